@@ -1,0 +1,79 @@
+//! What can go wrong, by name.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Gpu(#[from] gpu::Error),
+    /// It does not exist here, and why.
+    #[error("{0}")]
+    Unavailable(String),
+    #[error("queue {queue}: {under_way} of {depth} I/Os under way, and none was done for {after:?}")]
+    Late { queue: usize, under_way: usize, depth: usize, after: Duration },
+    #[error("queue {queue}: an I/O at {at:#x} ended with status {status:#x}")]
+    Status { queue: usize, at: u64, status: u32 },
+    #[error("queue {queue}: slot {slot} is done, and nothing is under way there")]
+    NotUnderWay { queue: usize, slot: u32 },
+    #[error("a thread that submits has panicked")]
+    Panicked,
+    #[error("{what}: {cause}")]
+    System { what: &'static str, cause: io::Error },
+    #[error("{origin}: {what}")]
+    Plan { origin: String, what: String, hint: String },
+    #[error("{0}: there is a run already")]
+    Exists(PathBuf),
+    #[error("{0}: the folder is not empty, and what is in it is no run of `bench saturate`")]
+    NotOurs(PathBuf),
+    #[error("{0}: no run of `bench saturate`: it has no asked.json")]
+    NoRun(PathBuf),
+    #[error("{0}: the run there has another plan")]
+    Other(PathBuf),
+    #[error("{path}: {what}")]
+    Damaged { path: PathBuf, what: String },
+    #[error("{path}: its schema is {found:?}, and this doorbell reads {reads:?}")]
+    Version { path: PathBuf, found: String, reads: &'static str },
+    #[error("{path}: cannot be read: {cause}")]
+    Read { path: PathBuf, cause: io::Error },
+    #[error("{path}: cannot be written: {cause}")]
+    Write { path: PathBuf, cause: io::Error },
+    #[error(transparent)]
+    Lock(results::Error),
+}
+
+impl Error {
+    /// What helps.
+    pub fn hint(&self) -> String {
+        match self {
+            Error::Plan { hint, .. } => return hint.clone(),
+            Error::Lock(e) => return e.hint(),
+            Error::Exists(_) => "--resume goes on with it, --force replaces it, -o DIR writes elsewhere",
+            Error::NotOurs(_) => "give a new or an empty folder: -o DIR",
+            Error::NoRun(_) => "give the folder that `doorbell bench saturate -o` wrote",
+            Error::Other(_) => "go on with the same plan; --force replaces it, -o DIR writes elsewhere",
+            Error::Damaged { .. } => "if that file is removed, --resume measures that cell again",
+            Error::Version { .. } => "read it with the doorbell that wrote it",
+            Error::Read { .. } => "give the folder of a run, with all its files readable",
+            Error::Write { .. } => "finished cells are kept, and --resume goes on with them",
+            Error::Late { .. } | Error::NotUnderWay { .. } | Error::Status { .. } => {
+                "the kernel log says whether the device was reset; a smaller depth shows whether the load matters"
+            }
+            _ => "`doorbell doctor` says what works here",
+        }
+        .into()
+    }
+
+    pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Error {
+        move |cause| Error::Read { path: path.into(), cause }
+    }
+
+    pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Error {
+        move |cause| Error::Write { path: path.into(), cause }
+    }
+
+    pub(crate) fn damaged(path: &Path, what: impl ToString) -> Error {
+        Error::Damaged { path: path.into(), what: what.to_string() }
+    }
+}

@@ -1,0 +1,22 @@
+//! How full the link gets: T threads drive D devices with Q queues of N I/Os under way each, and every I/O is submitted and reaped
+//! by itself; meanwhile the GPU counts what crosses its link.
+//!
+//! A [`queue::Queue`] takes I/Os, a [`source::Source`] opens queues: copy engines in the place of devices ([`sources`]). [`cell`]
+//! measures one cell, [`link`] says what a link can carry.
+//!
+//! The invariant: in the loop that submits and reaps no lock is taken, nothing is allocated and no system call is made, and every
+//! byte that it moved is compared afterwards.
+
+pub mod cell;
+mod cycles;
+mod error;
+mod lane;
+pub mod link;
+pub mod queue;
+pub mod source;
+pub mod sources;
+pub mod walk;
+pub mod wire;
+pub mod worker;
+
+pub use error::Error;

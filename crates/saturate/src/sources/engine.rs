@@ -1,0 +1,185 @@
+//! Copy engines in the place of devices: an I/O is one copy of a channel of our own, with a doorbell of its own and, behind it, a
+//! release of its own.
+//!
+//! Their memory lies on the other side of the link: host memory for I/Os whose target is the GPU, video memory for those whose
+//! target is the host. So each byte of payload crosses the link once.
+
+mod mover;
+mod submitter;
+
+use crate::Error;
+use crate::queue::Queue;
+use crate::source::{Opened, Shape, Source, Target, filled};
+use crate::walk::IMAGES;
+use gpu::{AddressSpace, Channel, ChannelOptions, CopyMode, CopyRelease, Engine, Memory};
+use mover::Mover;
+use rm::abi::control::ce_caps;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+use submitter::{Each, Gathered};
+
+/// The first copy of a channel is a small one, and has this long.
+const FIRST: Duration = Duration::from_secs(5);
+
+/// How an engine is told of a copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// It may overlap those before it; then a release of its own.
+    #[default]
+    Pipelined,
+    /// It begins when those before it are done.
+    Plain,
+    /// The release in the same launch as the copy.
+    Folded,
+}
+
+impl Mode {
+    fn of_gpu(self) -> CopyMode {
+        match self {
+            Mode::Pipelined => CopyMode::Pipelined,
+            Mode::Plain => CopyMode::Plain,
+            Mode::Folded => CopyMode::Folded,
+        }
+    }
+}
+
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Mode::Pipelined => "pipelined",
+            Mode::Plain => "plain",
+            Mode::Folded => "folded",
+        })
+    }
+}
+
+/// The copy engines of one GPU.
+pub struct Engines {
+    space: Arc<AddressSpace>,
+    /// That take I/Os whose target is the GPU, and those whose target is the host; the best first.
+    numbers: [Vec<u32>; 2],
+    mode: Mode,
+}
+
+impl Engines {
+    /// Of the GPU of this address space. `named` are the numbers of the engines, the first device first; none for all that run
+    /// beside kernels, those first that the driver says are made for the direction.
+    ///
+    /// # Errors
+    /// The driver does not say which engines there are, or there is none of that number.
+    pub fn new(space: &Arc<AddressSpace>, named: &[u32], mode: Mode) -> Result<Engines, Error> {
+        let all = space.device().engines().map_err(gpu::Error::from)?;
+        if let Some(missing) = named.iter().find(|n| !all.iter().any(|engine| engine.number == **n)) {
+            let there: Vec<String> = all.iter().map(|engine| engine.number.to_string()).collect();
+            return Err(Error::Unavailable(format!(
+                "this GPU has no copy engine {missing}; it has {}",
+                there.join(", ")
+            )));
+        }
+        let numbers = [ce_caps::SYSMEM_READ, ce_caps::SYSMEM_WRITE].map(|made_for| match named {
+            [] => {
+                let mut engines = gpu::asynchronous(&all);
+                engines.sort_by_key(|engine| !engine.caps.has(made_for));
+                engines.iter().map(|engine| engine.number).collect()
+            }
+            named => named.to_vec(),
+        });
+        if numbers[0].is_empty() {
+            return Err(Error::Unavailable("no copy engine of this GPU runs beside kernels".into()));
+        }
+        Ok(Engines { space: space.clone(), numbers, mode })
+    }
+
+    fn numbers(&self, target: Target) -> &[u32] {
+        &self.numbers[usize::from(target == Target::Host)]
+    }
+}
+
+impl Source for Engines {
+    fn about(&self) -> String {
+        let name = |n: &u32| format!("ce{n}");
+        let all = |target| self.numbers(target).iter().map(name).collect::<Vec<_>>().join(", ");
+        format!("copy engines {} to the GPU, {} to the host, {}", all(Target::Gpu), all(Target::Host), self.mode)
+    }
+
+    fn devices(&self) -> u32 {
+        self.numbers[0].len() as u32
+    }
+
+    fn open<'s>(&'s mut self, shape: &Shape) -> Result<Box<dyn Opened + 's>, Error> {
+        let numbers = self.numbers(shape.target);
+        let Some(numbers) = numbers.get(..shape.devices as usize) else {
+            let what = format!("{} copy engines are asked for, and {} take I/Os here", shape.devices, numbers.len());
+            return Err(Error::Unavailable(what));
+        };
+        let mut open = Engaged {
+            queues: Vec::new(),
+            memories: Vec::new(),
+            mover: Mover::new(&self.space, numbers[0])?,
+            seed: shape.seed,
+        };
+        for number in numbers.iter().flat_map(|number| std::iter::repeat_n(*number, shape.queues as usize)) {
+            open.add(&self.space, number, shape, self.mode.of_gpu())?;
+        }
+        Ok(Box::new(open))
+    }
+}
+
+/// One queue's.
+struct Memories {
+    _device: Arc<Memory>,
+    target: Arc<Memory>,
+}
+
+struct Engaged {
+    // Before the memory that they may name.
+    queues: Vec<Box<dyn Queue>>,
+    mover: Mover,
+    memories: Vec<Memories>,
+    seed: u64,
+}
+
+impl Engaged {
+    fn add(&mut self, space: &Arc<AddressSpace>, number: u32, shape: &Shape, mode: CopyMode) -> Result<(), Error> {
+        let images = shape.part * IMAGES;
+        let (device, target) = match shape.target {
+            Target::Gpu => (space.alloc_host(images)?, space.alloc_video(shape.part)?),
+            Target::Host => (space.alloc_video(images)?, space.alloc_host(shape.part)?),
+        };
+        let (queue, seed) = (self.memories.len(), self.seed);
+        self.mover.fill(&device, images, |at, into| filled(seed, queue, at, into))?;
+        let mut channel = Channel::new(space, Engine::Copy(number), ChannelOptions::default())?;
+        let ends = submitter::Ends { target: target.region(), device: device.region(), bytes: shape.bytes };
+        submitter::first(&mut channel, &ends, FIRST)?;
+        // What lies in video memory is looked at through the GPU by engines alone.
+        let release = CopyRelease::Word;
+        self.queues.push(match shape.batch {
+            0 | 1 => Box::new(Each::new(channel, &ends, shape.depth, (mode, release))?),
+            batch => Box::new(Gathered::new(channel, ends, shape.depth, batch)?),
+        });
+        self.memories.push(Memories { _device: device, target });
+        Ok(())
+    }
+}
+
+impl Opened for Engaged {
+    fn queues(&mut self) -> Vec<Box<dyn Queue>> {
+        std::mem::take(&mut self.queues)
+    }
+
+    fn device_bytes(&mut self, queue: usize, at: u64, into: &mut [u8]) -> Result<(), Error> {
+        filled(self.seed, queue, at, into);
+        Ok(())
+    }
+
+    fn write_target(&mut self, queue: usize, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.mover.write(&self.memories[queue].target, at, bytes)
+    }
+
+    fn read_target(&mut self, queue: usize, at: u64, into: &mut [u8]) -> Result<(), Error> {
+        self.mover.read(&self.memories[queue].target, at, into)
+    }
+}

@@ -1,0 +1,175 @@
+//! The two ways to submit copies: each by itself, or gathered behind one doorbell.
+
+use crate::Error;
+use crate::queue::{Done, Place, Queue};
+use gpu::{Channel, Copies, CopyMode, CopyRelease, Observer, Prepared, Region, Ticket};
+use std::time::Duration;
+
+/// What copies go between.
+pub struct Ends {
+    pub target: Region,
+    pub device: Region,
+    pub bytes: u64,
+}
+
+/// Of the copy that goes before all others.
+const SMALL: u64 = 8;
+
+/// One small copy, alone: a channel that cannot do it is known before there is load.
+pub fn first(channel: &mut Channel, ends: &Ends, limit: Duration) -> Result<(), Error> {
+    let bytes = SMALL.min(ends.bytes) as u32;
+    let mut one = Prepared::copy(channel, &ends.target, &ends.device, bytes, CopyMode::Plain)?;
+    let ticket = one.submit(channel)?;
+    Ok(channel.wait(ticket, limit)?)
+}
+
+/// What is under way on a channel, which does one after the other.
+struct UnderWay {
+    observer: Observer,
+    /// Slots and their submissions, in order, as a ring.
+    all: Box<[(u32, Option<Ticket>)]>,
+    first: usize,
+    count: usize,
+    last: Option<Ticket>,
+}
+
+impl UnderWay {
+    fn new(channel: &Channel, depth: u32) -> UnderWay {
+        let all = vec![(0, None); depth.max(1) as usize].into();
+        UnderWay { observer: channel.observer(), all, first: 0, count: 0, last: None }
+    }
+
+    #[inline]
+    fn push(&mut self, slot: u32, ticket: Ticket) {
+        let length = self.all.len();
+        debug_assert!(self.count < length, "more than the depth");
+        let at = self.first + self.count;
+        self.all[if at >= length { at - length } else { at }] = (slot, Some(ticket));
+        self.count += 1;
+        self.last = Some(ticket);
+    }
+
+    /// One look at the tracker tells of all that are done.
+    #[inline]
+    fn reap(&mut self, channel: &Channel, into: &mut [Done]) -> Result<usize, Error> {
+        let Some(last) = self.last.filter(|_| self.count > 0) else { return Ok(0) };
+        let reached = last.number() - self.observer.missing(last);
+        let mut reaped = 0;
+        while self.count > 0 && reaped < into.len() {
+            let (slot, ticket) = self.all[self.first];
+            if ticket.is_none_or(|ticket| ticket.number() > reached) {
+                break;
+            }
+            into[reaped] = Done { slot, status: 0 };
+            reaped += 1;
+            self.count -= 1;
+            self.first = if self.first + 1 == self.all.len() { 0 } else { self.first + 1 };
+        }
+        if reaped == 0
+            && let Some(code) = channel.error()
+        {
+            return Err(gpu::Error::ChannelKilled(code).into());
+        }
+        if reaped == 0 && channel.done(last) {
+            // It rings again where a doorbell was missed; what came in meanwhile is seen next time.
+        }
+        Ok(reaped)
+    }
+}
+
+/// Slots of one prepared copy at least.
+const SLOTS: u32 = 32;
+
+/// Each I/O is one submission.
+pub struct Each {
+    /// Before the channel: it still may read them.
+    prepared: Vec<Prepared>,
+    next: usize,
+    under_way: UnderWay,
+    /// Start of target and device.
+    bases: (u64, u64),
+    channel: Channel,
+}
+
+impl Each {
+    pub fn new(
+        mut channel: Channel,
+        ends: &Ends,
+        depth: u32,
+        (mode, release): (CopyMode, CopyRelease),
+    ) -> Result<Each, Error> {
+        let bytes = u32::try_from(ends.bytes).map_err(|_| gpu::Error::Length(ends.bytes))?;
+        let prepared = (0..depth.div_ceil(SLOTS))
+            .map(|_| Prepared::copy_with(&mut channel, &ends.target, &ends.device, bytes, mode, release))
+            .collect::<Result<Vec<_>, _>>()?;
+        let under_way = UnderWay::new(&channel, depth);
+        Ok(Each { prepared, next: 0, under_way, bases: (ends.target.va(), ends.device.va()), channel })
+    }
+}
+
+impl Queue for Each {
+    #[inline]
+    fn submit(&mut self, slot: u32, place: Place) -> Result<(), Error> {
+        let (target, device) = self.bases;
+        let prepared = &mut self.prepared[self.next];
+        let ticket = prepared.submit_at(&mut self.channel, target + place.target, device + place.device)?;
+        self.next = if self.next + 1 == self.prepared.len() { 0 } else { self.next + 1 };
+        self.under_way.push(slot, ticket);
+        Ok(())
+    }
+
+    #[inline]
+    fn reap(&mut self, into: &mut [Done]) -> Result<usize, Error> {
+        self.under_way.reap(&self.channel, into)
+    }
+}
+
+/// So many I/Os are one submission, whose end is that of all.
+pub struct Gathered {
+    copies: Copies,
+    /// Not told to the engine yet.
+    gathered: Vec<(u32, Place)>,
+    batch: usize,
+    under_way: UnderWay,
+    ends: Ends,
+    channel: Channel,
+}
+
+impl Gathered {
+    pub fn new(mut channel: Channel, ends: Ends, depth: u32, batch: u32) -> Result<Gathered, Error> {
+        let copies = Copies::new(&mut channel)?;
+        let under_way = UnderWay::new(&channel, depth);
+        let gathered = Vec::with_capacity(batch as usize);
+        Ok(Gathered { copies, gathered, batch: batch as usize, under_way, ends, channel })
+    }
+}
+
+impl Queue for Gathered {
+    #[inline]
+    fn submit(&mut self, slot: u32, place: Place) -> Result<(), Error> {
+        self.gathered.push((slot, place));
+        if self.gathered.len() < self.batch { Ok(()) } else { self.ring() }
+    }
+
+    #[inline]
+    fn ring(&mut self) -> Result<(), Error> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        let mut written = self.copies.begin(&mut self.channel)?;
+        for (_, place) in &self.gathered {
+            let (to, from) = ((&self.ends.target, place.target), (&self.ends.device, place.device));
+            written.copy(to, from, self.ends.bytes)?;
+        }
+        let ticket = written.submit()?;
+        for (slot, _) in self.gathered.drain(..) {
+            self.under_way.push(slot, ticket);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn reap(&mut self, into: &mut [Done]) -> Result<usize, Error> {
+        self.under_way.reap(&self.channel, into)
+    }
+}

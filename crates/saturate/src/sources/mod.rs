@@ -1,0 +1,3 @@
+//! The kinds of devices.
+
+pub mod engine;

@@ -1,0 +1,213 @@
+//! A thread that submits: its queues in turn, from the moment when all are ready until it is told to stop.
+
+use crate::Error;
+use crate::cycles::{Cycles, Used};
+use crate::lane::Lane;
+use lab::clock::Clock;
+use statistics::Histogram;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What all threads of a cell do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum Phase {
+    Warm,
+    Measure,
+    Stop,
+}
+
+/// Seen by all threads of a cell.
+#[derive(Debug)]
+pub struct Shared {
+    phase: AtomicU32,
+    /// Threads that have warmed up, and that measure.
+    pub warm: AtomicU32,
+    pub measuring: AtomicU32,
+    /// I/Os that each thread has completed since it measures.
+    completed: Box<[Line]>,
+}
+
+/// On a cache line of its own: one thread stores, another loads now and then.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+impl Shared {
+    pub fn new(threads: usize) -> Shared {
+        Shared {
+            phase: AtomicU32::new(Phase::Warm as u32),
+            warm: AtomicU32::new(0),
+            measuring: AtomicU32::new(0),
+            completed: (0..threads).map(|_| Line::default()).collect(),
+        }
+    }
+
+    pub fn measure(&self) {
+        // One that failed has stopped all.
+        let _ =
+            self.phase.compare_exchange(Phase::Warm as u32, Phase::Measure as u32, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    pub fn stop(&self) {
+        self.phase.store(Phase::Stop as u32, Ordering::Release);
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == Phase::Stop as u32
+    }
+
+    /// I/Os that are done since the threads measure.
+    pub fn completed(&self) -> u64 {
+        self.completed.iter().map(|line| line.0.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// How long.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Each queue warms up with so many I/Os.
+    pub warm_ios: u64,
+    /// Without one that is done the queue is dead.
+    pub patience: Duration,
+}
+
+/// What a thread measured.
+#[derive(Debug)]
+pub struct Measured {
+    /// I/Os from its first moment to its last.
+    pub ios: u64,
+    pub seconds: f64,
+    /// Of I/Os that were done in that time, ns.
+    pub latency: Histogram,
+    pub used: Used,
+    /// Of all I/Os, the warm-up among them.
+    pub refused: u64,
+}
+
+/// Rounds without anything done until the clock is asked how long that has lasted.
+const ROUNDS: u32 = 1 << 12;
+
+pub struct Worker<'c> {
+    pub lanes: Vec<Lane>,
+    pub clock: &'c Clock,
+    pub shared: &'c Shared,
+    pub number: usize,
+    pub limits: Limits,
+}
+
+impl Worker<'_> {
+    /// Until it is told to stop and nothing is under way. An error stops all threads.
+    pub fn run(&mut self) -> Result<Measured, Error> {
+        let measured = self.measure();
+        if measured.is_err() {
+            self.shared.stop();
+        }
+        measured
+    }
+
+    fn measure(&mut self) -> Result<Measured, Error> {
+        let mut cycles = Cycles::open();
+        let mut latency = Histogram::new();
+        let (shared, clock) = (self.shared, self.clock);
+        self.turn(&mut latency, Phase::Warm)?;
+        shared.warm.fetch_add(1, Ordering::AcqRel);
+        self.turn(&mut latency, Phase::Warm)?;
+        let (mut latency, before) = (Histogram::new(), self.completed());
+        let begun = (cycles.now(), clock.now());
+        shared.measuring.fetch_add(1, Ordering::AcqRel);
+        self.turn(&mut latency, Phase::Measure)?;
+        let (end, used) = (clock.now(), cycles.now());
+        let ios = self.completed() - before;
+        let seconds = clock.ns(end - begun.1) as f64 / 1e9;
+        self.drain()?;
+        let refused = self.lanes.iter().map(|lane| lane.refused).sum();
+        Ok(Measured { ios, seconds, latency, used: used.since(begun.0), refused })
+    }
+
+    fn completed(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.completed).sum()
+    }
+
+    fn is_warm(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.completed >= self.limits.warm_ios)
+    }
+
+    /// Goes on while the phase is that. The first warming turn ends when this thread is warm, the second when all are.
+    fn turn(&mut self, latency: &mut Histogram, phase: Phase) -> Result<(), Error> {
+        let warming = phase == Phase::Warm && !self.is_warm();
+        let before = self.completed();
+        let mut patience = Patience::new(self.clock, self.limits.patience);
+        while self.shared.phase.load(Ordering::Acquire) == phase as u32 {
+            if warming && self.is_warm() {
+                return Ok(());
+            }
+            let mut reaped = 0;
+            for lane in &mut self.lanes {
+                reaped += lane.reap(self.clock, latency)?;
+                lane.fill(self.clock)?;
+            }
+            patience.look(reaped, self.clock, &self.lanes)?;
+            if phase == Phase::Measure && reaped > 0 {
+                let completed: u64 = self.lanes.iter().map(|lane| lane.completed).sum();
+                self.shared.completed[self.number].0.store(completed - before, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what is under way.
+    fn drain(&mut self) -> Result<(), Error> {
+        let mut unmeasured = Histogram::new();
+        let mut patience = Patience::new(self.clock, self.limits.patience);
+        while self.lanes.iter().any(|lane| lane.under_way() > 0) {
+            let mut reaped = 0;
+            for lane in &mut self.lanes {
+                reaped += lane.reap(self.clock, &mut unmeasured)?;
+            }
+            patience.look(reaped, self.clock, &self.lanes)?;
+        }
+        Ok(())
+    }
+}
+
+/// How long nothing may be done.
+struct Patience {
+    rounds: u32,
+    since: u64,
+    ticks: u64,
+    limit: Duration,
+}
+
+impl Patience {
+    fn new(clock: &Clock, limit: Duration) -> Patience {
+        Patience { rounds: 0, since: clock.now(), ticks: clock.ticks(limit.as_nanos() as u64), limit }
+    }
+
+    #[inline]
+    fn look(&mut self, reaped: usize, clock: &Clock, lanes: &[Lane]) -> Result<(), Error> {
+        self.rounds += 1;
+        if reaped > 0 && self.rounds < ROUNDS {
+            return Ok(());
+        }
+        if reaped > 0 {
+            (self.rounds, self.since) = (0, clock.now());
+            return Ok(());
+        }
+        if self.rounds < ROUNDS {
+            return Ok(());
+        }
+        self.rounds = 0;
+        if clock.now().saturating_sub(self.since) > self.ticks {
+            return Err(late(lanes, self.limit));
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn late(lanes: &[Lane], after: Duration) -> Error {
+    let stuck = lanes.iter().max_by_key(|lane| lane.under_way());
+    let (queue, under_way, depth) = stuck.map_or((0, 0, 0), |lane| (lane.number(), lane.under_way(), lane.depth()));
+    Error::Late { queue, under_way, depth, after }
+}

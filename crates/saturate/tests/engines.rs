@@ -1,0 +1,70 @@
+//! Copy engines of the software GPU as devices: what is submitted arrives, each I/O by itself.
+
+use doorbell_softgpu::{Mode, SoftDriver};
+use gpu::{AddressSpace, Device};
+use lab::clock::Clock;
+use saturate::cell::{Cell, Outcome, run};
+use saturate::source::{Shape, Source, Target};
+use saturate::sources::engine::{self, Engines};
+use saturate::wire::Uncounted;
+use saturate::worker::Limits;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+fn engines(mode: engine::Mode) -> (SoftDriver, Engines) {
+    let driver = SoftDriver::new(Mode::Poll);
+    let space = AddressSpace::new(&Device::open(Arc::new(driver), 0).unwrap()).unwrap();
+    (driver, Engines::new(&space, &[], mode).unwrap())
+}
+
+fn cell(target: Target, threads: u32, devices: u32, queues: u32, depth: u32) -> Cell {
+    let bytes = 512;
+    Cell {
+        shape: Shape { target, devices, queues, depth, bytes, part: bytes << 9, batch: 1, seed: 7 },
+        threads,
+        cpus: Vec::new(),
+        duration: Duration::from_millis(30),
+        limits: Limits { warm_ios: 10, patience: Duration::from_secs(20) },
+        every: Duration::from_millis(10),
+    }
+}
+
+fn measured(source: &mut dyn Source, cell: &Cell) -> Outcome {
+    let outcome = run(source, cell, &Clock::new(), &mut Uncounted).unwrap();
+    let queues = u64::from(cell.shape.devices * cell.shape.queues);
+    assert_eq!((outcome.checked.wrong, outcome.refused(), &outcome.checked.first), (0, 0, &None));
+    assert_eq!(outcome.checked.blocks, queues << 9);
+    assert_eq!(outcome.latency().count(), outcome.ios());
+    assert!(outcome.ios() > 0 && outcome.submitted > outcome.ios(), "{outcome:?}");
+    outcome
+}
+
+#[test]
+fn one_thread_drives_several_engines_and_every_io_has_its_own_doorbell() {
+    let (driver, mut engines) = engines(engine::Mode::Pipelined);
+    let copies = || driver.counters().copies.load(Ordering::Relaxed);
+    for (target, devices, queues) in [(Target::Gpu, 1, 1), (Target::Host, 2, 1), (Target::Gpu, 2, 2)] {
+        let before = copies();
+        let outcome = measured(&mut engines, &cell(target, 1, devices, queues, 8));
+        // Each I/O is a copy; the others are the first of each channel and those that fill and read the memories.
+        let others = copies() - before - outcome.submitted;
+        assert!(others < 20 + 8 * u64::from(devices * queues), "{target}: {others}");
+    }
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn threads_share_the_queues_and_gathered_submissions_arrive() {
+    let (driver, mut engines) = engines(engine::Mode::Plain);
+    let outcome = measured(&mut engines, &cell(Target::Gpu, 2, 2, 1, 40));
+    assert_eq!(outcome.threads.len(), 2);
+    assert!(outcome.threads.iter().all(|thread| thread.ios > 0), "{outcome:?}");
+    let mut gathered = cell(Target::Host, 1, 1, 1, 32);
+    gathered.shape.batch = 8;
+    let entries = || driver.counters().entries.load(Ordering::Relaxed);
+    let before = entries();
+    let outcome = measured(&mut engines, &gathered);
+    assert!(entries() - before < outcome.submitted / 4, "8 I/Os a doorbell");
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
