@@ -10,6 +10,7 @@ mod gather;
 mod gpu;
 mod held;
 mod host;
+pub mod link;
 pub mod lists;
 pub mod names;
 mod nvml;

@@ -1,5 +1,6 @@
 //! Facts and counters of a GPU, with an NVML of the test's own: where a real one is, the answers are not known beforehand.
 
+use environment::link::LinkCounters;
 use environment::{Counted, Counters, Environment, Gpu};
 use std::path::Path;
 use std::process::Command;
@@ -31,9 +32,39 @@ fn plays_a_measurement() {
     println!("\nsaid: {all}");
 }
 
+/// The same.
+#[test]
+#[ignore = "a program that the tests start"]
+fn plays_looks_at_the_link() {
+    let mut link = LinkCounters::open(GPU).expect("the test's NVML");
+    let began = std::time::Instant::now();
+    let mut looks = vec![link.look(true)];
+    while began.elapsed() < Duration::from_millis(250) {
+        std::thread::sleep(Duration::from_millis(5));
+        looks.push(link.look(looks.len() % 10 == 0));
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let last = looks.last().and_then(|look| look.counted.clone().ok());
+    let rates: Vec<_> = looks.iter().filter_map(|look| look.rate.clone()?.ok()).collect();
+    let rate = |of: fn(&environment::link::Both<f64>) -> f64| rates.iter().map(of).sum::<f64>() / rates.len() as f64;
+    let all = serde_json::json!({
+        "seconds": seconds,
+        "counted": last.map(|both| [both.to_gpu, both.from_gpu]),
+        "why": looks.last().and_then(|look| look.counted.clone().err()),
+        "samples": rates.len(),
+        "rates": [rate(|both| both.to_gpu), rate(|both| both.from_gpu)],
+    });
+    println!("\nsaid: {all}");
+}
+
 /// What the program says under the test's NVML; `None` where there is no compiler.
 fn said(with: &[(&str, &str)]) -> Option<serde_json::Value> {
-    let folder = std::env::temp_dir().join(format!("environment-nvml-{}-{}", std::process::id(), with.len()));
+    says("plays_a_measurement", with)
+}
+
+fn says(program: &str, with: &[(&str, &str)]) -> Option<serde_json::Value> {
+    let name = program;
+    let folder = std::env::temp_dir().join(format!("environment-nvml-{}-{name}-{}", std::process::id(), with.len()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/libnvidia-ml.c");
     let source = trial::Source { file: &file, compiler: "cc", flags: &["-shared", "-fPIC"] };
@@ -43,7 +74,7 @@ fn said(with: &[(&str, &str)]) -> Option<serde_json::Value> {
     };
     std::fs::rename(library, folder.join("libnvidia-ml.so.1")).expect("a name");
     let mut program = Command::new(std::env::current_exe().expect("this program"));
-    program.args(["--exact", "--ignored", "--nocapture", "plays_a_measurement"]).env("LD_LIBRARY_PATH", &folder);
+    program.args(["--exact", "--ignored", "--nocapture", name]).env("LD_LIBRARY_PATH", &folder);
     let out = trial::finished(program.envs(with.iter().copied()), "a measurement");
     std::fs::remove_dir_all(&folder).expect("the folder is ours");
     let text = String::from_utf8_lossy(&out.stdout);
@@ -85,4 +116,26 @@ fn a_gpu_without_gpm_has_rates_under_another_name() {
     assert_eq!(counted["pcie_to_gpu_at_end_bytes_per_s"].as_f64(), Some(2000.0 * 1024.0));
     assert_eq!(counted["pcie_from_gpu_at_end_bytes_per_s"].as_f64(), Some(100.0 * 1024.0));
     assert!(said["missing"].to_string().contains("no GPM"), "{said}");
+}
+
+#[test]
+fn counters_that_come_round_are_followed_and_samples_are_rates() {
+    let Some(said) = says("plays_looks_at_the_link", &[]) else { return };
+    let mib = f64::from(1 << 20);
+    // On a busy machine looks may lie too far apart for 32 bits to be sure; then it says so.
+    if let Some(why) = said["why"].as_str() {
+        assert!(why.contains("32 bits"), "{said}");
+    } else {
+        let [to, from] = [0, 1].map(|n| said["counted"][n].as_f64().expect("a number"));
+        let seconds = said["seconds"].as_f64().expect("a number");
+        assert!(to > 0.2 * 1000.0 * mib && to <= seconds * 1000.0 * mib, "{said}");
+        assert!((to / from - 20.0).abs() < 0.1, "{said}");
+    }
+    assert!(said["samples"].as_u64().is_some_and(|n| n >= 1), "{said}");
+    assert_eq!(said["rates"], serde_json::json!([1000.0 * mib, 50.0 * mib]));
+    let Some(without) = says("plays_looks_at_the_link", &[("NVML_WITHOUT_FIELDS", "1")]) else { return };
+    assert!(
+        without["counted"].is_null() && without["why"].as_str().is_some_and(|why| why.starts_with("NVML: ")),
+        "{without}"
+    );
 }
