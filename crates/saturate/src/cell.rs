@@ -7,6 +7,7 @@ use crate::source::{self, Checked, Shape, Source};
 use crate::walk::Walk;
 use crate::wire::{Moment, Wire};
 use crate::worker::{Limits, Measured, Shared, Worker};
+use environment::link::OFTEN;
 use lab::clock::Clock;
 use placement::{Placement, Wish};
 use statistics::Histogram;
@@ -149,17 +150,19 @@ fn watch(shared: &Shared, cell: &Cell, wire: &mut dyn Wire) -> Vec<Moment> {
     shared.measure();
     all(&shared.measuring);
     let (begun, mut moments) = (Instant::now(), Vec::new());
-    let mut look = || moments.push(Moment { at: begun.elapsed(), ios: shared.completed(), counted: wire.look() });
-    look();
+    let mut look = |sample| {
+        let look = wire.look(sample);
+        moments.push(Moment { at: begun.elapsed(), ios: shared.completed(), look });
+    };
+    look(true);
     let mut next = cell.every;
     while begun.elapsed() < cell.duration && !shared.is_stopped() {
-        let until = next.min(cell.duration).saturating_sub(begun.elapsed());
-        std::thread::sleep(until.min(Duration::from_millis(20)));
-        if begun.elapsed() >= next && next < cell.duration {
-            look();
+        std::thread::sleep(OFTEN.min(cell.duration.saturating_sub(begun.elapsed())));
+        let (is_due, is_over) = (begun.elapsed() >= next, begun.elapsed() >= cell.duration);
+        look(is_due);
+        if is_due && !is_over {
             next += cell.every;
         }
     }
-    look();
     moments
 }

@@ -7,14 +7,18 @@
 //! The invariant: in the loop that submits and reaps no lock is taken, nothing is allocated and no system call is made, and every
 //! byte that it moved is compared afterwards.
 
+pub mod account;
 pub mod cell;
 mod cycles;
 mod error;
+pub mod knee;
 mod lane;
 pub mod link;
+pub mod plan;
 pub mod queue;
 pub mod source;
 pub mod sources;
+pub mod sum_up;
 pub mod walk;
 pub mod wire;
 pub mod worker;

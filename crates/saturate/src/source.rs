@@ -1,6 +1,7 @@
 //! Devices whose queues take I/Os, and the memory that they move bytes to and from.
 
 use crate::Error;
+use crate::link::{Access, Beside};
 use crate::queue::Queue;
 use crate::walk::{IMAGES, Walk, fill};
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,13 @@ pub struct Shape {
     pub seed: u64,
 }
 
+/// How the payload of I/Os crosses the GPU's link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    pub access: Access,
+    pub beside: Beside,
+}
+
 /// Devices of one kind.
 pub trait Source {
     /// What it is, in a few words.
@@ -48,6 +56,12 @@ pub trait Source {
 
     /// How many devices there are.
     fn devices(&self) -> u32;
+
+    /// How payload that goes to this target crosses the GPU's link; `None` where it does not.
+    fn traffic(&self, target: Target) -> Option<Traffic>;
+
+    /// Emulated: nothing of it is a rate or a time.
+    fn is_functional(&self) -> bool;
 
     /// Opens the queues of so many devices, those of the first device first.
     ///

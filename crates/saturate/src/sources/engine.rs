@@ -8,8 +8,9 @@ mod mover;
 mod submitter;
 
 use crate::Error;
+use crate::link::{Access, Beside};
 use crate::queue::Queue;
-use crate::source::{Opened, Shape, Source, Target, filled};
+use crate::source::{Opened, Shape, Source, Target, Traffic, filled};
 use crate::walk::IMAGES;
 use gpu::{AddressSpace, Channel, ChannelOptions, CopyMode, CopyRelease, Engine, Memory};
 use mover::Mover;
@@ -107,6 +108,20 @@ impl Source for Engines {
 
     fn devices(&self) -> u32 {
         self.numbers[0].len() as u32
+    }
+
+    /// The CPU stores the copy's addresses and number, the ring's entry, GP_PUT and the doorbell, each a packet of its own to the GPU; the
+    /// engine's release is one from it.
+    fn traffic(&self, target: Target) -> Option<Traffic> {
+        let (submission, release) = (vec![16, 4, 8, 4, 4], vec![4]);
+        Some(match target {
+            Target::Gpu => Traffic { access: Access::Read, beside: Beside { along: submission, against: release } },
+            Target::Host => Traffic { access: Access::Write, beside: Beside { along: release, against: submission } },
+        })
+    }
+
+    fn is_functional(&self) -> bool {
+        self.space.device().is_soft()
     }
 
     fn open<'s>(&'s mut self, shape: &Shape) -> Result<Box<dyn Opened + 's>, Error> {

@@ -1,0 +1,220 @@
+//! What a run says: the types of `saturate.json` (`docs/reference/saturate.schema.json`) and of its parts.
+//!
+//! Rates are bytes or I/Os a second, times nanoseconds where their name says so. What is not known is null. A run on the software GPU or on an
+//! emulated device is `functional`: what worked is a result, and nothing in it is a rate or a time.
+
+use crate::knee::Knee;
+use crate::link::{Access, Link, Packets};
+use crate::plan::{CellName, Plan};
+use crate::source::Checked;
+use crate::wire::{OnWire, Way};
+use serde::{Deserialize, Serialize};
+use statistics::{Interval, Summary};
+
+pub const SCHEMA: &str = "doorbell.saturate/1";
+
+/// Of intervals: with five repeats it is from the least to the largest.
+pub const CONFIDENCE: f64 = 0.9375;
+
+/// `saturate.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Saturated {
+    pub schema: String,
+    /// The version of the doorbell that wrote it, and the commit that it was built from.
+    pub doorbell: String,
+    pub commit: Option<String>,
+    pub command: Vec<String>,
+    pub plan: Plan,
+    /// UTC, RFC 3339.
+    pub started: String,
+    pub ended: String,
+    /// Every cell was measured in every repeat, or, where the knee was looked for, every cell that decides it.
+    pub complete: bool,
+    /// On the software GPU or an emulated device: what works is a result, how fast it was is none.
+    pub functional: bool,
+    /// As in `run.json`: facts about the machine, and what is not known of it.
+    pub environment: serde_json::Value,
+    pub warnings: Vec<String>,
+    /// Which devices, in a few words.
+    pub source: String,
+    /// Null where the link is not known.
+    pub link: Option<LinkOfRun>,
+    pub cells: Vec<Total>,
+    /// One for each target, size, depth, number of queues and batch that has several numbers of threads or devices.
+    pub knees: Vec<KneeOfRun>,
+}
+
+/// The link, and what is assumed of its packets.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct LinkOfRun {
+    pub link: Link,
+    /// Bytes a second each way.
+    pub line_rate: f64,
+    pub packets: Packets,
+    /// What the machine did not say, or was told otherwise.
+    pub assumed: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct KneeOfRun {
+    /// With the knee's threads and devices, where there is one.
+    pub cell: CellName,
+    pub knee: Option<Knee>,
+    /// Why there is none.
+    pub why: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Done,
+    /// Not possible on this machine, and why.
+    Unavailable(String),
+    Failed(String),
+}
+
+/// A cell in one repeat: a file of `parts`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Part {
+    pub repeat: u32,
+    /// Its place among the plan's cells.
+    pub number: u32,
+    pub cell: CellName,
+    /// UTC, RFC 3339.
+    pub started: String,
+    pub status: Status,
+    /// I/Os within what was measured, all that were submitted, and those that came back with a status.
+    pub ios: u64,
+    pub submitted: u64,
+    pub refused: u64,
+    pub checked: Checked,
+    /// Null where the run is functional, as in the whole file.
+    pub measured: Option<Measured>,
+    pub notes: Vec<String>,
+}
+
+/// The figures of a cell in one repeat.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Measured {
+    pub seconds: f64,
+    pub iops: f64,
+    pub payload: f64,
+    /// Of one I/O, from before its submission until its completion was seen, ns.
+    #[cfg_attr(test, schemars(with = "serde_json::Value"))]
+    pub latency: Option<Summary>,
+    /// Of the submitting threads, for each I/O. They poll: they never rest.
+    pub cpu_ns_per_io: f64,
+    pub cycles_per_io: Option<f64>,
+    /// Cycles in the kernel are among them.
+    pub cycles_with_kernel: bool,
+    pub wire: OnWire,
+}
+
+/// The median over repeats, and an interval that holds it with 93.75 % or more, where there are five repeats or more.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Over {
+    pub median: f64,
+    #[cfg_attr(test, schemars(with = "Option<[f64; 2]>"))]
+    pub interval: Option<Interval<f64>>,
+    pub repeats: u32,
+}
+
+/// A cell of all repeats.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Total {
+    pub number: u32,
+    pub cell: CellName,
+    pub status: Status,
+    pub repeats: u32,
+    pub ios: u64,
+    pub submitted: u64,
+    pub refused: u64,
+    pub checked: Checked,
+    /// Null where the run is functional.
+    pub figures: Option<Figures>,
+    pub notes: Vec<String>,
+}
+
+/// The figures of a cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Figures {
+    pub iops: Over,
+    pub payload: Over,
+    pub latency: Latency,
+    pub cpu_ns_per_io: Over,
+    pub cycles_per_io: Option<Over>,
+    /// Of the GPU's link; null where nothing counts.
+    pub wire: Option<Wired>,
+    /// By counting packets; null where the link is not known, or the payload does not cross it.
+    pub reachable: Option<Reachable>,
+}
+
+/// Medians over the repeats of each repeat's percentiles; the least count of a repeat, and the largest maximum of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Latency {
+    pub count: u64,
+    pub p50_ns: Option<f64>,
+    pub p99_ns: Option<f64>,
+    pub p999_ns: Option<f64>,
+    pub max_ns: Option<u64>,
+}
+
+/// What crossed the link beside the payload. `along` is the payload's direction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Wired {
+    /// `counters` or `samples`.
+    pub by: String,
+    pub along: Over,
+    pub against: Over,
+    /// Of the samples of all repeats: medians of each repeat's percentiles.
+    pub along_p50: f64,
+    pub along_p95: f64,
+    /// Bytes along over payload bytes, both within the same moments.
+    pub factor: Over,
+}
+
+/// Payload bytes a second that the packets leave, with completions as long as they may be and as short; the second is null where the payload
+/// is written.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Reachable {
+    pub access: Access,
+    pub payload: f64,
+    pub with_short_completions: Option<f64>,
+    /// TLP bytes along for each byte of payload, both ways.
+    pub factor: f64,
+    pub factor_with_short_completions: Option<f64>,
+}
+
+impl Total {
+    pub fn is_peak(&self) -> bool {
+        self.cell.role == crate::plan::Role::Peak
+    }
+}
+
+impl Saturated {
+    /// The measured peak of a plain copy towards that target.
+    pub fn peak(&self, target: crate::source::Target) -> Option<&Over> {
+        let peak = self.cells.iter().find(|total| total.is_peak() && total.cell.target == target)?;
+        peak.figures.as_ref().map(|figures| &figures.payload)
+    }
+}
+
+/// The way of the payload, and the other one.
+pub(crate) fn ways(crossed: &crate::wire::Crossed, target: crate::source::Target) -> (Way, Way) {
+    match target {
+        crate::source::Target::Gpu => (crossed.to_gpu, crossed.from_gpu),
+        crate::source::Target::Host => (crossed.from_gpu, crossed.to_gpu),
+    }
+}
