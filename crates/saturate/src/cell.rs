@@ -61,6 +61,9 @@ impl Outcome {
     }
 }
 
+/// What a thread leaves: its figures, its queues, and what was said of its CPU.
+type Ended = (Result<Measured, Error>, Vec<Lane>, Vec<String>);
+
 /// Opens the queues, measures, and compares every byte of the targets.
 ///
 /// # Errors
@@ -74,7 +77,7 @@ pub fn run(source: &mut dyn Source, cell: &Cell, clock: &Clock, wire: &mut dyn W
     let shared = Shared::new(*threads as usize);
     let workers = workers(cell, queues, &walks, (clock, &shared));
     let mut moments = Vec::new();
-    let ended: Vec<(Result<Measured, Error>, Vec<Lane>, Vec<String>)> = std::thread::scope(|scope| {
+    let ended: Vec<Ended> = std::thread::scope(|scope| {
         let started: Vec<_> = workers
             .into_iter()
             .map(|mut worker| {

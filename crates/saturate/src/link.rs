@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn line_rates_are_those_of_the_specification() {
-        near(GEN5.line_rate().unwrap(), 63.015_384_615_384_615e9);
+        near(GEN5.line_rate().unwrap(), 63.015_384_615_384_62e9);
         near(Link { generation: 4, width: 16 }.line_rate().unwrap(), 31.507_692_307_692_307e9);
         near(Link { generation: 3, width: 4 }.line_rate().unwrap(), 3.938_461_538_461_538e9);
         near(Link { generation: 1, width: 1 }.line_rate().unwrap(), 250e6);
@@ -275,12 +275,12 @@ mod tests {
         let (none, p) = (Beside::default(), Packets::default());
         let reachable = |p: Packets, access| p.reachable(GEN5, access, 4096, &none).unwrap();
         // 63.015 * 370/371 * 4096/4480 and 4096/4448.
-        near(reachable(p, Access::Write), 63.015_384_615_384_615e9 * 370.0 / 371.0 * 4096.0 / 4480.0);
-        near(reachable(p, Access::Read), 63.015_384_615_384_615e9 * 370.0 / 371.0 * 4096.0 / 4448.0);
+        near(reachable(p, Access::Write), 63.015_384_615_384_62e9 * 370.0 / 371.0 * 4096.0 / 4480.0);
+        near(reachable(p, Access::Read), 63.015_384_615_384_62e9 * 370.0 / 371.0 * 4096.0 / 4448.0);
         // What goes back may be more: a byte of payload, and 4 KiB beside it.
         let back = Beside { along: Vec::new(), against: vec![4096] };
         let full = p.reachable(GEN5, Access::Write, 1, &back).unwrap();
-        near(full, 63.015_384_615_384_615e9 * 370.0 / 371.0 / (4096.0 + 24.0 + 4.0));
+        near(full, 63.015_384_615_384_62e9 * 370.0 / 371.0 / (4096.0 + 24.0 + 4.0));
         assert_eq!(p.reachable(Link { generation: 6, width: 16 }, Access::Write, 4096, &none), None);
     }
 

@@ -179,7 +179,7 @@ mod tests {
         let one = |(n, more): (usize, &u64)| {
             sum += more;
             let counted = Ok(Both { to_gpu: sum, from_gpu: sum / 10 });
-            let rate = (n % 2 == 0).then(|| Ok(Both { to_gpu: *more as f64 * 20.0, from_gpu: 7.0 }));
+            let rate = (n % 2 == 0).then_some(Ok(Both { to_gpu: *more as f64 * 20.0, from_gpu: 7.0 }));
             let look = Some(Look { counted, rate });
             Moment { at: Duration::from_millis(50 * n as u64), ios: 1000 * n as u64, look }
         };

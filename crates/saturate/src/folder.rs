@@ -1,0 +1,204 @@
+//! The folder of a run: what was asked (`asked.json`), a file for each cell of each repeat (`parts/`), and what they say together
+//! (`saturate.json`).
+//!
+//! The invariant: every file appears whole or not at all, so a run that was killed at any moment goes on behind its last part.
+
+use crate::Error;
+use crate::account::{Part, SCHEMA, Saturated};
+use crate::plan::Plan;
+use results::Lock;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+const ASKED: &str = "asked.json";
+const PARTS: &str = "parts";
+pub const SATURATED: &str = "saturate.json";
+const ASKED_SCHEMA: &str = "doorbell.saturate-asked/1";
+const PART_SCHEMA: &str = "doorbell.saturate-part/1";
+
+/// What was asked, and on what.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    pub doorbell: String,
+    pub commit: Option<String>,
+    pub command: Vec<String>,
+    pub plan: Plan,
+    /// Only the cells that decide the knee.
+    pub find_knee: bool,
+    /// UTC, RFC 3339.
+    pub started: String,
+    pub environment: serde_json::Value,
+    pub warnings: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Written<T> {
+    schema: String,
+    #[serde(flatten)]
+    it: T,
+}
+
+/// One run.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    asked: Asked,
+    /// None where it is only read.
+    _lock: Option<Lock>,
+}
+
+impl Folder {
+    /// A new run, in a folder that is made where it is not there. With `force` it takes the place of one that is there.
+    ///
+    /// # Errors
+    /// There is one, or something else; another run writes there; it cannot be written.
+    pub fn create(path: &Path, asked: Asked, force: bool) -> Result<Folder, Error> {
+        fs::create_dir_all(path).map_err(Error::write(path))?;
+        let is_run = Folder::is_there(path);
+        let ours = |name: &std::ffi::OsStr| name == ".lock" || name.to_str().is_some_and(output::is_part);
+        let names = fs::read_dir(path).and_then(|all| all.map(|e| Ok(e?.file_name())).collect::<io::Result<Vec<_>>>());
+        if !is_run && !names.map_err(Error::read(path))?.iter().all(|name| ours(name)) {
+            return Err(Error::NotOurs(path.into()));
+        }
+        if is_run && !force {
+            return Err(Error::Exists(path.into()));
+        }
+        let lock = Lock::of_run(path).map_err(Error::Lock)?;
+        // Last what makes it a run, so that a removal that was cut short can be repeated.
+        for name in [SATURATED, PARTS, ASKED] {
+            let path = path.join(name);
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            match removed {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Error::Write { path, cause: e }),
+                _ => {}
+            }
+        }
+        let folder = Folder { path: path.into(), asked, _lock: Some(lock) };
+        folder.make_ready()?;
+        write(&path.join(ASKED), ASKED_SCHEMA, &folder.asked)?;
+        Ok(folder)
+    }
+
+    /// A run that is to go on.
+    ///
+    /// # Errors
+    /// There is none; another one writes there.
+    pub fn resume(path: &Path) -> Result<Folder, Error> {
+        let asked = asked(path)?;
+        let lock = Lock::of_run(path).map_err(Error::Lock)?;
+        let folder = Folder { path: path.into(), asked, _lock: Some(lock) };
+        folder.make_ready()?;
+        Ok(folder)
+    }
+
+    /// To read it, finished or not.
+    ///
+    /// # Errors
+    /// There is no run.
+    pub fn open(path: &Path) -> Result<Folder, Error> {
+        Ok(Folder { path: path.into(), asked: asked(path)?, _lock: None })
+    }
+
+    /// Whether there is a run.
+    pub fn is_there(path: &Path) -> bool {
+        path.join(ASKED).exists()
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn asked(&self) -> &Asked {
+        &self.asked
+    }
+
+    /// The folders are there, and what was being written when a run was killed is not.
+    fn make_ready(&self) -> Result<(), Error> {
+        for folder in [self.path.clone(), self.path.join(PARTS)] {
+            fs::create_dir_all(&folder).map_err(Error::write(&folder))?;
+            for entry in fs::read_dir(&folder).map_err(Error::write(&folder))? {
+                let entry = entry.map_err(Error::write(&folder))?;
+                if entry.file_name().to_str().is_some_and(output::is_part) {
+                    fs::remove_file(entry.path()).map_err(Error::write(&folder))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_part(&self, part: &Part) -> Result<(), Error> {
+        write(&self.path.join(PARTS).join(format!("{:03}-{:04}.json", part.repeat, part.number)), PART_SCHEMA, part)
+    }
+
+    /// All of them, by repeat and number.
+    ///
+    /// # Errors
+    /// One cannot be read.
+    pub fn parts(&self) -> Result<Vec<Part>, Error> {
+        let folder = self.path.join(PARTS);
+        let names = match fs::read_dir(&folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.and_then(|all| all.map(|e| Ok(e?.path())).collect::<io::Result<Vec<_>>>()),
+        };
+        let mut names = names.map_err(Error::read(&folder))?;
+        names.retain(|path| path.extension().is_some_and(|e| e == "json"));
+        names.sort_unstable();
+        names.iter().map(|path| read(path, PART_SCHEMA)).collect()
+    }
+
+    /// # Errors
+    /// It cannot be written; what was there stays.
+    pub fn write_account(&self, account: &Saturated) -> Result<(), Error> {
+        let path = self.path.join(SATURATED);
+        let text = results::json::to_vec(account).map_err(|e| Error::Write { path: path.clone(), cause: e.into() })?;
+        whole(&path, &text)
+    }
+}
+
+/// `saturate.json`, alone or in its folder.
+///
+/// # Errors
+/// It cannot be read, or another version wrote it.
+pub fn read_account(path: &Path) -> Result<Saturated, Error> {
+    let path = if path.is_dir() { path.join(SATURATED) } else { path.into() };
+    let text = fs::read(&path).map_err(Error::read(&path))?;
+    #[derive(Deserialize)]
+    struct Versioned {
+        schema: String,
+    }
+    let Versioned { schema: found } = serde_json::from_slice(&text).map_err(|e| Error::damaged(&path, e))?;
+    if found != SCHEMA {
+        return Err(Error::Version { path, found, reads: SCHEMA });
+    }
+    serde_json::from_slice(&text).map_err(|e| Error::damaged(&path, e))
+}
+
+fn asked(path: &Path) -> Result<Asked, Error> {
+    if !Folder::is_there(path) {
+        return Err(Error::NoRun(path.into()));
+    }
+    read(&path.join(ASKED), ASKED_SCHEMA)
+}
+
+fn read<T: DeserializeOwned>(path: &Path, reads: &'static str) -> Result<T, Error> {
+    let text = fs::read(path).map_err(Error::read(path))?;
+    let written: Written<T> = serde_json::from_slice(&text).map_err(|e| Error::damaged(path, e))?;
+    match written.schema == reads {
+        true => Ok(written.it),
+        false => Err(Error::Version { path: path.into(), found: written.schema, reads }),
+    }
+}
+
+fn write<T: Serialize>(path: &Path, schema: &str, it: &T) -> Result<(), Error> {
+    let text = serde_json::to_vec(&Written { schema: schema.into(), it });
+    whole(path, &text.map_err(|e| Error::Write { path: path.into(), cause: e.into() })?)
+}
+
+fn whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    output::replace(path, |file| file.write_all(bytes)).map_err(Error::write(path))
+}

@@ -1,0 +1,129 @@
+//! The loop that submits and reaps: no allocation, no system call, nothing that a queue says wrong goes unseen. Alone in its process: it
+//! counts them.
+
+#[path = "../../copy/tests/counting/mod.rs"]
+mod counting;
+
+use counting::{cost, watch_system_calls};
+use doorbell_softgpu::{Mode, SoftDriver};
+use gpu::{AddressSpace, Device};
+use lab::clock::Clock;
+use saturate::Error;
+use saturate::lane::Lane;
+use saturate::queue::{Done, Place, Queue};
+use saturate::source::{Shape, Source, Target};
+use saturate::sources::engine::{Engines, Mode as Told};
+use saturate::walk::Walk;
+use statistics::Histogram;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The gate of the system calls is one for the process.
+static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+#[test]
+fn the_loop_allocates_nothing_and_makes_no_system_call() {
+    let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let watched = watch_system_calls();
+    let clock = Clock::new();
+    // A GPU that polls: to trap a doorbell, the strict one makes system calls on this thread.
+    let space = AddressSpace::new(&Device::open(Arc::new(SoftDriver::new(Mode::Poll)), 0).unwrap()).unwrap();
+    for (told, batch) in [(Told::Pipelined, 1), (Told::Folded, 1), (Told::Plain, 8)] {
+        let mut engines = Engines::new(&space, &[], told).unwrap();
+        let shape = Shape {
+            target: Target::Gpu,
+            devices: 2,
+            queues: 1,
+            depth: 40,
+            bytes: 512,
+            part: 512 << 10,
+            batch,
+            seed: 1,
+        };
+        let mut opened = engines.open(&shape).unwrap();
+        let walk = Walk::new(shape.bytes, shape.part, 3).unwrap();
+        let queues = opened.queues().into_iter().enumerate();
+        let mut lanes: Vec<Lane> = queues.map(|(n, queue)| Lane::new(queue, n, walk, shape.depth, batch)).collect();
+        let mut latency = Histogram::new();
+        let begun = Instant::now();
+        // Round the rings and more.
+        while lanes.iter().any(|lane| lane.completed < 800) && begun.elapsed().as_secs() < 20 {
+            let mut failed = false;
+            let spent = cost(watched, || {
+                for lane in &mut lanes {
+                    failed |= lane.reap(&clock, &mut latency).is_err() || lane.fill(&clock).is_err();
+                }
+            });
+            assert_eq!((failed, spent), (false, (0, 0)), "{told}, {batch} a doorbell");
+        }
+        assert!(lanes.iter().all(|lane| lane.completed >= 200), "{told}: nothing is done");
+    }
+}
+
+/// A queue that answers as a test wants.
+#[derive(Default)]
+struct Fake {
+    under_way: VecDeque<(u32, Place)>,
+    answers: Vec<Done>,
+    /// Places of all I/Os that are under way, in any order of their ends.
+    held: Option<(u32, u64)>,
+}
+
+impl Queue for Fake {
+    fn submit(&mut self, slot: u32, place: Place) -> Result<(), Error> {
+        assert!(
+            self.under_way.iter().all(|(other, at)| *other != slot && at.target != place.target),
+            "twice at {place:?}"
+        );
+        self.under_way.push_back((slot, place));
+        Ok(())
+    }
+
+    fn reap(&mut self, into: &mut [Done]) -> Result<usize, Error> {
+        if let Some(answer) = self.answers.pop() {
+            into[0] = answer;
+            return Ok(1);
+        }
+        // The oldest is held back as long as that is possible.
+        let oldest = usize::from(self.under_way.len() > 1 && self.held.is_some());
+        let Some((slot, _)) = self.under_way.remove(oldest) else { return Ok(0) };
+        into[0] = Done { slot, status: 0 };
+        Ok(1)
+    }
+}
+
+fn lane(fake: Fake, blocks: u64) -> Lane {
+    Lane::new(Box::new(fake), 0, Walk::new(512, 512 * blocks, 9).unwrap(), 4, 1)
+}
+
+#[test]
+fn an_old_io_holds_back_the_next_one_to_its_place() {
+    let (clock, mut latency) = (Clock::monotonic_raw(), Histogram::new());
+    let mut lane = lane(Fake { held: Some((0, 0)), ..Fake::default() }, 8);
+    for _ in 0..2000 {
+        lane.fill(&clock).unwrap();
+        lane.reap(&clock, &mut latency).unwrap();
+    }
+    // It goes on, although one I/O is always the last to end.
+    assert!(lane.completed > 1000 && latency.count() == lane.completed, "{}", lane.completed);
+}
+
+#[test]
+fn completions_that_are_none_are_errors_and_a_status_is_counted() {
+    let (clock, mut latency) = (Clock::monotonic_raw(), Histogram::new());
+    let answers = |answers: &[(u32, u32)]| {
+        let answers = answers.iter().rev().map(|(slot, status)| Done { slot: *slot, status: *status }).collect();
+        let mut lane = lane(Fake { answers, ..Fake::default() }, 64);
+        lane.fill(&clock).unwrap();
+        lane
+    };
+    for wrong in [&[(4, 0)][..], &[(u32::MAX, 0)], &[(1, 0), (1, 0)]] {
+        let mut lane = answers(wrong);
+        let mut all = wrong.iter().map(|_| lane.reap(&clock, &mut latency));
+        assert!(all.any(|reaped| matches!(reaped, Err(Error::NotUnderWay { .. }))), "{wrong:?}");
+    }
+    let mut lane = answers(&[(2, 0x4080), (0, 0)]);
+    assert_eq!((lane.reap(&clock, &mut latency).unwrap(), lane.reap(&clock, &mut latency).unwrap()), (1, 1));
+    assert_eq!((lane.refused, lane.completed, lane.under_way()), (1, 2, 2));
+}
