@@ -7,6 +7,7 @@ mod locks;
 pub mod machine;
 mod noise;
 mod raw;
+mod saturate;
 
 pub use experiment::{read_named, surroundings};
 
@@ -52,6 +53,7 @@ enum What {
     Noise(noise::Args),
     Locks(Box<locks::Args>),
     Borders(borders::Args),
+    Saturate(Box<saturate::Args>),
 }
 
 impl Args {
@@ -62,6 +64,7 @@ impl Args {
             Some(What::Noise(n)) => n.run(),
             Some(What::Locks(l)) => l.run(),
             Some(What::Borders(b)) => b.run(),
+            Some(What::Saturate(s)) => s.run(),
         }
     }
 }

@@ -23,6 +23,7 @@ mod processes;
 pub mod raw;
 pub mod rows;
 pub mod run;
+pub mod saturate;
 pub mod soak;
 pub mod submissions;
 pub mod summary;

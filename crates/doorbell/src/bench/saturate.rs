@@ -1,0 +1,257 @@
+//! `doorbell bench saturate`: how full the link gets.
+
+use super::surroundings;
+use crate::failure::Failure;
+use crate::help::Page;
+use crate::progress::Progress;
+use crate::record::Gpu;
+use crate::signals;
+use anyhow::Context;
+use environment::Severity;
+use environment::link::LinkCounters;
+use gpu::{AddressSpace, DeviceOptions};
+use lab::clock::Clock;
+use report::table::Style;
+use saturate::account::{Saturated, Status};
+use saturate::folder::{Asked, Folder, read_account};
+use saturate::plan::{self, Plan};
+use saturate::run::{End, Leader, News};
+use saturate::sources::engine::Engines;
+use saturate::wire::{Uncounted, Wire};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// How full the PCIe link gets: many I/Os under way, each submitted and reaped by itself, and what crosses the wire meanwhile
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell bench saturate paper -o paper", "one CPU thread, 512 to 8192 bytes: copy engines in the place of drives"),
+        ("doorbell bench saturate knee --find-knee -o knee", "how few CPU threads and devices fill the link"),
+        ("doorbell bench saturate sizes --set matrix.depth=64 --set run.repeats=3", ""),
+        ("doorbell bench saturate --list", "the plans that come with doorbell"),
+        ("doorbell bench saturate -o paper --resume", "go on with a run that was stopped"),
+        ("doorbell bench saturate --show paper", "print a finished run again"),
+        ("doorbell bench saturate small --gpu soft", "whether it works, never how fast"),
+    ])
+    .text("Every byte that is moved is compared. The GPU's own counters say what crossed the link in the same time; they are held against the \
+           payload, mean against mean, and against what packets leave of the line rate by count. `doorbell report` makes a page of it.")
+    .statuses(&[
+        (0, "done, and every byte was right"),
+        (1, "a byte was wrong, or an I/O ended with a status"),
+        (2, "an error, or a cell that failed"),
+        (77, "nothing can be measured on this machine"),
+        (130, "stopped by Ctrl-C"),
+    ])
+)]
+pub struct Args {
+    /// A file, for example my.toml, or the name of a plan that comes along, for example paper
+    #[arg(value_name = "PLAN")]
+    plan: Option<String>,
+    /// Keep the run in this folder, for example results/paper
+    #[arg(short, long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Change a value of the plan, for example matrix.depth=32 or run.repeats=3
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+    /// Which GPU: --gpu soft is --set run.gpu=soft
+    #[arg(long, value_enum, value_name = "GPU")]
+    gpu: Option<Gpu>,
+    /// Measure only what decides how few threads and devices fill the link
+    #[arg(long)]
+    find_knee: bool,
+    /// Go on with the run in the folder of --out
+    #[arg(long, requires = "out")]
+    resume: bool,
+    /// Replace the run in the folder of --out
+    #[arg(long, requires = "out", conflicts_with = "resume")]
+    force: bool,
+    /// Print the result as JSON, without tables
+    #[arg(long)]
+    json: bool,
+    /// Measure nothing: list the plans that come along
+    #[arg(long, conflicts_with_all = ["plan", "out", "show"])]
+    list: bool,
+    /// Measure nothing: print the result of a run, for example results/paper
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["plan", "out", "sets", "gpu"])]
+    show: Option<PathBuf>,
+}
+
+const PLANS: &str = "`doorbell bench saturate --list` lists those that come along; a file has a path or ends in .toml";
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        if self.list {
+            return self.plans();
+        }
+        if let Some(path) = &self.show {
+            let account = read_account(path)?;
+            self.print(&account)?;
+            return Ok(verdict(&account, End::Complete));
+        }
+        // From before there is anything to keep, until it is kept.
+        let stop = signals::count_interrupts();
+        let temporary = tempfile::tempdir()?;
+        let (asked_gpu, asked) = self.asked()?;
+        if asked_gpu == plan::Gpu::Soft {
+            crate::sample::with_softgpu()?;
+        }
+        let folder = match asked {
+            Some(asked) => {
+                let path = self.out.clone().unwrap_or_else(|| temporary.path().join("run"));
+                Folder::create(&path, asked, self.force)?
+            }
+            None => Folder::resume(self.folder()?)?,
+        };
+        let plan = &folder.asked().plan;
+        let space = space(plan.run.gpu)?;
+        let mut source = Engines::new(&space, &plan.source.engines, plan.source.mode)?;
+        let mut wire = counters(plan.run.gpu);
+        let progress = Progress::new();
+        let clock = Clock::new();
+        let is_stopped = || stop.load(Ordering::Relaxed) > 0;
+        let mut leader =
+            Leader { folder: &folder, source: &mut source, wire: &mut *wire, clock: &clock, is_stopped: &is_stopped };
+        let ended = leader.run(&mut |news| progress.show(&line(&news)));
+        progress.clear();
+        // What is finished is told, whatever ended the run.
+        let account = leader.account()?;
+        folder.write_account(&account)?;
+        let end = ended?;
+        self.print(&account)?;
+        Ok(verdict(&account, end))
+    }
+
+    fn plans(&self) -> anyhow::Result<ExitCode> {
+        let about = |shipped: &plan::Shipped| plan::read(shipped.text, shipped.name, &[]).map(|plan| plan.about);
+        if self.json {
+            let one =
+                |shipped: &plan::Shipped| Ok(serde_json::json!({ "name": shipped.name, "about": about(shipped)? }));
+            let all: Vec<_> = plan::SHIPPED.iter().map(one).collect::<Result<_, saturate::Error>>()?;
+            report::table::to_stdout(|out| Ok(writeln!(out, "{:#}", serde_json::json!({ "plans": all }))?))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut t = Style::of_stdout().table(&["plan", "what it measures"]);
+        for shipped in plan::SHIPPED {
+            t.add_row([shipped.name.to_owned(), about(shipped)?]);
+        }
+        report::table::to_stdout(|out| Ok(report::table::write(out, &t, 0)?))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn folder(&self) -> Result<&Path, Failure> {
+        self.out.as_deref().ok_or_else(|| Failure::new("no plan is given", PLANS))
+    }
+
+    /// What is asked for; `None` where the folder says it. And on which GPU.
+    fn asked(&self) -> anyhow::Result<(plan::Gpu, Option<Asked>)> {
+        let Some(name) = &self.plan else {
+            if !self.resume {
+                return Err(Failure::new("no plan is given", PLANS).into());
+            }
+            return Ok((Folder::open(self.folder()?)?.asked().plan.run.gpu, None));
+        };
+        let plan = self.read(name)?;
+        if self.resume {
+            let folder = self.folder()?;
+            let there = Folder::open(folder)?;
+            if there.asked().plan != plan || there.asked().find_knee != self.find_knee {
+                return Err(saturate::Error::Other(folder.into()).into());
+            }
+            return Ok((plan.run.gpu, None));
+        }
+        let before = surroundings(match plan.run.gpu {
+            plan::Gpu::Soft => experiment::Gpu::Soft,
+            plan::Gpu::Real => experiment::Gpu::Real,
+        });
+        let warnings = before.warnings().into_iter().filter(|w| w.severity > Severity::Notice);
+        let warnings: Vec<String> = match plan.run.gpu {
+            plan::Gpu::Soft => Vec::new(),
+            plan::Gpu::Real => warnings.map(|w| w.to_string()).collect(),
+        };
+        let asked = Asked {
+            doorbell: results::folder::VERSION.into(),
+            commit: before.text("run.commit").map(str::to_owned),
+            command: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
+            find_knee: self.find_knee,
+            started: environment::utc_now().unwrap_or_default(),
+            warnings,
+            environment: serde_json::to_value(&before)?,
+            plan,
+        };
+        Ok((asked.plan.run.gpu, Some(asked)))
+    }
+
+    fn read(&self, name: &str) -> anyhow::Result<Plan> {
+        let mut sets = self.sets.clone();
+        sets.extend(self.gpu.map(|gpu| if gpu == Gpu::Soft { "run.gpu=soft".into() } else { "run.gpu=real".into() }));
+        let is_file = name.contains('/') || name.ends_with(".toml");
+        if let Some(shipped) = plan::SHIPPED.iter().find(|shipped| shipped.name == name && !is_file) {
+            return Ok(plan::read(shipped.text, shipped.name, &sets)?);
+        }
+        if !is_file {
+            return Err(Failure::new(format!("there is no plan {name:?}"), PLANS).into());
+        }
+        let text = std::fs::read_to_string(name)
+            .map_err(|e| Failure::new(format!("{name}: {e}"), "the file must exist and be text"))?;
+        Ok(plan::read(&text, name, &sets)?)
+    }
+
+    fn print(&self, account: &Saturated) -> anyhow::Result<()> {
+        if self.json {
+            let text = results::json::to_vec(account)?;
+            return Ok(report::table::to_stdout(|out| Ok(out.write_all(&text)?))?);
+        }
+        Ok(report::table::to_stdout(|out| report::saturate::write(out, &Style::of_stdout(), account))?)
+    }
+}
+
+/// An address space of our own, without CUDA.
+fn space(gpu: plan::Gpu) -> anyhow::Result<Arc<AddressSpace>> {
+    let real = gpu == plan::Gpu::Real;
+    let opened = DeviceOptions::default().allow_real(real).open(Arc::new(rm::driver::Libc), 0);
+    let device = opened.map_err(|e| {
+        let hint = match real {
+            true => "`doorbell doctor` says what is missing; `--gpu soft` shows on any machine what works",
+            false => "`doorbell doctor` says what works here",
+        };
+        Failure::impossible(format!("no GPU to measure: {e}"), hint)
+    })?;
+    AddressSpace::new(&device).context("an address space without CUDA")
+}
+
+/// The counters of the GPU's link; what there is not is said in each part.
+fn counters(gpu: plan::Gpu) -> Box<dyn Wire> {
+    let of = match gpu {
+        plan::Gpu::Soft => environment::Gpu::Soft,
+        plan::Gpu::Real => environment::Gpu::Real { pci: None },
+    };
+    match LinkCounters::open(of) {
+        Ok(counters) => Box::new(counters),
+        Err(_) => Box::new(Uncounted),
+    }
+}
+
+fn line(news: &News) -> String {
+    let News { cell, repeat, done, of } = news;
+    let of = of.map_or_else(String::new, |of| format!(" of {of}"));
+    let size = report::number::bytes(cell.bytes);
+    let (threads, devices) = (cell.threads, cell.devices);
+    format!("{done}{of}: {size} to {}, {threads} threads, {devices} devices, repeat {}", cell.target, repeat + 1)
+}
+
+/// Exit status of a run that Ctrl-C ended.
+const STOPPED: u8 = 130;
+
+fn verdict(account: &Saturated, end: End) -> ExitCode {
+    let any = |of: fn(&Status) -> bool| account.cells.iter().any(|total| of(&total.status));
+    let is_wrong = account.cells.iter().any(|total| total.checked.wrong > 0 || total.refused > 0);
+    ExitCode::from(match () {
+        () if end == End::Stopped => STOPPED,
+        () if is_wrong => 1,
+        () if any(|status| matches!(status, Status::Failed(_))) => crate::ERROR,
+        () if !any(|status| *status == Status::Done) => crate::IMPOSSIBLE,
+        () => 0,
+    })
+}

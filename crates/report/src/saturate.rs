@@ -1,0 +1,200 @@
+//! How full the link got, for people: a line for each cell, and what it is held against.
+//!
+//! Of the software GPU or an emulated device it says what was moved right, and no rate or time.
+
+use crate::ReportError;
+use crate::number::{bytes, count, nanoseconds, of};
+use crate::table::{self, Style};
+use saturate::account::{Over, Saturated, Status, Total};
+use saturate::link::Access;
+use std::io::Write;
+
+/// Writes all of it.
+///
+/// # Errors
+/// The output cannot be written.
+pub fn write(out: &mut dyn Write, style: &Style, run: &Saturated) -> Result<(), ReportError> {
+    head(out, style, run)?;
+    if run.functional {
+        counts(out, style, run)?
+    } else {
+        rates(out, style, run)?
+    }
+    knees(out, run)?;
+    for total in &run.cells {
+        match &total.status {
+            Status::Done => {}
+            Status::Unavailable(why) => writeln!(out, "not available here: {}: {why}", name(total))?,
+            Status::Failed(why) => writeln!(out, "{}", style.bad(&format!("failed: {}: {why}", name(total))))?,
+        }
+        if let Some(first) = &total.checked.first {
+            let text = format!(
+                "wrong: {}: {} of {}, {first}",
+                name(total),
+                total.checked.wrong,
+                of(total.checked.blocks, "block")
+            );
+            writeln!(out, "{}", style.bad(&text))?;
+        }
+        if total.refused > 0 {
+            let text = format!("{}: {} ended with a status", name(total), of(total.refused, "I/O"));
+            writeln!(out, "{}", style.bad(&text))?;
+        }
+        for note in &total.notes {
+            writeln!(out, "note: {}: {note}", name(total))?;
+        }
+    }
+    for warning in &run.warnings {
+        writeln!(out, "warning: {warning}")?;
+    }
+    Ok(())
+}
+
+/// A cell, for people.
+pub fn name(total: &Total) -> String {
+    let c = &total.cell;
+    if total.is_peak() {
+        return format!("plain copy to {}", c.target);
+    }
+    let batch = if c.batch > 1 { format!(", {} a doorbell", c.batch) } else { String::new() };
+    let queues = if c.queues > 1 { format!(" x {}", of(c.queues.into(), "queue")) } else { String::new() };
+    let (threads, devices) = (of(c.threads.into(), "thread"), of(c.devices.into(), "device"));
+    format!("{} to {}, {threads}, {devices}{queues}, depth {}{batch}", bytes(c.bytes), c.target, c.depth)
+}
+
+/// GB/s with two decimals.
+pub fn rate(bytes_per_second: f64) -> String {
+    format!("{:.2}", bytes_per_second / 1e9)
+}
+
+/// `1.10 (1.09 to 1.12)`.
+pub fn interval(over: &Over, write: impl Fn(f64) -> String) -> String {
+    match over.interval {
+        Some(i) => format!("{} ({} to {})", write(over.median), write(i.low), write(i.high)),
+        None => write(over.median),
+    }
+}
+
+fn head(out: &mut dyn Write, style: &Style, run: &Saturated) -> Result<(), ReportError> {
+    let about = if run.plan.about.is_empty() { String::new() } else { format!(": {}", run.plan.about) };
+    writeln!(out, "{}", style.bold(&format!("saturate {}{about}", run.plan.name)))?;
+    writeln!(out, "doorbell {}, {} to {}; {}", run.doorbell, run.started, run.ended, run.source)?;
+    if !run.complete {
+        writeln!(out, "{}", style.bad("not complete: --resume measures what is missing"))?;
+    }
+    if run.functional {
+        writeln!(out, "note: functional: it shows what works, never how fast; rates and times are left out")?;
+    }
+    if let Some(of_run) = &run.link {
+        writeln!(out, "link {}, {} GB/s each way", of_run.link, rate(of_run.line_rate))?;
+        let p = &of_run.packets;
+        writeln!(
+            out,
+            "assumed: MPS {}, MRRS {}, RCB {}",
+            p.max_payload, p.max_read_request, p.read_completion_boundary
+        )?;
+        for text in &of_run.assumed {
+            writeln!(out, "  {text}")?;
+        }
+    }
+    writeln!(out)?;
+    Ok(())
+}
+
+fn counts(out: &mut dyn Write, style: &Style, run: &Saturated) -> Result<(), ReportError> {
+    let mut t = style.table(&["cell", ">repeats", ">I/Os", ">blocks compared", ">wrong", ">refused"]);
+    for total in &run.cells {
+        let checked = &total.checked;
+        t.add_row([
+            name(total),
+            total.repeats.to_string(),
+            count(total.submitted),
+            count(checked.blocks),
+            count(checked.wrong),
+            count(total.refused),
+        ]);
+    }
+    Ok(table::write(out, &t, 0)?)
+}
+
+fn time(ns: Option<f64>) -> String {
+    ns.map_or_else(|| "-".into(), |ns| nanoseconds(ns.round() as u64))
+}
+
+fn rates(out: &mut dyn Write, style: &Style, run: &Saturated) -> Result<(), ReportError> {
+    let heads =
+        ["cell", ">IOPS", ">payload GB/s", ">on the wire", ">against", ">wire/payload", ">reachable", ">part of it"];
+    let mut t = style.table(&heads);
+    let mut latencies = style.table(&["cell", ">I/Os", ">p50", ">p99", ">p99.9", ">max", ">cycles/I/O", ">CPU/I/O"]);
+    for total in &run.cells {
+        let Some(figures) = &total.figures else { continue };
+        let none = || "-".to_owned();
+        let wire = figures.wire.as_ref();
+        let reachable = figures.reachable.as_ref();
+        t.add_row([
+            name(total),
+            count(figures.iops.median.round() as u64),
+            interval(&figures.payload, rate),
+            wire.map_or_else(none, |wire| rate(wire.along.median)),
+            wire.map_or_else(none, |wire| rate(wire.against.median)),
+            wire.map_or_else(none, |wire| interval(&wire.factor, |v| format!("{v:.3}"))),
+            reachable.map_or_else(none, |reachable| match reachable.with_short_completions {
+                Some(short) => format!("{} to {}", rate(short), rate(reachable.payload)),
+                None => rate(reachable.payload),
+            }),
+            reachable
+                .map_or_else(none, |reachable| format!("{:.1} %", 100.0 * figures.payload.median / reachable.payload)),
+        ]);
+        let l = &figures.latency;
+        latencies.add_row([
+            name(total),
+            count(l.count),
+            time(l.p50_ns),
+            time(l.p99_ns),
+            time(l.p999_ns),
+            time(l.max_ns.map(|ns| ns as f64)),
+            figures.cycles_per_io.as_ref().map_or_else(none, |cycles| count(cycles.median.round() as u64)),
+            time(Some(figures.cpu_ns_per_io.median)),
+        ]);
+    }
+    table::write(out, &t, 0)?;
+    writeln!(
+        out,
+        "medians of the repeats; in brackets what holds them with 93.75 % (five repeats: the least and the largest)"
+    )?;
+    let is_read = |total: &Total| {
+        let reachable = total.figures.as_ref().and_then(|figures| figures.reachable);
+        reachable.is_some_and(|reachable| reachable.access == Access::Read)
+    };
+    if run.cells.iter().any(is_read) {
+        writeln!(
+            out,
+            "reachable by reads: with completions of RCB bytes, and of MPS bytes; the part is of the latter"
+        )?;
+    }
+    writeln!(out)?;
+    table::write(out, &latencies, 0)?;
+    writeln!(out, "I/Os: of the repeat with the fewest. Submitting threads poll: their CPU time is all of the time")?;
+    Ok(())
+}
+
+fn knees(out: &mut dyn Write, run: &Saturated) -> Result<(), ReportError> {
+    for knee in &run.knees {
+        let c = &knee.cell;
+        let of_what =
+            format!("{} to {}, depth {}, {} a device", bytes(c.bytes), c.target, c.depth, of(c.queues.into(), "queue"));
+        match (&knee.knee, &knee.why) {
+            (Some(k), _) => writeln!(
+                out,
+                "knee: {of_what}: {} and {} make {} GB/s, within {} % of the best, {} GB/s",
+                of(k.threads.into(), "thread"),
+                of(k.devices.into(), "device"),
+                rate(k.rate),
+                100.0 * k.within,
+                rate(k.best)
+            )?,
+            (None, why) => writeln!(out, "knee: {of_what}: {}", why.as_deref().unwrap_or("none"))?,
+        }
+    }
+    Ok(())
+}
