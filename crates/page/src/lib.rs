@@ -1,4 +1,4 @@
-//! What a run, several runs, a recording or a soak says, for people: one HTML file that needs nothing else, the same as Markdown, and
+//! What a run, several runs, a recording, a soak or a saturated link says, for people: one HTML file that needs nothing else, the same as Markdown, and
 //! its pictures as SVG.
 //!
 //! A [`Document`] is made of rows that `results`, `insight` and `lock-analysis` computed; here is only how they stand on a page. The
@@ -12,6 +12,7 @@ mod numbers;
 mod recording;
 mod run;
 mod runs;
+mod saturate;
 mod soak;
 
 pub use document::Document;
@@ -56,6 +57,11 @@ pub fn of_recording(recording: &insight::Recording) -> Result<Document, Error> {
 /// Of a soak.
 pub fn of_soak(soak: &::soak::Soak) -> Document {
     soak::document(soak)
+}
+
+/// Of how full the link got.
+pub fn of_saturated(run: &::saturate::account::Saturated) -> Document {
+    saturate::document(run)
 }
 
 /// Writes each picture of a document to a folder, and says which files that are.

@@ -121,6 +121,13 @@ impl Axis {
         Axis { kind: Kind::Linear, low, high, ticks }
     }
 
+    /// A place for each name, from n to n + 1, with the name in the middle.
+    pub fn names(names: &[&str]) -> Axis {
+        let tick = |(n, name): (usize, &&str)| Tick { at: n as f64 + 0.5, label: (*name).to_owned() };
+        let ticks = names.iter().enumerate().map(tick).collect();
+        Axis { kind: Kind::Linear, low: 0.0, high: names.len().max(1) as f64, ticks }
+    }
+
     /// 0 at the low end, 1 at the high one; outside of them for what lies outside.
     pub fn part(&self, v: f64) -> f64 {
         let (v, low, high) = match self.kind {

@@ -1,11 +1,12 @@
 //! Pictures as SVG: of a run, as files in its folder `plots` (latency against size, of many routes with a name at each line's end,
-//! the distribution with its tail, a histogram, every sample over time), and [`series`] of numbers, as files or as parts of a page.
+//! the distribution with its tail, a histogram, every sample over time), and [`series`] of numbers and stacked [`bars`], as files or as parts of a page.
 //!
 //! The invariant: a picture can be read without colour. Series differ in dashes and markers too, axes say their units, the
 //! head says on which machine and with which commit it was made, and no picture of the software GPU passes for times.
 //! Written by hand: a picture is a few hundred lines of SVG, and no library draws an axis of nines.
 
 mod axis;
+pub mod bars;
 mod chart;
 mod colours;
 mod of_cells;
