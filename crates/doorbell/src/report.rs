@@ -16,6 +16,7 @@ use std::process::ExitCode;
         ("doorbell report crossover -o crossover.html", "the folder of a run"),
         ("doorbell report before after -o both.html", "several runs side by side"),
         ("doorbell report app.doorbell -o app.html", "a recording"),
+        ("doorbell report paper -o paper.html", "what `bench saturate` wrote"),
         ("doorbell report crossover --markdown crossover.md", "the same as Markdown"),
         ("doorbell report crossover --svg pictures", "its pictures, each as a file"),
     ])
@@ -24,7 +25,7 @@ use std::process::ExitCode;
     .statuses(&[(0, "done"), (2, "an error, or a recording that is damaged: what could be read is in the file")])
 )]
 pub struct Args {
-    /// Folders of runs (or their run.json), or one soak or recording; for example results/crossover
+    /// Folders of runs (or their run.json), or one soak, saturated link or recording; for example results/crossover
     #[arg(value_name = "RUN|SOAK|RECORDING", required = true)]
     what: Vec<PathBuf>,
     /// Write to this file, for example crossover.html
@@ -81,6 +82,11 @@ impl Args {
         {
             return Ok((page::of_soak(&read_soak(&path)?), None));
         }
+        if let [one] = self.what.as_slice()
+            && saturated_in(one)
+        {
+            return Ok((page::of_saturated(&saturate::folder::read_account(one)?), None));
+        }
         let mut runs = Vec::new();
         for (path, name) in self.what.iter().zip(load::names(&self.what)) {
             if is_recording(path)? {
@@ -114,6 +120,12 @@ fn write(mut file: WholeFile, text: &str) -> anyhow::Result<()> {
 fn soak_in(path: &Path) -> Option<PathBuf> {
     let file = if path.is_dir() { path.join("soak.json") } else { path.to_owned() };
     (file.is_file() && file.file_name().is_some_and(|name| name == "soak.json")).then_some(file)
+}
+
+/// What `bench saturate` wrote: in its folder, or the file itself.
+fn saturated_in(path: &Path) -> bool {
+    let name = saturate::folder::SATURATED;
+    if path.is_dir() { path.join(name).is_file() } else { path.file_name().is_some_and(|file| file == name) }
 }
 
 fn read_soak(path: &Path) -> anyhow::Result<soak::Soak> {

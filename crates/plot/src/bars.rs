@@ -85,7 +85,8 @@ fn one(bars: &Bars<'_>, frame: Frame) -> Drawing {
         chart.svg.close();
     }
     let levels = bars.levels.iter().map(|(name, _)| name.as_str());
-    let entries: Vec<_> = bars.parts.iter().copied().chain(bars.marks.iter().copied()).chain(levels).enumerate().collect();
+    let entries: Vec<_> =
+        bars.parts.iter().copied().chain(bars.marks.iter().copied()).chain(levels).enumerate().collect();
     let entries: Vec<_> = entries.into_iter().map(|(number, name)| (Look { number }, name, String::new())).collect();
     chart.legend(&panel, &entries);
     chart.finish(bars.labels.0)

@@ -34,7 +34,8 @@ fn gb(bytes_per_second: f64) -> Cell {
 
 fn figure(run: &Saturated, group: &CellName, totals: &[&Total], below: [&str; 2]) -> Figure {
     let batch = if group.batch > 1 { format!(", {} I/Os a doorbell", group.batch) } else { String::new() };
-    let queues = if group.queues > 1 { format!(", {} a device", of(group.queues.into(), "queue")) } else { String::new() };
+    let queues =
+        if group.queues > 1 { format!(", {} a device", of(group.queues.into(), "queue")) } else { String::new() };
     let threads = of(group.threads.into(), "thread");
     let title = format!("To the {}: {threads}{queues}, depth {}{batch}", group.target, group.depth);
     let several = totals.iter().any(|total| total.cell.devices != totals[0].cell.devices);
@@ -42,7 +43,9 @@ fn figure(run: &Saturated, group: &CellName, totals: &[&Total], below: [&str; 2]
         totals.iter().filter_map(|total| Some((*total, total.figures.as_ref()?))).collect();
     let bars: Vec<Bar> = known.iter().map(|(total, figures)| bar(total, figures, several)).collect();
     let mut levels: Vec<(String, f64)> = Vec::new();
-    levels.extend(run.link.as_ref().map(|l| (format!("line rate, {}: {} GB/s", l.link, rate(l.line_rate)), l.line_rate / 1e9)));
+    levels.extend(
+        run.link.as_ref().map(|l| (format!("line rate, {}: {} GB/s", l.link, rate(l.line_rate)), l.line_rate / 1e9)),
+    );
     let peak = run.peak(group.target).map(|peak| peak.median);
     levels.extend(peak.map(|peak| (format!("plain copy this way: {} GB/s", rate(peak)), peak / 1e9)));
     let tops = bars.iter().map(|bar| bar.parts.iter().map(|part| part.0).sum::<f64>());
@@ -59,7 +62,10 @@ fn figure(run: &Saturated, group: &CellName, totals: &[&Total], below: [&str; 2]
         marks: &["reachable"],
         levels: &levels,
     });
-    let name = slug(&format!("saturate to {} t{} q{} d{} b{}", group.target, group.threads, group.queues, group.depth, group.batch));
+    let name = slug(&format!(
+        "saturate to {} t{} q{} d{} b{}",
+        group.target, group.threads, group.queues, group.depth, group.batch
+    ));
     Figure {
         table: table(&name, &title, &known, peak),
         name,

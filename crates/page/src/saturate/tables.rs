@@ -38,7 +38,11 @@ fn cells(run: &Saturated) -> Section {
     let mut columns = vec![head("cell"), number("repeats", ""), number("I/Os", ""), number("blocks compared", "")];
     columns.push(number("wrong", ""));
     if !run.functional {
-        columns.extend([number("IOPS", "1/s"), number("payload, GB/s", "bytes/s"), number("on the wire, GB/s", "bytes/s")]);
+        columns.extend([
+            number("IOPS", "1/s"),
+            number("payload, GB/s", "bytes/s"),
+            number("on the wire, GB/s", "bytes/s"),
+        ]);
         columns.extend([number("p95 of 100 ms", "bytes/s"), number("against, GB/s", "bytes/s"), text("counted by")]);
     }
     columns.push(text("status"));
@@ -49,7 +53,8 @@ fn cells(run: &Saturated) -> Section {
         if !run.functional {
             let gb = |v: f64| Cell::number(rate(v), v);
             let wire = total.figures.as_ref().and_then(|figures| figures.wire.as_ref());
-            let of_wire = |of: fn(&::saturate::account::Wired) -> f64| wire.map_or_else(Cell::none, |wire| gb(of(wire)));
+            let of_wire =
+                |of: fn(&::saturate::account::Wired) -> f64| wire.map_or_else(Cell::none, |wire| gb(of(wire)));
             let figures = total.figures.as_ref();
             row.push(figures.map_or_else(Cell::none, |f| count(f.iops.median.round() as u64)));
             row.push(figures.map_or_else(Cell::none, |f| gb(f.payload.median)));
@@ -103,7 +108,8 @@ fn latencies(run: &Saturated) -> Section {
 fn link(run: &Saturated) -> Section {
     let mut section = Section::new("assumed", "The link, and what is assumed of it");
     let Some(of_run) = &run.link else {
-        section.push(Block::Text("The machine does not say what link the GPU has: nothing is reachable by count.".into()));
+        section
+            .push(Block::Text("The machine does not say what link the GPU has: nothing is reachable by count.".into()));
         return section;
     };
     let p = &of_run.packets;

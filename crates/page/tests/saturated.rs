@@ -1,0 +1,142 @@
+//! What stands on a page of a saturated link that nobody measured.
+
+use page::document::Block;
+use saturate::account::{Measured, Part, SCHEMA, Saturated, Status};
+use saturate::link::{Access, Beside};
+use saturate::plan::{self, Role};
+use saturate::source::{Checked, Traffic};
+use saturate::sum_up;
+use saturate::wire::{Crossed, OnWire, Way};
+
+fn made(functional: bool) -> Saturated {
+    let text = "name = 'made'\nabout = 'nobody measured this'\n[matrix]\nbytes = '512B,4KiB,8KiB'\ndevices = [1, 2]\ntarget = ['gpu', 'host']";
+    let plan = plan::read(text, "made", &[]).unwrap();
+    let facts = serde_json::json!({ "pci.link": "generation 5 x16", "gpu.name": "GPU of a test" });
+    let link = sum_up::link(&facts, &plan.link);
+    let crossing = |_| Some(Traffic { access: Access::Read, beside: Beside::default() });
+    let mut parts = Vec::new();
+    for repeat in 0..5 {
+        for (number, cell) in plan.cells().into_iter().enumerate() {
+            let payload =
+                if cell.role == Role::Peak { 55e9 } else { 20e9 + 1e9 * f64::from(repeat) + cell.bytes as f64 * 3e6 };
+            let way = |mean: f64| Way { bytes: mean, mean, p50: mean, p95: mean };
+            let crossed = Crossed {
+                seconds: 1.0,
+                samples: 10,
+                payload: payload as u64,
+                to_gpu: way(payload * 1.1),
+                from_gpu: way(payload * 1.1),
+            };
+            let measured = Measured {
+                seconds: 1.0,
+                iops: payload / cell.bytes as f64,
+                payload,
+                latency: statistics::Summary::of(&mut (1..20_000).collect::<Vec<u64>>()),
+                cpu_ns_per_io: 70.0,
+                cycles_per_io: Some(200.0),
+                cycles_with_kernel: true,
+                wire: OnWire { counters: Some(crossed), samples: None, missing: Vec::new() },
+            };
+            parts.push(Part {
+                repeat,
+                number: number as u32,
+                cell,
+                started: String::new(),
+                status: Status::Done,
+                ios: 1000,
+                submitted: 1100,
+                refused: 0,
+                checked: Checked { blocks: 64, wrong: 0, first: None },
+                measured: (!functional).then_some(measured),
+                notes: Vec::new(),
+            });
+        }
+    }
+    let link = link.filter(|_| !functional);
+    let cells = sum_up::totals(&plan, &parts, link.as_ref(), &crossing);
+    let knees = sum_up::knees(&plan, &cells).1;
+    Saturated {
+        schema: SCHEMA.into(),
+        doorbell: "0.0".into(),
+        commit: None,
+        command: Vec::new(),
+        plan,
+        started: "2026-01-01T00:00:00Z".into(),
+        ended: "2026-01-01T00:01:00Z".into(),
+        complete: true,
+        functional,
+        environment: serde_json::json!({ "facts": facts }),
+        warnings: Vec::new(),
+        source: "copy engines of a test".into(),
+        link,
+        cells,
+        knees: if functional { Vec::new() } else { knees },
+    }
+}
+
+#[test]
+fn the_bars_stand_with_their_table_and_every_line() {
+    let run = made(false);
+    let document = page::of_saturated(&run);
+    let figures: Vec<_> = document.figures().collect();
+    assert_eq!(figures.len(), 2, "one a target");
+    for figure in &figures {
+        let svg = roxmltree::Document::parse(&figure.file).unwrap_or_else(|e| panic!("{}: {e}", figure.name));
+        let class = |class: &str| svg.descendants().filter(|n| n.attribute("class") == Some(class)).count();
+        // Two sizes of three, one and two devices; line rate and peak across; two parts each.
+        assert_eq!((class("bar"), class("level"), class("point")), (6, 2, 12), "{}", figure.name);
+        for said in ["63.02 GB/s", "55.00 GB/s", "wire bytes beyond it", "reachable", "GPU of a test"] {
+            assert!(figure.file.contains(said), "{said}");
+        }
+        assert_eq!(figure.table.rows.len(), 6);
+        let of = |row: usize, head: &str| {
+            let column = figure.table.columns.iter().position(|c| c.head == head).unwrap();
+            figure.table.rows[row].cells[column].value.unwrap()
+        };
+        assert!((of(0, "wire over payload") - 1.1).abs() < 1e-9);
+        assert!(of(0, "low") <= 1.1 + 1e-9 && of(5, "payload, GB/s") < of(5, "reachable, GB/s"));
+    }
+    let html = page::html(&document);
+    for said in [
+        "How full the link is",
+        "The fullest",
+        "fill the link",
+        "Most data of a packet (MPS)",
+        "Every byte that was compared was right",
+    ] {
+        assert!(html.contains(said), "{said}");
+    }
+    assert!(page::markdown(&document).contains("wire over payload"));
+    let rows = document.tables().all(|t| t.rows.iter().all(|r| r.cells.len() == t.columns.len()));
+    assert!(rows);
+}
+
+#[test]
+fn a_functional_run_shows_no_rate_and_no_time() {
+    let document = page::of_saturated(&made(true));
+    assert_eq!(document.figures().count(), 0);
+    let text = page::markdown(&document);
+    assert!(text.contains("never how fast") && text.contains("blocks compared"), "{text}");
+    let mut table = Vec::new();
+    let run = made(true);
+    report::saturate::write(&mut table, &report::table::Style::of_stdout(), &run).unwrap();
+    for text in [text, String::from_utf8(table).unwrap()] {
+        for unit in ["GB/s", " ns", " us", " ms", "IOPS"] {
+            assert!(!text.contains(unit), "{unit}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_block_is_said_and_has_no_figure() {
+    let mut run = made(false);
+    let total = run.cells.iter_mut().find(|total| !total.is_peak()).unwrap();
+    total.checked = Checked { blocks: 64, wrong: 1, first: Some("3 of 512 bytes".into()) };
+    total.figures = None;
+    let document = page::of_saturated(&run);
+    let text = page::markdown(&document);
+    assert!(text.contains("wrong: 3 of 512 bytes") && text.contains("1 cell failed or had a wrong byte"), "{text}");
+    let blocks = document.articles[0].sections.iter().flat_map(|s| &s.blocks);
+    let bars = blocks.filter_map(|b| if let Block::Figure(figure) = b { Some(figure.table.rows.len()) } else { None });
+    assert_eq!(bars.sum::<usize>(), 11);
+}
