@@ -7,9 +7,11 @@ mod check;
 mod machine;
 mod nvidia;
 mod own;
+mod peers;
 mod taps;
 
 pub use check::{Check, Verdict};
+pub use peers::pairs;
 
 /// Tries everything; `attempt`: a channel and a copy of our own on the GPU as well.
 pub fn examine(attempt: bool) -> Vec<Check> {
@@ -17,6 +19,7 @@ pub fn examine(attempt: bool) -> Vec<Check> {
     all.extend(nvidia::checks());
     all.extend(own::checks(&all, attempt));
     all.extend(taps::checks());
+    all.extend(peers::checks());
     all
 }
 

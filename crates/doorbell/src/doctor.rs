@@ -9,7 +9,7 @@ use std::process::ExitCode;
 #[command(
     after_help = Page::examples(&[
         ("doorbell doctor", "one line for each thing that was tried"),
-        ("doorbell doctor --json", "for programs; `possible` says whether recording is"),
+        ("doorbell doctor --json", "for programs; `possible` says whether recording is, `peers` which devices may write to which GPU"),
         ("doorbell doctor --no-try", "without a channel of doorbell's own on the GPU"),
     ])
     .statuses(&[(0, "a CUDA program can be recorded here"), (77, "it cannot")])
@@ -30,7 +30,9 @@ impl Args {
         let environment = Environment::gather(Gpu::Real { pci: None }, None, Vec::new());
         let warnings = environment.warnings();
         if self.json {
-            let all = serde_json::json!({ "possible": possible, "checks": checks, "warnings": warnings });
+            let peers = doctor::pairs();
+            let all =
+                serde_json::json!({ "possible": possible, "checks": checks, "warnings": warnings, "peers": peers });
             report::json::print(&all)?;
         } else {
             report::checks::print(&checks, possible, &warnings)?;
