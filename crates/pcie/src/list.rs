@@ -185,6 +185,30 @@ mod tests {
         assert_eq!(now(&functions(&fixture.tree).unwrap()), now(&found));
     }
 
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(48))]
+
+        /// A device may say anything of itself, a kernel may write what this program does not know: no panic, and no pair goes without an answer.
+        #[test]
+        fn whatever_stands_in_the_files_is_listed_or_left_out(
+            bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..4097),
+            resource in ".{0,80}",
+            domain in ".{0,10}",
+        ) {
+            let fixture = machine("any", |tree| {
+                tree.switch("0000:40", "0000:40:01.0", &[Place::Gpu("0000:43:00.0"), Place::Nvme("0000:44:00.0")]);
+                tree.group("0000:44:00.0", 7, &domain);
+            });
+            let folder = |address: &str| fixture.tree.function(address.parse().unwrap());
+            fs::write(folder("0000:42:01.0").join("config"), &bytes).unwrap();
+            fs::write(folder("0000:43:00.0").join("resource"), &resource).unwrap();
+            let machine = crate::peers::Machine::read(&fixture.tree, true).unwrap();
+            proptest::prop_assert_eq!(machine.pairs().len(), 1);
+            fs::write(folder("0000:44:00.0").join("config"), &bytes).unwrap();
+            proptest::prop_assert!(functions(&fixture.tree).unwrap().len() >= 4);
+        }
+    }
+
     #[test]
     fn any_listing_of_this_machine_is_read() {
         // A container may have no bus at all.

@@ -10,13 +10,9 @@ use trial::skip;
 /// QEMU's edu device (docs/specs/edu).
 const EDU: &str = "edu,dma_mask=0xffffffffffffffff";
 
-fn installed() -> bool {
-    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(PROGRAM).exists()))
-}
-
 macro_rules! needs_qemu {
     () => {
-        if !installed() {
+        if !trial::installed(PROGRAM) {
             skip!("{PROGRAM} is not installed");
         }
     };
@@ -294,13 +290,13 @@ fn a_qemu_that_ends_or_stops_answering_is_told() {
     assert_eq!(edu.bar(0).unwrap().load32(0), u32::MAX);
     assert_eq!(format!("QEMU: {}", machine.failure().unwrap()), told);
 
-    let machine = Machine::builder().device("edu").patience(Duration::from_millis(700)).start().unwrap();
+    let machine = Machine::builder().device("edu").patience(Duration::from_millis(300)).start().unwrap();
     let edu = machine.function(0).unwrap();
     signal(machine.process(), libc::SIGSTOP);
     let told = edu.read_config(0, &mut [0; 4]).unwrap_err().to_string();
-    assert!(told.contains("within 0.7 s") && told.contains("still running"), "{told}");
+    assert!(told.contains("within 0.3 s") && told.contains("still running"), "{told}");
     // It is not asked again: the next answer would be to the last question.
     let begin = Instant::now();
-    assert!(!edu.is_present());
-    assert!(begin.elapsed() < Duration::from_millis(600));
+    assert!((0..100).all(|_| !edu.is_present()));
+    assert!(begin.elapsed() < Duration::from_secs(15));
 }

@@ -67,12 +67,13 @@ fn another_socket_is_a_doubt_where_nothing_is_known() {
 #[test]
 fn a_port_that_redirects_is_named() {
     for port in ["0000:42:00.0", "0000:42:01.0"] {
-        let found = pair(&machine("redirect", |tree| {
+        let fixture = machine("redirect", |tree| {
             below_one_switch(tree);
             tree.redirecting(port);
-        }));
+        });
+        let found = pair(&fixture);
         assert_eq!((found.answer(), what(&found.obstacles)), (Answer::No, vec!["redirect"]));
-        let refused = found.refusal().unwrap().to_string();
+        let refused = refusal(&fixture.tree, found.device, found.target).unwrap().to_string();
         assert!(refused.contains(&format!("the port {port} redirects")), "{refused}");
         assert!(refused.contains(&format!("disable_acs_redir={port}")), "{refused}");
     }

@@ -39,6 +39,8 @@ pub const PROGRAM: &str = "qemu-system-x86_64";
 
 /// 2 GiB: what the machines have below their hole.
 const MOST_RAM: u64 = 2 << 30;
+/// How long QEMU may take for one answer until its machine is there: a busy computer loads it from disk first.
+const START: Duration = Duration::from_secs(60);
 /// The id that our peer has.
 const PEER: &str = "doorbell-peer";
 
@@ -136,7 +138,7 @@ impl Builder {
         self
     }
 
-    /// How long QEMU may take for one answer. Default 30 s.
+    /// How long QEMU may take for one answer, once it has started. Default 30 s.
     pub fn patience(mut self, patience: Duration) -> Builder {
         self.patience = patience;
         self
@@ -198,13 +200,15 @@ impl Builder {
         };
         let arguments = self.command_line(&given);
         let process = Arc::new(Process::start(PROGRAM, &arguments, given.all())?);
-        let mut monitor = Monitor::connect(monitor, Arc::clone(&process), self.patience)?;
-        let wire = Arc::new(wire::Wire::new(wire, Arc::clone(&process), self.patience)?);
+        let mut monitor = Monitor::connect(monitor, Arc::clone(&process), START)?;
+        let wire = Arc::new(wire::Wire::new(wire, Arc::clone(&process), START)?);
         let bus = Bus::assign(Arc::clone(&wire))?;
         let peer = match peer {
             Some(file) => Some(Arc::new(file.behind(find(&mut monitor, PEER)?, &bus)?)),
             None => None,
         };
+        monitor.set_patience(self.patience)?;
+        wire.set_patience(self.patience)?;
         let ids = self.devices.into_iter().map(|(id, _)| id).collect();
         let inner = Inner {
             wire,

@@ -19,12 +19,20 @@ pub(super) struct Monitor {
 impl Monitor {
     /// Waits for QEMU's greeting: from then on its machine exists.
     pub fn connect(stream: UnixStream, process: Arc<Process>, patience: Duration) -> Result<Monitor, Error> {
-        let limits = stream.set_read_timeout(Some(patience)).and_then(|()| stream.set_write_timeout(Some(patience)));
-        limits.map_err(|e| Error::system("a time limit for QEMU's monitor", e))?;
         let mut monitor = Monitor { reader: BufReader::new(stream), process, patience, events: Vec::new() };
+        monitor.set_patience(patience)?;
         monitor.line("its start")?;
         monitor.execute("qmp_capabilities", &json!({}))?;
         Ok(monitor)
+    }
+
+    /// How long the next answers may take.
+    pub fn set_patience(&mut self, patience: Duration) -> Result<(), Error> {
+        let stream = self.reader.get_ref();
+        let limits = stream.set_read_timeout(Some(patience)).and_then(|()| stream.set_write_timeout(Some(patience)));
+        limits.map_err(|e| Error::system("a time limit for QEMU's monitor", e))?;
+        self.patience = patience;
+        Ok(())
     }
 
     fn line(&mut self, asked: &str) -> Result<Value, Error> {

@@ -4,7 +4,7 @@ use crate::error::Error;
 use std::io::{BufRead, BufReader};
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,7 +18,14 @@ pub(super) struct Process {
 
 struct Shared {
     child: Mutex<Child>,
-    last_words: Mutex<Vec<String>>,
+    last_words: Mutex<LastWords>,
+}
+
+#[derive(Default)]
+struct LastWords {
+    lines: Vec<String>,
+    /// Nothing more comes.
+    all: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -62,13 +69,13 @@ impl Process {
             }
         };
         // The thread that reads stderr may be a moment behind.
-        while status.is_some() && lock(&self.shared.last_words).is_empty() && Instant::now() < until {
+        while status.is_some() && !lock(&self.shared.last_words).all && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(2));
         }
-        let words = lock(&self.shared.last_words).join("; ");
+        let words = lock(&self.shared.last_words).lines.join("; ");
         let words = if words.is_empty() { "it said nothing".into() } else { format!("it said: {words}") };
         match status {
-            Some(status) => format!("it ended ({}), {words}", told(status)),
+            Some(status) => format!("it ended ({status}), {words}"),
             None => format!("it is still running, {words}"),
         }
     }
@@ -83,10 +90,6 @@ impl Process {
         let _ = child.kill();
         let _ = child.wait();
     }
-}
-
-fn told(status: ExitStatus) -> String {
-    status.to_string()
 }
 
 impl Drop for Process {
@@ -124,18 +127,19 @@ fn keep(command: &mut Command, tell: &mpsc::Sender<std::io::Result<Arc<Shared>>>
         }
     };
     let stderr = child.stderr.take();
-    let shared = Arc::new(Shared { child: Mutex::new(child), last_words: Mutex::new(Vec::new()) });
+    let shared = Arc::new(Shared { child: Mutex::new(child), last_words: Mutex::default() });
     if tell.send(Ok(Arc::clone(&shared))).is_err() {
         return;
     }
     for line in stderr.into_iter().flat_map(|stderr| BufReader::new(stderr).lines()) {
         let Ok(line) = line else { break };
-        let mut words = lock(&shared.last_words);
-        if words.len() == KEPT {
-            words.remove(0);
+        let lines = &mut lock(&shared.last_words).lines;
+        if lines.len() == KEPT {
+            lines.remove(0);
         }
-        words.push(line);
+        lines.push(line);
     }
+    lock(&shared.last_words).all = true;
     while let Ok(None) = lock(&shared.child).try_wait() {
         std::thread::sleep(Duration::from_millis(20));
     }

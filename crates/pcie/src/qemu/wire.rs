@@ -13,10 +13,10 @@ pub(super) struct Wire {
     state: Mutex<State>,
     failed: OnceLock<String>,
     process: Arc<Process>,
-    patience: Duration,
 }
 
 struct State {
+    patience: Duration,
     stream: UnixStream,
     line: String,
     answer: Vec<u8>,
@@ -27,10 +27,21 @@ const FUNERAL: Duration = Duration::from_secs(2);
 
 impl Wire {
     pub fn new(stream: UnixStream, process: Arc<Process>, patience: Duration) -> Result<Wire, Error> {
-        let limits = stream.set_read_timeout(Some(patience)).and_then(|()| stream.set_write_timeout(Some(patience)));
-        limits.map_err(|e| Error::system("a time limit for QEMU's socket", e))?;
-        let state = State { stream, line: String::with_capacity(64), answer: Vec::with_capacity(64) };
-        Ok(Wire { state: Mutex::new(state), failed: OnceLock::new(), process, patience })
+        let state = State { patience, stream, line: String::with_capacity(64), answer: Vec::with_capacity(64) };
+        let wire = Wire { state: Mutex::new(state), failed: OnceLock::new(), process };
+        wire.set_patience(patience)?;
+        Ok(wire)
+    }
+
+    /// How long the next answers may take.
+    pub fn set_patience(&self, patience: Duration) -> Result<(), Error> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let reading = state.stream.set_read_timeout(Some(patience));
+        reading
+            .and_then(|()| state.stream.set_write_timeout(Some(patience)))
+            .map_err(|e| Error::system("a time limit for QEMU's socket", e))?;
+        state.patience = patience;
+        Ok(())
     }
 
     /// Why nothing works any more.
@@ -87,7 +98,7 @@ impl Wire {
             let why = match e.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => format!(
                     "no answer to '{asked}' within {} s; {}",
-                    self.patience.as_secs_f64(),
+                    state.patience.as_secs_f64(),
                     self.process.epitaph(Duration::ZERO)
                 ),
                 _ => format!("the connection broke at '{asked}' ({e}); {}", self.process.epitaph(FUNERAL)),
