@@ -10,6 +10,7 @@ use crate::function::{Function, Identity};
 use crate::mapped::Mapped;
 use crate::memory::{Memory, Pages, Peer, Place, Run};
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -139,7 +140,18 @@ impl ModelBus {
     /// # Errors
     /// [`Error::System`].
     pub fn peer(&self, bytes: u64) -> Result<(Peer, NonNull<u8>), Error> {
-        let mapped = Mapped::zeroed(bytes)?;
+        self.peer_in(Mapped::zeroed(bytes)?, bytes)
+    }
+
+    /// The same memory as a file's, from its begin on.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn peer_of(&self, file: &OwnedFd, bytes: u64) -> Result<(Peer, NonNull<u8>), Error> {
+        self.peer_in(Mapped::of(file, bytes)?, bytes)
+    }
+
+    fn peer_in(&self, mapped: Mapped, bytes: u64) -> Result<(Peer, NonNull<u8>), Error> {
         let at = mapped.at;
         let mut state = self.state();
         let bus = state.next_peer.next_multiple_of(bytes.next_power_of_two());
