@@ -8,6 +8,7 @@ mod arena;
 pub mod emulated;
 mod engine;
 mod on_bus;
+pub mod xdma;
 
 pub use emulated::Emulated;
 pub use engine::{Direction, Engine};

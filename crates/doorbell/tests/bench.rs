@@ -653,7 +653,7 @@ fn a_device_may_be_a_card_that_is_emulated() {
     let sets = ["matrix.bytes=4KiB", "run.rounds=2", "run.samples=4", "run.counters-every=0", "run.noise=10ms"];
     let mut command = bench();
     command.args(["device", "--device", "edu", "-o"]).arg(&out);
-    sets.iter().for_each(|set| drop(command.args(["--set", set])));
+    command.args(sets.iter().flat_map(|set| ["--set", set]));
     command.assert().success().stdout(contains("right, and round it").and(contains("times are left out")));
     let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
     assert_eq!((&run["functional"], &run["experiment"]["run"]["device"]), (&true.into(), &"edu".into()));

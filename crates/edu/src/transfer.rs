@@ -89,6 +89,8 @@ impl Transfer {
         let left = self.bytes - self.done;
         if left == 0 {
             self.ended = true;
+            // The card is done with them.
+            (self.from, self.to) = (End::Card(0), End::Card(0));
             return Ok(None);
         }
         let mut bytes = left.min(PIECE);

@@ -1,0 +1,347 @@
+//! Xilinx's DMA for PCI Express (the XDMA IP of an FPGA's design, product guide PG195): a card whose channels move bytes between memory of its own
+//! and the bus by lists of descriptors. One channel each way is used, in poll mode: the card writes how many descriptors are
+//! done into host memory, and who drives it looks there.
+//!
+//! The invariant: every bus address in a descriptor was looked up in a [`pcie::Memory`] that lives until the channel has stopped. Where it does not
+//! stop, that memory is never given to anybody else, and nothing more is started until the card was reset.
+//!
+//! Written from the product guide and tested against [`model`] alone: no card has been driven by it yet.
+
+mod channel;
+mod error;
+mod list;
+pub mod model;
+mod registers;
+
+pub use error::Error;
+
+use channel::Channel;
+use list::{List, Piece};
+use pcie::{Bar, Function, Memory};
+use registers::{descriptor, identifier, part, target};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// Which way a channel moves bytes, with the guide's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Host to card.
+    H2c,
+    C2h,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Direction::H2c => "H2C",
+            Direction::C2h => "C2H",
+        })
+    }
+}
+
+/// Bytes of the list of descriptors: room for 8,192, which is 32 MiB of single pages.
+const LIST: u64 = 256 << 10;
+/// How long a channel may take to stop.
+const STOP: Duration = Duration::from_millis(200);
+/// So many looks at memory before one at the registers, which is a round trip.
+const LOOKS: u32 = 256;
+
+/// The card.
+pub struct Xdma {
+    function: Box<dyn Function>,
+    bar: Bar,
+    channels: [Channel; 2],
+    list: List,
+    /// The card's own memory: where it begins, and bytes.
+    own: (u64, u64),
+    pieces: Vec<Piece>,
+    transfer: Option<Transfer>,
+    stuck: Option<Direction>,
+}
+
+struct Transfer {
+    direction: Direction,
+    descriptors: u32,
+    bytes: u64,
+    /// Kept for the card until it is done.
+    memory: Option<Memory>,
+    looks: u32,
+    done: bool,
+}
+
+impl Xdma {
+    /// Takes over the function. `own`: where the card's memory begins on its AXI bus, and how many bytes there are: the design knows it, no
+    /// register tells it.
+    ///
+    /// # Errors
+    /// [`Error::NotXdma`], [`Error::NoChannel`], [`Error::Stuck`] for a channel that runs and does not stop, and what the bus says.
+    pub fn new(function: Box<dyn Function>, own: (u64, u64)) -> Result<Xdma, Error> {
+        let bar = find_bar(&*function)?;
+        master(&*function)?;
+        let write_back = function.allocate(4096)?;
+        let list = List::new(function.allocate(LIST)?);
+        let channel = |direction, at| Channel::new(&bar, direction, write_back.clone(), at);
+        let channels = [channel(Direction::H2c, 0)?, channel(Direction::C2h, 64)?];
+        let room = list.room() as usize;
+        let pieces = Vec::with_capacity(room);
+        Ok(Xdma { function, bar, channels, list, own, pieces, transfer: None, stuck: None })
+    }
+
+    /// For memory that it may reach.
+    pub fn function(&self) -> &dyn Function {
+        &*self.function
+    }
+
+    /// Where the card's own memory begins, and bytes.
+    pub fn own(&self) -> (u64, u64) {
+        self.own
+    }
+
+    /// The version that the channels' identifiers tell.
+    pub fn version(&self) -> u32 {
+        self.channels[0].version()
+    }
+
+    fn gone(&self) -> Error {
+        pcie::Error::Gone { address: self.function.identity().address }.into()
+    }
+
+    fn channel(&self, direction: Direction) -> &Channel {
+        &self.channels[usize::from(direction == Direction::C2h)]
+    }
+
+    /// Starts to move `bytes` between the card's address `own` and `at` of a memory. What is polled or waited for is the last transfer that was
+    /// started. Allocates nothing.
+    ///
+    /// # Errors
+    /// [`Error::Busy`], [`Error::Card`] and [`pcie::Error::OutOfBounds`] for bytes that an end does not have, [`Error::Unaligned`],
+    /// [`Error::TooScattered`]; nothing was started then.
+    pub fn start(&mut self, direction: Direction, own: u64, memory: &Memory, at: u64, bytes: u64) -> Result<(), Error> {
+        if self.transfer.as_ref().is_some_and(|transfer| !transfer.done) {
+            return Err(Error::Busy);
+        }
+        if let Some(direction) = self.stuck {
+            return Err(Error::Stuck { direction, status: self.channel(direction).status() });
+        }
+        self.transfer = None;
+        self.cut(direction, own, memory, at, bytes)?;
+        let (first, adjacent) = self.list.write(&self.pieces)?;
+        let descriptors = self.pieces.len() as u32;
+        self.transfer =
+            Some(Transfer { direction, descriptors, bytes, memory: Some(memory.clone()), looks: 0, done: false });
+        self.channel(direction).start(first, adjacent);
+        Ok(())
+    }
+
+    /// Cuts a transfer into what one descriptor each can say.
+    fn cut(&mut self, direction: Direction, own: u64, memory: &Memory, at: u64, bytes: u64) -> Result<(), Error> {
+        if bytes == 0 {
+            return Err(Error::Empty);
+        }
+        let (begin, length) = self.own;
+        let within = own.checked_sub(begin).and_then(|offset| offset.checked_add(bytes));
+        if within.is_none_or(|end| end > length) {
+            return Err(Error::Card { at: own, bytes, begin, length });
+        }
+        memory.holds(at, bytes)?;
+        let alignments = self.channel(direction).alignments();
+        let most = ((1 << descriptor::LENGTH_BITS) - 1) / alignments.length * alignments.length;
+        let room = self.list.room();
+        self.pieces.clear();
+        let mut done = 0;
+        while done < bytes {
+            let (bus, rest) = memory.bus(at + done)?;
+            let length = rest.min(bytes - done).min(most);
+            let (source, destination) = match direction {
+                Direction::H2c => (bus, own + done),
+                Direction::C2h => (own + done, bus),
+            };
+            alignments.check(source, destination, length)?;
+            if self.pieces.len() as u64 == room {
+                let pieces = room + (bytes - done).div_ceil(rest.max(1));
+                return Err(Error::TooScattered { pieces, bytes, room });
+            }
+            self.pieces.push(Piece { source, destination, bytes: length as u32 });
+            done += length;
+        }
+        Ok(())
+    }
+
+    /// Looks once, at what the card has written into host memory: true when the last transfer is done. Now and then it looks at the
+    /// registers, too, where a channel that has stopped shows.
+    ///
+    /// # Errors
+    /// [`Error::Idle`], [`Error::Stopped`] where the card found something wrong, [`pcie::Error::Gone`].
+    pub fn poll(&mut self) -> Result<bool, Error> {
+        let Some(transfer) = &mut self.transfer else { return Err(Error::Idle) };
+        if transfer.done {
+            return Ok(true);
+        }
+        let (direction, descriptors) = (transfer.direction, transfer.descriptors);
+        transfer.looks = transfer.looks.wrapping_add(1);
+        let look_at_registers = transfer.looks.is_multiple_of(LOOKS);
+        let channel = self.channel(direction);
+        let (done, error) = channel.written_back();
+        if done == descriptors && !error {
+            return self.end(direction);
+        }
+        if !error && !look_at_registers {
+            return Ok(false);
+        }
+        let status = channel.status();
+        if status == u32::MAX && !self.function.is_present() {
+            return Err(self.gone());
+        }
+        if status & registers::status::ERRORS == 0 && status & registers::status::BUSY != 0 {
+            return Ok(false);
+        }
+        // It has stopped: by now it has written back whatever it will.
+        let done = channel.completed();
+        if status & registers::status::ERRORS == 0 && done == descriptors {
+            return self.end(direction);
+        }
+        let names = registers::status::names(status, direction == Direction::H2c);
+        self.halt(direction)?;
+        Err(Error::Stopped { direction, done, descriptors, status, names })
+    }
+
+    /// All descriptors are done.
+    fn end(&mut self, direction: Direction) -> Result<bool, Error> {
+        // Run rises only from 0.
+        self.channel(direction).rest();
+        if let Some(transfer) = &mut self.transfer {
+            transfer.done = true;
+            transfer.memory = None;
+        }
+        Ok(true)
+    }
+
+    /// Stops a channel, and lets its memory go when it has stopped.
+    fn halt(&mut self, direction: Direction) -> Result<(), Error> {
+        let begun = Instant::now();
+        let channel = self.channel(direction);
+        channel.rest();
+        loop {
+            let status = channel.status();
+            if status == u32::MAX && !self.function.is_present() {
+                self.transfer = None;
+                return Err(self.gone());
+            }
+            if status & registers::status::BUSY == 0 {
+                self.transfer = None;
+                return Ok(());
+            }
+            if begun.elapsed() > STOP {
+                self.stuck = Some(direction);
+                return Err(Error::Stuck { direction, status });
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Polls until the last transfer is done.
+    ///
+    /// # Errors
+    /// As [`Xdma::poll`], and [`Error::Late`]: it goes on, and its memory is kept for it; [`Xdma::abandon`] stops it.
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        let begun = Instant::now();
+        while !self.poll()? {
+            let after = begun.elapsed();
+            if after > timeout {
+                let Some(transfer) = &self.transfer else { return Err(Error::Idle) };
+                let channel = self.channel(transfer.direction);
+                let is_busy = channel.status() & registers::status::BUSY != 0;
+                let state = if is_busy { "busy" } else { "not busy" };
+                let (done, descriptors, bytes) = (channel.completed(), transfer.descriptors, transfer.bytes);
+                return Err(Error::Late { done, descriptors, bytes, after, state });
+            }
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+
+    /// [`Xdma::start`] and [`Xdma::wait`].
+    ///
+    /// # Errors
+    /// As both.
+    pub fn copy(
+        &mut self,
+        direction: Direction,
+        own: u64,
+        memory: &Memory,
+        at: u64,
+        bytes: u64,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        self.start(direction, own, memory, at, bytes)?;
+        self.wait(timeout)
+    }
+
+    /// Stops what is under way.
+    ///
+    /// # Errors
+    /// [`Error::Stuck`] where the channel does not stop: its memory is kept until [`Xdma::reset`].
+    pub fn abandon(&mut self) -> Result<(), Error> {
+        match &self.transfer {
+            Some(transfer) if !transfer.done => self.halt(transfer.direction),
+            _ => Ok(()),
+        }
+    }
+
+    /// The function's own reset: its channels stop whatever they were at, and are as after power-on.
+    ///
+    /// # Errors
+    /// [`pcie::Error::Refused`] where it has none, and as [`Xdma::new`].
+    pub fn reset(&mut self) -> Result<(), Error> {
+        self.function.reset()?;
+        master(&*self.function)?;
+        self.transfer = None;
+        self.stuck = None;
+        self.channels.iter().try_for_each(|channel| channel.set_up(&self.bar))
+    }
+}
+
+impl Drop for Xdma {
+    fn drop(&mut self) {
+        // A card that was taken away masters no bus.
+        if !matches!(self.abandon(), Ok(()) | Err(Error::Pcie(pcie::Error::Gone { .. }))) || self.stuck.is_some() {
+            // The card may still write: what it may write to is never given to anybody else.
+            if let Some(transfer) = self.transfer.take() {
+                std::mem::forget(transfer.memory);
+            }
+            self.channels.iter().for_each(Channel::keep_for_ever);
+            self.list.keep_for_ever();
+        }
+    }
+}
+
+/// The BAR of the DMA's registers, by its identifiers.
+fn find_bar(function: &dyn Function) -> Result<Bar, Error> {
+    let is =
+        |word: u32, target| identifier::subsystem(word) == identifier::SUBSYSTEM && identifier::target(word) == target;
+    for index in 0..6 {
+        let Ok(bar) = function.bar(index) else { continue };
+        if bar.holds(0, target::END).is_ok()
+            && is(bar.load32(part(target::IRQ, 0)), target::IRQ)
+            && is(bar.load32(part(target::CONFIG, 0)), target::CONFIG)
+        {
+            return Ok(bar);
+        }
+    }
+    let address = function.identity().address;
+    Err(if function.is_present() { Error::NotXdma { address } } else { pcie::Error::Gone { address }.into() })
+}
+
+/// Lets the function answer and master the bus.
+fn master(function: &dyn Function) -> Result<(), pcie::Error> {
+    /// The command register of configuration space; memory space and bus master.
+    const COMMAND: u16 = 4;
+    const NEEDED: u16 = 1 << 1 | 1 << 2;
+    let mut command = [0; 2];
+    function.read_config(COMMAND, &mut command)?;
+    let now = u16::from_le_bytes(command);
+    if now & NEEDED != NEEDED {
+        function.write_config(COMMAND, &(now | NEEDED).to_le_bytes())?;
+    }
+    Ok(())
+}
