@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::identify::{self, ControllerPage, NamespacePage};
 use crate::namespace::Namespace;
 use crate::queue::{Depth, Queue};
-use crate::registers::{CAP, CMBLOC, CMBSZ, Capabilities, DOORBELLS, MemoryBuffer, NOTHING, PAGE, VS, Version};
+use crate::registers::{CAP, CMBLOC, CMBMSC, CMBSZ, Capabilities, DOORBELLS, MemoryBuffer, NOTHING, PAGE, VS, Version};
 use crate::shared::Shared;
 use pcie::{Bar, Function, Identity, Memory, Peer};
 use std::sync::Arc;
@@ -111,9 +111,20 @@ impl Controller {
 
     /// Its controller memory buffer, which is told and not used.
     pub fn memory_buffer(&self) -> Option<MemoryBuffer> {
+        if !self.shared.cap.has_memory_buffer() {
+            return None;
+        }
         let registers = &self.shared.registers;
-        let (location, size) = (registers.load32(CMBLOC), registers.load32(CMBSZ));
-        self.shared.cap.has_memory_buffer().then(|| MemoryBuffer::from_registers(location, size)).flatten()
+        // Since 1.4 its registers say nothing until a host wants them to (section 3.1.16). It is not enabled by that.
+        let asks = self.version >= Version::V1_4;
+        if asks {
+            registers.store64(CMBMSC, 1);
+        }
+        let found = MemoryBuffer::from_registers(registers.load32(CMBLOC), registers.load32(CMBSZ));
+        if asks {
+            registers.store64(CMBMSC, 0);
+        }
+        found
     }
 
     /// Host memory that the controller reaches.

@@ -13,6 +13,7 @@ pub const ASQ: u64 = 0x28;
 pub const ACQ: u64 = 0x30;
 pub const CMBLOC: u64 = 0x38;
 pub const CMBSZ: u64 = 0x3c;
+pub const CMBMSC: u64 = 0x50;
 /// Where the doorbells begin (section 3.1.24).
 pub const DOORBELLS: u64 = 0x1000;
 
@@ -74,6 +75,7 @@ pub struct Version(pub u32);
 
 impl Version {
     pub const V1_1: Version = Version(0x0001_0100);
+    pub const V1_4: Version = Version(0x0001_0400);
 }
 
 impl std::fmt::Display for Version {

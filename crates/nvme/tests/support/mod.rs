@@ -132,3 +132,12 @@ pub fn loaded(memory: &Memory, offset: u64, bytes: u64) -> Vec<u8> {
 pub fn queue(controller: &Controller, slots: u16) -> Queue {
     controller.queue(&Depth { slots, ..Depth::default() }).unwrap()
 }
+
+/// The slot whose command ended, and how, of a queue where several are in flight.
+pub fn reap_all(queue: &mut Queue) -> Vec<Done> {
+    let mut all = Vec::new();
+    while queue.in_flight() > 0 {
+        all.push(wait(queue).unwrap());
+    }
+    all
+}
