@@ -42,6 +42,8 @@ pub enum Error {
         "namespace {number} cannot be used: {why}; format it without metadata and with blocks of 512 B or 4096 B (nvme format)"
     )]
     Namespace { number: u32, why: Unusable },
+    #[error("{bytes} B are not whole blocks; name a multiple of {block_bytes} B")]
+    Bytes { bytes: u64, block_bytes: u64 },
     #[error("namespace {number} is not active here; it has {active:?}")]
     NoNamespace { number: u32, active: Vec<u32> },
     #[error(

@@ -21,6 +21,8 @@ mod ring;
 mod shared;
 mod signature;
 mod status;
+pub mod transfer;
+mod verify;
 mod wait;
 
 pub use completion::{Completion, Lie};
@@ -34,3 +36,4 @@ pub use queue::{Depth, Done, Expiry, Lost, Outcome, Queue};
 pub use registers::{Capabilities, MemoryBuffer, Version};
 pub use signature::{Signature, Use};
 pub use status::{Kind, Status};
+pub use verify::{Mix, Target, Verified, verify};

@@ -44,7 +44,7 @@ const SLOT_BITS: u32 = 12;
 /// The most data of one command, whatever the controller says: 128 MiB keep a slot's lists small.
 const MOST_BYTES: u64 = 128 << 20;
 
-/// How often [`Queue::complete`] looks for a device that failed.
+/// How often [`Queue::wait`] looks for a device that failed.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Memories that a slot keeps without allocating.
@@ -194,6 +194,11 @@ impl Queue {
 
     pub fn slots(&self) -> u16 {
         self.slots.len() as u16
+    }
+
+    /// The error of a device that is gone.
+    pub(crate) fn gone(&self) -> Error {
+        self.shared.gone()
     }
 
     pub fn in_flight(&self) -> u32 {
@@ -424,6 +429,28 @@ impl Queue {
         Ok(expiry)
     }
 
+    /// As [`Queue::reap`], but waits until a command has ended, where one is in flight. Late commands are aborted meanwhile.
+    ///
+    /// # Errors
+    /// As [`Queue::reap`] and [`Queue::expire`].
+    pub fn wait(&mut self, into: &mut [Done]) -> Result<usize, Error> {
+        loop {
+            let some = |queue: &mut Queue| match queue.reap(into) {
+                Ok(0) if queue.in_flight > 0 => None,
+                other => Some(other),
+            };
+            let came = wait::until(LOOK, {
+                let queue = &mut *self;
+                let mut some = some;
+                move || some(queue)
+            });
+            match came {
+                Some(other) => return other,
+                None => drop(self.expire(Instant::now())?),
+            }
+        }
+    }
+
     /// Starts a command, and waits until it has ended: for what is done once. Nothing else may be in flight. Late commands are aborted.
     ///
     /// # Errors
@@ -434,20 +461,7 @@ impl Queue {
         }
         self.submit(slot, io)?;
         let mut done = [Done::NONE];
-        loop {
-            // Often enough to notice a device that is gone; its register is asked for each time.
-            let came = wait::until(LOOK, || match self.reap(&mut done) {
-                Ok(0) => None,
-                other => Some(other),
-            });
-            match came {
-                None => drop(self.expire(Instant::now())?),
-                Some(other) => {
-                    other?;
-                    break;
-                }
-            }
-        }
+        self.wait(&mut done)?;
         match done[0].outcome {
             Outcome::Status(status) if status.is_success() => Ok(()),
             Outcome::Status(status) => Err(Error::Failed { command: io.name(), status }),

@@ -2,7 +2,7 @@
 
 mod support;
 
-use nvme::{Form, Overwrite, Piece, Word};
+use nvme::{Error, Form, Mix, Overwrite, Piece, Target, Word, verify};
 use pcie::qemu::Pages;
 use support::{Image, PEER, known, loaded, machine, one, open, queue, read};
 
@@ -97,4 +97,78 @@ fn host_and_peer_memory_mix_in_one_command() {
     }
     assert!(queue.prepare(0, &[Piece::new(&peer, end, 0x4200)]).is_err(), "beyond the BAR");
     assert!(queue.prepare_as(0, &ragged, Form::Prp).is_err());
+}
+
+#[test]
+fn a_mix_is_verified_and_wrong_bytes_are_counted() {
+    needs_qemu!();
+    let image = Image::new(4 << 20, 1);
+    let machine = machine("q35", image.drive(), 4096, "").start().unwrap();
+    let controller = open(&machine);
+    let namespace = controller.namespace(1).unwrap();
+    let peer = controller.reach(&machine.peer().0).unwrap();
+    let mix = Mix { queues: 2, slots: 8, largest: 64 << 10, span: 4 << 20, bytes: 8 << 20, seed: 3 };
+    let reads = verify(&controller, &namespace, None, &peer, &mix).unwrap();
+    assert!(reads.reads > 100 && reads.bytes_read >= 8 << 20, "{reads:?}");
+    assert_eq!((reads.writes, reads.wrong, reads.first_wrong), (0, 0, None));
+    assert!(image.bytes() == known(1, 0, 4 << 20), "nothing is written without leave");
+
+    let leave = Overwrite::ask(&controller, &mut queue(&controller, 8), &namespace, &word()).unwrap();
+    let both = verify(&controller, &namespace, Some(&leave), &peer, &mix).unwrap();
+    assert!(both.reads > 50 && both.writes > 50 && both.wrong == 0, "{both:?}");
+
+    /// A target that shows other bytes than it has, at one place.
+    struct Bent(pcie::Memory);
+    impl Target for Bent {
+        fn memory(&self) -> &pcie::Memory {
+            &self.0
+        }
+        fn load(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+            self.0.load(offset, into)?;
+            into[77] ^= 1;
+            Ok(())
+        }
+        fn store(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
+            Ok(self.0.store(offset, from)?)
+        }
+    }
+    let bent = verify(&controller, &namespace, None, &Bent(peer), &mix).unwrap();
+    assert_eq!(bent.wrong, bent.reads);
+    assert_eq!(bent.first_wrong.unwrap() % 4096, 77);
+    let none = verify(&controller, &namespace, None, &Bent(controller.allocate(4096).unwrap()), &mix);
+    assert!(none.is_err(), "a target that is too small");
+}
+
+#[test]
+fn only_the_users_own_word_lets_write() {
+    needs_qemu!();
+    let image = Image::empty(4 << 20);
+    let machine = machine("pc", image.drive(), 512, "").start().unwrap();
+    let controller = open(&machine);
+    let namespace = controller.namespace(1).unwrap();
+    let mut queue = queue(&controller, 8);
+    let mut ask = |device: Option<&str>, destroy: &[&str]| {
+        let destroy = destroy.iter().map(|name| name.to_string()).collect();
+        let word = Word { device: device.map(str::to_string), destroy };
+        Overwrite::ask(&controller, &mut queue, &namespace, &word).map(|_| ()).map_err(|error| error.to_string())
+    };
+    let own = controller.identity().address.to_string();
+    let no_word = ask(None, &[]).unwrap_err();
+    assert!(no_word.contains(&format!("--i-mean-to-overwrite {own}")), "{no_word}");
+    assert!(ask(Some("0000:00:01.0"), &[]).unwrap_err().contains("your word is for 0000:00:01.0"));
+    assert_eq!((ask(Some(&own), &[]), ask(Some("qemu"), &[])), (Ok(()), Ok(())));
+    let put = |at: u64, bytes: &[u8]| {
+        use std::os::unix::fs::FileExt;
+        std::fs::File::options().write(true).open(&image.path).unwrap().write_all_at(bytes, at).unwrap();
+    };
+    // A file system is the user's to give up, by its name.
+    put(1024 + 56, &[0x53, 0xef]);
+    let ext = ask(Some("qemu"), &[]).unwrap_err();
+    assert!(ext.contains("it holds ext at byte 0x438; --destroy ext"), "{ext}");
+    assert!(ask(Some("qemu"), &["xfs"]).is_err());
+    assert_eq!(ask(Some("qemu"), &["ext"]), Ok(()));
+    // A partition table is not.
+    put((4 << 20) - 512, b"EFI PART");
+    let gpt = ask(Some("qemu"), &["ext", "gpt"]).unwrap_err();
+    assert!(gpt.contains("gpt at byte 0x3ffe00") && gpt.contains("never overwritten"), "{gpt}");
 }

@@ -1,0 +1,89 @@
+//! Longer stretches of blocks: cut into commands, as many of them in flight as the queue has slots.
+
+use crate::data::{Piece, Unfit};
+use crate::error::Error;
+use crate::namespace::{Io, Namespace};
+use crate::overwrite::Overwrite;
+use crate::queue::{Done, Lost, Outcome, Queue};
+use crate::registers::PAGE;
+use pcie::Memory;
+
+/// Blocks, and where their bytes lie.
+#[derive(Clone, Copy)]
+pub struct Stretch<'a> {
+    pub block: u64,
+    pub bytes: u64,
+    pub memory: &'a Memory,
+    pub offset: u64,
+}
+
+/// Reads blocks into memory: how many commands it took. Nothing else is in flight in the queue.
+///
+/// # Errors
+/// The first command's that failed; nothing is in flight then, unless the queue is closed.
+pub fn read(queue: &mut Queue, namespace: &Namespace, stretch: &Stretch<'_>) -> Result<u64, Error> {
+    run(queue, namespace.block_bytes(), stretch, |block, blocks| namespace.read(block, blocks))
+}
+
+/// Writes blocks from memory, and has the device put them on the medium.
+///
+/// # Errors
+/// As [`read`].
+pub fn write(queue: &mut Queue, leave: &Overwrite, stretch: &Stretch<'_>) -> Result<u64, Error> {
+    let commands = run(queue, leave.namespace().block_bytes(), stretch, |block, blocks| leave.write(block, blocks))?;
+    queue.complete(0, &leave.namespace().flush())?;
+    Ok(commands)
+}
+
+fn run(
+    queue: &mut Queue,
+    block_bytes: u64,
+    stretch: &Stretch<'_>,
+    io: impl Fn(u64, u64) -> Result<Io, Error>,
+) -> Result<u64, Error> {
+    let Stretch { block, bytes, memory, offset } = *stretch;
+    if bytes == 0 || !bytes.is_multiple_of(block_bytes) {
+        return Err(Error::Bytes { bytes, block_bytes });
+    }
+    memory.holds(offset, bytes)?;
+    let most = queue.most_bytes().min(block_bytes << 16);
+    // Whole pages, where a command has room for them: then its data begin a page as those before it do.
+    let unit = PAGE.max(block_bytes);
+    let step = if most >= unit { most / unit * unit } else { most / block_bytes * block_bytes };
+    if step == 0 {
+        return Err(Unfit::TooLong { bytes: block_bytes, most }.into());
+    }
+    let mut started = 0;
+    let mut commands = 0;
+    let mut first_error = None;
+    let mut free: Vec<u16> = (0..queue.slots()).rev().collect();
+    let mut done = [Done::NONE; 32];
+    loop {
+        while let Some(slot) = free.last().copied().filter(|_| started < bytes && first_error.is_none()) {
+            let part = step.min(bytes - started);
+            let begun = queue
+                .prepare(slot, &[Piece::new(memory, offset + started, part)])
+                .and_then(|()| queue.submit(slot, &io(block + started / block_bytes, part / block_bytes)?));
+            match begun {
+                Ok(()) => drop(free.pop()),
+                Err(error) => first_error = Some(error),
+            }
+            started += part;
+            commands += 1;
+        }
+        if queue.in_flight() == 0 {
+            return first_error.map_or(Ok(commands), Err);
+        }
+        let count = queue.wait(&mut done)?;
+        for one in &done[..count] {
+            free.push(one.slot);
+            let failed = match one.outcome {
+                Outcome::Status(status) if status.is_success() => continue,
+                Outcome::Status(status) => Error::Failed { command: "a command of several", status },
+                Outcome::Lost(Lost::Gone) => queue.gone(),
+                Outcome::Lost(Lost::Stopped) => Error::Stopped { queue: queue.number() },
+            };
+            first_error.get_or_insert(failed);
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! A random mix of reads and writes, each compared with a reference.
+//!
+//! The reference is what the blocks held at the beginning, read once into host memory; each write changes it as well. Every slot has
+//! blocks of its own, so what it reads is what it wrote last. Without leave to write the mix has reads alone.
+
+use crate::controller::Controller;
+use crate::data::Piece;
+use crate::error::Error;
+use crate::namespace::Namespace;
+use crate::overwrite::Overwrite;
+use crate::queue::{Depth, Done, Outcome, Queue};
+use crate::transfer::{self, Stretch};
+use pcie::Memory;
+
+/// Memory that commands move data to and from, and a way for this process to see it.
+pub trait Target: Sync {
+    fn memory(&self) -> &Memory;
+
+    /// # Errors
+    /// Where the bytes are not there or cannot be seen.
+    fn load(&self, offset: u64, into: &mut [u8]) -> Result<(), Error>;
+
+    /// # Errors
+    /// As [`Target::load`].
+    fn store(&self, offset: u64, from: &[u8]) -> Result<(), Error>;
+}
+
+impl Target for Memory {
+    fn memory(&self) -> &Memory {
+        self
+    }
+
+    fn load(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        Ok(Memory::load(self, offset, into)?)
+    }
+
+    fn store(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
+        Ok(Memory::store(self, offset, from)?)
+    }
+}
+
+/// What a mix is.
+#[derive(Clone, Copy, Debug)]
+pub struct Mix {
+    /// Queues, each with a thread.
+    pub queues: u16,
+    /// Commands in flight in each.
+    pub slots: u16,
+    /// The longest command, in bytes: a multiple of the block, and of 4096.
+    pub largest: u64,
+    /// Bytes from the first block on that the mix is over.
+    pub span: u64,
+    /// Bytes that are moved in all.
+    pub bytes: u64,
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    pub reads: u64,
+    pub writes: u64,
+    pub bytes_read: u64,
+    pub bytes_written: u64,
+    /// Reads whose bytes were others, and the first byte of the device that was.
+    pub wrong: u64,
+    pub first_wrong: Option<u64>,
+}
+
+impl Verified {
+    fn add(self, other: Verified) -> Verified {
+        Verified {
+            reads: self.reads + other.reads,
+            writes: self.writes + other.writes,
+            bytes_read: self.bytes_read + other.bytes_read,
+            bytes_written: self.bytes_written + other.bytes_written,
+            wrong: self.wrong + other.wrong,
+            first_wrong: [self.first_wrong, other.first_wrong].into_iter().flatten().min(),
+        }
+    }
+}
+
+impl Mix {
+    fn slots_in_all(&self) -> u64 {
+        u64::from(self.queues) * u64::from(self.slots)
+    }
+
+    /// Bytes that a target needs.
+    pub fn target_bytes(&self) -> u64 {
+        self.slots_in_all() * self.largest
+    }
+
+    /// Bytes of one slot's part of the device: whole longest commands.
+    fn part(&self) -> u64 {
+        self.span / self.slots_in_all() / self.largest * self.largest
+    }
+
+    fn check(&self, namespace: &Namespace, target: &dyn Target) -> Result<(), Error> {
+        let refused = |why: String, hint: &str| Err(Error::refused("the mix", why, hint));
+        let block = namespace.block_bytes();
+        if self.slots_in_all() == 0 || self.largest == 0 || !self.largest.is_multiple_of(block.max(4096)) {
+            return refused(format!("commands of {} B in no slot", self.largest), "take multiples of 4096 B");
+        }
+        if self.span > namespace.bytes() || self.part() == 0 {
+            let (span, slots) = (self.span, self.slots_in_all());
+            let why = format!("{span} B of {} for {slots} slots of {} B", namespace.bytes(), self.largest);
+            return refused(why, "take fewer queues, a smaller depth or shorter commands");
+        }
+        Ok(target.memory().holds(0, self.target_bytes())?)
+    }
+}
+
+/// Runs the mix on queues of its own.
+///
+/// # Errors
+/// A command's that failed, and of what it needs. Wrong bytes are no error: they are counted.
+pub fn verify(
+    controller: &Controller,
+    namespace: &Namespace,
+    leave: Option<&Overwrite>,
+    target: &dyn Target,
+    mix: &Mix,
+) -> Result<Verified, Error> {
+    mix.check(namespace, target)?;
+    let depth = Depth { slots: mix.slots, most_bytes: mix.largest, ..Depth::default() };
+    let queues = (0..mix.queues).map(|_| controller.queue(&depth)).collect::<Result<Vec<_>, _>>()?;
+    std::thread::scope(|scope| {
+        let start = |(queue, index): (Queue, u64)| {
+            let mut thread = Thread { controller, namespace, leave, target, mix, index, sum: Verified::default() };
+            scope.spawn(move || thread.run(queue))
+        };
+        let threads: Vec<_> = queues.into_iter().zip(0..).map(start).collect();
+        let sums = threads.into_iter().map(|thread| thread.join().expect("a thread of the mix does not panic"));
+        sums.collect::<Vec<_>>().into_iter().try_fold(Verified::default(), |sum, one| Ok(sum.add(one?)))
+    })
+}
+
+/// What one queue's thread does.
+struct Thread<'a> {
+    controller: &'a Controller,
+    namespace: &'a Namespace,
+    leave: Option<&'a Overwrite>,
+    target: &'a dyn Target,
+    mix: &'a Mix,
+    index: u64,
+    sum: Verified,
+}
+
+/// A command in flight.
+#[derive(Clone, Copy, Default)]
+struct Running {
+    /// Within the thread's reference.
+    from: u64,
+    bytes: u64,
+    is_write: bool,
+}
+
+impl Thread<'_> {
+    fn run(&mut self, mut queue: Queue) -> Result<Verified, Error> {
+        let slots = u64::from(self.mix.slots);
+        let base = self.index * slots * self.mix.part();
+        let mut reference = self.read_all(&mut queue, base, slots * self.mix.part())?;
+        let share = self.mix.bytes / u64::from(self.mix.queues);
+        let mut draw = Draw(self.mix.seed ^ (self.index + 1) << 48 | 1);
+        let mut running = vec![Running::default(); slots as usize];
+        let mut scratch = vec![0; self.mix.largest as usize];
+        for slot in 0..self.mix.slots {
+            running[usize::from(slot)] = self.start(&mut queue, slot, base, &mut reference, &mut draw, &mut scratch)?;
+        }
+        let mut done = [Done::NONE; 32];
+        while queue.in_flight() > 0 {
+            let count = queue.wait(&mut done)?;
+            for one in &done[..count] {
+                match one.outcome {
+                    Outcome::Status(status) if status.is_success() => {}
+                    Outcome::Status(status) => return Err(Error::Failed { command: "a command of the mix", status }),
+                    Outcome::Lost(_) => return Err(Error::Stopped { queue: queue.number() }),
+                }
+                self.ended(one.slot, running[usize::from(one.slot)], base, &reference, &mut scratch)?;
+                if self.sum.bytes_read + self.sum.bytes_written < share {
+                    let next = self.start(&mut queue, one.slot, base, &mut reference, &mut draw, &mut scratch)?;
+                    running[usize::from(one.slot)] = next;
+                }
+            }
+        }
+        if self.leave.is_some() {
+            queue.complete(0, &self.namespace.flush())?;
+            let now = self.read_all(&mut queue, base, slots * self.mix.part())?;
+            self.compare(base, &now, &reference);
+        }
+        Ok(self.sum)
+    }
+
+    fn read_all(&self, queue: &mut Queue, from: u64, bytes: u64) -> Result<Vec<u8>, Error> {
+        let step = bytes.min(8 << 20) / self.mix.largest * self.mix.largest;
+        let memory = self.controller.allocate(step)?;
+        let mut all = vec![0; bytes as usize];
+        let mut at = 0;
+        while at < bytes {
+            let part = step.min(bytes - at);
+            let block = (from + at) / self.namespace.block_bytes();
+            transfer::read(queue, self.namespace, &Stretch { block, bytes: part, memory: &memory, offset: 0 })?;
+            memory.load(0, &mut all[at as usize..(at + part) as usize])?;
+            at += part;
+        }
+        Ok(all)
+    }
+
+    /// Where in the target the slot's data lie.
+    fn place(&self, slot: u16) -> u64 {
+        (self.index * u64::from(self.mix.slots) + u64::from(slot)) * self.mix.largest
+    }
+
+    fn start(
+        &mut self,
+        queue: &mut Queue,
+        slot: u16,
+        base: u64,
+        reference: &mut [u8],
+        draw: &mut Draw,
+        scratch: &mut [u8],
+    ) -> Result<Running, Error> {
+        let (part, block) = (self.mix.part(), self.namespace.block_bytes());
+        let bytes = (draw.below(self.mix.largest / block) + 1) * block;
+        let from = u64::from(slot) * part + draw.below((part - bytes) / block + 1) * block;
+        let within = from as usize..(from + bytes) as usize;
+        queue.prepare(slot, &[Piece::new(self.target.memory(), self.place(slot), bytes)])?;
+        let leave = self.leave.filter(|_| draw.below(2) == 0);
+        let (at, blocks) = ((base + from) / block, bytes / block);
+        let scratch = &mut scratch[..bytes as usize];
+        let io = match leave {
+            Some(leave) => {
+                draw.fill(scratch);
+                self.target.store(self.place(slot), scratch)?;
+                reference[within].copy_from_slice(scratch);
+                leave.write(at, blocks)?
+            }
+            None => {
+                // What a read does not write is not what it should be.
+                reference[within].iter().zip(&mut *scratch).for_each(|(right, wrong)| *wrong = !right);
+                self.target.store(self.place(slot), scratch)?;
+                self.namespace.read(at, blocks)?
+            }
+        };
+        queue.submit(slot, &io)?;
+        Ok(Running { from, bytes, is_write: leave.is_some() })
+    }
+
+    fn ended(
+        &mut self,
+        slot: u16,
+        running: Running,
+        base: u64,
+        reference: &[u8],
+        scratch: &mut [u8],
+    ) -> Result<(), Error> {
+        let Running { from, bytes, is_write } = running;
+        if is_write {
+            self.sum.writes += 1;
+            self.sum.bytes_written += bytes;
+            return Ok(());
+        }
+        self.sum.reads += 1;
+        self.sum.bytes_read += bytes;
+        let found = &mut scratch[..bytes as usize];
+        self.target.load(self.place(slot), found)?;
+        self.compare(base + from, found, &reference[from as usize..(from + bytes) as usize]);
+        Ok(())
+    }
+
+    fn compare(&mut self, from: u64, found: &[u8], expected: &[u8]) {
+        if found != expected {
+            let at = found.iter().zip(expected).position(|(found, expected)| found != expected).unwrap_or(0);
+            self.sum.wrong += 1;
+            let at = from + at as u64;
+            self.sum.first_wrong = Some(self.sum.first_wrong.map_or(at, |first| first.min(at)));
+        }
+    }
+}
+
+/// xorshift64: what is drawn depends on the seed alone.
+struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, most: u64) -> u64 {
+        self.next() % most
+    }
+
+    fn fill(&mut self, into: &mut [u8]) {
+        for part in into.chunks_mut(8) {
+            let bytes = self.next().to_le_bytes();
+            part.copy_from_slice(&bytes[..part.len()]);
+        }
+    }
+}
