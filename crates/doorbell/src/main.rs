@@ -13,6 +13,7 @@ mod failure;
 mod files;
 mod help;
 mod man;
+mod nvme;
 mod plan;
 mod preload;
 mod progress;
@@ -81,6 +82,7 @@ enum Command {
     Demo(demo::Args),
     Doctor(doctor::Args),
     Files(Box<files::Args>),
+    Nvme(Box<nvme::Args>),
     Sample(sample::Args),
     Selftest(selftest::Args),
     Bench(Box<bench::Args>),
@@ -131,6 +133,7 @@ fn main() -> ExitCode {
         Command::Demo(a) => a.run(),
         Command::Doctor(a) => a.run(),
         Command::Files(a) => a.run(),
+        Command::Nvme(a) => a.run(),
         Command::Sample(a) => a.run(),
         Command::Selftest(a) => a.run(),
         Command::Bench(a) => a.run(),

@@ -37,6 +37,7 @@ impl Admin {
     pub(crate) fn new(function: &dyn Function, registers: &Bar, cap: Capabilities) -> Result<Admin, Error> {
         let memory = function.allocate(PAGES * PAGE)?;
         debug_assert!(u64::from(ENTRIES) * SUBMISSION.max(COMPLETION) <= PAGE);
+        registers.holds(cap.head_doorbell(0), 4)?;
         let bell = |offset| Doorbell::new(registers.clone(), offset, None);
         let bells = (bell(cap.tail_doorbell(0)), bell(cap.head_doorbell(0)));
         let ring = Ring::new(0, ENTRIES, &memory, (SUBMISSIONS, COMPLETIONS), bells)?;
@@ -50,6 +51,11 @@ impl Admin {
 
     fn page(&self, offset: u64) -> Result<u64, Error> {
         page_address(&self.memory, offset)
+    }
+
+    /// Nothing is sent any more.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
     }
 
     /// Sends a command and waits for its end. Its status may be an error.

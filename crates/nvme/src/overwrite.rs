@@ -47,7 +47,8 @@ impl Overwrite {
                     None => "you have not said that what it holds may be lost".into(),
                     Some(said) => format!("your word is for {said}"),
                 };
-                return Err(refused(why, format!("--i-mean-to-overwrite {address} says so")));
+                let name = if controller.is_functional() { "qemu" } else { &address };
+                return Err(refused(why, format!("--i-mean-to-overwrite {name} says so")));
             }
         }
         if namespace.page().is_write_protected {

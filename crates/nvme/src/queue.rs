@@ -488,7 +488,9 @@ impl Drop for Queue {
         let over = |queue: &Queue| queue.shared.is_over(queue.epoch);
         if !over(self) && self.delete().is_err() && !over(self) {
             // The controller still knows the queue: it is stopped, or the memory stays.
-            let _ = self.shared.stop();
+            if !self.shared.is_wedged() {
+                let _ = self.shared.stop();
+            }
             if !over(self) {
                 std::mem::forget(self.memory.clone());
                 for slot in &self.slots {

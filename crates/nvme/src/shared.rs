@@ -11,7 +11,7 @@ use crate::identify::ControllerPage;
 use crate::registers::{ACQ, AQA, ASQ, CC, CSTS, Capabilities, Configuration, INTMS, NOTHING, PAGE, State};
 use crate::{command::Asked, wait};
 use pcie::{Bar, Function, Identity, Memory};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ pub(crate) struct Shared {
     stopping: AtomicU64,
     /// Commands of earlier epochs write no more.
     stopped: AtomicU64,
+    /// It was told to stop and did not.
+    wedged: AtomicBool,
 }
 
 /// What there is while the controller is enabled.
@@ -73,6 +75,7 @@ impl Shared {
             running: Mutex::new(running),
             stopping: AtomicU64::new(0),
             stopped: AtomicU64::new(0),
+            wedged: AtomicBool::new(false),
         }
     }
 
@@ -95,6 +98,11 @@ impl Shared {
     pub(crate) fn is_over(&self, epoch: u64) -> bool {
         // ORDERING: what the device wrote before it stopped is seen.
         epoch < self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Whether it was told to stop and did not: whoever drops something does not wait for it once more.
+    pub(crate) fn is_wedged(&self) -> bool {
+        self.wedged.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -198,11 +206,16 @@ impl Shared {
             let reset = self.function().reset();
             if reset.is_err() || self.wait_ready(false, "the end of the function's reset").is_err() {
                 let csts = self.registers.load32(CSTS);
+                self.wedged.store(true, Ordering::Release);
+                if let Some(admin) = &mut running.admin {
+                    admin.close();
+                }
                 return Err(self.or_gone(Error::Wedged { csts }));
             }
         }
         // ORDERING: queues that see this give their memory back, after the device has stopped.
         self.stopped.fetch_max(after, Ordering::AcqRel);
+        self.wedged.store(false, Ordering::Release);
         running.admin = None;
         running.doorbells = None;
         Ok(())
@@ -295,6 +308,10 @@ impl Drop for Shared {
             Running { admin: None, epoch: running.epoch, granted: 0, doorbells: None, taken: Vec::new() },
         );
         if running.admin.is_none() || self.is_gone() {
+            return;
+        }
+        if self.is_wedged() {
+            std::mem::forget(running);
             return;
         }
         if matches!(self.health(), Health::Well) {

@@ -107,15 +107,15 @@ fn a_mix_is_verified_and_wrong_bytes_are_counted() {
     let controller = open(&machine);
     let namespace = controller.namespace(1).unwrap();
     let peer = controller.reach(&machine.peer().0).unwrap();
-    let mix = Mix { queues: 2, slots: 8, largest: 64 << 10, span: 4 << 20, bytes: 8 << 20, seed: 3 };
+    let mix = Mix { queues: 2, slots: 8, largest: 64 << 10, span: 4 << 20, bytes: 4 << 20, seed: 3 };
     let reads = verify(&controller, &namespace, None, &peer, &mix).unwrap();
-    assert!(reads.reads > 100 && reads.bytes_read >= 8 << 20, "{reads:?}");
+    assert!(reads.reads > 50 && reads.bytes_read >= 4 << 20, "{reads:?}");
     assert_eq!((reads.writes, reads.wrong, reads.first_wrong), (0, 0, None));
     assert!(image.bytes() == known(1, 0, 4 << 20), "nothing is written without leave");
 
     let leave = Overwrite::ask(&controller, &mut queue(&controller, 8), &namespace, &word()).unwrap();
     let both = verify(&controller, &namespace, Some(&leave), &peer, &mix).unwrap();
-    assert!(both.reads > 50 && both.writes > 50 && both.wrong == 0, "{both:?}");
+    assert!(both.reads > 20 && both.writes > 20 && both.wrong == 0, "{both:?}");
 
     /// A target that shows other bytes than it has, at one place.
     struct Bent(pcie::Memory);
@@ -154,7 +154,7 @@ fn only_the_users_own_word_lets_write() {
     };
     let own = controller.identity().address.to_string();
     let no_word = ask(None, &[]).unwrap_err();
-    assert!(no_word.contains(&format!("--i-mean-to-overwrite {own}")), "{no_word}");
+    assert!(no_word.contains("--i-mean-to-overwrite qemu says so"), "{no_word}");
     assert!(ask(Some("0000:00:01.0"), &[]).unwrap_err().contains("your word is for 0000:00:01.0"));
     assert_eq!((ask(Some(&own), &[]), ask(Some("qemu"), &[])), (Ok(()), Ok(())));
     let put = |at: u64, bytes: &[u8]| {

@@ -1,0 +1,144 @@
+//! The controller that a command line names: one of this machine, or QEMU's.
+
+use super::{failed, of_bus};
+use crate::failure::Failure;
+use anyhow::Context;
+use nvme::{Controller, Depth, Namespace, Options, Queue, Word};
+use pcie::bind::{self, Bound, To};
+use pcie::{Address, Tree, qemu};
+use std::path::PathBuf;
+use tempfile::TempPath;
+
+/// The word for an emulated controller.
+pub const QEMU: &str = "qemu";
+/// What an emulated controller holds where no image is given.
+const EMPTY: u64 = 64 << 20;
+/// Memory of the emulated machine, and of the peer's BAR in it.
+const RAM: u64 = 256 << 20;
+const PEER: u64 = 64 << 20;
+
+// (As a doc comment it would become the text of the command it is part of.)
+#[derive(Debug, clap::Args)]
+pub struct Device {
+    /// The controller: its address as `doorbell nvme list` shows it (for example 0000:04:00.0), or qemu for an emulated one
+    #[arg(value_name = "DEVICE")]
+    pub device: String,
+    /// Its namespace
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub namespace: u32,
+    /// Take it from the kernel's driver if nothing of it is in use; the driver gets it back at the end
+    #[arg(long)]
+    bind: bool,
+    /// The raw image that the emulated controller has, for example disk.img; without it 64 MiB of zeroes
+    #[arg(long, value_name = "FILE")]
+    image: Option<PathBuf>,
+    /// Bytes of an emulated block
+    #[arg(long, value_enum, value_name = "BYTES", default_value_t = Format::B512)]
+    format: Format,
+    /// The machine that is emulated
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = Kind::Q35)]
+    machine: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    #[value(name = "512")]
+    B512,
+    #[value(name = "4096")]
+    B4096,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    /// PCI Express
+    Q35,
+    /// PCI
+    Pc,
+}
+
+/// A controller, and what has to stay as long as it is driven.
+pub struct Opened {
+    // Before what it stands on.
+    pub controller: Controller,
+    pub machine: Option<qemu::Machine>,
+    _bound: Option<Bound>,
+    _image: Option<TempPath>,
+}
+
+impl Device {
+    pub fn is_emulated(&self) -> bool {
+        self.device == QEMU
+    }
+
+    /// `writes`: the image may change.
+    pub fn open(&self, writes: bool) -> anyhow::Result<Opened> {
+        if self.is_emulated() { self.emulated(writes) } else { self.real() }
+    }
+
+    fn emulated(&self, writes: bool) -> anyhow::Result<Opened> {
+        let (path, image) = match &self.image {
+            Some(path) => {
+                let path = path.canonicalize().with_context(|| format!("the image {}", path.display()))?;
+                (path, None)
+            }
+            None => {
+                let file = tempfile::NamedTempFile::new().context("an image of zeroes")?;
+                file.as_file().set_len(EMPTY).context("an image of zeroes")?;
+                let image = file.into_temp_path();
+                (image.to_path_buf(), Some(image))
+            }
+        };
+        let block = if self.format == Format::B512 { 512 } else { 4096 };
+        let kind = if self.machine == Kind::Q35 { "q35" } else { "pc" };
+        // QEMU ends a value at a comma unless it is doubled.
+        let path = path.display().to_string().replace(',', ",,");
+        // Where nothing is written, what a device might write goes to a file that QEMU throws away.
+        let snapshot = if writes { "off" } else { "on" };
+        let machine = qemu::Machine::builder()
+            .machine(kind)
+            .ram(RAM)
+            .peer_memory(PEER)
+            .drive(format!("file={path},if=none,id=d0,format=raw,snapshot={snapshot}"))
+            .device(format!("nvme,drive=d0,serial=emulated,logical_block_size={block},physical_block_size={block}"))
+            .start()
+            .map_err(|error| {
+                let hint = "Debian and Ubuntu have it in qemu-system-x86; --image names a file that exists";
+                Failure::impossible(format!("no emulated controller: {error}"), hint)
+            })?;
+        let function = machine.function(0).map_err(of_bus)?;
+        let controller = Controller::open(function, Options::default()).map_err(failed)?;
+        Ok(Opened { controller, machine: Some(machine), _bound: None, _image: image })
+    }
+
+    fn real(&self) -> anyhow::Result<Opened> {
+        let address: Address = self.device.parse().map_err(|error: pcie::NoAddress| {
+            Failure::new(error.to_string(), "`doorbell nvme list` shows the controllers; `qemu` is an emulated one")
+        })?;
+        let tree = Tree::default();
+        let bound = match self.bind {
+            true => {
+                let to = To::fitting(&tree, address);
+                Some(bind::take(&tree, address, to, bind::Word::None).map_err(of_bus)?)
+            }
+            false => None,
+        };
+        let function = pcie::open(&address.to_string()).map_err(of_bus)?;
+        let controller = Controller::open(function, Options::default()).map_err(failed)?;
+        Ok(Opened { controller, machine: None, _bound: bound, _image: None })
+    }
+
+    /// The user's word for writing to it.
+    pub fn word(&self, device: Option<String>, destroy: Vec<String>) -> Word {
+        Word { device, destroy }
+    }
+}
+
+impl Opened {
+    pub fn namespace(&self, device: &Device) -> anyhow::Result<Namespace> {
+        self.controller.namespace(device.namespace).map_err(failed)
+    }
+
+    pub fn queue(&self, slots: u16) -> anyhow::Result<Queue> {
+        self.controller.queue(&Depth { slots, ..Depth::default() }).map_err(failed)
+    }
+}

@@ -1,0 +1,100 @@
+//! `doorbell nvme list`.
+
+use super::of_bus;
+use crate::help::Page;
+use pcie::{Address, Tree, bind, qemu};
+use report::table::{self, Style, to_stdout};
+use std::process::ExitCode;
+
+/// List the NVMe controllers of this machine, and what keeps each from being driven
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell nvme list", ""),
+        ("doorbell nvme list --json", "for programs"),
+    ])
+    .statuses(&[(0, "done; there may be none")])
+)]
+pub struct Args {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// A controller, as far as the kernel tells.
+struct Row {
+    address: Address,
+    id: String,
+    driver: Option<String>,
+    /// What would be lost.
+    uses: Vec<String>,
+}
+
+impl Row {
+    /// What the user may do with it.
+    fn verdict(&self) -> String {
+        match self.driver.as_deref() {
+            _ if !self.uses.is_empty() => format!("in use: {}", self.uses.join(", ")),
+            None | Some("vfio-pci") => "can be driven".into(),
+            Some(driver) => format!("{driver} of the kernel has it and does not use it: --bind takes it"),
+        }
+    }
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let rows = rows(&Tree::default())?;
+        let emulated = on_path(qemu::PROGRAM);
+        if self.json {
+            let row = |row: &Row| {
+                serde_json::json!({
+                    "address": row.address.to_string(), "id": row.id, "driver": row.driver, "uses": row.uses,
+                    "drivable": row.uses.is_empty() && matches!(row.driver.as_deref(), None | Some("vfio-pci")),
+                })
+            };
+            let all =
+                serde_json::json!({ "controllers": rows.iter().map(row).collect::<Vec<_>>(), "emulated": emulated });
+            report::json::print(&all)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let style = Style::of_stdout();
+        let mut table = style.table(&["device", "id", "driver", ""]);
+        for row in &rows {
+            let driver = row.driver.clone().unwrap_or_else(|| "none".into());
+            table.add_row([row.address.to_string(), row.id.clone(), driver, row.verdict()]);
+        }
+        let missing = format!("{} is not installed", qemu::PROGRAM);
+        let here = if emulated { "emulated, for trying" } else { missing.as_str() };
+        table.add_row(["qemu", "1b36:0010", "-", here]);
+        to_stdout(|out| {
+            table::write(out, &table, 0)?;
+            if rows.is_empty() {
+                writeln!(out, "\nThis machine shows no NVMe controller.")?;
+            }
+            Ok(())
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+fn rows(tree: &Tree) -> anyhow::Result<Vec<Row>> {
+    let found = match pcie::list::functions(tree) {
+        Ok(found) => found,
+        // A machine without a PCI bus has no controller.
+        Err(pcie::Error::System { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(of_bus(error)),
+    };
+    let controllers = found.into_iter().filter(|function| function.identity.class == nvme::CLASS);
+    let row = |function: pcie::list::Listed| {
+        let identity = function.identity;
+        let uses = bind::uses(tree, identity.address).iter().map(ToString::to_string).collect();
+        let id = format!("{:04x}:{:04x}", identity.vendor, identity.device);
+        Row { address: identity.address, id, driver: function.driver, uses }
+    };
+    Ok(controllers.map(row).collect())
+}

@@ -1,0 +1,117 @@
+//! `doorbell nvme read`.
+
+use super::device::Device;
+use super::target::{Chosen, pieces};
+use super::{EMULATED, failed};
+use crate::help::Page;
+use crate::units;
+use anyhow::Context;
+use nvme::transfer::{self, Stretch};
+use report::number;
+use report::table::to_stdout;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// More is read in several turns through the same memory.
+pub const TURN: u64 = 16 << 20;
+
+/// Read blocks into host or GPU memory
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell nvme read 0000:04:00.0 --bytes 1MiB -o first.bin", "the first MiB of namespace 1"),
+        ("doorbell nvme read 0000:04:00.0 --start-block 2048 --bytes 64MiB --into gpu0", "straight into GPU memory"),
+        ("doorbell nvme read qemu --image disk.img --bytes 1MiB --into peer -o first.bin", "emulated"),
+    ])
+    .text("Where the drive cannot reach the GPU's memory, the data go to host memory and a channel of doorbell's copies them (path B); \
+           the output says so and why.")
+    .statuses(&[(0, "all of it arrived"), (2, "an error"), (77, "not possible on this machine")])
+)]
+pub struct Args {
+    #[command(flatten)]
+    device: Device,
+    /// The first block
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    start_block: u64,
+    /// How much: whole blocks
+    #[arg(long, value_name = units::SIZE, default_value = "1MiB", value_parser = units::size)]
+    bytes: u64,
+    #[command(flatten)]
+    target: Chosen,
+    /// Commands in flight
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1023))]
+    depth: u16,
+    /// Write what arrived to this file (mode 0600; for example blocks.bin)
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Replace the file of --out if it exists
+    #[arg(long, requires = "out")]
+    force: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let opened = self.device.open(false)?;
+        let namespace = opened.namespace(&self.device)?;
+        let mut out = match &self.out {
+            None => None,
+            Some(path) => {
+                crate::result::is_file("--out", path, "without --out the bytes are read and not kept")?;
+                let claim = output::claim(path, 0o600, self.force)?;
+                let path = claim.path().to_owned();
+                let file = File::options().write(true).truncate(true).open(&path);
+                let file = file.with_context(|| format!("opening {}", path.display()))?;
+                Some((BufWriter::new(file), path, claim))
+            }
+        };
+        let turn = TURN.min(self.bytes.max(1));
+        let (commands, way) = self.target.with(&opened, turn, |target, way| {
+            let mut queue = opened.queue(self.depth)?;
+            let mut kept = vec![0; turn as usize];
+            let mut commands = 0;
+            pieces(self.bytes, turn, |at, bytes| {
+                let block = self.start_block.saturating_add(at / namespace.block_bytes());
+                let stretch = Stretch { block, bytes, memory: target.memory(), offset: 0 };
+                commands += transfer::read(&mut queue, &namespace, &stretch).map_err(failed)?;
+                let kept = &mut kept[..bytes as usize];
+                target.load(0, kept).map_err(failed)?;
+                if let Some((out, path, _)) = &mut out {
+                    out.write_all(kept).with_context(|| format!("writing {}", path.display()))?;
+                }
+                Ok(())
+            })?;
+            Ok((commands, way.clone()))
+        })?;
+        if let Some((mut out, path, _)) = out {
+            out.flush().with_context(|| format!("writing {}", path.display()))?;
+        }
+        let functional = opened.controller.is_functional();
+        if self.json {
+            let mut all = serde_json::json!({
+                "operation": "read", "device": self.device.device, "functional": functional,
+                "namespace": namespace.number(), "start_block": self.start_block, "block_bytes": namespace.block_bytes(),
+                "bytes": self.bytes, "commands": commands, "out": self.out,
+            });
+            all["target"] = way.as_json();
+            report::json::print(&all)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        to_stdout(|out| {
+            let bytes = number::bytes(self.bytes);
+            writeln!(out, "{} -> {}: {bytes} in {commands} commands", self.device.device, way.text())?;
+            if let Some(why) = &way.instead_of_c {
+                writeln!(out, "  through host memory, because {why}")?;
+            }
+            if functional {
+                writeln!(out, "  {EMULATED}")?;
+            }
+            Ok(())
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,121 @@
+//! Where data go to or come from: host memory, the memory that stands for a GPU's, or a GPU's.
+
+use super::device::Opened;
+use super::gpu::GpuMemory;
+use super::{failed, of_bus};
+use crate::failure::Failure;
+use crate::record::Gpu;
+use nvme::{Error, Target};
+use pcie::Memory;
+use serde_json::{Value, json};
+use std::str::FromStr;
+
+// (As a doc comment it would become the text of the command it is part of.)
+#[derive(Debug, clap::Args)]
+pub struct Chosen {
+    /// Whose memory: host, peer (in an emulated machine, in place of a GPU's) or a GPU, such as gpu0
+    #[arg(long, value_name = "MEMORY", default_value = "host")]
+    into: Into,
+    /// Which GPU answers
+    #[arg(long, value_enum, value_name = "GPU", default_value_t = Gpu::Real)]
+    gpu: Gpu,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Into {
+    Host,
+    Peer,
+    Gpu(u32),
+}
+
+impl FromStr for Into {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Into, String> {
+        match text {
+            "host" => Ok(Into::Host),
+            "peer" => Ok(Into::Peer),
+            _ => {
+                let number = text.strip_prefix("gpu").and_then(|n| n.parse().ok());
+                number.map(Into::Gpu).ok_or_else(|| "memory is host, peer, gpu0, gpu1 and so on".to_owned())
+            }
+        }
+    }
+}
+
+/// How the bytes go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Way {
+    pub memory: String,
+    /// A: the device and host memory. B: the device, host memory, the GPU. C: the device and the GPU.
+    pub path: char,
+    /// Why not C.
+    pub instead_of_c: Option<String>,
+}
+
+impl Way {
+    pub fn as_json(&self) -> Value {
+        json!({ "memory": self.memory, "path": self.path.to_string(), "instead_of_c": self.instead_of_c })
+    }
+
+    /// `gpu0 by path B`.
+    pub fn text(&self) -> String {
+        format!("{} by path {}", self.memory, self.path)
+    }
+}
+
+impl Chosen {
+    /// Memory for so many bytes, which `work` gets.
+    pub fn with<T>(
+        &self,
+        opened: &Opened,
+        bytes: u64,
+        work: impl FnOnce(&dyn Target, &Way) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let way = |memory: &str, path| Way { memory: memory.into(), path, instead_of_c: None };
+        match self.into {
+            Into::Host => {
+                let memory = opened.controller.allocate(bytes).map_err(failed)?;
+                work(&memory, &way("host", 'A'))
+            }
+            Into::Peer => {
+                let peer = peer(opened)?;
+                peer.holds(0, bytes).map_err(of_bus)?;
+                work(&peer, &way("peer", 'C'))
+            }
+            Into::Gpu(number) => {
+                let machine = crate::bench::machine::open(self.gpu)?;
+                let machine = machine.gpu(number)?;
+                let memory = GpuMemory::new(machine, number, &opened.controller, bytes)?;
+                work(&memory, memory.way())
+            }
+        }
+    }
+}
+
+fn peer(opened: &Opened) -> anyhow::Result<Memory> {
+    let machine = opened.machine.as_ref().ok_or_else(|| {
+        Failure::new("this machine has no stand-in for a GPU's memory", "--into gpu0 names a GPU; `qemu` has a peer")
+    })?;
+    opened.controller.reach(&machine.peer().0).map_err(failed)
+}
+
+/// Loads what a transfer left in a target, piece by piece.
+pub fn pieces(bytes: u64, most: u64, mut each: impl FnMut(u64, u64) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let mut at = 0;
+    while at < bytes {
+        let part = most.min(bytes - at);
+        each(at, part)?;
+        at += part;
+    }
+    Ok(())
+}
+
+/// As the driver's error, for a [`Target`] that goes through a GPU.
+pub fn of_gpu(error: impl std::fmt::Display) -> Error {
+    Error::Refused {
+        what: "the GPU's memory".into(),
+        why: error.to_string(),
+        hint: "`doorbell doctor` says what works here".into(),
+    }
+}

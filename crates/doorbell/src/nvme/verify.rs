@@ -1,0 +1,115 @@
+//! `doorbell nvme verify`.
+
+use super::device::Device;
+use super::target::Chosen;
+use super::write::Leave;
+use super::{EMULATED, failed};
+use crate::help::Page;
+use crate::units;
+use nvme::{Mix, Overwrite, verify};
+use report::number;
+use report::table::to_stdout;
+use std::process::ExitCode;
+
+/// Read and, with leave, write blocks at random, and compare every byte
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell nvme verify 0000:04:00.0 --into gpu0", "reads alone: into GPU memory, compared with reads into host memory"),
+        ("doorbell nvme verify 0000:04:00.0 --i-mean-to-overwrite 0000:04:00.0", "writes as well"),
+        ("doorbell nvme verify qemu --into peer --threads 4 --depth 128 --i-mean-to-overwrite qemu --json", "emulated"),
+    ])
+    .text("The reference is what the blocks held at the beginning, and each write changes it. At the end of a mix with writes all of it is \
+           read once more.")
+    .statuses(&[(0, "every byte was right"), (2, "an error, or wrong bytes"), (77, "not possible on this machine")])
+)]
+pub struct Args {
+    #[command(flatten)]
+    device: Device,
+    #[command(flatten)]
+    target: Chosen,
+    #[command(flatten)]
+    leave: Leave,
+    /// How much is read and written in all
+    #[arg(long, value_name = units::SIZE, default_value = "64MiB", value_parser = units::size)]
+    bytes: u64,
+    /// The blocks that take part, from the first one on; no more than the namespace has
+    #[arg(long, value_name = units::SIZE, default_value = "64MiB", value_parser = units::size)]
+    span: u64,
+    /// The longest command
+    #[arg(long, value_name = units::SIZE, default_value = "64KiB", value_parser = units::size_in(4096..=16 << 20))]
+    largest: u64,
+    /// Threads, each with a queue of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: u16,
+    /// Commands in flight in each queue
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1023))]
+    depth: u16,
+    /// Random seed for places and bytes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let writes = self.leave.i_mean_to_overwrite.is_some();
+        let opened = self.device.open(writes)?;
+        let namespace = opened.namespace(&self.device)?;
+        let leave = match writes {
+            false => None,
+            true => {
+                let word = self.device.word(self.leave.i_mean_to_overwrite.clone(), self.leave.destroy.clone());
+                let mut queue = opened.queue(1)?;
+                Some(Overwrite::ask(&opened.controller, &mut queue, &namespace, &word).map_err(failed)?)
+            }
+        };
+        let largest = self.largest.min(opened.controller.largest_transfer()) / 4096 * 4096;
+        let span = self.span.min(namespace.bytes());
+        let mix = Mix { queues: self.threads, slots: self.depth, largest, span, bytes: self.bytes, seed: self.seed };
+        let (verified, way) = self.target.with(&opened, mix.target_bytes(), |target, way| {
+            let verified = verify(&opened.controller, &namespace, leave.as_ref(), target, &mix);
+            Ok((verified.map_err(failed)?, way.clone()))
+        })?;
+        let functional = opened.controller.is_functional();
+        if self.json {
+            let mut all = serde_json::json!({
+                "operation": "verify", "device": self.device.device, "functional": functional,
+                "namespace": namespace.number(), "block_bytes": namespace.block_bytes(),
+                "threads": self.threads, "depth": self.depth, "largest": largest, "span": span, "seed": self.seed,
+                "reads": verified.reads, "bytes_read": verified.bytes_read,
+                "writes": verified.writes, "bytes_written": verified.bytes_written,
+                "wrong": verified.wrong, "first_wrong_byte": verified.first_wrong,
+            });
+            all["target"] = way.as_json();
+            report::json::print(&all)?;
+        } else {
+            to_stdout(|out| {
+                let (read, written) = (number::bytes(verified.bytes_read), number::bytes(verified.bytes_written));
+                let what = format!("{} reads ({read}), {} writes ({written})", verified.reads, verified.writes);
+                match verified.first_wrong {
+                    None => writeln!(out, "{}, {}: {what}, every byte right", self.device.device, way.text())?,
+                    Some(at) => {
+                        let wrong = verified.wrong;
+                        writeln!(
+                            out,
+                            "{}, {}: {what}; {wrong} had wrong bytes, the first at byte {at:#x}",
+                            self.device.device,
+                            way.text()
+                        )?;
+                    }
+                }
+                if let Some(why) = &way.instead_of_c {
+                    writeln!(out, "  through host memory, because {why}")?;
+                }
+                if functional {
+                    writeln!(out, "  {EMULATED}")?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(ExitCode::from(if verified.wrong == 0 { 0 } else { crate::ERROR }))
+    }
+}

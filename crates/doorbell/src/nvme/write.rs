@@ -1,0 +1,119 @@
+//! `doorbell nvme write`.
+
+use super::device::Device;
+use super::read::TURN;
+use super::target::{Chosen, pieces};
+use super::{EMULATED, failed};
+use crate::failure::Failure;
+use crate::help::Page;
+use anyhow::Context;
+use nvme::Overwrite;
+use nvme::transfer::{self, Stretch};
+use report::number;
+use report::table::to_stdout;
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+// (As a doc comment it would become the text of the command it is part of.)
+#[derive(Debug, clap::Args)]
+pub struct Leave {
+    /// Say that what the device holds may be lost: its exact address again, for example 0000:04:00.0
+    #[arg(long, value_name = "DEVICE")]
+    pub i_mean_to_overwrite: Option<String>,
+    /// A file system that may be lost as well, for example ext (once for each; partitions, LVM, RAID and swap never are)
+    #[arg(long, value_name = "NAME", requires = "i_mean_to_overwrite")]
+    pub destroy: Vec<String>,
+}
+
+/// Write a file to blocks, from host or GPU memory
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell nvme write 0000:04:00.0 data.bin --i-mean-to-overwrite 0000:04:00.0", "to the first blocks of namespace 1"),
+        ("doorbell nvme write qemu data.bin --into peer --image disk.img --i-mean-to-overwrite qemu", "emulated"),
+    ])
+    .text("Refused without the word, and where the first or last blocks hold a partition table, LVM, RAID, swap or a member of a pool. A \
+           file system is refused until --destroy names it.")
+    .statuses(&[(0, "all of it was written"), (2, "an error, or refused"), (77, "not possible on this machine")])
+)]
+pub struct Args {
+    #[command(flatten)]
+    device: Device,
+    /// What is written: whole blocks
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The first block
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    start_block: u64,
+    #[command(flatten)]
+    target: Chosen,
+    #[command(flatten)]
+    leave: Leave,
+    /// Commands in flight
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1023))]
+    depth: u16,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let path = || self.file.display().to_string();
+        let mut file = File::open(&self.file).with_context(path)?;
+        let bytes = file.metadata().with_context(path)?.len();
+        let opened = self.device.open(true)?;
+        let namespace = opened.namespace(&self.device)?;
+        let block_bytes = namespace.block_bytes();
+        if bytes == 0 || !bytes.is_multiple_of(block_bytes) {
+            let what = format!("{} has {bytes} B, which are not whole blocks of {block_bytes} B", path());
+            return Err(Failure::new(what, format!("`truncate -s %{block_bytes} FILE` fills the last one")).into());
+        }
+        // All of it, before any of it is written.
+        let end = self.start_block.saturating_add(bytes / block_bytes);
+        namespace.read(end - 1, 1).map_err(failed)?;
+        let word = self.device.word(self.leave.i_mean_to_overwrite.clone(), self.leave.destroy.clone());
+        let mut queue = opened.queue(self.depth)?;
+        let leave = Overwrite::ask(&opened.controller, &mut queue, &namespace, &word).map_err(failed)?;
+        let turn = TURN.min(bytes);
+        let (commands, way) = self.target.with(&opened, turn, |target, way| {
+            let mut part = vec![0; turn as usize];
+            let mut commands = 0;
+            pieces(bytes, turn, |at, bytes| {
+                let part = &mut part[..bytes as usize];
+                file.read_exact(part).with_context(path)?;
+                target.store(0, part).map_err(failed)?;
+                let block = self.start_block + at / block_bytes;
+                let stretch = Stretch { block, bytes, memory: target.memory(), offset: 0 };
+                commands += transfer::write(&mut queue, &leave, &stretch).map_err(failed)?;
+                Ok(())
+            })?;
+            Ok((commands, way.clone()))
+        })?;
+        let functional = opened.controller.is_functional();
+        if self.json {
+            let mut all = serde_json::json!({
+                "operation": "write", "device": self.device.device, "functional": functional,
+                "namespace": namespace.number(), "start_block": self.start_block, "block_bytes": block_bytes,
+                "bytes": bytes, "commands": commands, "file": self.file,
+            });
+            all["target"] = way.as_json();
+            report::json::print(&all)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        to_stdout(|out| {
+            let bytes = number::bytes(bytes);
+            writeln!(out, "{} <- {}: {bytes} in {commands} commands, flushed", self.device.device, way.text())?;
+            if let Some(why) = &way.instead_of_c {
+                writeln!(out, "  through host memory, because {why}")?;
+            }
+            if functional {
+                writeln!(out, "  {EMULATED}")?;
+            }
+            Ok(())
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
