@@ -17,9 +17,9 @@ fn bytes_of(place: usize) -> Vec<u8> {
     pattern(place as u64 + 40, PLACES[place].1)
 }
 
-/// Blocks are written from host memory, read back into it and into another device's BAR. The memory has several runs where the kernel gives
+/// Blocks are written from host memory, read back into it and into another device's BAR, where one is given. The memory has several runs where the kernel gives
 /// it so, and pieces begin within pages.
-pub fn blocks(drive: Box<dyn Function>, block: u64, other: &dyn Function) -> Outcome {
+pub fn blocks(drive: Box<dyn Function>, block: u64, other: Option<&dyn Function>) -> Outcome {
     let controller = Controller::open(drive, Options::default())?;
     ensure(controller.is_functional(), || "an emulated drive is taken for a real one".into())?;
     let namespace = controller.namespace(1)?;
@@ -29,8 +29,8 @@ pub fn blocks(drive: Box<dyn Function>, block: u64, other: &dyn Function) -> Out
     let leave = Overwrite::ask(&controller, &mut queue, &namespace, &word)?;
 
     let host = controller.allocate(5 << 20)?;
-    let bar = other.bar(2)?;
-    let peer = controller.reach(&bar.peer("ivshmem", other.identity().address))?;
+    let other = other.map(|other| Ok::<_, pcie::Error>((other.bar(2)?, other.identity().address))).transpose()?;
+    let peer = other.as_ref().map(|(bar, at)| controller.reach(&bar.peer("ivshmem", *at))).transpose()?;
     // The last page of the first 2 MiB, and what follows.
     let from = (2 << 20) - 4096;
     for (place, (at, bytes)) in PLACES.into_iter().enumerate() {
@@ -40,9 +40,11 @@ pub fn blocks(drive: Box<dyn Function>, block: u64, other: &dyn Function) -> Out
         queue.complete(0, &leave.write(at / block, bytes as u64 / block)?)?;
         read(&mut queue, &namespace, at, &host, 0x200, bytes)?;
         ensure(contents(&host, 0x200, bytes)? == sent, || format!("other bytes from {at:#x} in host memory"))?;
-        read(&mut queue, &namespace, at, &peer, 0x1_0000, bytes)?;
-        let found = bar_contents(&bar, 0x1_0000, bytes as u64);
-        ensure(found == sent, || format!("other bytes from {at:#x} in the BAR"))?;
+        if let (Some(peer), Some((bar, _))) = (&peer, &other) {
+            read(&mut queue, &namespace, at, peer, 0x1_0000, bytes)?;
+            let found = bar_contents(bar, 0x1_0000, bytes as u64);
+            ensure(found == sent, || format!("other bytes from {at:#x} in the BAR"))?;
+        }
     }
     queue.complete(0, &namespace.flush())?;
     Ok(())

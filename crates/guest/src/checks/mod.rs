@@ -4,6 +4,7 @@ mod binding;
 mod drivers;
 mod through;
 mod with_iommu;
+mod with_iommufd;
 mod without_iommu;
 
 use crate::report::{self, Outcome};
@@ -14,6 +15,7 @@ pub fn run(line: &str) {
     let done = match part {
         "sysfs" => without_iommu::run(),
         "vfio" => with_iommu::run(),
+        "iommufd" => with_iommufd::run(),
         other => Err(format!("there is no part {other:?}").into()),
     };
     if let Err(why) = done {

@@ -32,8 +32,14 @@ pub fn run() -> Outcome {
     check("vfio pieces are apart", || through::pieces_are_apart(&vfio::open(edu)?));
     check("vfio peer dma", || through::peer_dma(&vfio::open(edu)?, &vfio::open(ivshmem)?));
     check("vfio refuses other peers", || other_peers(edu, ivshmem));
-    check("vfio unmaps", || unmaps(edu));
-    check("vfio keeps memory behind the function", || outlives(edu));
+    check("vfio unmaps", || unmaps(&vfio::open(edu)?));
+    check("vfio keeps memory behind the function", || {
+        outlives(vfio::open(edu)?)?;
+        // The group is shared by openings of this process.
+        let (first, second) = (vfio::open(edu)?, vfio::open(ivshmem)?);
+        through::registers(&first)?;
+        through::peer_dma(&vfio::open(edu)?, &second)
+    });
     check("sysfs refuses what vfio has", || through::refused(sysfs::open(edu), &["vfio-pci has it", "through vfio"]));
     check("bind to nobody refuses what vfio has", || {
         through::refused(bind::take(&tree, edu, To::Nobody, Word::TakeIt), &["vfio-pci has it"])
@@ -41,7 +47,7 @@ pub fn run() -> Outcome {
     for (name, drive, block) in [("512", drive, 512), ("4096", large_blocks, 4096)] {
         check(&format!("vfio blocks of {name}"), || {
             let bound = bind::take(&tree, drive, To::Vfio, Word::None)?;
-            drivers::blocks(Box::new(vfio::open(bound.address())?), block, &vfio::open(ivshmem)?)
+            drivers::blocks(Box::new(vfio::open(bound.address())?), block, Some(&vfio::open(ivshmem)?))
         });
         check(&format!("vfio blocks of {name} seen by the kernel"), || drivers::seen_by_the_kernel(drive));
     }
@@ -93,9 +99,8 @@ fn other_peers(edu: Address, ivshmem: Address) -> Outcome {
 }
 
 /// What is dropped is not reached any more: edu gets none of its bytes, and stores none there.
-fn unmaps(edu: Address) -> Outcome {
-    let function = vfio::open(edu)?;
-    let device = Edu::new(&function)?;
+pub fn unmaps(function: &dyn Function) -> Outcome {
+    let device = Edu::new(function)?;
     let (kept, dropped) = (function.allocate(8192)?, function.allocate(4096)?);
     let (sent, other) = (pattern(7, 256), pattern(8, 256));
     dropped.store(0, &sent)?;
@@ -113,13 +118,10 @@ fn unmaps(edu: Address) -> Outcome {
 }
 
 /// Memory and BARs stay where they are when the function is dropped first.
-fn outlives(edu: Address) -> Outcome {
-    let function = vfio::open(edu)?;
+pub fn outlives(function: vfio::Device) -> Outcome {
     let (memory, bar) = (function.allocate(3 << 20)?, function.bar(0)?);
     memory.store(0x20_0000, &[9; 64])?;
     drop(function);
     ensure(contents(&memory, 0x20_0000, 64)? == [9; 64], || "the memory changed".into())?;
-    ensure(bar.load32(0) & 0xff == 0xed, || "the BAR is gone".into())?;
-    // The group is held by them: a second opening shares it.
-    through::registers(&vfio::open(edu)?)
+    ensure(bar.load32(0) & 0xff == 0xed, || "the BAR is gone".into())
 }

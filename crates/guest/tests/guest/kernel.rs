@@ -10,6 +10,8 @@ const WANTED: [&str; 4] = ["vfio_iommu_type1", "vfio-pci", "iommufd", "nvme"];
 
 pub struct Kernel {
     pub image: PathBuf,
+    /// How it was configured; empty where that is not beside it.
+    config: String,
     modules: BTreeMap<String, PathBuf>,
 }
 
@@ -30,9 +32,16 @@ impl Kernel {
         images.into_iter().rev().find_map(|image| {
             let version = image.file_name()?.to_str()?.strip_prefix("vmlinuz-")?.to_owned();
             let mut modules = BTreeMap::new();
-            collect(&root.join("lib/modules").join(version).join("kernel"), &mut modules);
-            modules.contains_key("vfio_pci").then_some(Kernel { image, modules })
+            collect(&root.join("lib/modules").join(&version).join("kernel"), &mut modules);
+            let config = fs::read_to_string(root.join("boot").join(format!("config-{version}"))).unwrap_or_default();
+            let kernel = Kernel { image, config, modules };
+            (kernel.modules.contains_key("vfio_pci") || kernel.is_set("CONFIG_VFIO_PCI")).then_some(kernel)
         })
+    }
+
+    /// An option is built in, or a module.
+    pub fn is_set(&self, option: &str) -> bool {
+        self.config.lines().any(|line| matches!(line.split_once('='), Some((name, "y" | "m")) if name == option))
     }
 
     /// The modules that the checks need, each behind those that it depends on.

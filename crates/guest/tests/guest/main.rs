@@ -12,7 +12,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(150);
 
 /// Boots the guest and holds what it said against how many checks there are. A check that is taken away is to be taken away here, too.
-fn passes(guest: &Guest, checks: usize) {
+fn passes(guest: &Guest, needed: &[&str], checks: usize) {
     for program in ["qemu-system-x86_64", "busybox", "ldd"] {
         if !trial::installed(program) {
             trial::skip!("no {program}");
@@ -21,6 +21,9 @@ fn passes(guest: &Guest, checks: usize) {
     let Some(kernel) = Kernel::find() else {
         trial::skip!("no kernel for the guest: .ci/run unpacks Debian's linux-image below target/guest-kernel");
     };
+    if let Some(option) = needed.iter().find(|option| !kernel.is_set(option)) {
+        trial::skip!("{} has no {option}", kernel.image.display());
+    }
     let said = guest.run(&kernel);
     eprintln!("{}: {:.1} s with {}", guest.part, said.took.as_secs_f64(), kernel.image.display());
     said.lines.iter().for_each(|line| eprintln!("  {line}"));
@@ -60,14 +63,14 @@ fn functions_are_driven_through_sysfs_without_an_iommu() {
     // With a huge page of 1 GiB beside those of 2 MiB.
     let machine = ["-machine", "q35", "-cpu", "qemu64,+pdpe1gb", "-m", "2304M"];
     let kernel_line = "hugepagesz=1G hugepages=1";
-    passes(&Guest { part: "sysfs", machine: &machine, devices: &devices, kernel_line, limit: LIMIT }, WITHOUT);
+    passes(&Guest { part: "sysfs", machine: &machine, devices: &devices, kernel_line, limit: LIMIT }, &[], WITHOUT);
 }
 
 #[test]
 #[ignore = "boots a machine without KVM: 20 s; run by .ci/run"]
 fn functions_are_driven_through_sysfs_on_a_machine_of_conventional_pci() {
     let machine = ["-machine", "pc", "-m", "768M"];
-    passes(&Guest { part: "sysfs", machine: &machine, devices: &DEVICES, kernel_line: "", limit: LIMIT }, WITHOUT);
+    passes(&Guest { part: "sysfs", machine: &machine, devices: &DEVICES, kernel_line: "", limit: LIMIT }, &[], WITHOUT);
 }
 
 #[test]
@@ -76,5 +79,14 @@ fn functions_are_driven_through_vfio_behind_an_iommu() {
     let devices = [&PORT[..], &DEVICES[..9], &["nvme,drive=d2,serial=d2,bus=rp0"]].concat();
     let machine = ["-machine", "q35", "-m", "768M", "-device", "intel-iommu,intremap=on"];
     let kernel_line = "intel_iommu=on iommu=nopt";
-    passes(&Guest { part: "vfio", machine: &machine, devices: &devices, kernel_line, limit: LIMIT }, 26);
+    passes(&Guest { part: "vfio", machine: &machine, devices: &devices, kernel_line, limit: LIMIT }, &[], 26);
+}
+
+#[test]
+#[ignore = "boots a machine without KVM: 20 s; run by .ci/run"]
+fn functions_are_driven_through_iommufd() {
+    let machine = ["-machine", "q35", "-m", "768M", "-device", "intel-iommu,intremap=on"];
+    let kernel_line = "intel_iommu=on iommu=nopt";
+    let guest = Guest { part: "iommufd", machine: &machine, devices: &DEVICES, kernel_line, limit: LIMIT };
+    passes(&guest, &["CONFIG_IOMMUFD", "CONFIG_VFIO_DEVICE_CDEV"], 12);
 }

@@ -29,7 +29,16 @@ pub(super) fn open(tree: &Tree, address: Address) -> Result<(File, Arc<Space>), 
         bind.argsz = size_of_val(&bind) as u32;
         bind.iommufd = iommu.as_raw_fd();
         // SAFETY: the call's own struct.
-        unsafe { abi::with(&device, abi::DEVICE_BIND_IOMMUFD, &raw mut bind) }.map_err(|why| failed("bind", why))?;
+        unsafe { abi::with(&device, abi::DEVICE_BIND_IOMMUFD, &raw mut bind) }.map_err(|why| {
+            match why.raw_os_error() {
+                // A device's own file has one owner, a group's none beside it.
+                Some(libc::EINVAL | libc::EBUSY) => {
+                    let why = "a program drives it already".into();
+                    Error::Refused { address, why, hint: "end that one, or drop what has it open here".into() }
+                }
+                _ => failed("bind", why),
+            }
+        })?;
         // SAFETY: as above.
         let mut attach: abi::vfio_device_attach_iommufd_pt = unsafe { std::mem::zeroed() };
         attach.argsz = size_of_val(&attach) as u32;
