@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until it holds.
-fn until(what: &str, holds: impl Fn() -> bool) -> Outcome {
+pub fn until(what: &str, holds: impl Fn() -> bool) -> Outcome {
     let started = Instant::now();
     while !holds() {
         ensure(started.elapsed() < PATIENCE, || format!("{what}: not after {PATIENCE:?}"))?;

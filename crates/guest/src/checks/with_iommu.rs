@@ -52,6 +52,7 @@ pub fn run() -> Outcome {
         check(&format!("vfio blocks of {name} seen by the kernel"), || drivers::seen_by_the_kernel(drive));
     }
     check("vfio card", || drivers::card(Box::new(vfio::open(edu)?), &vfio::open(ivshmem)?));
+    check("vfio removal", || removal(edu));
     drop(bound);
     check("bind gives back to nobody", || {
         for at in [edu, ivshmem] {
@@ -124,4 +125,22 @@ pub fn outlives(function: vfio::Device) -> Outcome {
     drop(function);
     ensure(contents(&memory, 0x20_0000, 64)? == [9; 64], || "the memory changed".into())?;
     ensure(bar.load32(0) & 0xff == 0xed, || "the BAR is gone".into())
+}
+
+/// Somebody takes the function out while it is open: it says so, and they have it as soon as it is closed.
+fn removal(edu: Address) -> Outcome {
+    let folder = format!("/sys/bus/pci/devices/{edu}");
+    let device = vfio::open(edu)?;
+    let (memory, bar) = (device.allocate(4096)?, device.bar(0)?);
+    ensure(device.is_present(), || "it is taken for gone".into())?;
+    let remove = format!("{folder}/remove");
+    let other = std::thread::spawn(move || fs::write(remove, "1"));
+    binding::until("the kernel asks for it", || !device.is_present())?;
+    ensure(fs::exists(&folder)? && !other.is_finished(), || "it was taken out while it was open".into())?;
+    drop((device, bar, memory));
+    other.join().map_err(|_| "the thread panicked")??;
+    ensure(!fs::exists(&folder)?, || "it is there still".into())?;
+    fs::write("/sys/bus/pci/rescan", "1")?;
+    let bound = bind::take(&Tree::default(), edu, To::Vfio, Word::None)?;
+    through::registers(&vfio::open(bound.address())?)
 }

@@ -110,6 +110,7 @@ impl Guest<'_> {
 fn initrd(kernel: &Kernel) -> Vec<u8> {
     let mut archive = Archive::default();
     archive.folder("dev");
+    archive.folder("modules");
     archive.device("dev/console", (5, 1));
     let init = PathBuf::from(env!("CARGO_BIN_EXE_guest-init"));
     archive.file("init", &fs::read(&init).unwrap());

@@ -79,7 +79,7 @@ fn functions_are_driven_through_vfio_behind_an_iommu() {
     let devices = [&PORT[..], &DEVICES[..9], &["nvme,drive=d2,serial=d2,bus=rp0"]].concat();
     let machine = ["-machine", "q35", "-m", "768M", "-device", "intel-iommu,intremap=on"];
     let kernel_line = "intel_iommu=on iommu=nopt";
-    passes(&Guest { part: "vfio", machine: &machine, devices: &devices, kernel_line, limit: LIMIT }, &[], 26);
+    passes(&Guest { part: "vfio", machine: &machine, devices: &devices, kernel_line, limit: LIMIT }, &[], 27);
 }
 
 #[test]

@@ -13,9 +13,10 @@ pub(super) use iommufd_bindings::{
 };
 pub(super) use vfio_bindings::bindings::vfio::{
     VFIO_API_VERSION, VFIO_BASE, VFIO_DMA_MAP_FLAG_READ, VFIO_DMA_MAP_FLAG_WRITE, VFIO_GROUP_FLAGS_VIABLE,
-    VFIO_IOMMU_INFO_CAPS, VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE, VFIO_PCI_CONFIG_REGION_INDEX,
-    VFIO_REGION_INFO_FLAG_MMAP, VFIO_TYPE, VFIO_TYPE1v2_IOMMU, vfio_device_attach_iommufd_pt, vfio_device_bind_iommufd,
-    vfio_group_status, vfio_iommu_type1_dma_map, vfio_iommu_type1_dma_unmap, vfio_iommu_type1_info, vfio_region_info,
+    VFIO_IOMMU_INFO_CAPS, VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE, VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD,
+    VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_REQ_IRQ_INDEX, VFIO_REGION_INFO_FLAG_MMAP, VFIO_TYPE, VFIO_TYPE1v2_IOMMU,
+    vfio_device_attach_iommufd_pt, vfio_device_bind_iommufd, vfio_group_status, vfio_iommu_type1_dma_map,
+    vfio_iommu_type1_dma_unmap, vfio_iommu_type1_info, vfio_region_info,
 };
 
 /// `_IO(VFIO_TYPE, VFIO_BASE + n)`: without the argument's size, which the structs say themselves.
@@ -35,6 +36,7 @@ pub(super) const GROUP_GET_STATUS: c_ulong = vfio(3);
 pub(super) const GROUP_SET_CONTAINER: c_ulong = vfio(4);
 pub(super) const GROUP_GET_DEVICE_FD: c_ulong = vfio(6);
 pub(super) const DEVICE_GET_REGION_INFO: c_ulong = vfio(8);
+pub(super) const DEVICE_SET_IRQS: c_ulong = vfio(10);
 pub(super) const DEVICE_RESET: c_ulong = vfio(11);
 pub(super) const IOMMU_GET_INFO: c_ulong = vfio(12);
 pub(super) const IOMMU_MAP_DMA: c_ulong = vfio(13);

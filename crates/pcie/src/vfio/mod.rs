@@ -6,6 +6,7 @@ mod abi;
 mod cdev;
 mod group;
 mod iova;
+mod removal;
 mod space;
 
 use crate::address::Address;
@@ -17,6 +18,7 @@ use crate::mapped::Mapped;
 use crate::memory::{Memory, Peer, Place, Run};
 use crate::sysfs::resource;
 use crate::tree::Tree;
+use removal::Removal;
 use space::Space;
 use std::fs::File;
 use std::io;
@@ -92,6 +94,7 @@ pub struct Device {
     file: Arc<File>,
     space: Arc<Space>,
     config: Region,
+    removal: Option<Removal>,
     /// What the command register was before.
     command: u16,
 }
@@ -106,8 +109,8 @@ impl Device {
         let identity = identity::parse(address, &head).ok_or(Error::Gone { address })?;
         let command = u16::from_le_bytes([head[4], head[5]]);
         let functional = identity::is_emulated(&head);
-        let (tree, file) = (tree.clone(), Arc::new(file));
-        let device = Device { address, identity, functional, tree, file, space, config, command };
+        let (tree, removal, file) = (tree.clone(), Removal::of(&file), Arc::new(file));
+        let device = Device { address, identity, functional, tree, file, space, config, removal, command };
         // Mapped BARs fault where memory decoding is off.
         device.write_config(COMMAND, &(command | MEMORY | MASTER).to_le_bytes())?;
         Ok(device)
@@ -240,6 +243,13 @@ impl Function for Device {
             }
             Err(why) => Err(Error::system(format!("reset {}", self.address), why)),
         }
+    }
+
+    fn is_present(&self) -> bool {
+        let mut vendor = [0; 2];
+        // Who takes it out waits until it is closed: it counts as gone when they ask.
+        let asked = self.removal.as_ref().is_some_and(Removal::is_asked);
+        !asked && self.read_config(0, &mut vendor).is_ok() && vendor != [0xff; 2]
     }
 }
 
