@@ -203,3 +203,17 @@ fn cufile_is_measured_and_refused_where_it_is_not_direct() {
     with(&["--require-direct"]).assert().code(77).stderr(contains("did not go straight").and(contains("hint: ")));
     with(&[]).assert().success().stdout(contains("compatibility mode (through host memory)"));
 }
+
+/// CUDA's memory at both ends, and our own channel between them.
+#[test]
+fn beside_cuda_the_bytes_go_to_cudas_memory() {
+    let program = std::env::current_exe().unwrap();
+    let [library, softgpu] = ["libsoftcuda.so", "libdoorbell_softgpu.so"].map(|name| program.with_file_name(name));
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(library, dir.path().join("libcuda.so.1")).unwrap();
+    let path = random(&dir, "f.bin", 300_001);
+    let mut command = files(&["read", path.to_str().unwrap(), "--verify", "--block", "64KiB"]);
+    command.env("LD_LIBRARY_PATH", dir.path()).env("LD_PRELOAD", &softgpu).env("DOORBELL_SOFTGPU", "strict");
+    let read = json(&mut command);
+    assert_eq!((read["functional"].as_bool(), read["verified_bytes"].as_u64()), (Some(true), Some(300_001)), "{read}");
+}

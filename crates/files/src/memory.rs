@@ -3,7 +3,7 @@
 use crate::error::Error;
 use copy::spec::{End, Host, Memory};
 use copy::{Buffer, Machine};
-use cuda::DeviceBuffer;
+use cuda::{DeviceBuffer, Registration};
 use gpu::Region;
 
 /// Memory of a GPU for what comes from a file.
@@ -51,10 +51,11 @@ impl std::fmt::Debug for Target<'_> {
     }
 }
 
-/// Pinned host memory in equal parts, which begin on pages.
+/// Pinned host memory in equal parts, which begin on pages. Without a GPU (`files bare`) it is not pinned.
 pub(crate) struct Slots<'m> {
+    // Each before what it is of.
     buffer: Option<Buffer<'m>>,
-    /// Where there is no GPU: `files bare`.
+    _registration: Option<Registration<'m>>,
     plain: Option<Plain>,
     pub bytes: usize,
     pub count: usize,
@@ -63,27 +64,37 @@ pub(crate) struct Slots<'m> {
 const PAGE: usize = 4096;
 
 impl<'m> Slots<'m> {
-    /// `count` slots of `bytes` each. With CUDA it is ordinary memory that CUDA registers: every kernel's io_uring can register
-    /// that as well.
+    /// `count` slots of `bytes` each. With CUDA it is ordinary memory on large pages that CUDA registers: every kernel's io_uring can
+    /// register that as well, and drives get it in few pieces. Else it is what the driver gives.
     pub fn pinned(machine: &'m Machine, bytes: usize, count: usize) -> Result<Slots<'m>, Error> {
         let bytes = bytes.next_multiple_of(PAGE);
-        let host = if machine.context().is_ok() { Host::Registered } else { Host::Pinned };
-        let end = End { memory: Memory::Host(host), offset: 0 };
         machine.enter()?;
-        let buffer = Buffer::new(machine, end, (bytes * count) as u64)?;
-        Ok(Slots { buffer: Some(buffer), plain: None, bytes, count })
+        if let Ok(context) = machine.context() {
+            let plain = Plain::new(bytes * count)?;
+            // SAFETY: the memory lives as long as the registration.
+            if let Ok(registration) = unsafe { Registration::new(context, plain.at, plain.bytes) } {
+                let address = registration.device_address()?;
+                // SAFETY: the memory is dropped after the buffer, and only slots of this are used.
+                let buffer = unsafe { Buffer::of_pointer(machine, address, (bytes * count) as u64) }?;
+                let (buffer, _registration) = (Some(buffer), Some(registration));
+                return Ok(Slots { buffer, _registration, plain: Some(plain), bytes, count });
+            }
+        }
+        let end = End { memory: Memory::Host(Host::Pinned), offset: 0 };
+        let buffer = Some(Buffer::new(machine, end, (bytes * count) as u64)?);
+        Ok(Slots { buffer, _registration: None, plain: None, bytes, count })
     }
 
     /// Without a GPU.
     pub fn plain(bytes: usize, count: usize) -> Result<Slots<'m>, Error> {
         let bytes = bytes.next_multiple_of(PAGE);
-        let plain = Plain::new(bytes * count)?;
-        Ok(Slots { buffer: None, plain: Some(plain), bytes, count })
+        let plain = Some(Plain::new(bytes * count)?);
+        Ok(Slots { buffer: None, _registration: None, plain, bytes, count })
     }
 
     pub fn base(&self) -> *mut u8 {
-        let pinned = self.buffer.as_ref().and_then(Buffer::host_pointer);
-        pinned.or(self.plain.as_ref().map(|plain| plain.at)).unwrap_or(std::ptr::null_mut())
+        let plain = self.plain.as_ref().map(|plain| plain.at);
+        plain.or_else(|| self.buffer.as_ref()?.host_pointer()).unwrap_or(std::ptr::null_mut())
     }
 
     /// As our channels name it.
@@ -102,30 +113,44 @@ impl<'m> Slots<'m> {
     }
 }
 
-/// Zeroed pages.
+/// Zeroed memory on large pages where the kernel has them: a drive's request has few pieces then (1 MiB in pages of 4 KiB has 256, more
+/// than many drives take at once).
 struct Plain {
+    mapping: *mut u8,
+    mapped: usize,
     at: *mut u8,
     bytes: usize,
 }
+
+const LARGE: usize = 2 << 20;
 
 // SAFETY: plain memory with one owner.
 unsafe impl Send for Plain {}
 
 impl Plain {
     fn new(bytes: usize) -> Result<Plain, Error> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        let bytes = bytes.next_multiple_of(LARGE);
+        let (mapped, flags) = (bytes + LARGE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a mapping at a free address.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-        if at == libc::MAP_FAILED {
+        let mapping =
+            unsafe { libc::mmap(std::ptr::null_mut(), mapped, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if mapping == libc::MAP_FAILED {
             return Err(copy::Error::Memory { bytes: bytes as u64 }.into());
         }
-        Ok(Plain { at: at.cast(), bytes })
+        let mapping: *mut u8 = mapping.cast();
+        let at = mapping.wrapping_add(mapping.align_offset(LARGE));
+        // SAFETY: within the mapping, which nobody uses yet. A kernel without large pages says so, and nothing is lost.
+        unsafe {
+            libc::madvise(at.cast(), bytes, libc::MADV_HUGEPAGE);
+            at.write_bytes(0, bytes);
+        }
+        Ok(Plain { mapping, mapped, at, bytes })
     }
 }
 
 impl Drop for Plain {
     fn drop(&mut self) {
         // SAFETY: our own mapping; the queue's requests have ended.
-        unsafe { libc::munmap(self.at.cast(), self.bytes) };
+        unsafe { libc::munmap(self.mapping.cast(), self.mapped) };
     }
 }

@@ -5,7 +5,7 @@ use super::shape::{Shape, Via};
 use crate::failure::Failure;
 use crate::help::Page;
 use crate::record::Gpu;
-use files::Loaded;
+use files::{Model, Report};
 use report::number;
 use report::table::{self, Style, to_stdout};
 use serde_json::json;
@@ -52,58 +52,62 @@ impl Args {
         }
         let options = self.shape.options(self.verify);
         let model = files::plan_safetensors(&self.file).map_err(super::failed)?;
-        super::with_gpu(self.gpu, self.to, |machine| {
+        let (listed, side) = super::with_gpu(self.gpu, self.to, |machine| {
             let bytes = model.bytes();
             let loaded = super::shown("loaded", bytes, |progress| files::load(machine, model, &options, progress))?;
-            Ok(self.print(&loaded))
-        })??;
+            let addresses = loaded.model.tensors.iter().map(|tensor| loaded.va(tensor)).collect();
+            Ok(Listed { addresses, model: loaded.model, reports: loaded.reports })
+        })?;
+        listed.print(side, self.json)?;
         Ok(ExitCode::SUCCESS)
     }
+}
 
-    fn print(&self, loaded: &Loaded<'_>) -> anyhow::Result<()> {
-        let side = Side::Gpu(self.gpu, self.to);
-        if self.json {
-            let tensors: Vec<_> = loaded
-                .model
-                .tensors
-                .iter()
-                .map(|tensor| {
+/// What was loaded, after its memory has gone.
+struct Listed {
+    model: Model,
+    addresses: Vec<u64>,
+    reports: Vec<Report>,
+}
+
+impl Listed {
+    fn print(&self, side: Side, json: bool) -> anyhow::Result<()> {
+        let tensors = || self.model.tensors.iter().zip(&self.addresses);
+        let files = || self.model.shards.iter().zip(&self.reports);
+        if json {
+            let tensors: Vec<_> = tensors()
+                .map(|(tensor, address)| {
                     json!({
                         "name": tensor.name,
                         "dtype": tensor.dtype,
                         "shape": tensor.shape,
                         "bytes": tensor.bytes,
-                        "address": format!("{:#x}", loaded.va(tensor)),
-                        "file": loaded.model.shards[tensor.file].path.display().to_string(),
+                        "address": format!("{address:#x}"),
+                        "file": self.model.shards[tensor.file].path.display().to_string(),
                         "offset": tensor.offset,
                     })
                 })
                 .collect();
-            let files: Vec<_> = loaded
-                .model
-                .shards
-                .iter()
-                .zip(&loaded.reports)
-                .map(|(shard, report)| outcome::as_json("load", &shard.path, side, report))
-                .collect();
+            let files: Vec<_> =
+                files().map(|(shard, report)| outcome::as_json("load", &shard.path, side, report)).collect();
             let all = json!({
                 "operation": "load",
                 "memory": side.name(),
                 "functional": side.is_functional(),
-                "bytes": loaded.model.bytes(),
+                "bytes": self.model.bytes(),
                 "files": files,
                 "tensors": tensors,
             });
             return Ok(to_stdout(|out| Ok(writeln!(out, "{all:#}")?))?);
         }
         let mut rows = Style::of_stdout().table(&["tensor", "type", "shape", "bytes", "address"]);
-        for tensor in &loaded.model.tensors {
+        for (tensor, address) in tensors() {
             let shape: Vec<String> = tensor.shape.iter().map(ToString::to_string).collect();
-            let (bytes, address) = (number::bytes(tensor.bytes), format!("{:#x}", loaded.va(tensor)));
+            let (bytes, address) = (number::bytes(tensor.bytes), format!("{address:#x}"));
             rows.add_row([tensor.name.clone(), tensor.dtype.clone(), shape.join(" x "), bytes, address]);
         }
         to_stdout(|out| Ok(table::write(out, &rows, 0)?))?;
-        for (shard, report) in loaded.model.shards.iter().zip(&loaded.reports) {
+        for (shard, report) in files() {
             outcome::print("load", &shard.path, side, report, false)?;
         }
         Ok(())

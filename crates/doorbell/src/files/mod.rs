@@ -12,6 +12,7 @@ use crate::help::Page;
 use crate::progress::Progress;
 use crate::record::Gpu;
 use copy::Machine;
+use outcome::Side;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -69,12 +70,14 @@ fn never_direct(required: bool) -> anyhow::Result<()> {
     if required { Err(failed(files::cufile::Error::NeverDirect.into())) } else { Ok(()) }
 }
 
-/// Opens the machine and hands over that of GPU `n`.
-fn with_gpu<T>(gpu: Gpu, n: u32, work: impl FnOnce(&Machine) -> Result<T, files::Error>) -> anyhow::Result<T> {
+/// Opens the machine, hands over that of GPU `n`, and says where that is.
+fn with_gpu<T>(gpu: Gpu, n: u32, work: impl FnOnce(&Machine) -> Result<T, files::Error>) -> anyhow::Result<(T, Side)> {
     let machine = crate::bench::machine::open(gpu)?;
     let done = machine.gpu(n).map_err(files::Error::from).and_then(|machine| {
         machine.enter()?;
-        work(machine)
+        // A software GPU may stand behind a real driver's files, too.
+        let soft = gpu == Gpu::Soft || machine.space().is_ok_and(|space| space.device().is_soft());
+        Ok((work(machine)?, if soft { Side::SoftGpu(n) } else { Side::Gpu(n) }))
     });
     done.map_err(failed)
 }

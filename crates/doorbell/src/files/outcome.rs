@@ -1,6 +1,5 @@
 //! What is said when it is done. On the software GPU no time and no rate: they would be those of a program.
 
-use crate::record::Gpu;
 use files::cufile::{self, CuFile, Mode};
 use files::{Backend, Report};
 use report::number;
@@ -12,7 +11,8 @@ use std::time::Duration;
 /// Where the bytes went or came from.
 #[derive(Clone, Copy, Debug)]
 pub enum Side {
-    Gpu(Gpu, u32),
+    Gpu(u32),
+    SoftGpu(u32),
     /// Nowhere: slots of host memory.
     Host,
 }
@@ -20,12 +20,12 @@ pub enum Side {
 impl Side {
     /// Whether its time says nothing of a real one.
     pub fn is_functional(self) -> bool {
-        matches!(self, Side::Gpu(Gpu::Soft, _))
+        matches!(self, Side::SoftGpu(_))
     }
 
     pub fn name(self) -> String {
         match self {
-            Side::Gpu(_, n) => format!("gpu{n}"),
+            Side::Gpu(n) | Side::SoftGpu(n) => format!("gpu{n}"),
             Side::Host => "host".into(),
         }
     }

@@ -1,6 +1,6 @@
 //! `doorbell files read`.
 
-use super::outcome::{self, Side};
+use super::outcome;
 use super::shape::{Shape, Via};
 use crate::help::Page;
 use crate::record::Gpu;
@@ -54,10 +54,9 @@ impl Args {
         if source.length() == 0 {
             return Err(super::failed(files::Error::Empty { path: self.file }));
         }
-        let side = Side::Gpu(self.gpu, self.to);
         if self.shape.via == Via::Cufile {
             let library = CuFile::open().map_err(|e| super::failed(e.into()))?;
-            let (report, verified) = super::with_gpu(self.gpu, self.to, |machine| {
+            let ((report, verified), side) = super::with_gpu(self.gpu, self.to, |machine| {
                 let target = Target::new(machine, source.length())?;
                 super::shown("read", source.length(), |progress| {
                     let direct = self.require_direct;
@@ -68,7 +67,7 @@ impl Args {
             return Ok(ExitCode::SUCCESS);
         }
         super::never_direct(self.require_direct)?;
-        let report = super::with_gpu(self.gpu, self.to, |machine| {
+        let (report, side) = super::with_gpu(self.gpu, self.to, |machine| {
             let target = Target::new(machine, source.length())?;
             let places = Arc::new(Extents::whole(source.length()));
             super::shown("read", source.length(), |progress| {

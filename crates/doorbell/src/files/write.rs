@@ -1,6 +1,6 @@
 //! `doorbell files write`.
 
-use super::outcome::{self, Side};
+use super::outcome;
 use super::shape::{Shape, Via};
 use crate::help::Page;
 use crate::record::Gpu;
@@ -61,10 +61,9 @@ const PIECE: u64 = 8 << 20;
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let options = self.shape.options(self.verify);
-        let side = Side::Gpu(self.gpu, self.source);
         if self.shape.via == Via::Cufile {
             let library = CuFile::open().map_err(|e| super::failed(e.into()))?;
-            let (report, verified) = super::with_gpu(self.gpu, self.source, |machine| {
+            let ((report, verified), side) = super::with_gpu(self.gpu, self.source, |machine| {
                 let target = self.filled(machine)?;
                 let (bytes, how) = (self.bytes, (self.force, self.require_direct));
                 super::shown("written", bytes, |progress| {
@@ -75,7 +74,7 @@ impl Args {
             return Ok(ExitCode::SUCCESS);
         }
         super::never_direct(self.require_direct)?;
-        let report = super::with_gpu(self.gpu, self.source, |machine| {
+        let (report, side) = super::with_gpu(self.gpu, self.source, |machine| {
             let target = self.filled(machine)?;
             super::shown("written", self.bytes, |progress| {
                 files::write(machine, &self.file, target.buffer(), self.bytes, &options, self.force, progress)
