@@ -363,3 +363,17 @@ fn the_python_examples_do_what_they_say() {
         assert!(out.status.success() && text(&out).contains(says), "{name}: {}", text(&out));
     }
 }
+
+#[test]
+fn a_model_is_loaded_from_python() {
+    let Some(mut command) = python() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let header = r#"{"w":{"dtype":"F32","shape":[300,1000],"data_offsets":[0,1200000]}}"#;
+    let mut model = (header.len() as u64).to_le_bytes().to_vec();
+    model.extend(header.as_bytes());
+    model.extend((0..1_200_000u32).map(|n| (n / 7) as u8));
+    let path = dir.path().join("model.safetensors");
+    std::fs::write(&path, model).unwrap();
+    let out = trial::finished(command.arg(examples().join("python/load_model.py")).arg(path), "load_model.py");
+    assert!(out.status.success() && text(&out).contains("1 tensors, 1200000 bytes, all equal"), "{}", text(&out));
+}
