@@ -123,6 +123,42 @@ fn configuration_space_is_read_in_any_pieces() {
 }
 
 #[test]
+fn devices_below_a_switch_move_data_and_its_ports_say_what_they_redirect() {
+    needs_qemu!();
+    let machine = Machine::builder().peer_memory(1 << 20).device("pcie-root-port,id=root0,chassis=1,slot=1");
+    let machine = machine.device("x3130-upstream,id=up,bus=root0");
+    let machine = (2..5).fold(machine, |machine, slot| {
+        machine.device(format!("xio3130-downstream,id=down{slot},bus=up,chassis={slot},slot={slot}"))
+    });
+    let machine = machine.device(format!("{EDU},id=edu,bus=down2")).device("pci-testdev,id=other,bus=down4");
+    let machine = machine.start().unwrap();
+    let edu = machine.function("edu").unwrap();
+    let (bar, host) = (edu.bar(0).unwrap(), edu.allocate(4096).unwrap());
+    host.store(0, b"through a switch").unwrap();
+    let target = edu.reach(&machine.peer().0).unwrap();
+    dma(&machine, &bar, host.bus(0).unwrap().0, 0x40000, 16, false);
+    dma(&machine, &bar, 0x40000, target.bus(64).unwrap().0, 16, true);
+    assert_eq!(read(&target, 64, 16), b"through a switch");
+    assert_eq!(machine.function("other").unwrap().identity().device, 0x0005);
+    assert_eq!(machine.address("other").unwrap().bus, machine.address("edu").unwrap().bus + 2);
+
+    let kinds = [("root0", Kind::RootPort), ("up", Kind::UpstreamPort), ("down3", Kind::DownstreamPort)];
+    for (id, kind) in kinds {
+        let port = machine.function(id).unwrap();
+        let mut whole = vec![0; 4096];
+        port.read_config(0, &mut whole).unwrap();
+        let config = Config::of(&whole);
+        assert_eq!((config.express().unwrap().kind, config.header().unwrap().is_bridge), (kind, true), "{id}");
+        assert_eq!(config.errors().unwrap().names(), [""; 0], "{id}");
+        let Ok(at) = config.extended(0x000d) else { continue };
+        assert!(!config.access_control().unwrap().redirects(), "{id}");
+        port.write_config(at as u16 + 6, &[0x1d, 0]).unwrap();
+        port.read_config(0, &mut whole).unwrap();
+        assert!(Config::of(&whole).access_control().unwrap().redirects(), "{id}");
+    }
+}
+
+#[test]
 fn a_reset_function_is_where_it_was() {
     needs_qemu!();
     let machine = Machine::builder().args(["-device", "pcie-root-port,id=port0,chassis=1,slot=1"]);

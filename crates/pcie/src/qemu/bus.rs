@@ -14,8 +14,9 @@ const LOW: (u64, u64) = (0xc000_0000, 0xfe00_0000);
 const HIGH: (u64, u64) = (0x20_0000_0000, 0x80_0000_0000);
 /// From this size on a BAR of 64 bits goes up.
 const LARGE: u64 = 64 << 20;
-/// A bridge's memory below 4 GiB, with room for what is plugged in later.
-const WINDOW: u64 = 32 << 20;
+/// A bridge's memory below 4 GiB, with room for what is plugged in later: of one on the root bus, of the upstream port of a switch below it,
+/// of that switch's downstream ports, and of all deeper ones.
+const WINDOWS: [u64; 4] = [32 << 20, 16 << 20, 2 << 20, 1 << 20];
 
 /// q35's configuration space in memory, and where its host bridge holds that address (PCIEXBAR).
 const ECAM: u64 = 0xb000_0000;
@@ -86,7 +87,7 @@ impl Bus {
             bus.config().write(host_bridge, PCIEXBAR, 4, ECAM as u32 | 1)?;
             bus.extended = true;
         }
-        bus.scan(0)?;
+        bus.scan(0, 0)?;
         Ok(bus)
     }
 
@@ -97,8 +98,7 @@ impl Bus {
     fn present(&self, number: u8) -> Result<Vec<Address>, Error> {
         let mut found = Vec::new();
         let config = self.config();
-        // Behind a port of PCI Express there is one device.
-        for device in 0..if number == 0 { 32 } else { 1 } {
+        for device in 0..32 {
             for function in 0..8 {
                 let address = Address { domain: 0, bus: number, device, function };
                 let there = config.read(address, 0, 2)? != 0xffff;
@@ -114,10 +114,10 @@ impl Bus {
         Ok(found)
     }
 
-    fn scan(&mut self, number: u8) -> Result<(), Error> {
+    fn scan(&mut self, number: u8, depth: usize) -> Result<(), Error> {
         for address in self.present(number)? {
             if self.config().read(address, HEADER_TYPE, 1)? as u8 & 0x7f == BRIDGE {
-                self.bridge(address)?;
+                self.bridge(address, depth)?;
             } else {
                 self.place(address)?;
             }
@@ -125,20 +125,19 @@ impl Bus {
         Ok(())
     }
 
-    fn bridge(&mut self, address: Address) -> Result<(), Error> {
+    fn bridge(&mut self, address: Address, depth: usize) -> Result<(), Error> {
         let config = self.config();
         let (number, parent) = (self.next_bus, address.bus);
         self.next_bus = number.checked_add(1).ok_or_else(|| Error::Qemu("more than 255 buses".into()))?;
         config.write(address, BUSES, 4, 0xff << 16 | u32::from(number) << 8 | u32::from(parent))?;
         let from = self.windows.get_mut(&parent).unwrap_or(&mut self.low);
-        // A bridge behind a bridge gets a part of its window.
-        let length = if parent == 0 { WINDOW } else { 1 << 20 };
+        let length = WINDOWS[depth.min(WINDOWS.len() - 1)];
         let at = from.take(length).ok_or_else(|| Error::Qemu(format!("no addresses left for the bridge {address}")))?;
         self.windows.insert(number, Space { next: at, end: at + length });
         config.write(address, MEMORY_WINDOW, 4, (at + length - 1) as u32 & 0xfff0_0000 | (at >> 16) as u32 & 0xfff0)?;
         // Closed: its base is above its limit.
         config.write(address, PREFETCHABLE_WINDOW, 4, 0x0000_fff0)?;
-        self.scan(number)?;
+        self.scan(number, depth + 1)?;
         let last = self.next_bus - 1;
         config.write(address, BUSES, 4, u32::from(last) << 16 | u32::from(number) << 8 | u32::from(parent))?;
         config.enable(address, DECODE | MASTER)
@@ -158,7 +157,7 @@ impl Bus {
             let length = layout.length.max(4096);
             let Some(bus) = space.take(length) else {
                 return Err(Error::Qemu(format!(
-                    "no addresses left for BAR {} of {address}, {length} bytes; behind a bridge there are {WINDOW}",
+                    "no addresses left for BAR {} of {address}, {length} bytes; behind a bridge there are few",
                     layout.index
                 )));
             };

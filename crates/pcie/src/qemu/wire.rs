@@ -136,3 +136,62 @@ fn exchange(state: &mut State) -> std::io::Result<()> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+
+    /// A wire whose other end answers with these lines, and then says no more.
+    fn answered_by(answers: &'static [&'static str]) -> Wire {
+        let (near, far) = UnixStream::pair().unwrap();
+        std::thread::spawn(move || {
+            let mut questions = BufReader::new(far.try_clone().unwrap()).lines();
+            let mut far = far;
+            for answer in answers {
+                if questions.next().is_none() {
+                    return;
+                }
+                // In two pieces.
+                let (first, second) = answer.split_at(answer.len() / 2);
+                for piece in [first, second] {
+                    far.write_all(piece.as_bytes()).unwrap();
+                    std::thread::sleep(Duration::from_millis(3));
+                }
+            }
+        });
+        let process = Process::start("true", &[], Vec::new()).unwrap();
+        Wire::new(near, Arc::new(process), Duration::from_secs(20)).unwrap()
+    }
+
+    #[test]
+    fn answers_are_taken_apart_and_refusals_told() {
+        let wire = answered_by(&[
+            "OK 0x00000000000000ed\n",
+            "IRQ raise 4\nIRQ lower 4\nOK 0x7\n",
+            "OK\n",
+            "FAIL no such port\n",
+        ]);
+        assert_eq!(wire.number(format_args!("readl 0x0")).unwrap(), 0xed);
+        assert_eq!(wire.number(format_args!("readl 0x0")).unwrap(), 7);
+        wire.order(format_args!("writel 0x0 0x1")).unwrap();
+        let told = wire.order(format_args!("outl 0xcf8 0x1")).unwrap_err().to_string();
+        assert_eq!(told, "QEMU: 'outl 0xcf8 0x1' was answered by 'FAIL no such port'");
+        // One refusal ends nothing, a broken connection does.
+        assert_eq!(wire.failure(), None);
+        let told = wire.number(format_args!("readl 0x4")).unwrap_err().to_string();
+        assert!(
+            told.contains("the connection broke at 'readl 0x4'") && told.contains("it ended (exit status: 0)"),
+            "{told}"
+        );
+        let again = wire.number(format_args!("readl 0x8")).unwrap_err().to_string();
+        assert_eq!(again, told);
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_refused() {
+        for answer in [&["OK\n"][..], &["OK 0x\n"], &["OK 0x12345678901234567\n"], &["ERR\n"], &["\n"], &["OK 0xg\n"]] {
+            assert!(answered_by(answer).number(format_args!("readl 0x0")).is_err(), "{answer:?}");
+        }
+    }
+}
