@@ -4,6 +4,7 @@ use super::{binding, drivers, through};
 use crate::devices::{self, Edu, contents, pattern};
 use crate::report::{Outcome, check, ensure};
 use pcie::bind::{To, Word};
+use pcie::peers::Machine;
 use pcie::{Address, Function, Peer, Tree, bind, sysfs, vfio};
 use std::fs;
 use std::sync::Arc;
@@ -74,8 +75,10 @@ fn passes_through(edu: Address, ivshmem: Address) -> Outcome {
         format!("/sys/kernel/iommu_groups/{group}/type")
     });
     let before: Vec<String> = types.iter().map(fs::read_to_string).collect::<Result<_, _>>()?;
+    judged(edu, ivshmem, &["translation"])?;
     types.iter().try_for_each(|path| fs::write(path, "identity"))?;
     let checked = || {
+        judged(edu, ivshmem, &[])?;
         let edu = sysfs::open(edu)?;
         through::host_dma(&edu)?;
         through::peer_dma(&edu, &sysfs::open(ivshmem)?)
@@ -83,6 +86,15 @@ fn passes_through(edu: Address, ivshmem: Address) -> Outcome {
     let result: Outcome = checked();
     types.iter().zip(before).try_for_each(|(path, kind)| fs::write(path, kind.trim()))?;
     result
+}
+
+/// What `doctor` says of the pair, before anything is tried: these obstacles, and that a virtual machine leaves a doubt.
+fn judged(edu: Address, ivshmem: Address, obstacles: &[&str]) -> Outcome {
+    let pair = Machine::this()?.between(edu, ivshmem).ok_or("the pair is not listed")?;
+    let found: Vec<&str> = pair.obstacles.iter().map(|one| one.what).collect();
+    ensure(found == obstacles, || format!("{:?}", pair.obstacles))?;
+    ensure(pair.doubts.iter().any(|one| one.what == "guest"), || format!("{:?}", pair.doubts))?;
+    ensure(pair.needs.is_empty(), || format!("{:?}", pair.needs))
 }
 
 /// Memory that nobody has mapped through vfio is not reached.
