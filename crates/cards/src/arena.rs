@@ -25,6 +25,10 @@ impl Arena {
         Arc::new(Arena { begin, length, taken: Mutex::default() })
     }
 
+    pub(crate) fn begin(&self) -> u64 {
+        self.begin
+    }
+
     pub(crate) fn length(&self) -> u64 {
         self.length
     }

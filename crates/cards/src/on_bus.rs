@@ -60,7 +60,17 @@ impl<E: Engine + 'static> Card for OnBus<E> {
             ))
         };
         let range = self.0.arena.take(bytes).ok_or_else(none)?;
-        Ok(Box::new(Own { shared: self.0.clone(), range }))
+        let (address, length) = (range.address, range.length);
+        Ok(Box::new(Own { shared: self.0.clone(), _range: Some(range), address, length }))
+    }
+
+    fn whole(&self) -> Box<dyn CardMemory> {
+        let (address, length) = (self.0.arena.begin(), self.0.arena.length());
+        Box::new(Own { shared: self.0.clone(), _range: None, address, length })
+    }
+
+    fn own(&self) -> u64 {
+        self.0.arena.length()
     }
 
     fn host(&self, bytes: u64) -> Result<Memory, Error> {
@@ -75,20 +85,23 @@ impl<E: Engine + 'static> Card for OnBus<E> {
 /// Memory of the card's own.
 struct Own<E> {
     shared: Arc<Shared<E>>,
-    range: Range,
+    /// Nobody else's as long as this is here.
+    _range: Option<Range>,
+    address: u64,
+    length: u64,
 }
 
 impl<E> Own<E> {
     fn place(&self, at: u64, bytes: usize) -> Result<u64, Error> {
-        let end = at.checked_add(bytes as u64).filter(|end| *end <= self.range.length);
-        end.ok_or(Error::Capacity { bytes: bytes as u64, capacity: self.range.length })?;
-        Ok(self.range.address + at)
+        let end = at.checked_add(bytes as u64).filter(|end| *end <= self.length);
+        end.ok_or(Error::Capacity { bytes: bytes as u64, capacity: self.length })?;
+        Ok(self.address + at)
     }
 }
 
 impl<E: Engine> CardMemory for Own<E> {
     fn address(&self) -> u64 {
-        self.range.address
+        self.address
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Error> {

@@ -51,7 +51,7 @@ fn every_path(machine: &Machine, paths: &[&str], sizes: &[u64]) {
 fn the_cards_dma_takes_every_path_byte_for_byte() {
     needs_qemu!();
     let (driver, machine) = machine("q35");
-    every_path(&machine, &PATHS, &[1, 4 * KIB, 5003]);
+    every_path(&machine, &PATHS, &[1, 5003]);
     every_path(&machine, &["device[offset=3]->dma->gpu0[offset=261]", "host[offset=9]->dma->device"], &[4099]);
     assert_eq!(driver.counters().faults.load(std::sync::atomic::Ordering::Relaxed), 0);
     for listed in names(&machine) {
@@ -104,6 +104,7 @@ fn arrives(route: &mut Route<'_>, bytes: u64) {
 
 /// Buffers in turn, each with its own bytes.
 #[test]
+#[ignore = "starts a QEMU of its own; run by .ci/run"]
 fn what_is_read_goes_to_one_buffer_after_the_other() {
     needs_qemu!();
     let (_driver, machine) = machine("q35");
@@ -127,6 +128,7 @@ fn what_is_read_goes_to_one_buffer_after_the_other() {
 
 /// Anywhere in the card's memory and in the GPU's.
 #[test]
+#[ignore = "starts a QEMU of its own; run by .ci/run"]
 fn it_does_not_matter_where_the_bytes_are() {
     needs_qemu!();
     let (_driver, machine) = machine("q35");
@@ -182,4 +184,55 @@ fn what_the_card_does_not_reach_says_why() {
     assert!(matches!(device.to_gpu(from, to, 1).err(), Some(Error::Unpinned)));
     assert!(machine.card().unwrap().is_functional());
     assert!(matches!(own.on_bus().unwrap(), OnBus::Own(_)));
+}
+
+/// A program for host buffers on a card that masters the bus, by the card's own addresses.
+#[test]
+#[ignore = "starts a QEMU of its own; run by .ci/run"]
+fn two_lines_of_settings_take_the_direct_path() {
+    use copy::device::transfers::{Mode, Settings, Transfers};
+    needs_qemu!();
+    let (_driver, machine) = machine("q35");
+    let sent: Vec<u8> = (0..9000u32).map(|at| (at * 7 + at / 256) as u8).collect();
+    for (mode, about) in [(Mode::Host, "by way of host memory"), (Mode::GpuPinned, "straight to GPU 0")] {
+        let own = Buffer::of_card(&machine).unwrap();
+        own.write(12_345, &sent).unwrap();
+        let mut transfers = Transfers::new(&machine, Settings { mode, gpu: 0 }, own).unwrap();
+        let frame = transfers.frame(9000).unwrap();
+        assert!(transfers.about().starts_with(about), "{}", transfers.about());
+        transfers.read(frame, 12_345, 9000).unwrap();
+        transfers.upload(frame, 9000).unwrap();
+        let mut found = vec![0; 9000];
+        transfers.gpu(frame).unwrap().read(0, &mut found).unwrap();
+        assert!(found == sent, "{mode:?}");
+        transfers.download(frame, 9000).unwrap();
+        transfers.write(frame, 1 << 20, 9000).unwrap();
+        transfers.own().read(1 << 20, &mut found).unwrap();
+        assert!(found == sent, "{mode:?}, back");
+    }
+}
+
+/// A GPU that stands on no bus of the card's: the program goes on by way of the host, and says why.
+#[test]
+#[ignore = "starts a QEMU of its own; run by .ci/run"]
+fn where_the_card_does_not_reach_the_gpu_the_host_is_the_way() {
+    use copy::device::transfers::{Mode, Settings, Transfers};
+    needs_qemu!();
+    let emulated = Emulated::start("q35", Sizes { own: 16 << 20, video: 1 << 20 }).unwrap();
+    let machine = Machine::of_driver(Arc::new(SoftDriver::new(doorbell_softgpu::Mode::Strict)), false)
+        .unwrap()
+        .with_card(emulated.card);
+    let own = Buffer::new(&machine, End { memory: Memory::Device, offset: 0 }, 4096).unwrap();
+    own.write(0, &[3; 4096]).unwrap();
+    let mut transfers = Transfers::new(&machine, Settings { mode: Mode::GpuPinned, gpu: 0 }, own).unwrap();
+    let frame = transfers.frame(4096).unwrap();
+    transfers.read(frame, 0, 4096).unwrap();
+    transfers.upload(frame, 4096).unwrap();
+    let mut found = vec![0; 4096];
+    transfers.gpu(frame).unwrap().read(0, &mut found).unwrap();
+    assert!(found.iter().all(|byte| *byte == 3));
+    assert_eq!(transfers.mode(), Mode::Host);
+    assert!(
+        transfers.about().contains("no direct path was possible") && transfers.about().contains("cannot reach GPU 0")
+    );
 }

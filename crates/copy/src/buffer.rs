@@ -213,6 +213,18 @@ impl<'m> Buffer<'m> {
         Ok(Buffer { home, is_device, ..Buffer::over(machine, kind, gpu, base + offset, (offset, capacity, GUARD)) })
     }
 
+    /// All of a card's own memory, from its begin on. There are no guards, and nobody is kept from taking parts of it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] on a machine without a card.
+    pub fn of_card(machine: &'m Machine) -> Result<Buffer<'m>, Error> {
+        let card = machine.card().ok_or_else(|| Unavailable::new("the machine has no card on the bus"))?;
+        let (memory, length) = (card.whole(), card.own());
+        let base = memory.address();
+        let buffer = Buffer::over(machine, Kind::Card(memory), None, base, (0, length, 0));
+        Ok(Buffer { is_device: true, ..buffer })
+    }
+
     /// As [`Buffer::new`], for transfers of the machine's device: where that is a card, host memory is its driver's, which the GPU
     /// reaches as well.
     ///

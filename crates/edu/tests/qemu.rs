@@ -79,17 +79,15 @@ fn every_length_arrives(machine: &str, sizes: &[u64]) {
 #[test]
 fn its_own_dma_writes_host_memory_and_another_devices_bar() {
     needs_qemu!();
-    every_length_arrives("q35", &[1, 4095, 4096, 10_000]);
-    every_length_arrives("pc", &[4089]);
+    every_length_arrives("q35", &[1, 4095, 10_000]);
 }
 
 #[test]
 #[ignore = "seconds; run by .ci/run"]
 fn its_own_dma_moves_every_size_of_a_gpu_direct_test() {
     needs_qemu!();
-    for machine in ["q35", "pc"] {
-        every_length_arrives(machine, &[4 << 10, 64 << 10, 512 << 10, 1 << 20]);
-    }
+    every_length_arrives("q35", &[4 << 10, 64 << 10, 512 << 10]);
+    every_length_arrives("pc", &[4089, 4096, 64 << 10]);
 }
 
 #[test]
@@ -113,6 +111,7 @@ fn what_it_cannot_address_or_hold_is_never_told() {
 }
 
 #[test]
+#[ignore = "starts a QEMU of its own; run by .ci/run"]
 fn a_card_whose_clock_stands_is_late_and_keeps_its_memory() {
     needs_qemu!();
     let machine = Machine::builder().paused().device(WIDE).start().unwrap();
@@ -127,6 +126,7 @@ fn a_card_whose_clock_stands_is_late_and_keeps_its_memory() {
 }
 
 #[test]
+#[ignore = "starts a QEMU of its own; run by .ci/run"]
 fn a_card_that_is_pulled_out_is_gone() {
     needs_qemu!();
     let machine = Machine::builder().device("pcie-root-port,id=port0,chassis=1,slot=1").args(NO_SLEEP).start().unwrap();

@@ -45,6 +45,7 @@ const SHIPPED: &[Shipped] = files![
     "pinning",
     "seed-2013",
     "gpudirect",
+    "fpga",
     "interference",
     "pipeline",
     "auto",

@@ -44,7 +44,9 @@ fn options_change_a_shipped_experiment() {
 
 #[test]
 fn every_shipped_experiment_is_documented_with_its_time() {
+    // A key may have an experiment's name.
     let reference = include_str!("../../../docs/reference/experiments.md");
+    let (_, reference) = reference.split_once("\n## Shipped experiments\n").unwrap();
     for shipped in shipped() {
         let plan = read(shipped.text, &format!("{}.toml", shipped.name), &[]).unwrap().estimate().unwrap();
         let row = reference.lines().find(|line| line.starts_with(&format!("| `{}` |", shipped.name)));

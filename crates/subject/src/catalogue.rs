@@ -22,6 +22,7 @@ const ENTRIES: &[Entry] = &[
     crate::setup::LAZY,
     crate::setup::INSTANTIATE,
     crate::frames::FRAMES,
+    crate::transfers::TRANSFERS,
     crate::outside::HOG,
     crate::outside::TRIAD,
     crate::outside::HACKBENCH,

@@ -18,6 +18,7 @@ mod route;
 mod setup;
 mod swept;
 mod text;
+mod transfers;
 mod work;
 
 use std::time::Duration;

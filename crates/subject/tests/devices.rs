@@ -107,3 +107,27 @@ fn frames_are_consumed_one_after_the_other() {
     assert!(refused("frames", &random).contains("one after the other"));
     assert!(open(&machine, &What::Call("frames(65)".into()), &Wanted::of(4096)).is_err());
 }
+
+/// Both calls of a program for host buffers, either way and by both of its modes.
+#[test]
+fn the_calls_of_a_program_for_host_buffers_move_what_they_should() {
+    let machine = machine();
+    for text in ["transfers", "transfers(pinned)", "transfers(write)", "transfers(pinned,write)"] {
+        for fresh_data in [true, false] {
+            let wanted = Wanted { fresh_data, ..Wanted::of(70_000) };
+            let mut opened = open(&machine, &What::Call(text.into()), &wanted).unwrap();
+            let way = if text.contains("pinned") { "straight to GPU 0" } else { "by way of host memory" };
+            assert!(opened.about().contains(way), "{}", opened.about());
+            assert_eq!(opened.verify(7, TIMEOUT).unwrap(), None, "{text}");
+            let mut subject = opened.prepare(11).unwrap();
+            assert_eq!((subject.checks(), subject.waiting()), (Checks::Bytes, Waiting::Called));
+            assert!(matches!(subject.wait(TIMEOUT), Err(Error::Idle)));
+            for _ in 0..3 {
+                once(&mut *subject);
+                assert_eq!(subject.check().unwrap(), None, "{text}");
+            }
+        }
+    }
+    let wanted = Wanted { back_to_back: 2, ..Wanted::of(4096) };
+    assert!(open(&machine, &What::Call("transfers".into()), &wanted).is_err());
+}

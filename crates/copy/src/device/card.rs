@@ -22,6 +22,12 @@ pub trait Card: Send + Sync {
     /// Where it has no room.
     fn memory(&self, bytes: u64) -> Result<Box<dyn CardMemory>, Error>;
 
+    /// All of its own memory, by the card's own addresses, whoever has taken a part of it: who names an address answers for what is there.
+    fn whole(&self) -> Box<dyn CardMemory>;
+
+    /// Bytes of its own memory.
+    fn own(&self) -> u64;
+
     /// Host memory that it reaches.
     ///
     /// # Errors

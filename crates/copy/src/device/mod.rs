@@ -8,6 +8,7 @@ pub mod card;
 mod consumer;
 mod engine;
 pub mod frames;
+pub mod transfers;
 
 pub use card::{Card, CardMemory, GpuTarget, OnBus};
 pub use engine::EngineDevice;

@@ -1,6 +1,7 @@
 //! Our own routes on the software GPU: what they move, what they refuse, and that a check sees what goes wrong (`found_out`).
 //! Nothing of their speed is shown here.
 
+mod compatible;
 mod found_out;
 mod linked;
 mod on_bus;
