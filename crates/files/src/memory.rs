@@ -55,7 +55,7 @@ impl std::fmt::Debug for Target<'_> {
 pub(crate) struct Slots<'m> {
     // Each before what it is of.
     buffer: Option<Buffer<'m>>,
-    _registration: Option<Registration<'m>>,
+    registration: Option<Registration<'m>>,
     plain: Option<Plain>,
     pub bytes: usize,
     pub count: usize,
@@ -76,20 +76,25 @@ impl<'m> Slots<'m> {
                 let address = registration.device_address()?;
                 // SAFETY: the memory is dropped after the buffer, and only slots of this are used.
                 let buffer = unsafe { Buffer::of_pointer(machine, address, (bytes * count) as u64) }?;
-                let (buffer, _registration) = (Some(buffer), Some(registration));
-                return Ok(Slots { buffer, _registration, plain: Some(plain), bytes, count });
+                let (buffer, registration) = (Some(buffer), Some(registration));
+                return Ok(Slots { buffer, registration, plain: Some(plain), bytes, count });
             }
         }
         let end = End { memory: Memory::Host(Host::Pinned), offset: 0 };
         let buffer = Some(Buffer::new(machine, end, (bytes * count) as u64)?);
-        Ok(Slots { buffer, _registration: None, plain: None, bytes, count })
+        Ok(Slots { buffer, registration: None, plain: None, bytes, count })
     }
 
     /// Without a GPU.
     pub fn plain(bytes: usize, count: usize) -> Result<Slots<'m>, Error> {
         let bytes = bytes.next_multiple_of(PAGE);
         let plain = Some(Plain::new(bytes * count)?);
-        Ok(Slots { buffer: None, _registration: None, plain, bytes, count })
+        Ok(Slots { buffer: None, registration: None, plain, bytes, count })
+    }
+
+    /// It is never given back.
+    pub fn keep_for_ever(&mut self) {
+        std::mem::forget((self.buffer.take(), self.registration.take(), self.plain.take()));
     }
 
     pub fn base(&self) -> *mut u8 {

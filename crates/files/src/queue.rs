@@ -506,10 +506,13 @@ impl Drop for Queue<'_> {
     fn drop(&mut self) {
         while self.in_kernel > 0 {
             let mut left = 0;
-            if self.io.turn(true, |_| left += 1).is_err() {
+            let turned = self.io.turn(true, |_| left += 1);
+            self.in_kernel -= left;
+            if turned.is_err() {
+                // The kernel may still write there.
+                self.memory.keep_for_ever();
                 break;
             }
-            self.in_kernel -= left;
         }
         if let Some(gpu) = &self.gpu {
             // A channel that does not end is stopped when its memory goes.

@@ -4,7 +4,7 @@ mod ground;
 
 use copy::Machine;
 use doorbell_softgpu::{Mode, Planted, SoftDriver};
-use files::{Buffered, Direction, Done, Errno, Error, Extents, Options, Queue, Source, Target, read, write};
+use files::{Buffered, Direction, Done, Errno, Error, Extents, Options, Queue, Source, Target, Way, read, write};
 use ground::{filled, machine, random};
 use std::fs::File;
 use std::io::Write;
@@ -74,6 +74,27 @@ fn a_file_system_without_o_direct_is_read_through_the_page_cache_and_says_so() {
 }
 
 #[test]
+fn a_read_that_comes_back_short_is_continued() {
+    // The kernel writes this text as it is read, a page at a time at most.
+    let path = Path::new("/proc/kallsyms");
+    let Ok(text) = std::fs::read(path) else { trial::skip!("no /proc/kallsyms to read") };
+    if text.len() < 65_536 {
+        trial::skip!("a short /proc/kallsyms");
+    }
+    for way in [Way::Auto, Way::Threads] {
+        let options = Options { way, depth: 1, block: 65_536, ..options() };
+        let source = Source::of_file(File::open(path).unwrap(), path, 65_536).unwrap();
+        let mut queue = Queue::bare(&source, Direction::Read, &options).unwrap();
+        queue.submit(0, 0, 65_536).unwrap();
+        let mut done = [Done::NONE];
+        assert_eq!(queue.wait(&mut done).unwrap(), 1);
+        assert_eq!(done[0].result, Ok(65_536));
+        assert!(queue.counts().short > 0, "{:?}", queue.counts());
+        assert!(queue.slot(0, 65_536) == &text[..65_536]);
+    }
+}
+
+#[test]
 fn what_the_kernel_says_of_a_block_is_told_with_its_place() {
     let machine = machine();
     let dir = tempfile::tempdir().unwrap();
@@ -85,7 +106,7 @@ fn what_the_kernel_says_of_a_block_is_told_with_its_place() {
     assert!(matches!(error, Error::Read { cause: Errno(libc::EBADF), .. }), "{error}");
     // A device that is full, without io_uring too.
     let full = || File::options().write(true).open("/dev/full").unwrap();
-    for way in [files::Way::Auto, files::Way::Threads] {
+    for way in [Way::Auto, Way::Threads] {
         let options = Options { way, ..options() };
         let source = Source::of_file(full(), "/dev/full".as_ref(), 8192).unwrap();
         let (target, _) = filled(&machine, 4 * 8192);
