@@ -29,11 +29,19 @@ fi
 huge=$(cat /sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages 2>/dev/null || echo 0)
 command -v "$fio" >/dev/null || { echo "no fio here: the bare ring alone is the comparison"; fio=; }
 
+# Where the kernel or a sandbox refuses io_uring, both go without it.
+engine="--ioengine=io_uring --fixedbufs=1 --registerfiles=1"
+if [ -n "$fio" ] && ! "$fio" --name=try --filename="$file" --rw=read --bs=4k --io_size=4k --direct=1 $engine >"$out/try.txt" 2>&1; then
+  engine=--ioengine=libaio
+  echo "fio has no io_uring here ($out/try.txt says why): it uses libaio"
+fi
+
+# shellcheck disable=SC2086 # the engine is several words
 with_fio() { # NAME BLOCK DEPTH OPTIONS
   name=$1 block=$2 depth=$3
   shift 3
-  "$fio" --name=read --filename="$file" --rw=read --bs="${block%iB}" --iodepth="$depth" --ioengine=io_uring --direct=1 --fixedbufs=1 \
-    --registerfiles=1 --norandommap=1 --output-format=json "$@" |
+  "$fio" --name=read --filename="$file" --rw=read --bs="${block%iB}" --iodepth="$depth" --direct=1 $engine --norandommap=1 \
+    --output-format=json "$@" |
     python3 -c 'import json,sys; r=json.load(sys.stdin)["jobs"][0]["read"]; print(json.dumps({"way":sys.argv[1],"block":sys.argv[2],"depth":int(sys.argv[3]),"bytes_per_second":r["bw_bytes"]}))' \
       "$name" "$block" "$depth" >>"$log"
 }
