@@ -25,7 +25,7 @@ pub fn until(what: &str, holds: impl Fn() -> bool) -> Outcome {
 }
 
 /// The kernel's driver has it, and shows its namespace.
-fn is_the_kernels(drive: Address) -> Outcome {
+pub fn is_the_kernels(drive: Address) -> Outcome {
     let tree = Tree::default();
     until("the driver nvme has it", || tree.driver(drive).as_deref() == Some("nvme"))?;
     until("its namespace is there", || !bind::disks(&tree, drive).is_empty())?;

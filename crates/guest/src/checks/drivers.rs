@@ -70,6 +70,15 @@ pub fn seen_by_the_kernel(drive: Address) -> Outcome {
     Ok(())
 }
 
+/// The kernel's driver reads these bytes from `at` on.
+pub fn kernel_reads(drive: Address, at: u64, expected: &[u8]) -> Outcome {
+    let (disk, file) = disk(drive)?;
+    let mut found = vec![0; expected.len()];
+    file.read_exact_at(&mut found, at)?;
+    let wrong = found.iter().zip(expected).position(|(found, expected)| found != expected);
+    ensure(wrong.is_none(), || format!("the kernel reads another byte at {wrong:?} of {disk}"))
+}
+
 /// Its block device, once the kernel lets it be opened: the name is there a little earlier.
 fn disk(drive: Address) -> Result<(String, File), Box<dyn Error>> {
     let started = Instant::now();

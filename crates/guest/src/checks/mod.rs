@@ -2,6 +2,7 @@
 
 mod binding;
 mod drivers;
+mod many;
 mod through;
 mod with_iommu;
 mod with_iommufd;

@@ -1,6 +1,6 @@
 //! Through vfio, on a machine with an IOMMU.
 
-use super::{binding, drivers, through};
+use super::{binding, drivers, many, through};
 use crate::devices::{self, Edu, contents, pattern};
 use crate::report::{Outcome, check, ensure};
 use pcie::bind::{To, Word};
@@ -52,6 +52,23 @@ pub fn run() -> Outcome {
         });
         check(&format!("vfio blocks of {name} seen by the kernel"), || drivers::seen_by_the_kernel(drive));
     }
+    let taken = || bind::take(&Tree::default(), drive, To::Vfio, Word::None);
+    check("vfio random mix", || {
+        let bound = taken()?;
+        let left = many::mix(Box::new(vfio::open(drive)?), 8)?;
+        drop(bound);
+        drivers::kernel_reads(drive, many::BASE, &left)
+    });
+    check("vfio reset in flight", || {
+        let _bound = taken()?;
+        many::reset(Box::new(vfio::open(drive)?))
+    });
+    check("vfio removal in flight", || {
+        let bound = taken()?;
+        many::removal(drive, Box::new(vfio::open(drive)?))?;
+        drop(bound);
+        binding::is_the_kernels(drive)
+    });
     check("vfio card", || drivers::card(Box::new(vfio::open(edu)?), &vfio::open(ivshmem)?));
     check("vfio removal", || removal(edu));
     drop(bound);

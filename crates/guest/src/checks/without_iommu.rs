@@ -1,6 +1,6 @@
 //! Through sysfs, on a machine without an IOMMU.
 
-use super::{binding, drivers, through};
+use super::{binding, drivers, many, through};
 use crate::devices;
 use crate::report::{Outcome, check, ensure};
 use pcie::bind::{To, Word};
@@ -48,6 +48,23 @@ pub fn run() -> Outcome {
         });
         check(&format!("sysfs blocks of {name} seen by the kernel"), || drivers::seen_by_the_kernel(drive));
     }
+    let taken = || bind::take(&Tree::default(), drive, To::Nobody, Word::None);
+    check("sysfs random mix", || {
+        let bound = taken()?;
+        let left = many::mix(Box::new(sysfs::open(drive)?), 8)?;
+        drop(bound);
+        drivers::kernel_reads(drive, many::BASE, &left)
+    });
+    check("sysfs reset in flight", || {
+        let _bound = taken()?;
+        many::reset(Box::new(sysfs::open(drive)?))
+    });
+    check("sysfs removal in flight", || {
+        let bound = taken()?;
+        many::removal(drive, Box::new(sysfs::open(drive)?))?;
+        drop(bound);
+        binding::is_the_kernels(drive)
+    });
     check("sysfs card", || drivers::card(Box::new(sysfs::open(edu)?), &sysfs::open(ivshmem)?));
     check("sysfs removal", || removal(edu));
     Ok(())
@@ -127,6 +144,8 @@ fn removal(edu: Address) -> Outcome {
     let read = device.read_config(0, &mut ids);
     ensure(read.is_err() || ids == [0xff; 4], || format!("configuration reads as {ids:x?}"))?;
     ensure(device.bar(0).is_err(), || "its BAR was mapped again".into())?;
+    // Its registers stay mapped (since Linux 5.12): an access does not end the process. The card stands in its slot still, so it answers.
+    ensure(bar.load32(0) & 0xff == 0xed, || format!("its register reads as {:#x}", bar.load32(0)))?;
     drop((bar, device));
     fs::write("/sys/bus/pci/rescan", "1")?;
     through::registers(&sysfs::open(edu)?)

@@ -54,7 +54,7 @@ const DEVICES: [&str; 10] = [
 const PORT: [&str; 2] = ["-device", "pcie-root-port,id=rp0,addr=03.0,chassis=1"];
 
 /// The checks of both machines without an IOMMU.
-const WITHOUT: usize = 24;
+const WITHOUT: usize = 27;
 
 #[test]
 #[ignore = "boots a machine without KVM: 20 s; run by .ci/run"]
@@ -79,7 +79,7 @@ fn functions_are_driven_through_vfio_behind_an_iommu() {
     let devices = [&PORT[..], &DEVICES[..9], &["nvme,drive=d2,serial=d2,bus=rp0"]].concat();
     let machine = ["-machine", "q35", "-m", "768M", "-device", "intel-iommu,intremap=on"];
     let kernel_line = "intel_iommu=on iommu=nopt";
-    passes(&Guest { part: "vfio", machine: &machine, devices: &devices, kernel_line, limit: LIMIT }, &[], 27);
+    passes(&Guest { part: "vfio", machine: &machine, devices: &devices, kernel_line, limit: LIMIT }, &[], 30);
 }
 
 #[test]

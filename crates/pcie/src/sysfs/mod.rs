@@ -206,8 +206,13 @@ impl Function for Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // Gone, or a driver's again: then it is the driver's to set.
-        if !self.folder.exists() || self.folder.join("driver").exists() {
+        // A driver's again: then it is the driver's to set.
+        if self.folder.join("driver").exists() {
+            return;
+        }
+        // Taken out by a word to the kernel it may stand in its slot still and write: nobody can stop that now, so its memory stays.
+        if !self.folder.exists() {
+            self.pools.drain(..).for_each(std::mem::forget);
             return;
         }
         // Bus mastering ends before anything else is given back. What fails here is the kernel's to clear: it does so when "0" is written.
