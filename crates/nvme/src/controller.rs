@@ -208,7 +208,7 @@ impl Controller {
     /// # Errors
     /// [`Error::Refused`] where there is none left or it is too deep; errors of admin commands and of memory.
     pub fn queue(&self, depth: &Depth) -> Result<Queue, Error> {
-        Queue::new(self, depth)
+        Queue::new(&self.shared, depth, self.largest_transfer(), self.page.sgl)
     }
 
     /// Whether the device is there and works.

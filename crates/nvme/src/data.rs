@@ -1,7 +1,7 @@
 //! Where a command's data lie: PRP entries and lists (Base 1.4, section 4.3), SGLs (section 4.4). Every address comes from a [`Memory`].
 
 use crate::command::Pointer;
-use crate::error::Error;
+use crate::error::{Error, Unfit};
 use crate::identify::Sgl;
 use crate::registers::PAGE;
 use pcie::Memory;
@@ -35,27 +35,6 @@ pub enum Form {
     Any,
     Prp,
     Sgl,
-}
-
-/// Data that no command can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
-    #[error("there are no data; name at least one block")]
-    Nothing,
-    #[error(
-        "{bytes} B are more than the {most} B that one command of this queue moves (MDTS, or the queue's own limit); split them"
-    )]
-    TooLong { bytes: u64, most: u64 },
-    #[error("bus address {bus:#x} is no multiple of {alignment}; place the data at such a multiple")]
-    Misaligned { bus: u64, alignment: u64 },
-    #[error(
-        "byte {at:#x} of the data leaves one page and begins another within it, which PRPs cannot tell and this command has no SGL; let pieces begin and end at multiples of 4096"
-    )]
-    Broken { at: u64 },
-    #[error("the data lie in more pieces than the {0} list pages of a slot tell; use memory with fewer runs, or split")]
-    TooManyPieces(usize),
-    #[error("the controller takes no SGLs; use PRPs")]
-    NoSgl,
 }
 
 /// A page for a list: where the CPU writes it and where the controller finds it.

@@ -1,7 +1,6 @@
 //! What can go wrong with a controller, each with what to do about it.
 
 use crate::completion::{Completion, Lie};
-use crate::data::Unfit;
 use crate::identify::Unusable;
 use crate::status::Status;
 use std::time::Duration;
@@ -63,6 +62,27 @@ pub enum SlotError {
     OtherSize { prepared: u64, moved: u64 },
     #[error("the command is for another controller's namespace; make it from a namespace of this one")]
     OtherController,
+}
+
+/// Data that no command can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    #[error("there are no data; name at least one block")]
+    Nothing,
+    #[error(
+        "{bytes} B are more than the {most} B that one command of this queue moves (MDTS, or the queue's own limit); split them"
+    )]
+    TooLong { bytes: u64, most: u64 },
+    #[error("bus address {bus:#x} is no multiple of {alignment}; place the data at such a multiple")]
+    Misaligned { bus: u64, alignment: u64 },
+    #[error(
+        "byte {at:#x} of the data leaves one page and begins another within it, which PRPs cannot tell and this command has no SGL; let pieces begin and end at multiples of 4096"
+    )]
+    Broken { at: u64 },
+    #[error("the data lie in more pieces than the {0} list pages of a slot tell; use memory with fewer runs, or split")]
+    TooManyPieces(usize),
+    #[error("the controller takes no SGLs; use PRPs")]
+    NoSgl,
 }
 
 impl Error {

@@ -27,8 +27,8 @@ mod wait;
 
 pub use completion::{Completion, Lie};
 pub use controller::{CLASS, Controller, Options};
-pub use data::{Form, Piece, Unfit};
-pub use error::{Error, SlotError};
+pub use data::{Form, Piece};
+pub use error::{Error, SlotError, Unfit};
 pub use identify::{ControllerPage, NamespacePage, Sgl, Unusable};
 pub use namespace::{Io, Namespace};
 pub use overwrite::{Overwrite, Word, signatures};

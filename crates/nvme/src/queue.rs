@@ -6,7 +6,6 @@
 use crate::admin::contiguous;
 use crate::command::{Entry, Pointer};
 use crate::completion::{Completion, Lie};
-use crate::controller::Controller;
 use crate::data::{self, Form, ListPage, Lists, Piece};
 use crate::error::{Error, SlotError};
 use crate::identify::Sgl;
@@ -129,15 +128,15 @@ pub struct Queue {
 unsafe impl Send for Queue {}
 
 impl Queue {
-    pub(crate) fn new(controller: &Controller, depth: &Depth) -> Result<Queue, Error> {
-        let shared = &controller.shared;
+    /// `largest` and `sgl`: what the controller says of its commands.
+    pub(crate) fn new(shared: &Arc<Shared>, depth: &Depth, largest: u64, sgl: Option<Sgl>) -> Result<Queue, Error> {
         let most_slots = MOST_SLOTS.min((shared.cap.queue_entries() - 1).min(u32::from(u16::MAX)) as u16);
         if depth.slots == 0 || depth.slots > most_slots {
             let why = format!("{} slots", depth.slots);
             return Err(Error::refused("an I/O queue", why, format!("ask for 1 to {most_slots}")));
         }
         let entries = u32::from(depth.slots) + 1;
-        let most_bytes = depth.most_bytes.min(controller.largest_transfer()).min(MOST_BYTES);
+        let most_bytes = depth.most_bytes.min(largest).min(MOST_BYTES);
         let per_slot = data::list_pages(most_bytes);
         let submissions = (u64::from(entries) * SUBMISSION).next_multiple_of(PAGE);
         let completions = (u64::from(entries) * COMPLETION).next_multiple_of(PAGE);
@@ -178,8 +177,7 @@ impl Queue {
         let ring = doorbells
             .and_then(|bells| Ok(Ring::new(number, entries, &memory, (0, submissions), bells)?))
             .inspect_err(|_: &Error| shared.running().give_number(number))?;
-        let (sgl, deadline) = (controller.page().sgl, depth.deadline);
-        let shared = shared.clone();
+        let (shared, deadline) = (shared.clone(), depth.deadline);
         // From here on `drop` deletes what the controller has made of it.
         let queue =
             Queue { shared, epoch, number, ring, slots, in_flight: 0, most_bytes, deadline, sgl, lie: None, memory };
@@ -319,7 +317,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`Error::Lied`] where the controller says what cannot be; the queue is closed then, and what was in flight comes back as lost once
-    /// the controller was stopped ([`Controller::reset`]).
+    /// the controller was stopped (`Controller::reset`).
     #[inline]
     pub fn reap(&mut self, into: &mut [Done]) -> Result<usize, Error> {
         if self.shared.is_over(self.epoch) {

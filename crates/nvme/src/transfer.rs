@@ -1,7 +1,7 @@
 //! Longer stretches of blocks: cut into commands, as many of them in flight as the queue has slots.
 
-use crate::data::{Piece, Unfit};
-use crate::error::Error;
+use crate::data::Piece;
+use crate::error::{Error, Unfit};
 use crate::namespace::{Io, Namespace};
 use crate::overwrite::Overwrite;
 use crate::queue::{Done, Lost, Outcome, Queue};
@@ -55,15 +55,18 @@ fn run(
     }
     let mut started = 0;
     let mut commands = 0;
+    let mut command = "";
     let mut first_error = None;
     let mut free: Vec<u16> = (0..queue.slots()).rev().collect();
     let mut done = [Done::NONE; 32];
     loop {
         while let Some(slot) = free.last().copied().filter(|_| started < bytes && first_error.is_none()) {
             let part = step.min(bytes - started);
-            let begun = queue
-                .prepare(slot, &[Piece::new(memory, offset + started, part)])
-                .and_then(|()| queue.submit(slot, &io(block + started / block_bytes, part / block_bytes)?));
+            let begun = io(block + started / block_bytes, part / block_bytes).and_then(|io| {
+                command = io.name();
+                queue.prepare(slot, &[Piece::new(memory, offset + started, part)])?;
+                queue.submit(slot, &io)
+            });
             match begun {
                 Ok(()) => drop(free.pop()),
                 Err(error) => first_error = Some(error),
@@ -79,7 +82,7 @@ fn run(
             free.push(one.slot);
             let failed = match one.outcome {
                 Outcome::Status(status) if status.is_success() => continue,
-                Outcome::Status(status) => Error::Failed { command: "a command of several", status },
+                Outcome::Status(status) => Error::Failed { command, status },
                 Outcome::Lost(Lost::Gone) => queue.gone(),
                 Outcome::Lost(Lost::Stopped) => Error::Stopped { queue: queue.number() },
             };

@@ -56,6 +56,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        self.target.ready()?;
         let opened = self.device.open(false)?;
         let namespace = opened.namespace(&self.device)?;
         let mut out = match &self.out {

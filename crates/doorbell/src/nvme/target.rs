@@ -65,6 +65,14 @@ impl Way {
 }
 
 impl Chosen {
+    /// Becomes this command with the software GPU preloaded where that is wanted: before anything is opened or claimed.
+    pub fn ready(&self) -> anyhow::Result<()> {
+        match (self.into, self.gpu) {
+            (Into::Gpu(_), Gpu::Soft) => crate::sample::with_softgpu(),
+            _ => Ok(()),
+        }
+    }
+
     /// Memory for so many bytes, which `work` gets.
     pub fn with<T>(
         &self,

@@ -55,6 +55,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        self.target.ready()?;
         let writes = self.leave.i_mean_to_overwrite.is_some();
         let opened = self.device.open(writes)?;
         let namespace = opened.namespace(&self.device)?;

@@ -61,6 +61,7 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        self.target.ready()?;
         let path = || self.file.display().to_string();
         let mut file = File::open(&self.file).with_context(path)?;
         let bytes = file.metadata().with_context(path)?.len();
