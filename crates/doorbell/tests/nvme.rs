@@ -109,8 +109,11 @@ fn a_gpu_out_of_reach_gets_its_data_through_host_memory() {
     assert!(read["target"]["instead_of_c"].as_str().unwrap().contains("cannot reach"), "{read}");
     assert!(std::fs::read(&back).unwrap() == known(1 << 20));
     let (text, _) = said(
-        &[&["verify", "qemu", "--bytes", "4MiB", "--threads", "2", "--i-mean-to-overwrite", "qemu"], &on_gpu[..]]
-            .concat(),
+        &[
+            &["verify", "qemu", "--bytes", "4MiB", "--threads", "2", "--depth", "8", "--i-mean-to-overwrite", "qemu"],
+            &on_gpu[..],
+        ]
+        .concat(),
         0,
     );
     assert!(text.contains("gpu0 by path B") && text.contains("every byte right"), "{text}");
