@@ -1,13 +1,13 @@
-//! Devices that could write into a GPU's memory by themselves, and what stands between.
+//! Whether devices can write to GPU memory by their own DMA.
 
 use crate::Check;
 use pcie::peers::{Answer, FALLBACK, Finding, Machine, Pair};
 use pcie::{Address, Identity};
 
-/// Lines for so many pairs; the rest is in JSON.
+/// Most pairs shown as text; JSON has all of them.
 const SHOWN: usize = 16;
 
-/// Every device that could do it with every GPU; none where the kernel shows no PCI bus.
+/// Every such device with every GPU. Empty if the kernel shows no PCI bus.
 pub fn pairs() -> Vec<Pair> {
     Machine::this().map(|machine| machine.pairs()).unwrap_or_default()
 }

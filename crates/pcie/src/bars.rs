@@ -1,24 +1,24 @@
-//! What a BAR's register says of its kind and size, from any bytes: PCI Local Bus Specification 3.0, section 6.2.5.1.
+//! Kind and size of BARs, decoded from any register values (PCI Local Bus Specification 3.0, section 6.2.5.1).
 
-/// Where a BAR's registers stand in configuration space.
+/// Offset of the first BAR register in configuration space.
 pub const FIRST: u16 = 0x10;
 
-/// One of a function's BARs, as its registers tell.
+/// One BAR of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// 0 to 5: the (first) register's.
+    /// Index of its (first) register, 0 to 5.
     pub index: u8,
     /// A power of two.
     pub length: u64,
-    /// Two registers.
+    /// 64 bits: two registers.
     pub wide: bool,
-    /// Ports, not memory.
+    /// I/O ports, not memory.
     pub ports: bool,
     pub prefetchable: bool,
 }
 
-/// The BARs of a function, from what its registers read as after ones were written to each. `before` is what they held: the kind of a
-/// BAR cannot be written, so both must agree on it, else the function answers nonsense there and has no BAR.
+/// Decodes the registers' values before (`before`) and after all ones were written (`ones`). The kind bits are read-only: a register
+/// whose kind changed is invalid and counts as no BAR.
 pub fn layouts(before: &[u32], ones: &[u32]) -> Vec<Layout> {
     let mut found = Vec::new();
     let mut index = 0;
@@ -35,18 +35,18 @@ pub fn layouts(before: &[u32], ones: &[u32]) -> Vec<Layout> {
     found
 }
 
-/// None where there is no BAR: nothing can be written there, or what can be written is no power of two's multiples.
+/// None: no bits are writable, or the writable bits do not describe a power of two.
 fn length(sized: u32, upper: u32) -> Option<u64> {
     let ports = sized & 1 != 0;
     let flags = if ports { 3 } else { 0xf };
-    // Ports may leave out their upper half.
+    // The upper half may be absent for ports.
     let lower = if ports && sized >> 16 == 0 { sized | 0xffff_0000 } else { sized };
     if sized & !flags == 0 && (ports || sized & 7 != 4) {
         return None;
     }
     let mask = u64::from(upper) << 32 | u64::from(lower & !flags);
     let length = (!mask).wrapping_add(1);
-    // All ones is what nothing answers with: a BAR of 16 bytes reads as 0xfffffff0 with its kind.
+    // All ones: nothing answered. Even a BAR of 16 bytes has kind bits that are 0.
     (sized != u32::MAX && length.is_power_of_two()).then_some(length)
 }
 
@@ -64,7 +64,7 @@ mod tests {
         let before = [0xc, 0x10, 0xfebf_0000, 1, 0, u32::MAX];
         assert_eq!(layouts(&before, &ones), [wide, small, ports]);
         assert_eq!(layouts(&[1], &[0x0000_ffe1]), [Layout { index: 0, ..ports }]);
-        // A wide BAR whose second register is not there, one with holes in its mask, one that changes its kind.
+        // A 64-bit BAR without a second register, a mask with holes, a kind that changes.
         assert_eq!(layouts(&[0, 0, 0, 0, 0, 4], &[0, 0, 0, 0, 0, 4]), []);
         assert_eq!(layouts(&[0, 0], &[0xff0f_0000, 0xffff_f001]), []);
     }

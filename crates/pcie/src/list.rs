@@ -1,4 +1,4 @@
-//! The functions that a machine has, as the kernel's files tell: who has each of them, and what lies above it.
+//! Lists the machine's PCI functions from /sys: identity, driver, IOMMU group, link, BARs and the bridges above.
 
 use crate::address::Address;
 use crate::config::{Config, Express, Link};
@@ -9,37 +9,37 @@ use crate::tree::{Tree, names, text};
 use std::fs;
 use std::path::Path;
 
-/// A function, found but not opened.
+/// A function that was found and not opened.
 #[derive(Clone, Debug)]
 pub struct Listed {
     pub identity: Identity,
-    /// The kernel's driver that has it.
+    /// The kernel driver that it is bound to.
     pub driver: Option<String>,
-    /// None where no IOMMU is used.
+    /// None without an IOMMU.
     pub group: Option<Group>,
-    /// As it is, and as it could be at most.
+    /// Current and best possible.
     pub link: Option<(Link, Link)>,
-    /// Those of memory that have an address.
+    /// Memory BARs that have an address.
     pub bars: Vec<ListedBar>,
     /// The bridges above it, the root's first.
     pub above: Vec<Address>,
-    /// The host bridge that it stands below: `pci0000:40`.
+    /// Its host bridge: `pci0000:40`.
     pub host_bridge: String,
-    /// The memory node that it is near.
+    /// Its NUMA node.
     pub node: Option<u32>,
-    /// Of configuration space what this user may read: 64, 256 or 4096 bytes.
+    /// Configuration space as far as this user may read it: 64, 256 or 4096 bytes.
     pub config: Vec<u8>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     pub number: u32,
-    /// What the IOMMU does for it: `identity`, `DMA`, `DMA-FQ`. None: the kernel does not tell.
+    /// Type of its IOMMU domain: `identity`, `DMA`, `DMA-FQ`. None: the kernel does not say.
     pub domain: Option<String>,
 }
 
 impl Group {
-    /// Addresses go through as they are.
+    /// The IOMMU does not translate its addresses.
     pub fn passes_through(&self) -> bool {
         self.domain.as_deref() == Some("identity")
     }
@@ -68,7 +68,7 @@ pub fn functions(tree: &Tree) -> Result<Vec<Listed>, Error> {
     Ok(found)
 }
 
-/// None where it vanished meanwhile.
+/// None if the function is gone by now.
 fn listed(tree: &Tree, address: Address) -> Option<Listed> {
     let folder = tree.function(address);
     let config = fs::read(folder.join("config")).ok()?;
@@ -100,7 +100,7 @@ fn listed(tree: &Tree, address: Address) -> Option<Listed> {
         bars: bars.collect(),
         above,
         host_bridge,
-        // -1: the firmware does not tell.
+        // -1: not known.
         node: text(&folder.join("numa_node")).and_then(|node| node.parse().ok()),
         config,
     })
@@ -117,7 +117,7 @@ fn way_to(folder: &Path) -> (String, Vec<Address>) {
     (parts[root].clone(), above)
 }
 
-/// From the capability where it may be read, else from what the kernel writes of it.
+/// From the capability if it is readable, else from the kernel's files.
 fn link(config: &[u8], folder: &Path) -> Option<(Link, Link)> {
     if let Ok(Express { link, link_possible, .. }) = Config::of(config).express() {
         // A function within the root complex has no link, and says generation 0.
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(now(&functions(&fixture.tree).unwrap()), now(&found));
     }
 
-    /// A device may say anything of itself, a kernel may write what this program does not know: no panic, and each pair has an answer.
+    /// Random configuration space and random files: no panic, and the pair still has an answer.
     #[test]
     fn whatever_stands_in_the_files_is_listed_or_left_out() {
         let fixture = machine("any", |tree| {

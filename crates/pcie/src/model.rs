@@ -1,7 +1,7 @@
-//! A function whose registers and DMA a Rust object of this process plays: for devices that lie, and for those that QEMU does not have.
+//! Functions implemented by a Rust object: devices that misbehave on purpose, and devices that QEMU lacks.
 //!
-//! Its DMA goes through a [`ModelBus`], which knows what memory was handed out and still lives. Any other address is wild: nothing is read or
-//! written there, and the bus keeps it, so that a test finds what a driver told a device to do. No address is ever given out twice.
+//! A model's DMA goes through a [`ModelBus`], which knows all allocated memory. A DMA to any other address is wild: it moves nothing, and the bus
+//! records it for the test. Bus addresses are never reused, so a DMA to freed memory is always wild.
 
 use crate::address::Address;
 use crate::bar::{Bar, Registers};
@@ -21,26 +21,26 @@ const HOST: u64 = 0x11_0000_0000;
 /// Where BARs begin.
 const PEERS: u64 = 0x40_0000_0000;
 
-/// What a device is. Accesses come one at a time, aligned, and within its BARs.
+/// A device. Accesses arrive one at a time, aligned and within its BARs.
 pub trait Model: Send {
-    /// Configuration space as it is at power-on, 256 or 4096 bytes; see [`header`].
+    /// Configuration space at power-on, 256 or 4096 bytes; see [`header`].
     fn config(&self) -> Vec<u8>;
 
-    /// Bytes behind each BAR of memory; 0: none.
+    /// Size of each memory BAR in bytes; 0: no BAR.
     fn bars(&self) -> [u64; 6];
 
-    /// A register of `bytes` (4 or 8) is read.
+    /// Reads a register of `bytes` (4 or 8).
     fn load(&mut self, bus: &ModelBus, bar: u8, offset: u64, bytes: usize) -> u64;
 
     fn store(&mut self, bus: &ModelBus, bar: u8, offset: u64, bytes: usize, value: u64);
 
-    /// The function's reset; false where it has none.
+    /// Resets the function. False: it has no reset.
     fn reset(&mut self) -> bool {
         false
     }
 }
 
-/// The head of configuration space: `class` as in [`Identity`]. 256 bytes, no capabilities.
+/// 256 bytes of configuration space without capabilities; `class` as in [`Identity`].
 pub fn header(vendor: u16, device: u16, class: u32) -> Vec<u8> {
     let mut bytes = vec![0; 256];
     bytes[0..2].copy_from_slice(&vendor.to_le_bytes());
@@ -49,7 +49,7 @@ pub fn header(vendor: u16, device: u16, class: u32) -> Vec<u8> {
     bytes
 }
 
-/// An access of a device's that no memory stands behind.
+/// A device's access to an address that is not allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("wild DMA: a device {} {length} bytes at {at:#x}, where nothing (any more) is", if *.write { "writes" } else { "reads" })]
 pub struct Wild {
@@ -58,7 +58,7 @@ pub struct Wild {
     pub write: bool,
 }
 
-/// The memory that devices reach. Clones are the same bus.
+/// The memory that devices can access. Clones are the same bus.
 #[derive(Clone)]
 pub struct ModelBus(Arc<Shared>);
 
@@ -70,7 +70,7 @@ struct Shared {
 struct State {
     next_host: u64,
     next_peer: u64,
-    /// By the bus address of their first byte: how many follow, and where the CPU has them.
+    /// By bus address: length, and the CPU's address.
     ranges: BTreeMap<u64, (u64, Backing)>,
     wild: Vec<Wild>,
 }
@@ -89,7 +89,7 @@ impl Default for ModelBus {
 
 impl ModelBus {
     pub fn new(pages: Pages) -> ModelBus {
-        // Each bus has addresses of its own, so that one bus's are wild on another.
+        // Each bus has its own addresses, so those of another bus are wild here.
         static BUSES: AtomicU64 = AtomicU64::new(0);
         let base = (BUSES.fetch_add(1, Ordering::Relaxed) % 4096) << 40;
         let state =
@@ -101,10 +101,10 @@ impl ModelBus {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a device reads from the bus.
+    /// A device's read from the bus.
     ///
     /// # Errors
-    /// [`Wild`], which the bus keeps as well.
+    /// [`Wild`]; the bus records it, too.
     pub fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Wild> {
         let mut state = self.state();
         let from = state.find(Wild { at, length: into.len() as u64, write: false })?;
@@ -113,7 +113,7 @@ impl ModelBus {
         Ok(())
     }
 
-    /// What a device writes to the bus. The last byte arrives last.
+    /// A device's write to the bus. The last byte is written last.
     ///
     /// # Errors
     /// As [`ModelBus::read`]; nothing is written then.
@@ -130,12 +130,12 @@ impl ModelBus {
         Ok(())
     }
 
-    /// Every wild access so far.
+    /// All wild accesses so far.
     pub fn wild(&self) -> Vec<Wild> {
         self.state().wild.clone()
     }
 
-    /// Memory behind a BAR that stands for a GPU's, and where the CPU has it.
+    /// Memory that stands for GPU memory, and its mapping in this process.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -174,7 +174,7 @@ impl ModelBus {
         let mut runs = Vec::new();
         let count = length / step;
         for i in 0..count {
-            // Downwards, and a page that nobody has lies behind each run: what runs past its end is wild.
+            // Descending addresses, with an unallocated page after each run: an access past its end is wild.
             let bus = state.next_host + (count - 1 - i) * (step + PAGE);
             // SAFETY: within the mapping.
             let from = unsafe { NonNull::new_unchecked(at.as_ptr().add((i * step) as usize)) };
@@ -211,7 +211,7 @@ impl ModelBus {
 }
 
 impl State {
-    /// Where the CPU has what a device accesses. A wild access is kept.
+    /// The CPU's address for a device's access. Records wild accesses.
     fn find(&mut self, access: Wild) -> Result<*mut u8, Wild> {
         let found = self.ranges.range(..=access.at).next_back();
         let place = found.and_then(|(start, (length, backing))| {
@@ -227,7 +227,7 @@ impl State {
     }
 }
 
-/// Memory on the bus, off it on drop.
+/// Allocated ranges, removed from the bus on drop.
 struct Held {
     bus: ModelBus,
     ranges: Vec<u64>,
@@ -243,7 +243,7 @@ impl Drop for Held {
     }
 }
 
-/// A model that is plugged in: what a test holds while a driver has the function.
+/// The test's handle to a model while a driver has its function.
 pub struct Plugged<M>(Arc<Device<M>>);
 
 impl<M> Clone for Plugged<M> {
@@ -261,7 +261,7 @@ struct Device<M> {
     address: Address,
 }
 
-/// Plugs a model into a bus: the function for its driver, and the model's other side.
+/// Plugs a model into a bus. Returns the function for its driver, and the test's handle.
 ///
 /// # Panics
 /// Where its configuration space has neither 256 nor 4096 bytes.
@@ -276,12 +276,12 @@ pub fn plug<M: Model + 'static>(model: M, bus: &ModelBus) -> (Box<dyn Function>,
 }
 
 impl<M: Model> Plugged<M> {
-    /// Looks into the model, or changes it.
+    /// Runs `look` on the model.
     pub fn with<T>(&self, look: impl FnOnce(&mut M) -> T) -> T {
         look(&mut self.0.model())
     }
 
-    /// Pulls it out: it reads as ones, and its model is asked nothing any more.
+    /// Removes the device by surprise: it reads as ones, and the model is not called any more.
     pub fn pull(&self) {
         self.0.gone.store(true, Ordering::Relaxed);
     }
@@ -300,7 +300,7 @@ impl<M> Device<M> {
 struct Played<M>(Arc<Device<M>>);
 
 impl<M> Played<M> {
-    /// Configuration space, and the place in it.
+    /// Configuration space, and the range within it.
     fn config(&self, offset: u16, bytes: usize) -> Result<(MutexGuard<'_, Vec<u8>>, std::ops::Range<usize>), Error> {
         let config = self.0.config.lock().unwrap_or_else(PoisonError::into_inner);
         let range = usize::from(offset)..usize::from(offset) + bytes;
@@ -333,7 +333,7 @@ impl<M: Model + 'static> Function for Played<M> {
         Ok(())
     }
 
-    /// What stands in the space may be written, all of it: models read nothing there.
+    /// Every byte is writable. Models do not see the writes.
     fn write_config(&self, offset: u16, from: &[u8]) -> Result<(), Error> {
         let (mut config, range) = self.config(offset, from.len())?;
         config[range].copy_from_slice(from);
@@ -474,7 +474,7 @@ mod tests {
         assert_eq!(unsafe { at.as_ptr().add(4096 + 6).cast::<[u8; 2]>().read() }, [3, 4]);
         assert_eq!(bus.wild(), []);
 
-        // Past a page's end, past the peer's, nowhere, around the end of all addresses: nothing is copied, and all of it is kept.
+        // Past the end of a page, past the peer's end, unallocated, wrapping around: nothing is copied, and each is recorded.
         let last = memory.bus(PAGE - 1).unwrap().0;
         for (from, to, bytes) in [(last, peer.bus, 2), (peer.bus, peer.bus + (1 << 20) - 1, 2), (0, 0, 4)] {
             assert_eq!(copy(&bar, from, to, bytes), 2, "{from:#x}");
@@ -500,14 +500,14 @@ mod tests {
         let at = memory.bus(0).unwrap().0;
         let clone = memory.clone();
         drop(memory);
-        // A clone keeps it where it was.
+        // A clone keeps the memory allocated.
         assert_eq!(copy(&bar, at, at + 2048, 2048), 2048);
         drop(clone);
         let other = function.allocate(100).unwrap();
         assert_ne!(other.bus(0).unwrap().0, at);
         assert_eq!(copy(&bar, at, other.bus(0).unwrap().0, 8), 2048);
         assert_eq!(bus.wild(), [Wild { at, length: 8, write: false }]);
-        // So does a target that outlives the peer's handle.
+        // A target keeps the peer's memory, too.
         let (peer, _) = bus.peer(4096).unwrap();
         let target = function.reach(&peer).unwrap();
         drop(peer);

@@ -1,4 +1,4 @@
-//! A function by its name, through what fits its state.
+//! Opens a function by its address, through vfio or /sys.
 
 use crate::address::Address;
 use crate::error::Error;
@@ -6,11 +6,11 @@ use crate::function::Function;
 use crate::tree::Tree;
 use crate::{list, sysfs, vfio};
 
-/// Opens the function that `text` names, as lspci writes it (`0000:04:00.0`, or without the domain): through vfio where vfio-pci has it,
-/// else through /sys where no driver has it.
+/// Opens the function that `text` names, as lspci writes it (`0000:04:00.0`, or without the domain): through vfio if vfio-pci has it,
+/// through /sys if no driver has it.
 ///
 /// # Errors
-/// [`Error::Address`] where it is no address; [`Error::Refused`] with what stands in the way, and what to do; [`Error::System`].
+/// [`Error::Address`], [`Error::Refused`] with the reason and what to do, [`Error::System`].
 pub fn open(text: &str) -> Result<Box<dyn Function>, Error> {
     let address: Address = text.parse().map_err(Error::Address)?;
     let tree = Tree::default();
@@ -23,12 +23,12 @@ pub fn open(text: &str) -> Result<Box<dyn Function>, Error> {
     Ok(Box::new(sysfs::open(address)?))
 }
 
-/// Where there is no such function: those that it may be instead.
+/// The error if there is no such function. It lists functions that do exist.
 fn missing(tree: &Tree, address: Address) -> Option<Error> {
     if tree.exists(address) {
         return None;
     }
-    // What is worth driving is no bridge and no part of the chip set.
+    // Storage, network, accelerators and unclassified devices; no bridges, no chip set.
     let worth = |class: u32| matches!(class >> 16, 0x01 | 0x02 | 0x12) || class >> 16 == 0xff || class >> 8 == 0;
     let all = list::functions(tree).unwrap_or_default();
     let there: Vec<String> = all

@@ -1,4 +1,4 @@
-//! QEMU's devices through the trait that drivers use: found, placed, moving data by their own DMA, pulled out; and how QEMU's own end is told.
+//! QEMU's devices through the trait `Function`: BARs, DMA, reset, hot removal, and the messages when QEMU fails.
 
 use pcie::config::{Config, Kind};
 use pcie::qemu::{Machine, PROGRAM, Pages};
@@ -51,7 +51,7 @@ fn devices_move_data_on(machine: &str, peer_bytes: u64) {
     assert_eq!(bar.load32(4), !0x1234_5678);
     assert!(matches!(edu.bar(1), Err(Error::NoBar { .. })));
 
-    // Memory of the host to the device, and from there into the peer's BAR: what a device does to a GPU.
+    // From host memory through the device into the peer's BAR, as a device writes to a GPU.
     let host = edu.allocate(8192).unwrap();
     let bytes: Vec<u8> = (0..2048u32).map(|i| (i * 7 % 251) as u8).collect();
     host.store(4096, &bytes).unwrap();
@@ -70,7 +70,7 @@ fn devices_move_data_on(machine: &str, peer_bytes: u64) {
     dma(&machine, &bar, 0x40000, target + 4096, 2048, true);
     assert!(read(&reached, 0x8000, 4096).iter().all(|b| *b == 0));
 
-    // Several functions at once, but each of them once.
+    // Several functions may be open, each of them once.
     let other = machine.function(1).unwrap();
     assert_eq!((other.identity().vendor, other.identity().device), (0x1b36, 0x0005));
     assert!(matches!(machine.function(0), Err(Error::Refused { .. })));
@@ -82,7 +82,7 @@ fn devices_move_data_on(machine: &str, peer_bytes: u64) {
 #[test]
 fn devices_move_data_on_q35() {
     needs_qemu!();
-    // Large enough to stand above 4 GiB.
+    // Large enough to be placed above 4 GiB.
     devices_move_data_on("q35", 64 << 20);
 }
 
@@ -249,7 +249,7 @@ fn qemu_ends_with_its_machine() {
     let process = told.recv().unwrap();
     assert!(panicked.join().is_err());
     assert!(!runs(process));
-    // The thread that started it may end, though: the machine is somebody else's then.
+    // The machine outlives the thread that started it.
     let machine = std::thread::spawn(|| Machine::builder().device("edu").start().unwrap()).join().unwrap();
     assert!(machine.function(0).unwrap().is_present());
 }
@@ -331,7 +331,7 @@ fn a_qemu_that_ends_or_stops_answering_is_told() {
     signal(machine.process(), libc::SIGSTOP);
     let told = edu.read_config(0, &mut [0; 4]).unwrap_err().to_string();
     assert!(told.contains("within 0.3 s") && told.contains("still running"), "{told}");
-    // It is not asked again: the next answer would be to the last question.
+    // No further request is sent: its answer would belong to the previous one.
     let begin = Instant::now();
     assert!((0..100).all(|_| !edu.is_present()));
     assert!(begin.elapsed() < Duration::from_secs(15));

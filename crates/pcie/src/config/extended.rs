@@ -16,7 +16,7 @@ impl Config<'_> {
         Ok(AccessControl { able: word(4)?, on: word(6)? })
     }
 
-    /// ATS: the function keeps translations of its own.
+    /// ATS: the function caches address translations.
     ///
     /// # Errors
     /// [`Missing`].
@@ -29,7 +29,7 @@ impl Config<'_> {
         Ok(AddressTranslation { on: control & 1 << 15 != 0, requests })
     }
 
-    /// SR-IOV: functions that a function makes of itself.
+    /// SR-IOV: virtual functions.
     ///
     /// # Errors
     /// [`Missing`].
@@ -46,7 +46,7 @@ impl Config<'_> {
         })
     }
 
-    /// Advanced error reporting: what has gone wrong since it was cleared.
+    /// Advanced error reporting: errors since the last clear.
     ///
     /// # Errors
     /// [`Missing`].
@@ -76,12 +76,12 @@ impl AccessControl {
         self.on & self.able & 1 << bit != 0
     }
 
-    /// Requests from one port of a switch to another go up to the root first.
+    /// Peer requests or completions are redirected to the root complex.
     pub fn redirects(&self) -> bool {
         self.has(2) || self.has(3)
     }
 
-    /// Some requests between functions are blocked, by a table of the port's.
+    /// The port blocks some peer requests.
     pub fn blocks(&self) -> bool {
         self.has(5)
     }
@@ -90,7 +90,7 @@ impl AccessControl {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressTranslation {
     pub on: bool,
-    /// Invalidations that it takes at a time.
+    /// Invalidate queue depth.
     pub requests: u16,
 }
 
@@ -99,8 +99,9 @@ pub struct Virtual {
     pub on: bool,
     pub possible: u16,
     pub functions: u16,
-    /// From the function's own number to the first one's, and from one to the next.
+    /// Offset of the first virtual function's number from the function's own.
     pub first: u16,
+    /// Distance from one virtual function's number to the next.
     pub stride: u16,
     pub device: u16,
 }
@@ -112,7 +113,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// Their names, as lspci writes them.
+    /// Names of the errors, as lspci writes them.
     pub fn names(&self) -> Vec<&'static str> {
         const UNCORRECTABLE: [(u8, &str); 13] = [
             (4, "DLP"),

@@ -1,7 +1,7 @@
-//! A PCI function's configuration space: its header, the walk through its capabilities, and what those say.
+//! A PCI function's configuration space, decoded: header and capabilities.
 //!
-//! Offsets and fields are those of the PCI Express Base Specification, chapters 7.5 to 7.9. The invariant: no bytes make it panic, read
-//! outside of them or go round for ever; what a space does not tell is an error with the reason.
+//! Offsets and fields are those of the PCI Express Base Specification, chapters 7.5 to 7.9. The invariant: any bytes are
+//! decoded without a panic and in bounded time; a missing or truncated field is an error.
 
 pub mod build;
 mod extended;
@@ -10,7 +10,7 @@ mod standard;
 pub use extended::{AccessControl, AddressTranslation, Errors, Virtual};
 pub use standard::{Express, Interrupts, Kind, Link, Power, Table};
 
-/// Why a space does not tell something.
+/// Why a field could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
     #[error("only {0} bytes of configuration space: the rest needs root")]
@@ -61,7 +61,7 @@ impl<'b> Config<'b> {
         })
     }
 
-    /// Number and place of each capability, in the list's order.
+    /// Id and offset of each capability, in the list's order.
     ///
     /// # Errors
     /// [`Missing::NeedsRoot`].
@@ -82,7 +82,7 @@ impl<'b> Config<'b> {
         Ok(found)
     }
 
-    /// Those beyond the first 256 bytes.
+    /// Id and offset of each extended capability (beyond 256 bytes).
     ///
     /// # Errors
     /// [`Missing::NeedsRoot`], [`Missing::NotExtended`].
@@ -103,7 +103,7 @@ impl<'b> Config<'b> {
         Ok(found)
     }
 
-    /// Where a capability begins.
+    /// Offset of a capability.
     ///
     /// # Errors
     /// [`Missing`].
@@ -112,7 +112,7 @@ impl<'b> Config<'b> {
         all.iter().find(|(id, _)| *id == wanted).map(|(_, at)| *at).ok_or(Missing::Capability(wanted))
     }
 
-    /// Where one beyond the first 256 bytes begins.
+    /// Offset of an extended capability.
     ///
     /// # Errors
     /// [`Missing`].
@@ -132,7 +132,7 @@ impl<'b> Config<'b> {
     }
 }
 
-/// What any user may read of a function.
+/// The header's fields, readable by any user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub vendor: u16,
@@ -146,12 +146,12 @@ pub struct Header {
 }
 
 impl Header {
-    /// It may use the bus: its DMA is on.
+    /// Bus mastering (DMA) is enabled.
     pub fn is_master(&self) -> bool {
         self.command & 1 << 2 != 0
     }
 
-    /// Its BARs of memory answer.
+    /// Memory decoding is enabled.
     pub fn decodes(&self) -> bool {
         self.command & 1 << 1 != 0
     }
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(config.errors().unwrap().names(), ["UnsupReq", "BadTLP"]);
         assert_eq!(config.capabilities().unwrap().iter().map(|(id, _)| *id).collect::<Vec<_>>(), [0x01, 0x05, 0x11]);
         assert_eq!(config.extended_capabilities().unwrap().iter().map(|(id, _)| *id).collect::<Vec<_>>(), [15, 16, 1]);
-        // Cut off where it matters.
+        // Truncated capabilities.
         let mut short = space(&[], &[]);
         (short[FIRST], short[0xfc]) = (0xfc, 0x11);
         assert_eq!(Config::of(&short[..256]).interrupt_table(), Err(Missing::CutOff("MSI-X")));
@@ -281,7 +281,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2048))]
 
-        /// Lists that lead anywhere: each capability's successor is drawn, and so is where a space ends.
+        /// Random capability lists and random lengths.
         #[test]
         fn no_list_runs_for_ever(
             links in prop::collection::vec((0usize..WHOLE, any::<u32>()), 0..200),

@@ -28,7 +28,7 @@ impl Config<'_> {
         Ok(Interrupts { on: control & 1 != 0, possible: count(control >> 1), vectors: count(control >> 4) })
     }
 
-    /// MSI-X, whose table and pending bits lie in BARs.
+    /// MSI-X.
     ///
     /// # Errors
     /// [`Missing`].
@@ -79,9 +79,9 @@ impl Config<'_> {
 /// Power management.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Power {
-    /// 0: on. 3: off, or nearly.
+    /// D0 to D3hot.
     pub state: u8,
-    /// Going to 3 and back is no reset.
+    /// No soft reset: D3hot to D0 keeps the registers.
     pub keeps_its_state: bool,
 }
 
@@ -93,7 +93,7 @@ pub struct Interrupts {
     pub vectors: u16,
 }
 
-/// MSI-X. Places are a BAR (0 to 7, as it says) and an offset, which nobody has checked.
+/// MSI-X. `table` and `pending` are BAR index and offset as the function reports them, unchecked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
     pub on: bool,
@@ -102,19 +102,19 @@ pub struct Table {
     pub pending: (u8, u64),
 }
 
-/// What a function of PCI Express is (device/port type).
+/// Device/port type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Endpoint,
     LegacyEndpoint,
     RootPort,
-    /// The port of a switch that leads to the root.
+    /// A switch's port towards the root.
     UpstreamPort,
-    /// One that leads away from it.
+    /// A switch's port away from the root.
     DownstreamPort,
     ToPci,
     FromPci,
-    /// Part of the root complex itself.
+    /// Root complex integrated endpoint.
     Integrated,
     EventCollector,
     Reserved(u8),
@@ -153,7 +153,7 @@ pub struct Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Express {
     pub kind: Kind,
-    /// It has a reset of its own (FLR).
+    /// Supports function-level reset (FLR).
     pub resets: bool,
     /// Bytes of data in one packet, at most. `None`: a reserved code.
     pub max_payload_possible: Option<u64>,

@@ -1,7 +1,7 @@
-//! Whether one device's DMA may reach another device's memory without a kernel module, and if not, what stands between.
+//! Whether one device's DMA can reach another device's memory without a kernel module, and if not, why.
 //!
-//! A peer's memory is reached at the address that its BAR has on the bus. So the address must go through as it is (no IOMMU, or one that passes
-//! through), and no port on the way may send it elsewhere (access control). Pure over the kernel's files: nothing is tried, nothing is changed.
+//! A device reaches a peer's memory at the peer's BAR address. The address must not be translated (IOMMU off or passing through), and no port on
+//! the way may redirect the request (access control). Only reads the kernel's files: tries nothing and changes nothing.
 
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -21,15 +21,15 @@ use crate::tree::Tree;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What is known of a machine: its functions, and what concerns all of them.
+/// A machine's functions, and facts that concern all of them.
 pub struct Machine {
     functions: BTreeMap<Address, Listed>,
     root_complexes: RootComplexes,
-    /// This process may drive functions.
+    /// This process runs as root.
     root: bool,
-    /// A guest; the addresses that it sees are the guest's.
+    /// A virtual machine.
     guest: bool,
-    /// How, where its memory is kept from devices.
+    /// The kind of confidential computing, if this is a confidential virtual machine.
     confidential: Option<&'static str>,
 }
 
@@ -66,7 +66,7 @@ impl Machine {
         self.those(|one| one.identity.vendor == 0x10de && one.identity.class >> 16 == 0x03)
     }
 
-    /// What could write to a GPU: NVMe controllers, network cards, Xilinx's cards, processing accelerators, QEMU's edu.
+    /// Devices that could write to a GPU: NVMe controllers, network cards, Xilinx's cards, processing accelerators, QEMU's edu.
     pub fn sources(&self) -> Vec<Address> {
         self.those(|one| {
             let identity = one.identity;
@@ -81,14 +81,14 @@ impl Machine {
         self.functions.values().filter(|one| wanted(one)).map(|one| one.identity.address).collect()
     }
 
-    /// Each of the sources with each of the GPUs.
+    /// Every source with every GPU.
     pub fn pairs(&self) -> Vec<Pair> {
         let gpus = self.gpus();
         let pairs = self.sources().into_iter().flat_map(|device| gpus.iter().map(move |gpu| (device, *gpu)));
         pairs.filter_map(|(device, target)| self.between(device, target)).collect()
     }
 
-    /// What stands between `device`'s DMA and `target`'s memory; none where one of them is not there.
+    /// Judges `device`'s DMA to `target`'s memory. None if one of them does not exist.
     pub fn between(&self, device: Address, target: Address) -> Option<Pair> {
         let (from, to) = (self.functions.get(&device)?, self.functions.get(&target)?);
         let way = Way::of(from, to);
@@ -106,7 +106,7 @@ impl Machine {
         Some(pair)
     }
 
-    /// Function 00.0 of the root bus that a function stands below.
+    /// Function 00.0 of a function's root bus.
     fn host_bridge(&self, one: &Listed) -> Option<&Listed> {
         let (domain, bus) = one.host_bridge.strip_prefix("pci")?.split_once(':')?;
         let number = |digits: &str| u32::from_str_radix(digits, 16).ok();
@@ -129,7 +129,7 @@ impl Machine {
 
     fn access_control(&self, from: &Listed, to: &Listed, pair: &mut Pair) {
         let common = way::common(from, to);
-        // Where the way leads over the root complex, requests go up anyway: ports have nothing to redirect.
+        // Requests to another root port go up to the root complex in any case: redirection changes nothing.
         let ports: Vec<Address> = match pair.way {
             Way::Switch { .. } => from.above[common..].iter().chain(&to.above[common..]).copied().collect(),
             _ => Vec::new(),
@@ -161,7 +161,7 @@ impl Machine {
         }
     }
 
-    /// What has to be done first, on any machine.
+    /// Steps that the user has to take first.
     fn steps(&self, from: &Listed, pair: &mut Pair) {
         if !self.root {
             let why = "functions are driven by root alone";
@@ -196,7 +196,7 @@ fn translation(from: &Listed, pair: &mut Pair) {
     pair.obstacles.push(Finding::new("translation", why, change));
 }
 
-/// A BAR of a size that can be memory.
+/// The target needs memory on the bus, and a driver that makes it visible.
 fn target_memory(to: &Listed, pair: &mut Pair) {
     if !to.bars.iter().any(|bar| bar.length >= 1 << 20 && bar.prefetchable) {
         let why = format!("{} has no memory on the bus: none of its BARs of memory has an address", pair.target);
@@ -219,16 +219,16 @@ fn target_memory(to: &Listed, pair: &mut Pair) {
     }
 }
 
-/// Why `device` should not be told addresses of `target`'s memory, as this machine stands. Nothing where one of them is not in `tree`.
+/// Why `device` cannot use addresses of `target`'s memory. None if it can, or if one of them does not exist.
 pub fn refusal(tree: &Tree, device: Address, target: Address) -> Option<Error> {
-    // Who asks drives the device already.
+    // The caller drives the device already, so it is root.
     Machine::read(tree, true).ok()?.between(device, target)?.refusal()
 }
 
-/// One thing that was found, and what would change it.
+/// A fact, and how to change it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// One or two words that stay the same: for programs.
+    /// A stable name, for programs.
     pub what: &'static str,
     pub why: String,
     pub change: String,
@@ -240,31 +240,31 @@ impl Finding {
     }
 }
 
-/// Whether it can work.
+/// Whether a pair can work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     Yes,
-    /// Nothing is known to stand between, and not all is known: the first bytes have to be checked.
+    /// No obstacle was found, but not everything is known: check the first bytes that arrive.
     Unsure,
     No,
 }
 
-/// A device, and another device's memory that it is to reach.
+/// A device, and the device whose memory it is to reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
     pub device: Address,
     pub target: Address,
     pub way: Way,
-    /// What makes it impossible.
+    /// Reasons why it cannot work.
     pub obstacles: Vec<Finding>,
-    /// What has to be done first.
+    /// Steps to take first.
     pub needs: Vec<Finding>,
-    /// What is not known.
+    /// Facts that could not be determined.
     pub doubts: Vec<Finding>,
 }
 
-/// What is done where a pair is refused.
+/// What happens with a refused pair.
 pub const FALLBACK: &str = "data goes over the host: device -> host memory -> GPU";
 
 impl Pair {
@@ -276,7 +276,7 @@ impl Pair {
         }
     }
 
-    /// Why a driver should not try it.
+    /// The error for a driver, if there are obstacles.
     pub fn refusal(&self) -> Option<Error> {
         if self.obstacles.is_empty() {
             return None;

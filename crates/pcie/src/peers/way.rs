@@ -1,4 +1,4 @@
-//! Which way requests take from one function to another.
+//! The route of requests from one function to another.
 
 use crate::address::Address;
 use crate::function::Identity;
@@ -7,11 +7,11 @@ use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// They turn round below this bridge, within a switch or a device.
+    /// Within the switch (or device) below this bridge.
     Switch { at: Address },
-    /// They go over the root complex, from one of its ports to another.
+    /// From one port of the root complex to another.
     RootComplex,
-    /// They go from one root complex to another: another socket, or another part of the same.
+    /// From one root complex to another: another socket, or another part of the same one.
     RootComplexes,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// How many bridges the two have in common, from the root on.
+/// Number of bridges above both, from the root on.
 pub(super) fn common(from: &Listed, to: &Listed) -> usize {
     if from.host_bridge != to.host_bridge {
         return 0;
@@ -43,8 +43,8 @@ pub(super) fn common(from: &Listed, to: &Listed) -> usize {
     from.above.iter().zip(&to.above).take_while(|(a, b)| a == b).count()
 }
 
-/// Intel's root complexes that are known to forward between their ports, by the device of their bus's function 00.0, and whether they
-/// also forward to each other: those that Linux trusts (its list is `pci_p2pdma_whitelist`, kernel 6.12).
+/// Intel root complexes that forward between their ports, by the device id of function 00.0, and whether they also forward to each other.
+/// These are the ones that Linux trusts (`pci_p2pdma_whitelist`, kernel 6.12).
 const INTEL: [(u16, bool); 10] = [
     (0x3c00, false),
     (0x3c01, false),
@@ -58,9 +58,9 @@ const INTEL: [(u16, bool); 10] = [
     (0x09a2, true),
 ];
 
-/// What is known of a machine's root complexes.
+/// Facts about the machine's root complexes.
 pub(super) struct RootComplexes {
-    /// AMD's since Zen, all of them.
+    /// AMD Zen or later: all forward.
     pub zen: bool,
 }
 
@@ -75,7 +75,7 @@ impl RootComplexes {
         RootComplexes { zen: matches!(field("vendor_id"), Some("AuthenticAMD" | "HygonGenuine")) && family >= 0x17 }
     }
 
-    /// A switch forwards between its ports. A root complex does so if it is known to; `bridges` are the functions 00.0 of the two root buses.
+    /// Whether requests are known to be forwarded. Switches always do. `bridges` are the functions 00.0 of the two root buses.
     pub fn forward(&self, way: Way, bridges: [Option<Identity>; 2]) -> bool {
         let intel = |bridge: &Option<Identity>| {
             let bridge = bridge.filter(|bridge| bridge.vendor == 0x8086)?;

@@ -1,4 +1,4 @@
-//! The machine's PCI buses: configuration space, the numbers of buses and the addresses of BARs, which no firmware assigns here.
+//! The machine's PCI buses: access to configuration space, bus numbers and BAR addresses. There is no firmware, so we assign them.
 
 use super::wire::Wire;
 use crate::address::Address;
@@ -8,14 +8,13 @@ use crate::error::Error;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Where BARs lie below 4 GiB: above any RAM (2 GiB at most) and q35's configuration space, below the interrupt controllers.
+/// BARs below 4 GiB: above RAM (2 GiB at most) and q35's configuration space, below the interrupt controllers.
 const LOW: (u64, u64) = (0xc000_0000, 0xfe00_0000);
-/// Where the large ones of 64 bits lie. As on a server, their addresses have more than 32 bits.
+/// Large 64-bit BARs: above 4 GiB, as on a server.
 const HIGH: (u64, u64) = (0x20_0000_0000, 0x80_0000_0000);
-/// From this size on a BAR of 64 bits goes up.
+/// 64-bit BARs from this size on go above 4 GiB.
 const LARGE: u64 = 64 << 20;
-/// A bridge's memory below 4 GiB, with room for what is plugged in later: of one on the root bus, of the upstream port of a switch below it,
-/// of that switch's downstream ports, and of all deeper ones.
+/// Sizes of bridge windows by depth, with room for hot plug: a root port, a switch's upstream port, its downstream ports, anything deeper.
 const WINDOWS: [u64; 4] = [32 << 20, 16 << 20, 2 << 20, 1 << 20];
 
 /// q35's configuration space in memory, and where its host bridge holds that address (PCIEXBAR).
@@ -40,7 +39,7 @@ pub(super) struct Placed {
     pub bus: u64,
 }
 
-/// Addresses that are given out upwards.
+/// A range of addresses, allocated upwards.
 #[derive(Clone, Copy, Debug)]
 struct Space {
     next: u64,
@@ -69,7 +68,7 @@ pub(super) struct Bus {
 }
 
 impl Bus {
-    /// Numbers the buses and gives each BAR that is there its address.
+    /// Numbers the buses and assigns every BAR.
     pub fn assign(wire: Arc<Wire>) -> Result<Bus, Error> {
         let space = |(next, end)| Space { next, end };
         let mut bus = Bus {
@@ -135,7 +134,7 @@ impl Bus {
         let at = from.take(length).ok_or_else(|| Error::Qemu(format!("no addresses left for the bridge {address}")))?;
         self.windows.insert(number, Space { next: at, end: at + length });
         config.write(address, MEMORY_WINDOW, 4, (at + length - 1) as u32 & 0xfff0_0000 | (at >> 16) as u32 & 0xfff0)?;
-        // Closed: its base is above its limit.
+        // Base above limit: disabled.
         config.write(address, PREFETCHABLE_WINDOW, 4, 0x0000_fff0)?;
         self.scan(number, depth + 1)?;
         let last = self.next_bus - 1;
@@ -143,7 +142,7 @@ impl Bus {
         config.enable(address, DECODE | MASTER)
     }
 
-    /// Gives the function's BARs of memory addresses. Ports are of no use to anybody.
+    /// Assigns the function's memory BARs. I/O port BARs stay unassigned.
     fn place(&mut self, address: Address) -> Result<(), Error> {
         let config = self.config();
         let layouts = config.layouts(address)?;
@@ -167,7 +166,7 @@ impl Bus {
         self.restore(address)
     }
 
-    /// Writes the BARs' addresses (again, after a reset). The function answers and may use the bus from now on.
+    /// Writes the assigned addresses (after a reset: again) and enables memory decoding and bus mastering.
     pub fn restore(&self, address: Address) -> Result<(), Error> {
         let config = self.config();
         for bar in self.placed.get(&address).into_iter().flatten() {
@@ -180,12 +179,12 @@ impl Bus {
         config.enable(address, DECODE | MASTER)
     }
 
-    /// Where the function's BARs lie; what was plugged in since is placed now.
+    /// The function's BARs. Assigns them if the function was plugged in after the start.
     pub fn open(&mut self, address: Address) -> Result<Vec<Placed>, Error> {
         let first = bars::FIRST;
         let known = self.placed.get(&address).cloned();
         let stands = match &known {
-            // Another device may have taken the place of one that was pulled out: it has no addresses yet.
+            // Another device may sit in the slot now. Its BARs hold no addresses yet.
             Some(bars) => {
                 let reads = |bar: &Placed| self.config().read(address, first + 4 * u16::from(bar.layout.index), 4);
                 bars.iter().map(reads).zip(bars).all(|(now, bar)| now.is_ok_and(|now| now & !0xf == bar.bus as u32))
@@ -204,7 +203,7 @@ impl Bus {
         self.placed.get(&address).map_or(&[], Vec::as_slice)
     }
 
-    /// Switches a slot off: whatever is in it is gone at once (slot control of PCI Express, 7.5.3.10).
+    /// Powers a slot off, which removes its device at once (slot control, PCI Express 7.5.3.10).
     pub fn cut_power(&self, port: Address) -> Result<(), Error> {
         const INDICATOR_OFF: u32 = 3 << 8;
         const POWER_OFF: u32 = 1 << 10;
@@ -216,7 +215,7 @@ impl Bus {
         config.write(port, at + 0x18, 2, control & !(INDICATOR_OFF | POWER_OFF) | INDICATOR_OFF | POWER_OFF)
     }
 
-    /// Switches it on for what is plugged in next.
+    /// Powers the slot on again, for the next device.
     pub fn give_power(&self, port: Address) -> Result<(), Error> {
         const INDICATOR: u32 = 3 << 8;
         const ON: u32 = 1 << 8;
@@ -226,7 +225,7 @@ impl Bus {
         config.write(port, at + 0x18, 2, control & !(INDICATOR | 1 << 10) | ON)
     }
 
-    /// The bridge that leads to a bus.
+    /// The bridge whose secondary bus this is.
     pub fn bridge_of(&self, number: u8) -> Result<Option<Address>, Error> {
         let config = self.config();
         for parent in std::iter::once(0).chain(self.windows.keys().copied()) {
@@ -241,7 +240,7 @@ impl Bus {
     }
 }
 
-/// The way to configuration space.
+/// Reads and writes configuration space.
 #[derive(Clone)]
 pub(super) struct ConfigAccess {
     wire: Arc<Wire>,
@@ -256,7 +255,7 @@ impl ConfigAccess {
             return Ok(self.wire.number(format_args!("read{letter} {:#x}", ecam(address, offset)))? as u32);
         }
         let port = 0xcfc + (offset & 3);
-        let value = self.wire.selected(
+        let value = self.wire.command_pair(
             format_args!("outl 0xcf8 {:#x}", select(address, offset)),
             format_args!("in{letter} {port:#x}"),
         )?;
@@ -266,18 +265,18 @@ impl ConfigAccess {
     pub fn write(&self, address: Address, offset: u16, bytes: u8, value: u32) -> Result<(), Error> {
         let letter = letter(bytes);
         if self.extended {
-            return self.wire.order(format_args!("write{letter} {:#x} {value:#x}", ecam(address, offset)));
+            return self.wire.command(format_args!("write{letter} {:#x} {value:#x}", ecam(address, offset)));
         }
         let port = 0xcfc + (offset & 3);
         self.wire
-            .selected(
+            .command_pair(
                 format_args!("outl 0xcf8 {:#x}", select(address, offset)),
                 format_args!("out{letter} {port:#x} {value:#x}"),
             )
             .map(drop)
     }
 
-    /// Bytes of configuration space there are.
+    /// Size of configuration space in bytes.
     pub fn length(&self) -> u16 {
         if self.extended { 4096 } else { 256 }
     }
@@ -287,7 +286,7 @@ impl ConfigAccess {
         self.write(address, COMMAND, 2, command | u32::from(bits))
     }
 
-    /// The function may not use the bus any more.
+    /// Disables bus mastering.
     pub fn quiet(&self, address: Address) -> Result<(), Error> {
         let command = self.read(address, COMMAND, 2)?;
         self.write(address, COMMAND, 2, command & !u32::from(MASTER))
@@ -298,7 +297,7 @@ impl ConfigAccess {
         self.read(address, CLASS, 4)
     }
 
-    /// Finds out the BARs' sizes. It does not answer there until somebody enables it again.
+    /// Sizes the BARs. Leaves memory decoding disabled.
     fn layouts(&self, address: Address) -> Result<Vec<Layout>, Error> {
         let command = self.read(address, COMMAND, 2)?;
         self.write(address, COMMAND, 2, command & !u32::from(DECODE | 1))?;
@@ -314,7 +313,7 @@ impl ConfigAccess {
     }
 }
 
-/// Where a function's capability stands.
+/// Offset of a function's capability.
 pub(super) fn capability(access: &ConfigAccess, address: Address, wanted: u8) -> Result<Option<u16>, Error> {
     let mut bytes = Vec::with_capacity(256);
     for at in (0..256).step_by(4) {
@@ -336,7 +335,7 @@ fn ecam(address: Address, offset: u16) -> u64 {
     ECAM + function + u64::from(offset)
 }
 
-/// What port 0xcf8 takes.
+/// Value for port 0xcf8.
 fn select(address: Address, offset: u16) -> u32 {
     let function = u32::from(address.bus) << 16 | u32::from(address.device) << 11 | u32::from(address.function) << 8;
     1 << 31 | function | u32::from(offset & 0xfc)

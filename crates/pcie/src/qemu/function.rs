@@ -1,4 +1,4 @@
-//! One function of the machine's, as drivers see it.
+//! One function of the machine, as drivers see it.
 
 use super::bus::{self, ConfigAccess, Placed};
 use super::wire::Wire;
@@ -72,7 +72,7 @@ impl Emulated {
         bus::capability(&self.config, self.identity.address, wanted)
     }
 
-    /// PCI Express's own reset of one function, where it has that; else through the states of power, else over the port above.
+    /// Function-level reset if the function has one, else a D3hot transition, else a reset of the bus by the port above.
     fn reset_somehow(&self) -> Result<(), Error> {
         let (address, config) = (self.identity.address, &self.config);
         if let Some(at) = self.capability(0x10)? {
@@ -156,7 +156,7 @@ impl Function for Emulated {
             why: "it has no memory there".into(),
         })?;
         let (wire, gone) = (Arc::clone(&self.machine.wire), Arc::clone(&self.gone));
-        let registers = Behind { wire, gone, bus: found.bus, length: found.layout.length };
+        let registers = BarRegisters { wire, gone, bus: found.bus, length: found.layout.length };
         Ok(Bar::elsewhere(Arc::new(registers), found.layout.length, found.bus))
     }
 
@@ -195,7 +195,7 @@ impl Function for Emulated {
             return Err(Error::Gone { address: self.identity.address });
         }
         self.reset_somehow()?;
-        // What hardware needs before it may be asked again (PCI Express 6.6.2) is none here: QEMU has reset it when it answers.
+        // No delay as on hardware (PCI Express 6.6.2): QEMU has finished the reset when it answers.
         lock(&self.machine.bus).restore(self.identity.address)
     }
 }
@@ -215,23 +215,23 @@ fn access(at: u16, left: usize) -> usize {
     [4, 2, 1].into_iter().find(|bytes| usize::from(at).is_multiple_of(*bytes) && *bytes <= left).unwrap_or(1)
 }
 
-/// A BAR over the wire. What does not answer reads as ones, and swallows stores.
-struct Behind {
+/// A BAR accessed through QEMU. After a failure, or once the device is gone, loads return ones and stores do nothing.
+struct BarRegisters {
     wire: Arc<Wire>,
     gone: Arc<AtomicBool>,
     bus: u64,
     length: u64,
 }
 
-impl Behind {
-    /// Where a register stands; none of a device that was pulled out.
+impl BarRegisters {
+    /// Bus address of a register; none once the device was removed.
     fn place(&self, offset: u64, bytes: u64) -> Option<u64> {
         assert!(offset.is_multiple_of(bytes) && offset < self.length && self.length - offset >= bytes, "{offset:#x}");
         (!self.gone.load(Ordering::Relaxed)).then(|| self.bus + offset)
     }
 }
 
-impl Registers for Behind {
+impl Registers for BarRegisters {
     fn load32(&self, offset: u64) -> u32 {
         let value = self.place(offset, 4).and_then(|at| self.wire.number(format_args!("readl {at:#x}")).ok());
         value.map_or(u32::MAX, |value| value as u32)
@@ -239,8 +239,8 @@ impl Registers for Behind {
 
     fn store32(&self, offset: u64, value: u32) {
         if let Some(at) = self.place(offset, 4) {
-            // The wire keeps what went wrong, and the driver finds the device gone.
-            let _ = self.wire.order(format_args!("writel {at:#x} {value:#x}"));
+            // The wire keeps the error, and the driver finds the device gone.
+            let _ = self.wire.command(format_args!("writel {at:#x} {value:#x}"));
         }
     }
 
@@ -251,7 +251,7 @@ impl Registers for Behind {
 
     fn store64(&self, offset: u64, value: u64) {
         if let Some(at) = self.place(offset, 8) {
-            let _ = self.wire.order(format_args!("writeq {at:#x} {value:#x}"));
+            let _ = self.wire.command(format_args!("writeq {at:#x} {value:#x}"));
         }
     }
 }

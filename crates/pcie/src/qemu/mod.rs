@@ -1,8 +1,8 @@
-//! Functions of a QEMU that this process starts: the devices are QEMU's own, their driver is ours, and no guest runs.
+//! QEMU's emulated devices as functions: this process starts QEMU without a guest and drives the devices itself.
 //!
-//! QEMU answers accesses of memory and ports over a socket (its test protocol) and shares the machine's memory with us, so devices move data by
-//! their own DMA, into that memory and into the BAR of `ivshmem-plain`, which stands for a GPU's. No KVM, no image, no root. The processor
-//! stands at a `hlt`; its clock runs, so timers of devices do as well. The invariant: QEMU ends with the [`Machine`], and with this process.
+//! Registers are accessed over a socket (qtest). The machine's memory is shared with this process, so the devices' own DMA is visible here, and so
+//! are their writes to the BAR of `ivshmem-plain`, which stands for GPU memory. Needs no KVM, no disk image and no root. The emulated processor
+//! executes `hlt`; the clock runs, so device timers work. The invariant: QEMU ends with its [`Machine`] and with this process.
 
 mod bus;
 mod function;
@@ -37,18 +37,18 @@ use std::time::Duration;
 /// The program, looked up in PATH.
 pub const PROGRAM: &str = "qemu-system-x86_64";
 
-/// 2 GiB: what the machines have below their hole.
+/// 2 GiB: what fits below the PCI hole of both machines.
 const MOST_RAM: u64 = 2 << 30;
-/// How long QEMU may take for one answer until its machine is there: a busy computer loads it from disk first.
+/// Time limit for an answer during the start: a busy computer may have to load QEMU from disk first.
 const START: Duration = Duration::from_secs(60);
-/// The id that our peer has.
+/// QEMU id of the peer.
 const PEER: &str = "doorbell-peer";
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Memory that stands for a GPU's: a file that is shared, or so many bytes.
+/// Memory that stands for GPU memory: a new memory file of this size, or a file that others share.
 pub enum PeerMemory {
     Bytes(u64),
     File(OwnedFd),
@@ -100,7 +100,7 @@ impl From<Address> for Which {
     }
 }
 
-/// What a machine is made of, before it is started.
+/// Options of a machine.
 pub struct Builder {
     machine: String,
     ram: u64,
@@ -120,7 +120,7 @@ impl Builder {
         self
     }
 
-    /// Bytes of RAM, whole MiB; at most 2 GiB. Default 64 MiB. What nobody touches costs nothing.
+    /// Bytes of RAM, whole MiB; at most 2 GiB. Default 64 MiB. Untouched memory costs nothing.
     pub fn ram(mut self, bytes: u64) -> Builder {
         self.ram = bytes;
         self
@@ -132,19 +132,19 @@ impl Builder {
         self
     }
 
-    /// The clock stands: no timer of a device ever ends (edu's DMA needs one).
+    /// Stops the clock, so no device timer expires (edu's DMA needs one).
     pub fn paused(mut self) -> Builder {
         self.paused = true;
         self
     }
 
-    /// How long QEMU may take for one answer, once it has started. Default 30 s.
+    /// Time limit for an answer after the start. Default 30 s.
     pub fn patience(mut self, patience: Duration) -> Builder {
         self.patience = patience;
         self
     }
 
-    /// Memory behind a BAR that other devices write into: a power of two of bytes, 1 MiB or more.
+    /// Adds a device whose BAR other devices can write to. Its size is a power of two, at least 1 MiB.
     pub fn peer_memory(mut self, memory: impl Into<PeerMemory>) -> Builder {
         self.peer = Some(memory.into());
         self
@@ -171,16 +171,16 @@ impl Builder {
         self
     }
 
-    /// What else QEMU is told, before the devices.
+    /// Further arguments for QEMU, placed before the drives and devices.
     pub fn args<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Builder {
         self.arguments.extend(arguments.into_iter().map(Into::into));
         self
     }
 
-    /// Starts QEMU and gives every BAR its address.
+    /// Starts QEMU and assigns every BAR.
     ///
     /// # Errors
-    /// [`Error::Qemu`] where it is not installed, refuses its arguments (its own words are told) or does not answer; [`Error::System`].
+    /// [`Error::Qemu`] where it is not installed, rejects its arguments (the message has its stderr) or does not answer; [`Error::System`].
     pub fn start(self) -> Result<Machine, Error> {
         if self.ram > MOST_RAM || self.ram < 2 << 20 || !self.ram.is_multiple_of(1 << 20) {
             return Err(Error::Qemu(format!("{} bytes of RAM: whole MiB from 2 to 2048 it takes", self.ram)));
@@ -191,7 +191,7 @@ impl Builder {
         let ((wire, wire_far), (monitor, monitor_far)) = (pair()?, pair()?);
         let again = |file: &OwnedFd| file.try_clone().map_err(|e| Error::system("a descriptor for QEMU", e));
         let firmware = firmware()?;
-        let given = Given {
+        let given = Inherited {
             ram: again(&ram.file)?,
             firmware,
             wire: wire_far.into(),
@@ -222,7 +222,7 @@ impl Builder {
         Ok(Machine { inner: Arc::new(inner), ids })
     }
 
-    fn command_line(&self, given: &Given) -> Vec<String> {
+    fn command_line(&self, given: &Inherited) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
         let mut add = |name: &str, value: String| all.extend([name.to_string(), value]);
         let path = |fd: &OwnedFd| format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -238,7 +238,7 @@ impl Builder {
         add("-object", "qtest,id=doorbell-qtest,chardev=doorbell-wire,log=/dev/null".into());
         add("-chardev", format!("socket,id=doorbell-monitor,fd={}", given.monitor.as_raw_fd()));
         add("-mon", "chardev=doorbell-monitor,mode=control".into());
-        // Ports of PCI Express take out what is pulled without asking a guest's firmware.
+        // Without this, hot removal from a root port waits for a guest's ACPI.
         add("-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off".into());
         add("-object", backend("ram", self.ram, &given.ram));
         if let Some((fd, bytes)) = &given.peer {
@@ -257,7 +257,7 @@ impl Builder {
 }
 
 /// The descriptors that QEMU inherits.
-struct Given {
+struct Inherited {
     ram: OwnedFd,
     firmware: OwnedFd,
     wire: OwnedFd,
@@ -265,7 +265,7 @@ struct Given {
     peer: Option<(OwnedFd, u64)>,
 }
 
-impl Given {
+impl Inherited {
     fn all(self) -> Vec<OwnedFd> {
         let mut all = vec![self.ram, self.firmware, self.wire, self.monitor];
         all.extend(self.peer.map(|(fd, _)| fd));
@@ -273,7 +273,7 @@ impl Given {
     }
 }
 
-/// A ROM that holds the processor at a `hlt` with interrupts off: nothing uses the bus but we, and the clock still runs.
+/// A ROM that stops the processor in `hlt` with interrupts off. Nothing else then uses the bus, and the clock still runs.
 fn firmware() -> Result<OwnedFd, Error> {
     const CLI_HLT_AGAIN: [u8; 4] = [0xfa, 0xf4, 0xeb, 0xfd];
     let mut rom = vec![0xf4; 64 << 10];
@@ -313,7 +313,7 @@ impl PeerFile {
     }
 }
 
-/// The peer's BAR: where devices find it, and where this process has the same bytes.
+/// The peer's BAR: its bus address and its mapping in this process.
 struct PeerBar {
     address: Address,
     bus: u64,
@@ -328,7 +328,7 @@ struct Inner {
     bus: Mutex<Bus>,
     ram: Arc<Ram>,
     peer: Option<Arc<PeerBar>>,
-    /// Whether the device behind each open function was pulled out.
+    /// Open functions, each with a flag that its device was removed.
     opened: Mutex<BTreeMap<Address, Arc<AtomicBool>>>,
 }
 
@@ -338,7 +338,7 @@ impl Inner {
     }
 }
 
-/// A QEMU that runs. It ends when this is dropped; its functions read as ones from then on, and memory that was given out stays.
+/// A running QEMU. Drop kills it: its functions then read as ones, and allocated memory stays valid.
 pub struct Machine {
     inner: Arc<Inner>,
     ids: Vec<String>,
@@ -359,7 +359,7 @@ impl Machine {
         }
     }
 
-    /// Opens a function: `0` is the first device of the builder's, `"id"` the one with that id. Memory and bus mastering are on.
+    /// Opens a function and enables memory decoding and bus mastering. `0` is the builder's first device, `"id"` the device with that id.
     ///
     /// # Errors
     /// [`Error::Refused`] where it is open already, [`Error::Gone`], [`Error::Qemu`].
@@ -368,7 +368,7 @@ impl Machine {
         Ok(Box::new(Emulated::open(Arc::clone(&self.inner), address)?))
     }
 
-    /// Where a device stands.
+    /// The address of a device.
     ///
     /// # Errors
     /// [`Error::Qemu`] where there is none.
@@ -387,7 +387,7 @@ impl Machine {
         find(&mut lock(&self.inner.monitor), &id)
     }
 
-    /// The peer's memory as devices find it, and where the CPU has it.
+    /// The peer's memory for [`Function::reach`], and its mapping in this process.
     ///
     /// # Panics
     /// Without [`Builder::peer_memory`].
@@ -398,10 +398,10 @@ impl Machine {
         (Peer { what, device: Some(peer.address), bus: peer.bus, length: peer.length, keep }, peer.mapped.at)
     }
 
-    /// One line of QEMU's monitor for people (`info pci`), and what it answers.
+    /// Runs a command of QEMU's human monitor (`info pci`) and returns its output.
     ///
     /// # Errors
-    /// [`Error::Qemu`] with its words where they are an error.
+    /// [`Error::Qemu`] with QEMU's message.
     pub fn monitor(&self, line: &str) -> Result<String, Error> {
         let answer = self.qmp("human-monitor-command", &json!({ "command-line": line }))?;
         let text = answer.as_str().unwrap_or_default().to_string();
@@ -411,23 +411,23 @@ impl Machine {
         Ok(text)
     }
 
-    /// One command of QEMU's monitor for programs.
+    /// Runs a QMP command and returns its result.
     ///
     /// # Errors
-    /// [`Error::Qemu`] with its words.
+    /// [`Error::Qemu`] with QEMU's message.
     pub fn qmp(&self, command: &str, arguments: &Value) -> Result<Value, Error> {
         lock(&self.inner.monitor).execute(command, arguments)
     }
 
-    /// Plugs a device in, as `-device` describes it; `id` in the text names it. On q35 only below a `pcie-root-port` (`bus=`).
-    /// A drive of `-drive` left with the device that had it: one that is plugged in later needs its own (`-blockdev`).
+    /// Plugs in a device, described as for `-device`, with an `id=`. On q35 it needs a `pcie-root-port` (`bus=`).
+    /// QEMU deletes a `-drive` with its device, so a later device needs a drive of its own.
     ///
     /// # Errors
-    /// [`Error::Qemu`] with its words.
+    /// [`Error::Qemu`] with QEMU's message.
     pub fn plug(&self, text: &str) -> Result<(), Error> {
         if let Some(port) = text.split(',').find_map(|part| part.strip_prefix("bus=")) {
             let port = self.address(port);
-            // A bus that is no port's (`pci.0`) has no power to be switched.
+            // Only ports have power control: `pci.0` is no port.
             port.and_then(|port| lock(&self.inner.bus).give_power(port)).or_else(|e| match self.failure() {
                 Some(_) => Err(e),
                 None => Ok(()),
@@ -440,7 +440,7 @@ impl Machine {
         Err(Error::Qemu(format!("device_add {text}: {}", answer.trim())))
     }
 
-    /// Pulls a device out, whatever it is doing: it is gone when this returns. On q35 only from below a `pcie-root-port`.
+    /// Removes a device by surprise. It is gone when this returns. On q35 it has to be below a `pcie-root-port`.
     ///
     /// # Errors
     /// [`Error::Qemu`] where it is unknown, or cannot be pulled.
@@ -454,7 +454,7 @@ impl Machine {
         };
         let address = self.address(id.as_str())?;
         let port = lock(&self.inner.bus).bridge_of(address.bus)?;
-        // Where nothing is, QEMU reads as zeros, a real bus as ones: who has it open learns it from here.
+        // QEMU returns zeros where no device answers, a real bus returns ones. The open function checks this flag instead.
         if let Some(gone) = lock(&self.inner.opened).get(&address) {
             // ORDERING: says of no other memory anything.
             gone.store(true, Ordering::Relaxed);
@@ -469,12 +469,12 @@ impl Machine {
         lock(&self.inner.monitor).wait_until_deleted(&id)
     }
 
-    /// QEMU's process, for tests that end it.
+    /// QEMU's process id.
     pub fn process(&self) -> u32 {
         self.inner.process.id()
     }
 
-    /// Why the machine does not answer any more.
+    /// The failure that ended the connection to QEMU.
     pub fn failure(&self) -> Option<&str> {
         self.inner.wire.failure()
     }
@@ -487,13 +487,13 @@ impl Drop for Machine {
     }
 }
 
-/// What a guest's firmware does on `pc` when a device is to leave: it writes the slot to the ejection port (docs/specs/acpi_pci_hotplug).
+/// Does what a guest's ACPI does on `pc`: writes the slot to the ejection port (QEMU's docs/specs/acpi_pci_hotplug).
 fn eject(wire: &wire::Wire, address: Address) -> Result<(), Error> {
-    wire.order(format_args!("outl 0xae10 0x0"))?;
-    wire.order(format_args!("outl 0xae08 {:#x}", 1u32 << address.device))
+    wire.command(format_args!("outl 0xae10 0x0"))?;
+    wire.command(format_args!("outl 0xae08 {:#x}", 1u32 << address.device))
 }
 
-/// The address of the device of this id.
+/// The address of the device with this id.
 fn find(monitor: &mut Monitor, id: &str) -> Result<Address, Error> {
     let buses = monitor.execute("query-pci", &json!({}))?;
     let devices = buses.as_array().into_iter().flatten().filter_map(|bus| bus["devices"].as_array()).flatten();

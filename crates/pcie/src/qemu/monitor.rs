@@ -1,4 +1,4 @@
-//! QEMU's monitor: QMP over a socket, for what the test protocol cannot do (devices that come and go).
+//! QEMU's monitor (QMP) over a socket: adds and removes devices, and finds their addresses.
 
 use super::process::Process;
 use crate::error::Error;
@@ -12,12 +12,12 @@ pub(super) struct Monitor {
     reader: BufReader<UnixStream>,
     process: Arc<Process>,
     patience: Duration,
-    /// Events that came between, oldest first.
+    /// Events received while waiting for answers, oldest first.
     events: Vec<Value>,
 }
 
 impl Monitor {
-    /// Waits for QEMU's greeting: from then on its machine exists.
+    /// Waits for QEMU's greeting, which comes once the machine exists.
     pub fn connect(stream: UnixStream, process: Arc<Process>, patience: Duration) -> Result<Monitor, Error> {
         let mut monitor = Monitor { reader: BufReader::new(stream), process, patience, events: Vec::new() };
         monitor.set_patience(patience)?;
@@ -26,7 +26,7 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// How long the next answers may take.
+    /// Time limit for each following answer.
     pub fn set_patience(&mut self, patience: Duration) -> Result<(), Error> {
         let stream = self.reader.get_ref();
         let limits = stream.set_read_timeout(Some(patience)).and_then(|()| stream.set_write_timeout(Some(patience)));
@@ -39,24 +39,24 @@ impl Monitor {
         let mut line = String::new();
         let broken = |why: String| Error::Qemu(why);
         match self.reader.read_line(&mut line) {
-            Ok(0) => Err(broken(format!("the monitor closed at {asked}; {}", self.process.epitaph(self.patience)))),
+            Ok(0) => Err(broken(format!("the monitor closed at {asked}; {}", self.process.ending(self.patience)))),
             Ok(_) => serde_json::from_str(&line).map_err(|e| broken(format!("the monitor at {asked}: {e}: {line}"))),
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Err(broken(format!(
                 "the monitor did not answer {asked} within {} s; {}",
                 self.patience.as_secs_f64(),
-                self.process.epitaph(Duration::ZERO)
+                self.process.ending(Duration::ZERO)
             ))),
             Err(e) => {
-                Err(broken(format!("the monitor broke at {asked} ({e}); {}", self.process.epitaph(self.patience))))
+                Err(broken(format!("the monitor broke at {asked} ({e}); {}", self.process.ending(self.patience))))
             }
         }
     }
 
-    /// One command of QMP, and what it returns.
+    /// Runs one QMP command and returns its result.
     pub fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, Error> {
         let mut line = json!({ "execute": command, "arguments": arguments }).to_string();
         line.push('\n');
-        // A write that fails is told better by the read that follows: QEMU is gone then.
+        // If the write fails, QEMU has ended, and the read below reports that with its stderr.
         let _ = self.reader.get_mut().write_all(line.as_bytes());
         loop {
             let mut answer = self.line(command)?;
@@ -71,7 +71,7 @@ impl Monitor {
         }
     }
 
-    /// Waits until `device` is gone: deletion is asked for first, and done later.
+    /// Waits for the event that `device` was removed.
     pub fn wait_until_deleted(&mut self, device: &str) -> Result<(), Error> {
         let until = Instant::now() + self.patience;
         let is = |event: &Value| event["event"] == "DEVICE_DELETED" && event["data"]["device"] == device;

@@ -1,4 +1,4 @@
-//! QEMU as a child of this process: started with file descriptors that it inherits, its last words kept, ended with us.
+//! QEMU as a child process: inherits file descriptors, its stderr is kept for messages, and it is killed when this process ends.
 
 use crate::error::Error;
 use std::io::{BufRead, BufReader};
@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Lines of stderr that are kept for messages.
+/// The last lines of stderr go into messages.
 const KEPT: usize = 20;
 
 pub(super) struct Process {
@@ -18,14 +18,14 @@ pub(super) struct Process {
 
 struct Shared {
     child: Mutex<Child>,
-    last_words: Mutex<LastWords>,
+    stderr: Mutex<Stderr>,
 }
 
 #[derive(Default)]
-struct LastWords {
+struct Stderr {
     lines: Vec<String>,
-    /// Nothing more comes.
-    all: bool,
+    /// QEMU has closed its stderr.
+    complete: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -33,7 +33,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Process {
-    /// Starts `program`. It inherits `inherited` under their own numbers; they are closed here.
+    /// Starts `program`. It inherits `inherited` under the same numbers; this process closes its own copies.
     pub fn start(program: &str, arguments: &[String], inherited: Vec<OwnedFd>) -> Result<Process, Error> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -41,11 +41,11 @@ impl Process {
         let parent = std::process::id();
         // SAFETY: between fork and exec only system calls are made; `numbers` was allocated before.
         unsafe { command.pre_exec(move || prepare(&numbers, parent)) };
-        // The kernel kills the child when the *thread* that started it ends: so it is started by a thread that lives as long as it.
+        // PR_SET_PDEATHSIG fires when the *thread* that forked ends, so a thread of its own forks and lives as long as the child.
         let (tell, told) = mpsc::channel();
         std::thread::Builder::new()
             .name("qemu".into())
-            .spawn(move || keep(&mut command, &tell))
+            .spawn(move || start_and_read(&mut command, &tell))
             .map_err(|e| Error::system("starting a thread for QEMU", e))?;
         let started = told.recv().map_err(|_| Error::Qemu(format!("{program}: the thread that starts it ended")))?;
         drop(inherited);
@@ -58,8 +58,8 @@ impl Process {
         Ok(Process { shared })
     }
 
-    /// How it ended, if it ends within `patience`, and what it said last.
-    pub fn epitaph(&self, patience: Duration) -> String {
+    /// Exit status, if the child ends within `patience`, and its stderr.
+    pub fn ending(&self, patience: Duration) -> String {
         let until = Instant::now() + patience;
         let status = loop {
             match lock(&self.shared.child).try_wait() {
@@ -68,11 +68,11 @@ impl Process {
                 _ => break None,
             }
         };
-        // The thread that reads stderr may be a moment behind.
-        while status.is_some() && !lock(&self.shared.last_words).all && Instant::now() < until {
+        // The thread that reads stderr may not be done yet.
+        while status.is_some() && !lock(&self.shared.stderr).complete && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(2));
         }
-        let words = lock(&self.shared.last_words).lines.join("; ");
+        let words = lock(&self.shared.stderr).lines.join("; ");
         let words = if words.is_empty() { "it said nothing".into() } else { format!("it said: {words}") };
         match status {
             Some(status) => format!("it ended ({status}), {words}"),
@@ -86,7 +86,7 @@ impl Process {
 
     pub fn kill(&self) {
         let mut child = lock(&self.shared.child);
-        // It may have ended already. Nothing is left to do then.
+        // Errors mean that it has ended already.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -98,7 +98,7 @@ impl Drop for Process {
     }
 }
 
-/// In the child, before it becomes QEMU.
+/// Runs in the child between fork and exec.
 fn prepare(numbers: &[RawFd], parent: u32) -> std::io::Result<()> {
     for &number in numbers {
         // SAFETY: sets a flag of a descriptor that is open.
@@ -117,8 +117,8 @@ fn prepare(numbers: &[RawFd], parent: u32) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Starts the child, tells it, and reads what it says until it ends.
-fn keep(command: &mut Command, tell: &mpsc::Sender<std::io::Result<Arc<Shared>>>) {
+/// Starts the child, sends it to `tell`, and reads its stderr until it ends.
+fn start_and_read(command: &mut Command, tell: &mpsc::Sender<std::io::Result<Arc<Shared>>>) {
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(e) => {
@@ -127,19 +127,19 @@ fn keep(command: &mut Command, tell: &mpsc::Sender<std::io::Result<Arc<Shared>>>
         }
     };
     let stderr = child.stderr.take();
-    let shared = Arc::new(Shared { child: Mutex::new(child), last_words: Mutex::default() });
+    let shared = Arc::new(Shared { child: Mutex::new(child), stderr: Mutex::default() });
     if tell.send(Ok(Arc::clone(&shared))).is_err() {
         return;
     }
     for line in stderr.into_iter().flat_map(|stderr| BufReader::new(stderr).lines()) {
         let Ok(line) = line else { break };
-        let lines = &mut lock(&shared.last_words).lines;
+        let lines = &mut lock(&shared.stderr).lines;
         if lines.len() == KEPT {
             lines.remove(0);
         }
         lines.push(line);
     }
-    lock(&shared.last_words).all = true;
+    lock(&shared.stderr).complete = true;
     while let Ok(None) = lock(&shared.child).try_wait() {
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -1,4 +1,4 @@
-//! The machine's memory: one memory file that QEMU and this process share, and its pages, given out and taken back.
+//! The machine's memory: one memory file shared with QEMU, and an allocator for its pages.
 
 use crate::error::Error;
 use crate::mapped::{Mapped, memory_file};
@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const PAGE: u64 = 4096;
-/// What lies below is the PC's own: tables, video memory, ROMs.
+/// The first MiB belongs to the PC: tables, video memory, ROMs.
 const FIRST: u64 = 1 << 20;
 
 pub(super) struct Ram {
@@ -53,12 +53,12 @@ impl Ram {
             held.mapped.put(run.offset, &self.file, run.bus, run.length)?;
         }
         let at = held.mapped.at;
-        // SAFETY: `held` keeps the pages from being given out again, and the addresses mapped: one byte of them for each of the runs.
+        // SAFETY: `held` keeps the pages allocated and the addresses mapped, as many bytes as the runs have.
         Ok(unsafe { Memory::new(Place::Host, taken, Some(at), Arc::new(held)) })
     }
 }
 
-/// Pages in use. They are zeroed, and free, when nobody has them any more.
+/// Allocated pages. Drop zeroes and frees them.
 struct Held {
     ram: Arc<Ram>,
     runs: Vec<Run>,
@@ -71,9 +71,9 @@ impl Drop for Held {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         for run in &self.runs {
             let (at, length) = (run.bus as libc::off_t, run.length as libc::off_t);
-            // SAFETY: bytes of the file that are ours until `used` says otherwise.
+            // SAFETY: the pages are allocated to us until `used` changes below.
             let zeroed = unsafe { libc::fallocate(self.ram.file.as_raw_fd(), mode, at, length) } == 0;
-            // Pages that could not be zeroed stay taken: memory is handed out zeroed.
+            // Pages that could not be zeroed stay allocated, because `allocate` promises zeroed memory.
             used[(run.bus / PAGE) as usize..][..(run.length / PAGE) as usize].fill(!zeroed);
         }
     }
@@ -90,7 +90,7 @@ fn together(used: &[bool], count: u64) -> Option<Vec<Run>> {
     None
 }
 
-/// Every third free page, from the top down, then those between: no page is followed by its neighbour where that can be had.
+/// Every third free page from the top down, then the pages between: adjacent pages follow each other only when memory runs out.
 fn scattered(used: &[bool], count: u64) -> Option<Vec<Run>> {
     let free: Vec<u64> = (0..used.len() as u64).rev().filter(|page| !used[*page as usize]).collect();
     let order = (0..3).flat_map(|begin| free.iter().skip(begin).step_by(3));
@@ -121,7 +121,7 @@ mod tests {
         first.store(0, &[0xab; 8192]).unwrap();
         let clone = first.clone();
         drop(first);
-        // A clone keeps it: its pages go to nobody else.
+        // The clone keeps the pages allocated.
         assert_ne!(ram.allocate(4096).unwrap().bus(0).unwrap().0, FIRST);
         assert!(is_all(&clone, 0xab));
         drop(clone);
@@ -137,7 +137,7 @@ mod tests {
         let memory = ram.allocate(64 * PAGE).unwrap();
         assert_eq!(memory.runs().len(), 64);
         assert!(memory.runs().windows(2).all(|pair| pair[0].bus + PAGE != pair[1].bus));
-        // The CPU sees them one behind the other.
+        // The CPU's view is contiguous.
         let written: Vec<u8> = (0..64 * PAGE).map(|at| (at / PAGE) as u8).collect();
         memory.store(0, &written).unwrap();
         let whole = Mapped::of(&ram.file, 4 << 20).unwrap();
@@ -145,7 +145,7 @@ mod tests {
             // SAFETY: within the file's mapping.
             assert_eq!(unsafe { whole.at.as_ptr().add(run.bus as usize).read() }, i as u8);
         }
-        // All of it can be had.
+        // Every page can be allocated.
         let rest = ram.allocate((4 << 20) - FIRST - 64 * PAGE).unwrap();
         assert!(ram.allocate(1).is_err());
         drop(rest);

@@ -1,4 +1,4 @@
-//! QEMU's test protocol: one line asks, one line answers. Accesses of memory and ports go over it, in their order.
+//! QEMU's test protocol (qtest): one line per request, one line per answer. Reads and writes memory and ports, in order.
 
 use super::process::Process;
 use crate::error::Error;
@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// One connection, that any thread may use. After the first failure every request fails with the same words.
+/// One connection, for any number of threads. After the first failure every request fails with the same message.
 pub(super) struct Wire {
     state: Mutex<State>,
     failed: OnceLock<String>,
@@ -22,8 +22,8 @@ struct State {
     answer: Vec<u8>,
 }
 
-/// How long a child that closed its socket may take to end.
-const FUNERAL: Duration = Duration::from_secs(2);
+/// Time limit for the child's exit after it closed its socket.
+const EXIT: Duration = Duration::from_secs(2);
 
 impl Wire {
     pub fn new(stream: UnixStream, process: Arc<Process>, patience: Duration) -> Result<Wire, Error> {
@@ -33,7 +33,7 @@ impl Wire {
         Ok(wire)
     }
 
-    /// How long the next answers may take.
+    /// Time limit for each following answer.
     pub fn set_patience(&self, patience: Duration) -> Result<(), Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let reading = state.stream.set_read_timeout(Some(patience));
@@ -44,17 +44,17 @@ impl Wire {
         Ok(())
     }
 
-    /// Why nothing works any more.
+    /// The first failure.
     pub fn failure(&self) -> Option<&str> {
         self.failed.get().map(String::as_str)
     }
 
-    /// From now on every request fails.
+    /// Makes every following request fail.
     pub fn close(&self, why: &str) {
         let _ = self.failed.set(why.into());
     }
 
-    /// One request that is answered by a number.
+    /// Sends a request that returns a number.
     pub fn number(&self, request: Arguments<'_>) -> Result<u64, Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.ask(&mut state, request)?;
@@ -64,8 +64,8 @@ impl Wire {
         number.ok_or_else(|| refused(line, answer))
     }
 
-    /// One request that is answered by nothing but its end.
-    pub fn order(&self, request: Arguments<'_>) -> Result<(), Error> {
+    /// Sends a request that returns nothing.
+    pub fn command(&self, request: Arguments<'_>) -> Result<(), Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.ask(&mut state, request)?;
         if state.answer.starts_with(b"OK") {
@@ -74,8 +74,8 @@ impl Wire {
         Err(refused(&state.line, &state.answer))
     }
 
-    /// Two requests that nothing may come between: a selector, and the access that it selects.
-    pub fn selected(&self, first: Arguments<'_>, then: Arguments<'_>) -> Result<Option<u64>, Error> {
+    /// Sends two requests with no other request between them: a selector, and the access that uses it.
+    pub fn command_pair(&self, first: Arguments<'_>, then: Arguments<'_>) -> Result<Option<u64>, Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for request in [first, then] {
             self.ask(&mut state, request)?;
@@ -99,9 +99,9 @@ impl Wire {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => format!(
                     "no answer to '{asked}' within {} s; {}",
                     state.patience.as_secs_f64(),
-                    self.process.epitaph(Duration::ZERO)
+                    self.process.ending(Duration::ZERO)
                 ),
-                _ => format!("the connection broke at '{asked}' ({e}); {}", self.process.epitaph(FUNERAL)),
+                _ => format!("the connection broke at '{asked}' ({e}); {}", self.process.ending(EXIT)),
             };
             Error::Qemu(self.failed.get_or_init(|| why).clone())
         })
@@ -112,12 +112,12 @@ fn refused(asked: &str, answer: &[u8]) -> Error {
     Error::Qemu(format!("'{}' was answered by '{}'", asked.trim_end(), String::from_utf8_lossy(answer)))
 }
 
-/// Sends the line, and waits for the answer. Lines about interrupts come between: nobody here asked for them.
+/// Sends the line and waits for the answer. Skips the lines that report interrupts.
 fn exchange(state: &mut State) -> std::io::Result<()> {
     state.stream.write_all(state.line.as_bytes())?;
     loop {
         state.answer.clear();
-        // An answer comes in one piece nearly always; what follows it is never asked for yet.
+        // Nothing can follow the answer: the next request is not sent yet.
         let mut buffer = [0; 64];
         while state.answer.last() != Some(&b'\n') {
             let count = match state.stream.read(&mut buffer) {
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use std::io::{BufRead, BufReader};
 
-    /// A wire whose other end answers with these lines, and then says no more.
+    /// A wire whose far end sends these answers and then closes.
     fn answered_by(answers: &'static [&'static str]) -> Wire {
         let (near, far) = UnixStream::pair().unwrap();
         std::thread::spawn(move || {
@@ -152,7 +152,7 @@ mod tests {
                 if questions.next().is_none() {
                     return;
                 }
-                // In two pieces.
+                // In two writes, to test partial reads.
                 let (first, second) = answer.split_at(answer.len() / 2);
                 for piece in [first, second] {
                     far.write_all(piece.as_bytes()).unwrap();
@@ -174,10 +174,10 @@ mod tests {
         ]);
         assert_eq!(wire.number(format_args!("readl 0x0")).unwrap(), 0xed);
         assert_eq!(wire.number(format_args!("readl 0x0")).unwrap(), 7);
-        wire.order(format_args!("writel 0x0 0x1")).unwrap();
-        let told = wire.order(format_args!("outl 0xcf8 0x1")).unwrap_err().to_string();
+        wire.command(format_args!("writel 0x0 0x1")).unwrap();
+        let told = wire.command(format_args!("outl 0xcf8 0x1")).unwrap_err().to_string();
         assert_eq!(told, "QEMU: 'outl 0xcf8 0x1' was answered by 'FAIL no such port'");
-        // One refusal ends nothing, a broken connection does.
+        // A refused request is no failure of the connection.
         assert_eq!(wire.failure(), None);
         let told = wire.number(format_args!("readl 0x4")).unwrap_err().to_string();
         assert!(
