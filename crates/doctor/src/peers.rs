@@ -25,10 +25,10 @@ const NAME: &str = "devices that write to a GPU";
 
 fn lines(pairs: &[Pair], gpus: usize, sources: usize, what: impl Fn(Address) -> &'static str) -> Vec<Check> {
     if gpus == 0 {
-        return vec![Check::info(NAME, "none", "the kernel shows no GPU of NVIDIA's on the PCI bus")];
+        return vec![Check::info(NAME, "none", "no NVIDIA GPU on the PCI bus")];
     }
     if sources == 0 {
-        return vec![Check::info(NAME, "none", "no NVMe controller, network card or FPGA is on the PCI bus")];
+        return vec![Check::info(NAME, "none", "no NVMe controller, network card or FPGA on the PCI bus")];
     }
     let mut all: Vec<Check> = pairs.iter().take(SHOWN).map(|pair| line(pair, what(pair.device))).collect();
     if let Some(more) = pairs.len().checked_sub(SHOWN).filter(|more| *more > 0) {
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn what_is_not_there_is_said_and_what_is_too_much_is_counted() {
         let told = |gpus, sources| lines(&[], gpus, sources, |_| "").remove(0).reason.unwrap();
-        assert!(told(0, 1).contains("no GPU") && told(1, 0).contains("no NVMe"));
+        assert!(told(0, 1).contains("no NVIDIA GPU") && told(1, 0).contains("no NVMe"));
         let many: Vec<Pair> = (0..20).map(pair).collect();
         let all = lines(&many, 1, 20, |_| "NVMe");
         assert_eq!((all.len(), all[16].detail.as_str()), (17, "4 more pairs"));

@@ -99,8 +99,8 @@ impl Machine {
         target_memory(to, &mut pair);
         let bridges = [from, to].map(|one| self.host_bridge(one).map(|bridge| bridge.identity));
         if !self.root_complexes.forward(way, bridges) {
-            let why = format!("it goes {way}, and whether this machine forwards that is not known");
-            pair.doubts.push(Finding::new("root complex", why, "check the first transfers' bytes"));
+            let why = format!("requests go {way}, and this machine is not known to forward them");
+            pair.doubts.push(Finding::new("root complex", why, "verify the first transfers"));
         }
         self.steps(from, &mut pair);
         Some(pair)
@@ -116,13 +116,13 @@ impl Machine {
 
     fn whole_machine(&self, pair: &mut Pair) {
         if let Some(how) = self.confidential {
-            let why = format!("a confidential virtual machine ({how}): devices reach nothing by an address of ours");
+            let why = format!("this is a confidential virtual machine ({how}): devices cannot access its memory");
             pair.obstacles.push(Finding::new("confidential", why, "use the host, or an ordinary virtual machine"));
         } else if self.guest {
             pair.doubts.push(Finding::new(
                 "guest",
-                "a virtual machine: whether the host leads the guest's addresses to the other device is not seen from here",
-                "check the first transfers' bytes, or use the host",
+                "this is a virtual machine: it cannot see whether the host maps its addresses to the other device",
+                "verify the first transfers, or use the host",
             ));
         }
     }
@@ -164,17 +164,21 @@ impl Machine {
     /// Steps that the user has to take first.
     fn steps(&self, from: &Listed, pair: &mut Pair) {
         if !self.root {
-            let why = "functions are driven by root alone";
+            let why = "driving a function needs root";
             pair.needs.push(Finding::new("root", why, "run it with sudo"));
         }
         match from.driver.as_deref() {
             Some("vfio-pci") => {
-                let why = format!("vfio-pci has {}, and vfio leads to no BAR that another driver holds", pair.device);
-                pair.needs.push(Finding::new("vfio", why, "unbind it from vfio-pci: it is opened through /sys then"));
+                let why = format!("vfio-pci has {}, and vfio cannot map a BAR that another driver holds", pair.device);
+                pair.needs.push(Finding::new(
+                    "vfio",
+                    why,
+                    "unbind it from vfio-pci, so that it is opened through /sys",
+                ));
             }
             Some(driver) => {
                 let why = format!("the kernel's driver {driver} has {}", pair.device);
-                pair.needs.push(Finding::new("driver", why, "--bind takes it, once it says what would be lost"));
+                pair.needs.push(Finding::new("driver", why, "--bind takes it, and says first what would be lost"));
             }
             None => {}
         }
@@ -185,13 +189,13 @@ fn translation(from: &Listed, pair: &mut Pair) {
     let Some(group) = from.group.as_ref().filter(|group| !group.passes_through()) else { return };
     let number = group.number;
     let why = match &group.domain {
-        Some(domain) => format!("the IOMMU translates what {} asks for (group {number}, {domain})", pair.device),
+        Some(domain) => format!("the IOMMU translates addresses from {} (group {number}, {domain})", pair.device),
         None => {
-            format!("{} stands behind an IOMMU of which the kernel does not say whether it translates", pair.device)
+            format!("{} is behind an IOMMU, and the kernel does not say whether it translates", pair.device)
         }
     };
     let change = format!(
-        "boot with iommu=pt, or, while no driver has it: echo identity > /sys/kernel/iommu_groups/{number}/type"
+        "boot with iommu=pt, or, while no driver has the group: echo identity > /sys/kernel/iommu_groups/{number}/type"
     );
     pair.obstacles.push(Finding::new("translation", why, change));
 }
@@ -199,7 +203,7 @@ fn translation(from: &Listed, pair: &mut Pair) {
 /// The target needs memory on the bus, and a driver that makes it visible.
 fn target_memory(to: &Listed, pair: &mut Pair) {
     if !to.bars.iter().any(|bar| bar.length >= 1 << 20 && bar.prefetchable) {
-        let why = format!("{} has no memory on the bus: none of its BARs of memory has an address", pair.target);
+        let why = format!("{} has no memory on the bus: no large BAR has an address", pair.target);
         let change =
             "reserve room for it in the firmware ('Above 4G decoding', 'Resizable BAR'), or boot with pci=realloc";
         pair.obstacles.push(Finding::new("no bus address", why, change));
@@ -207,12 +211,12 @@ fn target_memory(to: &Listed, pair: &mut Pair) {
     match to.driver.as_deref() {
         Some("vfio-pci") => pair.obstacles.push(Finding::new(
             "vfio",
-            format!("vfio-pci has {}: no driver makes its memory visible", pair.target),
-            "give it back to its driver",
+            format!("vfio-pci has {}, so its memory cannot be mapped", pair.target),
+            "bind it to NVIDIA's driver again",
         )),
         None if to.identity.vendor == 0x10de => pair.obstacles.push(Finding::new(
             "no driver",
-            format!("no driver has {}: nothing makes its memory visible", pair.target),
+            format!("no driver has {}, so its memory cannot be mapped", pair.target),
             "load NVIDIA's driver",
         )),
         _ => {}
@@ -265,7 +269,7 @@ pub struct Pair {
 }
 
 /// What happens with a refused pair.
-pub const FALLBACK: &str = "data goes over the host: device -> host memory -> GPU";
+pub const FALLBACK: &str = "data goes over host memory: device -> host -> GPU (path [B])";
 
 impl Pair {
     pub fn answer(&self) -> Answer {
