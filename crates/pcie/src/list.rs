@@ -207,7 +207,9 @@ mod tests {
             fs::write(&nvme, &as_built).unwrap();
             fs::write(&resource, &text).unwrap();
             fs::write(&group, &domain).unwrap();
-            prop_assert_eq!(crate::peers::Machine::read(&fixture.tree, true).unwrap().pairs().len(), 1);
+            // The port's bytes may say that it is a device that could write to a GPU, too.
+            let pairs = crate::peers::Machine::read(&fixture.tree, true).unwrap().pairs().len();
+            prop_assert!((1..=2).contains(&pairs), "{}", pairs);
             fs::write(&nvme, &bytes).unwrap();
             prop_assert!(functions(&fixture.tree).unwrap().len() >= 3);
         });
