@@ -139,6 +139,7 @@ fn a_full_disk_leaves_no_file() {
 }
 
 #[test]
+#[ignore = "half a second each; run by .ci/run"]
 fn a_write_that_is_killed_leaves_no_half_written_target() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("out.bin");
@@ -162,6 +163,7 @@ fn a_write_that_is_killed_leaves_no_half_written_target() {
 }
 
 #[test]
+#[ignore = "half a second each; run by .ci/run"]
 fn cufile_is_measured_and_refused_where_it_is_not_direct() {
     if !trial::installed("cc") {
         trial::skip!("no C compiler");

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Buffered {
     Wanted,
-    /// The file system refuses O_DIRECT (tmpfs before Linux 6.6, some FUSE and network file systems).
+    /// The file system has no direct I/O for it: tmpfs, some FUSE and network file systems, files that are encrypted or journaled.
     Refused(String),
 }
 
@@ -71,9 +71,12 @@ impl Source {
             false => file.metadata().map_err(failed)?.len(),
         };
         let mut source = Source::of(file, path, length, buffered)?;
-        if source.buffered.is_none() && !source.takes_direct() {
-            drop(std::mem::replace(&mut source.file, open(0).map_err(failed)?));
-            source.buffered = Some(refused());
+        if source.buffered.is_none() {
+            let why = pretends(&source.file).or_else(|| (!source.takes_direct()).then(refused));
+            if why.is_some() {
+                source.file = open(0).map_err(failed)?;
+                source.buffered = why;
+            }
         }
         Ok(source)
     }
@@ -93,13 +96,13 @@ impl Source {
     pub(crate) fn to_write(file: File, path: &Path, length: u64, buffered: bool) -> Result<Source, Error> {
         let buffered = match buffered {
             true => Some(Buffered::Wanted),
-            false => set_direct(&file).err().map(|_| refused()),
+            false => pretends(&file).or_else(|| set_direct(&file).err().map(|_| refused())),
         };
         Source::of(file, path, length, buffered)
     }
 
     fn of(file: File, path: &Path, length: u64, buffered: Option<Buffered>) -> Result<Source, Error> {
-        let asked = alignment(&file);
+        let asked = alignment(&file).filter(|asked| asked.is_power_of_two() && *asked <= 1 << 20);
         let stamp = stamp(&file).map_err(|cause| Error::Open { path: path.to_owned(), cause })?;
         Ok(Source { file, path: path.to_owned(), length, buffered, alignment: asked.unwrap_or(ALIGNMENT), stamp })
     }
@@ -182,8 +185,8 @@ fn set_direct(file: &File) -> io::Result<()> {
     if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What the kernel says that direct I/O on this file has to be aligned to (STATX_DIOALIGN, Linux 6.1); a page at least covers
-/// memory, too, because slots begin on pages.
+/// What the kernel says that direct I/O on this file has to be aligned to (STATX_DIOALIGN, Linux 6.1), 0 where it has none. Memory
+/// is aligned by itself: slots begin on pages.
 fn alignment(file: &File) -> Option<usize> {
     const STATX_DIOALIGN: libc::c_uint = 0x2000;
     // Words of struct statx: stx_mask, stx_dio_mem_align, stx_dio_offset_align.
@@ -202,6 +205,19 @@ fn alignment(file: &File) -> Option<usize> {
             answer.as_mut_ptr(),
         )
     };
-    let offset = answer[OFFSET].max(answer[MEMORY]) as usize;
-    (done == 0 && answer[MASK] & STATX_DIOALIGN != 0 && offset.is_power_of_two() && offset <= 1 << 20).then_some(offset)
+    (done == 0 && answer[MASK] & STATX_DIOALIGN != 0).then_some(answer[OFFSET].max(answer[MEMORY]) as usize)
+}
+
+/// Why O_DIRECT on this file is the page cache all the same, where the kernel takes the flag.
+fn pretends(file: &File) -> Option<Buffered> {
+    // SAFETY: zeroed is a valid statfs, and a descriptor of ours.
+    let kind = unsafe {
+        let mut answer: libc::statfs = std::mem::zeroed();
+        (libc::fstatfs(file.as_raw_fd(), &mut answer) == 0).then_some(answer.f_type)
+    };
+    if kind == Some(libc::TMPFS_MAGIC) {
+        return Some(Buffered::Refused("the file lies in memory (tmpfs)".into()));
+    }
+    let none = alignment(file) == Some(0);
+    none.then(|| Buffered::Refused("the file system has no direct I/O for this file".into()))
 }

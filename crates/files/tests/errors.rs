@@ -74,6 +74,22 @@ fn a_file_system_without_o_direct_is_read_through_the_page_cache_and_says_so() {
 }
 
 #[test]
+fn a_file_in_memory_is_not_said_to_be_read_directly() {
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { trial::skip!("no /dev/shm") };
+    let machine = machine();
+    let (path, _) = random(&dir, "f", 50_001);
+    let source = Source::open(&path, false).unwrap();
+    if !matches!(source.buffered(), Some(Buffered::Refused(why)) if why.contains("tmpfs")) {
+        trial::skip!("/dev/shm is no tmpfs");
+    }
+    assert_eq!(read_all(&machine, &source).unwrap().verified, Some(50_001));
+    let (target, data) = filled(&machine, 30_000);
+    let out = dir.path().join("out");
+    let report = write(&machine, &out, target.buffer(), 30_000, &options(), false, &AtomicU64::new(0)).unwrap();
+    assert!(report.buffered.is_some() && std::fs::read(&out).unwrap() == data);
+}
+
+#[test]
 fn a_read_that_comes_back_short_is_continued() {
     // The kernel writes this text as it is read, a page at a time at most.
     let path = Path::new("/proc/kallsyms");

@@ -143,7 +143,7 @@ fn headers_that_lie_are_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn no_file_panics(file in proptest::collection::vec(any::<u8>(), 0..200), length in 0u64..200) {
