@@ -3,6 +3,7 @@
 mod binding;
 mod drivers;
 mod many;
+mod rights;
 mod through;
 mod with_iommu;
 mod with_iommufd;

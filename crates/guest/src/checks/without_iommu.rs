@@ -1,6 +1,6 @@
 //! Through sysfs, on a machine without an IOMMU.
 
-use super::{binding, drivers, many, through};
+use super::{binding, drivers, many, rights, through};
 use crate::devices;
 use crate::report::{Outcome, check, ensure};
 use pcie::bind::{To, Word};
@@ -67,6 +67,9 @@ pub fn run() -> Outcome {
     });
     check("sysfs card", || drivers::card(Box::new(sysfs::open(edu)?), &sysfs::open(ivshmem)?));
     check("sysfs removal", || removal(edu));
+    check("sysfs refuses other users", || rights::not_root(edu));
+    check("sysfs hidden addresses", || rights::hidden_addresses(edu));
+    check("sysfs refuses a kernel that is locked down", || rights::lockdown(edu));
     Ok(())
 }
 

@@ -54,7 +54,7 @@ const DEVICES: [&str; 10] = [
 const PORT: [&str; 2] = ["-device", "pcie-root-port,id=rp0,addr=03.0,chassis=1"];
 
 /// The checks of both machines without an IOMMU.
-const WITHOUT: usize = 27;
+const WITHOUT: usize = 30;
 
 #[test]
 #[ignore = "boots a machine without KVM: 20 s; run by .ci/run"]
