@@ -198,7 +198,7 @@ mod tests {
         let (group, resource) =
             (fixture.tree.path("sys/kernel/iommu_groups/7/type"), folder("0000:43:00.0").join("resource"));
         let as_built = fs::read(&nvme).unwrap();
-        proptest!(ProptestConfig::with_cases(40), |(
+        proptest!(ProptestConfig::with_cases(16), |(
             bytes in prop::collection::vec(any::<u8>(), 0..4097),
             text in ".{0,80}",
             domain in ".{0,10}",

@@ -87,6 +87,7 @@ fn devices_move_data_on_q35() {
 }
 
 #[test]
+#[ignore = "half a second of what runs on q35 as well; run by .ci/run"]
 fn devices_move_data_on_pc() {
     needs_qemu!();
     devices_move_data_on("pc", 4 << 20);
