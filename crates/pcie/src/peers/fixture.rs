@@ -102,11 +102,15 @@ impl Maker {
         self.fixture.file(&format!("{}/resource", self.path(address)), &bars.iter().map(line).collect::<String>());
     }
 
-    /// What is on in a port.
     pub(crate) fn redirecting(&self, port: &str) {
+        self.access_control(port, REDIRECTING);
+    }
+
+    /// What is on in a port.
+    pub(crate) fn access_control(&self, port: &str, on: u16) {
         let real = fs::canonicalize(self.fixture.tree.path(self.path(port))).unwrap();
         let mut bytes = fs::read(real.join("config")).unwrap();
-        bytes[0x106..0x108].copy_from_slice(&REDIRECTING.to_le_bytes());
+        bytes[0x106..0x108].copy_from_slice(&on.to_le_bytes());
         fs::write(real.join("config"), bytes).unwrap();
     }
 

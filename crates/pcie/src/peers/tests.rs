@@ -77,6 +77,14 @@ fn a_port_that_redirects_is_named() {
         assert!(refused.contains(&format!("the port {port} redirects")), "{refused}");
         assert!(refused.contains(&format!("disable_acs_redir={port}")), "{refused}");
     }
+    // SrcValid alone sends nothing elsewhere; EgressCtrl does.
+    for (on, obstacles) in [(1u16, &[][..]), (1 << 5, &["blocked"])] {
+        let found = pair(&machine("egress", |tree| {
+            below_one_switch(tree);
+            tree.access_control("0000:42:01.0", on);
+        }));
+        assert_eq!(what(&found.obstacles), obstacles);
+    }
     // A port that both are below redirects nothing between them.
     let found = pair(&machine("above", |tree| {
         below_one_switch(tree);
