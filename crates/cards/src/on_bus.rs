@@ -115,6 +115,16 @@ impl<E: Engine> CardMemory for Own<E> {
     }
 }
 
+/// What a card does not reach by itself goes by way of the host.
+fn by_host(error: pcie::Error, target: &GpuTarget) -> Error {
+    match error.into() {
+        Error::Unavailable(why) => {
+            Unavailable::new(format!("{why}; by way of host memory it goes: device->staged->{}", target.route())).into()
+        }
+        other => other,
+    }
+}
+
 /// What a handle stands for.
 #[derive(Clone)]
 enum Pinned {
@@ -177,7 +187,7 @@ impl<E: Engine + 'static> Device for Opened<E> {
             device::OnBus::Own(address) => Pinned::Own(address),
             device::OnBus::Host(memory, at) => Pinned::Bus { memory, at, target: None },
             device::OnBus::Gpu(target) => {
-                let memory = self.shared.engine().function().reach(&target.peer())?;
+                let memory = self.shared.engine().function().reach(&target.peer()).map_err(|e| by_host(e, &target))?;
                 Pinned::Bus { memory, at: 0, target: Some(target) }
             }
         };

@@ -171,7 +171,7 @@ fn what_the_card_does_not_reach_says_why() {
     let other = Machine::of_driver(Arc::new(SoftDriver::new(Mode::Strict)), false).unwrap();
     let foreign = Buffer::new(&other, End { memory: Memory::Gpu(0), offset: 0 }, 64).unwrap();
     let said = device.pin(&foreign).unwrap_err().to_string();
-    assert!(said.contains("cannot reach GPU 0"), "{said}");
+    assert!(said.contains("cannot reach GPU 0") && said.ends_with("device->staged->gpu0"), "{said}");
     let own = Buffer::new(&machine, End { memory: Memory::Device, offset: 0 }, 64).unwrap();
     let gpu = Buffer::new(&machine, End { memory: Memory::Gpu(0), offset: 0 }, 32).unwrap();
     let (from, to) = (device.pin(&own).unwrap(), device.pin(&gpu).unwrap());

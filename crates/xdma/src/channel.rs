@@ -123,12 +123,13 @@ impl Channel {
         self.bar.store32(self.registers + reg::CONTROL, 0);
     }
 
-    /// How many descriptors the card says are done, in host memory, and whether it says that something is wrong.
+    /// How many descriptors the card says are done, in host memory, and whether it says anything else: that something is wrong, or what the
+    /// guide reserves.
     #[inline]
     pub(crate) fn written_back(&self) -> (u32, bool) {
         // ORDERING: what a C2H transfer wrote was written before the count.
         let word = self.word().map_or(0, |word| word.load(Ordering::Acquire));
-        (word & write_back::COUNT, word & write_back::ERROR != 0)
+        (word & write_back::COUNT, word & !write_back::COUNT != 0)
     }
 
     pub(crate) fn status(&self) -> u32 {

@@ -181,11 +181,11 @@ impl Xdma {
         transfer.looks = transfer.looks.wrapping_add(1);
         let look_at_registers = transfer.looks.is_multiple_of(LOOKS);
         let channel = self.channel(direction);
-        let (done, error) = channel.written_back();
-        if done == descriptors && !error {
+        let (done, more) = channel.written_back();
+        if done == descriptors && !more {
             return self.end(direction);
         }
-        if !error && !look_at_registers {
+        if !more && !look_at_registers {
             return Ok(false);
         }
         let status = channel.status();

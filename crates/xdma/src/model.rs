@@ -26,6 +26,8 @@ pub struct Faults {
     pub silent: bool,
     /// The n-th descriptor, from 0, is completed with an error by who answers the read.
     pub descriptor_error: Option<u32>,
+    /// It writes this back instead of what is done.
+    pub lie: Option<u32>,
     /// The function has no reset.
     pub no_reset: bool,
     /// Its channels are AXI4-Streams.
@@ -110,7 +112,7 @@ impl Card {
                 End::Error(bits) => {
                     side.status |= bits;
                     if !self.faults.silent {
-                        write_word(bus, side);
+                        write_word(bus, side, self.faults.lie);
                     }
                 }
                 End::Violation(what) => self.violations.push(format!("{direction}: {what}")),
@@ -151,7 +153,7 @@ impl Card {
                 side.completed += 1;
                 if found.flags & of::COMPLETED != 0 {
                     side.status |= status::DESCRIPTOR_COMPLETED;
-                    write_word(bus, side);
+                    write_word(bus, side, self.faults.lie);
                 }
                 if found.flags & of::STOP != 0 {
                     return End::Stopped;
@@ -272,6 +274,9 @@ impl Card {
                 side.completed = 0;
                 side.status |= status::BUSY;
                 side.pending = true;
+                if self.faults.stalled && self.faults.lie.is_some() {
+                    write_word(bus, side, self.faults.lie);
+                }
                 self.work(bus);
             }
             (true, false) if side.pending && !stuck => {
@@ -304,12 +309,13 @@ const fn identifier_of(target: u64) -> u32 {
     identifier::SUBSYSTEM << 20 | (target as u32) << 16 | VERSION
 }
 
-fn write_word(bus: &ModelBus, side: &Side) {
+fn write_word(bus: &ModelBus, side: &Side, lie: Option<u32>) {
     if side.control & control::POLL_WRITE_BACK == 0 {
         return;
     }
     let error = if side.status & status::ERRORS != 0 { write_back::ERROR } else { 0 };
-    let _ = bus.write(side.write_back, &(side.completed & write_back::COUNT | error).to_le_bytes());
+    let word = lie.unwrap_or(side.completed & write_back::COUNT | error);
+    let _ = bus.write(side.write_back, &word.to_le_bytes());
 }
 
 impl Model for Card {

@@ -176,6 +176,28 @@ fn a_descriptor_that_cannot_be_read_has_a_name() {
     there_and_back(&mut rig, &memory, 64, 0, 3 * 4096);
 }
 
+/// What it writes back is not what is done: its registers are asked, and nothing is taken for done that is not.
+#[test]
+fn a_card_that_lies_in_its_write_back_is_found_out_or_does_no_harm() {
+    for (lie, stalled) in [0, 2, 0x00ff_ffff, 0x7f00_0001, 1 << 31, 1 << 31 | 1, u32::MAX]
+        .iter()
+        .flat_map(|lie| [(*lie, false), (*lie, true)])
+    {
+        let mut rig =
+            rig_with(Pages::Together, |card| card.faults = Faults { lie: Some(lie), stalled, ..Faults::default() });
+        let memory = rig.memory(4096);
+        let sent = noise(1000, 5);
+        rig.card.with(|card| card.memory[..1000].copy_from_slice(&sent));
+        let end = rig.xdma.copy(Direction::C2h, BEGIN, &memory, 0, 1000, Duration::from_millis(20));
+        match end {
+            Ok(()) => assert!(!stalled && load(&memory, 0, 1000) == sent, "{lie:#x}"),
+            Err(Error::Late { done: 0, .. }) => assert!(stalled, "{lie:#x}"),
+            Err(other) => panic!("{lie:#x}: {other}"),
+        }
+        rig.is_right();
+    }
+}
+
 #[test]
 fn a_transfer_that_does_not_end_is_late_and_can_be_given_up() {
     let mut rig = rig_with(Pages::Together, |card| card.faults.stalled = true);

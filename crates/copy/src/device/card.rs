@@ -74,7 +74,7 @@ pub enum OnBus {
 #[derive(Clone, Debug)]
 pub struct GpuTarget {
     map: Arc<Bar1Map>,
-    what: String,
+    gpu: u32,
     device: Option<pcie::Address>,
     bus: u64,
 }
@@ -95,13 +95,18 @@ impl GpuTarget {
             ))
             .into());
         }
-        Ok(GpuTarget { what: format!("GPU {gpu}"), device, bus: range.address, map: Arc::new(map) })
+        Ok(GpuTarget { gpu, device, bus: range.address, map: Arc::new(map) })
+    }
+
+    /// The GPU, as routes call it.
+    pub fn route(&self) -> String {
+        format!("gpu{}", self.gpu)
     }
 
     /// As drivers of devices take it.
     pub fn peer(&self) -> pcie::Peer {
-        let Self { map, what, device, bus } = self;
-        pcie::Peer { what: what.clone(), device: *device, bus: *bus, length: map.length(), keep: map.clone() }
+        let Self { map, gpu, device, bus } = self;
+        pcie::Peer { what: format!("GPU {gpu}"), device: *device, bus: *bus, length: map.length(), keep: map.clone() }
     }
 
     /// That the memory is still whose it was when it was mapped. Takes no lock unless something of CUDA's was unmapped since.
