@@ -65,24 +65,27 @@ const PAGE: usize = 4096;
 
 impl<'m> Slots<'m> {
     /// `count` slots of `bytes` each. With CUDA it is ordinary memory on large pages that CUDA registers: every kernel's io_uring can
-    /// register that as well, and drives get it in few pieces. Else it is what the driver gives.
+    /// register that as well, and drives get it in few pieces. Else, or where CUDA cannot register it, it is what the driver gives.
     pub fn pinned(machine: &'m Machine, bytes: usize, count: usize) -> Result<Slots<'m>, Error> {
         let bytes = bytes.next_multiple_of(PAGE);
         machine.enter()?;
-        if let Ok(context) = machine.context() {
-            let plain = Plain::new(bytes * count)?;
-            // SAFETY: the memory lives as long as the registration.
-            if let Ok(registration) = unsafe { Registration::new(context, plain.at, plain.bytes) } {
-                let address = registration.device_address()?;
-                // SAFETY: the memory is dropped after the buffer, and only slots of this are used.
-                let buffer = unsafe { Buffer::of_pointer(machine, address, (bytes * count) as u64) }?;
-                let (buffer, registration) = (Some(buffer), Some(registration));
-                return Ok(Slots { buffer, registration, plain: Some(plain), bytes, count });
-            }
+        if let Ok(registered) = Slots::registered(machine, bytes, count) {
+            return Ok(registered);
         }
         let end = End { memory: Memory::Host(Host::Pinned), offset: 0 };
         let buffer = Some(Buffer::new(machine, end, (bytes * count) as u64)?);
         Ok(Slots { buffer, registration: None, plain: None, bytes, count })
+    }
+
+    fn registered(machine: &'m Machine, bytes: usize, count: usize) -> Result<Slots<'m>, Error> {
+        let (context, plain) = (machine.context()?, Plain::new(bytes * count)?);
+        // SAFETY: the memory lives as long as the registration.
+        let registration = unsafe { Registration::new(context, plain.at, plain.bytes) }?;
+        // SAFETY: the memory is dropped after the buffer, and only slots of this are used.
+        let buffer = unsafe { Buffer::of_pointer(machine, registration.device_address()?, (bytes * count) as u64) }?;
+        // Whether our channels may name it is known now.
+        buffer.region(machine.space()?)?;
+        Ok(Slots { buffer: Some(buffer), registration: Some(registration), plain: Some(plain), bytes, count })
     }
 
     /// Without a GPU.

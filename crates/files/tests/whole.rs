@@ -4,6 +4,7 @@ mod ground;
 
 use files::{Backend, Extent, Extents, Options, Source, Target, Way, bare, read, write};
 use ground::{filled, machine, random};
+use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -98,4 +99,41 @@ fn threads_do_the_same_where_io_uring_is_not_wanted() {
     assert!(std::fs::read(&path).unwrap() == data);
     let report = bare(&source, &options, &AtomicU64::new(0)).unwrap();
     assert_eq!((report.bytes, report.verified), (300_001, None));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10))]
+
+    /// Any pieces of any file, in blocks of any size, by any way: each byte at its place, and no other touched.
+    #[test]
+    fn any_pieces_go_to_their_places(
+        pieces in proptest::collection::vec((0u64..9000, 1u64..60_000, 0u64..300), 1..12),
+        (block, depth, threads) in (1usize..40, 1usize..10, 1usize..3),
+        (tail, by_threads, buffered) in (0u64..5000, any::<bool>(), any::<bool>()),
+    ) {
+        let machine = machine();
+        let dir = tempfile::tempdir().unwrap();
+        let (mut offset, mut at, mut all) = (0, 0, Vec::new());
+        for (gap, bytes, between) in pieces {
+            all.push(Extent { offset: offset + gap, at: at + between, bytes });
+            offset += gap + bytes;
+            at += between + bytes;
+        }
+        let (path, data) = random(&dir, "f", (offset + tail) as usize);
+        let source = Source::open(&path, buffered).unwrap();
+        let target = Target::new(&machine, at + 100).unwrap();
+        let mut expected = vec![0xee; (at + 100) as usize];
+        target.buffer().write(0, &expected).unwrap();
+        for piece in &all {
+            let (from, to, bytes) = (piece.offset as usize, piece.at as usize, piece.bytes as usize);
+            expected[to..to + bytes].copy_from_slice(&data[from..from + bytes]);
+        }
+        let places = Arc::new(Extents::new(all).unwrap());
+        let way = if by_threads { Way::Threads } else { Way::Auto };
+        let options = Options { way, buffered, ..options(block * 512, depth, threads) };
+        read(&machine, &source, (target.buffer(), &places), &options, &AtomicU64::new(0)).unwrap();
+        let mut found = vec![0; expected.len()];
+        target.buffer().read(0, &mut found).unwrap();
+        prop_assert!(found == expected);
+    }
 }
