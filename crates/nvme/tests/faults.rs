@@ -36,7 +36,6 @@ fn injected_errors_are_told_by_name() {
     let namespace = controller.namespace(1).unwrap();
     let mut queue = queue(&controller, 2);
     let memory = controller.allocate(8192).unwrap();
-    // What is injected hits the device's own areas of signatures, too: leave comes before, from a word and a look that fails.
     queue.prepare(0, &[Piece::new(&memory, 0, 512)]).unwrap();
     let failed = queue.complete(0, &namespace.read(64, 1).unwrap()).unwrap_err();
     assert!(failed.to_string().starts_with("Read: Unrecovered Read Error (media 81h"), "{failed}");
@@ -45,6 +44,22 @@ fn injected_errors_are_told_by_name() {
     for block in [63, 65] {
         read(&mut queue, &namespace, block, &memory, 0, 512);
         assert_eq!(loaded(&memory, 0, 512), known(1, block * 512, 512));
+    }
+    // The same among others in flight: each has its own bytes and the right outcome, and what lies between them is as it was.
+    memory.store(0, &[0xee; 8192]).unwrap();
+    let mut eight = support::queue(&controller, 8);
+    let commands: Vec<_> = (0..8).map(|slot| (slot, namespace.read(60 + u64::from(slot), 1).unwrap())).collect();
+    for slot in 0..8 {
+        eight.prepare(slot, &[Piece::new(&memory, u64::from(slot) * 1024, 512)]).unwrap();
+    }
+    eight.submit_batch(&commands).unwrap();
+    for done in reap_all(&mut eight) {
+        let (slot, block) = (u64::from(done.slot), 60 + u64::from(done.slot));
+        assert_eq!(done.is_success(), block != 64, "{done:?}");
+        if done.is_success() {
+            assert_eq!(loaded(&memory, slot * 1024, 512), known(1, block * 512, 512));
+        }
+        assert_eq!(loaded(&memory, slot * 1024 + 512, 512), [0xee; 512]);
     }
     let word = Word { device: Some("qemu".into()), destroy: vec![] };
     let refused = Overwrite::ask(&controller, &mut queue, &namespace, &word).unwrap_err();

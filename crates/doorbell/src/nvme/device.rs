@@ -7,6 +7,7 @@ use nvme::{Controller, Depth, Namespace, Options, Queue, Word};
 use pcie::bind::{self, Bound, To};
 use pcie::{Address, Tree, qemu};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU32;
 use tempfile::TempPath;
 
 /// The word for an emulated controller.
@@ -61,6 +62,8 @@ pub struct Opened {
     // Before what it stands on.
     pub controller: Controller,
     pub machine: Option<qemu::Machine>,
+    /// How often Ctrl-C or SIGTERM came.
+    pub interrupts: &'static AtomicU32,
     _bound: Option<Bound>,
     _image: Option<TempPath>,
 }
@@ -72,10 +75,12 @@ impl Device {
 
     /// `writes`: the image may change.
     pub fn open(&self, writes: bool) -> anyhow::Result<Opened> {
-        if self.is_emulated() { self.emulated(writes) } else { self.real() }
+        // A device must not be left with commands in flight for memory that goes with this process.
+        let interrupts = crate::signals::count_interrupts();
+        if self.is_emulated() { self.emulated(writes, interrupts) } else { self.real(interrupts) }
     }
 
-    fn emulated(&self, writes: bool) -> anyhow::Result<Opened> {
+    fn emulated(&self, writes: bool, interrupts: &'static AtomicU32) -> anyhow::Result<Opened> {
         let (path, image) = match &self.image {
             Some(path) => {
                 let path = path.canonicalize().with_context(|| format!("the image {}", path.display()))?;
@@ -107,10 +112,10 @@ impl Device {
             })?;
         let function = machine.function(0).map_err(of_bus)?;
         let controller = Controller::open(function, Options::default()).map_err(failed)?;
-        Ok(Opened { controller, machine: Some(machine), _bound: None, _image: image })
+        Ok(Opened { controller, machine: Some(machine), interrupts, _bound: None, _image: image })
     }
 
-    fn real(&self) -> anyhow::Result<Opened> {
+    fn real(&self, interrupts: &'static AtomicU32) -> anyhow::Result<Opened> {
         let address: Address = self.device.parse().map_err(|error: pcie::NoAddress| {
             Failure::new(error.to_string(), "`doorbell nvme list` shows the controllers; `qemu` is an emulated one")
         })?;
@@ -124,7 +129,7 @@ impl Device {
         };
         let function = pcie::open(&address.to_string()).map_err(of_bus)?;
         let controller = Controller::open(function, Options::default()).map_err(failed)?;
-        Ok(Opened { controller, machine: None, _bound: bound, _image: None })
+        Ok(Opened { controller, machine: None, interrupts, _bound: bound, _image: None })
     }
 
     /// The user's word for writing to it.

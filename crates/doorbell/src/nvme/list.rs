@@ -98,3 +98,45 @@ fn rows(tree: &Tree) -> anyhow::Result<Vec<Row>> {
     };
     Ok(controllers.map(row).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// A function as the kernel shows it: its configuration space's head, and its driver.
+    fn function(root: &Path, address: &str, class: u32, driver: Option<&str>) {
+        let folder = root.join("sys/devices/pci0000:00").join(address);
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut config = vec![0; 64];
+        config[..4].copy_from_slice(&0x0010_1b36_u32.to_le_bytes());
+        config[9..12].copy_from_slice(&class.to_le_bytes()[..3]);
+        std::fs::write(folder.join("config"), config).unwrap();
+        std::fs::write(folder.join("class"), format!("{class:#08x}\n")).unwrap();
+        let bus = root.join("sys/bus/pci/devices");
+        std::fs::create_dir_all(&bus).unwrap();
+        std::os::unix::fs::symlink(&folder, bus.join(address)).unwrap();
+        if let Some(driver) = driver {
+            let of = root.join("sys/bus/pci/drivers").join(driver);
+            std::fs::create_dir_all(&of).unwrap();
+            std::os::unix::fs::symlink(of, folder.join("driver")).unwrap();
+        }
+    }
+
+    #[test]
+    fn controllers_are_told_with_what_keeps_them() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(rows(&Tree::at(root.path())).unwrap().is_empty(), "no PCI bus");
+        function(root.path(), "0000:00:04.0", 0x01_0802, None);
+        function(root.path(), "0000:00:05.0", 0x01_0802, Some("nvme"));
+        function(root.path(), "0000:00:06.0", 0x01_0802, Some("vfio-pci"));
+        function(root.path(), "0000:00:07.0", 0x02_0000, None);
+        let rows = rows(&Tree::at(root.path())).unwrap();
+        let verdicts: Vec<String> = rows.iter().map(Row::verdict).collect();
+        assert_eq!(verdicts.len(), 3, "a network card is none");
+        assert_eq!((verdicts[0].as_str(), verdicts[2].as_str()), ("can be driven", "can be driven"));
+        assert!(verdicts[1].contains("--bind takes it"), "{}", verdicts[1]);
+        let used = Row { uses: vec!["nvme0n1 is mounted at /".into()], ..rows.into_iter().nth(1).unwrap() };
+        assert_eq!(used.verdict(), "in use: nvme0n1 is mounted at /");
+    }
+}

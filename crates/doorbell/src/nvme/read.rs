@@ -27,7 +27,7 @@ pub const TURN: u64 = 16 << 20;
     ])
     .text("Where the drive cannot reach the GPU's memory, the data go to host memory and a channel of doorbell's copies them (path B); \
            the output says so and why.")
-    .statuses(&[(0, "all of it arrived"), (2, "an error"), (77, "not possible on this machine")])
+    .statuses(&[(0, "all of it arrived"), (2, "an error"), (77, "not possible on this machine"), (130, "stopped by Ctrl-C, with nothing in flight")])
 )]
 pub struct Args {
     #[command(flatten)]
@@ -71,11 +71,11 @@ impl Args {
             }
         };
         let turn = TURN.min(self.bytes.max(1));
-        let (commands, way) = self.target.with(&opened, turn, |target, way| {
+        let (commands, way, status) = self.target.with(&opened, turn, |target, way| {
             let mut queue = opened.queue(self.depth)?;
             let mut kept = vec![0; turn as usize];
             let mut commands = 0;
-            pieces(self.bytes, turn, |at, bytes| {
+            let status = pieces(self.bytes, turn, &opened.interrupts, |at, bytes| {
                 let block = self.start_block.saturating_add(at / namespace.block_bytes());
                 let stretch = Stretch { block, bytes, memory: target.memory(), offset: 0 };
                 commands += transfer::read(&mut queue, &namespace, &stretch).map_err(failed)?;
@@ -86,10 +86,13 @@ impl Args {
                 }
                 Ok(())
             })?;
-            Ok((commands, way.clone()))
+            Ok((commands, way.clone(), status))
         })?;
         if let Some((mut out, path, _)) = out {
             out.flush().with_context(|| format!("writing {}", path.display()))?;
+        }
+        if status != ExitCode::SUCCESS {
+            return Ok(status);
         }
         let functional = opened.controller.is_functional();
         if self.json {

@@ -7,8 +7,11 @@ use crate::failure::Failure;
 use crate::record::Gpu;
 use nvme::{Error, Target};
 use pcie::Memory;
+use report::number;
 use serde_json::{Value, json};
+use std::process::ExitCode;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 // (As a doc comment it would become the text of the command it is part of.)
 #[derive(Debug, clap::Args)]
@@ -108,15 +111,27 @@ fn peer(opened: &Opened) -> anyhow::Result<Memory> {
     opened.controller.reach(&machine.peer().0).map_err(failed)
 }
 
-/// Loads what a transfer left in a target, piece by piece.
-pub fn pieces(bytes: u64, most: u64, mut each: impl FnMut(u64, u64) -> anyhow::Result<()>) -> anyhow::Result<()> {
+/// Exit status after Ctrl-C.
+const INTERRUPTED: u8 = 130;
+
+/// Calls `each` with (place, bytes) of pieces, one after the other. After Ctrl-C no other one begins; the exit status.
+pub fn pieces(
+    bytes: u64,
+    most: u64,
+    heard: &AtomicU32,
+    mut each: impl FnMut(u64, u64) -> anyhow::Result<()>,
+) -> anyhow::Result<ExitCode> {
     let mut at = 0;
     while at < bytes {
+        if heard.load(Ordering::Relaxed) > 0 {
+            eprintln!("stopped by a signal after {} of {}", number::bytes(at), number::bytes(bytes));
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
         let part = most.min(bytes - at);
         each(at, part)?;
         at += part;
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// As the driver's error, for a [`Target`] that goes through a GPU.
@@ -125,5 +140,27 @@ pub fn of_gpu(error: impl std::fmt::Display) -> Error {
         what: "the GPU's memory".into(),
         why: error.to_string(),
         hint: "`doorbell doctor` says what works here".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_named_and_nothing_begins_after_ctrl_c() {
+        assert_eq!("gpu3".parse(), Ok(Into::Gpu(3)));
+        assert_eq!(("host".parse(), "peer".parse()), (Ok(Into::Host), Ok(Into::Peer)));
+        for wrong in ["", "gpu", "gpux", "GPU0", "hosts"] {
+            assert!(wrong.parse::<Into>().is_err(), "{wrong}");
+        }
+        let heard = AtomicU32::new(0);
+        let mut seen = Vec::new();
+        let status = pieces(10, 4, &heard, |at, bytes| {
+            seen.push((at, bytes));
+            heard.store(u32::from(at == 4), Ordering::Relaxed);
+            Ok(())
+        });
+        assert_eq!((status.unwrap(), seen), (ExitCode::from(INTERRUPTED), vec![(0, 4), (4, 4)]));
     }
 }

@@ -36,7 +36,7 @@ pub struct Leave {
     ])
     .text("Refused without the word, and where the first or last blocks hold a partition table, LVM, RAID, swap or a member of a pool. A \
            file system is refused until --destroy names it.")
-    .statuses(&[(0, "all of it was written"), (2, "an error, or refused"), (77, "not possible on this machine")])
+    .statuses(&[(0, "all of it was written"), (2, "an error, or refused"), (77, "not possible on this machine"), (130, "stopped by Ctrl-C, with nothing in flight")])
 )]
 pub struct Args {
     #[command(flatten)]
@@ -79,10 +79,10 @@ impl Args {
         let mut queue = opened.queue(self.depth)?;
         let leave = Overwrite::ask(&opened.controller, &mut queue, &namespace, &word).map_err(failed)?;
         let turn = TURN.min(bytes);
-        let (commands, way) = self.target.with(&opened, turn, |target, way| {
+        let (commands, way, status) = self.target.with(&opened, turn, |target, way| {
             let mut part = vec![0; turn as usize];
             let mut commands = 0;
-            pieces(bytes, turn, |at, bytes| {
+            let status = pieces(bytes, turn, &opened.interrupts, |at, bytes| {
                 let part = &mut part[..bytes as usize];
                 file.read_exact(part).with_context(path)?;
                 target.store(0, part).map_err(failed)?;
@@ -91,8 +91,11 @@ impl Args {
                 commands += transfer::write(&mut queue, &leave, &stretch).map_err(failed)?;
                 Ok(())
             })?;
-            Ok((commands, way.clone()))
+            Ok((commands, way.clone(), status))
         })?;
+        if status != ExitCode::SUCCESS {
+            return Ok(status);
+        }
         let functional = opened.controller.is_functional();
         if self.json {
             let mut all = serde_json::json!({
