@@ -34,7 +34,7 @@ pub struct Args {
     /// Which GPU: --gpu soft is --set run.gpu=soft
     #[arg(long, value_enum, value_name = "GPU")]
     gpu: Option<Gpu>,
-    /// What routes call device, for example edu (emulated by QEMU, with the software GPU) or xdma@0000:04:00.0 (an FPGA): --set run.device=..
+    /// What routes call device, for example edu (emulated by QEMU, with the software GPU) or xdma@0000:04:00.0 (an FPGA), as --set run.device=edu does
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     device: Option<Device>,
     /// Say what would run and how long it takes, and exit
