@@ -294,10 +294,18 @@ impl Machine {
 
     /// The number of the copy engine for copies to another GPU: made for the link between them, if the driver says so of one, with
     /// the most physical engines. On an H200 one of three is: 383 GB/s, the others 90.
-    pub(crate) fn engine_between_gpus(&self) -> u32 {
+    pub fn engine_between_gpus(&self) -> u32 {
         let physical = |engine: &&CopyEngine| Reverse(engine.physical.as_ref().map_or(0, |mask| mask.count_ones()));
         let linked = self.asynchronous_engines().into_iter().filter(|engine| engine.caps.has(ce_caps::NVLINK_P2P));
         linked.min_by_key(physical).map_or_else(|| self.copy_engine(), |engine| engine.number)
+    }
+
+    /// The number of the copy engine for copies from the host (`reads`) or to it: one that the driver says is made for that, if there
+    /// is one.
+    pub fn engine_for_host(&self, reads: bool) -> u32 {
+        let made_for = if reads { ce_caps::SYSMEM_READ } else { ce_caps::SYSMEM_WRITE };
+        let made = self.asynchronous_engines().into_iter().find(|engine| engine.caps.has(made_for));
+        made.map_or_else(|| self.copy_engine(), |engine| engine.number)
     }
 
     /// Makes CUDA's context that of the calling thread, which each thread that uses a route has to do once.
@@ -344,7 +352,7 @@ impl Machine {
     }
 }
 
-/// Another of CUDA's GPUs, each of the two reaching the other's memory where they can, and our own channels there.
+/// Another of CUDA's GPUs, and our own channels there. It and each of those that are open reach the other's memory where they can.
 fn peer(
     home: &Machine,
     n: u32,
@@ -358,8 +366,11 @@ fn peer(
             return Ok(Err(Unavailable::new(format!("CUDA has {count} GPU{}", if count == 1 { "" } else { "s" }))));
         }
         let context = cuda.device(n as usize)?.primary_context()?;
-        // Without it CUDA still copies between the two, and our own channels say that the memory is not mapped.
-        let _ = first.enable_peer(&context)? && context.enable_peer(first)?;
+        let open = home.peers.iter().filter_map(|peer| peer.get()?.as_ref().ok()?.cuda.as_ref().ok());
+        for other in std::iter::once(first).chain(open) {
+            // Without it CUDA still copies between the two, and our own channels say that the memory is not mapped.
+            let _ = other.enable_peer(&context)? && context.enable_peer(other)?;
+        }
         let uuid = context.device().uuid()?;
         Ok(Ok((context, uuid)))
     })();

@@ -6,6 +6,7 @@ mod experiment;
 mod locks;
 pub mod machine;
 mod noise;
+mod p2p;
 mod raw;
 mod saturate;
 
@@ -54,6 +55,7 @@ enum What {
     Locks(Box<locks::Args>),
     Borders(borders::Args),
     Saturate(Box<saturate::Args>),
+    P2p(p2p::Args),
 }
 
 impl Args {
@@ -65,6 +67,7 @@ impl Args {
             Some(What::Locks(l)) => l.run(),
             Some(What::Borders(b)) => b.run(),
             Some(What::Saturate(s)) => s.run(),
+            Some(What::P2p(p)) => p.run(),
         }
     }
 }

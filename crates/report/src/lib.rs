@@ -19,6 +19,7 @@ pub mod locks_bench;
 pub mod noise;
 pub mod number;
 pub mod objects;
+pub mod p2p;
 mod processes;
 pub mod raw;
 pub mod rows;

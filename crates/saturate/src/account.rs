@@ -121,7 +121,7 @@ pub struct Measured {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Over {
     pub median: f64,
-    #[cfg_attr(test, schemars(with = "Option<[f64; 2]>"))]
+    #[cfg_attr(test, schemars(with = "Option<std::collections::BTreeMap<String, f64>>"))]
     pub interval: Option<Interval<f64>>,
     pub repeats: u32,
 }
@@ -192,7 +192,7 @@ pub struct Reachable {
     pub access: Access,
     pub payload: f64,
     pub with_short_completions: Option<f64>,
-    /// TLP bytes along for each byte of payload, both ways.
+    /// TLP bytes along the payload for each byte of it, by the same count.
     pub factor: f64,
     pub factor_with_short_completions: Option<f64>,
 }

@@ -13,14 +13,13 @@ pub enum Error {
     Unavailable(String),
     #[error("queue {queue}: {under_way} of {depth} I/Os under way, and none was done for {after:?}")]
     Late { queue: usize, under_way: usize, depth: usize, after: Duration },
-    #[error("queue {queue}: an I/O at {at:#x} ended with status {status:#x}")]
-    Status { queue: usize, at: u64, status: u32 },
     #[error("queue {queue}: slot {slot} is done, and nothing is under way there")]
     NotUnderWay { queue: usize, slot: u32 },
     #[error("a thread that submits has panicked")]
     Panicked,
-    #[error("{what}: {cause}")]
-    System { what: &'static str, cause: io::Error },
+    /// What a device or its driver says.
+    #[error("{0}")]
+    Device(String),
     #[error("{origin}: {what}")]
     Plan { origin: String, what: String, hint: String },
     #[error("{0}: there is a run already")]
@@ -57,7 +56,7 @@ impl Error {
             Error::Version { .. } => "read it with the doorbell that wrote it",
             Error::Read { .. } => "give the folder of a run, with all its files readable",
             Error::Write { .. } => "finished cells are kept, and --resume goes on with them",
-            Error::Late { .. } | Error::NotUnderWay { .. } | Error::Status { .. } => {
+            Error::Late { .. } | Error::NotUnderWay { .. } => {
                 "the kernel log says whether the device was reset; a smaller depth shows whether the load matters"
             }
             _ => "`doorbell doctor` says what works here",

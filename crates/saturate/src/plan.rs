@@ -78,8 +78,11 @@ impl Default for Run {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
+    /// Copy engines in the place of devices.
     #[default]
     Engines,
+    /// NVMe drives, driven from user space; they are read, never written.
+    Nvme,
 }
 
 /// Which devices.
@@ -91,6 +94,10 @@ pub struct Devices {
     /// Numbers of copy engines, the first device first; none: all that run beside kernels.
     pub engines: Vec<u32>,
     pub mode: Mode,
+    /// PCI addresses of NVMe drives.
+    pub drives: Vec<String>,
+    /// Which of their namespaces; the first where it is 0.
+    pub namespace: u32,
 }
 
 /// One value or several.
@@ -189,7 +196,7 @@ impl Default for KneeOf {
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     Io,
-    /// A plain copy of one engine: long I/Os.
+    /// A plain copy: long I/Os of one device.
     Peak,
 }
 
@@ -277,6 +284,12 @@ impl Plan {
         }
         if self.run.repeats == 0 || self.run.repeats > 100 {
             return Err(("run.repeats is from 1 to 100".into(), "five give an interval"));
+        }
+        if (self.source.kind == Kind::Nvme) == self.source.drives.is_empty() {
+            return Err((
+                "source.drives names drives where source.kind is nvme".into(),
+                "for example source.drives = [\"0000:04:00.0\"]",
+            ));
         }
         if !(0.0..0.5).contains(&self.knee.within) {
             return Err(("knee.within is a part from 0 to 0.5".into(), "0.03 is 3 %"));
@@ -420,6 +433,7 @@ mod tests {
             ("name = 'a'\n[matrix]", "nothing", "no value"),
             ("name = 'a'\n[matrix]", "depth=3", "a key has a table before it"),
             ("name = 'a'\n[matrix]", "knee.within=0.9", "knee.within"),
+            ("name = 'a'\n[matrix]", "source.kind=nvme", "source.drives"),
             ("name = ", "", "a.toml"),
         ] {
             let sets: Vec<String> = Some(set).filter(|set| !set.is_empty()).map(String::from).into_iter().collect();

@@ -86,7 +86,9 @@ impl Leader<'_> {
     ) -> Result<End, Error> {
         let cells = plan.cells();
         loop {
-            let totals = sum_up::totals(plan, parts, None, &|target| self.source.traffic(target));
+            // What a run that was stopped has measured in some repeats only decides nothing.
+            let whole = of_all_repeats(parts, plan.run.repeats);
+            let totals = sum_up::totals(plan, &whole, None, &|target| self.source.traffic(target));
             let peak = cells.iter().position(|cell| {
                 cell.role == crate::plan::Role::Peak && totals.iter().all(|total| total.cell != *cell)
             });
@@ -159,7 +161,9 @@ impl Leader<'_> {
         let cells = sum_up::totals(&asked.plan, &parts, link.as_ref(), &|target| self.source.traffic(target));
         let (missing, knees) = sum_up::knees(&asked.plan, &cells);
         let all = asked.plan.cells().len() * asked.plan.run.repeats as usize;
-        let complete = parts.len() == all || asked.find_knee && !functional && missing.is_none();
+        let is_whole = of_all_repeats(&parts, asked.plan.run.repeats).len() == parts.len();
+        let is_found = asked.find_knee && !functional && missing.is_none() && is_whole;
+        let complete = parts.len() == all || is_found;
         Ok(Saturated {
             schema: SCHEMA.into(),
             doorbell: asked.doorbell.clone(),
@@ -178,6 +182,12 @@ impl Leader<'_> {
             knees: if functional { Vec::new() } else { knees },
         })
     }
+}
+
+/// Parts of cells that were measured in every repeat.
+fn of_all_repeats(parts: &[Part], repeats: u32) -> Vec<Part> {
+    let count = |number: u32| parts.iter().filter(|part| part.number == number).count();
+    parts.iter().filter(|part| count(part.number) == repeats as usize).cloned().collect()
 }
 
 fn amounts(plan: &Plan) -> Result<Amounts, Error> {

@@ -7,6 +7,8 @@ use crate::progress::Progress;
 use crate::record::Gpu;
 use crate::signals;
 use anyhow::Context;
+use copy::Buffer;
+use copy::spec::{self, Memory};
 use environment::Severity;
 use environment::link::LinkCounters;
 use gpu::{AddressSpace, DeviceOptions};
@@ -16,12 +18,14 @@ use saturate::account::{Saturated, Status};
 use saturate::folder::{Asked, Folder, read_account};
 use saturate::plan::{self, Plan};
 use saturate::run::{End, Leader, News};
+use saturate::source::{Source, Target};
 use saturate::sources::engine::Engines;
+use saturate::sources::nvme::{Behind, Drive, Drives};
 use saturate::wire::{Uncounted, Wire};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How full the PCIe link gets: many I/Os under way, each submitted and reaped by itself, and what crosses the wire meanwhile
 #[derive(Debug, clap::Args)]
@@ -30,6 +34,7 @@ use std::sync::atomic::Ordering;
         ("doorbell bench saturate paper -o paper", "one CPU thread, 512 to 8192 bytes: copy engines in the place of drives"),
         ("doorbell bench saturate knee --find-knee -o knee", "how few CPU threads and devices fill the link"),
         ("doorbell bench saturate sizes --set matrix.depth=64 --set run.repeats=3", ""),
+        ("doorbell bench saturate paper --set source.kind=nvme --set 'source.drives=[\"0000:04:00.0\"]'", "NVMe drives, which are read alone"),
         ("doorbell bench saturate --list", "the plans that come with doorbell"),
         ("doorbell bench saturate -o paper --resume", "go on with a run that was stopped"),
         ("doorbell bench saturate --show paper", "print a finished run again"),
@@ -105,14 +110,22 @@ impl Args {
             None => Folder::resume(self.folder()?)?,
         };
         let plan = &folder.asked().plan;
-        let space = space(plan.run.gpu)?;
-        let mut source = Engines::new(&space, &plan.source.engines, plan.source.mode)?;
-        let mut wire = counters(plan.run.gpu);
+        match plan.source.kind {
+            plan::Kind::Engines => {
+                let space = space(plan.run.gpu)?;
+                let mut source = Engines::new(&space, &plan.source.engines, plan.source.mode)?;
+                self.measure(&folder, &mut source, stop)
+            }
+            plan::Kind::Nvme => self.drives(&folder, stop),
+        }
+    }
+
+    fn measure(&self, folder: &Folder, source: &mut dyn Source, stop: &AtomicU32) -> anyhow::Result<ExitCode> {
+        let mut wire = counters(folder.asked().plan.run.gpu);
         let progress = Progress::new();
         let clock = Clock::new();
         let is_stopped = || stop.load(Ordering::Relaxed) > 0;
-        let mut leader =
-            Leader { folder: &folder, source: &mut source, wire: &mut *wire, clock: &clock, is_stopped: &is_stopped };
+        let mut leader = Leader { folder, source, wire: &mut *wire, clock: &clock, is_stopped: &is_stopped };
         let ended = leader.run(&mut |news| progress.show(&line(&news)));
         progress.clear();
         // What is finished is told, whatever ended the run.
@@ -121,6 +134,33 @@ impl Args {
         let end = ended?;
         self.print(&account)?;
         Ok(verdict(&account, end))
+    }
+
+    /// Drives, and a GPU's memory where that is a target: a part of it that they reach through BAR1.
+    fn drives(&self, folder: &Folder, stop: &AtomicU32) -> anyhow::Result<ExitCode> {
+        let plan = &folder.asked().plan;
+        let amounts = plan.amounts().map_err(|(what, hint)| Failure::new(what, hint))?;
+        let one = |text: &String| -> anyhow::Result<Drive> {
+            let controller = nvme::Controller::open(pcie::open(text)?, nvme::Options::default())?;
+            let number = match plan.source.namespace {
+                0 => *controller.active()?.first().ok_or_else(|| {
+                    Failure::impossible(format!("{text} has no active namespace"), "`doorbell nvme list` lists them")
+                })?,
+                number => number,
+            };
+            Ok(Drive { namespace: controller.namespace(number)?, controller })
+        };
+        let drives: Vec<Drive> = plan.source.drives.iter().map(one).collect::<anyhow::Result<_>>()?;
+        if !plan.matrix.target.contains(&Target::Gpu) {
+            return self.measure(folder, &mut Drives::new(drives, None, amounts.timeout), stop);
+        }
+        let machine = super::machine::open(if plan.run.gpu == plan::Gpu::Soft { Gpu::Soft } else { Gpu::Real })?;
+        let end = spec::End { memory: Memory::Gpu(machine.index()), offset: 0 };
+        // Each cell's parts are at most that; the peak's, of long I/Os, may be more.
+        let buffer = Buffer::new(&machine, end, amounts.buffer.max(256 << 20))?;
+        let target = buffer.gpu_target()?;
+        let gpu = saturate::sources::nvme::Gpu { peer: target.peer(), memory: Box::new(Seen(&buffer)) };
+        self.measure(folder, &mut Drives::new(drives, Some(gpu), amounts.timeout), stop)
     }
 
     fn plans(&self) -> anyhow::Result<ExitCode> {
@@ -204,6 +244,19 @@ impl Args {
             return Ok(report::table::to_stdout(|out| Ok(out.write_all(&text)?))?);
         }
         Ok(report::table::to_stdout(|out| report::saturate::write(out, &Style::of_stdout(), account))?)
+    }
+}
+
+/// A GPU's memory, looked at through the GPU.
+struct Seen<'b>(&'b Buffer<'b>);
+
+impl Behind for Seen<'_> {
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), saturate::Error> {
+        self.0.write(at as i64, bytes).map_err(|e| saturate::Error::Device(e.to_string()))
+    }
+
+    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), saturate::Error> {
+        self.0.read(at as i64, into).map_err(|e| saturate::Error::Device(e.to_string()))
     }
 }
 

@@ -1,3 +1,4 @@
 //! The kinds of devices.
 
 pub mod engine;
+pub mod nvme;

@@ -1,0 +1,156 @@
+//! `doorbell bench p2p`: copies from each GPU to each.
+
+use super::{machine, surroundings};
+use crate::failure::Failure;
+use crate::help::Page;
+use crate::progress::Progress;
+use crate::record::Gpu;
+use crate::{result, signals, units};
+use copy::Machine;
+use environment::Severity;
+use p2p::{MOST, Matrix, Plan, SCHEMA, Status, Way};
+use report::table::Style;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Copies from each GPU to each: one direction alone, both at once, latency; with and without peer access
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell bench p2p", "every way between all GPUs, up to eight"),
+        ("doorbell bench p2p --ways ce,staged -o p2p.json", "copy engines, with peer access and without"),
+        ("doorbell bench p2p --bytes 64MiB --repeats 10", ""),
+        ("doorbell bench p2p --gpu soft --gpus 3", "whether it works, never how fast: the software GPU under three numbers"),
+    ])
+    .text("Ways: ce (copy engine), sm (kernel), cuda (CUDA's own copies), all with peer access; staged (without it: doorbell takes the bytes \
+           through pinned host memory). Every way is verified between every two GPUs before it is timed. Each direction is told by itself; the sum \
+           of both is called a sum.")
+    .statuses(&[
+        (0, "done, and every byte was right"),
+        (1, "a byte was wrong"),
+        (2, "an error, or a cell that failed"),
+        (77, "nothing can be measured on this machine"),
+        (130, "stopped by Ctrl-C"),
+    ])
+)]
+pub struct Args {
+    /// Which GPU
+    #[arg(long, value_enum, value_name = "GPU", default_value_t = Gpu::Real)]
+    gpu: Gpu,
+    /// So many GPUs, for example 2 [default: all, up to eight; of the software GPU one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8))]
+    gpus: Option<u32>,
+    /// What moves the bytes, for example ce,staged
+    #[arg(long, value_name = "LIST", default_value = "ce,sm,cuda,staged")]
+    ways: String,
+    /// Bytes of a timed transfer, for example 64MiB [default: 256MiB; on the software GPU 1MiB]
+    #[arg(long, value_name = units::SIZE, value_parser = units::size_in(1..=1 << 30))]
+    bytes: Option<u64>,
+    /// Timed transfers of each cell
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeats: u32,
+    /// Samples of the latency of each cell
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    samples: u32,
+    /// Random seed for the data
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Give up on a transfer after this time
+    #[arg(long, value_name = units::TIME, default_value = "10s", value_parser = units::time)]
+    timeout: Duration,
+    #[command(flatten)]
+    result: result::Args,
+}
+
+/// Of a transfer whose latency is taken, as p2pBandwidthLatencyTest has it.
+const LATENCY_BYTES: u64 = 16;
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let ways = ways(&self.ways)?;
+        let stop = signals::count_interrupts();
+        let out = self.result.open(1 << 16)?;
+        let machine = self.machine()?;
+        let gpus = p2p::gpus(&machine).min(self.gpus.unwrap_or(MOST));
+        let before = surroundings(if self.gpu == Gpu::Soft { experiment::Gpu::Soft } else { experiment::Gpu::Real });
+        let warnings = before.warnings().into_iter().filter(|w| w.severity > Severity::Notice);
+        let warnings: Vec<String> =
+            if self.gpu == Gpu::Soft { Vec::new() } else { warnings.map(|w| w.to_string()).collect() };
+        let plan = Plan {
+            gpus,
+            ways,
+            bytes: self.bytes.unwrap_or(if self.gpu == Gpu::Soft { 1 << 20 } else { 256 << 20 }),
+            repeats: self.repeats,
+            samples: self.samples,
+            latency_bytes: LATENCY_BYTES,
+            seed: self.seed,
+            timeout: self.timeout,
+        };
+        let functional = self.gpu == Gpu::Soft;
+        let progress = Progress::new();
+        let started = environment::utc_now().unwrap_or_default();
+        let is_stopped = || stop.load(Ordering::Relaxed) > 0;
+        let mut tell = |way: Way, from, to| progress.show(&format!("{way}: gpu{from} to gpu{to}"));
+        let cells = p2p::run(&machine, &plan, functional, &is_stopped, &mut tell);
+        progress.clear();
+        let matrix = Matrix {
+            schema: SCHEMA.into(),
+            doorbell: results::folder::VERSION.into(),
+            commit: before.text("run.commit").map(str::to_owned),
+            command: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
+            started,
+            functional,
+            gpus,
+            bytes: plan.bytes,
+            latency_bytes: plan.latency_bytes,
+            repeats: plan.repeats,
+            environment: serde_json::to_value(&before)?,
+            warnings,
+            cells,
+        };
+        out.write(
+            |out| {
+                out.write_all(&results::json::to_vec(&matrix).map_err(std::io::Error::from)?)?;
+                Ok(())
+            },
+            |out| report::p2p::write(out, &Style::of_stdout(), &matrix),
+        )?;
+        Ok(verdict(&matrix, is_stopped()))
+    }
+
+    /// All GPUs of the computer; of the software GPU as many as are asked for, which are one under several numbers.
+    fn machine(&self) -> anyhow::Result<Machine> {
+        let machine = machine::open(self.gpu)?;
+        if self.gpu == Gpu::Real {
+            return Ok(machine);
+        }
+        let space = machine.space()?.clone();
+        let others = 1..self.gpus.unwrap_or(1);
+        Ok(others.map(|_| Machine::of_space(space.clone())).fold(machine, Machine::with_peer))
+    }
+}
+
+fn ways(text: &str) -> Result<Vec<Way>, Failure> {
+    let way = |name: &str| {
+        let found = Way::ALL.into_iter().find(|way| way.name() == name.trim());
+        found.ok_or_else(|| {
+            Failure::new(format!("--ways: there is no way {:?}", name.trim()), "ways are ce, sm, cuda and staged")
+        })
+    };
+    text.split(',').map(way).collect()
+}
+
+/// Exit status of a run that Ctrl-C ended.
+const STOPPED: u8 = 130;
+
+fn verdict(matrix: &Matrix, stopped: bool) -> ExitCode {
+    let any = |of: fn(&Status) -> bool| matrix.cells.iter().any(|cell| of(&cell.status));
+    ExitCode::from(match () {
+        () if stopped => STOPPED,
+        () if matrix.is_wrong() => 1,
+        () if any(|status| matches!(status, Status::Failed(_))) => crate::ERROR,
+        () if !any(|status| *status == Status::Done) => crate::IMPOSSIBLE,
+        () => 0,
+    })
+}

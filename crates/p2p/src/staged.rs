@@ -1,0 +1,151 @@
+//! From GPU to GPU without peer access: the bytes go to pinned host memory and from there to the other GPU, in pieces, so that both halves
+//! work at once.
+
+use copy::spec::{End, Host, Memory};
+use copy::{Buffer, Error, Executor, HostEnd, Inspect, Machine, Transfer, Unavailable};
+use std::time::{Duration, Instant};
+
+/// Bytes of a piece. Longer transfers are whole pieces.
+pub const PIECE: u64 = 4 << 20;
+/// Pieces that lie in host memory at a time.
+const PIECES: u64 = 2;
+
+/// Two executors with host memory between them.
+pub struct Staged<'m> {
+    // Before the memory that they may name.
+    out: Box<dyn Executor + 'm>,
+    into: Box<dyn Executor + 'm>,
+    host: Buffer<'m>,
+}
+
+impl<'m> Staged<'m> {
+    /// Of a route from a GPU to the host, and one from the host to a GPU.
+    ///
+    /// # Errors
+    /// What there is not here.
+    pub fn new(machine: &'m Machine, [out, into]: [&str; 2]) -> Result<Staged<'m>, Error> {
+        let (out, into) = (copy::executor(machine, out)?, copy::executor(machine, into)?);
+        let end = End { memory: Memory::Host(Host::Pinned), offset: 0 };
+        Ok(Staged { out, into, host: Buffer::new(machine, end, PIECES * PIECE)? })
+    }
+}
+
+impl Executor for Staged<'_> {
+    fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
+        self.out.reach(from, &self.host)?;
+        self.into.reach(&self.host, to)
+    }
+
+    fn prepare<'r>(
+        &'r mut self,
+        from: &'r Buffer<'r>,
+        to: &'r Buffer<'r>,
+        bytes: u64,
+    ) -> Result<Box<dyn Transfer + 'r>, Error> {
+        let piece = bytes.min(PIECE);
+        if bytes == 0 || !bytes.is_multiple_of(piece) {
+            let what = format!("{bytes} bytes staged: up to {PIECE}, or a multiple of that");
+            return Err(Unavailable::new(what).into());
+        }
+        let out = self.out.prepare(from, &self.host, piece)?;
+        let into = self.into.prepare(&self.host, to, piece)?;
+        let ends = Ends { from, to };
+        Ok(Box::new(Pieces { out, into, ends, piece, count: bytes / piece, left: [0; 2], arrived: [0; 2] }))
+    }
+}
+
+struct Ends<'r> {
+    from: &'r Buffer<'r>,
+    to: &'r Buffer<'r>,
+}
+
+impl Inspect for Ends<'_> {
+    fn host_end(&self) -> HostEnd {
+        HostEnd::Destination
+    }
+
+    fn write_source(&self, at: i64, data: &[u8]) -> Result<(), Error> {
+        self.from.write(at, data)
+    }
+
+    fn write_destination(&self, at: i64, data: &[u8]) -> Result<(), Error> {
+        self.to.write(at, data)
+    }
+
+    fn read_destination(&self, at: i64, into: &mut [u8]) -> Result<(), Error> {
+        self.to.read(at, into)
+    }
+}
+
+/// A transfer of so many pieces. Of each half: how many were submitted, and how many are done; one is under way at a time.
+struct Pieces<'r> {
+    out: Box<dyn Transfer + 'r>,
+    into: Box<dyn Transfer + 'r>,
+    ends: Ends<'r>,
+    piece: u64,
+    count: u64,
+    left: [u64; 2],
+    arrived: [u64; 2],
+}
+
+impl Pieces<'_> {
+    fn start_out(&mut self) -> Result<(), Error> {
+        let n = self.left[0];
+        self.out.move_to(n * self.piece, n % PIECES * self.piece)?;
+        self.left[0] += 1;
+        self.out.submit()
+    }
+
+    fn start_into(&mut self) -> Result<(), Error> {
+        let n = self.left[1];
+        self.into.move_to(n % PIECES * self.piece, n * self.piece)?;
+        self.left[1] += 1;
+        self.into.submit()
+    }
+}
+
+impl Transfer for Pieces<'_> {
+    fn submit(&mut self) -> Result<(), Error> {
+        (self.left, self.arrived) = ([0; 2], [0; 2]);
+        self.start_out()
+    }
+
+    /// The next pieces are submitted here.
+    fn poll(&mut self) -> Result<bool, Error> {
+        if self.left[0] == 0 {
+            return Ok(false);
+        }
+        if self.arrived[0] < self.left[0] && self.out.poll()? {
+            self.arrived[0] += 1;
+        }
+        if self.arrived[1] < self.left[1] && self.into.poll()? {
+            self.arrived[1] += 1;
+        }
+        if self.left[1] == self.arrived[1] && self.left[1] < self.arrived[0] {
+            self.start_into()?;
+        }
+        // A place of the host's memory is free when its piece has gone on.
+        if self.left[0] == self.arrived[0] && self.left[0] < self.count && self.left[0] < self.arrived[1] + PIECES {
+            self.start_out()?;
+        }
+        Ok(self.arrived[1] == self.count)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        if self.left[0] == 0 {
+            return Err(Error::Idle);
+        }
+        let begun = Instant::now();
+        while !self.poll()? {
+            if begun.elapsed() > timeout {
+                return Err(Error::Late { bytes: self.piece * self.count, after: timeout });
+            }
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+
+    fn ends(&self) -> Option<&dyn Inspect> {
+        Some(&self.ends)
+    }
+}

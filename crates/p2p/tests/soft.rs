@@ -1,0 +1,84 @@
+//! The matrix on the software GPU, under several numbers: what is verified, what there is not, and that nothing is a rate.
+
+use copy::spec::{End, Memory};
+use copy::{Buffer, Machine, Route, verify};
+use doorbell_softgpu::{Mode, SoftDriver};
+use gpu::{AddressSpace, Device};
+use p2p::{Cell, Plan, Staged, Status, Way, gpus, run};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn machine(gpus: u32) -> Machine {
+    let space = AddressSpace::new(&Device::open(Arc::new(SoftDriver::new(Mode::Poll)), 0).unwrap()).unwrap();
+    let one = |_| Machine::of_space(space.clone());
+    (1..gpus).map(one).fold(Machine::of_space(space.clone()), Machine::with_peer)
+}
+
+fn plan(gpus: u32, ways: &[Way]) -> Plan {
+    Plan {
+        gpus,
+        ways: ways.to_vec(),
+        bytes: 64 << 10,
+        repeats: 2,
+        samples: 10,
+        latency_bytes: 16,
+        seed: 1,
+        timeout: Duration::from_secs(20),
+    }
+}
+
+fn cells(machine: &Machine, plan: &Plan) -> Vec<Cell> {
+    run(machine, plan, true, &|| false, &mut |_, _, _| {})
+}
+
+#[test]
+fn three_gpus_are_a_matrix_of_nine_and_every_cell_is_verified() {
+    let machine = machine(3);
+    assert_eq!(gpus(&machine), 3);
+    let cells = cells(&machine, &plan(3, &[Way::Ce, Way::Staged]));
+    assert_eq!(cells.len(), 18);
+    for cell in &cells {
+        let within = cell.way == Way::Staged && cell.from == cell.to;
+        match &cell.status {
+            Status::Unavailable(why) => assert!(within && why.contains("within one GPU"), "{cell:?}"),
+            status => {
+                assert!(*status == Status::Done && !within && cell.verified == 4 && cell.wrong.is_none(), "{cell:?}")
+            }
+        }
+        assert!(cell.alone.is_none() && cell.both.is_none() && cell.latency.is_none(), "an emulation has no rate");
+        assert_eq!(cell.p2p, cell.way == Way::Ce);
+    }
+    let staged = cells.iter().find(|cell| cell.way == Way::Staged && (cell.from, cell.to) == (2, 1)).unwrap();
+    assert!(staged.route.starts_with("gpu2->ce") && staged.route.contains("->host and host->ce"), "{}", staged.route);
+}
+
+#[test]
+fn one_gpu_is_a_matrix_of_one_and_kernels_need_cuda() {
+    let machine = machine(1);
+    let cells = cells(&machine, &plan(gpus(&machine), &Way::ALL));
+    assert_eq!(cells.iter().map(|cell| (cell.from, cell.to)).collect::<Vec<_>>(), [(0, 0); 4]);
+    assert_eq!(cells[0].status, Status::Done);
+    assert!(cells[1..].iter().all(|cell| matches!(cell.status, Status::Unavailable(_))), "{cells:?}");
+}
+
+/// More pieces than lie in host memory at a time.
+#[test]
+fn what_is_staged_goes_in_pieces_and_arrives_whole() {
+    let machine = machine(2);
+    let bytes = 3 * (4 << 20);
+    let staged = Staged::new(&machine, ["gpu0->ce2->host", "host->ce3->gpu1"]).unwrap();
+    let memory = |n| Buffer::new(&machine, End { memory: Memory::Gpu(n), offset: 0 }, bytes).unwrap();
+    let mut route = Route::new("staged", memory(0), Box::new(staged), memory(1)).unwrap();
+    assert_eq!(verify(&mut route, bytes, 3, Duration::from_secs(20)).unwrap(), None);
+    assert_eq!(verify(&mut route, 24, 4, Duration::from_secs(20)).unwrap(), None);
+    let odd = route.prepare((4 << 20) + 1).map(drop).unwrap_err().to_string();
+    assert!(odd.contains("a multiple"), "{odd}");
+}
+
+#[test]
+fn a_run_that_is_stopped_keeps_what_it_has() {
+    let told = std::cell::Cell::new(0);
+    let cells =
+        run(&machine(2), &plan(2, &[Way::Ce]), true, &|| told.get() == 3, &mut |_, _, _| told.set(told.get() + 1));
+    assert_eq!(cells.len(), 3);
+}

@@ -1,0 +1,87 @@
+//! NVMe drives that QEMU emulates: reads of several queues into host memory and into the peer's BAR, every byte compared. Functional, never a
+//! rate.
+
+use lab::clock::Clock;
+use nvme::{Controller, Options};
+use pcie::qemu::{Machine, PROGRAM};
+use saturate::Error;
+use saturate::cell::{Cell, run};
+use saturate::source::{Shape, Source, Target};
+use saturate::sources::nvme::{Behind, Drive, Drives, Gpu};
+use saturate::walk::fill;
+use saturate::wire::Uncounted;
+use saturate::worker::Limits;
+use std::time::Duration;
+
+const PEER: u64 = 4 << 20;
+const IMAGE: usize = 4 << 20;
+
+/// The BAR's memory, which the machine shares.
+struct Bar(*mut u8);
+
+impl Bar {
+    fn slice(&mut self, at: u64, bytes: usize) -> &mut [u8] {
+        assert!(at + bytes as u64 <= PEER);
+        // SAFETY: within the peer's memory, which the machine keeps as long as the test; nothing is under way.
+        unsafe { std::slice::from_raw_parts_mut(self.0.add(at as usize), bytes) }
+    }
+}
+
+impl Behind for Bar {
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.slice(at, bytes.len()).copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), Error> {
+        into.copy_from_slice(self.slice(at, into.len()));
+        Ok(())
+    }
+}
+
+#[test]
+fn reads_of_two_queues_arrive_in_host_memory_and_in_the_bar() {
+    if !trial::installed(PROGRAM) {
+        trial::skip!("{PROGRAM} is not installed");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    let mut bytes = vec![0; IMAGE];
+    fill(&mut bytes, 11, 0);
+    std::fs::write(&image, bytes).unwrap();
+    let drive = format!("file={},if=none,id=d0,format=raw,cache=unsafe", image.display());
+    let device = "nvme,id=nvme0,drive=d0,serial=doorbell,logical_block_size=512,physical_block_size=512";
+    let machine = Machine::builder().machine("q35").peer_memory(PEER).drive(drive).device(device).start().unwrap();
+    let controller = Controller::open(machine.function("nvme0").unwrap(), Options::default()).unwrap();
+    let namespace = controller.namespace(1).unwrap();
+    let (peer, at) = machine.peer();
+    let gpu = Gpu { peer, memory: Box::new(Bar(at.as_ptr())) };
+    let mut drives = Drives::new(vec![Drive { controller, namespace }], Some(gpu), Duration::from_secs(20));
+    assert!(drives.is_functional() && drives.about().contains("QEMU"));
+    assert!(drives.traffic(Target::Host).is_none(), "it does not cross the GPU's link");
+    for (target, batch, size) in [(Target::Host, 1, 512), (Target::Gpu, 1, 4096), (Target::Gpu, 4, 512)] {
+        let part = size << 5;
+        let shape = Shape { target, devices: 1, queues: 2, depth: 8, bytes: size, part, batch, seed: 1 };
+        let cell = Cell {
+            shape,
+            threads: 1,
+            cpus: Vec::new(),
+            duration: Duration::from_millis(10),
+            // Two laps: both images of every block.
+            limits: Limits { warm_ios: 80, patience: Duration::from_secs(30) },
+            every: Duration::from_millis(10),
+        };
+        let outcome = run(&mut drives, &cell, &Clock::monotonic_raw(), &mut Uncounted).unwrap();
+        assert_eq!(
+            (outcome.checked.wrong, outcome.refused(), outcome.checked.blocks),
+            (0, 0, 64),
+            "{:?}",
+            outcome.checked
+        );
+        assert!(outcome.submitted >= 160);
+    }
+    let shape =
+        Shape { target: Target::Host, devices: 1, queues: 1, depth: 8, bytes: 512, part: 4 << 20, batch: 1, seed: 1 };
+    let why = drives.open(&shape).map(drop).unwrap_err().to_string();
+    assert!(why.contains("on a namespace of"), "{why}");
+}
