@@ -64,6 +64,12 @@ impl LinkCounters {
         Ok(LinkCounters { nvml, counters: Ok(Default::default()), samples })
     }
 
+    /// Counts from the next look on: whatever happened since the last one is forgotten.
+    pub fn begin(&mut self) {
+        let again = |counting: Counting| Counting { wraps: counting.wraps, ..Counting::default() };
+        self.counters = Ok(self.counters.as_ref().map_or(Default::default(), |counters| counters.map(again)));
+    }
+
     /// Looks at the counters, and with `sample` takes a sample, too.
     pub fn look(&mut self, sample: bool) -> Look {
         let counted = self.count();
@@ -82,7 +88,7 @@ impl LinkCounters {
             let mut next = || of.next().unwrap_or_else(|| Err("NVML: a field is missing".into()));
             Ok(Both { to_gpu: next()?, from_gpu: next()? })
         })();
-        // What cannot be told apart once is not known from then on.
+        // What cannot be told apart once is not known from then on, until it begins again.
         if let Err(why) = &counted {
             self.counters = Err(why.clone());
         }
@@ -176,6 +182,16 @@ mod tests {
         let late = adds(&[(0, top), (20, 10), (120, 20)]);
         assert_eq!(late[1], Ok(11));
         assert!(late[2].as_ref().is_err_and(|why| why.contains("32 bits") && why.contains("100 ms")), "{late:?}");
+    }
+
+    #[test]
+    fn a_counter_that_begins_again_forgets_the_time_between() {
+        let (mut counting, begun) = (Counting { wraps: true, ..Counting::default() }, Instant::now());
+        assert_eq!(counting.add(begun, 7), Ok(0));
+        assert!(counting.add(begun + Duration::from_secs(1), 9).is_err());
+        let mut again = Counting { wraps: counting.wraps, ..Counting::default() };
+        assert_eq!(again.add(begun + Duration::from_secs(2), 50), Ok(0));
+        assert_eq!(again.add(begun + Duration::from_millis(2020), 60), Ok(10));
     }
 
     #[test]

@@ -153,6 +153,7 @@ fn watch(shared: &Shared, cell: &Cell, wire: &mut dyn Wire) -> Vec<Moment> {
     shared.measure();
     all(&shared.measuring);
     let (begun, mut moments) = (Instant::now(), Vec::new());
+    wire.begin();
     let mut look = |sample| {
         let look = wire.look(sample);
         moments.push(Moment { at: begun.elapsed(), ios: shared.completed(), look });

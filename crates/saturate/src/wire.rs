@@ -9,6 +9,9 @@ use std::time::Duration;
 
 /// Counters of a link. They are looked at from a thread that submits nothing.
 pub trait Wire {
+    /// Something else is measured from now on.
+    fn begin(&mut self) {}
+
     /// As they are now; `sample` asks for the rate since the last sample, too. `None` where nothing counts.
     fn look(&mut self, sample: bool) -> Option<Look>;
 }
@@ -24,6 +27,10 @@ impl Wire for Uncounted {
 }
 
 impl Wire for environment::link::LinkCounters {
+    fn begin(&mut self) {
+        environment::link::LinkCounters::begin(self);
+    }
+
     fn look(&mut self, sample: bool) -> Option<Look> {
         Some(environment::link::LinkCounters::look(self, sample))
     }

@@ -70,6 +70,10 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let ways = ways(&self.ways)?;
         let stop = signals::count_interrupts();
+        if self.gpu == Gpu::Soft {
+            // It starts this program again: no file is claimed before.
+            crate::sample::with_softgpu()?;
+        }
         let out = self.result.open(1 << 16)?;
         let machine = self.machine()?;
         let gpus = p2p::gpus(&machine).min(self.gpus.unwrap_or(MOST));

@@ -124,6 +124,10 @@ impl Queue for Each {
     }
 }
 
+/// Room for words of gathered copies: so many slots, each of so many copies.
+const SUBMISSIONS: u32 = 128;
+const PIECES: u32 = 56;
+
 /// So many I/Os are one submission, whose end is that of all.
 pub struct Gathered {
     copies: Copies,
@@ -137,6 +141,13 @@ pub struct Gathered {
 
 impl Gathered {
     pub fn new(mut channel: Channel, ends: Ends, depth: u32, batch: u32) -> Result<Gathered, Error> {
+        let (submissions, slots) = (depth.div_ceil(batch), batch.div_ceil(PIECES));
+        if submissions * slots >= SUBMISSIONS {
+            let what = format!(
+                "{depth} I/Os, {batch} a doorbell: at most {SUBMISSIONS} doorbells' worth are under way; a smaller depth fits"
+            );
+            return Err(Error::Unavailable(what));
+        }
         let copies = Copies::new(&mut channel)?;
         let under_way = UnderWay::new(&channel, depth);
         let gathered = Vec::with_capacity(batch as usize);
