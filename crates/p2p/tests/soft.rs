@@ -63,6 +63,7 @@ fn one_gpu_is_a_matrix_of_one_and_kernels_need_cuda() {
 
 /// More pieces than lie in host memory at a time.
 #[test]
+#[ignore = "1 s: 12 MiB through the software GPU; run by .ci/run"]
 fn what_is_staged_goes_in_pieces_and_arrives_whole() {
     let machine = machine(2);
     let bytes = 3 * (4 << 20);
