@@ -1,7 +1,8 @@
 //! Many commands in flight on a drive that the kernel gave us: a random mix from four threads against a reference, a reset, a removal.
 
+use super::binding::until;
 use crate::devices::{contents, pattern};
-use crate::report::{Outcome, ensure};
+use crate::report::{self, Outcome, ensure};
 use nvme::{Controller, Depth, Done, Lost, Options, Outcome as Ended, Overwrite, Piece, Queue, Word};
 use pcie::{Address, Function, Memory};
 use std::error::Error;
@@ -158,6 +159,23 @@ pub fn reset(drive: Box<dyn Function>) -> Outcome {
     ensure(all_ended(&mut again)?.iter().all(Done::is_success), || "reads fail after the reset".into())?;
     let after = contents(&memory, 0, 64 * PART as usize)?;
     ensure(after.iter().all(|byte| *byte == 0xa5), || "memory was written after the reset".into())
+}
+
+/// The drive is pulled out while it reads: the harness sees the line, and QEMU and the kernel do the rest. The driver says that it is gone, each
+/// command ends once, and nothing hangs.
+pub fn pulled_out(at: Address, drive: Box<dyn Function>) -> Outcome {
+    let controller = Controller::open(drive, Options::default())?;
+    let (mut queue, _memory) = in_flight(&controller)?;
+    report::line("pull d2");
+    until("the driver notices", || controller.check().is_err())?;
+    let why = controller.check().err().ok_or("it is back")?;
+    ensure(why.is_gone() && why.to_string().contains("is gone"), || why.to_string())?;
+    let all = all_ended(&mut queue)?;
+    let right = |done: &Done| done.is_success() || done.outcome == Ended::Lost(Lost::Gone);
+    ensure(all.len() == 64 && all.iter().all(right), || format!("{all:?}"))?;
+    ensure(controller.namespace(1).is_err(), || "a drive that is gone was asked".into())?;
+    drop((queue, controller));
+    ensure(!fs::exists(format!("/sys/bus/pci/devices/{at}"))?, || "it is there still".into())
 }
 
 /// Somebody takes the drive from the kernel while it reads, as `echo 1 > remove` does. It stands in its slot still, so its commands end; through

@@ -66,6 +66,10 @@ pub fn run() -> Outcome {
         binding::is_the_kernels(drive)
     });
     check("sysfs card", || drivers::card(Box::new(sysfs::open(edu)?), &sysfs::open(ivshmem)?));
+    check("sysfs pulled out with commands in flight", || {
+        let bound = bind::take(&Tree::default(), with_partition, To::Nobody, Word::TakeIt)?;
+        many::pulled_out(with_partition, Box::new(sysfs::open(bound.address())?))
+    });
     check("sysfs removal", || removal(edu));
     check("sysfs refuses other users", || rights::not_root(edu));
     check("sysfs hidden addresses", || rights::hidden_addresses(edu));

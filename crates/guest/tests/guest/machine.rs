@@ -3,6 +3,9 @@
 use crate::cpio::Archive;
 use crate::kernel::Kernel;
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -68,6 +71,7 @@ impl Guest<'_> {
             .args(self.machine)
             .args(["-accel", "tcg", "-display", "none", "-nodefaults", "-no-reboot"])
             .args(["-serial", "file:console", "-serial", "file:lines"])
+            .args(["-monitor", "unix:monitor,server=on,wait=off"])
             .args(["-object", "memory-backend-file,id=peer,size=4M,mem-path=peer,share=on"])
             .args(
                 ["d0", "d1", "d2"]
@@ -82,8 +86,16 @@ impl Guest<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(fs::File::create(at("errors")).unwrap());
+        // SAFETY: one system call between fork and exec. QEMU ends with the test also where that is killed.
+        unsafe {
+            qemu.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
         let started = Instant::now();
         let mut running = Running(qemu.spawn().expect("qemu-system-x86_64"));
+        let mut pulled = 0;
         let ended = loop {
             if running.0.try_wait().unwrap().is_some() {
                 break true;
@@ -91,6 +103,7 @@ impl Guest<'_> {
             if started.elapsed() > self.limit {
                 break false;
             }
+            pulled += pull(&lines, &at("monitor"), pulled);
             std::thread::sleep(Duration::from_millis(50));
         };
         let took = started.elapsed();
@@ -104,6 +117,29 @@ impl Guest<'_> {
             ended,
         }
     }
+}
+
+/// Does what the guest's lines `pull ID` ask for, but for the first `done` of them: QEMU takes the device out. Says how many it did.
+fn pull(lines: &Path, monitor: &Path, done: usize) -> usize {
+    let text = fs::read_to_string(lines).unwrap_or_default();
+    // The last line may be there in part.
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let wanted: Vec<&str> = whole.lines().filter_map(|line| line.trim_end().strip_prefix("pull ")).skip(done).collect();
+    for id in &wanted {
+        let mut monitor = UnixStream::connect(monitor).unwrap();
+        writeln!(monitor, "device_del {id}").unwrap();
+        // QEMU drops what it has not read when the other end closes: its prompt behind the command says that it has.
+        monitor.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut heard = Vec::new();
+        while heard.windows(6).filter(|window| window == b"(qemu)").count() < 2 {
+            let mut bytes = [0; 256];
+            match monitor.read(&mut bytes) {
+                Ok(count) if count > 0 => heard.extend_from_slice(&bytes[..count]),
+                other => panic!("QEMU's monitor: {other:?}, {}", String::from_utf8_lossy(&heard)),
+            }
+        }
+    }
+    wanted.len()
 }
 
 /// Our program as /init, a shell for the restorer, the libraries of both, the modules.

@@ -47,19 +47,19 @@ const DEVICES: [&str; 10] = [
     "-device",
     "nvme,drive=d1,serial=d1,addr=09.0,logical_block_size=4096,physical_block_size=4096",
     "-device",
-    "nvme,drive=d2,serial=d2,addr=0a.0",
+    "nvme,id=d2,drive=d2,serial=d2,addr=0a.0",
 ];
 
 /// A port for the last drive, and what `DEVICES` has beside it: as on a real board.
 const PORT: [&str; 2] = ["-device", "pcie-root-port,id=rp0,addr=03.0,chassis=1"];
 
 /// The checks of both machines without an IOMMU.
-const WITHOUT: usize = 30;
+const WITHOUT: usize = 31;
 
 #[test]
 #[ignore = "boots a machine without KVM: 20 s; run by .ci/run"]
 fn functions_are_driven_through_sysfs_without_an_iommu() {
-    let devices = [&PORT[..], &DEVICES[..9], &["nvme,drive=d2,serial=d2,bus=rp0"]].concat();
+    let devices = [&PORT[..], &DEVICES[..9], &["nvme,id=d2,drive=d2,serial=d2,bus=rp0"]].concat();
     // With a huge page of 1 GiB beside those of 2 MiB.
     let machine = ["-machine", "q35", "-cpu", "qemu64,+pdpe1gb", "-m", "2304M"];
     let kernel_line = "hugepagesz=1G hugepages=1";
@@ -76,7 +76,7 @@ fn functions_are_driven_through_sysfs_on_a_machine_of_conventional_pci() {
 #[test]
 #[ignore = "boots a machine without KVM: 20 s; run by .ci/run"]
 fn functions_are_driven_through_vfio_behind_an_iommu() {
-    let devices = [&PORT[..], &DEVICES[..9], &["nvme,drive=d2,serial=d2,bus=rp0"]].concat();
+    let devices = [&PORT[..], &DEVICES[..9], &["nvme,id=d2,drive=d2,serial=d2,bus=rp0"]].concat();
     let machine = ["-machine", "q35", "-m", "768M", "-device", "intel-iommu,intremap=on"];
     let kernel_line = "intel_iommu=on iommu=nopt";
     passes(&Guest { part: "vfio", machine: &machine, devices: &devices, kernel_line, limit: LIMIT }, &[], 30);
