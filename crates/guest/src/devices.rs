@@ -83,8 +83,8 @@ impl<'a> Edu<'a> {
         self.bar.store64(COMMAND, START | direction);
         let started = Instant::now();
         while self.bar.load64(COMMAND) & START != 0 {
-            if started.elapsed() > Duration::from_secs(20) {
-                return Err("edu's DMA has not ended after 20 s".into());
+            if started.elapsed() > Duration::from_secs(60) {
+                return Err("edu's DMA has not ended after 60 s".into());
             }
             sleep(Duration::from_millis(1));
         }

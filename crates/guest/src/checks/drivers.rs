@@ -86,8 +86,8 @@ fn disk(drive: Address) -> Result<(String, File), Box<dyn Error>> {
         let disk = bind::disks(&Tree::default(), drive).into_iter().next().unwrap_or_default();
         match File::options().read(true).custom_flags(libc::O_SYNC).open(format!("/dev/{disk}")) {
             Ok(file) if !disk.is_empty() => return Ok((disk, file)),
-            opened if started.elapsed().as_secs() > 20 => {
-                return Err(format!("its block device {disk:?} after 20 s: {:?}", opened.err()).into());
+            opened if started.elapsed().as_secs() > 60 => {
+                return Err(format!("its block device {disk:?} after 60 s: {:?}", opened.err()).into());
             }
             _ => std::thread::sleep(Duration::from_millis(5)),
         }

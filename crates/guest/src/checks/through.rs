@@ -134,7 +134,7 @@ pub fn drive(drive: &dyn Function) -> Outcome {
     let ready = |wanted: u32| {
         let started = Instant::now();
         while bar.load32(STATUS) & 1 != wanted {
-            ensure(started.elapsed().as_secs() < 20, || format!("status {:#x} after 20 s", bar.load32(STATUS)))?;
+            ensure(started.elapsed().as_secs() < 60, || format!("status {:#x} after 60 s", bar.load32(STATUS)))?;
         }
         Ok::<(), Box<dyn std::error::Error>>(())
     };

@@ -55,7 +55,7 @@ pub fn run() -> Outcome {
     let taken = || bind::take(&Tree::default(), drive, To::Vfio, Word::None);
     check("vfio random mix", || {
         let bound = taken()?;
-        let left = many::mix(Box::new(vfio::open(drive)?), 8)?;
+        let left = many::mix(Box::new(vfio::open(drive)?), 4)?;
         drop(bound);
         drivers::kernel_reads(drive, many::BASE, &left)
     });

@@ -51,7 +51,7 @@ pub fn run() -> Outcome {
     let taken = || bind::take(&Tree::default(), drive, To::Nobody, Word::None);
     check("sysfs random mix", || {
         let bound = taken()?;
-        let left = many::mix(Box::new(sysfs::open(drive)?), 8)?;
+        let left = many::mix(Box::new(sysfs::open(drive)?), 4)?;
         drop(bound);
         drivers::kernel_reads(drive, many::BASE, &left)
     });
