@@ -1,6 +1,7 @@
 //! An engine as `copy` has devices: memory is pinned once, jobs between two pinned memories start as often as one likes.
 //!
-//! The engine is behind a lock that its jobs take for each start and each look. One job at a time is used, so nobody waits there.
+//! A card has one engine for all who opened it. A job that is started while another one's transfer is under way waits for that one first, so
+//! only the last transfer can be under way, and all before it are done or have failed.
 
 use crate::arena::{Arena, Range};
 use crate::engine::{Direction, Engine};
@@ -11,24 +12,76 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longer than any transfer takes that will ever end.
+/// Longer than any transfer takes that will ever end: of a card, and of one that is emulated.
 const PATIENCE: Duration = Duration::from_secs(2);
+const LONG_PATIENCE: Duration = Duration::from_secs(120);
 
 /// A card: an engine, and what of its memory is taken.
 pub struct OnBus<E>(Arc<Shared<E>>);
 
 struct Shared<E> {
     // Before what it needs to end well.
-    engine: Mutex<E>,
+    turn: Mutex<Turn<E>>,
     arena: Arc<Arena>,
     about: String,
     functional: bool,
     _keep: Box<dyn Any + Send + Sync>,
 }
 
+/// Whose turn it is.
+struct Turn<E> {
+    engine: E,
+    /// Transfers that were started; the number of the last one.
+    started: u64,
+    /// The last one may be under way.
+    under_way: bool,
+    /// Those that failed while others waited for them: their own jobs are told.
+    failed: Vec<(u64, Error)>,
+}
+
 impl<E: Engine> Shared<E> {
-    fn engine(&self) -> MutexGuard<'_, E> {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    fn turn(&self) -> MutexGuard<'_, Turn<E>> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn patience(&self) -> Duration {
+        if self.functional { LONG_PATIENCE } else { PATIENCE }
+    }
+
+    /// The engine with nothing under way.
+    fn idle(&self) -> Result<MutexGuard<'_, Turn<E>>, Error> {
+        let begun = Instant::now();
+        let mut turn = self.turn();
+        while turn.under_way {
+            match turn.engine.poll() {
+                Ok(done) => turn.under_way = !done,
+                Err(error) => {
+                    let number = turn.started;
+                    turn.under_way = false;
+                    turn.failed.push((number, error));
+                }
+            }
+            let after = begun.elapsed();
+            if turn.under_way && after > self.patience() {
+                return Err(Error::Late { bytes: 0, after });
+            }
+        }
+        Ok(turn)
+    }
+}
+
+impl<E: Engine> Turn<E> {
+    /// Whether the transfer of that number is done.
+    fn is_done(&mut self, number: u64) -> Result<bool, Error> {
+        if let Some(at) = self.failed.iter().position(|(failed, _)| *failed == number) {
+            return Err(self.failed.swap_remove(at).1);
+        }
+        if number == self.started && self.under_way {
+            // What fails is over.
+            self.under_way = false;
+            self.under_way = !self.engine.poll()?;
+        }
+        Ok(number != self.started || !self.under_way)
     }
 }
 
@@ -38,7 +91,8 @@ impl<E: Engine + 'static> OnBus<E> {
         let (begin, length) = engine.own();
         let (about, functional) = (engine.about(), engine.function().is_functional());
         let arena = Arena::new(begin, length);
-        OnBus(Arc::new(Shared { engine: Mutex::new(engine), arena, about, functional, _keep: Box::new(keep) }))
+        let turn = Mutex::new(Turn { engine, started: 0, under_way: false, failed: Vec::new() });
+        OnBus(Arc::new(Shared { turn, arena, about, functional, _keep: Box::new(keep) }))
     }
 }
 
@@ -74,7 +128,7 @@ impl<E: Engine + 'static> Card for OnBus<E> {
     }
 
     fn host(&self, bytes: u64) -> Result<Memory, Error> {
-        Ok(self.0.engine().function().allocate(bytes)?)
+        Ok(self.0.turn().engine.function().allocate(bytes)?)
     }
 
     fn open(&self) -> Result<Box<dyn Device>, Error> {
@@ -106,12 +160,12 @@ impl<E: Engine> CardMemory for Own<E> {
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Error> {
         let place = self.place(at, into.len())?;
-        self.shared.engine().read_own(place, into)
+        self.shared.idle()?.engine.read_own(place, into)
     }
 
     fn write(&self, at: u64, from: &[u8]) -> Result<(), Error> {
         let place = self.place(at, from.len())?;
-        self.shared.engine().write_own(place, from)
+        self.shared.idle()?.engine.write_own(place, from)
     }
 }
 
@@ -187,7 +241,8 @@ impl<E: Engine + 'static> Device for Opened<E> {
             device::OnBus::Own(address) => Pinned::Own(address),
             device::OnBus::Host(memory, at) => Pinned::Bus { memory, at, target: None },
             device::OnBus::Gpu(target) => {
-                let memory = self.shared.engine().function().reach(&target.peer()).map_err(|e| by_host(e, &target))?;
+                let memory =
+                    self.shared.turn().engine.function().reach(&target.peer()).map_err(|e| by_host(e, &target))?;
                 Pinned::Bus { memory, at: 0, target: Some(target) }
             }
         };
@@ -224,7 +279,8 @@ impl<E: Engine + 'static> Device for Opened<E> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
-    UnderWay,
+    /// By its number.
+    UnderWay(u64),
     Done,
 }
 
@@ -255,14 +311,24 @@ impl<E: Engine> Job for Moving<'_, E> {
             Direction::FromCard => (self.own + from, self.at + to),
             Direction::ToCard => (self.own + to, self.at + from),
         };
-        self.shared.engine().start(self.direction, own, &self.memory, at, self.bytes)?;
-        self.state = State::UnderWay;
+        let mut turn = self.shared.idle()?;
+        turn.engine.start(self.direction, own, &self.memory, at, self.bytes)?;
+        turn.started += 1;
+        turn.under_way = true;
+        self.state = State::UnderWay(turn.started);
         Ok(())
     }
 
     fn poll(&mut self) -> Result<bool, Error> {
-        if self.state == State::UnderWay && self.shared.engine().poll()? {
-            self.state = State::Done;
+        if let State::UnderWay(number) = self.state {
+            match self.shared.turn().is_done(number) {
+                Ok(false) => return Ok(false),
+                Ok(true) => self.state = State::Done,
+                Err(error) => {
+                    self.state = State::Idle;
+                    return Err(error);
+                }
+            }
         }
         Ok(self.state == State::Done)
     }
@@ -285,9 +351,9 @@ impl<E: Engine> Job for Moving<'_, E> {
 
 impl<E: Engine> Drop for Moving<'_, E> {
     fn drop(&mut self) {
-        if self.state == State::UnderWay {
+        if let State::UnderWay(_) = self.state {
             // The engine keeps the memory of what is not done by then.
-            let _ = self.wait(PATIENCE);
+            let _ = self.wait(self.shared.patience());
         }
     }
 }

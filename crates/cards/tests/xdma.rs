@@ -118,6 +118,48 @@ fn buffers_take_turns_and_any_place_will_do() {
     rig.is_right();
 }
 
+/// A card has one engine: a frame on its way, another's transfers, and comparisons of the card's memory take turns.
+#[test]
+fn those_who_share_a_card_take_turns() {
+    let rig = rig(Pages::Together);
+    let wanted = Wanted { bytes: 16 * KIB, buffers: 4, to: Memory::Gpu(0), consume: Duration::ZERO };
+    let mut ring = Ring::new(&rig.machine, rig.machine.device().unwrap(), wanted).unwrap();
+    let mut frames = ring.run(5).unwrap();
+    let mut route = open(&rig.machine, "device->dma->gpu0", 5000).unwrap();
+    for n in 0..6 {
+        frames.ask().unwrap();
+        frames.wait(TIMEOUT).unwrap();
+        // The next frame is on its way by now.
+        assert_eq!(verify(&mut route, 5000, n, TIMEOUT).unwrap(), None);
+        assert_eq!(frames.check().unwrap(), None);
+    }
+    rig.is_right();
+}
+
+/// Who waits for another's transfer goes on when that fails, and the other one is told.
+#[test]
+fn a_transfer_that_fails_is_told_to_its_own_job() {
+    use copy::spec::End;
+    let rig = rig(Pages::Together);
+    let buffer = |memory| copy::Buffer::new(&rig.machine, End { memory, offset: 0 }, 4 * KIB).unwrap();
+    let (own, gpu) = (buffer(Memory::Device), buffer(Memory::Gpu(0)));
+    let mut devices = [rig.machine.device().unwrap(), rig.machine.device().unwrap()];
+    let handles = devices.each_mut().map(|device| (device.pin(&own).unwrap(), device.pin(&gpu).unwrap()));
+    let [one, two] = &mut devices;
+    let mut first = one.to_gpu(handles[0].0, handles[0].1, 4 * KIB).unwrap();
+    let mut second = two.to_gpu(handles[1].0, handles[1].1, 4 * KIB).unwrap();
+    let fetched = rig.card.with(|card| card.fetched);
+    rig.card.with(|card| card.faults.descriptor_error = Some(fetched as u32));
+    first.start(0, 0).unwrap();
+    second.start(0, 0).unwrap();
+    second.wait(TIMEOUT).unwrap();
+    let error = first.wait(TIMEOUT).unwrap_err().to_string();
+    assert!(error.contains("completer abort while a descriptor was read"), "{error}");
+    assert!(matches!(first.wait(TIMEOUT), Err(copy::Error::Idle)));
+    first.start(0, 0).unwrap();
+    first.wait(TIMEOUT).unwrap();
+}
+
 /// The GPU's memory is freed while the card is still at it: the bus address stays what it was until the card is done.
 #[test]
 fn a_target_outlives_its_buffer() {
