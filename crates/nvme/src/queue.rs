@@ -26,13 +26,13 @@ pub struct Depth {
     pub slots: u16,
     /// The most data that one command moves. The controller's own limit holds as well.
     pub most_bytes: u64,
-    /// After so long [`Queue::expire`] aborts a command, and after as long again it stops the controller.
+    /// As long as Linux waits by default. After it [`Queue::expire`] aborts a command, and after as long again it stops the controller.
     pub deadline: Duration,
 }
 
 impl Default for Depth {
     fn default() -> Depth {
-        Depth { slots: 32, most_bytes: 1 << 20, deadline: Duration::from_secs(5) }
+        Depth { slots: 32, most_bytes: 1 << 20, deadline: Duration::from_secs(30) }
     }
 }
 
