@@ -8,6 +8,7 @@ mod address;
 mod bar;
 pub mod bars;
 pub mod bind;
+mod confidential;
 pub mod config;
 mod error;
 #[cfg(test)]

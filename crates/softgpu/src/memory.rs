@@ -7,10 +7,9 @@
 use crate::pool::{Part, Pool};
 use crate::status::{self, Outcome};
 use crate::sys;
+pub use crate::sys::PAGE;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-pub const PAGE: u64 = 0x1000;
 
 /// Where a memory object lives, as the program asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,7 @@
 //! A byte's bus address is that of the file's first byte and its offset. It does not change as long as the memory is there, mapped for
 //! the CPU or not.
 
-use crate::memory::PAGE;
-use crate::sys;
+use crate::sys::{self, PAGE};
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io;

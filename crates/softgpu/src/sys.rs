@@ -2,6 +2,9 @@
 
 use std::ffi::c_void;
 
+/// The smallest unit of memory.
+pub const PAGE: u64 = 0x1000;
+
 /// # Safety
 /// As `mmap(2)`.
 pub unsafe fn mmap(addr: usize, len: usize, prot: i32, flags: i32, fd: i32, offset: i64) -> *mut c_void {

@@ -1,7 +1,7 @@
 //! A GPU's memory as a target: the device writes into it by itself (C), or into host memory that a channel of ours copies from (B).
 
 use super::failed;
-use super::target::{Way, of_gpu};
+use super::way::{Way, of_gpu};
 use copy::{Buffer, Machine};
 use files::Target as Allocated;
 use gpu::{Channel, ChannelOptions, Copies, Engine, Region};

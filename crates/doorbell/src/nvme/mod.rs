@@ -7,6 +7,7 @@ mod list;
 mod read;
 mod target;
 mod verify;
+mod way;
 mod write;
 
 use crate::failure::Failure;

@@ -2,13 +2,13 @@
 
 use super::device::Opened;
 use super::gpu::GpuMemory;
+use super::way::Way;
 use super::{failed, of_bus};
 use crate::failure::Failure;
 use crate::record::Gpu;
-use nvme::{Error, Target};
+use nvme::Target;
 use pcie::Memory;
 use report::number;
-use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,27 +43,6 @@ impl FromStr for Into {
                 number.map(Into::Gpu).ok_or_else(|| "memory is host, peer, gpu0, gpu1 and so on".to_owned())
             }
         }
-    }
-}
-
-/// How the bytes go.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Way {
-    pub memory: String,
-    /// A: the device and host memory. B: the device, host memory, the GPU. C: the device and the GPU.
-    pub path: char,
-    /// Why not C.
-    pub instead_of_c: Option<String>,
-}
-
-impl Way {
-    pub fn as_json(&self) -> Value {
-        json!({ "memory": self.memory, "path": self.path.to_string(), "instead_of_c": self.instead_of_c })
-    }
-
-    /// `gpu0 by path B`.
-    pub fn text(&self) -> String {
-        format!("{} by path {}", self.memory, self.path)
     }
 }
 
@@ -132,15 +111,6 @@ pub fn pieces(
         at += part;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// As the driver's error, for a [`Target`] that goes through a GPU.
-pub fn of_gpu(error: impl std::fmt::Display) -> Error {
-    Error::Refused {
-        what: "the GPU's memory".into(),
-        why: error.to_string(),
-        hint: "`doorbell doctor` says what works here".into(),
-    }
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ impl Args {
         let (commands, way, status) = self.target.with(&opened, turn, |target, way| {
             let mut part = vec![0; turn as usize];
             let mut commands = 0;
-            let status = pieces(bytes, turn, &opened.interrupts, |at, bytes| {
+            let status = pieces(bytes, turn, opened.interrupts, |at, bytes| {
                 let part = &mut part[..bytes as usize];
                 file.read_exact(part).with_context(path)?;
                 target.store(0, part).map_err(failed)?;

@@ -73,6 +73,17 @@ impl Maker {
         self.function(&format!("sys/devices/pci{root}/{address}"), &address, 0x8086, device, 0x06_00_00, 0);
     }
 
+    /// A root port: the first function of root buses that have no 00.0 of their own.
+    pub(crate) fn root_port(&self, root: &str, port: &str, device: u16) {
+        let folder = format!("sys/devices/pci{root}/{port}");
+        self.function(&folder, port, 0x8086, device, BRIDGE, 0);
+        // The first capability lies behind the header; device/port type is in bits 7:4 of its register (PCI Express 7.5.3.2).
+        let file = self.fixture.tree.path(format!("{folder}/config"));
+        let mut bytes = fs::read(&file).unwrap();
+        bytes[0x42] = 0x42;
+        fs::write(file, bytes).unwrap();
+    }
+
     fn exists(&self, address: &str) -> bool {
         self.fixture.tree.exists(address.parse().unwrap())
     }

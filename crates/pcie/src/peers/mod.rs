@@ -13,10 +13,10 @@ use way::RootComplexes;
 pub use way::Way;
 
 use crate::address::Address;
-use crate::config::Config;
+use crate::confidential;
+use crate::config::{Config, Kind};
 use crate::error::Error;
 use crate::list::{Listed, functions};
-use crate::sysfs;
 use crate::tree::Tree;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ impl Machine {
             root_complexes: RootComplexes::of(&processor),
             root,
             guest,
-            confidential: sysfs::confidential(tree),
+            confidential: confidential::kind(tree),
         })
     }
 
@@ -106,12 +106,15 @@ impl Machine {
         Some(pair)
     }
 
-    /// Function 00.0 of a function's root bus.
+    /// What Linux tells a root complex by (`drivers/pci/p2pdma.c`): the first function of its root bus, if that is 00.0 or a root port.
     fn host_bridge(&self, one: &Listed) -> Option<&Listed> {
         let (domain, bus) = one.host_bridge.strip_prefix("pci")?.split_once(':')?;
         let number = |digits: &str| u32::from_str_radix(digits, 16).ok();
-        let bus = u8::try_from(number(bus)?).ok()?;
-        self.functions.get(&Address { domain: number(domain)?, bus, device: 0, function: 0 })
+        let first = Address { domain: number(domain)?, bus: u8::try_from(number(bus)?).ok()?, device: 0, function: 0 };
+        let (address, found) = self.functions.range(first..).next()?;
+        let is_root_port = || Config::of(&found.config).express().is_ok_and(|express| express.kind == Kind::RootPort);
+        let is_of_bus = (address.domain, address.bus) == (first.domain, first.bus);
+        (is_of_bus && (*address == first || is_root_port())).then_some(found)
     }
 
     fn whole_machine(&self, pair: &mut Pair) {

@@ -49,6 +49,25 @@ fn on_bare_metal_without_an_iommu_it_works_where_the_root_complex_is_known_to_fo
 }
 
 #[test]
+fn a_root_complex_without_00_0_is_told_by_its_first_root_port() {
+    let make = |device: u16| {
+        machine("ports", |tree: &Maker| {
+            tree.root_port("0000:40", "0000:40:01.0", device);
+            tree.below("0000:40", &["0000:40:01.0"], Place::Gpu(GPU));
+            tree.below("0000:40", &["0000:40:02.0"], Place::Nvme(NVME));
+        })
+    };
+    assert_eq!(pair(&make(0x2030)).answer(), Answer::Yes);
+    assert_eq!(pair(&make(0x1237)).answer(), Answer::Unsure);
+    // A bridge that is no root port says nothing of the root complex.
+    let other = machine("bridges", |tree: &Maker| {
+        tree.below("0000:40", &["0000:40:01.0"], Place::Gpu(GPU));
+        tree.below("0000:40", &["0000:40:02.0"], Place::Nvme(NVME));
+    });
+    assert_eq!(pair(&other).answer(), Answer::Unsure);
+}
+
+#[test]
 fn another_socket_is_a_doubt_where_nothing_is_known() {
     let make = |device: u16| {
         machine("sockets", |tree: &Maker| {

@@ -43,7 +43,7 @@ pub(super) fn common(from: &Listed, to: &Listed) -> usize {
     from.above.iter().zip(&to.above).take_while(|(a, b)| a == b).count()
 }
 
-/// Intel root complexes that forward between their ports, by the device id of function 00.0, and whether they also forward to each other.
+/// Intel root complexes that forward between their ports, by the device id of the root bus's first function, and whether they also forward to each other.
 /// These are the ones that Linux trusts (`pci_p2pdma_whitelist`, kernel 6.12).
 const INTEL: [(u16, bool); 10] = [
     (0x3c00, false),

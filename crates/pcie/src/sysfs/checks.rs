@@ -1,6 +1,7 @@
 //! What keeps a function from being driven through /sys, by name, with what to do.
 
 use crate::address::Address;
+use crate::confidential;
 use crate::error::Error;
 use crate::tree::Tree;
 
@@ -23,7 +24,7 @@ fn reason(tree: &Tree, address: Address, root: bool) -> Option<(String, String)>
         let why = format!("the kernel is locked down ({mode}), so /sys gives no access to BARs");
         return Some((why, "use vfio (bind it with --bind), or boot without Secure Boot".into()));
     }
-    if let Some(how) = confidential(tree) {
+    if let Some(how) = confidential::kind(tree) {
         let why =
             format!("this is a confidential virtual machine ({how}): devices reach no memory of ours by its address");
         return Some((why, "use an ordinary virtual machine or the host".into()));
@@ -57,16 +58,6 @@ fn lockdown(tree: &Tree) -> Option<String> {
     let text = tree.text("sys/kernel/security/lockdown")?;
     let mode = text.split_once('[')?.1.split_once(']')?.0;
     (mode != "none").then(|| mode.to_owned())
-}
-
-/// A guest of TDX or SEV-SNP, as its kernel says.
-pub(crate) fn confidential(tree: &Tree) -> Option<&'static str> {
-    let processor = tree.text("proc/cpuinfo").unwrap_or_default();
-    let flags = processor.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
-    if flags.split_whitespace().any(|flag| flag == "tdx_guest") || tree.path("dev/tdx_guest").exists() {
-        return Some("Intel TDX");
-    }
-    tree.path("dev/sev-guest").exists().then_some("AMD SEV-SNP")
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ mod pagemap;
 mod pool;
 pub(crate) mod resource;
 
-pub(crate) use checks::confidential;
 pub use checks::refusal;
 
 use crate::address::Address;

@@ -1,0 +1,34 @@
+//! How bytes go between a device and whose memory.
+
+use nvme::Error;
+use serde_json::{Value, json};
+
+/// How the bytes go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Way {
+    pub memory: String,
+    /// A: the device and host memory. B: the device, host memory, the GPU. C: the device and the GPU.
+    pub path: char,
+    /// Why not C.
+    pub instead_of_c: Option<String>,
+}
+
+impl Way {
+    pub fn as_json(&self) -> Value {
+        json!({ "memory": self.memory, "path": self.path.to_string(), "instead_of_c": self.instead_of_c })
+    }
+
+    /// `gpu0 by path B`.
+    pub fn text(&self) -> String {
+        format!("{} by path {}", self.memory, self.path)
+    }
+}
+
+/// As the driver's error, for a [`nvme::Target`] that goes through a GPU.
+pub fn of_gpu(error: impl std::fmt::Display) -> Error {
+    Error::Refused {
+        what: "the GPU's memory".into(),
+        why: error.to_string(),
+        hint: "`doorbell doctor` says what works here".into(),
+    }
+}
