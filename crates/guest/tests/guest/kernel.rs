@@ -1,4 +1,5 @@
-//! The kernel that the guest boots: a Debian package, unpacked below `target/guest-kernel` (`.ci/run` does it), or this machine's own.
+//! The kernel that the guest boots: a Debian package, unpacked below `target/guest-kernel` (`.ci/run` does it), or one that
+//! `GUEST_KERNEL` names: a folder with `boot` and `lib/modules`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +21,7 @@ impl Kernel {
     pub fn find() -> Option<Kernel> {
         let target = Path::new(env!("CARGO_BIN_EXE_guest-init")).parent()?.parent()?;
         let chosen = std::env::var_os("GUEST_KERNEL").map(PathBuf::from);
-        chosen.into_iter().chain([target.join("guest-kernel"), "/".into()]).find_map(|root| Kernel::below(&root))
+        chosen.into_iter().chain([target.join("guest-kernel")]).find_map(|root| Kernel::below(&root))
     }
 
     fn below(root: &Path) -> Option<Kernel> {
