@@ -75,7 +75,7 @@ impl Args {
             let mut queue = opened.queue(self.depth)?;
             let mut kept = vec![0; turn as usize];
             let mut commands = 0;
-            let status = pieces(self.bytes, turn, &opened.interrupts, |at, bytes| {
+            let status = pieces(self.bytes, turn, opened.interrupts, |at, bytes| {
                 let block = self.start_block.saturating_add(at / namespace.block_bytes());
                 let stretch = Stretch { block, bytes, memory: target.memory(), offset: 0 };
                 commands += transfer::read(&mut queue, &namespace, &stretch).map_err(failed)?;
