@@ -54,7 +54,7 @@ pub enum Error {
     #[error(transparent)]
     Gpu(#[from] gpu::Error),
     #[error(transparent)]
-    CuFile(#[from] crate::cufile::Error),
+    CuFile(#[from] crate::cufile::error::Error),
 }
 
 impl From<copy::Unavailable> for Error {
