@@ -5,8 +5,8 @@
 
 use crate::arena::{Arena, Range};
 use crate::engine::{Direction, Engine};
-use copy::device::{self, Card, CardMemory, Device, GpuTarget, Handle, Job};
-use copy::{Buffer, Error, Unavailable};
+use copy::device::{self, Card, CardMemory, Device, GpuTarget, Handle, Job, Reachable};
+use copy::{Error, Unavailable};
 use pcie::Memory;
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -236,7 +236,7 @@ impl<E: Engine + 'static> Device for Opened<E> {
         self.shared.about.clone()
     }
 
-    fn pin(&mut self, buffer: &Buffer<'_>) -> Result<Handle, Error> {
+    fn pin(&mut self, buffer: &dyn Reachable) -> Result<Handle, Error> {
         let pinned = match buffer.on_bus()? {
             device::OnBus::Own(address) => Pinned::Own(address),
             device::OnBus::Host(memory, at) => Pinned::Bus { memory, at, target: None },

@@ -3,8 +3,8 @@
 
 use cards::Emulated;
 use cards::emulated::Sizes;
-use copy::device::OnBus;
 use copy::device::frames::{Ring, Wanted};
+use copy::device::{OnBus, Reachable};
 use copy::spec::{End, Host, Memory};
 use copy::{Buffer, Error, Machine, Places, Route, names, open, verify};
 use doorbell_softgpu::{Mode, SoftDriver};
@@ -114,7 +114,7 @@ fn what_is_read_goes_to_one_buffer_after_the_other() {
     }
     for to in [Memory::Gpu(0), Memory::Host(Host::Pinned)] {
         let wanted = Wanted { bytes: 8 * KIB, buffers: 4, to, consume: Duration::ZERO };
-        let mut ring = Ring::new(&machine, machine.device().unwrap(), wanted).unwrap();
+        let mut ring = Ring::new(&machine, copy::device::open(&machine).unwrap(), wanted).unwrap();
         assert!(ring.about().contains("edu"), "{}", ring.about());
         let mut frames = ring.run(5).unwrap();
         for _ in 0..6 {
@@ -164,7 +164,7 @@ fn what_the_card_does_not_reach_says_why() {
     );
     assert!(refused("device->dma->gpu0", 512 << 20).contains("own memory, which has"), "more than the card has");
     assert!(refused("device->ce0->gpu0", 64).contains("use dma or staged"));
-    let mut device = machine.device().unwrap();
+    let mut device = copy::device::open(&machine).unwrap();
     let any = Buffer::new(&machine, End { memory: Memory::Host(Host::Pinned), offset: 0 }, 64).unwrap();
     assert!(matches!(device.pin(&any), Err(Error::Unavailable(_))), "nobody knows where it is on the bus");
     // Another GPU's memory, of another machine: it stands elsewhere on the bus.

@@ -92,7 +92,7 @@ fn buffers_take_turns_and_any_place_will_do() {
     assert_eq!(verify(&mut route, 70_000, 3, TIMEOUT).unwrap(), None);
     drop(route);
     let wanted = Wanted { bytes: 64 * KIB, buffers: 4, to: Memory::Gpu(0), consume: Duration::ZERO };
-    let mut ring = Ring::new(&rig.machine, rig.machine.device().unwrap(), wanted).unwrap();
+    let mut ring = Ring::new(&rig.machine, copy::device::open(&rig.machine).unwrap(), wanted).unwrap();
     let mut frames = ring.run(5).unwrap();
     for _ in 0..12 {
         frames.ask().unwrap();
@@ -123,7 +123,7 @@ fn buffers_take_turns_and_any_place_will_do() {
 fn those_who_share_a_card_take_turns() {
     let rig = rig(Pages::Together);
     let wanted = Wanted { bytes: 16 * KIB, buffers: 4, to: Memory::Gpu(0), consume: Duration::ZERO };
-    let mut ring = Ring::new(&rig.machine, rig.machine.device().unwrap(), wanted).unwrap();
+    let mut ring = Ring::new(&rig.machine, copy::device::open(&rig.machine).unwrap(), wanted).unwrap();
     let mut frames = ring.run(5).unwrap();
     let mut route = open(&rig.machine, "device->dma->gpu0", 5000).unwrap();
     for n in 0..6 {
@@ -143,7 +143,7 @@ fn a_transfer_that_fails_is_told_to_its_own_job() {
     let rig = rig(Pages::Together);
     let buffer = |memory| copy::Buffer::new(&rig.machine, End { memory, offset: 0 }, 4 * KIB).unwrap();
     let (own, gpu) = (buffer(Memory::Device), buffer(Memory::Gpu(0)));
-    let mut devices = [rig.machine.device().unwrap(), rig.machine.device().unwrap()];
+    let mut devices = [copy::device::open(&rig.machine).unwrap(), copy::device::open(&rig.machine).unwrap()];
     let handles = devices.each_mut().map(|device| (device.pin(&own).unwrap(), device.pin(&gpu).unwrap()));
     let [one, two] = &mut devices;
     let mut first = one.to_gpu(handles[0].0, handles[0].1, 4 * KIB).unwrap();
@@ -169,7 +169,7 @@ fn a_target_outlives_its_buffer() {
     let buffer = |memory| Buffer::new(&rig.machine, End { memory, offset: 0 }, 4 * KIB).unwrap();
     let (own, gpu) = (buffer(Memory::Device), buffer(Memory::Gpu(0)));
     own.write(0, &[7; 4096]).unwrap();
-    let mut device = rig.machine.device().unwrap();
+    let mut device = copy::device::open(&rig.machine).unwrap();
     let (from, to) = (device.pin(&own).unwrap(), device.pin(&gpu).unwrap());
     let standing = rig.driver.machine.bar1_mappings().0;
     let mut job = device.to_gpu(from, to, 4 * KIB).unwrap();

@@ -4,7 +4,7 @@
 //! A buffer knows the address under which engines see it. What an executor needs beyond that, a pin in its address space or a map
 //! through BAR1, is made when it first asks and goes with the buffer.
 
-use crate::device::{CardMemory, GpuTarget, OnBus};
+use crate::device::{CardMemory, GpuTarget, OnBus, Reachable};
 use crate::error::{Error, PinError, Unavailable};
 use crate::inspect::GUARD;
 use crate::machine::Machine;
@@ -14,6 +14,7 @@ use crate::spec::{End, Host, Memory};
 use crate::view::View;
 use cuda::{DeviceBuffer, DeviceSlice, MemoryType, PinnedBuffer, Registration};
 use gpu::{AddressSpace, Aperture, Bar1Map, Region};
+use std::any::Any;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -145,6 +146,27 @@ pub(crate) fn check(machine: &Machine, end: End) -> Result<(), Unavailable> {
     pages::check(kind)
 }
 
+impl Reachable for Buffer<'_> {
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Memory of a GPU is mapped through BAR1 for it, and stays mapped as long as the target lives.
+    fn on_bus(&self) -> Result<OnBus, Error> {
+        match (&self.kind, &self.dma) {
+            (Kind::Card(memory), _) => Ok(OnBus::Own(memory.address() + self.offset)),
+            (_, Some(memory)) => Ok(OnBus::Host(memory.clone(), self.offset)),
+            _ if self.gpu.is_some() => self.gpu_target().map(OnBus::Gpu),
+            _ => Err(Unavailable::new("where this host memory is on the bus is not known: take the card's").into()),
+        }
+    }
+
+    fn pinned_in(&self, space: &Arc<AddressSpace>) -> Result<(Region, Box<dyn Any>), Error> {
+        let (region, pinned) = self.pin(space)?;
+        Ok((region, Box::new(pinned)))
+    }
+}
+
 impl<'m> Buffer<'m> {
     /// Allocates `capacity` bytes behind the end's offset, with guards around them.
     ///
@@ -260,19 +282,6 @@ impl<'m> Buffer<'m> {
         let offset = front + end.offset;
         let buffer = Buffer::over(machine, kind, None, base + offset, (offset, capacity, GUARD));
         Ok(Buffer { dma: Some(memory), ..buffer })
-    }
-
-    /// It as a card on the bus finds it. Memory of a GPU is mapped through BAR1 for it, and stays mapped as long as the target lives.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] for host memory that is not the card's driver's, and as [`GpuTarget::new`].
-    pub fn on_bus(&self) -> Result<OnBus, Error> {
-        match (&self.kind, &self.dma) {
-            (Kind::Card(memory), _) => Ok(OnBus::Own(memory.address() + self.offset)),
-            (_, Some(memory)) => Ok(OnBus::Host(memory.clone(), self.offset)),
-            _ if self.gpu.is_some() => self.gpu_target().map(OnBus::Gpu),
-            _ => Err(Unavailable::new("where this host memory is on the bus is not known: take the card's").into()),
-        }
     }
 
     /// Memory of a GPU for another device on the bus.

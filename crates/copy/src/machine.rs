@@ -1,6 +1,6 @@
 //! The means to move bytes on this machine: CUDA, our own channels beside it, or our own alone.
 
-use crate::device::{self, Card, EngineDevice};
+use crate::device::Card;
 use crate::error::{Error, Unavailable};
 use cuda::runtime::Runtime;
 use cuda::{Context, Cuda};
@@ -238,25 +238,6 @@ impl Machine {
     /// The device on the bus that was given to it.
     pub fn card(&self) -> Option<&Arc<dyn Card>> {
         self.card.as_ref()
-    }
-
-    /// Opens what routes call `device`: the card that it was given, else a copy engine.
-    ///
-    /// # Errors
-    /// What the card says, or where there is no channel of our own.
-    pub fn device(&self) -> Result<Box<dyn device::Device>, Error> {
-        match &self.card {
-            Some(card) => card.open(),
-            None => Ok(Box::new(EngineDevice::new(self)?)),
-        }
-    }
-
-    /// Which device that is, in a few words.
-    pub(crate) fn device_about(&self) -> String {
-        match &self.card {
-            Some(card) => card.about(),
-            None => format!("a copy engine of GPU {} is the device", self.device_seat().index()),
-        }
     }
 
     /// The profile of this machine, or why there is none.

@@ -3,7 +3,7 @@
 use copy::device::frames::{Ring, Wanted};
 use copy::device::{Device, EngineDevice, Handle, Job};
 use copy::spec::{Host, Memory};
-use copy::{Buffer, Error, Machine};
+use copy::{Error, Machine};
 use doorbell_softgpu::{Mode, SoftDriver};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -147,7 +147,7 @@ impl Device for Odd {
         format!("{:?}", self.how)
     }
 
-    fn pin(&mut self, memory: &Buffer<'_>) -> Result<Handle, Error> {
+    fn pin(&mut self, memory: &dyn copy::device::Reachable) -> Result<Handle, Error> {
         self.of.pin(memory)
     }
 

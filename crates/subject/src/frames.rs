@@ -37,7 +37,7 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
     let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };
     let consume = Duration::from_nanos(call.time_ns(CONSUME).unwrap_or(0));
     let wanted = frames::Wanted { bytes, buffers: call.number.into(), to, consume };
-    let device = machine.device()?;
+    let device = copy::device::open(machine)?;
     Ok(Box::new(OpenFrames { ring: Ring::new(machine, device, wanted)?, buffers: call.number }))
 }
 

@@ -1,13 +1,12 @@
 //! A copy engine in the place of a device: its memory is video memory of its GPU. With two GPUs what it moves to the first goes over
 //! a bus, as a device's would; with one it stays within the GPU, and shows that the path works, not how fast a device is.
 
-use super::{Device, Handle, Job};
-use crate::buffer::Buffer;
+use super::{Device, Handle, Job, Reachable};
 use crate::error::{Error, Unavailable};
 use crate::machine::Machine;
-use crate::pin::Pinned;
 use crate::routes::channel;
 use gpu::{Channel, ChannelOptions, CopyMode, Engine, Prepared, Region, Ticket};
+use std::any::Any;
 use std::time::Duration;
 
 /// The most that the validator lets one copy move.
@@ -18,7 +17,7 @@ pub struct EngineDevice {
     number: u32,
     gpu: u32,
     /// What it may name: memory of CUDA's as long as it is pinned here.
-    pinned: Vec<(Handle, Region, Option<Pinned>)>,
+    pinned: Vec<(Handle, Region, Box<dyn Any>)>,
     next: u64,
 }
 
@@ -59,8 +58,8 @@ impl Device for EngineDevice {
         format!("copy engine {} of GPU {} in the place of a device", self.number, self.gpu)
     }
 
-    fn pin(&mut self, memory: &Buffer<'_>) -> Result<Handle, Error> {
-        let (region, pin) = memory.pin(self.channel.space())?;
+    fn pin(&mut self, memory: &dyn Reachable) -> Result<Handle, Error> {
+        let (region, pin) = memory.pinned_in(self.channel.space())?;
         let handle = Handle(self.next);
         self.next += 1;
         self.pinned.push((handle, region, pin));

@@ -8,13 +8,18 @@ pub mod card;
 mod consumer;
 mod engine;
 pub mod frames;
+mod opened;
 pub mod transfers;
 
 pub use card::{Card, CardMemory, GpuTarget, OnBus};
 pub use engine::EngineDevice;
+pub(crate) use opened::about;
+pub use opened::open;
 
-use crate::buffer::Buffer;
 use crate::error::Error;
+use gpu::{AddressSpace, Region};
+use std::any::Any;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Memory that a device may reach, its own included.
@@ -28,6 +33,24 @@ impl Handle {
     }
 }
 
+/// Memory as a device is given it: a [`Buffer`](crate::Buffer).
+pub trait Reachable {
+    /// Bytes of it.
+    fn capacity(&self) -> u64;
+
+    /// It as a card on the bus finds it.
+    ///
+    /// # Errors
+    /// Where that is not known.
+    fn on_bus(&self) -> Result<OnBus, Error>;
+
+    /// It as engines of this address space find it, as long as what comes with it is kept.
+    ///
+    /// # Errors
+    /// Where engines cannot reach it.
+    fn pinned_in(&self, space: &Arc<AddressSpace>) -> Result<(Region, Box<dyn Any>), Error>;
+}
+
 /// What moves bytes by itself.
 #[expect(clippy::wrong_self_convention, reason = "directions of a transfer, not conversions")]
 pub trait Device {
@@ -38,7 +61,7 @@ pub trait Device {
     ///
     /// # Errors
     /// Where it cannot.
-    fn pin(&mut self, memory: &Buffer<'_>) -> Result<Handle, Error>;
+    fn pin(&mut self, memory: &dyn Reachable) -> Result<Handle, Error>;
 
     /// Nothing is started with the handle any more.
     ///

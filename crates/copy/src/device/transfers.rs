@@ -110,7 +110,7 @@ impl<'m> Transfers<'m> {
     /// # Errors
     /// What the device and the way between host and GPU say.
     pub fn new(machine: &'m Machine, settings: Settings, own: Buffer<'m>) -> Result<Transfers<'m>, Error> {
-        let mut device = machine.device()?;
+        let mut device = crate::device::open(machine)?;
         let handle = device.pin(&own)?;
         let gpu = settings.gpu;
         let copier = match machine.context() {

@@ -31,7 +31,7 @@ pub(crate) const ENTRY: Entry = Entry {
     about: |machine, spec| {
         let rotates = if spec.executor.numbers(BUFFERS).is_some() { ", to several buffers in turn" } else { "" };
         let sleeps = if spec.executor.has(SLEEPS) { ", for which the CPU sleeps" } else { "" };
-        format!("a device's own DMA{rotates}{sleeps}; {}", machine.device_about())
+        format!("a device's own DMA{rotates}{sleeps}; {}", crate::device::about(machine))
     },
     list: |machine| {
         let gpu = machine.index();
@@ -96,7 +96,7 @@ fn stride(bytes: u64) -> u64 {
 
 impl Dma {
     pub(super) fn new(machine: &Machine, buffers: u64, sleeps: bool) -> Result<Dma, Error> {
-        Ok(Dma { device: machine.device()?, pinned: Vec::new(), buffers, sleeps })
+        Ok(Dma { device: crate::device::open(machine)?, pinned: Vec::new(), buffers, sleeps })
     }
 
     /// Pinned once and used often.

@@ -23,7 +23,7 @@ pub(crate) const WORD: Word = Word { name: "staged", numbered: false, options: &
 pub(crate) fn about(machine: &Machine, spec: &Spec) -> String {
     let copy = copier(machine, &spec.executor).unwrap_or_default();
     let sleeps = if spec.executor.has(dma::SLEEPS) { ", for which the CPU sleeps" } else { "" };
-    let device = machine.device_about();
+    let device = crate::device::about(machine);
     format!(
         "a device's DMA to host memory{sleeps}, and from there to the GPU by {copy}; or the other way round; {device}"
     )

@@ -1,7 +1,7 @@
 //! A GPU's memory as another device on the bus finds it.
 
 use super::{KIB, TIMEOUT, reason, soft};
-use copy::device::OnBus;
+use copy::device::{OnBus, Reachable};
 use copy::spec::{End, Host, Memory};
 use copy::{Buffer, open, verify};
 

@@ -57,7 +57,7 @@ struct Pins<'m> {
 impl<'m> Pins<'m> {
     fn new(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Result<Pins<'m>, Error> {
         let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };
-        let mut device = machine.device()?;
+        let mut device = copy::device::open(machine)?;
         let to_host = call.has(HOST);
         let memory = if to_host { Memory::Host(Host::Pinned) } else { Memory::Gpu(machine.index()) };
         let own = Buffer::new(machine, End { memory: Memory::Device, offset: 0 }, MOVED)?;
