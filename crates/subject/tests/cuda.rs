@@ -28,7 +28,7 @@ fn call(text: &str) -> What {
 }
 
 /// Work of our own channels.
-const OURS: [&str; 8] = ["ce", "inline", "bar1", "aperture", "churn", "pin", "unpin", "frames"];
+const OURS: [&str; 9] = ["ce", "inline", "bar1", "aperture", "churn", "pin", "unpin", "frames", "transfers"];
 
 fn once(subject: &mut dyn Subject) -> Result<Option<Wrong>, Error> {
     subject.renew()?;
