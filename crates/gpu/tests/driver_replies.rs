@@ -238,6 +238,7 @@ fn plans(calls: u32) -> impl Strategy<Value = Plan> {
 
 /// A channel whose token or rings are not what they seem is waited for, two seconds each time.
 #[test]
+#[ignore = "3 s; run by .ci/run"]
 fn each_answer_on_the_way_to_a_channel_may_be_zeros_ones_or_noise() {
     let calls = calls(with_a_channel);
     let each = |first: u32| {

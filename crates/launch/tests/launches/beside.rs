@@ -2,7 +2,7 @@
 
 use crate::chain::{Frames, MOST};
 use crate::counting::cost;
-use crate::rig::{Rig, TIMEOUT};
+use crate::rig::{Rig, TIMEOUT, gate};
 use doorbell_softgpu::Planted;
 use doorbell_softgpu::standin::Operation;
 use gpu::{Channel, ChannelOptions, Engine, Entry, Error};
@@ -57,20 +57,26 @@ fn many_are_queued_between_launches_of_graphs_that_wait_for_them() {
     frames.host.word64(0).store(77, Ordering::Relaxed);
     // What a launch behind the chain finds: the graph's own kernel copies the result that the chain has copied back.
     frames.graph.set_parameter(kernel, 8, &(frames.host.va() + MOST).to_le_bytes()).unwrap();
+    // Nothing runs until the first one is refused: however fast the GPU is, more are asked for than there are slots.
+    let gate = gate(&mut frames.channel);
     let (mut launched, mut refused) = (0, 0);
+    let mut wait = || {
+        gate.set(1);
+        refused += 1;
+        std::thread::yield_now();
+    };
     while launched < 100 {
         match chain.launch(&mut frames.channel, &mut copies) {
             Ok(_) => {}
             Err(Error::RingFull(_)) => {
-                refused += 1;
-                std::thread::yield_now();
+                wait();
                 continue;
             }
             Err(error) => panic!("{error}"),
         }
         frames.graph.set_parameter(kernel, 0, &(results.va() + 8 * launched).to_le_bytes()).unwrap();
         while matches!(frames.graph.launch(&mut frames.channel), Err(Error::RingFull(_))) {
-            std::thread::yield_now();
+            wait();
         }
         launched += 1;
     }

@@ -1,25 +1,15 @@
 //! What goes away while launches are under way.
 
-use crate::rig::{DATA, LOG, Rig, TIMEOUT};
+use crate::rig::{DATA, LOG, Rig, TIMEOUT, gate};
 use crate::{learn, try_learn};
 use doorbell_softgpu::standin::{self, Operation};
 use doorbell_softgpu::{Planted, StandIn};
-use gpu::{Channel, Error, Pushbuffer, Semaphore, Semaphores};
+use gpu::Error;
 use graph_words::{Graph, Step};
 use launch::Set;
 use rm::abi::uvm;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-/// The channel waits until the semaphore is set to 1.
-fn gate(channel: &mut Channel) -> Semaphore {
-    let gate = Semaphores::new(channel.space()).unwrap().alloc().unwrap();
-    let mut words = Pushbuffer::new(channel.space(), 64).unwrap();
-    words.host_acquire(&gate, 1).unwrap();
-    let words = words.validate(channel).unwrap();
-    channel.submit(&words).unwrap();
-    gate
-}
 
 #[test]
 fn memory_that_cuda_frees_waits_for_launches_that_may_touch_it() {

@@ -2,7 +2,10 @@
 
 use doorbell_softgpu::standin::{self, Operation};
 use doorbell_softgpu::{Mode, SoftDriver, StandIn, StandInMacro};
-use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Entry, Group, Memory, Watched, Watching};
+use gpu::{
+    AddressSpace, Channel, ChannelOptions, Device, Engine, Entry, Group, Memory, Pushbuffer, Semaphore, Semaphores,
+    Watched, Watching,
+};
 use graph_words::{Graph, Places};
 use pushbuf::encode::Words;
 use std::sync::atomic::Ordering;
@@ -241,4 +244,14 @@ impl Theirs {
             std::hint::spin_loop();
         }
     }
+}
+
+/// The channel waits until the semaphore is set to 1.
+pub fn gate(channel: &mut Channel) -> Semaphore {
+    let gate = Semaphores::new(channel.space()).unwrap().alloc().unwrap();
+    let mut words = Pushbuffer::new(channel.space(), 64).unwrap();
+    words.host_acquire(&gate, 1).unwrap();
+    let words = words.validate(channel).unwrap();
+    channel.submit(&words).unwrap();
+    gate
 }
