@@ -4,28 +4,8 @@ mod ground;
 
 use files::{Direction, Done, Extents, Options, Queue, Source, Target, Way};
 use ground::{filled, machine, random};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
-
-struct Counting;
-
-thread_local!(static COUNT: Cell<u64> = const { Cell::new(0) });
-
-// SAFETY: every call goes to `System` unchanged; the counter is a plain thread-local without a destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller's obligations are those of `System`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller's obligations are those of `System`.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
+use trial::counting::{self, Counting};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -39,7 +19,7 @@ fn allocations(queue: &mut Queue<'_>, rounds: usize, length: u64) -> u64 {
     let mut reaped = 0;
     while reaped < rounds {
         if reaped >= rounds / 4 && before == 0 {
-            before = COUNT.get();
+            before = counting::allocations();
         }
         while let Some(slot) = free.pop() {
             queue.submit(slot, next % blocks * 4096, 4096).unwrap();
@@ -52,7 +32,7 @@ fn allocations(queue: &mut Queue<'_>, rounds: usize, length: u64) -> u64 {
         }
         reaped += count;
     }
-    COUNT.get() - before
+    counting::allocations() - before
 }
 
 #[test]

@@ -2,55 +2,11 @@
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Bar1Map, Device};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes to `System` unchanged; the counter is a plain thread-local without a destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's obligations are those of `System`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's obligations are those of `System`.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
+use trial::counting::{Counting, cost, watch_system_calls};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-/// Whether a system call of this thread goes to SIGSYS instead of the kernel (syscall user dispatch).
-static GATE: AtomicU8 = AtomicU8::new(0);
-static CALLS: AtomicU32 = AtomicU32::new(0);
-
-extern "C" fn called(_: i32) {
-    // This one's return and everything after it pass.
-    GATE.store(0, Ordering::SeqCst);
-    CALLS.fetch_add(1, Ordering::SeqCst);
-}
-
-/// Arms the gate for this thread; `false` where the kernel has none.
-fn arm() -> bool {
-    const DISPATCH: i32 = 59; // PR_SET_SYSCALL_USER_DISPATCH, Linux 5.11
-    // SAFETY: an action whose handler only stores to atomics; the gate lives as long as the process.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = called as *const () as usize;
-        assert_eq!(libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut()), 0);
-        libc::prctl(DISPATCH, 1u64, 0u64, 0u64, GATE.as_ptr()) == 0
-    }
-}
 
 #[test]
 fn writes_and_reads_allocate_nothing_and_make_no_system_call() {
@@ -72,21 +28,17 @@ fn writes_and_reads_allocate_nothing_and_make_no_system_call() {
         good && map.write(0x80000, &data[..1]).is_err() && map.store32(1, 0).is_err()
     };
     assert!(work(&mut back), "what is written comes back");
-    let before = ALLOCATIONS.get();
-    let armed = arm();
-    GATE.store(armed.into(), Ordering::SeqCst);
-    let good = (0..20).all(|_| work(&mut back));
-    GATE.store(0, Ordering::SeqCst);
-    assert_eq!((CALLS.load(Ordering::SeqCst), ALLOCATIONS.get() - before), (0, 0));
-    assert!(good);
-    drop(vec![0u8; 64]);
-    assert!(ALLOCATIONS.get() > before, "the counter counts");
-    if !armed {
+    let watched = watch_system_calls();
+    let mut good = true;
+    let spent = cost(watched, || good = (0..20).all(|_| work(&mut back)));
+    assert_eq!((spent, good), ((0, 0), true));
+    assert!(cost(false, || drop(vec![0u8; 64])).0 > 0, "the counter counts");
+    if !watched {
         trial::skip!("system calls not looked at: this kernel has no syscall user dispatch");
     }
-    GATE.store(1, Ordering::SeqCst);
-    // SAFETY: no arguments.
-    unsafe { libc::getppid() };
-    GATE.store(0, Ordering::SeqCst);
-    assert_eq!(CALLS.load(Ordering::SeqCst), 1, "the gate works");
+    let seen = cost(true, || {
+        // SAFETY: no arguments.
+        let _ = unsafe { libc::getppid() };
+    });
+    assert_eq!(seen.1, 1, "the gate works");
 }

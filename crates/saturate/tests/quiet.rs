@@ -1,10 +1,6 @@
 //! The loop that submits and reaps: no allocation, no system call, nothing that a queue says wrong goes unseen. Alone in its process: it
 //! counts them.
 
-#[path = "../../copy/tests/counting/mod.rs"]
-mod counting;
-
-use counting::{cost, watch_system_calls};
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
 use lab::clock::Clock;
@@ -18,6 +14,10 @@ use statistics::Histogram;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
+use trial::counting::{Counting, cost, watch_system_calls};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// The gate of the system calls is one for the process.
 static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());

@@ -1,17 +1,18 @@
 //! The invariant: between `fire` and the end nothing allocates and nothing makes a system call, but for what CUDA does in the
 //! calls that are made. A stand-in's own allocations do not count.
 
-#[path = "../../copy/tests/counting/mod.rs"]
-mod counting;
 #[path = "../../copy/tests/fake/mod.rs"]
 mod fake;
 
-use counting::{cost, watch_system_calls};
 use cuda::Cuda;
 use doorbell_softgpu::{Mode, SoftDriver};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use subject::{Machine, Waiting, Wanted, What, open};
+use trial::counting::{Counting, cost, watch_system_calls};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// The gate of system calls is one for the process.
 static ONE: Mutex<()> = Mutex::new(());
@@ -48,7 +49,7 @@ fn calls_add_nothing_to_what_they_call() {
     let machine = Machine::of_cuda(&unsafe { Cuda::from_symbols(fake::find) }.unwrap()).unwrap();
     let watched = watch_system_calls();
     let _running = fake::run_by_itself();
-    fake::ENTERS.set(Some(counting::stand_in));
+    fake::ENTERS.set(Some(trial::counting::stand_in));
     for text in [
         "launch",
         "launch(polled)",

@@ -1,17 +1,18 @@
 //! Graphs of a session, beside a libcuda in software. (What C sees of them is tested in crate `libdoorbell`. Nothing
 //! here may name the software GPU in process: it is preloaded.)
 
-#[path = "../../copy/tests/counting/mod.rs"]
-mod counting;
 #[path = "../../softcuda/tests/program/mod.rs"]
 mod program;
 
-use counting::{cost, watch_system_calls};
 use cuda::Argument::{U32, U64};
 use cuda::{Context, Cuda, Function, GraphExec, Module, PinnedBuffer, Stream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use submit::{ChainHow, ChainStep, Error, Follow, Kind, Options, Session};
+use trial::counting::{Counting, cost, watch_system_calls};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 const LIMIT: Duration = Duration::from_secs(20);
 

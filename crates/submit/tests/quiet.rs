@@ -1,14 +1,14 @@
 //! What submits and polls allocates nothing and makes no system call. Alone in its process: it counts them.
 
-#[path = "../../copy/tests/counting/mod.rs"]
-mod counting;
-
-use counting::{cost, watch_system_calls};
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
 use std::sync::Arc;
 use std::time::Duration;
 use submit::{Chooser, Direction, Executor, Follow, Options, Piece, Session};
+use trial::counting::{Counting, cost, watch_system_calls};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 const LIMIT: Duration = Duration::from_secs(20);
 

@@ -4,6 +4,7 @@
 //! A test that this machine cannot run must say so where it is counted: [`skip!`] prints the reason and, if [`SKIPS`] names a
 //! file, appends a line to it. `.ci/run` prints that file and its length at the end. No test may return early without it.
 
+pub mod counting;
 mod measured;
 mod program;
 mod skip;

@@ -1,7 +1,6 @@
 //! Chains whose copies have a channel of their own.
 
 use crate::chain::{Frames, MOST};
-use crate::counting::cost;
 use crate::rig::{Rig, TIMEOUT, gate};
 use doorbell_softgpu::Planted;
 use doorbell_softgpu::standin::Operation;
@@ -9,6 +8,7 @@ use gpu::{Channel, ChannelOptions, Engine, Entry, Error};
 use launch::{ChainBeside, ChainOptions, Way};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use trial::counting::cost;
 
 struct Beside {
     copies: Channel,

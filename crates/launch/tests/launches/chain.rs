@@ -1,6 +1,5 @@
 //! Copies and launches as one chain behind one doorbell.
 
-use crate::counting::cost;
 use crate::rig::{Rig, TIMEOUT};
 use crate::try_learn;
 use doorbell_softgpu::Planted;
@@ -11,6 +10,7 @@ use launch::{Chain, ChainOptions, Order, Step, Transfer, Way};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use trial::counting::cost;
 
 pub const MOST: u64 = 64 << 10;
 

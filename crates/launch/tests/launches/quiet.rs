@@ -1,10 +1,10 @@
 //! A launch allocates nothing.
 
-use crate::counting::cost;
 use crate::learn;
 use crate::rig::{Rig, TIMEOUT};
 use graph_words::Graph;
 use launch::Set;
+use trial::counting::cost;
 
 #[test]
 fn launches_allocate_and_free_nothing_also_with_new_parameters() {

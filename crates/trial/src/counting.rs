@@ -1,13 +1,14 @@
 //! Counts the allocations of a thread, and its system calls where the kernel can tell. What a stand-in does in its own
 //! functions does not count ([`stand_in`]).
-
-#![allow(dead_code)]
+//!
+//! A test's program counts allocations where it has the allocator: `#[global_allocator] static ALLOCATOR: Counting = Counting;`
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-struct Counting;
+/// Allocates as the system does, and counts.
+pub struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -31,8 +32,10 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+/// Of this thread so far, what it freed included.
+pub fn allocations() -> u64 {
+    ALLOCATIONS.get()
+}
 
 /// Whether a system call of this thread goes to SIGSYS instead of the kernel (syscall user dispatch).
 static GATE: AtomicU8 = AtomicU8::new(0);
