@@ -1,4 +1,4 @@
-//! QEMU's edu device as a card, in a QEMU that stands beside us: everything works, and nothing is fast.
+//! QEMU's edu device as a card, in a QEMU that this process starts: it shows that things work, not how fast.
 //!
 //! The card has 4 KiB of memory. What stands for the rest of its own memory lies in the machine's RAM: every byte of a transfer goes by the card's
 //! DMA from there to the card, and by its DMA from the card to where it is wanted.

@@ -34,7 +34,7 @@ pub trait Engine: Send {
     /// What its driver says.
     fn poll(&mut self) -> Result<bool, Error>;
 
-    /// Reads the card's own memory while nothing is under way.
+    /// Reads the card's own memory. No transfer may be running.
     ///
     /// # Errors
     /// What its driver says.

@@ -1,7 +1,7 @@
 //! An engine as `copy` has devices: memory is pinned once, jobs between two pinned memories start as often as one likes.
 //!
-//! A card has one engine for all who opened it. A job that is started while another one's transfer is under way waits for that one first, so
-//! only the last transfer can be under way, and all before it are done or have failed.
+//! A card has one engine, shared by everyone who opened it. A job first waits until the transfer before it has ended, so at most one transfer
+//! is under way.
 
 use crate::arena::{Arena, Range};
 use crate::engine::{Direction, Engine};
@@ -33,7 +33,7 @@ struct Turn<E> {
     engine: E,
     /// Transfers that were started; the number of the last one.
     started: u64,
-    /// The last one may be under way.
+    /// The transfer that was started last may still be running.
     under_way: bool,
     /// Those that failed while others waited for them: their own jobs are told.
     failed: Vec<(u64, Error)>,
@@ -48,7 +48,7 @@ impl<E: Engine> Shared<E> {
         if self.functional { LONG_PATIENCE } else { PATIENCE }
     }
 
-    /// The engine with nothing under way.
+    /// The engine, when no transfer is running.
     fn idle(&self) -> Result<MutexGuard<'_, Turn<E>>, Error> {
         let begun = Instant::now();
         let mut turn = self.turn();

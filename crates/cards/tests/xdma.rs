@@ -136,7 +136,7 @@ fn those_who_share_a_card_take_turns() {
     rig.is_right();
 }
 
-/// Who waits for another's transfer goes on when that fails, and the other one is told.
+/// A job that waits for another job's transfer goes on when that transfer fails; the other job gets the error.
 #[test]
 fn a_transfer_that_fails_is_told_to_its_own_job() {
     use copy::spec::End;
