@@ -13,6 +13,7 @@ mod lock;
 pub mod part;
 pub mod run;
 pub mod samples;
+pub mod versioned;
 
 pub use error::Error;
 pub use folder::Folder;

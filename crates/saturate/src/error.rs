@@ -71,8 +71,16 @@ impl Error {
     pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Error {
         move |cause| Error::Write { path: path.into(), cause }
     }
+}
 
-    pub(crate) fn damaged(path: &Path, what: impl ToString) -> Error {
-        Error::Damaged { path: path.into(), what: what.to_string() }
+impl From<results::versioned::Broken> for Error {
+    fn from(broken: results::versioned::Broken) -> Error {
+        use results::versioned::Broken;
+        match broken {
+            Broken::Damaged { path, what } => Error::Damaged { path, what },
+            Broken::Version { path, found, reads } => Error::Version { path, found, reads },
+            Broken::Read { path, cause } => Error::Read { path, cause },
+            Broken::Write { path, cause } => Error::Write { path, cause },
+        }
     }
 }

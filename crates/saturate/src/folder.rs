@@ -6,11 +6,10 @@
 use crate::Error;
 use crate::account::{Part, SCHEMA, Saturated};
 use crate::plan::Plan;
-use results::Lock;
-use serde::de::DeserializeOwned;
+use results::{Lock, versioned};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 const ASKED: &str = "asked.json";
@@ -32,13 +31,6 @@ pub struct Asked {
     pub started: String,
     pub environment: serde_json::Value,
     pub warnings: Vec<String>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Written<T> {
-    schema: String,
-    #[serde(flatten)]
-    it: T,
 }
 
 /// One run.
@@ -78,7 +70,7 @@ impl Folder {
         }
         let folder = Folder { path: path.into(), asked, _lock: Some(lock) };
         folder.make_ready()?;
-        write(&path.join(ASKED), ASKED_SCHEMA, &folder.asked)?;
+        versioned::write(&path.join(ASKED), ASKED_SCHEMA, &folder.asked)?;
         Ok(folder)
     }
 
@@ -132,7 +124,11 @@ impl Folder {
     /// # Errors
     /// It cannot be written.
     pub fn write_part(&self, part: &Part) -> Result<(), Error> {
-        write(&self.path.join(PARTS).join(format!("{:03}-{:04}.json", part.repeat, part.number)), PART_SCHEMA, part)
+        Ok(versioned::write(
+            &self.path.join(PARTS).join(format!("{:03}-{:04}.json", part.repeat, part.number)),
+            PART_SCHEMA,
+            part,
+        )?)
     }
 
     /// All of them, by repeat and number.
@@ -140,23 +136,13 @@ impl Folder {
     /// # Errors
     /// One cannot be read.
     pub fn parts(&self) -> Result<Vec<Part>, Error> {
-        let folder = self.path.join(PARTS);
-        let names = match fs::read_dir(&folder) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.and_then(|all| all.map(|e| Ok(e?.path())).collect::<io::Result<Vec<_>>>()),
-        };
-        let mut names = names.map_err(Error::read(&folder))?;
-        names.retain(|path| path.extension().is_some_and(|e| e == "json"));
-        names.sort_unstable();
-        names.iter().map(|path| read(path, PART_SCHEMA)).collect()
+        Ok(versioned::read_all(&self.path.join(PARTS), PART_SCHEMA)?)
     }
 
     /// # Errors
     /// It cannot be written; what was there stays.
     pub fn write_account(&self, account: &Saturated) -> Result<(), Error> {
-        let path = self.path.join(SATURATED);
-        let text = results::json::to_vec(account).map_err(|e| Error::Write { path: path.clone(), cause: e.into() })?;
-        whole(&path, &text)
+        Ok(versioned::write_document(&self.path.join(SATURATED), account)?)
     }
 }
 
@@ -166,39 +152,12 @@ impl Folder {
 /// It cannot be read, or another version wrote it.
 pub fn read_account(path: &Path) -> Result<Saturated, Error> {
     let path = if path.is_dir() { path.join(SATURATED) } else { path.into() };
-    let text = fs::read(&path).map_err(Error::read(&path))?;
-    #[derive(Deserialize)]
-    struct Versioned {
-        schema: String,
-    }
-    let Versioned { schema: found } = serde_json::from_slice(&text).map_err(|e| Error::damaged(&path, e))?;
-    if found != SCHEMA {
-        return Err(Error::Version { path, found, reads: SCHEMA });
-    }
-    serde_json::from_slice(&text).map_err(|e| Error::damaged(&path, e))
+    Ok(versioned::read_document(&path, SCHEMA)?)
 }
 
 fn asked(path: &Path) -> Result<Asked, Error> {
     if !Folder::is_there(path) {
         return Err(Error::NoRun(path.into()));
     }
-    read(&path.join(ASKED), ASKED_SCHEMA)
-}
-
-fn read<T: DeserializeOwned>(path: &Path, reads: &'static str) -> Result<T, Error> {
-    let text = fs::read(path).map_err(Error::read(path))?;
-    let written: Written<T> = serde_json::from_slice(&text).map_err(|e| Error::damaged(path, e))?;
-    match written.schema == reads {
-        true => Ok(written.it),
-        false => Err(Error::Version { path: path.into(), found: written.schema, reads }),
-    }
-}
-
-fn write<T: Serialize>(path: &Path, schema: &str, it: &T) -> Result<(), Error> {
-    let text = serde_json::to_vec(&Written { schema: schema.into(), it });
-    whole(path, &text.map_err(|e| Error::Write { path: path.into(), cause: e.into() })?)
-}
-
-fn whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    output::replace(path, |file| file.write_all(bytes)).map_err(Error::write(path))
+    Ok(versioned::read(&path.join(ASKED), ASKED_SCHEMA)?)
 }

@@ -84,3 +84,15 @@ impl Error {
         Error::Damaged { path: path.into(), what: what.to_string() }
     }
 }
+
+impl From<results::versioned::Broken> for Error {
+    fn from(broken: results::versioned::Broken) -> Error {
+        use results::versioned::Broken;
+        match broken {
+            Broken::Damaged { path, what } => Error::Damaged { path, what },
+            Broken::Version { path, found, reads } => Error::Version { path, found, reads },
+            Broken::Read { path, cause } => Error::Read { path, cause },
+            Broken::Write { path, cause } => Error::Write { path, cause },
+        }
+    }
+}

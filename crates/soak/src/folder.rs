@@ -7,8 +7,7 @@
 use crate::Error;
 use crate::account::{Above, Fault, Period, Process, SCHEMA, Soak};
 use experiment::{Experiment, Stage};
-use results::Lock;
-use serde::de::DeserializeOwned;
+use results::{Lock, versioned};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Write};
@@ -60,13 +59,6 @@ pub struct Measured {
     pub ended: Option<String>,
     /// If it did not end as it should.
     pub fault: Option<Fault>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Written<T> {
-    schema: String,
-    #[serde(flatten)]
-    it: T,
 }
 
 /// One soak.
@@ -201,7 +193,7 @@ impl Folder {
     }
 
     fn write_asked(&self) -> Result<(), Error> {
-        write(&self.path.join(ASKED), ASKED_SCHEMA, &self.asked)
+        Ok(versioned::write(&self.path.join(ASKED), ASKED_SCHEMA, &self.asked)?)
     }
 
     fn period_path(&self, index: u32) -> PathBuf {
@@ -213,7 +205,7 @@ impl Folder {
     /// # Errors
     /// It cannot be written; what was there stays.
     pub fn write_period(&self, period: &Period) -> Result<(), Error> {
-        write(&self.path.join(PERIODS).join(format!("{:04}.json", period.index)), PERIOD_SCHEMA, period)
+        Ok(versioned::write(&self.path.join(PERIODS).join(format!("{:04}.json", period.index)), PERIOD_SCHEMA, period)?)
     }
 
     /// All of them, by number.
@@ -221,7 +213,7 @@ impl Folder {
     /// # Errors
     /// One cannot be read.
     pub fn periods(&self) -> Result<Vec<Period>, Error> {
-        let mut periods: Vec<Period> = all(&self.path.join(PERIODS), PERIOD_SCHEMA)?;
+        let mut periods: Vec<Period> = versioned::read_all(&self.path.join(PERIODS), PERIOD_SCHEMA)?;
         periods.sort_by_key(|period| period.index);
         match periods.iter().enumerate().find(|(n, period)| period.index as usize != *n) {
             None => Ok(periods),
@@ -234,7 +226,7 @@ impl Folder {
     /// # Errors
     /// It cannot be written.
     pub fn write_process(&self, number: u32, process: &Measured) -> Result<(), Error> {
-        write(&self.path.join(PROCESSES).join(format!("{number:04}.json")), PROCESS_SCHEMA, process)
+        Ok(versioned::write(&self.path.join(PROCESSES).join(format!("{number:04}.json")), PROCESS_SCHEMA, process)?)
     }
 
     /// All of them, by number.
@@ -242,7 +234,7 @@ impl Folder {
     /// # Errors
     /// One cannot be read.
     pub fn processes(&self) -> Result<Vec<Measured>, Error> {
-        all(&self.path.join(PROCESSES), PROCESS_SCHEMA)
+        Ok(versioned::read_all(&self.path.join(PROCESSES), PROCESS_SCHEMA)?)
     }
 
     /// Where the process that measures is recorded; `None` where it is not.
@@ -253,7 +245,7 @@ impl Folder {
     /// # Errors
     /// It cannot be written; what was there stays.
     pub fn write_above(&self, above: &Above) -> Result<(), Error> {
-        write(&self.path.join(ABOVE), ABOVE_SCHEMA, above)
+        Ok(versioned::write(&self.path.join(ABOVE), ABOVE_SCHEMA, above)?)
     }
 
     /// The sample that was above the bound, if there was one.
@@ -262,15 +254,13 @@ impl Folder {
     /// It cannot be read.
     pub fn above(&self) -> Result<Option<Above>, Error> {
         let path = self.path.join(ABOVE);
-        if path.exists() { read(&path, ABOVE_SCHEMA).map(Some) } else { Ok(None) }
+        Ok(if path.exists() { Some(versioned::read(&path, ABOVE_SCHEMA)?) } else { None })
     }
 
     /// # Errors
     /// It cannot be written; what was there stays.
     pub fn write_soak(&self, soak: &Soak) -> Result<(), Error> {
-        let path = self.path.join(SOAK);
-        let text = results::json::to_vec(soak).map_err(|e| Error::Write { path: path.clone(), cause: e.into() })?;
-        whole(&path, &text)
+        Ok(versioned::write_document(&self.path.join(SOAK), soak)?)
     }
 }
 
@@ -280,53 +270,18 @@ impl Folder {
 /// It cannot be read, or another version wrote it.
 pub fn read_soak(path: &Path) -> Result<Soak, Error> {
     let path = if path.is_dir() { path.join(SOAK) } else { path.into() };
-    let text = fs::read(&path).map_err(Error::read(&path))?;
-    #[derive(Deserialize)]
-    struct Versioned {
-        schema: String,
-    }
-    let Versioned { schema: found } = serde_json::from_slice(&text).map_err(|e| Error::damaged(&path, e))?;
-    if found != SCHEMA {
-        return Err(Error::Version { path, found, reads: SCHEMA });
-    }
-    serde_json::from_slice(&text).map_err(|e| Error::damaged(&path, e))
+    Ok(versioned::read_document(&path, SCHEMA)?)
 }
 
 fn read_both(path: &Path) -> Result<(Experiment, Asked), Error> {
     if !Folder::is_there(path) {
         return Err(Error::NoSoak(path.into()));
     }
-    let asked = read(&path.join(ASKED), ASKED_SCHEMA)?;
+    let asked = versioned::read(&path.join(ASKED), ASKED_SCHEMA)?;
     let path = path.join(EXPERIMENT);
     let text = fs::read_to_string(&path).map_err(Error::read(&path))?;
     let experiment = experiment::read(&text, &path.to_string_lossy(), &[]);
     Ok((experiment.map_err(|e| Error::Experiment(Box::new(e)))?, asked))
-}
-
-fn read<T: DeserializeOwned>(path: &Path, reads: &'static str) -> Result<T, Error> {
-    let text = fs::read(path).map_err(Error::read(path))?;
-    let written: Written<T> = serde_json::from_slice(&text).map_err(|e| Error::damaged(path, e))?;
-    match written.schema == reads {
-        true => Ok(written.it),
-        false => Err(Error::Version { path: path.into(), found: written.schema, reads }),
-    }
-}
-
-/// Every file of a folder, by name.
-fn all<T: DeserializeOwned>(folder: &Path, reads: &'static str) -> Result<Vec<T>, Error> {
-    let names = match fs::read_dir(folder) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.and_then(|all| all.map(|e| Ok(e?.path())).collect::<io::Result<Vec<_>>>()),
-    };
-    let mut names = names.map_err(Error::read(folder))?;
-    names.retain(|path| path.extension().is_some_and(|e| e == "json"));
-    names.sort_unstable();
-    names.iter().map(|path| read(path, reads)).collect()
-}
-
-fn write<T: Serialize>(path: &Path, schema: &str, it: &T) -> Result<(), Error> {
-    let text = serde_json::to_vec(&Written { schema: schema.into(), it });
-    whole(path, &text.map_err(|e| Error::Write { path: path.into(), cause: e.into() })?)
 }
 
 fn whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {

@@ -1,0 +1,95 @@
+//! JSON files that say which schema they have: written whole or not at all, and refused where another version wrote them.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Why such a file was not read or written.
+#[derive(Debug)]
+pub enum Broken {
+    Damaged { path: PathBuf, what: String },
+    Version { path: PathBuf, found: String, reads: &'static str },
+    Read { path: PathBuf, cause: io::Error },
+    Write { path: PathBuf, cause: io::Error },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Written<T> {
+    schema: String,
+    #[serde(flatten)]
+    it: T,
+}
+
+fn unread(path: &Path) -> impl FnOnce(io::Error) -> Broken {
+    move |cause| Broken::Read { path: path.into(), cause }
+}
+
+fn damaged(path: &Path) -> impl FnOnce(serde_json::Error) -> Broken {
+    move |cause| Broken::Damaged { path: path.into(), what: cause.to_string() }
+}
+
+/// # Errors
+/// It cannot be read, or does not have this schema.
+pub fn read<T: DeserializeOwned>(path: &Path, reads: &'static str) -> Result<T, Broken> {
+    let text = fs::read(path).map_err(unread(path))?;
+    let written: Written<T> = serde_json::from_slice(&text).map_err(damaged(path))?;
+    match written.schema == reads {
+        true => Ok(written.it),
+        false => Err(Broken::Version { path: path.into(), found: written.schema, reads }),
+    }
+}
+
+/// A document that holds its own `schema`: of another version it is refused before anything else in it is looked at.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_document<T: DeserializeOwned>(path: &Path, reads: &'static str) -> Result<T, Broken> {
+    #[derive(Deserialize)]
+    struct Head {
+        schema: String,
+    }
+    let text = fs::read(path).map_err(unread(path))?;
+    let Head { schema: found } = serde_json::from_slice(&text).map_err(damaged(path))?;
+    if found != reads {
+        return Err(Broken::Version { path: path.into(), found, reads });
+    }
+    serde_json::from_slice(&text).map_err(damaged(path))
+}
+
+/// Every file of a folder, by name; none where there is no folder.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_all<T: DeserializeOwned>(folder: &Path, reads: &'static str) -> Result<Vec<T>, Broken> {
+    let names = match fs::read_dir(folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.and_then(|all| all.map(|e| Ok(e?.path())).collect::<io::Result<Vec<_>>>()),
+    };
+    let mut names = names.map_err(unread(folder))?;
+    names.retain(|path| path.extension().is_some_and(|e| e == "json"));
+    names.sort_unstable();
+    names.iter().map(|path| read(path, reads)).collect()
+}
+
+/// # Errors
+/// It cannot be written; what was there stays.
+pub fn write<T: Serialize>(path: &Path, schema: &str, it: &T) -> Result<(), Broken> {
+    let text = serde_json::to_vec(&Written { schema: schema.into(), it });
+    whole(path, text)
+}
+
+/// A document that holds its own `schema`, to be read in an editor.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_document<T: Serialize>(path: &Path, document: &T) -> Result<(), Broken> {
+    whole(path, crate::json::to_vec(document))
+}
+
+fn whole(path: &Path, text: serde_json::Result<Vec<u8>>) -> Result<(), Broken> {
+    let unwritten = |cause| Broken::Write { path: path.into(), cause };
+    let text = text.map_err(|e| unwritten(e.into()))?;
+    output::replace(path, |file| file.write_all(&text)).map_err(unwritten)
+}
