@@ -8,7 +8,7 @@ use pushbuf::semaphore::Reduction;
 /// copied, or is a reference that [`crate::Recipe::relocate`] moves.
 ///
 /// Not on the list, and so refused: latches and CWD reference counters, whose numbers are shared by all launches of the channel group;
-/// TPC masks and correlation numbers, which CUDA gives; what the hardware keeps for itself (HW_ONLY, RESUME, INNER, OUTER).
+/// correlation numbers, which CUDA gives; what the hardware keeps for itself (HW_ONLY, RESUME, INNER, OUTER).
 const UNDERSTOOD: &[&str] = &[
     "DEPENDENCE_COUNTER",
     "QMD_GROUP_ID",
@@ -43,6 +43,8 @@ const UNDERSTOOD: &[&str] = &[
     "OCCUPANCY_",
     "GPC_CGA_",
     "CGA_CTA_DISTRIBUTION_MODE",
+    // CUDA says for kernels with clusters which TPCs there are: on an H200 bits 72 to 127 are set.
+    "TPC_DISABLE_MASK",
 ];
 /// Fields that begin like one on that list and are not understood.
 const REFUSED: &[&str] = &["RELEASE_TRAP_TYPE", "RELEASE_PAYLOAD64B", "RELEASE_RESERVED_INFO"];

@@ -95,12 +95,15 @@ pub(crate) fn launch(
         let (Some(channel), Some(slot)) = (channels.get(i), streams.get_mut(i)) else {
             return Err(Refused::NoChannel(i));
         };
-        if let (Some(first), Some(second)) = (group, channel.group)
-            && first != second
-        {
-            return Err(Refused::ChannelGroups { first, second });
+        // Copy engines have groups of their own. Our launch copies by the engine of its own channel.
+        if has_compute(channel) {
+            if let (Some(first), Some(second)) = (group, channel.group)
+                && first != second
+            {
+                return Err(Refused::ChannelGroups { first, second });
+            }
+            group = group.or(channel.group);
         }
-        group = group.or(channel.group);
         let stream = slot.get_or_insert_with(|| Stream::new(channel, fills));
         let of_segment = stream.segment(segment.words)?;
         steps.extend(of_segment.into_iter().map(|step| Placed { channel: i, step }));
@@ -379,6 +382,10 @@ impl<'a> Found<'a> {
             _ => Err(Refused::Form { what: "a semaphore of another form" }),
         }
     }
+}
+
+fn has_compute(channel: &Channel) -> bool {
+    channel.engines.iter().any(|class| Family::of(*class) == Some(Family::Compute))
 }
 
 fn is_compute(target: &Target) -> bool {

@@ -99,7 +99,6 @@ fn fields_and_bits_of_qmds() {
         ("ARRIVE_AT_LATCH_VALID", 1),
         ("WAIT_ON_LATCH_ID", 3),
         ("CWD_REFERENCE_COUNT_INCR_ENABLE", 1),
-        ("TPC_DISABLE_MASK_VALID", 1),
         ("GRID_WIDTH_RESUME", 1),
         ("HW_ONLY_DEPENDENCE_COUNTER", 1),
         ("CTA_LAUNCH_QUEUE", 1),

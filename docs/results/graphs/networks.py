@@ -1,12 +1,17 @@
 """CUDA graphs of PyTorch, each captured and replayed a few times: what docs/results/graphs.sh records.
 
     python3 networks.py NAME [--replays 5]      NAME: resnet50 gpt2 vit lstm triton matmul; --list prints them
+    python3 networks.py NAME --launcher doorbell [--replays 1000] [--turns target/turns.so]
 
 Random weights from a fixed seed. Each replay is waited for and compared bit for bit with the first; the last line is a hash of the result.
-Exit status 77: PyTorch, Triton or a GPU is missing.
+
+With --launcher doorbell each second replay is doorbell's (the Python package and libdoorbell have to be found), and each result is compared with
+CUDA's. --turns names the library of docs/results/launch/turns.c: replays are then timed in turns of ten.
+Exit status 77: PyTorch, Triton or a GPU is missing, or the graph is one that doorbell does not launch.
 """
 
 import argparse
+import ctypes
 import hashlib
 import os
 import sys
@@ -136,10 +141,67 @@ def matmul(torch):
 PROGRAMS = {f.__name__: f for f in (resnet50, gpt2, vit, lstm, triton, matmul)}
 
 
+def past_cuda(name, graph, out, replays, turns):
+    """Replays by CUDA and by doorbell, one after the other, all with one result: that result."""
+    import doorbell
+    import torch
+
+    try:
+        ours = doorbell.graph(graph)
+    except doorbell.NotLaunchable as e:
+        skip(e)
+    print(f"{name}: {len(ours.kernels)} kernels")
+    first = None
+    for i in range(replays):
+        for by in ("CUDA", "doorbell"):
+            out.zero_()
+            torch.cuda.synchronize()
+            if by == "CUDA":
+                graph.replay()
+                torch.cuda.synchronize()
+            else:
+                ours.replay().wait(10)
+            found = out.cpu()
+            first = found if first is None else first
+            if not torch.equal(found, first):
+                sys.exit(f"{name}: replay {i} by {by} differs from the first by CUDA")
+    if turns:
+        timed(name, graph, ours, turns)
+        ours.replay().wait(10)
+        if not torch.equal(out.cpu(), first):
+            sys.exit(f"{name}: the result after the timed replays differs")
+    return first
+
+
+def timed(name, graph, ours, turns, count=3000):
+    """Prints what a replay takes, CUDA's and doorbell's: the call, and until it is done."""
+    import torch
+    from doorbell import _library
+
+    cuda = ctypes.CDLL("libcuda.so.1")
+    address = lambda f: ctypes.cast(f, ctypes.c_void_p)
+    ns = ((ctypes.c_uint64 * 2) * count * 2)()
+    library = _library.library
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    code = ctypes.CDLL(turns).turns(
+        address(cuda.cuGraphLaunch), address(cuda.cuStreamSynchronize), ctypes.c_void_p(graph.raw_cuda_graph_exec()), stream,
+        address(library.doorbell_launch), address(library.doorbell_wait), ctypes.c_uint64(ours.handle), ctypes.c_uint64(count),
+        ctypes.c_uint64(10), ns)
+    if code:
+        sys.exit(f"{name}: error {code} while it was timed")
+    for who, by in enumerate(("CUDA", "doorbell")):
+        for what, title in enumerate(("call", "done")):
+            us = sorted(ns[who][i][what] / 1000 for i in range(count))
+            at = lambda p: us[min(count - 1, int(count * p))]
+            print(f"{name}: {by:8} {title}  p50 {at(0.5):.3f}  p99 {at(0.99):.3f}  p99.9 {at(0.999):.3f}  max {us[-1]:.3f} us, {count}")
+
+
 def main():
     a = argparse.ArgumentParser()
     a.add_argument("name", nargs="?", choices=sorted(PROGRAMS))
     a.add_argument("--replays", type=int, default=5)
+    a.add_argument("--launcher", choices=("cuda", "doorbell"), default="cuda")
+    a.add_argument("--turns", metavar="LIBRARY")
     a.add_argument("--list", action="store_true")
     args = a.parse_args()
     if args.list or not args.name:
@@ -148,6 +210,9 @@ def main():
         import torch
     except ImportError as e:
         skip(e)
+    if args.launcher == "doorbell":
+        # Before the first call of CUDA.
+        import doorbell
     if not torch.cuda.is_available():
         skip("PyTorch sees no GPU")
     torch.manual_seed(1)
@@ -161,11 +226,16 @@ def main():
                 expected = run(x)
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
+        ours = args.launcher == "doorbell"
+        graph = torch.cuda.CUDAGraph(keep_graph=True) if ours else torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             out = run(x)
         first = None
-        for _ in range(args.replays):
+        if ours:
+            doorbell.open()
+            graph.instantiate()
+            first = past_cuda(args.name, graph, out, args.replays, args.turns)
+        for _ in range(0 if ours else args.replays):
             out.zero_()
             graph.replay()
             torch.cuda.synchronize()

@@ -36,6 +36,8 @@ const MOST_SHARED: u32 = 228 << 10;
 const MOST_LOCAL: u64 = 512 << 10;
 const MOST_BANK: u32 = 64 << 10;
 const MOST_CLUSTER: u64 = 16;
+/// Words of TPC_DISABLE_MASK that CUDA sets on an H200: 128 bits.
+const TPC_MASKS: u32 = 4;
 /// MIN_, MAX_ and TARGET_SM_CONFIG_SHARED_MEM_SIZE count by 4 KiB from 1 (as seen on an H200: 1 for none, 0x3a for 228 KiB).
 const CONFIGURED: u64 = 4 << 10;
 
@@ -123,6 +125,10 @@ impl Qmd {
         let program = self.program_address();
         if program == 0 || !program.is_multiple_of(16) {
             return unfit("PROGRAM_ADDRESS", program, "code has an address, a multiple of 16", PROGRAM);
+        }
+        let disabled = |i| self.element("TPC_DISABLE_MASK", i).is_none_or(|mask| mask == u64::from(u32::MAX));
+        if self.field("TPC_DISABLE_MASK_VALID") == Some(1) && (0..TPC_MASKS).all(disabled) {
+            return unfit("TPC_DISABLE_MASK", u32::MAX.into(), "no TPC is left for the kernel", 0);
         }
         if let Some(cluster) = self.cluster() {
             let blocks = cluster.iter().fold(1u64, |all, n| all.saturating_mul((*n).into()));
