@@ -9,6 +9,9 @@
 //! Groups of several channels stand in one stream one after another, in the order in which they were given. A group that waits for another waits for
 //! all that was started ahead of it, which is no less than what CUDA's own wait asks for, unless what it waits for is known to be done there. Copies, fills and writes tell the tracker by a release of their own, in
 //! front of the QMDs of their group: in the stream they are ordered against what comes behind them alone.
+//!
+//! Inline data goes through the engine that starts kernels, in order: the kernels of its group wait for nothing, and when they are done, it is. (CUDA's
+//! memsets and the counters that it sets stand like that in front of kernels.) Behind what the copy engine does the host waits for the tracker.
 
 use crate::encode::{append, write};
 use crate::recipe::{Bank, BankId, How, Memory, NodeId, Recipe, Wait};
@@ -424,15 +427,29 @@ impl Launch<'_> {
         }
         let steps = parts.recipe.relaunch.get(group.steps.clone()).unwrap_or_default();
         let set = |i: usize| group.sets.iter().any(|(step, _)| *step == group.steps.start + i);
+        let starts = steps.iter().any(|placed| matches!(placed.step, Step::Pcas { .. }));
+        let mut inline = false;
         for (i, placed) in steps.iter().enumerate() {
             let is_alone =
                 matches!(placed.step, Step::Write { .. } | Step::Memset(_) | Step::Fill { .. } | Step::Copy { .. });
-            if is_alone && !set(i) {
+            if !is_alone || set(i) {
+                continue;
+            }
+            let step = match &placed.step {
+                Step::Memset(memset) => inline_write(memset).unwrap_or_else(|| placed.step.clone()),
+                step => step.clone(),
+            };
+            let goes_inline = matches!(step, Step::Write { .. });
+            if !(inline && goes_inline) {
                 self.wait(at)?;
-                match &placed.step {
-                    Step::Memset(memset) => self.memset(memset)?,
-                    step => self.alone(step)?,
-                }
+            }
+            match &step {
+                Step::Memset(memset) => self.memset(memset)?,
+                step if goes_inline && starts => self.to.step(step)?,
+                step => self.alone(step)?,
+            }
+            inline = goes_inline;
+            if !inline {
                 self.wait(at)?;
             }
         }
@@ -445,11 +462,8 @@ impl Launch<'_> {
         Ok(())
     }
 
-    /// A fill without the macro.
+    /// A fill by the copy engine.
     fn memset(&mut self, memset: &Memset) -> Result<(), Refused> {
-        if let Some(write) = inline(memset) {
-            return self.alone(&write);
-        }
         let Memset { address, bytes, value, .. } = *memset;
         if !bytes.is_multiple_of(4) {
             return Err(Refused::Form { what: "a macro's fill of more than 32 KiB that are no whole words" });
@@ -492,7 +506,7 @@ impl Launch<'_> {
 }
 
 /// A fill by a macro as one that needs none: its words in the stream, unless they are many.
-fn inline(memset: &Memset) -> Option<Step> {
+fn inline_write(memset: &Memset) -> Option<Step> {
     let Memset { address, bytes, value, launch, .. } = *memset;
     let data = vec![value; bytes.div_ceil(4) as usize];
     (bytes as usize <= MAX_INLINE).then_some(Step::Write { address, bytes, data, launch })

@@ -166,15 +166,17 @@ def past_cuda(name, graph, out, replays, turns):
             if not torch.equal(found, first):
                 sys.exit(f"{name}: replay {i} by {by} differs from the first by CUDA")
     if turns:
-        timed(name, graph, ours, turns)
-        ours.replay().wait(10)
-        if not torch.equal(out.cpu(), first):
-            sys.exit(f"{name}: the result after the timed replays differs")
+        # As a launch, and as a chain, whose parts wait for a counter in video memory.
+        for by, launched in (("doorbell", ours), ("chain", doorbell.chain([ours]))):
+            timed(name, graph, by, launched, turns)
+            launched.replay().wait(10)
+            if not torch.equal(out.cpu(), first):
+                sys.exit(f"{name}: the result after the timed replays by {by} differs")
     return first
 
 
-def timed(name, graph, ours, turns, count=3000):
-    """Prints what a replay takes, CUDA's and doorbell's: the call, and until it is done."""
+def timed(name, graph, title_of_ours, ours, turns, count=3000):
+    """Prints what a replay takes, CUDA's and ours in turns: the call, and until it is done."""
     import torch
     from doorbell import _library
 
@@ -189,7 +191,7 @@ def timed(name, graph, ours, turns, count=3000):
         ctypes.c_uint64(10), ns)
     if code:
         sys.exit(f"{name}: error {code} while it was timed")
-    for who, by in enumerate(("CUDA", "doorbell")):
+    for who, by in enumerate(("CUDA", title_of_ours)):
         for what, title in enumerate(("call", "done")):
             us = sorted(ns[who][i][what] / 1000 for i in range(count))
             at = lambda p: us[min(count - 1, int(count * p))]

@@ -83,6 +83,12 @@ impl Channel {
         (before, Ticket(last))
     }
 
+    /// Whether the tracker was seen to have come to this number.
+    #[inline]
+    pub(crate) fn has_reached(&self, number: u64) -> bool {
+        self.tracker.done(Ticket(number))
+    }
+
     /// Numbers that will not be submitted after all.
     pub(crate) fn give_back_to(&mut self, before: u64) {
         self.tracker.submitted.store(before, Ordering::SeqCst);

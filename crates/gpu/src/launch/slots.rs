@@ -38,7 +38,12 @@ impl Slots {
     }
 
     pub fn entry(&self, slot: usize, words: usize) -> Result<u64, Error> {
-        let at = self.memory.va() + 4 * (slot * self.stride) as u64;
+        self.entry_from(slot, 0, words)
+    }
+
+    /// From a word of the slot on.
+    pub fn entry_from(&self, slot: usize, from: usize, words: usize) -> Result<u64, Error> {
+        let at = self.memory.va() + 4 * (slot * self.stride + from) as u64;
         let entry = u32::try_from(words).ok().and_then(|words| Entry::segment(at, words));
         Ok(entry.ok_or(Error::Words(words))?.encode())
     }
