@@ -239,12 +239,19 @@ impl Qmd {
     }
 
     /// Blocks in x, y, z. (Of the first sub-task, in version 5.1.)
+    ///
+    /// The fields count clusters where there are any: on an H200, 4 blocks in clusters of 2 and 16 in clusters of 8 both have GRID_WIDTH 2. (Seen in x; the
+    /// others are taken to be alike.)
     pub fn grid(&self) -> [u32; 3] {
-        self.three([
+        let mut grid = self.three([
             ["GRID_WIDTH", "CTA_RASTER_WIDTH", "SUB_TASK_GRID_WIDTH"],
             ["GRID_HEIGHT", "CTA_RASTER_HEIGHT", "SUB_TASK_GRID_HEIGHT"],
             ["GRID_DEPTH", "CTA_RASTER_DEPTH", "SUB_TASK_GRID_DEPTH"],
-        ])
+        ]);
+        // (A cluster of no blocks is no cluster: it must not make a grid look empty.)
+        let cluster = self.cluster().unwrap_or([1; 3]);
+        grid.iter_mut().zip(cluster).for_each(|(clusters, blocks)| *clusters = clusters.saturating_mul(blocks.max(1)));
+        grid
     }
 
     /// Threads of a block in x, y, z.
@@ -466,7 +473,7 @@ mod tests {
         words[22] = 77;
         let qmd = Qmd::parse(&words).unwrap();
         assert_eq!(qmd.layout().name, "QMDV04_00");
-        assert_eq!((qmd.grid(), qmd.block()), ([108, 0, 0], [128, 4, 1]));
+        assert_eq!((qmd.grid(), qmd.block()), ([216, 0, 0], [128, 4, 1]), "108 clusters of 2 blocks");
         assert_eq!((qmd.registers(), qmd.program_address()), (32, 0x7f_1234_5600));
         assert_eq!(qmd.cluster(), Some([2, 1, 1]));
         let release = Release { address: 0x12_0000_9000, payload: 77, wide: false, timestamp: true };

@@ -132,10 +132,9 @@ impl Qmd {
         }
         if let Some(cluster) = self.cluster() {
             let blocks = cluster.iter().fold(1u64, |all, n| all.saturating_mul((*n).into()));
-            let divides =
-                grid.iter().zip(&cluster).all(|(grid, cluster)| *cluster != 0 && grid.is_multiple_of(*cluster));
-            if blocks > MOST_CLUSTER || !divides {
-                let why = "a cluster has 1 to 16 blocks, and a grid whole clusters";
+            // (The grid counts clusters: it is whole clusters whatever it says.)
+            if !(1..=MOST_CLUSTER).contains(&blocks) {
+                let why = "a cluster has 1 to 16 blocks";
                 return unfit("GPC_CGA_WIDTH, GPC_CGA_HEIGHT, GPC_CGA_DEPTH", blocks, why, ZERO);
             }
         }
@@ -191,7 +190,7 @@ mod tests {
 
     #[test]
     fn each_thing_that_the_scheduler_refuses_is_found() {
-        let cases: [(&[(&str, u64)], u8); 17] = [
+        let cases: [(&[(&str, u64)], u8); 18] = [
             (&[("GRID_HEIGHT", 0)], ZERO),
             (&[("CTA_THREAD_DIMENSION1", 0)], ZERO),
             (&[("CTA_THREAD_DIMENSION0", 1025)], THREADS),
@@ -208,7 +207,8 @@ mod tests {
             (&[("CONSTANT_BUFFER_SIZE_SHIFTED4", 0)], CONSTANT_BANK),
             (&[("CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6", 0)], CONSTANT_BANK),
             (&[("PROGRAM_ADDRESS_LOWER", 0), ("PROGRAM_ADDRESS_UPPER", 0)], PROGRAM),
-            (&[("QMD_TYPE", 3), ("GPC_CGA_WIDTH", 3), ("GPC_CGA_HEIGHT", 1), ("GPC_CGA_DEPTH", 1)], ZERO),
+            (&[("QMD_TYPE", 3), ("GPC_CGA_WIDTH", 17), ("GPC_CGA_HEIGHT", 1), ("GPC_CGA_DEPTH", 1)], ZERO),
+            (&[("QMD_TYPE", 3), ("GPC_CGA_WIDTH", 8), ("GPC_CGA_HEIGHT", 1), ("GPC_CGA_DEPTH", 0)], ZERO),
         ];
         for (fields, error) in cases {
             let mut qmd = seen();
@@ -216,11 +216,19 @@ mod tests {
             let unfit = qmd.check().expect_err(&format!("{fields:?}"));
             assert_eq!(unfit.error, error, "{fields:?}: {unfit}");
         }
-        let mut clusters = seen();
-        [("QMD_TYPE", 3), ("GPC_CGA_WIDTH", 4), ("GPC_CGA_HEIGHT", 1), ("GPC_CGA_DEPTH", 1)]
-            .iter()
-            .for_each(|(name, value)| clusters.set(name, *value).unwrap());
-        assert_eq!(clusters.check(), Ok(()), "clusters of 4");
+        // As CUDA had them on an H200: 4 blocks in clusters of 2, 16 in clusters of 8.
+        for blocks in [2, 8] {
+            let mut clusters = seen();
+            let fields = [
+                ("QMD_TYPE", 3),
+                ("GRID_WIDTH", 2),
+                ("GPC_CGA_WIDTH", blocks.into()),
+                ("GPC_CGA_HEIGHT", 1),
+                ("GPC_CGA_DEPTH", 1),
+            ];
+            fields.iter().for_each(|(name, value)| clusters.set(name, *value).unwrap());
+            assert_eq!((clusters.check(), clusters.grid()), (Ok(()), [2 * blocks, 1, 1]));
+        }
         assert!(Qmd::new(Layout::of(3, 0).unwrap()).check().is_err());
     }
 }

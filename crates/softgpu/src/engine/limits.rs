@@ -77,9 +77,9 @@ fn cluster(qmd: &Qmd) -> Option<&'static str> {
         return Some("SKED, QMD_TYPE");
     }
     let cluster = qmd.cluster()?;
-    let whole = qmd.grid().iter().zip(&cluster).all(|(grid, blocks)| *blocks > 0 && grid.is_multiple_of(*blocks));
+    // (GRID_WIDTH and so on count clusters.)
     let blocks: u64 = cluster.iter().map(|n| u64::from(*n)).product();
-    (!whole || blocks > CLUSTER).then_some("SKED, GPC_CGA_WIDTH, HEIGHT or DEPTH")
+    (!(1..=CLUSTER).contains(&blocks)).then_some("SKED, GPC_CGA_WIDTH, HEIGHT or DEPTH")
 }
 
 #[cfg(test)]
