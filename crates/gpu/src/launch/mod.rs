@@ -381,8 +381,7 @@ impl Launch {
         let Some(parameters) = &mut self.parameters else { return Err(Error::Length(0)) };
         let place = parameters.slots.free(ch)?;
         let staged = &mut parameters.staged;
-        let waits =
-            if ch.has_reached(before) { 0 } else { acquire(staged, self.named.tracker, before as u32) };
+        let waits = if ch.has_reached(before) { 0 } else { acquire(staged, self.named.tracker, before as u32) };
         let mut to = Words::new(staged.get_mut(waits..).unwrap_or_default());
         for NewParameters { address, bytes } in new {
             to.inline_long(COMPUTE, address, bytes, inline_dma::PITCH | inline_dma::NO_SYSMEMBAR)?;
