@@ -2,12 +2,9 @@
 
 use crate::way::Way;
 use serde::{Deserialize, Serialize};
-use statistics::{Interval, Summary};
+use statistics::{CONFIDENCE, Figure, Interval, Ratio, Rounds, Summary};
 
-pub const SCHEMA: &str = "doorbell.p2p/1";
-
-/// Of intervals: with five repeats it is from the least to the largest.
-pub const CONFIDENCE: f64 = 0.9375;
+pub const SCHEMA: &str = "doorbell.p2p/2";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -24,7 +21,8 @@ pub struct Matrix {
     /// Of a timed transfer, and of one whose latency is taken.
     pub bytes: u64,
     pub latency_bytes: u64,
-    pub repeats: u32,
+    /// In each of them every cell between two GPUs took a turn.
+    pub rounds: u32,
     pub environment: serde_json::Value,
     pub warnings: Vec<String>,
     pub cells: Vec<Cell>,
@@ -46,11 +44,13 @@ pub struct Cell {
     pub verified: u32,
     pub wrong: Option<String>,
     /// This direction alone.
-    pub alone: Option<Over>,
+    pub alone: Option<Rate>,
     /// While the same amount goes the other way.
     pub both: Option<Both>,
+    pub latency: Option<Times>,
+    /// The median over rounds of: this way's p50 alone over that of a copy engine in the same direction and round.
     #[cfg_attr(test, schemars(with = "serde_json::Value"))]
-    pub latency: Option<Summary>,
+    pub over_ce: Option<Ratio>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,32 +63,52 @@ pub enum Status {
     Failed(String),
 }
 
-/// Both directions at once.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Both directions at once. The cell of the other direction says the same, the other way round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Both {
     /// This direction, over its own time.
-    pub this: Over,
-    pub other: Over,
+    pub this: Rate,
+    pub other: Rate,
     /// A sum: the bytes of both directions over the longer of the two times.
-    pub sum: Over,
+    pub sum: Rate,
 }
 
-/// The median over repeats, and an interval that holds it with 93.75 % or more, where there are five repeats or more.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Bytes over the p50 of the times, and the interval of that.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Over {
-    pub median: f64,
+pub struct Rate {
+    pub rate: f64,
     #[cfg_attr(test, schemars(with = "Option<std::collections::BTreeMap<String, f64>>"))]
     pub interval: Option<Interval<f64>>,
-    pub repeats: u32,
+    pub times: Times,
 }
 
-impl Over {
-    pub(crate) fn of(mut values: Vec<f64>) -> Option<Over> {
-        let median = statistics::median(&mut values)?;
-        let interval = statistics::median_interval(&values, CONFIDENCE);
-        Some(Over { median, interval, repeats: values.len() as u32 })
+/// Of all transfers of all rounds, nanoseconds. A percentile needs ten samples beyond it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Times {
+    #[cfg_attr(test, schemars(with = "serde_json::Value"))]
+    pub ns: Summary,
+    /// Holds the p50 with 95 %: rounds are drawn anew (bootstrap). Null with fewer than six rounds.
+    #[cfg_attr(test, schemars(with = "Option<std::collections::BTreeMap<String, f64>>"))]
+    pub p50_interval: Option<Interval<f64>>,
+    pub rounds: u32,
+}
+
+impl Times {
+    pub(crate) fn of(rounds: &Rounds, seed: u64) -> Option<Times> {
+        let p50_interval = rounds.interval(Figure::P50, seed, CONFIDENCE);
+        Some(Times { ns: rounds.summary()?, p50_interval, rounds: rounds.sampled().len() as u32 })
+    }
+}
+
+impl Rate {
+    pub(crate) fn of(bytes: u64, times: Times) -> Rate {
+        let rate = |ns: f64| bytes as f64 * 1e9 / ns.max(1.0);
+        // The longest time is the lowest rate.
+        let interval = times.p50_interval.map(|of| Interval { low: rate(of.high), high: rate(of.low) });
+        Rate { rate: rate(times.ns.p50 as f64), interval, times }
     }
 }
 
@@ -125,10 +145,18 @@ mod tests {
     }
 
     #[test]
-    fn five_repeats_have_an_interval_from_the_least_to_the_largest() {
-        let over = Over::of(vec![3.0, 1.0, 2.0, 5.0, 4.0]).unwrap();
-        assert_eq!((over.median, over.interval), (3.0, Some(Interval { low: 1.0, high: 5.0 })));
-        assert_eq!(Over::of(vec![1.0; 4]).unwrap().interval, None);
-        assert_eq!(Over::of(Vec::new()), None);
+    fn a_rate_is_that_of_the_p50_and_its_interval_that_of_rounds() {
+        let round = |n: u64| (0..100).map(|sample| 1000 + 10 * n + sample % 3).collect::<Vec<_>>();
+        let rounds: Vec<Vec<u64>> = (0..12).map(round).collect();
+        let times = Times::of(&Rounds::new(&rounds), 1).unwrap();
+        assert_eq!((times.rounds, times.ns.count, times.ns.max), (12, 1200, 1112));
+        assert!(times.ns.p99.is_some_and(|p99| p99 >= 1110), "{times:?}");
+        let rate = Rate::of(4000, times.clone());
+        let interval = rate.interval.unwrap();
+        assert_eq!(rate.rate, 4e12 / times.ns.p50 as f64);
+        assert_eq!(interval.low, 4e12 / times.p50_interval.unwrap().high);
+        assert!(interval.holds(rate.rate) && interval.low < interval.high, "{rate:?}");
+        assert_eq!(Times::of(&Rounds::new(&rounds[..5]), 1).unwrap().p50_interval, None, "five rounds say too little");
+        assert_eq!(Times::of(&Rounds::new(&[Vec::new(), Vec::new()]), 1), None);
     }
 }

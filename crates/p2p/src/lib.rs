@@ -2,15 +2,17 @@
 //! latency; by copy engine, by kernels, by CUDA's own copies, and without peer access, through host memory.
 //!
 //! The invariant: a rate is that of one direction, and a sum of two is called a sum; every way is verified between every pair before it is
-//! timed; of the software GPU nothing is a rate or a time.
+//! timed; what is compared took turns in the same rounds; of the software GPU nothing is a rate or a time.
 
 mod account;
 mod matrix;
+mod pair;
 mod staged;
+mod turns;
 mod way;
 
-pub use account::{Both, Cell, Matrix, Over, SCHEMA, Status};
-pub use matrix::{Plan, gpus, run};
+pub use account::{Both, Cell, Matrix, Rate, SCHEMA, Status, Times};
+pub use matrix::{News, Plan, gpus, run};
 pub use staged::Staged;
 pub use way::Way;
 

@@ -19,7 +19,8 @@ fn plan(gpus: u32, ways: &[Way]) -> Plan {
         gpus,
         ways: ways.to_vec(),
         bytes: 64 << 10,
-        repeats: 2,
+        rounds: 2,
+        transfers: 2,
         samples: 10,
         latency_bytes: 16,
         seed: 1,
@@ -28,7 +29,7 @@ fn plan(gpus: u32, ways: &[Way]) -> Plan {
 }
 
 fn cells(machine: &Machine, plan: &Plan) -> Vec<Cell> {
-    run(machine, plan, true, &|| false, &mut |_, _, _| {})
+    run(machine, plan, true, &|| false, &mut |_| {})
 }
 
 #[test]
@@ -79,7 +80,36 @@ fn what_is_staged_goes_in_pieces_and_arrives_whole() {
 #[test]
 fn a_run_that_is_stopped_keeps_what_it_has() {
     let told = std::cell::Cell::new(0);
-    let cells =
-        run(&machine(2), &plan(2, &[Way::Ce]), true, &|| told.get() == 3, &mut |_, _, _| told.set(told.get() + 1));
-    assert_eq!(cells.len(), 3);
+    // GPU 0 alone, then both directions between the two.
+    let cells = run(&machine(2), &plan(2, &[Way::Ce]), true, &|| told.get() == 2, &mut |_| told.set(told.get() + 1));
+    assert_eq!(cells.iter().map(|cell| (cell.from, cell.to)).collect::<Vec<_>>(), [(0, 0), (0, 1), (1, 0)]);
+}
+
+/// Counts alone: nothing here is a time.
+#[test]
+fn the_cells_of_a_pair_take_turns_and_keep_every_sample() {
+    let machine = machine(2);
+    let plan = Plan { rounds: 6, samples: 4, bytes: 4096, ..plan(2, &[Way::Ce, Way::Staged]) };
+    let mut told = Vec::new();
+    let cells = run(&machine, &plan, false, &|| false, &mut |news| told.push((news.gpus, news.round)));
+    let rounds = |gpus| (0..6).map(move |round| (gpus, Some(round)));
+    let of_pair = |gpus| std::iter::once((gpus, None)).chain(rounds(gpus));
+    assert_eq!(told, [(0, 0), (0, 1), (1, 1)].into_iter().flat_map(of_pair).collect::<Vec<_>>());
+    for cell in cells.iter().filter(|cell| cell.status == Status::Done) {
+        let (alone, latency) = (cell.alone.as_ref().unwrap(), cell.latency.as_ref().unwrap());
+        assert_eq!((alone.times.ns.count, alone.times.rounds, latency.ns.count, latency.rounds), (12, 6, 24, 6));
+        assert!(alone.interval.is_some() && latency.p50_interval.is_some());
+        let over = cell.over_ce.as_ref().map(|ratio| ratio.rounds);
+        assert_eq!(over, (cell.way == Way::Staged).then_some(6), "{cell:?}");
+        let Some(both) = &cell.both else {
+            assert_eq!(cell.from, cell.to);
+            continue;
+        };
+        // The same moments, told from the other end.
+        let back = cells.iter().find(|o| (o.way, o.from, o.to) == (cell.way, cell.to, cell.from)).unwrap();
+        let back = back.both.as_ref().unwrap();
+        assert_eq!((&both.this, &both.sum, both.this.times.ns.count), (&back.other, &back.sum, 12));
+        assert!(both.sum.times.ns.max >= both.this.times.ns.max.max(both.other.times.ns.max));
+    }
+    assert_eq!(cells.iter().filter(|cell| cell.both.is_some()).count(), 4);
 }

@@ -3,9 +3,10 @@
 //! Of the software GPU it says what was verified, and no rate or time.
 
 use crate::ReportError;
-use crate::number::{bytes, nanoseconds, of};
+use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{self, Style};
-use p2p::{Cell, Matrix, Status, Way};
+use p2p::{Cell, Matrix, Rate, Status, Times, Way};
+use statistics::Interval;
 use std::io::Write;
 
 /// Writes all of it.
@@ -18,7 +19,7 @@ pub fn write(out: &mut dyn Write, style: &Style, matrix: &Matrix) -> Result<(), 
         "{}",
         style.bold(&format!("p2p: {}, {} a transfer", of(matrix.gpus.into(), "GPU"), bytes(matrix.bytes)))
     )?;
-    writeln!(out, "doorbell {}, {}; {}", matrix.doorbell, matrix.started, of(matrix.repeats.into(), "repeat"))?;
+    writeln!(out, "doorbell {}, {}; {}", matrix.doorbell, matrix.started, of(matrix.rounds.into(), "round"))?;
     if matrix.functional {
         writeln!(out, "note: functional: it shows what works, never how fast; rates and times are left out")?;
     }
@@ -53,20 +54,51 @@ fn one(out: &mut dyn Write, style: &Style, matrix: &Matrix, way: Way) -> Result<
         };
         return square(out, style, matrix, way, "verified", right);
     }
-    let rate = |v: f64| format!("{:.2}", v / 1e9);
-    let none = || "-".to_owned();
-    square(out, style, matrix, way, "this direction alone, GB/s", |cell| {
-        cell.alone.map_or_else(none, |alone| rate(alone.median))
-    })?;
+    square(out, style, matrix, way, "this direction alone, GB/s", |cell| rate(cell.alone.as_ref()))?;
     square(out, style, matrix, way, "this direction while the other runs, GB/s", |cell| {
-        cell.both.map_or_else(none, |both| rate(both.this.median))
+        rate(cell.both.as_ref().map(|both| &both.this))
     })?;
     square(out, style, matrix, way, "sum of both directions, GB/s", |cell| {
-        cell.both.map_or_else(none, |both| rate(both.sum.median))
+        rate(cell.both.as_ref().map(|both| &both.sum))
     })?;
-    square(out, style, matrix, way, &format!("latency of {}, p50", bytes(matrix.latency_bytes)), |cell| {
-        cell.latency.as_ref().map_or_else(none, |latency| nanoseconds(latency.p50))
-    })
+    if matrix.cells.iter().any(|cell| cell.way == way && cell.over_ce.is_some()) {
+        square(out, style, matrix, way, "time alone, of a copy engine's", |cell| {
+            cell.over_ce.as_ref().map_or_else(none, |over| spread(over.ratio, over.interval, |v| format!("{v:.3}")))
+        })?;
+    }
+    let latency = format!("latency of {}: p50, p99, max", bytes(matrix.latency_bytes));
+    square(out, style, matrix, way, &latency, |cell| {
+        cell.latency.as_ref().map_or_else(none, |latency| {
+            let ns = &latency.ns;
+            let p99 = ns.p99.map_or_else(none, nanoseconds);
+            format!("{}, {p99}, {}", nanoseconds(ns.p50), nanoseconds(ns.max))
+        })
+    })?;
+    let of_way = || matrix.cells.iter().filter(|cell| cell.way == way);
+    let counted = |times: &Times| times.ns.count;
+    let fewest = |count: fn(&Cell) -> Option<&Times>| of_way().filter_map(count).map(counted).min().unwrap_or(0);
+    writeln!(
+        out,
+        "of all samples of all rounds, at least {} transfers and {} latencies; in brackets 95 % of the p50, by rounds",
+        count(fewest(|cell| cell.alone.as_ref().map(|alone| &alone.times))),
+        count(fewest(|cell| cell.latency.as_ref()))
+    )?;
+    Ok(())
+}
+
+fn none() -> String {
+    "-".into()
+}
+
+fn spread(value: f64, interval: Option<Interval<f64>>, write: impl Fn(f64) -> String) -> String {
+    match interval {
+        Some(i) => format!("{} ({} to {})", write(value), write(i.low), write(i.high)),
+        None => write(value),
+    }
+}
+
+fn rate(of: Option<&Rate>) -> String {
+    of.map_or_else(none, |of| spread(of.rate, of.interval, |v| format!("{:.2}", v / 1e9)))
 }
 
 /// From the rows to the columns.

@@ -8,7 +8,7 @@ use crate::record::Gpu;
 use crate::{result, signals, units};
 use copy::Machine;
 use environment::Severity;
-use p2p::{MOST, Matrix, Plan, SCHEMA, Status, Way};
+use p2p::{MOST, Matrix, News, Plan, SCHEMA, Status, Way};
 use report::table::Style;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -20,12 +20,12 @@ use std::time::Duration;
     after_help = Page::examples(&[
         ("doorbell bench p2p", "every way between all GPUs, up to eight"),
         ("doorbell bench p2p --ways ce,staged -o p2p.json", "copy engines, with peer access and without"),
-        ("doorbell bench p2p --bytes 64MiB --repeats 10", ""),
+        ("doorbell bench p2p --bytes 64MiB --rounds 30", ""),
         ("doorbell bench p2p --gpu soft --gpus 3", "whether it works, never how fast: the software GPU under three numbers"),
     ])
     .text("Ways: ce (copy engine), sm (kernel), cuda (CUDA's own copies), all with peer access; staged (without it: doorbell takes the bytes \
-           through pinned host memory). Every way is verified between every two GPUs before it is timed. Each direction is told by itself; the sum \
-           of both is called a sum.")
+           through pinned host memory). Every way is verified between every two GPUs before it is timed; then all cells between the two take turns in \
+           each round. Each direction is told by itself; the sum of both is called a sum.")
     .statuses(&[
         (0, "done, and every byte was right"),
         (1, "a byte was wrong"),
@@ -47,13 +47,16 @@ pub struct Args {
     /// Bytes of a timed transfer, for example 64MiB [default: 256MiB; on the software GPU 1MiB]
     #[arg(long, value_name = units::SIZE, value_parser = units::size_in(1..=1 << 30))]
     bytes: Option<u64>,
-    /// Timed transfers of each cell
+    /// Rounds, in each of which every cell between two GPUs takes a turn; six give intervals
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Timed transfers of each cell in a round
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repeats: u32,
-    /// Samples of the latency of each cell
-    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    transfers: u32,
+    /// Samples of the latency of each cell in a round
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     samples: u32,
-    /// Random seed for the data
+    /// Random seed for data and ordering
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Give up on a transfer after this time
@@ -85,7 +88,8 @@ impl Args {
             gpus,
             ways,
             bytes: self.bytes.unwrap_or(if self.gpu == Gpu::Soft { 1 << 20 } else { 256 << 20 }),
-            repeats: self.repeats,
+            rounds: self.rounds,
+            transfers: self.transfers,
             samples: self.samples,
             latency_bytes: LATENCY_BYTES,
             seed: self.seed,
@@ -95,7 +99,10 @@ impl Args {
         let progress = Progress::new();
         let started = environment::utc_now().unwrap_or_default();
         let is_stopped = || stop.load(Ordering::Relaxed) > 0;
-        let mut tell = |way: Way, from, to| progress.show(&format!("{way}: gpu{from} to gpu{to}"));
+        let mut tell = |News { gpus: (a, b), round }: News| {
+            let what = round.map_or("verifying".into(), |round| format!("round {} of {}", round + 1, plan.rounds));
+            progress.show(&format!("gpu{a} and gpu{b}: {what}"));
+        };
         let cells = p2p::run(&machine, &plan, functional, &is_stopped, &mut tell);
         progress.clear();
         let matrix = Matrix {
@@ -108,7 +115,7 @@ impl Args {
             gpus,
             bytes: plan.bytes,
             latency_bytes: plan.latency_bytes,
-            repeats: plan.repeats,
+            rounds: plan.rounds,
             environment: serde_json::to_value(&before)?,
             warnings,
             cells,
