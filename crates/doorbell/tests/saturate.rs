@@ -70,7 +70,7 @@ fn a_run_leaves_its_folder_and_shows_it_without_a_rate() {
     }
     // It is there; and it can be shown, and made a page of.
     doorbell(&words).assert().code(2).stderr(contains("there is a run already").and(contains("--force")));
-    doorbell(&["saturate", "--show", out, "--json"]).assert().success().stdout(contains("doorbell.saturate/1"));
+    doorbell(&["saturate", "--show", out, "--json"]).assert().success().stdout(contains("doorbell.saturate/2"));
     let page = dir.path().join("page.html");
     let mut report = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
     report.args(["report", out, "-o", page.to_str().unwrap()]).assert().success();

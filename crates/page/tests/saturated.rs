@@ -31,7 +31,7 @@ fn made(functional: bool) -> Saturated {
                 seconds: 1.0,
                 iops: payload / cell.bytes as f64,
                 payload,
-                latency: statistics::Summary::of(&mut (1..20_000).collect::<Vec<u64>>()),
+                latency: (1..20_000).collect(),
                 cpu_ns_per_io: 70.0,
                 cycles_per_io: Some(200.0),
                 cycles_with_kernel: true,

@@ -117,10 +117,6 @@ fn counts(out: &mut dyn Write, style: &Style, run: &Saturated) -> Result<(), Rep
     Ok(table::write(out, &t, 0)?)
 }
 
-fn time(ns: Option<f64>) -> String {
-    ns.map_or_else(|| "-".into(), |ns| nanoseconds(ns.round() as u64))
-}
-
 fn rates(out: &mut dyn Write, style: &Style, run: &Saturated) -> Result<(), ReportError> {
     let heads =
         ["cell", ">IOPS", ">payload GB/s", ">on the wire", ">against", ">wire/payload", ">reachable", ">part of it"];
@@ -149,12 +145,12 @@ fn rates(out: &mut dyn Write, style: &Style, run: &Saturated) -> Result<(), Repo
         latencies.add_row([
             name(total),
             count(l.count),
-            time(l.p50_ns),
-            time(l.p99_ns),
-            time(l.p999_ns),
-            time(l.max_ns.map(|ns| ns as f64)),
+            l.p50_ns.map_or_else(none, nanoseconds),
+            l.p99_ns.map_or_else(none, nanoseconds),
+            l.p999_ns.map_or_else(none, nanoseconds),
+            l.max_ns.map_or_else(none, nanoseconds),
             figures.cycles_per_io.as_ref().map_or_else(none, |cycles| count(cycles.median.round() as u64)),
-            time(Some(figures.cpu_ns_per_io.median)),
+            nanoseconds(figures.cpu_ns_per_io.median.round() as u64),
         ]);
     }
     table::write(out, &t, 0)?;
@@ -174,7 +170,10 @@ fn rates(out: &mut dyn Write, style: &Style, run: &Saturated) -> Result<(), Repo
     }
     writeln!(out)?;
     table::write(out, &latencies, 0)?;
-    writeln!(out, "I/Os: of the repeat with the fewest. Submitting threads poll: their CPU time is all of the time")?;
+    writeln!(
+        out,
+        "percentiles of the I/Os of all repeats together. Submitting threads poll: their CPU time is all of the time"
+    )?;
     Ok(())
 }
 

@@ -9,9 +9,9 @@ use crate::plan::{CellName, Plan};
 use crate::source::Checked;
 use crate::wire::{OnWire, Way};
 use serde::{Deserialize, Serialize};
-use statistics::{Interval, Summary};
+use statistics::{Histogram, Interval};
 
-pub const SCHEMA: &str = "doorbell.saturate/1";
+pub const SCHEMA: &str = "doorbell.saturate/2";
 
 /// Of intervals: with five repeats it is from the least to the largest.
 pub const CONFIDENCE: f64 = 0.9375;
@@ -105,9 +105,9 @@ pub struct Measured {
     pub seconds: f64,
     pub iops: f64,
     pub payload: f64,
-    /// Of one I/O, from before its submission until its completion was seen, ns.
+    /// Of every I/O, from before its submission until its completion was seen, ns: buckets of a thousandth, which repeats are pooled from.
     #[cfg_attr(test, schemars(with = "serde_json::Value"))]
-    pub latency: Option<Summary>,
+    pub latency: Histogram,
     /// Of the submitting threads, for each I/O. They poll: they never rest.
     pub cpu_ns_per_io: f64,
     pub cycles_per_io: Option<f64>,
@@ -158,14 +158,15 @@ pub struct Figures {
     pub reachable: Option<Reachable>,
 }
 
-/// Medians over the repeats of each repeat's percentiles; the least count of a repeat, and the largest maximum of all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Percentiles of the I/Os of all repeats together, which were done within what was measured: at most a 1024th above the exact ones, and
+/// null with fewer than ten samples beyond them. Count and maximum are exact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Latency {
     pub count: u64,
-    pub p50_ns: Option<f64>,
-    pub p99_ns: Option<f64>,
-    pub p999_ns: Option<f64>,
+    pub p50_ns: Option<u64>,
+    pub p99_ns: Option<u64>,
+    pub p999_ns: Option<u64>,
     pub max_ns: Option<u64>,
 }
 

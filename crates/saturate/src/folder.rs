@@ -16,7 +16,7 @@ const ASKED: &str = "asked.json";
 const PARTS: &str = "parts";
 pub const SATURATED: &str = "saturate.json";
 const ASKED_SCHEMA: &str = "doorbell.saturate-asked/1";
-const PART_SCHEMA: &str = "doorbell.saturate-part/1";
+const PART_SCHEMA: &str = "doorbell.saturate-part/2";
 
 /// What was asked, and on what.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -258,7 +258,7 @@ fn measured(outcome: &Outcome, cell: &Cell) -> Measured {
         seconds: threads.iter().map(|thread| thread.seconds).fold(0.0, f64::max),
         iops,
         payload: iops * cell.shape.bytes as f64,
-        latency: outcome.latency().summary(),
+        latency: outcome.latency(),
         cpu_ns_per_io: threads.iter().map(|thread| thread.used.cpu_ns as f64).sum::<f64>() / ios,
         cycles_per_io: cycles.map(|cycles| cycles as f64 / ios),
         cycles_with_kernel: threads.iter().all(|thread| thread.used.with_kernel),

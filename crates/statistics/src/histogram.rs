@@ -2,7 +2,8 @@
 
 use crate::{Percentile, Summary};
 use hdrhistogram::Histogram as Hdr;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Samples in buckets that are at most a thousandth of their value wide. Count, mean, the least and the largest are exact.
 #[derive(Clone, Debug)]
@@ -11,7 +12,7 @@ pub struct Histogram {
     exact: Exact,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Exact {
     count: u64,
     /// Above [`Histogram::LARGEST`]. They lie in the last bucket.
@@ -19,6 +20,62 @@ struct Exact {
     sum: u128,
     min: u64,
     max: u64,
+}
+
+/// As it is kept: a value of each bucket that holds samples, and how many.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    overflow: u64,
+    /// Beyond 2^64 ns it stays there; only the mean knows it.
+    sum: u64,
+    min: u64,
+    max: u64,
+    buckets: Vec<(u64, u64)>,
+}
+
+impl Serialize for Histogram {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let exact = &self.exact;
+        let buckets = self.buckets.iter_recorded();
+        let kept = Kept {
+            overflow: exact.overflow,
+            sum: u64::try_from(exact.sum).unwrap_or(u64::MAX),
+            min: exact.min,
+            max: exact.max,
+            buckets: buckets.map(|b| (b.value_iterated_to(), b.count_since_last_iteration())).collect(),
+        };
+        kept.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Histogram {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Histogram, D::Error> {
+        let Kept { overflow, sum, min, max, buckets } = Kept::deserialize(from)?;
+        let mut histogram = Histogram::new();
+        let mut count = 0u64;
+        for (value, samples) in buckets {
+            let wrong = || D::Error::custom(format!("a histogram with {samples} samples at {value}"));
+            count = count.checked_add(samples).ok_or_else(wrong)?;
+            if value > histogram.buckets.highest_equivalent(Histogram::LARGEST) {
+                return Err(wrong());
+            }
+            histogram.buckets.saturating_record_n(value, samples);
+        }
+        if overflow > count || (count > 0 && min > max) {
+            return Err(D::Error::custom(
+                "a histogram whose least sample is above its largest, or with more overflows than samples",
+            ));
+        }
+        histogram.exact = Exact { count, overflow, sum: sum.into(), min, max };
+        Ok(histogram)
+    }
+}
+
+/// Two are equal that hold the same samples, as far as buckets tell them apart.
+impl PartialEq for Histogram {
+    fn eq(&self, other: &Histogram) -> bool {
+        self.exact == other.exact && self.buckets().eq(other.buckets())
+    }
 }
 
 /// The samples from `low` to `high`, both included.
@@ -163,6 +220,8 @@ mod tests {
             prop_assert!(whole.buckets().eq(merged.buckets()));
             let near = whole.summary().unwrap();
             prop_assert_eq!((near.count, near.min, near.max), (exact.count, exact.min, exact.max));
+            let text = serde_json::to_string(&merged).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Histogram>(&text).unwrap(), whole.clone());
             let mut sorted = values;
             sorted.sort_unstable();
             for p in ALL {
@@ -196,5 +255,20 @@ mod tests {
         assert_eq!(histogram.buckets().map(|b| b.count).sum::<u64>(), 100_000);
         assert!(histogram.buckets().all(|b| (b.high - b.low) as f64 <= b.low as f64 * Histogram::ERROR));
         assert_eq!(Histogram::new().summary(), None);
+    }
+
+    #[test]
+    fn what_is_kept_and_is_no_histogram_is_refused() {
+        let kept = |buckets: &str, overflow: u64| {
+            let text = format!(r#"{{"overflow":{overflow},"sum":9,"min":4,"max":5,"buckets":{buckets}}}"#);
+            serde_json::from_str::<Histogram>(&text).map(|histogram| histogram.count()).map_err(|e| e.to_string())
+        };
+        assert_eq!(kept("[[4,1],[5,2]]", 1), Ok(3));
+        assert!(kept("[[4,1]]", 2).unwrap_err().contains("more overflows"));
+        assert!(kept("[[18446744073709551615,1]]", 0).unwrap_err().contains("1 samples at"));
+        assert!(kept("[[4,18446744073709551615],[5,1]]", 0).unwrap_err().contains("samples at 5"));
+        let large: Histogram = [u64::MAX; 3].into_iter().collect();
+        let text = serde_json::to_string(&large).unwrap();
+        assert_eq!(serde_json::from_str::<Histogram>(&text).unwrap().summary().unwrap().max, u64::MAX);
     }
 }

@@ -82,13 +82,12 @@ fn latencies(run: &Saturated) -> Section {
     for total in &run.cells {
         let Some(figures) = &total.figures else { continue };
         let l = &figures.latency;
-        let of = |ns: Option<f64>| ns.map_or_else(Cell::none, ns_of);
         table.row(vec![
             name(total).into(),
             count(l.count),
-            of(l.p50_ns),
-            of(l.p99_ns),
-            of(l.p999_ns),
+            ns_or_none(l.p50_ns),
+            ns_or_none(l.p99_ns),
+            ns_or_none(l.p999_ns),
             ns_or_none(l.max_ns),
             figures.cycles_per_io.map_or_else(Cell::none, |cycles| count(cycles.median.round() as u64)),
             ns_of(figures.cpu_ns_per_io.median),
@@ -98,7 +97,7 @@ fn latencies(run: &Saturated) -> Section {
     if !table.rows.is_empty() {
         section.push(Block::Table(table.without_empty()));
         section.push(Block::Text(
-            "Percentiles are medians over the repeats and need ten samples beyond them in each. Submitting threads poll: their CPU time is all of their time."
+            "Percentiles are those of the I/Os of all repeats together and need ten samples beyond them. Submitting threads poll: their CPU time is all of their time."
                 .into(),
         ));
     }
