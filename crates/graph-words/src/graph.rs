@@ -43,6 +43,12 @@ pub enum Step {
         to: u64,
         bytes: u32,
     },
+    /// The channel's engine tells its tracker that it is done with what it was given: compute, or the copy engine. Without one, compute does so behind the
+    /// channel's last step. (A submission ends with one.)
+    Release,
+    CopyRelease,
+    /// Waits for what a channel's tracker was told last.
+    WaitFor(usize),
     Raw(Vec<u32>),
 }
 
@@ -171,6 +177,28 @@ impl Graph {
         Graph { kernels, launch, ..Graph::default() }
     }
 
+    /// A kernel, a copy by a channel of its own (1) that waits for it, and a kernel that waits for the copy, as a memcpy node between host and device is sent.
+    pub fn memcpy(from: u64, to: u64, bytes: u32) -> Graph {
+        let start = |i| Step::Start(i, PcasAction::InvalidatePrefetchCopySchedule);
+        let kernels = (0..2).map(|i| Kernel { releases: Some(i), ..Kernel::default() }).collect();
+        let launch = vec![
+            Step::Set(0),
+            start(0),
+            Step::Release,
+            Step::On(1),
+            Step::WaitFor(0),
+            Step::Wait(0, 2),
+            Step::Memcpy { from, to, bytes },
+            Step::CopyRelease,
+            Step::On(0),
+            Step::Set(1),
+            Step::WaitFor(1),
+            start(1),
+            Step::Release,
+        ];
+        Graph { kernels, launch, ..Graph::default() }
+    }
+
     /// What counters and trackers have come to when launch `k` is done.
     pub fn done(k: i64) -> (u32, u32) {
         ((STEP * k + 2) as u32, (TRACKED + k) as u32)
@@ -271,6 +299,7 @@ impl Graph {
         let mut channel = 0;
         // (A channel, and the step after which it does no more.)
         let mut last = vec![(0, 0)];
+        let mut releases: Vec<usize> = Vec::new();
         for (i, step) in self.launch.iter().enumerate() {
             match step {
                 Step::On(other) => channel = *other,
@@ -279,30 +308,59 @@ impl Graph {
                     last.push((channel, i));
                 }
             }
+            if matches!(step, Step::Release | Step::CopyRelease) {
+                releases.push(channel);
+            }
         }
+        let tells = |channel: usize| releases.iter().filter(|of| **of == channel).count() as i64;
+        // Channels that were told of in this launch so far, once for each time.
+        let mut told: Vec<usize> = Vec::new();
         channel = 0;
-        let report = |to: &mut Segments, channel| to.add(channel, &words_within(ROOM, |w| self.report(w, channel, k)));
+        let report = |to: &mut Segments, channel, payload| {
+            to.add(channel, &words_within(ROOM, |w| self.report(w, channel, payload)));
+        };
         for (i, step) in self.launch.iter().enumerate() {
+            let so_far = |of: usize| told.iter().filter(|channel| **channel == of).count() as i64;
+            let payload = |of: usize, nth: i64| (TRACKED + tells(of) * k - (tells(of) - nth)) as u32;
             match step {
                 Step::On(other) => channel = *other,
                 Step::Raw(raw) => to.add(channel, raw),
+                Step::Release => report(to, channel, payload(channel, so_far(channel) + 1)),
+                Step::CopyRelease => {
+                    let (at, payload) = (self.at.tracker(channel), payload(channel, so_far(channel) + 1));
+                    to.add(
+                        channel,
+                        &words_within(ROOM, |w| w.copy_release(COPY, at, payload, true).expect("a release")),
+                    );
+                }
+                Step::WaitFor(of) => {
+                    let execute =
+                        Execute { operation: Operation::AcquireCircGeq, switch_tsg: true, ..Execute::RELEASE };
+                    let (at, payload) = (self.at.tracker(*of), payload(*of, so_far(*of)));
+                    let wait =
+                        |w: &mut Words<'_>| w.host_semaphore(0, at, payload.into(), execute).expect("a semaphore");
+                    to.add(channel, &words_within(ROOM, wait));
+                }
                 step => {
                     let write = |w: &mut Words<'_>| self.step(w, step, k, first).expect("a step that words can say");
                     to.add(channel, &words_within(ROOM, write));
                 }
             }
-            if last.contains(&(channel, i)) && !matches!(step, Step::On(_)) {
-                report(to, channel);
+            if matches!(step, Step::Release | Step::CopyRelease) {
+                told.push(channel);
+            }
+            if last.contains(&(channel, i)) && !matches!(step, Step::On(_)) && tells(channel) == 0 {
+                report(to, channel, (TRACKED + k) as u32);
             }
         }
         if self.launch.is_empty() {
-            report(to, 0);
+            report(to, 0, (TRACKED + k) as u32);
         }
     }
 
     fn step(&self, w: &mut Words<'_>, step: &Step, k: i64, first: bool) -> Result<(), Error> {
         match step {
-            Step::On(_) | Step::Raw(_) => Ok(()),
+            Step::On(_) | Step::Raw(_) | Step::Release | Step::CopyRelease | Step::WaitFor(_) => Ok(()),
             Step::Wait(_, before) if first && *before < 0 => Ok(()),
             Step::Wait(counter, more) => {
                 let execute = Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE };
@@ -323,9 +381,9 @@ impl Graph {
         }
     }
 
-    fn report(&self, w: &mut Words<'_>, channel: usize, k: i64) {
+    fn report(&self, w: &mut Words<'_>, channel: usize, payload: u32) {
         let at = self.at.tracker(channel);
-        let report = [(at >> 32) as u32, at as u32, (TRACKED + k) as u32, REPORT];
+        let report = [(at >> 32) as u32, at as u32, payload, REPORT];
         w.inc(COMPUTE, offset::REPORT_SEMAPHORE_A, &report).expect("a method");
     }
 }

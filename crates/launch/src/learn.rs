@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use gpu::{AddressSpace, Given, GivenChannel, Watched};
-use recipe::{Channel, FillMacro, Recipe, Refused, Segment};
+use recipe::{Channel, FillMacro, Recipe, Refused, Segment, Work};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -36,9 +36,23 @@ pub(crate) fn learn<E: Display>(
             learnt = recipe_of(&upload, &again, known);
         }
         match learnt {
-            Err(Error::Disturbed(_)) if tries < TRIES => tries += 1,
-            recipe => return recipe,
+            // (What CUDA leaves out because it is over, it may not leave out another time.)
+            Err(Error::Disturbed(_) | Error::Refused(Refused::NoPlace { .. })) if tries < TRIES => tries += 1,
+            Ok(recipe) => return programs(recipe),
+            refused => return refused,
         }
+    }
+}
+
+/// Refuses memcpy nodes that go through memory of CUDA's own: CUDA does not answer for that when it is asked for an address.
+fn programs(recipe: Recipe) -> Result<Recipe, Error> {
+    let ends = recipe.nodes.iter().flat_map(|node| match &node.work {
+        Work::Copy(copy) => vec![copy.src, copy.dst],
+        _ => Vec::new(),
+    });
+    match ends.into_iter().find(|address| gpu::Libcuda::knows(*address) == Some(false)) {
+        Some(address) => Err(Refused::Staged { address }.into()),
+        None => Ok(recipe),
     }
 }
 

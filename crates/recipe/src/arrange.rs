@@ -2,7 +2,13 @@
 //!
 //! Who reads the words of a launch may know the order on each channel alone. What a channel waits for must stand ahead of the wait: that is all that is
 //! read of a launch, and what our own form needs.
+//!
+//! Channels that only copy need more care. CUDA leaves out a wait for what is over when it writes the words (seen on an H200: a copy of 1 MiB behind a short
+//! kernel has no wait at all), so a wait that stands there is true, and one that is missing says nothing. Where such a copy is waited for, it goes as far
+//! back as that allows: all that stands ahead there was given before it. Where it waits and nothing waits for it, it is the launch's last. Any other has no
+//! certain place ([`Refused::NoPlace`]).
 
+use crate::read::{Channel, has_compute};
 use crate::refused::Refused;
 use crate::step::{Placed, Step};
 
@@ -19,11 +25,15 @@ struct Run {
 }
 
 /// The steps as they were given, if their waits allow that order, or in one that they allow.
-pub(crate) fn in_order(steps: Vec<Placed>) -> Result<Vec<Placed>, Refused> {
+pub(crate) fn in_order(channels: &[Channel], steps: Vec<Placed>) -> Result<Vec<Placed>, Refused> {
     if steps.iter().all(|placed| Some(placed.channel) == steps.first().map(|p| p.channel)) {
         return Ok(steps);
     }
     let runs = runs(&steps);
+    let only_copies = |placed: &Placed| channels.get(placed.channel).is_some_and(|channel| !has_compute(channel));
+    if steps.iter().any(only_copies) {
+        return beside_copies(&steps, &runs, |placed| !only_copies(placed));
+    }
     if runs.iter().all(|run| is_behind(run, &runs)) {
         return Ok(steps);
     }
@@ -49,6 +59,56 @@ pub(crate) fn in_order(steps: Vec<Placed>) -> Result<Vec<Placed>, Refused> {
     Ok(order.into_iter().filter_map(|i| steps.get(i).cloned()).collect())
 }
 
+/// An order where some channels only copy: the first channel with kernels keeps its own, and each run of the others goes where it is needed.
+fn beside_copies(steps: &[Placed], runs: &[Run], computes: impl Fn(&Placed) -> bool) -> Result<Vec<Placed>, Refused> {
+    let channel = |run: usize| runs.get(run).and_then(|r| steps.get(*r.steps.first()?)).map(|placed| placed.channel);
+    let first = steps.iter().find(|placed| computes(placed)).map(|placed| placed.channel);
+    let all = |on_first: bool| (0..runs.len()).filter(move |run| (channel(*run) == first) == on_first);
+    let mut placing = Placing { runs, order: Vec::new(), begun: vec![false; runs.len()] };
+    let is_needed = |run: usize| runs.iter().any(|other| other.needs.contains(&run));
+    for run in all(true) {
+        placing.place(run, &channel)?;
+    }
+    let last = placing.order.len();
+    for run in all(false).filter(|run| !placing.order.contains(run)).collect::<Vec<_>>() {
+        // At the end stands what waits for the last of the first channel, and what comes behind that on its own.
+        let behind = |need: &usize| placing.order.iter().position(|at| at == need).is_some_and(|at| at + 1 >= last);
+        let is_last = runs.get(run).is_some_and(|r| r.needs.iter().any(behind));
+        if is_needed(run) || !is_last {
+            return Err(Refused::NoPlace { address: runs.get(run).map_or(0, |run| run.address) });
+        }
+        placing.place(run, &channel)?;
+    }
+    let order = placing.order.iter().filter_map(|run| runs.get(*run)).flat_map(|run| &run.steps);
+    Ok(order.filter_map(|i| steps.get(*i).cloned()).collect())
+}
+
+struct Placing<'a> {
+    runs: &'a [Run],
+    order: Vec<usize>,
+    begun: Vec<bool>,
+}
+
+impl Placing<'_> {
+    /// Places a run, behind those of its own channel and all that it needs.
+    fn place(&mut self, run: usize, channel: &impl Fn(usize) -> Option<usize>) -> Result<(), Refused> {
+        if self.order.contains(&run) {
+            return Ok(());
+        }
+        let Some(of) = self.runs.get(run) else { return Ok(()) };
+        match self.begun.get_mut(run) {
+            Some(begun) if !*begun => *begun = true,
+            _ => return Err(Refused::Order { address: of.address }),
+        }
+        let before = (0..run).rev().find(|other| channel(*other) == channel(run));
+        for need in before.into_iter().chain(of.needs.iter().copied()) {
+            self.place(need, channel)?;
+        }
+        self.order.push(run);
+        Ok(())
+    }
+}
+
 fn is_behind(run: &Run, runs: &[Run]) -> bool {
     let first = run.steps.first();
     run.needs.iter().filter_map(|need| runs.get(*need)).all(|need| need.steps.last() < first)
@@ -62,8 +122,13 @@ fn runs(steps: &[Placed]) -> Vec<Run> {
         let waits = matches!(placed.step, Step::Acquire { .. });
         let on = open.iter().find(|(channel, _)| *channel == placed.channel).map(|(_, run)| *run);
         let goes_on = on.and_then(|run| runs.get_mut(run)).filter(|run| {
-            let begun = run.steps.last().and_then(|last| steps.get(*last));
-            !waits || begun.is_some_and(|last| matches!(last.step, Step::Acquire { .. }))
+            let last = run.steps.last().and_then(|last| steps.get(*last)).map(|placed| &placed.step);
+            match last {
+                // What is given at once ends with a release.
+                Some(Step::Report { .. }) => false,
+                Some(Step::Acquire { .. }) => true,
+                _ => !waits,
+            }
         });
         match goes_on {
             Some(run) => run.steps.push(i),

@@ -61,6 +61,9 @@ fn payloads(one: &[Placed], two: Option<&[Placed]>) -> Result<Vec<(usize, Payloa
         let other = two.and_then(|two| two.get(i));
         let Some(first) = payload(&placed.step) else {
             match other {
+                Some(other) if staged(&placed.step, &other.step).is_some() => {
+                    return Err(Refused::Staged { address: staged(&placed.step, &other.step).unwrap_or(0) });
+                }
                 Some(other) if other != placed => return Err(Refused::differ(i, &placed.step, &other.step)),
                 _ => continue,
             }
@@ -77,6 +80,18 @@ fn payloads(one: &[Placed], two: Option<&[Placed]>) -> Result<Vec<(usize, Payloa
         found.push((i, Payload { first, step }));
     }
     Ok(found)
+}
+
+/// The end of a copy that another launch has elsewhere.
+fn staged(one: &Step, two: &Step) -> Option<u64> {
+    let (Step::Copy { copy: one, .. }, Step::Copy { copy: two, .. }) = (one, two) else { return None };
+    let from = *two == pushbuf::ops::Copy { src: two.src, ..*one };
+    let to = *two == pushbuf::ops::Copy { dst: two.dst, ..*one };
+    match (from, to) {
+        (true, false) => Some(two.src),
+        (false, true) => Some(two.dst),
+        _ => None,
+    }
 }
 
 /// The number in a step that may change from launch to launch: of semaphores and of writes of one word.
@@ -282,16 +297,29 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Cuts the launch into groups: each begins where its channel waits, or where the launch goes on in another channel.
+    /// Whether it is something that is done without a QMD, and is no counter.
+    fn is_alone(&self, step: &Step) -> bool {
+        match step {
+            Step::Write { address, .. } => !self.numbers.contains_key(address),
+            Step::Memset(_) | Step::Fill { .. } | Step::Copy { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Cuts the launch into groups: each begins where its channel waits, behind a release of its channel, where something without a QMD follows a QMD, or
+    /// where the launch goes on in another channel.
     fn groups(&mut self, relaunch: &[Placed]) -> Result<(), Refused> {
         // Who set a counter last, and who released which tracker.
         let mut set: HashMap<usize, usize> = HashMap::new();
         let mut reports: HashMap<u64, (usize, usize)> = HashMap::new();
         for (i, placed) in relaunch.iter().enumerate() {
             let acquires = matches!(placed.step, Step::Acquire { .. });
+            let alone = self.is_alone(&placed.step);
             let goes_on = self.groups.last().is_some_and(|g| {
                 let untouched = g.starts.is_empty() && g.sets.is_empty() && g.reports.is_empty();
-                g.channel == placed.channel && (!acquires || untouched)
+                // (Behind a release of the stream, or a QMD, CUDA may have left out the wait because it was over.)
+                let behind = !g.reports.is_empty() || (alone && g.starts.iter().any(|start| start.action.is_some()));
+                g.channel == placed.channel && (!acquires || untouched) && !behind
             });
             if !goes_on {
                 self.groups.push(Group {

@@ -2,7 +2,7 @@
 
 use crate::recipe::{Form, Recipe};
 use crate::refused::Refused;
-use crate::step::{Memset, Placed, Step};
+use crate::step::{By, Memset, Placed, Step};
 use pushbuf::encode::{Error, Words, offset};
 use pushbuf::ops::{Layout, Space};
 
@@ -64,9 +64,13 @@ pub(crate) fn write(to: &mut Words<'_>, step: &Step) -> Result<(), Refused> {
         }
         Step::Invalidate { caches } => to.inc(COMPUTE, offset::INVALIDATE_SHADER_CACHES_NO_WFI, &[*caches])?,
         Step::Pcas { qmd, action } => to.pcas(COMPUTE, *qmd, *action)?,
-        Step::Report { address, payload, control } => {
+        Step::Report { address, payload, by: By::Compute { control } } => {
             let semaphore = [(*address >> 32) as u32, *address as u32, *payload, *control];
             to.inc(COMPUTE, offset::REPORT_SEMAPHORE_A, &semaphore)?;
+        }
+        Step::Report { address, payload, by: By::Copy { subch, launch } } => {
+            to.copy_semaphore(*subch, *address, *payload)?;
+            to.inc(*subch, offset::COPY_LAUNCH_DMA, &[*launch])?;
         }
         Step::Copy { subch, copy } => {
             let plain = copy.src_layout == Layout::Pitch

@@ -32,7 +32,7 @@ pub use recipe::{
 };
 pub use reference::{Reference, Site, Target};
 pub use refused::Refused;
-pub use step::{Memset, Placed, Step};
+pub use step::{By, Memset, Placed, Step};
 
 /// Reads a graph from the words of the launch that uploads it and of one or two launches after it, each as the segments that were submitted, in their
 /// order. (Where only the order on each channel is known, one channel's may follow another's: the waits between them say the rest.) With two launches it is known by how much counters move from launch to launch.
@@ -48,7 +48,7 @@ pub fn learn_with(
     upload: &[Segment<'_>],
     again: &[&[Segment<'_>]],
 ) -> Result<Recipe, Refused> {
-    let steps = |launch| read::launch(fills, channels, launch).and_then(arrange::in_order);
+    let steps = |launch| read::launch(fills, channels, launch).and_then(|steps| arrange::in_order(channels, steps));
     let upload = steps(upload)?;
     let again = again.iter().map(|launch| steps(launch)).collect::<Result<Vec<_>, _>>()?;
     assemble::recipe(channels, upload, again)

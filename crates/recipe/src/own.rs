@@ -421,7 +421,10 @@ impl Launch<'_> {
         let parts = self.parts;
         let number = self.groups.get(at).copied().unwrap_or(usize::MAX);
         let Some(group) = parts.recipe.groups.get(number) else { return Ok(()) };
-        let needed = group.acquires.iter().map(|(_, wait)| self.needed(at, wait)).max().unwrap_or(0);
+        // (Where CUDA waits for nothing of the launch, it may have left out what was over.)
+        let mut waits = group.acquires.iter().filter(|(_, wait)| !matches!(wait, Wait::LaunchBefore(_))).peekable();
+        let needed = if waits.peek().is_none() { at } else { 0 };
+        let needed = waits.map(|(_, wait)| self.needed(at, wait)).max().unwrap_or(needed);
         if at == 0 || needed > self.complete {
             self.wait(at)?;
         }

@@ -4,13 +4,13 @@
 
 use crate::fill_macro::{self, FillCall, FillMacro};
 use crate::refused::Refused;
-use crate::step::{Memset, Placed, Step};
+use crate::step::{By, Memset, Placed, Step};
 use pushbuf::class::Family;
 use pushbuf::decode::{Decoder, Item, Run, Target, Write};
-use pushbuf::encode::offset;
+use pushbuf::encode::{launch_dma, offset};
 use pushbuf::ops::{Engine, How, Inline, Layout, Op, Origin, Semaphore, What};
 use pushbuf::qmd::PcasAction;
-use pushbuf::semaphore::{Execute, method};
+use pushbuf::semaphore::{Execute, Operation, method};
 
 /// A channel that a launch used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,8 +60,13 @@ const COPY: &[&str] = &[
     "SET_REMAP_CONST_A",
     "SET_REMAP_CONST_B",
     "SET_REMAP_COMPONENTS",
+    "SET_SEMAPHORE_A",
+    "SET_SEMAPHORE_B",
+    "SET_SEMAPHORE_PAYLOAD",
     "LAUNCH_DMA",
 ];
+/// What a LAUNCH_DMA of the copy engine may say that only releases: FLUSH_ENABLE and SEMAPHORE_TYPE.
+const RELEASES: u32 = launch_dma::FLUSH | launch_dma::RELEASE | launch_dma::RELEASE_TIMED;
 
 /// The calls of the fill macro in these words, whatever else they say.
 pub fn fill_calls(channels: &[Channel], segments: &[Segment<'_>]) -> Vec<FillCall> {
@@ -136,9 +141,10 @@ struct Found<'a> {
     /// Words of inline data that stand in their header.
     immediate: Vec<(u32, u32)>,
     pcas: Option<u32>,
-    /// The newest words of SEM_EXECUTE and SET_REPORT_SEMAPHORE_D, and where.
+    /// The words of SEM_EXECUTE, of SET_REPORT_SEMAPHORE_D and of the copy engine's LAUNCH_DMA, and where.
     execute: Vec<(u32, u32)>,
     report: Vec<(u32, u32)>,
+    transfers: Vec<(u32, u32)>,
     macros: Vec<Call>,
     refused: Option<Refused>,
 }
@@ -271,6 +277,7 @@ impl<'a> Found<'a> {
             return;
         }
         match address {
+            offset::COPY_LAUNCH_DMA if !is_compute(&target) => self.transfers.push((word_index, value)),
             _ if !is_compute(&target) => {}
             offset::INLINE_LOAD_DATA => self.immediate.push((word_index, value)),
             offset::SEND_PCAS_A => self.pcas = Some(value),
@@ -377,14 +384,22 @@ impl<'a> Found<'a> {
             Origin::Host => Err(Refused::HostNode { why: "the host releases a semaphore" }),
             Origin::ReportOld => {
                 let control = word(&self.report).unwrap_or(0);
-                Ok(Step::Report { address: semaphore.address, payload: semaphore.payload as u32, control })
+                let (address, payload) = (semaphore.address, semaphore.payload as u32);
+                Ok(Step::Report { address, payload, by: By::Compute { control } })
+            }
+            Origin::CopyEngine if semaphore.operation == Operation::Release && !semaphore.wide => {
+                let launch = word(&self.transfers).filter(|launch| launch & !RELEASES == 0);
+                let launch =
+                    launch.ok_or(Refused::Form { what: "a release by the copy engine with more than a flush" })?;
+                let (address, payload) = (semaphore.address, semaphore.payload as u32);
+                Ok(Step::Report { address, payload, by: By::Copy { subch: op.subch, launch } })
             }
             _ => Err(Refused::Form { what: "a semaphore of another form" }),
         }
     }
 }
 
-fn has_compute(channel: &Channel) -> bool {
+pub(crate) fn has_compute(channel: &Channel) -> bool {
     channel.engines.iter().any(|class| Family::of(*class) == Some(Family::Compute))
 }
 

@@ -67,6 +67,14 @@ pub enum Refused {
         "an acquire of {address:#x}, which nothing in the launch releases: a host node, or a wait for work that is not the graph's"
     )]
     ForeignAcquire { address: u64 },
+    #[error(
+        "the words do not say where the work of a copy engine at {address:#x} belongs: what it waits for, or what waits for it, was over when CUDA wrote them, or the CPU waits for it (a memcpy of pageable memory)"
+    )]
+    NoPlace { address: u64 },
+    #[error(
+        "a memcpy node goes through memory of CUDA's own at {address:#x}, as those of pageable memory do: the CPU copies from or to there at each launch"
+    )]
+    Staged { address: u64 },
     #[error("channels of different groups: {first:#x} and {second:#x}")]
     ChannelGroups { first: u32, second: u32 },
     #[error("channel {0} is not among the channels that were given")]

@@ -28,11 +28,11 @@ pub enum Step {
         qmd: u64,
         action: PcasAction,
     },
-    /// The compute class releases a semaphore (SET_REPORT_SEMAPHORE_A to D); `control` is the word of D.
+    /// An engine releases a semaphore behind what it was given.
     Report {
         address: u64,
         payload: u32,
-        control: u32,
+        by: By,
     },
     /// A macro of the engine fills memory.
     Memset(Memset),
@@ -45,6 +45,15 @@ pub enum Step {
         subch: u8,
         copy: Copy,
     },
+}
+
+/// How an engine releases a semaphore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// SET_REPORT_SEMAPHORE_A to D of the compute class; the word of D.
+    Compute { control: u32 },
+    /// LAUNCH_DMA of the copy engine without a transfer; its word.
+    Copy { subch: u8, launch: u32 },
 }
 
 impl Step {

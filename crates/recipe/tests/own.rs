@@ -176,19 +176,20 @@ fn a_copy_and_a_write_at_the_end_are_what_the_launch_ends_with() {
     graph.launch.push(Do::Memcpy { from: USER, to: USER + 4096, bytes: 128 });
     graph.launch.push(Do::Raw(graph_words::words(|w| w.inline(1, USER + 64, &[7; 8], 0x41).unwrap())));
     let own = own(&graph);
-    // (What has no QMD goes ahead of its group's QMDs: in CUDA's stream nothing orders it behind them.)
+    // (Nothing on the wire orders them behind the kernel. CUDA leaves out a wait for what is over already, so they wait.)
     let all = said(&own);
     let wanted = [
         Said::Acquire(1000),
-        Said::Copy(USER + 4096),
-        Said::Release(1001),
-        Said::Acquire(1001),
-        // In order ahead of the kernel: nothing waits for it.
-        Said::Write(USER + 64),
-        Said::Write(USER + 64),
         Said::Pcas(qmd_at(0), START.code()),
+        Said::Acquire(1001),
+        Said::Copy(USER + 4096),
+        Said::Release(1002),
+        Said::Acquire(1002),
+        Said::Write(USER + 64),
+        Said::Write(USER + 64),
+        Said::Release(1003),
     ];
-    assert_eq!((all, own.adds), (wanted.into(), 2));
+    assert_eq!((all, own.adds), (wanted.into(), 3));
     let touched: Vec<_> = own.touched.iter().map(|t| (t.address, t.bytes)).collect();
     assert_eq!(touched, [(USER, 128), (USER + 4096, 128), (USER + 64, 8)]);
 }
@@ -291,4 +292,104 @@ fn banks_that_a_recording_left_out_and_a_tracker_out_of_place_are_refused() {
     assert!(matches!(Own::of(&recipe, TRACKER + 2), Err(Refused::Alignment { .. })));
     recipe.banks[0].contents = None;
     assert!(matches!(Own::of(&recipe, TRACKER), Err(Refused::BankLeftOut { .. })));
+}
+
+/// A graph whose second channel has a copy engine alone, learnt as it is read: one channel's words behind the other's, from the first or from the last.
+fn learn_copies(of: impl Fn() -> Graph, backwards: bool) -> Result<Recipe, Refused> {
+    let copies = recipe::Channel { engines: vec![0xc8b5], group: Some(0x5c00_0020), ..channel() };
+    let owned = [of().upload_segments(), of().again_segments(1), of().again_segments(2)].map(|mut all| {
+        all.sort_by_key(|(channel, _)| if backwards { usize::MAX - channel } else { *channel });
+        all
+    });
+    let segments = owned
+        .each_ref()
+        .map(|all| all.iter().map(|(channel, words)| Segment { channel: *channel, words }).collect::<Vec<_>>());
+    let [upload, one, two] = &segments;
+    learn(&[channel(), copies], upload, &[one, two])
+}
+
+fn memcpy() -> Graph {
+    Graph::memcpy(USER, USER + 4096, 128)
+}
+
+/// The same without some of its waits, which CUDA leaves out where they are over.
+fn memcpy_without(left_out: impl Fn(&Do) -> bool) -> Graph {
+    let mut graph = memcpy();
+    graph.launch.retain(|step| !left_out(step));
+    graph
+}
+
+#[test]
+fn a_copy_by_a_channel_of_its_own_stands_between_the_kernels_it_stands_between() {
+    let start = |i| Said::Pcas(qmd_at(i), START.code());
+    // As a small one and as a long one were seen: waiting for the kernel, and with that wait left out.
+    let forms: [fn(&Do) -> bool; 3] =
+        [|_| false, |step| matches!(step, Do::WaitFor(0)), |step| matches!(step, Do::WaitFor(0) | Do::Wait(0, 2))];
+    for (form, backwards) in (0..3).flat_map(|form| [(form, false), (form, true)]) {
+        let recipe = learn_copies(|| memcpy_without(forms[form]), backwards).unwrap();
+        let own = Own::of(&recipe, TRACKER).unwrap();
+        let wanted = [
+            Said::Acquire(1000),
+            start(0),
+            Said::Acquire(1001),
+            Said::Copy(USER + 4096),
+            Said::Release(1002),
+            Said::Acquire(1002),
+            start(1),
+        ];
+        assert_eq!((said(&own), own.adds), (wanted.into(), 3), "form {form}, backwards: {backwards}");
+        assert_eq!(own.touched.iter().map(|t| t.address).collect::<Vec<_>>(), [USER, USER + 4096]);
+        starts_nothing(&own);
+        // And the recipe says the same again, wherever it lies.
+        let again = recipe.relocate(|_, block| block.address + 0x10_0000).unwrap();
+        assert_eq!((again.nodes.len(), again.groups.len()), (recipe.nodes.len(), recipe.groups.len()));
+    }
+}
+
+#[test]
+fn a_copy_whose_place_the_words_do_not_say_is_refused() {
+    for backwards in [false, true] {
+        // What waited for it found it done, or the CPU waited.
+        let unheard = learn_copies(|| memcpy_without(|step| matches!(step, Do::WaitFor(1))), backwards);
+        assert!(matches!(unheard, Err(Refused::NoPlace { .. })), "{unheard:?}");
+        let neither =
+            learn_copies(|| memcpy_without(|step| matches!(step, Do::WaitFor(_) | Do::Wait(0, 2))), backwards);
+        assert_eq!(neither.unwrap_err(), Refused::NoPlace { address: USER + 4096 });
+        // As a graph's last it waits for the last kernel, and nothing for it.
+        let last = || {
+            let mut graph = memcpy();
+            graph.kernels.truncate(1);
+            graph.launch.truncate(8);
+            graph
+        };
+        let own = Own::of(&learn_copies(last, backwards).unwrap(), TRACKER).unwrap();
+        let all = said(&own);
+        assert!(matches!(all[..5], [_, Said::Pcas(..), Said::Acquire(1001), Said::Copy(_), Said::Release(1002)]));
+        assert_eq!((&all[5..], own.adds), (&[Said::Acquire(1002)][..], 2));
+    }
+}
+
+#[test]
+fn a_copy_through_memory_that_changes_is_one_of_pageable_memory() {
+    let calls = std::cell::Cell::new(0);
+    let of = || {
+        calls.set(calls.get() + 1);
+        Graph::memcpy(USER + calls.get() * 0x10_0000, USER + 4096, 128)
+    };
+    assert_eq!(learn_copies(of, false).unwrap_err(), Refused::Staged { address: USER + 3 * 0x10_0000 });
+}
+
+#[test]
+fn a_release_by_the_copy_engine_that_wakes_the_host_is_refused() {
+    // INTERRUPT_TYPE=BLOCKING.
+    let wakes = || {
+        let mut graph = memcpy();
+        let raw = graph_words::words(|w| {
+            w.copy_semaphore(4, USER + 0x8000, 7).unwrap();
+            w.inc(4, 0x300, &[0x34]).unwrap();
+        });
+        graph.launch.insert(7, Do::Raw(raw));
+        graph
+    };
+    assert!(matches!(learn_copies(wakes, false), Err(Refused::Form { .. })));
 }

@@ -10,6 +10,8 @@ use crate::watched::Watched;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`.
+const MEMORY_TYPE: c_int = 2;
 /// `CU_POINTER_ATTRIBUTE_RANGE_START_ADDR`, `CU_POINTER_ATTRIBUTE_RANGE_SIZE`.
 const RANGE_START: c_int = 11;
 const RANGE_SIZE: c_int = 12;
@@ -85,6 +87,18 @@ fn launches_end() {
     if let Some(watched) = unsafe { WATCHED.load(Ordering::Acquire).as_ref() } {
         watched.launches_end();
     }
+}
+
+/// Whether CUDA answers for `address` as for memory that the program has from it; `None` where nobody can be asked.
+pub(super) fn knows(address: u64) -> Option<bool> {
+    if ATTRIBUTE.load(Ordering::Acquire).is_null() {
+        return None;
+    }
+    // SAFETY: cuPointerGetAttribute.
+    let ask = unsafe { theirs::<Attribute>(&ATTRIBUTE) };
+    let mut kind = 0u64;
+    // SAFETY: writes a `CUmemorytype`, which is shorter.
+    Some(unsafe { ask((&raw mut kind).cast(), MEMORY_TYPE, address) } == 0 && kind != 0)
 }
 
 /// Whatever allocation `address` is in is about to go.

@@ -30,6 +30,12 @@ pub struct Libcuda {
 static WATCHED: OnceLock<Result<&'static Watched, String>> = OnceLock::new();
 
 impl Libcuda {
+    /// Whether CUDA answers for `address` as for memory that it has given the program, or registered; `None` where no libcuda is watched that could be
+    /// asked. (It does not for memory of its own, through which it copies pageable memory.)
+    pub fn knows(address: u64) -> Option<bool> {
+        frees::knows(address)
+    }
+
     /// Loads libcuda, if it is not loaded yet, and exchanges its import slots; the first call does it for the process.
     ///
     /// If CUDA is initialised already, what it has is asked of the kernel driver when an address space is first wanted
