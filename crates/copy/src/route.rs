@@ -21,6 +21,11 @@ pub trait Executor {
         0
     }
 
+    /// How many like this one may be ready to move bytes at once. Kernels that wait for their commands keep their multiprocessors.
+    fn at_once(&self) -> u32 {
+        u32::MAX
+    }
+
     /// Makes both memories reachable for it: pinned, or mapped. [`Executor::prepare`] does it too; whoever asks before learns
     /// earlier what is wrong with them.
     ///
@@ -82,6 +87,11 @@ impl<'m> Route<'m> {
     /// The largest transfer that its memories hold, bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity
+    }
+
+    /// How many of these may be ready at once: one that is ready keeps what the others need.
+    pub fn at_once(&self) -> u32 {
+        self.executor.at_once()
     }
 
     /// Readies a transfer of `bytes` from the start of the source to the start of the destination.

@@ -246,6 +246,13 @@ fn where_resident_kernels_run_is_shown_or_not_claimed() {
     assert!(said.contains("has 8 blocks, not 16"), "{said}");
     let said = with(&kernels::CLUSTERS_AT_ONCE, 3, &rig.machine, "host->resident[clusters=4]->gpu0");
     assert!(said.contains("3 do"), "{said}");
+    // Eight clusters run at once.
+    for (name, at_once) in
+        [("resident[gpc=4]", 2), ("resident[clusters=3]", 2), ("resident[gpc]", 8), ("resident", u32::MAX)]
+    {
+        let route = open(&rig.machine, &format!("host->{name}->gpu0"), 4096).unwrap();
+        assert_eq!(route.at_once(), at_once, "{name}");
+    }
     // What is not claimed is not refused.
     kernels::CROWDED.store(1, Ordering::SeqCst);
     kernels::LARGEST_CLUSTER.store(8, Ordering::SeqCst);

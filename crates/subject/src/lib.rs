@@ -34,6 +34,11 @@ pub trait Opened {
     /// What it is, in one line.
     fn about(&self) -> String;
 
+    /// How many of these may be ready at once.
+    fn at_once(&self) -> u32 {
+        u32::MAX
+    }
+
     /// Moves random bytes and compares them, guards included. Calls that move nothing do their work once.
     ///
     /// # Errors

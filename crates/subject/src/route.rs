@@ -57,6 +57,10 @@ impl Opened for OpenRoute<'_> {
         self.about.clone()
     }
 
+    fn at_once(&self) -> u32 {
+        self.route.at_once()
+    }
+
     fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
         let wrong = copy::verify(&mut self.route, self.bytes, seed, timeout)?;
         if wrong.is_some() || !self.moves {

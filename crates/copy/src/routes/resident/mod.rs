@@ -120,10 +120,10 @@ fn check(machine: &Machine, spec: &Spec) -> Result<(), Unavailable> {
     }
 }
 
-/// What is launched: clusters of blocks, each block alone on its multiprocessor.
-fn shape(device: &Device, function: &Function<'_>, plan: Plan) -> Result<Shape, Error> {
+/// What is launched, clusters of blocks, each block alone on its multiprocessor; and how often it runs at once.
+fn shape(device: &Device, function: &Function<'_>, plan: Plan) -> Result<(Shape, u32), Error> {
     let one = Shape { clusters: 1, size: 1, threads: THREADS, shared_bytes: 0 };
-    let Plan::Clusters { clusters, size, gpcs } = plan else { return Ok(one) };
+    let Plan::Clusters { clusters, size, gpcs } = plan else { return Ok((one, u32::MAX)) };
     let number = |attribute| device.attribute(attribute).map(|value| u32::try_from(value).unwrap_or(0));
     // More than half of what a multiprocessor has, with the kilobyte that the system takes for each block.
     let half = number(Attribute::MaxSharedMemoryPerMultiprocessor)? / 2;
@@ -149,27 +149,28 @@ fn shape(device: &Device, function: &Function<'_>, plan: Plan) -> Result<Shape, 
         );
         return Err(Unavailable::new(why).into());
     }
-    let at_once = function.clusters_at_once(&shape)?;
-    if at_once < clusters || clusters * size > MOST_BLOCKS {
+    let room = function.clusters_at_once(&shape)?;
+    if room < clusters || clusters * size > MOST_BLOCKS {
         let why = format!(
-            "{clusters} clusters of {size} blocks do not run at once here, {at_once} do: choose cluster={PORTABLE}"
+            "{clusters} clusters of {size} blocks do not run at once here, {room} do: choose cluster={PORTABLE}"
         );
         return Err(Unavailable::new(why).into());
     }
-    Ok(shape)
+    Ok((shape, room / clusters))
 }
 
 fn open<'m>(machine: &'m Machine, spec: &Spec) -> Found<'m> {
     let (context, plan) = (machine.context()?, Plan::of(&spec.executor)?);
     let (text, name) = if plan == Plan::One { (ptx::one(), ptx::ONE) } else { (ptx::clusters(), ptx::CLUSTERS) };
     let module = Module::from_ptx(context, &text)?;
-    let shape = shape(&context.device(), &module.function(name)?, plan)?;
+    let (shape, at_once) = shape(&context.device(), &module.function(name)?, plan)?;
     let resident = Resident {
         stream: Stream::new(context)?,
         mailbox: Mailbox::new(machine, shape.clusters, shape.clusters * shape.size)?,
         module,
         name,
         shape,
+        at_once,
         plan,
         reach: Reach::of(machine, spec)?,
     };
@@ -184,6 +185,7 @@ struct Resident<'m> {
     mailbox: Mailbox<'m>,
     name: &'static str,
     shape: Shape,
+    at_once: u32,
     plan: Plan,
     reach: Reach,
 }
@@ -270,6 +272,10 @@ impl Resident<'_> {
 }
 
 impl route::Executor for Resident<'_> {
+    fn at_once(&self) -> u32 {
+        self.at_once
+    }
+
     fn reach(&mut self, from: &Buffer<'_>, to: &Buffer<'_>) -> Result<(), Error> {
         self.reach.check(from, to)
     }
