@@ -25,6 +25,7 @@ use crate::validate::{self, Ranges, Rules};
 use pushbuf::encode::Words;
 use pushbuf::gpfifo::{Entry, Segment};
 use pushbuf::semaphore::{Execute, Operation};
+use std::ops::DerefMut;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,10 +38,10 @@ const GATE_WORDS: usize = 6;
 /// How long a channel may take for what is let go.
 const LET_GO: Duration = Duration::from_secs(2);
 
-/// A transfer that waits in the channel, several times over.
+/// A transfer that waits in the channel, several times over. It borrows the channel (`&mut Channel`) or has it (`Box<Channel>`).
 #[derive(Debug)]
-pub struct Armed<'c> {
-    channel: &'c mut Channel,
+pub struct Armed<C: DerefMut<Target = Channel>> {
+    channel: C,
     /// For each place a line with the gate's words, then the lines of the body, the last word of which is the gate.
     memory: Arc<Memory>,
     /// The body's words as they were validated.
@@ -59,25 +60,28 @@ pub struct Armed<'c> {
     entries: [[u64; 2]; PLACES],
     /// What was promised to each place last.
     tickets: [Ticket; PLACES],
+    /// How often the addresses have moved, and at which of these moves each place was written.
+    moves: u64,
+    written: [u64; PLACES],
     /// The place whose gate is opened next, and how many from there on wait at theirs.
     next: usize,
     waiting: usize,
     last: Option<Ticket>,
 }
 
-impl<'c> Armed<'c> {
+impl<C: DerefMut<Target = Channel>> Armed<C> {
     /// A copy of `bytes` from the start of one region to the start of another by the channel's copy engine.
     ///
     /// # Errors
     /// What the validator has against it, or no memory.
     pub fn copy(
-        channel: &'c mut Channel,
+        channel: C,
         to: &Region,
         from: &Region,
         bytes: u32,
         mode: CopyMode,
         release: CopyRelease,
-    ) -> Result<Armed<'c>, Error> {
+    ) -> Result<Armed<C>, Error> {
         let between = Between::of(to, Some(from));
         let words = transfer::copy(channel.ends(), &between, bytes, mode, release)?;
         Armed::new(channel, words, bytes.into(), release.is_timed(), between)
@@ -88,24 +92,18 @@ impl<'c> Armed<'c> {
     /// # Errors
     /// As [`Armed::copy`].
     pub fn inline(
-        channel: &'c mut Channel,
+        channel: C,
         to: &Region,
         bytes: u32,
         mode: InlineMode,
         release: InlineRelease,
-    ) -> Result<Armed<'c>, Error> {
+    ) -> Result<Armed<C>, Error> {
         let between = Between::of(to, None);
         let words = transfer::inline(channel.ends(), &between, bytes, mode, release)?;
         Armed::new(channel, words, bytes.into(), release.is_timed(), between)
     }
 
-    fn new(
-        channel: &'c mut Channel,
-        template: Vec<u32>,
-        bytes: u64,
-        timed: bool,
-        between: Between,
-    ) -> Result<Armed<'c>, Error> {
+    fn new(mut channel: C, template: Vec<u32>, bytes: u64, timed: bool, between: Between) -> Result<Armed<C>, Error> {
         channel.usable()?;
         if channel.group() == Group::Cudas {
             return Err(Error::Group("a gate there keeps the whole group waiting, CUDA's channels too"));
@@ -134,6 +132,8 @@ impl<'c> Armed<'c> {
             generation,
             entries: [[0; 2]; PLACES],
             tickets,
+            moves: 0,
+            written: [0; PLACES],
             next: 0,
             waiting: 0,
             last: None,
@@ -148,6 +148,9 @@ impl<'c> Armed<'c> {
         Ok(armed)
     }
 
+    /// Submissions that may be under way at a time.
+    pub const MOST: u32 = PLACES as u32;
+
     /// Bytes that one submission moves.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -160,7 +163,7 @@ impl<'c> Armed<'c> {
 
     /// The channel, to be waited on.
     pub fn channel(&self) -> &Channel {
-        self.channel
+        &self.channel
     }
 
     /// First word of a place's body.
@@ -244,6 +247,29 @@ impl<'c> Armed<'c> {
         self.open(None)
     }
 
+    /// Opens the next gate for a copy between other places of the same two regions: the body is fetched behind its gate, so its addresses
+    /// may change until then. They stay for the next [`Armed::submit`].
+    ///
+    /// # Errors
+    /// As [`Armed::submit`], and [`Error::OutsideRegion`].
+    #[inline]
+    pub fn submit_at(&mut self, to: u64, from: u64) -> Result<Ticket, Error> {
+        let outside = |va| Error::OutsideRegion { va, length: self.bytes };
+        let Some(source) = &self.between.from else { return Err(outside(from)) };
+        if !self.between.to.holds(to, self.bytes) {
+            return Err(outside(to));
+        }
+        if !source.holds(from, self.bytes) {
+            return Err(outside(from));
+        }
+        for (at, va) in [(self.layout.destination, to), (self.layout.source, from)] {
+            self.template[at] = (va >> 32) as u32;
+            self.template[at + 1] = va as u32;
+        }
+        self.moves += 1;
+        self.open(None)
+    }
+
     /// Opens the next gate for an inline copy of `data`, which is as long as was prepared.
     ///
     /// # Errors
@@ -284,6 +310,7 @@ impl<'c> Armed<'c> {
             self.layout.put_data(&mut self.template, data);
         }
         self.store(place, ticket);
+        self.written[place] = self.moves;
         self.next = (place + 1) % PLACES;
         self.waiting -= 1;
         self.last = Some(ticket);
@@ -305,6 +332,13 @@ impl<'c> Armed<'c> {
         }
         put(LINE_WORDS - 1, ticket.payload());
         let mut before = false;
+        if self.written[place] != self.moves {
+            let ends = [self.layout.destination, self.layout.source];
+            for at in ends.into_iter().flat_map(|at| [at, at + 1]).filter(|at| *at < last) {
+                store(&self.memory, body + at, self.template[at]);
+                before = true;
+            }
+        }
         for at in self.layout.data.iter().flat_map(|&(at, words)| at..at + words).take_while(|at| *at < last) {
             store(&self.memory, body + at, self.template[at]);
             before = true;
@@ -344,6 +378,7 @@ impl<'c> Armed<'c> {
         self.waiting = 0;
         for place in places {
             self.tickets[place] = Ticket(0);
+            self.written[place] = self.moves;
             for (i, word) in self.template.iter().enumerate() {
                 store(&self.memory, self.body(place) + i, *word);
             }
@@ -361,7 +396,7 @@ impl Ranges for Gate {
     }
 }
 
-impl Drop for Armed<'_> {
+impl<C: DerefMut<Target = Channel>> Drop for Armed<C> {
     fn drop(&mut self) {
         // A channel that does not let go keeps the words until it goes itself.
         let _ = self.rest();

@@ -2,7 +2,8 @@
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{
-    AddressSpace, Armed, Channel, ChannelOptions, Device, Engine, InlineMode, InlineRelease, Pushbuffer, Semaphores,
+    AddressSpace, Armed, Channel, ChannelOptions, CopyMode, CopyRelease, Device, Engine, Error, InlineMode,
+    InlineRelease, Pushbuffer, Semaphores,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,4 +46,38 @@ fn what_was_refused_is_never_carried_out_also_where_the_ring_is_full_behind_it()
     armed.channel().wait(ticket, TIMEOUT).unwrap();
     target.read(0, &mut found);
     assert_eq!(found, [99; 8]);
+}
+
+#[test]
+fn an_armed_copy_goes_where_it_is_told_and_nowhere_else() {
+    let device = Device::open(Arc::new(SoftDriver::new(Mode::Strict)), 0).unwrap();
+    let space = AddressSpace::new(&device).unwrap();
+    let (from, to) = (space.alloc_host(0x1000).unwrap(), space.alloc_video(0x1000).unwrap());
+    (0..64).for_each(|n| from.write(n * 16, &[n as u8 + 1; 16]));
+    let channel = Box::new(Channel::new(&space, Engine::Copy(2), ChannelOptions::default()).unwrap());
+    // It has its channel: a queue that is moved about may keep both.
+    let mut armed =
+        Armed::copy(channel, &to.region(), &from.region(), 16, CopyMode::Pipelined, CopyRelease::Word).unwrap();
+    for n in 0..64u64 {
+        // Each place several times, also behind a rest; each copy to the other end.
+        if n % 10 == 9 {
+            armed.rest().unwrap();
+        }
+        let ticket = armed.submit_at(to.va() + (63 - n) * 16, from.va() + n * 16).unwrap();
+        armed.channel().wait(ticket, TIMEOUT).unwrap();
+    }
+    let mut found = [0; 0x1000];
+    to.read(0, &mut found);
+    for n in 0..64 {
+        assert_eq!(found[(63 - n) * 16..][..16], [n as u8 + 1; 16], "{n}");
+    }
+    // The same once more, where the last one went.
+    to.write(0, &[0; 16]);
+    let again = armed.submit().unwrap();
+    armed.channel().wait(again, TIMEOUT).unwrap();
+    to.read(0, &mut found[..16]);
+    assert_eq!(found[..16], [64; 16]);
+    for (to, from) in [(to.va() + 0x1000 - 15, from.va()), (to.va(), from.va() - 1), (from.va(), from.va())] {
+        assert!(matches!(armed.submit_at(to, from), Err(Error::OutsideRegion { .. })));
+    }
 }

@@ -7,6 +7,7 @@ use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{self, Style};
 use saturate::account::{Over, Saturated, Status, Total};
 use saturate::link::Access;
+use saturate::source::Submission;
 use std::io::Write;
 
 /// Writes all of it.
@@ -56,7 +57,11 @@ pub fn name(total: &Total) -> String {
     if total.is_peak() {
         return format!("plain copy to {}", c.target);
     }
-    let batch = if c.batch > 1 { format!(", {} a doorbell", c.batch) } else { String::new() };
+    let batch = match (c.submission, c.batch) {
+        (Submission::Armed, _) => ", armed".into(),
+        (Submission::Doorbell, 0 | 1) => String::new(),
+        (Submission::Doorbell, batch) => format!(", {batch} a doorbell"),
+    };
     let queues = if c.queues > 1 { format!(" x {}", of(c.queues.into(), "queue")) } else { String::new() };
     let (threads, devices) = (of(c.threads.into(), "thread"), of(c.devices.into(), "device"));
     format!("{} to {}, {threads}, {devices}{queues}, depth {}{batch}", bytes(c.bytes), c.target, c.depth)

@@ -41,7 +41,7 @@ pub struct Saturated {
     /// Null where the link is not known.
     pub link: Option<LinkOfRun>,
     pub cells: Vec<Total>,
-    /// One for each target, size, depth, number of queues and batch that has several numbers of threads or devices.
+    /// One for each target, size, depth, number of queues and kind of submission that has several numbers of threads or devices.
     pub knees: Vec<KneeOfRun>,
 }
 
@@ -213,8 +213,8 @@ impl Saturated {
 }
 
 /// The way of the payload, and the other one.
-pub(crate) fn ways(crossed: &crate::wire::Crossed, target: crate::source::Target) -> (Way, Way) {
-    match target {
+pub(crate) fn ways(crossed: &crate::wire::Crossed, flow: crate::source::Flow) -> (Way, Way) {
+    match flow.target {
         crate::source::Target::Gpu => (crossed.to_gpu, crossed.from_gpu),
         crate::source::Target::Host => (crossed.from_gpu, crossed.to_gpu),
     }

@@ -1,7 +1,7 @@
 //! What to measure, as a TOML file: the axes, how long, how often.
 
 use crate::Error;
-use crate::source::Target;
+use crate::source::{Flow, Submission, Target};
 use crate::sources::engine::Mode;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -136,6 +136,9 @@ pub struct Matrix {
     /// I/Os that one doorbell announces; 1 is each by itself.
     #[serde(deserialize_with = "several")]
     pub batch: Vec<u32>,
+    /// By doorbells, or armed: that is each by itself.
+    #[serde(deserialize_with = "several")]
+    pub submission: Vec<Submission>,
 }
 
 impl Default for Matrix {
@@ -148,6 +151,7 @@ impl Default for Matrix {
             queues: vec![1],
             target: vec![Target::Gpu],
             batch: vec![1],
+            submission: vec![Submission::Doorbell],
         }
     }
 }
@@ -214,6 +218,13 @@ pub struct CellName {
     pub queues: u32,
     /// I/Os that one doorbell announces.
     pub batch: u32,
+    pub submission: Submission,
+}
+
+impl CellName {
+    pub fn flow(&self) -> Flow {
+        Flow { target: self.target, submission: self.submission }
+    }
 }
 
 /// Times and sizes of a plan, read.
@@ -282,6 +293,12 @@ impl Plan {
         if m.target.is_empty() {
             return Err(("matrix.target is empty".into(), "targets are \"gpu\" and \"host\""));
         }
+        if m.submission.is_empty() {
+            return Err(("matrix.submission is empty".into(), "it is \"doorbell\", \"armed\" or both"));
+        }
+        if m.submission.contains(&Submission::Armed) && self.source.kind != Kind::Engines {
+            return Err(("matrix.submission: only copy engines have gates".into(), "\"doorbell\" is for all devices"));
+        }
         if self.run.repeats == 0 || self.run.repeats > 100 {
             return Err(("run.repeats is from 1 to 100".into(), "five give an interval"));
         }
@@ -344,18 +361,24 @@ impl Plan {
                 devices: 1,
                 queues: 1,
                 batch: 1,
+                submission: Submission::Doorbell,
             })
             .collect();
+        let batches = |of: &Submission| match of {
+            Submission::Doorbell => m.batch.clone(),
+            Submission::Armed => vec![1],
+        };
+        let of = |of: &Submission| batches(of).into_iter().map(|batch| (*of, batch)).collect::<Vec<_>>();
+        let submissions: Vec<(Submission, u32)> = m.submission.iter().flat_map(of).collect();
         for &target in &m.target {
             for &bytes in &sizes {
                 for &depth in &m.depth {
                     for &threads in &m.threads {
                         for &devices in &m.devices {
                             for &queues in &m.queues {
-                                for &batch in &m.batch {
-                                    let role = Role::Io;
+                                for &(submission, batch) in &submissions {
                                     cells.push(CellName {
-                                        role,
+                                        role: Role::Io,
                                         target,
                                         bytes,
                                         depth,
@@ -363,6 +386,7 @@ impl Plan {
                                         devices,
                                         queues,
                                         batch,
+                                        submission,
                                     });
                                 }
                             }
@@ -390,7 +414,7 @@ macro_rules! files {
 }
 
 /// All of them: folder `experiments/saturate`.
-pub const SHIPPED: &[Shipped] = files!["paper", "sizes", "knee", "submission", "small"];
+pub const SHIPPED: &[Shipped] = files!["paper", "sizes", "knee", "submission", "armed", "small"];
 
 #[cfg(test)]
 mod tests {
@@ -422,6 +446,18 @@ mod tests {
     }
 
     #[test]
+    fn armed_cells_are_rows_of_their_own_beside_batches() {
+        let sets = ["matrix.batch=[1, 8]", "matrix.submission=[\"doorbell\", \"armed\"]", "matrix.bytes=512B"];
+        let cells = read("name = 'a'\n[matrix]", "a.toml", &sets.map(String::from)).unwrap().cells();
+        let of: Vec<_> = cells.iter().map(|cell| (cell.role, cell.submission, cell.batch)).collect();
+        let (doorbell, armed) = (Submission::Doorbell, Submission::Armed);
+        assert_eq!(
+            of,
+            [(Role::Peak, doorbell, 1), (Role::Io, doorbell, 1), (Role::Io, doorbell, 8), (Role::Io, armed, 1)]
+        );
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_what_helps() {
         for (text, set, what) in [
             ("name = 'a'", "", "matrix"),
@@ -433,6 +469,12 @@ mod tests {
             ("name = 'a'\n[matrix]", "nothing", "no value"),
             ("name = 'a'\n[matrix]", "depth=3", "a key has a table before it"),
             ("name = 'a'\n[matrix]", "knee.within=0.9", "knee.within"),
+            ("name = 'a'\n[matrix]", "matrix.submission=[]", "matrix.submission is empty"),
+            (
+                "name = 'a'\n[source]\nkind = 'nvme'\ndrives = ['qemu']\n[matrix]",
+                "matrix.submission=armed",
+                "only copy engines have gates",
+            ),
             ("name = 'a'\n[matrix]", "source.kind=nvme", "source.drives"),
             ("name = ", "", "a.toml"),
         ] {

@@ -88,7 +88,7 @@ impl Leader<'_> {
         loop {
             // What a run that was stopped has measured in some repeats only decides nothing.
             let whole = of_all_repeats(parts, plan.run.repeats);
-            let totals = sum_up::totals(plan, &whole, None, &|target| self.source.traffic(target));
+            let totals = sum_up::totals(plan, &whole, None, &|flow| self.source.traffic(flow));
             let peak = cells.iter().position(|cell| {
                 cell.role == crate::plan::Role::Peak && totals.iter().all(|total| total.cell != *cell)
             });
@@ -158,7 +158,7 @@ impl Leader<'_> {
         let functional = self.source.is_functional();
         let facts = asked.environment.get("facts").cloned().unwrap_or_default();
         let link = sum_up::link(&facts, &asked.plan.link).filter(|_| !functional);
-        let cells = sum_up::totals(&asked.plan, &parts, link.as_ref(), &|target| self.source.traffic(target));
+        let cells = sum_up::totals(&asked.plan, &parts, link.as_ref(), &|flow| self.source.traffic(flow));
         let (missing, knees) = sum_up::knees(&asked.plan, &cells);
         let all = asked.plan.cells().len() * asked.plan.run.repeats as usize;
         let is_whole = of_all_repeats(&parts, asked.plan.run.repeats).len() == parts.len();
@@ -211,7 +211,7 @@ fn cell_of(plan: &Plan, amounts: Amounts, name: &CellName, repeat: u32) -> Cell 
     let blocks = if blocks < 2 * u64::from(name.depth) { 0 } else { 1 << blocks.ilog2() };
     Cell {
         shape: Shape {
-            target: name.target,
+            flow: name.flow(),
             devices: name.devices,
             queues: name.queues,
             depth: name.depth,

@@ -15,6 +15,13 @@ pub enum Target {
     Gpu,
 }
 
+impl Flow {
+    /// To that target, by doorbells.
+    pub fn to(target: Target) -> Flow {
+        Flow { target, submission: Submission::default() }
+    }
+}
+
 impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -24,10 +31,29 @@ impl std::fmt::Display for Target {
     }
 }
 
+/// How a device is told of an I/O.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Submission {
+    /// A ring's entry and a doorbell, for each or for several.
+    #[default]
+    Doorbell,
+    /// It waits at a gate in the channel, which a store opens; then the next one is put there, with a doorbell.
+    Armed,
+}
+
+/// Between whom bytes go, and how each I/O begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    pub target: Target,
+    pub submission: Submission,
+}
+
 /// What is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    pub target: Target,
+    pub flow: Flow,
     pub devices: u32,
     /// Of each device.
     pub queues: u32,
@@ -57,8 +83,8 @@ pub trait Source {
     /// How many devices there are.
     fn devices(&self) -> u32;
 
-    /// How payload that goes to this target crosses the GPU's link; `None` where it does not.
-    fn traffic(&self, target: Target) -> Option<Traffic>;
+    /// How such payload crosses the GPU's link; `None` where it does not.
+    fn traffic(&self, flow: Flow) -> Option<Traffic>;
 
     /// Emulated: nothing of it is a rate or a time.
     fn is_functional(&self) -> bool;

@@ -6,7 +6,7 @@ use crate::account::{
 use crate::knee::{self, Known, Next};
 use crate::link::{Access, Link, Packets};
 use crate::plan::{Assumed, CellName, Plan, Role};
-use crate::source::{Checked, Target, Traffic};
+use crate::source::{Checked, Flow, Traffic};
 use crate::wire::Crossed;
 use statistics::{Histogram, median, median_interval};
 
@@ -18,7 +18,7 @@ pub fn over(values: impl IntoIterator<Item = f64>) -> Option<Over> {
 }
 
 /// How the payload of I/Os crosses the GPU's link.
-pub type Crossing<'a> = &'a dyn Fn(Target) -> Option<Traffic>;
+pub type Crossing<'a> = &'a dyn Fn(Flow) -> Option<Traffic>;
 
 /// Every cell of the plan, with what its parts say together.
 pub fn totals(plan: &Plan, parts: &[Part], link: Option<&LinkOfRun>, crossing: Crossing<'_>) -> Vec<Total> {
@@ -67,8 +67,8 @@ fn total(number: u32, cell: CellName, parts: &[&Part], link: Option<&LinkOfRun>,
 
 fn figures(cell: &CellName, parts: &[&Measured], link: Option<&LinkOfRun>, crossing: Crossing<'_>) -> Option<Figures> {
     let each = |of: fn(&Measured) -> f64| over(parts.iter().map(|part| of(part)));
-    let traffic = crossing(cell.target);
-    let wire = traffic.as_ref().and_then(|_| wired(cell.target, parts));
+    let traffic = crossing(cell.flow());
+    let wire = traffic.as_ref().and_then(|_| wired(cell.flow(), parts));
     Some(Figures {
         iops: each(|part| part.iops)?,
         payload: each(|part| part.payload)?,
@@ -95,7 +95,7 @@ fn latency(parts: &[&Measured]) -> Latency {
 }
 
 /// By one way to count in all repeats: by counters, where all have them.
-fn wired(target: Target, parts: &[&Measured]) -> Option<Wired> {
+fn wired(flow: Flow, parts: &[&Measured]) -> Option<Wired> {
     let by =
         |of: fn(&Measured) -> Option<&Crossed>| parts.iter().map(|part| of(part)).collect::<Option<Vec<&Crossed>>>();
     let counters = by(|part| part.wire.counters.as_ref());
@@ -103,7 +103,7 @@ fn wired(target: Target, parts: &[&Measured]) -> Option<Wired> {
         Some(all) => ("counters", all),
         None => ("samples", by(|part| part.wire.samples.as_ref())?),
     };
-    let ways: Vec<_> = all.iter().map(|crossed| (ways(crossed, target), crossed.payload as f64)).collect();
+    let ways: Vec<_> = all.iter().map(|crossed| (ways(crossed, flow), crossed.payload as f64)).collect();
     Some(Wired {
         by: name.into(),
         along: over(ways.iter().map(|((along, _), _)| along.mean))?,
@@ -168,7 +168,7 @@ pub fn link(facts: &serde_json::Value, assumed: &Assumed) -> Option<LinkOfRun> {
     Some(LinkOfRun { link, line_rate: link.line_rate()?, packets, assumed: said })
 }
 
-/// Numbers of threads and devices that belong together: of one target, size, depth, number of queues and batch.
+/// Numbers of threads and devices that belong together: of one target, size, depth, number of queues and kind of submission.
 fn grids(plan: &Plan) -> Vec<CellName> {
     let mut grids: Vec<CellName> = Vec::new();
     for cell in plan.cells().into_iter().filter(|cell| cell.role == Role::Io) {
@@ -225,6 +225,7 @@ mod tests {
     use crate::account::Saturated;
     use crate::link::Beside;
     use crate::plan;
+    use crate::source::Target;
     use crate::wire::{OnWire, Way};
 
     fn part(repeat: u32, number: u32, cell: CellName, payload: f64, wire: f64) -> Part {
@@ -264,8 +265,8 @@ mod tests {
         plan::read("name = 'a'\n[matrix]\nbytes = '4KiB'\nthreads = [1, 2]\ndevices = [1, 2]", "a", &[]).unwrap()
     }
 
-    fn crossing(target: Target) -> Option<Traffic> {
-        let access = if target == Target::Gpu { Access::Read } else { Access::Write };
+    fn crossing(flow: Flow) -> Option<Traffic> {
+        let access = if flow.target == Target::Gpu { Access::Read } else { Access::Write };
         Some(Traffic { access, beside: Beside::default() })
     }
 

@@ -6,7 +6,7 @@ use nvme::{Controller, Options};
 use pcie::qemu::{Machine, PROGRAM};
 use saturate::Error;
 use saturate::cell::{Cell, run};
-use saturate::source::{Shape, Source, Target};
+use saturate::source::{Flow, Shape, Source, Target};
 use saturate::sources::nvme::{Behind, Drive, Drives, Gpu};
 use saturate::walk::fill;
 use saturate::wire::Uncounted;
@@ -58,10 +58,11 @@ fn reads_of_two_queues_arrive_in_host_memory_and_in_the_bar() {
     let gpu = Gpu { peer, memory: Box::new(Bar(at.as_ptr())) };
     let mut drives = Drives::new(vec![Drive { controller, namespace }], Some(gpu), Duration::from_secs(20));
     assert!(drives.is_functional() && drives.about().contains("QEMU"));
-    assert!(drives.traffic(Target::Host).is_none(), "it does not cross the GPU's link");
+    assert!(drives.traffic(Flow::to(Target::Host)).is_none(), "it does not cross the GPU's link");
     for (target, batch, size) in [(Target::Host, 1, 512), (Target::Gpu, 1, 4096), (Target::Gpu, 4, 512)] {
         let part = size << 5;
-        let shape = Shape { target, devices: 1, queues: 2, depth: 8, bytes: size, part, batch, seed: 1 };
+        let shape =
+            Shape { flow: Flow::to(target), devices: 1, queues: 2, depth: 8, bytes: size, part, batch, seed: 1 };
         let cell = Cell {
             shape,
             threads: 1,
@@ -80,8 +81,16 @@ fn reads_of_two_queues_arrive_in_host_memory_and_in_the_bar() {
         );
         assert!(outcome.submitted >= 160);
     }
-    let shape =
-        Shape { target: Target::Host, devices: 1, queues: 1, depth: 8, bytes: 512, part: 4 << 20, batch: 1, seed: 1 };
+    let shape = Shape {
+        flow: Flow::to(Target::Host),
+        devices: 1,
+        queues: 1,
+        depth: 8,
+        bytes: 512,
+        part: 4 << 20,
+        batch: 1,
+        seed: 1,
+    };
     let why = drives.open(&shape).map(drop).unwrap_err().to_string();
     assert!(why.contains("on a namespace of"), "{why}");
 }

@@ -4,7 +4,7 @@ use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
 use lab::clock::Clock;
 use saturate::cell::{Cell, Outcome, run};
-use saturate::source::{Shape, Source, Target};
+use saturate::source::{Flow, Shape, Source, Submission, Target};
 use saturate::sources::engine::{self, Engines};
 use saturate::wire::Uncounted;
 use saturate::worker::Limits;
@@ -21,7 +21,7 @@ fn engines(mode: engine::Mode) -> (SoftDriver, Engines) {
 fn cell(target: Target, threads: u32, devices: u32, queues: u32, depth: u32) -> Cell {
     let bytes = 512;
     Cell {
-        shape: Shape { target, devices, queues, depth, bytes, part: bytes << 9, batch: 1, seed: 7 },
+        shape: Shape { flow: Flow::to(target), devices, queues, depth, bytes, part: bytes << 9, batch: 1, seed: 7 },
         threads,
         cpus: Vec::new(),
         duration: Duration::from_millis(30),
@@ -75,5 +75,20 @@ fn threads_share_the_queues_and_gathered_submissions_arrive() {
     let outcome = run(&mut engines, &gathered, &Clock::new(), &mut Uncounted).unwrap();
     assert_eq!(outcome.checked.wrong, 0);
     assert!(entries() - before < outcome.submitted / 4, "8 I/Os a doorbell");
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn armed_ios_arrive_where_each_was_sent() {
+    let (driver, mut engines) = engines(engine::Mode::Pipelined);
+    for (target, threads, devices, depth) in [(Target::Gpu, 1, 2, 4), (Target::Host, 1, 1, 1)] {
+        let mut cell = cell(target, threads, devices, 1, depth);
+        cell.shape.flow.submission = Submission::Armed;
+        measured(&mut engines, &cell);
+    }
+    let mut deep = cell(Target::Gpu, 1, 1, 1, 5).shape;
+    deep.flow.submission = Submission::Armed;
+    let why = engines.open(&deep).map(drop).unwrap_err().to_string();
+    assert!(why.contains("gates for 4"), "{why}");
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
 }

@@ -7,7 +7,7 @@ use lab::clock::Clock;
 use saturate::Error;
 use saturate::lane::Lane;
 use saturate::queue::{Done, Place, Queue};
-use saturate::source::{Shape, Source, Target};
+use saturate::source::{Flow, Shape, Source, Submission, Target};
 use saturate::sources::engine::{Engines, Mode as Told};
 use saturate::walk::Walk;
 use statistics::Histogram;
@@ -29,13 +29,16 @@ fn the_loop_allocates_nothing_and_makes_no_system_call() {
     let clock = Clock::new();
     // A GPU that polls: to trap a doorbell, the strict one makes system calls on this thread.
     let space = AddressSpace::new(&Device::open(Arc::new(SoftDriver::new(Mode::Poll)), 0).unwrap()).unwrap();
-    for (told, batch) in [(Told::Pipelined, 1), (Told::Folded, 1), (Told::Plain, 8)] {
+    let (by, armed) = (Submission::Doorbell, Submission::Armed);
+    for (told, batch, submission) in
+        [(Told::Pipelined, 1, by), (Told::Folded, 1, by), (Told::Plain, 8, by), (Told::Pipelined, 1, armed)]
+    {
         let mut engines = Engines::new(&space, &[], told).unwrap();
         let shape = Shape {
-            target: Target::Gpu,
+            flow: Flow { target: Target::Gpu, submission },
             devices: 2,
             queues: 1,
-            depth: 40,
+            depth: if submission == armed { 4 } else { 40 },
             bytes: 512,
             part: 512 << 10,
             batch,

@@ -158,7 +158,7 @@ pub(crate) fn settle(channel: &Channel, last: Option<Ticket>) {
 /// What is ready to go on a channel of our own.
 enum Ready<'r> {
     Prepared(&'r mut Channel, Prepared),
-    Armed(Armed<'r>),
+    Armed(Armed<&'r mut Channel>),
 }
 
 /// A transfer of a route over a channel of our own.
@@ -180,7 +180,7 @@ impl<'r> Own<'r> {
         Own { ready: Ready::Prepared(channel, prepared), data, ends, last: None }
     }
 
-    pub(crate) fn armed(armed: Armed<'r>, data: Option<HostBytes<'r>>, ends: Ends<'r>) -> Own<'r> {
+    pub(crate) fn armed(armed: Armed<&'r mut Channel>, data: Option<HostBytes<'r>>, ends: Ends<'r>) -> Own<'r> {
         Own { ready: Ready::Armed(armed), data, ends, last: None }
     }
 

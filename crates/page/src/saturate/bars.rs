@@ -4,12 +4,13 @@ use crate::document::{Block, Cell, Figure, Section, Table, head, number};
 use crate::numbers::{bytes, slug};
 use ::saturate::account::{Figures, Saturated, Total};
 use ::saturate::plan::CellName;
+use ::saturate::source::Submission;
 use plot::Axis;
 use plot::bars::{Bar, Bars, draw};
 use report::number::of;
 use report::saturate::rate;
 
-/// One figure for each target, number of threads and queues, depth and batch.
+/// One figure for each target, number of threads and queues, depth and kind of submission.
 pub fn section(run: &Saturated, below: [&str; 2]) -> Option<Section> {
     let mut section = Section::new("link", "How full the link is");
     let mut groups: Vec<CellName> = Vec::new();
@@ -33,7 +34,11 @@ fn gb(bytes_per_second: f64) -> Cell {
 }
 
 fn figure(run: &Saturated, group: &CellName, totals: &[&Total], below: [&str; 2]) -> Figure {
-    let batch = if group.batch > 1 { format!(", {} I/Os a doorbell", group.batch) } else { String::new() };
+    let batch = match (group.submission, group.batch) {
+        (Submission::Armed, _) => ", armed".into(),
+        (Submission::Doorbell, 0 | 1) => String::new(),
+        (Submission::Doorbell, batch) => format!(", {batch} I/Os a doorbell"),
+    };
     let queues =
         if group.queues > 1 { format!(", {} a device", of(group.queues.into(), "queue")) } else { String::new() };
     let threads = of(group.threads.into(), "thread");
@@ -62,8 +67,9 @@ fn figure(run: &Saturated, group: &CellName, totals: &[&Total], below: [&str; 2]
         marks: &["reachable"],
         levels: &levels,
     });
+    let armed = if group.submission == Submission::Armed { " armed" } else { "" };
     let name = slug(&format!(
-        "saturate to {} t{} q{} d{} b{}",
+        "saturate to {} t{} q{} d{} b{}{armed}",
         group.target, group.threads, group.queues, group.depth, group.batch
     ));
     Figure {

@@ -195,7 +195,8 @@ fn after_it_the_channel_is_as_before(
     wait(rig, channel, ticket)?;
     ensure(seen.load64(0)? == sent, || "a copy after armed ones moved other bytes".into())?;
     let gone = rig.memory(false, ROOM)?;
-    let mut stale = Armed::copy(channel, &dst.region(), &gone.region(), BYTES, CopyMode::Plain, CopyRelease::Timed)?;
+    let mut stale =
+        Armed::copy(&mut *channel, &dst.region(), &gone.region(), BYTES, CopyMode::Plain, CopyRelease::Timed)?;
     let ticket = stale.submit()?;
     wait(rig, stale.channel(), ticket)?;
     drop(gone);

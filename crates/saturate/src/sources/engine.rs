@@ -10,7 +10,7 @@ mod submitter;
 use crate::Error;
 use crate::link::{Access, Beside};
 use crate::queue::Queue;
-use crate::source::{Opened, Shape, Source, Target, Traffic, filled};
+use crate::source::{Flow, Opened, Shape, Source, Submission, Target, Traffic, filled};
 use crate::walk::IMAGES;
 use gpu::{AddressSpace, Channel, ChannelOptions, CopyMode, CopyRelease, Engine, Memory};
 use mover::Mover;
@@ -18,7 +18,7 @@ use rm::abi::control::ce_caps;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
-use submitter::{Each, Gathered};
+use submitter::{AtGates, Each, Gathered};
 
 /// The first copy of a channel is a small one, and has this long.
 const FIRST: Duration = Duration::from_secs(5);
@@ -111,9 +111,13 @@ impl Source for Engines {
     }
 
     /// The CPU stores the copy's addresses and number, the ring's entry, GP_PUT and the doorbell, each a packet of its own to the GPU; the
-    /// engine's release is one from it.
-    fn traffic(&self, target: Target) -> Option<Traffic> {
-        let (submission, release) = (vec![16, 4, 8, 4, 4], vec![4]);
+    /// engine's release is one from it. Armed: the addresses, and the line with the gate; then, for the one that is put behind it, two words
+    /// of its place, its gate's words, two entries, GP_PUT and the doorbell.
+    fn traffic(&self, Flow { target, submission }: Flow) -> Option<Traffic> {
+        let (submission, release) = match submission {
+            Submission::Doorbell => (vec![16, 4, 8, 4, 4], vec![4]),
+            Submission::Armed => (vec![16, 64, 4, 4, 24, 16, 4, 4], vec![4]),
+        };
         Some(match target {
             Target::Gpu => Traffic { access: Access::Read, beside: Beside { along: submission, against: release } },
             Target::Host => Traffic { access: Access::Write, beside: Beside { along: release, against: submission } },
@@ -125,7 +129,7 @@ impl Source for Engines {
     }
 
     fn open<'s>(&'s mut self, shape: &Shape) -> Result<Box<dyn Opened + 's>, Error> {
-        let numbers = self.numbers(shape.target);
+        let numbers = self.numbers(shape.flow.target);
         let Some(numbers) = numbers.get(..shape.devices as usize) else {
             let what = format!("{} copy engines are asked for, and {} take I/Os here", shape.devices, numbers.len());
             return Err(Error::Unavailable(what));
@@ -160,7 +164,7 @@ struct Engaged {
 impl Engaged {
     fn add(&mut self, space: &Arc<AddressSpace>, number: u32, shape: &Shape, mode: CopyMode) -> Result<(), Error> {
         let images = shape.part * IMAGES;
-        let (device, target) = match shape.target {
+        let (device, target) = match shape.flow.target {
             Target::Gpu => (space.alloc_host(images)?, space.alloc_video(shape.part)?),
             Target::Host => (space.alloc_video(images)?, space.alloc_host(shape.part)?),
         };
@@ -171,9 +175,10 @@ impl Engaged {
         submitter::first(&mut channel, &ends, FIRST)?;
         // What lies in video memory is looked at through the GPU by engines alone.
         let release = CopyRelease::Word;
-        self.queues.push(match shape.batch {
-            0 | 1 => Box::new(Each::new(channel, &ends, shape.depth, (mode, release))?),
-            batch => Box::new(Gathered::new(channel, ends, shape.depth, batch)?),
+        self.queues.push(match (shape.flow.submission, shape.batch) {
+            (Submission::Armed, _) => Box::new(AtGates::new(channel, &ends, shape.depth, (mode, release))?),
+            (Submission::Doorbell, 0 | 1) => Box::new(Each::new(channel, &ends, shape.depth, (mode, release))?),
+            (Submission::Doorbell, batch) => Box::new(Gathered::new(channel, ends, shape.depth, batch)?),
         });
         self.memories.push(Memories { _device: device, target });
         Ok(())

@@ -4,7 +4,7 @@
 use crate::Error;
 use crate::link::{Access, Beside};
 use crate::queue::{Done, Place, Queue};
-use crate::source::{Opened, Shape, Source, Target, Traffic};
+use crate::source::{Flow, Opened, Shape, Source, Target, Traffic};
 use crate::walk::IMAGES;
 use nvme::{Controller, Depth, Io, Namespace, Outcome, Piece};
 use pcie::{Memory, Peer};
@@ -72,7 +72,7 @@ impl<'g> Source for Drives<'g> {
     }
 
     /// The drives write into the GPU's memory; what goes to the host does not cross the GPU's link. Queues lie in host memory.
-    fn traffic(&self, target: Target) -> Option<Traffic> {
+    fn traffic(&self, Flow { target, .. }: Flow) -> Option<Traffic> {
         (target == Target::Gpu).then(|| Traffic { access: Access::Write, beside: Beside::default() })
     }
 
@@ -88,7 +88,7 @@ impl<'g> Source for Drives<'g> {
         let mut open = Open { queues: Vec::new(), lanes: Vec::new(), gpu: None };
         let (mut at, deadline) = (0, self.timeout);
         for drive in drives {
-            let reach = match (shape.target, &self.gpu) {
+            let reach = match (shape.flow.target, &self.gpu) {
                 (Target::Host, _) => None,
                 (Target::Gpu, Some(gpu)) => Some(drive.controller.reach(&gpu.peer).map_err(failed)?),
                 (Target::Gpu, None) => return Err(Error::Unavailable("no GPU's memory was given as a target".into())),
@@ -134,7 +134,7 @@ impl<'g> Source for Drives<'g> {
                 at += shape.part;
             }
         }
-        if let (Target::Gpu, Some(gpu)) = (shape.target, &mut self.gpu) {
+        if let (Target::Gpu, Some(gpu)) = (shape.flow.target, &mut self.gpu) {
             open.gpu = Some(&mut *gpu.memory);
         }
         Ok(Box::new(open))

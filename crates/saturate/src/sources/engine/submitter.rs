@@ -1,8 +1,8 @@
-//! The two ways to submit copies: each by itself, or gathered behind one doorbell.
+//! The ways to submit copies: each by itself, gathered behind one doorbell, or waiting at gates.
 
 use crate::Error;
 use crate::queue::{Done, Place, Queue};
-use gpu::{Channel, Copies, CopyMode, CopyRelease, Observer, Prepared, Region, Ticket};
+use gpu::{Armed, Channel, Copies, CopyMode, CopyRelease, Observer, Prepared, Region, Ticket};
 use std::time::Duration;
 
 /// What copies go between.
@@ -182,5 +182,50 @@ impl Queue for Gathered {
     #[inline]
     fn reap(&mut self, into: &mut [Done]) -> Result<usize, Error> {
         self.under_way.reap(&self.channel, into)
+    }
+}
+
+/// Each I/O waits in the channel already; its submission writes its addresses and opens its gate.
+pub struct AtGates {
+    armed: Armed<Box<Channel>>,
+    under_way: UnderWay,
+    /// Start of target and device.
+    bases: (u64, u64),
+}
+
+impl AtGates {
+    pub fn new(
+        channel: Channel,
+        ends: &Ends,
+        depth: u32,
+        (mode, release): (CopyMode, CopyRelease),
+    ) -> Result<AtGates, Error> {
+        let most = Armed::<Box<Channel>>::MOST;
+        if depth > most {
+            let what =
+                format!("{depth} I/Os under way: a channel has gates for {most}; a smaller depth and more queues fit");
+            return Err(Error::Unavailable(what));
+        }
+        let bytes = u32::try_from(ends.bytes).map_err(|_| gpu::Error::Length(ends.bytes))?;
+        let under_way = UnderWay::new(&channel, depth);
+        let mut armed = Armed::copy(Box::new(channel), &ends.target, &ends.device, bytes, mode, release)?;
+        // Others use the engine before the first I/O does.
+        armed.rest()?;
+        Ok(AtGates { armed, under_way, bases: (ends.target.va(), ends.device.va()) })
+    }
+}
+
+impl Queue for AtGates {
+    #[inline]
+    fn submit(&mut self, slot: u32, place: Place) -> Result<(), Error> {
+        let (target, device) = self.bases;
+        let ticket = self.armed.submit_at(target + place.target, device + place.device)?;
+        self.under_way.push(slot, ticket);
+        Ok(())
+    }
+
+    #[inline]
+    fn reap(&mut self, into: &mut [Done]) -> Result<usize, Error> {
+        self.under_way.reap(self.armed.channel(), into)
     }
 }
