@@ -55,7 +55,18 @@ impl LinkCounters {
             Gpu::Soft => return Err("the software GPU counts nothing".into()),
             Gpu::None => return Err("no GPU is used".into()),
         };
-        let nvml = nvml::device(pci)?;
+        LinkCounters::of(nvml::device(pci)?)
+    }
+
+    /// Of the GPU of this UUID: whose number is 1 for one library may be 0 for another.
+    ///
+    /// # Errors
+    /// As [`LinkCounters::open`].
+    pub fn of_uuid(uuid: [u8; 16]) -> Known<LinkCounters> {
+        LinkCounters::of(nvml::of_uuid(uuid)?)
+    }
+
+    fn of(nvml: nvml_wrapper::Device<'static>) -> Known<LinkCounters> {
         let samples = match nvml.gpm_support() {
             Ok(true) => Ok(None),
             Ok(false) => Err("this GPU has no GPM".into()),

@@ -1,5 +1,5 @@
-/* An NVML with one GPU, for machines without one. What it lacks is a symbol that is not there. Its link moves 1000 MiB a
- * second to the GPU and 50 from it, and the GPU draws 200 W. */
+/* An NVML with two GPUs, for machines without one. What it lacks is a symbol that is not there. The first one's link moves 1000 MiB a
+ * second to the GPU and 50 from it, and the GPU draws 200 W. The second one is found by its UUID, and its link counts 300 and 7. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #define NOT_FOUND 6
 
 typedef void *device;
-static int gpu;
+static int gpu, second;
 
 static double seconds(void)
 {
@@ -43,6 +43,12 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *id, device *out)
 {
     *out = &gpu;
     return strcmp(id, "0000:41:00.0") == 0 ? OK : NOT_FOUND;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *id, device *out)
+{
+    *out = &second;
+    return strcmp(id, "GPU-00112233-4455-6677-8899-aabbccddeeff") == 0 ? OK : NOT_FOUND;
 }
 
 int nvmlDeviceGetName(device d, char *out, unsigned length)
@@ -100,7 +106,7 @@ struct field {
 int nvmlDeviceGetFieldValues(device d, int count, struct field *all)
 {
     for (int i = 0; i < count; i++) {
-        double mib = all[i].id == 198 ? 1000 : 50;
+        double mib = d == &second ? (all[i].id == 198 ? 300 : 7) : all[i].id == 198 ? 1000 : 50;
         all[i].type = 1; /* NVML_VALUE_TYPE_UNSIGNED_INT */
         all[i].value.u32 = (unsigned)(unsigned long long)(seconds() * mib * 1048576);
         all[i].result = all[i].id == 197 || all[i].id == 198 ? OK : NOT_SUPPORTED;

@@ -44,6 +44,8 @@ pub enum Gpu {
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Run {
     pub gpu: Gpu,
+    /// Which one, by the driver's numbers. Its own counters are read, and its own link is told.
+    pub number: u32,
     /// Of each cell in each repeat.
     pub duration: String,
     /// I/Os of each queue before that.
@@ -63,6 +65,7 @@ impl Default for Run {
     fn default() -> Run {
         Run {
             gpu: Gpu::Real,
+            number: 0,
             duration: "1s".into(),
             warm_up: 1000,
             repeats: 5,

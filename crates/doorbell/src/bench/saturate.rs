@@ -11,7 +11,7 @@ use copy::Buffer;
 use copy::spec::{self, Memory};
 use environment::Severity;
 use environment::link::LinkCounters;
-use gpu::{AddressSpace, DeviceOptions};
+use gpu::{AddressSpace, Device, DeviceOptions};
 use lab::clock::Clock;
 use report::table::Style;
 use saturate::account::{Saturated, Status};
@@ -112,16 +112,22 @@ impl Args {
         let plan = &folder.asked().plan;
         match plan.source.kind {
             plan::Kind::Engines => {
-                let space = space(plan.run.gpu)?;
+                let device = device(plan.run.gpu, plan.run.number)?;
+                let space = AddressSpace::new(&device).context("an address space without CUDA")?;
                 let mut source = Engines::new(&space, &plan.source.engines, plan.source.mode)?;
-                self.measure(&folder, &mut source, stop)
+                self.measure(&folder, &mut source, counters(Some(&device)), stop)
             }
             plan::Kind::Nvme => self.drives(&folder, stop),
         }
     }
 
-    fn measure(&self, folder: &Folder, source: &mut dyn Source, stop: &AtomicU32) -> anyhow::Result<ExitCode> {
-        let mut wire = counters(folder.asked().plan.run.gpu);
+    fn measure(
+        &self,
+        folder: &Folder,
+        source: &mut dyn Source,
+        mut wire: Box<dyn Wire>,
+        stop: &AtomicU32,
+    ) -> anyhow::Result<ExitCode> {
         let progress = Progress::new();
         let clock = Clock::new();
         let is_stopped = || stop.load(Ordering::Relaxed) > 0;
@@ -152,15 +158,18 @@ impl Args {
         };
         let drives: Vec<Drive> = plan.source.drives.iter().map(one).collect::<anyhow::Result<_>>()?;
         if !plan.matrix.target.contains(&Target::Gpu) {
-            return self.measure(folder, &mut Drives::new(drives, None, amounts.timeout), stop);
+            let mut source = Drives::new(drives, None, amounts.timeout);
+            return self.measure(folder, &mut source, counters(None), stop);
         }
-        let machine = super::machine::open(if plan.run.gpu == plan::Gpu::Soft { Gpu::Soft } else { Gpu::Real })?;
+        let first = super::machine::open(if plan.run.gpu == plan::Gpu::Soft { Gpu::Soft } else { Gpu::Real })?;
+        let machine = first.gpu(plan.run.number).map_err(|why| no_gpu(plan.run.gpu, &why))?;
         let end = spec::End { memory: Memory::Gpu(machine.index()), offset: 0 };
         // Each cell's parts are at most that; the peak's, of long I/Os, may be more.
-        let buffer = Buffer::new(&machine, end, amounts.buffer.max(256 << 20))?;
+        let buffer = Buffer::new(machine, end, amounts.buffer.max(256 << 20))?;
         let target = buffer.gpu_target()?;
         let gpu = saturate::sources::nvme::Gpu { peer: target.peer(), memory: Box::new(Seen(&buffer)) };
-        self.measure(folder, &mut Drives::new(drives, Some(gpu), amounts.timeout), stop)
+        let wire = counters(Some(machine.space()?.device()));
+        self.measure(folder, &mut Drives::new(drives, Some(gpu), amounts.timeout), wire, stop)
     }
 
     fn plans(&self) -> anyhow::Result<ExitCode> {
@@ -201,10 +210,7 @@ impl Args {
             }
             return Ok((plan.run.gpu, None));
         }
-        let before = surroundings(match plan.run.gpu {
-            plan::Gpu::Soft => experiment::Gpu::Soft,
-            plan::Gpu::Real => experiment::Gpu::Real,
-        });
+        let before = of_machine(&plan);
         let warnings = before.warnings().into_iter().filter(|w| w.severity > Severity::Notice);
         let warnings: Vec<String> = match plan.run.gpu {
             plan::Gpu::Soft => Vec::new(),
@@ -260,29 +266,41 @@ impl Behind for Seen<'_> {
     }
 }
 
-/// An address space of our own, without CUDA.
-fn space(gpu: plan::Gpu) -> anyhow::Result<Arc<AddressSpace>> {
-    let real = gpu == plan::Gpu::Real;
-    let opened = DeviceOptions::default().allow_real(real).open(Arc::new(rm::driver::Libc), 0);
-    let device = opened.map_err(|e| {
-        let hint = match real {
-            true => "`doorbell doctor` says what is missing; `--gpu soft` shows on any machine what works",
-            false => "`doorbell doctor` says what works here",
-        };
-        Failure::impossible(format!("no GPU to measure: {e}"), hint)
-    })?;
-    AddressSpace::new(&device).context("an address space without CUDA")
+fn no_gpu(gpu: plan::Gpu, why: &dyn std::fmt::Display) -> Failure {
+    let hint = match gpu {
+        plan::Gpu::Real => "`doorbell doctor` says what is missing; `--gpu soft` shows on any machine what works",
+        plan::Gpu::Soft => "`doorbell doctor` says what works here; the software GPU has number 0 alone",
+    };
+    Failure::impossible(format!("no GPU to measure: {why}"), hint)
 }
 
-/// The counters of the GPU's link; what there is not is said in each part.
-fn counters(gpu: plan::Gpu) -> Box<dyn Wire> {
-    let of = match gpu {
-        plan::Gpu::Soft => environment::Gpu::Soft,
-        plan::Gpu::Real => environment::Gpu::Real { pci: None },
-    };
-    match LinkCounters::open(of) {
-        Ok(counters) => Box::new(counters),
-        Err(_) => Box::new(Uncounted),
+/// Without CUDA.
+fn device(gpu: plan::Gpu, number: u32) -> anyhow::Result<Arc<Device>> {
+    let real = gpu == plan::Gpu::Real;
+    let opened = DeviceOptions::default().allow_real(real).open(Arc::new(rm::driver::Libc), number as usize);
+    Ok(opened.map_err(|e| no_gpu(gpu, &e))?)
+}
+
+/// What is written down of the machine, and of the GPU that is measured.
+fn of_machine(plan: &Plan) -> environment::Environment {
+    let (gpu, number) = (plan.run.gpu, plan.run.number);
+    if gpu == plan::Gpu::Soft || number == 0 {
+        return surroundings(if gpu == plan::Gpu::Soft { experiment::Gpu::Soft } else { experiment::Gpu::Real });
+    }
+    // Where it cannot be opened the run says so.
+    let pci = device(gpu, number).ok().map(|device| {
+        let card = device.card();
+        format!("{:04x}:{:02x}:{:02x}.{}", card.domain, card.bus, card.slot, card.function)
+    });
+    let gpu = pci.as_deref().map_or(environment::Gpu::None, |pci| environment::Gpu::Real { pci: Some(pci) });
+    environment::Environment::gather(gpu, Some(Clock::new().calibrated()), Vec::new())
+}
+
+/// The counters of the link of the GPU that is measured; what there is not is said in each part.
+fn counters(device: Option<&Arc<Device>>) -> Box<dyn Wire> {
+    match device.filter(|device| !device.is_soft()).map(|device| LinkCounters::of_uuid(device.uuid())) {
+        Some(Ok(counters)) => Box::new(counters),
+        Some(Err(_)) | None => Box::new(Uncounted),
     }
 }
 
