@@ -83,6 +83,16 @@ fn what_cannot_be_read_or_measured_says_what_helps() {
     doorbell(&["saturate", "nothing"]).assert().code(2).stderr(contains("there is no plan"));
     doorbell(&["saturate", "small", "--set", "matrix.depth=0"]).assert().code(2).stderr(contains("matrix.depth"));
     doorbell(&["saturate", "small", "--set", "source.kind=nvme"]).assert().code(2).stderr(contains("source.drives"));
+    let word = ["saturate", "small", "--i-mean-to-overwrite", "0000:04:00.0"];
+    doorbell(&word).assert().code(2).stderr(contains("the plan writes to no drive"));
+    let writes = ["saturate", "small", "--set", "matrix.operation=write"];
+    doorbell(&writes).assert().code(2).stderr(contains("only drives"));
+    doorbell(&["saturate", "files"])
+        .assert()
+        .code(2)
+        .stderr(contains("source.file is empty").and(contains("--set source.file")));
+    let missing = ["saturate", "files", "--gpu", "soft", "--set", "source.file=/none/data.bin"];
+    doorbell(&missing).assert().code(2).stderr(contains("/none/data.bin").and(contains("look at the path")));
     doorbell(&["saturate", "--list", "--json"]).assert().success().stdout(contains("\"paper\""));
     doorbell(&["p2p", "--ways", "mail"]).assert().code(2).stderr(contains("ways are ce, sm, cuda and staged"));
 }

@@ -7,7 +7,7 @@ use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{self, Style};
 use saturate::account::{Over, Saturated, Status, Total};
 use saturate::link::Access;
-use saturate::source::Submission;
+use saturate::source::{Operation, Submission};
 use std::io::Write;
 
 /// Writes all of it.
@@ -64,7 +64,8 @@ pub fn name(total: &Total) -> String {
     };
     let queues = if c.queues > 1 { format!(" x {}", of(c.queues.into(), "queue")) } else { String::new() };
     let (threads, devices) = (of(c.threads.into(), "thread"), of(c.devices.into(), "device"));
-    format!("{} to {}, {threads}, {devices}{queues}, depth {}{batch}", bytes(c.bytes), c.target, c.depth)
+    let way = if c.operation == Operation::Write { "written from" } else { "to" };
+    format!("{} {way} {}, {threads}, {devices}{queues}, depth {}{batch}", bytes(c.bytes), c.target, c.depth)
 }
 
 /// GB/s with two decimals.

@@ -214,8 +214,8 @@ impl Saturated {
 
 /// The way of the payload, and the other one.
 pub(crate) fn ways(crossed: &crate::wire::Crossed, flow: crate::source::Flow) -> (Way, Way) {
-    match flow.target {
-        crate::source::Target::Gpu => (crossed.to_gpu, crossed.from_gpu),
-        crate::source::Target::Host => (crossed.from_gpu, crossed.to_gpu),
+    match flow.is_to_gpu() {
+        true => (crossed.to_gpu, crossed.from_gpu),
+        false => (crossed.from_gpu, crossed.to_gpu),
     }
 }

@@ -62,7 +62,7 @@ impl Outcome {
 }
 
 /// What a thread leaves: its figures, its queues, and what was said of its CPU.
-type Ended = (Result<Measured, Error>, Vec<Lane>, Vec<String>);
+type Ended<'q> = (Result<Measured, Error>, Vec<Lane<'q>>, Vec<String>);
 
 /// Opens the queues, measures, and compares every byte of the targets.
 ///
@@ -77,7 +77,7 @@ pub fn run(source: &mut dyn Source, cell: &Cell, clock: &Clock, wire: &mut dyn W
     let shared = Shared::new(*threads as usize);
     let workers = workers(cell, queues, &walks, (clock, &shared));
     let mut moments = Vec::new();
-    let ended: Vec<Ended> = std::thread::scope(|scope| {
+    let ended: Vec<Ended<'_>> = std::thread::scope(|scope| {
         let started: Vec<_> = workers
             .into_iter()
             .map(|mut worker| {
@@ -127,15 +127,15 @@ fn walks(shape: &Shape, queues: usize) -> Result<Vec<Walk>, Error> {
 }
 
 /// The queues dealt out: thread n has every so-manieth, so that each thread has queues of all devices where there are enough.
-fn workers<'c>(
+fn workers<'c, 'q>(
     cell: &Cell,
-    queues: Vec<Box<dyn Queue>>,
+    queues: Vec<Box<dyn Queue + 'q>>,
     walks: &[Walk],
     (clock, shared): (&'c Clock, &'c Shared),
-) -> Vec<Worker<'c>> {
+) -> Vec<Worker<'c, 'q>> {
     let threads = cell.threads as usize;
     let worker = |number| Worker { lanes: Vec::new(), clock, shared, number, limits: cell.limits };
-    let mut workers: Vec<Worker<'c>> = (0..threads).map(worker).collect();
+    let mut workers: Vec<Worker<'c, 'q>> = (0..threads).map(worker).collect();
     for (n, (queue, walk)) in queues.into_iter().zip(walks).enumerate() {
         workers[n % threads].lanes.push(Lane::new(queue, n, *walk, cell.shape.depth, cell.shape.batch));
     }

@@ -20,6 +20,9 @@ pub enum Error {
     /// What a device or its driver says.
     #[error("{0}")]
     Device(String),
+    /// A file that is to be read.
+    #[error("{what}")]
+    File { what: String, hint: String },
     #[error("{origin}: {what}")]
     Plan { origin: String, what: String, hint: String },
     #[error("{0}: there is a run already")]
@@ -46,7 +49,7 @@ impl Error {
     /// What helps.
     pub fn hint(&self) -> String {
         match self {
-            Error::Plan { hint, .. } => return hint.clone(),
+            Error::Plan { hint, .. } | Error::File { hint, .. } => return hint.clone(),
             Error::Lock(e) => return e.hint(),
             Error::Exists(_) => "--resume goes on with it, --force replaces it, -o DIR writes elsewhere",
             Error::NotOurs(_) => "give a new or an empty folder: -o DIR",

@@ -11,8 +11,8 @@ const FREE: u64 = u64::MAX;
 /// Completions that one look takes.
 const LOOK: usize = 64;
 
-pub struct Lane {
-    queue: Box<dyn Queue>,
+pub struct Lane<'q> {
+    queue: Box<dyn Queue + 'q>,
     /// Which of all queues it is.
     number: usize,
     pub walk: Walk,
@@ -27,8 +27,8 @@ pub struct Lane {
     pub completed: u64,
 }
 
-impl Lane {
-    pub fn new(queue: Box<dyn Queue>, number: usize, walk: Walk, depth: u32, batch: u32) -> Lane {
+impl<'q> Lane<'q> {
+    pub fn new(queue: Box<dyn Queue + 'q>, number: usize, walk: Walk, depth: u32, batch: u32) -> Lane<'q> {
         let slots = depth as usize;
         Lane {
             queue,

@@ -1,7 +1,7 @@
 //! What to measure, as a TOML file: the axes, how long, how often.
 
 use crate::Error;
-use crate::source::{Flow, Submission, Target};
+use crate::source::{Flow, Operation, Submission, Target};
 use crate::sources::engine::Mode;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -84,8 +84,10 @@ pub enum Kind {
     /// Copy engines in the place of devices.
     #[default]
     Engines,
-    /// NVMe drives, driven from user space; they are read, never written.
+    /// NVMe drives, driven from user space; they are written to only with the word of the command line.
     Nvme,
+    /// A file, read by io_uring.
+    Files,
 }
 
 /// Which devices.
@@ -101,6 +103,8 @@ pub struct Devices {
     pub drives: Vec<String>,
     /// Which of their namespaces; the first where it is 0.
     pub namespace: u32,
+    /// Path of the file.
+    pub file: String,
 }
 
 /// One value or several.
@@ -136,6 +140,9 @@ pub struct Matrix {
     pub queues: Vec<u32>,
     #[serde(deserialize_with = "several")]
     pub target: Vec<Target>,
+    /// Reads; of drives writes as well, for which the command line has to name each drive.
+    #[serde(deserialize_with = "several")]
+    pub operation: Vec<Operation>,
     /// I/Os that one doorbell announces; 1 is each by itself.
     #[serde(deserialize_with = "several")]
     pub batch: Vec<u32>,
@@ -153,6 +160,7 @@ impl Default for Matrix {
             devices: vec![1],
             queues: vec![1],
             target: vec![Target::Gpu],
+            operation: vec![Operation::Read],
             batch: vec![1],
             submission: vec![Submission::Doorbell],
         }
@@ -213,6 +221,7 @@ pub enum Role {
 pub struct CellName {
     pub role: Role,
     pub target: Target,
+    pub operation: Operation,
     pub bytes: u64,
     pub depth: u32,
     pub threads: u32,
@@ -226,7 +235,7 @@ pub struct CellName {
 
 impl CellName {
     pub fn flow(&self) -> Flow {
-        Flow { target: self.target, submission: self.submission }
+        Flow { target: self.target, operation: self.operation, submission: self.submission }
     }
 }
 
@@ -296,6 +305,15 @@ impl Plan {
         if m.target.is_empty() {
             return Err(("matrix.target is empty".into(), "targets are \"gpu\" and \"host\""));
         }
+        if m.operation.is_empty() {
+            return Err(("matrix.operation is empty".into(), "it is \"read\", \"write\" or both"));
+        }
+        if self.writes() && self.source.kind != Kind::Nvme {
+            return Err((
+                "matrix.operation: only drives (source.kind nvme) are written to".into(),
+                "with copy engines, target \"host\" is what a GPU writes",
+            ));
+        }
         if m.submission.is_empty() {
             return Err(("matrix.submission is empty".into(), "it is \"doorbell\", \"armed\" or both"));
         }
@@ -311,6 +329,9 @@ impl Plan {
                 "for example source.drives = [\"0000:04:00.0\"]",
             ));
         }
+        if self.source.kind != Kind::Files && !self.source.file.is_empty() {
+            return Err(("source.file is for source.kind files".into(), "--set source.kind=files"));
+        }
         if !(0.0..0.5).contains(&self.knee.within) {
             return Err(("knee.within is a part from 0 to 0.5".into(), "0.03 is 3 %"));
         }
@@ -320,6 +341,11 @@ impl Plan {
             return Err((what, "1 to 4096 are possible; a thread needs a queue, and a batch fits into the depth"));
         }
         Ok(())
+    }
+
+    /// Whether drives lose what they hold.
+    pub fn writes(&self) -> bool {
+        self.matrix.operation.contains(&Operation::Write)
     }
 
     fn sizes(&self) -> Result<Vec<u64>, String> {
@@ -358,6 +384,7 @@ impl Plan {
             .map(|target| CellName {
                 role: Role::Peak,
                 target: *target,
+                operation: Operation::Read,
                 bytes: peak_bytes,
                 depth: self.peak.depth,
                 threads: 1,
@@ -373,7 +400,8 @@ impl Plan {
         };
         let of = |of: &Submission| batches(of).into_iter().map(|batch| (*of, batch)).collect::<Vec<_>>();
         let submissions: Vec<(Submission, u32)> = m.submission.iter().flat_map(of).collect();
-        for &target in &m.target {
+        let between = m.target.iter().flat_map(|target| m.operation.iter().map(move |operation| (*target, *operation)));
+        for (target, operation) in between {
             for &bytes in &sizes {
                 for &depth in &m.depth {
                     for &threads in &m.threads {
@@ -383,6 +411,7 @@ impl Plan {
                                     cells.push(CellName {
                                         role: Role::Io,
                                         target,
+                                        operation,
                                         bytes,
                                         depth,
                                         threads,
@@ -417,7 +446,7 @@ macro_rules! files {
 }
 
 /// All of them: folder `experiments/saturate`.
-pub const SHIPPED: &[Shipped] = files!["paper", "sizes", "knee", "submission", "armed", "small"];
+pub const SHIPPED: &[Shipped] = files!["paper", "sizes", "knee", "submission", "armed", "files", "small"];
 
 #[cfg(test)]
 mod tests {
@@ -472,6 +501,8 @@ mod tests {
             ("name = 'a'\n[matrix]", "nothing", "no value"),
             ("name = 'a'\n[matrix]", "depth=3", "a key has a table before it"),
             ("name = 'a'\n[matrix]", "knee.within=0.9", "knee.within"),
+            ("name = 'a'\n[matrix]", "matrix.operation=write", "only drives"),
+            ("name = 'a'\n[matrix]", "matrix.operation=[]", "matrix.operation is empty"),
             ("name = 'a'\n[matrix]", "matrix.submission=[]", "matrix.submission is empty"),
             (
                 "name = 'a'\n[source]\nkind = 'nvme'\ndrives = ['qemu']\n[matrix]",
@@ -479,6 +510,7 @@ mod tests {
                 "only copy engines have gates",
             ),
             ("name = 'a'\n[matrix]", "source.kind=nvme", "source.drives"),
+            ("name = 'a'\n[matrix]", "source.file=data.bin", "source.file is for"),
             ("name = ", "", "a.toml"),
         ] {
             let sets: Vec<String> = Some(set).filter(|set| !set.is_empty()).map(String::from).into_iter().collect();

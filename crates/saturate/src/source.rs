@@ -16,9 +16,14 @@ pub enum Target {
 }
 
 impl Flow {
-    /// To that target, by doorbells.
+    /// Reads to that target, by doorbells.
     pub fn to(target: Target) -> Flow {
-        Flow { target, submission: Submission::default() }
+        Flow { target, operation: Operation::Read, submission: Submission::Doorbell }
+    }
+
+    /// The payload goes towards the GPU, if it crosses its link.
+    pub fn is_to_gpu(self) -> bool {
+        (self.target == Target::Gpu) == (self.operation == Operation::Read)
     }
 }
 
@@ -43,10 +48,23 @@ pub enum Submission {
     Armed,
 }
 
+/// Whether an I/O fetches bytes from the device or takes them there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// From the device to the target.
+    #[default]
+    Read,
+    /// From the target to the device, whose bytes are lost.
+    Write,
+}
+
 /// Between whom bytes go, and how each I/O begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     pub target: Target,
+    pub operation: Operation,
     pub submission: Submission,
 }
 
@@ -93,21 +111,39 @@ pub trait Source {
     ///
     /// # Errors
     /// What there is not here.
-    fn open<'s>(&'s mut self, shape: &Shape) -> Result<Box<dyn Opened + 's>, Error>;
+    fn open<'s>(&'s mut self, shape: &Shape) -> Result<Box<dyn Opened<'s> + 's>, Error>;
+}
+
+/// Where the I/Os of several laps end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// At the target's place of each: a later lap writes over an earlier one.
+    Over,
+    /// At the device's place of each: the target has room for all images.
+    Apart,
 }
 
 /// Queues that are open, and their memory.
-pub trait Opened {
+pub trait Opened<'s> {
     /// Handed out once.
-    fn queues(&mut self) -> Vec<Box<dyn Queue>>;
+    fn queues(&mut self) -> Vec<Box<dyn Queue + 's>>;
 
-    /// The device's bytes at this place of a queue's.
+    fn placed(&self) -> Placed {
+        Placed::Over
+    }
+
+    /// Compares in a way of its own; `None`: every block of the target is compared.
+    fn check(&mut self, _walks: &[Walk]) -> Option<Result<Checked, Error>> {
+        None
+    }
+
+    /// What an I/O takes to where it ends: the device's bytes at this place of a queue's; of a write the target's, for this place of the device.
     ///
     /// # Errors
     /// They cannot be read.
     fn device_bytes(&mut self, queue: usize, at: u64, into: &mut [u8]) -> Result<(), Error>;
 
-    /// Writes a queue's part of the target while nothing is under way.
+    /// Writes a queue's part of the target while nothing is under way; of a write the device's.
     ///
     /// # Errors
     /// It cannot be written.
@@ -135,14 +171,34 @@ pub struct Checked {
 /// Bytes that are looked at in one go.
 const CHUNK: u64 = 4 << 20;
 
-/// Every byte of the targets becomes one that no I/O of the first lap leaves.
-pub(crate) fn clear(opened: &mut dyn Opened, walks: &[Walk]) -> Result<(), Error> {
+impl Checked {
+    /// One block, and what it was to be.
+    pub(crate) fn add(&mut self, queue: usize, at: u64, block: &[u8], wanted: &[u8], is_touched: bool) {
+        self.blocks += 1;
+        if block != wanted {
+            self.wrong += 1;
+            self.first.get_or_insert_with(|| located((queue, at, block, wanted, is_touched)));
+        }
+    }
+}
+
+/// Bytes of a queue's part of the target.
+fn room(opened: &dyn Opened<'_>, walk: &Walk) -> u64 {
+    match opened.placed() {
+        Placed::Over => walk.part(),
+        Placed::Apart => walk.part() * IMAGES,
+    }
+}
+
+/// Every byte of the targets becomes one that no I/O of the first lap leaves; where laps lie apart, that no I/O leaves.
+pub(crate) fn clear(opened: &mut dyn Opened<'_>, walks: &[Walk]) -> Result<(), Error> {
     let mut bytes = Vec::new();
     for (queue, walk) in walks.iter().enumerate() {
-        let mut at = 0;
-        while at < walk.part() {
-            bytes.resize((walk.part() - at).min(CHUNK) as usize, 0);
-            blank(opened, queue, at, &mut bytes)?;
+        let (mut at, room) = (0, room(opened, walk));
+        while at < room {
+            bytes.resize((room - at).min(CHUNK) as usize, 0);
+            opened.device_bytes(queue, at, &mut bytes)?;
+            bytes.iter_mut().for_each(|byte| *byte = !*byte);
             opened.write_target(queue, at, &bytes)?;
             at += bytes.len() as u64;
         }
@@ -150,15 +206,47 @@ pub(crate) fn clear(opened: &mut dyn Opened, walks: &[Walk]) -> Result<(), Error
     Ok(())
 }
 
-/// What lies where no I/O has been: no byte of the first image is the same.
-fn blank(opened: &mut dyn Opened, queue: usize, at: u64, into: &mut [u8]) -> Result<(), Error> {
-    opened.device_bytes(queue, at, into)?;
-    into.iter_mut().for_each(|byte| *byte = !*byte);
-    Ok(())
+/// Compares every byte of the targets with what the I/Os that were submitted must have left there.
+pub(crate) fn check(opened: &mut dyn Opened<'_>, walks: &[Walk]) -> Result<Checked, Error> {
+    if let Some(checked) = opened.check(walks) {
+        return checked;
+    }
+    match opened.placed() {
+        Placed::Over => check_over(opened, walks),
+        Placed::Apart => check_apart(opened, walks),
+    }
 }
 
-/// Compares every byte of the targets with what the I/Os that were submitted must have left there.
-pub(crate) fn check(opened: &mut dyn Opened, walks: &[Walk]) -> Result<Checked, Error> {
+/// Each image's blocks at their own places: those that a lap came to, and those that none did.
+fn check_apart(opened: &mut dyn Opened<'_>, walks: &[Walk]) -> Result<Checked, Error> {
+    let mut checked = Checked::default();
+    let (mut found, mut wanted, mut blank) = (Vec::new(), Vec::new(), Vec::new());
+    for (queue, walk) in walks.iter().enumerate() {
+        let (laps, bytes) = (walk.laps(), walk.bytes() as usize);
+        let step = CHUNK.max(walk.bytes()) / walk.bytes() * walk.bytes();
+        for image in 0..IMAGES {
+            let mut at = 0;
+            while at < walk.part() {
+                let (length, place) = ((walk.part() - at).min(step) as usize, image * walk.part() + at);
+                [&mut wanted, &mut found].into_iter().for_each(|bytes: &mut Vec<u8>| bytes.resize(length, 0));
+                opened.device_bytes(queue, place, &mut wanted)?;
+                opened.read_target(queue, place, &mut found)?;
+                blank.clear();
+                blank.extend(wanted.iter().map(|byte| !byte));
+                for (n, block) in found.chunks(bytes).enumerate() {
+                    let is_touched = laps[at as usize / bytes + n] > image;
+                    let wanted = if is_touched { &wanted } else { &blank };
+                    let wanted = &wanted[n * bytes..n * bytes + block.len()];
+                    checked.add(queue, place + (n * bytes) as u64, block, wanted, is_touched);
+                }
+                at += length as u64;
+            }
+        }
+    }
+    Ok(checked)
+}
+
+fn check_over(opened: &mut dyn Opened<'_>, walks: &[Walk]) -> Result<Checked, Error> {
     let mut checked = Checked::default();
     let (mut found, mut images) = (Vec::new(), [const { Vec::new() }; IMAGES as usize]);
     let mut untouched = Vec::new();
@@ -182,12 +270,7 @@ pub(crate) fn check(opened: &mut dyn Opened, walks: &[Walk]) -> Result<Checked, 
                 let holds = holds[at as usize / bytes + n];
                 let wanted = holds.map_or(&untouched, |image| &images[image as usize]);
                 let wanted = &wanted[n * bytes..n * bytes + block.len()];
-                checked.blocks += 1;
-                if block != wanted {
-                    checked.wrong += 1;
-                    let first = || (queue, at + (n * bytes) as u64, block, wanted, holds.is_some());
-                    checked.first.get_or_insert_with(|| located(first()));
-                }
+                checked.add(queue, at + (n * bytes) as u64, block, wanted, holds.is_some());
             }
             at += length as u64;
         }

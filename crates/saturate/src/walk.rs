@@ -68,14 +68,18 @@ impl Walk {
         x.wrapping_mul(0xaf25_1af3_b0f0_25b5).wrapping_add(self.seed >> 32) & mask
     }
 
+    /// For each block how many I/Os have come to it.
+    pub fn laps(&self) -> Vec<u64> {
+        let mut laps = vec![0; self.blocks as usize];
+        for n in 0..self.blocks.min(self.next) {
+            laps[self.scattered(n) as usize] = self.next / self.blocks + u64::from(n < self.next % self.blocks);
+        }
+        laps
+    }
+
     /// For each block the image that lies there behind `taken` I/Os, or `None` where none has been.
     pub fn images(&self) -> Vec<Option<u64>> {
-        let mut images = vec![None; self.blocks as usize];
-        for n in 0..self.blocks.min(self.next) {
-            let laps = self.next / self.blocks + u64::from(n < self.next % self.blocks);
-            images[self.scattered(n) as usize] = laps.checked_sub(1).map(|lap| lap % IMAGES);
-        }
-        images
+        self.laps().iter().map(|laps| laps.checked_sub(1).map(|lap| lap % IMAGES)).collect()
     }
 }
 

@@ -88,15 +88,15 @@ pub struct Measured {
 /// Rounds without anything done until the clock is asked how long that has lasted.
 const ROUNDS: u32 = 1 << 12;
 
-pub struct Worker<'c> {
-    pub lanes: Vec<Lane>,
+pub struct Worker<'c, 'q> {
+    pub lanes: Vec<Lane<'q>>,
     pub clock: &'c Clock,
     pub shared: &'c Shared,
     pub number: usize,
     pub limits: Limits,
 }
 
-impl Worker<'_> {
+impl Worker<'_, '_> {
     /// Until it is told to stop and nothing is under way. An error stops all threads.
     pub fn run(&mut self) -> Result<Measured, Error> {
         let measured = self.measure();
@@ -185,7 +185,7 @@ impl Patience {
     }
 
     #[inline]
-    fn look(&mut self, reaped: usize, clock: &Clock, lanes: &[Lane]) -> Result<(), Error> {
+    fn look(&mut self, reaped: usize, clock: &Clock, lanes: &[Lane<'_>]) -> Result<(), Error> {
         self.rounds += 1;
         if reaped > 0 && self.rounds < ROUNDS {
             return Ok(());
@@ -206,7 +206,7 @@ impl Patience {
 }
 
 #[cold]
-fn late(lanes: &[Lane], after: Duration) -> Error {
+fn late(lanes: &[Lane<'_>], after: Duration) -> Error {
     let stuck = lanes.iter().max_by_key(|lane| lane.under_way());
     let (queue, under_way, depth) = stuck.map_or((0, 0, 0), |lane| (lane.number(), lane.under_way(), lane.depth()));
     Error::Late { queue, under_way, depth, after }

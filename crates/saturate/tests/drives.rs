@@ -2,11 +2,12 @@
 //! rate.
 
 use lab::clock::Clock;
-use nvme::{Controller, Options};
+use nvme::{Controller, Options, Word};
 use pcie::qemu::{Machine, PROGRAM};
 use saturate::Error;
 use saturate::cell::{Cell, run};
-use saturate::source::{Flow, Shape, Source, Target};
+use saturate::link::Access;
+use saturate::source::{Flow, Operation, Shape, Source, Target};
 use saturate::sources::nvme::{Behind, Drive, Drives, Gpu};
 use saturate::walk::fill;
 use saturate::wire::Uncounted;
@@ -39,6 +40,59 @@ impl Behind for Bar {
     }
 }
 
+fn shape_of(flow: Flow, bytes: u64, batch: u32) -> Shape {
+    Shape { flow, devices: 1, queues: 2, depth: 8, bytes, part: bytes << 5, batch, seed: 1 }
+}
+
+fn cell(shape: Shape) -> Cell {
+    Cell {
+        shape,
+        threads: 1,
+        cpus: Vec::new(),
+        duration: Duration::from_millis(10),
+        // Two laps: both images of every block.
+        limits: Limits { warm_ios: 80, patience: Duration::from_secs(30) },
+        every: Duration::from_millis(10),
+    }
+}
+
+#[test]
+fn writes_arrive_on_the_drive_with_leave_and_nowhere_else() {
+    if !trial::installed(PROGRAM) {
+        trial::skip!("{PROGRAM} is not installed");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    std::fs::write(&image, vec![0x5a; IMAGE]).unwrap();
+    let drive = format!("file={},if=none,id=d0,format=raw,cache=unsafe", image.display());
+    let device = "nvme,id=nvme0,drive=d0,serial=doorbell,logical_block_size=512,physical_block_size=512";
+    let machine = Machine::builder().machine("q35").peer_memory(PEER).drive(drive).device(device).start().unwrap();
+    let controller = Controller::open(machine.function("nvme0").unwrap(), Options::default()).unwrap();
+    let namespace = controller.namespace(1).unwrap();
+    let mut drive = Drive { controller, namespace, leave: None };
+    drive.ask(&Word { device: Some("qemu".into()), destroy: Vec::new() }).unwrap();
+    let (peer, at) = machine.peer();
+    let gpu = Gpu { peer, memory: Box::new(Bar(at.as_ptr())) };
+    let mut drives = Drives::new(vec![drive], Some(gpu), Duration::from_secs(20));
+    let mut written = 0;
+    for (target, batch, size) in [(Target::Host, 1, 512), (Target::Gpu, 1, 4096), (Target::Gpu, 4, 512)] {
+        let flow = Flow { operation: Operation::Write, ..Flow::to(target) };
+        assert_eq!(drives.traffic(flow).map(|traffic| traffic.access), (target == Target::Gpu).then_some(Access::Read));
+        let shape = shape_of(flow, size, batch);
+        let outcome = run(&mut drives, &cell(shape), &Clock::monotonic_raw(), &mut Uncounted).unwrap();
+        // Both images of 32 blocks of two queues: two laps and a half came to each.
+        let found = (outcome.checked.wrong, outcome.refused(), outcome.checked.blocks);
+        assert_eq!(found, (0, 0, 128), "{:?}", outcome.checked);
+        written = written.max(2 * 2 * shape.part as usize);
+    }
+    drop(drives);
+    drop(machine);
+    // The image itself: other bytes where the I/Os went, and behind them what was there.
+    let bytes = std::fs::read(&image).unwrap();
+    assert!(bytes[..written].chunks(512).all(|block| block != [0x5a; 512]));
+    assert!(bytes[written..].iter().all(|byte| *byte == 0x5a));
+}
+
 #[test]
 fn reads_of_two_queues_arrive_in_host_memory_and_in_the_bar() {
     if !trial::installed(PROGRAM) {
@@ -56,22 +110,18 @@ fn reads_of_two_queues_arrive_in_host_memory_and_in_the_bar() {
     let namespace = controller.namespace(1).unwrap();
     let (peer, at) = machine.peer();
     let gpu = Gpu { peer, memory: Box::new(Bar(at.as_ptr())) };
-    let mut drives = Drives::new(vec![Drive { controller, namespace }], Some(gpu), Duration::from_secs(20));
+    let mut drive = Drive { controller, namespace, leave: None };
+    // The rule of `doorbell nvme write`: no word, a word for another drive, a drive with something on it.
+    let word = |device: Option<&str>| Word { device: device.map(Into::into), destroy: Vec::new() };
+    for (said, why) in [(None, "you have not said"), (Some("0000:04:00.0"), "your word is for 0000:04:00.0")] {
+        let refused = drive.ask(&word(said)).unwrap_err().to_string();
+        assert!(refused.contains(why) && refused.contains("--i-mean-to-overwrite qemu"), "{refused}");
+    }
+    let mut drives = Drives::new(vec![drive], Some(gpu), Duration::from_secs(20));
     assert!(drives.is_functional() && drives.about().contains("QEMU"));
     assert!(drives.traffic(Flow::to(Target::Host)).is_none(), "it does not cross the GPU's link");
     for (target, batch, size) in [(Target::Host, 1, 512), (Target::Gpu, 1, 4096), (Target::Gpu, 4, 512)] {
-        let part = size << 5;
-        let shape =
-            Shape { flow: Flow::to(target), devices: 1, queues: 2, depth: 8, bytes: size, part, batch, seed: 1 };
-        let cell = Cell {
-            shape,
-            threads: 1,
-            cpus: Vec::new(),
-            duration: Duration::from_millis(10),
-            // Two laps: both images of every block.
-            limits: Limits { warm_ios: 80, patience: Duration::from_secs(30) },
-            every: Duration::from_millis(10),
-        };
+        let cell = cell(shape_of(Flow::to(target), size, batch));
         let outcome = run(&mut drives, &cell, &Clock::monotonic_raw(), &mut Uncounted).unwrap();
         assert_eq!(
             (outcome.checked.wrong, outcome.refused(), outcome.checked.blocks),
@@ -81,6 +131,10 @@ fn reads_of_two_queues_arrive_in_host_memory_and_in_the_bar() {
         );
         assert!(outcome.submitted >= 160);
     }
+    // Nothing is written without leave.
+    let to_drive = |target| Flow { operation: Operation::Write, ..Flow::to(target) };
+    let refused = shape_of(to_drive(Target::Host), 512, 1);
+    assert!(drives.open(&refused).map(drop).unwrap_err().to_string().contains("nobody has said"));
     let shape = Shape {
         flow: Flow::to(Target::Host),
         devices: 1,

@@ -35,7 +35,7 @@ fn the_loop_allocates_nothing_and_makes_no_system_call() {
     {
         let mut engines = Engines::new(&space, &[], told).unwrap();
         let shape = Shape {
-            flow: Flow { target: Target::Gpu, submission },
+            flow: Flow { submission, ..Flow::to(Target::Gpu) },
             devices: 2,
             queues: 1,
             depth: if submission == armed { 4 } else { 40 },
@@ -47,7 +47,7 @@ fn the_loop_allocates_nothing_and_makes_no_system_call() {
         let mut opened = engines.open(&shape).unwrap();
         let walk = Walk::new(shape.bytes, shape.part, 3).unwrap();
         let queues = opened.queues().into_iter().enumerate();
-        let mut lanes: Vec<Lane> = queues.map(|(n, queue)| Lane::new(queue, n, walk, shape.depth, batch)).collect();
+        let mut lanes: Vec<Lane<'_>> = queues.map(|(n, queue)| Lane::new(queue, n, walk, shape.depth, batch)).collect();
         let mut latency = Histogram::new();
         let begun = Instant::now();
         // Round the rings and more.
@@ -96,7 +96,7 @@ impl Queue for Fake {
     }
 }
 
-fn lane(fake: Fake, blocks: u64) -> Lane {
+fn lane(fake: Fake, blocks: u64) -> Lane<'static> {
     Lane::new(Box::new(fake), 0, Walk::new(512, 512 * blocks, 9).unwrap(), 4, 1)
 }
 

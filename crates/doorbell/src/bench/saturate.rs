@@ -20,6 +20,7 @@ use saturate::plan::{self, Plan};
 use saturate::run::{End, Leader, News};
 use saturate::source::{Source, Target};
 use saturate::sources::engine::Engines;
+use saturate::sources::files::Files;
 use saturate::sources::nvme::{Behind, Drive, Drives};
 use saturate::wire::{Uncounted, Wire};
 use std::path::{Path, PathBuf};
@@ -34,14 +35,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
         ("doorbell bench saturate paper -o paper", "one CPU thread, 512 to 8192 bytes: copy engines in the place of drives"),
         ("doorbell bench saturate knee --find-knee -o knee", "how few CPU threads and devices fill the link"),
         ("doorbell bench saturate sizes --set matrix.depth=64 --set run.repeats=3", ""),
-        ("doorbell bench saturate paper --set source.kind=nvme --set 'source.drives=[\"0000:04:00.0\"]'", "NVMe drives, which are read alone"),
+        ("doorbell bench saturate paper --set source.kind=nvme --set 'source.drives=[\"0000:04:00.0\"]'", "NVMe drives"),
+        ("doorbell bench saturate files --set source.file=data.bin", "a file by io_uring, to the GPU and to the host"),
         ("doorbell bench saturate --list", "the plans that come with doorbell"),
         ("doorbell bench saturate -o paper --resume", "go on with a run that was stopped"),
         ("doorbell bench saturate --show paper", "print a finished run again"),
         ("doorbell bench saturate small --gpu soft", "whether it works, never how fast"),
     ])
     .text("Every byte that is moved is compared. The GPU's own counters say what crossed the link in the same time; they are held against the \
-           payload, mean against mean, and against what packets leave of the line rate by count. `doorbell report` makes a page of it.")
+           payload, mean against mean, and against what packets leave of the line rate by count. `doorbell report` makes a page of it. Drives are \
+           written to (matrix.operation) only with --i-mean-to-overwrite, by the rules of `doorbell nvme write`.")
     .statuses(&[
         (0, "done, and every byte was right"),
         (1, "a byte was wrong, or an I/O ended with a status"),
@@ -72,6 +75,12 @@ pub struct Args {
     /// Replace the run in the folder of --out
     #[arg(long, requires = "out", conflicts_with = "resume")]
     force: bool,
+    /// Say that what a drive holds may be lost: its exact address, for example 0000:04:00.0 (once for each drive of a plan that writes)
+    #[arg(long, value_name = "DEVICE")]
+    i_mean_to_overwrite: Vec<String>,
+    /// A file system that may be lost as well, for example ext (once for each; partitions, LVM, RAID and swap never are)
+    #[arg(long, value_name = "NAME", requires = "i_mean_to_overwrite")]
+    destroy: Vec<String>,
     /// Print the result as JSON, without tables
     #[arg(long)]
     json: bool,
@@ -95,6 +104,12 @@ impl Args {
             self.print(&account)?;
             return Ok(verdict(&account, End::Complete));
         }
+        if let (Some(name), false) = (&self.plan, self.i_mean_to_overwrite.is_empty())
+            && !self.read(name)?.writes()
+        {
+            let hint = "--set matrix.operation=write, or leave --i-mean-to-overwrite away";
+            return Err(Failure::new("the plan writes to no drive", hint).into());
+        }
         // From before there is anything to keep, until it is kept.
         let stop = signals::count_interrupts();
         let temporary = tempfile::tempdir()?;
@@ -104,6 +119,10 @@ impl Args {
         }
         let folder = match asked {
             Some(asked) => {
+                // Before there is a folder.
+                if asked.plan.source.kind == plan::Kind::Files {
+                    Files::open(Path::new(&asked.plan.source.file), None)?;
+                }
                 let path = self.out.clone().unwrap_or_else(|| temporary.path().join("run"));
                 Folder::create(&path, asked, self.force)?
             }
@@ -118,6 +137,7 @@ impl Args {
                 self.measure(&folder, &mut source, counters(Some(&device)), stop)
             }
             plan::Kind::Nvme => self.drives(&folder, stop),
+            plan::Kind::Files => self.files(&folder, stop),
         }
     }
 
@@ -142,6 +162,19 @@ impl Args {
         Ok(verdict(&account, end))
     }
 
+    /// A file, and a GPU where that is a target.
+    fn files(&self, folder: &Folder, stop: &AtomicU32) -> anyhow::Result<ExitCode> {
+        let plan = &folder.asked().plan;
+        let path = Path::new(&plan.source.file);
+        if plan.run.gpu == plan::Gpu::Real && !plan.matrix.target.contains(&Target::Gpu) {
+            return self.measure(folder, &mut Files::open(path, None)?, counters(None), stop);
+        }
+        let first = super::machine::open(if plan.run.gpu == plan::Gpu::Soft { Gpu::Soft } else { Gpu::Real })?;
+        let machine = first.gpu(plan.run.number).map_err(|why| no_gpu(plan.run.gpu, &why))?;
+        let wire = counters(Some(machine.space()?.device()));
+        self.measure(folder, &mut Files::open(path, Some(machine))?, wire, stop)
+    }
+
     /// Drives, and a GPU's memory where that is a target: a part of it that they reach through BAR1.
     fn drives(&self, folder: &Folder, stop: &AtomicU32) -> anyhow::Result<ExitCode> {
         let plan = &folder.asked().plan;
@@ -154,7 +187,11 @@ impl Args {
                 })?,
                 number => number,
             };
-            Ok(Drive { namespace: controller.namespace(number)?, controller })
+            let mut drive = Drive { namespace: controller.namespace(number)?, controller, leave: None };
+            if plan.writes() {
+                drive.ask(&self.word(text)).map_err(crate::nvme::failed)?;
+            }
+            Ok(drive)
         };
         let drives: Vec<Drive> = plan.source.drives.iter().map(one).collect::<anyhow::Result<_>>()?;
         if !plan.matrix.target.contains(&Target::Gpu) {
@@ -170,6 +207,13 @@ impl Args {
         let gpu = saturate::sources::nvme::Gpu { peer: target.peer(), memory: Box::new(Seen(&buffer)) };
         let wire = counters(Some(machine.space()?.device()));
         self.measure(folder, &mut Drives::new(drives, Some(gpu), amounts.timeout), wire, stop)
+    }
+
+    /// Each drive needs its own.
+    fn word(&self, drive: &str) -> nvme::Word {
+        let said = &self.i_mean_to_overwrite;
+        let device = said.iter().find(|said| *said == drive).or(said.first()).cloned();
+        nvme::Word { device, destroy: self.destroy.clone() }
     }
 
     fn plans(&self) -> anyhow::Result<ExitCode> {
@@ -202,6 +246,14 @@ impl Args {
             return Ok((Folder::open(self.folder()?)?.asked().plan.run.gpu, None));
         };
         let plan = self.read(name)?;
+        if plan.source.kind == plan::Kind::Files && plan.source.file.is_empty() {
+            let what = "the plan reads a file, and names none: source.file is empty";
+            return Err(Failure::new(
+                what,
+                "--set source.file=data.bin, a file of twice run.buffer for each queue at least",
+            )
+            .into());
+        }
         if self.resume {
             let folder = self.folder()?;
             let there = Folder::open(folder)?;

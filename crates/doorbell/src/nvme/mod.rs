@@ -55,7 +55,7 @@ impl Args {
 }
 
 /// What helps stands behind the first semicolon of these errors.
-fn failed(error: nvme::Error) -> anyhow::Error {
+pub(crate) fn failed(error: nvme::Error) -> anyhow::Error {
     let text = error.to_string();
     let (what, hint) = text.split_once("; ").unwrap_or((&text, "`doorbell nvme list` shows what is there"));
     match error {

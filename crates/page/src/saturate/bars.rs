@@ -4,7 +4,7 @@ use crate::document::{Block, Cell, Figure, Section, Table, head, number};
 use crate::numbers::{bytes, slug};
 use ::saturate::account::{Figures, Saturated, Total};
 use ::saturate::plan::CellName;
-use ::saturate::source::Submission;
+use ::saturate::source::{Operation, Submission};
 use plot::Axis;
 use plot::bars::{Bar, Bars, draw};
 use report::number::of;
@@ -42,7 +42,9 @@ fn figure(run: &Saturated, group: &CellName, totals: &[&Total], below: [&str; 2]
     let queues =
         if group.queues > 1 { format!(", {} a device", of(group.queues.into(), "queue")) } else { String::new() };
     let threads = of(group.threads.into(), "thread");
-    let title = format!("To the {}: {threads}{queues}, depth {}{batch}", group.target, group.depth);
+    let writes = group.operation == Operation::Write;
+    let way = if writes { "Written from" } else { "To" };
+    let title = format!("{way} the {}: {threads}{queues}, depth {}{batch}", group.target, group.depth);
     let several = totals.iter().any(|total| total.cell.devices != totals[0].cell.devices);
     let known: Vec<(&Total, &Figures)> =
         totals.iter().filter_map(|total| Some((*total, total.figures.as_ref()?))).collect();
@@ -51,7 +53,7 @@ fn figure(run: &Saturated, group: &CellName, totals: &[&Total], below: [&str; 2]
     levels.extend(
         run.link.as_ref().map(|l| (format!("line rate, {}: {} GB/s", l.link, rate(l.line_rate)), l.line_rate / 1e9)),
     );
-    let peak = run.peak(group.target).map(|peak| peak.median);
+    let peak = run.peak(group.target).filter(|_| !writes).map(|peak| peak.median);
     levels.extend(peak.map(|peak| (format!("plain copy this way: {} GB/s", rate(peak)), peak / 1e9)));
     let tops = bars.iter().map(|bar| bar.parts.iter().map(|part| part.0).sum::<f64>());
     let marks = bars.iter().flat_map(|bar| bar.marks.iter().flatten().copied());
@@ -69,8 +71,13 @@ fn figure(run: &Saturated, group: &CellName, totals: &[&Total], below: [&str; 2]
     });
     let armed = if group.submission == Submission::Armed { " armed" } else { "" };
     let name = slug(&format!(
-        "saturate to {} t{} q{} d{} b{}{armed}",
-        group.target, group.threads, group.queues, group.depth, group.batch
+        "saturate {} {} t{} q{} d{} b{}{armed}",
+        if writes { "from" } else { "to" },
+        group.target,
+        group.threads,
+        group.queues,
+        group.depth,
+        group.batch
     ));
     Figure {
         table: table(&name, &title, &known, peak),

@@ -10,7 +10,7 @@ mod submitter;
 use crate::Error;
 use crate::link::{Access, Beside};
 use crate::queue::Queue;
-use crate::source::{Flow, Opened, Shape, Source, Submission, Target, Traffic, filled};
+use crate::source::{Flow, Opened, Operation, Shape, Source, Submission, Target, Traffic, filled};
 use crate::walk::IMAGES;
 use gpu::{AddressSpace, Channel, ChannelOptions, CopyMode, CopyRelease, Engine, Memory};
 use mover::Mover;
@@ -113,7 +113,7 @@ impl Source for Engines {
     /// The CPU stores the copy's addresses and number, the ring's entry, GP_PUT and the doorbell, each a packet of its own to the GPU; the
     /// engine's release is one from it. Armed: the addresses, and the line with the gate; then, for the one that is put behind it, two words
     /// of its place, its gate's words, two entries, GP_PUT and the doorbell.
-    fn traffic(&self, Flow { target, submission }: Flow) -> Option<Traffic> {
+    fn traffic(&self, Flow { target, submission, .. }: Flow) -> Option<Traffic> {
         let (submission, release) = match submission {
             Submission::Doorbell => (vec![16, 4, 8, 4, 4], vec![4]),
             Submission::Armed => (vec![16, 64, 4, 4, 24, 16, 4, 4], vec![4]),
@@ -128,7 +128,10 @@ impl Source for Engines {
         self.space.device().is_soft()
     }
 
-    fn open<'s>(&'s mut self, shape: &Shape) -> Result<Box<dyn Opened + 's>, Error> {
+    fn open<'s>(&'s mut self, shape: &Shape) -> Result<Box<dyn Opened<'s> + 's>, Error> {
+        if shape.flow.operation == Operation::Write {
+            return Err(Error::Unavailable("copy engines are read: with target \"host\" they write".into()));
+        }
         let numbers = self.numbers(shape.flow.target);
         let Some(numbers) = numbers.get(..shape.devices as usize) else {
             let what = format!("{} copy engines are asked for, and {} take I/Os here", shape.devices, numbers.len());
@@ -185,8 +188,8 @@ impl Engaged {
     }
 }
 
-impl Opened for Engaged {
-    fn queues(&mut self) -> Vec<Box<dyn Queue>> {
+impl<'s> Opened<'s> for Engaged {
+    fn queues(&mut self) -> Vec<Box<dyn Queue + 's>> {
         std::mem::take(&mut self.queues)
     }
 

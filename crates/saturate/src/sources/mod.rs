@@ -1,4 +1,5 @@
 //! The kinds of devices.
 
 pub mod engine;
+pub mod files;
 pub mod nvme;

@@ -1,12 +1,12 @@
-//! NVMe drives: an I/O is one read command, with a doorbell and a completion entry of its own. The data go to host memory or straight to a
-//! GPU's; queues lie in host memory. Nothing is written to a drive.
+//! NVMe drives: an I/O is one read or write command, with a doorbell and a completion entry of its own. The data go between the drive and host
+//! memory or a GPU's, straight; queues lie in host memory. A drive is written to only with leave ([`nvme::Overwrite`]).
 
 use crate::Error;
 use crate::link::{Access, Beside};
 use crate::queue::{Done, Place, Queue};
-use crate::source::{Flow, Opened, Shape, Source, Target, Traffic};
+use crate::source::{Flow, Opened, Operation, Placed, Shape, Source, Submission, Target, Traffic, filled};
 use crate::walk::IMAGES;
-use nvme::{Controller, Depth, Io, Namespace, Outcome, Piece};
+use nvme::{Controller, Depth, Io, Namespace, Outcome, Overwrite, Piece, Word};
 use pcie::{Memory, Peer};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,21 @@ use std::time::{Duration, Instant};
 pub struct Drive {
     pub controller: Controller,
     pub namespace: Namespace,
+    /// To be written to.
+    pub leave: Option<Overwrite>,
+}
+
+impl Drive {
+    /// The same check as that of `doorbell nvme write`: the word names this drive, and nothing on it that somebody may miss. Made before
+    /// any I/O of the run: what the run itself has written is no reason.
+    ///
+    /// # Errors
+    /// [`nvme::Error::Refused`] with what stands against it; errors of reading.
+    pub fn ask(&mut self, word: &Word) -> Result<(), nvme::Error> {
+        let mut queue = self.controller.queue(&Depth::default())?;
+        self.leave = Some(Overwrite::ask(&self.controller, &mut queue, &self.namespace, word)?);
+        Ok(())
+    }
 }
 
 /// A GPU's memory as drives reach it, and as it is looked at: through the GPU, for loads of the CPU are slow there.
@@ -71,21 +86,30 @@ impl<'g> Source for Drives<'g> {
         self.all.len() as u32
     }
 
-    /// The drives write into the GPU's memory; what goes to the host does not cross the GPU's link. Queues lie in host memory.
-    fn traffic(&self, Flow { target, .. }: Flow) -> Option<Traffic> {
-        (target == Target::Gpu).then(|| Traffic { access: Access::Write, beside: Beside::default() })
+    /// The drives write into the GPU's memory, or read it; what goes to the host does not cross the GPU's link. Queues lie in host memory.
+    fn traffic(&self, Flow { target, operation, .. }: Flow) -> Option<Traffic> {
+        let access = match operation {
+            Operation::Read => Access::Write,
+            Operation::Write => Access::Read,
+        };
+        (target == Target::Gpu).then(|| Traffic { access, beside: Beside::default() })
     }
 
     fn is_functional(&self) -> bool {
         self.all.iter().any(|drive| drive.controller.is_functional())
     }
 
-    fn open<'s>(&'s mut self, shape: &Shape) -> Result<Box<dyn Opened + 's>, Error> {
+    fn open<'s>(&'s mut self, shape: &Shape) -> Result<Box<dyn Opened<'s> + 's>, Error> {
         let Some(drives) = self.all.get(..shape.devices as usize) else {
             let what = format!("{} drives are asked for, and there are {}", shape.devices, self.all.len());
             return Err(Error::Unavailable(what));
         };
-        let mut open = Open { queues: Vec::new(), lanes: Vec::new(), gpu: None };
+        if shape.flow.submission != Submission::Doorbell {
+            return Err(Error::Unavailable("only copy engines have gates".into()));
+        }
+        let is_write = shape.flow.operation == Operation::Write;
+        let written = is_write.then_some(Written { seed: shape.seed, part: shape.part });
+        let mut open = Open { queues: Vec::new(), lanes: Vec::new(), gpu: None, written };
         let (mut at, deadline) = (0, self.timeout);
         for drive in drives {
             let reach = match (shape.flow.target, &self.gpu) {
@@ -93,6 +117,11 @@ impl<'g> Source for Drives<'g> {
                 (Target::Gpu, Some(gpu)) => Some(drive.controller.reach(&gpu.peer).map_err(failed)?),
                 (Target::Gpu, None) => return Err(Error::Unavailable("no GPU's memory was given as a target".into())),
             };
+            let leave = drive.leave.as_ref().filter(|_| is_write);
+            if is_write && leave.is_none() {
+                let address = drive.controller.identity().address;
+                return Err(Error::Unavailable(format!("nobody has said that what {address} holds may be lost")));
+            }
             let block = drive.namespace.block_bytes();
             let needs = shape.part * IMAGES * u64::from(shape.queues);
             if !shape.bytes.is_multiple_of(block) || needs > drive.namespace.bytes() {
@@ -115,7 +144,8 @@ impl<'g> Source for Drives<'g> {
                 let depth = Depth { slots, most_bytes: shape.bytes, deadline };
                 let taken = drive.controller.queue(&depth).map_err(failed)?;
                 let from = queue * IMAGES * shape.part;
-                open.queues.push(Box::new(Reads {
+                open.queues.push(Box::new(Commands {
+                    leave: leave.cloned(),
                     queue: taken,
                     namespace: drive.namespace.clone(),
                     target: memory.clone(),
@@ -130,13 +160,22 @@ impl<'g> Source for Drives<'g> {
                 let reader =
                     drive.controller.queue(&Depth { slots: ONE, most_bytes: STEP, deadline }).map_err(failed)?;
                 let staging = drive.controller.allocate(STEP).map_err(failed)?;
-                open.lanes.push(Lane { reader, staging, namespace: drive.namespace.clone(), from, memory, base });
+                open.lanes.push(Lane {
+                    reader,
+                    staging,
+                    namespace: drive.namespace.clone(),
+                    leave: leave.cloned(),
+                    from,
+                    memory,
+                    base,
+                });
                 at += shape.part;
             }
         }
         if let (Target::Gpu, Some(gpu)) = (shape.flow.target, &mut self.gpu) {
             open.gpu = Some(&mut *gpu.memory);
         }
+        open.fill()?;
         Ok(Box::new(open))
     }
 }
@@ -146,46 +185,118 @@ struct Lane {
     reader: nvme::Queue,
     staging: Memory,
     namespace: Namespace,
+    leave: Option<Overwrite>,
     /// Where its bytes begin on the drive.
     from: u64,
     memory: Memory,
     base: u64,
 }
 
+/// What writes take to the drives: the bytes of the targets, which stay the same.
+#[derive(Clone, Copy)]
+struct Written {
+    seed: u64,
+    part: u64,
+}
+
 struct Open<'s, 'g> {
     queues: Vec<Box<dyn Queue>>,
     lanes: Vec<Lane>,
     gpu: Option<&'s mut (dyn Behind + 'g)>,
+    written: Option<Written>,
 }
 
-impl Opened for Open<'_, '_> {
-    fn queues(&mut self) -> Vec<Box<dyn Queue>> {
-        std::mem::take(&mut self.queues)
-    }
+/// Bytes of a target that are filled in one go.
+const FILL: u64 = 4 << 20;
 
-    /// By reads of a queue of its own, into memory of its own. Of a drive that holds the same bytes everywhere they say little.
-    fn device_bytes(&mut self, queue: usize, at: u64, into: &mut [u8]) -> Result<(), Error> {
-        let lane = &mut self.lanes[queue];
-        let block = lane.namespace.block_bytes();
-        for (n, part) in into.chunks_mut(STEP as usize).enumerate() {
-            let (first, bytes) = (lane.from + at + n as u64 * STEP, part.len() as u64);
-            lane.reader.prepare(0, &[Piece::new(&lane.staging, 0, bytes)]).map_err(failed)?;
-            let io = lane.namespace.read(first / block, bytes / block).map_err(failed)?;
-            lane.reader.complete(0, &io).map_err(failed)?;
-            lane.staging.load(0, part).map_err(on_bus)?;
+impl Open<'_, '_> {
+    /// The targets of writes.
+    fn fill(&mut self) -> Result<(), Error> {
+        let Some(Written { seed, part }) = self.written else { return Ok(()) };
+        let mut bytes = Vec::new();
+        for queue in 0..self.lanes.len() {
+            let mut at = 0;
+            while at < part {
+                bytes.resize((part - at).min(FILL) as usize, 0);
+                filled(seed, queue, at, &mut bytes);
+                self.store(queue, at, &bytes)?;
+                at += bytes.len() as u64;
+            }
         }
         Ok(())
     }
 
-    fn write_target(&mut self, queue: usize, at: u64, bytes: &[u8]) -> Result<(), Error> {
+    fn store(&mut self, queue: usize, at: u64, bytes: &[u8]) -> Result<(), Error> {
         let lane = &self.lanes[queue];
         match &mut self.gpu {
             Some(gpu) => gpu.write(lane.base + at, bytes),
             None => lane.memory.store(lane.base + at, bytes).map_err(on_bus),
         }
     }
+}
+
+impl Lane {
+    /// The drive's bytes, by reads of a queue of its own, into memory of its own.
+    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), Error> {
+        let block = self.namespace.block_bytes();
+        for (n, part) in into.chunks_mut(STEP as usize).enumerate() {
+            let (first, bytes) = (self.from + at + n as u64 * STEP, part.len() as u64);
+            self.reader.prepare(0, &[Piece::new(&self.staging, 0, bytes)]).map_err(failed)?;
+            let io = self.namespace.read(first / block, bytes / block).map_err(failed)?;
+            self.reader.complete(0, &io).map_err(failed)?;
+            self.staging.load(0, part).map_err(on_bus)?;
+        }
+        Ok(())
+    }
+
+    /// The same the other way, with leave alone.
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        let Some(leave) = &self.leave else {
+            return Err(Error::Unavailable("without leave nothing is written".into()));
+        };
+        let block = self.namespace.block_bytes();
+        for (n, part) in bytes.chunks(STEP as usize).enumerate() {
+            let (first, bytes) = (self.from + at + n as u64 * STEP, part.len() as u64);
+            self.staging.store(0, part).map_err(on_bus)?;
+            self.reader.prepare(0, &[Piece::new(&self.staging, 0, bytes)]).map_err(failed)?;
+            let io = leave.write(first / block, bytes / block).map_err(failed)?;
+            self.reader.complete(0, &io).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+impl<'s> Opened<'s> for Open<'s, '_> {
+    fn queues(&mut self) -> Vec<Box<dyn Queue + 's>> {
+        std::mem::take(&mut self.queues)
+    }
+
+    /// Writes end at the device's place of each.
+    fn placed(&self) -> Placed {
+        if self.written.is_some() { Placed::Apart } else { Placed::Over }
+    }
+
+    /// Of a drive that holds the same bytes everywhere they say little.
+    fn device_bytes(&mut self, queue: usize, at: u64, into: &mut [u8]) -> Result<(), Error> {
+        let Some(Written { seed, part }) = self.written else { return self.lanes[queue].read(at, into) };
+        // One image lies behind the other, and a stretch may have parts of both.
+        let first = ((part - at % part) as usize).min(into.len());
+        let (into, rest) = into.split_at_mut(first);
+        filled(seed, queue, at % part, into);
+        if rest.is_empty() { Ok(()) } else { self.device_bytes(queue, at + first as u64, rest) }
+    }
+
+    fn write_target(&mut self, queue: usize, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        match self.written {
+            Some(_) => self.lanes[queue].write(at, bytes),
+            None => self.store(queue, at, bytes),
+        }
+    }
 
     fn read_target(&mut self, queue: usize, at: u64, into: &mut [u8]) -> Result<(), Error> {
+        if self.written.is_some() {
+            return self.lanes[queue].read(at, into);
+        }
         let lane = &self.lanes[queue];
         match &mut self.gpu {
             Some(gpu) => gpu.read(lane.base + at, into),
@@ -199,7 +310,9 @@ const LOOK: usize = 64;
 /// Looks in vain until a drive that failed or is late is looked for.
 const VAIN: u32 = 1 << 12;
 
-struct Reads {
+struct Commands {
+    /// For writes.
+    leave: Option<Overwrite>,
     queue: nvme::Queue,
     namespace: Namespace,
     target: Memory,
@@ -213,13 +326,18 @@ struct Reads {
     idle: u32,
 }
 
-impl Queue for Reads {
+impl Queue for Commands {
     #[inline]
     fn submit(&mut self, slot: u32, place: Place) -> Result<(), Error> {
         let (slot, block) = (slot as u16, self.namespace.block_bytes());
         let piece = Piece::new(&self.target, self.base + place.target, self.bytes);
         self.queue.prepare(slot, &[piece]).map_err(failed)?;
-        let io = self.namespace.read(self.block + place.device / block, self.bytes / block).map_err(failed)?;
+        let (first, blocks) = (self.block + place.device / block, self.bytes / block);
+        let io = match &self.leave {
+            Some(leave) => leave.write(first, blocks),
+            None => self.namespace.read(first, blocks),
+        };
+        let io = io.map_err(failed)?;
         if self.batch == 1 {
             return self.queue.submit(slot, &io).map_err(failed);
         }
