@@ -219,6 +219,12 @@ impl Controller {
         self.shared.check()
     }
 
+    /// Whether the function is there and nobody asks for it. False through vfio as soon as somebody takes the device out: they wait until
+    /// the controller, its queues and their memory are dropped. A system call.
+    pub fn is_present(&self) -> bool {
+        self.shared.function().is_present()
+    }
+
     /// Stops the controller. All queues are closed; what was in flight comes back from them as lost, and writes nothing any more.
     ///
     /// # Errors

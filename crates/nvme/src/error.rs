@@ -2,6 +2,7 @@
 
 use crate::completion::{Completion, Lie};
 use crate::identify::Unusable;
+use crate::registers::State;
 use crate::status::Status;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ pub enum Error {
         "{what} did not happen within {limit:?} (CSTS {csts:#010x}); reset the device, or look at it with its manufacturer's tool"
     )]
     TimedOut { what: &'static str, limit: Duration, csts: u32 },
-    #[error("the controller reports a fatal error (CSTS {csts:#010x}); reset it: its commands in flight are lost")]
+    #[error("{} (CSTS {csts:#010x}); reset it: its commands in flight are lost", unwell(*csts))]
     Fatal { csts: u32 },
     #[error("{command}: {status}; {}", .status.hint())]
     Failed { command: &'static str, status: Status },
@@ -83,6 +84,15 @@ pub enum Unfit {
     TooManyPieces(usize),
     #[error("the controller takes no SGLs; use PRPs")]
     NoSgl,
+}
+
+/// A controller that was reset by somebody else reports no error of its own.
+fn unwell(csts: u32) -> &'static str {
+    if State(csts).is_fatal() {
+        "the controller reports a fatal error"
+    } else {
+        "the controller is not ready: somebody else has stopped or reset it"
+    }
 }
 
 impl Error {

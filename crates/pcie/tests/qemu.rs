@@ -177,6 +177,54 @@ fn a_reset_function_is_where_it_was() {
 }
 
 #[test]
+fn a_function_level_reset_clears_registers_and_leaves_the_function_where_it_was() {
+    needs_qemu!();
+    const CONFIGURATION: u64 = 0x14;
+    // In a slot, and on a bus whose bridge resets nothing.
+    let port = ["-device", "pcie-root-port,id=port0,chassis=1,slot=1"];
+    for (kind, bus) in [("q35", ",bus=port0"), ("pc", "")] {
+        let mut machine = Machine::builder().machine(kind).drive("driver=null-co,size=1M,if=none,id=d0");
+        if kind == "q35" {
+            machine = machine.args(port);
+        }
+        let machine = machine.device(format!("nvme,id=nvme0,drive=d0,serial=x{bus}")).start().unwrap();
+        let drive = machine.function("nvme0").unwrap();
+        let bar = drive.bar(0).unwrap();
+        let version = bar.load32(8);
+        // How large queue entries are: kept until a reset.
+        bar.store32(CONFIGURATION, 0x0046_0000);
+        assert_eq!(bar.load32(CONFIGURATION), 0x0046_0000, "{kind}");
+        drive.reset().unwrap();
+        assert_eq!((bar.load32(CONFIGURATION), bar.load32(8)), (0, version), "{kind}");
+        assert_eq!(drive.bar(0).unwrap().bus_address(), bar.bus_address());
+    }
+}
+
+/// QEMU's network card keeps its registers over a change of its power state. So what is written to it is looked at, by QEMU's own trace.
+#[test]
+fn a_function_without_a_reset_of_its_own_goes_to_d3hot_and_back() {
+    needs_qemu!();
+    let trace = std::env::temp_dir().join(format!("pcie-trace-{}", std::process::id()));
+    let machine = Machine::builder().args(["-trace", "enable=pci_cfg_write", "-D", trace.to_str().unwrap()]);
+    let machine = machine.device("e1000e,romfile=").start().unwrap();
+    let card = machine.function(0).unwrap();
+    let bar = card.bar(0).unwrap();
+    let status = bar.load32(8);
+    let before = std::fs::read_to_string(&trace).unwrap().len();
+    card.reset().unwrap();
+    assert_eq!((bar.load32(8), card.is_present()), (status, true));
+    drop((bar, card, machine));
+    let written = std::fs::read_to_string(&trace).unwrap();
+    std::fs::remove_file(&trace).unwrap();
+    // Power management stands at 0xc8; its control register is 4 bytes behind that.
+    let states: Vec<&str> = written[before..].lines().filter(|line| line.contains("e1000e")).collect();
+    let control = |line: &&str| line.split_once("@0xcc <- 0x").map(|(_, value)| value.trim().to_owned());
+    let states: Vec<String> = states.iter().filter_map(control).collect();
+    let states: Vec<u32> = states.iter().map(|value| u32::from_str_radix(value, 16).unwrap() & 3).collect();
+    assert_eq!(states, [3, 0], "{written}");
+}
+
+#[test]
 fn a_device_that_was_pulled_out_reads_as_ones() {
     needs_qemu!();
     let below = ",bus=port0";

@@ -27,6 +27,8 @@ use std::sync::Arc;
 
 const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
+/// The revision and the class behind it, in configuration space.
+const CLASS: u16 = 8;
 
 /// Opens a function that is bound to vfio-pci.
 ///
@@ -246,10 +248,12 @@ impl Function for Device {
     }
 
     fn is_present(&self) -> bool {
-        let mut vendor = [0; 2];
+        let mut class = [0; 4];
         // Who takes it out waits until it is closed: it counts as gone when they ask.
         let asked = self.removal.as_ref().is_some_and(Removal::is_asked);
-        !asked && self.read_config(0, &mut vendor).is_ok() && vendor != [0xff; 2]
+        // The kernel answers for the vendor from its own copy (drivers/vfio/pci/vfio_pci_config.c), also when the function is gone. The revision and the
+        // class come from the function.
+        !asked && self.read_config(CLASS, &mut class).is_ok() && class != [0xff; 4]
     }
 }
 
