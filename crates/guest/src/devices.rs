@@ -2,13 +2,15 @@
 
 use pcie::{Address, Bar, Function, Memory};
 use std::error::Error;
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 pub const EDU: (u16, u16) = (0x1234, 0x11e8);
 pub const IVSHMEM: (u16, u16) = (0x1af4, 0x1110);
 pub const NVME: (u16, u16) = (0x1b36, 0x0010);
+pub const E1000E: (u16, u16) = (0x8086, 0x10d3);
 
 /// The functions with these ids, in the order of their addresses.
 pub fn find(ids: (u16, u16)) -> Result<Vec<Address>, Box<dyn Error>> {
@@ -29,6 +31,37 @@ pub fn find(ids: (u16, u16)) -> Result<Vec<Address>, Box<dyn Error>> {
 
 pub fn one(ids: (u16, u16)) -> Result<Address, Box<dyn Error>> {
     find(ids)?.first().copied().ok_or_else(|| format!("no function {:04x}:{:04x}", ids.0, ids.1).into())
+}
+
+/// Powers a function's slot off, which takes it out at once (slot control, PCI Express 7.5.3.10), or on again.
+pub fn power(slot: Address, on: bool) -> Result<(), Box<dyn Error>> {
+    const SLOT_CONTROL: u64 = 0x18;
+    /// The indicator and the power.
+    const OFF: u16 = 3 << 8 | 1 << 10;
+    const ON: u16 = 1 << 8;
+    let config = File::options().read(true).write(true).open(format!("/sys/bus/pci/devices/{slot}/config"))?;
+    let byte = |at: u64| -> Result<u64, std::io::Error> {
+        let mut byte = [0];
+        config.read_exact_at(&mut byte, at)?;
+        Ok(byte[0].into())
+    };
+    let mut express = byte(0x34)?;
+    while byte(express)? != 0x10 {
+        express = byte(express + 1)?;
+        if express == 0 {
+            return Err(format!("{slot} is no port of PCI Express").into());
+        }
+    }
+    let mut control = [0; 2];
+    config.read_exact_at(&mut control, express + SLOT_CONTROL)?;
+    let control = u16::from_le_bytes(control) & !OFF | if on { ON } else { OFF };
+    Ok(config.write_all_at(&control.to_le_bytes(), express + SLOT_CONTROL)?)
+}
+
+/// The port above a function; none for one that stands on the machine's own bus.
+pub fn slot(at: Address) -> Option<Address> {
+    let path = fs::canonicalize(format!("/sys/bus/pci/devices/{at}")).ok()?;
+    path.parent()?.file_name()?.to_str()?.parse().ok()
 }
 
 /// edu's identification register: 0xRRrr00ed.

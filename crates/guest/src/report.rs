@@ -1,7 +1,9 @@
-//! What the harness reads: one line for each check, on the second serial line.
+//! What the harness reads: one line for each check, on the second serial line; and what is asked of it there.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
@@ -15,6 +17,24 @@ pub fn line(text: &str) {
     }
 }
 
+/// Has QEMU's monitor do something from outside of this machine, and waits until it has.
+pub fn qemu(command: &str) -> Outcome {
+    let mut port = File::options().read(true).write(true).custom_flags(libc::O_NOCTTY).open("/dev/ttyS1")?;
+    // SAFETY: all zeroes is a value of this struct of numbers.
+    let mut how: libc::termios = unsafe { std::mem::zeroed() };
+    // SAFETY: an open terminal and a struct of ours.
+    ensure(unsafe { libc::tcgetattr(port.as_raw_fd(), &raw mut how) } == 0, || "tcgetattr fails".into())?;
+    // The answer is for us alone.
+    how.c_lflag &= !libc::ECHO;
+    // SAFETY: as above.
+    let set = unsafe { libc::tcsetattr(port.as_raw_fd(), libc::TCSANOW, &raw const how) };
+    ensure(set == 0, || "tcsetattr fails".into())?;
+    port.write_all(format!("qemu {command}\n").as_bytes())?;
+    let mut answer = String::new();
+    BufReader::new(port).read_line(&mut answer)?;
+    ensure(answer.trim() == "done", || format!("QEMU says of {command}: {answer}"))
+}
+
 pub type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 /// Runs a check; a panic is its failure.
@@ -23,7 +43,7 @@ pub fn check(name: &str, body: impl FnOnce() -> Outcome) {
     let result = catch_unwind(AssertUnwindSafe(body));
     let took = started.elapsed().as_millis();
     match result {
-        Ok(Ok(())) => line(&format!("ok {name}")),
+        Ok(Ok(())) => line(&format!("ok {name} ({took} ms)")),
         Ok(Err(why)) => line(&format!("not ok {name} {why} (after {took} ms)")),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());

@@ -13,6 +13,11 @@ use std::time::{Duration, Instant};
 /// Where a drive is written, and with which bytes.
 const PLACES: [(u64, usize); 4] = [(0, 4096), (1 << 20, 64 << 10), (3 << 20, 256 << 10), ((8 << 20) - 8192, 8192)];
 
+/// A place that was written, and its bytes.
+pub fn written() -> (u64, Vec<u8>) {
+    (PLACES[1].0, bytes_of(1))
+}
+
 fn bytes_of(place: usize) -> Vec<u8> {
     pattern(place as u64 + 40, PLACES[place].1)
 }

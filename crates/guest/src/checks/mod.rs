@@ -2,6 +2,7 @@
 
 mod binding;
 mod drivers;
+mod faults;
 mod many;
 mod rights;
 mod through;

@@ -3,6 +3,7 @@
 use crate::devices::{self, Edu, bar_contents, contents, pattern};
 use crate::report::{Outcome, ensure};
 use pcie::Function;
+use std::fs;
 use std::time::Instant;
 
 /// edu's registers, by its BAR.
@@ -152,6 +153,37 @@ pub fn drive(drive: &dyn Function) -> Outcome {
     drive.reset()?;
     ready(0)?;
     ensure(bar.load32(CONFIGURATION) & 1 == 0, || "it is enabled after a reset".into())
+}
+
+/// The kernel resets it in this way alone: what `checked` does. A mark in its configuration (the size of cache lines, which PCI Express does not use)
+/// shows the harness what was written meanwhile.
+pub fn reset_by(function: &dyn Function, method: &str, mark: u8, checked: impl FnOnce() -> Outcome) -> Outcome {
+    const MARKED: u16 = 0x0c;
+    let file = format!("/sys/bus/pci/devices/{}/reset_method", function.identity().address);
+    let ways = fs::read_to_string(&file)?;
+    ensure(ways.split_whitespace().any(|way| way == method), || format!("it has {ways:?}, and no {method}"))?;
+    fs::write(&file, method)?;
+    function.write_config(MARKED, &[mark])?;
+    let result = checked();
+    function.write_config(MARKED, &[0])?;
+    fs::write(&file, "default")?;
+    result
+}
+
+/// A reset by power states. QEMU's network card keeps its registers over it, so this shows that the function is whole afterwards, and not that it was reset.
+pub fn power_states(card: &dyn Function) -> Outcome {
+    const STATUS: u64 = 8;
+    let command = || {
+        let mut command = [0; 2];
+        card.read_config(4, &mut command).map(|()| command)
+    };
+    let bar = card.bar(0)?;
+    let (before, status) = (command()?, bar.load32(STATUS));
+    ensure(before[0] & 6 == 6 && status != 0 && status != u32::MAX, || format!("{before:x?}, {status:#x}"))?;
+    card.reset()?;
+    let (after, now) = (command()?, bar.load32(STATUS));
+    ensure((after, now) == (before, status), || format!("{before:x?}, {status:#x}; then {after:x?}, {now:#x}"))?;
+    ensure(card.is_present(), || "it is taken for gone".into())
 }
 
 /// The error's text has all of these words.

@@ -1,6 +1,6 @@
 //! Through vfio, on a machine with an IOMMU.
 
-use super::{binding, drivers, many, through};
+use super::{binding, drivers, faults, many, through};
 use crate::devices::{self, Edu, contents, pattern};
 use crate::report::{Outcome, check, ensure};
 use pcie::bind::{To, Word};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub fn run() -> Outcome {
     let (edu, ivshmem) = (devices::one(devices::EDU)?, devices::one(devices::IVSHMEM)?);
     let drives = devices::find(devices::NVME)?;
-    let [drive, large_blocks, in_use] = drives[..] else { return Err(format!("drives: {drives:?}").into()) };
+    let [drive, large_blocks, in_use, failing] = drives[..] else { return Err(format!("drives: {drives:?}").into()) };
     let tree = Tree::default();
     check("sysfs refuses translation", || through::refused(sysfs::open(edu), &["translates", "iommu=pt"]));
     check("vfio refuses what is not bound to it", || through::refused(vfio::open(edu), &["not bound to vfio-pci"]));
@@ -52,20 +52,52 @@ pub fn run() -> Outcome {
         });
         check(&format!("vfio blocks of {name} seen by the kernel"), || drivers::seen_by_the_kernel(drive));
     }
-    let taken = || bind::take(&Tree::default(), drive, To::Vfio, Word::None);
-    check("vfio random mix", || {
-        let bound = taken()?;
-        let left = many::mix(Box::new(vfio::open(drive)?), 4)?;
+    let take = |drive| bind::take(&Tree::default(), drive, To::Vfio, Word::None);
+    for (name, drive) in [("512", drive), ("4096", large_blocks)] {
+        check(&format!("vfio random mix of {name}"), || {
+            let bound = take(drive)?;
+            let left = many::mix(Box::new(vfio::open(drive)?), many::MIXED)?;
+            drop(bound);
+            drivers::kernel_reads(drive, many::BASE, &left)
+        });
+    }
+    let taken = || take(drive);
+    check("vfio blocks that fail", || {
+        let bound = take(failing)?;
+        let (from, left) = faults::failing(Box::new(vfio::open(failing)?))?;
         drop(bound);
-        drivers::kernel_reads(drive, many::BASE, &left)
+        drivers::kernel_reads(failing, from, &left)
+    });
+    check("vfio late commands", || {
+        let _bound = taken()?;
+        faults::late(Box::new(vfio::open(drive)?))
     });
     check("vfio reset in flight", || {
         let _bound = taken()?;
-        many::reset(Box::new(vfio::open(drive)?))
+        faults::reset(Box::new(vfio::open(drive)?))
+    });
+    check("vfio reset in flight by another", || {
+        let _bound = taken()?;
+        faults::reset_by_another(drive, Box::new(vfio::open(drive)?))
+    });
+    check("vfio reset by flr", || {
+        let _bound = taken()?;
+        let drive = vfio::open(drive)?;
+        through::reset_by(&drive, "flr", 0x11, || through::drive(&drive))
+    });
+    check("vfio reset by power states", || {
+        let bound = take(devices::one(devices::E1000E)?)?;
+        let card = vfio::open(bound.address())?;
+        through::reset_by(&card, "pm", 0x22, || through::power_states(&card))
+    });
+    check("vfio reset by its port", || {
+        let _bound = take(failing)?;
+        let drive = vfio::open(failing)?;
+        through::reset_by(&drive, "bus", 0x33, || through::drive(&drive))
     });
     check("vfio removal in flight", || {
         let bound = taken()?;
-        many::removal(drive, Box::new(vfio::open(drive)?))?;
+        faults::removal(drive, Box::new(vfio::open(drive)?))?;
         drop(bound);
         binding::is_the_kernels(drive)
     });
@@ -82,6 +114,14 @@ pub fn run() -> Outcome {
     check("bind refuses a drive in use", || binding::in_use(in_use));
     check("vfio drive", || binding::to_vfio_and_back(drive));
     check("vfio killed", || binding::killed_with_vfio(drive));
+    check("vfio power cut with commands in flight", || {
+        let _bound = take(failing)?;
+        faults::vanished(failing, Box::new(vfio::open(failing)?))
+    });
+    check("vfio pulled out with commands in flight", || {
+        let _bound = bind::take(&tree, in_use, To::Vfio, Word::TakeIt)?;
+        faults::asked_for(in_use, Box::new(vfio::open(in_use)?))
+    });
     Ok(())
 }
 

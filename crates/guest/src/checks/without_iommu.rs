@@ -1,6 +1,6 @@
 //! Through sysfs, on a machine without an IOMMU.
 
-use super::{binding, drivers, many, rights, through};
+use super::{binding, drivers, faults, many, rights, through};
 use crate::devices;
 use crate::report::{Outcome, check, ensure};
 use pcie::bind::{To, Word};
@@ -10,7 +10,9 @@ use std::fs;
 pub fn run() -> Outcome {
     let (edu, ivshmem) = (devices::one(devices::EDU)?, devices::one(devices::IVSHMEM)?);
     let drives = devices::find(devices::NVME)?;
-    let [drive, large_blocks, with_partition] = drives[..] else { return Err(format!("drives: {drives:?}").into()) };
+    let [drive, large_blocks, with_partition, failing] = drives[..] else {
+        return Err(format!("drives: {drives:?}").into());
+    };
     check("sysfs registers", || through::registers(&sysfs::open(edu)?));
     check("sysfs missing bars", || through::missing_bars(&sysfs::open(edu)?));
     check("sysfs configuration", || through::configuration(&sysfs::open(edu)?));
@@ -48,28 +50,67 @@ pub fn run() -> Outcome {
         });
         check(&format!("sysfs blocks of {name} seen by the kernel"), || drivers::seen_by_the_kernel(drive));
     }
-    let taken = || bind::take(&Tree::default(), drive, To::Nobody, Word::None);
-    check("sysfs random mix", || {
-        let bound = taken()?;
-        let left = many::mix(Box::new(sysfs::open(drive)?), 4)?;
+    let take = |drive| bind::take(&Tree::default(), drive, To::Nobody, Word::None);
+    for (name, drive) in [("512", drive), ("4096", large_blocks)] {
+        check(&format!("sysfs random mix of {name}"), || {
+            let bound = take(drive)?;
+            let left = many::mix(Box::new(sysfs::open(drive)?), many::MIXED)?;
+            drop(bound);
+            drivers::kernel_reads(drive, many::BASE, &left)
+        });
+    }
+    let taken = || take(drive);
+    check("sysfs blocks that fail", || {
+        let bound = take(failing)?;
+        let (from, left) = faults::failing(Box::new(sysfs::open(failing)?))?;
         drop(bound);
-        drivers::kernel_reads(drive, many::BASE, &left)
+        drivers::kernel_reads(failing, from, &left)
+    });
+    check("sysfs late commands", || {
+        let _bound = taken()?;
+        faults::late(Box::new(sysfs::open(drive)?))
     });
     check("sysfs reset in flight", || {
         let _bound = taken()?;
-        many::reset(Box::new(sysfs::open(drive)?))
+        faults::reset(Box::new(sysfs::open(drive)?))
     });
+    check("sysfs reset in flight by another", || {
+        let _bound = taken()?;
+        faults::reset_by_another(drive, Box::new(sysfs::open(drive)?))
+    });
+    check("sysfs reset by flr", || {
+        let _bound = taken()?;
+        let drive = sysfs::open(drive)?;
+        through::reset_by(&drive, "flr", 0x11, || through::drive(&drive))
+    });
+    check("sysfs reset by power states", || {
+        let card = sysfs::open(devices::one(devices::E1000E)?)?;
+        through::reset_by(&card, "pm", 0x22, || through::power_states(&card))
+    });
+    if devices::slot(failing).is_some() {
+        check("sysfs reset by its port", || {
+            let _bound = take(failing)?;
+            let drive = sysfs::open(failing)?;
+            through::reset_by(&drive, "bus", 0x33, || through::drive(&drive))
+        });
+    }
     check("sysfs removal in flight", || {
         let bound = taken()?;
-        many::removal(drive, Box::new(sysfs::open(drive)?))?;
+        faults::removal(drive, Box::new(sysfs::open(drive)?))?;
         drop(bound);
         binding::is_the_kernels(drive)
     });
     check("sysfs card", || drivers::card(Box::new(sysfs::open(edu)?), &sysfs::open(ivshmem)?));
     check("sysfs pulled out with commands in flight", || {
         let bound = bind::take(&Tree::default(), with_partition, To::Nobody, Word::TakeIt)?;
-        many::pulled_out(with_partition, Box::new(sysfs::open(bound.address())?))
+        faults::pulled_out(with_partition, Box::new(sysfs::open(bound.address())?))
     });
+    if devices::slot(failing).is_some() {
+        check("sysfs power cut with commands in flight", || {
+            let _bound = take(failing)?;
+            faults::vanished(failing, Box::new(sysfs::open(failing)?))
+        });
+    }
     check("sysfs removal", || removal(edu));
     check("sysfs refuses other users", || rights::not_root(edu));
     check("sysfs hidden addresses", || rights::hidden_addresses(edu));

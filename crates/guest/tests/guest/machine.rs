@@ -27,8 +27,43 @@ pub struct Said {
     pub console: String,
     /// What QEMU wrote beside it. It names each address that its IOMMU stops.
     pub errors: String,
+    /// The writes to configuration space.
+    config: String,
     pub took: Duration,
     pub ended: bool,
+}
+
+/// A drive on which one block from 8 MiB on cannot be read, and one from 9 MiB on cannot be written (`checks::faults`).
+const FAILING: &str = "if=none,id=d3,driver=raw,file.driver=blkdebug,file.image.driver=file,file.image.filename=d3,\
+    file.inject-error.0.event=none,file.inject-error.0.iotype=read,file.inject-error.0.sector=16384,file.inject-error.0.errno=5,\
+    file.inject-error.1.event=none,file.inject-error.1.iotype=write,file.inject-error.1.sector=18432,file.inject-error.1.errno=5";
+
+impl Said {
+    /// Whether these values were written one behind the other, under the mask, to a place in the configuration space of such a device, between the begin
+    /// and the end of such a mark in some device's (`checks::through::reset_by`).
+    pub fn configured(&self, mark: u8, device: &str, at: u16, mask: u32, values: &[u32]) -> bool {
+        let writes: Vec<_> = self.config.lines().filter_map(write).collect();
+        let marked = |(_, place, value): &(&str, u32, u32)| *place == 0x0c && *value == u32::from(mark);
+        let Some(begin) = writes.iter().position(marked) else { return false };
+        let end = writes[begin..]
+            .iter()
+            .position(|(name, place, value)| *name == writes[begin].0 && *place == 0x0c && *value == 0);
+        let Some(end) = end else { return false };
+        let here =
+            writes[begin..begin + end].iter().filter(|(name, place, _)| *name == device && *place == u32::from(at));
+        let here: Vec<u32> = here.map(|(_, _, value)| value & mask).collect();
+        here.windows(values.len()).any(|window| window == values)
+    }
+}
+
+/// A line of QEMU's trace: which device, where in its configuration space, which value.
+fn write(line: &str) -> Option<(&str, u32, u32)> {
+    // pci_cfg_write NAME BUS:SLOT.FUNCTION @0xAT <- 0xVALUE
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let from = words.iter().position(|word| *word == "pci_cfg_write")?;
+    let [_, name, _, place, "<-", value] = words.get(from..from + 6)? else { return None };
+    let number = |text: &str| u32::from_str_radix(text.trim_start_matches('@').strip_prefix("0x")?, 16).ok();
+    Some((name, number(place)?, number(value)?))
 }
 
 struct Folder(PathBuf);
@@ -61,16 +96,18 @@ impl Guest<'_> {
         fs::create_dir_all(&folder.0).unwrap();
         let at = |name: &str| folder.0.join(name);
         fs::write(at("initrd"), initrd(kernel)).unwrap();
-        fs::write(at("d0"), vec![0; 32 << 20]).unwrap();
-        fs::write(at("d1"), vec![0; 32 << 20]).unwrap();
+        for drive in ["d0", "d1", "d3"] {
+            fs::File::create(at(drive)).and_then(|file| file.set_len(64 << 20)).unwrap();
+        }
         fs::write(at("d2"), partitioned(32 << 20)).unwrap();
-        let (console, lines, errors) = (at("console"), at("lines"), at("errors"));
+        let (console, errors, config) = (at("console"), at("errors"), at("config"));
 
         let mut qemu = Command::new("qemu-system-x86_64");
         qemu.current_dir(&folder.0)
             .args(self.machine)
             .args(["-accel", "tcg", "-display", "none", "-nodefaults", "-no-reboot"])
-            .args(["-serial", "file:console", "-serial", "file:lines"])
+            .args(["-serial", "file:console"])
+            .args(["-chardev", "socket,id=lines,path=lines,server=on,wait=on", "-serial", "chardev:lines"])
             .args(["-monitor", "unix:monitor,server=on,wait=off"])
             .args(["-object", "memory-backend-file,id=peer,size=4M,mem-path=peer,share=on"])
             .args(
@@ -78,6 +115,9 @@ impl Guest<'_> {
                     .map(|name| ["-drive".to_owned(), format!("file={name},if=none,id={name},format=raw")])
                     .concat(),
             )
+            .args(["-drive", FAILING])
+            // Each write to configuration space, by the name of its device.
+            .args(["-trace", "enable=pci_cfg_write", "-D", "config"])
             .args(self.devices)
             .arg("-kernel")
             .arg(&kernel.image)
@@ -99,51 +139,77 @@ impl Guest<'_> {
         }
         let started = Instant::now();
         let mut running = Running(qemu.spawn().expect("qemu-system-x86_64"));
-        let mut pulled = 0;
+        let mut said = Lines::default();
         let ended = loop {
+            // QEMU waits for this connection before it starts the machine.
+            let port = said.port.take().or_else(|| UnixStream::connect(at("lines")).ok());
+            said.port = port;
+            said.hear(&at("monitor"));
             if running.0.try_wait().unwrap().is_some() {
+                said.hear(&at("monitor"));
                 break true;
             }
             if started.elapsed() > self.limit {
                 break false;
             }
-            pulled += pull(&lines, &at("monitor"), pulled);
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(5));
         };
         let took = started.elapsed();
         drop(running);
         let text = |path: &Path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).replace('\r', "");
-        Said {
-            lines: text(&lines).lines().map(str::to_owned).collect(),
-            console: text(&console),
-            errors: text(&errors),
-            took,
-            ended,
+        Said { lines: said.lines, console: text(&console), errors: text(&errors), config: text(&config), took, ended }
+    }
+}
+
+/// The guest's second serial line.
+#[derive(Default)]
+struct Lines {
+    port: Option<UnixStream>,
+    begun: Vec<u8>,
+    lines: Vec<String>,
+}
+
+impl Lines {
+    /// Takes what has come, and does what lines ask QEMU for: `qemu COMMAND`. The guest waits for the answer.
+    fn hear(&mut self, monitor: &Path) {
+        let Some(port) = &mut self.port else { return };
+        port.set_nonblocking(true).unwrap();
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = port.read(&mut bytes) {
+            self.begun.extend(&bytes[..count]);
+        }
+        port.set_nonblocking(false).unwrap();
+        while let Some(end) = self.begun.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.begun.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+            if let Some(command) = line.strip_prefix("qemu ") {
+                let answer = execute(monitor, command);
+                writeln!(port, "{}", if answer.is_empty() { "done" } else { &answer }).unwrap();
+            }
+            self.lines.push(line);
         }
     }
 }
 
-/// Does what the guest's lines `pull ID` ask for, but for the first `done` of them: QEMU takes the device out. Says how many it did.
-fn pull(lines: &Path, monitor: &Path, done: usize) -> usize {
-    let text = fs::read_to_string(lines).unwrap_or_default();
-    // The last line may be there in part.
-    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    let wanted: Vec<&str> = whole.lines().filter_map(|line| line.trim_end().strip_prefix("pull ")).skip(done).collect();
-    for id in &wanted {
-        let mut monitor = UnixStream::connect(monitor).unwrap();
-        writeln!(monitor, "device_del {id}").unwrap();
-        // QEMU drops what it has not read when the other end closes: its prompt behind the command says that it has.
-        monitor.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        let mut heard = Vec::new();
-        while heard.windows(6).filter(|window| window == b"(qemu)").count() < 2 {
-            let mut bytes = [0; 256];
-            match monitor.read(&mut bytes) {
-                Ok(count) if count > 0 => heard.extend_from_slice(&bytes[..count]),
-                other => panic!("QEMU's monitor: {other:?}, {}", String::from_utf8_lossy(&heard)),
-            }
+/// Runs a command of QEMU's monitor: what that says to it, which is nothing where all is well.
+fn execute(monitor: &Path, command: &str) -> String {
+    let mut monitor = UnixStream::connect(monitor).unwrap();
+    writeln!(monitor, "{command}").unwrap();
+    // QEMU drops what it has not read when the other end closes: its prompt behind the command says that it has.
+    monitor.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut heard = Vec::new();
+    loop {
+        let mut bytes = [0; 256];
+        match monitor.read(&mut bytes) {
+            Ok(count) if count > 0 => heard.extend_from_slice(&bytes[..count]),
+            other => panic!("QEMU's monitor: {other:?}, {}", String::from_utf8_lossy(&heard)),
+        }
+        let text = String::from_utf8_lossy(&heard);
+        if let [_, answer, _] = text.splitn(3, "(qemu)").collect::<Vec<_>>()[..] {
+            // The command's own line comes back first.
+            return answer.lines().skip(1).map(str::trim).collect::<Vec<_>>().join(" ").trim().to_owned();
         }
     }
-    wanted.len()
 }
 
 /// Our program as /init, a shell for the restorer, the libraries of both, the modules.

@@ -12,7 +12,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(240);
 
 /// Boots the guest and holds what it said against how many checks there are. A check that is taken away is to be taken away here, too.
-fn passes(guest: &Guest, needed: &[&str], checks: usize) {
+fn passes(guest: &Guest, needed: &[&str], checks: usize, resets: &[Reset]) {
     for program in ["qemu-system-x86_64", "busybox", "ldd"] {
         if !trial::installed(program) {
             trial::skip!("no {program}");
@@ -39,9 +39,12 @@ fn passes(guest: &Guest, needed: &[&str], checks: usize) {
     assert!(wrong.is_empty(), "{wrong:#?}\n{}", tail());
     assert_eq!(said.lines.last().map(String::as_str), Some("end"), "it stopped early:\n{}", tail());
     assert_eq!(said.lines.iter().filter(|line| line.starts_with("ok ")).count(), checks);
+    for (mark, device, at, mask, values) in resets {
+        assert!(said.configured(*mark, device, *at, *mask, values), "{device} was not reset by {at:#x}");
+    }
 }
 
-/// Drives of two formats, and one with a partition that holds swap space; edu; the memory of another device.
+/// Drives of two formats; edu; the memory of another device; a network card that has power states and no reset of its own.
 const DEVICES: [&str; 10] = [
     "-device",
     "edu,addr=06.0,dma_mask=0xffffffffffffffff",
@@ -52,46 +55,68 @@ const DEVICES: [&str; 10] = [
     "-device",
     "nvme,drive=d1,serial=d1,addr=09.0,logical_block_size=4096,physical_block_size=4096",
     "-device",
-    "nvme,id=d2,drive=d2,serial=d2,addr=0a.0",
+    "e1000e,addr=0c.0,romfile=",
 ];
 
-/// A port for the last drive, and what `DEVICES` has beside it: as on a real board.
-const PORT: [&str; 2] = ["-device", "pcie-root-port,id=rp0,addr=03.0,chassis=1"];
+/// A drive with a partition that holds swap space, and one with blocks that fail.
+const ON_THE_BUS: [&str; 4] =
+    ["-device", "nvme,id=d2,drive=d2,serial=d2,addr=0a.0", "-device", "nvme,drive=d3,serial=d3,addr=0b.0"];
 
-/// The checks of both machines without an IOMMU.
-const WITHOUT: usize = 31;
+/// The same in slots, as on a real board.
+const IN_SLOTS: [&str; 8] = [
+    "-device",
+    "pcie-root-port,id=rp0,addr=03.0,chassis=1",
+    "-device",
+    "nvme,id=d2,drive=d2,serial=d2,bus=rp0",
+    "-device",
+    "pcie-root-port,id=rp1,addr=04.0,chassis=2,x-speed=5",
+    "-device",
+    "nvme,drive=d3,serial=d3,bus=rp1",
+];
+
+/// What resets a drive by a function-level reset (device control, behind 0x80), a network card by its power states (from 0xc8 on), a slot by its port
+/// (bridge control): the mark of `checks::through::reset_by`, the device that is written to, where, under which mask, and what.
+type Reset = (u8, &'static str, u16, u32, &'static [u32]);
+const FLR: Reset = (0x11, "nvme", 0x88, 1 << 15, &[1 << 15]);
+const POWER_STATES: Reset = (0x22, "e1000e", 0xcc, 3, &[3, 0]);
+const PORT: Reset = (0x33, "pcie-root-port", 0x3e, 1 << 6, &[1 << 6, 0]);
 
 #[test]
-#[ignore = "boots a machine without KVM: 20 s; run by .ci/run"]
+#[ignore = "boots a machine without KVM: a minute; run by .ci/run"]
 fn functions_are_driven_through_sysfs_without_an_iommu() {
-    let devices = [&PORT[..], &DEVICES[..9], &["nvme,id=d2,drive=d2,serial=d2,bus=rp0"]].concat();
+    let devices = [&DEVICES[..], &IN_SLOTS].concat();
     // With a huge page of 1 GiB beside those of 2 MiB.
     let machine = ["-machine", "q35", "-cpu", "qemu64,+pdpe1gb", "-m", "2304M"];
     let kernel_line = "hugepagesz=1G hugepages=1";
-    passes(&Guest { part: "sysfs", machine: &machine, devices: &devices, kernel_line, limit: LIMIT }, &[], WITHOUT);
+    let guest = Guest { part: "sysfs", machine: &machine, devices: &devices, kernel_line, limit: LIMIT };
+    passes(&guest, &[], 39, &[FLR, POWER_STATES, PORT]);
 }
 
 #[test]
-#[ignore = "boots a machine without KVM: 20 s; run by .ci/run"]
+#[ignore = "boots a machine without KVM: a minute; run by .ci/run"]
 fn functions_are_driven_through_sysfs_on_a_machine_of_conventional_pci() {
     let machine = ["-machine", "pc", "-m", "768M"];
-    passes(&Guest { part: "sysfs", machine: &machine, devices: &DEVICES, kernel_line: "", limit: LIMIT }, &[], WITHOUT);
+    let devices = [&DEVICES[..], &ON_THE_BUS].concat();
+    let guest = Guest { part: "sysfs", machine: &machine, devices: &devices, kernel_line: "", limit: LIMIT };
+    passes(&guest, &[], 37, &[FLR, POWER_STATES]);
 }
 
 #[test]
-#[ignore = "boots a machine without KVM: 20 s; run by .ci/run"]
+#[ignore = "boots a machine without KVM: a minute; run by .ci/run"]
 fn functions_are_driven_through_vfio_behind_an_iommu() {
-    let devices = [&PORT[..], &DEVICES[..9], &["nvme,id=d2,drive=d2,serial=d2,bus=rp0"]].concat();
+    let devices = [&DEVICES[..], &IN_SLOTS].concat();
     let machine = ["-machine", "q35", "-m", "768M", "-device", "intel-iommu,intremap=on"];
     let kernel_line = "intel_iommu=on iommu=nopt";
-    passes(&Guest { part: "vfio", machine: &machine, devices: &devices, kernel_line, limit: LIMIT }, &[], 30);
+    let guest = Guest { part: "vfio", machine: &machine, devices: &devices, kernel_line, limit: LIMIT };
+    passes(&guest, &[], 39, &[FLR, POWER_STATES, PORT]);
 }
 
 #[test]
 #[ignore = "boots a machine without KVM: 20 s; run by .ci/run"]
 fn functions_are_driven_through_iommufd() {
+    let devices = [&DEVICES[..], &ON_THE_BUS].concat();
     let machine = ["-machine", "q35", "-m", "768M", "-device", "intel-iommu,intremap=on"];
     let kernel_line = "intel_iommu=on iommu=nopt";
-    let guest = Guest { part: "iommufd", machine: &machine, devices: &DEVICES, kernel_line, limit: LIMIT };
-    passes(&guest, &["CONFIG_IOMMUFD", "CONFIG_VFIO_DEVICE_CDEV"], 12);
+    let guest = Guest { part: "iommufd", machine: &machine, devices: &devices, kernel_line, limit: LIMIT };
+    passes(&guest, &["CONFIG_IOMMUFD", "CONFIG_VFIO_DEVICE_CDEV"], 12, &[]);
 }
