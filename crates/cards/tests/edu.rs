@@ -61,7 +61,7 @@ fn the_cards_dma_takes_every_path_byte_for_byte() {
 }
 
 #[test]
-#[ignore = "a minute; run by .ci/run"]
+#[ignore = "ten seconds; run by .ci/run"]
 fn the_cards_dma_takes_every_path_at_every_size() {
     needs_qemu!();
     let (_driver, q35) = machine("q35");
