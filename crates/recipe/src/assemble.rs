@@ -1,5 +1,6 @@
 //! From the steps of the launches to a recipe: what is a QMD, a bank, a counter; who starts whom; what is waited for.
 
+use crate::early;
 use crate::qmd;
 use crate::read::Channel;
 use crate::recipe::{
@@ -27,9 +28,12 @@ pub(crate) fn recipe(channels: &[Channel], upload: Vec<Placed>, again: Vec<Vec<P
     launch.groups(&relaunch)?;
     launch.check_upload(&upload)?;
     launch.started()?;
-    let Launch { groups, nodes, mut edges, number, .. } = launch;
+    let Launch { groups, mut nodes, mut edges, number, .. } = launch;
     edges.sort_by_key(|e| (e.from, e.to));
     edges.dedup();
+    // (A decrement does not start a node by itself.)
+    let begun = groups.iter().flat_map(|g| &g.starts).filter(|s| s.action != Some(PcasAction::DecrementDependence));
+    early::drop_overlap(&mut nodes, &edges, &begun.map(|start| start.node).collect())?;
     let counters = counters.into_iter().map(|(address, released)| Counter {
         address,
         released: released.iter().filter_map(|(qmd, i, adds)| Some((*number.get(qmd)?, *i, *adds))).collect(),

@@ -12,6 +12,7 @@
 mod arrange;
 mod assemble;
 mod branches;
+mod early;
 mod encode;
 mod fill_macro;
 mod own;

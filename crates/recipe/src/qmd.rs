@@ -1,5 +1,6 @@
 //! Which QMDs are understood: version 4.0, and of its fields those that a graph's kernels were seen to use or whose meaning is plain.
 
+use crate::early;
 use crate::refused::Refused;
 use pushbuf::qmd::{DependentAction, Qmd};
 use pushbuf::semaphore::Reduction;
@@ -7,8 +8,7 @@ use pushbuf::semaphore::Reduction;
 /// Beginnings of the names (class reference `clcbc0qmd.h`, QMDV04_00) of the fields that may be set. What they say goes with the QMD wherever it is
 /// copied, or is a reference that [`crate::Recipe::relocate`] moves.
 ///
-/// Not on the list, and so refused: latches and CWD reference counters, whose numbers are shared by all launches of the channel group;
-/// correlation numbers, which CUDA gives; what the hardware keeps for itself (HW_ONLY, RESUME, INNER, OUTER).
+/// Not on the list, and so refused: CWD reference counters, whose numbers are shared by all launches of the channel group; correlation numbers, which CUDA gives; what the hardware keeps for itself (HW_ONLY, RESUME, INNER, OUTER).
 const UNDERSTOOD: &[&str] = &[
     "DEPENDENCE_COUNTER",
     "QMD_GROUP_ID",
@@ -45,6 +45,11 @@ const UNDERSTOOD: &[&str] = &[
     "CGA_CTA_DISTRIBUTION_MODE",
     // CUDA says for kernels with clusters which TPCs there are: on an H200 bits 72 to 127 are set.
     "TPC_DISABLE_MASK",
+    // Programmatic dependent launch: see `crate::early`.
+    "ARRIVE_AT_LATCH_",
+    "WAIT_ON_LATCH_",
+    "LATCH_ACQUIRE_INVALIDATE_",
+    "ENABLE_PROGRAM_PRE_EXIT",
 ];
 /// Fields that begin like one on that list and are not understood.
 const REFUSED: &[&str] = &["RELEASE_TRAP_TYPE", "RELEASE_PAYLOAD64B", "RELEASE_RESERVED_INFO"];
@@ -82,6 +87,7 @@ pub(crate) fn parse(class: u32, address: u64, words: &[u32]) -> Result<Qmd, Refu
     if qmd.field("QMD_TYPE") == Some(0) {
         return Err(Refused::DeviceLaunch { qmd: address, field: "QMD_TYPE", value: 0 });
     }
+    early::check(address, &qmd)?;
     for (i, dependent) in qmd.dependents() {
         match dependent.action {
             DependentAction::Schedule

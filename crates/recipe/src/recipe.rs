@@ -118,11 +118,21 @@ impl Work {
     }
 }
 
+impl Work {
+    pub(crate) fn kernel_mut(&mut self) -> Option<&mut Kernel> {
+        match self {
+            Work::Kernel(k) | Work::Order(k) => Some(k),
+            _ => None,
+        }
+    }
+}
+
 /// What a QMD starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
     /// Where the QMD lies.
     pub address: u64,
+    /// As the upload writes it, but for what lets kernels overlap (programmatic dependent launch): it starts when what is ahead of it is done.
     pub qmd: Qmd,
     /// Constant bank 0. `None` for a QMD without blocks.
     pub bank: Option<BankId>,

@@ -47,6 +47,14 @@ pub enum Refused {
     QmdNotStarted { qmd: u64 },
     #[error("{action} ({code}) of the QMD at {qmd:#x} is not understood", action = action.name(), code = action.code())]
     Pcas { qmd: u64, action: PcasAction },
+    #[error(
+        "a programmatic launch: the kernel of the QMD at {qmd:#x} waits for latch {latch:#x}, and not every kernel that arrives there has ended when it starts"
+    )]
+    Latch { qmd: u64, latch: u64 },
+    #[error(
+        "a programmatic launch: the kernel of the QMD at {qmd:#x} arrives at latch {latch:#x}, for which no kernel of the graph waits"
+    )]
+    LatchUnheard { qmd: u64, latch: u64 },
     #[error("the QMD at {qmd:#x} waits for {counter} decrements and gets {given} in a launch")]
     Dependence { qmd: u64, counter: u32, given: u32 },
     #[error("the QMDs at {qmd:#x} and after it start each other in a circle")]
