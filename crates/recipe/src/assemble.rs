@@ -23,6 +23,7 @@ pub(crate) fn recipe(channels: &[Channel], upload: Vec<Placed>, again: Vec<Vec<P
     let payloads = payloads(&relaunch, again.next().as_deref())?;
     let kernels = Kernels::of(channels, &upload, &relaunch)?;
     let banks = Banks::of(&upload, &kernels)?;
+    by_driver(&upload, &relaunch, &kernels, &banks)?;
     let counters = counters(&kernels);
     let mut launch = Launch::new(&kernels, &banks, &counters);
     launch.groups(&relaunch)?;
@@ -248,6 +249,39 @@ fn put(bank: &mut Bank, address: u64, bytes: u32, data: &[u32]) -> Result<(), Re
     let contents = bank.contents.get_or_insert_default();
     contents.extend(data.iter().flat_map(|word| word.to_le_bytes()).take(bytes as usize));
     Ok(())
+}
+
+/// Refuses kernels of the driver's that start or count others by a table, which the upload alone writes. Their parameters say where it lies.
+/// (Seen on an H200 where more than two kernels follow one, where kernels of several streams come together, and at conditional nodes. How they reach the
+/// scheduler is not on the wire.)
+fn by_driver(upload: &[Placed], relaunch: &[Placed], kernels: &Kernels, banks: &Banks) -> Result<(), Refused> {
+    let written = |launch: &[Placed], at: u64| launch.iter().any(|placed| written_at(&placed.step) == Some(at));
+    for placed in upload {
+        let Step::Write { address: table, bytes, .. } = &placed.step else { continue };
+        let own = kernels.holds(*table) || banks.holds(*table) || written(relaunch, *table);
+        if own || u64::from(*bytes) <= COUNTER_BYTES {
+            continue;
+        }
+        let named = |bank: &&Bank| {
+            let parameters = bank.parameter_bytes().unwrap_or_default();
+            parameters.as_chunks::<8>().0.iter().any(|word| u64::from_le_bytes(*word) == *table)
+        };
+        let Some(bank) = banks.all.iter().find(named) else { continue };
+        let of = |(_, qmd): &(u64, &Qmd)| qmd.constant_buffer(0).is_some_and(|b| b.address == bank.address);
+        let qmd = kernels.iter().find(of).map_or(0, |(at, _)| at);
+        // Behind the table of a conditional node stands its value, which each launch sets.
+        let behind = table.saturating_add(u64::from(*bytes));
+        let what = if written(relaunch, behind) { "a conditional node" } else { "a fan-out or fan-in of many kernels" };
+        return Err(Refused::ByDriver { what, qmd, table: *table, bytes: *bytes });
+    }
+    Ok(())
+}
+
+fn written_at(step: &Step) -> Option<u64> {
+    match step {
+        Step::Write { address, .. } => Some(*address),
+        _ => None,
+    }
 }
 
 /// Addresses that the QMDs' releases count up, each with the QMDs that do, the number of the release and what it adds.

@@ -79,6 +79,9 @@ pub(crate) fn parse(class: u32, address: u64, words: &[u32]) -> Result<Qmd, Refu
         if !begins(UNDERSTOOD) || field.ends_with("_RESUME") || REFUSED.contains(&field) {
             return Err(Refused::QmdField { qmd: address, field, value });
         }
+        if field == "QMD_TYPE" && name == Some("GRID_GPU_CGA") {
+            return Err(Refused::Cooperative { qmd: address });
+        }
         // Of several GPUs; not seen.
         if field == "QMD_TYPE" && !matches!(name, Some("GRID_NULL" | "GRID_CTA" | "GRID_GPC_CGA")) {
             return Err(Refused::QmdField { qmd: address, field, value });

@@ -68,6 +68,9 @@ const COPY: &[&str] = &[
 /// What a LAUNCH_DMA of the copy engine may say that only releases: FLUSH_ENABLE and SEMAPHORE_TYPE.
 const RELEASES: u32 = launch_dma::FLUSH | launch_dma::RELEASE | launch_dma::RELEASE_TIMED;
 
+/// OPERATION of SET_REPORT_SEMAPHORE_D.
+const TRAP: u32 = 3;
+
 /// The calls of the fill macro in these words, whatever else they say.
 pub fn fill_calls(channels: &[Channel], segments: &[Segment<'_>]) -> Vec<FillCall> {
     let mut streams: Vec<Option<Stream>> = channels.iter().map(|_| None).collect();
@@ -293,6 +296,9 @@ impl<'a> Found<'a> {
             }
             _ if name == "SET_REPORT_SEMAPHORE_D" => {
                 let fields = target.method(address).map_or(&[][..], |m| m.method.fields);
+                if fields.iter().any(|f| f.name == "OPERATION" && f.extract(value) == TRAP) {
+                    self.refuse(Refused::HostNode { why: "a report that interrupts the host (TRAP)" });
+                }
                 if fields.iter().any(|f| f.name == "AWAKEN_ENABLE" && f.extract(value) != 0) {
                     self.refuse(Refused::HostNode { why: "a release wakes the host (AWAKEN_ENABLE)" });
                 }
@@ -413,7 +419,8 @@ fn unknown(name: &str, write: &Write) -> Refused {
     if name.contains("RENDER_ENABLE") {
         return Refused::Conditional { class, method: name.to_owned() };
     }
-    if name.contains("NON_STALL_INTERRUPT") || name == "NOTIFY" {
+    // (CUDA has NO_OPERATION in front of the report that interrupts the host, and was not seen to have it elsewhere in a graph.)
+    if name.contains("NON_STALL_INTERRUPT") || name == "NOTIFY" || name == "NO_OPERATION" {
         return Refused::HostNode { why: "an interrupt of the host" };
     }
     let name = if name.is_empty() { "without a name" } else { name };

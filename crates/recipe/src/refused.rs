@@ -33,6 +33,12 @@ pub enum Refused {
     Conditional { class: u32, method: String },
     #[error("a device-side launch: {field} of the QMD at {qmd:#x} is {value:#x}")]
     DeviceLaunch { qmd: u64, field: &'static str, value: u64 },
+    #[error("a cooperative launch: QMD_TYPE of the QMD at {qmd:#x} is GRID_GPU_CGA")]
+    Cooperative { qmd: u64 },
+    #[error(
+        "{what}: the kernel of the QMD at {qmd:#x} is the driver's, and starts or counts others by a table of {bytes} bytes at {table:#x}"
+    )]
+    ByDriver { what: &'static str, qmd: u64, table: u64, bytes: u32 },
     #[error("the QMD at {qmd:#x} has version {major}.{minor}; 4.0 is understood")]
     QmdVersion { qmd: u64, major: u8, minor: u8 },
     #[error("the QMD at {qmd:#x} holds only zeros: its words were left out of the recording")]

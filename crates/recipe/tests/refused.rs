@@ -103,12 +103,40 @@ fn fields_and_bits_of_qmds() {
         ("HW_ONLY_DEPENDENCE_COUNTER", 1),
         ("CTA_LAUNCH_QUEUE", 1),
         ("SEQUENTIALLY_RUN_CTAS", 1),
-        ("QMD_TYPE", 4),
+        ("QMD_TYPE", 5),
     ] {
         assert_eq!(with_field(field, value), Refused::QmdField { qmd: qmd_at(0), field, value });
     }
     // Word 17 of version 4.0 ends with bits that no field has.
     assert!(matches!(with_word(2, 65, 0x8000_0000), Refused::QmdBits { word: 65, bits: 0x8000_0000, .. }));
+}
+
+#[test]
+fn cooperative_launches() {
+    assert_eq!(with_field("QMD_TYPE", 4), Refused::Cooperative { qmd: qmd_at(0) });
+}
+
+/// Why a graph is refused whose first kernel has parameters as the driver's own has them (0, a number, a table, ..), and whose upload writes that table. `more`
+/// stands in each launch.
+fn with_table(at: u64, more: &[Do]) -> Refused {
+    let mut graph = Graph::chain(1);
+    graph.kernels[0].parameters = [8 << 32, USER, USER + 0x240, USER + 0x2000].map(u64::to_le_bytes).concat();
+    graph.launch.extend_from_slice(more);
+    // (Eight entries behind a head, as for a fan-out to eight.)
+    let mut upload = words(|w| w.inline(COMPUTE, at, &[7; 608], 0x41).unwrap());
+    upload.extend(graph.upload());
+    learn_words(&upload, &[&graph.again(1), &graph.again(2)]).unwrap_err()
+}
+
+#[test]
+fn kernels_of_the_drivers_with_tables() {
+    let by_driver = |what| Refused::ByDriver { what, qmd: qmd_at(0), table: USER, bytes: 608 };
+    assert_eq!(with_table(USER, &[]), by_driver("a fan-out or fan-in of many kernels"));
+    let value = Do::Raw(words(|w| w.inline(COMPUTE, USER + 608, &[1, 0, 0, 0], 0x41).unwrap()));
+    assert_eq!(with_table(USER, &[value]), by_driver("a conditional node"));
+    // What no kernel's parameters name is nobody's.
+    let (address, bytes) = (USER + 0x10_0000, 608);
+    assert_eq!(with_table(address, &[]), Refused::UnknownWrite { address, bytes });
 }
 
 #[test]
@@ -141,6 +169,12 @@ fn host_nodes() {
     let awaken = [(USER >> 32) as u32, USER as u32, 1, 0x1010_0004];
     let refused = with(|w| w.inc(COMPUTE, pushbuf::encode::offset::REPORT_SEMAPHORE_A, &awaken).unwrap());
     assert_eq!(refused, Refused::HostNode { why: "a release wakes the host (AWAKEN_ENABLE)" });
+    // As CUDA has the host told of the kernel in front of a host node: TRAP, behind NO_OPERATION.
+    let trap = [(USER >> 32) as u32, USER as u32, 1, 3];
+    let refused = with(|w| w.inc(COMPUTE, pushbuf::encode::offset::REPORT_SEMAPHORE_A, &trap).unwrap());
+    assert_eq!(refused, Refused::HostNode { why: "a report that interrupts the host (TRAP)" });
+    let refused = with(|w| w.inc(COMPUTE, 0x100, &[0]).unwrap());
+    assert_eq!(refused, Refused::HostNode { why: "an interrupt of the host" });
     // What the host node's function releases, nothing in the launch does.
     let execute = Execute { operation: pushbuf::semaphore::Operation::AcquireStrictGeq, ..Execute::RELEASE };
     let refused = with(|w| w.host_semaphore(0, USER, 1, execute).unwrap());
