@@ -22,6 +22,7 @@ mod memory;
 mod node;
 mod pointer;
 pub mod runtime;
+mod small_copies;
 pub mod step;
 mod stream;
 mod words;
@@ -37,6 +38,7 @@ pub use launch::Launch;
 pub use memory::{Address, DeviceBuffer, DeviceSlice, PinnedBuffer, Plane, Registration};
 pub use node::{Body, Inner, Node};
 pub use pointer::{MemoryType, Pointer};
+pub use small_copies::SmallCopies;
 pub use stream::{Event, Order, Priority, Stream};
 pub use words::{KeepCurrent, Words};
 

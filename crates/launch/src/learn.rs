@@ -1,8 +1,9 @@
 //! What CUDA says when it launches a graph, read where it wrote it.
 
 use crate::error::Error;
+use crate::small_copies;
 use gpu::{AddressSpace, Given, GivenChannel, Watched};
-use recipe::{Channel, FillMacro, Recipe, Refused, Segment, Work};
+use recipe::{Channel, FillMacro, Macros, Recipe, Refused, Segment, Work};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -25,14 +26,25 @@ pub(crate) fn learn<E: Display>(
         Ok(watched.given(&mark)?)
     };
     let upload = given()?;
-    let (mut tries, mut fills, mut known) = (1, Some(fills), None);
+    let (mut tries, mut fills, mut copies, mut known) = (1, Some(fills), true, Macros::default());
     loop {
         let again = (0..AGAIN).map(|_| given()).collect::<Result<Vec<_>, _>>()?;
         let mut learnt = recipe_of(&upload, &again, known);
-        if let Err(Error::Refused(refused @ Refused::MacroArguments { .. })) = &learnt
-            && let Some(fills) = fills.take()
-        {
-            known = Some(fills().map_err(|why| Error::Macro { refused: refused.clone(), why })?);
+        // (One graph may have both kinds of macro; each is measured once.)
+        for _ in 0..2 {
+            let Err(Error::Refused(refused)) = &learnt else { break };
+            let unknown = |why| Error::Macro { refused: refused.clone(), why };
+            match refused {
+                Refused::MacroArguments { .. } => {
+                    let Some(fills) = fills.take() else { break };
+                    known.fills = Some(fills().map_err(unknown)?);
+                }
+                Refused::CopyArguments { .. } if copies => {
+                    copies = false;
+                    known.copies = Some(small_copies::by_libcuda(watched, space).map_err(unknown)?);
+                }
+                _ => break,
+            }
             learnt = recipe_of(&upload, &again, known);
         }
         match learnt {
@@ -70,7 +82,7 @@ pub(crate) fn channels_of<'a>(given: impl Iterator<Item = &'a Given>) -> (Vec<u3
 }
 
 /// A recipe from what was given for the upload and for the launches after it.
-fn recipe_of(upload: &Given, again: &[Given], fills: Option<FillMacro>) -> Result<Recipe, Error> {
+fn recipe_of(upload: &Given, again: &[Given], macros: Macros) -> Result<Recipe, Error> {
     let (handles, channels) = channels_of(std::iter::once(upload).chain(again));
     let again: Vec<Vec<Segment<'_>>> = again.iter().map(|given| segments(given, &handles)).collect();
     let upload = segments(upload, &handles);
@@ -78,7 +90,7 @@ fn recipe_of(upload: &Given, again: &[Given], fills: Option<FillMacro>) -> Resul
         return Err(Error::NothingSubmitted);
     }
     let again: Vec<&[Segment<'_>]> = again.iter().map(Vec::as_slice).collect();
-    recipe::learn_with(fills, &channels, &upload, &again).map_err(|refused| match refused {
+    recipe::learn_with(macros, &channels, &upload, &again).map_err(|refused| match refused {
         // The first launch was one as those after it.
         Refused::QmdNotWritten { .. } if same_length(&upload, &again) => {
             Error::LaunchedBefore { segments: upload.len() }

@@ -32,6 +32,7 @@ mod learn;
 mod machine;
 mod memory;
 mod node;
+mod small_copies;
 mod stream;
 
 pub use beside::ChainBeside;

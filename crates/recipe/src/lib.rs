@@ -12,6 +12,7 @@
 mod arrange;
 mod assemble;
 mod branches;
+mod copy_macro;
 mod early;
 mod encode;
 mod fill_macro;
@@ -24,9 +25,10 @@ mod refused;
 mod step;
 
 pub use branches::{Branches, Part};
+pub use copy_macro::{CopyCall, CopyMacro};
 pub use fill_macro::{Argument, CountIn, FillCall, FillMacro};
 pub use own::{Count, Own, Parameters, Touched};
-pub use read::{Channel, Segment, fill_calls};
+pub use read::{Channel, Macros, Segment, copy_calls, fill_calls};
 pub use recipe::{
     Bank, BankId, Block, BlockId, Counter, Edge, Form, Group, How, Kernel, Memory, Node, NodeId, Payload, Recipe,
     Start, Wait, Work,
@@ -41,15 +43,16 @@ pub fn learn(channels: &[Channel], upload: &[Segment<'_>], again: &[&[Segment<'_
     learn_with(None, channels, upload, again)
 }
 
-/// As [`learn`], where it is known how the arguments of the macro are read that CUDA fills memory with. Without it a graph with such a memset is
-/// [`Refused::MacroArguments`].
+/// As [`learn`], where it is known how the arguments of macros are read that CUDA fills memory and copies a few words with. Without that a graph with such a
+/// memset or memcpy is [`Refused::MacroArguments`] or [`Refused::CopyArguments`].
 pub fn learn_with(
-    fills: Option<FillMacro>,
+    macros: impl Into<Macros>,
     channels: &[Channel],
     upload: &[Segment<'_>],
     again: &[&[Segment<'_>]],
 ) -> Result<Recipe, Refused> {
-    let steps = |launch| read::launch(fills, channels, launch).and_then(|steps| arrange::in_order(channels, steps));
+    let macros = macros.into();
+    let steps = |launch| read::launch(macros, channels, launch).and_then(|steps| arrange::in_order(channels, steps));
     let upload = steps(upload)?;
     let again = again.iter().map(|launch| steps(launch)).collect::<Result<Vec<_>, _>>()?;
     assemble::recipe(channels, upload, again)

@@ -2,6 +2,7 @@
 //!
 //! Every method that a launch may use is on a list, by the name that its class table has for it. All others are refused.
 
+use crate::copy_macro::{self, CopyCall, CopyMacro};
 use crate::fill_macro::{self, FillCall, FillMacro};
 use crate::refused::Refused;
 use crate::step::{By, Memset, Placed, Step};
@@ -68,18 +69,51 @@ const COPY: &[&str] = &[
 /// What a LAUNCH_DMA of the copy engine may say that only releases: FLUSH_ENABLE and SEMAPHORE_TYPE.
 const RELEASES: u32 = launch_dma::FLUSH | launch_dma::RELEASE | launch_dma::RELEASE_TIMED;
 
+/// The subchannel of the copy engine on graphics channels.
+const COPY_ENGINE: u8 = 4;
 /// OPERATION of SET_REPORT_SEMAPHORE_D.
 const TRAP: u32 = 3;
 
+/// How the arguments of CUDA's macros are read, as far as that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Macros {
+    pub fills: Option<FillMacro>,
+    pub copies: Option<CopyMacro>,
+}
+
+impl From<Option<FillMacro>> for Macros {
+    fn from(fills: Option<FillMacro>) -> Macros {
+        Macros { fills, copies: None }
+    }
+}
+
+/// A call of a macro that brings the data of an inline write.
+#[derive(Debug, Clone, Copy)]
+enum Brought {
+    Fill(FillCall),
+    Copy(CopyCall),
+}
+
 /// The calls of the fill macro in these words, whatever else they say.
 pub fn fill_calls(channels: &[Channel], segments: &[Segment<'_>]) -> Vec<FillCall> {
+    let calls = calls(channels, segments).into_iter();
+    calls.filter_map(|call| if let Brought::Fill(call) = call { Some(call) } else { None }).collect()
+}
+
+/// The calls of the macro that copies a few words, whatever else they say.
+pub fn copy_calls(channels: &[Channel], segments: &[Segment<'_>]) -> Vec<CopyCall> {
+    let calls = calls(channels, segments).into_iter();
+    calls.filter_map(|call| if let Brought::Copy(call) = call { Some(call) } else { None }).collect()
+}
+
+fn calls(channels: &[Channel], segments: &[Segment<'_>]) -> Vec<Brought> {
     let mut streams: Vec<Option<Stream>> = channels.iter().map(|_| None).collect();
     let mut calls = Vec::new();
     for segment in segments {
         let (Some(channel), Some(slot)) = (channels.get(segment.channel), streams.get_mut(segment.channel)) else {
             continue;
         };
-        let stream = slot.get_or_insert_with(|| Stream::new(channel, None));
+        let stream = slot.get_or_insert_with(|| Stream::new(channel, Macros::default()));
         let (mut found, ops) = stream.decode(segment.words);
         calls.extend(ops.iter().filter(|op| !op.guessed).filter_map(|op| match &op.what {
             What::Inline(inline) if inline.by_macro => found.call(op, inline),
@@ -90,11 +124,7 @@ pub fn fill_calls(channels: &[Channel], segments: &[Segment<'_>]) -> Vec<FillCal
 }
 
 /// The steps of a launch. Nothing that was set before it counts.
-pub(crate) fn launch(
-    fills: Option<FillMacro>,
-    channels: &[Channel],
-    segments: &[Segment<'_>],
-) -> Result<Vec<Placed>, Refused> {
+pub(crate) fn launch(macros: Macros, channels: &[Channel], segments: &[Segment<'_>]) -> Result<Vec<Placed>, Refused> {
     let mut streams: Vec<Option<Stream>> = channels.iter().map(|_| None).collect();
     let mut steps = Vec::new();
     let mut group: Option<u32> = None;
@@ -112,7 +142,7 @@ pub(crate) fn launch(
             }
             group = group.or(channel.group);
         }
-        let stream = slot.get_or_insert_with(|| Stream::new(channel, fills));
+        let stream = slot.get_or_insert_with(|| Stream::new(channel, macros));
         let of_segment = stream.segment(segment.words)?;
         steps.extend(of_segment.into_iter().map(|step| Placed { channel: i, step }));
     }
@@ -122,7 +152,7 @@ pub(crate) fn launch(
 struct Stream {
     decoder: Decoder,
     engine: Engine,
-    fills: Option<FillMacro>,
+    macros: Macros,
 }
 
 /// A call of a macro, and whether arguments may still come.
@@ -153,7 +183,7 @@ struct Found<'a> {
 }
 
 impl Stream {
-    fn new(channel: &Channel, fills: Option<FillMacro>) -> Stream {
+    fn new(channel: &Channel, macros: Macros) -> Stream {
         let mut decoder = Decoder::new(channel.class);
         for class in &channel.engines {
             match Family::of(*class) {
@@ -167,7 +197,7 @@ impl Stream {
         let mut engine = Engine::new();
         // No register of before counts: what uses one says so.
         engine.forget(&mut |_| {});
-        Stream { decoder, engine, fills }
+        Stream { decoder, engine, macros }
     }
 
     /// What a segment says, and what of it is not understood.
@@ -188,13 +218,13 @@ impl Stream {
     fn segment(&mut self, words: &[u32]) -> Result<Vec<Step>, Refused> {
         let segment = self.engine.segments();
         let (mut found, ops) = self.decode(words);
-        let mut memsets = Vec::new();
+        let mut brought = Vec::new();
         for op in &ops {
             if let What::Inline(inline) = &op.what
                 && inline.by_macro
                 && let Some(call) = found.call(op, inline)
             {
-                memsets.push((op.at.word, call));
+                brought.push((op.at.word, call));
             }
         }
         if let Some(Call { index, arguments, .. }) = found.macros.iter().find(|call| !call.taken) {
@@ -210,10 +240,11 @@ impl Stream {
             if op.at.segment != segment {
                 return Err(Refused::Cut);
             }
-            let memset = memsets.iter().find(|(word, _)| *word == op.at.word);
-            let step = match memset {
-                Some(_) if op.guessed => return Err(Refused::Unset { step: "a fill by a macro" }),
-                Some((_, call)) => Some(Step::Memset(self.memset(call)?)),
+            let call = brought.iter().find(|(word, _)| *word == op.at.word);
+            let step = match call {
+                Some(_) if op.guessed => return Err(Refused::Unset { step: "a fill or copy by a macro" }),
+                Some((_, Brought::Fill(call))) => Some(Step::Memset(self.memset(call)?)),
+                Some((_, Brought::Copy(call))) => Some(self.memcpy(call)?),
                 None => found.step(op)?,
             };
             if let Some(step) = step {
@@ -226,8 +257,16 @@ impl Stream {
 
     fn memset(&self, call: &FillCall) -> Result<Memset, Refused> {
         let FillCall { address, bytes, arguments, .. } = *call;
-        let fills = self.fills.ok_or(Refused::MacroArguments { address, bytes, arguments })?;
+        let fills = self.macros.fills.ok_or(Refused::MacroArguments { address, bytes, arguments })?;
         fills.memset(call).ok_or(Refused::MacroCount { address, bytes, arguments })
+    }
+
+    /// As the copy engine of the channel does it.
+    fn memcpy(&self, call: &CopyCall) -> Result<Step, Refused> {
+        let CopyCall { address, bytes, arguments } = *call;
+        let copies = self.macros.copies.ok_or(Refused::CopyArguments { address, bytes, arguments })?;
+        let copy = copies.copy(call).ok_or(Refused::CopyCount { address, bytes, arguments })?;
+        Ok(Step::Copy { subch: COPY_ENGINE, copy })
     }
 }
 
@@ -328,16 +367,25 @@ impl<'a> Found<'a> {
         true
     }
 
-    /// The call of the fill macro that brings an inline write's data, if it is one.
-    fn call(&mut self, op: &Op, inline: &Inline) -> Option<FillCall> {
+    /// The call of a macro that brings an inline write's data, if it is one that is known.
+    fn call(&mut self, op: &Op, inline: &Inline) -> Option<Brought> {
         let one_line = inline.line_count == 1 && inline.dst_layout == Layout::Pitch && inline.semaphore.is_none();
         let call = self.macros.iter_mut().find(|call| call.word > op.at.word)?;
-        let arguments = *<&[u32; 2]>::try_from(&call.arguments[..]).ok()?;
-        if !one_line || call.index != fill_macro::INDEX || call.taken {
+        if !one_line || call.taken {
             return None;
         }
+        let (address, bytes, launch) = (inline.dst, inline.line_length, inline.launch);
+        let brought = match (call.index, &call.arguments[..]) {
+            (fill_macro::INDEX, [one, two]) => {
+                Brought::Fill(FillCall { address, bytes, launch, arguments: [*one, *two] })
+            }
+            (copy_macro::INDEX, [one, two, three]) => {
+                Brought::Copy(CopyCall { address, bytes, arguments: [*one, *two, *three] })
+            }
+            _ => return None,
+        };
         call.taken = true;
-        Some(FillCall { address: inline.dst, bytes: inline.line_length, launch: inline.launch, arguments })
+        Some(brought)
     }
 
     /// The step that an operation is; `None` for launches, which are steps already.

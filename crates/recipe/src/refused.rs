@@ -19,6 +19,14 @@ pub enum Refused {
         "MME macro 0 fills {bytes} bytes at {address:#x} with {arguments:x?}, of which none counts these bytes as the macro does"
     )]
     MacroCount { address: u64, bytes: u32, arguments: [u32; 2] },
+    #[error(
+        "unknown macro arguments: MME macro 1 brings {bytes} bytes to {address:#x} with {arguments:x?}, and where they come from is not known"
+    )]
+    CopyArguments { address: u64, bytes: u32, arguments: [u32; 3] },
+    #[error(
+        "MME macro 1 brings {bytes} bytes to {address:#x} with {arguments:x?}, of which none counts these bytes as the macro does"
+    )]
+    CopyCount { address: u64, bytes: u32, arguments: [u32; 3] },
     #[error("word {word:#010x} is no header where one must stand")]
     Header { word: u32 },
     #[error("words are missing, or the launch begins in the middle of a sequence")]

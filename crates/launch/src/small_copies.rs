@@ -1,0 +1,87 @@
+//! How CUDA's macro that copies a few words is to be read: measured on the machine, when the first graph has one.
+//!
+//! CUDA is asked for graphs of one memcpy node each, between memory of its own, of known sources and lengths. What stands on the wire must be explained by exactly
+//! one way of reading ([`CopyMacro::derive`]), and the memory must hold what lay at the source when the graph was launched (it is written there after the
+//! graph was made), and nothing else.
+
+use crate::learn::channels_of;
+use cuda::SmallCopies;
+use gpu::{AddressSpace, Given, Watched};
+use recipe::{CopyCall, CopyMacro, Segment};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Offsets of the sources and words of the copies: none of the halves of an address is one of the counts.
+const KNOWN: [(usize, u32); 2] = [(0x140, 2), (0xa80, 4)];
+const BACKGROUND: u8 = 0xee;
+/// How often each is made, where another thread has CUDA submit something meanwhile.
+const TRIES: usize = 3;
+
+/// What was measured, by GPU.
+static MEASURED: Mutex<Vec<([u8; 16], CopyMacro)>> = Mutex::new(Vec::new());
+
+/// Measures it by the process's libcuda, in the context that is current, once for each GPU.
+pub(crate) fn by_libcuda(watched: &Watched, space: &Arc<AddressSpace>) -> Result<CopyMacro, String> {
+    let gpu = space.device().uuid();
+    let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, known)) = measured.iter().find(|(of, _)| *of == gpu) {
+        return Ok(*known);
+    }
+    let cuda = cuda::Cuda::load().map_err(|error| error.to_string())?;
+    let copies = SmallCopies::new(cuda).map_err(|error| error.to_string())?;
+    let found = measure(watched, space, &copies)?;
+    measured.push((gpu, found));
+    Ok(found)
+}
+
+fn measure(watched: &Watched, space: &Arc<AddressSpace>, copies: &SmallCopies) -> Result<CopyMacro, String> {
+    let (source, target) = copies.addresses().map_err(|error| error.to_string())?;
+    let mut seen = Vec::new();
+    for (offset, words) in KNOWN {
+        let bytes: Vec<u8> =
+            (0..4 * words).map(|i| (i as u8).wrapping_mul(37).wrapping_add(offset as u8 | 1)).collect();
+        let once = || one(watched, space, copies, (offset, &bytes, target)).transpose();
+        let call = (0..TRIES).find_map(|_| once());
+        let call = call.unwrap_or_else(|| Err("CUDA copies so few words in a graph without it".into()))?;
+        seen.push((call, source + offset as u64));
+    }
+    let arguments: Vec<_> = seen.iter().map(|(call, _)| call.arguments).collect();
+    CopyMacro::derive(&seen).ok_or_else(|| {
+        format!(
+            "copies from {source:#x} and {KNOWN:x?} (offset, words), which had the arguments {arguments:x?}, do not tell"
+        )
+    })
+}
+
+/// One copy, and the one call of the macro that was given for it, if there was one.
+fn one(
+    watched: &Watched,
+    space: &Arc<AddressSpace>,
+    copies: &SmallCopies,
+    (offset, bytes, target): (usize, &[u8], u64),
+) -> Result<Option<CopyCall>, String> {
+    let mut given = None;
+    let left = copies.copy(offset, bytes, BACKGROUND, |launch| {
+        let mark = watched.mark(space);
+        launch()?;
+        given = mark.and_then(|mark| watched.given(&mark)).ok();
+        Ok(())
+    });
+    let left = left.map_err(|error| error.to_string())?;
+    let right = left.starts_with(bytes) && left.iter().skip(bytes.len()).all(|byte| *byte == BACKGROUND);
+    if !right {
+        return Err(format!("a copy of {} bytes in a graph left something else in memory", bytes.len()));
+    }
+    let calls = given.map(|given: Given| calls(&given)).unwrap_or_default();
+    let calls: Vec<CopyCall> = calls.into_iter().filter(|call| call.address == target).collect();
+    Ok(match calls[..] {
+        [call] if call.bytes as usize == bytes.len() => Some(call),
+        _ => None,
+    })
+}
+
+fn calls(given: &Given) -> Vec<CopyCall> {
+    let channels = channels_of(std::iter::once(given)).1;
+    let numbered = given.channels.iter().enumerate();
+    let segments = numbered.flat_map(|(channel, of)| of.segments.iter().map(move |words| Segment { channel, words }));
+    recipe::copy_calls(&channels, &segments.collect::<Vec<_>>())
+}
