@@ -9,6 +9,7 @@ use crate::recipe::{
 use crate::refused::Refused;
 use crate::step::{Placed, Step};
 use pushbuf::class::Family;
+use pushbuf::encode::MAX_INLINE;
 use pushbuf::qmd::{DependentAction, PcasAction, Qmd};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -335,29 +336,41 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Whether it is something that is done without a QMD, and is no counter.
-    fn is_alone(&self, step: &Step) -> bool {
+    /// Whether it is inline data, and no counter.
+    fn is_inline(&self, step: &Step) -> bool {
         match step {
             Step::Write { address, .. } => !self.numbers.contains_key(address),
-            Step::Memset(_) | Step::Fill { .. } | Step::Copy { .. } => true,
+            Step::Memset(_) => !is_copy_engines(step),
             _ => false,
         }
     }
 
-    /// Cuts the launch into groups: each begins where its channel waits, behind a release of its channel, where something without a QMD follows a QMD, or
-    /// where the launch goes on in another channel.
+    /// Whether what comes behind it in the stream comes after it: inline data.
+    fn stays_in_order(&self, start: &Start) -> bool {
+        let work = self.nodes.get(start.node.0).map(|node| &node.work);
+        match work {
+            Some(Work::Memset(memset)) => !is_copy_engines(&Step::Memset(*memset)),
+            Some(Work::Write { .. }) => true,
+            _ => false,
+        }
+    }
+
+    /// Cuts the launch into groups: each begins where its channel waits, behind a release of its channel (but not if only inline data was ahead of that), where
+    /// something without a QMD follows a QMD, where the copy engine follows anything, or where the launch goes on in another channel.
     fn groups(&mut self, relaunch: &[Placed]) -> Result<(), Refused> {
         // Who set a counter last, and who released which tracker.
         let mut set: HashMap<usize, usize> = HashMap::new();
         let mut reports: HashMap<u64, (usize, usize)> = HashMap::new();
         for (i, placed) in relaunch.iter().enumerate() {
             let acquires = matches!(placed.step, Step::Acquire { .. });
-            let alone = self.is_alone(&placed.step);
+            let (inline, copies) = (self.is_inline(&placed.step), is_copy_engines(&placed.step));
             let goes_on = self.groups.last().is_some_and(|g| {
                 let untouched = g.starts.is_empty() && g.sets.is_empty() && g.reports.is_empty();
-                // (Behind a release of the stream, or a QMD, CUDA may have left out the wait because it was over.)
-                let behind = !g.reports.is_empty() || (alone && g.starts.iter().any(|start| start.action.is_some()));
-                g.channel == placed.channel && (!acquires || untouched) && !behind
+                // (Behind a release of the stream, or what runs beside it, CUDA may have left out a wait because it was over. Inline data is in order.)
+                let beside = g.starts.iter().any(|start| !self.stays_in_order(start));
+                let behind = beside && (!g.reports.is_empty() || inline) || copies && !g.starts.is_empty();
+                let tells = matches!(placed.step, Step::Report { .. });
+                g.channel == placed.channel && (!acquires || untouched) && (tells || !behind)
             });
             if !goes_on {
                 self.groups.push(Group {
@@ -572,6 +585,15 @@ impl<'a> Launch<'a> {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether our launch has the copy engine do it.
+fn is_copy_engines(step: &Step) -> bool {
+    match step {
+        Step::Fill { .. } | Step::Copy { .. } => true,
+        Step::Memset(memset) => memset.bytes as usize > MAX_INLINE,
+        _ => false,
     }
 }
 

@@ -393,3 +393,39 @@ fn a_release_by_the_copy_engine_that_wakes_the_host_is_refused() {
     };
     assert!(matches!(learn_copies(wakes, false), Err(Refused::Form { .. })));
 }
+
+#[test]
+fn a_write_behind_a_kernel_waits_for_it_though_the_wait_was_left_out_and_kernels_behind_it_need_none() {
+    let write = |at| Do::Raw(graph_words::words(|w| w.inline(1, at, &[7; 8], 0x41).unwrap()));
+    let copy = Do::Memcpy { from: USER, to: USER + 4096, bytes: 128 };
+    let submitted = |middle: Vec<Do>| {
+        let mut graph = Graph::memset(USER);
+        graph.launch = vec![Do::Set(0), Do::Start(0, START), Do::Release];
+        graph.launch.extend(middle);
+        graph.launch.extend([Do::Release, Do::Set(1), Do::Start(2, START), Do::Release]);
+        let own = own(&graph);
+        (said(&own), own.adds)
+    };
+    let start = |i| Said::Pcas(qmd_at(i), START.code());
+    for middle in [vec![write(USER)], vec![Do::Wait(0, 2), write(USER)]] {
+        let wanted =
+            [Said::Acquire(1000), start(0), Said::Acquire(1001), Said::Write(USER), Said::Write(USER), start(2)];
+        assert_eq!(submitted(middle), (wanted.into(), 2));
+    }
+    // The copy engine is another engine: it waits for what was written.
+    let (all, adds) = submitted(vec![write(USER), copy]);
+    let wanted = [
+        Said::Acquire(1000),
+        start(0),
+        Said::Acquire(1001),
+        Said::Write(USER),
+        Said::Write(USER),
+        Said::Release(1002),
+        Said::Acquire(1002),
+        Said::Copy(USER + 4096),
+        Said::Release(1003),
+        Said::Acquire(1003),
+        start(2),
+    ];
+    assert_eq!((all, adds), (wanted.into(), 4));
+}
