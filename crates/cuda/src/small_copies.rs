@@ -42,7 +42,8 @@ impl SmallCopies {
         Ok((source, self.target))
     }
 
-    /// Makes a graph of one memcpy node, from `offset` of the pinned memory to the start of the other, puts the same byte everywhere into the other, writes
+    /// Makes a graph of a memset node, which writes `background` to the last word of the GPU's memory, and behind it a memcpy node from `offset` of the pinned
+    /// memory to the start of the other (a memcpy node that nothing goes before may be copied by the CPU). Puts `background` everywhere into the other, writes
     /// `bytes` to the source, and has `launch` called around the graph's launch, which is waited for. What the other memory holds then.
     pub fn copy(
         &self,
@@ -59,11 +60,14 @@ impl SmallCopies {
             let _capturing = capture::capturing();
             // SAFETY: the stream lives, and both memories have so many bytes there.
             unsafe { self.cuda.cuStreamBeginCapture_v2(self.stream, THREAD_LOCAL) }?;
+            let (last, word) = (self.target + SmallCopies::BYTES as u64 - 4, u32::from_ne_bytes([background; 4]));
+            // SAFETY: the last word of the GPU's memory.
+            let filled = unsafe { self.cuda.cuMemsetD32Async(last, word, 1, self.stream) };
             // SAFETY: as above.
             let copied = unsafe { self.cuda.cuMemcpyHtoDAsync_v2(self.target, source.cast(), length, self.stream) };
             // SAFETY: writes one handle.
             unsafe { self.cuda.cuStreamEndCapture(self.stream, &mut graph) }?;
-            copied?;
+            filled.and(copied)?;
         }
         let mut exec = std::ptr::null_mut();
         // SAFETY: writes one handle; the graph was made above.

@@ -11,7 +11,7 @@ use gpu::{
     ChainWords, Channel, Counter, Engine, Group, Launch, LaunchWords, NewParameters, Observer, Place, Region, Ticket,
     Watched,
 };
-use recipe::{Own, Recipe};
+use recipe::{Own, Recipe, Refused};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -110,6 +110,14 @@ impl Graph {
             if let Some(kernel) = of.work.kernel() {
                 kernel.qmd.check().map_err(|unfit| Error::Unfit { node, unfit })?;
             }
+        }
+        // They are as they were when the graph was learnt: CUDA reads them anew each time.
+        let sent = recipe.nodes.iter().find_map(|node| match node.work {
+            recipe::Work::Write { address, bytes } => Some(Refused::Sent { address, bytes: bytes.into() }),
+            _ => None,
+        });
+        if let Some(sent) = sent {
+            return Err(sent.into());
         }
         let kept = Arc::new(recipe.clone());
         let (recipe, memory) = move_in(recipe, &space)?;

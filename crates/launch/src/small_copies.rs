@@ -1,6 +1,6 @@
 //! How CUDA's macro that copies a few words is to be read: measured on the machine, when the first graph has one.
 //!
-//! CUDA is asked for graphs of one memcpy node each, between memory of its own, of known sources and lengths. What stands on the wire must be explained by exactly
+//! CUDA is asked for graphs of one memcpy node each behind a memset node, between memory of its own, of known sources and lengths. What stands on the wire must be explained by exactly
 //! one way of reading ([`CopyMacro::derive`]), and the memory must hold what lay at the source when the graph was launched (it is written there after the
 //! graph was made), and nothing else.
 

@@ -97,6 +97,11 @@ pub enum Refused {
         "a memcpy node goes through memory of CUDA's own at {address:#x}, as those of pageable memory do: the CPU copies from or to there at each launch"
     )]
     Staged { address: u64 },
+    #[error(
+        "{bytes} bytes for {address:#x} travel in CUDA's own words, which it writes at each launch: a memcpy node from host memory that nothing goes before, or of pageable memory. \
+         Copy them by a step of a chain in front of the graph"
+    )]
+    Sent { address: u64, bytes: u64 },
     #[error("channels of different groups: {first:#x} and {second:#x}")]
     ChannelGroups { first: u32, second: u32 },
     #[error("channel {0} is not among the channels that were given")]
