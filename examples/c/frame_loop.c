@@ -10,7 +10,7 @@
  * its time ends when the result is in host memory, and every result is compared. A frame that takes longer than its period is a miss.
  *
  * The other thread's modules are compiled anew each time, and hold CUDA's locks meanwhile. The loop's thread asks for a real-time class and says which it
- * got. (On the software GPU no times are printed: that is emulation.) Not run on a GPU yet.
+ * got. (On the software GPU no times are printed: that is emulation.)
  *
  * Exit status 0: every result right; 1: otherwise; 77: no CUDA, or graphs cannot be cloned here. */
 #define _GNU_SOURCE

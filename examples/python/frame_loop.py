@@ -5,7 +5,7 @@
 The way of a frame is one chain: a copy to the GPU, a graph of two kernels, a copy back, launched by one doorbell. Each millisecond a
 frame is there; its time ends when the result is in host memory. Every result is compared. A frame that takes longer than its period is
 a miss. C has the same with CUDA's own graph beside it (examples/c/frame_loop.c). With PyTorch the graph is a torch.cuda.CUDAGraph, and
-the memory is tensors'. On the software GPU no times are printed: that is emulation. Not run on a GPU yet.
+the memory is tensors'. On the software GPU no times are printed: that is emulation.
 
 Exit status 77: no CUDA, or graphs cannot be cloned here.
 """
