@@ -89,16 +89,10 @@ impl LinkCounters {
 
     fn count(&mut self) -> Known<Both<u64>> {
         let now = Instant::now();
-        let fields = self.nvml.field_values_for(&FIELDS.map(FieldId)).map_err(why);
-        let counters = self.counters.as_mut().map_err(|why| why.clone())?;
-        let counted: Known<Both<u64>> = (|| {
-            let mut of = fields?.into_iter().zip(counters).map(|(field, counting)| {
-                let value = field.and_then(|field| field.value).map_err(why)?;
-                counting.add(now, number(value)?)
-            });
-            let mut next = || of.next().unwrap_or_else(|| Err("NVML: a field is missing".into()));
-            Ok(Both { to_gpu: next()?, from_gpu: next()? })
-        })();
+        let fields = fields(&self.nvml);
+        let [to_gpu, from_gpu] = self.counters.as_mut().map_err(|why| why.clone())?;
+        let counted =
+            fields.and_then(|[to, from]| Ok(Both { to_gpu: to_gpu.add(now, to)?, from_gpu: from_gpu.add(now, from)? }));
         // What cannot be told apart once is not known from then on, until it begins again.
         if let Err(why) = &counted {
             self.counters = Err(why.clone());
@@ -116,6 +110,14 @@ impl LinkCounters {
         let mut next = || of.next().unwrap_or_else(|| Err("NVML: a metric is missing".into()));
         Ok(Both { to_gpu: next()?, from_gpu: next()? })
     }
+}
+
+/// The accumulating counters now: bytes received by the GPU, and sent by it.
+pub(crate) fn fields(nvml: &nvml_wrapper::Device<'_>) -> Known<[u64; 2]> {
+    let found = nvml.field_values_for(&FIELDS.map(FieldId)).map_err(why)?;
+    let mut of = found.into_iter().map(|field| number(field.and_then(|field| field.value).map_err(why)?));
+    let mut next = || of.next().unwrap_or_else(|| Err("NVML: a field is missing".into()));
+    Ok([next()?, next()?])
 }
 
 /// NVML's rates are in MiB a second.
