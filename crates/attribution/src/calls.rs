@@ -5,11 +5,12 @@ use crate::{Error, locks};
 use insight::walk::{self, Segment, Sink, walk};
 use insight::{LaunchWrites, Recording, rows};
 use pushbuf::decode::Item;
+use pushbuf::gpfifo::Entry;
 use pushbuf::ops::{Op, What};
 use results::Sample;
 use results::commands::{Call, Commands, Counter, Doorbells, UsedChannel};
-use schema::Clock;
 use schema::operations::Mode;
+use schema::{Clock, Place};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a tape says of the calls of a part.
@@ -43,6 +44,7 @@ pub fn join(recording: &Recording, counter: &Counter, cells: &[&[Sample]]) -> Re
         channels: vec![BTreeMap::new(); cells.len()],
         doorbells: Doorbells::default(),
         at: None,
+        pushbuffer: "",
     };
     walk(recording, &mut join)?;
     let Join { mut calls, channels, doorbells, .. } = join;
@@ -75,11 +77,13 @@ struct Join<'w> {
     clock: Clock,
     launch_writes: LaunchWrites,
     calls: Vec<Vec<Call>>,
-    /// By the number of the channel.
-    channels: Vec<BTreeMap<usize, Used>>,
+    /// By the number of the channel, and where the pushbuffers of a submission lie.
+    channels: Vec<BTreeMap<(usize, &'static str), Used>>,
     doorbells: Doorbells,
     /// The call that the submission at hand is of.
     at: Option<(usize, usize)>,
+    /// Where its pushbuffer lies.
+    pushbuffer: &'static str,
 }
 
 impl Join<'_> {
@@ -90,14 +94,14 @@ impl Join<'_> {
     }
 
     fn channel(&mut self, at: &walk::At<'_>) -> Option<&mut Used> {
-        let c = at.channel;
+        let (c, pushbuffer) = (at.channel, self.pushbuffer);
         let of_cell = self.channels.get_mut(self.at?.0)?;
-        Some(of_cell.entry(c.number).or_insert_with(|| Used {
+        Some(of_cell.entry((c.number, pushbuffer)).or_insert_with(|| Used {
             row: UsedChannel {
                 engine: c.engine.clone(),
                 gpfifo: c.gpfifo_place.name().into(),
                 userd: c.userd_place.name().into(),
-                pushbuffer: c.pushbuffer_place.name().into(),
+                pushbuffer: pushbuffer.into(),
                 ..UsedChannel::default()
             },
             semaphores: BTreeSet::new(),
@@ -125,6 +129,12 @@ impl Sink for Join<'_> {
     fn submission(&mut self, at: &walk::At<'_>) {
         let s = at.submission;
         let rings = u64::from(s.ring.is_some());
+        // (A channel's own is where its first lay: of doorbell's channels that is another place than later ones.)
+        let first = s.entries.iter().find_map(|entry| match Entry::parse(entry.gp) {
+            Entry::Segment(segment) => Some(at.place(segment.va)).filter(|place| *place != Place::Unknown),
+            Entry::Control(_) => None,
+        });
+        self.pushbuffer = first.unwrap_or(at.channel.pushbuffer_place).name();
         self.at = None;
         let is_ours = at.channel.pid == self.counter.pid && s.tid == self.counter.tid;
         match self.windows.at(s.tsc) {

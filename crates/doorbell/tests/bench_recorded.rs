@@ -79,7 +79,7 @@ fn every_call_of_a_recorded_stage_has_its_doorbell_and_its_bytes() {
         let of = found.executors[executor];
         assert_eq!((of.operations, of.bytes), (always(operations), always(moved)), "{subject} {bytes}");
         let [channel] = &found.channels[..] else { panic!("{found:?}") };
-        assert_eq!([&*channel.gpfifo, &*channel.userd, &*channel.pushbuffer], ["video", "video", "host"]);
+        assert_eq!([&*channel.gpfifo, &*channel.userd, &*channel.pushbuffer], ["video", "video", "video"]);
         assert_eq!((channel.doorbells, channel.entries), (80, 80));
     }
     // A mutex that is taken and given back is one operation, and rings nothing.
