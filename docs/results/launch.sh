@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# What docs/results/launch.md keeps: docs/results/launch.sh OUT [selftest shapes networks launches chain examples ...]
+#
+# About seven minutes on an H200; each step has its limit and keeps what it has, and an Xid ends the run. DOORBELL names the binary (default: cargo's release build),
+# PYTHON a python3 with torch, PREFIX where libdoorbell is installed (crates/libdoorbell/install.sh --prefix target/prefix) with the C examples launch and frame_loop
+# built into it, TURNS the library of docs/results/launch/turns.c, NETWORKS which of docs/results/graphs/networks.py, TIMES how much longer the experiments run (1).
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+out=${1:?usage: launch.sh OUT [PART ...]}
+shift
+parts=${*:-selftest shapes launches chain networks examples}
+d=${DOORBELL:-$here/../../target/release/doorbell}
+prefix=${PREFIX:-$here/../../target/prefix}
+python=${PYTHON:-python3}
+times=${TIMES:-1}
+export DOORBELL_LIB=${DOORBELL_LIB:-$prefix/lib/libdoorbell.so} PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=${PYTHONPATH:-$prefix/share/doorbell/python} LD_LIBRARY_PATH=$prefix/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+mkdir -p "$out" || exit 2
+want() { case " $parts " in *" $1 "*) ;; *) return 1 ;; esac; }
+xids() { dmesg 2>/dev/null | grep -c 'NVRM: Xid'; }
+before=$(xids)
+
+step() { # NAME SECONDS COMMAND...
+  local name=$1 limit=$2 status
+  shift 2
+  timeout -k 5 -s INT "$limit" "$@" > "$out/$name.txt" 2> "$out/$name.err" < /dev/null
+  status=$?
+  echo "$name: exit status $status, $SECONDS s"
+  if [ "$(xids)" != "$before" ]; then
+    echo "An Xid in the kernel log:"; dmesg | grep 'NVRM: Xid' | tail -n 3
+    exit 1
+  fi
+}
+
+# One kernel of one thread first.
+want selftest && step selftest 60 "$d" selftest --launches
+want shapes && step shapes 90 "$d" sample graphs --launcher doorbell
+if want networks; then
+  for name in ${NETWORKS:-matmul triton lstm vit resnet50 gpt2}; do
+    step "network-$name" 75 "$python" "$here/graphs/networks.py" "$name" --launcher doorbell --replays 20 ${TURNS:+--turns "$TURNS"}
+  done
+fi
+if want launches; then
+  step launches 90 "$d" bench launches --set matrix.neighbour.count=0 --set run.duration=$((3 * times))s --force -o "$out/launches"
+  step launches-beside $((60 + 60 * times)) "$d" bench launches --set matrix.neighbour.count=1 --set run.duration=$((3 * times))s --force -o "$out/launches-beside"
+fi
+want chain && step chain $((30 + 30 * times)) "$d" bench chain --set run.duration=$((15 * times))s --force -o "$out/chain"
+if want examples; then
+  step launch-c 60 "$prefix/launch" 1000000
+  step frame_loop 60 "$prefix/frame_loop" 10
+fi
+echo "Xid in the kernel log: 0 new; $SECONDS s"
