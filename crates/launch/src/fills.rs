@@ -3,9 +3,9 @@
 //! CUDA is asked for two fills of known words and lengths, in memory of its own, while its channels are watched. What stands on the wire for them must be
 //! explained by exactly one way of reading ([`FillMacro::derive`]), and the memory must hold what was asked for and nothing else.
 
-use crate::learn::channels_of;
+use crate::given::segments_of;
 use gpu::{AddressSpace, Given, Watched};
-use recipe::{FillCall, FillMacro, Segment};
+use recipe::{FillCall, FillMacro};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Whoever has CUDA fill memory.
@@ -97,10 +97,8 @@ fn one(
 }
 
 fn calls(given: &Given) -> Vec<FillCall> {
-    let channels = channels_of(std::iter::once(given)).1;
-    let numbered = given.channels.iter().enumerate();
-    let segments = numbered.flat_map(|(channel, of)| of.segments.iter().map(move |words| Segment { channel, words }));
-    recipe::fill_calls(&channels, &segments.collect::<Vec<_>>())
+    let (channels, segments) = segments_of(given);
+    recipe::fill_calls(&channels, &segments)
 }
 
 /// By the libcuda of the process.

@@ -1,9 +1,10 @@
 //! What CUDA says when it launches a graph, read where it wrote it.
 
 use crate::error::Error;
+use crate::given::channels_of;
 use crate::small_copies;
 use gpu::{AddressSpace, Given, GivenChannel, Watched};
-use recipe::{Channel, FillMacro, Macros, Recipe, Refused, Segment, Work};
+use recipe::{FillMacro, Macros, Recipe, Refused, Segment, Work};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -66,19 +67,6 @@ fn programs(recipe: Recipe) -> Result<Recipe, Error> {
         Some(address) => Err(Refused::Staged { address }.into()),
         None => Ok(recipe),
     }
-}
-
-/// Channels by handle, in the order in which they are used first.
-pub(crate) fn channels_of<'a>(given: impl Iterator<Item = &'a Given>) -> (Vec<u32>, Vec<Channel>) {
-    let mut handles: Vec<u32> = Vec::new();
-    let mut channels: Vec<Channel> = Vec::new();
-    for channel in given.flat_map(|given| &given.channels) {
-        if !handles.contains(&channel.handle) {
-            handles.push(channel.handle);
-            channels.push(Channel { class: channel.class, engines: channel.engines.clone(), group: channel.group });
-        }
-    }
-    (handles, channels)
 }
 
 /// A recipe from what was given for the upload and for the launches after it.

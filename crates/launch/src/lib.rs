@@ -27,6 +27,7 @@ mod branches;
 mod chain;
 mod error;
 mod fills;
+mod given;
 mod graph;
 mod learn;
 mod machine;

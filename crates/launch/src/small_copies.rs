@@ -4,10 +4,10 @@
 //! one way of reading ([`CopyMacro::derive`]), and the memory must hold what lay at the source when the graph was launched (it is written there after the
 //! graph was made), and nothing else.
 
-use crate::learn::channels_of;
+use crate::given::segments_of;
 use cuda::SmallCopies;
 use gpu::{AddressSpace, Given, Watched};
-use recipe::{CopyCall, CopyMacro, Segment};
+use recipe::{CopyCall, CopyMacro};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Offsets of the sources and words of the copies: none of the halves of an address is one of the counts.
@@ -80,8 +80,6 @@ fn one(
 }
 
 fn calls(given: &Given) -> Vec<CopyCall> {
-    let channels = channels_of(std::iter::once(given)).1;
-    let numbered = given.channels.iter().enumerate();
-    let segments = numbered.flat_map(|(channel, of)| of.segments.iter().map(move |words| Segment { channel, words }));
-    recipe::copy_calls(&channels, &segments.collect::<Vec<_>>())
+    let (channels, segments) = segments_of(given);
+    recipe::copy_calls(&channels, &segments)
 }

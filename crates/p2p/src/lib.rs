@@ -7,12 +7,14 @@
 mod account;
 mod matrix;
 mod pair;
+mod plan;
 mod staged;
 mod turns;
 mod way;
 
 pub use account::{Both, Cell, Matrix, Rate, SCHEMA, Status, Times};
-pub use matrix::{News, Plan, gpus, run};
+pub use matrix::{News, gpus, run};
+pub use plan::Plan;
 pub use staged::Staged;
 pub use way::Way;
 

@@ -3,28 +3,9 @@
 use crate::MOST;
 use crate::account::Cell;
 use crate::pair::Pair;
-use crate::way::Way;
+use crate::plan::Plan;
 use copy::Machine;
 use lab::clock::Clock;
-use std::time::Duration;
-
-/// What is measured.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    pub gpus: u32,
-    pub ways: Vec<Way>,
-    /// Of a timed transfer.
-    pub bytes: u64,
-    /// In each of them every cell between two GPUs takes a turn.
-    pub rounds: u32,
-    /// Timed transfers of a turn, and samples of the latency.
-    pub transfers: u32,
-    pub samples: u32,
-    pub latency_bytes: u64,
-    /// Of data and orders.
-    pub seed: u64,
-    pub timeout: Duration,
-}
 
 /// What is about to be done between two GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! All cells between two GPUs, or within one: every way in each direction. They are opened and verified, then they take turns.
 
 use crate::account::{Both, Cell, Rate, Status, Times};
-use crate::matrix::Plan;
+use crate::plan::Plan;
 use crate::staged::Staged;
 use crate::turns;
 use crate::way::Way;

@@ -1,0 +1,24 @@
+//! What CUDA's channels were given, as a recipe wants it.
+
+use gpu::Given;
+use recipe::{Channel, Segment};
+
+/// Channels by handle, in the order in which they are used first.
+pub(crate) fn channels_of<'a>(given: impl Iterator<Item = &'a Given>) -> (Vec<u32>, Vec<Channel>) {
+    let mut handles: Vec<u32> = Vec::new();
+    let mut channels: Vec<Channel> = Vec::new();
+    for channel in given.flat_map(|given| &given.channels) {
+        if !handles.contains(&channel.handle) {
+            handles.push(channel.handle);
+            channels.push(Channel { class: channel.class, engines: channel.engines.clone(), group: channel.group });
+        }
+    }
+    (handles, channels)
+}
+
+/// The channels and the segments of one reading, one channel's after another's.
+pub(crate) fn segments_of(given: &Given) -> (Vec<Channel>, Vec<Segment<'_>>) {
+    let numbered = given.channels.iter().enumerate();
+    let segments = numbered.flat_map(|(channel, of)| of.segments.iter().map(move |words| Segment { channel, words }));
+    (channels_of(std::iter::once(given)).1, segments.collect())
+}
