@@ -430,31 +430,28 @@ impl Launch<'_> {
         }
         let steps = parts.recipe.relaunch.get(group.steps.clone()).unwrap_or_default();
         let set = |i: usize| group.sets.iter().any(|(step, _)| *step == group.steps.start + i);
+        let alone = steps.iter().enumerate().filter(|(i, _)| !set(*i)).filter_map(|(_, placed)| match &placed.step {
+            Step::Memset(memset) => Some(inline_write(memset).unwrap_or_else(|| placed.step.clone())),
+            Step::Write { .. } | Step::Fill { .. } | Step::Copy { .. } => Some(placed.step.clone()),
+            _ => None,
+        });
+        let alone: Vec<Step> = alone.collect();
+        let goes_inline = |step: &Step| matches!(step, Step::Write { .. });
+        // What the copy engine does in between is not ordered by the engine of kernels.
         let starts = steps.iter().any(|placed| matches!(placed.step, Step::Pcas { .. }));
-        let mut inline = false;
-        for (i, placed) in steps.iter().enumerate() {
-            let is_alone =
-                matches!(placed.step, Step::Write { .. } | Step::Memset(_) | Step::Fill { .. } | Step::Copy { .. });
-            if !is_alone || set(i) {
-                continue;
-            }
-            let step = match &placed.step {
-                Step::Memset(memset) => inline_write(memset).unwrap_or_else(|| placed.step.clone()),
-                step => step.clone(),
-            };
-            let goes_inline = matches!(step, Step::Write { .. });
-            if !(inline && goes_inline) {
+        let in_order = starts && alone.iter().all(goes_inline);
+        for (n, step) in alone.iter().enumerate() {
+            if n == 0 || !in_order {
                 self.wait(at)?;
             }
-            match &step {
+            match step {
                 Step::Memset(memset) => self.memset(memset)?,
-                step if goes_inline && starts => self.to.step(step)?,
+                step if in_order => self.to.step(step)?,
                 step => self.alone(step)?,
             }
-            inline = goes_inline;
-            if !inline {
-                self.wait(at)?;
-            }
+        }
+        if !alone.is_empty() && !in_order {
+            self.wait(at)?;
         }
         for placed in steps.iter().filter(|p| matches!(p.step, Step::Pcas { .. } | Step::Invalidate { .. })) {
             append(&mut self.to.words, placed)?;

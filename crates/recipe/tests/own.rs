@@ -188,10 +188,31 @@ fn a_copy_and_a_write_at_the_end_are_what_the_launch_ends_with() {
         Said::Write(USER + 64),
         Said::Write(USER + 64),
         Said::Release(1003),
+        Said::Acquire(1003),
     ];
     assert_eq!((all, own.adds), (wanted.into(), 3));
     let touched: Vec<_> = own.touched.iter().map(|t| (t.address, t.bytes)).collect();
     assert_eq!(touched, [(USER, 128), (USER + 4096, 128), (USER + 64, 8)]);
+}
+
+#[test]
+fn inline_data_ahead_of_a_copy_and_a_kernel_is_waited_for() {
+    let mut graph = Graph::chain(1);
+    let start = graph.launch.iter().position(|what| matches!(what, Do::Start(..))).unwrap();
+    graph.launch.insert(start, Do::Raw(graph_words::words(|w| w.inline(1, USER, &[7; 4], 0x41).unwrap())));
+    graph.launch.insert(start + 1, Do::Memcpy { from: USER, to: USER + 4096, bytes: 4 });
+    let own = own(&graph);
+    let wanted = [
+        Said::Acquire(1000),
+        Said::Write(USER),
+        Said::Release(1001),
+        Said::Acquire(1001),
+        Said::Copy(USER + 4096),
+        Said::Release(1002),
+        Said::Acquire(1002),
+        Said::Pcas(qmd_at(0), START.code()),
+    ];
+    assert_eq!((said(&own), own.adds), (wanted.into(), 3));
 }
 
 #[test]
