@@ -222,6 +222,7 @@ fn long() -> String {
 }
 
 #[test]
+#[ignore = "3 s; run by .ci/run"]
 fn a_killed_run_goes_on_behind_its_last_part() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
@@ -361,6 +362,7 @@ fn ctrl_c_before_anything_is_measured_leaves_a_run_that_says_so() {
 }
 
 #[test]
+#[ignore = "3 s; run by .ci/run"]
 fn a_process_that_dies_costs_its_stage_and_is_measured_again() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");

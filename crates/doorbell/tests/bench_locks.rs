@@ -12,6 +12,7 @@ fn locks(args: &[&str]) -> Command {
 }
 
 #[test]
+#[ignore = "4 s; run by .ci/run"]
 fn starvation_has_a_figure_for_every_policy() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("locks.json");
@@ -44,6 +45,7 @@ fn starvation_has_a_figure_for_every_policy() {
 
 /// One run of everything else, and nothing but JSON on standard output.
 #[test]
+#[ignore = "4 s; run by .ci/run"]
 fn inversion_is_measured_or_says_why_not() {
     let args = ["--only", "inversion,costs", "--repeats", "1", "--rounds", "1", "--threads", "2", "--json"];
     let v = trial::measured(|| {

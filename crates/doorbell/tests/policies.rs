@@ -51,6 +51,7 @@ fn number(report: &str, what: &str) -> u64 {
 const PARTS: [&str; 4] = ["1", "2", "3", "4"];
 
 #[test]
+#[ignore = "2 s; run by .ci/run"]
 fn every_function_returns_what_it_returns_without_policies() {
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled(dir.path(), "semantics") else { return };
@@ -202,6 +203,7 @@ fn a_wrong_plan_starts_nothing() {
 }
 
 #[test]
+#[ignore = "3 s; run by .ci/run"]
 fn each_policy_does_what_it_is_for() {
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled(dir.path(), "effects") else { return };

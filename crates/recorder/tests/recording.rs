@@ -547,6 +547,7 @@ fn ignored_signals_stay_ignored_and_the_status_is_the_programs() {
 
 /// Idle, it costs next to nothing: CPU time of the recorder while its program sleeps.
 #[test]
+#[ignore = "3 s; run by .ci/run"]
 fn an_idle_recorder_leaves_the_cpu_alone() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("t");
