@@ -42,6 +42,7 @@ fn longest(all: &[Waits], policy: Policy) -> (Duration, bool) {
 }
 
 #[test]
+#[ignore = "2 s; run by .ci/run"]
 fn a_writer_starves_behind_readers_but_for_the_gate() {
     let _turn = beside_one_another();
     let plan = short();
@@ -58,6 +59,7 @@ fn a_writer_starves_behind_readers_but_for_the_gate() {
 }
 
 #[test]
+#[ignore = "3 s; run by .ci/run"]
 fn a_reader_starves_behind_writers_under_the_old_rule() {
     let _turn = beside_one_another();
     let plan = short();
@@ -73,6 +75,7 @@ fn a_reader_starves_behind_writers_under_the_old_rule() {
 }
 
 #[test]
+#[ignore = "4 s; run by .ci/run"]
 fn inheritance_ends_the_inversion_and_fairness_alone_does_not() {
     let _turn = alone();
     let plan = short();
