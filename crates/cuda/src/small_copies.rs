@@ -98,7 +98,7 @@ impl SmallCopies {
         let mut all = vec![background; SmallCopies::BYTES];
         // SAFETY: so many bytes are at both.
         unsafe { self.cuda.cuMemcpyHtoD_v2(self.target, all.as_ptr().cast(), all.len()) }?;
-        // SAFETY: within the pinned memory, which nothing under way reads.
+        // SAFETY: within the pinned memory; no copy reads it now.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), source, bytes.len()) };
         launch()?;
         // SAFETY: as above.

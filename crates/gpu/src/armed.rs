@@ -254,14 +254,7 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
     /// As [`Armed::submit`], and [`Error::OutsideRegion`].
     #[inline]
     pub fn submit_at(&mut self, to: u64, from: u64) -> Result<Ticket, Error> {
-        let outside = |va| Error::OutsideRegion { va, length: self.bytes };
-        let Some(source) = &self.between.from else { return Err(outside(from)) };
-        if !self.between.to.holds(to, self.bytes) {
-            return Err(outside(to));
-        }
-        if !source.holds(from, self.bytes) {
-            return Err(outside(from));
-        }
+        self.between.check_places(to, from, self.bytes)?;
         for (at, va) in [(self.layout.destination, to), (self.layout.source, from)] {
             self.template[at] = (va >> 32) as u32;
             self.template[at + 1] = va as u32;

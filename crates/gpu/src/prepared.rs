@@ -298,14 +298,7 @@ impl Prepared {
     /// As [`Prepared::submit`], and [`Error::OutsideRegion`].
     #[inline]
     pub fn submit_at(&mut self, ch: &mut Channel, to: u64, from: u64) -> Result<Ticket, Error> {
-        let outside = |va| Error::OutsideRegion { va, length: self.bytes };
-        let Some(source) = &self.between.from else { return Err(outside(from)) };
-        if !self.between.to.holds(to, self.bytes) {
-            return Err(outside(to));
-        }
-        if !source.holds(from, self.bytes) {
-            return Err(outside(from));
-        }
+        self.between.check_places(to, from, self.bytes)?;
         let slot = self.free_slot(ch)?;
         for (at, value) in [(self.layout.destination, to), (self.layout.source, from)] {
             self.template[at] = (value >> 32) as u32;

@@ -34,6 +34,20 @@ impl Between {
         self.all().any(|region| region.holds(va, length)) || self.begun == Some(va) && length <= 16
     }
 
+    /// That `length` bytes at these addresses lie each in its own region.
+    #[inline]
+    pub fn check_places(&self, to: u64, from: u64, length: u64) -> Result<(), Error> {
+        let outside = |va| Error::OutsideRegion { va, length };
+        let Some(source) = &self.from else { return Err(outside(from)) };
+        if !self.to.holds(to, length) {
+            return Err(outside(to));
+        }
+        if !source.holds(from, length) {
+            return Err(outside(from));
+        }
+        Ok(())
+    }
+
     /// That a channel in `space`, on the GPU of that UUID, may name them.
     pub fn check(&self, space: &Arc<AddressSpace>, gpu: [u8; 16]) -> Result<(), Error> {
         self.all().try_for_each(|region| region.check(space, gpu))

@@ -22,7 +22,7 @@ pub fn qemu(command: &str) -> Outcome {
     let mut port = File::options().read(true).write(true).custom_flags(libc::O_NOCTTY).open("/dev/ttyS1")?;
     // SAFETY: all zeroes is a value of this struct of numbers.
     let mut how: libc::termios = unsafe { std::mem::zeroed() };
-    // SAFETY: an open terminal and a struct of ours.
+    // SAFETY: the descriptor is an open terminal, and the call fills our struct.
     ensure(unsafe { libc::tcgetattr(port.as_raw_fd(), &raw mut how) } == 0, || "tcgetattr fails".into())?;
     // The answer is for us alone.
     how.c_lflag &= !libc::ECHO;

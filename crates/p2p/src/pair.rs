@@ -115,7 +115,7 @@ impl<'m> Pair<'m> {
         let mut turns = Vec::new();
         for n in (0..self.cells.len()).filter(|n| is_open(*n)) {
             turns.extend([Turn::Latency(n), Turn::Alone(n)]);
-            // The directions of a way stand beside each other.
+            // Both directions of a way are adjacent.
             if is_open(n + 1) && way(n) == way(n + 1) {
                 turns.push(Turn::Both(n, n + 1));
             }

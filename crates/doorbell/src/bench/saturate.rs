@@ -348,7 +348,7 @@ fn of_machine(plan: &Plan) -> environment::Environment {
     environment::Environment::gather(gpu, Some(Clock::new().calibrated()), Vec::new())
 }
 
-/// The counters of the link of the GPU that is measured; what there is not is said in each part.
+/// Link counters of the measured GPU. Each part names those that are missing.
 fn counters(device: Option<&Arc<Device>>) -> Box<dyn Wire> {
     match device.filter(|device| !device.is_soft()).map(|device| LinkCounters::of_uuid(device.uuid())) {
         Some(Ok(counters)) => Box::new(counters),
