@@ -3,6 +3,7 @@
 use crate::fill::fill;
 use crate::kernel::{BANK_HEADER, DECREMENT, Kernel, SCHEDULE};
 use crate::places::Places;
+use crate::table::Table;
 use crate::{COMPUTE, COPY};
 use pushbuf::encode::{CONSTANT_CACHES, Error, Words, inline_dma, launch_dma, offset};
 use pushbuf::qmd::PcasAction;
@@ -58,6 +59,8 @@ pub struct Graph {
     pub kernels: Vec<Kernel>,
     pub launch: Vec<Step>,
     pub at: Places,
+    /// By which kernels of the driver's start others.
+    pub table: Option<Table>,
 }
 
 /// Words that one step or one kernel takes at most, but for raw ones: a bank and a QMD are less than 600.
@@ -217,6 +220,13 @@ impl Graph {
     /// The launch that uploads the graph: segments in their order, each with its channel.
     pub fn upload_segments(&self) -> Vec<(usize, Vec<u32>)> {
         let mut to = Segments(Vec::new());
+        if let Some(table) = &self.table {
+            let bytes: Vec<u8> = table.words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            to.add(
+                0,
+                &words_within(ROOM + bytes.len(), |w| w.inline(COMPUTE, table.at, &bytes, INLINE).expect("a table")),
+            );
+        }
         for i in self.order_of_upload() {
             to.add(0, &words_within(ROOM, |w| self.upload_kernel(w, i)));
         }

@@ -25,11 +25,13 @@ mod fill;
 mod graph;
 mod kernel;
 mod places;
+mod table;
 
 pub use fill::{MOST_BY_MACRO, MacroCount, MacroForm, fill};
 pub use graph::{Graph, Step, words};
 pub use kernel::{DECREMENT, Kernel, SCHEDULE};
 pub use places::Places;
+pub use table::Table;
 
 /// The class of the channels that carry such words.
 pub const CHANNEL_CLASS: u32 = 0xc86f;

@@ -1,6 +1,7 @@
 //! From the steps of the launches to a recipe: what is a QMD, a bank, a counter; who starts whom; what is waited for.
 
 use crate::early;
+use crate::fans;
 use crate::qmd;
 use crate::read::Channel;
 use crate::recipe::{
@@ -22,9 +23,15 @@ pub(crate) fn recipe(channels: &[Channel], upload: Vec<Placed>, again: Vec<Vec<P
     let mut again = again.into_iter();
     let relaunch = again.next().ok_or(Refused::NoRelaunch)?;
     let payloads = payloads(&relaunch, again.next().as_deref())?;
-    let kernels = Kernels::of(channels, &upload, &relaunch)?;
-    let banks = Banks::of(&upload, &kernels)?;
-    by_driver(&upload, &relaunch, &kernels, &banks)?;
+    let mut upload = upload;
+    let mut kernels = Kernels::of(channels, &upload, &relaunch)?;
+    let mut banks = Banks::of(&upload, &kernels)?;
+    if let Some(replaced) = fans::replaced(&upload, &relaunch, &kernels, &banks)? {
+        upload = replaced;
+        kernels = Kernels::of(channels, &upload, &relaunch)?;
+        banks = Banks::of(&upload, &kernels)?;
+    }
+    fans::left(&upload, &relaunch, &kernels, &banks)?;
     let counters = counters(&kernels);
     let mut launch = Launch::new(&kernels, &banks, &counters);
     launch.groups(&relaunch)?;
@@ -120,7 +127,7 @@ fn set_payload(step: &mut Step, to: u32) {
 }
 
 /// The graph's QMDs, by address.
-struct Kernels {
+pub(crate) struct Kernels {
     all: BTreeMap<u64, Qmd>,
     /// Their addresses in the order in which the upload writes them: what is numbered by it keeps its number wherever the graph lies.
     order: Vec<u64>,
@@ -128,7 +135,7 @@ struct Kernels {
 
 impl Kernels {
     /// Follows PCAS and dependents to every QMD; each must stand in the upload.
-    fn of(channels: &[Channel], upload: &[Placed], relaunch: &[Placed]) -> Result<Kernels, Refused> {
+    pub fn of(channels: &[Channel], upload: &[Placed], relaunch: &[Placed]) -> Result<Kernels, Refused> {
         let mut written: HashMap<u64, (&[u32], usize)> = HashMap::new();
         for placed in upload {
             if let Step::Write { address, data, .. } = &placed.step {
@@ -164,15 +171,15 @@ impl Kernels {
     }
 
     /// In the order of the upload.
-    fn iter(&self) -> impl Iterator<Item = (u64, &Qmd)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Qmd)> {
         self.order.iter().filter_map(|address| Some((*address, self.all.get(address)?)))
     }
 
-    fn qmd(&self, address: u64) -> Result<&Qmd, Refused> {
+    pub fn qmd(&self, address: u64) -> Result<&Qmd, Refused> {
         self.all.get(&address).ok_or(Refused::QmdNotWritten { qmd: address })
     }
 
-    fn holds(&self, address: u64) -> bool {
+    pub fn holds(&self, address: u64) -> bool {
         let before = self.all.range(..=address).next_back();
         before.is_some_and(|(at, qmd)| address - at < 4 * qmd.words().len() as u64)
     }
@@ -184,13 +191,13 @@ fn compute_class(channels: &[Channel], channel: usize) -> u32 {
 }
 
 /// The graph's constant banks, by address.
-struct Banks {
+pub(crate) struct Banks {
     all: Vec<Bank>,
     of_address: BTreeMap<u64, usize>,
 }
 
 impl Banks {
-    fn of(upload: &[Placed], kernels: &Kernels) -> Result<Banks, Refused> {
+    pub fn of(upload: &[Placed], kernels: &Kernels) -> Result<Banks, Refused> {
         let mut banks = Banks { all: Vec::new(), of_address: BTreeMap::new() };
         // The first QMD of each, for messages.
         let mut users = Vec::new();
@@ -231,7 +238,12 @@ impl Banks {
         self.all.get_mut(*i).filter(|b| address - b.address < b.bytes.into())
     }
 
-    fn holds(&self, address: u64) -> bool {
+    /// The bank that begins at an address.
+    pub fn bank(&self, address: u64) -> Option<&Bank> {
+        self.all.get(*self.of_address.get(&address)?)
+    }
+
+    pub fn holds(&self, address: u64) -> bool {
         let before = self.of_address.range(..=address).next_back().and_then(|(_, i)| self.all.get(*i));
         before.is_some_and(|b| address - b.address < b.bytes.into())
     }
@@ -250,39 +262,6 @@ fn put(bank: &mut Bank, address: u64, bytes: u32, data: &[u32]) -> Result<(), Re
     let contents = bank.contents.get_or_insert_default();
     contents.extend(data.iter().flat_map(|word| word.to_le_bytes()).take(bytes as usize));
     Ok(())
-}
-
-/// Refuses kernels of the driver's that start or count others by a table, which the upload alone writes. Their parameters say where it lies.
-/// (Seen on an H200 where more than two kernels follow one, where kernels of several streams come together, and at conditional nodes. How they reach the
-/// scheduler is not on the wire.)
-fn by_driver(upload: &[Placed], relaunch: &[Placed], kernels: &Kernels, banks: &Banks) -> Result<(), Refused> {
-    let written = |launch: &[Placed], at: u64| launch.iter().any(|placed| written_at(&placed.step) == Some(at));
-    for placed in upload {
-        let Step::Write { address: table, bytes, .. } = &placed.step else { continue };
-        let own = kernels.holds(*table) || banks.holds(*table) || written(relaunch, *table);
-        if own || u64::from(*bytes) <= COUNTER_BYTES {
-            continue;
-        }
-        let named = |bank: &&Bank| {
-            let parameters = bank.parameter_bytes().unwrap_or_default();
-            parameters.as_chunks::<8>().0.iter().any(|word| u64::from_le_bytes(*word) == *table)
-        };
-        let Some(bank) = banks.all.iter().find(named) else { continue };
-        let of = |(_, qmd): &(u64, &Qmd)| qmd.constant_buffer(0).is_some_and(|b| b.address == bank.address);
-        let qmd = kernels.iter().find(of).map_or(0, |(at, _)| at);
-        // Behind the table of a conditional node stands its value, which each launch sets.
-        let behind = table.saturating_add(u64::from(*bytes));
-        let what = if written(relaunch, behind) { "a conditional node" } else { "a fan-out or fan-in of many kernels" };
-        return Err(Refused::ByDriver { what, qmd, table: *table, bytes: *bytes });
-    }
-    Ok(())
-}
-
-fn written_at(step: &Step) -> Option<u64> {
-    match step {
-        Step::Write { address, .. } => Some(*address),
-        _ => None,
-    }
 }
 
 /// Addresses that the QMDs' releases count up, each with the QMDs that do, the number of the release and what it adds.

@@ -15,6 +15,7 @@ mod branches;
 mod copy_macro;
 mod early;
 mod encode;
+mod fans;
 mod fill_macro;
 mod own;
 mod qmd;

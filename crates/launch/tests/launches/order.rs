@@ -181,6 +181,46 @@ fn the_kernels_of_a_fan_out_run_before_their_join() {
     assert_eq!(after, [vec![], vec![0], vec![0], vec![1, 2]]);
 }
 
+/// A graph with a table of the driver's, read as it is: nothing here runs the driver's kernels.
+fn read(rig: &Rig, channel: &mut gpu::Channel, graph: Graph) -> launch::Graph {
+    let mut graph = rig.logging(graph);
+    let table = graph.table.clone().unwrap();
+    graph.put_table(table.at, &table.rows);
+    // SAFETY: stand-in kernels in memory of the rig.
+    unsafe { launch::Graph::of(&rig.recipe(&graph), channel) }.unwrap()
+}
+
+#[test]
+fn fans_of_many_kernels_run_without_the_drivers_kernels() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let table = rig.host.va() + DATA;
+    for n in [3, 8, 40] {
+        let mut ours = read(&rig, &mut channel, Graph::fan_out(n, table));
+        let (kernels, all) = (rig.kernels(), n as u32 + 1);
+        let log = launched(&rig, &mut channel, &mut ours, 20);
+        assert_eq!(rig.kernels() - kernels, 20 * u64::from(all), "QMDs without blocks run nothing");
+        for launch in log.chunks(n + 1) {
+            assert_eq!(launch[0], 0, "{launch:?}");
+            let mut rest = launch[1..].to_vec();
+            rest.sort_unstable();
+            assert_eq!(rest, (2..=all).collect::<Vec<_>>(), "each once");
+        }
+    }
+    for n in [2, 8, 40] {
+        let mut ours = read(&rig, &mut channel, Graph::fan_in(n, table));
+        let log = launched(&rig, &mut channel, &mut ours, 20);
+        assert_eq!(log.len(), 20 * (n + 1));
+        for launch in log.chunks(n + 1) {
+            assert_eq!(launch[n], 2 * n as u32, "the one that waits for all is the last: {launch:?}");
+            let mut ahead = launch[..n].to_vec();
+            ahead.sort_unstable();
+            assert_eq!(ahead, (0..n as u32).map(|i| 2 * i).collect::<Vec<_>>());
+        }
+    }
+    assert_eq!(rig.faults(), 0);
+}
+
 #[test]
 fn groups_wait_for_one_another_and_memsets_and_copies_stand_between_them() {
     let rig = Rig::new();

@@ -183,11 +183,14 @@ impl Rig {
 
     /// What is learnt of a graph when its words are read as they are.
     pub fn recipe(&self, graph: &Graph) -> recipe::Recipe {
-        let (upload, one) = (graph.upload(), graph.again(1));
+        let (upload, again) = (graph.upload_segments(), graph.again_segments(1));
         let channel =
             recipe::Channel { class: graph_words::CHANNEL_CLASS, engines: graph_words::ENGINES.to_vec(), group: None };
-        let segment = |words| [recipe::Segment { channel: 0, words }];
-        recipe::learn(&[channel], &segment(&upload), &[&segment(&one)]).unwrap()
+        let channels = vec![channel; 1 + upload.iter().map(|(channel, _)| *channel).max().unwrap_or(0)];
+        let [upload, again] = [&upload, &again].map(|launch| {
+            launch.iter().map(|(channel, words)| recipe::Segment { channel: *channel, words }).collect::<Vec<_>>()
+        });
+        recipe::learn(&channels, &upload, &[&again]).unwrap()
     }
 
     /// What launches a graph as CUDA does, the first time with its upload, and waits until it is done.

@@ -27,6 +27,16 @@ impl DependentAction {
         }
     }
 
+    pub const fn code(self) -> u8 {
+        match self {
+            DependentAction::IncrementPut => 0,
+            DependentAction::Schedule => 1,
+            DependentAction::InvalidateCopySchedule => 3,
+            DependentAction::DecrementDependence => 4,
+            DependentAction::Reserved(code) => code,
+        }
+    }
+
     /// As the class reference has it, without `QMD_`.
     pub const fn name(self) -> &'static str {
         match self {

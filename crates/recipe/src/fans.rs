@@ -1,0 +1,327 @@
+//! Kernels of the driver's that start others by a table, replaced by QMDs without blocks.
+//!
+//! Where more than two kernels follow one, where kernels of several streams come together, and for conditional nodes, CUDA (13.0, driver 580.159.04, seen on
+//! an H200) puts a kernel of its own behind each that others wait for: 32 threads, whose parameters are its row of a table (u32), how many rows it
+//! acts on (u32), the table, an array behind it, and an address that is always the same (u64 each). The table has a row of 64 bytes for each node of
+//! the fan:
+//!
+//! | word | |
+//! |---|---|
+//! | 0 | 0; 1 for a conditional node |
+//! | 1 | rows that follow this one |
+//! | 2 | the first of their numbers in the array, which is one of u32 |
+//! | 3, 4 | how many rows go before it: what is counted down, and what it is set to again. (1 where there are none.) |
+//! | 5 | -1 |
+//! | 6 | address of its QMD / 256 |
+//! | 7 | PCAS_ACTION that starts it: SCHEDULE, where rows go before it |
+//! | 8 to 15 | left over of something else |
+//!
+//! So the table holds all edges. How that kernel reaches the scheduler is not on the wire, and need not be known: a QMD without blocks that acts on two others does
+//! the same, and CUDA itself uses those for a fork of three streams. One of them takes the kernel's place, with its counters; where it acts on more than two
+//! others, more of them stand between, as a tree. A QMD that several go before counts them itself (DEPENDENCE_COUNTER, 16 bits), as CUDA has it where two chains
+//! join.
+
+use crate::assemble::{Banks, Kernels};
+use crate::refused::Refused;
+use crate::step::{Placed, Step};
+use pushbuf::qmd::{DependentAction, PcasAction, Qmd};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Words of a row.
+const ROW: usize = 16;
+/// What is longer than a counter may be a table.
+const COUNTER_BYTES: u32 = 4;
+/// QMDs that CUDA does not have are put at the end of what pointers to QMDs can say (40 bits), and moved before anything is submitted.
+const NEW_BELOW: u64 = 1 << 40;
+const STRIDE: u64 = 0x200;
+/// Fields that a QMD without blocks has as the kernel in whose place it stands; all others are 0 but for [`NO_BLOCKS`] (CUDA's own of a fork are so).
+const KEPT: &[&str] = &[
+    "DEPENDENCE_COUNTER",
+    "QMD_GROUP_ID",
+    "QMD_TYPE",
+    "REQUIRE_SCHEDULING_PCAS",
+    "SELF_COPY_ON_COMPLETION",
+    "SASS_VERSION",
+    "SHADER_LOCAL_MEMORY_HIGH_SIZE",
+    "API_VISIBLE_CALL_LIMIT",
+    "SAMPLER_INDEX",
+    "QMD_MINOR_VERSION",
+    "QMD_MAJOR_VERSION",
+    "INVALIDATE_",
+    "MIN_SM_CONFIG_",
+    "MAX_SM_CONFIG_",
+    "TARGET_SM_CONFIG_",
+    "BARRIER_COUNT",
+];
+/// Only the one that stands in the kernel's place tells that it is done.
+const RELEASES: &str = "RELEASE_";
+const NO_BLOCKS: [(&str, u64); 4] = [
+    ("CTA_THREAD_DIMENSION0", 1),
+    ("CTA_THREAD_DIMENSION1", 1),
+    ("CTA_THREAD_DIMENSION2", 1),
+    // As CUDA's own.
+    ("REGISTER_COUNT", 3),
+];
+/// Of those that stand between: started by one other, each time anew.
+const BETWEEN: [(&str, u64); 3] =
+    [("DEPENDENCE_COUNTER", 0), ("REQUIRE_SCHEDULING_PCAS", 1), ("SELF_COPY_ON_COMPLETION", 1)];
+
+/// The upload without kernels of the driver's, if it has any that are as the head of this module says. Others are refused by [`left`].
+pub(crate) fn replaced(
+    upload: &[Placed],
+    relaunch: &[Placed],
+    kernels: &Kernels,
+    banks: &Banks,
+) -> Result<Option<Vec<Placed>>, Refused> {
+    let mut fans = Fans { kernels, new: HashMap::new(), banks: HashSet::new(), tables: HashSet::new() };
+    for table in tables(upload, relaunch, kernels, banks) {
+        if let Some(read) = fans.read(&table, banks) {
+            fans.replace(&table, &read)?;
+        }
+    }
+    Ok((!fans.tables.is_empty()).then(|| fans.rewritten(upload.to_vec())))
+}
+
+/// Refuses kernels of the driver's that are not replaced.
+pub(crate) fn left(upload: &[Placed], relaunch: &[Placed], kernels: &Kernels, banks: &Banks) -> Result<(), Refused> {
+    tables(upload, relaunch, kernels, banks).first().map_or(Ok(()), |table| Err(table.refused()))
+}
+
+/// What a kernel's parameters name and the upload alone writes.
+struct Table<'a> {
+    address: u64,
+    bytes: u32,
+    data: &'a [u32],
+    /// The first kernel that names it.
+    qmd: u64,
+    /// Behind the table of a conditional node stands its value, which each launch sets.
+    value: bool,
+}
+
+struct Row {
+    qmd: u64,
+    /// How many rows go before it, or 1.
+    before: u32,
+    action: PcasAction,
+    follow: Vec<u32>,
+}
+
+/// A kernel of the driver's: where its QMD lies, and what it acts on.
+struct Driver {
+    qmd: u64,
+    on: Vec<(u64, DependentAction)>,
+}
+
+/// What a table says.
+struct Read {
+    drivers: Vec<Driver>,
+    /// QMDs that several go before, and how many.
+    counts: Vec<(u64, u32)>,
+}
+
+fn tables<'a>(upload: &'a [Placed], relaunch: &[Placed], kernels: &Kernels, banks: &Banks) -> Vec<Table<'a>> {
+    let written: HashSet<u64> = relaunch.iter().filter_map(write_at).collect();
+    let table = |placed: &'a Placed| {
+        let Step::Write { address, bytes, data, .. } = &placed.step else { return None };
+        let own = kernels.holds(*address) || banks.holds(*address) || written.contains(address);
+        if own || *bytes <= COUNTER_BYTES {
+            return None;
+        }
+        let qmd = kernels.iter().find_map(|(at, qmd)| parameters(qmd, banks, *address).map(|_| at))?;
+        let value = written.contains(&address.saturating_add(u64::from(*bytes)));
+        Some(Table { address: *address, bytes: *bytes, data, qmd, value })
+    };
+    upload.iter().filter_map(table).collect()
+}
+
+fn write_at(placed: &Placed) -> Option<u64> {
+    match placed.step {
+        Step::Write { address, .. } => Some(address),
+        _ => None,
+    }
+}
+
+/// The parameters of a kernel, if they name this address.
+fn parameters<'a>(qmd: &Qmd, banks: &'a Banks, address: u64) -> Option<&'a [u8]> {
+    let bytes = banks.bank(qmd.constant_buffer(0)?.address)?.parameter_bytes()?;
+    bytes.as_chunks::<8>().0.contains(&address.to_le_bytes()).then_some(bytes)
+}
+
+impl Table<'_> {
+    fn refused(&self) -> Refused {
+        let what = if self.value { "a conditional node" } else { "a fan-out or fan-in of many kernels" };
+        Refused::ByDriver { what, qmd: self.qmd, table: self.address, bytes: self.bytes }
+    }
+
+    /// Its rows, where the array behind them begins at this address.
+    fn rows(&self, array: u64) -> Option<Vec<Row>> {
+        let bytes = array.checked_sub(self.address).filter(|bytes| bytes.is_multiple_of(4 * ROW as u64))?;
+        let all = self.data.get(..self.bytes as usize / 4)?;
+        let (rows, numbers) = all.split_at_checked(usize::try_from(bytes / 4).ok()?)?;
+        let rows = rows.as_chunks::<ROW>().0;
+        let row = |[kind, count, first, left, before, none, qmd, action, ..]: &[u32; ROW]| {
+            let follow = numbers.get(*first as usize..)?.get(..*count as usize)?;
+            let known = *kind == 0 && left == before && *none == u32::MAX;
+            let inside = follow.iter().all(|number| (*number as usize) < rows.len());
+            let action = PcasAction::of_word(*action);
+            (known && inside).then(|| Row {
+                qmd: u64::from(*qmd) << 8,
+                before: *before,
+                action,
+                follow: follow.to_vec(),
+            })
+        };
+        rows.iter().map(row).collect()
+    }
+}
+
+/// QMDs that the upload writes otherwise, and others.
+struct Fans<'a> {
+    kernels: &'a Kernels,
+    /// By address; each with those that are new and come ahead of it.
+    new: HashMap<u64, (Qmd, Vec<(u64, Qmd)>)>,
+    /// Banks of the driver's kernels, with their bytes.
+    banks: HashSet<(u64, u32)>,
+    tables: HashSet<u64>,
+}
+
+impl Fans<'_> {
+    /// `None` if anything is not as it was seen.
+    fn read(&mut self, table: &Table<'_>, banks: &Banks) -> Option<Read> {
+        let mut kernels = Vec::new();
+        for (at, qmd) in self.kernels.iter() {
+            let Some(bytes) = parameters(qmd, banks, table.address) else { continue };
+            let [first, named, array, _] = *bytes.as_chunks::<8>().0 else { return None };
+            let ([row, count], []) = first.as_chunks::<4>() else { return None };
+            let [named, array] = [named, array].map(u64::from_le_bytes);
+            let bank = qmd.constant_buffer(0)?;
+            let users =
+                self.kernels.iter().filter(|(_, q)| q.constant_buffer(0).is_some_and(|b| b.address == bank.address));
+            if bytes.len() != 32 || named != table.address || users.count() != 1 || qmd.dependents().next().is_some() {
+                return None;
+            }
+            kernels.push((at, bank, u32::from_le_bytes(*row), u32::from_le_bytes(*count), array));
+        }
+        let array = kernels.first()?.4;
+        let rows = table.rows(array)?;
+        let mut before: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut seen = HashSet::new();
+        for (.., row, count, its) in &kernels {
+            let follow = &rows.get(*row as usize)?.follow;
+            if *its != array || follow.len() != *count as usize || follow.is_empty() || !seen.insert(*row) {
+                return None;
+            }
+            follow.iter().for_each(|number| *before.entry(*number).or_default() += 1);
+        }
+        // Each row that others follow has its kernel, and each that others go before is started by the last of them.
+        for (number, row) in (0..).zip(&rows) {
+            let counted = before.get(&number).is_none_or(|n| *n == row.before && row.action == PcasAction::Schedule);
+            if !counted || row.follow.is_empty() == seen.contains(&number) {
+                return None;
+            }
+        }
+        let counts = before.iter().filter(|(_, n)| **n > 1);
+        let counts = counts.map(|(number, n)| Some((rows.get(*number as usize)?.qmd, *n))).collect::<Option<_>>()?;
+        let mut drivers = Vec::new();
+        for (qmd, bank, row, ..) in kernels {
+            let on = rows.get(row as usize)?.follow.iter().map(|number| {
+                let several = before.get(number).is_some_and(|n| *n > 1);
+                let action = if several { DependentAction::DecrementDependence } else { DependentAction::Schedule };
+                Some((rows.get(*number as usize)?.qmd, action))
+            });
+            drivers.push(Driver { qmd, on: on.collect::<Option<_>>()? });
+            self.banks.insert((bank.address, bank.bytes));
+        }
+        Some(Read { drivers, counts })
+    }
+
+    fn replace(&mut self, table: &Table<'_>, read: &Read) -> Result<(), Refused> {
+        for (at, count) in &read.counts {
+            let mut qmd = *self.kernels.qmd(*at)?;
+            if qmd.dependence_counter() != 0 {
+                return Err(table.refused());
+            }
+            qmd.set("DEPENDENCE_COUNTER", (*count).into())?;
+            self.new.insert(*at, (qmd, Vec::new()));
+        }
+        for driver in &read.drivers {
+            let kernel = match self.new.get(&driver.qmd) {
+                Some((counting, _)) => *counting,
+                None => *self.kernels.qmd(driver.qmd)?,
+            };
+            let mut ahead = Vec::new();
+            let order = self.order(&kernel, &driver.on, true, &mut ahead)?;
+            self.new.insert(driver.qmd, (order, ahead));
+        }
+        self.tables.insert(table.address);
+        Ok(())
+    }
+
+    /// A QMD without blocks that acts on others. `in_place`: of the kernel, and not one between it and others.
+    fn order(
+        &self,
+        kernel: &Qmd,
+        on: &[(u64, DependentAction)],
+        in_place: bool,
+        ahead: &mut Vec<(u64, Qmd)>,
+    ) -> Result<Qmd, Refused> {
+        let mut order = Qmd::new(kernel.layout());
+        for value in kernel.fields().filter(|value| value.value != 0) {
+            let name = value.field.name;
+            if KEPT.iter().any(|begin| name.starts_with(begin)) || in_place && name.starts_with(RELEASES) {
+                order.set_element(name, value.index.unwrap_or(0), value.value)?;
+            }
+        }
+        NO_BLOCKS.iter().try_for_each(|(field, value)| order.set(field, *value))?;
+        if !in_place {
+            BETWEEN.iter().try_for_each(|(field, value)| order.set(field, *value))?;
+        }
+        // Two, or two halves.
+        for (slot, half) in (0..).zip(on.chunks(on.len().div_ceil(2).max(1))) {
+            let (at, action) = match half {
+                [one] => *one,
+                several => {
+                    let between = self.order(kernel, several, false, ahead)?;
+                    let at = self.unused(ahead.len());
+                    ahead.push((at, between));
+                    (at, DependentAction::Schedule)
+                }
+            };
+            order.set_dependent(slot, at)?;
+            order.set_element("DEPENDENT_QMD_ENABLE", slot, 1)?;
+            order.set_element("DEPENDENT_QMD_ACTION", slot, action.code().into())?;
+            order.set_element("DEPENDENT_QMD_PREFETCH", slot, 1)?;
+        }
+        Ok(order)
+    }
+
+    /// An address that no QMD has, `ahead` being those that are not listed yet.
+    fn unused(&self, ahead: usize) -> u64 {
+        let listed: usize = self.new.values().map(|(_, ahead)| ahead.len()).sum();
+        NEW_BELOW - (listed + ahead + 1) as u64 * STRIDE
+    }
+
+    fn rewritten(mut self, upload: Vec<Placed>) -> Vec<Placed> {
+        let mut steps = Vec::with_capacity(upload.len());
+        for mut placed in upload {
+            if let Step::Write { address, data, launch, .. } = &mut placed.step {
+                let of_bank =
+                    |(at, bytes): &(u64, u32)| address.checked_sub(*at).is_some_and(|at| at < (*bytes).into());
+                if self.tables.contains(address) || self.banks.iter().any(of_bank) {
+                    continue;
+                }
+                if let Some((qmd, ahead)) = self.new.remove(address) {
+                    data.iter_mut().zip(qmd.words()).for_each(|(to, from)| *to = *from);
+                    for (qmd, words) in ahead {
+                        let data = words.words().to_vec();
+                        let write = Step::Write { address: qmd, bytes: 4 * data.len() as u32, data, launch: *launch };
+                        let arm = Step::Pcas { qmd, action: PcasAction::InvalidatePrefetchCopySchedule };
+                        steps.extend([write, arm].map(|step| Placed { channel: placed.channel, step }));
+                    }
+                }
+            }
+            steps.push(placed);
+        }
+        steps
+    }
+}
