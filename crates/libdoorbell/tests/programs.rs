@@ -51,6 +51,7 @@ fn compiled(compiler: &str, standard: &str, source: &str, folder: &Path) -> Opti
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
     let mut command = Command::new(compiler);
     command.args([standard, "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"]).arg(include);
+    command.arg("-I").arg(examples().join("c"));
     command.arg("-o").arg(&to).arg(source).arg("-L").arg(libraries()).args(["-ldoorbell", "-ldl"]);
     let out = trial::finished(&mut command, compiler);
     assert!(out.status.success(), "{}", text(&out));
@@ -146,6 +147,16 @@ fn each_launch_of_the_example_leaves_its_result() {
     let said = text(&out);
     assert!(out.status.success() && said.contains("100 launches by doorbell and 25 by CUDA"), "{said}");
     assert!(said.contains("every result right"), "{said}");
+}
+
+#[test]
+fn each_word_counts_the_launches_of_its_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("cc", "-std=c11", "../docs/results/launch/many.c", folder.path()) else { return };
+    let out = trial::finished(beside_cuda(&program, folder.path()).args(["4", "2000"]), "many");
+    let said = text(&out);
+    assert!(out.status.success() && said.contains("all by doorbell: 2000 launches"), "{said}");
+    assert!(said.contains("all right") && !said.contains("CUDA beside them: 0 launches"), "{said}");
 }
 
 /// (Under a real-time class the loop would wait for a GPU whose thread it keeps from running.)
