@@ -148,7 +148,7 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
         Ok(armed)
     }
 
-    /// Submissions that may be under way at a time.
+    /// How many submissions may be under way at once.
     pub const MOST: u32 = PLACES as u32;
 
     /// Bytes that one submission moves.

@@ -261,7 +261,7 @@ impl Prepared {
         self.begun.as_ref().filter(|begun| begun.poll(BEGUN)).map(Semaphore::timestamp)
     }
 
-    /// Submissions that may be under way at a time.
+    /// How many submissions may be under way at once.
     pub fn slots(&self) -> usize {
         self.tickets.len()
     }

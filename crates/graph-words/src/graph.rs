@@ -44,9 +44,10 @@ pub enum Step {
         to: u64,
         bytes: u32,
     },
-    /// The channel's engine tells its tracker that it is done with what it was given: compute, or the copy engine. Without one, compute does so behind the
-    /// channel's last step. (A submission ends with one.)
+    /// Compute tells the channel's tracker that the steps before are done. A channel without a release has this one behind its last step. (A submission ends
+    /// with one.)
     Release,
+    /// The copy engine tells the tracker.
     CopyRelease,
     /// Waits for what a channel's tracker was told last.
     WaitFor(usize),

@@ -106,8 +106,8 @@ pub fn reset(drive: Box<dyn Function>) -> Outcome {
     is_untouched(&memory, 0xa5)
 }
 
-/// Somebody else resets the function while it reads, by the kernel's file. The driver says that its controller is no longer what it was, and goes on
-/// after a reset of its own.
+/// The function is reset while it reads, through the kernel's file and not by the driver. The driver says that its controller is not ready, and works again
+/// after it has reset it.
 pub fn reset_by_another(at: Address, drive: Box<dyn Function>) -> Outcome {
     let mut controller = Controller::open(drive, Options::default())?;
     let held = Held::begin()?;
@@ -150,7 +150,7 @@ pub fn late(drive: Box<dyn Function>) -> Outcome {
         if now.stopped {
             break;
         }
-        ensure(begin.elapsed() < PATIENCE, || "a late command is waited for for ever".into())?;
+        ensure(begin.elapsed() < PATIENCE, || "a late command is never given up".into())?;
         std::thread::sleep(Duration::from_millis(10));
     }
     let took = begin.elapsed();
