@@ -114,16 +114,22 @@ impl Context {
         unsafe { Graph::capture_from(self, stream, submit) }?.instantiate()
     }
 
-    /// Launches an executable graph of the program's, by its handle, and waits for the stream.
+    /// Launches an executable graph of the program's, by its handle.
     ///
     /// # Safety
     /// `exec` and `stream` are handles of this context's GPU (a null stream: the default one) that live; of the graph's nodes as [`GraphExec::launch`].
-    pub unsafe fn launch_and_wait(&self, exec: *mut c_void, stream: *mut c_void) -> Result<()> {
+    pub unsafe fn launch_by_handle(&self, exec: *mut c_void, stream: *mut c_void) -> Result<()> {
         // SAFETY: the caller's.
-        unsafe {
-            self.cuda.cuGraphLaunch(exec, stream)?;
-            self.cuda.cuStreamSynchronize(stream)
-        }
+        unsafe { self.cuda.cuGraphLaunch(exec, stream) }
+    }
+
+    /// Waits for a stream of the program's, by its handle.
+    ///
+    /// # Safety
+    /// `stream` is a handle of this context's GPU (a null stream: the default one) that lives.
+    pub unsafe fn wait_for(&self, stream: *mut c_void) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.cuda.cuStreamSynchronize(stream) }
     }
 }
 

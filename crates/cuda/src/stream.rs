@@ -73,6 +73,11 @@ impl<'c> Stream<'c> {
         Ok(Stream { context, raw })
     }
 
+    /// The context that it is of.
+    pub fn context(&self) -> &'c Context {
+        self.context
+    }
+
     /// For whoever takes the driver API's own handle (`CUstream`).
     pub fn handle(&self) -> *mut std::ffi::c_void {
         self.raw

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::fills::{self, Memsets};
+use crate::launches::Launches;
 use crate::learn::learn;
 use crate::machine;
 use crate::memory::{move_in, pin, regions, watch};
@@ -12,7 +13,6 @@ use gpu::{
     Watched,
 };
 use recipe::{Own, Recipe, Refused};
-use std::fmt::Display;
 use std::sync::Arc;
 
 /// A graph on one channel.
@@ -50,8 +50,8 @@ pub(crate) struct Parameters {
 }
 
 impl Graph {
-    /// Learns an instantiated graph of CUDA's and makes it ready on `channel`. `launch` launches it once on some stream, the same each time, and waits until it
-    /// is done; it is called three times, and more often where launches differ, so the graph runs as often. No other thread may have CUDA submit anything
+    /// Learns an instantiated graph of CUDA's and makes it ready on `channel`. `launches` has CUDA launch it, three times, and more often where launches
+    /// differ or are not understood, so the graph runs as often. No other thread may have CUDA submit anything
     /// meanwhile, and CUDA has nothing else to load: each of the graph's kernels has run before (modules are loaded when a kernel first runs). `watched` is
     /// what saw CUDA's calls ([`gpu::Libcuda::watched`]).
     ///
@@ -63,14 +63,14 @@ impl Graph {
     /// # Safety
     /// What the graph's kernels do, they do at each launch, with nothing that checks it: module, context and memory stay what they are for as long as the
     /// graph is launched. The head of this crate says what is noticed and what is not.
-    pub unsafe fn learn<E: Display>(
+    pub unsafe fn learn(
         watched: &Watched,
         channel: &mut Channel,
-        launch: impl FnMut() -> Result<(), E>,
+        launches: &mut impl Launches,
     ) -> Result<Graph, Error> {
         fit(channel)?;
         let space = channel.space();
-        let recipe = learn(watched, space, launch, || fills::by_libcuda(watched, space))?;
+        let recipe = learn(watched, space, launches, || fills::by_libcuda(watched, space))?;
         // SAFETY: the caller's.
         unsafe { Graph::of(&recipe, channel) }
     }
@@ -83,15 +83,15 @@ impl Graph {
     ///
     /// # Safety
     /// As [`Graph::learn`].
-    pub unsafe fn learn_with<E: Display>(
+    pub unsafe fn learn_with(
         watched: &Watched,
         channel: &mut Channel,
-        launch: impl FnMut() -> Result<(), E>,
+        launches: &mut impl Launches,
         memsets: &mut dyn Memsets,
     ) -> Result<Graph, Error> {
         fit(channel)?;
         let space = channel.space();
-        let recipe = learn(watched, space, launch, || fills::measure(watched, space, memsets))?;
+        let recipe = learn(watched, space, launches, || fills::measure(watched, space, memsets))?;
         // SAFETY: the caller's.
         unsafe { Graph::of(&recipe, channel) }
     }

@@ -1,11 +1,11 @@
 //! What CUDA says when it launches a graph, read where it wrote it.
 
 use crate::error::Error;
-use crate::given::channels_of;
+use crate::given::{channels_of, segments_of};
+use crate::launches::Launches;
 use crate::small_copies;
 use gpu::{AddressSpace, Given, GivenChannel, Watched};
 use recipe::{FillMacro, Macros, Recipe, Refused, Segment, Work};
-use std::fmt::Display;
 use std::sync::Arc;
 
 /// Launches after the upload that are compared with each other, and how often two more are made where they differ: another thread may have had CUDA
@@ -13,23 +13,27 @@ use std::sync::Arc;
 const AGAIN: usize = 2;
 const TRIES: usize = 3;
 
+/// Launches of a graph that has been uploaded.
+struct Again {
+    given: Vec<Given>,
+    /// Where the stream was busy during all of them: the semaphores that were released by what it was busy with.
+    held: Option<Vec<u64>>,
+}
+
 /// Has the graph launched three times, or a few times more, and makes a recipe of what was said. `fills` says how CUDA's macro that fills memory is read,
 /// and is asked if the graph has such a memset.
-pub(crate) fn learn<E: Display>(
+pub(crate) fn learn(
     watched: &Watched,
     space: &Arc<AddressSpace>,
-    mut launch: impl FnMut() -> Result<(), E>,
+    launches: &mut impl Launches,
     fills: impl FnOnce() -> Result<FillMacro, String>,
 ) -> Result<Recipe, Error> {
-    let mut given = || -> Result<Given, Error> {
-        let mark = watched.mark(space)?;
-        launch().map_err(|error| Error::Launching(error.to_string()))?;
-        Ok(watched.given(&mark)?)
-    };
-    let upload = given()?;
-    let (mut tries, mut fills, mut copies, mut known) = (1, Some(fills), true, Macros::default());
+    // (It loads and opens what it needs, and may wait for the stream meanwhile.)
+    let upload = once(watched, space, launches)?.0;
+    let (mut tries, mut fills, mut copies, mut known) = (0, Some(fills), true, Macros::default());
     loop {
-        let again = (0..AGAIN).map(|_| given()).collect::<Result<Vec<_>, _>>()?;
+        tries += 1;
+        let again = again(watched, space, launches, tries == 1)?;
         let mut learnt = recipe_of(&upload, &again, known);
         // (One graph may have both kinds of macro; each is measured once.)
         for _ in 0..2 {
@@ -50,9 +54,57 @@ pub(crate) fn learn<E: Display>(
         }
         match learnt {
             // (What CUDA leaves out because it is over, it may not leave out another time.)
-            Err(Error::Disturbed(_) | Error::Refused(Refused::NoPlace { .. })) if tries < TRIES => tries += 1,
+            Err(Error::Disturbed(_) | Error::Refused(Refused::NoPlace { .. })) if tries < TRIES => {}
+            Err(Error::Refused(_)) if again.held.is_some() => {}
             Ok(recipe) => return programs(recipe),
             refused => return refused,
+        }
+    }
+}
+
+/// Some launches after the upload. `hold`: each behind a busy stream, if that can be done.
+fn again(
+    watched: &Watched,
+    space: &Arc<AddressSpace>,
+    launches: &mut impl Launches,
+    hold: bool,
+) -> Result<Again, Error> {
+    let mut again = Again { given: Vec::new(), held: hold.then(Vec::new) };
+    for _ in 0..AGAIN {
+        let before = if again.held.is_some() { held(watched, space, launches)? } else { None };
+        let (given, kept) = once(watched, space, launches)?;
+        again.given.push(given);
+        again.held = again.held.zip(before.filter(|_| kept)).map(|(all, more)| [all, more].concat());
+    }
+    Ok(again)
+}
+
+/// One launch, and whether the stream was busy until CUDA had written it.
+fn once(watched: &Watched, space: &Arc<AddressSpace>, launches: &mut impl Launches) -> Result<(Given, bool), Error> {
+    let launched = watched.mark(space).map_err(Error::from).and_then(|mark| match launches.launch() {
+        Ok(()) => Ok(mark),
+        Err(error) => Err(Error::Launching(error.to_string())),
+    });
+    // Whatever happened: a stream that is held would stay so.
+    let finished = launches.finish().map_err(|error| Error::Launching(error.to_string()));
+    let (mark, kept) = (launched?, finished?);
+    Ok((watched.given(&mark)?, kept))
+}
+
+/// Keeps the stream busy, and says which semaphores are released by what it is busy with. `None` where that cannot be done.
+fn held(watched: &Watched, space: &Arc<AddressSpace>, launches: &mut impl Launches) -> Result<Option<Vec<u64>>, Error> {
+    let mark = watched.mark(space)?;
+    if !launches.hold() {
+        return Ok(None);
+    }
+    match watched.given(&mark) {
+        Ok(given) => {
+            let (channels, segments) = segments_of(&given);
+            Ok(Some(recipe::released(&channels, &segments)))
+        }
+        Err(error) => {
+            launches.finish().map_err(|error| Error::Launching(error.to_string()))?;
+            Err(error.into())
         }
     }
 }
@@ -70,17 +122,21 @@ fn programs(recipe: Recipe) -> Result<Recipe, Error> {
 }
 
 /// A recipe from what was given for the upload and for the launches after it.
-fn recipe_of(upload: &Given, again: &[Given], macros: Macros) -> Result<Recipe, Error> {
-    let (handles, channels) = channels_of(std::iter::once(upload).chain(again));
-    let again: Vec<Vec<Segment<'_>>> = again.iter().map(|given| segments(given, &handles)).collect();
+fn recipe_of(upload: &Given, again: &Again, macros: Macros) -> Result<Recipe, Error> {
+    let (handles, channels) = channels_of(std::iter::once(upload).chain(&again.given));
+    let launches: Vec<Vec<Segment<'_>>> = again.given.iter().map(|given| segments(given, &handles)).collect();
     let upload = segments(upload, &handles);
-    if upload.is_empty() || again.iter().any(Vec::is_empty) {
+    if upload.is_empty() || launches.iter().any(Vec::is_empty) {
         return Err(Error::NothingSubmitted);
     }
-    let again: Vec<&[Segment<'_>]> = again.iter().map(Vec::as_slice).collect();
-    recipe::learn_with(macros, &channels, &upload, &again).map_err(|refused| match refused {
+    let launches: Vec<&[Segment<'_>]> = launches.iter().map(Vec::as_slice).collect();
+    let learnt = match &again.held {
+        Some(before) => recipe::learn_held(macros, before, &channels, &upload, &launches),
+        None => recipe::learn_with(macros, &channels, &upload, &launches),
+    };
+    learnt.map_err(|refused| match refused {
         // The first launch was one as those after it.
-        Refused::QmdNotWritten { .. } if same_length(&upload, &again) => {
+        Refused::QmdNotWritten { .. } if same_length(&upload, &launches) => {
             Error::LaunchedBefore { segments: upload.len() }
         }
         Refused::LaunchesDiffer { .. } | Refused::LengthsDiffer { .. } => Error::Disturbed(refused),

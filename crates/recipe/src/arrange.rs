@@ -7,6 +7,8 @@
 //! kernel has no wait at all), so a wait that stands there is true, and one that is missing says nothing. Where such a copy is waited for, it goes as far
 //! back as that allows: all that stands ahead there was given before it. Where it waits and nothing waits for it, it is the launch's last. Any other has no
 //! certain place ([`Refused::NoPlace`]).
+//!
+//! Where the stream was kept busy meanwhile, no wait is missing, and these channels are as others.
 
 use crate::read::{Channel, has_compute};
 use crate::refused::Refused;
@@ -24,14 +26,14 @@ struct Run {
     address: u64,
 }
 
-/// The steps as they were given, if their waits allow that order, or in one that they allow.
-pub(crate) fn in_order(channels: &[Channel], steps: Vec<Placed>) -> Result<Vec<Placed>, Refused> {
+/// The steps as they were given, if their waits allow that order, or in one that they allow. `whole`: no wait is missing.
+pub(crate) fn in_order(channels: &[Channel], steps: Vec<Placed>, whole: bool) -> Result<Vec<Placed>, Refused> {
     if steps.iter().all(|placed| Some(placed.channel) == steps.first().map(|p| p.channel)) {
         return Ok(steps);
     }
     let runs = runs(&steps);
     let only_copies = |placed: &Placed| channels.get(placed.channel).is_some_and(|channel| !has_compute(channel));
-    if steps.iter().any(only_copies) {
+    if !whole && steps.iter().any(only_copies) {
         return beside_copies(&steps, &runs, |placed| !only_copies(placed));
     }
     if runs.iter().all(|run| is_behind(run, &runs)) {

@@ -19,7 +19,12 @@ const TRACKER_BYTES: u64 = 16;
 const COUNTER_BYTES: u64 = 4;
 
 /// Puts a recipe together.
-pub(crate) fn recipe(channels: &[Channel], upload: Vec<Placed>, again: Vec<Vec<Placed>>) -> Result<Recipe, Refused> {
+pub(crate) fn recipe(
+    channels: &[Channel],
+    upload: Vec<Placed>,
+    again: Vec<Vec<Placed>>,
+    held: Option<Vec<u64>>,
+) -> Result<Recipe, Refused> {
     let mut again = again.into_iter();
     let relaunch = again.next().ok_or(Refused::NoRelaunch)?;
     let payloads = payloads(&relaunch, again.next().as_deref())?;
@@ -33,7 +38,7 @@ pub(crate) fn recipe(channels: &[Channel], upload: Vec<Placed>, again: Vec<Vec<P
     }
     fans::left(&upload, &relaunch, &kernels, &banks)?;
     let counters = counters(&kernels);
-    let mut launch = Launch::new(&kernels, &banks, &counters);
+    let mut launch = Launch::new(&kernels, &banks, &counters, held.as_deref());
     launch.groups(&relaunch)?;
     launch.check_upload(&upload)?;
     launch.started()?;
@@ -58,6 +63,7 @@ pub(crate) fn recipe(channels: &[Channel], upload: Vec<Placed>, again: Vec<Vec<P
         upload,
         relaunch,
         payloads,
+        held,
     };
     with_blocks(recipe)
 }
@@ -289,6 +295,8 @@ struct Launch<'a> {
     kernels: &'a Kernels,
     banks: &'a Banks,
     counters: &'a Released,
+    /// See [`Recipe::held`].
+    held: Option<&'a [u64]>,
     /// Number of each counter.
     numbers: BTreeMap<u64, usize>,
     groups: Vec<Group>,
@@ -301,11 +309,12 @@ struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    fn new(kernels: &'a Kernels, banks: &'a Banks, counters: &'a Released) -> Launch<'a> {
+    fn new(kernels: &'a Kernels, banks: &'a Banks, counters: &'a Released, held: Option<&'a [u64]>) -> Launch<'a> {
         Launch {
             kernels,
             banks,
             counters,
+            held,
             numbers: counters.iter().enumerate().map(|(i, (address, _))| (*address, i)).collect(),
             groups: Vec::new(),
             nodes: Vec::new(),
@@ -363,6 +372,10 @@ impl<'a> Launch<'a> {
                 });
             }
             let at = self.groups.len() - 1;
+            let before = match placed.step {
+                Step::Acquire { address, payload, .. } => self.is_before(relaunch, address, payload as u32),
+                _ => false,
+            };
             let Some(group) = self.groups.get_mut(at) else { continue };
             group.steps.end = i + 1;
             match &placed.step {
@@ -372,6 +385,7 @@ impl<'a> Launch<'a> {
                         (Some(counter), _) if set.contains_key(counter) => Wait::Counter(*counter),
                         (Some(counter), _) => Wait::LaunchBefore(*counter),
                         (None, Some((_, step))) => Wait::Tracker(*step),
+                        (None, None) if before => Wait::Before,
                         (None, None) => return Err(Refused::ForeignAcquire { address: *address }),
                     };
                     group.acquires.push((i, wait));
@@ -399,6 +413,16 @@ impl<'a> Launch<'a> {
         self.follow()?;
         self.stream_edges(&reports);
         Ok(())
+    }
+
+    /// Whether a wait is for what the stream had before the launch: for a semaphore that was released there, or for less than the launch itself releases.
+    fn is_before(&self, relaunch: &[Placed], at: u64, least: u32) -> bool {
+        let first = relaunch.iter().find_map(|placed| match placed.step {
+            Step::Report { address, payload, .. } if address == at => Some(payload),
+            _ => None,
+        });
+        let less = first.is_none_or(|first| first.wrapping_sub(least) as i32 > 0);
+        self.held.is_some_and(|before| less && (first.is_some() || before.contains(&at)))
     }
 
     fn add(&mut self, group: usize, work: Work) -> NodeId {
@@ -512,7 +536,7 @@ impl<'a> Launch<'a> {
         for group in &self.groups {
             for (_, wait) in &group.acquires {
                 let (from, how): (Vec<NodeId>, How) = match wait {
-                    Wait::LaunchBefore(_) => continue,
+                    Wait::LaunchBefore(_) | Wait::Before => continue,
                     Wait::Counter(c) => {
                         let released = self.counters.get(*c).into_iter().flat_map(|(_, by)| by);
                         let from = released.filter_map(|(qmd, ..)| self.number.get(qmd).copied());

@@ -97,7 +97,7 @@ fn waits(recipe: &Recipe, parts: &Parts<'_>, channels: &[usize], at: usize) -> B
     let mut all = BTreeSet::new();
     for (_, wait) in recipe.groups.get(at).into_iter().flat_map(|group| &group.acquires) {
         match wait {
-            Wait::LaunchBefore(_) => {}
+            Wait::LaunchBefore(_) | Wait::Before => {}
             Wait::Counter(counter) => {
                 let by = recipe.counters.get(*counter).into_iter().flat_map(|c| &c.released);
                 all.extend(by.filter_map(|(node, ..)| parts.ready.get(node.0)));

@@ -29,7 +29,7 @@ pub use branches::{Branches, Part};
 pub use copy_macro::{CopyCall, CopyMacro};
 pub use fill_macro::{Argument, CountIn, FillCall, FillMacro};
 pub use own::{Count, Own, Parameters, Touched};
-pub use read::{Channel, Macros, Segment, copy_calls, fill_calls};
+pub use read::{Channel, Macros, Segment, copy_calls, fill_calls, released};
 pub use recipe::{
     Bank, BankId, Block, BlockId, Counter, Edge, Form, Group, How, Kernel, Memory, Node, NodeId, Payload, Recipe,
     Start, Wait, Work,
@@ -52,9 +52,33 @@ pub fn learn_with(
     upload: &[Segment<'_>],
     again: &[&[Segment<'_>]],
 ) -> Result<Recipe, Refused> {
-    let macros = macros.into();
-    let steps = |launch| read::launch(macros, channels, launch).and_then(|steps| arrange::in_order(channels, steps));
+    learn_all(macros.into(), None, channels, upload, again)
+}
+
+/// As [`learn_with`], where the graph's stream was kept busy while CUDA wrote the launches after the upload: no wait is missing because it was over.
+/// `before`: semaphores that were released by what kept it busy ([`released`]). A wait for one of them is for nothing of the launch.
+pub fn learn_held(
+    macros: Macros,
+    before: &[u64],
+    channels: &[Channel],
+    upload: &[Segment<'_>],
+    again: &[&[Segment<'_>]],
+) -> Result<Recipe, Refused> {
+    learn_all(macros, Some(before), channels, upload, again)
+}
+
+fn learn_all(
+    macros: Macros,
+    held: Option<&[u64]>,
+    channels: &[Channel],
+    upload: &[Segment<'_>],
+    again: &[&[Segment<'_>]],
+) -> Result<Recipe, Refused> {
+    let steps = |launch| {
+        let steps = read::launch(macros, channels, launch)?;
+        arrange::in_order(channels, steps, held.is_some())
+    };
     let upload = steps(upload)?;
     let again = again.iter().map(|launch| steps(launch)).collect::<Result<Vec<_>, _>>()?;
-    assemble::recipe(channels, upload, again)
+    assemble::recipe(channels, upload, again, held.map(<[u64]>::to_vec))
 }

@@ -392,7 +392,7 @@ impl Launch<'_> {
         let recipe = self.parts.recipe;
         let here = |group: usize| self.groups.iter().take(at).position(|number| *number == group);
         match wait {
-            Wait::LaunchBefore(_) => 0,
+            Wait::LaunchBefore(_) | Wait::Before => 0,
             Wait::Counter(counter) => {
                 let by = recipe.counters.get(*counter).into_iter().flat_map(|c| &c.released);
                 let groups = by.filter_map(|(node, ..)| here(*self.parts.ready.get(node.0)?));
@@ -421,9 +421,11 @@ impl Launch<'_> {
         let parts = self.parts;
         let number = self.groups.get(at).copied().unwrap_or(usize::MAX);
         let Some(group) = parts.recipe.groups.get(number) else { return Ok(()) };
+        let earlier = |wait: &Wait| matches!(wait, Wait::LaunchBefore(_) | Wait::Before);
+        let mut waits = group.acquires.iter().filter(|(_, wait)| !earlier(wait)).peekable();
         // (Where CUDA waits for nothing of the launch, it may have left out what was over.)
-        let mut waits = group.acquires.iter().filter(|(_, wait)| !matches!(wait, Wait::LaunchBefore(_))).peekable();
-        let needed = if waits.peek().is_none() { at } else { 0 };
+        let left_out = waits.peek().is_none() && parts.recipe.held.is_none();
+        let needed = if left_out { at } else { 0 };
         let needed = waits.map(|(_, wait)| self.needed(at, wait)).max().unwrap_or(needed);
         if at == 0 || needed > self.complete {
             self.wait(at)?;

@@ -31,6 +31,8 @@ pub struct Recipe {
     pub relaunch: Vec<Placed>,
     /// What moves from one launch to the next, in the order of `relaunch`; each with the index of its step.
     pub payloads: Vec<(usize, Payload)>,
+    /// The stream was kept busy while CUDA wrote `relaunch`, so that no wait is missing; with the semaphores that were released by what it was busy with.
+    pub held: Option<Vec<u64>>,
 }
 
 /// One piece of the graph's own memory.
@@ -207,6 +209,8 @@ pub struct Group {
 pub enum Wait {
     /// For the launch before: the graph must not be started while it runs.
     LaunchBefore(usize),
+    /// For what the stream had before the launch.
+    Before,
     /// For a counter that an earlier group of the launch has set.
     Counter(usize),
     /// For a semaphore that another channel releases in this launch; the step that does.

@@ -78,7 +78,7 @@ impl Recipe {
             steps.iter().map(|placed| self.moved_step(placed, &moved)).collect::<Result<Vec<_>, Refused>>()
         };
         let (upload, relaunch) = (steps(&self.upload)?, steps(&self.relaunch)?);
-        let mut recipe = assemble::recipe(&self.channels, upload, vec![relaunch])?;
+        let mut recipe = assemble::recipe(&self.channels, upload, vec![relaunch], self.held.clone())?;
         // (One launch does not say what is added for each.)
         recipe.payloads.clone_from(&self.payloads);
         Ok(recipe)

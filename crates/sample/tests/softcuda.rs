@@ -126,12 +126,12 @@ fn a_graph_is_not_launched_any_more_when_the_stack_size_changes() {
             add.launch([1; 3], [1; 3], 0, &stream, &[cuda::Argument::U64(memory.address())])
         });
         let exec = captured.unwrap().instantiate().unwrap();
-        let by_cuda = || {
+        let mut by_cuda = || {
             // SAFETY: as above.
             unsafe { exec.launch(&stream) }.and_then(|()| stream.synchronize())
         };
         // SAFETY: as above.
-        unsafe { launch::Graph::learn(libcuda.watched(), channel, by_cuda) }.unwrap()
+        unsafe { launch::Graph::learn(libcuda.watched(), channel, &mut by_cuda) }.unwrap()
     };
     let limit = std::time::Duration::from_secs(20);
     let mut graph = prepare(&mut channel);

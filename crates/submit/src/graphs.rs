@@ -43,19 +43,11 @@ impl Session {
         let watched = Libcuda::open()?.watched();
         let mut claim = self.launches(&setup, machine, now)?;
         let Inner { graphs, channel, .. } = claim.as_mut().ok_or(Error::Closed)?;
-        let mut refused = None;
-        let by_cuda = || {
-            // SAFETY: the caller's.
-            let launched = unsafe { context.launch_and_wait(exec, stream) };
-            launched.map_err(|error| {
-                let text = error.to_string();
-                refused = Some(error);
-                text
-            })
-        };
         // SAFETY: the caller's.
-        let learnt = unsafe { launch::Graph::learn(watched, channel, by_cuda) };
-        let graph = match (learnt, refused) {
+        let mut by_cuda = unsafe { launch::OnStream::new(context, exec, stream) };
+        // SAFETY: the caller's.
+        let learnt = unsafe { launch::Graph::learn(watched, channel, &mut by_cuda) };
+        let graph = match (learnt, by_cuda.refused()) {
             (Ok(graph), _) => graph,
             (Err(_), Some(refused)) => return Err(refused.into()),
             (Err(error), None) => return Err(error.into()),

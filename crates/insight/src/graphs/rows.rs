@@ -99,6 +99,7 @@ fn edge(e: &recipe::Edge) -> EdgeRow {
 fn group(g: &recipe::Group) -> GroupRow {
     let wait = |(_, wait): &(usize, Wait)| match wait {
         Wait::LaunchBefore(_) => "launch_before",
+        Wait::Before => "stream_before",
         Wait::Counter(_) => "counter",
         Wait::Tracker(_) => "tracker",
     };

@@ -136,7 +136,7 @@ fn memory_that_no_pin_can_hold_is_refused_with_the_node() {
     graph.launch.push(Step::Memcpy { from: memory.va(), to: memory.va() + 0x800, bytes: 64 });
     let (mut number, mut memory) = (0, Some(memory));
     // Freed with the last of the launches that are learnt.
-    let launch = || {
+    let mut launch = || {
         rig.launch(&graph, number);
         number += 1;
         if number == 3 {
@@ -145,7 +145,7 @@ fn memory_that_no_pin_can_hold_is_refused_with_the_node() {
         Ok::<(), String>(())
     };
     // SAFETY: stand-in kernels in memory of the rig.
-    let error = unsafe { launch::Graph::learn(rig.watched, &mut channel, launch) }.unwrap_err();
+    let error = unsafe { launch::Graph::learn(rig.watched, &mut channel, &mut launch) }.unwrap_err();
     assert!(matches!(error, launch::Error::NotPinned { what: "memcpy", .. }), "{error}");
     assert!(memory.is_none());
 }

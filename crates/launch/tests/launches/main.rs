@@ -28,5 +28,5 @@ fn learn(rig: &Rig, channel: &mut Channel, graph: &Graph) -> launch::Graph {
 
 fn try_learn(rig: &Rig, channel: &mut Channel, graph: &Graph) -> Result<launch::Graph, launch::Error> {
     // SAFETY: stand-in kernels in memory of the rig, which outlives the test's launches.
-    unsafe { launch::Graph::learn(rig.watched, channel, rig.launching(graph)) }
+    unsafe { launch::Graph::learn(rig.watched, channel, &mut rig.launching(graph)) }
 }

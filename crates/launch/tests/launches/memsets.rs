@@ -68,7 +68,7 @@ fn graph(rig: &Rig, form: MacroForm, value: u32) -> Graph {
 
 fn learn(rig: &Rig, channel: &mut gpu::Channel, graph: &Graph, memsets: &mut dyn Memsets) -> Result<Ours, Error> {
     // SAFETY: stand-in kernels in memory of the rig, which outlives the test's launches.
-    unsafe { Ours::learn_with(rig.watched, channel, rig.launching(graph), memsets) }
+    unsafe { Ours::learn_with(rig.watched, channel, &mut rig.launching(graph), memsets) }
 }
 
 #[test]

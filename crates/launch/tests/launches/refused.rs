@@ -13,13 +13,13 @@ fn a_graph_that_was_launched_before() {
     let graph = rig.logging(Graph::chain(3));
     rig.launch(&graph, 0);
     let mut number = 0;
-    let launch = || {
+    let mut launch = || {
         number += 1;
         rig.launch(&graph, number);
         Ok::<(), String>(())
     };
     // SAFETY: stand-in kernels in memory of the rig.
-    let error = unsafe { launch::Graph::learn(rig.watched, &mut channel, launch) }.unwrap_err();
+    let error = unsafe { launch::Graph::learn(rig.watched, &mut channel, &mut launch) }.unwrap_err();
     assert!(matches!(error, Error::LaunchedBefore { .. }), "{error}");
     assert!(error.to_string().contains("before its first launch"), "{error}");
 }
@@ -61,7 +61,7 @@ fn a_launch_beside_which_another_thread_submits_is_learnt_later_or_refused() {
     // It comes with the second launch, or with every second one.
     for (disturbed, learnt) in [(2..3, true), (2..100, false)] {
         let mut number = 0;
-        let launch = || {
+        let mut launch = || {
             number += 1;
             if disturbed.contains(&number) && number % 2 == 0 {
                 rig.submit(&words(|w| w.inc(1, 0x1698, &[0x1000]).unwrap()));
@@ -70,7 +70,7 @@ fn a_launch_beside_which_another_thread_submits_is_learnt_later_or_refused() {
             Ok::<(), String>(())
         };
         // SAFETY: stand-in kernels in memory of the rig.
-        match unsafe { launch::Graph::learn(rig.watched, &mut channel, launch) } {
+        match unsafe { launch::Graph::learn(rig.watched, &mut channel, &mut launch) } {
             Ok(mut ours) if learnt => {
                 rig.clear_log();
                 let ticket = ours.launch(&mut channel).unwrap();
@@ -91,10 +91,10 @@ fn a_launch_that_fails_and_one_that_submits_nothing() {
     let rig = Rig::new();
     let mut channel = rig.channel();
     // SAFETY: nothing is launched.
-    let failed = unsafe { launch::Graph::learn(rig.watched, &mut channel, || Err("no such stream")) }.unwrap_err();
+    let failed = unsafe { launch::Graph::learn(rig.watched, &mut channel, &mut || Err("no such stream")) }.unwrap_err();
     assert!(failed.to_string().contains("no such stream"), "{failed}");
     // SAFETY: as above.
-    let nothing = unsafe { launch::Graph::learn(rig.watched, &mut channel, || Ok::<(), String>(())) }.unwrap_err();
+    let nothing = unsafe { launch::Graph::learn(rig.watched, &mut channel, &mut || Ok::<(), String>(())) }.unwrap_err();
     assert!(matches!(nothing, Error::NothingSubmitted), "{nothing}");
 }
 
@@ -129,7 +129,7 @@ fn so_many_submissions_that_a_ring_goes_round() {
     let mut channel = rig.channel();
     let graph = rig.logging(Graph::chain(1));
     let (mut number, mut first) = (0, true);
-    let launch = || {
+    let mut launch = || {
         for _ in 0..if std::mem::take(&mut first) { 1 } else { 70 } {
             rig.launch(&graph, number);
             number += 1;
@@ -137,7 +137,7 @@ fn so_many_submissions_that_a_ring_goes_round() {
         Ok::<(), String>(())
     };
     // SAFETY: stand-in kernels in memory of the rig.
-    let error = unsafe { launch::Graph::learn(rig.watched, &mut channel, launch) }.unwrap_err();
+    let error = unsafe { launch::Graph::learn(rig.watched, &mut channel, &mut launch) }.unwrap_err();
     assert!(error.to_string().contains("has gone round"), "{error}");
     // And what was refused leaves all as it was.
     learn(&rig, &mut channel, &rig.logging(Graph::chain(2)));

@@ -58,13 +58,10 @@ pub(crate) fn learnt(
     let _alone = LEARNING.lock().unwrap_or_else(PoisonError::into_inner);
     let exec = graph.instantiate()?;
     let mut channel = launch::channel(space).map_err(refused)?;
-    let by_cuda = || {
-        // SAFETY: its kernels name memory that outlives the stream, which is waited for in the next line.
-        unsafe { exec.launch(stream) }?;
-        stream.synchronize()
-    };
+    // SAFETY: its kernels name memory that outlives the stream, as `exec` and `stream` outlive this.
+    let mut by_cuda = unsafe { launch::OnStream::new(stream.context(), exec.handle(), stream.handle()) };
     // SAFETY: module and memory of the kernels are `Launches`', which lets go of this first.
-    let graph = unsafe { launch::Graph::learn(watched, &mut channel, by_cuda) }.map_err(refused)?;
+    let graph = unsafe { launch::Graph::learn(watched, &mut channel, &mut by_cuda) }.map_err(refused)?;
     Ok((graph, channel))
 }
 

@@ -6,7 +6,7 @@ use crate::programs::graphs::capture::Maker;
 use crate::{Error, Result};
 use cuda::Context;
 use gpu::{Channel, Entry, Libcuda, Watched};
-use launch::{Graph, Set};
+use launch::{Graph, OnStream, Set};
 use std::time::Duration;
 
 /// Launches by CUDA before ours.
@@ -37,9 +37,9 @@ impl PastCuda {
     ///
     /// # Safety
     /// As [`Graph::learn`].
-    pub unsafe fn learn(&mut self, by_cuda: impl FnMut() -> Result<()>) -> Result<Graph> {
+    pub unsafe fn learn(&mut self, mut by_cuda: impl FnMut() -> Result<()>) -> Result<Graph> {
         // SAFETY: the caller's.
-        Ok(unsafe { Graph::learn(self.watched, &mut self.channel, by_cuda) }?)
+        Ok(unsafe { Graph::learn(self.watched, &mut self.channel, &mut by_cuda) }?)
     }
 
     /// Once more, with new parameters, and waits.
@@ -56,17 +56,12 @@ impl PastCuda {
         let mut done = Done { launches: 0, kernels: 0, found: Default::default() };
         let mut graphs = Vec::new();
         for part in &mut made.parts {
-            let mut time = 0;
             // Nothing but launches: comparing copies through CUDA, and those copies would be taken for a part of the graph.
-            let by_cuda = || -> Result<()> {
-                // SAFETY: the maker's memory lives until after the stream has been synchronised.
-                unsafe { part.exec.launch(stream) }?;
-                stream.synchronize()?;
-                time += 1;
-                Ok(())
-            };
+            // SAFETY: the maker's memory lives until after the stream has been synchronised, as the graph and the stream do.
+            let mut by_cuda = unsafe { OnStream::new(stream.context(), part.exec.handle(), stream.handle()) };
             // SAFETY: module, memory and context outlive the launches: all of them are waited for below.
-            graphs.push(unsafe { Graph::learn(self.watched, &mut self.channel, by_cuda) }?);
+            graphs.push(unsafe { Graph::learn(self.watched, &mut self.channel, &mut by_cuda) }?);
+            let time = by_cuda.launched();
             (0..time).for_each(|_| part.acts.iter_mut().for_each(|act| act(&mut model)));
             done.found = maker.memory.check(&model, || format!("shape {}, launches by CUDA", shape.name))?;
             (done.launches, done.kernels) = (done.launches + time, done.kernels + time * part.kernels);

@@ -1,0 +1,153 @@
+//! Who has CUDA launch a graph that is learnt.
+
+use cuda::{Context, Words};
+use std::ffi::c_void;
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Launches of one graph on one stream, the same each time. A closure that launches and waits is one that does not keep the stream busy.
+pub trait Launches {
+    type Error: Display;
+
+    /// Keeps the stream busy until [`Launches::finish`]. CUDA leaves out of its commands each wait for what is over when it writes them; so none is over.
+    /// False where that cannot be done.
+    fn hold(&mut self) -> bool {
+        false
+    }
+
+    /// Launches the graph once.
+    ///
+    /// # Errors
+    /// What CUDA has against it.
+    fn launch(&mut self) -> Result<(), Self::Error>;
+
+    /// Lets the stream go, and waits until the launch is done. Whether the stream was busy until now.
+    ///
+    /// # Errors
+    /// What CUDA has against it.
+    fn finish(&mut self) -> Result<bool, Self::Error> {
+        Ok(false)
+    }
+}
+
+impl<E: Display, F: FnMut() -> Result<(), E>> Launches for F {
+    type Error = E;
+
+    fn launch(&mut self) -> Result<(), E> {
+        self()
+    }
+}
+
+/// A stream is let go after so long even if CUDA has not returned from the launch: it may wait for the stream (memcpy nodes of pageable memory).
+const LONGEST: Duration = Duration::from_millis(20);
+
+/// Launches by an executable graph's and a stream's handles. The stream waits for a word in pinned memory while it is held (`cuStreamWaitValue32`).
+#[derive(Debug)]
+pub struct OnStream<'c> {
+    context: &'c Context,
+    exec: *mut c_void,
+    stream: *mut c_void,
+    word: Option<Arc<Words>>,
+    /// What the word comes to when the stream is let go.
+    holds: u32,
+    keeper: Option<Keeper>,
+    launched: u64,
+    refused: Option<cuda::Error>,
+}
+
+/// The thread that lets go.
+#[derive(Debug)]
+struct Keeper {
+    let_go: mpsc::Sender<()>,
+    /// Whether it was kept until it was told.
+    thread: JoinHandle<bool>,
+}
+
+impl<'c> OnStream<'c> {
+    /// # Safety
+    /// `exec` and `stream` are handles of this context's GPU (`CUgraphExec`, `CUstream`; a null stream: the default one) that live as long as this; the memory of
+    /// the graph's nodes does, too. The context is current on the threads that use this.
+    pub unsafe fn new(context: &'c Context, exec: *mut c_void, stream: *mut c_void) -> OnStream<'c> {
+        OnStream { context, exec, stream, word: None, holds: 0, keeper: None, launched: 0, refused: None }
+    }
+
+    /// How often the graph was launched.
+    pub fn launched(&self) -> u64 {
+        self.launched
+    }
+
+    /// What CUDA had against the last launch, if that failed.
+    pub fn refused(self) -> Option<cuda::Error> {
+        self.refused.clone()
+    }
+
+    fn try_hold(&mut self) -> Option<()> {
+        let word = match &self.word {
+            Some(word) => word.clone(),
+            None => self.word.insert(Arc::new(Words::new(self.context, 1).ok()?)).clone(),
+        };
+        self.holds += 1;
+        let (holds, keeps) = (self.holds, word.clone());
+        let (let_go, told) = mpsc::channel();
+        let keep = move || {
+            let kept = told.recv_timeout(LONGEST) != Err(RecvTimeoutError::Timeout);
+            // ORDERING: the GPU orders nothing by it but its own work.
+            keeps.word(0).store(holds, Ordering::SeqCst);
+            kept
+        };
+        let thread = std::thread::Builder::new().name("doorbell-hold".into()).spawn(keep).ok()?;
+        self.keeper = Some(Keeper { let_go, thread });
+        // SAFETY: the stream is the caller's of `new`; the word lives until the stream has been waited for.
+        let held = unsafe { word.hold_until(self.stream, 0, holds) };
+        if held.is_err() {
+            self.let_go();
+        }
+        held.ok()
+    }
+
+    /// Whether it was held until now.
+    fn let_go(&mut self) -> bool {
+        let Some(Keeper { let_go, thread }) = self.keeper.take() else { return false };
+        drop(let_go);
+        thread.join().unwrap_or(false)
+    }
+}
+
+impl Launches for OnStream<'_> {
+    type Error = cuda::Error;
+
+    fn hold(&mut self) -> bool {
+        self.try_hold().is_some()
+    }
+
+    fn launch(&mut self) -> Result<(), cuda::Error> {
+        self.launched += 1;
+        // SAFETY: the caller's of `new`.
+        let launched = unsafe { self.context.launch_by_handle(self.exec, self.stream) };
+        self.refused = launched.as_ref().err().cloned();
+        launched
+    }
+
+    fn finish(&mut self) -> Result<bool, cuda::Error> {
+        let held = self.let_go();
+        // SAFETY: the caller's of `new`.
+        let waited = unsafe { self.context.wait_for(self.stream) };
+        if let Err(error) = &waited {
+            self.refused.get_or_insert(error.clone());
+        }
+        waited.map(|()| held)
+    }
+}
+
+impl Drop for OnStream<'_> {
+    fn drop(&mut self) {
+        if self.keeper.is_some() {
+            // The stream reads the word until it goes on. (What it says went to whoever launched.)
+            let _ = self.finish();
+        }
+    }
+}
