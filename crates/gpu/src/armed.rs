@@ -20,7 +20,7 @@ use crate::prepared::{line, store};
 use crate::region::Region;
 use crate::stores::{self, LINE, LineStore};
 use crate::tracker::Ticket;
-use crate::transfer::{self, Between, CopyMode, CopyRelease, InlineMode, InlineRelease, Layout};
+use crate::transfer::{self, Between, CopyMode, CopyRelease, End, InlineMode, InlineRelease, Layout};
 use crate::validate::{self, Ranges, Rules};
 use pushbuf::encode::Words;
 use pushbuf::gpfifo::{Entry, Segment};
@@ -83,7 +83,10 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
         release: CopyRelease,
     ) -> Result<Armed<C>, Error> {
         let between = Between::of(to, Some(from));
-        let words = transfer::copy(channel.ends(), &between, bytes, mode, release)?;
+        let words = {
+            let (engine, tracker) = channel.ends();
+            transfer::copy(engine, &between, bytes, mode, End { va: tracker, launch: release.launch() })?
+        };
         Armed::new(channel, words, bytes.into(), release.is_timed(), between)
     }
 

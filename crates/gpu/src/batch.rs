@@ -61,7 +61,8 @@ impl Batch {
                 }
             }
         }
-        let between = Between { to: first.clone(), from: Some(first.clone()), more: more.to_vec(), begun: None };
+        let between =
+            Between { to: first.clone(), from: Some(first.clone()), more: more.to_vec(), begun: None, told: None };
         let bytes = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
         let words = words(tracker, pieces, release)?;
         let prepared = Prepared::fixed(ch, words, bytes, between, release.is_timed())?;

@@ -75,7 +75,7 @@ pub use region::{Owner, Region};
 pub use semaphore::{Semaphore, Semaphores};
 pub use space::AddressSpace;
 pub use tracker::{InFlight, Ticket};
-pub use transfer::{CopyMode, CopyRelease, InlineMode, InlineRelease};
+pub use transfer::{CopyFlush, CopyMode, CopyRelease, InlineMode, InlineRelease, Told};
 pub use validate::{Invalid, Ranges, Rules, check};
 pub use watched::{Unconsumed, Watched};
 pub use watching::Watching;

@@ -14,7 +14,7 @@ use crate::region::Region;
 use crate::semaphore::{Semaphore, Semaphores};
 use crate::stores::{LINE, Line, LineStore, store_line};
 use crate::tracker::Ticket;
-use crate::transfer::{self, BEGUN, Between, CopyMode, CopyRelease, InlineMode, InlineRelease, Layout};
+use crate::transfer::{self, BEGUN, Between, CopyMode, CopyRelease, End, InlineMode, InlineRelease, Layout, Told};
 use pushbuf::encode::MAX_INLINE;
 use pushbuf::gpfifo::Entry;
 use std::sync::Arc;
@@ -47,6 +47,9 @@ pub struct Prepared {
     timed: bool,
     /// What the engine releases, with the time, before it begins.
     begun: Option<Semaphore>,
+    /// A submission does not release the tracker; what is told in its place.
+    untracked: bool,
+    _told: Option<Told>,
     /// It has one address at each end.
     moves_whole: bool,
     between: Between,
@@ -116,9 +119,38 @@ impl Prepared {
         begun: Option<Semaphore>,
     ) -> Result<Prepared, Error> {
         between.begun = begun.as_ref().map(Semaphore::va);
-        let words = transfer::copy(ch.ends(), &between, bytes, mode, release)?;
+        let (engine, tracker) = ch.ends();
+        let words = transfer::copy(engine, &between, bytes, mode, End { va: tracker, launch: release.launch() })?;
         let mut prepared = Prepared::new(ch, words, bytes.into(), between, release.is_timed())?;
         prepared.begun = begun;
+        Ok(prepared)
+    }
+
+    /// A copy whose end the tracker is not told of: a ticket of it is done when a later submission of the channel that releases the
+    /// tracker is, for example that of [`Channel::release`]. Until then memory that is freed waits for it, and in vain it stops the channel. What is `told`
+    /// learns of each end by itself, after the flush that it asks for.
+    ///
+    /// # Errors
+    /// As [`Prepared::copy`], and [`Error::OtherSpace`] for a word of another address space.
+    pub fn copy_untracked(
+        ch: &mut Channel,
+        to: &Region,
+        from: &Region,
+        bytes: u32,
+        mode: CopyMode,
+        told: Option<Told>,
+    ) -> Result<Prepared, Error> {
+        if let Some(Told { word, .. }) = &told
+            && !Arc::ptr_eq(word.space(), ch.space())
+        {
+            return Err(Error::OtherSpace { va: word.va() });
+        }
+        let mut between = Between::of(to, Some(from));
+        between.told = told.as_ref().map(|told| told.word.va());
+        let (engine, tracker) = ch.ends();
+        let words = transfer::copy(engine, &between, bytes, mode, End::untracked(tracker, told.as_ref()))?;
+        let mut prepared = Prepared::new(ch, words, bytes.into(), between, false)?;
+        (prepared.untracked, prepared._told) = (true, told);
         Ok(prepared)
     }
 
@@ -233,6 +265,8 @@ impl Prepared {
             bytes,
             timed,
             begun: None,
+            untracked: false,
+            _told: None,
             moves_whole: true,
             lines: (between.from.is_none() && template_lines <= WHOLE && ch.pushbuffers() == Place::Video)
                 .then(LineStore::best),
@@ -415,6 +449,9 @@ impl Prepared {
                 }
             }
             store(&self.memory, base + self.layout.payload, ticket.payload());
+        }
+        if self.untracked {
+            ch.owes_release();
         }
         ch.push_prepared(self.entries[slot], ticket);
         self.tickets[slot] = Some(ticket);

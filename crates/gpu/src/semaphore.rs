@@ -68,6 +68,10 @@ impl Semaphore {
         self.page.memory.va() + self.offset
     }
 
+    pub(crate) fn space(&self) -> &Arc<AddressSpace> {
+        self.page.memory.space()
+    }
+
     /// The payload now.
     pub fn value(&self) -> u32 {
         // ORDERING: what was released before the payload is visible with it.

@@ -4,6 +4,7 @@
 use crate::engine::{COMPUTE, COPY, Engine};
 use crate::error::Error;
 use crate::region::Region;
+use crate::semaphore::Semaphore;
 use crate::space::AddressSpace;
 use crate::validate::Invalid;
 use pushbuf::encode::{MAX_INLINE, Words, inline_dma, launch_dma, offset};
@@ -19,11 +20,13 @@ pub(crate) struct Between {
     pub more: Vec<Region>,
     /// Address of the semaphore that is released, with the time, before the transfer begins; our own memory.
     pub begun: Option<u64>,
+    /// Address of the word that is told of the end in the tracker's place; our own memory.
+    pub told: Option<u64>,
 }
 
 impl Between {
     pub(crate) fn of(to: &Region, from: Option<&Region>) -> Between {
-        Between { to: to.clone(), from: from.cloned(), more: Vec::new(), begun: None }
+        Between { to: to.clone(), from: from.cloned(), more: Vec::new(), begun: None, told: None }
     }
 
     fn all(&self) -> impl Iterator<Item = &Region> {
@@ -31,7 +34,9 @@ impl Between {
     }
 
     pub fn holds(&self, va: u64, length: u64) -> bool {
-        self.all().any(|region| region.holds(va, length)) || self.begun == Some(va) && length <= 16
+        self.all().any(|region| region.holds(va, length))
+            || self.begun == Some(va) && length <= 16
+            || self.told == Some(va) && length <= 4
     }
 
     /// That `length` bytes at these addresses lie each in its own region.
@@ -139,15 +144,55 @@ impl CopyRelease {
     }
 }
 
-/// A copy from the start of one region to the start of another by a copy engine, and the release of its `tracker`; before it
-/// the release of `begun`, if there is one.
-pub(crate) fn copy(
-    (engine, tracker): (Engine, u64),
-    between: &Between,
-    bytes: u32,
-    mode: CopyMode,
-    release: CopyRelease,
-) -> Result<Vec<u32>, Error> {
+/// What a copy engine flushes before it writes a word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CopyFlush {
+    /// Nothing: the word says that the engine has come past the copy. The CPU may see it before the bytes.
+    None,
+    /// For who looks through the GPU (FLUSH_TYPE=GL).
+    Local,
+    /// For all who look (FLUSH_TYPE=SYS).
+    #[default]
+    All,
+}
+
+impl CopyFlush {
+    fn launch(self) -> u32 {
+        match self {
+            CopyFlush::None => 0,
+            CopyFlush::Local => launch_dma::FLUSH | launch_dma::FLUSH_LOCAL,
+            CopyFlush::All => launch_dma::FLUSH,
+        }
+    }
+}
+
+/// A word of the caller's that is told of a copy's end: the engine writes 32 bits of the ticket's number.
+#[derive(Clone, Debug)]
+pub struct Told {
+    pub word: Arc<Semaphore>,
+    pub flush: CopyFlush,
+}
+
+/// Where a copy's release goes, and the bits of its LAUNCH_DMA: none, and nothing is released.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    pub va: u64,
+    pub launch: u32,
+}
+
+impl End {
+    /// The words stay what they are without a release, but for the launch: the tracker's number has its place.
+    pub fn untracked(tracker: u64, told: Option<&Told>) -> End {
+        told.map_or(End { va: tracker, launch: 0 }, |Told { word, flush }| End {
+            va: word.va(),
+            launch: flush.launch() | launch_dma::RELEASE,
+        })
+    }
+}
+
+/// A copy from the start of one region to the start of another by a copy engine, and its release; before it the release of
+/// `begun`, if there is one.
+pub(crate) fn copy(engine: Engine, between: &Between, bytes: u32, mode: CopyMode, end: End) -> Result<Vec<u32>, Error> {
     if !matches!(engine, Engine::Copy(_)) {
         return Err(Error::OtherChannel);
     }
@@ -164,13 +209,15 @@ pub(crate) fn copy(
         CopyMode::Plain => w.copy(COPY, from.va(), to.va(), bytes, launch_dma::NON_PIPELINED | pitch)?,
         CopyMode::Pipelined => w.copy(COPY, from.va(), to.va(), bytes, launch_dma::PIPELINED | pitch)?,
         CopyMode::Folded => {
-            w.copy_semaphore(COPY, tracker, PAYLOAD)?;
-            w.copy(COPY, from.va(), to.va(), bytes, launch_dma::NON_PIPELINED | pitch | release.launch())?
+            w.copy_semaphore(COPY, end.va, PAYLOAD)?;
+            w.copy(COPY, from.va(), to.va(), bytes, launch_dma::NON_PIPELINED | pitch | end.launch)?
         }
     }
     if mode != CopyMode::Folded {
-        w.copy_semaphore(COPY, tracker, PAYLOAD)?;
-        w.inc(COPY, offset::COPY_LAUNCH_DMA, &[release.launch()])?;
+        w.copy_semaphore(COPY, end.va, PAYLOAD)?;
+        if end.launch != 0 {
+            w.inc(COPY, offset::COPY_LAUNCH_DMA, &[end.launch])?;
+        }
     }
     Ok(w.as_slice().to_vec())
 }
@@ -296,5 +343,18 @@ impl Layout {
             return Err(Invalid { at: 0, why: "no transfer with a release at its end", detail: 0 }.into());
         }
         Ok(layout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// FLUSH_ENABLE 2, SEMAPHORE_TYPE 4:3, FLUSH_TYPE 25.
+    #[test]
+    fn a_word_is_written_behind_the_flush_that_it_asks_for() {
+        let launches = [CopyFlush::None, CopyFlush::Local, CopyFlush::All].map(|flush| flush.launch());
+        assert_eq!(launches, [0, 1 << 2 | 1 << 25, 1 << 2]);
+        assert_eq!(End::untracked(0x1000, None).launch, 0);
     }
 }

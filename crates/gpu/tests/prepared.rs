@@ -2,8 +2,8 @@
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{
-    AddressSpace, Channel, ChannelOptions, CopyMode, Device, Engine, Error, InlineMode, InlineRelease, Place, Prepared,
-    Pushbuffer, Semaphores,
+    AddressSpace, Channel, ChannelOptions, CopyFlush, CopyMode, Device, Engine, Error, InlineMode, InlineRelease,
+    Place, Prepared, Pushbuffer, Semaphores, Told,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -60,6 +60,62 @@ fn copies_again_and_again_wherever_everything_lies() {
             }
         }
     }
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn untracked_copies_arrive_and_are_done_with_the_next_release() {
+    let (driver, space) = space();
+    let (source, target) = (space.alloc_host(1 << 16).unwrap(), space.alloc_video(1 << 16).unwrap());
+    let word = Arc::new(Semaphores::new(&space).unwrap().alloc().unwrap());
+    let told = |flush| Some(Told { word: word.clone(), flush });
+    let flushes = [CopyFlush::None, CopyFlush::Local, CopyFlush::All];
+    for told in flushes.map(told).into_iter().chain([None]) {
+        for mode in [CopyMode::Plain, CopyMode::Pipelined, CopyMode::Folded] {
+            let mut channel = Channel::new(&space, Engine::Copy(2), ChannelOptions::default()).unwrap();
+            let (to, from) = (target.region(), source.region());
+            let mut copy = Prepared::copy_untracked(&mut channel, &to, &from, 777, mode, told.clone()).unwrap();
+            let data = noise(777 * 20, 5);
+            source.write(0, &data);
+            target.write(0, &vec![0; data.len()]);
+            word.set(0);
+            let mut last = channel.release().unwrap();
+            for n in 0..20 {
+                last = copy.submit_at(&mut channel, target.va() + 777 * n, source.va() + 777 * n).unwrap();
+            }
+            if told.is_some() {
+                word.wait(last.number() as u32, TIMEOUT).unwrap();
+                assert!(!channel.done(last), "{mode:?} {told:?}: the tracker was told");
+            }
+            let release = channel.release().unwrap();
+            channel.wait(release, TIMEOUT).unwrap();
+            assert!(channel.done(last));
+            assert_eq!(word.value(), if told.is_some() { last.number() as u32 } else { 0 });
+            let mut back = vec![0; data.len()];
+            target.read(0, &mut back);
+            assert!(back == data, "{mode:?} {told:?}");
+        }
+    }
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_channel_that_goes_waits_for_its_untracked_copies() {
+    let (driver, space) = space();
+    let memory = space.alloc_host(1 << 16).unwrap();
+    let mut channel = Channel::new(&space, Engine::Copy(2), ChannelOptions::default()).unwrap();
+    let whole = memory.region();
+    let mut copy = Prepared::copy_untracked(&mut channel, &whole, &whole, 64, CopyMode::Plain, None).unwrap();
+    let (ticket, observer) = (copy.submit(&mut channel).unwrap(), channel.observer());
+    drop(channel);
+    assert!(observer.done(ticket), "it was stopped instead");
+    // A word of other addresses is refused.
+    let (_, other) = self::space();
+    let mut channel = Channel::new(&space, Engine::Copy(2), ChannelOptions::default()).unwrap();
+    let word = Arc::new(Semaphores::new(&other).unwrap().alloc().unwrap());
+    let told = Some(Told { word, flush: CopyFlush::None });
+    let refused = Prepared::copy_untracked(&mut channel, &whole, &whole, 64, CopyMode::Plain, told).unwrap_err();
+    assert!(matches!(refused, Error::OtherSpace { .. }), "{refused}");
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
 }
 

@@ -183,6 +183,7 @@ impl Channel {
             bar: options.bar,
             site: options.site,
             rung_again: AtomicU32::new(0),
+            owes: false,
             stuck_since: AtomicU64::new(0),
             stuck_at: AtomicU64::new(0),
             sequence: 0,

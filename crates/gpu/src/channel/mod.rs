@@ -96,6 +96,8 @@ pub struct Channel {
     bar: Bar,
     site: Site,
     rung_again: AtomicU32,
+    /// Something was submitted that does not release the tracker.
+    owes: bool,
     /// The last poll in vain at which something had moved: time stamp counter (0: none), and how far the channel was.
     stuck_since: AtomicU64,
     stuck_at: AtomicU64,
@@ -375,6 +377,20 @@ impl Channel {
         self.wait(ticket, limit)
     }
 
+    /// An entry of its own that releases the tracker, after a flush for all who look, when all that was submitted is done.
+    ///
+    /// # Errors
+    /// As [`Channel::submit`].
+    pub fn release(&mut self) -> Result<Ticket, Error> {
+        self.submit_all(&[])
+    }
+
+    /// What is pushed next does not release the tracker.
+    #[inline]
+    pub(crate) fn owes_release(&mut self) {
+        self.owes = true;
+    }
+
     #[inline]
     pub(crate) fn push_prepared(&mut self, entry: u64, ticket: Ticket) {
         self.push(entry, None);
@@ -543,6 +559,10 @@ impl Drop for Channel {
             return;
         }
         if self.error().is_none() && !self.tracker.is_stopped() {
+            if self.owes {
+                // Without room the channel is stopped with what is under way.
+                let _ = self.release();
+            }
             self.tracker.drain(Instant::now() + STOP);
         }
         // Before the memory that the GPU may be reading.
