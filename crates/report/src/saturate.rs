@@ -7,6 +7,7 @@ use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{self, Style};
 use saturate::account::{Over, Saturated, Status, Total};
 use saturate::link::Access;
+use saturate::plan::CellName;
 use saturate::source::{Operation, Submission};
 use std::io::Write;
 
@@ -57,15 +58,27 @@ pub fn name(total: &Total) -> String {
     if total.is_peak() {
         return format!("plain copy to {}", c.target);
     }
+    let batch = told(c);
+    let queues = if c.queues > 1 { format!(" x {}", of(c.queues.into(), "queue")) } else { String::new() };
+    let (threads, devices) = (of(c.threads.into(), "thread"), of(c.devices.into(), "device"));
+    let way = if c.operation == Operation::Write { "written from" } else { "to" };
+    format!("{} {way} {}, {threads}, {devices}{queues}, depth {}{batch}", bytes(c.bytes), c.target, c.depth)
+}
+
+/// How devices are told of a cell's I/Os, where that is not a doorbell each, and copy engines say that they are done.
+fn told(c: &CellName) -> String {
     let batch = match (c.submission, c.batch) {
         (Submission::Armed, _) => ", armed".into(),
         (Submission::Doorbell, 0 | 1) => String::new(),
         (Submission::Doorbell, batch) => format!(", {batch} a doorbell"),
     };
-    let queues = if c.queues > 1 { format!(" x {}", of(c.queues.into(), "queue")) } else { String::new() };
-    let (threads, devices) = (of(c.threads.into(), "thread"), of(c.devices.into(), "device"));
-    let way = if c.operation == Operation::Write { "written from" } else { "to" };
-    format!("{} {way} {}, {threads}, {devices}{queues}, depth {}{batch}", bytes(c.bytes), c.target, c.depth)
+    format!("{batch}{}", way(c))
+}
+
+/// `, no flush, commands in host memory`; nothing where all is as usual.
+pub fn way(c: &CellName) -> String {
+    let way = c.way.to_string();
+    if way.is_empty() { way } else { format!(", {way}") }
 }
 
 /// GB/s with two decimals.
@@ -186,8 +199,8 @@ fn rates(out: &mut dyn Write, style: &Style, run: &Saturated) -> Result<(), Repo
 fn knees(out: &mut dyn Write, run: &Saturated) -> Result<(), ReportError> {
     for knee in &run.knees {
         let c = &knee.cell;
-        let of_what =
-            format!("{} to {}, depth {}, {} a device", bytes(c.bytes), c.target, c.depth, of(c.queues.into(), "queue"));
+        let (queues, told) = (of(c.queues.into(), "queue"), told(c));
+        let of_what = format!("{} to {}, depth {}, {queues} a device{told}", bytes(c.bytes), c.target, c.depth);
         match (&knee.knee, &knee.why) {
             (Some(k), _) => writeln!(
                 out,

@@ -86,6 +86,11 @@ impl<'q> Lane<'q> {
         begins && self.numbers.iter().any(|number| *number != FREE && number + half <= next)
     }
 
+    /// Nothing is submitted any more.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        self.queue.finish()
+    }
+
     /// Takes what is done; how many I/Os that were.
     #[inline]
     pub fn reap(&mut self, clock: &Clock, latency: &mut Histogram) -> Result<usize, Error> {

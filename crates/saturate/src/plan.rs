@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::source::{Flow, Operation, Submission, Target};
-use crate::sources::engine::Mode;
+use crate::sources::engine::{Mode, Way};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -149,6 +149,8 @@ pub struct Matrix {
     /// By doorbells, or armed: that is each by itself.
     #[serde(deserialize_with = "several")]
     pub submission: Vec<Submission>,
+    /// How copy engines are told of an I/O and say that it is done.
+    pub way: Vec<Way>,
 }
 
 impl Default for Matrix {
@@ -163,6 +165,7 @@ impl Default for Matrix {
             operation: vec![Operation::Read],
             batch: vec![1],
             submission: vec![Submission::Doorbell],
+            way: vec![Way::default()],
         }
     }
 }
@@ -231,6 +234,8 @@ pub struct CellName {
     /// I/Os that one doorbell announces.
     pub batch: u32,
     pub submission: Submission,
+    #[serde(default)]
+    pub way: Way,
 }
 
 impl CellName {
@@ -295,7 +300,7 @@ impl Plan {
             ("threads", &m.threads, MOST),
             ("devices", &m.devices, MOST),
             ("queues", &m.queues, MOST),
-            ("batch", &m.batch, 64),
+            ("batch", &m.batch, MOST_DEPTH),
         ];
         for (name, values, most) in axes {
             if values.is_empty() || values.iter().any(|value| *value == 0 || *value > most) {
@@ -320,6 +325,12 @@ impl Plan {
         if m.submission.contains(&Submission::Armed) && self.source.kind != Kind::Engines {
             return Err(("matrix.submission: only copy engines have gates".into(), "\"doorbell\" is for all devices"));
         }
+        if m.way.is_empty() {
+            return Err(("matrix.way is empty".into(), "[{}] is the usual one"));
+        }
+        if m.way.iter().any(|way| *way != Way::default()) && self.source.kind != Kind::Engines {
+            return Err(("matrix.way: only copy engines have several".into(), "leave it away for other devices"));
+        }
         if self.run.repeats == 0 || self.run.repeats > 100 {
             return Err(("run.repeats is from 1 to 100".into(), "five give an interval"));
         }
@@ -338,7 +349,10 @@ impl Plan {
         let cells = self.cells().iter().filter(|cell| cell.role == Role::Io).count();
         if cells == 0 || cells > MOST_CELLS {
             let what = format!("the matrix has {cells} cells");
-            return Err((what, "1 to 4096 are possible; a thread needs a queue, and a batch fits into the depth"));
+            return Err((
+                what,
+                "1 to 4096 are possible; a thread needs a queue, a batch fits into the depth, and a way to the batch",
+            ));
         }
         Ok(())
     }
@@ -373,7 +387,8 @@ impl Plan {
         })
     }
 
-    /// All cells, those of the peak first. A combination with fewer queues than threads, or a batch above the depth, is none.
+    /// All cells, those of the peak first. A combination with fewer queues than threads, a batch above the depth, or
+    /// a way that does not go with the batch, is none.
     pub fn cells(&self) -> Vec<CellName> {
         let m = &self.matrix;
         let sizes = self.sizes().unwrap_or_default();
@@ -392,14 +407,22 @@ impl Plan {
                 queues: 1,
                 batch: 1,
                 submission: Submission::Doorbell,
+                way: Way::default(),
             })
             .collect();
         let batches = |of: &Submission| match of {
             Submission::Doorbell => m.batch.clone(),
             Submission::Armed => vec![1],
         };
-        let of = |of: &Submission| batches(of).into_iter().map(|batch| (*of, batch)).collect::<Vec<_>>();
-        let submissions: Vec<(Submission, u32)> = m.submission.iter().flat_map(of).collect();
+        let ways = |of: &Submission| match of {
+            Submission::Doorbell => m.way.clone(),
+            Submission::Armed => vec![Way::default()],
+        };
+        let of = |of: &Submission| {
+            let each = |batch| ways(of).into_iter().map(move |way| (*of, batch, way));
+            batches(of).into_iter().flat_map(each).collect::<Vec<_>>()
+        };
+        let submissions: Vec<(Submission, u32, Way)> = m.submission.iter().flat_map(of).collect();
         let between = m.target.iter().flat_map(|target| m.operation.iter().map(move |operation| (*target, *operation)));
         for (target, operation) in between {
             for &bytes in &sizes {
@@ -407,7 +430,7 @@ impl Plan {
                     for &threads in &m.threads {
                         for &devices in &m.devices {
                             for &queues in &m.queues {
-                                for &(submission, batch) in &submissions {
+                                for &(submission, batch, way) in &submissions {
                                     cells.push(CellName {
                                         role: Role::Io,
                                         target,
@@ -419,6 +442,7 @@ impl Plan {
                                         queues,
                                         batch,
                                         submission,
+                                        way,
                                     });
                                 }
                             }
@@ -427,7 +451,12 @@ impl Plan {
                 }
             }
         }
-        cells.retain(|cell| cell.devices * cell.queues >= cell.threads && cell.batch <= cell.depth);
+        let is_cell = |cell: &CellName| {
+            cell.devices * cell.queues >= cell.threads
+                && cell.batch <= cell.depth
+                && cell.way.fits(cell.batch, cell.depth)
+        };
+        cells.retain(is_cell);
         cells
     }
 }
@@ -446,7 +475,8 @@ macro_rules! files {
 }
 
 /// All of them: folder `experiments/saturate`.
-pub const SHIPPED: &[Shipped] = files!["paper", "sizes", "knee", "submission", "armed", "files", "small"];
+pub const SHIPPED: &[Shipped] =
+    files!["paper", "sizes", "knee", "submission", "armed", "completions", "full", "files", "small"];
 
 #[cfg(test)]
 mod tests {
@@ -490,6 +520,24 @@ mod tests {
     }
 
     #[test]
+    fn ways_are_cells_where_they_go_with_the_batch() {
+        let sets = [
+            "matrix.batch=[1, 32]",
+            "matrix.bytes=512B",
+            "matrix.way=[{}, {flush = \"none\"}, {completions-every = 1}, {completions-every = 32}, {commands = \"host\"}]",
+        ];
+        let cells = read("name = 'a'\n[matrix]", "a.toml", &sets.map(String::from)).unwrap().cells();
+        let of: Vec<_> = cells[1..].iter().map(|cell| (cell.batch, cell.way.to_string())).collect();
+        let alone = ["", "no flush", "a completion every 32", "commands in host memory"].map(|way| (1, way.to_owned()));
+        let together = ["", "a completion each", "commands in host memory"].map(|way| (32, way.to_owned()));
+        assert_eq!(of, [&alone[..], &together].concat());
+        // A cell from before there were ways.
+        let mut old = serde_json::to_value(cells[1]).unwrap();
+        old.as_object_mut().unwrap().remove("way").unwrap();
+        assert_eq!(serde_json::from_value::<CellName>(old).unwrap(), cells[1]);
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_what_helps() {
         for (text, set, what) in [
             ("name = 'a'", "", "matrix"),
@@ -508,6 +556,14 @@ mod tests {
                 "name = 'a'\n[source]\nkind = 'nvme'\ndrives = ['qemu']\n[matrix]",
                 "matrix.submission=armed",
                 "only copy engines have gates",
+            ),
+            ("name = 'a'\n[matrix]", "matrix.way=[]", "matrix.way is empty"),
+            ("name = 'a'\n[matrix]", "matrix.way=[{flush = \"some\"}]", "some"),
+            ("name = 'a'\n[matrix]", "matrix.way=[{completions-every = 1}]", "0 cells"),
+            (
+                "name = 'a'\n[source]\nkind = 'nvme'\ndrives = ['qemu']\n[matrix]",
+                "matrix.way=[{commands = \"host\"}]",
+                "only copy engines have several",
             ),
             ("name = 'a'\n[matrix]", "source.kind=nvme", "source.drives"),
             ("name = 'a'\n[matrix]", "source.file=data.bin", "source.file is for"),

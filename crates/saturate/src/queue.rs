@@ -33,6 +33,14 @@ pub trait Queue: Send {
         Ok(())
     }
 
+    /// No I/O comes any more: those without a completion of their own get one, and what is behind it is there. It may wait, and call the kernel.
+    ///
+    /// # Errors
+    /// As [`Queue::submit`], and what it waits for does not come.
+    fn finish(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Those that are done since the last call, as many as there is room for.
     ///
     /// # Errors

@@ -218,6 +218,7 @@ fn cell_of(plan: &Plan, amounts: Amounts, name: &CellName, repeat: u32) -> Cell 
             bytes: name.bytes,
             part: blocks * name.bytes,
             batch: name.batch,
+            way: name.way,
             seed: plan.run.seed ^ u64::from(repeat) << 32,
         },
         threads: name.threads,

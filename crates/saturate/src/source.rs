@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::link::{Access, Beside};
 use crate::queue::Queue;
+use crate::sources::engine::Way;
 use crate::walk::{IMAGES, Walk, fill};
 use serde::{Deserialize, Serialize};
 
@@ -82,6 +83,8 @@ pub struct Shape {
     pub part: u64,
     /// I/Os that one doorbell announces.
     pub batch: u32,
+    /// How copy engines are told, and tell.
+    pub way: Way,
     /// Of what lies in the devices' memory.
     pub seed: u64,
 }

@@ -159,6 +159,7 @@ impl Worker<'_, '_> {
     /// Takes what is under way.
     fn drain(&mut self) -> Result<(), Error> {
         let mut unmeasured = Histogram::new();
+        self.lanes.iter_mut().try_for_each(Lane::finish)?;
         let mut patience = Patience::new(self.clock, self.limits.patience);
         while self.lanes.iter().any(|lane| lane.under_way() > 0) {
             let mut reaped = 0;

@@ -8,6 +8,7 @@ use saturate::Error;
 use saturate::cell::{Cell, run};
 use saturate::link::Access;
 use saturate::source::{Flow, Operation, Shape, Source, Target};
+use saturate::sources::engine::Way;
 use saturate::sources::nvme::{Behind, Drive, Drives, Gpu};
 use saturate::walk::fill;
 use saturate::wire::Uncounted;
@@ -41,7 +42,7 @@ impl Behind for Bar {
 }
 
 fn shape_of(flow: Flow, bytes: u64, batch: u32) -> Shape {
-    Shape { flow, devices: 1, queues: 2, depth: 8, bytes, part: bytes << 5, batch, seed: 1 }
+    Shape { flow, devices: 1, queues: 2, depth: 8, bytes, part: bytes << 5, batch, way: Way::default(), seed: 1 }
 }
 
 fn cell(shape: Shape) -> Cell {
@@ -143,6 +144,7 @@ fn reads_of_two_queues_arrive_in_host_memory_and_in_the_bar() {
         bytes: 512,
         part: 4 << 20,
         batch: 1,
+        way: Way::default(),
         seed: 1,
     };
     let why = drives.open(&shape).map(drop).unwrap_err().to_string();

@@ -5,7 +5,7 @@ use gpu::{AddressSpace, Device};
 use lab::clock::Clock;
 use saturate::cell::{Cell, Outcome, run};
 use saturate::source::{Flow, Shape, Source, Submission, Target};
-use saturate::sources::engine::{self, Engines};
+use saturate::sources::engine::{self, Engines, Flush, Lies, Way};
 use saturate::wire::Uncounted;
 use saturate::worker::Limits;
 use std::sync::Arc;
@@ -21,7 +21,17 @@ fn engines(mode: engine::Mode) -> (SoftDriver, Engines) {
 fn cell(target: Target, threads: u32, devices: u32, queues: u32, depth: u32) -> Cell {
     let bytes = 512;
     Cell {
-        shape: Shape { flow: Flow::to(target), devices, queues, depth, bytes, part: bytes << 9, batch: 1, seed: 7 },
+        shape: Shape {
+            flow: Flow::to(target),
+            devices,
+            queues,
+            depth,
+            bytes,
+            part: bytes << 9,
+            batch: 1,
+            way: Way::default(),
+            seed: 7,
+        },
         threads,
         cpus: Vec::new(),
         duration: Duration::from_millis(30),
@@ -90,5 +100,41 @@ fn armed_ios_arrive_where_each_was_sent() {
     deep.flow.submission = Submission::Armed;
     let why = engines.open(&deep).map(drop).unwrap_err().to_string();
     assert!(why.contains("gates for 4"), "{why}");
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+/// The last I/Os of some have no completion until they are asked for.
+#[test]
+fn whatever_way_an_engine_tells_of_them_ios_arrive() {
+    let (driver, mut engines) = engines(engine::Mode::Pipelined);
+    let usual = Way::default();
+    let every = |n| Way { completions_every: Some(n), ..usual };
+    let ways = [
+        (Way { flush: Flush::None, ..usual }, 1),
+        (Way { flush: Flush::Local, mode: Some(engine::Mode::Folded), ..usual }, 1),
+        (Way { flush: Flush::None, completions: Lies::Video, ..usual }, 1),
+        (Way { commands: Lies::Host, completions: Lies::Video, ..usual }, 1),
+        (Way { commands: Lies::Host, ..every(7) }, 1),
+        (every(40), 1),
+        (every(1), 8),
+        (Way { completions: Lies::Video, ..every(1) }, 8),
+    ];
+    for (n, (way, batch)) in ways.into_iter().enumerate() {
+        let (target, devices) = [(Target::Gpu, 1), (Target::Host, 2)][n % 2];
+        let mut cell = cell(target, 1, devices, 1, 40);
+        cell.duration = Duration::from_millis(5);
+        (cell.shape.way, cell.shape.batch) = (way, batch);
+        measured(&mut engines, &cell);
+    }
+    assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn each_of_three_threads_has_an_engine_of_its_own() {
+    let (driver, mut engines) = engines(engine::Mode::Pipelined);
+    let devices = engines.devices().min(3);
+    let mut cell = cell(Target::Gpu, devices, devices, 1, 64);
+    cell.shape.batch = 32;
+    assert_eq!(measured(&mut engines, &cell).threads.len(), devices as usize);
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
 }

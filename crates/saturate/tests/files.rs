@@ -7,6 +7,7 @@ use lab::clock::Clock;
 use saturate::Error;
 use saturate::cell::{Cell, run};
 use saturate::source::{Flow, Shape, Source, Target};
+use saturate::sources::engine::Way;
 use saturate::sources::files::Files;
 use saturate::walk::fill;
 use saturate::wire::Uncounted;
@@ -32,7 +33,17 @@ fn file(name: &str, bytes: usize) -> PathBuf {
 fn cell(target: Target, bytes: u64, (threads, queues): (u32, u32), batch: u32) -> Cell {
     let part = bytes << 4;
     Cell {
-        shape: Shape { flow: Flow::to(target), devices: 1, queues, depth: 4, bytes, part, batch, seed: 3 },
+        shape: Shape {
+            flow: Flow::to(target),
+            devices: 1,
+            queues,
+            depth: 4,
+            bytes,
+            part,
+            batch,
+            way: Way::default(),
+            seed: 3,
+        },
         threads,
         cpus: Vec::new(),
         duration: Duration::from_millis(10),

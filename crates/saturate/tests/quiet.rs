@@ -8,7 +8,7 @@ use saturate::Error;
 use saturate::lane::Lane;
 use saturate::queue::{Done, Place, Queue};
 use saturate::source::{Flow, Shape, Source, Submission, Target};
-use saturate::sources::engine::{Engines, Mode as Told};
+use saturate::sources::engine::{Engines, Flush, Mode as Told, Way};
 use saturate::walk::Walk;
 use statistics::Histogram;
 use std::collections::VecDeque;
@@ -30,9 +30,17 @@ fn the_loop_allocates_nothing_and_makes_no_system_call() {
     // A GPU that polls: to trap a doorbell, the strict one makes system calls on this thread.
     let space = AddressSpace::new(&Device::open(Arc::new(SoftDriver::new(Mode::Poll)), 0).unwrap()).unwrap();
     let (by, armed) = (Submission::Doorbell, Submission::Armed);
-    for (told, batch, submission) in
-        [(Told::Pipelined, 1, by), (Told::Folded, 1, by), (Told::Plain, 8, by), (Told::Pipelined, 1, armed)]
-    {
+    let usual = Way::default();
+    let every = |n| Way { completions_every: Some(n), ..usual };
+    for (told, batch, submission, way) in [
+        (Told::Pipelined, 1, by, usual),
+        (Told::Folded, 1, by, usual),
+        (Told::Plain, 8, by, usual),
+        (Told::Pipelined, 1, armed, usual),
+        (Told::Pipelined, 1, by, every(8)),
+        (Told::Plain, 8, by, every(1)),
+        (Told::Folded, 1, by, Way { flush: Flush::None, ..usual }),
+    ] {
         let mut engines = Engines::new(&space, &[], told).unwrap();
         let shape = Shape {
             flow: Flow { submission, ..Flow::to(Target::Gpu) },
@@ -42,6 +50,7 @@ fn the_loop_allocates_nothing_and_makes_no_system_call() {
             bytes: 512,
             part: 512 << 10,
             batch,
+            way,
             seed: 1,
         };
         let mut opened = engines.open(&shape).unwrap();
@@ -58,7 +67,7 @@ fn the_loop_allocates_nothing_and_makes_no_system_call() {
                     failed |= lane.reap(&clock, &mut latency).is_err() || lane.fill(&clock).is_err();
                 }
             });
-            assert_eq!((failed, spent), (false, (0, 0)), "{told}, {batch} a doorbell");
+            assert_eq!((failed, spent), (false, (0, 0)), "{told}, {batch} a doorbell, {way}");
         }
         assert!(lanes.iter().all(|lane| lane.completed >= 200), "{told}: nothing is done");
     }

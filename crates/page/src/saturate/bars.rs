@@ -8,7 +8,7 @@ use ::saturate::source::{Operation, Submission};
 use plot::Axis;
 use plot::bars::{Bar, Bars, draw};
 use report::number::of;
-use report::saturate::rate;
+use report::saturate::{rate, way as told};
 
 /// One figure for each target, number of threads and queues, depth and kind of submission.
 pub fn section(run: &Saturated, below: [&str; 2]) -> Option<Section> {
@@ -44,7 +44,7 @@ fn figure(run: &Saturated, group: &CellName, totals: &[&Total], below: [&str; 2]
     let threads = of(group.threads.into(), "thread");
     let writes = group.operation == Operation::Write;
     let way = if writes { "Written from" } else { "To" };
-    let title = format!("{way} the {}: {threads}{queues}, depth {}{batch}", group.target, group.depth);
+    let title = format!("{way} the {}: {threads}{queues}, depth {}{batch}{}", group.target, group.depth, told(group));
     let several = totals.iter().any(|total| total.cell.devices != totals[0].cell.devices);
     let known: Vec<(&Total, &Figures)> =
         totals.iter().filter_map(|total| Some((*total, total.figures.as_ref()?))).collect();
@@ -71,13 +71,14 @@ fn figure(run: &Saturated, group: &CellName, totals: &[&Total], below: [&str; 2]
     });
     let armed = if group.submission == Submission::Armed { " armed" } else { "" };
     let name = slug(&format!(
-        "saturate {} {} t{} q{} d{} b{}{armed}",
+        "saturate {} {} t{} q{} d{} b{}{armed}{}",
         if writes { "from" } else { "to" },
         group.target,
         group.threads,
         group.queues,
         group.depth,
-        group.batch
+        group.batch,
+        told(group)
     ));
     Figure {
         table: table(&name, &title, &known, peak),

@@ -5,57 +5,27 @@
 //! target is the host. So each byte of payload crosses the link once.
 
 mod mover;
+mod spaced;
 mod submitter;
+mod way;
+
+pub use way::{Flush, Memory as Lies, Mode, Way};
 
 use crate::Error;
 use crate::link::{Access, Beside};
 use crate::queue::Queue;
 use crate::source::{Flow, Opened, Operation, Shape, Source, Submission, Target, Traffic, filled};
 use crate::walk::IMAGES;
-use gpu::{AddressSpace, Channel, ChannelOptions, CopyMode, CopyRelease, Engine, Memory};
+use gpu::{AddressSpace, Channel, CopyRelease, Engine, Memory};
 use mover::Mover;
 use rm::abi::control::ce_caps;
-use serde::{Deserialize, Serialize};
+use spaced::{Completions, Spaced};
 use std::sync::Arc;
 use std::time::Duration;
 use submitter::{AtGates, Each, Gathered};
 
 /// The first copy of a channel is a small one, and has this long.
 const FIRST: Duration = Duration::from_secs(5);
-
-/// How an engine is told of a copy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// It may overlap those before it; then a release of its own.
-    #[default]
-    Pipelined,
-    /// It begins when those before it are done.
-    Plain,
-    /// The release in the same launch as the copy.
-    Folded,
-}
-
-impl Mode {
-    fn of_gpu(self) -> CopyMode {
-        match self {
-            Mode::Pipelined => CopyMode::Pipelined,
-            Mode::Plain => CopyMode::Plain,
-            Mode::Folded => CopyMode::Folded,
-        }
-    }
-}
-
-impl std::fmt::Display for Mode {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Mode::Pipelined => "pipelined",
-            Mode::Plain => "plain",
-            Mode::Folded => "folded",
-        })
-    }
-}
 
 /// The copy engines of one GPU.
 pub struct Engines {
@@ -144,7 +114,7 @@ impl Source for Engines {
             seed: shape.seed,
         };
         for number in numbers.iter().flat_map(|number| std::iter::repeat_n(*number, shape.queues as usize)) {
-            open.add(&self.space, number, shape, self.mode.of_gpu())?;
+            open.add(&self.space, number, shape, self.mode)?;
         }
         Ok(Box::new(open))
     }
@@ -165,7 +135,7 @@ struct Engaged {
 }
 
 impl Engaged {
-    fn add(&mut self, space: &Arc<AddressSpace>, number: u32, shape: &Shape, mode: CopyMode) -> Result<(), Error> {
+    fn add(&mut self, space: &Arc<AddressSpace>, number: u32, shape: &Shape, usual: Mode) -> Result<(), Error> {
         let images = shape.part * IMAGES;
         let (device, target) = match shape.flow.target {
             Target::Gpu => (space.alloc_host(images)?, space.alloc_video(shape.part)?),
@@ -173,15 +143,29 @@ impl Engaged {
         };
         let (queue, seed) = (self.memories.len(), self.seed);
         self.mover.fill(&device, images, |at, into| filled(seed, queue, at, into))?;
-        let mut channel = Channel::new(space, Engine::Copy(number), ChannelOptions::default())?;
+        let way = shape.way;
+        let mut channel = Channel::new(space, Engine::Copy(number), way.channel())?;
         let ends = submitter::Ends { target: target.region(), device: device.region(), bytes: shape.bytes };
         submitter::first(&mut channel, &ends, FIRST)?;
         // What lies in video memory is looked at through the GPU by engines alone.
         let release = CopyRelease::Word;
+        let (mode, words) = (way.mode.unwrap_or(usual).of_gpu(), way.completions.of_gpu());
         self.queues.push(match (shape.flow.submission, shape.batch) {
             (Submission::Armed, _) => Box::new(AtGates::new(channel, &ends, shape.depth, (mode, release))?),
-            (Submission::Doorbell, 0 | 1) => Box::new(Each::new(channel, &ends, shape.depth, (mode, release))?),
-            (Submission::Doorbell, batch) => Box::new(Gathered::new(channel, ends, shape.depth, batch)?),
+            (Submission::Doorbell, 0 | 1) => match (way.completions_every, way.flush) {
+                (None | Some(0 | 1), Flush::All) => Box::new(Each::new(channel, &ends, shape.depth, (mode, release))?),
+                (Some(every), Flush::All) => {
+                    Box::new(Spaced::new(channel, &ends, shape.depth, mode, Completions::Every(every))?)
+                }
+                (_, flush) => {
+                    let words = Completions::Words(words, flush.of_gpu());
+                    Box::new(Spaced::new(channel, &ends, shape.depth, mode, words)?)
+                }
+            },
+            (Submission::Doorbell, batch) => {
+                let words = (way.completions_every == Some(1)).then_some(words);
+                Box::new(Gathered::new(channel, ends, shape.depth, batch, words)?)
+            }
         });
         self.memories.push(Memories { _device: device, target });
         Ok(())

@@ -2,7 +2,9 @@
 
 use crate::Error;
 use crate::queue::{Done, Place, Queue};
-use gpu::{Armed, Channel, Copies, CopyMode, CopyRelease, Observer, Prepared, Region, Ticket};
+use gpu::{Armed, Channel, Copies, CopyMode, CopyRelease, Memory, Observer, Prepared, Region, Ticket};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// What copies go between.
@@ -24,40 +26,52 @@ pub fn first(channel: &mut Channel, ends: &Ends, limit: Duration) -> Result<(), 
 }
 
 /// What is under way on a channel, which does one after the other.
-struct UnderWay {
+pub struct UnderWay {
     observer: Observer,
-    /// Slots and their submissions, in order, as a ring.
-    all: Box<[(u32, Option<Ticket>)]>,
+    /// Slots and their numbers, in order, as a ring.
+    all: Box<[(u32, u64)]>,
     first: usize,
     count: usize,
     last: Option<Ticket>,
 }
 
 impl UnderWay {
-    fn new(channel: &Channel, depth: u32) -> UnderWay {
-        let all = vec![(0, None); depth.max(1) as usize].into();
+    pub fn new(channel: &Channel, depth: u32) -> UnderWay {
+        let all = vec![(0, 0); depth.max(1) as usize].into();
         UnderWay { observer: channel.observer(), all, first: 0, count: 0, last: None }
     }
 
+    /// `number` is what it is done with, `ticket` its submission's.
     #[inline]
-    fn push(&mut self, slot: u32, ticket: Ticket) {
+    pub fn push(&mut self, slot: u32, number: u64, ticket: Ticket) {
         let length = self.all.len();
         debug_assert!(self.count < length, "more than the depth");
         let at = self.first + self.count;
-        self.all[if at >= length { at - length } else { at }] = (slot, Some(ticket));
+        self.all[if at >= length { at - length } else { at }] = (slot, number);
         self.count += 1;
         self.last = Some(ticket);
     }
 
-    /// One look at the tracker tells of all that are done.
+    /// The last submission, while any I/O is under way.
     #[inline]
-    fn reap(&mut self, channel: &Channel, into: &mut [Done]) -> Result<usize, Error> {
-        let Some(last) = self.last.filter(|_| self.count > 0) else { return Ok(0) };
-        let reached = last.number() - self.observer.missing(last);
+    pub fn last(&self) -> Option<Ticket> {
+        self.last.filter(|_| self.count > 0)
+    }
+
+    /// One look at the tracker: the number of the last submission that is done.
+    #[inline]
+    pub fn reached(&self) -> u64 {
+        self.last.map_or(0, |last| last.number() - self.observer.missing(last))
+    }
+
+    /// Takes those up to that number.
+    #[inline]
+    pub fn reap(&mut self, reached: u64, channel: &Channel, into: &mut [Done]) -> Result<usize, Error> {
+        let Some(last) = self.last() else { return Ok(0) };
         let mut reaped = 0;
         while self.count > 0 && reaped < into.len() {
-            let (slot, ticket) = self.all[self.first];
-            if ticket.is_none_or(|ticket| ticket.number() > reached) {
+            let (slot, number) = self.all[self.first];
+            if number > reached {
                 break;
             }
             into[reaped] = Done { slot, status: 0 };
@@ -114,21 +128,22 @@ impl Queue for Each {
         let prepared = &mut self.prepared[self.next];
         let ticket = prepared.submit_at(&mut self.channel, target + place.target, device + place.device)?;
         self.next = if self.next + 1 == self.prepared.len() { 0 } else { self.next + 1 };
-        self.under_way.push(slot, ticket);
+        self.under_way.push(slot, ticket.number(), ticket);
         Ok(())
     }
 
     #[inline]
     fn reap(&mut self, into: &mut [Done]) -> Result<usize, Error> {
-        self.under_way.reap(&self.channel, into)
+        self.under_way.reap(self.under_way.reached(), &self.channel, into)
     }
 }
 
-/// Room for words of gathered copies: so many slots, each of so many copies.
+/// Room for words of gathered copies: so many slots, each of so many copies, or of copies with a word each.
 const SUBMISSIONS: u32 = 128;
 const PIECES: u32 = 56;
+const TOLD: u32 = 33;
 
-/// So many I/Os are one submission, whose end is that of all.
+/// So many I/Os are one submission, whose end is that of all, or each has a word that is told of its own.
 pub struct Gathered {
     copies: Copies,
     /// Not told to the engine yet.
@@ -137,11 +152,29 @@ pub struct Gathered {
     under_way: UnderWay,
     ends: Ends,
     channel: Channel,
+    // Behind the channel: it writes there.
+    word: Option<Counted>,
+}
+
+/// The word that is told of each I/O, by their count.
+struct Counted {
+    memory: Arc<Memory>,
+    region: Region,
+    submitted: u64,
 }
 
 impl Gathered {
-    pub fn new(mut channel: Channel, ends: Ends, depth: u32, batch: u32) -> Result<Gathered, Error> {
-        let (submissions, slots) = (depth.div_ceil(batch), batch.div_ceil(PIECES));
+    /// `word`: where the word lies that is told of each.
+    pub fn new(
+        mut channel: Channel,
+        ends: Ends,
+        depth: u32,
+        batch: u32,
+        word: Option<gpu::Place>,
+    ) -> Result<Gathered, Error> {
+        // One more: I/Os with a word each are done before their submission is.
+        let submissions = depth.div_ceil(batch) + u32::from(word.is_some());
+        let slots = batch.div_ceil(if word.is_some() { TOLD } else { PIECES });
         if submissions * slots >= SUBMISSIONS {
             let what = format!(
                 "{depth} I/Os, {batch} a doorbell: at most {SUBMISSIONS} doorbells' worth are under way; a smaller depth fits"
@@ -151,7 +184,27 @@ impl Gathered {
         let copies = Copies::new(&mut channel)?;
         let under_way = UnderWay::new(&channel, depth);
         let gathered = Vec::with_capacity(batch as usize);
-        Ok(Gathered { copies, gathered, batch: batch as usize, under_way, ends, channel })
+        let word = word.map(|place| Counted::new(&channel, place)).transpose()?;
+        Ok(Gathered { copies, gathered, batch: batch as usize, under_way, ends, channel, word })
+    }
+}
+
+impl Counted {
+    fn new(channel: &Channel, place: gpu::Place) -> Result<Counted, Error> {
+        let memory = match place {
+            gpu::Place::Host => channel.space().alloc_host(4096)?,
+            gpu::Place::Video => channel.space().alloc_video(4096)?,
+        };
+        memory.word(0).store(0, Ordering::Relaxed);
+        Ok(Counted { region: memory.region(), memory, submitted: 0 })
+    }
+
+    /// The number of the last I/O that is done.
+    #[inline]
+    fn reached(&self) -> u64 {
+        // ORDERING: what the engine wrote before the word is seen behind it.
+        let word = self.memory.word(0).load(Ordering::Acquire);
+        self.submitted - u64::from((self.submitted as u32).wrapping_sub(word))
     }
 }
 
@@ -168,20 +221,29 @@ impl Queue for Gathered {
             return Ok(());
         }
         let mut written = self.copies.begin(&mut self.channel)?;
-        for (_, place) in &self.gathered {
+        let first = self.word.as_ref().map(|word| word.submitted);
+        for (n, (_, place)) in self.gathered.iter().enumerate() {
             let (to, from) = ((&self.ends.target, place.target), (&self.ends.device, place.device));
             written.copy(to, from, self.ends.bytes)?;
+            if let Some(word) = &self.word {
+                written.release((&word.region, 0), (word.submitted + n as u64 + 1) as u32)?;
+            }
         }
         let ticket = written.submit()?;
-        for (slot, _) in self.gathered.drain(..) {
-            self.under_way.push(slot, ticket);
+        if let Some(word) = &mut self.word {
+            word.submitted += self.gathered.len() as u64;
+        }
+        for (n, (slot, _)) in self.gathered.drain(..).enumerate() {
+            let number = first.map_or(ticket.number(), |first| first + n as u64 + 1);
+            self.under_way.push(slot, number, ticket);
         }
         Ok(())
     }
 
     #[inline]
     fn reap(&mut self, into: &mut [Done]) -> Result<usize, Error> {
-        self.under_way.reap(&self.channel, into)
+        let reached = self.word.as_ref().map_or_else(|| self.under_way.reached(), Counted::reached);
+        self.under_way.reap(reached, &self.channel, into)
     }
 }
 
@@ -220,12 +282,12 @@ impl Queue for AtGates {
     fn submit(&mut self, slot: u32, place: Place) -> Result<(), Error> {
         let (target, device) = self.bases;
         let ticket = self.armed.submit_at(target + place.target, device + place.device)?;
-        self.under_way.push(slot, ticket);
+        self.under_way.push(slot, ticket.number(), ticket);
         Ok(())
     }
 
     #[inline]
     fn reap(&mut self, into: &mut [Done]) -> Result<usize, Error> {
-        self.under_way.reap(self.armed.channel(), into)
+        self.under_way.reap(self.under_way.reached(), self.armed.channel(), into)
     }
 }
