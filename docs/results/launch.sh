@@ -37,7 +37,7 @@ step() { # NAME SECONDS COMMAND...
 want selftest && step selftest 60 "$d" selftest --launches
 want shapes && step shapes 90 "$d" sample graphs --launcher doorbell
 if want networks; then
-  for name in ${NETWORKS:-matmul triton lstm vit resnet50 gpt2}; do
+  for name in ${NETWORKS:-matmul triton branches lstm vit resnet50 gpt2}; do
     step "network-$name" 75 "$python" "$here/graphs/networks.py" "$name" --launcher doorbell --replays 20 ${TURNS:+--turns "$TURNS"}
   done
 fi

@@ -107,38 +107,39 @@ pub fn copy_calls(channels: &[Channel], segments: &[Segment<'_>]) -> Vec<CopyCal
 }
 
 fn calls(channels: &[Channel], segments: &[Segment<'_>]) -> Vec<Brought> {
-    let mut calls = Vec::new();
-    of_each(channels, segments, |found, ops| {
-        calls.extend(ops.iter().filter(|op| !op.guessed).filter_map(|op| match &op.what {
-            What::Inline(inline) if inline.by_macro => found.call(op, inline),
-            _ => None,
-        }));
-    });
-    calls
-}
-
-/// What each segment says, one after the other.
-fn of_each(channels: &[Channel], segments: &[Segment<'_>], mut take: impl FnMut(&mut Found<'_>, &[Op])) {
     let mut streams: Vec<Option<Stream>> = channels.iter().map(|_| None).collect();
+    let mut calls = Vec::new();
     for segment in segments {
         let (Some(channel), Some(slot)) = (channels.get(segment.channel), streams.get_mut(segment.channel)) else {
             continue;
         };
         let stream = slot.get_or_insert_with(|| Stream::new(channel, Macros::default()));
         let (mut found, ops) = stream.decode(segment.words);
-        take(&mut found, &ops);
+        calls.extend(ops.iter().filter(|op| !op.guessed).filter_map(|op| match &op.what {
+            What::Inline(inline) if inline.by_macro => found.call(op, inline),
+            _ => None,
+        }));
     }
+    calls
 }
 
 /// Semaphores that these words release, whatever else they say.
 pub fn released(channels: &[Channel], segments: &[Segment<'_>]) -> Vec<u64> {
     let mut all = Vec::new();
-    of_each(channels, segments, |_, ops| {
-        all.extend(ops.iter().filter(|op| !op.guessed).filter_map(|op| match &op.what {
-            What::Semaphore(semaphore) if !semaphore.operation.is_acquire() => Some(semaphore.address),
-            _ => None,
-        }));
-    });
+    let mut op = |op: &Op| {
+        if let What::Semaphore(semaphore) = &op.what
+            && !op.guessed
+            && !semaphore.operation.is_acquire()
+        {
+            all.push(semaphore.address);
+        }
+    };
+    let mut streams: Vec<Stream> = channels.iter().map(|channel| Stream::new(channel, Macros::default())).collect();
+    for segment in segments {
+        let Some(Stream { decoder, engine, .. }) = streams.get_mut(segment.channel) else { continue };
+        decoder.segment(segment.words, |item| engine.item(&item, &mut op));
+        engine.end_segment(&mut op);
+    }
     all
 }
 

@@ -1,6 +1,6 @@
 """CUDA graphs of PyTorch, each captured and replayed a few times: what docs/results/graphs.sh records.
 
-    python3 networks.py NAME [--replays 5]      NAME: resnet50 gpt2 vit lstm triton matmul; --list prints them
+    python3 networks.py NAME [--replays 5]      NAME: resnet50 gpt2 vit lstm triton matmul branches; --list prints them
     python3 networks.py NAME --launcher doorbell [--replays 1000] [--turns target/turns.so]
 
 Random weights from a fixed seed. Each replay is waited for and compared bit for bit with the first; the last line is a hash of the result.
@@ -138,7 +138,25 @@ def matmul(torch):
     return (lambda x: (x @ b) @ b), torch.randn(512, 1024, device="cuda").half()
 
 
-PROGRAMS = {f.__name__: f for f in (resnet50, gpt2, vit, lstm, triton, matmul)}
+def branches(torch):
+    """Eight products side by side, each on a stream of its own, and their sum."""
+    streams = [torch.cuda.Stream() for _ in range(8)]
+    weights = [torch.randn(512, 512, device="cuda").half() for _ in streams]
+
+    def run(x):
+        x, here, out = x + 1, torch.cuda.current_stream(), []
+        for stream, weight in zip(streams, weights):
+            stream.wait_stream(here)
+            with torch.cuda.stream(stream):
+                out.append(torch.relu(x @ weight))
+        for stream in streams:
+            here.wait_stream(stream)
+        return torch.stack(out).sum(0)
+
+    return run, torch.randn(64, 512, device="cuda").half()
+
+
+PROGRAMS = {f.__name__: f for f in (resnet50, gpt2, vit, lstm, triton, matmul, branches)}
 
 
 def past_cuda(name, graph, out, replays, turns):
