@@ -82,7 +82,7 @@ class Graph(_Handle):
 def graph(cuda_graph, stream=None):
     """Makes an instantiated CUDA graph ready to be launched past CUDA: a torch.cuda.CUDAGraph, or the number of a cudaGraphExec_t.
 
-    CUDA launches it in `stream` three times (it does its work then), and its words are read. So it must not have been launched before
+    CUDA launches it in `stream` a few times (it does its work then), and its words are read. So it must not have been launched before
     (replay()), and no other thread may use the GPU by CUDA meanwhile. What PyTorch does around a replay of its own, such as seeds of
     random numbers, is not done. Until the graph is closed, its modules and all memory that it uses must stay."""
     handle = c_uint64()
@@ -100,7 +100,7 @@ def _three(numbers):
 
 def kernel(function, grid, block, arguments, stream, *, shared_bytes=0):
     """Makes a kernel ready to be launched past CUDA: a Graph of it alone. function: the number of a CUfunction. arguments: a ctypes
-    value for each. stream: not the default one. CUDA launches the kernel there three times; for the rest as graph()."""
+    value for each. stream: not the default one. CUDA launches the kernel there a few times; for the rest as graph()."""
     handle = c_uint64()
     pointers = (c_void_p * max(1, len(arguments)))(*(addressof(argument) for argument in arguments))
     check(library.doorbell_kernel_prepare(int(function), _three(grid), _three(block), shared_bytes, pointers, _stream(stream),

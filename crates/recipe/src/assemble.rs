@@ -384,8 +384,8 @@ impl<'a> Launch<'a> {
                     let wait = match (self.numbers.get(address), reports.get(address)) {
                         (Some(counter), _) if set.contains_key(counter) => Wait::Counter(*counter),
                         (Some(counter), _) => Wait::LaunchBefore(*counter),
+                        (None, _) if before => Wait::Before,
                         (None, Some((_, step))) => Wait::Tracker(*step),
-                        (None, None) if before => Wait::Before,
                         (None, None) => return Err(Refused::ForeignAcquire { address: *address }),
                     };
                     group.acquires.push((i, wait));

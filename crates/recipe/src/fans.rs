@@ -120,7 +120,7 @@ struct Read {
 }
 
 fn tables<'a>(upload: &'a [Placed], relaunch: &[Placed], kernels: &Kernels, banks: &Banks) -> Vec<Table<'a>> {
-    let written: HashSet<u64> = relaunch.iter().filter_map(write_at).collect();
+    let written: HashSet<u64> = relaunch.iter().filter_map(writes_to).collect();
     let table = |placed: &'a Placed| {
         let Step::Write { address, bytes, data, .. } = &placed.step else { return None };
         let own = kernels.holds(*address) || banks.holds(*address) || written.contains(address);
@@ -134,9 +134,10 @@ fn tables<'a>(upload: &'a [Placed], relaunch: &[Placed], kernels: &Kernels, bank
     upload.iter().filter_map(table).collect()
 }
 
-fn write_at(placed: &Placed) -> Option<u64> {
+/// What a launch writes, in whatever way: the upload may write it in another.
+fn writes_to(placed: &Placed) -> Option<u64> {
     match placed.step {
-        Step::Write { address, .. } => Some(address),
+        Step::Write { .. } | Step::Memset(_) | Step::Fill { .. } | Step::Copy { .. } => placed.step.address(),
         _ => None,
     }
 }

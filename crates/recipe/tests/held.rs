@@ -65,6 +65,38 @@ fn so_is_a_wait_for_less_than_the_launch_releases() {
 }
 
 #[test]
+fn so_is_one_behind_what_the_launch_itself_releases_there() {
+    // A fan-in on two channels: the second waits for what the stream of the first had before.
+    let execute = Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE };
+    let mut graph = Graph::fan_in(2, USER);
+    let (at, (_, last)) = (graph.at.tracker(0), Graph::done(1));
+    let second = graph.launch.iter().position(|step| matches!(step, Step::On(1))).unwrap();
+    let wait = words(|w| w.host_semaphore(0, at, (last - 1).into(), execute).unwrap());
+    graph.launch.insert(second + 1, Step::Raw(wait));
+    let recipe = by(&graph, Some(&[at])).unwrap();
+    assert_eq!(recipe.groups[1].acquires.iter().map(|(_, wait)| *wait).collect::<Vec<_>>(), [Wait::Before]);
+    assert_eq!(Own::of(&recipe, TRACKER).unwrap().counts.len(), 1, "both start at once");
+}
+
+#[test]
+fn what_the_upload_writes_and_later_launches_copy_is_no_table() {
+    let mut graph = Graph::memcpy(USER, USER + 0x1000, 8);
+    graph.kernels[1].parameters = (USER + 0x1000).to_le_bytes().to_vec();
+    let (mut upload, one, two) = (graph.upload_segments(), graph.again_segments(1), graph.again_segments(2));
+    let sent = words(|w| w.inline(1, USER + 0x1000, &[7; 8], 0x41).unwrap());
+    let (channel_of, copy) = upload.iter_mut().find(|(channel, _)| *channel == 1).unwrap();
+    (*channel_of, *copy) = (0, sent);
+    let launches = [upload, one, two];
+    let segments = launches
+        .each_ref()
+        .map(|launch| launch.iter().map(|(channel, words)| Segment { channel: *channel, words }).collect::<Vec<_>>());
+    let channels = [channel(), Channel { engines: vec![ENGINES[1]], ..channel() }];
+    let [upload, one, two] = &segments;
+    let recipe = learn_held(Macros::default(), &[], &channels, upload, &[one, two]).unwrap();
+    assert!(recipe.nodes.iter().any(|node| node.work.name() == "memcpy"));
+}
+
+#[test]
 fn groups_without_waits_run_side_by_side() {
     let start = |i| Step::Start(i, PcasAction::InvalidatePrefetchCopySchedule);
     let kernels = (0..3).map(|i| Kernel { releases: Some(i), ..Kernel::default() }).collect();

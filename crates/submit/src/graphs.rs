@@ -21,7 +21,7 @@ const MOST: usize = 4096;
 const IDLE: Duration = Duration::from_secs(10);
 
 impl Session {
-    /// Makes an instantiated CUDA graph ready to be launched past CUDA. CUDA launches it in `stream` three times (it
+    /// Makes an instantiated CUDA graph ready to be launched past CUDA. CUDA launches it in `stream` a few times (it
     /// does its work then), and waits; the words of these launches are read, and what the graph has on the GPU is
     /// cloned. A graph that was launched before is refused: its upload was not seen. No other thread may have CUDA
     /// submit anything meanwhile.
@@ -57,7 +57,7 @@ impl Session {
     }
 
     /// Makes a kernel ready to be launched past CUDA: a graph of one kernel, which is captured from `stream` and prepared as
-    /// [`Session::prepare_graph`] does; so CUDA launches it three times. (Attributes of the launch are left out.)
+    /// [`Session::prepare_graph`] does; so CUDA launches it a few times. (Attributes of the launch are left out.)
     ///
     /// # Errors
     /// As [`Session::prepare_graph`]; [`Error::Argument`] for the default stream, from which nothing can be captured.
