@@ -285,6 +285,7 @@ fn forked_children_are_recorded_as_processes_of_their_own() {
 }
 
 #[test]
+#[ignore = "3 s; run by .ci/run"]
 fn a_child_forked_during_a_lookup_looks_up() {
     let Some(calls) = recorded("plain", "looks-and-forks", &["--calls"]) else { return };
     let out = start(built().unwrap(), &[], "plain", "looks-and-forks");

@@ -42,6 +42,7 @@ fn spaces(tap: &str, programs: usize, times: usize) {
 }
 
 #[test]
+#[ignore = "2 s; run by .ci/run"]
 fn address_spaces_of_several_threads_copy_right_under_trap() {
     spaces("trap", 6, 6);
 }

@@ -177,6 +177,7 @@ fn beside_softcuda(command: impl Fn() -> Command, folder: &Path) {
 }
 
 #[test]
+#[ignore = "3 s; run by .ci/run"]
 fn in_python() {
     if !trial::installed("python3") {
         trial::skip!("no python3");
