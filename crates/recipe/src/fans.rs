@@ -13,7 +13,7 @@
 //! | 3, 4 | how many rows go before it: what is counted down, and what it is set to again. (1 where there are none.) |
 //! | 5 | -1 |
 //! | 6 | address of its QMD / 256 |
-//! | 7 | PCAS_ACTION that starts it: SCHEDULE, where rows go before it |
+//! | 7 | PCAS_ACTION that is done to it when all of them are over: SCHEDULE, or DECREMENT_DEPENDENCE where others go before it, too |
 //! | 8 to 15 | left over of something else |
 //!
 //! So the table holds all edges. How that kernel reaches the scheduler is not on the wire, and need not be known: a QMD without blocks that acts on two others does
@@ -115,8 +115,8 @@ struct Driver {
 /// What a table says.
 struct Read {
     drivers: Vec<Driver>,
-    /// QMDs that several go before, and how many.
-    counts: Vec<(u64, u32)>,
+    /// QMDs that several rows go before, how many, and what was to be done to them when all are over.
+    counts: Vec<(u64, u32, PcasAction)>,
 }
 
 fn tables<'a>(upload: &'a [Placed], relaunch: &[Placed], kernels: &Kernels, banks: &Banks) -> Vec<Table<'a>> {
@@ -216,19 +216,22 @@ impl Fans<'_> {
         }
         // Each row that others follow has its kernel, and each that others go before is started by the last of them.
         for (number, row) in (0..).zip(&rows) {
-            let counted = before.get(&number).is_none_or(|n| *n == row.before && row.action == PcasAction::Schedule);
+            let known = matches!(row.action, PcasAction::Schedule | PcasAction::DecrementDependence);
+            let counted = before.get(&number).is_none_or(|n| *n == row.before && known);
             if !counted || row.follow.is_empty() == seen.contains(&number) {
                 return None;
             }
         }
         let counts = before.iter().filter(|(_, n)| **n > 1);
-        let counts = counts.map(|(number, n)| Some((rows.get(*number as usize)?.qmd, *n))).collect::<Option<_>>()?;
+        let counts = counts.map(|(number, n)| rows.get(*number as usize).map(|row| (row.qmd, *n, row.action)));
+        let counts = counts.collect::<Option<_>>()?;
         let mut drivers = Vec::new();
         for (qmd, bank, row, ..) in kernels {
             let on = rows.get(row as usize)?.follow.iter().map(|number| {
-                let several = before.get(number).is_some_and(|n| *n > 1);
-                let action = if several { DependentAction::DecrementDependence } else { DependentAction::Schedule };
-                Some((rows.get(*number as usize)?.qmd, action))
+                let row = rows.get(*number as usize)?;
+                let alone = before.get(number) == Some(&1) && row.action == PcasAction::Schedule;
+                let action = if alone { DependentAction::Schedule } else { DependentAction::DecrementDependence };
+                Some((row.qmd, action))
             });
             drivers.push(Driver { qmd, on: on.collect::<Option<_>>()? });
             self.banks.insert((bank.address, bank.bytes));
@@ -237,12 +240,14 @@ impl Fans<'_> {
     }
 
     fn replace(&mut self, table: &Table<'_>, read: &Read) -> Result<(), Refused> {
-        for (at, count) in &read.counts {
+        for (at, count, action) in &read.counts {
             let mut qmd = *self.kernels.qmd(*at)?;
-            if qmd.dependence_counter() != 0 {
+            // One decrement, in the place of which come so many, or none.
+            let one = u32::from(*action == PcasAction::DecrementDependence);
+            if (qmd.dependence_counter() == 0) != (one == 0) {
                 return Err(table.refused());
             }
-            qmd.set("DEPENDENCE_COUNTER", (*count).into())?;
+            qmd.set("DEPENDENCE_COUNTER", (qmd.dependence_counter() - one).saturating_add(*count).into())?;
             self.new.insert(*at, (qmd, Vec::new()));
         }
         for driver in &read.drivers {

@@ -2,9 +2,9 @@
 
 mod graphs;
 
-use graph_words::{Graph, Step};
+use graph_words::{DECREMENT, Graph, Kernel, Step};
 use graphs::{USER, channel};
-use pushbuf::qmd::DependentAction;
+use pushbuf::qmd::{DependentAction, PcasAction};
 use recipe::{How, Own, Recipe, Refused, Segment, Work, learn};
 use std::collections::BTreeMap;
 
@@ -83,6 +83,39 @@ fn a_fan_in_is_counted_by_the_kernel_that_waits() {
 }
 
 #[test]
+fn rows_go_before_a_kernel_that_others_go_before_too() {
+    // The last of eight waits for two of the others as well, and says so itself.
+    let mut graph = Graph::fan_out(8, USER);
+    graph.kernels[9].waits_for = 3;
+    graph.kernels[2].then = vec![(9, DECREMENT)];
+    graph.kernels[3].then = vec![(9, DECREMENT)];
+    graph.table.as_mut().unwrap().words[16 * 8 + 7] = 7;
+    let recipe = learnt(&graph).unwrap();
+    let last = |recipe: &Recipe| {
+        let of = recipe.nodes.iter().enumerate().find_map(|(i, node)| {
+            node.work.kernel().filter(|kernel| kernel.address == graph.at.qmd(9)).map(|kernel| (i, kernel.qmd))
+        });
+        let (node, qmd) = of.unwrap();
+        (qmd.dependence_counter(), acted_on(recipe).remove(&node).unwrap().1)
+    };
+    assert_eq!(last(&recipe), (3, vec![DependentAction::DecrementDependence; 3]));
+    // So it is where two rows go before it, and a kernel besides.
+    let mut graph = Graph::fan_in(2, USER);
+    graph.kernels[4].waits_for = 2;
+    graph.kernels.push(Kernel { then: vec![(4, DECREMENT)], ..Kernel::default() });
+    graph.launch.push(Step::Start(5, PcasAction::InvalidatePrefetchCopySchedule));
+    graph.table.as_mut().unwrap().words[16 * 2 + 7] = 7;
+    let recipe = learnt(&graph).unwrap();
+    let counts: Vec<u32> = recipe
+        .nodes
+        .iter()
+        .filter_map(|node| Some(node.work.kernel()?.qmd.dependence_counter()))
+        .filter(|n| *n > 0)
+        .collect();
+    assert_eq!(counts, [3]);
+}
+
+#[test]
 fn what_stands_in_the_kernels_place_tells_what_it_told_and_has_nothing_to_run() {
     let graph = Graph::fan_in(3, USER);
     let recipe = learnt(&graph).unwrap();
@@ -118,7 +151,7 @@ fn a_table_of_another_form_is_refused() {
         (row(3, 3), 2), // a count that began already
         (row(3, 4), 2), // more before it than there are
         (row(3, 5), 0),
-        (row(3, 7), 7), // started in another way
+        (row(3, 7), 3), // started in another way
         (row(3, 1), 1), // one that others follow, without a kernel of the driver's
         (row(9, 0), 9), // in the array: a row that there is not
         (row(9, 0), 2), // one row twice, another never
@@ -127,6 +160,8 @@ fn a_table_of_another_form_is_refused() {
         let refused = with_word(word, value).unwrap_err();
         assert!(matches!(refused, Refused::ByDriver { bytes: 608, .. }), "word {word} as {value}: {refused}");
     }
+    // Decremented, and it counts nothing.
+    assert!(matches!(with_word(row(3, 7), 7).unwrap_err(), Refused::Dependence { counter: 0, given: 1, .. }));
     // What is left over may be anything.
     for word in 8..16 {
         with_word(row(3, word), 0xdead_beef).unwrap();
