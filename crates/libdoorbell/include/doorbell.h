@@ -694,7 +694,8 @@ int32_t doorbell_message_close(doorbell_message_t message);
  at: to launch a graph is to trust it. Until doorbell_graph_free(), the graph's modules and all memory that it uses
  must stay, and the stack limit must not be changed. The executable graph itself may be destroyed or updated: the
  clone stays what it was. A kernel that faults ends CUDA's context, as it would if CUDA launched it.
- Cost: three launches by CUDA, and milliseconds; it allocates, takes CUDA's locks, and asks the kernel driver for
+ Cost: three launches by CUDA, or a few more, and milliseconds (the stream is held while CUDA writes them, 20 ms at
+ most each time); it allocates, takes CUDA's locks, and asks the kernel driver for
  memory; the first graph opens a channel. Threads: any; it waits for the launches of others. Errors: DOORBELL_GRAPH
  where the graph has something that doorbell does not launch, with its name; DOORBELL_UNAVAILABLE without CUDA, or
  where its channels were not seen (doorbell_init() came too late); DOORBELL_CUDA, DOORBELL_LIMIT (4,096 at a time),
@@ -706,7 +707,7 @@ int32_t doorbell_graph_prepare(void *exec, void *stream, doorbell_graph_t *graph
  Makes a kernel (CUfunction) ready to be launched past CUDA: a graph of it alone is captured from `stream`, which is not
  the default one, and prepared as doorbell_graph_prepare() does. `grid` and `block` are three numbers each, `shared_bytes`
  is dynamic shared memory, `arguments` has a pointer to each argument, as cuLaunchKernel() takes them; they are read
- before this returns. CUDA launches the kernel three times, and it does its work then.
+ before this returns. CUDA launches the kernel a few times, and it does its work then.
  Cost, threads: as doorbell_graph_prepare(). Errors: the same; DOORBELL_ARGUMENT for the default stream or no function.
  */
 int32_t doorbell_kernel_prepare(void *function,
