@@ -8,11 +8,11 @@ use gpu::{AddressSpace, Given, GivenChannel, Watched};
 use recipe::{FillMacro, Macros, Recipe, Refused, Segment, Work};
 use std::sync::Arc;
 
-/// Launches after the upload that are compared with each other, and how often two are made: another thread may have had CUDA submit something meanwhile.
-/// The first of these tries are made behind a busy stream.
+/// Launches after the upload that are compared with each other, and how often two are made behind a busy stream, and then without: another thread may have
+/// had CUDA submit something meanwhile.
 const AGAIN: usize = 2;
-const TRIES: usize = 4;
-const HELD: usize = 2;
+const HELD: usize = 4;
+const TRIES: usize = 3;
 
 /// Launches of a graph that has been uploaded.
 struct Again {
@@ -31,12 +31,10 @@ pub(crate) fn learn(
 ) -> Result<Recipe, Error> {
     // (It loads and opens what it needs, and may wait for the stream meanwhile.)
     let upload = once(watched, space, launches)?.0;
-    let (mut tries, mut fills, mut copies, mut known) = (0, Some(fills), true, Macros::default());
-    let (mut hold, mut why) = (true, None);
+    let (mut fills, mut copies, mut known) = (Some(fills), true, Macros::default());
+    let (mut held, mut tries, mut why) = (0, 0, None);
     loop {
-        tries += 1;
-        let again = again(watched, space, launches, hold && tries <= HELD)?;
-        hold = again.held.is_some();
+        let again = again(watched, space, launches, held < HELD)?;
         let mut learnt = recipe_of(&upload, &again, known);
         // (One graph may have both kinds of macro; each is measured once.)
         for _ in 0..2 {
@@ -55,19 +53,21 @@ pub(crate) fn learn(
             }
             learnt = recipe_of(&upload, &again, known);
         }
-        match learnt {
-            Err(Error::Refused(refused)) if hold => {
-                why = Some(refused);
-                hold = false;
-            }
-            // (What CUDA leaves out because it is over, it may not leave out another time.)
-            Err(Error::Disturbed(_) | Error::Refused(Refused::NoPlace { .. })) if tries < TRIES => {}
+        let error = match learnt {
             Ok(recipe) => return programs(recipe),
-            // (What was refused with all waits there says more than that waits were left out.)
-            Err(error @ (Error::Disturbed(_) | Error::Refused(Refused::NoPlace { .. }))) => {
-                return Err(why.map_or(error, Error::Refused));
-            }
-            refused => return refused,
+            Err(error) => error,
+        };
+        // (What CUDA leaves out because it is over, it may not leave out another time.)
+        let may_differ = matches!(error, Error::Disturbed(_) | Error::Refused(Refused::NoPlace { .. }));
+        if again.held.is_some() {
+            // With all waits there, any other reason is the graph's own.
+            held = if may_differ { held + 1 } else { HELD };
+            why = Some(error);
+            continue;
+        }
+        (held, tries) = (HELD, tries + 1);
+        if !may_differ || tries == TRIES {
+            return Err(why.unwrap_or(error));
         }
     }
 }
