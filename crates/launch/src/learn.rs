@@ -19,6 +19,8 @@ struct Again {
     given: Vec<Given>,
     /// Where the stream was busy during all of them: the semaphores that were released by what it was busy with.
     held: Option<Vec<u64>>,
+    /// It can be kept busy. (It may have been let go too early all the same: CUDA may wait for it when it needs something for the first time.)
+    can_hold: bool,
 }
 
 /// Has the graph launched three times, or a few times more, and makes a recipe of what was said. `fills` says how CUDA's macro that fills memory is read,
@@ -59,10 +61,11 @@ pub(crate) fn learn(
         };
         // (What CUDA leaves out because it is over, it may not leave out another time.)
         let may_differ = matches!(error, Error::Disturbed(_) | Error::Refused(Refused::NoPlace { .. }));
-        if again.held.is_some() {
+        if again.can_hold {
             // With all waits there, any other reason is the graph's own.
-            held = if may_differ { held + 1 } else { HELD };
-            why = Some(error);
+            let its_own = again.held.is_some() && !may_differ;
+            held = if its_own { HELD } else { held + 1 };
+            why = Some(error).filter(|_| again.held.is_some()).or(why);
             continue;
         }
         (held, tries) = (HELD, tries + 1);
@@ -79,9 +82,10 @@ fn again(
     launches: &mut impl Launches,
     hold: bool,
 ) -> Result<Again, Error> {
-    let mut again = Again { given: Vec::new(), held: hold.then(Vec::new) };
+    let mut again = Again { given: Vec::new(), held: hold.then(Vec::new), can_hold: false };
     for _ in 0..AGAIN {
         let before = if again.held.is_some() { held(watched, space, launches)? } else { None };
+        again.can_hold |= before.is_some();
         let (given, kept) = once(watched, space, launches)?;
         again.given.push(given);
         again.held = again.held.zip(before.filter(|_| kept)).map(|(all, more)| [all, more].concat());
