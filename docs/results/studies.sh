@@ -21,7 +21,7 @@ options() {
     chunks) echo --set run.duration=1500ms --set run.rounds=5 ;;
     pipeline) echo --set run.duration=2s ;;
     interference) echo --set run.duration=2s ;;
-    seed-2013) echo --set run.duration=600ms --set matrix.bytes=16B,4KiB,64KiB,16MiB ;;
+    seed-2013) echo --set run.duration=300ms --set matrix.bytes=16B,4KiB,64KiB,16MiB ;;
   esac
 }
 
