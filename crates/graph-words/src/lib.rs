@@ -21,6 +21,7 @@
 //!
 //! Wrong graphs can be made: tests of what reads or runs them need these too. A graph that no words can say makes this panic.
 
+mod fans;
 mod fill;
 mod graph;
 mod kernel;

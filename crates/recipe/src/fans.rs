@@ -21,7 +21,7 @@
 //! others, more of them stand between, as a tree. A QMD that several go before counts them itself (DEPENDENCE_COUNTER, 16 bits), as CUDA has it where two chains
 //! join.
 
-use crate::assemble::{Banks, Kernels};
+use crate::kernels::{Banks, Kernels};
 use crate::refused::Refused;
 use crate::step::{Placed, Step};
 use pushbuf::qmd::{DependentAction, PcasAction, Qmd};

@@ -17,6 +17,7 @@ mod early;
 mod encode;
 mod fans;
 mod fill_macro;
+mod kernels;
 mod own;
 mod qmd;
 mod read;

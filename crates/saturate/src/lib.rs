@@ -22,6 +22,7 @@ pub mod source;
 pub mod sources;
 pub mod sum_up;
 pub mod walk;
+pub mod way;
 pub mod wire;
 pub mod worker;
 

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::source::{Flow, Operation, Submission, Target};
-use crate::sources::engine::{Mode, Way};
+use crate::way::{Mode, Way};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 use crate::Error;
 use crate::link::{Access, Beside};
 use crate::queue::Queue;
-use crate::sources::engine::Way;
 use crate::walk::{IMAGES, Walk, fill};
+use crate::way::Way;
 use serde::{Deserialize, Serialize};
 
 /// Whose memory is at the other end of an I/O.

@@ -5,14 +5,15 @@ use gpu::{AddressSpace, Device};
 use lab::clock::Clock;
 use saturate::cell::{Cell, Outcome, run};
 use saturate::source::{Flow, Shape, Source, Submission, Target};
-use saturate::sources::engine::{self, Engines, Flush, Lies, Way};
+use saturate::sources::engine::Engines;
+use saturate::way::{Flush, Memory as Lies, Mode as Told, Way};
 use saturate::wire::Uncounted;
 use saturate::worker::Limits;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-fn engines(mode: engine::Mode) -> (SoftDriver, Engines) {
+fn engines(mode: Told) -> (SoftDriver, Engines) {
     let driver = SoftDriver::new(Mode::Poll);
     let space = AddressSpace::new(&Device::open(Arc::new(driver), 0).unwrap()).unwrap();
     (driver, Engines::new(&space, &[], mode).unwrap())
@@ -60,7 +61,7 @@ fn measured(source: &mut dyn Source, cell: &Cell) -> Outcome {
 
 #[test]
 fn one_thread_drives_several_engines_and_every_io_has_its_own_doorbell() {
-    let (driver, mut engines) = engines(engine::Mode::Pipelined);
+    let (driver, mut engines) = engines(Told::Pipelined);
     let copies = || driver.counters().copies.load(Ordering::Relaxed);
     for (target, devices, queues) in [(Target::Gpu, 1, 1), (Target::Host, 2, 1), (Target::Gpu, 2, 2)] {
         let (before, cell) = (copies(), cell(target, 1, devices, queues, 8));
@@ -75,7 +76,7 @@ fn one_thread_drives_several_engines_and_every_io_has_its_own_doorbell() {
 
 #[test]
 fn threads_share_the_queues_and_gathered_submissions_arrive() {
-    let (driver, mut engines) = engines(engine::Mode::Plain);
+    let (driver, mut engines) = engines(Told::Plain);
     let outcome = measured(&mut engines, &cell(Target::Gpu, 2, 2, 1, 40));
     assert_eq!(outcome.threads.len(), 2);
     let mut gathered = cell(Target::Host, 1, 1, 1, 32);
@@ -90,7 +91,7 @@ fn threads_share_the_queues_and_gathered_submissions_arrive() {
 
 #[test]
 fn armed_ios_arrive_where_each_was_sent() {
-    let (driver, mut engines) = engines(engine::Mode::Pipelined);
+    let (driver, mut engines) = engines(Told::Pipelined);
     for (target, threads, devices, depth) in [(Target::Gpu, 1, 2, 4), (Target::Host, 1, 1, 1)] {
         let mut cell = cell(target, threads, devices, 1, depth);
         cell.shape.flow.submission = Submission::Armed;
@@ -106,12 +107,12 @@ fn armed_ios_arrive_where_each_was_sent() {
 /// The last I/Os of some have no completion until they are asked for.
 #[test]
 fn whatever_way_an_engine_tells_of_them_ios_arrive() {
-    let (driver, mut engines) = engines(engine::Mode::Pipelined);
+    let (driver, mut engines) = engines(Told::Pipelined);
     let usual = Way::default();
     let every = |n| Way { completions_every: Some(n), ..usual };
     let ways = [
         (Way { flush: Flush::None, ..usual }, 1),
-        (Way { flush: Flush::Local, mode: Some(engine::Mode::Folded), ..usual }, 1),
+        (Way { flush: Flush::Local, mode: Some(Told::Folded), ..usual }, 1),
         (Way { flush: Flush::None, completions: Lies::Video, ..usual }, 1),
         (Way { commands: Lies::Host, completions: Lies::Video, ..usual }, 1),
         (Way { commands: Lies::Host, ..every(7) }, 1),
@@ -131,7 +132,7 @@ fn whatever_way_an_engine_tells_of_them_ios_arrive() {
 
 #[test]
 fn each_of_three_threads_has_an_engine_of_its_own() {
-    let (driver, mut engines) = engines(engine::Mode::Pipelined);
+    let (driver, mut engines) = engines(Told::Pipelined);
     let devices = engines.devices().min(3);
     let mut cell = cell(Target::Gpu, devices, devices, 1, 64);
     cell.shape.batch = 32;

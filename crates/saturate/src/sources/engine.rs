@@ -7,15 +7,13 @@
 mod mover;
 mod spaced;
 mod submitter;
-mod way;
-
-pub use way::{Flush, Memory as Lies, Mode, Way};
 
 use crate::Error;
 use crate::link::{Access, Beside};
 use crate::queue::Queue;
 use crate::source::{Flow, Opened, Operation, Shape, Source, Submission, Target, Traffic, filled};
 use crate::walk::IMAGES;
+use crate::way::{Flush, Mode};
 use gpu::{AddressSpace, Channel, CopyRelease, Engine, Memory};
 use mover::Mover;
 use rm::abi::control::ce_caps;
