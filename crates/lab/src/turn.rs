@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::counters::{Counters, Spent};
 use crate::moment::{Beside, Moment, Slowest};
 use experiment::Arrival;
-use placement::rest_if_due;
+use placement::{rest_if_due, rest_is_due};
 use results::part::Metered;
 use results::{Compared, Tally};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -217,8 +217,14 @@ impl Live<'_> {
         let depth = self.subjects.len();
         let (mut fired, mut seen) = (0u64, 0u64);
         let mut under_way = [UnderWay::default(); MOST_DEPTH];
+        // A rest would be in the time of whatever is under way.
+        let must_drain = |under_way: u64| under_way > 0 && rest_is_due();
         loop {
-            while fired < most && (fired - seen) < depth as u64 && (fired == 0 || !over(*rested)) {
+            while fired < most
+                && (fired - seen) < depth as u64
+                && !must_drain(fired - seen)
+                && (fired == 0 || !over(*rested))
+            {
                 let subject = (fired % depth as u64) as usize;
                 let slot = &mut under_way[subject];
                 let untimed = arrivals.pause(clock);

@@ -99,14 +99,16 @@ impl Drop for Deadline {
     }
 }
 
-/// Gives the rest of the period back where most of the budget may be used up; says whether it did. Costs a reading of the
-/// clock where the calling thread has a budget, and less where it has none.
+/// Whether [`rest_if_due`] would rest now. Costs a reading of the clock where the calling thread has a budget, and less where it has none.
+#[inline]
+pub fn rest_is_due() -> bool {
+    RUNNING.get().is_some_and(|(budget, since)| now().saturating_sub(since) >= budget.runtime_ns / 100 * REST_AT)
+}
+
+/// Gives the rest of the period back where most of the budget may be used up; says whether it did. It costs what [`rest_is_due`] costs.
 #[inline]
 pub fn rest_if_due() -> bool {
-    let Some((budget, since)) = RUNNING.get() else { return false };
-    if now().saturating_sub(since) < budget.runtime_ns / 100 * REST_AT {
-        return false;
-    }
+    let Some((budget, _)) = RUNNING.get().filter(|_| rest_is_due()) else { return false };
     // SAFETY: takes nothing; a SCHED_DEADLINE thread sleeps until its next period begins.
     unsafe { libc::sched_yield() };
     RUNNING.set(Some((budget, now())));

@@ -4,7 +4,7 @@
 pub mod cpus;
 pub mod deadline;
 
-pub use deadline::rest_if_due;
+pub use deadline::{rest_if_due, rest_is_due};
 
 use deadline::{Budget, Deadline};
 use std::io;

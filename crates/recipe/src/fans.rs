@@ -176,7 +176,7 @@ impl Table<'_> {
     }
 }
 
-/// QMDs that the upload writes otherwise, and others.
+/// What of an upload changes.
 struct Fans<'a> {
     kernels: &'a Kernels,
     /// By address; each with those that are new and come ahead of it.
