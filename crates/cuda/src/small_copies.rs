@@ -16,8 +16,9 @@ pub struct SmallCopies {
     ahead: u64,
 }
 
-/// A fill of so much takes an H200 longer than CUDA takes to write a launch. CUDA copies a few words itself where nothing is under way.
+/// Fills ahead of a launch: they take an H200 0.7 ms, and CUDA 0.1 to write a first launch. CUDA copies a few words itself where nothing is under way.
 const AHEAD: usize = 64 << 20;
+const FILLS: usize = 32;
 
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`.
 const THREAD_LOCAL: i32 = 1;
@@ -83,11 +84,11 @@ impl SmallCopies {
         unsafe { self.cuda.cuGraphDestroy(graph) }?;
         made?;
         let done = self.launched(source, bytes.get(..length).unwrap_or_default(), background, || {
-            if self.ahead != 0 {
-                // SAFETY: memory of its own, of this length.
-                unsafe { self.cuda.cuMemsetD8Async(self.ahead, 0, AHEAD, self.stream) }?;
-            }
             launch(&mut || {
+                for _ in 0..if self.ahead == 0 { 0 } else { FILLS } {
+                    // SAFETY: memory of its own, of this length.
+                    unsafe { self.cuda.cuMemsetD8Async(self.ahead, 0, AHEAD, self.stream) }?;
+                }
                 // SAFETY: both live.
                 unsafe { self.cuda.cuGraphLaunch(exec, self.stream) }?;
                 // SAFETY: as above.

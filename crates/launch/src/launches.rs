@@ -43,7 +43,9 @@ impl<E: Display, F: FnMut() -> Result<(), E>> Launches for F {
 }
 
 /// A stream is let go after so long even if CUDA has not returned from the launch: it may wait for the stream (memcpy nodes of pageable memory).
-const LONGEST: Duration = Duration::from_millis(20);
+const LAUNCH: Duration = Duration::from_millis(20);
+/// And after so long where no launch comes.
+const HOLD: Duration = Duration::from_secs(1);
 
 /// Launches by an executable graph's and a stream's handles. The stream waits for a word in pinned memory while it is held (`cuStreamWaitValue32`).
 #[derive(Debug)]
@@ -62,7 +64,8 @@ pub struct OnStream<'c> {
 /// The thread that lets go.
 #[derive(Debug)]
 struct Keeper {
-    let_go: mpsc::Sender<()>,
+    /// Told when the launch begins, and dropped when the stream may go on.
+    tell: mpsc::Sender<()>,
     /// Whether it was kept until it was told.
     thread: JoinHandle<bool>,
 }
@@ -92,15 +95,16 @@ impl<'c> OnStream<'c> {
         };
         self.holds += 1;
         let (holds, keeps) = (self.holds, word.clone());
-        let (let_go, told) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
         let keep = move || {
-            let kept = told.recv_timeout(LONGEST) != Err(RecvTimeoutError::Timeout);
+            let ended = told.recv_timeout(HOLD).and_then(|()| told.recv_timeout(LAUNCH));
+            let kept = ended == Err(RecvTimeoutError::Disconnected);
             // ORDERING: the GPU orders nothing by it but its own work.
             keeps.word(0).store(holds, Ordering::SeqCst);
             kept
         };
         let thread = std::thread::Builder::new().name("doorbell-hold".into()).spawn(keep).ok()?;
-        self.keeper = Some(Keeper { let_go, thread });
+        self.keeper = Some(Keeper { tell, thread });
         // SAFETY: the stream is the caller's of `new`; the word lives until the stream has been waited for.
         let held = unsafe { word.hold_until(self.stream, 0, holds) };
         if held.is_err() {
@@ -111,8 +115,8 @@ impl<'c> OnStream<'c> {
 
     /// Whether it was held until now.
     fn let_go(&mut self) -> bool {
-        let Some(Keeper { let_go, thread }) = self.keeper.take() else { return false };
-        drop(let_go);
+        let Some(Keeper { tell, thread }) = self.keeper.take() else { return false };
+        drop(tell);
         thread.join().unwrap_or(false)
     }
 }
@@ -126,6 +130,10 @@ impl Launches for OnStream<'_> {
 
     fn launch(&mut self) -> Result<(), cuda::Error> {
         self.launched += 1;
+        if let Some(keeper) = &self.keeper {
+            // (Where it has let go already, [`Launches::finish`] says so.)
+            let _ = keeper.tell.send(());
+        }
         // SAFETY: the caller's of `new`.
         let launched = unsafe { self.context.launch_by_handle(self.exec, self.stream) };
         self.refused = launched.as_ref().err().cloned();
