@@ -64,5 +64,7 @@ if want faults; then
   if grep -q launch "$out/killed.txt" && kill -KILL "$killed"; then echo "killed: many, while it launched"; else echo "killed: many did not launch (see killed.err)"; fi
   wait "$killed" 2> /dev/null
   step selftest-after-kill 60 "$d" selftest --launches
+  # Forks while it launches: no child may launch, and no launch of the parent's may be lost.
+  step forks 90 "$prefix/many" 8 100000000 20 200
 fi
 echo "Xid in the kernel log: 0 new; $SECONDS s"

@@ -3,7 +3,8 @@
 //!
 //! By CUDA it is one graph with two memcpy nodes, the form with the fewest calls and waits that CUDA has; or three calls in a stream. By us (`ours`) it is a
 //! chain of crate `launch`, one doorbell; `beside`: with the copies on a copy engine's own channel, two doorbells; `apart`: a launch between two copies on
-//! channels of their own, each waiting for the ticket of the one before, three doorbells.
+//! channels of their own, each waiting for the ticket of the one before, three doorbells. `by-kernels`: kernels copy between pinned memory and the GPU, so
+//! that a graph has kernels alone, whoever launches it.
 
 use crate::entry::{Call, Entry, Number, Result as Open};
 use crate::launch::{PRIORITY, learnt, refused, spin, stream};
@@ -25,30 +26,33 @@ const ENGINES: &str = "engines";
 const HOST_COUNTER: &str = "host-counter";
 const BESIDE: &str = "beside";
 const APART: &str = "apart";
+const BY_KERNELS: &str = "by-kernels";
 /// Where no size is given.
 const BYTES: u64 = 4096;
 /// Where the number lies that the last copy of a polled one brings back: behind the bytes.
 const NUMBER: usize = 4;
-const THREADS: u32 = 256;
+/// Of a block: few, so that many multiprocessors load from host memory.
+const THREADS: u32 = 64;
 /// What is under way is over by then.
 const OVER: Duration = Duration::from_secs(5);
 
 pub(crate) const CHAIN: Entry = Entry {
     name: "chain",
-    form: "chain(KERNELS,ours,stream,polled,inline,ce,counter,engines,host-counter,beside,apart,priority=high|low)",
+    form: "chain(KERNELS,ours,stream,polled,inline,ce,counter,engines,host-counter,beside,apart,by-kernels,priority=high|low)",
     about: "bytes to the GPU, a kernel that copies them there (or so many), bytes back: one cuGraphLaunch of a graph with two memcpy nodes and cuStreamSynchronize; \
             polled: another memcpy node brings a number back that is waited for; stream: three calls; ours: a chain of our own behind one doorbell \
             (inline, ce: how the bytes go there; counter: launches wait for a counter, engines: for nothing but the engines; host-counter: it lies in host memory; \
-            beside: copies on a channel of their own, two doorbells; apart: on two, three doorbells); priority: that of CUDA's stream",
+            beside: copies on a channel of their own, two doorbells; apart: on two, three doorbells); by-kernels: a kernel copies there, one back, and the graph \
+            has no memcpy nodes, by CUDA or by us; priority: that of CUDA's stream",
     bytes: BYTES,
     number: Some(Number { of: "kernels", default: 1, least: 1, most: 1000 }),
-    words: &[OURS, STREAM, POLLED, INLINE, CE, COUNTER, ENGINES, HOST_COUNTER, BESIDE, APART],
+    words: &[OURS, STREAM, POLLED, INLINE, CE, COUNTER, ENGINES, HOST_COUNTER, BESIDE, APART, BY_KERNELS],
     one_word: false,
     values: &[PRIORITY],
     open,
 };
 
-/// PTX 7.0 for sm_70. Loads go through the cache of the multiprocessor: one that was not invalidated is found out.
+/// PTX 7.0 for sm_70: each thread copies 16 bytes, or 4 where the bytes are no multiple of 16. Loads go through the cache of the multiprocessor: one that was not invalidated is found out.
 const PTX: &str = r"
 .version 7.0
 .target sm_70
@@ -67,6 +71,19 @@ const PTX: &str = r"
     mov.u32 %r3, %ntid.x;
     mov.u32 %r4, %tid.x;
     mad.lo.u32 %r5, %r2, %r3, %r4;
+    and.b32 %r6, %r1, 15;
+    setp.ne.u32 %p, %r6, 0;
+    @%p bra WORDS;
+    shl.b32 %r6, %r5, 4;
+    setp.ge.u32 %p, %r6, %r1;
+    @%p bra DONE;
+    cvt.u64.u32 %rd5, %r6;
+    add.u64 %rd6, %rd3, %rd5;
+    add.u64 %rd7, %rd4, %rd5;
+    ld.global.v4.u32 {%r2, %r3, %r4, %r7}, [%rd7];
+    st.global.v4.u32 [%rd6], {%r2, %r3, %r4, %r7};
+    bra DONE;
+WORDS:
     shl.b32 %r6, %r5, 2;
     setp.ge.u32 %p, %r6, %r1;
     @%p bra DONE;
@@ -90,6 +107,9 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
         let why = "`stream` and `polled` are CUDA's, and inline, ce, counter, engines, host-counter, beside and apart are those of `ours`";
         return Err(Unavailable::new(why).into());
     }
+    if call.has(BY_KERNELS) && (call.has(POLLED) || of_us.iter().any(|word| call.has(word))) {
+        return Err(Unavailable::new("by-kernels: there is no copy that could go in another way, or be polled").into());
+    }
     if ours && call.given(PRIORITY.key()).is_some() {
         return Err(Unavailable::new("a channel of our own has no priority of a stream").into());
     }
@@ -99,6 +119,8 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
     }
     frames.by = if !ours {
         By::Graph(Graph::capture(&frames.parts.stream, || frames.parts.submit())?.instantiate()?)
+    } else if call.has(BY_KERNELS) {
+        By::Kernels(Box::new(Kernels::new(machine, &frames.parts)?))
     } else if call.has(BESIDE) {
         By::Beside(Box::new(Beside::new(machine, &frames.parts, call)?))
     } else if call.has(APART) {
@@ -120,6 +142,7 @@ enum By<'m> {
     Calls,
     Graph(GraphExec<'m>),
     Chain(Box<Ours>),
+    Kernels(Box<Kernels>),
     Beside(Box<Beside>),
     Apart(Box<Apart>),
 }
@@ -135,6 +158,8 @@ struct Parts<'m> {
     told: PinnedBuffer<'m>,
     bytes: usize,
     polled: bool,
+    /// Kernels copy to the GPU and back, too.
+    by_kernels: bool,
     /// One behind the other; each does the same.
     kernels: u32,
 }
@@ -154,6 +179,7 @@ impl<'m> Frames<'m> {
             told: PinnedBuffer::new(context, NUMBER)?,
             bytes,
             polled: call.has(POLLED),
+            by_kernels: call.has(BY_KERNELS),
             kernels: call.number,
         };
         // The module is loaded then: nothing is loaded while a graph is learnt.
@@ -170,18 +196,27 @@ impl Parts<'_> {
     }
 
     fn launch(&self) -> cuda::Result<()> {
-        let kernel = self.module.function("copy")?;
+        (0..self.kernels).try_for_each(|_| self.copy_by_kernel(self.second.address(), self.first.address()))
+    }
+
+    fn copy_by_kernel(&self, to: u64, from: u64) -> cuda::Result<()> {
         let sent = self.sent() as u32;
-        let to = [Argument::U64(self.second.address()), Argument::U64(self.first.address()), Argument::U32(sent)];
-        let blocks = (sent / 4).div_ceil(THREADS);
-        // SAFETY: the arguments are the kernel's; the memories live as long as the stream, which is waited for before they go.
-        (0..self.kernels)
-            .try_for_each(|_| unsafe { kernel.launch([blocks, 1, 1], [THREADS, 1, 1], 0, &self.stream, &to) })
+        let arguments = [Argument::U64(to), Argument::U64(from), Argument::U32(sent)];
+        let threads = sent / if sent.is_multiple_of(16) { 16 } else { 4 };
+        let (blocks, kernel) = (threads.div_ceil(THREADS), self.module.function("copy")?);
+        // SAFETY: the arguments are the kernel's, and each address has so many bytes; the memories live as long as the stream, which is waited for before
+        // they go.
+        unsafe { kernel.launch([blocks, 1, 1], [THREADS, 1, 1], 0, &self.stream, &arguments) }
     }
 
     /// All of it, into the stream.
     #[inline]
     fn submit(&self) -> cuda::Result<()> {
+        if self.by_kernels {
+            self.copy_by_kernel(self.first.address(), self.up.device_address()?)?;
+            self.launch()?;
+            return self.copy_by_kernel(self.down.device_address()?, self.second.address());
+        }
         let sent = self.sent();
         // SAFETY: pinned memory of so many bytes. CUDA writes and reads it when the stream comes to it, and the CPU touches it when the stream is done; the
         // told word alone is read meanwhile, atomically.
@@ -210,10 +245,10 @@ impl Parts<'_> {
         unsafe { AtomicU32::from_ptr(self.told.as_ptr().cast()) }
     }
 
-    /// The graph of the kernels alone.
+    /// The graph of all kernels, without memcpy nodes.
     fn learn(&self, machine: &Machine) -> Result<(launch::Graph, Channel), Error> {
-        let kernel = Graph::capture(&self.stream, || self.launch())?;
-        learnt(machine, &kernel, &self.stream)
+        let kernels = Graph::capture(&self.stream, || if self.by_kernels { self.submit() } else { self.launch() })?;
+        learnt(machine, &kernels, &self.stream)
     }
 
     /// First, second, up and down, for our channels.
@@ -242,6 +277,22 @@ impl Ours {
         // SAFETY: module and memory are `Frames`', which lets go of this first; pinned memory of CUDA's is where the CPU has it.
         let chain = unsafe { Chain::prepare(&mut channel, &steps, options(call)) }.map_err(refused)?;
         Ok(Ours { chain, channel, last: None, _pins: pins })
+    }
+}
+
+/// A graph of kernels alone.
+struct Kernels {
+    // Before the channel, which waits for what it was given.
+    graph: launch::Graph,
+    channel: Channel,
+    last: Option<Ticket>,
+    _pins: [Pin; 4],
+}
+
+impl Kernels {
+    fn new(machine: &Machine, parts: &Parts<'_>) -> Result<Kernels, Error> {
+        let (graph, channel) = parts.learn(machine)?;
+        Ok(Kernels { graph, channel, last: None, _pins: parts.pins(machine)? })
     }
 }
 
@@ -352,7 +403,9 @@ impl Opened for Frames<'_> {
         let what = format!("{bytes} bytes to the GPU, {kernels}, {bytes} bytes back");
         match &self.by {
             By::Calls => format!("{what}, by three calls in a stream"),
+            By::Graph(_) if self.parts.by_kernels => format!("{what}, as one graph of CUDA's whose kernels copy"),
             By::Graph(_) => format!("{what}, as one graph of CUDA's with memcpy nodes"),
+            By::Kernels(_) => format!("{what}, as one launch of our own whose kernels copy"),
             By::Chain(ours) => {
                 let way = match ours.chain.ways().first() {
                     Some(Some(Way::Inline)) => "inline",
@@ -399,6 +452,7 @@ impl Framed<'_, '_> {
         let parts = &self.frames.parts;
         Ok(match &self.frames.by {
             By::Chain(ours) => ours.last.is_none_or(|ticket| ours.channel.done(ticket)),
+            By::Kernels(ours) => ours.last.is_none_or(|ticket| ours.channel.done(ticket)),
             By::Beside(ours) => ours.last.is_none_or(|ticket| ours.copies.done(ticket)),
             By::Apart(apart) => apart.last.is_none_or(|ticket| apart.from.done(ticket)),
             // ORDERING: the number was copied behind the bytes.
@@ -438,6 +492,7 @@ impl Subject for Framed<'_, '_> {
             // SAFETY: it names memory of the parts, and the stream is waited for before they go.
             By::Graph(exec) => unsafe { exec.launch(&parts.stream) }?,
             By::Chain(ours) => ours.last = Some(ours.chain.launch(&mut ours.channel)?),
+            By::Kernels(ours) => ours.last = Some(ours.graph.launch(&mut ours.channel)?),
             By::Beside(ours) => ours.last = Some(ours.chain.launch(&mut ours.launches, &mut ours.copies)?),
             By::Apart(apart) => apart.fire()?,
         }
@@ -453,6 +508,7 @@ impl Subject for Framed<'_, '_> {
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         match &self.frames.by {
             By::Chain(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.channel.wait(ticket, timeout))?),
+            By::Kernels(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.channel.wait(ticket, timeout))?),
             By::Beside(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.copies.wait(ticket, timeout))?),
             By::Apart(apart) => Ok(apart.last.map_or(Ok(()), |ticket| apart.from.wait(ticket, timeout))?),
             _ if self.frames.parts.polled => {

@@ -71,6 +71,9 @@ fn chains_bring_every_byte_back_whoever_makes_them() {
         "chain(5,stream,priority=low)",
         "chain(5,ours)",
         "chain(3,ours,apart)",
+        "chain(by-kernels)",
+        "chain(2,stream,by-kernels)",
+        "chain(2,ours,by-kernels)",
     ];
     for bytes in [8, 4096, 64 << 10] {
         let mut opened: Vec<_> =
@@ -88,6 +91,7 @@ fn chains_bring_every_byte_back_whoever_makes_them() {
         ("chain(polled,ours)", "are CUDA's"),
         ("chain(inline)", "those of `ours`"),
         ("chain(ours,priority=low)", "no priority"),
+        ("chain(ours,by-kernels,beside)", "no copy"),
     ] {
         let error = open(&machine, &What::Call(text.into()), &Wanted::of(8)).err().unwrap();
         assert!(error.to_string().contains(why), "{error}");

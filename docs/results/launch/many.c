@@ -3,12 +3,14 @@
  *   crates/libdoorbell/install.sh --prefix target/prefix
  *   cc -std=c11 -O2 -pthread docs/results/launch/many.c -o target/prefix/many -Iexamples/c -Itarget/prefix/include -Ltarget/prefix/lib \
  *      -Wl,-rpath,'$ORIGIN/lib' -ldoorbell -ldl
- *   target/prefix/many THREADS LAUNCHES [SECONDS]
+ *   target/prefix/many THREADS LAUNCHES [SECONDS [FORKS]]
  *
  * Each thread has a graph of its own: one kernel of one thread, which adds 1 to a word of video memory that no other graph touches. The threads launch until
  * LAUNCHES in all are made or SECONDS are over. Where no slot is free a thread waits until half of its launches are done. Beside them one thread has CUDA launch a graph, with a
  * word of its own, and synchronises every 1,000 launches. At the end each word must have counted its launches. (CUDA launches a graph a few times while it is
  * prepared: the words are read after that.)
+ *
+ * With FORKS the main thread forks so often meanwhile. Each child tries to launch, which must be refused (FORKED), and ends: half of them by exec, half by _exit.
  *
  * The program says for each thread and for all: launches, launches a second, the time of the call that launched (every 64th), and the time until that launch
  * was done (every 1,024th; it stands behind the launches that were under way). The times are counted in bins, 1/64 wide at most, so that no memory grows while
@@ -21,6 +23,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
 
 enum { SLOTS = 32, CALL_EVERY = 64, DONE_EVERY = 1024, SYNCHRONISE_EVERY = 1000, APART = 256, MOST_THREADS = 1000 };
 #define PATIENCE UINT64_C(10000000000)
@@ -230,6 +233,35 @@ static void *launches_by_cuda(void *of)
     return NULL;
 }
 
+/* What a child of fork ends with: it is refused, and nothing of its parent's is harmed. */
+enum { CHILD_REFUSED = 42, CHILD_LAUNCHED = 43 };
+
+/* Forks while others launch; how many children did not end as they should. */
+static int fork_children(uint64_t children, doorbell_graph_t graph)
+{
+    int wrong = 0;
+    for (uint64_t i = 0; i < children; i++) {
+        int status, as_wanted;
+        doorbell_ticket_t ticket;
+        pid_t child = fork();
+        if (child == 0) {
+            int refused = doorbell_launch(graph, &ticket) == DOORBELL_FORKED;
+            if (refused && i % 2 == 0)
+                execl("/bin/true", "true", (char *)NULL);
+            _exit(refused ? CHILD_REFUSED : CHILD_LAUNCHED);
+        }
+        if (child < 0 || waitpid(child, &status, 0) != child) {
+            perror("fork");
+            exit(1);
+        }
+        as_wanted = WIFEXITED(status) && WEXITSTATUS(status) == (i % 2 == 0 ? 0 : CHILD_REFUSED);
+        if (!as_wanted && wrong++ == 0)
+            printf("WRONG: child %" PRIu64 " of fork ended with status %#x\n", i, (unsigned)status);
+    }
+    printf("%" PRIu64 " children of fork, %d of them not refused\n", children, wrong);
+    return wrong;
+}
+
 static uint64_t read_word(const struct launcher *own)
 {
     uint64_t value;
@@ -294,13 +326,14 @@ int main(int argc, char **argv)
     void *module, *kernel;
     address_t words;
     doorbell_options_t options;
-    if (argc < 3 || argc > 4) {
-        fprintf(stderr, "usage: many THREADS LAUNCHES [SECONDS]\n");
+    if (argc < 3 || argc > 5) {
+        fprintf(stderr, "usage: many THREADS LAUNCHES [SECONDS [FORKS]]\n");
         return 1;
     }
     size_t threads = number(argv[1], MOST_THREADS);
     left = number(argv[2], UINT64_MAX / 2);
     uint64_t seconds = argc > 3 ? number(argv[3], 1000000000) : 0;
+    uint64_t forks = argc > 4 ? number(argv[4], 1000000) : 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
     /* Before CUDA is initialised: from now on its calls to the kernel driver are seen. */
     int watching = doorbell_init();
@@ -353,6 +386,8 @@ int main(int argc, char **argv)
         end_at = begun + seconds * 1000000000;
     printf("%zu threads launch beside one of CUDA's\n", threads);
     pthread_barrier_wait(&start);
+    if (forks)
+        wrong = fork_children(forks, all[0].graph) > 0;
     for (size_t i = 0; i < threads; i++)
         pthread_join(handles[i], NULL);
     sum->ns = now() - begun;
@@ -382,6 +417,6 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < threads; i++)
         check(doorbell_graph_free(all[i].graph), "doorbell_graph_free");
     check(doorbell_close(), "doorbell_close");
-    printf(wrong ? "there are WRONG counts\n" : "all right\n");
+    printf(wrong ? "something is WRONG\n" : "all right\n");
     return wrong;
 }
