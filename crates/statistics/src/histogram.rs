@@ -107,11 +107,20 @@ impl Histogram {
     /// Allocates nothing.
     #[inline]
     pub fn record(&mut self, value: u64) {
-        self.buckets.saturating_record(value.min(Histogram::LARGEST));
+        self.record_n(value, 1);
+    }
+
+    /// So many samples of one value; no sample is none. Allocates nothing.
+    #[inline]
+    pub fn record_n(&mut self, value: u64, samples: u64) {
+        if samples == 0 {
+            return;
+        }
+        self.buckets.saturating_record_n(value.min(Histogram::LARGEST), samples);
         let exact = &mut self.exact;
-        exact.count += 1;
-        exact.overflow += u64::from(value > Histogram::LARGEST);
-        exact.sum += u128::from(value);
+        exact.count += samples;
+        exact.overflow += if value > Histogram::LARGEST { samples } else { 0 };
+        exact.sum += u128::from(value) * u128::from(samples);
         exact.min = exact.min.min(value);
         exact.max = exact.max.max(value);
     }
@@ -204,6 +213,17 @@ mod tests {
 
     const ALL: [Percentile; 5] =
         [Percentile::P50, Percentile::P90, Percentile::P99, Percentile::P999, Percentile::P9999];
+
+    #[test]
+    fn several_samples_of_one_value_are_that_many_samples() {
+        let (mut at_once, mut one_by_one) = (Histogram::new(), Histogram::new());
+        for (value, samples) in [(700, 3), (12, 1), (5, 0), (u64::MAX, 2), (Histogram::LARGEST, 4)] {
+            at_once.record_n(value, samples);
+            (0..samples).for_each(|_| one_by_one.record(value));
+        }
+        assert_eq!(at_once, one_by_one);
+        assert_eq!((at_once.count(), at_once.overflow()), (10, 2));
+    }
 
     proptest! {
         #[test]

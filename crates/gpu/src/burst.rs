@@ -1,0 +1,339 @@
+//! Copies of one length that are aimed when they are submitted, many behind one doorbell.
+//!
+//! The words of as many copies as one submission may have are made and validated once, between two regions. A copy that is added
+//! compares its two addresses with the regions and writes them into its words. So the validator need not look again: nothing else
+//! changes. A [`Batch`](crate::Batch) has fixed places and lengths of many kinds, [`Copies`](crate::Copies) any at each submission, each
+//! of which passes the validator then.
+//!
+//! What the copies share is written once for all: the length, and the source's upper half where the region has one. LAUNCH_DMA is a
+//! word with its header (IMMD_DATA_METHOD). That leaves five words a copy, of which three change.
+//!
+//! The words are made in ordinary memory and go to the GPU's in whole lines by streaming stores, a line behind the one that is
+//! being written: so the stores are on their way while the caller makes the next copies. Nothing is read back.
+
+use crate::channel::{Channel, Grave, Use};
+use crate::engine::{COPY, Engine};
+use crate::error::Error;
+use crate::memory::Memory;
+use crate::place::Place;
+use crate::region::Region;
+use crate::stores::{self, LINE, Level};
+use crate::tracker::Ticket;
+use crate::transfer::{Between, CopyMode, CopyRelease, PAYLOAD};
+use pushbuf::encode::{Words, launch_dma, offset};
+use pushbuf::gpfifo::Entry;
+use std::sync::Arc;
+
+/// Words of a line.
+const WORDS: usize = LINE / 4;
+/// Words before the copies, at most: the length, the source's upper half.
+const HEAD: usize = 2 + 2;
+/// Words of a copy, at most: a header and four halves of addresses, the launch.
+const PIECE: usize = 5 + 1;
+/// Words of the release, and which of them is the number.
+const RELEASE: usize = 4 + 2;
+const NUMBER: usize = 3;
+
+/// A line of words.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Line([u32; WORDS]);
+
+/// Addresses that a copy of this length may have within a region.
+#[derive(Clone, Copy, Debug)]
+struct Within {
+    first: u64,
+    /// The last one is so far from the first.
+    span: u64,
+}
+
+impl Within {
+    fn new(region: &Region, bytes: u64) -> Result<Within, Error> {
+        let span = region.length().checked_sub(bytes);
+        let span = span.ok_or(Error::OutsideRegion { va: region.va(), length: bytes })?;
+        Ok(Within { first: region.va(), span })
+    }
+
+    #[inline]
+    fn holds(self, va: u64) -> bool {
+        va.wrapping_sub(self.first) <= self.span
+    }
+}
+
+/// Copies of one length between two regions, ready to be aimed and submitted together, on one channel.
+#[derive(Debug)]
+pub struct Burst {
+    memory: Arc<Memory>,
+    /// The words as they were validated.
+    template: Vec<u32>,
+    /// The words of the submission that is being made; behind it those of the template.
+    staged: Vec<Line>,
+    /// How the GPU's memory is stored to; none where the words lie in the host's.
+    level: Option<Level>,
+    /// Words before the copies, and of each copy.
+    head: usize,
+    piece: usize,
+    most: usize,
+    bytes: u64,
+    to: Within,
+    from: Within,
+    /// Copies of the submission that is being made, and lines of it that are stored.
+    added: usize,
+    stored: usize,
+    /// Each slot's last submission.
+    tickets: Vec<Option<Ticket>>,
+    next: usize,
+    between: Between,
+    /// Each submission asks whether the memory is still the allocation that was pinned.
+    asks: bool,
+    generation: u64,
+    channel: u64,
+    grave: Grave,
+}
+
+impl Burst {
+    /// The most copies that go behind one doorbell.
+    pub const MOST: usize = 4096;
+
+    /// At most `most` copies of `bytes` each from one region to another behind one doorbell, and `slots` such submissions under way.
+    /// Copies of one submission may overtake each other. With [`CopyMode::Pipelined`] they may overtake those of submissions before, too;
+    /// otherwise the first waits for these. The release behind them is one of its own in any mode.
+    ///
+    /// # Errors
+    /// [`Error::OtherChannel`] for another engine's, [`Error::Length`] for no bytes, no copies, no slots or more copies than
+    /// [`Burst::MOST`], [`Error::OutsideRegion`] where a region is shorter than a copy, what the validator has against it, or no memory.
+    pub fn new(
+        ch: &mut Channel,
+        (to, from): (&Region, &Region),
+        bytes: u32,
+        (mode, release): (CopyMode, CopyRelease),
+        (most, slots): (usize, usize),
+    ) -> Result<Burst, Error> {
+        let (Engine::Copy(_), tracker) = ch.ends() else { return Err(Error::OtherChannel) };
+        if bytes == 0 || most == 0 || most > Burst::MOST || slots == 0 {
+            return Err(Error::Length(if bytes == 0 { 0 } else { most as u64 }));
+        }
+        let (into, out_of) = (Within::new(to, bytes.into())?, Within::new(from, bytes.into())?);
+        if ch.space().device().forked() {
+            return Err(Error::Forked);
+        }
+        ch.use_for(Use::Transfers)?;
+        ch.bury();
+        let (between, generation) = (Between::of(to, Some(from)), ch.space().generation());
+        let is_narrow = out_of.first >> 32 == (out_of.first + out_of.span) >> 32;
+        let made = |pieces| words(tracker, (into.first, out_of.first), bytes, (mode, release), (pieces, is_narrow));
+        // A submission of fewer has the words of its copies and those of the release.
+        ch.check_transfer(&made(1)?, &between)?;
+        let template = made(most)?;
+        ch.check_transfer(&template, &between)?;
+        let (head, piece) = if is_narrow { (HEAD, PIECE - 1) } else { (HEAD - 2, PIECE) };
+        debug_assert_eq!(template.len(), head + most * piece + RELEASE);
+        let mut staged = vec![Line([0; WORDS]); template.len().div_ceil(WORDS)];
+        for (line, words) in staged.iter_mut().zip(template.chunks(WORDS)) {
+            line.0[..words.len()].copy_from_slice(words);
+        }
+        let place = ch.pushbuffers();
+        let memory = ch.space().alloc_own(place, (slots * staged.len() * LINE) as u64)?;
+        Ok(Burst {
+            memory,
+            template,
+            staged,
+            level: (place == Place::Video).then(Level::best),
+            head,
+            piece,
+            most,
+            bytes: bytes.into(),
+            to: into,
+            from: out_of,
+            added: 0,
+            stored: 0,
+            tickets: vec![None; slots],
+            next: 0,
+            asks: ch.space().checks_each_submission(),
+            between,
+            generation,
+            channel: ch.id(),
+            grave: ch.grave(),
+        })
+    }
+
+    /// Copies that the submission which is being made has.
+    #[inline]
+    pub fn added(&self) -> usize {
+        self.added
+    }
+
+    /// Adds a copy to the submission that is being made, each address within its region.
+    ///
+    /// # Errors
+    /// [`Error::OutsideRegion`], [`Error::Length`] where it has as many as it may; for the first copy [`Error::RingFull`] while the
+    /// next slot is under way, [`Error::OtherChannel`], [`Error::ChannelKilled`]. Nothing was added then.
+    #[inline]
+    pub fn add(&mut self, ch: &Channel, to: u64, from: u64) -> Result<(), Error> {
+        if self.added == 0 {
+            self.free(ch)?;
+        }
+        if self.added == self.most {
+            return Err(Error::Length(self.most as u64 + 1));
+        }
+        for (range, va) in [(self.to, to), (self.from, from)] {
+            if !range.holds(va) {
+                return Err(Error::OutsideRegion { va, length: self.bytes });
+            }
+        }
+        // The launch is its last word, the halves of the addresses are before that.
+        let end = self.head + (self.added + 1) * self.piece;
+        self.put(end - 2, to as u32);
+        self.put(end - 3, (to >> 32) as u32);
+        self.put(end - 4, from as u32);
+        if self.piece == PIECE {
+            self.put(end - 5, (from >> 32) as u32);
+        }
+        self.added += 1;
+        // The words of the last line may still be on their way to the cache: a load of all of them would wait for that.
+        self.store((end / WORDS).saturating_sub(1));
+        Ok(())
+    }
+
+    /// Submits what was added, with one doorbell.
+    ///
+    /// # Errors
+    /// [`Error::RingFull`], [`Error::OtherChannel`], [`Error::ChannelKilled`], [`Error::ChannelStopped`], [`Error::Forked`]: nothing
+    /// was submitted, and what was added is still there. [`Error::Length`] where nothing was added. [`Error::Stale`] where something that
+    /// it names was unmapped.
+    #[inline]
+    pub fn submit(&mut self, ch: &mut Channel) -> Result<Ticket, Error> {
+        if self.channel != ch.id() {
+            return Err(Error::OtherChannel);
+        }
+        if self.added == 0 {
+            return Err(Error::Length(0));
+        }
+        ch.ready()?;
+        if self.asks {
+            self.between.ask()?;
+        }
+        let at = self.head + self.added * self.piece;
+        let (slot, end) = (self.next, at + RELEASE);
+        let base = self.memory.va() + (slot * self.staged.len() * LINE) as u64;
+        let entry = Entry::segment(base, end as u32).ok_or(Error::Length(end as u64))?.encode();
+        // ORDERING: taken before the generation is read, see AddressSpace::unmapped.
+        let ticket = ch.take_ticket();
+        if ch.space().generation() != self.generation {
+            self.renew(ch, ticket)?;
+        }
+        let is_whole = self.added == self.most;
+        if !is_whole {
+            // The release comes where the words of the next copy are.
+            self.restore(at, self.template.len() - RELEASE);
+        }
+        self.put(at + NUMBER, ticket.payload());
+        self.store(end.div_ceil(WORDS));
+        if !is_whole {
+            self.restore(at, at);
+        }
+        (self.added, self.stored) = (0, 0);
+        ch.push_prepared(entry, ticket);
+        self.tickets[slot] = Some(ticket);
+        self.next = if slot + 1 == self.tickets.len() { 0 } else { slot + 1 };
+        Ok(ticket)
+    }
+
+    fn free(&self, ch: &Channel) -> Result<(), Error> {
+        if self.channel != ch.id() {
+            return Err(Error::OtherChannel);
+        }
+        match self.tickets[self.next] {
+            Some(ticket) if !ch.done(ticket) => Err(match ch.error() {
+                Some(code) => Error::ChannelKilled(code),
+                None => Error::RingFull(self.tickets.len() as u32),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Something was unmapped since all was validated.
+    #[cold]
+    fn renew(&mut self, ch: &mut Channel, ticket: Ticket) -> Result<(), Error> {
+        let generation = ch.space().generation();
+        if ch.recheck_transfer(&self.template, &self.between).is_err() {
+            ch.give_back(ticket);
+            (self.added, self.stored) = (0, 0);
+            return Err(Error::Stale);
+        }
+        self.generation = generation;
+        Ok(())
+    }
+
+    #[inline]
+    fn put(&mut self, word: usize, value: u32) {
+        self.staged[word / WORDS].0[word % WORDS] = value;
+    }
+
+    /// As many words as a release has, at `to`, from `from` in the template.
+    fn restore(&mut self, to: usize, from: usize) {
+        for n in 0..RELEASE {
+            self.put(to + n, self.template[from + n]);
+        }
+    }
+
+    /// Lines up to that one into the slot.
+    #[inline]
+    fn store(&mut self, upto: usize) {
+        if upto <= self.stored {
+            return;
+        }
+        let lines = &self.staged[self.stored..upto];
+        let at = (self.next * self.staged.len() + self.stored) * LINE;
+        debug_assert!((at + size_of_val(lines)) as u64 <= self.memory.length());
+        // SAFETY: lines of the slot, which is not under way; `new` has asked what this CPU can. Memory of ours begins a page.
+        unsafe {
+            let to = self.memory.as_ptr().add(at);
+            match self.level {
+                Some(level) => stores::store(level, to, lines.as_ptr().cast(), size_of_val(lines)),
+                None => to.cast::<Line>().copy_from_nonoverlapping(lines.as_ptr(), lines.len()),
+            }
+        }
+        self.stored = upto;
+    }
+}
+
+impl Drop for Burst {
+    fn drop(&mut self) {
+        // The channel may still read it: it is freed when the channel has come past, or has gone.
+        let before = self.next.checked_sub(1).unwrap_or(self.tickets.len() - 1);
+        if let Some(last) = self.tickets[before] {
+            self.grave.put(self.memory.clone(), last);
+        }
+    }
+}
+
+/// Copies from the start of one region to the start of another, and the release. Narrow: the source's upper half stays.
+fn words(
+    tracker: u64,
+    (to, from): (u64, u64),
+    bytes: u32,
+    (mode, release): (CopyMode, CopyRelease),
+    (pieces, is_narrow): (usize, bool),
+) -> Result<Vec<u32>, Error> {
+    let mut words = vec![0; HEAD + PIECE * pieces + RELEASE];
+    let mut w = Words::new(&mut words);
+    let addresses = [(from >> 32) as u32, from as u32, (to >> 32) as u32, to as u32];
+    w.inc(COPY, offset::COPY_LINE_LENGTH_IN, &[bytes])?;
+    if is_narrow {
+        w.inc(COPY, offset::COPY_OFFSET_IN_UPPER, &addresses[..1])?;
+    }
+    for n in 0..pieces {
+        if is_narrow {
+            w.inc(COPY, offset::COPY_OFFSET_IN_UPPER + 4, &addresses[1..])?;
+        } else {
+            w.inc(COPY, offset::COPY_OFFSET_IN_UPPER, &addresses)?;
+        }
+        let waits = n == 0 && mode != CopyMode::Pipelined;
+        let overlap = if waits { launch_dma::NON_PIPELINED } else { launch_dma::PIPELINED };
+        w.imm(COPY, offset::COPY_LAUNCH_DMA, overlap | launch_dma::PITCH)?;
+    }
+    w.copy_semaphore(COPY, tracker, PAYLOAD)?;
+    w.inc(COPY, offset::COPY_LAUNCH_DMA, &[release.launch()])?;
+    Ok(w.as_slice().to_vec())
+}
