@@ -9,7 +9,7 @@ use statistics::Histogram;
 /// A slot without an I/O.
 const FREE: u64 = u64::MAX;
 /// Completions that one look takes.
-const LOOK: usize = 64;
+const LOOK: usize = 128;
 
 pub struct Lane<'q> {
     queue: Box<dyn Queue + 'q>,
@@ -17,7 +17,7 @@ pub struct Lane<'q> {
     number: usize,
     pub walk: Walk,
     free: Vec<u32>,
-    /// Of each slot: which I/O is under way there, and the ticks when it was submitted.
+    /// Of each slot: which I/O is under way there, and the ticks when it, or the first of those with the same doorbell, was begun.
     numbers: Box<[u64]>,
     started: Box<[u64]>,
     done: [Done; LOOK],
@@ -57,19 +57,20 @@ impl<'q> Lane<'q> {
         self.numbers.len() - self.free.len()
     }
 
-    /// Submits into free slots.
+    /// Submits into free slots. I/Os of one doorbell are submitted by that doorbell; their time begins when the first of them is made, so
+    /// that each has waited for the others in its own.
     #[inline]
     pub fn fill(&mut self, clock: &Clock) -> Result<(), Error> {
         while self.free.len() >= self.batch {
             if self.is_far_ahead() {
                 break;
             }
+            let begun = clock.now();
             for _ in 0..self.batch {
                 let Some(slot) = self.free.pop() else { break };
                 self.numbers[slot as usize] = self.walk.taken();
-                let place = self.walk.next();
-                self.started[slot as usize] = clock.now();
-                self.queue.submit(slot, place)?;
+                self.started[slot as usize] = begun;
+                self.queue.submit(slot, self.walk.next())?;
             }
             if self.batch > 1 {
                 self.queue.ring()?;
@@ -82,7 +83,8 @@ impl<'q> Lane<'q> {
     #[inline]
     fn is_far_ahead(&self) -> bool {
         let (next, half) = (self.walk.taken(), self.walk.blocks() / 2);
-        let begins = next % half.max(1) < self.batch as u64;
+        // Half of a power of two, or of one.
+        let begins = next & half.saturating_sub(1) < self.batch as u64;
         begins && self.numbers.iter().any(|number| *number != FREE && number + half <= next)
     }
 
@@ -99,15 +101,21 @@ impl<'q> Lane<'q> {
             return Ok(0);
         }
         let now = clock.now();
-        for n in 0..reaped {
-            let Done { slot, status } = self.done[n];
-            let under_way = self.numbers.get_mut(slot as usize).filter(|number| **number != FREE);
-            let Some(number) = under_way else { return Err(Error::NotUnderWay { queue: self.number, slot }) };
+        // Those that began at one moment are samples of one value.
+        let (mut began, mut alike) = (0, 0);
+        for Done { slot, status } in &self.done[..reaped] {
+            let under_way = self.numbers.get_mut(*slot as usize).filter(|number| **number != FREE);
+            let Some(number) = under_way else { return Err(Error::NotUnderWay { queue: self.number, slot: *slot }) };
             *number = FREE;
-            self.refused += u64::from(status != 0);
-            latency.record(clock.ns(now - self.started[slot as usize]));
-            self.free.push(slot);
+            self.refused += u64::from(*status != 0);
+            let started = self.started[*slot as usize];
+            if started != began && alike > 0 {
+                latency.record_n(clock.ns(now - began), std::mem::take(&mut alike));
+            }
+            (began, alike) = (started, alike + 1);
+            self.free.push(*slot);
         }
+        latency.record_n(clock.ns(now - began), alike);
         self.completed += reaped as u64;
         Ok(reaped)
     }

@@ -37,6 +37,7 @@ fn the_loop_allocates_nothing_and_makes_no_system_call() {
         (Told::Pipelined, 1, by, usual),
         (Told::Folded, 1, by, usual),
         (Told::Plain, 8, by, usual),
+        (Told::Pipelined, 32, by, usual),
         (Told::Pipelined, 1, armed, usual),
         (Told::Pipelined, 1, by, every(8)),
         (Told::Plain, 8, by, every(1)),

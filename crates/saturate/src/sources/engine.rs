@@ -1,9 +1,10 @@
 //! Copy engines in the place of devices: an I/O is one copy of a channel of our own, with a doorbell of its own and, behind it, a
-//! release of its own.
+//! release of its own. Or many share both.
 //!
 //! Their memory lies on the other side of the link: host memory for I/Os whose target is the GPU, video memory for those whose
 //! target is the host. So each byte of payload crosses the link once.
 
+mod gathered;
 mod mover;
 mod spaced;
 mod submitter;
@@ -14,13 +15,14 @@ use crate::queue::Queue;
 use crate::source::{Flow, Opened, Operation, Shape, Source, Submission, Target, Traffic, filled};
 use crate::walk::IMAGES;
 use crate::way::{Flush, Mode};
+use gathered::{Counted, Gathered};
 use gpu::{AddressSpace, Channel, CopyRelease, Engine, Memory};
 use mover::Mover;
 use rm::abi::control::ce_caps;
 use spaced::{Completions, Spaced};
 use std::sync::Arc;
 use std::time::Duration;
-use submitter::{AtGates, Each, Gathered};
+use submitter::{AtGates, Each};
 
 /// The first copy of a channel is a small one, and has this long.
 const FIRST: Duration = Duration::from_secs(5);
@@ -160,10 +162,10 @@ impl Engaged {
                     Box::new(Spaced::new(channel, &ends, shape.depth, mode, words)?)
                 }
             },
-            (Submission::Doorbell, batch) => {
-                let words = (way.completions_every == Some(1)).then_some(words);
-                Box::new(Gathered::new(channel, ends, shape.depth, batch, words)?)
-            }
+            (Submission::Doorbell, batch) => match way.completions_every {
+                Some(1) => Box::new(Counted::new(channel, ends, shape.depth, batch, words)?),
+                _ => Box::new(Gathered::new(channel, &ends, shape.depth, batch, (mode, release))?),
+            },
         });
         self.memories.push(Memories { _device: device, target });
         Ok(())

@@ -1,10 +1,8 @@
-//! The ways to submit copies: each by itself, gathered behind one doorbell, or waiting at gates.
+//! What all ways to submit copies share, and two of them: each by itself, or waiting at gates.
 
 use crate::Error;
 use crate::queue::{Done, Place, Queue};
-use gpu::{Armed, Channel, Copies, CopyMode, CopyRelease, Memory, Observer, Prepared, Region, Ticket};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use gpu::{Armed, Channel, CopyMode, CopyRelease, Observer, Prepared, Region, Ticket};
 use std::time::Duration;
 
 /// What copies go between.
@@ -25,37 +23,74 @@ pub fn first(channel: &mut Channel, ends: &Ends, limit: Duration) -> Result<(), 
     Ok(channel.wait(ticket, limit)?)
 }
 
-/// What is under way on a channel, which does one after the other.
+/// What is under way on a channel, which does one after the other. I/Os that are done together are one mark.
 pub struct UnderWay {
     observer: Observer,
-    /// Slots and their numbers, in order, as a ring.
-    all: Box<[(u32, u64)]>,
-    first: usize,
-    count: usize,
+    /// Slots and marks, in order, as rings: their lengths are powers of two.
+    slots: Box<[u32]>,
+    marks: Box<[Mark]>,
+    /// Slots ever taken, known to be done, and given back.
+    taken: u64,
+    done: u64,
+    given: u64,
+    /// Marks ever made, and seen to be reached.
+    made: u64,
+    reached: u64,
     last: Option<Ticket>,
+}
+
+/// All slots before `end` are done with that number.
+#[derive(Clone, Copy, Default)]
+struct Mark {
+    number: u64,
+    end: u64,
 }
 
 impl UnderWay {
     pub fn new(channel: &Channel, depth: u32) -> UnderWay {
-        let all = vec![(0, 0); depth.max(1) as usize].into();
-        UnderWay { observer: channel.observer(), all, first: 0, count: 0, last: None }
+        let length = depth.max(1).next_power_of_two() as usize;
+        UnderWay {
+            observer: channel.observer(),
+            slots: vec![0; length].into(),
+            marks: vec![Mark::default(); length].into(),
+            taken: 0,
+            done: 0,
+            given: 0,
+            made: 0,
+            reached: 0,
+            last: None,
+        }
     }
 
-    /// `number` is what it is done with, `ticket` its submission's.
+    /// A slot whose I/O is not submitted yet.
+    #[inline]
+    pub fn take(&mut self, slot: u32) {
+        debug_assert!(self.taken - self.given < self.slots.len() as u64, "more than the depth");
+        let at = self.taken as usize & (self.slots.len() - 1);
+        self.slots[at] = slot;
+        self.taken += 1;
+    }
+
+    /// What was taken is submitted: `number` is what it is done with, `ticket` its submission's.
+    #[inline]
+    pub fn submitted(&mut self, number: u64, ticket: Ticket) {
+        let at = self.made as usize & (self.marks.len() - 1);
+        self.marks[at] = Mark { number, end: self.taken };
+        self.made += 1;
+        self.last = Some(ticket);
+    }
+
+    /// Both for one I/O.
     #[inline]
     pub fn push(&mut self, slot: u32, number: u64, ticket: Ticket) {
-        let length = self.all.len();
-        debug_assert!(self.count < length, "more than the depth");
-        let at = self.first + self.count;
-        self.all[if at >= length { at - length } else { at }] = (slot, number);
-        self.count += 1;
-        self.last = Some(ticket);
+        self.take(slot);
+        self.submitted(number, ticket);
     }
 
     /// The last submission, while any I/O is under way.
     #[inline]
     pub fn last(&self) -> Option<Ticket> {
-        self.last.filter(|_| self.count > 0)
+        self.last.filter(|_| self.taken > self.given)
     }
 
     /// One look at the tracker: the number of the last submission that is done.
@@ -66,19 +101,22 @@ impl UnderWay {
 
     /// Takes those up to that number.
     #[inline]
-    pub fn reap(&mut self, reached: u64, channel: &Channel, into: &mut [Done]) -> Result<usize, Error> {
+    pub fn reap(&mut self, number: u64, channel: &Channel, into: &mut [Done]) -> Result<usize, Error> {
         let Some(last) = self.last() else { return Ok(0) };
-        let mut reaped = 0;
-        while self.count > 0 && reaped < into.len() {
-            let (slot, number) = self.all[self.first];
-            if number > reached {
+        while self.reached < self.made {
+            let mark = self.marks[self.reached as usize & (self.marks.len() - 1)];
+            if mark.number > number {
                 break;
             }
-            into[reaped] = Done { slot, status: 0 };
-            reaped += 1;
-            self.count -= 1;
-            self.first = if self.first + 1 == self.all.len() { 0 } else { self.first + 1 };
+            self.done = mark.end;
+            self.reached += 1;
         }
+        let reaped = ((self.done - self.given) as usize).min(into.len());
+        for (n, done) in into[..reaped].iter_mut().enumerate() {
+            let at = (self.given as usize + n) & (self.slots.len() - 1);
+            *done = Done { slot: self.slots[at], status: 0 };
+        }
+        self.given += reaped as u64;
         if reaped == 0
             && let Some(code) = channel.error()
         {
@@ -135,115 +173,6 @@ impl Queue for Each {
     #[inline]
     fn reap(&mut self, into: &mut [Done]) -> Result<usize, Error> {
         self.under_way.reap(self.under_way.reached(), &self.channel, into)
-    }
-}
-
-/// Room for words of gathered copies: so many slots, each of so many copies, or of copies with a word each.
-const SUBMISSIONS: u32 = 128;
-const PIECES: u32 = 56;
-const TOLD: u32 = 33;
-
-/// So many I/Os are one submission, whose end is that of all, or each has a word that is told of its own.
-pub struct Gathered {
-    copies: Copies,
-    /// Not told to the engine yet.
-    gathered: Vec<(u32, Place)>,
-    batch: usize,
-    under_way: UnderWay,
-    ends: Ends,
-    channel: Channel,
-    // Behind the channel: it writes there.
-    word: Option<Counted>,
-}
-
-/// The word that is told of each I/O, by their count.
-struct Counted {
-    memory: Arc<Memory>,
-    region: Region,
-    submitted: u64,
-}
-
-impl Gathered {
-    /// `word`: where the word lies that is told of each.
-    pub fn new(
-        mut channel: Channel,
-        ends: Ends,
-        depth: u32,
-        batch: u32,
-        word: Option<gpu::Place>,
-    ) -> Result<Gathered, Error> {
-        // One more: I/Os with a word each are done before their submission is.
-        let submissions = depth.div_ceil(batch) + u32::from(word.is_some());
-        let slots = batch.div_ceil(if word.is_some() { TOLD } else { PIECES });
-        if submissions * slots >= SUBMISSIONS {
-            let what = format!(
-                "{depth} I/Os, {batch} a doorbell: at most {SUBMISSIONS} doorbells' worth are under way; a smaller depth fits"
-            );
-            return Err(Error::Unavailable(what));
-        }
-        let copies = Copies::new(&mut channel)?;
-        let under_way = UnderWay::new(&channel, depth);
-        let gathered = Vec::with_capacity(batch as usize);
-        let word = word.map(|place| Counted::new(&channel, place)).transpose()?;
-        Ok(Gathered { copies, gathered, batch: batch as usize, under_way, ends, channel, word })
-    }
-}
-
-impl Counted {
-    fn new(channel: &Channel, place: gpu::Place) -> Result<Counted, Error> {
-        let memory = match place {
-            gpu::Place::Host => channel.space().alloc_host(4096)?,
-            gpu::Place::Video => channel.space().alloc_video(4096)?,
-        };
-        memory.word(0).store(0, Ordering::Relaxed);
-        Ok(Counted { region: memory.region(), memory, submitted: 0 })
-    }
-
-    /// The number of the last I/O that is done.
-    #[inline]
-    fn reached(&self) -> u64 {
-        // ORDERING: what the engine wrote before the word is seen behind it.
-        let word = self.memory.word(0).load(Ordering::Acquire);
-        self.submitted - u64::from((self.submitted as u32).wrapping_sub(word))
-    }
-}
-
-impl Queue for Gathered {
-    #[inline]
-    fn submit(&mut self, slot: u32, place: Place) -> Result<(), Error> {
-        self.gathered.push((slot, place));
-        if self.gathered.len() < self.batch { Ok(()) } else { self.ring() }
-    }
-
-    #[inline]
-    fn ring(&mut self) -> Result<(), Error> {
-        if self.gathered.is_empty() {
-            return Ok(());
-        }
-        let mut written = self.copies.begin(&mut self.channel)?;
-        let first = self.word.as_ref().map(|word| word.submitted);
-        for (n, (_, place)) in self.gathered.iter().enumerate() {
-            let (to, from) = ((&self.ends.target, place.target), (&self.ends.device, place.device));
-            written.copy(to, from, self.ends.bytes)?;
-            if let Some(word) = &self.word {
-                written.release((&word.region, 0), (word.submitted + n as u64 + 1) as u32)?;
-            }
-        }
-        let ticket = written.submit()?;
-        if let Some(word) = &mut self.word {
-            word.submitted += self.gathered.len() as u64;
-        }
-        for (n, (slot, _)) in self.gathered.drain(..).enumerate() {
-            let number = first.map_or(ticket.number(), |first| first + n as u64 + 1);
-            self.under_way.push(slot, number, ticket);
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn reap(&mut self, into: &mut [Done]) -> Result<usize, Error> {
-        let reached = self.word.as_ref().map_or_else(|| self.under_way.reached(), Counted::reached);
-        self.under_way.reap(reached, &self.channel, into)
     }
 }
 

@@ -1,0 +1,98 @@
+//! What an I/O of a copy engine costs the thread that submits it: the whole way of the loop, from the free slot to the sample, on the
+//! software GPU. Nothing of what the engine does is in it: slots are filled, then all is waited for, then all is reaped, and the
+//! first and the last are timed.
+//!
+//! Its memory is ordinary: on a real GPU, stores to video memory come on top.
+
+use doorbell_softgpu::{Mode, SoftDriver};
+use gpu::{AddressSpace, Device};
+use lab::clock::Clock;
+use saturate::lane::Lane;
+use saturate::source::{Flow, Shape, Source, Submission, Target};
+use saturate::sources::engine::Engines;
+use saturate::walk::Walk;
+use saturate::way::{Memory, Mode as Told, Way};
+use statistics::Histogram;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const ROUNDS: usize = 400;
+const DEPTH: u32 = 512;
+/// Behind the last copy the engine still releases.
+const BEHIND: Duration = Duration::from_micros(20);
+
+fn main() {
+    let driver = SoftDriver::new(Mode::Poll);
+    let space = AddressSpace::new(&Device::open(Arc::new(driver), 0).expect("a device")).expect("an address space");
+    let clock = Clock::new();
+    println!("ns of the submitting thread an I/O, median and least of {ROUNDS} rounds");
+    println!("{:>8} {:>8} {:>9}   {:>13}  {:>13}  {:>6}", "devices", "batch", "commands", "fill", "reap", "both");
+    for (devices, commands) in [(1, Memory::Video), (3, Memory::Video), (3, Memory::Host)] {
+        for batch in [1, 8, 32, 128] {
+            let way = Way { commands, ..Way::default() };
+            let [fill, reap] = measured(&driver, &space, &clock, (devices, batch, way));
+            let place = if commands == Memory::Video { "video" } else { "host" };
+            let both = fill.0 + reap.0;
+            println!(
+                "{devices:>8} {batch:>8} {place:>9}   {:>6.1} {:>6.1}  {:>6.1} {:>6.1}  {both:>6.1}",
+                fill.0, fill.1, reap.0, reap.1
+            );
+        }
+    }
+}
+
+/// Median and least of filling and of reaping.
+fn measured(
+    driver: &SoftDriver,
+    space: &Arc<AddressSpace>,
+    clock: &Clock,
+    (devices, batch, way): (u32, u32, Way),
+) -> [(f64, f64); 2] {
+    let mut engines = Engines::new(space, &[], Told::Pipelined).expect("engines");
+    let shape = Shape {
+        flow: Flow { submission: Submission::Doorbell, ..Flow::to(Target::Gpu) },
+        devices,
+        queues: 1,
+        depth: DEPTH,
+        // As the engine takes no time then, the thread is disturbed little.
+        bytes: 64,
+        part: 64 << 12,
+        batch,
+        way,
+        seed: 1,
+    };
+    let mut opened = engines.open(&shape).expect("queues");
+    let walk = Walk::new(shape.bytes, shape.part, 3).expect("blocks");
+    let queues = opened.queues().into_iter().enumerate();
+    let mut lanes: Vec<Lane<'_>> = queues.map(|(n, queue)| Lane::new(queue, n, walk, DEPTH, batch)).collect();
+    let mut latency = Histogram::new();
+    let copies = || driver.counters().copies.load(Ordering::Relaxed);
+    let (mut fills, mut reaps) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let (before, begun) = (copies(), Instant::now());
+        lanes.iter_mut().for_each(|lane| lane.fill(clock).expect("filled"));
+        fills.push(begun.elapsed());
+        let ios: usize = lanes.iter().map(Lane::under_way).sum();
+        let waits = Instant::now();
+        while copies() < before + ios as u64 {
+            assert!(waits.elapsed() < Duration::from_secs(10), "the engine does nothing");
+            std::hint::spin_loop();
+        }
+        let behind = Instant::now();
+        while behind.elapsed() < BEHIND {}
+        let begun = Instant::now();
+        while lanes.iter().any(|lane| lane.under_way() > 0) {
+            for lane in &mut lanes {
+                lane.reap(clock, &mut latency).expect("reaped");
+            }
+        }
+        reaps.push(begun.elapsed());
+    }
+    let ios = f64::from(devices * DEPTH);
+    [fills, reaps].map(|mut times| {
+        times.sort_unstable();
+        let each = |time: Duration| time.as_nanos() as f64 / ios;
+        (each(times[ROUNDS / 2]), each(times[0]))
+    })
+}
