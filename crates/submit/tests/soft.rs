@@ -78,6 +78,12 @@ fn every_way_of_copying_moves_its_bytes_and_no_others() {
     assert_eq!(rig.faults(), 0);
 }
 
+/// Doorbells, and those among them that found GP_PUT where the last one had left it.
+fn doorbells(rig: &Rig) -> (u64, u64) {
+    let counters = rig.driver.counters();
+    (counters.doorbells.load(Ordering::Relaxed), counters.empty_doorbells.load(Ordering::Relaxed))
+}
+
 #[test]
 fn a_batch_moves_each_of_its_pieces_with_one_doorbell() {
     let rig = rig();
@@ -91,9 +97,14 @@ fn a_batch_moves_each_of_its_pieces_with_one_doorbell() {
         let pieces: Vec<_> = (0..count)
             .map(|n| Piece { to: video, to_at: place(n), from: host, from_at: n * 256, bytes: 200 })
             .collect();
-        let rung = rig.driver.counters().doorbells.load(Ordering::Relaxed);
-        s.wait(s.copy_batch(&pieces).unwrap(), LIMIT).unwrap();
-        assert_eq!(rig.driver.counters().doorbells.load(Ordering::Relaxed), rung + 1, "{count} pieces");
+        let before = doorbells(&rig);
+        let batch = s.copy_batch(&pieces).unwrap();
+        let (rung, repeated) = doorbells(&rig);
+        assert_eq!((rung, repeated), (before.0 + 1, before.1), "{count} pieces");
+        s.wait(batch, LIMIT).unwrap();
+        // On a busy machine the wait rings again, as for a doorbell that was missed: it tells of nothing new.
+        let (rung, repeated) = doorbells(&rig);
+        assert_eq!(rung - repeated, before.0 + 1 - before.1, "{count} pieces");
         for n in 0..count {
             let (to, from) = (place(n) as usize, n as usize * 256);
             assert!(rig.bytes(video)[to..to + 200] == rig.bytes(host)[from..from + 200], "piece {n} of {count}");
