@@ -1,11 +1,13 @@
-//! What the machine and its GPU count while something is measured: read once before and once after, never in between.
+//! What the machine and its GPU count while something is measured: read once before and once after, and nothing in between, but for the
+//! bytes of the GPU's link where the caller lets a thread look at them.
 
 mod gpu;
 mod process;
 
+use crate::link::{LinkCounters, Passed, Span};
 use crate::{Gpu, Taken};
 use gpu::{Device, Looked};
-use process::Used;
+pub(crate) use process::Used;
 use std::time::Instant;
 
 /// Counts from a moment on.
@@ -14,6 +16,7 @@ pub struct Counters {
     cpu: Option<usize>,
     device: Result<Device, String>,
     first: Result<Looked, String>,
+    link: Result<Span, String>,
     used: Result<Used, String>,
     taken: Option<Taken>,
 }
@@ -25,16 +28,30 @@ pub struct Counted {
     pub values: Vec<(String, f64)>,
     /// The other names, several in one where they have one reason, and the reason.
     pub missing: Vec<(String, String)>,
+    /// How the bytes of the link were counted; `None` where nobody asked.
+    pub link: Option<Passed>,
 }
 
 impl Counters {
     /// `cpu` is the measuring one. The GPU is asked first, and the kernel last: what is counted for this process begins right
-    /// before this returns.
+    /// before this returns. Nothing runs until the end.
     pub fn begin(gpu: Gpu<'_>, cpu: Option<usize>) -> Counters {
+        Counters::of(gpu, cpu, None)
+    }
+
+    /// The same, with a thread that looks at the counters of the link meanwhile, for where nothing is timed: each look is a call of the
+    /// kernel driver's. It keeps to `others`, and what the kernel charges it is left out.
+    pub fn follow(gpu: Gpu<'_>, cpu: Option<usize>, others: &[usize]) -> Counters {
+        Counters::of(gpu, cpu, Some(others))
+    }
+
+    fn of(gpu: Gpu<'_>, cpu: Option<usize>, follow: Option<&[usize]>) -> Counters {
         let device = Device::open(gpu);
         let first = device.as_ref().map(Device::look).map_err(Clone::clone);
+        // Last of the GPU, and first at the end: what asks for the rest crosses the link too.
+        let link = LinkCounters::open(gpu).map(|counters| Span::begin(counters, follow));
         let taken = cpu.and_then(Taken::now);
-        Counters { began: Instant::now(), cpu, device, first, used: Used::now(), taken }
+        Counters { began: Instant::now(), cpu, device, first, link, used: Used::now(), taken }
     }
 
     /// In the opposite order.
@@ -43,9 +60,16 @@ impl Counters {
         let used = Used::now();
         let taken = self.cpu.and_then(Taken::now);
         let seconds = self.began.elapsed().as_secs_f64();
+        let (passed, by_thread) = match self.link {
+            Ok(span) => span.end(),
+            Err(why) => (Passed::nothing(why, 0), None),
+        };
         counted.put("wall_ms", Ok(seconds * 1e3));
         match (&used, &self.used) {
-            (Ok(now), Ok(then)) => now.since(then, &mut counted),
+            (Ok(now), Ok(then)) => {
+                let all = now.less(then);
+                by_thread.map_or(all, |thread| all.less(&thread)).put(&mut counted);
+            }
             (Err(why), _) | (_, Err(why)) => counted.missing("cpu_*_ms, switches_*, faults_*", why.clone()),
         }
         match (taken.zip(self.taken), self.cpu) {
@@ -54,9 +78,13 @@ impl Counters {
             (None, Some(cpu)) => counted.missing(OF_CPU, format!("/proc/stat does not tell of CPU {cpu}")),
         }
         match (&self.device, &self.first) {
-            (Ok(device), Ok(first)) => device.look().since(first, device, &mut counted),
+            (Ok(device), Ok(first)) => {
+                gpu::bytes(&passed, device, &mut counted);
+                device.look().since(first, &mut counted);
+            }
             (Err(why), _) | (_, Err(why)) => counted.missing(gpu::ALL, why.clone()),
         }
+        counted.link = Some(passed);
         counted
     }
 }

@@ -92,7 +92,7 @@ int nvmlDeviceGetPcieThroughput(device d, unsigned counter, unsigned *out)
     return OK;
 }
 
-/* 32 bits of what the GPU of the metrics below would count: 1000 MiB a second to it, 50 from it. */
+/* 32 bits of what the GPU of the metrics below would count: 1000 MiB a second to it, 50 from it. At line rate sixty times as much. */
 struct field {
     unsigned id, scope;
     long long timestamp, latency;
@@ -107,6 +107,8 @@ int nvmlDeviceGetFieldValues(device d, int count, struct field *all)
 {
     for (int i = 0; i < count; i++) {
         double mib = d == &second ? (all[i].id == 198 ? 300 : 7) : all[i].id == 198 ? 1000 : 50;
+        if (is("NVML_LINE_RATE"))
+            mib *= 60;
         all[i].type = 1; /* NVML_VALUE_TYPE_UNSIGNED_INT */
         all[i].value.u32 = (unsigned)(unsigned long long)(seconds() * mib * 1048576);
         all[i].result = all[i].id == 197 || all[i].id == 198 ? OK : NOT_SUPPORTED;

@@ -16,7 +16,7 @@ fn plays_a_measurement() {
     let environment = Environment::gather(GPU, None, Vec::new());
     let counters = Counters::begin(GPU, None);
     std::thread::sleep(Duration::from_millis(300));
-    let Counted { values, missing } = counters.end();
+    let Counted { values, missing, link } = counters.end();
     // A busy machine may need several tries to be quick.
     let mut quick = (0..100).map(|_| Counters::begin(GPU, None).end());
     let short = quick.find(|c| c.get("wall_ms").is_some_and(|ms| ms < 50.0) && c.get("pcie_to_gpu_bytes").is_none());
@@ -26,6 +26,8 @@ fn plays_a_measurement() {
         "warnings": environment.warnings(),
         "counted": values.into_iter().collect::<std::collections::BTreeMap<_, _>>(),
         "missing": missing,
+        "by": link.as_ref().map(|link| format!("{:?}", link.by)),
+        "why": link.and_then(|link| link.why),
         "short": short.map(|c| c.missing),
         "other": other.unknown["gpu.name"],
     });
@@ -61,6 +63,27 @@ fn plays_looks_at_the_link() {
     println!("\nsaid: {all}");
 }
 
+/// The same, where a thread looks meanwhile.
+#[test]
+#[ignore = "a program that the tests start"]
+fn plays_a_metered_cell() {
+    let cpus = placement::affinity().expect("the CPUs of this thread");
+    let counters = Counters::follow(GPU, None, &cpus);
+    std::thread::sleep(Duration::from_millis(300));
+    let counted = counters.end();
+    let link = counted.link.as_ref().expect("somebody asked");
+    let all = serde_json::json!({
+        "seconds": counted.get("wall_ms").map(|ms| ms / 1e3),
+        "counted": link.bytes.as_ref().ok().map(|both| [both.to_gpu, both.from_gpu]),
+        "values": [counted.get("pcie_to_gpu_bytes"), counted.get("pcie_from_gpu_bytes")],
+        "missing": counted.missing,
+        "by": format!("{:?}", link.by),
+        "looks": link.looks,
+        "why": link.why,
+    });
+    println!("\nsaid: {all}");
+}
+
 /// The same, of the GPU of that UUID: NVML counts GPUs by bus addresses, the driver in an order of its own.
 #[test]
 #[ignore = "a program that the tests start"]
@@ -85,7 +108,8 @@ fn said(with: &[(&str, &str)]) -> Option<serde_json::Value> {
 
 fn says(program: &str, with: &[(&str, &str)]) -> Option<serde_json::Value> {
     let name = program;
-    let folder = std::env::temp_dir().join(format!("environment-nvml-{}-{name}-{}", std::process::id(), with.len()));
+    let with_names: String = with.iter().map(|(variable, _)| format!("-{variable}")).collect();
+    let folder = std::env::temp_dir().join(format!("environment-nvml-{}-{name}{with_names}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/libnvidia-ml.c");
     let source = trial::Source { file: &file, compiler: "cc", flags: &["-shared", "-fPIC"] };
@@ -127,6 +151,43 @@ fn what_the_gpu_counts_is_counted_and_what_it_lacks_has_its_reason() {
     let reasons = said["missing"].to_string();
     assert!(reasons.contains("sm_mhz") && !reasons.contains("pcie_to_gpu_bytes"), "{reasons}");
     assert!(said["short"].to_string().contains("too short for the bytes of the link"), "{said}");
+    // Two looks at a counter of 32 bits: it is not believed, and the reason is told.
+    assert_eq!(said["by"], "Some(Rates)");
+    assert!(said["why"].as_str().is_some_and(|why| why.contains("has 32 bits")), "{said}");
+}
+
+/// Whether looks lay too far apart for 32 bits to be sure, as on a busy machine; then it says so.
+fn was_late(said: &serde_json::Value) -> bool {
+    said["why"].as_str().is_some_and(|why| why.contains("32 bits"))
+}
+
+#[test]
+fn a_metered_cell_has_the_bytes_of_counters_that_come_round_every_71_ms() {
+    let Some(said) = says("plays_a_metered_cell", &[("NVML_LINE_RATE", "1")]) else { return };
+    assert_eq!(said["counted"], said["values"], "{said}");
+    if was_late(&said) {
+        assert_eq!(said["by"], "Some(Rates)", "{said}");
+        return;
+    }
+    assert_eq!(said["by"], "Some(Counters)", "{said}");
+    assert!(said["looks"].as_u64().is_some_and(|looks| looks >= 5), "{said}");
+    let [to, from] = [0, 1].map(|n| said["counted"][n].as_f64().expect("a number"));
+    // Where one round were lost, or the rates taken, it would be less.
+    assert!(to >= 0.3 * 60_000.0 * f64::from(1 << 20) && (to / from - 20.0).abs() < 0.1, "{said}");
+}
+
+#[test]
+fn a_metered_cell_falls_back_to_rates_and_says_why() {
+    let without_fields = ("NVML_WITHOUT_FIELDS", "1");
+    let Some(said) = says("plays_a_metered_cell", &[without_fields]) else { return };
+    assert_eq!((&said["by"], &said["looks"]), (&"Some(Rates)".into(), &2.into()));
+    assert!(said["why"].as_str().is_some_and(|why| why.starts_with("NVML: ")), "{said}");
+    let [to, from] = [0, 1].map(|n| said["counted"][n].as_f64().expect("a number"));
+    assert!((to / from - 20.0).abs() < 1e-6 && to >= 0.3 * 1000.0 * f64::from(1 << 20), "{said}");
+    let Some(said) = says("plays_a_metered_cell", &[without_fields, ("NVML_WITHOUT_GPM", "1")]) else { return };
+    assert_eq!((&said["by"], &said["values"]), (&"None".into(), &serde_json::json!([null, null])));
+    assert!(said["why"].as_str().is_some_and(|why| why.contains("; GPM: this GPU has no GPM")), "{said}");
+    assert!(said["missing"].to_string().contains("no GPM"), "{said}");
 }
 
 #[test]

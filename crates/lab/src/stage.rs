@@ -11,10 +11,11 @@ use crate::turn::{Between, Ended, Live, MOST_DEPTH, Turn, Watch};
 use copy::Unavailable;
 use environment::Counters;
 use environment::clock::Source;
+use environment::link::{By, Passed};
 use experiment::{Addresses, Arrival, Cell, Data, Gpu, Record, Run, Stage};
 use gpu::Correlation;
 use results::commands::{Anchor, Counter};
-use results::part::{Metered, StuckBetween};
+use results::part::{LinkBy, LinkCount, Metered, StuckBetween};
 use results::{Compared, Loaded, Noise, Part, PartCell, Sample, Status, Tally};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -452,6 +453,9 @@ impl Session<'_> {
         let loads = running.since(&mark);
         let counted = counters.end();
         part.notes.extend(counted.missing.iter().map(|(names, why)| format!("{names}: {why}")));
+        if let Some(Passed { by: Some(By::Rates), why: Some(why), .. }) = &counted.link {
+            part.notes.push(format!("pcie_to_gpu_bytes, pcie_from_gpu_bytes: by the GPU's rates, which lag: {why}"));
+        }
         part.counted = counted.values;
         if run.meter_ns > 0 {
             self.meter(live, part.cpu, running);
@@ -592,24 +596,27 @@ impl Session<'_> {
         });
     }
 
-    /// Each cell goes on alone, between two looks at what the GPU and the machine count; none of its transfers is a sample.
+    /// Each cell goes on alone, while the GPU and the machine count; none of its transfers is a sample.
     fn meter(&mut self, live: &mut [(usize, Live<'_>)], cpu: Option<usize>, running: &Running<'_>) {
         let stage = self.stage;
         let run = &stage.run;
         let (clock, time) = (self.lab.clock, Duration::from_nanos(run.meter_ns));
+        let others = self.seats.others();
         (self.lab.tell)("metering each cell");
         self.watched(running, |_, watch| {
             for (_, one) in live.iter_mut().filter(|(_, one)| matches!(one.ended, None | Some(Ended::Full))) {
                 let turn = Turn { round: run.rounds, counted: false, samples: u64::MAX, time, watch };
                 let mark = running.mark();
-                let counters = Counters::begin(counting(run), cpu);
+                // Nothing is timed here, so a thread may look at the counters of the link meanwhile.
+                let counters = Counters::follow(counting(run), cpu, &others);
                 let transfers = one.unsampled(clock, &turn);
                 let counted = counters.end();
                 let loads = running.since(&mark);
                 match transfers {
                     Ok(transfers) => {
                         let seconds = counted.get("wall_ms").unwrap_or(0.0) / 1e3;
-                        one.metered = Some(Metered { seconds, transfers, loads, counted: counted.values });
+                        let link_count = counted.link.map(link_count);
+                        one.metered = Some(Metered { seconds, transfers, loads, counted: counted.values, link_count });
                     }
                     Err(ended) => one.ended = Some(ended),
                 }
@@ -641,6 +648,14 @@ impl Session<'_> {
             watching.iter().for_each(|thread| thread.thread().unpark());
         });
     }
+}
+
+fn link_count(passed: Passed) -> LinkCount {
+    let by = passed.by.map(|by| match by {
+        By::Counters => LinkBy::Counters,
+        By::Rates => LinkBy::Rates,
+    });
+    LinkCount { by, looks: passed.looks, why: passed.why }
 }
 
 fn counting(run: &Run) -> environment::Gpu<'static> {

@@ -18,6 +18,7 @@ mod winners;
 mod within;
 
 pub use figures::three_digits;
+pub use metered::who_counted;
 
 use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds, of, seconds};

@@ -5,7 +5,7 @@ mod made;
 
 use made::{part, read, sample};
 use report::table::Style;
-use results::part::{Explained, Loaded, Metered, Noise, Status, Tally};
+use results::part::{Explained, LinkBy, LinkCount, Loaded, Metered, Noise, Status, Tally};
 use results::{Context, Folder, Interrupted, Run, Sample};
 use serde_json::json;
 use std::path::Path;
@@ -63,6 +63,14 @@ fn samples(repeat: u32, ns: f64, each: u64, seed: u64) -> Vec<Sample> {
     all
 }
 
+/// The first stage's by counters, those of the others by rates.
+fn link_count(stage: u32) -> LinkCount {
+    match stage {
+        0 => LinkCount { by: Some(LinkBy::Counters), looks: 27, why: None },
+        _ => LinkCount { by: Some(LinkBy::Rates), looks: 9, why: Some("NVML: field 198 is refused".into()) },
+    }
+}
+
 fn run(text: &str, repeats: u32) -> Run {
     let dir = tempfile::tempdir().unwrap();
     let folder = Folder::create(&dir.path().join("run"), &read(text), false).unwrap();
@@ -99,7 +107,13 @@ fn run(text: &str, repeats: u32) -> Run {
             let counts =
                 [("pcie_to_gpu_bytes", 9_400_000.0), ("pcie_from_gpu_bytes", 64_000.0), ("energy_mj", 20_000.0)];
             let counted = counts.map(|(name, value)| (name.to_owned(), value)).to_vec();
-            part.cells[0].metered = Some(Metered { seconds: 0.25, transfers: 2_000, loads: Vec::new(), counted });
+            part.cells[0].metered = Some(Metered {
+                seconds: 0.25,
+                transfers: 2_000,
+                loads: Vec::new(),
+                counted,
+                link_count: Some(link_count(stage.number)),
+            });
             part.noise = vec![Noise { readings: 9, max_ns: 12_000 + u64::from(repeat), ..Noise::default() }; 2];
             if loaded {
                 part.loads = vec![Loaded {

@@ -90,7 +90,8 @@ fn run() -> Run {
         if stage.run.record.is_no() {
             let counted = [("pcie_to_gpu_bytes", 240_000.0), ("pcie_from_gpu_bytes", 64_000.0)];
             let counted = counted.map(|(name, value)| (name.to_owned(), value)).to_vec();
-            part.cells[3].metered = Some(Metered { seconds: 0.5, transfers: 1_000, loads: Vec::new(), counted });
+            part.cells[3].metered =
+                Some(Metered { seconds: 0.5, transfers: 1_000, loads: Vec::new(), counted, link_count: None });
         } else {
             part.recorded = Some(Recorded { tape: Folder::tape_name(1, 0), ..Recorded::default() });
             let all = [(100, "kernel"), (116, "kernel"), (196, "kernel"), (60, "COPY2"), (60, "COPY2")];

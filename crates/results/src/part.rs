@@ -63,7 +63,7 @@ pub struct StuckBetween {
     pub longest_ns: u64,
 }
 
-/// A cell that went on between two looks at the counters, when the rounds were over.
+/// A cell that went on while it was counted, when the rounds were over.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metered {
     pub seconds: f64,
@@ -73,6 +73,28 @@ pub struct Metered {
     pub loads: Vec<Loaded>,
     /// As [`Part::counted`].
     pub counted: Vec<(String, f64)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_count: Option<LinkCount>,
+}
+
+/// Who counted the bytes of the GPU's link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkCount {
+    /// `None` where nothing counted.
+    pub by: Option<LinkBy>,
+    /// Looks at the counters. What a look itself sends crosses the link, too.
+    pub looks: u32,
+    /// Why the accumulating counters did not count.
+    pub why: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkBy {
+    /// The GPU's accumulating counters.
+    Counters,
+    /// Its rates times the time, which lag.
+    Rates,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

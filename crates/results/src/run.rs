@@ -28,7 +28,7 @@ pub use scaling::{Member, Scaling};
 pub use sum_up::{Context, Interrupted};
 
 use crate::commands::{CommandsOfRun, Recorded};
-use crate::part::{Compared, Loaded, Noise, Status, Tally};
+use crate::part::{Compared, LinkCount, Loaded, Noise, Status, Tally};
 use crate::{Error, Folder, folder, json};
 use experiment::{Arrival, Assert, Experiment, Gpu, Metric, Observe, What};
 use serde::{Deserialize, Serialize};
@@ -116,12 +116,15 @@ pub struct Used {
 }
 
 /// A cell that went on alone when the rounds were over.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeteredOfRun {
     pub seconds: f64,
     pub transfers: u64,
     #[serde(flatten)]
     pub used: Used,
+    /// Of all repeats together: the worse way, all looks, each reason once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_count: Option<LinkCount>,
 }
 
 /// Bytes that crossed the link meanwhile.

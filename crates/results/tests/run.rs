@@ -4,7 +4,7 @@ mod made;
 
 use experiment::Observe;
 use made::{part, read, sample};
-use results::part::{Metered, StuckBetween};
+use results::part::{LinkBy, LinkCount, Metered, StuckBetween};
 use results::run::{After, Cause, Missing, SCHEMA, Used, Verdict};
 use results::{Context, Error, Explained, Folder, Interrupted, Loaded, Noise, Part, Run, Sample, Status, Tally};
 use serde_json::{Value, json};
@@ -285,18 +285,30 @@ fn what_metered_cells_counted_is_summed_over_repeats() {
     let parts = [0, 1].map(|repeat| {
         let cells = three(repeat);
         let mut part = part(0, repeat, &cells);
-        let metered = Metered { seconds: 1.25, transfers: 100, loads: Vec::new(), counted: counted(1e6) };
-        part.cells[0].metered = Some(metered.clone());
+        let metered =
+            Metered { seconds: 1.25, transfers: 100, loads: Vec::new(), counted: counted(1e6), link_count: None };
+        let late = "the counter of the link has 32 bits, and 70 ms lay between two looks";
+        let counted_by = |by, why: Option<&str>| Some(LinkCount { by, looks: 27, why: why.map(str::to_string) });
+        let first = if repeat == 0 {
+            counted_by(Some(LinkBy::Counters), None)
+        } else {
+            counted_by(Some(LinkBy::Rates), Some(late))
+        };
+        part.cells[0].metered = Some(Metered { link_count: first, ..metered.clone() });
         // Too short for the energy.
-        part.cells[2].metered = Some(Metered { seconds: 0.25, ..metered.clone() });
+        let by_counters = counted_by(Some(LinkBy::Counters), None);
+        part.cells[2].metered = Some(Metered { seconds: 0.25, link_count: by_counters, ..metered.clone() });
         // One repeat does not say: the sum of the other would be of something else.
-        part.cells[1].metered =
-            Some(Metered { counted: if repeat == 0 { counted(1.0) } else { Vec::new() }, ..metered });
+        part.cells[1].metered = Some(Metered {
+            counted: if repeat == 0 { counted(1.0) } else { Vec::new() },
+            link_count: counted_by(None, Some("no NVML here")),
+            ..metered
+        });
         (part, cells)
     });
     let (_dir, folder) = folder(&text(""), &parts);
     let run = Run::from_folder(&folder, context()).unwrap();
-    let metered = run.cells[0].metered.unwrap();
+    let metered = run.cells[0].metered.clone().unwrap();
     assert_eq!((metered.seconds, metered.transfers, metered.used.energy_j), (2.5, 200, Some(4.0)));
     let link = metered.used.link.unwrap();
     assert_eq!(link.to_gpu.payload_bytes, 200.0 * run.cells[0].bytes as f64);
@@ -304,8 +316,13 @@ fn what_metered_cells_counted_is_summed_over_repeats() {
         (link.to_gpu.counted_bytes, link.from_gpu.counted_bytes, link.from_gpu.payload_bytes),
         (2e6, 100.0, 0.0)
     );
-    assert_eq!(run.cells[1].metered.map(|m| (m.transfers, m.used)), Some((200, Used::default())));
-    assert!(run.cells[2].metered.is_some_and(|m| m.used.energy_j.is_none() && m.used.link.is_some()));
+    assert_eq!(run.cells[1].metered.as_ref().map(|m| (m.transfers, m.used)), Some((200, Used::default())));
+    let link = |n: usize| run.cells[n].metered.as_ref().and_then(|m| m.link_count.clone()).unwrap();
+    let late = "the counter of the link has 32 bits, and 70 ms lay between two looks";
+    assert_eq!(link(0), LinkCount { by: Some(LinkBy::Rates), looks: 54, why: Some(late.into()) });
+    assert_eq!(link(1), LinkCount { by: None, looks: 54, why: Some("no NVML here".into()) });
+    assert_eq!(link(2), LinkCount { by: Some(LinkBy::Counters), looks: 54, why: None });
+    assert!(run.cells[2].metered.as_ref().is_some_and(|m| m.used.energy_j.is_none() && m.used.link.is_some()));
     validate(&run);
 }
 

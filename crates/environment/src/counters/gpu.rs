@@ -2,16 +2,13 @@
 
 use super::Counted;
 use crate::Gpu;
-use crate::link;
+use crate::link::Passed;
 use crate::nvml::{self, why};
 use crate::value::Known;
-use nvml_wrapper::GpmSample;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{
     Clock, EccCounter, MemoryError, PcieUtilCounter, PerformancePolicy, TemperatureSensor,
 };
-use nvml_wrapper::enums::gpm::GpmMetricId;
-use nvml_wrapper::gpm::gpm_metrics_get;
 use std::time::Instant;
 
 /// Every name that this module may put, for where there is no GPU to ask.
@@ -21,16 +18,11 @@ pub const ALL: &str = "pcie_to_gpu_bytes, pcie_from_gpu_bytes, energy_mj, power_
 
 pub struct Device {
     nvml: nvml_wrapper::Device<'static>,
-    /// Whether the GPU counts the bytes of its link (GPM), or why it does not.
-    counts_bytes: Known<()>,
 }
 
 /// One moment. Each is asked for by itself, and each may be refused by itself.
 pub struct Looked {
     at: Instant,
-    /// Bytes received and sent, by the counters that count on.
-    link: Known<[u64; 2]>,
-    bytes: Known<GpmSample<'static>>,
     energy_mj: Known<u64>,
     power_mw: Known<u32>,
     temperature_c: Known<u32>,
@@ -45,9 +37,6 @@ pub struct Looked {
     uncorrected: Known<u64>,
 }
 
-/// Looks that are closer than this give no rate that is worth its name.
-const LEAST_SECONDS: f64 = 0.1;
-
 impl Device {
     pub fn open(gpu: Gpu<'_>) -> Known<Device> {
         let pci = match gpu {
@@ -56,23 +45,15 @@ impl Device {
             Gpu::None => return Err("no GPU is used".into()),
         };
         let nvml = nvml::device(pci)?;
-        let counts_bytes = match nvml.gpm_support() {
-            Ok(true) => Ok(()),
-            Ok(false) => Err("this GPU counts no bytes of its link (no GPM)".to_string()),
-            Err(e) => Err(format!("the bytes of the link are not counted (GPM): {e}")),
-        };
-        Ok(Device { nvml, counts_bytes })
+        Ok(Device { nvml })
     }
 
     pub fn look(&self) -> Looked {
         let d = &self.nvml;
         let violation = |policy| d.violation_status(policy).map(|v| v.violation_time).map_err(why);
         let errors = |kind| d.total_ecc_errors(kind, EccCounter::Volatile).map_err(why);
-        // The bytes between everything else: the calls before them and behind them cross the link too.
-        let looked = Looked {
+        Looked {
             at: Instant::now(),
-            link: Err(String::new()),
-            bytes: Err(String::new()),
             power_mw: d.power_usage().map_err(why),
             temperature_c: d.temperature(TemperatureSensor::Gpu).map_err(why),
             sm_mhz: d.clock_info(Clock::SM).map_err(why),
@@ -84,42 +65,7 @@ impl Device {
             corrected: errors(MemoryError::Corrected),
             uncorrected: errors(MemoryError::Uncorrected),
             energy_mj: d.total_energy_consumption().map_err(why),
-        };
-        let bytes = self.counts_bytes.clone().and_then(|()| d.gpm_sample().map_err(why));
-        Looked { at: Instant::now(), link: link::fields(d), bytes, ..looked }
-    }
-
-    /// Bytes of both directions between two looks: to the GPU, and from it. By the counters that count on; where they cannot be used, by GPM, whose rates
-    /// lag (of 59.3 GB/s for 400 ms it said 37.3, on an H200).
-    fn bytes(&self, first: &Looked, second: &Looked, seconds: f64) -> Known<[Known<f64>; 2]> {
-        if seconds < LEAST_SECONDS {
-            return Err(format!("{:.0} ms are too short for the bytes of the link", seconds * 1e3));
         }
-        if let Some(counted) = grown(&first.link, &second.link) {
-            return Ok(counted.map(|bytes| Ok(bytes as f64)));
-        }
-        let (a, b) = (first.bytes.as_ref().map_err(Clone::clone)?, second.bytes.as_ref().map_err(Clone::clone)?);
-        // As the GPU sees it: it receives what goes to it.
-        let wanted = [GpmMetricId::PcieRxPerSec, GpmMetricId::PcieTxPerSec];
-        let found = gpm_metrics_get(nvml::library()?, a, b, &wanted).map_err(why)?;
-        let mut of = found.into_iter().map(|m| m.map_err(why).and_then(|m| bytes_of(m.value, seconds)));
-        let mut next = || of.next().unwrap_or_else(|| Err("NVML: a metric is missing".into()));
-        Ok([next(), next()])
-    }
-}
-
-/// What both counters have grown by, where they are seen to be wider than 32 bits: one of 32 comes round in 68 ms at the line rate of Gen5 x16.
-fn grown(then: &Known<[u64; 2]>, now: &Known<[u64; 2]>) -> Option<[u64; 2]> {
-    let ([to_before, from_before], [to, from]) = (*then.as_ref().ok()?, *now.as_ref().ok()?);
-    let wide = to.min(from) > u32::MAX.into();
-    wide.then_some([to.checked_sub(to_before)?, from.checked_sub(from_before)?])
-}
-
-/// NVML's rate is in MiB a second.
-fn bytes_of(mib_per_second: f64, seconds: f64) -> Known<f64> {
-    match mib_per_second.is_finite() && mib_per_second >= 0.0 {
-        true => Ok(mib_per_second * (1u64 << 20) as f64 * seconds),
-        false => Err(format!("NVML: a rate of {mib_per_second} MiB/s")),
     }
 }
 
@@ -132,24 +78,11 @@ fn more(now: &Known<u64>, then: &Known<u64>) -> Known<u64> {
 }
 
 impl Looked {
-    pub fn since(&self, first: &Looked, device: &Device, counted: &mut Counted) {
-        let seconds = self.at.duration_since(first.at).as_secs_f64();
-        match device.bytes(first, self, seconds) {
-            Ok([to, from]) => {
-                counted.put("pcie_to_gpu_bytes", to);
-                counted.put("pcie_from_gpu_bytes", from);
-            }
-            Err(why) => {
-                counted.missing("pcie_to_gpu_bytes, pcie_from_gpu_bytes", why);
-                if device.counts_bytes.is_err() {
-                    device.look_at_rates(counted);
-                }
-            }
-        }
-        self.differences(first, seconds, counted);
+    /// All but the bytes of the link.
+    pub fn since(&self, first: &Looked, counted: &mut Counted) {
+        self.differences(first, self.at.duration_since(first.at).as_secs_f64(), counted);
     }
 
-    /// All but the bytes of the link.
     fn differences(&self, first: &Looked, seconds: f64, counted: &mut Counted) {
         let energy = more(&self.energy_mj, &first.energy_mj).map(|mj| mj as f64);
         counted.put("energy_mj", energy.clone());
@@ -177,6 +110,22 @@ impl Looked {
     }
 }
 
+/// The bytes of the link, by those who counted them.
+pub fn bytes(passed: &Passed, device: &Device, counted: &mut Counted) {
+    match &passed.bytes {
+        Ok(bytes) => {
+            counted.put("pcie_to_gpu_bytes", Ok(bytes.to_gpu));
+            counted.put("pcie_from_gpu_bytes", Ok(bytes.from_gpu));
+        }
+        Err(why) => {
+            counted.missing("pcie_to_gpu_bytes, pcie_from_gpu_bytes", why.clone());
+            if !passed.has_rates {
+                device.look_at_rates(counted);
+            }
+        }
+    }
+}
+
 impl Device {
     /// For GPUs without GPM: what crossed the link in 20 ms right now, which is no count of what was measured.
     fn look_at_rates(&self, counted: &mut Counted) {
@@ -195,8 +144,6 @@ mod tests {
         let no = || Err("not counted".to_string());
         Looked {
             at: Instant::now(),
-            link: Err("not counted".into()),
-            bytes: Err("not counted".into()),
             energy_mj: Ok(1_000_000),
             power_mw: Ok(90_000),
             temperature_c: Ok(40),
@@ -257,24 +204,5 @@ mod tests {
         let mut counted = Counted::default();
         second.differences(&first, 1.0, &mut counted);
         assert_eq!((counted.get("power_w"), counted.get("power_at_end_w")), (None, Some(90.0)));
-    }
-
-    #[test]
-    fn counters_count_where_they_are_seen_to_be_wide() {
-        let far = 1u64 << 40;
-        assert_eq!(grown(&Ok([far, far]), &Ok([far + 7, far])), Some([7, 0]));
-        // It may have come round, was set back, or is not there.
-        assert_eq!(grown(&Ok([5, far]), &Ok([9, far])), None);
-        assert_eq!(grown(&Ok([far, far]), &Ok([far - 1, far])), None);
-        assert_eq!(grown(&Err("no".into()), &Ok([far, far])), None);
-    }
-
-    #[test]
-    fn a_rate_becomes_bytes() {
-        // 55.17 GB/s of payload to an H200 read as 56,225 MiB/s.
-        let counted = bytes_of(56_225.0, 10.0).unwrap();
-        let overhead = super::super::wire_overhead(551_700_000_000, counted).unwrap();
-        assert!((0.068..0.069).contains(&overhead), "{overhead}");
-        assert!(bytes_of(-1.0, 1.0).is_err() && bytes_of(f64::NAN, 1.0).is_err());
     }
 }

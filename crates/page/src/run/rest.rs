@@ -165,7 +165,8 @@ pub fn metered(of_run: &Of<'_>) -> Option<Section> {
             m.used.cpu_seconds.map_or_else(Cell::none, |s| ns_of(each(s) * 1e9)),
         ]);
     }
-    one(of_run, ("metered", "Link, energy and CPU"), table.without_empty(), "")
+    let about = report::run::who_counted(measured(of_run)).join(". ");
+    one(of_run, ("metered", "Link, energy and CPU"), table.without_empty(), &about)
 }
 
 pub fn counters(of_run: &Of<'_>) -> Option<Section> {

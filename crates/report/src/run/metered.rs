@@ -2,8 +2,9 @@
 
 use super::figures::three_digits;
 use crate::ReportError;
-use crate::number::{bytes, count, nanoseconds};
+use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{self, Style};
+use results::part::{LinkBy, LinkCount};
 use results::run::{CellOfRun, Crossed, MeteredOfRun};
 use std::io::Write;
 
@@ -57,5 +58,31 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) ->
             or_none(m.used.cpu_seconds.map(|s| nanoseconds((each(s) * 1e9).round() as u64))),
         ]);
     }
-    Ok(table::write(out, &t, 0)?)
+    table::write(out, &t, 0)?;
+    for line in who_counted(cells.iter().copied()) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+/// Who counted the bytes of the link of metered cells, and why it was not the accumulating counters.
+pub fn who_counted<'r>(cells: impl Iterator<Item = &'r CellOfRun>) -> Vec<String> {
+    let all: Vec<&LinkCount> = cells.filter_map(|c| c.metered.as_ref()?.link_count.as_ref()).collect();
+    let ways = [
+        (Some(LinkBy::Counters), "by the GPU's accumulating counters"),
+        (Some(LinkBy::Rates), "by the GPU's rates, which lag"),
+        (None, "not counted"),
+    ];
+    let line = |(by, words): (Option<LinkBy>, &str)| {
+        let those: Vec<_> = all.iter().filter(|count| count.by == by).collect();
+        if those.is_empty() {
+            return None;
+        }
+        let looks: u64 = those.iter().map(|count| u64::from(count.looks)).sum();
+        let what = of(those.len() as u64, "cell");
+        // Reasons may differ by their milliseconds alone.
+        let why = those.iter().find_map(|count| count.why.as_ref()).map_or_else(String::new, |why| format!(": {why}"));
+        Some(format!("bytes on the link {words} ({what}, {}){why}", of(looks, "look")))
+    };
+    ways.into_iter().filter_map(line).collect()
 }

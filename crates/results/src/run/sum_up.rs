@@ -6,7 +6,7 @@ use super::{
     Places, RatioOfRun, Run, SCHEMA, StageOfRun, Used, best, budget, metric, reached, repaid, scaling,
 };
 use crate::commands::CommandsOfRun;
-use crate::part::{Compared, Explained, Loaded, Part, Status, Tally};
+use crate::part::{Compared, Explained, LinkBy, LinkCount, Loaded, Part, Status, Tally};
 use crate::{Error, Folder, folder};
 use experiment::{Cell, Compare, Experiment, Metric, Observe, Stage, What};
 use statistics::{CONFIDENCE, Ratio, Rounds};
@@ -417,7 +417,18 @@ fn metered(stage: &Stage, n: usize, parts: &[(&Part, crate::Samples)]) -> Option
         seconds: of_cell().map(|m| m.seconds).sum(),
         transfers: of_cell().map(|m| m.transfers).sum(),
         used,
+        link_count: of_cell().filter_map(|m| m.link_count.clone()).reduce(link_count),
     })
+}
+
+/// Of two repeats.
+fn link_count(a: LinkCount, b: LinkCount) -> LinkCount {
+    let by = a.by.zip(b.by).map(|(a, b)| if a == b { a } else { LinkBy::Rates });
+    let why = match (a.why, b.why) {
+        (Some(a), Some(b)) if !a.contains(&b) => Some(format!("{a}; {b}")),
+        (a, b) => a.or(b),
+    };
+    LinkCount { by, looks: a.looks.saturating_add(b.looks), why }
 }
 
 /// Which way the bytes of a route go: to the GPU or from it. `None` for what is no route.
