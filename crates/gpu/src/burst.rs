@@ -8,8 +8,9 @@
 //! What the copies share is written once for all: the length, and the source's upper half where the region has one. LAUNCH_DMA is a
 //! word with its header (IMMD_DATA_METHOD). That leaves five words a copy, of which three change.
 //!
-//! The words are made in ordinary memory and go to the GPU's in whole lines by streaming stores, a line behind the one that is
-//! being written: so the stores are on their way while the caller makes the next copies. Nothing is read back.
+//! The words are made in ordinary memory and go to the GPU's in whole lines by streaming stores, some lines at a time: so the stores
+//! are on their way while the caller makes the next copies. The last lines come when the ticket is taken, because that waits for
+//! stores before it to leave the CPU. Nothing is read back.
 
 use crate::channel::{Channel, Grave, Use};
 use crate::engine::{COPY, Engine};
@@ -26,6 +27,8 @@ use std::sync::Arc;
 
 /// Words of a line.
 const WORDS: usize = LINE / 4;
+/// Lines that are stored together while copies are added.
+const RUN: usize = 16;
 /// Words before the copies, at most: the length, the source's upper half.
 const HEAD: usize = 2 + 2;
 /// Words of a copy, at most: a header and four halves of addresses, the launch.
@@ -190,8 +193,10 @@ impl Burst {
             self.put(end - 5, (from >> 32) as u32);
         }
         self.added += 1;
-        // The words of the last line may still be on their way to the cache: a load of all of them would wait for that.
-        self.store((end / WORDS).saturating_sub(1));
+        // A line behind: the words of the last one may still be on their way to the cache, and a load of them all would wait for that.
+        if end / WORDS > self.stored + RUN {
+            self.store(self.stored + RUN);
+        }
         Ok(())
     }
 
@@ -278,11 +283,7 @@ impl Burst {
     }
 
     /// Lines up to that one into the slot.
-    #[inline]
     fn store(&mut self, upto: usize) {
-        if upto <= self.stored {
-            return;
-        }
         let lines = &self.staged[self.stored..upto];
         let at = (self.next * self.staged.len() + self.stored) * LINE;
         debug_assert!((at + size_of_val(lines)) as u64 <= self.memory.length());

@@ -131,11 +131,13 @@ fn whatever_way_an_engine_tells_of_them_ios_arrive() {
 }
 
 #[test]
-fn each_of_three_threads_has_an_engine_of_its_own() {
+fn each_of_three_threads_has_an_engine_of_its_own_or_one_has_all() {
     let (driver, mut engines) = engines(Told::Pipelined);
     let devices = engines.devices().min(3);
-    let mut cell = cell(Target::Gpu, devices, devices, 1, 64);
-    cell.shape.batch = 32;
-    assert_eq!(measured(&mut engines, &cell).threads.len(), devices as usize);
+    for (threads, target, depth, batch) in [(devices, Target::Gpu, 64, 32), (1, Target::Host, 256, 128)] {
+        let mut cell = cell(target, threads, devices, 1, depth);
+        cell.shape.batch = batch;
+        assert_eq!(measured(&mut engines, &cell).threads.len(), threads as usize);
+    }
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
 }

@@ -438,7 +438,9 @@ impl Channel {
     fn polled_in_vain(&self) -> bool {
         let (now, reached) = (ticks(), self.tracker.reached());
         let since = self.stuck_since.load(Ordering::Relaxed);
-        if since == 0 || self.stuck_at.swap(reached, Ordering::Relaxed) != reached {
+        // An exchange would wait until all that was stored before, another channel's doorbell maybe, has left the CPU.
+        if since == 0 || self.stuck_at.load(Ordering::Relaxed) != reached {
+            self.stuck_at.store(reached, Ordering::Relaxed);
             self.stuck_since.store(now.max(1), Ordering::Relaxed);
         } else if now.wrapping_sub(since) > AGAIN && self.usable().is_ok() {
             self.stuck_since.store(now.max(1), Ordering::Relaxed);
