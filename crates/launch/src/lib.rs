@@ -29,6 +29,7 @@ mod error;
 mod fills;
 mod given;
 mod graph;
+mod latches;
 mod launches;
 mod learn;
 mod machine;
