@@ -136,6 +136,24 @@ fn the_64_mib_copy_is_one_copy_and_one_timed_release() {
     assert_eq!(copy.bytes(), 64 << 20);
 }
 
+/// What copies of one length share comes once; a launch is one word with its header.
+#[test]
+fn copies_that_share_registers_are_copies_each() {
+    let target = |n: u64| 0x7f_0000_0000 + 0x1000 * n;
+    let found = ops(|w| {
+        w.inc(4, 0x418, &[0x1000]).unwrap();
+        w.inc(4, 0x400, &[0x2]).unwrap();
+        for n in 0..3 {
+            w.inc(4, 0x404, &[0x10_0000 + n as u32, (target(n) >> 32) as u32, target(n) as u32]).unwrap();
+            w.imm(4, 0x300, launch_dma::PIPELINED | launch_dma::PITCH).unwrap();
+        }
+        w.copy_release(4, 0x3_0000_0000, 7, false).unwrap();
+    });
+    let places: Vec<_> = copies(&found).iter().map(|copy| (copy.src, copy.dst, copy.bytes())).collect();
+    assert_eq!(places, [0, 1, 2].map(|n| (0x2_0010_0000 + n, target(n), 0x1000)));
+    assert_eq!((found.len(), semaphores(&found).len()), (4, 1));
+}
+
 #[test]
 fn a_release_can_be_folded_into_the_copy() {
     let got = ops(|w| {
