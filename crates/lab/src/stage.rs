@@ -15,7 +15,7 @@ use environment::link::{By, Passed};
 use experiment::{Addresses, Arrival, Cell, Data, Gpu, Record, Run, Stage};
 use gpu::Correlation;
 use results::commands::{Anchor, Counter};
-use results::part::{LinkBy, LinkCount, Metered, StuckBetween};
+use results::part::{BY_RATES, LinkBy, LinkCount, Metered, StuckBetween};
 use results::{Compared, Loaded, Noise, Part, PartCell, Sample, Status, Tally};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -454,7 +454,7 @@ impl Session<'_> {
         let counted = counters.end();
         part.notes.extend(counted.missing.iter().map(|(names, why)| format!("{names}: {why}")));
         if let Some(Passed { by: Some(By::Rates), why: Some(why), .. }) = &counted.link {
-            part.notes.push(format!("pcie_to_gpu_bytes, pcie_from_gpu_bytes: by the GPU's rates, which lag: {why}"));
+            part.notes.push(format!("pcie_to_gpu_bytes, pcie_from_gpu_bytes: {BY_RATES}: {why}"));
         }
         part.counted = counted.values;
         if run.meter_ns > 0 {

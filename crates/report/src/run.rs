@@ -24,8 +24,8 @@ use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds, of, seconds};
 use crate::table::Style;
 use experiment::{Bound, Metric, Observe};
-use results::part::Loaded;
-use results::run::{Cause, CellOfRun, Coordinate, Judged, JudgedCell, StageOfRun, Verdict, WorstOfRun};
+use results::part::{BY_RATES, Loaded};
+use results::run::{Cause, CellOfRun, Coordinate, Judged, JudgedCell, PartOfRun, StageOfRun, Verdict, WorstOfRun};
 use results::{Run, Status};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -148,7 +148,7 @@ fn stage(out: &mut dyn Write, style: &Style, run: &Run, group: &Group<'_>, sever
         )?;
     }
     if !run.functional {
-        counted(out, &stages().collect::<Vec<_>>())?;
+        counted(out, run, &stages().collect::<Vec<_>>())?;
     }
     figures::write(out, style, run, &group.cells)?;
     commands::write(out, style, &group.cells, run.functional)?;
@@ -216,14 +216,17 @@ fn load(out: &mut dyn Write, style: &Style, all: &[&Loaded], functional: bool) -
 }
 
 /// What the GPU and the kernel counted while the stages of a table were measured.
-fn counted(out: &mut dyn Write, stages: &[&StageOfRun]) -> Result<(), ReportError> {
+fn counted(out: &mut dyn Write, run: &Run, stages: &[&StageOfRun]) -> Result<(), ReportError> {
     let mut said: Vec<String> = Vec::new();
     let links: Option<Vec<_>> = stages.iter().map(|s| s.used.link).collect();
     if let Some(links) = links.filter(|links| !links.is_empty()) {
+        let is_of = |part: &&PartOfRun| stages.iter().any(|stage| stage.number == part.stage);
+        let by_rates = run.parts.iter().filter(is_of).flat_map(|part| &part.notes).any(|note| note.contains(BY_RATES));
+        let by = if by_rates { format!(" ({BY_RATES})") } else { String::new() };
         for (way, of) in [("to", 0), ("from", 1)] {
             let all = links.iter().map(|link| if of == 0 { link.to_gpu } else { link.from_gpu });
             let (payload, counted) = all.fold((0.0, 0.0), |sum, c| (sum.0 + c.payload_bytes, sum.1 + c.counted_bytes));
-            said.push(format!("{} {way} the GPU, {} of it payload", bytes(counted as u64), bytes(payload as u64)));
+            said.push(format!("{} {way} the GPU{by}, {} of it payload", bytes(counted as u64), bytes(payload as u64)));
         }
     }
     let sum = |of: fn(&StageOfRun) -> Option<f64>| stages.iter().map(|s| of(s)).sum::<Option<f64>>();

@@ -5,7 +5,8 @@ mod made;
 
 use made::{part, read, sample};
 use report::table::Style;
-use results::part::{Explained, LinkBy, LinkCount, Loaded, Metered, Noise, Status, Tally};
+use results::part::{BY_RATES, Explained, LinkBy, LinkCount, Loaded, Metered, Noise, Status, Tally};
+use results::run::{Crossed, Link};
 use results::{Context, Folder, Interrupted, Run, Sample};
 use serde_json::json;
 use std::path::Path;
@@ -153,6 +154,18 @@ fn text(run: &Run, width: Option<u16>) -> String {
     let style = Style { colour: false, width };
     report::run::write(&mut out, &style, run, Some(Path::new("results/made-up"))).unwrap();
     String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn a_stage_whose_bytes_are_no_counters_says_so() {
+    let mut run = run(EXPERIMENT, 1);
+    let crossed = Crossed { payload_bytes: 1e6, counted_bytes: 2e6 };
+    run.stages.iter_mut().for_each(|s| s.used.link = Some(Link { to_gpu: crossed, from_gpu: crossed }));
+    let by_rates = "to the GPU (by the GPU's rates, which lag), 1.91 MiB of it payload";
+    let said = |run: &Run| text(run, None).matches(by_rates).count();
+    assert!(said(&run) == 0 && text(&run, None).contains("to the GPU, 1.91 MiB of it payload"), "{}", text(&run, None));
+    run.parts[0].notes.push(format!("pcie_to_gpu_bytes, pcie_from_gpu_bytes: {BY_RATES}: the counter has 32 bits"));
+    assert_eq!(said(&run), 1, "{}", text(&run, None));
 }
 
 #[test]

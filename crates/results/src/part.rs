@@ -77,6 +77,9 @@ pub struct Metered {
     pub link_count: Option<LinkCount>,
 }
 
+/// In a note of a part whose bytes of the link are no counter's.
+pub const BY_RATES: &str = "by the GPU's rates, which lag";
+
 /// Who counted the bytes of the GPU's link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkCount {
