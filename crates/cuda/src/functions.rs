@@ -171,7 +171,6 @@ functions! {
     fn cuStreamCreateWithPriority(stream: *mut RawStream, flags: c_uint, priority: c_int);
     fn cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int);
     fn cuCtxGetCurrent(context: *mut RawContext);
-    fn cuCtxGetId(context: RawContext, number: *mut u64);
     fn cuStreamWaitValue32_v2(stream: RawStream, at: u64, value: c_uint, flags: c_uint);
     fn cuMemcpyPeerAsync(to: u64, to_context: RawContext, from: u64, from_context: RawContext, bytes: usize, stream: RawStream);
     fn cuStreamWriteValue32_v2(stream: RawStream, at: u64, value: c_uint, flags: c_uint);

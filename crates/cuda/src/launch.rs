@@ -32,7 +32,7 @@ impl Launch {
         Launch { grid, block, shared_bytes: 0, cluster: None, cooperative: false, programmatic: false }
     }
 
-    pub(crate) fn attributes(&self) -> Vec<LaunchAttribute> {
+    fn attributes(&self) -> Vec<LaunchAttribute> {
         let attribute = |number, first: &[u32]| {
             let mut value = [0; 16];
             value[..first.len()].copy_from_slice(first);

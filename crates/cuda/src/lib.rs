@@ -11,7 +11,6 @@ mod capture;
 mod clusters;
 mod context;
 pub mod cupti;
-mod early_chain;
 mod error;
 mod fills;
 mod functions;
@@ -30,7 +29,6 @@ mod words;
 
 pub use clusters::Shape;
 pub use context::{Attribute, Context, Device};
-pub use early_chain::{EarlyChain, context_number};
 pub use error::{Error, Unavailable};
 pub use fills::Fills;
 pub use functions::Cuda;

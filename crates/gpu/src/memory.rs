@@ -38,9 +38,7 @@ impl AddressSpace {
 
     /// Video memory for the QMDs and constant banks of a launch ([`crate::LaunchWords::memory`]): nothing else may name it.
     pub fn alloc_for_launch(self: &Arc<Self>, length: u64) -> Result<Arc<Memory>, Error> {
-        // Many QMDs and banks are in 2 MiB pages, as CUDA's are: the GPU looks up fewer addresses.
-        let grain = if length >= MANY { GRAIN } else { PAGE };
-        self.alloc_own(Place::Video, length.next_multiple_of(grain))
+        self.alloc_own(Place::Video, length)
     }
 
     /// Host memory of somebody else's, whole pages of the program that the GPU then finds where the CPU does: memory that another device
@@ -66,9 +64,6 @@ impl AddressSpace {
         Memory::new(self, place, length, false)
     }
 }
-
-/// Bytes of a launch from which on it has 2 MiB pages.
-const MANY: u64 = 64 << 10;
 
 /// Memory that GPU and CPU see at one address. Freed on drop.
 #[derive(Debug)]

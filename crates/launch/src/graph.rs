@@ -2,7 +2,6 @@
 
 use crate::error::Error;
 use crate::fills::{self, Memsets};
-use crate::latches::Latches;
 use crate::launches::Launches;
 use crate::learn::learn;
 use crate::machine;
@@ -27,7 +26,6 @@ pub struct Graph {
     changed: Vec<usize>,
     /// What it was made of; a chain has none.
     recipe: Option<Arc<Recipe>>,
-    no_overlap: Option<String>,
 }
 
 /// New bytes for the parameters of a kernel.
@@ -74,38 +72,7 @@ impl Graph {
         let space = channel.space();
         let recipe = learn(watched, space, launches, || fills::by_libcuda(watched, space))?;
         // SAFETY: the caller's.
-        unsafe { Graph::overlapping(watched, recipe, channel) }
-    }
-
-    /// As [`Graph::of`], and kernels overlap as they do in CUDA's (programmatic dependent launch) where there are latches for that.
-    ///
-    /// # Safety
-    /// As [`Graph::of`].
-    unsafe fn overlapping(watched: &Watched, recipe: Recipe, channel: &mut Channel) -> Result<Graph, Error> {
-        let latches = match recipe.latches().len() {
-            0 => None,
-            count => Some(Latches::take(watched, channel.space(), count)),
-        };
-        let overlapping = match &latches {
-            Some(Ok(latches)) => recipe.with_overlap(&latches.numbers),
-            _ => None,
-        };
-        // SAFETY: the caller's; nobody else uses the latches.
-        let mut graph = unsafe { Graph::of(overlapping.as_ref().unwrap_or(&recipe), channel) }?;
-        match latches {
-            Some(Ok(latches)) => graph.launch.uses(Arc::new(latches)),
-            Some(Err(why)) => graph.no_overlap = Some(why),
-            None => {}
-        }
-        // A chain has a copy of its own, which may be under way at the same time: without these latches.
-        graph.recipe = Some(Arc::new(recipe));
-        Ok(graph)
-    }
-
-    /// Why its kernels run one after the other where the program's begin before those ahead of them have ended (programmatic dependent launch): no latches
-    /// could be had. `None`: they overlap as the program's do.
-    pub fn no_overlap(&self) -> Option<&str> {
-        self.no_overlap.as_deref()
+        unsafe { Graph::of(&recipe, channel) }
     }
 
     /// As [`Graph::learn`], where it is this one that has CUDA fill memory if the graph has small memsets, and not the process's libcuda in the current
@@ -185,7 +152,7 @@ impl Graph {
         recipe: Option<Arc<Recipe>>,
     ) -> Graph {
         let changed = Vec::with_capacity(parameters.len());
-        Graph { launch, nodes, parameters, changed, recipe, no_overlap: None }
+        Graph { launch, nodes, parameters, changed, recipe }
     }
 
     /// What it was made of, for a chain that it is to be part of.

@@ -29,7 +29,6 @@ mod error;
 mod fills;
 mod given;
 mod graph;
-mod latches;
 mod launches;
 mod learn;
 mod machine;

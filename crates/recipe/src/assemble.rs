@@ -47,7 +47,7 @@ pub(crate) fn recipe(
     edges.dedup();
     // (A decrement does not start a node by itself.)
     let begun = groups.iter().flat_map(|g| &g.starts).filter(|s| s.action != Some(PcasAction::DecrementDependence));
-    let overlaps = early::drop_overlap(&mut nodes, &edges, &begun.map(|start| start.node).collect())?;
+    early::drop_overlap(&mut nodes, &edges, &begun.map(|start| start.node).collect())?;
     let counters = counters.into_iter().map(|(address, released)| Counter {
         address,
         released: released.iter().filter_map(|(qmd, i, adds)| Some((*number.get(qmd)?, *i, *adds))).collect(),
@@ -64,7 +64,6 @@ pub(crate) fn recipe(
         relaunch,
         payloads,
         held,
-        overlaps,
     };
     with_blocks(recipe)
 }

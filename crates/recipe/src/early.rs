@@ -2,21 +2,18 @@
 //!
 //! CUDA says it by three things (seen on an H200, driver 580.159.04, CUDA 13.0). The first kernel may start its dependents early (ENABLE_PROGRAM_PRE_EXIT, by
 //! `griddepcontrol.launch_dependents`) and arrives at a latch when it is done. The second waits for that latch in `griddepcontrol.wait`. Numbers of latches are
-//! shared by all launches of a channel group: CUDA gives each such edge of each executable graph one of its own (0x438 and up; lower ones are those of
-//! streams). A copy of the graph with the same numbers would arrive at CUDA's.
+//! shared by all launches of a channel group: CUDA gives each such edge of each executable graph one of its own (0x438 and up; streams take turns with lower
+//! ones). A copy of the graph with the same numbers would arrive at CUDA's.
 //!
-//! So a recipe drops the overlap, and keeps beside it what it was. Whoever has latches that nobody else uses puts it back with those numbers
-//! ([`Recipe::with_overlap`]). Without these fields both QMDs are, field for field, those of two kernels in a plain chain of the same recording: the second is
+//! A recipe drops the overlap. Without these fields both QMDs are, field for field, those of two kernels in a plain chain of the same recording: the second is
 //! started when the first is done. Neither instruction hangs then: in the recording the same code ran as the first kernel, with nothing to wait for, and
 //! as the last, with nothing to start. The order stays only where nothing but the first kernel's end starts the second; that is checked.
 
-use crate::recipe::{Edge, How, Node, NodeId, Overlap, Recipe};
+use crate::recipe::{Edge, How, Node, NodeId};
 use crate::refused::Refused;
 use pushbuf::qmd::{DependentAction, Qmd};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
-/// The numbers among them.
-const NUMBERS: [&str; 2] = ["ARRIVE_AT_LATCH_ID", "WAIT_ON_LATCH_ID"];
 /// The fields that say so.
 const FIELDS: [&str; 7] = [
     "ARRIVE_AT_LATCH_VALID",
@@ -61,12 +58,8 @@ pub(crate) fn check(address: u64, qmd: &Qmd) -> Result<(), Refused> {
     }
 }
 
-/// Takes the overlap out of the nodes' QMDs, where the order stays: what was taken.
-pub(crate) fn drop_overlap(
-    nodes: &mut [Node],
-    edges: &[Edge],
-    started: &HashSet<NodeId>,
-) -> Result<Vec<Overlap>, Refused> {
+/// Takes the overlap out of the nodes' QMDs, where the order stays.
+pub(crate) fn drop_overlap(nodes: &mut [Node], edges: &[Edge], started: &HashSet<NodeId>) -> Result<(), Refused> {
     let of = |node: &Node| node.work.kernel().map(|k| (k.address, k.qmd));
     for (i, node) in nodes.iter().enumerate() {
         let Some((address, qmd)) = of(node) else { continue };
@@ -89,47 +82,14 @@ pub(crate) fn drop_overlap(
     if let Some(refused) = unheard {
         return Err(refused);
     }
-    let mut overlaps = Vec::new();
-    for (number, node) in nodes.iter_mut().enumerate() {
-        let Some(kernel) = node.work.kernel_mut() else { continue };
-        let said = FIELDS.into_iter().filter_map(|field| Some((field, kernel.qmd.field(field).filter(|v| *v != 0)?)));
-        let fields: Vec<(&'static str, u64)> = said.collect();
-        fields.iter().try_for_each(|(field, _)| kernel.qmd.set(field, 0))?;
-        if !fields.is_empty() {
-            overlaps.push(Overlap { node: NodeId(number), fields });
-        }
-    }
-    Ok(overlaps)
-}
-
-impl Recipe {
-    /// The latches of CUDA's by which kernels overlap, ascending.
-    pub fn latches(&self) -> Vec<u64> {
-        let fields = self.overlaps.iter().flat_map(|overlap| &overlap.fields);
-        let numbers = fields.filter(|(field, _)| NUMBERS.contains(field)).map(|(_, number)| *number);
-        numbers.collect::<BTreeSet<_>>().into_iter().collect()
-    }
-
-    /// The same graph, whose kernels overlap as CUDA's do, by other latches: one for each of [`Recipe::latches`], in that order. No launch of anybody else's
-    /// may use them while one of this graph runs. `None` where they are not as many.
-    pub fn with_overlap(&self, latches: &[u64]) -> Option<Recipe> {
-        let theirs = self.latches();
-        let mut recipe = Recipe { overlaps: Vec::new(), ..self.clone() };
-        if latches.len() != theirs.len() {
-            return None;
-        }
-        for overlap in &self.overlaps {
-            let kernel = recipe.nodes.get_mut(overlap.node.0)?.work.kernel_mut()?;
-            for (field, value) in &overlap.fields {
-                let ours = match NUMBERS.contains(field) {
-                    true => *latches.get(theirs.binary_search(value).ok()?)?,
-                    false => *value,
-                };
-                kernel.qmd.set(field, ours).ok()?;
+    for node in nodes {
+        if let Some(kernel) = node.work.kernel_mut() {
+            for field in FIELDS.into_iter().filter(|field| says(&kernel.qmd, field)).collect::<Vec<_>>() {
+                kernel.qmd.set(field, 0)?;
             }
         }
-        Some(recipe)
     }
+    Ok(())
 }
 
 /// The nodes that have ended when this one starts, by their QMDs alone: it counts them, or they alone start it.

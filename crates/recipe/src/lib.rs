@@ -32,8 +32,8 @@ pub use fill_macro::{Argument, CountIn, FillCall, FillMacro};
 pub use own::{Count, Own, Parameters, Touched};
 pub use read::{Channel, Macros, Segment, copy_calls, fill_calls, released};
 pub use recipe::{
-    Bank, BankId, Block, BlockId, Counter, Edge, Form, Group, How, Kernel, Memory, Node, NodeId, Overlap, Payload,
-    Recipe, Start, Wait, Work,
+    Bank, BankId, Block, BlockId, Counter, Edge, Form, Group, How, Kernel, Memory, Node, NodeId, Payload, Recipe,
+    Start, Wait, Work,
 };
 pub use reference::{Reference, Site, Target};
 pub use refused::Refused;

@@ -33,16 +33,6 @@ pub struct Recipe {
     pub payloads: Vec<(usize, Payload)>,
     /// The stream was kept busy while CUDA wrote `relaunch`, so that no wait is missing; with the semaphores that were released by what it was busy with.
     pub held: Option<Vec<u64>>,
-    /// Of kernels that overlap (programmatic dependent launch): the fields of their QMDs that say so, which the nodes lack ([`Recipe::with_overlap`]).
-    pub overlaps: Vec<Overlap>,
-}
-
-/// What lets a kernel begin before the one ahead of it has ended, or the one behind it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Overlap {
-    pub node: NodeId,
-    /// Fields of the QMD that are not 0.
-    pub fields: Vec<(&'static str, u64)>,
 }
 
 /// One piece of the graph's own memory.

@@ -6,7 +6,6 @@ use graph_words::{DECREMENT, Graph, Kernel, SCHEDULE, Step};
 use graphs::learn_graph;
 use pushbuf::qmd::{PcasAction, Qmd};
 use recipe::{Own, Recipe, Refused};
-use std::collections::BTreeSet;
 
 const LATCH: u64 = 0x178;
 
@@ -48,27 +47,6 @@ fn a_programmatic_chain_is_a_plain_one() {
     let moved = |recipe: &Recipe| recipe.relocate(|_, block| block.address + 0x100_0000).unwrap();
     assert_eq!(own(&moved(&early)), own(&moved(&plain)));
     assert_eq!(qmds(&moved(&early)), qmds(&moved(&plain)));
-}
-
-#[test]
-fn latches_of_its_own_give_a_graph_its_overlap_back() {
-    let recipe = learn_graph(&chain()).unwrap();
-    assert_eq!(recipe.latches(), [LATCH, LATCH + 1]);
-    let ours = recipe.with_overlap(&[0x501, 0x777]).unwrap();
-    // The fields that CUDA's have, with our numbers.
-    let said = |qmd: &Qmd| {
-        let fields = qmd.fields().filter(|v| v.value != 0).map(|v| (v.field.name, v.value));
-        fields.filter(|(name, _)| name.contains("LATCH") || name.contains("PRE_EXIT")).collect::<BTreeSet<_>>()
-    };
-    let wanted = [vec![], first(0x501), [second(0x501), first(0x777)].concat(), second(0x777)];
-    assert_eq!(qmds(&ours).iter().map(said).collect::<Vec<_>>(), wanted.map(BTreeSet::from_iter));
-    // What the launch writes has them.
-    let words = |recipe: &Recipe| Own::of(recipe, 0x2_0100_0140).unwrap().upload;
-    assert_eq!(words(&recipe).len(), words(&ours).len());
-    assert_ne!(words(&recipe), words(&ours));
-    assert!(ours.latches().is_empty());
-    assert!(recipe.with_overlap(&[0x501]).is_none() && recipe.with_overlap(&[1, 2, 3]).is_none());
-    assert!(learn_graph(&Graph::chain(3)).unwrap().latches().is_empty());
 }
 
 /// As PyTorch's GPT-2 has it: a QMD without blocks between the two, which takes one of the two decrements that the second waits for.

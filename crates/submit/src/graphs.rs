@@ -52,9 +52,6 @@ impl Session {
             (Err(_), Some(refused)) => return Err(refused.into()),
             (Err(error), None) => return Err(error.into()),
         };
-        if let Some(why) = graph.no_overlap() {
-            setup.say(|| format!("a graph's kernels run one after the other, where CUDA's overlap: {why}"));
-        }
         let (place, used) = Place::put(graphs, MOST, Launching::new(graph))?;
         Ok(Graph(GRAPH.encode(now.opening(), place, used)))
     }

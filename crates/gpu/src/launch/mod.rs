@@ -34,7 +34,6 @@ use named::Named;
 use pushbuf::encode::{CONSTANT_CACHES, Words, inline_dma, offset};
 use pushbuf::semaphore::Execute;
 use slots::Slots;
-use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,8 +97,6 @@ pub struct Launch {
     /// The last submission, of the upload or of a launch.
     last: Option<Ticket>,
     kept: Vec<Pin>,
-    /// What else the launches use.
-    used: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
 /// The entries of one slot.
@@ -210,7 +207,6 @@ impl Launch {
             grave: ch.grave(),
             last: None,
             kept: Vec::new(),
-            used: Vec::new(),
         };
         if !copies {
             launch.upload(ch, words.upload)?;
@@ -254,11 +250,6 @@ impl Launch {
     /// Keeps pins of what the words name until the last launch is done, whenever this is dropped.
     pub fn keep(&mut self, pins: impl IntoIterator<Item = Pin>) {
         self.kept.extend(pins);
-    }
-
-    /// Drops this when the last launch is done, whenever the launch itself is dropped.
-    pub fn uses(&mut self, what: Arc<dyn Any + Send + Sync>) {
-        self.used.push(what);
     }
 
     /// Whether kernels' local memory lies where it lay when this was prepared.
@@ -496,6 +487,5 @@ impl Drop for Launch {
             named.memory.drain(..).chain(named.held.drain(..)).chain(named.counter.take().map(Counter::into_memory));
         held.for_each(|memory| self.grave.put(memory, last));
         self.kept.drain(..).for_each(|pin| self.grave.put(Arc::new(pin), last));
-        self.used.drain(..).for_each(|what| self.grave.put(what, last));
     }
 }

@@ -182,21 +182,6 @@ fn the_kernels_of_a_fan_out_run_before_their_join() {
 }
 
 /// A graph with a table of the driver's, read as it is: nothing here runs the driver's kernels.
-#[test]
-fn kernels_that_overlap_by_latches_of_their_own_run_in_order() {
-    let rig = Rig::new();
-    let mut channel = rig.channel();
-    let mut graph = rig.logging(Graph::chain(3));
-    let (arrives, waits) = (("ARRIVE_AT_LATCH_VALID", 1), ("WAIT_ON_LATCH_VALID", 1));
-    graph.kernels[1].fields.extend([arrives, ("ARRIVE_AT_LATCH_ID", 7), ("ENABLE_PROGRAM_PRE_EXIT", 1)]);
-    graph.kernels[2].fields.extend([waits, ("WAIT_ON_LATCH_ID", 7)]);
-    let recipe = rig.recipe(&graph).with_overlap(&[0x438]).unwrap();
-    // SAFETY: stand-in kernels in memory of the rig.
-    let mut ours = unsafe { launch::Graph::of(&recipe, &mut channel) }.unwrap();
-    let log = launched(&rig, &mut channel, &mut ours, 20);
-    assert!(log.chunks(log.len() / 20).all(|launch| launch.is_sorted()), "{log:?}");
-}
-
 fn read(rig: &Rig, channel: &mut gpu::Channel, graph: Graph) -> launch::Graph {
     let mut graph = rig.logging(graph);
     let table = graph.table.clone().unwrap();

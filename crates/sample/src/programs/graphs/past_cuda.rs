@@ -61,9 +61,6 @@ impl PastCuda {
             let mut by_cuda = unsafe { OnStream::new(stream.context(), part.exec.handle(), stream.handle()) };
             // SAFETY: module, memory and context outlive the launches: all of them are waited for below.
             graphs.push(unsafe { Graph::learn(self.watched, &mut self.channel, &mut by_cuda) }?);
-            if let Some(why) = graphs.last().and_then(Graph::no_overlap) {
-                eprintln!("shape {}: its kernels run one after the other: {why}", shape.name);
-            }
             let time = by_cuda.launched();
             (0..time).for_each(|_| part.acts.iter_mut().for_each(|act| act(&mut model)));
             done.found = maker.memory.check(&model, || format!("shape {}, launches by CUDA", shape.name))?;
