@@ -176,6 +176,15 @@ impl Running<'_> {
         self.plan.loads.iter().enumerate().map(one).collect()
     }
 
+    /// The threads whose CPUs the experiment names, by the kernel's numbers.
+    pub fn placed(&self) -> Vec<i32> {
+        let threads = |(counts, cpus): (&Vec<Count>, &Vec<usize>)| match cpus.as_slice() {
+            [] => Vec::new(),
+            _ => counts.iter().map(|count| count.thread.load(Ordering::Relaxed)).collect(),
+        };
+        self.counts.iter().zip(&self.plan.cpus).flat_map(threads).collect()
+    }
+
     /// With what is known so far of the threads that did not go on.
     pub fn with_ends(&self, mut loads: Vec<Loaded>) -> Vec<Loaded> {
         for (n, loaded) in loads.iter_mut().enumerate() {

@@ -428,8 +428,8 @@ impl Session<'_> {
         let clock = self.lab.clock;
         let cpus = self.seats.resolve(&run.cpus).unwrap_or_default();
         if self.seats.is_alone() {
-            // libcuda may have started threads of its own.
-            match placement::cpus::clear(&self.seats.others()) {
+            // libcuda may have started threads of its own. A load that has CPUs of its own stays there: it may be a neighbour on purpose.
+            match placement::cpus::clear(&self.seats.others(), &running.placed()) {
                 Ok((_, 0)) => {}
                 Ok((_, stayed)) => {
                     part.notes.push(format!("{stayed} other threads of this process stayed on the measuring CPU"));

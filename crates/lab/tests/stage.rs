@@ -208,6 +208,22 @@ fn what_loads_reached_alone_and_beside_is_told_apart() {
     assert!(part.loads.iter().all(|load| load.rested == 0.0), "nothing was stuck behind them");
 }
 
+/// A hog on the measuring CPU is a neighbour on purpose: it is not put somewhere else with the threads that are in the way.
+#[test]
+fn a_load_with_the_measuring_cpu_shares_it() {
+    if placement::affinity().unwrap().len() < 2 {
+        return trial::skip!("one CPU: everything shares it");
+    }
+    let hog = LoadSpec { what: What::Call("hog(yield)".into()), bytes: 0, ..load("hog", 1, Cpus::Last) };
+    let mut stage = stage(vec![cell("host->bar1->gpu0", 64)], vec![hog]);
+    let Finished { part, .. } = run_until(&mut stage, |run, ns| (run.samples, run.duration_ns) = (None, Some(ns)), |finished| {
+        finished.part.loads[0].waiting > 0.2
+    });
+    let load = &part.loads[0];
+    assert!(load.waiting > 0.2, "two threads that never sleep on one CPU: {load:?}");
+    assert_eq!(part.cpu, placement::affinity().unwrap().last().copied());
+}
+
 #[test]
 fn a_cpu_that_is_not_there_is_an_error_of_every_cell() {
     let mut stage = stage(vec![cell("host->ce0->gpu0", 8)], Vec::new());

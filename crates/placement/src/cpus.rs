@@ -28,14 +28,15 @@ fn keep_to(thread: i32, others: &[usize]) -> io::Result<()> {
 }
 
 /// Takes every other thread of this process off the CPUs that are not among `others`: it keeps those that are, or gets all of
-/// them where it has none. How many threads there were, and how many stayed.
-pub fn clear(others: &[usize]) -> io::Result<(usize, usize)> {
+/// them where it has none. Threads in `spared`, by the kernel's numbers, keep what they have. How many threads there were, and how
+/// many stayed.
+pub fn clear(others: &[usize], spared: &[i32]) -> io::Result<(usize, usize)> {
     // SAFETY: asks for the calling thread's number.
     let own = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
     let (mut threads, mut stayed) = (0, 0);
     for entry in std::fs::read_dir("/proc/self/task")?.flatten() {
         let Some(thread) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
-        if thread == own {
+        if thread == own || spared.contains(&thread) {
             continue;
         }
         threads += 1;
@@ -75,6 +76,10 @@ mod tests {
             confine(thread, &all).unwrap();
             keep_to(thread, &[first]).unwrap();
             assert_eq!(affinity_of(thread).unwrap(), [first]);
+            clear(&[last], &[thread]).unwrap();
+            assert_eq!(affinity_of(thread).unwrap(), [first], "it is spared");
+            clear(&[last], &[]).unwrap();
+            assert_eq!(affinity_of(thread).unwrap(), [last]);
             drop(end);
         });
     }
