@@ -11,8 +11,9 @@ use crate::launch::{PRIORITY, learnt, refused, spin, stream};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
 use copy::Difference;
 use cuda::{Argument, Context, DeviceBuffer, Graph, GraphExec, Module, PinnedBuffer, Stream};
-use gpu::{Channel, ChannelOptions, CopyMode, CopyRelease, Engine, Pin, Place, Prepared, Ticket};
+use gpu::{Bar1Map, Channel, ChannelOptions, CopyMode, CopyRelease, Engine, Pin, Place, Prepared, Ticket};
 use launch::{Chain, ChainBeside, ChainOptions, INLINE_MOST, Order, Step, Transfer, Way};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ const HOST_COUNTER: &str = "host-counter";
 const BESIDE: &str = "beside";
 const APART: &str = "apart";
 const BY_KERNELS: &str = "by-kernels";
+const STORES: &str = "stores";
+const LOADS: &str = "loads";
 /// Where no size is given.
 const BYTES: u64 = 4096;
 /// Where the number lies that the last copy of a polled one brings back: behind the bytes.
@@ -38,15 +41,16 @@ const OVER: Duration = Duration::from_secs(5);
 
 pub(crate) const CHAIN: Entry = Entry {
     name: "chain",
-    form: "chain(KERNELS,ours,stream,polled,inline,ce,counter,engines,host-counter,beside,apart,by-kernels,priority=high|low)",
+    form: "chain(KERNELS,ours,stream,polled,inline,ce,counter,engines,host-counter,beside,apart,by-kernels,stores,loads,priority=high|low)",
     about: "bytes to the GPU, a kernel that copies them there (or so many), bytes back: one cuGraphLaunch of a graph with two memcpy nodes and cuStreamSynchronize; \
             polled: another memcpy node brings a number back that is waited for; stream: three calls; ours: a chain of our own behind one doorbell \
             (inline, ce: how the bytes go there; counter: launches wait for a counter, engines: for nothing but the engines; host-counter: it lies in host memory; \
             beside: copies on a channel of their own, two doorbells; apart: on two, three doorbells); by-kernels: a kernel copies there, one back, and the graph \
-            has no memcpy nodes, by CUDA or by us; priority: that of CUDA's stream",
+            has no memcpy nodes, by CUDA or by us; stores: the CPU stores the bytes into the GPU's memory before the launch; loads: it loads them behind it, without a \
+            copy engine; priority: that of CUDA's stream",
     bytes: BYTES,
     number: Some(Number { of: "kernels", default: 1, least: 1, most: 1000 }),
-    words: &[OURS, STREAM, POLLED, INLINE, CE, COUNTER, ENGINES, HOST_COUNTER, BESIDE, APART, BY_KERNELS],
+    words: &[OURS, STREAM, POLLED, INLINE, CE, COUNTER, ENGINES, HOST_COUNTER, BESIDE, APART, BY_KERNELS, STORES, LOADS],
     one_word: false,
     values: &[PRIORITY],
     open,
@@ -102,9 +106,9 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
         return Err(Unavailable::new("a chain has one place for its bytes").into());
     }
     let ours = call.has(OURS);
-    let of_us = [INLINE, CE, COUNTER, ENGINES, HOST_COUNTER, BESIDE, APART];
+    let of_us = [INLINE, CE, COUNTER, ENGINES, HOST_COUNTER, BESIDE, APART, STORES, LOADS];
     if !ours && of_us.iter().any(|word| call.has(word)) || ours && (call.has(STREAM) || call.has(POLLED)) {
-        let why = "`stream` and `polled` are CUDA's, and inline, ce, counter, engines, host-counter, beside and apart are those of `ours`";
+        let why = "`stream` and `polled` are CUDA's, and inline, ce, counter, engines, host-counter, beside, apart, stores and loads are those of `ours`";
         return Err(Unavailable::new(why).into());
     }
     if call.has(BY_KERNELS) && (call.has(POLLED) || of_us.iter().any(|word| call.has(word))) {
@@ -121,6 +125,8 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
         By::Graph(Graph::capture(&frames.parts.stream, || frames.parts.submit())?.instantiate()?)
     } else if call.has(BY_KERNELS) {
         By::Kernels(Box::new(Kernels::new(machine, &frames.parts)?))
+    } else if call.has(STORES) {
+        By::Stored(Box::new(Stored::new(machine, &frames.parts, call)?))
     } else if call.has(BESIDE) {
         By::Beside(Box::new(Beside::new(machine, &frames.parts, call)?))
     } else if call.has(APART) {
@@ -144,6 +150,7 @@ enum By<'m> {
     Chain(Box<Ours>),
     Kernels(Box<Kernels>),
     Beside(Box<Beside>),
+    Stored(Box<Stored>),
     Apart(Box<Apart>),
 }
 
@@ -343,6 +350,71 @@ impl Beside {
     }
 }
 
+/// Bytes that the CPU stores into the GPU's memory, and a launch behind them.
+struct Stored {
+    to: Bar1Map,
+    back: Back,
+    launches: Channel,
+    last: Option<Ticket>,
+    _pins: [Arc<Pin>; 4],
+}
+
+/// How the bytes come back.
+enum Back {
+    /// By a copy engine's own channel.
+    Copied(Box<ChainBeside>, Box<Channel>),
+    /// By the CPU's loads, when the launch is over: whether they are to be made yet.
+    Loaded(Box<launch::Graph>, Bar1Map, bool),
+}
+
+impl Stored {
+    fn new(machine: &Machine, parts: &Parts<'_>, call: &Call) -> Result<Stored, Error> {
+        let (graph, mut launches) = parts.learn(machine)?;
+        let pins = parts.pins(machine)?.map(Arc::new);
+        let bytes = parts.bytes as u64;
+        let back = if call.has(LOADS) {
+            Back::Loaded(Box::new(graph), Bar1Map::of_pin(&pins[1], 0, bytes)?, false)
+        } else {
+            let [engine, _] = engines(machine)?;
+            let mut copies = Channel::new(machine.group_space()?, Engine::Copy(engine), ChannelOptions::default())?;
+            let [_, second, _, down] = pins.each_ref().map(|pin| pin.region().clone());
+            let steps = [Step::Launch(&graph), Step::Copy(Transfer { to: down, from: second, bytes, by: None })];
+            // SAFETY: as of `Ours`.
+            let chain = unsafe { ChainBeside::prepare(&mut launches, &mut copies, &steps, options(call)) };
+            Back::Copied(Box::new(chain.map_err(refused)?), Box::new(copies))
+        };
+        Ok(Stored { to: Bar1Map::of_pin(&pins[0], 0, bytes)?, back, launches, last: None, _pins: pins })
+    }
+
+    #[inline]
+    fn fire(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.to.write(0, bytes)?;
+        self.last = Some(match &mut self.back {
+            Back::Copied(chain, copies) => chain.launch(&mut self.launches, copies)?,
+            Back::Loaded(graph, _, wanted) => {
+                *wanted = true;
+                graph.launch(&mut self.launches)?
+            }
+        });
+        Ok(())
+    }
+
+    #[inline]
+    fn done(&mut self, into: &mut [u8]) -> Result<bool, Error> {
+        let Some(ticket) = self.last else { return Ok(true) };
+        match &mut self.back {
+            Back::Copied(_, copies) => Ok(copies.done(ticket)),
+            Back::Loaded(_, from, wanted) => {
+                let done = self.launches.done(ticket);
+                if done && std::mem::take(wanted) {
+                    from.read(0, into)?;
+                }
+                Ok(done)
+            }
+        }
+    }
+}
+
 /// Two copy engines with channels of their own, or one twice.
 fn engines(machine: &Machine) -> Result<[u32; 2], Error> {
     let engines = machine.asynchronous_engines();
@@ -414,6 +486,13 @@ impl Opened for Frames<'_> {
                 format!("{what}, as one chain of our own; the bytes go there {way}")
             }
             By::Beside(_) => format!("{what}, as one chain of our own with its copies on a channel of their own"),
+            By::Stored(ours) => {
+                let back = match ours.back {
+                    Back::Copied(..) => "a copy engine's own channel brings them back",
+                    Back::Loaded(..) => "it loads them behind it",
+                };
+                format!("{what}: the CPU stores the bytes, we launch, {back}")
+            }
             By::Apart(_) => format!("{what}, by three channels of our own"),
         }
     }
@@ -448,12 +527,13 @@ struct Framed<'f, 'm> {
 
 impl Framed<'_, '_> {
     #[inline]
-    fn done(&self) -> Result<bool, Error> {
-        let parts = &self.frames.parts;
-        Ok(match &self.frames.by {
+    fn done(&mut self) -> Result<bool, Error> {
+        let Frames { by, parts, .. } = &mut *self.frames;
+        Ok(match by {
             By::Chain(ours) => ours.last.is_none_or(|ticket| ours.channel.done(ticket)),
             By::Kernels(ours) => ours.last.is_none_or(|ticket| ours.channel.done(ticket)),
             By::Beside(ours) => ours.last.is_none_or(|ticket| ours.copies.done(ticket)),
+            By::Stored(ours) => ours.done(&mut parts.down.bytes_mut()[..parts.bytes])?,
             By::Apart(apart) => apart.last.is_none_or(|ticket| apart.from.done(ticket)),
             // ORDERING: the number was copied behind the bytes.
             _ if parts.polled => parts.told().load(Ordering::Acquire) == self.number,
@@ -494,6 +574,7 @@ impl Subject for Framed<'_, '_> {
             By::Chain(ours) => ours.last = Some(ours.chain.launch(&mut ours.channel)?),
             By::Kernels(ours) => ours.last = Some(ours.graph.launch(&mut ours.channel)?),
             By::Beside(ours) => ours.last = Some(ours.chain.launch(&mut ours.launches, &mut ours.copies)?),
+            By::Stored(ours) => ours.fire(&parts.up.bytes()[..parts.bytes])?,
             By::Apart(apart) => apart.fire()?,
         }
         Ok(())
@@ -506,6 +587,11 @@ impl Subject for Framed<'_, '_> {
 
     #[inline]
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        if let By::Stored(_) = self.frames.by {
+            let mut failed = None;
+            spin(timeout, || self.done().unwrap_or_else(|error| failed.replace(error).is_none()))?;
+            return failed.map_or(Ok(()), Err);
+        }
         match &self.frames.by {
             By::Chain(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.channel.wait(ticket, timeout))?),
             By::Kernels(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.channel.wait(ticket, timeout))?),
