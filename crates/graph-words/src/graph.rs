@@ -1,7 +1,7 @@
 //! A graph, and the words of its launches.
 
 use crate::fill::fill;
-use crate::kernel::{BANK_HEADER, DECREMENT, Kernel, SCHEDULE};
+use crate::kernel::{BANK_HEADER, BANK_NAMES, DECREMENT, Kernel, SCHEDULE};
 use crate::places::Places;
 use crate::table::Table;
 use crate::{COMPUTE, COPY};
@@ -286,7 +286,12 @@ impl Graph {
                 "kernel {i} has {} bytes of parameters",
                 kernel.parameters.len()
             );
-            let header: Vec<u8> = (0..BANK_HEADER as u32).map(|b| (b + i as u32) as u8).collect();
+            let mut header: Vec<u8> = (0..BANK_HEADER as u32).map(|b| (b + i as u32) as u8).collect();
+            let parameters = self.at.bank(i) + BANK_HEADER;
+            let own = [self.at.bank(i), parameters, parameters + kernel.parameters.len() as u64];
+            for (at, address) in BANK_NAMES.into_iter().zip(own) {
+                header[at..at + 8].copy_from_slice(&address.to_le_bytes());
+            }
             w.inline(COMPUTE, self.at.bank(i), &header, INLINE).expect("a bank's header");
             if !kernel.parameters.is_empty() {
                 w.inline(COMPUTE, self.at.bank(i) + BANK_HEADER, &kernel.parameters, INLINE)

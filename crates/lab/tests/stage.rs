@@ -216,9 +216,11 @@ fn a_load_with_the_measuring_cpu_shares_it() {
     }
     let hog = LoadSpec { what: What::Call("hog(yield)".into()), bytes: 0, ..load("hog", 1, Cpus::Last) };
     let mut stage = stage(vec![cell("host->bar1->gpu0", 64)], vec![hog]);
-    let Finished { part, .. } = run_until(&mut stage, |run, ns| (run.samples, run.duration_ns) = (None, Some(ns)), |finished| {
-        finished.part.loads[0].waiting > 0.2
-    });
+    let Finished { part, .. } = run_until(
+        &mut stage,
+        |run, ns| (run.samples, run.duration_ns) = (None, Some(ns)),
+        |finished| finished.part.loads[0].waiting > 0.2,
+    );
     let load = &part.loads[0];
     assert!(load.waiting > 0.2, "two threads that never sleep on one CPU: {load:?}");
     assert_eq!(part.cpu, placement::affinity().unwrap().last().copied());

@@ -1,7 +1,7 @@
 //! Every address in a recipe: where it stands, and what it points to. And moving the graph elsewhere.
 
 use crate::assemble;
-use crate::recipe::{Block, BlockId, Form, NodeId, Recipe};
+use crate::recipe::{Bank, BankId, Block, BlockId, Form, NodeId, Recipe};
 use crate::refused::Refused;
 use crate::step::{Placed, Step};
 use pushbuf::qmd::Qmd;
@@ -19,6 +19,8 @@ pub enum Site {
     Program(NodeId),
     /// The code that a node's QMD fetches ahead.
     Prefetch(NodeId),
+    /// The header of a constant bank, at this offset: where the bank itself lies, or its parameters.
+    Bank(BankId, u32),
     /// A step of a launch: its destination, semaphore or QMD.
     Step(Form, usize),
     /// What a copy reads.
@@ -41,7 +43,7 @@ pub struct Reference {
 }
 
 impl Recipe {
-    /// All references: those of the QMDs in the order of the nodes, then those of the upload, then those of a launch. (What a kernel's parameters point
+    /// All references: those of the QMDs in the order of the nodes, then those of the banks, of the upload, and of a launch. (What a kernel's parameters point
     /// to is the program's, and not among them.)
     pub fn references(&self) -> impl Iterator<Item = Reference> + '_ {
         let of_nodes = self
@@ -49,10 +51,19 @@ impl Recipe {
             .iter()
             .enumerate()
             .flat_map(|(i, node)| node.work.kernel().into_iter().flat_map(move |k| of_qmd(NodeId(i), &k.qmd)));
+        let of_banks = self.banks.iter().enumerate().flat_map(|(i, bank)| {
+            let header = bank.contents.as_deref().unwrap_or_default();
+            let block = self.block_at(bank.address).map(|(block, _)| block);
+            bank.own_addresses(0, header).filter_map(move |(at, address)| {
+                // (The end of all parameters may be the bank's, which is in no block.)
+                Some(Reference { site: Site::Bank(BankId(i), at), target: Target::Own(block?, address - bank.address) })
+            })
+        });
         let of_steps = [Form::Upload, Form::Relaunch].into_iter().flat_map(|form| {
             self.steps(form).iter().enumerate().flat_map(move |(i, placed)| of_step(form, i, &placed.step))
         });
-        of_nodes.chain(of_steps).map(|(site, address)| Reference { site, target: self.target(address) })
+        let looked_up = |(site, address)| Reference { site, target: self.target(address) };
+        of_nodes.map(looked_up).chain(of_banks).chain(of_steps.map(looked_up))
     }
 
     fn target(&self, address: u64) -> Target {
@@ -94,6 +105,16 @@ impl Recipe {
                     let qmd = moved_qmd(k, moved)?;
                     data.iter_mut().zip(qmd.words()).for_each(|(to, from)| *to = *from);
                 }
+                if let Some(bank) = self.bank_at(*address) {
+                    let (begin, to) = ((*address - bank.address) as u32, moved(bank.address));
+                    let bytes: Vec<u8> = data.iter().flat_map(|word| word.to_le_bytes()).collect();
+                    for (at, own) in bank.own_addresses(begin, &bytes) {
+                        let (word, own) = (((at - begin) / 4) as usize, to.wrapping_add(own - bank.address));
+                        if let Some([low, high]) = data.get_mut(word..word + 2) {
+                            (*low, *high) = (own as u32, (own >> 32) as u32);
+                        }
+                    }
+                }
                 *address = moved(*address);
             }
             Step::Memset(memset) => memset.address = moved(memset.address),
@@ -109,6 +130,15 @@ impl Recipe {
         let (block, offset) = self.block_at(address)?;
         let crate::recipe::Memory::Qmd(node) = self.block(block)?.memory else { return None };
         (offset == 0).then(|| self.nodes.get(node.0)?.work.kernel().map(|k| &k.qmd))?
+    }
+}
+
+impl Recipe {
+    /// The constant bank that an address lies in.
+    fn bank_at(&self, address: u64) -> Option<&Bank> {
+        let (block, _) = self.block_at(address)?;
+        let crate::recipe::Memory::Bank(id) = self.block(block)?.memory else { return None };
+        self.banks.get(id.0)
     }
 }
 

@@ -7,6 +7,8 @@
 pub const MAGIC: &[u8; 16] = b"soft kernel code";
 /// Where parameters begin in constant bank 0.
 pub const PARAMETERS: u64 = 0x210;
+/// Where constant bank 0 says where its first parameter lies, for kernels that take the address of one; 0: it does not say.
+pub const FIRST_PARAMETER: u64 = 0x198;
 
 /// What a stand-in does. Pointers are addresses of the GPU's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

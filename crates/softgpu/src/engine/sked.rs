@@ -25,7 +25,7 @@ use super::constants::Constants;
 use super::{Fault, Runlists, limits, release, sm};
 use crate::counters::add;
 use crate::space::AddressSpace;
-use crate::standin::{PARAMETERS, StandIn};
+use crate::standin::{FIRST_PARAMETER, PARAMETERS, StandIn};
 use pushbuf::qmd::{DependentAction, Layout, PcasAction, Qmd};
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -267,6 +267,11 @@ fn run(qmd: &Qmd, code: Option<StandIn>, space: &AddressSpace, gpu: &Runlists) -
             Some(bank) => {
                 let mut shared = gpu.sked.lock();
                 let all = shared.constants.read(space, bank.address, bank.bytes)?;
+                let first = all.get(FIRST_PARAMETER as usize..).and_then(|bytes| bytes.first_chunk::<8>());
+                // A copy of a bank that was not told where it lies: a kernel would read the other bank's parameters.
+                if first.is_some_and(|at| ![0, bank.address + PARAMETERS].contains(&u64::from_le_bytes(*at))) {
+                    return Err(Fault::engine("a bank that names another's parameters", bank.address));
+                }
                 all.get(PARAMETERS as usize..).unwrap_or_default().iter().take(bytes).copied().collect()
             }
             None => Vec::new(),
