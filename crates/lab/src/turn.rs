@@ -228,7 +228,8 @@ impl Live<'_> {
                 let subject = (fired % depth as u64) as usize;
                 let slot = &mut under_way[subject];
                 let untimed = arrivals.pause(clock);
-                if rest_if_due() {
+                // (It may fall due right after `must_drain` was asked.)
+                if fired == seen && rest_if_due() {
                     *rested += clock.now().saturating_sub(untimed);
                 }
                 turn.watch.call.store(untimed, Ordering::Relaxed);
