@@ -238,6 +238,15 @@ impl Bar1Map {
         can
     }
 
+    /// Nothing names its pin any more, if nobody else has that: its drop waits for nothing.
+    pub(crate) fn let_go(&mut self) {
+        if let Some(Duplicate { owner: Owner::Pin(pin, _), .. }) = Arc::get_mut(&mut self.mapping.object)
+            && let Some(pin) = Arc::get_mut(pin)
+        {
+            pin.let_go();
+        }
+    }
+
     /// That the memory is still what was mapped: what is about to let another device come to it asks first.
     ///
     /// # Errors

@@ -64,7 +64,7 @@ pub use engine::Engine;
 pub use engines::{CopyCaps, CopyEngine, asynchronous};
 pub use error::Error;
 pub use given::{Given, GivenChannel, Mark};
-pub use launch::{ChainWords, Counter, Launch, LaunchWords, NewParameters, Source};
+pub use launch::{ChainWords, Counter, Launch, LaunchWords, NewParameters, Source, Stores};
 pub use libcuda::Libcuda;
 pub use memory::Memory;
 pub use observer::Observer;

@@ -1,13 +1,14 @@
 //! A chain whose copies have a channel of their own: two doorbells, and no change of engine.
 //!
 //! The channel of launches and one of a copy engine are told their parts, and wait for each other by the chain's counter. Neither changes its engine, so
-//! nobody waits until CUDA's kernels are over (see [`crate::Chain`]). What goes inline goes by the channel of launches.
+//! nobody waits until CUDA's kernels are over (see [`crate::Chain`]). What goes inline goes by the channel of launches, and what the CPU stores
+//! ([`Way::Stores`]) by neither.
 
 use crate::chain::{ChainOptions, Made, Step, Way, make};
 use crate::error::Error;
 use crate::graph::Graph;
 use crate::node::Node;
-use gpu::{Channel, Engine, Launch, Ticket};
+use gpu::{Channel, Engine, Launch, Region, Ticket};
 use std::sync::Arc;
 
 /// A chain on two channels.
@@ -48,7 +49,8 @@ impl ChainBeside {
     /// the channel of copies': done when the last step is. If the channel of launches is killed, it is never done: [`Channel::error`] says so of each.
     ///
     /// # Errors
-    /// As [`Graph::launch`], of either channel: nothing was launched then.
+    /// As [`Graph::launch`], of either channel; [`gpu::Error::RingFull`] also where bytes are stored ([`Way::Stores`]) and the last launch is not over. Nothing was
+    /// launched or stored then.
     #[inline]
     pub fn launch(&mut self, launches: &mut Channel, copies: &mut Channel) -> Result<Ticket, gpu::Error> {
         self.graph.launch_beside(launches, (&mut self.copies, copies))
@@ -60,6 +62,33 @@ impl ChainBeside {
     /// As [`Graph::set_parameter`].
     pub fn set_parameter(&mut self, node: usize, offset: u32, bytes: &[u8]) -> Result<(), Error> {
         self.graph.set_parameter(node, offset, bytes)
+    }
+
+    /// Whether [`ChainBeside::launch`] would find room now, and its last launch over where bytes are stored.
+    ///
+    /// # Errors
+    /// As [`ChainBeside::launch`].
+    pub fn ready(&self, launches: &mut Channel, copies: &mut Channel) -> Result<(), gpu::Error> {
+        self.graph.ready_beside(launches, (&self.copies, copies))
+    }
+
+    /// As [`Graph::set_pointer`].
+    ///
+    /// # Errors
+    /// As [`Graph::set_pointer`].
+    pub fn set_pointer(
+        &mut self,
+        launches: &Channel,
+        node: usize,
+        offset: u32,
+        to: (&Region, u64),
+    ) -> Result<(), Error> {
+        self.graph.set_pointer(launches, node, offset, to)
+    }
+
+    /// As [`Graph::parameters`].
+    pub fn parameters(&self, node: usize) -> Option<&[u8]> {
+        self.graph.parameters(node)
     }
 
     pub fn nodes(&self) -> &[Node] {

@@ -6,7 +6,8 @@
 //!
 //! **How bytes go.** [`Way::CopyEngine`]: 9 words whatever the size, and the engine reads host memory over the bus. [`Way::Inline`]: the bytes travel in the
 //! words, which the CPU stores into video memory, so the GPU reads nothing over the bus; the CPU pays for the stores. Below some size inline is the cheaper
-//! ([`INLINE_MOST`]); back to host memory only the copy engine goes. [`Transfer::by`] overrides it, [`Chain::ways`] says what was chosen.
+//! ([`INLINE_MOST`]); back to host memory only the copy engine goes. [`Way::Stores`], only where it is asked for: the CPU stores the bytes where they are
+//! wanted, in front of the doorbell. [`Transfer::by`] overrides it, [`Chain::ways`] says what was chosen.
 //!
 //! **What a change of engine costs.** The copy engine is that of the graphics channel. GA100's manual (`dev_ram`, subchannels) says that the host, when a
 //! channel goes from compute to copy or back, waits until the first engine is idle and a barrier to system memory is through. On a channel in CUDA's group
@@ -19,8 +20,9 @@ use crate::error::Error;
 use crate::graph::{Graph, Parameters, fit};
 use crate::memory::{move_in, pin, regions, watch};
 use crate::node::nodes;
+use crate::stores::{Stored, prepared, why_not};
 use crate::stream::{Order, Stream};
-use gpu::{ChainWords, Channel, Counter, Launch, LaunchWords, Memory, Owner, Pin, Place, Region};
+use gpu::{ChainWords, Channel, Counter, Launch, LaunchWords, Memory, Owner, Pin, Place, Region, Stores};
 use recipe::Own;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -57,6 +59,12 @@ pub enum Way {
     CopyEngine,
     /// In the command stream: the CPU reads `from`, which is host memory, at each submission.
     Inline,
+    /// The CPU reads `from`, which is host memory, and stores the bytes through BAR1 into `to`, the GPU's memory, at each submission, in front of the doorbell.
+    /// For the first steps of a chain, up to [`crate::STORES_MOST`] bytes each, and `to` is of [`ChainOptions::stored`].
+    ///
+    /// The CPU's stores wait for nobody. So the chain's last launch must be over: else a launch is refused ([`gpu::Error::RingFull`]), and nothing is stored
+    /// or launched. Whatever else reads or writes these bytes (other graphs, copies, CUDA's kernels) must be over, too: nobody looks after that.
+    Stores,
 }
 
 /// How a chain is made.
@@ -69,11 +77,14 @@ pub struct ChainOptions {
     pub held: Vec<Arc<Memory>>,
     /// Pins of what transfers name, which the chain keeps until its last launch is done.
     pub pins: Vec<Pin>,
+    /// Where steps by [`Way::Stores`] store: the chain keeps what it maps of them until its last launch is done.
+    pub stored: Vec<Stored>,
 }
 
 impl Default for ChainOptions {
     fn default() -> ChainOptions {
-        ChainOptions { order: Order::default(), counter: Place::Video, held: Vec::new(), pins: Vec::new() }
+        let (held, pins, stored) = (Vec::new(), Vec::new(), Vec::new());
+        ChainOptions { order: Order::default(), counter: Place::Video, held, pins, stored }
     }
 }
 
@@ -105,7 +116,7 @@ impl Chain {
     /// [`Error::Chain`] for a step that cannot be, [`gpu::Error::Stale`] and [`gpu::Error::OtherSpace`] for regions, and as [`Graph::of`].
     ///
     /// # Safety
-    /// As [`Graph::learn`], for each graph; and what goes inline lies in memory that the CPU can read at the GPU's address.
+    /// As [`Graph::learn`], for each graph; and what goes inline or is stored lies in memory that the CPU can read at the GPU's address.
     pub unsafe fn prepare(channel: &mut Channel, steps: &[Step<'_>], options: ChainOptions) -> Result<Chain, Error> {
         // SAFETY: the caller's.
         let Made { graph, ways, .. } = unsafe { make(channel, None, steps, options) }?;
@@ -148,14 +159,32 @@ pub(crate) unsafe fn make(
     let of_copies = copies.as_ref().map(|copies| copies.tracker());
     let mut stream = Stream::begin(channel.tracker(), of_copies, counter.va(), options.order)?;
     let (mut gathered, mut touched, mut ways) = (Gathered::default(), Vec::new(), Vec::new());
+    let mut stores: Vec<Stores> = Vec::new();
     for (number, step) in steps.iter().enumerate() {
         ways.push(match step {
+            Step::Copy(transfer) if transfer.by == Some(Way::Stores) => {
+                if stores.len() < number {
+                    let why = "the CPU stores in front of the launch: steps that are stored come before all others";
+                    return Err(Error::Chain { step: number, why });
+                }
+                transfer.way(number)?;
+                let one = prepared(number, transfer, &options.stored, channel.space())?;
+                touched.extend([&one.from].into_iter().filter(|from| !holds(&options.held, from)).cloned());
+                stores.push(one);
+                transfer.by
+            }
             Step::Copy(transfer) => Some(transfer.say(number, &mut stream, &options.held, &mut touched)?),
             Step::Launch(graph) => {
                 let own = gathered.add(number, graph, channel, counter.va())?;
                 stream.launch(&own)?;
                 None
             }
+        });
+    }
+    if stores.len() == steps.len() {
+        return Err(Error::Chain {
+            step: 0,
+            why: "bytes that are stored need a step behind them: store them yourself",
         });
     }
     stream.end()?;
@@ -202,6 +231,8 @@ pub(crate) unsafe fn make(
         _ => None,
     };
     launch.keep(pins.into_iter().chain(watches).chain(options.pins));
+    // SAFETY: the caller's.
+    unsafe { launch.store_first(stores)? };
     let mut graph = Graph::assembled(launch, nodes, parameters, None);
     for (node, bytes) in now {
         graph.set_parameter(node, 0, &bytes)?;
@@ -235,6 +266,7 @@ impl Transfer {
             Some(Way::Inline) if self.bytes > INLINE_LIMIT => {
                 refuse("64 KiB go inline at most: leave it to the copy engine")
             }
+            Some(Way::Stores) => why_not(self).map_or(Ok(Way::Stores), refuse),
             Some(way) => Ok(way),
             // (Whether CUDA's memory is host memory its owner knows.)
             None if from == Owner::Host && to != Owner::Host && self.bytes <= INLINE_MOST => Ok(Way::Inline),
@@ -258,11 +290,17 @@ impl Transfer {
                 stream.copy(to.va(), from.va(), bytes)?;
             }
             Way::Inline => stream.inline(to.va(), from.clone())?,
+            // (The words do not tell of it.)
+            Way::Stores => {}
         }
-        let is_held = |region: &Region| held.iter().any(|memory| memory.region().holds(region.va(), region.length()));
-        touched.extend([to, from].into_iter().filter(|region| !is_held(region)));
+        touched.extend([to, from].into_iter().filter(|region| !holds(held, region)));
         Ok(way)
     }
+}
+
+/// Whether one of these memories has the region.
+fn holds(held: &[Arc<Memory>], region: &Region) -> bool {
+    held.iter().any(|memory| memory.region().holds(region.va(), region.length()))
 }
 
 impl Gathered {

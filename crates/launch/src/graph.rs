@@ -309,6 +309,15 @@ impl Graph {
         Ok(copied)
     }
 
+    /// Whether there is room for both parts.
+    pub(crate) fn ready_beside(
+        &self,
+        channel: &mut Channel,
+        copies: (&Launch, &mut Channel),
+    ) -> Result<(), gpu::Error> {
+        self.launch.ready_beside(channel, copies)
+    }
+
     /// Nothing is changed that was not sent.
     fn sent(&mut self) {
         for at in self.changed.drain(..) {

@@ -18,7 +18,8 @@
 //! CUDA's context, as that of a kernel that CUDA launched would. When the context's stack size changes (`cuCtxSetLimit`), which moves local memory, what was
 //! prepared before is refused ([`gpu::Error::LocalMemoryMoved`]).
 //!
-//! **Chains.** A [`Chain`] is copies and launches as one: a segment, one doorbell, and the GPU orders the steps itself.
+//! **Chains.** A [`Chain`] is copies and launches as one: a segment, one doorbell, and the GPU orders the steps itself. [`ChainBeside`] has its copies on a
+//! channel of their own, and the CPU may store the first bytes itself ([`Way::Stores`]).
 //!
 //! The invariant: what is not understood is refused by name before anything is submitted, and each word passes the validator of crate `gpu`.
 
@@ -35,6 +36,7 @@ mod machine;
 mod memory;
 mod node;
 mod small_copies;
+mod stores;
 mod stream;
 
 pub use beside::ChainBeside;
@@ -45,6 +47,7 @@ pub use fills::{BACKGROUND, Memsets, WORDS};
 pub use graph::{Graph, Set};
 pub use launches::{Launches, OnStream};
 pub use node::{Kind, Node};
+pub use stores::{STORES_MOST, Stored};
 pub use stream::Order;
 
 use gpu::{AddressSpace, Channel, ChannelOptions, Engine, Group};

@@ -12,7 +12,7 @@ use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wante
 use copy::Difference;
 use cuda::{Argument, Context, DeviceBuffer, Graph, GraphExec, Module, PinnedBuffer, Stream};
 use gpu::{Bar1Map, Channel, ChannelOptions, CopyMode, CopyRelease, Engine, Pin, Place, Prepared, Ticket};
-use launch::{Chain, ChainBeside, ChainOptions, INLINE_MOST, Order, Step, Transfer, Way};
+use launch::{Chain, ChainBeside, ChainOptions, INLINE_MOST, Order, Step, Stored, Transfer, Way};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -139,9 +139,9 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
         By::Graph(Graph::capture(&frames.parts.stream, || frames.parts.submit())?.instantiate()?)
     } else if call.has(BY_KERNELS) {
         By::Kernels(Box::new(Kernels::new(machine, &frames.parts)?))
-    } else if call.has(STORES) {
-        By::Stored(Box::new(Stored::new(machine, &frames.parts, call)?))
-    } else if call.has(BESIDE) {
+    } else if call.has(STORES) && call.has(LOADS) {
+        By::Loaded(Box::new(Loaded::new(machine, &frames.parts)?))
+    } else if call.has(BESIDE) || call.has(STORES) {
         By::Beside(Box::new(Beside::new(machine, &frames.parts, call)?))
     } else if call.has(APART) {
         By::Apart(Box::new(Apart::new(machine, &frames.parts)?))
@@ -164,7 +164,7 @@ enum By<'m> {
     Chain(Box<Ours>),
     Kernels(Box<Kernels>),
     Beside(Box<Beside>),
-    Stored(Box<Stored>),
+    Loaded(Box<Loaded>),
     Apart(Box<Apart>),
 }
 
@@ -294,7 +294,7 @@ impl Ours {
     fn new(machine: &Machine, parts: &Parts<'_>, call: &Call) -> Result<Ours, Error> {
         let (graph, mut channel) = parts.learn(machine)?;
         let pins = parts.pins(machine)?;
-        let steps = steps(parts, &pins, &graph, call);
+        let steps = steps(parts, pins.each_ref(), &graph, call);
         // SAFETY: module and memory are `Frames`', which lets go of this first; pinned memory of CUDA's is where the CPU has it.
         let chain = unsafe { Chain::prepare(&mut channel, &steps, options(call)) }.map_err(refused)?;
         Ok(Ours { chain, channel, last: None, _pins: pins })
@@ -318,11 +318,15 @@ impl Kernels {
 }
 
 /// The steps of a chain: bytes there, the kernel, bytes back.
-fn steps<'g>(parts: &Parts<'_>, pins: &[Pin; 4], graph: &'g launch::Graph, call: &Call) -> [Step<'g>; 3] {
-    let [first, second, up, down] = pins.each_ref().map(|pin| pin.region().clone());
+fn steps<'g>(parts: &Parts<'_>, pins: [&Pin; 4], graph: &'g launch::Graph, call: &Call) -> [Step<'g>; 3] {
+    let [first, second, up, down] = pins.map(|pin| pin.region().clone());
     let bytes = parts.bytes as u64;
     let inline = call.has(INLINE) || !call.has(CE) && bytes <= INLINE_MOST;
-    let by = Some(if inline { Way::Inline } else { Way::CopyEngine });
+    let by = Some(match inline {
+        _ if call.has(STORES) => Way::Stores,
+        true => Way::Inline,
+        false => Way::CopyEngine,
+    });
     [
         Step::Copy(Transfer { to: first, from: up, bytes, by }),
         Step::Launch(graph),
@@ -340,92 +344,66 @@ fn options(call: &Call) -> ChainOptions {
     ChainOptions { order, counter, ..ChainOptions::default() }
 }
 
-/// A chain with its copies on a channel of their own.
+/// A chain with its copies on a channel of their own; the CPU may store what goes to the GPU.
 struct Beside {
     // Before the channels, which wait for what they were given.
     chain: ChainBeside,
     launches: Channel,
     copies: Channel,
     last: Option<Ticket>,
-    _pins: [Pin; 4],
+    _pins: [Arc<Pin>; 4],
 }
 
 impl Beside {
     fn new(machine: &Machine, parts: &Parts<'_>, call: &Call) -> Result<Beside, Error> {
         let (graph, mut launches) = parts.learn(machine)?;
-        let pins = parts.pins(machine)?;
+        let pins = parts.pins(machine)?.map(Arc::new);
         let [engine, _] = engines(machine)?;
         let mut copies = Channel::new(machine.group_space()?, Engine::Copy(engine), ChannelOptions::default())?;
-        let steps = steps(parts, &pins, &graph, call);
+        let steps = steps(parts, pins.each_ref().map(|pin| &**pin), &graph, call);
+        let stored = pins.first().map(|first| Stored::Pin(first.clone()));
+        let options = ChainOptions { stored: stored.into_iter().collect(), ..options(call) };
         // SAFETY: as of `Ours`.
-        let chain =
-            unsafe { ChainBeside::prepare(&mut launches, &mut copies, &steps, options(call)) }.map_err(refused)?;
+        let chain = unsafe { ChainBeside::prepare(&mut launches, &mut copies, &steps, options) }.map_err(refused)?;
         Ok(Beside { chain, launches, copies, last: None, _pins: pins })
     }
 }
 
-/// Bytes that the CPU stores into the GPU's memory, and a launch behind them.
-struct Stored {
+/// Bytes that the CPU stores into the GPU's memory and loads from it, and a launch between.
+struct Loaded {
+    graph: launch::Graph,
     to: Bar1Map,
-    back: Back,
+    from: Bar1Map,
     launches: Channel,
     last: Option<Ticket>,
+    /// The launch was not seen to be over: its bytes are to be loaded.
+    wanted: bool,
     _pins: [Arc<Pin>; 4],
 }
 
-/// How the bytes come back.
-enum Back {
-    /// By a copy engine's own channel.
-    Copied(Box<ChainBeside>, Box<Channel>),
-    /// By the CPU's loads, when the launch is over: whether they are to be made yet.
-    Loaded(Box<launch::Graph>, Bar1Map, bool),
-}
-
-impl Stored {
-    fn new(machine: &Machine, parts: &Parts<'_>, call: &Call) -> Result<Stored, Error> {
-        let (graph, mut launches) = parts.learn(machine)?;
+impl Loaded {
+    fn new(machine: &Machine, parts: &Parts<'_>) -> Result<Loaded, Error> {
+        let (graph, launches) = parts.learn(machine)?;
         let pins = parts.pins(machine)?.map(Arc::new);
-        let bytes = parts.bytes as u64;
-        let back = if call.has(LOADS) {
-            Back::Loaded(Box::new(graph), Bar1Map::of_pin(&pins[1], 0, bytes)?, false)
-        } else {
-            let [engine, _] = engines(machine)?;
-            let mut copies = Channel::new(machine.group_space()?, Engine::Copy(engine), ChannelOptions::default())?;
-            let [_, second, _, down] = pins.each_ref().map(|pin| pin.region().clone());
-            let steps = [Step::Launch(&graph), Step::Copy(Transfer { to: down, from: second, bytes, by: None })];
-            // SAFETY: as of `Ours`.
-            let chain = unsafe { ChainBeside::prepare(&mut launches, &mut copies, &steps, options(call)) };
-            Back::Copied(Box::new(chain.map_err(refused)?), Box::new(copies))
-        };
-        Ok(Stored { to: Bar1Map::of_pin(&pins[0], 0, bytes)?, back, launches, last: None, _pins: pins })
+        let [to, from] = [&pins[0], &pins[1]].map(|pin| Bar1Map::of_pin(pin, 0, parts.bytes as u64));
+        Ok(Loaded { graph, to: to?, from: from?, launches, last: None, wanted: false, _pins: pins })
     }
 
     #[inline]
     fn fire(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.to.write(0, bytes)?;
-        self.last = Some(match &mut self.back {
-            Back::Copied(chain, copies) => chain.launch(&mut self.launches, copies)?,
-            Back::Loaded(graph, _, wanted) => {
-                *wanted = true;
-                graph.launch(&mut self.launches)?
-            }
-        });
+        self.wanted = true;
+        self.last = Some(self.graph.launch(&mut self.launches)?);
         Ok(())
     }
 
     #[inline]
     fn done(&mut self, into: &mut [u8]) -> Result<bool, Error> {
-        let Some(ticket) = self.last else { return Ok(true) };
-        match &mut self.back {
-            Back::Copied(_, copies) => Ok(copies.done(ticket)),
-            Back::Loaded(_, from, wanted) => {
-                let done = self.launches.done(ticket);
-                if done && std::mem::take(wanted) {
-                    from.read(0, into)?;
-                }
-                Ok(done)
-            }
+        let done = self.last.is_none_or(|ticket| self.launches.done(ticket));
+        if done && std::mem::take(&mut self.wanted) {
+            self.from.read(0, into)?;
         }
+        Ok(done)
     }
 }
 
@@ -499,14 +477,11 @@ impl Opened for Frames<'_> {
                 };
                 format!("{what}, as one chain of our own; the bytes go there {way}")
             }
-            By::Beside(_) => format!("{what}, as one chain of our own with its copies on a channel of their own"),
-            By::Stored(ours) => {
-                let back = match ours.back {
-                    Back::Copied(..) => "a copy engine's own channel brings them back",
-                    Back::Loaded(..) => "it loads them behind it",
-                };
-                format!("{what}: the CPU stores the bytes, we launch, {back}")
+            By::Beside(ours) if ours.chain.ways().first() == Some(&Some(Way::Stores)) => {
+                format!("{what}: the CPU stores the bytes, we launch, a copy engine's own channel brings them back")
             }
+            By::Beside(_) => format!("{what}, as one chain of our own with its copies on a channel of their own"),
+            By::Loaded(_) => format!("{what}: the CPU stores the bytes, we launch, it loads them behind it"),
             By::Apart(_) => format!("{what}, by three channels of our own"),
         }
     }
@@ -547,7 +522,7 @@ impl Framed<'_, '_> {
             By::Chain(ours) => ours.last.is_none_or(|ticket| ours.channel.done(ticket)),
             By::Kernels(ours) => ours.last.is_none_or(|ticket| ours.channel.done(ticket)),
             By::Beside(ours) => ours.last.is_none_or(|ticket| ours.copies.done(ticket)),
-            By::Stored(ours) => ours.done(&mut parts.down.bytes_mut()[..parts.bytes])?,
+            By::Loaded(ours) => ours.done(&mut parts.down.bytes_mut()[..parts.bytes])?,
             By::Apart(apart) => apart.last.is_none_or(|ticket| apart.from.done(ticket)),
             // ORDERING: the number was copied behind the bytes.
             _ if parts.polled => parts.told().load(Ordering::Acquire) == self.number,
@@ -588,7 +563,7 @@ impl Subject for Framed<'_, '_> {
             By::Chain(ours) => ours.last = Some(ours.chain.launch(&mut ours.channel)?),
             By::Kernels(ours) => ours.last = Some(ours.graph.launch(&mut ours.channel)?),
             By::Beside(ours) => ours.last = Some(ours.chain.launch(&mut ours.launches, &mut ours.copies)?),
-            By::Stored(ours) => ours.fire(&parts.up.bytes()[..parts.bytes])?,
+            By::Loaded(ours) => ours.fire(&parts.up.bytes()[..parts.bytes])?,
             By::Apart(apart) => apart.fire()?,
         }
         Ok(())
@@ -601,7 +576,7 @@ impl Subject for Framed<'_, '_> {
 
     #[inline]
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        if let By::Stored(_) = self.frames.by {
+        if let By::Loaded(_) = self.frames.by {
             let mut failed = None;
             spin(timeout, || self.done().unwrap_or_else(|error| failed.replace(error).is_none()))?;
             return failed.map_or(Ok(()), Err);

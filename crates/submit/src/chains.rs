@@ -73,7 +73,8 @@ impl Session {
             });
         }
         let counter = if how.host_counter { gpu::Place::Host } else { gpu::Place::Video };
-        let options = ChainOptions { order: how.order, counter, held: named.held, pins: named.pins };
+        let (held, pins) = (named.held, named.pins);
+        let options = ChainOptions { order: how.order, counter, held, pins, ..ChainOptions::default() };
         // SAFETY: who prepared the graphs answers for them. What goes inline is host memory, which buffers know.
         let chain = unsafe { Chain::prepare(channel, &all, options) }?;
         let mut launching = Launching::new(chain.into_graph());

@@ -10,7 +10,7 @@ const MARKER_STRIDE: u64 = 64;
 
 impl Channel {
     /// Room for so many entries and the markers among them.
-    pub(super) fn room(&mut self, entries: u64) -> Result<(), Error> {
+    pub(crate) fn room(&mut self, entries: u64) -> Result<(), Error> {
         let needed = entries + 1 + (entries >> self.quarter().trailing_zeros());
         if self.free_entries() < needed {
             self.learn();

@@ -12,12 +12,15 @@
 //! A *chain* ([`Launch::prepare_chain`]) is a launch whose parts wait for one another by a counter of its own, with copies between them. The tracker is
 //! released once, at its end, and bytes that travel in the words are read from host memory when it is submitted.
 //!
+//! Bytes may be stored into video memory by the CPU in front of a submission ([`Launch::store_first`]).
+//!
 //! What kernels touch cannot be looked at. So a channel of launches is waited for whenever CUDA frees memory, whichever it is.
 
 mod chain;
 mod counts;
 mod named;
 mod slots;
+mod stores;
 
 use crate::channel::{Channel, Grave, acquire};
 use crate::engine::{COMPUTE, Engine};
@@ -36,6 +39,7 @@ use pushbuf::semaphore::Execute;
 use slots::Slots;
 use std::sync::Arc;
 use std::time::Duration;
+pub use stores::Stores;
 
 /// Time limit of the upload, which waits for earlier launches on its channel.
 const UPLOAD: Duration = Duration::from_secs(10);
@@ -83,6 +87,8 @@ pub struct Launch {
     adds: u32,
     /// What a chain counts and reads besides.
     inner: Inner,
+    /// What the CPU stores in front of each submission.
+    stores: Vec<Stores>,
     /// As they were validated.
     words: Vec<u32>,
     qmds: Vec<u64>,
@@ -196,6 +202,7 @@ impl Launch {
             counts: words.counts.iter().map(|(word, more)| (*word, u64::from(*more))).collect(),
             adds: words.adds,
             inner,
+            stores: Vec::new(),
             words: words.launch.to_vec(),
             qmds: words.qmds.to_vec(),
             named,
@@ -252,6 +259,20 @@ impl Launch {
         self.kept.extend(pins);
     }
 
+    /// From now on the CPU stores these bytes in front of each submission. One whose last submission is not done is refused ([`Error::RingFull`]), because the
+    /// GPU may still read what was stored for it; of a chain with its copies on a channel of their own, either ticket tells.
+    ///
+    /// # Errors
+    /// [`Error::OutsideRegion`] for a source that the launch does not keep, [`Error::Outside`] for more bytes than are mapped: nothing was changed then.
+    ///
+    /// # Safety
+    /// The CPU can read the sources at their addresses as long as they are live.
+    pub unsafe fn store_first(&mut self, stores: Vec<Stores>) -> Result<(), Error> {
+        stores.iter().try_for_each(|stores| stores.check(&self.named))?;
+        self.stores.extend(stores);
+        Ok(())
+    }
+
     /// Whether kernels' local memory lies where it lay when this was prepared.
     pub fn local_memory_is_there(&self) -> bool {
         self.named.space.local_memory() == self.local_memory
@@ -290,18 +311,37 @@ impl Launch {
     /// # Errors
     /// As [`Launch::submit`].
     pub fn ready(&self, ch: &mut Channel) -> Result<(), Error> {
-        self.free_slot(ch).map(drop)
+        self.free_slot(ch)?;
+        self.is_over(ch)
+    }
+
+    /// As [`Launch::ready`], of [`Launch::submit_beside`].
+    ///
+    /// # Errors
+    /// As [`Launch::submit_beside`].
+    pub fn ready_beside(&self, ch: &mut Channel, (copies, other): (&Launch, &mut Channel)) -> Result<(), Error> {
+        self.slots_beside(ch, (copies, other)).map(drop)
     }
 
     /// Launches once more. Its ticket is done when all of its kernels are.
     ///
     /// # Errors
-    /// [`Error::RingFull`] while all slots or all GPFIFO entries are in use, [`Error::Stale`] where something that its copies and fills name was unmapped,
+    /// [`Error::RingFull`] while all slots or all GPFIFO entries are in use, or bytes are to be stored over those of the last one, [`Error::Stale`] where something that its copies and fills name was unmapped,
     /// [`Error::OtherChannel`], [`Error::ChannelKilled`], [`Error::ChannelStopped`], [`Error::Forked`]: nothing was submitted then.
     #[inline]
     pub fn submit(&mut self, ch: &mut Channel) -> Result<Ticket, Error> {
         let slot = self.free_slot(ch)?;
+        self.is_over(ch)?;
+        self.go(ch, slot)
+    }
+
+    #[inline]
+    fn go(&mut self, ch: &mut Channel, slot: usize) -> Result<Ticket, Error> {
         let (before, ticket) = self.begin(ch)?;
+        if let Err(error) = stores::store(&self.stores) {
+            ch.give_back_to(before);
+            return Err(error);
+        }
         self.count(slot, before);
         ch.push_prepared(self.entries[slot].for_launch(ch.has_reached(before)), ticket);
         self.took(slot, ticket);
@@ -317,20 +357,33 @@ impl Launch {
         ch: &mut Channel,
         new: impl IntoIterator<Item = NewParameters<'a>>,
     ) -> Result<Ticket, Error> {
+        let slot = self.free_slot(ch)?;
+        self.is_over(ch)?;
+        self.go_with(ch, slot, new)
+    }
+
+    fn go_with<'a>(
+        &mut self,
+        ch: &mut Channel,
+        slot: usize,
+        new: impl IntoIterator<Item = NewParameters<'a>>,
+    ) -> Result<Ticket, Error> {
         let mut new = new.into_iter().peekable();
         if new.peek().is_none() {
-            return self.submit(ch);
+            return self.go(ch, slot);
         }
-        let slot = self.free_slot(ch)?;
         let (before, ticket) = self.begin(ch)?;
-        match self.parameter_entry(ch, new, before) {
-            Ok((place, entry)) => {
-                self.count(slot, before);
-                // (The parameters have waited for the launch before.)
-                if let Err(error) = ch.push_several(&[entry, self.entries[slot].at_once], ticket) {
-                    ch.give_back_to(before);
-                    return Err(error);
-                }
+        let submitted = self.parameter_entry(ch, new, before).and_then(|(place, entry)| {
+            // Room for both entries before the first byte is stored.
+            ch.room(2)?;
+            stores::store(&self.stores)?;
+            self.count(slot, before);
+            // (The parameters have waited for the launch before.)
+            ch.push_several(&[entry, self.entries[slot].at_once], ticket)?;
+            Ok(place)
+        });
+        match submitted {
+            Ok(place) => {
                 if let Some(parameters) = &mut self.parameters {
                     parameters.slots.took(place, ticket);
                 }
@@ -354,20 +407,43 @@ impl Launch {
         new: impl IntoIterator<Item = NewParameters<'a>>,
         (copies, other): (&mut Launch, &mut Channel),
     ) -> Result<[Ticket; 2], Error> {
-        let slot = copies.free_slot(other)?;
+        let [here, there] = self.slots_beside(ch, (copies, other))?;
         let (before, copied) = copies.begin(other)?;
-        match self.submit_with(ch, new) {
+        match self.go_with(ch, here, new) {
             Ok(launched) => {
-                copies.count(slot, before);
+                copies.count(there, before);
                 // There is room for it: nothing else is submitted on that channel meanwhile.
-                other.push_prepared(copies.entries[slot].waiting, copied);
-                copies.took(slot, copied);
+                other.push_prepared(copies.entries[there].waiting, copied);
+                copies.took(there, copied);
                 Ok([launched, copied])
             }
             Err(error) => {
                 other.give_back_to(before);
                 Err(error)
             }
+        }
+    }
+
+    /// A slot of either part.
+    #[inline]
+    fn slots_beside(&self, ch: &mut Channel, (copies, other): (&Launch, &mut Channel)) -> Result<[usize; 2], Error> {
+        let slots = [self.free_slot(ch)?, copies.free_slot(other)?];
+        // The copies' end is that of the chain, and the channel of launches hears of it later.
+        if !self.stores.is_empty() && copies.last.is_some_and(|last| !other.done(last)) {
+            self.is_over(ch)?;
+        }
+        Ok(slots)
+    }
+
+    /// What is stored for the next submission does not come over what the last one reads.
+    #[inline]
+    fn is_over(&self, ch: &Channel) -> Result<(), Error> {
+        match self.last {
+            Some(last) if !self.stores.is_empty() && !ch.done(last) => Err(match ch.error() {
+                Some(code) => Error::ChannelKilled(code),
+                None => Error::RingFull(1),
+            }),
+            _ => Ok(()),
         }
     }
 
@@ -476,6 +552,7 @@ fn front(words: &[u32], counts: &[(usize, u32)], tracker: u64) -> usize {
 impl Drop for Launch {
     fn drop(&mut self) {
         self.kept.iter_mut().for_each(Pin::let_go);
+        self.stores.iter_mut().for_each(|stores| stores.to.let_go());
         // The channel may still read the words, and kernels their QMDs and banks: all is freed when the channel has come past, or has gone.
         let Some(last) = self.last else { return };
         self.grave.put(self.slots.memory.clone(), last);
@@ -487,5 +564,7 @@ impl Drop for Launch {
             named.memory.drain(..).chain(named.held.drain(..)).chain(named.counter.take().map(Counter::into_memory));
         held.for_each(|memory| self.grave.put(memory, last));
         self.kept.drain(..).for_each(|pin| self.grave.put(Arc::new(pin), last));
+        // Kernels may still read what was stored.
+        self.stores.drain(..).for_each(|stores| self.grave.put(Arc::new(stores.to), last));
     }
 }

@@ -13,6 +13,7 @@ mod random;
 mod random_chains;
 mod refused;
 mod rig;
+mod stores;
 
 use gpu::Channel;
 use graph_words::Graph;

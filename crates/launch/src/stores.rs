@@ -1,0 +1,69 @@
+//! Steps whose bytes the CPU stores into the GPU's memory in front of the launch ([`crate::Way::Stores`]).
+//!
+//! The words say nothing of them: the stores are posted writes through BAR1, and the doorbell behind them does not overtake them. So they can only be a
+//! chain's first steps.
+
+use crate::chain::Transfer;
+use crate::error::Error;
+use gpu::{AddressSpace, Bar1Map, Memory, Owner, Pin, Region, Stores};
+use std::sync::Arc;
+
+/// Up to so many bytes of one step may be stored: what was measured.
+pub const STORES_MOST: u64 = 64 << 10;
+
+/// Video memory that the CPU may store into.
+#[derive(Clone, Debug)]
+pub enum Stored {
+    /// Ours, of the channel's address space or of another beside the same CUDA.
+    Memory(Arc<Memory>),
+    /// CUDA's, pinned in the channel's address space.
+    Pin(Arc<Pin>),
+}
+
+impl Stored {
+    fn region(&self) -> Region {
+        match self {
+            Stored::Memory(memory) => memory.region(),
+            Stored::Pin(pin) => pin.region().clone(),
+        }
+    }
+
+    fn map(&self, to: &Region, space: &Arc<AddressSpace>) -> Result<Bar1Map, gpu::Error> {
+        let (offset, bytes) = (to.va() - self.region().va(), to.length());
+        match self {
+            Stored::Memory(memory) if memory.space().shares_addresses(space) => Bar1Map::of(memory, offset, bytes),
+            Stored::Pin(pin) if Arc::ptr_eq(pin.space(), space) => Bar1Map::of_pin(pin, offset, bytes),
+            _ => Err(gpu::Error::OtherSpace { va: to.va() }),
+        }
+    }
+}
+
+/// Why the bytes of a transfer cannot be stored, whatever is in front of it.
+pub(crate) fn why_not(transfer: &Transfer) -> Option<&'static str> {
+    match (transfer.from.owner(), transfer.to.owner()) {
+        (Owner::Video, _) => Some("the CPU reads what it stores: it lies in host memory"),
+        (_, Owner::Host) => Some("the CPU stores into the GPU's memory: leave it to the copy engine"),
+        _ if transfer.bytes > STORES_MOST => Some("64 KiB are stored at most: leave it to the copy engine"),
+        _ => None,
+    }
+}
+
+/// The stores of a step. `all`: where the CPU may store.
+pub(crate) fn prepared(
+    step: usize,
+    transfer: &Transfer,
+    all: &[Stored],
+    space: &Arc<AddressSpace>,
+) -> Result<Stores, Error> {
+    let (to, from) = (transfer.to.part(0, transfer.bytes)?, transfer.from.part(0, transfer.bytes)?);
+    let missing = "where the CPU stores is not among the memories and pins that it may store into: pass it with ChainOptions::stored";
+    let stored = all.iter().find(|stored| stored.region().holds(to.va(), to.length()));
+    let map = stored.ok_or(Error::Chain { step, why: missing })?.map(&to, space);
+    let to = map.map_err(|error| match error {
+        gpu::Error::NotVideo => {
+            Error::Chain { step, why: "the CPU stores into the GPU's memory: leave it to the copy engine" }
+        }
+        other => other.into(),
+    })?;
+    Ok(Stores { from, to })
+}
