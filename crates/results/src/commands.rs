@@ -286,8 +286,10 @@ pub struct ToGpu {
     pub gpfifo: f64,
     /// Stores of the CPU: GP_PUT, four bytes a doorbell, where USERD lies in video memory.
     pub userd: f64,
-    /// Stores of the CPU, where the pushbuffer lies in video memory.
-    pub pushbuffer_stored: f64,
+    /// Segments in video memory, which the GPU reads there. What of them the CPU stores for a submission the recording does not say: a
+    /// prepared one lies there already, but for a word or two.
+    #[serde(alias = "pushbuffer_stored")]
+    pub not_fetched: f64,
     /// Read by the GPU: segments, and entries where the GPFIFO lies in host memory.
     pub fetched: f64,
     /// Of channels of which nobody knows where their parts lie: in none of the others.
@@ -312,7 +314,7 @@ impl ToGpu {
                 _ => all.unknown += doorbells as f64,
             }
             match c.pushbuffer.as_str() {
-                "video" => all.pushbuffer_stored += pushbuffer as f64,
+                "video" => all.not_fetched += pushbuffer as f64,
                 "host" => all.fetched += pushbuffer as f64,
                 _ => all.unknown += pushbuffer as f64,
             }
@@ -322,15 +324,15 @@ impl ToGpu {
             doorbell: each(all.doorbell),
             gpfifo: each(all.gpfifo),
             userd: each(all.userd),
-            pushbuffer_stored: each(all.pushbuffer_stored),
+            not_fetched: each(all.not_fetched),
             fetched: each(all.fetched),
             unknown: each(all.unknown),
         }
     }
 
-    /// All that is known.
+    /// All that is known to cross the bus.
     pub fn sum(&self) -> f64 {
-        self.doorbell + self.gpfifo + self.userd + self.pushbuffer_stored + self.fetched
+        self.doorbell + self.gpfifo + self.userd + self.fetched
     }
 }
 
@@ -409,7 +411,7 @@ mod tests {
         assert_eq!((as_cuda.doorbell, as_cuda.gpfifo, as_cuda.userd, as_cuda.fetched), (4.0, 16.0, 4.0, 60.0));
         assert_eq!((as_cuda.sum(), as_cuda.unknown), (84.0, 0.0));
         let in_host = all(channel("host", "host", "video"));
-        assert_eq!((in_host.gpfifo, in_host.pushbuffer_stored, in_host.fetched), (0.0, 60.0, 16.0));
+        assert_eq!((in_host.gpfifo, in_host.not_fetched, in_host.fetched), (0.0, 60.0, 16.0));
         assert_eq!(all(channel("?", "?", "?")).unknown, 80.0);
         assert_eq!(ToGpu::of(&[], 0), ToGpu::default());
     }

@@ -24,8 +24,8 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, cells: &[&Cel
     }
     writeln!(
         out,
-        "bytes a call on the bus without payload, by the recording (stores of the CPU: doorbell, GPFIFO, USERD; fetched: pushbuffer that the \
-         GPU reads), and with payload by the GPU's counters:"
+        "bytes a call on the bus without payload, by the recording (stores of the CPU: doorbell, GPFIFO, USERD; fetched: commands that the \
+         GPU reads in host memory; not fetched: in its own, where prepared ones lie already), and with payload by the GPU's counters:"
     )?;
     let heads = [
         ">size",
@@ -33,7 +33,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, cells: &[&Cel
         ">doorbell",
         ">GPFIFO",
         ">USERD",
-        ">stored",
+        ">not fetched",
         ">fetched",
         ">not known",
         ">counted to the GPU",
@@ -55,7 +55,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, cells: &[&Cel
             mean(to_gpu.doorbell),
             mean(to_gpu.gpfifo),
             mean(to_gpu.userd),
-            mean(to_gpu.pushbuffer_stored),
+            mean(to_gpu.not_fetched),
             mean(to_gpu.fetched),
             mean(to_gpu.unknown),
             each(|link| link.to_gpu.counted_bytes),
