@@ -206,6 +206,12 @@
 #define DOORBELL_STEP_ENGINE 2
 
 /*
+ doorbell_step_t.flags, of a copy that is among the first steps of its chain: doorbell_launch() reads the bytes from host memory and stores them into the
+ GPU's memory itself, in front of the doorbell, 64 KiB at most. The stores wait for nobody: see doorbell_chain_prepare().
+ */
+#define DOORBELL_STEP_STORES 4
+
+/*
  doorbell_chain_prepare: launches behind copies of the copy engine wait for no counter, either. The GPU waits when a channel changes its engine, as
  GA100's manual says; not seen on other GPUs yet.
  */
@@ -220,6 +226,11 @@
  doorbell_chain_prepare: launches behind inline data wait for a counter, too. Without it they follow as CUDA's kernels follow their parameters.
  */
 #define DOORBELL_CHAIN_COUNTER 4
+
+/*
+ doorbell_chain_prepare: the copies have a copy engine's channel of their own. Two doorbells, and no wait until CUDA's kernels are over.
+ */
+#define DOORBELL_CHAIN_BESIDE 8
 
 /*
  Told what a session does when it is opened and closed. It must not call doorbell.
@@ -345,7 +356,7 @@ typedef struct {
    */
   uint32_t kind;
   /*
-   0, or of a copy DOORBELL_STEP_INLINE or DOORBELL_STEP_ENGINE. 0 is inline up to 16 KiB from host memory to the GPU's, else the copy engine.
+   0, or of a copy DOORBELL_STEP_INLINE, DOORBELL_STEP_ENGINE or DOORBELL_STEP_STORES. 0 is inline up to 16 KiB from host memory to the GPU's, else the copy engine.
    */
   uint32_t flags;
   /*
@@ -763,10 +774,11 @@ int32_t doorbell_graph_set_pointer(doorbell_graph_t graph,
  doorbell_launch_after_stream() and doorbell_hold_stream() order it against streams of CUDA's.
  Cost: one doorbell; no lock, no allocation, no system call, unless memory was unmapped since. Threads: any;
  DOORBELL_BUSY while another launches. Errors: DOORBELL_BUSY and DOORBELL_FULL (32 launches of a graph may be under
- way), after which it may be tried again; DOORBELL_FREED where memory that the graph copies or fills was freed;
+ way, and one of a chain with DOORBELL_STEP_STORES), after which it may be tried again; DOORBELL_FREED where memory that the graph copies or fills was freed;
  DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED. Nothing was launched then.
  */
-int32_t doorbell_launch(doorbell_graph_t graph, doorbell_ticket_t *ticket);
+int32_t doorbell_launch(doorbell_graph_t graph,
+                        doorbell_ticket_t *ticket);
 
 /*
  As doorbell_launch(), behind all that the CUDA stream (CUstream, cudaStream_t; null: the default stream) has queued
@@ -795,10 +807,16 @@ int32_t doorbell_graph_free(doorbell_graph_t graph);
  doorbell_launch(), before it returns; the others by the GPU, so leave them until the ticket is done.
  Memory of CUDA's is pinned for the chain: when CUDA frees it, launches answer DOORBELL_FREED. Memory of
  doorbell_allocate() stays until the chain is freed, also after doorbell_unpin().
- `flags`: 0, or of DOORBELL_CHAIN_ENGINES, DOORBELL_CHAIN_HOST_COUNTER and DOORBELL_CHAIN_COUNTER; not both the first and the last.
+ `flags`: 0, or of DOORBELL_CHAIN_ENGINES, DOORBELL_CHAIN_HOST_COUNTER, DOORBELL_CHAIN_COUNTER and DOORBELL_CHAIN_BESIDE; not both the first
+ and the third. With DOORBELL_CHAIN_BESIDE the copies have a channel of their own, one for all chains of the session, which the first such
+ chain opens: doorbell_launch() rings two doorbells.
+ With DOORBELL_STEP_STORES doorbell_launch() stores the bytes into the GPU's memory itself, through BAR1. Only the first steps of a chain may be
+ stored. While the last launch of the chain is not over, doorbell_launch() answers DOORBELL_FULL, and nothing is stored or launched. Whatever
+ else reads or writes these bytes (other graphs, copies, CUDA's own kernels) must be over, too: nobody looks after that, and
+ doorbell_launch_after() and doorbell_launch_after_stream() store at once, before what they wait for.
  Cost: milliseconds; it allocates, and asks the kernel driver for memory. Threads: any; it waits for the launches of others.
- Errors: DOORBELL_ARGUMENT (no graph was prepared yet; an unknown kind or flag; inline from the GPU's memory), DOORBELL_GRAPH for a
- step that cannot be, DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_LIMIT, DOORBELL_DRIVER, DOORBELL_CLOSED,
+ Errors: DOORBELL_ARGUMENT (no graph was prepared yet; an unknown kind or flag; inline or stored from the GPU's memory, stored into host
+ memory), DOORBELL_GRAPH for a step that cannot be (more than 64 KiB, stored behind another step, a chain in a chain), DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_LIMIT, DOORBELL_DRIVER, DOORBELL_CLOSED,
  DOORBELL_FORKED.
  */
 int32_t doorbell_chain_prepare(const doorbell_step_t *steps,

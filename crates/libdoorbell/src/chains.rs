@@ -12,10 +12,16 @@ use submit::{Buffer, ChainHow, ChainStep, Copy, Error, Graph, Order, Piece, Tran
 /// doorbell_launch(), before it returns; the others by the GPU, so leave them until the ticket is done.
 /// Memory of CUDA's is pinned for the chain: when CUDA frees it, launches answer DOORBELL_FREED. Memory of
 /// doorbell_allocate() stays until the chain is freed, also after doorbell_unpin().
-/// `flags`: 0, or of DOORBELL_CHAIN_ENGINES, DOORBELL_CHAIN_HOST_COUNTER and DOORBELL_CHAIN_COUNTER; not both the first and the last.
+/// `flags`: 0, or of DOORBELL_CHAIN_ENGINES, DOORBELL_CHAIN_HOST_COUNTER, DOORBELL_CHAIN_COUNTER and DOORBELL_CHAIN_BESIDE; not both the first
+/// and the third. With DOORBELL_CHAIN_BESIDE the copies have a channel of their own, one for all chains of the session, which the first such
+/// chain opens: doorbell_launch() rings two doorbells.
+/// With DOORBELL_STEP_STORES doorbell_launch() stores the bytes into the GPU's memory itself, through BAR1. Only the first steps of a chain may be
+/// stored. While the last launch of the chain is not over, doorbell_launch() answers DOORBELL_FULL, and nothing is stored or launched. Whatever
+/// else reads or writes these bytes (other graphs, copies, CUDA's own kernels) must be over, too: nobody looks after that, and
+/// doorbell_launch_after() and doorbell_launch_after_stream() store at once, before what they wait for.
 /// Cost: milliseconds; it allocates, and asks the kernel driver for memory. Threads: any; it waits for the launches of others.
-/// Errors: DOORBELL_ARGUMENT (no graph was prepared yet; an unknown kind or flag; inline from the GPU's memory), DOORBELL_GRAPH for a
-/// step that cannot be, DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_LIMIT, DOORBELL_DRIVER, DOORBELL_CLOSED,
+/// Errors: DOORBELL_ARGUMENT (no graph was prepared yet; an unknown kind or flag; inline or stored from the GPU's memory, stored into host
+/// memory), DOORBELL_GRAPH for a step that cannot be (more than 64 KiB, stored behind another step, a chain in a chain), DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_LIMIT, DOORBELL_DRIVER, DOORBELL_CLOSED,
 /// DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_chain_prepare(
@@ -27,13 +33,14 @@ pub unsafe extern "C" fn doorbell_chain_prepare(
     run(|| {
         // SAFETY: the caller's.
         let (answer, steps) = unsafe { (To::new(chain)?, many(steps, count)?) };
-        let order = match flags & !DOORBELL_CHAIN_HOST_COUNTER {
+        let order = match flags & !(DOORBELL_CHAIN_HOST_COUNTER | DOORBELL_CHAIN_BESIDE) {
             0 => Order::default(),
             DOORBELL_CHAIN_ENGINES => Order::Engines,
             DOORBELL_CHAIN_COUNTER => Order::Counter,
             _ => return Err(Error::Argument("flags of a chain that are not known, or not at the same time")),
         };
-        let how = ChainHow { order, host_counter: flags & DOORBELL_CHAIN_HOST_COUNTER != 0 };
+        let [host_counter, beside] = [DOORBELL_CHAIN_HOST_COUNTER, DOORBELL_CHAIN_BESIDE].map(|flag| flags & flag != 0);
+        let how = ChainHow { order, host_counter, beside };
         let steps = steps.iter().map(step).collect::<Result<Vec<_>, _>>()?;
         answer.put(SESSION.prepare_chain(&steps, how)?.raw());
         Ok(())
@@ -46,6 +53,7 @@ fn step(step: &doorbell_step_t) -> Result<ChainStep, Error> {
         (DOORBELL_STEP_COPY, 0) => None,
         (DOORBELL_STEP_COPY, DOORBELL_STEP_INLINE) => Some(Way::Inline),
         (DOORBELL_STEP_COPY, DOORBELL_STEP_ENGINE) => Some(Way::CopyEngine),
+        (DOORBELL_STEP_COPY, DOORBELL_STEP_STORES) => Some(Way::Stores),
         _ => return Err(Error::Argument("a step of a chain has a kind or flags that are not known")),
     };
     Ok(ChainStep::Copy {

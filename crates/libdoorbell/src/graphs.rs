@@ -134,7 +134,7 @@ pub extern "C" fn doorbell_graph_set_pointer(
 /// doorbell_launch_after_stream() and doorbell_hold_stream() order it against streams of CUDA's.
 /// Cost: one doorbell; no lock, no allocation, no system call, unless memory was unmapped since. Threads: any;
 /// DOORBELL_BUSY while another launches. Errors: DOORBELL_BUSY and DOORBELL_FULL (32 launches of a graph may be under
-/// way), after which it may be tried again; DOORBELL_FREED where memory that the graph copies or fills was freed;
+/// way, and one of a chain with DOORBELL_STEP_STORES), after which it may be tried again; DOORBELL_FREED where memory that the graph copies or fills was freed;
 /// DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED. Nothing was launched then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_launch(graph: doorbell_graph_t, ticket: *mut doorbell_ticket_t) -> i32 {

@@ -94,6 +94,9 @@ pub const DOORBELL_STEP_LAUNCH: u32 = 1;
 pub const DOORBELL_STEP_INLINE: u32 = 1;
 /// doorbell_step_t.flags, of a copy: by the copy engine, whatever its size.
 pub const DOORBELL_STEP_ENGINE: u32 = 2;
+/// doorbell_step_t.flags, of a copy that is among the first steps of its chain: doorbell_launch() reads the bytes from host memory and stores them into the
+/// GPU's memory itself, in front of the doorbell, 64 KiB at most. The stores wait for nobody: see doorbell_chain_prepare().
+pub const DOORBELL_STEP_STORES: u32 = 4;
 
 /// doorbell_chain_prepare: launches behind copies of the copy engine wait for no counter, either. The GPU waits when a channel changes its engine, as
 /// GA100's manual says; not seen on other GPUs yet.
@@ -102,6 +105,8 @@ pub const DOORBELL_CHAIN_ENGINES: u32 = 1;
 pub const DOORBELL_CHAIN_HOST_COUNTER: u32 = 2;
 /// doorbell_chain_prepare: launches behind inline data wait for a counter, too. Without it they follow as CUDA's kernels follow their parameters.
 pub const DOORBELL_CHAIN_COUNTER: u32 = 4;
+/// doorbell_chain_prepare: the copies have a copy engine's channel of their own. Two doorbells, and no wait until CUDA's kernels are over.
+pub const DOORBELL_CHAIN_BESIDE: u32 = 8;
 
 /// One step of a chain: set all of it to 0, then what its kind needs.
 #[repr(C)]
@@ -109,7 +114,7 @@ pub const DOORBELL_CHAIN_COUNTER: u32 = 4;
 pub struct doorbell_step_t {
     /// DOORBELL_STEP_COPY or DOORBELL_STEP_LAUNCH.
     pub kind: u32,
-    /// 0, or of a copy DOORBELL_STEP_INLINE or DOORBELL_STEP_ENGINE. 0 is inline up to 16 KiB from host memory to the GPU's, else the copy engine.
+    /// 0, or of a copy DOORBELL_STEP_INLINE, DOORBELL_STEP_ENGINE or DOORBELL_STEP_STORES. 0 is inline up to 16 KiB from host memory to the GPU's, else the copy engine.
     pub flags: u32,
     /// Of a launch.
     pub graph: doorbell_graph_t,

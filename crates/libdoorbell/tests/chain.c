@@ -28,7 +28,7 @@ static int (*init)(unsigned), (*retain)(void **, int), (*set)(void *), (*host_al
 static int (*create)(void **, unsigned), (*begin)(void *, int), (*end)(void *, void **);
 static int (*load)(void **, const void *), (*find)(void **, void *, const char *);
 static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
-static int (*instantiate)(void **, void *, unsigned long long), (*allocate)(address_t *, size_t);
+static int (*instantiate)(void **, void *, unsigned long long), (*allocate)(address_t *, size_t), (*device_free)(address_t), (*synchronize)(void *);
 static void *stream, *module;
 
 /* In pinned memory of CUDA's: what goes to the GPU, and what comes back. */
@@ -96,17 +96,18 @@ static int right(size_t bytes)
 static void every_size(void)
 {
     static const uint32_t sizes[] = {8, 100, 4096, 16384, 16388, MOST};
-    static const uint32_t flags[] = {0, DOORBELL_STEP_INLINE, DOORBELL_STEP_ENGINE};
-    static const uint32_t orders[] = {0, DOORBELL_CHAIN_COUNTER, DOORBELL_CHAIN_ENGINES | DOORBELL_CHAIN_HOST_COUNTER};
+    static const uint32_t flags[] = {0, DOORBELL_STEP_INLINE, DOORBELL_STEP_ENGINE, DOORBELL_STEP_STORES, DOORBELL_STEP_STORES, 0};
+    static const uint32_t orders[] = {0, DOORBELL_CHAIN_COUNTER, DOORBELL_CHAIN_ENGINES | DOORBELL_CHAIN_HOST_COUNTER, 0,
+                                      DOORBELL_CHAIN_BESIDE, DOORBELL_CHAIN_BESIDE | DOORBELL_CHAIN_HOST_COUNTER};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         doorbell_graph_t graph = graph_of(sizes[s]);
-        for (uint32_t how = 0; how < 3; how++) {
+        for (uint32_t how = 0; how < sizeof flags / sizeof *flags; how++) {
             doorbell_step_t steps[] = {copied(firsts, ups, sizes[s], flags[how]), launched(graph), copied(downs, seconds, sizes[s], 0)};
             doorbell_graph_t chain;
             doorbell_ticket_t ticket;
             EXPECT(doorbell_chain_prepare(steps, 3, orders[how], &chain), DOORBELL_OK);
             for (uint32_t n = 0; n < 3; n++) {
-                fill(s * 9 + how * 3 + n, sizes[s]);
+                fill(s * 18 + how * 3 + n, sizes[s]);
                 EXPECT(doorbell_launch(chain, &ticket), DOORBELL_OK);
                 EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_OK);
                 IS(right(sizes[s]), 1);
@@ -187,7 +188,7 @@ static void wrong_steps(void)
     EXPECT(doorbell_chain_prepare(good, 3, 0, NULL), DOORBELL_ARGUMENT);
     EXPECT(doorbell_chain_prepare(NULL, 3, 0, &none), DOORBELL_ARGUMENT);
     EXPECT(doorbell_chain_prepare(good, 0, 0, &none), DOORBELL_GRAPH);
-    EXPECT(doorbell_chain_prepare(good, 3, 8, &none), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_chain_prepare(good, 3, 16, &none), DOORBELL_ARGUMENT);
     EXPECT(doorbell_chain_prepare(good, 3, DOORBELL_CHAIN_ENGINES | DOORBELL_CHAIN_COUNTER, &none), DOORBELL_ARGUMENT);
     EXPECT(doorbell_chain_prepare(good, 3, 0, &chain), DOORBELL_OK);
     struct { uint32_t kind, flags; doorbell_graph_t graph; doorbell_buffer_t to, from; uint64_t offset, bytes; int wanted; } wrong[] = {
@@ -201,6 +202,12 @@ static void wrong_steps(void)
         {DOORBELL_STEP_COPY, 0, 0, firsts, ups, 4, MOST, DOORBELL_OUTSIDE},
         {DOORBELL_STEP_COPY, 0, 0, firsts, ups, 0, 0, DOORBELL_ARGUMENT},
         {DOORBELL_STEP_COPY, DOORBELL_STEP_INLINE, 0, firsts, seconds, 0, 8, DOORBELL_ARGUMENT},
+        {DOORBELL_STEP_COPY, DOORBELL_STEP_STORES | DOORBELL_STEP_INLINE, 0, firsts, ups, 0, 8, DOORBELL_ARGUMENT},
+        {DOORBELL_STEP_COPY, DOORBELL_STEP_STORES, 0, firsts, seconds, 0, 8, DOORBELL_ARGUMENT},
+        {DOORBELL_STEP_COPY, DOORBELL_STEP_STORES, 0, downs, ups, 0, 8, DOORBELL_ARGUMENT},
+        {DOORBELL_STEP_COPY, DOORBELL_STEP_STORES, 0, firsts, ups, 4, MOST, DOORBELL_OUTSIDE},
+        /* Behind the launch. */
+        {DOORBELL_STEP_COPY, DOORBELL_STEP_STORES, 0, firsts, ups, 0, 8, DOORBELL_GRAPH},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         doorbell_step_t step = copied(wrong[i].to, wrong[i].from, wrong[i].bytes, wrong[i].flags);
@@ -213,6 +220,107 @@ static void wrong_steps(void)
             fprintf(stderr, "step %zu: ", i);
         EXPECT(code, wrong[i].wanted);
     }
+    EXPECT(doorbell_graph_free(chain), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+}
+
+/* Bytes that the CPU stores: while the last launch is not over, another is refused and stores nothing; others' launches and tickets go on. */
+static void stored(void)
+{
+    enum { BIG = 2 * MOST };
+    static uint8_t was[64];
+    doorbell_graph_t graph = graph_of(64), chain, alone, none;
+    doorbell_buffer_t host, video;
+    doorbell_ticket_t held, ticket, other;
+    void *words, *unseen;
+    EXPECT(doorbell_allocate(DOORBELL_HOST, BIG, &host, &words), DOORBELL_OK);
+    EXPECT(doorbell_allocate(DOORBELL_VIDEO, BIG, &video, &unseen), DOORBELL_OK);
+    doorbell_step_t steps[] = {copied(firsts, ups, 64, DOORBELL_STEP_STORES), launched(graph), copied(downs, seconds, 64, 0)};
+    EXPECT(doorbell_chain_prepare(steps, 3, DOORBELL_CHAIN_BESIDE, &chain), DOORBELL_OK);
+    EXPECT(doorbell_chain_prepare(steps, 3, 0, &alone), DOORBELL_OK);
+    doorbell_step_t big[] = {copied(video, host, MOST + 4, DOORBELL_STEP_STORES), launched(graph)}, nested[] = {launched(chain)};
+    EXPECT(doorbell_chain_prepare(big, 2, 0, &none), DOORBELL_GRAPH);
+    EXPECT(doorbell_chain_prepare(nested, 1, 0, &none), DOORBELL_GRAPH);
+    for (uint32_t n = 0; n < 40; n++) {
+        /* Something that waits for a word, and a launch behind it. */
+        doorbell_graph_t one = n % 2 ? alone : chain, two = n % 2 ? chain : alone;
+        doorbell_piece_t piece = {video, 0, host, 64, 64};
+        doorbell_word_t word = {host, 0, n + 1};
+        fill(n, 64);
+        memcpy(was, up, 64);
+        EXPECT(doorbell_copy_ordered(&piece, 1, &word, NULL, &held), DOORBELL_OK);
+        EXPECT(doorbell_launch_after(one, held, &ticket), DOORBELL_OK);
+        memset(up, 0xaa, 64);
+        EXPECT(doorbell_launch(one, &other), DOORBELL_FULL);
+        EXPECT(doorbell_launch_after(one, held, &other), DOORBELL_FULL);
+        EXPECT(doorbell_launch_after_stream(one, stream, &other), DOORBELL_FULL);
+        EXPECT(doorbell_copy(host, 128, firsts, 0, 64, PATIENCE), DOORBELL_OK);
+        IS(memcmp((uint8_t *)words + 128, was, 64), 0);
+        bool done = true;
+        EXPECT(doorbell_poll(ticket, &done), DOORBELL_OK);
+        IS(done, 0);
+        /* A stream waits for it, too. */
+        EXPECT(doorbell_hold_stream(stream, ticket), DOORBELL_OK);
+        __atomic_store_n((uint32_t *)words, n + 1, __ATOMIC_SEQ_CST);
+        if (n % 3)
+            EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_OK);
+        else
+            EXPECT(synchronize(stream), 0);
+        memcpy(up, was, 64);
+        IS(right(64), 1);
+        /* At once, and the other one, which reads the same bytes. */
+        fill(n + 100, 64);
+        int code = doorbell_launch(one, &ticket);
+        if (n % 3)
+            IS(code, DOORBELL_OK);
+        while (code == DOORBELL_FULL)
+            code = doorbell_launch(one, &ticket);
+        EXPECT(code, DOORBELL_OK);
+        EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_OK);
+        IS(right(64), 1);
+        EXPECT(doorbell_launch_after(two, ticket, &ticket), DOORBELL_OK);
+        EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_OK);
+        IS(right(64), 1);
+    }
+    /* Into doorbell's own memory, which stays for the chain, with the kernel's pointer moved there. */
+    doorbell_step_t own[] = {copied(video, ups, 64, DOORBELL_STEP_STORES), launched(graph), copied(downs, seconds, 64, 0)};
+    EXPECT(doorbell_graph_free(chain), DOORBELL_OK);
+    EXPECT(doorbell_chain_prepare(own, 3, DOORBELL_CHAIN_BESIDE, &chain), DOORBELL_OK);
+    EXPECT(doorbell_graph_set_pointer(chain, 0, 8, video, 0), DOORBELL_OK);
+    EXPECT(doorbell_unpin(video), DOORBELL_OK);
+    for (uint32_t n = 0; n < 20; n++) {
+        fill(n, 64);
+        EXPECT(doorbell_launch(chain, &ticket), DOORBELL_OK);
+        EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_OK);
+        IS(right(64), 1);
+    }
+    EXPECT(doorbell_graph_free(chain), DOORBELL_OK);
+    EXPECT(doorbell_launch(chain, &ticket), DOORBELL_HANDLE);
+    EXPECT(doorbell_graph_free(alone), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+    EXPECT(doorbell_unpin(host), DOORBELL_OK);
+}
+
+/* CUDA frees what the CPU stores into. */
+static void freed_under_stores(void)
+{
+    doorbell_graph_t graph = graph_of(64), chain;
+    doorbell_buffer_t gone;
+    doorbell_ticket_t ticket;
+    address_t memory;
+    EXPECT(allocate(&memory, MOST), 0);
+    EXPECT(doorbell_pin((void *)(uintptr_t)memory, MOST, &gone), DOORBELL_OK);
+    doorbell_step_t steps[] = {copied(gone, ups, 64, DOORBELL_STEP_STORES), launched(graph), copied(downs, seconds, 64, 0)};
+    EXPECT(doorbell_chain_prepare(steps, 3, DOORBELL_CHAIN_BESIDE, &chain), DOORBELL_OK);
+    EXPECT(doorbell_graph_set_param(chain, 0, 8, &memory, 8), DOORBELL_OK);
+    fill(5, 64);
+    EXPECT(doorbell_launch(chain, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_OK);
+    IS(right(64), 1);
+    EXPECT(device_free(memory), 0);
+    EXPECT(doorbell_launch(chain, &ticket), DOORBELL_FREED);
+    EXPECT(doorbell_launch(chain, &ticket), DOORBELL_FREED);
+    EXPECT(doorbell_unpin(gone), DOORBELL_OK);
     EXPECT(doorbell_graph_free(chain), DOORBELL_OK);
     EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
 }
@@ -277,6 +385,7 @@ int main(void)
         {&host_free, "cuMemFreeHost"}, {&create, "cuStreamCreate"}, {&begin, "cuStreamBeginCapture_v2"}, {&end, "cuStreamEndCapture"},
         {&load, "cuModuleLoadData"}, {&find, "cuModuleGetFunction"}, {&launch, "cuLaunchKernel"},
         {&instantiate, "cuGraphInstantiateWithFlags"}, {&allocate, "cuMemAlloc_v2"},
+        {&device_free, "cuMemFree_v2"}, {&synchronize, "cuStreamSynchronize"},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *found = symbol(cuda, functions[i].name);
@@ -310,11 +419,20 @@ int main(void)
     by_tickets();
     wrong_steps();
     freed();
-    doorbell_graph_t graph = graph_of(8);
+    stored();
+    freed_under_stores();
+    doorbell_graph_t graph = graph_of(8), beside;
     doorbell_step_t steps[] = {copied(firsts, ups, 8, 0), launched(graph)};
     EXPECT(doorbell_chain_prepare(steps, 2, 0, &chain), DOORBELL_OK);
+    doorbell_step_t by_cpu[] = {copied(firsts, ups, 8, DOORBELL_STEP_STORES), launched(graph), copied(downs, seconds, 8, 0)};
+    EXPECT(doorbell_chain_prepare(by_cpu, 3, DOORBELL_CHAIN_BESIDE, &beside), DOORBELL_OK);
+    EXPECT(doorbell_launch(beside, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_OK);
     pid_t child = fork();
     if (child == 0) {
+        EXPECT(doorbell_launch(beside, &ticket), DOORBELL_FORKED);
+        EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_FORKED);
+        EXPECT(doorbell_chain_prepare(by_cpu, 3, DOORBELL_CHAIN_BESIDE, &beside), DOORBELL_FORKED);
         EXPECT(doorbell_launch(chain, &ticket), DOORBELL_FORKED);
         EXPECT(doorbell_launch_after(chain, ticket, &ticket), DOORBELL_FORKED);
         EXPECT(doorbell_chain_prepare(steps, 2, 0, &chain), DOORBELL_FORKED);
@@ -323,7 +441,10 @@ int main(void)
     int status = 1;
     IS(waitpid(child, &status, 0), child);
     IS(status, 0);
+    EXPECT(doorbell_launch(beside, &ticket), DOORBELL_OK);
     EXPECT(doorbell_close(), DOORBELL_OK);
     EXPECT(doorbell_launch(chain, &ticket), DOORBELL_CLOSED);
+    EXPECT(doorbell_launch(beside, &ticket), DOORBELL_CLOSED);
+    EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_CLOSED);
     return failures ? 1 : 0;
 }

@@ -10,7 +10,7 @@ use gpu::Channel;
 
 impl Session {
     /// As [`Session::launch`], behind a copy of any lane: the GPU waits for it, and so does all that is launched later. One doorbell, and nothing of CUDA's.
-    /// A copy that is done is not waited for.
+    /// A copy that is done is not waited for. What the CPU stores for a chain is stored at once.
     ///
     /// # Errors
     /// As [`Session::launch`]; [`Error::Handle`] for what is no submission, [`Error::Killed`] and [`Error::Stopped`] also where the copy's lane is.
@@ -19,10 +19,7 @@ impl Session {
         let now = self.now()?;
         let mut claim = self.claim(LAUNCHES, now)?;
         let (launching, channel) = found(&mut claim, now, graph)?;
-        launching.graph.ready(channel)?;
-        self.wait_behind(channel, now, copy)?;
-        let ticket = launching.graph.launch(channel)?;
-        Ok(self.submitted(now, LAUNCHES, ticket))
+        self.start_behind(now, &mut launching.form, channel, |channel| self.wait_behind(channel, now, copy))
     }
 
     /// As [`Session::submit`], behind a launch, or a copy of another lane. What is submitted on this transfer's lane later waits, too, also where this is

@@ -1,18 +1,20 @@
-//! Chains: copies and launches of graphs as one, behind one doorbell, on the lane of launches.
+//! Chains: copies and launches of graphs as one, behind one doorbell, on the lane of launches; or with the copies on a lane of their own, behind two.
 
 use crate::buffers::Kept;
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, GRAPH, Graph};
-use crate::lane::{Inner, Place};
-use crate::launching::{Keeps, Launching};
-use crate::session::{LAUNCHES, Now, Session};
-use gpu::{Channel, Memory, Pin, Region};
-use launch::{Chain, ChainOptions, INLINE_MOST, Order, Step, Transfer, Way};
+use crate::lane::{Claim, Inner, Place};
+use crate::launching::{Form, Keeps, Launching};
+use crate::open::Setup;
+use crate::session::{BESIDE, ENTRIES, LAUNCHES, Now, Session, equip};
+use gpu::{AddressSpace, Channel, ChannelOptions, Memory, Pin, Region};
+use launch::{Chain, ChainBeside, ChainOptions, INLINE_MOST, Order, Step, Stored, Transfer, Way};
 use rm::graph;
 use std::sync::Arc;
 
 /// Graphs and chains of a session.
 const MOST: usize = 4096;
+const PART: &str = "a chain cannot be part of another: pass its steps";
 
 /// One step of a chain. Each begins when those before it are over.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +37,9 @@ pub struct ChainHow {
     pub order: Order,
     /// The parts of the chain wait for a word in host memory, not in the GPU's.
     pub host_counter: bool,
+    /// The copies have a copy engine's channel of their own: two doorbells, and no wait until CUDA's kernels are over. One such channel serves all chains of a
+    /// session; the first of them opens it.
+    pub beside: bool,
 }
 
 /// What the copies of a chain name, on the channel of launches.
@@ -42,6 +47,7 @@ pub struct ChainHow {
 struct Named {
     held: Vec<Arc<Memory>>,
     pins: Vec<Pin>,
+    stored: Vec<Stored>,
 }
 
 impl Session {
@@ -50,11 +56,16 @@ impl Session {
     /// [`Session::set_parameter`] changes the chain's own. The graphs themselves may be released. Buffers stay for the chain: memory of the session's own is
     /// kept, and when CUDA frees memory of its, launches answer [`Error::Freed`].
     ///
+    /// By [`Way::Stores`] the CPU stores the bytes of the first steps into the GPU's memory itself when the chain is launched. While its last launch is not over,
+    /// a launch is [`Error::Full`], and nothing is stored or launched. Whatever else reads or writes these bytes must be over, too: nobody looks after that.
+    ///
     /// # Errors
     /// [`Error::Graph`] for a step that cannot be, [`Error::Argument`], [`Error::Outside`], [`Error::Freed`], [`Error::Handle`], [`Error::Limit`] for more than
     /// 4,096 graphs and chains, [`Error::Closed`], [`Error::Forked`], and what the driver refuses.
     pub fn prepare_chain(&self, steps: &[ChainStep], how: ChainHow) -> Result<Graph, Error> {
         self.same_process()?;
+        // Before the lanes, see `own_lane`.
+        let setup = how.beside.then(|| self.setup()).transpose()?;
         let now = self.now()?;
         let mut claim = self.still(self.lanes[LAUNCHES].claim_in_time(), now)?;
         let none = || Error::Argument("a chain launches a graph that was prepared: there is none yet");
@@ -69,15 +80,26 @@ impl Session {
                 ChainStep::Copy { to, from, bytes, by } => {
                     Step::Copy(self.transfer(now, channel, &mut named, (to, from, bytes, by))?)
                 }
-                ChainStep::Launch(handle) => Step::Launch(&graph(handle)?.graph),
+                ChainStep::Launch(handle) => match &graph(handle)?.form {
+                    Form::One(graph) => Step::Launch(graph),
+                    Form::Beside(_) => return Err(launch::Error::Chain { step: all.len(), why: PART }.into()),
+                },
             });
         }
         let counter = if how.host_counter { gpu::Place::Host } else { gpu::Place::Video };
-        let (held, pins) = (named.held, named.pins);
-        let options = ChainOptions { order: how.order, counter, held, pins, ..ChainOptions::default() };
-        // SAFETY: who prepared the graphs answers for them. What goes inline is host memory, which buffers know.
-        let chain = unsafe { Chain::prepare(channel, &all, options) }?;
-        let mut launching = Launching::new(chain.into_graph());
+        let Named { held, pins, stored } = named;
+        let options = ChainOptions { order: how.order, counter, held, pins, stored };
+        let form = match setup {
+            // SAFETY: who prepared the graphs answers for them. What goes inline or is stored is host memory, which buffers know.
+            None => Form::One(unsafe { Chain::prepare(channel, &all, options) }?.into_graph()),
+            Some(setup) => {
+                let mut beside = self.beside(&setup, channel.space(), now)?;
+                let copies = &mut beside.as_mut().ok_or(Error::Closed)?.channel;
+                // SAFETY: as above.
+                Form::Beside(Box::new(unsafe { ChainBeside::prepare(channel, copies, &all, options) }?))
+            }
+        };
+        let mut launching = Launching::new(form);
         // What parameters of the graphs point to.
         let mut before = 0;
         for step in steps {
@@ -92,6 +114,21 @@ impl Session {
         Ok(Graph(GRAPH.encode(now.opening(), place, used)))
     }
 
+    /// The lane of copies beside launches, waited for by who has that of launches; the first call opens its channel.
+    fn beside(&self, setup: &Setup, space: &Arc<AddressSpace>, now: Now) -> Result<Claim<'_>, Error> {
+        let lane = &self.lanes[BESIDE];
+        let mut claim = lane.claim_in_time();
+        if claim.is_none() {
+            // Mostly results come back.
+            let [_, engine] = setup.engines;
+            let options = ChannelOptions { entries: ENTRIES, ..ChannelOptions::default() };
+            let channel = Channel::new(space, engine, options)?;
+            setup.say(|| format!("opened a channel of {engine:?}, for copies beside launches"));
+            equip(lane, &mut claim, channel, None, setup.ways.clone());
+        }
+        self.still(claim, now)
+    }
+
     /// A copy as the channel of launches may be told of it. The caller has its lane.
     fn transfer(
         &self,
@@ -100,7 +137,8 @@ impl Session {
         named: &mut Named,
         (to, from, bytes, by): ((Buffer, u64), (Buffer, u64), u64, Option<Way>),
     ) -> Result<Transfer, Error> {
-        let mut region = |(buffer, at): (Buffer, u64)| -> Result<(Region, graph::Place), Error> {
+        let stores = by == Some(Way::Stores);
+        let mut region = |(buffer, at): (Buffer, u64), stored: bool| -> Result<(Region, graph::Place), Error> {
             // SAFETY: the caller's claim outlives what is found.
             let entry = unsafe { self.buffers.find(BUFFER.decode(now.opening(), buffer.0)?) }?;
             if !entry.region.is_still_live() {
@@ -108,6 +146,10 @@ impl Session {
             }
             let part = entry.region.part(at, bytes)?;
             let region = match &entry.kept {
+                Kept::Ours(memory) if stored => {
+                    named.stored.push(Stored::Memory(memory.clone()));
+                    part
+                }
                 Kept::Ours(memory) => {
                     named.held.push(memory.clone());
                     part
@@ -115,15 +157,25 @@ impl Session {
                 Kept::Cudas(_) => {
                     let pin = channel.space().pin(part.va(), bytes)?;
                     let region = pin.region().clone();
-                    named.pins.push(pin);
+                    if stored {
+                        named.stored.push(Stored::Pin(Arc::new(pin)));
+                    } else {
+                        named.pins.push(pin);
+                    }
                     region
                 }
             };
             Ok((region, entry.place))
         };
-        let ((to, to_place), (from, from_place)) = (region(to)?, region(from)?);
-        if by == Some(Way::Inline) && from_place != graph::Place::Host {
-            return Err(Error::Argument("the CPU reads what goes inline: it lies in host memory"));
+        let ((to, to_place), (from, from_place)) = (region(to, stores)?, region(from, false)?);
+        match by {
+            Some(Way::Inline | Way::Stores) if from_place != graph::Place::Host => {
+                return Err(Error::Argument("the CPU reads what goes inline or is stored: it lies in host memory"));
+            }
+            Some(Way::Stores) if to_place != graph::Place::Video => {
+                return Err(Error::Argument("the CPU stores into the GPU's memory: leave it to the copy engine"));
+            }
+            _ => {}
         }
         let small = bytes <= INLINE_MOST && from_place == graph::Place::Host && to_place == graph::Place::Video;
         let by = by.unwrap_or(if small { Way::Inline } else { Way::CopyEngine });
@@ -139,9 +191,9 @@ impl Launching {
             Keeps::Pin(pin) => {
                 let again = channel.space().pin(pin.va(), pin.length())?;
                 let node = self.node(kernel, offset, 8)?;
-                let at = self.graph.parameters(node).and_then(|bytes| bytes.get(offset as usize..)?.first_chunk::<8>());
+                let at = self.form.parameters(node).and_then(|bytes| bytes.get(offset as usize..)?.first_chunk::<8>());
                 let address = u64::from_le_bytes(*at.ok_or_else(|| GRAPH.wrong())?);
-                self.graph.set_pointer(channel, node, offset, (again.region(), address))?;
+                self.form.set_pointer(channel, node, offset, (again.region(), address))?;
                 Keeps::Pin(again)
             }
         };

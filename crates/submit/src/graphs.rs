@@ -7,7 +7,7 @@ use crate::buffers::Kept;
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, Copy, GRAPH, Graph};
 use crate::lane::{Claim, Inner, Place};
-use crate::launching::{Keeps, Launching};
+use crate::launching::{Form, Keeps, Launching};
 use crate::open::Setup;
 use crate::session::{LAUNCHES, Now, Session, equip};
 use copy::Machine;
@@ -52,7 +52,7 @@ impl Session {
             (Err(_), Some(refused)) => return Err(refused.into()),
             (Err(error), None) => return Err(error.into()),
         };
-        let (place, used) = Place::put(graphs, MOST, Launching::new(graph))?;
+        let (place, used) = Place::put(graphs, MOST, Launching::new(Form::One(graph)))?;
         Ok(Graph(GRAPH.encode(now.opening(), place, used)))
     }
 
@@ -129,7 +129,7 @@ impl Session {
             return Err(Error::Forked);
         }
         let node = launching.node(kernel, offset, bytes.len() as u64)?;
-        Ok(launching.graph.set_parameter(node, offset, bytes)?)
+        launching.form.set_parameter(node, offset, bytes)
     }
 
     /// As [`Session::set_parameter`], of a pointer: it points to `at` in a buffer from the next launch on. Memory of CUDA's is pinned for
@@ -161,11 +161,11 @@ impl Session {
         let keeps = match &entry.kept {
             Kept::Cudas(_) => {
                 let pin = channel.space().pin(entry.region.va(), entry.region.length())?;
-                launching.graph.set_pointer(channel, node, offset, (pin.region(), address))?;
+                launching.form.set_pointer(channel, node, offset, (pin.region(), address))?;
                 Keeps::Pin(pin)
             }
             Kept::Ours(memory) => {
-                launching.graph.set_parameter(node, offset, &address.to_le_bytes())?;
+                launching.form.set_parameter(node, offset, &address.to_le_bytes())?;
                 Keeps::Memory(memory.clone())
             }
         };
@@ -186,16 +186,15 @@ impl Session {
     /// streams ([`Session::launch_after`] and [`Session::hold_stream`] do). No lock, no allocation, no system call.
     ///
     /// # Errors
-    /// [`Error::Busy`] while another thread launches, [`Error::Full`] while 32 launches of it are under way; after both
-    /// it may be tried again. [`Error::Freed`] where memory that it copies or fills was freed, [`Error::Handle`],
+    /// [`Error::Busy`] while another thread launches, [`Error::Full`] while 32 launches of it are under way, or one of a chain whose bytes the CPU stores;
+    /// after both it may be tried again. [`Error::Freed`] where memory that it copies or fills was freed, [`Error::Handle`],
     /// [`Error::Closed`], [`Error::Forked`], [`Error::Killed`], [`Error::Stopped`]. Nothing was launched.
     #[inline]
     pub fn launch(&self, graph: Graph) -> Result<Copy, Error> {
         let now = self.now()?;
         let mut claim = self.claim(LAUNCHES, now)?;
         let (launching, channel) = found(&mut claim, now, graph)?;
-        let ticket = launching.graph.launch(channel)?;
-        Ok(self.submitted(now, LAUNCHES, ticket))
+        self.start(now, &mut launching.form, channel)
     }
 
     /// As [`Session::launch`], behind what the CUDA stream has queued now: a write of a word goes into the stream, and
@@ -204,7 +203,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::launch`]; [`Error::Cuda`], and [`Error::Full`] while 1,024 orders of streams are under way. Where
-    /// another thread took the room meanwhile, nothing was launched, and later launches wait for the stream all the same.
+    /// another thread took the room meanwhile, nothing was launched, and later launches may wait for the stream all the same.
     ///
     /// # Safety
     /// `stream` is a stream's handle (`CUstream`) of this GPU, or null for the default stream.
@@ -214,7 +213,7 @@ impl Session {
             // Before anything goes into the stream. Other threads may still take the room meanwhile.
             let mut claim = self.claim(LAUNCHES, now)?;
             let (launching, channel) = found(&mut claim, now, graph)?;
-            launching.graph.ready(channel)?;
+            self.has_room_for(now, &launching.form, channel)?;
         }
         let _context = setup.enter()?;
         let order = self.order(&setup, now)?;
@@ -228,9 +227,9 @@ impl Session {
         let mut claim = self.claim(LAUNCHES, now)?;
         let (launching, channel) = found(&mut claim, now, graph)?;
         let region = order.for_launches(channel.space())?;
-        channel.wait_for_word((region, 4 * index as u64), value)?;
-        let ticket = launching.graph.launch(channel)?;
-        Ok(self.submitted(now, LAUNCHES, ticket))
+        self.start_behind(now, &mut launching.form, channel, |channel| {
+            Ok(channel.wait_for_word((region, 4 * index as u64), value)?)
+        })
     }
 
     /// Ends a graph. Launches of it that are under way go on; where parameters point into buffers, they are waited for.

@@ -1,13 +1,24 @@
 //! A graph that is ready to be launched, and what its parameters keep.
 
 use crate::error::Error;
-use gpu::{Memory, Pin};
-use launch::Kind;
+use crate::handle::Copy;
+use crate::session::{BESIDE, LAUNCHES, Now, Session};
+use gpu::{Channel, Memory, Pin, Region};
+use launch::{ChainBeside, Kind, Node};
 use std::sync::Arc;
+
+/// What is launched.
+#[allow(clippy::large_enum_variant, reason = "the launch of a graph goes through no further pointer")]
+pub(crate) enum Form {
+    /// A graph, or a chain behind one doorbell.
+    One(launch::Graph),
+    /// A chain that has its copies on the lane beside launches.
+    Beside(Box<ChainBeside>),
+}
 
 /// What a graph's handle stands for.
 pub(crate) struct Launching {
-    pub graph: launch::Graph,
+    pub form: Form,
     /// Of each kernel, in the order in which a launch starts them: its number among the graph's nodes, and bytes of its
     /// parameters.
     pub kernels: Vec<(usize, u32)>,
@@ -25,12 +36,12 @@ pub(crate) enum Keeps {
 }
 
 impl Launching {
-    pub fn new(graph: launch::Graph) -> Launching {
-        let kernels = graph.nodes().iter().filter_map(|node| match node.kind {
+    pub fn new(form: Form) -> Launching {
+        let kernels = form.nodes().iter().filter_map(|node| match node.kind {
             Kind::Kernel { parameters, .. } => Some((node.number, parameters)),
             _ => None,
         });
-        Launching { kernels: kernels.collect(), pointers: Vec::new(), graph }
+        Launching { kernels: kernels.collect(), pointers: Vec::new(), form }
     }
 
     /// A kernel's number among the nodes, if so many bytes lie within its parameters.
@@ -43,5 +54,93 @@ impl Launching {
             return Err(Error::Outside { offset, length, size: size.into() });
         }
         Ok(node)
+    }
+}
+
+impl Form {
+    fn nodes(&self) -> &[Node] {
+        match self {
+            Form::One(graph) => graph.nodes(),
+            Form::Beside(chain) => chain.nodes(),
+        }
+    }
+
+    pub fn parameters(&self, node: usize) -> Option<&[u8]> {
+        match self {
+            Form::One(graph) => graph.parameters(node),
+            Form::Beside(chain) => chain.parameters(node),
+        }
+    }
+
+    #[inline]
+    pub fn set_parameter(&mut self, node: usize, offset: u32, bytes: &[u8]) -> Result<(), Error> {
+        Ok(match self {
+            Form::One(graph) => graph.set_parameter(node, offset, bytes),
+            Form::Beside(chain) => chain.set_parameter(node, offset, bytes),
+        }?)
+    }
+
+    pub fn set_pointer(
+        &mut self,
+        channel: &Channel,
+        node: usize,
+        offset: u32,
+        to: (&Region, u64),
+    ) -> Result<(), Error> {
+        Ok(match self {
+            Form::One(graph) => graph.set_pointer(channel, node, offset, to),
+            Form::Beside(chain) => chain.set_pointer(channel, node, offset, to),
+        }?)
+    }
+}
+
+impl Session {
+    /// Launches what the caller has found on the lane of launches, which it has.
+    #[inline]
+    pub(crate) fn start(&self, now: Now, form: &mut Form, channel: &mut Channel) -> Result<Copy, Error> {
+        match form {
+            Form::One(graph) => Ok(self.submitted(now, LAUNCHES, graph.launch(channel)?)),
+            Form::Beside(chain) => {
+                let mut claim = self.claim(BESIDE, now)?;
+                let copies = &mut claim.as_mut().ok_or(Error::Closed)?.channel;
+                Ok(self.submitted(now, BESIDE, chain.launch(channel, copies)?))
+            }
+        }
+    }
+
+    /// As [`Session::start`], when there is room, and the channel of launches has been told what to wait for.
+    #[inline]
+    pub(crate) fn start_behind(
+        &self,
+        now: Now,
+        form: &mut Form,
+        channel: &mut Channel,
+        wait: impl FnOnce(&mut Channel) -> Result<(), Error>,
+    ) -> Result<Copy, Error> {
+        match form {
+            Form::One(graph) => {
+                graph.ready(channel)?;
+                wait(channel)?;
+                Ok(self.submitted(now, LAUNCHES, graph.launch(channel)?))
+            }
+            Form::Beside(chain) => {
+                let mut claim = self.claim(BESIDE, now)?;
+                let copies = &mut claim.as_mut().ok_or(Error::Closed)?.channel;
+                chain.ready(channel, copies)?;
+                wait(channel)?;
+                Ok(self.submitted(now, BESIDE, chain.launch(channel, copies)?))
+            }
+        }
+    }
+
+    /// Whether there is room for a launch now.
+    pub(crate) fn has_room_for(&self, now: Now, form: &Form, channel: &mut Channel) -> Result<(), Error> {
+        Ok(match form {
+            Form::One(graph) => graph.ready(channel),
+            Form::Beside(chain) => {
+                let mut claim = self.claim(BESIDE, now)?;
+                chain.ready(channel, &mut claim.as_mut().ok_or(Error::Closed)?.channel)
+            }
+        }?)
     }
 }

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, COPY, Copy};
 use crate::lane::Inner;
 use crate::open::Setup;
-use crate::session::{LAUNCHES, Now, Session};
+use crate::session::{BESIDE, LAUNCHES, Now, Session};
 use crate::words::{Order, WORDS};
 use gpu::{InlineMode, Prepared};
 use std::ffi::c_void;
@@ -89,13 +89,15 @@ impl Session {
         if lane == DONE {
             return Ok(());
         }
+        // The lane of launches waits for the copies beside it, in each chain.
+        let lane = if usize::from(lane) == BESIDE { LAUNCHES } else { lane.into() };
         let _context = setup.enter()?;
         let order = self.order(&setup, now)?;
         let taken = order.take()?;
         let write = || -> Result<(), Error> {
-            let mut claim = self.claim(usize::from(lane), now)?;
+            let mut claim = self.claim(lane, now)?;
             let Inner { copies, channel, word, .. } = claim.as_mut().ok_or(Error::Closed)?;
-            if usize::from(lane) == LAUNCHES {
+            if lane == LAUNCHES {
                 let region = order.for_launches(channel.space())?;
                 channel.write_word((region, 4 * taken.0 as u64), taken.1)?;
                 return Ok(());

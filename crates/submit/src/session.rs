@@ -15,12 +15,14 @@ use std::time::{Duration, Instant};
 
 /// How long a close waits for what is under way; then its channels are stopped.
 const CLOSE: Duration = Duration::from_secs(10);
-/// Lanes to the GPU, lanes from it, the one of inline copies, and the one of launches.
-const ALL: usize = 2 * LANES + 2;
+/// Lanes to the GPU, lanes from it, the one of inline copies, the one of launches, and the one of chains' copies beside them.
+const ALL: usize = 2 * LANES + 3;
 pub(crate) const INLINE: usize = 2 * LANES;
 pub(crate) const LAUNCHES: usize = INLINE + 1;
+/// Claimed behind the one of launches, never before it.
+pub(crate) const BESIDE: usize = LAUNCHES + 1;
 /// GPFIFO entries of a lane's channel.
-const ENTRIES: u32 = 512;
+pub(crate) const ENTRIES: u32 = 512;
 
 /// One process's copies. Everything takes `&self`, from any thread.
 pub struct Session {

@@ -8,7 +8,7 @@ use cuda::Argument::{U32, U64};
 use cuda::{Context, Cuda, Function, GraphExec, Module, PinnedBuffer, Stream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use submit::{ChainHow, ChainStep, Error, Follow, Kind, Options, Session};
+use submit::{ChainHow, ChainStep, Error, Follow, Kind, Options, Session, Way};
 use trial::counting::{Counting, cost, watch_system_calls};
 
 #[global_allocator]
@@ -121,6 +121,69 @@ fn chains_and_what_waits_for_tickets_allocate_nothing_and_make_no_system_call() 
         assert_eq!((last.is_some(), spent), (true, (0, 0)), "round {round}");
         session.wait(last.unwrap(), LIMIT).unwrap();
         assert_eq!(word(4096).load(Ordering::SeqCst), round + 1, "round {round}");
+    }
+    session.close().unwrap();
+}
+
+/// In two openings of a session: the copies' channel comes and goes with each.
+#[test]
+fn chains_whose_bytes_the_cpu_stores_allocate_nothing_and_make_no_system_call() {
+    if !program::inside_with("chains_whose_bytes_the_cpu_stores_allocate_nothing_and_make_no_system_call", "poll") {
+        return;
+    }
+    let (context, session) = opened();
+    let module = Module::from_ptx(&context, ".version 8.0\n").unwrap();
+    let [copy, add] = ["copy", "add1"].map(|name| module.function(name).unwrap());
+    let stream = Stream::new(&context).unwrap();
+    let watched = watch_system_calls();
+    for opening in 0..2u32 {
+        let [host, video] = [false, true].map(|video| session.allocate(8192, video).unwrap());
+        let [(pointer, _), (gpu, _)] = [host, video].map(|buffer| session.place(buffer).unwrap());
+        let captured = cuda::Graph::capture(&stream, || {
+            // SAFETY: the arguments are the kernels', and the memory outlives the session's launches.
+            unsafe {
+                copy.launch([1; 3], [1; 3], 0, &stream, &[U64(gpu + 4096), U64(gpu), U32(64)])?;
+                add.launch([1; 3], [1; 3], 0, &stream, &[U64(gpu + 4096)])
+            }
+        });
+        let exec = captured.unwrap().instantiate().unwrap();
+        // SAFETY: module and memory stay until the session is closed.
+        let graph = unsafe { session.prepare_graph(exec.handle(), stream.handle()) }.unwrap();
+        let step = |to, from, by| ChainStep::Copy { to, from, bytes: 64, by };
+        let steps = [
+            step((video, 0), (host, 0), Some(Way::Stores)),
+            ChainStep::Launch(graph),
+            step((host, 4096), (video, 4096), None),
+        ];
+        let chains = [true, false]
+            .map(|beside| session.prepare_chain(&steps, ChainHow { beside, ..ChainHow::default() }).unwrap());
+        // SAFETY: words of the session's memory.
+        let word = |at: u64| unsafe { std::sync::atomic::AtomicU32::from_ptr((pointer + at) as *mut u32) };
+        for round in 0..40u32 {
+            let chain = chains[(round % 5 == 4) as usize];
+            word(60).store(round, Ordering::SeqCst);
+            word(0).store(1000 * opening + round, Ordering::SeqCst);
+            let mut last = None;
+            let bytes = if round % 3 == 0 { 64u32 } else { 60 };
+            let spent = cost(watched, || {
+                last =
+                    session.set_parameter(chain, 0, 16, &bytes.to_le_bytes()).and_then(|()| session.launch(chain)).ok();
+                std::hint::black_box(last.map(|copy| session.poll(copy).is_ok()));
+            });
+            assert_eq!((last.is_some(), spent), (true, (0, 0)), "round {round}");
+            session.wait(last.unwrap(), LIMIT).unwrap();
+            assert_eq!(word(4096).load(Ordering::SeqCst), 1000 * opening + round + 1, "round {round}");
+            let whole = if bytes == 64 { round } else { round / 3 * 3 };
+            assert_eq!(word(4096 + 60).load(Ordering::SeqCst), whole, "round {round}: the kernel's own bytes");
+        }
+        let refused = session.prepare_chain(&[ChainStep::Launch(chains[0])], ChainHow::default());
+        assert!(matches!(&refused, Err(Error::Graph(why)) if why.contains("part of another")), "{refused:?}");
+        let last = session.launch(chains[0]).unwrap();
+        session.close().unwrap();
+        assert!(matches!(session.wait(last, LIMIT), Err(Error::Closed)));
+        assert!(matches!(session.launch(chains[0]), Err(Error::Closed)));
+        session.open(&options()).unwrap();
+        assert!(matches!(session.launch(chains[0]), Err(Error::Handle(_))));
     }
     session.close().unwrap();
 }
