@@ -288,7 +288,7 @@ impl Graph {
             );
             let mut header: Vec<u8> = (0..BANK_HEADER as u32).map(|b| (b + i as u32) as u8).collect();
             let parameters = self.at.bank(i) + BANK_HEADER;
-            let own = [self.at.bank(i), parameters, parameters + kernel.parameters.len() as u64];
+            let own = [self.at.qmd(i), self.at.bank(i), parameters, parameters + kernel.parameters.len() as u64];
             for (at, address) in BANK_NAMES.into_iter().zip(own) {
                 header[at..at + 8].copy_from_slice(&address.to_le_bytes());
             }

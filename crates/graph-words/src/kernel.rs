@@ -9,8 +9,8 @@ pub const DECREMENT: u64 = 4;
 
 /// Bank 0 begins with what the driver tells each kernel; its parameters follow.
 pub(crate) const BANK_HEADER: u64 = 0x210;
-/// Where that names the bank itself, its first parameter and their end (driver 580.159.04, H200).
-pub(crate) const BANK_NAMES: [usize; 3] = [0xc0, 0x198, 0x1a0];
+/// Where that names the kernel's QMD, the bank itself, its first parameter and the end of all (driver 580.159.04, H200).
+pub(crate) const BANK_NAMES: [usize; 4] = [0x38, 0xc0, 0x198, 0x1a0];
 /// Bytes of a bank 0 with few parameters.
 const BANK_BYTES: u64 = 0x300;
 

@@ -155,24 +155,6 @@ impl Bank {
     /// Bytes before the parameters: seen of driver 580.159.04 on Hopper.
     pub const HEADER: u32 = 0x210;
 
-    /// The addresses in `bytes`, which begin at offset `begin` of the bank, that point into the bank itself, with their offsets in it. A kernel that takes
-    /// the address of a parameter (a tensor map) finds it by them. Seen of driver 580.159.04 on Hopper: at 0xc0 the bank, at 0x198 the first parameter, at
-    /// 0x1a0 the end of all.
-    pub(crate) fn own_addresses(&self, begin: u32, bytes: &[u8]) -> impl Iterator<Item = (u32, u64)> + use<> {
-        let header = Bank::HEADER.saturating_sub(begin) as usize;
-        let bytes = bytes.get(..header.min(bytes.len())).unwrap_or_default();
-        // The bank is aligned, so an address at a multiple of eight of it is one of the bytes, too, where these begin at one.
-        let skip = begin.next_multiple_of(8) - begin;
-        let (own, end) = (self.address, self.address + u64::from(self.bytes));
-        let words = bytes.get(skip as usize..).unwrap_or_default().chunks_exact(8);
-        let found: Vec<(u32, u64)> = words
-            .zip((begin + skip..).step_by(8))
-            .filter_map(|(word, at)| Some((at, u64::from_le_bytes(word.try_into().ok()?))))
-            .filter(|(_, address)| (own..=end).contains(address))
-            .collect();
-        found.into_iter()
-    }
-
     /// Where the parameters lie within the bank, and how many bytes of them are written.
     pub fn parameters(&self) -> (u32, u32) {
         let end = self.written.iter().map(|(at, bytes)| at.saturating_add(*bytes)).max().unwrap_or(0);

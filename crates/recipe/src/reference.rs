@@ -19,7 +19,7 @@ pub enum Site {
     Program(NodeId),
     /// The code that a node's QMD fetches ahead.
     Prefetch(NodeId),
-    /// The header of a constant bank, at this offset: where the bank itself lies, or its parameters.
+    /// The header of a constant bank, at this offset: where the bank itself lies, its parameters, or the kernel's QMD.
     Bank(BankId, u32),
     /// A step of a launch: its destination, semaphore or QMD.
     Step(Form, usize),
@@ -53,11 +53,8 @@ impl Recipe {
             .flat_map(|(i, node)| node.work.kernel().into_iter().flat_map(move |k| of_qmd(NodeId(i), &k.qmd)));
         let of_banks = self.banks.iter().enumerate().flat_map(|(i, bank)| {
             let header = bank.contents.as_deref().unwrap_or_default();
-            let block = self.block_at(bank.address).map(|(block, _)| block);
-            bank.own_addresses(0, header).filter_map(move |(at, address)| {
-                // (The end of all parameters may be the bank's, which is in no block.)
-                Some(Reference { site: Site::Bank(BankId(i), at), target: Target::Own(block?, address - bank.address) })
-            })
+            let named = self.named_by(bank, 0, header).into_iter();
+            named.map(move |(at, target)| Reference { site: Site::Bank(BankId(i), at), target })
         });
         let of_steps = [Form::Upload, Form::Relaunch].into_iter().flat_map(|form| {
             self.steps(form).iter().enumerate().flat_map(move |(i, placed)| of_step(form, i, &placed.step))
@@ -106,12 +103,14 @@ impl Recipe {
                     data.iter_mut().zip(qmd.words()).for_each(|(to, from)| *to = *from);
                 }
                 if let Some(bank) = self.bank_at(*address) {
-                    let (begin, to) = ((*address - bank.address) as u32, moved(bank.address));
+                    let begin = (*address - bank.address) as u32;
                     let bytes: Vec<u8> = data.iter().flat_map(|word| word.to_le_bytes()).collect();
-                    for (at, own) in bank.own_addresses(begin, &bytes) {
-                        let (word, own) = (((at - begin) / 4) as usize, to.wrapping_add(own - bank.address));
+                    for (at, target) in self.named_by(bank, begin, &bytes) {
+                        let Target::Own(block, offset) = target else { continue };
+                        let Some(block) = self.block(block) else { continue };
+                        let (word, to) = (((at - begin) / 4) as usize, moved(block.address).wrapping_add(offset));
                         if let Some([low, high]) = data.get_mut(word..word + 2) {
-                            (*low, *high) = (own as u32, (own >> 32) as u32);
+                            (*low, *high) = (to as u32, (to >> 32) as u32);
                         }
                     }
                 }
@@ -134,6 +133,25 @@ impl Recipe {
 }
 
 impl Recipe {
+    /// What a bank's header names of the graph's own memory, with the offsets in it, as far as that is in `bytes`, which begin at offset `begin` of the bank.
+    /// Seen of driver 580.159.04 on Hopper: at 0x38 the kernel's QMD, at 0xc0 the bank, at 0x198 the first parameter, at 0x1a0 the end of all.
+    /// A kernel that takes the address of a parameter (a tensor map) finds it by these.
+    fn named_by(&self, bank: &Bank, begin: u32, bytes: &[u8]) -> Vec<(u32, Target)> {
+        let header = Bank::HEADER.saturating_sub(begin) as usize;
+        let skip = begin.next_multiple_of(8) - begin;
+        let words = bytes.get(skip as usize..header.min(bytes.len())).unwrap_or_default().chunks_exact(8);
+        let block = self.block_at(bank.address).map(|(block, _)| block);
+        let target = |address: u64| {
+            // (The end of the parameters may be the bank's, which is in no block.)
+            if (bank.address..=bank.address + u64::from(bank.bytes)).contains(&address) {
+                return block.map(|block| Target::Own(block, address - bank.address));
+            }
+            self.kernel_at(address).map(|_| self.target(address))
+        };
+        let words = (begin + skip..).step_by(8).zip(words);
+        words.filter_map(|(at, word)| Some((at, target(u64::from_le_bytes(word.try_into().ok()?))?))).collect()
+    }
+
     /// The constant bank that an address lies in.
     fn bank_at(&self, address: u64) -> Option<&Bank> {
         let (block, _) = self.block_at(address)?;

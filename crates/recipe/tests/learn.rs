@@ -5,7 +5,7 @@ mod graphs;
 use graph_words::{Graph, Step as Do};
 use graphs::{BANK_AT, CODE, USER, bank_at, channel, counter_at, learn_graph, learn_words, qmd_at};
 use pushbuf::qmd::{DependentAction, PcasAction};
-use recipe::{Edge, Form, How, Memory, NodeId, Recipe, Segment, Step, Target, Wait, Work, learn};
+use recipe::{BankId, Edge, Form, How, Memory, NodeId, Recipe, Segment, Site, Step, Target, Wait, Work, learn};
 
 #[test]
 fn a_graph_of_one_kernel() {
@@ -125,6 +125,31 @@ fn what_is_the_graphs_own_is_told_from_what_is_not() {
     let counters = r.references().filter(|x| matches!(own(x.target), Some((Memory::Counter(0), 0)))).count();
     // A release, and in each launch a write; in the second form also an acquire.
     assert_eq!(counters, 4);
+}
+
+/// A kernel finds what it takes the address of by its bank's header: in a copy that has to be the copy's.
+#[test]
+fn a_banks_header_names_the_graphs_own_memory_and_moves_with_it() {
+    let r = learn_graph(&Graph::chain(2)).unwrap();
+    let moved = r.relocate(|id, _| 0x3_0000_0000 + id.0 as u64 * 0x2000).unwrap();
+    for (r, bank) in [&r, &moved].iter().flat_map(|r| [(r, 0), (r, 1)]) {
+        let place = |memory| r.blocks.iter().find(|block| block.memory == memory).unwrap().address;
+        let at = place(Memory::Bank(BankId(bank)));
+        let node = r.nodes.iter().position(|n| n.work.kernel().is_some_and(|k| k.bank == Some(BankId(bank)))).unwrap();
+        let named = [(0x38, place(Memory::Qmd(NodeId(node)))), (0xc0, at), (0x198, at + 0x210), (0x1a0, at + 0x220)];
+        let header = r.banks[bank].contents.as_ref().unwrap();
+        for (offset, address) in named {
+            assert_eq!(header[offset..offset + 8], address.to_le_bytes(), "{offset:#x} of bank {bank}");
+        }
+        let sites: Vec<u32> = r
+            .references()
+            .filter_map(|x| match x.site {
+                Site::Bank(BankId(of), offset) if of == bank => Some(offset),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(sites, [0x38, 0xc0, 0x198, 0x1a0]);
+    }
 }
 
 fn segments(words: &[(usize, Vec<u32>)]) -> Vec<Segment<'_>> {
