@@ -24,6 +24,10 @@ Copies and launches become one, behind one doorbell: a frame in, its inference, 
     frame = doorbell.chain([(input, camera), step, (result, output)])
     frame.replay().wait()
 
+For the quickest form, replay() stores the frame into the GPU's memory itself, and a copy engine's own channel brings the result back:
+
+    frame = doorbell.chain([(input, camera, "stores"), step, (result, output)], beside=True)
+
 There is no build step: this is ctypes over libdoorbell.so. It is looked for in the file that DOORBELL_LIB names, beside this
 package, and where the system looks. A call costs some hundred nanoseconds of ctypes more than in C.
 

@@ -3,7 +3,7 @@
 from ctypes import addressof, byref, c_size_t, c_uint32, c_uint64, c_void_p
 
 from . import _session
-from ._library import CHAIN_HOST_COUNTER, CHAIN_ORDER, STEP_BY, STEP_LAUNCH, Step, check, failed, library
+from ._library import CHAIN_BESIDE, CHAIN_HOST_COUNTER, CHAIN_ORDER, STEP_BY, STEP_LAUNCH, Step, check, failed, library
 from ._memory import memory_of
 from ._session import _NOW, Ticket, _ends, _Handle, _length, _stream, pin
 
@@ -108,13 +108,17 @@ def kernel(function, grid, block, arguments, stream, *, shared_bytes=0):
     return Graph(handle.value, None)
 
 
-def chain(steps, *, order=None, host_counter=False):
+def chain(steps, *, order=None, host_counter=False, beside=False):
     """Makes copies and launches of graphs one chain: a Graph that replay() launches with one doorbell. The GPU orders the steps, each
     behind those before it, and the ticket is done when the last one is.
 
     A step is a Graph (its copy in the chain has the parameters that it has now), or a copy: (dst, src), all of it, or
-    (dst, dst_offset, src, src_offset, nbytes), or the same and "inline" or "engine": in the command stream, or by the copy engine. Without
-    it, up to 16 KiB from host memory to the GPU's go inline: replay() reads them. Leave the bytes of others until the ticket is done.
+    (dst, dst_offset, src, src_offset, nbytes), and behind these maybe "inline", "engine" or "stores": in the command stream, by the copy
+    engine, or stored into the GPU's memory by replay() itself. Without it, up to 16 KiB from host memory to the GPU's go inline: replay()
+    reads them. Leave the bytes of others until the ticket is done.
+    "stores" is for the first steps, 64 KiB at most each. While the chain's last launch is not over, replay() raises Full, and nothing is
+    stored or launched. Whatever else reads or writes these bytes must be over, too: nobody looks after that.
+    beside: the copies have a copy engine's channel of their own; two doorbells, and no wait until CUDA's kernels are over.
     order: "counter": launches behind copies wait for a counter, always; "engines": never (the engines keep the order, as GA100's manual
     says); None: not behind what goes inline. host_counter: it lies in host memory. The chain holds the buffers, and what its graphs hold."""
     steps, keep = list(steps), []
@@ -126,16 +130,17 @@ def chain(steps, *, order=None, host_counter=False):
             to_step.kind, to_step.graph = STEP_LAUNCH, step.handle
             keep += (step._keep, dict(step._pointers))
             continue
-        by = step[5] if len(step) == 6 else None
-        if len(step) not in (2, 5, 6) or by not in STEP_BY:
-            raise ValueError("a step is a Graph, (dst, src), or (dst, dst_offset, src, src_offset, nbytes) and maybe 'inline' or 'engine'")
-        dst, dst_offset, src, src_offset, nbytes = (step[0], 0, step[1], 0, None) if len(step) == 2 else step[:5]
+        by = step[-1] if len(step) in (3, 6) else None
+        if len(step) not in (2, 3, 5, 6) or by not in STEP_BY:
+            raise ValueError("a step is a Graph, (dst, src), or (dst, dst_offset, src, src_offset, nbytes), and maybe 'inline', 'engine' or "
+                             "'stores' behind these")
+        dst, dst_offset, src, src_offset, nbytes = (step[0], 0, step[1], 0, None) if len(step) < 4 else step[:5]
         to, from_ = _ends(dst, src)
         to_step.bytes = _length(to, dst_offset, from_, src_offset, nbytes)
         to_step.flags, to_step.to, to_step.to_offset = STEP_BY[by], to.handle, dst_offset
         to_step.from_, to_step.from_offset = from_.handle, src_offset
         keep += (to, from_)
-    flags = CHAIN_ORDER[order] | (CHAIN_HOST_COUNTER if host_counter else 0)
+    flags = CHAIN_ORDER[order] | (CHAIN_HOST_COUNTER if host_counter else 0) | (CHAIN_BESIDE if beside else 0)
     handle = c_uint64()
     check(library.doorbell_chain_prepare(array, len(steps), flags, byref(handle)))
     return Graph(handle.value, keep)

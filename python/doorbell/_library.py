@@ -16,9 +16,9 @@ HOST, VIDEO = 0, 1
 ANY, BESIDE_CUDA, SOFTWARE = 0, 1, 2
 CHECK, OWN_PROFILE = 1, 2
 STEP_COPY, STEP_LAUNCH = 0, 1
-STEP_BY = {None: 0, "inline": 1, "engine": 2}
+STEP_BY = {None: 0, "inline": 1, "engine": 2, "stores": 4}
 CHAIN_ORDER = {None: 0, "engines": 1, "counter": 4}
-CHAIN_HOST_COUNTER = 2
+CHAIN_HOST_COUNTER, CHAIN_BESIDE = 2, 8
 WAYS = ("engine", "inline", "stores", "loads")
 LOG = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
 

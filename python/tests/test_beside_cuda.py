@@ -256,6 +256,26 @@ class BesideCuda(unittest.TestCase):
         with self.assertRaises(ValueError):
             back.submit(b"", after=launched)
 
+    def test_a_chain_stores_its_first_bytes_and_copies_beside(self):
+        device, *_ = self.used()
+        stream, executable = self.captured(device.at)
+        with doorbell.graph(executable, stream=stream) as graph:
+            host, out = doorbell.allocate(64), doorbell.allocate(64)
+            graph.set_param(0, 8, struct.pack("I", 41))
+            steps = [(device, 8, host, 8, 8, "stores"), graph, (out, 0, device, 0, 16)]
+            with doorbell.chain(steps, beside=True) as chain, doorbell.chain(steps) as other:
+                for number in range(20):
+                    made = other if number % 4 == 3 else chain
+                    host.view[8:16], out.view[:] = os.urandom(8), bytes(64)
+                    made.set_param(0, 8, struct.pack("I", number))
+                    made.replay().wait(10)
+                    self.assertEqual((bytes(out.view[:4]), out.view[8:16]), (struct.pack("I", number), host.view[8:16]))
+            for wrong in [[graph, steps[0]], [steps[0]]]:
+                with self.assertRaises(doorbell.NotLaunchable):
+                    doorbell.chain(wrong)
+            with self.assertRaises(ValueError):
+                doorbell.chain([(device, host, "fast")])
+
     def test_what_cannot_be_pinned(self):
         self.used()
         with self.assertRaises(doorbell.NotPinnable):
