@@ -168,8 +168,8 @@ pub(crate) unsafe fn make(
                     return Err(Error::Chain { step: number, why });
                 }
                 transfer.way(number)?;
-                let one = prepared(number, transfer, &options.stored, channel.space())?;
-                touched.extend([&one.from].into_iter().filter(|from| !holds(&options.held, from)).cloned());
+                let (one, pinned) = prepared(number, transfer, &options.stored, channel.space())?;
+                touched.extend(pinned.into_iter().chain((!holds(&options.held, &one.from)).then(|| one.from.clone())));
                 stores.push(one);
                 transfer.by
             }

@@ -48,22 +48,24 @@ pub(crate) fn why_not(transfer: &Transfer) -> Option<&'static str> {
     }
 }
 
-/// The stores of a step. `all`: where the CPU may store.
+/// The stores of a step, and where they go if that is CUDA's memory. `all`: where the CPU may store.
 pub(crate) fn prepared(
     step: usize,
     transfer: &Transfer,
     all: &[Stored],
     space: &Arc<AddressSpace>,
-) -> Result<Stores, Error> {
+) -> Result<(Stores, Option<Region>), Error> {
     let (to, from) = (transfer.to.part(0, transfer.bytes)?, transfer.from.part(0, transfer.bytes)?);
     let missing = "where the CPU stores is not among the memories and pins that it may store into: pass it with ChainOptions::stored";
     let stored = all.iter().find(|stored| stored.region().holds(to.va(), to.length()));
-    let map = stored.ok_or(Error::Chain { step, why: missing })?.map(&to, space);
+    let stored = stored.ok_or(Error::Chain { step, why: missing })?;
+    let map = stored.map(&to, space);
+    let pinned = matches!(stored, Stored::Pin(_)).then_some(to);
     let to = map.map_err(|error| match error {
         gpu::Error::NotVideo => {
             Error::Chain { step, why: "the CPU stores into the GPU's memory: leave it to the copy engine" }
         }
         other => other.into(),
     })?;
-    Ok(Stores { from, to })
+    Ok((Stores { from, to }, pinned))
 }

@@ -9,6 +9,7 @@ use graph_words::{Graph, Kernel};
 use launch::{Chain, ChainBeside, ChainOptions, Step, Stored, Transfer, Way};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use trial::counting::cost;
 
 const STORES: Option<Way> = Some(Way::Stores);
@@ -248,4 +249,26 @@ fn a_chain_that_is_dropped_while_it_runs_is_finished_and_stops_no_channel() {
     let ticket = again.launch(&mut frames.channel).unwrap();
     frames.channel.wait(ticket, TIMEOUT).unwrap();
     assert!(frames.right(10));
+}
+
+#[test]
+fn a_chain_into_pinned_memory_that_is_dropped_while_it_runs_waits_for_nothing() {
+    let rig = Rig::new();
+    let mut frames = Frames::new(&rig, 64);
+    let to = rig.cuda.alloc_video(0x1000).unwrap();
+    let pin = Arc::new(frames.channel.space().pin(to.va(), 64).unwrap());
+    let transfer = Transfer { to: pin.region().clone(), from: frames.host.region(), bytes: 64, by: STORES };
+    let steps = [Step::Copy(transfer), Step::Launch(&frames.graph)];
+    let options = ChainOptions { stored: vec![Stored::Pin(pin)], ..ChainOptions::default() };
+    // SAFETY: a stand-in kernel in memory of the frames, and host memory.
+    let mut chain = unsafe { Chain::prepare(&mut frames.channel, &steps, options) }.unwrap();
+    let gate = gate(&mut frames.channel);
+    let ticket = chain.launch(&mut frames.channel).unwrap();
+    drop(steps);
+    let start = Instant::now();
+    drop(chain);
+    assert!(start.elapsed() < Duration::from_millis(500), "the drop waited for the launch");
+    gate.set(1);
+    frames.channel.wait(ticket, TIMEOUT).unwrap();
+    assert_eq!((frames.channel.error(), rig.faults()), (None, 0));
 }
