@@ -221,7 +221,9 @@ fn threads_that_launch_while_the_session_is_closed_and_opened_get_errors_and_not
         for round in 0..6 {
             let exec = graph(&stream, [&store, &add], word);
             // SAFETY: module and memory stay until the session is closed.
-            let made = unsafe { session.prepare_graph(exec.handle(), stream.handle()) }.unwrap();
+            let graph = unsafe { session.prepare_graph(exec.handle(), stream.handle()) }.unwrap();
+            // Every other one as a chain with a lane more, into whose memory the CPU stores.
+            let made = if round % 2 == 0 { graph } else { chain(&session, graph) };
             current.store(made.raw(), Ordering::SeqCst);
             let before = launches.load(Ordering::SeqCst);
             while launches.load(Ordering::SeqCst) < before + 20 {
@@ -270,6 +272,14 @@ fn a_copy_behind_a_stream_for_which_there_is_no_room_takes_no_order() {
     unsafe { session.hold_stream(stream.handle(), last) }.unwrap();
     stream.synchronize().unwrap();
     session.close().unwrap();
+}
+
+/// Bytes that the CPU stores, the graph, and bytes back by a lane of their own.
+fn chain(session: &Session, graph: submit::Graph) -> submit::Graph {
+    let [host, video] = [false, true].map(|video| session.allocate(4096, video).unwrap());
+    let copy = |to, from, by| ChainStep::Copy { to: (to, 0), from: (from, 0), bytes: 64, by };
+    let steps = [copy(video, host, Some(Way::Stores)), ChainStep::Launch(graph), copy(host, video, None)];
+    session.prepare_chain(&steps, ChainHow { beside: true, ..ChainHow::default() }).unwrap()
 }
 
 struct OnDrop<'a>(&'a AtomicBool);
