@@ -5,7 +5,7 @@ use crate::try_learn;
 use doorbell_softgpu::standin::{self, Operation};
 use gpu::{Channel, ChannelOptions, Engine, Memory, Place, Region};
 use graph_words::{Graph, Kernel, SCHEDULE};
-use launch::{Chain, ChainBeside, ChainOptions, Order, Step, Transfer, Way};
+use launch::{Chain, ChainBeside, ChainOptions, Order, Step, Stored, Transfer, Way};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::cell::RefCell;
@@ -59,16 +59,25 @@ type Launching = Box<dyn FnMut(&mut Channel, &mut Channel) -> gpu::Ticket>;
 
 #[derive(Clone, Copy, Debug)]
 enum Random {
-    Copy { to: usize, from: usize, bytes: u64, inline: bool },
+    Copy { to: usize, from: usize, bytes: u64, by: Way },
     Launch(usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Random>> {
     let copy = (INPUTS..PLACES, 0..PLACES, 1..=BYTES, any::<bool>()).prop_map(|(to, from, bytes, inline)| {
         // What goes inline is read when the chain is submitted: nothing else writes it.
-        Random::Copy { to, from, bytes, inline: inline && from < INPUTS }
+        let by = if inline && from < INPUTS { Way::Inline } else { Way::CopyEngine };
+        Random::Copy { to, from, bytes, by }
     });
-    prop::collection::vec(prop_oneof![copy, (0..GRAPHS.len()).prop_map(Random::Launch)], 1..9)
+    let stored = (HOST..PLACES, 0..HOST, 1..=BYTES).prop_map(|(to, from, bytes)| Random::Copy {
+        to,
+        from,
+        bytes,
+        by: Way::Stores,
+    });
+    let first = prop_oneof![Just(Vec::new()), prop::collection::vec(stored, 1..3)];
+    let others = prop::collection::vec(prop_oneof![copy, (0..GRAPHS.len()).prop_map(Random::Launch)], 1..9);
+    (first, others).prop_map(|(first, others)| [first, others].concat())
 }
 
 fn model(steps: &[Random], places: &mut [[u8; BYTES as usize]; PLACES]) {
@@ -120,16 +129,15 @@ fn random_chains_leave_what_their_steps_leave() {
                 places.write(place, bytes);
             }
             let step = |random: &Random| match *random {
-                Random::Copy { to, from, bytes, inline } => Step::Copy(Transfer {
-                    to: places.region(to),
-                    from: places.region(from),
-                    bytes,
-                    by: Some(if inline { Way::Inline } else { Way::CopyEngine }),
-                }),
+                Random::Copy { to, from, bytes, by } => {
+                    Step::Copy(Transfer { to: places.region(to), from: places.region(from), bytes, by: Some(by) })
+                }
                 Random::Launch(graph) => Step::Launch(&learnt[graph]),
             };
             let steps: Vec<Step<'_>> = random.iter().map(step).collect();
-            let options = ChainOptions { order, counter, ..ChainOptions::default() };
+            let stored = vec![Stored::Memory(places.video.clone())];
+            let options = ChainOptions { order, counter, stored, ..ChainOptions::default() };
+            let stores = matches!(random.first(), Some(Random::Copy { by: Way::Stores, .. }));
             let mut copies = copies.borrow_mut();
             // SAFETY: stand-in kernels in memory of the test.
             let mut launch: Launching = unsafe {
@@ -141,13 +149,13 @@ fn random_chains_leave_what_their_steps_leave() {
                     Box::new(move |channel, _| chain.launch(channel).unwrap())
                 }
             };
-            let mut last = None;
-            for _ in 0..launches {
-                last = Some(launch(&mut channel, &mut copies));
+            for n in 1..=launches {
+                let ticket = launch(&mut channel, &mut copies);
                 model(&random, &mut expected);
-            }
-            if let Some(last) = last {
-                if beside { copies.wait(last, TIMEOUT) } else { channel.wait(last, TIMEOUT) }.unwrap();
+                // What is stored waits for nobody.
+                if n == launches || stores {
+                    if beside { copies.wait(ticket, TIMEOUT) } else { channel.wait(ticket, TIMEOUT) }.unwrap();
+                }
             }
             for (place, bytes) in expected.iter().enumerate() {
                 prop_assert_eq!(&places.read(place), bytes, "place {}", place);
