@@ -212,7 +212,7 @@ fn what_loads_reached_alone_and_beside_is_told_apart() {
 #[test]
 fn a_load_with_the_measuring_cpu_shares_it() {
     if placement::affinity().unwrap().len() < 2 {
-        return trial::skip!("one CPU: everything shares it");
+        trial::skip!("one CPU: everything shares it");
     }
     let hog = LoadSpec { what: What::Call("hog(yield)".into()), bytes: 0, ..load("hog", 1, Cpus::Last) };
     let mut stage = stage(vec![cell("host->bar1->gpu0", 64)], vec![hog]);
