@@ -301,6 +301,22 @@ static void stored(void)
     EXPECT(doorbell_unpin(host), DOORBELL_OK);
 }
 
+/* The kernel of a chain stores where nothing is: what waits for the copies behind it hears of it. Nothing is launched after this. */
+static void killed(void)
+{
+    doorbell_graph_t graph = graph_of(64), chain;
+    doorbell_step_t steps[] = {copied(firsts, ups, 64, DOORBELL_STEP_STORES), launched(graph), copied(downs, seconds, 64, 0)};
+    doorbell_ticket_t ticket;
+    uint64_t nowhere = UINT64_C(0x123456789000);
+    EXPECT(doorbell_chain_prepare(steps, 3, DOORBELL_CHAIN_BESIDE, &chain), DOORBELL_OK);
+    EXPECT(doorbell_graph_set_param(chain, 1, 0, &nowhere, 8), DOORBELL_OK);
+    EXPECT(doorbell_launch(chain, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_KILLED);
+    EXPECT(doorbell_launch(chain, &ticket), DOORBELL_KILLED);
+    EXPECT(doorbell_graph_free(chain), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+}
+
 /* CUDA frees what the CPU stores into. */
 static void freed_under_stores(void)
 {
@@ -446,5 +462,12 @@ int main(void)
     EXPECT(doorbell_launch(chain, &ticket), DOORBELL_CLOSED);
     EXPECT(doorbell_launch(beside, &ticket), DOORBELL_CLOSED);
     EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_CLOSED);
+    EXPECT(doorbell_open(&options), DOORBELL_OK);
+    EXPECT(doorbell_pin(up, MOST, &ups), DOORBELL_OK);
+    EXPECT(doorbell_pin(down, 2 * MOST, &downs), DOORBELL_OK);
+    EXPECT(doorbell_pin((void *)(uintptr_t)first, MOST, &firsts), DOORBELL_OK);
+    EXPECT(doorbell_pin((void *)(uintptr_t)second, MOST, &seconds), DOORBELL_OK);
+    killed();
+    EXPECT(doorbell_close(), DOORBELL_OK);
     return failures ? 1 : 0;
 }

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, COPY, Copy};
 use crate::lane::Inner;
 use crate::open::LANES;
-use crate::session::{Now, Session};
+use crate::session::{BESIDE, LAUNCHES, Now, Session};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -187,7 +187,7 @@ impl Session {
     pub fn poll(&self, copy: Copy) -> Result<bool, Error> {
         let done = self.query(copy)? == 0;
         if !done && self.vain(copy) {
-            self.look(copy);
+            self.look(copy)?;
         }
         Ok(done)
     }
@@ -215,7 +215,7 @@ impl Session {
             }
             if after > next {
                 next = after + AGAIN;
-                self.look(copy);
+                self.look(copy)?;
             }
         }
         Ok(())
@@ -233,15 +233,25 @@ impl Session {
         })
     }
 
-    /// Lets the channel see whether its doorbell was missed, if no other thread has it.
-    fn look(&self, copy: Copy) {
-        let Ok(now) = self.now() else { return };
-        let Ok((lane, number)) = COPY.decode_number(now.opening(), copy.0) else { return };
-        if let Ok(claim) = self.claim(usize::from(lane), now)
+    /// Lets the channel see whether its doorbell was missed, if no other thread has it; and whether what it waits for can still come.
+    fn look(&self, copy: Copy) -> Result<(), Error> {
+        let now = self.now()?;
+        let (lane, number) = COPY.decode_number(now.opening(), copy.0)?;
+        let lane = usize::from(lane);
+        if let Ok(claim) = self.claim(lane, now)
             && let Some(inner) = &*claim
             && let Some(ticket) = inner.channel.observer().ticket(number)
         {
             inner.channel.done(ticket);
         }
+        if lane != BESIDE {
+            return Ok(());
+        }
+        // The copies of a chain wait for its launch.
+        self.lanes[LAUNCHES].observe(|launches| match launches.error() {
+            Some(code) => Err(Error::Killed(code)),
+            None if launches.is_stopped() => Err(Error::Stopped),
+            None => Ok(()),
+        })
     }
 }

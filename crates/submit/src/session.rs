@@ -158,11 +158,16 @@ impl Session {
 
     /// Takes the channels out of all lanes.
     fn empty(&self) {
-        let start = Instant::now();
-        for lane in &self.lanes {
+        let (start, mut no_launches) = (Instant::now(), false);
+        for (at, lane) in self.lanes.iter().enumerate() {
             let mut claim = lane.claim_in_time();
             let Some(inner) = claim.take() else { continue };
-            let _ = inner.channel.idle(CLOSE.saturating_sub(start.elapsed()));
+            // Copies beside launches wait for these: where their channel has gone, nothing more comes.
+            let limit =
+                if at == BESIDE && no_launches { Duration::ZERO } else { CLOSE.saturating_sub(start.elapsed()) };
+            let ended = inner.channel.idle(limit);
+            no_launches |=
+                at == LAUNCHES && matches!(ended, Err(gpu::Error::ChannelKilled(_) | gpu::Error::ChannelStopped));
             drop(lane.retract());
             drop(inner);
         }
