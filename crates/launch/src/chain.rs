@@ -168,7 +168,8 @@ pub(crate) unsafe fn make(
                     return Err(Error::Chain { step: number, why });
                 }
                 transfer.way(number)?;
-                let (one, pinned) = prepared(number, transfer, &options.stored, channel.space())?;
+                let ends = (transfer.to.part(0, transfer.bytes)?, transfer.from.part(0, transfer.bytes)?);
+                let (one, pinned) = prepared(number, ends, &options.stored, channel.space())?;
                 touched.extend(pinned.into_iter().chain((!holds(&options.held, &one.from)).then(|| one.from.clone())));
                 stores.push(one);
                 transfer.by
@@ -266,7 +267,7 @@ impl Transfer {
             Some(Way::Inline) if self.bytes > INLINE_LIMIT => {
                 refuse("64 KiB go inline at most: leave it to the copy engine")
             }
-            Some(Way::Stores) => why_not(self).map_or(Ok(Way::Stores), refuse),
+            Some(Way::Stores) => why_not(&self.to, &self.from, self.bytes).map_or(Ok(Way::Stores), refuse),
             Some(way) => Ok(way),
             // (Whether CUDA's memory is host memory its owner knows.)
             None if from == Owner::Host && to != Owner::Host && self.bytes <= INLINE_MOST => Ok(Way::Inline),

@@ -3,7 +3,6 @@
 //! The words say nothing of them: the stores are posted writes through BAR1, and the doorbell behind them does not overtake them. So they can only be a
 //! chain's first steps.
 
-use crate::chain::Transfer;
 use crate::error::Error;
 use gpu::{AddressSpace, Bar1Map, Memory, Owner, Pin, Region, Stores};
 use std::sync::Arc;
@@ -38,24 +37,23 @@ impl Stored {
     }
 }
 
-/// Why the bytes of a transfer cannot be stored, whatever is in front of it.
-pub(crate) fn why_not(transfer: &Transfer) -> Option<&'static str> {
-    match (transfer.from.owner(), transfer.to.owner()) {
+/// Why bytes cannot be stored from one region to another, whatever is in front of it.
+pub(crate) fn why_not(to: &Region, from: &Region, bytes: u64) -> Option<&'static str> {
+    match (from.owner(), to.owner()) {
         (Owner::Video, _) => Some("the CPU reads what it stores: it lies in host memory"),
         (_, Owner::Host) => Some("the CPU stores into the GPU's memory: leave it to the copy engine"),
-        _ if transfer.bytes > STORES_MOST => Some("64 KiB are stored at most: leave it to the copy engine"),
+        _ if bytes > STORES_MOST => Some("64 KiB are stored at most: leave it to the copy engine"),
         _ => None,
     }
 }
 
-/// The stores of a step, and where they go if that is CUDA's memory. `all`: where the CPU may store.
+/// The stores of a step from all of one region to all of another, and where they go if that is CUDA's memory. `all`: where the CPU may store.
 pub(crate) fn prepared(
     step: usize,
-    transfer: &Transfer,
+    (to, from): (Region, Region),
     all: &[Stored],
     space: &Arc<AddressSpace>,
 ) -> Result<(Stores, Option<Region>), Error> {
-    let (to, from) = (transfer.to.part(0, transfer.bytes)?, transfer.from.part(0, transfer.bytes)?);
     let missing = "where the CPU stores is not among the memories and pins that it may store into: pass it with ChainOptions::stored";
     let stored = all.iter().find(|stored| stored.region().holds(to.va(), to.length()));
     let stored = stored.ok_or(Error::Chain { step, why: missing })?;

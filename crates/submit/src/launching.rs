@@ -1,8 +1,6 @@
 //! A graph that is ready to be launched, and what its parameters keep.
 
 use crate::error::Error;
-use crate::handle::Copy;
-use crate::session::{BESIDE, LAUNCHES, Now, Session};
 use gpu::{Channel, Memory, Pin, Region};
 use launch::{ChainBeside, Kind, Node};
 use std::sync::Arc;
@@ -90,57 +88,6 @@ impl Form {
         Ok(match self {
             Form::One(graph) => graph.set_pointer(channel, node, offset, to),
             Form::Beside(chain) => chain.set_pointer(channel, node, offset, to),
-        }?)
-    }
-}
-
-impl Session {
-    /// Launches what the caller has found on the lane of launches, which it has.
-    #[inline]
-    pub(crate) fn start(&self, now: Now, form: &mut Form, channel: &mut Channel) -> Result<Copy, Error> {
-        match form {
-            Form::One(graph) => Ok(self.submitted(now, LAUNCHES, graph.launch(channel)?)),
-            Form::Beside(chain) => {
-                let mut claim = self.claim(BESIDE, now)?;
-                let copies = &mut claim.as_mut().ok_or(Error::Closed)?.channel;
-                Ok(self.submitted(now, BESIDE, chain.launch(channel, copies)?))
-            }
-        }
-    }
-
-    /// As [`Session::start`], when there is room, and the channel of launches has been told what to wait for.
-    #[inline]
-    pub(crate) fn start_behind(
-        &self,
-        now: Now,
-        form: &mut Form,
-        channel: &mut Channel,
-        wait: impl FnOnce(&mut Channel) -> Result<(), Error>,
-    ) -> Result<Copy, Error> {
-        match form {
-            Form::One(graph) => {
-                graph.ready(channel)?;
-                wait(channel)?;
-                Ok(self.submitted(now, LAUNCHES, graph.launch(channel)?))
-            }
-            Form::Beside(chain) => {
-                let mut claim = self.claim(BESIDE, now)?;
-                let copies = &mut claim.as_mut().ok_or(Error::Closed)?.channel;
-                chain.ready(channel, copies)?;
-                wait(channel)?;
-                Ok(self.submitted(now, BESIDE, chain.launch(channel, copies)?))
-            }
-        }
-    }
-
-    /// Whether there is room for a launch now.
-    pub(crate) fn has_room_for(&self, now: Now, form: &Form, channel: &mut Channel) -> Result<(), Error> {
-        Ok(match form {
-            Form::One(graph) => graph.ready(channel),
-            Form::Beside(chain) => {
-                let mut claim = self.claim(BESIDE, now)?;
-                chain.ready(channel, &mut claim.as_mut().ok_or(Error::Closed)?.channel)
-            }
         }?)
     }
 }

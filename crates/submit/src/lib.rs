@@ -43,6 +43,7 @@ mod order;
 mod prepared;
 mod ring;
 mod session;
+mod start;
 mod transfers;
 mod words;
 
