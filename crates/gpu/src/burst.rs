@@ -98,7 +98,7 @@ impl Burst {
     /// The most copies that go behind one doorbell.
     pub const MOST: usize = 4096;
 
-    /// At most `most` copies of `bytes` each from one region to another behind one doorbell, and `slots` such submissions under way.
+    /// Prepares up to `most` copies of `bytes` each, from one region to another, behind one doorbell. Up to `slots` submissions may be unfinished.
     /// Copies of one submission may overtake each other. With [`CopyMode::Pipelined`] they may overtake those of submissions before, too;
     /// otherwise the first waits for these. The release behind them is one of its own in any mode.
     ///
@@ -169,8 +169,8 @@ impl Burst {
     /// Adds a copy to the submission that is being made, each address within its region.
     ///
     /// # Errors
-    /// [`Error::OutsideRegion`], [`Error::Length`] where it has as many as it may; for the first copy [`Error::RingFull`] while the
-    /// next slot is under way, [`Error::OtherChannel`], [`Error::ChannelKilled`]. Nothing was added then.
+    /// [`Error::OutsideRegion`], [`Error::Length`] where it has as many as it may; for the first copy [`Error::RingFull`] while the GPU
+    /// still uses the next slot, [`Error::OtherChannel`], [`Error::ChannelKilled`]. Nothing was added then.
     #[inline]
     pub fn add(&mut self, ch: &Channel, to: u64, from: u64) -> Result<(), Error> {
         if self.added == 0 {
@@ -287,7 +287,7 @@ impl Burst {
         let lines = &self.staged[self.stored..upto];
         let at = (self.next * self.staged.len() + self.stored) * LINE;
         debug_assert!((at + size_of_val(lines)) as u64 <= self.memory.length());
-        // SAFETY: lines of the slot, which is not under way; `new` has asked what this CPU can. Memory of ours begins a page.
+        // SAFETY: lines of a slot that the GPU is done with (`free`), in bounds; `level` is what this CPU has; our memory begins at a page.
         unsafe {
             let to = self.memory.as_ptr().add(at);
             match self.level {

@@ -174,7 +174,7 @@ fn what_cannot_be_made_says_why() {
     assert!(matches!(refused, Error::OtherChannel), "{refused}");
 }
 
-/// The channel waits for a word, so all slots stay under way.
+/// The channel waits for a word, so the GPU finishes no slot.
 #[test]
 fn a_slot_that_is_under_way_is_not_written() {
     let Rig { mut channel, source, target, .. } = rig(Place::Video);

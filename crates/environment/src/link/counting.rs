@@ -28,7 +28,7 @@ enum Width {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counting {
-    /// When it was asked for, and what it was.
+    /// When the counters were read, and what they said.
     last: Option<(Instant, u64)>,
     sum: u64,
     width: Width,

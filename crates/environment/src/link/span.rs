@@ -146,7 +146,7 @@ struct Followed {
 }
 
 impl Follower {
-    /// The thread is under way when this returns.
+    /// Returns when the thread runs.
     fn start(counters: Box<dyn Counters>, cpus: &[usize]) -> Looking {
         let (goes_on, over) = channel();
         let (give, given) = channel();

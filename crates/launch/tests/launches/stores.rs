@@ -121,7 +121,7 @@ fn while_the_last_launch_is_not_over_nothing_is_stored_or_launched() {
         }
         assert_eq!((frames.channel.entries_written(), copies.entries_written()), entries);
         frames.video.read(0, &mut there);
-        assert_eq!(there, sent, "stored over bytes that a launch under way reads");
+        assert_eq!(there, sent, "stored over bytes that an unfinished launch reads");
         gate.set(1);
         if alone { frames.channel.wait(ticket, TIMEOUT) } else { copies.wait(ticket, TIMEOUT) }.unwrap();
         assert!(frames.right(2 * round));
