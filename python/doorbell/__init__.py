@@ -39,7 +39,7 @@ open(check_allocations=True) submissions do, too, because they call CUDA.
 
 from ._errors import (Busy, Closed, DoorbellError, Forked, Freed, Full, InvalidHandle, NotLaunchable, NotPinnable, OutOfRange,
                       Overrun, Timeout, Unavailable)
-from ._graph import Graph, chain, graph, kernel
+from ._graph import Graph, chain, graph, instantiate, kernel
 from ._library import version, watching
 from ._record import record, recording
 from ._session import (Buffer, Frame, Message, Ring, Ticket, Transfer, allocate, close, copy_, copy_async, copy_batch, explain,
@@ -48,6 +48,6 @@ from ._session import (Buffer, Frame, Message, Ring, Ticket, Transfer, allocate,
 __all__ = [
     "Buffer", "Busy", "Closed", "DoorbellError", "Forked", "Frame", "Freed", "Full", "Graph", "InvalidHandle", "Message",
     "NotLaunchable", "NotPinnable", "OutOfRange", "Overrun", "Ring", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate", "chain", "close",
-    "copy_", "copy_async", "copy_batch", "explain", "graph", "kernel", "message", "open", "pin", "prepare", "prepare_bytes", "record",
+    "copy_", "copy_async", "copy_batch", "explain", "graph", "instantiate", "kernel", "message", "open", "pin", "prepare", "prepare_bytes", "record",
     "recording", "ring", "session", "version", "watching",
 ]

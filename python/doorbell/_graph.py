@@ -20,6 +20,18 @@ def _exec(thing):
                         "cudaGraphExec_t") from None
 
 
+def _raw(thing):
+    """The number of a cudaGraph_t: that of a torch.cuda.CUDAGraph(keep_graph=True), or the number itself."""
+    raw = getattr(thing, "raw_cuda_graph", None)
+    if raw is not None:
+        return int(raw())
+    try:
+        return int(thing)
+    except TypeError:
+        raise TypeError("a CUDA graph is a torch.cuda.CUDAGraph(keep_graph=True) that has raw_cuda_graph() (newer PyTorch), or the number of a "
+                        "cudaGraph_t") from None
+
+
 class Graph(_Handle):
     """A CUDA graph that is ready to be launched. It holds the object that it was made of, and with it PyTorch's memory pool of it."""
 
@@ -87,6 +99,17 @@ def graph(cuda_graph, stream=None):
     random numbers, is not done. Until the graph is closed, its modules and all memory that it uses must stay."""
     handle = c_uint64()
     check(library.doorbell_graph_prepare(_exec(cuda_graph), _stream(stream), byref(handle)))
+    return Graph(handle.value, cuda_graph)
+
+
+def instantiate(cuda_graph, stream=None):
+    """Makes a CUDA graph ready to be launched past CUDA: a torch.cuda.CUDAGraph(keep_graph=True), or the number of a cudaGraph_t. doorbell
+    instantiates it, so it may have been launched before.
+
+    Unlike for graph(), copies in it may name pageable memory: replay() reads it, and it is written when wait() finds the launch over. So one
+    launch of such a graph is under way at a time (Full). For the rest as graph()."""
+    handle = c_uint64()
+    check(library.doorbell_graph_instantiate(_raw(cuda_graph), _stream(stream), byref(handle)))
     return Graph(handle.value, cuda_graph)
 
 

@@ -83,6 +83,7 @@ FUNCTIONS = {
     "doorbell_message_wait": [c_uint64, c_uint32, c_void_p, c_uint64],
     "doorbell_message_close": [c_uint64],
     "doorbell_graph_prepare": [c_void_p, c_void_p, ANSWER],
+    "doorbell_graph_instantiate": [c_void_p, c_void_p, ANSWER],
     "doorbell_kernel_prepare": [c_void_p, POINTER(c_uint32), POINTER(c_uint32), c_uint32, POINTER(c_void_p), c_void_p, ANSWER],
     "doorbell_graph_kernels": [c_uint64, POINTER(c_uint32), c_size_t, POINTER(c_size_t)],
     "doorbell_graph_set_param": [c_uint64, c_uint32, c_uint32, c_void_p, c_size_t],

@@ -218,6 +218,11 @@ functions! {
     fn cuGraphAddNode(
         node: *mut RawNode, graph: RawGraph, after: *const RawNode, count: usize, parameters: *mut NodeParameters
     );
+    fn cuGraphClone(clone: *mut RawGraph, graph: RawGraph);
+    fn cuGraphNodeGetType(node: RawNode, kind: *mut c_int);
+    fn cuGraphChildGraphNodeGetGraph(node: RawNode, graph: *mut RawGraph);
+    fn cuGraphMemcpyNodeGetParams(node: RawNode, copy: *mut Copy3d);
+    fn cuGraphMemcpyNodeSetParams(node: RawNode, copy: *const Copy3d);
 }
 
 /// `CUDA_MEMCPY2D_v2`.
@@ -240,6 +245,37 @@ pub(crate) struct Side2d {
     pub device: u64,
     pub array: *mut c_void,
     pub pitch: usize,
+}
+
+/// `CUDA_MEMCPY3D_v2`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Copy3d {
+    pub from: Side3d,
+    pub to: Side3d,
+    /// Bytes of a row, rows of a slice, slices.
+    pub width: usize,
+    pub height: usize,
+    pub depth: usize,
+}
+
+/// One side of it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Side3d {
+    pub x: usize,
+    pub y: usize,
+    pub z: usize,
+    pub level: usize,
+    /// `CU_MEMORYTYPE_HOST` is 1, `CU_MEMORYTYPE_UNIFIED` 4: then `device` is the address, of whatever memory.
+    pub kind: c_int,
+    pub host: *mut c_void,
+    pub device: u64,
+    pub array: *mut c_void,
+    pub reserved: *mut c_void,
+    /// Bytes from a row to the next, and rows from a slice to the next.
+    pub pitch: usize,
+    pub height: usize,
 }
 
 /// `CUDA_KERNEL_NODE_PARAMS_v1`.
@@ -414,5 +450,6 @@ mod tests {
         assert_eq!((size_of::<KernelNode>(), offset_of!(KernelNode, arguments)), (56, 40));
         assert_eq!((size_of::<NodeParameters>(), offset_of!(NodeParameters, condition)), (256, 16));
         assert_eq!((offset_of!(NodeParameters, graphs), offset_of!(NodeParameters, reserved_too)), (32, 248));
+        assert_eq!((offset_of!(Copy3d, to), offset_of!(Copy3d, width), size_of::<Copy3d>()), (88, 176, 200));
     }
 }

@@ -60,6 +60,11 @@ impl<'c> Graph<'c> {
         self.instantiate_with(4)
     }
 
+    /// For whoever takes the driver API's own handle (`CUgraph`).
+    pub fn handle(&self) -> *mut c_void {
+        self.raw
+    }
+
     fn instantiate_with(&self, flags: u64) -> Result<GraphExec<'c>> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: writes one handle; the graph lives.
@@ -112,6 +117,17 @@ impl Context {
         };
         // SAFETY: the caller's.
         unsafe { Graph::capture_from(self, stream, submit) }?.instantiate()
+    }
+
+    /// An executable graph of a graph of the program's, by its handle. Nothing is launched.
+    ///
+    /// # Safety
+    /// `graph` is a graph's handle (`CUgraph`) that lives.
+    pub unsafe fn instantiate_by_handle(&self, graph: *mut c_void) -> Result<GraphExec<'_>> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: writes one handle; the caller's graph lives.
+        unsafe { self.cuda.cuGraphInstantiateWithFlags(&mut raw, graph, 0) }?;
+        Ok(GraphExec { context: self, raw })
     }
 
     /// Launches an executable graph of the program's, by its handle.

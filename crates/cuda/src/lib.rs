@@ -23,6 +23,7 @@ mod node;
 mod pointer;
 pub mod runtime;
 mod small_copies;
+mod staging;
 pub mod step;
 mod stream;
 mod words;
@@ -39,6 +40,7 @@ pub use memory::{Address, DeviceBuffer, DeviceSlice, PinnedBuffer, Plane, Regist
 pub use node::{Body, Inner, Node};
 pub use pointer::{MemoryType, Pointer};
 pub use small_copies::SmallCopies;
+pub use staging::{Staged, Staging};
 pub use stream::{Event, Order, Priority, Stream};
 pub use words::{KeepCurrent, Words};
 

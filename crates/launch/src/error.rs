@@ -39,6 +39,11 @@ pub enum Error {
          and keep it for as long as the graph is launched"
     )]
     NotPinned { node: usize, what: &'static str, address: u64, bytes: u64, cause: gpu::Error },
+    #[error(
+        "memory at {address:#x} that a memcpy node writes is also read or written by another, and it is pageable: the CPU would move its bytes before and \
+         behind a launch, never within. Allocate it with cudaHostAlloc"
+    )]
+    Pageable { address: u64 },
     #[error("step {step} of the chain: {why}")]
     Chain { step: usize, why: &'static str },
     #[error("{parts} of {of} parts of a launch on several channels were launched, and the others were not: {cause}")]

@@ -21,6 +21,8 @@
 //! **Chains.** A [`Chain`] is copies and launches as one: a segment, one doorbell, and the GPU orders the steps itself. [`ChainBeside`] has its copies on a
 //! channel of their own, and the CPU may store the first bytes itself ([`Way::Stores`]).
 //!
+//! **Pageable memory.** A [`StagedGraph`] has pinned memory in the place of pageable memory that memcpy nodes name; the CPU moves the bytes before and after a launch.
+//!
 //! The invariant: what is not understood is refused by name before anything is submitted, and each word passes the validator of crate `gpu`.
 
 mod beside;
@@ -36,6 +38,7 @@ mod machine;
 mod memory;
 mod node;
 mod small_copies;
+mod staged;
 mod stores;
 mod stream;
 
@@ -47,6 +50,7 @@ pub use fills::{BACKGROUND, Memsets, WORDS};
 pub use graph::{Graph, Set};
 pub use launches::{Launches, OnStream};
 pub use node::{Kind, Node};
+pub use staged::StagedGraph;
 pub use stores::{STORES_MOST, Stored};
 pub use stream::Order;
 

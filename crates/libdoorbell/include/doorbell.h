@@ -715,6 +715,20 @@ int32_t doorbell_message_close(doorbell_message_t message);
 int32_t doorbell_graph_prepare(void *exec, void *stream, doorbell_graph_t *graph);
 
 /*
+ Makes a graph (CUgraph, cudaGraph_t) ready to be launched past CUDA: doorbell instantiates it, so it does not matter
+ whether the program has, or has launched that. The graph itself may be changed or destroyed: the clone stays what it was.
+ For the rest as doorbell_graph_prepare(), but memcpy nodes may name pageable memory: the CPU copies in their place, out
+ of it in doorbell_launch(), and into it in the first doorbell_wait(), doorbell_poll() or doorbell_query() of any
+ launch's ticket that finds it over. So one launch of such a graph may be under way (DOORBELL_FULL), and what a stream
+ is held for (doorbell_hold_stream()) is the GPU's part. Leave what memcpy nodes write alone until the ticket is done.
+ Cost, threads: as doorbell_graph_prepare(); for pageable memory CUDA pins as many bytes. Errors: the same;
+ DOORBELL_GRAPH also where a memcpy node writes pageable memory that another one uses.
+ */
+int32_t doorbell_graph_instantiate(void *cuda_graph,
+                                   void *stream,
+                                   doorbell_graph_t *graph);
+
+/*
  Makes a kernel (CUfunction) ready to be launched past CUDA: a graph of it alone is captured from `stream`, which is not
  the default one, and prepared as doorbell_graph_prepare() does. `grid` and `block` are three numbers each, `shared_bytes`
  is dynamic shared memory, `arguments` has a pointer to each argument, as cuLaunchKernel() takes them; they are read
@@ -774,7 +788,7 @@ int32_t doorbell_graph_set_pointer(doorbell_graph_t graph,
  doorbell_launch_after_stream() and doorbell_hold_stream() order it against streams of CUDA's.
  Cost: one doorbell; no lock, no allocation, no system call, unless memory was unmapped since. Threads: any;
  DOORBELL_BUSY while another launches. Errors: DOORBELL_BUSY and DOORBELL_FULL (32 launches of a graph may be under
- way, and one of a chain with DOORBELL_STEP_STORES), after which it may be tried again; DOORBELL_FREED where memory that the graph copies or fills was freed;
+ way, and one of a chain with DOORBELL_STEP_STORES or of a graph that names pageable memory), after which it may be tried again; DOORBELL_FREED where memory that the graph copies or fills was freed;
  DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED. Nothing was launched then.
  */
 int32_t doorbell_launch(doorbell_graph_t graph,

@@ -94,12 +94,13 @@ pub enum Refused {
     )]
     NoPlace { address: u64 },
     #[error(
-        "a memcpy node goes through memory of CUDA's own at {address:#x}, as those of pageable memory do: the CPU copies from or to there at each launch"
+        "a memcpy node goes through memory of CUDA's own at {address:#x}, as those of pageable memory do: the CPU copies from or to there at each launch. \
+         doorbell_graph_instantiate() takes the graph (cudaGraph_t) of such a one"
     )]
     Staged { address: u64 },
     #[error(
         "{bytes} bytes for {address:#x} travel in CUDA's own words, which it writes at each launch: a memcpy node from host memory that nothing goes before, or of pageable memory. \
-         Copy them by a step of a chain in front of the graph"
+         Have the graph (cudaGraph_t) instantiated by doorbell_graph_instantiate(), or copy them by a step of a chain in front of the graph"
     )]
     Sent { address: u64, bytes: u64 },
     #[error("channels of different groups: {first:#x} and {second:#x}")]

@@ -3,7 +3,7 @@
 use crate::channel::GraphicsChannel;
 use crate::code;
 use crate::fills;
-use crate::memory::{Soft, soft};
+use crate::memory::{Soft, find, soft};
 use crate::node::Node;
 use crate::status::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY};
 use crate::wait::has_come;
@@ -18,9 +18,9 @@ const START: PcasAction = PcasAction::InvalidatePrefetchCopySchedule;
 const TRACKER: u64 = 0x10_0000;
 /// Of one counter.
 const COUNTER: u64 = 8;
-/// What programs have as `CUgraph`.
+/// What programs have as `CUgraph`. A node's handle is its address: there are never more of them.
 pub(crate) struct Graph {
-    pub nodes: Vec<Node>,
+    nodes: Mutex<Box<[Node]>>,
 }
 
 /// What programs have as `CUgraphExec`.
@@ -36,10 +36,20 @@ pub(crate) struct Exec {
 }
 
 impl Graph {
+    pub fn new(nodes: Vec<Node>) -> Graph {
+        Graph { nodes: Mutex::new(nodes.into()) }
+    }
+
+    /// Looks at its nodes, or changes them.
+    pub fn nodes<T>(&self, look: impl FnOnce(&mut [Node]) -> T) -> T {
+        look(&mut self.nodes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     pub fn instantiate(&self) -> Result<Exec, c_int> {
+        let nodes = self.nodes(|nodes| nodes.to_vec());
         let Soft { space, code, .. } = soft().ok_or(OUT_OF_MEMORY)?;
         let mut words = Writing { code: code.va(), ..Writing::default() };
-        for run in self.nodes.chunk_by(|a, b| a.kernel().is_some() && b.kernel().is_some()) {
+        for run in nodes.chunk_by(|a, b| a.kernel().is_some() && b.kernel().is_some()) {
             match run.iter().map(Node::kernel).collect::<Option<Vec<_>>>() {
                 Some(kernels) => words.kernels(&kernels)?,
                 None => run.iter().try_for_each(|node| words.transfer(node))?,
@@ -146,6 +156,10 @@ impl Writing {
                     _ if bytes % 4 == 0 => Step::Memset { at, value, bytes },
                     _ => return Err(NOT_SUPPORTED),
                 }
+            }
+            // (CUDA has the CPU copy what it does not know.)
+            Node::Copy { to, from, .. } if [to, from].iter().any(|at| find(*at, |_, _| ()).is_none()) => {
+                return Err(NOT_SUPPORTED);
             }
             Node::Copy { to, from, bytes } => Step::Memcpy { from, to, bytes: length(bytes)? },
         };

@@ -1,7 +1,9 @@
 //! Stream capture and graphs.
 
+use crate::copy3d::Copy3d;
 use crate::graph::{Exec, Graph};
 use crate::memory::soft;
+use crate::node::Node;
 use crate::status::*;
 use crate::stream::Stream;
 use std::collections::BTreeMap;
@@ -36,6 +38,19 @@ impl<T> Handles<T> {
     }
 }
 
+/// The node of whichever graph that lies at an address.
+fn with_node(node: *mut c_void, then: impl FnOnce(&mut Node) -> c_int) -> c_int {
+    let graphs = GRAPHS.change(|all| all.values().cloned().collect::<Vec<_>>());
+    let mut then = Some(then);
+    let find = |graph: &Arc<Graph>| {
+        graph.nodes(|nodes| {
+            let found = nodes.iter_mut().find(|one| std::ptr::eq(std::ptr::from_ref::<Node>(one).cast(), node))?;
+            Some(then.take()?(found))
+        })
+    };
+    graphs.iter().find_map(find).unwrap_or(INVALID_VALUE)
+}
+
 calls! {
     cuStreamBeginCapture_v2(stream: *mut c_void, _mode: c_int) {
         // Not the default stream.
@@ -45,7 +60,7 @@ calls! {
     cuStreamEndCapture(stream: *mut c_void, graph: *mut *mut c_void) {
         let Some(stream) = Stream::find(stream as u64) else { return INVALID_HANDLE };
         match stream.end_capture() {
-            Ok(nodes) => give(graph, GRAPHS.add(Graph { nodes })),
+            Ok(nodes) => give(graph, GRAPHS.add(Graph::new(nodes))),
             Err(error) => give(graph, std::ptr::null_mut()).max(error),
         }
     }
@@ -55,16 +70,42 @@ calls! {
 
     cuGraphGetNodes(graph: *mut c_void, nodes: *mut *mut c_void, count: *mut usize) {
         let Some(graph) = GRAPHS.find(graph) else { return INVALID_VALUE };
-        let all = &graph.nodes;
+        let all = graph.nodes(|all| all.iter_mut().map(|node| std::ptr::from_mut(node).cast()).collect::<Vec<*mut c_void>>());
         if count.is_null() || nodes.is_null() { return give(count, all.len()); }
         // SAFETY: the caller's: how many there is room for.
         let room = unsafe { count.read_unaligned() };
         for n in 0..room {
-            let node = all.get(n).map_or(std::ptr::null(), std::ptr::from_ref);
+            let node = all.get(n).copied().unwrap_or(std::ptr::null_mut());
             // SAFETY: the caller's room.
-            unsafe { nodes.add(n).write_unaligned(node.cast_mut().cast()) };
+            unsafe { nodes.add(n).write_unaligned(node) };
         }
         give(count, all.len().min(room))
+    }
+    cuGraphClone(clone: *mut *mut c_void, graph: *mut c_void) {
+        let Some(graph) = GRAPHS.find(graph) else { return INVALID_VALUE };
+        give(clone, GRAPHS.add(Graph::new(graph.nodes(|nodes| nodes.to_vec()))))
+    }
+    cuGraphNodeGetType(node: *mut c_void, kind: *mut c_int) {
+        with_node(node, |node| give(kind, match node {
+            Node::Kernel(_) => 0,
+            Node::Copy { .. } => 1,
+            Node::Fill { .. } => 2,
+        }))
+    }
+    cuGraphMemcpyNodeGetParams(node: *mut c_void, copy: *mut Copy3d) {
+        with_node(node, |node| Copy3d::of(node).map_or(INVALID_VALUE, |found| give(copy, found)))
+    }
+    cuGraphMemcpyNodeSetParams(node: *mut c_void, copy: *const Copy3d) {
+        if copy.is_null() { return INVALID_VALUE; }
+        // SAFETY: the caller's.
+        let copy = unsafe { copy.read_unaligned() };
+        with_node(node, |node| match (&node, copy.node()) {
+            (Node::Copy { .. }, Some(other)) => {
+                *node = other;
+                SUCCESS
+            }
+            _ => INVALID_VALUE,
+        })
     }
     cuGraphInstantiateWithFlags(exec: *mut *mut c_void, graph: *mut c_void, _flags: u64) {
         let Some(graph) = GRAPHS.find(graph) else { return INVALID_VALUE };

@@ -14,6 +14,7 @@ mod status;
 mod calls;
 mod channel;
 mod code;
+mod copy3d;
 mod fills;
 mod graph;
 mod graph_calls;

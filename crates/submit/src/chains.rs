@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 /// Graphs and chains of a session.
 const MOST: usize = 4096;
+const STAGED: &str = "the CPU copies what this graph's memcpy nodes name of pageable memory, which it cannot do within a chain: pin that memory";
 const PART: &str = "a chain cannot be part of another: pass its steps";
 
 /// One step of a chain. Each begins when those before it are over.
@@ -83,6 +84,7 @@ impl Session {
                 ChainStep::Launch(handle) => match &graph(handle)?.form {
                     Form::One(graph) => Step::Launch(graph),
                     Form::Beside(_) => return Err(launch::Error::Chain { step: all.len(), why: PART }.into()),
+                    Form::Staged(_) => return Err(launch::Error::Chain { step: all.len(), why: STAGED }.into()),
                 },
             });
         }

@@ -166,13 +166,15 @@ impl Session {
             return self.lanes[0].observe(|observer| if observer.forked() { Err(Error::Forked) } else { Ok(0) });
         }
         let lane = self.lanes.get(usize::from(lane)).ok_or_else(|| COPY.wrong())?;
+        let owing = &lane.owes;
         lane.observe(|observer| {
             if observer.forked() {
                 return Err(Error::Forked);
             }
             let ticket = observer.ticket(number).ok_or_else(|| COPY.wrong())?;
             match observer.missing(ticket) {
-                0 => Ok(0),
+                // Until the results are moved, it is not over.
+                0 => Ok(u64::from(owing.load(Ordering::Acquire) && !self.bring())),
                 _ if observer.is_stopped() => Err(Error::Stopped),
                 missing => observer.error().map_or(Ok(missing), |code| Err(Error::Killed(code))),
             }

@@ -11,7 +11,9 @@ use crate::launching::{Form, Keeps, Launching};
 use crate::open::Setup;
 use crate::session::{LAUNCHES, Now, Session, equip};
 use copy::Machine;
-use gpu::Libcuda;
+use cuda::{Context, Staged};
+use gpu::{Channel, Libcuda, Watched};
+use launch::OnStream;
 use std::ffi::c_void;
 use std::time::Duration;
 
@@ -36,6 +38,52 @@ impl Session {
     /// kernels do is not looked at: from now on until [`Session::graph_release`] their modules, and all memory that
     /// they use, stay. The executable graph may be destroyed or updated.
     pub unsafe fn prepare_graph(&self, exec: *mut c_void, stream: *mut c_void) -> Result<Graph, Error> {
+        self.learn(|context, watched, channel| {
+            // SAFETY: the caller's.
+            let mut by_cuda = unsafe { OnStream::new(context, exec, stream) };
+            // SAFETY: the caller's.
+            let learnt = unsafe { launch::Graph::learn(watched, channel, &mut by_cuda) };
+            learnt.map(Form::One).map_err(|error| because(error, by_cuda))
+        })
+    }
+
+    /// Makes a graph ready to be launched that is not instantiated: a `CUgraph`. doorbell instantiates it, so it does not matter whether the program has, or
+    /// has launched that. For the rest as [`Session::prepare_graph`]. Unlike there, memcpy nodes may name pageable memory: the CPU copies in their place,
+    /// out of it in [`Session::launch`], and into it in the first [`Session::wait`], [`Session::poll`] or [`Session::query`] of any launch's that finds it over.
+    /// So one launch is under way at a time ([`Error::Full`]), and what a CUDA stream is made to wait for is the GPU's part.
+    ///
+    /// # Errors
+    /// As [`Session::prepare_graph`]; [`Error::Graph`] also where a memcpy node writes pageable memory that another one uses.
+    ///
+    /// # Safety
+    /// As [`Session::prepare_graph`], of a `CUgraph`; pageable memory of its memcpy nodes is memory that it uses, and nobody else touches what they write
+    /// from a launch until it is over.
+    pub unsafe fn instantiate_graph(&self, graph: *mut c_void, stream: *mut c_void) -> Result<Graph, Error> {
+        self.learn(|context, watched, channel| {
+            // SAFETY: the caller's.
+            let Some(Staged { graph, staging }) = unsafe { context.staged(graph) }? else {
+                // SAFETY: the caller's.
+                let exec = unsafe { context.instantiate_by_handle(graph) }?;
+                // SAFETY: the caller's; the executable graph lives until it is cloned.
+                let mut by_cuda = unsafe { OnStream::new(context, exec.handle(), stream) };
+                // SAFETY: the caller's.
+                let learnt = unsafe { launch::Graph::learn(watched, channel, &mut by_cuda) };
+                return learnt.map(Form::One).map_err(|error| because(error, by_cuda));
+            };
+            let exec = graph.instantiate()?;
+            // SAFETY: as above.
+            let mut by_cuda = unsafe { OnStream::new(context, exec.handle(), stream) };
+            // SAFETY: the caller's.
+            let learnt = unsafe { launch::StagedGraph::learn(watched, channel, staging, &mut by_cuda) };
+            learnt.map(|graph| Form::Staged(Box::new(graph))).map_err(|error| because(error, by_cuda))
+        })
+    }
+
+    /// A graph that is made ready on the lane of launches, in CUDA's context.
+    fn learn(
+        &self,
+        make: impl FnOnce(&Context, &'static Watched, &mut Channel) -> Result<Form, Error>,
+    ) -> Result<Graph, Error> {
         let (setup, now) = (self.setup()?, self.now()?);
         let machine = setup.machine.as_ref().ok_or_else(without)?;
         let _context = setup.enter()?;
@@ -43,16 +91,8 @@ impl Session {
         let watched = Libcuda::open()?.watched();
         let mut claim = self.launches(&setup, machine, now)?;
         let Inner { graphs, channel, .. } = claim.as_mut().ok_or(Error::Closed)?;
-        // SAFETY: the caller's.
-        let mut by_cuda = unsafe { launch::OnStream::new(context, exec, stream) };
-        // SAFETY: the caller's.
-        let learnt = unsafe { launch::Graph::learn(watched, channel, &mut by_cuda) };
-        let graph = match (learnt, by_cuda.refused()) {
-            (Ok(graph), _) => graph,
-            (Err(_), Some(refused)) => return Err(refused.into()),
-            (Err(error), None) => return Err(error.into()),
-        };
-        let (place, used) = Place::put(graphs, MOST, Launching::new(Form::One(graph)))?;
+        let launching = Launching::new(make(context, watched, channel)?);
+        let (place, used) = Place::put(graphs, MOST, launching)?;
         Ok(Graph(GRAPH.encode(now.opening(), place, used)))
     }
 
@@ -186,8 +226,8 @@ impl Session {
     /// streams ([`Session::launch_after`] and [`Session::hold_stream`] do). No lock, no allocation, no system call.
     ///
     /// # Errors
-    /// [`Error::Busy`] while another thread launches, [`Error::Full`] while 32 launches of it are under way, or one of a chain whose bytes the CPU stores;
-    /// after both it may be tried again. [`Error::Freed`] where memory that it copies or fills was freed, [`Error::Handle`],
+    /// [`Error::Busy`] while another thread launches, [`Error::Full`] while 32 launches of it are under way, or one of a chain whose bytes the CPU stores or of a
+    /// graph that names pageable memory; after both it may be tried again. [`Error::Freed`] where memory that it copies or fills was freed, [`Error::Handle`],
     /// [`Error::Closed`], [`Error::Forked`], [`Error::Killed`], [`Error::Stopped`]. Nothing was launched.
     #[inline]
     pub fn launch(&self, graph: Graph) -> Result<Copy, Error> {
@@ -213,7 +253,7 @@ impl Session {
             // Before anything goes into the stream. Other threads may still take the room meanwhile.
             let mut claim = self.claim(LAUNCHES, now)?;
             let (launching, channel) = found(&mut claim, now, graph)?;
-            self.has_room_for(now, &launching.form, channel)?;
+            self.has_room_for(now, &mut launching.form, channel)?;
         }
         let _context = setup.enter()?;
         let order = self.order(&setup, now)?;
@@ -232,21 +272,29 @@ impl Session {
         })
     }
 
-    /// Ends a graph. Launches of it that are under way go on; where parameters point into buffers, they are waited for.
+    /// Ends a graph. Launches of it that are under way go on; where parameters point into buffers, or memcpy nodes name pageable memory, they are waited for.
     ///
     /// # Errors
     /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
     pub fn graph_release(&self, graph: Graph) -> Result<(), Error> {
-        self.same_process()?;
-        let now = self.now()?;
+        let (setup, now) = (self.setup()?, self.now()?);
         let (place, used) = GRAPH.decode(now.opening(), graph.0)?;
         let mut claim = self.still(self.lanes[LAUNCHES].claim_in_time(), now)?;
         let inner = claim.as_mut().ok_or_else(|| GRAPH.wrong())?;
-        let launching = Place::take(&mut inner.graphs, place, used).ok_or_else(|| GRAPH.wrong())?;
-        // Kernels may still use what its parameters point to.
-        if !launching.pointers.is_empty() && matches!(inner.channel.idle(IDLE), Err(gpu::Error::Timeout { .. })) {
-            std::mem::forget(launching.pointers);
+        let mut launching = Place::take(&mut inner.graphs, place, used).ok_or_else(|| GRAPH.wrong())?;
+        let is_staged = matches!(launching.form, Form::Staged(_));
+        // Kernels may still use what its parameters point to, and copies the pinned memory.
+        let waits = is_staged || !launching.pointers.is_empty();
+        if waits && matches!(inner.channel.idle(IDLE), Err(gpu::Error::Timeout { .. })) {
+            std::mem::forget(launching);
+            return Ok(());
         }
+        if let Form::Staged(graph) = &mut launching.form {
+            graph.finish(&inner.channel);
+        }
+        // What it has of CUDA's is freed in CUDA's context.
+        let _context = is_staged.then(|| setup.enter());
+        drop(launching);
         Ok(())
     }
 }
@@ -262,6 +310,11 @@ pub(crate) fn found<'c>(
     let Inner { graphs, channel, .. } = claim.as_mut().ok_or_else(|| GRAPH.wrong())?;
     let launching = Place::find(graphs, place, used).ok_or_else(|| GRAPH.wrong())?;
     Ok((launching, channel))
+}
+
+/// Why a graph was not learnt: what CUDA says, if it refused to launch it.
+fn because(error: launch::Error, by_cuda: OnStream<'_>) -> Error {
+    by_cuda.refused().map_or_else(|| error.into(), Error::from)
 }
 
 fn without() -> Error {

@@ -81,6 +81,8 @@ pub(crate) struct Lane {
     observer: UnsafeCell<Option<Observer>>,
     /// Polls in vain, about.
     pub vain: AtomicU32,
+    /// A launch is under way whose results the CPU still has to move. Written by who has the lane.
+    pub owes: AtomicBool,
 }
 
 // SAFETY: `inner` is touched only through a `Claim`, which one thread at a time has; `observer` is written while `readable` is
@@ -104,6 +106,7 @@ impl Lane {
             readable: AtomicBool::new(false),
             observer: UnsafeCell::new(None),
             vain: AtomicU32::new(0),
+            owes: AtomicBool::new(false),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use gpu::{Channel, Memory, Pin, Region};
-use launch::{ChainBeside, Kind, Node};
+use launch::{ChainBeside, Kind, Node, StagedGraph};
 use std::sync::Arc;
 
 /// What is launched.
@@ -12,6 +12,8 @@ pub(crate) enum Form {
     One(launch::Graph),
     /// A chain that has its copies on the lane beside launches.
     Beside(Box<ChainBeside>),
+    /// A graph that names pageable memory.
+    Staged(Box<StagedGraph>),
 }
 
 /// What a graph's handle stands for.
@@ -60,6 +62,7 @@ impl Form {
         match self {
             Form::One(graph) => graph.nodes(),
             Form::Beside(chain) => chain.nodes(),
+            Form::Staged(graph) => graph.nodes(),
         }
     }
 
@@ -67,6 +70,7 @@ impl Form {
         match self {
             Form::One(graph) => graph.parameters(node),
             Form::Beside(chain) => chain.parameters(node),
+            Form::Staged(graph) => graph.parameters(node),
         }
     }
 
@@ -75,6 +79,7 @@ impl Form {
         Ok(match self {
             Form::One(graph) => graph.set_parameter(node, offset, bytes),
             Form::Beside(chain) => chain.set_parameter(node, offset, bytes),
+            Form::Staged(graph) => graph.set_parameter(node, offset, bytes),
         }?)
     }
 
@@ -88,6 +93,7 @@ impl Form {
         Ok(match self {
             Form::One(graph) => graph.set_pointer(channel, node, offset, to),
             Form::Beside(chain) => chain.set_pointer(channel, node, offset, to),
+            Form::Staged(graph) => graph.set_pointer(channel, node, offset, to),
         }?)
     }
 }

@@ -6,7 +6,7 @@
 //! that two threads want at the same instant is [`Error::Busy`] for the second: no thread ever spins for another.
 //!
 //! [`Session::prepare_graph`] clones a CUDA graph, and [`Session::launch`] starts it past CUDA. Launches go by a channel of
-//! their own, in CUDA's channel group, one after the other. [`Session::prepare_chain`] makes copies and launches one; [`Session::launch_behind`] and
+//! their own, in CUDA's channel group, one after the other. [`Session::instantiate_graph`] is for graphs that name pageable memory. [`Session::prepare_chain`] makes copies and launches one; [`Session::launch_behind`] and
 //! [`Session::submit_behind`] put submissions of several lanes in order.
 //!
 //! Handles are numbers that carry the session, the place and how often the place was used. A handle of something that is gone
@@ -43,6 +43,7 @@ mod order;
 mod prepared;
 mod ring;
 mod session;
+mod staged;
 mod start;
 mod transfers;
 mod words;

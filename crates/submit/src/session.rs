@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::handle::{BUFFER, Buffer};
 use crate::lane::{Claim, Inner, Lane};
 use crate::open::{LANES, Options, Setup};
+use crate::staged;
 use gpu::{AddressSpace, Channel, ChannelOptions, Copies, Engine};
 use rm::graph::Place;
 use std::cell::Cell;
@@ -146,11 +147,11 @@ impl Session {
         let mut setup = self.setup.write().unwrap_or_else(PoisonError::into_inner);
         let was = setup.take().ok_or(Error::Closed)?;
         self.state.fetch_and(!1, Ordering::SeqCst);
+        // What it has of CUDA's is freed in CUDA's context.
+        let kept = was.enter();
         self.empty();
         self.buffers.clear(&self.lanes);
         was.say(|| "closed".into());
-        // What it has of CUDA's is freed in CUDA's context.
-        let kept = was.enter();
         drop(was);
         drop(kept);
         Ok(())
@@ -161,13 +162,14 @@ impl Session {
         let (start, mut no_launches) = (Instant::now(), false);
         for (at, lane) in self.lanes.iter().enumerate() {
             let mut claim = lane.claim_in_time();
-            let Some(inner) = claim.take() else { continue };
+            let Some(mut inner) = claim.take() else { continue };
             // Copies beside launches wait for these: where their channel has gone, nothing more comes.
             let limit =
                 if at == BESIDE && no_launches { Duration::ZERO } else { CLOSE.saturating_sub(start.elapsed()) };
             let ended = inner.channel.idle(limit);
             no_launches |=
                 at == LAUNCHES && matches!(ended, Err(gpu::Error::ChannelKilled(_) | gpu::Error::ChannelStopped));
+            staged::end(&mut inner, !matches!(ended, Err(gpu::Error::Timeout { .. })));
             drop(lane.retract());
             drop(inner);
         }

@@ -17,6 +17,7 @@ impl Session {
                 let copies = &mut claim.as_mut().ok_or(Error::Closed)?.channel;
                 Ok(self.submitted(now, BESIDE, chain.launch(channel, copies)?))
             }
+            Form::Staged(graph) => self.start_staged(now, graph, channel),
         }
     }
 
@@ -42,17 +43,23 @@ impl Session {
                 wait(channel)?;
                 Ok(self.submitted(now, BESIDE, chain.launch(channel, copies)?))
             }
+            Form::Staged(graph) => {
+                graph.ready(channel)?;
+                wait(channel)?;
+                self.start_staged(now, graph, channel)
+            }
         }
     }
 
     /// Whether there is room for a launch now.
-    pub(crate) fn has_room_for(&self, now: Now, form: &Form, channel: &mut Channel) -> Result<(), Error> {
+    pub(crate) fn has_room_for(&self, now: Now, form: &mut Form, channel: &mut Channel) -> Result<(), Error> {
         Ok(match form {
             Form::One(graph) => graph.ready(channel),
             Form::Beside(chain) => {
                 let mut claim = self.claim(BESIDE, now)?;
                 chain.ready(channel, &mut claim.as_mut().ok_or(Error::Closed)?.channel)
             }
+            Form::Staged(graph) => graph.ready(channel),
         }?)
     }
 }

@@ -323,3 +323,78 @@ fn why_there_is_no_channel_for_launches_is_said() {
     assert!(why(&session).contains("not today"), "{}", why(&session));
     session.close().unwrap();
 }
+
+#[test]
+fn a_graph_that_names_pageable_memory_is_launched_and_its_bytes_are_there_when_it_is_over() {
+    let name = "a_graph_that_names_pageable_memory_is_launched_and_its_bytes_are_there_when_it_is_over";
+    // A GPU that polls, as above.
+    if !program::inside_with(name, "poll") {
+        return;
+    }
+    let (context, session) = opened();
+    let module = Module::from_ptx(&context, ".version 8.0\n").unwrap();
+    let [copy, add] = ["copy", "add1"].map(|name| module.function(name).unwrap());
+    let stream = Stream::new(&context).unwrap();
+    let memory = cuda::DeviceBuffer::new(&context, 8192).unwrap();
+    let gpu = memory.address();
+    let mut heap = vec![0u32; 2048];
+    let (input, output) = heap.split_at_mut(1024);
+    let [input, output] = [input.as_mut_ptr(), output.as_mut_ptr()];
+    let captured = |to: *mut u32| {
+        cuda::Graph::capture(&stream, || {
+            // SAFETY: the arguments are the kernels', and both memories outlive the session's launches.
+            unsafe {
+                let from = std::slice::from_raw_parts(input.cast::<u8>(), 4096);
+                stream.upload(memory.slice(0, 4096)?, from)?;
+                copy.launch([1; 3], [1; 3], 0, &stream, &[U64(gpu + 4096), U64(gpu), U32(4096)])?;
+                add.launch([1; 3], [1; 3], 0, &stream, &[U64(gpu + 4096)])?;
+                stream.download(std::slice::from_raw_parts_mut(to.cast(), 4096), memory.slice(4096, 4096)?)
+            }
+        })
+        .unwrap()
+    };
+    let (one, circle) = (captured(output), captured(input.wrapping_add(1023)));
+    // SAFETY: the memory that the graph uses, while none is under way.
+    let set = |value: u32| unsafe { (0..1024).for_each(|n| input.add(n).write_volatile(value + n as u32)) };
+    // SAFETY: as above.
+    let got = |n: usize| unsafe { output.add(n).read_volatile() };
+    set(70);
+    // SAFETY: module and memory stay until the session is closed.
+    let graph = unsafe { session.instantiate_graph(one.handle(), stream.handle()) }.unwrap();
+    assert_eq!((got(0), got(1), got(1023)), (71, 71, 70 + 1023), "CUDA's launches did its work");
+    let watched = watch_system_calls();
+    for round in 0..40u32 {
+        set(1000 * round);
+        let mut last = None;
+        let spent = cost(watched, || {
+            last = session.launch(graph).ok();
+            std::hint::black_box(last.map(|copy| session.wait(copy, LIMIT).is_ok()));
+        });
+        assert_eq!((last.is_some(), spent.0), (true, 0), "round {round}");
+        assert_eq!((got(0), got(1), got(1023)), (1000 * round + 1, 1000 * round + 1, 1000 * round + 1023));
+    }
+    // One at a time; what a launch left is there when the next one begins, or the graph ends, whoever waits.
+    set(500_000);
+    let first = session.launch(graph).unwrap();
+    let mut full = 0u64;
+    while let Err(error) = session.launch(graph) {
+        assert!(matches!(error, Error::Full(1)), "{error}");
+        full += 1;
+    }
+    assert_eq!((got(0), session.poll(first).unwrap()), (500_001, true), "after {full} times full");
+    let chain = session.prepare_chain(&[ChainStep::Launch(graph)], ChainHow::default());
+    assert!(matches!(&chain, Err(Error::Graph(why)) if why.contains("pin that memory")), "{chain:?}");
+    set(600_000);
+    while session.launch(graph).is_err() {}
+    session.graph_release(graph).unwrap();
+    assert_eq!((got(0), got(1023)), (600_001, 601_023));
+    // SAFETY: as above.
+    let refused = unsafe { session.instantiate_graph(circle.handle(), stream.handle()) };
+    assert!(matches!(&refused, Err(Error::Graph(why)) if why.contains("also read or written")), "{refused:?}");
+    // SAFETY: as above.
+    let last = unsafe { session.instantiate_graph(one.handle(), stream.handle()) }.unwrap();
+    set(700_000);
+    session.launch(last).unwrap();
+    session.close().unwrap();
+    assert_eq!((got(0), got(1023)), (700_001, 701_023), "closed");
+}

@@ -25,6 +25,8 @@ pub(super) struct Part<'c> {
     pub exec: GraphExec<'c>,
     pub graph: Graph<'c>,
     pub acts: Vec<Act>,
+    /// Of the host's: other bytes at each launch.
+    pub inputs: Vec<Place>,
     pub kernels: u64,
 }
 
@@ -39,6 +41,7 @@ pub(super) struct Maker<'c> {
     pub launches: usize,
     random: RefCell<Random>,
     acts: RefCell<Vec<Act>>,
+    inputs: RefCell<Vec<Place>>,
     kernels: Cell<u64>,
 }
 
@@ -53,6 +56,7 @@ impl<'c> Maker<'c> {
             launches,
             random: RefCell::new(Random::new(0)),
             acts: RefCell::default(),
+            inputs: RefCell::default(),
             kernels: Cell::new(0),
         })
     }
@@ -63,6 +67,7 @@ impl<'c> Maker<'c> {
         self.memory.clear();
         self.events.borrow_mut().clear();
         self.acts.borrow_mut().clear();
+        self.inputs.borrow_mut().clear();
         self.kernels.set(0);
     }
 
@@ -136,13 +141,23 @@ impl<'c> Maker<'c> {
     }
 
     fn part_of(&self, graph: Graph<'c>, exec: GraphExec<'c>) -> Part<'c> {
-        Part { exec, graph, acts: self.acts.take(), kernels: self.kernels.take() }
+        Part { exec, graph, acts: self.acts.take(), inputs: self.inputs.take(), kernels: self.kernels.take() }
     }
 
     /// Takes back what the model was told last: a kernel that is captured and never runs.
     pub fn never(&self) {
         self.acts.borrow_mut().pop();
         self.kernels.set(self.kernels.get() - 1);
+    }
+
+    /// A place of the host's that has other bytes at each launch that is waited for.
+    pub fn input(&self, place: Place) {
+        self.inputs.borrow_mut().push(place);
+    }
+
+    /// Writes them; no graph runs.
+    pub fn renew(&self, part: &Part<'_>, model: &mut Model) {
+        part.inputs.iter().for_each(|place| self.memory.renew(*place, &mut self.random.borrow_mut(), model));
     }
 
     /// A graph that is not whole, or becomes a part of another; what it does is kept for that.

@@ -128,6 +128,26 @@ impl<'c> Memory<'c> {
         Ok(model)
     }
 
+    /// New bytes for a place of the host's, here and in the model; no graph runs.
+    pub fn renew(&self, place: Place, random: &mut Random, model: &mut Model) {
+        model.bytes(place).copy_from_slice(&random.bytes(place.bytes));
+        let bytes = &model.0[place.space as usize];
+        match place.space {
+            Space::Device => {}
+            Space::Pinned => {
+                let to = self.pinned.as_ptr().wrapping_add(place.offset);
+                // SAFETY: the place is within the buffer, and nobody uses it while no graph runs.
+                unsafe { std::ptr::copy_nonoverlapping(bytes[place.offset..].as_ptr(), to, place.bytes) };
+            }
+            Space::Pageable => {
+                let words = place.offset / 8..(place.offset + place.bytes).div_ceil(8);
+                for (to, word) in self.pageable[words.clone()].iter().zip(&bytes.as_chunks::<8>().0[words]) {
+                    to.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
     fn read(&self, space: Space, bytes: usize) -> Result<Vec<u8>> {
         let mut got = vec![0; bytes];
         match space {

@@ -74,7 +74,7 @@ enum Play<'c> {
 /// All shapes, in the order of their numbers, from 1.
 fn shapes() -> Vec<Shape> {
     // Those that may leave a context broken come last.
-    [order::shapes(), sizes::shapes(), moves::shapes(), forms::shapes(), moves::pageable()]
+    [order::shapes(), sizes::shapes(), moves::shapes(), forms::shapes(), moves::pageable(), moves::frames()]
         .into_iter()
         .flatten()
         .collect()
@@ -169,6 +169,9 @@ fn one(maker: &Maker<'_>, number: u32, shape: &Shape, seed: u64, times: u64) -> 
     for time in 0..times {
         for part in &mut made.parts {
             before(maker, &made.play, part, time)?;
+            if time > 0 && matches!(made.play, Play::Waited) {
+                maker.renew(part, &mut model);
+            }
             let stream = maker.stream(if matches!(made.play, Play::Streams) { time as usize % 2 } else { 0 })?;
             // SAFETY: the maker's memory lives until after the stream has been synchronised.
             unsafe { part.exec.launch(stream) }?;

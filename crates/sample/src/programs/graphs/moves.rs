@@ -44,6 +44,26 @@ pub(super) fn pageable() -> Vec<Shape> {
     PAGEABLE.into_iter().flat_map(copies).collect()
 }
 
+/// Bytes in, a kernel, bytes out, and nothing goes before or behind.
+pub(super) fn frames() -> Vec<Shape> {
+    let of = |(kind, space)| {
+        COPIES.map(|(name, bytes)| {
+            shape(format!("frame-{kind}-{name}"), move |m| {
+                let (source, target) = (m.memory.take(space, bytes)?, m.memory.take(space, bytes)?);
+                let (came, made) = (m.take(bytes)?, m.take(bytes)?);
+                m.input(source);
+                let part = m.capture(|| {
+                    m.memcpy(came, source)?;
+                    m.copy(0, made, came)?;
+                    m.memcpy(target, made)
+                })?;
+                Ok(part.into())
+            })
+        })
+    };
+    [("pinned", Space::Pinned), ("pageable", Space::Pageable)].into_iter().flat_map(of).collect()
+}
+
 fn copies((way, to, from): (&'static str, Space, Space)) -> Vec<Shape> {
     let rows = shape(format!("memcpy-{way}-2d"), move |m| {
         copied(m, (to, from), ROWS.pitch * ROWS.height, |m, to, from| m.memcpy_rows(to, from, ROWS))
@@ -83,6 +103,9 @@ fn copied<'c>(
 ) -> Result<Made<'c>> {
     let log = m.take_log(2)?;
     let (target, source) = (m.memory.take(to, bytes)?, m.memory.take(from, bytes)?);
+    if from != Space::Device {
+        m.input(source);
+    }
     let (first, out) = (m.take(bytes)?, m.take(bytes)?);
     let head = bytes.min(256);
     let part = m.capture(|| {

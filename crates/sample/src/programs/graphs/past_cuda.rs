@@ -2,17 +2,32 @@
 //! What comes of each launch is compared as ever.
 
 use super::{Done, Made, Play, Shape, make};
-use crate::programs::graphs::capture::Maker;
+use crate::programs::graphs::capture::{Maker, Part};
 use crate::{Error, Result};
-use cuda::Context;
+use cuda::{Context, GraphExec, Stream};
 use gpu::{Channel, Entry, Libcuda, Watched};
-use launch::{Graph, OnStream, Set};
+use launch::{Graph, OnStream, Set, StagedGraph};
 use std::time::Duration;
 
 /// Launches by CUDA before ours.
 const LEARNT: u64 = 3;
 /// No graph here runs longer.
 const LIMIT: Duration = Duration::from_secs(10);
+
+/// A graph that was learnt. One that names pageable memory is copied, with pinned memory in its place.
+enum Learnt {
+    Plain(Graph),
+    Staged(StagedGraph),
+}
+
+impl Learnt {
+    fn launch(&mut self, channel: &mut Channel) -> std::result::Result<gpu::Ticket, gpu::Error> {
+        match self {
+            Learnt::Plain(graph) => graph.launch(channel),
+            Learnt::Staged(graph) => graph.launch(channel),
+        }
+    }
+}
 
 /// A channel for launches beside CUDA.
 pub(super) struct PastCuda {
@@ -57,17 +72,17 @@ impl PastCuda {
         let mut graphs = Vec::new();
         for part in &mut made.parts {
             // Nothing but launches: comparing copies through CUDA, and those copies would be taken for a part of the graph.
-            // SAFETY: the maker's memory lives until after the stream has been synchronised, as the graph and the stream do.
-            let mut by_cuda = unsafe { OnStream::new(stream.context(), part.exec.handle(), stream.handle()) };
-            // SAFETY: module, memory and context outlive the launches: all of them are waited for below.
-            graphs.push(unsafe { Graph::learn(self.watched, &mut self.channel, &mut by_cuda) }?);
-            let time = by_cuda.launched();
+            let (graph, time) = self.learnt(stream, part)?;
+            graphs.push(graph);
             (0..time).for_each(|_| part.acts.iter_mut().for_each(|act| act(&mut model)));
             done.found = maker.memory.check(&model, || format!("shape {}, launches by CUDA", shape.name))?;
             (done.launches, done.kernels) = (done.launches + time, done.kernels + time * part.kernels);
         }
         for time in LEARNT..times {
             for (part, graph) in made.parts.iter_mut().zip(&mut graphs) {
+                if matches!(made.play, Play::Waited) {
+                    maker.renew(part, &mut model);
+                }
                 let ticket = self.launch(graph)?;
                 part.acts.iter_mut().for_each(|act| act(&mut model));
                 (done.launches, done.kernels) = (done.launches + 1, done.kernels + part.kernels);
@@ -75,14 +90,36 @@ impl PastCuda {
                     continue;
                 }
                 self.channel.wait(ticket, LIMIT)?;
+                if let Learnt::Staged(graph) = graph {
+                    graph.finish(&self.channel);
+                }
                 done.found = maker.memory.check(&model, what(time))?;
             }
         }
         Ok(done)
     }
 
+    /// Learns the graph of a shape, and how often CUDA launched it for that.
+    fn learnt(&mut self, stream: &Stream<'_>, part: &Part<'_>) -> Result<(Learnt, u64)> {
+        let context = stream.context();
+        // SAFETY: the maker's memory lives until after the stream has been synchronised, as the graph and the stream do.
+        let on = |exec: &GraphExec<'_>| unsafe { OnStream::new(context, exec.handle(), stream.handle()) };
+        // SAFETY: the shape's graph lives.
+        let Some(staged) = unsafe { context.staged(part.graph.handle()) }? else {
+            let mut by_cuda = on(&part.exec);
+            // SAFETY: module, memory and context outlive the launches: all of them are waited for.
+            let graph = unsafe { Graph::learn(self.watched, &mut self.channel, &mut by_cuda) }?;
+            return Ok((Learnt::Plain(graph), by_cuda.launched()));
+        };
+        let exec = staged.graph.instantiate()?;
+        let mut by_cuda = on(&exec);
+        // SAFETY: as above.
+        let graph = unsafe { StagedGraph::learn(self.watched, &mut self.channel, staged.staging, &mut by_cuda) }?;
+        Ok((Learnt::Staged(graph), by_cuda.launched()))
+    }
+
     /// Once more; waits for room among the graph's slots.
-    fn launch(&mut self, graph: &mut Graph) -> Result<gpu::Ticket> {
+    fn launch(&mut self, graph: &mut Learnt) -> Result<gpu::Ticket> {
         match graph.launch(&mut self.channel) {
             Err(gpu::Error::RingFull(_)) => {
                 self.channel.idle(LIMIT)?;
