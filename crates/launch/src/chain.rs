@@ -224,10 +224,11 @@ pub(crate) unsafe fn make(
                 parameters: (0, 0),
                 ..words
             };
+            let chain = ChainWords { counts: &part.counts, sources: &[], ..chain };
             // SAFETY: it starts no kernel and reads nothing.
-            Some(unsafe {
-                Launch::prepare_chain(channel, words, ChainWords { counts: &part.counts, sources: &[], ..chain })?
-            })
+            let mut copies = unsafe { Launch::prepare_chain(channel, words, chain)? };
+            launch.takes_beside(&mut copies);
+            Some(copies)
         }
         _ => None,
     };

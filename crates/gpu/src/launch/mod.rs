@@ -102,6 +102,8 @@ pub struct Launch {
     grave: Grave,
     /// The last submission, of the upload or of a launch.
     last: Option<Ticket>,
+    /// The last one of its copies on a channel of their own.
+    copied: Option<Ticket>,
     kept: Vec<Pin>,
 }
 
@@ -213,6 +215,7 @@ impl Launch {
             channel: ch.id(),
             grave: ch.grave(),
             last: None,
+            copied: None,
             kept: Vec::new(),
         };
         if !copies {
@@ -252,6 +255,12 @@ impl Launch {
         self.grave.put(memory, ticket);
         self.last = Some(ticket);
         ch.wait(ticket, UPLOAD)
+    }
+
+    /// These copies on a channel of their own are submitted with this from now on ([`Launch::submit_beside`]). Their words are read until this one's ticket is done,
+    /// which is later than theirs: the channel of launches hears of their end last.
+    pub fn takes_beside(&self, copies: &mut Launch) {
+        copies.grave = self.grave.clone();
     }
 
     /// Keeps pins of what the words name until the last launch is done, whenever this is dropped.
@@ -332,18 +341,19 @@ impl Launch {
     pub fn submit(&mut self, ch: &mut Channel) -> Result<Ticket, Error> {
         let slot = self.free_slot(ch)?;
         self.is_over(ch)?;
-        self.go(ch, slot)
+        self.go(ch, slot, false)
     }
 
+    /// `over`: all that was launched on the channel before is over, though its tracker may not say so yet.
     #[inline]
-    fn go(&mut self, ch: &mut Channel, slot: usize) -> Result<Ticket, Error> {
+    fn go(&mut self, ch: &mut Channel, slot: usize, over: bool) -> Result<Ticket, Error> {
         let (before, ticket) = self.begin(ch)?;
         if let Err(error) = stores::store(&self.stores) {
             ch.give_back_to(before);
             return Err(error);
         }
         self.count(slot, before);
-        ch.push_prepared(self.entries[slot].for_launch(ch.has_reached(before)), ticket);
+        ch.push_prepared(self.entries[slot].for_launch(over || ch.has_reached(before)), ticket);
         self.took(slot, ticket);
         Ok(ticket)
     }
@@ -359,7 +369,7 @@ impl Launch {
     ) -> Result<Ticket, Error> {
         let slot = self.free_slot(ch)?;
         self.is_over(ch)?;
-        self.go_with(ch, slot, new)
+        self.go_with(ch, slot, new, false)
     }
 
     fn go_with<'a>(
@@ -367,13 +377,15 @@ impl Launch {
         ch: &mut Channel,
         slot: usize,
         new: impl IntoIterator<Item = NewParameters<'a>>,
+        over: bool,
     ) -> Result<Ticket, Error> {
         let mut new = new.into_iter().peekable();
         if new.peek().is_none() {
-            return self.go(ch, slot);
+            return self.go(ch, slot, over);
         }
         let (before, ticket) = self.begin(ch)?;
-        let submitted = self.parameter_entry(ch, new, before).and_then(|(place, entry)| {
+        let behind = if over || ch.has_reached(before) { None } else { Some(before) };
+        let submitted = self.parameter_entry(ch, new, behind).and_then(|(place, entry)| {
             // Room for both entries before the first byte is stored.
             ch.room(2)?;
             stores::store(&self.stores)?;
@@ -408,13 +420,16 @@ impl Launch {
         (copies, other): (&mut Launch, &mut Channel),
     ) -> Result<[Ticket; 2], Error> {
         let [here, there] = self.slots_beside(ch, (copies, other))?;
+        // What ended this one's copies ended its kernels before, and nothing was launched since.
+        let over = self.last == Some(ch.last_ticket()) && self.copied.is_some_and(|copied| other.done(copied));
         let (before, copied) = copies.begin(other)?;
-        match self.go_with(ch, here, new) {
+        match self.go_with(ch, here, new, over) {
             Ok(launched) => {
                 copies.count(there, before);
                 // There is room for it: nothing else is submitted on that channel meanwhile.
                 other.push_prepared(copies.entries[there].waiting, copied);
-                copies.took(there, copied);
+                copies.took(there, launched);
+                self.copied = Some(copied);
                 Ok([launched, copied])
             }
             Err(error) => {
@@ -427,9 +442,10 @@ impl Launch {
     /// A slot of either part.
     #[inline]
     fn slots_beside(&self, ch: &mut Channel, (copies, other): (&Launch, &mut Channel)) -> Result<[usize; 2], Error> {
-        let slots = [self.free_slot(ch)?, copies.free_slot(other)?];
+        copies.is_ready(other)?;
+        let slots = [self.free_slot(ch)?, copies.slots.free(ch)?];
         // The copies' end is that of the chain, and the channel of launches hears of it later.
-        if !self.stores.is_empty() && copies.last.is_some_and(|last| !other.done(last)) {
+        if !self.stores.is_empty() && self.copied.is_some_and(|copied| !other.done(copied)) {
             self.is_over(ch)?;
         }
         Ok(slots)
@@ -447,17 +463,17 @@ impl Launch {
         }
     }
 
-    /// Writes the words that bring new parameters; their place, and the entry for them.
+    /// Writes the words that bring new parameters, behind that number of the tracker; their place, and the entry for them.
     fn parameter_entry<'a>(
         &mut self,
         ch: &Channel,
         new: impl Iterator<Item = NewParameters<'a>>,
-        before: u64,
+        behind: Option<u64>,
     ) -> Result<(usize, u64), Error> {
         let Some(parameters) = &mut self.parameters else { return Err(Error::Length(0)) };
         let place = parameters.slots.free(ch)?;
         let staged = &mut parameters.staged;
-        let waits = if ch.has_reached(before) { 0 } else { acquire(staged, self.named.tracker, before as u32) };
+        let waits = behind.map_or(0, |number| acquire(staged, self.named.tracker, number as u32));
         let mut to = Words::new(staged.get_mut(waits..).unwrap_or_default());
         for NewParameters { address, bytes } in new {
             to.inline_long(COMPUTE, address, bytes, inline_dma::PITCH | inline_dma::NO_SYSMEMBAR)?;
@@ -472,11 +488,16 @@ impl Launch {
 
     #[inline]
     fn free_slot(&self, ch: &mut Channel) -> Result<usize, Error> {
+        self.is_ready(ch)?;
+        self.slots.free(ch)
+    }
+
+    #[inline]
+    fn is_ready(&self, ch: &mut Channel) -> Result<(), Error> {
         if self.channel != ch.id() {
             return Err(Error::OtherChannel);
         }
-        ch.ready()?;
-        self.slots.free(ch)
+        ch.ready()
     }
 
     /// Takes the numbers of a launch, when all that it names is there.
