@@ -5,7 +5,7 @@ use crate::memory::Memory;
 use crate::space::AddressSpace;
 use crate::tracker::{Ticket, Tracker};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A look at one channel. It keeps mapped what it looks at, also when the channel is gone.
 #[derive(Clone, Debug)]
@@ -68,9 +68,12 @@ impl Observer {
     }
 }
 
-/// The error in the notifier at the start of a channel's page.
+/// The error in the notifier at the start of a channel's page. This is no fork's child.
+#[inline]
 pub(crate) fn notified(page: &Memory) -> Option<u32> {
+    // SAFETY: a channel's page is a whole page, mapped and aligned as long as `page` lives.
+    let word = |at: usize| unsafe { &*page.as_ptr().add(at).cast::<AtomicU32>() };
     // NvNotification: info32 @8, status in the upper half of @12.
-    let status = page.word(12).load(Ordering::Acquire) >> 16;
-    (status == 0xffff).then(|| page.word(8).load(Ordering::Relaxed))
+    let status = word(12).load(Ordering::Acquire) >> 16;
+    (status == 0xffff).then(|| word(8).load(Ordering::Relaxed))
 }

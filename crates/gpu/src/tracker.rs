@@ -236,6 +236,12 @@ impl Tracker {
         submitted.saturating_sub((submitted as u32).wrapping_sub(payload).into())
     }
 
+    /// All that was submitted is done. The submitter asks.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.payload() == self.submitted.load(Ordering::Relaxed) as u32
+    }
+
     #[inline]
     pub fn done(&self, ticket: Ticket) -> bool {
         self.reached() >= ticket.0

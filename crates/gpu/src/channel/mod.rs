@@ -157,9 +157,9 @@ impl Channel {
         }
     }
 
-    /// The error that killed the channel (the notifier's Xid), if one did.
+    /// The error that killed the channel (the notifier's Xid), if one did. None in a fork's child.
     pub fn error(&self) -> Option<u32> {
-        notified(&self.page)
+        if self.space.device().forked() { None } else { notified(&self.page) }
     }
 
     /// For threads that wait for what this channel does.
@@ -334,7 +334,14 @@ impl Channel {
         if self.tracker.is_stopped() {
             return Err(Error::ChannelStopped);
         }
-        self.error().map_or(Ok(()), |code| Err(Error::ChannelKilled(code)))
+        notified(&self.page).map_or(Ok(()), |code| Err(Error::ChannelKilled(code)))
+    }
+
+    /// Usable, nothing is under way, and there is room for one prepared submission and a marker.
+    #[inline]
+    pub(crate) fn is_idle_with_room(&self) -> bool {
+        let usable = !self.space.device().forked() && !self.tracker.is_stopped() && notified(&self.page).is_none();
+        usable && self.free_entries() >= 2 && self.tracker.is_idle()
     }
 
     /// The number of the last submission.
@@ -594,6 +601,7 @@ fn ticks() -> u64 {
     0
 }
 
+#[inline(always)]
 fn store_fence() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: SSE2 is part of x86-64.

@@ -104,6 +104,11 @@ impl Inner {
         Ok(Inner { counts, adds: chain.adds.into(), base: FIRST.into(), sources: chain.sources.to_vec() })
     }
 
+    /// It changes no word.
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty() && self.sources.is_empty() && self.adds == 0
+    }
+
     /// Payloads and bytes, into the slot whose words begin at dword `base`.
     #[inline]
     pub fn put(&self, to: &Memory, base: usize) {
