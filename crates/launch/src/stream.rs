@@ -66,7 +66,6 @@ pub(crate) struct Stream {
     pub adds: u32,
     counter: u64,
     order: Order,
-    wait: Execute,
     last: Last,
 }
 
@@ -101,9 +100,9 @@ impl Part {
     }
 
     /// Waits until the counter has been added so much.
-    fn wait(&mut self, counter: u64, adds: u32, wait: Execute) -> Result<(), Error> {
+    fn wait(&mut self, counter: u64, adds: u32) -> Result<(), Error> {
         if self.acquired != Some(adds) {
-            let at = self.put(ACQUIRE, |w| w.host_semaphore(0, counter, 0, wait))?;
+            let at = self.put(ACQUIRE, |w| w.host_semaphore(0, counter, 0, WAIT))?;
             self.counts.push((at + PAYLOAD, adds));
             self.acquired = Some(adds);
         }
@@ -145,7 +144,7 @@ impl Stream {
         // Behind the tracker nothing of an earlier chain is under way.
         launches.acquired = Some(0);
         let copies = copies.map(Part::new);
-        Ok(Stream { launches, copies, adds: 0, counter, order, wait: WAIT, last: Last::Nothing })
+        Ok(Stream { launches, copies, adds: 0, counter, order, last: Last::Nothing })
     }
 
     /// Who copies.
@@ -180,8 +179,8 @@ impl Stream {
                 self.tell()?;
             }
             self.settle()?;
-            let (counter, adds, wait) = (self.counter, self.adds, self.wait);
-            self.copier().wait(counter, adds, wait)?;
+            let (counter, adds) = (self.counter, self.adds);
+            self.copier().wait(counter, adds)?;
         }
         let launch = launch_dma::NON_PIPELINED | launch_dma::PITCH;
         self.copier().put(9, |w| w.copy(COPY, from, to, bytes, launch))?;
@@ -192,7 +191,7 @@ impl Stream {
     /// The channel of launches waits for all that was said before.
     fn wait(&mut self) -> Result<(), Error> {
         self.settle()?;
-        self.launches.wait(self.counter, self.adds, self.wait)
+        self.launches.wait(self.counter, self.adds)
     }
 
     /// Bytes in the words, read at each submission.
@@ -213,13 +212,12 @@ impl Stream {
     /// A graph, in words that wait for the counter in front.
     pub fn launch(&mut self, own: &Own) -> Result<(), Error> {
         let front = own.counts.first().is_some_and(|count| (count.word, count.more) == (PAYLOAD, 0));
-        let wait = own.launch.get(..ACQUIRE).filter(|words| front && is_semaphore(words));
-        let wait =
-            wait.and_then(|words| words.last()).ok_or(Refused::Form { what: "a launch without a wait in front" })?;
+        if !front || !own.launch.get(..ACQUIRE).is_some_and(is_semaphore) {
+            return Err(Refused::Form { what: "a launch without a wait in front" }.into());
+        }
         if own.adds == 0 {
             return Err(Refused::Form { what: "a launch whose end nobody hears of" }.into());
         }
-        self.wait = Execute::parse(*wait);
         match (self.last, self.order) {
             // Inline data and kernels go through one engine, in order.
             (Last::Inline, Order::AsCuda | Order::Engines) => {}
@@ -252,13 +250,13 @@ impl Stream {
             copies.end(last)?;
         }
         self.settle()?;
-        let (counter, adds, wait) = (self.counter, self.adds, self.wait);
+        let (counter, adds) = (self.counter, self.adds);
         if let Some(copies) = self.copies.as_mut().filter(|_| last != Last::Copies) {
-            copies.wait(counter, adds, wait)?;
+            copies.wait(counter, adds)?;
             copies.end(Last::Counted)?;
         }
         // What is launched next waits for this tracker, and by it for the copies.
-        self.launches.wait(counter, adds, wait)?;
+        self.launches.wait(counter, adds)?;
         self.launches.end(Last::Counted)
     }
 }

@@ -59,7 +59,9 @@ fn said(own: &Own) -> Vec<Said> {
         match (subch, method) {
             (0, 0x6c) => {
                 let execute = Execute::parse(value);
-                assert_eq!((execute.operation, whole(0x60, 0x5c, &set)), (Operation::AcquireCircGeq, TRACKER));
+                // It lets no other channel run meanwhile, whatever CUDA's did: that takes longer.
+                let wait = Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE };
+                assert_eq!((execute, whole(0x60, 0x5c, &set)), (wait, TRACKER));
                 all.push(Said::Acquire(set[&(0, 0x64)]));
             }
             (1, 0x2c0) => all.push(Said::Pcas(u64::from(set[&(1, 0x2b4)]) << 8, value as u8)),
