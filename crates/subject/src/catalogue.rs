@@ -29,6 +29,7 @@ const ENTRIES: &[Entry] = &[
     crate::outside::FILE,
     crate::hbm::HBM,
     crate::lock::LOCK,
+    crate::nothing::NOTHING,
     crate::work::KERNELS,
     crate::work::MEMSET,
     crate::work::COPIES,

@@ -13,6 +13,7 @@ mod hbm;
 mod launch;
 mod lock;
 mod nodes;
+mod nothing;
 mod outside;
 mod route;
 mod setup;

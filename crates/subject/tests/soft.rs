@@ -133,3 +133,19 @@ fn copies_run_back_to_back_and_are_compared() {
     let wanted = Wanted { back_to_back: 2, ..Wanted::of(64) };
     assert!(matches!(open(&machine, &route("host->inline->gpu0"), &wanted).err(), Some(Error::Unavailable(_))));
 }
+
+#[test]
+fn nothing_takes_its_time() {
+    let machine = machine();
+    let mut opened = open(&machine, &What::Call("nothing(after=20ms)".into()), &Wanted::of(0)).unwrap();
+    assert!(opened.verify(1, TIMEOUT).unwrap().is_none());
+    let mut subject = opened.prepare(1).unwrap();
+    for _ in 0..2 {
+        let begun = std::time::Instant::now();
+        subject.fire().unwrap();
+        assert!(!subject.poll().unwrap());
+        subject.wait(TIMEOUT).unwrap();
+        assert!(begun.elapsed() >= Duration::from_millis(20) && subject.poll().unwrap());
+    }
+    assert_eq!(subject.waiting(), Waiting::Polled);
+}

@@ -1,0 +1,79 @@
+//! Nothing: what a measurement shows of a call that does no work. It is how much of another call's time is the clock's, the loop's and the machine's.
+
+use crate::entry::{Call, Entry, Result as Open, Value};
+use crate::launch::spin;
+use crate::{Error, Machine, Opened, Subject, Waiting, Wanted, Wrong};
+use std::time::{Duration, Instant};
+
+const AFTER: &str = "after";
+/// About what a launch of one kernel takes.
+const USUALLY: Duration = Duration::from_micros(4);
+
+pub(crate) const NOTHING: Entry = Entry {
+    name: "nothing",
+    form: "nothing(after=TIME)",
+    about: "no work at all, which is done so long after the first look for its end (4us): what clock, loop and machine add to any call that is as far from \
+            the one before",
+    bytes: 0,
+    number: None,
+    words: &[],
+    one_word: false,
+    values: &[Value::Time(AFTER)],
+    open,
+};
+
+fn open<'m>(_: &'m Machine, call: &Call, _: &Wanted) -> Open<'m> {
+    Ok(Box::new(Nothing(call.time_ns(AFTER).map_or(USUALLY, Duration::from_nanos))))
+}
+
+/// How long it takes.
+struct Nothing(Duration);
+
+struct Fired {
+    takes: Duration,
+    /// When it is done, once somebody has looked.
+    done: Option<Instant>,
+}
+
+impl Opened for Nothing {
+    fn about(&self) -> String {
+        format!("nothing, which is done {:?} after the first look", self.0)
+    }
+
+    fn verify(&mut self, _: u64, _: Duration) -> Result<Option<Wrong>, Error> {
+        Ok(None)
+    }
+
+    fn prepare(&mut self, _: u64) -> Result<Box<dyn Subject + '_>, Error> {
+        Ok(Box::new(Fired { takes: self.0, done: None }))
+    }
+}
+
+impl Fired {
+    #[inline]
+    fn is_done(&mut self) -> bool {
+        let (now, takes) = (Instant::now(), self.takes);
+        now >= *self.done.get_or_insert_with(|| now + takes)
+    }
+}
+
+impl Subject for Fired {
+    fn waiting(&self) -> Waiting {
+        Waiting::Polled
+    }
+
+    #[inline]
+    fn fire(&mut self) -> Result<(), Error> {
+        self.done = None;
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<bool, Error> {
+        Ok(self.is_done())
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        spin(timeout, || self.is_done())
+    }
+}
