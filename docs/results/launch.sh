@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What docs/results/launch.md keeps: docs/results/launch.sh OUT [selftest shapes networks launches chain examples many faults ...]
+# What docs/results/launch.md keeps: docs/results/launch.sh OUT [selftest shapes networks launches call copies chain examples many faults ...]
 #
 # About seven minutes on an H200; each step has its limit and keeps what it has, and an Xid ends the run. DOORBELL names the binary (default: cargo's release build),
 # PYTHON a python3 with torch, PREFIX where libdoorbell is installed (crates/libdoorbell/install.sh --prefix target/prefix) with the C examples launch and frame_loop
@@ -44,6 +44,11 @@ fi
 if want launches; then
   step launches 90 "$d" bench launches --set matrix.neighbour.count=0 --set run.duration=$((3 * times))s --force -o "$out/launches"
   step launches-beside $((60 + 60 * times)) "$d" bench launches --set matrix.neighbour.count=1 --set run.duration=$((3 * times))s --force -o "$out/launches-beside"
+fi
+want call && step call 40 "$d" bench "$here/launch/call.toml" --force -o "$out/call"
+if want copies; then
+  step nodes 60 "$python" "$here/launch/nodes.py"
+  step pageable 90 "$python" "$here/launch/pageable.py"
 fi
 want chain && step chain $((30 + 30 * times)) "$d" bench chain --set run.duration=$((15 * times))s --force -o "$out/chain"
 if want examples; then
