@@ -337,7 +337,7 @@ impl Channel {
         notified(&self.page).map_or(Ok(()), |code| Err(Error::ChannelKilled(code)))
     }
 
-    /// Usable, nothing is under way, and there is room for one prepared submission and a marker.
+    /// Usable and idle, with room for one prepared submission and a marker.
     #[inline]
     pub(crate) fn is_idle_with_room(&self) -> bool {
         let usable = !self.space.device().forked() && !self.tracker.is_stopped() && notified(&self.page).is_none();

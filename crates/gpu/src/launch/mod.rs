@@ -351,7 +351,7 @@ impl Launch {
         }
     }
 
-    /// The usual case: nothing is under way, and no word changes. The fewer instructions and lines of memory, the less a CPU waits that has lost them from its caches.
+    /// The usual case: the channel is idle, and no word changes. It takes few instructions and touches few lines of memory, because a CPU whose caches have lost them waits for each.
     #[inline]
     fn submit_at_once(&mut self, ch: &mut Channel) -> Option<Ticket> {
         if !self.is_plain || self.channel != ch.id() || !ch.is_idle_with_room() {
@@ -454,7 +454,7 @@ impl Launch {
         (copies, other): (&mut Launch, &mut Channel),
     ) -> Result<[Ticket; 2], Error> {
         let [here, there] = self.slots_beside(ch, (copies, other))?;
-        // What ended this one's copies ended its kernels before, and nothing was launched since.
+        // Its copies end behind its kernels, and nothing was launched since.
         let over = self.last == Some(ch.last_ticket()) && self.copied.is_some_and(|copied| other.done(copied));
         let (before, copied) = copies.begin(other)?;
         match self.go_with(ch, here, new, over) {
@@ -462,6 +462,8 @@ impl Launch {
                 copies.count(there, before);
                 // There is room for it: nothing else is submitted on that channel meanwhile.
                 other.push_prepared(copies.entries[there].waiting, copied);
+                // Its last words stand behind the ticket.
+                other.owes_release();
                 copies.took(there, launched);
                 self.copied = Some(copied);
                 Ok([launched, copied])

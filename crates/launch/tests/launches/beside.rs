@@ -145,6 +145,23 @@ fn what_is_wrong_launches_neither_half() {
 }
 
 #[test]
+fn the_channel_of_copies_goes_when_all_is_over_and_not_just_its_ticket() {
+    let rig = Rig::new();
+    for round in 0..3 {
+        let Beside { mut copies, mut chain, mut frames } = beside(&rig, 8, None);
+        frames.fill(round);
+        let ticket = chain.launch(&mut frames.channel, &mut copies).unwrap();
+        copies.wait(ticket, TIMEOUT).unwrap();
+        frames.channel.idle(TIMEOUT).unwrap();
+        // The channel of launches hears of the end behind the ticket: so the other has one more entry consumed before it goes.
+        let before = rig.entries();
+        drop(copies);
+        assert!(frames.right(round) && rig.entries() == before + 1, "round {round}");
+    }
+    assert_eq!(rig.faults(), 0);
+}
+
+#[test]
 fn a_chain_that_is_dropped_while_it_runs_is_finished_first() {
     let rig = Rig::new();
     rig.turns(Operation::Copy, 300);

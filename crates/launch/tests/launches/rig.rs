@@ -155,6 +155,11 @@ impl Rig {
         self.driver.counters().kernels.load(Ordering::Relaxed)
     }
 
+    /// GPFIFO entries that were executed.
+    pub fn entries(&self) -> u64 {
+        self.driver.counters().entries.load(Ordering::Relaxed)
+    }
+
     pub fn faults(&self) -> u64 {
         self.driver.counters().faults.load(Ordering::Relaxed)
     }
