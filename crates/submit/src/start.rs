@@ -1,10 +1,13 @@
-//! Starts what is ready, on the lane of launches, or on that and the lane of copies beside it.
+//! Starts what is ready, on the lane of launches, or on that and the lane of copies beside it; and ends what the CPU has to end.
 
 use crate::error::Error;
 use crate::handle::Copy;
 use crate::launching::Form;
 use crate::session::{BESIDE, LAUNCHES, Now, Session};
+use crate::staged;
 use gpu::Channel;
+use launch::StagedGraph;
+use std::sync::atomic::Ordering;
 
 impl Session {
     /// Launches what the caller has found on the lane of launches, which it has.
@@ -61,5 +64,26 @@ impl Session {
             }
             Form::Staged(graph) => graph.ready(channel),
         }?)
+    }
+
+    /// Launches one on the lane of launches, which the caller has.
+    fn start_staged(&self, now: Now, graph: &mut StagedGraph, channel: &mut Channel) -> Result<Copy, Error> {
+        let ticket = graph.launch(channel)?;
+        if graph.pageable_bytes().1 > 0 {
+            // ORDERING: before the ticket is anybody's: whoever finds it done finds this, too.
+            self.lanes[LAUNCHES].owes.store(true, Ordering::Release);
+        }
+        Ok(self.submitted(now, LAUNCHES, ticket))
+    }
+
+    /// Moves the results of all launches that are over. False where another thread has the lane, which may be doing so.
+    #[cold]
+    pub(crate) fn bring(&self) -> bool {
+        let lane = &self.lanes[LAUNCHES];
+        let Some(mut claim) = lane.claim() else { return false };
+        if let Some(inner) = claim.as_mut() {
+            lane.owes.store(!staged::bring(inner), Ordering::Release);
+        }
+        true
     }
 }
