@@ -4,7 +4,7 @@
 //! By CUDA it is one graph with two memcpy nodes, the form with the fewest calls and waits that CUDA has; or three calls in a stream. By us (`ours`) it is a
 //! chain of crate `launch`, one doorbell; `beside`: with the copies on a copy engine's own channel, two doorbells; `apart`: a launch between two copies on
 //! channels of their own, each waiting for the ticket of the one before, three doorbells. `by-kernels`: kernels copy between pinned memory and the GPU, so
-//! that a graph has kernels alone, whoever launches it.
+//! that a graph has kernels alone, whoever launches it. `nodes`: CUDA's graph itself, memcpy nodes and all, launched by us.
 
 use crate::entry::{Call, Entry, Number, Result as Open};
 use crate::launch::{PRIORITY, learnt, refused, spin, stream};
@@ -28,6 +28,7 @@ const HOST_COUNTER: &str = "host-counter";
 const BESIDE: &str = "beside";
 const APART: &str = "apart";
 const BY_KERNELS: &str = "by-kernels";
+const NODES: &str = "nodes";
 const STORES: &str = "stores";
 const LOADS: &str = "loads";
 /// Where no size is given.
@@ -41,12 +42,12 @@ const OVER: Duration = Duration::from_secs(5);
 
 pub(crate) const CHAIN: Entry = Entry {
     name: "chain",
-    form: "chain(KERNELS,ours,stream,polled,inline,ce,counter,engines,host-counter,beside,apart,by-kernels,stores,loads,priority=high|low)",
+    form: "chain(KERNELS,ours,stream,polled,inline,ce,counter,engines,host-counter,beside,apart,by-kernels,nodes,stores,loads,priority=high|low)",
     about: "bytes to the GPU, a kernel that copies them there (or so many), bytes back: one cuGraphLaunch of a graph with two memcpy nodes and cuStreamSynchronize; \
             polled: another memcpy node brings a number back that is waited for; stream: three calls; ours: a chain of our own behind one doorbell \
             (inline, ce: how the bytes go there; counter: launches wait for a counter, engines: for nothing but the engines; host-counter: it lies in host memory; \
             beside: copies on a channel of their own, two doorbells; apart: on two, three doorbells); by-kernels: a kernel copies there, one back, and the graph \
-            has no memcpy nodes, by CUDA or by us; stores: the CPU stores the bytes into the GPU's memory before the launch; loads: it loads them behind it, without a \
+            has no memcpy nodes, by CUDA or by us; nodes: CUDA's graph with its memcpy nodes, launched from a channel of ours; stores: the CPU stores the bytes into the GPU's memory before the launch; loads: it loads them behind it, without a \
             copy engine; priority: that of CUDA's stream",
     bytes: BYTES,
     number: Some(Number { of: "kernels", default: 1, least: 1, most: 1000 }),
@@ -62,6 +63,7 @@ pub(crate) const CHAIN: Entry = Entry {
         BESIDE,
         APART,
         BY_KERNELS,
+        NODES,
         STORES,
         LOADS,
     ],
@@ -121,11 +123,15 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
     }
     let ours = call.has(OURS);
     let of_us = [INLINE, CE, COUNTER, ENGINES, HOST_COUNTER, BESIDE, APART, STORES, LOADS];
-    if !ours && of_us.iter().any(|word| call.has(word)) || ours && (call.has(STREAM) || call.has(POLLED)) {
-        let why = "`stream` and `polled` are CUDA's, and inline, ce, counter, engines, host-counter, beside, apart, stores and loads are those of `ours`";
+    let is_of_us = of_us.iter().any(|word| call.has(word));
+    if !ours && (is_of_us || call.has(NODES)) || ours && (call.has(STREAM) || call.has(POLLED)) {
+        let why = "`stream` and `polled` are CUDA's, and inline, ce, counter, engines, host-counter, beside, apart, nodes, stores and loads are those of `ours`";
         return Err(Unavailable::new(why).into());
     }
-    if call.has(BY_KERNELS) && (call.has(POLLED) || of_us.iter().any(|word| call.has(word))) {
+    if call.has(NODES) && (is_of_us || call.has(BY_KERNELS)) {
+        return Err(Unavailable::new("nodes: the graph says how its copies go").into());
+    }
+    if call.has(BY_KERNELS) && (call.has(POLLED) || is_of_us) {
         return Err(Unavailable::new("by-kernels: there is no copy that could go in another way, or be polled").into());
     }
     if ours && call.given(PRIORITY.key()).is_some() {
@@ -137,8 +143,8 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
     }
     frames.by = if !ours {
         By::Graph(Graph::capture(&frames.parts.stream, || frames.parts.submit())?.instantiate()?)
-    } else if call.has(BY_KERNELS) {
-        By::Kernels(Box::new(Kernels::new(machine, &frames.parts)?))
+    } else if call.has(BY_KERNELS) || call.has(NODES) {
+        By::Learnt(Box::new(Learnt::new(machine, &frames.parts)?))
     } else if call.has(STORES) && call.has(LOADS) {
         By::Loaded(Box::new(Loaded::new(machine, &frames.parts)?))
     } else if call.has(BESIDE) || call.has(STORES) {
@@ -162,7 +168,7 @@ enum By<'m> {
     Calls,
     Graph(GraphExec<'m>),
     Chain(Box<Ours>),
-    Kernels(Box<Kernels>),
+    Learnt(Box<Learnt>),
     Beside(Box<Beside>),
     Loaded(Box<Loaded>),
     Apart(Box<Apart>),
@@ -266,10 +272,19 @@ impl Parts<'_> {
         unsafe { AtomicU32::from_ptr(self.told.as_ptr().cast()) }
     }
 
-    /// The graph of all kernels, without memcpy nodes.
-    fn learn(&self, machine: &Machine) -> Result<(launch::Graph, Channel), Error> {
-        let kernels = Graph::capture(&self.stream, || if self.by_kernels { self.submit() } else { self.launch() })?;
-        learnt(machine, &kernels, &self.stream)
+    /// The graph of what this submits.
+    fn learn(
+        &self,
+        machine: &Machine,
+        submit: impl FnOnce() -> cuda::Result<()>,
+    ) -> Result<(launch::Graph, Channel), Error> {
+        let graph = Graph::capture(&self.stream, submit)?;
+        learnt(machine, &graph, &self.stream)
+    }
+
+    /// The graph of the kernels between the copies.
+    fn learn_kernels(&self, machine: &Machine) -> Result<(launch::Graph, Channel), Error> {
+        self.learn(machine, || self.launch())
     }
 
     /// First, second, up and down, for our channels.
@@ -292,7 +307,7 @@ struct Ours {
 
 impl Ours {
     fn new(machine: &Machine, parts: &Parts<'_>, call: &Call) -> Result<Ours, Error> {
-        let (graph, mut channel) = parts.learn(machine)?;
+        let (graph, mut channel) = parts.learn_kernels(machine)?;
         let pins = parts.pins(machine)?;
         let steps = steps(parts, pins.each_ref(), &graph, call);
         // SAFETY: module and memory are `Frames`', which lets go of this first; pinned memory of CUDA's is where the CPU has it.
@@ -301,8 +316,8 @@ impl Ours {
     }
 }
 
-/// A graph of kernels alone.
-struct Kernels {
+/// CUDA's own graph, launched by us.
+struct Learnt {
     // Before the channel, which waits for what it was given.
     graph: launch::Graph,
     channel: Channel,
@@ -310,10 +325,10 @@ struct Kernels {
     _pins: [Pin; 4],
 }
 
-impl Kernels {
-    fn new(machine: &Machine, parts: &Parts<'_>) -> Result<Kernels, Error> {
-        let (graph, channel) = parts.learn(machine)?;
-        Ok(Kernels { graph, channel, last: None, _pins: parts.pins(machine)? })
+impl Learnt {
+    fn new(machine: &Machine, parts: &Parts<'_>) -> Result<Learnt, Error> {
+        let (graph, channel) = parts.learn(machine, || parts.submit())?;
+        Ok(Learnt { graph, channel, last: None, _pins: parts.pins(machine)? })
     }
 }
 
@@ -356,7 +371,7 @@ struct Beside {
 
 impl Beside {
     fn new(machine: &Machine, parts: &Parts<'_>, call: &Call) -> Result<Beside, Error> {
-        let (graph, mut launches) = parts.learn(machine)?;
+        let (graph, mut launches) = parts.learn_kernels(machine)?;
         let pins = parts.pins(machine)?.map(Arc::new);
         let [engine, _] = engines(machine)?;
         let mut copies = Channel::new(machine.group_space()?, Engine::Copy(engine), ChannelOptions::default())?;
@@ -383,7 +398,7 @@ struct Loaded {
 
 impl Loaded {
     fn new(machine: &Machine, parts: &Parts<'_>) -> Result<Loaded, Error> {
-        let (graph, launches) = parts.learn(machine)?;
+        let (graph, launches) = parts.learn_kernels(machine)?;
         let pins = parts.pins(machine)?.map(Arc::new);
         let [to, from] = [&pins[0], &pins[1]].map(|pin| Bar1Map::of_pin(pin, 0, parts.bytes as u64));
         Ok(Loaded { graph, to: to?, from: from?, launches, last: None, wanted: false, _pins: pins })
@@ -432,7 +447,7 @@ struct Apart {
 
 impl Apart {
     fn new(machine: &Machine, parts: &Parts<'_>) -> Result<Apart, Error> {
-        let (graph, launches) = parts.learn(machine)?;
+        let (graph, launches) = parts.learn_kernels(machine)?;
         let pins = parts.pins(machine)?;
         let [first, second, up, down] = pins.each_ref().map(|pin| pin.region().clone());
         let [one, other] = engines(machine)?;
@@ -469,7 +484,8 @@ impl Opened for Frames<'_> {
             By::Calls => format!("{what}, by three calls in a stream"),
             By::Graph(_) if self.parts.by_kernels => format!("{what}, as one graph of CUDA's whose kernels copy"),
             By::Graph(_) => format!("{what}, as one graph of CUDA's with memcpy nodes"),
-            By::Kernels(_) => format!("{what}, as one launch of our own whose kernels copy"),
+            By::Learnt(_) if self.parts.by_kernels => format!("{what}, as one launch of our own whose kernels copy"),
+            By::Learnt(_) => format!("{what}, as one graph of CUDA's with memcpy nodes, launched by us"),
             By::Chain(ours) => {
                 let way = match ours.chain.ways().first() {
                     Some(Some(Way::Inline)) => "inline",
@@ -520,7 +536,7 @@ impl Framed<'_, '_> {
         let Frames { by, parts, .. } = &mut *self.frames;
         Ok(match by {
             By::Chain(ours) => ours.last.is_none_or(|ticket| ours.channel.done(ticket)),
-            By::Kernels(ours) => ours.last.is_none_or(|ticket| ours.channel.done(ticket)),
+            By::Learnt(ours) => ours.last.is_none_or(|ticket| ours.channel.done(ticket)),
             By::Beside(ours) => ours.last.is_none_or(|ticket| ours.copies.done(ticket)),
             By::Loaded(ours) => ours.done(&mut parts.down.bytes_mut()[..parts.bytes])?,
             By::Apart(apart) => apart.last.is_none_or(|ticket| apart.from.done(ticket)),
@@ -561,7 +577,7 @@ impl Subject for Framed<'_, '_> {
             // SAFETY: it names memory of the parts, and the stream is waited for before they go.
             By::Graph(exec) => unsafe { exec.launch(&parts.stream) }?,
             By::Chain(ours) => ours.last = Some(ours.chain.launch(&mut ours.channel)?),
-            By::Kernels(ours) => ours.last = Some(ours.graph.launch(&mut ours.channel)?),
+            By::Learnt(ours) => ours.last = Some(ours.graph.launch(&mut ours.channel)?),
             By::Beside(ours) => ours.last = Some(ours.chain.launch(&mut ours.launches, &mut ours.copies)?),
             By::Loaded(ours) => ours.fire(&parts.up.bytes()[..parts.bytes])?,
             By::Apart(apart) => apart.fire()?,
@@ -583,7 +599,7 @@ impl Subject for Framed<'_, '_> {
         }
         match &self.frames.by {
             By::Chain(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.channel.wait(ticket, timeout))?),
-            By::Kernels(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.channel.wait(ticket, timeout))?),
+            By::Learnt(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.channel.wait(ticket, timeout))?),
             By::Beside(ours) => Ok(ours.last.map_or(Ok(()), |ticket| ours.copies.wait(ticket, timeout))?),
             By::Apart(apart) => Ok(apart.last.map_or(Ok(()), |ticket| apart.from.wait(ticket, timeout))?),
             _ if self.frames.parts.polled => {

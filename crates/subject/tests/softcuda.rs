@@ -70,6 +70,7 @@ fn chains_bring_every_byte_back_whoever_makes_them() {
         "chain(2,ours,stores)",
         "chain(ours,stores,loads)",
         "chain(ours,apart)",
+        "chain(ours,nodes)",
         "chain(5,priority=high)",
         "chain(5,stream,priority=low)",
         "chain(5,ours)",
@@ -93,6 +94,8 @@ fn chains_bring_every_byte_back_whoever_makes_them() {
     for (text, why) in [
         ("chain(polled,ours)", "are CUDA's"),
         ("chain(inline)", "those of `ours`"),
+        ("chain(nodes)", "those of `ours`"),
+        ("chain(ours,nodes,ce)", "how its copies go"),
         ("chain(ours,priority=low)", "no priority"),
         ("chain(ours,by-kernels,beside)", "no copy"),
     ] {
