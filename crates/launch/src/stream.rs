@@ -67,6 +67,8 @@ pub(crate) struct Stream {
     counter: u64,
     order: Order,
     last: Last,
+    /// The last graph's own end, by a copy engine that tells the counter: words of the channel of launches, from and to.
+    release: Option<(usize, usize)>,
 }
 
 /// One that counts as CUDA's graphs wait for their counters.
@@ -144,7 +146,7 @@ impl Stream {
         // Behind the tracker nothing of an earlier chain is under way.
         launches.acquired = Some(0);
         let copies = copies.map(Part::new);
-        Ok(Stream { launches, copies, adds: 0, counter, order, last: Last::Nothing })
+        Ok(Stream { launches, copies, adds: 0, counter, order, last: Last::Nothing, release: None })
     }
 
     /// Who copies.
@@ -233,6 +235,7 @@ impl Stream {
         }
         self.adds = self.added(own.adds)?;
         self.last = Last::Counted;
+        self.release = own.release.map(|begin| (at + begin - ACQUIRE, self.launches.words.len()));
         Ok(())
     }
 
@@ -240,6 +243,13 @@ impl Stream {
     pub fn end(&mut self) -> Result<(), Error> {
         let last = self.last;
         let Some(copies) = &mut self.copies else {
+            if let Some((begin, _)) = self.release.filter(|(_, end)| *end == self.launches.words.len()) {
+                // The copy engine tells the tracker at once: nobody is left who waits for the counter.
+                self.launches.words.truncate(begin);
+                self.launches.counts.retain(|(word, _)| *word < begin);
+                self.adds -= 1;
+                return self.launches.end(Last::Copies);
+            }
             if !matches!(last, Last::Copies | Last::Inline) {
                 self.wait()?;
             }
@@ -296,5 +306,39 @@ mod tests {
         // What is launched next waits for the counter, and so for the tracker, too.
         let wait = stream.launches.words.iter().rposition(|word| *word == counter as u32).unwrap();
         assert!(stream.launches.counts.contains(&(wait + 2, stream.adds)), "{:?}", stream.launches.counts);
+    }
+
+    /// A graph of one copy, which tells its counter at its end.
+    fn copy(counter: u64) -> Own {
+        let mut part = Part::new(counter);
+        part.wait(counter, 0).unwrap();
+        part.put(9, |w| w.copy(COPY, 0x20_0000, 0x10_0000, 64, launch_dma::PITCH)).unwrap();
+        let release = part.words.len();
+        let payload = part.release(counter, Last::Copies).unwrap();
+        let counts = [(PAYLOAD, 0), (payload, 1)].map(|(word, more)| recipe::Count { word, more });
+        let (upload, qmds, parameters, touched) = Default::default();
+        let (launch, counts, release) = (part.words, counts.into(), Some(release));
+        Own { upload, launch, counts, adds: 1, release, qmds, parameters, touched }
+    }
+
+    #[test]
+    fn a_graph_that_ends_with_a_copy_tells_the_tracker_and_no_counter() {
+        let (tracker, counter) = (0x1000, 0x3000);
+        let (mut alone, mut twice) =
+            [(); 2].map(|()| Stream::begin(tracker, None, counter, Order::default()).unwrap()).into();
+        let own = copy(counter);
+        alone.launch(&own).unwrap();
+        alone.end().unwrap();
+        let names = |stream: &Stream, address: u64| {
+            stream.launches.words.iter().filter(|word| **word == address as u32).count()
+        };
+        // In front, and at the end.
+        assert_eq!((names(&alone, tracker), names(&alone, counter)), (2, 0));
+        assert_eq!((alone.adds, &alone.launches.counts[..]), (0, &[][..]));
+        // The first of two tells the second.
+        twice.launch(&own).unwrap();
+        twice.launch(&own).unwrap();
+        twice.end().unwrap();
+        assert_eq!((names(&twice, tracker), names(&twice, counter), twice.adds), (2, 2, 1));
     }
 }

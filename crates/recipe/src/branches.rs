@@ -146,7 +146,7 @@ fn joined(cuts: &[Cut], words: impl Fn(&Cut) -> Result<Stretch, Refused>) -> Res
         let waits = cut.waits.iter().filter_map(|group| stands.get(of(group)?)).flatten().copied();
         let before = last.iter().find(|(channel, _)| *channel == cut.channel).map(|(_, parts)| parts.clone());
         let mut needs: BTreeSet<usize> = waits.chain(before.into_iter().flatten()).collect();
-        let Stretch { words, counts, adds } = words(cut)?;
+        let Stretch { words, counts, adds, .. } = words(cut)?;
         if adds > 0 {
             let on_another = |part: &usize| parts.get(*part).is_some_and(|part| part.channel != cut.channel);
             let after: Vec<usize> = needs.iter().copied().filter(on_another).collect();

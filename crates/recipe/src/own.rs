@@ -42,6 +42,8 @@ pub struct Own {
     pub counts: Vec<Count>,
     /// How much one launch adds to the tracker.
     pub adds: u32,
+    /// Where the launch's last words begin, if these are a copy engine's release of the tracker: all else is over there, and it adds 1.
+    pub release: Option<usize>,
     /// Addresses of the QMDs, ascending.
     pub qmds: Vec<u64>,
     pub parameters: Vec<Parameters>,
@@ -77,12 +79,13 @@ impl Own {
     pub fn of(recipe: &Recipe, tracker: u64) -> Result<Own, Refused> {
         let parts = Parts::new(recipe, vec![tracker; recipe.groups.len()])?;
         let all: Vec<usize> = (0..recipe.groups.len()).collect();
-        let Stretch { words: launch, counts, adds } = parts.stretch(&all, tracker)?;
+        let Stretch { words: launch, counts, adds, release } = parts.stretch(&all, tracker)?;
         Ok(Own {
             upload: parts.upload()?,
             launch,
             counts,
             adds,
+            release,
             qmds: parts.qmds(),
             parameters: parts.parameters(),
             touched: parts.touched(),
@@ -95,6 +98,8 @@ pub(crate) struct Stretch {
     pub words: Vec<u32>,
     pub counts: Vec<Count>,
     pub adds: u32,
+    /// See [`Own::release`].
+    pub release: Option<usize>,
 }
 
 pub(crate) struct Parts<'a> {
@@ -135,8 +140,9 @@ impl<'a> Parts<'a> {
         for at in 0..groups.len() {
             launch.group(at)?;
         }
-        let Stream { words, counts, released: adds, .. } = launch.to;
-        Ok(Stretch { words, counts, adds })
+        let Stream { words, counts, released: adds, release, .. } = launch.to;
+        let release = release.filter(|(_, end)| *end == words.len()).map(|(begin, _)| begin);
+        Ok(Stretch { words, counts, adds, release })
     }
 
     fn qmd_of(&self, node: usize) -> Option<&Qmd> {
@@ -342,6 +348,8 @@ struct Stream {
     released: u32,
     /// What the last acquire waits for.
     acquired: Option<u32>,
+    /// The last release by a copy engine: its words, from and to.
+    release: Option<(usize, usize)>,
 }
 
 impl Stream {
@@ -362,6 +370,14 @@ impl Stream {
         let at = differs.ok_or(Refused::Form { what: "a semaphore without a payload" })?;
         self.counts.push(Count { word: self.words.len() + at, more });
         self.words.extend_from_slice(zeros.get(..length).unwrap_or_default());
+        Ok(())
+    }
+
+    /// The copy engine tells the tracker when what it was given is over.
+    fn copied(&mut self, tracker: u64, more: u32) -> Result<(), Refused> {
+        let begin = self.words.len();
+        self.counted(more, |w, n| Ok(w.copy_release(COPY, tracker, n, false)?))?;
+        self.release = Some((begin, self.words.len()));
         Ok(())
     }
 }
@@ -442,7 +458,7 @@ impl Launch<'_> {
                 step => self.alone(step)?,
             }
         }
-        if !alone.is_empty() && !in_order {
+        if !alone.is_empty() && !in_order && starts {
             self.wait(at)?;
         }
         for placed in steps.iter().filter(|p| matches!(p.step, Step::Pcas { .. } | Step::Invalidate { .. })) {
@@ -466,7 +482,7 @@ impl Launch<'_> {
         let mut to = Words::new(&mut words);
         to.fill(COPY, address, value, bytes / 4, launch)?;
         self.to.words.extend_from_slice(to.as_slice());
-        self.to.counted(more, |w, n| Ok(w.copy_release(COPY, tracker, n, false)?))?;
+        self.to.copied(tracker, more)?;
         self.to.released = more;
         Ok(())
     }
@@ -489,7 +505,7 @@ impl Launch<'_> {
                 let mut to = Words::new(&mut words);
                 write(&mut to, &step)?;
                 self.to.words.extend_from_slice(to.as_slice());
-                self.to.counted(more, |w, n| Ok(w.copy_release(COPY, tracker, n, false)?))?;
+                self.to.copied(tracker, more)?;
             }
         }
         self.to.released = more;
