@@ -249,10 +249,7 @@ impl Burst {
             return Err(Error::OtherChannel);
         }
         match self.tickets[self.next] {
-            Some(ticket) if !ch.done(ticket) => Err(match ch.error() {
-                Some(code) => Error::ChannelKilled(code),
-                None => Error::RingFull(self.tickets.len() as u32),
-            }),
+            Some(ticket) if !ch.done(ticket) => Err(ch.full(self.tickets.len() as u32)),
             _ => Ok(()),
         }
     }

@@ -18,7 +18,7 @@ use crate::tracker::Ticket;
 use crate::validate::{self, Ranges, Rules};
 use pushbuf::encode::{Words, launch_dma};
 use pushbuf::gpfifo::Entry;
-use pushbuf::semaphore::{Execute, Operation};
+use pushbuf::semaphore::Execute;
 use std::sync::Arc;
 
 /// Words of a slot, each one GPFIFO entry: about fifty pieces.
@@ -101,10 +101,7 @@ impl Copies {
     fn free(&self, ch: &Channel, ahead: usize) -> Result<(), Error> {
         match self.tickets[self.slot(ahead)] {
             _ if ahead == SLOTS => Err(Error::RingFull(SLOTS as u32)),
-            Some(ticket) if !ch.done(ticket) => Err(match ch.error() {
-                Some(code) => Error::ChannelKilled(code),
-                None => Error::RingFull(SLOTS as u32),
-            }),
+            Some(ticket) if !ch.done(ticket) => Err(ch.full(SLOTS as u32)),
             _ => Ok(()),
         }
     }
@@ -174,7 +171,7 @@ impl Written<'_> {
     /// As [`Written::copy`], and [`Error::Misaligned`].
     pub fn acquire(&mut self, word: (&Region, u64), value: u32) -> Result<(), Error> {
         let va = self.word(word)?;
-        let wait = Execute { operation: Operation::AcquireCircGeq, switch_tsg: true, ..Execute::RELEASE };
+        let wait = Execute { switch_tsg: true, ..Execute::WAIT };
         self.write(OPERATION, Allowed([(va, 4); 2]), |w| w.host_semaphore(0, va, value.into(), wait))
     }
 

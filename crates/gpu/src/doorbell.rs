@@ -34,17 +34,17 @@ pub unsafe fn ring(site: Site, page: *mut u8, token: u32) {
     unsafe {
         match site {
             Site::Libcuda => store_libcuda(page.add(DOORBELL), token),
-            other => ring_otherwise(other, page, token),
+            other => ring_by(other, page, token),
         }
     }
 }
 
-/// By the sites that tests have.
+/// By any site; out of the way of the usual one.
 ///
 /// # Safety
 /// As [`ring`].
 #[cold]
-unsafe fn ring_otherwise(site: Site, page: *mut u8, token: u32) {
+unsafe fn ring_by(site: Site, page: *mut u8, token: u32) {
     // SAFETY: the caller's contract.
     unsafe {
         match site {

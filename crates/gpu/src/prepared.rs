@@ -404,10 +404,7 @@ impl Prepared {
         ch.ready()?;
         let slot = self.next;
         match self.tickets[slot] {
-            Some(ticket) if !ch.done(ticket) => Err(match ch.error() {
-                Some(code) => Error::ChannelKilled(code),
-                None => Error::RingFull(self.tickets.len() as u32),
-            }),
+            Some(ticket) if !ch.done(ticket) => Err(ch.full(self.tickets.len() as u32)),
             _ => Ok(slot),
         }
     }

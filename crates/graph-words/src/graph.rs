@@ -7,7 +7,7 @@ use crate::table::Table;
 use crate::{COMPUTE, COPY};
 use pushbuf::encode::{CONSTANT_CACHES, Error, Words, inline_dma, launch_dma, offset};
 use pushbuf::qmd::PcasAction;
-use pushbuf::semaphore::{Execute, Operation};
+use pushbuf::semaphore::Execute;
 
 const INLINE: u32 = inline_dma::PITCH | inline_dma::NO_SYSMEMBAR;
 const TRANSFER: u32 = launch_dma::NON_PIPELINED | launch_dma::PITCH;
@@ -350,8 +350,7 @@ impl Graph {
                     );
                 }
                 Step::WaitFor(of) => {
-                    let execute =
-                        Execute { operation: Operation::AcquireCircGeq, switch_tsg: true, ..Execute::RELEASE };
+                    let execute = Execute { switch_tsg: true, ..Execute::WAIT };
                     let (at, payload) = (self.at.tracker(*of), payload(*of, so_far(*of)));
                     let wait =
                         |w: &mut Words<'_>| w.host_semaphore(0, at, payload.into(), execute).expect("a semaphore");
@@ -379,7 +378,7 @@ impl Graph {
             Step::On(_) | Step::Raw(_) | Step::Release | Step::CopyRelease | Step::WaitFor(_) => Ok(()),
             Step::Wait(_, before) if first && *before < 0 => Ok(()),
             Step::Wait(counter, more) => {
-                let execute = Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE };
+                let execute = Execute::WAIT;
                 let payload = (STEP * k + more) as u32;
                 w.host_semaphore(0, self.at.counter(*counter), payload.into(), execute)
             }

@@ -7,7 +7,7 @@ use crate::error::Error;
 use gpu::Source;
 use pushbuf::encode::{Words, inline_dma, launch_dma};
 use pushbuf::header::Header;
-use pushbuf::semaphore::{Execute, Operation};
+use pushbuf::semaphore::Execute;
 use recipe::{Own, Refused};
 
 /// What keeps launches behind the copies before them. (Copies behind launches wait for the counter, always.)
@@ -71,9 +71,6 @@ pub(crate) struct Stream {
     release: Option<(usize, usize)>,
 }
 
-/// One that counts as CUDA's graphs wait for their counters.
-const WAIT: Execute = Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE };
-
 impl Part {
     fn new(tracker: u64) -> Part {
         Part {
@@ -104,7 +101,7 @@ impl Part {
     /// Waits until the counter has been added so much.
     fn wait(&mut self, counter: u64, adds: u32) -> Result<(), Error> {
         if self.acquired != Some(adds) {
-            let at = self.put(ACQUIRE, |w| w.host_semaphore(0, counter, 0, WAIT))?;
+            let at = self.put(ACQUIRE, |w| w.host_semaphore(0, counter, 0, Execute::WAIT))?;
             self.counts.push((at + PAYLOAD, adds));
             self.acquired = Some(adds);
         }
@@ -142,7 +139,7 @@ impl Stream {
     pub fn begin(tracker: u64, copies: Option<u64>, counter: u64, order: Order) -> Result<Stream, Error> {
         let mut launches = Part::new(tracker);
         launches.tracker_counts.push((PAYLOAD, 0));
-        launches.put(ACQUIRE, |w| w.host_semaphore(0, tracker, 0, WAIT))?;
+        launches.put(ACQUIRE, |w| w.host_semaphore(0, tracker, 0, Execute::WAIT))?;
         // Behind the tracker nothing of an earlier chain is under way.
         launches.acquired = Some(0);
         let copies = copies.map(Part::new);
@@ -244,7 +241,7 @@ impl Stream {
         let last = self.last;
         let Some(copies) = &mut self.copies else {
             if let Some((begin, _)) = self.release.filter(|(_, end)| *end == self.launches.words.len()) {
-                // The copy engine tells the tracker at once: nobody is left who waits for the counter.
+                // Nothing waits for the counter any more: the copy engine releases the tracker instead.
                 self.launches.words.truncate(begin);
                 self.launches.counts.retain(|(word, _)| *word < begin);
                 self.adds -= 1;

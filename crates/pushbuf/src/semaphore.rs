@@ -215,6 +215,9 @@ impl Execute {
         rest: 0,
     };
 
+    /// A wait until a word that counts up, and may wrap, has come to a 32-bit payload. No other channel group runs meanwhile.
+    pub const WAIT: Execute = Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE };
+
     /// `parse` and `encode` are inverse for every word.
     pub const fn parse(word: u32) -> Execute {
         let mut meaning = OPERATION | SWITCH_TSG | WFI | WIDE | RELEASE_TIMESTAMP;

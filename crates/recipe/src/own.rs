@@ -19,15 +19,12 @@ use crate::refused::Refused;
 use crate::step::{Memset, Placed, Step};
 use pushbuf::encode::{CONSTANT_CACHES, MAX_INLINE, Words, inline_dma, launch_dma};
 use pushbuf::qmd::{PcasAction, Qmd};
-use pushbuf::semaphore::{Execute, Operation};
+use pushbuf::semaphore::Execute;
 use std::collections::{HashMap, HashSet};
 
 /// Subchannels of the compute class and of the copy engine on a graphics channel.
 const COMPUTE: u8 = 1;
 const COPY: u8 = 4;
-/// A wait for what the channel's own engines do, as CUDA's for the counters of its kernels. (For other channels CUDA's waits have ACQUIRE_SWITCH_TSG: they let
-/// others run meanwhile. One that has to wait then takes 12 us more, on an H200.)
-const WAIT: Execute = Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE };
 const TOO_MANY: Refused = Refused::Form { what: "a launch of more than 2^32 releases" };
 /// What one QMD may add to the tracker.
 const MOST_ADDED: u64 = 1 << 16;
@@ -373,7 +370,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The copy engine tells the tracker when what it was given is over.
+    /// A release of the tracker by the copy engine, behind its copies.
     fn copied(&mut self, tracker: u64, more: u32) -> Result<(), Refused> {
         let begin = self.words.len();
         self.counted(more, |w, n| Ok(w.copy_release(COPY, tracker, n, false)?))?;
@@ -411,11 +408,12 @@ impl Launch<'_> {
         }
     }
 
-    /// Waits for all that the groups before this one add.
+    /// Waits for all that the groups before this one add. What is waited for is the work of the channel's own engines, so the wait lets no other channel group
+    /// run, as CUDA's waits for its kernels' counters. (Its waits for other channels do: one that has to wait then takes 12 us more, H200.)
     fn wait(&mut self, at: usize) -> Result<(), Refused> {
         let (tracker, more) = (self.tracker, self.to.released);
         if self.to.acquired != Some(more) {
-            self.to.counted(more, |w, payload| Ok(w.host_semaphore(0, tracker, payload.into(), WAIT)?))?;
+            self.to.counted(more, |w, payload| Ok(w.host_semaphore(0, tracker, payload.into(), Execute::WAIT)?))?;
             self.to.acquired = Some(more);
         }
         self.complete = at;

@@ -47,8 +47,8 @@ pub(crate) const CHAIN: Entry = Entry {
             polled: another memcpy node brings a number back that is waited for; stream: three calls; ours: a chain of our own behind one doorbell \
             (inline, ce: how the bytes go there; counter: launches wait for a counter, engines: for nothing but the engines; host-counter: it lies in host memory; \
             beside: copies on a channel of their own, two doorbells; apart: on two, three doorbells); by-kernels: a kernel copies there, one back, and the graph \
-            has no memcpy nodes, by CUDA or by us; nodes: CUDA's graph with its memcpy nodes, launched from a channel of ours; stores: the CPU stores the bytes into the GPU's memory before the launch; loads: it loads them behind it, without a \
-            copy engine; priority: that of CUDA's stream",
+            has no memcpy nodes, by CUDA or by us; nodes: CUDA's graph with its memcpy nodes, launched by us; stores: the CPU stores the \
+            bytes into the GPU's memory before the launch; loads: it loads them behind it, without a copy engine; priority: that of CUDA's stream",
     bytes: BYTES,
     number: Some(Number { of: "kernels", default: 1, least: 1, most: 1000 }),
     words: &[

@@ -6,7 +6,6 @@
 use super::*;
 use crate::validate::Invalid;
 use pushbuf::encode::offset;
-use pushbuf::semaphore::Operation;
 
 /// SET_REPORT_SEMAPHORE_D: RELEASE, ONE_WORD, with a flush.
 const ONE_WORD: u32 = 1 << 28;
@@ -115,8 +114,7 @@ pub(super) fn release(words: &mut [u32], tracker: u64, ticket: Ticket) -> usize 
 /// The words that wait for the tracker: how many there are. As CUDA's graphs wait for their counters.
 pub(crate) fn acquire(words: &mut [u32], tracker: u64, count: u32) -> usize {
     let mut to = Words::new(words);
-    let execute = Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE };
-    let written = to.host_semaphore(0, tracker, count.into(), execute);
+    let written = to.host_semaphore(0, tracker, count.into(), Execute::WAIT);
     debug_assert!(written.is_ok());
     to.len()
 }

@@ -340,8 +340,7 @@ impl Channel {
     /// Usable and idle, with room for one prepared submission and a marker.
     #[inline]
     pub(crate) fn is_idle_with_room(&self) -> bool {
-        let usable = !self.space.device().forked() && !self.tracker.is_stopped() && notified(&self.page).is_none();
-        usable && self.free_entries() >= 2 && self.tracker.is_idle()
+        self.usable().is_ok() && self.free_entries() >= 2 && self.tracker.is_idle()
     }
 
     /// The number of the last submission.

@@ -15,13 +15,16 @@ impl Channel {
         if self.free_entries() < needed {
             self.learn();
             if self.free_entries() < needed {
-                return Err(match self.error() {
-                    Some(code) => Error::ChannelKilled(code),
-                    None => Error::RingFull((self.sequence - self.consumed) as u32),
-                });
+                return Err(self.full((self.sequence - self.consumed) as u32));
             }
         }
         Ok(())
+    }
+
+    /// Why none of so many places is free.
+    #[cold]
+    pub(crate) fn full(&self, places: u32) -> Error {
+        self.error().map_or(Error::RingFull(places), Error::ChannelKilled)
     }
 
     /// Where the next entry goes. Rings are powers of two, and so are their quarters: nothing is divided on the way of a

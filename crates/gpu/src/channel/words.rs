@@ -2,7 +2,6 @@
 //! (transfers have both in words of their own, see [`crate::Copies`]). And order against another channel of ours, for channels of any kind.
 
 use super::*;
-use pushbuf::semaphore::Operation;
 
 /// One word, and the tracker.
 struct Word {
@@ -17,7 +16,7 @@ impl Ranges for Word {
 }
 
 /// Waits until a word has come to its payload, counting up and wrapping, and lets other channels run meanwhile.
-const WAIT: Execute = Execute { operation: Operation::AcquireCircGeq, switch_tsg: true, ..Execute::RELEASE };
+const WAIT: Execute = Execute { switch_tsg: true, ..Execute::WAIT };
 
 impl Channel {
     /// What is submitted from now on waits until the word at `at` in the region has come to `value`, as a number that

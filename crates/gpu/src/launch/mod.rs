@@ -371,6 +371,7 @@ impl Launch {
         Some(ticket)
     }
 
+    /// The general case. Not inlined: its code would lie in the middle of the short way.
     #[inline(never)]
     fn submit_in_slot(&mut self, ch: &mut Channel) -> Result<Ticket, Error> {
         let slot = self.free_slot(ch)?;
@@ -462,7 +463,7 @@ impl Launch {
                 copies.count(there, before);
                 // There is room for it: nothing else is submitted on that channel meanwhile.
                 other.push_prepared(copies.entries[there].waiting, copied);
-                // Its last words stand behind the ticket.
+                // The words behind the release of the ticket are not counted.
                 other.owes_release();
                 copies.took(there, launched);
                 self.copied = Some(copied);
@@ -491,7 +492,7 @@ impl Launch {
     #[inline]
     fn is_over(&self, ch: &Channel) -> Result<(), Error> {
         match self.last {
-            Some(last) if !self.stores.is_empty() && !ch.done(last) => Err(slots::full(ch, 1)),
+            Some(last) if !self.stores.is_empty() && !ch.done(last) => Err(ch.full(1)),
             _ => Ok(()),
         }
     }

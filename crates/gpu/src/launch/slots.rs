@@ -51,7 +51,7 @@ impl Slots {
     #[inline]
     pub fn free(&self, ch: &Channel) -> Result<usize, Error> {
         match self.tickets[self.next] {
-            Some(ticket) if !ch.done(ticket) => Err(full(ch, self.tickets.len() as u32)),
+            Some(ticket) if !ch.done(ticket) => Err(ch.full(self.tickets.len() as u32)),
             _ => Ok(self.next),
         }
     }
@@ -69,10 +69,4 @@ impl Slots {
         slots.put(0, words);
         Ok(slots)
     }
-}
-
-/// Why none of so many is free.
-#[cold]
-pub fn full(ch: &Channel, slots: u32) -> Error {
-    ch.error().map_or(Error::RingFull(slots), Error::ChannelKilled)
 }
