@@ -171,8 +171,9 @@ impl Written<'_> {
     /// As [`Written::copy`], and [`Error::Misaligned`].
     pub fn acquire(&mut self, word: (&Region, u64), value: u32) -> Result<(), Error> {
         let va = self.word(word)?;
-        let wait = Execute { switch_tsg: true, ..Execute::WAIT };
-        self.write(OPERATION, Allowed([(va, 4); 2]), |w| w.host_semaphore(0, va, value.into(), wait))
+        self.write(OPERATION, Allowed([(va, 4); 2]), |w| {
+            w.host_semaphore(0, va, value.into(), Execute::WAIT_AND_SWITCH)
+        })
     }
 
     /// Writes `value` to the word at `at` in the region when all pieces before are there.

@@ -350,10 +350,10 @@ impl Graph {
                     );
                 }
                 Step::WaitFor(of) => {
-                    let execute = Execute { switch_tsg: true, ..Execute::WAIT };
                     let (at, payload) = (self.at.tracker(*of), payload(*of, so_far(*of)));
-                    let wait =
-                        |w: &mut Words<'_>| w.host_semaphore(0, at, payload.into(), execute).expect("a semaphore");
+                    let wait = |w: &mut Words<'_>| {
+                        w.host_semaphore(0, at, payload.into(), Execute::WAIT_AND_SWITCH).expect("a semaphore")
+                    };
                     to.add(channel, &words_within(ROOM, wait));
                 }
                 step => {
@@ -378,9 +378,8 @@ impl Graph {
             Step::On(_) | Step::Raw(_) | Step::Release | Step::CopyRelease | Step::WaitFor(_) => Ok(()),
             Step::Wait(_, before) if first && *before < 0 => Ok(()),
             Step::Wait(counter, more) => {
-                let execute = Execute::WAIT;
                 let payload = (STEP * k + more) as u32;
-                w.host_semaphore(0, self.at.counter(*counter), payload.into(), execute)
+                w.host_semaphore(0, self.at.counter(*counter), payload.into(), Execute::WAIT)
             }
             Step::Set(counter) => {
                 let released = self.kernels.iter().filter(|kernel| kernel.releases == Some(*counter)).count();

@@ -218,6 +218,9 @@ impl Execute {
     /// A wait until a word that counts up, and may wrap, has come to a 32-bit payload. No other channel group runs meanwhile.
     pub const WAIT: Execute = Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE };
 
+    /// As [`Execute::WAIT`]; other channel groups may run meanwhile (ACQUIRE_SWITCH_TSG).
+    pub const WAIT_AND_SWITCH: Execute = Execute { switch_tsg: true, ..Execute::WAIT };
+
     /// `parse` and `encode` are inverse for every word.
     pub const fn parse(word: u32) -> Execute {
         let mut meaning = OPERATION | SWITCH_TSG | WFI | WIDE | RELEASE_TIMESTAMP;

@@ -15,9 +15,6 @@ impl Ranges for Word {
     }
 }
 
-/// Waits until a word has come to its payload, counting up and wrapping, and lets other channels run meanwhile.
-const WAIT: Execute = Execute { switch_tsg: true, ..Execute::WAIT };
-
 impl Channel {
     /// What is submitted from now on waits until the word at `at` in the region has come to `value`, as a number that
     /// counts up and wraps. The word stays until what is submitted next is done, which is the caller's to see to:
@@ -30,7 +27,7 @@ impl Channel {
         self.room(1)?;
         self.admit(region)?;
         let word = self.word(region, at)?;
-        let words = self.operation(&word, word.va, value, WAIT)?;
+        let words = self.operation(&word, word.va, value, Execute::WAIT_AND_SWITCH)?;
         self.push_operation(words);
         self.mark_quarter(None);
         self.ring();
@@ -51,7 +48,7 @@ impl Channel {
             Ok([
                 // All that was counted before has been added to the tracker when this is over: nothing else changes it
                 // then.
-                self.operation(&word, word.tracker, before as u32, WAIT)?,
+                self.operation(&word, word.tracker, before as u32, Execute::WAIT_AND_SWITCH)?,
                 self.operation(&word, word.va, value, Execute::RELEASE)?,
                 self.operation(&word, word.tracker, ticket.payload(), Execute::RELEASE)?,
             ])
@@ -102,7 +99,8 @@ impl Channel {
         if !self.awaited.iter().any(|known| Arc::ptr_eq(known, other.tracker())) {
             self.awaited.push(other.tracker().clone());
         }
-        let words = self.operation(&Word { va, tracker: self.tracker.va() }, va, ticket.payload(), WAIT)?;
+        let words =
+            self.operation(&Word { va, tracker: self.tracker.va() }, va, ticket.payload(), Execute::WAIT_AND_SWITCH)?;
         self.push_operation(words);
         self.mark_quarter(None);
         Ok(())
