@@ -7,8 +7,6 @@ use statistics::{CONFIDENCE, Figure, Percentile, Ratio, Rounds};
 pub const NEEDS: u64 = 10_000;
 /// Routes whose median is further from the best are no rivals for a tail.
 const RIVALS: f64 = 4.0;
-/// Of what is drawn for intervals.
-const SEED: u64 = 1;
 
 /// Samples that each rival needs for a metric.
 pub fn needs(metric: Metric) -> u64 {
@@ -64,7 +62,7 @@ impl Cell {
         let rounds = self.sorted.as_ref()?;
         let figure = figure_of(metric);
         let value = rounds.figure(figure)?;
-        let interval = rounds.interval(figure, SEED, CONFIDENCE);
+        let interval = rounds.interval(figure, CONFIDENCE);
         Some((value.round() as u64, interval.map(|i| (i.low.round() as u64, i.high.round() as u64))))
     }
 }
@@ -149,7 +147,9 @@ impl Point {
 /// Paired by rounds. Of maxima those of each round are compared: one maximum of all has no interval.
 fn ratio(these: &Rounds, those: &Rounds, metric: Metric) -> Option<Ratio> {
     match metric {
-        Metric::Max => Ratio::paired(&these.each(Figure::Max), &those.each(Figure::Max), CONFIDENCE),
-        _ => Ratio::of(these, those, figure_of(metric), SEED, CONFIDENCE),
+        Metric::Max => {
+            Ratio::paired(&these.each(Figure::Max), &those.each(Figure::Max), |r| these.repeat(r), CONFIDENCE)
+        }
+        _ => Ratio::of(these, those, figure_of(metric), CONFIDENCE),
     }
 }

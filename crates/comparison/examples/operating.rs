@@ -19,7 +19,8 @@ fn main() {
         ("each 30 rounds", Host { flips: 1.0 / 30.0, ..Host::TYPICAL }),
         ("one speed", Host { flips: 0.0, slow: 1.0, ..Host::TYPICAL }),
         ("3 % in the tail", Host { tail: 0.03, ..Host::TYPICAL }),
-        ("one repeat", Host { repeats: 1, ..Host::TYPICAL }),
+        ("three repeats of 20", Host { repeats: 3, rounds: 20, flips: 0.0, slow: 1.0, ..Host::TYPICAL }),
+        ("one repeat of 60", Host { repeats: 1, rounds: 60, flips: 0.0, slow: 1.0, ..Host::TYPICAL }),
     ];
     println!("| host | baseline | figure | width | 0 % | 1 % | 2 % | 3 % | 5 % | 10 % |");
     println!("|---|---|---|--:|--:|--:|--:|--:|--:|--:|");

@@ -48,13 +48,7 @@ pub struct Standing {
 }
 
 /// `None` with fewer than [`FEWEST_MACHINES`] machines that have the figure. An outlier is off by the part `least` at least.
-pub fn compare_machines(
-    cell: &Key,
-    machines: &[Machine<'_>],
-    figure: Figure,
-    least: f64,
-    seed: u64,
-) -> Option<Machines> {
+pub fn compare_machines(cell: &Key, machines: &[Machine<'_>], figure: Figure, least: f64) -> Option<Machines> {
     let value = |m: &Machine<'_>| m.rounds.figure(figure).filter(|v| *v > 0.0);
     let (with, without): (Vec<_>, Vec<_>) = machines.iter().partition(|m| value(m).is_some());
     if with.len() < FEWEST_MACHINES {
@@ -70,7 +64,7 @@ pub fn compare_machines(
         .iter()
         .zip(&logs)
         .map(|(machine, log)| {
-            let interval = machine.rounds.interval(figure, seed, statistics::CONFIDENCE);
+            let interval = machine.rounds.interval(figure, statistics::CONFIDENCE);
             let (low, high) = interval.map_or((*log, *log), |i| (i.low.ln(), i.high.ln()));
             Standing {
                 machine: machine.name.to_owned(),
@@ -117,7 +111,7 @@ mod tests {
     fn outliers(all: &[(String, Rounds)]) -> Vec<String> {
         let key = Key { subject: "ce0".into(), bytes: 8, point: String::new() };
         let machines: Vec<_> = all.iter().map(|(name, rounds)| Machine { name, rounds }).collect();
-        let found = compare_machines(&key, &machines, Figure::P50, 0.02, 1).unwrap();
+        let found = compare_machines(&key, &machines, Figure::P50, 0.02).unwrap();
         found.standings.into_iter().filter(|s| s.outlier).map(|s| s.machine).collect()
     }
 
@@ -148,7 +142,7 @@ mod tests {
         let all = machines(3, 0, 2.0, 0.01, 12, 1);
         let machines: Vec<_> = all.iter().map(|(name, rounds)| Machine { name, rounds }).collect();
         let key = Key { subject: "ce0".into(), bytes: 8, point: String::new() };
-        assert_eq!(compare_machines(&key, &machines, Figure::P50, 0.02, 1), None);
+        assert_eq!(compare_machines(&key, &machines, Figure::P50, 0.02), None);
     }
 
     #[test]
@@ -157,7 +151,7 @@ mod tests {
         all[1].1 = Rounds::new(&[[]; 3] as &[[u64; 0]]);
         let machines: Vec<_> = all.iter().map(|(name, rounds)| Machine { name, rounds }).collect();
         let key = Key { subject: "ce0".into(), bytes: 8, point: String::new() };
-        let found = compare_machines(&key, &machines, Figure::P50, 0.02, 1).unwrap();
+        let found = compare_machines(&key, &machines, Figure::P50, 0.02).unwrap();
         assert_eq!((found.without, found.standings.len()), (vec!["node1".to_owned()], 4));
         assert!(found.standings.windows(2).all(|w| w[0].value >= w[1].value));
     }

@@ -1,8 +1,8 @@
 //! Two runs, cell by cell.
 
-use crate::difference::resolution;
 use crate::family::ERROR;
-use crate::{Difference, Missing, Side, Speeds, holm};
+use crate::speeds::{DEVIATIONS, Same, least_share, spread};
+use crate::{Conditions, Difference, LEAST_APART, Missing, Side, Speeds, holm};
 use serde::{Deserialize, Serialize};
 use statistics::{Figure, Interval, Rounds};
 use std::borrow::Cow;
@@ -34,10 +34,16 @@ impl fmt::Display for Key {
 #[derive(Clone, Debug)]
 pub struct Cell {
     pub rounds: Rounds,
-    /// The repeat of each round.
-    pub repeats: Vec<u32>,
+    pub conditions: Conditions,
     /// The baseline's median in each round, where the experiment names a baseline and this cell is another one.
     pub baseline: Option<Vec<Option<f64>>>,
+}
+
+impl Cell {
+    /// Without a baseline, under conditions that are not known.
+    pub fn of(rounds: Rounds) -> Cell {
+        Cell { rounds, conditions: Conditions::default(), baseline: None }
+    }
 }
 
 /// What is there of a cell in one run.
@@ -56,7 +62,6 @@ pub struct Request {
     pub figures: Vec<Figure>,
     /// A slowdown by less than this part is no failure.
     pub fail_above: f64,
-    pub seed: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,7 +69,7 @@ pub struct Request {
 pub enum Verdict {
     /// No difference is certain, and B is not slower by `fail_above`: its interval ends below that.
     Equal,
-    /// No difference is certain, and a slowdown by `fail_above` is not ruled out.
+    /// No difference is certain, and a slowdown by `fail_above` is not ruled out; or one run had more rounds of one speed.
     Unclear,
     Slower,
     Faster,
@@ -81,12 +86,15 @@ pub enum Verdict {
 pub struct Row {
     pub cell: Key,
     pub metric: String,
-    /// At the speed of the host at which both runs have the most rounds.
     pub a: Option<f64>,
     pub b: Option<f64>,
     /// The ratio is that of the multiples of the baseline.
     pub beside_baseline: bool,
     pub difference: Option<Difference>,
+    /// A speed of which one run had more rounds than chance allows: the verdict is then `slower`, or unclear.
+    pub speeds: Option<Speeds>,
+    /// In a smaller part of the rounds of B a slowdown by `fail_above` is not found.
+    pub least_share: Option<f64>,
     /// Adjusted for the number of tests.
     pub probability: Option<f64>,
     pub verdict: Verdict,
@@ -124,32 +132,33 @@ pub fn compare(cell: &Key, a: &Run, b: &Run, request: &Request) -> Vec<Row> {
     };
     let alone = Pair::alone(a, b);
     let beside = Pair::beside_baseline(a, b);
-    let moved = Pair::baselines(a, b).and_then(|baselines| baselines.moved(request.seed));
+    let moved = Pair::baselines(a, b).and_then(|baselines| baselines.moved());
     let row = |figure: &Figure| {
-        let judged = |pair| Pair::judged(pair, *figure, request.seed);
-        let (difference, speeds, beside_baseline) = match (&beside, moved) {
-            (None, _) => (judged(&alone).0, judged(&alone).1, false),
-            (Some(beside), None) => (judged(beside).0, judged(beside).1, true),
+        let (difference, pair) = match (&beside, moved) {
+            (None, _) => (alone.judged(*figure), &alone),
+            (Some(beside), None) => (beside.judged(*figure), beside),
             (Some(beside), Some(_)) => {
                 let size = |d: &Result<Difference, Missing>| d.as_ref().map_or(f64::INFINITY, |d| d.ratio.ln().abs());
-                let (first, second) = (judged(beside), judged(&alone));
-                if size(&first.0) <= size(&second.0) { (first.0, first.1, true) } else { (second.0, second.1, false) }
+                let (first, second) = (beside.judged(*figure), alone.judged(*figure));
+                if size(&first) <= size(&second) { (first, beside) } else { (second, &alone) }
             }
         };
-        let mut notes = notes(&speeds.0, &speeds.1);
+        let speeds = pair.speeds;
+        let mut notes: Vec<String> = speeds.iter().map(said).collect();
         notes.extend(moved.map(|ratio| {
             format!("the baseline is {ratio:.3} times as slow in B: of the change beside it and that by itself the smaller counts")
         }));
-        let shown = shown(a, b, speeds, *figure);
         Row {
             cell: cell.clone(),
             metric: figure.to_string(),
-            a: shown.0,
-            b: shown.1,
-            beside_baseline,
+            a: a.rounds.figure(*figure),
+            b: b.rounds.figure(*figure),
+            beside_baseline: beside.as_ref().is_some_and(|beside| std::ptr::eq(beside, pair)),
+            least_share: difference.as_ref().ok().map(|d| pair.least_share(d, request.fail_above)),
             probability: None,
             verdict: difference.as_ref().err().map_or(Verdict::Equal, |m| Verdict::TooFew(*m)),
             difference: difference.ok(),
+            speeds,
             fails: false,
             notes,
         }
@@ -160,23 +169,34 @@ pub fn compare(cell: &Key, a: &Run, b: &Run, request: &Request) -> Vec<Row> {
 /// Rounds of both runs, as they are compared.
 struct Pair<'a> {
     rounds: (Cow<'a, Rounds>, Cow<'a, Rounds>),
-    repeats: (&'a [u32], &'a [u32]),
+    /// Medians of the rounds, before speeds were divided out.
+    medians: (Vec<Option<f64>>, Vec<Option<f64>>),
+    speeds: Option<Speeds>,
     resolution: (f64, f64),
-    /// By the medians of the baseline, which show the speed of the host whatever became of the cell.
-    host: Option<(Speeds, Speeds)>,
-    /// By the medians of these rounds.
-    own: (Speeds, Speeds),
+    sample_ns: (f64, f64),
+    conditions: (Conditions, Conditions),
 }
 
 impl<'a> Pair<'a> {
     fn new(a: &'a Cell, b: &'a Cell, rounds: (Cow<'a, Rounds>, Cow<'a, Rounds>)) -> Pair<'a> {
-        let own = |rounds: &Rounds| Speeds::of(&rounds.each(Figure::P50));
+        let median = |cell: &Cell| cell.rounds.figure(Figure::P50).unwrap_or(0.0);
+        let medians = (rounds.0.each(Figure::P50), rounds.1.each(Figure::P50));
+        let both = (medians.0.as_slice(), medians.1.as_slice());
+        // The baseline shows the speed of the host whatever became of the cell.
+        let host = a.baseline.as_deref().zip(b.baseline.as_deref());
+        let same = host.and_then(|host| Same::of(host, both)).or_else(|| Same::of(both, both));
+        let speeds = if same.is_some() { None } else { Speeds::changed(&medians.0, &medians.1) };
+        let rounds = match same {
+            Some(by) => (Cow::Owned(rounds.0.divided(&by.a, FINER)), Cow::Owned(rounds.1.divided(&by.b, FINER))),
+            None => rounds,
+        };
         Pair {
-            own: (own(&rounds.0), own(&rounds.1)),
             rounds,
-            repeats: (&a.repeats, &b.repeats),
-            resolution: (resolution(&a.rounds), resolution(&b.rounds)),
-            host: speeds_of_baseline(a, b),
+            medians,
+            speeds,
+            resolution: (a.rounds.resolution(), b.rounds.resolution()),
+            sample_ns: (median(a), median(b)),
+            conditions: (a.conditions, b.conditions),
         }
     }
 
@@ -193,22 +213,32 @@ impl<'a> Pair<'a> {
     fn baselines(a: &'a Cell, b: &'a Cell) -> Option<Pair<'a>> {
         let medians = |cell: &Cell| {
             let each = |m: &Option<f64>| m.map(|m| vec![m as u64]).unwrap_or_default();
-            Some(Cow::Owned(Rounds::new(&cell.baseline.as_ref()?.iter().map(each).collect::<Vec<_>>())))
+            let medians: Vec<Vec<u64>> = cell.baseline.as_ref()?.iter().map(each).collect();
+            Some(Cow::Owned(Rounds::new(&medians).in_repeats(|r| cell.rounds.repeat(r))))
         };
         Some(Pair::new(a, b, (medians(a)?, medians(b)?)))
     }
 
-    /// The difference, and the speeds at which rounds were compared. Where both runs had too few rounds at the same speed of
-    /// the host, these rounds' own speeds are taken.
-    fn judged(&self, figure: Figure, seed: u64) -> (Result<Difference, Missing>, &(Speeds, Speeds)) {
-        let at = |speeds: &(Speeds, Speeds)| {
-            let ((rounds_a, rounds_b), (repeats_a, repeats_b)) = (&self.rounds, self.repeats);
-            let a = Side { rounds: rounds_a, repeats: repeats_a, speeds: &speeds.0, resolution: self.resolution.0 };
-            let b = Side { rounds: rounds_b, repeats: repeats_b, speeds: &speeds.1, resolution: self.resolution.1 };
-            Difference::of(a, b, figure, seed)
-        };
-        let by_host = self.host.as_ref().map(|speeds| (at(speeds), speeds)).filter(|(d, _)| d.is_ok());
-        by_host.unwrap_or_else(|| (at(&self.own), &self.own))
+    fn judged(&self, figure: Figure) -> Result<Difference, Missing> {
+        let (resolution, sample_ns, conditions) = (self.resolution, self.sample_ns, self.conditions);
+        let a =
+            Side { rounds: &self.rounds.0, resolution: resolution.0, sample_ns: sample_ns.0, conditions: conditions.0 };
+        let b =
+            Side { rounds: &self.rounds.1, resolution: resolution.1, sample_ns: sample_ns.1, conditions: conditions.1 };
+        Difference::of(a, b, figure)
+    }
+
+    /// In which part of B's rounds a slowdown by `fail_above` is found: as a speed of its own where rounds hardly differ, else
+    /// where it moves the figure out of its interval.
+    fn least_share(&self, difference: &Difference, fail_above: f64) -> f64 {
+        let (a, b) = &self.medians;
+        let change = fail_above.ln_1p();
+        if DEVIATIONS * spread(a).max(spread(b)) < change && change >= LEAST_APART.ln() {
+            let count = |medians: &[Option<f64>]| medians.iter().flatten().count();
+            return least_share(count(a), count(b));
+        }
+        let half = (difference.interval.high / difference.ratio).ln();
+        if change > 0.0 { (half / change).min(1.0) } else { 1.0 }
     }
 
     /// How many times as slow it is in B, if that is certain.
@@ -216,33 +246,17 @@ impl<'a> Pair<'a> {
     /// A driver whose copies became faster makes all others slower beside them, and a host that is slow throughout makes the
     /// baseline slow. Which of the two it was nobody can tell; a cell that became slower is slower beside the baseline and by
     /// itself.
-    fn moved(&self, seed: u64) -> Option<f64> {
-        let difference = self.judged(Figure::P50, seed).0.ok()?;
+    fn moved(&self) -> Option<f64> {
+        let difference = self.judged(Figure::P50).ok()?;
         (difference.probability <= ERROR).then_some(difference.ratio)
     }
-}
-
-/// The figures themselves, at that speed of the host at which both have the most rounds.
-fn shown(a: &Cell, b: &Cell, speeds: &(Speeds, Speeds), figure: Figure) -> (Option<f64>, Option<f64>) {
-    let rounds = |of: &Speeds, speed| of.of.iter().filter(|s| **s == Some(speed)).count();
-    let matched = speeds.0.matched(&speeds.1).into_iter();
-    let most = matched.max_by_key(|(m, n)| rounds(&speeds.0, *m).min(rounds(&speeds.1, *n)));
-    let Some((of_a, of_b)) = most else { return (a.rounds.figure(figure), b.rounds.figure(figure)) };
-    let at = |cell: &Cell, of: &Speeds, speed| {
-        let times: Vec<u32> = of.of.iter().map(|s| u32::from(*s == Some(speed))).collect();
-        cell.rounds.figure(figure).and_then(|_| cell.rounds.drawn(figure, &times))
-    };
-    (at(a, &speeds.0, of_a), at(b, &speeds.1, of_b))
 }
 
 /// Samples beside a baseline are whole millionths of its median.
 const UNIT: f64 = 1e6;
 
-/// `None` without a baseline, or where it has one speed: the cell may still have two.
-fn speeds_of_baseline(a: &Cell, b: &Cell) -> Option<(Speeds, Speeds)> {
-    let both = (Speeds::of(a.baseline.as_ref()?), Speeds::of(b.baseline.as_ref()?));
-    (both.0.centres.len().max(both.1.centres.len()) > 1).then_some(both)
-}
+/// Samples whose speed is divided out are whole thousandths of what they were.
+const FINER: f64 = 1e3;
 
 fn unmeasured(cell: &Key, a: &Run, b: &Run) -> Row {
     let verdict = match (a, b) {
@@ -260,6 +274,8 @@ fn unmeasured(cell: &Key, a: &Run, b: &Run) -> Row {
         b: None,
         beside_baseline: false,
         difference: None,
+        speeds: None,
+        least_share: None,
         probability: None,
         verdict,
         fails,
@@ -267,20 +283,16 @@ fn unmeasured(cell: &Key, a: &Run, b: &Run) -> Row {
     }
 }
 
-/// What a reader must know of the speeds of the host.
-fn notes(a: &Speeds, b: &Speeds) -> Vec<String> {
-    let two = |name: &str, speeds: &Speeds| {
-        let [fast, slow] = speeds.centres.as_slice() else { return None };
-        let percent = ((slow - fast).exp() - 1.0) * 100.0;
-        let share = speeds.share(1) * 100.0;
-        Some(format!("{name}: {share:.0} % of the rounds {percent:.0} % slower than the others"))
-    };
-    match (two("A", a), two("B", b)) {
-        (Some(a), Some(b)) => vec![format!("{a}; {b}; compared at the same speed")],
-        (Some(one), None) => vec![format!("{one}, none in B; compared at the nearer speed")],
-        (None, Some(one)) => vec![format!("{one}, none in A; compared at the nearer speed")],
-        (None, None) => vec![],
-    }
+fn said(speeds: &Speeds) -> String {
+    let Speeds { times, share_a, share_b } = speeds;
+    let (far, way) = ((times - 1.0).abs() * 100.0, if *times > 1.0 { "slower" } else { "faster" });
+    let of = |share: &f64| share * 100.0;
+    format!(
+        "{:.0} % of the rounds of A and {:.0} % of those of B were {far:.0} % {way} than the others: a host that changes its speed, or a \
+         change that slows some rounds",
+        of(share_a),
+        of(share_b)
+    )
 }
 
 impl Comparison {
@@ -301,6 +313,9 @@ impl Comparison {
                 _ => Verdict::Faster,
             };
             row.fails = row.verdict == Verdict::Slower && reaches;
+            if row.speeds.is_some() && row.verdict != Verdict::Slower {
+                row.verdict = Verdict::Unclear;
+            }
         }
         Comparison { fail_above, tests: tested.len() as u32, rows }
     }
@@ -323,17 +338,17 @@ mod tests {
         Key { subject: subject.into(), bytes: 64, point: "policy=stock".into() }
     }
 
-    /// `rounds` rounds of 100 samples of about 1 us times `times`.
+    /// `rounds` rounds of 100 samples of about 1 us times `times`, in up to six repeats.
     fn measured(rounds: usize, times: f64, seed: u64) -> Run {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut round =
             |_| -> Vec<u64> { (0..100).map(|_| (1e3 * times * (1.0 + 0.05 * random.f64())) as u64).collect() };
         let all: Vec<_> = (0..rounds).map(&mut round).collect();
-        Run::Measured(Box::new(Cell { rounds: Rounds::new(&all), repeats: vec![0; rounds], baseline: None }))
+        Run::Measured(Box::new(Cell::of(Rounds::new(&all).in_repeats_of(rounds.div_ceil(6)))))
     }
 
     fn request(figure: Figure) -> Request {
-        Request { figures: vec![figure], fail_above: 0.05, seed: 1 }
+        Request { figures: vec![figure], fail_above: 0.05 }
     }
 
     fn one(a: &Run, b: &Run, figure: Figure) -> Row {
@@ -386,7 +401,7 @@ mod tests {
     fn cells_that_are_exactly_alike_are_equal() {
         let alike = || {
             let rounds = Rounds::new(&vec![vec![40u64; 50]; 12]);
-            Run::Measured(Box::new(Cell { rounds, repeats: vec![0; 12], baseline: None }))
+            Run::Measured(Box::new(Cell::of(rounds)))
         };
         let row = one(&alike(), &alike(), Figure::P50);
         assert_eq!((row.verdict, row.difference.unwrap().ratio), (Verdict::Equal, 1.0));
@@ -403,7 +418,7 @@ mod tests {
                     (0..100).map(|_| (speed * (1.0 + 0.05 * random.f64())) as u64).collect()
                 })
                 .collect();
-            Run::Measured(Box::new(Cell { rounds: Rounds::new(&all), repeats: vec![0; 12], baseline: None }))
+            Run::Measured(Box::new(Cell::of(Rounds::new(&all))))
         };
         let row = one(&wild(1), &wild(2), Figure::P50);
         assert_eq!((&row.verdict, row.fails), (&Verdict::Unclear, false), "{row:?}");
@@ -415,7 +430,7 @@ mod tests {
         let cell = |ns: u64| {
             let rounds: Vec<Vec<u64>> =
                 (0..20).map(|_| (0..50).map(|n| ns + 32 * u64::from(n == 0)).collect()).collect();
-            Run::Measured(Box::new(Cell { rounds: Rounds::new(&rounds), repeats: vec![0; 20], baseline: None }))
+            Run::Measured(Box::new(Cell::of(Rounds::new(&rounds))))
         };
         let row = one(&cell(1024), &cell(1056), Figure::P50);
         assert_eq!(row.verdict, Verdict::Unclear, "{row:?}");

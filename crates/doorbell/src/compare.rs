@@ -22,8 +22,8 @@ use std::process::ExitCode;
     ("doorbell compare old/run.json new/run.json --json | jq '.rows[] | select(.fails)'", ""),
     ("doorbell compare --nodes nodes/*", "the same experiment on many machines: which one is odd"),
 ])
-.text("A figure is called slower or faster where its interval leaves out 1, with 99 % for all tests together. Rounds are \
-       compared with rounds at the same speed of the host. A regression is slower for certain, and may be so by --fail-above \
+.text("A figure is called slower or faster where its interval leaves out 1, with 99 % for all tests together. All \
+       rounds count; a speed that only one run had makes a verdict unclear. A regression is slower for certain, and may be so by --fail-above \
        or more: its interval lies above 1 and reaches that far.")
 .statuses(&[
     (0, "nothing is slower by the limit; no machine is an outlier"),
@@ -98,7 +98,7 @@ impl Args {
             warnings.push(format!("{}: {} missing", loaded.name, report::number::of(parts, "part")));
         }
         let keys = keys(&[&a, &b]);
-        let request = Request { figures, fail_above: self.fail_above, seed: a.run.experiment.run.seed };
+        let request = Request { figures, fail_above: self.fail_above };
         let mut rows = Vec::new();
         for key in &keys {
             rows.extend(comparison::compare(key, &a.cell(key)?, &b.cell(key)?, &request));
@@ -222,7 +222,6 @@ pub fn machines(paths: &[PathBuf], asked: &[Figure], least: f64, as_json: bool) 
         let differs = runs[0].experiment_differs(run);
         warnings.extend(differs.map(|what| format!("{name}: its experiment is not that of {}: {what}", names[0])));
     }
-    let seed = runs[0].run.experiment.run.seed;
     let mut found = Vec::new();
     for key in keys(&runs.iter().collect::<Vec<_>>()) {
         let samples = runs.iter_mut().map(|r| r.samples(&key)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -232,7 +231,7 @@ pub fn machines(paths: &[PathBuf], asked: &[Figure], least: f64, as_json: bool) 
             .zip(&samples)
             .map(|(name, rounds)| Machine { name, rounds: rounds.as_ref().unwrap_or(&empty) })
             .collect();
-        found.extend(figures.iter().filter_map(|figure| compare_machines(&key, &with, *figure, least, seed)));
+        found.extend(figures.iter().filter_map(|figure| compare_machines(&key, &with, *figure, least)));
     }
     if found.is_empty() {
         let what = format!("no figure is known of {fewest} machines");

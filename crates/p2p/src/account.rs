@@ -90,15 +90,15 @@ pub struct Rate {
 pub struct Times {
     #[cfg_attr(test, schemars(with = "serde_json::Value"))]
     pub ns: Summary,
-    /// Holds the p50 with 95 %: rounds are drawn anew (bootstrap). Null with fewer than six rounds.
+    /// Holds the p50 with 95 %: by the rounds. Null with fewer than six rounds.
     #[cfg_attr(test, schemars(with = "Option<std::collections::BTreeMap<String, f64>>"))]
     pub p50_interval: Option<Interval<f64>>,
     pub rounds: u32,
 }
 
 impl Times {
-    pub(crate) fn of(rounds: &Rounds, seed: u64) -> Option<Times> {
-        let p50_interval = rounds.interval(Figure::P50, seed, CONFIDENCE);
+    pub(crate) fn of(rounds: &Rounds) -> Option<Times> {
+        let p50_interval = rounds.interval(Figure::P50, CONFIDENCE);
         Some(Times { ns: rounds.summary()?, p50_interval, rounds: rounds.sampled().len() as u32 })
     }
 }
@@ -148,7 +148,7 @@ mod tests {
     fn a_rate_is_that_of_the_p50_and_its_interval_that_of_rounds() {
         let round = |n: u64| (0..100).map(|sample| 1000 + 10 * n + sample % 3).collect::<Vec<_>>();
         let rounds: Vec<Vec<u64>> = (0..12).map(round).collect();
-        let times = Times::of(&Rounds::new(&rounds), 1).unwrap();
+        let times = Times::of(&Rounds::new(&rounds)).unwrap();
         assert_eq!((times.rounds, times.ns.count, times.ns.max), (12, 1200, 1112));
         assert!(times.ns.p99.is_some_and(|p99| p99 >= 1110), "{times:?}");
         let rate = Rate::of(4000, times.clone());
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(rate.rate, 4e12 / times.ns.p50 as f64);
         assert_eq!(interval.low, 4e12 / times.p50_interval.unwrap().high);
         assert!(interval.holds(rate.rate) && interval.low < interval.high, "{rate:?}");
-        assert_eq!(Times::of(&Rounds::new(&rounds[..5]), 1).unwrap().p50_interval, None, "five rounds say too little");
-        assert_eq!(Times::of(&Rounds::new(&[Vec::new(), Vec::new()]), 1), None);
+        assert_eq!(Times::of(&Rounds::new(&rounds[..5])).unwrap().p50_interval, None, "five rounds say too little");
+        assert_eq!(Times::of(&Rounds::new(&[Vec::new(), Vec::new()])), None);
     }
 }

@@ -159,8 +159,8 @@ impl<'m> Pair<'m> {
 
     /// What came of it.
     pub fn cells(self) -> Vec<Cell> {
-        let (plan, seed) = (self.plan, self.plan.seed);
-        let times = |rounds: &[Vec<u64>]| Times::of(&Rounds::new(rounds), seed);
+        let plan = self.plan;
+        let times = |rounds: &[Vec<u64>]| Times::of(&Rounds::new(rounds));
         let rate = |rounds: &[Vec<u64>], bytes: u64| times(rounds).map(|times| Rate::of(bytes, times));
         let bytes = plan.bytes;
         let both = |this: &Opened<'_>, other: &Opened<'_>, longer: &[Vec<u64>]| {
@@ -180,7 +180,7 @@ impl<'m> Pair<'m> {
                 });
                 cell.over_ce = ce.filter(|_| cell.way != Way::Ce).and_then(|ce| {
                     let (these, those) = (Rounds::new(&one.alone), Rounds::new(&ce.alone));
-                    Ratio::of(&these, &those, Figure::P50, seed, statistics::CONFIDENCE)
+                    Ratio::of(&these, &those, Figure::P50, statistics::CONFIDENCE)
                 });
             }
             found.push(cell);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use statistics::Interval;
 use std::io::Write;
 
-pub const SCHEMA: &str = "doorbell.comparison/1";
+pub const SCHEMA: &str = "doorbell.comparison/2";
 pub const MACHINES_SCHEMA: &str = "doorbell.machines/1";
 
 /// What is compared.
@@ -77,6 +77,20 @@ fn percent(part: f64) -> String {
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
+/// The verdict of all rows together, in one word: the worst that is certain; `equal` where every figure that could be tested is.
+pub fn overall(c: &Comparison) -> &'static str {
+    let any = |is: fn(&Row) -> bool| c.rows.iter().any(is);
+    match () {
+        () if any(|r| matches!(r.verdict, Verdict::Lost(_))) => "lost",
+        () if any(|r| r.fails) => "regression",
+        () if any(|r| r.verdict == Verdict::Slower) => "slower",
+        () if any(|r| r.verdict == Verdict::Unclear) => "unclear",
+        () if any(|r| r.verdict == Verdict::Faster) => "faster",
+        () if any(|r| r.verdict == Verdict::Equal) => "equal",
+        () => "too few",
+    }
+}
+
 /// Regressions, lost cells and all that is worth a word, in one line.
 pub fn outcome(c: &Comparison) -> String {
     let count = |is: fn(&Row) -> bool| c.rows.iter().filter(|r| is(r)).count() as u64;
@@ -101,13 +115,29 @@ pub fn outcome(c: &Comparison) -> String {
 fn trust(c: &Comparison) -> Vec<String> {
     let tests = number::of(u64::from(c.tests), "test");
     let mut lines = vec![format!(
-        "{tests}: where nothing differs, the chance of any false slower or faster is about {}",
+        "{tests}: where nothing differs, the chance of any false slower or faster is about {}, if repeats are independent",
         percent(ERROR)
     )];
+    let equal = c.rows.iter().filter(|r| r.verdict == Verdict::Equal);
+    if let Some(share) = equal.filter_map(|r| r.least_share).reduce(f64::max).filter(|_| c.fail_above > 0.0) {
+        lines.push(format!(
+            "equal: a slowdown by {} of fewer than {:.0} % of the rounds would not be found",
+            percent(c.fail_above),
+            100.0 * share
+        ));
+    }
+    if let Some(most) = c.rows.iter().filter_map(|r| Some(r.difference.as_ref()?.widened)).reduce(f64::max)
+        && most >= 0.001
+    {
+        lines.push(format!(
+            "CPU pressure, steal or the noise floor differ between the runs: intervals are wider by up to {} to each side",
+            percent(most)
+        ));
+    }
     if c.rows.iter().any(|r| r.verdict == Verdict::Unclear) {
         let limit = percent(c.fail_above);
         lines.push(format!(
-            "unclear: neither certain nor ruled out that it is slower by {limit}; more rounds would tell"
+            "unclear: neither certain nor ruled out that it is slower by {limit}, or only one run had rounds of some speed; more repeats would tell"
         ));
     }
     lines
@@ -167,8 +197,8 @@ pub fn write(out: &mut dyn Write, style: &Style, heading: &Heading, c: &Comparis
         writeln!(out, "  {line}")?;
     }
     commands::write(out, style, &heading.commands)?;
-    let outcome = outcome(c);
-    writeln!(out, "  {}", if c.fails() { style.bad(&outcome) } else { outcome })?;
+    let last = format!("{}: {}", overall(c), outcome(c));
+    writeln!(out, "  {}", if c.fails() { style.bad(&last) } else { last })?;
     Ok(())
 }
 
@@ -190,8 +220,9 @@ pub fn json(heading: &Heading, c: &Comparison) -> Value {
             "ratio": d.map(|d| d.ratio),
             "interval": d.map(|d| d.interval),
             "probability": row.probability,
-            "matched": d.map(|d| &d.matched),
             "widened": d.map(|d| d.widened),
+            "speeds": row.speeds,
+            "least_share": row.least_share,
             "verdict": verdict.to_lowercase().replace(' ', "_"),
             "why": if why.is_empty() { Value::Null } else { Value::from(why) },
             "fails": row.fails,
@@ -209,6 +240,7 @@ pub fn json(heading: &Heading, c: &Comparison) -> Value {
         "confidence": 1.0 - ERROR,
         "tests": c.tests,
         "fails": c.fails(),
+        "verdict": overall(c),
         "rows": c.rows.iter().map(row).collect::<Vec<_>>(),
         "commands": commands::json(&heading.commands),
     })
@@ -221,7 +253,7 @@ pub fn json(heading: &Heading, c: &Comparison) -> Value {
 pub fn write_markdown(out: &mut dyn Write, heading: &Heading, c: &Comparison) -> Result<(), ReportError> {
     let escaped = |text: &str| text.replace('|', "\\|").replace('<', "&lt;").replace('\n', " ");
     writeln!(out, "### {}\n", escaped(&format!("{} against {}", heading.b, heading.a)))?;
-    writeln!(out, "**{}**\n", outcome(c))?;
+    writeln!(out, "**{}: {}**\n", overall(c), outcome(c))?;
     writeln!(out, "| cell | figure | A | B | B/A | 99 % interval | verdict |")?;
     writeln!(out, "|---|---|--:|--:|--:|--:|---|")?;
     for row in &c.rows {
@@ -341,15 +373,14 @@ pub fn machines_json(all: &[Machines], warnings: &[String]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use comparison::{Difference, Matched, Missing, Standing};
+    use comparison::{Difference, Missing, Standing};
 
     fn row(subject: &str, ratio: f64, verdict: Verdict, fails: bool) -> Row {
         let difference = (!matches!(verdict, Verdict::TooFew(_) | Verdict::Lost(_))).then(|| Difference {
             ratio,
             interval: Interval { low: ratio * 0.99, high: ratio * 1.01 },
             probability: 1e-6,
-            matched: vec![Matched { a: 4000.0, b: 4000.0 * ratio, rounds_a: 60, rounds_b: 60 }],
-            widened: 1.0,
+            widened: 0.0,
         });
         Row {
             cell: Key { subject: subject.into(), bytes: 4096, point: "policy=a|b".into() },
@@ -357,6 +388,8 @@ mod tests {
             a: Some(4000.0),
             b: Some(4000.0 * ratio),
             beside_baseline: false,
+            speeds: None,
+            least_share: difference.as_ref().map(|_| 0.1),
             probability: difference.as_ref().map(|d| d.probability),
             difference,
             verdict,

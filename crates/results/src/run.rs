@@ -96,6 +96,10 @@ pub struct StageOfRun {
     pub seconds: f64,
     /// The longest gap of the machine's own noise, before and after, in any repeat.
     pub noise_floor_ns: Option<u64>,
+    /// The largest part of the time in which the measuring CPU was taken away, in any repeat: by the noise measurement before and
+    /// after, or by steal meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub away: Option<f64>,
     /// Of all repeats together: sums, and of `on_cpu` and `waiting` the means over time.
     pub loads: Vec<Loaded>,
     #[serde(flatten)]
@@ -397,7 +401,6 @@ pub(crate) struct Measured<'r> {
     cells: &'r [CellOfRun],
     /// What stands for each cell, by stage and cell.
     values: &'r HashMap<(u32, u32), Rounds>,
-    seed: u64,
     functional: bool,
 }
 
@@ -452,8 +455,8 @@ impl Run {
     }
 
     fn measured<'r>(&'r self, values: &'r HashMap<(u32, u32), Rounds>) -> Measured<'r> {
-        let (seed, functional) = (self.experiment.run.seed, self.functional);
-        Measured { stages: &self.stages, cells: &self.cells, values, seed, functional }
+        let functional = self.functional;
+        Measured { stages: &self.stages, cells: &self.cells, values, functional }
     }
 
     /// No assert was broken, and none left open. Of a functional run none says anything.

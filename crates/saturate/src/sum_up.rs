@@ -8,13 +8,13 @@ use crate::link::{Access, Link, Packets};
 use crate::plan::{Assumed, CellName, Plan, Role};
 use crate::source::{Checked, Flow, Traffic};
 use crate::wire::Crossed;
-use statistics::{Histogram, median, median_interval};
+use statistics::{Histogram, median_over_repeats};
 
 /// The median and its interval; `None` without values.
 pub fn over(values: impl IntoIterator<Item = f64>) -> Option<Over> {
-    let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
-    let median = median(&mut values)?;
-    Some(Over { median, interval: median_interval(&values, CONFIDENCE), repeats: values.len() as u32 })
+    let values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+    let (median, interval) = median_over_repeats(&values, CONFIDENCE)?;
+    Some(Over { median, interval, repeats: values.len() as u32 })
 }
 
 /// How the payload of I/Os crosses the GPU's link.

@@ -130,7 +130,7 @@ fn totals(stages: &[Stage], experiment: &Experiment, periods: &[Period], functio
                 |t: &Total| t.cell.subject == over && t.cell.stage == name.stage && t.cell.bytes == name.bytes;
             let Some(at) = all.iter().position(is_baseline) else { continue };
             let over = over.to_owned();
-            let ratio = Ratio::paired(&means(at), &means(n), CONFIDENCE);
+            let ratio = Ratio::paired(&means(at), &means(n), |_| 0, CONFIDENCE);
             all[n].speed_up = ratio.map(|r| SpeedUp { over, times: r.ratio, interval: r.interval });
         }
     }

@@ -1,8 +1,10 @@
 //! How many times one cell takes what another takes, from rounds in which both took their turn.
 
-use crate::interval::{median, median_interval};
-use crate::rounds::{Draws, RESAMPLES, Rounds};
-use crate::{Figure, Interval};
+use crate::dependence::{Deviation, Pull, deviation};
+use crate::distribution::student_quantile;
+use crate::location::location;
+use crate::rounds::Rounds;
+use crate::{Figure, Interval, Percentile};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,58 +19,90 @@ pub struct Ratio {
 impl Ratio {
     /// `these` over `those`. Rounds of the same number are one pair.
     ///
-    /// The median and the mean are those of each round, and the ratio is the median of the rounds' quotients: a host that is
+    /// The median, p90 and the mean are those of each round, and the ratio is the middle of the rounds' quotients: a host that is
     /// slow in a round is slow for both. A tail needs the samples of many rounds: its ratio is that of all samples of the
-    /// rounds that both have, and its interval comes from draws of the same rounds for both.
-    pub fn of(these: &Rounds, those: &Rounds, figure: Figure, seed: u64, confidence: f64) -> Option<Ratio> {
-        if figure.is_tail() {
-            return Ratio::pooled(these, those, figure, seed, confidence);
-        }
-        Ratio::paired(&these.each(figure), &those.each(figure), confidence)
-            .or_else(|| Ratio::pooled(these, those, figure, seed, confidence))
+    /// rounds that both have, and what moves both in one round cancels.
+    pub fn of(these: &Rounds, those: &Rounds, figure: Figure, confidence: f64) -> Option<Ratio> {
+        let clock = (these.resolution().powi(2) + those.resolution().powi(2)) / 12.0;
+        let paired = || {
+            let values = quotients(&these.each(figure), &those.each(figure), |r| these.repeat(r));
+            Ratio::middle(&values, confidence, clock)
+        };
+        if figure.is_tail() { None } else { paired() }
+            .or_else(|| Ratio::pooled(these, those, figure, confidence, clock))
     }
 
-    /// The median of the quotients of each round's figures. `None` where no round has both.
-    pub fn paired(these: &[Option<f64>], those: &[Option<f64>], confidence: f64) -> Option<Ratio> {
-        let quotient = |(a, b): (&Option<f64>, &Option<f64>)| Some((*a)? / b.filter(|b| *b > 0.0)?);
-        let mut all: Vec<f64> = these.iter().zip(those).filter_map(quotient).collect();
-        let ratio = median(&mut all)?;
-        Some(Ratio { ratio, interval: median_interval(&all, confidence), rounds: all.len() as u64 })
+    /// The middle of the quotients of each round's figures; `repeat` is that of a round. `None` where no round has both.
+    pub fn paired(
+        these: &[Option<f64>],
+        those: &[Option<f64>],
+        repeat: impl Fn(usize) -> u32,
+        confidence: f64,
+    ) -> Option<Ratio> {
+        Ratio::middle(&quotients(these, those, repeat), confidence, 0.0)
+    }
+
+    /// Of logarithms of quotients. `clock` is the variance that the steps of the clock add.
+    fn middle(values: &[Pull], confidence: f64, clock: f64) -> Option<Ratio> {
+        let (middle, deviation) = location(values)?;
+        let interval = deviation.map(|d| around(middle, d, clock, confidence));
+        Some(Ratio { ratio: middle.exp(), interval, rounds: values.len() as u64 })
     }
 
     /// The quotient of the figures of all samples.
-    fn pooled(these: &Rounds, those: &Rounds, figure: Figure, seed: u64, confidence: f64) -> Option<Ratio> {
-        let numbers = these.len().min(those.len());
-        let (all, others) = (these.sampled(), those.sampled());
-        let both: Vec<usize> = all.iter().copied().filter(|r| others.binary_search(r).is_ok()).collect();
-        let quotient = |times: &[u32]| {
-            // Rounds without a partner are never drawn.
-            let of = |rounds: &Rounds| {
-                let mut padded = times.to_vec();
-                padded.resize(rounds.len(), 0);
-                rounds.drawn(figure, &padded)
-            };
-            Some(of(these)? / of(those).filter(|b| *b > 0.0)?)
-        };
-        let mut once = vec![0; numbers];
-        both.iter().for_each(|r| once[*r] = 1);
-        let enough = |rounds: &Rounds| match figure {
-            Figure::Percentile(p) => both.iter().map(|r| rounds.samples(*r)).sum::<u64>() >= p.needs(),
-            _ => true,
-        };
-        if !enough(these) || !enough(those) {
-            return None;
-        }
-        let ratio = quotient(&once)?;
-        let rounds = both.len() as u64;
-        let draws = Draws::new(numbers, both, RESAMPLES, seed).filter(|_| figure.has_interval());
-        Some(Ratio { ratio, interval: draws.and_then(|d| d.interval(confidence, quotient)), rounds })
+    fn pooled(these: &Rounds, those: &Rounds, figure: Figure, confidence: f64, clock: f64) -> Option<Ratio> {
+        let others = those.sampled();
+        let both: Vec<usize> = these.sampled().into_iter().filter(|r| others.binary_search(r).is_ok()).collect();
+        let (these, those) = (these.only(&both), those.only(&both));
+        let ratio = these.figure(figure)? / those.figure(figure).filter(|b| *b > 0.0)?;
+        let interval = moved(&these, &those, figure).filter(|_| ratio > 0.0).and_then(|pulls| deviation(&pulls));
+        let interval = interval.map(|d| around(ratio.ln(), d, clock, confidence));
+        Some(Ratio { ratio, interval, rounds: both.len() as u64 })
     }
 
     /// Whether the two differ: 1 is not in the interval. `None` with too few rounds to say.
     pub fn differs(&self) -> Option<bool> {
         self.interval.map(|i| !i.holds(1.0))
     }
+}
+
+/// The logarithms, each with the repeat of its round.
+fn quotients(these: &[Option<f64>], those: &[Option<f64>], repeat: impl Fn(usize) -> u32) -> Vec<Pull> {
+    let quotient = |(r, (a, b)): (usize, (&Option<f64>, &Option<f64>))| {
+        let quotient = a.filter(|a| *a > 0.0)? / b.filter(|b| *b > 0.0)?;
+        Some((repeat(r), quotient.ln()))
+    };
+    these.iter().zip(those).enumerate().filter_map(quotient).collect()
+}
+
+fn around(log: f64, of: Deviation, clock: f64, confidence: f64) -> Interval<f64> {
+    let reach = student_quantile((1.0 + confidence) / 2.0, of.freedom) * (of.deviation.powi(2) + clock).sqrt();
+    Interval { low: (log - reach).exp(), high: (log + reach).exp() }
+}
+
+/// By how much each round moves the logarithm of the quotient of a figure.
+fn moved(these: &Rounds, those: &Rounds, figure: Figure) -> Option<Vec<Pull>> {
+    let (a, b) = (these.estimate(figure).ok()?, those.estimate(figure).ok()?);
+    let ((part_a, a), (part_b, b)) = (these.pulls(figure, a.value), those.pulls(figure, b.value));
+    let (of_a, of_b) = match figure {
+        // A larger part at or below a value is a smaller percentile. One steepness for both: a round that is slow for both cancels.
+        Figure::Percentile(p) => {
+            let both = (steepness(these, p, &a) + steepness(those, p, &b)) / 2.0;
+            (-both, -both)
+        }
+        _ => (1.0 / part_a, 1.0 / part_b),
+    };
+    Some(a.iter().zip(&b).map(|((r, a), (_, b))| (*r, of_a * a - of_b * b)).collect())
+}
+
+/// By how much a percentile's logarithm grows with the part of the samples, around it.
+fn steepness(rounds: &Rounds, percentile: Percentile, pulls: &[Pull]) -> f64 {
+    let Some(d) = deviation(pulls).map(|d| d.deviation).filter(|d| *d > 0.0) else { return 0.0 };
+    let part = percentile.fraction();
+    // Not beyond the last sample, as far upwards as downwards.
+    let to = d.min((1.0 - part) / 2.0);
+    let (low, high) = (rounds.at_part(part - to), rounds.at_part(part + to));
+    if low > 0.0 { (high / low).ln() / (2.0 * to) } else { 0.0 }
 }
 
 #[cfg(test)]
@@ -80,14 +114,14 @@ mod tests {
         // The machine doubles its speed half way: the quotient of each round does not change.
         let a: Vec<_> = (0..10).map(|i| Some(if i < 5 { 100.0 } else { 50.0 })).collect();
         let mut b: Vec<_> = (0..10).map(|i| Some(if i < 5 { 200.0 } else { 100.0 })).collect();
-        let r = Ratio::paired(&a, &b, 0.95).unwrap();
+        let r = Ratio::paired(&a, &b, |_| 0, 0.95).unwrap();
         assert_eq!((r.ratio, r.rounds, r.differs()), (0.5, 10, Some(true)));
         b[3] = None;
         b[4] = Some(0.0);
-        assert_eq!(Ratio::paired(&a, &b, 0.95).unwrap().rounds, 8);
-        assert_eq!(Ratio::paired(&a, &a, 0.95).unwrap().differs(), Some(false));
-        assert_eq!(Ratio::paired(&a[..3], &a[..3], 0.95).unwrap().differs(), None);
-        assert_eq!(Ratio::paired(&a, &[], 0.95), None);
+        assert_eq!(Ratio::paired(&a, &b, |_| 0, 0.95).unwrap().rounds, 8);
+        assert_eq!(Ratio::paired(&a, &a, |_| 0, 0.95).unwrap().differs(), Some(false));
+        assert_eq!(Ratio::paired(&a[..3], &a[..3], |_| 0, 0.95).unwrap().differs(), None);
+        assert_eq!(Ratio::paired(&a, &[], |_| 0, 0.95), None);
     }
 
     /// Rounds of 500 samples whose speed flips, and `times` as slow; those in `missing` are empty.
@@ -106,34 +140,37 @@ mod tests {
     #[test]
     fn a_tail_is_that_of_the_same_rounds_of_both() {
         for figure in [Figure::P99, Figure::P50, Figure::Mean] {
+            let mut widths = 0.0;
             let held = (0..60u64).filter(|seed| {
                 let (a, b) = (rounds(1.5, 2 * seed, &[0, 19]), rounds(1.0, 2 * seed + 1, &[1]));
-                let r = Ratio::of(&a, &b, figure, *seed, 0.95).unwrap();
+                let r = Ratio::of(&a, &b, figure, 0.95).unwrap();
                 let i = r.interval.unwrap();
-                // Without pairing, whether a draw has many slow rounds spreads the quotient from a half to twice.
-                assert!(r.rounds == 17 && i.high - i.low < 0.2, "{figure}: {r:?}");
+                assert_eq!(r.rounds, 17, "{figure}: {r:?}");
+                widths += (i.high - i.low) / 60.0;
                 i.holds(1.5)
             });
             // 57 of 60 are expected; three standard deviations of the binomial below it.
             let held = held.count();
             assert!(held >= 52, "{figure}: {held} of 60");
+            // Without pairing, how many slow rounds either has spreads the quotient from a half to twice.
+            assert!(widths < 0.25, "{figure}: intervals are {widths} wide");
         }
         let (a, b) = (rounds(1.5, 1, &[0, 19]), rounds(1.0, 2, &[1]));
-        assert_eq!(Ratio::of(&a, &b, Figure::P9999, 1, 0.95), None);
-        assert_eq!(Ratio::of(&a, &b, Figure::Max, 1, 0.95).unwrap().interval, None);
+        assert_eq!(Ratio::of(&a, &b, Figure::P9999, 0.95), None);
+        assert_eq!(Ratio::of(&a, &b, Figure::Max, 0.95).unwrap().interval, None);
         let few = rounds(1.0, 1, &(5..20).collect::<Vec<_>>());
-        let r = Ratio::of(&few, &b, Figure::P99, 1, 0.95).unwrap();
+        let r = Ratio::of(&few, &b, Figure::P99, 0.95).unwrap();
         assert_eq!((r.rounds, r.interval, r.differs()), (4, None, None));
     }
 
     #[test]
     fn rounds_that_one_has_more_of_are_left_out() {
         let (a, b) = (Rounds::new(&[[10], [20], [30]]), Rounds::new(&[[5], [10]]));
-        let r = Ratio::of(&a, &b, Figure::Max, 1, 0.95).unwrap();
+        let r = Ratio::of(&a, &b, Figure::Max, 0.95).unwrap();
         assert_eq!((r.ratio, r.rounds), (2.0, 2));
-        assert_eq!(Ratio::of(&b, &a, Figure::Max, 1, 0.95).unwrap().ratio, 0.5);
+        assert_eq!(Ratio::of(&b, &a, Figure::Max, 0.95).unwrap().ratio, 0.5);
         // Nothing missed in those: there is no quotient.
-        assert_eq!(Ratio::of(&a, &b, Figure::Misses(15), 1, 0.95), None);
-        assert_eq!(Ratio::of(&b, &a, Figure::Misses(5), 1, 0.95).unwrap().ratio, 0.5);
+        assert_eq!(Ratio::of(&a, &b, Figure::Misses(15), 0.95), None);
+        assert_eq!(Ratio::of(&b, &a, Figure::Misses(5), 0.95).unwrap().ratio, 0.5);
     }
 }

@@ -36,12 +36,12 @@ fn intervals_of_a_million_samples_take_well_under_a_second() {
     let sorted = began.elapsed();
     let began = Instant::now();
     for figure in [Figure::P50, Figure::P99, Figure::P999, Figure::P9999, Figure::Mean] {
-        let interval = these.interval(figure, 1, CONFIDENCE).unwrap();
+        let interval = these.interval(figure, CONFIDENCE).unwrap();
         assert!(interval.holds(these.figure(figure).unwrap()), "{figure}");
     }
     let intervals = began.elapsed();
     let began = Instant::now();
-    let ratio = Ratio::of(&these, &those, Figure::P999, 1, CONFIDENCE).unwrap();
+    let ratio = Ratio::of(&these, &those, Figure::P999, CONFIDENCE).unwrap();
     assert!(ratio.interval.unwrap().holds(1.0), "{ratio:?}");
     println!("sorted 2 x 1 million in {sorted:?}, five intervals in {intervals:?}, a ratio in {:?}", began.elapsed());
     // Alone it is some 50 ms; a loaded machine shares its CPUs.

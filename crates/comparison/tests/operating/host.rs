@@ -25,7 +25,7 @@ pub struct Host {
 
 impl Host {
     pub const TYPICAL: Host =
-        Host { flips: 0.5, slow: 1.15, within: 0.15, rounds: 20, repeats: 3, samples: 200, tail: 0.003 };
+        Host { flips: 0.5, slow: 1.15, within: 0.15, rounds: 10, repeats: 6, samples: 200, tail: 0.003 };
 }
 
 pub fn normal(random: &mut fastrand::Rng) -> f64 {
@@ -71,9 +71,9 @@ impl Subject {
 pub fn run(host: &Host, times: f64, with_baseline: bool, random: &mut fastrand::Rng) -> Cell {
     let mut subject = Subject { median_ns: 4_000.0 * times, share: 1.0, spread: 0.08, drift: 0.0 };
     let mut other = Subject { median_ns: 9_000.0, share: 0.85, spread: 0.12, drift: 0.0 };
-    let (mut rounds, mut baseline, mut repeats) = (vec![], vec![], vec![]);
+    let (mut rounds, mut baseline) = (vec![], vec![]);
     let mut is_slow = random.bool();
-    for repeat in 0..host.repeats {
+    for _ in 0..host.repeats {
         // A new process: other pages, other caches.
         let (process, process_other) = (0.002 * normal(random), 0.002 * normal(random));
         for _ in 0..host.rounds {
@@ -88,9 +88,8 @@ pub fn run(host: &Host, times: f64, with_baseline: bool, random: &mut fastrand::
             if with_baseline {
                 baseline.push(other.round(host, &speeds, process_other, random));
             }
-            repeats.push(repeat as u32);
         }
     }
     let baseline = with_baseline.then(|| Rounds::new(&baseline).each(Figure::P50));
-    Cell { rounds: Rounds::new(&rounds), repeats, baseline }
+    Cell { baseline, ..Cell::of(Rounds::new(&rounds).in_repeats_of(host.rounds)) }
 }

@@ -112,10 +112,17 @@ impl Loaded {
         if rounds.is_empty() {
             return Ok(comparison::Run::Failed("it has no samples".into()));
         }
-        let each = self.rounds_of_repeat(cell.stage);
-        let repeats = (0..rounds.len()).map(|r| (r / each) as u32).collect();
+        let conditions = self.conditions(cell.stage);
         let baseline = self.baseline(&cell).map(|b| self.medians_of(&b)).transpose()?;
-        Ok(comparison::Run::Measured(Box::new(Cell { rounds, repeats, baseline })))
+        Ok(comparison::Run::Measured(Box::new(Cell { rounds, conditions, baseline })))
+    }
+
+    /// What kept the measuring thread of a stage from its CPU, by what the run stored.
+    fn conditions(&self, stage: u32) -> comparison::Conditions {
+        let pressure = self.environment().number("cpu.pressure").map_or(0.0, |percent| percent / 100.0);
+        let of = self.run.stages.iter().find(|s| s.number == stage);
+        let away = of.and_then(|s| s.away).unwrap_or(0.0).max(pressure);
+        comparison::Conditions { away, gap_ns: of.and_then(|s| s.noise_floor_ns).unwrap_or(0) as f64 }
     }
 
     /// Samples of a cell, for comparisons of more than two runs.
@@ -160,7 +167,7 @@ impl Loaded {
             for ((repeat, round), p50) in of.repeat.iter().zip(&of.round).zip(&of.p50) {
                 rounds[*repeat as usize * each + *round as usize].push(*p50);
             }
-            return Ok(Rounds::new(&rounds));
+            return Ok(Rounds::new(&rounds).in_repeats_of(each));
         };
         let Some(stage) = folder.stages().get(cell.stage as usize) else { return Ok(Rounds::new::<Vec<u64>>(&[])) };
         self.open.retain(|(of, _), _| *of == cell.stage);
@@ -185,7 +192,7 @@ impl Loaded {
                 }
             })?;
         }
-        Ok(Rounds::new(&rounds))
+        Ok(Rounds::new(&rounds).in_repeats_of(each))
     }
 }
 

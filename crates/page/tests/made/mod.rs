@@ -138,6 +138,7 @@ pub fn run(text: &str) -> Run {
             policy: stage.run.policy.clone(),
             seconds: 1.0,
             noise_floor_ns: Some(41_000),
+            away: Some(0.001),
             loads: stage.loads.iter().map(load).collect(),
             used: Used::default(),
         });

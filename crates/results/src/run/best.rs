@@ -92,10 +92,7 @@ impl Measured<'_> {
     pub(super) fn against(&self, cell: &CellOfRun, (other, value_ns): (&CellOfRun, f64), metric: Metric) -> Against {
         let of = |c: &CellOfRun| self.values.get(&(c.stage, c.cell));
         let ratio = || match (of(cell), of(other)) {
-            (Some(these), Some(those)) => {
-                let seed = self.seed ^ (u64::from(cell.stage) << 32 | u64::from(cell.cell));
-                Ratio::of(these, those, figure(metric)?, seed, statistics::CONFIDENCE)
-            }
+            (Some(these), Some(those)) => Ratio::of(these, those, figure(metric)?, statistics::CONFIDENCE),
             _ => without_samples(cell, other, metric),
         };
         let ratio = if other.cell == cell.cell { None } else { ratio() };
@@ -184,7 +181,8 @@ fn without_samples(cell: &CellOfRun, other: &CellOfRun, metric: Metric) -> Optio
         let of = |c: &CellOfRun, n: usize| c.per_round.p50.get(n).map(|ns| *ns as f64);
         let these: Vec<Option<f64>> = pairs.iter().map(|(n, _)| of(cell, *n)).collect();
         let those: Vec<Option<f64>> = pairs.iter().map(|(_, n)| of(other, *n)).collect();
-        return Ratio::paired(&these, &those, statistics::CONFIDENCE);
+        let repeat = |n: usize| pairs.get(n).and_then(|(n, _)| cell.per_round.repeat.get(*n)).copied().unwrap_or(0);
+        return Ratio::paired(&these, &those, repeat, statistics::CONFIDENCE);
     }
     let (value, others) = (value(cell, metric).ok()?, value(other, metric).ok()?);
     (others > 0.0).then(|| Ratio { ratio: value / others, interval: None, rounds: pairs.len() as u64 })

@@ -150,7 +150,7 @@ impl Gathered {
         }
     }
 
-    pub fn budget(mut self, seed: u64) -> Option<Budget> {
+    pub fn budget(mut self, rounds_of_repeat: usize) -> Option<Budget> {
         for round in &mut self.rounds {
             round.sort_unstable_by_key(|cut| cut.iter().sum::<u64>());
             let quarter = round.len() / 4;
@@ -158,9 +158,9 @@ impl Gathered {
         }
         let of = |i: usize| -> Option<PartOfBudget> {
             let each: Vec<Vec<u64>> = self.rounds.iter().map(|r| r.iter().map(|cut| cut[i]).collect()).collect();
-            let rounds = Rounds::new(&each);
+            let rounds = Rounds::new(&each).in_repeats_of(rounds_of_repeat);
             let mean_ns = rounds.figure(Figure::Mean)?;
-            let interval = rounds.interval(Figure::Mean, seed, CONFIDENCE);
+            let interval = rounds.interval(Figure::Mean, CONFIDENCE);
             Some(PartOfBudget { name: Span::ALL[i], mean_ns, interval })
         };
         let parts: Vec<PartOfBudget> = (0..Span::ALL.len()).filter_map(of).filter(|part| part.mean_ns > 0.0).collect();

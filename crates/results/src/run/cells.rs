@@ -9,6 +9,8 @@ use statistics::{CONFIDENCE, Interval, Misses, Rounds, WORST, Worst};
 
 /// What all samples of a cell say that count.
 pub(super) struct Gathered {
+    /// Rounds of a repeat.
+    each: usize,
     /// By round: of all repeats, one behind the other.
     done: Vec<Vec<u64>>,
     submit: Vec<Vec<u64>>,
@@ -46,6 +48,7 @@ impl Gathered {
         let rounds = || vec![Vec::new(); each * repeats];
         let observe = stage.cells[cell].subject.observe;
         let mut all = Gathered {
+            each,
             done: rounds(),
             submit: rounds(),
             engine: rounds(),
@@ -111,25 +114,27 @@ impl Gathered {
     }
 
     pub fn take(&mut self, what: Observe) -> Rounds {
-        Rounds::new(&std::mem::take(match what {
+        let each = self.each;
+        let rounds = Rounds::new(&std::mem::take(match what {
             Observe::Submit => &mut self.submit,
             Observe::Done => &mut self.done,
             Observe::Engine => &mut self.engine,
-        }))
+        }));
+        rounds.in_repeats_of(each)
     }
 
-    pub fn budget(&mut self, seed: u64) -> Option<budget::Budget> {
-        self.budget.take()?.budget(seed)
+    pub fn budget(&mut self) -> Option<budget::Budget> {
+        self.budget.take()?.budget(self.each)
     }
 
     /// `values` are the times of all samples, by rounds.
-    pub fn rate(&self, cell: &Cell, values: &Rounds, seed: u64) -> Option<Rate> {
+    pub fn rate(&self, cell: &Cell, values: &Rounds) -> Option<Rate> {
         let many = f64::from(cell.subject.back_to_back.max(1));
         let (transfers_per_second, interval) = match cell.subject.arrival {
             Arrival::Closed { depth: 1 } => {
                 let mean = values.figure(statistics::Figure::Mean).filter(|m| *m > 0.0)?;
                 let rate = |ns: f64| many * 1e9 / ns;
-                let interval = values.interval(statistics::Figure::Mean, seed, CONFIDENCE).filter(|i| i.low > 0.0);
+                let interval = values.interval(statistics::Figure::Mean, CONFIDENCE).filter(|i| i.low > 0.0);
                 (rate(mean), interval.map(|i| Interval { low: rate(i.high), high: rate(i.low) }))
             }
             _ => {
@@ -219,8 +224,8 @@ impl WorstOfRun {
 }
 
 /// The figures of one quantity.
-pub(super) fn figure(rounds: &Rounds, seed: u64) -> Option<Figure> {
-    let interval = |figure| rounds.interval(figure, seed, CONFIDENCE);
+pub(super) fn figure(rounds: &Rounds) -> Option<Figure> {
+    let interval = |figure| rounds.interval(figure, CONFIDENCE);
     Some(Figure {
         summary: rounds.summary()?,
         p50_interval: interval(statistics::Figure::P50),

@@ -83,15 +83,14 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
     if let Some(compare) = &compare {
         let ratios: Vec<_> = {
             let places: HashMap<Place<'_>, &CellOfRun> = cells.iter().map(|c| (place(c), c)).collect();
-            cells.iter().map(|c| compare.ratio(c, &places, &values, experiment.run.seed)).collect()
+            cells.iter().map(|c| compare.ratio(c, &places, &values)).collect()
         };
         cells.iter_mut().zip(ratios).for_each(|(cell, ratio)| cell.ratio = ratio);
     }
     budget::judge(&mut cells);
     let stages: Vec<_> = stages.iter().map(|s| stage_of_run(s, &parts)).collect();
     let functional = Run::is_functional(experiment);
-    let seed = experiment.run.seed;
-    let measured = Measured { stages: &stages, cells: &cells, values: &values, seed, functional };
+    let measured = Measured { stages: &stages, cells: &cells, values: &values, functional };
     let asserts = experiment.asserts.iter().map(|a| measured.judge(a)).collect();
     let largest = measured.largests(experiment);
     // Of a functional run no route is the fastest.
@@ -210,18 +209,17 @@ fn one(
 ) -> Result<(CellOfRun, Option<Rounds>), Error> {
     let cell = &stage.cells[number];
     let subject = &cell.subject;
-    let seed = stage.run.seed ^ (u64::from(stage.number) << 32 | number as u64);
     let mut gathered = Gathered::of(stage, number, parts, studied)?;
     let (samples, capped, rounds) = (gathered.samples, gathered.capped, gathered.rounds());
     let misses = gathered.misses(subject.deadline_ns);
-    let budget = gathered.budget(seed);
+    let budget = gathered.budget();
     let (mut figures, mut rate, mut kept) = (Figures::default(), None, None);
     for what in [Observe::Done, Observe::Submit, Observe::Engine] {
         let values = gathered.take(what);
-        let found = figure(&values, seed);
+        let found = figure(&values);
         // Copies back to back are timed by the GPU's clock where there is one.
         if found.is_some() && (what == Observe::Done || what == Observe::Engine && subject.back_to_back > 1) {
-            rate = gathered.rate(cell, &values, seed);
+            rate = gathered.rate(cell, &values);
         }
         match what {
             Observe::Done => figures.done = found,
@@ -352,9 +350,18 @@ fn stage_of_run(stage: &Stage, parts: &[Part]) -> StageOfRun {
         // (The sum of no numbers would be -0.0.)
         seconds: of_stage().fold(0.0, |all, p| all + p.seconds),
         noise_floor_ns: of_stage().flat_map(|p| &p.noise).filter(|n| n.readings > 0).map(|n| n.max_ns).max(),
+        away: of_stage().filter_map(away).reduce(f64::max),
         loads,
         used: used(&windows),
     }
+}
+
+/// The part of the time in which the measuring CPU was taken away.
+fn away(part: &Part) -> Option<f64> {
+    let noise = part.noise.iter().filter(|n| n.readings > 0).map(|n| n.lost_ppm / 1e6);
+    let counted = |name: &str| part.counted.iter().find(|(n, _)| n == name).map(|(_, value)| *value);
+    let steal = counted("steal_ms").zip(counted("wall_ms").filter(|ms| *ms > 0.0)).map(|(steal, wall)| steal / wall);
+    noise.chain(steal).reduce(f64::max)
 }
 
 /// The time between two looks at the counters.
@@ -544,13 +551,11 @@ impl<'a> Comparison<'a> {
         cell: &CellOfRun,
         cells: &HashMap<Place<'_>, &CellOfRun>,
         values: &HashMap<(u32, u32), Rounds>,
-        seed: u64,
     ) -> Option<RatioOfRun> {
         let (baseline, name) = self.baseline(cell, cells)?;
         let of = |c: &CellOfRun| values.get(&(c.stage, c.cell));
         let (these, those) = (of(cell)?, of(baseline)?);
-        let seed = seed ^ (u64::from(cell.stage) << 32 | u64::from(cell.cell));
-        let ratio = |these, those, figure| Ratio::of(these, those, figure, seed, CONFIDENCE);
+        let ratio = |these, those, figure| Ratio::of(these, those, figure, CONFIDENCE);
         let ratio = match self.compare.metric {
             Metric::Rate => {
                 // Both move as many bytes: the rates are as the mean times, the other way round.
