@@ -1,6 +1,8 @@
 //! The shipped experiments are read, expand, and survive being written and read again.
 
-use experiment::{read, shipped, shipped_named};
+use experiment::{Experiment, Metric, read, shipped, shipped_named};
+use statistics::MIN_ROUNDS;
+use std::path::{Path, PathBuf};
 
 #[test]
 fn every_shipped_experiment_is_read_and_written_back() {
@@ -54,5 +56,48 @@ fn every_shipped_experiment_is_documented_with_its_time() {
         let seconds = plan.time_ns / 1_000_000_000;
         assert!(!plan.is_open() && row.ends_with(&format!("| {seconds} s |")), "{seconds} s: {row}");
         assert!(seconds < 600, "`{}` takes {seconds} s", shipped.name);
+    }
+}
+
+/// What is wrong with the figures of an experiment, whatever the machine says.
+fn without_intervals(experiment: &Experiment) -> Option<String> {
+    let run = &experiment.run;
+    // Rounds in which counters are read have no figures.
+    let counted = run.rounds.checked_div(run.counters_every).unwrap_or(0);
+    let rounds = (run.rounds - counted) * run.repeats;
+    if (rounds as usize) < MIN_ROUNDS {
+        return Some(format!("{rounds} rounds have figures, and an interval needs {MIN_ROUNDS}"));
+    }
+    let metric = experiment.compare.as_ref().map(|compare| compare.metric)?;
+    let is_extreme = matches!(metric, Metric::Min | Metric::Max);
+    is_extreme.then(|| format!("[compare] has the metric {metric}, and an extreme has no interval"))
+}
+
+/// The experiments below a folder; those in `saturate` are of another kind.
+fn experiments_below(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("experiments/saturate") {
+            experiments_below(&path, found);
+        } else if path.extension().is_some_and(|e| e == "toml")
+            && std::fs::read_to_string(&path).unwrap().lines().any(|line| line == "[run]")
+        {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn what_is_shipped_or_published_has_intervals() {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let mut files = Vec::new();
+    for folder in ["experiments", "docs/results"] {
+        experiments_below(&root.join(folder), &mut files);
+    }
+    assert!(files.len() > shipped().len(), "{files:?}");
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let experiment = read(&text, &file.to_string_lossy(), &[]).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(without_intervals(&experiment), None, "{}", file.display());
     }
 }
