@@ -103,6 +103,7 @@ impl Args {
         for key in &keys {
             rows.extend(comparison::compare(key, &a.cell(key)?, &b.cell(key)?, &request));
         }
+        warnings.extend([&a, &b].into_iter().flat_map(Loaded::repeats_missing));
         let mut comparison = Comparison::of(rows, self.fail_above);
         if functional {
             comparison.forgive_times();

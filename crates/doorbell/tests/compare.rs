@@ -88,6 +88,7 @@ impl Made {
             counted: None,
             metered: None,
             stuck_between: None,
+            turns: Vec::new(),
             commands: None,
         };
         Part {

@@ -145,9 +145,14 @@ impl Running<'_> {
             at: Instant::now(),
             done: self.counts.iter().map(done).collect(),
             bytes: self.counts.iter().map(bytes).collect(),
-            rested: self.rests.lock().unwrap_or_else(PoisonError::into_inner).so_far(),
+            rested: self.rested(),
             scheduled: self.counts.iter().map(|counts| scheduled(counts)).collect(),
         }
+    }
+
+    /// How long all loads have rested so far.
+    pub fn rested(&self) -> Duration {
+        self.rests.lock().unwrap_or_else(PoisonError::into_inner).so_far()
     }
 
     /// What was achieved since a moment.

@@ -2,6 +2,7 @@
 
 use crate::clock::Clock;
 use crate::counters::Spent;
+use experiment::Observe;
 use gpu::Correlation;
 use results::{Explained, Sample};
 use subject::Engine;
@@ -30,6 +31,17 @@ impl Moment {
     pub fn total(&self) -> u64 {
         self.done.saturating_sub(self.release)
     }
+
+    /// What stands for the sample: ticks, of the engine nanoseconds; 0 where it is not known.
+    #[inline]
+    pub fn observed(&self, observe: Observe) -> u64 {
+        match observe {
+            Observe::Done => self.total(),
+            Observe::Submit => self.submitted.saturating_sub(self.call),
+            Observe::Engine if self.started_gpu_ns > 0 => self.ended_gpu_ns.saturating_sub(self.started_gpu_ns),
+            Observe::Engine => 0,
+        }
+    }
 }
 
 /// What was seen of a sample besides its times.
@@ -43,7 +55,7 @@ pub(crate) struct Beside {
 /// So many of the slowest are kept.
 pub const WORST: usize = 100;
 
-/// The slowest so far, in memory that was there before.
+/// The slowest so far by what their cell observes, in memory that was there before.
 #[derive(Debug)]
 pub(crate) struct Slowest {
     kept: Vec<(usize, u64, Beside)>,
@@ -56,23 +68,24 @@ impl Slowest {
     }
 
     #[inline]
-    pub fn offer(&mut self, index: usize, moment: &Moment, beside: Beside) {
-        let total = moment.total();
+    pub fn offer(&mut self, index: usize, value: u64, beside: Beside) {
         if self.kept.len() < WORST {
-            self.kept.push((index, total, beside));
-        } else if total > self.least {
-            if let Some(least) = self.kept.iter_mut().min_by_key(|(_, total, _)| *total) {
-                *least = (index, total, beside);
+            self.kept.push((index, value, beside));
+        } else if value > self.least {
+            // Of equal ones the earlier stay, as in the list that the run has.
+            let least = |(index, value, _): &&mut (usize, u64, Beside)| (*value, std::cmp::Reverse(*index));
+            if let Some(least) = self.kept.iter_mut().min_by_key(least) {
+                *least = (index, value, beside);
             }
         } else {
             return;
         }
-        self.least = self.kept.iter().map(|(_, total, _)| *total).min().unwrap_or(0);
+        self.least = self.kept.iter().map(|(_, value, _)| *value).min().unwrap_or(0);
     }
 
     /// The slowest first; of equal ones the earlier first.
     pub fn sorted(mut self) -> Vec<(usize, Beside)> {
-        self.kept.sort_by_key(|(index, total, _)| (std::cmp::Reverse(*total), *index));
+        self.kept.sort_by_key(|(index, value, _)| (std::cmp::Reverse(*value), *index));
         self.kept.into_iter().map(|(index, _, beside)| (index, beside)).collect()
     }
 }
@@ -145,22 +158,27 @@ impl Scale<'_> {
 mod tests {
     use super::*;
 
-    fn moment(total: u64) -> Moment {
-        Moment { release: 10, call: 10, done: 10 + total, ..Moment::default() }
-    }
-
     #[test]
     fn the_slowest_hundred_are_kept_without_more_memory() {
         let mut random = fastrand::Rng::with_seed(3);
         let all: Vec<u64> = (0..5000).map(|_| random.u64(0..2000)).collect();
         let mut slowest = Slowest::new();
         let at = slowest.kept.as_ptr();
-        all.iter().enumerate().for_each(|(i, total)| slowest.offer(i, &moment(*total), Beside::default()));
+        all.iter().enumerate().for_each(|(i, total)| slowest.offer(i, *total, Beside::default()));
         assert_eq!(slowest.kept.as_ptr(), at);
         let found: Vec<u64> = slowest.sorted().iter().map(|(index, _)| all[*index]).collect();
         let mut sorted = all.clone();
         sorted.sort_unstable_by_key(|total| std::cmp::Reverse(*total));
         assert_eq!(found, sorted[..WORST]);
+    }
+
+    #[test]
+    fn of_equal_ones_the_earlier_are_kept() {
+        let mut slowest = Slowest::new();
+        let values = std::iter::repeat_n(1, WORST).chain(std::iter::repeat_n(2, 10));
+        values.enumerate().for_each(|(i, value)| slowest.offer(i, value, Beside::default()));
+        let found: Vec<usize> = slowest.sorted().iter().map(|(index, _)| *index).collect();
+        assert_eq!(found, (WORST..WORST + 10).chain(0..WORST - 10).collect::<Vec<_>>());
     }
 
     #[test]

@@ -238,6 +238,7 @@ fn no_samples(about: String, status: Status) -> PartCell {
         counted: None,
         metered: None,
         stuck_between: None,
+        turns: Vec::new(),
         commands: None,
     }
 }
@@ -358,6 +359,7 @@ fn prepare<'r>(
     Ok(Live {
         subjects,
         arrival: cell.subject.arrival,
+        observe: cell.subject.observe,
         timeout: Duration::from_nanos(stage.run.timeout_ns),
         check_every: stage.verify.every,
         bound: None,
@@ -366,6 +368,7 @@ fn prepare<'r>(
         spent: Duration::ZERO,
         comparing: Duration::ZERO,
         moments,
+        turns: Vec::with_capacity(stage.run.rounds as usize + 1),
         slowest: Slowest::new(),
         slowest_counted: Slowest::new(),
         tally: Tally::default(),
@@ -581,7 +584,11 @@ impl Session<'_> {
                         part.throttled += seat.take().map_or(0, |seat| seat.throttled());
                         *seat = Some(Seat::take(subject.class.unwrap_or(run.class), own.as_deref().unwrap_or(cpus)));
                     }
+                    let rested = running.rested();
                     one.ended = one.turn(clock, &turn).err();
+                    if let Some(turn) = one.turns.last_mut().filter(|turn| turn.round == round) {
+                        turn.rested_ns = running.rested().saturating_sub(rested).as_nanos() as u64;
+                    }
                     let is_above = matches!(one.ended, Some(Ended::Above));
                     if elsewhere {
                         part.throttled += seat.take().map_or(0, |seat| seat.throttled());
@@ -638,8 +645,12 @@ impl Session<'_> {
                     std::thread::park_timeout(LOOK);
                     let call = watch.call.load(Ordering::Relaxed);
                     let rest = call != 0 && clock.ns(clock.now().saturating_sub(call)) > stuck;
-                    watch.resting.store(rest, Ordering::Relaxed);
+                    // A sample is told of a rest before it begins, and waits for its whole end.
+                    if rest {
+                        watch.resting.store(true, Ordering::Relaxed);
+                    }
                     running.rest(rest);
+                    watch.resting.store(rest, Ordering::Relaxed);
                 }
             };
             let watching = has_loads.then(|| scope.spawn(look));
@@ -675,6 +686,8 @@ fn account(
     notes: &mut Vec<String>,
 ) -> Vec<Sample> {
     cell.metered = one.metered.take();
+    cell.turns = one.turns.clone();
+    one.turns.clear();
     match &one.ended {
         None => {}
         Some(Ended::Error(error)) => cell.status = status_of(error),

@@ -2,14 +2,15 @@
 //!
 //! The invariant: between a call and the end of its transfer the measuring thread reads the clock and, of what polls, memory;
 //! nothing else. The kernel's counters are read in rounds of their own, whose samples count for nothing else. What is not
-//! timed (new bytes, comparisons, rests) never makes a paced arrival late: the arrivals' clock stands still meanwhile.
+//! timed (new bytes, comparisons, rests) never makes a paced arrival late: the arrivals' clock stands still meanwhile, and a
+//! cell with paced arrivals compares seldom, so that it stands still for little of the time.
 
 use crate::clock::Clock;
 use crate::counters::{Counters, Spent};
 use crate::moment::{Beside, Moment, Slowest};
-use experiment::Arrival;
+use experiment::{Arrival, Observe};
 use placement::{rest_if_due, rest_is_due};
-use results::part::Metered;
+use results::part::{CellTurn, EndedBy, Metered};
 use results::{Compared, Tally};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,6 +21,8 @@ pub(crate) struct Live<'r> {
     /// As many as may be under way at a time.
     pub subjects: Vec<Box<dyn Subject + 'r>>,
     pub arrival: Arrival,
+    /// By what the slowest are ranked.
+    pub observe: Observe,
     pub timeout: Duration,
     /// Besides the first and the last of a turn each n-th is compared; 0: only the very last, when all loads have ended.
     pub check_every: u64,
@@ -32,6 +35,7 @@ pub(crate) struct Live<'r> {
     pub spent: Duration,
     pub comparing: Duration,
     pub moments: Vec<Moment>,
+    pub turns: Vec<CellTurn>,
     pub slowest: Slowest,
     /// Of the rounds with counters.
     pub slowest_counted: Slowest,
@@ -93,6 +97,9 @@ const WARM_UP: u32 = 2;
 /// Comparisons take at most one part in so many of a cell's time, unless each transfer is to be compared: beside a load what
 /// they ask of CUDA may take milliseconds.
 const COMPARING: u32 = 4;
+/// The same of paced arrivals, whose clock stands still meanwhile: one each 50 us with comparisons of 250 us for each sixteenth
+/// came 15,400 times a second.
+const COMPARING_PACED: u32 = 50;
 
 /// The most transfers of a turn without samples.
 const UNSAMPLED: usize = 1 << 20;
@@ -110,11 +117,25 @@ impl Live<'_> {
     pub fn turn(&mut self, clock: &Clock, turn: &Turn<'_>) -> Result<(), Ended> {
         // No part of its share: a place is written whole.
         self.subjects.iter_mut().try_for_each(|subject| subject.place(turn.round))?;
-        let begun = Instant::now();
+        let (begun, before) = (Instant::now(), self.moments.len());
         let taken = self.samples_of(clock, turn);
         let rested = if self.rests { self.rest() } else { Ok(()) };
         self.spent += begun.elapsed();
         turn.watch.call.store(0, Ordering::Relaxed);
+        // Or the next cell's turn would begin beside nothing.
+        wait_for_loads(turn);
+        let all = (self.moments.len() - before) as u64 >= turn.samples;
+        let was_cut = || self.moments[before..].last().is_some_and(|last| last.capped);
+        let ended = match &taken {
+            Ok(()) if all => EndedBy::Samples,
+            Ok(()) if was_cut() => EndedBy::Capped,
+            Ok(()) => EndedBy::Time,
+            Err(Ended::Full) => EndedBy::Room,
+            // A bound is a soak's, which says so itself.
+            Err(Ended::Error(_) | Ended::Wrong(_) | Ended::Above) => EndedBy::Failed,
+        };
+        let ns = begun.elapsed().as_nanos() as u64;
+        self.turns.push(CellTurn { round: turn.round, ns, ended, rested_ns: 0 });
         taken.and(rested)
     }
 
@@ -123,7 +144,9 @@ impl Live<'_> {
         let samples = std::mem::replace(&mut self.moments, Vec::with_capacity(UNSAMPLED));
         let slowest = std::mem::replace(&mut self.slowest, Slowest::new());
         let check_every = std::mem::take(&mut self.check_every);
+        let turns = self.turns.len();
         let taken = self.turn(clock, turn);
+        self.turns.truncate(turns);
         self.check_every = check_every;
         self.slowest = slowest;
         let transfers = std::mem::replace(&mut self.moments, samples).len() as u64;
@@ -172,13 +195,14 @@ impl Live<'_> {
         let (begun, whole) = (clock.now(), Instant::now());
         let mut rested = 0;
         let over = |rested: u64| clock.ns(clock.now().saturating_sub(begun + rested)) >= turn.time.as_nanos() as u64;
+        let comparing = if arrivals.period.is_some() { COMPARING_PACED } else { COMPARING };
         let mut taken = 0;
         while taken < turn.samples && (taken == 0 || !over(rested)) {
             if self.moments.len() == self.moments.capacity() {
                 return Err(Ended::Full);
             }
             // The first one is compared, then each n-th; the n-th ones fall elsewhere in each round.
-            let due = self.check_every == 1 || self.comparing * COMPARING <= self.spent + whole.elapsed();
+            let due = self.check_every == 1 || self.comparing * comparing <= self.spent + whole.elapsed();
             let until_check = match (taken, self.check_every) {
                 (_, 0) => turn.samples,
                 (0, _) => 1,
@@ -188,13 +212,14 @@ impl Live<'_> {
             taken += self.run(clock, turn, &mut arrivals, most, &mut rested, &over)?;
             let last = taken >= turn.samples || over(rested);
             let untimed = arrivals.pause(clock);
+            wait_for_loads(turn);
             if self.check_every > 0 && due {
                 // A comparison may be stuck behind the loads as a call may.
-                let begun = Instant::now();
-                turn.watch.call.store(clock.now(), Ordering::Relaxed);
+                let (begun, at) = (Instant::now(), clock.now());
+                turn.watch.call.store(at, Ordering::Relaxed);
                 self.check()?;
                 self.comparing += begun.elapsed();
-                self.after_untimed(clock, turn, untimed);
+                self.after_untimed(clock, turn, at);
                 if !last {
                     self.warm(clock, turn)?;
                 }
@@ -228,13 +253,17 @@ impl Live<'_> {
                 let subject = (fired % depth as u64) as usize;
                 let slot = &mut under_way[subject];
                 let untimed = arrivals.pause(clock);
+                if fired == seen {
+                    wait_for_loads(turn);
+                }
                 // (It may fall due right after `must_drain` was asked.)
                 if fired == seen && rest_if_due() {
                     *rested += clock.now().saturating_sub(untimed);
                 }
-                turn.watch.call.store(untimed, Ordering::Relaxed);
+                let at = clock.now();
+                turn.watch.call.store(at, Ordering::Relaxed);
                 self.subjects[subject].renew()?;
-                self.after_untimed(clock, turn, untimed);
+                self.after_untimed(clock, turn, at);
                 arrivals.resume(clock, untimed);
                 *slot = UnderWay { subject, moment: Moment { round: turn.round, ..Moment::default() }, counters: None };
                 // ORDERING: the last sample's own stores are drained, or the submission's fence would wait for them.
@@ -269,9 +298,7 @@ impl Live<'_> {
         }
         self.between.stuck += 1;
         self.between.longest = self.between.longest.max(clock.now().saturating_sub(begun));
-        while turn.watch.resting.load(Ordering::Relaxed) {
-            std::thread::yield_now();
-        }
+        wait_for_loads(turn);
     }
 
     /// Waits for the end of one, and keeps it.
@@ -298,9 +325,9 @@ impl Live<'_> {
             let spent = Spent::between(from, &Counters::of_thread());
             beside.spent = Some(spent);
             add(&mut self.tally, &spent);
-            self.slowest_counted.offer(index, &one.moment, beside);
+            self.slowest_counted.offer(index, one.moment.observed(self.observe), beside);
         } else {
-            self.slowest.offer(index, &one.moment, beside);
+            self.slowest.offer(index, one.moment.observed(self.observe), beside);
         }
         self.moments.push(one.moment);
         if self.bound.is_some_and(|bound| one.moment.total() > bound) {
@@ -326,6 +353,13 @@ impl Live<'_> {
             self.compared.guards = checks == Checks::BytesAndGuards;
         }
         Ok(())
+    }
+}
+
+/// Until the loads run that rested for a call which is over now: nothing that begins before is beside them.
+fn wait_for_loads(turn: &Turn<'_>) {
+    while turn.watch.resting.load(Ordering::Relaxed) {
+        std::thread::yield_now();
     }
 }
 
@@ -422,6 +456,7 @@ mod tests {
         takes_ns: u64,
         stall_at: Option<(u64, u64)>,
         wrong_at: Option<u64>,
+        compares_ns: u64,
         behind: Option<Arc<Watch>>,
         fired: Rc<Cell<u64>>,
         until: u64,
@@ -462,6 +497,10 @@ mod tests {
         }
 
         fn check(&mut self) -> Result<Option<Wrong>, Error> {
+            let until = self.clock.now() + self.clock.ticks(self.compares_ns);
+            while self.clock.now() < until {
+                std::hint::spin_loop();
+            }
             let wrong = self.wrong_at == Some(self.fired.get());
             Ok(wrong.then_some(Wrong::PastTheEnd { touched: 1, first: 0 }))
         }
@@ -472,6 +511,7 @@ mod tests {
             takes_ns: 1_000,
             stall_at: None,
             wrong_at: None,
+            compares_ns: 0,
             behind: None,
             fired: Rc::default(),
             until: 0,
@@ -484,6 +524,7 @@ mod tests {
         Live {
             subjects: fakes.into_iter().map(|f| Box::new(f) as Box<dyn Subject>).collect(),
             arrival,
+            observe: Observe::Done,
             timeout: Duration::from_secs(1),
             check_every,
             bound: None,
@@ -492,6 +533,7 @@ mod tests {
             spent: Duration::ZERO,
             comparing: Duration::ZERO,
             moments: Vec::with_capacity(100_000),
+            turns: Vec::new(),
             slowest: Slowest::new(),
             slowest_counted: Slowest::new(),
             tally: Tally::default(),
@@ -580,6 +622,77 @@ mod tests {
     }
 
     #[test]
+    fn comparisons_take_little_of_the_time_of_paced_arrivals() {
+        let clock = Clock::new();
+        // As a comparison through CUDA takes: five periods.
+        let slow = Fake { compares_ns: 250_000, ..fake(&clock) };
+        let mut l = live(vec![slow], Arrival::Paced { period_ns: 50_000 }, 16);
+        l.turn(&clock, &Turn { time: Duration::from_millis(400), ..turn(u64::MAX, false) }).unwrap();
+        let (first, last) = (l.moments[0].release, l.moments[l.moments.len() - 1].release);
+        let rate = (l.moments.len() - 1) as f64 * 1e9 / clock.ns(last - first) as f64;
+        // The machine may be busy with something else; a comparison for each sixteenth leaves 15,238.
+        assert!(rate > 17_000.0 && rate < 20_001.0, "{rate} a second");
+        assert!(l.compared.whole >= 2, "{}", l.compared.whole);
+    }
+
+    #[test]
+    fn the_slowest_are_those_of_what_is_observed() {
+        let clock = Clock::new();
+        // Every tenth call is slow, every other one takes long to end.
+        struct Two(Fake);
+        impl Subject for Two {
+            fn waiting(&self) -> Waiting {
+                self.0.waiting
+            }
+            fn fire(&mut self) -> Result<(), Error> {
+                self.0.fire()?;
+                let is_slow = self.0.fired.get().is_multiple_of(10);
+                let until = self.0.clock.now() + self.0.clock.ticks(if is_slow { 50_000 } else { 0 });
+                while self.0.clock.now() < until {
+                    std::hint::spin_loop();
+                }
+                self.0.until = until + self.0.clock.ticks(if is_slow { 0 } else { 100_000 });
+                Ok(())
+            }
+            fn poll(&mut self) -> Result<bool, Error> {
+                self.0.poll()
+            }
+            fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+                self.0.wait(timeout)
+            }
+        }
+        let mut l = live(Vec::new(), Arrival::Closed { depth: 1 }, 0);
+        l.subjects.push(Box::new(Two(fake(&clock))));
+        (l.observe, l.warms_up) = (Observe::Submit, false);
+        l.turn(&clock, &turn(500, false)).unwrap();
+        let slowest = std::mem::replace(&mut l.slowest, Slowest::new()).sorted();
+        let slow = slowest.iter().filter(|(index, _)| (index + 1).is_multiple_of(10)).count();
+        assert_eq!(slow, 50, "all slow calls are among the hundred");
+    }
+
+    #[test]
+    fn a_turn_keeps_what_ended_it() {
+        let clock = Clock::new();
+        let ended = |l: &Live<'_>| l.turns.iter().map(|t| (t.round, t.ended)).collect::<Vec<_>>();
+        let mut l = live(vec![fake(&clock)], Arrival::Closed { depth: 1 }, 0);
+        l.turn(&clock, &turn(20, false)).unwrap();
+        let short = Turn { round: 1, time: Duration::from_millis(2), ..turn(u64::MAX, false) };
+        l.turn(&clock, &short).unwrap();
+        assert!(l.turns[1].ns >= 2_000_000 && l.turns[0].ns >= 20_000, "{:?}", l.turns);
+        l.moments = Vec::with_capacity(5);
+        assert!(matches!(l.turn(&clock, &Turn { round: 2, ..turn(20, false) }), Err(Ended::Full)));
+        l.subjects = vec![Box::new(Fake { takes_ns: u64::MAX / 4, ..fake(&clock) })];
+        (l.timeout, l.moments) = (Duration::from_millis(1), Vec::with_capacity(5));
+        l.turn(&clock, &Turn { round: 3, ..turn(1, false) }).unwrap_err();
+        let expected = [(0, EndedBy::Samples), (1, EndedBy::Time), (2, EndedBy::Room), (3, EndedBy::Failed)];
+        assert_eq!(ended(&l), expected);
+        // No sample of a turn that is only metered.
+        l.subjects = vec![Box::new(fake(&clock))];
+        l.unsampled(&clock, &turn(20, false)).unwrap();
+        assert_eq!(l.turns.len(), 4);
+    }
+
+    #[test]
     fn a_wrong_transfer_ends_the_cell_where_each_is_compared() {
         let clock = Clock::new();
         for at in [1, 67, 100] {
@@ -616,9 +729,13 @@ mod tests {
         let mut l = live(vec![waits], Arrival::Closed { depth: 1 }, 0);
         l.warms_up = false;
         l.timeout = Duration::from_secs(60);
-        watched(&clock, &watch, |watch| l.turn(&clock, &Turn { watch, ..turn(1, false) }).unwrap());
-        assert!(l.moments.len() == 1 && l.moments[0].capped);
+        watched(&clock, &watch, |watch| {
+            l.turn(&clock, &Turn { watch, time: Duration::from_millis(300), ..turn(2, false) }).unwrap();
+        });
+        assert!(!l.moments.is_empty() && l.moments.iter().all(|m| m.capped));
+        // What follows it waits until the loads go on, and was not stuck itself.
         assert_eq!(l.between, Between::default());
+        assert!(matches!(l.turns[..], [CellTurn { ended: EndedBy::Capped | EndedBy::Samples, .. }]), "{:?}", l.turns);
     }
 
     #[test]

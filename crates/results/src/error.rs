@@ -19,6 +19,9 @@ pub enum Error {
     Experiment(Box<experiment::Error>),
     #[error("{path}: {what}")]
     Damaged { path: PathBuf, what: String },
+    /// JSON whose end is there, and that this doorbell did not write so.
+    #[error("{path}: {what}")]
+    Invalid { path: PathBuf, what: String },
     #[error("{path}: its schema is {found:?}, and this doorbell reads {reads:?}")]
     Version { path: PathBuf, found: String, reads: &'static str, by: Option<String> },
     #[error("{path}: cannot be read: {cause}")]
@@ -41,6 +44,12 @@ impl Error {
             }
             Error::Experiment(_) => {
                 "in the folder of a run it is never changed by hand: begin a new run with the changed file"
+            }
+            Error::Damaged { path, .. } if path.ends_with(crate::folder::RUN) => {
+                "`doorbell bench -o DIR --resume` sums it up again from its parts"
+            }
+            Error::Invalid { .. } => {
+                "doorbell does not write this: put back what was changed there, or take the file from a copy"
             }
             Error::Damaged { .. } => "if its part is removed (parts/, samples/), --resume measures it again",
             Error::Version { by: Some(by), .. } => return format!("doorbell {by} wrote it: read it with that one"),
@@ -67,6 +76,12 @@ impl Error {
 
     pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Error {
         move |cause| Error::Write { path: path.into(), cause }
+    }
+
+    /// Of a text that is no document.
+    pub(crate) fn of_json(path: &Path, text: &[u8], error: &serde_json::Error) -> Error {
+        let (path, what) = (path.to_owned(), crate::json::wrong(text, error));
+        if error.is_eof() { Error::Damaged { path, what } } else { Error::Invalid { path, what } }
     }
 
     pub(crate) fn damaged(path: &Path, what: impl ToString) -> Error {

@@ -290,11 +290,11 @@ struct Versioned {
 pub(crate) fn read_json<T: for<'a> Deserialize<'a>>(path: &Path, reads: &'static str) -> Result<T, Error> {
     let text = fs::read(path).map_err(Error::read(path))?;
     let Versioned { schema: found, doorbell: by } =
-        serde_json::from_slice(&text).map_err(|e| Error::damaged(path, format!("not a file of doorbell: {e}")))?;
+        serde_json::from_slice(&text).map_err(|e| Error::of_json(path, &text, &e))?;
     if found != reads {
         return Err(Error::Version { path: path.into(), found, reads, by });
     }
-    serde_json::from_slice(&text).map_err(|e| Error::damaged(path, e))
+    serde_json::from_slice(&text).map_err(|e| Error::of_json(path, &text, &e))
 }
 
 fn read_part(path: &Path) -> Result<Written, Error> {

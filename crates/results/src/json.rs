@@ -91,10 +91,54 @@ impl Formatter for Lines {
     }
 }
 
+/// Bytes of a line that are shown around what is wrong in it.
+const AROUND: usize = 24;
+
+/// What other programs write in the place of a number that is none.
+const NO_NUMBERS: [&str; 7] = ["NaN", "nan", "-NaN", "-nan", "Infinity", "-Infinity", "inf"];
+
+/// Why a text could not be read as a document: where, what is wrong, and what stands there.
+pub fn wrong(text: &[u8], error: &serde_json::Error) -> String {
+    let (line, column) = (error.line(), error.column());
+    if line == 0 {
+        return error.to_string();
+    }
+    if error.is_eof() {
+        return format!("it ends at line {line}, column {column}, in the middle: it was cut");
+    }
+    let of_line = text.split(|b| *b == b'\n').nth(line - 1).unwrap_or_default();
+    // The first byte that does not fit, or the last one of what does not.
+    let at = column.saturating_sub(1).min(of_line.len());
+    let word = of_line[..at].iter().rposition(|b| b" ,:[{".contains(b)).map_or(0, |before| before + 1);
+    let none = NO_NUMBERS.iter().find(|none| of_line[word..].starts_with(none.as_bytes()));
+    let what = match none {
+        Some(none) => format!("{none} is no number in JSON, and a value that is not known is null"),
+        None => {
+            let whole = error.to_string();
+            whole.split(" at line ").next().unwrap_or(&whole).to_owned()
+        }
+    };
+    let shown = &of_line[at.saturating_sub(AROUND)..(at + AROUND).min(of_line.len())];
+    format!("line {line}, column {column}: {what}, at `{}`", String::from_utf8_lossy(shown).trim())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+
+    #[test]
+    fn what_is_no_number_is_told_with_its_place() {
+        let of = |text: &str| wrong(text.as_bytes(), &serde_json::from_str::<Value>(text).unwrap_err());
+        let text = of("{\n\"schema\": \"x\",\n\"cells\": [{\"p50\": 3, \"mean\": NaN}]}");
+        assert!(text.starts_with("line 3, column ") && text.contains("NaN is no number in JSON"), "{text}");
+        assert!(text.contains("\"mean\": NaN"), "{text}");
+        assert!(of("[1, -Infinity]").contains("-Infinity is no number"), "{}", of("[1, -Infinity]"));
+        assert!(of("[1e999]").contains("line 1, column 6: number out of range, at `[1e999]`"), "{}", of("[1e999]"));
+        assert!(of("{\"a\": [1, 2").contains("it was cut"));
+        let null = serde_json::from_str::<Vec<f64>>("[1, null]").unwrap_err();
+        assert!(wrong(b"[1, null]", &null).contains("invalid type: null, expected f64, at `[1, null]`"));
+    }
 
     #[test]
     fn lists_of_the_document_have_a_line_each() {

@@ -41,7 +41,7 @@ pub struct PartCell {
     pub status: Status,
     pub samples: u64,
     pub compared: Compared,
-    /// The slowest of this part by total time, the slowest first, with where their time went.
+    /// The slowest of this part by what the subject observes, the slowest first, with where their time went.
     pub worst: Vec<Explained>,
     /// From the rounds in which counters were read.
     pub counted: Option<Tally>,
@@ -51,9 +51,41 @@ pub struct PartCell {
     /// Work between samples that waited for the loads.
     #[serde(default)]
     pub stuck_between: Option<StuckBetween>,
+    /// In the order of the rounds; a round in which it had no turn is left out. Empty: an older doorbell measured it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub turns: Vec<CellTurn>,
     /// What its calls sent to the GPU, by the recording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commands: Option<Commands>,
+}
+
+/// One turn of a cell: its samples of one round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CellTurn {
+    pub round: u32,
+    /// Its wall time, with what is not timed (new bytes, comparisons, waits until the loads went on).
+    pub ns: u64,
+    pub ended: EndedBy,
+    /// Of this the time in which the loads rested, for something of the turn was stuck behind them.
+    #[serde(default, skip_serializing_if = "is_zero_ns")]
+    pub rested_ns: u64,
+}
+
+/// What ended a turn, or all turns of a cell; the later ones are the worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndedBy {
+    /// All samples that were asked for were taken.
+    Samples,
+    /// Its time was over.
+    Time,
+    /// Its time was over while its last call was stuck behind the loads: that one is a sample cut short.
+    Capped,
+    /// There was no room for more samples.
+    Room,
+    /// The run was stopped.
+    Interrupted,
+    Failed,
 }
 
 /// Comparing, or giving back what a call made, went on only when the loads rested. No sample has this time.
@@ -223,6 +255,10 @@ pub struct Loaded {
     /// What it had to reach and did not, of the first repeat where it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed: Option<String>,
+}
+
+fn is_zero_ns(ns: &u64) -> bool {
+    *ns == 0
 }
 
 fn is_zero(seconds: &f64) -> bool {

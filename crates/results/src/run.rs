@@ -3,6 +3,7 @@
 //! All times are nanoseconds. What was not measured, or has too few samples to be said, is null or is left out; no number
 //! stands in for it.
 
+mod arrivals;
 mod asserts;
 mod beside;
 mod best;
@@ -10,18 +11,22 @@ mod budget;
 mod cells;
 mod ends;
 mod largest;
+mod lasted;
 mod metric;
 mod places;
 mod reached;
 mod repaid;
 mod scaling;
 mod sum_up;
+mod uneven;
 
+pub use arrivals::Arrivals;
 pub use beside::{Beside, Point, Times, Victim};
 pub use best::{Against, BestAt, BestOfRun, BestRange, SAME};
 pub use budget::{Budget, Mostly, PartOfBudget, Span};
 pub use ends::Ends;
 pub use largest::{AtValue, LargestOfRun};
+pub use lasted::{Lasted, Rested, StageLasted};
 pub use places::Places;
 pub use repaid::{After, Repaid};
 pub use scaling::{Member, Scaling};
@@ -92,8 +97,11 @@ pub struct StageOfRun {
     pub number: u32,
     pub point: Vec<Coordinate>,
     pub policy: String,
-    /// Of all repeats together.
+    /// Of all repeats together, with opening, noise and closing.
     pub seconds: f64,
+    /// None of a run that an older doorbell measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lasted: Option<StageLasted>,
     /// The longest gap of the machine's own noise, before and after, in any repeat.
     pub noise_floor_ns: Option<u64>,
     /// The largest part of the time in which the measuring CPU was taken away, in any repeat: by the noise measurement before and
@@ -195,6 +203,9 @@ pub struct CellOfRun {
     pub capped: u64,
     /// With samples.
     pub rounds: u64,
+    /// None where nothing was measured, and of a run that an older doorbell measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lasted: Option<Lasted>,
     pub checked: Compared,
     /// Which of the figures stands for the cell.
     pub observe: Observe,
@@ -202,6 +213,9 @@ pub struct CellOfRun {
     /// Of what `observe` names.
     pub per_round: PerRound,
     pub misses: Option<Misses>,
+    /// Of paced arrivals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrivals: Option<Arrivals>,
     pub rate: Option<Rate>,
     pub ratio: Option<RatioOfRun>,
     /// Of a sweep.
@@ -281,6 +295,9 @@ pub struct PerRound {
     /// None with fewer than a thousand samples in the round.
     pub p99: Vec<Option<u64>>,
     pub max: Vec<u64>,
+    /// For how long the loads rested meanwhile; empty where they did not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rested_ns: Vec<u64>,
 }
 
 /// Without a pause where the arrivals are closed; as they came where they are paced.
@@ -338,13 +355,13 @@ pub struct WorstOfRun {
     pub mostly: Cause,
 }
 
-/// What more than half of a sample's time is known to have been spent on.
+/// What more than half of a sample's time is known to have been spent on, of the time that the cell's `observe` names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// It waited for those before it.
     Queue,
-    /// In the submission of our own: stores to the GPU, or the CPU was taken away there.
+    /// In the call: of our own, stores to the GPU, or the CPU was taken away there.
     Submission,
     /// Between doorbell and release: fetching, waiting in the engine, moving.
     Engine,
@@ -475,6 +492,14 @@ impl Run {
         Some(format!("{digits}{changed}"))
     }
 
+    /// A `run.json`, wherever it is.
+    ///
+    /// # Errors
+    /// It cannot be read, or another schema wrote it.
+    pub fn read(path: &std::path::Path) -> Result<Run, Error> {
+        folder::read_json(path, SCHEMA)
+    }
+
     /// The text of `run.json`.
     ///
     /// # Errors
@@ -518,7 +543,7 @@ impl Folder {
     /// # Errors
     /// The run is not summed up yet, or by a doorbell that wrote another schema.
     pub fn run(&self) -> Result<Run, Error> {
-        folder::read_json(&self.path().join(folder::RUN), SCHEMA)
+        Run::read(&self.path().join(folder::RUN))
     }
 
     /// # Errors

@@ -26,15 +26,15 @@ fn unread(path: &Path) -> impl FnOnce(io::Error) -> Broken {
     move |cause| Broken::Read { path: path.into(), cause }
 }
 
-fn damaged(path: &Path) -> impl FnOnce(serde_json::Error) -> Broken {
-    move |cause| Broken::Damaged { path: path.into(), what: cause.to_string() }
+fn damaged<'t>(path: &'t Path, text: &'t [u8]) -> impl FnOnce(serde_json::Error) -> Broken + 't {
+    move |cause| Broken::Damaged { path: path.into(), what: crate::json::wrong(text, &cause) }
 }
 
 /// # Errors
 /// It cannot be read, or does not have this schema.
 pub fn read<T: DeserializeOwned>(path: &Path, reads: &'static str) -> Result<T, Broken> {
     let text = fs::read(path).map_err(unread(path))?;
-    let written: Written<T> = serde_json::from_slice(&text).map_err(damaged(path))?;
+    let written: Written<T> = serde_json::from_slice(&text).map_err(damaged(path, &text))?;
     match written.schema == reads {
         true => Ok(written.it),
         false => Err(Broken::Version { path: path.into(), found: written.schema, reads }),
@@ -51,11 +51,11 @@ pub fn read_document<T: DeserializeOwned>(path: &Path, reads: &'static str) -> R
         schema: String,
     }
     let text = fs::read(path).map_err(unread(path))?;
-    let Head { schema: found } = serde_json::from_slice(&text).map_err(damaged(path))?;
+    let Head { schema: found } = serde_json::from_slice(&text).map_err(damaged(path, &text))?;
     if found != reads {
         return Err(Broken::Version { path: path.into(), found, reads });
     }
-    serde_json::from_slice(&text).map_err(damaged(path))
+    serde_json::from_slice(&text).map_err(damaged(path, &text))
 }
 
 /// Every file of a folder, by name; none where there is no folder.

@@ -67,6 +67,7 @@ fn lap(random: &mut fastrand::Rng) -> Lap {
         counted: None,
         metered: None,
         stuck_between: None,
+        turns: Vec::new(),
         commands: None,
     };
     let crowd = Loaded { name: "crowd".into(), threads: 2, transfers: 2_000, seconds: 10.0, ..Loaded::default() };

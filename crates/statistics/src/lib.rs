@@ -28,7 +28,7 @@ pub use histogram::{Bucket, Histogram};
 pub use interval::{CONFIDENCE, Interval, median};
 pub use line::{Line, Step, steps};
 pub use location::median_over_repeats;
-pub use misses::Misses;
+pub use misses::{Due, Misses};
 pub use percentile::{BEYOND, Percentile};
 pub use ratio::Ratio;
 pub use rounds::{MIN_ROUNDS, Rounds};

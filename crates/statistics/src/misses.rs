@@ -6,34 +6,60 @@ use serde::{Deserialize, Serialize};
 pub struct Misses {
     pub deadline_ns: u64,
     pub missed: u64,
-    /// Of so many samples.
+    /// Of so many that were due.
     pub of: u64,
-    /// The most misses one behind the other.
+    /// The most misses in a row within one round.
     pub longest_run: u64,
-    /// Which sample missed it first, from 0.
+    /// Which of those that were due missed it first, from 0.
     pub first: Option<u64>,
+    /// Of `missed`: those that were due and were never made, for their round was over.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unmade: u64,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+/// What was due in one round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Due<'s> {
+    /// What those that were made took, in the order in which they were taken.
+    pub made: &'s [u64],
+    /// So many behind them were never made, and had missed the deadline when the round was over.
+    pub unmade: u64,
 }
 
 impl Misses {
-    /// `samples` in the order in which they were taken. One that takes the deadline exactly has met it.
-    pub fn of(samples: impl IntoIterator<Item = u64>, deadline_ns: u64) -> Misses {
+    /// Nothing is in a row across two rounds: time without samples lies between them. One that takes the deadline exactly has
+    /// met it.
+    pub fn of<'s>(rounds: impl IntoIterator<Item = Due<'s>>, deadline_ns: u64) -> Misses {
         let mut misses = Misses { deadline_ns, ..Misses::default() };
-        let mut run = 0;
-        for value in samples {
-            if value > deadline_ns {
-                run += 1;
-                misses.missed += 1;
-                misses.longest_run = misses.longest_run.max(run);
-                misses.first.get_or_insert(misses.of);
-            } else {
-                run = 0;
+        for round in rounds {
+            let mut run = 0;
+            for value in round.made {
+                if *value > deadline_ns {
+                    run += 1;
+                    misses.missed += 1;
+                    misses.longest_run = misses.longest_run.max(run);
+                    misses.first.get_or_insert(misses.of);
+                } else {
+                    run = 0;
+                }
+                misses.of += 1;
             }
-            misses.of += 1;
+            if round.unmade > 0 {
+                misses.longest_run = misses.longest_run.max(run + round.unmade);
+                misses.first.get_or_insert(misses.of);
+            }
+            misses.missed += round.unmade;
+            misses.unmade += round.unmade;
+            misses.of += round.unmade;
         }
         misses
     }
 
-    /// The part of the samples that missed it; 0 of none.
+    /// The part of those that were due that missed it; 0 of none.
     pub fn part(&self) -> f64 {
         self.missed as f64 / self.of.max(1) as f64
     }
@@ -43,17 +69,35 @@ impl Misses {
 mod tests {
     use super::*;
 
+    fn made(made: &[u64]) -> Due<'_> {
+        Due { made, unmade: 0 }
+    }
+
     #[test]
     fn a_run_ends_with_a_sample_in_time() {
-        let misses = Misses::of([5, 11, 10, 12, 13, 14, 1, 99, 99], 10);
-        let expected = Misses { deadline_ns: 10, missed: 6, of: 9, longest_run: 3, first: Some(1) };
+        let misses = Misses::of([made(&[5, 11, 10, 12, 13, 14, 1, 99, 99])], 10);
+        let expected = Misses { deadline_ns: 10, missed: 6, of: 9, longest_run: 3, first: Some(1), unmade: 0 };
         assert_eq!(misses, expected);
         assert!((misses.part() - 6.0 / 9.0).abs() < 1e-12);
     }
 
     #[test]
+    fn a_run_ends_with_its_round() {
+        let misses = Misses::of([made(&[1, 20, 20]), made(&[20, 20, 20, 1]), made(&[]), made(&[20])], 10);
+        assert_eq!((misses.missed, misses.of, misses.longest_run, misses.first), (6, 8, 3, Some(1)));
+    }
+
+    #[test]
+    fn what_was_due_and_never_made_is_missed() {
+        let misses = Misses::of([Due { made: &[1, 50], unmade: 2 }, made(&[1])], 10);
+        assert_eq!((misses.missed, misses.of, misses.longest_run, misses.unmade), (3, 5, 3, 2));
+        let none_made_late = Misses::of([Due { made: &[1], unmade: 4 }], 10);
+        assert_eq!((none_made_late.longest_run, none_made_late.first), (4, Some(1)));
+    }
+
+    #[test]
     fn what_is_in_time_is_no_miss() {
-        assert_eq!(Misses::of([10, 0], 10), Misses { deadline_ns: 10, of: 2, ..Misses::default() });
-        assert_eq!(Misses::of([], 10).part(), 0.0);
+        assert_eq!(Misses::of([made(&[10, 0])], 10), Misses { deadline_ns: 10, of: 2, ..Misses::default() });
+        assert_eq!(Misses::of([made(&[])], 10).part(), 0.0);
     }
 }

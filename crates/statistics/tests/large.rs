@@ -1,6 +1,6 @@
 //! Numbers of samples as they occur.
 
-use statistics::{CONFIDENCE, Figure, Misses, Ratio, Rounds, Summary, WORST, Worst};
+use statistics::{CONFIDENCE, Due, Figure, Misses, Ratio, Rounds, Summary, WORST, Worst};
 use std::time::Instant;
 
 /// Lognormal round 20 us.
@@ -18,7 +18,7 @@ fn a_planted_outlier_among_ten_million_is_the_maximum_with_its_index() {
     let worst = Worst::of(samples.iter().copied(), WORST);
     assert_eq!((worst[0].value, worst[0].index, worst.len()), (100_000, 6_700_067, WORST));
     assert!(worst[1..].iter().all(|w| w.value < 60_000));
-    let misses = Misses::of(samples.iter().copied(), 99_999);
+    let misses = Misses::of([Due { made: &samples, unmade: 0 }], 99_999);
     assert_eq!((misses.missed, misses.of, misses.longest_run, misses.first), (1, 10_000_000, 1, Some(6_700_067)));
     let summary = Summary::of(&mut samples).unwrap();
     assert_eq!(summary.max, 100_000);

@@ -9,7 +9,7 @@ use results::run::CellOfRun;
 use results::samples::reads_counters;
 use results::{Folder, Run, Samples, Status};
 use statistics::{Figure, Rounds};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 /// A run that can be compared.
@@ -21,6 +21,9 @@ pub struct Loaded {
     /// Of the stage that was read last.
     open: HashMap<(u32, u32), Samples>,
     medians: HashMap<(u32, u32), Vec<Option<f64>>>,
+    /// Of each repeat the cells (stage and cell) that were asked for and have no samples of it.
+    lacking: BTreeMap<u32, BTreeSet<(u32, u32)>>,
+    asked: BTreeSet<(u32, u32)>,
 }
 
 const HINT: &str = "give the folder that `doorbell bench -o` wrote, or its run.json";
@@ -44,7 +47,8 @@ impl Loaded {
             }
             None => (alone(path)?, None),
         };
-        Ok(Loaded { name, run, folder, open: HashMap::new(), medians: HashMap::new() })
+        let (lacking, asked) = (BTreeMap::new(), BTreeSet::new());
+        Ok(Loaded { name, run, folder, open: HashMap::new(), medians: HashMap::new(), lacking, asked })
     }
 
     /// Its samples say what this doorbell asks of them; a `run.json` alone stays as it is. With the folder, where that is there.
@@ -54,6 +58,14 @@ impl Loaded {
             None => self.run.with_best(),
         };
         Ok((run, self.folder))
+    }
+
+    /// Repeats without samples, of the cells that were asked for so far: one line each.
+    pub fn repeats_missing(&self) -> impl Iterator<Item = String> {
+        let all = self.asked.len();
+        self.lacking.iter().map(move |(repeat, cells)| {
+            format!("{}: repeat {repeat} has no samples of {} of {all} cells that are compared", self.name, cells.len())
+        })
     }
 
     pub fn has_samples(&self) -> bool {
@@ -113,6 +125,12 @@ impl Loaded {
             return Ok(comparison::Run::Failed("it has no samples".into()));
         }
         let conditions = self.conditions(cell.stage);
+        let each = self.rounds_of_repeat(cell.stage);
+        let sampled: BTreeSet<u32> = rounds.sampled().into_iter().map(|round| (round / each) as u32).collect();
+        self.asked.insert((cell.stage, cell.cell));
+        for repeat in (0..self.run.experiment.run.repeats).filter(|repeat| !sampled.contains(repeat)) {
+            self.lacking.entry(repeat).or_default().insert((cell.stage, cell.cell));
+        }
         let baseline = self.baseline(&cell).map(|b| self.medians_of(&b)).transpose()?;
         Ok(comparison::Run::Measured(Box::new(Cell { rounds, conditions, baseline })))
     }
@@ -203,16 +221,18 @@ fn has_parts(folder: &Path) -> bool {
 
 /// A `run.json` without its folder.
 fn alone(path: &Path) -> anyhow::Result<Run> {
-    let shown = path.display();
-    let bytes = std::fs::read(path).map_err(|e| Failure::new(format!("{shown}: {e}"), HINT))?;
-    let value: serde_json::Value =
-        serde_json::from_slice(&bytes).map_err(|e| Failure::new(format!("{shown}: no run.json: {e}"), HINT))?;
-    let found = value.get("schema").and_then(|s| s.as_str()).unwrap_or_default();
-    if found != results::run::SCHEMA {
-        let what = format!("{shown}: its schema is {found:?}, and this doorbell reads {:?}", results::run::SCHEMA);
-        return Err(Failure::new(what, HINT).into());
-    }
-    serde_json::from_value(value).map_err(|e| Failure::new(format!("{shown}: {e}"), HINT).into())
+    use results::Error::{Damaged, Invalid};
+    let text = |what| format!("{}: no run.json: {what}", path.display());
+    Run::read(path).map_err(|e| match e {
+        // With a schema it is one, and says what is wrong with it.
+        Invalid { .. } if has_schema(path) => e.into(),
+        Invalid { what, .. } | Damaged { what, .. } => Failure::new(text(what), HINT).into(),
+        e => Failure::new(e.to_string(), HINT).into(),
+    })
+}
+
+fn has_schema(path: &Path) -> bool {
+    std::fs::read(path).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(results::run::SCHEMA))
 }
 
 /// Names of runs for people: the last part of each path, or the whole paths where these are not all different.

@@ -69,6 +69,7 @@ fn lap(number: u64) -> Lap {
         counted: None,
         metered: None,
         stuck_between: None,
+        turns: Vec::new(),
         commands: None,
     };
     let crowd = Loaded { name: "crowd".into(), threads: 1, transfers: 1_000, seconds: 10.0, ..Loaded::default() };

@@ -1,11 +1,13 @@
 //! The samples of one cell, by rounds, and the figures that they give.
 
+use super::arrivals::{Arrivals, Releases};
 use super::{Cause, Figure, PerRound, Rate, WorstOfRun, budget};
-use crate::part::{Explained, Part, Sample};
+use crate::part::{EndedBy, Explained, Part, Sample};
 use crate::samples::reads_counters;
 use crate::{Error, Samples};
 use experiment::{Arrival, Cell, Observe, Stage, What};
-use statistics::{CONFIDENCE, Interval, Misses, Rounds, WORST, Worst};
+use statistics::{CONFIDENCE, Due, Interval, Misses, Rounds, WORST, Worst};
+use std::collections::BTreeMap;
 
 /// What all samples of a cell say that count.
 pub(super) struct Gathered {
@@ -18,13 +20,20 @@ pub(super) struct Gathered {
     worst: Worst<Kept>,
     /// Of the rounds in which counters were read.
     counted: Worst<Kept>,
-    deadline: Vec<u64>,
+    observe: Observe,
+    /// Of paced arrivals.
+    releases: Option<Releases>,
+    /// Of each round whether its turn ended with its time, not with its samples.
+    by_time: Vec<bool>,
     /// Of each round: samples, the first release, the last end.
     spans: Vec<Option<(u64, u64, u64)>>,
     budget: Option<budget::Gathered>,
     pub samples: u64,
     pub capped: u64,
 }
+
+/// A round that lacks more is one of misses anyway.
+const MOST_UNMADE: u64 = 1 << 20;
 
 struct Kept {
     repeat: u32,
@@ -54,14 +63,25 @@ impl Gathered {
             engine: rounds(),
             worst: Worst::new(WORST),
             counted: Worst::new(WORST),
-            deadline: Vec::new(),
+            observe,
+            releases: match stage.cells[cell].subject.arrival {
+                Arrival::Paced { period_ns } => Some(Releases::new(period_ns.max(1), each * repeats)),
+                Arrival::Closed { .. } => None,
+            },
+            // What an older doorbell wrote does not say it.
+            by_time: vec![stage.run.samples.is_none(); each * repeats],
             spans: vec![None; each * repeats],
             budget: budgets.then(|| budget::Gathered::new(each * repeats)),
             samples: 0,
             capped: 0,
         };
-        let has_deadline = stage.cells[cell].subject.deadline_ns.is_some();
         for (part, samples) in parts {
+            for turn in &part.cells[cell].turns {
+                let at = part.repeat as usize * each + turn.round as usize;
+                if let Some(by_time) = all.by_time.get_mut(at).filter(|_| (turn.round as usize) < each) {
+                    *by_time = matches!(turn.ended, EndedBy::Time | EndedBy::Capped);
+                }
+            }
             let mut index = 0;
             let mut beyond = None;
             samples.each(cell, |some| {
@@ -71,7 +91,7 @@ impl Gathered {
                     if s.round as usize >= each || part.repeat as usize >= repeats {
                         beyond = Some(s.round);
                     } else if !reads_counters(s.round, stage.run.counters_every) {
-                        all.add(s, part.repeat, at, observe, has_deadline);
+                        all.add(s, part.repeat, at);
                     } else if let Some(value) = observed(s, observe) {
                         all.counted.offer(value, || Kept { repeat: part.repeat, index: at.0, sample: *s });
                     }
@@ -85,7 +105,7 @@ impl Gathered {
         Ok(all)
     }
 
-    fn add(&mut self, s: &Sample, repeat: u32, (index, round): (u64, usize), observe: Observe, has_deadline: bool) {
+    fn add(&mut self, s: &Sample, repeat: u32, (index, round): (u64, usize)) {
         self.samples += 1;
         self.capped += u64::from(s.capped);
         self.done[round].push(s.done());
@@ -94,12 +114,12 @@ impl Gathered {
         if let Some(budget) = &mut self.budget {
             budget.add(round, s);
         }
-        if has_deadline {
-            self.deadline.push(s.done());
+        if let Some(releases) = &mut self.releases {
+            releases.add(round, s);
         }
         let (n, first, last) = self.spans[round].unwrap_or((0, s.release_ns, 0));
         self.spans[round] = Some((n + 1, first.min(s.release_ns), last.max(s.done_ns)));
-        if let Some(value) = observed(s, observe) {
+        if let Some(value) = observed(s, self.observe) {
             self.worst.offer(value, || Kept { repeat, index, sample: *s });
         }
     }
@@ -109,8 +129,32 @@ impl Gathered {
         self.spans.iter().flatten().count() as u64
     }
 
+    /// Asked before the times are taken.
     pub fn misses(&self, deadline_ns: Option<u64>) -> Option<Misses> {
-        deadline_ns.map(|ns| Misses::of(self.deadline.iter().copied(), ns)).filter(|m| m.of > 0)
+        let deadline_ns = deadline_ns?;
+        let unmade = |round: usize| match &self.releases {
+            Some(releases) if self.by_time[round] => releases.unmade_and_missed(round, deadline_ns),
+            _ => 0,
+        };
+        let due = self.done.iter().enumerate().map(|(round, made)| Due { made, unmade: unmade(round) });
+        Some(Misses::of(due, deadline_ns)).filter(|m| m.of > 0)
+    }
+
+    /// What was due by rounds, for a ratio of misses: samples, and of what was never made for how long it was due. Asked before the
+    /// times are taken.
+    pub fn due(&self) -> Rounds {
+        let Some(releases) = &self.releases else { return Rounds::new(&self.done) };
+        let mut due = self.done.clone();
+        for (round, times) in due.iter_mut().enumerate().filter(|(round, _)| self.by_time[*round]) {
+            if let Some((late, unmade)) = releases.unmade(round) {
+                times.extend((0..unmade.min(MOST_UNMADE)).map(|n| late - n * releases.period_ns()));
+            }
+        }
+        Rounds::new(&due)
+    }
+
+    pub fn arrivals(&self) -> Option<Arrivals> {
+        self.releases.as_ref()?.arrivals(|round| self.by_time[round])
     }
 
     pub fn take(&mut self, what: Observe) -> Rounds {
@@ -180,7 +224,7 @@ impl Gathered {
                 worst.run_queue_ns = e.run_queue_ns;
                 worst.on_cpu_ns = e.on_cpu_ns;
             }
-            worst.mostly = worst.cause();
+            worst.mostly = worst.cause(self.observe);
             worst
         };
         let all = |worst: Worst<Kept>| worst.into_sorted().into_iter().map(|w| one(w.value, w.note)).collect();
@@ -189,8 +233,29 @@ impl Gathered {
 }
 
 impl WorstOfRun {
-    /// The largest of the parts that are known, if it is more than half of the sample.
-    fn cause(&self) -> Cause {
+    /// Of what is observed, the largest of the parts that are known, if it is more than half.
+    fn cause(&self, observe: Observe) -> Cause {
+        match observe {
+            Observe::Done => self.cause_of_all(),
+            Observe::Submit => self.cause_of_call(),
+            Observe::Engine => Cause::Engine,
+        }
+    }
+
+    /// The kernel counted until the end was seen: what there was no time for after the call lies in the call.
+    fn cause_of_call(&self) -> Cause {
+        let after = self.total_ns.saturating_sub(self.queued_ns).saturating_sub(self.submit_ns);
+        let within = |ns: Option<u64>| ns.unwrap_or(0).saturating_sub(after);
+        let parts = [
+            (within(self.asleep_ns), Cause::Asleep),
+            (within(self.run_queue_ns), Cause::RunQueue),
+            (within(self.on_cpu_ns), Cause::OnCpu),
+        ];
+        let largest = parts.into_iter().rev().max_by_key(|(ns, _)| *ns);
+        largest.filter(|(ns, _)| ns.saturating_mul(2) > self.submit_ns).map_or(Cause::Submission, |(_, cause)| cause)
+    }
+
+    fn cause_of_all(&self) -> Cause {
         let positive = |ns: Option<i64>| ns.map_or(0, |ns| ns.max(0) as u64);
         // What the kernel says of the thread tells more than that the time was in the call.
         let own = self.on_cpu_ns.is_none();
@@ -233,15 +298,19 @@ pub(super) fn figure(rounds: &Rounds) -> Option<Figure> {
     })
 }
 
-/// `each` rounds are those of one repeat.
-pub(super) fn per_round(rounds: &Rounds, each: u32) -> PerRound {
+/// `each` rounds are those of one repeat. `rested` has by repeat and round for how long the loads rested.
+pub(super) fn per_round(rounds: &Rounds, each: u32, rested: &BTreeMap<(u32, u32), u64>) -> PerRound {
     let of = |figure| rounds.each(figure).into_iter();
     let figures = of(statistics::Figure::P50).zip(of(statistics::Figure::P99)).zip(of(statistics::Figure::Max));
     let mut all = PerRound::default();
     for (number, ((p50, p99), max)) in (0u32..).zip(figures) {
         let (Some(p50), Some(max)) = (p50, max) else { continue };
-        all.repeat.push(number / each.max(1));
-        all.round.push(number % each.max(1));
+        let (repeat, round) = (number / each.max(1), number % each.max(1));
+        all.repeat.push(repeat);
+        all.round.push(round);
+        if !rested.is_empty() {
+            all.rested_ns.push(rested.get(&(repeat, round)).copied().unwrap_or(0));
+        }
         all.samples.push(rounds.samples(number as usize));
         all.p50.push(p50 as u64);
         all.p99.push(p99.map(|v| v as u64));

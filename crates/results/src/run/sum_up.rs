@@ -2,11 +2,12 @@
 
 use super::cells::{Gathered, figure, per_round};
 use super::{
-    CellOfRun, Coordinate, Counted, Crossed, Figures, Link, Measured, MeteredOfRun, Missing, PartOfRun, PerRound,
-    Places, RatioOfRun, Run, SCHEMA, StageOfRun, Used, best, budget, metric, reached, repaid, scaling,
+    CellOfRun, Coordinate, Counted, Crossed, Figures, Lasted, Link, Measured, MeteredOfRun, Missing, PartOfRun,
+    PerRound, Places, RatioOfRun, Run, SCHEMA, StageOfRun, Used, best, budget, lasted, metric, reached, repaid,
+    scaling, uneven,
 };
 use crate::commands::CommandsOfRun;
-use crate::part::{Compared, Explained, LinkBy, LinkCount, Loaded, Part, Status, Tally};
+use crate::part::{Compared, EndedBy, Explained, LinkBy, LinkCount, Loaded, Part, Status, Tally};
 use crate::{Error, Folder, folder};
 use experiment::{Cell, Compare, Experiment, Metric, Observe, Stage, What};
 use statistics::{CONFIDENCE, Ratio, Rounds};
@@ -58,6 +59,10 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
     let compare = experiment.compare.as_ref().map(|c| Comparison::of(experiment, c, stages));
     let held_against = compare.is_some() || best::is_asked(experiment, stages);
     let mut values: HashMap<(u32, u32), Rounds> = HashMap::new();
+    // A ratio of misses is one of what was due.
+    let due_matters = experiment.compare.as_ref().is_some_and(|compare| compare.metric == Metric::Misses);
+    let mut due: HashMap<(u32, u32), Rounds> = HashMap::new();
+    let cut_short: Vec<_> = stages.iter().map(|s| lasted::cut_short(s.number, &missing, &context)).collect();
     // Where commands are looked at, so is where the time goes.
     let studied = stages.iter().any(|stage| !stage.run.record.is_no());
     for stage in stages {
@@ -72,23 +77,33 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
                 Some(why) => Status::Failed(why.clone()),
                 None => Status::Unavailable(not_measured(stage, &context).into()),
             };
-            let (cell, rounds) = one(stage, number, &of_stage, without, spoilt.as_ref(), studied, &mut warnings)?;
-            if let Some(rounds) = rounds.filter(|_| held_against) {
-                values.insert((cell.stage, cell.cell), rounds);
-            }
+            let how = How {
+                without,
+                spoilt: spoilt.as_ref(),
+                cut_short: cut_short[stage.number as usize],
+                studied,
+                due_matters,
+            };
+            let (cell, [rounds, was_due]) = one(stage, number, &of_stage, how, &mut warnings)?;
+            let at = (cell.stage, cell.cell);
+            values.extend(rounds.filter(|_| held_against).map(|rounds| (at, rounds)));
+            due.extend(was_due.map(|was_due| (at, was_due)));
             cells.push(cell);
         }
     }
     warnings.extend(stuck_between(stages, &parts));
+    warnings.extend(uneven::warnings(experiment, stages, &cells));
+    let compared = if due_matters { &due } else { &values };
     if let Some(compare) = &compare {
         let ratios: Vec<_> = {
             let places: HashMap<Place<'_>, &CellOfRun> = cells.iter().map(|c| (place(c), c)).collect();
-            cells.iter().map(|c| compare.ratio(c, &places, &values)).collect()
+            cells.iter().map(|c| compare.ratio(c, &places, compared)).collect()
         };
         cells.iter_mut().zip(ratios).for_each(|(cell, ratio)| cell.ratio = ratio);
     }
     budget::judge(&mut cells);
-    let stages: Vec<_> = stages.iter().map(|s| stage_of_run(s, &parts)).collect();
+    let stages: Vec<_> =
+        stages.iter().zip(cut_short).map(|(s, cut_short)| stage_of_run(s, &parts, cut_short)).collect();
     let functional = Run::is_functional(experiment);
     let measured = Measured { stages: &stages, cells: &cells, values: &values, functional };
     let asserts = experiment.asserts.iter().map(|a| measured.judge(a)).collect();
@@ -197,21 +212,34 @@ fn stuck_between(stages: &[Stage], parts: &[Part]) -> Option<String> {
     ))
 }
 
-/// A cell without its ratio, and the samples that stand for it.
+/// What is known of a cell besides its parts.
+struct How<'r> {
+    /// What it is if no part is there.
+    without: Status,
+    /// Why its stage has no figures.
+    spoilt: Option<&'r Status>,
+    /// Why its stage lacks a repeat.
+    cut_short: Option<EndedBy>,
+    /// Where its time goes is asked.
+    studied: bool,
+    /// What was due is asked.
+    due_matters: bool,
+}
+
+/// A cell without its ratio; the samples that stand for it, and what was due.
 fn one(
     stage: &Stage,
     number: usize,
     parts: &[(&Part, crate::Samples)],
-    without: Status,
-    spoilt: Option<&Status>,
-    studied: bool,
+    how: How<'_>,
     warnings: &mut Vec<String>,
-) -> Result<(CellOfRun, Option<Rounds>), Error> {
+) -> Result<(CellOfRun, [Option<Rounds>; 2]), Error> {
     let cell = &stage.cells[number];
     let subject = &cell.subject;
-    let mut gathered = Gathered::of(stage, number, parts, studied)?;
+    let mut gathered = Gathered::of(stage, number, parts, how.studied)?;
     let (samples, capped, rounds) = (gathered.samples, gathered.capped, gathered.rounds());
-    let misses = gathered.misses(subject.deadline_ns);
+    let (misses, arrivals) = (gathered.misses(subject.deadline_ns), gathered.arrivals());
+    let mut due = how.due_matters.then(|| gathered.due());
     let budget = gathered.budget();
     let (mut figures, mut rate, mut kept) = (Figures::default(), None, None);
     for what in [Observe::Done, Observe::Submit, Observe::Engine] {
@@ -236,10 +264,10 @@ fn one(
     let checked = of_parts()
         .map(|(_, c)| c.compared)
         .reduce(|a, b| Compared { whole: a.whole + b.whole, guards: a.guards && b.guards });
-    let status = status(of_parts().map(|(repeat, c)| (repeat, &c.status)), without, |what| {
+    let status = status(of_parts().map(|(repeat, c)| (repeat, &c.status)), how.without, |what| {
         warnings.push(format!("{} at {} bytes in stage {}: {what}", subject.name, cell.bytes, stage.number));
     });
-    let spoilt = spoilt.filter(|_| status == Status::Measured);
+    let spoilt = how.spoilt.filter(|_| status == Status::Measured);
     let [worst, worst_counted] = gathered.worst(|repeat, index| explained.get(&(repeat, index)).copied());
     let mut cell = CellOfRun {
         stage: stage.number,
@@ -256,11 +284,16 @@ fn one(
         samples,
         capped,
         rounds,
+        lasted: Lasted::of(stage, of_parts(), how.cut_short),
         checked: checked.unwrap_or_default(),
         observe: subject.observe,
-        per_round: kept.as_ref().map(|r| per_round(r, stage.run.rounds)).unwrap_or_default(),
+        per_round: kept
+            .as_ref()
+            .map(|r| per_round(r, stage.run.rounds, &lasted::rested_by_round(of_parts())))
+            .unwrap_or_default(),
         figures,
         misses,
+        arrivals,
         rate,
         ratio: None,
         places: kept.as_ref().and_then(|rounds| Places::of(cell, rounds, stage.run.rounds)),
@@ -273,9 +306,9 @@ fn one(
     };
     if let Some(why) = spoilt {
         withdraw(&mut cell, why.clone());
-        kept = None;
+        (kept, due) = (None, None);
     }
-    Ok((cell, kept.filter(|r| !r.is_empty())))
+    Ok((cell, [kept, due].map(|rounds| rounds.filter(|r| !r.is_empty()))))
 }
 
 /// Takes back every figure of a cell that was measured beside something else than the experiment says. How many samples there are
@@ -284,7 +317,8 @@ fn withdraw(cell: &mut CellOfRun, why: Status) {
     cell.status = why;
     cell.figures = Figures::default();
     cell.per_round = PerRound::default();
-    (cell.misses, cell.rate, cell.places, cell.tally, cell.metered) = (None, None, None, None, None);
+    (cell.misses, cell.arrivals, cell.rate, cell.places) = (None, None, None, None);
+    (cell.tally, cell.metered) = (None, None);
     cell.worst.clear();
     cell.worst_counted.clear();
     cell.budget = None;
@@ -329,7 +363,7 @@ fn status<'a>(of_parts: impl Iterator<Item = (u32, &'a Status)>, without: Status
     }
 }
 
-fn stage_of_run(stage: &Stage, parts: &[Part]) -> StageOfRun {
+fn stage_of_run(stage: &Stage, parts: &[Part], cut_short: Option<EndedBy>) -> StageOfRun {
     let of_stage = || parts.iter().filter(|p| p.stage == stage.number);
     let mut loads: Vec<Loaded> = Vec::new();
     for load in of_stage().flat_map(|p| &p.loads) {
@@ -349,6 +383,7 @@ fn stage_of_run(stage: &Stage, parts: &[Part]) -> StageOfRun {
         policy: stage.run.policy.clone(),
         // (The sum of no numbers would be -0.0.)
         seconds: of_stage().fold(0.0, |all, p| all + p.seconds),
+        lasted: lasted::of_stage(stage, parts, cut_short),
         noise_floor_ns: of_stage().flat_map(|p| &p.noise).filter(|n| n.readings > 0).map(|n| n.max_ns).max(),
         away: of_stage().filter_map(away).reduce(f64::max),
         loads,

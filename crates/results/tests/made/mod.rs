@@ -96,6 +96,7 @@ pub fn part(stage: u32, repeat: u32, cells: &[Vec<Sample>]) -> Part {
         counted: None,
         metered: None,
         stuck_between: None,
+        turns: Vec::new(),
         commands: None,
     };
     Part {
