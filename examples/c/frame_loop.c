@@ -7,7 +7,8 @@
  *
  * Once by doorbell and once by CUDA, on the same memory: a copy to the GPU, two kernels, a copy back. By doorbell they are one chain
  * (doorbell_chain_prepare), which one doorbell launches. By CUDA they are one graph with memcpy nodes, CUDA's best form. Each millisecond a frame is there;
- * its time ends when the result is in host memory, and every result is compared. A frame that takes longer than its period is a miss.
+ * its time ends when the result is in host memory, and every result is compared. A frame that takes longer than its period has missed it, and so has
+ * each frame that is due meanwhile and never made: what is missed is told of all frames that were due. Times are those of the frames that were made.
  *
  * The other thread's modules are compiled anew each time, and hold CUDA's locks meanwhile. The loop's thread asks for a real-time class and says which it
  * got. (On the software GPU no times are printed: that is emulation.)
@@ -145,7 +146,8 @@ static const char *real_time(const char *wanted)
     return text;
 }
 
-struct loop { struct samples times; unsigned long misses, wrong; };
+/* Of `due` frames those that were made have times; the others are among the misses. */
+struct loop { struct samples times; unsigned long due, misses, wrong; };
 
 static void until(uint64_t then)
 {
@@ -161,6 +163,7 @@ static void run(struct loop *loop, double seconds, doorbell_graph_t chain, void 
     uint64_t due = now() + PERIOD, end = due + (uint64_t)(seconds * 1e9);
     while (due < end && !stop) {
         number++;
+        loop->due++;
         for (uint32_t i = 0; i < BYTES / 4; i++)
             camera[i] = number * 2654435761u + i;
         until(due);
@@ -176,19 +179,22 @@ static void run(struct loop *loop, double seconds, doorbell_graph_t chain, void 
         add(&loop->times, done - due);
         loop->misses += done - due > PERIOD;
         loop->wrong += result[0] != camera[0] + 1 || memcmp(result + 1, camera + 1, BYTES - 4) != 0;
-        /* What was missed is left out: the next frame is the one that comes next. */
-        for (due += PERIOD; due < done; due += PERIOD)
-            ;
+        /* The next frame is the one that comes next: those that were due meanwhile are never made. */
+        for (due += PERIOD; due < done && due < end; due += PERIOD) {
+            loop->due++;
+            loop->misses++;
+        }
     }
     qsort(loop->times.ns, loop->times.count, sizeof(uint64_t), by_value);
 }
 
 static void print(const char *whose, const struct loop *loop, int times)
 {
-    printf("%s: %zu frames of %d bytes, %s", whose, loop->times.count, BYTES, loop->wrong ? "there are WRONG results" : "every result right");
+    printf("%s: %zu of the %lu frames that were due, of %d bytes, %s", whose, loop->times.count, loop->due, BYTES,
+           loop->wrong ? "there are WRONG results" : "every result right");
     if (times)
-        printf("; p50 %s, p99 %s, max %s, %lu misses of %s", text(p50(&loop->times)), text(p99(&loop->times)), text(most(&loop->times)),
-               loop->misses, text(PERIOD));
+        printf("; p50 %s, p99 %s, max %s of these; %lu of %lu missed their %s", text(p50(&loop->times)), text(p99(&loop->times)),
+               text(most(&loop->times)), loop->misses, loop->due, text(PERIOD));
     printf("\n");
 }
 

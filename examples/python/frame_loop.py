@@ -3,8 +3,8 @@
     python3 frame_loop.py [seconds, 5] [class: fifo, other; fifo if it is granted]
 
 The way of a frame is one chain: a copy to the GPU, a graph of two kernels, a copy back, launched by one doorbell. Each millisecond a
-frame is there; its time ends when the result is in host memory. Every result is compared. A frame that takes longer than its period is
-a miss. C has the same with CUDA's own graph beside it (examples/c/frame_loop.c). With PyTorch the graph is a torch.cuda.CUDAGraph, and
+frame is there; its time ends when the result is in host memory. Every result is compared. A frame that takes longer than its period has
+missed it, and so has each one that is due meanwhile and never made. C has the same with CUDA's own graph beside it (examples/c/frame_loop.c). With PyTorch the graph is a torch.cuda.CUDAGraph, and
 the memory is tensors'. On the software GPU no times are printed: that is emulation.
 
 Exit status 77: no CUDA, or graphs cannot be cloned here.
@@ -122,8 +122,9 @@ def real_time(wanted):
 
 
 def frames(chain, camera, result, seconds):
-    """Times of frames in ns; ends the program where a result is wrong."""
-    times, number = [], 0
+    """Times in ns of the frames that were made, how many were due, and how many of these missed their period; ends the program
+    where a result is wrong."""
+    times, number, were_due, misses = [], 0, 0, 0
     due = time.monotonic_ns() + PERIOD
     end = due + int(seconds * 1e9)
     while due < end:
@@ -136,11 +137,14 @@ def frames(chain, camera, result, seconds):
         chain.replay().wait(10)
         done = time.monotonic_ns()
         times.append(done - due)
+        # The next frame is the one that comes next: those that were due meanwhile are never made.
+        passed = min(max(0, done - due - 1) // PERIOD, (end - 1 - due) // PERIOD)
+        were_due += 1 + passed
+        misses += (done - due > PERIOD) + passed
         if bytes(result) != struct.pack("I", number + 1) + frame[4:]:
             sys.exit(f"frame {number} came back wrong")
-        # What was missed is left out: the next frame is the one that comes next.
-        due += PERIOD * (1 + max(0, done - due) // PERIOD)
-    return sorted(times)
+        due += PERIOD * (1 + passed)
+    return sorted(times), were_due, misses
 
 
 def main(seconds, wanted):
@@ -163,14 +167,13 @@ def main(seconds, wanted):
             loader = Loader(context)
             loader.start()
             print(f"the loop runs under {real_time(wanted)}")
-            times = frames(chain, camera.view, result.view, seconds)
+            times, due, misses = frames(chain, camera.view, result.view, seconds)
             loader.ends = True
             loader.join()
-    print(f"{len(times)} frames of {BYTES} bytes beside a thread that loaded {loader.loaded} modules, every result right")
+    print(f"{len(times)} of the {due} frames that were due, of {BYTES} bytes, beside a thread that loaded {loader.loaded} modules, every result right")
     if name.value != b"softcuda":
         of = lambda part: f"{times[min(len(times) - 1, int(part * len(times)))] / 1e3:.1f} us"
-        misses = sum(time > PERIOD for time in times)
-        print(f"p50 {of(0.5)}, p99 {of(0.99)}, max {of(1)}, {misses} misses of {PERIOD / 1e6:g} ms")
+        print(f"p50 {of(0.5)}, p99 {of(0.99)}, max {of(1)} of these; {misses} of {due} missed their {PERIOD / 1e6:g} ms")
 
 
 if __name__ == "__main__":
