@@ -8,6 +8,7 @@ mod by_size;
 mod commands;
 mod figures;
 mod largest;
+mod lasted;
 mod metered;
 mod places;
 mod repaid;
@@ -148,6 +149,7 @@ fn stage(out: &mut dyn Write, style: &Style, run: &Run, group: &Group<'_>, sever
         )?;
     }
     if !run.functional {
+        lasted::write(out, run, &stages().collect::<Vec<_>>(), &group.cells)?;
         counted(out, run, &stages().collect::<Vec<_>>())?;
     }
     figures::write(out, style, run, &group.cells)?;
@@ -246,7 +248,7 @@ fn slowest(out: &mut dyn Write, cells: &[&CellOfRun]) -> Result<(), ReportError>
     let (cell, worst) = all.fold(first, |a, b| if b.1.value_ns > a.1.value_ns { b } else { a });
     let at = format!("repeat {}, round {}, sample {}", worst.repeat, worst.round, count(worst.index));
     write!(out, "slowest: {}, {} in {at}", title(cell), nanoseconds(worst.value_ns))?;
-    writeln!(out, "{}", parts(worst))?;
+    writeln!(out, "{}", parts(worst, cell.observe))?;
     writeln!(out, "{}", causes("slowest", cells.iter().flat_map(|c| &c.worst)))?;
     Ok(())
 }
@@ -262,9 +264,11 @@ fn causes<'a>(what: &str, all: impl Iterator<Item = &'a WorstOfRun>) -> String {
     format!("the {} {what}, by where most of their time went: {}", count(total), causes.join(", "))
 }
 
-fn parts(w: &WorstOfRun) -> String {
+fn parts(w: &WorstOfRun, observe: Observe) -> String {
     let mut all = Vec::new();
     let mut add = |name: &str, value: Option<String>| all.extend(value.map(|v| format!("{name} {v}")));
+    // Its parts are those of the whole.
+    add("of the whole sample", (observe != Observe::Done).then(|| nanoseconds(w.total_ns)));
     add("waited for those before it", (w.queued_ns > 0).then(|| nanoseconds(w.queued_ns)));
     add("call", Some(nanoseconds(w.submit_ns)));
     let positive = |ns: i64| nanoseconds(ns.max(0) as u64);
@@ -339,12 +343,16 @@ fn legend(out: &mut dyn Write, run: &Run) -> Result<(), ReportError> {
             [one] => (format!("times {one}"), "its"),
             _ => ("times".into(), "the baseline's"),
         };
-        writeln!(out, "{head}: {metric} over {of} {metric}, in the same rounds; ~ may be 1")?;
+        let bare = match metric {
+            Metric::Max | Metric::Min => format!("; a {metric} has no interval, and another run may say anything else"),
+            _ => String::new(),
+        };
+        writeln!(out, "{head}: {metric} over {of} {metric}, in the same rounds; ~ may be 1{bare}")?;
     }
     let capped: u64 = measured().map(|c| c.capped).sum();
     if capped > 0 {
         let short = "cut short: the loads rested until it was over, and beside them it would have taken longer";
-        writeln!(out, "{} {short}", of(capped, "sample"))?;
+        writeln!(out, "{} {short}; >= and <= stand at what is known from that side only", of(capped, "sample"))?;
     }
     Ok(())
 }

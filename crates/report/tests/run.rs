@@ -5,10 +5,11 @@ mod made;
 
 use made::{part, read, sample};
 use report::table::Style;
-use results::part::{BY_RATES, Explained, LinkBy, LinkCount, Loaded, Metered, Noise, Status, Tally};
-use results::run::{Crossed, Link};
+use results::part::{BY_RATES, EndedBy, Explained, LinkBy, LinkCount, Loaded, Metered, Noise, Status, Tally};
+use results::run::{Arrivals, Bounded, Crossed, Lasted, Link, Rested, StageLasted};
 use results::{Context, Folder, Interrupted, Run, Sample};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 const EXPERIMENT: &str = r#"
@@ -230,8 +231,71 @@ fn samples_that_were_cut_short_are_counted_and_it_is_said_how() {
     let mut run = run(EXPERIMENT, 1);
     assert!(!text(&run, None).contains("cut short"));
     run.cells[0].capped = 2;
-    let text = text(&run, None);
-    assert!(text.contains("2 samples cut short: the loads rested until it was over"), "{text}");
+    let of = |run: &Run| {
+        let text = text(run, None);
+        text.lines().find(|line| line.contains("cuda  ") && line.contains(" us")).unwrap().to_owned()
+    };
+    assert_eq!(of(&run).matches(">= ").count(), 1, "the maximum alone: {}", of(&run));
+    let some = text(&run, None);
+    assert!(some.contains("2 samples cut short: the loads rested until it was over"), "{some}");
+    // So many lie at the rank of p99, not of p50.
+    run.cells[0].capped = run.cells[0].samples / 50;
+    assert_eq!(of(&run).matches(">= ").count(), 2, "{}", of(&run));
+    run.cells[0].capped = run.cells[0].samples;
+    assert_eq!(of(&run).matches(">= ").count(), 3, "{}", of(&run));
+    // A ratio of what is known from one side is known from one side.
+    let mut bounded = |by| {
+        run.cells[1].ratio.as_mut().unwrap().bounded = Some(by);
+        let text = text(&run, None);
+        text.lines().find(|line| line.contains("host->bar1->gpu0  ")).unwrap().to_owned()
+    };
+    assert!(
+        bounded(Bounded::AtMost).split_whitespace().collect::<Vec<_>>().join(" ").contains("<= 0.399 -"),
+        "{}",
+        bounded(Bounded::AtMost)
+    );
+    assert!(bounded(Bounded::AtLeast).contains(">= 0.399") && bounded(Bounded::NotKnown).contains("~0.399"));
+}
+
+#[test]
+fn the_head_of_a_table_has_what_ended_its_cells_and_what_was_not_as_asked() {
+    let mut run = run(&EXPERIMENT.replace("samples = 12000", "samples = 12000\nduration = \"30s\""), 2);
+    assert!(!text(&run, None).contains("measured for"), "an older doorbell kept none of it");
+    let rested = Some(Rested { rounds: 3, of: 16, seconds: 4.1 });
+    let ended = BTreeMap::from([(EndedBy::Samples, 2), (EndedBy::Capped, 1)]);
+    run.stages[0].lasted = Some(StageLasted { seconds: 3.2, ended, rested });
+    run.cells[0].lasted = Some(Lasted { ended: EndedBy::Capped, seconds: 2.0, turns: 16, rested });
+    let mut arrivals = Arrivals {
+        wanted_per_second: 20_000.0,
+        achieved_per_second: 15_385.0,
+        gaps: 96,
+        gap_seconds: 0.023,
+        longest_gap_ns: 251_000,
+        unmade: 0,
+    };
+    run.cells[1].arrivals = Some(arrivals.clone());
+    let slow = text(&run, None);
+    for line in [
+        "measured for 3.20 s of the duration of 120 s; cells by what ended them: samples 2, a call that was cut short 1",
+        "the loads rested, for something was stuck behind them: cuda 8 B in 3 of 16 rounds, 4.10 s",
+        "host->bar1->gpu0 8 B: 15,385 arrivals a second of 20,000: their clock stood still 96 times, the longest 251 us",
+    ] {
+        assert!(slow.contains(line), "{slow}");
+    }
+    (arrivals.achieved_per_second, arrivals.unmade) = (19_900.0, 7);
+    run.cells[1].arrivals = Some(arrivals);
+    let nearly = text(&run, None);
+    assert!(
+        nearly.contains("8 B: 7 arrivals due and never made") && !nearly.contains("a second of 20,000"),
+        "{nearly}"
+    );
+}
+
+#[test]
+fn a_ratio_of_maxima_says_that_it_has_no_interval() {
+    let of_max =
+        text(&run(&EXPERIMENT.replace("baseline = \"cuda\"", "baseline = \"cuda\"\nmetric = \"max\""), 2), None);
+    assert!(of_max.contains("max over its max, in the same rounds; ~ may be 1; a max has no interval"), "{of_max}");
 }
 
 #[test]

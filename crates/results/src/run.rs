@@ -8,6 +8,7 @@ mod asserts;
 mod beside;
 mod best;
 mod budget;
+mod capped;
 mod cells;
 mod ends;
 mod largest;
@@ -24,6 +25,7 @@ pub use arrivals::Arrivals;
 pub use beside::{Beside, Point, Times, Victim};
 pub use best::{Against, BestAt, BestOfRun, BestRange, SAME};
 pub use budget::{Budget, Mostly, PartOfBudget, Span};
+pub use capped::Bounded;
 pub use ends::Ends;
 pub use largest::{AtValue, LargestOfRun};
 pub use lasted::{Lasted, Rested, StageLasted};
@@ -316,6 +318,9 @@ pub struct RatioOfRun {
     /// A subject's name, or a policy.
     pub baseline: String,
     pub metric: Metric,
+    /// Where samples of one of the two were cut short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bounded: Option<Bounded>,
     #[serde(flatten)]
     pub ratio: statistics::Ratio,
 }

@@ -38,7 +38,7 @@ impl Percentile {
     }
 
     /// The rank whatever the number of samples; 0 of none.
-    pub(crate) fn nearest(self, count: u64) -> u64 {
+    pub fn nearest(self, count: u64) -> u64 {
         (u128::from(count) * u128::from(self.of)).div_ceil(u128::from(self.out_of)) as u64
     }
 

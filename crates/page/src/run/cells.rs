@@ -4,7 +4,7 @@ use super::{Of, why_not};
 use crate::document::{Block, Cell, Mark, Section, Table, head, number, text};
 use crate::numbers::{count, ns, ns_or_none, size, times};
 use results::Run;
-use results::run::{CellOfRun, Coordinate, Figure};
+use results::run::{Bounded, CellOfRun, Coordinate, Figure};
 
 pub fn section(of_run: &Of<'_>) -> Option<Section> {
     let run = of_run.run;
@@ -111,23 +111,33 @@ fn all(of_run: &Of<'_>, axes: &[String]) -> Table {
     for cell in &run.cells {
         let stands = why_not(&cell.status).is_none();
         let figure = cell.observed().filter(|_| stands);
-        let of = |f: fn(&Figure) -> Option<u64>| ns_or_none(figure.and_then(f));
+        let of = |which: statistics::Figure, f: fn(&Figure) -> Option<u64>| {
+            let mut time = ns_or_none(figure.and_then(f));
+            if figure.and_then(f).is_some() && cell.is_at_least(which) {
+                time.text.insert_str(0, "at least ");
+            }
+            time
+        };
         let mut row = named(cell, axes);
         row.push(count(cell.samples));
-        row.push(of(|f| Some(f.summary.p50)));
+        row.push(of(statistics::Figure::P50, |f| Some(f.summary.p50)));
         row.push(figure.and_then(|f| f.p50_interval).map_or_else(Cell::none, |i| {
             let text = |v: f64| report::number::nanoseconds(v.round() as u64);
             Cell::text(format!("{} to {}", text(i.low), text(i.high)))
         }));
-        row.push(of(|f| f.summary.p99));
-        row.push(of(|f| f.summary.p999));
-        row.push(of(|f| Some(f.summary.max)));
+        row.push(of(statistics::Figure::P99, |f| f.summary.p99));
+        row.push(of(statistics::Figure::P999, |f| f.summary.p999));
+        row.push(of(statistics::Figure::Max, |f| Some(f.summary.max)));
         let ratio = cell.ratio.as_ref().filter(|_| stands);
         row.push(ratio.map_or_else(Cell::none, |r| {
             let mut of_ratio = times(r.ratio.ratio);
-            if r.ratio.differs() != Some(true) {
-                of_ratio.text.insert(0, '~');
-            }
+            let sign = match r.bounded {
+                Some(Bounded::AtLeast) => "at least ",
+                Some(Bounded::AtMost) => "at most ",
+                None if r.ratio.differs() == Some(true) => "",
+                None | Some(Bounded::NotKnown) => "~",
+            };
+            of_ratio.text.insert_str(0, sign);
             of_ratio
         }));
         row.push(ratio.map_or_else(Cell::none, |r| format!("{} of {}", r.metric, r.baseline).into()));

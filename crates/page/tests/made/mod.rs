@@ -164,6 +164,7 @@ pub fn run(text: &str) -> Run {
             let ratio = (s.name != "cuda").then(|| RatioOfRun {
                 baseline: "cuda".into(),
                 metric: experiment::Metric::P50,
+                bounded: None,
                 ratio: Ratio { ratio: 0.5, interval: Some(Interval { low: 0.4, high: 0.6 }), rounds: 10 },
             });
             cells.push(CellOfRun {

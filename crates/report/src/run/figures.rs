@@ -6,7 +6,7 @@ use crate::table::{self, Style};
 use experiment::{Arrival, Metric, Observe};
 use results::Run;
 use results::Status;
-use results::run::{CellOfRun, Figure};
+use results::run::{Bounded, CellOfRun, Figure};
 use statistics::Interval;
 use std::io::Write;
 
@@ -150,26 +150,41 @@ fn functional(cells: &[&CellOfRun]) -> Vec<Column> {
 }
 
 fn times(run: &Run, cells: &[&CellOfRun]) -> Vec<Column> {
-    let of = |c: &CellOfRun, f: &dyn Fn(&Figure) -> String| c.observed().map_or("-".into(), f);
+    let of = |c: &CellOfRun, figure: statistics::Figure, f: &dyn Fn(&Figure) -> u64| {
+        c.observed().map_or("-".into(), |found| time(c, figure, f(found)))
+    };
     let mut columns = names(cells);
     columns.push(column(">samples", 4, cells, |c| count(c.samples)));
-    columns.push(column(">p50", 0, cells, |c| of(c, &|f| nanoseconds(f.summary.p50))));
-    let of_p50 = |c: &CellOfRun| c.observed().and_then(|f| Some((f.summary.p50 as f64, f.p50_interval?)));
+    columns.push(column(">p50", 0, cells, |c| of(c, statistics::Figure::P50, &|f| f.summary.p50)));
+    // Of what is known from one side there is no interval.
+    let is_known = |c: &&CellOfRun| !c.is_at_least(statistics::Figure::P50);
+    let of_p50 = |c: &CellOfRun| {
+        let known = Some(c).filter(is_known).and_then(CellOfRun::observed);
+        known.and_then(|f| Some((f.summary.p50 as f64, f.p50_interval?)))
+    };
     columns.push(intervals([">95 % of p50", ">+- p50"], 2, cells, of_p50, range));
     tails(&mut columns, cells);
-    columns.push(column(">max", 0, cells, |c| of(c, &|f| nanoseconds(f.summary.max))));
+    columns.push(column(">max", 0, cells, |c| of(c, statistics::Figure::Max, &|f| f.summary.max)));
     let baselines = baselines(cells.iter().copied());
     if let Some(first) = baselines.first() {
         let is_baseline = |c: &CellOfRun| baselines.iter().any(|name| c.subject == *name || c.policy == *name);
         let head = if baselines.len() == 1 { format!(">times {first}") } else { ">times".into() };
         columns.push(column(&head, 0, cells, |c| match &c.ratio {
             Some(r) => {
-                format!("{}{}", if r.ratio.differs() == Some(true) { "" } else { "~" }, three_digits(r.ratio.ratio))
+                let sign = match r.bounded {
+                    Some(Bounded::AtLeast) => ">= ",
+                    Some(Bounded::AtMost) => "<= ",
+                    None if r.ratio.differs() == Some(true) => "",
+                    None | Some(Bounded::NotKnown) => "~",
+                };
+                format!("{sign}{}", three_digits(r.ratio.ratio))
             }
             None if is_baseline(c) => "1".into(),
             None => "-".into(),
         }));
-        let of_ratio = |c: &CellOfRun| c.ratio.as_ref().and_then(|r| Some((r.ratio.ratio, r.ratio.interval?)));
+        let of_ratio = |c: &CellOfRun| {
+            c.ratio.as_ref().filter(|r| r.bounded.is_none()).and_then(|r| Some((r.ratio.ratio, r.ratio.interval?)))
+        };
         let bounds = |i: Interval<f64>| format!("{} .. {}", three_digits(i.low), three_digits(i.high));
         columns.push(intervals([">95 % of it", ">+- it"], 1, cells, of_ratio, bounds));
         if baselines.len() > 1 {
@@ -206,22 +221,30 @@ pub(super) fn baselines<'c>(cells: impl Iterator<Item = &'c CellOfRun>) -> Vec<&
     all
 }
 
+/// A time of what a cell observes; `>=` where samples were cut short that would be at it or beyond.
+pub(super) fn time(c: &CellOfRun, figure: statistics::Figure, ns: u64) -> String {
+    format!("{}{}", if c.is_at_least(figure) { ">= " } else { "" }, nanoseconds(ns))
+}
+
 type Tail = fn(&Figure) -> Option<u64>;
 
-const TAILS: [(&str, Tail); 3] =
-    [(">p99", |f| f.summary.p99), (">p99.9", |f| f.summary.p999), (">p99.99", |f| f.summary.p9999)];
+const TAILS: [(&str, statistics::Figure, Tail); 3] = [
+    (">p99", statistics::Figure::P99, |f| f.summary.p99),
+    (">p99.9", statistics::Figure::P999, |f| f.summary.p999),
+    (">p99.99", statistics::Figure::P9999, |f| f.summary.p9999),
+];
 
 /// The first percentile that has too few samples beyond it says so; those behind it are left out.
 fn tails(columns: &mut Vec<Column>, cells: &[&CellOfRun]) {
-    for (i, (head, tail)) in TAILS.iter().enumerate() {
-        let before = |f: &Figure| i == 0 || TAILS[i - 1].1(f).is_some();
+    for (i, (head, figure, tail)) in TAILS.iter().enumerate() {
+        let before = |f: &Figure| i == 0 || TAILS[i - 1].2(f).is_some();
         if !cells.iter().any(|c| c.observed().is_some_and(before)) {
             return;
         }
         columns.push(column(head, [0, 3, 5][i], cells, |c| match c.observed() {
             None => "-".into(),
             Some(f) => match tail(f) {
-                Some(ns) => nanoseconds(ns),
+                Some(ns) => time(c, *figure, ns),
                 None if before(f) => format!("max of {}", count(f.summary.count)),
                 None => String::new(),
             },

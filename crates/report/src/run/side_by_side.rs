@@ -1,9 +1,9 @@
 //! Several stages in one table, a line each: what the values of the matrix change is read down a column.
 
 use super::Group;
-use super::figures::{Column, fit, no_room};
+use super::figures::{Column, fit, no_room, time};
 use crate::ReportError;
-use crate::number::{bytes, nanoseconds};
+use crate::number::bytes;
 use crate::table::{self, Style};
 use results::run::{CellOfRun, Figure};
 use std::io::Write;
@@ -15,10 +15,13 @@ const MOST: usize = 6;
 const MOST_OF_ONE_FIGURE: usize = 16;
 
 /// Which figure of a cell.
-type Of = fn(&Figure) -> Option<u64>;
+type Of = (statistics::Figure, fn(&Figure) -> Option<u64>);
 
-const FIGURES: [(&str, u8, Of); 3] =
-    [("p50", 0, |f| Some(f.summary.p50)), ("p99.9", 2, |f| f.summary.p999), ("max", 1, |f| Some(f.summary.max))];
+const FIGURES: [(&str, u8, Of); 3] = [
+    ("p50", 0, (statistics::Figure::P50, |f| Some(f.summary.p50))),
+    ("p99.9", 2, (statistics::Figure::P999, |f| f.summary.p999)),
+    ("max", 1, (statistics::Figure::Max, |f| Some(f.summary.max))),
+];
 
 /// A subject at one size.
 type Kind<'a> = (&'a str, u64);
@@ -52,11 +55,11 @@ fn title(kinds: &[Kind<'_>], (subject, size): Kind<'_>) -> String {
     if one_size || size == 0 { subject.to_owned() } else { format!("{subject} {}", bytes(size)) }
 }
 
-fn column(groups: &[Group<'_>], (subject, size): Kind<'_>, head: String, goes: u8, of: Of) -> Column {
+fn column(groups: &[Group<'_>], (subject, size): Kind<'_>, head: String, goes: u8, (figure, of): Of) -> Column {
     let is_it = |c: &&&CellOfRun| c.subject == subject && c.bytes == size;
     let cell = |g: &Group<'_>| {
-        let value = g.cells.iter().find(is_it).and_then(|c| of(c.observed()?));
-        value.map_or("-".into(), nanoseconds)
+        let value = g.cells.iter().find(is_it).and_then(|c| Some(time(c, figure, of(c.observed()?)?)));
+        value.unwrap_or("-".into())
     };
     Column { head, cells: groups.iter().map(cell).collect(), goes, short: None }
 }

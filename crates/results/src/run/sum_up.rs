@@ -3,7 +3,7 @@
 use super::cells::{Gathered, figure, per_round};
 use super::{
     CellOfRun, Coordinate, Counted, Crossed, Figures, Lasted, Link, Measured, MeteredOfRun, Missing, PartOfRun,
-    PerRound, Places, RatioOfRun, Run, SCHEMA, StageOfRun, Used, best, budget, lasted, metric, reached, repaid,
+    PerRound, Places, RatioOfRun, Run, SCHEMA, StageOfRun, Used, best, budget, capped, lasted, metric, reached, repaid,
     scaling, uneven,
 };
 use crate::commands::CommandsOfRun;
@@ -610,7 +610,8 @@ impl<'a> Comparison<'a> {
             }
             metric => ratio(these, those, metric::figure(metric)?)?,
         };
-        Some(RatioOfRun { baseline: name.to_owned(), metric: self.compare.metric, ratio })
+        let (metric, bounded) = (self.compare.metric, capped::of_ratio(cell, baseline, self.compare.metric));
+        Some(RatioOfRun { baseline: name.to_owned(), metric, bounded, ratio })
     }
 }
 
