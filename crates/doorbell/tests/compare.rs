@@ -268,6 +268,54 @@ fn what_is_no_run_is_an_error_with_a_hint() {
 }
 
 #[test]
+fn a_number_that_is_none_is_told_with_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = Made::new(1.0, 1).write(&dir.path().join("a"));
+    Made::new(1.0, 2).write(&dir.path().join("b"));
+    let path = a.join("run.json");
+    let whole = fs::read_to_string(&path).unwrap();
+    let (before, rest) = whole.split_once("\"mean\": ").unwrap();
+    let (_, after) = rest.split_once(',').unwrap();
+    let place = format!("line {}, column ", before.lines().count());
+    for (number, what) in [("NaN", "NaN is no number in JSON"), ("1e999", "out of range"), ("null", "expected f64")] {
+        let text = format!("{before}\"mean\": {number},{after}");
+        fs::write(&path, &text).unwrap();
+        fs::write(dir.path().join("alone.json"), text).unwrap();
+        for given in ["a", "alone.json"] {
+            let done = compare(dir.path(), &[given, "b"]);
+            let file = if given == "a" { "a/run.json" } else { given };
+            assert!(done.status == 2 && done.err.contains(file) && done.err.contains(what), "{}", done.err);
+            assert!(done.err.contains(&place), "{place}: {}", done.err);
+            // (What JSON allows is found when the whole figure was read.)
+            assert!(number == "null" || done.err.contains("\"mean\": "), "{}", done.err);
+            assert!(!done.err.contains("--resume"), "{}", done.err);
+        }
+    }
+}
+
+#[test]
+fn a_repeat_that_one_run_lacks_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let _a = Made::new(1.0, 1).write(&dir.path().join("a"));
+    let b = Made::new(1.0, 2).write(&dir.path().join("b"));
+    let warnings = |of: [&str; 2]| {
+        let done = compare(dir.path(), &[of[0], of[1], "--json"]);
+        serde_json::from_str::<serde_json::Value>(&done.out).unwrap()["warnings"].to_string()
+    };
+    assert!(!warnings(["a", "b"]).contains("repeat"), "{}", warnings(["a", "b"]));
+    fs::remove_file(b.join("parts/0000-01.json")).unwrap();
+    let told = warnings(["a", "b"]);
+    assert!(
+        told.contains("b: repeat 1 has no samples of 4 of 4 cells that are compared") && !told.contains("a: "),
+        "{told}"
+    );
+    // So does a run.json alone.
+    let run = results::Run::from_folder(&Folder::open(&b).unwrap(), Context::default()).unwrap();
+    fs::write(dir.path().join("b.json"), run.to_json().unwrap()).unwrap();
+    assert!(warnings(["a", "b.json"]).contains("b.json: repeat 1 has no samples"), "{}", warnings(["a", "b.json"]));
+}
+
+#[test]
 fn the_odd_machine_of_many_is_named() {
     let dir = tempfile::tempdir().unwrap();
     for n in 0..6 {
