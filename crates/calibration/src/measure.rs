@@ -237,6 +237,7 @@ fn stage_of(asked: &Calibration, sweeps: &[Sweep], request: &Request, load: Opti
         timeout_ns: TIMEOUT.as_nanos() as u64,
         noise_ns: 0,
         meter_ns: 0,
+        patience_ns: None,
         counters_every: 0,
         class: if asked.soft { Class::Other } else { Class::RealTime },
         cpus: if asked.soft { Cpus::Any } else { Cpus::Last },
@@ -293,6 +294,7 @@ fn subject(route: &str, places: Places, bytes: u64) -> SubjectSpec {
         cpus: None,
         deadline_ns: None,
         baseline: None,
+        beside: Vec::new(),
         rests: true,
     }
 }

@@ -81,6 +81,9 @@ pub enum Error {
     Late { bytes: u64, after: Duration },
     #[error("{what}: {cause}")]
     System { what: String, cause: std::io::Error },
+    /// What a library or an interpreter that was called says.
+    #[error("{0}")]
+    Library(String),
     /// Another process that works for a load.
     #[error("{0}")]
     Process(String),

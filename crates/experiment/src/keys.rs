@@ -136,6 +136,13 @@ pub const SECTIONS: &[Section] = &[
                 "When all rounds are over each cell goes on for so long between two looks at what the GPU and the machine \
                  count: bytes on the link, energy (of 1s and more), CPU time. These transfers are no samples. 100ms at least; 0s: never.",
             ),
+            key(
+                "patience",
+                Kind::Time,
+                "",
+                "A call that is under way for so long beside a load, 1s at least: the loads rest until it is over, and its sample \
+                 says that it would have taken longer. The stage's time unless it is given.",
+            ),
             key("class", Kind::Class, "other", "The scheduling class of the measuring thread."),
             key("cpus", Kind::Cpus, "any", "Where the measuring thread runs."),
             key("policy", Kind::Policy, "stock", "The lock policy under which the processes run."),
@@ -201,6 +208,13 @@ pub const SECTIONS: &[Section] = &[
                 "",
                 "The name of the subject that it is compared with. What `[compare]` says unless it is given; its own name: \
                  with none.",
+            ),
+            key(
+                "beside",
+                Kind::Sum,
+                "",
+                "Names of loads, with ` + ` between them: it has cells only in stages in which one of these runs. `none`: in \
+                 those without a load. In all unless it is given.",
             ),
         ],
     },

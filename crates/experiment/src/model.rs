@@ -60,6 +60,9 @@ pub struct Run {
     /// does not.
     #[serde(default)]
     pub meter_ns: u64,
+    /// A call that is under way for so long beside a load: the loads rest until it is over. The stage's time unless it is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patience_ns: Option<u64>,
     /// Of the measuring thread, where a subject says nothing else.
     pub class: Class,
     pub cpus: Cpus,
@@ -193,7 +196,13 @@ pub struct SubjectSpec {
     /// The name of the subject that it is compared with, in the place of that of `[compare]`; its own: with none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<String>,
+    /// It has cells only in stages in which one of these loads runs; [`ALONE`]: in those without a load. Empty: in all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<String>,
 }
+
+/// Stands for no load at all.
+pub const ALONE: &str = "none";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -4,7 +4,9 @@ mod bounds;
 
 use crate::error::{Error, Place, Wrong};
 use crate::keys::{self, Section};
-use crate::model::{Axis, Compare, Device, Experiment, Gpu, LoadSpec, Record, Repay, Run, SubjectSpec, Verify, What};
+use crate::model::{
+    ALONE, Axis, Compare, Device, Experiment, Gpu, LoadSpec, Record, Repay, Run, SubjectSpec, Verify, What,
+};
 use crate::stages::{self, About};
 use crate::tree::{self, Entry, Node, Table, Value};
 use crate::values::{self, Word};
@@ -181,6 +183,7 @@ fn experiment(root: &Table, origin: &str) -> Result<Experiment, Error> {
         read.compare = Some(compare(&table, &read)?);
     }
     subject_tables.iter().zip(&read.subjects).try_for_each(|(table, subject)| own_baseline(table, subject, &read))?;
+    subject_tables.iter().zip(&read.subjects).try_for_each(|(table, subject)| own_loads(table, subject, &read))?;
     for table in many(root, "repay")? {
         let repay = repay(table, &read)?;
         read.repays.push(repay);
@@ -277,6 +280,7 @@ fn run(table: &Table) -> Result<Run, Error> {
         noise_ns: keys.text("noise", values::time)?.unwrap_or(200_000_000),
         counters_every: keys.whole("counters-every")?.unwrap_or(0) as u32,
         meter_ns: keys.text("meter", meter)?.unwrap_or(0),
+        patience_ns: keys.text("patience", above_zero)?,
         class: keys.text("class", values::class)?.unwrap_or_default(),
         cpus: keys.text("cpus", values::cpus)?.unwrap_or_default(),
         policy: keys.text("policy", values::policy)?.unwrap_or_else(|| "stock".into()),
@@ -404,6 +408,7 @@ fn subject(table: &Table, matrix: &Table) -> Result<SubjectSpec, Error> {
         deadline_ns: keys.text("deadline", above_zero)?,
         rests: keys.flag("rests")?.unwrap_or(false),
         baseline: keys.text("baseline", |text| Ok(text.to_owned()))?,
+        beside: keys.text("beside", |text| Ok(values::sum(text)))?.unwrap_or_default(),
     })
 }
 
@@ -576,6 +581,19 @@ fn own_baseline(table: &Table, subject: &SubjectSpec, read: &Experiment) -> Resu
         return Err(Wrong::new(what, "`[compare]` with `baseline`, what all others are compared with").at(&node.place));
     }
     Ok(())
+}
+
+/// That a subject is measured beside loads that there are.
+fn own_loads(table: &Table, subject: &SubjectSpec, read: &Experiment) -> Result<(), Error> {
+    let Some(node) = table.get("beside") else { return Ok(()) };
+    let names = || read.loads.iter().map(|load| load.name.as_str()).chain([ALONE]);
+    let Some(unknown) = subject.beside.iter().find(|name| names().all(|known| known != name.as_str())) else {
+        return Ok(());
+    };
+    let what = format!("[[subject]] `{}` `beside`: there is no load {unknown:?}", subject.name);
+    let mut wrong = Wrong::word(what, unknown, names());
+    wrong.allowed += ", several with ` + ` between them";
+    Err(wrong.at(&node.place))
 }
 
 fn repay(table: &Table, read: &Experiment) -> Result<Repay, Error> {

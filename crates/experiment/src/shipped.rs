@@ -16,6 +16,7 @@ macro_rules! files {
 
 const SHIPPED: &[Shipped] = files![
     "smoke",
+    "headline",
     "small",
     "submit",
     "crossover",

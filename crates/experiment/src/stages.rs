@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Place, Wrong};
 use crate::keys;
-use crate::model::{Addresses, Arrival, Cell, Experiment, Gpu, LoadSpec, Record, Run, Stage, SubjectSpec, What};
+use crate::model::{ALONE, Addresses, Arrival, Cell, Experiment, Gpu, LoadSpec, Record, Run, Stage, SubjectSpec, What};
 use crate::values::Word;
 use crate::{sizes, values};
 use std::collections::HashSet;
@@ -282,14 +282,16 @@ pub(crate) fn expand(from: &Experiment) -> Result<Vec<Stage>, (About, Wrong)> {
 
 fn stage(number: u32, point: Vec<(String, String)>, draft: Draft, from: &Experiment) -> Stage {
     let mut cells = Vec::new();
-    for subject in draft.subjects {
+    let loads: Vec<LoadSpec> = draft.loads.into_iter().filter(|load| load.count > 0).collect();
+    let runs =
+        |name: &String| if name == ALONE { loads.is_empty() } else { loads.iter().any(|load| load.name == *name) };
+    for subject in draft.subjects.into_iter().filter(|one| one.beside.is_empty() || one.beside.iter().any(runs)) {
         let sizes = if subject.sizes.is_empty() { vec![0] } else { subject.sizes.clone() };
         for bytes in sizes {
             let sizes = if bytes == 0 { Vec::new() } else { vec![bytes] };
             cells.push(Cell { subject: SubjectSpec { sizes, ..subject_without_sizes(&subject) }, bytes });
         }
     }
-    let loads = draft.loads.into_iter().filter(|load| load.count > 0).collect();
     Stage { number, point, run: draft.run, verify: from.verify, cells, loads }
 }
 
@@ -309,6 +311,7 @@ fn subject_without_sizes(subject: &SubjectSpec) -> SubjectSpec {
         deadline_ns: subject.deadline_ns,
         rests: subject.rests,
         baseline: subject.baseline.clone(),
+        beside: subject.beside.clone(),
     }
 }
 

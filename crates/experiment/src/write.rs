@@ -26,6 +26,9 @@ impl Experiment {
         out.text("noise", time_text(run.noise_ns));
         out.number("counters-every", run.counters_every);
         out.text("meter", time_text(run.meter_ns));
+        if let Some(ns) = run.patience_ns {
+            out.text("patience", time_text(ns));
+        }
         out.text("class", run.class);
         out.text("cpus", &run.cpus);
         out.text("policy", &run.policy);
@@ -139,6 +142,9 @@ impl Out {
         self.number("rests", subject.rests);
         if let Some(baseline) = &subject.baseline {
             self.text("baseline", baseline);
+        }
+        if !subject.beside.is_empty() {
+            self.text("beside", subject.beside.join(SUM));
         }
     }
 

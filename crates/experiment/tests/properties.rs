@@ -221,6 +221,7 @@ fn runs() -> impl Strategy<Value = Run> {
             noise_ns,
             counters_every,
             meter_ns,
+            patience_ns: None,
             class,
             cpus,
             policy,
@@ -250,6 +251,7 @@ fn subjects() -> impl Strategy<Value = SubjectSpec> {
             deadline_ns: own.2,
             rests: flags.2,
             baseline: None,
+            beside: Vec::new(),
         },
     )
 }

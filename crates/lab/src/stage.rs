@@ -636,7 +636,9 @@ impl Session<'_> {
     fn watched(&mut self, running: &Running<'_>, work: impl FnOnce(&mut Self, &Watch)) {
         let clock = self.lab.clock;
         let (watch, over) = (Watch::default(), AtomicBool::new(false));
-        let stuck = self.stage.run.duration_ns.map_or(STUCK, Duration::from_nanos).max(STUCK).as_nanos() as u64;
+        let run = &self.stage.run;
+        let stuck =
+            run.patience_ns.or(run.duration_ns).map_or(STUCK, Duration::from_nanos).max(STUCK).as_nanos() as u64;
         let has_loads = !self.stage.loads.is_empty();
         std::thread::scope(|scope| {
             let _over = load::Set(&over);

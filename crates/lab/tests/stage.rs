@@ -25,6 +25,7 @@ fn subject(what: &str) -> SubjectSpec {
         deadline_ns: None,
         rests: true,
         baseline: None,
+        beside: Vec::new(),
     }
 }
 
@@ -43,6 +44,7 @@ fn stage(cells: Vec<Cell>, loads: Vec<LoadSpec>) -> Stage {
         noise_ns: 5_000_000,
         counters_every: 4,
         meter_ns: 0,
+        patience_ns: None,
         class: Class::Other,
         cpus: Cpus::Last,
         policy: "stock".into(),

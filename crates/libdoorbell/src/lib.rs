@@ -17,5 +17,6 @@ mod types;
 pub use calls::*;
 pub use chains::*;
 pub use codes::*;
+pub use detail::doorbell_error_detail;
 pub use graphs::*;
 pub use types::*;

@@ -144,7 +144,14 @@ impl Runner<'_> {
             // What is recorded has a process, and so a tape, of its own.
             let (bare, recorded): (Vec<&Stage>, Vec<&Stage>) =
                 missing.into_iter().partition(|stage| stage.run.record.is_no());
-            let missing = if bare.is_empty() { recorded[..1].to_vec() } else { bare };
+            // So have stages beside loads that need the driver's cache of compiled code: it is on or off for a process.
+            let (with, without): (Vec<&Stage>, Vec<&Stage>) =
+                bare.into_iter().partition(|stage| process::needs_cache(stage));
+            let missing = match (without.is_empty(), with.is_empty()) {
+                (false, _) => without,
+                (true, false) => with,
+                (true, true) => recorded[..1].to_vec(),
+            };
             let process = Process { runner: self, policy, repeat, stages: &missing };
             let ended = process.run(&mut |stage, what| {
                 let (done, of) = self.counted();

@@ -1,7 +1,7 @@
 //! One process under one policy: how it is started, and what it says line by line.
 
 use crate::{Error, News, Runner};
-use experiment::{Gpu, Record, Stage};
+use experiment::{Gpu, Record, Stage, What};
 use results::Folder;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read, Seek};
@@ -42,6 +42,13 @@ const GO: Duration = Duration::from_secs(1);
 /// A process that has not ended by then is waited for, and that is said.
 const AT_ONCE: Duration = Duration::from_millis(200);
 
+/// Whether something of the stage loads modules from the driver's cache of compiled code: `module(400,cached)`.
+pub(crate) fn needs_cache(stage: &Stage) -> bool {
+    let of_cells = stage.cells.iter().map(|cell| &cell.subject.what);
+    let has = |what: &What| matches!(what, What::Call(text) if text.split(['(', ',', ')']).any(|word| word.trim() == "cached"));
+    of_cells.chain(stage.loads.iter().map(|load| &load.what)).any(has)
+}
+
 pub(crate) struct Process<'p> {
     pub runner: &'p Runner<'p>,
     pub policy: &'p str,
@@ -81,8 +88,17 @@ impl<'p> Process<'p> {
         let whole = self.command();
         let mut command = Command::new(&whole[0]);
         command.args(&whole[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
-        // Code that is compiled again each time is what is measured, not what the driver kept on disk.
-        command.env("CUDA_CACHE_DISABLE", "1");
+        // Code that is compiled again each time is what is measured, not what the driver kept on disk: unless that is the load. Then it keeps it in a
+        // folder of this process alone.
+        let cache = if self.stages.iter().any(|stage| needs_cache(stage)) {
+            Some(tempfile::tempdir().map_err(start("a temporary folder"))?)
+        } else {
+            None
+        };
+        match &cache {
+            Some(folder) => command.env("CUDA_CACHE_DISABLE", "0").env("CUDA_CACHE_PATH", folder.path()),
+            None => command.env("CUDA_CACHE_DISABLE", "1"),
+        };
         let parent = std::process::id();
         // SAFETY: system calls with numbers, between fork and exec.
         unsafe {

@@ -11,6 +11,7 @@ const ENTRIES: &[Entry] = &[
     crate::launch::GRAPH,
     crate::nodes::NODES,
     crate::chain::CHAIN,
+    crate::library::COPY,
     crate::setup::STREAM,
     crate::setup::MALLOC,
     crate::setup::HOST_ALLOC,

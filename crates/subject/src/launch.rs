@@ -7,10 +7,12 @@
 mod ours;
 
 use crate::entry::{Call, Entry, Number, Result as Open, Value};
+use crate::library::{C, Caller, Launched, PYTHON};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wrong};
 use copy::{Difference, View};
 use cuda::{Argument, Context, DeviceBuffer, Function, Graph, GraphExec, Module, PinnedBuffer, Priority, Stream};
 use ours::Ours;
+use ours::learning;
 pub(crate) use ours::{learnt, refused};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -44,15 +46,16 @@ pub(crate) const LAUNCH: Entry = Entry {
 
 pub(crate) const GRAPH: Entry = Entry {
     name: "graph",
-    form: "graph(KERNELS,polled,ours,priority=high|low)",
+    form: "graph(KERNELS,polled,ours,c,priority=high|low,python=doorbell|cuda)",
     about: "cuGraphLaunch of a chain of kernels of one thread and cuStreamSynchronize; ours: launched from a channel of our own, without CUDA; \
-            polled: the last one's own word; priority: the stream's",
+            polled: the last one's own word; c: launched by doorbell_launch of libdoorbell; python: launched and waited for from Python, by doorbell or by \
+            CUDA; priority: the stream's",
     bytes: 0,
     number: Some(Number { of: "kernels", default: 20, least: 1, most: 10_000 }),
-    words: &[POLLED, OURS],
+    words: &[POLLED, OURS, C],
     one_word: false,
-    values: &[PRIORITY],
-    open: |machine, call, _| open(machine, call, if call.has(OURS) { By::Us } else { By::Cuda }),
+    values: &[PRIORITY, PYTHON],
+    open: |machine, call, _| open(machine, call, by(call)?),
 };
 
 /// Who launches the chain.
@@ -64,6 +67,18 @@ enum By {
     Cuda,
     /// We, as a graph.
     Us,
+    /// libdoorbell, or Python, as a graph.
+    Program(Caller),
+}
+
+fn by(call: &Call) -> Result<By, Error> {
+    let refused = |why: &str| Err(Unavailable::new(why).into());
+    match (Caller::of(call)?, call.has(OURS)) {
+        (Some(_), true) => refused("ours, c and python= are three that launch: choose one"),
+        (Some(caller), false) => Ok(By::Program(caller)),
+        (None, true) => Ok(By::Us),
+        (None, false) => Ok(By::Cuda),
+    }
 }
 
 /// The word that is counted in, bytes.
@@ -107,7 +122,7 @@ pub(crate) const PTX: &str = r"
 ";
 
 fn open<'m>(machine: &'m Machine, call: &Call, by: By) -> Open<'m> {
-    if by == By::Us && call.given(PRIORITY.key()).is_some() {
+    if matches!(by, By::Us | By::Program(Caller::C | Caller::Python)) && call.given(PRIORITY.key()).is_some() {
         return Err(Unavailable::new("a channel of our own has no priority of a stream".to_owned()).into());
     }
     let stream = stream(machine.context()?, call)?;
@@ -118,6 +133,12 @@ fn open<'m>(machine: &'m Machine, call: &Call, by: By) -> Open<'m> {
         By::Us => {
             let (graph, chain) = (launches.graph()?, &launches.chain);
             launches.by = Held::Us(Box::new(Ours::learn(machine, &graph, &chain.stream)?));
+        }
+        By::Program(caller) => {
+            let (graph, chain) = (launches.graph()?, &launches.chain);
+            let _alone = learning();
+            let told = chain.polled.then(|| (chain.told.as_ptr(), chain.kernels));
+            launches.by = Held::Program(Box::new(Launched::new(machine, caller, &graph, &chain.stream, told)?));
         }
     }
     Ok(Box::new(launches))
@@ -136,6 +157,7 @@ enum Held<'m> {
     Launches,
     Cuda(GraphExec<'m>),
     Us(Box<Ours>),
+    Program(Box<Launched<'m>>),
 }
 
 /// All that it takes to launch the kernels.
@@ -244,7 +266,7 @@ impl<'m> Launches<'m> {
         self.chain.compare(self.count)
     }
 
-    fn subject(&mut self, seed: u64) -> Result<Counted<'_>, Error> {
+    fn subject(&mut self, seed: u64) -> Result<Counted<'_, 'm>, Error> {
         let start = seed as u32;
         let chain = &self.chain;
         chain.start(start)?;
@@ -255,6 +277,7 @@ impl<'m> Launches<'m> {
             Held::Launches => Fires::Launches(chain.kernels()?),
             Held::Cuda(exec) => Fires::Cuda(exec),
             Held::Us(ours) => Fires::Us(ours),
+            Held::Program(program) => Fires::Program(program),
         };
         Ok(Counted { by, chain, told: chain.polled.then_some(told), count: start })
     }
@@ -270,6 +293,7 @@ impl Opened for Launches<'_> {
             Held::Launches => kernels,
             Held::Cuda(_) => format!("a graph of {kernels}"),
             Held::Us(_) => format!("a graph of {kernels}, launched from a channel of our own"),
+            Held::Program(program) => format!("a graph of {kernels}; {}", program.about),
         }
     }
 
@@ -285,25 +309,28 @@ impl Opened for Launches<'_> {
     }
 }
 
-enum Fires<'r> {
+enum Fires<'r, 'm> {
     Launches(Kernels<'r>),
-    Cuda(&'r GraphExec<'r>),
+    Cuda(&'r GraphExec<'m>),
     Us(&'r mut Ours),
+    Program(&'r mut Launched<'m>),
 }
 
-struct Counted<'r> {
-    by: Fires<'r>,
-    chain: &'r Chain<'r>,
+struct Counted<'r, 'm> {
+    by: Fires<'r, 'm>,
+    chain: &'r Chain<'m>,
     /// The last kernel's word in host memory, where it tells.
     told: Option<&'r AtomicU32>,
     /// What the word is when all that was launched is done.
     count: u32,
 }
 
-impl Subject for Counted<'_> {
+impl Subject for Counted<'_, '_> {
     fn waiting(&self) -> Waiting {
         match (self.told, &self.by) {
-            (None, Fires::Launches(_) | Fires::Cuda(_)) => Waiting::Called,
+            // Python looks itself.
+            (_, Fires::Program(program)) if program.is_python() => Waiting::Called,
+            (None, Fires::Launches(_) | Fires::Cuda(_) | Fires::Program(_)) => Waiting::Called,
             _ => Waiting::Polled,
         }
     }
@@ -315,6 +342,7 @@ impl Subject for Counted<'_> {
             // SAFETY: its kernels name memory that this borrows, and the stream is waited for when this goes.
             Fires::Cuda(exec) => unsafe { exec.launch(&self.chain.stream) }?,
             Fires::Us(ours) => ours.launch()?,
+            Fires::Program(program) => program.launch()?,
         }
         self.count = self.count.wrapping_add(self.chain.kernels);
         Ok(())
@@ -326,6 +354,7 @@ impl Subject for Counted<'_> {
             // ORDERING: what the kernel wrote before is visible with it.
             (Some(word), _) => Ok(word.load(Ordering::Acquire) == self.count),
             (None, Fires::Us(ours)) => Ok(ours.done()),
+            (None, Fires::Program(program)) => program.is_done(),
             (None, _) => Ok(self.chain.stream.is_done()?),
         }
     }
@@ -333,8 +362,10 @@ impl Subject for Counted<'_> {
     #[inline]
     fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         match (self.told, &self.by) {
+            (_, Fires::Program(program)) if program.is_python() => program.wait(timeout),
             (Some(word), _) => spin(timeout, || word.load(Ordering::Acquire) == self.count),
             (None, Fires::Us(ours)) => ours.wait(timeout),
+            (None, Fires::Program(program)) => program.wait(timeout),
             (None, _) => Ok(self.chain.stream.synchronize()?),
         }
     }
@@ -345,17 +376,20 @@ impl Subject for Counted<'_> {
 
     fn check(&mut self) -> Result<Option<Wrong>, Error> {
         // What the last kernel told may be there before the launch is over.
-        if let Fires::Us(ours) = &self.by {
-            ours.wait(OVER)?;
+        match &self.by {
+            Fires::Us(ours) => ours.wait(OVER)?,
+            Fires::Program(program) => program.wait(OVER)?,
+            Fires::Launches(_) | Fires::Cuda(_) => {}
         }
         self.chain.compare(self.count)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for Counted<'_, '_> {
     fn drop(&mut self) {
         let _ = match &self.by {
             Fires::Us(ours) => ours.wait(OVER),
+            Fires::Program(program) => program.wait(OVER),
             _ => self.chain.stream.synchronize().map_err(Error::from),
         };
     }

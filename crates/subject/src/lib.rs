@@ -11,6 +11,7 @@ mod entry;
 mod frames;
 mod hbm;
 mod launch;
+mod library;
 mod lock;
 mod nodes;
 mod nothing;

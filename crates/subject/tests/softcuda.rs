@@ -119,3 +119,50 @@ fn nodes_leave_what_they_copy_and_set() {
     let error = open(&machine, &What::Call("nodes(2,memsets)".into()), &Wanted::of(6)).err().unwrap();
     assert!(error.to_string().contains("whole words"), "{error}");
 }
+
+#[test]
+fn programs_in_c_and_python_copy_and_launch_through_libdoorbell() {
+    if !program::inside("programs_in_c_and_python_copy_and_launch_through_libdoorbell") {
+        return;
+    }
+    let machine = Machine::open(copy::Where::Real).unwrap();
+    let all = [
+        "copy",
+        "copy(python=doorbell)",
+        "copy(python=cuda)",
+        "copy(polled,python=cuda)",
+        "graph(2,c)",
+        "graph(2,python=doorbell)",
+        "graph(2,python=cuda)",
+    ];
+    let open = |text: &str| open(&machine, &What::Call(text.into()), &Wanted::of(0));
+    let mut opened = Vec::new();
+    for text in all {
+        match open(text) {
+            Ok(one) => opened.push((text, one)),
+            // A machine without Python's library.
+            Err(subject::Error::Unavailable(why)) if text.contains("python") => {
+                assert!(why.reason.contains("DOORBELL_PYTHON"), "{text}: {why}");
+                trial::skip_part!("no libpython");
+            }
+            Err(why) => panic!("{text}: {why}"),
+        }
+    }
+    for (text, opened) in &mut opened {
+        assert!(opened.verify(3, TIMEOUT).unwrap().is_none(), "{text}: {}", opened.about());
+    }
+    // In turns, as experiments take them.
+    let mut ready: Vec<_> = opened.iter_mut().map(|(_, opened)| opened.prepare(7).unwrap()).collect();
+    for _ in 0..20 {
+        ready.iter_mut().for_each(|subject| once(&mut **subject));
+    }
+    for (text, why) in [
+        ("copy(c,python=cuda)", "choose one"),
+        ("graph(ours,c)", "choose one"),
+        ("copy(polled)", "in any case"),
+        ("graph(c,priority=high)", "no priority"),
+    ] {
+        let error = open(text).err().unwrap();
+        assert!(error.to_string().contains(why), "{text}: {error}");
+    }
+}

@@ -20,6 +20,7 @@ pub fn subject(name: &str, sizes: &[u64]) -> SubjectSpec {
         deadline_ns: None,
         rests: false,
         baseline: None,
+        beside: Vec::new(),
     }
 }
 
@@ -37,6 +38,7 @@ pub fn experiment() -> Experiment {
             noise_ns: 1_000_000,
             counters_every: 0,
             meter_ns: 0,
+            patience_ns: None,
             class: Class::Other,
             cpus: Cpus::Last,
             policy: "stock".into(),

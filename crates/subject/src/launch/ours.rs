@@ -3,11 +3,16 @@
 use crate::{Error, Machine, Unavailable};
 use cuda::{Graph, Stream};
 use gpu::{Channel, Libcuda, Ticket};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// While a graph is learnt, no other is: what CUDA's channels are given meanwhile is taken for the graph's.
 static LEARNING: Mutex<()> = Mutex::new(());
+
+/// Until it is dropped no other graph is learnt.
+pub(super) fn learning() -> MutexGuard<'static, ()> {
+    LEARNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 pub(super) struct Ours {
     // Before the channel, which waits for what it was given.
@@ -55,7 +60,7 @@ pub(crate) fn learnt(
 ) -> Result<(launch::Graph, Channel), Error> {
     let space = machine.group_space()?;
     let watched = Libcuda::open()?.watched();
-    let _alone = LEARNING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = learning();
     let exec = graph.instantiate()?;
     let mut channel = launch::channel(space).map_err(refused)?;
     // SAFETY: its kernels name memory that outlives the stream, as `exec` and `stream` outlive this.

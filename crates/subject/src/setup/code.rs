@@ -11,16 +11,20 @@ use std::time::Duration;
 
 /// The module is compiled before, as those of libraries are.
 const COMPILED: &str = "compiled";
+/// The same PTX each time, which the driver compiled once and keeps on disk, as that of a program that was run before.
+const CACHED: &str = "cached";
+/// The variable that keeps the driver from that.
+const NO_CACHE: &str = "CUDA_CACHE_DISABLE";
 
 pub(crate) const MODULE: Entry = Entry {
     name: "module",
-    form: "module(KERNELS,compiled)",
-    about: "cuModuleLoadData of PTX, compiled anew each time, or (compiled) of code for this GPU; unloaded before the next, \
-            untimed",
+    form: "module(KERNELS,compiled|cached)",
+    about: "cuModuleLoadData of PTX, compiled anew each time, or (compiled) of code for this GPU, or (cached) of PTX whose code the driver has in its \
+            cache on disk; unloaded before the next, untimed",
     bytes: 0,
     number: Some(Number { of: "kernels", default: 400, least: 1, most: 10_000 }),
-    words: &[COMPILED],
-    one_word: false,
+    words: &[COMPILED, CACHED],
+    one_word: true,
     values: &[],
     open: open_module,
 };
@@ -111,8 +115,22 @@ fn open_module<'m>(machine: &'m Machine, call: &Call, _: &crate::Wanted) -> Open
         true => Some(Compiled::from_ptx(context, &text(kernels, salt))?),
         false => None,
     };
-    let (text, first) = (CString::default(), c_string(name(salt, 0))?);
-    Ok(Box::new(Taking(Modules { counter: Counter::new(context)?, context, kernels, salt, text, first, compiled })))
+    let cached = call.has(CACHED);
+    if cached && std::env::var(NO_CACHE).as_deref() == Ok("1") {
+        return Err(Unavailable::new(format!("the driver's cache on disk is off: {NO_CACHE} is 1")).into());
+    }
+    let text = if cached { c_string(text(kernels, salt))? } else { CString::default() };
+    let first = c_string(name(salt, 0))?;
+    Ok(Box::new(Taking(Modules {
+        counter: Counter::new(context)?,
+        context,
+        kernels,
+        salt,
+        text,
+        first,
+        cached,
+        compiled,
+    })))
 }
 
 struct Modules<'m> {
@@ -124,6 +142,7 @@ struct Modules<'m> {
     text: CString,
     /// The first kernel's name.
     first: CString,
+    cached: bool,
     compiled: Option<Compiled>,
 }
 
@@ -132,8 +151,9 @@ impl<'m> Take for Modules<'m> {
     const CHECKS: Checks = Checks::Bytes;
 
     fn about(&self) -> String {
-        let what = match (&self.compiled, std::env::var("CUDA_CACHE_DISABLE").as_deref()) {
+        let what = match (&self.compiled, std::env::var(NO_CACHE).as_deref()) {
             (Some(_), _) => "code for this GPU",
+            _ if self.cached => "PTX that is the same each time, in the driver's cache on disk",
             (None, Ok("1")) => "PTX, compiled anew each time",
             (None, _) => {
                 "PTX, compiled anew each time, and written to the driver's cache on disk (CUDA_CACHE_DISABLE is not 1)"
@@ -143,7 +163,7 @@ impl<'m> Take for Modules<'m> {
     }
 
     fn ready(&mut self) -> Result<(), Error> {
-        if self.compiled.is_none() {
+        if self.compiled.is_none() && !self.cached {
             self.salt = self.salt.wrapping_add(1);
             self.text = c_string(text(self.kernels, self.salt))?;
             self.first = c_string(name(self.salt, 0))?;
