@@ -4,7 +4,7 @@ use gpu::{AddressSpace, Error, Memory};
 use std::sync::Arc;
 
 /// Operations of the software GPU's stand-ins, counted from 0, and bytes from one's code to that of the next.
-const OPERATIONS: u32 = 6;
+const OPERATIONS: u32 = 7;
 const CODE: u64 = 0x100;
 /// Turns of the GPU's thread for which a kernel is active at least: a wait that is missing in a graph's words is seen then.
 const TURNS: u32 = 2;

@@ -14,12 +14,13 @@ pub(crate) struct Kernel {
     run: fn(&Launch, &Ended),
 }
 
-static KERNELS: [Kernel; 10] = [
+static KERNELS: [Kernel; 11] = [
     Kernel { name: "step", arguments: &[8, 4, 4, 4, 4, 8], operation: Some(5), run: step },
     Kernel { name: "gate", arguments: &[8, 8, 8, 4], operation: None, run: gate },
     Kernel { name: "mark", arguments: &[8, 4], operation: Some(2), run: store },
     Kernel { name: "serve", arguments: &[8, 8], operation: None, run: serve },
     Kernel { name: "count", arguments: &[8], operation: Some(1), run: add },
+    Kernel { name: "count_and_tell", arguments: &[8, 8], operation: Some(6), run: count_and_tell },
     Kernel { name: "add1", arguments: &[8], operation: Some(1), run: add },
     Kernel { name: "store", arguments: &[8, 4], operation: Some(2), run: store },
     Kernel { name: "log", arguments: &[8, 4], operation: Some(3), run: log },
@@ -91,6 +92,11 @@ fn word(at: u64) -> &'static AtomicU32 {
 fn add(launch: &Launch, _: &Ended) {
     let threads = launch.grid.iter().chain(&launch.block).fold(1u32, |all, n| all.wrapping_mul(*n));
     word(launch.argument(0)).fetch_add(threads, Ordering::SeqCst);
+}
+
+fn count_and_tell(launch: &Launch, _: &Ended) {
+    let sum = word(launch.argument(0)).fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+    word(launch.argument(1)).store(sum, Ordering::SeqCst);
 }
 
 fn store(launch: &Launch, _: &Ended) {

@@ -25,11 +25,20 @@ pub enum Operation {
     /// `(u32 *buffer, u32 check, u32 expected, u32 write, u32 next, u64 *wrong)`: compares `check` words with the pattern of seed `expected`, counts those
     /// that differ in `wrong`, and writes `write` words of the pattern of seed `next`. As in `examples/c/ordered.c`.
     Step = 5,
+    /// `(u32 *to, u32 *word)`: adds 1, and stores the sum in `word` too.
+    CountAndTell = 6,
 }
 
 impl Operation {
-    const ALL: [Operation; 6] =
-        [Operation::Nothing, Operation::Add, Operation::Store, Operation::Log, Operation::Copy, Operation::Step];
+    const ALL: [Operation; 7] = [
+        Operation::Nothing,
+        Operation::Add,
+        Operation::Store,
+        Operation::Log,
+        Operation::Copy,
+        Operation::Step,
+        Operation::CountAndTell,
+    ];
 
     /// Bytes of its parameters.
     pub fn parameter_bytes(self) -> usize {
@@ -39,6 +48,7 @@ impl Operation {
             Operation::Store | Operation::Log => 12,
             Operation::Copy => 20,
             Operation::Step => 32,
+            Operation::CountAndTell => 16,
         }
     }
 }

@@ -132,8 +132,13 @@ fn programs_in_c_and_python_copy_and_launch_through_libdoorbell() {
         "copy(python=cuda)",
         "copy(polled,python=cuda)",
         "graph(2,c)",
+        "graph(1,polled)",
+        "graph(2,polled,c)",
+        "graph(1,polled,ours)",
         "graph(2,python=doorbell)",
         "graph(2,python=cuda)",
+        "graph(2,polled,python=doorbell)",
+        "graph(2,polled,python=cuda)",
     ];
     let open = |text: &str| open(&machine, &What::Call(text.into()), &Wanted::of(0));
     let mut opened = Vec::new();

@@ -48,6 +48,12 @@ pub(super) fn run(space: &AddressSpace, operation: Operation, parameters: &[u8],
             space.read(from, &mut data)?;
             space.write(to, &data)
         }
+        Operation::CountAndTell => {
+            let to = long(0)?;
+            let sum = space.read_u32(to)?.wrapping_add(1);
+            space.write_u32(to, sum)?;
+            space.write_u32(long(8)?, sum)
+        }
         Operation::Step => {
             let found = step(space, long(0)?, (word(8)?, word(12)?), (word(16)?, word(20)?))?;
             let wrong = long(24)?;
