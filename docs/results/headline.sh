@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# The README's two tables, measured in one run: docs/results/headline.sh OUT
+#
+# About seven minutes on a GPU machine, twelve at most. OUT/headline is the folder of the run: run.json (all figures), samples/*.parquet (every sample), parts,
+# experiment.toml; OUT/headline.txt what it printed. It needs no cargo and no compiler, only these, which the environment names:
+#
+#   DOORBELL            the program `doorbell` (default: cargo's release build; stripped, it is about 27 MB). libdoorbell's functions and the Python package
+#                       are inside it
+#   DOORBELL_PYTHON     the Python interpreter whose version and standard library are used (default: python3)
+#   DOORBELL_LIBPYTHON  libpython3.N.so.1.0 of the same 3.N, where the interpreter's own is not installed (Debian, Ubuntu: package libpython3.N). Without a
+#                       library the cells of Python are "not available", and the others are measured
+#
+# ARGS: more arguments for `doorbell bench headline`, for example "--gpu soft --set run.duration=1s". Nothing else should use the GPU meanwhile.
+# Exit status: that of `doorbell bench`; 1 also if the GPU's driver reported an Xid.
+set -u
+here=$(cd "$(dirname "$0")/../.." && pwd)
+out=${1:?usage: headline.sh OUT}
+doorbell=${DOORBELL:-$here/target/release/doorbell}
+[ -x "$doorbell" ] || { echo "there is no program $doorbell: cargo build --release, or name it in DOORBELL" >&2; exit 2; }
+mkdir -p "$out" || exit 2
+xids() { dmesg 2>/dev/null | grep -c 'NVRM: Xid'; }
+before=$(xids)
+# shellcheck disable=SC2086
+timeout -k 20 -s INT 690 "$doorbell" bench headline --force -o "$out/headline" ${ARGS:-} >"$out/headline.txt" 2>&1 </dev/null
+status=$?
+cat "$out/headline.txt"
+echo "exit status $status, $SECONDS s"
+if [ "$(xids)" != "$before" ]; then
+  echo "An Xid in the kernel log:"
+  dmesg | grep 'NVRM: Xid' | tail -n 3
+  status=1
+fi
+exit "$status"
