@@ -97,6 +97,31 @@ fn the_plan_says_what_would_run() {
 }
 
 #[test]
+fn the_headline_measures_what_needs_no_cuda_and_names_the_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let mut headline = bench();
+    headline.args(["headline", "--gpu", "soft", "--set", "run.duration=200ms", "--set", "run.noise=0s"]);
+    headline.args(["--set", "run.repeats=1", "--set", "run.rounds=6", "--set", "run.patience="]).arg("-o").arg(&out);
+    headline.assert().success().stdout(contains("EXTREME-compile"));
+    let run = results::Folder::open(&out).unwrap().run().unwrap();
+    assert_eq!(run.cells.len(), 40);
+    for cell in &run.cells {
+        let needs = |name: &str| cell.subject == name;
+        match &cell.status {
+            results::Status::Measured => {
+                assert!(cell.samples > 0 && cell.checked.whole > 0 && cell.rate.is_some(), "{}", cell.subject);
+            }
+            results::Status::Unavailable(why) => {
+                assert!(why.contains("the software GPU has no CUDA") || why.contains("DOORBELL_PYTHON"), "{}: {why}", cell.subject);
+                assert!(!needs("copy: doorbell") && !needs("copy: stores"), "{why}");
+            }
+            other => panic!("{}: {other:?}", cell.subject),
+        }
+    }
+}
+
+#[test]
 fn the_matrix_measures_every_route_or_says_why_not() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
