@@ -47,7 +47,7 @@ if want launches; then
 fi
 want call && step call 40 "$d" bench "$here/launch/call.toml" --force -o "$out/call"
 if want copies; then
-  step nodes 60 "$python" "$here/launch/nodes.py"
+  if [ -n "${TURNS:-}" ]; then step nodes 60 "$python" "$here/launch/nodes.py" "$TURNS"; else echo "nodes: skipped, TURNS names no library of turns.c"; fi
   step pageable 90 "$python" "$here/launch/pageable.py"
 fi
 want chain && step chain $((30 + 30 * times)) "$d" bench chain --set run.duration=$((15 * times))s --force -o "$out/chain"

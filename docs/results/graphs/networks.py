@@ -6,17 +6,19 @@
 Random weights from a fixed seed. Each replay is waited for and compared bit for bit with the first; the last line is a hash of the result.
 
 With --launcher doorbell each second replay is doorbell's (the Python package and libdoorbell have to be found), and each result is compared with
-CUDA's. --turns names the library of docs/results/launch/turns.c: replays are then timed in turns of ten.
+CUDA's. --turns names the library of docs/results/launch/turns.c: replays are then timed in turns of ten, in random order, until the CPU sees a word that
+the graph writes last, whoever launched it. (For this the graph has one kernel and one copy of four bytes more.)
 Exit status 77: PyTorch, Triton or a GPU is missing, or the graph is one that doorbell does not launch.
 """
 
 import argparse
-import ctypes
 import hashlib
 import os
 import sys
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+# turns.py
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "launch"))
 
 
 def skip(why):
@@ -159,7 +161,7 @@ def branches(torch):
 PROGRAMS = {f.__name__: f for f in (resnet50, gpt2, vit, lstm, triton, matmul, branches)}
 
 
-def past_cuda(name, graph, out, replays, turns):
+def past_cuda(name, graph, out, replays, turns, word):
     """Replays by CUDA and by doorbell, one after the other, all with one result: that result."""
     import doorbell
     import torch
@@ -186,34 +188,25 @@ def past_cuda(name, graph, out, replays, turns):
     if turns:
         # As a launch, and as a chain, whose parts wait for a counter in video memory.
         for by, launched in (("doorbell", ours), ("chain", doorbell.chain([ours]))):
-            timed(name, graph, by, launched, turns)
+            timed(name, graph, by, launched, turns, word)
             launched.replay().wait(10)
             if not torch.equal(out.cpu(), first):
                 sys.exit(f"{name}: the result after the timed replays by {by} differs")
     return first
 
 
-def timed(name, graph, title_of_ours, ours, turns, count=3000):
-    """Prints what a replay takes, CUDA's and ours in turns: the call, and until it is done."""
+def timed(name, graph, title_of_ours, ours, library, word):
+    """Prints what a replay takes, CUDA's and ours in turns: the call, and until the CPU sees the graph's last word."""
     import torch
-    from doorbell import _library
+    import turns
 
-    cuda = ctypes.CDLL("libcuda.so.1")
-    address = lambda f: ctypes.cast(f, ctypes.c_void_p)
-    ns = ((ctypes.c_uint64 * 2) * count * 2)()
-    library = _library.library
-    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    code = ctypes.CDLL(turns).turns(
-        address(cuda.cuGraphLaunch), address(cuda.cuStreamSynchronize), ctypes.c_void_p(graph.raw_cuda_graph_exec()), stream,
-        address(library.doorbell_launch), address(library.doorbell_wait), ctypes.c_uint64(ours.handle), ctypes.c_uint64(count),
-        ctypes.c_uint64(10), ns)
-    if code:
-        sys.exit(f"{name}: error {code} while it was timed")
-    for who, by in enumerate(("CUDA", title_of_ours)):
-        for what, title in enumerate(("call", "done")):
-            us = sorted(ns[who][i][what] / 1000 for i in range(count))
-            at = lambda p: us[min(count - 1, int(count * p))]
-            print(f"{name}: {by:8} {title}  p50 {at(0.5):.3f}  p99 {at(0.99):.3f}  p99.9 {at(0.999):.3f}  max {us[-1]:.3f} us, {count}")
+    stream = torch.cuda.current_stream().cuda_stream
+    try:
+        samples = turns.timed(library, graph.raw_cuda_graph_exec(), stream, ours, word)
+    except RuntimeError as e:
+        sys.exit(f"{name}: {e}")
+    for line in turns.lines(samples, title_of_ours):
+        print(f"{name}: {line}")
 
 
 def main():
@@ -248,13 +241,19 @@ def main():
         torch.cuda.synchronize()
         ours = args.launcher == "doorbell"
         graph = torch.cuda.CUDAGraph(keep_graph=True) if ours else torch.cuda.CUDAGraph()
+        word = None
+        if args.turns:
+            import turns
+            word = turns.Word(torch)
         with torch.cuda.graph(graph):
             out = run(x)
+            if word:
+                word.tell()
         first = None
         if ours:
             doorbell.open()
             graph.instantiate()
-            first = past_cuda(args.name, graph, out, args.replays, args.turns)
+            first = past_cuda(args.name, graph, out, args.replays, args.turns, word)
         for _ in range(0 if ours else args.replays):
             out.zero_()
             graph.replay()

@@ -1,26 +1,32 @@
-"""Graphs of one kernel with a copy in front, behind, and both, of pinned and of pageable memory, by doorbell and by CUDA in turns: python3 nodes.py [LAUNCHES]
+"""Graphs of one kernel with a copy in front, behind, and both, of pinned and of pageable memory, by doorbell and by CUDA in turns:
 
-Median times in us: doorbell's call, and launch and wait of each. i: bytes to the GPU, o: bytes back, -: neither.
+    python3 nodes.py target/turns.so [ROUNDS]      (the library of turns.c)
+
+Ten launches of each a round, in random order. Medians in us: call and done of each; by how much doorbell is done earlier, with its 95 % interval over rounds.
+i: bytes to the GPU, o: bytes back, -: neither. Each graph also counts in a word of pinned memory as its last step (a kernel and a copy of four bytes more), and
+until the CPU sees that word is what `done` means, for both. With pageable memory the bytes are back when the calls that wait return: there `done` is the return
+of cuStreamSynchronize and of doorbell_wait, two ways to wait.
 """
 
 import ctypes
 import sys
-import time
 
 import doorbell
 import torch
+import turns
 
-launches = int(sys.argv[1]) if len(sys.argv) > 1 else 1500
+library = sys.argv[1] if len(sys.argv) > 1 else sys.exit(__doc__)
+rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 150
 cuda = ctypes.CDLL("libcuda.so.1")
 doorbell.open()
 
 
 def captured(size, pinned, copies, stream):
-    """The graph, and what has to live as long as it."""
+    """The graph, what has to live as long as it, and the word that it writes last."""
     x = torch.zeros(size, dtype=torch.uint8, device="cuda")
     here, there = (torch.zeros(size, dtype=torch.uint8, pin_memory=pinned) for _ in range(2))
     with torch.cuda.stream(stream):
-        y = x ^ 0x5A
+        y, word = x ^ 0x5A, turns.Word(torch)
     torch.cuda.synchronize()
 
     def copy(call, to, source):
@@ -34,31 +40,21 @@ def captured(size, pinned, copies, stream):
         y = x ^ 0x5A
         if "o" in copies:
             copy(cuda.cuMemcpyDtoHAsync_v2, there, y)
-    return graph, (x, y, here, there)
+        word.tell()
+    graph.instantiate()
+    return graph, (x, y, here, there), word
 
 
-def middle(times):
-    return sorted(times)[len(times) // 2] / 1000
-
-
-now = time.perf_counter_ns
 for size in (8, 4096, 65536):
     for kind in ("pinned", "pageable"):
         for copies in ("-", "i", "o", "io"):
             stream = torch.cuda.Stream()
-            graph, keep = captured(size, kind == "pinned", copies, stream)
+            graph, keep, word = captured(size, kind == "pinned", copies, stream)
             ours = doorbell.instantiate(graph, stream=stream)
-            calls, done, theirs = [], [], []
-            for _ in range(launches):
-                begun = now()
-                ticket = ours.replay()
-                called = now()
-                ticket.wait(10)
-                done.append(now() - begun)
-                calls.append(called - begun)
-                begun = now()
-                graph.replay()
-                torch.cuda.current_stream().synchronize()
-                theirs.append(now() - begun)
-            print(f"{size:6} B  {kind:8}  {copies:2}  call {middle(calls):5.2f}  done {middle(done):5.2f}  CUDA {middle(theirs):5.2f}", flush=True)
+            own_waits = kind == "pageable" and copies != "-"
+            samples = turns.timed(library, graph.raw_cuda_graph_exec(), stream.cuda_stream, ours, word, rounds, own_waits=own_waits)
+            (their_call, theirs), (our_call, done) = [[turns.middle(sum(part, [])) for part in parts] for parts in samples]
+            earlier, low, high = turns.interval([turns.middle(a) - turns.middle(b) for a, b in zip(samples[0][1], samples[1][1])])
+            print(f"{size:6} B  {kind:8}  {copies:2}  doorbell: call {our_call:5.2f}  done {done:5.2f}  CUDA: call {their_call:5.2f}  done {theirs:5.2f}  "
+                  f"earlier by {earlier:5.2f} ({low:.2f} to {high:.2f})  {'own waits' if own_waits else 'the same word'}", flush=True)
             ours.close()
