@@ -7,8 +7,9 @@
 #   DOORBELL            the program `doorbell` (default: cargo's release build; stripped, it is about 27 MB). libdoorbell's functions and the Python package
 #                       are inside it
 #   DOORBELL_PYTHON     the Python interpreter whose version and standard library are used (default: python3)
-#   DOORBELL_LIBPYTHON  libpython3.N.so.1.0 of the same 3.N, where the interpreter's own is not installed (Debian, Ubuntu: package libpython3.N). Without a
-#                       library the cells of Python are "not available", and the others are measured
+#   DOORBELL_LIBPYTHON  lib/libpython3.N.so.1.0 of another installation of Python, where the interpreter's own is not installed (Debian, Ubuntu: package
+#                       libpython3.N); the standard library lib/python3.N next to it is then used. Without a library the cells of Python are
+#                       "not available", and the others are measured
 #
 # ARGS: more arguments for `doorbell bench headline`, for example "--gpu soft --set run.duration=1s". Nothing else should use the GPU meanwhile.
 # Exit status: that of `doorbell bench`; 1 also if the GPU's driver reported an Xid.

@@ -113,7 +113,11 @@ fn the_headline_measures_what_needs_no_cuda_and_names_the_rest() {
                 assert!(cell.samples > 0 && cell.checked.whole > 0 && cell.rate.is_some(), "{}", cell.subject);
             }
             results::Status::Unavailable(why) => {
-                assert!(why.contains("the software GPU has no CUDA") || why.contains("DOORBELL_PYTHON"), "{}: {why}", cell.subject);
+                assert!(
+                    why.contains("the software GPU has no CUDA") || why.contains("DOORBELL_PYTHON"),
+                    "{}: {why}",
+                    cell.subject
+                );
                 assert!(!needs("copy: doorbell") && !needs("copy: stores"), "{why}");
             }
             other => panic!("{}: {other:?}", cell.subject),

@@ -119,6 +119,7 @@ impl Live<'_> {
         self.subjects.iter_mut().try_for_each(|subject| subject.place(turn.round))?;
         let (begun, before) = (Instant::now(), self.moments.len());
         let taken = self.samples_of(clock, turn);
+        turn.watch.call.store(clock.now(), Ordering::Relaxed);
         let rested = if self.rests { self.rest() } else { Ok(()) };
         self.spent += begun.elapsed();
         turn.watch.call.store(0, Ordering::Relaxed);
@@ -186,7 +187,15 @@ impl Live<'_> {
     }
 
     fn warm(&mut self, clock: &Clock, turn: &Turn<'_>) -> Result<(), Ended> {
-        if self.warms_up { self.warm_up(clock, WARM_UP, turn.time / 8) } else { Ok(()) }
+        if !self.warms_up {
+            return Ok(());
+        }
+        // What was let go of is readied by calls of CUDA's, which may be stuck behind the loads.
+        let begun = clock.now();
+        turn.watch.call.store(begun, Ordering::Relaxed);
+        self.warm_up(clock, WARM_UP, turn.time / 8)?;
+        self.after_untimed(clock, turn, begun);
+        Ok(())
     }
 
     fn samples_of(&mut self, clock: &Clock, turn: &Turn<'_>) -> Result<(), Ended> {

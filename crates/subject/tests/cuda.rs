@@ -28,7 +28,7 @@ fn call(text: &str) -> What {
 }
 
 /// Work of our own channels.
-const OURS: [&str; 9] = ["ce", "inline", "bar1", "aperture", "churn", "pin", "unpin", "frames", "transfers"];
+const OURS: [&str; 10] = ["ce", "inline", "bar1", "aperture", "churn", "pin", "unpin", "frames", "transfers", "copy"];
 
 fn once(subject: &mut dyn Subject) -> Result<Option<Wrong>, Error> {
     subject.renew()?;

@@ -60,7 +60,7 @@ type Turns = unsafe extern "C" fn(
 #[test]
 fn both_sides_end_with_the_same_word_in_random_order() {
     if !trial::installed("cc") {
-        return trial::skip!("no cc");
+        trial::skip!("no cc");
     }
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results/launch/turns.c");
     let folder = tempfile::tempdir().unwrap();

@@ -57,3 +57,16 @@ pub(super) fn all() -> impl IntoIterator<Item = (&'static str, usize)> {
         doorbell_error_detail,
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_function_of_the_python_package_has_an_address() {
+        let known: Vec<&str> = super::all().into_iter().map(|(name, _)| name).collect();
+        let text = include_str!("../../../../python/doorbell/_library.py");
+        let declared =
+            text.lines().filter_map(|line| line.trim().strip_prefix('"')?.split_once("\": [")).map(|(name, _)| name);
+        let unknown: Vec<&str> = declared.filter(|name| !known.contains(name)).collect();
+        assert!(unknown.is_empty(), "add to crates/subject/src/library/functions.rs: {unknown:?}");
+    }
+}

@@ -3,12 +3,14 @@
 //! The thread that measures calls into it, and reads its own clock around each call as it does for every other subject. The interpreter belongs to the
 //! thread that first needs it, which keeps Python's lock (the GIL): no other thread runs Python, so nothing waits for it.
 //!
-//! `DOORBELL_PYTHON` names the interpreter whose version and standard library are used (python3), `DOORBELL_LIBPYTHON` the library, where it is not beside it.
+//! `DOORBELL_PYTHON` names the interpreter whose version and standard library are used (python3). `DOORBELL_LIBPYTHON` names the library, where it is not
+//! installed with that; a standard library next to it (`python3.12/` next to `libpython3.12.so.1.0`) is the one that is used, and no interpreter is asked.
 
 use super::functions;
 use crate::{Error, Unavailable};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::thread::ThreadId;
@@ -100,6 +102,41 @@ unsafe impl Send for Python {}
 // SAFETY: as above.
 unsafe impl Sync for Python {}
 
+/// Which library, and whose.
+struct Found {
+    program: String,
+    /// Of the standard library.
+    home: String,
+    version: String,
+    /// Where the library may be.
+    places: Vec<String>,
+}
+
+/// A library with its standard library next to it, as `lib/` of an installation has them.
+fn beside(library: &str) -> Option<Found> {
+    let path = Path::new(library);
+    let version = path.file_name()?.to_str()?.strip_prefix("libpython")?.split(".so").next()?;
+    let folder = path.parent()?;
+    let home = folder.join(format!("python{version}/os.py")).is_file().then(|| folder.parent()).flatten()?;
+    let (program, home) = (library.to_owned(), home.to_str()?.to_owned());
+    Some(Found { program, home, version: version.into(), places: vec![library.into()] })
+}
+
+/// What the interpreter says, with the library that the environment names.
+fn asked(named: Option<String>) -> Result<Found, String> {
+    let program = std::env::var(INTERPRETER).unwrap_or_else(|_| "python3".into());
+    let asked = Command::new(&program).args(["-c", ASK]).output();
+    let asked = asked.map_err(|why| format!("{program}: {why}; install Python 3, or name it in {INTERPRETER}"))?;
+    let text = String::from_utf8_lossy(&asked.stdout).into_owned();
+    let mut lines = text.lines().map(str::to_owned);
+    let (Some(home), Some(version)) = (lines.next(), lines.next()) else {
+        let status = asked.status;
+        return Err(format!("{program} did not print where its library is ({status}); name another in {INTERPRETER}"));
+    };
+    let places = named.map_or_else(|| lines.collect(), |named| vec![named]);
+    Ok(Found { program, home, version, places })
+}
+
 static PYTHON: OnceLock<Result<Python, String>> = OnceLock::new();
 
 impl Python {
@@ -118,19 +155,11 @@ impl Python {
     }
 
     fn start() -> Result<Python, String> {
-        let program = std::env::var(INTERPRETER).unwrap_or_else(|_| "python3".into());
-        let asked = Command::new(&program).args(["-c", ASK]).output();
-        let asked = asked.map_err(|why| format!("{program}: {why}; install Python 3, or name it in {INTERPRETER}"))?;
-        let text = String::from_utf8_lossy(&asked.stdout).into_owned();
-        let mut lines = text.lines();
-        let (Some(home), Some(version)) = (lines.next(), lines.next()) else {
-            return Err(format!(
-                "{program} did not print where its library is ({}); name another in {INTERPRETER}",
-                asked.status
-            ));
-        };
         let named = std::env::var(LIBRARY).ok();
-        let places: Vec<&str> = named.as_deref().map_or_else(|| lines.collect(), |named| vec![named]);
+        let Found { program, home, version, places } = match named.as_deref().and_then(beside) {
+            Some(found) => found,
+            None => asked(named)?,
+        };
         let mut reasons = Vec::new();
         let opened = places.iter().find_map(|place| {
             // SAFETY: Python's library has no initialiser that needs anything. Its symbols are for modules of the standard library, which are not linked to it.
@@ -157,7 +186,7 @@ impl Python {
             (functions.Py_InitializeEx)(0);
             (functions.PyModule_GetDict)((functions.PyImport_AddModule)(c"__main__".as_ptr()))
         };
-        let python = Python { functions, names, thread: std::thread::current().id(), version: version.into() };
+        let python = Python { functions, names, thread: std::thread::current().id(), version: version.clone() };
         let table: String = functions::all().into_iter().map(|(name, at)| format!("{name:?}: {at},")).collect();
         // Rust's escapes of this text are Python's.
         let sources: String = PACKAGE.iter().map(|(name, text)| format!("{name:?}: {text:?},")).collect();
