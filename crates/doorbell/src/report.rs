@@ -5,7 +5,8 @@ use crate::failure::Failure;
 use crate::help::Page;
 use output::WholeFile;
 use page::{Document, Named};
-use std::io::Read;
+use report::number;
+use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -19,17 +20,24 @@ use std::process::ExitCode;
         ("doorbell report paper -o paper.html", "what `bench saturate` wrote"),
         ("doorbell report crossover --markdown crossover.md", "the same as Markdown"),
         ("doorbell report crossover --svg pictures", "its pictures, each as a file"),
+        ("doorbell report crossover --digest crossover.json", "a small data file, from which its figures can be computed again"),
+        ("doorbell report --check docs/results/launch.md", "whether a page's tables are what their data files give"),
+        ("doorbell report --fill docs/results/launch.md", "compute them again"),
     ])
     .text("Of a run on the software GPU it says what worked, never how fast. `doorbell compare` says whether one run is slower than \
            another.")
-    .statuses(&[(0, "done"), (2, "an error, or a recording that is damaged: what could be read is in the file")])
+    .statuses(&[
+        (0, "done"),
+        (1, "with --check: a page and its data differ"),
+        (2, "an error, or a recording that is damaged: what could be read is in the file"),
+    ])
 )]
 pub struct Args {
     /// Folders of runs (or their run.json), or one soak, saturated link or recording; for example results/crossover
     #[arg(value_name = "RUN|SOAK|RECORDING", required = true)]
     what: Vec<PathBuf>,
     /// Write to this file, for example crossover.html
-    #[arg(short, long, value_name = "FILE", required_unless_present_any = ["markdown", "svg"])]
+    #[arg(short, long, value_name = "FILE", required_unless_present_any = ["markdown", "svg", "digest", "fill", "check"])]
     out: Option<PathBuf>,
     /// Write the same as Markdown to this file, for example crossover.md
     #[arg(long, value_name = "FILE")]
@@ -37,9 +45,42 @@ pub struct Args {
     /// Write each picture as SVG to this folder, too, for example pictures
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
+    /// Write the data file of one run to this file, for example docs/results/data/crossover.json
+    #[arg(long, value_name = "FILE")]
+    digest: Option<PathBuf>,
+    /// With --digest: which parts of a sample to keep, for example done,submit; otherwise the one that each subject observes
+    #[arg(long, value_name = "PARTS", requires = "digest", value_delimiter = ',')]
+    parts: Vec<Part>,
+    /// The files are Markdown pages: compute their tables again from the data files that they name
+    #[arg(long, conflicts_with_all = ["out", "markdown", "svg", "digest", "check"])]
+    fill: bool,
+    /// The files are Markdown pages: compare their tables with the data files that they name
+    #[arg(long, conflicts_with_all = ["out", "markdown", "svg", "digest"])]
+    check: bool,
     /// Replace files that are there
     #[arg(long)]
     force: bool,
+}
+
+/// Of a sample.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Part {
+    /// From the intended release until the CPU saw the end
+    Done,
+    /// The call alone
+    Submit,
+    /// From the engine's start to its end
+    Engine,
+}
+
+impl Part {
+    fn observe(self) -> experiment::Observe {
+        match self {
+            Part::Done => experiment::Observe::Done,
+            Part::Submit => experiment::Observe::Submit,
+            Part::Engine => experiment::Observe::Engine,
+        }
+    }
 }
 
 /// That a page has room for.
@@ -48,6 +89,15 @@ const HINT: &str = "give folders that `doorbell bench -o` wrote, or a file that 
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        if self.fill || self.check {
+            return self.tables();
+        }
+        if let Some(path) = &self.digest {
+            self.write_digest(path)?;
+            if self.out.is_none() && self.markdown.is_none() && self.svg.is_none() {
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
         // A name that is taken is known before anything is read.
         let html = self.out.as_deref().map(|path| self.open("--out", path)).transpose()?;
         let markdown = self.markdown.as_deref().map(|path| self.open("--markdown", path)).transpose()?;
@@ -62,6 +112,57 @@ impl Args {
             write(file, &page::markdown(&document))?;
         }
         damage.map_or(Ok(ExitCode::SUCCESS), |recording| crate::show::damage_of(&recording))
+    }
+
+    /// Pages are filled, or compared with their data.
+    fn tables(&self) -> anyhow::Result<ExitCode> {
+        let mut differ = false;
+        for path in &self.what {
+            let page = tables::Page::open(path)
+                .map_err(|e| Failure::new(format!("{}: {e}", path.display()), "give Markdown pages"))?;
+            let shown = path.display();
+            if self.check {
+                match page.check() {
+                    Ok(checked) => println!("{shown}: {} from data", number::of(checked.tables as u64, "table")),
+                    Err(e) => {
+                        differ = true;
+                        eprintln!("{e}");
+                    }
+                }
+                continue;
+            }
+            let (text, checked, refused) = page.filled()?;
+            for refused in refused {
+                eprintln!("warning: {}: {}; --check refuses it", refused.data.display(), refused.why);
+            }
+            let changed = text != page.text();
+            if changed {
+                output::replace(path, |file| file.write_all(text.as_bytes()))?;
+            }
+            let said = if changed { "filled" } else { "unchanged" };
+            println!("{shown}: {} from data, {said}", number::of(checked.tables as u64, "table"));
+        }
+        Ok(if differ { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    }
+
+    fn write_digest(&self, path: &Path) -> anyhow::Result<()> {
+        let [one] = self.what.as_slice() else {
+            return Err(
+                Failure::new("a data file is of one run", "give one folder that `doorbell bench -o` wrote").into()
+            );
+        };
+        let file = self.open("--digest", path)?;
+        let text = if saturated_in(one) {
+            rows_of(one)?.to_text()?
+        } else {
+            let folder = results::Folder::open(one).map_err(|e| {
+                Failure::new(e.to_string(), "give the folder that `doorbell bench -o` wrote: it has the samples")
+            })?;
+            let run = folder.run().map_err(|e| unfinished(e.into(), one))?;
+            let parts: Vec<_> = self.parts.iter().map(|part| part.observe()).collect();
+            digest::of_folder(&folder, &run, &parts)?.to_text()?
+        };
+        write(file, &text)
     }
 
     fn open(&self, option: &str, path: &Path) -> anyhow::Result<WholeFile> {
@@ -109,6 +210,26 @@ impl Args {
         page::pictures(document, folder)?;
         Ok(())
     }
+}
+
+/// What `bench saturate` measured: a row for each cell in each repeat.
+fn rows_of(path: &Path) -> anyhow::Result<digest::Rows> {
+    let account = saturate::folder::read_account(path)?;
+    let origin = digest::Origin {
+        name: account.plan.name.clone(),
+        about: account.plan.about.clone(),
+        doorbell: account.doorbell,
+        commit: account.commit,
+        command: account.command,
+        started: account.started,
+        functional: account.functional,
+        complete: account.complete,
+        machine: digest::Origin::facts(&account.environment),
+        experiment: serde_json::to_string(&account.plan)?,
+    };
+    let parts = saturate::folder::Folder::open(path)?.parts()?;
+    let rows = parts.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+    Ok(digest::Rows::of(origin, rows.into_iter(), &["measured.latency"]))
 }
 
 fn write(mut file: WholeFile, text: &str) -> anyhow::Result<()> {

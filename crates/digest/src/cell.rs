@@ -1,0 +1,116 @@
+//! The figures of a cell, computed from its rounds. The one place where rounds, seeds and intervals meet.
+
+use crate::{Cell, Digest, Error, Stage};
+use experiment::Observe;
+use statistics::{CONFIDENCE, Figure, Interval, Ratio, Rounds};
+
+/// A figure, and how far it can be off.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Value {
+    pub value: f64,
+    /// `None` with too few rounds, and of the extremes.
+    pub interval: Option<Interval<f64>>,
+    /// Samples were cut short below it: the true one is at least so large.
+    pub at_least: bool,
+}
+
+/// One part of a cell, ready to be computed with.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    rounds: Rounds,
+    seed: u64,
+    capped_from: Option<u64>,
+    pub capped: u64,
+    back_to_back: u32,
+    /// Of all rounds together, where samples do not simply follow each other.
+    span_ns: Option<u64>,
+}
+
+impl Digest {
+    /// `None` where the file has no such part of the cell. The cell is the stage's `number`-th.
+    ///
+    /// # Errors
+    /// A text is no round.
+    pub fn measured(&self, stage: &Stage, number: usize, part: Observe) -> Result<Option<Measured>, Error> {
+        let Some(cell) = stage.cells.get(number) else { return Ok(None) };
+        let Some(series) = cell.series(part) else { return Ok(None) };
+        let wrong = |wrong| Error::Series { stage: stage.number, subject: cell.subject.clone(), wrong };
+        let rounds = rounds(&series.values().map_err(wrong)?);
+        Ok(Some(Measured {
+            rounds,
+            seed: seed(self, stage, number),
+            capped: series.capped,
+            capped_from: series.capped_from,
+            back_to_back: cell.back_to_back,
+            span_ns: span_of(cell),
+        }))
+    }
+}
+
+/// All repeats, one after the other.
+fn rounds(values: &[Vec<u64>]) -> Rounds {
+    Rounds::new(values)
+}
+
+/// As `run.json` is computed with.
+fn seed(digest: &Digest, stage: &Stage, number: usize) -> u64 {
+    digest.seed ^ (u64::from(stage.number) << 32 | number as u64)
+}
+
+fn span_of(cell: &Cell) -> Option<u64> {
+    cell.spans_ns.as_ref().map(|spans| spans.iter().sum())
+}
+
+impl Measured {
+    pub fn samples(&self) -> u64 {
+        self.rounds.sorted().len() as u64
+    }
+
+    /// With samples.
+    pub fn rounds(&self) -> u64 {
+        self.rounds.sampled().len() as u64
+    }
+
+    /// `None` where there are too few samples for it.
+    pub fn figure(&self, figure: Figure) -> Option<Value> {
+        let value = self.rounds.figure(figure)?;
+        let interval = self.rounds.interval(figure, self.seed, CONFIDENCE);
+        let at_least = match figure {
+            // Every sample has its part in it.
+            Figure::Mean => self.capped > 0,
+            _ => self.capped_from.is_some_and(|least| least as f64 <= value),
+        };
+        Some(Value { value, interval, at_least })
+    }
+
+    /// How many samples took longer.
+    pub fn above(&self, ns: u64) -> u64 {
+        let sorted = self.rounds.sorted();
+        (sorted.len() - sorted.partition_point(|v| *v <= ns)) as u64
+    }
+
+    /// Samples a second, without a pause where they simply follow each other; as they came otherwise.
+    pub fn rate(&self) -> Option<Value> {
+        let many = f64::from(self.back_to_back.max(1));
+        if let Some(ns) = self.span_ns {
+            let value = many * self.samples() as f64 * 1e9 / ns as f64;
+            return (ns > 0).then_some(Value { value, interval: None, at_least: false });
+        }
+        let mean = self.rounds.figure(Figure::Mean).filter(|mean| *mean > 0.0)?;
+        let rate = |ns: f64| many * 1e9 / ns;
+        let interval = self.rounds.interval(Figure::Mean, self.seed, CONFIDENCE).filter(|i| i.low > 0.0);
+        let interval = interval.map(|i| Interval { low: rate(i.high), high: rate(i.low) });
+        Some(Value { value: rate(mean), interval, at_least: false })
+    }
+
+    /// So many times what another one takes, in the same rounds. `None` with too few samples or rounds of either, and where a sample that was
+    /// cut short decides one of the two.
+    pub fn ratio(&self, to: &Measured, figure: Figure) -> Option<Value> {
+        if self.figure(figure)?.at_least || to.figure(figure)?.at_least {
+            return None;
+        }
+        let ratio = Ratio::of(&self.rounds, &to.rounds, figure, self.seed, CONFIDENCE)?;
+        let enough = ratio.interval.is_some() || !figure.has_interval();
+        enough.then_some(Value { value: ratio.ratio, interval: ratio.interval, at_least: false })
+    }
+}

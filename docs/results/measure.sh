@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Measures everything that the pages under docs/results show, about twelve minutes on one GPU:
+#
+#     docs/results/measure.sh OUT                                          # then: docs/results/fill.sh OUT
+#     docs/results/measure.sh OUT --gpu soft --set run.duration=300ms      # whether it works; no figures for a page
+#
+# OUT/NAME is the run, OUT/NAME.json its data file, OUT/data.tar.gz all data files. What follows OUT goes to each `doorbell bench`.
+# DOORBELL names the program, built from a clean tree.
+set -uo pipefail
+out=${1:?usage: docs/results/measure.sh OUT [OPTIONS OF doorbell bench]}
+shift
+more=("$@")
+doorbell=${DOORBELL:-doorbell}
+mkdir -p "$out"
+failed=0
+
+digest() {
+  "$doorbell" report "$out/$1" --digest "$out/$1.json" --force "${@:2}" || { echo "$1: no data file" | tee -a "$out/measure.txt"; failed=1; }
+}
+
+said() {
+  echo "$1: status $2, $((SECONDS - began)) s of $SECONDS" | tee -a "$out/measure.txt"
+  # 1 is a bound of the experiment that does not hold: its figures are figures.
+  [ "$2" -le 1 ] || failed=1
+}
+
+# NAME EXPERIMENT OPTIONS
+bench() {
+  local name=$1 began=$SECONDS
+  "$doorbell" bench "$2" "${@:3}" "${more[@]}" -o "$out/$name" --force >"$out/$name.txt" 2>&1
+  said "$name" $?
+  digest "$name"
+}
+
+# What a submission costs, and a copy in each form.
+bench submit submit --set run.duration=12s
+bench small small --set run.duration=40s
+bench sizes crossover --set matrix.bytes=8B,1KiB,4KiB,16KiB,64KiB,256KiB,1MiB,16MiB,64MiB --set run.duration=4s
+bench scattered scattered --set run.duration=6s
+
+# While others use the GPU, and while others hold CUDA's locks.
+bench worst worst --set run.duration=25s
+bench policies contention --set matrix.policy=stock,pi,ticket,phase-fair,guard --set matrix.copying.count=0,64 \
+  --set matrix.copying.bytes=4MiB --set matrix.launching.count=64 --set run.duration=2s --set run.repeats=2
+bench starved setting-up --set matrix.policy=stock,phase-fair,guard --set matrix.neighbour.count=0,8,32 \
+  --set matrix.neighbour.what=launch --set run.rounds=10 --set run.duration=2s
+bench setups setups --set matrix.policy=stock,ticket+phase-fair --set matrix.neighbour.count=0,1 --set run.rounds=10 --set run.duration=2s \
+  --set 'matrix.neighbour.what=malloc,hostalloc,hostregister,module(400),stream,instantiate(2000)'
+
+# Launches, chains of copies and a launch.
+bench launches launches --set matrix.neighbour.count=0 --set run.rounds=20 --set run.duration=20s
+bench chain chain --set run.duration=40s
+
+# What recording costs: the same bare and recorded.
+bench budget budget --set run.duration=20s
+
+# The link. Options of `doorbell bench` do not fit here, but for the software GPU.
+saturate=()
+case " ${more[*]} " in *" soft "*) saturate=(--set run.gpu=soft --set run.duration=50ms --set run.repeats=2) ;; esac
+began=$SECONDS
+"$doorbell" bench saturate full --set matrix.devices=3 --set matrix.threads=1 --set matrix.batch=[1,128] "${saturate[@]}" -o "$out/link" --force \
+  >"$out/link.txt" 2>&1
+said link $?
+digest link
+
+tar -C "$out" -czf "$out/data.tar.gz" measure.txt $(cd "$out" && ls ./*.json)
+ls -l "$out"/*.json "$out/data.tar.gz"
+exit $failed
