@@ -24,12 +24,13 @@ said() {
   [ "$2" -le 1 ] || failed=1
 }
 
-# NAME EXPERIMENT OPTIONS
+# NAME[:PARTS] EXPERIMENT OPTIONS; parts of a sample other than the one that each subject observes
 bench() {
-  local name=$1 began=$SECONDS
+  local name=${1%%:*} parts=${1#*:} began=$SECONDS
+  [ "$parts" != "$1" ] || parts=
   "$doorbell" bench "$2" "${@:3}" "${more[@]}" -o "$out/$name" --force >"$out/$name.txt" 2>&1
   said "$name" $?
-  digest "$name"
+  digest "$name" ${parts:+--parts "$parts"}
 }
 
 # What a submission costs, and a copy in each form.
@@ -48,11 +49,11 @@ bench setups setups --set matrix.policy=stock,ticket+phase-fair --set matrix.nei
   --set 'matrix.neighbour.what=malloc,hostalloc,hostregister,module(400),stream,instantiate(2000)'
 
 # Launches, chains of copies and a launch.
-bench launches launches --set matrix.neighbour.count=0 --set run.rounds=20 --set run.duration=20s
+bench launches:done,submit launches --set matrix.neighbour.count=0 --set run.rounds=20 --set run.duration=20s
 bench chain chain --set run.duration=40s
 
 # What recording costs: the same bare and recorded.
-bench budget budget --set run.duration=20s
+bench budget:done,submit budget --set run.duration=20s
 
 # The link. Options of `doorbell bench` do not fit here, but for the software GPU.
 saturate=()
