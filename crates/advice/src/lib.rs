@@ -3,71 +3,32 @@
 //!
 //! Invariant: what is written can be read by crate `plan`.
 
+use lock_analysis::remedy::{Policy, Remedy, remedy};
+use report::locks::reason;
 use report::number::of;
-use schema::locks::{LockRow, Locks, WaitRow};
+use schema::locks::{LockRow, Locks};
 use std::fmt::Write;
-
-/// In a wait longer than so many holds others overtook the waiter.
-const PASSED: u64 = 4;
-/// Readers inside when a writer comes are fewer than these, mostly.
-const MANY_HOLDS: u64 = 16;
-/// Shorter waits are not worth a rule: about what it takes to wake a thread.
-const SHORT_NS: u64 = 50_000;
-/// What it costs to hand a mutex over to a thread that sleeps, about (docs/results/protocols.md, "Convoys").
-const HAND_OVER_NS: u64 = 10_000;
-
-enum Rule {
-    Policy(&'static str, String),
-    Refused(String),
-}
 
 fn ms(ns: u64) -> String {
     format!("{:.3} ms", ns as f64 / 1e6)
 }
 
-/// Whether others got the rwlock again and again while a thread waited, although some of them held it for long (a CPU that was
-/// taken from a holder makes one hold of many long): many holds in one wait, none of which is most of it.
-fn overtaken(wait: &WaitRow) -> bool {
-    let longest = wait.holders.iter().map(|h| h.of_wait_ns).max().unwrap_or(0);
-    wait.holds >= MANY_HOLDS && wait.wait_ns / 2 > longest
+/// What the recording shows, before the figures.
+fn evidence(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Pi => "a thread of higher priority waited for its holder",
+        Policy::Ticket | Policy::PhaseFair => "others overtook the waiter",
+    }
 }
 
-fn rule(row: &LockRow, inverted: bool, of_it: &[&WaitRow]) -> Option<Rule> {
-    let mutex = row.name.ends_with("/mutex");
-    if row.longest_wait_ns < SHORT_NS || !(mutex || row.name.ends_with("/rwlock")) {
-        return None;
-    }
-    let waits = format!(
+fn waits(row: &LockRow) -> String {
+    format!(
         "{} on {} waited, longest {}; longest hold {}",
         of(row.contended, "operation"),
         of(row.instances, "lock"),
         ms(row.longest_wait_ns),
         ms(row.longest_hold_ns)
-    );
-    let passed = row.longest_wait_ns / PASSED > row.longest_hold_ns || !mutex && of_it.iter().any(|w| overtaken(w));
-    for no in ["process-shared", "robust", "priority inheritance", "priority ceiling"] {
-        if row.attributes.contains(&no) {
-            return Some(Rule::Refused(format!("{no}: keeps its own protocol; {waits}")));
-        }
-    }
-    if row.name.starts_with("generated+") || row.name.starts_with("0x") {
-        return Some(Rule::Refused(format!("made by generated code, whose place changes from run to run; {waits}")));
-    }
-    let foreign = row.foreign_unlocks;
-    Some(match (mutex, inverted) {
-        (true, true) if foreign != 0 => {
-            Rule::Refused(format!("an inversion, but unlocked by other threads {foreign} times, so not pi; {waits}"))
-        }
-        (true, true) => Rule::Policy("pi", format!("a thread of higher priority waited for its holder; {waits}")),
-        (true, false) if passed && row.wait_ns < row.contended.saturating_mul(HAND_OVER_NS) => Rule::Refused(format!(
-            "others overtook the waiter, but a queue would hand it over to a thread that sleeps each time, about 10 us, and its \
-             usual wait is {:.1} us: no ticket; {waits}",
-            row.wait_ns as f64 / 1e3 / row.contended as f64
-        )),
-        (true, false) if passed => Rule::Policy("ticket", format!("others overtook the waiter; {waits}")),
-        (false, _) if passed => Rule::Policy("phase-fair", format!("others overtook the waiter; {waits}")),
-        _ => Rule::Refused(format!("its waits are as long as its holds: no policy shortens those; {waits}")),
-    })
+    )
 }
 
 /// The text of a plan.
@@ -78,14 +39,13 @@ pub fn plan(locks: &Locks) -> String {
         out.push_str("# No thread had a real-time priority: priority inheritance would have changed nothing.\n");
     }
     for row in &locks.locks {
-        let is = |name: &str| name == row.name || name.strip_prefix(&row.name).is_some_and(|n| n.starts_with('#'));
-        let inverted = locks.inversions.iter().any(|i| i.inheritance_helps && is(&i.lock));
-        let waits: Vec<&WaitRow> = locks.waits.iter().filter(|w| is(&w.lock)).collect();
-        let _ = match rule(row, inverted, &waits) {
+        let waits = waits(row);
+        let _ = match remedy(row, locks) {
             None => Ok(()),
-            Some(Rule::Refused(why)) => writeln!(out, "\n# {}: {why}", row.name),
-            Some(Rule::Policy(policy, why)) => {
-                writeln!(out, "\n# {why}\n[[lock]]\nname = {:?}\npolicy = \"{policy}\"", row.name)
+            Some(Remedy::None(why)) => writeln!(out, "\n# {}: {}; {waits}", row.name, reason(why)),
+            Some(Remedy::Policy(policy)) => {
+                let (why, policy) = (evidence(policy), policy.name());
+                writeln!(out, "\n# {why}; {waits}\n[[lock]]\nname = {:?}\npolicy = \"{policy}\"", row.name)
             }
         };
     }
@@ -95,7 +55,7 @@ pub fn plan(locks: &Locks) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use schema::locks::{HolderRow, Inversion};
+    use schema::locks::{HolderRow, Inversion, WaitRow};
 
     fn row(name: &str, wait: u64, hold: u64) -> LockRow {
         LockRow { name: name.into(), longest_wait_ns: wait, longest_hold_ns: hold, ..LockRow::default() }
@@ -120,6 +80,8 @@ mod tests {
             inside: None,
             holds,
             held_ns: 0,
+            overtaken: holds,
+            overtaken_by_readers: holds,
             holders: vec![holder],
         }
     }

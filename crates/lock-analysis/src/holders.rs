@@ -21,6 +21,9 @@ pub struct InTheWay {
     pub held: u64,
     /// Holds in it.
     pub holds: u64,
+    /// Of these the ones of threads that asked later than the waiter, and how many of them only read.
+    pub overtaken: u64,
+    pub overtaken_by_readers: u64,
     /// When the last of them released it, if that is known.
     pub released: Option<u64>,
 }
@@ -105,6 +108,9 @@ impl<'a> Holders<'a> {
             let found = &mut self.found[w];
             found.held = found.held.saturating_add(share);
             found.holds += u64::from(share > 0);
+            let asked_later = share > 0 && h.taken.saturating_sub(h.wait) > wait.from;
+            found.overtaken += u64::from(asked_later);
+            found.overtaken_by_readers += u64::from(asked_later && ops::reads(h.op));
             if !unfinished {
                 found.released = found.released.max(Some(released.min(wait.to())));
             }

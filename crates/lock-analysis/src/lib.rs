@@ -20,6 +20,7 @@ mod looked;
 mod names;
 mod ops;
 mod pattern;
+pub mod remedy;
 mod rows;
 mod spans;
 mod threads;

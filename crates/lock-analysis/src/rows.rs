@@ -135,6 +135,8 @@ impl Rows<'_> {
             inside: inside(waiter),
             holds: way.holds,
             held_ns: self.labels.ns(way.held),
+            overtaken: way.overtaken,
+            overtaken_by_readers: way.overtaken_by_readers,
             holders: (0..way.holders.len()).map(|k| self.holder(i, k, found)).collect(),
         }
     }

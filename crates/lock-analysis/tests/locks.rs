@@ -159,6 +159,29 @@ fn readers_are_not_in_each_others_way() {
 }
 
 #[test]
+fn who_asked_later_and_got_it_first_is_counted_apart() {
+    let mut readers = Thread::default();
+    for n in 0..40 {
+        // Each asks after the writer; the first was inside already.
+        readers = readers.pair(op::RWLOCK_RDLOCK, 0, HEAP, 0x2000, 100 + 100 * n, 190 + 100 * n);
+    }
+    let l = locks_of(vec![
+        (1, Thread::default().begins().pair(op::RWLOCK_RDLOCK, 0, HEAP, 0x2000, 100, 900)),
+        (2, readers),
+        // A writer that had asked before it is in its way, and did not overtake it.
+        (3, Thread::default().hold(op::RWLOCK_WRLOCK, HEAP, 0x2100, 300, 4200, 4300)),
+        (4, Thread::default().hold(op::RWLOCK_WRLOCK, HEAP, 0x2200, 950, 4400, 4500)),
+    ]);
+    let w = l.waits.iter().find(|w| w.tid == 4).unwrap();
+    assert_eq!((w.holds, w.overtaken, w.overtaken_by_readers), (33, 31, 31), "{w:?}");
+    assert!(lock_analysis::remedy::is_overtaken(w));
+    use lock_analysis::remedy::{Policy, Remedy, remedy};
+    let mut row = l.locks[0].clone();
+    row.longest_wait_ns *= 1000;
+    assert_eq!(remedy(&row, &l), Some(Remedy::Policy(Policy::PhaseFair)));
+}
+
+#[test]
 fn an_address_that_is_used_again_is_another_lock() {
     let t = Thread::default()
         .begins()

@@ -1,5 +1,9 @@
 //! Locks: which there are, who held them while others waited, in which orders they are taken.
 
+mod pattern;
+
+pub use pattern::{Pattern, pattern, reason};
+
 use crate::number::{count, nanoseconds, of};
 use crate::table::{self, Style, to_stdout};
 use crate::{ReportError, json};
@@ -54,7 +58,7 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Resu
     if !l.waits.is_empty() {
         writeln!(out, "\n{} of {}, the longest first", style.bold("waits"), count(l.waits_seen))?;
         for w in l.waits.iter().take(limit) {
-            wait(w, out)?;
+            wait(w, l, out)?;
         }
     }
     if let Some(c) = l.calls.as_ref().filter(|c| !c.calls.is_empty()) {
@@ -146,7 +150,7 @@ fn switches(s: &SwitchesRow, style: Style, out: &mut dyn Write) -> io::Result<()
     Ok(())
 }
 
-fn wait(w: &WaitRow, out: &mut dyn Write) -> io::Result<()> {
+fn wait(w: &WaitRow, l: &Locks, out: &mut dyn Write) -> io::Result<()> {
     let end = match (w.unfinished, w.result) {
         (true, _) => " and did not get it".to_owned(),
         (_, 0) => String::new(),
@@ -158,7 +162,15 @@ fn wait(w: &WaitRow, out: &mut dyn Write) -> io::Result<()> {
     match w.holders.split_first() {
         None => writeln!(out, "  {head} for {}; who held it is not on the tape", w.lock),
         Some((first, rest)) => {
-            writeln!(out, "  {head}; {}", held(first, &w.lock))?;
+            // A line of its own where the holder alone does not explain the wait.
+            match pattern(w, l).filter(|p| p.more.is_some()) {
+                None => writeln!(out, "  {head}; {}", held(first, &w.lock))?,
+                Some(pattern) => {
+                    writeln!(out, "  {head}")?;
+                    pattern.lines().iter().try_for_each(|line| writeln!(out, "{:16}{line}", ""))?;
+                    writeln!(out, "{:16}{}", "", held(first, &w.lock))?;
+                }
+            }
             off_cpu(first, out)?;
             behind(first, out)?;
             for h in rest {
@@ -372,11 +384,13 @@ mod tests {
             inside: None,
             holds: 1,
             held_ns: 1_900_000,
+            overtaken: 0,
+            overtaken_by_readers: 0,
             holders: vec![holder],
         };
         let text = |w: &WaitRow| {
             let mut out = Vec::new();
-            wait(w, &mut out).unwrap();
+            wait(w, &Locks::default(), &mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
         assert_eq!(

@@ -97,7 +97,7 @@ pub struct LockRow {
 }
 
 /// A wait and who was in its way.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct WaitRow {
     /// When it began, seconds and time stamp.
     pub at: f64,
@@ -125,6 +125,9 @@ pub struct WaitRow {
     /// Holds in the wait, all together, and how long they were (those of readers added up).
     pub holds: u64,
     pub held_ns: u64,
+    /// Of these holds the ones of threads that asked for the lock later than this one and got it earlier, and how many of them only read.
+    pub overtaken: u64,
+    pub overtaken_by_readers: u64,
     /// The threads that held it the longest part of the wait, the longest first. Empty: nobody whose hold is on the tape.
     pub holders: Vec<HolderRow>,
 }

@@ -566,6 +566,8 @@ fn wait_row() -> WaitRow {
         inside: Some("x".into()),
         holds: 1,
         held_ns: 1,
+        overtaken: 1,
+        overtaken_by_readers: 1,
         holders: vec![holder_row()],
     }
 }

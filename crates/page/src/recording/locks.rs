@@ -4,6 +4,7 @@ use crate::document::{Block, Cell, Figure, Kind, Mark, Notice, Section, Table, h
 use crate::numbers::{count, ns, ns_or_none, seconds};
 use plot::Axis;
 use plot::series::{Form, Picture, Point, Series, draw};
+use report::locks::pattern;
 use report::number::nanoseconds;
 use schema::locks::{HolderRow, LockRow, Locks, WaitRow};
 
@@ -19,7 +20,7 @@ pub fn section(locks: &Locks) -> Option<Section> {
     for why in &locks.incomplete_because {
         section.push(Block::Notice(Notice { kind: Kind::Warning, text: why.clone() }));
     }
-    section.push(Block::Answer(answer(locks)));
+    answer(locks).into_iter().for_each(|text| section.push(Block::Answer(text)));
     if locks.waits.len() > 1 {
         section.push(Block::Figure(Box::new(picture(locks))));
     }
@@ -32,21 +33,29 @@ pub fn section(locks: &Locks) -> Option<Section> {
     Some(section)
 }
 
-fn answer(locks: &Locks) -> String {
+/// The longest wait, and which pattern it follows.
+fn answer(locks: &Locks) -> Vec<String> {
     let Some(first) = locks.waits.first() else {
-        return "No thread waited for a mutex or rwlock.".into();
+        return vec!["No thread waited for a mutex or rwlock.".into()];
     };
-    let holder = first.holders.first().map_or_else(
-        || "nobody whose hold is on the tape".to_owned(),
-        |h| format!("{} held it for {} of that", thread(h.tid, &h.thread), nanoseconds(h.of_wait_ns)),
-    );
-    format!(
-        "{} waited. The longest wait: {} for {}, {}; {holder}.",
+    let still = if first.unfinished { " and did not get it" } else { "" };
+    let mut all = vec![format!(
+        "{} waited. The longest wait: {}, {} for {}{still}.",
         report::number::of(locks.waits_seen, "operation"),
+        thread(first.tid, &first.thread),
         nanoseconds(first.wait_ns),
         first.lock,
-        thread(first.tid, &first.thread),
-    )
+    )];
+    match (pattern(first, locks), first.holders.first()) {
+        (Some(pattern), _) => all.extend(pattern.lines()),
+        (None, Some(h)) => {
+            let (time, holds) = (nanoseconds(h.of_wait_ns), report::number::of(first.holds, "hold"));
+            let most = thread(h.tid, &h.thread);
+            all.push(format!("{holds} of other threads were in it, the longest {time}: {most}."));
+        }
+        (None, None) => all.push("Nobody whose hold is on the tape held it meanwhile.".into()),
+    }
+    all
 }
 
 fn thread(tid: i32, name: &str) -> String {
@@ -111,6 +120,7 @@ fn waits(locks: &Locks) -> Table {
         number("at", "s"),
         number("waited", "ns"),
         text("for"),
+        text("what happened"),
         text("in"),
         text("held by"),
         number("for", "ns"),
@@ -126,6 +136,7 @@ fn waits(locks: &Locks) -> Table {
             seconds(w.at),
             ns(w.wait_ns),
             w.lock.as_str().into(),
+            pattern(w, locks).map_or_else(Cell::none, |p| p.what.into()),
             w.inside.as_deref().unwrap_or("-").into(),
             h.map_or_else(|| "not on the tape".into(), |h| thread(h.tid, &h.thread).into()),
             ns_or_none(h.map(|h| h.of_wait_ns)),

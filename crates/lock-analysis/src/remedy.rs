@@ -1,0 +1,95 @@
+//! Which lock policy shortens the waits for a lock, by what its rows show, and why none does where none does. Pure: rows in, a
+//! decision with its reason out; texts are for those who print it.
+
+use schema::locks::{LockRow, Locks, WaitRow};
+
+/// In a wait longer than so many holds others overtook the waiter.
+const PASSED: u64 = 4;
+/// Readers inside when a writer comes are fewer than these, mostly.
+const MANY_HOLDS: u64 = 16;
+/// Shorter waits are not worth a rule: about what it takes to wake a thread.
+const SHORT_NS: u64 = 50_000;
+/// What it costs to hand a mutex over to a thread that sleeps, about (docs/results/protocols.md, "Convoys").
+const HAND_OVER_NS: u64 = 10_000;
+
+/// Of `doorbell run --lock-policy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    Pi,
+    Ticket,
+    PhaseFair,
+}
+
+impl Policy {
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::Pi => "pi",
+            Policy::Ticket => "ticket",
+            Policy::PhaseFair => "phase-fair",
+        }
+    }
+}
+
+/// Why no policy is named.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Refusal {
+    /// The lock has a protocol that must stay: an attribute of it.
+    OwnProtocol(&'static str),
+    /// Generated code made it, at another place in each run.
+    Generated,
+    /// An inversion, but other threads unlocked it so often.
+    UnlockedByOthers(u64),
+    /// Others overtook the waiter, but its usual wait is shorter than a hand-over.
+    HandOver { usual_wait_ns: f64 },
+    /// The waits are as long as the holds.
+    LongHolds,
+}
+
+/// What helps against the waits for a lock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Remedy {
+    Policy(Policy),
+    None(Refusal),
+}
+
+/// Whether others that asked later got the lock again and again while a thread waited, although some of them held it for long (a
+/// CPU that was taken from a holder makes one hold of many long): many such holds in one wait, none of which is most of it.
+pub fn is_overtaken(wait: &WaitRow) -> bool {
+    let longest = wait.holders.iter().map(|h| h.of_wait_ns).max().unwrap_or(0);
+    wait.overtaken >= MANY_HOLDS && wait.wait_ns / 2 > longest
+}
+
+/// Whether `name` is the name of one of the row's locks: with several of them, each has a number.
+pub fn is_of(row: &LockRow, name: &str) -> bool {
+    name == row.name || name.strip_prefix(&row.name).is_some_and(|n| n.starts_with('#'))
+}
+
+/// `None` where nobody waited long enough.
+pub fn remedy(row: &LockRow, locks: &Locks) -> Option<Remedy> {
+    let mutex = row.name.ends_with("/mutex");
+    if row.longest_wait_ns < SHORT_NS || !(mutex || row.name.ends_with("/rwlock")) {
+        return None;
+    }
+    let inverted = locks.inversions.iter().any(|i| i.inheritance_helps && is_of(row, &i.lock));
+    let mut waits = locks.waits.iter().filter(|w| is_of(row, &w.lock));
+    let passed = row.longest_wait_ns / PASSED > row.longest_hold_ns || !mutex && waits.any(is_overtaken);
+    let own = ["process-shared", "robust", "priority inheritance", "priority ceiling"];
+    if let Some(own) = own.into_iter().find(|own| row.attributes.contains(own)) {
+        return Some(Remedy::None(Refusal::OwnProtocol(own)));
+    }
+    if row.name.starts_with("generated+") || row.name.starts_with("0x") {
+        return Some(Remedy::None(Refusal::Generated));
+    }
+    let slow_hand_over = row.wait_ns < row.contended.saturating_mul(HAND_OVER_NS);
+    Some(match (mutex, inverted) {
+        (true, true) if row.foreign_unlocks != 0 => Remedy::None(Refusal::UnlockedByOthers(row.foreign_unlocks)),
+        (true, true) => Remedy::Policy(Policy::Pi),
+        (true, false) if passed && slow_hand_over => {
+            let usual_wait_ns = row.wait_ns as f64 / row.contended as f64;
+            Remedy::None(Refusal::HandOver { usual_wait_ns })
+        }
+        (true, false) if passed => Remedy::Policy(Policy::Ticket),
+        (false, _) if passed => Remedy::Policy(Policy::PhaseFair),
+        _ => Remedy::None(Refusal::LongHolds),
+    })
+}
