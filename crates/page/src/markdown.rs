@@ -1,6 +1,6 @@
 //! A document as Markdown: the same texts and tables, and of each picture its data.
 
-use crate::document::{Block, ColumnKind, Document, Mark, Table};
+use crate::document::{Block, ColumnKind, Document, Kind, Mark, Notice, Table};
 use std::fmt::Write;
 
 /// The whole of it.
@@ -8,13 +8,13 @@ pub fn write(document: &Document) -> String {
     let mut out = String::new();
     for article in &document.articles {
         let _ = writeln!(out, "# {}\n", escaped(&article.title));
+        // What is wrong stands above everything.
+        article.notices.iter().filter(|n| n.kind == Kind::Bad).for_each(|n| notice(&mut out, n));
         if !article.about.is_empty() {
             let _ = writeln!(out, "{}\n", escaped(&article.about));
         }
         list(&mut out, &article.taken);
-        for notice in &article.notices {
-            let _ = writeln!(out, "> **{}:** {}\n", notice.kind.word(), escaped(&notice.text));
-        }
+        article.notices.iter().filter(|n| n.kind != Kind::Bad).for_each(|n| notice(&mut out, n));
         for section in &article.sections {
             let _ = writeln!(out, "## {}\n", escaped(&section.title));
             section.blocks.iter().for_each(|b| block(&mut out, b));
@@ -22,6 +22,10 @@ pub fn write(document: &Document) -> String {
     }
     let _ = writeln!(out, "{}", escaped(&document.by));
     out
+}
+
+fn notice(out: &mut String, notice: &Notice) {
+    let _ = writeln!(out, "> **{}:** {}\n", notice.kind.word(), escaped(&notice.text));
 }
 
 /// What Markdown would take for its own.
@@ -53,7 +57,10 @@ fn block(out: &mut String, block: &Block) {
     let _ = match block {
         Block::Text(text) | Block::Answer(text) => writeln!(out, "{}\n", escaped(text)),
         Block::Heading(text) => writeln!(out, "### {}\n", escaped(text)),
-        Block::Notice(n) => writeln!(out, "> **{}:** {}\n", n.kind.word(), escaped(&n.text)),
+        Block::Notice(n) => {
+            notice(out, n);
+            Ok(())
+        }
         Block::List(lines) => {
             list(out, lines);
             Ok(())

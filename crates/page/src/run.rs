@@ -4,10 +4,13 @@ mod answer;
 mod beside;
 mod cells;
 mod commands;
-mod groups;
+mod differs;
+pub mod groups;
+pub mod over_time;
+mod rates;
 mod rest;
 mod routes;
-mod spread;
+pub mod spread;
 mod surroundings;
 mod worst;
 
@@ -64,7 +67,9 @@ pub fn article(named: &Named, id: &str) -> Result<Article, Error> {
     if !run.functional {
         sections.push(routes::section(&of_run));
         sections.push(beside::section(&of_run));
+        sections.push(rates::section(&of_run));
         sections.push(spread::section(&of_run)?);
+        sections.push(over_time::section(&of_run));
         sections.push(worst::section(&of_run));
         sections.push(rest::largest(&of_run));
         sections.push(rest::deadlines(&of_run));
@@ -83,8 +88,8 @@ pub fn article(named: &Named, id: &str) -> Result<Article, Error> {
 }
 
 /// What everybody must see before a figure.
-fn notices(run: &Run) -> Vec<Notice> {
-    let mut all = Vec::new();
+pub fn notices(run: &Run) -> Vec<Notice> {
+    let mut all = answer::broken(run);
     if run.functional {
         let text = "This run used the software GPU. It shows what works, never how fast: times and rates are left out.";
         all.push(Notice { kind: Kind::Warning, text: text.into() });

@@ -34,6 +34,17 @@ impl Axis {
         Axis::decades(0.8, high, |v| if v >= 1.0 { short(v) } else { String::new() })
     }
 
+    /// Gigabytes a second, by their logarithm.
+    pub fn rates(low: f64, high: f64) -> Axis {
+        Axis::decades(low, high, digits)
+    }
+
+    /// From 0 to `high` with some room.
+    pub fn from_zero(high: f64, label: impl Fn(f64) -> String) -> Axis {
+        let axis = Axis::values(0.0, high, |_, _| String::new());
+        Axis { ticks: axis.ticks.into_iter().map(|t| Tick { label: label(t.at), ..t }).collect(), ..axis }
+    }
+
     /// So many times something.
     pub fn factors(low: f64, high: f64) -> Axis {
         Axis::decades(low, high, |v| format!("{} x", digits(v)))
@@ -89,6 +100,25 @@ impl Axis {
             ticks.push(Tick { at: part, label: format!("{:.decimals$} %", part * 100.0) });
         }
         Axis { kind: Kind::Nines, low: 0.0, high: high * 1.03, ticks }
+    }
+
+    /// Whole numbers from 0.
+    pub fn whole(high: usize) -> Axis {
+        let mut axis = Axis::seconds(high.max(1) as f64);
+        axis.ticks.retain(|t| t.at.fract() == 0.0);
+        axis.ticks.iter_mut().for_each(|t| t.label = format!("{:.0}", t.at));
+        axis
+    }
+
+    /// Values that are nearly alike: from the least to the largest, but at least 4 % to each side of the middle, so that what is
+    /// steady looks steady. Far apart ones by their logarithm.
+    pub fn nearly(low: f64, high: f64, unit: impl Fn(f64) -> String, log: impl Fn(f64, f64) -> Axis) -> Axis {
+        if low > 0.0 && high / low > 3.0 {
+            return log(low, high);
+        }
+        let middle = f64::midpoint(low, high);
+        let axis = Axis::values(low.min(middle * 0.96), high.max(middle * 1.04), |_, _| String::new());
+        Axis { ticks: axis.ticks.into_iter().map(|t| Tick { label: unit(t.at), ..t }).collect(), ..axis }
     }
 
     /// Seconds.
@@ -206,6 +236,13 @@ mod tests {
             Axis::seconds(1800.0),
             Axis::values(0.0, 0.0, |v, decimals| format!("{v:.decimals$}")),
             Axis::values(211.5, 212.25, |v, decimals| format!("{v:.decimals$} W")),
+            Axis::from_zero(55.3, short),
+            Axis::rates(0.001, 55.3),
+            Axis::whole(0),
+            Axis::whole(1),
+            Axis::whole(180),
+            Axis::nearly(1000.0, 1001.0, nanoseconds, Axis::times),
+            Axis::nearly(1000.0, 9000.0, nanoseconds, Axis::times),
             Axis::values(-3.0, 1e9, |v, decimals| format!("{v:.decimals$}")),
         ];
         for axis in axes {

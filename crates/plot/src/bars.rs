@@ -1,7 +1,7 @@
 //! Stacked bars, with levels across all of them and marks at each.
 
 use crate::axis::Axis;
-use crate::chart::{Chart, Drawing, Frame, Head, Look};
+use crate::chart::{Chart, Drawing, Frame, Head, Look, drawn};
 use crate::svg::Pen;
 
 /// One bar.
@@ -41,7 +41,7 @@ const WIDTH: f64 = 0.62;
 
 /// For a page, and as a file.
 pub fn draw(bars: &Bars<'_>) -> [Drawing; 2] {
-    [Frame::PAGE, Frame::FILE].map(|frame| one(bars, frame))
+    drawn(|frame| one(bars, frame))
 }
 
 fn one(bars: &Bars<'_>, frame: Frame) -> Drawing {

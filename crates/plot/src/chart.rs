@@ -2,7 +2,7 @@
 
 use crate::axis::Axis;
 use crate::colours::{COLOURS, DASHES};
-use crate::svg::{Anchor, Ink, Pen, Svg, path};
+use crate::svg::{Anchor, BROAD, Ink, NARROW, Pen, Svg, path};
 
 /// The room round the panels, and how lines get their colours.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,12 +19,39 @@ impl Frame {
     /// A file that stands alone: head above, legend on the right.
     pub const FILE: Frame = Frame { width: 1000.0, left: 84.0, right: 236.0, top: 76.0, bottom: 58.0, ink: Ink::Own };
     /// A part of a page, which has the head and the legend as text and the colours in its style sheet.
-    pub const PAGE: Frame = Frame { width: 760.0, left: 86.0, right: 22.0, top: 12.0, bottom: 52.0, ink: Ink::Classes };
+    pub const PAGE: Frame =
+        Frame { width: 760.0, left: 86.0, right: 26.0, top: 12.0, bottom: 52.0, ink: Ink::Classes(BROAD) };
+    /// The same for a narrow screen: letters have the size of text there, and nothing is left of the labels of y.
+    pub const PHONE: Frame =
+        Frame { width: 360.0, left: 68.0, right: 26.0, top: 26.0, bottom: 62.0, ink: Ink::Classes(NARROW) };
 
     pub fn width(self) -> f64 {
         self.width
     }
+
+    fn is_file(self) -> bool {
+        self.ink == Ink::Own
+    }
+
+    fn is_phone(self) -> bool {
+        self.ink == Ink::Classes(NARROW)
+    }
+
+    /// Where names stand within the panel.
+    pub(crate) fn without_labels_of_y(self) -> Frame {
+        Frame { left: 16.0, right: if self.ink == Ink::Own { self.right } else { 28.0 }, ..self }
+    }
 }
+
+/// For a page, where one of two widths is shown, and as a file.
+pub(crate) fn drawn(one: impl Fn(Frame) -> Drawing) -> [Drawing; 2] {
+    let (mut page, phone) = (one(Frame::PAGE), one(Frame::PHONE));
+    page.svg.push_str(&phone.svg);
+    [page, one(Frame::FILE)]
+}
+
+/// Of a narrow frame's letters, about.
+const LETTER: f64 = 6.3;
 
 /// A picture, and what each series in it looks like.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -118,7 +145,7 @@ impl Chart {
         let frame = head.frame;
         let whole = frame.top + height + frame.bottom;
         let mut svg = Svg::new((frame.width, whole), frame.ink, &head.title, &head.about);
-        if frame == Frame::FILE {
+        if frame.is_file() {
             svg.bold((16.0, 26.0), 17.0, &cut(&head.title, 100));
             svg.text((16.0, 45.0), 12.0, Anchor::Start, &cut(head.below[0], 150));
             svg.text((16.0, 61.0), 12.0, Anchor::Start, &cut(head.below[1], 150));
@@ -149,20 +176,24 @@ impl Chart {
         }
         self.svg.close();
         self.svg.group("axis y", None);
-        let (mut before, mut sparse) = (f64::INFINITY, f64::INFINITY);
+        let mut before = f64::INFINITY;
         for t in panel.y.ticks.iter().filter(|t| !t.label.is_empty()) {
             let y = panel.at_y(t.at);
-            if before - y >= 13.0 {
-                // On a phone letters are larger and stand farther apart.
-                let room = sparse - y >= 30.0;
-                self.svg.label((left - 7.0, y + 4.0), Anchor::End, &t.label, room);
+            if before - y >= 14.0 {
+                self.svg.text((left - 7.0, y + 4.0), 12.0, Anchor::End, &t.label);
                 before = y;
-                if room {
-                    sparse = y;
-                }
             }
         }
-        self.svg.upright((if self.frame == Frame::FILE { 18.0 } else { 12.0 }, panel.top + height / 2.0), 13.0, label);
+        let first = self.x.is_none();
+        match self.frame.is_phone() {
+            _ if label.is_empty() => {}
+            true if first => self.svg.text((4.0, 14.0), 13.0, Anchor::Start, label),
+            true => {}
+            false => {
+                let x = if self.frame.is_file() { 18.0 } else { 12.0 };
+                self.svg.upright((x, panel.top + height / 2.0), 13.0, label);
+            }
+        }
         self.svg.close();
         self.svg.frame((left, panel.top), (panel.width(), height));
         self.x = Some(panel.x.clone());
@@ -171,7 +202,7 @@ impl Chart {
 
     /// A line for each series, beside the panel. `note` stands below the name.
     pub fn legend(&mut self, panel: &Panel, series: &[(Look, &str, String)]) {
-        if self.frame != Frame::FILE {
+        if !self.frame.is_file() {
             let entry = |(look, name, note): &(Look, &str, String)| Entry {
                 number: Some(look.number),
                 name: (*name).into(),
@@ -205,19 +236,22 @@ impl Chart {
         let bottom = self.height - room;
         let width = width - left - right;
         self.svg.group("axis x", None);
-        let (mut before, mut sparse) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
+        let mut before = f64::NEG_INFINITY;
         for t in self.x.iter().flat_map(|x| x.ticks.iter().map(|t| (left + x.part(t.at) * width, &t.label))) {
             let half = 3.4 * t.1.len() as f64;
             if !t.1.is_empty() && t.0 - half > before + 6.0 {
-                let has_room = t.0 - 2.0 * half > sparse + 6.0;
-                self.svg.label((t.0, bottom + 17.0), Anchor::Middle, t.1, has_room);
+                self.svg.text((t.0, bottom + 17.0), 12.0, Anchor::Middle, t.1);
                 before = t.0 + half;
-                if has_room {
-                    sparse = t.0 + 2.0 * half;
-                }
             }
         }
-        self.svg.text((left + width / 2.0, bottom + 40.0), 13.0, Anchor::Middle, label);
+        if self.frame.is_phone() {
+            let whole = self.frame.width;
+            for (n, line) in lines(label, (whole / LETTER) as usize).iter().enumerate() {
+                self.svg.text((whole / 2.0, bottom + 36.0 + 16.0 * n as f64), 13.0, Anchor::Middle, line);
+            }
+        } else {
+            self.svg.text((left + width / 2.0, bottom + 40.0), 13.0, Anchor::Middle, label);
+        }
         self.svg.close();
         Drawing { svg: self.svg.finish(), legend: self.legend }
     }
@@ -251,6 +285,21 @@ impl Panel {
     pub fn at(&self, (x, y): (f64, f64)) -> (f64, f64) {
         (self.at_x(x), self.at_y(y))
     }
+}
+
+/// Broken between words, into lines of at most so many characters.
+fn lines(text: &str, most: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= most => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// So many characters at most.

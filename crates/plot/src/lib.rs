@@ -11,14 +11,16 @@ mod chart;
 mod colours;
 mod of_cells;
 mod pictures;
+pub mod ranked;
+pub mod rounds;
 mod routes;
 pub mod series;
 mod shape;
 mod svg;
 
-pub use axis::Axis;
+pub use axis::{Axis, nanoseconds, short};
 pub use chart::{Drawing, Entry, Frame, swatch};
-pub use of_cells::{Distributions, distributions};
+pub use of_cells::{Distributions, distributions, parts_below};
 
 use chart::Head;
 use experiment::Metric;

@@ -2,7 +2,7 @@
 
 use crate::pictures::{self, Drawn};
 use crate::shape::Shape;
-use crate::{About, Drawing, Error, Frame, axis, point};
+use crate::{About, Drawing, Error, Frame, axis, chart, point};
 use results::run::CellOfRun;
 use results::{Folder, Run};
 
@@ -15,6 +15,17 @@ pub struct Distributions {
     pub histogram: [Drawing; 2],
     /// Of each cell: from and to in ns, and how many samples lie between.
     pub buckets: Vec<Vec<(f64, f64, u64)>>,
+}
+
+/// Of one cell: nanoseconds, and the part of its samples that took less. Empty where there is no sample.
+///
+/// # Errors
+/// Samples cannot be read.
+pub fn parts_below(folder: &Folder, run: &Run, cell: &CellOfRun) -> Result<Vec<(f64, f64)>, Error> {
+    let Some(stage) = folder.stages().get(cell.stage as usize) else { return Ok(Vec::new()) };
+    let parts = run.parts.iter().filter(|p| p.stage == cell.stage);
+    let repeats = parts.map(|p| folder.open_samples(p.stage, p.repeat)).collect::<Result<Vec<_>, _>>()?;
+    Ok(Shape::of(stage, cell.cell as usize, &repeats)?.distribution)
 }
 
 /// Of cells of one size in one stage. `None` where there is no sample.
@@ -48,12 +59,11 @@ pub fn distributions(folder: &Folder, run: &Run, cells: &[&CellOfRun]) -> Result
         head.frame = frame;
         head
     };
-    let frames = [Frame::PAGE, Frame::FILE];
     let below = "the part of the samples below each time; tails are stretched";
     let many = "how many samples took how long, both by their logarithm";
     Ok(Some(Distributions {
-        cdf: frames.map(|frame| pictures::distribution(&head("distribution", below, frame), &drawn)),
-        histogram: frames.map(|frame| pictures::histogram(&head("histogram", many, frame), &drawn)),
+        cdf: chart::drawn(|frame| pictures::distribution(&head("distribution", below, frame), &drawn)),
+        histogram: chart::drawn(|frame| pictures::histogram(&head("histogram", many, frame), &drawn)),
         buckets: drawn.into_iter().map(|(_, shape)| shape.buckets).collect(),
     }))
 }

@@ -1,7 +1,7 @@
 //! Series of numbers on two axes, as lines or as marks alone.
 
 use crate::axis::Axis;
-use crate::chart::{Chart, Drawing, Frame, Head, Look, OTHERS};
+use crate::chart::{Chart, Drawing, Frame, Head, Look, OTHERS, drawn};
 use crate::svg::{Anchor, Pen, path};
 
 /// Points, and what they are called.
@@ -59,7 +59,7 @@ const LINE: f64 = 34.0;
 
 /// For a page, and as a file.
 pub fn draw(picture: &Picture<'_>) -> [Drawing; 2] {
-    [Frame::PAGE, Frame::FILE].map(|frame| one(picture, frame))
+    drawn(|frame| one(picture, frame))
 }
 
 fn one(picture: &Picture<'_>, frame: Frame) -> Drawing {
@@ -87,7 +87,7 @@ fn one(picture: &Picture<'_>, frame: Frame) -> Drawing {
         let x = panel.at_x(*x);
         let (top, bottom) = (panel.top(), panel.top() + panel.height());
         chart.svg.line((x, top), (x, bottom), Pen { colour: "#444", width: 1.0, dash: "2 3" });
-        chart.svg.label((x + 4.0, top + 13.0), Anchor::Start, name, true);
+        chart.svg.text((x + 4.0, top + 13.0), 12.0, Anchor::Start, name);
     }
     for (number, series) in picture.series.iter().enumerate().filter(|(_, s)| s.band.len() > 1) {
         let look = Look { number };

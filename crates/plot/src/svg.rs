@@ -8,9 +8,13 @@ use std::fmt::Write;
 pub enum Ink {
     /// Each names its own: the file stands alone.
     Own,
-    /// The style sheet of the page names those of classes.
-    Classes,
+    /// The style sheet of the page names those of classes; this one is the picture's.
+    Classes(&'static str),
 }
+
+/// Of pictures in a page: on a wide screen, and on a narrow one.
+pub const BROAD: &str = "broad";
+pub const NARROW: &str = "narrow";
 
 pub struct Svg {
     ink: Ink,
@@ -72,10 +76,10 @@ impl Svg {
                  viewBox=\"0 0 {width} {height}\" role=\"img\" font-family=\"Helvetica, Arial, sans-serif\">\n\
                  <title>{title}</title>\n<desc>{about}</desc>\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
             ),
-            Ink::Classes => {
+            Ink::Classes(class) => {
                 writeln!(
                     svg.text,
-                    "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{title}. {about}\">"
+                    "<svg class=\"{class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{title}. {about}\">"
                 )
             }
         };
@@ -87,7 +91,7 @@ impl Svg {
         let text = format!(
             "<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" aria-hidden=\"true\">"
         );
-        Svg { ink: Ink::Classes, text, open: Vec::new() }
+        Svg { ink: Ink::Classes(BROAD), text, open: Vec::new() }
     }
 
     /// Until [`Svg::close`]. `class` says what it is; `title` is shown where a pointer rests on it.
@@ -115,20 +119,8 @@ impl Svg {
 
     /// From the bottom to the top.
     pub fn upright(&mut self, (x, y): (f64, f64), size: f64, text: &str) {
-        let class = if self.ink == Ink::Classes { " class=\"wide\"" } else { "" };
-        let turned = format!("{class} transform=\"rotate(-90 {x:.1} {y:.1})\"");
+        let turned = format!(" transform=\"rotate(-90 {x:.1} {y:.1})\"");
         self.styled((x, y), size, Anchor::Middle, "#222", &turned, text);
-    }
-
-    /// Of an axis. On a narrow page those that are not `sparse` are left out.
-    pub fn label(&mut self, at: (f64, f64), anchor: Anchor, text: &str, sparse: bool) {
-        let class = match (self.ink, anchor, sparse) {
-            (Ink::Own, ..) => "",
-            (Ink::Classes, _, false) => " class=\"wide\"",
-            (Ink::Classes, Anchor::Middle, true) => " class=\"x\"",
-            (Ink::Classes, ..) => " class=\"y\"",
-        };
-        self.styled(at, 12.0, anchor, "#222", class, text);
     }
 
     fn styled(&mut self, (x, y): (f64, f64), size: f64, anchor: Anchor, colour: &str, more: &str, text: &str) {
@@ -137,7 +129,7 @@ impl Svg {
             Anchor::Middle => "middle",
             Anchor::End => "end",
         };
-        if self.ink == Ink::Classes {
+        if self.ink != Ink::Own {
             let anchor = if anchor == "start" { String::new() } else { format!(" text-anchor=\"{anchor}\"") };
             let _ = writeln!(self.text, "<text x=\"{x:.1}\" y=\"{y:.1}\"{anchor}{more}>{}</text>", escaped(text));
             return;
@@ -154,7 +146,7 @@ impl Svg {
     }
 
     pub fn path(&mut self, d: &str, pen: Pen) {
-        if self.ink == Ink::Classes {
+        if self.ink != Ink::Own {
             let dash = dashes(pen.dash).map_or(String::new(), |n| format!(" d{n}"));
             let width = match pen.width {
                 w if w < 1.5 => " thin",
@@ -175,7 +167,7 @@ impl Svg {
 
     pub fn area(&mut self, points: impl IntoIterator<Item = (f64, f64)>, colour: &str, opacity: f64) {
         let d = path(points);
-        if self.ink == Ink::Classes {
+        if self.ink != Ink::Own {
             let weight = if opacity > 0.5 { " full" } else { "" };
             let _ = writeln!(self.text, "<path class=\"a {}{weight}\" d=\"{d}Z\"/>", class(colour));
             return;
@@ -184,7 +176,7 @@ impl Svg {
     }
 
     pub fn frame(&mut self, (x, y): (f64, f64), (width, height): (f64, f64)) {
-        let look = if self.ink == Ink::Classes { "class=\"frame\"" } else { "fill=\"none\" stroke=\"#444\"" };
+        let look = if self.ink != Ink::Own { "class=\"frame\"" } else { "fill=\"none\" stroke=\"#444\"" };
         let _ =
             writeln!(self.text, "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" {look}/>");
     }
@@ -202,7 +194,7 @@ impl Svg {
                 return self.path(&d, Pen { colour, width: 2.0, dash: "" });
             }
         };
-        if self.ink == Ink::Classes {
+        if self.ink != Ink::Own {
             let _ = writeln!(self.text, "{shape}class=\"m {}\"/>", class(colour));
             return;
         }

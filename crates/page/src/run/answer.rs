@@ -1,12 +1,14 @@
 //! What was asked, the answer in a sentence or two, and what came of the asserts.
 
 use super::Of;
-use crate::document::{Block, Kind, Section, Verdict};
+use super::differs::{self, Percentile};
+use crate::document::{Block, Kind, Notice, Section, Verdict};
 use experiment::Metric;
 use report::number::{bytes, count, nanoseconds, of};
 use report::run::three_digits;
-use results::run::{BestOfRun, CellOfRun, Ends, Judged, Verdict as Came};
+use results::run::{BestOfRun, CellOfRun, Ends, Judged, Times, Verdict as Came, Victim};
 use results::{Run, Status};
+use statistics::Interval;
 
 /// Sentences of each kind.
 const MOST: usize = 4;
@@ -16,11 +18,18 @@ const SHOWN: usize = 5;
 pub fn section(of_run: &Of<'_>) -> Option<Section> {
     let run = of_run.run;
     let mut section = Section::new(&of_run.id("answer"), "Answer");
-    let sentences = if run.functional { works(run) } else { times(run) };
-    sentences.into_iter().for_each(|s| section.push(Block::Answer(s)));
+    // What was promised and not kept comes before what was found.
     if !run.asserts.is_empty() {
         section.push(Block::Heading("What the experiment asserts".into()));
         section.push(verdicts(run));
+    }
+    let sentences = if run.functional { works(run) } else { times(run) };
+    if !run.asserts.is_empty() {
+        section.push(Block::Heading("What was found".into()));
+    }
+    sentences.into_iter().for_each(|s| section.push(Block::Answer(s)));
+    if !run.functional {
+        section.blocks.extend(slowest(run).map(Block::Text));
     }
     section.some()
 }
@@ -53,9 +62,11 @@ fn times(run: &Run) -> Vec<String> {
     if all.is_empty() {
         all.extend(against(run));
     }
-    all.extend(extremes(run));
     if all.is_empty() {
-        all.push("Nothing was measured.".into());
+        all.push(match run.cells.iter().any(|c| c.status == Status::Measured) {
+            true => "The experiment compares nothing. The tables have its figures.".into(),
+            false => "Nothing was measured.".into(),
+        });
     }
     all
 }
@@ -79,7 +90,10 @@ fn one_best(run: &Run, best: &BestOfRun) -> String {
             let at = best.sizes.iter().find(|at| at.bytes == range.from);
             let time = at.map_or(String::new(), |at| {
                 let times = at.cuda.as_ref().and_then(|c| c.ratio);
-                let times = times.map_or(String::new(), |r| format!(", {} of CUDA's best", three_digits(r.ratio)));
+                let times = times.map_or(String::new(), |r| match r.interval.filter(|_| r.differs() == Some(true)) {
+                    Some(i) => format!(", {} times CUDA's best, {}", three_digits(r.ratio), interval(i)),
+                    None => ", no certain difference from CUDA's best".to_owned(),
+                });
                 let size = if range.from == range.to { String::new() } else { format!(" at {}", bytes(at.bytes)) };
                 format!(" ({}{size}{times})", nanoseconds(at.value_ns as u64))
             });
@@ -93,7 +107,7 @@ fn one_best(run: &Run, best: &BestOfRun) -> String {
         .collect();
     let place: Vec<String> = best.point.iter().map(|c| format!(", {} = {}", c.name, c.value)).collect();
     format!(
-        "{} to {}{}: the least p50 is that of {}.",
+        "{} to {}{}: the least p50, to within 2 %, is that of {}.",
         best.source,
         best.destination,
         place.concat(),
@@ -108,68 +122,103 @@ pub fn label(run: &Run, stage: u32, subject: &str) -> String {
     own.map_or_else(|| subject.to_owned(), |ends| ends.executor.to_owned())
 }
 
-/// What loads do to whom: the most and the least.
+/// `0.62 to 0.64`
+fn interval(i: Interval<f64>) -> String {
+    format!("{} to {}", three_digits(i.low), three_digits(i.high))
+}
+
+/// What loads do to whom: the most and the least of what is certain.
 fn beside(run: &Run) -> Vec<String> {
     let mut found: Vec<(f64, String)> = Vec::new();
+    let mut all = 0;
     for block in run.beside() {
         let place: Vec<String> = block.point.iter().map(|c| format!(" with {} = {}", c.name, c.value)).collect();
         for victim in &block.victims {
             for (name, times) in block.aggressors.iter().zip(&victim.beside) {
                 let Some(times) = times else { continue };
+                all += 1;
+                let Some(sure) = delayed(run, victim, times) else { continue };
                 let text = format!(
-                    "beside {name}{}, the p50 of {} is {} times what it is alone ({} against {}), and its max {}",
+                    "with {name} running{}, the p50 of {} is {} times what it is alone ({}: {} against {})",
                     place.concat(),
                     sized(&victim.subject, victim.bytes),
                     three_digits(times.p50),
+                    interval(sure),
                     nanoseconds(times.figures.p50_ns),
                     nanoseconds(victim.alone.p50_ns),
-                    nanoseconds(times.figures.max_ns),
                 );
                 found.push((times.p50, text));
             }
         }
     }
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
-    match (found.first(), found.last()) {
-        (Some(most), Some(least)) if found.len() > 1 => {
+    let certain = found.len();
+    let mut said = match (found.first(), found.last()) {
+        (Some(most), Some(least)) if certain > 1 => {
             vec![format!("Most delayed: {}.", most.1), format!("Least delayed: {}.", least.1)]
         }
-        (Some(one), _) => vec![format!("Beside loads {}.", one.1)],
+        (Some(one), _) => vec![format!("Delayed: {}.", one.1)],
         _ => Vec::new(),
+    };
+    match all - certain {
+        0 => {}
+        n if n == all => said.push(
+            "No load delays anything for certain: each difference is within its interval or one step of the clock."
+                .into(),
+        ),
+        n => said
+            .push(format!("In {n} of {all} cases no delay is certain: within its interval, or one step of the clock.")),
     }
+    said
 }
 
-/// Ratios to the baseline: the least and the most.
+/// How many times as long a victim takes, if it is longer for certain.
+pub fn delayed(run: &Run, victim: &Victim, times: &Times) -> Option<Interval<f64>> {
+    percentile_of(run, victim, times, Percentile::P50).filter(|sure| sure.low > 1.0)
+}
+
+/// Of one percentile beside a load and alone; `None` where no difference is certain.
+pub fn percentile_of(run: &Run, victim: &Victim, times: &Times, percentile: Percentile) -> Option<Interval<f64>> {
+    let is_it = |c: &&CellOfRun| (c.subject.as_str(), c.bytes) == (victim.subject.as_str(), victim.bytes);
+    let (these, those) = (run.cells_of(times.stage).find(is_it)?, run.cells_of(victim.stage).find(is_it)?);
+    differs::times(these, those, percentile)
+}
+
+/// Ratios to the baseline that are certain: the least and the most.
 fn against(run: &Run) -> Vec<String> {
-    let mut found: Vec<(&CellOfRun, f64, String, bool)> = Vec::new();
+    let mut found: Vec<(f64, String)> = Vec::new();
+    let mut baselines: Vec<&str> = Vec::new();
     for cell in run.cells.iter().filter(|c| c.status == Status::Measured) {
         let Some(ratio) = &cell.ratio else { continue };
-        let is_sure = ratio.ratio.differs() == Some(true);
-        let sure = if is_sure { "" } else { " (which may be chance)" };
+        if !baselines.contains(&ratio.baseline.as_str()) {
+            baselines.push(&ratio.baseline);
+        }
+        let Some(i) = ratio.ratio.interval.filter(|_| differs::is_sure(run, cell, ratio)) else { continue };
         let text = format!(
-            "{}{} takes {} times the {} of {}{sure}",
+            "{}{} has {} times the {} of {} ({})",
             sized(&cell.subject, cell.bytes),
             super::cells::place(run, cell.stage),
             three_digits(ratio.ratio.ratio),
             ratio.metric,
-            ratio.baseline
+            ratio.baseline,
+            interval(i)
         );
-        found.push((cell, ratio.ratio.ratio, text, is_sure));
+        found.push((ratio.ratio.ratio, text));
     }
-    // What may be chance is said only where nothing else is.
-    if found.iter().any(|f| f.3) {
-        found.retain(|f| f.3);
-    }
-    found.sort_by(|a, b| a.1.total_cmp(&b.1));
+    found.sort_by(|a, b| a.0.total_cmp(&b.0));
     match (found.first(), found.last()) {
-        (Some(least), Some(most)) if found.len() > 1 => vec![format!("The least: {}. The most: {}.", least.2, most.2)],
-        (Some(one), _) => vec![format!("{}.", one.2)],
-        _ => Vec::new(),
+        (Some(least), Some(most)) if found.len() > 1 => vec![format!("The least: {}. The most: {}.", least.1, most.1)],
+        (Some(one), _) => vec![format!("{}.", one.1)],
+        _ if baselines.is_empty() => Vec::new(),
+        _ => vec![format!(
+            "No difference from {} is certain: each is within its interval or one step of the clock.",
+            baselines.join(" and ")
+        )],
     }
 }
 
-/// The slowest sample of all.
-fn extremes(run: &Run) -> Option<String> {
+/// The slowest sample of all: a fact to know, and no finding.
+fn slowest(run: &Run) -> Option<String> {
     let measured = || run.cells.iter().filter(|c| c.status == Status::Measured);
     let worst = measured().flat_map(|c| c.worst.iter().map(move |w| (c, w))).max_by_key(|(_, w)| w.value_ns);
     let (cell, worst) = worst?;
@@ -179,7 +228,7 @@ fn extremes(run: &Run) -> Option<String> {
     };
     let least = if worst.capped { "at least " } else { "" };
     Some(format!(
-        "The slowest of {}: {least}{}, {}{}{mostly}.",
+        "The slowest of {}: {least}{}, {}{}{mostly}. It is one sample, and no difference follows from it.",
         of(measured().map(|c| c.samples).sum(), "sample"),
         nanoseconds(worst.value_ns),
         sized(&cell.subject, cell.bytes),
@@ -189,6 +238,25 @@ fn extremes(run: &Run) -> Option<String> {
 
 pub fn sized(subject: &str, size: u64) -> String {
     if size == 0 { subject.to_owned() } else { format!("{subject} with {}", bytes(size)) }
+}
+
+/// Asserts that were broken, or that nobody could judge: they stand above all that was found.
+pub fn broken(run: &Run) -> Vec<Notice> {
+    let one = |judged: &Judged| {
+        let (kind, word) = match judged.verdict {
+            _ if run.functional => return None,
+            Came::Held => return None,
+            Came::NotJudged => (Kind::Warning, "Not judged"),
+            Came::Broken => (Kind::Bad, "Broken assert"),
+        };
+        let of: Vec<_> = judged.cells.iter().filter(|c| c.verdict == judged.verdict).collect();
+        let first = of.first().map_or(String::new(), |c| format!(" {}", report::run::of_cell(run, judged, c)));
+        let more = if of.len() > 1 { format!("; and {} more", of.len() - 1) } else { String::new() };
+        Some(Notice { kind, text: format!("{word}: {}.{first}{more}.", report::run::asked(judged)) })
+    };
+    let mut all: Vec<Notice> = run.asserts.iter().filter_map(one).collect();
+    all.sort_by_key(|n| std::cmp::Reverse(n.kind == Kind::Bad));
+    all
 }
 
 fn verdicts(run: &Run) -> Block {

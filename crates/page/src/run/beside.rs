@@ -1,18 +1,27 @@
 //! The interference matrix: every victim beside every load.
 
 use super::Of;
-use crate::document::{Block, Cell, Mark, Section, Table, head, number};
+use super::answer::percentile_of;
+use super::differs::Percentile;
+use crate::document::{Block, Cell, Mark, Row, Section, Table, head, number};
 use crate::numbers::{ns_or_none, size, slug};
 use report::run::three_digits;
 use results::run::{Beside, Point, Times};
 
 /// A figure of a victim: alone, and how many times that beside a load.
-type Taken = (&'static str, fn(&Point) -> Option<u64>, fn(&Times) -> Option<f64>);
+#[derive(Clone, Copy)]
+struct Taken {
+    name: &'static str,
+    alone: fn(&Point) -> Option<u64>,
+    times: fn(&Times) -> Option<f64>,
+    /// None of a maximum, which has no interval.
+    percentile: Option<Percentile>,
+}
 
 const TAKEN: [Taken; 3] = [
-    ("p50", |p| Some(p.p50_ns), |t| Some(t.p50)),
-    ("p99.9", |p| p.p999_ns, |t| t.p999),
-    ("max", |p| Some(p.max_ns), |t| Some(t.max)),
+    Taken { name: "p50", alone: |p| Some(p.p50_ns), times: |t| Some(t.p50), percentile: Some(Percentile::P50) },
+    Taken { name: "p99.9", alone: |p| p.p999_ns, times: |t| t.p999, percentile: Some(Percentile::P999) },
+    Taken { name: "max", alone: |p| Some(p.max_ns), times: |t| Some(t.max), percentile: None },
 ];
 
 pub fn section(of_run: &Of<'_>) -> Option<Section> {
@@ -26,8 +35,9 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
         let mut few_tails = false;
         for (n, taken) in TAKEN.iter().enumerate() {
             let table = table(of_run, &block, &place, *taken);
-            let is_known = |c: &Cell| matches!(c.mark, Mark::Heat(_));
-            let known = table.rows.iter().flat_map(|r| &r.cells).filter(|c| is_known(c)).count();
+            let loads = block.aggressors.len();
+            let of_loads = |r: &Row| r.cells.iter().rev().take(loads).filter(|c| c.value.is_some()).count();
+            let known: usize = table.rows.iter().map(of_loads).sum();
             // Where most tails are not known, the maxima tell more.
             let few = 2 * known < table.rows.len() * block.aggressors.len();
             let fold = match n {
@@ -45,15 +55,18 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
     }
     if !section.blocks.is_empty() {
         section.push(Block::Text(
-            "How many times its figure alone a victim has beside each load. The stages ran one behind the other, so these ratios have no \
-             intervals; a shade says the same as the number: from 1.1, 2, 5, 20, 100 and 1,000 times on."
+            "How many times its figure alone a victim has while each load runs. The stages ran one after the other. A shade marks a \
+             difference that is certain: the intervals of the two figures are apart, by more than one step of the clock. It deepens from \
+             1.1, 2, 5, 20, 100 and 1,000 times on. ~ stands before a ratio that may be 1. A maximum is one sample: it has no interval \
+             and no shade."
                 .into(),
         ));
     }
     section.some()
 }
 
-fn table(of_run: &Of<'_>, block: &Beside, place: &str, (name, alone, times): Taken) -> Table {
+fn table(of_run: &Of<'_>, block: &Beside, place: &str, taken: Taken) -> Table {
+    let Taken { name, alone, times, percentile } = taken;
     let mut columns = vec![head("victim"), number("size", "bytes"), number("alone", "ns")];
     columns.extend(block.aggressors.iter().map(|a| number(format!("beside {a}"), "times")));
     let title = format!("{name} beside each load, times {name} alone");
@@ -61,9 +74,12 @@ fn table(of_run: &Of<'_>, block: &Beside, place: &str, (name, alone, times): Tak
     let mut table = Table::new(file, title, columns);
     for victim in &block.victims {
         let mut row = vec![Cell::from(victim.subject.as_str()), size(victim.bytes), ns_or_none(alone(&victim.alone))];
-        row.extend(victim.beside.iter().map(|beside| match beside.as_ref().and_then(times) {
-            Some(v) => Cell::number(format!("{} x", three_digits(v)), v).marked(Mark::Heat(heat(v))),
-            None => Cell::none(),
+        row.extend(victim.beside.iter().map(|beside| {
+            let Some((beside, v)) = beside.as_ref().and_then(|b| Some((b, times(b)?))) else { return Cell::none() };
+            let sure = percentile.map(|p| percentile_of(of_run.run, victim, beside, p).is_some());
+            let may_be_one = if sure == Some(false) { "~" } else { "" };
+            let cell = Cell::number(format!("{may_be_one}{} x", three_digits(v)), v);
+            if sure == Some(true) { cell.marked(Mark::Heat(heat(v))) } else { cell }
         }));
         table.row(row);
     }

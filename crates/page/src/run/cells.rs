@@ -1,6 +1,6 @@
 //! Every cell in one table.
 
-use super::{Of, why_not};
+use super::{Of, differs, why_not};
 use crate::document::{Block, Cell, Mark, Section, Table, head, number, text};
 use crate::numbers::{count, ns, ns_or_none, size, times};
 use results::Run;
@@ -79,7 +79,7 @@ fn functional(of_run: &Of<'_>, axes: &[String]) -> Table {
         let mut row = named(cell, axes);
         let data = match (why_not(&cell.status), cell.checked.whole) {
             (Some(_), _) | (_, 0) => "-",
-            _ if cell.checked.guards => "right, and round it",
+            _ if cell.checked.guards => "right, and nothing around it changed",
             _ => "right",
         };
         row.extend([count(cell.samples), count(cell.checked.whole), data.into(), status(cell)]);
@@ -134,7 +134,7 @@ fn all(of_run: &Of<'_>, axes: &[String]) -> Table {
             let sign = match r.bounded {
                 Some(Bounded::AtLeast) => "at least ",
                 Some(Bounded::AtMost) => "at most ",
-                None if r.ratio.differs() == Some(true) => "",
+                None if differs::is_sure(run, cell, r) => "",
                 None | Some(Bounded::NotKnown) => "~",
             };
             of_ratio.text.insert_str(0, sign);

@@ -68,6 +68,59 @@ impl<'a> Group<'a> {
     }
 }
 
+/// Of one picture: all of a size, or those of one direction where they are many.
+pub struct Place<'a> {
+    pub group: &'a Group<'a>,
+    pub direction: Option<(&'a str, &'a str)>,
+    pub bytes: u64,
+    pub cells: Vec<&'a CellOfRun>,
+    /// How many there are; `cells` has the fastest.
+    pub of: usize,
+}
+
+impl Place<'_> {
+    /// Behind a title.
+    pub fn behind(&self) -> String {
+        let size = if self.bytes > 0 { format!(", {}", report::number::bytes(self.bytes)) } else { String::new() };
+        let direction = self.direction.map_or(String::new(), |(from, to)| format!(", {from} to {to}"));
+        format!("{direction}{size}{}", self.group.behind())
+    }
+}
+
+/// The main places of a run: at most `pictures` of them with at most `most` cells each, and how many are left out.
+pub fn main_places<'a>(groups: &'a [Group<'a>], most: usize, pictures: usize) -> (Vec<Place<'a>>, usize) {
+    let mut places: Vec<Place<'a>> = Vec::new();
+    for group in groups {
+        for bytes in telling(&group.sizes()) {
+            let here: Vec<&CellOfRun> = group.cells.iter().copied().filter(|c| c.bytes == bytes).collect();
+            let all = if here.len() > most { group.directions_of(here) } else { vec![(None, here)] };
+            places.extend(all.into_iter().map(|(direction, mut cells)| {
+                let of = cells.len();
+                cells.sort_by_key(|c| c.observed().map_or(u64::MAX, |f| f.summary.p50));
+                cells.truncate(most);
+                Place { group, direction, bytes, cells, of }
+            }));
+        }
+    }
+    let left = places.len().saturating_sub(pictures);
+    // Of a long matrix its first and its last places, not only its beginning.
+    let all = places.len();
+    let mut number = 0..;
+    places.retain(|_| {
+        let n = number.next().unwrap_or(0);
+        left == 0 || n * (pictures - 1) % (all - 1) < pictures - 1
+    });
+    (places, left)
+}
+
+/// The smallest, one in the middle, and the largest.
+fn telling(sizes: &[u64]) -> Vec<u64> {
+    match sizes {
+        [first, .., last] if sizes.len() > 3 => vec![*first, sizes[sizes.len() / 2], *last],
+        few => few.to_vec(),
+    }
+}
+
 /// Each subject once, in the order of the experiment, with its cells by size.
 pub fn subjects<'a>(cells: &[&'a CellOfRun]) -> Vec<Vec<&'a CellOfRun>> {
     let mut all: Vec<Vec<&CellOfRun>> = Vec::new();

@@ -1,50 +1,28 @@
 //! How samples are distributed: from the samples where they are there, else from the percentiles that `run.json` has.
 
 use super::Of;
-use super::groups::{self, Group};
+use super::groups;
 use crate::Error;
 use crate::document::{Block, Figure, Section, Table, head, number};
 use crate::numbers::{count, ns, ns_of, ns_or_none, slug};
 use plot::Axis;
 use plot::series::{Form, Picture, Point, Series, draw};
-use report::number::{bytes, nanoseconds};
+use report::number::nanoseconds;
 use results::run::CellOfRun;
+use statistics::Summary;
 
 /// Series of one picture.
 const MOST: usize = 6;
 const PICTURES: usize = 6;
 
-/// Of one picture: all of a size, or those of one direction where they are many.
-type Place<'a> = (&'a Group<'a>, Option<(&'a str, &'a str)>, u64, Vec<&'a CellOfRun>);
-
 pub fn section(of_run: &Of<'_>) -> Result<Option<Section>, Error> {
     let mut section = Section::new(&of_run.id("spread"), "Distributions");
     let groups = groups::all(of_run.run);
-    let mut places: Vec<Place<'_>> = Vec::new();
-    for group in &groups {
-        for size in telling(&group.sizes()) {
-            let here: Vec<&CellOfRun> = group.cells.iter().copied().filter(|c| c.bytes == size).collect();
-            match here.len() > MOST {
-                true => {
-                    places.extend(group.directions_of(here).into_iter().map(|(way, cells)| (group, way, size, cells)))
-                }
-                false => places.push((group, None, size, here)),
-            }
-        }
-    }
-    let left = places.len().saturating_sub(PICTURES);
-    // Of a long matrix its first and its last places, not only its beginning.
-    let chosen = (0..places.len()).filter(|n| left == 0 || n * (PICTURES - 1) % (places.len() - 1) < PICTURES - 1);
-    for (group, direction, size, cells) in chosen.filter_map(|n| places.get(n)) {
-        let mut cells = cells.clone();
-        let all = cells.len();
-        cells.sort_by_key(|c| c.observed().map_or(u64::MAX, |f| f.summary.p50));
-        cells.truncate(MOST);
-        let size = if *size > 0 { format!(", {}", bytes(*size)) } else { String::new() };
-        let direction = direction.map_or(String::new(), |(from, to)| format!(", {from} to {to}"));
-        let place = format!("{direction}{size}{}", group.behind());
-        let many = if all > cells.len() { format!(" The {MOST} with the least p50 of {all}.") } else { String::new() };
-        for figure in figures(of_run, &cells, &place, &many)? {
+    let (places, left) = groups::main_places(&groups, MOST, PICTURES);
+    for place in &places {
+        let all = place.of;
+        let many = if all > place.cells.len() { format!(" The {MOST} with the least p50 of {all}.") } else { String::new() };
+        for figure in figures(of_run, &place.cells, &place.behind(), &many)? {
             section.push(Block::Figure(Box::new(figure)));
         }
     }
@@ -54,14 +32,6 @@ pub fn section(of_run: &Of<'_>) -> Result<Option<Section>, Error> {
         )));
     }
     Ok(section.some())
-}
-
-/// The smallest, one in the middle, and the largest.
-fn telling(sizes: &[u64]) -> Vec<u64> {
-    match sizes {
-        [first, .., last] if sizes.len() > 3 => vec![*first, sizes[sizes.len() / 2], *last],
-        few => few.to_vec(),
-    }
 }
 
 fn figures(of_run: &Of<'_>, cells: &[&CellOfRun], place: &str, many: &str) -> Result<Vec<Figure>, Error> {
@@ -79,7 +49,7 @@ fn figures(of_run: &Of<'_>, cells: &[&CellOfRun], place: &str, many: &str) -> Re
         page,
         file: file.svg,
         says: Vec::new(),
-        table: percentiles(&name("cdf"), cells),
+        table: percentiles(&name("cdf"), &named(cells)),
     };
     let [page, file] = drawn.histogram;
     let columns = vec![head("what"), number("from", "ns"), number("to", "ns"), number("samples", "")];
@@ -106,7 +76,12 @@ fn slug_behind(place: &str) -> String {
     if slug.is_empty() { slug } else { format!("-{slug}") }
 }
 
-fn percentiles(name: &str, cells: &[&CellOfRun]) -> Table {
+fn named<'c>(cells: &[&'c CellOfRun]) -> Vec<(String, &'c CellOfRun)> {
+    cells.iter().map(|c| (name_of(c, cells), *c)).collect()
+}
+
+/// A row for each cell, with its name.
+pub fn percentiles(name: &str, cells: &[(String, &CellOfRun)]) -> Table {
     let columns = vec![
         head("what"),
         number("samples", ""),
@@ -120,11 +95,11 @@ fn percentiles(name: &str, cells: &[&CellOfRun]) -> Table {
         number("max", "ns"),
     ];
     let mut table = Table::new(name, "Percentiles; one that needs more samples is left out", columns);
-    for cell in cells {
+    for (name, cell) in cells {
         let Some(figure) = cell.observed() else { continue };
         let s = &figure.summary;
         table.row(vec![
-            name_of(cell, cells).into(),
+            name.as_str().into(),
             count(s.count),
             ns(s.min),
             ns_of(s.mean),
@@ -145,21 +120,7 @@ fn from_percentiles(of_run: &Of<'_>, cells: &[&CellOfRun], place: &str, many: &s
     let (mut low, mut high, mut most) = (f64::INFINITY, 0.0f64, 0);
     for cell in cells {
         let s = &cell.observed()?.summary;
-        let known = [
-            (Some(s.min), 0.0, "min"),
-            (Some(s.p50), 0.5, "p50"),
-            (s.p90, 0.9, "p90"),
-            (s.p99, 0.99, "p99"),
-            (s.p999, 0.999, "p99.9"),
-            (s.p9999, 0.9999, "p99.99"),
-            (Some(s.max), 1.0 - 1.0 / s.count.max(2) as f64, "max"),
-        ];
-        let points = known.into_iter().filter_map(|(v, part, name)| {
-            let v = v?.max(1);
-            let says = format!("{}: {name} {}", name_of(cell, cells), nanoseconds(v));
-            Some(Point { x: v as f64, y: part, says })
-        });
-        let points: Vec<Point> = points.collect();
+        let points = known(&name_of(cell, cells), s);
         low = points.iter().map(|p| p.x).fold(low, f64::min);
         high = points.iter().map(|p| p.x).fold(high, f64::max);
         most = most.max(s.count);
@@ -192,14 +153,32 @@ fn from_percentiles(of_run: &Of<'_>, cells: &[&CellOfRun], place: &str, many: &s
         page,
         file: file.svg,
         says: Vec::new(),
-        table: percentiles(&name, cells),
+        table: percentiles(&name, &named(cells)),
         name,
         title,
     })
 }
 
+/// The percentiles that are known, as points of a distribution.
+pub fn known(name: &str, s: &Summary) -> Vec<Point> {
+    let known = [
+        (Some(s.min), 0.0, "min"),
+        (Some(s.p50), 0.5, "p50"),
+        (s.p90, 0.9, "p90"),
+        (s.p99, 0.99, "p99"),
+        (s.p999, 0.999, "p99.9"),
+        (s.p9999, 0.9999, "p99.99"),
+        (Some(s.max), 1.0 - 1.0 / s.count.max(2) as f64, "max"),
+    ];
+    let points = known.into_iter().filter_map(|(v, part, which)| {
+        let v = v?.max(1);
+        Some(Point { x: v as f64, y: part, says: format!("{name}: {which} {}", nanoseconds(v)) })
+    });
+    points.collect()
+}
+
 /// Short where that is nobody else's name.
-fn name_of(cell: &CellOfRun, cells: &[&CellOfRun]) -> String {
+pub fn name_of(cell: &CellOfRun, cells: &[&CellOfRun]) -> String {
     let label = cell.label();
     if cells.iter().filter(|c| c.label() == label).count() > 1 { cell.subject.clone() } else { label }
 }

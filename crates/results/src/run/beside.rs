@@ -22,6 +22,8 @@ pub struct Beside {
 pub struct Victim {
     pub subject: String,
     pub bytes: u64,
+    /// The stage without loads.
+    pub stage: u32,
     pub alone: Point,
     /// In the order of the aggressors; none where it was not measured.
     pub beside: Vec<Option<Times>>,
@@ -59,7 +61,8 @@ impl Run {
             let victims = self.cells_of(alone.number).filter_map(|cell| {
                 let of_alone = point(cell)?;
                 let beside: Vec<Option<Times>> = loaded.iter().map(|s| self.times(s.number, cell, of_alone)).collect();
-                let victim = Victim { subject: cell.subject.clone(), bytes: cell.bytes, alone: of_alone, beside };
+                let (subject, bytes, stage) = (cell.subject.clone(), cell.bytes, alone.number);
+                let victim = Victim { subject, bytes, stage, alone: of_alone, beside };
                 victim.beside.iter().any(Option::is_some).then_some(victim)
             });
             let victims: Vec<Victim> = victims.collect();
