@@ -82,29 +82,45 @@ impl Args {
     }
 
     fn two(&self, a: &Path, b: &Path) -> anyhow::Result<ExitCode> {
-        let (mut a, mut b) = (Loaded::open(a)?, Loaded::open(b)?);
+        let (heading, comparison) =
+            Args::pair(&mut Loaded::open(a)?, &mut Loaded::open(b)?, &self.metric, self.fail_above)?;
+        self.write(&heading, &comparison)?;
+        if comparison.tests == 0 && !comparison.fails() && heading.commands.is_empty() {
+            let hint = "a figure needs 6 rounds in both runs, p99 1,000 samples, p99.9 10,000; more repeats give more";
+            return Err(Failure::new("nothing in the two runs can be compared", hint).into());
+        }
+        Ok(ExitCode::from(u8::from(comparison.fails())))
+    }
+
+    /// Two runs, cell by cell: for `compare`, and for a page of both.
+    pub fn pair(
+        a: &mut Loaded,
+        b: &mut Loaded,
+        asked: &[Figure],
+        fail_above: f64,
+    ) -> anyhow::Result<(Heading, Comparison)> {
         let mut warnings = Vec::new();
-        let figures = figures(&self.metric, &mut [&mut a, &mut b], &mut warnings)?;
-        let changes = changes(&a, &b);
+        let figures = figures(asked, &mut [&mut *a, &mut *b], &mut warnings)?;
+        let changes = changes(a, b);
         warnings.extend(not_comparable(&changes));
-        let differs = a.experiment_differs(&b).map(|what| format!("the experiments are not the same: {what}"));
+        let differs = a.experiment_differs(b).map(|what| format!("the experiments are not the same: {what}"));
         warnings.extend(differs);
         let functional = a.run.functional || b.run.functional;
         if functional {
             warnings.push("a run on the software GPU: its times say nothing, and none fails".into());
         }
-        for loaded in [&a, &b].into_iter().filter(|l| !l.run.complete) {
+        for loaded in [&*a, &*b].into_iter().filter(|l| !l.run.complete) {
             let parts = loaded.run.missing.len() as u64;
             warnings.push(format!("{}: {} missing", loaded.name, report::number::of(parts, "part")));
         }
-        let keys = keys(&[&a, &b]);
-        let request = Request { figures, fail_above: self.fail_above };
+        let keys = keys(&[a, b]);
+        let request = Request { figures, fail_above };
         let mut rows = Vec::new();
         for key in &keys {
             rows.extend(comparison::compare(key, &a.cell(key)?, &b.cell(key)?, &request));
         }
-        warnings.extend([&a, &b].into_iter().flat_map(Loaded::repeats_missing));
-        let mut comparison = Comparison::of(rows, self.fail_above);
+        warnings.extend([&*a, &*b].into_iter().flat_map(Loaded::repeats_missing));
+        let mut comparison = Comparison::of(rows, fail_above);
         if functional {
             comparison.forgive_times();
         }
@@ -119,12 +135,7 @@ impl Args {
         });
         let commands = commands.collect();
         let heading = Heading { a: a.name.clone(), b: b.name.clone(), baseline, changes, warnings, commands };
-        self.write(&heading, &comparison)?;
-        if comparison.tests == 0 && !comparison.fails() && heading.commands.is_empty() {
-            let hint = "a figure needs 6 rounds in both runs, p99 1,000 samples, p99.9 10,000; more repeats give more";
-            return Err(Failure::new("nothing in the two runs can be compared", hint).into());
-        }
-        Ok(ExitCode::from(u8::from(comparison.fails())))
+        Ok((heading, comparison))
     }
 
     fn write(&self, heading: &Heading, comparison: &Comparison) -> anyhow::Result<()> {

@@ -1,6 +1,6 @@
 //! `doorbell report`: one HTML file for people.
 
-use crate::compare::load;
+use crate::compare::{self, load};
 use crate::failure::Failure;
 use crate::help::Page;
 use output::WholeFile;
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 #[command(
     after_help = Page::examples(&[
         ("doorbell report crossover -o crossover.html", "the folder of a run"),
-        ("doorbell report before after -o both.html", "several runs side by side"),
+        ("doorbell report before after -o both.html", "two runs: ratio, interval and verdict of each cell, both distributions"),
         ("doorbell report app.doorbell -o app.html", "a recording"),
         ("doorbell report paper -o paper.html", "what `bench saturate` wrote"),
         ("doorbell report crossover --markdown crossover.md", "the same as Markdown"),
@@ -24,8 +24,8 @@ use std::process::ExitCode;
         ("doorbell report --check docs/results/launch.md", "whether a page's tables are what their data files give"),
         ("doorbell report --fill docs/results/launch.md", "compute them again"),
     ])
-    .text("Of a run on the software GPU it says what worked, never how fast. `doorbell compare` says whether one run is slower than \
-           another.")
+    .text("Of a run on the software GPU it says what worked, never how fast. Of two runs it says the same as `doorbell compare`; \
+           more than two stand side by side.")
     .statuses(&[
         (0, "done"),
         (1, "with --check: a page and its data differ"),
@@ -188,16 +188,28 @@ impl Args {
         {
             return Ok((page::of_saturated(&saturate::folder::read_account(one)?), None));
         }
-        let mut runs = Vec::new();
+        let mut loaded = Vec::new();
         for (path, name) in self.what.iter().zip(load::names(&self.what)) {
             if is_recording(path)? {
                 let what = format!("{}: a recording has a page of its own", path.display());
                 return Err(Failure::new(what, "several runs can be side by side; give one recording alone").into());
             }
-            let (run, folder) = load::Loaded::open(path).map_err(|e| unfinished(e, path))?.summed_up_again()?;
-            runs.push(Named { name, run, folder });
+            loaded.push((name, load::Loaded::open(path).map_err(|e| unfinished(e, path))?));
         }
-        Ok((page::of_runs(&runs)?, None))
+        let compared = match loaded.as_mut_slice() {
+            [(_, a), (_, b)] => Some(compare::Args::pair(a, b, &[], compare::FAIL_ABOVE)?),
+            _ => None,
+        };
+        let runs = loaded.into_iter().map(|(name, loaded)| {
+            let (run, folder) = loaded.summed_up_again()?;
+            Ok(Named { name, run, folder })
+        });
+        let runs = runs.collect::<anyhow::Result<Vec<Named>>>()?;
+        let document = match (runs.as_slice(), compared) {
+            ([a, b], Some((heading, comparison))) => page::of_two(a, b, &heading, &comparison)?,
+            (runs, _) => page::of_runs(runs)?,
+        };
+        Ok((document, None))
     }
 
     fn pictures(&self, document: &Document, folder: &Path) -> anyhow::Result<()> {

@@ -170,6 +170,15 @@ impl Document {
     }
 }
 
+impl Article {
+    /// Its notices, right below its title: what is wrong first.
+    pub fn by_weight(&self) -> Vec<&Notice> {
+        let mut all: Vec<&Notice> = self.notices.iter().collect();
+        all.sort_by_key(|n| n.kind != Kind::Bad);
+        all
+    }
+}
+
 impl Section {
     pub fn new(id: &str, title: &str) -> Section {
         Section { id: id.into(), title: title.into(), blocks: Vec::new() }

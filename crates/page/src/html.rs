@@ -69,12 +69,11 @@ fn article(article: &Article) -> Markup {
     html! {
         article aria-labelledby=(article.id) {
             h1 id=(article.id) { (article.title) }
-            @for n in article.notices.iter().filter(|n| n.kind == Kind::Bad) { (notice(n.kind, &n.text)) }
+            @for n in article.by_weight() { (notice(n.kind, &n.text)) }
             @if !article.about.is_empty() { p.asked { (article.about) } }
             @if !article.taken.is_empty() {
                 ul.taken { @for line in &article.taken { li { (line) } } }
             }
-            @for n in article.notices.iter().filter(|n| n.kind != Kind::Bad) { (notice(n.kind, &n.text)) }
             @for s in &article.sections { (section(s)) }
         }
     }

@@ -14,11 +14,14 @@ mod run;
 mod runs;
 mod saturate;
 mod soak;
+mod two;
 
 pub use document::Document;
 pub use html::write as html;
 pub use markdown::write as markdown;
 
+use comparison::Comparison;
+use report::comparison::Heading;
 use results::{Folder, Run};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -44,6 +47,14 @@ pub struct Named {
 /// Samples cannot be read.
 pub fn of_runs(runs: &[Named]) -> Result<Document, Error> {
     runs::document(runs)
+}
+
+/// Of two runs, and of what differs between them.
+///
+/// # Errors
+/// Samples cannot be read.
+pub fn of_two(a: &Named, b: &Named, heading: &Heading, comparison: &Comparison) -> Result<Document, Error> {
+    runs::of_two([a, b], heading, comparison)
 }
 
 /// Of a recording.

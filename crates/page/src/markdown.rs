@@ -1,6 +1,6 @@
 //! A document as Markdown: the same texts and tables, and of each picture its data.
 
-use crate::document::{Block, ColumnKind, Document, Kind, Mark, Notice, Table};
+use crate::document::{Block, ColumnKind, Document, Mark, Notice, Table};
 use std::fmt::Write;
 
 /// The whole of it.
@@ -8,13 +8,11 @@ pub fn write(document: &Document) -> String {
     let mut out = String::new();
     for article in &document.articles {
         let _ = writeln!(out, "# {}\n", escaped(&article.title));
-        // What is wrong stands above everything.
-        article.notices.iter().filter(|n| n.kind == Kind::Bad).for_each(|n| notice(&mut out, n));
+        article.by_weight().into_iter().for_each(|n| notice(&mut out, n));
         if !article.about.is_empty() {
             let _ = writeln!(out, "{}\n", escaped(&article.about));
         }
         list(&mut out, &article.taken);
-        article.notices.iter().filter(|n| n.kind != Kind::Bad).for_each(|n| notice(&mut out, n));
         for section in &article.sections {
             let _ = writeln!(out, "## {}\n", escaped(&section.title));
             section.blocks.iter().for_each(|b| block(&mut out, b));

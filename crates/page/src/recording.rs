@@ -21,8 +21,10 @@ pub fn document(r: &Recording) -> Result<Document, Error> {
     let rows: Vec<_> = found.iter().map(insight::graphs::row).collect();
     let name = r.path().file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
     let mut sections = summary::sections(&s);
+    // Who waited for a lock is what a recording with locks is made for: before all else.
+    let at = if locks.waits.is_empty() { sections.len() } else { 0 };
+    sections.splice(at..at, locks::section(&locks));
     sections.extend(calls::section(&locks));
-    sections.extend(locks::section(&locks));
     sections.extend(summary::channels(&s));
     sections.extend(graphs::section(&rows));
     sections.extend(summary::surroundings(&s));

@@ -3,7 +3,9 @@
 use crate::document::{Article, Block, Cell, Column, Document, Section, Table, head, number, text};
 use crate::numbers::{ns_or_none, size, slug};
 use crate::run::{article, why_not};
-use crate::{Error, Named};
+use crate::{Error, Named, two};
+use comparison::Comparison;
+use report::comparison::Heading;
 use results::run::{CellOfRun, Figure};
 
 pub fn document(runs: &[Named]) -> Result<Document, Error> {
@@ -25,6 +27,25 @@ pub fn document(runs: &[Named]) -> Result<Document, Error> {
     Ok(document)
 }
 
+/// Two runs: what differs between them, then each by itself.
+pub fn of_two(runs: [&Named; 2], heading: &Heading, comparison: &Comparison) -> Result<Document, Error> {
+    let mut document = Document { by: crate::by(), ..Document::default() };
+    let [a, b] = runs;
+    document.title = format!("{} against {}", b.name, a.name);
+    let mut first = two::article(runs, heading, comparison)?;
+    if !a.run.functional && !b.run.functional {
+        first
+            .sections
+            .extend(tables(&runs).map(|s| Section { title: "Every figure of both, without intervals".into(), ..s }));
+    }
+    first.sections.push(which(&runs));
+    document.articles.push(first);
+    for (n, named) in runs.into_iter().enumerate() {
+        document.articles.push(article(named, &format!("run{}-{}", n + 1, slug(&named.name)))?);
+    }
+    Ok(document)
+}
+
 /// What a cell is known by in every run.
 fn key(cell: &CellOfRun) -> (String, u64, String) {
     let point: Vec<String> =
@@ -41,6 +62,34 @@ const FIGURES: [(&str, Of); 4] = [
 ];
 
 fn side_by_side(runs: &[Named]) -> Article {
+    let runs: Vec<&Named> = runs.iter().collect();
+    let mut section = tables(&runs).unwrap_or_else(|| Section::new("side-by-side", "The same cells of each run"));
+    section.push(Block::Text(match section.blocks.is_empty() {
+        true => "The runs have no measured cell in common.".into(),
+        false => "Runs of different moments differ by chance, too. A page of two runs, and `doorbell compare`, have the ratio, its \
+                  interval and a verdict for each cell."
+            .into(),
+    }));
+    let notices = runs.iter().flat_map(|n| two::notices_of(n)).collect();
+    Article {
+        id: "together".into(),
+        title: "Side by side".into(),
+        notices,
+        sections: vec![which(&runs), section],
+        ..Article::default()
+    }
+}
+
+fn which(runs: &[&Named]) -> Section {
+    let facts = runs.iter().map(|n| {
+        let about = format!("{}, {}: {}", n.run.experiment.name, n.run.started, n.run.machine());
+        (n.name.clone(), about)
+    });
+    Section::new("runs", "The runs").with(Block::Facts(facts.collect()))
+}
+
+/// A table for each figure; only the first is open.
+fn tables(runs: &[&Named]) -> Option<Section> {
     let mut section = Section::new("side-by-side", "The same cells of each run");
     let mut keys = Vec::new();
     for cell in runs.iter().flat_map(|n| &n.run.cells) {
@@ -70,24 +119,8 @@ fn side_by_side(runs: &[Named]) -> Article {
         let known = |row: &crate::document::Row| row.cells[3..].iter().any(|c| !c.is_nothing());
         if table.rows.iter().any(known) {
             let table = table.without_empty();
-            section.push(Block::Table(if name == "p50" { table } else { table.folded() }));
+            section.push(Block::Table(if name == "p50" && runs.len() > 2 { table } else { table.folded() }));
         }
     }
-    section.push(Block::Text(match section.blocks.is_empty() {
-        true => "The runs have no measured cell in common.".into(),
-        false => "Runs of different moments differ by chance, too: `doorbell compare` says with intervals which cell is slower.".into(),
-    }));
-    let facts = runs.iter().map(|n| {
-        let about = format!("{}, {}: {}", n.run.experiment.name, n.run.started, n.run.machine());
-        (n.name.clone(), about)
-    });
-    let which = Section::new("runs", "The runs").with(Block::Facts(facts.collect()));
-    Article {
-        id: "together".into(),
-        title: "Side by side".into(),
-        about: String::new(),
-        taken: Vec::new(),
-        notices: Vec::new(),
-        sections: vec![which, section],
-    }
+    section.some()
 }

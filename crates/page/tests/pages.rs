@@ -56,14 +56,14 @@ fn a_thousand_cells_fit_and_say_what_they_say() {
     let text = read(&html);
     for said in [
         "Which way wins, and latency against size",
-        "What loads do to those beside them",
+        "What each load delays",
         "Distributions",
         "The slowest samples",
         "Deadlines",
         "All cells",
         "Loads",
         "Environment and warnings",
-        "beside 64 x crowd",
+        "with 64 x crowd",
         "NVIDIA H200",
         "broken",
         "CPU 15 is not isolated &lt;b&gt;",
@@ -165,6 +165,162 @@ fn several_runs_stand_side_by_side() {
     let html = page::html(&document);
     let ids = attributes(&html, "id");
     assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
+}
+
+/// The texts of a section, without tables and pictures.
+fn said(document: &Document, section: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for block in document.articles.iter().flat_map(|a| &a.sections).filter(|s| s.id == section).flat_map(|s| &s.blocks)
+    {
+        match block {
+            Block::Answer(text) => all.push(text.clone()),
+            Block::Text(text) => all.push(format!("({text})")),
+            _ => {}
+        }
+    }
+    all
+}
+
+/// Calls alone and with a thread beside them, timed by a clock whose step is 10 ns.
+const STEPS: &str = r#"
+name = "steps"
+[run]
+gpu = "none"
+rounds = 10
+samples = 2000
+[matrix]
+crowd.count = [0, 1]
+[[subject]]
+call = "nothing"
+[[subject]]
+call = "lock(mutex)"
+[[load]]
+name = "crowd"
+call = "hog"
+[compare]
+baseline = "nothing"
+[[assert]]
+subject = "lock(mutex)"
+metric = "p50"
+at-most = "1ns"
+"#;
+
+/// The medians of a cell's rounds, and an interval round them.
+fn medians(cell: &mut results::run::CellOfRun, p50: u64, reach: f64) {
+    let figure = cell.figures.done.as_mut().unwrap();
+    figure.summary.p50 = p50;
+    (figure.summary.min, figure.summary.max) = (p50, p50 * 100);
+    (figure.summary.p90, figure.summary.p99, figure.summary.p999) = (None, None, None);
+    let (low, high) = (p50 as f64 - reach, p50 as f64 + reach);
+    figure.p50_interval = Some(statistics::Interval { low, high });
+    figure.p999_interval = None;
+    cell.per_round.p50 = vec![p50; 10];
+    cell.per_round.max = vec![p50 * 100; 10];
+    cell.worst.clear();
+}
+
+#[test]
+fn a_step_of_the_clock_an_overlap_and_a_maximum_are_no_findings() {
+    let page_of = |loaded: u64, reach: f64| {
+        let mut run = run(STEPS);
+        for cell in &mut run.cells {
+            let with_load = cell.stage == 1;
+            medians(cell, if with_load { loaded } else { 80 }, reach);
+            cell.per_round.p50[0] = 70;
+            cell.ratio = None;
+        }
+        document(vec![run])
+    };
+    let shaded = |d: &Document| {
+        let cells = d
+            .tables()
+            .filter(|t| t.caption.contains("while each load runs"))
+            .flat_map(|t| &t.rows)
+            .flat_map(|r| &r.cells);
+        cells.filter(|c| matches!(c.mark, page::document::Mark::Heat(_))).count()
+    };
+    // One step of 10 ns, in intervals without any width: the medians of all rounds were the same.
+    let one_step = page_of(90, 0.0);
+    let text = said(&one_step, "answer").join(" ");
+    assert!(text.contains("No load delays anything for certain") && !text.contains("1.12"), "{text}");
+    assert_eq!(shaded(&one_step), 0, "neither medians nor maxima");
+    // Far apart, but within the intervals.
+    let overlap = page_of(120, 30.0);
+    assert!(said(&overlap, "answer").join(" ").contains("No load delays anything for certain"));
+    assert_eq!(shaded(&overlap), 0);
+    let certain = page_of(240, 5.0);
+    let text = said(&certain, "answer").join(" ");
+    assert!(
+        text.contains("the p50 of nothing is 3.00 times what it is alone (2.76 to 3.27: 240 ns against 80 ns)"),
+        "{text}"
+    );
+    assert_eq!(shaded(&certain), 2);
+}
+
+#[test]
+fn a_ratio_that_may_be_one_is_no_finding() {
+    let answer = |low: f64, high: f64| {
+        let mut run =
+            run(THOUSAND.split("[[load]]").next().unwrap().replace("crowd.count = [0, 1, 16, 64]\n", "").as_str());
+        run.best.clear();
+        for cell in &mut run.cells {
+            if let Some(ratio) = &mut cell.ratio {
+                ratio.ratio.ratio = f64::midpoint(low, high);
+                ratio.ratio.interval = Some(statistics::Interval { low, high });
+            }
+        }
+        said(&document(vec![run]), "answer").join(" ")
+    };
+    assert!(answer(0.9, 1.1).contains("No difference from cuda is certain"), "{}", answer(0.9, 1.1));
+    assert!(answer(0.4, 0.6).contains("0.500 times the p50 of cuda (0.400 to 0.600)"), "{}", answer(0.4, 0.6));
+}
+
+#[test]
+fn a_broken_assert_stands_above_every_finding() {
+    let document = document(vec![run(STEPS)]);
+    let (html, markdown) = (page::html(&document), page::markdown(&document));
+    for text in [html.split("<main").nth(1).unwrap(), &markdown] {
+        let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text:.600}"));
+        let broken = at("Broken assert: ");
+        for below in ["NVIDIA H200", "What was found", "The slowest of"] {
+            assert!(broken < at(below), "{below} stands above it");
+        }
+    }
+}
+
+#[test]
+fn rounds_over_time_keep_repeats_apart() {
+    let mut run = run(STEPS);
+    for cell in &mut run.cells {
+        // Two repeats at two speeds.
+        let of = &mut cell.per_round;
+        of.repeat = (0..20).map(|n| n / 10).collect();
+        of.round = (0..20).map(|n| n % 10).collect();
+        of.p50 = (0..20).map(|n| if n < 10 { 1_000 } else { 1_150 }).collect();
+    }
+    let document = document(vec![run]);
+    let figure = document.figures().find(|f| f.name.starts_with("rounds")).expect("a picture of rounds");
+    let lines: Vec<&str> = figure.file.split("class=\"series\"").skip(1).collect();
+    assert_eq!(lines.len(), 2, "a panel for each cell");
+    let path = lines[0].split(" d=\"").nth(1).unwrap().split('"').next().unwrap();
+    assert_eq!(path.matches('M').count(), 2, "no line joins two repeats: {path}");
+    assert_eq!((figure.table.rows.len(), figure.table.columns.len()), (20, 4));
+    assert!(figure.file.contains("the next repeat"));
+}
+
+#[test]
+fn where_it_is_about_rates_pictures_have_gigabytes_a_second() {
+    let text = THOUSAND.replace("baseline = \"cuda\"", "baseline = \"cuda\"\nmetric = \"rate\"");
+    let document_of = |text: &str| document(vec![run(text)]);
+    let rates = document_of(&text);
+    let figures: Vec<_> = rates.figures().filter(|f| f.name.starts_with("rates")).collect();
+    assert!(figures.iter().any(|f| f.title.contains("GB/s against size")), "{}", figures.len());
+    assert!(figures.iter().all(|f| f.table.columns.iter().any(|c| c.unit == "GB/s")));
+    let one_size = document_of(&text.replace("bytes = \"4B..64MiB\"", "bytes = [\"64MiB\"]"));
+    assert!(one_size.figures().any(|f| f.title == "host to gpu0, 64 MiB, crowd.count = 0: GB/s"));
+    let rounds = one_size.figures().find(|f| f.name.starts_with("rounds")).unwrap();
+    assert!(rounds.about.starts_with("GB/s of each round"), "{}", rounds.about);
+    assert!(!document_of(THOUSAND).figures().any(|f| f.name.starts_with("rates")), "asked for times");
 }
 
 #[test]

@@ -65,7 +65,8 @@ fn verdict(row: &Row) -> (&'static str, String) {
     }
 }
 
-fn in_words(row: &Row) -> String {
+/// The verdict, and why.
+pub fn in_words(row: &Row) -> String {
     match verdict(row) {
         (word, more) if more.is_empty() => word.into(),
         (word, more) => format!("{word}: {more}"),
@@ -112,7 +113,7 @@ pub fn outcome(c: &Comparison) -> String {
 }
 
 /// How far the verdicts can be trusted.
-fn trust(c: &Comparison) -> Vec<String> {
+pub fn trust(c: &Comparison) -> Vec<String> {
     let tests = number::of(u64::from(c.tests), "test");
     let mut lines = vec![format!(
         "{tests}: where nothing differs, the chance of any false slower or faster is about {}, if repeats are independent",
@@ -144,7 +145,7 @@ fn trust(c: &Comparison) -> Vec<String> {
 }
 
 /// Each once, with the cells that it is about.
-fn notes(c: &Comparison) -> Vec<String> {
+pub fn notes(c: &Comparison) -> Vec<String> {
     let mut notes: Vec<(&str, Vec<String>)> = Vec::new();
     for row in &c.rows {
         for note in &row.notes {
@@ -318,7 +319,7 @@ pub fn junit(heading: &Heading, c: &Comparison) -> Result<String, quick_junit::S
 }
 
 /// `p50 is 1.052 times as long (1.041 to 1.063): 4.00 us, then 4.21 us`
-fn detail(row: &Row) -> String {
+pub fn detail(row: &Row) -> String {
     if row.difference.is_none() {
         return in_words(row);
     }

@@ -91,7 +91,7 @@ fn one_best(run: &Run, best: &BestOfRun) -> String {
             let time = at.map_or(String::new(), |at| {
                 let times = at.cuda.as_ref().and_then(|c| c.ratio);
                 let times = times.map_or(String::new(), |r| match r.interval.filter(|_| r.differs() == Some(true)) {
-                    Some(i) => format!(", {} times CUDA's best, {}", three_digits(r.ratio), interval(i)),
+                    Some(i) => format!(", {} times CUDA's best, {}", ratio(r.ratio), interval(i)),
                     None => ", no certain difference from CUDA's best".to_owned(),
                 });
                 let size = if range.from == range.to { String::new() } else { format!(" at {}", bytes(at.bytes)) };
@@ -122,9 +122,14 @@ pub fn label(run: &Run, stage: u32, subject: &str) -> String {
     own.map_or_else(|| subject.to_owned(), |ends| ends.executor.to_owned())
 }
 
+/// Three digits, and as many behind the point as tell it from 1.
+fn ratio(v: f64) -> String {
+    if (v - 1.0).abs() < 0.1 { format!("{v:.3}") } else { three_digits(v) }
+}
+
 /// `0.62 to 0.64`
 fn interval(i: Interval<f64>) -> String {
-    format!("{} to {}", three_digits(i.low), three_digits(i.high))
+    format!("{} to {}", ratio(i.low), ratio(i.high))
 }
 
 /// What loads do to whom: the most and the least of what is certain.
@@ -142,7 +147,7 @@ fn beside(run: &Run) -> Vec<String> {
                     "with {name} running{}, the p50 of {} is {} times what it is alone ({}: {} against {})",
                     place.concat(),
                     sized(&victim.subject, victim.bytes),
-                    three_digits(times.p50),
+                    ratio(times.p50),
                     interval(sure),
                     nanoseconds(times.figures.p50_ns),
                     nanoseconds(victim.alone.p50_ns),
@@ -166,8 +171,9 @@ fn beside(run: &Run) -> Vec<String> {
             "No load delays anything for certain: each difference is within its interval or one step of the clock."
                 .into(),
         ),
-        n => said
-            .push(format!("In {n} of {all} cases no delay is certain: within its interval, or one step of the clock.")),
+        n => said.push(format!(
+            "In {n} of {all} cases no delay is certain: the difference is within its interval or one step of the clock."
+        )),
     }
     said
 }
@@ -198,7 +204,7 @@ fn against(run: &Run) -> Vec<String> {
             "{}{} has {} times the {} of {} ({})",
             sized(&cell.subject, cell.bytes),
             super::cells::place(run, cell.stage),
-            three_digits(ratio.ratio.ratio),
+            self::ratio(ratio.ratio.ratio),
             ratio.metric,
             ratio.baseline,
             interval(i)

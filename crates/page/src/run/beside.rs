@@ -1,4 +1,4 @@
-//! The interference matrix: every victim beside every load.
+//! The interference matrix: every victim with every load.
 
 use super::Of;
 use super::answer::percentile_of;
@@ -25,29 +25,20 @@ const TAKEN: [Taken; 3] = [
 ];
 
 pub fn section(of_run: &Of<'_>) -> Option<Section> {
-    let mut section = Section::new(&of_run.id("beside"), "What loads do to those beside them");
+    let mut section = Section::new(&of_run.id("beside"), "What each load delays");
     for block in of_run.run.beside() {
         let place: Vec<String> = block.point.iter().map(|c| format!("{} = {}", c.name, c.value)).collect();
         let place = place.join(", ");
         if !place.is_empty() {
             section.push(Block::Heading(place.clone()));
         }
-        let mut few_tails = false;
-        for (n, taken) in TAKEN.iter().enumerate() {
+        for taken in &TAKEN {
             let table = table(of_run, &block, &place, *taken);
             let loads = block.aggressors.len();
             let of_loads = |r: &Row| r.cells.iter().rev().take(loads).filter(|c| c.value.is_some()).count();
             let known: usize = table.rows.iter().map(of_loads).sum();
-            // Where most tails are not known, the maxima tell more.
-            let few = 2 * known < table.rows.len() * block.aggressors.len();
-            let fold = match n {
-                0 => false,
-                1 => {
-                    few_tails = few;
-                    few
-                }
-                _ => !few_tails,
-            };
+            // Where most tails are not known, there is little to see. Of maxima there never is much.
+            let fold = taken.name != "p50" && (taken.percentile.is_none() || 2 * known < table.rows.len() * loads);
             if known > 0 {
                 section.push(Block::Table(if fold { table.folded() } else { table }));
             }
@@ -68,8 +59,8 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
 fn table(of_run: &Of<'_>, block: &Beside, place: &str, taken: Taken) -> Table {
     let Taken { name, alone, times, percentile } = taken;
     let mut columns = vec![head("victim"), number("size", "bytes"), number("alone", "ns")];
-    columns.extend(block.aggressors.iter().map(|a| number(format!("beside {a}"), "times")));
-    let title = format!("{name} beside each load, times {name} alone");
+    columns.extend(block.aggressors.iter().map(|a| number(format!("with {a}"), "times")));
+    let title = format!("{name} while each load runs, times {name} alone");
     let file = of_run.id(&format!("beside-{}-{}", slug(name), slug(place)));
     let mut table = Table::new(file, title, columns);
     for victim in &block.victims {

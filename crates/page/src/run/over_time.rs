@@ -1,9 +1,9 @@
 //! The median of each round in the order of time: whether a cell has one speed or two, and whether it drifts.
 
+use super::Of;
 use super::groups;
 use super::rates::{self, gigabytes};
 use super::spread::name_of;
-use super::Of;
 use crate::document::{Block, Cell, Column, Figure, Section, Table, head, number};
 use crate::numbers::{ns, slug, times};
 use plot::Axis;
@@ -107,7 +107,8 @@ pub fn figure(name: &str, title: String, cells: &[(String, Vec<Taken<'_>>)], bel
 /// Rows are rounds, columns cells.
 fn data(name: &str, cells: &[(String, Vec<Taken<'_>>)], is_rate: bool) -> Table {
     let mut columns = vec![head("repeat"), number("round", "")];
-    let all: Vec<(&String, &Taken<'_>)> = cells.iter().flat_map(|(of, taken)| taken.iter().map(move |t| (of, t))).collect();
+    let all: Vec<(&String, &Taken<'_>)> =
+        cells.iter().flat_map(|(of, taken)| taken.iter().map(move |t| (of, t))).collect();
     let unit = if is_rate { "GB/s" } else { "ns" };
     columns.extend(all.iter().map(|(of, t)| -> Column {
         number(if t.name.is_empty() { (*of).clone() } else { format!("{of}, {}", t.name) }, unit)

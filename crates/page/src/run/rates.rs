@@ -54,7 +54,8 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
     let mut drawn = 0;
     for group in &groups {
         let cells: Vec<&CellOfRun> = group.cells.iter().copied().filter(|c| rate(c).is_some()).collect();
-        let figures = if group.sizes().len() < SIZES { bars(of_run, group, &cells) } else { lines(of_run, group, &cells) };
+        let figures =
+            if group.sizes().len() < SIZES { bars(of_run, group, &cells) } else { lines(of_run, group, &cells) };
         let room = PICTURES - drawn;
         drawn += figures.len().min(room);
         figures.into_iter().take(room).for_each(|f| section.push(Block::Figure(Box::new(f))));
@@ -92,7 +93,9 @@ fn bars(of_run: &Of<'_>, group: &Group<'_>, cells: &[&CellOfRun]) -> Vec<Figure>
     for bytes_each in group.sizes() {
         let here: Vec<&CellOfRun> = cells.iter().copied().filter(|c| c.bytes == bytes_each).collect();
         for (direction, mut of) in group.directions_of(here) {
-            of.sort_by(|a, b| rate(b).map(|r| r.0).partial_cmp(&rate(a).map(|r| r.0)).unwrap_or(std::cmp::Ordering::Equal));
+            of.sort_by(|a, b| {
+                rate(b).map(|r| r.0).partial_cmp(&rate(a).map(|r| r.0)).unwrap_or(std::cmp::Ordering::Equal)
+            });
             of.truncate(BARS);
             let bar = |c: &&CellOfRun| {
                 let (value, rate) = rate(c)?;

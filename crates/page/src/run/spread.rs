@@ -21,7 +21,8 @@ pub fn section(of_run: &Of<'_>) -> Result<Option<Section>, Error> {
     let (places, left) = groups::main_places(&groups, MOST, PICTURES);
     for place in &places {
         let all = place.of;
-        let many = if all > place.cells.len() { format!(" The {MOST} with the least p50 of {all}.") } else { String::new() };
+        let many =
+            if all > place.cells.len() { format!(" The {MOST} with the least p50 of {all}.") } else { String::new() };
         for figure in figures(of_run, &place.cells, &place.behind(), &many)? {
             section.push(Block::Figure(Box::new(figure)));
         }
