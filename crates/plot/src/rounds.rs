@@ -70,8 +70,9 @@ fn one(picture: &Picture<'_>, frame: Frame) -> Drawing {
         let top = each * n as f64 + GAP;
         let panel = chart.panel((Axis::whole(picture.rounds), of.y.clone()), (top, HEIGHT), label);
         let (left, above) = (panel.left(), panel.top());
-        let title = cut(&of.title, if frame == Frame::PHONE { 44 } else { 90 });
-        chart.svg.bold((left, above - 7.0), 12.0, &title);
+        // On a narrow screen it begins at the edge: there is more room.
+        let (from, most) = if frame == Frame::PHONE { (4.0, 44) } else { (left, 90) };
+        chart.svg.bold((from, above - 7.0), 12.0, &cut(&of.title, most));
         for at in picture.repeats {
             let x = panel.at_x(*at as f64);
             chart.svg.line((x, above), (x, above + HEIGHT), Pen { colour: "#444", width: 1.0, dash: "2 3" });

@@ -5,7 +5,7 @@ mod devtools;
 mod made;
 
 use devtools::{Browser, Tab};
-use made::{THOUSAND, named, recorded, run, soak};
+use made::{THOUSAND, named, recorded, run, soak, two};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +19,12 @@ fn pages(folder: &Path) -> Vec<PathBuf> {
     let soft = small.replace("samples = 2000", "samples = 2000\ngpu = \"soft\"");
     let documents = [
         ("thousand", page::of_runs(&[named(run(THOUSAND))]).unwrap()),
-        ("two", page::of_runs(&[named(run(&small)), named(run(&small.replace("\"thousand\"", "\"other\"")))]).unwrap()),
+        ("two", two(run(&small), run(&small.replace("\"thousand\"", "\"other\"")))),
+        (
+            "rates",
+            page::of_runs(&[named(run(&small.replace("\"cuda\"\n[[assert", "\"cuda\"\nmetric = \"rate\"\n[[assert")))])
+                .unwrap(),
+        ),
         ("soft", page::of_runs(&[named(run(&soft))]).unwrap()),
         ("recording", page::of_recording(&recording).unwrap()),
         ("commands", page::of_runs(&[named(recorded(run(&small)))]).unwrap()),
@@ -55,12 +60,13 @@ fn pages_work_in_a_browser() {
             opened(&mut tab, page, width, scheme);
             let wide = tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth");
             assert_eq!(wide, 0, "{name} at {width}: it scrolls sideways");
+            labels(&mut tab, &name, width);
         }
         print(&mut tab, &name);
         keyboard(&mut tab, page, &name);
         assert_eq!(tab.complaints(page), Vec::<String>::new(), "{name}");
-        // What the large one has, a small one has too.
-        if let Some(axe) = axe.as_ref().ok().filter(|_| name != "thousand") {
+        // What these have, the others have too.
+        if let Some(axe) = axe.as_ref().ok().filter(|_| name != "thousand" && name != "rates") {
             for scheme in ["light", "dark"] {
                 accessible(&mut tab, page, scheme, axe, &name);
             }
@@ -77,6 +83,30 @@ fn opens_at_once(browser: &mut Browser, page: &Path) {
     let mut tab = browser.tab();
     let best = (0..4).map(|_| opened(&mut tab, page, 1280, "light")).fold(f64::INFINITY, f64::min);
     assert!(best < 1_000.0, "it took {best} ms");
+}
+
+/// One picture of each is shown, no letter of it is cut off by its edge or lies on another, and all are large enough to be read.
+fn labels(tab: &mut Tab<'_>, name: &str, width: u32) {
+    let wrong = tab.evaluate(
+        "(() => { const wrong = [];
+           for (const picture of document.querySelectorAll('.picture')) {
+             const shown = [...picture.querySelectorAll('svg')].filter((s) => s.checkVisibility());
+             if (shown.length !== 1) { wrong.push('shown: ' + shown.length); continue; }
+             const edge = shown[0].getBoundingClientRect();
+             const texts = [...shown[0].querySelectorAll('text')].map((t) => [t.textContent, t.getBoundingClientRect()]);
+             for (const [text, r] of texts) {
+               if (r.left < edge.left - 1 || r.right > edge.right + 1 || r.top < edge.top - 1 || r.bottom > edge.bottom + 1)
+                 wrong.push('cut off: ' + text);
+               if (Math.min(r.height, r.width * 9) < 8) wrong.push('too small: ' + text);
+             }
+             texts.forEach(([text, a], n) => texts.slice(n + 1).forEach(([other, b]) => {
+               const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+               if (across > 3 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 5) wrong.push(text + ' lies on ' + other);
+             }));
+           }
+           return wrong.slice(0, 9); })()",
+    );
+    assert_eq!(wrong, json!([]), "{name} at {width}");
 }
 
 /// No tool is printed, no part scrolls, and ink is dark.

@@ -283,6 +283,21 @@ pub fn recorded(mut run: Run) -> Run {
     run
 }
 
+/// A page of two, of which nobody compared the samples.
+pub fn two(a: Run, b: Run) -> page::Document {
+    use comparison::{Comparison, Key, Request, Run as Of, compare};
+    let key = |cell: &CellOfRun| {
+        let point: Vec<String> = cell.point.iter().map(|c| format!("{}={}", c.name, c.value)).collect();
+        Key { subject: cell.subject.clone(), bytes: cell.bytes, point: point.join(" ") }
+    };
+    let request = Request { figures: vec![statistics::Figure::P50], fail_above: 0.05, seed: 1 };
+    let absent = || Of::Absent("nobody measured it".into());
+    let rows = a.cells.iter().flat_map(|cell| compare(&key(cell), &absent(), &absent(), &request));
+    let comparison = Comparison::of(rows.collect(), 0.05);
+    page::of_two(&named(a), &named(b), &report::comparison::Heading::default(), &comparison)
+        .expect("no samples are read")
+}
+
 pub fn named(run: run::Run) -> Named {
     Named { name: run.experiment.name.clone(), run, folder: None }
 }
