@@ -179,6 +179,19 @@ fn a_plan_from_a_tape_ends_the_starvation_that_the_tape_shows() {
     std::fs::write(&plan, &rules).unwrap();
     let out = finished(run(plan.to_str().unwrap()).arg("--").arg(&program).arg("phases"), "phases under the plan");
     assert_eq!(text(&out.stdout), "the writer wrote\n", "{rules}");
+    // What a terminal and a page say of the wait are the same words, and name the same policy.
+    let mut show = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let shown = text(&finished(show.args(["show", "--locks"]).arg(&tape), "show").stdout);
+    let said: Vec<&str> =
+        shown.lines().map(str::trim).filter(|l| l.contains("overtook") || l.contains("helps: ")).collect();
+    let [pattern, help, ..] = said[..] else { panic!("{shown}") };
+    assert!(pattern.contains("readers overtook this writer: they asked for the lock later"), "{pattern}");
+    assert!(help.contains("doorbell run --lock-policy phase-fair"), "{help}");
+    let page = dir.path().join("tape.html");
+    let mut report = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    finished(report.arg("report").arg(&tape).arg("-o").arg(&page), "report");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains(pattern) && page.contains(help), "{pattern} {help}");
 }
 
 fn text_of(out: &Output) -> String {

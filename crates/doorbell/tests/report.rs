@@ -45,6 +45,46 @@ fn a_run_becomes_a_page_markdown_and_pictures_and_nothing_is_overwritten() {
     report(dir.path()).arg(run_json()).assert().code(2);
 }
 
+/// A lock that is held for so long: the other run holds it longer, and breaks what is asserted.
+fn experiment(hold: &str) -> String {
+    format!(
+        "[run]\ngpu = \"none\"\nrounds = 8\nsamples = 240\nnoise = \"20ms\"\n[[subject]]\nname = \"lock\"\ncall = \"lock(mutex,hold={hold})\"\n\
+         [[subject]]\ncall = \"nothing\"\n[[assert]]\nsubject = \"lock\"\nmetric = \"p50\"\nat-most = \"60us\"\n"
+    )
+}
+
+#[test]
+fn two_runs_have_one_verdict_ratios_and_both_distributions() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, hold, status) in [("before", "20us", 0), ("after", "90us", 1)] {
+        fs::write(dir.path().join("lock.toml"), experiment(hold)).unwrap();
+        let mut bench = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        bench.args(["bench", "lock.toml", "-o", name]).current_dir(dir.path()).assert().code(status);
+    }
+    report(dir.path()).args(["before", "after", "-o", "two.html", "--markdown", "two.md"]).assert().success();
+    let html = fs::read_to_string(dir.path().join("two.html")).unwrap();
+    let markdown = fs::read_to_string(dir.path().join("two.md")).unwrap();
+    let main = html.split("<main").nth(1).unwrap();
+    for text in [main, &markdown] {
+        let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text:.1500}"));
+        // The assert that B broke, the verdict, then why.
+        let order =
+            ["after: Broken assert", "after is slower than before: 1 regression", "lock: p50 is ", "lock, 99 %"];
+        let order = order.map(|what| if what == "lock, 99 %" { at("99 % interval") } else { at(what) });
+        assert!(order.is_sorted(), "{order:?}");
+        assert!(text.contains("regression") && text.contains("1 equal") | text.contains("1 unclear"), "{text:.1500}");
+        assert!(text.contains("Both distributions") && text.contains("Rounds of both over time"));
+    }
+    let ratio = markdown.lines().find(|l| l.starts_with("| lock ") && l.contains("p50")).unwrap();
+    assert!(ratio.contains("regression") && ratio.matches(" to ").count() == 1, "{ratio}");
+    // One picture has both: in each of its two widths two lines.
+    let figure = main.split("<strong>lock</strong>").nth(1).unwrap().split("</figure>").next().unwrap();
+    assert_eq!(figure.matches("class=\"series\"").count(), 4);
+    assert!(figure.contains("A: before") && figure.contains("B: after"));
+    // The runs themselves follow.
+    assert!(main.contains("id=\"run1-before\"") && main.contains("id=\"run2-after\""));
+}
+
 #[test]
 fn what_is_no_run_is_refused_with_a_hint() {
     let dir = tempfile::tempdir().unwrap();

@@ -127,6 +127,18 @@ fn a_functional_run_has_no_times_and_no_pictures() {
 }
 
 #[test]
+fn two_functional_runs_are_compared_without_times() {
+    let text = THOUSAND.replace("samples = 2000", "samples = 2000\ngpu = \"soft\"");
+    let text = text.split("[[assert]]").next().unwrap();
+    let document = made::two(run(text), run(text));
+    assert_eq!(document.figures().count(), 0);
+    for text in [read(&page::html(&document)), page::markdown(&document)] {
+        assert!(text.contains("Times are not compared"));
+        assert_eq!(has_times(&text), None);
+    }
+}
+
+#[test]
 fn what_is_missing_or_failed_has_its_reason_and_no_figure() {
     let mut run = run(THOUSAND);
     run.complete = false;
