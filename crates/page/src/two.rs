@@ -43,8 +43,8 @@ pub fn article(runs: [&Named; 2], heading: &Heading, c: &Comparison) -> Result<A
     Ok(Article {
         id: "together".into(),
         title: format!("{} against {}", b.name, a.name),
-        about: "A is the reference, B the run that is held against it.".into(),
-        taken: vec![format!("A: {}", a.name), format!("B: {}", b.name)],
+        about: String::new(),
+        taken: vec![format!("A, the reference: {}", a.name), format!("B, compared with it: {}", b.name)],
         notices: all,
         sections,
     })

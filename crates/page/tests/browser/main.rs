@@ -61,6 +61,9 @@ fn pages_work_in_a_browser() {
             let wide = tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth");
             assert_eq!(wide, 0, "{name} at {width}: it scrolls sideways");
             labels(&mut tab, &name, width);
+            // What a page says first is on the first screen, whatever can be reached from there.
+            let title = tab.evaluate("document.querySelector('h1').getBoundingClientRect().top");
+            assert!(title.as_f64().is_some_and(|top| top < 200.0), "{name} at {width}: its title is at {title}");
         }
         print(&mut tab, &name);
         keyboard(&mut tab, page, &name);
