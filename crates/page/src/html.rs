@@ -79,6 +79,17 @@ fn article(article: &Article) -> Markup {
     }
 }
 
+/// What stands between two backticks is a command or a name.
+fn inline(text: &str) -> Markup {
+    let parts: Vec<&str> = text.split('`').collect();
+    if parts.len() % 2 == 0 {
+        return html! { (text) };
+    }
+    html! {
+        @for (n, part) in parts.iter().enumerate() { @if n % 2 == 1 { code { (part) } } @else { (part) } }
+    }
+}
+
 fn class_of(kind: Kind) -> &'static str {
     match kind {
         Kind::Good => "good",
@@ -89,7 +100,7 @@ fn class_of(kind: Kind) -> &'static str {
 }
 
 fn notice(kind: Kind, text: &str) -> Markup {
-    html! { p class={ "notice " (class_of(kind)) } { strong { (kind.word()) ": " } (text) } }
+    html! { p class={ "notice " (class_of(kind)) } { strong { (kind.word()) ": " } (inline(text)) } }
 }
 
 fn section(section: &Section) -> Markup {
@@ -103,11 +114,11 @@ fn section(section: &Section) -> Markup {
 
 fn block(block: &Block) -> Markup {
     match block {
-        Block::Text(text) => html! { p { (text) } },
-        Block::Answer(text) => html! { p.answer { (text) } },
+        Block::Text(text) => html! { p { (inline(text)) } },
+        Block::Answer(text) => html! { p.answer { (inline(text)) } },
         Block::Heading(text) => html! { h3 { (text) } },
         Block::Notice(n) => notice(n.kind, &n.text),
-        Block::List(lines) => html! { ul { @for line in lines { li { (line) } } } },
+        Block::List(lines) => html! { ul { @for line in lines { li { (inline(line)) } } } },
         Block::Facts(facts) => html! {
             dl { @for (name, value) in facts { div { dt { (name) } dd { (value) } } } }
         },

@@ -107,6 +107,13 @@ fn labels(tab: &mut Tab<'_>, name: &str, width: u32) {
                if (across > 3 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 5) wrong.push(text + ' lies on ' + other);
              }));
            }
+           for (const th of document.querySelectorAll('tbody th')) {
+             const range = document.createRange();
+             range.selectNodeContents(th);
+             const lines = new Set([...range.getClientRects()].map((r) => Math.round(r.top))).size;
+             const words = th.textContent.split(/[\\s-]+|(?<=[>,])/).filter(Boolean).length;
+             if (lines > words && th.clientWidth < 120) wrong.push('broken word: ' + th.textContent);
+           }
            return wrong.slice(0, 9); })()",
     );
     assert_eq!(wrong, json!([]), "{name} at {width}");
