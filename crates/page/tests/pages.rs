@@ -371,3 +371,21 @@ fn a_soak_says_what_delayed_the_sample_above_its_bound() {
         assert!(html.contains(wanted) || text.contains(wanted), "{wanted}");
     }
 }
+
+#[test]
+fn a_leak_that_is_not_ruled_out_is_not_called_harmless() {
+    let mut soak = made::soak();
+    let leak = &mut soak.leaks[0];
+    (leak.what, leak.leaking, leak.not_judged) = ("rss_bytes".into(), false, None);
+    let mib = f64::from(1 << 20);
+    leak.interval = Some(statistics::Interval { low: -2_379.5 * mib, high: 3_790.5 * mib });
+    leak.matters = mib;
+    let row = |soak: &soak::Soak| {
+        let text = page::markdown(&page::of_soak(soak));
+        text.lines().find(|l| l.starts_with("| rss")).unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    let open = row(&soak);
+    assert!(open.contains("-2.32 GiB to 3.70 GiB") && open.contains("not ruled out"), "{open}");
+    soak.leaks[0].interval = Some(statistics::Interval { low: -10.0, high: 10.0 });
+    assert!(row(&soak).contains("does not grow"), "{}", row(&soak));
+}

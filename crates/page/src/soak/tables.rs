@@ -139,10 +139,13 @@ fn judged(soak: &Soak, has_times: bool) -> Section {
     ];
     let mut table = Table::new("soak-leaks", "What the measuring process holds", columns);
     for l in &soak.leaks {
-        let value = |v: f64| match l.what.ends_with("bytes") && v >= 0.0 {
-            true => crate::numbers::bytes(v as u64),
-            false => times(v),
+        let value = |v: f64| match (l.what.ends_with("bytes"), v < 0.0) {
+            (true, true) => Cell::number(format!("-{}", report::number::bytes(-v as u64)), v),
+            (true, false) => crate::numbers::bytes(v as u64),
+            (false, _) => times(v),
         };
+        // What the periods do not rule out is not called harmless.
+        let open = l.interval.is_some_and(|i| i.high * soak.done_s / 3600.0 > l.matters) && !l.leaking;
         let known = |v: Option<u64>| v.map_or_else(Cell::none, |v| value(v as f64));
         table.row(vec![
             l.what.as_str().into(),
@@ -151,7 +154,12 @@ fn judged(soak: &Soak, has_times: bool) -> Section {
             l.slope_per_hour.map_or_else(Cell::none, value),
             l.interval.map_or_else(Cell::none, |i| format!("{} to {}", value(i.low).text, value(i.high).text).into()),
             value(l.matters),
-            verdict(l.leaking, "leaks", "does not grow", l.not_judged.as_deref()),
+            verdict(
+                l.leaking,
+                "leaks",
+                if open { "not ruled out: more hours would tell" } else { "does not grow" },
+                l.not_judged.as_deref(),
+            ),
         ]);
     }
     push(&mut section, table);
