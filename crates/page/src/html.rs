@@ -82,11 +82,11 @@ fn article(article: &Article) -> Markup {
 /// What stands between two backticks is a command or a name.
 fn inline(text: &str) -> Markup {
     let parts: Vec<&str> = text.split('`').collect();
-    if parts.len() % 2 == 0 {
+    if parts.len().is_multiple_of(2) {
         return html! { (text) };
     }
     html! {
-        @for (n, part) in parts.iter().enumerate() { @if n % 2 == 1 { code { (part) } } @else { (part) } }
+        @for (n, part) in parts.iter().enumerate() { @if !n.is_multiple_of(2) { code { (part) } } @else { (part) } }
     }
 }
 

@@ -122,7 +122,7 @@ fn answer(runs: [&Named; 2], heading: &Heading, c: &Comparison, functional: bool
         }
         let more = findings.len().saturating_sub(FINDINGS);
         for row in findings.into_iter().take(FINDINGS) {
-            let cell = report::comparison::cell(&row.cell);
+            let cell = label(&row.cell);
             section.push(Block::Answer(format!("{cell}: {}. {}.", detail(row), first_letter(&in_words(row)))));
         }
         if more > 0 {
@@ -132,7 +132,7 @@ fn answer(runs: [&Named; 2], heading: &Heading, c: &Comparison, functional: bool
             .push(Block::List(report::comparison::notes(c).into_iter().chain(report::comparison::trust(c)).collect()));
     }
     for row in c.rows.iter().filter(|r| is_lost(r)) {
-        section.push(Block::Answer(format!("{}: {}.", report::comparison::cell(&row.cell), in_words(row))));
+        section.push(Block::Answer(format!("{}: {}.", label(&row.cell), in_words(row))));
     }
     let columns = vec![head("what"), text(runs[0].name.as_str()), text(runs[1].name.as_str())];
     let mut table = Table::new("surroundings-of-both", "What else differs between the two runs", columns).folded();
