@@ -25,8 +25,14 @@ impl Claim {
 
     /// Removes the file again if nothing was written to it.
     pub fn give_up(self) {
-        let ours = |m: fs::Metadata| m.len() == 0 && self.created == Some((m.dev(), m.ino()));
-        if self.path.symlink_metadata().is_ok_and(ours) {
+        if self.path.symlink_metadata().is_ok_and(|m| m.len() == 0) {
+            self.remove();
+        }
+    }
+
+    /// Removes the file again, whatever was written to it. A pipe or a device stays.
+    pub fn remove(self) {
+        if self.path.symlink_metadata().is_ok_and(|m| self.created == Some((m.dev(), m.ino()))) {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -172,5 +178,10 @@ mod tests {
         fs::write(&full, "x").unwrap();
         c.give_up();
         assert!(full.exists());
+        let cut = dir.path().join("cut");
+        let c = claim(&cut, 0o600, false).unwrap();
+        fs::write(&cut, "x").unwrap();
+        c.remove();
+        assert!(!cut.exists());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::lock::Lock;
-use crate::part::{Part, Sample};
+use crate::part::{Part, Sample, Status};
 use crate::samples::{self, Samples, Sum};
 use experiment::{Experiment, Stage};
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,8 @@ pub struct Folder {
     path: PathBuf,
     experiment: Experiment,
     stages: Vec<Stage>,
+    /// The folder itself was not there before this run.
+    made: bool,
     /// None where it is only read.
     _lock: Option<Lock>,
 }
@@ -40,13 +42,14 @@ struct Written {
 }
 
 impl Folder {
-    /// A new run, in a folder that is made where it is not there. With `force` it takes the place of a run that is there,
-    /// finished or not.
+    /// A new run, in a folder that is made where it is not there. It takes the place of a run of which nothing was measured; with
+    /// `force` of any, finished or not.
     ///
     /// # Errors
     /// There is a run, or something else; another run writes there; it cannot be written.
     pub fn create(path: &Path, experiment: &Experiment, force: bool) -> Result<Folder, Error> {
         let write = || Error::write(path);
+        let made = !path.exists();
         let entries = match fs::read_dir(path) {
             Ok(entries) => {
                 let names = entries.map(|e| Ok(e?.file_name())).collect::<io::Result<Vec<_>>>();
@@ -64,26 +67,37 @@ impl Folder {
         if !is_run() && !is_empty {
             return Err(Error::NotOurs(path.into()));
         }
-        let free = || if is_run() && !force { Err(Error::Exists(path.into())) } else { Ok(()) };
+        let is_kept = || is_run() && !force && !Folder::open(path).is_ok_and(|there| there.is_in_vain());
+        let free = || if is_kept() { Err(Error::Exists(path.into())) } else { Ok(()) };
         free()?;
         let lock = Lock::of_run(path)?;
         // Another run may have come and gone meanwhile.
         free()?;
         if is_run() {
-            // Last what makes it a run, so that a removal that was cut short can be repeated.
-            for name in [RUN, PLOTS, PARTS, SAMPLES, TAPES, EXPERIMENT] {
-                let path = path.join(name);
-                let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-                match removed {
-                    Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Error::Write { path, cause: e }),
-                    _ => {}
-                }
-            }
+            clear(path, &CONTENT)?;
         }
-        let folder = Folder::of(path, experiment.clone(), Some(lock))?;
+        let folder = Folder { made, ..Folder::of(path, experiment.clone(), Some(lock))? };
         folder.make_ready()?;
         whole(&path.join(EXPERIMENT), experiment.to_toml().as_bytes())?;
         Ok(folder)
+    }
+
+    /// Nothing was measured: every cell of every part failed, or is not possible here.
+    fn is_in_vain(&self) -> bool {
+        let in_vain = |cell: &crate::part::PartCell| matches!(cell.status, Status::Failed(_) | Status::Unavailable(_));
+        self.parts().is_ok_and(|parts| parts.iter().flat_map(|part| &part.cells).all(in_vain))
+    }
+
+    /// Removes a run that has no part, and the folder with it if this run made it. A run that has one stays.
+    ///
+    /// # Errors
+    /// Something cannot be removed.
+    pub fn give_up(self) -> Result<(), Error> {
+        if fs::read_dir(self.path.join(PARTS)).is_ok_and(|mut parts| parts.next().is_some()) {
+            return Ok(());
+        }
+        clear(&self.path, &CONTENT)?;
+        remove_folder(&self.path, self.made)
     }
 
     /// A run that is to go on, or to be summed up again.
@@ -118,7 +132,7 @@ impl Folder {
 
     fn of(path: &Path, experiment: Experiment, lock: Option<Lock>) -> Result<Folder, Error> {
         let stages = experiment.stages().map_err(|e| Error::Experiment(Box::new(e)))?;
-        Ok(Folder { path: path.into(), experiment, stages, _lock: lock })
+        Ok(Folder { path: path.into(), experiment, stages, made: false, _lock: lock })
     }
 
     /// The folders are there, and what was being written when a run was killed is not.
@@ -254,6 +268,40 @@ impl Folder {
         let samples = self.open_samples(stage, repeat)?;
         (0..cells).map(|cell| samples.cell(cell)).collect()
     }
+}
+
+/// What a run writes. Last what makes it a run, so that a removal that was cut short can be repeated.
+const CONTENT: [&str; 6] = [RUN, PLOTS, PARTS, SAMPLES, TAPES, EXPERIMENT];
+
+/// Removes these files and folders of a folder, in this order, where they are there.
+///
+/// # Errors
+/// One cannot be removed.
+pub fn clear(folder: &Path, content: &[&str]) -> Result<(), Error> {
+    for name in content {
+        let path = folder.join(name);
+        let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        match removed {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Error::Write { path, cause: e }),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// After [`clear`]: removes the lock, and the folder if it is empty and `made` by the run.
+///
+/// # Errors
+/// It cannot be removed.
+pub fn remove_folder(folder: &Path, made: bool) -> Result<(), Error> {
+    clear(folder, &[".lock"])?;
+    if made
+        && let Err(e) = fs::remove_dir(folder)
+        && e.kind() != io::ErrorKind::DirectoryNotEmpty
+    {
+        return Err(Error::Write { path: folder.into(), cause: e });
+    }
+    Ok(())
 }
 
 fn text_of(all: &Written, path: &Path) -> Result<Vec<u8>, Error> {

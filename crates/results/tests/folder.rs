@@ -106,6 +106,28 @@ fn a_run_goes_on_only_with_its_own_experiment() {
 }
 
 #[test]
+fn a_run_in_vain_is_in_nobodys_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run");
+    Folder::create(&path, &experiment(), false).unwrap().give_up().unwrap();
+    assert!(!path.exists(), "nothing was measured, nothing is left");
+    let cells = [samples(1, 10)];
+    let mut failed = part(0, 0, &cells);
+    failed.cells.iter_mut().for_each(|cell| cell.status = results::Status::Unavailable("no GPU".into()));
+    let folder = Folder::create(&path, &experiment(), false).unwrap();
+    folder.write_part(&failed, &[vec![]]).unwrap();
+    folder.give_up().unwrap();
+    assert!(Folder::open(&path).is_ok(), "the reasons stay");
+    let folder = Folder::create(&path, &experiment(), false).expect("a retry takes its place");
+    assert!(!folder.has_part(0, 0));
+    drop(folder);
+    // A folder that somebody made stays, and what is in it.
+    fs::write(path.join("mine.txt"), "kept").unwrap();
+    Folder::create(&path, &experiment(), false).unwrap().give_up().unwrap();
+    assert_eq!(names(&path), ["mine.txt"]);
+}
+
+#[test]
 fn what_was_being_written_when_a_run_was_killed_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");

@@ -4,7 +4,7 @@
 //! The invariant: every file appears whole or not at all, so a run that was killed at any moment goes on behind its last part.
 
 use crate::Error;
-use crate::account::{Part, SCHEMA, Saturated};
+use crate::account::{Part, SCHEMA, Saturated, Status};
 use crate::plan::Plan;
 use results::{Lock, versioned};
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,9 @@ const PARTS: &str = "parts";
 pub const SATURATED: &str = "saturate.json";
 const ASKED_SCHEMA: &str = "doorbell.saturate-asked/1";
 const PART_SCHEMA: &str = "doorbell.saturate-part/2";
+
+/// What a run writes. Last what makes it one, so that a removal that was cut short can be repeated.
+const CONTENT: [&str; 3] = [SATURATED, PARTS, ASKED];
 
 /// What was asked, and on what.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,6 +41,8 @@ pub struct Asked {
 pub struct Folder {
     path: PathBuf,
     asked: Asked,
+    /// The folder itself was not there before this run.
+    made: bool,
     /// None where it is only read.
     _lock: Option<Lock>,
 }
@@ -48,6 +53,7 @@ impl Folder {
     /// # Errors
     /// There is one, or something else; another run writes there; it cannot be written.
     pub fn create(path: &Path, asked: Asked, force: bool) -> Result<Folder, Error> {
+        let made = !path.exists();
         fs::create_dir_all(path).map_err(Error::write(path))?;
         let is_run = Folder::is_there(path);
         let ours = |name: &std::ffi::OsStr| name == ".lock" || name.to_str().is_some_and(output::is_part);
@@ -55,20 +61,12 @@ impl Folder {
         if !is_run && !names.map_err(Error::read(path))?.iter().all(|name| ours(name)) {
             return Err(Error::NotOurs(path.into()));
         }
-        if is_run && !force {
+        if is_run && !force && Folder::is_measured(path) {
             return Err(Error::Exists(path.into()));
         }
         let lock = Lock::of_run(path).map_err(Error::Lock)?;
-        // Last what makes it a run, so that a removal that was cut short can be repeated.
-        for name in [SATURATED, PARTS, ASKED] {
-            let path = path.join(name);
-            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            match removed {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Error::Write { path, cause: e }),
-                _ => {}
-            }
-        }
-        let folder = Folder { path: path.into(), asked, _lock: Some(lock) };
+        results::clear(path, &CONTENT).map_err(Error::Lock)?;
+        let folder = Folder { path: path.into(), asked, made, _lock: Some(lock) };
         folder.make_ready()?;
         versioned::write(&path.join(ASKED), ASKED_SCHEMA, &folder.asked)?;
         Ok(folder)
@@ -81,7 +79,7 @@ impl Folder {
     pub fn resume(path: &Path) -> Result<Folder, Error> {
         let asked = asked(path)?;
         let lock = Lock::of_run(path).map_err(Error::Lock)?;
-        let folder = Folder { path: path.into(), asked, _lock: Some(lock) };
+        let folder = Folder { path: path.into(), asked, made: false, _lock: Some(lock) };
         folder.make_ready()?;
         Ok(folder)
     }
@@ -91,7 +89,25 @@ impl Folder {
     /// # Errors
     /// There is no run.
     pub fn open(path: &Path) -> Result<Folder, Error> {
-        Ok(Folder { path: path.into(), asked: asked(path)?, _lock: None })
+        Ok(Folder { path: path.into(), asked: asked(path)?, made: false, _lock: None })
+    }
+
+    /// Whether there is one that has measured anything. What cannot be read may have.
+    fn is_measured(path: &Path) -> bool {
+        let parts = Folder::open(path).and_then(|there| there.parts());
+        parts.map_or(true, |parts| parts.iter().any(|part| part.status == Status::Done))
+    }
+
+    /// Removes a run that has measured nothing, and the folder with it if this run made it. One that has measured stays.
+    ///
+    /// # Errors
+    /// Something cannot be removed.
+    pub fn give_up(self) -> Result<(), Error> {
+        if fs::read_dir(self.path.join(PARTS)).is_ok_and(|mut all| all.next().is_some()) {
+            return Ok(());
+        }
+        results::clear(&self.path, &CONTENT).map_err(Error::Lock)?;
+        results::remove_folder(&self.path, self.made).map_err(Error::Lock)
     }
 
     /// Whether there is a run.

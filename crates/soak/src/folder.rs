@@ -31,6 +31,9 @@ const PERIOD_SCHEMA: &str = "doorbell.soak-period/1";
 const ABOVE_SCHEMA: &str = "doorbell.soak-above/1";
 const PROCESS_SCHEMA: &str = "doorbell.soak-process/1";
 
+/// What a soak writes. Last what makes it one, so that a removal that was cut short can be repeated.
+const CONTENT: [&str; 7] = [SOAK, RECORDING, ABOVE, PERIODS, PROCESSES, EXPERIMENT, ASKED];
+
 /// What a soak was asked to do, and on what.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Asked {
@@ -68,6 +71,8 @@ pub struct Folder {
     experiment: Experiment,
     stages: Vec<Stage>,
     asked: Asked,
+    /// The folder itself was not there before this run.
+    made: bool,
     /// None where it is only read.
     _lock: Option<Lock>,
 }
@@ -78,6 +83,7 @@ impl Folder {
     /// # Errors
     /// There is one, or something else; another soak writes there; it cannot be written.
     pub fn create(path: &Path, experiment: &Experiment, asked: Asked, force: bool) -> Result<Folder, Error> {
+        let made = !path.exists();
         fs::create_dir_all(path).map_err(Error::write(path))?;
         let is_soak = path.join(ASKED).exists();
         let ours = |name: &std::ffi::OsStr| name == ".lock" || name.to_str().is_some_and(output::is_part);
@@ -85,20 +91,12 @@ impl Folder {
         if !is_soak && !names.map_err(Error::read(path))?.iter().all(|name| ours(name)) {
             return Err(Error::NotOurs(path.into()));
         }
-        if is_soak && !force {
+        if is_soak && !force && Folder::is_measured(path) {
             return Err(Error::Exists(path.into()));
         }
         let lock = Lock::of_run(path).map_err(Error::Lock)?;
-        // Last what makes it a soak, so that a removal that was cut short can be repeated.
-        for name in [SOAK, RECORDING, ABOVE, PERIODS, PROCESSES, EXPERIMENT, ASKED] {
-            let path = path.join(name);
-            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-            match removed {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Error::Write { path, cause: e }),
-                _ => {}
-            }
-        }
-        let folder = Folder::of(path, experiment.clone(), asked, Some(lock))?;
+        results::clear(path, &CONTENT).map_err(Error::Lock)?;
+        let folder = Folder { made, ..Folder::of(path, experiment.clone(), asked, Some(lock))? };
         folder.make_ready()?;
         whole(&path.join(EXPERIMENT), experiment.to_toml().as_bytes())?;
         folder.write_asked()?;
@@ -143,6 +141,23 @@ impl Folder {
         Folder::of(path, experiment, asked, None)
     }
 
+    /// Whether there is one that has measured anything.
+    pub fn is_measured(path: &Path) -> bool {
+        Folder::is_there(path) && fs::read_dir(path.join(PERIODS)).is_ok_and(|mut all| all.next().is_some())
+    }
+
+    /// Removes a soak that has measured nothing, and the folder with it if this soak made it. One that has measured stays.
+    ///
+    /// # Errors
+    /// Something cannot be removed.
+    pub fn give_up(self) -> Result<(), Error> {
+        if fs::read_dir(self.path.join(PERIODS)).is_ok_and(|mut all| all.next().is_some()) {
+            return Ok(());
+        }
+        results::clear(&self.path, &CONTENT).map_err(Error::Lock)?;
+        results::remove_folder(&self.path, self.made).map_err(Error::Lock)
+    }
+
     /// Whether there is a soak.
     pub fn is_there(path: &Path) -> bool {
         path.join(ASKED).exists()
@@ -150,7 +165,7 @@ impl Folder {
 
     fn of(path: &Path, experiment: Experiment, asked: Asked, lock: Option<Lock>) -> Result<Folder, Error> {
         let stages = experiment.stages().map_err(|e| Error::Experiment(Box::new(e)))?;
-        Ok(Folder { path: path.into(), experiment, stages, asked, _lock: lock })
+        Ok(Folder { path: path.into(), experiment, stages, asked, made: false, _lock: lock })
     }
 
     /// The folders are there, and what was being written when a soak was killed is not.

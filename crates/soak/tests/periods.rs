@@ -300,10 +300,13 @@ fn a_folder_is_written_by_one_and_never_replaced_by_accident() {
     let path = dir.path().join("soak");
     let folder = create(&path);
     let experiment = folder.experiment().clone();
-    assert!(matches!(Folder::create(&path, &experiment, asked(), false), Err(Error::Exists(_))));
+    assert!(matches!(Folder::create(&path, &experiment, asked(), false), Err(Error::Lock(_))));
     assert!(matches!(Folder::create(&path, &experiment, asked(), true), Err(Error::Lock(_))));
     measure(&folder, 0, 0.0, &steady, |number, _| number == 5);
     drop(folder);
+    assert!(matches!(Folder::create(&path, &experiment, asked(), false), Err(Error::Exists(_))));
+    Folder::resume(&path).unwrap().give_up().unwrap();
+    assert!(Folder::is_measured(&path), "what was measured stays");
     // What a soak that was killed was writing.
     let resumed = Folder::resume(&path).unwrap();
     assert_eq!((resumed.periods().unwrap().len(), resumed.experiment()), (3, &experiment));
@@ -336,4 +339,20 @@ fn a_period_that_cannot_be_written_is_an_error_and_the_finished_ones_stay() {
     assert!(e.to_string().contains("periods/") && !e.hint().is_empty(), "{e}");
     std::fs::rename(&aside, &periods).unwrap();
     assert_eq!(folder.periods().unwrap(), before);
+}
+
+#[test]
+fn a_soak_in_vain_leaves_nothing() {
+    let dir = folder_in_memory();
+    let path = dir.path().join("soak");
+    create(&path).give_up().unwrap();
+    assert!(!path.exists());
+    // Killed before its first period.
+    drop(create(&path));
+    drop(create(&path));
+    // A folder that was there stays.
+    std::fs::remove_dir_all(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    create(&path).give_up().unwrap();
+    assert!(path.read_dir().unwrap().next().is_none());
 }
