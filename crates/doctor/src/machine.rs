@@ -27,7 +27,7 @@ fn processor() -> Check {
 }
 
 fn sandbox() -> Check {
-    let name = "not sandboxed";
+    let name = "outside a sandbox";
     // gVisor's own kernel log begins with this line; its kernel version is one constant string.
     let mut log = [0u8; 4096];
     // SAFETY: SYSLOG_ACTION_READ_ALL (3) writes at most the length given.

@@ -41,13 +41,20 @@ fn reason(against: &[&Check]) -> Option<String> {
 
 /// What the channels of our own need of the things that are looked at before.
 fn speaks_against(name: &str) -> bool {
-    const NEEDED: [&str; 7] =
-        ["processor", "not sandboxed", "driver", "driver layouts", "confidential computing off", "MIG off", "no vGPU"];
+    const NEEDED: [&str; 7] = [
+        "processor",
+        "outside a sandbox",
+        "driver",
+        "driver layouts",
+        "confidential computing off",
+        "MIG off",
+        "whole GPU",
+    ];
     NEEDED.contains(&name) || name.starts_with("/dev/")
 }
 
 fn vgpu(known: &Result<Virtualization, String>) -> Check {
-    let name = "no vGPU";
+    let name = "whole GPU";
     match known {
         Ok(Virtualization::Guest) => {
             let why = "the hypervisor's driver owns the engines and their channels: not supported";
@@ -56,7 +63,7 @@ fn vgpu(known: &Result<Virtualization, String>) -> Check {
         Ok(Virtualization::Host) => Check::info(name, "the GPU is shared out to virtual machines as vGPUs", ""),
         Ok(Virtualization::PassedThrough) => Check::yes(name, "the GPU is passed through to this virtual machine"),
         Ok(Virtualization::None) => Check::yes(name, "the GPU is this machine's own"),
-        Err(reason) => Check::info(name, "not known", reason),
+        Err(reason) => Check::info(name, "not known whether it is a part of one, a vGPU", reason),
     }
 }
 
@@ -188,12 +195,12 @@ mod tests {
 
     #[test]
     fn nothing_is_tried_where_something_speaks_against_it() {
-        let sandboxed = Check::no("not sandboxed", "gVisor", "gVisor passes only what it knows").required();
+        let sandboxed = Check::no("outside a sandbox", "gVisor", "gVisor passes only what it knows").required();
         let found = checks(&[sandboxed, Check::no("tap: trap", "does not work", "no matter")], true);
         let last = found.last().unwrap();
         assert_eq!((last.name.as_str(), last.verdict, last.detail.as_str()), (CHANNELS, Verdict::No, "not tried"));
         let reason = last.reason.as_deref().unwrap();
-        assert!(reason.starts_with("not sandboxed: gVisor passes") && !reason.contains("no matter"), "{reason}");
+        assert!(reason.starts_with("outside a sandbox: gVisor passes") && !reason.contains("no matter"), "{reason}");
         let driver = Check::no("driver", "no NVIDIA driver answers", "a long reason");
         let node = Check::no("/dev/nvidiactl", "does not open", "another");
         let found = checks(&[driver, node], true);
@@ -207,6 +214,6 @@ mod tests {
         assert_eq!(vgpu(&Ok(Virtualization::Guest)).verdict, Verdict::No);
         assert_eq!(vgpu(&Ok(Virtualization::PassedThrough)).verdict, Verdict::Yes);
         assert_eq!(vgpu(&Err("NVML: no".into())).verdict, Verdict::Info);
-        assert!(speaks_against("no vGPU") && speaks_against("/dev/nvidia-uvm") && !speaks_against("libcuda"));
+        assert!(speaks_against("whole GPU") && speaks_against("/dev/nvidia-uvm") && !speaks_against("libcuda"));
     }
 }

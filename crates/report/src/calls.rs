@@ -16,8 +16,11 @@ const PATTERNS: usize = 2;
 /// Shows the calls on standard output: all of them as JSON, `limit` rows of each kind as text.
 pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> Result<(), ReportError> {
     let locks = lock_analysis::locks(r, 1)?;
+    let Some(calls) = &locks.calls else {
+        return Err(ReportError::NotRecorded { path: r.path().into(), what: "CUDA calls" });
+    };
     if as_json {
-        return json::document(&locks.calls.unwrap_or_default());
+        return json::document(calls);
     }
     let limit = limit.map_or(ROWS, |n| usize::try_from(n).unwrap_or(usize::MAX));
     to_stdout(|out| Ok(write(&locks, limit, style, out)?))
@@ -26,11 +29,14 @@ pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> 
 /// Writes the text.
 pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let Some(c) = &l.calls else {
-        return writeln!(out, "no calls on this tape: `doorbell record --locks -- PROGRAM` records them");
+        return writeln!(out, "no calls were recorded: `doorbell record --locks PROGRAM` records them");
     };
+    if c.calls.is_empty() {
+        return writeln!(out, "no CUDA calls were made while it was recorded");
+    }
     table(c, limit, style, out)?;
     if !l.recorded {
-        return writeln!(out, "\nno locks on this tape (`record --locks`), so not what the calls wait for");
+        return writeln!(out, "\nno locks were recorded (`record --locks`), so not what the calls wait for");
     }
     patterns(c, limit, style, out)?;
     shared(c, limit, style, out)
@@ -73,7 +79,7 @@ fn totals(c: &Calls, all: u64) -> String {
     let mut kinds: Vec<(&str, &Total)> = c.totals.iter().map(|(k, t)| (*k, t)).collect();
     kinds.sort_by_key(|(_, t)| std::cmp::Reverse(t.calls));
     let kinds: Vec<String> = kinds.iter().map(|(k, t)| format!("{k} {}", count(t.calls))).collect();
-    format!("{}: {}", count(all), kinds.join(", "))
+    if kinds.is_empty() { count(all) } else { format!("{}: {}", count(all), kinds.join(", ")) }
 }
 
 /// `cudaMemcpyAsync host to device, to 4 KiB`
@@ -263,7 +269,7 @@ mod tests {
         ] {
             assert!(said.contains(line), "{line}\n{said}");
         }
-        assert!(text(&Locks { recorded: false, ..l }).contains("no locks on this tape"));
-        assert!(text(&Locks::default()).contains("no calls on this tape"));
+        assert!(text(&Locks { recorded: false, ..l }).contains("no locks were recorded"));
+        assert!(text(&Locks::default()).contains("no calls were recorded"));
     }
 }

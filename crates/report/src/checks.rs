@@ -15,10 +15,13 @@ pub fn write(out: &mut dyn Write, style: &Style, checks: &[Check], possible: boo
             Verdict::No => style.bad("no "),
             Verdict::Info => "-  ".into(),
         };
-        write!(out, "{mark}  {:width$}  {}", c.name, c.detail)?;
-        match &c.reason {
-            Some(r) => writeln!(out, ": {r}")?,
-            None => writeln!(out)?,
+        let text = c.reason.as_ref().map_or_else(|| c.detail.clone(), |reason| format!("{}: {reason}", c.detail));
+        // The mark has three columns.
+        for (n, line) in style.wrapped(&text, width + 7).iter().enumerate() {
+            match n {
+                0 => writeln!(out, "{mark}  {:width$}  {line}", c.name)?,
+                _ => writeln!(out, "{:1$}{line}", "", width + 7)?,
+            }
         }
     }
     writeln!(out)?;

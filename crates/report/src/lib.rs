@@ -35,6 +35,9 @@ pub mod table;
 pub enum ReportError {
     #[error(transparent)]
     Insight(#[from] insight::InsightError),
+    /// `locks` or `calls`.
+    #[error("{path}: {what} were not recorded")]
+    NotRecorded { path: std::path::PathBuf, what: &'static str },
     #[error("the output could not be written")]
     Write(#[from] std::io::Error),
 }

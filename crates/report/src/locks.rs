@@ -23,16 +23,21 @@ const JSON_WAITS: u64 = 1000;
 pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> Result<(), ReportError> {
     let limit = limit.unwrap_or(if as_json { JSON_WAITS } else { ROWS });
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let locks = lock_analysis::locks(r, limit)?;
+    let locks = recorded(r, limit)?;
     if as_json { json::document(&locks) } else { to_stdout(|out| write(&locks, limit, style, out)) }
+}
+
+/// The locks of a recording, with so many waits.
+///
+/// # Errors
+/// It was made without locks; it cannot be read.
+pub fn recorded(r: &Recording, waits: usize) -> Result<Locks, ReportError> {
+    let locks = lock_analysis::locks(r, waits)?;
+    if locks.recorded { Ok(locks) } else { Err(ReportError::NotRecorded { path: r.path().into(), what: "locks" }) }
 }
 
 /// Writes the text.
 pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
-    if !l.recorded {
-        writeln!(out, "no locks on this tape: `doorbell record --locks -- PROGRAM` records them")?;
-        return Ok(());
-    }
     let operations: u64 = l.operations.values().sum();
     let instances: u64 = l.locks.iter().map(|r| r.instances).sum();
     writeln!(

@@ -191,11 +191,7 @@ fn costs(out: &mut dyn Write, style: &Style, r: &Locks<'_>, all: &[Cost]) -> Res
 }
 
 /// The kind of pair stands once.
-fn rows<'a>(
-    t: &mut comfy_table::Table,
-    all: impl Iterator<Item = &'a Cost>,
-    row: impl Fn(&Cost, &Figures) -> Vec<String>,
-) {
+fn rows<'a>(t: &mut table::Table, all: impl Iterator<Item = &'a Cost>, row: impl Fn(&Cost, &Figures) -> Vec<String>) {
     for cost in all {
         let Ok(f) = &cost.outcome else { continue };
         let pair = if cost.policy == Policy::Stock { cost.pairs.name() } else { "" };

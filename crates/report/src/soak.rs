@@ -196,7 +196,8 @@ fn loads(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportEr
 
 fn leaks(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportError> {
     writeln!(out)?;
-    let mut t = style.table(&["held by the process", ">at first", ">at last", ">an hour", "95 %", ""]);
+    let hours = soak.periods.iter().map(|period| period.seconds).sum::<f64>() / 3600.0;
+    let mut t = style.table(&["held by the process", ">at first", ">at last", ">an hour", ">95 % of it", ""]);
     for leak in &soak.leaks {
         let is_bytes = leak.what.ends_with("_bytes");
         let number = |v: f64| if is_bytes { format!("{:.2} MiB", v / 1_048_576.0) } else { format!("{v:.2}") };
@@ -214,6 +215,9 @@ fn leaks(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportEr
             match &leak.not_judged {
                 Some(why) => format!("not judged: {why}"),
                 None if leak.leaking => style.bad("leaks"),
+                None if leak.interval.is_some_and(|i| i.high * hours >= leak.matters) => {
+                    "too short or too uneven to tell".into()
+                }
                 None => "no leak".into(),
             },
         ]);

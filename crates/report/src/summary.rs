@@ -20,13 +20,23 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
     let mut row = |name: &str, text: String| -> io::Result<()> {
         // Blanks first, escapes after: widths count letters.
         let name = if name.is_empty() { " ".repeat(13) } else { style.bold(&format!("{name:<13}")) };
-        writeln!(out, "{name}{text}")
+        let indent = text.len() - text.trim_start().len();
+        for (n, line) in style.wrapped(&text, 13).iter().enumerate() {
+            match n {
+                0 => writeln!(out, "{name}{line}")?,
+                _ => writeln!(out, "{:1$}{line}", "", 13 + indent)?,
+            }
+        }
+        Ok(())
     };
     row("program", program(s))?;
     if s.children == "not recorded" {
         row("children", format!("{}, nor what this program execs", s.children))?;
     }
-    row("driver", driver(s))?;
+    let driver = driver(s);
+    if !driver.is_empty() {
+        row("driver", driver)?;
+    }
     let gpu = used_gpu(s);
     if gpu {
         row("tap", tap(s))?;

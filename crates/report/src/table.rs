@@ -1,8 +1,10 @@
 //! How tables and headings look on this output.
 
+mod narrow;
+
 use crate::ReportError;
 use colorchoice::ColorChoice;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, Row, presets};
 use std::io::{self, IsTerminal, Write};
 
 /// What the output can show.
@@ -10,7 +12,7 @@ use std::io::{self, IsTerminal, Write};
 pub struct Style {
     /// Escape sequences are understood and wanted.
     pub colour: bool,
-    /// Columns of the terminal; `None` where lines may be as long as they are.
+    /// Columns of the terminal; `None` where they are not known, or lines may be as long as they are.
     pub width: Option<u16>,
 }
 
@@ -27,10 +29,37 @@ pub fn wants_color(is_terminal: bool) -> bool {
     }
 }
 
+/// Columns of the terminal: what COLUMNS says, else what the terminal does. 0 of either is a width that nobody knows.
+pub fn columns() -> Option<u16> {
+    let set = std::env::var("COLUMNS").ok().and_then(|c| c.trim().parse().ok());
+    let columns = set.or_else(|| terminal_size::terminal_size().map(|(width, _)| width.0));
+    columns.filter(|columns| *columns > 0)
+}
+
+/// Rows of texts below heads.
+#[derive(Clone, Debug)]
+pub struct Table {
+    grid: comfy_table::Table,
+    is_number: Vec<bool>,
+    /// Columns of the terminal.
+    width: Option<u16>,
+}
+
+impl Table {
+    pub fn add_row<T: Into<Row>>(&mut self, row: T) -> &mut Table {
+        self.grid.add_row(row);
+        self
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.grid.is_empty()
+    }
+}
+
 impl Style {
     /// For standard output: lines fit a terminal, and are as long as they are elsewhere.
     pub fn of_stdout() -> Style {
-        let width = if io::stdout().is_terminal() { Table::new().width() } else { None };
+        let width = if io::stdout().is_terminal() { columns() } else { None };
         Style { colour: wants_color(io::stdout().is_terminal()), width }
     }
 
@@ -53,27 +82,38 @@ impl Style {
 
     /// A table with these column heads; a head that begins with `>` is of numbers and stands on the right.
     pub fn table(&self, heads: &[&str]) -> Table {
-        let mut t = Table::new();
-        t.load_preset(presets::NOTHING).force_no_tty();
-        if let Some(w) = self.width {
-            t.set_width(w).set_content_arrangement(ContentArrangement::Dynamic);
-        }
-        t.set_header(heads.iter().map(|h| h.trim_start_matches('>')));
-        for (i, h) in heads.iter().enumerate() {
-            if let Some(c) = t.column_mut(i) {
+        let mut grid = comfy_table::Table::new();
+        grid.load_preset(presets::NOTHING).force_no_tty();
+        grid.set_header(heads.iter().map(|h| h.trim_start_matches('>')));
+        let is_number: Vec<bool> = heads.iter().map(|h| h.starts_with('>')).collect();
+        for (i, is_number) in is_number.iter().enumerate() {
+            if let Some(c) = grid.column_mut(i) {
                 c.set_padding((0, 2));
-                if h.starts_with('>') {
+                if *is_number {
                     c.set_cell_alignment(CellAlignment::Right);
                 }
             }
         }
-        t
+        Table { grid, is_number, width: self.width }
+    }
+
+    /// A text in lines that fit the terminal behind so many columns that are taken, broken between words.
+    pub fn wrapped(&self, text: &str, taken: usize) -> Vec<String> {
+        let left = self.width.map(|width| usize::from(width).saturating_sub(taken)).filter(|left| *left >= NARROW);
+        left.map_or_else(|| vec![text.into()], |left| narrow::wrapped(text, left, ""))
     }
 }
 
+/// Less is no room for a text.
+const NARROW: usize = 20;
+
 /// Writes a table, indented, without the blanks that fill its last column.
 pub fn write(out: &mut dyn Write, t: &Table, indent: usize) -> io::Result<()> {
-    for line in t.to_string().lines() {
+    let lines = match t.width {
+        Some(width) => narrow::lines(t, usize::from(width).saturating_sub(indent)),
+        None => t.grid.to_string().lines().map(str::to_owned).collect(),
+    };
+    for line in lines {
         let line = line.trim_end();
         if line.is_empty() {
             writeln!(out)?;
@@ -113,6 +153,63 @@ mod tests {
         let mut out = Vec::new();
         write(&mut out, &t, 2).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "  name  count\n  a         1\n  bbbb  1,000\n");
+    }
+
+    /// Every word of every cell is whole on some line, or its column is named.
+    fn fits(columns: u16) -> String {
+        let style = Style { width: Some(columns), ..Style::default() };
+        let heads = ["lock", ">operations", ">longest wait", ">95 % of it", "held from", "kind"];
+        let mut t = style.table(&heads);
+        t.add_row([
+            "doorbell+0x1484988/rwlock",
+            "140,920",
+            "5.00 s",
+            "4.99 .. 5.01 s",
+            "libcuda+0x9d0c2e",
+            "robust, shared",
+        ]);
+        t.add_row(["GRAPHICS", "1", "10.7 ms", "-", "-", "a text of several words that wraps"]);
+        let mut out = Vec::new();
+        write(&mut out, &t, 2).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        for line in text.lines() {
+            assert!(
+                line.chars().count() <= usize::from(columns) || !line.trim().contains(' '),
+                "{columns}: {line:?}\n{text}"
+            );
+        }
+        for (head, cell) in [
+            ("lock", "doorbell+0x1484988/rwlock"),
+            ("lock", "GRAPHICS"),
+            ("longest wait", "10.7 ms"),
+            ("held from", "libcuda+0x9d0c2e"),
+        ] {
+            let is_named = text
+                .replace("\n ", "")
+                .split_once(narrow::LEFT_OUT)
+                .is_some_and(|(_, left_out)| left_out.contains(head));
+            assert!(is_named || text.lines().any(|line| line.contains(cell)), "{columns}: {cell}\n{text}");
+        }
+        text
+    }
+
+    #[test]
+    fn no_width_breaks_a_word() {
+        let texts: Vec<String> = (20..=140).map(fits).collect();
+        assert!(texts[120].lines().count() == 3, "{}", texts[120]);
+        let at_80 = &texts[60];
+        assert!(at_80.contains(narrow::LEFT_OUT), "{at_80}");
+        assert!(at_80.contains("95 % of it") && at_80.contains("held from"), "intervals go first: {at_80}");
+        assert!(texts[20].contains("longest wait: 5.00 s"), "each row a paragraph: {}", texts[20]);
+    }
+
+    #[test]
+    fn a_width_that_is_not_known_is_any() {
+        let mut t = Style::default().table(&["a"]);
+        t.add_row(["word ".repeat(100)]);
+        let mut out = Vec::new();
+        write(&mut out, &t, 0).unwrap();
+        assert_eq!(out.iter().filter(|b| **b == b'\n').count(), 2);
     }
 
     struct Closed;

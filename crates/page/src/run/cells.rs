@@ -79,7 +79,7 @@ fn functional(of_run: &Of<'_>, axes: &[String]) -> Table {
         let mut row = named(cell, axes);
         let data = match (why_not(&cell.status), cell.checked.whole) {
             (Some(_), _) | (_, 0) => "-",
-            _ if cell.checked.guards => "right, and nothing around it changed",
+            _ if cell.checked.guards => "right, bytes around untouched",
             _ => "right",
         };
         row.extend([count(cell.samples), count(cell.checked.whole), data.into(), status(cell)]);

@@ -143,7 +143,7 @@ fn functional(cells: &[&CellOfRun]) -> Vec<Column> {
     columns.push(column("data", 0, cells, |c| match (&c.status, c.checked.whole) {
         (Status::Failed(_) | Status::Invalid(_), _) => "see below".into(),
         (_, 0) => "-".into(),
-        _ if c.checked.guards => "right, and round it".into(),
+        _ if c.checked.guards => "right, bytes around untouched".into(),
         _ => "right".into(),
     }));
     columns
