@@ -17,6 +17,7 @@ mod inline_writes;
 pub mod merge;
 mod order;
 mod place;
+pub mod present;
 mod processes;
 pub mod qmds;
 mod recording;

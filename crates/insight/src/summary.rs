@@ -340,6 +340,16 @@ impl Tally {
     }
 }
 
+/// Programs ran that nobody watched: what they did is not known.
+fn is_partly_unwatched(r: &Recording) -> bool {
+    let reasons = r.end().into_iter().flat_map(|e| &e.incomplete_because);
+    let unseen = |reason: &String| ["not watched: ", "found no region"].iter().any(|word| reason.contains(word));
+    !r.unwatched().is_empty() || reasons.into_iter().any(unseen)
+}
+
+const UNKNOWN: &str = "unknown: no doorbell was seen, but not everything that ran was watched; to watch it, start doorbell inside, as \
+                       `unshare -U doorbell record ./app` does";
+
 /// What it usually means that no doorbell is on the tape.
 fn nothing(out: &Outcome, r: &Recording) -> Option<&'static str> {
     if out.doorbells > 0 || out.channels.iter().any(|c| c.entries > 0) {
@@ -354,6 +364,7 @@ fn nothing(out: &Outcome, r: &Recording) -> Option<&'static str> {
             "the program rang no doorbell itself: its children or a program that it execed did, or it used no GPU"
         }
         _ if r.is_selected() => "this process rang no doorbell",
+        _ if is_partly_unwatched(r) => UNKNOWN,
         _ => "no doorbell was rung: the program used no GPU",
     })
 }

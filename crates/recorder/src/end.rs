@@ -14,6 +14,10 @@ use tape::region::{self, Slot};
 /// Names of programs in one reason, at most.
 const NAMES: usize = 5;
 
+/// Why the loader of a program that can load the agent does not.
+const LOST_RIGHTS: &str =
+    "it may not open the recorder's memory: dropped capabilities, another namespace, a limit of open files";
+
 /// How an image of a process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -37,6 +41,8 @@ pub struct Totals {
     pub turned_away: u32,
     pub refused: u32,
     pub started: u32,
+    /// Programs that were to load the agent, with the first.
+    pub expected: u32,
     pub unwatched: Vec<Unwatched>,
     pub unwatched_lost: u64,
     /// Regions could not be made: why.
@@ -92,6 +98,13 @@ impl Totals {
         because.extend(self.no_region.map(|e| format!("memory for processes could not be had: {e}")));
         for (reason, n) in self.because {
             because.push(if n == 1 { reason } else { format!("{reason} (in {})", processes(n)) });
+        }
+        // (At least: a program that a shell started for `system` was not expected.)
+        let silent = self.expected.saturating_sub(self.started.max(1));
+        if silent > 0 {
+            because.push(format!(
+                "not watched: {silent} of the programs that were started did not load the agent ({LOST_RIGHTS})"
+            ));
         }
         because.extend(unwatched(&self.unwatched, self.unwatched_lost));
         End {

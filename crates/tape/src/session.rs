@@ -196,7 +196,8 @@ pub struct Session {
     pub unwatched_lost: AtomicU32,
     /// Agents whose constructor has run. Agents.
     pub started: AtomicU32,
-    _pad3: u32,
+    /// Programs that were started with the agent in their environment, and that can load it. Agents.
+    pub expected: AtomicU32,
     /// Bytes of memory for rings that are still to be had. Agents take, the recorder gives.
     pub memory: AtomicI64,
     _pad2: [u32; 24],

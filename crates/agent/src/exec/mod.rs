@@ -17,6 +17,7 @@ use crate::process::{session, sys};
 use crate::signals::inherit::{over_exec, over_spawn};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::Ordering;
 use target::Target;
 
 unsafe extern "C" {
@@ -48,12 +49,12 @@ fn search_path() -> &'static [u8] {
 ///
 /// # Safety
 /// `env` is null or a null-terminated array of strings, `path` null or a string.
-unsafe fn start<R>(
+unsafe fn start(
     examine: impl FnOnce() -> Target,
     (path, child): (*const c_char, bool),
     env: Strings,
-    start: impl FnOnce(Strings) -> R,
-) -> R {
+    start: impl FnOnce(Strings) -> c_int,
+) -> c_int {
     // (A program that may not open files starts none that is linked dynamically.)
     if !environment::is_kept() || !may(need::FILES) {
         return start(env);
@@ -64,12 +65,19 @@ unsafe fn start<R>(
     }
     // SAFETY: the caller's.
     unsafe { note(target, path, child) };
-    if target.inject() {
-        // SAFETY: the caller's.
-        unsafe { environment::with(env, start) }
-    } else {
-        start(env)
+    if !target.inject() {
+        return start(env);
     }
+    // Counted before, for an exec that succeeds does not come back. Whether the program then loads us is not known here: it may
+    // lose the right to at its exec.
+    let expected = session::get().filter(|_| target.loads()).map(|s| &s.expected);
+    expected.inspect(|n| drop(n.fetch_add(1, Ordering::Relaxed)));
+    // SAFETY: the caller's.
+    let done = unsafe { environment::with(env, start) };
+    if !child || done != 0 {
+        expected.inspect(|n| drop(n.fetch_sub(1, Ordering::Relaxed)));
+    }
+    done
 }
 
 /// Says that a started program is not followed.

@@ -42,6 +42,12 @@ impl Target {
         matches!(self, Target::Followed | Target::Elsewhere | Target::Static | Target::Unknown)
     }
 
+    /// True if the program itself is to load us. (One that could not be looked at is taken for one that can: it is not known to be
+    /// static.)
+    pub fn loads(self) -> bool {
+        matches!(self, Target::Followed | Target::Elsewhere | Target::Unknown)
+    }
+
     /// This, started by this path.
     fn called(self, path: &CStr) -> Target {
         match self {

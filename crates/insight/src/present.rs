@@ -1,0 +1,53 @@
+//! What a filter could have asked for, where it asks for what a recording does not have.
+
+use crate::recording::{InsightError, Recording};
+use crate::rows;
+use crate::walk::{At, Filter, Sink, walk};
+use schema::Clock;
+use std::collections::BTreeSet;
+
+/// What there is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Present {
+    /// Label and engine of each channel.
+    pub channels: Vec<(String, String)>,
+    /// Threads that submitted.
+    pub threads: BTreeSet<i32>,
+    /// Seconds of the first and the last submission.
+    pub span: Option<(f64, f64)>,
+}
+
+/// What a recording has, if nothing of it is what the filter wants: no such channel, or no submission. `None` as soon as something is.
+///
+/// # Errors
+/// The recording cannot be read.
+pub fn unmatched(r: &Recording, filter: &Filter) -> Result<Option<Present>, InsightError> {
+    let of_submissions = filter.thread.is_some() || filter.between.is_some();
+    let mut look = Look { filter, clock: rows::clock(r), found: false, present: Present::default() };
+    let out = walk(r, &mut look)?;
+    let found = look.found || !of_submissions && out.channels.iter().any(|c| filter.wants(c));
+    let channels = out.channels.iter().map(|c| (c.label(), c.engine.clone())).collect();
+    Ok((!found).then(|| Present { channels, ..look.present }))
+}
+
+struct Look<'f> {
+    filter: &'f Filter,
+    clock: Clock,
+    found: bool,
+    present: Present,
+}
+
+impl Sink for Look<'_> {
+    fn done(&self) -> bool {
+        self.found
+    }
+
+    fn submission(&mut self, at: &At<'_>) {
+        self.found |= self.filter.wants_at(at, &self.clock);
+        self.present.threads.insert(at.submission.tid);
+        if let Some(seconds) = self.clock.seconds(at.submission.tsc) {
+            let (first, last) = self.present.span.unwrap_or((seconds, seconds));
+            self.present.span = Some((first.min(seconds), last.max(seconds)));
+        }
+    }
+}
