@@ -21,7 +21,7 @@ use std::process::ExitCode;
     args_conflicts_with_subcommands = true,
     after_help = Page::examples(&[
         ("doorbell bench --list", "the experiments that come with doorbell"),
-        ("doorbell bench smoke", "half a minute, on any machine"),
+        ("doorbell bench smoke", "half a minute, on a machine with a GPU"),
         ("doorbell bench crossover -o crossover", "samples, figures and plots in a folder"),
         ("doorbell bench my.toml --plan", "what it would do, and how long that takes"),
         ("doorbell bench setups --set matrix.policy=stock,pi --set run.duration=2s", ""),

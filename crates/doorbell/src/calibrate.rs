@@ -143,8 +143,8 @@ impl Args {
         }
         let asked = self.calibration();
         if self.plan {
-            let machine = machine::open(self.gpu)?;
-            return plan(&asked, &machine, self.json);
+            let (machine, lacks) = machine::or_none(machine::open(self.gpu));
+            return plan(&asked, &machine, lacks, self.json);
         }
         // The software GPU starts this command again: nothing may be claimed before that.
         let machine = machine::open(self.gpu)?;
@@ -336,12 +336,9 @@ fn undecided(plan: &Plan) -> String {
     format!("{}: too few samples (fewer than {needs}) at {}: decided by p50 there", plan.key, sizes.join(", "))
 }
 
-fn plan(asked: &Calibration, machine: &copy::Machine, json: bool) -> anyhow::Result<ExitCode> {
+/// `lacks`: why the machine has no GPU; a plan is one all the same.
+fn plan(asked: &Calibration, machine: &copy::Machine, lacks: Option<String>, json: bool) -> anyhow::Result<ExitCode> {
     let (sweeps, left) = asked.sweeps(machine);
-    if sweeps.is_empty() {
-        let what = "no route can be measured on this machine";
-        return Err(Failure::impossible(what, "`doorbell bench --routes` says what each route lacks").into());
-    }
     if json {
         let sweep = |s: &Sweep| serde_json::json!({ "direction": s.direction.name(), "memory": s.memory, "places": s.places.name(), "batch": s.batch, "routes": s.candidates });
         let all = serde_json::json!({
@@ -359,15 +356,22 @@ fn plan(asked: &Calibration, machine: &copy::Machine, json: bool) -> anyhow::Res
         let budget = number::seconds(asked.budget.as_secs_f64());
         writeln!(
             out,
-            "At most {budget}, for {}. Sizes: {sizes}; then between those whose best routes differ.",
+            "At most {budget}, for {}. First these sizes, then between those whose best routes differ:",
             asked.objective
         )?;
+        let lines = Style { width: style.width.or(Some(100)), ..style };
+        lines.wrapped(&sizes, 0).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        writeln!(out)?;
         let mut t = style.table(&["direction", "memory", "places", "batch", "routes"]);
         for sweep in &sweeps {
             let (batch, routes) = (sweep.batch.to_string(), sweep.candidates.join("\n"));
             t.add_row([sweep.direction.name(), &sweep.memory, sweep.places.name(), &batch, &routes]);
         }
-        table::write(out, &t, 0)?;
+        match (lacks, sweeps.is_empty()) {
+            (Some(why), true) => writeln!(out, "Not here: {why}")?,
+            (None, true) => writeln!(out, "No route can be measured on this machine.")?,
+            (_, false) => table::write(out, &t, 0)?,
+        }
         let mut t = style.table(&["left out", "why"]);
         for Left { route, why } in &left {
             t.add_row([route, why]);

@@ -4,6 +4,7 @@ pub mod load;
 
 use crate::failure::Failure;
 use crate::help::Page;
+use crate::units;
 use comparison::{Change, Comparison, Key, Machine, Request, compare_machines};
 use load::Loaded;
 use report::comparison::Heading;
@@ -57,11 +58,9 @@ pub struct Args {
     markdown: Option<PathBuf>,
 }
 
+/// As a part of one.
 fn percent(text: &str) -> Result<f64, String> {
-    match text.strip_suffix('%').map(|n| n.trim().parse::<f64>()) {
-        Some(Ok(p)) if (0.0..=1000.0).contains(&p) => Ok(p / 100.0),
-        _ => Err("a percentage from 0% to 1000%, with its sign: 5%".into()),
-    }
+    units::percent(text).map(|p| p / 100.0)
 }
 
 fn figure(text: &str) -> Result<Figure, String> {

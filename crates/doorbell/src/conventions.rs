@@ -107,8 +107,8 @@ fn one_unit_for_each_flag() {
                 _ => {}
             }
         }
-        // Values with a unit are parsed by `units`: without a unit they are refused, with one they are taken.
-        if [crate::units::TIME, crate::units::SIZE].contains(&value.as_str()) {
+        // Times are parsed by `units`: without a unit they are refused.
+        if value == crate::units::TIME {
             let words = |v: &str| {
                 let command = name.split(':').next().unwrap_or_default();
                 let mut words: Vec<OsString> = command.split(' ').map(OsString::from).collect();

@@ -1,6 +1,6 @@
 //! `doorbell diff`: what one program does with its locks on two recordings.
 
-use crate::failure::Failure;
+use crate::units;
 use insight::Recording;
 use report::table::Style;
 use schema::diff::Tolerance;
@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(value_name = "FILE")]
     second: PathBuf,
     /// Counts that differ by at most this many percent are alike
-    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = units::percent)]
     tolerance: f64,
     /// Counts that differ by at most this are alike, too
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -40,13 +40,6 @@ pub struct Args {
     /// JSON, numbers as numbers
     #[arg(long)]
     json: bool,
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(p) if (0.0..=100.0).contains(&p) => Ok(p),
-        _ => Err(format!("{text:?} is no number from 0 to 100")),
-    }
 }
 
 impl Args {
@@ -73,10 +66,6 @@ impl Args {
 
 fn locks(path: &Path) -> anyhow::Result<(Locks, Recording)> {
     let recording = Recording::open(path)?;
-    let locks = lock_analysis::locks(&recording, 1)?;
-    if !locks.recorded {
-        let what = format!("{}: has no locks on it", path.display());
-        return Err(Failure::new(what, "record it with `doorbell record --locks`").into());
-    }
+    let locks = report::locks::recorded(&recording, 1)?;
     Ok((locks, recording))
 }

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Write a recording in a form that other programs read
@@ -19,8 +19,9 @@ pub struct Args {
     /// JSON Lines: one object for each driver call, submission, copy, launch, operation of a lock, call of CUDA's and context switch.
     #[arg(long, required = true)]
     jsonl: bool,
-    /// The recording.
-    file: PathBuf,
+    /// The recording; without one, the newest of this folder
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
     /// Only this process, for example 4242
     #[arg(long, value_name = "PID")]
     process: Option<i32>,
@@ -34,20 +35,28 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let recording = crate::show::open(&self.file, self.process)?;
+        let recorded = crate::show::given_or_newest(self.file.as_deref())?;
+        let recording = crate::show::open(&recorded, self.process)?;
         match &self.out {
             None => report::table::to_stdout(|out| report::export::jsonl(&recording, out))?,
             Some(path) => {
                 crate::result::is_file("--out", path, "without --out it goes to standard output")?;
                 let claim = output::claim(path, 0o600, self.force)?;
-                let path = claim.path();
-                let file = File::options().write(true).open(path);
-                let mut out = BufWriter::new(file.with_context(|| format!("opening {}", path.display()))?);
-                report::export::jsonl(&recording, &mut out)
-                    .and_then(|()| Ok(out.flush()?))
-                    .with_context(|| format!("writing {}", path.display()))?;
+                if let Err(e) = write(&recording, claim.path()) {
+                    // A part of it would pass for the whole, and block the next try.
+                    claim.remove();
+                    return Err(e);
+                }
             }
         }
         crate::show::damage_of(&recording)
     }
+}
+
+fn write(recording: &insight::Recording, path: &Path) -> anyhow::Result<()> {
+    let file = File::options().write(true).open(path);
+    let mut out = BufWriter::new(file.with_context(|| format!("opening {}", path.display()))?);
+    report::export::jsonl(recording, &mut out)
+        .and_then(|()| Ok(out.flush()?))
+        .with_context(|| format!("writing {}", path.display()))
 }

@@ -1,6 +1,8 @@
 //! How an error ends the program: its text, a hint and an exit status.
 
+use clap::error::{ContextKind, ContextValue};
 use recorder::{ProgramError, RecordError};
+use report::ReportError;
 use report::table::Style;
 use std::ffi::OsString;
 use std::fmt;
@@ -95,6 +97,45 @@ pub fn of_wrong_arguments(arguments: impl Iterator<Item = OsString>) -> ExitCode
     ExitCode::from(crate::ERROR)
 }
 
+/// An error of arguments with options as they were typed: of `--for`, another name of `--duration`, it says `--for`.
+pub fn as_typed(mut e: clap::Error, command: &clap::Command, typed: impl Iterator<Item = OsString>) -> clap::Error {
+    let typed: Vec<OsString> = typed.collect();
+    for (long, alias) in aliases(command).iter().filter(|(_, alias)| is_typed(alias, &typed)) {
+        for kind in [ContextKind::InvalidArg, ContextKind::PriorArg] {
+            let named = match e.get(kind) {
+                Some(ContextValue::String(text)) => {
+                    text.strip_prefix(&format!("--{long}")).map(|rest| format!("--{alias}{rest}"))
+                }
+                _ => None,
+            };
+            if let Some(named) = named {
+                e.insert(kind, ContextValue::String(named));
+            }
+        }
+    }
+    e
+}
+
+/// The name of an option, or its other one if that was typed.
+pub fn typed(long: &'static str, alias: &'static str) -> &'static str {
+    let typed: Vec<OsString> = std::env::args_os().collect();
+    if is_typed(alias.trim_start_matches('-'), &typed) { alias } else { long }
+}
+
+fn is_typed(alias: &str, typed: &[OsString]) -> bool {
+    let words = typed.iter().filter_map(|word| word.to_str()?.strip_prefix("--")?.strip_prefix(alias));
+    words.into_iter().any(|rest| rest.is_empty() || rest.starts_with('='))
+}
+
+/// Options with a second name: both.
+fn aliases(command: &clap::Command) -> Vec<(String, String)> {
+    let own = command.get_arguments().flat_map(|arg| {
+        let long = arg.get_long().unwrap_or_default().to_owned();
+        arg.get_all_aliases().unwrap_or_default().into_iter().map(move |alias| (long.clone(), alias.to_owned()))
+    });
+    own.chain(command.get_subcommands().flat_map(aliases)).collect()
+}
+
 fn hint(e: &anyhow::Error) -> Option<String> {
     e.chain().find_map(|c| {
         if let Some(f) = c.downcast_ref::<Failure>() {
@@ -119,6 +160,9 @@ fn hint(e: &anyhow::Error) -> Option<String> {
         }
         if let Some(e) = c.downcast_ref::<RecordError>() {
             return Some(record_hint(e).into());
+        }
+        if let Some(ReportError::NotRecorded { .. }) = c.downcast_ref::<ReportError>() {
+            return Some("record it again: `doorbell record --locks PROGRAM` records locks and CUDA calls".into());
         }
         let tape = match c.downcast_ref::<insight::InsightError>() {
             Some(insight::InsightError::Tape(t)) => Some(t),
@@ -237,6 +281,21 @@ pub fn tape_hint(e: &TapeError) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_name_the_option_that_was_typed() {
+        for (line, named) in [
+            ("doorbell soak soak --for 5", "--for <TIME>"),
+            ("doorbell soak soak --for=5", "--for <TIME>"),
+            ("doorbell soak soak --duration 5", "--duration <TIME>"),
+            ("doorbell show a.doorbell --top x", "--top <N>"),
+        ] {
+            let words = || line.split(' ').map(OsString::from);
+            let e = crate::command_line().try_get_matches_from(words()).unwrap_err();
+            let text = as_typed(e, &crate::command_line(), words()).to_string();
+            assert!(text.contains(named), "{line}: {text}");
+        }
+    }
 
     #[test]
     fn wrong_arguments_of_record_and_run_are_no_status_of_a_program() {

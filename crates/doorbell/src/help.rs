@@ -23,10 +23,8 @@ pub fn laid_out_for<T>(columns: usize, build: impl FnOnce() -> T) -> T {
 
 /// Columns that help is laid out for: those of the terminal (or COLUMNS), at most 100.
 pub fn width() -> usize {
-    let set = std::env::var("COLUMNS").ok().and_then(|c| c.trim().parse().ok());
-    let terminal = || terminal_size::terminal_size().map(|(w, _)| usize::from(w.0));
     let asked = Some(ASKED.get()).filter(|asked| *asked > 0);
-    asked.or(set).or_else(terminal).unwrap_or(WIDEST).clamp(NARROWEST, WIDEST)
+    asked.or_else(|| report::table::columns().map(usize::from)).unwrap_or(WIDEST).clamp(NARROWEST, WIDEST)
 }
 
 /// The text behind the options.

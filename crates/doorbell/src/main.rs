@@ -31,6 +31,8 @@ mod units;
 
 #[cfg(test)]
 mod conventions;
+#[cfg(test)]
+mod printed;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
@@ -116,6 +118,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         // Help and version go to standard output with status 0; wrong arguments to standard error.
         Err(e) => {
+            let e = failure::as_typed(e, &command_line(), std::env::args_os());
             let _ = e.print();
             let wrong = failure::of_wrong_arguments(std::env::args_os());
             return if e.use_stderr() { wrong } else { ExitCode::SUCCESS };

@@ -1,6 +1,5 @@
 //! `doorbell plan`: from what a recording says of its locks to a plan for `run --lock-policy`.
 
-use crate::failure::Failure;
 use crate::help::Page;
 use crate::result;
 use insight::Recording;
@@ -26,9 +25,9 @@ use std::process::ExitCode;
     .text("All other locks keep their own protocol. Those that were waited for are listed as comments, with the reason.")
 )]
 pub struct Args {
-    /// The recording, made with `record --locks`
+    /// The recording, made with `record --locks`; without one, the newest of this folder
     #[arg(value_name = "FILE")]
-    file: PathBuf,
+    file: Option<PathBuf>,
     /// Write the plan to this file instead of standard output (for example plan.toml)
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -42,12 +41,9 @@ const WAITS: usize = 1000;
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let recording = Recording::open(&self.file)?;
-        let locks = lock_analysis::locks(&recording, WAITS)?;
-        if !locks.recorded {
-            let what = format!("{}: has no locks on it", self.file.display());
-            return Err(Failure::new(what, "record it with `doorbell record --locks`").into());
-        }
+        let file = crate::show::given_or_newest(self.file.as_deref())?;
+        let recording = Recording::open(&file)?;
+        let locks = report::locks::recorded(&recording, WAITS)?;
         let plan = advice::plan(&locks);
         match &self.out {
             None => report::table::to_stdout(|out| Ok(out.write_all(plan.as_bytes())?))?,

@@ -257,6 +257,9 @@ fn tell(out: &Path, o: &Outcome, args: &Args) {
     for reason in e.incomplete_because.iter().filter(|r| !e.trouble.contains(r) && **r != e.how) {
         let _ = writeln!(err, "{name} not complete: {reason}");
     }
+    if e.incomplete_because.iter().any(|r| r.starts_with("not watched: ")) {
+        let _ = writeln!(err, "{name} hint: start doorbell inside, for example `unshare -U doorbell record ./app`");
+    }
     let view = match (args.locks, args.calls) {
         (true, _) => " --locks",
         (_, true) => " --calls",

@@ -3,8 +3,10 @@
 use crate::failure::{self, Failure};
 use crate::progress::Progress;
 use insight::Recording;
+use insight::present::Present;
 use insight::walk::Filter;
 use report::table::Style;
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,6 +16,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  doorbell show                                             the newest recording of this folder
   doorbell show app.doorbell                                the summary
   doorbell show app.doorbell --submissions --limit 20       the first 20 submissions, decoded
   doorbell show app.doorbell --submissions --channel 3      those of one channel
@@ -30,8 +33,9 @@ Examples:
 
 A recording that was cut or damaged is shown up to the damage; the exit status is then 2.")]
 pub struct Args {
-    /// The recording.
-    file: PathBuf,
+    /// The recording; without one, the newest of this folder
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
     #[command(flatten)]
     view: View,
     /// JSON, numbers as numbers.
@@ -55,7 +59,7 @@ pub struct Args {
     /// Only what this thread submitted, for example 4243
     #[arg(long, value_name = "TID")]
     thread: Option<i32>,
-    /// Only what was submitted between two times, in seconds since the recording began, for example 0.5,2
+    /// Only what was submitted between two times, since the recording began, for example 0.5,2 (seconds) or 500ms,2s
     #[arg(long, value_name = "FROM_TO", value_parser = between, allow_hyphen_values = true)]
     between: Option<(f64, f64)>,
     /// The largest first, for example bytes; without it, in the order of time
@@ -104,9 +108,16 @@ fn channel(text: &str) -> Result<(u32, Option<u32>), String> {
 }
 
 fn between(text: &str) -> Result<(f64, f64), String> {
-    let wrong = || format!("{text:?} is no pair of times in seconds, such as 0.5,2");
+    let wrong = || format!("{text:?} is no pair of times, such as 0.5,2 (seconds) or 500ms,2s");
     let (from, to) = text.split_once(',').ok_or_else(wrong)?;
-    let number = |t: &str| t.trim().parse::<f64>().ok().filter(|t| t.is_finite()).ok_or_else(wrong);
+    let with_unit = |t: &str| {
+        let (sign, t) = t.trim().strip_prefix('-').map_or((1.0, t), |rest| (-1.0, rest));
+        experiment::time_ns(t).ok().map(|ns| sign * ns as f64 / 1e9)
+    };
+    let number = |t: &str| {
+        let plain = t.trim().parse::<f64>().ok().filter(|t| t.is_finite());
+        plain.or_else(|| with_unit(t)).ok_or_else(wrong)
+    };
     match (number(from)?, number(to)?) {
         (from, to) if from > to => Err(format!("{from} is later than {to}")),
         pair => Ok(pair),
@@ -162,7 +173,7 @@ impl Args {
             ("--engine", self.engine.is_some(), |a| a.channel),
             ("--thread", self.thread.is_some(), |a| a.submission),
             ("--between", self.between.is_some(), |a| a.submission),
-            ("--limit", self.limit.is_some(), |a| a.limit),
+            (failure::typed("--limit", "--top"), self.limit.is_some(), |a| a.limit),
             ("--sort", self.sort.is_some(), |a| !a.sorts.is_empty()),
         ];
         for (name, asked, applies) in filters {
@@ -183,7 +194,8 @@ impl Args {
 
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.check()?;
-        let recording = open(&self.file, self.process)?;
+        let file = given_or_newest(self.file.as_deref())?;
+        let recording = open(&file, self.process)?;
         let filter = Filter {
             channel: self.channel,
             engine: self.engine,
@@ -191,6 +203,12 @@ impl Args {
             between: self.between,
             limit: self.limit,
         };
+        if filter != (Filter { limit: self.limit, ..Filter::default() })
+            && let Some(present) = insight::present::unmatched(&recording, &filter)?
+        {
+            damage_of(&recording)?;
+            return Err(nothing_matches(&file, &filter, &present).into());
+        }
         let (style, sort) = (Style::of_stdout(), self.sort.as_deref());
         let (r, json) = (&recording, self.json);
         let form = match (json, self.dot) {
@@ -211,6 +229,60 @@ impl Args {
         }
         damage_of(&recording)
     }
+}
+
+/// A filter for what the recording does not have, and what it has.
+fn nothing_matches(file: &Path, filter: &Filter, present: &Present) -> Failure {
+    let mut asked = Vec::new();
+    let mut has = Vec::new();
+    let listed = |all: Vec<String>| match all.len() {
+        0 => "none".to_owned(),
+        n if n > LISTED => format!("{} and {} more", all[..LISTED].join(", "), n - LISTED),
+        _ => all.join(", "),
+    };
+    if let Some((slot, generation)) = filter.channel {
+        asked.push(format!("--channel {slot}{}", generation.map_or(String::new(), |g| format!(".{g}"))));
+        let named = |(label, engine): &(String, String)| format!("{label} ({engine})").replace(" ()", "");
+        has.push(format!("channels: {}", listed(present.channels.iter().map(named).collect())));
+    }
+    if let Some(engine) = &filter.engine {
+        asked.push(format!("--engine {engine}"));
+        let engines: BTreeSet<&str> =
+            present.channels.iter().map(|(_, e)| e.as_str()).filter(|e| !e.is_empty()).collect();
+        has.push(format!("engines: {}", listed(engines.into_iter().map(str::to_owned).collect())));
+    }
+    if let Some(thread) = filter.thread {
+        asked.push(format!("--thread {thread}"));
+        has.push(format!("threads that submitted: {}", listed(present.threads.iter().map(i32::to_string).collect())));
+    }
+    if let Some((from, to)) = filter.between {
+        asked.push(format!("--between {from},{to}"));
+        let span = present.span.map_or("none".into(), |(first, last)| format!("from {first:.3} to {last:.3} s"));
+        has.push(format!("submissions: {span}"));
+    }
+    let what = format!("{}: nothing matches {}", file.display(), asked.join(" "));
+    Failure::new(what, format!("the recording has {}", has.join("; ")))
+}
+
+/// Of channels and threads in a hint.
+const LISTED: usize = 20;
+
+/// The file that was given, else the newest recording of this folder, which is then named on standard error.
+pub fn given_or_newest(file: Option<&Path>) -> anyhow::Result<PathBuf> {
+    if let Some(file) = file {
+        return Ok(file.into());
+    }
+    let written = |path: &Path| path.metadata().ok().filter(|m| m.is_file()).and_then(|m| m.modified().ok());
+    let all = std::fs::read_dir(".")?.filter_map(|entry| Some(PathBuf::from(entry.ok()?.file_name())));
+    let recordings = all.filter(|path| path.extension().is_some_and(|e| e == "doorbell"));
+    let newest = recordings.filter_map(|path| Some((written(&path)?, path))).max();
+    let Some((when, path)) = newest else {
+        let hint = "give one, or record one: `doorbell record PROGRAM`";
+        return Err(Failure::new("no recording (*.doorbell) in this folder", hint).into());
+    };
+    let ago = when.elapsed().map_or("now".into(), |ago| format!("{} s ago", ago.as_secs()));
+    eprintln!("doorbell: {} is the newest recording here, written {ago}", path.display());
+    Ok(path)
 }
 
 /// Opens a recording, or what one process of it did. Says on a terminal how far it is if that takes long.

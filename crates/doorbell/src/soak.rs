@@ -150,10 +150,13 @@ impl Args {
         let written = folder.write_soak(&soak);
         let end = led?;
         written?;
+        if matches!(end, End::Impossible(_) | End::GaveUp(_)) && soak.periods.is_empty() {
+            folder.give_up()?;
+        }
         if let End::Impossible(why) = &end
             && soak.periods.is_empty()
         {
-            return Err(Failure::impossible(why, "`doorbell doctor` says what works here").into());
+            return Err(Failure::impossible(why, crate::bench::machine::HINT).into());
         }
         if let End::GaveUp(why) = &end
             && soak.periods.is_empty()
@@ -161,7 +164,8 @@ impl Args {
             let hint = "`doorbell doctor` says what works here; `doorbell bench` with the same experiment says more";
             return Err(Failure::new(format!("three processes in a row measured in vain: {why}"), hint).into());
         }
-        self.print(&soak)?;
+        // The warnings stood above it already.
+        self.print(&if self.json { soak.clone() } else { Soak { warnings: Vec::new(), ..soak.clone() } })?;
         Ok(ExitCode::from(match end {
             End::Impossible(_) | End::GaveUp(_) => crate::ERROR,
             _ if !soak.verdict.held => 1,
@@ -192,7 +196,7 @@ impl Args {
             (None, Some(experiment)) => PathBuf::from(format!("soak-{}", experiment.name)),
             (None, None) => return Err(Failure::new("no experiment is given", EXPERIMENTS).into()),
         };
-        if self.resume || (Folder::is_there(&path) && !self.force) {
+        if self.resume || (Folder::is_measured(&path) && !self.force) {
             return self.resumed(&path, experiment.as_ref());
         }
         let Some(experiment) = experiment else {

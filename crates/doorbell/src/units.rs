@@ -1,4 +1,5 @@
-//! Values with units, the same for every flag: sizes such as `64MiB`, times such as `60s`.
+//! Values with units, the same for every flag: sizes such as `64MiB`, times such as `60s`, percentages. How they are written is what
+//! `experiment` says: a flag, `--set` and a file take the same texts.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,16 +9,9 @@ pub const SIZE: &str = "SIZE";
 /// Value name of a time.
 pub const TIME: &str = "TIME";
 
-/// One size in bytes: `8B`, `64KiB`, `64MiB`, `1GiB`.
+/// One size in bytes: `64KiB`, `64MiB`, `1GiB`; a number alone is bytes.
 pub fn size(text: &str) -> Result<u64, String> {
-    if text.trim().bytes().all(|b| b.is_ascii_digit()) && !text.trim().is_empty() {
-        return Err(format!("a size needs a unit: {0}B, {0}KiB, {0}MiB or {0}GiB", text.trim()));
-    }
-    match experiment::sizes::parse(text).as_deref() {
-        Ok([one]) => Ok(*one),
-        Ok(_) => Err("one size is needed, such as 64MiB".into()),
-        Err(e) => Err(e.to_string()),
-    }
+    experiment::sizes::one(text).map_err(|e| e.to_string())
 }
 
 /// [`size`] within bounds.
@@ -42,16 +36,19 @@ pub fn time(text: &str) -> Result<Duration, String> {
 
 /// A time above zero, up to a hundred days.
 pub fn long_time(text: &str) -> Result<Duration, String> {
-    let text = text.trim();
-    if text.parse::<f64>().is_ok() {
-        return Err(format!("a time needs a unit: {text}ns, {text}us, {text}ms, {text}s or {text}m"));
+    match experiment::time_ns(text).map(Duration::from_nanos)? {
+        Duration::ZERO => Err("more than no time is needed".into()),
+        d if d > 100 * DAY => Err("at most a hundred days (2400h) fit".into()),
+        d => Ok(d),
     }
-    let parsed: jiff::SignedDuration =
-        text.parse().map_err(|_| "it is not a time; times are written 30ns, 100us, 20ms, 5s, 1m30s".to_owned())?;
-    match Duration::try_from(parsed) {
-        Ok(d) if !d.is_zero() && d <= 100 * DAY => Ok(d),
-        Ok(d) if d > 100 * DAY => Err("at most a hundred days (2400h) fit".into()),
-        _ => Err("more than no time is needed".into()),
+}
+
+/// `5%`: 5. Without the sign only 0: 0.05 alone could be a part or a percentage.
+pub fn percent(text: &str) -> Result<f64, String> {
+    let number = if text == "0" { Some(text) } else { text.strip_suffix('%') };
+    match number.map(|n| n.trim().parse::<f64>()) {
+        Some(Ok(p)) if (0.0..=1000.0).contains(&p) => Ok(p),
+        _ => Err("a percentage from 0% to 1000%, with its sign: 5%".into()),
     }
 }
 
@@ -67,14 +64,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_need_a_unit() {
+    fn one_size_is_taken() {
         assert_eq!(size("64MiB"), Ok(64 << 20));
-        assert_eq!(size("8B"), Ok(8));
-        assert!(size("64").unwrap_err().contains("64MiB"));
+        assert_eq!((size("8B"), size("8")), (Ok(8), Ok(8)));
         for wrong in ["", "MiB", "64MB", "4B..8B", "4B,8B", "-1B", "0B"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
         assert!(size_in(1..=8)("9B").unwrap_err().contains("between 1 B and 8 B"));
+    }
+
+    #[test]
+    fn a_percentage_has_its_sign() {
+        assert_eq!((percent("5%"), percent("0"), percent("0.5 %")), (Ok(5.0), Ok(0.0), Ok(0.5)));
+        for wrong in ["", "5", "0.05", "%", "-1%", "1001%", "nan%", "5 percent"] {
+            assert!(percent(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    /// A flag, `--set` and a file: what one of them takes all take, and it means the same.
+    #[test]
+    fn one_grammar_of_times_and_sizes() {
+        let set = |key: &str, text: &str| {
+            let file = "[run]\nsamples = 1\n[[subject]]\nname = \"s\"\ncall = \"nothing\"\n";
+            experiment::read(file, "t.toml", &[format!("run.{key}={text}")])
+                .map(|e| e.run.timeout_ns)
+                .map_err(|e| e.to_string())
+        };
+        for text in ["1m30s", "2m", "2min", "1h", "100us", "1.5ms", "1h 30m", "60 s"] {
+            assert_eq!(set("timeout", text), time(text).map(|d| d.as_nanos() as u64), "{text}");
+            assert!(time(text).is_ok(), "{text}");
+        }
+        // (`--set` with nothing behind it takes the key out.)
+        assert!(time("").is_err());
+        for text in ["5", "5x", "1s1m", "-5s", "1.5m30s", "PT5S", "5 minutes"] {
+            assert!(time(text).is_err() && set("timeout", text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -79,7 +79,6 @@ fn a_run_leaves_its_folder_and_shows_it_without_a_rate() {
 
 #[test]
 fn what_cannot_be_read_or_measured_says_what_helps() {
-    doorbell(&["saturate"]).assert().code(2).stderr(contains("no plan is given").and(contains("--list")));
     doorbell(&["saturate", "nothing"]).assert().code(2).stderr(contains("there is no plan"));
     doorbell(&["saturate", "small", "--set", "matrix.depth=0"]).assert().code(2).stderr(contains("matrix.depth"));
     doorbell(&["saturate", "small", "--set", "source.kind=nvme"]).assert().code(2).stderr(contains("source.drives"));

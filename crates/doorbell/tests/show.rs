@@ -73,11 +73,10 @@ fn filters_narrow_down_what_a_view_lists() {
     assert!(!copies.is_empty() && copies.len() < all.len() && engines(&copies).iter().all(|e| e == "COPY2"), "{all:?}");
     let thread = all[0]["tid"].to_string();
     assert!(rows(&["--copies", "--thread", &thread]).iter().all(|r| r["tid"] == all[0]["tid"]));
-    assert!(rows(&["--submissions", "--thread", "99999"]).is_empty());
     let at = all[1]["seconds"].as_f64().unwrap();
     let between = format!("{at},{at}");
     assert_eq!(rows(&["--copies", "--between", &between]).len(), all.iter().filter(|r| r["seconds"] == at).count());
-    assert_eq!(rows(&["--submissions", "--between", "-2,-1"]).len(), 0);
+    assert_eq!(rows(&["--submissions", "--between", "-1s,1h"]).len(), rows(&["--submissions"]).len());
     let bytes: Vec<u64> = rows(&["--copies", "--sort", "bytes"]).iter().map(|r| r["bytes"].as_u64().unwrap()).collect();
     assert!(bytes.is_sorted_by(|a, b| a >= b) && bytes.len() == all.len(), "{bytes:?}");
     assert_eq!(rows(&["--copies", "--sort", "bytes", "--top", "1"])[0]["bytes"], 64 << 20);
@@ -309,4 +308,109 @@ fn graphs_are_drawn_by_graphviz() {
         let svg = Command::new("dot").arg("-Tsvg").write_stdin(text).assert().success();
         assert!(String::from_utf8_lossy(&svg.get_output().stdout).contains("</svg>"));
     }
+}
+
+#[test]
+fn a_filter_that_matches_nothing_is_an_error_that_lists_what_there_is() {
+    let (_dir, path) = written(one_of_everything());
+    for (args, words) in [
+        (&["--copies", "--channel", "99"][..], &["nothing matches --channel 99", "channels: 0"][..]),
+        (&["--submissions", "--channel", "0.7"], &["--channel 0.7", "channels: 0"]),
+        (&["--channels", "--channel", "99"], &["--channel 99", "channels: 0"]),
+        (&["--copies", "--engine", "COPY"], &["--engine COPY", "engines: "]),
+        (&["--launches", "--thread", "1"], &["--thread 1", "threads that submitted: "]),
+        (&["--submissions", "--between", "5000,6000"], &["--between 5000,6000", "submissions: from "]),
+        (&["--copies", "--channel", "0", "--thread", "1"], &["--channel 0 --thread 1", "channels: 0", "threads"]),
+        (&["--process", "1"], &["no process 1", "it has"]),
+    ] {
+        for more in [&[][..], &["--json"]] {
+            let out = doorbell().arg("show").arg(&path).args(args).args(more).assert().code(2).stdout("");
+            let said = String::from_utf8_lossy(&out.get_output().stderr).into_owned();
+            assert!(words.iter().all(|word| said.contains(word)), "{args:?}: {said}");
+        }
+    }
+    // A channel that is there and copied nothing is no mistake.
+    let nothing = json(&["--copies", "--channel", "1", "--between", "-100,1000"], &path);
+    assert!(nothing.is_array());
+}
+
+#[test]
+fn views_of_locks_and_the_plan_agree_that_none_were_recorded() {
+    let (_dir, path) = written(one_of_everything());
+    for args in [&["show", "--locks"][..], &["show", "--locks", "--json"], &["show", "--calls"], &["plan"]] {
+        let out = doorbell().args(args).arg(&path).assert().code(2).stdout("");
+        out.stderr(contains("were not recorded").and(contains("doorbell record --locks")));
+    }
+}
+
+#[test]
+fn without_a_file_the_newest_recording_of_the_folder_is_shown_and_named() {
+    let (dir, path) = written(one_of_everything());
+    let empty = tempfile::tempdir().unwrap();
+    let out = doorbell().arg("show").current_dir(&empty).assert().code(2);
+    out.stderr(contains("no recording").and(contains("doorbell record")));
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(600);
+    std::fs::File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
+    std::fs::copy(&path, dir.path().join("app.2.doorbell")).unwrap();
+    std::fs::create_dir(dir.path().join("folder.doorbell")).unwrap();
+    for command in ["show", "export --jsonl"] {
+        let out = doorbell().args(command.split(' ')).current_dir(&dir).assert().success();
+        out.stderr(contains("app.2.doorbell is the newest recording here"));
+    }
+}
+
+#[test]
+fn an_export_that_fails_leaves_nothing_that_blocks_the_next() {
+    let (dir, path) = written(one_of_everything());
+    let bytes = std::fs::read(&path).unwrap();
+    let cut = dir.path().join("cut.doorbell");
+    std::fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
+    let full = dir.path().join("full.jsonl");
+    // The file size limit is as good as a full disk.
+    let line = format!("ulimit -f 1; exec \"$0\" export --jsonl {} -o {}", path.display(), full.display());
+    let out =
+        std::process::Command::new("bash").args(["-c", &line]).arg(assert_cmd::cargo::cargo_bin!("doorbell")).output();
+    let out = out.unwrap();
+    assert_eq!((out.status.code(), full.exists()), (Some(2), false), "{}", String::from_utf8_lossy(&out.stderr));
+    doorbell().args(["export", "--jsonl"]).arg(&path).arg("-o").arg(&full).assert().success();
+}
+
+/// What a command prints on a terminal of so many columns.
+fn on_a_terminal(columns: u16, args: &[&str], path: &std::path::Path) -> String {
+    use std::io::Read;
+    use std::os::fd::{FromRawFd, OwnedFd};
+    let (mut ours, mut theirs) = (0, 0);
+    let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: two descriptors to be written, a size to be read.
+    let opened = unsafe {
+        libc::openpty(&mut ours, &mut theirs, std::ptr::null_mut(), std::ptr::null_mut(), (&raw const size).cast_mut())
+    };
+    assert_eq!(opened, 0);
+    // SAFETY: descriptors of our own, from above.
+    let (mut ours, theirs) = unsafe { (std::fs::File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    command.args(args).arg(path).env_remove("COLUMNS").stdout(theirs);
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let mut text = Vec::new();
+    // The other end is gone: EIO.
+    let _ = ours.read_to_end(&mut text);
+    child.wait().unwrap();
+    String::from_utf8_lossy(&text).replace("\r\n", "\n")
+}
+
+#[test]
+fn words_are_whole_on_terminals_of_any_width() {
+    let (_dir, path) = written(one_of_everything());
+    let words = ["GRAPHICS", "HOPPER_CHANNEL_GPFIFO_A"];
+    for columns in [120, 80, 40, 0] {
+        let text = on_a_terminal(columns, &["show", "--channels", "--color", "never"], &path);
+        for word in words {
+            assert!(text.contains(word) || text.contains("no room for: "), "{columns}: {word}\n{text}");
+        }
+        let widest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+        assert!(columns == 0 || widest <= usize::from(columns), "{columns}: {text}");
+    }
+    let unknown = on_a_terminal(0, &["show", "--channels", "--color", "never"], &path);
+    assert_eq!(unknown.lines().count(), 3, "a width of 0 is one that nobody knows: {unknown}");
 }

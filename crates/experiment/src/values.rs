@@ -12,52 +12,71 @@ use std::fmt;
 const LONGEST_NS: u64 = 9_007_199_254_740_992;
 /// More CPUs than Linux knows.
 const MOST_CPU: usize = 8191;
-const TIMES: &str = "a time is written `500ns`, `50us`, `1.5ms`, `60s`, `2min` or `1h`";
+const TIMES: &str = "a time is written `500ns`, `50us`, `1.5ms`, `60s`, `2m`, `1h` or `1m30s`";
 
-const UNITS_OF_TIME: [(&str, u64); 6] = [
-    ("h", 3_600_000_000_000),
-    ("min", 60_000_000_000),
-    ("s", 1_000_000_000),
-    ("ms", 1_000_000),
-    ("us", 1_000),
-    ("ns", 1),
+/// The first name of a unit is the one that is printed: `min` cannot be taken for `ms`.
+const UNITS_OF_TIME: [(&[&str], u64); 6] = [
+    (&["h"], 3_600_000_000_000),
+    (&["min", "m"], 60_000_000_000),
+    (&["s"], 1_000_000_000),
+    (&["ms"], 1_000_000),
+    (&["us", "µs", "μs"], 1_000),
+    (&["ns"], 1),
 ];
 
-/// Nanoseconds.
+/// Nanoseconds of `1.5ms`, or of several parts, the longest unit first: `1m30s`. The only grammar of times: experiments, calls and
+/// the command line take it.
 pub(crate) fn time(text: &str) -> Result<u64, Wrong> {
     let text = text.trim();
-    let digits = text.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
-    let (number, unit) = text.split_at(digits);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() || fraction.contains('.') || number.ends_with('.') {
-        return Err(Wrong::new(format!("{text:?} is no time"), TIMES));
+    if !text.is_empty() && text.bytes().all(|b| b == b'0') {
+        return Ok(0);
     }
-    let unit = match unit.trim_start() {
-        "" if number.bytes().all(|b| b == b'0') => "ns",
-        "" => return Err(Wrong::new(format!("the unit of {text:?} is missing"), TIMES)),
-        "µs" | "μs" => "us",
-        "m" => return Err(Wrong::new(format!("`m` in {text:?} can mean two things"), "write `min` or `ms`")),
-        unit => unit,
-    };
-    let Some((_, scale)) = UNITS_OF_TIME.iter().find(|(name, _)| *name == unit) else {
-        return Err(Wrong::new(format!("{unit:?} in {text:?} is no unit of time"), TIMES));
-    };
+    let wrong = || Wrong::new(format!("{text:?} is no time"), TIMES);
     let large = || Wrong::new(format!("{text:?} is too long"), "at most 100 days");
-    let whole = whole.parse::<u64>().map_err(|_| large())?.checked_mul(*scale).ok_or_else(large)?;
-    let (mut rest, mut scale) = (0, *scale);
-    for digit in fraction.trim_end_matches('0').bytes() {
-        if scale % 10 != 0 {
-            return Err(Wrong::new(format!("{text:?} is no whole number of nanoseconds"), TIMES));
+    let (mut rest, mut sum, mut longest) = (text, 0u64, u64::MAX);
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
+        let (number, after) = rest.split_at(digits);
+        let after = after.trim_start();
+        let letters = after.find(|c: char| c.is_ascii_digit() || c.is_whitespace() || c == '.').unwrap_or(after.len());
+        let (unit, after) = after.split_at(letters);
+        rest = after.trim_start();
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        // A fraction ends a time: `1.5m30s` has two of them.
+        let is_last = rest.is_empty();
+        if whole.is_empty() || fraction.contains('.') || number.ends_with('.') || !(is_last || fraction.is_empty()) {
+            return Err(wrong());
         }
-        scale /= 10;
-        rest += u64::from(digit - b'0') * scale;
+        if unit.is_empty() {
+            let what = format!("{text:?} needs a unit, as in {number}s or {number}ms");
+            return Err(Wrong::new(what, TIMES));
+        }
+        let Some((_, scale)) = UNITS_OF_TIME.iter().find(|(names, _)| names.contains(&unit)) else {
+            return Err(Wrong::new(format!("{unit:?} in {text:?} is no unit of time"), TIMES));
+        };
+        if *scale >= longest {
+            return Err(Wrong::new(format!("{text:?} does not have its longest unit first"), TIMES));
+        }
+        longest = *scale;
+        let part = whole.parse::<u64>().map_err(|_| large())?.checked_mul(*scale).ok_or_else(large)?;
+        sum = sum.checked_add(part).ok_or_else(large)?;
+        let mut scale = *scale;
+        for digit in fraction.trim_end_matches('0').bytes() {
+            if scale % 10 != 0 {
+                return Err(Wrong::new(format!("{text:?} is no whole number of nanoseconds"), TIMES));
+            }
+            scale /= 10;
+            sum = sum.checked_add(u64::from(digit - b'0') * scale).ok_or_else(large)?;
+        }
     }
-    let ns = whole.checked_add(rest).ok_or_else(large)?;
-    if ns > LONGEST_NS { Err(large()) } else { Ok(ns) }
+    match sum {
+        _ if text.is_empty() => Err(wrong()),
+        ns if ns > LONGEST_NS => Err(large()),
+        ns => Ok(ns),
+    }
 }
 
-/// The shortest text for so many nanoseconds.
-/// A time as experiments write it, ns.
+/// A time as it is written everywhere, in ns.
 ///
 /// # Errors
 /// What is wrong with it, and how one is written.
@@ -65,9 +84,10 @@ pub fn time_ns(text: &str) -> Result<u64, String> {
     time(text).map_err(|wrong| format!("{}; {}", wrong.what, wrong.allowed))
 }
 
+/// The shortest text for so many nanoseconds.
 pub(crate) fn time_text(ns: u64) -> String {
-    let (unit, scale) =
-        UNITS_OF_TIME.iter().find(|(_, scale)| ns >= *scale && ns.is_multiple_of(*scale)).unwrap_or(&("ns", 1));
+    let found = UNITS_OF_TIME.iter().find(|(_, scale)| ns >= *scale && ns.is_multiple_of(*scale));
+    let (unit, scale) = found.map_or(("ns", 1), |(names, scale)| (names[0], *scale));
     format!("{}{unit}", ns / scale)
 }
 
@@ -85,7 +105,7 @@ pub(crate) fn rate(text: &str) -> Result<f64, Wrong> {
     let times = match per.trim() {
         "s" => 1.0,
         "ms" => 1000.0,
-        "min" => 1.0 / 60.0,
+        "m" | "min" => 1.0 / 60.0,
         per => return Err(Wrong::new(format!("{per:?} in {text:?} is no unit of a rate"), RATES)),
     };
     match number(count.trim()).map(|n| n * times).filter(|n| n.is_finite() && *n > 0.0) {
@@ -499,14 +519,38 @@ mod tests {
             ("0.000001s", 1_000),
             ("1.50s", 1_500_000_000),
             ("0.5min", 30_000_000_000),
+            ("2m", 120_000_000_000),
+            ("1m30s", 90_000_000_000),
+            ("1h 30min", 5_400_000_000_000),
+            ("1s500ms", 1_500_000_000),
+            ("1m1.5s", 61_500_000_000),
         ] {
             assert_eq!(time(text), Ok(ns), "{text}");
             assert_eq!(time(&time_text(ns)), Ok(ns));
         }
         assert_eq!(time_text(90_000_000_000), "90s");
-        for text in
-            ["", "s", "5", "5m", "5 parsecs", "1.2.3s", "1.s", ".5s", "-1s", "0.5ns", "99999999999h", "101000000s"]
-        {
+        for text in [
+            "",
+            "s",
+            "5",
+            "5 parsecs",
+            "1.2.3s",
+            "1.s",
+            ".5s",
+            "-1s",
+            "0.5ns",
+            "99999999999h",
+            "101000000s",
+            "1m1m",
+            "1s1m",
+            "1.5m30s",
+            "1m30",
+            "5s ago",
+            "1e30s",
+            "nan",
+            "inf",
+            "2400h1000000000s",
+        ] {
             assert!(time(text).is_err(), "{text}");
         }
     }
@@ -517,8 +561,8 @@ mod tests {
             let text = wrong.unwrap_err().at(&crate::Place::Whole).to_string();
             assert!(words.iter().all(|w| text.contains(w)), "{text}");
         }
-        says(time("60"), &["unit", "missing", "60s"]);
-        says(time("5m"), &["two things", "min", "ms"]);
+        says(time("60"), &["needs a unit", "60s"]);
+        says(time("30s1m"), &["longest unit first", "1m30s"]);
         says(rate("0/s"), &["count = 0"]);
         says(rate("5/day"), &["\"day\"", "1000/s"]);
         says(rate("inf/s"), &["no rate"]);
@@ -576,7 +620,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in "\\PC{0,24}|[0-9a-z.()/%, µ+-]{0,24}") {
+        fn no_text_panics(text in "\\PC{0,24}|[0-9a-z.()/%, µ+-]{0,24}|([0-9.]{1,4}(h|m|min|s|ms|us|ns)){1,4}") {
             let _ = (time(&text), rate(&text), class(&text), cpus(&text), arrival(&text), policy(&text), metric(&text), times(&text), within(&text));
             let _ = (amount(&text, Metric::Rate), amount(&text, Metric::Misses), amount(&text, Metric::Max));
         }

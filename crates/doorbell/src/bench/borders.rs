@@ -82,10 +82,12 @@ impl Args {
         }
         let temporary = tempfile::tempdir()?;
         let folder = self.out.clone().unwrap_or_else(|| temporary.path().to_owned());
-        if self.out.is_some() && folder.exists() && !self.force {
+        let is_taken = || folder.read_dir().map_or(folder.exists(), |mut all| all.next().is_some());
+        if self.out.is_some() && !self.force && is_taken() {
             let what = format!("{} exists", folder.display());
             return Err(Failure::new(what, "--force replaces the runs in it").into());
         }
+        let made = !folder.exists();
         std::fs::create_dir_all(&folder)?;
         let one = |subject: &experiment::SubjectSpec| One {
             search: Search::new(&subject.sizes),
@@ -103,7 +105,12 @@ impl Args {
             }
             let pass = Experiment { subjects, ..experiment.clone() };
             let path = folder.join(format!("pass-{passes:02}"));
-            let Some(run) = one_pass(&path, &pass, self.force, stop)? else { return Ok(ExitCode::from(STOPPED)) };
+            let run = one_pass(&path, &pass, self.force, stop);
+            if made && run.is_err() {
+                // Of a first pass that measured nothing: what is not empty stays.
+                let _ = std::fs::remove_dir(&folder);
+            }
+            let Some(run) = run? else { return Ok(ExitCode::from(STOPPED)) };
             passes += 1;
             all.iter_mut().for_each(|one| one.learn(&run));
         }
@@ -240,7 +247,10 @@ fn one_pass(path: &Path, experiment: &Experiment, force: bool, stop: &AtomicU32)
     })?;
     match outcome.end {
         End::Stopped { .. } => return Ok(None),
-        End::Impossible(why) => return Err(Failure::impossible(why, "`doorbell doctor` says what works here").into()),
+        End::Impossible(why) => {
+            folder.give_up()?;
+            return Err(Failure::impossible(why, super::machine::HINT).into());
+        }
         End::Complete => {}
     }
     attribution::read_tapes(&folder, &mut |what| progress.show(what))?;

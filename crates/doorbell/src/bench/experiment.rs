@@ -14,6 +14,7 @@ use report::table::Style;
 use results::run::{Context, Interrupted, Run};
 use results::{Folder, Status};
 use runner::{End, Heard, News, Outcome, Runner};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicU32;
@@ -105,8 +106,9 @@ impl Args {
         if self.routes {
             let device = self.device.clone().unwrap_or_default();
             let gpu = if device == Device::Edu { Gpu::Soft } else { Gpu::Real };
-            let machine = machine::with_device(self.gpu.unwrap_or(gpu), &device)?;
-            return machine::list(&machine, self.json).map(|()| ExitCode::SUCCESS);
+            // What can be named is the same without a GPU.
+            let (machine, lacks) = machine::or_none(machine::with_device(self.gpu.unwrap_or(gpu), &device));
+            return machine::list(&machine, lacks, self.json).map(|()| ExitCode::SUCCESS);
         }
         let asked = self.experiment()?;
         if self.plan {
@@ -119,18 +121,22 @@ impl Args {
         // From before there is anything to keep, until it is kept.
         let stop = signals::count_interrupts();
         let temporary = tempfile::tempdir()?;
-        let folder = match (&asked, self.resume) {
+        let (folder, is_new) = match (&asked, self.resume) {
             (Some(experiment), false) => {
                 let path = self.out.clone().unwrap_or_else(|| temporary.path().join(&experiment.name));
-                Folder::create(&path, experiment, self.force)?
+                (Folder::create(&path, experiment, self.force)?, true)
             }
             (asked, _) => {
                 let folder = Folder::resume(self.folder()?)?;
                 asked.iter().try_for_each(|experiment| folder.is_of(experiment))?;
-                folder
+                (folder, false)
             }
         };
-        self.measure(&folder, stop)
+        let done = self.measure(&folder, stop);
+        if is_new && done.is_err() {
+            folder.give_up()?;
+        }
+        done
     }
 
     fn folder(&self) -> Result<&Path, Failure> {
@@ -162,12 +168,13 @@ impl Args {
         let gpu = folder.experiment().run.gpu;
         let before = surroundings(gpu);
         let warnings = before.warnings();
-        if gpu != experiment::Gpu::Soft {
-            warnings.iter().filter(|w| w.severity > Severity::Notice).for_each(|w| eprintln!("warning: {w}"));
-        }
+        // Before it runs, so that somebody can stop it; then they do not stand below the tables again.
+        let serious = warnings.iter().filter(|w| gpu != experiment::Gpu::Soft && w.severity > Severity::Notice);
+        let told: Vec<String> = serious.map(ToString::to_string).collect();
+        told.iter().for_each(|warning| eprintln!("warning: {warning}"));
         let (Outcome { end, lost }, left_behind) = self.parts(folder, stop)?;
         if let End::Impossible(why) = end {
-            return Err(Failure::impossible(why, "`doorbell doctor` says what works here").into());
+            return Err(Failure::impossible(why, machine::HINT).into());
         }
         let reading = Progress::new();
         attribution::read_tapes(folder, &mut |what| reading.show(what))?;
@@ -202,13 +209,13 @@ impl Args {
         if self.out.is_some() {
             plot::all(folder, &run)?;
         }
-        self.show(&run, folder)?;
-        Ok(verdict(&run, &end, is_lost))
-    }
-
-    fn show(&self, run: &Run, folder: &Folder) -> anyhow::Result<()> {
+        let run = match self.json {
+            true => run,
+            false => Run { warnings: run.warnings.iter().filter(|w| !told.contains(w)).cloned().collect(), ..run },
+        };
         // A folder that goes away with this process is none to look into.
-        self.print(run, self.out.is_some().then(|| folder.path()))
+        self.print(&run, self.out.is_some().then(|| folder.path()))?;
+        Ok(verdict(&run, &end, is_lost))
     }
 
     fn print(&self, run: &Run, kept: Option<&Path>) -> anyhow::Result<()> {
@@ -383,17 +390,11 @@ fn plan(experiment: &Experiment, json: bool) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let style = Style::of_stdout();
-    let mut table = style.table(&["stage", "point", "policy", "cells", "beside"]);
+    let mut table = style.table(&["stage", "point", "policy", ">cells", "beside"]);
     for stage in &stages {
-        let cells: Vec<String> = stage.cells.iter().map(cell_name).collect();
         let loads: Vec<String> = stage.loads.iter().map(|l| format!("{} x {}", l.count, l.name)).collect();
-        table.add_row([
-            stage.number.to_string(),
-            place(stage),
-            stage.run.policy.clone(),
-            cells.join(", "),
-            loads.join(", "),
-        ]);
+        let cells = number::count(stage.cells.len() as u64);
+        table.add_row([stage.number.to_string(), place(stage), stage.run.policy.clone(), cells, loads.join(", ")]);
     }
     let open = match estimate.stages_by_samples {
         0 => String::new(),
@@ -401,6 +402,11 @@ fn plan(experiment: &Experiment, json: bool) -> anyhow::Result<ExitCode> {
     };
     let most = if estimate.samples_are_limited { "at most" } else { "about" };
     report::table::to_stdout(|out| {
+        writeln!(out, "measured:")?;
+        cell_names(stages.iter().flat_map(|stage| &stage.cells))
+            .iter()
+            .try_for_each(|name| writeln!(out, "  {name}"))?;
+        writeln!(out)?;
         report::table::write(out, &table, 0)?;
         writeln!(
             out,
@@ -417,10 +423,22 @@ fn plan(experiment: &Experiment, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A subject and its size.
-fn cell_name(cell: &experiment::Cell) -> String {
-    match cell.bytes {
-        0 => cell.subject.name.clone(),
-        bytes => format!("{} {}", cell.subject.name, number::bytes(bytes)),
+/// A line for each subject, with its sizes in all stages.
+fn cell_names<'c>(cells: impl Iterator<Item = &'c experiment::Cell>) -> Vec<String> {
+    let mut all: Vec<(&str, BTreeSet<u64>)> = Vec::new();
+    for cell in cells {
+        match all.iter_mut().find(|(name, _)| *name == cell.subject.name) {
+            Some((_, sizes)) => drop(sizes.insert(cell.bytes)),
+            None => all.push((&cell.subject.name, BTreeSet::from([cell.bytes]))),
+        }
     }
+    let line = |(name, sizes): &(&str, BTreeSet<u64>)| match (sizes.first(), sizes.last()) {
+        (Some(0), Some(0)) => (*name).to_owned(),
+        (Some(least), Some(most)) if sizes.len() > 6 => {
+            let n = number::of(sizes.len() as u64, "size");
+            format!("{name}: {n}, {} to {}", number::bytes(*least), number::bytes(*most))
+        }
+        _ => format!("{name}: {}", sizes.iter().map(|bytes| number::bytes(*bytes)).collect::<Vec<_>>().join(", ")),
+    };
+    all.iter().map(line).collect()
 }

@@ -19,11 +19,23 @@ pub fn open(gpu: Gpu) -> anyhow::Result<Machine> {
     let machine = Machine::open(place).map(|machine| machine.with_profile(move || calibration::own::profile(soft)));
     machine.map_err(|e| {
         let hint = match gpu {
-            Gpu::Real => "`doorbell doctor` says what is missing; `--gpu soft` shows on any machine what works",
+            Gpu::Real => HINT,
             Gpu::Soft => "`doorbell doctor` says what works here",
         };
         Failure::impossible(format!("no GPU to measure: {e}"), hint).into()
     })
+}
+
+/// Where there is no GPU to measure.
+pub const HINT: &str =
+    "`doorbell doctor` says what is missing; `--gpu soft` shows on any machine what works, never how fast";
+
+/// This machine, or one without a GPU, and why it is that.
+pub fn or_none(opened: anyhow::Result<Machine>) -> (Machine, Option<String>) {
+    match opened {
+        Ok(machine) => (machine, None),
+        Err(e) => (Machine::without_a_gpu("no GPU"), Some(format!("{e:#}"))),
+    }
 }
 
 /// As an experiment wants it.
@@ -74,7 +86,8 @@ pub fn with_device(gpu: Gpu, device: &experiment::Device) -> anyhow::Result<Mach
 const VIDEO: &str = "DOORBELL_SOFTGPU_VIDEO";
 
 /// What an experiment can name: the routes, with what this machine lacks of them, and the calls.
-pub fn list(machine: &Machine, json: bool) -> anyhow::Result<()> {
+/// `lacks`: why it has no GPU.
+pub fn list(machine: &Machine, lacks: Option<String>, json: bool) -> anyhow::Result<()> {
     let (routes, calls) = (copy::names(machine), subject::calls());
     if json {
         let route = |l: &copy::Listed| {
@@ -102,6 +115,9 @@ pub fn list(machine: &Machine, json: bool) -> anyhow::Result<()> {
         c.add_row([l.form.to_owned(), l.about.to_owned(), bytes]);
     }
     Ok(to_stdout(|out| {
+        if let Some(why) = lacks {
+            writeln!(out, "{why}\n")?;
+        }
         table::write(out, &t, 0)?;
         writeln!(out)?;
         table::write(out, &c, 0)?;

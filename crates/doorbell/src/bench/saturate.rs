@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = Page::examples(&[
+        ("doorbell bench saturate", "two minutes; as `paper`, without a folder"),
         ("doorbell bench saturate paper -o paper", "one CPU thread, 512 to 8192 bytes: copy engines in the place of drives"),
         ("doorbell bench saturate knee --find-knee -o knee", "how few CPU threads and devices fill the link"),
         ("doorbell bench saturate sizes --set matrix.depth=64 --set run.repeats=3", ""),
@@ -54,7 +55,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
     ])
 )]
 pub struct Args {
-    /// A file, for example my.toml, or the name of a plan that comes along, for example paper
+    /// A file, for example my.toml, or the name of a plan that comes along [default: paper]
     #[arg(value_name = "PLAN")]
     plan: Option<String>,
     /// Keep the run in this folder, for example results/paper
@@ -92,6 +93,8 @@ pub struct Args {
     show: Option<PathBuf>,
 }
 
+/// The plan where none is given.
+const DEFAULT: &str = "paper";
 const PLANS: &str = "`doorbell bench saturate --list` lists those that come along; a file has a path or ends in .toml";
 
 impl Args {
@@ -104,8 +107,9 @@ impl Args {
             self.print(&account)?;
             return Ok(verdict(&account, End::Complete));
         }
-        if let (Some(name), false) = (&self.plan, self.i_mean_to_overwrite.is_empty())
-            && !self.read(name)?.writes()
+        if !self.resume
+            && !self.i_mean_to_overwrite.is_empty()
+            && !self.read(self.plan.as_deref().unwrap_or(DEFAULT))?.writes()
         {
             let hint = "--set matrix.operation=write, or leave --i-mean-to-overwrite away";
             return Err(Failure::new("the plan writes to no drive", hint).into());
@@ -117,6 +121,7 @@ impl Args {
         if asked_gpu == plan::Gpu::Soft {
             crate::sample::with_softgpu()?;
         }
+        let is_new = asked.is_some();
         let folder = match asked {
             Some(asked) => {
                 // Before there is a folder.
@@ -128,17 +133,24 @@ impl Args {
             }
             None => Folder::resume(self.folder()?)?,
         };
-        let plan = &folder.asked().plan;
-        match plan.source.kind {
-            plan::Kind::Engines => {
-                let device = device(plan.run.gpu, plan.run.number)?;
-                let space = AddressSpace::new(&device).context("an address space without CUDA")?;
-                let mut source = Engines::new(&space, &plan.source.engines, plan.source.mode)?;
-                self.measure(&folder, &mut source, counters(Some(&device)), stop)
-            }
+        let done = match folder.asked().plan.source.kind {
+            plan::Kind::Engines => self.engines(&folder, stop),
             plan::Kind::Nvme => self.drives(&folder, stop),
             plan::Kind::Files => self.files(&folder, stop),
+        };
+        if is_new && done.is_err() {
+            folder.give_up()?;
         }
+        done
+    }
+
+    /// Copy engines in the place of devices.
+    fn engines(&self, folder: &Folder, stop: &AtomicU32) -> anyhow::Result<ExitCode> {
+        let plan = &folder.asked().plan;
+        let device = device(plan.run.gpu, plan.run.number)?;
+        let space = AddressSpace::new(&device).context("an address space without CUDA")?;
+        let mut source = Engines::new(&space, &plan.source.engines, plan.source.mode)?;
+        self.measure(folder, &mut source, counters(Some(&device)), stop)
     }
 
     fn measure(
@@ -239,13 +251,10 @@ impl Args {
 
     /// What is asked for; `None` where the folder says it. And on which GPU.
     fn asked(&self) -> anyhow::Result<(plan::Gpu, Option<Asked>)> {
-        let Some(name) = &self.plan else {
-            if !self.resume {
-                return Err(Failure::new("no plan is given", PLANS).into());
-            }
+        if self.plan.is_none() && self.resume {
             return Ok((Folder::open(self.folder()?)?.asked().plan.run.gpu, None));
-        };
-        let plan = self.read(name)?;
+        }
+        let plan = self.read(self.plan.as_deref().unwrap_or(DEFAULT))?;
         if plan.source.kind == plan::Kind::Files && plan.source.file.is_empty() {
             let what = "the plan reads a file, and names none: source.file is empty";
             return Err(Failure::new(
