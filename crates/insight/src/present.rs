@@ -27,7 +27,7 @@ pub fn unmatched(r: &Recording, filter: &Filter) -> Result<Option<Present>, Insi
     let out = walk(r, &mut look)?;
     let found = look.found || !of_submissions && out.channels.iter().any(|c| filter.wants(c));
     let channels = out.channels.iter().map(|c| (c.label(), c.engine.clone())).collect();
-    Ok((!found).then(|| Present { channels, ..look.present }))
+    Ok((!found).then_some(Present { channels, ..look.present }))
 }
 
 struct Look<'f> {

@@ -71,11 +71,13 @@ unsafe fn start(
     // Counted before, for an exec that succeeds does not come back. Whether the program then loads us is not known here: it may
     // lose the right to at its exec.
     let expected = session::get().filter(|_| target.loads()).map(|s| &s.expected);
-    expected.inspect(|n| drop(n.fetch_add(1, Ordering::Relaxed)));
+    if let Some(n) = expected {
+        n.fetch_add(1, Ordering::Relaxed);
+    }
     // SAFETY: the caller's.
     let done = unsafe { environment::with(env, start) };
-    if !child || done != 0 {
-        expected.inspect(|n| drop(n.fetch_sub(1, Ordering::Relaxed)));
+    if let Some(n) = expected.filter(|_| !child || done != 0) {
+        n.fetch_sub(1, Ordering::Relaxed);
     }
     done
 }
