@@ -5,7 +5,7 @@ mod devtools;
 mod made;
 
 use devtools::{Browser, Tab};
-use made::{THOUSAND, named, recorded, run, soak, two};
+use made::{THOUSAND, named, recorded, run, saturated, soak, two};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,6 +29,7 @@ fn pages(folder: &Path) -> Vec<PathBuf> {
         ("recording", page::of_recording(&recording).unwrap()),
         ("commands", page::of_runs(&[named(recorded(run(&small)))]).unwrap()),
         ("soak", page::of_soak(&soak())),
+        ("saturated", page::of_saturated(&saturated(false))),
     ];
     let write = |(name, document): (&str, page::Document)| {
         let path = folder.join(format!("{name}.html"));
@@ -69,7 +70,7 @@ fn pages_work_in_a_browser() {
         keyboard(&mut tab, page, &name);
         assert_eq!(tab.complaints(page), Vec::<String>::new(), "{name}");
         // What these have, the others have too.
-        if let Some(axe) = axe.as_ref().ok().filter(|_| name != "thousand" && name != "rates") {
+        if let Some(axe) = axe.as_ref().ok().filter(|_| !["thousand", "rates", "saturated"].contains(&name.as_str())) {
             for scheme in ["light", "dark"] {
                 accessible(&mut tab, page, scheme, axe, &name);
             }

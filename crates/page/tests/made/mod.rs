@@ -2,8 +2,10 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
+mod full;
 mod long;
 
+pub use full::saturated;
 pub use long::soak;
 
 use experiment::{Arrival, Observe, What};
