@@ -1,6 +1,6 @@
 //! Runs that nobody measured, of any number of cells.
 
-#![allow(dead_code, reason = "each test uses some of it")]
+#![allow(dead_code, unused_imports, reason = "each test uses some of it")]
 
 mod full;
 mod long;
