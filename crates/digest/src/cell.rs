@@ -1,4 +1,4 @@
-//! The figures of a cell, computed from its rounds. The one place where rounds, seeds and intervals meet.
+//! The figures of a cell, computed from its rounds. The one place where rounds and intervals meet.
 
 use crate::{Cell, Digest, Error, Stage};
 use experiment::Observe;
@@ -18,7 +18,6 @@ pub struct Value {
 #[derive(Clone, Debug)]
 pub struct Measured {
     rounds: Rounds,
-    seed: u64,
     capped_from: Option<u64>,
     pub capped: u64,
     back_to_back: u32,
@@ -35,26 +34,15 @@ impl Digest {
         let Some(cell) = stage.cells.get(number) else { return Ok(None) };
         let Some(series) = cell.series(part) else { return Ok(None) };
         let wrong = |wrong| Error::Series { stage: stage.number, subject: cell.subject.clone(), wrong };
-        let rounds = rounds(&series.values().map_err(wrong)?);
+        let rounds = Rounds::new(&series.values().map_err(wrong)?).in_repeats_of(stage.rounds as usize);
         Ok(Some(Measured {
             rounds,
-            seed: seed(self, stage, number),
             capped: series.capped,
             capped_from: series.capped_from,
             back_to_back: cell.back_to_back,
             span_ns: span_of(cell),
         }))
     }
-}
-
-/// All repeats, one after the other.
-fn rounds(values: &[Vec<u64>]) -> Rounds {
-    Rounds::new(values)
-}
-
-/// As `run.json` is computed with.
-fn seed(digest: &Digest, stage: &Stage, number: usize) -> u64 {
-    digest.seed ^ (u64::from(stage.number) << 32 | number as u64)
 }
 
 fn span_of(cell: &Cell) -> Option<u64> {
@@ -74,7 +62,7 @@ impl Measured {
     /// `None` where there are too few samples for it.
     pub fn figure(&self, figure: Figure) -> Option<Value> {
         let value = self.rounds.figure(figure)?;
-        let interval = self.rounds.interval(figure, self.seed, CONFIDENCE);
+        let interval = self.rounds.interval(figure, CONFIDENCE);
         let at_least = match figure {
             // Every sample has its part in it.
             Figure::Mean => self.capped > 0,
@@ -98,7 +86,7 @@ impl Measured {
         }
         let mean = self.rounds.figure(Figure::Mean).filter(|mean| *mean > 0.0)?;
         let rate = |ns: f64| many * 1e9 / ns;
-        let interval = self.rounds.interval(Figure::Mean, self.seed, CONFIDENCE).filter(|i| i.low > 0.0);
+        let interval = self.rounds.interval(Figure::Mean, CONFIDENCE).filter(|i| i.low > 0.0);
         let interval = interval.map(|i| Interval { low: rate(i.high), high: rate(i.low) });
         Some(Value { value: rate(mean), interval, at_least: false })
     }
@@ -109,7 +97,7 @@ impl Measured {
         if self.figure(figure)?.at_least || to.figure(figure)?.at_least {
             return None;
         }
-        let ratio = Ratio::of(&self.rounds, &to.rounds, figure, self.seed, CONFIDENCE)?;
+        let ratio = Ratio::of(&self.rounds, &to.rounds, figure, CONFIDENCE)?;
         let enough = ratio.interval.is_some() || !figure.has_interval();
         enough.then_some(Value { value: ratio.ratio, interval: ratio.interval, at_least: false })
     }

@@ -3,7 +3,7 @@
 //! It holds the experiment, the machine, and for each cell the samples of each round as a histogram. Pages with tables keep it
 //! beside them (`docs/reference/data-files.md`).
 //!
-//! The invariant: figures come from the same code as those of `run.json` ([`statistics`]), with the same rounds and seeds. Where
+//! The invariant: figures come from the same code as those of `run.json` ([`statistics`]), with the same rounds and repeats. Where
 //! all values are stored, they are equal; otherwise each value is within [`series::ERROR`] of the sample's.
 
 mod cell;

@@ -81,7 +81,6 @@ pub struct Digest {
     pub schema: String,
     #[serde(flatten)]
     pub origin: Origin,
-    pub seed: u64,
     pub stages: Vec<Stage>,
 }
 

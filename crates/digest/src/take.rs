@@ -61,7 +61,6 @@ pub fn of_folder(folder: &Folder, run: &Run, parts: &[Observe]) -> Result<Digest
             machine: Origin::facts(&run.environment),
             experiment: experiment.to_toml(),
         },
-        seed: experiment.run.seed,
         stages,
     })
 }

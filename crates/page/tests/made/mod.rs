@@ -292,7 +292,7 @@ pub fn two(a: Run, b: Run) -> page::Document {
         let point: Vec<String> = cell.point.iter().map(|c| format!("{}={}", c.name, c.value)).collect();
         Key { subject: cell.subject.clone(), bytes: cell.bytes, point: point.join(" ") }
     };
-    let request = Request { figures: vec![statistics::Figure::P50], fail_above: 0.05, seed: 1 };
+    let request = Request { figures: vec![statistics::Figure::P50], fail_above: 0.05 };
     let absent = || Of::Absent("nobody measured it".into());
     let rows = a.cells.iter().flat_map(|cell| compare(&key(cell), &absent(), &absent(), &request));
     let comparison = Comparison::of(rows.collect(), 0.05);
