@@ -196,8 +196,12 @@ impl Args {
             (None, Some(experiment)) => PathBuf::from(format!("soak-{}", experiment.name)),
             (None, None) => return Err(Failure::new("no experiment is given", EXPERIMENTS).into()),
         };
-        if self.resume || (Folder::is_measured(&path) && !self.force) {
-            return self.resumed(&path, experiment.as_ref());
+        if self.resume || (Folder::is_there(&path) && !self.force) {
+            match self.resumed(&path, experiment.as_ref()) {
+                // One of another experiment that has measured nothing is in nobody's way.
+                Err(_) if !self.resume && !Folder::is_measured(&path) => {}
+                resumed => return resumed,
+            }
         }
         let Some(experiment) = experiment else {
             return Err(Failure::new("no experiment is given", EXPERIMENTS).into());
