@@ -269,7 +269,12 @@ pub(crate) fn expand(from: &Experiment) -> Result<Vec<Stage>, (About, Wrong)> {
             // Metered beside a stage that is not recorded: a tape of seconds without a pause is gigabytes.
             draft.run.meter_ns = 0;
         }
+        let place = at(&point);
         let stage = stage(stages.len() as u32, point, draft, from);
+        if stage.cells.is_empty() {
+            let what = format!("no subject is measured{place}");
+            return Err(matrix(Wrong::new(what, "a subject without `beside`, or one that names a load of each stage")));
+        }
         cells += stage.cells.len();
         if cells > MOST_CELLS {
             let what = format!("more than {MOST_CELLS} cells in all stages");

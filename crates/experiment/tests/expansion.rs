@@ -186,6 +186,37 @@ fn options_reach_names_with_dots_and_equal_signs() {
 }
 
 #[test]
+fn a_subject_has_cells_only_beside_its_loads() {
+    let text = "
+[run]
+duration = \"1s\"
+patience = \"2s\"
+[matrix]
+loads = [\"none\", \"a\", \"a + b\", \"b\"]
+[[subject]]
+call = \"launch\"
+[[subject]]
+call = \"graph(1)\"
+beside = \"none + b\"
+[[load]]
+name = \"a\"
+call = \"stream\"
+[[load]]
+name = \"b\"
+call = \"malloc\"
+";
+    let all = of(text, &[]);
+    let cells: Vec<usize> = all.stages().unwrap().iter().map(|stage| stage.cells.len()).collect();
+    assert_eq!((cells, all.run.patience_ns), (vec![2, 1, 2, 2], Some(2_000_000_000)));
+    assert_eq!(of(&all.to_toml(), &["name=x"]), all);
+    let alone = text.replace("call = \"launch\"", "call = \"launch\"\nbeside = \"a\"");
+    let wrong = experiment::read(&alone.replace("none + b", "a"), "x.toml", &[]).unwrap_err();
+    assert!(wrong.to_string().contains("no subject is measured at loads=none"), "{wrong}");
+    let wrong = experiment::read(&text.replace("none + b", "none + c"), "x.toml", &[]).unwrap_err();
+    assert!(wrong.to_string().contains("there is no load \"c\""), "{wrong}");
+}
+
+#[test]
 fn options_may_have_quotes_and_brackets_as_in_the_file() {
     let sets = [
         "run.duration=\"2s\"",

@@ -388,6 +388,20 @@ mod tests {
     }
 
     #[test]
+    fn stages_that_load_from_the_cache_of_compiled_code_are_known_by_their_calls() {
+        for (load, needs) in [
+            ("module(40,cached)", true),
+            ("module( cached )", true),
+            ("module(400)", false),
+            ("lock(name=cached)", false),
+        ] {
+            let text = format!("[run]\nsamples = 1\n[[subject]]\ncall = \"launch\"\n[[load]]\ncall = \"{load}\"\n");
+            let stages = experiment::read(&text, "x.toml", &[]).unwrap().stages().unwrap();
+            assert_eq!(needs_cache(&stages[0]), needs, "{load}");
+        }
+    }
+
+    #[test]
     fn the_line_that_says_why_is_found() {
         assert_eq!(why("error: no disk\nhint: buy one\n").as_deref(), Some("no disk"));
         assert_eq!(hint("error: no disk\nhint: buy one\n").as_deref(), Some("buy one"));

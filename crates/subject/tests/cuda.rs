@@ -74,6 +74,7 @@ fn every_call_does_its_work_in_any_thread_and_leaves_nothing() {
         "hostalloc(touched)",
         "module(3)",
         "module(2,compiled)",
+        "module(2,cached)",
         "lazy(2)",
         "lazy(1)",
         "instantiate(7)",
