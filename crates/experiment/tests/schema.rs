@@ -186,7 +186,7 @@ fn every_key_is_known_to_both_with_its_default() {
                     _ => "[\"any\", \"0,2-5\"]".into(),
                 },
                 (Kind::Times, _) => "\"1.2 cuda\"".into(),
-                (Kind::Sum, _) if key.name == "beside" => "\"none\"".into(),
+                (Kind::Sum, _) if key.name == "beside" => "\"none + crowd\"".into(),
                 (Kind::Sum, _) => "\"cuda + cuda\"".into(),
                 (Kind::Within, _) => "\"5%, 100ns\"".into(),
                 (Kind::Names, _) => "[\"cuda\"]".into(),
