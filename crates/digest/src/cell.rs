@@ -36,17 +36,19 @@ impl Digest {
         let wrong = |wrong| Error::Series { stage: stage.number, subject: cell.subject.clone(), wrong };
         let rounds = Rounds::new(&series.values().map_err(wrong)?).in_repeats_of(stage.rounds as usize);
         Ok(Some(Measured {
-            rounds,
             capped: series.capped,
             capped_from: series.capped_from,
             back_to_back: cell.back_to_back,
-            span_ns: span_of(cell),
+            span_ns: span_of(cell, &rounds),
+            rounds,
         }))
     }
 }
 
-fn span_of(cell: &Cell) -> Option<u64> {
-    cell.spans_ns.as_ref().map(|spans| spans.iter().sum())
+/// Of paced arrivals a round lasts until the next one is due, or until its last end if that is later.
+fn span_of(cell: &Cell, rounds: &Rounds) -> Option<u64> {
+    let due = |round| cell.period_ns.unwrap_or(0).saturating_mul(rounds.samples(round));
+    cell.spans_ns.as_ref().map(|spans| spans.iter().enumerate().map(|(round, ns)| due(round).max(*ns)).sum())
 }
 
 impl Measured {

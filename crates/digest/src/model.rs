@@ -129,6 +129,9 @@ pub struct Cell {
     /// Why there are no samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
+    /// Of paced arrivals: one is released in each such time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period_ns: Option<u64>,
     /// From the first release of each round to its last end. Only where samples do not simply follow each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spans_ns: Option<Vec<u64>>,

@@ -84,6 +84,10 @@ fn one(
         observe: subject.observe,
         baseline: folder.experiment().baseline_of(&subject.name).map(str::to_owned),
         missing: None,
+        period_ns: match subject.arrival {
+            Arrival::Paced { period_ns } => Some(period_ns),
+            Arrival::Closed { .. } => None,
+        },
         spans_ns: None,
         done: None,
         submit: None,

@@ -89,11 +89,13 @@ pub const FIGURES: &str = "samples, rounds, capped, min, mean, p50, p90, p99, p9
 const PERCENTILES: [Percentile; 5] =
     [Percentile::P50, Percentile::P90, Percentile::P99, Percentile::P999, Percentile::P9999];
 
-/// Texts between commas that no bracket holds.
+/// Texts between commas that neither brackets nor single quotes hold.
 pub fn split(text: &str, at: char) -> Vec<&str> {
-    let (mut all, mut depth, mut from) = (Vec::new(), 0i32, 0);
+    let (mut all, mut depth, mut quoted, mut from) = (Vec::new(), 0i32, false, 0);
     for (i, c) in text.char_indices() {
         match c {
+            '\'' => quoted = !quoted,
+            _ if quoted => {}
             '(' | '[' => depth += 1,
             ')' | ']' => depth -= 1,
             c if c == at && depth <= 0 => {
@@ -105,6 +107,11 @@ pub fn split(text: &str, at: char) -> Vec<&str> {
     }
     all.push(text[from..].trim());
     all
+}
+
+/// Without the single quotes around it.
+pub fn unquoted(text: &str) -> &str {
+    text.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')).unwrap_or(text)
 }
 
 impl Column {
@@ -119,8 +126,8 @@ impl Column {
             None => (Vec::new(), text),
         };
         let term = |term: &str| match term.split_once('=').filter(|(key, _)| is_key(key)) {
-            Some((key, value)) => Term { key: key.to_owned(), value: value.to_owned() },
-            None => Term { key: "subject".into(), value: term.to_owned() },
+            Some((key, value)) => Term { key: key.to_owned(), value: unquoted(value).to_owned() },
+            None => Term { key: "subject".into(), value: unquoted(term).to_owned() },
         };
         if let Some(over) = Over::parse(figure)? {
             if let Some(path) = [Some(&over.path), over.by.as_ref()].into_iter().flatten().find(|path| !is_key(path)) {
@@ -290,7 +297,8 @@ mod tests {
         for wrong in ["p98", "p50.us.ms", "p50.both.interval", "x:", "load.p50", "above(x)", "done", ""] {
             assert!(parse(wrong).unwrap_err().contains("is no column"), "{wrong}");
         }
-        assert_eq!(split("a(1,2),b[x,y],c", ','), ["a(1,2)", "b[x,y]", "c"]);
+        assert_eq!(split("a(1,2),b[x,y],c,'d,e'", ','), ["a(1,2)", "b[x,y]", "c", "'d,e'"]);
+        assert_eq!((unquoted("'d,e'"), unquoted("'d"), unquoted("d")), ("d,e", "'d", "d"));
     }
 
     proptest! {

@@ -67,6 +67,33 @@ impl Data {
         &self.digest.origin
     }
 
+    /// On what, by what and when it was measured, in a line.
+    pub fn machine(&self) -> String {
+        let origin = self.origin();
+        let fact = |name: &str| {
+            let value = origin.machine.get(name)?;
+            Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+        };
+        let named = |what: &str, name: &str| fact(name).map(|value| format!("{what} {value}"));
+        let link = fact("gpu.link_generation").zip(fact("gpu.link_width"));
+        let is_virtual = fact("host.virtual_machine").is_some_and(|value| value == "true");
+        let commit = origin.commit.as_deref().unwrap_or("unknown");
+        let (digits, changed) = commit.split_at(commit.find('-').unwrap_or(commit.len()));
+        let all = [
+            fact("gpu.name"),
+            named("driver", "gpu.driver"),
+            named("CUDA", "gpu.cuda"),
+            link.map(|(generation, width)| format!("PCIe {generation} x{width}")),
+            fact("cpu.model"),
+            fact("cpu.online").map(|n| format!("{n} CPUs{}", if is_virtual { ", a virtual machine" } else { "" })),
+            named("Linux", "kernel.release"),
+        ];
+        let all: Vec<String> = all.into_iter().flatten().collect();
+        let day = origin.started.split('T').next().unwrap_or_default();
+        let commit = format!("{}{changed}", digits.get(..12).unwrap_or(digits));
+        format!("Measured on {}; doorbell at commit {commit}, {day}.", all.join(", "))
+    }
+
     pub fn is_rows(&self) -> bool {
         self.rows.is_some()
     }

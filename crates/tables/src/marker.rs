@@ -12,6 +12,8 @@ pub struct Marker {
 pub enum Kind {
     /// A table follows, until the end.
     Table,
+    /// A line follows that says on what and by what the data were measured.
+    Machine,
     /// What labels are called on this page.
     Names,
     End,
@@ -23,6 +25,7 @@ impl Marker {
         let text = text.trim();
         let (kind, rest) = match text.split_once(':') {
             Some(("table", rest)) => (Kind::Table, rest),
+            Some(("machine", rest)) => (Kind::Machine, rest),
             Some(("names", rest)) => (Kind::Names, rest),
             _ if text == "end" => (Kind::End, ""),
             _ => return None,
@@ -103,7 +106,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "(table|names|end)?:?[ a-z=|\"\\-\n]{0,40}|.{0,20}") {
+        fn any_text_is_read_or_refused(text in "(table|machine|names|end)?:?[ a-z=|\"\\-\n]{0,40}|.{0,20}") {
             if let Some(Ok(marker)) = Marker::parse(&text) {
                 // What was read can be written and read again.
                 let again: String = marker.pairs.iter().map(|(k, v)| format!(" \"{k}\"=\"{v}\"")).collect();

@@ -71,8 +71,15 @@ impl Page {
             match marker.kind {
                 Kind::Names => push(&mut out, &raw),
                 Kind::End => return Err(self.wrong(number, "an end without a table before it".into())),
+                Kind::Machine => {
+                    self.body(number, &mut lines, |_| true)?;
+                    let data = data.get(&marker).map_err(|what| self.wrong(number, what))?;
+                    push(&mut out, &summed(&raw, data.crc32()));
+                    push(&mut out, &data.machine());
+                    push(&mut out, "<!-- end -->");
+                }
                 Kind::Table => {
-                    let there = self.body(number, &mut lines)?;
+                    let there = self.body(number, &mut lines, |line| line.trim_start().starts_with('|'))?;
                     let wrong = |what| self.wrong(number, what);
                     let data = data.get(&marker).map_err(wrong)?;
                     let table = Table::new(&marker, data, &names).map_err(wrong)?;
@@ -148,8 +155,13 @@ impl Page {
         }
     }
 
-    /// The table after a marker.
-    fn body<'a>(&self, number: usize, lines: &mut Lines<'a>) -> Result<Vec<&'a str>, Error> {
+    /// What is there after a marker, until its end.
+    fn body<'a>(
+        &self,
+        number: usize,
+        lines: &mut Lines<'a>,
+        may: impl Fn(&str) -> bool,
+    ) -> Result<Vec<&'a str>, Error> {
         let mut there = Vec::new();
         while let Some((at, line)) = lines.next() {
             if let Some((marker, _)) = self.comment(at, line, lines)? {
@@ -158,7 +170,7 @@ impl Page {
                     _ => Err(self.wrong(number, format!("its table has no <!-- end --> before line {at}"))),
                 };
             }
-            if line.trim_start().starts_with('|') {
+            if may(line) {
                 there.push(line);
             } else if !line.trim().is_empty() {
                 return Err(self.wrong(at, "only a table stands between the marker and its <!-- end -->".into()));

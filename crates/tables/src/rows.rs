@@ -1,6 +1,6 @@
 //! The rows of one table.
 
-use crate::column::{Column, FIGURES, How, Over, Shown, Term, What, split};
+use crate::column::{Column, FIGURES, How, Over, Shown, Term, What, split, unquoted};
 use crate::data::{At, Data, plain};
 use crate::marker::Marker;
 use crate::words::{self, Unit};
@@ -42,7 +42,7 @@ impl<'a> Table<'a> {
                     WORDS.join(", ")
                 ));
             }
-            let wanted: Vec<String> = split(value, '|').into_iter().map(str::to_owned).collect();
+            let wanted: Vec<String> = split(value, '|').into_iter().map(|value| unquoted(value).to_owned()).collect();
             known(data, key, &wanted)?;
             filters.push((key.clone(), wanted));
         }

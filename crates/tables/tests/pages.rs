@@ -15,7 +15,7 @@ fn origin() -> Origin {
         started: "2026-11-22T18:00:00Z".into(),
         functional: false,
         complete: true,
-        machine: Default::default(),
+        machine: [("gpu.name".to_owned(), "A GPU".into()), ("cpu.online".to_owned(), 2.into())].into(),
         experiment: String::new(),
     }
 }
@@ -31,6 +31,7 @@ fn cell(subject: &str, from: u64) -> Cell {
         observe: Observe::Done,
         baseline: Some("cuda".into()),
         missing: None,
+        period_ns: None,
         spans_ns: None,
         done: Some(Series::of(&rounds, digest::series::EXACT)),
         submit: None,
@@ -87,6 +88,8 @@ fn page(dir: &Path, digest: &Digest, text: &str) -> Page {
 }
 
 const PAGE: &str = "# A page
+<!-- machine: data=made-up.json -->
+<!-- end -->
 <!-- names: \"neighbour.count=0\"=nothing \"1\"=\"a thread that loads modules\" -->
 
 <!-- table: data=made-up.json rows=neighbour.count
@@ -120,13 +123,14 @@ fn a_page_is_filled_and_a_changed_digit_is_found() {
         ]
     );
     assert!(filled.contains("| cuda | typed |") && filled.contains("<!-- table: an example -->"));
+    assert!(filled.contains("\nMeasured on A GPU, 2 CPUs; doorbell at commit 6ba3a506d601, 2026-11-22.\n"), "{filled}");
     let again = page(dir.path(), &digest, &filled);
     assert_eq!(again.check().unwrap().tables, 1);
     assert_eq!(again.filled().unwrap().0, filled, "filling twice changes nothing");
 
     // Every digit of the table.
     let begin = filled.find("| nothing").unwrap();
-    let end = filled.find("<!-- end").unwrap();
+    let end = filled.rfind("<!-- end").unwrap();
     for (at, c) in filled[begin..end].char_indices().filter(|(_, c)| c.is_ascii_digit()) {
         let mut other = filled.clone();
         let digit = if c == '9' { "8" } else { "9" };
@@ -198,6 +202,21 @@ fn mistakes_are_told_with_their_line_and_what_is_allowed() {
         let e = page(dir.path(), &data(), &text).filled().unwrap_err();
         assert!(e.line == line && e.what.contains(what), "{text}\n{e}");
     }
+}
+
+#[test]
+fn names_with_commas_are_quoted_and_paced_ones_have_their_rate() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut digest = data();
+    let paced = &mut digest.stages[0].cells[1];
+    paced.subject = "copy, Python: CUDA".into();
+    // 250 in each of eight rounds, one each 250 us; the last of a round ends 4 us after its release.
+    (paced.period_ns, paced.spans_ns) = (Some(250_000), Some(vec![249 * 250_000 + 4_000; 8]));
+    let text = "<!-- names: \"copy, Python: CUDA\"=Python -->\n<!-- table: data=made-up.json rows=neighbour.count neighbour.count=0 \
+                columns=\"'copy, Python: CUDA':rate,'copy, Python: CUDA'&bytes=4KiB:p99\" -->\n<!-- end -->\n\
+                <!-- table: data=made-up.json rows=subject neighbour.count=0 subject=\"cuda|'copy, Python: CUDA'\" columns=subject,p99 -->\n<!-- end -->\n";
+    let (filled, ..) = page(dir.path(), &digest, text).filled().unwrap();
+    assert!(filled.contains("\n| 4,000 | 4.10 |\n") && filled.contains("\n| Python | 4.10 |\n"), "{filled}");
 }
 
 #[test]
