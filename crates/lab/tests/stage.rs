@@ -7,6 +7,7 @@ use experiment::{
 };
 use lab::clock::Clock;
 use lab::stage::{self, Ending, Finished, Lab, Next};
+use results::part::EndedBy;
 use results::part::Metered;
 use results::{Part, Status};
 
@@ -109,7 +110,40 @@ fn cells_take_turns_and_every_transfer_is_a_sample() {
         assert_eq!((cell.worst.len(), cell.counted.map(|tally| tally.calls)), (40, Some(10)));
         let slowest = samples.iter().filter(|s| s.round != 3).map(|s| s.done()).max().unwrap();
         assert_eq!(samples[cell.worst[0].index as usize].done(), slowest);
+        let turns: Vec<_> = cell.turns.iter().map(|t| (t.round, t.ended, t.rested_ns)).collect();
+        assert_eq!(turns, [0, 1, 2, 3].map(|round| (round, EndedBy::Samples, 0)));
+        assert!(cell.turns.iter().all(|turn| turn.ns > 0));
     }
+}
+
+#[test]
+#[ignore = "2 s; run by .ci/run"]
+fn a_turn_in_which_the_loads_rested_keeps_for_how_long() {
+    let text = r#"
+[run]
+gpu = "soft"
+rounds = 3
+duration = "1s"
+noise = "0s"
+timeout = "20s"
+[[subject]]
+call = "lock(mutex)"
+[[subject]]
+call = "lock(mutex,name=free)"
+[[load]]
+call = "lock(mutex,hold=1500ms)"
+"#;
+    let stages = experiment::read(text, "x.toml", &[]).unwrap().stages().unwrap();
+    let Finished { part, samples } = run(&stages[0]);
+    let (stuck, free) = (&part.cells[0], &part.cells[1]);
+    let capped = |n: usize| samples[n].iter().filter(|s| s.capped).count();
+    assert_eq!((capped(0), capped(1)), (1, 0));
+    assert_eq!(stuck.turns.last().map(|turn| turn.ended), Some(EndedBy::Capped));
+    // It rested from the first second on until the lock was free.
+    let last = *stuck.turns.last().unwrap();
+    assert!(last.rested_ns > 0 && last.rested_ns < last.ns - 900_000_000, "{:?}", stuck.turns);
+    assert!(free.turns.len() == 3 && free.turns.iter().all(|turn| turn.rested_ns == 0), "{:?}", free.turns);
+    assert_eq!(stuck.stuck_between, None);
 }
 
 #[test]
