@@ -281,7 +281,7 @@ pub struct Figures {
 pub struct Figure {
     #[serde(flatten)]
     pub summary: Summary,
-    /// 95 %, from the bootstrap over rounds; null with fewer than six rounds.
+    /// 95 %; null with fewer than six rounds, and of a tail whose samples come from a few rounds.
     pub p50_interval: Option<Interval<f64>>,
     #[serde(rename = "p99.9_interval")]
     pub p999_interval: Option<Interval<f64>>,

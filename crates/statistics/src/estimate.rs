@@ -29,7 +29,7 @@ pub struct Estimate {
 /// Why there is no estimate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Why {
-    /// No resampling and no model says how far an extreme can be off.
+    /// Rounds do not show how far an extreme can be off.
     Extreme,
     /// Too few samples for the figure.
     Samples,

@@ -32,7 +32,7 @@ impl Figure {
         }
     }
 
-    /// Whether resampling says how far it can be off. It does not of the extremes: no resample has a value beyond the ones
+    /// Whether rounds show how far it can be off. Those of the extremes do not: no round has a value beyond the ones
     /// that were seen, so its interval would end at the observed extreme.
     pub fn has_interval(self) -> bool {
         !matches!(self, Figure::Min | Figure::Max)
