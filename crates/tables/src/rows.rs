@@ -114,6 +114,12 @@ impl<'a> Table<'a> {
                 None => groups.push((row, vec![at])),
             }
         }
+        // By the keys in their order; of each key its values as the file has them.
+        let orders: Vec<Vec<String>> = self.rows.iter().map(|key| self.data.values(key)).collect();
+        let place = |row: &[String]| -> Vec<Option<usize>> {
+            row.iter().zip(&orders).map(|(value, order)| order.iter().position(|known| known == value)).collect()
+        };
+        groups.sort_by_cached_key(|(row, _)| place(row));
         if groups.is_empty() {
             return Err("no cell of the data is all that this marker asks for".into());
         }

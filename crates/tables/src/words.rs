@@ -26,13 +26,18 @@ impl Unit {
 
     pub fn time(self, ns: f64) -> String {
         match self {
-            Unit::Ns => three_digits(ns),
-            Unit::Us => three_digits(ns / 1e3),
-            Unit::Ms => three_digits(ns / 1e6),
-            Unit::S => three_digits(ns / 1e9),
+            Unit::Ns => long(ns),
+            Unit::Us => long(ns / 1e3),
+            Unit::Ms => long(ns / 1e6),
+            Unit::S => long(ns / 1e9),
             Unit::Auto => number::nanoseconds(ns.round().max(0.0) as u64),
         }
     }
+}
+
+/// Three digits, or all before the point, with commas.
+fn long(v: f64) -> String {
+    if v >= 999.5 { number::count(v.round() as u64) } else { three_digits(v) }
 }
 
 /// What of a figure is shown.

@@ -73,7 +73,6 @@ fn data() -> Digest {
     Digest {
         schema: "doorbell.digest/1".into(),
         origin: origin(),
-        seed: 7,
         stages: vec![
             stage(0, 0, vec![cell("cuda", 6000), cell("ce3", 4000), absent]),
             stage(1, 1, vec![stuck, cell("ce3", 4100)]),
