@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 fn run_json() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results/runs/host_rate/run.json")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/report/run.json")
 }
 
 fn report(dir: &Path) -> Command {

@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(of(&[(2, 0, 4)]), [2, 2]);
         assert_eq!(of(&[]), [0, 0]);
         // An H200, as its driver tells it. From the GPU ce4 is at every size as quick as ce3, which says that it writes system memory
-        // better, or quicker (docs/results/matrix.md).
+        // better, or quicker.
         let h200 = [(2, read, 0x5000), (3, ce_caps::SYSMEM_WRITE, 0xa000), (4, ce_caps::NVLINK_P2P, 0xfff)];
         assert_eq!(of(&h200), [3, 4]);
     }

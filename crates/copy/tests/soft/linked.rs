@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-/// Of copy engines 2 to 4 of an H200 (docs/results/runs/engines/doctor.txt).
+/// Of copy engines 2 to 4 of an H200, as `doorbell doctor` lists them.
 const H200: [(u16, u32); 3] =
     [(ce_caps::SYSMEM_READ, 0x5000), (ce_caps::SYSMEM_WRITE, 0xa000), (ce_caps::NVLINK_P2P, 0x0fff)];
 
