@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What act.md keeps and no experiment measures: docs/results/act.sh OUT [selftest|raw|refused|two_gpus ...]
 # DOORBELL names the binary (default: cargo's release build), CPU the one to measure on. two_gpus needs two GPUs, so it runs only if
-# it is named. The experiments are in bench.sh.
+# it is named. The experiments are in measure.sh.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:?usage: act.sh OUT [selftest|raw|refused|two_gpus ...]}

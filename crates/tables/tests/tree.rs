@@ -1,0 +1,136 @@
+//! The pages of this repository: every table of measured figures is what its data file gives, and no link leads nowhere.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use tables::Page;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn pages_in(folder: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+    let mut pages: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|e| e == "md")).collect();
+    pages.sort();
+    pages
+}
+
+/// All pages for people.
+fn pages() -> Vec<PathBuf> {
+    let folders = [".", "docs/results", "docs/guides", "docs/reference", "docs/how-it-works"];
+    folders.iter().flat_map(|folder| pages_in(folder)).collect()
+}
+
+#[test]
+fn tables_are_what_their_data_give() {
+    let mut wrong = Vec::new();
+    for path in pages() {
+        if let Err(e) = Page::open(&path).unwrap().check() {
+            wrong.push(e.to_string());
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A number with a unit in which things are measured, or a number alone.
+fn is_measured(cell: &str) -> bool {
+    let plain = cell.replace(['*', '~', ',', '`'], "");
+    let mut words = plain.split_whitespace();
+    let Some(first) = words.next() else { return false };
+    let is_number = |word: &str| word.trim_end_matches([';', ':', '%']).parse::<f64>().is_ok();
+    let units = ["ns", "us", "ms", "s", "GB/s", "MB/s", "%", "times", "IOPS", "a"];
+    is_number(first) && words.next().is_none_or(|unit| units.iter().any(|u| unit.trim_end_matches([';', ':']) == *u))
+}
+
+/// Rows of tables that no marker is above, with their line.
+fn typed_rows(text: &str) -> Vec<(usize, &str)> {
+    let (mut in_code, mut generated, mut typed) = (false, false, Vec::new());
+    for (line, number) in text.lines().zip(1..) {
+        in_code ^= line.trim_start().starts_with("```");
+        if line.trim_start().starts_with("<!-- table:") {
+            generated = true;
+        } else if line.trim() == "<!-- end -->" {
+            generated = false;
+        } else if line.trim_start().starts_with('|') && !generated && !in_code {
+            typed.push((number, line));
+        }
+    }
+    typed
+}
+
+/// A table that somebody typed may say which, how and why. What was measured comes from data.
+#[test]
+fn measured_figures_of_results_are_generated() {
+    let mut wrong = Vec::new();
+    for path in pages_in("docs/results") {
+        let text = fs::read_to_string(&path).unwrap();
+        for (number, line) in typed_rows(&text) {
+            let cells = line.trim().trim_matches('|').split('|').map(str::trim);
+            wrong.extend(cells.filter(|c| is_measured(c)).map(|c| format!("{}:{number}: {c}", path.display())));
+        }
+    }
+    assert!(wrong.is_empty(), "figures that no marker generates:\n{}", wrong.join("\n"));
+    assert!(["12", "4.43 us", "**6**, 287 ms", "1,024 ns", "0.7"].iter().any(|c| is_measured(c)));
+    assert!(!is_measured("4 KiB") && !is_measured("1 that loads modules") && !is_measured("yes"));
+}
+
+#[test]
+fn data_files_are_small_and_used() {
+    let folder = root().join("docs/results/data");
+    let named: String = pages().iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    let mut bytes = 0;
+    for entry in fs::read_dir(&folder).unwrap() {
+        let entry = entry.unwrap();
+        bytes += entry.metadata().unwrap().len();
+        let name = entry.file_name().into_string().unwrap();
+        assert!(named.contains(&format!("data/{name}")), "{name}: no page has a table of it");
+    }
+    assert!(bytes <= 8 << 20, "{bytes} bytes of data files");
+}
+
+/// `[text](target)` outside of code, with its line.
+fn links(text: &str) -> Vec<(usize, &str)> {
+    let (mut in_code, mut links) = (false, Vec::new());
+    for (line, number) in text.lines().zip(1..) {
+        in_code ^= line.trim_start().starts_with("```");
+        if in_code || line.starts_with("    ") {
+            continue;
+        }
+        for part in line.split("](").skip(1) {
+            links.extend(part.split_once(')').map(|(target, _)| (number, target)));
+        }
+    }
+    links
+}
+
+/// As GitHub makes them of headings.
+fn anchors(text: &str) -> Vec<String> {
+    let heads = text.lines().filter(|line| line.starts_with('#'));
+    let one = |head: &str| {
+        let text = head.trim_start_matches('#').trim().to_lowercase();
+        let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    heads.map(one).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut wrong = Vec::new();
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        for (number, target) in links(&text) {
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let path = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            let found = path.exists()
+                && (anchor.is_empty() || anchors(&fs::read_to_string(&path).unwrap()).iter().any(|a| a == anchor));
+            if !found {
+                wrong.push(format!("{}:{number}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
