@@ -4,8 +4,8 @@
 //! its *pull*: by how much that round moves the figure. Samples of one round may depend on each other in any way.
 //!
 //! With three repeats or more, each repeat's sum of pulls is one independent value, and Student's t has one degree of freedom less
-//! than there are repeats (Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, 2013). With fewer, rounds are the values.
-//! A round is like the one before it, so they are taken for a first-order autoregression; its correlation is estimated without
+//! than there are repeats (Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, 2013). With fewer, rounds are the values; and
+//! with more where rounds show a larger error, because repeats in a row are alike. A round is like the one before it, so they are taken for a first-order autoregression; its correlation is estimated without
 //! the bias of few rounds (Marriott and Pope, Bias in the Estimation of Autocorrelations, 1954).
 
 use crate::MIN_ROUNDS;
@@ -41,7 +41,12 @@ pub(crate) fn deviation_of_levels(pulls: &[Pull], levels: &[Pull]) -> Option<Dev
         return None;
     }
     let repeats = sums(pulls);
-    Some(if repeats.len() >= MIN_REPEATS { of_repeats(&repeats) } else { of_rounds(pulls, levels) })
+    if repeats.len() < MIN_REPEATS {
+        return Some(of_rounds(pulls, levels, FEWEST_INDEPENDENT));
+    }
+    // Repeats of a machine that is slow for a while are alike, too: then rounds show it.
+    let (of, rounds) = (of_repeats(&repeats), of_rounds(pulls, levels, repeats.len() as f64));
+    Some(Deviation { deviation: of.deviation.max(rounds.deviation), ..of })
 }
 
 /// What the rounds of each repeat add up to.
@@ -62,9 +67,10 @@ fn of_repeats(sums: &[f64]) -> Deviation {
     Deviation { deviation: (n / (n - 1.0) * squares).sqrt(), freedom: sums.len() as u32 - 1 }
 }
 
-fn of_rounds(pulls: &[Pull], levels: &[Pull]) -> Deviation {
+/// Rounds count for `fewest` independent ones at least.
+fn of_rounds(pulls: &[Pull], levels: &[Pull], fewest: f64) -> Deviation {
     let n = pulls.len() as f64;
-    let alike = alike(levels);
+    let alike = alike(levels, fewest);
     // How many times the variance of one round that of the sum of n rounds is, divided by n.
     let mut wider = 1.0;
     let (mut power, mut apart) = (alike, 1.0);
@@ -83,14 +89,14 @@ fn of_rounds(pulls: &[Pull], levels: &[Pull]) -> Deviation {
 }
 
 /// The correlation of neighbours. Of n rounds it shows (1 + 4 r) / n too small on average.
-fn alike(levels: &[Pull]) -> f64 {
+fn alike(levels: &[Pull], fewest: f64) -> f64 {
     let n = levels.len() as f64;
     let squares: f64 = centred(levels).map(|l| l * l).sum();
     if squares <= 0.0 {
         return 0.0;
     }
     let products: f64 = centred(levels).zip(centred(levels).skip(1)).map(|(a, b)| a * b).sum();
-    let independent = n / FEWEST_INDEPENDENT;
+    let independent = n / fewest;
     let most = ((independent - 1.0) / (independent + 1.0)).max(0.0);
     ((products / squares + 1.0 / n) / (1.0 - 4.0 / n)).clamp(0.0, most)
 }
@@ -116,10 +122,21 @@ mod tests {
     #[test]
     fn repeats_are_the_values_where_there_are_three() {
         // Sums of -3, 1 and 2: their variance is 7, and that of a sum of three 21.
-        let pulls = [(0, -1.0), (0, -2.0), (1, 0.5), (1, 0.5), (2, 3.0), (2, -1.0)];
+        let pulls = [(0, -1.5), (0, -1.5), (1, 0.5), (1, 0.5), (2, 1.0), (2, 1.0)];
         let found = deviation(&pulls).unwrap();
         assert!((found.deviation.powi(2) - 21.0).abs() < 1e-12 && found.freedom == 2, "{found:?}");
         assert_eq!(deviation(&pulls[..5]), None);
+    }
+
+    #[test]
+    fn repeats_that_are_alike_do_not_narrow_the_error() {
+        // Slow for two repeats, fast for two: their sums are as far apart as rounds are, and rounds show that they stay so.
+        let pulls: Vec<Pull> = (0..40).map(|n| (n / 10, if n < 20 { 1.0 } else { -1.0 })).collect();
+        let (of, rounds) = (deviation(&pulls).unwrap(), of_rounds(&pulls, &pulls, 4.0));
+        assert!(of.deviation >= rounds.deviation && of.freedom == 3, "{of:?} {rounds:?}");
+        let apart = |n: u32| if n % 20 < 10 { 0.1 } else { -0.1 };
+        let same: Vec<Pull> = (0..40).map(|n| (n / 10, if n % 2 == 0 { 1.0 } else { -1.0 } + apart(n))).collect();
+        assert!(deviation(&same).unwrap().deviation >= of_repeats(&sums(&same)).deviation);
     }
 
     #[test]
