@@ -32,6 +32,42 @@ fn tables_are_what_their_data_give() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// `text` with another digit in the place of one behind `from`.
+fn with_another_digit(text: &str, from: usize) -> String {
+    let at = from + text[from..].find(|c: char| c.is_ascii_digit()).unwrap();
+    let digit = if &text[at..=at] == "9" { "8" } else { "9" };
+    format!("{}{digit}{}", &text[..at], &text[at + 1..])
+}
+
+/// The last row of each page, and the end of each data file of one.
+#[test]
+fn a_changed_digit_in_a_page_or_a_data_file_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let copied = |name: &str| {
+        let to = dir.path().join("data").join(name);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(root().join("docs/results/data").join(name), &to).unwrap();
+        to
+    };
+    for name in ["setups.md", "pcie.md", "see.md"] {
+        let text = fs::read_to_string(root().join("docs/results").join(name)).unwrap();
+        let page = |text: String| Page::new(&dir.path().join(name), text);
+        let named: Vec<&str> = text.split("data=data/").skip(1).map(|rest| rest.split(' ').next().unwrap()).collect();
+        let data: Vec<PathBuf> = named.iter().map(|name| copied(name)).collect();
+        assert!(page(text.clone()).check().unwrap().tables > 0);
+        let row = text[..text.rfind("|\n<!-- end -->").unwrap()].rfind('\n').unwrap();
+        let e = page(with_another_digit(&text, row)).check().unwrap_err();
+        assert!(e.what.contains("its data give"), "{e}");
+        for path in data {
+            let as_it_was = fs::read_to_string(&path).unwrap();
+            let changed = with_another_digit(&as_it_was, as_it_was.rfind("\"repeat").unwrap_or(as_it_was.len() / 2));
+            fs::write(&path, changed).unwrap();
+            assert!(page(text.clone()).check().is_err(), "{}", path.display());
+            fs::write(&path, as_it_was).unwrap();
+        }
+    }
+}
+
 /// A number with a unit in which things are measured, or a number alone.
 fn is_measured(cell: &str) -> bool {
     let plain = cell.replace(['*', '~', ',', '`'], "");
@@ -62,7 +98,7 @@ fn typed_rows(text: &str) -> Vec<(usize, &str)> {
 #[test]
 fn measured_figures_of_results_are_generated() {
     let mut wrong = Vec::new();
-    for path in pages_in("docs/results") {
+    for path in pages_in("docs/results").into_iter().chain([root().join("README.md")]) {
         let text = fs::read_to_string(&path).unwrap();
         for (number, line) in typed_rows(&text) {
             let cells = line.trim().trim_matches('|').split('|').map(str::trim);
