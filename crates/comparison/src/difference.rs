@@ -4,7 +4,7 @@ use crate::conditions::Conditions;
 use crate::family::ERROR;
 use serde::{Deserialize, Serialize};
 use statistics::distribution::{student_cdf, student_quantile};
-use statistics::{Estimate, Figure, Interval, MIN_REPEATS, MIN_ROUNDS, Rounds, Why};
+use statistics::{Estimate, Figure, Interval, MIN_ROUNDS, Rounds, Why};
 use std::fmt;
 
 /// Of a ratio's logarithm: rounds that are all alike still leave something to be known.
@@ -74,13 +74,13 @@ impl Difference {
         }
         let log = (other.value / one.value).ln();
         // A value lies anywhere within a step of the clock, however often it is read.
-        let least = LEAST_VARIANCE + (a.resolution.powi(2) + b.resolution.powi(2)) / 12.0 + unseen(&a) + unseen(&b);
+        let least = LEAST_VARIANCE + (a.resolution.powi(2) + b.resolution.powi(2)) / 12.0 + 2.0 * BETWEEN_RUNS.powi(2);
         let ((down_a, up_a), (down_b, up_b)) = (logarithmic(&one), logarithmic(&other));
         let error = |of_a: f64, of_b: f64| (of_a.powi(2) + of_b.powi(2) + least).sqrt();
         // B may be smaller and A larger than seen, or the other way round.
         let (below, above) = (error(up_a, down_b), error(down_a, up_b));
         let widened = Conditions::apart((&a, &one), (&b, &other), figure);
-        let freedom = |of_a: f64, of_b: f64| welch((of_a, one.freedom), (of_b, other.freedom));
+        let freedom = |of_a: f64, of_b: f64| welch((of_a, one.freedom), (of_b, other.freedom), least);
         let t = |freedom| student_quantile(1.0 - ERROR / 2.0, freedom);
         let reach = |error: f64, freedom: u32| t(freedom) * error + widened;
         let (free_below, free_above) = (freedom(up_a, down_b), freedom(down_a, up_b));
@@ -98,14 +98,10 @@ impl Difference {
     }
 }
 
-/// The variance that few repeats do not show.
-fn unseen(side: &Side<'_>) -> f64 {
-    if side.rounds.repeats() < MIN_REPEATS { BETWEEN_PROCESSES.powi(2) } else { 0.0 }
-}
-
-/// The standard deviation of the logarithm from one process to the next, where a run has too few repeats to show it: addresses,
-/// caches and the order of links move programs by about as much (Kalibera and Jones 2013).
-const BETWEEN_PROCESSES: f64 = 0.01;
+/// The standard deviation of a figure's logarithm from one run to the next on a machine that nobody changed, beyond what the rounds and
+/// repeats of one run show: it stays a little slower or faster for longer than a run lasts. In pairs cut from one series without any change
+/// (docs/reference/compare.md) up to 8 of 100 were called different without it.
+const BETWEEN_RUNS: f64 = 0.007;
 
 /// The standard deviations of the logarithm, downwards and upwards.
 fn logarithmic(e: &Estimate) -> (f64, f64) {
@@ -113,12 +109,15 @@ fn logarithmic(e: &Estimate) -> (f64, f64) {
     (down, (e.above / e.value).ln_1p())
 }
 
-/// Degrees of freedom of a difference (Welch 1947, Satterthwaite 1946).
-fn welch((a, of_a): (f64, u32), (b, of_b): (f64, u32)) -> u32 {
+/// Degrees of freedom of a difference (Welch 1947, Satterthwaite 1946); `known` is a variance that was not estimated.
+fn welch((a, of_a): (f64, u32), (b, of_b): (f64, u32), known: f64) -> u32 {
     let (a, b) = (a.powi(2), b.powi(2));
-    let all = (a + b).powi(2) / (a * a / f64::from(of_a.max(1)) + b * b / f64::from(of_b.max(1)));
-    if all.is_finite() { all.floor().max(1.0) as u32 } else { of_a.min(of_b).max(1) }
+    let all = (a + b + known).powi(2) / (a * a / f64::from(of_a.max(1)) + b * b / f64::from(of_b.max(1)));
+    all.clamp(1.0, MOST_FREEDOM) as u32
 }
+
+/// Beyond it Student's t is the normal distribution.
+const MOST_FREEDOM: f64 = 1e4;
 
 fn missing(why: Why, a: Side<'_>, b: Side<'_>, figure: Figure) -> Missing {
     let rounds = |side: Side<'_>| side.rounds.sampled().len() as u32;

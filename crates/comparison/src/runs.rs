@@ -388,13 +388,48 @@ mod tests {
 
     #[test]
     fn a_certain_slowdown_below_the_bound_does_not_fail() {
-        let row = one(&measured(20, 1.0, 1), &measured(20, 1.03, 2), Figure::P50);
+        let rows = compare(&key("ce0"), &measured(20, 1.0, 1), &measured(20, 1.04, 2), &request(Figure::P50));
+        let row = Comparison::of(rows, 0.1).rows.remove(0);
         assert_eq!((&row.verdict, row.fails), (&Verdict::Slower, false), "{row:?}");
         let row = one(&measured(20, 1.0, 1), &measured(20, 1.3, 2), Figure::P50);
         assert_eq!((&row.verdict, row.fails), (&Verdict::Slower, true));
         let row = one(&measured(20, 1.0, 1), &measured(20, 0.8, 2), Figure::P50);
         assert_eq!((&row.verdict, row.fails), (&Verdict::Faster, false));
         assert!(row.interval().unwrap().holds(0.8));
+    }
+
+    /// 60 rounds in six repeats whose medians vary by 1 %; this part of them takes so many times as long.
+    fn planted(part: f64, times: f64, random: &mut fastrand::Rng) -> Run {
+        let mut order: Vec<usize> = (0..60).collect();
+        random.shuffle(&mut order);
+        let slow = &order[..(60.0 * part).round() as usize];
+        let mut round = |r: usize| -> Vec<u64> {
+            let normal = (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
+            let level = 1e5 * (0.01 * normal).exp() * if slow.contains(&r) { times } else { 1.0 };
+            (0..20).map(|_| (level * (1.0 + 0.05 * random.f64())) as u64).collect()
+        };
+        let all: Vec<_> = (0..60).map(&mut round).collect();
+        Run::Measured(Box::new(Cell::of(Rounds::new(&all).in_repeats_of(10))))
+    }
+
+    #[test]
+    fn a_part_of_slow_rounds_is_never_equal_or_faster() {
+        let mut random = fastrand::Rng::with_seed(9);
+        for (part_a, part_b, times) in
+            [(0.0, 0.1, 1.08), (0.0, 0.8, 1.08), (0.0, 0.9, 1.3), (0.25, 0.75, 1.15), (0.75, 0.25, 1.15)]
+        {
+            let mut verdicts = |_| {
+                one(&planted(part_a, times, &mut random), &planted(part_b, times, &mut random), Figure::P50).verdict
+            };
+            let verdicts: Vec<Verdict> = (0..100).map(&mut verdicts).collect();
+            let wrong = verdicts.iter().filter(|v| matches!(v, Verdict::Equal | Verdict::Faster)).count();
+            assert!(wrong <= 1, "{part_a} {part_b} {times}: {wrong} of 100");
+        }
+        let mut equal = |_: &usize| {
+            one(&planted(0.0, 1.0, &mut random), &planted(0.0, 1.0, &mut random), Figure::P50).verdict == Verdict::Equal
+        };
+        let equal = (0..100).filter(&mut equal).count();
+        assert!(equal >= 95, "{equal} of 100");
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Plants slowdowns into the samples of a run, and counts what `doorbell compare` would say: the first word of its last line.
 //!
-//! The run is one long series: `docs/results/compare/quiet.toml` and `busy.toml`. It is cut into 100 disjoint pairs of runs of six
-//! repeats, each of ten rounds that follow each other. Nothing is random but the rounds that are slowed down.
+//! The run is one long series: `docs/results/compare/quiet.toml` and `busy.toml`, as data files (`doorbell report RUN --digest FILE`).
+//! It is cut into 100 disjoint pairs of runs of six repeats, each of ten rounds that follow each other. Nothing is random but the
+//! rounds that are slowed down.
 //!
-//! `cargo run --release -p report --example planted -- FOLDER [FOLDER..]`
+//! `cargo run --release -p report --example planted -- DATA.json [DATA.json..]`
 
 use comparison::{Cell, Comparison, Key, Request, Run, compare};
-use results::Folder;
+use digest::Digest;
 use statistics::{Figure, Rounds};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,16 +38,16 @@ enum Plant {
 }
 
 fn main() {
-    let folders: Vec<String> = std::env::args().skip(1).collect();
-    if folders.is_empty() {
-        eprintln!("usage: planted FOLDER [FOLDER..], each with one long stage");
+    let files: Vec<String> = std::env::args().skip(1).collect();
+    if files.is_empty() {
+        eprintln!("usage: planted DATA.json [DATA.json..], each of a run with one long stage");
         std::process::exit(2);
     }
     println!("| run | cells | figures | planted into B | verdicts of {PAIRS} pairs |");
     println!("|---|--:|---|---|---|");
-    for folder in folders {
-        if let Err(e) = one(Path::new(&folder)) {
-            eprintln!("{folder}: {e}");
+    for file in files {
+        if let Err(e) = one(Path::new(&file)) {
+            eprintln!("{file}: {e}");
             std::process::exit(2);
         }
     }
@@ -54,7 +55,7 @@ fn main() {
 
 fn one(path: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let cells = read(path)?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let spread = cells.values().map(|series| median_spread(series)).fold(0.0, f64::max);
     println!(
         "| {name} | {} | p50 | rounds vary by {:.2} % (robust, the worst cell) | - |",
@@ -63,6 +64,19 @@ fn one(path: &Path) -> Result<(), Box<dyn std::error::Error>> {
     );
     let p50 = vec![Figure::P50];
     let both = vec![Figure::P50, Figure::P99];
+    for (subject, series) in &cells {
+        let alone = BTreeMap::from([(subject.clone(), series.clone())]);
+        let spread = 100.0 * median_spread(series);
+        for figures in [&p50, &both] {
+            let counts = counted(&alone, Plant::Nothing, figures);
+            println!(
+                "| {name}: {subject} | 1 | {} | nothing; rounds vary by {spread:.2} % | {counts} |",
+                words(figures)
+            );
+        }
+        let counts = counted(&alone, Plant::Slower { part: 0.1, times: 1.08 }, &p50);
+        println!("| {name}: {subject} | 1 | p50 | 10 % of the rounds 8 % slower | {counts} |");
+    }
     let slower = |part, times| Plant::Slower { part, times };
     for (figures, plant) in [
         (&both, Plant::Nothing),
@@ -82,15 +96,23 @@ fn one(path: &Path) -> Result<(), Box<dyn std::error::Error>> {
         (&p50, Plant::Speeds { a: 0.25, b: 0.5 }),
         (&p50, Plant::Speeds { a: 0.0, b: 0.5 }),
     ] {
-        let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
-        for pair in 0..PAIRS {
-            *counts.entry(verdict(&cells, pair, plant, figures)).or_default() += 1;
-        }
-        let figures: Vec<String> = figures.iter().map(ToString::to_string).collect();
-        let counts: Vec<String> = counts.iter().map(|(verdict, n)| format!("{n} {verdict}")).collect();
-        println!("| {name} | {} | {} | {} | {} |", cells.len(), figures.join(", "), plant.words(), counts.join(", "));
+        let counts = counted(&cells, plant, figures);
+        println!("| {name} | {} | {} | {} | {counts} |", cells.len(), words(figures), plant.words());
     }
     Ok(())
+}
+
+fn counted(cells: &BTreeMap<String, Series>, plant: Plant, figures: &[Figure]) -> String {
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    for pair in 0..PAIRS {
+        *counts.entry(verdict(cells, pair, plant, figures)).or_default() += 1;
+    }
+    let counts: Vec<String> = counts.iter().map(|(verdict, n)| format!("{n} {verdict}")).collect();
+    counts.join(", ")
+}
+
+fn words(figures: &[Figure]) -> String {
+    figures.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl Plant {
@@ -118,27 +140,17 @@ impl Plant {
 
 /// The samples of the one stage, by subject.
 fn read(path: &Path) -> Result<BTreeMap<String, Series>, Box<dyn std::error::Error>> {
-    let folder = Folder::open(path)?;
-    let stage = folder.stages().first().ok_or("it has no stage")?;
-    let (each, needed) = (stage.run.rounds as usize, 2 * PAIRS * REPEATS * ROUNDS);
+    let digest = Digest::read(&std::fs::read(path)?)?;
+    let stage = digest.stages.first().ok_or("it has no stage")?;
+    let needed = 2 * PAIRS * REPEATS * ROUNDS;
     let mut cells = BTreeMap::new();
-    for (number, cell) in stage.cells.iter().enumerate() {
-        let mut series = Vec::new();
-        for repeat in 0..stage.run.repeats {
-            let mut rounds = vec![Vec::new(); each];
-            folder.open_samples(stage.number, repeat)?.each(number, |some| {
-                for s in some {
-                    if let Some(round) = rounds.get_mut(s.round as usize) {
-                        round.push(s.done());
-                    }
-                }
-            })?;
-            series.extend(rounds.into_iter().filter(|round| !round.is_empty()));
-        }
+    for cell in &stage.cells {
+        let series =
+            cell.series(cell.observe).ok_or("a cell has no samples")?.values().map_err(|e| format!("{e:?}"))?;
         if series.len() < needed {
-            return Err(format!("{}: {} rounds, and {needed} are needed", cell.subject.name, series.len()).into());
+            return Err(format!("{}: {} rounds, and {needed} are needed", cell.subject, series.len()).into());
         }
-        cells.insert(cell.subject.name.clone(), series);
+        cells.insert(cell.subject.clone(), series);
     }
     Ok(cells)
 }

@@ -10,7 +10,8 @@ use statistics::Figure;
 /// A flip each two rounds, and each ten.
 const FLIPS: [f64; 2] = [0.5, 0.1];
 
-/// At least 90 of 100 are called right: equal runs, and runs whose second is 5 % slower.
+/// At least 90 of 100 are called right: runs whose second is 5 % slower, and equal runs. Of tails 70 of 100 equal runs are: for the
+/// others it is not ruled out that they are slower by 5 %. At most 2 of 100 equal runs are called different.
 fn holds(flips: f64, figure: Figure, baseline: bool, tries: u32, seed: u64) {
     let host = Host { flips, ..Host::TYPICAL };
     let what = format!("{figure}, baseline {baseline}, a flip each {} rounds", 1.0 / flips);
@@ -19,7 +20,10 @@ fn holds(flips: f64, figure: Figure, baseline: bool, tries: u32, seed: u64) {
         let slower = counted(&host, 1.05, baseline, figure, tries, seed + u64::from(tries));
         (equal.join().unwrap(), slower)
     });
-    assert!(equal.equal * 100 >= tries * 90, "{what}: {} of {tries} are equal", equal.equal);
+    let least = if figure == Figure::P50 { 90 } else { 70 };
+    assert!(equal.equal * 100 >= tries * least, "{what}: {} of {tries} are equal", equal.equal);
+    let different = equal.slower + equal.faster;
+    assert!(different * 100 <= tries * 2, "{what}: {different} of {tries} are different");
     let c = slower;
     assert!(c.fails * 100 >= tries * 90, "{what}: {} of {tries} are regressions", c.fails);
 }
