@@ -7,13 +7,15 @@ use statistics::{Estimate, Figure};
 /// The CPU of the thread that measured, in one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Conditions {
-    /// The part of the time in which it may have been away: the largest of CPU pressure, steal, and what the noise measurement lost.
+    /// The part of the time in which it was taken away: the larger of steal and what the noise measurement lost.
     pub away: f64,
-    /// How long it was away at a time.
+    /// How long it was away at a time, at the longest.
     pub gap_ns: f64,
+    /// The part of the time in which some thread of the machine was ready and had no CPU.
+    pub pressure: f64,
 }
 
-/// Where no gap was seen: one turn of another thread at Linux's scheduler.
+/// Another thread has the CPU for one turn of Linux's scheduler.
 const TURN_NS: f64 = 3e6;
 
 /// However much of the time was lost, some was not.
@@ -24,7 +26,7 @@ impl Conditions {
     fn hit(&self, sample_ns: f64) -> f64 {
         let away = self.away.clamp(0.0, MOST_AWAY);
         let gap = if self.gap_ns > 0.0 { self.gap_ns } else { TURN_NS };
-        (away / (1.0 - away) * sample_ns / gap).min(1.0)
+        (away / (1.0 - away) * sample_ns / gap + self.pressure * sample_ns / TURN_NS).min(1.0)
     }
 
     /// How far a difference between the conditions of two runs may move the logarithm of the quotient of a figure.
@@ -33,7 +35,8 @@ impl Conditions {
     /// without them; and a mean may be longer by the part of the time that was lost.
     pub(crate) fn apart(a: (&Side<'_>, &Estimate), b: (&Side<'_>, &Estimate), figure: Figure) -> f64 {
         let (of_a, of_b) = (a.0.conditions, b.0.conditions);
-        let hit = (of_a.hit(a.0.sample_ns) - of_b.hit(b.0.sample_ns)).abs();
+        // Of samples that are as long in both: under the same conditions as many are hit.
+        let hit = (of_a.hit(a.0.sample_ns) - of_b.hit(a.0.sample_ns)).abs();
         let Figure::Percentile(p) = figure else {
             return (of_a.away.min(MOST_AWAY) - of_b.away.min(MOST_AWAY)).abs();
         };
@@ -64,7 +67,7 @@ mod tests {
         };
         let quiet = Conditions::default();
         // A third of the time, a millisecond at a time: 0.25 % of the samples.
-        let busy = Conditions { away: 0.33, gap_ns: 1e6 };
+        let busy = Conditions { away: 0.33, gap_ns: 1e6, pressure: 0.0 };
         assert_eq!(apart(quiet, quiet, Figure::P99), 0.0);
         assert_eq!(apart(busy, busy, Figure::P99), 0.0);
         let moved = apart(quiet, busy, Figure::P99);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 const ROUNDS: u32 = 10;
 const REPEATS: u32 = 2;
-const SAMPLES: u32 = 100;
+const SAMPLES: u32 = 200;
 
 const EXPERIMENT: &str = r#"
 about = "nobody measured this"
@@ -16,7 +16,7 @@ about = "nobody measured this"
 seed = 7
 rounds = 10
 repeats = 2
-samples = 1000
+samples = 2000
 counters-every = 5
 
 [[subject]]
@@ -320,7 +320,7 @@ fn the_odd_machine_of_many_is_named() {
     let dir = tempfile::tempdir().unwrap();
     for n in 0..6 {
         let times = if n == 4 { 1.5 } else { 1.0 };
-        Made::new(times, 10 + n).write(&dir.path().join(format!("node{n}")));
+        Made::new(times, 40 + n).write(&dir.path().join(format!("node{n}")));
     }
     let nodes = |count: usize| -> Vec<String> { (0..count).map(|n| format!("node{n}")).collect() };
     let words = |count| -> Vec<String> { ["--nodes".to_owned()].into_iter().chain(nodes(count)).collect() };

@@ -436,11 +436,12 @@ mod tests {
           bar1 4 KiB [policy=a|b]     p50     4.00 us  4.00 us  1.000  0.990 to 1.010  equal
           <graph> 4 KiB [policy=a|b]  p50     4.00 us  3.60 us  0.900  0.891 to 0.909  faster
           wide 4 KiB [policy=a|b]     p50     4.00 us  4.08 us  1.020  1.010 to 1.030  unclear
-          few 4 KiB [policy=a|b]      p50     4.00 us  4.00 us      -               -  too few: 3 and 60 rounds at the same speed of the host: 6 are needed
+          few 4 KiB [policy=a|b]      p50     4.00 us  4.00 us      -               -  too few: 3 and 60 rounds: 6 are needed
           gone 4 KiB [policy=a|b]     p50     4.00 us  4.00 us      -               -  lost: the engine "died"
-          4 tests: where nothing differs, the chance of any false slower or faster is about 1 %
-          unclear: neither certain nor ruled out that it is slower by 5 %; more rounds would tell
-          1 regression, 1 lost cell, 1 faster, 1 equal, 1 unclear, 1 with too few rounds or samples
+          4 tests: where nothing differs, the chance of any false slower or faster is about 1 %, if repeats are independent
+          equal: a slowdown by 5 % of fewer than 10 % of the rounds would not be found
+          unclear: neither certain nor ruled out that it is slower by 5 %, or only one run had rounds of some speed; more repeats would tell
+          lost: 1 regression, 1 lost cell, 1 faster, 1 equal, 1 unclear, 1 with too few rounds or samples
         "#);
     }
 
@@ -450,7 +451,7 @@ mod tests {
         insta::assert_snapshot!(text(|out| write_markdown(out, &heading, &c)), @r#"
         ### run against baseline
 
-        **1 regression, 1 lost cell, 1 faster, 1 equal, 1 unclear, 1 with too few rounds or samples**
+        **lost: 1 regression, 1 lost cell, 1 faster, 1 equal, 1 unclear, 1 with too few rounds or samples**
 
         | cell | figure | A | B | B/A | 99 % interval | verdict |
         |---|---|--:|--:|--:|--:|---|
@@ -458,12 +459,13 @@ mod tests {
         | bar1 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.00 us | 1.000 | 0.990 to 1.010 | equal |
         | &lt;graph> 4 KiB [policy=a\|b] | p50 | 4.00 us | 3.60 us | 0.900 | 0.891 to 0.909 | faster |
         | wide 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.08 us | 1.020 | 1.010 to 1.030 | unclear |
-        | few 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.00 us | - | - | too few: 3 and 60 rounds at the same speed of the host: 6 are needed |
+        | few 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.00 us | - | - | too few: 3 and 60 rounds: 6 are needed |
         | gone 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.00 us | - | - | **lost: the engine "died"** |
 
         - gpu.driver: 580 in A, 590 in B
-        - 4 tests: where nothing differs, the chance of any false slower or faster is about 1 %
-        - unclear: neither certain nor ruled out that it is slower by 5 %; more rounds would tell
+        - 4 tests: where nothing differs, the chance of any false slower or faster is about 1 %, if repeats are independent
+        - equal: a slowdown by 5 % of fewer than 10 % of the rounds would not be found
+        - unclear: neither certain nor ruled out that it is slower by 5 %, or only one run had rounds of some speed; more repeats would tell
         "#);
     }
 

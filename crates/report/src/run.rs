@@ -335,7 +335,7 @@ fn legend(out: &mut dyn Write, run: &Run) -> Result<(), ReportError> {
     }
     writeln!(
         out,
-        "95 %, +-: over rounds, which are drawn whole; - with fewer than six. max is the largest of so many, and bounds nothing"
+        "95 %, +-: over repeats, or rounds where there are few repeats; - with fewer than six. max is the largest of so many, and bounds nothing"
     )?;
     if let Some(ratio) = measured().find_map(|c| c.ratio.as_ref()) {
         let metric = ratio.metric;

@@ -173,10 +173,7 @@ fn rates(out: &mut dyn Write, style: &Style, run: &Saturated) -> Result<(), Repo
         ]);
     }
     table::write(out, &t, 0)?;
-    writeln!(
-        out,
-        "medians of the repeats; in brackets what holds them with 93.75 % (five repeats: the least and the largest)"
-    )?;
+    writeln!(out, "medians of the repeats; in brackets their 95 % intervals")?;
     let is_read = |total: &Total| {
         let reachable = total.figures.as_ref().and_then(|figures| figures.reachable);
         reachable.is_some_and(|reachable| reachable.access == Access::Read)

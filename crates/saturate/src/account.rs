@@ -13,8 +13,8 @@ use statistics::{Histogram, Interval};
 
 pub const SCHEMA: &str = "doorbell.saturate/2";
 
-/// Of intervals: with five repeats it is from the least to the largest.
-pub const CONFIDENCE: f64 = 0.9375;
+/// Of intervals over repeats.
+pub const CONFIDENCE: f64 = statistics::CONFIDENCE;
 
 /// `saturate.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -103,6 +103,9 @@ fn a_folder_is_never_taken_by_accident() {
     let path = dir.path().join("run");
     let create = |path: &Path, force| Folder::create(path, asked(&QUICK), force).map(drop).map_err(|e| e.to_string());
     create(&path, false).unwrap();
+    // Of a run without a finished part nothing is lost.
+    create(&path, false).unwrap();
+    std::fs::write(path.join("parts/0000-00.json"), "{}").unwrap();
     assert!(create(&path, false).unwrap_err().contains("there is a run already"));
     create(&path, true).unwrap();
     std::fs::write(dir.path().join("mine"), "").unwrap();

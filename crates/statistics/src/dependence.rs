@@ -61,7 +61,8 @@ fn sums(pulls: &[Pull]) -> Vec<f64> {
     repeats.into_iter().map(|(_, sum)| sum).collect()
 }
 
-fn of_repeats(sums: &[f64]) -> Deviation {
+/// Of what the rounds of each repeat add up to.
+pub(crate) fn of_repeats(sums: &[f64]) -> Deviation {
     let n = sums.len() as f64;
     let squares: f64 = sums.iter().map(|s| s * s).sum();
     Deviation { deviation: (n / (n - 1.0) * squares).sqrt(), freedom: sums.len() as u32 - 1 }

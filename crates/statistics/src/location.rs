@@ -1,6 +1,6 @@
 //! The middle of values, one a round, of which a few may be far off.
 
-use crate::dependence::{Deviation, deviation, deviation_of_levels};
+use crate::dependence::{Deviation, MIN_REPEATS, deviation, deviation_of_levels, of_repeats};
 use crate::distribution::student_quantile;
 use crate::{Interval, median};
 
@@ -45,10 +45,12 @@ const FAR: f64 = 3.0;
 /// Each step of the iteration leaves a small part of the rest.
 const STEPS: usize = 50;
 
-/// The median of values of which each is a repeat's, and how far it can be off: no interval with fewer than six. `None` of none.
+/// The median of values of which each is a repeat's, and how far it can be off: no interval with fewer than three. `None` of none.
 pub fn median_over_repeats(values: &[f64], confidence: f64) -> Option<(f64, Option<Interval<f64>>)> {
     let middle = median(&mut values.to_vec())?;
-    let (_, of) = location(&values.iter().zip(0..).map(|(v, repeat)| (repeat, *v)).collect::<Vec<_>>())?;
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let pulls: Vec<f64> = values.iter().map(|v| (v - mean) / values.len() as f64).collect();
+    let of = (values.len() >= MIN_REPEATS).then(|| of_repeats(&pulls));
     let reach = of.map(|d| student_quantile((1.0 + confidence) / 2.0, d.freedom) * d.deviation);
     Some((middle, reach.map(|reach| Interval { low: middle - reach, high: middle + reach })))
 }

@@ -184,7 +184,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The interval of a median is from the least to the largest, and holds it with 93.75 % from five rows on.
+    /// Rows are repeats: so is the interval of a median.
     fn over<'c>(&self, over: &Over, cells: impl Iterator<Item = &'c At>) -> String {
         let one = |at: &At| {
             let number = self.data.number(*at, &over.path)?;
@@ -202,7 +202,8 @@ impl<'a> Table<'a> {
             How::Max => high,
             How::Sum => all.iter().sum(),
         };
-        let interval = (over.how == How::Median && all.len() >= 5).then_some(Interval { low, high });
+        let interval = statistics::median_over_repeats(&all, statistics::CONFIDENCE).and_then(|(_, interval)| interval);
+        let interval = interval.filter(|_| over.how == How::Median);
         words::value(Some(digest::Value { value, interval, at_least: false }), over.show, |v| {
             words::rate(v / over.scale)
         })

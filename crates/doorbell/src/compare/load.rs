@@ -139,8 +139,8 @@ impl Loaded {
     fn conditions(&self, stage: u32) -> comparison::Conditions {
         let pressure = self.environment().number("cpu.pressure").map_or(0.0, |percent| percent / 100.0);
         let of = self.run.stages.iter().find(|s| s.number == stage);
-        let away = of.and_then(|s| s.away).unwrap_or(0.0).max(pressure);
-        comparison::Conditions { away, gap_ns: of.and_then(|s| s.noise_floor_ns).unwrap_or(0) as f64 }
+        let away = of.and_then(|s| s.away).unwrap_or(0.0);
+        comparison::Conditions { away, pressure, gap_ns: of.and_then(|s| s.noise_floor_ns).unwrap_or(0) as f64 }
     }
 
     /// Samples of a cell, for comparisons of more than two runs.
