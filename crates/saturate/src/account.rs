@@ -116,7 +116,7 @@ pub struct Measured {
     pub wire: OnWire,
 }
 
-/// The median over repeats, and an interval that holds it with 93.75 % or more, where there are five repeats or more.
+/// The median over repeats, and its 95 % interval, where there are three repeats or more.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Over {

@@ -301,7 +301,7 @@ mod tests {
         assert!((reachable.factor - 4416.0 / 4096.0).abs() < 1e-12 && reachable.payload > 57e9);
         assert!(reachable.with_short_completions.unwrap() < 48e9);
         // Fewer repeats have no interval.
-        let few = &totals(&plan, &parts[..3], Some(&link), &crossing)[0];
+        let few = &totals(&plan, &parts[..2], Some(&link), &crossing)[0];
         assert_eq!(few.figures.as_ref().unwrap().payload.interval, None);
     }
 

@@ -6,7 +6,6 @@ use crate::marker::Marker;
 use crate::words::{self, Unit};
 use report::number;
 use report::run::three_digits;
-use statistics::Interval;
 
 /// Words of a marker that are no keys of the data.
 const WORDS: [&str; 6] = ["data", "crc32", "rows", "columns", "unit", "against"];
