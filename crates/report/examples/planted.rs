@@ -56,7 +56,7 @@ fn main() {
 fn one(path: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let cells = read(path)?;
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let spread = cells.values().map(|series| median_spread(series)).fold(0.0, f64::max);
+    let spread = cells.values().map(median_spread).fold(0.0, f64::max);
     println!(
         "| {name} | {} | p50 | rounds vary by {:.2} % (robust, the worst cell) | - |",
         cells.len(),

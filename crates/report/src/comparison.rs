@@ -377,7 +377,7 @@ mod tests {
     use comparison::{Difference, Missing, Standing};
 
     fn row(subject: &str, ratio: f64, verdict: Verdict, fails: bool) -> Row {
-        let difference = (!matches!(verdict, Verdict::TooFew(_) | Verdict::Lost(_))).then(|| Difference {
+        let difference = (!matches!(verdict, Verdict::TooFew(_) | Verdict::Lost(_))).then_some(Difference {
             ratio,
             interval: Interval { low: ratio * 0.99, high: ratio * 1.01 },
             probability: 1e-6,
