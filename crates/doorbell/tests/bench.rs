@@ -686,7 +686,7 @@ fn a_device_may_be_a_card_that_is_emulated() {
     let mut command = bench();
     command.args(["device", "--device", "edu", "-o"]).arg(&out);
     command.args(sets.iter().flat_map(|set| ["--set", set]));
-    command.assert().success().stdout(contains("right, and round it").and(contains("times are left out")));
+    command.assert().success().stdout(contains("right, bytes around untouched").and(contains("times are left out")));
     let run: Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
     assert_eq!((&run["functional"], &run["experiment"]["run"]["device"]), (&true.into(), &"edu".into()));
     let cells = run["cells"].as_array().unwrap();
