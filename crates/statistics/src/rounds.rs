@@ -59,13 +59,6 @@ impl Rounds {
         self.repeats.get(round).copied().unwrap_or(0)
     }
 
-    /// How many repeats have samples.
-    pub fn repeats(&self) -> usize {
-        let mut all: Vec<u32> = self.sampled().into_iter().map(|r| self.repeat(r)).collect();
-        all.dedup();
-        all.len()
-    }
-
     /// Of the samples of each round.
     pub(crate) fn sums(&self) -> &[f64] {
         &self.sums
@@ -165,9 +158,9 @@ mod tests {
     #[test]
     fn rounds_keep_their_repeats() {
         let rounds = Rounds::new(&[vec![10, 20], vec![], vec![7], vec![8]]).in_repeats_of(2);
-        assert_eq!((rounds.repeat(1), rounds.repeat(2), rounds.repeats()), (0, 1, 2));
+        assert_eq!((rounds.repeat(1), rounds.repeat(2)), (0, 1));
         let divided = rounds.divided(&[Some(1.0), None, Some(1.0), Some(1.0)], 1.0);
-        assert_eq!((divided.repeat(3), rounds.only(&[2, 3]).repeats()), (1, 1));
+        assert_eq!((divided.repeat(3), rounds.only(&[2, 3]).repeat(2)), (1, 1));
         assert_eq!(rounds.only(&[0, 3]).sorted(), [8, 10, 20]);
     }
 
