@@ -22,8 +22,9 @@ const BYTES: usize = 4096;
 const LIMIT: Duration = Duration::from_secs(30);
 /// No call takes longer, whatever is held.
 const DEADLOCK: Duration = Duration::from_secs(60);
-/// Buffers that all threads know.
+/// Buffers that all threads know, and those of them that stay until the session is closed.
 const SHARED: usize = 24;
+const STAY: usize = 12;
 
 /// CPU stores and loads, then the command stream, then engines.
 struct Mixed;
@@ -93,10 +94,9 @@ impl Stress<'_> {
         Buffer::from_raw(self.shared[random(SHARED as u64) as usize].load(Ordering::SeqCst))
     }
 
-    fn publish(&self, buffer: Buffer) -> usize {
-        let place = random(SHARED as u64) as usize;
+    fn publish(&self, buffer: Buffer) {
+        let place = STAY + random((SHARED - STAY) as u64) as usize;
         self.shared[place].store(buffer.raw(), Ordering::SeqCst);
-        place
     }
 
     fn pieces(&self) -> Vec<Piece> {
@@ -319,6 +319,9 @@ fn stress(threads: usize, span: Duration, longest: Duration) {
         let [host, video] = [false, true].map(|video| s.allocate(4096, video).unwrap());
         let copy = |to, from| ChainStep::Copy { to: (to, 0), from: (from, 0), bytes: 64, by: None };
         let steps = [copy(video, host), ChainStep::Launch(made), copy(host, video)];
+        for (n, shared) in stress.shared[..STAY].iter().enumerate() {
+            shared.store(s.allocate(BYTES as u64, n % 2 == 0).unwrap().raw(), Ordering::SeqCst);
+        }
         let beside = random(2) == 0;
         let chain = s.prepare_chain(&steps, ChainHow { beside, ..ChainHow::default() }).unwrap();
         stress.graph.store(if random(2) == 0 { made } else { chain }.raw(), Ordering::SeqCst);
@@ -394,10 +397,10 @@ fn threads_held_anywhere_neither_block_others_nor_write_to_memory_that_went() {
 /// Of 64 threads, for as many seconds as `STRESS_SECONDS` says: 10 minutes in `.ci/run --long`.
 #[test]
 #[ignore = "10 minutes; run by .ci/run --long"]
-fn plays_many_threads_for_long() {
+fn long_many_threads_held_anywhere() {
     let seconds = std::env::var("STRESS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(600);
     let span = Duration::from_secs(seconds);
-    if program::inside_for("plays_many_threads_for_long", span + Duration::from_secs(120)) {
+    if program::inside_for("long_many_threads_held_anywhere", span + Duration::from_secs(120)) {
         stress(64, span, Duration::from_millis(1500));
     }
 }
