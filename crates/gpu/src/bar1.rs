@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::memory::Memory;
 use crate::pin::Pin;
 use crate::place::Place;
+use crate::points::Point;
 use crate::stores::{self, LINE, Level, Line, LineStore};
 use rm::driver;
 use std::os::fd::RawFd;
@@ -260,6 +261,7 @@ impl Bar1Map {
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         check(offset, bytes.len() as u64, self.length)?;
         self.mapping.object.usable()?;
+        Point::BeforeStores.reached();
         // SAFETY: in bounds (just checked) of a mapping that lives as long as self; `bytes` is memory of the program's own
         // and the level is this CPU's.
         unsafe { stores::store(self.level, self.at.add(offset as usize), bytes.as_ptr(), bytes.len()) };
@@ -277,6 +279,7 @@ impl Bar1Map {
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
         check(offset, into.len() as u64, self.length)?;
         self.mapping.object.usable()?;
+        Point::BeforeStores.reached();
         // ORDERING: earlier stores leave the write-combining buffers, and no line that a streaming load fetched before
         // is taken for the memory's present contents.
         stores::mfence();
@@ -284,6 +287,27 @@ impl Bar1Map {
         // `into` is memory of the program's own and the level is this CPU's.
         unsafe { stores::load(self.level, into.as_mut_ptr(), self.at.add(offset as usize), into.len()) };
         // ORDERING: streaming loads are weakly ordered too: what the caller loads next is not older than this.
+        stores::lfence();
+        Ok(())
+    }
+
+    /// Returns when the stores that this thread has made up to that byte are there: a load comes back behind them. Whether the memory is still there is not
+    /// asked: who was told so before its stores, and holds the memory, is to have it until they have arrived.
+    ///
+    /// # Errors
+    /// [`Error::Outside`], [`Error::Forked`].
+    #[inline]
+    pub fn wait_for_stores(&self, offset: u64) -> Result<(), Error> {
+        check(offset, 1, self.length)?;
+        if self.mapping.object.device.forked() {
+            return Err(Error::Forked);
+        }
+        // ORDERING: the stores leave the write-combining buffers before the load.
+        stores::mfence();
+        let mut byte = 0;
+        // SAFETY: in bounds of a mapping of whole lines that lives as long as self.
+        unsafe { stores::load(self.level, &raw mut byte, self.at.add(offset as usize), 1) };
+        // ORDERING: as in read.
         stores::lfence();
         Ok(())
     }

@@ -11,7 +11,6 @@ use crate::lane::Inner;
 use crate::prepared::{ByCpu, Ends};
 use crate::session::{Now, Session};
 use gpu::Bar1Map;
-use gpu::points::Point;
 use rm::graph::Place;
 
 /// The place, in a ticket, of copies that no lane has: they were done when they got it.
@@ -47,7 +46,6 @@ impl Session {
         let held = copies.begin(channel)?;
         held.hold((&to.region, copy.to_at), copy.bytes)?;
         held.hold((&from.region, copy.from_at), copy.bytes)?;
-        Point::BeforeStores.reached();
         let bytes = copy.bytes as usize;
         if executor == Executor::Loads {
             let at = to.pointer.wrapping_add(copy.to_at);
@@ -60,7 +58,7 @@ impl Session {
             // SAFETY: as above, of its source.
             let data = unsafe { std::slice::from_raw_parts(at as *const u8, bytes) };
             map.write(copy.to_at, data)?;
-            map.read(copy.to_at + copy.bytes - 1, &mut [0])?;
+            map.wait_for_stores(copy.to_at + copy.bytes - 1)?;
         }
         drop(held);
         Ok(Some(Copy(COPY.encode_number(now.opening(), DONE, 0))))

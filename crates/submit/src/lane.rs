@@ -238,6 +238,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_takes_a_buffer_away_waits_for_those_that_look_at_buffers_alone() {
+        use std::time::Duration;
+        let lane = Lane::new();
+        lane.grace();
+        let claim = lane.claim().unwrap();
+        let blind = lane.blind(&claim);
+        lane.grace();
+        drop(blind);
+        let waited = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                lane.grace();
+                waited.store(true, Ordering::SeqCst);
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!waited.load(Ordering::SeqCst));
+            drop(claim);
+        });
+        assert!(waited.load(Ordering::SeqCst) && lane.claim().is_some());
+    }
+
+    #[test]
     fn one_more_than_there_may_be_is_an_error_and_a_place_is_used_again_under_another_number() {
         let mut places = Vec::new();
         let all: Vec<_> = (0..3).map(|n| Place::put(&mut places, 3, n).unwrap()).collect();

@@ -51,7 +51,7 @@ impl Session {
         held.hold((&to, 0), LINE as u64)?;
         held.hold((&line, 0), LINE as u64)?;
         map.store_line(0, &Line([0; LINE]))?;
-        map.load32(0)?;
+        map.wait_for_stores(0)?;
         // SAFETY: a line of host memory that the CPU sees there, and that nobody frees while it is held.
         unsafe { std::ptr::write_bytes(pointer as *mut u8, 0, LINE) };
         drop(held);

@@ -398,3 +398,82 @@ fn a_graph_that_names_pageable_memory_is_launched_and_its_bytes_are_there_when_i
     session.close().unwrap();
     assert_eq!((got(0), got(1023)), (700_001, 701_023), "closed");
 }
+
+#[test]
+fn a_kernel_is_prepared_while_another_thread_asks_for_the_session() {
+    if !program::inside("a_kernel_is_prepared_while_another_thread_asks_for_the_session") {
+        return;
+    }
+    let (context, session) = opened();
+    let module = Module::from_ptx(&context, ".version 8.0\n").unwrap();
+    let function = module.function("store").unwrap();
+    let stream = Stream::new(&context).unwrap();
+    let memory = PinnedBuffer::new(&context, 4096).unwrap();
+    let (mut at, mut value) = (memory.device_address().unwrap(), 7u32);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = OnDrop(&stop);
+        // Whoever waits to write keeps readers out, also one that reads already.
+        scope.spawn(|| {
+            while !stop.load(Ordering::SeqCst) {
+                assert!(matches!(session.open(&options()), Err(Error::AlreadyOpen)));
+            }
+        });
+        for _ in 0..60 {
+            let mut arguments = [(&raw mut at).cast(), (&raw mut value).cast()];
+            // SAFETY: the arguments are the kernel's; module and memory stay.
+            let kernel = unsafe {
+                session.prepare_kernel(raw(&function), [1; 3], [1; 3], 0, arguments.as_mut_ptr(), stream.handle())
+            };
+            session.graph_release(kernel.unwrap()).unwrap();
+        }
+    });
+    session.close().unwrap();
+}
+
+/// The function's handle, which its crate keeps to itself.
+fn raw(function: &Function<'_>) -> *mut std::ffi::c_void {
+    let text = format!("{function:?}");
+    let at = text.rfind("raw: 0x").unwrap() + "raw: 0x".len();
+    let digits: String = text[at..].chars().take_while(char::is_ascii_hexdigit).collect();
+    u64::from_str_radix(&digits, 16).unwrap() as *mut _
+}
+
+#[test]
+#[ignore = "11 s; run by .ci/run"]
+fn a_graph_that_ends_while_a_launch_waits_is_given_back_later() {
+    if !program::inside("a_graph_that_ends_while_a_launch_waits_is_given_back_later") {
+        return;
+    }
+    let (context, session) = opened();
+    let module = Module::from_ptx(&context, ".version 8.0\n").unwrap();
+    let [store, add] = ["store", "add1"].map(|name| module.function(name).unwrap());
+    let stream = Stream::new(&context).unwrap();
+    let memory = PinnedBuffer::new(&context, 4096).unwrap();
+    let prepared = || {
+        let exec = graph(&stream, [&store, &add], memory.device_address().unwrap());
+        // SAFETY: module and memory stay until the session is closed.
+        unsafe { session.prepare_graph(exec.handle(), stream.handle()) }.unwrap()
+    };
+    let (first, other) = (prepared(), prepared());
+    let pointed = session.allocate(1 << 20, false).unwrap();
+    let (at, _) = session.place(pointed).unwrap();
+    let is_mapped = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().any(|line| line.starts_with(&format!("{at:x}-")))
+    };
+    session.set_pointer(first, 0, 0, (pointed, 0)).unwrap();
+    let gate = cuda::Words::new(&context, 1).unwrap();
+    // SAFETY: the words outlive what the stream does with them.
+    unsafe { gate.hold_until(stream.handle(), 0, 1) }.unwrap();
+    // SAFETY: the stream lives.
+    let launched = unsafe { session.launch_after(stream.handle(), first) }.unwrap();
+    session.unpin(pointed).unwrap();
+    assert!(matches!(session.graph_release(first), Err(Error::Timeout(_))) && is_mapped());
+    assert!(matches!(session.launch(first), Err(Error::Handle(_))), "it has ended all the same");
+    gate.word(0).store(1, Ordering::SeqCst);
+    session.wait(launched, LIMIT).unwrap();
+    session.graph_release(other).unwrap();
+    assert!(!is_mapped());
+    session.close().unwrap();
+}

@@ -4,11 +4,13 @@ mod rig;
 
 use cuda::{DeviceBuffer, PinnedBuffer};
 use doorbell_softgpu::{Mode, SoftDriver};
+use gpu::points::{self, Point};
 use gpu::{AddressSpace, Device};
 use rig::{BYTES, LIMIT, QUEUED, Rig, found, one_lane, run_stream};
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use submit::{Buffer, Chooser, Copy, Direction, Error, Executor, Follow, Options, Piece, Session};
 
@@ -132,7 +134,11 @@ struct Inline;
 
 impl Chooser for Inline {
     fn sizes(&self, direction: Direction) -> Vec<(u64, Executor)> {
-        if direction == Direction::ToGpu { vec![(2048, Executor::Inline), (4096, Executor::Stores)] } else { vec![] }
+        if direction == Direction::ToGpu {
+            vec![(2048, Executor::Inline), (BYTES as u64, Executor::Stores)]
+        } else {
+            vec![]
+        }
     }
 
     fn why(&self, _: Direction, _: u64) -> String {
@@ -291,4 +297,86 @@ fn a_free_of_memory_that_nobody_named_does_not_stop_a_lane() {
     s.unpin(pinned).unwrap();
     gate.store(1, Ordering::SeqCst);
     s.wait(copy, LIMIT).unwrap();
+}
+
+thread_local!(static HELD: Cell<Option<&'static AtomicBool>> = const { Cell::new(None) });
+
+/// Holds this thread for longer than any free waits for the GPU, when it is about to load or store bytes itself.
+fn held_before_stores(reached: &'static AtomicBool) {
+    fn at(point: Point) {
+        if point == Point::BeforeStores
+            && let Some(reached) = HELD.take()
+        {
+            reached.store(true, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(1300));
+        }
+    }
+    points::hold(at);
+    HELD.set(Some(reached));
+}
+
+#[test]
+fn a_free_waits_for_a_thread_that_touches_the_memory_itself_however_long_that_was_preempted() {
+    let rig = rig::rig(true, &Options { profile: Follow::Given(Arc::new(Inline)), ..one_lane() });
+    let s = &rig.session;
+    let host = s.allocate(BYTES as u64, false).unwrap();
+    let (pointer, _) = s.place(host).unwrap();
+    // SAFETY: memory of the session's, before anything is under way.
+    unsafe { std::ptr::write_bytes(pointer as *mut u8, 0x5a, BYTES) };
+    // Stored by the CPU, and read by it for the command stream.
+    for (bytes, prepared) in [(BYTES as u64, false), (64, true)] {
+        let reached: &AtomicBool = Box::leak(Box::default());
+        let block = DeviceBuffer::new(&rig.context, BYTES).unwrap();
+        let address = block.address();
+        let to = s.pin(address, BYTES as u64).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let transfer = prepared.then(|| s.prepare((to, 0), (host, 0), bytes).unwrap());
+                held_before_stores(reached);
+                let copy = match transfer {
+                    Some(transfer) => s.submit(transfer).unwrap(),
+                    None => s.copy_async((to, 0), (host, 0), bytes).unwrap(),
+                };
+                s.wait(copy, LIMIT).unwrap();
+            });
+            while !reached.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            drop(block);
+            let next = DeviceBuffer::new(&rig.context, BYTES).unwrap();
+            assert_eq!(next.address(), address, "given out again");
+            next.write(&[0x11; BYTES]).unwrap();
+            std::thread::sleep(Duration::from_millis(500));
+            assert!(found(&next) == [0x11; BYTES], "{bytes} bytes came into the next owner's memory");
+        });
+        s.unpin(to).unwrap();
+    }
+}
+
+#[test]
+fn an_unpin_sends_nobody_elses_transfer_through_a_lock() {
+    let rig = rig::rig(true, &one_lane());
+    let s = &rig.session;
+    let [to, from, other] = [(); 3].map(|()| {
+        let block = Box::leak(Box::new(DeviceBuffer::new(&rig.context, BYTES).unwrap()));
+        s.pin(block.address(), BYTES as u64).unwrap()
+    });
+    let transfer = s.prepare((to, 0), (from, 0), 64).unwrap();
+    s.unpin(other).unwrap();
+    let submitted = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // The lock of everything that is known of CUDA's memory.
+        let graph = rig.watched.graph();
+        scope.spawn(|| {
+            s.wait(s.submit(transfer).unwrap(), LIMIT).unwrap();
+            s.copy((to, 0), (from, 0), 8, LIMIT).unwrap();
+            submitted.store(true, Ordering::SeqCst);
+        });
+        let start = Instant::now();
+        while !submitted.load(Ordering::SeqCst) && start.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(graph);
+        assert!(submitted.load(Ordering::SeqCst));
+    });
 }

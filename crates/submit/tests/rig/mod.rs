@@ -74,6 +74,7 @@ pub struct Rig {
     pub context: Context,
     pub cuda: Cuda,
     pub driver: SoftDriver,
+    pub watched: &'static Watched,
     _theirs: Arc<AddressSpace>,
     _one: MutexGuard<'static, ()>,
 }
@@ -95,7 +96,7 @@ pub fn rig(told: bool, options: &Options) -> Rig {
     let session = Session::new();
     session.open_in(ours.clone(), Some(Machine::beside(of_the_session, ours)), options).unwrap();
     let context = cuda.device(0).unwrap().primary_context().unwrap();
-    Rig { session, context, cuda, driver, _theirs: theirs, _one: one }
+    Rig { session, context, cuda, driver, watched, _theirs: theirs, _one: one }
 }
 
 pub fn one_lane() -> Options {
