@@ -330,7 +330,7 @@ def prepare_bytes(dst, nbytes, *, dst_offset=0):
 
 
 class Frame:
-    """A frame of a ring: `view` is its memory."""
+    """A frame of a ring: `view` is its memory; None where that is a CUDA tensor on the GPU, at `offset`."""
 
     __slots__ = ("index", "offset", "view")
 
@@ -351,7 +351,9 @@ class Ring(_Handle):
         """The next frame, for the producer to fill. Overrun while its last copy is under way."""
         frame = FrameStruct()
         check(held.doorbell_ring_next(c_uint64(self.handle), byref(frame)))
-        view = memoryview((ctypes.c_ubyte * self.frame_bytes).from_address(frame.pointer)).cast("B")
+        view = None
+        if frame.pointer:
+            view = memoryview((ctypes.c_ubyte * self.frame_bytes).from_address(frame.pointer)).cast("B")
         return Frame(frame.index, frame.offset, view)
 
     def submit(self):

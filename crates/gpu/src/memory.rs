@@ -18,7 +18,7 @@ const FIRST: u64 = 0x2_0080_0000;
 /// NV_ERR_UVM_ADDRESS_IN_USE.
 const ADDRESS_IN_USE: u32 = 0x68;
 /// The largest memory object that is given out.
-const MAX_LENGTH: u64 = 16 << 30;
+pub const MAX_LENGTH: u64 = 16 << 30;
 /// NVOS02_FLAGS of pages of the program: physically anywhere, cached, and mapped already.
 const USER_PAGES: u32 = 1 << 4 | 1 << 12 | 1 << 30;
 /// As CUDA asks for it (580): no bank preference, a handle of its own, mapped only when asked.
@@ -70,7 +70,8 @@ impl AddressSpace {
 pub struct Memory {
     space: Arc<AddressSpace>,
     handle: u32,
-    fd: RawFd,
+    /// Of pages of others, which the kernel's object refers to.
+    fd: Option<RawFd>,
     va: u64,
     length: u64,
     place: Place,
@@ -163,9 +164,12 @@ impl Memory {
         };
         undo.external = Some((va, length));
         map_for_gpu(space, handle, va, length)?;
+        // The mapping stays: libcuda closes its own here, too. A program may have thousands of transfers, and few descriptors.
+        undo.fd = None;
+        let _ = device.driver.close(fd);
         undo.keep();
         let number = named.then(|| space.grant(va, length));
-        Ok(Arc::new(Memory { space: space.clone(), handle, fd, va, length, place, number, keep: None }))
+        Ok(Arc::new(Memory { space: space.clone(), handle, fd: None, va, length, place, number, keep: None }))
     }
 
     /// # Safety
@@ -200,7 +204,7 @@ impl Memory {
         Ok(Arc::new(Memory {
             space: space.clone(),
             handle,
-            fd,
+            fd: Some(fd),
             va,
             length,
             place: Place::Host,
@@ -313,7 +317,7 @@ impl Drop for Memory {
         drop(Undo {
             space: &self.space,
             handle: Some(self.handle),
-            fd: Some(self.fd),
+            fd: self.fd,
             reserved: own.then_some(self.va),
             mapped: own.then_some((self.va, self.length)),
             external: Some((self.va, self.length)),

@@ -144,6 +144,6 @@ pub struct doorbell_frame_t {
     pub index: u32,
     /// Where it is in the source buffer.
     pub offset: u64,
-    /// Its address.
+    /// Its address; null in CUDA's memory on the GPU, which the CPU does not see: kernels fill it.
     pub pointer: *mut c_void,
 }

@@ -24,7 +24,7 @@ pub(crate) enum Kept {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub region: Region,
-    /// Where the CPU sees it; 0 where it does not.
+    /// Its address for the GPU, and for the CPU where it sees it: see [`Entry::seen_at`].
     pub pointer: u64,
     pub place: Place,
     /// Where the CPU stores and loads, if some copy goes so; else why it cannot.
@@ -76,6 +76,12 @@ fn map(
 }
 
 impl Entry {
+    /// Where the CPU sees it: host memory, and all memory of the session's own.
+    pub fn seen_at(&self) -> Option<u64> {
+        let seen = matches!(self.kept, Kept::Ours(_)) || self.place == Place::Host;
+        seen.then_some(self.pointer)
+    }
+
     /// A part of video memory under the CPU's hands.
     pub fn map_part(&self, at: u64, length: u64) -> Result<Bar1Map, Error> {
         Ok(match &self.kept {

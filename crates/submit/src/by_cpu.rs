@@ -60,7 +60,7 @@ impl Session {
             map.read(copy.to_at + copy.bytes - 1, &mut [0])?;
         }
         drop(held);
-        Ok(Some(Copy(COPY.encode_number(now.opening(), DONE, 0))))
+        Ok(Some(Copy(COPY.encode_number(now.opening(), DONE, now.whole_opening()))))
     }
 
     /// What `copy_async` is asked for, if the table says that the CPU does it.
