@@ -55,7 +55,6 @@ pub struct Armed<C: DerefMut<Target = Channel>> {
     /// Each submission asks whether the memory is still the allocation that was pinned.
     asks: bool,
     how: LineStore,
-    generation: u64,
     /// GPFIFO entries of each place.
     entries: [[u64; 2]; PLACES],
     /// What was promised to each place last.
@@ -114,7 +113,6 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
         channel.use_for(crate::channel::Use::Transfers)?;
         channel.bury();
         let layout = Layout::find(&template)?;
-        let generation = channel.space().generation();
         channel.check_transfer(&template, &between)?;
         let channel_asks = channel.space().checks_each_submission();
         let stride = LINE_WORDS + (template.len() + 1).next_multiple_of(LINE_WORDS);
@@ -132,7 +130,6 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
             asks: channel_asks,
             between,
             how,
-            generation,
             entries: [[0; 2]; PLACES],
             tickets,
             moves: 0,
@@ -292,20 +289,17 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
         }
         let place = self.next;
         let ticket = self.tickets[place];
-        // ORDERING: announced before the generation is read, see AddressSpace::unmapped.
+        // ORDERING: announced before the leases are looked at, see `lease`.
         self.channel.announce(ticket);
-        if self.channel.space().generation() != self.generation {
-            let generation = self.channel.space().generation();
-            if self.channel.recheck_transfer(&self.template, &self.between).is_err() {
-                self.channel.give_back(ticket);
-                return Err(Error::Stale);
-            }
-            self.generation = generation;
+        if self.channel.admit_transfer(&self.between).is_err() {
+            self.channel.give_back(ticket);
+            return Err(Error::Stale);
         }
         if let Some(data) = data {
             self.layout.put_data(&mut self.template, data);
         }
         self.store(place, ticket);
+        self.channel.finish();
         self.written[place] = self.moves;
         self.next = (place + 1) % PLACES;
         self.waiting -= 1;

@@ -27,8 +27,8 @@ const MAX_LENGTH: u64 = 1 << 40;
 enum Owner {
     /// Ours: it is there as long as this.
     Memory(#[allow(dead_code, reason = "kept alive")] Arc<Memory>),
-    /// CUDA's, and the generation of its address space at which the pin was last seen to hold.
-    Pin(Arc<Pin>, AtomicU64),
+    /// CUDA's, pinned.
+    Pin(Arc<Pin>),
 }
 
 /// A range of a video-memory object, by a handle of our own.
@@ -56,7 +56,6 @@ impl Duplicate {
     pub(crate) fn of_pin(pin: &Arc<Pin>) -> Result<Arc<Duplicate>, Error> {
         let space = pin.space();
         let refuse = |why| Error::NotPinnable { va: pin.va(), length: pin.length(), why };
-        let generation = space.generation();
         pin.region().ask()?;
         let found = space.watched.and_then(|watched| watched.graph().place_of(pin.va()));
         let found = found.ok_or(Error::Stale)?;
@@ -66,7 +65,7 @@ impl Duplicate {
         if found.rest < pin.length() {
             return Err(refuse("it lies in several allocations: pin and map each by itself"));
         }
-        let owner = Owner::Pin(pin.clone(), AtomicU64::new(generation));
+        let owner = Owner::Pin(pin.clone());
         let theirs = (found.client, found.handle);
         let duplicate = Duplicate::new(space.device(), theirs, found.offset, pin.length(), owner)?;
         // The handle named this memory when it was duplicated if the pin holds now.
@@ -101,21 +100,10 @@ impl Duplicate {
             return Err(Error::Forked);
         }
         match &self.owner {
-            Owner::Pin(pin, seen) if pin.space().generation() != seen.load(Ordering::Relaxed) => look_again(pin, seen),
+            Owner::Pin(pin) if !pin.region().is_still_live() => Err(Error::Stale),
             _ => Ok(()),
         }
     }
-}
-
-/// Something of CUDA's was unmapped: perhaps this.
-#[cold]
-fn look_again(pin: &Pin, seen: &AtomicU64) -> Result<(), Error> {
-    let generation = pin.space().generation();
-    if !pin.region().is_live() {
-        return Err(Error::Stale);
-    }
-    seen.store(generation, Ordering::Relaxed);
-    Ok(())
 }
 
 impl Drop for Duplicate {
@@ -240,7 +228,7 @@ impl Bar1Map {
 
     /// Nothing names its pin any more, if nobody else has that: its drop waits for nothing.
     pub(crate) fn let_go(&mut self) {
-        if let Some(Duplicate { owner: Owner::Pin(pin, _), .. }) = Arc::get_mut(&mut self.mapping.object)
+        if let Some(Duplicate { owner: Owner::Pin(pin), .. }) = Arc::get_mut(&mut self.mapping.object)
             && let Some(pin) = Arc::get_mut(pin)
         {
             pin.let_go();

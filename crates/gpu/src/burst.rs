@@ -89,7 +89,6 @@ pub struct Burst {
     between: Between,
     /// Each submission asks whether the memory is still the allocation that was pinned.
     asks: bool,
-    generation: u64,
     channel: u64,
     grave: Grave,
 }
@@ -122,7 +121,7 @@ impl Burst {
         }
         ch.use_for(Use::Transfers)?;
         ch.bury();
-        let (between, generation) = (Between::of(to, Some(from)), ch.space().generation());
+        let between = Between::of(to, Some(from));
         let is_narrow = out_of.first >> 32 == (out_of.first + out_of.span) >> 32;
         let made = |pieces| words(tracker, (into.first, out_of.first), bytes, (mode, release), (pieces, is_narrow));
         // A submission of fewer has the words of its copies and those of the release.
@@ -154,7 +153,6 @@ impl Burst {
             next: 0,
             asks: ch.space().checks_each_submission(),
             between,
-            generation,
             channel: ch.id(),
             grave: ch.grave(),
         })
@@ -222,10 +220,12 @@ impl Burst {
         let (slot, end) = (self.next, at + RELEASE);
         let base = self.memory.va() + (slot * self.staged.len() * LINE) as u64;
         let entry = Entry::segment(base, end as u32).ok_or(Error::Length(end as u64))?.encode();
-        // ORDERING: taken before the generation is read, see AddressSpace::unmapped.
+        // ORDERING: taken before the leases are looked at, see `lease`.
         let ticket = ch.take_ticket();
-        if ch.space().generation() != self.generation {
-            self.renew(ch, ticket)?;
+        if ch.admit_transfer(&self.between).is_err() {
+            ch.give_back(ticket);
+            (self.added, self.stored) = (0, 0);
+            return Err(Error::Stale);
         }
         let is_whole = self.added == self.most;
         if !is_whole {
@@ -252,19 +252,6 @@ impl Burst {
             Some(ticket) if !ch.done(ticket) => Err(ch.full(self.tickets.len() as u32)),
             _ => Ok(()),
         }
-    }
-
-    /// Something was unmapped since all was validated.
-    #[cold]
-    fn renew(&mut self, ch: &mut Channel, ticket: Ticket) -> Result<(), Error> {
-        let generation = ch.space().generation();
-        if ch.recheck_transfer(&self.template, &self.between).is_err() {
-            ch.give_back(ticket);
-            (self.added, self.stored) = (0, 0);
-            return Err(Error::Stale);
-        }
-        self.generation = generation;
-        Ok(())
     }
 
     #[inline]

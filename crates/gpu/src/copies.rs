@@ -11,6 +11,7 @@ use crate::engine::{COPY, Engine};
 use crate::error::Error;
 use crate::memory::Memory;
 use crate::place::Place;
+use crate::points::Point;
 use crate::prepared::{line, store};
 use crate::region::Region;
 use crate::stores::{LINE, LineStore, store_line};
@@ -86,7 +87,7 @@ impl Copies {
         ch.ready()?;
         self.entries.clear();
         self.free(ch, 0)?;
-        // ORDERING: taken before any region is looked at, see AddressSpace::unmapped.
+        // ORDERING: taken before any region is looked at, see `lease`.
         let ticket = ch.take_ticket();
         Ok(Written { copies: self, ch, ticket, words: 0, pieces: 0, submitted: false })
     }
@@ -233,6 +234,7 @@ impl Written<'_> {
 
     /// The staged words into their slot; its entry is one more of the submission.
     fn close_slot(&mut self) -> Result<(), Error> {
+        Point::AfterWords.reached();
         let slot = self.copies.slot(self.copies.entries.len());
         let words = &self.copies.staged[..self.words];
         let base = slot * SLOT;

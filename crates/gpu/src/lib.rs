@@ -29,12 +29,15 @@ mod fork;
 mod given;
 mod late;
 mod launch;
+mod lease;
 mod libcuda;
 mod memory;
 mod observer;
 mod pin;
 mod pins;
 mod place;
+#[doc(hidden)]
+pub mod points;
 mod prepared;
 mod pushbuffer;
 mod region;

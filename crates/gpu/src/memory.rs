@@ -1,17 +1,18 @@
 //! Memory that GPU and CPU see at the same address.
 
 use crate::error::Error;
+use crate::lease::{Lease, Of};
 use crate::place::Place;
 use crate::region::{Owner, Region};
-use crate::space::{AddressSpace, GRAIN, Grant, PAGE, RINGS};
+use crate::space::{AddressSpace, GRAIN, Grant, PAGE, RINGS, lock};
 use rm::abi::{MemoryAlloc, alloc_flags, attr, uvm};
 use rm::class;
 use rm::driver::{self, RmError};
 use std::any::Any;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 
 /// Where CUDA's pushbuffers begin; everything else is found above.
 const FIRST: u64 = 0x2_0080_0000;
@@ -77,6 +78,7 @@ pub struct Memory {
     place: Place,
     /// By which its address space knows it, if transfers and pushbuffers may name it.
     number: Option<u64>,
+    lease: Arc<Lease>,
     /// Whose pages they are, where they are not its own.
     keep: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -86,6 +88,7 @@ impl Memory {
         if length == 0 || length > MAX_LENGTH {
             return Err(Error::Length(length));
         }
+        space.give_back_leftovers();
         let device = &space.device;
         let length = length.next_multiple_of(PAGE);
         // Host memory is cached: the GPU's writes to it snoop, and polling it costs a cache hit.
@@ -169,7 +172,8 @@ impl Memory {
         let _ = device.driver.close(fd);
         undo.keep();
         let number = named.then(|| space.grant(va, length));
-        Ok(Arc::new(Memory { space: space.clone(), handle, fd: None, va, length, place, number, keep: None }))
+        let lease = if named { Lease::new(Of::Memory) } else { Lease::never() };
+        Ok(Arc::new(Memory { space: space.clone(), handle, fd: None, va, length, place, number, lease, keep: None }))
     }
 
     /// # Safety
@@ -209,6 +213,7 @@ impl Memory {
             length,
             place: Place::Host,
             number,
+            lease: Lease::new(Of::Memory),
             keep: Some(keep),
         }))
     }
@@ -221,7 +226,7 @@ impl Memory {
         };
         // Memory of the crate's own has no number that is granted.
         let grant = Grant::Memory(self.number.unwrap_or(u64::MAX));
-        Region::new(&self.space, grant, owner, [self.space.device.uuid].into(), (self.va, self.length))
+        Region::new(&self.space, grant, owner, [self.space.device.uuid].into(), &self.lease, (self.va, self.length))
     }
 
     /// Address, for GPU and CPU.
@@ -302,26 +307,98 @@ impl Memory {
     }
 }
 
+impl Memory {
+    /// No transfer names it any more, whoever still has it; what names it is waited for, up to a second. The memory stays as long as
+    /// somebody has it, and until the last of these transfers is done.
+    pub fn end(&self) {
+        if self.number.is_none() {
+            return;
+        }
+        self.lease.end();
+        self.space.revoke(self.va, self.number);
+        if !self.space.device.forked() {
+            self.space.wait(&self.lease);
+        }
+    }
+}
+
 impl Drop for Memory {
     fn drop(&mut self) {
-        if self.number.is_some() {
-            self.space.revoke(self.va);
-            if !self.space.device.forked() && !self.space.drain() {
-                // A channel may still come to it, and the GPU would fault: it stays until the client goes.
-                std::mem::forget(self.keep.take());
-                return;
-            }
+        if !self.lease.is_over() {
+            self.end();
         }
         // The pages of others are not unmapped here.
         let own = self.keep.is_none();
+        let memory = Leftover {
+            lease: self.lease.clone(),
+            handle: self.handle,
+            fd: self.fd,
+            range: (self.va, self.length),
+            own,
+            keep: self.keep.take(),
+        };
+        if self.number.is_none() || self.space.device.forked() {
+            memory.free(&self.space);
+            return;
+        }
+        // Where a channel may still come to it, the GPU would fault.
+        self.space.leave(memory);
+        self.space.give_back_leftovers();
+    }
+}
+
+/// Memory that nobody has any more, until the last submission that names it is done.
+pub(crate) struct Leftover {
+    lease: Arc<Lease>,
+    handle: u32,
+    fd: Option<RawFd>,
+    range: (u64, u64),
+    /// Its pages are its own.
+    own: bool,
+    /// Whose they are, if not.
+    keep: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Leftover {
+    fn free(self, space: &AddressSpace) {
         drop(Undo {
-            space: &self.space,
+            space,
             handle: Some(self.handle),
             fd: self.fd,
-            reserved: own.then_some(self.va),
-            mapped: own.then_some((self.va, self.length)),
-            external: Some((self.va, self.length)),
+            reserved: self.own.then_some(self.range.0),
+            mapped: self.own.then_some(self.range),
+            external: Some(self.range),
         });
+        drop(self.keep);
+    }
+}
+
+/// The leftovers of an address space. They are looked at whenever memory is allocated or dropped there and a channel goes, and all of them
+/// are freed with the address space.
+#[derive(Default)]
+pub(crate) struct Leftovers(Mutex<Vec<Leftover>>);
+
+impl std::fmt::Debug for Leftovers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Leftovers").finish_non_exhaustive()
+    }
+}
+
+impl Leftovers {
+    pub fn leave(&self, memory: Leftover) {
+        lock(&self.0).push(memory);
+    }
+
+    pub fn give_back(&self, space: &AddressSpace, is_unused: impl Fn(&Lease) -> bool) {
+        // (Freed without the lock.)
+        let unused: Vec<Leftover> = {
+            let mut all = lock(&self.0);
+            if all.is_empty() {
+                return;
+            }
+            all.extract_if(.., |memory| is_unused(&memory.lease)).collect()
+        };
+        unused.into_iter().for_each(|memory| memory.free(space));
     }
 }
 

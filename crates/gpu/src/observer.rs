@@ -62,6 +62,12 @@ impl Observer {
         self.tracker.is_stopped()
     }
 
+    /// Whether an error or a stop has ended the channel. Then the GPU does nothing more for it when this returns; the driver is asked for
+    /// that, once.
+    pub fn is_dead(&self) -> bool {
+        !self.forked() && self.tracker.is_off()
+    }
+
     #[inline]
     pub fn forked(&self) -> bool {
         self.device.forked()

@@ -3,6 +3,7 @@
 //! What ends a pin beside its drop, and what cannot be seen, is told at [`Region`].
 
 use crate::error::Error;
+use crate::lease::{Lease, Of};
 use crate::pins::{Row, Witness, gpus, pieces};
 use crate::region::{Owner, Region};
 use crate::space::{AddressSpace, Grant};
@@ -67,8 +68,9 @@ impl AddressSpace {
             gpus.push(gpu);
         }
         drop(graph);
-        let id = watched.pins.add(Row { id: 0, space: whose, va, length, gpu, pieces, witness });
-        let whole = Region::new(self, Grant::Pin(id), Owner::Cuda, gpus.into(), (va, length));
+        let lease = Lease::new(Of::Pin);
+        let id = watched.pins.add(Row { id: 0, space: whose, va, length, gpu, pieces, witness, lease: lease.clone() });
+        let whole = Region::new(self, Grant::Pin(id), Owner::Cuda, gpus.into(), &lease, (va, length));
         Ok(Pin { whole, watched, id, place, watches: false })
     }
 
@@ -124,17 +126,25 @@ impl Pin {
     }
 }
 
-impl Drop for Pin {
-    fn drop(&mut self) {
+impl Pin {
+    /// Ends it, whoever else still has it: nothing names the memory any more, and what is in flight is waited for, up to a second.
+    /// Channels that take longer are stopped: the memory may be freed as soon as this returns, and nobody tells us then.
+    pub fn end(&self) {
         self.watched.pins.remove(self.id);
         if self.watches {
             return;
         }
         let space = self.whole.space();
+        // (Also where it was over before: whoever ended it may be waiting still.)
         space.unmapped();
         if !space.device().forked() {
-            // The memory may be freed as soon as this returns, and nobody tells us then.
-            space.drain_or_stop(self.id);
+            space.wait_or_stop(self.whole.lease());
         }
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.end();
     }
 }

@@ -4,6 +4,7 @@
 //! ([`PinTable::holds`] looks). Or CUDA is about to free the allocation without telling the driver, as it does with blocks that
 //! share a mapping ([`PinTable::freed`] is told).
 
+use crate::lease::Lease;
 use rm::graph::{MemoryId, ObjectGraph};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +32,8 @@ pub(crate) struct Row {
     /// What lay there: what lies there later under the same address is something else.
     pub pieces: Vec<Piece>,
     pub witness: Option<Witness>,
+    /// Over when the row goes.
+    pub lease: Arc<Lease>,
 }
 
 impl std::fmt::Debug for Row {
@@ -77,30 +80,31 @@ impl PinTable {
     }
 
     pub fn remove(&self, id: u64) {
-        let mut rows = self.rows();
-        rows.retain(|row| row.id != id);
-        self.count.store(rows.len(), Ordering::SeqCst);
+        self.end(|row| row.id == id);
     }
 
     pub fn count(&self) -> usize {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Ends the pins of what is about to be freed, and says which.
-    pub fn freed(&self, base: u64, length: u64) -> Vec<u64> {
+    /// Ends the pins of what is about to be freed, and answers their leases.
+    pub fn freed(&self, base: u64, length: u64) -> Vec<Arc<Lease>> {
         if self.count() == 0 { Vec::new() } else { self.end(|row| row.overlaps(base, length)) }
     }
 
-    /// Ends the pins of what does not lie there any more, and says which.
-    pub fn unmapped(&self, graph: &ObjectGraph) -> Vec<u64> {
+    /// Ends the pins of what does not lie there any more, and answers their leases.
+    pub fn unmapped(&self, graph: &ObjectGraph) -> Vec<Arc<Lease>> {
         if self.count() == 0 { Vec::new() } else { self.end(|row| !row.still_there(graph)) }
     }
 
-    fn end(&self, ends: impl Fn(&Row) -> bool) -> Vec<u64> {
+    fn end(&self, ends: impl Fn(&Row) -> bool) -> Vec<Arc<Lease>> {
         let (mut rows, mut ended) = (self.rows(), Vec::new());
         rows.retain(|row| {
             let goes = ends(row);
-            ended.extend(goes.then_some(row.id));
+            if goes {
+                row.lease.end();
+                ended.push(row.lease.clone());
+            }
             !goes
         });
         self.count.store(rows.len(), Ordering::SeqCst);

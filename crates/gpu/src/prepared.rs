@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::memory::Memory;
 use crate::place::Place;
+use crate::points::Point;
 use crate::region::Region;
 use crate::semaphore::{Semaphore, Semaphores};
 use crate::stores::{LINE, Line, LineStore, store_line};
@@ -55,7 +56,6 @@ pub struct Prepared {
     between: Between,
     /// Each submission asks whether the memory is still the allocation that was pinned.
     asks: bool,
-    generation: u64,
     /// Data is written into one slot, not into the template: how often there was new data, and at which of these times each slot
     /// got its own.
     renewed: u64,
@@ -233,7 +233,6 @@ impl Prepared {
         ch.use_for(crate::channel::Use::Transfers)?;
         ch.bury();
         let layout = Layout::find(&template)?;
-        let generation = ch.space().generation();
         ch.check_transfer(&template, &between)?;
         // Whole cache lines, so that two slots share none.
         let stride = template.len().next_multiple_of(16);
@@ -272,7 +271,6 @@ impl Prepared {
                 .then(LineStore::best),
             between,
             asks: ch.space().checks_each_submission(),
-            generation,
             channel: ch.id(),
             grave: ch.grave(),
         })
@@ -375,9 +373,41 @@ impl Prepared {
             return Err(Error::Length(data.len() as u64));
         }
         let slot = self.free_slot(ch)?;
-        if let Some(how) = self.lines {
+        self.put(slot, data);
+        self.ring(ch, slot, self.lines)
+    }
+
+    /// As [`Prepared::submit_data`], of the bytes of a region, which the CPU reads: whoever frees that memory waits for the read.
+    ///
+    /// # Errors
+    /// As [`Prepared::submit_data`]; [`Error::Stale`] also where the source is gone.
+    ///
+    /// # Safety
+    /// The CPU can read the source at its address as long as it is live.
+    #[inline]
+    pub unsafe fn submit_from(&mut self, ch: &mut Channel, source: &Region) -> Result<Ticket, Error> {
+        if self.between.from.is_some() || source.length() != self.bytes {
+            return Err(Error::Length(source.length()));
+        }
+        let slot = self.free_slot(ch)?;
+        let ticket = self.take(ch)?;
+        if let Err(error) = ch.admit(source) {
+            ch.give_back(ticket);
+            return Err(error);
+        }
+        Point::BeforeStores.reached();
+        // SAFETY: the caller's. The ticket is taken and the region was there after it, so whoever frees it waits.
+        let data = unsafe { std::slice::from_raw_parts(source.va() as *const u8, source.length() as usize) };
+        self.put(slot, data);
+        Ok(self.push(ch, slot, self.lines, ticket))
+    }
+
+    /// Data for the slot's next submission, into the template where all lines are stored whole.
+    #[inline]
+    fn put(&mut self, slot: usize, data: &[u8]) {
+        if self.lines.is_some() {
             self.layout.put_data(&mut self.template, data);
-            return self.ring(ch, slot, Some(how));
+            return;
         }
         let mut rest = data;
         for &(at, words) in &self.layout.data {
@@ -393,7 +423,6 @@ impl Prepared {
         self.renewed += 1;
         self.data_of[slot] = self.renewed;
         self.newest = slot;
-        self.ring(ch, slot, None)
     }
 
     #[inline]
@@ -412,22 +441,30 @@ impl Prepared {
     /// The slot's words, as whole lines where `lines` says how, and the doorbell.
     #[inline]
     fn ring(&mut self, ch: &mut Channel, slot: usize, lines: Option<LineStore>) -> Result<Ticket, Error> {
+        let ticket = self.take(ch)?;
+        Ok(self.push(ch, slot, lines, ticket))
+    }
+
+    /// The ticket of a submission, when all that it names is there.
+    #[inline]
+    fn take(&mut self, ch: &mut Channel) -> Result<Ticket, Error> {
         if self.asks {
             self.between.ask()?;
         }
         if let Some(begun) = &self.begun {
             begun.set(0);
         }
-        // ORDERING: taken before the generation is read, see AddressSpace::unmapped.
+        // ORDERING: taken before the leases are looked at, see `lease`.
         let ticket = ch.take_ticket();
-        if ch.space().generation() != self.generation {
-            let generation = ch.space().generation();
-            if ch.recheck_transfer(&self.template, &self.between).is_err() {
-                ch.give_back(ticket);
-                return Err(Error::Stale);
-            }
-            self.generation = generation;
+        if ch.admit_transfer(&self.between).is_err() {
+            ch.give_back(ticket);
+            return Err(Error::Stale);
         }
+        Ok(ticket)
+    }
+
+    #[inline]
+    fn push(&mut self, ch: &mut Channel, slot: usize, lines: Option<LineStore>, ticket: Ticket) -> Ticket {
         let base = slot * self.stride;
         if let Some(how) = lines {
             self.template[self.layout.payload] = ticket.payload();
@@ -447,13 +484,14 @@ impl Prepared {
             }
             store(&self.memory, base + self.layout.payload, ticket.payload());
         }
+        Point::AfterWords.reached();
         if self.untracked {
             ch.owes_release();
         }
         ch.push_prepared(self.entries[slot], ticket);
         self.tickets[slot] = Some(ticket);
         self.next = if slot + 1 == self.tickets.len() { 0 } else { slot + 1 };
-        Ok(ticket)
+        ticket
     }
 }
 

@@ -3,7 +3,7 @@
 //! A region can only be cut out of memory that is there: of a [`Memory`](crate::Memory) of ours or of a [`Pin`](crate::Pin) of
 //! CUDA's. It names the memory and does not keep it. When the memory is dropped, unpinned, unmapped or freed, the region is
 //! stale for ever, also where something else comes to lie at its address: transfers that were prepared with it are refused
-//! ([`Error::Stale`]), and what of them is in flight is waited for before the memory goes.
+//! ([`Error::Stale`]), and what of them is in flight is waited for before the memory goes (`lease` has the rules).
 //!
 //! **CUDA's small blocks.** CUDA gives out blocks of a mapping that it keeps, and frees them without a call of the driver, so
 //! the mappings do not show it. Three things do:
@@ -19,9 +19,9 @@
 //! through a pointer that was looked up before `Libcuda::open`: unpin such memory before it is freed, or check each submission.
 
 use crate::error::Error;
+use crate::lease::Lease;
 use crate::space::{AddressSpace, Grant};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Whose memory a region is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +43,7 @@ pub struct Region {
     gpus: Arc<[[u8; 16]]>,
     va: u64,
     length: u64,
-    /// The address space's generation at which the memory was last found to be there, by any part of it.
-    found: Arc<AtomicU64>,
+    lease: Arc<Lease>,
 }
 
 impl Region {
@@ -54,11 +53,11 @@ impl Region {
         grant: Grant,
         owner: Owner,
         gpus: Arc<[[u8; 16]]>,
+        lease: &Arc<Lease>,
         (va, length): (u64, u64),
     ) -> Region {
         debug_assert!(va.checked_add(length).is_some());
-        let found = Arc::new(AtomicU64::new(u64::MAX));
-        Region { space: space.clone(), grant, owner, gpus, va, length, found }
+        Region { space: space.clone(), grant, owner, gpus, va, length, lease: lease.clone() }
     }
 
     /// `length` bytes at `offset` of it.
@@ -105,39 +104,33 @@ impl Region {
         va >= self.va && va - self.va <= self.length && length <= self.length - (va - self.va)
     }
 
-    /// Whether the memory is still what it was. Something may free it right after the answer: what submits announces its
-    /// ticket first ([`AddressSpace::unmapped`]).
+    /// Whether the memory is still what it was: looks it up. Something may free it right after the answer: what submits takes its
+    /// ticket first.
     pub fn is_live(&self) -> bool {
-        self.space.is_granted(self.grant, self.va, self.length)
+        self.is_still_live() && self.space.is_granted(self.grant, self.va, self.length)
     }
 
-    /// As [`Region::check`], after the ticket of a submission that names it was announced: without a lock, unless something was
-    /// unmapped since it was last looked at.
+    /// Whether its lease is not over. No lock.
     #[inline]
-    pub(crate) fn admit(&self, space: &Arc<AddressSpace>, gpu: [u8; 16]) -> Result<(), Error> {
+    pub fn is_still_live(&self) -> bool {
+        !self.lease.is_over()
+    }
+
+    #[inline]
+    pub(crate) fn lease(&self) -> &Arc<Lease> {
+        &self.lease
+    }
+
+    /// That it is of this address space, and mapped for this GPU.
+    #[inline]
+    pub(crate) fn belongs(&self, space: &Arc<AddressSpace>, gpu: [u8; 16]) -> Result<(), Error> {
         if !Arc::ptr_eq(&self.space, space) {
             return Err(Error::OtherSpace { va: self.va });
         }
         if !self.gpus.contains(&gpu) {
             return Err(Error::OtherGpu { va: self.va });
         }
-        // ORDERING: read behind the ticket, see AddressSpace::unmapped.
-        if self.is_still_live() { Ok(()) } else { Err(Error::Stale) }
-    }
-
-    /// As [`Region::is_live`], without a lock unless something was unmapped since it was last asked.
-    #[inline]
-    pub fn is_still_live(&self) -> bool {
-        // The number is written only when the memory was there after it had been read, whichever thread wrote it.
-        let generation = self.space.generation();
-        if self.found.load(Ordering::Relaxed) == generation {
-            return true;
-        }
-        let live = self.is_live();
-        if live {
-            self.found.store(generation, Ordering::Relaxed);
-        }
-        live
+        Ok(())
     }
 
     /// Where each submission is to ask ([`AddressSpace::check_each_submission`]): asks. [`Prepared`](crate::Prepared) transfers
@@ -158,22 +151,9 @@ impl Region {
         Ok(())
     }
 
-    /// The pin that it was cut out of, if it was.
-    pub(crate) fn pin(&self) -> Option<u64> {
-        match self.grant {
-            Grant::Pin(id) => Some(id),
-            Grant::Memory(_) => None,
-        }
-    }
-
     /// That a channel in `space`, on the GPU of that UUID, may be told of it now.
     pub(crate) fn check(&self, space: &Arc<AddressSpace>, gpu: [u8; 16]) -> Result<(), Error> {
-        if !Arc::ptr_eq(&self.space, space) {
-            return Err(Error::OtherSpace { va: self.va });
-        }
-        if !self.gpus.contains(&gpu) {
-            return Err(Error::OtherGpu { va: self.va });
-        }
+        self.belongs(space, gpu)?;
         self.ask()?;
         if self.is_live() { Ok(()) } else { Err(Error::Stale) }
     }

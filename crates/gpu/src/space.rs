@@ -5,8 +5,10 @@
 
 use crate::device::Device;
 use crate::error::Error;
+use crate::lease::{self, Lease};
+use crate::memory::{Leftover, Leftovers};
 use crate::place::Place;
-use crate::tracker::{self, InFlight, Tracker};
+use crate::tracker::{InFlight, Tracker};
 use crate::validate::Ranges;
 use crate::watched::{CudasGroup, Watched};
 use rm::abi::{uvm, va_flags};
@@ -17,7 +19,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Where CUDA has its block of rings.
 pub(crate) const RINGS: u64 = 0x2_0060_0000;
@@ -50,6 +52,7 @@ pub struct AddressSpace {
     generation: AtomicU64,
     rings: Mutex<Vec<RingBlock>>,
     trackers: Mutex<Vec<Weak<Tracker>>>,
+    leftovers: Leftovers,
     /// Where one of CUDA's: what CUDA maps and unmaps there, and what is pinned of it.
     pub(crate) watched: Option<&'static Watched>,
     /// By which client and handle CUDA knows it.
@@ -130,6 +133,7 @@ impl AddressSpace {
             generation: AtomicU64::new(0),
             rings: Mutex::default(),
             trackers: Mutex::default(),
+            leftovers: Leftovers::default(),
             watched: beside.map(|(watched, _)| watched),
             theirs: beside.map(|(_, theirs)| theirs),
         })
@@ -183,8 +187,12 @@ impl AddressSpace {
     }
 
     /// Nothing may name that memory any more.
-    pub(crate) fn revoke(&self, va: u64) {
-        lock(&self.mapped).remove(&va);
+    pub(crate) fn revoke(&self, va: u64, number: Option<u64>) {
+        let mut mapped = lock(&self.mapped);
+        if mapped.get(&va).is_some_and(|(_, here)| Some(*here) == number) {
+            mapped.remove(&va);
+        }
+        drop(mapped);
         self.unmapped();
     }
 
@@ -265,24 +273,36 @@ impl AddressSpace {
     /// Something that pushbuffers may have named is about to go: nothing is submitted to it any more.
     pub(crate) fn unmapped(&self) {
         // ORDERING: sequentially consistent with a submission's `submitted` store and its load of the generation: either the
-        // submission sees this and gives up, or `drain` sees the submission.
+        // submission sees this and gives up, or `wait` sees the submission.
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Waits for what all channels have in flight; false if some of it does not come to an end.
-    pub(crate) fn drain(&self) -> bool {
-        let trackers: Vec<_> = lock(&self.trackers).iter().filter_map(Weak::upgrade).collect();
-        // All are waited for, whatever one of them says, and all of them together no longer than one.
-        let deadline = Instant::now() + DRAIN;
-        let stuck = trackers.iter().filter(|tracker| !tracker.drain(deadline)).count();
-        stuck == 0
+    fn trackers(&self) -> Vec<Arc<Tracker>> {
+        lock(&self.trackers).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// As [`AddressSpace::drain`], for a pin whose memory goes whatever we say: channels that may name it are waited for, and stopped
-    /// where they do not come to their end.
-    pub(crate) fn drain_or_stop(&self, pin: u64) {
-        let trackers: Vec<_> = lock(&self.trackers).iter().filter_map(Weak::upgrade).collect();
-        tracker::drain_or_stop(&trackers, Some(&[pin]), DRAIN);
+    /// Waits for what names a memory whose lease is over, up to a second; false if some of it does not come to an end.
+    pub(crate) fn wait(&self, lease: &Lease) -> bool {
+        lease::wait(&self.trackers(), lease, DRAIN)
+    }
+
+    pub(crate) fn is_unused(&self, lease: &Lease) -> bool {
+        lease::is_unused(&self.trackers(), lease)
+    }
+
+    /// As [`AddressSpace::wait`], for a pin, whose memory goes whatever is said here: channels that take longer are stopped.
+    pub(crate) fn wait_or_stop(&self, lease: &Arc<Lease>) {
+        lease::wait_or_stop(&self.trackers(), Some(std::slice::from_ref(lease)), DRAIN);
+    }
+
+    /// Memory whose lease is over and that a channel may still come to.
+    pub(crate) fn leave(&self, memory: Leftover) {
+        self.leftovers.leave(memory);
+    }
+
+    /// Frees such memory where that is over.
+    pub(crate) fn give_back_leftovers(&self) {
+        self.leftovers.give_back(self, |lease| self.is_unused(lease));
     }
 
     /// How far each channel here is: for whoever finds that something hangs.
@@ -290,8 +310,7 @@ impl AddressSpace {
         if self.device.forked() {
             return Vec::new();
         }
-        let trackers: Vec<_> = lock(&self.trackers).iter().filter_map(Weak::upgrade).collect();
-        trackers.iter().map(|tracker| tracker.in_flight()).collect()
+        self.trackers().iter().map(|tracker| tracker.in_flight()).collect()
     }
 
     pub(crate) fn rings(&self) -> MutexGuard<'_, Vec<RingBlock>> {
@@ -359,6 +378,8 @@ impl Drop for AddressSpace {
         if self.device.forked() {
             return;
         }
+        // All channels have gone.
+        self.leftovers.give_back(self, |_| true);
         if self.watched.is_some() {
             // Our duplicate of CUDA's; CUDA's own handle is not ours to free.
             if !self.device.borrowed {

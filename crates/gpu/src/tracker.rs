@@ -2,10 +2,13 @@
 
 use crate::error::Error;
 use crate::fork;
+use crate::lease::{Lease, Patience, Uses};
+use crate::memory::Memory;
+use crate::observer::notified;
+use crate::points::Point;
 use std::any::Any;
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// A submission of a prepared transfer. Good for as long as its channel lives: the engine releases 32 bits of the number, and at
@@ -38,20 +41,6 @@ pub(crate) trait Stop: std::fmt::Debug + Send + Sync {
     fn stop(&self);
 }
 
-/// Waits for what those of them have in flight that may name what goes, together no longer than `limit`, and stops those that do
-/// not come to an end. `pins`: those that have ended; none where all of the memory goes.
-pub(crate) fn drain_or_stop(trackers: &[Arc<Tracker>], pins: Option<&[u64]>, limit: Duration) {
-    let deadline = Instant::now() + limit;
-    for tracker in trackers.iter().filter(|tracker| pins.is_none_or(|pins| tracker.may_name(pins))) {
-        if !tracker.drain(deadline) {
-            tracker.stop();
-        }
-        if let Some(pins) = pins {
-            tracker.named().retain(|pin| !pins.contains(pin));
-        }
-    }
-}
-
 /// Memory that lives as long as this.
 type Keep = Arc<dyn Any + Send + Sync>;
 
@@ -64,15 +53,17 @@ pub(crate) struct Tracker {
     _memory: Keep,
     /// The last number that a submission took.
     pub submitted: AtomicU64,
+    /// The last number whose submission is finished. What is above belongs to a thread that is inside a call.
+    finished: AtomicU64,
+    /// The last submission that names each memory.
+    pub uses: Uses,
     /// Semaphore value at the last drain timeout: no second wait before it has moved. [`NOT_LOST`] otherwise.
     lost: AtomicU64,
     /// GPU address of the channel's USERD, mapped at the same address for the CPU, and what keeps it there.
     userd: OnceLock<(u64, Keep)>,
+    /// Has the channel's error notifier.
+    page: OnceLock<Arc<Memory>>,
     token: AtomicU32,
-    /// Pins that transfers of the channel were prepared for.
-    named: Mutex<BTreeSet<u64>>,
-    /// A pushbuffer of the channel's named some pin.
-    names_any: AtomicBool,
     /// The process whose channel it is: a fork's child has only copies, and nothing of its is under way.
     opener: u32,
     /// It counts launches: what they touch is not known.
@@ -108,19 +99,20 @@ impl Tracker {
     /// Sixteen bytes at `va`, a multiple of 16, are mapped for the CPU as long as `memory` lives.
     pub unsafe fn new(va: u64, memory: Keep) -> Tracker {
         let (submitted, token) = (AtomicU64::new(0), AtomicU32::new(0));
-        let (lost, userd) = (AtomicU64::new(NOT_LOST), OnceLock::new());
+        let (lost, userd, page) = (AtomicU64::new(NOT_LOST), OnceLock::new(), OnceLock::new());
         let (stopped, channel) = (AtomicBool::new(false), OnceLock::new());
-        let (named, names_any) = (Mutex::default(), AtomicBool::new(false));
+        let (finished, uses) = (AtomicU64::new(0), Uses::new());
         let (launches, opener) = (AtomicBool::new(false), fork::watch());
         let tracker = Tracker {
             va,
             _memory: memory,
             submitted,
+            finished,
+            uses,
             lost,
             userd,
+            page,
             token,
-            named,
-            names_any,
             opener,
             launches,
             stopped,
@@ -135,27 +127,26 @@ impl Tracker {
         unsafe { &*((self.va + offset) as *const AtomicU64) }
     }
 
-    /// Of which channel, and where its USERD lies.
-    pub fn of_channel(&self, token: u32, userd: u64, memory: Keep, channel: Arc<dyn Stop>) {
+    /// Of which channel, with its own page, and where its USERD lies.
+    pub fn of_channel(&self, token: u32, page: &Arc<Memory>, (userd, memory): (u64, Keep), channel: Arc<dyn Stop>) {
         let _ = self.channel.set(channel);
+        let _ = self.page.set(page.clone());
         self.token.store(token, Ordering::Relaxed);
         let _ = self.userd.set((userd, memory));
     }
 
-    fn named(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The submitter has put its last submission into the ring, or has given its number back, and touches nothing any more.
+    #[inline]
+    pub fn finish(&self) {
+        // ORDERING: what the submission has named, and what its thread has done, is seen by whoever waits for this.
+        self.finished.store(self.submitted.load(Ordering::Relaxed), Ordering::Release);
     }
 
-    /// Before the pin is asked whether it is still good: whoever ends it then finds the channel.
-    pub fn names(&self, pin: u64) {
-        self.named().insert(pin);
-    }
-
-    /// The same, of a pushbuffer: whichever pin it is.
-    pub fn names_some_pin(&self) {
-        if !self.names_any.load(Ordering::Relaxed) {
-            self.names_any.store(true, Ordering::SeqCst);
-        }
+    /// The last number is this again: the submission that took a later one was never made.
+    pub fn give_back(&self, last: u64) {
+        // ORDERING: what its thread has done is seen by whoever waits for this.
+        self.submitted.store(last, Ordering::SeqCst);
+        self.finished.store(last, Ordering::Release);
     }
 
     /// The channel is for launches from now on.
@@ -168,18 +159,16 @@ impl Tracker {
         self.launches.load(Ordering::SeqCst)
             && !fork::forked(self.opener)
             && !self.done(Ticket(self.submitted.load(Ordering::SeqCst)))
+            && !self.is_off()
     }
 
-    /// Whether what the channel has in flight may name one of these.
-    fn may_name(&self, pins: &[u64]) -> bool {
-        self.names_any.load(Ordering::SeqCst) || pins.iter().any(|pin| self.named().contains(pin))
-    }
-
-    /// Ends the channel: nothing that it has in flight touches memory any more.
-    fn stop(&self) {
+    /// Ends the channel: when this returns, nothing that it has in flight touches memory any more.
+    pub fn stop(&self) {
         // Before: what is about to submit gives up.
         self.stopped.store(true, Ordering::SeqCst);
+        Point::BeforeStop.reached();
         if let Some(channel) = self.channel.get() {
+            // (It waits for whoever is stopping it already.)
             channel.stop();
         }
     }
@@ -192,6 +181,11 @@ impl Tracker {
     #[inline]
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// An error killed the channel. Not asked in a fork's child.
+    fn is_killed(&self) -> bool {
+        self.page.get().is_some_and(|page| notified(page).is_some())
     }
 
     /// How far the channel is now; reads video memory.
@@ -258,20 +252,59 @@ impl Tracker {
         self.word64(8).load(Ordering::Acquire)
     }
 
-    /// Waits for all that is submitted by now; false if it does not come to an end in time, or did not before and has not
-    /// moved since.
-    pub fn drain(&self, deadline: Instant) -> bool {
+    /// Waits for the thread that is inside a submission, if one is, and for as long as it takes.
+    fn wait_for_threads(&self) -> u64 {
+        let mut patience = Patience::new();
+        // ORDERING: after the end of a lease, see there.
+        let last = self.submitted.load(Ordering::SeqCst);
+        // A number may be given back.
+        while self.finished.load(Ordering::Acquire) < last && self.submitted.load(Ordering::SeqCst) >= last {
+            patience.pause();
+        }
+        last
+    }
+
+    /// Waits for the submissions that name a lease, which is over, or for all; false if they do not come to an end in time, or did
+    /// not before and the channel has not moved since. What a dead channel had under way is over.
+    pub fn wait_for_uses(&self, lease: Option<&Lease>, deadline: Instant) -> bool {
         // (The tracker need not be mapped in a fork's child.)
         if fork::forked(self.opener) {
             return true;
         }
-        // ORDERING: see AddressSpace::unmapped.
-        let mut last = self.submitted.load(Ordering::SeqCst);
+        let all = self.wait_for_threads();
+        self.wait_until(lease.map_or(all, |lease| self.uses.last(lease)), deadline)
+    }
+
+    /// Whether no submission that names it is under way, without waiting.
+    pub fn is_done_with(&self, lease: &Lease) -> bool {
+        if fork::forked(self.opener) {
+            return true;
+        }
+        let last = self.submitted.load(Ordering::SeqCst);
+        self.finished.load(Ordering::Acquire) >= last && (self.is_off() || self.done(Ticket(self.uses.last(lease))))
+    }
+
+    /// Waits for all that is submitted by now, as [`Tracker::wait_for_uses`].
+    pub fn drain(&self, deadline: Instant) -> bool {
+        self.wait_for_uses(None, deadline)
+    }
+
+    /// Whether the channel is dead. Then it is taken from the GPU before this returns.
+    pub fn is_off(&self) -> bool {
+        let dead = self.is_stopped() || self.is_killed();
+        if dead {
+            self.stop();
+        }
+        dead
+    }
+
+    /// Waits for a submission, by whoever is not inside one.
+    pub fn wait_until(&self, mut last: u64, deadline: Instant) -> bool {
+        let mut patience = Patience::new();
         loop {
             // A number may be given back: nobody releases it then.
-            let now = self.submitted.load(Ordering::SeqCst);
-            last = last.min(now);
-            if self.is_stopped() || self.done(Ticket(last)) {
+            last = last.min(self.submitted.load(Ordering::SeqCst));
+            if self.done(Ticket(last)) || self.is_off() {
                 self.lost.store(NOT_LOST, Ordering::Relaxed);
                 return true;
             }
@@ -282,7 +315,7 @@ impl Tracker {
             if Instant::now() > deadline {
                 self.lost.store(reached, Ordering::Relaxed);
             }
-            std::hint::spin_loop();
+            patience.pause();
         }
     }
 
@@ -346,6 +379,7 @@ mod tests {
     fn a_number_that_is_given_back_keeps_nobody_waiting() {
         let tracker = tracker();
         tracker.submitted.store(1, Ordering::SeqCst);
+        tracker.finish();
         let given = tracker.clone();
         let (about_to, started) = std::sync::mpsc::channel();
         let waits = std::thread::spawn(move || {
@@ -355,7 +389,7 @@ mod tests {
         });
         started.recv().unwrap();
         std::thread::sleep(Duration::from_millis(5));
-        tracker.submitted.store(0, Ordering::SeqCst);
+        tracker.give_back(0);
         assert!(waits.join().unwrap());
     }
 
@@ -363,6 +397,7 @@ mod tests {
     fn a_channel_that_was_given_up_is_waited_for_again_when_it_has_moved() {
         let tracker = tracker();
         tracker.submitted.store(2, Ordering::SeqCst);
+        tracker.finish();
         assert!(!tracker.drain(soon(1)) && tracker.in_flight().lost);
         // At once: nothing has moved.
         assert!(!tracker.drain(soon(600_000)));
@@ -371,6 +406,7 @@ mod tests {
         release(&tracker, 2);
         assert!(tracker.drain(soon(600_000)) && !tracker.in_flight().lost);
         tracker.submitted.store(3, Ordering::SeqCst);
+        tracker.finish();
         let other = tracker.clone();
         let waits = std::thread::spawn(move || other.drain(soon(600_000)));
         std::thread::sleep(Duration::from_millis(5));

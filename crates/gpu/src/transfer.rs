@@ -29,7 +29,7 @@ impl Between {
         Between { to: to.clone(), from: from.cloned(), more: Vec::new(), begun: None, told: None }
     }
 
-    fn all(&self) -> impl Iterator<Item = &Region> {
+    pub fn all(&self) -> impl Iterator<Item = &Region> {
         std::iter::once(&self.to).chain(&self.from).chain(&self.more)
     }
 
@@ -56,14 +56,6 @@ impl Between {
     /// That a channel in `space`, on the GPU of that UUID, may name them.
     pub fn check(&self, space: &Arc<AddressSpace>, gpu: [u8; 16]) -> Result<(), Error> {
         self.all().try_for_each(|region| region.check(space, gpu))
-    }
-
-    pub fn is_live(&self) -> bool {
-        self.all().all(Region::is_live)
-    }
-
-    pub fn pins(&self) -> impl Iterator<Item = u64> {
-        self.all().filter_map(Region::pin)
     }
 
     /// Asks the witnesses of both.

@@ -2,8 +2,9 @@
 //! to be waited for before it goes.
 
 use crate::errno::Errno;
+use crate::lease::{self, Lease};
 use crate::pins::PinTable;
-use crate::tracker::{self, InFlight, Tracker};
+use crate::tracker::{InFlight, Tracker};
 use rm::abi::{self, uvm};
 use rm::call::Call;
 use rm::graph::{FileKind, IoctlRecord, MmapRecord, ObjectGraph, ObjectKind};
@@ -161,7 +162,7 @@ impl Watched {
     /// Local memory of kernels is about to move: nothing that was prepared before is launched any more, and what is under way is waited for.
     pub fn local_memory_moves(&self) {
         self.moves.fetch_add(1, Ordering::SeqCst);
-        // ORDERING: see AddressSpace::unmapped.
+        // ORDERING: see `lease`.
         self.unmaps.fetch_add(1, Ordering::SeqCst);
         self.launches_end();
     }
@@ -194,16 +195,16 @@ impl Watched {
     }
 
     /// Nothing more is submitted to what goes now, and what is in flight comes to its end, or its channel is stopped: CUDA frees
-    /// the memory when this returns. `pins` have ended with it; none where the address space itself goes.
-    fn took_away(&self, pins: Option<&[u64]>) {
-        // ORDERING: see AddressSpace::unmapped.
+    /// the memory when this returns. These leases are over with it; none where the address space itself goes.
+    fn took_away(&self, leases: Option<&[Arc<Lease>]>) {
+        // ORDERING: see `lease`.
         self.unmaps.fetch_add(1, Ordering::SeqCst);
         self.launches_end();
         let trackers: Vec<_> = {
             let trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
             trackers.iter().filter_map(Weak::upgrade).collect()
         };
-        tracker::drain_or_stop(&trackers, pins, DRAIN);
+        lease::wait_or_stop(&trackers, leases, DRAIN);
     }
 
     pub fn opened(&self, fd: RawFd, path: &[u8]) {

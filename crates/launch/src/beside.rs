@@ -76,14 +76,8 @@ impl ChainBeside {
     ///
     /// # Errors
     /// As [`Graph::set_pointer`].
-    pub fn set_pointer(
-        &mut self,
-        launches: &Channel,
-        node: usize,
-        offset: u32,
-        to: (&Region, u64),
-    ) -> Result<(), Error> {
-        self.graph.set_pointer(launches, node, offset, to)
+    pub fn set_pointer(&mut self, node: usize, offset: u32, to: (&Region, u64)) -> Result<(), Error> {
+        self.graph.set_pointer(node, offset, to)
     }
 
     /// As [`Graph::parameters`].

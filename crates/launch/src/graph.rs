@@ -234,22 +234,36 @@ impl Graph {
     /// # Errors
     /// [`Error::NoParameters`], [`Error::OutsideParameters`]: nothing was changed then.
     pub fn set_parameter(&mut self, node: usize, offset: u32, bytes: &[u8]) -> Result<(), Error> {
+        let (at, address) = self.parameter(node, offset, bytes.len())?;
+        // (Also where the bytes stay what they are: whoever sets a number does not mean the memory that it pointed to.)
+        self.launch.unpoint(address, bytes.len() as u64);
+        self.put_parameter(at, offset as usize, bytes);
+        Ok(())
+    }
+
+    /// Which of the parameters they are, and their address, if so many bytes lie there.
+    fn parameter(&self, node: usize, offset: u32, bytes: usize) -> Result<(usize, u64), Error> {
         let Ok(at) = self.place(node) else {
             let having: Vec<String> = self.parameters.iter().map(|p| p.node.to_string()).collect();
             let having = if having.is_empty() { "none".into() } else { having.join(", ") };
             return Err(Error::NoParameters { node, having });
         };
-        let (parameters, from) = (&mut self.parameters[at], offset as usize);
+        let (parameters, from) = (&self.parameters[at], offset as usize);
         let size = parameters.bytes.len() as u32;
-        let to = from.saturating_add(bytes.len());
-        let Some(place) = parameters.bytes.get_mut(from..to) else {
-            return Err(Error::OutsideParameters { node, offset, bytes: bytes.len(), size });
-        };
+        if from.saturating_add(bytes) > parameters.bytes.len() {
+            return Err(Error::OutsideParameters { node, offset, bytes, size });
+        }
+        Ok((at, parameters.address + u64::from(offset)))
+    }
+
+    /// Changes bytes of which [`Graph::parameter`] has answered.
+    fn put_parameter(&mut self, at: usize, from: usize, bytes: &[u8]) {
+        let (parameters, to) = (&mut self.parameters[at], from + bytes.len());
+        let place = &mut parameters.bytes[from..to];
         if place == bytes {
-            return Ok(());
+            return;
         }
         place.copy_from_slice(bytes);
-        self.launch.unpoint(parameters.address + u64::from(offset), bytes.len() as u64);
         match &mut parameters.changed {
             Some((first, last)) => (*first, *last) = (from.min(*first), to.max(*last)),
             changed => {
@@ -258,7 +272,6 @@ impl Graph {
                 self.changed.push(at);
             }
         }
-        Ok(())
     }
 
     /// As [`Graph::set_parameter`], of a pointer: it points to `address`, which must lie in `region`. When that memory is freed, launches that are under way
@@ -266,25 +279,14 @@ impl Graph {
     ///
     /// # Errors
     /// As [`Graph::set_parameter`]; [`gpu::Error::OutsideRegion`], and what is wrong with the region.
-    pub fn set_pointer(
-        &mut self,
-        channel: &Channel,
-        node: usize,
-        offset: u32,
-        (region, address): (&Region, u64),
-    ) -> Result<(), Error> {
+    pub fn set_pointer(&mut self, node: usize, offset: u32, (region, address): (&Region, u64)) -> Result<(), Error> {
         if !region.holds(address, 1) {
             return Err(gpu::Error::OutsideRegion { va: address, length: 1 }.into());
         }
-        let from = offset as usize;
-        let before = self.parameters(node).and_then(|bytes| bytes.get(from..)?.first_chunk::<8>().copied());
-        self.set_parameter(node, offset, &address.to_le_bytes())?;
-        let at = self.place(node).ok().and_then(|at| self.parameters.get(at)).map_or(0, |p| p.address);
-        let pointed = self.launch.point(channel, at + u64::from(offset), region);
-        if let (Err(_), Some(before)) = (&pointed, before) {
-            self.set_parameter(node, offset, &before)?;
-        }
-        Ok(pointed?)
+        let (at, parameter) = self.parameter(node, offset, 8)?;
+        self.launch.point(parameter, region)?;
+        self.put_parameter(at, offset as usize, &address.to_le_bytes());
+        Ok(())
     }
 
     fn launch_changed(&mut self, channel: &mut Channel) -> Result<Ticket, gpu::Error> {

@@ -105,14 +105,8 @@ impl StagedGraph {
     ///
     /// # Errors
     /// As [`Graph::set_pointer`].
-    pub fn set_pointer(
-        &mut self,
-        channel: &Channel,
-        node: usize,
-        offset: u32,
-        to: (&Region, u64),
-    ) -> Result<(), Error> {
-        self.graph.set_pointer(channel, node, offset, to)
+    pub fn set_pointer(&mut self, node: usize, offset: u32, to: (&Region, u64)) -> Result<(), Error> {
+        self.graph.set_pointer(node, offset, to)
     }
 }
 

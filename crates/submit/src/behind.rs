@@ -23,11 +23,12 @@ impl Session {
     }
 
     /// As [`Session::submit`], behind a launch, or a copy of another lane. What is submitted on this transfer's lane later waits, too, also where this is
-    /// [`Error::Full`].
+    /// [`Error::Full`]. A transfer that the CPU stores, loads or reads goes by a copy engine here, and on whichever lane is free: nothing on the GPU can hold the CPU back.
+    ///
+    /// If the lane that is waited for dies, this one dies with it: what waits is [`Error::Stopped`], and never runs without what it was to wait for.
     ///
     /// # Errors
-    /// As [`Session::submit`] and [`Session::launch_behind`]; [`Error::Argument`] for a transfer by the CPU's own stores or loads, which nothing on the GPU
-    /// can hold back.
+    /// As [`Session::submit`] and [`Session::launch_behind`].
     #[inline]
     pub fn submit_behind(&self, transfer: Transfer, copy: Copy) -> Result<Copy, Error> {
         self.go(transfer, None, Some(copy))

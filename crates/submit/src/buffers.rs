@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::handle::BUFFER;
 use crate::lane::Lane;
+use gpu::points::Point;
 use gpu::{Bar1Map, Memory, Region};
 use rm::graph::Place;
 use std::cell::UnsafeCell;
@@ -80,6 +81,14 @@ impl Entry {
     pub fn seen_at(&self) -> Option<u64> {
         let seen = matches!(self.kept, Kept::Ours(_)) || self.place == Place::Host;
         seen.then_some(self.pointer)
+    }
+
+    /// Nothing names the memory any more, whoever else has it; what is under way is waited for. See [`gpu::Pin::end`] and [`gpu::Memory::end`].
+    pub fn end(&self) {
+        match &self.kept {
+            Kept::Ours(memory) => memory.end(),
+            Kept::Cudas(pinned) => pinned.pin().end(),
+        }
     }
 
     /// A part of video memory under the CPU's hands.
@@ -175,6 +184,7 @@ impl Buffers {
         if used & 1 == 0 || gone.is_err() {
             return Err(BUFFER.wrong());
         }
+        Point::AfterGone.reached();
         lanes.iter().for_each(Lane::grace);
         // SAFETY: `used` is even, and each lane has been let go since: nobody looks at it.
         let entry = unsafe { (*slot.entry.get()).take() };
@@ -188,6 +198,7 @@ impl Buffers {
         for place in 0..top {
             let used = self.slot(place).map_or(0, |slot| slot.used.load(Ordering::SeqCst));
             if used & 1 == 1 {
+                // (No lane has a channel that has to be waited for.)
                 drop(self.remove((place, used), lanes));
             }
         }

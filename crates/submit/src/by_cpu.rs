@@ -8,9 +8,10 @@ use crate::choose::Executor;
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, COPY, Copy};
 use crate::lane::Inner;
-use crate::prepared::ByCpu;
+use crate::prepared::{ByCpu, Ends};
 use crate::session::{Now, Session};
 use gpu::Bar1Map;
+use gpu::points::Point;
 use rm::graph::Place;
 
 /// The place, in a ticket, of copies that no lane has: they were done when they got it.
@@ -33,9 +34,10 @@ impl Session {
     /// [`Error::Freed`], [`Error::Outside`], [`Error::Handle`], [`Error::Full`]: nothing was written.
     #[inline]
     pub(crate) fn by_cpu(&self, now: Now, inner: &mut Inner, copy: ByCpu) -> Result<Option<Copy>, Error> {
+        let ByCpu { executor, ends: copy } = copy;
         // SAFETY: whoever has `inner` has a claim, which outlives what is found.
         let (to, from) = unsafe { (self.buffers.find(copy.to)?, self.buffers.find(copy.from)?) };
-        let Ok(map) = Session::mapped(copy.executor, to, from) else { return Ok(None) };
+        let Ok(map) = Session::mapped(executor, to, from) else { return Ok(None) };
         if now.asks() {
             // Before the ticket is taken, as for an engine's copies.
             to.region.ask_where_wanted()?;
@@ -45,8 +47,9 @@ impl Session {
         let held = copies.begin(channel)?;
         held.hold((&to.region, copy.to_at), copy.bytes)?;
         held.hold((&from.region, copy.from_at), copy.bytes)?;
+        Point::BeforeStores.reached();
         let bytes = copy.bytes as usize;
-        if copy.executor == Executor::Loads {
+        if executor == Executor::Loads {
             let at = to.pointer.wrapping_add(copy.to_at);
             // SAFETY: within host memory that the CPU sees there, and that nobody frees while it is held; what else touches the
             // destination of a copy is the program's race.
@@ -79,6 +82,6 @@ impl Session {
         if !executor.is_cpu() {
             return Ok(None);
         }
-        self.by_cpu(now, inner, ByCpu { executor, to, to_at, from, from_at, bytes })
+        self.by_cpu(now, inner, ByCpu { executor, ends: Ends { to, to_at, from, from_at, bytes } })
     }
 }

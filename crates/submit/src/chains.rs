@@ -195,7 +195,7 @@ impl Launching {
                 let node = self.node(kernel, offset, 8)?;
                 let at = self.form.parameters(node).and_then(|bytes| bytes.get(offset as usize..)?.first_chunk::<8>());
                 let address = u64::from_le_bytes(*at.ok_or_else(|| GRAPH.wrong())?);
-                self.form.set_pointer(channel, node, offset, (again.region(), address))?;
+                self.form.set_pointer(node, offset, (again.region(), address))?;
                 Keeps::Pin(again)
             }
         };

@@ -258,6 +258,9 @@ impl Session {
             && let Some(ticket) = inner.channel.observer().ticket(number)
         {
             inner.channel.done(ticket);
+            if inner.channel.dies_with_others() && !inner.channel.observer().done(ticket) {
+                return Err(Error::Stopped);
+            }
         }
         if lane != BESIDE {
             return Ok(());

@@ -10,6 +10,7 @@ use crate::lane::{Claim, Inner, Place};
 use crate::launching::{Form, Keeps, Launching};
 use crate::open::Setup;
 use crate::session::{LAUNCHES, Now, Session, equip};
+use crate::staged;
 use copy::Machine;
 use cuda::{Context, Staged};
 use gpu::{Channel, Libcuda, Watched};
@@ -38,7 +39,16 @@ impl Session {
     /// kernels do is not looked at: from now on until [`Session::graph_release`] their modules, and all memory that
     /// they use, stay. The executable graph may be destroyed or updated.
     pub unsafe fn prepare_graph(&self, exec: *mut c_void, stream: *mut c_void) -> Result<Graph, Error> {
-        self.learn(|context, watched, channel| {
+        // SAFETY: the caller's.
+        unsafe { self.prepare_exec(&*self.setup()?, exec, stream) }
+    }
+
+    /// As [`Session::prepare_graph`], by who has the set-up.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn prepare_exec(&self, setup: &Setup, exec: *mut c_void, stream: *mut c_void) -> Result<Graph, Error> {
+        self.learn(setup, |context, watched, channel| {
             // SAFETY: the caller's.
             let mut by_cuda = unsafe { OnStream::new(context, exec, stream) };
             // SAFETY: the caller's.
@@ -59,7 +69,7 @@ impl Session {
     /// As [`Session::prepare_graph`], of a `CUgraph`; pageable memory of its memcpy nodes is memory that it uses, and nobody else touches what they write
     /// from a launch until it is over.
     pub unsafe fn instantiate_graph(&self, graph: *mut c_void, stream: *mut c_void) -> Result<Graph, Error> {
-        self.learn(|context, watched, channel| {
+        self.learn(&*self.setup()?, |context, watched, channel| {
             // SAFETY: the caller's.
             let Some(Staged { graph, staging }) = unsafe { context.staged(graph) }? else {
                 // SAFETY: the caller's.
@@ -82,15 +92,20 @@ impl Session {
     /// A graph that is made ready on the lane of launches, in CUDA's context.
     fn learn(
         &self,
+        setup: &Setup,
         make: impl FnOnce(&Context, &'static Watched, &mut Channel) -> Result<Form, Error>,
     ) -> Result<Graph, Error> {
-        let (setup, now) = (self.setup()?, self.now()?);
+        let now = self.now()?;
         let machine = setup.machine.as_ref().ok_or_else(without)?;
         let _context = setup.enter()?;
         let context = machine.context().map_err(|why| Error::Unavailable(why.reason))?;
         let watched = Libcuda::open()?.watched();
-        let mut claim = self.launches(&setup, machine, now)?;
-        let Inner { graphs, channel, .. } = claim.as_mut().ok_or(Error::Closed)?;
+        let mut claim = self.launches(setup, machine, now)?;
+        // CUDA may take seconds.
+        let _blind = self.lanes[LAUNCHES].blind(&claim);
+        let inner = claim.as_mut().ok_or(Error::Closed)?;
+        staged::give_back(inner);
+        let Inner { graphs, channel, .. } = inner;
         let launching = Launching::new(make(context, watched, channel)?);
         let (place, used) = Place::put(graphs, MOST, launching)?;
         Ok(Graph(GRAPH.encode(now.opening(), place, used)))
@@ -127,7 +142,7 @@ impl Session {
         // SAFETY: the caller's.
         let exec = unsafe { context.graph_of_kernel(stream, function, &launch, arguments) }?;
         // SAFETY: the caller's; the executable graph lives until it is cloned.
-        unsafe { self.prepare_graph(exec.handle(), stream) }
+        unsafe { self.prepare_exec(&setup, exec.handle(), stream) }
     }
 
     /// The lane of launches, waited for; the first call opens its channel.
@@ -201,7 +216,7 @@ impl Session {
         let keeps = match &entry.kept {
             Kept::Cudas(_) => {
                 let pin = channel.space().pin(entry.region.va(), entry.region.length())?;
-                launching.form.set_pointer(channel, node, offset, (pin.region(), address))?;
+                launching.form.set_pointer(node, offset, (pin.region(), address))?;
                 Keeps::Pin(pin)
             }
             Kept::Ours(memory) => {
@@ -272,28 +287,29 @@ impl Session {
         })
     }
 
-    /// Ends a graph. Launches of it that are under way go on; where parameters point into buffers, or memcpy nodes name pageable memory, they are waited for.
+    /// Ends a graph. Launches of it that are under way go on; where parameters point into buffers, or memcpy nodes name pageable memory, they are waited for, up to
+    /// ten seconds.
     ///
     /// # Errors
-    /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
+    /// [`Error::Timeout`] where they take longer: the graph has ended all the same, and what it keeps is given back when a graph is prepared or ended after they are
+    /// done, or the session is closed. [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
     pub fn graph_release(&self, graph: Graph) -> Result<(), Error> {
         let (setup, now) = (self.setup()?, self.now()?);
         let (place, used) = GRAPH.decode(now.opening(), graph.0)?;
         let mut claim = self.still(self.lanes[LAUNCHES].claim_in_time(), now)?;
         let inner = claim.as_mut().ok_or_else(|| GRAPH.wrong())?;
+        // What a graph has of CUDA's is freed in CUDA's context.
+        let _context = setup.enter()?;
+        staged::give_back(inner);
         let mut launching = Place::take(&mut inner.graphs, place, used).ok_or_else(|| GRAPH.wrong())?;
         let is_staged = matches!(launching.form, Form::Staged(_));
         // Kernels may still use what its parameters point to, and copies the pinned memory.
         let waits = is_staged || !launching.pointers.is_empty();
-        if waits && matches!(inner.channel.idle(IDLE), Err(gpu::Error::Timeout { .. })) {
-            std::mem::forget(launching);
-            return Ok(());
+        if waits && let Err(gpu::Error::Timeout { after, .. }) = inner.channel.idle(IDLE) {
+            inner.leaving.push(launching);
+            return Err(Error::Timeout(after));
         }
-        if let Form::Staged(graph) = &mut launching.form {
-            graph.finish(&inner.channel);
-        }
-        // What it has of CUDA's is freed in CUDA's context.
-        let _context = is_staged.then(|| setup.enter());
+        staged::end(&mut launching, &inner.channel);
         drop(launching);
         Ok(())
     }

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::launching::Launching;
 use crate::mailbox::Mailbox;
 use crate::prepared::{Ready, Rotating};
+use gpu::points::Point;
 use gpu::{Channel, Copies, Observer, Prepared};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -22,6 +23,8 @@ pub(crate) struct Inner {
     pub transfers: Vec<Place<Ready>>,
     pub messages: Vec<Place<Mailbox>>,
     pub graphs: Vec<Place<Launching>>,
+    /// Graphs that were released while their launches were under way.
+    pub leaving: Vec<Launching>,
     /// On the graphics engine: what writes a word that a stream waits for.
     pub word: Option<Prepared>,
     /// None on the graphics engine.
@@ -85,6 +88,8 @@ pub(crate) struct Lane {
     pub before: AtomicU64,
     /// A launch is under way whose results the CPU still has to move. Written by who has the lane.
     pub owes: AtomicBool,
+    /// Who has it looks at no buffer.
+    blind: AtomicBool,
 }
 
 // SAFETY: `inner` is touched only through a `Claim`, which one thread at a time has; `observer` is written while `readable` is
@@ -110,17 +115,22 @@ impl Lane {
             vain: AtomicU32::new(0),
             before: AtomicU64::new(0),
             owes: AtomicBool::new(false),
+            blind: AtomicBool::new(false),
         }
     }
 
     /// `None` while another thread has it.
     #[inline]
     pub fn claim(&self) -> Option<Claim<'_>> {
+        Point::BeforeClaim.reached();
         let number = self.claims.load(Ordering::Relaxed);
         // ORDERING: sequentially consistent with what is looked at after it: see the head of the file.
         let free = number & 1 == 0
             && self.claims.compare_exchange(number, number + 1, Ordering::SeqCst, Ordering::Relaxed).is_ok();
-        free.then(|| Claim { lane: self, number: number + 1 })
+        free.then(|| {
+            Point::AfterClaim.reached();
+            Claim { lane: self, number: number + 1 }
+        })
     }
 
     /// Waits for it, yielding: for calls that may wait.
@@ -133,12 +143,20 @@ impl Lane {
         }
     }
 
-    /// Returns when whoever has the lane now has let it go.
+    /// Returns when whoever has the lane now has let it go, or looks at no buffer.
     pub fn grace(&self) {
         let seen = self.claims.load(Ordering::SeqCst);
-        while seen & 1 == 1 && self.claims.load(Ordering::SeqCst) == seen {
+        // ORDERING: `blind` is that of the claim which was seen, or that has gone.
+        while seen & 1 == 1 && self.claims.load(Ordering::SeqCst) == seen && !self.blind.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
+    }
+
+    /// Who has the lane looks at no buffer until what this answers is dropped, which is before the claim is: nobody who takes a
+    /// buffer away waits for a long call.
+    pub fn blind<'l>(&'l self, _claim: &Claim<'_>) -> Blind<'l> {
+        self.blind.store(true, Ordering::SeqCst);
+        Blind(&self.blind)
     }
 
     /// What threads may poll from now on.
@@ -179,6 +197,15 @@ impl Lane {
             Some(observer) => look(observer),
             None => Err(Error::Closed),
         }
+    }
+}
+
+/// See [`Lane::blind`].
+pub(crate) struct Blind<'l>(&'l AtomicBool);
+
+impl Drop for Blind<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
     }
 }
 

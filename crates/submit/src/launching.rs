@@ -1,7 +1,7 @@
 //! A graph that is ready to be launched, and what its parameters keep.
 
 use crate::error::Error;
-use gpu::{Channel, Memory, Pin, Region};
+use gpu::{Memory, Pin, Region};
 use launch::{ChainBeside, Kind, Node, StagedGraph};
 use std::sync::Arc;
 
@@ -83,17 +83,11 @@ impl Form {
         }?)
     }
 
-    pub fn set_pointer(
-        &mut self,
-        channel: &Channel,
-        node: usize,
-        offset: u32,
-        to: (&Region, u64),
-    ) -> Result<(), Error> {
+    pub fn set_pointer(&mut self, node: usize, offset: u32, to: (&Region, u64)) -> Result<(), Error> {
         Ok(match self {
-            Form::One(graph) => graph.set_pointer(channel, node, offset, to),
-            Form::Beside(chain) => chain.set_pointer(channel, node, offset, to),
-            Form::Staged(graph) => graph.set_pointer(channel, node, offset, to),
+            Form::One(graph) => graph.set_pointer(node, offset, to),
+            Form::Beside(chain) => chain.set_pointer(node, offset, to),
+            Form::Staged(graph) => graph.set_pointer(node, offset, to),
         }?)
     }
 }

@@ -41,6 +41,7 @@ mod message;
 mod open;
 mod order;
 mod prepared;
+mod promises;
 mod ring;
 mod session;
 mod staged;

@@ -27,7 +27,7 @@ impl Session {
     /// written: message and answer number 0, without bytes. Then launch the kernel.
     ///
     /// # Errors
-    /// [`Error::Argument`] for other memory or another place, [`Error::Outside`], [`Error::Handle`], [`Error::Freed`], [`Error::Limit`],
+    /// [`Error::Argument`] for other memory or another place, [`Error::Outside`], [`Error::Handle`], [`Error::Freed`], [`Error::Limit`], [`Error::Full`],
     /// [`Error::Gpu`] where the mailbox cannot be mapped, [`Error::Closed`], [`Error::Forked`].
     pub fn message(&self, (to, at): (Buffer, u64), (answers, answers_at): (Buffer, u64)) -> Result<Message, Error> {
         let (setup, now) = (self.setup()?, self.now()?);
@@ -44,16 +44,19 @@ impl Session {
         if !to.va().is_multiple_of(LINE as u64) || !pointer.is_multiple_of(LINE as u64) {
             return Err(Error::Argument("mailbox and answers begin at multiples of 64"));
         }
-        if !to.is_live() || !line.is_live() {
-            return Err(Error::Freed);
-        }
         let map = entry.map_part(at, LINE as u64)?;
+        let Inner { messages, copies: Some(copies), channel, .. } = inner else { return Err(Error::Closed) };
+        // Whoever frees the memory waits for this.
+        let held = copies.begin(channel)?;
+        held.hold((&to, 0), LINE as u64)?;
+        held.hold((&line, 0), LINE as u64)?;
         map.store_line(0, &Line([0; LINE]))?;
         map.load32(0)?;
-        // SAFETY: a line of host memory that the CPU sees there.
+        // SAFETY: a line of host memory that the CPU sees there, and that nobody frees while it is held.
         unsafe { std::ptr::write_bytes(pointer as *mut u8, 0, LINE) };
+        drop(held);
         let mailbox = Mailbox { map, to, answers: line, pointer, buffers, number: 0 };
-        let (index, used) = Place::put(&mut inner.messages, MOST, mailbox)?;
+        let (index, used) = Place::put(messages, MOST, mailbox)?;
         Ok(Message(MESSAGE.encode(now.opening(), name(lane, index), used)))
     }
 

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, Copy};
 use crate::lane::Inner;
 use crate::open::Setup;
+use crate::promises::{Promise, Promises};
 use crate::session::{BESIDE, LAUNCHES, Now, Session};
 use crate::words::{Order, WORDS};
 use gpu::{InlineMode, Prepared};
@@ -27,12 +28,13 @@ impl Session {
         let without = || Error::Unavailable("the session is without CUDA: it has no streams".into());
         let machine = setup.machine.as_ref().ok_or_else(without)?;
         let context = machine.context().map_err(|why| Error::Unavailable(why.reason))?;
-        let words = cuda::Words::new(context, WORDS)?;
+        let words = Arc::new(cuda::Words::new(context, WORDS)?);
         let (pointer, bytes) = (words.address(), 4 * WORDS as u64);
         let entry = Entry::of_cuda(machine, pointer, bytes, false)?;
         let (place, used) = self.buffers.add(entry)?;
         let buffer = Buffer(BUFFER.encode(now.opening(), place, used));
-        let made = Arc::new(Order { words, buffer, launches: OnceLock::new(), next: AtomicU64::new(0) });
+        let promises = Promises::new(&words);
+        let made = Arc::new(Order { promises, words, buffer, launches: OnceLock::new(), next: AtomicU64::new(0) });
         *order = Some(made.clone());
         Ok(made)
     }
@@ -76,6 +78,9 @@ impl Session {
     /// What is put into the CUDA stream from now on waits for a copy or launch: the lane writes a word behind it, and a wait for that goes
     /// into the stream. A call of CUDA's, with its locks. A copy by stores or loads is done: nothing goes into the stream.
     ///
+    /// If the lane dies before, the word is written all the same, within a tenth of a second, so that the stream goes on: without what it was to wait for, which
+    /// the copy's ticket says.
+    ///
     /// # Errors
     /// As [`Session::copy_after`]; [`Error::Busy`] while another thread submits on the lane.
     ///
@@ -93,14 +98,16 @@ impl Session {
         let lane = if usize::from(lane) == BESIDE { LAUNCHES } else { lane.into() };
         let _context = setup.enter()?;
         let order = self.order(&setup, now)?;
+        order.promises.start()?;
         let taken = order.take()?;
-        let write = || -> Result<(), Error> {
+        let promise = |channel: &gpu::Channel| Promise { lane: channel.observer(), index: taken.0, value: taken.1 };
+        let write = || -> Result<Promise, Error> {
             let mut claim = self.claim(lane, now)?;
             let Inner { copies, channel, word, .. } = claim.as_mut().ok_or(Error::Closed)?;
             if lane == LAUNCHES {
                 let region = order.for_launches(channel.space())?;
                 channel.write_word((region, 4 * taken.0 as u64), taken.1)?;
-                return Ok(());
+                return Ok(promise(channel));
             }
             let (buffer, at, value) = order.place(taken);
             // SAFETY: the claim outlives what is found.
@@ -109,7 +116,7 @@ impl Session {
                 let mut written = copies.begin(channel)?;
                 written.release((&entry.region, at), value)?;
                 written.submit()?;
-                return Ok(());
+                return Ok(promise(channel));
             }
             // The graphics engine writes it inline, behind the barrier with which the copy has ended.
             if word.is_none() {
@@ -118,11 +125,14 @@ impl Session {
             let word = word.as_mut().ok_or(Error::Closed)?;
             word.aim(entry.region.va() + at, None)?;
             word.submit_data(channel, &value.to_le_bytes())?;
-            Ok(())
+            Ok(promise(channel))
         };
-        if let Err(error) = write() {
-            order.give_up(taken);
-            return Err(error);
+        match write() {
+            Ok(promise) => order.promises.add(promise),
+            Err(error) => {
+                order.give_up(taken);
+                return Err(error);
+            }
         }
         // SAFETY: the caller's, and as above.
         Ok(unsafe { order.words.hold_until(stream, taken.0, taken.1) }?)

@@ -9,18 +9,23 @@ pub(crate) enum Ready {
     /// By the copy engine.
     Copy(Prepared),
     /// By the graphics engine, bytes that the CPU reads from a buffer at each submission.
-    Read { prepared: Prepared, source: Region, buffer: (u32, u32) },
+    Read { prepared: Prepared, source: Region, ends: Ends },
     /// By stores or loads of the CPU.
     ByCpu(ByCpu),
     /// By the graphics engine, bytes that the caller gives.
     Given(Prepared),
 }
 
-/// A copy, by where its ends lie among the buffers.
+/// A copy that stores or loads of the CPU make.
 #[derive(Clone, Copy)]
 pub(crate) struct ByCpu {
-    /// Stores or loads.
     pub executor: Executor,
+    pub ends: Ends,
+}
+
+/// A copy, by where its ends lie among the buffers.
+#[derive(Clone, Copy)]
+pub(crate) struct Ends {
     pub to: (u32, u32),
     pub to_at: u64,
     pub from: (u32, u32),

@@ -8,6 +8,7 @@ use crate::lane::{Claim, Inner, Lane};
 use crate::open::{LANES, Options, Setup};
 use crate::staged;
 use crate::thread;
+use gpu::points::Point;
 use gpu::{AddressSpace, Channel, ChannelOptions, Copies, Engine};
 use rm::graph::Place;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -164,6 +165,7 @@ impl Session {
         let mut setup = self.setup.write().unwrap_or_else(PoisonError::into_inner);
         let was = setup.take().ok_or(Error::Closed)?;
         self.state.fetch_and(!1, Ordering::SeqCst);
+        Point::AfterClose.reached();
         // What it has of CUDA's is freed in CUDA's context.
         let kept = was.enter();
         self.empty();
@@ -187,9 +189,16 @@ impl Session {
             no_launches |=
                 at == LAUNCHES && matches!(ended, Err(gpu::Error::ChannelKilled(_) | gpu::Error::ChannelStopped));
             lane.before.fetch_add(inner.channel.submitted(), Ordering::Relaxed);
-            staged::end(&mut inner, !matches!(ended, Err(gpu::Error::Timeout { .. })));
+            if ended.is_err() {
+                // What waits for this lane dies with it, and the time is over for what does not.
+                inner.channel.stop();
+            }
+            staged::bring(&mut inner);
             drop(lane.retract());
-            drop(inner);
+            // The channel first: what its launches may have used stays until it has gone.
+            let Inner { graphs, leaving, channel, .. } = inner;
+            drop(channel);
+            drop((graphs, leaving));
         }
     }
 
@@ -211,8 +220,9 @@ impl Session {
 
     pub(crate) fn setup(&self) -> Result<Opened<'_>, Error> {
         self.same_process()?;
+        let once = Once::new();
         let setup = self.setup.read().unwrap_or_else(PoisonError::into_inner);
-        if setup.is_some() { Ok(Opened(setup)) } else { Err(Error::Closed) }
+        if setup.is_some() { Ok(Opened(setup, once)) } else { Err(Error::Closed) }
     }
 
     /// The lane at `at`, which is still the one of `now`.
@@ -297,14 +307,16 @@ impl Session {
         Ok(Buffer(BUFFER.encode(now.opening(), place, used)))
     }
 
-    /// Ends a buffer. What is under way with it is waited for, up to a second; a channel that takes longer is stopped.
+    /// Ends a buffer. Nothing names it any more when this is called, and what is under way with it is waited for, up to a second. After that, memory of CUDA's
+    /// stops the lanes that still copy there; memory of the session's own is kept until they are done. Other lanes go on. What has the memory for longer
+    /// (a mailbox, a chain, a parameter) keeps it where it is.
     ///
     /// # Errors
     /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
     pub fn unpin(&self, buffer: Buffer) -> Result<(), Error> {
         let _setup = self.setup()?;
         let entry = self.buffers.remove(BUFFER.decode(self.now()?.opening(), buffer.0)?, &self.lanes)?;
-        drop(entry);
+        entry.end();
         Ok(())
     }
 
@@ -327,7 +339,32 @@ impl Session {
 }
 
 /// The set-up of an open session, which stays open while this lives.
-pub(crate) struct Opened<'s>(RwLockReadGuard<'s, Option<Setup>>);
+pub(crate) struct Opened<'s>(RwLockReadGuard<'s, Option<Setup>>, #[allow(dead_code, reason = "counted")] Once);
+
+/// One per thread: who has the set-up and asks for it once more waits for a close that waits for the first. Looked at where there
+/// are debug assertions.
+pub(crate) struct Once;
+
+#[cfg(debug_assertions)]
+thread_local!(static HAS_SETUP: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
+
+impl Once {
+    fn new() -> Once {
+        #[cfg(debug_assertions)]
+        assert!(
+            !HAS_SETUP.replace(true),
+            "a thread asks for the set-up that it has: a close between the two would wait for ever"
+        );
+        Once
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Once {
+    fn drop(&mut self) {
+        HAS_SETUP.set(false);
+    }
+}
 
 impl std::ops::Deref for Opened<'_> {
     type Target = Setup;
@@ -358,6 +395,7 @@ pub(crate) fn equip(lane: &Lane, claim: &mut Claim<'_>, channel: Channel, copies
         transfers: Vec::new(),
         messages: Vec::new(),
         graphs: Vec::new(),
+        leaving: Vec::new(),
         word: None,
         copies,
         ways,

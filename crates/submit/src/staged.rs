@@ -2,22 +2,33 @@
 
 use crate::lane::Inner;
 use crate::launching::{Form, Launching};
+use gpu::Channel;
+use std::time::Duration;
 
 /// Moves the results of launches that are over. Whether the program has those of all launches now.
-pub(crate) fn bring(Inner { graphs, channel, .. }: &mut Inner) -> bool {
+pub(crate) fn bring(Inner { graphs, leaving, channel, .. }: &mut Inner) -> bool {
     let mut all = true;
-    for place in graphs {
-        if let Some(Form::Staged(graph)) = place.item.as_mut().map(|launching| &mut launching.form) {
+    for launching in graphs.iter_mut().filter_map(|place| place.item.as_mut()).chain(leaving) {
+        if let Form::Staged(graph) = &mut launching.form {
             all &= graph.finish(channel);
         }
     }
     all
 }
 
-/// Before a lane is emptied. Pinned memory that a launch may still use stays for ever.
-pub(crate) fn end(inner: &mut Inner, is_idle: bool) {
-    bring(inner);
-    let is_staged = |launching: &mut Launching| matches!(launching.form, Form::Staged(_));
-    let places = inner.graphs.iter_mut().filter(|_| !is_idle);
-    places.filter_map(|place| place.item.take_if(is_staged)).for_each(std::mem::forget);
+/// Frees the graphs that were released while their launches were under way, if that is over. In CUDA's context, if there is one.
+pub(crate) fn give_back(Inner { leaving, channel, .. }: &mut Inner) {
+    if leaving.is_empty() || matches!(channel.idle(Duration::ZERO), Err(gpu::Error::Timeout { .. })) {
+        return;
+    }
+    for mut launching in leaving.drain(..) {
+        end(&mut launching, channel);
+    }
+}
+
+/// Moves the results of its last launch, which is over.
+pub(crate) fn end(launching: &mut Launching, channel: &Channel) {
+    if let Form::Staged(graph) = &mut launching.form {
+        graph.finish(channel);
+    }
 }

@@ -1,11 +1,12 @@
 //! Copies that are ready to go: validated once, submitted often.
 
 use crate::choose::{Direction, Executor};
+use crate::copying::Piece;
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, Copy, TRANSFER, Transfer};
 use crate::lane::Place;
-use crate::prepared::{ByCpu, Ready};
-use crate::session::{INLINE, Session};
+use crate::prepared::{ByCpu, Ends, Ready};
+use crate::session::{INLINE, Now, Session};
 use gpu::{CopyMode, CopyRelease, InlineMode, Prepared};
 use rm::graph;
 
@@ -54,12 +55,12 @@ impl Session {
         let (to_entry, entry) = (find(to_place)?, find(from_place)?);
         let to = to_entry.region.part(to_at, bytes.into())?;
         let source = entry.region.part(from_at, bytes.into())?;
+        let ends = Ends { to: to_place, to_at, from: from_place, from_at, bytes: bytes.into() };
         let ready = if executor.is_cpu() && Session::mapped(executor, to_entry, entry).is_ok() {
-            let bytes = bytes.into();
-            Ready::ByCpu(ByCpu { executor, to: to_place, to_at, from: from_place, from_at, bytes })
+            Ready::ByCpu(ByCpu { executor, ends })
         } else if inline && entry.place == graph::Place::Host {
             let prepared = Prepared::inline(&mut inner.channel, &to, bytes, InlineMode::Headers)?;
-            Ready::Read { prepared, source, buffer: from_place }
+            Ready::Read { prepared, source, ends }
         } else {
             let (mode, release) = (CopyMode::Plain, CopyRelease::Word);
             Ready::Copy(Prepared::copy_with(&mut inner.channel, &to, &source, bytes, mode, release)?)
@@ -118,8 +119,11 @@ impl Session {
         let inner = claim.as_mut().ok_or(Error::Closed)?;
         let ready = Place::find(&mut inner.transfers, index, used).ok_or_else(|| TRANSFER.wrong())?;
         if let Some(behind) = behind {
-            if matches!(ready, Ready::ByCpu(_)) {
-                return Err(Error::Argument("the transfer goes by the CPU's own stores or loads: wait for the ticket"));
+            if let Ready::ByCpu(ByCpu { ends, .. }) | Ready::Read { ends, .. } = ready {
+                // The CPU would read the source now, in front of what is waited for.
+                let piece = ends.piece(now);
+                drop(claim);
+                return self.in_order(&[piece], None, None, Some(behind)).map_err(gone);
             }
             self.wait_behind(&mut inner.channel, now, behind)?;
         }
@@ -128,22 +132,16 @@ impl Session {
                 let copy = *copy;
                 return match self.by_cpu(now, inner, copy) {
                     Ok(Some(copy)) => Ok(copy),
-                    // The transfer is there, its buffer has gone.
-                    Ok(None) | Err(Error::Handle(_)) => Err(Error::Freed),
-                    Err(error) => Err(error),
+                    Ok(None) => Err(Error::Freed),
+                    Err(error) => Err(gone(error)),
                 };
             }
             (Ready::Copy(prepared), None) => prepared.submit(&mut inner.channel)?,
-            (Ready::Read { prepared, source, buffer }, None) => {
-                // SAFETY: the claim outlives what is found.
-                unsafe { self.buffers.find(*buffer) }?;
-                if !source.is_still_live() {
-                    return Err(Error::Freed);
-                }
-                // SAFETY: host memory that is mapped for the CPU at the GPU's address, there as of just now; whoever frees it
-                // while this call runs would free it under the reading of any CPU.
-                let data = unsafe { std::slice::from_raw_parts(source.va() as *const u8, source.length() as usize) };
-                prepared.submit_data(&mut inner.channel, data)?
+            (Ready::Read { prepared, source, .. }, None) => {
+                // Before the ticket is taken, as for an engine's copies.
+                source.ask_where_wanted()?;
+                // SAFETY: host memory, which is mapped for the CPU at the GPU's address.
+                unsafe { prepared.submit_from(&mut inner.channel, source) }?
             }
             (Ready::Given(prepared), Some(bytes)) if bytes.len() as u64 == prepared.bytes() => {
                 prepared.submit_data(&mut inner.channel, bytes)?
@@ -172,6 +170,19 @@ impl Session {
         let mut claim = self.still(lane.claim_in_time(), now)?;
         let inner = claim.as_mut().ok_or(Error::Closed)?;
         Place::take(&mut inner.transfers, index, used).map(drop).ok_or_else(|| TRANSFER.wrong())
+    }
+}
+
+/// The transfer is there, a buffer of it has gone.
+fn gone(error: Error) -> Error {
+    if matches!(error, Error::Handle(_)) { Error::Freed } else { error }
+}
+
+impl Ends {
+    fn piece(&self, now: Now) -> Piece {
+        let buffer = |(place, used)| Buffer(BUFFER.encode(now.opening(), place, used));
+        let Ends { to, to_at, from, from_at, bytes } = *self;
+        Piece { to: buffer(to), to_at, from: buffer(from), from_at, bytes }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::handle::Buffer;
+use crate::promises::Promises;
 use gpu::{AddressSpace, Region};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,7 +12,9 @@ pub(crate) const WORDS: usize = 1024;
 
 /// The words of one session.
 pub(crate) struct Order {
-    pub words: cuda::Words,
+    /// Before the words.
+    pub promises: Promises,
+    pub words: Arc<cuda::Words>,
     pub buffer: Buffer,
     /// The same words for the channel of launches, which lives in CUDA's client: pinned when they are first wanted there.
     pub launches: OnceLock<gpu::Pin>,

@@ -67,9 +67,9 @@ impl Channel {
         self.tracker.va()
     }
 
-    /// Submissions may name these pins: whoever ends one finds the channel.
-    pub(crate) fn names(&self, pins: impl Iterator<Item = u64>) {
-        pins.for_each(|pin| self.tracker.names(pin));
+    /// For what all launches of one kind name.
+    pub(crate) fn group_of_leases(&self) -> Arc<crate::lease::Group> {
+        self.tracker.uses.group(|number| self.tracker.done(Ticket(number)))
     }
 
     /// The next `adds` numbers, announced as [`Channel::take_ticket`] does: the number before them, and the last as a ticket.
@@ -77,8 +77,9 @@ impl Channel {
     pub(crate) fn take_tickets(&mut self, adds: u32) -> (u64, Ticket) {
         let before = self.tracker.submitted.load(Ordering::Relaxed);
         let last = before + u64::from(adds);
-        // ORDERING: sequentially consistent, see AddressSpace::unmapped.
+        // ORDERING: sequentially consistent, see `lease`.
         self.tracker.submitted.store(last, Ordering::SeqCst);
+        Point::AfterTicket.reached();
         (before, Ticket(last))
     }
 
@@ -90,7 +91,7 @@ impl Channel {
 
     /// Numbers that will not be submitted after all.
     pub(crate) fn give_back_to(&mut self, before: u64) {
-        self.tracker.submitted.store(before, Ordering::SeqCst);
+        self.tracker.give_back(before);
     }
 
     /// Checks the words of a launch: they may start these QMDs, and name the tracker and what `holds` says.

@@ -151,7 +151,7 @@ impl Channel {
             (userd_ring.memory.va() + userd_ring.offset() + USERD_OFFSET + userd::GP_PUT as u64) as *const AtomicU32;
         let userd_va = userd_ring.memory.va() + userd_ring.offset() + USERD_OFFSET;
         let objects = objects.finish(handle);
-        tracker.of_channel(token, userd_va, userd_ring.memory.clone(), objects.clone());
+        tracker.of_channel(token, &page, (userd_va, userd_ring.memory.clone()), objects.clone());
         let tracker = Arc::new(tracker);
         space.track(&tracker);
         let mut channel = Channel {

@@ -27,6 +27,7 @@ use crate::error::Error;
 use crate::memory::Memory;
 use crate::observer::{Observer, notified};
 use crate::place::Place;
+use crate::points::Point;
 use crate::pushbuffer::{Pushbuffer, Segment, Validated};
 use crate::region::Region;
 use crate::ring::{Ring, USERD_OFFSET};
@@ -42,6 +43,7 @@ use pushbuf::userd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use words::Awaited;
 
 /// How long a dropped channel may take for what is under way.
 const STOP: Duration = Duration::from_millis(500);
@@ -72,8 +74,8 @@ pub struct Channel {
     _contexts: Option<Contexts>,
     tracker: Arc<Tracker>,
     grave: Grave,
-    /// Of channels whose submissions were waited for here.
-    awaited: Vec<Arc<Tracker>>,
+    /// Other channels whose submissions are waited for here.
+    awaited: Vec<Awaited>,
     /// Segments that were consumed and are not freed yet: a prepared submission frees nothing.
     spent: Vec<Arc<Segment>>,
     id: u64,
@@ -188,10 +190,7 @@ impl Channel {
             return Err(Error::OtherChannel);
         }
         loop {
-            // ORDERING: said before the generation is read: whoever ends a pin makes it grow and then asks which channels name it.
-            if pushbuffer.names_pins() {
-                self.tracker.names_some_pin();
-            }
+            self.tracker.uses.named_any(self.last_ticket().number(), pushbuffer.names_pins());
             let generation = self.space.generation();
             if pushbuffer.is_fresh(generation) {
                 return Ok(());
@@ -204,17 +203,14 @@ impl Channel {
 
     /// Checks the words of a transfer and what it is prepared between: they may name that, and the tracker.
     pub(crate) fn check_transfer(&self, words: &[u32], between: &Between) -> Result<(), Error> {
-        between.pins().for_each(|pin| self.tracker.names(pin));
         between.check(&self.space, self.space.device().uuid())?;
         self.check_words(words, Some(between))
     }
 
-    /// The same once more, after something was unmapped.
-    pub(crate) fn recheck_transfer(&self, words: &[u32], between: &Between) -> Result<(), Error> {
-        if !between.is_live() {
-            return Err(Error::Stale);
-        }
-        self.check_words(words, Some(between))
+    /// After a ticket was taken: what the submission names, and whether all of it is still there. No lock.
+    #[inline]
+    pub(crate) fn admit_transfer(&self, between: &Between) -> Result<(), Error> {
+        between.all().try_for_each(|region| self.admit_here(region))
     }
 
     fn check_words(&self, words: &[u32], between: Option<&Between>) -> Result<(), Error> {
@@ -226,7 +222,7 @@ impl Channel {
     pub fn submit_all(&mut self, pushbuffers: &[&Validated]) -> Result<Ticket, Error> {
         self.usable()?;
         self.spent.clear();
-        // ORDERING: taken before the generation is read, see AddressSpace::unmapped.
+        // ORDERING: taken before the generation is read, see `lease`.
         let ticket = self.take_ticket();
         let ready = pushbuffers.iter().try_for_each(|pushbuffer| self.check(pushbuffer));
         if let Err(error) = ready.and_then(|()| self.room(pushbuffers.len() as u64 + 1)) {
@@ -320,14 +316,15 @@ impl Channel {
     #[inline]
     pub(crate) fn take_ticket(&mut self) -> Ticket {
         let number = self.tracker.submitted.load(Ordering::Relaxed) + 1;
-        // ORDERING: sequentially consistent, see AddressSpace::unmapped.
+        // ORDERING: sequentially consistent, see `lease`.
         self.tracker.submitted.store(number, Ordering::SeqCst);
+        Point::AfterTicket.reached();
         Ticket(number)
     }
 
     /// A number that will not be submitted after all.
     pub(crate) fn give_back(&mut self, ticket: Ticket) {
-        self.tracker.submitted.store(ticket.0 - 1, Ordering::SeqCst);
+        self.tracker.give_back(ticket.0 - 1);
     }
 
     /// Alive, not stopped, and this is the process that opened it.
@@ -357,13 +354,14 @@ impl Channel {
     #[cfg(test)]
     pub(crate) fn pretend(&mut self, more: u64) {
         let submitted = self.tracker.submitted.fetch_add(more, Ordering::SeqCst) + more;
+        self.tracker.finish();
         self.tracker.pretend(submitted as u32);
     }
 
     /// Announces a number that was promised before.
     #[inline]
     pub(crate) fn announce(&mut self, ticket: Ticket) {
-        // ORDERING: sequentially consistent, see AddressSpace::unmapped.
+        // ORDERING: sequentially consistent, see `lease`.
         self.tracker.submitted.store(ticket.0, Ordering::SeqCst);
     }
 
@@ -428,11 +426,31 @@ impl Channel {
     /// That the words of a submission, whose ticket is taken, may name the region.
     #[inline]
     pub(crate) fn admit(&self, region: &Region) -> Result<(), Error> {
-        if region.pin().is_some() {
-            // ORDERING: said before the generation is read: whoever ends a pin then asks this channel, too.
-            self.tracker.names_some_pin();
+        region.belongs(&self.space, self.space.device().uuid())?;
+        self.admit_here(region)
+    }
+
+    /// As [`Channel::admit`], of a region that was found to belong here before.
+    #[inline]
+    fn admit_here(&self, region: &Region) -> Result<(), Error> {
+        self.tracker.uses.named(region.lease(), self.last_ticket().number());
+        // ORDERING: read after the ticket was taken, see `lease`.
+        if !region.is_still_live() {
+            return Err(Error::Stale);
         }
-        region.admit(&self.space, self.space.device().uuid())
+        Point::AfterLook.reached();
+        Ok(())
+    }
+
+    /// Nothing that names the region has been submitted yet: the next submission does.
+    pub(crate) fn names_next(&self, region: &Region) {
+        self.tracker.uses.named(region.lease(), self.last_ticket().number() + 1);
+    }
+
+    /// The last submission is finished, without a doorbell.
+    #[inline]
+    pub(crate) fn finish(&self) {
+        self.tracker.finish();
     }
 
     /// True when the submission is done, and all before it on this channel. Asked again and again without progress, it rings
@@ -469,13 +487,16 @@ impl Channel {
     /// Spins until the submission is done.
     ///
     /// # Errors
-    /// [`Error::Timeout`] after `limit`, [`Error::ChannelKilled`], [`Error::Forked`].
+    /// [`Error::Timeout`] after `limit`, [`Error::ChannelKilled`], [`Error::ChannelStopped`], [`Error::Forked`].
     pub fn wait(&self, ticket: Ticket, limit: Duration) -> Result<(), Error> {
         if self.space.device().forked() {
             return Err(Error::Forked);
         }
         self.tracker.wait(ticket, limit, || {
             self.usable()?;
+            if self.dies_with_others() {
+                return Err(Error::ChannelStopped);
+            }
             self.ring_again();
             Ok(())
         })
@@ -487,6 +508,13 @@ impl Channel {
     /// As [`Channel::wait`].
     pub fn idle(&self, limit: Duration) -> Result<(), Error> {
         self.wait(self.last_ticket(), limit)
+    }
+
+    /// Ends the channel with what is under way: when this returns the GPU does nothing more for it.
+    pub fn stop(&mut self) {
+        if !self.space.device().forked() {
+            self.tracker.stop();
+        }
     }
 
     /// How often a wait, or polls, without progress have rung the doorbell again.
@@ -502,6 +530,7 @@ impl Channel {
     #[inline]
     fn ring(&self) {
         let put = self.slot() as u32;
+        Point::BeforeDoorbell.reached();
         // ORDERING: entries and pushbuffers, maybe through write-combining buffers, before GP_PUT; GP_PUT before the ring.
         // A locked instruction would do, too, but waits until those buffers are empty: 240 ns for a submission, not 64 (H100).
         store_fence();
@@ -514,6 +543,8 @@ impl Channel {
         store_fence();
         // SAFETY: the page is mapped as long as the device lives, which the address space keeps.
         unsafe { doorbell::ring(self.site, self.space.device().usermode(self.bar), self.token) };
+        Point::AfterDoorbell.reached();
+        self.tracker.finish();
     }
 
     /// GP_GET as the GPU last wrote it; slow behind BAR1, and not kept up to date under every tap.
@@ -576,12 +607,13 @@ impl Drop for Channel {
                 // Without room the channel is stopped with what is under way.
                 let _ = self.release();
             }
-            self.tracker.drain(Instant::now() + STOP);
+            self.tracker.wait_until(self.last_ticket().number(), Instant::now() + STOP);
         }
         // Before the memory that the GPU may be reading.
         self.objects.stop();
         // Whoever asks later how far it is learns that nothing more comes.
         self.tracker.end();
+        self.space.give_back_leftovers();
     }
 }
 

@@ -3,6 +3,23 @@
 
 use super::*;
 
+/// A submission of another channel, and the first one here that waits for it.
+#[derive(Debug)]
+pub(super) struct Awaited {
+    other: Observer,
+    ticket: Ticket,
+    before: Ticket,
+}
+
+impl Awaited {
+    /// Whether it never comes to its end.
+    fn is_dead(&self) -> bool {
+        let dead = self.other.is_stopped() || self.other.error().is_some();
+        // (In this order: what was done before its channel died is done.)
+        dead && !self.other.done(self.ticket)
+    }
+}
+
 /// One word, and the tracker.
 struct Word {
     va: u64,
@@ -25,7 +42,12 @@ impl Channel {
     pub fn wait_for_word(&mut self, (region, at): (&Region, u64), value: u32) -> Result<(), Error> {
         self.usable()?;
         self.room(1)?;
-        self.admit(region)?;
+        // (Without a ticket: the caller sees to it that the word stays.)
+        region.belongs(&self.space, self.space.device().uuid())?;
+        self.names_next(region);
+        if !region.is_still_live() {
+            return Err(Error::Stale);
+        }
         let word = self.word(region, at)?;
         let words = self.operation(&word, word.va, value, Execute::WAIT_AND_SWITCH)?;
         self.push_operation(words);
@@ -42,7 +64,7 @@ impl Channel {
         self.usable()?;
         self.room(3)?;
         let word = self.word(region, at)?;
-        // ORDERING: taken before the region is looked at, see AddressSpace::unmapped.
+        // ORDERING: taken before the region is looked at, see `lease`.
         let (before, ticket) = self.take_tickets(1);
         let all = self.admit(region).and_then(|()| {
             Ok([
@@ -71,7 +93,7 @@ impl Channel {
     /// What is submitted from now on waits until another channel's submission is done. The wait goes to the GPU with the next submission: this call rings
     /// no doorbell. Waits for more than 256 other channels allocate. A submission that is done is not waited for, and a channel waits for its own anyway.
     ///
-    /// If the other channel is killed meanwhile, this one waits for ever: what was submitted here then is late, and nothing more comes of it.
+    /// If the other channel dies meanwhile, this one would wait for ever: whoever waits here finds out ([`Channel::dies_with_others`]).
     ///
     /// # Errors
     /// As [`Channel::submit`]; [`Error::OtherSpace`] for a channel that has not the same addresses, [`Error::NotSubmitted`] for a number that the other
@@ -96,14 +118,27 @@ impl Channel {
         }
         self.room(2)?;
         // The word stays as long as this channel does.
-        if !self.awaited.iter().any(|known| Arc::ptr_eq(known, other.tracker())) {
-            self.awaited.push(other.tracker().clone());
+        let next = Ticket(self.last_ticket().number() + 1);
+        match self.awaited.iter_mut().find(|known| Arc::ptr_eq(known.other.tracker(), other.tracker())) {
+            Some(known) => (known.ticket, known.before) = (ticket, next),
+            None => self.awaited.push(Awaited { other: other.clone(), ticket, before: next }),
         }
         let words =
             self.operation(&Word { va, tracker: self.tracker.va() }, va, ticket.payload(), Execute::WAIT_AND_SWITCH)?;
         self.push_operation(words);
         self.mark_quarter(None);
         Ok(())
+    }
+
+    /// Whether it waits for a submission of a channel that is dead: that one never comes to its end. Then this channel is stopped, so
+    /// that what waits for it is told of an error, and nothing runs without what it was to wait for. It asks the driver for that.
+    pub fn dies_with_others(&self) -> bool {
+        let waits = |awaited: &Awaited| !self.tracker.done(awaited.before) && awaited.is_dead();
+        let dies = !self.space.device().forked() && self.awaited.iter().any(waits);
+        if dies {
+            self.tracker.stop();
+        }
+        dies
     }
 
     fn word(&self, region: &Region, at: u64) -> Result<Word, Error> {

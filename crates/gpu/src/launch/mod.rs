@@ -25,6 +25,7 @@ mod stores;
 use crate::channel::{Channel, Grave, acquire};
 use crate::engine::{COMPUTE, Engine};
 use crate::error::Error;
+use crate::lease::Group;
 use crate::memory::Memory;
 use crate::pin::Pin;
 use crate::prepared::store;
@@ -98,6 +99,8 @@ pub struct Launch {
     /// All that changes from one launch to the next is in front of the words that go at once.
     is_plain: bool,
     generation: u64,
+    /// What each launch names, as far as it is known.
+    leases: Arc<Group>,
     /// Where kernels' local memory lay.
     local_memory: u64,
     channel: u64,
@@ -174,7 +177,8 @@ impl Launch {
             needed: words.needed.to_vec(),
             pointers: Vec::new(),
         };
-        ch.names(named.all().filter_map(Region::pin));
+        let leases = ch.group_of_leases();
+        leases.add(named.all().map(Region::lease));
         named.check()?;
         ch.check_launch(words.launch, words.qmds, &named)?;
         if copies {
@@ -216,6 +220,7 @@ impl Launch {
             asks,
             is_plain,
             generation,
+            leases,
             local_memory,
             channel: ch.id(),
             grave: ch.grave(),
@@ -307,9 +312,9 @@ impl Launch {
     ///
     /// # Errors
     /// Where the region is of another address space or GPU, or its memory is gone: nothing was changed then.
-    pub fn point(&mut self, ch: &Channel, at: u64, region: &Region) -> Result<(), Error> {
+    pub fn point(&mut self, at: u64, region: &Region) -> Result<(), Error> {
         // Said before it is asked whether it is there: whoever takes it away then asks this channel.
-        ch.names(region.pin().into_iter());
+        self.leases.add([region.lease()]);
         region.check(&self.named.space, self.named.space.device().uuid())?;
         self.unpoint(at, 8);
         self.named.pointers.push((at, region.clone()));
@@ -359,8 +364,9 @@ impl Launch {
         }
         // (All slots are free.)
         let entry = self.entries.first()?.at_once;
-        // ORDERING: taken before the generation is read, see AddressSpace::unmapped.
+        // ORDERING: taken before the generation is read, see `lease`.
         let (before, ticket) = ch.take_tickets(self.adds);
+        self.leases.used(ticket.number());
         if ch.space().generation() != self.generation {
             ch.give_back_to(before);
             return None;
@@ -540,8 +546,9 @@ impl Launch {
         if self.asks {
             self.named.touched.iter().try_for_each(Region::ask)?;
         }
-        // ORDERING: taken before the generation is read, see AddressSpace::unmapped.
+        // ORDERING: taken before the generation is read, see `lease`.
         let (before, ticket) = ch.take_tickets(self.adds);
+        self.leases.used(ticket.number());
         if ch.space().generation() != self.generation
             && let Err(error) = self.again(ch)
         {
@@ -561,7 +568,9 @@ impl Launch {
         if self.named.space.local_memory() != self.local_memory {
             return Err(Error::LocalMemoryMoved);
         }
-        if !self.named.all().all(Region::is_live) || ch.check_launch(&self.words, &self.qmds, &self.named).is_err() {
+        if !self.named.all().all(Region::is_still_live)
+            || ch.check_launch(&self.words, &self.qmds, &self.named).is_err()
+        {
             return Err(Error::Stale);
         }
         self.generation = generation;

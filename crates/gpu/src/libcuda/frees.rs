@@ -248,6 +248,7 @@ unsafe fn found(status: c_int, name: *const c_char, to: *mut *mut c_void, versio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lease::{Lease, Of};
     use crate::pins::Row;
     use std::ffi::CString;
     use std::process::Command;
@@ -313,7 +314,16 @@ mod tests {
         assert!(unsafe { exchange(library, watched) }.unwrap().is_empty());
 
         let pin = |va, length| {
-            watched.pins.add(Row { id: 0, space: 0, va, length, gpu: [0; 16], pieces: Vec::new(), witness: None })
+            watched.pins.add(Row {
+                id: 0,
+                space: 0,
+                va,
+                length,
+                gpu: [0; 16],
+                pieces: Vec::new(),
+                witness: None,
+                lease: Lease::new(Of::Pin),
+            })
         };
         let neighbour = pin(0x1100, 0x10);
         // SAFETY: the stand-in's functions, and its word.

@@ -69,10 +69,10 @@ fn a_pointer_into_a_region_is_watched() {
     let pin = channel.space().pin(memory.va(), 0x1000).unwrap();
     let (region, at) = (pin.region().clone(), memory.va());
     for outside in [at - 1, at + 0x1000] {
-        let refused = ours.set_pointer(&channel, 1, 0, (&region, outside)).unwrap_err();
+        let refused = ours.set_pointer(1, 0, (&region, outside)).unwrap_err();
         assert!(matches!(refused, Error::Gpu(gpu::Error::OutsideRegion { .. })), "{refused}");
     }
-    ours.set_pointer(&channel, 1, 0, (&region, at + 0x100)).unwrap();
+    ours.set_pointer(1, 0, (&region, at + 0x100)).unwrap();
     let ticket = ours.launch(&mut channel).unwrap();
     channel.wait(ticket, TIMEOUT).unwrap();
     let word = |at| memory.word(at).load(std::sync::atomic::Ordering::Acquire);
@@ -80,12 +80,31 @@ fn a_pointer_into_a_region_is_watched() {
     // Gone: nothing more is launched until it points elsewhere.
     drop(memory);
     assert!(matches!(ours.launch(&mut channel), Err(gpu::Error::Stale)));
-    assert!(matches!(ours.set_pointer(&channel, 1, 0, (&region, at)), Err(Error::Gpu(gpu::Error::Stale))));
+    assert!(matches!(ours.set_pointer(1, 0, (&region, at)), Err(Error::Gpu(gpu::Error::Stale))));
     assert_eq!(ours.parameters(1).map(|bytes| &bytes[..8]), Some(&(at + 0x100).to_le_bytes()[..]), "as it was");
+    assert!(matches!(ours.set_pointer(1, 0, (&region, at + 0x100)), Err(Error::Gpu(gpu::Error::Stale))));
+    assert!(matches!(ours.launch(&mut channel), Err(gpu::Error::Stale)), "it still points there");
     ours.set_parameter(1, 0, &(rig.host.va() + DATA).to_le_bytes()).unwrap();
     rig.clear_log();
     ours.launch(&mut channel).unwrap();
     assert_eq!(finish(&rig, &channel), [2]);
+    assert_eq!(rig.faults(), 0);
+}
+
+#[test]
+fn a_number_that_equals_a_pointer_is_none() {
+    let rig = Rig::new();
+    let mut channel = rig.channel();
+    let mut ours = chain(&rig, &mut channel, 2);
+    let memory = rig.cuda.alloc_host(0x1000).unwrap();
+    let pin = channel.space().pin(memory.va(), 0x1000).unwrap();
+    let number = memory.va().to_le_bytes();
+    ours.set_pointer(1, 0, (pin.region(), memory.va())).unwrap();
+    ours.set_parameter(1, 0, &number).unwrap();
+    drop(pin);
+    // (The memory itself is still there.)
+    ours.launch(&mut channel).unwrap();
+    finish(&rig, &channel);
     assert_eq!(rig.faults(), 0);
 }
 

@@ -1,0 +1,273 @@
+//! When memory goes. A lease is the right to name one memory: a [`Memory`](crate::Memory) or a [`Pin`](crate::Pin).
+//!
+//! The rules, for whoever ends a lease. The reference page of libdoorbell states them for users ('When memory goes').
+//!
+//! 1. **Nothing new.** From [`Lease::end`] on no submission may name the memory. A submission takes its ticket, then looks at
+//!    its leases: either it sees the end and gives up, or whoever ends the lease sees the ticket.
+//! 2. **Threads are waited for without a limit.** A ticket whose submission is not finished belongs to a thread inside a call.
+//!    It writes words, or copies bytes itself, and neither can be stopped. It takes microseconds, or until the thread gets a CPU.
+//! 3. **The GPU is waited for, up to a limit,** on the channels whose submissions name this memory, and only up to the last of
+//!    those. Each channel remembers that one number for each lease ([`Uses`]). What does not name the memory is not looked at.
+//! 4. **After the limit:** memory whose owner frees it whatever happens (CUDA's) ends those channels ([`wait_or_stop`]). Memory of
+//!    our own stays mapped, and no channel is stopped ([`wait`]); it is given back when the last of these submissions is
+//!    done or their channel has gone ([`Leftovers`](crate::memory::Leftovers)).
+//! 5. **A dead channel is waited for by nobody.** Killed or stopped, it is taken from the GPU first ([`Tracker::stop`]).
+//!    Then nothing of it touches memory any more. A channel that waits for a submission of a dead one dies, too
+//!    ([`Channel::dies_with_others`](crate::Channel::dies_with_others)).
+//!
+//! Kernels are beyond these rules, because nobody knows what they touch: CUDA's frees wait for launches that are under way, for
+//! ten seconds, and stop nothing ([`Watched`](crate::Watched)).
+
+use crate::fork;
+use crate::points::Point;
+use crate::tracker::Tracker;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Leases that are told apart. All beyond these share one number, so that more is waited for than has to be.
+const MOST: usize = 1 << 15;
+/// The number that they share.
+const SHARED: usize = 0;
+
+/// What memory it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    Memory,
+    Pin,
+}
+
+/// The right to name one memory.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    number: usize,
+    of: Of,
+    over: AtomicBool,
+    opener: u32,
+}
+
+/// Numbers of leases, used again.
+struct Numbers {
+    free: Vec<usize>,
+    next: usize,
+}
+
+impl Numbers {
+    const fn new() -> Numbers {
+        Numbers { free: Vec::new(), next: SHARED + 1 }
+    }
+
+    fn take(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            let number = if self.next == MOST { SHARED } else { self.next };
+            self.next = (self.next + 1).min(MOST);
+            number
+        })
+    }
+}
+
+static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers::new());
+
+impl Lease {
+    pub fn new(of: Of) -> Arc<Lease> {
+        let number = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Arc::new(Lease { number, of, over: AtomicBool::new(false), opener: fork::watch() })
+    }
+
+    /// Of memory that nothing may name.
+    pub fn never() -> Arc<Lease> {
+        Arc::new(Lease { number: SHARED, of: Of::Memory, over: AtomicBool::new(true), opener: 0 })
+    }
+
+    /// From now on nothing names the memory.
+    pub fn end(&self) {
+        // ORDERING: sequentially consistent with a submission's ticket and its look at `over`: see the head of the file.
+        self.over.store(true, Ordering::SeqCst);
+        Point::AfterLease.reached();
+    }
+
+    /// Asked after the ticket was taken.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // (A thread of the parent may have had the lock when a child was forked.)
+        if self.number != SHARED && !fork::forked(self.opener) {
+            NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).free.push(self.number);
+        }
+    }
+}
+
+/// The last submission of one channel that names each lease. Written by the channel's submitter alone.
+///
+/// A number that another lease had before tells of submissions that are done, or of more than there is to wait for.
+pub(crate) struct Uses {
+    last: Box<[AtomicU64]>,
+    /// The last submission that may name any memory, and any pin: a pushbuffer's.
+    any: [AtomicU64; 2],
+    groups: Mutex<Vec<Arc<Group>>>,
+}
+
+/// What all submissions of one kind name, a launch's for example. Submitting writes one number, however many leases there are.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    last: AtomicU64,
+    /// Their numbers are not given to others as long as they are here.
+    leases: Mutex<Vec<Arc<Lease>>>,
+}
+
+impl Group {
+    /// Before the lease is asked whether it is over.
+    pub fn add<'l>(&self, leases: impl IntoIterator<Item = &'l Arc<Lease>>) {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner).extend(leases.into_iter().cloned());
+    }
+
+    #[inline]
+    pub fn used(&self, number: u64) {
+        self.last.store(number, Ordering::Relaxed);
+    }
+
+    fn names(&self, lease: &Lease) -> bool {
+        let leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        leases.iter().any(|other| std::ptr::eq(&**other, lease) || lease.number == SHARED && other.number == SHARED)
+    }
+}
+
+impl std::fmt::Debug for Uses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Uses").finish_non_exhaustive()
+    }
+}
+
+impl Uses {
+    pub fn new() -> Uses {
+        // Zeroed by the allocator: pages that no lease reaches are never touched.
+        let last = Box::into_raw(vec![0u64; MOST].into_boxed_slice());
+        // SAFETY: atomics of 64 bits have the size, the bits and here the alignment of such numbers; nobody else has the slice.
+        let last = unsafe { Box::from_raw(last as *mut [AtomicU64]) };
+        Uses { last, any: Default::default(), groups: Mutex::default() }
+    }
+
+    /// Submission `number`, whose ticket is taken, names the lease.
+    #[inline]
+    pub fn named(&self, lease: &Lease, number: u64) {
+        // ORDERING: published by the end of the submission, which whoever ends the lease waits for.
+        self.last[lease.number].store(number, Ordering::Relaxed);
+    }
+
+    /// It may name any memory, and any pin if `pins`.
+    pub fn named_any(&self, number: u64, pins: bool) {
+        self.any[0].store(number, Ordering::Relaxed);
+        if pins {
+            self.any[1].store(number, Ordering::Relaxed);
+        }
+    }
+
+    /// A new group. Groups that are gone, and whose last submission is done, are forgotten.
+    pub fn group(&self, is_done: impl Fn(u64) -> bool) -> Arc<Group> {
+        let group = Arc::new(Group::default());
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        groups.retain(|other| Arc::strong_count(other) > 1 || !is_done(other.last.load(Ordering::Relaxed)));
+        groups.push(group.clone());
+        group
+    }
+
+    /// The last submission that names it, as far as all submissions are finished.
+    pub fn last(&self, lease: &Lease) -> u64 {
+        let any = self.any[usize::from(lease.of == Of::Pin)].load(Ordering::Relaxed);
+        let one = self.last[lease.number].load(Ordering::Relaxed).max(any);
+        let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        groups
+            .iter()
+            .filter(|group| group.names(lease))
+            .map(|group| group.last.load(Ordering::Relaxed))
+            .fold(one, u64::max)
+    }
+}
+
+/// Waits for what names a lease that is over, as the head of the file says; false where something is still under way after `limit`.
+pub(crate) fn wait(trackers: &[Arc<Tracker>], lease: &Lease, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    // All are waited for, whatever one of them says, and all of them together no longer than one.
+    trackers.iter().filter(|tracker| !tracker.wait_for_uses(Some(lease), deadline)).count() == 0
+}
+
+/// Whether nothing that names it is under way, without waiting.
+pub(crate) fn is_unused(trackers: &[Arc<Tracker>], lease: &Lease) -> bool {
+    trackers.iter().all(|tracker| tracker.is_done_with(lease))
+}
+
+/// As [`wait`], for memory that goes whatever is said here: the channels that still have such submissions are stopped. `None`: all
+/// memory goes.
+pub(crate) fn wait_or_stop(trackers: &[Arc<Tracker>], leases: Option<&[Arc<Lease>]>, limit: Duration) {
+    let deadline = Instant::now() + limit;
+    for tracker in trackers {
+        let done = match leases {
+            None => tracker.wait_for_uses(None, deadline),
+            Some(leases) => leases.iter().all(|lease| tracker.wait_for_uses(Some(lease), deadline)),
+        };
+        if !done {
+            tracker.stop();
+        }
+    }
+}
+
+/// Lets others run between two looks: at first not at all, then for a moment that a thread of any priority can use.
+pub(crate) struct Patience(usize);
+
+impl Patience {
+    /// Looks that follow one another at once.
+    const EAGER: usize = 4096;
+    const PAUSE: Duration = Duration::from_micros(50);
+
+    pub fn new() -> Patience {
+        Patience(0)
+    }
+
+    pub fn pause(&mut self) {
+        self.0 += 1;
+        if self.0 < Patience::EAGER {
+            std::hint::spin_loop();
+        } else {
+            std::thread::sleep(Patience::PAUSE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_used_again_and_what_is_beyond_them_shares_one() {
+        let mut numbers = Numbers::new();
+        let all: Vec<usize> = (1..MOST).map(|_| numbers.take()).collect();
+        assert!(all.iter().all(|number| *number != SHARED) && all.is_sorted());
+        assert_eq!([numbers.take(), numbers.take()], [SHARED; 2]);
+        numbers.free.push(9);
+        assert_eq!([numbers.take(), numbers.take()], [9, SHARED]);
+    }
+
+    #[test]
+    fn what_a_group_names_counts_until_it_is_done() {
+        let uses = Uses::new();
+        let [named, other] = [(); 2].map(|()| Lease::new(Of::Pin));
+        let group = uses.group(|_| false);
+        group.add([&named]);
+        group.used(5);
+        assert_eq!((uses.last(&named), uses.last(&other)), (5, 0));
+        drop(group);
+        drop(uses.group(|_| false));
+        assert_eq!(uses.last(&named), 5, "its last submission is under way");
+        drop(uses.group(|number| number <= 5));
+        assert_eq!(uses.last(&named), 0);
+        uses.named_any(9, false);
+        assert_eq!((uses.last(&named), uses.last(&Lease::new(Of::Memory))), (0, 9));
+        uses.named(&other, 11);
+        assert_eq!((uses.last(&other), uses.last(&named)), (11, 0));
+    }
+}

@@ -1,0 +1,133 @@
+//! Words that CUDA streams wait for, and that lanes have promised to write ([`crate::Session::hold_stream`]).
+//!
+//! A lane that dies (an error killed it, or memory had to go) writes none of its words, and the streams would wait for ever: the program too,
+//! which then calls nothing of ours that could find out. So a thread looks at the lanes ten times a second as long as words are
+//! promised, and writes those of dead lanes. A session in which no stream was held has no such thread.
+
+use crate::error::Error;
+use gpu::Observer;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A word that a lane writes when what it was given is done.
+pub(crate) struct Promise {
+    pub lane: Observer,
+    pub index: usize,
+    pub value: u32,
+}
+
+/// What is promised in one session.
+pub(crate) struct Promises {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    words: Arc<cuda::Words>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    promised: Vec<Promise>,
+    over: bool,
+}
+
+impl Promises {
+    pub fn new(words: &Arc<cuda::Words>) -> Promises {
+        let shared = Shared { words: words.clone(), state: Mutex::default(), changed: Condvar::new() };
+        Promises { shared: Arc::new(shared), thread: Mutex::new(None) }
+    }
+
+    /// Makes sure that somebody looks. Before the first promise.
+    pub fn start(&self) -> Result<(), Error> {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_none() {
+            let shared = self.shared.clone();
+            *thread = Some(
+                without_signals(|| {
+                    std::thread::Builder::new().name("doorbell-words".into()).spawn(move || shared.look())
+                })
+                .map_err(|error| {
+                    Error::Unavailable(format!("no thread that looks after the words of streams: {error}"))
+                })?,
+            );
+        }
+        Ok(())
+    }
+
+    pub fn add(&self, promise: Promise) {
+        self.shared.state().promised.push(promise);
+        self.shared.changed.notify_one();
+    }
+}
+
+impl Drop for Promises {
+    /// All lanes have gone: what they have not written is written here.
+    fn drop(&mut self) {
+        self.shared.state().over = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = thread.join();
+        }
+        self.shared.keep();
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread.
+    fn look(&self) {
+        let mut state = self.state();
+        while !state.over {
+            state = if state.promised.is_empty() {
+                self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+            } else {
+                let waited = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner);
+                drop(waited.0);
+                self.keep();
+                self.state()
+            };
+        }
+    }
+
+    /// Writes the words of dead lanes, and forgets what was written.
+    fn keep(&self) {
+        self.state().promised.retain(|promise| {
+            let word = self.words.word(promise.index);
+            let written = || word.load(std::sync::atomic::Ordering::Acquire).wrapping_sub(promise.value) as i32 >= 0;
+            if written() {
+                return false;
+            }
+            // (The lane is off the GPU when this is said: it does not write over what comes next.)
+            let dead = promise.lane.is_dead();
+            if dead && !written() {
+                word.store(promise.value, std::sync::atomic::Ordering::SeqCst);
+            }
+            !dead
+        });
+    }
+}
+
+/// Whatever the program does at a signal it does not do on a thread of ours.
+fn without_signals<T>(spawn: impl FnOnce() -> T) -> T {
+    // SAFETY: sets of signals are plain bits; the calls read and write these two.
+    unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        let blocked = libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) == 0;
+        let made = spawn();
+        if blocked {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        }
+        made
+    }
+}
