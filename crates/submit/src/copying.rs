@@ -3,7 +3,7 @@
 use crate::by_cpu::DONE;
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, COPY, Copy};
-use crate::lane::Inner;
+use crate::lane::{Inner, Lane};
 use crate::open::LANES;
 use crate::session::{BESIDE, LAUNCHES, Now, Session};
 use std::sync::atomic::Ordering;
@@ -248,6 +248,20 @@ impl Session {
         })
     }
 
+    /// What waits for a dead lane dies with it, and what waits for that. No other thread's lane is taken where all live.
+    fn spread_death(&self, now: Now) {
+        let is_dead = |lane: &Lane| {
+            lane.observe(|observer| Ok(observer.is_stopped() || observer.error().is_some())).unwrap_or(false)
+        };
+        let dies = |at: usize| {
+            !is_dead(&self.lanes[at])
+                && self
+                    .claim(at, now)
+                    .is_ok_and(|claim| claim.as_ref().is_some_and(|inner| inner.channel.dies_with_others()))
+        };
+        while self.lanes.iter().any(is_dead) && (0..self.lanes.len()).any(dies) {}
+    }
+
     /// Lets the channel see whether its doorbell was missed, if no other thread has it; and whether what it waits for can still come.
     fn look(&self, copy: Copy) -> Result<(), Error> {
         let now = self.now()?;
@@ -258,10 +272,8 @@ impl Session {
             && let Some(ticket) = inner.channel.observer().ticket(number)
         {
             inner.channel.done(ticket);
-            if inner.channel.dies_with_others() && !inner.channel.observer().done(ticket) {
-                return Err(Error::Stopped);
-            }
         }
+        self.spread_death(now);
         if lane != BESIDE {
             return Ok(());
         }

@@ -178,21 +178,12 @@ impl Session {
 
     /// Takes the channels out of all lanes.
     fn empty(&self) {
-        let (start, mut no_launches) = (Instant::now(), false);
-        for (at, lane) in self.lanes.iter().enumerate() {
-            let mut claim = lane.claim_in_time();
+        // (Nobody waits for a lane in front of one that it has.)
+        let mut claims: Vec<Claim<'_>> = self.lanes.iter().map(Lane::claim_in_time).collect();
+        wait_for_all(&mut claims);
+        for (lane, mut claim) in self.lanes.iter().zip(claims) {
             let Some(mut inner) = claim.take() else { continue };
-            // Copies beside launches wait for these: where their channel has gone, nothing more comes.
-            let limit =
-                if at == BESIDE && no_launches { Duration::ZERO } else { CLOSE.saturating_sub(start.elapsed()) };
-            let ended = inner.channel.idle(limit);
-            no_launches |=
-                at == LAUNCHES && matches!(ended, Err(gpu::Error::ChannelKilled(_) | gpu::Error::ChannelStopped));
             lane.before.fetch_add(inner.channel.submitted(), Ordering::Relaxed);
-            if ended.is_err() {
-                // What waits for this lane dies with it, and the time is over for what does not.
-                inner.channel.stop();
-            }
             staged::bring(&mut inner);
             drop(lane.retract());
             // The channel first: what its launches may have used stays until it has gone.
@@ -371,6 +362,33 @@ impl std::ops::Deref for Opened<'_> {
 
     fn deref(&self) -> &Setup {
         self.0.as_ref().expect("asked for when it was made")
+    }
+}
+
+/// Waits for what is under way on all lanes together, up to [`CLOSE`]. What waits for a dead lane dies with it, and the time is over
+/// for what is not done then.
+fn wait_for_all(claims: &mut [Claim<'_>]) {
+    let (start, mut no_launches) = (Instant::now(), false);
+    let mut waiting: Vec<usize> = (0..claims.len()).filter(|at| claims[*at].is_some()).collect();
+    loop {
+        waiting.retain(|at| {
+            let Some(Inner { channel, .. }) = claims[*at].as_mut() else { return false };
+            let ended = channel.idle(Duration::ZERO);
+            no_launches |=
+                *at == LAUNCHES && matches!(ended, Err(gpu::Error::ChannelKilled(_) | gpu::Error::ChannelStopped));
+            // Copies beside launches wait for these: where their channel has gone, nothing more comes.
+            let never = *at == BESIDE && no_launches;
+            matches!(ended, Err(gpu::Error::Timeout { .. })) && !never
+        });
+        if waiting.is_empty() || start.elapsed() > CLOSE {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for inner in claims.iter_mut().filter_map(|claim| claim.as_mut()) {
+        if inner.channel.idle(Duration::ZERO).is_err() {
+            inner.channel.stop();
+        }
     }
 }
 

@@ -18,10 +18,27 @@ pub fn inside_with(test: &str, mode: &str) -> bool {
     inside_where(test, &[("DOORBELL_SOFTGPU", mode)])
 }
 
+/// As [`inside`], of a test that takes longer than others. What it prints is printed.
+#[allow(dead_code, reason = "as above")]
+pub fn inside_for(test: &str, limit: Duration) -> bool {
+    match run(test, &[], limit) {
+        None => true,
+        Some(said) => {
+            println!("{said}");
+            false
+        }
+    }
+}
+
 /// The same, in the strict mode, where these are set in the environment.
 pub fn inside_where(test: &str, environment: &[(&str, &str)]) -> bool {
+    run(test, environment, Duration::from_secs(60)).is_none()
+}
+
+/// None in the process of its own; in the test's: what that has printed.
+fn run(test: &str, environment: &[(&str, &str)], limit: Duration) -> Option<String> {
     if std::env::var_os(INSIDE).is_some() {
-        return true;
+        return None;
     }
     let program = std::env::current_exe().unwrap();
     let [library, softgpu] = ["libsoftcuda.so", "libdoorbell_softgpu.so"].map(|name| program.with_file_name(name));
@@ -33,9 +50,8 @@ pub fn inside_where(test: &str, environment: &[(&str, &str)]) -> bool {
     command.env("LD_PRELOAD", softgpu).env("DOORBELL_SOFTGPU", "strict").env("DOORBELL_SOFTGPU_LOG", "1");
     command.envs(environment.iter().copied());
     command.env("LD_LIBRARY_PATH", folder.path());
-    let out = trial::finished_within(&mut command, Duration::from_secs(60), test)
-        .unwrap_or_else(|| panic!("{test} does not end"));
+    let out = trial::finished_within(&mut command, limit, test).unwrap_or_else(|| panic!("{test} does not end"));
     let said = [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     assert!(out.status.success() && said.contains("1 passed"), "{said}");
-    false
+    Some(said)
 }
