@@ -329,7 +329,11 @@ impl Walk<'_> {
                 self.gaps.add(source, g);
                 return;
             }
-            Body::Ring(_) | Body::Entry(..) | Body::Thread(_) => return,
+            Body::Thread(_) => {
+                self.gaps.begins(source);
+                return;
+            }
+            Body::Ring(_) | Body::Entry(..) => return,
             Body::Calls(c) => {
                 self.out.call_layout = Some(c.layout);
                 return;

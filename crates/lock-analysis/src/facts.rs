@@ -249,9 +249,8 @@ impl Facts {
             Body::Call(_) => {
                 self.callers.insert(tid);
             }
-            Body::Gap(g) => {
-                self.gaps.add(source, g);
-            }
+            Body::Gap(g) => self.gaps.add(source, g),
+            Body::Thread(_) => self.gaps.begins(source),
             _ => {}
         }
         if let Some(h) = Held::of(e) {
