@@ -411,7 +411,8 @@ impl Facts {
         let i = self.lock(Use { process, addr, class, op, attr: 0, result: 0, when, site });
         self.left.push((tid, i, h.since, h.site, true));
         if ops::takes(op) {
-            let held = self.at_end.get(&source).into_iter().flatten().copied();
+            // (What it holds comes before, and it waits for one lock.)
+            let held = self.at_end.remove(&source).into_iter().flatten();
             self.graph.waits(tid, held, i, h.site, h.since);
             let ticks = now.saturating_sub(h.since);
             let (from, site) = (h.since, h.site);

@@ -343,6 +343,6 @@ fn a_hostile_recording_takes_no_more_than_its_size_allows() {
 
 #[test]
 #[ignore = "minutes; run by .ci/run --long"]
-fn hostile_recordings_of_20_mb_take_a_gib_and_20_seconds_at_most() {
+fn long_hostile_recordings_of_20_mb_take_a_gib_and_20_seconds_at_most() {
     all(20_000_000, 20.0, 1 << 30);
 }
