@@ -7,8 +7,8 @@ cd "$(dirname "$0")/../.."
 data=docs/results/data
 case ${1:-} in
   '') ;;
-  *.tar.gz) mkdir -p "$data" && tar -C "$data" -xzf "$1" --wildcards '*.json' ;;
-  *) mkdir -p "$data" && cp "$1"/*.json "$data"/ ;;
+  *.tar.gz) mkdir -p "$data" && tar -C "$data" -xzf "$1" --wildcards '*.json.gz' ;;
+  *) mkdir -p "$data" && cp "$1"/*.json.gz "$data"/ ;;
 esac
 mapfile -t pages < <(grep -l '^<!-- table:' README.md docs/results/*.md docs/guides/*.md)
 "${DOORBELL:-doorbell}" report --fill "${pages[@]}"

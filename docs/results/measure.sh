@@ -4,7 +4,7 @@
 #     docs/results/measure.sh OUT                                          # then: docs/results/fill.sh OUT
 #     docs/results/measure.sh OUT --gpu soft --set run.duration=300ms      # whether it works; no figures for a page
 #
-# OUT/NAME is the run, OUT/NAME.json its data file, OUT/data.tar.gz all data files. What follows OUT goes to each `doorbell bench`.
+# OUT/NAME is the run, OUT/NAME.json.gz its data file, OUT/data.tar.gz all data files. What follows OUT goes to each `doorbell bench`.
 # DOORBELL names the program, built from a clean tree.
 set -uo pipefail
 out=${1:?usage: docs/results/measure.sh OUT [OPTIONS OF doorbell bench]}
@@ -15,7 +15,7 @@ mkdir -p "$out"
 failed=0
 
 digest() {
-  "$doorbell" report "$out/$1" --digest "$out/$1.json" --force "${@:2}" || { echo "$1: no data file" | tee -a "$out/measure.txt"; failed=1; }
+  "$doorbell" report "$out/$1" --digest "$out/$1.json.gz" --force "${@:2}" || { echo "$1: no data file" | tee -a "$out/measure.txt"; failed=1; }
 }
 
 said() {
@@ -64,6 +64,6 @@ began=$SECONDS
 said link $?
 digest link
 
-tar -C "$out" -czf "$out/data.tar.gz" measure.txt $(cd "$out" && ls ./*.json)
-ls -l "$out"/*.json "$out/data.tar.gz"
+tar -C "$out" -czf "$out/data.tar.gz" measure.txt $(cd "$out" && ls ./*.json.gz)
+ls -l "$out"/*.json.gz "$out/data.tar.gz"
 exit $failed

@@ -38,7 +38,7 @@ from ctypes import POINTER, byref, c_int, c_size_t, c_uint, c_uint64, c_ulonglon
 os.environ["CUDA_CACHE_DISABLE"] = "1"
 # Before CUDA is initialised: from now on its calls to the kernel driver are seen.
 import doorbell
-from doorbell import _library
+from doorbell import _header, _library
 
 KERNELS, NODES, BLOCK, PIECE, COMPARE, WITHIN = 400, 2000, 64 << 20, 1 << 20, 64, 10_000
 SERIES = ("cuda", "doorbell", "submit", "released", "pin_device", "pin_host", "unpin", "prepare", "release")
@@ -355,7 +355,7 @@ class Copies:
             self.renew(self.data)
             ticket = c_uint64()
             before = clock()
-            code = submit(handle, byref(ticket)) or wait(ticket, _library.FOREVER)
+            code = submit(handle, byref(ticket)) or wait(ticket, _header.FOREVER)
             end = clock()
             _library.check(code)
             row.of["released"].append(end - before)

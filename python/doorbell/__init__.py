@@ -11,7 +11,7 @@
 
 A pin holds the tensor and its storage until it is closed. **Caching allocators reuse memory without any driver call**: when a
 tensor is dropped, PyTorch or CuPy may give its block to the next one, and nothing tells doorbell. Keep the tensor until the pin is
-closed (the pin does that for you), and do not resize or set_() a pinned tensor. `open(check=True)` asks CUDA at each submission
+closed (the pin does that for you), and do not resize or set_() a pinned tensor. `open(check_allocations=True)` asks CUDA at each submission
 whether the memory is still the allocation that was pinned; a caching allocator's reuse of a block is not seen by that, either.
 
 A CUDA graph is cloned once and launched often:
@@ -45,9 +45,10 @@ from ._record import record, recording
 from ._session import (Buffer, Frame, Message, Ring, Ticket, Transfer, allocate, close, copy_, copy_async, copy_batch, explain,
                        message, open, pin, prepare, prepare_bytes, ring, session)
 
+# Not open(): `from doorbell import *` leaves Python's own.
 __all__ = [
     "Buffer", "Busy", "Closed", "DoorbellError", "Forked", "Frame", "Freed", "Full", "Graph", "InvalidHandle", "Message",
     "NotLaunchable", "NotPinnable", "OutOfRange", "Overrun", "Ring", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate", "chain", "close",
-    "copy_", "copy_async", "copy_batch", "explain", "graph", "instantiate", "kernel", "message", "open", "pin", "prepare", "prepare_bytes", "record",
+    "copy_", "copy_async", "copy_batch", "explain", "graph", "instantiate", "kernel", "message", "pin", "prepare", "prepare_bytes", "record",
     "recording", "ring", "session", "version", "watching",
 ]

@@ -3,7 +3,8 @@
 from ctypes import addressof, byref, c_size_t, c_uint32, c_uint64, c_void_p
 
 from . import _session
-from ._library import CHAIN_BESIDE, CHAIN_HOST_COUNTER, CHAIN_ORDER, STEP_BY, STEP_LAUNCH, Step, check, failed, library
+from ._header import CHAIN_BESIDE, CHAIN_HOST_COUNTER, STEP_LAUNCH, Step
+from ._library import CHAIN_ORDER, STEP_BY, check, failed, library
 from ._memory import memory_of
 from ._session import _NOW, Ticket, _ends, _Handle, _length, _stream, pin
 

@@ -5,9 +5,10 @@ import os
 from contextlib import contextmanager
 from ctypes import byref, c_bool, c_size_t, c_uint32, c_uint64, c_void_p, create_string_buffer
 
-from ._errors import Busy, Closed, DoorbellError, Full, InvalidHandle, OutOfRange
-from ._library import (ANY, BESIDE_CUDA, CHECK, FOREVER, HOST, LOG, OWN_PROFILE, SOFTWARE, SPIN, TIMEOUT, VIDEO, WAYS, FrameStruct, Options, Piece,
-                       check, failed, held, library)
+from ._errors import Busy, Closed, DoorbellError, Forked, Full, InvalidHandle, OutOfRange
+from ._header import ANY, BESIDE_CUDA, CHECK, FOREVER, HOST, OWN_PROFILE, SOFTWARE, TIMEOUT, VIDEO, Log, Options, Piece
+from ._header import Frame as FrameStruct
+from ._library import SPIN, WAYS, check, failed, held, library
 from ._memory import memory_of
 
 _KINDS = {None: ANY, "cuda": BESIDE_CUDA, "soft": SOFTWARE}
@@ -20,7 +21,7 @@ _SPIN = c_uint64(SPIN)
 def open(gpu=0, *, lanes=0, kind=None, check_allocations=False, log=None, profile=None):
     """Opens the process's session, which all threads use.
 
-    gpu: CUDA's number of it. lanes: threads that submit without ever being Busy, up to 64 (0: 8). kind: "cuda", "soft" (the
+    gpu: CUDA's number of it. lanes: how many threads have a lane of their own, up to 64 (0: 8). kind: "cuda", "soft" (the
     software GPU, which has to be preloaded), or None for CUDA where there is CUDA. check_allocations: each submission asks CUDA
     whether the memory is still the allocation that was pinned. log: called with a text when the session opens and closes.
     profile: the file that says which way copies go (`doorbell calibrate -o FILE`); True: the machine's own, if there is one; False: none;
@@ -29,7 +30,7 @@ def open(gpu=0, *, lanes=0, kind=None, check_allocations=False, log=None, profil
     global _log, _submits
     if kind not in _KINDS:
         raise ValueError(f"kind is 'cuda', 'soft' or None, not {kind!r}")
-    function = LOG((lambda _, text: log(text.decode(errors="replace"))) if log else 0)
+    function = Log((lambda _, text: log(text.decode(errors="replace"))) if log else 0)
     flags = (CHECK if check_allocations else 0) | (OWN_PROFILE if profile is True else 0)
     path = None if profile is None or profile is True else b"" if profile is False else os.fsencode(profile)
     options = Options(ctypes.sizeof(Options), _KINDS[kind], gpu, lanes, flags, function, None, path)
@@ -42,6 +43,7 @@ def open(gpu=0, *, lanes=0, kind=None, check_allocations=False, log=None, profil
 def close():
     """Closes the session: waits for what is under way, and ends all buffers, transfers and rings."""
     check(library.doorbell_close())
+    _dropped.clear()
 
 
 @contextmanager
@@ -83,8 +85,8 @@ class _Handle:
     def _end(self):
         try:
             self.close()
-        except (Closed, InvalidHandle):
-            pass  # It ended with its session.
+        except (Closed, Forked, InvalidHandle):
+            pass  # It ended with its session, or is the parent's.
         except DoorbellError:
             if self.__class__ is not Buffer:
                 raise
@@ -156,6 +158,49 @@ def allocate(nbytes, where="host"):
     return Buffer(handle.value, pointer.value, nbytes, False, where == "gpu")
 
 
+# Copies whose tickets were dropped before they were done, and the buffers that were pinned for them alone: (ticket, buffers).
+_dropped = []
+
+
+def _let_go():
+    """Unpins what was pinned for copies that are done by now."""
+    for one in list(_dropped):
+        try:
+            over = one[0].done()
+        except DoorbellError:
+            over = True
+        if over and one in _dropped:
+            _dropped.remove(one)
+
+
+class _Pinned:
+    """Buffers that were pinned for one copy. They outlive a ticket that is dropped: to unpin one would wait for the copy, and stop one that
+    does not end within a second, because it waits for a stream."""
+
+    __slots__ = ("ticket", "buffers")
+
+    def __init__(self, ticket, buffers):
+        self.ticket, self.buffers = Ticket(ticket.value), buffers
+
+    def __del__(self):
+        if library is None:
+            return
+        try:
+            if not self.ticket.done():
+                _dropped.append((self.ticket, self.buffers))
+        except DoorbellError:
+            pass  # The session is closed, or the channel is gone.
+
+
+def _kept(ticket, given, used):
+    """What a ticket holds: the program's own buffers, and those that were pinned for it."""
+    pinned = tuple(buffer for buffer in used if not any(buffer is one for one in given))
+    ticket._keep = (used, _Pinned(ticket, pinned)) if pinned else used
+    if _dropped:
+        _let_go()
+    return ticket
+
+
 class Ticket(c_uint64):
     """A submission. It is its number, where the library writes it."""
 
@@ -195,6 +240,8 @@ class Ticket(c_uint64):
 
 def _stream(stream):
     """torch.cuda.Stream, cupy.cuda.Stream, a number, or None for the default stream."""
+    if isinstance(stream, (_Handle, Ticket)):
+        raise TypeError(f"a {type(stream).__name__} is no CUDA stream")
     for name in ("cuda_stream", "ptr", "handle"):
         if hasattr(stream, name):
             return int(getattr(stream, name))
@@ -245,8 +292,7 @@ def copy_async(dst, src, nbytes=None, *, dst_offset=0, src_offset=0):
                                         c_uint64(nbytes), byref(ticket))
     if code:
         raise failed(code)
-    ticket._keep = (to, from_)
-    return ticket
+    return _kept(ticket, (dst, src), (to, from_))
 
 
 def explain(dst, src, nbytes=None, *, prepared=False):
@@ -265,12 +311,13 @@ def copy_batch(pieces, *, after=_NOW):
     the GPU waits; or a CUDA stream, for whose work of until now they wait (None: the default stream): that is a call of CUDA's, with its
     locks."""
     pieces = list(pieces)
-    array, keep = (Piece * len(pieces))(), []
+    array, given, keep = (Piece * len(pieces))(), [], []
     for to_piece, (dst, dst_offset, src, src_offset, nbytes) in zip(array, pieces):
         to, from_ = _ends(dst, src)
         _length(to, dst_offset, from_, src_offset, nbytes)
         to_piece.to, to_piece.to_offset, to_piece.bytes = to.handle, dst_offset, nbytes
         to_piece.from_, to_piece.from_offset = from_.handle, src_offset
+        given += (dst, src)
         keep += (to, from_)
     ticket = Ticket()
     if after is _NOW:
@@ -279,8 +326,7 @@ def copy_batch(pieces, *, after=_NOW):
         check(library.doorbell_copy_after(array, len(pieces), after.value, byref(ticket)))
     else:
         check(library.doorbell_copy_after_stream(array, len(pieces), _stream(after), byref(ticket)))
-    ticket._keep = keep
-    return ticket
+    return _kept(ticket, given, tuple(keep))
 
 
 class Transfer(_Handle):
@@ -330,7 +376,7 @@ def prepare_bytes(dst, nbytes, *, dst_offset=0):
 
 
 class Frame:
-    """A frame of a ring: `view` is its memory."""
+    """A frame of a ring: `view` is its memory; None where that is a CUDA tensor on the GPU, at `offset`."""
 
     __slots__ = ("index", "offset", "view")
 
@@ -351,7 +397,9 @@ class Ring(_Handle):
         """The next frame, for the producer to fill. Overrun while its last copy is under way."""
         frame = FrameStruct()
         check(held.doorbell_ring_next(c_uint64(self.handle), byref(frame)))
-        view = memoryview((ctypes.c_ubyte * self.frame_bytes).from_address(frame.pointer)).cast("B")
+        view = None
+        if frame.pointer:
+            view = memoryview((ctypes.c_ubyte * self.frame_bytes).from_address(frame.pointer)).cast("B")
         return Frame(frame.index, frame.offset, view)
 
     def submit(self):

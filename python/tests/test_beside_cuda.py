@@ -3,6 +3,7 @@
 import ctypes
 import os
 import struct
+import time
 import unittest
 
 try:
@@ -100,6 +101,27 @@ class BesideCuda(unittest.TestCase):
         transfer.submit().wait(10)
         self.assertEqual(next_owner.read(64), bytes(host.view[:64]))
         next_owner.free()
+
+    def test_a_ticket_that_is_dropped_does_not_end_its_copy(self):
+        """What was pinned for the copy alone stays pinned until it is done: to unpin it would wait a second, and then stop the lane."""
+        doorbell.open(kind="cuda", lanes=1, profile=False)
+        self.addCleanup(doorbell.close)
+        device, word, source = Device(4096), doorbell.allocate(64), doorbell.allocate(4096)
+        source.view[:8] = b"dropped!"
+        late, at = doorbell.Ticket(), doorbell._header.Word(word.handle, 0, 1)
+        piece = (doorbell._header.Piece * 1)(doorbell._header.Piece(word.handle, 32, word.handle, 16, 8))
+        doorbell._library.check(doorbell._library.library.doorbell_copy_ordered(piece, 1, at, None, late))
+        start = time.monotonic()
+        doorbell.copy_async(device, source, 8)
+        self.assertLess(time.monotonic() - start, 0.5)
+        self.assertEqual(len(doorbell._session._dropped), 1)
+        word.view[0] = 1
+        late.wait(10)
+        while doorbell._session._dropped and time.monotonic() - start < 10:
+            doorbell.copy_async(source, word, 8, dst_offset=64).wait()
+        self.assertEqual(doorbell._session._dropped, [])
+        self.assertEqual(device.read(8), b"dropped!")
+        device.free()
 
     def test_copies_and_streams_wait_for_each_other(self):
         device, pinned, _, host = self.used()

@@ -12,7 +12,7 @@ import time
 import unittest
 
 import doorbell
-from doorbell import _library, _memory, _session
+from doorbell import _header, _library, _memory, _session
 
 try:
     import numpy
@@ -119,8 +119,8 @@ class OnTheSoftwareGpu(unittest.TestCase):
     @staticmethod
     def late(host):
         """A copy that waits until the first byte of host is 1. So does what is submitted after it."""
-        late, word = doorbell.Ticket(), _library.Word(host.handle, 0, 1)
-        piece = (_library.Piece * 1)(_library.Piece(host.handle, 32, host.handle, 16, 8))
+        late, word = doorbell.Ticket(), _header.Word(host.handle, 0, 1)
+        piece = (_header.Piece * 1)(_header.Piece(host.handle, 32, host.handle, 16, 8))
         _library.check(_library.library.doorbell_copy_ordered(piece, 1, word, None, late))
         return late
 
@@ -226,6 +226,9 @@ class OnTheSoftwareGpu(unittest.TestCase):
 
         host = doorbell.allocate(64)
         self.assertEqual([_session._stream(s) for s in (Stream(), 7, None)], [0x70, 7, None])
+        for other in (host, doorbell.prepare(host, host, 8, dst_offset=32), doorbell.Ticket()):
+            with self.assertRaisesRegex(TypeError, "no CUDA stream"):
+                _session._stream(other)
         with self.assertRaises(doorbell.Unavailable):
             doorbell.copy_batch([(host, 0, host, 32, 8)], after=Stream())
         ticket = doorbell.copy_async(host, host, 8, dst_offset=32)
@@ -339,6 +342,18 @@ class OnTheSoftwareGpu(unittest.TestCase):
             os._exit(1)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
 
+    def test_a_forked_child_drops_what_it_inherited_without_a_word(self):
+        transfer = doorbell.prepare(doorbell.allocate(64, "gpu"), doorbell.allocate(64))
+        child = os.fork()
+        if child == 0:
+            said = []
+            sys.unraisablehook = said.append
+            del transfer
+            gc.collect()
+            os._exit(len(said))
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        transfer.submit().wait()
+
     @unittest.skipIf(numpy is None, "no numpy")
     def test_numpy_looks_at_host_memory(self):
         host, gpu = doorbell.allocate(4096), doorbell.allocate(4096, "gpu")
@@ -373,6 +388,13 @@ class Recording(unittest.TestCase):
 
 
 class Finding(unittest.TestCase):
+    def test_a_star_leaves_pythons_own_names(self):
+        found = {}
+        exec("from doorbell import *", found)
+        import builtins
+        self.assertEqual([name for name in found if hasattr(builtins, name) and not name.startswith("__")], [])
+        self.assertIs(found["pin"], doorbell.pin)
+
     def test_the_error_says_where_the_library_is_looked_for(self):
         out = subprocess.run([sys.executable, "-c", "import doorbell"], capture_output=True, text=True,
                              env={**os.environ, "DOORBELL_LIB": "/nowhere/libdoorbell.so", "LD_PRELOAD": ""})

@@ -8,8 +8,8 @@ use crate::process::renewal::Child;
 use crate::process::restrictions::{may, need};
 use crate::process::thread::{self, Thread};
 use crate::process::{locked, scheduling, session, sys};
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering, compiler_fence};
-use tape::event::{EntryBody, GapBody, NO_RING, NoteBody, Plain, RingBody, ThreadBody, kind};
+use core::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
+use tape::event::{EntryBody, NO_RING, NoteBody, Plain, RingBody, ThreadBody, kind};
 use tape::region::{self, PAGE, RingHead};
 use tape::ring::{MAX_EVENT, Writer};
 use tape::rings::{NoRing, RINGS, Rings, Size};
@@ -136,11 +136,7 @@ fn open(rings: &Rings, i: usize, t: &Thread) -> Option<(Writer, usize)> {
     call.function.store(0, Ordering::Relaxed);
     // SAFETY: the ring is ours by the claim and mapped for good.
     let mut w = unsafe { Writer::new(head, (at + PAGE) as *mut u8, bytes as u64) };
-    // A large ring's pages come by page faults, as the thread gets to them. All at once would stop it for milliseconds; in pieces of
-    // 128 or 256 KiB it was 45 or 190 us each (H200), and a system call in the middle of a doorbell.
-    if i < tape::rings::SMALL {
-        w.prepare_with(make_resident);
-    }
+    w.prepare_with(make_present);
     Some((w, at))
 }
 
@@ -213,6 +209,8 @@ fn thread_ends(t: &Thread) {
         push(w, tape::call::kind::IN_CALL, function, sys::tsc(), &body, &[], &[]);
         row.function.store(0, Ordering::Relaxed);
     }
+    // (Lost events that are not in the ring: the recorder frees it, and says so.)
+    let settled = w.settle_gap();
     w.publish();
     // The code first: a signal handler that knows no caller does not look for the tables.
     t.code.iter().for_each(|c| c.set((0, 0)));
@@ -224,7 +222,7 @@ fn thread_ends(t: &Thread) {
     t.patience.set(0);
     if let Some(rings) = rings() {
         for ring in &t.rings {
-            if let Some(i) = ring.replace(0).checked_sub(1) {
+            if let Some(i) = ring.replace(0).checked_sub(1).filter(|_| settled) {
                 rings.give_back(i as usize);
             }
         }
@@ -285,15 +283,15 @@ fn map_ring(offset: usize, bytes: usize) -> Option<usize> {
     }
 }
 
-/// Page faults now, not in the tap: for small rings, the first of which the recorder has made resident.
-fn make_resident(at: *mut u8, len: usize) {
+/// Has pages of a ring in this process's page table, one system call for a few of them. The recorder has allocated and cleared
+/// them before, if it was in time (see its `Ring::make_ready`); then this takes a tenth of the page faults that it saves.
+fn make_present(at: *mut u8, len: usize) {
     if !may(need::MEMORY) {
         return;
     }
+    // To read: the pages of a shared mapping are writable then, and writing to them needs no second look.
     // SAFETY: a range of our own mapping; an older kernel refuses and the faults come later.
-    unsafe {
-        sys::syscall6(libc::SYS_madvise, at as usize, len, 23 /* MADV_POPULATE_WRITE */, 0, 0, 0)
-    };
+    unsafe { sys::syscall6(libc::SYS_madvise, at as usize, len, libc::MADV_POPULATE_READ as usize, 0, 0, 0) };
 }
 
 /// Waits for the recorder to make room, if the user asked for that. True: try again.
@@ -323,18 +321,14 @@ fn wait_for_room(w: &mut Writer) -> bool {
     true
 }
 
-/// Gaps of this thread's ring not yet on the tape are noted before the next event that fits.
-static GAPS: AtomicU64 = AtomicU64::new(0);
-
 /// Appends an event, waiting or counting a gap when the ring is full. Not published.
 #[inline(always)]
 pub fn push<B: Plain>(w: &mut Writer, k: u16, flags: u16, tsc: u64, body: &B, a: &[u8], b: &[u8]) -> bool {
     let fits = has_room(w, Writer::len_of(size_of::<B>(), a.len(), b.len()));
     if fits && w.push(k, flags, tsc, body, a, b) {
-        note_gaps(w, tsc);
         return true;
     }
-    lose(w, 1, 0, (a.len() + b.len()) as u64);
+    lose(w, 1, 0, (a.len() + b.len()) as u64, tsc);
     false
 }
 
@@ -344,10 +338,9 @@ pub fn ring(w: &mut Writer, flags: u16, tsc: u64, body: RingBody) -> bool {
     let words = body.words();
     let fits = has_room(w, Writer::len_of(size_of::<RingBody>(), 0, 0));
     if fits && w.push_words_with(kind::RING, flags, tsc, words, 0).is_some() {
-        note_gaps(w, tsc);
         return true;
     }
-    lose(w, 1, 0, 0);
+    lose(w, 1, 0, 0, tsc);
     false
 }
 
@@ -360,7 +353,7 @@ pub fn entry(w: &mut Writer, flags: u16, tsc: u64, body: EntryBody) -> Option<*m
     {
         return Some(p);
     }
-    lose(w, 1, (flags & tape::event::entry_flags::CONTINUED == 0) as u64, n as u64);
+    lose(w, 1, (flags & tape::event::entry_flags::CONTINUED == 0) as u64, n as u64, tsc);
     None
 }
 
@@ -379,25 +372,8 @@ fn makes_room(w: &mut Writer, len: usize) -> bool {
 
 #[cold]
 #[inline(never)]
-fn lose(w: &mut Writer, events: u64, entries: u64, bytes: u64) {
-    GAPS.store(1, Ordering::Relaxed);
-    w.count_gap(events, entries, bytes);
-}
-
-#[inline(always)]
-fn note_gaps(w: &mut Writer, tsc: u64) {
-    if GAPS.load(Ordering::Relaxed) != 0 {
-        note_gap(w, tsc);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn note_gap(w: &mut Writer, tsc: u64) {
-    // The totals so far; where they rise on the tape is where the gap was.
-    GAPS.store(0, Ordering::Relaxed);
-    let (events, entries, bytes) = w.gaps();
-    let _ = w.push(kind::GAP, 0, tsc, &GapBody { events, entries, bytes }, &[], &[]);
+fn lose(w: &mut Writer, events: u64, entries: u64, bytes: u64, tsc: u64) {
+    w.count_gap(events, entries, bytes, tsc);
 }
 
 /// One event on its own, published.

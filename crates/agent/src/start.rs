@@ -1,14 +1,16 @@
 //! The constructor and destructor of the preloaded library, and the order in which the modules begin.
 
-use crate::process::environment::{self, BOARD, PRELOAD, SESSION, WAS};
+use crate::process::environment::{self, BOARD, OURS, SESSION};
 use crate::process::renewal::{self, Steps};
 use crate::process::session::want;
 use crate::process::wiped::{self, live};
 use crate::process::{real, region, session, sys, thread};
 use crate::{driver, exec, hooks, policy, record, signals, tap, trace};
+use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU32, Ordering};
 use tape::region::locks as wish;
 use tape::session::Session;
+use tape::starts::Starts;
 
 static STEPS: Steps = Steps {
     attached: &[trace::begin, hooks::cuda::begin],
@@ -23,17 +25,16 @@ static STEPS: Steps = Steps {
 };
 
 /// Keeps what started programs need to be followed, as long as it stands in the environment: this variable.
-fn keep(name: &[u8]) {
-    let value = |name: &[u8]| environment::entry(name).and_then(|e| e.get(name.len()..));
-    let (Some(preload), Some(entry)) = (value(PRELOAD), environment::entry(name)) else { return };
-    let ours = preload.strip_suffix(value(WAS).unwrap_or(&[])).unwrap_or(preload);
-    exec::environment::keep(ours.strip_suffix(b":").unwrap_or(ours), &[entry]);
+fn keep(name: &[u8], starts: &'static Starts) {
+    if let (Some(libraries), Some(place)) = (environment::entry(OURS), environment::entry(name)) {
+        exec::environment::keep(libraries, place, starts);
+    }
 }
 
 /// Hooks what the recorder asked for. The process attaches at its first event that matters, a program that the recorder has
 /// started itself at once: its recording is never empty.
-fn begin_session(s: &Session) {
-    keep(SESSION);
+fn begin_session(s: &'static Session) {
+    keep(SESSION, &s.starts);
     renewal::set_steps(&STEPS);
     signals::begin();
     record::ends::begin();
@@ -77,9 +78,10 @@ pub fn begin() {
             }
         }
         (None, Some(board)) => {
-            keep(BOARD);
             renewal::set_steps(&STEPS);
-            let _ = policy::attach(board, environment::policies_off());
+            if let Some(starts) = policy::attach(board, environment::policies_off()) {
+                keep(BOARD, starts);
+            }
             if policy::guard::on() {
                 hooks::cuda::look_for_cuda();
             }
@@ -89,7 +91,13 @@ pub fn begin() {
     environment::restore();
 }
 
-extern "C" fn start() {
+/// libc gives constructors what it gives main.
+unsafe extern "C" fn start(_count: c_int, args: *mut *mut c_char) {
+    // (Before the variables are taken out.)
+    if environment::is_there() && environment::is_shell() {
+        // SAFETY: libc's.
+        unsafe { environment::shorten_name(args) };
+    }
     begin();
 }
 
@@ -99,7 +107,7 @@ extern "C" fn finish() {
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static START: extern "C" fn() = start;
+static START: unsafe extern "C" fn(c_int, *mut *mut c_char) = start;
 
 #[used]
 #[unsafe(link_section = ".fini_array")]

@@ -2,6 +2,12 @@
 
 use crate::model::SCHEMA;
 use crate::{Digest, series};
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
 
 /// Why a file is no data file, or none can be made.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +24,45 @@ pub enum Error {
     Results(#[from] results::Error),
 }
 
-/// The checksum that a page states of a file.
+/// More than this is no data file.
+const LONGEST: u64 = 256 << 20;
+
+fn is_compressed(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == "gz")
+}
+
+/// The text of a data file; one whose name ends in `.gz` is unpacked.
+///
+/// # Errors
+/// It cannot be read or unpacked, or holds more than 256 MiB.
+pub fn read_text(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let mut text = Vec::new();
+    let read = if is_compressed(path) {
+        GzDecoder::new(file).take(LONGEST + 1).read_to_end(&mut text)?
+    } else {
+        file.take(LONGEST + 1).read_to_end(&mut text)?
+    };
+    if read as u64 > LONGEST {
+        return Err(io::Error::other(format!("it holds more than {} MiB", LONGEST >> 20)));
+    }
+    Ok(text)
+}
+
+/// What a file of this name holds for such a text: packed, if its name ends in `.gz`.
+///
+/// # Errors
+/// None that memory can have.
+pub fn to_bytes(path: &Path, text: &str) -> io::Result<Vec<u8>> {
+    if !is_compressed(path) {
+        return Ok(text.as_bytes().to_vec());
+    }
+    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+    packed.write_all(text.as_bytes())?;
+    packed.finish()
+}
+
+/// The checksum that a page states: of the text, so that packing it again changes no page.
 pub fn crc32(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }

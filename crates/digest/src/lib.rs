@@ -14,8 +14,8 @@ pub mod series;
 mod take;
 
 pub use cell::{Measured, Value};
-pub use file::{Error, crc32};
-pub use model::{COMMANDS, Cell, Digest, Load, Origin, Stage};
+pub use file::{Error, crc32, read_text, to_bytes};
+pub use model::{COMMANDS, Cell, Digest, Load, Origin, SamplesFile, Stage};
 pub use rows::Rows;
 pub use series::Series;
 pub use take::of_folder;

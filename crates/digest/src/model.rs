@@ -2,6 +2,7 @@
 
 use crate::Series;
 use experiment::Observe;
+use results::samples::Sum;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -81,7 +82,19 @@ pub struct Digest {
     pub schema: String,
     #[serde(flatten)]
     pub origin: Origin,
+    /// The files that the figures were computed from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<SamplesFile>,
     pub stages: Vec<Stage>,
+}
+
+/// `samples/STAGE-REPEAT.parquet` of the run's folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SamplesFile {
+    pub stage: u32,
+    pub repeat: u32,
+    #[serde(flatten)]
+    pub sum: Sum,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! From the folder of a run to its data file.
 
-use crate::model::{Origin, SCHEMA};
+use crate::model::{Origin, SCHEMA, SamplesFile};
 use crate::{COMMANDS, Cell, Digest, Error, Load, Series, Stage, series};
 use experiment::{Arrival, Observe, What};
 use results::samples::reads_counters;
@@ -12,14 +12,16 @@ use std::collections::BTreeMap;
 /// # Errors
 /// A part or its samples cannot be read.
 pub fn of_folder(folder: &Folder, run: &Run, parts: &[Observe]) -> Result<Digest, Error> {
-    let mut stages = Vec::new();
+    let (mut files, mut stages) = (Vec::new(), Vec::new());
     let all_parts = folder.parts()?;
     for stage in folder.stages() {
         let of_stage: Vec<&Part> = all_parts.iter().filter(|part| part.stage == stage.number).collect();
         let of_run = run.stages.iter().find(|s| s.number == stage.number);
         let mut opened = Vec::new();
         for repeat in (0..stage.run.repeats).filter(|repeat| folder.has_part(stage.number, *repeat)) {
-            opened.push((repeat, folder.open_samples(stage.number, repeat)?));
+            let samples = folder.open_samples(stage.number, repeat)?;
+            files.push(SamplesFile { stage: stage.number, repeat, sum: samples.sum() });
+            opened.push((repeat, samples));
         }
         let mut cells = Vec::new();
         for (number, cell) in stage.cells.iter().enumerate() {
@@ -61,6 +63,7 @@ pub fn of_folder(folder: &Folder, run: &Run, parts: &[Observe]) -> Result<Digest
             machine: Origin::facts(&run.environment),
             experiment: experiment.to_toml(),
         },
+        samples: files,
         stages,
     })
 }

@@ -45,7 +45,7 @@ pub struct Args {
     /// Write each picture as SVG to this folder, too, for example pictures
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
-    /// Write the data file of one run to this file, for example docs/results/data/crossover.json
+    /// Write the data file of one run to this file, for example docs/results/data/crossover.json.gz; packed, if its name ends in .gz
     #[arg(long, value_name = "FILE")]
     digest: Option<PathBuf>,
     /// With --digest: which parts of a sample to keep, for example done,submit; otherwise the one that each subject observes
@@ -106,10 +106,10 @@ impl Args {
             self.pictures(&document, folder)?;
         }
         if let Some(file) = html {
-            write(file, &page::html(&document))?;
+            write(file, page::html(&document).as_bytes())?;
         }
         if let Some(file) = markdown {
-            write(file, &page::markdown(&document))?;
+            write(file, page::markdown(&document).as_bytes())?;
         }
         damage.map_or(Ok(ExitCode::SUCCESS), |recording| crate::show::damage_of(&recording))
     }
@@ -162,7 +162,7 @@ impl Args {
             let parts: Vec<_> = self.parts.iter().map(|part| part.observe()).collect();
             digest::of_folder(&folder, &run, &parts)?.to_text()?
         };
-        write(file, &text)
+        write(file, &digest::to_bytes(path, &text)?)
     }
 
     fn open(&self, option: &str, path: &Path) -> anyhow::Result<WholeFile> {
@@ -244,8 +244,8 @@ fn rows_of(path: &Path) -> anyhow::Result<digest::Rows> {
     Ok(digest::Rows::of(origin, rows.into_iter(), &["measured.latency"]))
 }
 
-fn write(mut file: WholeFile, text: &str) -> anyhow::Result<()> {
-    let written = file.write(|out| out.write_all(text.as_bytes()));
+fn write(mut file: WholeFile, bytes: &[u8]) -> anyhow::Result<()> {
+    let written = file.write(|out| out.write_all(bytes));
     written.map_err(|e| anyhow::Error::new(e).context(format!("{} was not written", file.path().display())))
 }
 

@@ -210,7 +210,7 @@ fn nothing_behind_the_stub_touches_what_it_does_not_save() {
     let target = doorbell.parent().unwrap().parent().unwrap();
     let library = read(&target.join("preload-libraries/preload/libdoorbell_agent.so"));
     // What the stub calls, and what a ring calls by an address that it was given.
-    let is_start = |f: &Function| ["on_store", "make_resident"].iter().any(|name| f.name.contains(name));
+    let is_start = |f: &Function| ["on_store", "make_present"].iter().any(|name| f.name.contains(name));
     let starts: Vec<u64> = library.functions.iter().filter(|(_, f)| is_start(f)).map(|(&at, _)| at).collect();
     assert_eq!(starts.len(), 2, "{:?}", library.functions.values().map(|f| &f.name).collect::<Vec<_>>());
     let mut wrong = Vec::new();

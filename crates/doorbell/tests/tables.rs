@@ -41,6 +41,11 @@ fn a_run_becomes_a_data_file_and_a_table() {
     doorbell(dir, &["bench", "two.toml", "-o", "run"]).assert().success();
     doorbell(dir, &["report", "run", "--digest", "run.json"]).assert().success().stdout("");
     doorbell(dir, &["report", "run", "--digest", "run.json"]).assert().code(2).stderr(contains("--force"));
+    doorbell(dir, &["report", "run", "--digest", "packed.json.gz"]).assert().success();
+    let packed = fs::read(dir.join("packed.json.gz")).unwrap();
+    assert!(
+        packed.starts_with(&[0x1f, 0x8b]) && packed.len() < fs::metadata(dir.join("run.json")).unwrap().len() as usize
+    );
     doorbell(dir, &["report", "--fill", "page.md"])
         .assert()
         .success()

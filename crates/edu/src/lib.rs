@@ -210,7 +210,10 @@ impl Drop for Edu {
             // It masters no bus any more.
             Err(Error::Pcie(pcie::Error::Gone { .. })) => {}
             // The card may still write: what it may write to is never given to anybody else.
-            Err(_) => std::mem::forget(self.transfer.take()),
+            Err(_) => {
+                self.function.is_stuck();
+                std::mem::forget(self.transfer.take());
+            }
         }
     }
 }

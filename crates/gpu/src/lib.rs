@@ -69,7 +69,7 @@ pub use error::Error;
 pub use given::{Given, GivenChannel, Mark};
 pub use launch::{ChainWords, Counter, Launch, LaunchWords, NewParameters, Source, Stores};
 pub use libcuda::Libcuda;
-pub use memory::Memory;
+pub use memory::{MAX_LENGTH, Memory};
 pub use observer::Observer;
 pub use pin::Pin;
 pub use pins::Witness;

@@ -19,7 +19,7 @@ const FIRST: u64 = 0x2_0080_0000;
 /// NV_ERR_UVM_ADDRESS_IN_USE.
 const ADDRESS_IN_USE: u32 = 0x68;
 /// The largest memory object that is given out.
-const MAX_LENGTH: u64 = 16 << 30;
+pub const MAX_LENGTH: u64 = 16 << 30;
 /// NVOS02_FLAGS of pages of the program: physically anywhere, cached, and mapped already.
 const USER_PAGES: u32 = 1 << 4 | 1 << 12 | 1 << 30;
 /// As CUDA asks for it (580): no bank preference, a handle of its own, mapped only when asked.
@@ -71,7 +71,8 @@ impl AddressSpace {
 pub struct Memory {
     space: Arc<AddressSpace>,
     handle: u32,
-    fd: RawFd,
+    /// Of pages of others, which the kernel's object refers to.
+    fd: Option<RawFd>,
     va: u64,
     length: u64,
     place: Place,
@@ -166,10 +167,13 @@ impl Memory {
         };
         undo.external = Some((va, length));
         map_for_gpu(space, handle, va, length)?;
+        // The mapping stays: libcuda closes its own here, too. A program may have thousands of transfers, and few descriptors.
+        undo.fd = None;
+        let _ = device.driver.close(fd);
         undo.keep();
         let number = named.then(|| space.grant(va, length));
         let lease = if named { Lease::new(Of::Memory) } else { Lease::never() };
-        Ok(Arc::new(Memory { space: space.clone(), handle, fd, va, length, place, number, lease, keep: None }))
+        Ok(Arc::new(Memory { space: space.clone(), handle, fd: None, va, length, place, number, lease, keep: None }))
     }
 
     /// # Safety
@@ -204,7 +208,7 @@ impl Memory {
         Ok(Arc::new(Memory {
             space: space.clone(),
             handle,
-            fd,
+            fd: Some(fd),
             va,
             length,
             place: Place::Host,
@@ -347,7 +351,7 @@ impl Drop for Memory {
 pub(crate) struct Leftover {
     lease: Arc<Lease>,
     handle: u32,
-    fd: RawFd,
+    fd: Option<RawFd>,
     range: (u64, u64),
     /// Its pages are its own.
     own: bool,
@@ -360,7 +364,7 @@ impl Leftover {
         drop(Undo {
             space,
             handle: Some(self.handle),
-            fd: Some(self.fd),
+            fd: self.fd,
             reserved: self.own.then_some(self.range.0),
             mapped: self.own.then_some(self.range),
             external: Some(self.range),

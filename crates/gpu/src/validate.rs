@@ -17,6 +17,12 @@ const MAX_LINES: u32 = 1 << 16;
 /// Where addresses may point. [`crate::AddressSpace`] is one.
 pub trait Ranges {
     fn contains(&self, va: u64, length: u64) -> bool;
+
+    /// Whether an acquire of this word may keep the GPU from other channel groups (without ACQUIRE_SWITCH_TSG): doorbell alone writes it, and
+    /// soon.
+    fn may_hold(&self, _va: u64) -> bool {
+        false
+    }
 }
 
 /// What a channel may be given.
@@ -166,7 +172,15 @@ impl State {
                 } else {
                     4
                 };
-                within(space, va, length, execute.alignment())
+                within(space, va, length, execute.alignment())?;
+                let waits = !matches!(
+                    execute.operation,
+                    pushbuf::semaphore::Operation::Release | pushbuf::semaphore::Operation::Reduction { .. }
+                );
+                if waits && !execute.switch_tsg && !space.may_hold(va) {
+                    return Err(("an acquire that holds the channel group, of a word that somebody else writes", va));
+                }
+                Ok(())
             }
             _ => Err(("a host method that is not on the list", address.into())),
         }
@@ -218,6 +232,10 @@ impl State {
 
     fn transfer(&self, launch: u32, space: &dyn Ranges) -> Verdict {
         let length = self.copy.get(0x418)?;
+        // What the engine does then is written nowhere.
+        if length == 0 {
+            return Err(("a transfer of no bytes", 0));
+        }
         let (mut read, mut written) = (u64::from(length), u64::from(length));
         if launch >> 10 & 1 != 0 {
             let components = self.copy.get(0x708)?;

@@ -3,6 +3,7 @@
 use gpu::{Invalid, Ranges, Rules, check};
 use proptest::prelude::*;
 use pushbuf::encode::{Lines, Words};
+use pushbuf::semaphore::Execute;
 
 /// 64 KiB at one address.
 struct Range(u64);
@@ -50,6 +51,20 @@ fn good_ones_pass() {
         w.inc(1, 0x158, &[1, 0, BASE as u32, (BASE >> 32) as u32, 0x8]).unwrap();
     })
     .unwrap();
+}
+
+/// A transfer of no bytes has no addresses that could be looked at; a wait that lets no other group run must end by itself.
+#[test]
+fn what_cannot_be_judged_is_refused() {
+    refused(false, "no bytes", |w| w.copy(4, BASE, BASE, 0, LAUNCH).unwrap());
+    refused(false, "no bytes", |w| {
+        w.inc(4, 0x418, &[0]).unwrap();
+        w.inc(4, 0x300, &[LAUNCH]).unwrap();
+    });
+    for graphics in [false, true] {
+        refused(graphics, "holds the channel group", |w| w.host_semaphore(0, BASE, 1, Execute::WAIT).unwrap());
+        verdict(graphics, |w| w.host_semaphore(0, BASE, 1, Execute::WAIT_AND_SWITCH).unwrap()).unwrap();
+    }
 }
 
 #[test]

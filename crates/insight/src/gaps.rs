@@ -1,7 +1,8 @@
-//! What did not fit into the rings, by the GAP events on the tape.
+//! What did not fit into the rings, by the GAP events on the tape: of each thread, and in all.
 //!
-//! A GAP event carries its ring's totals, and a ring keeps them when its thread ends and another takes it over. Which ring
-//! a thread had is not on a tape of version 1, so the totals of two threads may hold the same gaps.
+//! A GAP event carries what its thread has lost since it came to its ring, and is told by that thread. On tapes of version 1, which
+//! do not say where a thread begins, it carries the ring's totals, which a ring keeps when another thread takes it over: the
+//! totals of two threads may hold the same gaps.
 
 use crate::recording::Source;
 use std::collections::HashMap;
@@ -32,23 +33,59 @@ impl Gaps {
 /// Gathers the GAP events of a tape.
 #[derive(Clone, Debug, Default)]
 pub struct GapTotals {
-    /// Of each thread: the first and the highest totals that it reported.
-    threads: HashMap<Source, (Gaps, Gaps)>,
+    threads: HashMap<Source, Thread>,
+    /// There are events that say where a thread comes to a ring.
+    has_begins: bool,
+}
+
+/// The totals that a thread reported.
+#[derive(Clone, Copy, Debug)]
+struct Thread {
+    first: Gaps,
+    highest: Gaps,
+    /// In this ring so far, and in those before.
+    here: Gaps,
+    before: Gaps,
+}
+
+impl Thread {
+    fn all(&self) -> Gaps {
+        self.before.each(self.here, u64::saturating_add)
+    }
 }
 
 impl GapTotals {
-    pub fn add(&mut self, source: Source, b: &GapBody) {
-        let now = Gaps::of(b);
-        let (_, highest) = self.threads.entry(source).or_insert((now, now));
-        *highest = highest.each(now, u64::max);
+    /// The thread comes to a ring.
+    pub fn begins(&mut self, source: Source) {
+        self.has_begins = true;
+        if let Some(t) = self.threads.get_mut(&source) {
+            (t.before, t.here) = (t.all(), Gaps::default());
+        }
     }
 
-    /// At least so much is missing, and never more than is: the highest total of any thread, or what rose while threads
-    /// had their rings. With one thread it is exact.
+    pub fn add(&mut self, source: Source, b: &GapBody) {
+        let now = Gaps::of(b);
+        let none = Gaps::default();
+        let t = self.threads.entry(source).or_insert(Thread { first: now, highest: now, here: none, before: none });
+        t.highest = t.highest.each(now, u64::max);
+        t.here = t.here.each(now, u64::max);
+    }
+
+    /// What a thread has lost. `None` of a tape of version 1.
+    pub fn of_thread(&self, source: Source) -> Option<Gaps> {
+        self.has_begins.then(|| self.threads.get(&source).map_or(Gaps::default(), Thread::all))
+    }
+
+    /// At least so much is missing, and never more than is: the sum over the threads. On a tape of version 1 the highest total of
+    /// any thread, or what rose while threads had their rings; with one thread that is exact.
     pub fn at_least(&self) -> Gaps {
-        let rose = self.threads.values().map(|(first, highest)| highest.each(*first, u64::saturating_sub));
-        let rose = rose.fold(Gaps::default(), |n, g| n.each(g, u64::saturating_add));
-        self.threads.values().fold(rose, |n, (_, highest)| n.each(*highest, u64::max))
+        let sum = |n: Gaps, g: Gaps| n.each(g, u64::saturating_add);
+        if self.has_begins {
+            return self.threads.values().map(Thread::all).fold(Gaps::default(), sum);
+        }
+        let rose = self.threads.values().map(|t| t.highest.each(t.first, u64::saturating_sub));
+        let rose = rose.fold(Gaps::default(), sum);
+        self.threads.values().fold(rose, |n, t| n.each(t.highest, u64::max))
     }
 }
 
@@ -75,5 +112,18 @@ mod tests {
         // Two rings that lose much meanwhile are told apart by what rose.
         t.add(thread(1), &gap(30));
         assert_eq!(t.at_least().events, 27 + 4);
+    }
+
+    #[test]
+    fn each_threads_gaps_are_its_own() {
+        let mut t = GapTotals::default();
+        [1, 2].iter().for_each(|n| t.begins(thread(*n)));
+        [3, 10].iter().for_each(|n| t.add(thread(1), &gap(*n)));
+        t.add(thread(2), &gap(4));
+        // Thread 1 gets another ring, which counts anew.
+        t.begins(thread(1));
+        t.add(thread(1), &gap(5));
+        let of = |tid| t.of_thread(thread(tid)).unwrap().events;
+        assert_eq!((of(1), of(2), of(3), t.at_least().events), (15, 4, 0, 19));
     }
 }

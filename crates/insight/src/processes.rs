@@ -6,7 +6,7 @@ use crate::walk::Outcome;
 use schema::Clock;
 use schema::channel::Channel;
 use schema::processes::{HowEnded, ProcessRow, RankRow, UnwatchedRow};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tape::file::{Process, ProcessEnd, Rank, Unwatched};
 
 /// One row for each image. `counted`: copies and launches of each. `all`: why the recording is not complete, which is why
@@ -19,11 +19,14 @@ pub(crate) fn rows(
     clock: &Clock,
 ) -> Vec<ProcessRow> {
     let only = r.images().len() == 1;
+    let mut of_process: BTreeMap<u32, Vec<&Channel>> = BTreeMap::new();
+    out.channels.iter().for_each(|c| of_process.entry(c.process).or_default().push(c));
+    let pids: BTreeSet<(i32, u32)> = r.images().iter().map(|i| (i.process.pid, i.process.index)).collect();
     r.images()
         .iter()
         .map(|image| {
             let index = image.process.index;
-            let channels: Vec<&Channel> = out.channels.iter().filter(|c| c.process == index).collect();
+            let channels = of_process.get(&index).map_or(&[][..], Vec::as_slice);
             let sum = |f: fn(&Channel) -> u64| channels.iter().map(|c| f(c)).fold(0, u64::saturating_add);
             let (doorbells, driver_calls) = out.doorbells_of.get(&index).copied().unwrap_or_default();
             let (copies, launches) = counted.get(&index).copied().unwrap_or_default();
@@ -31,7 +34,7 @@ pub(crate) fn rows(
             let because = if only { all.to_vec() } else { complete::of_image(r, image, lost) };
             row(
                 image,
-                parent(&image.process, r.images()),
+                parent(&image.process, &pids),
                 clock,
                 ProcessRow {
                     complete: because.is_empty(),
@@ -53,10 +56,13 @@ pub(crate) fn rows(
 
 /// The image of the nearest process above it that is recorded. One that began to be recorded after its child was not known when the
 /// child's row was written: it is found by its number among the later images.
-fn parent(of: &Process, all: &[Image]) -> Option<u32> {
-    let later = |pid: i32| all.iter().map(|i| &i.process).find(|q| q.index > of.index && q.pid == pid && pid != of.pid);
+fn parent(of: &Process, pids: &BTreeSet<(i32, u32)>) -> Option<u32> {
+    let later = |pid: i32| {
+        let first = pids.range((pid, of.index.saturating_add(1))..).next();
+        first.filter(|(p, index)| *p == pid && *index > of.index && pid != of.pid).map(|(_, index)| *index)
+    };
     let mut above = [of.ppid].into_iter().chain(of.through.iter().map(|a| a.pid)).filter(|pid| *pid > 0);
-    of.parent.or_else(|| above.find_map(later).map(|q| q.index))
+    of.parent.or_else(|| above.find_map(later))
 }
 
 fn row(image: &Image, parent: Option<u32>, clock: &Clock, counted: ProcessRow) -> ProcessRow {

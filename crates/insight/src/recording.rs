@@ -5,6 +5,7 @@
 //! here: everything before it is served, and [`Recording::damage`] says where it begins.
 
 use crate::event_time::order_key;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -133,6 +134,7 @@ impl Recording {
 
     fn read(&mut self, mut reader: Reader, progress: &mut dyn FnMut(u64, u64)) {
         let size = self.file.metadata().map_or(0, |m| m.len());
+        let mut images = BTreeMap::new();
         loop {
             let item = match reader.item() {
                 Ok(Some(item)) => item,
@@ -155,11 +157,11 @@ impl Recording {
                 Item::Note(n) => self.notes.push(n),
                 Item::Process(p) => {
                     let index = p.index;
-                    self.image(index).process = *p;
+                    image(&mut images, index).process = *p;
                 }
                 Item::ProcessEnd(e) => {
                     let index = e.index;
-                    self.image(index).end = Some(*e);
+                    image(&mut images, index).end = Some(*e);
                 }
                 Item::Unwatched(u) => self.unwatched.push(*u),
                 Item::End(e) => self.end = Some(*e),
@@ -167,24 +169,15 @@ impl Recording {
             }
         }
         self.bytes = reader.bytes();
-    }
-
-    /// The image of that index, made if it is not known yet.
-    fn image(&mut self, index: u32) -> &mut Image {
-        let at = self.images.partition_point(|i| i.process.index < index);
-        if self.images.get(at).is_none_or(|i| i.process.index != index) {
-            let process = Process { index, ..Process::default() };
-            self.images.insert(at, Image { process, end: None });
+        // Those of which only events are on the tape.
+        for c in &self.chunks {
+            image(&mut images, c.source.process);
         }
-        &mut self.images[at]
+        self.images = images.into_values().collect();
     }
 
-    /// Images of which only events are on the tape, and what the end says of a recording of one image.
+    /// What the end says of a recording of one image.
     fn imply(&mut self) {
-        let indices: std::collections::BTreeSet<u32> = self.chunks.iter().map(|c| c.source.process).collect();
-        indices.into_iter().for_each(|i| {
-            self.image(i);
-        });
         if let ([image], Some(end)) = (&mut self.images[..], &self.end)
             && image.process.pid == 0
         {
@@ -224,10 +217,14 @@ impl Recording {
         &self.images
     }
 
+    pub fn image_of(&self, index: u32) -> Option<&Image> {
+        let at = self.images.partition_point(|i| i.process.index < index);
+        self.images.get(at).filter(|i| i.process.index == index)
+    }
+
     /// The process of an image.
     pub fn pid(&self, index: u32) -> i32 {
-        let at = self.images.partition_point(|i| i.process.index < index);
-        self.images.get(at).filter(|i| i.process.index == index).map_or(0, |i| i.process.pid)
+        self.image_of(index).map_or(0, |i| i.process.pid)
     }
 
     /// True if this is what one process did, out of more.
@@ -289,4 +286,10 @@ impl Recording {
             cause,
         })
     }
+}
+
+/// The image of that index, made if it is not known yet.
+fn image(images: &mut BTreeMap<u32, Image>, index: u32) -> &mut Image {
+    let process = || Process { index, ..Process::default() };
+    images.entry(index).or_insert_with(|| Image { process: process(), end: None })
 }

@@ -24,8 +24,9 @@ use schema::channel::{Accounted, Channel, Watch};
 use schema::{Clock, Place};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use tape::event::{Body, Event, NO_SLOT, PageBody, SiteBody, lack};
+use tape::event::{Body, ChannelBody, ChannelEndBody, Event, NO_SLOT, PageBody, SiteBody, TokenBody, lack};
 use tape::file::EndChannel;
+use tape::region::SLOTS;
 
 /// Which submissions a reader wants.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -176,7 +177,13 @@ struct Stream {
 struct Decoding {
     decoder: Decoder,
     engine: Engine,
+    /// The number of the last submission that it decoded.
+    used: u64,
 }
+
+/// Channels whose decoders are there at a time. Each process may have hundreds, and a tape that was written over any number; one
+/// that goes on after so many others begins anew, as after a gap.
+const DECODERS: usize = 1024;
 
 impl Stream {
     fn new() -> Stream {
@@ -203,8 +210,12 @@ impl Stream {
     /// The channel is no more: gives back what decoded it.
     fn end(&mut self) {
         self.ended = true;
+        self.forget();
+    }
+
+    /// A submission that comes all the same begins anew.
+    fn forget(&mut self) {
         self.decoding = None;
-        // A submission that comes all the same begins anew.
         (self.engines, self.resolved_at) = (0, 0);
     }
 }
@@ -212,7 +223,7 @@ impl Stream {
 impl Decoding {
     fn new(class: u32) -> Box<Decoding> {
         let decoder = Decoder::new(if class == 0 { HOPPER_CHANNEL } else { class });
-        Box::new(Decoding { decoder, engine: Engine::new() })
+        Box::new(Decoding { decoder, engine: Engine::new(), used: 0 })
     }
 }
 
@@ -230,6 +241,8 @@ struct Walk<'r> {
     gaps: GapTotals,
     /// Submissions given to the sink.
     given: u64,
+    /// Channels that have a decoder, some of which have ended since.
+    decoders: Vec<usize>,
 }
 
 /// Goes through the whole tape.
@@ -258,6 +271,7 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
         ready: Vec::new(),
         gaps: GapTotals::default(),
         given: 0,
+        decoders: Vec::new(),
     };
     read_ahead(recording, |steps| {
         while !sink.done() {
@@ -290,6 +304,14 @@ impl Walk<'_> {
             Body::Open(f, path) => Call::Open { fd: f.fd, file: FileKind::from_raw(f.file), path },
             Body::Close(f) => Call::Close { fd: f.fd, file: FileKind::from_raw(f.file) },
             Body::Dup(f) => Call::Dup { fd: f.fd, new: f.other, file: FileKind::from_raw(f.file) },
+            Body::Channel(ChannelBody { slot, .. })
+            | Body::Token(TokenBody { slot, .. })
+            | Body::ChannelEnd(ChannelEndBody { slot, .. })
+                if *slot as usize >= SLOTS =>
+            {
+                self.out.unknown_events += 1;
+                return;
+            }
             Body::Channel(b) => {
                 self.end_of(process, b.slot, sink);
                 let generation = self.state(process).generation(b.slot);
@@ -329,7 +351,11 @@ impl Walk<'_> {
                 self.gaps.add(source, g);
                 return;
             }
-            Body::Ring(_) | Body::Entry(..) | Body::Thread(_) => return,
+            Body::Thread(_) => {
+                self.gaps.begins(source);
+                return;
+            }
+            Body::Ring(_) | Body::Entry(..) => return,
             Body::Calls(c) => {
                 self.out.call_layout = Some(c.layout);
                 return;
@@ -395,6 +421,12 @@ impl Walk<'_> {
 
     /// Takes a submission as the merge gives it.
     fn take(&mut self, s: Submission, sink: &mut impl Sink) {
+        if s.slot as usize >= SLOTS && s.slot != NO_SLOT {
+            // No agent has written that.
+            self.out.unknown_events += 1;
+            self.ready.push(s);
+            return;
+        }
         if s.ring.is_some() {
             self.out.doorbells += 1;
             self.state(s.process).doorbells += 1;
@@ -490,14 +522,34 @@ impl Walk<'_> {
         (s.resolved, s.resolved_at) = (true, state.calls);
     }
 
+    /// Has a decoder for the channel, in the place of those that were not used for the longest time if there are too many.
+    fn have_decoder(&mut self, i: usize) {
+        let (class, given) = (self.out.channels[i].class, self.given);
+        if let Some(d) = &mut self.streams[i].decoding {
+            d.used = given;
+            return;
+        }
+        let streams = &mut self.streams;
+        if self.decoders.len() >= DECODERS {
+            let used = |i: &usize| streams[*i].decoding.as_ref().map(|d| d.used);
+            self.decoders.retain(|i| used(i).is_some());
+            self.decoders.sort_by_key(used);
+            let many = self.decoders.len().saturating_sub(DECODERS / 2);
+            self.decoders.drain(..many).for_each(|i| streams[i].forget());
+        }
+        self.decoders.push(i);
+        let mut new = Decoding::new(class);
+        new.used = given;
+        streams[i].decoding = Some(new);
+    }
+
     fn decode(&mut self, i: usize, s: &Submission, sink: &mut impl Sink) {
         if let Some(r) = s.ring
             && self.out.channels[i].token.is_none()
         {
             set_token(&mut self.out.channels[i], r.token);
         }
-        let class = self.out.channels[i].class;
-        self.streams[i].decoding.get_or_insert_with(|| Decoding::new(class));
+        self.have_decoder(i);
         if !self.streams[i].resolved || self.unbound(i) {
             let first = !self.streams[i].resolved;
             self.resolve(i);
@@ -608,7 +660,7 @@ impl Walk<'_> {
 
 /// The channels of an image as they stood at its end. (A recording of one image may say them at its own end only.)
 fn ends_of(r: &Recording, process: u32) -> &[EndChannel] {
-    let own = r.ends().find(|e| e.index == process).map(|e| &e.channels[..]);
+    let own = r.image_of(process).and_then(|i| i.end.as_ref()).map(|e| &e.channels[..]);
     let only = || r.end().filter(|_| r.images().len() <= 1 && !r.is_selected()).map(|e| &e.channels[..]);
     own.or_else(only).unwrap_or_default()
 }

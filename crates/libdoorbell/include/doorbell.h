@@ -254,7 +254,8 @@ typedef struct {
    */
   uint32_t gpu;
   /*
-   Threads that submit without ever getting DOORBELL_BUSY, up to 64; 0: 8.
+   How many threads have a lane of their own, up to 64; 0: 8. A lane is DOORBELL_BUSY while another thread submits there, or prepares, releases
+   or waits for a message of that lane.
    */
   uint32_t lanes;
   /*
@@ -332,7 +333,7 @@ typedef struct {
    */
   uint64_t offset;
   /*
-   Its address.
+   Its address; null in CUDA's memory on the GPU, which the CPU does not see: kernels fill it.
    */
   void *pointer;
 } doorbell_frame_t;
@@ -398,16 +399,23 @@ uint32_t doorbell_version(void);
 /*
  From now on CUDA's calls to the kernel driver are seen, as a session beside CUDA needs it. Call it before anything initialises
  CUDA; doorbell_open() may come later, when CUDA is at work. It loads libcuda and initialises nothing. A second call does
- nothing.
- Cost: milliseconds, once. Threads: any. Errors: DOORBELL_UNAVAILABLE where there is no libcuda, or CUDA is initialised already.
+ nothing. Where CUDA was initialised before, this is DOORBELL_OK, too: doorbell_watching() tells, doorbell_open() then asks the kernel driver what CUDA
+ has, and graphs are DOORBELL_UNAVAILABLE.
+ Cost: milliseconds, once. Threads: any. Errors: DOORBELL_UNAVAILABLE where there is no libcuda.
  */
 int32_t doorbell_init(void);
 
 /*
+ Whether CUDA's calls to the kernel driver have been seen from CUDA's start on. False: CUDA was initialised before doorbell_init().
+ Cost: that of doorbell_init(), where nobody has called it. Threads: any. Errors: DOORBELL_UNAVAILABLE where there is no libcuda.
+ */
+int32_t doorbell_watching(bool *from_the_start);
+
+/*
  Opens the process's session. options may be null: GPU 0, 8 lanes, and the profile that $DOORBELL_PROFILE names, if it is set. A profile that is
  no file, or was taken on another machine, is DOORBELL_UNAVAILABLE, and the detail says what is different.
- Cost: some milliseconds for each lane; beside CUDA it makes the GPU's primary context, if there is none, and makes it this
- thread's. Threads: any; others wait. Errors: DOORBELL_ALREADY_OPEN, DOORBELL_UNAVAILABLE, DOORBELL_ARGUMENT, DOORBELL_DRIVER,
+ Cost: some milliseconds for each lane; beside CUDA it makes the GPU's primary context, if there is none. The thread's
+ current context stays what it was. Threads: any; others wait. Errors: DOORBELL_ALREADY_OPEN, DOORBELL_UNAVAILABLE, DOORBELL_ARGUMENT, DOORBELL_DRIVER,
  DOORBELL_CUDA, DOORBELL_FORKED.
  */
 int32_t doorbell_open(const doorbell_options_t *options);
@@ -435,7 +443,7 @@ int32_t doorbell_pin(const void *pointer,
  Allocates memory of doorbell's own: DOORBELL_HOST or DOORBELL_VIDEO, in whole pages. Host memory is pinned, and its pages
  are there: no call of CUDA's is made for it. doorbell_unpin() frees it.
  Cost: some hundred microseconds, and the kernel driver's locks. Threads: any. Errors: DOORBELL_DRIVER, DOORBELL_LIMIT,
- DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
+ DOORBELL_ARGUMENT (no bytes, or more than 16 GiB), DOORBELL_CLOSED, DOORBELL_FORKED.
  */
 int32_t doorbell_allocate(uint32_t place,
                           size_t length,
@@ -473,7 +481,8 @@ int32_t doorbell_explain(doorbell_buffer_t to,
 /*
  Copies bytes from one buffer to another and waits until they are there; for a lane, and for room on it, too.
  Cost: that of doorbell_copy_async() and the copy. It spins for some 100 us, then yields. Threads: any. Errors: those of
- doorbell_copy_async() but DOORBELL_BUSY and DOORBELL_FULL, and DOORBELL_TIMEOUT: it may be under way then.
+ doorbell_copy_async() but DOORBELL_BUSY and DOORBELL_FULL, and DOORBELL_TIMEOUT: it may be under way then, and nobody has a ticket for it; its memory is free
+ when doorbell_unpin() has returned. Who wants to go on waiting takes doorbell_copy_async().
  */
 int32_t doorbell_copy(doorbell_buffer_t to,
                       uint64_t to_offset,

@@ -89,17 +89,30 @@ pub extern "C" fn doorbell_version() -> u32 {
 
 /// From now on CUDA's calls to the kernel driver are seen, as a session beside CUDA needs it. Call it before anything initialises
 /// CUDA; doorbell_open() may come later, when CUDA is at work. It loads libcuda and initialises nothing. A second call does
-/// nothing.
-/// Cost: milliseconds, once. Threads: any. Errors: DOORBELL_UNAVAILABLE where there is no libcuda, or CUDA is initialised already.
+/// nothing. Where CUDA was initialised before, this is DOORBELL_OK, too: doorbell_watching() tells, doorbell_open() then asks the kernel driver what CUDA
+/// has, and graphs are DOORBELL_UNAVAILABLE.
+/// Cost: milliseconds, once. Threads: any. Errors: DOORBELL_UNAVAILABLE where there is no libcuda.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_init() -> i32 {
     run(Session::watch)
 }
 
+/// Whether CUDA's calls to the kernel driver have been seen from CUDA's start on. False: CUDA was initialised before doorbell_init().
+/// Cost: that of doorbell_init(), where nobody has called it. Threads: any. Errors: DOORBELL_UNAVAILABLE where there is no libcuda.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_watching(from_the_start: *mut bool) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(from_the_start) }?;
+        answer.put(Session::watches_from_the_start()?);
+        Ok(())
+    })
+}
+
 /// Opens the process's session. options may be null: GPU 0, 8 lanes, and the profile that $DOORBELL_PROFILE names, if it is set. A profile that is
 /// no file, or was taken on another machine, is DOORBELL_UNAVAILABLE, and the detail says what is different.
-/// Cost: some milliseconds for each lane; beside CUDA it makes the GPU's primary context, if there is none, and makes it this
-/// thread's. Threads: any; others wait. Errors: DOORBELL_ALREADY_OPEN, DOORBELL_UNAVAILABLE, DOORBELL_ARGUMENT, DOORBELL_DRIVER,
+/// Cost: some milliseconds for each lane; beside CUDA it makes the GPU's primary context, if there is none. The thread's
+/// current context stays what it was. Threads: any; others wait. Errors: DOORBELL_ALREADY_OPEN, DOORBELL_UNAVAILABLE, DOORBELL_ARGUMENT, DOORBELL_DRIVER,
 /// DOORBELL_CUDA, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_open(options: *const doorbell_options_t) -> i32 {
@@ -204,7 +217,7 @@ pub unsafe extern "C" fn doorbell_pin(pointer: *const c_void, length: usize, buf
 /// Allocates memory of doorbell's own: DOORBELL_HOST or DOORBELL_VIDEO, in whole pages. Host memory is pinned, and its pages
 /// are there: no call of CUDA's is made for it. doorbell_unpin() frees it.
 /// Cost: some hundred microseconds, and the kernel driver's locks. Threads: any. Errors: DOORBELL_DRIVER, DOORBELL_LIMIT,
-/// DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
+/// DOORBELL_ARGUMENT (no bytes, or more than 16 GiB), DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_allocate(
     place: u32,
@@ -298,7 +311,8 @@ pub unsafe extern "C" fn doorbell_explain(
 
 /// Copies bytes from one buffer to another and waits until they are there; for a lane, and for room on it, too.
 /// Cost: that of doorbell_copy_async() and the copy. It spins for some 100 us, then yields. Threads: any. Errors: those of
-/// doorbell_copy_async() but DOORBELL_BUSY and DOORBELL_FULL, and DOORBELL_TIMEOUT: it may be under way then.
+/// doorbell_copy_async() but DOORBELL_BUSY and DOORBELL_FULL, and DOORBELL_TIMEOUT: it may be under way then, and nobody has a ticket for it; its memory is free
+/// when doorbell_unpin() has returned. Who wants to go on waiting takes doorbell_copy_async().
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_copy(
     to: doorbell_buffer_t,

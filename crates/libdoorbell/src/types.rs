@@ -62,7 +62,8 @@ pub struct doorbell_options_t {
     pub kind: u32,
     /// CUDA's number of the GPU.
     pub gpu: u32,
-    /// Threads that submit without ever getting DOORBELL_BUSY, up to 64; 0: 8.
+    /// How many threads have a lane of their own, up to 64; 0: 8. A lane is DOORBELL_BUSY while another thread submits there, or prepares, releases
+    /// or waits for a message of that lane.
     pub lanes: u32,
     /// 0, or DOORBELL_CHECK, DOORBELL_OWN_PROFILE or both.
     pub flags: u32,
@@ -144,6 +145,6 @@ pub struct doorbell_frame_t {
     pub index: u32,
     /// Where it is in the source buffer.
     pub offset: u64,
-    /// Its address.
+    /// Its address; null in CUDA's memory on the GPU, which the CPU does not see: kernels fill it.
     pub pointer: *mut c_void,
 }

@@ -88,17 +88,11 @@ fn names(text: &str, is_end: impl Fn(&str) -> bool) -> BTreeSet<&str> {
 }
 
 #[test]
-fn library_header_reference_and_python_know_the_same_functions() {
+fn the_library_has_the_functions_of_the_header() {
     let header = std::fs::read_to_string(root().join("include/doorbell.h")).unwrap();
     // In comments they are followed by `()`.
     let declared = names(&header, |rest| rest.starts_with('(') && !rest.starts_with("()"));
     assert!(declared.len() > 20 && declared.contains("doorbell_submit"), "{declared:?}");
-    let reference = std::fs::read_to_string(root().join("../../docs/reference/libdoorbell.md")).unwrap();
-    let described = names(&reference, |rest| rest.starts_with('(') && !rest.starts_with("()"));
-    assert_eq!(described, declared, "docs/reference/libdoorbell.md");
-    let python = std::fs::read_to_string(root().join("../../python/doorbell/_library.py")).unwrap();
-    let bound = names(&python, |rest| rest.starts_with('"') || rest.starts_with(".argtypes"));
-    assert_eq!(bound, declared, "python");
     if !trial::installed("nm") {
         trial::skip_part!("no nm");
         return;

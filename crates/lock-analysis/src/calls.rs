@@ -125,12 +125,12 @@ struct Share {
 pub struct Gather<'a> {
     labels: &'a Labels<'a>,
     /// Threads that make calls.
-    callers: &'a HashSet<i32>,
+    callers: &'a HashSet<Source>,
     /// Of each lock the number of its name, and the names.
     name_of: Vec<u32>,
     names: Vec<&'a str>,
     addresses: Addresses,
-    threads: FastMap<i32, Pending>,
+    threads: FastMap<Source, Pending>,
     groups: BTreeMap<Key, Group>,
     shares: BTreeMap<(usize, u16), Share>,
     unfinished: u64,
@@ -138,7 +138,7 @@ pub struct Gather<'a> {
 }
 
 impl<'a> Gather<'a> {
-    pub fn new(labels: &'a Labels<'a>, callers: &'a HashSet<i32>) -> Gather<'a> {
+    pub fn new(labels: &'a Labels<'a>, callers: &'a HashSet<Source>) -> Gather<'a> {
         let mut numbers: HashMap<&str, u32> = HashMap::new();
         let mut names = Vec::new();
         let name_of = labels
@@ -167,13 +167,13 @@ impl<'a> Gather<'a> {
 
     /// To be called with all events, in order.
     pub fn event(&mut self, source: Source, e: &Event<'_>) {
-        let Source { process, tid } = source;
+        let process = source.process;
         let op = (e.head.flags >> 8) as u8;
         match &e.body {
-            Body::Call(c) => self.call(tid, e.head.flags, e.head.tsc, c),
+            Body::Call(c) => self.call(source, e.head.flags, e.head.tsc, c),
             Body::InCall(_) => self.unfinished += 1,
-            Body::Switch(s) if self.callers.contains(&s.tid) => {
-                let p = self.threads.entry(s.tid).or_default();
+            Body::Switch(s) if self.callers.contains(&Source { process, tid: s.tid }) => {
+                let p = self.threads.entry(Source { process, tid: s.tid }).or_default();
                 if e.head.flags & switch_flags::OUT != 0 {
                     p.out = Some(e.head.tsc);
                 } else if let Some(since) = p.out.take() {
@@ -188,7 +188,7 @@ impl<'a> Gather<'a> {
                     && let Some(class) = Class::of(op)
                 {
                     let (lock, _) = self.addresses.lock(process, o.addr, class, op, o.result);
-                    self.op(tid, lock, op, e.head.tsc, o.wait);
+                    self.op(source, lock, op, e.head.tsc, o.wait);
                 } else if let Body::Held(h) = &e.body
                     && let Some(class) = Class::of(op)
                 {
@@ -198,37 +198,37 @@ impl<'a> Gather<'a> {
         }
     }
 
-    fn held(&mut self, Source { process, tid }: Source, h: &Held) {
+    fn held(&mut self, source: Source, h: &Held) {
         let Some(class) = Class::of_hold(h.op) else { return };
-        let (lock, _) = self.addresses.lock(process, h.addr, class, h.op, 0);
+        let (lock, _) = self.addresses.lock(source.process, h.addr, class, h.op, 0);
         let name = self.name_of.get(lock).copied().unwrap_or(0);
         let (taken, released) = if h.taken == 0 { (h.released, h.released) } else { (h.taken, h.released) };
-        self.remember(tid, Taken { lock, name, op: h.op, taken, released, wait: h.wait, failed: false });
+        self.remember(source, Taken { lock, name, op: h.op, taken, released, wait: h.wait, failed: false });
     }
 
-    fn op(&mut self, tid: i32, lock: usize, op: u8, tsc: u64, wait: u64) {
-        if !self.callers.contains(&tid) {
+    fn op(&mut self, source: Source, lock: usize, op: u8, tsc: u64, wait: u64) {
+        if !self.callers.contains(&source) {
             return;
         }
-        push(&mut self.threads.entry(tid).or_default().others, tsc);
+        push(&mut self.threads.entry(source).or_default().others, tsc);
         if ops::takes(op) {
             let name = self.name_of.get(lock).copied().unwrap_or(0);
-            self.remember(tid, Taken { lock, name, op, taken: tsc, released: tsc, wait, failed: true });
+            self.remember(source, Taken { lock, name, op, taken: tsc, released: tsc, wait, failed: true });
         }
     }
 
-    fn remember(&mut self, tid: i32, t: Taken) {
-        if !self.callers.contains(&tid) {
+    fn remember(&mut self, source: Source, t: Taken) {
+        if !self.callers.contains(&source) {
             return;
         }
-        let p = self.threads.entry(tid).or_default();
+        let p = self.threads.entry(source).or_default();
         if let Some(old) = push(&mut p.taken, t) {
             p.cut = p.cut.max(old.released);
         }
     }
 
-    fn call(&mut self, tid: i32, function: u16, ended: u64, c: &CallBody) {
-        let p = self.threads.entry(tid).or_default();
+    fn call(&mut self, source: Source, function: u16, ended: u64, c: &CallBody) {
+        let p = self.threads.entry(source).or_default();
         let mut taken: Vec<Taken> = p.taken.drain(..).filter(|t| t.taken >= c.began && t.taken <= ended).collect();
         let others = p.others.drain(..).filter(|t| *t >= c.began && *t <= ended).count() as u64;
         let off: Vec<(u64, u64)> = p.off.drain(..).collect();
@@ -243,7 +243,7 @@ impl<'a> Gather<'a> {
         g.ticks = g.ticks.saturating_add(ticks);
         g.latency.add(ticks);
         if g.total.calls == 1 || ticks > g.max.0 {
-            g.max = (ticks, c.began, tid);
+            g.max = (ticks, c.began, source.tid);
         }
         let mut held_until = 0;
         let mut waits: Vec<(u64, u64)> = Vec::new();

@@ -9,9 +9,10 @@ use crate::threads::Threads;
 use insight::gaps::GapTotals;
 use insight::{InsightError, Recording, Source};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use tape::event::{Body, Event};
 use tape::lock::{LAYOUT, attr, ended, op};
+use tape::region::HELD;
 use tape::switch::scope;
 
 /// Waits that are kept, the longest ones.
@@ -31,7 +32,7 @@ pub struct Lock {
     pub made: Option<(u64, u64)>,
     /// When and where it was used first.
     pub used: (u64, u64),
-    pub ops: [u64; op::COUNT],
+    pub ops: Ops,
     /// Operations that did not return 0.
     pub failed: u64,
     /// Taken again by the return from a wait for a condition.
@@ -47,6 +48,27 @@ pub struct Lock {
     pub foreign_unlocks: u64,
     /// When foreign unlocks were, in order.
     pub foreign: Vec<u64>,
+}
+
+/// How often each operation was made: most locks see two or three kinds, and there may be millions of locks.
+#[derive(Clone, Debug, Default)]
+pub struct Ops(Vec<(u8, u64)>);
+
+impl Ops {
+    fn add(&mut self, op: u8) {
+        match self.0.iter_mut().find(|(o, _)| *o == op) {
+            Some((_, n)) => *n += 1,
+            None if usize::from(op) < op::COUNT => {
+                self.0.reserve_exact(1);
+                self.0.push((op, 1));
+            }
+            None => {}
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u8, u64)> + '_ {
+        self.0.iter().copied()
+    }
 }
 
 /// A wait for a mutex or rwlock.
@@ -194,7 +216,7 @@ pub struct Facts {
     /// Layout of the calls, if there are any.
     pub calls: Option<u32>,
     /// Threads that made some.
-    pub callers: HashSet<i32>,
+    pub callers: HashSet<Source>,
     pub switches: Switches,
     pub locks: Vec<Lock>,
     addresses: Addresses,
@@ -203,8 +225,8 @@ pub struct Facts {
     pub graph: Graph,
     waits: BinaryHeap<Reverse<Wait>>,
     pub waits_seen: u64,
-    /// Of each thread, what it holds at the end: lock and where it was taken.
-    at_end: HashMap<i32, Vec<(usize, u64)>>,
+    /// Of each thread, what it holds at the end: lock and where it was taken; as many as its table has rows.
+    at_end: HashMap<Source, VecDeque<(usize, u64)>>,
     /// Held and waited for at the end: thread, lock, since, site, waited for.
     pub left: Vec<(i32, usize, u64, u64, bool)>,
     gaps: GapTotals,
@@ -225,6 +247,7 @@ impl Facts {
             }
         }
         facts.names.finish();
+        facts.threads.finish();
         Ok(Some(facts))
     }
 
@@ -233,7 +256,7 @@ impl Facts {
     }
 
     pub fn event(&mut self, source: Source, e: &Event<'_>) {
-        let Source { process, tid } = source;
+        let process = source.process;
         match &e.body {
             Body::Locks(l) => self.layout = Some(l.layout),
             Body::Sched(s) => self.threads.add(source, e.head.tsc, s),
@@ -247,11 +270,10 @@ impl Facts {
             Body::Deadline(d) => self.threads.deadline(d),
             Body::Calls(c) => self.calls = Some(c.layout),
             Body::Call(_) => {
-                self.callers.insert(tid);
+                self.callers.insert(source);
             }
-            Body::Gap(g) => {
-                self.gaps.add(source, g);
-            }
+            Body::Gap(g) => self.gaps.add(source, g),
+            Body::Thread(_) => self.gaps.begins(source),
             _ => {}
         }
         if let Some(h) = Held::of(e) {
@@ -274,7 +296,7 @@ impl Facts {
                 attr: attr & !attr::DEPTH,
                 made: (ops::makes(op) && result == 0).then_some((when, site)),
                 used: (when, site),
-                ops: [0; op::COUNT],
+                ops: Ops::default(),
                 failed: 0,
                 reacquired: 0,
                 contended: 0,
@@ -313,11 +335,11 @@ impl Facts {
         }
         if ops::is_wait_for_condition(h.op) {
             l.reacquired += 1;
-        } else if let Some(n) = l.ops.get_mut(h.op as usize) {
-            *n += 1;
+        } else {
+            l.ops.add(h.op);
         }
         if matches!(h.ended, ended::UNLOCK | ended::CANCELLED_WAIT) {
-            l.ops[class.unlock() as usize] += 1;
+            l.ops.add(class.unlock());
         }
         let cancelled = h.ended == ended::CANCELLED_WAIT;
         let hold = h.released.saturating_sub(h.taken);
@@ -335,14 +357,18 @@ impl Facts {
             self.waited(Wait { ticks, lock: i, from, tid, site, op, result, unfinished: false });
         }
         if h.ended == AT_THE_END {
-            self.at_end.entry(tid).or_default().push((i, h.site));
+            let held = self.at_end.entry(source).or_default();
+            if held.len() == HELD {
+                held.pop_front();
+            }
+            held.push_back((i, h.site));
             self.left.push((tid, i, h.taken, h.site, false));
         }
         if !cancelled && h.ended != ended::BY_ANOTHER {
             let depth = (h.attr & attr::DEPTH) >> attr::DEPTH_SHIFT;
             let tried = ops::tries(h.op);
             let hold = Hold { lock: i, taken: h.taken, released: h.released, site: h.site, depth, tried };
-            self.graph.held(tid, hold);
+            self.graph.held(source, hold);
         }
     }
 
@@ -357,9 +383,7 @@ impl Facts {
         let (addr, result, site) = (o.addr, o.result, o.site);
         let i = self.lock(Use { process, addr, class, op, attr, result, when: tsc, site });
         let Some(l) = self.locks.get_mut(i) else { return };
-        if let Some(n) = l.ops.get_mut(op as usize) {
-            *n += 1;
-        }
+        l.ops.add(op);
         if o.result != 0 {
             l.failed += 1;
         } else if ops::unlocks(op) {
@@ -387,7 +411,8 @@ impl Facts {
         let i = self.lock(Use { process, addr, class, op, attr: 0, result: 0, when, site });
         self.left.push((tid, i, h.since, h.site, true));
         if ops::takes(op) {
-            let held = self.at_end.get(&tid).map_or(&[][..], Vec::as_slice);
+            // (What it holds comes before, and it waits for one lock.)
+            let held = self.at_end.remove(&source).into_iter().flatten();
             self.graph.waits(tid, held, i, h.site, h.since);
             let ticks = now.saturating_sub(h.since);
             let (from, site) = (h.since, h.site);

@@ -2,6 +2,7 @@
 //! orders can stop each other for ever, whether they did on this tape or not.
 
 use crate::fast_map::FastMap;
+use insight::Source;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Threads of an edge that are remembered.
@@ -22,9 +23,9 @@ pub struct Edge {
 pub struct Graph {
     pub edges: BTreeMap<(usize, usize), Edge>,
     /// Of each thread: locks taken and released inside a hold that has not ended yet.
-    inside: FastMap<i32, Inside>,
+    inside: FastMap<Source, Inside>,
     /// Of each thread: its last holds. One that began in them and ended after them was inside, too.
-    ended: FastMap<i32, VecDeque<Hold>>,
+    ended: FastMap<Source, VecDeque<Hold>>,
 }
 
 /// Locks with when and where each was taken last, found by either.
@@ -69,14 +70,15 @@ pub struct Hold {
 
 impl Graph {
     /// A hold has ended. To be called in the order of the ends.
-    pub fn held(&mut self, tid: i32, h: Hold) {
-        let inside = self.inside.entry(tid).or_default();
+    pub fn held(&mut self, thread: Source, h: Hold) {
+        let tid = thread.tid;
+        let inside = self.inside.entry(thread).or_default();
         for (&(_, other), &at) in inside.by_time.range((h.taken.saturating_add(1), 0)..) {
             if other != h.lock {
                 add(&mut self.edges, (h.lock, other), (h.site, at), h.taken, tid);
             }
         }
-        let ended = self.ended.entry(tid).or_default();
+        let ended = self.ended.entry(thread).or_default();
         if h.depth == 0 {
             inside.clear();
         } else if !h.tried {
@@ -92,8 +94,8 @@ impl Graph {
     }
 
     /// A thread waits for `lock` while it holds `held`, and nothing came of it.
-    pub fn waits(&mut self, tid: i32, held: &[(usize, u64)], lock: usize, site: u64, when: u64) {
-        for &(other, at) in held {
+    pub fn waits(&mut self, tid: i32, held: impl IntoIterator<Item = (usize, u64)>, lock: usize, site: u64, when: u64) {
+        for (other, at) in held {
             if other != lock {
                 add(&mut self.edges, (other, lock), (at, site), when, tid);
             }
@@ -204,6 +206,22 @@ fn shortest(next: &BTreeMap<usize, Vec<usize>>, group: &[usize]) -> Option<Vec<u
 mod tests {
     use super::*;
 
+    fn thread(tid: i32) -> Source {
+        Source { process: 0, tid }
+    }
+
+    /// Thread numbers are each pid namespace's own, and come again.
+    #[test]
+    fn threads_of_two_processes_with_one_number_are_two() {
+        let mut g = Graph::default();
+        let (a, b) = (thread(7), Source { process: 1, tid: 7 });
+        g.held(a, hold(2, 20, 30, 1));
+        g.held(b, hold(5, 15, 40, 0));
+        g.held(b, hold(6, 5, 60, 0));
+        g.held(a, hold(1, 10, 50, 0));
+        assert_eq!(g.edges.keys().copied().collect::<Vec<_>>(), [(1, 2)]);
+    }
+
     fn hold(lock: usize, taken: u64, released: u64, depth: u8) -> Hold {
         Hold { lock, taken, released, site: lock as u64 * 16, depth, tried: false }
     }
@@ -212,7 +230,7 @@ mod tests {
     fn what_is_taken_inside_a_hold_comes_after_it() {
         let mut g = Graph::default();
         for h in [hold(3, 22, 25, 2), hold(2, 20, 30, 1), hold(1, 10, 50, 0), hold(4, 60, 61, 0), hold(1, 70, 71, 0)] {
-            g.held(7, h);
+            g.held(thread(7), h);
         }
         let edges: Vec<_> = g.edges.keys().copied().collect();
         assert_eq!(edges, [(1, 2), (1, 3), (2, 3)]);
@@ -223,13 +241,13 @@ mod tests {
     #[test]
     fn two_orders_are_a_cycle_and_a_try_is_none() {
         let mut g = Graph::default();
-        g.held(1, hold(2, 20, 21, 1));
-        g.held(1, hold(1, 10, 30, 0));
-        g.held(2, Hold { tried: true, ..hold(1, 20, 21, 1) });
-        g.held(2, hold(2, 10, 30, 0));
+        g.held(thread(1), hold(2, 20, 21, 1));
+        g.held(thread(1), hold(1, 10, 30, 0));
+        g.held(thread(2), Hold { tried: true, ..hold(1, 20, 21, 1) });
+        g.held(thread(2), hold(2, 10, 30, 0));
         assert!(g.cycles().is_empty());
-        g.held(2, hold(1, 50, 51, 1));
-        g.held(2, hold(2, 40, 60, 0));
+        g.held(thread(2), hold(1, 50, 51, 1));
+        g.held(thread(2), hold(2, 40, 60, 0));
         assert_eq!(g.cycles(), [[1, 2]]);
     }
 
@@ -237,11 +255,11 @@ mod tests {
     fn hand_over_hand_is_an_order_too() {
         let mut g = Graph::default();
         for h in [hold(1, 10, 30, 0), hold(2, 20, 50, 1), hold(3, 40, 60, 1)] {
-            g.held(1, h);
+            g.held(thread(1), h);
         }
         assert_eq!(g.edges.keys().copied().collect::<Vec<_>>(), [(1, 2), (2, 3)]);
-        g.waits(3, &[(5, 0)], 6, 0, 0);
-        g.waits(4, &[(6, 0)], 5, 0, 0);
+        g.waits(3, [(5, 0)], 6, 0, 0);
+        g.waits(4, [(6, 0)], 5, 0, 0);
         assert_eq!(g.cycles(), [[5, 6]]);
     }
 
@@ -250,9 +268,9 @@ mod tests {
         let mut g = Graph::default();
         let n = 20_000;
         for i in 0..n {
-            g.waits(i as i32, &[(i, 0)], (i + 1) % n, 0, 0);
+            g.waits(i as i32, [(i, 0)], (i + 1) % n, 0, 0);
         }
-        g.waits(1, &[(n + 5, 0)], 0, 0, 0);
+        g.waits(1, [(n + 5, 0)], 0, 0, 0);
         let c = g.cycles();
         assert_eq!(c.len(), 1);
         assert_eq!(c[0].len(), n);

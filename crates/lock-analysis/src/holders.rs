@@ -9,6 +9,10 @@ use tape::lock::ended;
 
 /// Holders that are kept of each wait, those that took the most of it.
 const KEPT: usize = 3;
+/// Waits that are looked at for all holds together, and for each after that. A wait lies beside as many holds as there are threads
+/// at its lock; only a tape that was written over has more.
+const LOOKS: usize = 100_000_000;
+const LOOKS_AFTER: usize = 16;
 /// Ticks before the beginning of a wait in which a hold may have ended that made it one: the lock was tried, then the
 /// clock read. About a microsecond.
 const BEFORE: u64 = 3000;
@@ -49,6 +53,7 @@ pub struct Holders<'a> {
     locks: &'a [Lock],
     addresses: Addresses,
     of_lock: FastMap<usize, Overlaps>,
+    looks: usize,
     /// Of each wait.
     pub found: Vec<InTheWay>,
 }
@@ -61,7 +66,7 @@ impl<'a> Holders<'a> {
         }
         let of_lock = of_lock.into_iter().map(|(lock, rows)| (lock, Overlaps::new(rows, waits))).collect();
         let found = vec![InTheWay::default(); waits.len()];
-        Holders { waits, locks, addresses: Addresses::default(), of_lock, found }
+        Holders { waits, locks, addresses: Addresses::default(), of_lock, looks: 0, found }
     }
 
     /// To be called with all events again, in the same order.
@@ -95,7 +100,8 @@ impl<'a> Holders<'a> {
             let next = foreign.partition_point(|t| *t < h.taken);
             released = released.min(foreign.get(next).copied().unwrap_or(u64::MAX));
         }
-        overlaps.each(h.taken, released.saturating_add(BEFORE), |w| {
+        let most = LOOKS.saturating_sub(self.looks).max(LOOKS_AFTER);
+        self.looks += overlaps.each(h.taken, released.saturating_add(BEFORE), most, |w| {
             let wait = &self.waits[w];
             // Readers do not wait for readers.
             let beside = ops::reads(wait.op) && ops::reads(h.op);
@@ -148,16 +154,17 @@ impl Overlaps {
         Overlaps { waits, latest }
     }
 
-    /// The waits that began before `end` and ended after `begin`, in the order in which they began.
-    fn each(&self, begin: u64, end: u64, mut of: impl FnMut(usize)) {
+    /// The waits that began before `end` and ended after `begin`, in the order in which they began, at most so many. How many.
+    fn each(&self, begin: u64, end: u64, most: usize, mut of: impl FnMut(usize)) -> usize {
+        let mut n = 0;
         let leaves = self.latest.len() / 2;
         let count = self.waits.partition_point(|w| w.0 < end);
         let mut k = 1;
         loop {
             // The first leaf below `k`.
             let first = (k << (leaves.ilog2() - usize::ilog2(k))) - leaves;
-            if first >= count {
-                return;
+            if first >= count || n == most {
+                return n;
             }
             if self.latest[k] > begin {
                 if k < leaves {
@@ -165,11 +172,12 @@ impl Overlaps {
                     continue;
                 }
                 of(self.waits[first].1);
+                n += 1;
             }
             // The next one that is not below this one: up from right-hand sides, and over.
             k = (k + 1) >> (k + 1).trailing_zeros();
             if k == 1 {
-                return;
+                return n;
             }
         }
     }
@@ -191,7 +199,7 @@ mod tests {
         ) {
             let waits: Vec<Wait> = of.iter().map(|&(from, ticks)| wait(from, ticks)).collect();
             let mut found = Vec::new();
-            Overlaps::new((0..waits.len()).collect(), &waits).each(begin, begin + long, |w| found.push(w));
+            Overlaps::new((0..waits.len()).collect(), &waits).each(begin, begin + long, usize::MAX, |w| found.push(w));
             let mut all: Vec<usize> = (0..waits.len()).collect();
             all.sort_by_key(|&i| waits[i].from);
             all.retain(|&i| waits[i].from < begin + long && waits[i].to() > begin);
@@ -207,8 +215,8 @@ mod tests {
         waits.push(wait(0, 10 * n));
         let overlaps = Overlaps::new((0..waits.len()).collect(), &waits);
         let (mut found, start) = (0, std::time::Instant::now());
-        (0..n).for_each(|i| overlaps.each(10 * i + 1, 10 * i + 2, |_| found += 1));
-        assert_eq!(found, 2 * n);
+        (0..n).for_each(|i| found += overlaps.each(10 * i + 1, 10 * i + 2, usize::MAX, |_| ()));
+        assert_eq!(found as u64, 2 * n);
         assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
     }
 }

@@ -6,7 +6,7 @@ use crate::facts::Wait;
 use crate::holders::InTheWay;
 use crate::labels::Labels;
 use crate::spans::{Seen, Span, Spans};
-use insight::{InsightError, Recording};
+use insight::{InsightError, Recording, Source};
 use schema::cuda_calls::Calls;
 use std::collections::HashMap;
 
@@ -39,10 +39,13 @@ impl Looked {
         for (w, way) in kept.iter().zip(found) {
             first.push(spans.len());
             let free_from = way.released.unwrap_or(u64::MAX);
-            spans.push(Span { tid: w.tid, from: w.from, to: w.to(), at: w.from, free_from });
+            // (Whoever holds a lock is of the process that the lock is of.)
+            let process = facts.locks.get(w.lock).map_or(0, |l| l.process);
+            let thread = |tid: i32| Source { process, tid };
+            spans.push(Span { thread: thread(w.tid), from: w.from, to: w.to(), at: w.from, free_from });
             spans.extend(way.holders.iter().map(|h| {
                 let (from, to) = (w.from.max(h.taken), w.to().min(h.released));
-                Span { tid: h.tid, from, to, at: h.taken, free_from: u64::MAX }
+                Span { thread: thread(h.tid), from, to, at: h.taken, free_from: u64::MAX }
             }));
         }
         let mut holds: HashMap<String, usize> = HashMap::new();
@@ -54,13 +57,14 @@ impl Looked {
                 let (_, from, tid) = l.longest_hold_at;
                 holds.insert(name.clone(), spans.len());
                 let to = from.saturating_add(l.longest_hold);
-                spans.push(Span { tid, from, to, at: from, free_from: u64::MAX });
+                let thread = Source { process: l.process, tid };
+                spans.push(Span { thread, from, to, at: from, free_from: u64::MAX });
             }
         }
         let mut spans = Spans::new(spans);
         let mut calls = facts.calls.is_some().then(|| Gather::new(labels, &facts.callers));
         events::each(r, |source, e| {
-            spans.event(source.tid, e);
+            spans.event(source, e);
             if let Some(c) = &mut calls {
                 c.event(source, e);
             }

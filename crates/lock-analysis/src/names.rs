@@ -2,7 +2,7 @@
 //!
 //! Modules move from run to run, offsets in them do not.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use tape::lock::MappingBody;
 
 const EXECUTE: u32 = 4;
@@ -54,11 +54,16 @@ struct Mappings {
     modules: Vec<String>,
     by_path: HashMap<String, usize>,
     mappings: Vec<Mapping>,
+    /// Of each module: where its mappings begin, and the module with them.
+    bases: HashMap<usize, BTreeMap<u64, u64>>,
     /// Of the last file mapping: where it ended, its module and base. What follows without a file is its zeroed data.
     last: (u64, Option<(usize, u64)>),
-    /// Bytes of the longest.
-    longest: u64,
+    /// A binary tree in an array: 1 is the root, below `k` are `2 k` and `2 k + 1`. The highest end of the mappings below.
+    highest: Vec<u64>,
 }
+
+/// Mappings of one address that are looked at, those that begin closest to it: as many as a program maps anew there.
+const OVER_ONE_ANOTHER: usize = 1024;
 
 impl Mappings {
     fn add(&mut self, tsc: u64, m: &MappingBody, path: &[u8]) {
@@ -78,7 +83,9 @@ impl Mappings {
                 _ => (None, m.start),
             }
         };
-        self.longest = self.longest.max(m.end.saturating_sub(m.start));
+        if let Some(module) = module {
+            self.bases.entry(module).or_default().insert(m.start, base);
+        }
         self.mappings.push(Mapping { tsc, start: m.start, end: m.end, base, module, rights: m.rights });
     }
 
@@ -99,20 +106,51 @@ impl Mappings {
     }
 
     fn base_of(&self, module: usize, below: u64) -> Option<u64> {
-        let of = |m: &&Mapping| m.module == Some(module) && m.start <= below;
-        self.mappings.iter().rev().find(of).map(|m| m.base)
+        self.bases.get(&module)?.range(..=below).next_back().map(|(_, base)| *base)
     }
 
     fn finish(&mut self) {
         // Of two that begin alike the later one comes last.
         self.mappings.sort_by_key(|m| (m.start, m.tsc));
+        // (One more: there is a leaf to the right of every mapping.)
+        let leaves = (self.mappings.len() + 1).next_power_of_two();
+        self.highest = vec![0; 2 * leaves];
+        for (to, m) in self.highest[leaves..].iter_mut().zip(&self.mappings) {
+            *to = m.end;
+        }
+        for k in (1..leaves).rev() {
+            self.highest[k] = self.highest[2 * k].max(self.highest[2 * k + 1]);
+        }
+        self.bases = HashMap::new();
+    }
+
+    /// The mappings of an address, the one that begins last first.
+    fn around(&self, addr: u64) -> impl Iterator<Item = &Mapping> {
+        let leaves = self.highest.len() / 2;
+        // The next place to look at; nodes to its left are done. From the right, down where something ends above the address.
+        let mut k = leaves + self.mappings.partition_point(|m| m.start <= addr);
+        std::iter::from_fn(move || {
+            loop {
+                // The node left of this one: up from left-hand sides, and over.
+                k >>= k.trailing_zeros();
+                if k <= 1 {
+                    return None;
+                }
+                k -= 1;
+                if self.highest.get(k).is_none_or(|end| *end <= addr) {
+                    continue;
+                }
+                while k < leaves {
+                    k = if self.highest[2 * k + 1] > addr { 2 * k + 1 } else { 2 * k };
+                }
+                return self.mappings.get(k - leaves);
+            }
+        })
     }
 
     /// What lay there at a time: what was last read before, or first after (a reading follows the event that asked for it).
     fn at(&self, addr: u64, when: u64) -> Option<&Mapping> {
-        let i = self.mappings.partition_point(|m| m.start <= addr);
-        let near = self.mappings[..i].iter().rev().take_while(|m| addr - m.start < self.longest);
-        let there = near.filter(|m| addr < m.end);
+        let there = self.around(addr).take(OVER_ONE_ANOTHER);
         there.max_by_key(|m| if m.tsc <= when { (true, m.tsc) } else { (false, u64::MAX - m.tsc) })
     }
 
@@ -186,5 +224,27 @@ mod tests {
         (0..40).for_each(|i| n.add(2, &map(0x2000 + i * 0x1000, 0x2800 + i * 0x1000, 0, 5), b"/lib/libb.so"));
         n.finish();
         assert_eq!(n.site(0x50000, 9), "liba+0x4f000");
+    }
+
+    /// Every mapping of an address, against a look at all of them.
+    #[test]
+    fn what_lies_around_an_address_is_found() {
+        let mut x = 7u64;
+        let mut below = |n: u64| {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (x >> 33) % n
+        };
+        for n in 0..40 {
+            let mut names = Mappings::default();
+            for tsc in 0..n {
+                let start = below(60);
+                names.add(tsc, &map(start, start + below(20), 0, 5), b"/lib/liba.so");
+            }
+            names.finish();
+            for addr in 0..90 {
+                let all = names.mappings.iter().rev().filter(|m| m.start <= addr && addr < m.end);
+                assert!(names.around(addr).map(|m| (m.start, m.tsc)).eq(all.map(|m| (m.start, m.tsc))), "{n}, {addr}");
+            }
+        }
     }
 }

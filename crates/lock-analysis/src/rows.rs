@@ -278,7 +278,7 @@ fn inside(seen: Option<&Seen>) -> Option<String> {
 }
 
 fn add_operations(to: &mut BTreeMap<&'static str, u64>, l: &Lock) {
-    for (op, n) in l.ops.iter().enumerate().filter(|(_, n)| **n > 0) {
-        *to.entry(ops::name(op as u8)).or_default() += n;
+    for (op, n) in l.ops.iter() {
+        *to.entry(ops::name(op)).or_default() += n;
     }
 }

@@ -6,13 +6,14 @@
 //! switch between two threads of other programs. Where records were lost nothing is assumed until the thread's next switch.
 
 use crate::fast_map::FastMap;
+use insight::Source;
 use tape::event::{Body, Event};
 use tape::switch::{SwitchBody, switch_flags};
 
 /// A time in which a thread is looked at.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    pub tid: i32,
+    pub thread: Source,
     pub from: u64,
     pub to: u64,
     /// The call that is asked for is the one in which the thread was at this time.
@@ -55,15 +56,15 @@ const BY: usize = 16;
 pub struct Spans {
     spans: Vec<Span>,
     /// Of each thread: its spans by their begin and the longest of them, and by `at`.
-    of_thread: FastMap<i32, Order>,
+    of_thread: FastMap<Source, Order>,
     /// Of each span.
     pub seen: Vec<Seen>,
     /// Threads that are off CPU.
-    out: FastMap<i32, Out>,
+    out: FastMap<Source, Out>,
     /// Of each CPU: threads that were preempted there and are still off.
-    waiting: FastMap<u32, Vec<i32>>,
+    waiting: FastMap<u32, Vec<Source>>,
     /// When each thread last came onto a CPU.
-    came: FastMap<i32, u64>,
+    came: FastMap<Source, u64>,
     last: u64,
 }
 
@@ -88,9 +89,9 @@ const TURNS: usize = 4096;
 
 impl Spans {
     pub fn new(spans: Vec<Span>) -> Spans {
-        let mut of_thread: FastMap<i32, Order> = FastMap::default();
+        let mut of_thread: FastMap<Source, Order> = FastMap::default();
         for (i, s) in spans.iter().enumerate() {
-            let row = of_thread.entry(s.tid).or_default();
+            let row = of_thread.entry(s.thread).or_default();
             row.by_begin.push(i);
             row.by_at.push(i);
             row.longest = row.longest.max(s.to.saturating_sub(s.from));
@@ -112,70 +113,72 @@ impl Spans {
     }
 
     /// To be called with all events, in order.
-    pub fn event(&mut self, tid: i32, e: &Event<'_>) {
+    pub fn event(&mut self, source: Source, e: &Event<'_>) {
         self.last = self.last.max(e.head.tsc);
         match &e.body {
-            Body::Switch(s) => self.switch(e.head.flags, e.head.tsc, s),
+            Body::Switch(s) => self.switch(source.process, e.head.flags, e.head.tsc, s),
             Body::SwitchesLost(_) => {
                 self.out.clear();
                 self.waiting.clear();
             }
-            Body::Call(c) => self.call(tid, c.began, e.head.tsc, InCall { function: e.head.flags, size: c.size }),
-            Body::InCall(c) => self.call(tid, c.began, u64::MAX, InCall { function: e.head.flags, size: c.size }),
+            Body::Call(c) => self.call(source, c.began, e.head.tsc, InCall { function: e.head.flags, size: c.size }),
+            Body::InCall(c) => self.call(source, c.began, u64::MAX, InCall { function: e.head.flags, size: c.size }),
             _ => {}
         }
     }
 
     /// To be called behind the last event: who is off CPU stays so.
     pub fn finish(&mut self) {
-        for (tid, out) in std::mem::take(&mut self.out) {
-            self.off(tid, &out, self.last);
+        for (thread, out) in std::mem::take(&mut self.out) {
+            self.off(thread, &out, self.last);
         }
     }
 
-    fn switch(&mut self, flags: u16, tsc: u64, s: &SwitchBody) {
+    fn switch(&mut self, process: u32, flags: u16, tsc: u64, s: &SwitchBody) {
         let out = flags & switch_flags::OUT != 0;
         let now = if out { s.other } else { s.tid };
-        for tid in self.waiting.get(&s.cpu).into_iter().flatten() {
-            let Some(o) = self.out.get_mut(tid).filter(|o| o.by.len() < TURNS) else { continue };
+        for thread in self.waiting.get(&s.cpu).into_iter().flatten() {
+            let Some(o) = self.out.get_mut(thread).filter(|o| o.by.len() < TURNS) else { continue };
             if o.by.last().is_none_or(|last| last.0 != now) {
                 o.by.push((now, tsc));
             }
         }
-        if !self.of_thread.contains_key(&s.tid) {
+        // (Each process's switches are told by its own writer.)
+        let thread = Source { process, tid: s.tid };
+        if !self.of_thread.contains_key(&thread) {
             return;
         }
         if out {
-            if self.came.get(&s.tid).is_none_or(|came| *came <= tsc) {
+            if self.came.get(&thread).is_none_or(|came| *came <= tsc) {
                 let preempted = flags & switch_flags::PREEMPTED != 0;
                 let out = Out { since: tsc, preempted, cpu: s.cpu, by: vec![(s.other, tsc)] };
-                self.take(s.tid);
+                self.take(thread);
                 if preempted {
-                    self.waiting.entry(s.cpu).or_default().push(s.tid);
+                    self.waiting.entry(s.cpu).or_default().push(thread);
                 }
-                self.out.insert(s.tid, out);
+                self.out.insert(thread, out);
             }
         } else {
-            self.came.insert(s.tid, tsc);
-            if let Some(out) = self.take(s.tid) {
-                self.off(s.tid, &out, tsc);
+            self.came.insert(thread, tsc);
+            if let Some(out) = self.take(thread) {
+                self.off(thread, &out, tsc);
             }
         }
     }
 
     /// The thread is off CPU no more.
-    fn take(&mut self, tid: i32) -> Option<Out> {
-        let out = self.out.remove(&tid)?;
+    fn take(&mut self, thread: Source) -> Option<Out> {
+        let out = self.out.remove(&thread)?;
         if out.preempted
             && let Some(waiting) = self.waiting.get_mut(&out.cpu)
         {
-            waiting.retain(|t| *t != tid);
+            waiting.retain(|t| *t != thread);
         }
         Some(out)
     }
 
-    fn off(&mut self, tid: i32, out: &Out, to: u64) {
-        let Some(order) = self.of_thread.get(&tid) else { return };
+    fn off(&mut self, thread: Source, out: &Out, to: u64) {
+        let Some(order) = self.of_thread.get(&thread) else { return };
         let first = order.by_begin.partition_point(|&i| self.spans[i].from.saturating_add(order.longest) <= out.since);
         for &i in order.by_begin.get(first..).unwrap_or_default() {
             let span = &self.spans[i];
@@ -205,8 +208,8 @@ impl Spans {
         }
     }
 
-    fn call(&mut self, tid: i32, began: u64, ended: u64, call: InCall) {
-        let Some(order) = self.of_thread.get(&tid) else { return };
+    fn call(&mut self, thread: Source, began: u64, ended: u64, call: InCall) {
+        let Some(order) = self.of_thread.get(&thread) else { return };
         let first = order.by_at.partition_point(|&i| self.spans[i].at < began);
         for &i in order.by_at.get(first..).unwrap_or_default() {
             if self.spans[i].at > ended {
@@ -223,13 +226,15 @@ mod tests {
     use tape::event::Head;
     use tape::switch::{LostBody, kind};
 
+    const WRITER: Source = Source { process: 0, tid: tape::switch::WRITER };
+
     fn switch(s: &mut Spans, tid: i32, tsc: u64, flags: u16, other: i32) {
         let head = Head { kind: kind::SWITCH, flags, len: 32, tsc };
-        s.event(-1, &Event { head, body: Body::Switch(SwitchBody { tid, other, ..Default::default() }) });
+        s.event(WRITER, &Event { head, body: Body::Switch(SwitchBody { tid, other, ..Default::default() }) });
     }
 
     fn span(tid: i32, from: u64, to: u64) -> Span {
-        Span { tid, from, to, at: from, free_from: u64::MAX }
+        Span { thread: Source { process: 0, tid }, from, to, at: from, free_from: u64::MAX }
     }
 
     const OUT: u16 = switch_flags::OUT;
@@ -258,7 +263,7 @@ mod tests {
         switch(&mut s, 3, 125, 0, 2);
         // Another CPU.
         let head = Head { kind: kind::SWITCH, flags: 0, len: 32, tsc: 130 };
-        s.event(-1, &Event { head, body: Body::Switch(SwitchBody { tid: 9, other: 0, cpu: 4, other_pid: 0 }) });
+        s.event(WRITER, &Event { head, body: Body::Switch(SwitchBody { tid: 9, other: 0, cpu: 4, other_pid: 0 }) });
         switch(&mut s, 3, 225, OUT, 1);
         switch(&mut s, 1, 226, 0, 3);
         assert_eq!((s.seen[0].off, s.seen[0].preempted, s.seen[0].by()), (106, 106, Some((3, 100))));
@@ -269,7 +274,7 @@ mod tests {
         let mut s = Spans::new(vec![span(1, 100, 200)]);
         switch(&mut s, 1, 110, OUT, 0);
         let head = Head { kind: kind::LOST, flags: 0, len: 24, tsc: 120 };
-        s.event(-1, &Event { head, body: Body::SwitchesLost(LostBody { records: 3 }) });
+        s.event(WRITER, &Event { head, body: Body::SwitchesLost(LostBody { records: 3 }) });
         switch(&mut s, 1, 150, 0, 0);
         assert_eq!(s.seen[0].off, 0);
         // Older than its coming back: out of order.

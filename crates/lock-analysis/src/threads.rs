@@ -86,7 +86,7 @@ pub struct Threads {
 #[derive(Debug, Default)]
 struct Thread {
     name: String,
-    /// In the order of the tape, which is that of time but for what other threads said of it.
+    /// In the order of the tape, which is that of time but for what other threads said of it; after [`Threads::finish`] in that of time.
     history: Vec<(u64, Sched)>,
 }
 
@@ -145,10 +145,17 @@ impl Threads {
         }
     }
 
+    /// To be called once, when all is in.
+    pub fn finish(&mut self) {
+        let all = self.known.values_mut().chain(self.others.values_mut());
+        all.for_each(|t| t.history.sort_by_key(|(tsc, _)| *tsc));
+    }
+
     /// How it was scheduled at a time: what was last said before, or first said after.
     pub fn at(&self, tid: i32, tsc: u64) -> Option<Sched> {
         let h = &self.known.get(&tid).or_else(|| self.others.get(&tid))?.history;
-        h.iter().rev().find(|(t, _)| *t <= tsc).or(h.first()).map(|(_, s)| *s)
+        let after = h.partition_point(|(t, _)| *t <= tsc);
+        h.get(after.saturating_sub(1)).map(|(_, s)| *s)
     }
 
     pub fn name(&self, tid: i32) -> &str {

@@ -8,7 +8,7 @@
 //! Result codes are those of the original protocol, also where libc's PI mutexes differ: `trylock` of one's own mutex says
 //! EBUSY, and a plain mutex may be unlocked by another thread. Then the kernel's protocol cannot go on (it lets the owner
 //! alone unlock), so the mutex goes back to the original one: at once if nobody sleeps in the kernel for it, else when those
-//! have come out, within [`SLICE`]. That is why nobody sleeps there for longer at a stretch.
+//! have come out, within a multiple of [`SLICE`]. That is why nobody sleeps there for longer at a stretch.
 //!
 //! Invariants: only a word under the PI protocol is given to the kernel (`Decision` `CONVERTED`, sleepers counted); the kind
 //! loses its bit only while nobody is counted; every caller passes here (who goes round us while a mutex is decided is
@@ -26,8 +26,10 @@ use crate::layout::{
 };
 use crate::tid::Tid;
 
-/// The longest sleep in the kernel before a waiter looks whether the mutex went back to its original protocol.
+/// The longest sleep in the kernel before a waiter looks whether the mutex went back to its original protocol, for each
+/// [`CROWD`] of those who sleep there: each that comes out and goes in again passes all others in the kernel's queue.
 pub const SLICE: Duration = Duration::from_millis(100);
+const CROWD: u32 = 32;
 
 /// How often a locker looks at the word before it sleeps in the kernel.
 const LOOKS: u32 = 64;
@@ -384,11 +386,13 @@ impl Mutex {
             }
             // Whoever is counted has to be there to count itself out.
             let cancelled = cancel::defer();
-            if !self.count_in() {
+            let Some(sleepers) = self.count_in() else {
                 cancelled.put_back();
                 continue;
-            }
-            let result = sleep_for_lock(&self.lock, deadline);
+            };
+            // (Who may be cancelled anywhere is cancelled between two slices.)
+            let crowds = if cancelled.is_asynchronous() { 1 } else { 1 + sleepers / CROWD };
+            let result = sleep_for_lock(&self.lock, SLICE * crowds, deadline);
             let taken = result.is_ok();
             if taken && self.lock.load(Ordering::Relaxed) & OWNER_DIED != 0 {
                 // The original protocol knows nothing of ended owners: it stays locked.
@@ -399,6 +403,13 @@ impl Mutex {
                 self.own(me, kind);
             }
             self.count_out();
+            if owned && cancelled.is_asynchronous() {
+                // A cancellation that came meanwhile ends the thread in `put_back`: without the mutex, as it would have ended while
+                // it waited.
+                let _ = self.unlock(me);
+                cancelled.put_back();
+                continue;
+            }
             cancelled.put_back();
             match result {
                 _ if owned => return Call::Done { code: 0, waited: true },
@@ -423,12 +434,12 @@ impl Mutex {
     /// Sleeps until the decision changes, one slice, or the deadline.
     fn park(&self, decision: u32, deadline: Option<&Deadline>) {
         if decision & STATE != REFUSED {
-            futex::wait(&self.decision, decision, Some(&slice(Clock::Monotonic, deadline)));
+            futex::wait(&self.decision, decision, Some(&slice(Clock::Monotonic, SLICE, deadline)));
         }
     }
 
-    /// Counts the caller among those who sleep in the kernel, if the mutex is still converted.
-    fn count_in(&self) -> bool {
+    /// Counts the caller among those who sleep in the kernel, if the mutex is still converted: how many did before.
+    fn count_in(&self) -> Option<u32> {
         let forked = forked();
         let count = |decision: u32| {
             (decision & STATE == CONVERTED).then(|| match decision & FORKS == forked {
@@ -436,7 +447,8 @@ impl Mutex {
                 false => CONVERTED | forked | SLEEPER,
             })
         };
-        self.decision.fetch_update(Ordering::AcqRel, Ordering::Acquire, count).is_ok()
+        let before = self.decision.fetch_update(Ordering::AcqRel, Ordering::Acquire, count).ok()?;
+        Some(if before & FORKS == forked { before / SLEEPER } else { 0 })
     }
 
     fn count_out(&self) {
@@ -615,13 +627,12 @@ impl Mutex {
     }
 }
 
-/// One slice from now, or what is left until the deadline if that is less.
-fn slice(clock: Clock, deadline: Option<&Deadline>) -> Deadline {
-    let mut length = SLICE;
+/// So long from now, or what is left until the deadline if that is less.
+fn slice(clock: Clock, mut length: Duration, deadline: Option<&Deadline>) -> Deadline {
     if let Some(deadline) = deadline {
         let now = deadline.clock.now();
         let seconds = deadline.at.tv_sec.saturating_sub(now.tv_sec);
-        if seconds <= 1 {
+        if seconds <= length.as_secs() as i64 + 1 {
             let left = seconds * 1_000_000_000 + deadline.at.tv_nsec - now.tv_nsec;
             length = length.min(Duration::from_nanos(left.max(0) as u64));
         }
@@ -629,9 +640,9 @@ fn slice(clock: Clock, deadline: Option<&Deadline>) -> Deadline {
     Deadline::after(clock, length)
 }
 
-fn sleep_for_lock(word: &AtomicU32, deadline: Option<&Deadline>) -> Result<(), PiError> {
-    match futex::lock_pi2(word, Some(&slice(Clock::Monotonic, deadline))) {
-        Err(PiError::NotSupported) => futex::lock_pi(word, Some(&slice(Clock::Realtime, deadline))),
+fn sleep_for_lock(word: &AtomicU32, length: Duration, deadline: Option<&Deadline>) -> Result<(), PiError> {
+    match futex::lock_pi2(word, Some(&slice(Clock::Monotonic, length, deadline))) {
+        Err(PiError::NotSupported) => futex::lock_pi(word, Some(&slice(Clock::Realtime, length, deadline))),
         result => result,
     }
 }

@@ -592,3 +592,80 @@ fn foreign_unlock_against_lockers(round: u64) {
     // SAFETY: an initialised mutex.
     assert_eq!(unsafe { libc::pthread_mutex_destroy(mutex.raw.get()) }, 0);
 }
+
+/// Whoever comes out of the kernel and goes in again passes all others in its queue: a crowd comes out less often.
+#[test]
+fn a_crowd_sleeps_longer_at_a_stretch() {
+    const CROWD: u32 = 300;
+    let shim = Shim::of_kind(NORMAL, true);
+    let switches = || {
+        // SAFETY: zeroed is a rusage to write to.
+        unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+            usage.ru_nvcsw
+        }
+    };
+    assert_eq!(shim.lock(), 0);
+    let asleep = AtomicU64::new(0);
+    let before = switches();
+    thread::scope(|s| {
+        for _ in 0..CROWD {
+            s.spawn(|| {
+                asleep.fetch_add(1, Ordering::Relaxed);
+                assert_eq!(shim.lock(), 0);
+                assert_eq!(shim.unlock(), 0);
+            });
+        }
+        until("all wait", || asleep.load(Ordering::Relaxed) == u64::from(CROWD));
+        thread::sleep(Duration::from_millis(800));
+        let slept = switches() - before;
+        assert_eq!(shim.unlock(), 0);
+        // In slices of 100 ms each: 9 times, and once to begin with.
+        assert!(slept < i64::from(4 * CROWD), "{slept} sleeps of {CROWD} threads");
+    });
+}
+
+unsafe extern "C" {
+    fn pthread_cancel(thread: libc::pthread_t) -> i32;
+    fn pthread_setcanceltype(kind: i32, old: *mut i32) -> i32;
+}
+
+/// A thread that may be cancelled at any instruction ends while it waits: nobody owns the mutex afterwards, as without us.
+#[test]
+fn a_waiter_that_is_cancelled_does_not_own_it() {
+    extern "C-unwind" fn waits(shim: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: the test's, which waits for this thread; its own kind of cancellation (PTHREAD_CANCEL_ASYNCHRONOUS).
+        unsafe {
+            pthread_setcanceltype(1, std::ptr::null_mut());
+            let _ = (*shim.cast::<Shim>()).view().lock(me());
+        }
+        std::ptr::null_mut()
+    }
+    let mut shim = Shim::of_kind(NORMAL, true);
+    for held_on in [false, true] {
+        assert!(shim.converted());
+        assert_eq!(shim.lock(), 0);
+        // SAFETY: a thread of C's, whose frames need no destructors.
+        let ended = unsafe {
+            let mut thread = std::mem::zeroed();
+            let start: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void = std::mem::transmute(waits as *const ());
+            assert_eq!(libc::pthread_create(&mut thread, std::ptr::null(), start, (&raw mut shim).cast()), 0);
+            thread::sleep(Duration::from_millis(50));
+            assert_eq!(pthread_cancel(thread), 0);
+            if !held_on {
+                thread::sleep(Duration::from_millis(20));
+                assert_eq!(shim.unlock(), 0);
+            }
+            let mut ended = std::ptr::null_mut();
+            libc::pthread_join(thread, &mut ended);
+            ended
+        };
+        // PTHREAD_CANCELED.
+        assert_eq!(ended as isize, -1);
+        if held_on {
+            assert_eq!(shim.unlock(), 0);
+        }
+        assert_eq!((shim.try_lock(), shim.unlock()), (0, 0));
+    }
+}

@@ -311,6 +311,7 @@ impl Drop for Shared {
             return;
         }
         if self.is_wedged() {
+            self.function().is_stuck();
             std::mem::forget(running);
             return;
         }
@@ -325,7 +326,10 @@ impl Drop for Shared {
         }
         match self.stop_running(&mut running) {
             // The device may write to it as long as it has power.
-            Err(error) if !error.is_gone() => std::mem::forget(running),
+            Err(error) if !error.is_gone() => {
+                self.function().is_stuck();
+                std::mem::forget(running);
+            }
             _ => {}
         }
     }

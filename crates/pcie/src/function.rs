@@ -57,6 +57,10 @@ pub trait Function: Send {
     /// [`Error::Refused`] where it has none.
     fn reset(&self) -> Result<(), Error>;
 
+    /// Said before it is dropped: its driver could not stop it, so it may still write to memory that it was given. That stays until this process has
+    /// ended, and longer, until whoever puts things back then has stopped the function.
+    fn is_stuck(&self) {}
+
     /// False when it was pulled out.
     fn is_present(&self) -> bool {
         let mut vendor = [0; 2];

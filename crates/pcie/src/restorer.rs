@@ -1,13 +1,15 @@
 //! A process that puts things back when this one dies without doing so: on SIGKILL, SIGTERM, a panic that aborts.
 //!
 //! It is a shell that waits on a pipe whose other end only this process has. The kernel closes that end with the process, whatever it dies
-//! of. The shell is in a process group of its own, so that Ctrl-C does not reach it. What it holds open (huge pages) stays until it has ended, so a
-//! device does not write into memory that has another owner already.
+//! of. The shell is in a process group of its own, so that Ctrl-C does not reach it. What it holds open stays until it has ended: huge pages,
+//! so that a device never writes into memory that has another owner already; the lock on the function, so that nobody opens it meanwhile; and
+//! the pipe of another restorer, which so waits for this one.
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,13 +31,39 @@ impl Deed {
     }
 }
 
-/// One line on its input dismisses it. The end of its input makes it act; a deed that fails does not keep the next from being tried.
-const SCRIPT: &str = "trap '' HUP INT QUIT TERM PIPE
+/// One step of giving something back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Write(Deed),
+    /// Ends all DMA of the function in this folder of /sys, unless a driver has it: `command` is what the lower half of its command
+    /// register is then.
+    Stop {
+        folder: PathBuf,
+        command: u8,
+    },
+}
+
+/// One line on its input dismisses it. The end of its input makes it act. A step that fails does not keep the next from being tried.
+///
+/// `stop` is the order in which a function's DMA ends: the kernel's count, which clears bus mastering at zero; the bit itself, whatever the
+/// count was; a reset, which waits for transactions that are under way, and after which the registers name no memory. A function without
+/// a reset gets a second: what it sent has arrived by then.
+const SCRIPT: &str = r#"trap '' HUP INT QUIT TERM PIPE
+put() { [ -e "$1" ] && printf '%s\n' "$2" 2>/dev/null >"$1"; }
+stop() {
+  [ -e "$1/driver" ] && return
+  put "$1/enable" 0
+  [ -e "$1/config" ] && printf "$2" | dd of="$1/config" bs=1 seek=4 conv=notrunc 2>/dev/null
+  put "$1/reset" 1 || sleep 1
+}
 read -r word && exit 0
-while [ $# -gt 1 ]; do
-  [ -e \"$1\" ] && printf '%s\\n' \"$2\" 2>/dev/null >\"$1\"
-  shift 2
-done";
+while [ $# -gt 2 ]; do
+  "$1" "$2" "$3"
+  shift 3
+done"#;
+
+/// Where `dd` and `sleep` are, whatever this process was started with.
+const PROGRAMS: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The waiting process. Dropped, it is dismissed.
 pub(crate) struct Restorer {
@@ -43,20 +71,36 @@ pub(crate) struct Restorer {
 }
 
 impl Restorer {
-    /// Starts it. It keeps the first two of `hold` open until it has ended.
-    pub(crate) fn start(deeds: &[Deed], hold: &[&File]) -> io::Result<Restorer> {
-        let held = |index: usize| match hold.get(index) {
-            Some(file) => Ok::<_, io::Error>(Stdio::from(file.try_clone()?)),
-            None => Ok(Stdio::null()),
-        };
+    /// Starts it. It keeps `hold` open until it has ended.
+    pub(crate) fn start(steps: &[Step], hold: &[BorrowedFd<'_>]) -> io::Result<Restorer> {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", SCRIPT, "pcie-restorer"]);
-        for deed in deeds {
-            command.arg(&deed.path).arg(&deed.text);
+        command.args(["-c", SCRIPT, "pcie-restorer"]).env("PATH", PROGRAMS);
+        for step in steps {
+            match step {
+                Step::Write(deed) => command.arg("put").arg(&deed.path).arg(&deed.text),
+                Step::Stop { folder, command: byte } => command.arg("stop").arg(folder).arg(format!("\\{byte:03o}")),
+            };
         }
-        // Its standard output and error are the places for what it holds: the script writes nothing there.
-        let shell = command.stdin(Stdio::piped()).stdout(held(0)?).stderr(held(1)?).process_group(0).spawn()?;
+        let held: Vec<i32> = hold.iter().map(|fd| fd.as_raw_fd()).collect();
+        // SAFETY: system calls alone between fork and exec, on descriptors that stay open until `spawn` has returned; the flag is the child's own.
+        unsafe {
+            command.pre_exec(move || {
+                held.iter().try_for_each(|fd| match libc::fcntl(*fd, libc::F_SETFD, 0) {
+                    0 => Ok(()),
+                    _ => Err(io::Error::last_os_error()),
+                })
+            });
+        }
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        // It is in the way of nobody who unmounts the folder in which this process was started.
+        let shell = command.current_dir(Path::new("/")).process_group(0).spawn()?;
         Ok(Restorer { shell })
+    }
+
+    /// Whoever holds this, too, keeps it from acting.
+    pub(crate) fn delay(&self) -> io::Result<Option<OwnedFd>> {
+        let pipe = self.shell.stdin.as_ref();
+        pipe.map(|pipe| std::os::fd::AsFd::as_fd(pipe).try_clone_to_owned()).transpose()
     }
 
     /// Has it act now, and waits for it until then. Where it is not done, it goes on by itself.
@@ -97,7 +141,7 @@ mod tests {
     #[test]
     fn it_acts_when_the_pipe_ends_and_not_when_it_is_dismissed() {
         let folder = scratch("acts");
-        let deed = |name: &str| Deed::new(folder.join(name), "it's $HOME \\n back");
+        let deed = |name: &str| Step::Write(Deed::new(folder.join(name), "it's $HOME \\n back"));
         for name in ["a", "b", "c"] {
             fs::write(folder.join(name), "changed").unwrap();
         }
@@ -118,7 +162,7 @@ mod tests {
     fn signals_that_end_a_session_do_not_end_it() {
         let folder = scratch("signals");
         fs::write(folder.join("a"), "changed").unwrap();
-        let mut left = Restorer::start(&[Deed::new(folder.join("a"), "back")], &[]).unwrap();
+        let mut left = Restorer::start(&[Step::Write(Deed::new(folder.join("a"), "back"))], &[]).unwrap();
         // The shell has set its trap when the kernel says that it ignores SIGTERM.
         let status = format!("/proc/{}/status", left.shell.id());
         let ignores = || {
@@ -137,5 +181,65 @@ mod tests {
         assert!(left.shell.wait().unwrap().success());
         assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), "back\n");
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// A folder that looks like a function's, with a reset or without one.
+    fn function(name: &str, reset: bool) -> PathBuf {
+        let folder = scratch(name);
+        fs::write(folder.join("enable"), "1").unwrap();
+        fs::write(folder.join("config"), [1, 2, 3, 4, 0x06, 0x04, 7, 8]).unwrap();
+        if reset {
+            fs::write(folder.join("reset"), "").unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn a_function_is_stopped_and_one_that_a_driver_has_is_left_alone() {
+        let stop = |folder: &PathBuf| {
+            let mut left = Restorer::start(&[Step::Stop { folder: folder.clone(), command: 0x02 }], &[]).unwrap();
+            drop(left.shell.stdin.take());
+            left.shell.wait().unwrap();
+        };
+        let text = |folder: &PathBuf, name: &str| fs::read_to_string(folder.join(name)).unwrap();
+        let folder = function("stops", true);
+        stop(&folder);
+        assert_eq!((text(&folder, "enable").as_str(), text(&folder, "reset").as_str()), ("0\n", "1\n"));
+        assert_eq!(fs::read(folder.join("config")).unwrap(), [1, 2, 3, 4, 0x02, 0x04, 7, 8]);
+        fs::remove_dir_all(&folder).unwrap();
+
+        let folder = function("stays", true);
+        fs::create_dir(folder.join("driver")).unwrap();
+        stop(&folder);
+        assert_eq!((text(&folder, "enable").as_str(), text(&folder, "reset").as_str()), ("1", ""));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn memory_stays_and_the_driver_waits_until_the_function_has_stopped() {
+        // Without a reset a function gets a second.
+        let (folder, driver) = (function("ordered", false), scratch("driver"));
+        fs::write(driver.join("bind"), "").unwrap();
+        let memory = File::create(folder.join("memory")).unwrap();
+        let mut second = Restorer::start(&[Step::Write(Deed::new(driver.join("bind"), "at"))], &[]).unwrap();
+        let delay = second.delay().unwrap().unwrap();
+        let stop = Step::Stop { folder: folder.clone(), command: 0x02 };
+        use std::os::fd::AsFd;
+        let mut first = Restorer::start(&[stop], &[memory.as_fd(), delay.as_fd()]).unwrap();
+        let holds = |id: u32, path: PathBuf| {
+            let mut held = fs::read_dir(format!("/proc/{id}/fd")).unwrap().flatten();
+            held.any(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == path))
+        };
+        assert!(holds(first.shell.id(), folder.join("memory")) && !holds(second.shell.id(), folder.join("memory")));
+
+        // What the kernel does when the process dies: all at once.
+        let started = Instant::now();
+        drop((delay, second.shell.stdin.take(), first.shell.stdin.take()));
+        second.shell.wait().unwrap();
+        assert!(started.elapsed() > Duration::from_millis(900), "{:?}", started.elapsed());
+        first.shell.wait().unwrap();
+        assert_eq!(fs::read_to_string(driver.join("bind")).unwrap(), "at\n");
+        fs::remove_dir_all(folder).unwrap();
+        fs::remove_dir_all(driver).unwrap();
     }
 }

@@ -41,8 +41,8 @@ pub struct Totals {
     pub turned_away: u32,
     pub refused: u32,
     pub started: u32,
-    /// Programs that were to load the agent, with the first.
-    pub expected: u32,
+    /// Programs that were to load the agent and did not.
+    pub silent: u32,
     pub unwatched: Vec<Unwatched>,
     pub unwatched_lost: u64,
     /// Regions could not be made: why.
@@ -99,8 +99,8 @@ impl Totals {
         for (reason, n) in self.because {
             because.push(if n == 1 { reason } else { format!("{reason} (in {})", processes(n)) });
         }
-        // (At least: a program that a shell started for `system` was not expected.)
-        let silent = self.expected.saturating_sub(self.started.max(1));
+        // (The first one was told of above.)
+        let silent = if self.started == 0 { self.silent.saturating_sub(1) } else { self.silent };
         if silent > 0 {
             because.push(format!(
                 "not watched: {silent} of the programs that were started did not load the agent ({LOST_RIGHTS})"

@@ -355,8 +355,8 @@ impl<'a> Followed<'a> {
         let page = self.session.page();
         self.totals.turned_away = page.turned_away.load(Ordering::Relaxed);
         self.totals.refused = page.refused.load(Ordering::Relaxed);
-        self.totals.started = page.started.load(Ordering::Relaxed);
-        self.totals.expected = page.expected.load(Ordering::Relaxed).saturating_add(1);
+        self.totals.started = page.starts.started.load(Ordering::Relaxed);
+        self.totals.silent = page.starts.silent();
         self.totals.unwatched_lost += u64::from(page.unwatched_lost.load(Ordering::Relaxed));
         (self.out, self.totals)
     }

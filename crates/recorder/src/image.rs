@@ -12,10 +12,10 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tape::call::{self, CallBody};
-use tape::event::{Body, Event, Head, NO_RING, ThreadBody, bytes_of};
+use tape::event::{Body, Event, GapBody, Head, NO_RING, ThreadBody, bytes_of, kind};
 use tape::lock::{self, HeldBody};
 use tape::region::{CallRow, HeldLock};
-use tape::ring::{MAX_EVENT, events_of_one_thread, whole_events};
+use tape::ring::{MAX_EVENT, event_len, events_of_one_thread, gap_left, whole_events};
 use tape::rings::RINGS;
 use tape::session::Session;
 
@@ -80,6 +80,7 @@ impl Image {
         self.region.keep_ahead(session, AHEAD);
         for _ in 0..PASSES {
             let (mut more, mut waiting) = (0, Vec::new());
+            self.region.make_ready();
             for i in self.region.mapped() {
                 let (n, waits) = self.ring(i, out);
                 more += n;
@@ -273,11 +274,16 @@ impl Image {
     }
 }
 
-/// What the thread of a ring holds, waits for and is in, as events.
+/// What the thread of a ring has lost and not said, holds, waits for and is in, as events.
 fn held(ring: &Ring) -> Vec<u8> {
     let mut out = Vec::new();
     let t = ring.locks();
     let tsc = crate::clock::tsc();
+    if let Some(gap) = gap_left(ring.head()) {
+        let head = Head { kind: kind::GAP, flags: 0, len: event_len(size_of::<GapBody>(), 0) as u32, tsc };
+        out.extend_from_slice(bytes_of(&head));
+        out.extend_from_slice(bytes_of(&gap));
+    }
     let mut add = |h: &HeldLock, waiting: u32| {
         let (flags, body) = h.event(waiting);
         let head = Head { kind: lock::kind::HELD, flags, len: 16 + size_of::<HeldBody>() as u32, tsc };

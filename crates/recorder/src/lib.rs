@@ -5,6 +5,7 @@
 //! this process dies the program goes on unrecorded.
 
 mod clock;
+mod closing;
 mod end;
 mod followed;
 mod image;

@@ -109,6 +109,16 @@ impl Mapping {
         if p == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Mapping { at: p.cast(), len }) }
     }
 
+    /// Has `len` bytes from `from` (multiples of the page size) in memory and in this process's page table, what is in them as it
+    /// was. False if the kernel does not.
+    pub fn make_present(&self, from: usize, len: usize) -> bool {
+        if from.checked_add(len).is_none_or(|end| end > self.len) {
+            return false;
+        }
+        // SAFETY: inside our own mapping; contents stay.
+        unsafe { libc::madvise(self.at.add(from).cast(), len, libc::MADV_POPULATE_WRITE) == 0 }
+    }
+
     /// Where it begins. It holds what the file held: zeros at first.
     pub fn at(&self) -> *mut u8 {
         self.at

@@ -4,14 +4,14 @@ use crate::memory::{Mapping, memfd, path_of};
 use crate::preload::Preload;
 use crate::program::Program;
 use crate::record::{RecordError, has_ended, reap};
-use crate::rights;
 use crate::signals::Signals;
+use crate::{closing, rights};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::process::ExitStatus;
 use tape::policy::Board;
-use tape::session::environment;
+use tape::session::{environment, unwatched};
 
 pub struct PolicyOptions<'a> {
     /// Program and its arguments.
@@ -59,10 +59,16 @@ pub fn run_with_policies(
     let board = SharedBoard::new(write).map_err(RecordError::memory)?;
     let preload = Preload::new(o.agent, o.soft).map_err(RecordError::memory)?;
     rights::let_the_program_see_us();
-    let mut command = preload.command(&program, &o.command);
-    command.env(environment::BOARD, path_of(&board.file)).env_remove(environment::SESSION);
+    let starts = &board.board().starts;
+    closing::open(starts);
+    let mut command = preload.command(&program, &o.command, (environment::BOARD, &path_of(&board.file)));
     let signals = Signals::handle();
     signals.prepare(&mut command);
+    if program.is_static {
+        starts.leave_out(unwatched::STATIC);
+    } else {
+        starts.expect();
+    }
     let child = command.spawn().map_err(|cause| RecordError::Start { path: program.path, cause })?;
     let pid = child.id() as i32;
     signals.program(Some(pid));
@@ -71,6 +77,7 @@ pub fn run_with_policies(
     // From here on the number may be another process's.
     signals.program(None);
     let status = reap(pid);
+    closing::close(starts);
     // (What it has forked may still count.)
     read(board.board());
     Ok(status)

@@ -1,12 +1,16 @@
 //! The libraries that are loaded into the program, as memory files, and the command that starts it with them.
+//!
+//! Invariant: but for our variables, which the agent takes out again, the program begins with what we began with: the
+//! environment entry by entry, blocked and ignored signals.
 
 use crate::memory::{memfd, path_of};
 use crate::program::Program;
-use std::ffi::OsString;
+use std::ffi::{CStr, CString, OsString, c_char};
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tape::session::environment;
 
 /// Kept until the program has loaded them: it opens them by this process's number.
@@ -23,23 +27,133 @@ impl Preload {
         Ok(Preload { agent, soft })
     }
 
-    /// Starts `program` with `words`, its name and arguments, before what the environment preloads already.
-    pub fn command(&self, program: &Program, words: &[OsString]) -> Command {
-        let mut preload = OsString::from(path_of(&self.agent));
-        if let Some(s) = &self.soft {
-            preload.push(":");
-            preload.push(path_of(s));
-        }
-        let was = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-        if !was.is_empty() {
-            preload.push(":");
-            preload.push(&was);
-        }
+    /// Starts `program` with `words`, its name and arguments. `place`: the variable that names the session or the board, and
+    /// its value. Where the agent is not to be loaded the program gets its own environment.
+    pub fn command(&self, program: &Program, words: &[OsString], place: (&str, &str)) -> Command {
         let name = words.first().cloned().unwrap_or_default();
         let mut command = Command::new(&program.path);
         command.arg0(program.arg0.as_ref().unwrap_or(&name)).args(&program.first_args);
         command.args(words.get(1..).unwrap_or(&[]));
-        command.env("LD_PRELOAD", &preload).env(environment::PRELOAD_WAS, &was);
+        let mut libraries = path_of(&self.agent);
+        if let Some(s) = &self.soft {
+            libraries = format!("{libraries}:{}", path_of(s));
+        }
+        let with = (!program.is_static).then_some((libraries.as_str(), place));
+        let strings = Strings::new(&own_environment(), with);
+        let (blocked, no_pipe_signal) = (blocked(), PIPE_IGNORED.load(Ordering::Relaxed));
+        // SAFETY: the child has this process's memory, so the strings; the calls are those that may be made between fork and
+        // exec. (std takes the environment from libc's variable, where the command has none of its own. It has set the mask
+        // and SIGPIPE before.)
+        unsafe {
+            command.pre_exec(move || {
+                environ = strings.array();
+                libc::pthread_sigmask(libc::SIG_SETMASK, &blocked, std::ptr::null_mut());
+                if no_pipe_signal {
+                    libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+                }
+                Ok(())
+            });
+        }
         command
+    }
+}
+
+unsafe extern "C" {
+    static mut environ: *const *const c_char;
+}
+
+/// The entries of our own environment, as they are: std shows neither doubles nor entries without a name.
+fn own_environment() -> Vec<CString> {
+    let mut out = Vec::new();
+    // SAFETY: libc's array, which nobody here changes.
+    unsafe {
+        let mut at = environ;
+        while !at.is_null() && !(*at).is_null() {
+            out.push(CStr::from_ptr(*at).to_owned());
+            at = at.add(1);
+        }
+    }
+    out
+}
+
+/// An environment to start a program with.
+struct Strings {
+    strings: Vec<CString>,
+    array: Vec<usize>,
+}
+
+impl Strings {
+    /// `own` with the variables by which the agent is loaded behind it, if it is to be: the libraries, and session or board.
+    fn new(own: &[CString], agent: Option<(&str, (&str, &str))>) -> Strings {
+        let is = |entry: &CString, name: &str| {
+            entry.to_bytes().strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
+        };
+        let names = [environment::SESSION, environment::BOARD, environment::PRELOAD];
+        let mut strings: Vec<_> = own.iter().filter(|e| !names.iter().any(|n| is(e, n))).cloned().collect();
+        if let Some((libraries, (name, place))) = agent {
+            // The loader takes the last one.
+            let theirs = own.iter().rfind(|e| is(e, "LD_PRELOAD")).map(|e| &e.to_bytes()["LD_PRELOAD=".len()..]);
+            let mut preload = format!("LD_PRELOAD={libraries}").into_bytes();
+            if let Some(theirs) = theirs {
+                preload.push(b':');
+                preload.extend_from_slice(theirs);
+            }
+            let ours =
+                [format!("{}={libraries}", environment::PRELOAD).into(), format!("{name}={place}").into(), preload];
+            // (None of them has a NUL in it: numbers, and what was a string.)
+            strings.extend(ours.into_iter().filter_map(|s| CString::new(s).ok()));
+        }
+        let array = strings.iter().map(|s| s.as_ptr() as usize).chain([0]).collect();
+        Strings { strings, array }
+    }
+
+    fn array(&self) -> *const *const c_char {
+        debug_assert_eq!(self.strings.len() + 1, self.array.len());
+        self.array.as_ptr().cast()
+    }
+}
+
+/// This thread's signal mask.
+fn blocked() -> libc::sigset_t {
+    // SAFETY: all zero is a set; asks only.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &mut set);
+        set
+    }
+}
+
+/// SIGPIPE was ignored when this process began. (std ignores it in any case, and gives programs the default.)
+static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn look_at_pipe_signal() {
+    // SAFETY: asks only.
+    unsafe {
+        let mut d: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut d) == 0 {
+            PIPE_IGNORED.store(d.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Before std begins.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK: extern "C" fn() = look_at_pipe_signal;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_gets_our_environment_as_it_is_and_the_agent_behind_it() {
+        let own = ["Z=1", "A=1", "A=2", "noequal", "=x", "LD_PRELOAD=a.so", "LD_PRELOAD=b.so", "DOORBELL_SESSION=old"];
+        let own = own.map(|s| CString::new(s).unwrap());
+        let text = |s: &Strings| s.strings.iter().map(|s| s.to_str().unwrap().to_owned()).collect::<Vec<_>>();
+        let bare = Strings::new(&own, None);
+        assert_eq!(text(&bare), ["Z=1", "A=1", "A=2", "noequal", "=x", "LD_PRELOAD=a.so", "LD_PRELOAD=b.so"]);
+        let with = Strings::new(&own, Some(("/proc/1/fd/3", ("DOORBELL_SESSION", "new"))));
+        let ours = ["DOORBELL_PRELOAD=/proc/1/fd/3", "DOORBELL_SESSION=new", "LD_PRELOAD=/proc/1/fd/3:b.so"];
+        assert_eq!(text(&with), [&text(&bare)[..], &ours.map(str::to_owned)].concat());
     }
 }

@@ -9,7 +9,7 @@ use crate::region::Settings;
 use crate::shared_session::SharedSession;
 use crate::signals::Signals;
 use crate::switches::Switches;
-use crate::{clock, machine, processes, rights};
+use crate::{clock, closing, machine, processes, rights};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -170,12 +170,16 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     followed.prepare().map_err(|e| cleared(RecordError::memory(e)))?;
     followed.clock(&clock::read(tsc_hz));
 
-    let mut command = preload.command(&program, &o.command);
-    command.env(environment::SESSION, session.path()).env_remove(environment::BOARD);
+    let starts = &session.page().starts;
+    closing::open(starts);
+    let mut command = preload.command(&program, &o.command, (environment::SESSION, &session.path()));
     // Not earlier: a tape on a pipe that nobody reads must not outlive a SIGINT.
     let signals = Signals::handle();
     signals.prepare(&mut command);
     let begun = Instant::now();
+    if !program.is_static {
+        starts.expect();
+    }
     let child = command.spawn().map_err(|cause| cleared(RecordError::Start { path: program.path.clone(), cause }))?;
     let pid = child.id() as i32;
     rights::have_many_files();
@@ -194,6 +198,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
         go_on(&mut followed, &session, &signals, patience, large);
     });
     let took = begun.elapsed();
+    closing::close(starts);
     let (mut out, totals) = followed.finish();
     out.clock(&clock::read(tsc_hz));
     let mut end = totals.end(pid, status, took, out.stopped());
@@ -324,12 +329,20 @@ fn go_on(
 }
 
 /// True when the child has ended; `wait`: waits for that, or a signal. It is not reaped yet: its number stays its own.
+///
+/// A child that asked to be traced (PTRACE_TRACEME) stops at each signal until its parent has it go on. It has the signal,
+/// as if it were not traced; but not the trap of an exec.
 pub fn has_ended(pid: i32, wait: bool) -> bool {
-    // SAFETY: zeroed is a siginfo; our own child.
+    // SAFETY: zeroed is a siginfo; our own child; ptrace takes numbers only.
     unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         let flags = libc::WEXITED | libc::WNOWAIT | if wait { 0 } else { libc::WNOHANG };
         match libc::waitid(libc::P_PID, pid as libc::id_t, &mut info, flags) {
+            0 if info.si_pid() == pid && [libc::CLD_TRAPPED, libc::CLD_STOPPED].contains(&info.si_code) => {
+                let signal = if info.si_status() == libc::SIGTRAP { 0 } else { info.si_status() as usize };
+                libc::ptrace(libc::PTRACE_CONT, pid, 0usize, signal);
+                false
+            }
             0 => info.si_pid() == pid,
             // No such child: somebody else has waited for it.
             _ => io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD),

@@ -24,6 +24,10 @@ pub struct Settings {
     pub geometry: Geometry,
 }
 
+/// Bytes of a large ring that are made ready ahead of its thread: what it may write while the recorder sleeps.
+const READY: usize = 2 << 20;
+const READY_PIECE: usize = 128 << 10;
+
 pub struct Region {
     file: File,
     fixed: Mapping,
@@ -39,7 +43,9 @@ pub struct Region {
 pub struct Ring {
     pub reader: Reader,
     at: *mut u8,
-    _mapping: Mapping,
+    mapping: Mapping,
+    /// Bytes of its events that are made ready; all of them, where that is left to the thread.
+    ready: usize,
     /// Thread that wrote what is taken next.
     pub tid: i32,
     /// It was said on the tape that the ring's head is none.
@@ -59,11 +65,23 @@ impl Ring {
         let at = mapping.at();
         // SAFETY: mapped as the reader asks for, as long as the ring lives; nobody else reads it.
         let reader = unsafe { Reader::new(at.cast::<RingHead>(), at.add(PAGE), bytes as u64) };
-        Ok(Ring { reader, at, _mapping: mapping, tid: 0, head_noted: false, strange: 0, settled: None })
+        Ok(Ring { reader, at, mapping, ready: 0, tid: 0, head_noted: false, strange: 0, settled: None })
     }
 
     pub fn head(&self) -> &RingHead {
         self.reader.shared()
+    }
+
+    /// On the first way round a large ring: has its next pages allocated and cleared before the thread writes to them. That costs
+    /// more than all else that the thread does for its events.
+    fn make_ready(&mut self, bytes: usize) {
+        // (Whatever the program writes over the head: no more than the ring.)
+        let head = usize::try_from(self.head().head.load(Ordering::Relaxed)).unwrap_or(bytes);
+        while self.ready < bytes.min(head.saturating_add(READY)) {
+            let piece = READY_PIECE.min(bytes - self.ready);
+            // Where it is refused (before Linux 5.14), the thread's own page faults do it.
+            self.ready = if self.mapping.make_present(PAGE + self.ready, piece) { self.ready + piece } else { bytes };
+        }
     }
 
     /// What its thread holds and waits for.
@@ -159,6 +177,12 @@ impl Region {
         Ok(())
     }
 
+    /// Has the next pages of large rings in memory.
+    pub fn make_ready(&mut self) {
+        let bytes = self.geometry.large;
+        self.large.iter_mut().for_each(|ring| ring.make_ready(bytes));
+    }
+
     /// Numbers of the rings that are mapped.
     pub fn mapped(&self) -> impl Iterator<Item = usize> + use<> {
         (0..self.small.len()).chain(SMALL..SMALL + self.large.len())
@@ -191,5 +215,35 @@ impl Region {
     /// Memory of the session's that goes back with this region.
     pub fn memory(&self) -> u64 {
         self.table().memory()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared_session::SharedSession;
+    use std::os::unix::fs::MetadataExt;
+    use tape::rings::Size;
+
+    /// The thread finds its pages there: the recorder is ahead of it, by no more than it has to be, and once round.
+    #[test]
+    fn a_large_rings_pages_are_there_before_its_thread_comes() {
+        let geometry = Geometry { small: 256 << 10, large: 8 << 20 };
+        let settings = Settings { tap: 0, on_full: 0, locks: 0, geometry };
+        let session = SharedSession::new(settings, 1 << 30).unwrap();
+        let mut region = Region::new(&settings, session.page()).unwrap();
+        let i = region.table().claim(session.page(), 1, Size::Large).unwrap();
+        region.map_new_rings().unwrap();
+        let bytes = |r: &Region| r.file.metadata().unwrap().blocks() as usize * 512;
+        let before = bytes(&region);
+        let mut steps = Vec::new();
+        for head in [0, 100, 1 << 20, 7 << 20, 9 << 20, u64::MAX] {
+            region.ring(i).unwrap().head().head.store(head, Ordering::Relaxed);
+            region.make_ready();
+            steps.push((bytes(&region) - before) >> 10);
+        }
+        // (The ring's first page was there.)
+        let (ready, piece) = (READY >> 10, READY_PIECE >> 10);
+        assert_eq!(steps, [ready, ready + piece, ready + 1024, 8 << 10, 8 << 10, 8 << 10]);
     }
 }

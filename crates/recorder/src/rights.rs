@@ -14,33 +14,42 @@ pub fn let_the_program_see_us() {
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
 }
 
-fn drop_capabilities() {
-    /// `struct __user_cap_header_struct` and `struct __user_cap_data_struct` (capget(2)), version 3: two of the latter.
-    #[repr(C)]
-    struct Head {
-        version: u32,
-        pid: i32,
-    }
-    #[repr(C)]
-    #[derive(Clone, Copy, Default)]
-    struct Data {
-        effective: u32,
-        permitted: u32,
-        inheritable: u32,
-    }
+/// `struct __user_cap_header_struct` and `struct __user_cap_data_struct` (capget(2)), version 3: two of the latter.
+#[repr(C)]
+struct Head {
+    version: u32,
+    pid: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Data {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+fn own() -> Option<(Head, [Data; 2])> {
     let mut head = Head { version: 0x2008_0522, pid: 0 };
     let mut data = [Data::default(); 2];
-    // SAFETY: the kernel writes two structs of this layout, and reads them.
-    unsafe {
-        if libc::syscall(libc::SYS_capget, &raw mut head, data.as_mut_ptr()) != 0 {
-            return;
-        }
-        // What programs inherit stays.
-        for d in &mut data {
-            (d.effective, d.permitted) = (0, 0);
-        }
-        libc::syscall(libc::SYS_capset, &raw mut head, data.as_ptr());
+    // SAFETY: the kernel writes two structs of this layout.
+    let r = unsafe { libc::syscall(libc::SYS_capget, &raw mut head, data.as_mut_ptr()) };
+    (r == 0).then_some((head, data))
+}
+
+/// The capabilities that this process may have, a bit each.
+pub fn capabilities() -> u64 {
+    own().map_or(0, |(_, [low, high])| u64::from(low.permitted) | u64::from(high.permitted) << 32)
+}
+
+fn drop_capabilities() {
+    let Some((mut head, mut data)) = own() else { return };
+    // What programs inherit stays.
+    for d in &mut data {
+        (d.effective, d.permitted) = (0, 0);
     }
+    // SAFETY: the kernel reads two structs of this layout.
+    unsafe { libc::syscall(libc::SYS_capset, &raw mut head, data.as_ptr()) };
 }
 
 /// Each process takes two descriptors of ours: as many as we may have. To be called when the program was started, which

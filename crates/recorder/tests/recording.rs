@@ -123,7 +123,7 @@ fn storm(region: &Region, entries: u64, words: usize, patient: bool) -> i32 {
     for i in 0..entries {
         while !ring.entry(i, words) {
             if !patient {
-                ring.writer.count_gap(1, 1, 4 * words as u64);
+                ring.writer.count_gap(1, 1, 4 * words as u64, 1);
                 lost = true;
                 break;
             }
@@ -251,6 +251,8 @@ fn a_ring_that_fills_is_a_counted_gap_and_nothing_is_torn() {
     let because = format!("{} events did not fit into the rings", o.end.gap_events);
     assert_eq!((o.end.complete, &o.end.incomplete_because[..]), (false, &[because][..]));
     assert_eq!(o.end.gap_bytes, o.end.gap_entries * 16000);
+    // The one thread says what it has lost, or the recorder does for it.
+    assert_eq!(t.gaps.last().map(|g| (g.events, g.entries)), Some((o.end.gap_events, o.end.gap_entries)));
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl Plant {
 
 /// The samples of the one stage, by subject.
 fn read(path: &Path) -> Result<BTreeMap<String, Series>, Box<dyn std::error::Error>> {
-    let digest = Digest::read(&std::fs::read(path)?)?;
+    let digest = Digest::read(&digest::read_text(path)?)?;
     let stage = digest.stages.first().ok_or("it has no stage")?;
     let needed = 2 * PAIRS * REPEATS * ROUNDS;
     let mut cells = BTreeMap::new();

@@ -200,6 +200,7 @@ fn column<T: DataType, W: Write + Send>(
 /// A file of samples, whole and of this schema.
 pub struct Samples {
     path: PathBuf,
+    sum: Sum,
     reader: SerializedFileReader<File>,
 }
 
@@ -208,7 +209,13 @@ impl Samples {
         &self.path
     }
 
-    pub(crate) fn open(path: &Path, expected: Sum) -> Result<Samples, Error> {
+    pub fn sum(&self) -> Sum {
+        self.sum
+    }
+
+    /// # Errors
+    /// It is missing, not what this says of it, or of another schema.
+    pub fn open(path: &Path, expected: Sum) -> Result<Samples, Error> {
         let damaged = |what: String| Error::damaged(path, what);
         let mut file = File::open(path).map_err(Error::read(path))?;
         let (bytes, crc32) = sum(&mut file).map_err(Error::read(path))?;
@@ -234,7 +241,7 @@ impl Samples {
             let what = format!("it has {} samples, and its part says {}", metadata.num_rows(), expected.rows);
             return Err(damaged(what));
         }
-        Ok(Samples { path: path.into(), reader })
+        Ok(Samples { path: path.into(), sum: expected, reader })
     }
 
     /// When the last of all cells was released, ns since the part began; 0 without samples.

@@ -46,8 +46,8 @@ impl Session {
     /// What the channel is given from now on waits for a submission. No lock, no allocation, no system call, no doorbell.
     #[inline]
     pub(crate) fn wait_behind(&self, channel: &mut Channel, now: Now, copy: Copy) -> Result<(), Error> {
-        let (lane, number) = COPY.decode_number(now.opening(), copy.0)?;
-        if (lane, number) == (DONE, 0) {
+        let (lane, number) = self.lane_of(now, copy)?;
+        if lane == DONE {
             return Ok(());
         }
         let lane = self.lanes.get(usize::from(lane)).ok_or_else(|| COPY.wrong())?;

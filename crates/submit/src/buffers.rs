@@ -25,7 +25,7 @@ pub(crate) enum Kept {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub region: Region,
-    /// Where the CPU sees it; 0 where it does not.
+    /// Its address for the GPU, and for the CPU where it sees it: see [`Entry::seen_at`].
     pub pointer: u64,
     pub place: Place,
     /// Where the CPU stores and loads, if some copy goes so; else why it cannot.
@@ -77,6 +77,12 @@ fn map(
 }
 
 impl Entry {
+    /// Where the CPU sees it: host memory, and all memory of the session's own.
+    pub fn seen_at(&self) -> Option<u64> {
+        let seen = matches!(self.kept, Kept::Ours(_)) || self.place == Place::Host;
+        seen.then_some(self.pointer)
+    }
+
     /// Nothing names the memory any more, whoever else has it; what is under way is waited for. See [`gpu::Pin::end`] and [`gpu::Memory::end`].
     pub fn end(&self) {
         match &self.kept {

@@ -61,7 +61,7 @@ impl Session {
             map.wait_for_stores(copy.to_at + copy.bytes - 1)?;
         }
         drop(held);
-        Ok(Some(Copy(COPY.encode_number(now.opening(), DONE, 0))))
+        Ok(Some(Copy(COPY.encode_number(now.opening(), DONE, now.whole_opening()))))
     }
 
     /// What `copy_async` is asked for, if the table says that the CPU does it.

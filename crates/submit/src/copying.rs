@@ -128,7 +128,20 @@ impl Session {
     }
 
     pub(crate) fn submitted(&self, now: Now, lane: usize, ticket: gpu::Ticket) -> Copy {
-        Copy(COPY.encode_number(now.opening(), lane as u8, ticket.number()))
+        let before = self.lanes[lane].before.load(Ordering::Relaxed);
+        Copy(COPY.encode_number(now.opening(), lane as u8, before + ticket.number()))
+    }
+
+    /// Lane and number of a submission of this opening; [`DONE`] for one that the CPU has done.
+    #[inline]
+    pub(crate) fn lane_of(&self, now: Now, copy: Copy) -> Result<(u8, u64), Error> {
+        let (lane, number) = COPY.decode_number(now.opening(), copy.0)?;
+        let number = match self.lanes.get(usize::from(lane)) {
+            // 8 bits of the opening come round. Numbers of a lane do not.
+            Some(of) => number.checked_sub(of.before.load(Ordering::Relaxed)).filter(|number| *number > 0),
+            None => (lane == DONE && number == now.whole_opening()).then_some(0),
+        };
+        Ok((lane, number.ok_or_else(|| COPY.wrong())?))
     }
 
     /// The lanes that serve a direction.
@@ -160,8 +173,8 @@ impl Session {
     /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`], [`Error::Killed`], [`Error::Stopped`].
     #[inline]
     pub fn query(&self, copy: Copy) -> Result<u64, Error> {
-        let (lane, number) = COPY.decode_number(self.now()?.opening(), copy.0)?;
-        if (lane, number) == (DONE, 0) {
+        let (lane, number) = self.lane_of(self.now()?, copy)?;
+        if lane == DONE {
             // No lane has it, so any says whether this is a fork's child.
             return self.lanes[0].observe(|observer| if observer.forked() { Err(Error::Forked) } else { Ok(0) });
         }
@@ -252,7 +265,7 @@ impl Session {
     /// Lets the channel see whether its doorbell was missed, if no other thread has it; and whether what it waits for can still come.
     fn look(&self, copy: Copy) -> Result<(), Error> {
         let now = self.now()?;
-        let (lane, number) = COPY.decode_number(now.opening(), copy.0)?;
+        let (lane, number) = self.lane_of(now, copy)?;
         let lane = usize::from(lane);
         if let Ok(claim) = self.claim(lane, now)
             && let Some(inner) = &*claim

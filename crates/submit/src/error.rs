@@ -63,7 +63,7 @@ impl From<gpu::Error> for Error {
             gpu::Error::ChannelStopped => Error::Stopped,
             gpu::Error::Timeout { after, .. } => Error::Timeout(after),
             error @ (gpu::Error::NotSeen { .. } | gpu::Error::Group(_)) => Error::Unavailable(error.to_string()),
-            gpu::Error::Length(0) => Error::Argument("no bytes: pass how many are to be copied"),
+            gpu::Error::Length(0) => Error::Argument("no bytes: pass how many"),
             other => Error::Gpu(other),
         }
     }

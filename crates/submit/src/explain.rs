@@ -3,7 +3,7 @@
 use crate::choose::{Choice, Direction, Executor};
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer};
-use crate::session::Session;
+use crate::session::{LOOKS, Session};
 use crate::transfers::MAX_INLINE;
 
 impl Session {
@@ -27,7 +27,7 @@ impl Session {
             return Err(Error::Argument("no bytes: pass how many are to be copied"));
         }
         let [to, from] = [BUFFER.decode(now.opening(), to.0)?, BUFFER.decode(now.opening(), from.0)?];
-        let _claim = self.lanes[0].claim_in_time();
+        let _claim = self.lanes[LOOKS].claim_in_time();
         // SAFETY: the claim outlives what is found.
         let (to_entry, from_entry) = unsafe { (self.buffers.find(to)?, self.buffers.find(from)?) };
         let direction = self.direction(to.0, from.0);

@@ -84,6 +84,8 @@ pub(crate) struct Lane {
     observer: UnsafeCell<Option<Observer>>,
     /// Polls in vain, about.
     pub vain: AtomicU32,
+    /// Numbers of submissions in earlier openings of the session: no ticket of theirs is one of this.
+    pub before: AtomicU64,
     /// A launch is under way whose results the CPU still has to move. Written by who has the lane.
     pub owes: AtomicBool,
     /// Who has it looks at no buffer.
@@ -111,6 +113,7 @@ impl Lane {
             readable: AtomicBool::new(false),
             observer: UnsafeCell::new(None),
             vain: AtomicU32::new(0),
+            before: AtomicU64::new(0),
             owes: AtomicBool::new(false),
             blind: AtomicBool::new(false),
         }

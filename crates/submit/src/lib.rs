@@ -46,6 +46,7 @@ mod ring;
 mod session;
 mod staged;
 mod start;
+mod thread;
 mod transfers;
 mod words;
 

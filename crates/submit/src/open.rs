@@ -32,7 +32,8 @@ pub struct Options {
     pub kind: Kind,
     /// CUDA's number of the GPU.
     pub gpu: u32,
-    /// Lanes, up to 64: threads that submit without ever being [`Error::Busy`]. Each is two channels, one for each direction.
+    /// Lanes, up to 64: so many threads have one of their own. Each is two channels, one for each direction. A lane is [`Error::Busy`] while another
+    /// thread submits there, or prepares, releases or waits for a message of that lane.
     pub lanes: usize,
     /// Each submission asks CUDA whether the memory is still the allocation that was pinned: 1 us or more, and CUDA's locks.
     pub check_each_submission: bool,

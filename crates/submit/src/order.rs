@@ -7,7 +7,7 @@ use crate::buffers::Entry;
 use crate::by_cpu::DONE;
 use crate::copying::Piece;
 use crate::error::Error;
-use crate::handle::{BUFFER, Buffer, COPY, Copy};
+use crate::handle::{BUFFER, Buffer, Copy};
 use crate::lane::Inner;
 use crate::open::Setup;
 use crate::promises::{Promise, Promises};
@@ -88,7 +88,7 @@ impl Session {
     /// As [`Session::copy_after`].
     pub unsafe fn hold_stream(&self, stream: *mut c_void, copy: Copy) -> Result<(), Error> {
         let (setup, now) = (self.setup()?, self.now()?);
-        let (lane, _) = COPY.decode_number(now.opening(), copy.0)?;
+        let (lane, _) = self.lane_of(now, copy)?;
         // That it is one.
         self.query(copy)?;
         if lane == DONE {

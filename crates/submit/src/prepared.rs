@@ -39,9 +39,9 @@ pub(crate) struct Rotating {
     /// Addresses of the first frame, for the GPU.
     pub to: u64,
     pub from: u64,
-    /// Where the first frame is in the source buffer, and where the CPU sees it.
+    /// Where the first frame is in the source buffer, and where the CPU sees it, if it does.
     pub from_at: u64,
-    pub pointer: u64,
+    pub pointer: Option<u64>,
     pub bytes: u64,
     /// The last copy of each frame.
     pub copies: Vec<Option<Copy>>,

@@ -22,7 +22,7 @@ pub struct Frame {
     pub index: usize,
     /// Where it is in the source buffer.
     pub offset: u64,
-    /// Its address.
+    /// Where the CPU sees it; 0 in memory of CUDA's on the GPU, which the CPU does not see.
     pub pointer: u64,
 }
 
@@ -54,7 +54,8 @@ impl Session {
         let (to, from) = (to.region.part(to_at, all)?, entry.region.part(from_at, all)?);
         let (mode, release) = (CopyMode::Plain, CopyRelease::Word);
         let prepared = Prepared::copy_with(channel, &to, &from, frame, mode, release)?;
-        let (pointer, copies) = (entry.pointer.wrapping_add(from_at), vec![None; frames]);
+        let pointer = entry.seen_at().map(|at| at.wrapping_add(from_at));
+        let copies = vec![None; frames];
         let (to, from) = (to.va(), from.va());
         let ring = Rotating { prepared, to, from, from_at, pointer, bytes, copies, next: 0, taken: false };
         let (index, used) = Place::put(rings, MOST, ring)?;
@@ -75,7 +76,11 @@ impl Session {
             }
             ring.taken = true;
             let at = ring.next as u64 * ring.bytes;
-            Ok(Frame { index: ring.next, offset: ring.from_at + at, pointer: ring.pointer.wrapping_add(at) })
+            Ok(Frame {
+                index: ring.next,
+                offset: ring.from_at + at,
+                pointer: ring.pointer.map_or(0, |first| first.wrapping_add(at)),
+            })
         })
     }
 

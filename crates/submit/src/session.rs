@@ -7,22 +7,24 @@ use crate::handle::{BUFFER, Buffer};
 use crate::lane::{Claim, Inner, Lane};
 use crate::open::{LANES, Options, Setup};
 use crate::staged;
+use crate::thread;
 use gpu::points::Point;
 use gpu::{AddressSpace, Channel, ChannelOptions, Copies, Engine};
 use rm::graph::Place;
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 /// How long a close waits for what is under way; then its channels are stopped.
 const CLOSE: Duration = Duration::from_secs(10);
-/// Lanes to the GPU, lanes from it, the one of inline copies, the one of launches, and the one of chains' copies beside them.
-const ALL: usize = 2 * LANES + 3;
+/// Lanes to the GPU, lanes from it, the one of inline copies, the one of launches, the one of chains' copies beside them, and the one without a channel.
+const ALL: usize = 2 * LANES + 4;
 pub(crate) const INLINE: usize = 2 * LANES;
 pub(crate) const LAUNCHES: usize = INLINE + 1;
 /// Claimed behind the one of launches, never before it.
 pub(crate) const BESIDE: usize = LAUNCHES + 1;
+/// Has no channel: who claims it looks at buffers, and nobody who submits finds a lane taken.
+pub(crate) const LOOKS: usize = BESIDE + 1;
 /// GPFIFO entries of a lane's channel.
 pub(crate) const ENTRIES: u32 = 512;
 
@@ -30,7 +32,7 @@ pub(crate) const ENTRIES: u32 = 512;
 pub struct Session {
     pub(crate) lanes: [Lane; ALL],
     pub(crate) buffers: Buffers,
-    /// Bit 0: open. 1: each submission asks CUDA. 8 to 15: which opening. 16 on: lanes in use.
+    /// Bit 0: open. 1: each submission asks CUDA. 8 to 15: lanes in use. 16 on: which opening.
     state: AtomicU64,
     setup: RwLock<Option<Setup>>,
     /// The process that opened it; 0 before the first time.
@@ -42,9 +44,15 @@ pub struct Session {
 pub(crate) struct Now(u64);
 
 impl Now {
+    /// The part of the opening's number that all handles have.
     #[inline]
     pub fn opening(self) -> u8 {
-        (self.0 >> 8) as u8
+        (self.0 >> 16) as u8
+    }
+
+    #[inline]
+    pub fn whole_opening(self) -> u64 {
+        self.0 >> 16
     }
 
     /// Each submission asks CUDA whether the memory is still what was pinned.
@@ -55,7 +63,7 @@ impl Now {
 
     #[inline]
     pub fn lanes(self) -> usize {
-        (self.0 >> 16) as usize
+        (self.0 >> 8 & 0xff) as usize
     }
 }
 
@@ -87,9 +95,18 @@ impl Session {
     /// initialised; the session may be opened later, when CUDA is at work. It loads libcuda and initialises nothing.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is no libcuda, or it is initialised already.
+    /// [`Error::Unavailable`] where there is no libcuda.
     pub fn watch() -> Result<(), Error> {
         gpu::Libcuda::open().map(|_| ()).map_err(|error| Error::Unavailable(error.to_string()))
+    }
+
+    /// Whether CUDA's calls have been seen from CUDA's start on. False: it was initialised before.
+    ///
+    /// # Errors
+    /// As [`Session::watch`].
+    pub fn watches_from_the_start() -> Result<bool, Error> {
+        let libcuda = gpu::Libcuda::open().map_err(|error| Error::Unavailable(error.to_string()))?;
+        Ok(!libcuda.watched().is_late())
     }
 
     /// Opens it.
@@ -132,9 +149,9 @@ impl Session {
             }
         }
         self.opener.store(std::process::id(), Ordering::SeqCst);
-        let opening = (self.state.load(Ordering::Relaxed) >> 8).wrapping_add(1) & 0xff;
+        let opening = (self.state.load(Ordering::Relaxed) >> 16) + 1;
         let asks = u64::from(options.check_each_submission) << 1;
-        self.state.store((options.lanes as u64) << 16 | opening << 8 | asks | 1, Ordering::SeqCst);
+        self.state.store(opening << 16 | (options.lanes as u64) << 8 | asks | 1, Ordering::SeqCst);
         *setup = Some(made);
         Ok(())
     }
@@ -166,6 +183,7 @@ impl Session {
         wait_for_all(&mut claims);
         for (lane, mut claim) in self.lanes.iter().zip(claims) {
             let Some(mut inner) = claim.take() else { continue };
+            lane.before.fetch_add(inner.channel.submitted(), Ordering::Relaxed);
             staged::bring(&mut inner);
             drop(lane.retract());
             // The channel first: what its launches may have used stays until it has gone.
@@ -223,7 +241,7 @@ impl Session {
     /// This thread's lane in one half, or another that is free now.
     #[inline]
     pub(crate) fn any_lane(&self, half: usize, now: Now) -> Result<(usize, Claim<'_>), Error> {
-        let (own, lanes) = (thread(), now.lanes());
+        let (own, lanes) = (thread::number(), now.lanes());
         for other in 0..lanes {
             let at = half + (own + other) % lanes;
             if let Some(claim) = self.lanes[at].claim() {
@@ -236,7 +254,7 @@ impl Session {
     /// This thread's lane in one half, waited for. The set-up is asked for before, never by who has a lane: a close has it when it
     /// waits for the lanes.
     pub(crate) fn own_lane(&self, setup: &Opened<'_>, half: usize, now: Now) -> Result<(usize, Claim<'_>), Error> {
-        let at = if half == INLINE { INLINE } else { half + thread() % now.lanes() };
+        let at = if half == INLINE { INLINE } else { half + thread::number() % now.lanes() };
         let mut claim = self.lanes[at].claim_in_time();
         if at == INLINE && claim.is_none() {
             // Only few sessions need it.
@@ -267,6 +285,9 @@ impl Session {
     /// What the driver refuses, [`Error::Closed`], [`Error::Forked`].
     pub fn allocate(&self, bytes: u64, video: bool) -> Result<Buffer, Error> {
         let (setup, now) = (self.setup()?, self.now()?);
+        if bytes > gpu::MAX_LENGTH {
+            return Err(Error::Argument("one allocation has at most 16 GiB: make several"));
+        }
         let memory = if video { setup.space.alloc_video(bytes)? } else { setup.space.alloc_host(bytes)? };
         let place = if video { Place::Video } else { Place::Host };
         self.add(now, Entry::of_memory(memory, place, bytes, setup.ways.map())?)
@@ -299,7 +320,7 @@ impl Session {
         let _setup = self.setup()?;
         let now = self.now()?;
         // Any lane's claim keeps the entry.
-        let claim = self.lanes[0].claim_in_time();
+        let claim = self.lanes[LOOKS].claim_in_time();
         // SAFETY: the claim lives until the end of the function.
         let entry = unsafe { self.buffers.find(BUFFER.decode(now.opening(), buffer.0)?) }?;
         let place = (entry.pointer, entry.region.length());
@@ -316,7 +337,7 @@ pub(crate) struct Opened<'s>(RwLockReadGuard<'s, Option<Setup>>, #[allow(dead_co
 pub(crate) struct Once;
 
 #[cfg(debug_assertions)]
-thread_local!(static HAS_SETUP: Cell<bool> = const { Cell::new(false) });
+thread_local!(static HAS_SETUP: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
 
 impl Once {
     fn new() -> Once {
@@ -399,19 +420,6 @@ pub(crate) fn equip(lane: &Lane, claim: &mut Claim<'_>, channel: Channel, copies
         channel,
     });
     lane.publish(claim, observer);
-}
-
-/// A number of this thread's, from 0 in the order in which threads first ask.
-#[inline]
-fn thread() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) });
-    let mut number = NUMBER.get();
-    if number == usize::MAX {
-        number = NEXT.fetch_add(1, Ordering::Relaxed);
-        NUMBER.set(number);
-    }
-    number
 }
 
 impl Drop for Session {

@@ -7,6 +7,7 @@ use rig::{ANSWER, BYTES, CURRENT, LIMIT, QUEUED, found, one_lane, rig, run_strea
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 use submit::{Chooser, Direction, Error, Executor, Follow, Options, Piece};
 
@@ -35,6 +36,22 @@ fn cudas_memory_is_pinned_and_copied_both_ways_and_the_thread_keeps_its_context(
         assert!(matches!(s.pin(pointer, bytes), Err(Error::Pin(_))), "{pointer:#x}");
     }
     assert_eq!(rig.driver.counters().faults.load(Ordering::Relaxed), 0);
+}
+
+/// An address of the GPU's is none of the CPU's: whoever stored there would be ended by SIGSEGV.
+#[test]
+fn frames_in_cudas_memory_on_the_gpu_have_no_address_for_the_cpu() {
+    let rig = rig(true, &one_lane());
+    let s = &rig.session;
+    let device = DeviceBuffer::new(&rig.context, BYTES).unwrap();
+    let host = PinnedBuffer::new(&rig.context, BYTES).unwrap();
+    let (gpus, hosts) =
+        (s.pin(device.address(), BYTES as u64).unwrap(), s.pin(host.as_ptr() as u64, BYTES as u64).unwrap());
+    let ours = s.allocate(BYTES as u64, true).unwrap();
+    let first = |to, from| s.ring_next(s.ring((to, 0), (from, 64), 64, 2).unwrap()).unwrap();
+    assert_eq!((first(hosts, gpus).pointer, first(hosts, gpus).offset), (0, 64));
+    assert_eq!(first(gpus, hosts).pointer, host.as_ptr() as u64 + 64);
+    assert_eq!(first(hosts, ours).pointer, s.place(ours).unwrap().0 + 64);
 }
 
 #[test]
@@ -299,8 +316,18 @@ fn a_word_is_not_used_again_before_its_stream_has_written_it() {
             Err(error) => panic!("{error}"),
         };
     };
-    let mut ends = (0..200).map(|_| std::thread::scope(|scope| scope.spawn(fill).join().unwrap()));
-    assert!(ends.any(|end| end == 1024), "{taken:?} orders");
+    // One after the other, and all are there until the last has filled its lane.
+    let (turn, all) = (Mutex::new(()), Barrier::new(17));
+    let ends: Vec<u32> = std::thread::scope(|scope| {
+        let one = || {
+            let end = turn.lock().map(|_| fill()).unwrap();
+            all.wait();
+            end
+        };
+        let threads: Vec<_> = (0..17).map(|_| scope.spawn(one)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(ends.contains(&1024), "{taken:?} orders: {ends:?}");
     assert_eq!((taken.load(Ordering::SeqCst), QUEUED.lock().unwrap().len()), (1024, 1024));
     for (_, at, value, _) in QUEUED.lock().unwrap().drain(..) {
         run_stream(at, value);

@@ -215,6 +215,82 @@ fn a_session_is_opened_once_and_everything_ends_with_it() {
     }
 }
 
+/// A handle has room for 8 bits of the opening's number, and they come round.
+#[test]
+fn a_ticket_of_an_opening_long_ago_is_no_ticket() {
+    let rig = rig_with(&Options { lanes: 1, ..Options::default() });
+    let (s, options) = (&rig.session, Options { lanes: 1, ..Options::default() });
+    let copy = || {
+        let (host, video) = (s.allocate(64, false).unwrap(), s.allocate(64, true).unwrap());
+        let copy = s.copy_async((video, 0), (host, 0), 64).unwrap();
+        s.wait(copy, LIMIT).unwrap();
+        (copy, host)
+    };
+    let (old, buffer) = copy();
+    for opening in 0..256 {
+        s.close().unwrap();
+        open(s, rig.driver, &options).unwrap();
+        assert!(matches!(s.poll(old), Err(Error::Handle("copy"))), "{opening}");
+        assert!(matches!(s.place(buffer), Err(Error::Handle("buffer"))), "{opening}");
+    }
+    let (new, _) = copy();
+    assert!(new != old && matches!(s.wait(old, LIMIT), Err(Error::Handle("copy"))));
+    assert_eq!(rig.faults(), 0);
+}
+
+/// Who looks where a buffer is, or which way a copy would go, keeps nobody from submitting; and a thread that ends gives its lane back.
+#[test]
+fn a_thread_with_a_lane_of_its_own_is_never_told_that_it_is_busy() {
+    let rig = rig_with(&Options { lanes: 2, ..Options::default() });
+    let s = &rig.session;
+    let (host, video) = (s.allocate(64, false).unwrap(), s.allocate(64, true).unwrap());
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    s.place(host).unwrap();
+                    s.explain(video, host, 64, true).unwrap();
+                }
+            });
+        }
+        // Each has one of two lanes, one after the other: more threads than lanes, but two at a time.
+        let one = || {
+            let transfer = s.prepare((video, 0), (host, 0), 64).unwrap();
+            for _ in 0..2000 {
+                s.wait(s.submit(transfer).unwrap(), LIMIT).unwrap();
+            }
+            s.release(transfer).unwrap();
+        };
+        let mut threads = vec![scope.spawn(one), scope.spawn(one)];
+        for _ in 0..6 {
+            threads.remove(0).join().unwrap();
+            threads.push(scope.spawn(one));
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        ends.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(rig.faults(), 0);
+}
+
+#[test]
+fn memory_and_prepared_copies_take_no_descriptors() {
+    let rig = rig();
+    let s = &rig.session;
+    // Of the driver's files. (The software GPU keeps its memory in files of its own.)
+    let descriptors = || {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+        all.filter(|link| link.to_string_lossy().contains("softgpu-nvidia")).count()
+    };
+    let (host, video) = (s.allocate(64, false).unwrap(), s.allocate(64, true).unwrap());
+    let before = descriptors();
+    let prepared: Vec<_> = (0..500).map(|_| s.prepare((video, 0), (host, 0), 64).unwrap()).collect();
+    // Other tests run at the same time, and open some of their own.
+    assert!(descriptors() < before + 300, "{before} before, {} now", descriptors());
+    prepared.into_iter().for_each(|transfer| s.release(transfer).unwrap());
+    assert!(matches!(s.allocate((16 << 30) + 1, false), Err(Error::Argument(what)) if what.contains("16 GiB")));
+}
+
 #[test]
 fn a_close_waits_for_what_is_under_way() {
     let rig = rig();

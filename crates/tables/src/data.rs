@@ -52,7 +52,12 @@ impl Data {
             Err(digest::Error::Schema { .. }) => {
                 let rows = Rows::read(bytes)?;
                 rows.rows.iter().flat_map(|row| row.keys()).for_each(|name| add(name));
-                let digest = Digest { schema: String::new(), origin: rows.origin.clone(), stages: Vec::new() };
+                let digest = Digest {
+                    schema: String::new(),
+                    origin: rows.origin.clone(),
+                    samples: Vec::new(),
+                    stages: Vec::new(),
+                };
                 Ok(Data { digest, rows: Some(rows), crc32, keys, measured })
             }
             Err(e) => Err(e),

@@ -71,6 +71,7 @@ fn data() -> Digest {
     let mut absent = cell("bar1", 1);
     (absent.missing, absent.done) = (Some("unavailable: no BAR1".into()), None);
     Digest {
+        samples: Vec::new(),
         schema: "doorbell.digest/1".into(),
         origin: origin(),
         stages: vec![

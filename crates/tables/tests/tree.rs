@@ -1,5 +1,7 @@
 //! The pages of this repository: every table of measured figures is what its data file gives, and no link leads nowhere.
 
+use digest::Digest;
+use results::Samples;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tables::Page;
@@ -59,9 +61,10 @@ fn a_changed_digit_in_a_page_or_a_data_file_is_found() {
         let e = page(with_another_digit(&text, row)).check().unwrap_err();
         assert!(e.what.contains("its data give"), "{e}");
         for path in data {
-            let as_it_was = fs::read_to_string(&path).unwrap();
-            let changed = with_another_digit(&as_it_was, as_it_was.rfind("\"repeat").unwrap_or(as_it_was.len() / 2));
-            fs::write(&path, changed).unwrap();
+            let as_it_was = fs::read(&path).unwrap();
+            let data = String::from_utf8(digest::read_text(&path).unwrap()).unwrap();
+            let changed = with_another_digit(&data, data.rfind("\"repeat").unwrap_or(data.len() / 2));
+            fs::write(&path, digest::to_bytes(&path, &changed).unwrap()).unwrap();
             assert!(page(text.clone()).check().is_err(), "{}", path.display());
             fs::write(&path, as_it_was).unwrap();
         }
@@ -117,14 +120,51 @@ fn data_files_are_small_and_used() {
     let mut bytes = 0;
     for entry in fs::read_dir(&folder).unwrap() {
         let entry = entry.unwrap();
-        if entry.path().is_dir() {
-            continue;
-        }
-        bytes += entry.metadata().unwrap().len();
         let name = entry.file_name().into_string().unwrap();
-        assert!(named.contains(&format!("data/{name}")), "{name}: no page has a table of it");
+        let within = fs::read_dir(entry.path());
+        bytes += match within {
+            Ok(files) => files.map(|file| file.unwrap().metadata().unwrap().len()).sum(),
+            Err(_) => entry.metadata().unwrap().len(),
+        };
+        assert!(named.contains(&format!("data/{name}")), "{name}: no page names it");
     }
     assert!(bytes <= 8 << 20, "{bytes} bytes of data files");
+}
+
+/// Every sample behind the README's two tables is in the tree, and its data file is what they give.
+#[test]
+fn the_headline_is_what_its_samples_give() {
+    let data = root().join("docs/results/data");
+    let digest = Digest::read(&digest::read_text(&data.join("headline.json.gz")).unwrap()).unwrap();
+    assert_eq!(digest.samples.len(), fs::read_dir(data.join("headline")).unwrap().count());
+    let mut compared = 0;
+    for (stage, of_stage) in digest.stages.iter().enumerate() {
+        let files: Vec<_> = digest.samples.iter().filter(|file| file.stage == of_stage.number).collect();
+        assert_eq!(files.len() as u32, of_stage.repeats);
+        for file in files {
+            let name = format!("headline/{:04}-{:02}.parquet", file.stage, file.repeat);
+            let samples = Samples::open(&data.join(name), file.sum).unwrap();
+            for (number, cell) in of_stage.cells.iter().enumerate().filter(|(_, cell)| cell.missing.is_none()) {
+                let mut rounds = vec![Vec::new(); of_stage.rounds as usize];
+                for sample in samples.cell(number).unwrap() {
+                    rounds[sample.round as usize].push(sample.done());
+                    compared += 1;
+                }
+                rounds.iter_mut().for_each(|round| round.sort_unstable());
+                let all = cell.series(cell.observe).unwrap().values().unwrap();
+                let from = (file.repeat * of_stage.rounds) as usize;
+                for (taken, stored) in rounds.iter().zip(&all[from..]) {
+                    let is_same = |(a, b): (&u64, &u64)| a.abs_diff(*b) as f64 <= *a as f64 * digest::series::ERROR;
+                    assert!(
+                        taken.len() == stored.len() && taken.iter().zip(stored).all(is_same),
+                        "stage {stage}, {}: its samples are not those of the data file",
+                        cell.subject
+                    );
+                }
+            }
+        }
+    }
+    assert!(compared > 500_000, "{compared}");
 }
 
 /// `[text](target)` outside of code, with its line.

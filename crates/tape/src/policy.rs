@@ -3,10 +3,11 @@
 //!
 //! Invariant: the program may have written anything over it, so both sides take numbers out of it with care.
 
+use crate::starts::Starts;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dbpolicy");
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Rules of a plan, at most.
 pub const RULES: usize = 1024;
 /// Events that are told one by one, at most; all are counted.
@@ -140,6 +141,8 @@ pub struct Board {
     pub pad2: u32,
     pub rule: [Rule; RULES],
     pub events: [Event; EVENTS],
+    /// Programs that are started with the agent.
+    pub starts: Starts,
 }
 
 const _: () = assert!(size_of::<Rule>() == 72 && size_of::<Event>() == 80);

@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 /// "DRBLRGN1"
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLRGN1");
 /// Changes whenever a layout here or in `event` changes; agent and recorder must agree.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 pub const PAGE: usize = 4096;
 /// Channels followed at a time (slots of freed channels are used again).
@@ -225,6 +225,10 @@ pub struct RingHead {
     pub gap_events: AtomicU64,
     pub gap_entries: AtomicU64,
     pub gap_bytes: AtomicU64,
+    /// What they were when its owner claimed it. Agent.
+    pub gap_before: [AtomicU64; 3],
+    /// `gap_events` as of the owner's last GAP event. Agent.
+    pub gap_noted: AtomicU64,
     /// Counts the threads that have owned this ring. Agent.
     pub generation: AtomicU32,
     /// How many rings the thread has used before this one. Agent.

@@ -4,7 +4,7 @@
 //! Events are written behind `head` and become visible together by [`Writer::publish`]; a thread that dies, or is killed,
 //! in the middle leaves a ring that ends with its last published event.
 
-use crate::event::{Head, Plain, bytes_of};
+use crate::event::{GapBody, Head, Plain, bytes_of, kind};
 use crate::region::RingHead;
 use core::sync::atomic::Ordering;
 
@@ -35,17 +35,21 @@ pub struct Writer {
     /// Up to here the memory is there without page faults; all of it if at the end of all numbers.
     prepared: u64,
     prepare: Option<Prepare>,
-    /// What the ring's earlier owners had counted as gaps: events, entries, bytes.
-    gaps_before: [u64; 3],
+    /// Of the last event that did not fit, if that is not yet in the ring: its time.
+    gap: Option<u64>,
     /// Half of the ring is all that this writer fills: it is to move to a larger one.
     growable: bool,
 }
 
+/// Bytes of a GAP event.
+const GAP: usize = event_len(size_of::<GapBody>(), 0);
+
 /// Makes memory of the ring's data area resident: address and length.
 pub type Prepare = fn(*mut u8, usize);
 
-/// Bytes that are prepared at a time, on the first way round a ring.
-pub const PIECE: usize = 256 << 10;
+/// Bytes that are prepared at a time, on the first way round a ring: a few microseconds where the recorder was here before, and
+/// no more than tens where it was not.
+pub const PIECE: usize = 32 << 10;
 
 impl Writer {
     /// A writer over a ring that this thread has claimed.
@@ -58,8 +62,12 @@ impl Writer {
         // SAFETY: mapped, by the caller's promise.
         let h = unsafe { &*head };
         let at = h.head.load(Ordering::Relaxed);
-        let gaps_before = totals(h);
-        Writer { head, data, bytes, at, end: at, prepared: u64::MAX, prepare: None, gaps_before, growable: false }
+        // ORDERING: Relaxed: numbers of one writer; the owner before has left the ring, or the recorder has freed it.
+        for (before, now) in h.gap_before.iter().zip(totals(h)) {
+            before.store(now, Ordering::Relaxed);
+        }
+        h.gap_noted.store(h.gap_events.load(Ordering::Relaxed), Ordering::Relaxed);
+        Writer { head, data, bytes, at, end: at, prepared: u64::MAX, prepare: None, gap: None, growable: false }
     }
 
     /// Has the memory made resident piece by piece on the way round it for the first time, instead of all at once before.
@@ -101,11 +109,37 @@ impl Writer {
         // A tail that cannot be (a program that wrote over it) is no room, until the reader puts it right.
         let usable = if self.growable { self.bytes / 2 } else { self.bytes };
         let room = usable.saturating_sub(self.at.wrapping_sub(tail));
-        while self.prepared < self.at + room.min(len as u64) {
+        let wanted = if self.gap.is_some() { GAP + len } else { len };
+        while self.prepared < self.at + room.min(wanted as u64) {
             self.prepare_piece();
         }
         self.end = (self.at + room).min(self.prepared);
+        if self.gap.is_some() {
+            self.note_gap(len);
+        }
         self.end - self.at >= len as u64
+    }
+
+    /// Writes what did not fit, where it and `len` more bytes fit now: in front of this thread's next event.
+    fn note_gap(&mut self, len: usize) {
+        let Some(tsc) = self.gap.filter(|_| self.end - self.at >= (GAP + len) as u64) else { return };
+        let head = Head { kind: kind::GAP, flags: 0, len: GAP as u32, tsc };
+        let body = gap_body(self.shared());
+        let p = self.reserve(GAP);
+        // SAFETY: `reserve` gave that many bytes, which nobody reads before they are published.
+        unsafe {
+            p.cast::<Head>().write_unaligned(head);
+            p.add(size_of::<Head>()).cast::<GapBody>().write_unaligned(body);
+        }
+        let h = self.shared();
+        h.gap_noted.store(h.gap_events.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.gap = None;
+    }
+
+    /// To be called as the thread leaves its ring. False if what it has lost is not in there: the ring is the recorder's to
+    /// free, which says it on the tape then ([`gap_left`]).
+    pub fn settle_gap(&mut self) -> bool {
+        self.gap.is_none() || (self.look(0) && self.gap.is_none())
     }
 
     /// Both are powers of two, so pieces make up the ring.
@@ -238,25 +272,23 @@ impl Writer {
         (self.at - self.shared().head.load(Ordering::Relaxed)) as usize
     }
 
-    /// Events, entries and bytes counted as gaps by this writer so far. (The ring's own totals go on over its owners.)
-    pub fn gaps(&self) -> (u64, u64, u64) {
-        let (now, before) = (totals(self.shared()), self.gaps_before);
-        (now[0].wrapping_sub(before[0]), now[1].wrapping_sub(before[1]), now[2].wrapping_sub(before[2]))
-    }
-
     /// Bytes ever written, up to the next event: what [`crate::event::ThreadBody::from_head`] is to be once they are published.
     pub fn head(&self) -> u64 {
         self.at
     }
 
-    /// Counts what did not fit.
+    /// Counts what did not fit: events, entries, bytes, of which the last at `tsc`. The thread's next event that fits has a GAP
+    /// event in front of it.
     #[inline]
-    pub fn count_gap(&mut self, events: u64, entries: u64, bytes: u64) {
+    pub fn count_gap(&mut self, events: u64, entries: u64, bytes: u64, tsc: u64) {
         let h = self.shared();
         // ORDERING: Relaxed: counters with one writer, read for a report.
         for (to, more) in [(&h.gap_events, events), (&h.gap_entries, entries), (&h.gap_bytes, bytes)] {
             to.store(to.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
         }
+        self.gap = Some(tsc);
+        // Whatever comes next looks for room anew.
+        self.end = self.at;
     }
 }
 
@@ -264,6 +296,18 @@ impl Writer {
 fn totals(h: &RingHead) -> [u64; 3] {
     // ORDERING: Relaxed: counters; the owner is the only writer.
     [&h.gap_events, &h.gap_entries, &h.gap_bytes].map(|g| g.load(Ordering::Relaxed))
+}
+
+/// What the ring's owner has lost so far. (Its counters go on over its owners.)
+fn gap_body(h: &RingHead) -> GapBody {
+    let (now, before) = (totals(h), h.gap_before.each_ref().map(|b| b.load(Ordering::Relaxed)));
+    let [events, entries, bytes] = core::array::from_fn(|i| now[i].wrapping_sub(before[i]));
+    GapBody { events, entries, bytes }
+}
+
+/// What the ring's owner has lost and did not say itself, for the recorder once that thread has ended.
+pub fn gap_left(h: &RingHead) -> Option<GapBody> {
+    (h.gap_noted.load(Ordering::Relaxed) != h.gap_events.load(Ordering::Relaxed)).then(|| gap_body(h))
 }
 
 /// The reading side: the recorder's. It keeps its own place: what the program does to the shared tail does not move it.

@@ -10,7 +10,7 @@
 //! 1. **Start.** The recorder fills in the settings and offers at least two regions ([`Session::offer`]) before the first
 //!    program starts. It raises [`Session::beat`] at least every 50 ms, whatever its disk does, until it ends.
 //! 2. **Load** (agent, its constructor): map the session, check `magic`, `version` and `region_version` ([`Session::check`]; if
-//!    they differ, add 1 to `refused` and go on unrecorded), add 1 to `started`, look in `locks` whether locks or calls are to be
+//!    they differ, add 1 to `refused` and go on unrecorded), [`Starts::arrive`], look in `locks` whether locks or calls are to be
 //!    hooked. A process that does nothing of interest costs no more than that.
 //! 3. **Attach** (agent, at the first event that matters, once an image; never in a vfork child): [`Session::claim`] takes a ready region by one compare-and-swap that carries the pid, so that a process killed at any
 //!    moment leaves either a ready region or one with its owner's number. Then open `/proc/RECORDER/fd/FD` with O_CLOEXEC, map
@@ -41,12 +41,13 @@
 //! Invariant: as for the region, the program may write anything over this memory; the recorder takes no number from here
 //! for more than it can be.
 
+use crate::starts::Starts;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// "DRBLSES1"
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLSES1");
 /// Changes whenever a layout here changes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Images recorded at a time.
 pub const REGIONS: usize = 1024;
@@ -61,8 +62,10 @@ pub mod environment {
     pub const SESSION: &str = "DOORBELL_SESSION";
     /// Path of the board of lock policies ([`crate::policy`]).
     pub const BOARD: &str = "DOORBELL_POLICY_BOARD";
-    /// What LD_PRELOAD was before the agent was put in front of it.
-    pub const PRELOAD_WAS: &str = "DOORBELL_PRELOAD_WAS";
+    /// Doorbell's part of LD_PRELOAD, which may have the program's own behind it.
+    pub const PRELOAD: &str = "DOORBELL_PRELOAD";
+    /// There for a shell that is started by its path and must find itself named as libc's `system` names it: `sh`.
+    pub const SHELL: &str = "DOORBELL_SHELL";
 }
 
 /// One region.
@@ -95,7 +98,7 @@ pub mod state {
 
 /// Why a program or a process is not watched.
 pub mod unwatched {
-    /// Statically linked: nothing can be preloaded. What it starts is followed.
+    /// Statically linked: nothing can be preloaded. It sees its own environment, so what it starts is not followed either.
     pub const STATIC: u32 = 1;
     /// Set-user-ID or set-group-ID: the loader ignores preloads.
     pub const SET_ID: u32 = 2;
@@ -116,7 +119,11 @@ pub mod unwatched {
     pub const UNREADABLE: u32 = 10;
     /// It asks a service or another machine to start programs ([`elsewhere`]). It is watched, they are not.
     pub const ELSEWHERE: u32 = 11;
-    pub const COUNT: usize = 12;
+    /// It loses rights at its exec without which it cannot open the recorder's files.
+    pub const RIGHTS: u32 = 12;
+    /// Its limits of memory leave no room for the agent.
+    pub const LIMIT: u32 = 13;
+    pub const COUNT: usize = 14;
 
     pub const TEXT: [&str; COUNT] = [
         "not known",
@@ -131,6 +138,8 @@ pub mod unwatched {
         "its memory could not be attached",
         "its file could not be read",
         "what it starts is not its child",
+        "started with fewer capabilities than doorbell has",
+        "its memory is limited too much",
     ];
 
     /// True for a program, by its path, whose work is done by processes that are not its children. srun's tasks are children
@@ -194,13 +203,11 @@ pub struct Session {
     pub refused: AtomicU32,
     /// Programs that found no room in the table of the unwatched. Agents.
     pub unwatched_lost: AtomicU32,
-    /// Agents whose constructor has run. Agents.
-    pub started: AtomicU32,
-    /// Programs that were started with the agent in their environment, and that can load it. Agents.
-    pub expected: AtomicU32,
     /// Bytes of memory for rings that are still to be had. Agents take, the recorder gives.
     pub memory: AtomicI64,
-    _pad2: [u32; 24],
+    _pad2: [u32; 26],
+    /// Programs that are started with the agent.
+    pub starts: Starts,
     pub regions: [RegionEntry; REGIONS],
     pub unwatched: [UnwatchedEntry; UNWATCHED],
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use tape::event::{Body, Events, NoteBody, kind};
 use tape::lock::{self, PairBody};
 use tape::region::RingHead;
-use tape::ring::{MAX_EVENT, PIECE, Reader, Writer, event_len, whole_events};
+use tape::ring::{MAX_EVENT, PIECE, Reader, Writer, event_len, gap_left, whole_events};
 
 const BYTES: usize = 2 * MAX_EVENT;
 
@@ -184,6 +184,40 @@ fn short_events_are_events_like_any_other() {
     }
     r.take(r.available().len());
     assert!(w.push_words(lock::kind::PAIR, 0, 0, body(0).words()), "room was given back");
+}
+
+/// Two threads lose events, each in its ring; both say how many, and no other.
+#[test]
+fn a_gap_is_told_by_the_thread_that_lost() {
+    let rings = [Ring::new(), Ring::new()];
+    let [(mut a, ra), (mut b, rb)] = rings.each_ref().map(|r| r.ends());
+    let pair = |w: &mut Writer, tsc: u64| w.push_words(lock::kind::PAIR, 0, tsc, PairBody::default().words());
+    for (w, lost) in [(&mut a, 5), (&mut b, 0)] {
+        while pair(w, 1) {}
+        (0..lost).for_each(|i| w.count_gap(1, 0, 40, 10 + i));
+        w.publish();
+    }
+    let gaps = |r: &Reader| -> Vec<_> {
+        let bytes = take_bytes(r);
+        let gap = |e: tape::event::Event<'_>| match e.body {
+            Body::Gap(g) => Some((e.head.tsc, g.events, g.bytes)),
+            _ => None,
+        };
+        Events::new(&bytes).filter_map(gap).collect()
+    };
+    assert_eq!((gaps(&ra), gaps(&rb)), (vec![], vec![]));
+    // By its next event, which is one of the short ones.
+    assert!(pair(&mut a, 20) && pair(&mut b, 20));
+    a.publish();
+    b.publish();
+    assert_eq!((gaps(&ra), gaps(&rb)), (vec![(14, 5, 200)], vec![]));
+    // One that writes no more leaves it to the recorder; the next owner of the ring begins with none.
+    while pair(&mut a, 21) {}
+    a.count_gap(2, 1, 80, 22);
+    assert!(!a.settle_gap());
+    assert_eq!(gap_left(&rings[0].head).map(|g| (g.events, g.entries, g.bytes)), Some((7, 1, 280)));
+    let (mut c, _) = rings[0].ends();
+    assert_eq!((gap_left(&rings[0].head), c.settle_gap()), (None, true));
 }
 
 static PREPARED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());

@@ -306,6 +306,7 @@ impl Drop for Xdma {
         // A card that was taken away masters no bus.
         if !matches!(self.abandon(), Ok(()) | Err(Error::Pcie(pcie::Error::Gone { .. }))) || self.stuck.is_some() {
             // The card may still write: what it may write to is never given to anybody else.
+            self.function.is_stuck();
             if let Some(transfer) = self.transfer.take() {
                 std::mem::forget(transfer.memory);
             }

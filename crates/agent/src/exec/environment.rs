@@ -1,23 +1,22 @@
 //! The environment with which a started program finds us.
 //!
 //! At the start the agent takes its variables out of the program's environment, so that the program sees its own. What
-//! was taken is kept here and added again for a program that is started.
+//! was taken is kept here, and put behind the environment of a program that is started. What is there stays as it is, entry
+//! by entry: the loader takes the last LD_PRELOAD, which is ours, and the program finds its own again.
 //!
 //! Invariant: building it allocates nothing and writes to the stack only (vfork children exec from their parent's
 //! memory). Only an environment that is too large for that gets a mapping, which a vfork child leaves to its parent.
 
-use crate::process::environment::{PRELOAD, WAS};
-use crate::process::restrictions::{may, need};
+use crate::process::environment::{OURS, PRELOAD, SHELL};
 use crate::process::sys;
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
+use tape::starts::Starts;
 
 /// Bytes of one kept string, its NUL included. They name files of the recorder's under /proc.
 const KEPT: usize = 256;
-/// Variables kept at most.
-const VARIABLES: usize = 4;
 
 #[derive(Clone, Copy)]
 struct Kept {
@@ -38,32 +37,42 @@ impl Kept {
     fn get(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or(&[])
     }
+
+    fn at(&self) -> *const c_char {
+        self.bytes.as_ptr().cast()
+    }
 }
 
 struct Carried {
-    /// The libraries that are preloaded, as LD_PRELOAD names them.
-    preload: Kept,
-    /// `NAME=value`, each with a NUL behind it.
-    variables: [Kept; VARIABLES],
-    n: usize,
+    /// `DOORBELL_PRELOAD=` and the libraries that are preloaded, as LD_PRELOAD names them.
+    libraries: Kept,
+    /// The session or the board: `NAME=value`.
+    place: Kept,
+    starts: Option<&'static Starts>,
+}
+
+impl Carried {
+    fn preload(&self) -> &[u8] {
+        self.libraries.get().get(OURS.len()..).unwrap_or(&[])
+    }
 }
 
 struct Once(UnsafeCell<Carried>);
 // SAFETY: written in the constructor, before READY is set; read by whoever has seen READY.
 unsafe impl Sync for Once {}
-static CARRIED: Once = Once(UnsafeCell::new(Carried { preload: Kept::NONE, variables: [Kept::NONE; VARIABLES], n: 0 }));
+static CARRIED: Once = Once(UnsafeCell::new(Carried { libraries: Kept::NONE, place: Kept::NONE, starts: None }));
 static READY: AtomicBool = AtomicBool::new(false);
 
-/// Keeps what started programs need: our part of LD_PRELOAD, and whole variables. From the constructor, once. Where it
-/// does not fit nothing is kept, and started programs are not followed.
-pub fn keep(preload: &[u8], variables: &[&[u8]]) {
-    if READY.load(Ordering::Acquire) || preload.is_empty() || variables.len() > VARIABLES {
+/// Keeps what started programs need: the variable that names our libraries, and that of the session or board. From the
+/// constructor, once. Where it does not fit nothing is kept, and started programs are not followed.
+pub fn keep(libraries: &[u8], place: &[u8], starts: &'static Starts) {
+    if READY.load(Ordering::Acquire) {
         return;
     }
     // SAFETY: before READY nobody else looks.
     let c = unsafe { &mut *CARRIED.0.get() };
-    let fits = c.preload.set(preload) && variables.iter().zip(&mut c.variables).all(|(v, to)| to.set(v));
-    c.n = variables.len();
+    let fits = c.libraries.set(libraries) && c.place.set(place) && !c.preload().is_empty();
+    c.starts = Some(starts);
     // ORDERING: Release pairs with `carried`.
     READY.store(fits, Ordering::Release);
 }
@@ -73,59 +82,82 @@ fn carried() -> Option<&'static Carried> {
     READY.load(Ordering::Acquire).then(|| unsafe { &*CARRIED.0.get() })
 }
 
-/// True if started programs are followed.
-pub fn is_kept() -> bool {
-    // (A filter goes on over exec, and our start makes calls that it may forbid.)
-    may(need::ALL) && carried().is_some()
+/// The count of programs that are started with the agent; `None` where started programs are not followed.
+pub fn starts() -> Option<&'static Starts> {
+    carried()?.starts
 }
 
-/// The first of our libraries can be opened from here.
+/// The first of our libraries can be opened from here, now.
 pub fn is_reachable() -> bool {
     let Some(c) = carried() else { return false };
-    let first = c.preload.get().split(|&b| b == b':').next().unwrap_or(&[]);
+    let first = c.preload().split(|&b| b == b':').next().unwrap_or(&[]);
     let mut path = [0u8; KEPT];
     path[..first.len()].copy_from_slice(first);
     CStr::from_bytes_until_nul(&path).is_ok_and(super::target::is_readable)
 }
 
-/// The value of LD_PRELOAD without our libraries, which may be in front of it.
-fn without_ours<'a>(value: &'a [u8], ours: &[u8]) -> &'a [u8] {
-    match value.strip_prefix(ours) {
-        Some(rest) => rest.strip_prefix(b":").unwrap_or(rest),
-        None => value,
-    }
-}
-
 /// True if this entry is one that we add.
 fn is_ours(c: &Carried, entry: &[u8]) -> bool {
     let names = |v: &Kept| v.get().iter().position(|&b| b == b'=').is_some_and(|n| entry.starts_with(&v.get()[..=n]));
-    entry.starts_with(WAS) || c.variables.iter().take(c.n).any(names)
+    let preloads = || entry.strip_prefix(PRELOAD).is_some_and(|v| v.starts_with(c.preload()));
+    names(&c.place) || names(&c.libraries) || preloads()
 }
 
-/// What an environment needs.
-struct Size {
+/// What an environment holds.
+struct Contents<'a> {
     entries: usize,
-    /// Bytes of the program's own LD_PRELOAD.
-    preload: usize,
+    /// The program's own LD_PRELOAD, the last one: that is what the loader takes.
+    preload: Option<&'a [u8]>,
 }
 
 /// # Safety
 /// `env` is null or a null-terminated array of strings.
-unsafe fn size(c: &Carried, env: *const *const c_char) -> Size {
-    let mut s = Size { entries: 0, preload: 0 };
+unsafe fn contents<'a>(c: &Carried, env: *const *const c_char) -> Contents<'a> {
+    let mut s = Contents { entries: 0, preload: None };
     // SAFETY: the caller's.
     while !env.is_null() && !unsafe { *env.add(s.entries) }.is_null() {
         // SAFETY: the caller's.
         let entry = unsafe { CStr::from_ptr(*env.add(s.entries)) }.to_bytes();
-        if let Some(value) = entry.strip_prefix(PRELOAD) {
-            s.preload = s.preload.max(without_ours(value, c.preload.get()).len());
+        if let Some(value) = entry.strip_prefix(PRELOAD).filter(|v| !v.starts_with(c.preload())) {
+            s.preload = Some(value);
         }
         s.entries += 1;
     }
     s
 }
 
-/// Where an environment is built: its array and the text of two variables.
+/// True if an environment can be read to its end: a null-terminated array of strings. A program may hand over anything; the
+/// kernel then says so, and must be asked with what the program handed over.
+///
+/// # Safety
+/// None of it has to be memory; what is stays so.
+pub unsafe fn is_whole(env: *const *const c_char) -> bool {
+    let mut good = sys::Readable::default();
+    let mut at = env as usize;
+    if at == 0 {
+        return true;
+    }
+    loop {
+        if !good.holds(at, size_of::<usize>()) {
+            return false;
+        }
+        // SAFETY: readable just now.
+        let mut byte = unsafe { (at as *const usize).read_unaligned() };
+        if byte == 0 {
+            return true;
+        }
+        // SAFETY: as above.
+        while good.holds(byte, 1) && unsafe { *(byte as *const u8) } != 0 {
+            byte += 1;
+        }
+        if !good.holds(byte, 1) {
+            return false;
+        }
+        at += size_of::<usize>();
+    }
+}
+
+/// Where an environment is built: its array and the text of LD_PRELOAD.
 #[repr(C)]
 struct Room<const ENTRIES: usize, const TEXT: usize> {
     entries: [MaybeUninit<*const c_char>; ENTRIES],
@@ -135,6 +167,8 @@ struct Room<const ENTRIES: usize, const TEXT: usize> {
 /// The usual size of an environment, and one that a stack still takes. A signal handler may exec from a small stack.
 const SMALL: (usize, usize) = (160, 1024);
 const LARGE: (usize, usize) = (2048, 8192);
+/// What we add: LD_PRELOAD and two variables; and the array's end.
+const OURS_AND_END: usize = 4;
 
 /// Calls `then` with `env` and what we add to it; with `env` itself where nothing is kept or no memory is to be had.
 ///
@@ -143,18 +177,18 @@ const LARGE: (usize, usize) = (2048, 8192);
 pub unsafe fn with<R>(env: *const *const c_char, then: impl FnOnce(*const *const c_char) -> R) -> R {
     let Some(c) = carried() else { return then(env) };
     // SAFETY: the caller's.
-    let s = unsafe { size(c, env) };
-    // Ours and the array's end; two strings with their names, a colon and two ends.
-    let entries = s.entries + 2 + c.n + 1;
-    let text = PRELOAD.len() + c.preload.len + WAS.len() + 2 * s.preload + 3;
+    let s = unsafe { contents(c, env) };
+    let entries = s.entries + OURS_AND_END;
+    // A colon and the string's end.
+    let text = PRELOAD.len() + c.preload().len() + s.preload.map_or(0, <[u8]>::len) + 2;
     // SAFETY: the caller's, and each room is as large as it says.
     unsafe {
         if entries <= SMALL.0 && text <= SMALL.1 {
-            on_stack::<{ SMALL.0 }, { SMALL.1 }, R>(c, env, then)
+            on_stack::<{ SMALL.0 }, { SMALL.1 }, R>(c, env, s.preload, then)
         } else if entries <= LARGE.0 && text <= LARGE.1 {
-            on_stack::<{ LARGE.0 }, { LARGE.1 }, R>(c, env, then)
+            on_stack::<{ LARGE.0 }, { LARGE.1 }, R>(c, env, s.preload, then)
         } else {
-            mapped(c, env, entries, text, then)
+            mapped(c, env, (entries, text), s.preload, then)
         }
     }
 }
@@ -165,12 +199,13 @@ pub unsafe fn with<R>(env: *const *const c_char, then: impl FnOnce(*const *const
 unsafe fn on_stack<const ENTRIES: usize, const TEXT: usize, R>(
     c: &Carried,
     env: *const *const c_char,
+    theirs: Option<&[u8]>,
     then: impl FnOnce(*const *const c_char) -> R,
 ) -> R {
     let mut room = MaybeUninit::<Room<ENTRIES, TEXT>>::uninit();
     let at = room.as_mut_ptr();
     // SAFETY: the caller's; the pointers are those of the room's fields.
-    unsafe { fill(c, env, (&raw mut (*at).entries).cast(), (&raw mut (*at).text).cast()) };
+    unsafe { fill(c, env, theirs, (&raw mut (*at).entries).cast(), (&raw mut (*at).text).cast()) };
     then(at.cast())
 }
 
@@ -180,8 +215,8 @@ unsafe fn on_stack<const ENTRIES: usize, const TEXT: usize, R>(
 unsafe fn mapped<R>(
     c: &Carried,
     env: *const *const c_char,
-    entries: usize,
-    text: usize,
+    (entries, text): (usize, usize),
+    theirs: Option<&[u8]>,
     then: impl FnOnce(*const *const c_char) -> R,
 ) -> R {
     let array = entries * size_of::<*const c_char>();
@@ -191,7 +226,7 @@ unsafe fn mapped<R>(
         return then(env);
     };
     // SAFETY: the mapping is as large as is needed; the strings are the caller's.
-    unsafe { fill(c, env, at as *mut *const c_char, (at + array) as *mut u8) };
+    unsafe { fill(c, env, theirs, at as *mut *const c_char, (at + array) as *mut u8) };
     let r = then(at as *const *const c_char);
     // The exec failed, or a spawn is done.
     // SAFETY: our own mapping, which nobody looks at any more.
@@ -201,9 +236,13 @@ unsafe fn mapped<R>(
 
 /// # Safety
 /// `entries` and `text` have the room that [`with`] counts.
-unsafe fn fill(c: &Carried, env: *const *const c_char, entries: *mut *const c_char, text: *mut u8) {
-    let mut theirs: &[u8] = &[];
-    let mut place = None;
+unsafe fn fill(
+    c: &Carried,
+    env: *const *const c_char,
+    theirs: Option<&[u8]>,
+    entries: *mut *const c_char,
+    text: *mut u8,
+) {
     let mut n = 0;
     let mut i = 0;
     // SAFETY: the caller's: a null-terminated array, and room for it.
@@ -211,53 +250,66 @@ unsafe fn fill(c: &Carried, env: *const *const c_char, entries: *mut *const c_ch
         while !env.is_null() && !(*env.add(i)).is_null() {
             let at = *env.add(i);
             i += 1;
-            let entry = CStr::from_ptr(at).to_bytes();
-            if is_ours(c, entry) {
-                continue;
+            if !is_ours(c, CStr::from_ptr(at).to_bytes()) {
+                entries.add(n).write(at);
+                n += 1;
             }
-            if let Some(value) = entry.strip_prefix(PRELOAD) {
-                // The loader takes the last one.
-                theirs = without_ours(value, c.preload.get());
-                if place.is_some() {
-                    continue;
-                }
-                place = Some(n);
-            }
-            entries.add(n).write(at);
-            n += 1;
         }
-        let place = place.unwrap_or_else(|| {
-            n += 1;
-            n - 1
-        });
         let mut end = text;
-        let mut put = |pieces: &[&[u8]]| {
-            let begin = end;
-            for piece in pieces {
-                core::ptr::copy_nonoverlapping(piece.as_ptr(), end, piece.len());
-                end = end.add(piece.len());
-            }
-            end.write(0);
-            end = end.add(1);
-            begin as *const c_char
-        };
-        let colon: &[u8] = if theirs.is_empty() { b"" } else { b":" };
-        entries.add(place).write(put(&[PRELOAD, c.preload.get(), colon, theirs]));
-        entries.add(n).write(put(&[WAS, theirs]));
-        n += 1;
-        for v in c.variables.iter().take(c.n) {
-            entries.add(n).write(v.bytes.as_ptr().cast());
+        for piece in preload(c, theirs) {
+            core::ptr::copy_nonoverlapping(piece.as_ptr(), end, piece.len());
+            end = end.add(piece.len());
+        }
+        end.write(0);
+        for ours in [c.libraries.at(), c.place.at(), text.cast_const().cast(), core::ptr::null()] {
+            entries.add(n).write(ours);
             n += 1;
         }
-        entries.add(n).write(core::ptr::null());
     }
+}
+
+/// LD_PRELOAD with our libraries in front of the program's own.
+fn preload<'a>(c: &'a Carried, theirs: Option<&'a [u8]>) -> [&'a [u8]; 4] {
+    let colon: &[u8] = if theirs.is_some() { b":" } else { b"" };
+    [PRELOAD, c.preload(), colon, theirs.unwrap_or(&[])]
 }
 
 /// Bytes of the longest command line that [`with_command`] makes room for: the kernel's limit of one string (MAX_ARG_STRLEN).
 const COMMAND: usize = 128 << 10;
+/// The shell of `system` and `popen`.
+pub const SHELL_PATH: &CStr = c"/bin/sh";
 
-/// Calls `then` with a shell command that sets our variables before it goes on with `command`. `system` and `popen` give
-/// the shell an environment that only libc sees. `None`: the command cannot carry them.
+/// Text for a shell, word by word, counted first and then written.
+struct Text {
+    at: *mut u8,
+    len: usize,
+}
+
+impl Text {
+    fn put(&mut self, piece: &[u8]) {
+        if !self.at.is_null() {
+            // SAFETY: whoever gave the place has room for what was counted.
+            unsafe { core::ptr::copy_nonoverlapping(piece.as_ptr(), self.at.add(self.len), piece.len()) };
+        }
+        self.len += piece.len();
+    }
+
+    /// One word that the shell takes as it is.
+    fn word(&mut self, pieces: &[&[u8]]) {
+        self.put(b"'");
+        for piece in pieces {
+            for (i, part) in piece.split(|&b| b == b'\'').enumerate() {
+                self.put(if i == 0 { b"" } else { b"'\\''" });
+                self.put(part);
+            }
+        }
+        self.put(b"'");
+    }
+}
+
+/// Calls `then` with a command that puts another shell in the place of the one that runs it, with the agent in it, and has
+/// that run `command`. (libc gives the shells of `system` and `popen` an environment that only libc sees. The second shell
+/// takes our variables out of its environment again, and its own execs look at each program.) `None`: the command is too long.
 ///
 /// # Safety
 /// `command` is a string; `env` as for [`with`].
@@ -265,52 +317,36 @@ pub unsafe fn with_command<R>(
     command: *const c_char,
     env: *const *const c_char,
     then: impl FnOnce(*const c_char) -> R,
-) -> Result<R, ()> {
-    let c = carried().ok_or(())?;
+) -> Option<R> {
+    let c = carried()?;
     // SAFETY: the caller's.
-    let command = unsafe { CStr::from_ptr(command) }.to_bytes();
-    let mut theirs: &[u8] = &[];
-    let mut i = 0;
-    // SAFETY: the caller's.
-    while !env.is_null() && !unsafe { *env.add(i) }.is_null() {
-        // SAFETY: the caller's.
-        let entry = unsafe { CStr::from_ptr(*env.add(i)) }.to_bytes();
-        theirs = entry.strip_prefix(PRELOAD).unwrap_or(theirs);
-        i += 1;
-    }
-    if theirs.contains(&b'\'') {
-        return Err(());
-    }
-    let values: usize = c.variables.iter().take(c.n).map(|v| v.len + 3).sum();
-    let need = 64 + PRELOAD.len() + c.preload.len + WAS.len() + 2 * theirs.len() + values + command.len();
+    let (command, theirs) = unsafe { (CStr::from_ptr(command).to_bytes(), contents(c, env).preload) };
+    let write = |at: *mut u8| {
+        let mut t = Text { at, len: 0 };
+        t.put(b"export ");
+        for words in [&preload(c, theirs)[..], &[c.libraries.get()], &[c.place.get()], &[SHELL, b"1"]] {
+            t.word(words);
+            t.put(b" ");
+        }
+        t.put(b"; exec ");
+        t.put(SHELL_PATH.to_bytes());
+        t.put(b" -c ");
+        t.word(&[command]);
+        t.put(b"\0");
+        t.len
+    };
+    let need = write(core::ptr::null_mut());
     if need > COMMAND {
-        return Err(());
+        return None;
     }
     let rw = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a fresh mapping.
-    let at = unsafe { sys::mmap(0, need, rw, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) }.ok_or(())?;
-    let mut end = at as *mut u8;
-    let mut put = |pieces: &[&[u8]]| {
-        for piece in pieces {
-            // SAFETY: `need` counts all pieces; the mapping is zeroed, so the text ends in a NUL.
-            unsafe {
-                core::ptr::copy_nonoverlapping(piece.as_ptr(), end, piece.len());
-                end = end.add(piece.len());
-            }
-        }
-    };
-    let colon: &[u8] = if theirs.is_empty() { b"" } else { b":" };
-    put(&[b"export ", PRELOAD, b"'", c.preload.get(), colon, theirs, b"' ", WAS, b"'", theirs, b"'"]);
-    for v in c.variables.iter().take(c.n) {
-        let n = v.get().iter().position(|&b| b == b'=').map_or(0, |n| n + 1);
-        put(&[b" ", &v.get()[..n], b"'", &v.get()[n..], b"'"]);
-    }
-    // On the same line: the shell's messages keep their line numbers.
-    put(&[b"; ", command]);
+    let at = unsafe { sys::mmap(0, need, rw, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) }?;
+    write(at as *mut u8);
     let r = then(at as *const c_char);
     // SAFETY: our own mapping; the shell has its own copy.
     unsafe { sys::munmap(at, need) };
-    Ok(r)
+    Some(r)
 }
 
 #[cfg(test)]
@@ -337,33 +373,40 @@ mod tests {
         out
     }
 
+    const ADDED: [&str; 3] = [
+        "DOORBELL_PRELOAD=/proc/1/fd/3:/proc/1/fd/4",
+        "DOORBELL_SESSION=/proc/1/fd/5",
+        "LD_PRELOAD=/proc/1/fd/3:/proc/1/fd/4",
+    ];
+
+    fn kept() {
+        // SAFETY: numbers.
+        static STARTS: Starts = unsafe { core::mem::zeroed() };
+        keep(ADDED[0].as_bytes(), ADDED[1].as_bytes(), &STARTS);
+    }
+
     fn built(all: &[&str]) -> Vec<String> {
-        keep(b"/proc/1/fd/3:/proc/1/fd/4", &[b"DOORBELL_SESSION=/proc/1/fd/5"]);
+        kept();
         let (_owned, array) = strings(all);
         // SAFETY: a null-terminated array of strings.
         unsafe { with(array.as_ptr(), read) }
     }
 
     #[test]
-    fn ours_come_behind_what_is_there() {
-        assert_eq!(
-            built(&["A=1", "B=2"]),
-            [
-                "A=1",
-                "B=2",
-                "LD_PRELOAD=/proc/1/fd/3:/proc/1/fd/4",
-                "DOORBELL_PRELOAD_WAS=",
-                "DOORBELL_SESSION=/proc/1/fd/5"
-            ]
-        );
+    fn ours_come_behind_what_is_there_whatever_that_is() {
+        assert_eq!(built(&["A=1", "B=2"]), [&["A=1", "B=2"], &ADDED[..]].concat());
+        let odd = ["Z=1", "A=1", "A=2", "noequal", "=x", "LD_PRELOAD="];
+        let e = built(&odd);
+        assert_eq!(e[..6], odd);
+        assert_eq!(e[8], format!("{}:", ADDED[2]));
     }
 
     #[test]
-    fn a_preload_of_the_programs_own_stays_where_it_was() {
-        let e = built(&["A=1", "LD_PRELOAD=x.so:y.so", "B=2"]);
-        assert_eq!(e[1], "LD_PRELOAD=/proc/1/fd/3:/proc/1/fd/4:x.so:y.so");
-        assert_eq!(e[3], "DOORBELL_PRELOAD_WAS=x.so:y.so");
-        assert_eq!(e.len(), 5);
+    fn a_preload_of_the_programs_own_stays_and_is_the_last_one_that_it_has() {
+        let e = built(&["LD_PRELOAD=first.so", "LD_PRELOAD=x.so:y.so", "B=2"]);
+        assert_eq!(e[..3], ["LD_PRELOAD=first.so", "LD_PRELOAD=x.so:y.so", "B=2"]);
+        assert_eq!(e[5], format!("{}:x.so:y.so", ADDED[2]));
+        assert_eq!(e.len(), 6);
     }
 
     #[test]
@@ -375,7 +418,7 @@ mod tests {
 
     #[test]
     fn environments_of_every_size() {
-        for n in [0, 100, 155, 156, 157, 158, 500, 2042, 2043, 2044, 5000] {
+        for n in [0, 100, 155, 156, 157, 158, 500, 2042, 2043, 2044, 2045, 5000] {
             let all: Vec<String> = (0..n).map(|i| format!("V{i}={i}")).collect();
             let all: Vec<&str> = all.iter().map(String::as_str).collect();
             let e = built(&all);
@@ -385,25 +428,53 @@ mod tests {
         for len in [900, 1000, 4000, 9000, 100_000] {
             let own = format!("LD_PRELOAD={}", "x".repeat(len));
             let e = built(&[&own]);
-            assert_eq!(e[1], format!("DOORBELL_PRELOAD_WAS={}", "x".repeat(len)), "{len}");
+            assert_eq!(e[3], format!("{}:{}", ADDED[2], "x".repeat(len)), "{len}");
         }
     }
 
     #[test]
-    fn a_shell_command_carries_the_variables() {
-        let _ = built(&[]);
-        let (_owned, array) = strings(&["LD_PRELOAD=x.so"]);
+    fn an_environment_that_is_none_is_not_read() {
+        let (_owned, mut array) = strings(&["A=1", "B=2"]);
+        // SAFETY: of those that are no environments nothing is read but what the kernel says can be.
+        unsafe {
+            assert!(is_whole(core::ptr::null()) && is_whole(array.as_ptr()));
+            assert!(
+                !is_whole(core::ptr::without_provenance(72)) && !is_whole(core::ptr::without_provenance(usize::MAX))
+            );
+            array[1] = 8 as *const c_char;
+            assert!(!is_whole(array.as_ptr()));
+            // A string, and an array, that run to the end of what is mapped.
+            let rw = libc::PROT_READ | libc::PROT_WRITE;
+            let at = sys::mmap(0, 8192, rw, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0).expect("memory");
+            sys::munmap(at + 4096, 4096);
+            core::ptr::write_bytes(at as *mut u8, b'x', 4096);
+            array[1] = (at + 4000) as *const c_char;
+            assert!(!is_whole(array.as_ptr()));
+            *((at + 4095) as *mut u8) = 0;
+            assert!(is_whole(array.as_ptr()));
+            let last = (at + 4088) as *mut *const c_char;
+            *last = array[0];
+            assert!(!is_whole(last));
+            sys::munmap(at, 4096);
+        }
+    }
+
+    #[test]
+    fn a_shell_command_has_another_shell_run_it_with_the_variables() {
+        kept();
+        let (_owned, array) = strings(&["LD_PRELOAD=x'y.so"]);
         // SAFETY: strings.
         let command = unsafe {
-            with_command(c"echo $1; exit 3".as_ptr(), array.as_ptr(), |c| CStr::from_ptr(c).to_str().map(str::to_owned))
+            with_command(c"echo '$1'; exit 3".as_ptr(), array.as_ptr(), |c| {
+                CStr::from_ptr(c).to_str().map(str::to_owned)
+            })
         };
         assert_eq!(
             command.expect("it fits").expect("text"),
-            "export LD_PRELOAD='/proc/1/fd/3:/proc/1/fd/4:x.so' DOORBELL_PRELOAD_WAS='x.so' \
-             DOORBELL_SESSION='/proc/1/fd/5'; echo $1; exit 3"
+            r"export 'LD_PRELOAD=/proc/1/fd/3:/proc/1/fd/4:x'\''y.so' 'DOORBELL_PRELOAD=/proc/1/fd/3:/proc/1/fd/4' 'DOORBELL_SESSION=/proc/1/fd/5' 'DOORBELL_SHELL=1' ; exec /bin/sh -c 'echo '\''$1'\''; exit 3'"
         );
         let long = CString::new("x".repeat(COMMAND)).expect("no NUL");
         // SAFETY: strings.
-        assert!(unsafe { with_command(long.as_ptr(), array.as_ptr(), |_| ()) }.is_err());
+        assert!(unsafe { with_command(long.as_ptr(), array.as_ptr(), |_| ()) }.is_none());
     }
 }

@@ -3,12 +3,13 @@
 //! Each passes the call on with an environment that loads us again ([`environment`]), where the started program can load
 //! us ([`target`]). The started process takes the variables out again before its program sees them.
 //!
-//! Not followed: raw execve system calls, and programs started by code that is not dynamically linked.
+//! Not followed: raw execve system calls, and what is started by a program that is not dynamically linked.
 //!
-//! Invariant: the call's results, errno, and the meaning of vfork stay as they are: nothing here writes to memory other
+//! Invariant: a program gets our variables only where it can load us, so it never sees them; the call's results, errno, and the meaning of vfork stay as they are: nothing here writes to memory other
 //! than the stack, or changes a table of the agent's.
 
 pub mod environment;
+mod rights;
 mod target;
 
 use crate::process::real::{self, Strings};
@@ -17,7 +18,7 @@ use crate::process::{session, sys};
 use crate::signals::inherit::{over_exec, over_spawn};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::Ordering;
+use tape::starts::Starts;
 use target::Target;
 
 unsafe extern "C" {
@@ -45,50 +46,69 @@ fn search_path() -> &'static [u8] {
     b"/bin:/usr/bin"
 }
 
-/// Decides about a program that is about to be started and calls `start` with its environment.
+/// Decides about a program that is about to be started and calls `start` with its environment. Everything that can be known
+/// is asked here, by the process that becomes it or starts it: what the file is, whether the library can be opened now and
+/// with the rights of after the exec, whether there is room for it, and whether the recorder is about to end.
 ///
 /// # Safety
-/// `env` is null or a null-terminated array of strings, `path` null or a string.
+/// `path` is null or a string, unless `examine` says that there is no such program.
 unsafe fn start(
     examine: impl FnOnce() -> Target,
     (path, child): (*const c_char, bool),
     env: Strings,
-    start: impl FnOnce(Strings) -> c_int,
+    start: impl Fn(Strings) -> c_int,
 ) -> c_int {
-    // (A program that may not open files starts none that is linked dynamically.)
-    if !environment::is_kept() || !may(need::FILES) {
-        return start(env);
-    }
-    let mut target = examine();
-    if target.inject() && !environment::is_reachable() {
-        target = Target::Unreachable;
-    }
+    // SAFETY: nothing is read that is not memory. (What the kernel will refuse, it is asked with what the program said.)
+    let Some(starts) = follows().filter(|_| unsafe { environment::is_whole(env) }) else { return start(env) };
+    let target = reachable(examine(), starts);
     // SAFETY: the caller's.
     unsafe { note(target, path, child) };
-    if !target.inject() {
+    // (Counted before, for an exec that succeeds does not come back.)
+    if !target.inject() || !starts.expect() {
         return start(env);
     }
-    // Counted before, for an exec that succeeds does not come back. Whether the program then loads us is not known here: it may
-    // lose the right to at its exec.
-    let expected = session::get().filter(|_| target.loads()).map(|s| &s.expected);
-    if let Some(n) = expected {
-        n.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: it is whole.
+    let done = unsafe { environment::with(env, &start) };
+    if child && done == 0 {
+        return done;
     }
-    // SAFETY: the caller's.
-    let done = unsafe { environment::with(env, start) };
-    if let Some(n) = expected.filter(|_| !child || done != 0) {
-        n.fetch_sub(1, Ordering::Relaxed);
+    starts.take_back();
+    if (if child { done } else { sys::Errno::get() }) == libc::E2BIG {
+        // SAFETY: the caller's.
+        unsafe { note(Target::Environment, path, child) };
+        return start(env);
     }
     done
+}
+
+/// The count of started programs, where those are followed and we may ask what has to be asked. (A filter goes on over exec,
+/// and our start makes calls that it may forbid.)
+fn follows() -> Option<&'static Starts> {
+    environment::starts().filter(|_| may(need::ALL))
+}
+
+/// This, or why it cannot load us from here.
+fn reachable(target: Target, starts: &Starts) -> Target {
+    match target {
+        t if !t.inject() => t,
+        _ if !environment::is_reachable() => Target::Unreachable,
+        _ if !rights::last_over_exec(starts) => Target::Rights,
+        _ if !rights::has_room() => Target::Limit,
+        t => t,
+    }
 }
 
 /// Says that a started program is not followed.
 ///
 /// # Safety
-/// `path` is null or a string.
+/// `path` is null or a string, unless the target is nothing to speak of.
 /// `child`: a child of this process will be it, not this process.
 unsafe fn note(target: Target, path: *const c_char, child: bool) {
-    let (Some(why), Some(s)) = (target.unwatched(), session::get()) else { return };
+    let Some(why) = target.unwatched() else { return };
+    if let Some(starts) = environment::starts().filter(|_| !target.inject()) {
+        starts.leave_out(why);
+    }
+    let Some(s) = session::get() else { return };
     // SAFETY: the caller's.
     let path = if path.is_null() { &[][..] } else { unsafe { CStr::from_ptr(path) }.to_bytes() };
     let pid = if child { 0 } else { sys::getpid() };
@@ -297,21 +317,37 @@ pub unsafe extern "C" fn posix_spawnp(
     }
 }
 
-/// Runs `call` with a command that carries our variables, or with the command itself.
+/// Runs `call` with a command by which another shell, with the agent in it, takes the place of the one that `call` starts; or
+/// with the command itself.
 ///
 /// # Safety
 /// `command` is null or a string.
-unsafe fn shell<R>(command: *const c_char, call: impl Fn(*const c_char) -> R) -> R {
-    if command.is_null() || !environment::is_kept() || !may(need::FILES | need::MEMORY) || !environment::is_reachable()
-    {
-        return call(command);
-    }
-    // SAFETY: the caller's.
-    unsafe { environment::with_command(command, env(), &call) }.unwrap_or_else(|()| {
+unsafe fn shell<R>(command: *const c_char, call: impl Fn(*const c_char) -> R, failed: impl Fn(&R) -> bool) -> R {
+    // SAFETY: nothing is read that is not memory; the command is the caller's.
+    let starts = follows().filter(|_| !command.is_null() && unsafe { environment::is_whole(env()) });
+    let Some(starts) = starts else { return call(command) };
+    let path = environment::SHELL_PATH.as_ptr();
+    // SAFETY: a string; the command is the caller's. (One that looks like an option may be one or not: libcs differ.)
+    let target = match unsafe { (reachable(target::of_path(libc::AT_FDCWD, path), starts), *command as u8) } {
+        (t, b'-' | b'+') if t.inject() => Target::Command,
+        (t, _) => t,
+    };
+    if target.inject() && starts.expect() {
         // SAFETY: the caller's.
-        unsafe { note(Target::Command, c"/bin/sh".as_ptr(), true) };
-        call(command)
-    })
+        let done = unsafe { environment::with_command(command, env(), &call) };
+        if done.as_ref().is_none_or(failed) {
+            starts.take_back();
+        }
+        if let Some(done) = done {
+            return done;
+        }
+        // SAFETY: a string.
+        unsafe { note(Target::Command, path, true) };
+    } else {
+        // SAFETY: a string.
+        unsafe { note(target, path, true) };
+    }
+    call(command)
 }
 
 /// # Safety
@@ -319,7 +355,7 @@ unsafe fn shell<R>(command: *const c_char, call: impl Fn(*const c_char) -> R) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
     // SAFETY: the caller's.
-    unsafe { shell(command, |c| real::system(c)) }
+    unsafe { shell(command, |c| real::system(c), |status| *status == -1) }
 }
 
 /// # Safety
@@ -327,5 +363,5 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void {
     // SAFETY: the caller's.
-    unsafe { shell(command, |c| over_spawn(|| real::popen(c, mode))) }
+    unsafe { shell(command, |c| over_spawn(|| real::popen(c, mode)), |stream| stream.is_null()) }
 }

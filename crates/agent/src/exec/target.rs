@@ -16,7 +16,8 @@ pub enum Target {
     Followed,
     /// As above, but it has its work done by processes that are not its children (`srun`).
     Elsewhere,
-    /// It loads nothing, but what it starts may: it gets the environment to pass on.
+    /// It loads nothing. (What it starts might. But then it would see our variables, and so would whatever it starts: a program
+    /// for 32 bits or of musl's fails with them.)
     Static,
     /// Set-user-ID or set-group-ID: the loader ignores preloads.
     SetId,
@@ -30,6 +31,16 @@ pub enum Target {
     OtherLoader,
     /// Our library's file cannot be opened from here (another namespace, a closed recorder).
     Unreachable,
+    /// Nor after the exec: see [`super::rights`].
+    Rights,
+    /// Its limits of memory are too small for the agent.
+    Limit,
+    /// Its environment is as long as it may be.
+    Environment,
+    /// Executable, but not to be read from here.
+    Unreadable,
+    /// Nothing that can be started: the kernel says why.
+    Missing,
     /// The command of a shell that cannot carry our variables.
     Command,
     /// Not a program as far as can be seen. The kernel decides; it gets the environment, as a shell may run it.
@@ -39,12 +50,6 @@ pub enum Target {
 impl Target {
     /// True if the program is to get our environment.
     pub fn inject(self) -> bool {
-        matches!(self, Target::Followed | Target::Elsewhere | Target::Static | Target::Unknown)
-    }
-
-    /// True if the program itself is to load us. (One that could not be looked at is taken for one that can: it is not known to be
-    /// static.)
-    pub fn loads(self) -> bool {
         matches!(self, Target::Followed | Target::Elsewhere | Target::Unknown)
     }
 
@@ -59,7 +64,7 @@ impl Target {
     /// Why it is not watched: one of [`unwatched`].
     pub fn unwatched(self) -> Option<u32> {
         Some(match self {
-            Target::Followed | Target::Unknown => return None,
+            Target::Followed | Target::Unknown | Target::Missing => return None,
             Target::Elsewhere => unwatched::ELSEWHERE,
             Target::Static => unwatched::STATIC,
             Target::SetId => unwatched::SET_ID,
@@ -68,6 +73,10 @@ impl Target {
             Target::Foreign => unwatched::FOREIGN,
             Target::OtherLoader => unwatched::LOADER,
             Target::Unreachable => unwatched::NO_REGION,
+            Target::Rights => unwatched::RIGHTS,
+            Target::Limit => unwatched::LIMIT,
+            Target::Environment => unwatched::ENVIRONMENT,
+            Target::Unreadable => unwatched::UNREADABLE,
             Target::Command => unwatched::COMMAND,
         })
     }
@@ -81,11 +90,20 @@ const HEAD: usize = 256;
 struct File(i32);
 
 impl File {
-    fn open(dir: i32, path: *const c_char) -> Option<File> {
+    /// `Err`: what a program is that cannot be opened.
+    fn open(dir: i32, path: *const c_char) -> Result<File, Target> {
         let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
-        // SAFETY: a NUL-terminated path.
-        let fd = unsafe { sys::syscall6(libc::SYS_openat, dir as usize, path as usize, flags, 0, 0, 0) };
-        (fd >= 0).then_some(File(fd as i32))
+        // SAFETY: a NUL-terminated path, or the kernel says EFAULT.
+        let (fd, executable) = unsafe {
+            let fd = sys::syscall6(libc::SYS_openat, dir as usize, path as usize, flags, 0, 0, 0);
+            let may = || sys::syscall6(libc::SYS_faccessat, dir as usize, path as usize, libc::X_OK as usize, 0, 0, 0);
+            (fd, fd < 0 && may() == 0)
+        };
+        match fd {
+            0.. => Ok(File(fd as i32)),
+            _ if executable => Err(Target::Unreadable),
+            _ => Err(Target::Missing),
+        }
     }
 }
 
@@ -107,16 +125,12 @@ fn read(fd: i32, at: u64, to: &mut [u8]) -> &[u8] {
 /// The file at `path`, relative to the directory `dir` (AT_FDCWD: the current one).
 ///
 /// # Safety
-/// `path` is null or a string.
+/// `path` is a string, or none that the kernel could read.
 pub unsafe fn of_path(dir: i32, path: *const c_char) -> Target {
-    if path.is_null() {
-        return Target::Unknown;
-    }
     match File::open(dir, path) {
-        // SAFETY: a string.
-        Some(f) => of_descriptor(f.0).called(unsafe { CStr::from_ptr(path) }),
-        // Executable and not readable, or not there at all.
-        None => Target::Unknown,
+        // SAFETY: a string, which the kernel has read.
+        Ok(f) => of_descriptor(f.0).called(unsafe { CStr::from_ptr(path) }),
+        Err(what) => what,
     }
 }
 
@@ -132,7 +146,10 @@ pub fn of_descriptor(fd: i32) -> Target {
         if next >= HEAD {
             break;
         }
-        let Some(f) = File::open(libc::AT_FDCWD, interpreter.as_ptr().cast()) else { break };
+        let f = match File::open(libc::AT_FDCWD, interpreter.as_ptr().cast()) {
+            Ok(f) => f,
+            Err(what) => return what,
+        };
         match look(f.0, &mut interpreter) {
             Seen::Is(t) => return t,
             Seen::Script(n) => next = n,
@@ -263,12 +280,12 @@ const PATH: usize = 1024;
 /// `name` is null or a string; `path` the value of PATH.
 pub unsafe fn in_path(name: *const c_char, path: &[u8]) -> Target {
     if name.is_null() {
-        return Target::Unknown;
+        return Target::Missing;
     }
     // SAFETY: the caller's.
     let n = unsafe { CStr::from_ptr(name) }.to_bytes();
     if n.is_empty() {
-        return Target::Unknown;
+        return Target::Missing;
     }
     if n.contains(&b'/') {
         // SAFETY: the caller's.
@@ -292,7 +309,10 @@ pub unsafe fn in_path(name: *const c_char, path: &[u8]) -> Target {
         if unsafe { sys::syscall6(libc::SYS_access, at as usize, libc::X_OK as usize, 0, 0, 0, 0) } != 0 {
             continue;
         }
-        let Some(f) = File::open(libc::AT_FDCWD, at.cast()) else { return Target::Unknown };
+        let f = match File::open(libc::AT_FDCWD, at.cast()) {
+            Ok(f) => f,
+            Err(what) => return what,
+        };
         // A directory is executable too; reading it fails.
         let mut one = [0u8; 1];
         if read(f.0, 0, &mut one).is_empty() {
@@ -301,7 +321,7 @@ pub unsafe fn in_path(name: *const c_char, path: &[u8]) -> Target {
         // SAFETY: a NUL-terminated path.
         return of_descriptor(f.0).called(unsafe { CStr::from_ptr(at.cast()) });
     }
-    Target::Unknown
+    Target::Missing
 }
 
 #[cfg(test)]
@@ -330,14 +350,16 @@ mod tests {
         assert_eq!(path(std::path::Path::new("/bin/sh")), Target::Followed);
         assert_eq!(path(&std::env::current_exe().expect("a name")), Target::Followed);
         assert_eq!(path(std::path::Path::new("/lib64/ld-linux-x86-64.so.2")), Target::Followed);
-        assert_eq!(path(std::path::Path::new("/nowhere")), Target::Unknown);
+        assert_eq!(path(std::path::Path::new("/nowhere")), Target::Missing);
+        // SAFETY: the kernel says that these are no strings.
+        assert_eq!([0, 8].map(|at| unsafe { of_path(libc::AT_FDCWD, at as *const c_char) }), [Target::Missing; 2]);
     }
 
     #[test]
     fn scripts_are_what_their_interpreter_is() {
         assert_eq!(path(file(b"#!/bin/sh\n").path()), Target::Followed);
         assert_eq!(path(file(b"#! /bin/sh -e\n").path()), Target::Followed);
-        assert_eq!(path(file(b"#!/nowhere\n").path()), Target::Unknown);
+        assert_eq!(path(file(b"#!/nowhere\n").path()), Target::Missing);
         assert_eq!(path(file(b"#!").path()), Target::Unknown);
         assert_eq!(path(file(b"echo\n").path()), Target::Unknown);
         let inner = file(b"#!/bin/sh\n");
@@ -356,7 +378,7 @@ mod tests {
             // SAFETY: a string.
             assert_eq!(unsafe { in_path(name.as_ptr(), dir.path().as_os_str().as_bytes()) }, is);
         }
-        assert!(Target::Elsewhere.inject());
+        assert!(Target::Elsewhere.inject() && !Target::Static.inject());
     }
 
     #[test]
@@ -422,9 +444,9 @@ mod tests {
         // SAFETY: strings.
         let find = |name: &CStr, path: &[u8]| unsafe { in_path(name.as_ptr(), path) };
         assert_eq!(find(c"sh", b"/nowhere:/bin:/usr/bin"), Target::Followed);
-        assert_eq!(find(c"sh", b"/nowhere"), Target::Unknown);
+        assert_eq!(find(c"sh", b"/nowhere"), Target::Missing);
         assert_eq!(find(c"/bin/sh", b""), Target::Followed);
-        assert_eq!(find(c"", b"/bin"), Target::Unknown);
+        assert_eq!(find(c"", b"/bin"), Target::Missing);
         // A directory of that name is passed over.
         let dir = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(dir.path().join("sh")).expect("a directory");
@@ -451,7 +473,7 @@ mod tests {
         #[test]
         fn any_script_ends(line in proptest::collection::vec(any::<u8>(), 0..600)) {
             let t = path(file(&[b"#!", &line[..]].concat()).path());
-            prop_assert!(matches!(t, Target::Unknown | Target::Static | Target::Followed));
+            prop_assert!(matches!(t, Target::Unknown | Target::Static | Target::Followed | Target::Missing));
         }
     }
 }

@@ -29,9 +29,11 @@ use core::sync::atomic::Ordering;
 use locks::Tid;
 use state::{mutexes, refused, rwlocks};
 use tape::policy::{Board, MAGIC, VERSION, class, protocol, why};
+use tape::starts::Starts;
 
-/// Begins, if the board can be mapped and the user has not switched policies off. From the constructor.
-pub fn attach(path: &CStr, off: bool) -> Option<()> {
+/// Begins, if the board can be mapped and the user has not switched policies off. From the constructor. Where the board is
+/// there, its count of started programs.
+pub fn attach(path: &CStr, off: bool) -> Option<&'static Starts> {
     let flags = (libc::O_RDWR | libc::O_CLOEXEC) as usize;
     // SAFETY: a NUL-terminated path.
     let fd =
@@ -47,13 +49,14 @@ pub fn attach(path: &CStr, off: bool) -> Option<()> {
         board?
     };
     // SAFETY: mapped just now, and as long as a Board: `run` made it so.
-    let b = unsafe { &*(board as *const Board) };
+    let b: &'static Board = unsafe { &*(board as *const Board) };
     if b.magic != MAGIC || b.version != VERSION {
         return None;
     }
+    b.starts.arrive();
     if off {
         b.state.store(2, Ordering::Release);
-        return None;
+        return Some(&b.starts);
     }
     if !wiped::prepare() {
         return None;
@@ -87,7 +90,7 @@ pub fn attach(path: &CStr, off: bool) -> Option<()> {
     if b.guard != 0 {
         guard::begin();
     }
-    Some(())
+    Some(&b.starts)
 }
 
 /// In a forked child, in its one thread, before anything else here.

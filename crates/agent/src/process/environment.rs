@@ -10,8 +10,10 @@ pub const BOARD: &[u8] = b"DOORBELL_POLICY_BOARD=";
 /// The user's: `off` leaves all locks alone.
 const SWITCH: &[u8] = b"DOORBELL_LOCK_POLICY=";
 pub const PRELOAD: &[u8] = b"LD_PRELOAD=";
-/// What LD_PRELOAD was before the recorder put us in front.
-pub const WAS: &[u8] = b"DOORBELL_PRELOAD_WAS=";
+/// Our part of that.
+pub const OURS: &[u8] = b"DOORBELL_PRELOAD=";
+/// There in a shell that `system` or `popen` has started, by its path, and that libc names `sh`.
+pub const SHELL: &[u8] = b"DOORBELL_SHELL=";
 
 /// Longest path of a session or board, with its NUL: `/proc/PID/fd/N`.
 const PATH: usize = 256;
@@ -103,27 +105,31 @@ pub fn read() {
 /// us. The array keeps its length and its end, for behind that lies the auxiliary vector, which Go looks for there: what is
 /// left moves to the end, `environ` to where that begins, and who starts at the arguments finds empty strings first. From the
 /// constructor.
+///
+/// An LD_PRELOAD that begins with our libraries was put behind the program's own, if it has one. A shell between us and the
+/// program has made one of both: then ours is cut off.
 pub fn restore() {
-    // SAFETY: as in `read`; entries are moved within the array, and LD_PRELOAD is shortened in place.
+    let ours = entry(OURS).and_then(|e| e.get(OURS.len()..)).unwrap_or(&[]);
+    // SAFETY: as in `read`; entries are moved within the array, and LD_PRELOAD begins later in its own string.
     unsafe {
-        let mut was = None;
+        let mut own = false;
         let mut from = environ;
         while !(*from).is_null() {
-            was = was.or(variable(*from, WAS));
+            own |= variable(*from, PRELOAD).is_some_and(|v| ours.is_empty() || !v.starts_with(ours));
             from = from.add(1);
         }
         let mut to = from;
         while from != environ {
             from = from.sub(1);
             let e = *from;
-            if variable(e, SESSION).is_some() || variable(e, BOARD).is_some() || variable(e, WAS).is_some() {
+            if [SESSION, BOARD, OURS, SHELL].iter().any(|name| variable(e, name).is_some()) {
                 continue;
             }
-            if let Some(value) = variable(e, PRELOAD) {
-                let Some(was) = was.filter(|w| !w.is_empty() && w.len() <= value.len()) else { continue };
+            if let Some(rest) = variable(e, PRELOAD).filter(|_| !ours.is_empty()).and_then(|v| v.strip_prefix(ours)) {
+                let Some(theirs) = rest.strip_prefix(b":").filter(|_| !own) else { continue };
                 let at = e.add(PRELOAD.len());
-                core::ptr::copy(was.as_ptr().cast(), at, was.len());
-                *at.add(was.len()) = 0;
+                core::ptr::copy(theirs.as_ptr().cast(), at, theirs.len());
+                *at.add(theirs.len()) = 0;
             }
             to = to.sub(1);
             *to = e;
@@ -133,5 +139,30 @@ pub fn restore() {
             from = from.add(1);
         }
         environ = to;
+    }
+}
+
+/// True for a shell that is to find itself named as libc names it.
+pub fn is_shell() -> bool {
+    entry(SHELL).is_some()
+}
+
+/// Names a program by the last part of its path, as its first argument. From the constructor.
+///
+/// # Safety
+/// `args` is the array that the program begins with.
+pub unsafe fn shorten_name(args: *mut *mut c_char) {
+    unsafe extern "C" {
+        static mut program_invocation_name: *mut c_char;
+    }
+    // SAFETY: the caller's: the first entry is a string or null; libc's variable is a pointer into the same string.
+    unsafe {
+        if args.is_null() || (*args).is_null() {
+            return;
+        }
+        let name = CStr::from_ptr(*args).to_bytes();
+        let short = name.iter().rposition(|&b| b == b'/').map_or(0, |n| n + 1);
+        *args = (*args).add(short);
+        program_invocation_name = *args;
     }
 }

@@ -31,7 +31,7 @@ pub fn open() -> Option<&'static Session> {
         unsafe { sys::munmap(at, SESSION_BYTES) };
         return None;
     }
-    s.started.fetch_add(1, Ordering::Relaxed);
+    s.starts.arrive();
     SESSION.store(at, Ordering::Release);
     Some(s)
 }

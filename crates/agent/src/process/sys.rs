@@ -103,6 +103,35 @@ pub fn is_writable(at: usize) -> bool {
     unsafe { syscall6(libc::SYS_rt_sigprocmask, 0, 0, at, 8, 0, 0) == 0 }
 }
 
+/// Memory that the kernel can read: the pages that were asked for last.
+#[derive(Default)]
+pub struct Readable([usize; 2]);
+
+impl Readable {
+    const PAGE: usize = 4096;
+
+    /// True if these bytes can be read.
+    pub fn holds(&mut self, at: usize, len: usize) -> bool {
+        let Some(last) = at.checked_add(len.max(1) - 1) else { return false };
+        self.page(at & !(Self::PAGE - 1)) && self.page(last & !(Self::PAGE - 1))
+    }
+
+    fn page(&mut self, page: usize) -> bool {
+        if page != 0 && self.0.contains(&page) {
+            return true;
+        }
+        // No such way to change a mask: the kernel reads the new one, and then says so.
+        const NONE: usize = 99;
+        // SAFETY: the kernel reads eight bytes there or says EFAULT.
+        let r = unsafe { syscall6(libc::SYS_rt_sigprocmask, NONE, page, 0, 8, 0, 0) };
+        let good = page != 0 && r != -(libc::EFAULT as isize);
+        if good {
+            self.0 = [page, self.0[0]];
+        }
+        good
+    }
+}
+
 /// Sleeps about `ns` nanoseconds (below a second).
 pub fn nap(ns: i64) {
     let t = [0i64, ns];

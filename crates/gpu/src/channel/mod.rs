@@ -159,6 +159,11 @@ impl Channel {
         }
     }
 
+    /// The number of its last submission: so many there were.
+    pub fn submitted(&self) -> u64 {
+        self.tracker.submitted.load(Ordering::SeqCst)
+    }
+
     /// The error that killed the channel (the notifier's Xid), if one did. None in a fork's child.
     pub fn error(&self) -> Option<u32> {
         if self.space.device().forked() { None } else { notified(&self.page) }

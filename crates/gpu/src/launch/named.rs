@@ -27,19 +27,29 @@ pub struct Named {
 impl Ranges for Named {
     fn contains(&self, va: u64, length: u64) -> bool {
         let tracker = va == self.tracker && length <= 16;
-        let own = |memory: &Arc<Memory>| {
-            let offset = va.checked_sub(memory.va());
-            offset.and_then(|offset| offset.checked_add(length)).is_some_and(|end| end <= memory.length())
-        };
-        let counter = length <= 4 && self.counter.as_ref().is_some_and(|counter| counter.va() == va);
+        let counter = length <= 4 && self.is_counter(va);
         tracker
             || counter
-            || self.memory.iter().chain(&self.held).any(own)
+            || self.memory.iter().chain(&self.held).any(|memory| lies_in(memory, va, length))
             || self.touched.iter().any(|region| region.holds(va, length))
+    }
+
+    /// The tracker, the chain's counter, and those of the launch's own memory.
+    fn may_hold(&self, va: u64) -> bool {
+        va == self.tracker || self.is_counter(va) || self.memory.iter().any(|memory| lies_in(memory, va, 4))
     }
 }
 
+fn lies_in(memory: &Memory, va: u64, length: u64) -> bool {
+    let offset = va.checked_sub(memory.va());
+    offset.and_then(|offset| offset.checked_add(length)).is_some_and(|end| end <= memory.length())
+}
+
 impl Named {
+    fn is_counter(&self, va: u64) -> bool {
+        self.counter.as_ref().is_some_and(|counter| counter.va() == va)
+    }
+
     pub fn all(&self) -> impl Iterator<Item = &Region> {
         self.touched.iter().chain(&self.needed).chain(self.pointers.iter().map(|(_, region)| region))
     }

@@ -3,12 +3,10 @@
 use super::through;
 use crate::report::{Outcome, ensure};
 use pcie::bind::{self, To, Word};
-use pcie::{Address, Function, Tree, sysfs, vfio};
+use pcie::{Address, Tree, sysfs, vfio};
 use std::ffi::CString;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -76,70 +74,5 @@ pub fn in_use(drive: Address) -> Outcome {
     ensure(tree.driver(drive).as_deref() == Some("nvme"), || "it was taken".into())?;
 
     drop(take(Word::TakeIt)?);
-    is_the_kernels(drive)
-}
-
-/// This program again, which holds something and is killed.
-struct Killed(Child);
-
-impl Killed {
-    fn holding(what: &str, at: Address) -> Result<Killed, Box<dyn std::error::Error>> {
-        let mut child = Killed(Command::new("/init").args([what, &at.to_string()]).stdout(Stdio::piped()).spawn()?);
-        let mut line = String::new();
-        BufReader::new(child.0.stdout.take().ok_or("no output")?).read_line(&mut line)?;
-        ensure(line.trim() == "holds", || format!("the child said {line:?}"))?;
-        Ok(child)
-    }
-}
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // SIGKILL: it cannot put anything back itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The child's part.
-pub fn child(words: &[String]) -> Outcome {
-    let [what, at] = words else { return Err("two words".into()) };
-    let at: Address = at.parse()?;
-    let _held: Box<dyn std::any::Any> = match what.as_str() {
-        "sysfs" => {
-            let device = sysfs::open(at)?;
-            let memory = device.allocate(1 << 20)?;
-            Box::new((device, memory))
-        }
-        _ => {
-            let bound = bind::take(&Tree::default(), at, To::Vfio, Word::None)?;
-            let device = vfio::open(at)?;
-            let memory = device.allocate(1 << 20)?;
-            Box::new((memory, device, bound))
-        }
-    };
-    println!("holds");
-    loop {
-        std::thread::park();
-    }
-}
-
-pub fn killed_with_sysfs(edu: Address) -> Outcome {
-    let file = |name: &str| fs::read(format!("/sys/bus/pci/devices/{edu}/{name}")).unwrap_or_default();
-    let free = || fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").unwrap_or_default();
-    let before = free();
-    let killed = Killed::holding("sysfs", edu)?;
-    ensure(file("config")[4] & 4 != 0 && file("enable") == b"1\n", || "bus mastering is off".into())?;
-    ensure(free() != before, || "it has no huge page".into())?;
-    drop(killed);
-    until("bus mastering is off", || file("config")[4] & 4 == 0 && file("enable") == b"0\n")?;
-    until("its huge page is free", || free() == before)
-}
-
-pub fn killed_with_vfio(drive: Address) -> Outcome {
-    let killed = Killed::holding("vfio", drive)?;
-    ensure(Tree::default().driver(drive).as_deref() == Some("vfio-pci"), || "vfio does not have it".into())?;
-    // Another process cannot open its group meanwhile.
-    through::refused(vfio::open(drive).map(drop), &["another process has its group"])?;
-    drop(killed);
     is_the_kernels(drive)
 }

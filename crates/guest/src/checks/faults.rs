@@ -15,13 +15,13 @@ const PART: u64 = 16 << 10;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// QEMU lets one command through and holds the others back, as long as this lives.
-struct Held;
+pub struct Held;
 
 impl Held {
     /// Drives of the harness have names.
     const DRIVE: &str = "d0";
 
-    fn begin() -> Result<Held, Box<dyn Error>> {
+    pub fn begin() -> Result<Held, Box<dyn Error>> {
         report::qemu(&format!("block_set_io_throttle {} 1 0 0 0 0 0", Held::DRIVE))?;
         Ok(Held)
     }

@@ -3,6 +3,7 @@
 mod binding;
 mod drivers;
 mod faults;
+mod killed;
 mod many;
 mod rights;
 mod through;
@@ -17,6 +18,7 @@ pub fn run(line: &str) {
     let part = line.split_whitespace().find_map(|word| word.strip_prefix("part=")).unwrap_or_default();
     let done = match part {
         "sysfs" => without_iommu::run(),
+        "kills" => without_iommu::kills(),
         "vfio" => with_iommu::run(),
         "iommufd" => with_iommufd::run(),
         other => Err(format!("there is no part {other:?}").into()),
@@ -29,5 +31,5 @@ pub fn run(line: &str) {
 
 /// What this program does when the checks start it again.
 pub fn child(words: &[String]) -> Outcome {
-    binding::child(words)
+    killed::child(words)
 }

@@ -1,6 +1,6 @@
 //! Through vfio, on a machine with an IOMMU.
 
-use super::{binding, drivers, faults, many, through};
+use super::{binding, drivers, faults, killed, many, through};
 use crate::devices::{self, Edu, contents, pattern};
 use crate::report::{Outcome, check, ensure};
 use pcie::bind::{To, Word};
@@ -113,7 +113,7 @@ pub fn run() -> Outcome {
 
     check("bind refuses a drive in use", || binding::in_use(in_use));
     check("vfio drive", || binding::to_vfio_and_back(drive));
-    check("vfio killed", || binding::killed_with_vfio(drive));
+    check("vfio killed", || killed::with_vfio(drive));
     check("vfio power cut with commands in flight", || {
         let _bound = take(failing)?;
         faults::vanished(failing, Box::new(vfio::open(failing)?))

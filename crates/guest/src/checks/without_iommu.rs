@@ -1,11 +1,20 @@
 //! Through sysfs, on a machine without an IOMMU.
 
-use super::{binding, drivers, faults, many, rights, through};
+use super::{binding, drivers, faults, killed, many, rights, through};
 use crate::devices;
 use crate::report::{Outcome, check, ensure};
 use pcie::bind::{To, Word};
 use pcie::{Address, Function, Tree, bind, sysfs, vfio};
 use std::fs;
+
+/// Reads and writes of programs that are killed, fifty times.
+pub fn kills() -> Outcome {
+    let drive = *devices::find(devices::NVME)?.first().ok_or("no drive")?;
+    for round in 1..=5 {
+        check(&format!("kills {}", 10 * round), || killed::while_driving(drive, 10));
+    }
+    Ok(())
+}
 
 pub fn run() -> Outcome {
     let (edu, ivshmem) = (devices::one(devices::EDU)?, devices::one(devices::IVSHMEM)?);
@@ -28,7 +37,10 @@ pub fn run() -> Outcome {
         let _first = sysfs::open(edu)?;
         through::refused(sysfs::open(edu), &["a program drives it already"])
     });
-    check("sysfs killed", || binding::killed_with_sysfs(edu));
+    check("sysfs killed", || killed::with_sysfs(edu));
+
+    check("sysfs stuck", || killed::stuck(edu));
+    check("sysfs killed while it drives", || killed::while_driving(drive, 2));
 
     check("sysfs refuses a bound function", || {
         through::refused(sysfs::open(drive), &["the kernel's driver nvme has it", "--bind"])

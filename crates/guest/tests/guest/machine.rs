@@ -212,7 +212,7 @@ fn execute(monitor: &Path, command: &str) -> String {
     }
 }
 
-/// Our program as /init, a shell for the restorer, the libraries of both, the modules.
+/// Our program as /init, a shell for the restorer and what that calls, the libraries of both, the modules.
 fn initrd(kernel: &Kernel) -> Vec<u8> {
     let mut archive = Archive::default();
     archive.folder("dev");
@@ -223,7 +223,9 @@ fn initrd(kernel: &Kernel) -> Vec<u8> {
     let path = std::env::var_os("PATH").unwrap();
     let shell =
         std::env::split_paths(&path).map(|dir| dir.join("busybox")).find(|path| path.is_file()).expect("busybox");
-    archive.file("bin/sh", &fs::read(&shell).unwrap());
+    for name in ["sh", "dd", "sleep"] {
+        archive.file(&format!("bin/{name}"), &fs::read(&shell).unwrap());
+    }
     let mut libraries: Vec<String> = [&init, &shell].into_iter().flat_map(|program| libraries(program)).collect();
     libraries.sort();
     libraries.dedup();

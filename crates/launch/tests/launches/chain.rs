@@ -356,6 +356,7 @@ fn the_validator_refuses_what_a_chains_words_must_not_say() {
         ("address", try_words(&|w| w.copy(4, inside, 0x1000, 8, 0x182).unwrap(), &[], 1, &[])),
         ("address", try_words(&|w| w.copy(4, counter.va() + 4, inside, 8, 0x182).unwrap(), &[], 1, &[])),
         ("address", try_words(&|w| w.host_semaphore(0, counter.va() + 64, 0, WAIT).unwrap(), &[], 1, &[])),
+        ("holds the channel group", try_words(&|w| w.host_semaphore(0, inside, 0, WAIT).unwrap(), &[], 1, &[])),
     ] {
         assert!(result.as_ref().is_err_and(|error| error.contains(why)), "{why}: {result:?}");
     }

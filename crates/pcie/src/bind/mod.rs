@@ -8,8 +8,11 @@ pub use in_use::{How, Use, disks, uses};
 
 use crate::address::Address;
 use crate::error::Error;
-use crate::restorer::{Deed, Restorer};
+use crate::restorer::{Deed, Restorer, Step};
 use crate::tree::{Tree, text};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Who has the function then.
@@ -49,6 +52,15 @@ pub struct Bound {
 /// How long a restoration may take until the process goes on without waiting for it: vfio-pci lets a device go when its last file is closed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// What keeps the drivers of functions that this process has taken from getting them back. Whoever opens such a function has its own restorer hold
+/// this: then the function has stopped before its driver has it.
+static DELAYS: Mutex<BTreeMap<Address, OwnedFd>> = Mutex::new(BTreeMap::new());
+
+/// Held by another process, it keeps the function's driver away.
+pub(crate) fn delay(address: Address) -> Option<OwnedFd> {
+    DELAYS.lock().unwrap_or_else(PoisonError::into_inner).get(&address)?.try_clone().ok()
+}
+
 /// Takes the function. One that is where it should be already stays there, and nothing is restored.
 ///
 /// # Errors
@@ -78,8 +90,12 @@ pub fn take(tree: &Tree, address: Address, to: To, word: Word) -> Result<Bound, 
     }
 
     let plan = Plan::new(tree, address, to, before.as_deref());
-    let restorer = Restorer::start(&plan.back, &[])
-        .map_err(|why| Error::system("start the process that gives the device back should this one die", why))?;
+    let failed = |why| Error::system("start the process that gives the device back should this one die", why);
+    let back: Vec<Step> = plan.back.iter().cloned().map(Step::Write).collect();
+    let restorer = Restorer::start(&back, &[]).map_err(failed)?;
+    if let Some(delay) = restorer.delay().map_err(failed)? {
+        DELAYS.lock().unwrap_or_else(PoisonError::into_inner).insert(address, delay);
+    }
     // From here on, what goes wrong is put back on the way out.
     let bound = Bound { address, before, restorer: Some(restorer) };
     for deed in &plan.there {
@@ -166,6 +182,7 @@ impl Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         let Some(restorer) = self.restorer.take() else { return };
+        DELAYS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.address);
         // The same process as on death: writing `unbind` blocks as long as somebody has the device open, and that may be us.
         restorer.act(Instant::now() + PATIENCE);
     }

@@ -1,7 +1,7 @@
 //! Functions of a host whose IOMMU is off or passes through: BARs and configuration space by the files of /sys, memory in huge pages.
 //!
 //! Nothing but this module keeps the device from writing anywhere: a bus address is a physical one. So memory is of huge pages, which the kernel
-//! neither swaps nor moves by itself; the restorer holds them until bus mastering is off, should this process die.
+//! neither swaps nor moves by itself; the restorer holds them until the function was stopped and reset, should this process die.
 
 mod checks;
 mod huge;
@@ -13,25 +13,28 @@ pub use checks::refusal;
 
 use crate::address::Address;
 use crate::bar::Bar;
+use crate::bind;
 use crate::error::Error;
 use crate::function::{Function, Identity};
 use crate::identity::{self, COMMAND, MASTER, MEMORY};
 use crate::mapped::Mapped;
 use crate::memory::{Memory, Peer, Place, Run};
 use crate::peers;
-use crate::restorer::{Deed, Restorer};
+use crate::restorer::{Deed, Restorer, Step};
 use crate::tree::{self, Tree};
 use huge::HugePages;
 use pool::Pool;
 use resource::Resource;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Opens a function that no driver of the kernel's has.
 ///
@@ -57,8 +60,10 @@ pub struct Device {
     pools: Vec<Arc<Pool>>,
     /// What the command register was before.
     command: u16,
-    /// Dismissed last: the fields above are restored by then.
-    _restorer: Restorer,
+    /// Its driver could not stop it.
+    stuck: AtomicBool,
+    /// Dismissed last: the fields above are restored by then. None when it is to act at the end of this process.
+    restorer: Option<Restorer>,
 }
 
 impl Device {
@@ -78,15 +83,20 @@ impl Device {
         let resources = resource::read(&folder)?;
         let pools = HugePages::free_ones(tree)?.into_iter().map(Pool::new).collect::<Result<Vec<_>, _>>()?;
 
-        // The restorer first, so that there is no moment without it. "0" also ends bus mastering.
-        let enable = Deed::new(folder.join("enable"), "0");
-        let restorer = Restorer::start(&[enable], &pools.iter().map(|pool| pool.file()).collect::<Vec<_>>())
+        // The restorer first, so that there is no moment without it.
+        let stop = Step::Stop { folder: folder.clone(), command: (command & !MASTER) as u8 };
+        // If this process took it from a driver: that gets it back when it has stopped.
+        let delay = bind::delay(address);
+        let pages = pools.iter().map(|pool| pool.file().as_fd());
+        let hold: Vec<BorrowedFd<'_>> = pages.chain([config.as_fd()]).chain(delay.as_ref().map(AsFd::as_fd)).collect();
+        let restorer = Restorer::start(&[stop], &hold)
             .map_err(|why| Error::system("start the process that restores the device should this one die", why))?;
         // Powers the function up and lets it decode memory; counted by the kernel.
         Deed::new(folder.join("enable"), "1").run().map_err(|why| Error::system(format!("enable {address}"), why))?;
         let functional = identity::is_emulated(&head);
+        let (stuck, restorer) = (AtomicBool::new(false), Some(restorer));
         let device =
-            Device { address, identity, functional, folder, config, resources, pools, command, _restorer: restorer };
+            Device { address, identity, functional, folder, config, resources, pools, command, stuck, restorer };
         device.set_command(command | MEMORY | MASTER)?;
         Ok(device)
     }
@@ -196,6 +206,10 @@ impl Function for Device {
         Deed::new(path, "1").run().map_err(|why| Error::system(format!("reset {}", self.address), why))
     }
 
+    fn is_stuck(&self) {
+        self.stuck.store(true, Ordering::Relaxed);
+    }
+
     fn is_present(&self) -> bool {
         let mut vendor = [0; 2];
         // The file stays open after the function is gone; its folder does not stay.
@@ -214,6 +228,10 @@ impl Drop for Device {
             self.pools.drain(..).for_each(std::mem::forget);
             return;
         }
+        if self.stuck.load(Ordering::Relaxed) {
+            // With this process ends the pipe, and what waits on it stops the function before its pages go.
+            std::mem::forget(self.restorer.take());
+        }
         // Bus mastering ends before anything else is given back. What fails here is the kernel's to clear: it does so when "0" is written.
         let _ = self.set_command(self.command & !MASTER);
         let _ = Deed::new(self.folder.join("enable"), "0").run();
@@ -222,18 +240,31 @@ impl Drop for Device {
     }
 }
 
+/// How long a function may be another's that is about to let it go: a process that was killed is being put back.
+const PUTTING_BACK: Duration = Duration::from_secs(2);
+
 /// Nothing of the kernel's keeps two programs from driving one function: a lock on its file does, among those that ask for it.
 fn alone(address: Address, config: &File) -> Result<(), Error> {
-    // SAFETY: a lock on an open file of ours.
-    if unsafe { libc::flock(config.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-        return Ok(());
-    }
-    match io::Error::last_os_error() {
-        why if why.kind() == io::ErrorKind::WouldBlock => {
-            let why = "a program drives it already".into();
-            Err(Error::Refused { address, why, hint: "end that one, or drop what has it open here".into() })
+    let until = Instant::now() + PUTTING_BACK;
+    loop {
+        // SAFETY: a lock on an open file of ours.
+        if unsafe { libc::flock(config.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return Ok(());
         }
-        why => Err(Error::system(format!("lock {address}"), why)),
+        match io::Error::last_os_error() {
+            why if why.kind() != io::ErrorKind::WouldBlock => {
+                return Err(Error::system(format!("lock {address}"), why));
+            }
+            _ if Instant::now() > until => {
+                let why = "a program drives it already".into();
+                return Err(Error::Refused {
+                    address,
+                    why,
+                    hint: "end that one, or drop what has it open here".into(),
+                });
+            }
+            _ => std::thread::sleep(Duration::from_millis(5)),
+        }
     }
 }
 

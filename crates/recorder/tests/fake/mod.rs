@@ -93,7 +93,7 @@ impl Joined {
         // SAFETY: our own descriptor; the mapping stays.
         unsafe { libc::close(fd) };
         assert!(j.page().check());
-        j.page().started.fetch_add(1, Ordering::Relaxed);
+        j.page().starts.arrive();
         j
     }
 

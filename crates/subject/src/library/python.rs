@@ -34,10 +34,11 @@ print(name)
 const SCRIPT: &str = include_str!("python.py");
 
 /// The package, as it is in this version.
-const PACKAGE: [(&str, &str); 7] = [
+const PACKAGE: [(&str, &str); 8] = [
     ("doorbell", include_str!("../../../../python/doorbell/__init__.py")),
     ("doorbell._errors", include_str!("../../../../python/doorbell/_errors.py")),
     ("doorbell._graph", include_str!("../../../../python/doorbell/_graph.py")),
+    ("doorbell._header", include_str!("../../../../python/doorbell/_header.py")),
     ("doorbell._library", include_str!("../../../../python/doorbell/_library.py")),
     ("doorbell._memory", include_str!("../../../../python/doorbell/_memory.py")),
     ("doorbell._record", include_str!("../../../../python/doorbell/_record.py")),

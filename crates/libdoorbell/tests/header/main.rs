@@ -1,4 +1,9 @@
-//! The header is what cbindgen makes of the sources, and compilers take it without a warning.
+//! The header, the Python package's declarations and the tables of the reference page are what the sources say, and compilers take the header
+//! without a warning.
+
+mod declared;
+mod page;
+mod python;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,11 +12,10 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The environment variable with which this writes the header instead.
+/// The environment variable with which this writes them instead.
 const WRITE: &str = "DOORBELL_WRITE_HEADER";
 
-#[test]
-fn the_header_is_up_to_date() {
+fn header() -> String {
     let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap();
     let mut builder = cbindgen::Builder::new().with_config(config);
     for file in ["codes.rs", "types.rs", "detail.rs", "calls.rs", "graphs.rs", "chains.rs"] {
@@ -19,12 +23,28 @@ fn the_header_is_up_to_date() {
     }
     let mut made = Vec::new();
     builder.generate().unwrap().write(&mut made);
-    let (made, path) = (String::from_utf8(made).unwrap(), root().join("include/doorbell.h"));
-    if std::env::var_os(WRITE).is_some() {
-        std::fs::write(&path, &made).unwrap();
+    String::from_utf8(made).unwrap()
+}
+
+/// C, Python and the reference page say the same, because all of it is made from the declarations and their comments.
+#[test]
+fn what_is_made_of_the_sources_is_up_to_date() {
+    let header = header();
+    let all = declared::declared(&header);
+    let page = root().join("../../docs/reference/libdoorbell.md");
+    let filled = page::filled(&std::fs::read_to_string(&page).unwrap(), &all);
+    let python = python::python(&all);
+    for (path, made) in [
+        (root().join("include/doorbell.h"), header),
+        (root().join("../../python/doorbell/_header.py"), python),
+        (page, filled),
+    ] {
+        if std::env::var_os(WRITE).is_some() {
+            std::fs::write(&path, &made).unwrap();
+        }
+        let there = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(there == made, "{} is not what the sources say: run this test with {WRITE}=1", path.display());
     }
-    let there = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(there == made, "{} is not what the sources say: run this test with {WRITE}=1", path.display());
 }
 
 #[test]

@@ -1,0 +1,52 @@
+//! The end of the recorder's files: none of them goes while a program that was started with the agent may still open it.
+
+use crate::rights;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tape::starts::Starts;
+
+/// A program that was started has so long to load the agent. Its loader does that first of all.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// What the agents ask before they start a program. To be called when this process has the rights that it keeps.
+pub fn open(starts: &Starts) {
+    // SAFETY: no arguments.
+    starts.user.store(unsafe { libc::geteuid() }, Ordering::Relaxed);
+    starts.capabilities.store(rights::capabilities(), Ordering::Relaxed);
+}
+
+/// From now on no program is started with the agent. Waits for those that were, and have not loaded it yet.
+pub fn close(starts: &Starts) {
+    starts.close();
+    let begun = Instant::now();
+    while starts.silent() > 0 && begun.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closing_waits_for_a_program_that_is_on_its_way_but_not_for_ever() {
+        // SAFETY: numbers.
+        let s: Starts = unsafe { std::mem::zeroed() };
+        assert!(s.expect());
+        let late = Duration::from_millis(20);
+        let begun = Instant::now();
+        std::thread::scope(|t| {
+            t.spawn(|| {
+                std::thread::sleep(late);
+                s.arrive();
+            });
+            close(&s);
+        });
+        assert!((late..PATIENCE).contains(&begun.elapsed()));
+        // SAFETY: numbers.
+        let s: Starts = unsafe { std::mem::zeroed() };
+        assert!(s.expect());
+        close(&s);
+        assert_eq!(s.silent(), 1);
+    }
+}
