@@ -84,7 +84,8 @@
 #define DOORBELL_KILLED 13
 
 /*
- The channel was stopped, because memory was freed under a copy that did not end: close the session.
+ The channel was stopped, because memory was freed under a copy that did not end, or because a channel that it waited for died:
+ close the session.
  */
 #define DOORBELL_STOPPED 14
 
@@ -451,8 +452,9 @@ int32_t doorbell_allocate(uint32_t place,
                           void **pointer);
 
 /*
- Ends a buffer: what doorbell_pin() gave is not named any more, what doorbell_allocate() gave is freed. What is under way with it
- is waited for, up to a second; a channel that takes longer is stopped.
+ Ends a buffer. From this call on no submission names it. The call waits for other threads' calls that use the buffer, and up to a
+ second for submissions that name it. After that, lanes that still copy to or from memory of doorbell_pin() are stopped; memory of
+ doorbell_allocate() is freed when those submissions are done. Other submissions are neither waited for nor stopped.
  Cost: microseconds and the wait. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
  */
 int32_t doorbell_unpin(doorbell_buffer_t buffer);
@@ -545,7 +547,8 @@ int32_t doorbell_copy_after_stream(const doorbell_piece_t *pieces,
 
 /*
  What is put into the CUDA stream from now on waits for a submission: the lane writes a word behind it, and a wait for that goes
- into the stream. Of a copy by stores or loads nothing goes into the stream: it is over.
+ into the stream. Of a copy by stores or loads nothing goes into the stream: it is over. If the lane dies before it has written
+ the word, a thread of doorbell's writes it within a tenth of a second: the stream goes on, and the ticket answers the error.
  Cost: a submission, and a call of cuStreamWaitValue32 with CUDA's locks. Threads: any. Errors: as doorbell_copy_after_stream();
  DOORBELL_BUSY while another thread submits on the lane.
  */
@@ -815,9 +818,11 @@ int32_t doorbell_launch(doorbell_graph_t graph,
 int32_t doorbell_launch_after_stream(doorbell_graph_t graph, void *stream, doorbell_ticket_t *ticket);
 
 /*
- Ends a graph. Launches of it that are under way go on; where parameters point into buffers, they are waited for.
- Cost: microseconds; it frees memory. Threads: any; it waits for the launches of others. Errors: DOORBELL_HANDLE,
- DOORBELL_CLOSED, DOORBELL_FORKED.
+ Ends a graph. Launches of it that are under way go on; where parameters point into buffers, they are waited for, up to ten
+ seconds. After that the call is DOORBELL_TIMEOUT: the graph has ended, and its memory is freed when a graph is prepared or freed
+ after those launches, or when the session is closed.
+ Cost: microseconds; it frees memory. Threads: any; it waits for the launches of others. Errors: DOORBELL_TIMEOUT,
+ DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
  */
 int32_t doorbell_graph_free(doorbell_graph_t graph);
 
@@ -849,7 +854,7 @@ int32_t doorbell_chain_prepare(const doorbell_step_t *steps,
 
 /*
  As doorbell_launch(), behind a copy (or any submission) of this session's: the GPU waits for its ticket, with nothing of CUDA's. All
- that is launched later waits, too. If the ticket's channel is killed before it is done, the launch never begins.
+ that is launched later waits, too. If the ticket's lane dies before it is done, the lane of launches is stopped with it.
  Cost: as doorbell_launch(), and some words more where `after` is not done. Threads, errors: as doorbell_launch();
  DOORBELL_HANDLE also for a ticket that is none, DOORBELL_KILLED and DOORBELL_STOPPED also for its lane.
  */
@@ -859,10 +864,11 @@ int32_t doorbell_launch_after(doorbell_graph_t graph,
 
 /*
  As doorbell_submit(), behind a launch, or a copy of another lane: the GPU waits for its ticket. What is submitted on the
- transfer's lane later waits, too, also where this is DOORBELL_FULL.
+ transfer's lane later waits, too, also where this is DOORBELL_FULL. A transfer that the CPU stores, loads or reads
+ (doorbell_explain()) goes by a copy engine instead, on a lane that is free. If the ticket's lane dies before it is done, this lane
+ is stopped with it: what waits answers DOORBELL_STOPPED and does not run.
  Cost: as doorbell_submit(), and some words more where `after` is not done. Threads, errors: as doorbell_submit();
- DOORBELL_ARGUMENT for a transfer by the CPU's own stores or loads (doorbell_explain()), DOORBELL_HANDLE also for a ticket that is
- none, DOORBELL_KILLED and DOORBELL_STOPPED also for its lane.
+ DOORBELL_HANDLE also for a ticket that is none, DOORBELL_KILLED and DOORBELL_STOPPED also for its lane.
  */
 int32_t doorbell_submit_after(doorbell_transfer_t transfer,
                               doorbell_ticket_t after,

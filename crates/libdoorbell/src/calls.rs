@@ -241,8 +241,9 @@ pub unsafe extern "C" fn doorbell_allocate(
     })
 }
 
-/// Ends a buffer: what doorbell_pin() gave is not named any more, what doorbell_allocate() gave is freed. What is under way with it
-/// is waited for, up to a second; a channel that takes longer is stopped.
+/// Ends a buffer. From this call on no submission names it. The call waits for other threads' calls that use the buffer, and up to a
+/// second for submissions that name it. After that, lanes that still copy to or from memory of doorbell_pin() are stopped; memory of
+/// doorbell_allocate() is freed when those submissions are done. Other submissions are neither waited for nor stopped.
 /// Cost: microseconds and the wait. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_unpin(buffer: doorbell_buffer_t) -> i32 {
@@ -414,7 +415,8 @@ pub unsafe extern "C" fn doorbell_copy_after_stream(
 }
 
 /// What is put into the CUDA stream from now on waits for a submission: the lane writes a word behind it, and a wait for that goes
-/// into the stream. Of a copy by stores or loads nothing goes into the stream: it is over.
+/// into the stream. Of a copy by stores or loads nothing goes into the stream: it is over. If the lane dies before it has written
+/// the word, a thread of doorbell's writes it within a tenth of a second: the stream goes on, and the ticket answers the error.
 /// Cost: a submission, and a call of cuStreamWaitValue32 with CUDA's locks. Threads: any. Errors: as doorbell_copy_after_stream();
 /// DOORBELL_BUSY while another thread submits on the lane.
 #[unsafe(no_mangle)]

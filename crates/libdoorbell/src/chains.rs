@@ -65,7 +65,7 @@ fn step(step: &doorbell_step_t) -> Result<ChainStep, Error> {
 }
 
 /// As doorbell_launch(), behind a copy (or any submission) of this session's: the GPU waits for its ticket, with nothing of CUDA's. All
-/// that is launched later waits, too. If the ticket's channel is killed before it is done, the launch never begins.
+/// that is launched later waits, too. If the ticket's lane dies before it is done, the lane of launches is stopped with it.
 /// Cost: as doorbell_launch(), and some words more where `after` is not done. Threads, errors: as doorbell_launch();
 /// DOORBELL_HANDLE also for a ticket that is none, DOORBELL_KILLED and DOORBELL_STOPPED also for its lane.
 #[unsafe(no_mangle)]
@@ -83,10 +83,11 @@ pub unsafe extern "C" fn doorbell_launch_after(
 }
 
 /// As doorbell_submit(), behind a launch, or a copy of another lane: the GPU waits for its ticket. What is submitted on the
-/// transfer's lane later waits, too, also where this is DOORBELL_FULL.
+/// transfer's lane later waits, too, also where this is DOORBELL_FULL. A transfer that the CPU stores, loads or reads
+/// (doorbell_explain()) goes by a copy engine instead, on a lane that is free. If the ticket's lane dies before it is done, this lane
+/// is stopped with it: what waits answers DOORBELL_STOPPED and does not run.
 /// Cost: as doorbell_submit(), and some words more where `after` is not done. Threads, errors: as doorbell_submit();
-/// DOORBELL_ARGUMENT for a transfer by the CPU's own stores or loads (doorbell_explain()), DOORBELL_HANDLE also for a ticket that is
-/// none, DOORBELL_KILLED and DOORBELL_STOPPED also for its lane.
+/// DOORBELL_HANDLE also for a ticket that is none, DOORBELL_KILLED and DOORBELL_STOPPED also for its lane.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_submit_after(
     transfer: doorbell_transfer_t,

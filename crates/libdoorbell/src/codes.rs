@@ -31,7 +31,8 @@ pub const DOORBELL_ARGUMENT: i32 = 11;
 pub const DOORBELL_TIMEOUT: i32 = 12;
 /// The channel was killed by an error of the GPU's (Xid): close the session.
 pub const DOORBELL_KILLED: i32 = 13;
-/// The channel was stopped, because memory was freed under a copy that did not end: close the session.
+/// The channel was stopped, because memory was freed under a copy that did not end, or because a channel that it waited for died:
+/// close the session.
 pub const DOORBELL_STOPPED: i32 = 14;
 /// The memory cannot be pinned.
 pub const DOORBELL_NOT_PINNABLE: i32 = 15;

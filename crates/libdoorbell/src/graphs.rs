@@ -191,9 +191,11 @@ pub unsafe extern "C" fn doorbell_launch_after_stream(
     })
 }
 
-/// Ends a graph. Launches of it that are under way go on; where parameters point into buffers, they are waited for.
-/// Cost: microseconds; it frees memory. Threads: any; it waits for the launches of others. Errors: DOORBELL_HANDLE,
-/// DOORBELL_CLOSED, DOORBELL_FORKED.
+/// Ends a graph. Launches of it that are under way go on; where parameters point into buffers, they are waited for, up to ten
+/// seconds. After that the call is DOORBELL_TIMEOUT: the graph has ended, and its memory is freed when a graph is prepared or freed
+/// after those launches, or when the session is closed.
+/// Cost: microseconds; it frees memory. Threads: any; it waits for the launches of others. Errors: DOORBELL_TIMEOUT,
+/// DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_graph_free(graph: doorbell_graph_t) -> i32 {
     run(|| SESSION.graph_release(Graph::from_raw(graph)))

@@ -13,12 +13,14 @@
 //! is an error, never another's.
 //!
 //! The invariant: [`Session::submit`], [`Session::copy_async`], [`Session::launch`], [`Session::set_parameter`] and
-//! [`Session::poll`] take no lock, allocate nothing and make no system call, unless memory was unmapped since (then all is
-//! checked again).
+//! [`Session::poll`] take no lock, allocate nothing and make no system call. There are two exceptions: the first launch after memory was
+//! unmapped checks all again, and a poll that finds a dead lane takes what waits for it off the GPU.
 //!
 //! # When memory goes
-//! A buffer that is unpinned ends when what is under way with it has ended; the call waits. Memory that CUDA frees ends its
-//! buffer: the free waits for what is under way, and from then on the buffer answers [`Error::Freed`]. Some frees are seen by
+//! [`Session::unpin`] and CUDA's frees end a buffer first, then wait for what names it, up to a second, and then stop the lanes that still
+//! use memory of CUDA's. The rules are those of the crate `gpu`, at the head of its file `lease.rs`. Here is what a session adds: an
+//! entry is taken out when each lane has been let go once (`lane`), words that streams wait for are written for dead lanes
+//! (`promises`), and [`Session::close`] waits for all lanes together, up to ten seconds. Some frees are seen by
 //! nobody (a caching allocator that gives a block to another tensor, a graph's own allocations): keep such memory until it is
 //! unpinned. What a graph's kernels touch nobody knows: see [`Session::prepare_graph`]. [`Options::check_each_submission`]
 //! asks CUDA for the allocation's number each time and finds most of them.
