@@ -6,14 +6,31 @@ use crate::error::Error;
 use crate::namespace::{Io, Namespace};
 use crate::queue::Queue;
 use crate::signature::{AREA, Ends, Signature};
+use pcie::Address;
 
 /// What the user has said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Word {
-    /// `--i-mean-to-overwrite DEVICE`: the device's exact address.
+    /// How the device was named when it was opened: its address, or the word for one that this program emulates.
+    pub given: String,
+    /// `--i-mean-to-overwrite DEVICE`: the same again.
     pub device: Option<String>,
     /// `--destroy WHAT`: file systems that may be lost, by name.
     pub destroy: Vec<String>,
+}
+
+impl Word {
+    /// The word for a device that was named so, with nothing on it.
+    pub fn of(given: impl Into<String>) -> Word {
+        let given = given.into();
+        Word { device: Some(given.clone()), given, destroy: Vec::new() }
+    }
+
+    /// Of two addresses of one function (with or without the domain) each names the other. Nothing else names a device but its own name.
+    fn is_named(&self, said: &str) -> bool {
+        let same = || Some(said.parse::<Address>().ok()? == self.given.parse().ok()?);
+        said == self.given || same().unwrap_or(false)
+    }
 }
 
 /// Leave to write to one namespace. Writes are made from it alone.
@@ -26,8 +43,8 @@ impl Overwrite {
     /// Looks whether the word names this device, and whether the first and last blocks hold something that it does not name. `queue` has
     /// nothing in flight; its slot 0 is prepared for something else afterwards.
     ///
-    /// What is refused whatever the word says: partition tables, LVM, RAID, swap, and members of pools. A file system or LUKS is refused
-    /// until the word names it as well.
+    /// What is refused whatever the word says: partition tables, LVM, RAID, swap, and members of pools. A file system, what is encrypted, and
+    /// bytes of no format that is known here are refused until the word names them as well.
     ///
     /// # Errors
     /// [`Error::Refused`] with what stands against it; errors of reading.
@@ -37,18 +54,15 @@ impl Overwrite {
         namespace: &Namespace,
         word: &Word,
     ) -> Result<Overwrite, Error> {
-        let address = controller.identity().address.to_string();
-        let is_named = |said: &str| said == address || controller.is_functional() && said == "qemu";
-        let refused = |why: String, hint: String| Error::refused(format!("writing to {address}"), why, hint);
+        let refused = |why: String, hint: String| Error::refused(format!("writing to {}", word.given), why, hint);
         match &word.device {
-            Some(said) if is_named(said) => {}
+            Some(said) if word.is_named(said) => {}
             said => {
                 let why = match said {
                     None => "you have not said that what it holds may be lost".into(),
                     Some(said) => format!("your word is for {said}"),
                 };
-                let name = if controller.is_functional() { "qemu" } else { &address };
-                return Err(refused(why, format!("--i-mean-to-overwrite {name} says so")));
+                return Err(refused(why, format!("--i-mean-to-overwrite {} says so", word.given)));
             }
         }
         if namespace.page().is_write_protected {
@@ -64,7 +78,7 @@ impl Overwrite {
             ));
         }
         if let Some(kept) = found.iter().find(|found| !word.destroy.iter().any(|said| said == found.what.name())) {
-            let why = format!("it holds {kept}");
+            let why = format!("it holds {}", kept.text());
             return Err(refused(why, format!("--destroy {} says that it may be lost", kept.what.name())));
         }
         Ok(Overwrite { namespace: namespace.clone() })

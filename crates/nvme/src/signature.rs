@@ -1,4 +1,5 @@
-//! What the first and last blocks of a device say of its use: partition tables, LVM, RAID, swap, file systems.
+//! What the first and last blocks of a device say of its use: partition tables, LVM, RAID, swap, file systems. What is known is named; a
+//! device is empty only where both ends are.
 //!
 //! A kernel that has no driver on the device cannot say whether it is in use, so its bytes are asked. Offsets and magic numbers are those
 //! of the formats' own headers (include/uapi/linux/raid/md_p.h, lvm2's label.h, the UEFI specification, and so on).
@@ -17,6 +18,9 @@ pub struct Signature {
 pub enum Use {
     Gpt,
     Mbr,
+    Sun,
+    Sgi,
+    Mac,
     Lvm,
     MdRaid,
     IntelRaid,
@@ -25,7 +29,12 @@ pub enum Use {
     Zfs,
     Bcache,
     BlueStore,
+    Bcachefs,
+    Asm,
+    Vmfs,
+    Stratis,
     Luks,
+    BitLocker,
     Ext,
     Xfs,
     Btrfs,
@@ -33,6 +42,12 @@ pub enum Use {
     Ntfs,
     ExFat,
     Fat,
+    Nilfs,
+    ReiserFs,
+    Jfs,
+    Apfs,
+    /// Bytes of no format that is known here.
+    Unknown,
 }
 
 impl Use {
@@ -41,6 +56,19 @@ impl Use {
         match self {
             Use::Gpt => "gpt",
             Use::Mbr => "mbr",
+            Use::Sun => "sun",
+            Use::Sgi => "sgi",
+            Use::Mac => "mac",
+            Use::Bcachefs => "bcachefs",
+            Use::Asm => "asm",
+            Use::Vmfs => "vmfs",
+            Use::Stratis => "stratis",
+            Use::BitLocker => "bitlocker",
+            Use::Nilfs => "nilfs2",
+            Use::ReiserFs => "reiserfs",
+            Use::Jfs => "jfs",
+            Use::Apfs => "apfs",
+            Use::Unknown => "unknown",
             Use::Lvm => "lvm",
             Use::MdRaid => "md",
             Use::IntelRaid => "imsm",
@@ -63,7 +91,10 @@ impl Use {
     /// No word of the user's helps: partitions, and devices that are a part of something larger. A file system, or what is encrypted as
     /// a whole, is the user's to give up.
     pub fn is_final(self) -> bool {
-        !matches!(self, Use::Luks | Use::Ext | Use::Xfs | Use::Btrfs | Use::F2fs | Use::Ntfs | Use::ExFat | Use::Fat)
+        let encrypted = matches!(self, Use::Luks | Use::BitLocker);
+        let linux =
+            matches!(self, Use::Ext | Use::Xfs | Use::Btrfs | Use::F2fs | Use::Nilfs | Use::ReiserFs | Use::Jfs);
+        !encrypted && !linux && !matches!(self, Use::Ntfs | Use::ExFat | Use::Fat | Use::Apfs | Use::Unknown)
     }
 }
 
@@ -73,8 +104,18 @@ impl fmt::Display for Signature {
     }
 }
 
-/// How much of each end is looked at.
-pub(crate) const AREA: u64 = 512 << 10;
+impl Signature {
+    /// For a sentence.
+    pub(crate) fn text(&self) -> String {
+        match self.what {
+            Use::Unknown => format!("bytes of no format that is known here (unknown at byte {:#x})", self.at),
+            _ => self.to_string(),
+        }
+    }
+}
+
+/// How much of each end is looked at: VMFS begins 1 MiB behind the first byte, its volumes 2 MiB.
+pub(crate) const AREA: u64 = (2 << 20) + (64 << 10);
 
 /// The two ends of a device.
 pub(crate) struct Ends<'a> {
@@ -116,7 +157,21 @@ impl Ends<'_> {
                 found.push(one);
             }
         }
+        if found.is_empty() {
+            found.extend(self.first_unknown().map(|at| Signature { what: Use::Unknown, at }));
+        }
         found
+    }
+
+    /// The first byte that is not as drives have blocks that nobody has written: zeros, or ones where all of an end is.
+    fn first_unknown(&self) -> Option<u64> {
+        let begin = self.length.saturating_sub(self.last.len() as u64);
+        [(0, self.first), (begin, self.last)].into_iter().find_map(|(from, bytes)| {
+            if bytes.iter().all(|byte| *byte == 0xff) {
+                return None;
+            }
+            bytes.iter().position(|byte| *byte != 0).map(|at| from + at as u64)
+        })
     }
 
     /// GPT in the second block or the last one; a table in the first sector with a partition in it.
@@ -170,7 +225,36 @@ const FIXED: &[(Use, u64, &[u8])] = &[
     (Use::MdRaid, 4096, &0xa92b_4efc_u32.to_le_bytes()),
     (Use::Swap, 4096 - 10, b"SWAPSPACE2"),
     (Use::Swap, 4096 - 10, b"SWAP-SPACE"),
+    (Use::Swap, 8192 - 10, b"SWAPSPACE2"),
+    (Use::Swap, 16384 - 10, b"SWAPSPACE2"),
+    (Use::Swap, 32768 - 10, b"SWAPSPACE2"),
     (Use::Swap, 65536 - 10, b"SWAPSPACE2"),
+    // Hibernation writes over it.
+    (Use::Swap, 4096 - 10, b"S1SUSPEND"),
+    (Use::Swap, 4096 - 10, b"S2SUSPEND"),
+    (Use::Swap, 4096 - 10, b"ULSUSPEND"),
+    (Use::Sun, 508, &0xdabe_u16.to_be_bytes()),
+    (Use::Sgi, 0, &0x0be5_a941_u32.to_be_bytes()),
+    (Use::Mac, 512, b"PM\0\0"),
+    (
+        Use::Bcachefs,
+        4096 + 24,
+        &[0xc6, 0x85, 0x73, 0xf6, 0x66, 0xce, 0x90, 0xa9, 0xd9, 0x6a, 0x60, 0xcf, 0x80, 0x3d, 0xf7, 0xef],
+    ),
+    (Use::Asm, 32, b"ORCLDISK"),
+    (Use::Asm, 32, b"ORCLCLRD"),
+    (Use::Vmfs, 1 << 20, &0xc001_d00d_u32.to_le_bytes()),
+    (Use::Vmfs, 2 << 20, &0x2fab_f15e_u32.to_le_bytes()),
+    (Use::Stratis, 512 + 4, b"!Stra0tis\x86\xff\x02^\x41rh"),
+    (Use::Stratis, 9 * 512 + 4, b"!Stra0tis\x86\xff\x02^\x41rh"),
+    (Use::BitLocker, 3, b"-FVE-FS-"),
+    (Use::Nilfs, 1024 + 6, &0x3434_u16.to_le_bytes()),
+    (Use::ReiserFs, 65536 + 52, b"ReIsErFs"),
+    (Use::ReiserFs, 65536 + 52, b"ReIsEr2Fs"),
+    (Use::ReiserFs, 65536 + 52, b"ReIsEr3Fs"),
+    (Use::ReiserFs, 8192 + 52, b"ReIsErFs"),
+    (Use::Jfs, 32768, b"JFS1"),
+    (Use::Apfs, 32, b"NXSB"),
     (
         Use::Bcache,
         4096 + 24,
@@ -203,7 +287,7 @@ mod tests {
     }
 
     fn with(parts: &[(usize, &[u8])]) -> Vec<u8> {
-        let mut bytes = vec![0; 4 << 20];
+        let mut bytes = vec![0; 8 << 20];
         for (at, part) in parts {
             bytes[*at..at + part.len()].copy_from_slice(part);
         }
@@ -218,22 +302,31 @@ mod tests {
         }
         assert_eq!(found(&with(&[(512, b"EFI PART")]), 512), ["gpt"]);
         assert_eq!(found(&with(&[(4096, b"EFI PART")]), 4096), ["gpt"]);
-        assert_eq!(found(&with(&[((4 << 20) - 4096, b"EFI PART")]), 4096), ["gpt"]);
+        assert_eq!(found(&with(&[((8 << 20) - 4096, b"EFI PART")]), 4096), ["gpt"]);
         assert_eq!(found(&with(&[(450, &[0x83]), (510, &[0x55, 0xaa])]), 512), ["mbr"]);
-        assert_eq!(found(&with(&[(510, &[0x55, 0xaa])]), 512), [""; 0], "a table without partitions");
+        assert_eq!(found(&with(&[(510, &[0x55, 0xaa])]), 512), ["unknown"], "a table without partitions");
         let md = 0xa92b_4efc_u32.to_le_bytes();
-        assert_eq!(found(&with(&[((4 << 20) - 8192, &md)]), 512), ["md"]);
-        assert_eq!(found(&with(&[((4 << 20) - 65536, &md)]), 512), ["md"]);
-        assert_eq!(found(&with(&[((4 << 20) - 1024, b"Intel Raid ISM Cfg Sig. ")]), 512), ["imsm"]);
-        assert_eq!(found(&with(&[((4 << 20) - 512, &[0xde, 0x11, 0xde, 0x11])]), 512), ["ddf"]);
+        assert_eq!(found(&with(&[((8 << 20) - 8192, &md)]), 512), ["md"]);
+        assert_eq!(found(&with(&[((8 << 20) - 65536, &md)]), 512), ["md"]);
+        assert_eq!(found(&with(&[((8 << 20) - 1024, b"Intel Raid ISM Cfg Sig. ")]), 512), ["imsm"]);
+        assert_eq!(found(&with(&[((8 << 20) - 512, &[0xde, 0x11, 0xde, 0x11])]), 512), ["ddf"]);
         let uberblock = 0x00ba_b10c_u64.to_le_bytes();
         assert_eq!(found(&with(&[(0x2_0000 + 5 * 1024, &uberblock)]), 512), ["zfs"]);
-        assert_eq!(found(&with(&[((4 << 20) - 0x2_0000, &uberblock)]), 512), ["zfs"]);
+        assert_eq!(found(&with(&[((8 << 20) - 0x2_0000, &uberblock)]), 512), ["zfs"]);
+    }
+
+    #[test]
+    fn only_what_is_empty_is_taken_for_empty() {
+        for (at, byte) in [(0, 1), (100_000, 0x80), ((8 << 20) - 1, 7), ((8 << 20) - (1 << 20), 9)] {
+            assert_eq!(found(&with(&[(at, &[byte])]), 512), ["unknown"], "at {at}");
+        }
+        assert_eq!(found(&vec![0xff; 8 << 20], 512), [""; 0], "erased flash");
+        assert!(!Use::Unknown.is_final());
     }
 
     #[test]
     fn what_is_part_of_something_larger_is_final() {
-        for what in [Use::Gpt, Use::Mbr, Use::Lvm, Use::MdRaid, Use::Swap, Use::Zfs] {
+        for what in [Use::Gpt, Use::Mbr, Use::Sun, Use::Lvm, Use::MdRaid, Use::Swap, Use::Zfs, Use::Asm, Use::Vmfs] {
             assert!(what.is_final());
         }
         assert!(!Use::Ext.is_final() && !Use::Luks.is_final());

@@ -61,7 +61,7 @@ fn injected_errors_are_told_by_name() {
         }
         assert_eq!(loaded(&memory, slot * 1024 + 512, 512), [0xee; 512]);
     }
-    let word = Word { device: Some("qemu".into()), destroy: vec![] };
+    let word = Word { destroy: vec!["unknown".into()], ..Word::of("qemu") };
     let refused = Overwrite::ask(&controller, &mut queue, &namespace, &word).unwrap_err();
     assert!(matches!(refused, Error::Failed { .. }), "what cannot be looked at is not written to: {refused}");
 }
@@ -81,7 +81,7 @@ fn a_write_that_fails_is_told_by_name() {
     let namespace = controller.namespace(1).unwrap();
     let mut queue = queue(&controller, 2);
     let memory = controller.allocate(4096).unwrap();
-    let word = Word { device: Some("qemu".into()), destroy: vec![] };
+    let word = Word { destroy: vec!["unknown".into()], ..Word::of("qemu") };
     let leave = Overwrite::ask(&controller, &mut queue, &namespace, &word).unwrap();
     queue.prepare(0, &[Piece::new(&memory, 0, 512)]).unwrap();
     let failed = queue.complete(0, &leave.write(128, 1).unwrap()).unwrap_err();

@@ -50,7 +50,7 @@ fn a_drive_and_a_gpu_exchange_blocks_without_host_memory() {
 
     // Back, after the GPU's side wrote it.
     buffer.write(0, &known(9, 0, 64 << 10)).unwrap();
-    let word = Word { device: Some("qemu".into()), destroy: vec![] };
+    let word = Word { destroy: vec!["unknown".into()], ..Word::of("qemu") };
     let leave = Overwrite::ask(&controller, &mut queue, &namespace, &word).unwrap();
     queue.prepare(0, &[Piece::new(&memory, 0, 64 << 10)]).unwrap();
     queue.complete(0, &leave.write(512, 128).unwrap()).unwrap();

@@ -110,7 +110,7 @@ fn a_gibibyte_of_random_mix_equals_its_reference() {
         let peer = controller.reach(&machine.peer().0).unwrap();
         let depth = Depth { slots: DEEP as u16, most_bytes: 256 << 10, deadline: Duration::from_secs(60) };
         let mut queues: Vec<_> = (0..QUEUES).map(|_| controller.queue(&depth).unwrap()).collect();
-        let word = Word { device: Some("qemu".into()), destroy: vec![] };
+        let word = Word { destroy: vec!["unknown".into()], ..Word::of("qemu") };
         let leave = Overwrite::ask(&controller, &mut queues[0], &namespace, &word).unwrap();
         let parts: Vec<Vec<u8>> = std::thread::scope(|scope| {
             let threads: Vec<_> = queues

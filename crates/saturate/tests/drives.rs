@@ -71,7 +71,7 @@ fn writes_arrive_on_the_drive_with_leave_and_nowhere_else() {
     let controller = Controller::open(machine.function("nvme0").unwrap(), Options::default()).unwrap();
     let namespace = controller.namespace(1).unwrap();
     let mut drive = Drive { controller, namespace, leave: None };
-    drive.ask(&Word { device: Some("qemu".into()), destroy: Vec::new() }).unwrap();
+    drive.ask(&Word { destroy: vec!["unknown".into()], ..Word::of("qemu") }).unwrap();
     let (peer, at) = machine.peer();
     let gpu = Gpu { peer, memory: Box::new(Bar(at.as_ptr())) };
     let mut drives = Drives::new(vec![drive], Some(gpu), Duration::from_secs(20));
@@ -113,7 +113,7 @@ fn reads_of_two_queues_arrive_in_host_memory_and_in_the_bar() {
     let gpu = Gpu { peer, memory: Box::new(Bar(at.as_ptr())) };
     let mut drive = Drive { controller, namespace, leave: None };
     // The rule of `doorbell nvme write`: no word, a word for another drive, a drive with something on it.
-    let word = |device: Option<&str>| Word { device: device.map(Into::into), destroy: Vec::new() };
+    let word = |device: Option<&str>| Word { device: device.map(Into::into), ..Word::of("qemu") };
     for (said, why) in [(None, "you have not said"), (Some("0000:04:00.0"), "your word is for 0000:04:00.0")] {
         let refused = drive.ask(&word(said)).unwrap_err().to_string();
         assert!(refused.contains(why) && refused.contains("--i-mean-to-overwrite qemu"), "{refused}");

@@ -79,7 +79,7 @@ pub struct Args {
     /// Say that what a drive holds may be lost: its exact address, for example 0000:04:00.0 (once for each drive of a plan that writes)
     #[arg(long, value_name = "DEVICE")]
     i_mean_to_overwrite: Vec<String>,
-    /// A file system that may be lost as well, for example ext (once for each; partitions, LVM, RAID and swap never are)
+    /// What may be lost as well: a file system, for example ext, or unknown for bytes of no known format (once for each; partitions, LVM, RAID and swap never are)
     #[arg(long, value_name = "NAME", requires = "i_mean_to_overwrite")]
     destroy: Vec<String>,
     /// Print the result as JSON, without tables
@@ -225,7 +225,7 @@ impl Args {
     fn word(&self, drive: &str) -> nvme::Word {
         let said = &self.i_mean_to_overwrite;
         let device = said.iter().find(|said| *said == drive).or(said.first()).cloned();
-        nvme::Word { device, destroy: self.destroy.clone() }
+        nvme::Word { given: drive.into(), device, destroy: self.destroy.clone() }
     }
 
     fn plans(&self) -> anyhow::Result<ExitCode> {

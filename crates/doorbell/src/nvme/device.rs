@@ -134,7 +134,7 @@ impl Device {
 
     /// The user's word for writing to it.
     pub fn word(&self, device: Option<String>, destroy: Vec<String>) -> Word {
-        Word { device, destroy }
+        Word { given: self.device.clone(), device, destroy }
     }
 }
 

@@ -19,10 +19,10 @@ use std::process::ExitCode;
 // (As a doc comment it would become the text of the command it is part of.)
 #[derive(Debug, clap::Args)]
 pub struct Leave {
-    /// Say that what the device holds may be lost: its exact address again, for example 0000:04:00.0
+    /// Say that what the device holds may be lost: the device again as given, for example 0000:04:00.0
     #[arg(long, value_name = "DEVICE")]
     pub i_mean_to_overwrite: Option<String>,
-    /// A file system that may be lost as well, for example ext (once for each; partitions, LVM, RAID and swap never are)
+    /// What may be lost as well: a file system, for example ext, or unknown for bytes of no known format (once for each; partitions, LVM, RAID and swap never are)
     #[arg(long, value_name = "NAME", requires = "i_mean_to_overwrite")]
     pub destroy: Vec<String>,
 }
@@ -35,7 +35,7 @@ pub struct Leave {
         ("doorbell nvme write qemu data.bin --into peer --image disk.img --i-mean-to-overwrite qemu", "emulated"),
     ])
     .text("Refused without the word, and where the first or last blocks hold a partition table, LVM, RAID, swap or a member of a pool. A \
-           file system is refused until --destroy names it.")
+           file system is refused until --destroy names it, and so is a drive whose first or last 2 MiB are neither empty nor of a known format (unknown).")
     .statuses(&[(0, "all of it was written"), (2, "an error, or refused"), (77, "not possible on this machine"), (130, "stopped by Ctrl-C, with nothing in flight")])
 )]
 pub struct Args {

@@ -30,7 +30,11 @@ pub fn blocks(drive: Box<dyn Function>, block: u64, other: Option<&dyn Function>
     let namespace = controller.namespace(1)?;
     ensure(namespace.block_bytes() == block, || format!("blocks of {} B", namespace.block_bytes()))?;
     let mut queue = controller.queue(&Depth { deadline: Duration::from_secs(30), ..Depth::default() })?;
-    let word = Word { device: Some(controller.identity().address.to_string()), destroy: vec![] };
+    let word = Word { destroy: vec!["unknown".into()], ..Word::of(controller.identity().address.to_string()) };
+    // The word for an emulated drive of doorbell's own names none of this machine's, which are emulated as well.
+    let wrong = Word { device: Some("qemu".into()), ..word.clone() };
+    let refused = Overwrite::ask(&controller, &mut queue, &namespace, &wrong).map(drop).map_err(|why| why.to_string());
+    ensure(refused.as_ref().is_err_and(|why| why.contains("your word is for qemu")), || format!("{refused:?}"))?;
     let leave = Overwrite::ask(&controller, &mut queue, &namespace, &word)?;
 
     let host = controller.allocate(5 << 20)?;

@@ -181,7 +181,7 @@ pub fn failing(drive: Box<dyn Function>) -> Result<(u64, Vec<u8>), Box<dyn Error
     let controller = Controller::open(drive, Options::default())?;
     let namespace = controller.namespace(1)?;
     let mut queue = controller.queue(&Depth { slots: 8, deadline: PATIENCE, ..Depth::default() })?;
-    let word = Word { device: Some(controller.identity().address.to_string()), destroy: vec![] };
+    let word = Word { destroy: vec!["unknown".into()], ..Word::of(controller.identity().address.to_string()) };
     let leave = Overwrite::ask(&controller, &mut queue, &namespace, &word)?;
     let memory = controller.allocate(8 * 2 * BLOCK)?;
     let mut expected = vec![0; 8 * BLOCK as usize];

@@ -1,7 +1,7 @@
 //! Programs that are killed while they drive a function: what they leave is put back, and nothing is written into memory that another has by then.
 
 use super::binding::{is_the_kernels, until};
-use super::{faults, through};
+use super::{faults, through, used};
 use crate::report::{Outcome, ensure};
 use nvme::{Controller, Depth, Done, Io, Options, Overwrite, Piece, Queue, Word};
 use pcie::bind::{self, To};
@@ -14,7 +14,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 /// This program again, in another part.
-struct Other {
+pub struct Other {
     child: Child,
     words: BufReader<ChildStdout>,
     input: Option<ChildStdin>,
@@ -22,7 +22,7 @@ struct Other {
 
 impl Other {
     /// Started, and so far as it says.
-    fn start(what: &str, at: Address) -> Result<Other, Box<dyn Error>> {
+    pub fn start(what: &str, at: Address) -> Result<Other, Box<dyn Error>> {
         let mut command = Command::new("/init");
         let command = command.args([what, &at.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
@@ -59,6 +59,12 @@ pub fn child(words: &[String]) -> Outcome {
     let take = |to| bind::take(&Tree::default(), at, to, bind::Word::None);
     match what.as_str() {
         "takes memory" => return take_memory(),
+        "opens" | "mounts" => {
+            let _held = used::hold(what, at)?;
+            println!("holds");
+            std::io::stdin().read_to_end(&mut Vec::new())?;
+            return Ok(());
+        }
         "drives" => return drive(at),
         "gives up" => {
             let device = sysfs::open(at)?;
@@ -103,7 +109,7 @@ fn drive(at: Address) -> Outcome {
     let controller = Controller::open(Box::new(sysfs::open(at)?), Options::default())?;
     let namespace = controller.namespace(1)?;
     let mut queue = controller.queue(&Depth { slots: SLOTS, most_bytes: PART, deadline: Duration::from_secs(60) })?;
-    let word = Word { device: Some(at.to_string()), destroy: vec![] };
+    let word = Word { destroy: vec!["unknown".into()], ..Word::of(at.to_string()) };
     let leave = Overwrite::ask(&controller, &mut queue, &namespace, &word)?;
     let memory = controller.allocate(u64::from(SLOTS) * PART)?;
     let blocks = PART / namespace.block_bytes();

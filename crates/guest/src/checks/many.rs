@@ -27,7 +27,7 @@ pub fn mix(drive: Box<dyn Function>, bytes: u64) -> Result<Reference, Box<dyn Er
     let controller = Controller::open(drive, Options::default())?;
     let namespace = controller.namespace(1)?;
     let mut first = controller.queue(&Depth { slots: 1, deadline: PATIENCE, ..Depth::default() })?;
-    let word = Word { device: Some(controller.identity().address.to_string()), destroy: vec![] };
+    let word = Word { destroy: vec!["unknown".into()], ..Word::of(controller.identity().address.to_string()) };
     let leave = Overwrite::ask(&controller, &mut first, &namespace, &word)?;
     drop(first);
     let depth = Depth { slots: SLOTS, most_bytes: PART, deadline: PATIENCE };

@@ -7,6 +7,7 @@ mod killed;
 mod many;
 mod rights;
 mod through;
+mod used;
 mod with_iommu;
 mod with_iommufd;
 mod without_iommu;

@@ -1,6 +1,6 @@
 //! Through sysfs, on a machine without an IOMMU.
 
-use super::{binding, drivers, faults, killed, many, rights, through};
+use super::{binding, drivers, faults, killed, many, rights, through, used};
 use crate::devices;
 use crate::report::{Outcome, check, ensure};
 use pcie::bind::{To, Word};
@@ -50,6 +50,7 @@ pub fn run() -> Outcome {
         let word = Word::TakeIt;
         through::refused(bind::take(&Tree::default(), drive, To::Vfio, word), &["no IOMMU", "sysfs"])
     });
+    check("bind refuses drives in use", || used::drives(drive));
     check("bind takes and gives back", || binding::to_nobody_and_back(drive));
     check("sysfs drive with a partition", || {
         let bound = bind::take(&Tree::default(), with_partition, To::Nobody, Word::TakeIt)?;

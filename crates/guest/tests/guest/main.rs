@@ -89,7 +89,7 @@ fn functions_are_driven_through_sysfs_without_an_iommu() {
     let machine = ["-machine", "q35", "-cpu", "qemu64,+pdpe1gb", "-m", "2304M"];
     let kernel_line = "hugepagesz=1G hugepages=1";
     let guest = Guest { part: "sysfs", machine: &machine, devices: &devices, kernel_line, limit: LIMIT };
-    passes(&guest, &[], 41, &[FLR, POWER_STATES, PORT]);
+    passes(&guest, &[], 42, &[FLR, POWER_STATES, PORT]);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn functions_are_driven_through_sysfs_on_a_machine_of_conventional_pci() {
     let machine = ["-machine", "pc", "-m", "768M"];
     let devices = [&DEVICES[..], &ON_THE_BUS].concat();
     let guest = Guest { part: "sysfs", machine: &machine, devices: &devices, kernel_line: "", limit: LIMIT };
-    passes(&guest, &[], 39, &[FLR, POWER_STATES]);
+    passes(&guest, &[], 40, &[FLR, POWER_STATES]);
 }
 
 #[test]

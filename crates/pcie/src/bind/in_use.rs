@@ -1,5 +1,7 @@
 //! What would be lost if a function's driver let it go: read from /sys, /proc and udev's notes, never from the device.
+//! Who holds its devices otherwise is in `held`.
 
+use super::held;
 use crate::address::Address;
 use crate::tree::{Tree, names, text};
 use std::collections::BTreeSet;
@@ -32,6 +34,16 @@ pub enum How {
     Holds {
         kind: String,
     },
+    /// A program has it open.
+    Open {
+        by: String,
+    },
+    /// It cannot be opened alone: somebody has it so, maybe in another container.
+    Claimed,
+    /// Whether somebody has it cannot be found out.
+    Unknown {
+        why: String,
+    },
     Network,
     Display,
     Usb,
@@ -48,6 +60,12 @@ impl fmt::Display for Use {
             How::Partition => write!(f, "{device} is a partition"),
             How::Under { device: above, kind } => write!(f, "{device} is part of {above} ({kind})"),
             How::Holds { kind } => write!(f, "{device} holds {kind}"),
+            How::Open { by } => write!(f, "{by} has {device} open"),
+            How::Claimed => write!(
+                f,
+                "{device} is claimed: mounted, maybe in another container, or in use by LVM, RAID, encryption or a program"
+            ),
+            How::Unknown { why } => write!(f, "{device} cannot be opened to see whether it is in use ({why})"),
             How::Network => write!(f, "the network interface {device} is up"),
             How::Display => write!(f, "{device} is a graphics card of the kernel's"),
             How::Usb => write!(f, "{device} is a USB bus"),
@@ -80,9 +98,11 @@ pub fn uses(tree: &Tree, address: Address) -> Vec<Use> {
     for name in names(&folder).into_iter().filter(|name| name.starts_with("usb") && name[3..].parse::<u32>().is_ok()) {
         add(&name, How::Usb);
     }
+    let mut blocks = Vec::new();
     for name in disks(tree, address) {
-        block(tree, &name, &mut add);
+        blocks.extend(block(tree, &name, &mut add));
     }
+    held::openings(tree, address, &blocks, &mut add);
     found.into_iter().collect()
 }
 
@@ -106,7 +126,7 @@ fn shown(name: &str) -> String {
 }
 
 /// The names in a folder of links that lead below the function.
-fn below(tree: &Tree, folder: &str, address: Address) -> Vec<String> {
+pub(super) fn below(tree: &Tree, folder: &str, address: Address) -> Vec<String> {
     let Ok(function) = fs::canonicalize(tree.function(address)) else { return Vec::new() };
     let leads = |name: &String| -> bool {
         let path: PathBuf = tree.path(folder).join(name);
@@ -115,8 +135,8 @@ fn below(tree: &Tree, folder: &str, address: Address) -> Vec<String> {
     names(&tree.path(folder)).into_iter().filter(leads).collect()
 }
 
-/// A block device, its partitions, and what stands on them.
-fn block(tree: &Tree, name: &str, add: &mut impl FnMut(&str, How)) {
+/// A block device, its partitions, and what stands on them: all of their names.
+fn block(tree: &Tree, name: &str, add: &mut impl FnMut(&str, How)) -> Vec<String> {
     let folder = tree.path(format!("sys/class/block/{name}"));
     let mut all = vec![name.to_owned()];
     for inner in names(&folder).into_iter().filter(|inner| folder.join(inner).join("partition").exists()) {
@@ -135,6 +155,7 @@ fn block(tree: &Tree, name: &str, add: &mut impl FnMut(&str, How)) {
             }
         }
     }
+    all
 }
 
 /// What a block device itself is used for.
@@ -303,5 +324,23 @@ mod tests {
                 "usb2 is a USB bus",
             ]
         );
+    }
+
+    #[test]
+    fn programs_that_have_it_open_and_loop_devices_over_it_are_named() {
+        let fixture = Fixture::new("uses");
+        let folder = fixture.function(AT);
+        disk(&fixture, &folder, "nvme0n1", "259:0\n");
+        // This machine's own device in the controller's place.
+        fixture.file(&format!("{folder}/nvme/nvme0/dev"), "1:3\n");
+        fixture.link("sys/dev/char/1:3", &format!("{folder}/nvme/nvme0"));
+        fixture.file("proc/41/comm", "smartd\n");
+        fixture.folder("proc/41/fd");
+        std::os::unix::fs::symlink("/dev/null", fixture.tree.path("proc/41/fd/3")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", fixture.tree.path("proc/41/fd/4")).unwrap();
+        fixture.file("sys/block/loop7/loop/backing_file", "/dev/nvme0n1\n");
+        fixture.file("sys/block/loop8/loop/backing_file", "/home/nvme0n1\n");
+        let expected = ["smartd (41) has nvme0 open", "nvme0n1 is part of loop7 (a loop device)"];
+        assert_eq!(texts(&fixture), expected);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! A function that is in use is never taken without the user's explicit word.
 
+mod held;
 mod in_use;
 
 pub use in_use::{How, Use, disks, uses};
@@ -11,6 +12,7 @@ use crate::error::Error;
 use crate::restorer::{Deed, Restorer, Step};
 use crate::tree::{Tree, text};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -77,7 +79,7 @@ pub fn take(tree: &Tree, address: Address, to: To, word: Word) -> Result<Bound, 
         (To::Nobody, Some("vfio-pci")) => return Err(refused("vfio-pci has it".into(), "open it through vfio")),
         _ => {}
     }
-    let lost = uses(tree, address);
+    let (lost, alone) = still_used(tree, address, word);
     if let Some(bridge) = lost.iter().find(|one| one.how == How::Bridge) {
         return Err(refused(bridge.to_string(), "take a function behind it"));
     }
@@ -101,6 +103,7 @@ pub fn take(tree: &Tree, address: Address, to: To, word: Word) -> Result<Bound, 
     for deed in &plan.there {
         deed.run().map_err(|why| Error::system(format!("write {:?} to {}", deed.text, deed.path.display()), why))?;
     }
+    drop(alone);
     let wanted = (to == To::Vfio).then_some("vfio-pci");
     match tree.driver(address) {
         now if now.as_deref() == wanted => Ok(bound),
@@ -108,6 +111,27 @@ pub fn take(tree: &Tree, address: Address, to: To, word: Word) -> Result<Bound, 
             let why = format!("it is bound to {} still", now.as_deref().unwrap_or("no driver"));
             Err(refused(why, "the kernel's log (dmesg) says why"))
         }
+    }
+}
+
+/// How long a use that may end by itself is waited for.
+const PASSING: Duration = Duration::from_secs(2);
+
+/// What would be lost, and its block devices, which nobody else then takes. With the user's word nothing is opened.
+fn still_used(tree: &Tree, address: Address, word: Word) -> (Vec<Use>, Vec<File>) {
+    let until = Instant::now() + PASSING;
+    loop {
+        let mut lost = uses(tree, address);
+        if word == Word::None && lost.is_empty() {
+            match held::alone(tree, address) {
+                Ok(alone) => return (lost, alone),
+                Err(one) => lost.push(one),
+            }
+        }
+        if word == Word::TakeIt || !lost.iter().all(held::is_passing) || Instant::now() > until {
+            return (lost, Vec::new());
+        }
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
