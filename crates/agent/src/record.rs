@@ -273,7 +273,7 @@ fn map_ring(offset: usize, bytes: usize) -> Option<usize> {
     // SAFETY: an address range of our own, then replaced piece by piece by pieces of the region.
     unsafe {
         let at = sys::mmap(sys::AWAY, PAGE + 2 * bytes, libc::PROT_NONE, none, -1, 0)?;
-        let ok = map_piece(offset, PAGE + bytes, at) && map_piece(offset + PAGE, bytes, at + PAGE + bytes);
+        let ok = map_piece(offset, PAGE + bytes, at) && sys::map_again(at + PAGE, bytes, at + PAGE + bytes);
         if !ok {
             sys::munmap(at, PAGE + 2 * bytes);
             return None;
@@ -397,8 +397,13 @@ pub fn renew(child: &Child) {
     locked::renew();
     let geometry = rings().map(|r| r.geometry);
     for (i, mapped) in MAPPED.iter().enumerate() {
-        let at = mapped.swap(0, Ordering::Relaxed);
-        if let Some(g) = geometry.filter(|_| at != 0) {
+        // (Looked at first: a child gets a page of its own for each page that it writes to.)
+        let at = mapped.load(Ordering::Relaxed);
+        if at == 0 {
+            continue;
+        }
+        mapped.store(0, Ordering::Relaxed);
+        if let Some(g) = geometry {
             // SAFETY: our mapping of the parent's ring, which only this thread could write to.
             unsafe { sys::munmap(at, PAGE + 2 * g.bytes(i)) };
         }

@@ -4,7 +4,7 @@ use crate::process::environment::{self, BOARD, OURS, SESSION};
 use crate::process::renewal::{self, Steps};
 use crate::process::session::want;
 use crate::process::wiped::{self, live};
-use crate::process::{real, region, session, sys, thread};
+use crate::process::{children, real, region, session, sys, thread};
 use crate::{driver, exec, hooks, policy, record, signals, tap, trace};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -38,6 +38,7 @@ fn begin_session(s: &'static Session) {
     renewal::set_steps(&STEPS);
     signals::begin();
     record::ends::begin();
+    children::begin();
     let bit = |flag: u32, what: u32| if s.locks & flag != 0 { what } else { 0 };
     session::set_wanted(bit(wish::RECORD, want::LOCKS) | bit(wish::CALLS, want::CALLS));
     if sys::getppid() == s.recorder {

@@ -45,6 +45,8 @@ pub struct Totals {
     pub silent: u32,
     pub unwatched: Vec<Unwatched>,
     pub unwatched_lost: u64,
+    /// Processes that still ran when the recording ended, and of which nothing was recorded.
+    pub left: u32,
     /// Regions could not be made: why.
     pub no_region: Option<String>,
 }
@@ -94,6 +96,12 @@ impl Totals {
         }
         if self.turned_away > 0 {
             because.push(format!("{} found no region to be recorded in", processes(self.turned_away)));
+        }
+        if self.left > 0 {
+            because.push(format!(
+                "{} that the program left behind still ran, and nothing of it was recorded: `--wait` goes on until it ends",
+                processes(self.left)
+            ));
         }
         because.extend(self.no_region.map(|e| format!("memory for processes could not be had: {e}")));
         for (reason, n) in self.because {
@@ -203,6 +211,9 @@ fn reasons(image: &Image, ending: &Ending, stopped: Option<&str>, ringless: u64)
         let memory = c.no_memory.load(Ordering::Relaxed) > 0;
         let why = if memory { " (the memory for rings was used up)" } else { "" };
         out.push(format!("{ringless} events came from threads without a ring{why}"));
+    }
+    if image.had_children && c.children.load(Ordering::Relaxed) == 0 {
+        out.push("it started others by system calls of its own, past libc: those were not watched".to_owned());
     }
     let strangers = c.strangers.load(Ordering::Relaxed);
     if strangers > 0 {

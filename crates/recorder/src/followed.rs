@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tape::file::{Ancestor, Clock, Process, Unwatched};
-use tape::session::{Noted, state, unwatched};
+use tape::session::{Noted, REGIONS, environment, state, unwatched};
 use tape::switch::WRITER;
 
 /// A ring is looked for a dead owner so often; more often while threads come and go faster than that.
@@ -27,8 +27,12 @@ pub struct Followed<'a> {
     session: &'a SharedSession,
     pub out: Output,
     options: Options,
-    /// Regions that wait for a process.
-    offered: Vec<(usize, Region)>,
+    /// Regions that are in memory ahead of use, by their entry.
+    ready: Vec<Option<Region>>,
+    /// Entries whose region a process has, as far as that was seen.
+    taken: Vec<bool>,
+    /// [`tape::session::Session::calls`] when entries were last looked at.
+    claims: u32,
     /// Processes that have claimed one and have not written yet.
     claimed: Vec<Claimed>,
     images: Vec<Image>,
@@ -68,7 +72,9 @@ impl<'a> Followed<'a> {
             session,
             out,
             options,
-            offered: Vec::new(),
+            ready: Vec::new(),
+            taken: vec![false; REGIONS],
+            claims: 0,
             claimed: Vec::new(),
             images: Vec::new(),
             latest: HashMap::new(),
@@ -83,9 +89,10 @@ impl<'a> Followed<'a> {
         }
     }
 
-    /// Has regions ready. To be called before the program starts, to see whether there can be any.
+    /// Offers regions. To be called before the program starts, to see whether there can be any.
     pub fn prepare(&mut self) -> std::io::Result<()> {
-        self.session.prepare(&mut self.offered)
+        self.ready = self.session.prepare()?;
+        Ok(())
     }
 
     /// The first program runs.
@@ -126,21 +133,24 @@ impl<'a> Followed<'a> {
     fn look_at_claims(&mut self) {
         let page = self.session.page();
         let state_of = |entry: usize| page.regions.get(entry).map_or((state::FREE, 0), |e| e.state());
-        let mut i = 0;
-        while let Some((entry, _)) = self.offered.get(i) {
-            match state_of(*entry) {
-                (state::CLAIMED | state::ABANDONED, pid) => {
-                    let (entry, region) = self.offered.swap_remove(i);
-                    // At once: it may exec, or end.
-                    let (handle, identity) = (Handle::open(pid), Identity::of(pid));
-                    self.claimed.push(Claimed { entry, region, pid, handle, identity });
+        // (An agent that was killed between its claim and its call is found a little later.)
+        if self.claims != self.calls || self.looked.elapsed() > LOOK {
+            self.claims = self.calls;
+            for entry in 0..REGIONS {
+                if self.taken.get(entry).copied().unwrap_or(true) {
+                    continue;
                 }
-                _ => i += 1,
+                let (state::CLAIMED | state::ABANDONED, pid) = state_of(entry) else { continue };
+                // At once: it may exec, or end.
+                let (handle, identity) = (Handle::open(pid), Identity::of(pid));
+                let ready = self.ready.get_mut(entry).and_then(Option::take);
+                match ready.map_or_else(|| self.session.region(entry), Ok) {
+                    Ok(region) => self.claimed.push(Claimed { entry, region, pid, handle, identity }),
+                    // (Without memory for more.)
+                    Err(e) => drop(self.totals.no_region.get_or_insert_with(|| e.to_string())),
+                }
+                self.taken[entry] = true;
             }
-        }
-        // (Without memory or descriptors for more, processes that come now are turned away, and counted.)
-        if let Err(e) = self.session.keep_ready(&mut self.offered) {
-            self.totals.no_region.get_or_insert_with(|| e.to_string());
         }
         // In the order of their claims: an exec may have followed the first one at once.
         self.claimed.sort_by_key(|c| page.regions.get(c.entry).map_or(0, |e| e.tsc.load(Ordering::Acquire)));
@@ -216,11 +226,11 @@ impl<'a> Followed<'a> {
         self.images.push(image);
     }
 
-    fn give_back(&self, entry: usize, region: Region) {
-        self.session.page().give_memory(region.memory());
-        // The descriptor is closed before the entry may be offered with another.
-        drop(region);
-        self.session.page().free(entry);
+    fn give_back(&mut self, entry: usize, region: Region) {
+        self.session.offer_again(entry, region, &mut self.ready);
+        if let Some(taken) = self.taken.get_mut(entry) {
+            *taken = false;
+        }
     }
 
     fn ending(&self, i: usize) -> Ending {
@@ -241,10 +251,12 @@ impl<'a> Followed<'a> {
     }
 
     /// The first program has ended, with this status.
-    pub fn program_has_ended(&mut self, status: i32) {
+    /// `had_children`: it has waited for some.
+    pub fn program_has_ended(&mut self, status: i32, had_children: bool) {
         // It may have claimed its region a moment ago.
         self.round();
         if let Some(i) = self.images.iter().position(|i| i.pid == self.first) {
+            self.images[i].had_children = had_children;
             self.end_image(i, Ending::Status(status));
         }
         self.first = 0;
@@ -252,6 +264,7 @@ impl<'a> Followed<'a> {
 
     fn end_image(&mut self, i: usize, ending: Ending) {
         let mut image = self.images.swap_remove(i);
+        image.had_children |= image.handle.remains().is_some_and(|s| s.had_children);
         if ending == Ending::StillRunning {
             image.stop();
         }
@@ -271,7 +284,7 @@ impl<'a> Followed<'a> {
         self.totals.add(end);
         let Image { entry, region, .. } = image;
         if ending == Ending::StillRunning {
-            // It has the region's descriptor's number, and its memory: neither is given to another.
+            // It has the region's memory, which is not given to another.
             return;
         }
         self.give_back(entry, region);
@@ -324,6 +337,24 @@ impl<'a> Followed<'a> {
         self.images.iter_mut().for_each(Image::stop);
     }
 
+    /// Waits a little for processes that are about to end, and keeps the number of those that still run and of which nothing
+    /// is recorded.
+    pub fn look_for_others(&mut self) {
+        let begun = Instant::now();
+        loop {
+            let mut others = processes::all_with(environment::SESSION, &self.session.path());
+            others.retain(|pid| {
+                !self.images.iter().any(|i| i.pid == *pid) && !self.claimed.iter().any(|c| c.pid == *pid)
+            });
+            self.totals.left = others.len() as u32;
+            if others.is_empty() || begun.elapsed() > ABOUT_TO_END {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            self.round();
+        }
+    }
+
     /// Images that are recorded, or are about to be.
     pub fn live(&self) -> usize {
         self.images.len() + self.claimed.len()
@@ -362,6 +393,8 @@ impl<'a> Followed<'a> {
     }
 }
 
+/// A process that is about to end has so long for that.
+const ABOUT_TO_END: Duration = Duration::from_millis(100);
 /// The last round takes no longer.
 const LAST: Duration = Duration::from_secs(1);
 /// Names of programs that are not watched, at most.

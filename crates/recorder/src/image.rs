@@ -44,6 +44,8 @@ pub struct Image {
     pub unmapped: Option<String>,
     /// The region is not written any further: the recording has stopped, or it ends.
     pub stopped: bool,
+    /// It has waited for children, as far as is known.
+    pub had_children: bool,
 }
 
 impl Image {
@@ -59,6 +61,7 @@ impl Image {
             dropped: Dropped::default(),
             unmapped: None,
             stopped: false,
+            had_children: false,
         }
     }
 

@@ -30,6 +30,19 @@ pub fn memfd(name: &CStr, bytes: &[u8], len: usize) -> io::Result<File> {
     Ok(f)
 }
 
+/// Makes a memory file so long.
+pub fn make_longer(file: &File, len: usize) -> io::Result<()> {
+    let _limit = FileSizeLimit::lift();
+    file.set_len(len as u64)
+}
+
+/// Gives memory of a memory file back; zeros are there instead.
+pub fn give_back(file: &File, offset: usize, len: usize) {
+    let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: our own file.
+    unsafe { libc::fallocate(file.as_raw_fd(), how, offset as libc::off_t, len as libc::off_t) };
+}
+
 /// The limit of file sizes as it was, put back when this is dropped.
 struct FileSizeLimit(Option<libc::rlimit>);
 

@@ -81,6 +81,8 @@ pub struct Stat {
     pub ppid: i32,
     /// As wait gives it; 0 until it has ended, and where we may not know.
     pub status: i32,
+    /// It has waited for a child: page faults and time of those are counted.
+    pub had_children: bool,
 }
 
 pub fn stat(pid: i32) -> Option<Stat> {
@@ -93,7 +95,9 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     let fields: Vec<&str> = std::str::from_utf8(after).ok()?.split_whitespace().collect();
     // The state is field 3, the exit code field 52.
     let number = |i: usize| fields.get(i - 3)?.parse().ok();
-    Some(Stat { zombie: *fields.first()? == "Z", ppid: number(4)?, status: number(52).unwrap_or(0) })
+    // cminflt, cmajflt, cutime, cstime.
+    let had_children = [11, 13, 16, 17].iter().any(|i| fields.get(i - 3).is_some_and(|n| *n != "0"));
+    Some(Stat { zombie: *fields.first()? == "Z", ppid: number(4)?, status: number(52).unwrap_or(0), had_children })
 }
 
 /// Process ids of a process and its parents, up to `until` or the first of all.
@@ -115,17 +119,17 @@ pub fn name(pid: i32) -> String {
     String::from_utf8_lossy(text.strip_suffix(b"\n").unwrap_or(&text)).into_owned()
 }
 
-/// True if there is a process that was started with this in its environment. (One that writes over the memory in which its
-/// environment lay is not found.)
-pub fn any_with(name: &str, value: &str) -> bool {
+/// Processes that were started with this in their environment. (One that writes over the memory in which its environment lay
+/// is not found.)
+pub fn all_with(name: &str, value: &str) -> Vec<i32> {
     let wanted = format!("{name}={value}");
-    let Ok(all) = fs::read_dir("/proc") else { return false };
+    let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = all.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok());
-    let has = |pid: i32| {
+    let has = |pid: &i32| {
         let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environ.split(|b| *b == 0).any(|e| e == wanted.as_bytes())
     };
-    pids.filter(|pid| *pid != std::process::id() as i32).any(has)
+    pids.filter(|pid| *pid != std::process::id() as i32).filter(has).collect()
 }
 
 /// True if the process has a thread of that number. In doubt it has: only what /proc denies is not there.
@@ -190,12 +194,15 @@ impl Handle {
     /// How it ended, as wait gives it: of a zombie from /proc, of one that was waited for from its pidfd (Linux 6.15).
     /// `None`: not known.
     pub fn status(&self) -> Option<i32> {
-        if !self.is_reaped()
-            && let Some(s) = stat(self.pid).filter(|s| s.zombie)
-        {
-            return Some(s.status);
+        self.remains().map(|s| s.status).or_else(|| self.exit_information())
+    }
+
+    /// What /proc says of a process that has ended, as long as nobody has waited for it.
+    pub fn remains(&self) -> Option<Stat> {
+        if self.is_reaped() {
+            return None;
         }
-        self.exit_information()
+        stat(self.pid).filter(|s| s.zombie)
     }
 
     fn exit_information(&self) -> Option<i32> {
@@ -249,10 +256,12 @@ mod tests {
 
     #[test]
     fn names_may_hold_anything() {
-        let rest = "S 41 ".to_owned() + &"7 ".repeat(47) + "256";
-        for name in ["sh", ") Z 1 (", "a b", ")"] {
-            let s = parse_stat(format!("42 ({name}) {rest}\n").as_bytes());
-            assert_eq!(s, Some(Stat { zombie: false, ppid: 41, status: 256 }), "{name}");
+        for (n, had_children) in [("7 ", true), ("0 ", false)] {
+            let rest = "S 41 ".to_owned() + &n.repeat(47) + "256";
+            for name in ["sh", ") Z 1 (", "a b", ")"] {
+                let s = parse_stat(format!("42 ({name}) {rest}\n").as_bytes());
+                assert_eq!(s, Some(Stat { zombie: false, ppid: 41, status: 256, had_children }), "{name}");
+            }
         }
         for bad in ["", "42", "42 (x", "42 (x)", "42 (x) S", "42 (x) S y"] {
             assert_eq!(parse_stat(bad.as_bytes()), None, "{bad}");

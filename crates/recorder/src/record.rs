@@ -196,6 +196,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
         status = follow(&mut followed, pid, &signals, tsc_hz, large);
         let patience = if o.wait { None } else { Some(GRACE) };
         go_on(&mut followed, &session, &signals, patience, large);
+        followed.look_for_others();
     });
     let took = begun.elapsed();
     closing::close(starts);
@@ -284,8 +285,10 @@ fn follow(followed: &mut Followed, pid: i32, signals: &Signals, tsc_hz: f64, rin
         if has_ended(pid, false) {
             // From here on the number may be another process's.
             signals.program(None);
+            // (/proc knows it until it is reaped.)
+            let had_children = processes::stat(pid).is_some_and(|s| s.had_children);
             let status = reap(pid);
-            followed.program_has_ended(status.into_raw());
+            followed.program_has_ended(status.into_raw(), had_children);
             return status;
         }
         followed.sleep(pause);
@@ -316,7 +319,7 @@ fn go_on(
             None if followed.live() == 0 && searched.is_none_or(|t| t.elapsed() > SEARCH) => {
                 // One that has done nothing so far may do it yet.
                 searched = Some(Instant::now());
-                if !processes::any_with(environment::SESSION, &session.path()) {
+                if processes::all_with(environment::SESSION, &session.path()).is_empty() {
                     return;
                 }
             }

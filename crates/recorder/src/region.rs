@@ -1,10 +1,11 @@
-//! A region as the recorder holds it: a memory file of which it maps what is used.
+//! A region as the recorder holds it: a piece of the slab, of which it maps what is used.
 
 use crate::memory::{self, Mapping};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use tape::region::{self, CALL_AT, CallRow, Control, FIXED_BYTES, Identity, LOCKS_AT, LockTable, PAGE, RingHead};
 use tape::region::{SLOTS, Slot};
@@ -28,10 +29,48 @@ pub struct Settings {
 const READY: usize = 2 << 20;
 const READY_PIECE: usize = 128 << 10;
 
-pub struct Region {
+/// The memory file of all regions of a session, side by side. Sparse: a region takes memory as it is used.
+pub struct Slab {
     file: File,
-    fixed: Mapping,
     geometry: Geometry,
+}
+
+impl Slab {
+    /// Room for `regions` at least, and for as many more as [`Slab::grow`] makes.
+    pub fn new(geometry: Geometry, regions: u32) -> io::Result<Slab> {
+        let file = memory::memfd(c"doorbell-region", &[], geometry.region_bytes())?;
+        let slab = Slab { file, geometry };
+        slab.grow(regions)?;
+        Ok(slab)
+    }
+
+    pub fn grow(&self, regions: u32) -> io::Result<()> {
+        memory::make_longer(&self.file, self.begins(regions)?)
+    }
+
+    pub fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    fn begins(&self, place: u32) -> io::Result<usize> {
+        let at = self.geometry.region_bytes().checked_mul(place as usize).filter(|at| *at <= i64::MAX as usize);
+        at.ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))
+    }
+
+    /// Gives the memory of a region back. Whoever has it mapped still finds zeros there.
+    pub fn give_back(&self, place: u32) {
+        if let Ok(at) = self.begins(place) {
+            memory::give_back(&self.file, at, self.geometry.region_bytes());
+        }
+    }
+}
+
+pub struct Region {
+    slab: Arc<Slab>,
+    /// Which region of the slab it is, and where that begins.
+    pub place: u32,
+    begins: usize,
+    fixed: Mapping,
     /// Rings that were ever in use, mapped: small and large ones by their number.
     small: Vec<Ring>,
     large: Vec<Ring>,
@@ -98,34 +137,24 @@ impl Ring {
 }
 
 impl Region {
-    /// A new one, with its first small rings in memory.
-    pub fn new(s: &Settings, session: &Session) -> io::Result<Region> {
-        let file = memory::memfd(c"doorbell-region", &[], s.geometry.region_bytes())?;
-        let fixed = Mapping::new(&file, 0, FIXED_BYTES)?;
-        // SAFETY: zeroed memory of at least a page, ours alone so far.
-        unsafe {
-            let c = fixed.at().cast::<Control>();
-            (&raw mut (*c).magic).write(region::MAGIC);
-            (&raw mut (*c).version).write(region::VERSION);
-            (&raw mut (*c).tap).write(s.tap);
-            (&raw mut (*c).on_full).write(s.on_full);
-            (&raw mut (*c).locks).write(s.locks);
-            (&raw mut (*c).small_bytes).write(s.geometry.small as u32);
-            (&raw mut (*c).ring_bytes).write(s.geometry.large as u32);
-        }
-        memory::make_resident(&file, 0, region::SLOTS_AT)?;
-        let (small, large) = (Vec::new(), Vec::new());
-        let mut r = Region { file, fixed, geometry: s.geometry, small, large, ready: 0 };
-        r.keep_ahead(session, 1);
-        Ok(r)
+    /// The one at this place, as far as it is mapped as a whole.
+    pub fn new(slab: &Arc<Slab>, place: u32) -> io::Result<Region> {
+        let begins = slab.begins(place)?;
+        let fixed = Mapping::new(&slab.file, begins, FIXED_BYTES)?;
+        Ok(Region { slab: slab.clone(), place, begins, fixed, small: Vec::new(), large: Vec::new(), ready: 0 })
     }
 
-    pub fn fd(&self) -> RawFd {
-        self.file.as_raw_fd()
+    /// Has its first pages and its first small ring in memory, ahead of use.
+    pub fn prepare(&mut self, session: &Session) -> io::Result<()> {
+        // SAFETY: at least a page, which no agent looks at before it has written the same there.
+        unsafe { session.begin_region(self.fixed.at().cast()) };
+        memory::make_resident(&self.slab.file, self.begins, region::SLOTS_AT)?;
+        self.keep_ahead(session, 1);
+        Ok(())
     }
 
     pub fn control(&self) -> &Control {
-        // SAFETY: mapped and initialised by `new`.
+        // SAFETY: mapped by `new`; zeros or what was written there.
         unsafe { &*self.fixed.at().cast::<Control>() }
     }
 
@@ -153,14 +182,14 @@ impl Region {
     pub fn table(&self) -> Rings<'_> {
         // SAFETY: inside the fixed part, mapped as long as the region lives; atomics only.
         let entries = unsafe { std::slice::from_raw_parts(self.fixed.at().add(tape::region::TABLE_AT).cast(), RINGS) };
-        Rings { entries, control: self.control(), geometry: self.geometry }
+        Rings { entries, control: self.control(), geometry: self.slab.geometry }
     }
 
     /// The word at a byte offset of the region (a shadow USERD's GP_PUT); `None` outside.
     pub fn word(&self, at: u64) -> Option<u32> {
         let mut b = [0; 4];
-        let inside = at.is_multiple_of(4) && at.checked_add(4)? <= self.geometry.region_bytes() as u64;
-        (inside && self.file.read_exact_at(&mut b, at).is_ok()).then(|| u32::from_ne_bytes(b))
+        let inside = at.is_multiple_of(4) && at.checked_add(4)? <= self.slab.geometry.region_bytes() as u64;
+        (inside && self.slab.file.read_exact_at(&mut b, self.begins as u64 + at).is_ok()).then(|| u32::from_ne_bytes(b))
     }
 
     /// Maps the rings that have come into use.
@@ -171,7 +200,8 @@ impl Region {
         for i in self.table().used() {
             let (list, k) = if i < SMALL { (&mut self.small, i) } else { (&mut self.large, i - SMALL) };
             if k >= list.len() {
-                list.push(Ring::new(&self.file, self.geometry.at(i), self.geometry.bytes(i))?);
+                let g = self.slab.geometry;
+                list.push(Ring::new(&self.slab.file, self.begins + g.at(i), g.bytes(i))?);
             }
         }
         Ok(())
@@ -179,7 +209,7 @@ impl Region {
 
     /// Has the next pages of large rings in memory.
     pub fn make_ready(&mut self) {
-        let bytes = self.geometry.large;
+        let bytes = self.slab.geometry.large;
         self.large.iter_mut().for_each(|ring| ring.make_ready(bytes));
     }
 
@@ -207,7 +237,8 @@ impl Region {
             if !self.table().back(session, i) {
                 break;
             }
-            let _ = memory::make_resident(&self.file, self.geometry.at(i), PAGE + self.geometry.small);
+            let (g, begins) = (self.slab.geometry, self.begins);
+            let _ = memory::make_resident(&self.slab.file, begins + g.at(i), PAGE + g.small);
             self.ready += 1;
         }
     }
@@ -231,10 +262,10 @@ mod tests {
         let geometry = Geometry { small: 256 << 10, large: 8 << 20 };
         let settings = Settings { tap: 0, on_full: 0, locks: 0, geometry };
         let session = SharedSession::new(settings, 1 << 30).unwrap();
-        let mut region = Region::new(&settings, session.page()).unwrap();
+        let mut region = session.region(0).unwrap();
         let i = region.table().claim(session.page(), 1, Size::Large).unwrap();
         region.map_new_rings().unwrap();
-        let bytes = |r: &Region| r.file.metadata().unwrap().blocks() as usize * 512;
+        let bytes = |r: &Region| r.slab.file.metadata().unwrap().blocks() as usize * 512;
         let before = bytes(&region);
         let mut steps = Vec::new();
         for head in [0, 100, 1 << 20, 7 << 20, 9 << 20, u64::MAX] {

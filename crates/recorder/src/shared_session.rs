@@ -1,23 +1,27 @@
 //! The session as the recorder holds it: the shared page, and the regions that it offers.
 
 use crate::memory::{self, Mapping};
-use crate::region::{Region, Settings};
+use crate::region::{Region, Settings, Slab};
 use std::fs::File;
 use std::io;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use tape::session::{MAGIC, SESSION_BYTES, Session, VERSION};
+use tape::session::{MAGIC, REGIONS, SESSION_BYTES, Session, VERSION};
 
-/// Regions that are ready before the program starts, and regions kept ready once it runs: a launcher starts as many processes
-/// as there are GPUs at a time, and each waits [`tape::session::PATIENCE_MS`] at most. Each takes about 280 KiB.
-const FIRST: usize = 2;
+/// Entries whose region is kept in memory ahead of use, from the first on: agents take the first that is ready. Each takes
+/// about 280 KiB. Others cost their process some page faults.
 const READY: usize = 8;
+/// Regions that there may be at least, where a limit of file sizes keeps the slab short.
+const LEAST: u32 = 2;
 
 pub struct SharedSession {
     file: File,
     mapping: Mapping,
-    settings: Settings,
+    slab: Arc<Slab>,
+    /// Places of the slab that were given out.
+    places: AtomicU32,
 }
 
 impl SharedSession {
@@ -25,6 +29,8 @@ impl SharedSession {
     pub fn new(settings: Settings, memory: u64) -> io::Result<SharedSession> {
         let file = memory::memfd(c"doorbell-session", &[], SESSION_BYTES)?;
         let mapping = Mapping::new(&file, 0, SESSION_BYTES)?;
+        let slab = Slab::new(settings.geometry, REGIONS as u32).or_else(|_| Slab::new(settings.geometry, LEAST))?;
+        let slab = Arc::new(slab);
         // SAFETY: zeroed memory of that size, ours alone so far.
         unsafe {
             let s = mapping.at().cast::<Session>();
@@ -35,8 +41,11 @@ impl SharedSession {
             (&raw mut (*s).tap).write(settings.tap);
             (&raw mut (*s).on_full).write(settings.on_full);
             (&raw mut (*s).locks).write(settings.locks);
+            (&raw mut (*s).small_bytes).write(settings.geometry.small as u32);
+            (&raw mut (*s).ring_bytes).write(settings.geometry.large as u32);
+            (&raw mut (*s).slab).write(slab.fd());
         }
-        let s = SharedSession { file, mapping, settings };
+        let s = SharedSession { file, mapping, slab, places: AtomicU32::new(0) };
         s.page().give_memory(memory);
         Ok(s)
     }
@@ -51,32 +60,58 @@ impl SharedSession {
         unsafe { &*self.mapping.at().cast::<Session>() }
     }
 
-    /// The first regions. `offered`: those that are ready, by their entry.
-    pub fn prepare(&self, offered: &mut Vec<(usize, Region)>) -> io::Result<()> {
-        self.have_ready(offered, FIRST)
+    /// The region of an entry, as it is; with its first pages in memory if it is one of those that are kept ready.
+    pub fn region(&self, entry: usize) -> io::Result<Region> {
+        let place = self.page().regions.get(entry).map_or(0, |e| e.place.load(Ordering::Relaxed));
+        Region::new(&self.slab, place)
     }
 
-    /// Makes regions until enough are ready.
-    pub fn keep_ready(&self, offered: &mut Vec<(usize, Region)>) -> io::Result<()> {
-        self.have_ready(offered, READY)
+    /// Offers regions by all entries. The first ones are in memory: those of `ready`.
+    pub fn prepare(&self) -> io::Result<Vec<Option<Region>>> {
+        let mut ready = Vec::new();
+        for entry in 0..REGIONS {
+            if !self.offer(entry) {
+                break;
+            }
+            if entry < READY {
+                ready.push(Some(self.region(entry)?));
+            }
+        }
+        for region in ready.iter_mut().flatten() {
+            region.prepare(self.page())?;
+        }
+        Ok(ready)
     }
 
-    fn have_ready(&self, offered: &mut Vec<(usize, Region)>, n: usize) -> io::Result<()> {
-        if self.page().stopped.load(Ordering::Relaxed) != 0 {
-            return Ok(());
+    /// The region of an entry was given back: another is offered. With its first pages in memory, if the entry is one of
+    /// those.
+    pub fn offer_again(&self, entry: usize, old: Region, ready: &mut [Option<Region>]) {
+        self.page().give_memory(old.memory());
+        self.slab.give_back(old.place);
+        drop(old);
+        self.page().free(entry);
+        if self.page().stopped.load(Ordering::Relaxed) != 0 || !self.offer(entry) {
+            return;
         }
-        let mut new = false;
-        while offered.len() < n {
-            let region = Region::new(&self.settings, self.page())?;
-            // All entries in use: as many processes as there can be.
-            let Some(entry) = self.page().offer(region.fd()) else { break };
-            offered.push((entry, region));
-            new = true;
+        if let Some(to) = ready.get_mut(entry) {
+            *to = self.region(entry).ok();
+            if let Some(region) = to {
+                // (Failure costs page faults.)
+                let _ = region.prepare(self.page());
+            }
         }
-        if new {
-            self.wake();
+        self.wake();
+    }
+
+    /// False if there is no room for more.
+    fn offer(&self, entry: usize) -> bool {
+        let place = self.places.load(Ordering::Relaxed);
+        let fits = (place as usize) < REGIONS || self.slab.grow(place + 1).is_ok();
+        if fits {
+            self.places.store(place + 1, Ordering::Relaxed);
+            self.page().offer(entry, place);
         }
-        Ok(())
+        fits
     }
 
     /// No more regions are given; who waits for one goes on.

@@ -107,6 +107,8 @@ pub struct Control {
     pub large_rings: AtomicU32,
     /// Threads that kept to a small ring, or had none, because the memory for rings was used up. Agent.
     pub no_memory: AtomicU64,
+    /// Children that the process started through libc. Agent.
+    pub children: AtomicU64,
 }
 
 /// Bytes of what a process says of itself.

@@ -52,7 +52,12 @@ pub struct Geometry {
 impl Geometry {
     /// As the control page says it; `None` if that cannot be.
     pub fn of(c: &Control) -> Option<Geometry> {
-        let (small, large) = (c.small_bytes as usize, c.ring_bytes as usize);
+        Geometry::of_sizes(c.small_bytes, c.ring_bytes)
+    }
+
+    /// As somebody says it; `None` if that cannot be.
+    pub fn of_sizes(small: u32, large: u32) -> Option<Geometry> {
+        let (small, large) = (small as usize, large as usize);
         let good = |n: usize| n.is_power_of_two() && (2 * crate::ring::MAX_EVENT..=1 << 30).contains(&n);
         (good(small) && good(large)).then_some(Geometry { small, large })
     }

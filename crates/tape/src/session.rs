@@ -3,23 +3,25 @@
 //!
 //! A *session* is one run of `doorbell record`. It is a memfd of the recorder's of [`SESSION_BYTES`]; its path
 //! (`/proc/RECORDER/fd/N`) is in the environment of every followed process as [`environment::SESSION`]. A *region*
-//! ([`crate::region`]) is the memory of one recorded process image, a memfd of its own.
+//! ([`crate::region`]) is the memory of one recorded process image: a piece of the *slab*, one memfd of the recorder's. That
+//! is sparse, so a region costs nothing until it is used, and all of them are ready from the start: no process of a burst
+//! waits for the recorder to make one. No place is used twice (what a process has left of it may still be mapped by a child).
 //!
 //! Who writes what when:
 //!
-//! 1. **Start.** The recorder fills in the settings and offers at least two regions ([`Session::offer`]) before the first
+//! 1. **Start.** The recorder fills in the settings and offers its regions ([`Session::offer`]) before the first
 //!    program starts. It raises [`Session::beat`] at least every 50 ms, whatever its disk does, until it ends.
 //! 2. **Load** (agent, its constructor): map the session, check `magic`, `version` and `region_version` ([`Session::check`]; if
 //!    they differ, add 1 to `refused` and go on unrecorded), [`Starts::arrive`], look in `locks` whether locks or calls are to be
 //!    hooked. A process that does nothing of interest costs no more than that.
 //! 3. **Attach** (agent, at the first event that matters, once an image; never in a vfork child): [`Session::claim`] takes a ready region by one compare-and-swap that carries the pid, so that a process killed at any
-//!    moment leaves either a ready region or one with its owner's number. Then open `/proc/RECORDER/fd/FD` with O_CLOEXEC, map
-//!    [`crate::region::FIXED_BYTES`], fill in the [`crate::region::Identity`], store `pid` in the
+//!    moment leaves either a ready region or one with its owner's number. Then open `/proc/RECORDER/fd/SLAB` with O_CLOEXEC, map
+//!    [`crate::region::FIXED_BYTES`] where it begins, write the settings ([`Session::begin_region`]), fill in the [`crate::region::Identity`], store `pid` in the
 //!    [`crate::region::Control`], then 1 in its `state`. If that fails,
 //!    [`Session::abandon`] with the reason. If nothing was ready: [`Session::call`] the recorder, wait (futex) on
 //!    [`Session::word`] as it was before the claim failed, for at most [`PATIENCE_MS`] in all while `beat` moves and
-//!    `stopped` is 0, then add 1 to `turned_away` and go on unrecorded.
-//!    After a claim, [`Session::call`], so that the recorder makes the next region ready.
+//!    `stopped` is 0, then add 1 to `turned_away` and go on unrecorded; ask again at later events, and take that 1 back once
+//!    there is one. After a claim, [`Session::call`], so that the recorder looks at it.
 //!    The pid is that of the process in the recorder's own /proc (what the link `/proc/self` says there, as the path leads into
 //!    it), which in a pid namespace is not what getpid says; the latter goes to the control page.
 //! 4. **Record.** Events go through the region's rings ([`crate::rings`]). `Control::stopped` says that this region is not
@@ -33,7 +35,7 @@
 //! 7. **Exec.** The new image attaches, as in 3, with the pid of the old one: that tells the recorder that the old image has
 //!    ended. An image that only replaces a recorded one and never attaches does not.
 //! 8. **End.** At exit the agent stores 2 in `Control::state`, after its last event. The recorder drains the region for the last
-//!    time when the process has ended (pidfd), whether or not it said so; then the entry is free and its memfd closed. An
+//!    time when the process has ended (pidfd), whether or not it said so; then its pages are given back, and the entry offers another. An
 //!    agent never frees an entry.
 //! 9. **A program that cannot be followed** goes into the table of the unwatched ([`Session::note_unwatched`]), by the agent
 //!    whose process is about to start it.
@@ -41,6 +43,8 @@
 //! Invariant: as for the region, the program may write anything over this memory; the recorder takes no number from here
 //! for more than it can be.
 
+use crate::region::Control;
+use crate::rings::Geometry;
 use crate::starts::Starts;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -53,8 +57,8 @@ pub const VERSION: u32 = 2;
 pub const REGIONS: usize = 1024;
 /// Programs noted as unwatched and not yet taken by the recorder, at a time.
 pub const UNWATCHED: usize = 256;
-/// An agent waits for a region so long, ms.
-pub const PATIENCE_MS: u32 = 200;
+/// An agent waits for a region so long, ms, where all entries are in use.
+pub const PATIENCE_MS: u32 = 3;
 
 /// Names in the environment of followed processes. The agent takes them out before the program sees them.
 pub mod environment {
@@ -73,8 +77,8 @@ pub mod environment {
 pub struct RegionEntry {
     /// Low half: one of [`state`]. High half: pid of the process that claimed it, as the recorder sees it.
     pub owner: AtomicU64,
-    /// Descriptor of the region in the recorder. Recorder, before the entry is ready.
-    pub fd: AtomicI32,
+    /// Which region of the slab it is. Recorder, before the entry is ready.
+    pub place: AtomicU32,
     /// Parent of the process, as getppid says. Agent, after the claim; 0 until then.
     pub ppid: AtomicI32,
     /// Time stamp counter at the claim. Agent, after the claim; 0 until then.
@@ -179,7 +183,7 @@ pub struct Session {
     pub version: u32,
     /// [`crate::region::VERSION`]
     pub region_version: u32,
-    /// The recorder's pid, in its own numbers: regions are `/proc/RECORDER/fd/FD`.
+    /// The recorder's pid, in its own numbers: the slab is `/proc/RECORDER/fd/SLAB`.
     pub recorder: i32,
     /// [`crate::region::tap`], as in each region's control page.
     pub tap: u32,
@@ -187,7 +191,12 @@ pub struct Session {
     pub on_full: u32,
     /// [`crate::region::locks`], as in each region's control page: whether locks and calls are hooked at all.
     pub locks: u32,
-    _pad0: [u32; 24],
+    /// Bytes of a small and of a large ring, as in each region's control page.
+    pub small_bytes: u32,
+    pub ring_bytes: u32,
+    /// Descriptor, in the recorder, of the slab of which all regions are pieces: region P begins at P regions' bytes.
+    pub slab: i32,
+    _pad0: [u32; 21],
     /// The heartbeat: it moves as long as the recorder lives. Recorder.
     pub beat: AtomicU64,
     /// 1 when no more regions are given: the recording has ended or stopped. Recorder.
@@ -222,8 +231,8 @@ const _: () = assert!(core::mem::offset_of!(Session, beat) == 128 && core::mem::
 pub struct Claim {
     /// Number of the entry.
     pub region: usize,
-    /// Its descriptor in the recorder.
-    pub fd: i32,
+    /// Which region of the slab it is.
+    pub place: u32,
 }
 
 /// An entry of the table of the unwatched, copied out.
@@ -260,18 +269,39 @@ impl Session {
         self.magic == MAGIC && self.version == VERSION && self.region_version == crate::region::VERSION
     }
 
-    /// Offers a region (recorder). `None`: all entries are in use. [`Session::word`] is to be woken afterwards.
-    pub fn offer(&self, fd: i32) -> Option<usize> {
-        let i = self.regions.iter().position(|e| e.state().0 == state::FREE)?;
-        let e = &self.regions[i];
-        e.fd.store(fd, Ordering::Relaxed);
+    /// Offers a region by this entry (recorder), which is free. [`Session::word`] is to be woken afterwards.
+    pub fn offer(&self, entry: usize, place: u32) {
+        let Some(e) = self.regions.get(entry) else { return };
+        e.place.store(place, Ordering::Relaxed);
         e.ppid.store(0, Ordering::Relaxed);
         e.tsc.store(0, Ordering::Relaxed);
         e.why.store(0, Ordering::Relaxed);
-        // ORDERING: Release: the descriptor before the state.
+        // ORDERING: Release: the place before the state.
         e.owner.store(owner(state::READY, 0), Ordering::Release);
         self.word.fetch_add(1, Ordering::AcqRel);
-        Some(i)
+    }
+
+    /// Writes this session's settings into a region's control page: the recorder where it has the region ready, else the agent
+    /// that has claimed it.
+    ///
+    /// # Safety
+    /// `to` is the first page of a region, which nobody else looks at so far.
+    pub unsafe fn begin_region(&self, to: *mut Control) {
+        // SAFETY: the caller's; numbers.
+        unsafe {
+            (&raw mut (*to).magic).write(crate::region::MAGIC);
+            (&raw mut (*to).version).write(crate::region::VERSION);
+            (&raw mut (*to).tap).write(self.tap);
+            (&raw mut (*to).on_full).write(self.on_full);
+            (&raw mut (*to).locks).write(self.locks);
+            (&raw mut (*to).small_bytes).write(self.small_bytes);
+            (&raw mut (*to).ring_bytes).write(self.ring_bytes);
+        }
+    }
+
+    /// Where a region of the slab begins. `None` if that cannot be.
+    pub fn begins(&self, place: u32) -> Option<usize> {
+        Geometry::of_sizes(self.small_bytes, self.ring_bytes)?.region_bytes().checked_mul(place as usize)
     }
 
     /// Claims a ready region for the process `pid` (agent). No system call.
@@ -284,7 +314,7 @@ impl Session {
                 e.ppid.store(ppid, Ordering::Relaxed);
                 // ORDERING: Release: the parent before the time, by which the recorder knows that both are there.
                 e.tsc.store(tsc, Ordering::Release);
-                return Some(Claim { region: i, fd: e.fd.load(Ordering::Relaxed) });
+                return Some(Claim { region: i, place: e.place.load(Ordering::Relaxed) });
             }
         }
         None
@@ -298,7 +328,7 @@ impl Session {
         }
     }
 
-    /// The entry is free again (recorder): its region is closed, its process has ended.
+    /// The entry is free again (recorder): its process has ended.
     pub fn free(&self, region: usize) {
         if let Some(e) = self.regions.get(region) {
             e.owner.store(owner(state::FREE, 0), Ordering::Release);

@@ -57,11 +57,13 @@ fn a_region_is_claimed_once_and_tells_by_whom() {
     let z = session();
     let s = z.session();
     assert!(s.claim(7, 1, 5).is_none(), "nothing is ready");
-    let (a, b) = (s.offer(30).unwrap(), s.offer(31).unwrap());
+    let (a, b) = (0, 1);
+    s.offer(a, 30);
+    s.offer(b, 31);
     assert_eq!((s.regions[a].state(), s.regions[b].state()), ((state::READY, 0), (state::READY, 0)));
     let first = s.claim(7, 1, 5).unwrap();
     let second = s.claim(8, 7, 6).unwrap();
-    assert_eq!(HashSet::from([first.fd, second.fd]), HashSet::from([30, 31]));
+    assert_eq!(HashSet::from([first.place, second.place]), HashSet::from([30, 31]));
     assert_eq!(s.regions[first.region].state(), (state::CLAIMED, 7));
     assert!(s.claim(9, 7, 6).is_none());
     // Not by another process.
@@ -70,7 +72,7 @@ fn a_region_is_claimed_once_and_tells_by_whom() {
     s.abandon(second.region, 8, unwatched::NO_REGION);
     assert_eq!(s.regions[second.region].state(), (state::ABANDONED, 8));
     s.free(second.region);
-    s.offer(32).unwrap();
+    s.offer(second.region, 32);
     s.stopped.store(1, Ordering::Release);
     assert!(s.claim(9, 7, 6).is_none(), "stopped");
 }
@@ -87,7 +89,7 @@ fn many_processes_claim_many_regions_each_once() {
                 for pid in (1 + first..=n).step_by(4) {
                     loop {
                         if let Some(c) = z.session().claim(pid, 1, 9) {
-                            taken.lock().unwrap().push((pid, c.fd));
+                            taken.lock().unwrap().push((pid, c.place));
                             break;
                         }
                         std::thread::yield_now();
@@ -97,7 +99,7 @@ fn many_processes_claim_many_regions_each_once() {
         }
         // The recorder: ready ones ahead, and ended ones freed.
         let s = z.session();
-        let (mut fd, mut freed) = (0, 0);
+        let (mut place, mut freed) = (0, 0);
         while freed < n {
             for (i, e) in s.regions.iter().enumerate() {
                 if e.state().0 == state::CLAIMED && e.tsc.load(Ordering::Acquire) != 0 {
@@ -105,9 +107,9 @@ fn many_processes_claim_many_regions_each_once() {
                     freed += 1;
                 }
             }
-            while fd < n && s.regions.iter().filter(|e| e.state().0 == state::READY).count() < 2 {
-                s.offer(fd).unwrap();
-                fd += 1;
+            while place < n as u32 && s.regions.iter().filter(|e| e.state().0 == state::READY).count() < 2 {
+                s.offer(s.regions.iter().position(|e| e.state().0 == state::FREE).unwrap(), place);
+                place += 1;
             }
             std::thread::yield_now();
         }

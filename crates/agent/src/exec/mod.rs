@@ -14,7 +14,7 @@ mod target;
 
 use crate::process::real::{self, Strings};
 use crate::process::restrictions::{may, need};
-use crate::process::{session, sys};
+use crate::process::{children, session, sys};
 use crate::signals::inherit::{over_exec, over_spawn};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -60,6 +60,7 @@ unsafe fn start(
 ) -> c_int {
     // SAFETY: nothing is read that is not memory. (What the kernel will refuse, it is asked with what the program said.)
     let Some(starts) = follows().filter(|_| unsafe { environment::is_whole(env) }) else { return start(env) };
+    children::count();
     let target = reachable(examine(), starts);
     // SAFETY: the caller's.
     unsafe { note(target, path, child) };
@@ -326,6 +327,7 @@ unsafe fn shell<R>(command: *const c_char, call: impl Fn(*const c_char) -> R, fa
     // SAFETY: nothing is read that is not memory; the command is the caller's.
     let starts = follows().filter(|_| !command.is_null() && unsafe { environment::is_whole(env()) });
     let Some(starts) = starts else { return call(command) };
+    children::count();
     let path = environment::SHELL_PATH.as_ptr();
     // SAFETY: a string; the command is the caller's. (One that looks like an option may be one or not: libcs differ.)
     let target = match unsafe { (reachable(target::of_path(libc::AT_FDCWD, path), starts), *command as u8) } {

@@ -4,7 +4,7 @@
 
 use super::sys::{self, syscall6};
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use tape::region::{IN_ENVIRON, Identity};
 
 /// No variable of interest is as long, its value included.
@@ -35,6 +35,18 @@ pub fn say(i: &Identity) {
         n > 0
     });
     i.environ_len.store(found.have as u32, Ordering::Relaxed);
+}
+
+/// A forked child is who its parent was.
+pub fn same(to: &Identity, parent: &Identity) {
+    let copy = |to: &[AtomicU8], len: &AtomicU32, from: &[AtomicU8], n: &AtomicU32| {
+        let n = n.load(Ordering::Relaxed);
+        to.iter().zip(from).take(n as usize).for_each(|(to, b)| to.store(b.load(Ordering::Relaxed), Ordering::Relaxed));
+        len.store(n.min(to.len() as u32), Ordering::Relaxed);
+    };
+    copy(&to.exe, &to.exe_len, &parent.exe, &parent.exe_len);
+    copy(&to.args, &to.args_len, &parent.args, &parent.args_len);
+    copy(&to.environ, &to.environ_len, &parent.environ, &parent.environ_len);
 }
 
 /// Opens a file and calls `piece` with its descriptor until that says there is no more.
@@ -78,7 +90,6 @@ impl Variables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::sync::atomic::AtomicU32;
 
     #[test]
     fn ranks_are_picked_out_of_any_environment() {
@@ -113,5 +124,10 @@ mod tests {
         };
         assert_eq!(bytes(&i.exe_len, &i.exe), std::env::current_exe().unwrap().as_os_str().as_encoded_bytes());
         assert_eq!(bytes(&i.args_len, &i.args), std::fs::read("/proc/self/cmdline").unwrap());
+        // SAFETY: atomics and numbers.
+        let child: Box<Identity> = unsafe { Box::new(core::mem::zeroed()) };
+        same(&child, &i);
+        assert_eq!(bytes(&child.exe_len, &child.exe), bytes(&i.exe_len, &i.exe));
+        assert_eq!(bytes(&child.args_len, &child.args), bytes(&i.args_len, &i.args));
     }
 }

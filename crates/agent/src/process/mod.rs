@@ -6,6 +6,7 @@
 //! Invariant: nothing here knows a module above it. What those have to do when the process attaches or has forked is handed
 //! in once, by the constructor, as [`renewal::Steps`].
 
+pub mod children;
 pub mod environment;
 mod identity;
 pub mod key;

@@ -8,7 +8,7 @@ use super::session;
 use super::wiped::{self, live, word};
 use super::{renewal, sys};
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tape::region::{self, Control, FIXED_BYTES, SLOTS, Slot};
 use tape::rings::Rings;
 use tape::session::{Session, unwatched};
@@ -17,12 +17,19 @@ use tape::session::{Session, unwatched};
 const NEEDED: u32 = need::MEMORY | need::FILES | need::FUTEX;
 
 static REGION: AtomicUsize = AtomicUsize::new(0);
-/// Its descriptor in the recorder.
-static FILE: AtomicI32 = AtomicI32::new(-1);
+/// In a forked child that has no region yet: that of its parent, which says who both are. 0 elsewhere.
+static PARENT: AtomicUsize = AtomicUsize::new(0);
+/// Where it begins in the recorder's slab.
+static BEGINS: AtomicUsize = AtomicUsize::new(0);
 static ATTACH: OwnLock<(), { word::ATTACH }> = OwnLock::new(());
 
+/// Events that were not recorded for want of a region.
+static MISSED: AtomicU32 = AtomicU32::new(0);
+/// Of them, how many go by before a process that found no region asks again.
+const PATIENCE: u32 = 256;
+
 /// Claims a region, maps it, and lets the modules above begin. `None`: nothing is recorded. A process that has attached stays
-/// so; one that found no region does not ask again.
+/// so; one that found no region asks again later, and what it did meanwhile is counted as lost.
 #[cold]
 #[inline(never)]
 pub fn attach() -> Option<()> {
@@ -30,7 +37,14 @@ pub fn attach() -> Option<()> {
         return Some(());
     }
     let s = session::get()?;
-    if wiped::goes_on(live::TURNED_AWAY) || !may(NEEDED) || wiped::is_vfork_child() {
+    let again = wiped::goes_on(live::TURNED_AWAY);
+    if wiped::goes_on(live::UNREACHABLE)
+        || (again && !MISSED.fetch_add(1, Ordering::Relaxed).is_multiple_of(PATIENCE))
+        || !may(NEEDED)
+    {
+        return None;
+    }
+    if wiped::is_vfork_child() {
         return None;
     }
     let one = ATTACH.lock()?;
@@ -40,10 +54,18 @@ pub fn attach() -> Option<()> {
     if wiped::was_begun(live::RECORDING) {
         renewal::renew_after_fork();
     }
-    let Some(c) = map(s) else {
-        wiped::begin(live::TURNED_AWAY);
+    let Some(c) = map(s, again) else {
+        if !again {
+            MISSED.store(1, Ordering::Relaxed);
+            wiped::begin(live::TURNED_AWAY);
+        }
         return None;
     };
+    if again {
+        wiped::end(live::TURNED_AWAY);
+        s.turned_away.fetch_sub(1, Ordering::Relaxed);
+        c.ringless.fetch_add(MISSED.load(Ordering::Relaxed).into(), Ordering::Relaxed);
+    }
     wiped::begin(live::RECORDING);
     // ORDERING: Release: pid and mapping before the state that says the agent is at work.
     c.state.store(1, Ordering::Release);
@@ -52,39 +74,50 @@ pub fn attach() -> Option<()> {
     Some(())
 }
 
-fn map(s: &Session) -> Option<&'static Control> {
-    let claim = session::claim(s)?;
-    let mapped = open(s.recorder, claim.fd).and_then(|fd| {
+/// `again`: it was turned away before, and counted.
+fn map(s: &Session, again: bool) -> Option<&'static Control> {
+    let claim = session::claim(s, again)?;
+    let begins = s.begins(claim.place);
+    let mapped = begins.and_then(|begins| Some((begins, open(s)?))).and_then(|(begins, fd)| {
         let rw = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh mapping of the recorder's file; our own descriptor.
         unsafe {
-            let at = sys::mmap(sys::AWAY, FIXED_BYTES, rw, libc::MAP_SHARED, fd, 0);
+            let at = sys::mmap(sys::AWAY, FIXED_BYTES, rw, libc::MAP_SHARED, fd, begins);
             sys::close(fd);
             at
         }
     });
-    // SAFETY: the mapping holds a Control.
-    let c = mapped.map(|base| (base, unsafe { &*(base as *const Control) }));
-    let good = c.filter(|(_, c)| c.magic == region::MAGIC && c.version == region::VERSION);
-    let Some((base, c)) = good else {
+    let Some(base) = mapped else {
+        wiped::begin(live::UNREACHABLE);
         s.abandon(claim.region, session::number(), unwatched::NO_REGION);
         session::call(s);
         return None;
     };
-    // SAFETY: in the part that was mapped; atomics only.
-    super::identity::say(unsafe { &*((base + region::IDENTITY_AT) as *const region::Identity) });
+    // SAFETY: the mapping holds a Control, which is ours by the claim.
+    let c = unsafe {
+        s.begin_region(base as *mut Control);
+        &*(base as *const Control)
+    };
+    // SAFETY: in the parts that were mapped; atomics only.
+    let identity = |base: usize| unsafe { &*((base + region::IDENTITY_AT) as *const region::Identity) };
+    match PARENT.swap(0, Ordering::Relaxed) {
+        0 => super::identity::say(identity(base)),
+        parent => super::identity::same(identity(base), identity(parent)),
+    }
     c.pid.store(sys::getpid(), Ordering::Relaxed);
-    FILE.store(claim.fd, Ordering::Relaxed);
+    BEGINS.store(begins.unwrap_or(0), Ordering::Relaxed);
     REGION.store(base, Ordering::Release);
+    super::children::attached();
     Some(c)
 }
 
-fn open(recorder: i32, fd: i32) -> Option<i32> {
+/// Opens the slab.
+fn open(s: &Session) -> Option<i32> {
     if !may(need::FILES) {
         return None;
     }
     let mut path = [0; 48];
-    session::path(recorder, fd, &mut path);
+    session::path(s.recorder, s.slab, &mut path);
     sys::open(CStr::from_bytes_until_nul(&path).ok()?, libc::O_RDWR)
 }
 
@@ -96,16 +129,17 @@ fn open(recorder: i32, fd: i32) -> Option<i32> {
 pub unsafe fn map_piece(offset: usize, len: usize, to: usize) -> bool {
     let Some(s) = session::get().filter(|_| may(need::MEMORY)) else { return false };
     let rw = libc::PROT_READ | libc::PROT_WRITE;
-    if let Some(fd) = open(s.recorder, FILE.load(Ordering::Relaxed)) {
+    if let Some(fd) = open(s) {
+        let from = BEGINS.load(Ordering::Relaxed) + offset;
         // SAFETY: the caller's; our own descriptor.
         return unsafe {
-            let at = sys::mmap(to, len, rw, libc::MAP_SHARED | libc::MAP_FIXED, fd, offset);
+            let at = sys::mmap(to, len, rw, libc::MAP_SHARED | libc::MAP_FIXED, fd, from);
             sys::close(fd);
             at == Some(to)
         };
     }
     // The program has given up the rights that it began with. What is mapped can be mapped again, longer: mremap with an old
-    // length of 0 doubles a shared mapping from the file's begin on, and the piece is moved out of that.
+    // length of 0 doubles a shared mapping from where it begins in the file, and the piece is moved out of that.
     // SAFETY: fresh mappings of our own, of which the piece goes where the caller wants it.
     unsafe {
         let base = REGION.load(Ordering::Relaxed);
@@ -119,7 +153,8 @@ pub unsafe fn map_piece(offset: usize, len: usize, to: usize) -> bool {
 
 /// In a forked child: the region is the parent's. Its mapping stays, because the program's own addresses may show parts of it.
 pub fn renew() {
-    REGION.store(0, Ordering::Relaxed);
+    PARENT.store(REGION.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+    super::children::renew();
 }
 
 /// True while events may be written: attached, not a forked child.

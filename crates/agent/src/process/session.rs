@@ -67,31 +67,25 @@ pub fn call(s: &Session) {
     sys::futex_wake(&s.calls);
 }
 
-/// Claims a region. Where none is ready, waits for the recorder to make one, for [`PATIENCE_MS`] at most.
-pub fn claim(s: &Session) -> Option<Claim> {
-    const STEP_MS: u32 = 10;
+/// Claims a region. Where all entries are in use, waits for the recorder to free one, for [`PATIENCE_MS`] at most, and is
+/// counted as turned away. `again`: it was counted before, and does not wait.
+pub fn claim(s: &Session, again: bool) -> Option<Claim> {
+    if s.stopped.load(Ordering::Acquire) != 0 {
+        return None;
+    }
     let (pid, parent) = (number(), sys::getppid());
-    let mut beat = s.beat.load(Ordering::Relaxed);
-    let mut silent = 0;
-    for _ in 0..PATIENCE_MS / STEP_MS {
+    for _ in 0..=PATIENCE_MS {
         // ORDERING: Acquire: read before the claim, so that a region that comes after it wakes us.
         let word = s.word.load(Ordering::Acquire);
         if let Some(c) = s.claim(pid, parent, sys::tsc()) {
             call(s);
             return Some(c);
         }
-        if s.stopped.load(Ordering::Acquire) != 0 {
+        if again || s.stopped.load(Ordering::Acquire) != 0 {
             return None;
         }
         call(s);
-        sys::futex_wait(&s.word, word, STEP_MS);
-        let now = s.beat.load(Ordering::Relaxed);
-        silent = if now == beat { silent + 1 } else { 0 };
-        beat = now;
-        // The recorder moves it every 50 ms.
-        if silent * STEP_MS > 150 {
-            break;
-        }
+        sys::futex_wait(&s.word, word, 1);
     }
     s.turned_away.fetch_add(1, Ordering::Relaxed);
     call(s);

@@ -18,10 +18,12 @@ pub mod live {
     pub const CALLS: u32 = 4;
     /// Locks follow policies.
     pub const POLICIES: u32 = 8;
-    /// The process found no region and does not ask again.
+    /// The process found no region so far.
     pub const TURNED_AWAY: u32 = 16;
     /// Calls of CUDA go through the guard.
     pub const GUARD: u32 = 32;
+    /// The process cannot map a region, and does not ask again.
+    pub const UNREACHABLE: u32 = 64;
 }
 
 /// The agent's own locks ([`super::own_lock`]): which word is whose.

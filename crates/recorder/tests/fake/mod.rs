@@ -33,6 +33,8 @@ pub struct Region {
     pub joined: Joined,
     pub claim: Claim,
     fd: i32,
+    /// Where it begins in the slab.
+    begins: usize,
     base: *mut u8,
 }
 
@@ -140,13 +142,17 @@ impl Region {
     }
 
     pub fn of(joined: Joined, claim: Claim) -> Region {
-        let fd = open(&format!("/proc/{}/fd/{}", joined.page().recorder, claim.fd));
-        let base = map(fd, std::ptr::null_mut(), FIXED_BYTES, 0);
-        let r = Region { joined, claim, fd, base };
+        let fd = open(&format!("/proc/{}/fd/{}", joined.page().recorder, joined.page().slab));
+        let begins = joined.page().begins(claim.place).expect("a geometry");
+        let base = map(fd, std::ptr::null_mut(), FIXED_BYTES, begins);
+        // SAFETY: ours by the claim.
+        unsafe { joined.page().begin_region(base.cast()) };
+        let r = Region { joined, claim, fd, begins, base };
         let c = r.control();
         assert_eq!((c.magic, c.version), (region::MAGIC, region::VERSION));
         r.say_who_we_are();
         c.pid.store(std::process::id() as i32, Ordering::Release);
+        c.children.store(1, Ordering::Relaxed);
         c.state.store(1, Ordering::Release);
         r
     }
@@ -190,6 +196,7 @@ impl Region {
         let table = self.table();
         let i = table.claim(self.joined.page(), gettid(), size).ok()?;
         let (at, n) = (table.geometry.at(i), table.geometry.bytes(i));
+        let at = self.begins + at;
         let base = map(self.fd, std::ptr::null_mut(), PAGE + 2 * n, at);
         // SAFETY: the last part of the address range just mapped.
         map(self.fd, unsafe { base.add(PAGE + n) }, n, at + PAGE);
