@@ -7,10 +7,14 @@ use crate::{preload, result};
 use output::WholeFile;
 use plan::Plan;
 use recorder::{PolicyOptions, run_with_policies};
+use report::number;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use tape::session::unwatched;
+use tape::starts::Starts;
 
 /// Run a program with other lock protocols under it, without rebuilding it
 #[derive(Debug, clap::Args)]
@@ -72,6 +76,17 @@ pub struct Args {
     pub command: Vec<OsString>,
 }
 
+/// Started programs in which no lock could be changed, as lines of the report.
+fn not_reached(starts: &Starts) -> String {
+    let line = |n: u32, why: &str| match n {
+        0 => String::new(),
+        n => format!("doorbell: {} not reached: {why}\n", number::of(n.into(), "program")),
+    };
+    let counts = starts.without.iter().map(|n| n.load(Ordering::Relaxed));
+    let text: String = counts.zip(unwatched::TEXT).map(|(n, why)| line(n, why)).collect();
+    text + &line(starts.silent(), "did not load the agent")
+}
+
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let plan = Plan::read(&self.lock_policy).map_err(|e| Failure::new(e.to_string(), e.hint()))?;
@@ -87,7 +102,11 @@ impl Args {
             soft: (self.gpu == Gpu::Soft).then_some(preload::SOFTGPU),
         };
         let mut text = String::new();
-        let status = run_with_policies(&options, |b| plan.write(b), |b| text = plan::outcome::text(b))?;
+        let status = run_with_policies(
+            &options,
+            |b| plan.write(b),
+            |b| text = plan::outcome::text(b) + &not_reached(&b.starts),
+        )?;
         if let Some(file) = &mut file {
             file.write(|to| to.write_all(text.as_bytes())).map_err(|e: io::Error| {
                 Failure::new(format!("{}: {e}", file.path().display()), "give a file that can be written")

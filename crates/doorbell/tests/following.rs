@@ -89,12 +89,6 @@ fn shells_and_wrappers_are_followed() {
         format!("(({who} deep)); {who} last"),
         format!("printf '#!/bin/sh\\nexec {who} \"$@\"\\n' > shim; chmod +x shim; ./shim shim"),
     ];
-    if installed("busybox") {
-        commands.push(format!("busybox sh -c 'busybox env {who} static'"));
-        commands.push(format!("env -i busybox env -i {who} static-cleared"));
-    } else {
-        trial::skip_part!("no busybox: no static program to follow through");
-    }
     if installed("bash") {
         commands.push(format!("bash -c '{who} bash; exec {who} bash-exec'"));
     }
@@ -115,23 +109,6 @@ fn shells_and_wrappers_are_followed() {
             assert!(said > 0 && said == loaded, "{command}: {text}");
         }
     });
-}
-
-/// It cannot be recorded, but what it starts can.
-#[test]
-fn a_static_program_is_passed_through() {
-    let rig = match Rig::new() {
-        Ok(r) => r,
-        Err(why) => trial::skip!("{why}"),
-    };
-    if !installed("busybox") {
-        trial::skip!("no busybox: no static program");
-    }
-    let who = rig.who.to_str().unwrap();
-    let tape = rig.dir.path().join("static.doorbell").display().to_string();
-    let record = ["record", "--force", "-q", "--gpu", "soft", "-o", &tape, "--"];
-    let text = rig.same(&record, &["busybox", "env", who, "static"]);
-    assert!(text.contains("loaded=1 visible=0"), "{text}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ fn recorded(dir: &Path, program: &[&str]) -> serde_json::Value {
         .current_dir(dir)
         .output();
     let said = String::from_utf8_lossy(&out.unwrap().stderr).into_owned();
+    assert!(!said.contains("ERROR: ld.so"), "{said}");
     let shown = Command::new(own).args(["show", "r.doorbell", "--json"]).current_dir(dir).output().unwrap();
     let summary: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap_or_else(|e| panic!("{e}: {said}"));
     if summary["complete"] == false {
