@@ -15,19 +15,34 @@ const MEMORY: u64 = 1 << 30;
 const BOUNCE: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Opens the card at an address on the bus: `0000:04:00.0`, with more or less memory than 1 GiB as `0000:04:00.0,memory=2GiB`.
+/// Opens the card at an address on the bus: `0000:04:00.0`, with more or less memory than 1 GiB as `0000:04:00.0,memory=2GiB`, and where no IOMMU
+/// guards other programs' memory from it only as `0000:04:00.0,without-iommu`.
 ///
 /// # Errors
 /// [`Unavailable`] where the function cannot be driven from here, with what to do; what the card says.
 pub fn open(text: &str) -> Result<Arc<dyn Card>, Error> {
-    let (address, memory) = parse(text).map_err(Unavailable::new)?;
-    let card = XdmaCard::new(pcie::open(address)?, (0, memory))?;
+    let (address, memory, without_iommu) = parse(text).map_err(Unavailable::new)?;
+    let card = XdmaCard::new(pcie::open(address, without_iommu)?, (0, memory))?;
     Ok(Arc::new(OnBus::new(card, ())))
 }
 
-fn parse(text: &str) -> Result<(&str, u64), String> {
-    let Some((address, option)) = text.split_once(',') else { return Ok((text, MEMORY)) };
-    let wrong = || format!("{option:?} says nothing of a card: memory=2GiB is how much it has");
+/// The address, bytes of memory, and whether the card may be driven without an IOMMU.
+fn parse(text: &str) -> Result<(&str, u64, bool), String> {
+    let mut parts = text.split(',');
+    let (address, mut memory, mut without_iommu) = (parts.next().unwrap_or_default(), MEMORY, false);
+    for option in parts {
+        match option {
+            "without-iommu" => without_iommu = true,
+            _ => memory = size(option)?,
+        }
+    }
+    Ok((address, memory, without_iommu))
+}
+
+fn size(option: &str) -> Result<u64, String> {
+    let wrong = || {
+        format!("{option:?} says nothing of a card: memory=2GiB is how much it has, without-iommu that it needs none")
+    };
     let size = option.strip_prefix("memory=").ok_or_else(wrong)?;
     let digits = size.len() - size.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = size.split_at(digits);
@@ -38,7 +53,7 @@ fn parse(text: &str) -> Result<(&str, u64), String> {
         _ => return Err(wrong()),
     };
     let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift)).filter(|bytes| *bytes > 0);
-    Ok((address, bytes.ok_or_else(wrong)?))
+    bytes.ok_or_else(wrong)
 }
 
 /// The card, and host memory by way of which its own is read and written.
@@ -125,8 +140,10 @@ mod tests {
 
     #[test]
     fn how_much_memory_it_has_may_be_said() {
-        assert_eq!(parse("0000:04:00.0"), Ok(("0000:04:00.0", 1 << 30)));
-        assert_eq!(parse("04:00.0,memory=2GiB"), Ok(("04:00.0", 2 << 30)));
+        assert_eq!(parse("0000:04:00.0"), Ok(("0000:04:00.0", 1 << 30, false)));
+        assert_eq!(parse("04:00.0,memory=2GiB"), Ok(("04:00.0", 2 << 30, false)));
+        assert_eq!(parse("04:00.0,memory=2GiB,without-iommu"), Ok(("04:00.0", 2 << 30, true)));
+        assert_eq!(parse("04:00.0,without-iommu"), Ok(("04:00.0", 1 << 30, true)));
         assert_eq!(parse("04:00.0,memory=64KiB").unwrap().1, 64 << 10);
         for wrong in ["a,2GiB", "a,memory=2", "a,memory=GiB", "a,memory=0MiB", "a,memory=99999999999999999999GiB", "a,"]
         {

@@ -44,6 +44,8 @@ pub mod io {
 pub enum Asked {
     Namespace(u32),
     Controller,
+    /// What identifies a namespace: a list of descriptors (Base 1.4, section 5.15.2.4).
+    Descriptors(u32),
     /// Active namespaces with numbers above this one.
     NamespacesAbove(u32),
 }
@@ -93,6 +95,7 @@ impl Entry {
         let (selector, namespace) = match asked {
             Asked::Namespace(namespace) => (0, namespace),
             Asked::Controller => (1, 0),
+            Asked::Descriptors(namespace) => (3, namespace),
             Asked::NamespacesAbove(namespace) => (2, namespace),
         };
         Entry::new(admin::IDENTIFY, 0, namespace).with_data(Pointer::Prp(to, 0)).with(10, &[selector])

@@ -2,7 +2,7 @@
 
 use crate::command::{Asked, Entry};
 use crate::error::Error;
-use crate::identify::{self, ControllerPage, NamespacePage};
+use crate::identify::{self, ControllerPage, NamespacePage, Unusable};
 use crate::namespace::Namespace;
 use crate::queue::{Depth, Queue};
 use crate::registers::{CAP, CMBLOC, CMBMSC, CMBSZ, Capabilities, DOORBELLS, MemoryBuffer, NOTHING, PAGE, VS, Version};
@@ -97,6 +97,11 @@ impl Controller {
     /// The most data that one command moves.
     pub fn largest_transfer(&self) -> u64 {
         self.page.largest_transfer.unwrap_or(u64::MAX)
+    }
+
+    /// Slots of an I/O queue at most.
+    pub fn largest_depth(&self) -> u16 {
+        crate::queue::most_slots(self.shared.cap)
     }
 
     /// I/O queue pairs that it grants.
@@ -200,6 +205,13 @@ impl Controller {
         }
         let page = self.format(number)?;
         page.usable().map_err(|why| Error::Namespace { number, why })?;
+        if self.version >= Version::V1_3 {
+            match self.ask(Asked::Descriptors(number)).map(|page| identify::command_set(&page)) {
+                Ok(0) | Err(Error::Failed { .. }) => {}
+                Ok(other) => return Err(Error::Namespace { number, why: Unusable::CommandSet(other) }),
+                Err(error) => return Err(error),
+            }
+        }
         Ok(Namespace { controller: self.shared.number, number, page })
     }
 

@@ -22,6 +22,8 @@ pub enum Error {
     Fatal { csts: u32 },
     #[error("{command}: {status}; {}", .status.hint())]
     Failed { command: &'static str, status: Status },
+    #[error("{command} of blocks {first} to {last}: {status}; {}", .status.hint())]
+    FailedAt { command: &'static str, first: u64, last: u64, status: Status },
     #[error(
         "queue {queue}: completion entry {index} ({entry:?}) cannot be true: {lie}; the queue is closed, reset the controller"
     )]

@@ -93,17 +93,40 @@ pub struct NamespacePage {
     pub is_write_protected: bool,
 }
 
+/// The command set of a namespace, by its list of descriptors (Base 2.0, section 5.17.2.3: type 4, one byte): 0 is NVM's, and where none is said.
+pub fn command_set(page: &Page) -> u8 {
+    let mut at = 0;
+    while at + 4 < page.len() && page[at] != 0 {
+        let (kind, length) = (page[at], usize::from(page[at + 1]));
+        if kind == 4 && length == 1 {
+            return page[at + 4];
+        }
+        at += 4 + length;
+    }
+    0
+}
+
 /// A namespace that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     #[error("it has no blocks")]
     Empty,
+    #[error("its command set is {}, and doorbell knows plain blocks alone: a write would be lost or destroy a zone", command_set_name(*.0))]
+    CommandSet(u8),
     #[error("its block size is 2^{0} B, which no format has")]
     BlockSize(u8),
     #[error("it counts {0} blocks, more bytes than an address has")]
     TooLarge(u64),
     #[error("each block has {bytes} B of metadata ({}), which doorbell neither writes nor checks", if *.inline { "behind the data" } else { "apart" })]
     Metadata { bytes: u16, inline: bool },
+}
+
+fn command_set_name(number: u8) -> String {
+    match number {
+        1 => "key value".into(),
+        2 => "zoned".into(),
+        other => format!("number {other}"),
+    }
 }
 
 impl NamespacePage {
@@ -225,6 +248,7 @@ mod tests {
                 prop_assert!(found.bytes() >= found.block_bytes && found.block_bytes >= 512);
             }
             let _ = active(&page, above);
+            let _ = command_set(&page);
         }
     }
 }

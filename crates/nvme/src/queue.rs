@@ -10,7 +10,7 @@ use crate::data::{self, Form, ListPage, Lists, Piece};
 use crate::error::{Error, SlotError};
 use crate::identify::Sgl;
 use crate::namespace::Io;
-use crate::registers::PAGE;
+use crate::registers::{Capabilities, PAGE};
 use crate::ring::{COMPLETION, Ring, SUBMISSION};
 use crate::shared::{Health, Shared};
 use crate::status::Status;
@@ -39,6 +39,11 @@ impl Default for Depth {
 /// Slots of a queue at most: a command's number is its slot and 4 bits that count how often it was used.
 pub(crate) const MOST_SLOTS: u16 = (1 << SLOT_BITS) - 1;
 const SLOT_BITS: u32 = 12;
+
+/// Slots of a queue of such a controller at most: a ring has one entry more.
+pub(crate) fn most_slots(cap: Capabilities) -> u16 {
+    MOST_SLOTS.min((cap.queue_entries() - 1).min(u32::from(u16::MAX)) as u16).max(1)
+}
 
 /// The most data of one command, whatever the controller says: 128 MiB keep a slot's lists small.
 const MOST_BYTES: u64 = 128 << 20;
@@ -130,7 +135,7 @@ unsafe impl Send for Queue {}
 impl Queue {
     /// `largest` and `sgl`: what the controller says of its commands.
     pub(crate) fn new(shared: &Arc<Shared>, depth: &Depth, largest: u64, sgl: Option<Sgl>) -> Result<Queue, Error> {
-        let most_slots = MOST_SLOTS.min((shared.cap.queue_entries() - 1).min(u32::from(u16::MAX)) as u16);
+        let most_slots = most_slots(shared.cap);
         if depth.slots == 0 || depth.slots > most_slots {
             let why = format!("{} slots", depth.slots);
             return Err(Error::refused("an I/O queue", why, format!("ask for 1 to {most_slots}")));

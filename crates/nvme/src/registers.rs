@@ -20,6 +20,9 @@ pub const DOORBELLS: u64 = 0x1000;
 /// What a load gives where nothing answers.
 pub const NOTHING: u32 = u32::MAX;
 
+/// Controller Ready Timeouts.
+pub const CRTO: u64 = 0x68;
+
 /// The smallest memory page, and the only size that is used here.
 pub const PAGE: u64 = 4096;
 
@@ -36,6 +39,12 @@ impl Capabilities {
     /// The longest time until CSTS.RDY follows CC.EN.
     pub fn ready_limit(self) -> Duration {
         Duration::from_millis(500) * (self.0 >> 24 & 0xff).max(1) as u32
+    }
+
+    /// The same where the controller has a register for it (CRMS, bit 59, and CRTO, Base 2.0, section 3.1.4.22): CAP.TO has too few bits then.
+    pub fn ready_limit_by(self, crto: u32) -> Duration {
+        let by_register = Duration::from_millis(500) * (crto & 0xffff);
+        if self.0 >> 59 & 1 == 0 || crto == NOTHING { self.ready_limit() } else { self.ready_limit().max(by_register) }
     }
 
     /// Bytes from one doorbell to the next.
@@ -75,6 +84,7 @@ pub struct Version(pub u32);
 
 impl Version {
     pub const V1_1: Version = Version(0x0001_0100);
+    pub const V1_3: Version = Version(0x0001_0300);
     pub const V1_4: Version = Version(0x0001_0400);
 }
 
@@ -172,6 +182,8 @@ mod tests {
         let cap = Capabilities(0x0040_0020_0f01_07ff);
         assert_eq!(cap.queue_entries(), 2048);
         assert_eq!(cap.ready_limit(), Duration::from_millis(7500));
+        assert_eq!(cap.ready_limit_by(600), Duration::from_millis(7500), "it has no such register");
+        assert_eq!(Capabilities(cap.0 | 1 << 59).ready_limit_by(600), Duration::from_secs(300));
         assert_eq!((cap.doorbell_stride(), cap.smallest_page()), (4, 4096));
         assert!(cap.has_nvm_commands());
         assert_eq!((cap.tail_doorbell(0), cap.head_doorbell(0)), (0x1000, 0x1004));

@@ -8,7 +8,7 @@ use crate::command::Entry;
 use crate::doorbell::{Doorbell, Shadow};
 use crate::error::Error;
 use crate::identify::ControllerPage;
-use crate::registers::{ACQ, AQA, ASQ, CC, CSTS, Capabilities, Configuration, INTMS, NOTHING, PAGE, State};
+use crate::registers::{ACQ, AQA, ASQ, CC, CRTO, CSTS, Capabilities, Configuration, INTMS, NOTHING, PAGE, State};
 use crate::{command::Asked, wait};
 use pcie::{Bar, Function, Identity, Memory};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -151,7 +151,7 @@ impl Shared {
     }
 
     fn wait_ready(&self, ready: bool, what: &'static str) -> Result<(), Error> {
-        let limit = self.cap.ready_limit();
+        let limit = self.cap.ready_limit_by(self.registers.load32(CRTO));
         let mut last = State(0);
         let came = wait::until(limit, || {
             last = State(self.registers.load32(CSTS));

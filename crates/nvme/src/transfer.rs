@@ -57,12 +57,16 @@ fn run(
     let mut commands = 0;
     let mut command = "";
     let mut first_error = None;
+    // Of each slot: the first block of its command, and the last.
+    let mut places = vec![(0, 0); usize::from(queue.slots())];
     let mut free: Vec<u16> = (0..queue.slots()).rev().collect();
     let mut done = [Done::NONE; 32];
     loop {
         while let Some(slot) = free.last().copied().filter(|_| started < bytes && first_error.is_none()) {
             let part = step.min(bytes - started);
-            let begun = io(block + started / block_bytes, part / block_bytes).and_then(|io| {
+            let first = block + started / block_bytes;
+            places[usize::from(slot)] = (first, first + part / block_bytes - 1);
+            let begun = io(first, part / block_bytes).and_then(|io| {
                 command = io.name();
                 queue.prepare(slot, &[Piece::new(memory, offset + started, part)])?;
                 queue.submit(slot, &io)
@@ -82,7 +86,10 @@ fn run(
             free.push(one.slot);
             let failed = match one.outcome {
                 Outcome::Status(status) if status.is_success() => continue,
-                Outcome::Status(status) => Error::Failed { command, status },
+                Outcome::Status(status) => {
+                    let (first, last) = places[usize::from(one.slot)];
+                    Error::FailedAt { command, first, last, status }
+                }
                 Outcome::Lost(Lost::Gone) => queue.gone(),
                 Outcome::Lost(Lost::Stopped) => Error::Stopped { queue: queue.number() },
             };

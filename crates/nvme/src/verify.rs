@@ -65,6 +65,8 @@ pub struct Verified {
     /// Reads whose bytes were others, and the first byte of the device that was.
     pub wrong: u64,
     pub first_wrong: Option<u64>,
+    /// It was told to stop before all bytes were moved; blocks were not read once more at the end.
+    pub stopped: bool,
 }
 
 impl Verified {
@@ -76,6 +78,7 @@ impl Verified {
             bytes_written: self.bytes_written + other.bytes_written,
             wrong: self.wrong + other.wrong,
             first_wrong: [self.first_wrong, other.first_wrong].into_iter().flatten().min(),
+            stopped: self.stopped || other.stopped,
         }
     }
 }
@@ -110,7 +113,7 @@ impl Mix {
     }
 }
 
-/// Runs the mix on queues of its own.
+/// Runs the mix on queues of its own. Once `stop` says so, no other command begins, and those in flight are waited for.
 ///
 /// # Errors
 /// A command's that failed, and of what it needs. Wrong bytes are no error: they are counted.
@@ -120,13 +123,15 @@ pub fn verify(
     leave: Option<&Overwrite>,
     target: &dyn Target,
     mix: &Mix,
+    stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Verified, Error> {
     mix.check(namespace, target)?;
     let depth = Depth { slots: mix.slots, most_bytes: mix.largest, ..Depth::default() };
     let queues = (0..mix.queues).map(|_| controller.queue(&depth)).collect::<Result<Vec<_>, _>>()?;
     std::thread::scope(|scope| {
         let start = |(queue, index): (Queue, u64)| {
-            let mut thread = Thread { controller, namespace, leave, target, mix, index, sum: Verified::default() };
+            let sum = Verified::default();
+            let mut thread = Thread { controller, namespace, leave, target, mix, stop, index, sum };
             scope.spawn(move || thread.run(queue))
         };
         let threads: Vec<_> = queues.into_iter().zip(0..).map(start).collect();
@@ -142,6 +147,7 @@ struct Thread<'a> {
     leave: Option<&'a Overwrite>,
     target: &'a dyn Target,
     mix: &'a Mix,
+    stop: &'a (dyn Fn() -> bool + Sync),
     index: u64,
     sum: Verified,
 }
@@ -159,12 +165,17 @@ impl Thread<'_> {
     fn run(&mut self, mut queue: Queue) -> Result<Verified, Error> {
         let slots = u64::from(self.mix.slots);
         let base = self.index * slots * self.mix.part();
-        let mut reference = self.read_all(&mut queue, base, slots * self.mix.part())?;
+        let Some(mut reference) = self.read_all(&mut queue, base, slots * self.mix.part())? else {
+            return Ok(self.sum);
+        };
         let share = self.mix.bytes / u64::from(self.mix.queues);
         let mut draw = Draw(self.mix.seed ^ (self.index + 1) << 48 | 1);
         let mut running = vec![Running::default(); slots as usize];
         let mut scratch = vec![0; self.mix.largest as usize];
         for slot in 0..self.mix.slots {
+            if self.is_stopped() {
+                break;
+            }
             running[usize::from(slot)] = self.start(&mut queue, slot, base, &mut reference, &mut draw, &mut scratch)?;
         }
         let mut done = [Done::NONE; 32];
@@ -177,7 +188,7 @@ impl Thread<'_> {
                     Outcome::Lost(_) => return Err(Error::Stopped { queue: queue.number() }),
                 }
                 self.ended(one.slot, running[usize::from(one.slot)], base, &reference, &mut scratch)?;
-                if self.sum.bytes_read + self.sum.bytes_written < share {
+                if self.sum.bytes_read + self.sum.bytes_written < share && !self.is_stopped() {
                     let next = self.start(&mut queue, one.slot, base, &mut reference, &mut draw, &mut scratch)?;
                     running[usize::from(one.slot)] = next;
                 }
@@ -185,25 +196,35 @@ impl Thread<'_> {
         }
         if self.leave.is_some() {
             queue.complete(0, &self.namespace.flush())?;
-            let now = self.read_all(&mut queue, base, slots * self.mix.part())?;
-            self.compare(base, &now, &reference);
+            if let Some(now) = self.read_all(&mut queue, base, slots * self.mix.part())? {
+                self.compare(base, &now, &reference);
+            }
         }
         Ok(self.sum)
     }
 
-    fn read_all(&self, queue: &mut Queue, from: u64, bytes: u64) -> Result<Vec<u8>, Error> {
+    fn is_stopped(&mut self) -> bool {
+        self.sum.stopped = self.sum.stopped || (self.stop)();
+        self.sum.stopped
+    }
+
+    /// None where it was told to stop.
+    fn read_all(&mut self, queue: &mut Queue, from: u64, bytes: u64) -> Result<Option<Vec<u8>>, Error> {
         let step = bytes.min(8 << 20) / self.mix.largest * self.mix.largest;
         let memory = self.controller.allocate(step)?;
         let mut all = vec![0; bytes as usize];
         let mut at = 0;
         while at < bytes {
+            if self.is_stopped() {
+                return Ok(None);
+            }
             let part = step.min(bytes - at);
             let block = (from + at) / self.namespace.block_bytes();
             transfer::read(queue, self.namespace, &Stretch { block, bytes: part, memory: &memory, offset: 0 })?;
             memory.load(0, &mut all[at as usize..(at + part) as usize])?;
             at += part;
         }
-        Ok(all)
+        Ok(Some(all))
     }
 
     /// Where in the target the slot's data lie.

@@ -108,13 +108,21 @@ fn a_mix_is_verified_and_wrong_bytes_are_counted() {
     let namespace = controller.namespace(1).unwrap();
     let peer = controller.reach(&machine.peer().0).unwrap();
     let mix = Mix { queues: 2, slots: 8, largest: 64 << 10, span: 4 << 20, bytes: 4 << 20, seed: 3 };
-    let reads = verify(&controller, &namespace, None, &peer, &mix).unwrap();
+    let reads = verify(&controller, &namespace, None, &peer, &mix, &|| false).unwrap();
     assert!(reads.reads > 50 && reads.bytes_read >= 4 << 20, "{reads:?}");
     assert_eq!((reads.writes, reads.wrong, reads.first_wrong), (0, 0, None));
     assert!(image.bytes() == known(1, 0, 4 << 20), "nothing is written without leave");
 
     let leave = Overwrite::ask(&controller, &mut queue(&controller, 8), &namespace, &word()).unwrap();
-    let both = verify(&controller, &namespace, Some(&leave), &peer, &mix).unwrap();
+    // Told to stop, it ends with nothing in flight and says so: before the first command, and in the middle.
+    for after in [0, 40] {
+        let asked = std::sync::atomic::AtomicU32::new(0);
+        let stop = || asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) >= after;
+        let some = verify(&controller, &namespace, Some(&leave), &peer, &mix, &stop).unwrap();
+        assert!(some.stopped && some.wrong == 0, "{some:?}");
+        assert!(some.bytes_read + some.bytes_written < mix.bytes && (some.reads > 0) == (after > 0), "{some:?}");
+    }
+    let both = verify(&controller, &namespace, Some(&leave), &peer, &mix, &|| false).unwrap();
     assert!(both.reads > 20 && both.writes > 20 && both.wrong == 0, "{both:?}");
 
     /// A target that shows other bytes than it has, at one place.
@@ -132,10 +140,10 @@ fn a_mix_is_verified_and_wrong_bytes_are_counted() {
             Ok(self.0.store(offset, from)?)
         }
     }
-    let bent = verify(&controller, &namespace, None, &Bent(peer), &mix).unwrap();
+    let bent = verify(&controller, &namespace, None, &Bent(peer), &mix, &|| false).unwrap();
     assert_eq!(bent.wrong, bent.reads);
     assert_eq!(bent.first_wrong.unwrap() % 4096, 77);
-    let none = verify(&controller, &namespace, None, &Bent(controller.allocate(4096).unwrap()), &mix);
+    let none = verify(&controller, &namespace, None, &Bent(controller.allocate(4096).unwrap()), &mix, &|| false);
     assert!(none.is_err(), "a target that is too small");
 }
 
@@ -178,4 +186,26 @@ fn only_the_users_own_word_lets_write() {
     put((4 << 20) - 512, b"EFI PART");
     let gpt = ask(Some("qemu"), &["ext", "gpt"]).unwrap_err();
     assert!(gpt.contains("gpt at byte 0x3ffe00") && gpt.contains("never overwritten"), "{gpt}");
+}
+
+#[test]
+fn a_zoned_namespace_is_no_plain_one() {
+    needs_qemu!();
+    let image = Image::empty(16 << 20);
+    let zones = "nvme-ns,bus=nvme0,drive=d0,zoned=true,zoned.zone_size=1M";
+    let builder = pcie::qemu::Machine::builder().machine("q35").drive(image.drive());
+    let machine = builder.device("nvme,id=nvme0,serial=doorbell").device(zones).start().unwrap();
+    let controller = open(&machine);
+    let refused = controller.namespace(1).unwrap_err().to_string();
+    assert!(refused.contains("its command set is zoned"), "{refused}");
+}
+
+#[test]
+fn a_signal_of_the_terminal_does_not_reach_the_emulator() {
+    needs_qemu!();
+    let image = Image::empty(1 << 20);
+    let machine = machine("q35", image.drive(), 512, "").start().unwrap();
+    // SAFETY: asks for numbers.
+    let (own, its) = unsafe { (libc::getpgid(0), libc::getpgid(machine.process() as i32)) };
+    assert!(its > 0 && its != own, "both are in the process group {own}");
 }

@@ -40,6 +40,10 @@ fn injected_errors_are_told_by_name() {
     let failed = queue.complete(0, &namespace.read(64, 1).unwrap()).unwrap_err();
     assert!(failed.to_string().starts_with("Read: Unrecovered Read Error (media 81h"), "{failed}");
     assert!(failed.to_string().contains("SMART"), "{failed}");
+    // Of a stretch it says which blocks.
+    let stretch = nvme::transfer::Stretch { block: 60, bytes: 4096, memory: &memory, offset: 0 };
+    let failed = nvme::transfer::read(&mut queue, &namespace, &stretch).unwrap_err().to_string();
+    assert!(failed.starts_with("Read of blocks 60 to 67: Unrecovered Read Error"), "{failed}");
     // Its neighbours are well, before and after.
     for block in [63, 65] {
         read(&mut queue, &namespace, block, &memory, 0, 512);

@@ -32,5 +32,5 @@ pub use bar::{Bar, Registers};
 pub use error::Error;
 pub use function::{Function, Identity};
 pub use memory::{Memory, Pages, Peer, Place, Run};
-pub use open::open;
+pub use open::{open, unguarded};
 pub use tree::Tree;

@@ -7,11 +7,11 @@ use crate::tree::Tree;
 use crate::{list, sysfs, vfio};
 
 /// Opens the function that `text` names, as lspci writes it (`0000:04:00.0`, or without the domain): through vfio if vfio-pci has it,
-/// through /sys if no driver has it.
+/// through /sys if no driver has it and the user has said that it may be (`without_iommu`).
 ///
 /// # Errors
 /// [`Error::Address`], [`Error::Refused`] with the reason and what to do, [`Error::System`].
-pub fn open(text: &str) -> Result<Box<dyn Function>, Error> {
+pub fn open(text: &str, without_iommu: bool) -> Result<Box<dyn Function>, Error> {
     let address: Address = text.parse().map_err(Error::Address)?;
     let tree = Tree::default();
     if let Some(refused) = missing(&tree, address) {
@@ -20,7 +20,25 @@ pub fn open(text: &str) -> Result<Box<dyn Function>, Error> {
     if tree.driver(address).as_deref() == Some("vfio-pci") {
         return Ok(Box::new(vfio::open(address)?));
     }
+    if let Some(refused) = sysfs::refusal(&tree, address) {
+        return Err(refused);
+    }
+    if let Some(refused) = unguarded(&tree, address).filter(|_| !without_iommu) {
+        return Err(refused);
+    }
     Ok(Box::new(sysfs::open(address)?))
+}
+
+/// Why a function is not driven without the user's word: no IOMMU keeps it from any memory. None where one does, and where there is no
+/// such function.
+pub fn unguarded(tree: &Tree, address: Address) -> Option<Error> {
+    if !tree.exists(address) || sysfs::translation(tree, address).is_some() {
+        return None;
+    }
+    let why = "no IOMMU keeps it from memory: whatever it or its driver does wrong overwrites any program's, and if this program \
+               and the one that gives it back (pcie-restorer) are both killed, it goes on writing into pages that others have by then";
+    let hint = "turn the IOMMU on, or say --without-iommu";
+    Some(Error::Refused { address, why: why.into(), hint: hint.into() })
 }
 
 /// The error if there is no such function. It lists functions that do exist.
@@ -50,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_wrong_name_is_told_with_the_right_ones() {
-        let told = |text: &str| open(text).err().map(|e| e.to_string()).unwrap_or_default();
+        let told = |text: &str| open(text, false).err().map(|e| e.to_string()).unwrap_or_default();
         assert!(told("nvme0").contains("write it as lspci does"), "{}", told("nvme0"));
         assert!(told("fffe:ff:1f.7").contains("no such function"), "{}", told("fffe:ff:1f.7"));
         let fixture = machine("open", |tree| {
@@ -59,5 +77,20 @@ mod tests {
         let told = missing(&fixture.tree, "45:00.0".parse().unwrap()).unwrap().to_string();
         assert!(told.ends_with("there are 0000:44:00.0 (144d:a80a)"), "{told}");
         assert!(missing(&fixture.tree, "44:00.0".parse().unwrap()).is_none());
+    }
+
+    #[test]
+    fn without_an_iommu_the_risk_is_named() {
+        let fixture = crate::fixture::Fixture::new("unguarded");
+        let folder = fixture.function("0000:04:00.0");
+        let at = "04:00.0".parse().unwrap();
+        let told = || unguarded(&fixture.tree, at).map(|why| why.to_string()).unwrap_or_default();
+        assert!(told().contains("goes on writing into pages") && told().ends_with("say --without-iommu"), "{}", told());
+        fixture.link(&format!("{folder}/iommu_group"), "sys/kernel/iommu_groups/7");
+        fixture.file("sys/kernel/iommu_groups/7/type", "identity\n");
+        assert!(told().contains("no IOMMU"), "one that passes through guards nothing: {}", told());
+        fixture.file("sys/kernel/iommu_groups/7/type", "DMA-FQ\n");
+        assert_eq!(told(), "");
+        assert!(unguarded(&fixture.tree, "05:00.0".parse().unwrap()).is_none());
     }
 }

@@ -17,6 +17,8 @@ use std::time::Duration;
 
 const PEER: u64 = 4 << 20;
 const IMAGE: usize = 4 << 20;
+/// These drives move 8 KiB by a command: such an I/O is two of them.
+const LONG: [(Target, u32, u64); 2] = [(Target::Host, 1, 16 << 10), (Target::Gpu, 4, 16 << 10)];
 
 /// The BAR's memory, which the machine shares.
 struct Bar(*mut u8);
@@ -66,7 +68,7 @@ fn writes_arrive_on_the_drive_with_leave_and_nowhere_else() {
     let image = dir.path().join("image");
     std::fs::write(&image, vec![0x5a; IMAGE]).unwrap();
     let drive = format!("file={},if=none,id=d0,format=raw,cache=unsafe", image.display());
-    let device = "nvme,id=nvme0,drive=d0,serial=doorbell,logical_block_size=512,physical_block_size=512";
+    let device = "nvme,id=nvme0,drive=d0,serial=doorbell,logical_block_size=512,physical_block_size=512,mdts=1";
     let machine = Machine::builder().machine("q35").peer_memory(PEER).drive(drive).device(device).start().unwrap();
     let controller = Controller::open(machine.function("nvme0").unwrap(), Options::default()).unwrap();
     let namespace = controller.namespace(1).unwrap();
@@ -76,7 +78,9 @@ fn writes_arrive_on_the_drive_with_leave_and_nowhere_else() {
     let gpu = Gpu { peer, memory: Box::new(Bar(at.as_ptr())) };
     let mut drives = Drives::new(vec![drive], Some(gpu), Duration::from_secs(20));
     let mut written = 0;
-    for (target, batch, size) in [(Target::Host, 1, 512), (Target::Gpu, 1, 4096), (Target::Gpu, 4, 512)] {
+    for (target, batch, size) in
+        [(Target::Host, 1, 512), (Target::Gpu, 1, 4096), (Target::Gpu, 4, 512), LONG[0], LONG[1]]
+    {
         let flow = Flow { operation: Operation::Write, ..Flow::to(target) };
         assert_eq!(drives.traffic(flow).map(|traffic| traffic.access), (target == Target::Gpu).then_some(Access::Read));
         let shape = shape_of(flow, size, batch);
@@ -105,7 +109,7 @@ fn reads_of_two_queues_arrive_in_host_memory_and_in_the_bar() {
     fill(&mut bytes, 11, 0);
     std::fs::write(&image, bytes).unwrap();
     let drive = format!("file={},if=none,id=d0,format=raw,cache=unsafe", image.display());
-    let device = "nvme,id=nvme0,drive=d0,serial=doorbell,logical_block_size=512,physical_block_size=512";
+    let device = "nvme,id=nvme0,drive=d0,serial=doorbell,logical_block_size=512,physical_block_size=512,mdts=1";
     let machine = Machine::builder().machine("q35").peer_memory(PEER).drive(drive).device(device).start().unwrap();
     let controller = Controller::open(machine.function("nvme0").unwrap(), Options::default()).unwrap();
     let namespace = controller.namespace(1).unwrap();
@@ -121,7 +125,9 @@ fn reads_of_two_queues_arrive_in_host_memory_and_in_the_bar() {
     let mut drives = Drives::new(vec![drive], Some(gpu), Duration::from_secs(20));
     assert!(drives.is_functional() && drives.about().contains("QEMU"));
     assert!(drives.traffic(Flow::to(Target::Host)).is_none(), "it does not cross the GPU's link");
-    for (target, batch, size) in [(Target::Host, 1, 512), (Target::Gpu, 1, 4096), (Target::Gpu, 4, 512)] {
+    for (target, batch, size) in
+        [(Target::Host, 1, 512), (Target::Gpu, 1, 4096), (Target::Gpu, 4, 512), LONG[0], LONG[1]]
+    {
         let cell = cell(shape_of(Flow::to(target), size, batch));
         let outcome = run(&mut drives, &cell, &Clock::monotonic_raw(), &mut Uncounted).unwrap();
         assert_eq!(

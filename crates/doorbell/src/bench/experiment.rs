@@ -38,6 +38,9 @@ pub struct Args {
     /// What routes call device, for example edu (emulated by QEMU, with the software GPU) or xdma@0000:04:00.0 (an FPGA), as --set run.device=edu does
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     device: Option<Device>,
+    /// Drive the FPGA of --device although no IOMMU keeps it from other programs' memory
+    #[arg(long, requires = "device")]
+    without_iommu: bool,
     /// Say what would run and how long it takes, and exit
     #[arg(long)]
     plan: bool,
@@ -159,7 +162,9 @@ impl Args {
         let soft = (self.device == Some(Device::Edu)).then_some(Gpu::Soft);
         let gpu = self.gpu.or(soft);
         sets.extend(gpu.map(|gpu| if gpu == Gpu::Soft { "run.gpu=soft".into() } else { "run.gpu=real".into() }));
-        sets.extend(self.device.iter().map(|device| format!("run.device={device}")));
+        let word =
+            if self.without_iommu && matches!(self.device, Some(Device::Xdma(_))) { ",without-iommu" } else { "" };
+        sets.extend(self.device.iter().map(|device| format!("run.device={device}{word}")));
         read_named(name, &sets).map(|(_, experiment)| Some(experiment))
     }
 

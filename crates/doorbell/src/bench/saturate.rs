@@ -82,6 +82,9 @@ pub struct Args {
     /// What may be lost as well: a file system, for example ext, or unknown for bytes of no known format (once for each; partitions, LVM, RAID and swap never are)
     #[arg(long, value_name = "NAME", requires = "i_mean_to_overwrite")]
     destroy: Vec<String>,
+    /// Drive NVMe drives although no IOMMU keeps them from other programs' memory
+    #[arg(long)]
+    without_iommu: bool,
     /// Print the result as JSON, without tables
     #[arg(long)]
     json: bool,
@@ -192,7 +195,7 @@ impl Args {
         let plan = &folder.asked().plan;
         let amounts = plan.amounts().map_err(|(what, hint)| Failure::new(what, hint))?;
         let one = |text: &String| -> anyhow::Result<Drive> {
-            let controller = nvme::Controller::open(pcie::open(text)?, nvme::Options::default())?;
+            let controller = nvme::Controller::open(pcie::open(text, self.without_iommu)?, nvme::Options::default())?;
             let number = match plan.source.namespace {
                 0 => *controller.active()?.first().ok_or_else(|| {
                     Failure::impossible(format!("{text} has no active namespace"), "`doorbell nvme list` lists them")

@@ -104,7 +104,13 @@ impl Listed {
         for (tensor, address) in tensors() {
             let shape: Vec<String> = tensor.shape.iter().map(ToString::to_string).collect();
             let (bytes, address) = (number::bytes(tensor.bytes), format!("{address:#x}"));
-            rows.add_row([tensor.name.clone(), tensor.dtype.clone(), shape.join(" x "), bytes, address]);
+            rows.add_row([
+                tensor.name.escape_debug().to_string(),
+                tensor.dtype.clone(),
+                shape.join(" x "),
+                bytes,
+                address,
+            ]);
         }
         to_stdout(|out| Ok(table::write(out, &rows, 0)?))?;
         for (shard, report) in files() {

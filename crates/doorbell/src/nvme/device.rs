@@ -30,6 +30,9 @@ pub struct Device {
     /// Take it from the kernel's driver if nothing of it is in use; the driver gets it back at the end
     #[arg(long)]
     bind: bool,
+    /// Drive it although no IOMMU keeps it from other programs' memory
+    #[arg(long)]
+    without_iommu: bool,
     /// The raw image that the emulated controller has, for example disk.img; without it 64 MiB of zeroes
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
@@ -93,6 +96,7 @@ impl Device {
                 (image.to_path_buf(), Some(image))
             }
         };
+        not_raw(&path)?;
         let block = if self.format == Format::B512 { 512 } else { 4096 };
         let kind = if self.machine == Kind::Q35 { "q35" } else { "pc" };
         // QEMU ends a value at a comma unless it is doubled.
@@ -120,6 +124,9 @@ impl Device {
             Failure::new(error.to_string(), "`doorbell nvme list` shows the controllers; `qemu` is an emulated one")
         })?;
         let tree = Tree::default();
+        if let Some(refused) = pcie::unguarded(&tree, address).filter(|_| !self.without_iommu) {
+            return Err(of_bus(refused));
+        }
         let bound = match self.bind {
             true => {
                 let to = To::fitting(&tree, address);
@@ -127,7 +134,7 @@ impl Device {
             }
             false => None,
         };
-        let function = pcie::open(&address.to_string()).map_err(of_bus)?;
+        let function = pcie::open(&address.to_string(), self.without_iommu).map_err(of_bus)?;
         let controller = Controller::open(function, Options::default()).map_err(failed)?;
         Ok(Opened { controller, machine: None, interrupts, _bound: bound, _image: None })
     }
@@ -138,12 +145,25 @@ impl Device {
     }
 }
 
+/// An image in another format would lose its header to the first write, and reads as nonsense.
+fn not_raw(path: &std::path::Path) -> anyhow::Result<()> {
+    use std::io::Read;
+    let mut head = Vec::new();
+    std::fs::File::open(path)?.take(8).read_to_end(&mut head).with_context(|| path.display().to_string())?;
+    const FORMATS: [(&str, &[u8]); 4] =
+        [("qcow2", b"QFI\xfb"), ("vmdk", b"KDMV"), ("vhdx", b"vhdxfile"), ("qed", b"QED\0")];
+    let Some((name, _)) = FORMATS.iter().find(|(_, magic)| head.starts_with(magic)) else { return Ok(()) };
+    let hint = format!("`qemu-img convert -O raw {} disk.raw` makes one", path.display());
+    Err(Failure::new(format!("the image {} is {name}, not raw", path.display()), hint).into())
+}
+
 impl Opened {
     pub fn namespace(&self, device: &Device) -> anyhow::Result<Namespace> {
         self.controller.namespace(device.namespace).map_err(failed)
     }
 
     pub fn queue(&self, slots: u16) -> anyhow::Result<Queue> {
+        let slots = slots.min(self.controller.largest_depth());
         self.controller.queue(&Depth { slots, ..Depth::default() }).map_err(failed)
     }
 }

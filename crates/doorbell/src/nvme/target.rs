@@ -91,7 +91,7 @@ fn peer(opened: &Opened) -> anyhow::Result<Memory> {
 }
 
 /// Exit status after Ctrl-C.
-const INTERRUPTED: u8 = 130;
+pub const INTERRUPTED: u8 = 130;
 
 /// Calls `each` with (place, bytes) of pieces, one after the other. After Ctrl-C no other one begins; the exit status.
 pub fn pieces(

@@ -1,7 +1,7 @@
 //! `doorbell nvme verify`.
 
 use super::device::Device;
-use super::target::Chosen;
+use super::target::{Chosen, INTERRUPTED};
 use super::write::Leave;
 use super::{EMULATED, failed};
 use crate::help::Page;
@@ -10,6 +10,7 @@ use nvme::{Mix, Overwrite, verify};
 use report::number;
 use report::table::to_stdout;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
 /// Read and, with leave, write blocks at random, and compare every byte
 #[derive(Debug, clap::Args)]
@@ -21,7 +22,7 @@ use std::process::ExitCode;
     ])
     .text("The reference is what the blocks held at the beginning, and each write changes it. At the end of a mix with writes all of it is \
            read once more.")
-    .statuses(&[(0, "every byte was right"), (2, "an error, or wrong bytes"), (77, "not possible on this machine")])
+    .statuses(&[(0, "every byte was right"), (2, "an error, or wrong bytes"), (77, "not possible on this machine"), (130, "stopped by Ctrl-C, with nothing in flight")])
 )]
 pub struct Args {
     #[command(flatten)]
@@ -69,9 +70,11 @@ impl Args {
         };
         let largest = self.largest.min(opened.controller.largest_transfer()) / 4096 * 4096;
         let span = self.span.min(namespace.bytes());
-        let mix = Mix { queues: self.threads, slots: self.depth, largest, span, bytes: self.bytes, seed: self.seed };
+        let depth = self.depth.min(opened.controller.largest_depth());
+        let mix = Mix { queues: self.threads, slots: depth, largest, span, bytes: self.bytes, seed: self.seed };
+        let is_stopped = || opened.interrupts.load(Ordering::Relaxed) > 0;
         let (verified, way) = self.target.with(&opened, mix.target_bytes(), |target, way| {
-            let verified = verify(&opened.controller, &namespace, leave.as_ref(), target, &mix);
+            let verified = verify(&opened.controller, &namespace, leave.as_ref(), target, &mix, &is_stopped);
             Ok((verified.map_err(failed)?, way.clone()))
         })?;
         let functional = opened.controller.is_functional();
@@ -79,10 +82,10 @@ impl Args {
             let mut all = serde_json::json!({
                 "operation": "verify", "device": self.device.device, "functional": functional,
                 "namespace": namespace.number(), "block_bytes": namespace.block_bytes(),
-                "threads": self.threads, "depth": self.depth, "largest": largest, "span": span, "seed": self.seed,
+                "threads": self.threads, "depth": depth, "largest": largest, "span": span, "seed": self.seed,
                 "reads": verified.reads, "bytes_read": verified.bytes_read,
                 "writes": verified.writes, "bytes_written": verified.bytes_written,
-                "wrong": verified.wrong, "first_wrong_byte": verified.first_wrong,
+                "wrong": verified.wrong, "first_wrong_byte": verified.first_wrong, "stopped": verified.stopped,
             });
             all["target"] = way.as_json();
             report::json::print(&all)?;
@@ -102,6 +105,9 @@ impl Args {
                         )?;
                     }
                 }
+                if verified.stopped {
+                    writeln!(out, "  stopped by a signal, with nothing in flight")?;
+                }
                 if let Some(why) = &way.instead_of_c {
                     writeln!(out, "  through host memory, because {why}")?;
                 }
@@ -111,6 +117,10 @@ impl Args {
                 Ok(())
             })?;
         }
-        Ok(ExitCode::from(if verified.wrong == 0 { 0 } else { crate::ERROR }))
+        Ok(ExitCode::from(match verified {
+            verified if verified.wrong > 0 => crate::ERROR,
+            verified if verified.stopped => INTERRUPTED,
+            _ => 0,
+        }))
     }
 }

@@ -63,6 +63,10 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.target.ready()?;
         let path = || self.file.display().to_string();
+        // The opening of a pipe waits for whoever writes to it, and a pipe has no length.
+        if !std::fs::metadata(&self.file).with_context(path)?.is_file() {
+            return Err(Failure::new(format!("{} is no regular file", path()), "write it to a file first").into());
+        }
         let mut file = File::open(&self.file).with_context(path)?;
         let bytes = file.metadata().with_context(path)?.len();
         let opened = self.device.open(true)?;
@@ -88,7 +92,11 @@ impl Args {
                 target.store(0, part).map_err(failed)?;
                 let block = self.start_block + at / block_bytes;
                 let stretch = Stretch { block, bytes, memory: target.memory(), offset: 0 };
-                commands += transfer::write(&mut queue, &leave, &stretch).map_err(failed)?;
+                commands += transfer::write(&mut queue, &leave, &stretch).map_err(failed).inspect_err(|_| {
+                    let (before, part) = (number::bytes(at), number::bytes(bytes));
+                    let last = block + bytes.div_ceil(block_bytes) - 1;
+                    eprintln!("{before} were written before; blocks {block} to {last} ({part}) may be written in part");
+                })?;
                 Ok(())
             })?;
             Ok((commands, way.clone(), status))

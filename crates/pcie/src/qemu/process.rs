@@ -36,6 +36,8 @@ impl Process {
     /// Starts `program`. It inherits `inherited` under the same numbers; this process closes its own copies.
     pub fn start(program: &str, arguments: &[String], inherited: Vec<OwnedFd>) -> Result<Process, Error> {
         let mut command = Command::new(program);
+        // In a process group of its own: a signal of the terminal is for this process, which ends QEMU when nothing is in flight.
+        command.process_group(0);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let numbers: Vec<RawFd> = inherited.iter().map(std::os::fd::AsRawFd::as_raw_fd).collect();
         let parent = std::process::id();

@@ -1,4 +1,5 @@
-//! NVMe drives: an I/O is one read or write command, with a doorbell and a completion entry of its own. The data go between the drive and host
+//! NVMe drives: an I/O is one read or write command, with a doorbell and a completion entry of its own. One that is longer than a command of the drive may
+//! be is several of them, and done when all are. The data go between the drive and host
 //! memory or a GPU's, straight; queues lie in host memory. A drive is written to only with leave ([`nvme::Overwrite`]).
 
 use crate::Error;
@@ -25,7 +26,7 @@ impl Drive {
     /// # Errors
     /// [`nvme::Error::Refused`] with what stands against it; errors of reading.
     pub fn ask(&mut self, word: &Word) -> Result<(), nvme::Error> {
-        let mut queue = self.controller.queue(&Depth::default())?;
+        let mut queue = self.controller.queue(&Depth { slots: ONE, ..Depth::default() })?;
         self.leave = Some(Overwrite::ask(&self.controller, &mut queue, &self.namespace, word)?);
         Ok(())
     }
@@ -141,7 +142,17 @@ impl<'g> Source for Drives<'g> {
                 memory.holds(base, shape.part).map_err(on_bus)?;
                 let slots = u16::try_from(shape.depth)
                     .map_err(|_| Error::Unavailable("a queue has 65,535 slots at most".into()))?;
-                let depth = Depth { slots, most_bytes: shape.bytes, deadline };
+                let (parts, most) = parts(shape.bytes, drive.controller.largest_transfer(), block)?;
+                let needed = u32::from(slots) * u32::from(parts);
+                let room = drive.controller.largest_depth();
+                let slots = u16::try_from(needed).ok().filter(|slots| *slots <= room).ok_or_else(|| {
+                    let what = format!(
+                        "{needed} commands of {most} bytes for {} I/Os of {}: a queue of this drive has {room}",
+                        shape.depth, shape.bytes
+                    );
+                    Error::Unavailable(what)
+                })?;
+                let depth = Depth { slots, most_bytes: most, deadline };
                 let taken = drive.controller.queue(&depth).map_err(failed)?;
                 let from = queue * IMAGES * shape.part;
                 open.queues.push(Box::new(Commands {
@@ -152,8 +163,11 @@ impl<'g> Source for Drives<'g> {
                     base,
                     block: from / block,
                     bytes: shape.bytes,
-                    gathered: Vec::with_capacity(shape.batch as usize),
-                    batch: shape.batch.max(1) as usize,
+                    parts,
+                    most,
+                    under_way: vec![UnderWay::default(); if parts > 1 { shape.depth as usize } else { 0 }],
+                    gathered: Vec::with_capacity(shape.batch as usize * usize::from(parts)),
+                    batch: shape.batch.max(1) as usize * usize::from(parts),
                     done: [nvme::Done::NONE; LOOK],
                     idle: 0,
                 }));
@@ -177,6 +191,22 @@ impl<'g> Source for Drives<'g> {
         }
         open.fill()?;
         Ok(Box::new(open))
+    }
+}
+
+/// How many commands an I/O of so many bytes is, and how much each moves at most: whole pages and whole blocks.
+fn parts(bytes: u64, largest: u64, block: u64) -> Result<(u16, u64), Error> {
+    // A command counts blocks with 16 bits.
+    let largest = largest.min(block << 16);
+    if bytes <= largest {
+        return Ok((1, bytes));
+    }
+    let unit = block.max(4096);
+    let most = largest / unit * unit;
+    let parts = if most == 0 { 0 } else { bytes.div_ceil(most) };
+    match u16::try_from(parts) {
+        Ok(parts) if parts > 0 => Ok((parts, most)),
+        _ => Err(Error::Unavailable(format!("I/Os of {bytes} bytes, and the drive moves {largest} by a command"))),
     }
 }
 
@@ -236,11 +266,17 @@ impl Open<'_, '_> {
 }
 
 impl Lane {
+    /// What one command of the reader moves: of a drive whose commands are short, less than `STEP`.
+    fn step(&self, block: u64) -> u64 {
+        (self.reader.most_bytes().min(STEP) / block * block).max(block)
+    }
+
     /// The drive's bytes, by reads of a queue of its own, into memory of its own.
     fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), Error> {
         let block = self.namespace.block_bytes();
-        for (n, part) in into.chunks_mut(STEP as usize).enumerate() {
-            let (first, bytes) = (self.from + at + n as u64 * STEP, part.len() as u64);
+        let step = self.step(block);
+        for (n, part) in into.chunks_mut(step as usize).enumerate() {
+            let (first, bytes) = (self.from + at + n as u64 * step, part.len() as u64);
             self.reader.prepare(0, &[Piece::new(&self.staging, 0, bytes)]).map_err(failed)?;
             let io = self.namespace.read(first / block, bytes / block).map_err(failed)?;
             self.reader.complete(0, &io).map_err(failed)?;
@@ -255,8 +291,9 @@ impl Lane {
             return Err(Error::Unavailable("without leave nothing is written".into()));
         };
         let block = self.namespace.block_bytes();
-        for (n, part) in bytes.chunks(STEP as usize).enumerate() {
-            let (first, bytes) = (self.from + at + n as u64 * STEP, part.len() as u64);
+        let step = self.step(block);
+        for (n, part) in bytes.chunks(step as usize).enumerate() {
+            let (first, bytes) = (self.from + at + n as u64 * step, part.len() as u64);
             self.staging.store(0, part).map_err(on_bus)?;
             self.reader.prepare(0, &[Piece::new(&self.staging, 0, bytes)]).map_err(failed)?;
             let io = leave.write(first / block, bytes / block).map_err(failed)?;
@@ -310,6 +347,15 @@ const LOOK: usize = 64;
 /// Looks in vain until a drive that failed or is late is looked for.
 const VAIN: u32 = 1 << 12;
 
+/// An I/O of several commands.
+#[derive(Clone, Copy, Default)]
+struct UnderWay {
+    /// Commands that have not ended.
+    left: u16,
+    /// The first status that is no success.
+    status: u32,
+}
+
 struct Commands {
     /// For writes.
     leave: Option<Overwrite>,
@@ -320,19 +366,25 @@ struct Commands {
     /// The first block of this queue's.
     block: u64,
     bytes: u64,
+    /// Commands of one I/O, and how much each moves at most.
+    parts: u16,
+    most: u64,
+    /// Of each I/O that is several commands.
+    under_way: Vec<UnderWay>,
     gathered: Vec<(u16, Io)>,
     batch: usize,
     done: [nvme::Done; LOOK],
     idle: u32,
 }
 
-impl Queue for Commands {
+impl Commands {
+    /// One command: `bytes` from `at` of an I/O's on.
     #[inline]
-    fn submit(&mut self, slot: u32, place: Place) -> Result<(), Error> {
-        let (slot, block) = (slot as u16, self.namespace.block_bytes());
-        let piece = Piece::new(&self.target, self.base + place.target, self.bytes);
+    fn command(&mut self, slot: u16, place: Place, at: u64, bytes: u64) -> Result<(), Error> {
+        let block = self.namespace.block_bytes();
+        let piece = Piece::new(&self.target, self.base + place.target + at, bytes);
         self.queue.prepare(slot, &[piece]).map_err(failed)?;
-        let (first, blocks) = (self.block + place.device / block, self.bytes / block);
+        let (first, blocks) = (self.block + (place.device + at) / block, bytes / block);
         let io = match &self.leave {
             Some(leave) => leave.write(first, blocks),
             None => self.namespace.read(first, blocks),
@@ -343,6 +395,36 @@ impl Queue for Commands {
         }
         self.gathered.push((slot, io));
         if self.gathered.len() < self.batch { Ok(()) } else { self.ring() }
+    }
+
+    /// A command of an I/O has ended: the I/O's status when it was the last one.
+    fn ended(&mut self, slot: u16, status: u32) -> Option<Done> {
+        if self.parts == 1 {
+            return Some(Done { slot: slot.into(), status });
+        }
+        let io = slot / self.parts;
+        let of = &mut self.under_way[usize::from(io)];
+        of.left -= 1;
+        if of.status == 0 {
+            of.status = status;
+        }
+        (of.left == 0).then_some(Done { slot: io.into(), status: of.status })
+    }
+}
+
+impl Queue for Commands {
+    #[inline]
+    fn submit(&mut self, slot: u32, place: Place) -> Result<(), Error> {
+        if self.parts == 1 {
+            return self.command(slot as u16, place, 0, self.bytes);
+        }
+        self.under_way[slot as usize] = UnderWay { left: self.parts, status: 0 };
+        for part in 0..self.parts {
+            let at = u64::from(part) * self.most;
+            let bytes = self.most.min(self.bytes - at);
+            self.command(slot as u16 * self.parts + part, place, at, bytes)?;
+        }
+        Ok(())
     }
 
     fn ring(&mut self) -> Result<(), Error> {
@@ -357,18 +439,22 @@ impl Queue for Commands {
     fn reap(&mut self, into: &mut [Done]) -> Result<usize, Error> {
         let room = into.len().min(LOOK);
         let count = self.queue.reap(&mut self.done[..room]).map_err(failed)?;
-        for (into, done) in into.iter_mut().zip(&self.done[..count]) {
-            let status = match done.outcome {
+        let mut ended = 0;
+        for n in 0..count {
+            let status = match self.done[n].outcome {
                 Outcome::Status(status) => status.bits().into(),
                 Outcome::Lost(lost) => return Err(Error::Device(lost.to_string())),
             };
-            *into = Done { slot: done.slot.into(), status };
+            if let Some(done) = self.ended(self.done[n].slot, status) {
+                into[ended] = done;
+                ended += 1;
+            }
         }
         self.idle = if count > 0 { 0 } else { self.idle + 1 };
         if self.idle == VAIN {
             self.idle = 0;
             self.queue.expire(Instant::now()).map_err(failed)?;
         }
-        Ok(count)
+        Ok(ended)
     }
 }
