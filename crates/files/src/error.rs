@@ -91,7 +91,8 @@ impl Error {
             Error::Argument(_) => "`--help` says what fits".into(),
             Error::Tensors { .. } => "see whether it was downloaded whole (its size), and whether it is a safetensors file".into(),
             Error::Ring { .. } => "`--via threads` reads without io_uring".into(),
-            Error::Output(error) => error.hint().into(),
+            // The file has no option here.
+            Error::Output(error) => error.hint().replace("-o FILE writes elsewhere", "name a file elsewhere").replace(" with -o FILE", ""),
             Error::CuFile(error) => error.hint().into(),
             Error::Copy(_) | Error::Gpu(_) => {
                 "`doorbell doctor` says what works here; `--gpu soft` shows on any machine what the command does".into()
@@ -114,7 +115,7 @@ fn errno_hint(errno: i32) -> &'static str {
         libc::EIO | libc::ENODATA => {
             "the drive could not read or write there: `dmesg` and `smartctl -a` say more; copy the file elsewhere"
         }
-        libc::ENOSPC | libc::EDQUOT => "free some space, or write elsewhere with -o FILE",
+        libc::ENOSPC | libc::EDQUOT => "free some space, or name a file elsewhere",
         libc::EFBIG => "raise the file size limit (`ulimit -f unlimited`)",
         libc::EINVAL => "the file system refuses direct I/O of this shape: --buffered reads through the page cache",
         libc::ENOMEM => "a smaller --depth or --block needs less memory",

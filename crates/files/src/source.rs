@@ -37,7 +37,7 @@ pub struct Source {
     buffered: Option<Buffered>,
     alignment: usize,
     /// Length and time of the last change when it was opened.
-    stamp: (u64, i64, i64),
+    stamp: Stamp,
 }
 
 impl Source {
@@ -168,9 +168,12 @@ fn refused() -> Buffered {
     Buffered::Refused("the file system refuses O_DIRECT".into())
 }
 
-fn stamp(file: &File) -> io::Result<(u64, i64, i64)> {
-    let metadata = file.metadata()?;
-    Ok((metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
+/// Length, and when the file was written and changed: who puts the first time back changes the second.
+type Stamp = (u64, i64, i64, i64, i64);
+
+fn stamp(file: &File) -> io::Result<Stamp> {
+    let of = file.metadata()?;
+    Ok((of.len(), of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec()))
 }
 
 /// O_DIRECT for a file that is open.

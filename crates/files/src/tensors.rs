@@ -21,6 +21,10 @@ use std::sync::atomic::AtomicU64;
 pub const ALIGNMENT: u64 = 256;
 /// The format's own limit for headers.
 const MOST: u64 = 100_000_000;
+/// Blocks are multiples of it.
+const PAGE: usize = 4096;
+/// Dimensions of a tensor at most: no program has more than a few.
+const DIMENSIONS: usize = 64;
 /// Bytes in front of a header: its length.
 const LENGTH: u64 = 8;
 
@@ -123,12 +127,23 @@ pub fn load<'m>(
 ) -> Result<Loaded<'m>, Error> {
     let (mut memory, mut reports) = (Vec::new(), Vec::new());
     for shard in &model.shards {
+        let options = &smaller(options, &shard.places);
         let source = Source::open(&shard.path, options.buffered)?;
         let target = Target::new(machine, shard.memory)?;
         reports.push(whole::read(machine, &source, (target.buffer(), &shard.places), options, progress)?);
         memory.push(target);
     }
     Ok(Loaded { model, memory, reports })
+}
+
+/// Blocks so small that none has more tensors than one submission has room for.
+fn smaller(options: &Options, places: &Extents) -> Options {
+    let mut options = *options;
+    while places.fit(options.block as u64).is_err() && options.block > PAGE && (options.block / 2).is_multiple_of(PAGE)
+    {
+        options.block /= 2;
+    }
+    options
 }
 
 /// What there is to load, without loading it.
@@ -155,10 +170,10 @@ pub fn plan_safetensors(path: &Path) -> Result<Model, Error> {
     }
     let mut names = BTreeSet::new();
     if let Some(twice) = tensors.iter().find(|tensor| !names.insert(tensor.name.as_str())) {
-        return Err(wrong(path, format!("tensor {} is there twice", twice.name)));
+        return Err(wrong(path, format!("tensor {} is there twice", twice.name.escape_debug())));
     }
     if let Some(missing) = wanted.iter().flatten().find(|name| !names.contains(name.as_str())) {
-        return Err(wrong(path, format!("tensor {missing} is in none of its files")));
+        return Err(wrong(path, format!("tensor {} is in none of its files", missing.escape_debug())));
     }
     Ok(Model { shards, tensors })
 }
@@ -182,7 +197,9 @@ fn index(path: &Path) -> Result<(Vec<PathBuf>, Option<Vec<String>>), Error> {
     let map = map.ok_or_else(|| wrong(path, "the index has no weight_map"))?;
     let mut files = BTreeMap::new();
     for (tensor, file) in map {
-        let file = file.as_str().ok_or_else(|| wrong(path, format!("the file of tensor {tensor} is no text")))?;
+        let file = file
+            .as_str()
+            .ok_or_else(|| wrong(path, format!("the file of tensor {} is no text", tensor.escape_debug())))?;
         let mut parts = Path::new(file).components();
         // An index from elsewhere must not name files outside of its folder.
         if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
@@ -201,6 +218,10 @@ fn shard(file: usize, path: &Path) -> Result<(Shard, Vec<Tensor>), Error> {
     let (mut tensors, mut at) = (Vec::new(), 0u64);
     for name in header.offset_keys() {
         let Some(info) = by_name.remove(&name) else { continue };
+        if info.shape.len() > DIMENSIONS {
+            let (name, many) = (name.escape_debug(), info.shape.len());
+            return Err(wrong(path, format!("tensor {name} has {many} dimensions, more than {DIMENSIONS}")));
+        }
         let (from, to) = (info.data_offsets.0 as u64, info.data_offsets.1 as u64);
         let (dtype, shape) = (format!("{:?}", info.dtype), info.shape.clone());
         tensors.push(Tensor { name, dtype, shape, bytes: to - from, file, offset: start + from, at });

@@ -56,6 +56,15 @@ fn a_file_that_changes_meanwhile_is_an_error() {
     File::options().write(true).open(&path).unwrap().write_all(b"other").unwrap();
     let error = read_all(&machine, &source).unwrap_err();
     assert!(matches!(error, Error::Changed { what: "it was written to", .. }), "{error}");
+    // Also by somebody who puts its time back.
+    let source = Source::open(&path, false).unwrap();
+    let before = path.metadata().unwrap().modified().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let mut file = File::options().write(true).open(&path).unwrap();
+    file.write_all(b"again").unwrap();
+    file.set_modified(before).unwrap();
+    let error = read_all(&machine, &source).unwrap_err();
+    assert!(matches!(error, Error::Changed { what: "it was written to", .. }), "{error}");
 }
 
 #[test]

@@ -175,3 +175,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn many_small_tensors_are_loaded_and_senseless_shapes_are_refused() {
+    let machine = machine();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.safetensors");
+    let names: Vec<String> = (0..9000).map(|n| format!("t{n}")).collect();
+    let tensors: Vec<_> = names.iter().map(|name| (name.as_str(), Dtype::U8, vec![16])).collect();
+    model(&path, &tensors);
+    let large = Options { block: 1 << 20, ..options() };
+    let loaded = load_safetensors(&machine, &path, &large, &AtomicU64::new(0)).unwrap();
+    assert_eq!(loaded.reports[0].verified, Some(9000 * 16));
+    assert!(loaded.reports[0].block < 1 << 20);
+
+    model(&path, &[("b\u{1b}[2Jx", Dtype::U8, vec![1; 100_000])]);
+    let refused = plan_safetensors(&path).unwrap_err().to_string();
+    assert!(refused.contains("100000 dimensions") && !refused.contains('\u{1b}'), "{refused}");
+}

@@ -79,7 +79,7 @@ impl Xdma {
         let bar = find_bar(&*function)?;
         master(&*function)?;
         let write_back = function.allocate(4096)?;
-        let list = List::new(function.allocate(LIST)?);
+        let list = List::new(function.allocate(LIST)?, largest_read(&*function)?);
         let channel = |direction, at| Channel::new(&bar, direction, write_back.clone(), at);
         let channels = [channel(Direction::H2c, 0)?, channel(Direction::C2h, 64)?];
         let room = list.room() as usize;
@@ -145,7 +145,9 @@ impl Xdma {
         }
         memory.holds(at, bytes)?;
         let alignments = self.channel(direction).alignments();
-        let most = ((1 << descriptor::LENGTH_BITS) - 1) / alignments.length * alignments.length;
+        // Whole pages, so that what follows begins as aligned as the first; and what the card demands, should that be more.
+        let unit = alignments.length.max(4096);
+        let most = ((1 << descriptor::LENGTH_BITS) - 1) / unit * unit;
         let room = self.list.room();
         self.pieces.clear();
         let mut done = 0;
@@ -314,6 +316,30 @@ impl Drop for Xdma {
             self.list.keep_for_ever();
         }
     }
+}
+
+/// The most bytes that the function may ask for in one read (Device Control of the PCI Express capability, PCI Express Base 7.5.3.4); none where it has no
+/// such capability.
+fn largest_read(function: &dyn Function) -> Result<Option<u64>, pcie::Error> {
+    const CAPABILITIES: u16 = 0x34;
+    const EXPRESS: u8 = 0x10;
+    const DEVICE_CONTROL: u16 = 8;
+    let byte = |at: u16| {
+        let mut byte = [0];
+        function.read_config(at, &mut byte).map(|()| byte[0])
+    };
+    let mut at = u16::from(byte(CAPABILITIES)? & !3);
+    // A chain has 48 places at most.
+    for _ in 0..48 {
+        if at < 0x40 {
+            return Ok(None);
+        }
+        if byte(at)? == EXPRESS {
+            return Ok(Some(128 << (byte(at + DEVICE_CONTROL + 1)? >> 4 & 7)));
+        }
+        at = u16::from(byte(at + 1)? & !3);
+    }
+    Ok(None)
 }
 
 /// The BAR of the DMA's registers, by its identifiers.

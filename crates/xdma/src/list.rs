@@ -9,6 +9,8 @@ use pcie::Memory;
 
 /// Blocks begin and end where this many bytes do: as many descriptors as six bits can say, and no border of 4 KiB within.
 const BLOCK: u64 = (of::MOST_ADJACENT + 1) * of::BYTES;
+/// A block is fetched by one read, which must not be longer than the card may ask for (MRRS).
+const SMALLEST_READ: u64 = 128;
 const _: () = assert!(of::BORDER.is_multiple_of(BLOCK));
 
 /// What one descriptor moves.
@@ -22,11 +24,15 @@ pub(crate) struct Piece {
 /// Room for a list.
 pub(crate) struct List {
     memory: Memory,
+    /// Bytes of a block.
+    block: u64,
 }
 
 impl List {
-    pub(crate) fn new(memory: Memory) -> List {
-        List { memory }
+    /// `largest_read`: of the card, in bytes; a power of two.
+    pub(crate) fn new(memory: Memory, largest_read: Option<u64>) -> List {
+        let block = largest_read.map_or(BLOCK, |most| most.clamp(SMALLEST_READ, BLOCK));
+        List { memory, block }
     }
 
     /// Descriptors that it has room for.
@@ -46,7 +52,7 @@ impl List {
     /// How many of `count` descriptors follow the n-th without a gap, in its block.
     fn adjacent(&self, n: u64, count: u64) -> Result<u64, Error> {
         let (bus, rest) = self.memory.bus(n * of::BYTES)?;
-        let to_border = BLOCK - bus % BLOCK;
+        let to_border = self.block - bus % self.block;
         let block = rest.min(to_border) / of::BYTES;
         Ok((block - 1).min(count - 1 - n))
     }

@@ -132,6 +132,12 @@ impl Card {
             if at / of::BORDER != last / of::BORDER {
                 return End::Violation(format!("{} adjacent descriptors at {at:#x} cross 4 KiB", adjacent + 1));
             }
+            if u64::from(adjacent + 1) * of::BYTES > LARGEST_READ {
+                return End::Violation(format!(
+                    "{} adjacent descriptors at {at:#x} are more than one read",
+                    adjacent + 1
+                ));
+            }
             for left in (0..=adjacent).rev() {
                 let found = match self.fetch(bus, at) {
                     Ok(found) => found,
@@ -318,10 +324,16 @@ fn write_word(bus: &ModelBus, side: &Side, lie: Option<u32>) {
     let _ = bus.write(side.write_back, &word.to_le_bytes());
 }
 
+/// What it may ask for in one read.
+const LARGEST_READ: u64 = 512;
+
 impl Model for Card {
     fn config(&self) -> Vec<u8> {
         // 10ee is Xilinx; the device is the design's own choice, the class too.
-        header(0x10ee, 0x7024, 0x07_00_00)
+        let mut config = header(0x10ee, 0x7024, 0x07_00_00);
+        // A list of capabilities, of which the only one is PCI Express's; reads of 512 bytes (Device Control, bits 14:12).
+        (config[0x06], config[0x34], config[0x40], config[0x49]) = (1 << 4, 0x40, 0x10, 2 << 4);
+        config
     }
 
     fn bars(&self) -> [u64; 6] {
