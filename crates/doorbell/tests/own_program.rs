@@ -91,6 +91,12 @@ fn handlers_that_were_there_before_the_gpu_go_on_working() {
     succeeds("handlers_before");
 }
 
+/// The kernel's frame of a trap alone may be longer than the stack that the program gave its handlers.
+#[test]
+fn an_alternate_stack_of_the_least_size_is_enough() {
+    succeeds("small_alternate_stack");
+}
+
 #[test]
 fn handlers_that_come_later_are_called_and_told_of() {
     succeeds("handlers_later");
@@ -463,6 +469,38 @@ fn plays_handlers_before() {
         assert_eq!((count(&FIRST), count(&TRAPS)), (n, n));
     }
     work.say_entries();
+}
+
+#[test]
+#[ignore = "a program for the tests above"]
+fn plays_small_alternate_stack() {
+    let stack = |new: Option<&libc::stack_t>| {
+        // SAFETY: plain structs.
+        unsafe {
+            let mut old: libc::stack_t = std::mem::zeroed();
+            assert_eq!(libc::sigaltstack(new.map_or(ptr::null(), ptr::from_ref), &mut old), 0);
+            (old.ss_sp as usize, old.ss_size, old.ss_flags)
+        }
+    };
+    let rusts = stack(None);
+    let mut work = Work::with(Site::Displacement);
+    for size in [libc::MINSIGSTKSZ, libc::SIGSTKSZ] {
+        let small = Box::leak(vec![0u8; size].into_boxed_slice());
+        let at = small.as_mut_ptr() as usize;
+        let new = libc::stack_t { ss_sp: at as *mut _, ss_flags: 0, ss_size: size };
+        stack(Some(&new));
+        assert_eq!(stack(None), (at, size, 0), "the program is told of its own");
+        work.rounds(10);
+        // The kernel refuses what is too small, and keeps what was there.
+        // SAFETY: plain structs.
+        let refused = unsafe { libc::sigaltstack(&libc::stack_t { ss_size: 100, ..new }, ptr::null_mut()) };
+        assert_eq!((refused, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENOMEM)));
+        assert_eq!(stack(None), (at, size, 0));
+    }
+    work.say_entries();
+    let new = libc::stack_t { ss_sp: rusts.0 as *mut _, ss_flags: rusts.2, ss_size: rusts.1 };
+    stack(Some(&new));
+    assert_eq!(stack(None), rusts);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The names of signals.
 
 use crate::process::real;
-use crate::signals::{calls, waits};
+use crate::signals::{calls, stacks, waits};
 use core::ffi::c_int;
 
 /// A signal's handler, SIG_DFL, SIG_IGN or SIG_HOLD.
@@ -34,6 +34,7 @@ names! {
     sigrelse(s: c_int) -> c_int => calls::sigrelse(s);
     sigignore(s: c_int) -> c_int => calls::sigignore(s);
     siginterrupt(s: c_int, interrupts: c_int) -> c_int => calls::siginterrupt(s, interrupts);
+    sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int => stacks::sigaltstack(new, old);
     pthread_sigmask(how: c_int, set: Set, old: *mut libc::sigset_t) -> c_int =>
         calls::mask(real::pthread_sigmask, how, set, old);
     sigprocmask(how: c_int, set: Set, old: *mut libc::sigset_t) -> c_int => calls::mask(real::sigprocmask, how, set, old);

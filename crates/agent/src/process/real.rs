@@ -127,6 +127,7 @@ real! {
     sigrelse = c"sigrelse" (s: c_int) -> c_int, -1;
     sigignore = c"sigignore" (s: c_int) -> c_int, -1;
     siginterrupt = c"siginterrupt" (s: c_int, i: c_int) -> c_int, -1;
+    sigaltstack = c"sigaltstack" (new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int, -1;
     sigpending = c"sigpending" (s: *mut libc::sigset_t) -> c_int, -1;
     sigwait = c"sigwait" (s: *const libc::sigset_t, w: *mut c_int) -> c_int, libc::ENOSYS;
     sigwaitinfo = c"sigwaitinfo" (s: *const libc::sigset_t, i: *mut libc::siginfo_t) -> c_int, -1;

@@ -17,6 +17,7 @@ pub mod calls;
 mod entry;
 pub mod inherit;
 pub mod masks;
+pub mod stacks;
 pub mod waits;
 
 pub use entry::install;
