@@ -576,3 +576,30 @@ fn redis_survives_its_benchmark() {
     let locks = shown(&tape);
     assert!(locks["operations"]["mutex_lock"].as_u64() > Some(100), "{}", locks["operations"]);
 }
+
+/// What goes past the agent's names is never reported as not used.
+#[test]
+fn a_library_with_a_scope_of_its_own_makes_the_recording_incomplete() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = program(dir.path(), "scopes") else { return };
+    let (source, library) = (dir.path().join("library.c"), dir.path().join("library.so"));
+    let text = "#include <pthread.h>\nstatic pthread_mutex_t m;\n\
+        int locks(void) { for (int i = 0; i < 7; i++) { pthread_mutex_lock(&m); pthread_mutex_unlock(&m); } return 7; }\n";
+    std::fs::write(&source, text).unwrap();
+    let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status().unwrap();
+    assert!(made.success());
+    let tape = dir.path().join("t.doorbell");
+    for (how, locks, complete) in [("plain", 8, true), ("deepbind", 1, false), ("dlmopen", 1, false)] {
+        let out = recorded(&tape, &[program.to_str().unwrap(), library.to_str().unwrap(), how]);
+        assert_eq!((out.status.code(), text_of_first_line(&out)), (Some(0), "locked 7".to_owned()), "{how}");
+        let shown = shown(&tape);
+        assert_eq!(shown["operations"]["mutex_lock"], locks, "{how}");
+        assert_eq!(shown["complete"], complete, "{how}: {}", shown["incomplete_because"]);
+        let named = shown["incomplete_because"].to_string().contains("RTLD_DEEPBIND, dlmopen");
+        assert_eq!(named, !complete, "{how}: {}", shown["incomplete_because"]);
+    }
+}
+
+fn text_of_first_line(out: &Output) -> String {
+    text(out).lines().next().unwrap_or_default().to_owned()
+}

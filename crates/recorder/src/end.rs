@@ -294,6 +294,11 @@ fn trouble(region: &Region) -> impl Iterator<Item = (bool, &'static str)> {
             true,
             "a function of CUDA's has more variants than doorbell has entries for it: calls of some are missing",
         ),
+        (
+            region::trouble::BYPASSED,
+            true,
+            "a library was opened with a scope or a namespace of its own (RTLD_DEEPBIND, dlmopen): its locks and calls are not recorded",
+        ),
         (region::trouble::UNKNOWN_DRIVER, true, "the driver is none that we know: nothing was tapped"),
     ];
     known.into_iter().filter(move |(bit, ..)| bits & bit != 0).map(|(_, missing, text)| (missing, text))

@@ -172,6 +172,8 @@ pub mod trouble {
     pub const CONFINED: u32 = 256;
     /// A function of CUDA's has more variants than entries: calls of the others are missing.
     pub const CALLS_FULL: u32 = 512;
+    /// A library was opened with a scope or a namespace of its own: its locks and calls go past the agent.
+    pub const BYPASSED: u32 = 1024;
 }
 
 /// One channel, as the agent follows it. All fields are written by the agent, under the slot's claim or in the cold zone.

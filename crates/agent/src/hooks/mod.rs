@@ -5,6 +5,7 @@
 
 pub mod cuda;
 mod files;
+mod loading;
 mod locks;
 mod memory;
 mod restrictions;
