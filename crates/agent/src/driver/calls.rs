@@ -107,8 +107,13 @@ unsafe fn before_free(on: FileKind, request: c_ulong, arg: *mut c_void, going: &
     if abi::rm_nr(request) != Some(nr::FREE) || arg.is_null() {
         return 0;
     }
-    // SAFETY: the request declares this size.
-    let arg = unsafe { core::slice::from_raw_parts(arg as *const u8, abi::request_size(request)) };
+    // The kernel has not seen it yet: what it will refuse must not be read here.
+    let size = abi::request_size(request);
+    if size < 8 || !sys::is_readable(arg as usize) || !sys::is_readable(arg as usize + size - 8) {
+        return 0;
+    }
+    // SAFETY: readable at its begin and at its end, and shorter than a page; the request declares this size.
+    let arg = unsafe { core::slice::from_raw_parts(arg as *const u8, size) };
     match Call::parse(on, request, arg, &[]) {
         Call::Free(f) => channels::before_free(f.root, f.old, going),
         _ => 0,

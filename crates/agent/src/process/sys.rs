@@ -120,16 +120,20 @@ impl Readable {
         if page != 0 && self.0.contains(&page) {
             return true;
         }
-        // No such way to change a mask: the kernel reads the new one, and then says so.
-        const NONE: usize = 99;
-        // SAFETY: the kernel reads eight bytes there or says EFAULT.
-        let r = unsafe { syscall6(libc::SYS_rt_sigprocmask, NONE, page, 0, 8, 0, 0) };
-        let good = page != 0 && r != -(libc::EFAULT as isize);
+        let good = page != 0 && is_readable(page);
         if good {
             self.0 = [page, self.0[0]];
         }
         good
     }
+}
+
+/// True if eight bytes at `at` can be read.
+pub fn is_readable(at: usize) -> bool {
+    // (The kernel reads the set before it looks at what is to be done with it, which is nothing that it knows.)
+    const NOTHING: usize = 99;
+    // SAFETY: nothing is changed.
+    unsafe { syscall6(libc::SYS_rt_sigprocmask, NOTHING, at, 0, 8, 0, 0) != -(libc::EFAULT as isize) }
 }
 
 /// Sleeps about `ns` nanoseconds (below a second).
@@ -245,5 +249,23 @@ impl Drop for Errno {
     fn drop(&mut self) {
         // SAFETY: as above.
         unsafe { *libc::__errno_location() = self.0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_read_is_known_without_reading_it() {
+        // SAFETY: a page of our own, given back.
+        unsafe {
+            let page = mmap(AWAY, 8192, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0).unwrap();
+            assert!(!is_readable(page) && !is_readable(8) && !is_readable(usize::MAX - 100));
+            munmap(page, 8192);
+        }
+        let (word, mask) = (7u64, signal_mask(libc::SIG_BLOCK, 0));
+        assert!(is_readable(&raw const word as usize) && is_readable("text that cannot be written".as_ptr() as usize));
+        assert_eq!(signal_mask(libc::SIG_BLOCK, 0), mask);
     }
 }

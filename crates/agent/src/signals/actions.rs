@@ -2,8 +2,8 @@
 
 use super::masks::{self, OURS};
 use crate::process::own_lock::OwnLock;
-use crate::process::real;
 use crate::process::wiped::word;
+use crate::process::{real, sys};
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
@@ -93,15 +93,23 @@ pub fn set_theirs(i: usize, new: &libc::sigaction) -> Option<libc::sigaction> {
     kept.sa_restorer =
         unsafe { core::mem::transmute::<usize, Option<extern "C" fn()>>(RETURNS.load(Ordering::Relaxed)) };
     masks::change(&mut kept.sa_mask, |m| m & !masks::UNBLOCKABLE);
-    let mut t = THEIRS.lock()?;
-    let old = *t.get(i)?;
-    SEQ.fetch_add(1, Ordering::AcqRel);
-    t[i] = kept;
-    SEQ.fetch_add(1, Ordering::Release);
-    drop(t);
+    // A handler of the program's that came in between would ask for an action, and wait for this thread for ever.
+    let mask = sys::signal_mask(libc::SIG_BLOCK, u64::MAX);
+    let old = change(i, &kept);
+    sys::signal_mask(libc::SIG_SETMASK, mask);
+    let old = old?;
     if kept.sa_sigaction == libc::SIG_IGN {
         masks::drop_kept(i);
     }
+    Some(old)
+}
+
+fn change(i: usize, kept: &libc::sigaction) -> Option<libc::sigaction> {
+    let mut t = THEIRS.lock()?;
+    let old = *t.get(i)?;
+    SEQ.fetch_add(1, Ordering::AcqRel);
+    t[i] = *kept;
+    SEQ.fetch_add(1, Ordering::Release);
     Some(old)
 }
 
