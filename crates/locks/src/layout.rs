@@ -82,35 +82,39 @@ fn same(what: &'static str, expected: u32, found: u32) -> Result<(), Mismatch> {
     if expected == found { Ok(()) } else { Err(Mismatch { what, expected, found }) }
 }
 
-/// A mutex of the probe's own, with these attributes set.
-struct Sample(pthread_mutex_t);
+/// A mutex of the probe's own. It is made where it lies: tools that follow mutexes (valgrind) know it by its address.
+struct Sample(core::mem::MaybeUninit<pthread_mutex_t>);
 
 impl Sample {
-    fn new(real: &Real, attributes: Attributes) -> Result<Sample, Mismatch> {
+    const fn empty() -> Sample {
+        Sample(core::mem::MaybeUninit::uninit())
+    }
+
+    /// With these attributes set.
+    fn make(&mut self, real: &Real, attributes: Attributes) -> Result<&mut Sample, Mismatch> {
         let mut attribute = core::mem::MaybeUninit::<pthread_mutexattr_t>::uninit();
-        let mut mutex = core::mem::MaybeUninit::<pthread_mutex_t>::uninit();
         // Neither all zero nor plausible: whatever init leaves out shows.
         // SAFETY: bytes of our own.
-        unsafe { core::ptr::write_bytes(&mut mutex, 0xa5, 1) };
+        unsafe { core::ptr::write_bytes(&mut self.0, 0xa5, 1) };
         // SAFETY: the functions are the libc's and get what they ask for; mutexattr_t needs no destroy in glibc.
         unsafe {
             same("pthread_mutexattr_init", 0, (real.attr_init)(attribute.as_mut_ptr()) as u32)?;
             for (set, value) in attributes {
                 same("a mutex attribute", 0, set(attribute.as_mut_ptr(), *value) as u32)?;
             }
-            same("pthread_mutex_init", 0, (real.init)(mutex.as_mut_ptr(), attribute.as_ptr()) as u32)?;
-            Ok(Sample(mutex.assume_init()))
+            same("pthread_mutex_init", 0, (real.init)(self.0.as_mut_ptr(), attribute.as_ptr()) as u32)?;
         }
+        Ok(self)
     }
 
     fn view(&mut self) -> &Mutex {
         // SAFETY: the probe's own; the layout is what is being looked at, any bytes are valid for it.
-        unsafe { Mutex::of(&raw const self.0) }
+        unsafe { Mutex::of(self.0.as_ptr()) }
     }
 
     fn run(&mut self, operation: Operation) -> u32 {
         // SAFETY: an initialised mutex that does not move between operations.
-        unsafe { operation(&raw mut self.0) as u32 }
+        unsafe { operation(self.0.as_mut_ptr()) as u32 }
     }
 
     fn expect(
@@ -157,15 +161,16 @@ impl Layout {
             // glibc wakes the waiters of a robust mutex as if other processes had it.
             ("kind of a robust mutex", &[(real.attr_setrobust, libc::PTHREAD_MUTEX_ROBUST)], ROBUST | SHARED),
         ];
+        let mut sample = Sample::empty();
         for (what, attributes, expected) in kinds {
-            let mut sample = Sample::new(real, attributes)?;
+            sample.make(real, attributes)?;
             let mask = !(ELISION | NO_ELISION);
             // A ceiling's priority lies in the upper bits of the lock word, not of the kind.
             same(what, expected as u32, (sample.view().kind.load(Ordering::Relaxed) & mask) as u32)?;
             sample.run(real.destroy);
         }
 
-        let mut plain = Sample::new(real, &[])?;
+        let plain = sample.make(real, &[])?;
         plain.expect("a new mutex", 0, Some(0), 0, 0)?;
         same("pthread_mutex_lock", 0, plain.run(real.lock))?;
         plain.expect("a locked mutex", 1, Some(0), tid, 1)?;
@@ -189,7 +194,7 @@ impl Layout {
         plain.expect("an unlocked mutex turned back", 0, None, 0, 0)?;
         plain.run(real.destroy);
 
-        let mut recursive = Sample::new(real, &[(settype, libc::PTHREAD_MUTEX_RECURSIVE)])?;
+        let recursive = sample.make(real, &[(settype, libc::PTHREAD_MUTEX_RECURSIVE)])?;
         recursive.view().kind.fetch_or(PRIO_INHERIT, Ordering::Relaxed);
         same("pthread_mutex_lock, recursive PI", 0, recursive.run(real.lock))?;
         same("pthread_mutex_lock, recursive PI", 0, recursive.run(real.lock))?;

@@ -164,6 +164,27 @@ fn probe_refuses_a_libc_that_behaves_otherwise() {
 }
 
 /// One table of operations and codes for the original protocol and for PI.
+/// Valgrind's tools know a mutex by its address: what is destroyed was made there.
+#[test]
+fn probe_destroys_what_it_has_made_where_it_made_it() {
+    static MADE: std::sync::Mutex<Vec<usize>> = std::sync::Mutex::new(Vec::new());
+    unsafe extern "C" fn init(m: *mut libc::pthread_mutex_t, a: *const libc::pthread_mutexattr_t) -> i32 {
+        assert!(MADE.lock().is_ok_and(|mut made| {
+            made.push(m as usize);
+            made.len() == 1
+        }));
+        // SAFETY: the caller's.
+        unsafe { libc::pthread_mutex_init(m, a) }
+    }
+    unsafe extern "C" fn destroy(m: *mut libc::pthread_mutex_t) -> i32 {
+        assert_eq!(MADE.lock().map(|mut made| made.pop()).ok().flatten(), Some(m as usize));
+        // SAFETY: the caller's.
+        unsafe { libc::pthread_mutex_destroy(m) }
+    }
+    Layout::probe(&Real { init, destroy, ..REAL }, me()).unwrap();
+    assert!(MADE.lock().unwrap().is_empty());
+}
+
 #[test]
 fn codes_are_those_of_the_original_protocol() {
     let table = |kind: i32, pi: bool| {
