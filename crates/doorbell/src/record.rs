@@ -243,10 +243,14 @@ fn tell(out: &Path, o: &Outcome, args: &Args) {
     let (seconds, size) = (number::seconds(e.seconds), number::bytes(o.bytes));
     let mut err = std::io::stderr().lock();
     let _ = writeln!(err, "{name} wrote {}: {seconds}{doorbells}, {size}", out.display());
-    if e.how.starts_with("recording stopped") {
+    let stopped = e.how.starts_with("recording stopped");
+    if stopped {
         let _ = writeln!(err, "{name} {}", e.how);
     }
-    if e.gap_events > 0 {
+    if e.gap_events > 0 && stopped {
+        // (Larger rings would not have helped.)
+        let _ = writeln!(err, "{name} {} that came then are not recorded", number::of(e.gap_events, "event"));
+    } else if e.gap_events > 0 {
         let (events, entries) = (number::of(e.gap_events, "event"), number::count(e.gap_entries));
         let hint = "hint: --ring 64MiB or --on-full wait";
         let _ = writeln!(err, "{name} {events} ({entries} GPFIFO entries) did not fit into the ring buffers; {hint}");

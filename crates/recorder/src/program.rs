@@ -164,5 +164,10 @@ fn elf(path: &Path, file: &File, b: &[u8]) -> Result<bool, ProgramError> {
         return if musl { Err(ProgramError::Musl(path.into())) } else { Ok(false) };
     }
     // Without a segment there is nothing to run.
-    if n == 0 { Err(none()) } else { Ok(true) }
+    if n == 0 { Err(none()) } else { Ok(!is_loader(path)) }
+}
+
+/// The dynamic loader itself, which asks for none: what it is told to run takes a preload.
+fn is_loader(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld-linux"))
 }

@@ -57,3 +57,13 @@ proptest! {
         let _ = Program::find(std::ffi::OsStr::from_bytes(&name));
     }
 }
+
+/// What the loader is told to run is followed; it is not a program that nothing can be preloaded into.
+#[test]
+fn the_dynamic_loader_is_no_static_program() {
+    let loader = std::path::Path::new("/lib64/ld-linux-x86-64.so.2");
+    if !loader.exists() {
+        trial::skip!("no dynamic loader at its usual place");
+    }
+    assert!(!Program::find(loader.as_os_str()).unwrap().is_static);
+}
