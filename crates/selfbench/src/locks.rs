@@ -101,7 +101,7 @@ pub struct Figures {
 /// More than these is missed; ns added to a pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
-    /// Recording, of a mutex.
+    /// Recording, of a mutex, once its thread has been round its ring.
     pub recording: Option<f64>,
     /// Any policy; pi twice as much.
     pub policies: Option<f64>,
@@ -157,6 +157,11 @@ impl Figures {
                 };
             }
         }
+        let start = rounds.figure(Way::Traced, "start", "start");
+        t += &format!(
+            "  {:<34}{:>8.1}{:>9.1}{:>15.1}\n",
+            "traced, first way round the ring", start.value, start.added, start.added_least
+        );
         let floor = rounds.figure(Way::Bare, "clocked", "mutex");
         t += &format!("  {:<34}{:>8.1}\n", "two clock readings", rounds.figure(Way::Bare, "clocks", "clocks").value);
         t += &format!(
@@ -197,6 +202,10 @@ impl Figures {
                 }
             }
         }
+        let start = rounds.figure(Way::Traced, "start", "start");
+        out.insert("traced_start_pair_ns".into(), tenth(start.value));
+        out.insert("traced_added_start_pair_ns".into(), tenth(start.added));
+        out.insert("traced_least_added_start_pair_ns".into(), tenth(start.added_least));
         let floor = rounds.figure(Way::Bare, "clocked", "mutex");
         out.insert("two_clock_reads_ns".into(), tenth(rounds.figure(Way::Bare, "clocks", "clocks").value));
         out.insert("clocked_pair_ns".into(), tenth(floor.value));
@@ -229,7 +238,7 @@ impl Run<'_> {
             Way::Bare => self.loops(&[]),
             Way::Traced => {
                 let before =
-                    words(&["record", "--locks", "--quiet", "--tap", "off", "--ring", "32MiB", "--force", "-o"], &tape);
+                    words(&["record", "--locks", "--quiet", "--tap", "off", "--ring", "8MiB", "--force", "-o"], &tape);
                 self.loops(&before).and_then(|sample| {
                     *lost += self.lost_of(&tape)?;
                     Ok(sample)
