@@ -485,8 +485,15 @@ fn plays_small_alternate_stack() {
     let rusts = stack(None);
     let mut work = Work::with(Site::Displacement);
     for size in [libc::MINSIGSTKSZ, libc::SIGSTKSZ] {
-        let small = Box::leak(vec![0u8; size].into_boxed_slice());
-        let at = small.as_mut_ptr() as usize;
+        // What is below it is not written over unseen.
+        // SAFETY: a fresh mapping, the first page of which nobody may touch.
+        let at = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let page = libc::mmap(ptr::null_mut(), 5 * 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+            assert_ne!(page, libc::MAP_FAILED);
+            assert_eq!(libc::mprotect(page, 4096, libc::PROT_NONE), 0);
+            page as usize + 4096
+        };
         let new = libc::stack_t { ss_sp: at as *mut _, ss_flags: 0, ss_size: size };
         stack(Some(&new));
         assert_eq!(stack(None), (at, size, 0), "the program is told of its own");
