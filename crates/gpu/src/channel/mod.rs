@@ -210,7 +210,11 @@ impl Channel {
     /// After a ticket was taken: what the submission names, and whether all of it is still there. No lock.
     #[inline]
     pub(crate) fn admit_transfer(&self, between: &Between) -> Result<(), Error> {
-        between.all().try_for_each(|region| self.admit_here(region))
+        self.admit_here(&between.to)?;
+        if let Some(from) = &between.from {
+            self.admit_here(from)?;
+        }
+        between.more.iter().try_for_each(|region| self.admit_here(region))
     }
 
     fn check_words(&self, words: &[u32], between: Option<&Between>) -> Result<(), Error> {
