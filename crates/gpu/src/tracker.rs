@@ -253,7 +253,11 @@ impl Tracker {
     }
 
     /// Waits for the thread that is inside a submission, if one is, and for as long as it takes.
-    fn wait_for_threads(&self) -> u64 {
+    pub fn wait_for_threads(&self) {
+        // (The tracker need not be mapped in a fork's child.)
+        if fork::forked(self.opener) {
+            return;
+        }
         let mut patience = Patience::new();
         // ORDERING: after the end of a lease, see there.
         let last = self.submitted.load(Ordering::SeqCst);
@@ -261,18 +265,16 @@ impl Tracker {
         while self.finished.load(Ordering::Acquire) < last && self.submitted.load(Ordering::SeqCst) >= last {
             patience.pause();
         }
-        last
     }
 
-    /// Waits for the submissions that name a lease, which is over, or for all; false if they do not come to an end in time, or did
+    /// Waits for the submissions that name a lease, which is over, or for all, when threads were waited for; false if they do not come to an end in time, or did
     /// not before and the channel has not moved since. What a dead channel had under way is over.
     pub fn wait_for_uses(&self, lease: Option<&Lease>, deadline: Instant) -> bool {
-        // (The tracker need not be mapped in a fork's child.)
         if fork::forked(self.opener) {
             return true;
         }
-        let all = self.wait_for_threads();
-        self.wait_until(lease.map_or(all, |lease| self.uses.last(lease)), deadline)
+        let all = || self.submitted.load(Ordering::SeqCst);
+        self.wait_until(lease.map_or_else(all, |lease| self.uses.last(lease)), deadline)
     }
 
     /// Whether no submission that names it is under way, without waiting.
@@ -286,6 +288,7 @@ impl Tracker {
 
     /// Waits for all that is submitted by now, as [`Tracker::wait_for_uses`].
     pub fn drain(&self, deadline: Instant) -> bool {
+        self.wait_for_threads();
         self.wait_for_uses(None, deadline)
     }
 

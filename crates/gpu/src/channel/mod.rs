@@ -437,11 +437,11 @@ impl Channel {
     /// As [`Channel::admit`], of a region that was found to belong here before.
     #[inline]
     fn admit_here(&self, region: &Region) -> Result<(), Error> {
-        self.tracker.uses.named(region.lease(), self.last_ticket().number());
-        // ORDERING: read after the ticket was taken, see `lease`.
+        // ORDERING: read after the ticket was taken, see `lease`. What is named then is named before the submission is finished.
         if !region.is_still_live() {
             return Err(Error::Stale);
         }
+        self.tracker.uses.named(region.lease(), self.last_ticket().number());
         Point::AfterLook.reached();
         Ok(())
     }
