@@ -289,6 +289,7 @@ fn plays_the_reader() {
 }
 
 /// Reads a recording in a process of its own: how long it took, and the most memory that it had.
+#[allow(clippy::zombie_processes, reason = "wait4 takes it, with what it used")]
 fn read(path: &Path, what: &str, at_most: Duration) -> (Duration, u64) {
     let begun = Instant::now();
     let mut child = Command::new(std::env::current_exe().unwrap())
