@@ -87,6 +87,24 @@ fn what_may_not_be_written_is_refused_with_a_hint() {
     refused(&[&word[..], &["--destroy", "xfs"]].concat(), "it holds lvm at byte 0x200", "wipefs");
     std::fs::write(&data, known(100)).unwrap();
     refused(&word, "has 100 B, which are not whole blocks", "truncate");
+    // A pipe is not waited for, and an image with a header of its own is not written over.
+    let pipe = path(folder.path(), "pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let (_, text) = said(&["write", "qemu", &pipe], 2);
+    assert!(text.contains("pipe is no regular file"), "{text}");
+    let other = path(folder.path(), "other.img");
+    std::fs::write(&other, b"QFI\xfb and more").unwrap();
+    let (_, text) = said(&["read", "qemu", "--image", &other], 2);
+    assert!(text.contains("is qcow2, not raw") && text.contains("qemu-img convert"), "{text}");
+    // What fails leaves an old file as it was, and no new one.
+    let old = path(folder.path(), "old");
+    std::fs::write(&old, "old").unwrap();
+    let beyond = ["read", "qemu", "--image", &image, "--start-block", "4090", "--bytes", "1MiB", "-o"];
+    said(&[&beyond[..], &[&old, "--force"]].concat(), 2);
+    assert_eq!(std::fs::read(&old).unwrap(), b"old");
+    let new = path(folder.path(), "new");
+    said(&[&beyond[..], &[new.as_str()]].concat(), 2);
+    assert!(!std::path::Path::new(&new).exists());
     let before = std::fs::read(&image).unwrap();
     let (text, _) = said(&["verify", "qemu", "--image", &image, "--bytes", "1MiB", "--depth", "4"], 0);
     assert!(text.contains("0 writes") && text.contains("every byte right"), "{text}");
@@ -111,6 +129,7 @@ fn a_gpu_out_of_reach_gets_its_data_through_host_memory() {
     let (text, _) = said(
         &[
             &["verify", "qemu", "--bytes", "4MiB", "--threads", "2", "--depth", "8", "--i-mean-to-overwrite", "qemu"],
+            &["--destroy", "unknown"],
             &on_gpu[..],
         ]
         .concat(),

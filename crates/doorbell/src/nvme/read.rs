@@ -2,6 +2,7 @@
 
 use super::device::Device;
 use super::target::{Chosen, pieces};
+use super::way::Way;
 use super::{EMULATED, failed};
 use crate::help::Page;
 use crate::units;
@@ -9,9 +10,10 @@ use anyhow::Context;
 use nvme::transfer::{self, Stretch};
 use report::number;
 use report::table::to_stdout;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// More is read in several turns through the same memory.
@@ -59,38 +61,27 @@ impl Args {
         self.target.ready()?;
         let opened = self.device.open(false)?;
         let namespace = opened.namespace(&self.device)?;
-        let mut out = match &self.out {
-            None => None,
-            Some(path) => {
-                crate::result::is_file("--out", path, "without --out the bytes are read and not kept")?;
-                let claim = output::claim(path, 0o600, self.force)?;
-                let path = claim.path().to_owned();
-                let file = File::options().write(true).truncate(true).open(&path);
-                let file = file.with_context(|| format!("opening {}", path.display()))?;
-                Some((BufWriter::new(file), path, claim))
-            }
-        };
         let turn = TURN.min(self.bytes.max(1));
-        let (commands, way, status) = self.target.with(&opened, turn, |target, way| {
-            let mut queue = opened.queue(self.depth)?;
-            let mut kept = vec![0; turn as usize];
-            let mut commands = 0;
-            let status = pieces(self.bytes, turn, opened.interrupts, |at, bytes| {
-                let block = self.start_block.saturating_add(at / namespace.block_bytes());
-                let stretch = Stretch { block, bytes, memory: target.memory(), offset: 0 };
-                commands += transfer::read(&mut queue, &namespace, &stretch).map_err(failed)?;
-                let kept = &mut kept[..bytes as usize];
-                target.load(0, kept).map_err(failed)?;
-                if let Some((out, path, _)) = &mut out {
-                    out.write_all(kept).with_context(|| format!("writing {}", path.display()))?;
-                }
-                Ok(())
-            })?;
-            Ok((commands, way.clone(), status))
-        })?;
-        if let Some((mut out, path, _)) = out {
-            out.flush().with_context(|| format!("writing {}", path.display()))?;
-        }
+        let work = |mut out: Option<&mut dyn Write>| {
+            self.target.with(&opened, turn, |target, way| {
+                let mut queue = opened.queue(self.depth)?;
+                let mut kept = vec![0; turn as usize];
+                let mut commands = 0;
+                let status = pieces(self.bytes, turn, opened.interrupts, |at, bytes| {
+                    let block = self.start_block.saturating_add(at / namespace.block_bytes());
+                    let stretch = Stretch { block, bytes, memory: target.memory(), offset: 0 };
+                    commands += transfer::read(&mut queue, &namespace, &stretch).map_err(failed)?;
+                    let kept = &mut kept[..bytes as usize];
+                    target.load(0, kept).map_err(failed)?;
+                    out.iter_mut().try_for_each(|out| out.write_all(kept)).context("writing the file of --out")
+                })?;
+                Ok((commands, way.clone(), status))
+            })
+        };
+        let (commands, way, status) = match &self.out {
+            None => work(None)?,
+            Some(path) => self.kept_in(path, work)?,
+        };
         if status != ExitCode::SUCCESS {
             return Ok(status);
         }
@@ -118,4 +109,38 @@ impl Args {
         })?;
         Ok(ExitCode::SUCCESS)
     }
+
+    /// Has `work` write the file, which is there as a whole or not at all; an old one keeps its place until then.
+    fn kept_in(&self, path: &Path, work: impl FnOnce(Option<&mut dyn Write>) -> Done) -> Done {
+        crate::result::is_file("--out", path, "without --out the bytes are read and not kept")?;
+        let write = |file: &File| {
+            let mut out = BufWriter::new(file);
+            let done = work(Some(&mut out))?;
+            out.flush().with_context(|| format!("writing {}", path.display()))?;
+            anyhow::Ok(done)
+        };
+        if self.force && path.symlink_metadata().is_ok_and(|there| there.is_file()) {
+            let mut stopped = None;
+            let replaced = output::replace(path, |file| {
+                file.set_permissions(Permissions::from_mode(0o600))?;
+                let done = write(file)?;
+                if done.2 != ExitCode::SUCCESS {
+                    stopped = Some(done);
+                    anyhow::bail!("stopped");
+                }
+                Ok(done)
+            });
+            return stopped.map_or(replaced, Ok);
+        }
+        let claim = output::claim(path, 0o600, self.force)?;
+        let file = File::options().write(true).truncate(true).open(claim.path());
+        let done = file.with_context(|| format!("opening {}", claim.path().display())).and_then(|file| write(&file));
+        if !done.as_ref().is_ok_and(|done| done.2 == ExitCode::SUCCESS) {
+            claim.remove();
+        }
+        done
+    }
 }
+
+/// Commands, how the bytes went, and the exit status.
+type Done = anyhow::Result<(u64, Way, ExitCode)>;
