@@ -126,15 +126,27 @@ fn a_gpu_out_of_reach_gets_its_data_through_host_memory() {
     assert_eq!(read["target"]["path"], "B");
     assert!(read["target"]["instead_of_c"].as_str().unwrap().contains("cannot reach"), "{read}");
     assert!(std::fs::read(&back).unwrap() == known(1 << 20));
-    let (text, _) = said(
-        &[
-            &["verify", "qemu", "--bytes", "4MiB", "--threads", "2", "--depth", "8", "--i-mean-to-overwrite", "qemu"],
-            &["--destroy", "unknown"],
-            &on_gpu[..],
-        ]
-        .concat(),
-        0,
-    );
+    let (text, _) =
+        said(
+            &[
+                &[
+                    "verify",
+                    "qemu",
+                    "--bytes",
+                    "4MiB",
+                    "--threads",
+                    "2",
+                    "--depth",
+                    "8",
+                    "--i-mean-to-overwrite",
+                    "qemu",
+                ][..],
+                &["--destroy", "unknown"][..],
+                &on_gpu[..],
+            ]
+            .concat(),
+            0,
+        );
     assert!(text.contains("gpu0 by path B") && text.contains("every byte right"), "{text}");
     assert!(text.contains("through host memory, because"), "{text}");
 }
