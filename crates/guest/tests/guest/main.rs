@@ -123,7 +123,7 @@ fn functions_are_driven_through_iommufd() {
 
 #[test]
 #[ignore = "boots a machine without KVM and kills fifty programs in it: minutes"]
-fn fifty_programs_are_killed_while_they_drive() {
+fn long_fifty_programs_are_killed_while_they_drive() {
     let devices = [&DEVICES[..], &ON_THE_BUS].concat();
     let machine = ["-machine", "q35", "-m", "768M"];
     let guest = Guest { part: "kills", machine: &machine, devices: &devices, kernel_line: "", limit: LIMIT };
