@@ -44,7 +44,7 @@ const CALLS: [(u32, &[i64]); 7] = [
         ],
     ),
     (need::SLEEP, &[libc::SYS_nanosleep]),
-    (need::FUTEX, &[libc::SYS_futex, libc::SYS_clock_gettime]),
+    (need::FUTEX, &[libc::SYS_futex]),
     (need::NUMBERS, &[libc::SYS_gettid, libc::SYS_getpid]),
     (need::LOCKED, &[libc::SYS_munlock, libc::SYS_prlimit64, libc::SYS_geteuid]),
 ];
@@ -76,6 +76,7 @@ pub fn no_tsc() -> bool {
 
 pub fn forbid_tsc() {
     NO_TSC.store(true, Ordering::Relaxed);
+    locks::deadline::ask_the_kernel_for_the_time();
 }
 
 /// The [`need`]s of which a filter (`struct sock_filter`s) does not allow each call.
