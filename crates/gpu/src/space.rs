@@ -349,12 +349,14 @@ impl Ranges for AddressSpace {
 /// An address space that notes whether anything pinned was asked for.
 pub(crate) struct Noting<'a> {
     space: &'a AddressSpace,
+    /// Somebody answers for the channel's launches, and for the counters by which they wait for one another.
+    launches: bool,
     pinned: Cell<bool>,
 }
 
 impl<'a> Noting<'a> {
-    pub fn new(space: &'a AddressSpace) -> Noting<'a> {
-        Noting { space, pinned: Cell::new(false) }
+    pub fn new(space: &'a AddressSpace, launches: bool) -> Noting<'a> {
+        Noting { space, launches, pinned: Cell::new(false) }
     }
 
     pub fn pinned(&self) -> bool {
@@ -370,6 +372,10 @@ impl Ranges for Noting<'_> {
         let pinned = self.space.is_pinned(va, length);
         self.pinned.set(self.pinned.get() || pinned);
         pinned
+    }
+
+    fn may_hold(&self, va: u64) -> bool {
+        self.launches && self.space.is_ours(va, 4)
     }
 }
 

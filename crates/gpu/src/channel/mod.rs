@@ -195,7 +195,7 @@ impl Channel {
             if pushbuffer.is_fresh(generation) {
                 return Ok(());
             }
-            let space = &Noting::new(&self.space);
+            let space = &Noting::new(&self.space, !self.granted.is_empty());
             pushbuffer.check(&Rules { space, ..self.rules() }, generation)?;
             pushbuffer.note(space.pinned());
         }
@@ -562,7 +562,7 @@ impl Channel {
 impl Pushbuffer {
     /// Checks every word against what `channel` may do. Nothing is submitted without.
     pub fn validate(self, channel: &Channel) -> Result<Validated, Error> {
-        let space = &Noting::new(&channel.space);
+        let space = &Noting::new(&channel.space, !channel.granted.is_empty());
         let rules = Rules { space, ..channel.rules() };
         let validated = self.validate_for(channel.engine, &channel.space, &rules)?;
         validated.note(space.pinned());
@@ -573,7 +573,7 @@ impl Pushbuffer {
 impl Validated {
     /// What makes it stale, if something does; otherwise it is fresh again.
     pub fn revalidate(&mut self, channel: &Channel) -> Result<(), Error> {
-        let space = &Noting::new(&channel.space);
+        let space = &Noting::new(&channel.space, !channel.granted.is_empty());
         self.revalidate_for(channel.engine, &channel.space, &Rules { space, ..channel.rules() })?;
         self.note(space.pinned());
         Ok(())
