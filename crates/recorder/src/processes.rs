@@ -123,13 +123,38 @@ pub fn name(pid: i32) -> String {
 /// is not found.)
 pub fn all_with(name: &str, value: &str) -> Vec<i32> {
     let wanted = format!("{name}={value}");
-    let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = all.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok());
-    let has = |pid: &i32| {
-        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environ.split(|b| *b == 0).any(|e| e == wanted.as_bytes())
+    // A process that ends between the list and the look at it may have forked behind the list's end.
+    for _ in 0..MOST_LOOKS {
+        let (found, ended) = look(wanted.as_bytes());
+        if !found.is_empty() || !ended {
+            return found;
+        }
+    }
+    Vec::new()
+}
+
+/// Where processes end all the time, others' among them.
+const MOST_LOOKS: u32 = 4;
+
+/// Those of the list that have this in their environment, and whether one had ended when it was looked at.
+fn look(wanted: &[u8]) -> (Vec<i32>, bool) {
+    let Ok(all) = fs::read_dir("/proc") else { return (Vec::new(), false) };
+    let pids: Vec<i32> = all.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect();
+    let (mut ended, ours) = (false, std::process::id() as i32);
+    let mut has = |pid: &i32| match fs::read(format!("/proc/{pid}/environ")) {
+        // So are the kernel's own threads. (Our own child's end was known before.)
+        Ok(environ) if environ.is_empty() => {
+            ended |= stat(*pid).is_none_or(|s| s.zombie && s.ppid != ours);
+            false
+        }
+        Ok(environ) => environ.split(|b| *b == 0).any(|e| e == wanted),
+        Err(e) => {
+            ended |= e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(libc::ESRCH);
+            false
+        }
     };
-    pids.filter(|pid| *pid != std::process::id() as i32).filter(has).collect()
+    let found = pids.into_iter().filter(|pid| *pid != ours && has(pid)).collect();
+    (found, ended)
 }
 
 /// True if the process has a thread of that number. In doubt it has: only what /proc denies is not there.
