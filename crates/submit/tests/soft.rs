@@ -238,41 +238,6 @@ fn a_ticket_of_an_opening_long_ago_is_no_ticket() {
     assert_eq!(rig.faults(), 0);
 }
 
-/// Who looks where a buffer is, or which way a copy would go, keeps nobody from submitting; and a thread that ends gives its lane back.
-#[test]
-fn a_thread_with_a_lane_of_its_own_is_never_told_that_it_is_busy() {
-    let rig = rig_with(&Options { lanes: 2, ..Options::default() });
-    let s = &rig.session;
-    let (host, video) = (s.allocate(64, false).unwrap(), s.allocate(64, true).unwrap());
-    let ends = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while !ends.load(Ordering::Relaxed) {
-                    s.place(host).unwrap();
-                    s.explain(video, host, 64, true).unwrap();
-                }
-            });
-        }
-        // Each has one of two lanes, one after the other: more threads than lanes, but two at a time.
-        let one = || {
-            let transfer = s.prepare((video, 0), (host, 0), 64).unwrap();
-            for _ in 0..2000 {
-                s.wait(s.submit(transfer).unwrap(), LIMIT).unwrap();
-            }
-            s.release(transfer).unwrap();
-        };
-        let mut threads = vec![scope.spawn(one), scope.spawn(one)];
-        for _ in 0..6 {
-            threads.remove(0).join().unwrap();
-            threads.push(scope.spawn(one));
-        }
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        ends.store(true, Ordering::Relaxed);
-    });
-    assert_eq!(rig.faults(), 0);
-}
-
 #[test]
 fn memory_and_prepared_copies_take_no_descriptors() {
     let rig = rig();
