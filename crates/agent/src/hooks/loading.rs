@@ -42,21 +42,9 @@ macro_rules! opens {
 opens!(dlopen, before_dlopen);
 opens!(dlmopen, before_dlmopen);
 
-/// What is called if there is no such function: the program could not have called it without us.
-extern "C" fn none() -> *mut core::ffi::c_void {
-    core::ptr::null_mut()
-}
-
 fn real(at: &AtomicUsize, name: &CStr) -> usize {
     match at.load(Ordering::Relaxed) {
-        0 => {
-            let f = match symbol::next(name) {
-                0 => none as *const () as usize,
-                f => f,
-            };
-            at.store(f, Ordering::Relaxed);
-            f
-        }
+        0 => symbol::resolved(at, name),
         f => f,
     }
 }

@@ -5,7 +5,8 @@
 //! of a symbol is taken (what a program built today would get): for conditions glibc has an older one, too, which dlsym
 //! gave until glibc 2.36.
 
-use core::ffi::{CStr, c_char};
+use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// `struct link_map`, the part that debuggers know.
 #[repr(C)]
@@ -62,6 +63,19 @@ const DT_VERSYM: i64 = 0x6fff_fff0;
 const HIDDEN: u16 = 0x8000;
 const STT_OBJECT: u8 = 1;
 const STT_FUNC: u8 = 2;
+
+/// [`next`], kept in `at`; where there is no such function, one that answers null: the program could not have called it without the agent.
+pub fn resolved(at: &AtomicUsize, name: &CStr) -> usize {
+    extern "C" fn none() -> *mut c_void {
+        core::ptr::null_mut()
+    }
+    let f = match next(name) {
+        0 => none as *const () as usize,
+        f => f,
+    };
+    at.store(f, Ordering::Relaxed);
+    f
+}
 
 /// Address of the first function `name` in a library that comes after ours; 0 if there is none.
 pub fn next(name: &CStr) -> usize {

@@ -67,26 +67,12 @@ macro_rules! lookup {
 lookup!(dlsym, DLSYM, resolve_dlsym);
 lookup!(dlvsym, DLVSYM, resolve_dlvsym);
 
-/// What is called if there is no such function: the program could not have called it without us.
-extern "C" fn none() -> *mut c_void {
-    core::ptr::null_mut()
-}
-
-fn resolved(at: &AtomicUsize, name: &CStr) -> usize {
-    let f = match symbol::next(name) {
-        0 => none as *const () as usize,
-        f => f,
-    };
-    at.store(f, Ordering::Relaxed);
-    f
-}
-
 extern "C" fn resolve_dlsym() -> usize {
-    resolved(&DLSYM, c"dlsym")
+    symbol::resolved(&DLSYM, c"dlsym")
 }
 
 extern "C" fn resolve_dlvsym() -> usize {
-    resolved(&DLVSYM, c"dlvsym")
+    symbol::resolved(&DLVSYM, c"dlvsym")
 }
 
 /// An indirect function: dlsym calls its resolver, under the loader's lock, to learn its address.
