@@ -8,10 +8,10 @@
 //!    It writes words, or copies bytes itself, and neither can be stopped. It takes microseconds, or until the thread gets a CPU.
 //! 3. **The GPU is waited for, up to a limit,** on the channels whose submissions name this memory, and only up to the last of
 //!    those. Each channel remembers that one number for each lease ([`Uses`]). What does not name the memory is not looked at.
-//! 4. **After the limit:** memory whose owner frees it whatever happens (CUDA's) ends those channels ([`wait_or_stop`]). Memory of
-//!    our own stays mapped, and no channel is stopped ([`wait`]); it is given back when the last of these submissions is
+//! 4. **After the limit:** memory whose owner frees it whatever happens (CUDA's) ends those channels ([`wait_or_stop`](crate::tracker::wait_or_stop)). Memory of
+//!    our own stays mapped, and no channel is stopped ([`wait`](crate::tracker::wait)); it is given back when the last of these submissions is
 //!    done or their channel has gone ([`Leftovers`](crate::memory::Leftovers)).
-//! 5. **A dead channel is waited for by nobody.** Killed or stopped, it is taken from the GPU first ([`Tracker::stop`]).
+//! 5. **A dead channel is waited for by nobody.** Killed or stopped, it is taken from the GPU first ([`Tracker::stop`](crate::tracker::Tracker::stop)).
 //!    Then nothing of it touches memory any more. A channel that waits for a submission of a dead one dies, too
 //!    ([`Channel::dies_with_others`](crate::Channel::dies_with_others)).
 //!
@@ -20,10 +20,9 @@
 
 use crate::fork;
 use crate::points::Point;
-use crate::tracker::Tracker;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Leases that are told apart. All beyond these share one number, so that more is waited for than has to be.
 const MOST: usize = 1 << 15;
@@ -186,39 +185,6 @@ impl Uses {
             .filter(|group| group.names(lease))
             .map(|group| group.last.load(Ordering::Relaxed))
             .fold(one, u64::max)
-    }
-}
-
-/// Waits for what names a lease that is over, as the head of the file says; false where something is still under way after `limit`.
-pub(crate) fn wait(trackers: &[Arc<Tracker>], lease: &Lease, limit: Duration) -> bool {
-    let deadline = after_threads(trackers, limit);
-    // All are waited for, whatever one of them says, and all of them together no longer than one.
-    trackers.iter().filter(|tracker| !tracker.wait_for_uses(Some(lease), deadline)).count() == 0
-}
-
-/// Threads are waited for first, and take nothing of the GPU's time: when that is over.
-fn after_threads(trackers: &[Arc<Tracker>], limit: Duration) -> Instant {
-    trackers.iter().for_each(|tracker| tracker.wait_for_threads());
-    Instant::now() + limit
-}
-
-/// Whether nothing that names it is under way, without waiting.
-pub(crate) fn is_unused(trackers: &[Arc<Tracker>], lease: &Lease) -> bool {
-    trackers.iter().all(|tracker| tracker.is_done_with(lease))
-}
-
-/// As [`wait`], for memory that goes whatever is said here: the channels that still have such submissions are stopped. `None`: all
-/// memory goes.
-pub(crate) fn wait_or_stop(trackers: &[Arc<Tracker>], leases: Option<&[Arc<Lease>]>, limit: Duration) {
-    let deadline = after_threads(trackers, limit);
-    for tracker in trackers {
-        let done = match leases {
-            None => tracker.wait_for_uses(None, deadline),
-            Some(leases) => leases.iter().all(|lease| tracker.wait_for_uses(Some(lease), deadline)),
-        };
-        if !done {
-            tracker.stop();
-        }
     }
 }
 

@@ -5,10 +5,10 @@
 
 use crate::device::Device;
 use crate::error::Error;
-use crate::lease::{self, Lease};
+use crate::lease::Lease;
 use crate::memory::{Leftover, Leftovers};
 use crate::place::Place;
-use crate::tracker::{InFlight, Tracker};
+use crate::tracker::{self, InFlight, Tracker};
 use crate::validate::Ranges;
 use crate::watched::{CudasGroup, Watched};
 use rm::abi::{uvm, va_flags};
@@ -283,16 +283,16 @@ impl AddressSpace {
 
     /// Waits for what names a memory whose lease is over, up to a second; false if some of it does not come to an end.
     pub(crate) fn wait(&self, lease: &Lease) -> bool {
-        lease::wait(&self.trackers(), lease, DRAIN)
+        tracker::wait(&self.trackers(), lease, DRAIN)
     }
 
     pub(crate) fn is_unused(&self, lease: &Lease) -> bool {
-        lease::is_unused(&self.trackers(), lease)
+        tracker::is_unused(&self.trackers(), lease)
     }
 
     /// As [`AddressSpace::wait`], for a pin, whose memory goes whatever is said here: channels that take longer are stopped.
     pub(crate) fn wait_or_stop(&self, lease: &Arc<Lease>) {
-        lease::wait_or_stop(&self.trackers(), Some(std::slice::from_ref(lease)), DRAIN);
+        tracker::wait_or_stop(&self.trackers(), Some(std::slice::from_ref(lease)), DRAIN);
     }
 
     /// Memory whose lease is over and that a channel may still come to.

@@ -356,6 +356,39 @@ impl Tracker {
     }
 }
 
+/// Waits for what names a lease that is over, as the head of `lease` says; false where something is still under way after `limit`.
+pub(crate) fn wait(trackers: &[Arc<Tracker>], lease: &Lease, limit: Duration) -> bool {
+    let deadline = after_threads(trackers, limit);
+    // All are waited for, whatever one of them says, and all of them together no longer than one.
+    trackers.iter().filter(|tracker| !tracker.wait_for_uses(Some(lease), deadline)).count() == 0
+}
+
+/// Threads are waited for first, and take nothing of the GPU's time: when that is over.
+fn after_threads(trackers: &[Arc<Tracker>], limit: Duration) -> Instant {
+    trackers.iter().for_each(|tracker| tracker.wait_for_threads());
+    Instant::now() + limit
+}
+
+/// Whether nothing that names it is under way, without waiting.
+pub(crate) fn is_unused(trackers: &[Arc<Tracker>], lease: &Lease) -> bool {
+    trackers.iter().all(|tracker| tracker.is_done_with(lease))
+}
+
+/// As [`wait`], for memory that goes whatever is said here: the channels that still have such submissions are stopped. `None`: all
+/// memory goes.
+pub(crate) fn wait_or_stop(trackers: &[Arc<Tracker>], leases: Option<&[Arc<Lease>]>, limit: Duration) {
+    let deadline = after_threads(trackers, limit);
+    for tracker in trackers {
+        let done = match leases {
+            None => tracker.wait_for_uses(None, deadline),
+            Some(leases) => leases.iter().all(|lease| tracker.wait_for_uses(Some(lease), deadline)),
+        };
+        if !done {
+            tracker.stop();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

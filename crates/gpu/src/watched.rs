@@ -2,9 +2,9 @@
 //! to be waited for before it goes.
 
 use crate::errno::Errno;
-use crate::lease::{self, Lease};
+use crate::lease::Lease;
 use crate::pins::PinTable;
-use crate::tracker::{InFlight, Tracker};
+use crate::tracker::{self, InFlight, Tracker};
 use rm::abi::{self, uvm};
 use rm::call::Call;
 use rm::graph::{FileKind, IoctlRecord, MmapRecord, ObjectGraph, ObjectKind};
@@ -204,7 +204,7 @@ impl Watched {
             let trackers = self.trackers.lock().unwrap_or_else(PoisonError::into_inner);
             trackers.iter().filter_map(Weak::upgrade).collect()
         };
-        lease::wait_or_stop(&trackers, leases, DRAIN);
+        tracker::wait_or_stop(&trackers, leases, DRAIN);
     }
 
     pub fn opened(&self, fd: RawFd, path: &[u8]) {
