@@ -43,7 +43,7 @@ pub struct Beside {
 impl Beside {
     /// As the profile names it.
     pub fn name(&self) -> String {
-        format!("{} x {} of {}", self.threads, self.what, experiment::sizes::text(self.bytes))
+        format!("{} x {} of {}", self.threads, self.what, settings::sizes::text(self.bytes))
     }
 }
 
@@ -145,7 +145,7 @@ pub fn run(
     if sweeps.is_empty() {
         return Ended::Nothing(left);
     }
-    let facts = profile::facts::of_this_machine(asked.soft, None);
+    let facts = planner::Facts::of_this_machine(asked.soft, None);
     let clock = Clock::new();
     let lab = Lab { machine, clock: &clock, tell: &|_| {} };
     let loads: Vec<Option<&Beside>> = std::iter::once(None).chain(asked.beside.as_ref().map(Some)).collect();

@@ -5,12 +5,12 @@ use planner::Profile;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The profile at the place that the environment says, if it was taken on this machine ([`profile::own`]).
+/// The profile at the place that the environment says, if it was taken on this machine ([`planner::own`]).
 ///
 /// # Errors
 /// Why there is none, and what helps.
 pub fn profile(soft: bool) -> Result<Arc<Profile>, Unavailable> {
-    found(profile::own(soft, None))
+    found(planner::own(soft, None))
 }
 
 /// The profile in this file, if it was taken on this machine.
@@ -18,9 +18,9 @@ pub fn profile(soft: bool) -> Result<Arc<Profile>, Unavailable> {
 /// # Errors
 /// As [`profile`].
 pub fn profile_at(path: &Path, soft: bool) -> Result<Arc<Profile>, Unavailable> {
-    found(profile::at(path, soft, None))
+    found(planner::at(path, soft, None))
 }
 
-fn found(profile: Result<Profile, profile::Without>) -> Result<Arc<Profile>, Unavailable> {
+fn found(profile: Result<Profile, planner::Without>) -> Result<Arc<Profile>, Unavailable> {
     profile.map(Arc::new).map_err(|without| Unavailable::new(without.to_string()))
 }

@@ -251,7 +251,7 @@ impl Args {
 
     fn explain(&self, sizes: &str) -> anyhow::Result<ExitCode> {
         let hint = "sizes are written `4KiB,1MiB`, ranges `4B..64MiB`";
-        let sizes = experiment::sizes::parse(sizes).map_err(|e| Failure::new(format!("--explain: {e}"), hint))?;
+        let sizes = settings::sizes::parse(sizes).map_err(|e| Failure::new(format!("--explain: {e}"), hint))?;
         let profile = self.profile_to_explain()?;
         let metric = Metric::from(self.metric);
         let plans: Vec<&Plan> = profile.plans.iter().filter(|plan| plan.key.metric == metric).collect();
@@ -284,7 +284,7 @@ impl Args {
 
     /// This machine's own is refused when it is stale. One that is named may be of any machine.
     fn profile_to_explain(&self) -> anyhow::Result<Profile> {
-        let facts = profile::facts::of_this_machine(self.gpu == Gpu::Soft, None);
+        let facts = planner::Facts::of_this_machine(self.gpu == Gpu::Soft, None);
         let load = |path: &Path| Profile::load_for(path, &facts);
         let Some(path) = &self.profile else {
             let path = own_path(self.gpu).ok_or_else(|| Failure::new("no place for the profile is known", NO_PLACE))?;

@@ -44,7 +44,7 @@ impl Args {
         let file = crate::show::given_or_newest(self.file.as_deref())?;
         let recording = Recording::open(&file)?;
         let locks = report::locks::recorded(&recording, WAITS)?;
-        let plan = advice::plan(&locks);
+        let plan = report::locks::plan(&locks);
         match &self.out {
             None => report::table::to_stdout(|out| Ok(out.write_all(plan.as_bytes())?))?,
             Some(path) => {

@@ -11,7 +11,7 @@ pub const TIME: &str = "TIME";
 
 /// One size in bytes: `64KiB`, `64MiB`, `1GiB`; a number alone is bytes.
 pub fn size(text: &str) -> Result<u64, String> {
-    experiment::sizes::one(text).map_err(|e| e.to_string())
+    settings::sizes::one(text).map_err(|e| e.to_string())
 }
 
 /// [`size`] within bounds.

@@ -23,7 +23,7 @@ fn every_way_is_moved_verified_and_never_timed() {
     let json: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     assert_eq!((json["bench"].as_str(), json["functional"].as_bool()), (Some("raw"), Some(true)));
     let cells = json["cells"].as_array().unwrap();
-    assert_eq!(cells.len(), 5 * experiment::sizes::parse(sizes).unwrap().len());
+    assert_eq!(cells.len(), 5 * settings::sizes::parse(sizes).unwrap().len());
     for cell in cells {
         let long = cell["mode"] == "inline" && cell["bytes"].as_u64().unwrap() > 512 << 10;
         assert_eq!(cell["verified"].as_bool(), Some(!long), "{cell}");

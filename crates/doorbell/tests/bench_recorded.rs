@@ -162,7 +162,7 @@ fn write_profile(path: &Path, ways: &[(Option<u64>, &str)]) {
     let (memory, load) = ("pinned".into(), Key::IDLE.into());
     let key = Key { direction: Direction::ToGpu, memory, places: Places::Same, batch: 1, metric: Metric::P50, load };
     let plans = vec![Plan { key, ranges, points: Vec::new(), undecided: Vec::new() }];
-    let facts: Facts = profile::facts::of_this_machine(true, None);
+    let facts: Facts = planner::Facts::of_this_machine(true, None);
     Profile { functional: true, taken: "2001-01-01T00:00:00Z".into(), facts, plans }.save(path).unwrap();
 }
 

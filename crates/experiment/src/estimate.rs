@@ -1,7 +1,7 @@
 //! How long an experiment takes and how much it writes, before it runs.
 
-use crate::error::Error;
 use crate::model::{Arrival, Experiment, Stage};
+use settings::Error;
 use std::collections::HashSet;
 use std::fmt;
 

@@ -4,25 +4,23 @@
 //! Pure: it knows neither routes nor GPUs, measures nothing and opens nothing. What a route's text or a call's name means is
 //! for those to say that open it.
 
-mod error;
 mod estimate;
 pub mod keys;
 pub mod model;
 mod read;
 pub mod schema;
 mod shipped;
-pub mod sizes;
 pub mod stages;
 mod tree;
 mod values;
 mod write;
 
-pub use error::{Error, Place};
 pub use estimate::{Estimate, SAMPLE_BYTES, SAMPLE_NS, STAGE_NS, START_NS};
 pub use model::{
     Addresses, Arrival, Assert, Axis, Bound, Cell, Class, Compare, Cpus, Data, Device, Experiment, Gpu, Largest,
     LoadSpec, Metric, MustReach, Observe, Process, Record, Repay, Run, Stage, SubjectSpec, Verify, What, WithinBest,
 };
 pub use read::read;
+pub use settings::{Error, Place};
 pub use shipped::{Shipped, shipped, shipped_named};
 pub use values::time_ns;

@@ -2,15 +2,15 @@
 
 mod bounds;
 
-use crate::error::{Error, Place, Wrong};
 use crate::keys::{self, Section};
 use crate::model::{
     ALONE, Axis, Compare, Device, Experiment, Gpu, LoadSpec, Record, Repay, Run, SubjectSpec, Verify, What,
 };
+use crate::stages::Draft;
 use crate::stages::{self, About};
 use crate::tree::{self, Entry, Node, Table, Value};
 use crate::values::{self, Word};
-use crate::{sizes, stages::Draft};
+use settings::{Error, Place, Wrong, sizes};
 use std::collections::HashMap;
 
 /// Longer names break tables.

@@ -1,10 +1,10 @@
 //! The matrix, expanded: every combination of its values is a stage, with its cells and loads.
 
-use crate::error::{Error, Place, Wrong};
 use crate::keys;
 use crate::model::{ALONE, Addresses, Arrival, Cell, Experiment, Gpu, LoadSpec, Record, Run, Stage, SubjectSpec, What};
+use crate::values;
 use crate::values::Word;
-use crate::{sizes, values};
+use settings::{Error, Place, Wrong, sizes};
 use std::collections::HashSet;
 
 pub const MOST_STAGES: usize = 10_000;

@@ -1,7 +1,7 @@
 //! A TOML text as a tree in which everything knows where it is written, and what options of the command line change in it.
 
-use crate::error::{Error, Place, Wrong};
 use crate::keys::{self, Kind};
+use settings::{Error, Lines, Place, Wrong};
 use toml::de::{DeTable, DeValue};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -126,24 +126,6 @@ fn node(text: &str, lines: &Lines, start: usize, from: &DeValue<'_>) -> Node {
         DeValue::Table(from) => Value::Table(Table { place: place.clone(), ..table(text, lines, from) }),
     };
     Node { place, value }
-}
-
-/// Where the lines of a text start, in bytes.
-struct Lines(Vec<usize>);
-
-impl Lines {
-    fn of(text: &str) -> Lines {
-        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
-        Lines(std::iter::once(0).chain(ends).collect())
-    }
-
-    fn place(&self, text: &str, at: usize) -> Place {
-        let at = at.min(text.len());
-        let line = self.0.partition_point(|start| *start <= at).max(1);
-        let start = self.0[line - 1];
-        let column = text.get(start..at).map_or(at - start, |before| before.chars().count()) + 1;
-        Place::At { line, column }
-    }
 }
 
 /// `run.duration=60s`, `cuda.arrival=paced(50us)`, `matrix.policy=stock,pi`: puts it into the tree, as if it

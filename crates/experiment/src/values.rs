@@ -1,11 +1,10 @@
 //! How times, rates, classes, CPUs and bounds are written, both ways: every text that is printed here reads back as the same.
 
-use crate::error::Wrong;
 use crate::model::{
     Addresses, Arrival, Bound, Class, Cpus, Data, Gpu, MOST_DEPTH, MOST_PLACES, Metric, MustReach, Observe, Process,
     Record, What, WithinBest,
 };
-use crate::sizes;
+use settings::{Wrong, sizes};
 use std::fmt;
 
 /// Whole nanoseconds up to here are exact as floating point; 104 days.
@@ -243,7 +242,7 @@ pub(crate) fn arrival(text: &str) -> Result<Arrival, Wrong> {
             period_ns => Ok(Arrival::Paced { period_ns }),
         },
         (word, inner) => {
-            let meant = crate::error::nearest(word, ["closed", "paced"]).filter(|_| inner.is_some());
+            let meant = settings::nearest(word, ["closed", "paced"]).filter(|_| inner.is_some());
             let meant = meant.map(|word| format!("{word}({})", inner.unwrap_or_default()));
             Err(Wrong { meant, ..Wrong::new(format!("{text:?} is no arrival"), ARRIVALS) })
         }
@@ -283,7 +282,7 @@ pub(crate) fn addresses(text: &str) -> Result<Addresses, Wrong> {
             Ok(sweep)
         }
         (word, inner) => {
-            let meant = crate::error::nearest(word, ["fixed", "random", "sweep"]);
+            let meant = settings::nearest(word, ["fixed", "random", "sweep"]);
             let meant = meant.map(|word| inner.map_or(word.to_owned(), |inner| format!("{word}({inner})")));
             Err(Wrong { meant, ..Wrong::new(format!("{text:?} is not known"), ADDRESSES) })
         }

@@ -1,8 +1,9 @@
 //! From an [`Experiment`] to a text that reads back as the same.
 
+use crate::keys;
 use crate::model::{Bound, Experiment, LoadSpec, Metric, SubjectSpec, What};
 use crate::values::{SUM, Word, amount_text, time_text, within_text};
-use crate::{keys, sizes};
+use settings::sizes;
 use std::fmt::{Display, Write};
 
 impl Experiment {

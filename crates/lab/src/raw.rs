@@ -539,7 +539,7 @@ mod tests {
     #[test]
     fn every_pushbuffer_fits_in_one_entry() {
         for budget in [Budget::REAL, Budget::SOFT] {
-            for bytes in experiment::sizes::parse(SIZES).unwrap() {
+            for bytes in settings::sizes::parse(SIZES).unwrap() {
                 for mode in [Mode::Plain, Mode::Pipelined, Mode::Inline] {
                     if mode == Mode::Inline && bytes as usize > MOST_INLINE {
                         continue;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 fn plan(sizes: &str) -> Plan {
     Plan {
-        sizes: experiment::sizes::parse(sizes).unwrap(),
+        sizes: settings::sizes::parse(sizes).unwrap(),
         repeats: 2,
         seed: 7,
         copy_engine: 2,

@@ -219,7 +219,7 @@ fn write_profile(path: &Path, kernel: Option<&str>) {
         Plan { key, ranges, points: Vec::new(), undecided: Vec::new() }
     };
     let plans = vec![plan(planner::Direction::ToGpu, ranges), plan(planner::Direction::FromGpu, back)];
-    let mut facts: Facts = profile::facts::of_this_machine(true, None);
+    let mut facts: Facts = planner::Facts::of_this_machine(true, None);
     facts.kernel = kernel.map_or(facts.kernel, str::to_owned);
     let taken = "2001-01-01T00:00:00Z".into();
     Profile { functional: true, taken, facts, plans }.save(path).unwrap();

@@ -2,8 +2,8 @@
 
 use crate::facts::{Facts, Stale};
 use crate::model::{Direction, Figure, Key, Metric, Places, Plan, Point, Profile, Range, Undecided};
-use experiment::{Error, Place, sizes};
 use serde::Deserialize;
+use settings::{Error, Lines, sizes};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -279,17 +279,14 @@ struct Text<'t> {
 }
 
 impl Text<'_> {
-    fn place(&self, at: usize) -> Place {
-        let before = &self.text.as_bytes()[..at.min(self.text.len())];
-        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-        let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |n| n + 1);
-        // Bytes that begin a character.
-        let column = before[start..].iter().filter(|byte| **byte & 0xc0 != 0x80).count() + 1;
-        Place::At { line, column }
-    }
-
     fn wrong(&self, at: usize, what: String, allowed: String) -> Error {
-        Error { origin: self.origin.into(), place: self.place(at), what, allowed, meant: None }
+        Error {
+            origin: self.origin.into(),
+            place: Lines::of(self.text).place(self.text, at),
+            what,
+            allowed,
+            meant: None,
+        }
     }
 
     fn toml<T: for<'de> Deserialize<'de>>(&self) -> Result<T, Error> {

@@ -13,12 +13,15 @@ pub mod decide;
 mod facts;
 mod file;
 mod model;
+mod own;
 mod place;
 mod text;
 
 pub use choose::{Ask, Choice, NoPlan};
-pub use experiment::{Error, Place};
+
 pub use facts::{Change, Facts, Stale};
 pub use file::{LoadError, Refused, VERSION};
 pub use model::{Border, Direction, Figure, Key, Metric, Places, Plan, Point, Profile, Range, Undecided};
+pub use own::{Without, at, own};
 pub use place::{FOLDER, VARIABLE, default_path};
+pub use settings::{Error, Place};

@@ -1,8 +1,10 @@
 //! Locks: which there are, who held them while others waited, in which orders they are taken.
 
 mod pattern;
+mod plan;
 
 pub use pattern::{Pattern, pattern, reason};
+pub use plan::plan;
 
 use crate::number::{count, nanoseconds, of};
 use crate::table::{self, Style, to_stdout};

@@ -363,7 +363,7 @@ impl Plan {
     }
 
     fn sizes(&self) -> Result<Vec<u64>, String> {
-        experiment::sizes::parse(&self.matrix.bytes).map_err(|e| format!("matrix.bytes: {e}"))
+        settings::sizes::parse(&self.matrix.bytes).map_err(|e| format!("matrix.bytes: {e}"))
     }
 
     /// Its times and sizes.
@@ -377,7 +377,7 @@ impl Plan {
             Err(e) => Err((format!("run.{name}: {e}"), "a time is written 500ms, 1s or 2min")),
         };
         let size = |name: &str, text: &str| {
-            experiment::sizes::one(text).map_err(|e| (format!("{name}: {e}"), "a size is written 4KiB or 256MiB"))
+            settings::sizes::one(text).map_err(|e| (format!("{name}: {e}"), "a size is written 4KiB or 256MiB"))
         };
         size("peak.bytes", &self.peak.bytes)?;
         Ok(Amounts {
@@ -392,7 +392,7 @@ impl Plan {
     pub fn cells(&self) -> Vec<CellName> {
         let m = &self.matrix;
         let sizes = self.sizes().unwrap_or_default();
-        let peak_bytes = experiment::sizes::one(&self.peak.bytes).unwrap_or(0);
+        let peak_bytes = settings::sizes::one(&self.peak.bytes).unwrap_or(0);
         let mut cells: Vec<CellName> = m
             .target
             .iter()

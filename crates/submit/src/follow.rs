@@ -34,13 +34,13 @@ impl Follow {
         let profile = match self {
             Follow::Nothing => return Ok(Err("no profile is wanted".into())),
             Follow::Given(chooser) => return Ok(Ok(chooser.clone())),
-            Follow::File(path) => profile::at(path, soft, pci),
+            Follow::File(path) => planner::at(path, soft, pci),
             Follow::Variable => match variable() {
-                Some(path) => profile::at(&path, soft, pci),
+                Some(path) => planner::at(&path, soft, pci),
                 None => return Ok(Err("no profile is named".into())),
             },
-            Follow::Own => match profile::own(soft, pci) {
-                Err(profile::Without::Missing(why)) if variable().is_none() => return Ok(Err(why)),
+            Follow::Own => match planner::own(soft, pci) {
+                Err(planner::Without::Missing(why)) if variable().is_none() => return Ok(Err(why)),
                 found => found,
             },
         };

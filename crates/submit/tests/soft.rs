@@ -652,7 +652,7 @@ fn a_profile_in_a_file_is_followed_where_it_was_taken_and_refused_elsewhere() {
     let figures = vec![figure("host->bar1[flush]->gpu0", 900), figure("host->ce2->gpu0", 2000)];
     let points = vec![planner::Point { bytes: 64, figures }];
     let plan = planner::Plan { key, ranges, points, undecided: Vec::new() };
-    let facts = profile::facts::of_this_machine(true, None);
+    let facts = planner::Facts::of_this_machine(true, None);
     let mut profile =
         planner::Profile { functional: true, taken: "2001-01-01T00:00:00Z".into(), facts, plans: vec![plan] };
     profile.save(&path).unwrap();

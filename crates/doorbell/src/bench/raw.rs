@@ -76,7 +76,7 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let all = if self.profiler { raw::TABLE_2 } else { raw::SIZES };
-        let sizes = experiment::sizes::parse(self.sizes.as_deref().unwrap_or(all))
+        let sizes = settings::sizes::parse(self.sizes.as_deref().unwrap_or(all))
             .map_err(|e| Failure::new(format!("--sizes: {e}"), "`doorbell bench raw --help` has examples"))?;
         // One transfer of the copy engine counts its bytes in 32 bits, and the validator lets 1 GiB through.
         if let Some(&largest) = sizes.iter().find(|size| **size > 1 << 30) {

@@ -1,11 +1,11 @@
 //! Bounds: `[[assert]]` and `[[largest]]`.
 
 use super::Keys;
-use crate::error::{Error, Wrong};
 use crate::keys;
 use crate::model::{Assert, Bound, Experiment, Largest, Metric, SubjectSpec};
 use crate::tree::{Node, Table, Value};
 use crate::values;
+use settings::{Error, Wrong};
 
 pub(super) fn assert(table: &Table, read: &Experiment) -> Result<Assert, Error> {
     let keys = Keys::of(&keys::SECTIONS[8], "[[assert]]".into(), table)?;

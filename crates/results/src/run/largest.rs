@@ -36,7 +36,7 @@ fn place(asked: &Largest, cell: &CellOfRun) -> Option<(String, Vec<Coordinate>, 
     match cell.point.iter().find(|c| c.name == asked.axis) {
         Some(axis) if asked.axis == "bytes" => Some((axis.value.clone(), rest(), 0)),
         Some(axis) => Some((axis.value.clone(), rest(), cell.bytes)),
-        None if asked.axis == "bytes" => Some((experiment::sizes::text(cell.bytes), rest(), 0)),
+        None if asked.axis == "bytes" => Some((settings::sizes::text(cell.bytes), rest(), 0)),
         // A stage in which that load does not run.
         None => None,
     }

@@ -14,6 +14,25 @@ pub enum Place {
     Whole,
 }
 
+/// Where the lines of a text start, in bytes.
+pub struct Lines(Vec<usize>);
+
+impl Lines {
+    pub fn of(text: &str) -> Lines {
+        let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
+        Lines(std::iter::once(0).chain(ends).collect())
+    }
+
+    /// The place of byte `at` of that text.
+    pub fn place(&self, text: &str, at: usize) -> Place {
+        let at = at.min(text.len());
+        let line = self.0.partition_point(|start| *start <= at).max(1);
+        let start = self.0[line - 1];
+        let column = text.get(start..at).map_or(at - start, |before| before.chars().count()) + 1;
+        Place::At { line, column }
+    }
+}
+
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
@@ -50,13 +69,14 @@ impl fmt::Display for Error {
 
 /// A mistake whose place is not known yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub struct Wrong {
     pub what: String,
     pub allowed: String,
     pub meant: Option<String>,
 }
 
 impl Wrong {
+    /// What is wrong, and what would be right.
     pub fn new(what: impl Into<String>, allowed: impl Into<String>) -> Wrong {
         Wrong { what: what.into(), allowed: allowed.into(), meant: None }
     }
@@ -77,6 +97,7 @@ impl Wrong {
         Wrong { what: what.into(), allowed, meant: nearest(word, words.iter().copied()).map(str::to_owned) }
     }
 
+    /// The mistake at this place; whose file it is, is said later.
     pub fn at(self, place: &Place) -> Error {
         let Wrong { what, allowed, meant } = self;
         Error { origin: String::new(), place: place.clone(), what, allowed, meant }
@@ -98,7 +119,7 @@ fn listed(words: &[&str]) -> String {
 const LONGEST: usize = 64;
 
 /// The word that is most like `word`, if it is like it at all.
-pub(crate) fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word: Vec<char> = word.to_lowercase().replace('_', "-").chars().collect();
     if word.is_empty() || word.len() > LONGEST {
         return None;

@@ -1,11 +1,9 @@
-//! From what a recording says of its locks to a plan for `run --lock-policy`: a rule where the recording has evidence that
-//! the policy helps, and a comment with the reason where it has not.
-//!
-//! Invariant: what is written can be read by crate `plan`.
+//! The plan for `run --lock-policy` that a recording's locks call for: a rule where the recording has evidence that the policy
+//! helps, and a comment with the reason where it has not. What is written here can be read by crate `plan`.
 
+use crate::locks::reason;
+use crate::number::of;
 use lock_analysis::remedy::{Policy, Remedy, remedy};
-use report::locks::reason;
-use report::number::of;
 use schema::locks::{LockRow, Locks};
 use std::fmt::Write;
 
