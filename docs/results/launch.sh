@@ -2,7 +2,7 @@
 # What docs/results/launch.md keeps: docs/results/launch.sh OUT [selftest shapes networks launches call copies chain examples many faults ...]
 #
 # About seven minutes on an H200; each step has its limit and keeps what it has, and an Xid ends the run. DOORBELL names the binary (default: cargo's release build),
-# PYTHON a python3 with torch, PREFIX where libdoorbell is installed (crates/libdoorbell/install.sh --prefix target/prefix) with the C examples launch and frame_loop
+# PYTHON a python3 with torch, PREFIX where libdoorbell is installed (crates/gpu/libdoorbell/install.sh --prefix target/prefix) with the C examples launch and frame_loop
 # and docs/results/launch/many.c built into it (its head says how), TURNS the library of docs/results/launch/turns.c, NETWORKS which of
 # docs/results/graphs/networks.py, TIMES how much longer the experiments run (1).
 set -u

@@ -14,7 +14,7 @@ d=${DOORBELL:-$here/../../target/release/doorbell}
 modes=${MODES:-record stock ticket pi phase-fair boost}
 limit=${LIMIT:-300}
 tries=${TRIES:-2}
-sources=$here/../../crates/doorbell/tests/programs
+sources=$here/../../crates/cli/doorbell/tests/programs
 mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
 work=$(mktemp -d)

@@ -2,7 +2,7 @@
 # Copies beside set-up calls, from C and from Python, in turns: docs/results/undelayed.sh OUT [SECONDS a program, 38]
 #
 # Four runs, C, Python, C, Python, about 165 s in all; each is interrupted when it takes too long, and keeps what it has. It needs no
-# cargo and no compiler, but a prefix (crates/libdoorbell/install.sh --prefix target/prefix) and the program built into it (the head of
+# cargo and no compiler, but a prefix (crates/gpu/libdoorbell/install.sh --prefix target/prefix) and the program built into it (the head of
 # examples/c/undelayed.c says how). These environment variables are read:
 #
 #   PREFIX         the prefix; default: target/prefix

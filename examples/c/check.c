@@ -1,6 +1,6 @@
 /* Is every byte right, and what does a submission cost? 8 threads copy 8 bytes to 1 MiB to the GPU and back, and compare.
  *
- *   crates/libdoorbell/install.sh --prefix target/prefix
+ *   crates/gpu/libdoorbell/install.sh --prefix target/prefix
  *   cc -O2 -pthread examples/c/check.c -o target/prefix/check -Itarget/prefix/include -Ltarget/prefix/lib \
  *      -Wl,-rpath,'$ORIGIN/lib' -ldoorbell -ldl
  *   target/prefix/check [verified copies in all, 10000]

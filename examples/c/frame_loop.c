@@ -1,6 +1,6 @@
 /* A camera's frame in, its inference, the result out, a thousand times a second, beside a thread that loads modules: does every frame keep its time?
  *
- *   crates/libdoorbell/install.sh --prefix target/prefix
+ *   crates/gpu/libdoorbell/install.sh --prefix target/prefix
  *   cc -O2 -pthread examples/c/frame_loop.c -o target/prefix/frame_loop -Itarget/prefix/include -Ltarget/prefix/lib \
  *      -Wl,-rpath,'$ORIGIN/lib' -ldoorbell -ldl
  *   target/prefix/frame_loop [seconds, 5] [class: fifo, deadline, other; the first that is granted]

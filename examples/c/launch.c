@@ -1,6 +1,6 @@
 /* A CUDA graph launched by doorbell, past CUDA's locks: is every result right, also beside a thread that sets things up?
  *
- *   crates/libdoorbell/install.sh --prefix target/prefix
+ *   crates/gpu/libdoorbell/install.sh --prefix target/prefix
  *   cc -O2 -pthread examples/c/launch.c -o target/prefix/launch -Itarget/prefix/include -Ltarget/prefix/lib \
  *      -Wl,-rpath,'$ORIGIN/lib' -ldoorbell -ldl
  *   target/prefix/launch [launches, 100000]

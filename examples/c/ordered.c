@@ -1,6 +1,6 @@
 /* A million copies and kernels, ordered against 8 CUDA streams from 8 threads: is every word right?
  *
- *   crates/libdoorbell/install.sh --prefix target/prefix
+ *   crates/gpu/libdoorbell/install.sh --prefix target/prefix
  *   cc -O2 -pthread examples/c/ordered.c -o target/prefix/ordered -Itarget/prefix/include -Ltarget/prefix/lib \
  *      -Wl,-rpath,'$ORIGIN/lib' -ldoorbell -ldl
  *   target/prefix/ordered [copies in all, 1000000] [--seconds 100] [--without-order both|copy|stream] [--raw FILE]

@@ -1,7 +1,7 @@
 /* Who delays a copy? 4 KiB to the GPU, by CUDA and by libdoorbell in turns, beside threads of the same program that load modules,
  * allocate device memory or pinned host memory, register host memory, create streams or instantiate graphs.
  *
- *   crates/libdoorbell/install.sh --prefix target/prefix
+ *   crates/gpu/libdoorbell/install.sh --prefix target/prefix
  *   cc -O2 -pthread examples/c/undelayed.c -o target/prefix/undelayed -Itarget/prefix/include -Ltarget/prefix/lib \
  *      -Wl,-rpath,'$ORIGIN/lib' -ldoorbell -ldl
  *   target/prefix/undelayed --rounds 2 --json undelayed.json

@@ -1,6 +1,6 @@
 """doorbell.h for ctypes: constants without DOORBELL_, structures, and the arguments of each function.
 
-Generated from crates/libdoorbell. Do not edit."""
+Generated from crates/gpu/libdoorbell. Do not edit."""
 
 import ctypes
 from ctypes import POINTER, c_bool, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p

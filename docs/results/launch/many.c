@@ -1,6 +1,6 @@
 /* Launches of CUDA graphs past CUDA by many threads at once, as many as there is room for: is any launch lost, or made twice?
  *
- *   crates/libdoorbell/install.sh --prefix target/prefix
+ *   crates/gpu/libdoorbell/install.sh --prefix target/prefix
  *   cc -std=c11 -O2 -pthread docs/results/launch/many.c -o target/prefix/many -Iexamples/c -Itarget/prefix/include -Ltarget/prefix/lib \
  *      -Wl,-rpath,'$ORIGIN/lib' -ldoorbell -ldl
  *   target/prefix/many THREADS LAUNCHES [SECONDS [FORKS]]

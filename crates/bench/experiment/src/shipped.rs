@@ -1,0 +1,67 @@
+//! The experiments that come along, as files to read, run, copy and change.
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shipped {
+    pub name: &'static str,
+    /// The file, comments and all.
+    pub text: &'static str,
+}
+
+macro_rules! files {
+    ($($name:literal),* $(,)?) => {
+        &[$(Shipped { name: $name, text: include_str!(concat!("../../../../experiments/", $name, ".toml")) }),*]
+    };
+}
+
+const SHIPPED: &[Shipped] = files![
+    "smoke",
+    "headline",
+    "small",
+    "submit",
+    "crossover",
+    "bandwidth",
+    "worst",
+    "paced",
+    "chunks",
+    "beside",
+    "alone",
+    "contention",
+    "crowds",
+    "setting-up",
+    "inversion",
+    "blocking",
+    "setups",
+    "launches",
+    "chain",
+    "placement",
+    "eight",
+    "scattered",
+    "peer",
+    "kinds",
+    "device",
+    "device-sweep",
+    "device-rotation",
+    "soak",
+    "pinning",
+    "seed-2013",
+    "gpudirect",
+    "fpga",
+    "interference",
+    "pipeline",
+    "auto",
+    "matrix",
+    "thresholds",
+    "graphs",
+    "traffic",
+    "budget",
+];
+
+/// All of them, in the order in which one would meet them.
+pub fn shipped() -> &'static [Shipped] {
+    SHIPPED
+}
+
+pub fn shipped_named(name: &str) -> Option<&'static Shipped> {
+    SHIPPED.iter().find(|shipped| shipped.name == name)
+}

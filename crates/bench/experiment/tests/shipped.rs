@@ -1,0 +1,103 @@
+//! The shipped experiments are read, expand, and survive being written and read again.
+
+use experiment::{Experiment, Metric, read, shipped, shipped_named};
+use statistics::MIN_ROUNDS;
+use std::path::{Path, PathBuf};
+
+#[test]
+fn every_shipped_experiment_is_read_and_written_back() {
+    for shipped in shipped() {
+        let origin = format!("experiments/{}.toml", shipped.name);
+        let first = read(shipped.text, &origin, &[]).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(first.name, shipped.name, "its name is its file's");
+        assert!(!first.about.is_empty(), "{origin}");
+        let stages = first.stages().unwrap();
+        assert!(stages.iter().all(|stage| !stage.cells.is_empty()), "{origin}");
+        assert!(stages.iter().enumerate().all(|(i, stage)| stage.number as usize == i), "{origin}");
+        let text = first.to_toml();
+        let again = read(&text, "elsewhere", &[]).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        assert_eq!(first, again, "{text}");
+        assert_eq!(stages, again.stages().unwrap());
+    }
+}
+
+#[test]
+fn every_file_of_the_folder_is_shipped() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../experiments");
+    for file in std::fs::read_dir(folder).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        let Some(name) = name.strip_suffix(".toml") else { continue };
+        assert!(shipped_named(name).is_some(), "experiments/{name}.toml is not in the list of shipped experiments");
+    }
+}
+
+#[test]
+fn options_change_a_shipped_experiment() {
+    let smoke = shipped_named("smoke").unwrap();
+    let sets = ["run.gpu=soft", "run.duration=1s", "cuda.arrival=paced(50us)", "matrix.policy=stock,pi+phase-fair"];
+    let changed = read(smoke.text, "smoke.toml", &sets.map(String::from)).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(changed.run.gpu, experiment::Gpu::Soft);
+    assert_eq!(changed.run.duration_ns, Some(1_000_000_000));
+    assert_eq!(changed.subjects[0].arrival, experiment::Arrival::Paced { period_ns: 50_000 });
+    assert_eq!(changed.policies(), ["stock", "pi+phase-fair"]);
+    let stages = changed.stages().unwrap();
+    assert_eq!(stages.iter().map(|s| s.run.policy.as_str()).collect::<Vec<_>>(), ["stock", "pi+phase-fair"]);
+}
+
+#[test]
+fn every_shipped_experiment_is_documented_with_its_time() {
+    // A key may have an experiment's name.
+    let reference = include_str!("../../../../docs/reference/experiments.md");
+    let (_, reference) = reference.split_once("\n## Shipped experiments\n").unwrap();
+    for shipped in shipped() {
+        let plan = read(shipped.text, &format!("{}.toml", shipped.name), &[]).unwrap().estimate().unwrap();
+        let row = reference.lines().find(|line| line.starts_with(&format!("| `{}` |", shipped.name)));
+        let row = row.unwrap_or_else(|| panic!("`{}` is not documented", shipped.name));
+        let seconds = plan.time_ns / 1_000_000_000;
+        assert!(!plan.is_open() && row.ends_with(&format!("| {seconds} s |")), "{seconds} s: {row}");
+        assert!(seconds < 600, "`{}` takes {seconds} s", shipped.name);
+    }
+}
+
+/// What is wrong with the figures of an experiment, whatever the machine says.
+fn without_intervals(experiment: &Experiment) -> Option<String> {
+    let run = &experiment.run;
+    // Rounds in which counters are read have no figures.
+    let counted = run.rounds.checked_div(run.counters_every).unwrap_or(0);
+    let rounds = (run.rounds - counted) * run.repeats;
+    if (rounds as usize) < MIN_ROUNDS {
+        return Some(format!("{rounds} rounds have figures, and an interval needs {MIN_ROUNDS}"));
+    }
+    let metric = experiment.compare.as_ref().map(|compare| compare.metric)?;
+    let is_extreme = matches!(metric, Metric::Min | Metric::Max);
+    is_extreme.then(|| format!("[compare] has the metric {metric}, and an extreme has no interval"))
+}
+
+/// The experiments below a folder; those in `saturate` are of another kind.
+fn experiments_below(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("experiments/saturate") {
+            experiments_below(&path, found);
+        } else if path.extension().is_some_and(|e| e == "toml")
+            && std::fs::read_to_string(&path).unwrap().lines().any(|line| line == "[run]")
+        {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn what_is_shipped_or_published_has_intervals() {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
+    let mut files = Vec::new();
+    for folder in ["experiments", "docs/results"] {
+        experiments_below(&root.join(folder), &mut files);
+    }
+    assert!(files.len() > shipped().len(), "{files:?}");
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let experiment = read(&text, &file.to_string_lossy(), &[]).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(without_intervals(&experiment), None, "{}", file.display());
+    }
+}

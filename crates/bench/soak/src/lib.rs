@@ -1,0 +1,52 @@
+//! Soaks: an experiment that runs for hours in one process, in periods, each with its account.
+//!
+//! [`measuring`] turns laps of a stage into periods, in the process that measures; [`lead`] starts that process, watches it and
+//! goes on behind it; [`folder`] keeps what is finished; `sum_up` and `judge` say what it comes to.
+//!
+//! The invariant: what is kept does not grow with samples, only with periods; and nothing that was not measured is told.
+
+pub mod account;
+mod cell;
+pub mod clock;
+mod delay;
+mod error;
+pub mod folder;
+mod judge;
+pub mod lead;
+pub mod measuring;
+pub mod planted;
+mod sum_up;
+pub mod text;
+
+pub use account::Soak;
+pub use error::Error;
+pub use folder::Folder;
+
+/// Whether an experiment's file, or what changes it, says how many transfers are compared.
+pub fn says_every(text: &str, sets: &[String]) -> bool {
+    let in_file = || text.parse::<toml::Table>().ok()?.get("verify")?.get("every").cloned();
+    sets.iter().any(|set| set.trim_start().starts_with("verify.every")) || in_file().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `DOORBELL_WRITE_SCHEMA=1` writes the file.
+    #[test]
+    fn the_schema_is_that_of_the_types() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/reference/soak.schema.json");
+        let mut schema = serde_json::to_value(schemars::schema_for!(Soak)).unwrap();
+        schema["title"] = "A soak of doorbell (soak.json)".into();
+        schema["properties"]["schema"] = serde_json::json!({ "const": account::SCHEMA });
+        let text = format!("{schema:#}\n");
+        if std::env::var_os("DOORBELL_WRITE_SCHEMA").is_some() {
+            std::fs::write(path, &text).unwrap();
+        }
+        assert_eq!(
+            std::fs::read_to_string(path).unwrap(),
+            text,
+            "DOORBELL_WRITE_SCHEMA=1 cargo test -p soak writes it"
+        );
+    }
+}

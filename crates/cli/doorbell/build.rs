@@ -1,0 +1,62 @@
+//! Builds the libraries that are preloaded into programs and hands them to the binary, which carries them inside itself:
+//! they come along with `cargo run`, `cargo install` and a copied binary.
+//!
+//! They need a profile of their own (a panic in somebody else's process must abort, not unwind), which is why cargo is
+//! called once more, into a target directory of its own.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Package, file.
+const LIBRARIES: [(&str, &str); 2] = [("agent", "libdoorbell_agent.so"), ("softgpu", "libdoorbell_softgpu.so")];
+
+fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
+    // Asked for when it runs: a checkout may have moved, target folder and all, since this program was compiled.
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../../..");
+    println!("cargo::rerun-if-changed={}", root.join("Cargo.toml").display());
+    // <target>/<profile>/build/doorbell-<hash>/out
+    let target = out.ancestors().nth(4).unwrap_or(&out).join("preload-libraries");
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(&root).args(["build", "--profile", "preload", "--target-dir"]).arg(&target);
+    for (package, _) in LIBRARIES {
+        cargo.args(["-p", package]);
+    }
+    // What the outer cargo tells its compiler (flags for coverage, clippy's wrapper) is not meant for these.
+    for v in
+        ["CARGO_ENCODED_RUSTFLAGS", "RUSTFLAGS", "RUSTC_WORKSPACE_WRAPPER", "CARGO_BUILD_TARGET", "CARGO_TARGET_DIR"]
+    {
+        cargo.env_remove(v);
+    }
+    match cargo.status() {
+        Ok(s) if s.success() => {}
+        Ok(s) => panic!("building the preloaded libraries failed ({s}); the errors are above"),
+        Err(e) => panic!("cargo could not be started to build the preloaded libraries: {e}"),
+    }
+    let mut manifests = BTreeSet::new();
+    for (_, file) in LIBRARIES {
+        let from = target.join("preload").join(file);
+        for source in sources(&from.with_extension("d")) {
+            println!("cargo::rerun-if-changed={}", source.display());
+            manifests.extend(source.ancestors().map(|folder| folder.join("Cargo.toml")).find(|file| file.exists()));
+        }
+        // Not over what is there: another target folder may share that file by a hard link.
+        let _ = std::fs::remove_file(out.join(file));
+        if let Err(e) = std::fs::copy(&from, out.join(file)) {
+            panic!("{}: {e}", from.display());
+        }
+    }
+    for manifest in manifests {
+        println!("cargo::rerun-if-changed={}", manifest.display());
+    }
+}
+
+/// The files of the workspace that a library was built from, as cargo wrote them down: `library: file file ..`, with a
+/// backslash before a blank.
+fn sources(list: &Path) -> Vec<PathBuf> {
+    let text = std::fs::read_to_string(list).unwrap_or_else(|e| panic!("{}: {e}", list.display()));
+    let files = text.split_once(": ").map_or("", |(_, files)| files).trim().replace("\\ ", "\0");
+    files.split_whitespace().map(|file| PathBuf::from(file.replace('\0', " "))).collect()
+}

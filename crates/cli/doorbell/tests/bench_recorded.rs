@@ -1,0 +1,212 @@
+//! Stages that are recorded, on the software GPU: what each call sent is known to the byte there.
+
+use assert_cmd::Command;
+use predicates::prelude::*;
+use predicates::str::contains;
+use results::commands::{CommandsOfRun, Typical};
+use results::{Folder, Run};
+use std::path::Path;
+use std::time::Duration;
+
+fn bench() -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    command.arg("bench").timeout(Duration::from_secs(120));
+    command
+}
+
+const RECORDED: &str = r#"
+[run]
+gpu = "soft"
+rounds = 4
+samples = 40
+repeats = 2
+noise = "0s"
+[[subject]]
+route = "host->ce0->gpu0"
+sizes = ["8B", "4KiB"]
+[[subject]]
+route = "host->inline->gpu0"
+sizes = ["8B", "64B"]
+[[subject]]
+call = "lock"
+[matrix]
+run.record = ["no", "commands"]
+"#;
+
+fn run(folder: &Path, text: &str) -> Run {
+    let file = folder.join("recorded.toml");
+    std::fs::write(&file, text).unwrap();
+    let out = folder.join("run");
+    bench().arg(&file).arg("-o").arg(&out).assert().success().stdout(contains("what one call sent"));
+    let run: serde_json::Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/reference/run.schema.json");
+    let schema = serde_json::from_slice(&std::fs::read(schema).unwrap()).unwrap();
+    let wrong: Vec<String> =
+        jsonschema::validator_for(&schema).unwrap().iter_errors(&run).map(|e| e.to_string()).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    Folder::open(&out).unwrap().run().unwrap()
+}
+
+fn commands<'r>(run: &'r Run, subject: &str, bytes: u64) -> &'r CommandsOfRun {
+    let cell = run.cells.iter().find(|c| c.stage == 1 && c.subject == subject && c.bytes == bytes);
+    cell.and_then(|c| c.commands.as_ref()).unwrap_or_else(|| panic!("{subject} {bytes}"))
+}
+
+/// The same in each of so many calls.
+fn always(n: u64) -> Typical {
+    Typical { min: n, median: n, max: n, mean: n as f64 }
+}
+
+#[test]
+fn every_call_of_a_recorded_stage_has_its_doorbell_and_its_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = run(dir.path(), RECORDED);
+    assert!(run.complete && run.cells.iter().filter(|c| c.stage == 0).all(|c| c.commands.is_none()), "{run:?}");
+    // A copy of ours has 15 words. An inline one has 19 words, its notification included, and then its data.
+    for (subject, bytes, executor, operations, words) in [
+        ("host->ce0->gpu0", 8, "GRAPHICS", 1, 15),
+        ("host->ce0->gpu0", 4096, "GRAPHICS", 1, 15),
+        ("host->inline->gpu0", 8, "inline", 2, 19 + 2),
+        ("host->inline->gpu0", 64, "inline", 2, 19 + 16),
+    ] {
+        let found = commands(&run, subject, bytes);
+        assert_eq!((found.calls, found.first.doorbells), (2 * 39, 1), "{subject} {bytes}");
+        assert_eq!([found.doorbells, found.entries, found.pushbuffer_bytes], [always(1), always(1), always(words * 4)]);
+        let inline = if executor == "inline" { bytes + 4 } else { 0 };
+        let moved = if executor == "inline" { inline } else { bytes };
+        assert_eq!((found.inline_bytes, found.locks), (always(inline), always(0)), "{subject} {bytes}");
+        assert_eq!(found.executors.len(), 1, "{found:?}");
+        let of = found.executors[executor];
+        assert_eq!((of.operations, of.bytes), (always(operations), always(moved)), "{subject} {bytes}");
+        let [channel] = &found.channels[..] else { panic!("{found:?}") };
+        assert_eq!([&*channel.gpfifo, &*channel.userd, &*channel.pushbuffer], ["video", "video", "video"]);
+        assert_eq!((channel.doorbells, channel.entries), (80, 80));
+    }
+    // A mutex that is taken and given back is one operation, and rings nothing.
+    let lock = commands(&run, "lock", 0);
+    assert_eq!((lock.locks, lock.doorbells, lock.channels.len()), (always(1), always(0), 0));
+    // Every doorbell of the tape is in one of the sums.
+    for part in run.parts.iter().filter(|p| p.stage == 1) {
+        let recorded = part.recorded.as_ref().unwrap();
+        assert!(recorded.not_joined.is_none() && recorded.clock_error_ns <= 1_000.0, "{recorded:?}");
+        let d = recorded.doorbells;
+        assert_eq!((d.in_calls, d.waiting, d.other_threads), (4 * 40, 0, 0));
+        let tape = insight::Recording::open(&dir.path().join("run").join(&recorded.tape)).unwrap();
+        assert_eq!(d.in_calls + d.untimed, insight::summary(&tape).unwrap().doorbells);
+    }
+}
+
+/// As another driver might send it: two segments in the place of one, from a ring in video memory.
+#[test]
+fn two_recorded_runs_are_compared_by_what_their_calls_send() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = RECORDED.replace(r#"["no", "commands"]"#, r#"["commands"]"#).replace("repeats = 2", "repeats = 1");
+    run(dir.path(), &one);
+    let (run, other) = (dir.path().join("run"), dir.path().join("other.json"));
+    let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(run.join("run.json")).unwrap()).unwrap();
+    let cells = json["cells"].as_array_mut().unwrap();
+    let cell = cells.iter_mut().find(|c| c["subject"] == "host->ce0->gpu0" && c["bytes"] == 4096).unwrap();
+    cell["commands"]["entries"] = serde_json::json!({ "min": 2, "median": 2, "max": 2, "mean": 2.0 });
+    let was = cell["commands"]["channels"][0]["gpfifo"].as_str().unwrap().to_owned();
+    let is = if was == "video" { "host" } else { "video" };
+    cell["commands"]["channels"][0]["gpfifo"] = is.into();
+    std::fs::write(&other, json.to_string()).unwrap();
+    let compare = |b: &Path| {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        command.arg("compare").arg(run.join("run.json")).arg(b);
+        command
+    };
+    compare(&run.join("run.json")).assert().success().stdout(contains("the same in 5 recorded cells"));
+    let text = compare(&other).assert().success().get_output().stdout.clone();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("GPFIFO entries") && text.contains("GPFIFO of GRAPHICS"), "{text}");
+    let json = compare(&other).arg("--json").assert().success().get_output().stdout.clone();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let all = json["commands"].as_array().unwrap();
+    let differing: Vec<_> = all.iter().filter(|c| !c["differing"].as_array().unwrap().is_empty()).collect();
+    assert_eq!((differing.len(), &differing[0]["cell"]["bytes"]), (1, &serde_json::json!(4096)));
+    assert_eq!(differing[0]["differing"][1]["b"], serde_json::json!([is]));
+}
+
+#[test]
+fn a_tape_that_is_gone_is_said_and_the_samples_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = RECORDED.replace("repeats = 2\n", "").replace("[matrix]\nrun.record = [\"no\", \"commands\"]\n", "");
+    let text = text.replace("noise = \"0s\"\n", "noise = \"0s\"\nrecord = \"commands\"\n");
+    run(dir.path(), &text);
+    let out = dir.path().join("run");
+    let folder = Folder::open(&out).unwrap();
+    for mut part in folder.parts().unwrap() {
+        part.recorded = None;
+        part.cells.iter_mut().for_each(|cell| cell.commands = None);
+        folder.replace_part(&part).unwrap();
+    }
+    std::fs::remove_file(out.join(Folder::tape_name(0, 0))).unwrap();
+    // Nothing is measured again: the part is there.
+    let gone = bench().args(["--resume", "-o"]).arg(&out).assert().success();
+    gone.stdout(contains("not joined with its samples").and(contains("0000-00.doorbell")));
+    let run = Folder::open(&out).unwrap().run().unwrap();
+    assert!(run.cells.iter().all(|c| c.samples == 40 && c.commands.is_none()), "{run:?}");
+}
+
+/// By which the route `auto` goes: up to so many bytes one way, and behind them the next.
+fn write_profile(path: &Path, ways: &[(Option<u64>, &str)]) {
+    use planner::{Direction, Facts, Key, Metric, Places, Plan, Profile, Range};
+    let mut from = 1;
+    let range = |(to, route): &(Option<u64>, &str)| {
+        let range = Range { from, to: *to, route: (*route).into(), by: Metric::P50 };
+        from = to.map_or(0, |to| to + 1);
+        range
+    };
+    let ranges = ways.iter().map(range).collect();
+    let (memory, load) = ("pinned".into(), Key::IDLE.into());
+    let key = Key { direction: Direction::ToGpu, memory, places: Places::Same, batch: 1, metric: Metric::P50, load };
+    let plans = vec![Plan { key, ranges, points: Vec::new(), undecided: Vec::new() }];
+    let facts: Facts = planner::Facts::of_this_machine(true, None);
+    Profile { functional: true, taken: "2001-01-01T00:00:00Z".into(), facts, plans }.save(path).unwrap();
+}
+
+#[test]
+#[ignore = "4 s; run by .ci/run"]
+fn planted_borders_are_found_to_the_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let profile = dir.path().join("profile.toml");
+    let (ce, inline) = ("host->ce2->gpu0", "host->inline->gpu0");
+    // There and back again: a search that takes the first border for the only one misses two.
+    write_profile(&profile, &[(Some(37), ce), (Some(301), inline), (Some(778), ce), (None, "host->ce3->gpu0")]);
+    let text = "[run]\ngpu = \"soft\"\nrecord = \"commands\"\nrounds = 1\nsamples = 2\nnoise = \"0s\"\n[verify]\nevery = 1\n\
+                [[subject]]\nroute = \"host->auto->gpu0\"\nsizes = [\"4B..1KiB\"]\n\
+                [[subject]]\nroute = \"host->ce2->gpu0\"\nsizes = [\"4B\", \"8KiB\"]\n\
+                [[subject]]\nroute = \"host->cuda->gpu0\"\nsizes = [\"4B\", \"8KiB\"]\n";
+    let file = dir.path().join("borders.toml");
+    std::fs::write(&file, text).unwrap();
+    let borders = |more: &[&str]| {
+        let mut command = bench();
+        command.arg("borders").arg(&file).args(more).env(planner::VARIABLE, &profile);
+        command.assert().success()
+    };
+    let found = borders(&["--json"]);
+    let found: serde_json::Value = serde_json::from_slice(&found.get_output().stdout).unwrap();
+    let auto = &found["subjects"][0]["found"];
+    let all: Vec<_> =
+        auto["borders"].as_array().unwrap().iter().map(|b| (b["last"].as_u64(), b["first"].as_u64())).collect();
+    assert_eq!(all, [(37, 38), (301, 302), (778, 779)].map(|(last, first)| (Some(last), Some(first))), "{found:#}");
+    assert!(auto["begins_with"] == "COPY2" && auto["by_size_alone"] == true && auto["irregular"] == false, "{found:#}");
+    assert_eq!(
+        (&auto["borders"][0]["to"], &auto["borders"][2]["to"]),
+        (&"inline".into(), &"COPY3".into()),
+        "{found:#}"
+    );
+    // One way for all sizes, and none at all.
+    assert!(found["subjects"][1]["found"]["borders"].as_array().unwrap().is_empty(), "{found:#}");
+    assert!(found["subjects"][2]["why"].as_str().unwrap().contains("no CUDA"), "{found:#}");
+    // What is there is not written over by accident.
+    let again = bench().arg("borders").arg(&file).arg("-o").arg(dir.path()).assert().code(2);
+    again.stderr(contains("exists").and(contains("--force")));
+}
+
+#[test]
+fn borders_need_an_experiment_that_is_recorded() {
+    let refused = bench().args(["borders", "smoke"]).assert().code(2);
+    refused.stderr(contains("record = \"commands\"").and(contains("hint: ")));
+}

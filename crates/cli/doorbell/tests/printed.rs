@@ -1,0 +1,134 @@
+//! The commands of the README and the guides, run as they are printed, on the software GPU where they need one.
+//!
+//! Every one of them is here: run, or named with the reason why not. (Whether the command line takes its arguments is checked of
+//! all, in `src/printed.rs`.)
+
+mod pages;
+
+use pages::Printed;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// What is added so that a command runs here and in a moment: how it begins, a part of it, and what stands there instead.
+const HERE: &[(&str, &str, &str)] = &[
+    ("doorbell record --locks -o a.doorbell doorbell sample starve", "", " --duration 300ms"),
+    ("doorbell run --lock-policy plan.toml doorbell sample starve", "", " --duration 300ms"),
+    ("doorbell run --lock-policy plan.toml --report doorbell sample starve", "", " --duration 300ms"),
+    ("doorbell sample starve --threads 32", "", " --duration 300ms"),
+    ("doorbell run --lock-policy phase-fair doorbell sample starve --threads 32", "", " --duration 300ms"),
+    ("doorbell show --locks a.doorbell", "", ""),
+    ("doorbell plan a.doorbell", "", ""),
+    ("doorbell doctor", "", ""),
+    ("doorbell show", "", ""),
+    ("doorbell record --locks ./app", "", ""),
+    ("doorbell record -o app.doorbell ./app", "record -o", "record --gpu soft -o"),
+    ("doorbell bench --list", "", ""),
+    (
+        "cargo run --release -- show crates/explain/insight/fixtures",
+        "cargo run --release -- show crates",
+        "doorbell show ROOT/crates",
+    ),
+    ("doorbell files read model.bin --gpu soft", "", ""),
+    ("doorbell files read model.bin --verify", "", " --gpu soft"),
+    ("doorbell files read model.bin --depth", "", " --gpu soft"),
+    ("doorbell files write out.bin", "1GiB", "1MiB --gpu soft"),
+    ("doorbell calibrate --plan", "", ""),
+];
+
+/// Commands that are only parsed, by how they begin, and why.
+const NOT_RUN: &[(&str, &str)] = &[
+    ("doorbell selftest --launches", "needs CUDA"),
+    ("doorbell selftest", "its own test runs it on the software GPU"),
+    ("cargo run --release -- demo", "its own test runs it (demo)"),
+    ("doorbell record python3 train.py", "needs PyTorch and a GPU"),
+    ("doorbell bench smoke", "half a minute; other tests run it in part"),
+    ("doorbell bench crossover", "minutes on a GPU"),
+    ("doorbell bench auto", "minutes on a GPU"),
+    ("doorbell bench matrix", "minutes on a GPU"),
+    ("doorbell bench launches", "needs CUDA"),
+    ("doorbell bench gate.toml", "needs CUDA"),
+    ("doorbell bench fpga", "a card, or QEMU for minutes"),
+    ("doorbell bench device-sweep", "needs a card"),
+    ("doorbell bench interference", "minutes on a GPU"),
+    ("doorbell bench seed-2013", "minutes on a GPU"),
+    ("doorbell bench noise", "60 s"),
+    ("doorbell bench saturate", "minutes; its own test runs a small plan (saturate)"),
+    ("doorbell bench p2p", "needs two GPUs; its own test runs it on the software GPU"),
+    ("doorbell calibrate", "minutes on a GPU; its own test runs it on the software GPU"),
+    ("doorbell compare", "needs two runs; its own test makes them (compare)"),
+    ("doorbell report", "needs runs; its own test makes them (report)"),
+    ("doorbell soak", "minutes to hours; its own test runs it for seconds (soak)"),
+    ("doorbell nvme", "QEMU or a drive; its own test runs it where QEMU is (nvme)"),
+    ("doorbell files load", "needs a model; its own test makes one (files)"),
+    ("doorbell files read model.bin --via cufile", "needs cuFile"),
+];
+
+/// How it runs here; `None` where it does not.
+fn here(printed: &Printed) -> Option<String> {
+    let line = &printed.line;
+    let longest =
+        |starts: &mut dyn Iterator<Item = &'static str>| starts.filter(|s| line.starts_with(s)).map(str::len).max();
+    let run = longest(&mut HERE.iter().map(|(start, ..)| *start));
+    let not = longest(&mut NOT_RUN.iter().map(|(start, _)| *start));
+    assert!(run.is_some() || not.is_some(), "{}: `{line}` is neither run nor named with a reason", printed.at);
+    if not > run {
+        return None;
+    }
+    let (_, part, instead) = HERE.iter().find(|(start, ..)| line.starts_with(start) && Some(start.len()) == run)?;
+    let (command, rest) = line
+        .split_once([';', '|', '>', '&'])
+        .map_or((line.as_str(), ""), |(command, _)| (command, &line[command.len()..]));
+    let command =
+        if part.is_empty() { format!("{}{instead}", command.trim_end()) } else { command.replace(part, instead) };
+    // The software GPU, where the page leaves it to the reader.
+    let needs_gpu = command.contains("doorbell sample starve") && !command.contains("--gpu");
+    let soft = if needs_gpu { " --gpu soft" } else { "" };
+    Some(format!("{command}{soft} {rest}").replace("ROOT", concat!(env!("CARGO_MANIFEST_DIR"), "/../../..")))
+}
+
+fn script(dir: &Path, name: &str, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::write(dir.join(name), text).unwrap();
+    fs::set_permissions(dir.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn sh(dir: &Path, line: &str) -> Output {
+    let own = Path::new(env!("CARGO_BIN_EXE_doorbell")).parent().unwrap();
+    let path = format!("{}:{}:{}", own.display(), std::env::var("PATH").unwrap(), dir.join("stubs").display());
+    Command::new("sh").args(["-c", line]).current_dir(dir).env("PATH", path).output().unwrap()
+}
+
+/// What the pages take to be there.
+fn place() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("stubs")).unwrap();
+    script(dir.path(), "stubs/jq", "#!/bin/sh\ncat\n");
+    script(dir.path(), "app", "#!/bin/sh\nexec doorbell sample starve --gpu soft --duration 100ms --threads 2\n");
+    fs::write(dir.path().join("model.bin"), vec![7; 1 << 20]).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    // A recording of a GPU's work, under the name that the README gives it.
+    fs::copy(root.join("crates/explain/insight/fixtures/h200-launches.doorbell"), dir.path().join("python3.doorbell"))
+        .unwrap();
+    dir
+}
+
+#[test]
+fn what_the_pages_print_runs() {
+    let (mut page, mut dir, mut ran) = (String::new(), place(), 0);
+    for printed in pages::all() {
+        // What is printed with its output is printed without it, too, or is of a machine with a GPU.
+        let Some(line) = here(&printed).filter(|_| !printed.has_output) else { continue };
+        let name = printed.at.split(':').next().unwrap_or_default();
+        if page != name {
+            (page, dir) = (name.to_owned(), place());
+        }
+        let out = sh(dir.path(), &line);
+        let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        // What is not possible here is an answer of doctor's.
+        let is_other = line.starts_with("doorbell doctor") && out.status.code() == Some(77);
+        assert!(out.status.success() || is_other, "{}: `{line}`: {}\n{said}", printed.at, out.status);
+        ran += 1;
+    }
+    assert!(ran > 20, "{ran} ran");
+}

@@ -1,0 +1,118 @@
+//! `doorbell report`: what it writes, and what it refuses.
+
+use assert_cmd::Command;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn run_json() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/report/run.json")
+}
+
+fn report(dir: &Path) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    command.arg("report").current_dir(dir);
+    command
+}
+
+/// Two lines, `error: ...` with `what` in it and `hint: ...` with `help`.
+fn refused(command: &mut Command, what: &str, help: &str) {
+    let out = command.assert().code(2).stdout("");
+    let err = String::from_utf8(out.get_output().stderr.clone()).unwrap();
+    let lines: Vec<&str> = err.lines().collect();
+    let [error, hint] = lines[..] else { panic!("{err}") };
+    assert!(error.starts_with("error: ") && hint.starts_with("hint: "), "{err}");
+    assert!(error.contains(what) && hint.contains(help), "{err}");
+}
+
+#[test]
+fn a_run_becomes_a_page_markdown_and_pictures_and_nothing_is_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = ["-o", "a.html", "--markdown", "a.md", "--svg", "pictures"];
+    report(dir.path()).arg(run_json()).args(all).assert().success().stdout("");
+    let html = fs::read_to_string(dir.path().join("a.html")).unwrap();
+    assert!(html.starts_with("<!DOCTYPE html>") && html.contains("NVIDIA H200"), "{html:.200}");
+    let markdown = fs::read_to_string(dir.path().join("a.md")).unwrap();
+    assert!(markdown.starts_with("# ") && markdown.contains("What loads did") | markdown.contains("neighbour"));
+    let pictures = fs::read_dir(dir.path().join("pictures")).unwrap().count();
+    assert_eq!(pictures, html.matches("<figure>").count());
+    assert!(pictures > 1);
+    for option in [&["-o", "a.html"][..], &["--markdown", "a.md"]] {
+        refused(report(dir.path()).arg(run_json()).args(option), "the file exists", "--force");
+    }
+    refused(report(dir.path()).arg(run_json()).args(["--svg", "pictures"]), "the file exists", "--force");
+    report(dir.path()).arg(run_json()).args(all).arg("--force").assert().success();
+    // Without a file there is nothing to be done.
+    report(dir.path()).arg(run_json()).assert().code(2);
+}
+
+/// A lock that is held for so long: the other run holds it longer, and breaks what is asserted.
+fn experiment(hold: &str) -> String {
+    format!(
+        "[run]\ngpu = \"none\"\nrounds = 8\nsamples = 240\nnoise = \"20ms\"\n[[subject]]\nname = \"lock\"\ncall = \"lock(mutex,hold={hold})\"\n\
+         [[subject]]\ncall = \"nothing\"\n[[assert]]\nsubject = \"lock\"\nmetric = \"p50\"\nat-most = \"60us\"\n"
+    )
+}
+
+#[test]
+fn two_runs_have_one_verdict_ratios_and_both_distributions() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, hold, status) in [("before", "20us", 0), ("after", "90us", 1)] {
+        fs::write(dir.path().join("lock.toml"), experiment(hold)).unwrap();
+        let mut bench = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+        bench.args(["bench", "lock.toml", "-o", name]).current_dir(dir.path()).assert().code(status);
+    }
+    report(dir.path()).args(["before", "after", "-o", "two.html", "--markdown", "two.md"]).assert().success();
+    let html = fs::read_to_string(dir.path().join("two.html")).unwrap();
+    let markdown = fs::read_to_string(dir.path().join("two.md")).unwrap();
+    let main = html.split("<main").nth(1).unwrap();
+    for text in [main, &markdown] {
+        let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text:.1500}"));
+        // The assert that B broke, the verdict, then why.
+        let order =
+            ["after: Broken assert", "after is slower than before: 1 regression", "lock: p50 is ", "lock, 99 %"];
+        let order = order.map(|what| if what == "lock, 99 %" { at("99 % interval") } else { at(what) });
+        assert!(order.is_sorted(), "{order:?}");
+        assert!(text.contains("regression") && text.contains("1 equal") | text.contains("1 unclear"), "{text:.1500}");
+        assert!(text.contains("Both distributions") && text.contains("Rounds of both over time"));
+    }
+    let ratio = markdown.lines().find(|l| l.starts_with("| lock ") && l.contains("p50")).unwrap();
+    assert!(ratio.contains("regression") && ratio.matches(" to ").count() == 1, "{ratio}");
+    // One picture has both: in each of its two widths two lines.
+    let figure = main.split("<strong>lock</strong>").nth(1).unwrap().split("</figure>").next().unwrap();
+    assert_eq!(figure.matches("class=\"series\"").count(), 4);
+    assert!(figure.contains("A: before") && figure.contains("B: after"));
+    // The runs themselves follow.
+    assert!(main.contains("id=\"run1-before\"") && main.contains("id=\"run2-after\""));
+}
+
+#[test]
+fn what_is_no_run_is_refused_with_a_hint() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let whole = fs::read_to_string(run_json()).unwrap();
+    fs::create_dir(path("folder")).unwrap();
+    fs::write(path("text"), "hello").unwrap();
+    fs::write(path("cut.json"), &whole[..whole.len() / 2]).unwrap();
+    fs::write(path("newer.json"), whole.replace("doorbell.run/1", "doorbell.run/9")).unwrap();
+    fs::create_dir(path("soak")).unwrap();
+    fs::write(path("soak/soak.json"), "{\"schema\": \"doorbell.soak/9\", \"doorbell\": \"7.0\"}").unwrap();
+    for (what, error, hint) in [
+        ("folder", "no run", "doorbell bench -o"),
+        ("missing", "No such file", "doorbell record"),
+        ("text", "not a doorbell recording", "doorbell record"),
+        ("cut.json", "no run.json", "doorbell bench -o"),
+        ("newer.json", "doorbell.run/9", "doorbell bench -o"),
+        ("soak", "doorbell.soak/9", "7.0"),
+    ] {
+        refused(report(dir.path()).args([what, "-o", "x.html"]), error, hint);
+        assert!(!path("x.html").exists(), "{what} left a file");
+    }
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../explain/insight/fixtures/h200-launches.doorbell");
+    refused(report(dir.path()).arg(run_json()).arg(&fixture).args(["-o", "x.html"]), "a page of its own", "alone");
+    report(dir.path()).arg(&fixture).args(["-o", "x.html"]).assert().success();
+    // A recording that was cut is told up to there.
+    let bytes = fs::read(&fixture).unwrap();
+    fs::write(path("cut.doorbell"), &bytes[..bytes.len() / 2]).unwrap();
+    report(dir.path()).args(["cut.doorbell", "-o", "y.html"]).assert().code(2);
+    assert!(fs::read_to_string(path("y.html")).unwrap().contains("Damaged: "));
+}

@@ -1,0 +1,34 @@
+#!/bin/sh
+# install.sh --prefix DIR [--from DIR]: the header, both libraries, doorbell.pc and the Python package into a prefix.
+#
+# Builds the libraries first (cargo build --release). With --from they are taken from a folder that has libdoorbell.so and
+# libdoorbell.a. The Python package goes to PREFIX/share/doorbell/python, with a link to the library: put that into PYTHONPATH.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+prefix='' from=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    --prefix) prefix=${2:?--prefix needs a folder}; shift 2 ;;
+    --from) from=${2:?--from needs a folder}; shift 2 ;;
+    *) echo "usage: install.sh --prefix DIR [--from DIR]" >&2; exit 2 ;;
+  esac
+done
+[ -n "$prefix" ] || { echo "usage: install.sh --prefix DIR [--from DIR]" >&2; exit 2; }
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$here/../../../Cargo.toml" | head -n 1)
+major=${version%%.*}
+if [ -z "$from" ]; then
+  (cd "$here" && cargo rustc -p libdoorbell --release --crate-type staticlib &&
+    cargo rustc -p libdoorbell --release --crate-type cdylib -- -C "link-arg=-Wl,-soname,libdoorbell.so.$major")
+  from=${CARGO_TARGET_DIR:-$here/../../target}/release
+fi
+mkdir -p "$prefix/include" "$prefix/lib/pkgconfig" "$prefix/share/doorbell/python/doorbell"
+prefix=$(cd "$prefix" && pwd)
+install -m 644 "$here/include/doorbell.h" "$prefix/include/"
+install -m 755 "$from/libdoorbell.so" "$prefix/lib/libdoorbell.so.$version"
+ln -sf "libdoorbell.so.$version" "$prefix/lib/libdoorbell.so.$major"
+ln -sf "libdoorbell.so.$major" "$prefix/lib/libdoorbell.so"
+install -m 644 "$from/libdoorbell.a" "$prefix/lib/"
+sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" "$here/doorbell.pc.in" >"$prefix/lib/pkgconfig/doorbell.pc"
+install -m 644 "$here"/../../../python/doorbell/*.py "$prefix/share/doorbell/python/doorbell/"
+ln -sf "$prefix/lib/libdoorbell.so" "$prefix/share/doorbell/python/doorbell/libdoorbell.so"
+echo "doorbell $version in $prefix"

@@ -1,0 +1,391 @@
+//! The examples, as a stranger would build and run them, on the software GPU.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples")
+}
+
+/// Where cargo puts the libraries of this crate and of softgpu: beside this test.
+fn libraries() -> PathBuf {
+    let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    for name in ["libdoorbell.so", "libdoorbell_softgpu.so", "libsoftcuda.so"] {
+        assert!(folder.join(name).is_file(), "no {name} in {}", folder.display());
+    }
+    folder
+}
+
+/// A command that has the software GPU and the library.
+fn on_soft_gpu(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", libraries().join("libdoorbell_softgpu.so"));
+    command.env("LD_LIBRARY_PATH", libraries()).env("DOORBELL_SOFTGPU", "poll");
+    command
+}
+
+/// The same with a libcuda, in software too, which lies in `folder` under its name.
+fn beside_cuda(program: impl AsRef<std::ffi::OsStr>, folder: &Path) -> Command {
+    let link = folder.join("libcuda.so.1");
+    if !link.exists() {
+        std::os::unix::fs::symlink(libraries().join("libsoftcuda.so"), link).unwrap();
+    }
+    let mut command = on_soft_gpu(program);
+    command.env("LD_LIBRARY_PATH", std::env::join_paths([folder, &libraries()]).unwrap());
+    command
+}
+
+fn text(out: &Output) -> String {
+    format!("{}\n{}{}", out.status, String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+
+/// Compiles an example; `None`, said where skips are counted, without a compiler.
+fn compiled(compiler: &str, standard: &str, source: &str, folder: &Path) -> Option<PathBuf> {
+    if !trial::installed(compiler) {
+        trial::skip_part!("no {compiler}");
+        return None;
+    }
+    let source = examples().join(source);
+    let to = folder.join(source.file_stem().unwrap());
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    let mut command = Command::new(compiler);
+    command.args([standard, "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"]).arg(include);
+    command.arg("-I").arg(examples().join("c"));
+    command.arg("-o").arg(&to).arg(source).arg("-L").arg(libraries()).args(["-ldoorbell", "-ldl"]);
+    let out = trial::finished(&mut command, compiler);
+    assert!(out.status.success(), "{}", text(&out));
+    Some(to)
+}
+
+#[test]
+fn check_finds_every_byte_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("cc", "-std=gnu11", "c/check.c", folder.path()) else { return };
+    let profile = folder.path().join("profile.toml");
+    write_profile(&profile, None);
+    let with = |mut command: Command, profile: &str, way: &str| {
+        let out = trial::finished(command.arg("144").env("DOORBELL_PROFILE", profile), "check");
+        let said = text(&out);
+        assert!(out.status.success(), "{said}");
+        assert!(said.contains("144 copies by 8 threads, every byte right") && said.contains("submit, alone"), "{said}");
+        assert!(said.contains(&format!("64 bytes to the GPU: {way}")), "{said}");
+    };
+    with(on_soft_gpu(&program), "", "a copy engine: no profile");
+    with(beside_cuda(&program, folder.path()), profile.to_str().unwrap(), "stores of the CPU: 64 B: host->bar1");
+}
+
+/// Runs an example and answers what it said.
+fn said(compiler: &str, standard: &str, source: &str, argument: &str) -> Option<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(compiler, standard, source, folder.path())?;
+    // The longest, 10,000 times open and close, takes 90 s alone on the machine.
+    let out = trial::finished_within(on_soft_gpu(&program).arg(argument), Duration::from_secs(900), source);
+    let out = out.unwrap_or_else(|| panic!("{source} does not end"));
+    assert!(out.status.success(), "{}", text(&out));
+    Some(text(&out))
+}
+
+#[test]
+fn every_example_does_what_it_says() {
+    for (compiler, standard, source, argument, says) in [
+        ("cc", "-std=c11", "c/frames.c", "120", "120 frames"),
+        ("cc", "-std=c11", "c/pages.c", "256", "256 pages of 4096 bytes out and in, two doorbells"),
+        ("cc", "-std=c11", "c/parameters.c", "300", "300 updates of 56 bytes"),
+        ("c++", "-std=c++17", "cpp/frames.cpp", "120", "120 frames in C++"),
+    ] {
+        if let Some(said) = said(compiler, standard, source, argument) {
+            assert!(said.contains(says), "{source}: {said}");
+        }
+    }
+}
+
+#[test]
+fn copies_and_kernels_are_in_order_and_without_order_the_test_sees_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("cc", "-std=gnu11", "c/ordered.c", folder.path()) else { return };
+    let profile = folder.path().join("profile.toml");
+    write_profile(&profile, None);
+    for (arguments, says) in [
+        (&["1200"][..], "every word right"),
+        (&["300", "--without-order", "both"], "there are mismatches"),
+        (&["300", "--without-order", "copy"], "there are mismatches"),
+        (&["300", "--without-order", "stream"], "there are mismatches"),
+    ] {
+        // With a profile that names stores: what is ordered goes by engines all the same.
+        let mut command = beside_cuda(&program, folder.path());
+        let out = trial::finished(command.args(arguments).env("DOORBELL_PROFILE", &profile), "ordered");
+        assert!(out.status.success() && text(&out).contains(says), "{arguments:?}: {}", text(&out));
+        let all = text(&out).lines().find(|line| line.starts_with("all ")).map(str::to_owned).unwrap();
+        assert_eq!(all.split_whitespace().nth(2), Some(arguments[0]), "copies: {all}");
+    }
+}
+
+#[test]
+fn graphs_are_launched_in_order_with_their_own_parameters_and_what_is_wrong_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/graph.c");
+    let Some(program) = compiled("cc", "-std=gnu11", source.to_str().unwrap(), folder.path()) else { return };
+    let out = trial::finished(&mut beside_cuda(&program, folder.path()), "graph");
+    assert!(out.status.success(), "{}", text(&out));
+}
+
+#[test]
+fn chains_and_tickets_put_copies_and_launches_in_order_in_c() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chain.c");
+    let Some(program) = compiled("cc", "-std=gnu11", source.to_str().unwrap(), folder.path()) else { return };
+    let out = trial::finished(&mut beside_cuda(&program, folder.path()), "chain");
+    assert!(out.status.success(), "{}", text(&out));
+}
+
+#[test]
+fn each_launch_of_the_example_leaves_its_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("cc", "-std=gnu11", "c/launch.c", folder.path()) else { return };
+    let out = trial::finished(beside_cuda(&program, folder.path()).arg("100"), "launch");
+    let said = text(&out);
+    assert!(out.status.success() && said.contains("100 launches by doorbell and 25 by CUDA"), "{said}");
+    assert!(said.contains("every result right"), "{said}");
+}
+
+#[test]
+fn each_word_counts_the_launches_of_its_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("cc", "-std=c11", "../docs/results/launch/many.c", folder.path()) else { return };
+    let out = trial::finished(beside_cuda(&program, folder.path()).args(["4", "2000"]), "many");
+    let said = text(&out);
+    assert!(out.status.success() && said.contains("all by doorbell: 2000 launches"), "{said}");
+    assert!(said.contains("all right") && !said.contains("CUDA beside them: 0 launches"), "{said}");
+}
+
+/// (Under a real-time class the loop would wait for a GPU whose thread it keeps from running.)
+#[test]
+fn each_frame_of_the_loop_comes_back_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("cc", "-std=gnu11", "c/frame_loop.c", folder.path()) else { return };
+    let out = trial::finished(beside_cuda(&program, folder.path()).args(["0.05", "other"]), "frame_loop");
+    let said = text(&out);
+    assert!(out.status.success() && said.contains("runs under SCHED_OTHER"), "{said}");
+    for whose in ["doorbell: ", "CUDA: "] {
+        let line = said.lines().find(|line| line.starts_with(whose)).unwrap_or_else(|| panic!("{said}"));
+        assert!(line.ends_with("every result right") && !line.contains(": 0 of"), "{said}");
+        assert!(line.contains(" of the 50 frames that were due"), "1 kHz for 50 ms, whatever was made of them: {said}");
+    }
+}
+
+#[test]
+fn a_running_kernel_answers_each_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("cc", "-std=gnu11", "c/message.c", folder.path()) else { return };
+    let out = trial::finished(beside_cuda(&program, folder.path()).arg("300"), "message");
+    assert!(out.status.success() && text(&out).contains("300 messages of 56 bytes"), "{}", text(&out));
+}
+
+#[test]
+fn memory_that_cuda_frees_is_an_error_in_c_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/freed.c");
+    let Some(program) = compiled("cc", "-std=gnu11", source.to_str().unwrap(), folder.path()) else { return };
+    let out = trial::finished(&mut beside_cuda(&program, folder.path()), "freed");
+    assert!(out.status.success(), "{}", text(&out));
+}
+
+#[test]
+fn the_cost_of_order_is_told_for_each_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("cc", "-std=gnu11", "c/order_cost.c", folder.path()) else { return };
+    let raw = folder.path().join("raw.csv");
+    let out = trial::finished(beside_cuda(&program, folder.path()).arg("10").arg("--raw").arg(&raw), "order_cost");
+    let said = text(&out);
+    assert!(out.status.success() && said.contains("10 rounds"), "{said}");
+    for line in ["kernel end -> next kernel   nothing between", "kernel end -> bytes there   64 KiB to host, ours"] {
+        assert!(said.contains(line), "{said}");
+    }
+    // A head, then nine cells in each round.
+    assert_eq!(std::fs::read_to_string(raw).unwrap().lines().count(), 1 + 9 * 10);
+}
+
+/// A profile of this machine's, by which up to 256 bytes go by stores and loads of the CPU; `kernel`: taken under another.
+fn write_profile(path: &Path, kernel: Option<&str>) {
+    use planner::{Facts, Key, Metric, Plan, Profile, Range};
+    let range = |from, to, route: &str| Range { from, to, route: route.into(), by: Metric::P50 };
+    let ranges = vec![range(1, Some(256), "host->bar1[flush]->gpu0"), range(257, None, "host->ce2->gpu0")];
+    let back = vec![range(1, Some(256), "gpu0->bar1->host"), range(257, None, "gpu0->ce2->host")];
+    let plan = |direction, ranges| {
+        let (memory, load) = ("pinned".into(), Key::IDLE.into());
+        let places = planner::Places::Same;
+        let key = Key { direction, memory, places, batch: 1, metric: Metric::P50, load };
+        Plan { key, ranges, points: Vec::new(), undecided: Vec::new() }
+    };
+    let plans = vec![plan(planner::Direction::ToGpu, ranges), plan(planner::Direction::FromGpu, back)];
+    let mut facts: Facts = planner::Facts::of_this_machine(true, None);
+    facts.kernel = kernel.map_or(facts.kernel, str::to_owned);
+    let taken = "2001-01-01T00:00:00Z".into();
+    Profile { functional: true, taken, facts, plans }.save(path).unwrap();
+}
+
+#[test]
+fn a_session_follows_the_profile_that_is_named_and_refuses_a_stale_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let [good, stale] = ["good.toml", "stale.toml"].map(|name| folder.path().join(name));
+    write_profile(&good, None);
+    write_profile(&stale, Some("2.4.0"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profile.c");
+    let ends = |mut command: Command, profile: &Path| {
+        let out = trial::finished(command.env("DOORBELL_PROFILE", profile), "profile");
+        (out.status.code(), text(&out))
+    };
+    if let Some(program) = compiled("cc", "-std=c11", source.to_str().unwrap(), folder.path()) {
+        let (code, said) = ends(on_soft_gpu(&program), &good);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("256: way 2, stores of the CPU: 256 B: host->bar1[flush]->gpu0"), "{said}");
+        assert!(said.contains("257: way 0, a copy engine: 257 B: host->ce2->gpu0"), "{said}");
+        let (code, said) = ends(on_soft_gpu(&program), &stale);
+        assert_eq!(code, Some(3), "{said}");
+        assert!(said.contains("kernel was \"2.4.0\" and is") && said.contains("doorbell calibrate"), "{said}");
+    }
+    let Some(mut command) = python() else { return };
+    let script = "
+import doorbell, os
+stale = os.environ['STALE']
+for options in ({}, {'profile': os.environ['DOORBELL_PROFILE']}, {'profile': True}):
+    with doorbell.session(kind='soft', **options):
+        host, gpu = doorbell.allocate(4096), doorbell.allocate(4096, 'gpu')
+        for nbytes, way, route in (256, 'stores', 'bar1[flush]'), (257, 'engine', 'ce2'):
+            found, why = doorbell.explain(gpu, host, nbytes, prepared=True)
+            assert found == way and route in why, why
+            host.view[:] = os.urandom(4096)
+            assert doorbell.prepare(gpu, host, nbytes).submit().done() or way == 'engine'
+            doorbell.copy_(gpu, host, nbytes)
+            assert gpu.view[:nbytes] == host.view[:nbytes]
+            assert doorbell.explain(host, gpu, nbytes)[0] == way.replace('stores', 'loads')
+            doorbell.copy_(host, gpu, nbytes, dst_offset=1000)
+            assert gpu.view[:nbytes] == host.view[1000:1000 + nbytes]
+with doorbell.session(kind='soft', profile=False):
+    assert 'no profile' in doorbell.explain(doorbell.allocate(64, 'gpu'), doorbell.allocate(64))[1]
+try:
+    doorbell.open(kind='soft', profile=stale)
+except doorbell.Unavailable as error:
+    assert '2.4.0' in str(error), error
+    print('refused')
+";
+    command.args(["-c", script]).env("STALE", &stale);
+    let (code, said) = ends(command, &good);
+    assert!(code == Some(0) && said.contains("refused"), "{said}");
+}
+
+#[test]
+fn what_is_wrong_is_an_error_and_no_crash() {
+    let abi = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/abi.c");
+    said("cc", "-std=gnu11", abi.to_str().unwrap(), "20");
+}
+
+#[test]
+#[ignore = "10,000 times open and close take a minute; run by .ci/run"]
+fn a_program_may_open_and_close_ten_thousand_times() {
+    let abi = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/abi.c");
+    said("cc", "-std=gnu11", abi.to_str().unwrap(), "10000");
+}
+
+/// python3 with the package; `None`, said where skips are counted, without it.
+fn python() -> Option<Command> {
+    if !trial::installed("python3") {
+        trial::skip_part!("no python3");
+        return None;
+    }
+    let mut command = on_soft_gpu("python3");
+    command.env("PYTHONPATH", examples().join("../python")).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("DOORBELL_LIB", libraries().join("libdoorbell.so"));
+    Some(command)
+}
+
+#[test]
+fn the_python_package_passes_its_tests() {
+    let Some(mut command) = python() else { return };
+    let tests = examples().join("../python/tests/test_doorbell.py");
+    let out = trial::finished(command.arg(tests).arg("-v"), "python3");
+    assert!(out.status.success(), "{}", text(&out));
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(said.contains("test_every_way_of_copying") && said.contains("\nRan "), "{said}");
+    for line in said.lines().filter(|line| line.contains(" ... skipped ")) {
+        trial::skip_part!("{line}");
+    }
+}
+
+#[test]
+fn beside_cuda_python_has_an_error_for_each_thing_that_is_gone() {
+    let Some(mut command) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let paths = beside_cuda("true", folder.path());
+    for (name, value) in paths.get_envs().filter(|(name, _)| *name == "LD_LIBRARY_PATH") {
+        command.env(name, value.unwrap());
+    }
+    let out = trial::finished(command.arg(examples().join("../python/tests/test_beside_cuda.py")).arg("-v"), "python3");
+    let said = text(&out);
+    assert!(
+        out.status.success()
+            && said.contains("test_what_cuda_frees")
+            && said.contains("launched_by_torchs")
+            && !said.contains("skipped"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_python_example_of_launches_compares_each_result() {
+    let Some(mut command) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let paths = beside_cuda("true", folder.path());
+    for (name, value) in paths.get_envs().filter(|(name, _)| *name == "LD_LIBRARY_PATH") {
+        command.env(name, value.unwrap());
+    }
+    let out = trial::finished(command.arg(examples().join("python/launch.py")).arg("100"), "launch.py");
+    let said = text(&out);
+    assert!(
+        out.status.success() && said.contains("100 launches of a graph of 2 kernels, every result right"),
+        "{said}"
+    );
+}
+
+#[test]
+fn each_frame_of_the_python_loop_comes_back_right() {
+    let Some(mut command) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let paths = beside_cuda("true", folder.path());
+    for (name, value) in paths.get_envs().filter(|(name, _)| *name == "LD_LIBRARY_PATH") {
+        command.env(name, value.unwrap());
+    }
+    let out =
+        trial::finished(command.arg(examples().join("python/frame_loop.py")).args(["0.05", "other"]), "frame_loop.py");
+    let said = text(&out);
+    assert!(
+        out.status.success() && said.contains(" of the 50 frames that were due") && said.contains("every result right"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_python_examples_do_what_they_say() {
+    for (name, argument, says) in
+        [("frames.py", "60", "60 frames"), ("pages.py", "256", "256 pages"), ("parameters.py", "100", "100 updates")]
+    {
+        let Some(mut command) = python() else { return };
+        let out = trial::finished(command.arg(examples().join("python").join(name)).arg(argument), name);
+        assert!(out.status.success() && text(&out).contains(says), "{name}: {}", text(&out));
+    }
+}
+
+#[test]
+fn a_model_is_loaded_from_python() {
+    let Some(mut command) = python() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let header = r#"{"w":{"dtype":"F32","shape":[300,1000],"data_offsets":[0,1200000]}}"#;
+    let mut model = (header.len() as u64).to_le_bytes().to_vec();
+    model.extend(header.as_bytes());
+    model.extend((0..1_200_000u32).map(|n| (n / 7) as u8));
+    let path = dir.path().join("model.safetensors");
+    std::fs::write(&path, model).unwrap();
+    let out = trial::finished(command.arg(examples().join("python/load_model.py")).arg(path), "load_model.py");
+    assert!(out.status.success() && text(&out).contains("1 tensors, 1200000 bytes, all equal"), "{}", text(&out));
+}

@@ -1,7 +1,0 @@
-//! `cargo +nightly fuzz run everything`, in `crates/pushbuf`.
-#![no_main]
-
-#[path = "../everything.rs"]
-mod everything;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| everything::check(data));
