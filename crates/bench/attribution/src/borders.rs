@@ -6,7 +6,7 @@
 //!
 //! The assumption, which is said with each result: between two tried sizes of one class with the same executor there is no other.
 
-use results::commands::CommandsOfRun;
+use run_folder::commands::CommandsOfRun;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -180,7 +180,7 @@ pub fn executor(commands: &CommandsOfRun, size: u64) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use results::commands::{Moved, Typical};
+    use run_folder::commands::{Moved, Typical};
 
     /// Searches until nothing more is asked; how many passes that took.
     fn searched(sizes: &[u64], executor: impl Fn(u64) -> &'static str) -> (Borders, usize) {

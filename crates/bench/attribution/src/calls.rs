@@ -2,13 +2,13 @@
 
 use crate::windows::{At, Windows};
 use crate::{Error, locks};
-use insight::walk::{self, Segment, Sink, walk};
-use insight::{LaunchWrites, Recording, rows};
+use decode::walk::{self, Segment, Sink, walk};
+use decode::{LaunchWrites, Recording, rows};
 use pushbuf::decode::Item;
 use pushbuf::gpfifo::Entry;
 use pushbuf::ops::{Op, What};
-use results::Sample;
-use results::commands::{Call, Commands, Counter, Doorbells, UsedChannel};
+use run_folder::Sample;
+use run_folder::commands::{Call, Commands, Counter, Doorbells, UsedChannel};
 use schema::operations::Mode;
 use schema::{Clock, Place};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ pub fn join(recording: &Recording, counter: &Counter, cells: &[&[Sample]]) -> Re
         return Err(Error::NoProcess(counter.pid));
     }
     let windows = Windows::new(counter, cells)?;
-    let incomplete_because = insight::summary(recording)?.incomplete_because;
+    let incomplete_because = decode::summary(recording)?.incomplete_because;
     let mut join = Join {
         windows: &windows,
         counter,

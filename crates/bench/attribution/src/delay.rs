@@ -2,11 +2,11 @@
 
 use crate::Error;
 use crate::windows::Ticks;
-use insight::Recording;
+use decode::Recording;
 use lock_analysis::Happened;
-use results::Sample;
-use results::commands::Counter;
-use results::delay::{CudaCall, Delay, Holder, OffCpu, Waited};
+use run_folder::Sample;
+use run_folder::commands::Counter;
+use run_folder::delay::{CudaCall, Delay, Holder, OffCpu, Waited};
 use schema::happened::{OneCall, OneSwitch};
 use schema::locks::{HolderRow, WaitRow};
 

@@ -19,7 +19,7 @@ pub use windows::{At, Windows};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
-    Tape(#[from] insight::InsightError),
+    Tape(#[from] decode::InsightError),
     #[error("the part does not say who measured")]
     NoCounter,
     #[error("process {0} is not on the tape")]

@@ -1,9 +1,9 @@
 //! The pthread locks that each call took: a walk over the lock events of a tape.
 
 use crate::windows::{At, Windows};
-use insight::{InsightError, Recording};
+use decode::{InsightError, Recording};
 use lock_analysis::each_use;
-use results::commands::{Call, Counter};
+use run_folder::commands::{Call, Counter};
 
 /// Adds to each call the operations that ended in it.
 pub fn count(

@@ -1,16 +1,16 @@
 //! The parts of a run that were recorded and not yet read.
 
 use crate::{Error, Joined, join};
-use insight::Recording;
-use results::commands::Recorded;
-use results::{Folder, Part};
+use decode::Recording;
+use run_folder::commands::Recorded;
+use run_folder::{Folder, Part};
 
 /// Joins every part of a run that was recorded with its tape, and writes it again with what its calls sent. What cannot be
 /// joined says why. `tell` hears of each.
 ///
 /// # Errors
 /// A part or its samples cannot be read, or it cannot be written.
-pub fn read_tapes(folder: &Folder, tell: &mut dyn FnMut(&str)) -> Result<(), results::Error> {
+pub fn read_tapes(folder: &Folder, tell: &mut dyn FnMut(&str)) -> Result<(), run_folder::Error> {
     let stages = folder.stages();
     let is_recorded = |part: &Part| stages.get(part.stage as usize).is_some_and(|s| !s.run.record.is_no());
     for mut part in folder.parts()?.into_iter().filter(|part| part.recorded.is_none() && is_recorded(part)) {

@@ -1,8 +1,8 @@
 //! When each call of a part was made, in ticks of the time stamp counter.
 
 use crate::Error;
-use results::Sample;
-use results::commands::Counter;
+use run_folder::Sample;
+use run_folder::commands::Counter;
 
 /// The clock of a part's samples in ticks of the time stamp counter.
 #[derive(Clone, Copy, Debug)]
@@ -125,7 +125,7 @@ impl Windows {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use results::commands::Anchor;
+    use run_folder::commands::Anchor;
 
     /// Three ticks a nanosecond, with an error of two.
     fn counter() -> Counter {

@@ -1,10 +1,10 @@
 //! Calls of CUDA's on an H200, joined with a recording of them: windows are put round submissions that are known from `show`.
 
 use attribution::join;
-use insight::walk::{At, Sink, walk};
-use insight::{Recording, summary};
-use results::Sample;
-use results::commands::{Anchor, Commands, Counter};
+use decode::walk::{At, Sink, walk};
+use decode::{Recording, summary};
+use run_folder::Sample;
+use run_folder::commands::{Anchor, Commands, Counter};
 use std::path::Path;
 
 /// When a submission was made, and by whom.
@@ -27,7 +27,7 @@ impl Sink for All {
 }
 
 fn recording(name: &str) -> (Recording, Vec<Rung>) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../explain/insight/fixtures").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../explain/decode/fixtures").join(name);
     let recording = Recording::open(&path).unwrap();
     let mut all = All::default();
     walk(&recording, &mut all).unwrap();

@@ -2,7 +2,7 @@
 
 use copy::Machine;
 use copy::spec::{Executor, Host, Memory, Spec};
-use planner::{Direction, decide};
+use route_choice::{Direction, decide};
 
 /// A route that is not looked at, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]

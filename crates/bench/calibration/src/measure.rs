@@ -7,10 +7,10 @@ use copy::spec::Host;
 use experiment::{
     Addresses, Arrival, Cell, Class, Cpus, Data, Gpu, LoadSpec, Observe, Record, Run, Stage, SubjectSpec, Verify, What,
 };
-use lab::clock::Clock;
-use lab::stage::{self, Lab};
-use planner::{Direction, Key, Metric, Places, Profile};
-use results::{Sample, Status};
+use measure::clock::Clock;
+use measure::stage::{self, Lab};
+use route_choice::{Direction, Key, Metric, Places, Profile};
+use run_folder::{Sample, Status};
 use std::time::{Duration, Instant};
 
 /// What is to be calibrated.
@@ -145,7 +145,7 @@ pub fn run(
     if sweeps.is_empty() {
         return Ended::Nothing(left);
     }
-    let facts = planner::Facts::of_this_machine(asked.soft, None);
+    let facts = route_choice::Facts::of_this_machine(asked.soft, None);
     let clock = Clock::new();
     let lab = Lab { machine, clock: &clock, tell: &|_| {} };
     let loads: Vec<Option<&Beside>> = std::iter::once(None).chain(asked.beside.as_ref().map(Some)).collect();

@@ -1,16 +1,16 @@
 //! This machine's own profile, for route `auto`.
 
 use copy::Unavailable;
-use planner::Profile;
+use route_choice::Profile;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The profile at the place that the environment says, if it was taken on this machine ([`planner::own`]).
+/// The profile at the place that the environment says, if it was taken on this machine ([`route_choice::own`]).
 ///
 /// # Errors
 /// Why there is none, and what helps.
 pub fn profile(soft: bool) -> Result<Arc<Profile>, Unavailable> {
-    found(planner::own(soft, None))
+    found(route_choice::own(soft, None))
 }
 
 /// The profile in this file, if it was taken on this machine.
@@ -18,9 +18,9 @@ pub fn profile(soft: bool) -> Result<Arc<Profile>, Unavailable> {
 /// # Errors
 /// As [`profile`].
 pub fn profile_at(path: &Path, soft: bool) -> Result<Arc<Profile>, Unavailable> {
-    found(planner::at(path, soft, None))
+    found(route_choice::at(path, soft, None))
 }
 
-fn found(profile: Result<Profile, planner::Without>) -> Result<Arc<Profile>, Unavailable> {
+fn found(profile: Result<Profile, route_choice::Without>) -> Result<Arc<Profile>, Unavailable> {
     profile.map(Arc::new).map_err(|without| Unavailable::new(without.to_string()))
 }

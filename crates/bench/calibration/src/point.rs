@@ -1,6 +1,6 @@
 //! What is known of one size: the samples of each route, and which route is the best by them.
 
-use planner::{Metric, decide};
+use route_choice::{Metric, decide};
 use statistics::{CONFIDENCE, Figure, Percentile, Ratio, Rounds};
 
 /// A tail, and a maximum, of fewer samples rests on a handful of them.

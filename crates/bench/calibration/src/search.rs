@@ -4,7 +4,7 @@
 //! 2. These at a coarse ladder of sizes, every other one first. What is left far behind and falls back further is not asked
 //!    again in that direction.
 //! 3. Where the best routes of two neighbouring sizes differ, a size between them, until either would do at both, by the bounds of
-//!    `planner::decide`, or until they lie a page apart or a 32nd of the smaller one: first where the other end's route loses most.
+//!    `route_choice::decide`, or until they lie a page apart or a 32nd of the smaller one: first where the other end's route loses most.
 //!    For a tail an end that its samples do not decide is measured again first, for twice as long.
 //! 4. Sizes that are still open, for twice as long each time.
 //! 5. With time left, a size between two of the ladder that have the same best route, first where another one is near: what costs
@@ -13,7 +13,7 @@
 //! It ends when nothing is open, or when the next stage would not fit into what is left of the budget.
 
 use crate::point::{Best, Point, needs};
-use planner::{Direction, Figure, Key, Metric, Places, Plan, Range, Undecided, decide};
+use route_choice::{Direction, Figure, Key, Metric, Places, Plan, Range, Undecided, decide};
 use std::collections::BTreeMap;
 
 /// One direction with one kind of memory.
@@ -553,7 +553,7 @@ impl State {
                 Some(Figure { route: routes[n].clone(), ns, interval, samples: slot.point.cells[n].samples() })
             };
             let figures: Vec<Figure> = slot.point.measured().filter(enough).filter_map(figure).collect();
-            points.push(planner::Point { bytes: *bytes, figures });
+            points.push(route_choice::Point { bytes: *bytes, figures });
             if best.by != metric {
                 let samples = slot.point.fewest(metric);
                 undecided.push(Undecided { bytes: *bytes, samples, needs: needs(metric) });

@@ -2,8 +2,8 @@
 //! budget.
 
 use calibration::{Answer, Request, Search, Settings, Sweep};
-use planner::{Ask, Direction, Facts, Metric, Places, Plan, Profile, decide};
 use proptest::prelude::*;
+use route_choice::{Ask, Direction, Facts, Metric, Places, Plan, Profile, decide};
 
 const CE: &str = "host->ce2->gpu0";
 const INLINE: &str = "host->inline->gpu0";

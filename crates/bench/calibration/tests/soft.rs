@@ -4,7 +4,7 @@ use calibration::{Calibration, Done, Ended, candidates, own, run};
 use copy::Machine;
 use copy::spec::Host;
 use doorbell_softgpu::{Mode, SoftDriver};
-use planner::{Ask, Direction, Metric, Places};
+use route_choice::{Ask, Direction, Metric, Places};
 use std::sync::Arc;
 use std::time::Duration;
 

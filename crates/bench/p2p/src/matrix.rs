@@ -5,7 +5,7 @@ use crate::account::Cell;
 use crate::pair::Pair;
 use crate::plan::Plan;
 use copy::Machine;
-use lab::clock::Clock;
+use measure::clock::Clock;
 
 /// What is about to be done between two GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use crate::turns;
 use crate::way::Way;
 use copy::spec::{End, Memory};
 use copy::{Buffer, Error, Machine, Route, Transfer, verify};
-use lab::clock::Clock;
+use measure::clock::Clock;
 use statistics::{Figure, Ratio, Rounds};
 use std::time::Instant;
 

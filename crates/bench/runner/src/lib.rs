@@ -10,7 +10,7 @@ pub mod threads;
 
 use experiment::Stage;
 use process::{End as Ended, Process};
-use results::Folder;
+use run_folder::Folder;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -81,7 +81,7 @@ pub enum End {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
-    Results(#[from] results::Error),
+    Results(#[from] run_folder::Error),
     #[error("{what}: {cause}")]
     Start { what: String, cause: std::io::Error },
     /// A process could not write what it had measured.

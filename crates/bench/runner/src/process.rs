@@ -2,7 +2,7 @@
 
 use crate::{Error, News, Runner};
 use experiment::{Gpu, Record, Stage, What};
-use results::Folder;
+use run_folder::Folder;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read, Seek};
 use std::os::unix::process::{CommandExt, ExitStatusExt};

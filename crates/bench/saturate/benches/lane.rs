@@ -6,7 +6,7 @@
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
-use lab::clock::Clock;
+use measure::clock::Clock;
 use saturate::lane::Lane;
 use saturate::source::{Flow, Shape, Source, Submission, Target};
 use saturate::sources::engine::Engines;

@@ -8,7 +8,7 @@ use crate::walk::Walk;
 use crate::wire::{Moment, Wire};
 use crate::worker::{Limits, Measured, Shared, Worker};
 use environment::link::OFTEN;
-use lab::clock::Clock;
+use measure::clock::Clock;
 use placement::{Placement, Wish};
 use statistics::Histogram;
 use std::sync::atomic::Ordering;

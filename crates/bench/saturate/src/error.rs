@@ -42,7 +42,7 @@ pub enum Error {
     #[error("{path}: cannot be written: {cause}")]
     Write { path: PathBuf, cause: io::Error },
     #[error(transparent)]
-    Lock(results::Error),
+    Lock(run_folder::Error),
 }
 
 impl Error {
@@ -76,9 +76,9 @@ impl Error {
     }
 }
 
-impl From<results::versioned::Broken> for Error {
-    fn from(broken: results::versioned::Broken) -> Error {
-        use results::versioned::Broken;
+impl From<run_folder::versioned::Broken> for Error {
+    fn from(broken: run_folder::versioned::Broken) -> Error {
+        use run_folder::versioned::Broken;
         match broken {
             Broken::Damaged { path, what } => Error::Damaged { path, what },
             Broken::Version { path, found, reads } => Error::Version { path, found, reads },

@@ -6,7 +6,7 @@
 use crate::Error;
 use crate::account::{Part, SCHEMA, Saturated, Status};
 use crate::plan::Plan;
-use results::{Lock, versioned};
+use run_folder::{Lock, versioned};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -65,7 +65,7 @@ impl Folder {
             return Err(Error::Exists(path.into()));
         }
         let lock = Lock::of_run(path).map_err(Error::Lock)?;
-        results::clear(path, &CONTENT).map_err(Error::Lock)?;
+        run_folder::clear(path, &CONTENT).map_err(Error::Lock)?;
         let folder = Folder { path: path.into(), asked, made, _lock: Some(lock) };
         folder.make_ready()?;
         versioned::write(&path.join(ASKED), ASKED_SCHEMA, &folder.asked)?;
@@ -106,8 +106,8 @@ impl Folder {
         if fs::read_dir(self.path.join(PARTS)).is_ok_and(|mut all| all.next().is_some()) {
             return Ok(());
         }
-        results::clear(&self.path, &CONTENT).map_err(Error::Lock)?;
-        results::remove_folder(&self.path, self.made).map_err(Error::Lock)
+        run_folder::clear(&self.path, &CONTENT).map_err(Error::Lock)?;
+        run_folder::remove_folder(&self.path, self.made).map_err(Error::Lock)
     }
 
     /// Whether there is a run.

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::queue::{Done, Queue};
 use crate::walk::Walk;
-use lab::clock::Clock;
+use measure::clock::Clock;
 use statistics::Histogram;
 
 /// A slot without an I/O.

@@ -9,7 +9,7 @@ use crate::source::{Checked, Shape, Source};
 use crate::sum_up;
 use crate::wire::{Wire, crossed};
 use crate::worker::Limits;
-use lab::clock::Clock;
+use measure::clock::Clock;
 use std::time::Duration;
 
 /// Samples of the wire.

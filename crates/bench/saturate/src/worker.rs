@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::cycles::{Cycles, Used};
 use crate::lane::Lane;
-use lab::clock::Clock;
+use measure::clock::Clock;
 use statistics::Histogram;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! NVMe drives that QEMU emulates: reads of several queues into host memory and into the peer's BAR, every byte compared. Functional, never a
 //! rate.
 
-use lab::clock::Clock;
+use measure::clock::Clock;
 use nvme::{Controller, Options, Word};
 use pcie::qemu::{Machine, PROGRAM};
 use saturate::Error;
@@ -61,8 +61,8 @@ fn cell(shape: Shape) -> Cell {
 
 #[test]
 fn writes_arrive_on_the_drive_with_leave_and_nowhere_else() {
-    if !trial::installed(PROGRAM) {
-        trial::skip!("{PROGRAM} is not installed");
+    if !test_support::installed(PROGRAM) {
+        test_support::skip!("{PROGRAM} is not installed");
     }
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
@@ -100,8 +100,8 @@ fn writes_arrive_on_the_drive_with_leave_and_nowhere_else() {
 
 #[test]
 fn reads_of_two_queues_arrive_in_host_memory_and_in_the_bar() {
-    if !trial::installed(PROGRAM) {
-        trial::skip!("{PROGRAM} is not installed");
+    if !test_support::installed(PROGRAM) {
+        test_support::skip!("{PROGRAM} is not installed");
     }
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");

@@ -3,7 +3,7 @@
 use copy::Machine;
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
-use lab::clock::Clock;
+use measure::clock::Clock;
 use saturate::Error;
 use saturate::cell::{Cell, run};
 use saturate::source::{Flow, Shape, Source, Target};
@@ -57,7 +57,7 @@ fn cell(target: Target, bytes: u64, (threads, queues): (u32, u32), batch: u32) -
 fn a_file_arrives_whole_in_gpu_memory_and_the_slots_hold_what_was_read_last() {
     let (machine, path) = (machine(), file("whole", 1 << 20));
     let mut files = match Files::open(&path, Some(&machine)) {
-        Err(Error::File { what, .. }) if what.contains("no direct I/O") => trial::skip!("{what}"),
+        Err(Error::File { what, .. }) if what.contains("no direct I/O") => test_support::skip!("{what}"),
         files => files.unwrap(),
     };
     assert!(files.is_functional() && files.traffic(Flow::to(Target::Host)).is_none());
@@ -68,7 +68,7 @@ fn a_file_arrives_whole_in_gpu_memory_and_the_slots_hold_what_was_read_last() {
         let cell = cell(target, bytes, threads, batch);
         let outcome = match run(&mut files, &cell, &Clock::monotonic_raw(), &mut Uncounted) {
             // A kernel, or a container, without it.
-            Err(Error::File { what, .. }) if what.starts_with("io_uring") => trial::skip!("{what}"),
+            Err(Error::File { what, .. }) if what.starts_with("io_uring") => test_support::skip!("{what}"),
             outcome => outcome.unwrap(),
         };
         let queues = u64::from(threads.1);
@@ -97,7 +97,7 @@ fn what_is_no_file_for_it_says_what_helps() {
     assert!(open(Path::new("/")).to_string().contains("a directory"));
     let memory = Path::new("/dev/shm");
     if !memory.is_dir() {
-        trial::skip!("no file system in memory");
+        test_support::skip!("no file system in memory");
     }
     let path = memory.join(format!("saturate-{}", std::process::id()));
     std::fs::write(&path, [1; 8192]).unwrap();

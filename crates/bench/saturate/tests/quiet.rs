@@ -3,7 +3,7 @@
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
-use lab::clock::Clock;
+use measure::clock::Clock;
 use saturate::Error;
 use saturate::lane::Lane;
 use saturate::queue::{Done, Place, Queue};
@@ -15,7 +15,7 @@ use statistics::Histogram;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
-use trial::counting::{Counting, cost, watch_system_calls};
+use test_support::counting::{Counting, cost, watch_system_calls};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

@@ -2,7 +2,7 @@
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
-use lab::clock::Clock;
+use measure::clock::Clock;
 use saturate::account::{Saturated, Status};
 use saturate::folder::{Asked, Folder, read_account};
 use saturate::plan::{self, Plan, Role};

@@ -289,7 +289,7 @@ impl Run<'_> {
 
     /// Every pair is on the tape or counted as lost: a tap that did not record would be cheap.
     fn lost_of(&self, tape: &Path) -> anyhow::Result<u64> {
-        let recording = insight::Recording::open(tape)?;
+        let recording = decode::Recording::open(tape)?;
         let locks = lock_analysis::locks(&recording, 0)?;
         let n = locks.operations.get("mutex_lock").copied().unwrap_or(0) + locks.lost_events;
         if n < u64::from(self.plan.count) {

@@ -4,9 +4,9 @@
 //! `functional`: what worked is a result, its times and rates are those of an emulation.
 
 use experiment::Experiment;
-use results::Sample;
-use results::commands::Counter;
-use results::delay::Delay;
+use run_folder::Sample;
+use run_folder::commands::Counter;
+use run_folder::delay::Delay;
 use serde::{Deserialize, Serialize};
 use statistics::{Bucket, Interval};
 

@@ -3,8 +3,8 @@
 use crate::account::{CellName, CellOfPeriod, Direction, Slow};
 use crate::clock;
 use experiment::{Cell, Observe, Stage, What};
-use results::run::Ends;
-use results::{Explained, PartCell, Sample, Status};
+use run_folder::run::Ends;
+use run_folder::{Explained, PartCell, Sample, Status};
 use statistics::{Bucket, Histogram, Percentile, Worst};
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ impl OpenCell {
         self.checked += part.compared.whole;
         let (observe, deadline) = (self.cell.subject.observe, self.cell.subject.deadline_ns);
         for (index, sample) in samples.iter().enumerate() {
-            if results::samples::reads_counters(sample.round, counters_every) {
+            if run_folder::samples::reads_counters(sample.round, counters_every) {
                 continue;
             }
             let value = match observe {

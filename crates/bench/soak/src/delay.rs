@@ -2,7 +2,7 @@
 
 use crate::account::Slow;
 use crate::text::ns;
-use results::Sample;
+use run_folder::Sample;
 
 /// The parts of its time, the longest first, each with what it may come from.
 pub(crate) fn of_sample(s: &Sample, slow: Option<&Slow>) -> String {

@@ -31,7 +31,7 @@ pub enum Error {
     #[error("{what}")]
     Unwritten { what: String, hint: String },
     #[error(transparent)]
-    Lock(results::Error),
+    Lock(run_folder::Error),
     #[error(transparent)]
     Experiment(Box<experiment::Error>),
 }
@@ -85,9 +85,9 @@ impl Error {
     }
 }
 
-impl From<results::versioned::Broken> for Error {
-    fn from(broken: results::versioned::Broken) -> Error {
-        use results::versioned::Broken;
+impl From<run_folder::versioned::Broken> for Error {
+    fn from(broken: run_folder::versioned::Broken) -> Error {
+        use run_folder::versioned::Broken;
         match broken {
             Broken::Damaged { path, what } => Error::Damaged { path, what },
             Broken::Version { path, found, reads } => Error::Version { path, found, reads },

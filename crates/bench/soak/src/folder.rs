@@ -7,7 +7,7 @@
 use crate::Error;
 use crate::account::{Above, Fault, Period, Process, SCHEMA, Soak};
 use experiment::{Experiment, Stage};
-use results::{Lock, versioned};
+use run_folder::{Lock, versioned};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Write};
@@ -95,7 +95,7 @@ impl Folder {
             return Err(Error::Exists(path.into()));
         }
         let lock = Lock::of_run(path).map_err(Error::Lock)?;
-        results::clear(path, &CONTENT).map_err(Error::Lock)?;
+        run_folder::clear(path, &CONTENT).map_err(Error::Lock)?;
         let folder = Folder { made, ..Folder::of(path, experiment.clone(), asked, Some(lock))? };
         folder.make_ready()?;
         whole(&path.join(EXPERIMENT), experiment.to_toml().as_bytes())?;
@@ -113,7 +113,7 @@ impl Folder {
         let begun = Instant::now();
         let lock = loop {
             match Lock::of_run(path) {
-                Err(results::Error::Busy { .. }) if begun.elapsed() < GOES => std::thread::sleep(GOES / 100),
+                Err(run_folder::Error::Busy { .. }) if begun.elapsed() < GOES => std::thread::sleep(GOES / 100),
                 lock => break lock.map_err(Error::Lock)?,
             }
         };
@@ -154,8 +154,8 @@ impl Folder {
         if fs::read_dir(self.path.join(PERIODS)).is_ok_and(|mut all| all.next().is_some()) {
             return Ok(());
         }
-        results::clear(&self.path, &CONTENT).map_err(Error::Lock)?;
-        results::remove_folder(&self.path, self.made).map_err(Error::Lock)
+        run_folder::clear(&self.path, &CONTENT).map_err(Error::Lock)?;
+        run_folder::remove_folder(&self.path, self.made).map_err(Error::Lock)
     }
 
     /// Whether there is a soak.

@@ -7,7 +7,7 @@ use crate::cell::OpenCell;
 use crate::clock::{self, Clock, Moment};
 use crate::{Error, Folder};
 use experiment::{Gpu, LoadSpec, MustReach, Stage};
-use results::{Loaded, Part, Sample, Status};
+use run_folder::{Loaded, Part, Sample, Status};
 use std::collections::HashMap;
 
 /// A stage that was measured once more.

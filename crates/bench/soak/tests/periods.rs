@@ -1,6 +1,6 @@
 //! Twelve hours of laps that nobody measured, by a simulated clock: what a folder says of them, whatever happened meanwhile.
 
-use results::{Compared, Loaded, Part, PartCell, Sample, Status};
+use run_folder::{Compared, Loaded, Part, PartCell, Sample, Status};
 use soak::account::{FaultKind, Held, Soak};
 use soak::clock::Simulated;
 use soak::folder::Asked;

@@ -10,13 +10,13 @@ use calibration::search::Doing;
 use calibration::{Beside, Calibration, Done, Ended, Left, Sweep};
 use copy::spec::Host;
 use output::WholeFile;
-use planner::{Ask, Key, Metric, Plan, Profile, Refused};
-use report::number;
-use report::table::{self, Style, to_stdout};
+use route_choice::{Ask, Key, Metric, Plan, Profile, Refused};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use terminal::number;
+use terminal::table::{self, Style, to_stdout};
 
 /// Measure which route is the best for which size on this machine, for route `auto`
 #[derive(Debug, clap::Args)]
@@ -255,14 +255,14 @@ impl Args {
         let profile = self.profile_to_explain()?;
         let metric = Metric::from(self.metric);
         let plans: Vec<&Plan> = profile.plans.iter().filter(|plan| plan.key.metric == metric).collect();
-        let reasons = |plan: &Plan| -> Vec<(u64, planner::Choice)> {
+        let reasons = |plan: &Plan| -> Vec<(u64, route_choice::Choice)> {
             let Key { direction, memory, places, batch, metric, load } = &plan.key;
             let (direction, places, batch, metric) = (*direction, *places, *batch, *metric);
             let ask = |bytes| Ask { direction, memory, places, bytes, batch, metric, load };
             sizes.iter().filter_map(|bytes| Some((*bytes, profile.choose(&ask(*bytes)).ok()?))).collect()
         };
         if self.json {
-            let one = |key: &Key, (bytes, choice): (u64, planner::Choice)| serde_json::json!({ "for": key, "bytes": bytes, "route": choice.route, "why": choice.why });
+            let one = |key: &Key, (bytes, choice): (u64, route_choice::Choice)| serde_json::json!({ "for": key, "bytes": bytes, "route": choice.route, "why": choice.why });
             let all: Vec<_> =
                 plans.iter().flat_map(|plan| reasons(plan).into_iter().map(|reason| one(&plan.key, reason))).collect();
             let text = serde_json::to_string_pretty(&all)?;
@@ -284,7 +284,7 @@ impl Args {
 
     /// This machine's own is refused when it is stale. One that is named may be of any machine.
     fn profile_to_explain(&self) -> anyhow::Result<Profile> {
-        let facts = planner::Facts::of_this_machine(self.gpu == Gpu::Soft, None);
+        let facts = route_choice::Facts::of_this_machine(self.gpu == Gpu::Soft, None);
         let load = |path: &Path| Profile::load_for(path, &facts);
         let Some(path) = &self.profile else {
             let path = own_path(self.gpu).ok_or_else(|| Failure::new("no place for the profile is known", NO_PLACE))?;
@@ -303,7 +303,7 @@ impl Args {
 
 /// Where route `auto` looks.
 pub fn own_path(gpu: Gpu) -> Option<PathBuf> {
-    planner::default_path(gpu == Gpu::Soft, |name| std::env::var_os(name))
+    route_choice::default_path(gpu == Gpu::Soft, |name| std::env::var_os(name))
 }
 
 fn check_load(what: &str) -> Result<(), Failure> {
@@ -312,7 +312,7 @@ fn check_load(what: &str) -> Result<(), Failure> {
     if what.contains("->") {
         return copy::parse(what).map(drop).map_err(|e| wrong(&e));
     }
-    subject::check(&subject::What::Call(what.into())).map_err(|e| wrong(&e))
+    workload::check(&workload::What::Call(what.into())).map_err(|e| wrong(&e))
 }
 
 fn line(p: &calibration::Progress<'_>) -> String {

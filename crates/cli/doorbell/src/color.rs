@@ -48,7 +48,7 @@ impl When {
             When::Always => clap::ColorChoice::Always,
             When::Never => clap::ColorChoice::Never,
             // Each stream by itself, where one of both may have colors.
-            When::Auto if report::table::wants_color(stdout().is_terminal() || stderr().is_terminal()) => {
+            When::Auto if terminal::table::wants_color(stdout().is_terminal() || stderr().is_terminal()) => {
                 clap::ColorChoice::Auto
             }
             When::Auto => clap::ColorChoice::Never,

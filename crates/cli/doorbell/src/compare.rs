@@ -7,12 +7,12 @@ use crate::help::Page;
 use crate::units;
 use comparison::{Change, Comparison, Key, Machine, Request, compare_machines};
 use load::Loaded;
-use report::comparison::Heading;
-use report::table::{Style, to_stdout};
 use statistics::Figure;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use terminal::comparison::Heading;
+use terminal::table::{Style, to_stdout};
 
 /// Compare two runs, or many machines: what is slower, how far, and how sure that is
 #[derive(Debug, clap::Args)]
@@ -110,7 +110,7 @@ impl Args {
         }
         for loaded in [&*a, &*b].into_iter().filter(|l| !l.run.complete) {
             let parts = loaded.run.missing.len() as u64;
-            warnings.push(format!("{}: {} missing", loaded.name, report::number::of(parts, "part")));
+            warnings.push(format!("{}: {} missing", loaded.name, terminal::number::of(parts, "part")));
         }
         let keys = keys(&[a, b]);
         let request = Request { figures, fail_above };
@@ -130,7 +130,7 @@ impl Args {
         let baseline = (!names.is_empty()).then(|| names.join(" and "));
         let commands = keys.iter().filter_map(|key| {
             let (a, b) = (a.commands(key)?, b.commands(key)?);
-            Some((key.clone(), results::commands::compared(a, b)))
+            Some((key.clone(), run_folder::commands::compared(a, b)))
         });
         let commands = commands.collect();
         let heading = Heading { a: a.name.clone(), b: b.name.clone(), baseline, changes, warnings, commands };
@@ -139,23 +139,23 @@ impl Args {
 
     fn write(&self, heading: &Heading, comparison: &Comparison) -> anyhow::Result<()> {
         if let Some(path) = &self.junit {
-            let xml = report::comparison::junit(heading, comparison)?;
+            let xml = terminal::comparison::junit(heading, comparison)?;
             written("--junit", path, |out| Ok(out.write_all(xml.as_bytes())?))?;
         }
         if let Some(path) = &self.markdown {
-            written("--markdown", path, |out| report::comparison::write_markdown(out, heading, comparison))?;
+            written("--markdown", path, |out| terminal::comparison::write_markdown(out, heading, comparison))?;
         }
         if self.json {
-            return json(&report::comparison::json(heading, comparison));
+            return json(&terminal::comparison::json(heading, comparison));
         }
-        Ok(to_stdout(|out| report::comparison::write(out, &Style::of_stdout(), heading, comparison))?)
+        Ok(to_stdout(|out| terminal::comparison::write(out, &Style::of_stdout(), heading, comparison))?)
     }
 }
 
 fn written(
     option: &str,
     path: &Path,
-    f: impl FnOnce(&mut dyn Write) -> Result<(), report::ReportError>,
+    f: impl FnOnce(&mut dyn Write) -> Result<(), terminal::ReportError>,
 ) -> anyhow::Result<()> {
     crate::result::is_file(option, path, "it is written beside what goes to standard output")?;
     let done = output::replace(path, |file| f(file));
@@ -222,7 +222,7 @@ pub const FAIL_ABOVE: f64 = 0.05;
 pub fn machines(paths: &[PathBuf], asked: &[Figure], least: f64, as_json: bool) -> anyhow::Result<ExitCode> {
     let fewest = comparison::FEWEST_MACHINES;
     if paths.len() < fewest {
-        let what = format!("{}, and {fewest} are needed", report::number::of(paths.len() as u64, "machine"));
+        let what = format!("{}, and {fewest} are needed", terminal::number::of(paths.len() as u64, "machine"));
         return Err(Failure::new(what, "of fewer nobody can say which is the odd one: `doorbell compare A B`").into());
     }
     let mut runs = paths.iter().map(|p| Loaded::open(p)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -249,9 +249,9 @@ pub fn machines(paths: &[PathBuf], asked: &[Figure], least: f64, as_json: bool) 
         return Err(Failure::new(what, "p99 needs 1,000 samples of a cell; --metric p50 needs one").into());
     }
     if as_json {
-        json(&report::comparison::machines_json(&found, &warnings))?;
+        json(&terminal::comparison::machines_json(&found, &warnings))?;
     } else {
-        to_stdout(|out| report::comparison::write_machines(out, &Style::of_stdout(), &found, &warnings))?;
+        to_stdout(|out| terminal::comparison::write_machines(out, &Style::of_stdout(), &found, &warnings))?;
     }
     let odd = found.iter().flat_map(|m| &m.standings).any(|s| s.outlier);
     Ok(ExitCode::from(u8::from(odd)))

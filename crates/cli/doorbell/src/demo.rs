@@ -6,14 +6,14 @@ use crate::record::{self, Gpu, OnFull, TapArg};
 use crate::show;
 use anyhow::Context;
 use clap::ValueEnum;
-use insight::Recording;
-use insight::walk::{At, Filter, Sink, walk};
+use decode::Recording;
+use decode::walk::{At, Filter, Sink, walk};
 use pushbuf::ops::{Op, What};
 use recorder::Outcome;
-use report::table::Style;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use terminal::table::Style;
 
 /// Record a few small programs and show the result: on the real GPU if there is one, else on the software GPU
 #[derive(Debug, clap::Args)]
@@ -146,14 +146,14 @@ impl Args {
         let style = Style::of_stdout();
         let recording = Recording::open(file)?;
         say(&["", &format!("$ doorbell show {out}")])?;
-        report::summary::print(&recording, style, false)?;
+        terminal::summary::print(&recording, style, false)?;
         if let Some((number, slot, generation)) = example(&recording)? {
             say(&["", &format!("$ doorbell show {out} --submissions --channel {slot}.{generation}"), "..."])?;
             let mut text = Vec::new();
             // Nothing behind the example, of whatever channel, is wanted.
             let filter =
                 Filter { channel: Some((slot, Some(generation))), limit: Some(number + 1), ..Filter::default() };
-            report::submissions::write(&recording, filter, style, &mut text)?;
+            terminal::submissions::write(&recording, filter, style, &mut text)?;
             let text = String::from_utf8_lossy(&text);
             std::io::stdout().write_all(submission(&text, number).as_bytes())?;
             say(&["..."])?;

@@ -1,12 +1,12 @@
 //! `doorbell diff`: what one program does with its locks on two recordings.
 
 use crate::units;
-use insight::Recording;
-use report::table::Style;
+use decode::Recording;
 use schema::diff::Tolerance;
 use schema::locks::Locks;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use terminal::table::Style;
 
 /// Compare the lock patterns of two recordings
 #[derive(Debug, clap::Args)]
@@ -48,7 +48,7 @@ impl Args {
         let (b, second) = locks(&self.second)?;
         let tolerance = Tolerance { percent: self.tolerance, floor: self.floor };
         let diff = lock_analysis::diff(&a, &b, tolerance);
-        report::diff::print(&diff, self.top, Style::of_stdout(), self.json)?;
+        terminal::diff::print(&diff, self.top, Style::of_stdout(), self.json)?;
         for (path, locks) in [(&self.first, &a), (&self.second, &b)] {
             if locks.lost_events > 0 {
                 eprintln!(
@@ -66,6 +66,6 @@ impl Args {
 
 fn locks(path: &Path) -> anyhow::Result<(Locks, Recording)> {
     let recording = Recording::open(path)?;
-    let locks = report::locks::recorded(&recording, 1)?;
+    let locks = terminal::locks::recorded(&recording, 1)?;
     Ok((locks, recording))
 }

@@ -33,9 +33,9 @@ impl Args {
             let peers = doctor::pairs();
             let all =
                 serde_json::json!({ "possible": possible, "checks": checks, "warnings": warnings, "peers": peers });
-            report::json::print(&all)?;
+            terminal::json::print(&all)?;
         } else {
-            report::checks::print(&checks, possible, &warnings)?;
+            terminal::checks::print(&checks, possible, &warnings)?;
         }
         Ok(ExitCode::from(if possible { 0 } else { crate::IMPOSSIBLE }))
     }

@@ -38,7 +38,7 @@ impl Args {
         let recorded = crate::show::given_or_newest(self.file.as_deref())?;
         let recording = crate::show::open(&recorded, self.process)?;
         match &self.out {
-            None => report::table::to_stdout(|out| report::export::jsonl(&recording, out))?,
+            None => terminal::table::to_stdout(|out| terminal::export::jsonl(&recording, out))?,
             Some(path) => {
                 crate::result::is_file("--out", path, "without --out it goes to standard output")?;
                 let claim = output::claim(path, 0o600, self.force)?;
@@ -53,10 +53,10 @@ impl Args {
     }
 }
 
-fn write(recording: &insight::Recording, path: &Path) -> anyhow::Result<()> {
+fn write(recording: &decode::Recording, path: &Path) -> anyhow::Result<()> {
     let file = File::options().write(true).open(path);
     let mut out = BufWriter::new(file.with_context(|| format!("opening {}", path.display()))?);
-    report::export::jsonl(recording, &mut out)
+    terminal::export::jsonl(recording, &mut out)
         .and_then(|()| Ok(out.flush()?))
         .with_context(|| format!("writing {}", path.display()))
 }

@@ -2,13 +2,13 @@
 
 use clap::error::{ContextKind, ContextValue};
 use recorder::{ProgramError, RecordError};
-use report::ReportError;
-use report::table::Style;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
 use tape::file::TapeError;
+use terminal::ReportError;
+use terminal::table::Style;
 
 /// An error that knows what helps against it.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ fn hint(e: &anyhow::Error) -> Option<String> {
         if let Some(f) = c.downcast_ref::<Failure>() {
             return Some(f.hint.clone());
         }
-        if let Some(e) = c.downcast_ref::<results::Error>() {
+        if let Some(e) = c.downcast_ref::<run_folder::Error>() {
             return Some(e.hint());
         }
         if let Some(e) = c.downcast_ref::<saturate::Error>() {
@@ -164,8 +164,8 @@ fn hint(e: &anyhow::Error) -> Option<String> {
         if let Some(ReportError::NotRecorded { .. }) = c.downcast_ref::<ReportError>() {
             return Some("record it again: `doorbell record --locks PROGRAM` records locks and CUDA calls".into());
         }
-        let tape = match c.downcast_ref::<insight::InsightError>() {
-            Some(insight::InsightError::Tape(t)) => Some(t),
+        let tape = match c.downcast_ref::<decode::InsightError>() {
+            Some(decode::InsightError::Tape(t)) => Some(t),
             _ => c.downcast_ref::<TapeError>(),
         };
         match c.downcast_ref::<io::Error>() {

@@ -24,7 +24,7 @@ pub fn laid_out_for<T>(columns: usize, build: impl FnOnce() -> T) -> T {
 /// Columns that help is laid out for: those of the terminal (or COLUMNS), at most 100.
 pub fn width() -> usize {
     let asked = Some(ASKED.get()).filter(|asked| *asked > 0);
-    asked.or_else(|| report::table::columns().map(usize::from)).unwrap_or(WIDEST).clamp(NARROWEST, WIDEST)
+    asked.or_else(|| terminal::table::columns().map(usize::from)).unwrap_or(WIDEST).clamp(NARROWEST, WIDEST)
 }
 
 /// The text behind the options.

@@ -2,7 +2,7 @@
 
 use crate::help::Page;
 use crate::result;
-use insight::Recording;
+use decode::Recording;
 use output::WholeFile;
 use std::io;
 use std::path::PathBuf;
@@ -43,10 +43,10 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let file = crate::show::given_or_newest(self.file.as_deref())?;
         let recording = Recording::open(&file)?;
-        let locks = report::locks::recorded(&recording, WAITS)?;
-        let plan = report::locks::plan(&locks);
+        let locks = terminal::locks::recorded(&recording, WAITS)?;
+        let plan = terminal::locks::plan(&locks);
         match &self.out {
-            None => report::table::to_stdout(|out| Ok(out.write_all(plan.as_bytes())?))?,
+            None => terminal::table::to_stdout(|out| Ok(out.write_all(plan.as_bytes())?))?,
             Some(path) => {
                 result::is_file("--out", path, "without --out the plan goes to standard output")?;
                 let mut file = WholeFile::open(path, plan.len() as u64, self.force)?;

@@ -6,14 +6,14 @@ use crate::{preload, result, units};
 use clap::ValueEnum;
 use output::Claim;
 use recorder::{Options, Outcome, Tap};
-use report::number;
-use report::table::Style;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
+use terminal::number;
+use terminal::table::Style;
 
 /// Run a program and record every command that it sends to the GPU
 #[derive(Debug, clap::Args)]

@@ -3,12 +3,12 @@
 use crate::compare::{self, load};
 use crate::failure::Failure;
 use crate::help::Page;
+use html::{Document, Named};
 use output::WholeFile;
-use page::{Document, Named};
-use report::number;
 use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use terminal::number;
 
 /// Write one HTML file of runs, a soak or a recording, for people: it needs no network and no other file
 #[derive(Debug, clap::Args)]
@@ -106,10 +106,10 @@ impl Args {
             self.pictures(&document, folder)?;
         }
         if let Some(file) = html {
-            write(file, page::html(&document).as_bytes())?;
+            write(file, html::html(&document).as_bytes())?;
         }
         if let Some(file) = markdown {
-            write(file, page::markdown(&document).as_bytes())?;
+            write(file, html::markdown(&document).as_bytes())?;
         }
         damage.map_or(Ok(ExitCode::SUCCESS), |recording| crate::show::damage_of(&recording))
     }
@@ -118,7 +118,7 @@ impl Args {
     fn tables(&self) -> anyhow::Result<ExitCode> {
         let mut differ = false;
         for path in &self.what {
-            let page = tables::Page::open(path)
+            let page = markdown_tables::Page::open(path)
                 .map_err(|e| Failure::new(format!("{}: {e}", path.display()), "give Markdown pages"))?;
             let shown = path.display();
             if self.check {
@@ -155,14 +155,14 @@ impl Args {
         let text = if saturated_in(one) {
             rows_of(one)?.to_text()?
         } else {
-            let folder = results::Folder::open(one).map_err(|e| {
+            let folder = run_folder::Folder::open(one).map_err(|e| {
                 Failure::new(e.to_string(), "give the folder that `doorbell bench -o` wrote: it has the samples")
             })?;
             let run = folder.run().map_err(|e| unfinished(e.into(), one))?;
             let parts: Vec<_> = self.parts.iter().map(|part| part.observe()).collect();
-            digest::of_folder(&folder, &run, &parts)?.to_text()?
+            data_file::of_folder(&folder, &run, &parts)?.to_text()?
         };
-        write(file, &digest::to_bytes(path, &text)?)
+        write(file, &data_file::to_bytes(path, &text)?)
     }
 
     fn open(&self, option: &str, path: &Path) -> anyhow::Result<WholeFile> {
@@ -171,22 +171,22 @@ impl Args {
     }
 
     /// With the recording, whose damage is said at the end.
-    fn document(&self) -> anyhow::Result<(Document, Option<insight::Recording>)> {
+    fn document(&self) -> anyhow::Result<(Document, Option<decode::Recording>)> {
         if let [one] = self.what.as_slice()
             && is_recording(one)?
         {
             let recording = crate::show::open(one, None)?;
-            return Ok((page::of_recording(&recording)?, Some(recording)));
+            return Ok((html::of_recording(&recording)?, Some(recording)));
         }
         if let [one] = self.what.as_slice()
             && let Some(path) = soak_in(one)
         {
-            return Ok((page::of_soak(&read_soak(&path)?), None));
+            return Ok((html::of_soak(&read_soak(&path)?), None));
         }
         if let [one] = self.what.as_slice()
             && saturated_in(one)
         {
-            return Ok((page::of_saturated(&saturate::folder::read_account(one)?), None));
+            return Ok((html::of_saturated(&saturate::folder::read_account(one)?), None));
         }
         let mut loaded = Vec::new();
         for (path, name) in self.what.iter().zip(load::names(&self.what)) {
@@ -206,8 +206,8 @@ impl Args {
         });
         let runs = runs.collect::<anyhow::Result<Vec<Named>>>()?;
         let document = match (runs.as_slice(), compared) {
-            ([a, b], Some((heading, comparison))) => page::of_two(a, b, &heading, &comparison)?,
-            (runs, _) => page::of_runs(runs)?,
+            ([a, b], Some((heading, comparison))) => html::of_two(a, b, &heading, &comparison)?,
+            (runs, _) => html::of_runs(runs)?,
         };
         Ok((document, None))
     }
@@ -219,15 +219,15 @@ impl Args {
         if let Some(path) = taken.filter(|_| !self.force) {
             return Err(output::Error::Exists(path).into());
         }
-        page::pictures(document, folder)?;
+        html::pictures(document, folder)?;
         Ok(())
     }
 }
 
 /// What `bench saturate` measured: a row for each cell in each repeat.
-fn rows_of(path: &Path) -> anyhow::Result<digest::Rows> {
+fn rows_of(path: &Path) -> anyhow::Result<data_file::Rows> {
     let account = saturate::folder::read_account(path)?;
-    let origin = digest::Origin {
+    let origin = data_file::Origin {
         name: account.plan.name.clone(),
         about: account.plan.about.clone(),
         doorbell: account.doorbell,
@@ -236,12 +236,12 @@ fn rows_of(path: &Path) -> anyhow::Result<digest::Rows> {
         started: account.started,
         functional: account.functional,
         complete: account.complete,
-        machine: digest::Origin::facts(&account.environment),
+        machine: data_file::Origin::facts(&account.environment),
         experiment: serde_json::to_string(&account.plan)?,
     };
     let parts = saturate::folder::Folder::open(path)?.parts()?;
     let rows = parts.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
-    Ok(digest::Rows::of(origin, rows.into_iter(), &["measured.latency"]))
+    Ok(data_file::Rows::of(origin, rows.into_iter(), &["measured.latency"]))
 }
 
 fn write(mut file: WholeFile, bytes: &[u8]) -> anyhow::Result<()> {
@@ -277,8 +277,8 @@ fn read_soak(path: &Path) -> anyhow::Result<soak::Soak> {
 
 /// A run.json that was cut can be summed up anew.
 fn unfinished(e: anyhow::Error, path: &Path) -> anyhow::Error {
-    match e.downcast_ref::<results::Error>() {
-        Some(results::Error::Damaged { path: file, .. }) if file.ends_with("run.json") => {
+    match e.downcast_ref::<run_folder::Error>() {
+        Some(run_folder::Error::Damaged { path: file, .. }) if file.ends_with("run.json") => {
             let hint = format!("`doorbell bench -o {} --resume` sums it up again from its parts", path.display());
             Failure::new(e.to_string(), hint).into()
         }

@@ -2,10 +2,10 @@
 
 use crate::failure::Failure;
 use output::WholeFile;
-use report::ReportError;
-use report::table::to_stdout;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use terminal::ReportError;
+use terminal::table::to_stdout;
 
 // (As a doc comment this would become the text of the command that has these arguments.)
 // The arguments of every command with a result.

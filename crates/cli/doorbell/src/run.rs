@@ -4,10 +4,9 @@ use crate::failure::Failure;
 use crate::help::Page;
 use crate::record::{Gpu, status_of};
 use crate::{preload, result};
+use lock_plan::Plan;
 use output::WholeFile;
-use plan::Plan;
 use recorder::{PolicyOptions, run_with_policies};
-use report::number;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -15,6 +14,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use tape::session::unwatched;
 use tape::starts::Starts;
+use terminal::number;
 
 /// Run a program with other lock protocols under it, without rebuilding it
 #[derive(Debug, clap::Args)]
@@ -105,7 +105,7 @@ impl Args {
         let status = run_with_policies(
             &options,
             |b| plan.write(b),
-            |b| text = plan::outcome::text(b) + &not_reached(&b.starts),
+            |b| text = lock_plan::outcome::text(b) + &not_reached(&b.starts),
         )?;
         if let Some(file) = &mut file {
             file.write(|to| to.write_all(text.as_bytes())).map_err(|e: io::Error| {

@@ -79,32 +79,32 @@ impl Args {
             return if self.names == ["graphs"] { list_shapes(self.json) } else { list(self.json) };
         }
         // A wrong name is an error before anything runs.
-        if let Some(name) = self.names.iter().find(|name| !sample::names().contains(&name.as_str())) {
-            let unknown = sample::Error::Unknown { name: name.clone() };
+        if let Some(name) = self.names.iter().find(|name| !sample_programs::names().contains(&name.as_str())) {
+            let unknown = sample_programs::Error::Unknown { name: name.clone() };
             return Err(Failure::new(unknown.to_string(), "`doorbell sample --list` says what each does").into());
         }
-        if self.gpu == Gpu::Soft && self.names.iter().any(|name| sample::needs_software_gpu(name)) {
+        if self.gpu == Gpu::Soft && self.names.iter().any(|name| sample_programs::needs_software_gpu(name)) {
             with_softgpu()?;
         }
         if let Some(cpu) = self.cpu {
             selfbench::stay_on(cpu)?;
         }
         for name in &self.names {
-            let report = sample::run(name, &self.options()).map_err(|e| self.explain(name, e))?;
+            let report = sample_programs::run(name, &self.options()).map_err(|e| self.explain(name, e))?;
             print(&report, self.json)?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn options(&self) -> sample::Options {
-        sample::Options {
+    fn options(&self) -> sample_programs::Options {
+        sample_programs::Options {
             gpu: match self.gpu {
-                Gpu::Real => sample::Gpu::Cuda,
-                Gpu::Soft => sample::Gpu::Soft,
+                Gpu::Real => sample_programs::Gpu::Cuda,
+                Gpu::Soft => sample_programs::Gpu::Soft,
             },
             launcher: match self.launcher {
-                Launcher::Cuda => sample::Launcher::Cuda,
-                Launcher::Doorbell => sample::Launcher::Doorbell,
+                Launcher::Cuda => sample_programs::Launcher::Cuda,
+                Launcher::Doorbell => sample_programs::Launcher::Doorbell,
             },
             seconds: self.duration.map(|d| d.as_secs_f64()),
             count: self.count,
@@ -115,12 +115,12 @@ impl Args {
         }
     }
 
-    fn explain(&self, name: &str, e: sample::Error) -> anyhow::Error {
+    fn explain(&self, name: &str, e: sample_programs::Error) -> anyhow::Error {
         match (&e, self.gpu) {
-            (sample::Error::Unavailable { reason }, Gpu::Real) => {
+            (sample_programs::Error::Unavailable { reason }, Gpu::Real) => {
                 Failure::impossible(format!("{name}: {reason}"), "`--gpu soft` runs it on the software GPU").into()
             }
-            (sample::Error::Unavailable { reason }, Gpu::Soft) => {
+            (sample_programs::Error::Unavailable { reason }, Gpu::Soft) => {
                 Failure::impossible(format!("{name}: {reason}"), "`doorbell doctor` says what works here").into()
             }
             _ => anyhow::Error::new(e).context(format!("sample {name}")),
@@ -130,8 +130,8 @@ impl Args {
 
 fn list(json: bool) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
-    let width = sample::SAMPLES.iter().map(|s| s.name.len()).max().unwrap_or(0);
-    for s in sample::SAMPLES {
+    let width = sample_programs::SAMPLES.iter().map(|s| s.name.len()).max().unwrap_or(0);
+    for s in sample_programs::SAMPLES {
         if json {
             writeln!(out, "{}", serde_json::json!({ "name": s.name, "about": s.about, "count": s.count }))?;
         } else {
@@ -143,7 +143,7 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
 
 fn list_shapes(json: bool) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
-    for (number, name) in (1..).zip(sample::shapes()) {
+    for (number, name) in (1..).zip(sample_programs::shapes()) {
         if json {
             writeln!(out, "{}", serde_json::json!({ "name": name, "number": number }))?;
         } else {
@@ -153,7 +153,7 @@ fn list_shapes(json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(report: &sample::Report, json: bool) -> anyhow::Result<()> {
+fn print(report: &sample_programs::Report, json: bool) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if !json {
         return Ok(writeln!(out, "{report}")?);

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::help::Page;
 use crate::record::Gpu;
 use anyhow::Context;
-use proof::{CHECKS, Check, Ground, Record, Verdict};
+use gpu_checks::{CHECKS, Check, Ground, Record, Verdict};
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;
@@ -86,7 +86,7 @@ impl Args {
                 crate::sample::with_softgpu()?;
             }
             let ground = self.ground()?;
-            checks.into_iter().try_for_each(|check| each(proof::run(check, &ground)))?;
+            checks.into_iter().try_for_each(|check| each(gpu_checks::run(check, &ground)))?;
         }
         self.sum_up(&mut out, &records)
     }
@@ -110,7 +110,7 @@ impl Args {
 
     /// Those that were asked for, in the list's order.
     fn checks(&self) -> anyhow::Result<Vec<&'static Check>> {
-        if let Some(name) = self.only.iter().find(|name| proof::find(name).is_none()) {
+        if let Some(name) = self.only.iter().find(|name| gpu_checks::find(name).is_none()) {
             let what = format!("there is no check called {name}");
             return Err(Failure::new(what, "`doorbell selftest --list` says what each does").into());
         }
@@ -146,7 +146,7 @@ fn list(launches: bool, json: bool) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     let checks: Vec<(&str, &str)> = match launches {
         false => CHECKS.iter().map(|check| (check.name, check.about)).collect(),
-        true => sample::LAUNCH_CHECKS.iter().map(|check| (check.name, check.about)).collect(),
+        true => sample_programs::LAUNCH_CHECKS.iter().map(|check| (check.name, check.about)).collect(),
     };
     for (name, about) in checks {
         if json {
@@ -159,7 +159,8 @@ fn list(launches: bool, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn width() -> usize {
-    let names = CHECKS.iter().map(|check| check.name).chain(sample::LAUNCH_CHECKS.iter().map(|check| check.name));
+    let names =
+        CHECKS.iter().map(|check| check.name).chain(sample_programs::LAUNCH_CHECKS.iter().map(|check| check.name));
     names.map(str::len).max().unwrap_or(0)
 }
 
@@ -174,7 +175,7 @@ fn parts(verdict: &Verdict) -> (&'static str, &str) {
 /// One line as soon as it is known: a check that hangs shows which.
 fn line(out: &mut impl Write, record: &Record) -> anyhow::Result<()> {
     let (verdict, detail) = parts(&record.verdict);
-    let took = report::number::seconds(record.took.as_secs_f64());
+    let took = terminal::number::seconds(record.took.as_secs_f64());
     let line = writeln!(out, "{verdict:7}  {:width$}  {took:>8}  {detail}", record.name, width = width());
     end_quietly(line.and_then(|()| out.flush()))
 }

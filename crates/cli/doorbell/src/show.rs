@@ -2,15 +2,15 @@
 
 use crate::failure::{self, Failure};
 use crate::progress::Progress;
-use insight::Recording;
-use insight::present::Present;
-use insight::walk::Filter;
-use report::table::Style;
+use decode::Recording;
+use decode::present::Present;
+use decode::walk::Filter;
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use terminal::table::Style;
 
 /// Show what a recording holds
 #[derive(Debug, clap::Args)]
@@ -138,13 +138,13 @@ struct Applies {
 const VIEWS: [Applies; 9] = [
     Applies { view: "--summary", channel: false, submission: false, limit: false, sorts: &[] },
     Applies { view: "--submissions", channel: true, submission: true, limit: true, sorts: &[] },
-    Applies { view: "--copies", channel: true, submission: true, limit: true, sorts: report::copies::SORTS },
-    Applies { view: "--launches", channel: true, submission: true, limit: true, sorts: report::launches::SORTS },
-    Applies { view: "--channels", channel: true, submission: false, limit: true, sorts: report::channels::SORTS },
+    Applies { view: "--copies", channel: true, submission: true, limit: true, sorts: terminal::copies::SORTS },
+    Applies { view: "--launches", channel: true, submission: true, limit: true, sorts: terminal::launches::SORTS },
+    Applies { view: "--channels", channel: true, submission: false, limit: true, sorts: terminal::channels::SORTS },
     Applies { view: "--objects", channel: false, submission: false, limit: true, sorts: &[] },
     Applies { view: "--locks", channel: false, submission: false, limit: true, sorts: &[] },
     Applies { view: "--calls", channel: false, submission: false, limit: true, sorts: &[] },
-    Applies { view: "--graphs", channel: false, submission: false, limit: true, sorts: report::graphs::SORTS },
+    Applies { view: "--graphs", channel: false, submission: false, limit: true, sorts: terminal::graphs::SORTS },
 ];
 
 impl View {
@@ -204,7 +204,7 @@ impl Args {
             limit: self.limit,
         };
         if filter != (Filter { limit: self.limit, ..Filter::default() })
-            && let Some(present) = insight::present::unmatched(&recording, &filter)?
+            && let Some(present) = decode::present::unmatched(&recording, &filter)?
         {
             damage_of(&recording)?;
             return Err(nothing_matches(&file, &filter, &present).into());
@@ -212,20 +212,20 @@ impl Args {
         let (style, sort) = (Style::of_stdout(), self.sort.as_deref());
         let (r, json) = (&recording, self.json);
         let form = match (json, self.dot) {
-            (true, _) => report::graphs::Form::Json,
-            (false, true) => report::graphs::Form::Dot,
-            (false, false) => report::graphs::Form::Text,
+            (true, _) => terminal::graphs::Form::Json,
+            (false, true) => terminal::graphs::Form::Dot,
+            (false, false) => terminal::graphs::Form::Text,
         };
         match &self.view {
-            v if v.submissions => report::submissions::print(r, filter, style, json)?,
-            v if v.copies => report::copies::LIST.print(r, &filter, sort, style, json)?,
-            v if v.launches => report::launches::LIST.print(r, &filter, sort, style, json)?,
-            v if v.graphs => report::graphs::print(r, self.limit, sort, style, form)?,
-            v if v.channels => report::channels::print(r, filter, sort, style, json)?,
-            v if v.locks => report::locks::print(r, self.limit, style, json)?,
-            v if v.calls => report::calls::print(r, self.limit, style, json)?,
-            v if v.objects => report::objects::print(r, filter, style, json)?,
-            _ => report::summary::print(r, style, json)?,
+            v if v.submissions => terminal::submissions::print(r, filter, style, json)?,
+            v if v.copies => terminal::copies::LIST.print(r, &filter, sort, style, json)?,
+            v if v.launches => terminal::launches::LIST.print(r, &filter, sort, style, json)?,
+            v if v.graphs => terminal::graphs::print(r, self.limit, sort, style, form)?,
+            v if v.channels => terminal::channels::print(r, filter, sort, style, json)?,
+            v if v.locks => terminal::locks::print(r, self.limit, style, json)?,
+            v if v.calls => terminal::calls::print(r, self.limit, style, json)?,
+            v if v.objects => terminal::objects::print(r, filter, style, json)?,
+            _ => terminal::summary::print(r, style, json)?,
         }
         damage_of(&recording)
     }

@@ -10,7 +10,6 @@ use crate::record::Gpu;
 use crate::{signals, units};
 use environment::Severity;
 use experiment::Experiment;
-use report::table::Style;
 use soak::folder::Asked;
 use soak::lead::{End, Leader, News};
 use soak::{Folder, Soak};
@@ -18,6 +17,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use terminal::table::Style;
 
 /// Run an experiment for hours: every transfer compared, leaks and drift found, a report whatever ends it
 #[derive(Debug, clap::Args)]
@@ -176,10 +176,10 @@ impl Args {
 
     fn print(&self, soak: &Soak) -> anyhow::Result<()> {
         if self.json {
-            let text = results::json::to_vec(soak)?;
-            return Ok(report::table::to_stdout(|out| Ok(out.write_all(&text)?))?);
+            let text = run_folder::json::to_vec(soak)?;
+            return Ok(terminal::table::to_stdout(|out| Ok(out.write_all(&text)?))?);
         }
-        Ok(report::table::to_stdout(|out| report::soak::write(out, &Style::of_stdout(), soak))?)
+        Ok(terminal::table::to_stdout(|out| terminal::soak::write(out, &Style::of_stdout(), soak))?)
     }
 
     /// What the measuring process is told besides its folder.
@@ -209,7 +209,7 @@ impl Args {
         let before = surroundings(experiment.run.gpu);
         let warnings = before.warnings().into_iter().filter(|w| w.severity > Severity::Notice);
         let asked = Asked {
-            doorbell: results::folder::VERSION.into(),
+            doorbell: run_folder::folder::VERSION.into(),
             commit: before.text("run.commit").map(str::to_owned),
             command: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
             started: environment::utc_now().unwrap_or_default(),
@@ -288,7 +288,7 @@ fn explain(folder: &Folder) -> anyhow::Result<()> {
     let (Some(mut above), Some(tape)) = (folder.above()?, folder.recording()) else { return Ok(()) };
     let counter = above.counter.as_ref().ok_or(attribution::Error::NoCounter);
     let found = counter
-        .and_then(|counter| attribution::delay::of_sample(&insight::Recording::open(&tape)?, counter, &above.sample));
+        .and_then(|counter| attribution::delay::of_sample(&decode::Recording::open(&tape)?, counter, &above.sample));
     above.recording = tape.exists().then(|| soak::folder::RECORDING.into());
     match found {
         Ok(delay) => above.delay = Some(delay),

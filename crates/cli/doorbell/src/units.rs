@@ -21,7 +21,7 @@ pub fn size_in(bounds: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, Stri
         if bounds.contains(&bytes) {
             return Ok(bytes);
         }
-        let (least, most) = (report::number::bytes(*bounds.start()), report::number::bytes(*bounds.end()));
+        let (least, most) = (terminal::number::bytes(*bounds.start()), terminal::number::bytes(*bounds.end()));
         Err(format!("it is not between {least} and {most}"))
     }
 }

@@ -54,7 +54,7 @@ fn a_run_is_a_folder_with_a_part_of_each_stage() {
     let out = dir.path().join("run");
     bench().arg(file(dir.path(), SMALL)).arg("-o").arg(&out).assert().success();
     assert_eq!(parts(&out), 3);
-    let read = results::Folder::open(&out).unwrap();
+    let read = run_folder::Folder::open(&out).unwrap();
     for part in read.parts().unwrap() {
         assert_eq!(part.cells.len(), 2);
         assert!(part.cells.iter().all(|c| c.samples == 60 && c.compared.whole > 0), "{part:?}");
@@ -104,15 +104,15 @@ fn the_headline_measures_what_needs_no_cuda_and_names_the_rest() {
     headline.args(["headline", "--gpu", "soft", "--set", "run.duration=200ms", "--set", "run.noise=0s"]);
     headline.args(["--set", "run.repeats=1", "--set", "run.rounds=6", "--set", "run.patience="]).arg("-o").arg(&out);
     headline.assert().success().stdout(contains("EXTREME-compile"));
-    let run = results::Folder::open(&out).unwrap().run().unwrap();
+    let run = run_folder::Folder::open(&out).unwrap().run().unwrap();
     assert_eq!(run.cells.len(), 40);
     for cell in &run.cells {
         let needs = |name: &str| cell.subject == name;
         match &cell.status {
-            results::Status::Measured => {
+            run_folder::Status::Measured => {
                 assert!(cell.samples > 0 && cell.checked.whole > 0 && cell.rate.is_some(), "{}", cell.subject);
             }
-            results::Status::Unavailable(why) => {
+            run_folder::Status::Unavailable(why) => {
                 assert!(
                     why.contains("the software GPU has no CUDA") || why.contains("DOORBELL_PYTHON"),
                     "{}: {why}",
@@ -133,20 +133,20 @@ fn the_matrix_measures_every_route_or_says_why_not() {
     matrix.args(["matrix", "--gpu", "soft", "--set", "matrix.bytes=4B,4KiB", "--set", "run.samples=20"]);
     matrix.env("DOORBELL_PROFILE", dir.path().join("none.toml"));
     matrix.args(["--set", "run.noise=0s"]).arg("-o").arg(&out).assert().success();
-    let run = results::Folder::open(&out).unwrap().run().unwrap();
+    let run = run_folder::Folder::open(&out).unwrap().run().unwrap();
     for cell in &run.cells {
         let route = cell.what.text();
         assert!(copy::parse(route).is_ok(), "{route}");
         match &cell.status {
-            results::Status::Measured => assert!(cell.checked.whole > 0, "{route}"),
-            results::Status::Unavailable(why) => {
+            run_folder::Status::Measured => assert!(cell.checked.whole > 0, "{route}"),
+            run_folder::Status::Unavailable(why) => {
                 let known = ["has no CUDA", "there is no profile", "a piece has at least one byte"];
                 assert!(known.iter().any(|known| why.contains(known)), "{route}: {why}");
             }
-            results::Status::Failed(why) | results::Status::Invalid(why) => panic!("{route}: {why}"),
+            run_folder::Status::Failed(why) | run_folder::Status::Invalid(why) => panic!("{route}: {why}"),
         }
     }
-    let measured = run.cells.iter().filter(|c| c.status == results::Status::Measured).count();
+    let measured = run.cells.iter().filter(|c| c.status == run_folder::Status::Measured).count();
     assert!(measured >= 40, "{measured} of {}", run.cells.len());
 }
 
@@ -183,7 +183,7 @@ fn statuses(run: &Value, subject: &str) -> Vec<String> {
 
 /// Every part is whole and has its samples. How many there are.
 fn whole_parts(out: &Path) -> usize {
-    let folder = results::Folder::open(out).unwrap();
+    let folder = run_folder::Folder::open(out).unwrap();
     let parts = folder.parts().unwrap();
     for part in &parts {
         let samples = folder.samples(part.stage, part.repeat).unwrap();
@@ -271,7 +271,7 @@ fn ctrl_c_keeps_what_is_finished_and_the_run_goes_on_later() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
     // On a busy machine the signal may come when all is measured, or between two stages.
-    let (run, first) = trial::measured(|| {
+    let (run, first) = test_support::measured(|| {
         let _ = std::fs::remove_dir_all(&out);
         let mut child = start(dir.path(), &out, &long());
         wait_for("no part came", || parts(&out) > 0);
@@ -359,7 +359,7 @@ fn stop_beside_a_process_that_stays(again: bool) -> Option<()> {
 #[ignore = "2 to 4 s; run by .ci/run"]
 fn a_second_ctrl_c_waits_for_nothing_and_keeps_what_is_finished() {
     if stop_beside_a_process_that_stays(true).is_none() {
-        trial::skip!("no process may be traced here");
+        test_support::skip!("no process may be traced here");
     }
 }
 
@@ -367,7 +367,7 @@ fn a_second_ctrl_c_waits_for_nothing_and_keeps_what_is_finished() {
 #[ignore = "waits out both limits, 6 s; run by .ci/run"]
 fn ctrl_c_ends_a_run_whose_process_does_not_end() {
     if stop_beside_a_process_that_stays(false).is_none() {
-        trial::skip!("no process may be traced here");
+        test_support::skip!("no process may be traced here");
     }
 }
 
@@ -375,7 +375,7 @@ fn ctrl_c_ends_a_run_whose_process_does_not_end() {
 fn ctrl_c_before_anything_is_measured_leaves_a_run_that_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
-    trial::measured(|| {
+    test_support::measured(|| {
         let _ = std::fs::remove_dir_all(&out);
         let mut child = start(dir.path(), &out, &long());
         wait_for("no folder came", || out.join("experiment.toml").exists());
@@ -506,7 +506,7 @@ fn on_a_full_disk_the_run_ends_with_a_hint_and_goes_on_when_there_is_space() {
     let output = command.arg(file(dir.path(), &larger)).arg(&disk).arg(dir.path()).output();
     let output = match output {
         Ok(output) if output.status.success() => String::from_utf8(output.stdout).unwrap(),
-        other => trial::skip!("a disk of its own cannot be mounted here: {other:?}"),
+        other => test_support::skip!("a disk of its own cannot be mounted here: {other:?}"),
     };
     let err = std::fs::read_to_string(dir.path().join("err")).unwrap();
     let lines: Vec<&str> = output.lines().collect();
@@ -586,7 +586,7 @@ fn routes_calls_and_experiments_are_listed() {
         |name: &str| &listed["routes"].as_array().unwrap().iter().find(|l| l["name"] == name).unwrap()["unavailable"];
     assert!(why("host->ce0->gpu0").is_null());
     assert!(why("host->cuda->gpu0").as_str().unwrap().contains("no CUDA"));
-    assert_eq!(names(&listed["calls"]), subject::calls().iter().map(|c| c.name).collect::<Vec<_>>());
+    assert_eq!(names(&listed["calls"]), workload::calls().iter().map(|c| c.name).collect::<Vec<_>>());
     let text = bench().args(["--routes", "--gpu", "soft"]).assert().success();
     text.stdout(
         contains("host->ce0->gpu0").and(contains("graph(KERNELS,polled,ours,")).and(contains("cuStreamCreate")),
@@ -603,7 +603,7 @@ fn a_machine_without_a_gpu_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let real = SMALL.replace("gpu = \"soft\"", "gpu = \"real\"");
     if Path::new("/dev/nvidiactl").exists() {
-        trial::skip!("this machine has a GPU");
+        test_support::skip!("this machine has a GPU");
     }
     bench().arg(file(dir.path(), &real)).assert().code(77).stderr(contains("no GPU").and(contains("doctor")));
 }
@@ -677,8 +677,8 @@ baseline = "stock"
 #[test]
 #[ignore = "starts QEMU, some seconds; run by .ci/run"]
 fn a_device_may_be_a_card_that_is_emulated() {
-    if !trial::installed("qemu-system-x86_64") {
-        trial::skip!("qemu-system-x86_64 is not installed");
+    if !test_support::installed("qemu-system-x86_64") {
+        test_support::skip!("qemu-system-x86_64 is not installed");
     }
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");

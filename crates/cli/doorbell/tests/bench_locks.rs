@@ -23,7 +23,7 @@ fn starvation_has_a_figure_for_every_policy() {
         (String::from_utf8(out.get_output().stdout.clone()).unwrap(), v)
     };
     // On a busy machine a writer waits for its CPU, too.
-    let (text, v) = trial::measured(|| {
+    let (text, v) = test_support::measured(|| {
         let (text, v) = run();
         let ms = |policy: &str| v["starvation_ms"][policy].as_f64().unwrap();
         let fair = ms("phase-fair") < 100.0 && ms("stock") > ms("phase-fair");
@@ -48,7 +48,7 @@ fn starvation_has_a_figure_for_every_policy() {
 #[ignore = "4 s; run by .ci/run"]
 fn inversion_is_measured_or_says_why_not() {
     let args = ["--only", "inversion,costs", "--repeats", "1", "--rounds", "1", "--threads", "2", "--json"];
-    let v = trial::measured(|| {
+    let v = test_support::measured(|| {
         let out = locks(&args).assert().success();
         let v: Value = serde_json::from_slice(&out.get_output().stdout).unwrap();
         let ms = |policy: &str| v["inversion_ms"][policy].as_f64();
@@ -60,7 +60,7 @@ fn inversion_is_measured_or_says_why_not() {
     match v["inversion_unavailable"].as_str() {
         Some(reason) => {
             assert!(!reason.is_empty() && ms("stock").is_none());
-            trial::skip_part!("{reason}");
+            test_support::skip_part!("{reason}");
         }
         None => {
             let stock = ms("stock").unwrap();

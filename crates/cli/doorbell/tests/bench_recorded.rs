@@ -3,8 +3,8 @@
 use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;
-use results::commands::{CommandsOfRun, Typical};
-use results::{Folder, Run};
+use run_folder::commands::{CommandsOfRun, Typical};
+use run_folder::{Folder, Run};
 use std::path::Path;
 use std::time::Duration;
 
@@ -91,8 +91,8 @@ fn every_call_of_a_recorded_stage_has_its_doorbell_and_its_bytes() {
         assert!(recorded.not_joined.is_none() && recorded.clock_error_ns <= 1_000.0, "{recorded:?}");
         let d = recorded.doorbells;
         assert_eq!((d.in_calls, d.waiting, d.other_threads), (4 * 40, 0, 0));
-        let tape = insight::Recording::open(&dir.path().join("run").join(&recorded.tape)).unwrap();
-        assert_eq!(d.in_calls + d.untimed, insight::summary(&tape).unwrap().doorbells);
+        let tape = decode::Recording::open(&dir.path().join("run").join(&recorded.tape)).unwrap();
+        assert_eq!(d.in_calls + d.untimed, decode::summary(&tape).unwrap().doorbells);
     }
 }
 
@@ -151,7 +151,7 @@ fn a_tape_that_is_gone_is_said_and_the_samples_stay() {
 
 /// By which the route `auto` goes: up to so many bytes one way, and behind them the next.
 fn write_profile(path: &Path, ways: &[(Option<u64>, &str)]) {
-    use planner::{Direction, Facts, Key, Metric, Places, Plan, Profile, Range};
+    use route_choice::{Direction, Facts, Key, Metric, Places, Plan, Profile, Range};
     let mut from = 1;
     let range = |(to, route): &(Option<u64>, &str)| {
         let range = Range { from, to: *to, route: (*route).into(), by: Metric::P50 };
@@ -162,7 +162,7 @@ fn write_profile(path: &Path, ways: &[(Option<u64>, &str)]) {
     let (memory, load) = ("pinned".into(), Key::IDLE.into());
     let key = Key { direction: Direction::ToGpu, memory, places: Places::Same, batch: 1, metric: Metric::P50, load };
     let plans = vec![Plan { key, ranges, points: Vec::new(), undecided: Vec::new() }];
-    let facts: Facts = planner::Facts::of_this_machine(true, None);
+    let facts: Facts = route_choice::Facts::of_this_machine(true, None);
     Profile { functional: true, taken: "2001-01-01T00:00:00Z".into(), facts, plans }.save(path).unwrap();
 }
 
@@ -182,7 +182,7 @@ fn planted_borders_are_found_to_the_byte() {
     std::fs::write(&file, text).unwrap();
     let borders = |more: &[&str]| {
         let mut command = bench();
-        command.arg("borders").arg(&file).args(more).env(planner::VARIABLE, &profile);
+        command.arg("borders").arg(&file).args(more).env(route_choice::VARIABLE, &profile);
         command.assert().success()
     };
     let found = borders(&["--json"]);

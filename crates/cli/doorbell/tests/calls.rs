@@ -53,7 +53,7 @@ fn built() -> Option<&'static Path> {
     });
     match dir {
         Ok(dir) => Some(dir.path()),
-        Err(reason) => trial::skip!("{reason}"),
+        Err(reason) => test_support::skip!("{reason}"),
     }
 }
 

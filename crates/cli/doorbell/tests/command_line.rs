@@ -201,7 +201,7 @@ fn on_a_terminal(command: &str, no_color: Option<&str>) -> Option<String> {
 #[test]
 fn no_color_is_unset_when_it_is_empty() {
     if on_a_terminal("--version", None).is_none() {
-        trial::skip!("there is no `script` to make a terminal");
+        test_support::skip!("there is no `script` to make a terminal");
     }
     for command in ["show /no/such/file", "show --no-such-option", "--help", "doctor --no-try"] {
         let has = |no_color| on_a_terminal(command, no_color).unwrap().contains("\x1b[");

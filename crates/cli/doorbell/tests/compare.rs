@@ -1,7 +1,7 @@
 //! `doorbell compare` over folders of runs that nobody measured.
 
 use assert_cmd::Command;
-use results::{Compared, Context, Folder, Part, PartCell, Run, Sample, Status};
+use run_folder::{Compared, Context, Folder, Part, PartCell, Run, Sample, Status};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -311,7 +311,7 @@ fn a_repeat_that_one_run_lacks_is_told() {
         "{told}"
     );
     // So does a run.json alone.
-    let run = results::Run::from_folder(&Folder::open(&b).unwrap(), Context::default()).unwrap();
+    let run = run_folder::Run::from_folder(&Folder::open(&b).unwrap(), Context::default()).unwrap();
     fs::write(dir.path().join("b.json"), run.to_json().unwrap()).unwrap();
     assert!(warnings(["a", "b.json"]).contains("b.json: repeat 1 has no samples"), "{}", warnings(["a", "b.json"]));
 }

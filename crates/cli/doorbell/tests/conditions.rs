@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
-use trial::Source;
+use test_support::Source;
 
 /// A hang is a failure that takes this long; on a busy machine 10,000 threads take 20 s and more.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -87,14 +87,14 @@ impl Trial {
     }
 
     fn run(&self, mode: &str) -> Option<Output> {
-        trial::finished_within(&mut self.command(mode), PATIENCE, mode)
+        test_support::finished_within(&mut self.command(mode), PATIENCE, mode)
     }
 
     /// Bare, then each way. `refusal`: words of which a refusal's message must have one.
     fn as_bare_under(&self, modes: &[&str], refusal: &[&str]) {
         let bare = self.run("bare").expect("the program itself ends");
         if status(&bare) == 77 {
-            trial::skip!("{}", text(&bare.stderr).trim());
+            test_support::skip!("{}", text(&bare.stderr).trim());
         }
         assert_eq!(status(&bare), 0, "the program itself: {}{}", text(&bare.stdout), text(&bare.stderr));
         let mut wrong = Vec::new();
@@ -122,7 +122,7 @@ impl Trial {
 
     fn shown(&self) -> Value {
         let mut show = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
-        let out = trial::finished(show.args(["show", "--locks", "--json"]).arg(self.tape()), "show");
+        let out = test_support::finished(show.args(["show", "--locks", "--json"]).arg(self.tape()), "show");
         assert!(out.status.success(), "{}", text(&out.stderr));
         serde_json::from_slice(&out.stdout).unwrap()
     }
@@ -133,7 +133,7 @@ macro_rules! needs {
     ($trial:expr) => {
         match $trial {
             Ok(trial) => trial,
-            Err(reason) => trial::skip!("{reason}"),
+            Err(reason) => test_support::skip!("{reason}"),
         }
     };
 }
@@ -195,7 +195,7 @@ fn short_threads(all: u32, side_by_side: u32) {
     // Not for ever, and not killed for a busy machine.
     while child.try_wait().unwrap().is_none() {
         if begun.elapsed() > PATIENCE {
-            trial::kill_tree(child.id() as i32);
+            test_support::kill_tree(child.id() as i32);
             panic!("still running after {PATIENCE:?}");
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -282,7 +282,7 @@ fn a_filter_that_allows_openat_and_not_open_does_not_matter() {
     t.as_bare();
     t.run("record").expect("the recording ends");
     let mut show = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
-    let out = trial::finished(show.args(["show", "--summary", "--json"]).arg(t.tape()), "show");
+    let out = test_support::finished(show.args(["show", "--summary", "--json"]).arg(t.tape()), "show");
     let summary: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!(summary["processes"].as_array().map(Vec::len), Some(2), "{summary}");
 }
@@ -318,7 +318,7 @@ fn a_forbidden_time_stamp_counter_does_not_matter() {
 
 /// The program built with a sanitizer. What it says of itself must not change: a report is a status of its own.
 fn sanitized(sanitizer: &str, compiler: &str) -> Result<Trial, String> {
-    if !trial::installed(compiler) {
+    if !test_support::installed(compiler) {
         return Err(format!("{compiler} is not installed"));
     }
     // A compiler may lack the library.
@@ -344,10 +344,10 @@ fn sanitizers(sanitizer: &str) {
                 let all: Vec<&str> = std::iter::once("record").chain(POLICIES).collect();
                 t.as_bare_under(&all, &["sanitizer"]);
             }
-            Err(reason) => trial::skip_part!("{reason}"),
+            Err(reason) => test_support::skip_part!("{reason}"),
         }
     }
-    assert!(some || !trial::installed("gcc"), "no compiler was tried");
+    assert!(some || !test_support::installed("gcc"), "no compiler was tried");
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn thread_sanitizer_finds_nothing_new_or_is_refused() {
     let t = needs!(sanitized("thread", "gcc"));
     let mut run = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
     run.args(["run", "--lock-policy", "pi,phase-fair", "--report", "--"]).arg(&t.program).args(&t.arguments);
-    let said = text(&trial::finished(&mut run, "run --report").stderr);
+    let said = text(&test_support::finished(&mut run, "run --report").stderr);
     for policy in ["no mutex follows pi: ", "no rwlock follows phase-fair: "] {
         let line = said.lines().find(|l| l.contains(policy)).unwrap_or_else(|| panic!("{policy:?} in {said}"));
         assert!(line.contains("ThreadSanitizer"), "{line}");
@@ -397,8 +397,8 @@ fn a_limit_of_locked_memory_is_kept() {
 // ---- real-time programs
 
 fn real_time(program: &str, arguments: &[&str], sign: &str) {
-    if !trial::installed(program) {
-        trial::skip!("{program} is not installed");
+    if !test_support::installed(program) {
+        test_support::skip!("{program} is not installed");
     }
     let ran = |mode: &str| {
         let dir = tempfile::tempdir().unwrap();
@@ -410,7 +410,7 @@ fn real_time(program: &str, arguments: &[&str], sign: &str) {
     };
     let (bare, said) = ran("bare");
     if bare != 0 || !said.contains(sign) {
-        trial::skip!("{program} itself ends with {bare}: {}", said.trim());
+        test_support::skip!("{program} itself ends with {bare}: {}", said.trim());
     }
     for mode in std::iter::once("record").chain(POLICIES) {
         let (status, said) = ran(mode);

@@ -1,10 +1,10 @@
 //! Samples on the software GPU in strict mode, recorded: what is on the tape is what the GPU consumed, and the program
 //! did not notice.
 
+use decode::Recording;
+use decode::walk::{At, Segment, Sink, walk};
 use doorbell_softgpu::Counters;
 use doorbell_softgpu::counters::{HASH_SEED, hash};
-use insight::Recording;
-use insight::walk::{At, Segment, Sink, walk};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -271,7 +271,7 @@ fn a_killed_program_leaves_everything_that_it_rang_under_patch() {
 fn a_ring_that_fills_loses_what_it_says_and_nothing_else() {
     for tap in ["trap", "patch"] {
         // The program may be over before the recorder is stopped.
-        trial::measured(|| loses_what_it_says(tap));
+        test_support::measured(|| loses_what_it_says(tap));
     }
 }
 
@@ -456,7 +456,7 @@ fn an_output_that_cannot_be_written_stops_before_the_program_starts() {
 #[test]
 fn without_a_gpu_the_status_is_125_with_a_hint() {
     if recorder::driver_version().is_some() {
-        trial::skip!("there is a driver");
+        test_support::skip!("there is a driver");
     }
     let dir = tempfile::tempdir().unwrap();
     let mark = dir.path().join("ran");
@@ -488,11 +488,11 @@ fn a_full_disk_stops_the_recording_and_not_the_program() {
         .stderr(Stdio::piped())
         .spawn();
     let Ok(child) = spawned else {
-        trial::skip!("no unshare here");
+        test_support::skip!("no unshare here");
     };
     let out = ended(child, "a recording on a full disk");
     if out.status.code() == Some(99) || text(&out.stderr).contains("unshare:") {
-        trial::skip!("no mount namespace: {}", text(&out.stderr));
+        test_support::skip!("no mount namespace: {}", text(&out.stderr));
     }
     succeeded(&out, "the program on a full disk");
     let words = sample("threads", Some(300));

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
-use trial::Source;
+use test_support::Source;
 use work::{SAYS, Work};
 
 /// Longer than a scenario takes on a busy machine.
@@ -66,7 +66,7 @@ fn run(scenario: &str, library: &Path, tap: Option<&str>) -> Result<Ended, Strin
         .env("SCENARIOS", library)
         .env("INHERITED", library.with_file_name("inherited"))
         .env("GPU", if tap.is_some() { "1" } else { "0" });
-    let out = trial::finished_within(&mut command, PATIENCE, scenario);
+    let out = test_support::finished_within(&mut command, PATIENCE, scenario);
     let mut ended = ended(&out.ok_or(format!("still running after {PATIENCE:?}"))?);
     if tap.is_some() && ended.status == 0 {
         // It went on to its end: what it submitted is on the tape.
@@ -74,7 +74,7 @@ fn run(scenario: &str, library: &Path, tap: Option<&str>) -> Result<Ended, Strin
         let mut show = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
         show.args(["show", "--summary", "--json"]).arg(dir.path().join("t.doorbell"));
         let summary: Value =
-            serde_json::from_slice(&trial::finished(&mut show, "show").stdout).map_err(|e| e.to_string())?;
+            serde_json::from_slice(&test_support::finished(&mut show, "show").stdout).map_err(|e| e.to_string())?;
         let on_tape = format!("entries {}", summary["entries"]);
         if (&on_tape, summary["lost"].as_u64()) != (&rung, Some(0)) {
             return Err(format!("{rung} were rung; on the tape {on_tape}, lost {}", summary["lost"]));
@@ -93,7 +93,7 @@ fn difference(ended: &Ended, bare: &Ended) -> String {
 fn as_bare(scenarios: &[&str]) {
     let library = match library() {
         Ok(library) => library,
-        Err(reason) => trial::skip!("{reason}"),
+        Err(reason) => test_support::skip!("{reason}"),
     };
     let mut wrong = Vec::new();
     for scenario in scenarios {

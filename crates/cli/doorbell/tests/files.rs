@@ -132,7 +132,7 @@ fn small_disk(script: &str) -> Option<std::process::Output> {
 #[test]
 fn a_full_disk_leaves_no_file() {
     let script = "cd \"$1\"; \"$2\" files write out --bytes 4MiB --gpu soft; echo \"status $?, left: $(ls -A)\"";
-    let Some(output) = small_disk(script) else { trial::skip!("this user may not mount") };
+    let Some(output) = small_disk(script) else { test_support::skip!("this user may not mount") };
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(out, "status 2, left: \n", "{err}");
     assert!(err.contains("No space left on device") && err.contains("hint: free some space"), "{err}");
@@ -165,8 +165,8 @@ fn a_write_that_is_killed_leaves_no_half_written_target() {
 #[test]
 #[ignore = "half a second each; run by .ci/run"]
 fn cufile_is_measured_and_refused_where_it_is_not_direct() {
-    if !trial::installed("cc") {
-        trial::skip!("no C compiler");
+    if !test_support::installed("cc") {
+        test_support::skip!("no C compiler");
     }
     // Memory of the software GPU has its address for the CPU, too. It reads as in compatibility mode.
     const LIBRARY: &str = r#"

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use trial::{Source, finished, installed};
+use test_support::{Source, finished, installed};
 
 fn doorbell() -> Command {
     Command::new(assert_cmd::cargo::cargo_bin!("doorbell"))
@@ -65,7 +65,7 @@ fn each_way(rig: &Rig, check: impl Fn(&[&str])) {
 fn every_way_to_start_a_program_is_followed() {
     let rig = match Rig::new() {
         Ok(r) => r,
-        Err(why) => trial::skip!("{why}"),
+        Err(why) => test_support::skip!("{why}"),
     };
     each_way(&rig, |way| {
         let text = rig.same(way, &[rig.starts.to_str().unwrap(), rig.who.to_str().unwrap()]);
@@ -78,7 +78,7 @@ fn every_way_to_start_a_program_is_followed() {
 fn shells_and_wrappers_are_followed() {
     let rig = match Rig::new() {
         Ok(r) => r,
-        Err(why) => trial::skip!("{why}"),
+        Err(why) => test_support::skip!("{why}"),
     };
     let who = rig.who.to_str().unwrap();
     let mut commands = vec![
@@ -98,7 +98,7 @@ fn shells_and_wrappers_are_followed() {
              os.system('{who} os-system'); os.waitpid(os.posix_spawn('{who}', ['who', 'os-posix_spawn'], {{}}), 0)\""
         ));
     } else {
-        trial::skip_part!("no python3");
+        test_support::skip_part!("no python3");
     }
     let commands: Vec<String> = commands.iter().map(|c| format!("cd {}; {c}", rig.dir.path().display())).collect();
     each_way(&rig, |way| {
@@ -115,7 +115,7 @@ fn shells_and_wrappers_are_followed() {
 fn what_a_program_preloads_itself_stays() {
     let rig = match Rig::new() {
         Ok(r) => r,
-        Err(why) => trial::skip!("{why}"),
+        Err(why) => test_support::skip!("{why}"),
     };
     each_way(&rig, |way| {
         let command = "LD_PRELOAD=libm.so.6 sh -c 'echo $LD_PRELOAD; env | grep -c DOORBELL; env | grep LD_PRELOAD'";
@@ -160,11 +160,11 @@ fn the_ranks_of_open_mpi_are_recorded() {
     let ompi = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"].map(|name| (name, "1"));
     let mpirun = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2"];
     if !installed("mpirun") {
-        trial::skip!("no mpirun");
+        test_support::skip!("no mpirun");
     }
     let works = finished(Command::new("mpirun").args(&mpirun[1..]).arg("true").envs(ompi), "mpirun true");
     if !works.status.success() {
-        trial::skip!("this mpirun is not Open MPI's, or starts nothing here");
+        test_support::skip!("this mpirun is not Open MPI's, or starts nothing here");
     }
     let dir = tempfile::tempdir().unwrap();
     let s = launched(dir.path(), &mpirun, &ompi);
@@ -181,7 +181,7 @@ fn the_ranks_of_open_mpi_are_recorded() {
 fn what_uv_runs_is_recorded() {
     let uv = ["uv", "run", "--no-project", "--offline", "--no-config"];
     if !finished(Command::new("sh").args(["-c", "uv --version"]), "uv --version").status.success() {
-        trial::skip!("no uv");
+        test_support::skip!("no uv");
     }
     let dir = tempfile::tempdir().unwrap();
     let s = launched(dir.path(), &uv, &[]);
@@ -227,10 +227,10 @@ fn a_followed_child_that_records_nothing_costs_at_most_a_millisecond() {
     let dir = tempfile::tempdir().expect("a directory");
     let program = match compile(dir.path(), "starts_often.c") {
         Ok(p) => p,
-        Err(why) => trial::skip!("{why}"),
+        Err(why) => test_support::skip!("{why}"),
     };
     let tape = dir.path().join("t.doorbell");
-    trial::measured(|| {
+    test_support::measured(|| {
         let mut record = doorbell();
         record.args(["record", "--force", "-q", "--locks", "--tap", "off", "-o"]).arg(&tape).arg("--").arg(&program);
         let out = finished(record.args([&RUNS.to_string(), "/bin/true"]), "starts_often");
@@ -264,7 +264,7 @@ fn a_recorded_child_touches_few_pages() {
     let dir = tempfile::tempdir().expect("a directory");
     let program = match compile(dir.path(), "forks.c") {
         Ok(p) => p,
-        Err(why) => trial::skip!("{why}"),
+        Err(why) => test_support::skip!("{why}"),
     };
     let pages = |command: &mut Command| -> u64 {
         let out = finished(command.arg("30"), "forks");

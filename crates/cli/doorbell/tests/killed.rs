@@ -74,7 +74,7 @@ impl Storm {
         while storm.used().iter().any(|slot| get(&slot.done) < 200) {
             let ended = storm.recorder.try_wait().unwrap();
             if begun.elapsed() > PATIENCE || ended.is_some() {
-                trial::kill_tree(storm.recorder.id() as i32);
+                test_support::kill_tree(storm.recorder.id() as i32);
                 panic!("{threads:?} threads under {tap} never submitted, {ended:?}: {}", storm.complaints());
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -107,7 +107,7 @@ impl Storm {
                 break status;
             }
             if begun.elapsed() > PATIENCE {
-                trial::kill_tree(self.recorder.id() as i32);
+                test_support::kill_tree(self.recorder.id() as i32);
                 panic!("the recorder goes on after its program was killed");
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -115,7 +115,7 @@ impl Storm {
         assert_eq!(status.code(), Some(128 + libc::SIGKILL), "{}", self.complaints());
         let mut show = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
         show.args(["show", "--summary", "--json"]).arg(self.dir.path().join("t.doorbell"));
-        let out = trial::finished(&mut show, "show");
+        let out = test_support::finished(&mut show, "show");
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         serde_json::from_slice(&out.stdout).unwrap()
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
-use trial::finished;
+use test_support::finished;
 
 fn text(out: &Output) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
@@ -19,7 +19,7 @@ fn program(dir: &Path, name: &str) -> Option<PathBuf> {
     let to = dir.join(name);
     let out = Command::new("cc").args(["-O1", "-w", "-pthread", "-o"]).arg(&to).arg(&source).output();
     let Ok(out) = out else {
-        trial::skip!("no C compiler (cc)");
+        test_support::skip!("no C compiler (cc)");
     };
     assert!(out.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&out.stderr));
     Some(to)
@@ -251,7 +251,7 @@ fn calls_are_told_with_their_locks_and_what_they_waited_for() {
     let library = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", "libcuda.so.1", library.to_str().unwrap()];
     let app = ["-o", "calls", app.to_str().unwrap(), "libcuda.so.1", "-Wl,-rpath,$ORIGIN"];
     for args in [&library[..], &app] {
-        let Ok(out) = cc(args) else { trial::skip!("no C compiler (cc)") };
+        let Ok(out) = cc(args) else { test_support::skip!("no C compiler (cc)") };
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     }
     let tape = dir.path().join("t.doorbell");
@@ -309,7 +309,7 @@ fn calls_are_told_with_their_locks_and_what_they_waited_for() {
         let copy = row("cuMemcpyHtoDAsync", "to 1 MiB".into());
         assert!(copy["off_cpu_ns"].as_u64() > Some(large * 20_000_000), "{copy}");
     } else {
-        trial::skip_part!("no context switches: {}", l["switches"]["reason"]);
+        test_support::skip_part!("no context switches: {}", l["switches"]["reason"]);
     }
     let said = text(&finished(doorbell().args(["show", "--calls"]).arg(&tape), "show"));
     assert!(
@@ -365,7 +365,7 @@ fn a_deadlock_is_on_the_tape_of_a_killed_program() {
 fn an_inversion_is_seen_by_real_priorities() {
     let Some(r) = Run::of("inversion") else { return };
     if r.bare.status.code() == Some(77) {
-        trial::skip!("SCHED_FIFO is refused here");
+        test_support::skip!("SCHED_FIFO is refused here");
     }
     assert_eq!(r.out.status.code(), Some(0), "{}", text(&r.out));
     r.same_counts();
@@ -380,7 +380,7 @@ fn an_inversion_is_seen_by_real_priorities() {
     // The holder sleeps.
     let seen = r.locks["switches"]["scope"] != "none";
     if !seen {
-        trial::skip_part!("no context switches: {}", r.locks["switches"]["reason"]);
+        test_support::skip_part!("no context switches: {}", r.locks["switches"]["reason"]);
     }
     assert_eq!((&i["inheritance_helps"], i["why"].as_str().unwrap().contains("slept")), (&(!seen).into(), seen), "{i}");
 }
@@ -389,12 +389,12 @@ fn an_inversion_is_seen_by_real_priorities() {
 fn who_kept_a_holder_from_its_cpu_is_named() {
     let Some(r) = Run::of("preempted") else { return };
     if r.bare.status.code() == Some(77) {
-        trial::skip!("SCHED_FIFO is refused here");
+        test_support::skip!("SCHED_FIFO is refused here");
     }
     if r.locks["switches"]["scope"] != "all_cpus" {
         let (low, why) = (r.said("low "), &r.locks["switches"]["reason"]);
         assert!(low > 0 && why.as_str().is_some_and(|w| !w.is_empty()), "{}", r.locks["switches"]);
-        trial::skip!("no context switches of all CPUs: {why}");
+        test_support::skip!("no context switches of all CPUs: {why}");
     }
     assert_eq!(r.locks["switches"]["lost"], 0);
     r.same_counts();
@@ -456,7 +456,7 @@ fn with_no_args_the_programs_name_is_nowhere() {
 /// A large program, bare and recorded; skipped where it is not installed.
 fn survives(name: &str, arguments: &[&str]) {
     if Command::new(name).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-        trial::skip!("{name} is not installed");
+        test_support::skip!("{name} is not installed");
     }
     let dir = tempfile::tempdir().unwrap();
     let tape = dir.path().join("t.doorbell");
@@ -474,7 +474,7 @@ fn survives(name: &str, arguments: &[&str]) {
 fn python_survives() {
     // What lies in the path may be a script that starts another one.
     let Ok(out) = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output() else {
-        trial::skip!("python3 is not installed");
+        test_support::skip!("python3 is not installed");
     };
     let script = "
 import threading, queue, hashlib
@@ -531,7 +531,7 @@ class Storm {
     // A runtime without the compiler in it runs no source.
     let compiler = Command::new("java").args(["--list-modules"]).output();
     if !compiler.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("jdk.compiler")) {
-        trial::skip!("no Java with its compiler");
+        test_support::skip!("no Java with its compiler");
     }
     survives("java", &["-Xmx256m", source.to_str().unwrap()]);
 }
@@ -550,7 +550,7 @@ fn redis(port: u16) -> Option<[Command; 2]> {
 fn redis_survives_its_benchmark() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let Some([mut benchmark, mut end]) = redis(port) else {
-        trial::skip!("redis is not installed");
+        test_support::skip!("redis is not installed");
     };
     let dir = tempfile::tempdir().unwrap();
     let tape = dir.path().join("t.doorbell");

@@ -3,7 +3,7 @@
 use assert_cmd::Command;
 use serde_json::Value;
 use std::path::Path;
-use trial::skip;
+use test_support::skip;
 
 fn nvme(words: &[&str]) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
@@ -36,7 +36,7 @@ fn path(folder: &Path, name: &str) -> String {
 
 #[test]
 fn blocks_go_to_an_image_and_come_back() {
-    if !trial::installed("qemu-system-x86_64") {
+    if !test_support::installed("qemu-system-x86_64") {
         skip!("qemu-system-x86_64 is not installed");
     }
     let folder = tempfile::tempdir().unwrap();
@@ -62,7 +62,7 @@ fn blocks_go_to_an_image_and_come_back() {
 #[test]
 #[ignore = "ten machines are started; run by .ci/run"]
 fn what_may_not_be_written_is_refused_with_a_hint() {
-    if !trial::installed("qemu-system-x86_64") {
+    if !test_support::installed("qemu-system-x86_64") {
         skip!("qemu-system-x86_64 is not installed");
     }
     let folder = tempfile::tempdir().unwrap();
@@ -115,7 +115,7 @@ fn what_may_not_be_written_is_refused_with_a_hint() {
 #[test]
 #[ignore = "machines and the software GPU are started; run by .ci/run"]
 fn a_gpu_out_of_reach_gets_its_data_through_host_memory() {
-    if !trial::installed("qemu-system-x86_64") {
+    if !test_support::installed("qemu-system-x86_64") {
         skip!("qemu-system-x86_64 is not installed");
     }
     let folder = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use std::process::Command;
 use tape::event::{Body, Events};
 use tape::file::{Item, Reader};
 use tape::lock::{ended, op};
-use trial::Source;
+use test_support::Source;
 
 /// A microsecond at 5 GHz, in ticks: a line from another socket takes some 100 ns.
 const CACHE_LINE: u64 = 5000;
@@ -68,7 +68,7 @@ fn hardly_overlap(program: &str, arguments: [&str; 2], least: usize) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(program).with_extension("c");
     let compiled = match (Source { file: &file, compiler: "cc", flags: &[] }).compile(dir.path()) {
         Ok(compiled) => compiled,
-        Err(reason) => trial::skip!("{reason}"),
+        Err(reason) => test_support::skip!("{reason}"),
     };
     // Seen once: 331 of 250,004 overlap, by up to 7,657 ticks, and never again; likely the clocks of a virtual machine's CPUs were
     // apart for a while. Locks that two threads hold at a time would overlap every time.
@@ -86,7 +86,7 @@ const TRIES: usize = 3;
 fn one_try(compiled: &Path, tape: PathBuf, program: &str, arguments: [&str; 2], least: usize) -> u64 {
     let mut record = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
     record.args(["record", "--locks", "--tap", "off", "--on-full", "wait", "-q", "-o"]).arg(&tape).arg("--");
-    let out = trial::finished(record.arg(compiled).args(arguments), program);
+    let out = test_support::finished(record.arg(compiled).args(arguments), program);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let holds = holds(&tape);
     assert!(holds.len() >= least, "{} exclusive holds", holds.len());

@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use trial::finished;
+use test_support::finished;
 use work::{SAYS, Work, say};
 
 /// Longer than anything here takes on a busy machine.
@@ -237,7 +237,7 @@ fn a_library_that_uses_the_driver_before_main_is_recorded() {
     let dir = tempfile::tempdir().unwrap();
     let program = match early(dir.path()) {
         Ok(program) => program,
-        Err(e) => trial::skip!("no cc: {e}"),
+        Err(e) => test_support::skip!("no cc: {e}"),
     };
     let tape = dir.path().join("tape.doorbell");
     let mut command = doorbell();
@@ -278,7 +278,7 @@ fn a_driver_of_a_branch_that_is_not_known_is_named_and_not_tapped() {
     let dir = tempfile::tempdir().unwrap();
     let program = match early(dir.path()) {
         Ok(program) => program,
-        Err(e) => trial::skip!("no cc: {e}"),
+        Err(e) => test_support::skip!("no cc: {e}"),
     };
     for (version, known) in [("580.999.1", true), ("999.10.1", false)] {
         let tape = dir.path().join(version);
@@ -805,7 +805,7 @@ fn plays_quiet() {
     install(libc::SIGSYS, called as *const () as usize, 0);
     // SAFETY: the gate lives as long as the process; no range is exempt.
     if unsafe { libc::prctl(DISPATCH, 1u64, 0u64, 0u64, GATE.as_ptr()) } != 0 {
-        trial::skip_part!("this kernel has no syscall user dispatch");
+        test_support::skip_part!("this kernel has no syscall user dispatch");
         return work.say_entries();
     }
     for batch in 0..20 {

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use trial::finished;
+use test_support::finished;
 
 const POLICIES: [&str; 6] = ["stock", "ticket", "pi", "phase-fair", "boost", "pi,phase-fair"];
 
@@ -18,7 +18,7 @@ fn compiled(dir: &Path, name: &str) -> Option<PathBuf> {
             assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
             Some(program)
         }
-        Err(e) => trial::skip!("no C compiler ({e})"),
+        Err(e) => test_support::skip!("no C compiler ({e})"),
     }
 }
 
@@ -244,7 +244,7 @@ fn each_policy_does_what_it_is_for() {
             scope.spawn(move || {
                 let raised = said(policy, "raised");
                 if raised.starts_with("skipped") {
-                    trial::skip_part!("{policy}: {}", raised.trim());
+                    test_support::skip_part!("{policy}: {}", raised.trim());
                     return;
                 }
                 assert_eq!(raised, format!("raised {expected}, after that as before\n"), "{policy}");

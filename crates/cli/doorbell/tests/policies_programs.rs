@@ -62,7 +62,7 @@ fn runs_under(policy: &str, program: &str, file: &Path, plain: &str) {
 fn is_there(program: &str, version: &str) -> bool {
     let there = Command::new(program).arg(version).stdin(Stdio::null()).output().is_ok_and(|o| o.status.success());
     if !there {
-        trial::skip_part!("{program} is not installed");
+        test_support::skip_part!("{program} is not installed");
     }
     there
 }

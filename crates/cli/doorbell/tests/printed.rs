@@ -25,7 +25,7 @@ const HERE: &[(&str, &str, &str)] = &[
     ("doorbell record -o app.doorbell ./app", "record -o", "record --gpu soft -o"),
     ("doorbell bench --list", "", ""),
     (
-        "cargo run --release -- show crates/explain/insight/fixtures",
+        "cargo run --release -- show crates/explain/decode/fixtures",
         "cargo run --release -- show crates",
         "doorbell show ROOT/crates",
     ),
@@ -108,7 +108,7 @@ fn place() -> tempfile::TempDir {
     fs::write(dir.path().join("model.bin"), vec![7; 1 << 20]).unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     // A recording of a GPU's work, under the name that the README gives it.
-    fs::copy(root.join("crates/explain/insight/fixtures/h200-launches.doorbell"), dir.path().join("python3.doorbell"))
+    fs::copy(root.join("crates/explain/decode/fixtures/h200-launches.doorbell"), dir.path().join("python3.doorbell"))
         .unwrap();
     dir
 }

@@ -12,7 +12,7 @@ use std::arch::global_asm;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
-use trial::finished;
+use test_support::finished;
 use work::Work;
 
 #[test]
@@ -27,7 +27,7 @@ fn a_doorbell_leaves_vector_and_mask_registers_alone() {
         let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
         assert!(out.status.success() && text.contains("1 passed"), "under {tap}: {text}");
         if text.contains("no vector registers") {
-            trial::skip!("the CPU has no AVX2");
+            test_support::skip!("the CPU has no AVX2");
         }
     }
 }

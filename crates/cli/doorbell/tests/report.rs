@@ -107,7 +107,7 @@ fn what_is_no_run_is_refused_with_a_hint() {
         refused(report(dir.path()).args([what, "-o", "x.html"]), error, hint);
         assert!(!path("x.html").exists(), "{what} left a file");
     }
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../explain/insight/fixtures/h200-launches.doorbell");
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../explain/decode/fixtures/h200-launches.doorbell");
     refused(report(dir.path()).arg(run_json()).arg(&fixture).args(["-o", "x.html"]), "a page of its own", "alone");
     report(dir.path()).arg(&fixture).args(["-o", "x.html"]).assert().success();
     // A recording that was cut is told up to there.

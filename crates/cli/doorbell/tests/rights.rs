@@ -34,13 +34,13 @@ fn give_perfmon(path: &Path) -> bool {
 fn a_capability_of_doorbells_own_is_no_hindrance_and_is_not_lent() {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
-        return trial::skip_part!("only root can give a file a capability and become another user");
+        return test_support::skip_part!("only root can give a file a capability and become another user");
     }
     let dir = tempfile::Builder::new().tempdir_in("/tmp").unwrap();
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     let (doorbell, program, tape) = (copy(dir.path(), "capable"), copy(dir.path(), "program"), dir.path().join("t"));
     if !give_perfmon(&doorbell) {
-        return trial::skip_part!("this file system takes no file capabilities");
+        return test_support::skip_part!("this file system takes no file capabilities");
     }
     let script = format!("grep CapEff /proc/self/status; {} sample copies --gpu soft", program.display());
     let mut c = Command::new(&doorbell);

@@ -19,14 +19,14 @@ fn stdout(args: &[&str]) -> String {
 #[test]
 fn the_list_names_every_sample() {
     let text = stdout(&["sample", "--list"]);
-    assert_eq!(text.lines().count(), sample::SAMPLES.len());
-    for (line, s) in text.lines().zip(sample::SAMPLES) {
+    assert_eq!(text.lines().count(), sample_programs::SAMPLES.len());
+    for (line, s) in text.lines().zip(sample_programs::SAMPLES) {
         assert!(line.starts_with(s.name) && line.contains(s.about) && line.contains(s.count), "{line}");
     }
     let json = stdout(&["sample", "--list", "--json"]);
     let names: Vec<String> =
         json.lines().map(|l| serde_json::from_str::<Value>(l).unwrap()["name"].as_str().unwrap().into()).collect();
-    assert_eq!(names, sample::names());
+    assert_eq!(names, sample_programs::names());
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn what_cannot_run_says_why_with_status_77() {
     let graphs = doorbell().args(["sample", "graphs", "--gpu", "soft"]).assert().code(77);
     graphs.stderr(contains("graphs needs libcuda"));
     match cuda::Cuda::load() {
-        Ok(_) => trial::skip_part!("there is a libcuda"),
+        Ok(_) => test_support::skip_part!("there is a libcuda"),
         Err(_) => {
             let real = doorbell().args(["sample", "copies"]).assert().code(77).stdout("");
             real.stderr(contains("CUDA is not available").and(contains("hint: `--gpu soft`")));
@@ -81,7 +81,7 @@ fn what_cannot_run_says_why_with_status_77() {
 fn shapes_of_graphs_are_listed_and_chosen_by_name() {
     let text = stdout(&["sample", "graphs", "--list"]);
     let names: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
-    assert_eq!(names, sample::shapes());
+    assert_eq!(names, sample_programs::shapes());
     let json = stdout(&["sample", "--list", "graphs", "--json"]);
     let last: Value = serde_json::from_str(json.lines().last().unwrap()).unwrap();
     assert_eq!((last["name"].as_str(), last["number"].as_u64()), (names.last().copied(), Some(names.len() as u64)));

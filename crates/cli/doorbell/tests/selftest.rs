@@ -15,8 +15,8 @@ fn selftest() -> Command {
 fn the_list_has_every_check_with_what_it_is_for() {
     let lines = selftest().arg("--list").assert().success();
     let text = String::from_utf8(lines.get_output().stdout.clone()).unwrap();
-    assert_eq!(text.lines().count(), proof::CHECKS.len());
-    for check in proof::CHECKS {
+    assert_eq!(text.lines().count(), gpu_checks::CHECKS.len());
+    for check in gpu_checks::CHECKS {
         assert!(text.contains(check.name) && text.contains(check.about), "{}", check.name);
     }
 }
@@ -105,6 +105,9 @@ fn launches_past_cuda_are_checked_in_a_process_of_their_own() {
 fn the_checks_of_launches_are_listed_and_need_cuda() {
     let list = selftest().args(["--launches", "--list"]).assert().success();
     let text = String::from_utf8(list.get_output().stdout.clone()).unwrap();
-    assert!(text.starts_with("launched-tiny") && text.lines().count() == sample::LAUNCH_CHECKS.len(), "{text}");
+    assert!(
+        text.starts_with("launched-tiny") && text.lines().count() == sample_programs::LAUNCH_CHECKS.len(),
+        "{text}"
+    );
     selftest().args(["--launches", "--gpu", "soft"]).assert().code(2);
 }

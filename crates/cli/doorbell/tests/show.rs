@@ -1,6 +1,6 @@
 //! The command line as a user meets it.
 
-#[path = "../../../explain/insight/tests/synthetic/mod.rs"]
+#[path = "../../../explain/decode/tests/synthetic/mod.rs"]
 mod synthetic;
 
 use assert_cmd::Command;
@@ -126,7 +126,7 @@ fn a_recording_of_several_processes_shows_their_tree_and_totals() {
 fn copies_are_those_that_the_summary_counts() {
     for name in ["copies", "launches"] {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-            .join(format!("../../explain/insight/fixtures/h200-{name}.doorbell"));
+            .join(format!("../../explain/decode/fixtures/h200-{name}.doorbell"));
         let s = json(&["--summary"], &path);
         let rows = json(&["--copies"], &path);
         let of = |mode: &str| rows.as_array().unwrap().iter().filter(|r| r["mode"] == mode).count() as u64;
@@ -266,7 +266,7 @@ fn every_shell_gets_its_completions_and_every_command_its_examples() {
 
 #[test]
 fn graphs_of_the_driver_are_shown_with_what_is_not_understood() {
-    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../explain/insight/fixtures/h200-launches.doorbell");
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../explain/decode/fixtures/h200-launches.doorbell");
     let out = doorbell().args(["show", fixture, "--graphs"]).assert().success();
     let text = String::from_utf8(out.get_output().stdout.clone()).unwrap();
     for line in [
@@ -288,7 +288,7 @@ fn graphs_of_the_driver_are_shown_with_what_is_not_understood() {
 
 #[test]
 fn graphs_are_drawn_by_graphviz() {
-    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../explain/insight/fixtures/h200-launches.doorbell");
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../explain/decode/fixtures/h200-launches.doorbell");
     let out = doorbell().args(["show", fixture, "--graphs", "--dot"]).assert().success();
     let text = String::from_utf8(out.get_output().stdout.clone()).unwrap();
     assert_eq!(text.matches("digraph at_submission_").count(), 3);

@@ -27,13 +27,13 @@ fn spaces(tap: &str, programs: usize, times: usize) {
         record.args(["record", "--force", "--gpu", "soft", "--tap", tap, "-q", "-o"]).arg(&tape).arg("--");
         record.arg(std::env::current_exe().unwrap());
         record.args(["plays_spaces", "--exact", "--ignored", "--nocapture"]).env("TIMES", times.to_string());
-        let out = trial::finished_within(&mut record, PATIENCE, &what);
+        let out = test_support::finished_within(&mut record, PATIENCE, &what);
         let out = out.unwrap_or_else(|| panic!("{what}: still running after {PATIENCE:?}"));
         let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
         assert_eq!(out.status.code(), Some(0), "{what}: {:?}: {text}", out.status);
         let said = text.lines().find_map(|l| l.split_once(SAYS)?.1.strip_prefix("entries ")?.parse::<u64>().ok());
         let mut show = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
-        let shown = trial::finished(show.args(["show", "--summary", "--json"]).arg(&tape), "show");
+        let shown = test_support::finished(show.args(["show", "--summary", "--json"]).arg(&tape), "show");
         let summary: Value = serde_json::from_slice(&shown.stdout).unwrap();
         assert_eq!(summary["lost"], 0, "{what}: {}", summary["lost_detail"]);
         assert_eq!(summary["entries"].as_u64(), said, "{what}");

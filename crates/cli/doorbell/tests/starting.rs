@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use trial::{Source, finished};
+use test_support::{Source, finished};
 
 fn doorbell() -> &'static str {
     env!("CARGO_BIN_EXE_doorbell")
@@ -56,7 +56,7 @@ fn names(summary: &Value, what: &str) -> bool {
 fn an_environment_reaches_a_program_as_it_is() {
     let (odd, _) = match odd() {
         Ok(built) => built,
-        Err(why) => trial::skip!("{why}"),
+        Err(why) => test_support::skip!("{why}"),
     };
     same(&[odd, "env"], &["/usr/bin/env"]);
     same(&[], &[odd, "env", "/usr/bin/env"]);
@@ -67,7 +67,7 @@ fn an_environment_reaches_a_program_as_it_is() {
 fn signals_reach_a_program_as_they_are() {
     let (odd, _) = match odd() {
         Ok(built) => built,
-        Err(why) => trial::skip!("{why}"),
+        Err(why) => test_support::skip!("{why}"),
     };
     let masks = ["grep", "-E", "SigIgn|SigBlk", "/proc/self/status"];
     same(&[], &masks);
@@ -75,7 +75,7 @@ fn signals_reach_a_program_as_they_are() {
     if output(&[&before[..], &["true"]].concat()).contains("Some(0)") {
         same(&before, &masks);
     } else {
-        trial::skip_part!("this env does not block signals");
+        test_support::skip_part!("this env does not block signals");
     }
     // (Without doorbell it would wait for a shell to go on.)
     for way in [&RUN[..], &["record", "--locks", "--force", "-q", "-o", "/dev/null", "--"]] {
@@ -87,7 +87,7 @@ fn signals_reach_a_program_as_they_are() {
 fn shells_of_system_and_popen_start_every_kind_of_program() {
     let (odd, dir) = match odd() {
         Ok(built) => built,
-        Err(why) => trial::skip!("{why}"),
+        Err(why) => test_support::skip!("{why}"),
     };
     let s = same(
         &[],
@@ -108,7 +108,7 @@ fn shells_of_system_and_popen_start_every_kind_of_program() {
         let small = match (Source { file: &file, compiler, flags: &[flag] }).compile(to.path()) {
             Ok(program) => program,
             Err(e) => {
-                trial::skip_part!("{compiler} {flag}: {e}");
+                test_support::skip_part!("{compiler} {flag}: {e}");
                 continue;
             }
         };
@@ -124,7 +124,7 @@ fn a_static_program_and_what_it_starts_see_their_own_environment_and_it_is_named
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/odd.c");
     let program = match (Source { file: &file, compiler: "cc", flags: &["-w", "-static"] }).compile(dir.path()) {
         Ok(program) => program,
-        Err(why) => trial::skip!("no static program: {why}"),
+        Err(why) => test_support::skip!("no static program: {why}"),
     };
     let program = program.to_str().expect("a path of this test's");
     for before in [&[][..], &["sh", "-c", "exec \"$@\"", "sh"]] {
@@ -137,7 +137,7 @@ fn a_static_program_and_what_it_starts_see_their_own_environment_and_it_is_named
 fn a_program_that_loses_rights_at_its_start_says_nothing_and_is_named() {
     let program = ["setpriv", "--bounding-set", "-all", "sh", "-c", "echo $0"];
     if !output(&program).ends_with("Some(0)") {
-        trial::skip!("not root, or no setpriv: no rights to lose");
+        test_support::skip!("not root, or no setpriv: no rights to lose");
     }
     let s = same(&[], &program);
     assert!(names(&s, "fewer capabilities"), "{s:#}");
@@ -168,7 +168,7 @@ fn what_a_shell_leaves_in_the_background_says_nothing() {
 fn what_was_started_by_raw_system_calls_or_left_behind_is_not_called_complete() {
     let (odd, dir) = match odd() {
         Ok(built) => built,
-        Err(why) => trial::skip!("{why}"),
+        Err(why) => test_support::skip!("{why}"),
     };
     let s = same(&[], &[odd, "raw", "/bin/true"]);
     assert!(names(&s, "past libc"), "{s:#}");
@@ -186,7 +186,7 @@ fn what_was_started_by_raw_system_calls_or_left_behind_is_not_called_complete() 
 fn of_many_children_that_are_forked_at_once_each_is_recorded() {
     let (odd, dir) = match odd() {
         Ok(built) => built,
-        Err(why) => trial::skip!("{why}"),
+        Err(why) => test_support::skip!("{why}"),
     };
     let tape = dir.join("forks.doorbell");
     let tape = tape.to_str().expect("a path of this test's");
@@ -203,7 +203,7 @@ fn of_many_children_that_are_forked_at_once_each_is_recorded() {
 fn how_late_the_first_lock_of_a_forked_child_is() {
     let (odd, _) = match odd() {
         Ok(built) => built,
-        Err(why) => trial::skip!("{why}"),
+        Err(why) => test_support::skip!("{why}"),
     };
     let mut late = Vec::new();
     for _ in 0..10 {

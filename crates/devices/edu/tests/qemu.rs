@@ -12,8 +12,8 @@ const NO_SLEEP: [&str; 2] = ["-icount", "shift=0,sleep=off"];
 
 macro_rules! needs_qemu {
     () => {
-        if !trial::installed(PROGRAM) {
-            trial::skip!("{PROGRAM} is not installed");
+        if !test_support::installed(PROGRAM) {
+            test_support::skip!("{PROGRAM} is not installed");
         }
     };
 }

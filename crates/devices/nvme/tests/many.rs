@@ -188,19 +188,19 @@ fn a_gibibyte_of_random_mix_equals_its_reference() {
 
 /// QEMU's own tools look at the image: qemu-img compares it with the reference, qemu-io reads a part of it.
 fn checked_by_others(image: &Image, reference: &[u8]) {
-    if !trial::installed("qemu-img") || !trial::installed("qemu-io") {
-        trial::skip_part!("qemu-img and qemu-io are not installed (Debian: qemu-utils)");
+    if !test_support::installed("qemu-img") || !test_support::installed("qemu-io") {
+        test_support::skip_part!("qemu-img and qemu-io are not installed (Debian: qemu-utils)");
         return;
     }
     let other = Image::new(0, 0);
     std::fs::write(&other.path, reference).unwrap();
     let mut compare = Command::new("qemu-img");
     compare.args(["compare", "-s", "-f", "raw", "-F", "raw"]).arg(&image.path).arg(&other.path);
-    let out = trial::finished(&mut compare, "qemu-img compare");
+    let out = test_support::finished(&mut compare, "qemu-img compare");
     assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     let mut read = Command::new("qemu-io");
     read.args(["-r", "-f", "raw", "-c", "read -v 1048576 16"]).arg(&image.path);
-    let out = trial::finished(&mut read, "qemu-io");
+    let out = test_support::finished(&mut read, "qemu-io");
     let text = String::from_utf8_lossy(&out.stdout);
     let bytes: Vec<String> = reference[1 << 20..(1 << 20) + 16].iter().map(|byte| format!("{byte:02x}")).collect();
     assert!(text.contains(&bytes.join(" ")), "{text}");

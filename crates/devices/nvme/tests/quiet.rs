@@ -6,7 +6,7 @@ mod soft;
 use nvme::{Controller, Depth, Done, Options, Piece};
 use pcie::model::{ModelBus, plug};
 use soft::Soft;
-use trial::counting::{Counting, cost, watch_system_calls};
+use test_support::counting::{Counting, cost, watch_system_calls};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -45,6 +45,6 @@ fn commands_allocate_nothing_and_make_no_system_call() {
         assert!(done[..5].iter().all(Done::is_success));
     }
     if !watched {
-        trial::skip_part!("this kernel has no system call user dispatch: system calls were not looked for");
+        test_support::skip_part!("this kernel has no system call user dispatch: system calls were not looked for");
     }
 }

@@ -5,14 +5,14 @@ use pcie::qemu::{Machine, PROGRAM, Pages};
 use pcie::{Bar, Error, Memory};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use trial::skip;
+use test_support::skip;
 
 /// QEMU's edu device (docs/specs/edu).
 const EDU: &str = "edu,dma_mask=0xffffffffffffffff";
 
 macro_rules! needs_qemu {
     () => {
-        if !trial::installed(PROGRAM) {
+        if !test_support::installed(PROGRAM) {
             skip!("{PROGRAM} is not installed");
         }
     };

@@ -8,7 +8,7 @@ use crate::fast_map::FastMap;
 use crate::labels::{Labels, function_name};
 use crate::ops::{self, Class};
 use crate::pattern::{Mode, Patterns, Taken};
-use insight::Source;
+use decode::Source;
 use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, ShareRow, SharedRow, Total};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use tape::call::{self, CallBody, flag};

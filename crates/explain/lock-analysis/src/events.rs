@@ -1,8 +1,8 @@
 //! All events of a recording, one after the other.
 
-use insight::ahead::read_ahead;
-use insight::merge::Step;
-use insight::{InsightError, Recording, Source};
+use decode::ahead::read_ahead;
+use decode::merge::Step;
+use decode::{InsightError, Recording, Source};
 
 /// Goes over all events.
 pub fn each(r: &Recording, mut f: impl FnMut(Source, &tape::event::Event<'_>)) -> Result<(), InsightError> {

@@ -2,7 +2,7 @@
 //! orders can stop each other for ever, whether they did on this tape or not.
 
 use crate::fast_map::FastMap;
-use insight::Source;
+use decode::Source;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Threads of an edge that are remembered.

@@ -4,7 +4,7 @@ use crate::events;
 use crate::facts::Facts;
 use crate::labels::Labels;
 use crate::labels::function_name;
-use insight::{InsightError, Recording, Source};
+use decode::{InsightError, Recording, Source};
 use schema::happened::{OneCall, OneSwitch};
 use tape::call::{self, CallBody};
 use tape::event::{Body, Event};

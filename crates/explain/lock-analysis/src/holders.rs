@@ -3,7 +3,7 @@
 use crate::facts::{AT_THE_END, Addresses, Held, Lock, Wait};
 use crate::fast_map::FastMap;
 use crate::ops::{self, Class};
-use insight::Source;
+use decode::Source;
 use tape::event::{Body, Event};
 use tape::lock::ended;
 

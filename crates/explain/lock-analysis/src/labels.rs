@@ -1,7 +1,7 @@
 //! What locks, threads, calls and times are called in rows.
 
 use crate::facts::{Facts, Lock};
-use insight::Recording;
+use decode::Recording;
 use schema::Clock;
 use std::collections::HashMap;
 
@@ -36,7 +36,7 @@ impl<'a> Labels<'a> {
         let lost = facts.gap_events().max(r.end().map_or(0, |e| e.gap_events));
         let hz = if hz.is_finite() && hz > 0.0 { hz } else { 1e9 };
         // (Where the tape does not say how fast its time stamps count, one is taken for a nanosecond.)
-        let clock = insight::rows::clock_at(r, hz);
+        let clock = decode::rows::clock_at(r, hz);
         Labels { facts, recording: r, clock, hz, names, numbers, lost }
     }
 

@@ -5,7 +5,7 @@
 //! switches or calls, for what those threads did meanwhile and for the calls themselves. Memory grows with the locks and
 //! the waits that are kept, not with the operations.
 //!
-//! Invariant: as for `insight`, no tape makes this panic, whatever its bytes.
+//! Invariant: as for `decode`, no tape makes this panic, whatever its bytes.
 
 mod calls;
 mod diff;
@@ -26,11 +26,11 @@ mod spans;
 mod threads;
 mod uses;
 
+use decode::{InsightError, Recording};
 pub use diff::diff;
 use facts::Facts;
 pub use happened::{Happened, each_call};
 use holders::Holders;
-use insight::{InsightError, Recording};
 use labels::Labels;
 use looked::{Found, Looked};
 use rows::Rows;
@@ -52,7 +52,7 @@ pub fn locks(r: &Recording, waits: usize) -> Result<Locks, InsightError> {
 }
 
 fn incomplete(r: &Recording, labels: &Labels<'_>) -> Vec<String> {
-    let mut all = insight::complete::of_tape(r, labels.lost);
+    let mut all = decode::complete::of_tape(r, labels.lost);
     let f = labels.facts;
     if f.switches.lost > 0 {
         all.push(format!("the kernel lost {} records of context switches: times off CPU lack them", f.switches.lost));

@@ -6,7 +6,7 @@ use crate::facts::Wait;
 use crate::holders::InTheWay;
 use crate::labels::Labels;
 use crate::spans::{Seen, Span, Spans};
-use insight::{InsightError, Recording, Source};
+use decode::{InsightError, Recording, Source};
 use schema::cuda_calls::Calls;
 use std::collections::HashMap;
 

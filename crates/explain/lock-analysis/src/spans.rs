@@ -6,7 +6,7 @@
 //! switch between two threads of other programs. Where records were lost nothing is assumed until the thread's next switch.
 
 use crate::fast_map::FastMap;
-use insight::Source;
+use decode::Source;
 use tape::event::{Body, Event};
 use tape::switch::{SwitchBody, switch_flags};
 

@@ -1,7 +1,7 @@
 //! Threads: their names, and policy and priority at a time.
 
 use crate::fast_map::FastMap;
-use insight::Source;
+use decode::Source;
 use schema::locks::ThreadRow;
 use std::collections::BTreeMap;
 use tape::lock::SchedBody;

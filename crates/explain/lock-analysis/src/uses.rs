@@ -4,7 +4,7 @@ use crate::events;
 use crate::facts::{AT_THE_END, Addresses, Facts, Held};
 use crate::labels::Labels;
 use crate::ops::{self, Class};
-use insight::{InsightError, Recording, Source};
+use decode::{InsightError, Recording, Source};
 use schema::lock_uses::UseRow;
 use tape::event::{Body, Event};
 use tape::lock::{attr, ended};

@@ -1,7 +1,7 @@
 //! Whatever is in a recording, reading it takes no more memory and time than its size allows: what a stray pointer of the program,
 //! or somebody with bad intentions, wrote. Each of these has checksums that hold, and as many of one kind of thing as fit.
 
-use insight::Recording;
+use decode::Recording;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -284,7 +284,7 @@ fn plays_the_reader() {
     // (A refusal is an answer, too.)
     match &told[1][..] {
         "locks" => drop(lock_analysis::locks(&r, 20)),
-        _ => drop(insight::summary(&r)),
+        _ => drop(decode::summary(&r)),
     }
 }
 

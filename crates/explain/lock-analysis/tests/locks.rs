@@ -1,6 +1,6 @@
 //! Tapes with locks, written here: who held what, and bytes that no agent writes.
 
-use insight::Recording;
+use decode::Recording;
 use schema::locks::Locks;
 use tape::call::{self, CallBody, CallsBody};
 use tape::event::{Head, Plain, bytes_of};
@@ -418,13 +418,13 @@ fn read_all(path: &std::path::Path) -> Option<Locks> {
     let r = Recording::open(path).ok()?;
     let l = lock_analysis::locks(&r, 100).ok()?;
     let (mut uses, mut happened) = (0u64, 0u64);
-    let count = |n: &mut u64| -> Result<(), insight::InsightError> {
+    let count = |n: &mut u64| -> Result<(), decode::InsightError> {
         *n += 1;
         Ok(())
     };
     lock_analysis::each_use(&r, |_| count(&mut uses)).unwrap();
     lock_analysis::each_call(&r, |_| count(&mut happened)).unwrap();
-    insight::summary(&r).unwrap();
+    decode::summary(&r).unwrap();
     let tolerance = schema::diff::Tolerance { percent: 0.0, floor: 0 };
     assert!(lock_analysis::diff(&l, &l, tolerance).equal);
     Some(l)

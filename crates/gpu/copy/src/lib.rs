@@ -7,7 +7,7 @@
 //!
 //! The invariant: between [`Route::prepare`] and the drop of what it returns, [`Transfer::submit`] and [`Transfer::poll`] of
 //! our own routes take no lock, allocate nothing and make no system call (`aperture`, which moves a mapping, says so). Nothing
-//! here is timed; that is `lab`'s. (A card on the bus takes a lock that nobody waits for: one job at a time is under way.)
+//! here is timed; that is `measure`'s. (A card on the bus takes a lock that nobody waits for: one job at a time is under way.)
 
 pub mod back_to_back;
 mod buffer;

@@ -5,9 +5,9 @@ use crate::error::{Error, Unavailable};
 use cuda::runtime::Runtime;
 use cuda::{Context, Cuda};
 use gpu::{AddressSpace, CopyEngine, Device, DeviceOptions, Entry, Libcuda};
-use planner::Profile;
 use rm::abi::control::ce_caps;
 use rm::driver::{Driver, Libc};
+use route_choice::Profile;
 use std::cmp::Reverse;
 use std::sync::{Arc, OnceLock};
 

@@ -2,7 +2,7 @@
 
 use copy::{Error, Machine, Unavailable, names, open, verify};
 use doorbell_softgpu::{Mode, SoftDriver};
-use planner::{Direction, Facts, Key, Metric, Places, Plan, Profile, Range};
+use route_choice::{Direction, Facts, Key, Metric, Places, Plan, Profile, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -77,7 +77,7 @@ fn with_several_buffers_the_next_frame_comes_while_one_is_consumed() {
         times.sort_unstable();
         (times[0], times[20])
     };
-    trial::measured(|| {
+    test_support::measured(|| {
         let ((single_least, single), (_, rotated)) = (time(1), time(4));
         assert!(single_least >= 2 * EACH, "{single_least:?} for both, one behind the other");
         let overlap = rotated < single * 3 / 4;

@@ -8,7 +8,7 @@ use cuda::Cuda;
 use doorbell_softgpu::{Mode, SoftDriver};
 use std::sync::Arc;
 use std::time::Duration;
-use trial::counting::{Counting, cost, watch_system_calls};
+use test_support::counting::{Counting, cost, watch_system_calls};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -72,7 +72,7 @@ fn cudas_forms_add_nothing_to_the_calls_that_they_make() {
     let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let watched = watch_system_calls();
     let _running = fake::run_by_itself();
-    fake::ENTERS.set(Some(trial::counting::stand_in));
+    fake::ENTERS.set(Some(test_support::counting::stand_in));
     for form in [
         "cuda",
         "cuda[sync]",

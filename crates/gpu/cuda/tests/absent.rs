@@ -27,7 +27,7 @@ fn loading_answers_on_any_machine() {
         Ok(cuda) => assert!(cuda.version().unwrap() >= 11_000),
         Err(Unavailable { reason }) => {
             assert!(!reason.is_empty());
-            trial::skip!("{reason}");
+            test_support::skip!("{reason}");
         }
     }
 }

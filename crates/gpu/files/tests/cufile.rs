@@ -116,7 +116,7 @@ impl Ground {
 }
 
 fn skip() -> bool {
-    !trial::installed("cc")
+    !test_support::installed("cc")
 }
 
 struct Read {
@@ -145,7 +145,7 @@ fn file(dir: &TempDir) -> (PathBuf, Vec<u8>) {
 #[test]
 fn compatibility_mode_is_measured_and_refused_where_direct_is_required() {
     if skip() {
-        trial::skip!("no C compiler");
+        test_support::skip!("no C compiler");
     }
     let ground = Ground::new();
     let dir = &ground.dir;
@@ -167,7 +167,7 @@ fn compatibility_mode_is_measured_and_refused_where_direct_is_required() {
 #[test]
 fn direct_mode_is_measured_and_without_its_counters_it_is_doubted() {
     if skip() {
-        trial::skip!("no C compiler");
+        test_support::skip!("no C compiler");
     }
     let ground = Ground::new();
     let dir = &ground.dir;
@@ -191,7 +191,7 @@ fn direct_mode_is_measured_and_without_its_counters_it_is_doubted() {
 #[test]
 fn short_transfers_are_continued_and_errors_have_file_offset_and_name() {
     if skip() {
-        trial::skip!("no C compiler");
+        test_support::skip!("no C compiler");
     }
     let ground = Ground::new();
     let dir = &ground.dir;
@@ -217,7 +217,7 @@ fn short_transfers_are_continued_and_errors_have_file_offset_and_name() {
 #[test]
 fn what_is_written_arrives() {
     if skip() {
-        trial::skip!("no C compiler");
+        test_support::skip!("no C compiler");
     }
     let ground = Ground::new();
     let dir = &ground.dir;

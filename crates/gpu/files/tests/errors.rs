@@ -72,7 +72,7 @@ fn a_file_system_without_o_direct_is_read_through_the_page_cache_and_says_so() {
     // Files of the kernel's have no pages to read directly.
     let path = Path::new("/sys/kernel/btf/vmlinux");
     if !path.exists() {
-        trial::skip!("no file in /sys to read");
+        test_support::skip!("no file in /sys to read");
     }
     let machine = machine();
     let source = Source::open(path, false).unwrap();
@@ -84,12 +84,12 @@ fn a_file_system_without_o_direct_is_read_through_the_page_cache_and_says_so() {
 
 #[test]
 fn a_file_in_memory_is_not_said_to_be_read_directly() {
-    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { trial::skip!("no /dev/shm") };
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { test_support::skip!("no /dev/shm") };
     let machine = machine();
     let (path, _) = random(&dir, "f", 50_001);
     let source = Source::open(&path, false).unwrap();
     if !matches!(source.buffered(), Some(Buffered::Refused(why)) if why.contains("tmpfs")) {
-        trial::skip!("/dev/shm is no tmpfs");
+        test_support::skip!("/dev/shm is no tmpfs");
     }
     assert_eq!(read_all(&machine, &source).unwrap().verified, Some(50_001));
     let (target, data) = filled(&machine, 30_000);
@@ -102,9 +102,9 @@ fn a_file_in_memory_is_not_said_to_be_read_directly() {
 fn a_read_that_comes_back_short_is_continued() {
     // The kernel writes this text as it is read, a page at a time at most.
     let path = Path::new("/proc/kallsyms");
-    let Ok(text) = std::fs::read(path) else { trial::skip!("no /proc/kallsyms to read") };
+    let Ok(text) = std::fs::read(path) else { test_support::skip!("no /proc/kallsyms to read") };
     if text.len() < 65_536 {
-        trial::skip!("a short /proc/kallsyms");
+        test_support::skip!("a short /proc/kallsyms");
     }
     for way in [Way::Auto, Way::Threads] {
         let options = Options { way, depth: 1, block: 65_536, ..options() };

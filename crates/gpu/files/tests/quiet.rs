@@ -5,7 +5,7 @@ mod ground;
 use files::{Direction, Done, Extents, Options, Queue, Source, Target, Way};
 use ground::{filled, machine, random};
 use std::sync::Arc;
-use trial::counting::{self, Counting};
+use test_support::counting::{self, Counting};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

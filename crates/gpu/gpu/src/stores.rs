@@ -380,7 +380,7 @@ mod tests {
         Level::ALL.into_iter().filter(|level| {
             let can = level.is_available();
             if !can {
-                trial::skip_part!("{level:?}: not on this CPU");
+                test_support::skip_part!("{level:?}: not on this CPU");
             }
             can
         })
@@ -421,7 +421,7 @@ mod tests {
         let from = noise(4);
         for how in LineStore::ALL {
             if !how.is_available() {
-                trial::skip_part!("{how:?}: not on this CPU");
+                test_support::skip_part!("{how:?}: not on this CPU");
                 continue;
             }
             let before = noise(5);

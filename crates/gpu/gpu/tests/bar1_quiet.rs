@@ -3,7 +3,7 @@
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Bar1Map, Device};
 use std::sync::Arc;
-use trial::counting::{Counting, cost, watch_system_calls};
+use test_support::counting::{Counting, cost, watch_system_calls};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -34,7 +34,7 @@ fn writes_and_reads_allocate_nothing_and_make_no_system_call() {
     assert_eq!((spent, good), ((0, 0), true));
     assert!(cost(false, || drop(vec![0u8; 64])).0 > 0, "the counter counts");
     if !watched {
-        trial::skip!("system calls not looked at: this kernel has no syscall user dispatch");
+        test_support::skip!("system calls not looked at: this kernel has no syscall user dispatch");
     }
     let seen = cost(true, || {
         // SAFETY: no arguments.

@@ -5,8 +5,8 @@
 use crate::error::Error;
 use crate::graph::{Graph, fit};
 use crate::memory::{move_in, pin, regions, watch};
+use cuda_graph::{Branches as Words, Refused};
 use gpu::{Channel, Launch, LaunchWords, Observer, Ticket};
-use recipe::{Branches as Words, Refused};
 use std::time::{Duration, Instant};
 
 /// How long a part waits for room in its channel when others of the same launch are under way already.

@@ -22,8 +22,8 @@ use crate::memory::{move_in, pin, regions, watch};
 use crate::node::nodes;
 use crate::stores::{Stored, prepared, why_not};
 use crate::stream::{Order, Stream};
+use cuda_graph::Own;
 use gpu::{ChainWords, Channel, Counter, Launch, LaunchWords, Memory, Owner, Pin, Place, Region, Stores};
-use recipe::Own;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 

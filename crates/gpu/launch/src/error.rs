@@ -1,7 +1,7 @@
 //! Why a graph cannot be launched, and what to do.
 
+use cuda_graph::Refused;
 use pushbuf::qmd::Unfit;
-use recipe::Refused;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -4,8 +4,8 @@
 //! explained by exactly one way of reading ([`FillMacro::derive`]), and the memory must hold what was asked for and nothing else.
 
 use crate::given::segments_of;
+use cuda_graph::{FillCall, FillMacro};
 use gpu::{AddressSpace, Given, Watched};
-use recipe::{FillCall, FillMacro};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Whoever has CUDA fill memory.
@@ -98,7 +98,7 @@ fn one(
 
 fn calls(given: &Given) -> Vec<FillCall> {
     let (channels, segments) = segments_of(given);
-    recipe::fill_calls(&channels, &segments)
+    cuda_graph::fill_calls(&channels, &segments)
 }
 
 /// By the libcuda of the process.

@@ -1,7 +1,7 @@
 //! What CUDA's channels were given, as a recipe wants it.
 
+use cuda_graph::{Channel, Segment};
 use gpu::Given;
-use recipe::{Channel, Segment};
 
 /// Channels by handle, in the order in which they are used first.
 pub(crate) fn channels_of<'a>(given: impl Iterator<Item = &'a Given>) -> (Vec<u32>, Vec<Channel>) {

@@ -8,11 +8,11 @@ use crate::machine;
 use crate::memory::{move_in, pin, regions, watch};
 use crate::node::{Node, nodes};
 use crate::stream::{Order, Stream};
+use cuda_graph::{Own, Recipe, Refused};
 use gpu::{
     ChainWords, Channel, Counter, Engine, Group, Launch, LaunchWords, NewParameters, Observer, Place, Region, Ticket,
     Watched,
 };
-use recipe::{Own, Recipe, Refused};
 use std::sync::Arc;
 
 /// A graph on one channel.
@@ -113,7 +113,7 @@ impl Graph {
         }
         // They are as they were when the graph was learnt: CUDA reads them anew each time.
         let sent = recipe.nodes.iter().find_map(|node| match node.work {
-            recipe::Work::Write { address, bytes } => Some(Refused::Sent { address, bytes: bytes.into() }),
+            cuda_graph::Work::Write { address, bytes } => Some(Refused::Sent { address, bytes: bytes.into() }),
             _ => None,
         });
         if let Some(sent) = sent {
@@ -352,7 +352,7 @@ unsafe fn of_groups(channel: &mut Channel, recipe: &Recipe, words: LaunchWords<'
 
 impl Parameters {
     /// `base`: how many nodes go before those of the recipe.
-    pub(crate) fn of(place: &recipe::Parameters, recipe: &Recipe, base: usize) -> Parameters {
+    pub(crate) fn of(place: &cuda_graph::Parameters, recipe: &Recipe, base: usize) -> Parameters {
         let bank = recipe.nodes.get(place.node.0).and_then(|n| n.work.kernel()?.bank);
         let bytes = bank.and_then(|bank| recipe.banks.get(bank.0)?.parameter_bytes()).unwrap_or_default();
         Parameters { node: base + place.node.0, address: place.address, bytes: bytes.to_vec(), changed: None }

@@ -4,8 +4,8 @@ use crate::error::Error;
 use crate::given::{channels_of, segments_of};
 use crate::launches::Launches;
 use crate::small_copies;
+use cuda_graph::{FillMacro, Macros, Recipe, Refused, Segment, Work};
 use gpu::{AddressSpace, Given, GivenChannel, Watched};
-use recipe::{FillMacro, Macros, Recipe, Refused, Segment, Work};
 use std::sync::Arc;
 
 /// Launches after the upload that are compared with each other, and how often two are made behind a busy stream, and then without: another thread may have
@@ -114,7 +114,7 @@ fn held(watched: &Watched, space: &Arc<AddressSpace>, launches: &mut impl Launch
     match watched.given(&mark) {
         Ok(given) => {
             let (channels, segments) = segments_of(&given);
-            Ok(Some(recipe::released(&channels, &segments)))
+            Ok(Some(cuda_graph::released(&channels, &segments)))
         }
         Err(error) => {
             launches.finish().map_err(|error| Error::Launching(error.to_string()))?;
@@ -145,8 +145,8 @@ fn recipe_of(upload: &Given, again: &Again, macros: Macros) -> Result<Recipe, Er
     }
     let launches: Vec<&[Segment<'_>]> = launches.iter().map(Vec::as_slice).collect();
     let learnt = match &again.held {
-        Some(before) => recipe::learn_held(macros, before, &channels, &upload, &launches),
-        None => recipe::learn_with(macros, &channels, &upload, &launches),
+        Some(before) => cuda_graph::learn_held(macros, before, &channels, &upload, &launches),
+        None => cuda_graph::learn_with(macros, &channels, &upload, &launches),
     };
     learnt.map_err(|refused| match refused {
         // The first launch was one as those after it.

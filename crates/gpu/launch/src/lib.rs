@@ -1,7 +1,7 @@
 //! CUDA graphs launched from a channel of our own.
 //!
 //! [`Graph::learn`] has the program launch an instantiated graph three times and reads what CUDA told its channels: the upload of the graph, and twice
-//! the launch after it, behind a stream that is kept busy if that can be done ([`OnStream`]): CUDA leaves out waits for what is over. Of that crate `recipe` makes a graph of our own: copies of its QMDs and constant banks in memory of ours, and a launch of a few
+//! the launch after it, behind a stream that is kept busy if that can be done ([`OnStream`]): CUDA leaves out waits for what is over. Of that crate `cuda-graph` makes a graph of our own: copies of its QMDs and constant banks in memory of ours, and a launch of a few
 //! words. [`Graph::launch`] is then one segment and one doorbell, without libcuda: no lock, no allocation, no system call.
 //!
 //! A channel ([`channel`]) is a queue of launches, as a stream is: what is launched on it runs in the order of the calls, whatever graph it is of.

@@ -1,8 +1,8 @@
 //! Memory of ours for a graph: where each of its QMDs and banks comes to lie, and pins of what is the program's.
 
 use crate::error::Error;
+use cuda_graph::{Block, Memory as Of, Recipe, Refused, Site, Target, Touched};
 use gpu::{AddressSpace, Memory, Pin, Region};
-use recipe::{Block, Memory as Of, Recipe, Refused, Site, Target, Touched};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! What a graph is made of, for whoever reads it.
 
-use recipe::{Recipe, Work};
+use cuda_graph::{Recipe, Work};
 
 /// One node of a graph, in the order in which a launch starts them.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 
 use crate::given::segments_of;
 use cuda::SmallCopies;
+use cuda_graph::{CopyCall, CopyMacro};
 use gpu::{AddressSpace, Given, Watched};
-use recipe::{CopyCall, CopyMacro};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Offsets of the sources and words of the copies: none of the halves of an address is one of the counts.
@@ -81,5 +81,5 @@ fn one(
 
 fn calls(given: &Given) -> Vec<CopyCall> {
     let (channels, segments) = segments_of(given);
-    recipe::copy_calls(&channels, &segments)
+    cuda_graph::copy_calls(&channels, &segments)
 }

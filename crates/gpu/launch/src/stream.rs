@@ -4,11 +4,11 @@
 //! except where engines keep the order themselves ([`Order`]). The channel's tracker is waited for once, in front, and set once, at the end.
 
 use crate::error::Error;
+use cuda_graph::{Own, Refused};
 use gpu::Source;
 use pushbuf::encode::{Words, inline_dma, launch_dma};
 use pushbuf::header::Header;
 use pushbuf::semaphore::Execute;
-use recipe::{Own, Refused};
 
 /// What keeps launches behind the copies before them. (Copies behind launches wait for the counter, always.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -312,7 +312,7 @@ mod tests {
         part.put(9, |w| w.copy(COPY, 0x20_0000, 0x10_0000, 64, launch_dma::PITCH)).unwrap();
         let release = part.words.len();
         let payload = part.release(counter, Last::Copies).unwrap();
-        let counts = [(PAYLOAD, 0), (payload, 1)].map(|(word, more)| recipe::Count { word, more });
+        let counts = [(PAYLOAD, 0), (payload, 1)].map(|(word, more)| cuda_graph::Count { word, more });
         let (upload, qmds, parameters, touched) = Default::default();
         let (launch, counts, release) = (part.words, counts.into(), Some(release));
         Own { upload, launch, counts, adds: 1, release, qmds, parameters, touched }

@@ -14,7 +14,7 @@ fn libraries() -> PathBuf {
 }
 
 fn good(command: &mut Command) -> Output {
-    let out = trial::finished(command, "a step");
+    let out = test_support::finished(command, "a step");
     let [said, wrong] = [&out.stdout, &out.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
     assert!(out.status.success(), "{command:?}: {said}{wrong}");
     out
@@ -27,8 +27,8 @@ fn words(out: &Output) -> Vec<String> {
 #[test]
 fn a_prefix_has_all_that_programs_need() {
     for need in ["cc", "sed", "install"] {
-        if !trial::installed(need) {
-            trial::skip!("no {need}");
+        if !test_support::installed(need) {
+            test_support::skip!("no {need}");
         }
     }
     let folder = tempfile::tempdir().unwrap();
@@ -51,7 +51,7 @@ fn a_prefix_has_all_that_programs_need() {
     let mut command = Command::new(&alone);
     command.arg("20");
     soft(command);
-    if trial::installed("pkg-config") {
+    if test_support::installed("pkg-config") {
         let ask = |what: &str| {
             let mut command = Command::new("pkg-config");
             command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).args([what, "doorbell"]);
@@ -64,15 +64,15 @@ fn a_prefix_has_all_that_programs_need() {
         command.arg("20").env("LD_LIBRARY_PATH", prefix.join("lib"));
         soft(command);
     } else {
-        trial::skip_part!("no pkg-config");
+        test_support::skip_part!("no pkg-config");
     }
-    if trial::installed("python3") {
+    if test_support::installed("python3") {
         let mut command = Command::new("python3");
         command.args(["-c", "import doorbell; print(doorbell.version())"]).env_remove("DOORBELL_LIB");
         command.env("PYTHONPATH", prefix.join("share/doorbell/python")).env("PYTHONDONTWRITEBYTECODE", "1");
         assert_eq!(words(&soft(command)), ["(0,", "1,", "0)"]);
     } else {
-        trial::skip_part!("no python3");
+        test_support::skip_part!("no python3");
     }
 }
 
@@ -93,8 +93,8 @@ fn the_library_has_the_functions_of_the_header() {
     // In comments they are followed by `()`.
     let declared = names(&header, |rest| rest.starts_with('(') && !rest.starts_with("()"));
     assert!(declared.len() > 20 && declared.contains("doorbell_submit"), "{declared:?}");
-    if !trial::installed("nm") {
-        trial::skip_part!("no nm");
+    if !test_support::installed("nm") {
+        test_support::skip_part!("no nm");
         return;
     }
     let out = good(Command::new("nm").args(["-D", "--defined-only"]).arg(libraries().join("libdoorbell.so")));

@@ -42,8 +42,8 @@ fn text(out: &Output) -> String {
 
 /// Compiles an example; `None`, said where skips are counted, without a compiler.
 fn compiled(compiler: &str, standard: &str, source: &str, folder: &Path) -> Option<PathBuf> {
-    if !trial::installed(compiler) {
-        trial::skip_part!("no {compiler}");
+    if !test_support::installed(compiler) {
+        test_support::skip_part!("no {compiler}");
         return None;
     }
     let source = examples().join(source);
@@ -53,7 +53,7 @@ fn compiled(compiler: &str, standard: &str, source: &str, folder: &Path) -> Opti
     command.args([standard, "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"]).arg(include);
     command.arg("-I").arg(examples().join("c"));
     command.arg("-o").arg(&to).arg(source).arg("-L").arg(libraries()).args(["-ldoorbell", "-ldl"]);
-    let out = trial::finished(&mut command, compiler);
+    let out = test_support::finished(&mut command, compiler);
     assert!(out.status.success(), "{}", text(&out));
     Some(to)
 }
@@ -65,7 +65,7 @@ fn check_finds_every_byte_right() {
     let profile = folder.path().join("profile.toml");
     write_profile(&profile, None);
     let with = |mut command: Command, profile: &str, way: &str| {
-        let out = trial::finished(command.arg("144").env("DOORBELL_PROFILE", profile), "check");
+        let out = test_support::finished(command.arg("144").env("DOORBELL_PROFILE", profile), "check");
         let said = text(&out);
         assert!(out.status.success(), "{said}");
         assert!(said.contains("144 copies by 8 threads, every byte right") && said.contains("submit, alone"), "{said}");
@@ -80,7 +80,7 @@ fn said(compiler: &str, standard: &str, source: &str, argument: &str) -> Option<
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(compiler, standard, source, folder.path())?;
     // The longest, 10,000 times open and close, takes 90 s alone on the machine.
-    let out = trial::finished_within(on_soft_gpu(&program).arg(argument), Duration::from_secs(900), source);
+    let out = test_support::finished_within(on_soft_gpu(&program).arg(argument), Duration::from_secs(900), source);
     let out = out.unwrap_or_else(|| panic!("{source} does not end"));
     assert!(out.status.success(), "{}", text(&out));
     Some(text(&out))
@@ -114,7 +114,7 @@ fn copies_and_kernels_are_in_order_and_without_order_the_test_sees_it() {
     ] {
         // With a profile that names stores: what is ordered goes by engines all the same.
         let mut command = beside_cuda(&program, folder.path());
-        let out = trial::finished(command.args(arguments).env("DOORBELL_PROFILE", &profile), "ordered");
+        let out = test_support::finished(command.args(arguments).env("DOORBELL_PROFILE", &profile), "ordered");
         assert!(out.status.success() && text(&out).contains(says), "{arguments:?}: {}", text(&out));
         let all = text(&out).lines().find(|line| line.starts_with("all ")).map(str::to_owned).unwrap();
         assert_eq!(all.split_whitespace().nth(2), Some(arguments[0]), "copies: {all}");
@@ -126,7 +126,7 @@ fn graphs_are_launched_in_order_with_their_own_parameters_and_what_is_wrong_is_a
     let folder = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/graph.c");
     let Some(program) = compiled("cc", "-std=gnu11", source.to_str().unwrap(), folder.path()) else { return };
-    let out = trial::finished(&mut beside_cuda(&program, folder.path()), "graph");
+    let out = test_support::finished(&mut beside_cuda(&program, folder.path()), "graph");
     assert!(out.status.success(), "{}", text(&out));
 }
 
@@ -135,7 +135,7 @@ fn chains_and_tickets_put_copies_and_launches_in_order_in_c() {
     let folder = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chain.c");
     let Some(program) = compiled("cc", "-std=gnu11", source.to_str().unwrap(), folder.path()) else { return };
-    let out = trial::finished(&mut beside_cuda(&program, folder.path()), "chain");
+    let out = test_support::finished(&mut beside_cuda(&program, folder.path()), "chain");
     assert!(out.status.success(), "{}", text(&out));
 }
 
@@ -143,7 +143,7 @@ fn chains_and_tickets_put_copies_and_launches_in_order_in_c() {
 fn each_launch_of_the_example_leaves_its_result() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("cc", "-std=gnu11", "c/launch.c", folder.path()) else { return };
-    let out = trial::finished(beside_cuda(&program, folder.path()).arg("100"), "launch");
+    let out = test_support::finished(beside_cuda(&program, folder.path()).arg("100"), "launch");
     let said = text(&out);
     assert!(out.status.success() && said.contains("100 launches by doorbell and 25 by CUDA"), "{said}");
     assert!(said.contains("every result right"), "{said}");
@@ -153,7 +153,7 @@ fn each_launch_of_the_example_leaves_its_result() {
 fn each_word_counts_the_launches_of_its_thread() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("cc", "-std=c11", "../docs/results/launch/many.c", folder.path()) else { return };
-    let out = trial::finished(beside_cuda(&program, folder.path()).args(["4", "2000"]), "many");
+    let out = test_support::finished(beside_cuda(&program, folder.path()).args(["4", "2000"]), "many");
     let said = text(&out);
     assert!(out.status.success() && said.contains("all by doorbell: 2000 launches"), "{said}");
     assert!(said.contains("all right") && !said.contains("CUDA beside them: 0 launches"), "{said}");
@@ -164,7 +164,7 @@ fn each_word_counts_the_launches_of_its_thread() {
 fn each_frame_of_the_loop_comes_back_right() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("cc", "-std=gnu11", "c/frame_loop.c", folder.path()) else { return };
-    let out = trial::finished(beside_cuda(&program, folder.path()).args(["0.05", "other"]), "frame_loop");
+    let out = test_support::finished(beside_cuda(&program, folder.path()).args(["0.05", "other"]), "frame_loop");
     let said = text(&out);
     assert!(out.status.success() && said.contains("runs under SCHED_OTHER"), "{said}");
     for whose in ["doorbell: ", "CUDA: "] {
@@ -178,7 +178,7 @@ fn each_frame_of_the_loop_comes_back_right() {
 fn a_running_kernel_answers_each_message() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("cc", "-std=gnu11", "c/message.c", folder.path()) else { return };
-    let out = trial::finished(beside_cuda(&program, folder.path()).arg("300"), "message");
+    let out = test_support::finished(beside_cuda(&program, folder.path()).arg("300"), "message");
     assert!(out.status.success() && text(&out).contains("300 messages of 56 bytes"), "{}", text(&out));
 }
 
@@ -187,7 +187,7 @@ fn memory_that_cuda_frees_is_an_error_in_c_too() {
     let folder = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/freed.c");
     let Some(program) = compiled("cc", "-std=gnu11", source.to_str().unwrap(), folder.path()) else { return };
-    let out = trial::finished(&mut beside_cuda(&program, folder.path()), "freed");
+    let out = test_support::finished(&mut beside_cuda(&program, folder.path()), "freed");
     assert!(out.status.success(), "{}", text(&out));
 }
 
@@ -196,7 +196,8 @@ fn the_cost_of_order_is_told_for_each_way() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("cc", "-std=gnu11", "c/order_cost.c", folder.path()) else { return };
     let raw = folder.path().join("raw.csv");
-    let out = trial::finished(beside_cuda(&program, folder.path()).arg("10").arg("--raw").arg(&raw), "order_cost");
+    let out =
+        test_support::finished(beside_cuda(&program, folder.path()).arg("10").arg("--raw").arg(&raw), "order_cost");
     let said = text(&out);
     assert!(out.status.success() && said.contains("10 rounds"), "{said}");
     for line in ["kernel end -> next kernel   nothing between", "kernel end -> bytes there   64 KiB to host, ours"] {
@@ -208,18 +209,18 @@ fn the_cost_of_order_is_told_for_each_way() {
 
 /// A profile of this machine's, by which up to 256 bytes go by stores and loads of the CPU; `kernel`: taken under another.
 fn write_profile(path: &Path, kernel: Option<&str>) {
-    use planner::{Facts, Key, Metric, Plan, Profile, Range};
+    use route_choice::{Facts, Key, Metric, Plan, Profile, Range};
     let range = |from, to, route: &str| Range { from, to, route: route.into(), by: Metric::P50 };
     let ranges = vec![range(1, Some(256), "host->bar1[flush]->gpu0"), range(257, None, "host->ce2->gpu0")];
     let back = vec![range(1, Some(256), "gpu0->bar1->host"), range(257, None, "gpu0->ce2->host")];
     let plan = |direction, ranges| {
         let (memory, load) = ("pinned".into(), Key::IDLE.into());
-        let places = planner::Places::Same;
+        let places = route_choice::Places::Same;
         let key = Key { direction, memory, places, batch: 1, metric: Metric::P50, load };
         Plan { key, ranges, points: Vec::new(), undecided: Vec::new() }
     };
-    let plans = vec![plan(planner::Direction::ToGpu, ranges), plan(planner::Direction::FromGpu, back)];
-    let mut facts: Facts = planner::Facts::of_this_machine(true, None);
+    let plans = vec![plan(route_choice::Direction::ToGpu, ranges), plan(route_choice::Direction::FromGpu, back)];
+    let mut facts: Facts = route_choice::Facts::of_this_machine(true, None);
     facts.kernel = kernel.map_or(facts.kernel, str::to_owned);
     let taken = "2001-01-01T00:00:00Z".into();
     Profile { functional: true, taken, facts, plans }.save(path).unwrap();
@@ -233,7 +234,7 @@ fn a_session_follows_the_profile_that_is_named_and_refuses_a_stale_one() {
     write_profile(&stale, Some("2.4.0"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profile.c");
     let ends = |mut command: Command, profile: &Path| {
-        let out = trial::finished(command.env("DOORBELL_PROFILE", profile), "profile");
+        let out = test_support::finished(command.env("DOORBELL_PROFILE", profile), "profile");
         (out.status.code(), text(&out))
     };
     if let Some(program) = compiled("cc", "-std=c11", source.to_str().unwrap(), folder.path()) {
@@ -290,8 +291,8 @@ fn a_program_may_open_and_close_ten_thousand_times() {
 
 /// python3 with the package; `None`, said where skips are counted, without it.
 fn python() -> Option<Command> {
-    if !trial::installed("python3") {
-        trial::skip_part!("no python3");
+    if !test_support::installed("python3") {
+        test_support::skip_part!("no python3");
         return None;
     }
     let mut command = on_soft_gpu("python3");
@@ -304,12 +305,12 @@ fn python() -> Option<Command> {
 fn the_python_package_passes_its_tests() {
     let Some(mut command) = python() else { return };
     let tests = examples().join("../python/tests/test_doorbell.py");
-    let out = trial::finished(command.arg(tests).arg("-v"), "python3");
+    let out = test_support::finished(command.arg(tests).arg("-v"), "python3");
     assert!(out.status.success(), "{}", text(&out));
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(said.contains("test_every_way_of_copying") && said.contains("\nRan "), "{said}");
     for line in said.lines().filter(|line| line.contains(" ... skipped ")) {
-        trial::skip_part!("{line}");
+        test_support::skip_part!("{line}");
     }
 }
 
@@ -321,7 +322,10 @@ fn beside_cuda_python_has_an_error_for_each_thing_that_is_gone() {
     for (name, value) in paths.get_envs().filter(|(name, _)| *name == "LD_LIBRARY_PATH") {
         command.env(name, value.unwrap());
     }
-    let out = trial::finished(command.arg(examples().join("../python/tests/test_beside_cuda.py")).arg("-v"), "python3");
+    let out = test_support::finished(
+        command.arg(examples().join("../python/tests/test_beside_cuda.py")).arg("-v"),
+        "python3",
+    );
     let said = text(&out);
     assert!(
         out.status.success()
@@ -340,7 +344,7 @@ fn the_python_example_of_launches_compares_each_result() {
     for (name, value) in paths.get_envs().filter(|(name, _)| *name == "LD_LIBRARY_PATH") {
         command.env(name, value.unwrap());
     }
-    let out = trial::finished(command.arg(examples().join("python/launch.py")).arg("100"), "launch.py");
+    let out = test_support::finished(command.arg(examples().join("python/launch.py")).arg("100"), "launch.py");
     let said = text(&out);
     assert!(
         out.status.success() && said.contains("100 launches of a graph of 2 kernels, every result right"),
@@ -356,8 +360,10 @@ fn each_frame_of_the_python_loop_comes_back_right() {
     for (name, value) in paths.get_envs().filter(|(name, _)| *name == "LD_LIBRARY_PATH") {
         command.env(name, value.unwrap());
     }
-    let out =
-        trial::finished(command.arg(examples().join("python/frame_loop.py")).args(["0.05", "other"]), "frame_loop.py");
+    let out = test_support::finished(
+        command.arg(examples().join("python/frame_loop.py")).args(["0.05", "other"]),
+        "frame_loop.py",
+    );
     let said = text(&out);
     assert!(
         out.status.success() && said.contains(" of the 50 frames that were due") && said.contains("every result right"),
@@ -371,7 +377,7 @@ fn the_python_examples_do_what_they_say() {
         [("frames.py", "60", "60 frames"), ("pages.py", "256", "256 pages"), ("parameters.py", "100", "100 updates")]
     {
         let Some(mut command) = python() else { return };
-        let out = trial::finished(command.arg(examples().join("python").join(name)).arg(argument), name);
+        let out = test_support::finished(command.arg(examples().join("python").join(name)).arg(argument), name);
         assert!(out.status.success() && text(&out).contains(says), "{name}: {}", text(&out));
     }
 }
@@ -386,6 +392,6 @@ fn a_model_is_loaded_from_python() {
     model.extend((0..1_200_000u32).map(|n| (n / 7) as u8));
     let path = dir.path().join("model.safetensors");
     std::fs::write(&path, model).unwrap();
-    let out = trial::finished(command.arg(examples().join("python/load_model.py")).arg(path), "load_model.py");
+    let out = test_support::finished(command.arg(examples().join("python/load_model.py")).arg(path), "load_model.py");
     assert!(out.status.success() && text(&out).contains("1 tensors, 1200000 bytes, all equal"), "{}", text(&out));
 }

@@ -26,14 +26,14 @@ fn cc(arguments: &[&str], to: &Path) {
     let mut command = Command::new("cc");
     command.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"]).arg(root().join("include"));
     command.args(arguments).arg("-o").arg(to).arg("-L").arg(libraries()).args(["-ldoorbell", "-ldl"]);
-    let out = trial::finished(&mut command, "cc");
+    let out = test_support::finished(&mut command, "cc");
     assert!(out.status.success(), "{}", text(&out));
 }
 
 /// A folder with the program and, in a folder of its own, the stand-in; `None`, said where skips are counted, without a compiler.
 fn built() -> Option<tempfile::TempDir> {
-    if !trial::installed("cc") {
-        trial::skip_part!("no cc");
+    if !test_support::installed("cc") {
+        test_support::skip_part!("no cc");
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -112,7 +112,7 @@ fn beside_the_stand_in(mut command: Command, folder: &Path) {
     let (json, raw_file) = (folder.join("report.json"), folder.join("report.raw"));
     command.args(["--turn", "0.01", "--patience", "0.01", "--rounds", "1", "--threads", "1,2"]);
     command.arg("--json").arg(&json).arg("--raw").arg(&raw_file);
-    let out = trial::finished(&mut command, "undelayed");
+    let out = test_support::finished(&mut command, "undelayed");
     assert!(out.status.success(), "{}", text(&out));
     let said = text(&out);
     assert!(said.contains(" compared, 0 wrong") && said.contains("verdict: "), "{said}");
@@ -138,7 +138,7 @@ fn beside_the_stand_in(mut command: Command, folder: &Path) {
 
 fn wrong_bytes_are_exit_status_1(mut command: Command) {
     command.env("STUB_SPOIL", "1");
-    let out = trial::finished(
+    let out = test_support::finished(
         command.args(["--turn", "0.01", "--patience", "0.01", "--rounds", "1", "--threads", "1", "--kinds", "stream"]),
         "undelayed",
     );
@@ -147,7 +147,7 @@ fn wrong_bytes_are_exit_status_1(mut command: Command) {
 }
 
 fn without_cuda_it_says_what_it_leaves_out(mut command: Command) {
-    let out = trial::finished(command.args(["--turn", "0.01", "--rounds", "1"]), "undelayed");
+    let out = test_support::finished(command.args(["--turn", "0.01", "--rounds", "1"]), "undelayed");
     let said = text(&out);
     assert!(out.status.success() && said.contains("skipped: no libcuda.so.1"), "{said}");
     assert!(said.contains("nothing") && said.contains(" compared, 0 wrong"), "{said}");
@@ -161,7 +161,7 @@ fn beside_softcuda(command: impl Fn() -> Command, folder: &Path) {
     let turn = |seconds: &str| {
         let mut command = command();
         command.args(["--turn", seconds, "--patience", "0.05", "--rounds", "1", "--threads", "1", "--kinds", "device"]);
-        let out = trial::finished(command.arg("--json").arg(&json), "undelayed");
+        let out = test_support::finished(command.arg("--json").arg(&json), "undelayed");
         let said = text(&out);
         assert!(out.status.success() && said.contains(" compared, 0 wrong"), "{said}");
         let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
@@ -179,8 +179,8 @@ fn beside_softcuda(command: impl Fn() -> Command, folder: &Path) {
 #[test]
 #[ignore = "3 s; run by .ci/run"]
 fn in_python() {
-    if !trial::installed("python3") {
-        trial::skip!("no python3");
+    if !test_support::installed("python3") {
+        test_support::skip!("no python3");
     }
     let Some(folder) = built() else { return };
     let [cuda, softcuda] = ["cuda", "softcuda"].map(|name| folder.path().join(name));

@@ -9,7 +9,7 @@ use cuda::{Context, Cuda, Function, GraphExec, Module, PinnedBuffer, Stream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use submit::{ChainHow, ChainStep, Error, Follow, Kind, Options, Session, Way};
-use trial::counting::{Counting, cost, watch_system_calls};
+use test_support::counting::{Counting, cost, watch_system_calls};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

@@ -5,7 +5,7 @@ use gpu::{AddressSpace, Device};
 use std::sync::Arc;
 use std::time::Duration;
 use submit::{Chooser, Direction, Executor, Follow, Options, Piece, Session};
-use trial::counting::{Counting, cost, watch_system_calls};
+use test_support::counting::{Counting, cost, watch_system_calls};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

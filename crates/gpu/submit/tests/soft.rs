@@ -638,23 +638,24 @@ fn a_profile_in_a_file_is_followed_where_it_was_taken_and_refused_elsewhere() {
     refused(&path, "there is no profile at");
     std::fs::write(&path, "this is none").unwrap();
     refused(&path, "p.toml");
-    let range = |from, to, route: &str| planner::Range { from, to, route: route.into(), by: planner::Metric::P50 };
+    let range =
+        |from, to, route: &str| route_choice::Range { from, to, route: route.into(), by: route_choice::Metric::P50 };
     let ranges = vec![range(1, Some(256), "host->bar1[flush]->gpu0"), range(257, None, "host->ce2->gpu0")];
-    let key = planner::Key {
-        direction: planner::Direction::ToGpu,
+    let key = route_choice::Key {
+        direction: route_choice::Direction::ToGpu,
         memory: "pinned".into(),
-        places: planner::Places::Same,
+        places: route_choice::Places::Same,
         batch: 1,
-        metric: planner::Metric::P50,
-        load: planner::Key::IDLE.into(),
+        metric: route_choice::Metric::P50,
+        load: route_choice::Key::IDLE.into(),
     };
-    let figure = |route: &str, ns| planner::Figure { route: route.into(), ns, interval: None, samples: 100 };
+    let figure = |route: &str, ns| route_choice::Figure { route: route.into(), ns, interval: None, samples: 100 };
     let figures = vec![figure("host->bar1[flush]->gpu0", 900), figure("host->ce2->gpu0", 2000)];
-    let points = vec![planner::Point { bytes: 64, figures }];
-    let plan = planner::Plan { key, ranges, points, undecided: Vec::new() };
-    let facts = planner::Facts::of_this_machine(true, None);
+    let points = vec![route_choice::Point { bytes: 64, figures }];
+    let plan = route_choice::Plan { key, ranges, points, undecided: Vec::new() };
+    let facts = route_choice::Facts::of_this_machine(true, None);
     let mut profile =
-        planner::Profile { functional: true, taken: "2001-01-01T00:00:00Z".into(), facts, plans: vec![plan] };
+        route_choice::Profile { functional: true, taken: "2001-01-01T00:00:00Z".into(), facts, plans: vec![plan] };
     profile.save(&path).unwrap();
     open(&session, driver, &with(&path)).unwrap();
     let (host, video) = (session.allocate(4096, false).unwrap(), session.allocate(4096, true).unwrap());

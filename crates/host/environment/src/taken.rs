@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn this_machine_counts_and_counts_only_grow() {
         let Some(first) = placement::affinity().ok().and_then(|all| Taken::now(*all.first()?)) else {
-            trial::skip!("no /proc/stat of this CPU");
+            test_support::skip!("no /proc/stat of this CPU");
         };
         let second = Taken::now(first.cpu).unwrap();
         assert_eq!(second.since(&second).steal, Duration::ZERO);

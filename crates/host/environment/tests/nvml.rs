@@ -112,15 +112,15 @@ fn says(program: &str, with: &[(&str, &str)]) -> Option<serde_json::Value> {
     let folder = std::env::temp_dir().join(format!("environment-nvml-{}-{name}{with_names}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/libnvidia-ml.c");
-    let source = trial::Source { file: &file, compiler: "cc", flags: &["-shared", "-fPIC"] };
+    let source = test_support::Source { file: &file, compiler: "cc", flags: &["-shared", "-fPIC"] };
     let library = match source.compile(&folder) {
         Ok(library) => library,
-        Err(why) => trial::skip!("{why}"),
+        Err(why) => test_support::skip!("{why}"),
     };
     std::fs::rename(library, folder.join("libnvidia-ml.so.1")).expect("a name");
     let mut program = Command::new(std::env::current_exe().expect("this program"));
     program.args(["--exact", "--ignored", "--nocapture", name]).env("LD_LIBRARY_PATH", &folder);
-    let out = trial::finished(program.envs(with.iter().copied()), "a measurement");
+    let out = test_support::finished(program.envs(with.iter().copied()), "a measurement");
     std::fs::remove_dir_all(&folder).expect("the folder is ours");
     let text = String::from_utf8_lossy(&out.stdout);
     let line = text.lines().find_map(|l| l.strip_prefix("said: "));

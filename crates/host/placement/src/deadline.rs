@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_thread_with_one_rests_before_its_budget_ends() {
         let Ok(deadline) = Deadline::take() else {
-            trial::skip!("SCHED_DEADLINE is not given here");
+            test_support::skip!("SCHED_DEADLINE is not given here");
         };
         assert!(deadline.budget.runtime_ns * 100 >= PERIOD_NS * 80, "{:?}", deadline.budget);
         // Off its CPU it uses nothing up.

@@ -378,7 +378,7 @@ mod tests {
                     assert!(p.class.is_some_and(|c| c.is_real_time() && c.to_string().contains("100 ms")));
                 }
                 Err(e) => {
-                    trial::skip_part!("SCHED_DEADLINE is not given here: {e}");
+                    test_support::skip_part!("SCHED_DEADLINE is not given here: {e}");
                     assert_eq!(affinity().unwrap(), [last]);
                 }
             }

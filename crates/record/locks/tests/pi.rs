@@ -538,7 +538,7 @@ fn the_holder_inherits() {
         if allowed.load(Ordering::Relaxed) {
             until("raised to 33 through two mutexes", || priority(me().raw()) == -34);
         } else {
-            trial::skip_part!("SCHED_FIFO is not allowed here");
+            test_support::skip_part!("SCHED_FIFO is not allowed here");
         }
         assert_eq!(inner.unlock(), 0);
         assert_eq!(priority(me().raw()), before);

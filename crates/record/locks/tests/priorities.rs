@@ -19,7 +19,7 @@ fn fifo(priority: i32) -> bool {
     // SAFETY: a live parameter; 0 is the calling thread.
     let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameter) } == 0;
     if !set {
-        trial::skip_part!("SCHED_FIFO is not allowed here");
+        test_support::skip_part!("SCHED_FIFO is not allowed here");
     }
     set
 }
@@ -255,7 +255,7 @@ fn deadline() -> bool {
     // SAFETY: a live struct of the size that it states; 0 is the calling thread.
     let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &attributes, 0) } == 0;
     if !set {
-        trial::skip_part!("SCHED_DEADLINE is not allowed here");
+        test_support::skip_part!("SCHED_DEADLINE is not allowed here");
     }
     set
 }

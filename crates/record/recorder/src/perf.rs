@@ -320,7 +320,7 @@ mod tests {
     fn own_switches_are_seen_where_that_is_allowed() {
         let mut buffers = match Buffers::open() {
             Ok(b) => b,
-            Err(e) => trial::skip!("{e}"),
+            Err(e) => test_support::skip!("{e}"),
         };
         // SAFETY: no arguments.
         let me = unsafe { libc::gettid() };
@@ -352,12 +352,12 @@ mod tests {
     fn a_thread_that_moves_while_the_buffers_are_opened_is_not_seen_to_leave_twice() {
         let (_, mask) = crate::sched::cpus(0);
         let allowed: Vec<usize> = (0..128).filter(|cpu| mask[cpu / 64] >> (cpu % 64) & 1 != 0).collect();
-        let [a, b, ..] = allowed[..] else { trial::skip!("one CPU") };
+        let [a, b, ..] = allowed[..] else { test_support::skip!("one CPU") };
         let open = |cpu: usize, whole| Buffer::open(cpu as i32, whole, 256 << 10);
         stay_on(a);
         let (first, whole) = match open(a, true).map(|first| (first, true)).or_else(|_| Ok((open(a, false)?, false))) {
             Ok(opened) => opened,
-            Err::<_, io::Error>(e) => trial::skip!("{e}"),
+            Err::<_, io::Error>(e) => test_support::skip!("{e}"),
         };
         // Leaving the first is on record, coming onto the second is not.
         stay_on(b);

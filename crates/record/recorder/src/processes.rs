@@ -333,7 +333,7 @@ mod tests {
             }
             match h.status() {
                 Some(status) => assert_eq!(status, wanted),
-                None => trial::skip_part!(
+                None => test_support::skip_part!(
                     "this kernel does not say how a process that was waited for ended (Linux 6.15 does)"
                 ),
             }

@@ -283,7 +283,7 @@ mod tests {
             let mut bytes = s.take(pid);
             let scope = match Events::new(&bytes).next().map(|e| e.body) {
                 Some(Body::Switches(b, text)) if b.scope == scope::REFUSED => {
-                    trial::skip!("{}", String::from_utf8_lossy(text));
+                    test_support::skip!("{}", String::from_utf8_lossy(text));
                 }
                 Some(Body::Switches(b, _)) => b.scope,
                 other => panic!("{other:?}"),

@@ -63,7 +63,7 @@ proptest! {
 fn the_dynamic_loader_is_no_static_program() {
     let loader = std::path::Path::new("/lib64/ld-linux-x86-64.so.2");
     if !loader.exists() {
-        trial::skip!("no dynamic loader at its usual place");
+        test_support::skip!("no dynamic loader at its usual place");
     }
     assert!(!Program::find(loader.as_os_str()).unwrap().is_static);
 }

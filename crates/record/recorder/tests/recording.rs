@@ -360,7 +360,7 @@ impl Small {
         mount.args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(at).stderr(Stdio::null());
         let mounted = mount.status().is_ok_and(|s| s.success());
         if !mounted {
-            trial::skip_part!("a tmpfs of one MiB could not be mounted (needs root)");
+            test_support::skip_part!("a tmpfs of one MiB could not be mounted (needs root)");
         }
         mounted.then(|| Small(at.into()))
     }

@@ -51,7 +51,7 @@ fn copy(dir: &Path, name: &str) -> PathBuf {
 fn as_nobody(dir: &Path, recorder: &Path, program: &Path) -> Option<Command> {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
-        trial::skip_part!("only root can become another user");
+        test_support::skip_part!("only root can become another user");
         return None;
     }
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777)).unwrap();

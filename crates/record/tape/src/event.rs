@@ -3,7 +3,7 @@
 //! Every event is a [`Head`] followed by a fixed body and, for some kinds, a payload; its length is a multiple of eight
 //! bytes and includes the head. Bodies are plain words in native byte order with no implicit padding, so a record is
 //! written by one copy and read back with [`Event::parse`]. The meaning of the words (what a token or an ioctl is) is
-//! nobody's business here: the agent writes facts, `insight` explains them.
+//! nobody's business here: the agent writes facts, `decode` explains them.
 
 use crate::{call, lock, switch};
 

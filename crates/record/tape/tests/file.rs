@@ -395,7 +395,7 @@ fn a_tape_of_version_1_that_is_cut_or_flipped_gives_what_was_before() {
 #[test]
 fn golden_tapes_read_as_one_image_each() {
     for name in ["h200-copies.doorbell", "h200-launches.doorbell"] {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../explain/insight/fixtures").join(name);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../explain/decode/fixtures").join(name);
         let (images, damage) = Reader::images(&path).unwrap();
         assert!(damage.is_none());
         assert_eq!((images.len(), images[0].begin.index), (1, 0), "{name}");

@@ -25,8 +25,8 @@ pub use of_cells::{Distributions, distributions, parts_below};
 use chart::Head;
 use experiment::Metric;
 use pictures::Drawn;
-use results::run::{BestAt, CellOfRun, Coordinate, Ends, StageOfRun};
-use results::{Folder, Run};
+use run_folder::run::{BestAt, CellOfRun, Coordinate, Ends, StageOfRun};
+use run_folder::{Folder, Run};
 use shape::Shape;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
-    Results(#[from] results::Error),
+    Results(#[from] run_folder::Error),
     #[error("{path}: cannot be written: {cause}")]
     Write { path: PathBuf, cause: io::Error },
 }

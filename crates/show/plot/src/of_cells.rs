@@ -3,8 +3,8 @@
 use crate::pictures::{self, Drawn};
 use crate::shape::Shape;
 use crate::{About, Drawing, Error, Frame, axis, chart, point};
-use results::run::CellOfRun;
-use results::{Folder, Run};
+use run_folder::run::CellOfRun;
+use run_folder::{Folder, Run};
 
 /// Each picture for a page, and as a file.
 #[derive(Clone, Debug, Default)]

@@ -5,7 +5,7 @@ use crate::chart::{Chart, Drawing, Frame, Head, Look, Panel};
 use crate::shape::Shape;
 use crate::svg::{Anchor, Pen};
 use experiment::Observe;
-use results::run::CellOfRun;
+use run_folder::run::CellOfRun;
 use std::fmt::Write;
 
 const HEIGHT: f64 = 440.0;

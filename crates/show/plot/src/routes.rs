@@ -5,7 +5,7 @@ use crate::axis::{Axis, bytes, nanoseconds};
 use crate::chart::{Chart, Frame, Head, Look, OTHERS, cut};
 use crate::svg::{Anchor, Pen, path};
 use experiment::{Metric, Observe};
-use results::run::{BestOfRun, CellOfRun, Ends, Figure};
+use run_folder::run::{BestOfRun, CellOfRun, Ends, Figure};
 
 /// From one name to the next.
 const LINE: f64 = 13.0;

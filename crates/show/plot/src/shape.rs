@@ -1,8 +1,8 @@
 //! The samples of one cell, made small enough to be drawn.
 
 use experiment::{Observe, Stage};
-use results::samples::reads_counters;
-use results::{Error, Sample, Samples};
+use run_folder::samples::reads_counters;
+use run_folder::{Error, Sample, Samples};
 
 /// Of a time line.
 pub const COLUMNS: usize = 680;

@@ -1,11 +1,11 @@
 //! The pictures of a run that nobody measured: what is in them, not how each byte looks.
 
-#[path = "../../../bench/results/tests/made/mod.rs"]
+#[path = "../../../bench/run-folder/tests/made/mod.rs"]
 mod made;
 
 use made::{part, read, sample};
-use results::{Context, Folder, Run, Sample};
 use roxmltree::{Document, Node};
+use run_folder::{Context, Folder, Run, Sample};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 

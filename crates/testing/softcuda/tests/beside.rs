@@ -37,7 +37,7 @@ struct Theirs {
     entries: u32,
     put: u64,
     seen: u32,
-    what: recipe::Channel,
+    what: cuda_graph::Channel,
 }
 
 fn load<T: Copy>(at: u64) -> T {
@@ -54,7 +54,7 @@ impl Theirs {
         let ring = channel.gpfifo_at.as_ref().unwrap().cpu.unwrap();
         let put = channel.userd.unwrap().cpu.unwrap() + pushbuf::userd::GP_PUT as u64;
         let engines = channel.engines.iter().map(|(_, class)| *class).collect();
-        let what = recipe::Channel { class: channel.class, engines, group: channel.group };
+        let what = cuda_graph::Channel { class: channel.class, engines, group: channel.group };
         Theirs { ring, entries: channel.entries, put, seen: load(put), what }
     }
 
@@ -105,23 +105,23 @@ fn a_graph_is_learnt_from_what_its_launches_put_into_the_channel() {
     let [upload, first, second] = [(); 3].map(|()| launch());
     assert_eq!([&upload, &first, &second].map(|launch| launch.len()), [1; 3]);
     let segments = [upload, first, second].map(|launch| launch.concat());
-    let [upload, first, second] = segments.each_ref().map(|words| [recipe::Segment { channel: 0, words }]);
+    let [upload, first, second] = segments.each_ref().map(|words| [cuda_graph::Segment { channel: 0, words }]);
     let channels = [channel.what.clone()];
-    let refused = recipe::learn(&channels, &upload, &[&first, &second]).unwrap_err();
-    assert!(matches!(refused, recipe::Refused::MacroArguments { bytes: 64, arguments: [5, 16], .. }), "{refused}");
+    let refused = cuda_graph::learn(&channels, &upload, &[&first, &second]).unwrap_err();
+    assert!(matches!(refused, cuda_graph::Refused::MacroArguments { bytes: 64, arguments: [5, 16], .. }), "{refused}");
     // Two memsets of the stream tell how the graph's is read.
-    let fills: Vec<recipe::FillCall> = [(7, 11), (12, 3)]
+    let fills: Vec<cuda_graph::FillCall> = [(7, 11), (12, 3)]
         .into_iter()
         .flat_map(|(value, words)| {
             stream.fill32(memory.slice(256, 4 * words).unwrap(), value).unwrap();
             stream.synchronize().unwrap();
             let segments = channel.new_segments(&libcuda);
-            let segments: Vec<_> = segments.iter().map(|words| recipe::Segment { channel: 0, words }).collect();
-            recipe::fill_calls(&channels, &segments)
+            let segments: Vec<_> = segments.iter().map(|words| cuda_graph::Segment { channel: 0, words }).collect();
+            cuda_graph::fill_calls(&channels, &segments)
         })
         .collect();
-    let fills = recipe::FillMacro::of_calls(&fills).unwrap();
-    let learnt = recipe::learn_with(Some(fills), &channels, &upload, &[&first, &second]).unwrap();
+    let fills = cuda_graph::FillMacro::of_calls(&fills).unwrap();
+    let learnt = cuda_graph::learn_with(Some(fills), &channels, &upload, &[&first, &second]).unwrap();
     // Kernels, the memset and kernels behind it, and the copy.
     assert_eq!((learnt.kernels(), learnt.groups.len(), learnt.counters.len()), (5, 3, 2));
     assert_eq!(learnt.banks[0].parameter_bytes().unwrap(), memory.address().to_le_bytes());

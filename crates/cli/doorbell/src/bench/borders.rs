@@ -8,13 +8,13 @@ use crate::record::Gpu;
 use crate::signals;
 use attribution::borders::{Border, Borders, Search, executor};
 use experiment::{Experiment, Record};
-use report::number;
-use report::table::Style;
-use results::{Context, Folder, Run, Status};
+use run_folder::{Context, Folder, Run, Status};
 use runner::{End, News, Runner};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicU32;
+use terminal::number;
+use terminal::table::Style;
 
 /// At which sizes copies change their executor, to the byte, read from recordings
 #[derive(Debug, clap::Args)]
@@ -152,7 +152,7 @@ impl Args {
                 "environment": serde_json::to_value(&environment)?,
                 "subjects": all.iter().map(one).collect::<Vec<_>>(),
             });
-            return Ok(report::table::to_stdout(|out| Ok(writeln!(out, "{document:#}")?))?);
+            return Ok(terminal::table::to_stdout(|out| Ok(writeln!(out, "{document:#}")?))?);
         }
         let style = Style::of_stdout();
         let mut t = style.table(&["what", ">up to", "by", ">from", "by", "sizes", ">tried", ">widest gap"]);
@@ -168,8 +168,8 @@ impl Args {
                 }
             }
         }
-        Ok(report::table::to_stdout(|out| {
-            report::table::write(out, &t, 0)?;
+        Ok(terminal::table::to_stdout(|out| {
+            terminal::table::write(out, &t, 0)?;
             writeln!(out)?;
             writeln!(
                 out,

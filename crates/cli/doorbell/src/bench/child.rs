@@ -1,9 +1,9 @@
 //! One process of a run: measures its stages, and leaves a part of each in the run's folder.
 
 use super::machine;
-use lab::clock::Clock;
-use lab::stage::{self, Lab};
-use results::Folder;
+use measure::clock::Clock;
+use measure::stage::{self, Lab};
+use run_folder::Folder;
 use runner::{PART, PROGRESS, STAGE, UNWRITTEN};
 use std::io::Write;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub fn run(folder: &Path, repeat: u32, numbers: &[u32]) -> anyhow::Result<ExitCo
     let run = &folder.experiment().run;
     let machine = machine::of(asked.first().map_or(run.gpu, |stage| stage.run.gpu), &run.device)?;
     let own = std::env::current_exe()?;
-    lab::process::starts_by(vec![own.into(), "bench".into(), "--load".into()]);
+    measure::process::starts_by(vec![own.into(), "bench".into(), "--load".into()]);
     let clock = Clock::new();
     let lab = Lab { machine: &machine, clock: &clock, tell: &|text| say(PROGRESS, text) };
     for stage in asked {
@@ -38,7 +38,7 @@ pub fn run(folder: &Path, repeat: u32, numbers: &[u32]) -> anyhow::Result<ExitCo
 pub fn load(work: &str) -> anyhow::Result<ExitCode> {
     // A card has one driver: the process that measures.
     let open = |gpu| machine::of(gpu, &experiment::Device::Engine).map_err(|e| format!("{e:#}"));
-    lab::working::work(work, open)?;
+    measure::working::work(work, open)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,17 +8,17 @@ use crate::record::Gpu;
 use crate::signals;
 use environment::Severity;
 use experiment::{Device, Experiment, Stage};
-use lab::clock::Clock;
-use report::number;
-use report::table::Style;
-use results::run::{Context, Interrupted, Run};
-use results::{Folder, Status};
+use measure::clock::Clock;
+use run_folder::run::{Context, Interrupted, Run};
+use run_folder::{Folder, Status};
 use runner::{End, Heard, News, Outcome, Runner};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicU32;
 use std::time::Instant;
+use terminal::number;
+use terminal::table::Style;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -226,9 +226,9 @@ impl Args {
     fn print(&self, run: &Run, kept: Option<&Path>) -> anyhow::Result<()> {
         if self.json {
             let text = run.to_json()?;
-            return Ok(report::table::to_stdout(|out| Ok(out.write_all(&text)?))?);
+            return Ok(terminal::table::to_stdout(|out| Ok(out.write_all(&text)?))?);
         }
-        Ok(report::table::to_stdout(|out| report::run::write(out, &Style::of_stdout(), run, kept))?)
+        Ok(terminal::table::to_stdout(|out| terminal::run::write(out, &Style::of_stdout(), run, kept))?)
     }
 
     /// A run that was measured before. Nothing of it changes but its pictures.
@@ -361,7 +361,7 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
             })
         };
         let list = serde_json::json!({ "experiments": all.iter().map(one).collect::<Vec<_>>() });
-        report::table::to_stdout(|out| Ok(writeln!(out, "{list:#}")?))?;
+        terminal::table::to_stdout(|out| Ok(writeln!(out, "{list:#}")?))?;
         return Ok(ExitCode::SUCCESS);
     }
     let style = Style::of_stdout();
@@ -375,7 +375,7 @@ fn list(json: bool) -> anyhow::Result<ExitCode> {
             about,
         ]);
     }
-    report::table::to_stdout(|out| Ok(report::table::write(out, &table, 0)?))?;
+    terminal::table::to_stdout(|out| Ok(terminal::table::write(out, &table, 0)?))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -391,7 +391,7 @@ fn plan(experiment: &Experiment, json: bool) -> anyhow::Result<ExitCode> {
             "samples": estimate.samples,
             "sample_bytes": estimate.sample_bytes,
         });
-        report::table::to_stdout(|out| Ok(writeln!(out, "{plan:#}")?))?;
+        terminal::table::to_stdout(|out| Ok(writeln!(out, "{plan:#}")?))?;
         return Ok(ExitCode::SUCCESS);
     }
     let style = Style::of_stdout();
@@ -406,13 +406,13 @@ fn plan(experiment: &Experiment, json: bool) -> anyhow::Result<ExitCode> {
         n => format!(", and what the machine needs for the samples of {}", number::of(n, "stage")),
     };
     let most = if estimate.samples_are_limited { "at most" } else { "about" };
-    report::table::to_stdout(|out| {
+    terminal::table::to_stdout(|out| {
         writeln!(out, "measured:")?;
         cell_names(stages.iter().flat_map(|stage| &stage.cells))
             .iter()
             .try_for_each(|name| writeln!(out, "  {name}"))?;
         writeln!(out)?;
-        report::table::write(out, &table, 0)?;
+        terminal::table::write(out, &table, 0)?;
         writeln!(
             out,
             "\n{} in {} of {}: about {}{open}; {most} {} samples, {} of files",

@@ -5,13 +5,13 @@ use crate::help::Page;
 use crate::progress::Progress;
 use crate::{result, units};
 use environment::Environment;
-use lab::clock::Clock;
-use lock_lab::locks::{self, Access, Missing, Plan, Waits};
-use report::locks_bench::Locks;
-use report::number;
-use report::table::Style;
+use lock_bench::locks::{self, Access, Missing, Plan, Waits};
+use measure::clock::Clock;
 use std::process::ExitCode;
 use std::time::Duration;
+use terminal::locks_bench::Locks;
+use terminal::number;
+use terminal::table::Style;
 
 /// What pthread locks do to real-time threads, and what better protocols make of it; needs no GPU
 #[derive(Debug, clap::Args)]
@@ -101,8 +101,8 @@ impl Args {
             costs: costs.as_deref(),
         };
         out.write(
-            |out| report::locks_bench::write_json(out, &result),
-            |out| report::locks_bench::write(out, &Style::of_stdout(), &result),
+            |out| terminal::locks_bench::write_json(out, &result),
+            |out| terminal::locks_bench::write(out, &Style::of_stdout(), &result),
         )?;
         verdict(&result)
     }

@@ -3,9 +3,9 @@
 use crate::failure::Failure;
 use crate::record::Gpu;
 use copy::{Machine, Where};
-use report::number;
-use report::table::{self, Style, to_stdout};
 use std::os::fd::AsRawFd;
+use terminal::number;
+use terminal::table::{self, Style, to_stdout};
 
 pub fn open(gpu: Gpu) -> anyhow::Result<Machine> {
     let place = match gpu {
@@ -64,8 +64,8 @@ pub fn with_device(gpu: Gpu, device: &experiment::Device) -> anyhow::Result<Mach
             crate::sample::with_softgpu()?;
             let refused =
                 |e| Failure::impossible(format!("no emulated card: {e}"), "`which qemu-system-x86_64` finds QEMU");
-            let cards::Emulated { card, video, bus } =
-                cards::Emulated::start("q35", cards::emulated::Sizes::default()).map_err(refused)?;
+            let device_copy::Emulated { card, video, bus } =
+                device_copy::Emulated::start("q35", device_copy::emulated::Sizes::default()).map_err(refused)?;
             let place = format!("/proc/self/fd/{}@{bus:x}", video.as_raw_fd());
             // SAFETY: the software GPU reads it when its files are first opened, which is below and in this thread; what else runs by
             // now waits for QEMU and asks for no variable.
@@ -77,7 +77,7 @@ pub fn with_device(gpu: Gpu, device: &experiment::Device) -> anyhow::Result<Mach
         }
         experiment::Device::Xdma(address) => {
             let refused = |e| Failure::impossible(format!("no card: {e}"), "`lspci -d 10ee:` lists Xilinx's");
-            Ok(open(gpu)?.with_card(cards::xdma::open(address).map_err(refused)?))
+            Ok(open(gpu)?.with_card(device_copy::xdma::open(address).map_err(refused)?))
         }
     }
 }
@@ -88,13 +88,13 @@ const VIDEO: &str = "DOORBELL_SOFTGPU_VIDEO";
 /// What an experiment can name: the routes, with what this machine lacks of them, and the calls.
 /// `lacks`: why it has no GPU.
 pub fn list(machine: &Machine, lacks: Option<String>, json: bool) -> anyhow::Result<()> {
-    let (routes, calls) = (copy::names(machine), subject::calls());
+    let (routes, calls) = (copy::names(machine), workload::calls());
     if json {
         let route = |l: &copy::Listed| {
             let unavailable = l.unavailable.as_ref().map(|u| &u.reason);
             serde_json::json!({ "name": l.name, "about": l.about, "unavailable": unavailable })
         };
-        let call = |l: &subject::Listed| {
+        let call = |l: &workload::Listed| {
             let bytes = (l.bytes > 0).then_some(l.bytes);
             serde_json::json!({ "name": l.name, "form": l.form, "about": l.about, "bytes": bytes })
         };

@@ -4,10 +4,10 @@ use super::Where;
 use crate::help::Page;
 use crate::progress::Progress;
 use crate::{result, units};
-use lab::clock::Clock;
-use report::table::Style;
+use measure::clock::Clock;
 use std::process::ExitCode;
 use std::time::Duration;
+use terminal::table::Style;
 
 /// Measure what the machine adds by itself: late wakeups, and gaps of a busy thread
 #[derive(Debug, clap::Args)]
@@ -37,15 +37,15 @@ impl Args {
         let clock = Clock::new();
         let progress = Progress::new();
         progress.show("measuring");
-        let noise = lab::noise::measure(&clock, self.place.wish(), self.duration);
+        let noise = measure::noise::measure(&clock, self.place.wish(), self.duration);
         drop(progress);
         out.write(
             |out| {
-                let mut v = report::noise::json(&noise);
+                let mut v = terminal::noise::json(&noise);
                 v["clock_reading_ns"] = clock.reading_ns().into();
                 Ok(writeln!(out, "{v:#}")?)
             },
-            |out| report::noise::write(out, &Style::of_stdout(), &noise),
+            |out| terminal::noise::write(out, &Style::of_stdout(), &noise),
         )?;
         Ok(ExitCode::SUCCESS)
     }

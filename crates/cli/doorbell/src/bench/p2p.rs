@@ -9,10 +9,10 @@ use crate::{result, signals, units};
 use copy::Machine;
 use environment::Severity;
 use p2p::{MOST, Matrix, News, Plan, SCHEMA, Status, Way};
-use report::table::Style;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use terminal::table::Style;
 
 /// Copies from each GPU to each: one direction alone, both at once, latency; with and without peer access
 #[derive(Debug, clap::Args)]
@@ -107,7 +107,7 @@ impl Args {
         progress.clear();
         let matrix = Matrix {
             schema: SCHEMA.into(),
-            doorbell: results::folder::VERSION.into(),
+            doorbell: run_folder::folder::VERSION.into(),
             commit: before.text("run.commit").map(str::to_owned),
             command: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
             started,
@@ -122,10 +122,10 @@ impl Args {
         };
         out.write(
             |out| {
-                out.write_all(&results::json::to_vec(&matrix).map_err(std::io::Error::from)?)?;
+                out.write_all(&run_folder::json::to_vec(&matrix).map_err(std::io::Error::from)?)?;
                 Ok(())
             },
-            |out| report::p2p::write(out, &Style::of_stdout(), &matrix),
+            |out| terminal::p2p::write(out, &Style::of_stdout(), &matrix),
         )?;
         Ok(verdict(&matrix, is_stopped()))
     }

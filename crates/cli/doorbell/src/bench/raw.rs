@@ -10,17 +10,17 @@ use anyhow::Context;
 use cuda::cupti::Cupti;
 use environment::Environment;
 use gpu::{AddressSpace, Device, DeviceOptions};
-use lab::clock::Clock;
-use lab::raw::profiler::{self, Reported};
-use lab::raw::{self, Budget, Plan};
+use measure::clock::Clock;
+use measure::raw::profiler::{self, Reported};
+use measure::raw::{self, Budget, Plan};
 use placement::Placement;
-use report::number;
-use report::raw::Raw;
-use report::table::Style;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use terminal::number;
+use terminal::raw::Raw;
+use terminal::table::Style;
 
 /// The engines' own time, without the driver: many copies between two timestamps of one submission
 #[derive(Debug, clap::Args)]
@@ -109,8 +109,8 @@ impl Args {
         let result =
             Raw { plan: &plan, environment: &environment, functional, cells: &cells, profiler: profiler.as_ref() };
         out.write(
-            |out| report::raw::write_json(out, &result),
-            |out| report::raw::write(out, &Style::of_stdout(), &result),
+            |out| terminal::raw::write_json(out, &result),
+            |out| terminal::raw::write(out, &Style::of_stdout(), &result),
         )?;
         let failed = cells.iter().filter(|cell| cell.failed.is_some()).count();
         if failed > 0 {

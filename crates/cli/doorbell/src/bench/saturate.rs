@@ -12,8 +12,7 @@ use copy::spec::{self, Memory};
 use environment::Severity;
 use environment::link::LinkCounters;
 use gpu::{AddressSpace, Device, DeviceOptions};
-use lab::clock::Clock;
-use report::table::Style;
+use measure::clock::Clock;
 use saturate::account::{Saturated, Status};
 use saturate::folder::{Asked, Folder, read_account};
 use saturate::plan::{self, Plan};
@@ -27,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use terminal::table::Style;
 
 /// How full the PCIe link gets: many I/Os under way, each submitted and reaped by itself, and what crosses the wire meanwhile
 #[derive(Debug, clap::Args)]
@@ -237,14 +237,14 @@ impl Args {
             let one =
                 |shipped: &plan::Shipped| Ok(serde_json::json!({ "name": shipped.name, "about": about(shipped)? }));
             let all: Vec<_> = plan::SHIPPED.iter().map(one).collect::<Result<_, saturate::Error>>()?;
-            report::table::to_stdout(|out| Ok(writeln!(out, "{:#}", serde_json::json!({ "plans": all }))?))?;
+            terminal::table::to_stdout(|out| Ok(writeln!(out, "{:#}", serde_json::json!({ "plans": all }))?))?;
             return Ok(ExitCode::SUCCESS);
         }
         let mut t = Style::of_stdout().table(&["plan", "what it measures"]);
         for shipped in plan::SHIPPED {
             t.add_row([shipped.name.to_owned(), about(shipped)?]);
         }
-        report::table::to_stdout(|out| Ok(report::table::write(out, &t, 0)?))?;
+        terminal::table::to_stdout(|out| Ok(terminal::table::write(out, &t, 0)?))?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -281,7 +281,7 @@ impl Args {
             plan::Gpu::Real => warnings.map(|w| w.to_string()).collect(),
         };
         let asked = Asked {
-            doorbell: results::folder::VERSION.into(),
+            doorbell: run_folder::folder::VERSION.into(),
             commit: before.text("run.commit").map(str::to_owned),
             command: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
             find_knee: self.find_knee,
@@ -310,10 +310,10 @@ impl Args {
 
     fn print(&self, account: &Saturated) -> anyhow::Result<()> {
         if self.json {
-            let text = results::json::to_vec(account)?;
-            return Ok(report::table::to_stdout(|out| Ok(out.write_all(&text)?))?);
+            let text = run_folder::json::to_vec(account)?;
+            return Ok(terminal::table::to_stdout(|out| Ok(out.write_all(&text)?))?);
         }
-        Ok(report::table::to_stdout(|out| report::saturate::write(out, &Style::of_stdout(), account))?)
+        Ok(terminal::table::to_stdout(|out| terminal::saturate::write(out, &Style::of_stdout(), account))?)
     }
 }
 
@@ -371,7 +371,7 @@ fn counters(device: Option<&Arc<Device>>) -> Box<dyn Wire> {
 fn line(news: &News) -> String {
     let News { cell, repeat, done, of } = news;
     let of = of.map_or_else(String::new, |of| format!(" of {of}"));
-    let size = report::number::bytes(cell.bytes);
+    let size = terminal::number::bytes(cell.bytes);
     let (threads, devices) = (cell.threads, cell.devices);
     format!("{done}{of}: {size} to {}, {threads} threads, {devices} devices, repeat {}", cell.target, repeat + 1)
 }

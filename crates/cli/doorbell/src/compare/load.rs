@@ -4,10 +4,10 @@ use crate::failure::Failure;
 use comparison::{Cell, Key};
 use environment::Environment;
 use experiment::Observe;
-use results::commands::CommandsOfRun;
-use results::run::CellOfRun;
-use results::samples::reads_counters;
-use results::{Folder, Run, Samples, Status};
+use run_folder::commands::CommandsOfRun;
+use run_folder::run::CellOfRun;
+use run_folder::samples::reads_counters;
+use run_folder::{Folder, Run, Samples, Status};
 use statistics::{Figure, Rounds};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -88,7 +88,7 @@ impl Loaded {
         }
         match &self.folder {
             Some(folder) => match folder.is_of(&other.run.experiment) {
-                Err(results::Error::OtherExperiment { what, .. }) => Some(what),
+                Err(run_folder::Error::OtherExperiment { what, .. }) => Some(what),
                 _ => None,
             },
             None => Some("something differs".into()),
@@ -221,7 +221,7 @@ fn has_parts(folder: &Path) -> bool {
 
 /// A `run.json` without its folder.
 fn alone(path: &Path) -> anyhow::Result<Run> {
-    use results::Error::{Damaged, Invalid};
+    use run_folder::Error::{Damaged, Invalid};
     let text = |what| format!("{}: no run.json: {what}", path.display());
     Run::read(path).map_err(|e| match e {
         // With a schema it is one, and says what is wrong with it.
@@ -232,7 +232,7 @@ fn alone(path: &Path) -> anyhow::Result<Run> {
 }
 
 fn has_schema(path: &Path) -> bool {
-    std::fs::read(path).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(results::run::SCHEMA))
+    std::fs::read(path).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(run_folder::run::SCHEMA))
 }
 
 /// Names of runs for people: the last part of each path, or the whole paths where these are not all different.

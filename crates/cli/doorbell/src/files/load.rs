@@ -6,11 +6,11 @@ use crate::failure::Failure;
 use crate::help::Page;
 use crate::record::Gpu;
 use files::{Model, Report};
-use report::number;
-use report::table::{self, Style, to_stdout};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use terminal::number;
+use terminal::table::{self, Style, to_stdout};
 
 /// Load a model's safetensors into GPU memory, each tensor at an aligned address
 #[derive(Debug, clap::Args)]

@@ -89,8 +89,8 @@ fn shown<T>(what: &str, all: u64, work: impl FnOnce(&AtomicU64) -> T) -> T {
         let show = scope.spawn(|| {
             let progress = Progress::new();
             while !done.load(Ordering::Relaxed) {
-                let now = report::number::bytes(bytes.load(Ordering::Relaxed));
-                progress.show(&format!("{what}: {now} of {}", report::number::bytes(all)));
+                let now = terminal::number::bytes(bytes.load(Ordering::Relaxed));
+                progress.show(&format!("{what}: {now} of {}", terminal::number::bytes(all)));
                 std::thread::park_timeout(Duration::from_millis(100));
             }
         });

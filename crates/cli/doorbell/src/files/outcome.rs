@@ -2,11 +2,11 @@
 
 use files::cufile::{self, CuFile, Mode};
 use files::{Backend, Report};
-use report::number;
-use report::table::to_stdout;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
+use terminal::number;
+use terminal::table::to_stdout;
 
 /// Where the bytes went or came from.
 #[derive(Clone, Copy, Debug)]

@@ -4,10 +4,10 @@ use super::device::Device;
 use super::{EMULATED, failed};
 use crate::help::Page;
 use nvme::{Controller, NamespacePage};
-use report::number;
-use report::table::{self, Style, to_stdout};
 use serde_json::{Value, json};
 use std::process::ExitCode;
+use terminal::number;
+use terminal::table::{self, Style, to_stdout};
 
 /// Show what a controller and its namespaces are
 #[derive(Debug, clap::Args)]
@@ -47,7 +47,7 @@ impl Args {
         let numbers = controller.active().map_err(failed)?;
         let rows = numbers.into_iter().map(row).collect::<anyhow::Result<Vec<_>>>()?;
         if self.json {
-            report::json::print(&as_json(controller, &rows))?;
+            terminal::json::print(&as_json(controller, &rows))?;
         } else {
             print(controller, &rows)?;
         }

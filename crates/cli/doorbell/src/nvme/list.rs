@@ -3,8 +3,8 @@
 use super::of_bus;
 use crate::help::Page;
 use pcie::{Address, Tree, bind, qemu};
-use report::table::{self, Style, to_stdout};
 use std::process::ExitCode;
+use terminal::table::{self, Style, to_stdout};
 
 /// List the NVMe controllers of this machine, and what keeps each from being driven
 #[derive(Debug, clap::Args)]
@@ -54,7 +54,7 @@ impl Args {
             };
             let all =
                 serde_json::json!({ "controllers": rows.iter().map(row).collect::<Vec<_>>(), "emulated": emulated });
-            report::json::print(&all)?;
+            terminal::json::print(&all)?;
             return Ok(ExitCode::SUCCESS);
         }
         let style = Style::of_stdout();

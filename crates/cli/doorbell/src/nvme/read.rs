@@ -8,13 +8,13 @@ use crate::help::Page;
 use crate::units;
 use anyhow::Context;
 use nvme::transfer::{self, Stretch};
-use report::number;
-use report::table::to_stdout;
 use std::fs::{File, Permissions};
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use terminal::number;
+use terminal::table::to_stdout;
 
 /// More is read in several turns through the same memory.
 pub const TURN: u64 = 16 << 20;
@@ -93,7 +93,7 @@ impl Args {
                 "bytes": self.bytes, "commands": commands, "out": self.out,
             });
             all["target"] = way.as_json();
-            report::json::print(&all)?;
+            terminal::json::print(&all)?;
             return Ok(ExitCode::SUCCESS);
         }
         to_stdout(|out| {

@@ -8,10 +8,10 @@ use crate::failure::Failure;
 use crate::record::Gpu;
 use nvme::Target;
 use pcie::Memory;
-use report::number;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
+use terminal::number;
 
 // (As a doc comment it would become the text of the command it is part of.)
 #[derive(Debug, clap::Args)]

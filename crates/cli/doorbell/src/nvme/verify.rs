@@ -7,10 +7,10 @@ use super::{EMULATED, failed};
 use crate::help::Page;
 use crate::units;
 use nvme::{Mix, Overwrite, verify};
-use report::number;
-use report::table::to_stdout;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
+use terminal::number;
+use terminal::table::to_stdout;
 
 /// Read and, with leave, write blocks at random, and compare every byte
 #[derive(Debug, clap::Args)]
@@ -88,7 +88,7 @@ impl Args {
                 "wrong": verified.wrong, "first_wrong_byte": verified.first_wrong, "stopped": verified.stopped,
             });
             all["target"] = way.as_json();
-            report::json::print(&all)?;
+            terminal::json::print(&all)?;
         } else {
             to_stdout(|out| {
                 let (read, written) = (number::bytes(verified.bytes_read), number::bytes(verified.bytes_written));

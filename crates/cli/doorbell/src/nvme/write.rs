@@ -9,12 +9,12 @@ use crate::help::Page;
 use anyhow::Context;
 use nvme::Overwrite;
 use nvme::transfer::{self, Stretch};
-use report::number;
-use report::table::to_stdout;
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use terminal::number;
+use terminal::table::to_stdout;
 
 // (As a doc comment it would become the text of the command it is part of.)
 #[derive(Debug, clap::Args)]
@@ -112,7 +112,7 @@ impl Args {
                 "bytes": bytes, "commands": commands, "file": self.file,
             });
             all["target"] = way.as_json();
-            report::json::print(&all)?;
+            terminal::json::print(&all)?;
             return Ok(ExitCode::SUCCESS);
         }
         to_stdout(|out| {

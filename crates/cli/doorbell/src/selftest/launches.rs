@@ -3,8 +3,8 @@
 use super::Args;
 use crate::failure::Failure;
 use anyhow::Context;
-use proof::{Record, Verdict};
-use sample::{LAUNCH_CHECKS, LaunchCheck, LaunchChecked, LaunchVerdict};
+use gpu_checks::{Record, Verdict};
+use sample_programs::{LAUNCH_CHECKS, LaunchCheck, LaunchChecked, LaunchVerdict};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
@@ -19,7 +19,7 @@ impl Args {
     pub(super) fn launch(&self) -> anyhow::Result<ExitCode> {
         let mut out = std::io::stdout().lock();
         let mut broken = None;
-        let done = sample::check_launches(self.index, self.seed, &self.only, |checked| {
+        let done = sample_programs::check_launches(self.index, self.seed, &self.only, |checked| {
             let line = writeln!(out, "{}", line(&checked)).and_then(|()| out.flush());
             broken = broken.take().or(line.err());
         });

@@ -2,8 +2,8 @@
 
 use crate::bench::machine;
 use crate::signals;
-use lab::clock::Clock;
-use lab::stage::{self, Lab, Next};
+use measure::clock::Clock;
+use measure::stage::{self, Lab, Next};
 use runner::UNWRITTEN;
 use soak::account::Held;
 use soak::clock::{self, Clock as SoakClock, Simulated, System};
@@ -68,7 +68,7 @@ pub fn run(folder: &Path, process: u32, planted: &[Planted]) -> anyhow::Result<E
                 Some(_) => {}
                 None => {
                     let why = end.part.cells.iter().find_map(|cell| match &cell.status {
-                        results::Status::Failed(why) => Some(why.clone()),
+                        run_folder::Status::Failed(why) => Some(why.clone()),
                         _ => None,
                     });
                     break 'soak Over::Impossible(why.unwrap_or_else(|| "no lap was measured".into()));

@@ -70,7 +70,7 @@ fn without_arguments_it_takes_what_is_there_and_writes_here() {
 #[test]
 fn the_real_gpu_or_the_reason() {
     if recorder::driver_version().is_some() {
-        trial::skip!("there is a driver");
+        test_support::skip!("there is a driver");
     }
     let dir = tempfile::tempdir().unwrap();
     let out = doorbell().args(["demo", "--gpu", "real"]).current_dir(&dir).assert().code(77).stdout("");

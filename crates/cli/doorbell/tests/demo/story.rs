@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 fn doorbell(dir: &Path, args: &[&str]) -> Output {
     let mut c = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
     c.current_dir(dir).args(args).env_remove("DOORBELL_LOCK_POLICY");
-    trial::finished(&mut c, &args.join(" "))
+    test_support::finished(&mut c, &args.join(" "))
 }
 
 fn text(out: &Output) -> String {

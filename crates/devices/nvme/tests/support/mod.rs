@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub fn qemu() -> bool {
-    trial::installed(PROGRAM)
+    test_support::installed(PROGRAM)
 }
 
 #[macro_export]
 macro_rules! needs_qemu {
     () => {
         if !support::qemu() {
-            trial::skip!("{} is not installed", pcie::qemu::PROGRAM);
+            test_support::skip!("{} is not installed", pcie::qemu::PROGRAM);
         }
     };
 }

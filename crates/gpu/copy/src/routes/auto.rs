@@ -13,7 +13,7 @@ use crate::inspect::Inspect;
 use crate::machine::Machine;
 use crate::route::{Executor, Transfer};
 use crate::spec::{self, Host, Memory, Spec, Word};
-use planner::{Ask, Metric, Places, Profile};
+use route_choice::{Ask, Metric, Places, Profile};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,8 +69,8 @@ fn choose(
     places: Places,
 ) -> Result<String, Unavailable> {
     let direction = match Direction::of(machine, spec)? {
-        Direction::ToGpu => planner::Direction::ToGpu,
-        Direction::FromGpu => planner::Direction::FromGpu,
+        Direction::ToGpu => route_choice::Direction::ToGpu,
+        Direction::FromGpu => route_choice::Direction::FromGpu,
     };
     let host = [spec.source.memory, spec.destination.memory].into_iter().find_map(|memory| match memory {
         Memory::Host(host) => Some(host),

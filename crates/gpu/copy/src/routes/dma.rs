@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn the_cpu_sleeps_until_it_is_done_and_leaves_the_thread_as_it_was() {
-        trial::measured(sleeps_and_learns);
+        test_support::measured(sleeps_and_learns);
     }
 
     fn sleeps_and_learns() -> Result<(), String> {

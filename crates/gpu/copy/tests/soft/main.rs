@@ -525,7 +525,7 @@ fn machines_are_shared_by_threads() {
 #[test]
 fn a_machine_without_a_gpu_says_what_it_lacks() {
     if std::path::Path::new("/dev/nvidiactl").exists() {
-        trial::skip!("this machine has a GPU");
+        test_support::skip!("this machine has a GPU");
     }
     let soft = Machine::open(copy::Where::Soft).map(drop);
     let real = Machine::open(copy::Where::Real).map(drop);

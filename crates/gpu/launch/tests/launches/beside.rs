@@ -8,7 +8,7 @@ use gpu::{Channel, ChannelOptions, Engine, Entry, Error};
 use launch::{ChainBeside, ChainOptions, Way};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use trial::counting::cost;
+use test_support::counting::cost;
 
 struct Beside {
     copies: Channel,

@@ -10,7 +10,7 @@ use launch::{Chain, ChainOptions, Order, Step, Transfer, Way};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use trial::counting::cost;
+use test_support::counting::cost;
 
 pub const MOST: u64 = 64 << 10;
 
@@ -208,12 +208,12 @@ fn a_chain_without_the_wait_between_kernel_and_copy_is_found() {
         let moved = recipe.relocate(|_, block| {
             at += 0x1000;
             match block.memory {
-                recipe::Memory::Qmd(_) | recipe::Memory::Bank(_) => at - 0x1000,
+                cuda_graph::Memory::Qmd(_) | cuda_graph::Memory::Bank(_) => at - 0x1000,
                 _ => block.address,
             }
         });
         let counter = gpu::Counter::new(channel.space(), Place::Video).unwrap();
-        let own = recipe::Own::of(&moved.unwrap(), counter.va()).unwrap();
+        let own = cuda_graph::Own::of(&moved.unwrap(), counter.va()).unwrap();
         let (mut words, mut counts) = (own.launch.clone(), Vec::new());
         let acquire = |to: u64| graph_words::words(|w| w.host_semaphore(0, to, 0, WAIT).unwrap());
         // In front it waits for the tracker.

@@ -18,7 +18,7 @@ mod stores;
 use gpu::Channel;
 use graph_words::Graph;
 use rig::Rig;
-use trial::counting::Counting;
+use test_support::counting::Counting;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

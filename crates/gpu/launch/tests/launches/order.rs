@@ -109,14 +109,14 @@ fn channel_without_waits(rig: &Rig, graph: &Graph) -> Unguarded {
     let moved = recipe
         .relocate(|_, block| {
             at += 0x1000;
-            if matches!(block.memory, recipe::Memory::Qmd(_) | recipe::Memory::Bank(_)) {
+            if matches!(block.memory, cuda_graph::Memory::Qmd(_) | cuda_graph::Memory::Bank(_)) {
                 at - 0x1000
             } else {
                 block.address
             }
         })
         .unwrap();
-    let own = recipe::Own::of(&moved, channel.tracker()).unwrap();
+    let own = cuda_graph::Own::of(&moved, channel.tracker()).unwrap();
     // The acquire is a NOP now, and the count one that changes nothing: the payload of a release that nobody makes.
     let mut words = own.launch.clone();
     words[5] = pushbuf::semaphore::Execute {

@@ -4,7 +4,7 @@ use crate::learn;
 use crate::rig::{Rig, TIMEOUT};
 use graph_words::Graph;
 use launch::Set;
-use trial::counting::cost;
+use test_support::counting::cost;
 
 #[test]
 fn launches_allocate_and_free_nothing_also_with_new_parameters() {

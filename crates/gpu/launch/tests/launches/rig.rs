@@ -187,15 +187,18 @@ impl Rig {
     }
 
     /// What is learnt of a graph when its words are read as they are.
-    pub fn recipe(&self, graph: &Graph) -> recipe::Recipe {
+    pub fn recipe(&self, graph: &Graph) -> cuda_graph::Recipe {
         let (upload, again) = (graph.upload_segments(), graph.again_segments(1));
-        let channel =
-            recipe::Channel { class: graph_words::CHANNEL_CLASS, engines: graph_words::ENGINES.to_vec(), group: None };
+        let channel = cuda_graph::Channel {
+            class: graph_words::CHANNEL_CLASS,
+            engines: graph_words::ENGINES.to_vec(),
+            group: None,
+        };
         let channels = vec![channel; 1 + upload.iter().map(|(channel, _)| *channel).max().unwrap_or(0)];
         let [upload, again] = [&upload, &again].map(|launch| {
-            launch.iter().map(|(channel, words)| recipe::Segment { channel: *channel, words }).collect::<Vec<_>>()
+            launch.iter().map(|(channel, words)| cuda_graph::Segment { channel: *channel, words }).collect::<Vec<_>>()
         });
-        recipe::learn(&channels, &upload, &[&again]).unwrap()
+        cuda_graph::learn(&channels, &upload, &[&again]).unwrap()
     }
 
     /// What launches a graph as CUDA does, the first time with its upload, and waits until it is done.

@@ -10,7 +10,7 @@ use launch::{Chain, ChainBeside, ChainOptions, Step, Stored, Transfer, Way};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use trial::counting::cost;
+use test_support::counting::cost;
 
 const STORES: Option<Way> = Some(Way::Stores);
 

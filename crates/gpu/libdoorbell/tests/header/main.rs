@@ -51,8 +51,8 @@ fn what_is_made_of_the_sources_is_up_to_date() {
 fn c11_and_cpp17_take_it_without_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     for (compiler, language, standard) in [("cc", "c", "c11"), ("c++", "c++", "c++17")] {
-        if !trial::installed(compiler) {
-            trial::skip_part!("no {compiler}");
+        if !test_support::installed(compiler) {
+            test_support::skip_part!("no {compiler}");
             continue;
         }
         let source: PathBuf = folder.path().join(format!("include.{language}"));
@@ -70,7 +70,7 @@ fn c11_and_cpp17_take_it_without_a_warning() {
             "/dev/null",
         ]);
         command.args(["-I", root().join("include").to_str().unwrap(), "-x", language]).arg(&source);
-        let out = trial::finished(&mut command, compiler);
+        let out = test_support::finished(&mut command, compiler);
         assert!(out.status.success(), "{compiler}: {}", String::from_utf8_lossy(&out.stderr));
     }
 }

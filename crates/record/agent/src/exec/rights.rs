@@ -98,7 +98,7 @@ mod tests {
         s.capabilities.store(if root { 0xff } else { 0 }, Ordering::Relaxed);
         assert!(last_over_exec(&s));
         if !root || prctl(libc::PR_CAPBSET_READ, 8, 0) != 1 {
-            trial::skip_part!("not root with CAP_SETPCAP: no rights to lose");
+            test_support::skip_part!("not root with CAP_SETPCAP: no rights to lose");
             return;
         }
         let without = |caps: &[u32]| {

@@ -254,11 +254,11 @@ mod tests {
             })
         };
         // Without inheritance it waits for the one between, 500 ms.
-        let shown = trial::measured(|| match waited() {
+        let shown = test_support::measured(|| match waited() {
             Some((waited, true)) if waited.as_millis() >= 200 => Err(format!("waited for {waited:?}")),
             shown => Ok(shown),
         });
-        let Some((_, got)) = shown else { trial::skip!("SCHED_FIFO is not allowed") };
+        let Some((_, got)) = shown else { test_support::skip!("SCHED_FIFO is not allowed") };
         assert!(got);
     }
 }

@@ -14,15 +14,15 @@ const LIMIT: Duration = Duration::from_secs(240);
 /// Boots the guest and holds what it said against how many checks there are. A check that is taken away is to be taken away here, too.
 fn passes(guest: &Guest, needed: &[&str], checks: usize, resets: &[Reset]) {
     for program in ["qemu-system-x86_64", "busybox", "ldd"] {
-        if !trial::installed(program) {
-            trial::skip!("no {program}");
+        if !test_support::installed(program) {
+            test_support::skip!("no {program}");
         }
     }
     let Some(kernel) = Kernel::find() else {
-        trial::skip!("no kernel for the guest: .ci/run unpacks Debian's linux-image below target/guest-kernel");
+        test_support::skip!("no kernel for the guest: .ci/run unpacks Debian's linux-image below target/guest-kernel");
     };
     if let Some(option) = needed.iter().find(|option| !kernel.is_set(option)) {
-        trial::skip!("{} has no {option}", kernel.image.display());
+        test_support::skip!("{} has no {option}", kernel.image.display());
     }
     let mut said = guest.run(&kernel);
     if said.ended && said.lines.is_empty() {

@@ -50,7 +50,7 @@ fn run(test: &str, environment: &[(&str, &str)], limit: Duration) -> Option<Stri
     command.env("LD_PRELOAD", softgpu).env("DOORBELL_SOFTGPU", "strict").env("DOORBELL_SOFTGPU_LOG", "1");
     command.envs(environment.iter().copied());
     command.env("LD_LIBRARY_PATH", folder.path());
-    let out = trial::finished_within(&mut command, limit, test).unwrap_or_else(|| panic!("{test} does not end"));
+    let out = test_support::finished_within(&mut command, limit, test).unwrap_or_else(|| panic!("{test} does not end"));
     let said = [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     assert!(out.status.success() && said.contains("1 passed"), "{said}");
     Some(said)

@@ -5,16 +5,16 @@
 
 use crate::launch_rig::graphics;
 use crate::rig::*;
+use cuda_graph::{Form, Memory, Recipe, Step};
 use doorbell_softgpu::StandIn;
 use doorbell_softgpu::standin::Operation;
-use recipe::{Form, Memory, Recipe, Step};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 fn recorded() -> Vec<Recipe> {
     let fixture =
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../explain/insight/fixtures/h200-launches.doorbell");
-    let graphs = insight::graphs::graphs(&insight::Recording::open(&fixture).unwrap()).unwrap();
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../explain/decode/fixtures/h200-launches.doorbell");
+    let graphs = decode::graphs::graphs(&decode::Recording::open(&fixture).unwrap()).unwrap();
     graphs.into_iter().filter_map(|graph| graph.recipe.ok()).collect()
 }
 

@@ -1,0 +1,80 @@
+//! What a load's process does: it works until it is told to end, and says what it did.
+
+use crate::clock::Clock;
+use crate::load::{self, Running};
+use crate::process::{EACH, GO, Line, Work};
+use experiment::Gpu;
+use std::io::Write;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+use workload::Machine;
+
+/// What it was told last.
+const RESTS: u8 = 0;
+const GOES: u8 = 1;
+const ENDS: u8 = 2;
+
+/// Works for a load until standard input ends: what a process does that was started with the arguments of [`crate::process::starts_by`] and this text.
+///
+/// # Errors
+/// A text that is no work, and an end of standard output.
+pub fn work(text: &str, open: impl FnOnce(Gpu) -> Result<Machine, String>) -> std::io::Result<()> {
+    // SAFETY: takes numbers. The thread that started this process is there as long as the load is.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let Work { load, cpus, seed, timeout_ns, gpu } = serde_json::from_str(text)?;
+    let machine = match open(gpu) {
+        Ok(machine) => machine,
+        Err(why) => return say(&Line { unavailable: Some(why), ..Line::default() }),
+    };
+    let clock = Clock::new();
+    let timeout = Duration::from_nanos(timeout_ns);
+    let plan = load::Plan { loads: std::slice::from_ref(&load), cpus: vec![cpus], seed, timeout, clock: &clock, gpu };
+    let told = &*Box::leak(Box::new(AtomicU8::new(RESTS)));
+    // Not waited for: it reads until there is nothing more.
+    std::thread::spawn(|| {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            told.store(if line == GO { GOES } else { RESTS }, Ordering::Relaxed);
+        }
+        told.store(ENDS, Ordering::Relaxed);
+    });
+    let follow = |running: &Running<'_>| {
+        let mark = running.mark();
+        let mut said = Ok(());
+        while said.is_ok() {
+            match told.load(Ordering::Relaxed) {
+                ENDS => break,
+                now => running.rest(now == RESTS),
+            }
+            let (done, bytes, longest_ns, failed) = running.so_far(0);
+            let (unavailable, failed) = match failed {
+                Some(load::Reason::Unavailable(why)) => (Some(why), None),
+                Some(load::Reason::Failed(why)) => (None, Some(why)),
+                None => (None, None),
+            };
+            said = say(&Line { done, bytes, longest_ns, checked: 0, unavailable, failed });
+            std::thread::sleep(EACH);
+        }
+        running.rest(false);
+        (said, running.since(&mark))
+    };
+    let (said, loaded) = load::beside(&machine, &plan, &|_| {}, follow);
+    said?;
+    let loaded = loaded.into_iter().next().unwrap_or_default();
+    let failed = loaded.failed.into_iter().next().map(|(why, _)| why);
+    let (done, longest_ns) = (loaded.transfers, loaded.longest_ns);
+    say(&Line {
+        done,
+        bytes: loaded.bytes,
+        longest_ns,
+        checked: loaded.checked,
+        unavailable: loaded.unavailable,
+        failed,
+    })
+}
+
+fn say(line: &Line) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer(&mut out, line)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}

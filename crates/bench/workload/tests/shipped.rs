@@ -1,0 +1,93 @@
+//! Every route and call of the shipped experiments is one that can be opened somewhere.
+
+use copy::spec::Memory;
+use experiment::{Experiment, What};
+
+fn whats(experiment: &Experiment) -> Vec<What> {
+    let stages = experiment.stages().unwrap();
+    let of_stage = |stage: &experiment::Stage| {
+        let cells = stage.cells.iter().map(|cell| cell.subject.what.clone());
+        cells.chain(stage.loads.iter().map(|load| load.what.clone())).collect::<Vec<_>>()
+    };
+    stages.iter().flat_map(of_stage).collect()
+}
+
+#[test]
+fn shipped_experiments_name_routes_and_calls_that_exist() {
+    let mut wrong = Vec::new();
+    for shipped in experiment::shipped() {
+        let experiment = experiment::read(shipped.text, &format!("{}.toml", shipped.name), &[]).unwrap();
+        let mut all = whats(&experiment);
+        all.sort_by(|a, b| a.text().cmp(b.text()));
+        all.dedup();
+        wrong.extend(all.iter().filter_map(|what| Some(format!("{}: {}", shipped.name, workload::check(what).err()?))));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Whether a route between host and GPU goes to the GPU; `None` for all else.
+fn goes_to_gpu(what: &What) -> Option<bool> {
+    let What::Route(text) = what else { return None };
+    let spec = copy::parse(text).unwrap();
+    match (spec.source.memory, spec.destination.memory) {
+        (Memory::Host(_), Memory::Gpu(_)) => Some(true),
+        (Memory::Gpu(_), Memory::Host(_)) => Some(false),
+        _ => None,
+    }
+}
+
+/// A copy from the GPU is another thing than one to it: a ratio of the two says nothing of who makes it.
+#[test]
+fn shipped_experiments_compare_routes_in_the_same_direction() {
+    let mut wrong = Vec::new();
+    for shipped in experiment::shipped() {
+        let experiment = experiment::read(shipped.text, &format!("{}.toml", shipped.name), &[]).unwrap();
+        for stage in experiment.stages().unwrap() {
+            for cell in &stage.cells {
+                let name = experiment.baseline_of(&cell.subject.name);
+                let baseline =
+                    stage.cells.iter().find(|one| name == Some(one.subject.name.as_str()) && one.bytes == cell.bytes);
+                let (Some(own), Some(its)) =
+                    (goes_to_gpu(&cell.subject.what), baseline.and_then(|one| goes_to_gpu(&one.subject.what)))
+                else {
+                    continue;
+                };
+                if own != its {
+                    wrong.push(format!("{}: {} against {}", shipped.name, cell.subject.name, name.unwrap_or_default()));
+                }
+            }
+        }
+    }
+    wrong.sort();
+    wrong.dedup();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The words in the brackets of a launch of a graph.
+fn words_of_graph(what: &What) -> Option<Vec<&str>> {
+    let What::Call(text) = what else { return None };
+    Some(text.strip_prefix("graph(")?.trim_end_matches(')').split(',').map(str::trim).collect())
+}
+
+/// A word that is polled is seen sooner than a call returns that waits: a ratio of the two is no gain of who launches.
+#[test]
+fn shipped_experiments_compare_graphs_whose_end_is_seen_in_the_same_way() {
+    let mut wrong = Vec::new();
+    for shipped in experiment::shipped() {
+        let experiment = experiment::read(shipped.text, &format!("{}.toml", shipped.name), &[]).unwrap();
+        for subject in &experiment.subjects {
+            let name = experiment.baseline_of(&subject.name);
+            let baseline = experiment.subjects.iter().find(|one| name == Some(one.name.as_str()));
+            let (Some(own), Some(its)) =
+                (words_of_graph(&subject.what), baseline.and_then(|one| words_of_graph(&one.what)))
+            else {
+                continue;
+            };
+            let by_doorbell = own.iter().any(|word| ["ours", "c", "python=doorbell"].contains(word));
+            if by_doorbell && !(own.contains(&"polled") && its.contains(&"polled")) {
+                wrong.push(format!("{}: {} against {}", shipped.name, subject.name, name.unwrap_or_default()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,139 @@
+//! The order of the folders, and what each of them says of itself.
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A crate uses only crates of its own folder and of those before it.
+const FOLDERS: [&str; 10] = ["wire", "devices", "host", "record", "explain", "gpu", "bench", "show", "testing", "cli"];
+
+/// Lines that a page of the tree may have.
+const README: usize = 25;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
+}
+
+struct Package {
+    name: String,
+    /// From the root: `crates/wire/rm`.
+    path: PathBuf,
+    /// Normal and build dependencies within the workspace.
+    uses: Vec<String>,
+}
+
+impl Package {
+    fn folder(&self) -> &str {
+        self.path.iter().nth(1).and_then(|name| name.to_str()).unwrap_or("")
+    }
+}
+
+fn packages() -> BTreeMap<String, Package> {
+    let out = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let metadata: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let root = Path::new(metadata["workspace_root"].as_str().unwrap());
+    let list = |value: &Value| value.as_array().unwrap().clone();
+    list(&metadata["packages"])
+        .iter()
+        .map(|package| {
+            let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+            let ours = |one: &&Value| one["path"].is_string() && one["kind"].as_str() != Some("dev");
+            let name = package["name"].as_str().unwrap().to_owned();
+            let package = Package {
+                name: name.clone(),
+                path: manifest.parent().unwrap().strip_prefix(root).unwrap().to_owned(),
+                uses: list(&package["dependencies"])
+                    .iter()
+                    .filter(ours)
+                    .map(|one| one["name"].as_str().unwrap().to_owned())
+                    .collect(),
+            };
+            (name, package)
+        })
+        .collect()
+}
+
+#[test]
+fn dependencies_between_folders_point_down() {
+    let packages = packages();
+    let floor = |package: &Package| {
+        let folder = package.folder();
+        FOLDERS.iter().position(|f| *f == folder).unwrap_or_else(|| panic!("{}: no floor for {folder}", package.name))
+    };
+    let mut wrong = Vec::new();
+    for package in packages.values() {
+        for used in &package.uses {
+            if floor(&packages[used]) > floor(package) {
+                wrong.push(format!(
+                    "{} uses {}, which is above it",
+                    package.path.display(),
+                    packages[used].path.display()
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let there: BTreeSet<String> = fs::read_dir(root().join("crates"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !name.starts_with('.'))
+        .collect();
+    assert_eq!(there, FOLDERS.iter().map(|f| f.to_string()).collect(), "folders of crates");
+}
+
+#[test]
+fn every_folder_says_what_is_in_it() {
+    let packages = packages();
+    for folder in FOLDERS {
+        let path = root().join("crates").join(folder).join("README.md");
+        let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        assert!(text.lines().count() <= README, "{}: more than {README} lines", path.display());
+        for package in packages.values().filter(|p| p.folder() == folder) {
+            let name = package.path.file_name().unwrap().to_str().unwrap();
+            assert!(text.contains(&format!("`{name}`")), "{} does not name {name}", path.display());
+        }
+    }
+}
+
+/// Cargo builds the command anew when a file of a library that it carries has changed.
+#[test]
+fn a_change_of_a_carried_library_changes_the_command() {
+    let packages = packages();
+    let mut carried = BTreeSet::new();
+    let mut next = vec!["agent", "softgpu"];
+    while let Some(name) = next.pop() {
+        if carried.insert(name) {
+            next.extend(packages[name].uses.iter().map(String::as_str));
+        }
+    }
+    assert!(carried.contains("locks") && carried.contains("tape"), "{carried:?}");
+    // What the build script said last.
+    let target = Path::new(env!("CARGO_BIN_EXE_doorbell")).parent().unwrap().join("build");
+    let said = fs::read_dir(&target)
+        .unwrap()
+        .map(|entry| entry.unwrap().path().join("output"))
+        .filter(|file| file.to_str().is_some_and(|file| file.contains("/doorbell-")))
+        .filter_map(|file| Some((fs::metadata(&file).ok()?.modified().ok()?, file)))
+        .max()
+        .map(|(_, file)| fs::read_to_string(file).unwrap())
+        .expect("no output of the build script");
+    let watched: BTreeSet<PathBuf> = said
+        .lines()
+        .filter_map(|line| line.strip_prefix("cargo::rerun-if-changed="))
+        .filter_map(|file| fs::canonicalize(file).ok())
+        .collect();
+    for name in carried {
+        let package = root().join(&packages[name].path);
+        for file in ["Cargo.toml", "src/lib.rs"] {
+            let file = fs::canonicalize(package.join(file)).unwrap();
+            assert!(watched.contains(&file), "a change of {} would not be seen", file.display());
+        }
+    }
+}

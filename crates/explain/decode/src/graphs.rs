@@ -1,0 +1,371 @@
+//! CUDA graphs: which launches of a recording are a graph's, and what the graph is made of.
+//!
+//! A kernel launched for itself has its QMD written in the submission that starts it. A graph's QMDs are written once, by its first launch; a submission
+//! that starts a QMD without writing it is a later launch of a graph. The words of the submission that wrote the QMD, and of the first two launches
+//! after it, go to crate `cuda-graph`. A graph that was launched once only looks like kernels of their own, and is not found.
+//!
+//! What the arguments of the macro are that fills memory is told by all its calls on the tape together, if they tell it: of streams and of graphs.
+//!
+//! A launch may have several submissions: one that waits for a counter that the launch has set, and sets none of them again, belongs to it.
+
+mod rows;
+
+pub use rows::graph as row;
+
+use crate::recording::{InsightError, Recording};
+use crate::walk::{At, Segment, Sink, walk};
+use cuda_graph::{FillCall, FillMacro, Recipe, Refused, Segment as Words};
+use pushbuf::class::Family;
+use pushbuf::decode::Item;
+use pushbuf::encode::offset;
+use pushbuf::ops::{Op, What};
+use schema::Clock;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
+
+/// A graph that was launched more than once.
+#[derive(Debug)]
+pub struct Graph {
+    pub process: u32,
+    pub pid: i32,
+    pub tid: i32,
+    pub slot: u32,
+    pub generation: u32,
+    /// The submission that uploads it, as `--submissions` numbers it; `None` if that is not on the tape.
+    pub uploaded_by: Option<u64>,
+    /// The first launch after the upload: its first submission, and when.
+    pub submission: u64,
+    pub seconds: Option<f64>,
+    /// Launches on the tape, the upload among them.
+    pub launches: u64,
+    /// What the upload sent, if it is on the tape, and the first launch after it.
+    pub upload: Option<Sent>,
+    pub launch: Sent,
+    pub recipe: Result<Recipe, Refused>,
+}
+
+/// How much one launch sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    pub submissions: usize,
+    pub words: usize,
+}
+
+impl Sent {
+    fn of(submissions: &[Rc<Submission>]) -> Sent {
+        Sent { submissions: submissions.len(), words: submissions.iter().map(|s| s.words).sum() }
+    }
+}
+
+/// All graphs of a recording, in the order of their first launches.
+pub fn graphs(r: &Recording) -> Result<Vec<Graph>, InsightError> {
+    let mut finder = Finder {
+        clock: crate::rows::clock(r),
+        processes: BTreeMap::new(),
+        graphs: BTreeMap::new(),
+        channels: Vec::new(),
+        numbers: HashMap::new(),
+        fills: BTreeMap::new(),
+        now: Submission::default(),
+    };
+    walk(r, &mut finder)?;
+    let processes: Vec<u32> = finder.processes.keys().copied().collect();
+    processes.into_iter().for_each(|process| finder.close(process));
+    let mut found: Vec<Found> = finder.graphs.into_values().collect();
+    found.sort_by_key(|f| f.first.number);
+    let of_calls = |calls: &HashSet<FillCall>| FillMacro::of_calls(&Vec::from_iter(calls.iter().copied()));
+    let fills: BTreeMap<u32, FillMacro> =
+        finder.fills.iter().filter_map(|(process, calls)| Some((*process, of_calls(calls)?))).collect();
+    let learn = |found: Found| {
+        let fills = fills.get(&found.process).copied();
+        found.learn(&finder.channels, fills)
+    };
+    Ok(found.into_iter().map(learn).collect())
+}
+
+/// What is written of a QMD of versions 3 and 4.
+const QMD_BYTES: u64 = 0x180;
+/// Words that are kept for uploads not yet overwritten, at most: 256 MiB.
+const KEPT: usize = 64 << 20;
+
+/// Calls of the fill macro that are looked at, of one process.
+const CALLS: usize = 1 << 16;
+
+/// A submission as far as it concerns graphs.
+#[derive(Debug, Default)]
+struct Submission {
+    number: u64,
+    pid: i32,
+    tid: i32,
+    slot: u32,
+    generation: u32,
+    seconds: Option<f64>,
+    /// Index of its channel.
+    channel: usize,
+    /// As many as were sent, whether the tape has them or not.
+    words: usize,
+    segments: Vec<Vec<u32>>,
+    /// QMDs that it does something to, and those that it writes, as far as they may be QMDs.
+    started: Vec<u64>,
+    written: HashSet<u64>,
+    /// Whether it writes anything of the size of a QMD.
+    sized: bool,
+    acquired: Vec<u64>,
+    /// Words of four bytes that it writes.
+    set: Vec<u64>,
+    /// Whether a macro of the engine brings the data of an inline write.
+    by_macro: bool,
+}
+
+/// The submissions of one launch, so far.
+#[derive(Debug, Default)]
+struct Launch {
+    submissions: Vec<Rc<Submission>>,
+    set: HashSet<u64>,
+    started: HashSet<u64>,
+}
+
+impl Launch {
+    /// Whether a submission belongs to it: it waits for a counter of the launch, or starts only QMDs of the same graph (`own`). The next launch of the graph
+    /// sets the same counters again, and starts the same QMDs.
+    fn goes_on_with(&self, next: &Submission, own: impl Fn(&u64) -> bool) -> bool {
+        let among = |all: &[u64]| all.iter().any(|address| self.set.contains(address));
+        let rest = |qmd: &u64| own(qmd) && !self.started.contains(qmd);
+        let starts_the_rest = !next.started.is_empty() && next.started.iter().all(rest);
+        (among(&next.acquired) || starts_the_rest) && !among(&next.set)
+    }
+
+    fn add(&mut self, next: Submission) {
+        self.set.extend(&next.set);
+        self.started.extend(&next.started);
+        self.submissions.push(Rc::new(next));
+    }
+}
+
+/// A launch that writes QMDs.
+type Upload = Rc<RefCell<Launch>>;
+
+/// What of a process is under way.
+#[derive(Debug, Default)]
+struct Process {
+    /// The launch that last wrote each QMD.
+    writers: HashMap<u64, Upload>,
+    words: usize,
+    upload: Option<Upload>,
+    /// A launch after the upload, and the uploads of what it starts.
+    launch: Option<(Launch, BTreeMap<u64, Upload>)>,
+}
+
+#[derive(Debug)]
+struct Found {
+    process: u32,
+    first: Rc<Submission>,
+    uploads: BTreeMap<u64, Upload>,
+    launches: u64,
+    /// The first two after the upload.
+    samples: Vec<Vec<Rc<Submission>>>,
+}
+
+struct Finder {
+    clock: Clock,
+    processes: BTreeMap<u32, Process>,
+    /// By process, submission of the upload, and first QMD.
+    graphs: BTreeMap<(u32, Option<u64>, u64), Found>,
+    /// Channels by their number in the recording.
+    channels: Vec<cuda_graph::Channel>,
+    numbers: HashMap<usize, usize>,
+    /// Calls of the fill macro, by process.
+    fills: BTreeMap<u32, HashSet<FillCall>>,
+    now: Submission,
+}
+
+impl Sink for Finder {
+    fn submission(&mut self, at: &At<'_>) {
+        let channels = &mut self.channels;
+        let channel = *self.numbers.entry(at.channel.number).or_insert_with(|| {
+            let known = at.graph.channel(at.channel.client, at.channel.handle);
+            channels.push(cuda_graph::Channel {
+                class: at.channel.class,
+                engines: known.map_or(Vec::new(), |c| c.engines.iter().map(|(_, class)| *class).collect()),
+                group: known.and_then(|c| c.group),
+            });
+            channels.len() - 1
+        });
+        self.now = Submission {
+            number: at.number,
+            pid: at.channel.pid,
+            tid: at.submission.tid,
+            slot: at.channel.slot,
+            generation: at.channel.generation,
+            seconds: self.clock.seconds(at.submission.tsc),
+            channel,
+            ..Submission::default()
+        };
+    }
+
+    fn segment(&mut self, _: &At<'_>, segment: &Segment<'_>) {
+        self.now.words += segment.dwords as usize;
+        if segment.dwords > 0 {
+            self.now.segments.push(segment.words.to_vec());
+        }
+    }
+
+    fn item(&mut self, _: &At<'_>, item: &Item<'_>) {
+        if let Item::Write(write) = item
+            && write.address == offset::SEND_PCAS_A
+            && !write.host
+            && Family::of(write.target.class_id) == Some(Family::Compute)
+        {
+            self.now.started.push(u64::from(write.value) << 8);
+        }
+    }
+
+    fn op(&mut self, _: &At<'_>, op: &Op) {
+        match &op.what {
+            What::Inline(inline) if inline.by_macro => self.now.by_macro = true,
+            What::Inline(inline) if inline.bytes() == 4 => self.now.set.push(inline.dst),
+            What::Inline(inline) => {
+                self.now.written.insert(inline.dst);
+                self.now.sized |= inline.bytes() == QMD_BYTES;
+            }
+            What::Semaphore(s) if s.operation.is_acquire() => self.now.acquired.push(s.address),
+            _ => {}
+        }
+    }
+
+    fn submission_end(&mut self, at: &At<'_>) {
+        let now = std::mem::take(&mut self.now);
+        if now.by_macro {
+            let segments: Vec<Words<'_>> =
+                now.segments.iter().map(|words| Words { channel: now.channel, words }).collect();
+            let calls = self.fills.entry(at.channel.process).or_default();
+            // (Addresses do not matter, and each call is told from others by them: as many as will tell.)
+            calls.extend(
+                cuda_graph::fill_calls(&self.channels, &segments).into_iter().take(CALLS.saturating_sub(calls.len())),
+            );
+        }
+        self.take(at.channel.process, now);
+    }
+}
+
+impl Finder {
+    fn take(&mut self, process: u32, now: Submission) {
+        let state = self.processes.entry(process).or_default();
+        let writers = &state.writers;
+        let of = |qmd: &u64, upload: &Upload| writers.get(qmd).is_some_and(|writer| Rc::ptr_eq(writer, upload));
+        if let Some((launch, uploads)) = &mut state.launch
+            && launch.goes_on_with(&now, |qmd| uploads.values().any(|upload| of(qmd, upload)))
+        {
+            let more = now.started.iter().filter_map(|qmd| state.writers.get(qmd));
+            uploads.extend(more.filter_map(|u| Some((u.borrow().submissions.first()?.number, Rc::clone(u)))));
+            return launch.add(now);
+        }
+        // (An upload apart from the first launch may start nothing.)
+        let alone = now.started.is_empty() && now.sized;
+        let writes = alone || now.started.iter().any(|qmd| now.written.contains(qmd));
+        let goes_on = |u: &&Upload| u.borrow().goes_on_with(&now, |qmd| of(qmd, u) && !now.written.contains(qmd));
+        if let Some(upload) = state.upload.as_ref().filter(goes_on) {
+            let upload = Rc::clone(upload);
+            return self.wrote(process, now, upload);
+        }
+        if writes {
+            self.close(process);
+            return self.wrote(process, now, Upload::default());
+        }
+        if now.started.is_empty() {
+            return;
+        }
+        self.close(process);
+        let state = self.processes.entry(process).or_default();
+        state.upload = None;
+        let uploads = state.writers_of(&now);
+        let mut launch = Launch::default();
+        launch.add(now);
+        state.launch = Some((launch, uploads));
+    }
+
+    /// Keeps a submission of a launch that writes QMDs.
+    fn wrote(&mut self, process: u32, now: Submission, upload: Upload) {
+        let state = self.processes.entry(process).or_default();
+        state.words += now.segments.iter().map(Vec::len).sum::<usize>();
+        if state.words > KEPT {
+            state.writers.clear();
+            state.words = 0;
+        }
+        // (Constant banks are among them; nothing starts these. Another submission of the launch may start a QMD.)
+        for written in &now.written {
+            state.writers.insert(*written, Rc::clone(&upload));
+        }
+        upload.borrow_mut().add(now);
+        state.upload = Some(upload);
+    }
+
+    /// The launch under way is over.
+    fn close(&mut self, process: u32) {
+        let Some((launch, uploads)) = self.processes.get_mut(&process).and_then(|p| p.launch.take()) else { return };
+        let Some(first) = launch.submissions.first() else { return };
+        let upload = uploads.keys().next().copied();
+        let key = (process, upload, first.started.first().copied().unwrap_or(0));
+        let found = self.graphs.entry(key).or_insert_with(|| Found {
+            process,
+            first: Rc::clone(first),
+            uploads,
+            launches: u64::from(upload.is_some()),
+            samples: Vec::new(),
+        });
+        found.launches += 1;
+        if found.samples.len() < 2 {
+            found.samples.push(launch.submissions);
+        }
+    }
+}
+
+impl Process {
+    /// The uploads of what a submission starts, by the number of their first submission.
+    fn writers_of(&self, now: &Submission) -> BTreeMap<u64, Upload> {
+        let uploads = now.started.iter().filter_map(|qmd| self.writers.get(qmd));
+        uploads.filter_map(|u| Some((u.borrow().submissions.first()?.number, Rc::clone(u)))).collect()
+    }
+}
+
+impl Found {
+    fn learn(self, channels: &[cuda_graph::Channel], fills: Option<FillMacro>) -> Graph {
+        let uploads = self.uploads.values().flat_map(|u| u.borrow().submissions.clone());
+        let uploads: Vec<Rc<Submission>> = uploads.collect();
+        // The graph's channels get numbers of its own, in the order in which it uses them.
+        let submissions = uploads.iter().chain(self.samples.iter().flatten());
+        let mut used: Vec<usize> = Vec::new();
+        submissions.for_each(|s| {
+            if !used.contains(&s.channel) {
+                used.push(s.channel)
+            }
+        });
+        let own: Vec<cuda_graph::Channel> = used.iter().filter_map(|i| channels.get(*i).cloned()).collect();
+        let again: Vec<Vec<cuda_graph::Segment<'_>>> = self.samples.iter().map(|s| segments(&used, s.iter())).collect();
+        let again: Vec<&[cuda_graph::Segment<'_>]> = again.iter().map(Vec::as_slice).collect();
+        let upload = segments(&used, uploads.iter());
+        Graph {
+            process: self.process,
+            pid: self.first.pid,
+            tid: self.first.tid,
+            slot: self.first.slot,
+            generation: self.first.generation,
+            uploaded_by: self.uploads.keys().next().copied(),
+            submission: self.first.number,
+            seconds: self.first.seconds,
+            launches: self.launches,
+            upload: (!uploads.is_empty()).then(|| Sent::of(&uploads)),
+            launch: self.samples.first().map_or(Sent::of(&[]), |first| Sent::of(first)),
+            recipe: cuda_graph::learn_with(fills, &own, &upload, &again),
+        }
+    }
+}
+
+fn segments<'a>(used: &[usize], submissions: impl Iterator<Item = &'a Rc<Submission>>) -> Vec<cuda_graph::Segment<'a>> {
+    let of = |s: &'a Rc<Submission>| {
+        let channel = used.iter().position(|i| *i == s.channel).unwrap_or(usize::MAX);
+        s.segments.iter().map(move |words| cuda_graph::Segment { channel, words })
+    };
+    submissions.flat_map(of).collect()
+}

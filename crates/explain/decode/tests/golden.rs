@@ -1,0 +1,74 @@
+//! Two recordings of the driver itself (580.159.04, CUDA 13.0, H200, `--no-data`): what a better decoder must still say.
+//!
+//! Made with `docs/results/see.sh OUT fixtures` and `cargo run -p tape --example anonymous`.
+
+use decode::Recording;
+use pushbuf::gpfifo::Entry;
+use pushbuf::header::Header;
+use schema::{Place, Summary};
+use std::path::PathBuf;
+use tape::event::{Body, Events};
+use tape::file::{Item, Reader};
+
+fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)
+}
+
+fn summary(name: &str) -> Summary {
+    decode::summary(&Recording::open(&fixture(name)).unwrap()).unwrap()
+}
+
+#[test]
+fn copies_of_every_size_through_cuda() {
+    let s = summary("h200-copies.doorbell");
+    assert_eq!((s.submissions, s.doorbells, s.entries, s.lost), (552, 552, 552, 0));
+    assert!(s.complete, "{:?}", s.incomplete_because);
+    assert_eq!((s.tap.trapped, s.tap.rewritten), (1, 551));
+    assert_eq!((s.copies.copy_engine, s.copies.inline, s.launches, s.fills), (275, 131, 71, 85));
+    let bytes = |from, to| {
+        let rows = s.copies.copy_engine_detail.by_place.iter();
+        rows.filter(|r| r.from == Some(from) && r.to == to).map(|r| r.bytes).sum::<u64>() >> 20
+    };
+    assert_eq!((bytes(Place::Host, Place::Video), bytes(Place::Video, Place::Host)), (182, 357));
+    assert_eq!((s.semaphores.released, s.semaphores.timestamps), (552, 552));
+    // 20 channels of class 0xC86F; GPFIFO and USERD in video memory, pushbuffers in host memory, rings shadowed.
+    assert_eq!(s.channels, 20);
+    assert!(s.problems.unknown_methods.is_empty() && s.problems.bad_headers == 0 && s.problems.unmapped_segments == 0);
+}
+
+#[test]
+fn launches_and_graphs_through_cuda() {
+    let s = summary("h200-launches.doorbell");
+    assert_eq!((s.submissions, s.entries, s.lost, s.channels), (708, 708, 0, 40));
+    assert!(s.complete, "{:?}", s.incomplete_because);
+    // `sample launches`: 100 kernels. `sample graphs`: graphs of 1, 10 and 100 nodes, 50 launches of each; the first is
+    // launched like a kernel, the nodes of the others come from QMDs that were written in another segment, which
+    // `--no-data` drops: they are seen without a shape, and each later launch of a root as one more.
+    assert_eq!((s.launches, s.launch_detail.without_qmd, s.launch_detail.again), (271, 111, 98));
+    assert!(s.problems.unknown_methods.is_empty() && s.problems.bad_headers == 0);
+    let sizes: Vec<_> = s.launch_shapes.iter().map(|l| l.shape.block[0]).collect();
+    assert!(sizes.iter().all(|b| (1..=1024).contains(b)), "{sizes:?}");
+}
+
+#[test]
+fn every_header_and_entry_of_the_driver_encodes_back_to_itself() {
+    for name in ["h200-copies.doorbell", "h200-launches.doorbell"] {
+        let mut r = Reader::open(&fixture(name)).unwrap();
+        let (mut entries, mut headers) = (0, 0);
+        while let Some(item) = r.item().unwrap() {
+            let Item::Events { bytes, .. } = item else { continue };
+            for e in Events::new(&bytes) {
+                let Body::Entry(b, words) = e.body else { continue };
+                assert_eq!(Entry::parse(b.gp).encode(), b.gp);
+                entries += 1;
+                for w in words.chunks_exact(4) {
+                    // Every word: data read as a header must come back as well.
+                    let w = u32::from_le_bytes([w[0], w[1], w[2], w[3]]);
+                    assert_eq!(Header::parse(w).encode(), w, "{w:#010x}");
+                    headers += 1;
+                }
+            }
+        }
+        assert!(entries > 500 && headers > 100_000, "{name}: {entries} entries, {headers} words");
+    }
+}

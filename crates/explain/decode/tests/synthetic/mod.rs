@@ -1,0 +1,543 @@
+//! Tapes made by hand, as a recorder would write them: the tests of `decode`, `terminal` and `doorbell` share them.
+#![allow(dead_code)] // each test binary uses a part
+
+use pushbuf::encode::{Words, inline_dma, launch_dma};
+use pushbuf::gpfifo;
+use pushbuf::qmd::{Layout, Qmd};
+use rm::abi::{self, Plain as _, nr, rm_request, uvm};
+use rm::class;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use tape::event::*;
+use tape::file::{Clock, End, EndChannel, Header, Process, ProcessEnd, Rank, Unwatched, Writer};
+
+pub const CTL: i32 = 3;
+pub const UVM: i32 = 4;
+pub const CLIENT: u32 = 0xc1d0_0001;
+pub const DEVICE: u32 = 0x5c00_0001;
+pub const GROUP: u32 = 0x5c00_0010;
+/// Video memory with rings, host memory with pushbuffers, video memory and host memory of the user.
+pub const RINGS_AT: u64 = 0x2_0060_0000;
+pub const PUSH_AT: u64 = 0x2_0080_0000;
+pub const DEVICE_AT: u64 = 0x7f00_2000_0000;
+/// Where launches put their QMD: SEND_PCAS_A carries 40 bits of address.
+pub const QMD_AT: u64 = RINGS_AT + 0x10_0000;
+pub const HOST_AT: u64 = 0x2_0400_0000;
+pub const GHZ: f64 = 1e9;
+/// UUIDs of two GPUs.
+pub const GPU_0: [u8; 16] = [7; 16];
+pub const GPU_1: [u8; 16] = [9; 16];
+
+/// A channel as the tape's threads use it.
+struct Live {
+    handle: u32,
+    token: u32,
+    ring: u32,
+    put: u32,
+    entries: u64,
+    rings: u64,
+    recorded: bool,
+}
+
+/// A tape in the making.
+#[derive(Default)]
+pub struct Tape {
+    /// Chunks in file order, and events of each thread not yet in a chunk.
+    chunks: Vec<((u32, i32), Vec<u8>)>,
+    open: BTreeMap<(u32, i32), Vec<u8>>,
+    live: HashMap<(u32, u32), Live>,
+    pub tsc: u64,
+    pub header: Header,
+    pub end: Option<End>,
+    /// Whose events come next.
+    pub process: u32,
+    pub processes: Vec<Process>,
+    pub process_ends: Vec<ProcessEnd>,
+    pub unwatched: Vec<Unwatched>,
+    next_fd: i32,
+}
+
+impl Tape {
+    pub fn new() -> Tape {
+        let header = Header {
+            doorbell: "0.1.0".into(),
+            args: Some(vec!["./app".into(), "--fast".into()]),
+            exe: "/opt/app".into(),
+            started: "2026-01-02T03:04:05Z".into(),
+            driver: "580.159.04".into(),
+            gpu: "NVIDIA H100 80GB HBM3".into(),
+            cuda: Some("13.0".into()),
+            tsc_hz: GHZ,
+            tap: "auto".into(),
+            ..Header::default()
+        };
+        let end =
+            End { how: "exited 0".into(), pid: 4242, exit_code: Some(0), seconds: 1.5, agent: true, ..End::default() };
+        Tape { header, end: Some(end), tsc: 1000, next_fd: 10, ..Tape::default() }
+    }
+
+    /// Appends an event to a thread, ten ticks after the last one.
+    pub fn event<B: Plain>(&mut self, tid: i32, kind: u16, flags: u16, body: &B, a: &[u8], b: &[u8]) {
+        self.tsc += 10;
+        self.event_at(tid, self.tsc, kind, flags, body, a, b);
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub fn event_at<B: Plain>(&mut self, tid: i32, tsc: u64, kind: u16, flags: u16, body: &B, a: &[u8], b: &[u8]) {
+        let mut bytes = bytes_of(body).to_vec();
+        bytes.extend(a);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes.extend(b);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        let head = Head { kind, flags, len: 16 + bytes.len() as u32, tsc };
+        let to = self.open.entry((self.process, tid)).or_default();
+        to.extend(bytes_of(&head));
+        to.extend(bytes);
+    }
+
+    /// Raw bytes into a thread's chunk.
+    pub fn raw(&mut self, tid: i32, bytes: &[u8]) {
+        self.open.entry((self.process, tid)).or_default().extend(bytes);
+    }
+
+    /// Flips `n` bits of the events, at places that `random` gives.
+    pub fn flip(&mut self, n: usize, mut random: impl FnMut(usize) -> usize) {
+        let tids: Vec<(u32, i32)> = self.open.keys().copied().collect();
+        for _ in 0..n {
+            let b = self.open.get_mut(&tids[random(tids.len())]).unwrap();
+            let at = random(b.len());
+            b[at] ^= 1 << random(8);
+        }
+    }
+
+    /// Bytes of events so far.
+    pub fn bytes(&self) -> usize {
+        self.chunks.iter().map(|c| c.1.len()).chain(self.open.values().map(Vec::len)).sum()
+    }
+
+    /// Ends a thread's chunk: what follows comes in another.
+    pub fn cut(&mut self, tid: i32) {
+        let thread = (self.process, tid);
+        if let Some(b) = self.open.remove(&thread) {
+            self.chunks.push((thread, b));
+        }
+    }
+
+    fn ioctl(&mut self, tid: i32, fd: i32, file: u32, request: u64, arg: &[u8], nested: &[u8]) {
+        self.tsc += 10;
+        let body = IoctlBody {
+            fd,
+            file,
+            request,
+            arg: arg.len() as u32,
+            nested: nested.len() as u32,
+            tsc_end: self.tsc + 5,
+            ..IoctlBody::default()
+        };
+        self.event(tid, kind::IOCTL, 0, &body, arg, nested);
+    }
+
+    fn rm<T: abi::Plain>(&mut self, tid: i32, nr: u32, arg: &T, nested: &[u8]) {
+        self.ioctl(tid, CTL, file::CTL, rm_request(nr, size_of::<T>()), arg.as_bytes(), nested);
+    }
+
+    pub fn alloc(&mut self, tid: i32, parent: u32, new: u32, class: u32, params: &[u8]) {
+        let root = if class == class::NV01_ROOT_CLIENT { 0 } else { CLIENT };
+        let a = abi::Nvos64 { root, parent, new, class, ..Default::default() };
+        self.rm(tid, nr::ALLOC, &a, params);
+    }
+
+    pub fn free(&mut self, tid: i32, old: u32) {
+        self.rm(tid, nr::FREE, &abi::Nvos00 { root: CLIENT, old, ..Default::default() }, &[]);
+    }
+
+    /// Memory of a class, mapped at a GPU address; host memory at the same CPU address as well.
+    pub fn memory(&mut self, tid: i32, handle: u32, class: u32, base: u64, length: u64) {
+        self.memory_of(tid, DEVICE, handle, class, length);
+        self.external(tid, GPU_0, handle, base, length);
+        self.next_fd += 1;
+        let fd = self.next_fd;
+        let map = abi::Nvos33Fd { client: CLIENT, device: DEVICE, memory: handle, length, fd, ..Default::default() };
+        self.rm(tid, nr::MAP_MEMORY, &map, &[]);
+        let body = MmapBody { addr: base, len: length, fd, file: file::GPU, ..Default::default() };
+        self.event(tid, kind::MMAP, 0, &body, &[], &[]);
+    }
+
+    /// Memory of a class on a GPU, mapped nowhere.
+    pub fn memory_of(&mut self, tid: i32, device: u32, handle: u32, class: u32, size: u64) {
+        let m = abi::MemoryAlloc { size, ..Default::default() };
+        self.alloc(tid, device, handle, class, m.as_bytes());
+    }
+
+    /// UVM maps memory at a GPU address of one GPU.
+    pub fn external(&mut self, tid: i32, uuid: [u8; 16], memory: u32, base: u64, length: u64) {
+        let gpu = uvm::GpuMapping { uuid, mapping: 1, ..Default::default() };
+        let head = uvm::MapExternalHead { base, length, offset: 0, gpu, pad: 0 };
+        let tail = uvm::MapExternalTail { gpu_count: 1, ctl_fd: CTL, client: CLIENT, memory, status: 0 };
+        let mut arg = head.as_bytes()[..60].to_vec();
+        arg.extend_from_slice(tail.as_bytes());
+        self.ioctl(tid, UVM, file::UVM, uvm::MAP_EXTERNAL_ALLOCATION, &arg, &[]);
+    }
+
+    /// RM maps memory at a GPU address of an address space.
+    pub fn map_in_space(&mut self, tid: i32, dma: u32, memory: u32, base: u64, length: u64) {
+        let (client, dma_offset) = (CLIENT, base);
+        let m = abi::v580::Nvos46 { client, dma, memory, length, dma_offset, ..Default::default() };
+        self.rm(tid, nr::MAP_MEMORY_DMA, &m, &[]);
+    }
+
+    /// A device and its address space, registered with UVM.
+    pub fn device(&mut self, tid: i32, device: u32, instance: u32, va_space: u32, uuid: [u8; 16]) {
+        let params = abi::DeviceAlloc { device_id: instance, ..Default::default() };
+        self.alloc(tid, CLIENT, device, class::NV01_DEVICE_0, params.as_bytes());
+        self.alloc(tid, device, va_space, class::FERMI_VASPACE_A, &[0; 56]);
+        let space = uvm::RegisterGpuVaspace { uuid, client: CLIENT, va_space, ..Default::default() };
+        self.ioctl(tid, UVM, file::UVM, uvm::REGISTER_GPU_VASPACE, space.as_bytes(), &[]);
+    }
+
+    /// What a CUDA context makes before its first channel.
+    pub fn context(&mut self, tid: i32) {
+        for (fd, what, path) in [(CTL, file::CTL, "/dev/nvidiactl"), (UVM, file::UVM, "/dev/nvidia-uvm")] {
+            let body = FileBody { fd, other: -1, file: what, path: path.len() as u32 };
+            self.event(tid, kind::OPEN, 0, &body, path.as_bytes(), &[]);
+        }
+        self.alloc(tid, 0, CLIENT, class::NV01_ROOT_CLIENT, &[]);
+        self.alloc(tid, CLIENT, DEVICE, class::NV01_DEVICE_0, abi::DeviceAlloc::default().as_bytes());
+        self.memory(tid, 0x5c00_0100, class::NV01_MEMORY_LOCAL_USER, RINGS_AT, 2 << 20);
+        self.memory(tid, 0x5c00_0101, class::NV01_MEMORY_SYSTEM, PUSH_AT, 4 << 20);
+        self.memory(tid, 0x5c00_0102, class::NV01_MEMORY_LOCAL_USER, DEVICE_AT, 256 << 20);
+        self.memory(tid, 0x5c00_0103, class::NV01_MEMORY_SYSTEM, HOST_AT, 256 << 20);
+        let page = PageBody { page: 0, class: 0xc661, addr: 0x7000_0000, len: 0x10000, tapped: 1, handle: 0x5c00_0200 };
+        self.event(tid, kind::PAGE, 0, &page, &[], &[]);
+    }
+
+    /// A channel with its driver calls, in an agent's slot. `engine`: 1 graphics, 9 + n copy engine n.
+    pub fn channel(&mut self, tid: i32, slot: u32, handle: u32, engine: u32, ring: u32) {
+        self.channel_on(tid, DEVICE, 0, slot, handle, engine, ring);
+    }
+
+    /// As [`Tape::channel`], on a device, its group in an address space.
+    #[allow(clippy::too_many_arguments)]
+    pub fn channel_on(&mut self, tid: i32, device: u32, va_space: u32, slot: u32, handle: u32, engine: u32, ring: u32) {
+        let group = GROUP + handle % 0x1000;
+        let g = abi::ChannelGroupAlloc { engine_type: engine, va_space, ..Default::default() };
+        self.alloc(tid, device, group, class::KEPLER_CHANNEL_GROUP_A, g.as_bytes());
+        let mut c = abi::ChannelAllocFull::default();
+        (c.client.gpfifo, c.client.entries, c.client.engine_type) = (RINGS_AT, ring, engine);
+        (c.client.userd_memory[0], c.client.userd_offset[0]) = (0x5c00_0100, 0x2000);
+        self.alloc(tid, group, handle, class::HOPPER_CHANNEL_GPFIFO_A, c.as_bytes());
+        let body = ChannelBody {
+            slot,
+            client: CLIENT,
+            handle,
+            class: class::HOPPER_CHANNEL_GPFIFO_A,
+            gpfifo: RINGS_AT,
+            entries: ring,
+            watch: watch::SHADOW,
+        };
+        self.event(tid, kind::CHANNEL, 0, &body, &[], &[]);
+        let copy = abi::CopyAlloc { version: 1, engine_type: engine };
+        if engine == 1 {
+            self.alloc(tid, handle, handle + 0x10_0000, class::HOPPER_COMPUTE_A, &[]);
+            self.alloc(tid, handle, handle + 0x20_0000, class::KEPLER_INLINE_TO_MEMORY_B, &[]);
+        }
+        self.alloc(tid, handle, handle + 0x30_0000, class::HOPPER_DMA_COPY_A, copy.as_bytes());
+        let token = (engine << 16) | slot;
+        self.event(tid, kind::TOKEN, 0, &TokenBody { slot, token }, &[], &[]);
+        self.bare_channel(slot, handle, token, ring);
+    }
+
+    /// A channel of which the tape says nothing but its rings.
+    pub fn bare_channel(&mut self, slot: u32, handle: u32, token: u32, ring: u32) {
+        self.live
+            .insert((self.process, slot), Live { handle, token, ring, put: 0, entries: 0, rings: 0, recorded: true });
+    }
+
+    /// From now on rings of the slot are made but not recorded (or recorded again).
+    pub fn recording(&mut self, slot: u32, on: bool) {
+        self.live.get_mut(&(self.process, slot)).unwrap().recorded = on;
+    }
+
+    /// Rings with one entry for each list of words.
+    pub fn submit(&mut self, tid: i32, slot: u32, segments: &[&[u32]]) {
+        self.tsc += 100;
+        self.submit_at(tid, self.tsc, slot, segments, 0, 1 << 12);
+    }
+
+    /// As [`Tape::submit`], with flags, at a time; entries longer than `piece` words come in pieces.
+    pub fn submit_at(&mut self, tid: i32, tsc: u64, slot: u32, segments: &[&[u32]], flags: u16, piece: usize) {
+        let c = self.live.get_mut(&(self.process, slot)).unwrap();
+        let (from, first, n) = (c.put, c.entries, segments.len() as u32);
+        c.put = (c.put + n) % c.ring;
+        c.entries += u64::from(n);
+        c.rings += 1;
+        let (ring, recorded) = (c.ring, c.recorded);
+        let body = RingBody {
+            token: c.token,
+            slot,
+            seq: c.rings - 1,
+            put_from: from,
+            put_to: c.put,
+            tid: tid as u32,
+            page: 0,
+            ..RingBody::default()
+        };
+        if !recorded {
+            return;
+        }
+        self.event_at(tid, tsc, kind::RING, flags, &body, &[], &[]);
+        for (i, words) in segments.iter().enumerate() {
+            let va = PUSH_AT + 0x1000 * u64::from(slot);
+            let gp = gpfifo::Entry::segment(va, words.len() as u32).unwrap().encode();
+            let index = (from + i as u32) % ring;
+            let entry = EntryBody { gp, seq: first + i as u64, slot, index, words: 0, lack: lack::NONE };
+            let pieces: Vec<&[u32]> = words.chunks(piece).collect();
+            for (k, words) in pieces.iter().enumerate() {
+                let mut flags = if k > 0 { entry_flags::CONTINUED } else { 0 };
+                flags |= if k + 1 < pieces.len() { entry_flags::MORE } else { 0 };
+                let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+                let body = EntryBody { words: words.len() as u32, ..entry };
+                self.event_at(tid, tsc, kind::ENTRY, flags, &body, &bytes, &[]);
+            }
+        }
+    }
+
+    /// One entry of any kind as its own ring: `gp` as given, no words.
+    pub fn submit_raw(&mut self, tid: i32, slot: u32, gp: u64, lack: u32) {
+        self.ring_only(tid, slot, 1);
+        let c = &self.live[&(self.process, slot)];
+        let (seq, index) = (c.entries - 1, (c.put + c.ring - 1) % c.ring);
+        let body = EntryBody { gp, seq, slot, index, words: 0, lack };
+        self.event_at(tid, self.tsc, kind::ENTRY, 0, &body, &[], &[]);
+    }
+
+    /// A ring that brings `n` entries which the caller writes, or loses.
+    pub fn ring_only(&mut self, tid: i32, slot: u32, n: u32) {
+        self.tsc += 100;
+        let c = self.live.get_mut(&(self.process, slot)).unwrap();
+        let (from, token) = (c.put, c.token);
+        c.put = (c.put + n) % c.ring;
+        c.entries += u64::from(n);
+        c.rings += 1;
+        let (seq, tid_) = (c.rings - 1, tid as u32);
+        let body = RingBody { token, slot, seq, put_from: from, put_to: c.put, tid: tid_, ..RingBody::default() };
+        self.event_at(tid, self.tsc, kind::RING, 0, &body, &[], &[]);
+    }
+
+    /// An ENTRY event of one segment.
+    pub fn entry(&mut self, tid: i32, slot: u32, seq: u64, index: u32, words: &[u32]) {
+        let va = PUSH_AT + 0x1000 * u64::from(slot);
+        let gp = gpfifo::Entry::segment(va, words.len() as u32).unwrap().encode();
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let body = EntryBody { gp, seq, slot, index, words: words.len() as u32, lack: lack::NONE };
+        self.event_at(tid, self.tsc, kind::ENTRY, 0, &body, &bytes, &[]);
+    }
+
+    /// Frees a channel: its account is closed.
+    pub fn end_channel(&mut self, tid: i32, slot: u32) {
+        let c = self.live.remove(&(self.process, slot)).unwrap();
+        let body = ChannelEndBody { slot, put: c.put, entries: c.entries, rings: c.rings };
+        self.event(tid, kind::CHANNEL_END, 0, &body, &[], &[]);
+        self.free(tid, c.handle);
+    }
+
+    /// GAP: the thread's totals so far.
+    pub fn gap(&mut self, tid: i32, events: u64, entries: u64, bytes: u64) {
+        self.event(tid, kind::GAP, 0, &GapBody { events, entries, bytes }, &[], &[]);
+    }
+
+    pub fn note(&mut self, tid: i32, text: &str) {
+        self.event(tid, kind::NOTE, 0, &NoteBody { text: text.len() as u32, pad: 0 }, text.as_bytes(), &[]);
+    }
+
+    /// Writes the file: the chunks cut so far, what is open, clocks, the end with the channels still alive.
+    pub fn write(&mut self, path: &Path) {
+        self.chunks.extend(std::mem::take(&mut self.open));
+        let mut w = Writer::replace(path, &self.header).unwrap();
+        w.clock(&Clock { tsc: 1000, monotonic_ns: 5_000_000_000, ..Clock::default() }).unwrap();
+        self.processes.iter().for_each(|p| w.process(p).unwrap());
+        for ((process, tid), bytes) in &self.chunks {
+            w.events(*process, *tid, 0, bytes).unwrap();
+        }
+        w.clock(&Clock { tsc: self.tsc, monotonic_ns: 5_000_000_000 + self.tsc - 1000, ..Clock::default() }).unwrap();
+        self.unwatched.iter().for_each(|u| w.unwatched(u).unwrap());
+        for e in &self.process_ends {
+            let mut e = e.clone();
+            self.add_channels(e.index, &mut e.channels);
+            w.process_end(&e).unwrap();
+        }
+        if let Some(end) = &self.end {
+            let mut end = end.clone();
+            if self.process_ends.is_empty() {
+                self.add_channels(0, &mut end.channels);
+            }
+            w.end(&end).unwrap();
+        }
+    }
+
+    fn add_channels(&self, process: u32, to: &mut Vec<EndChannel>) {
+        for ((_, slot), c) in self.live.iter().filter(|((p, _), _)| *p == process) {
+            if !to.iter().any(|e| e.slot == *slot) {
+                to.push(EndChannel {
+                    slot: *slot,
+                    handle: c.handle,
+                    token: c.token,
+                    put: c.put,
+                    entries: c.entries,
+                    rings: c.rings,
+                    ..EndChannel::default()
+                });
+            }
+        }
+    }
+}
+
+/// The 15 words of a 64 MiB copy from host to device as CUDA 13.0 sends them.
+pub fn copy_64_mib() -> Vec<u32> {
+    copy(HOST_AT, DEVICE_AT, 64 << 20)
+}
+
+/// A copy and its timed release in the driver's form.
+pub fn copy(src: u64, dst: u64, bytes: u32) -> Vec<u32> {
+    let (hi, lo) = (|a: u64| (a >> 32) as u32, |a: u64| a as u32);
+    let mut w = vec![0x2004_8100, hi(src), lo(src), hi(dst), lo(dst), 0x2001_8106, bytes, 0x2001_80c0, 0x182];
+    w.extend([0x2003_8090, hi(RINGS_AT), lo(RINGS_AT) + 0x10, 0x17, 0x2001_80c0, 0x14]);
+    w
+}
+
+/// A launch as the driver sends it: the QMD and constants by an inline write, then SEND_PCAS.
+pub fn launch(qmd_at: u64, grid: [u64; 3]) -> Vec<u32> {
+    let mut qmd = Qmd::new(Layout::of(4, 0).unwrap());
+    for (name, value) in [
+        ("QMD_TYPE", 2),
+        ("GRID_WIDTH", grid[0]),
+        ("GRID_HEIGHT", grid[1]),
+        ("GRID_DEPTH", grid[2]),
+        ("CTA_THREAD_DIMENSION0", 128),
+        ("CTA_THREAD_DIMENSION1", 1),
+        ("CTA_THREAD_DIMENSION2", 1),
+        ("REGISTER_COUNT", 24),
+        ("PROGRAM_ADDRESS_UPPER", 0x7f),
+        ("PROGRAM_ADDRESS_LOWER", 0x1234_0000),
+    ] {
+        qmd.set(name, value).unwrap();
+    }
+    let mut data: Vec<u8> = qmd.words().iter().flat_map(|w| w.to_le_bytes()).collect();
+    data.extend([0x5a; 0x210 - 0x180]);
+    let mut buffer = vec![0; 1000];
+    let mut w = Words::new(&mut buffer);
+    w.inline(1, qmd_at, &data, inline_dma::PITCH | inline_dma::NO_SYSMEMBAR).unwrap();
+    w.launch(1, qmd_at).unwrap();
+    w.as_slice().to_vec()
+}
+
+/// An inline write of the user's.
+pub fn inline(dst: u64, data: &[u8]) -> Vec<u32> {
+    let mut buffer = vec![0; 10_000];
+    let mut w = Words::new(&mut buffer);
+    w.inline(1, dst, data, inline_dma::PITCH | inline_dma::NO_SYSMEMBAR).unwrap();
+    w.as_slice().to_vec()
+}
+
+/// A fill by the copy engine.
+pub fn fill(dst: u64, value: u32, elements: u32) -> Vec<u32> {
+    let mut buffer = vec![0; 100];
+    let mut w = Words::new(&mut buffer);
+    w.fill(4, dst, value, elements, launch_dma::NON_PIPELINED | launch_dma::PITCH).unwrap();
+    w.as_slice().to_vec()
+}
+
+/// A small tape with one of everything, for texts.
+pub fn one_of_everything() -> Tape {
+    let mut t = Tape::new();
+    t.context(100);
+    t.channel(100, 0, 0x5c00_1000, 1, 1024);
+    t.channel(100, 1, 0x5c00_1001, 11, 1024);
+    let site =
+        SiteBody { ip: 0x7f12_3456_0010, offset: 0x10, code: [0x89; 16], patched: 1, path: 18, ..Default::default() };
+    t.event(100, kind::SITE, 0, &site, b"/lib/libcuda.so.13", &[]);
+    let launch = launch(QMD_AT, [64, 2, 1]);
+    t.submit(100, 0, &[&launch]);
+    t.submit(100, 0, &[&inline(DEVICE_AT, &[7; 4096])]);
+    t.submit(101, 1, &[&copy_64_mib()]);
+    t.submit(101, 1, &[&copy(DEVICE_AT, HOST_AT, 4096), &fill(DEVICE_AT, 0, 1024)]);
+    t.submit(101, 1, &[&[0x2001_82af, 0xdead]]);
+    t.submit_raw(101, 1, gpfifo::Entry::segment(0x3_0000_0000, 8).unwrap().encode(), lack::UNMAPPED);
+    t.submit_raw(101, 1, gpfifo::Entry::extended_base(0x7f00_0000_0000).encode(), lack::NONE);
+    t.note(100, "child process 4300 is not recorded");
+    t.end_channel(100, 1);
+    t
+}
+
+/// A program on two GPUs. Both show memory of their own at [`BOTH_AT`]; [`PEER_AT`] is video memory of the second, mapped on
+/// both. Slots 0 and 1 are copy channels of the first and of the second.
+pub fn two_gpus() -> Tape {
+    let mut t = Tape::new();
+    t.context(100);
+    // (The device that the context's memory is made under is instance 0, too.)
+    t.device(100, 0x5a00_0001, 0, 0x5a00_0002, GPU_0);
+    t.device(100, SECOND, 1, SECOND_SPACE, GPU_1);
+    let video = class::NV01_MEMORY_LOCAL_USER;
+    t.memory_of(100, DEVICE, 0x5a00_0100, class::NV01_MEMORY_SYSTEM, 1 << 20);
+    t.external(100, GPU_0, 0x5a00_0100, BOTH_AT, 1 << 20);
+    t.memory_of(100, SECOND, 0x5b00_0100, video, 1 << 20);
+    t.external(100, GPU_1, 0x5b00_0100, BOTH_AT, 1 << 20);
+    t.memory_of(100, SECOND, 0x5b00_0101, video, 1 << 20);
+    t.external(100, GPU_0, 0x5b00_0101, PEER_AT, 1 << 20);
+    t.external(100, GPU_1, 0x5b00_0101, PEER_AT, 1 << 20);
+    for (gpu, uuid) in [GPU_0, GPU_1].into_iter().enumerate() {
+        for (memory, at) in [(0x5c00_0100, RINGS_AT), (0x5c00_0101, PUSH_AT), (0x5c00_0103, HOST_AT)] {
+            if gpu == 1 {
+                t.external(100, uuid, memory, at, 2 << 20);
+            }
+        }
+    }
+    t.channel_on(100, DEVICE, 0, 0, 0x5c00_1001, 9, 32);
+    t.channel_on(100, SECOND, SECOND_SPACE, 1, 0x5c00_1002, 9, 32);
+    t
+}
+
+pub const SECOND: u32 = 0x5b00_0001;
+pub const SECOND_SPACE: u32 = 0x5b00_0002;
+pub const BOTH_AT: u64 = 0x7f10_0000_0000;
+pub const PEER_AT: u64 = 0x7f11_0000_0000;
+
+/// A launcher whose two ranks use the GPU: the same channel slots and addresses, each its own.
+pub fn two_ranks() -> Tape {
+    let mut t = Tape::new();
+    t.processes = vec![Process { index: 0, pid: 4242, exe: "/usr/bin/torchrun".into(), ..Process::default() }];
+    t.process_ends = vec![ProcessEnd { index: 0, how: "exited 0".into(), exit_code: Some(0), ..ProcessEnd::default() }];
+    for rank in 0..2u32 {
+        let index = rank + 1;
+        let of_job = Rank { rank, local_rank: Some(rank), world_size: Some(2), launcher: "torchrun".into() };
+        t.processes.push(Process {
+            index,
+            pid: 5000 + rank as i32,
+            ppid: 4242,
+            parent: Some(0),
+            exe: "/usr/bin/python3".into(),
+            args: Some(vec!["python3".into(), "ddp.py".into()]),
+            start_tsc: t.tsc,
+            rank: Some(of_job),
+            ..Process::default()
+        });
+        let how = if rank == 0 { "exited 0" } else { "killed by signal 9" };
+        t.process_ends.push(ProcessEnd { index, how: how.into(), seconds: 1.0, ..ProcessEnd::default() });
+    }
+    for index in [1, 2] {
+        t.process = index;
+        let tid = 5000 + index as i32 - 1;
+        t.context(tid);
+        t.channel(tid, 0, 0x5c00_1001, 9, 32);
+    }
+    // They take turns, so that nothing of one may end up with the other; the second submits twice as much.
+    let words = copy(HOST_AT, DEVICE_AT, 4096);
+    for _ in 0..5 {
+        for (index, n) in [(1, 1), (2, 2)] {
+            t.process = index;
+            (0..n).for_each(|_| t.submit(5000 + index as i32 - 1, 0, &[&words]));
+        }
+    }
+    t.end.as_mut().unwrap().processes = 3;
+    t
+}

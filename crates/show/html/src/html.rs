@@ -1,0 +1,233 @@
+//! A document as one HTML file. Its style and its script stand in it, and its policy names them by their hashes: nothing else is run,
+//! and nothing is asked of any network.
+
+use crate::document::{
+    Article, Block, Cell, Column, ColumnKind, Document, Figure, Kind, Mark, Section, Table, Verdict,
+};
+use base64::Engine;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use plot::Entry;
+use sha2::{Digest, Sha256};
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+
+fn hash(text: &str) -> String {
+    format!("'sha256-{}'", base64::engine::general_purpose::STANDARD.encode(Sha256::digest(text)))
+}
+
+/// The text of the file.
+pub fn write(document: &Document) -> String {
+    let policy = format!(
+        "default-src 'none'; style-src {}; script-src {}; base-uri 'none'; form-action 'none'",
+        hash(STYLE),
+        hash(SCRIPT)
+    );
+    let several = document.articles.len() > 1;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(policy);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content=(document.by);
+                title { (document.title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                a.skip href="#content" { "Skip to the content" }
+                header.top {
+                    span.mark aria-hidden="true" {}
+                    strong { "doorbell" }
+                    span.what { (document.title) }
+                    button #look type="button" hidden { "Dark" }
+                }
+                nav aria-label="On this page" {
+                    @for article in &document.articles {
+                        @if several { a.article href={ "#" (article.id) } { (article.title) } }
+                        ul {
+                            @for section in &article.sections {
+                                li { a href={ "#" (section.id) } { (section.title) } }
+                            }
+                        }
+                    }
+                }
+                main #content {
+                    @for article in &document.articles { (self::article(article)) }
+                }
+                footer { p { (document.by) } }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+fn article(article: &Article) -> Markup {
+    html! {
+        article aria-labelledby=(article.id) {
+            h1 id=(article.id) { (article.title) }
+            @for n in article.by_weight() { (notice(n.kind, &n.text)) }
+            @if !article.about.is_empty() { p.asked { (article.about) } }
+            @if !article.taken.is_empty() {
+                ul.taken { @for line in &article.taken { li { (line) } } }
+            }
+            @for s in &article.sections { (section(s)) }
+        }
+    }
+}
+
+/// What stands between two backticks is a command or a name.
+fn inline(text: &str) -> Markup {
+    let parts: Vec<&str> = text.split('`').collect();
+    if parts.len().is_multiple_of(2) {
+        return html! { (text) };
+    }
+    html! {
+        @for (n, part) in parts.iter().enumerate() { @if !n.is_multiple_of(2) { code { (part) } } @else { (part) } }
+    }
+}
+
+fn class_of(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Good => "good",
+        Kind::Note => "note",
+        Kind::Warning => "warning",
+        Kind::Bad => "bad",
+    }
+}
+
+fn notice(kind: Kind, text: &str) -> Markup {
+    html! { p class={ "notice " (class_of(kind)) } { strong { (kind.word()) ": " } (inline(text)) } }
+}
+
+fn section(section: &Section) -> Markup {
+    html! {
+        section {
+            h2 id=(section.id) { (section.title) }
+            @for b in &section.blocks { (block(b)) }
+        }
+    }
+}
+
+fn block(block: &Block) -> Markup {
+    match block {
+        Block::Text(text) => html! { p { (inline(text)) } },
+        Block::Answer(text) => html! { p.answer { (inline(text)) } },
+        Block::Heading(text) => html! { h3 { (text) } },
+        Block::Notice(n) => notice(n.kind, &n.text),
+        Block::List(lines) => html! { ul { @for line in lines { li { (inline(line)) } } } },
+        Block::Facts(facts) => html! {
+            dl { @for (name, value) in facts { div { dt { (name) } dd { (value) } } } }
+        },
+        Block::Verdicts(all) => html! { ul.verdicts { @for v in all { (verdict(v)) } } },
+        Block::Table(t) => table(t, true),
+        Block::Figure(f) => figure(f),
+    }
+}
+
+fn verdict(v: &Verdict) -> Markup {
+    html! {
+        li class=(class_of(v.kind)) {
+            span.word { (v.word) } " " (v.what)
+            @if !v.more.is_empty() { ul { @for line in &v.more { li { (line) } } } }
+        }
+    }
+}
+
+fn figure(f: &Figure) -> Markup {
+    html! {
+        figure {
+            figcaption { strong { (f.title) } @if !f.about.is_empty() { span { (f.about) } } }
+            div.picture { (PreEscaped(&f.page.svg)) }
+            @if !f.page.legend.is_empty() {
+                ul.legend { @for e in &f.page.legend { (entry(e)) } }
+            }
+            @if !f.says.is_empty() { ul.says { @for line in &f.says { li { (line) } } } }
+            (table(&f.table, false))
+        }
+    }
+}
+
+fn entry(e: &Entry) -> Markup {
+    html! {
+        li {
+            (PreEscaped(plot::swatch(e.number)))
+            span { (e.name) }
+            @if !e.note.is_empty() { small { (e.note) } }
+        }
+    }
+}
+
+/// Of more rows a part is looked for by a word.
+const MANY: usize = 40;
+
+/// Characters that a cell has room for.
+const SHORT: usize = 28;
+
+/// `stands` alone, else it is the data of a picture.
+fn table(t: &Table, stands: bool) -> Markup {
+    let rows = match t.rows.len() {
+        1 => "1 row".to_owned(),
+        n => format!("{} rows", terminal::number::count(n as u64)),
+    };
+    let body = html! {
+        div.scroll role="group" tabindex="0" aria-label=(t.caption) {
+            table data-name=(t.name) data-many[t.rows.len() > MANY] {
+                caption { (t.caption) }
+                thead { tr { @for c in &t.columns { (head(c)) } } }
+                tbody {
+                    @for row in &t.rows {
+                        tr.apart[row.apart] {
+                            @for (c, cell) in t.columns.iter().zip(&row.cells) { (td(c, cell)) }
+                        }
+                    }
+                }
+            }
+        }
+    };
+    html! {
+        @if t.folded || !stands {
+            details.data {
+                summary { (if stands { t.caption.as_str() } else { "Data" }) " " small { (rows) } }
+                (body)
+            }
+        } @else {
+            div.data { (body) }
+        }
+    }
+}
+
+fn head(c: &Column) -> Markup {
+    let unit = (!c.unit.is_empty()).then_some(c.unit);
+    match c.kind {
+        ColumnKind::Number => html! { th.n scope="col" data-unit=[unit] { (c.head) } },
+        _ => html! { th scope="col" { (c.head) } },
+    }
+}
+
+fn td(c: &Column, cell: &Cell) -> Markup {
+    let class = match cell.mark {
+        Mark::None => None,
+        Mark::Best => Some("best".to_owned()),
+        Mark::Bad => Some("bad".to_owned()),
+        Mark::Heat(n) => Some(format!("h{n}")),
+    };
+    // A number that is written in full needs no second one.
+    let value = cell.value.map(|v| v.to_string()).filter(|v| *v != cell.text);
+    match c.kind {
+        ColumnKind::Head if cell.is_nothing() && cell.text.is_empty() => html! { td {} },
+        ColumnKind::Head => html! { th scope="row" class=[class] data-v=[value] { (cell.text) } },
+        ColumnKind::Text => {
+            // What is short stands on one line.
+            let class = class.or((cell.text.chars().count() < SHORT).then(|| "k".to_owned()));
+            html! { td class=[class] { (cell.text) } }
+        }
+        ColumnKind::Number => {
+            let class = class.map_or_else(|| "n".to_owned(), |more| format!("n {more}"));
+            html! { td class=(class) data-v=[value] { (cell.text) } }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What a run, several runs, a recording, a soak or a saturated link says, for people: one HTML file that needs nothing else, the same as Markdown, and
+//! its pictures as SVG.
+//!
+//! A [`Document`] is made of rows that `run-folder`, `decode` and `lock-analysis` computed; here is only how they stand on a page. The
+//! invariant: whatever a run or a recording holds, a page asks nothing of any network, runs no script but its own, and shows no time
+//! of the software GPU.
+
+pub mod document;
+mod html;
+mod markdown;
+mod numbers;
+mod recording;
+mod run;
+mod runs;
+mod saturate;
+mod soak;
+mod two;
+
+pub use document::Document;
+pub use html::write as html;
+pub use markdown::write as markdown;
+
+use comparison::Comparison;
+use run_folder::{Folder, Run};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use terminal::comparison::Heading;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Insight(#[from] decode::InsightError),
+    #[error(transparent)]
+    Plot(#[from] plot::Error),
+}
+
+/// A run by its name, and its folder where the samples are there.
+pub struct Named {
+    pub name: String,
+    pub run: Run,
+    pub folder: Option<Folder>,
+}
+
+/// Of one run, or of several side by side.
+///
+/// # Errors
+/// Samples cannot be read.
+pub fn of_runs(runs: &[Named]) -> Result<Document, Error> {
+    runs::document(runs)
+}
+
+/// Of two runs, and of what differs between them.
+///
+/// # Errors
+/// Samples cannot be read.
+pub fn of_two(a: &Named, b: &Named, heading: &Heading, comparison: &Comparison) -> Result<Document, Error> {
+    runs::of_two([a, b], heading, comparison)
+}
+
+/// Of a recording.
+///
+/// # Errors
+/// It cannot be read again.
+pub fn of_recording(recording: &decode::Recording) -> Result<Document, Error> {
+    recording::document(recording)
+}
+
+/// Of a soak.
+pub fn of_soak(soak: &::soak::Soak) -> Document {
+    soak::document(soak)
+}
+
+/// Of how full the link got.
+pub fn of_saturated(run: &::saturate::account::Saturated) -> Document {
+    saturate::document(run)
+}
+
+/// Writes each picture of a document to a folder, and says which files that are.
+///
+/// # Errors
+/// A file cannot be written. What is written is whole.
+pub fn pictures(document: &Document, folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for figure in document.figures() {
+        let path = folder.join(format!("{}.svg", figure.name));
+        output::replace(&path, |file| file.write_all(figure.file.as_bytes()))?;
+        files.push(path);
+    }
+    Ok(files)
+}
+
+/// Which doorbell wrote a page.
+fn by() -> String {
+    format!("Written by doorbell {}.", run_folder::folder::VERSION)
+}

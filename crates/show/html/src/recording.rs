@@ -1,0 +1,78 @@
+//! What a recording says: totals, CUDA's calls, waits for locks with their holders, channels, graphs.
+
+mod calls;
+mod graphs;
+mod locks;
+mod summary;
+
+use crate::Error;
+use crate::document::{Article, Document, Kind, Notice};
+use crate::numbers::seconds;
+use decode::Recording;
+use schema::Summary;
+
+/// Of the longest waits.
+const WAITS: usize = 50;
+
+pub fn document(r: &Recording) -> Result<Document, Error> {
+    let s = decode::summary(r)?;
+    let locks = lock_analysis::locks(r, WAITS)?;
+    let found = decode::graphs::graphs(r)?;
+    let rows: Vec<_> = found.iter().map(decode::graphs::row).collect();
+    let name = r.path().file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+    let mut sections = summary::sections(&s);
+    // Who waited for a lock is what a recording with locks is made for: before all else.
+    let at = if locks.waits.is_empty() { sections.len() } else { 0 };
+    sections.splice(at..at, locks::section(&locks));
+    sections.extend(calls::section(&locks));
+    sections.extend(summary::channels(&s));
+    sections.extend(graphs::section(&rows));
+    sections.extend(summary::surroundings(&s));
+    let article = Article {
+        id: "recording".into(),
+        title: name.clone(),
+        about: program(&s),
+        taken: taken(&s),
+        notices: notices(&s),
+        sections,
+    };
+    Ok(Document { title: name, by: crate::by(), articles: vec![article] })
+}
+
+fn program(s: &Summary) -> String {
+    match &s.program.args {
+        Some(args) if !args.is_empty() => args.join(" "),
+        _ => s.program.exe.clone(),
+    }
+}
+
+fn taken(s: &Summary) -> Vec<String> {
+    let cuda = s.cuda.as_ref().map(|c| format!("CUDA {c}"));
+    let driver = (!s.driver.is_empty()).then(|| format!("driver {}", s.driver));
+    let machine: Vec<String> =
+        [Some(s.gpu.clone()), driver, cuda].into_iter().flatten().filter(|part| !part.is_empty()).collect();
+    let mut when = Vec::new();
+    if s.program.pid != 0 {
+        when.push(format!("process {}", s.program.pid));
+    }
+    when.push(s.program.started.clone());
+    when.extend(s.seconds.map(|v| seconds(v).text));
+    when.retain(|part| !part.is_empty());
+    [machine.join(", "), when.join(", ")].into_iter().filter(|line| !line.is_empty()).collect()
+}
+
+fn notices(s: &Summary) -> Vec<Notice> {
+    let mut all = Vec::new();
+    if s.driver == "soft" {
+        let text =
+            "The program ran on the software GPU: what it sent is what a program sends, and no time of it is a GPU's.";
+        all.push(Notice { kind: Kind::Warning, text: text.into() });
+    }
+    all.extend(s.nothing.map(|why| Notice { kind: Kind::Note, text: why.into() }));
+    if s.complete {
+        all.push(Notice { kind: Kind::Good, text: "The recording is complete: nothing is lost.".into() });
+    }
+    all.extend(s.incomplete_because.iter().map(|why| Notice { kind: Kind::Bad, text: format!("Not complete: {why}") }));
+    all.extend(s.damage.iter().map(|what| Notice { kind: Kind::Bad, text: format!("Damaged: {what}") }));
+    all
+}

@@ -1,0 +1,120 @@
+//! What one run says. Each section is a module of its own.
+
+mod answer;
+mod beside;
+mod cells;
+mod commands;
+mod differs;
+pub mod groups;
+pub mod over_time;
+mod rates;
+mod rest;
+mod routes;
+pub mod spread;
+mod surroundings;
+mod worst;
+
+use crate::document::{Article, Kind, Notice};
+use crate::{Error, Named};
+use run_folder::{Folder, Run, Status};
+use terminal::number::{of, seconds};
+
+pub use answer::sized;
+
+/// A run, and what every section of it needs.
+pub struct Of<'a> {
+    pub run: &'a Run,
+    pub folder: Option<&'a Folder>,
+    /// Before the ids and names of what is said of this run.
+    pub id: String,
+    /// On what it was measured, and by which doorbell.
+    pub below: [String; 2],
+}
+
+impl Of<'_> {
+    fn id(&self, section: &str) -> String {
+        if self.id.is_empty() { section.into() } else { format!("{}-{section}", self.id) }
+    }
+
+    fn below(&self) -> [&str; 2] {
+        [&self.below[0], &self.below[1]]
+    }
+}
+
+/// `id` is empty where it is the only one.
+pub fn article(named: &Named, id: &str) -> Result<Article, Error> {
+    let run = &named.run;
+    let commit = run.short_commit().map_or(String::new(), |c| format!(" ({c})"));
+    let version = format!("doorbell {}{commit}, {}", run.doorbell, run.started);
+    let of_run = Of { run, folder: named.folder.as_ref(), id: id.into(), below: [run.machine(), version.clone()] };
+    let samples: u64 = run.cells.iter().map(|c| c.samples).sum();
+    let took = format!(
+        "{} in {} of {}, {}",
+        of(samples, "sample"),
+        of(run.cells.len() as u64, "cell"),
+        of(run.stages.len() as u64, "stage"),
+        seconds(run.stages.iter().map(|s| s.seconds).sum())
+    );
+    let mut article = Article {
+        id: if id.is_empty() { "run".into() } else { id.into() },
+        title: if id.is_empty() { run.experiment.name.clone() } else { named.name.clone() },
+        about: run.experiment.about.clone(),
+        taken: vec![run.machine(), version, took],
+        notices: notices(run),
+        sections: Vec::new(),
+    };
+    let mut sections = vec![answer::section(&of_run)];
+    if !run.functional {
+        sections.push(routes::section(&of_run));
+        sections.push(beside::section(&of_run));
+        sections.push(rates::section(&of_run));
+        sections.push(spread::section(&of_run)?);
+        sections.push(over_time::section(&of_run));
+        sections.push(worst::section(&of_run));
+        sections.push(rest::largest(&of_run));
+        sections.push(rest::deadlines(&of_run));
+        sections.push(rest::repaid(&of_run));
+        sections.push(rest::places(&of_run));
+        sections.push(rest::metered(&of_run));
+        sections.push(rest::counters(&of_run));
+    }
+    sections.push(commands::section(&of_run));
+    sections.push(cells::section(&of_run));
+    sections.push(surroundings::loads(&of_run));
+    sections.push(surroundings::missing(&of_run));
+    sections.push(surroundings::section(&of_run));
+    article.sections = sections.into_iter().flatten().collect();
+    Ok(article)
+}
+
+/// What everybody must see before a figure.
+pub fn notices(run: &Run) -> Vec<Notice> {
+    let mut all = answer::broken(run);
+    if run.functional {
+        let text = "This run used the software GPU. It shows what works, never how fast: times and rates are left out.";
+        all.push(Notice { kind: Kind::Warning, text: text.into() });
+    }
+    if !run.complete {
+        let parts = (run.missing.len() + run.parts.len()) as u64;
+        let text = format!("This run is not complete: {} of {} are missing.", run.missing.len(), of(parts, "part"));
+        all.push(Notice { kind: Kind::Bad, text });
+    }
+    let failed = run.cells.iter().filter(|c| matches!(c.status, Status::Failed(_))).count() as u64;
+    if failed > 0 {
+        all.push(Notice {
+            kind: Kind::Bad,
+            text: format!("{} failed. The reasons are listed below.", of(failed, "cell")),
+        });
+    }
+    all
+}
+
+/// Why a cell has no figure that stands, or that it has one.
+pub fn why_not(status: &Status) -> Option<(&'static str, &str)> {
+    match status {
+        Status::Measured => None,
+        Status::Unavailable(why) => Some(("not available", why)),
+        Status::Failed(why) => Some(("failed", why)),
+        Status::Invalid(why) => Some(("invalid", why)),
+    }
+}

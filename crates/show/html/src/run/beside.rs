@@ -1,0 +1,86 @@
+//! The interference matrix: every victim with every load.
+
+use super::Of;
+use super::answer::percentile_of;
+use super::differs::Percentile;
+use crate::document::{Block, Cell, Mark, Row, Section, Table, head, number};
+use crate::numbers::{ns_or_none, size, slug};
+use run_folder::run::{Beside, Point, Times};
+use terminal::run::three_digits;
+
+/// A figure of a victim: alone, and how many times that beside a load.
+#[derive(Clone, Copy)]
+struct Taken {
+    name: &'static str,
+    alone: fn(&Point) -> Option<u64>,
+    times: fn(&Times) -> Option<f64>,
+    /// None of a maximum, which has no interval.
+    percentile: Option<Percentile>,
+}
+
+const TAKEN: [Taken; 3] = [
+    Taken { name: "p50", alone: |p| Some(p.p50_ns), times: |t| Some(t.p50), percentile: Some(Percentile::P50) },
+    Taken { name: "p99.9", alone: |p| p.p999_ns, times: |t| t.p999, percentile: Some(Percentile::P999) },
+    Taken { name: "max", alone: |p| Some(p.max_ns), times: |t| Some(t.max), percentile: None },
+];
+
+pub fn section(of_run: &Of<'_>) -> Option<Section> {
+    let mut section = Section::new(&of_run.id("beside"), "What each load delays");
+    for block in of_run.run.beside() {
+        let place: Vec<String> = block.point.iter().map(|c| format!("{} = {}", c.name, c.value)).collect();
+        let place = place.join(", ");
+        if !place.is_empty() {
+            section.push(Block::Heading(place.clone()));
+        }
+        for taken in &TAKEN {
+            let table = table(of_run, &block, &place, *taken);
+            let loads = block.aggressors.len();
+            let of_loads = |r: &Row| r.cells.iter().rev().take(loads).filter(|c| c.value.is_some()).count();
+            let known: usize = table.rows.iter().map(of_loads).sum();
+            // Where most tails are not known, there is little to see. Of maxima there never is much.
+            let fold = taken.name != "p50" && (taken.percentile.is_none() || 2 * known < table.rows.len() * loads);
+            if known > 0 {
+                section.push(Block::Table(if fold { table.folded() } else { table }));
+            }
+        }
+    }
+    if !section.blocks.is_empty() {
+        section.push(Block::Text(
+            "How many times its figure alone a victim has while each load runs. The stages ran one after the other. A shade marks a \
+             difference that is certain: the intervals of the two figures are apart, by more than one step of the clock. It deepens from \
+             1.1, 2, 5, 20, 100 and 1,000 times on. ~ stands before a ratio that may be 1. A maximum is one sample: it has no interval \
+             and no shade."
+                .into(),
+        ));
+    }
+    section.some()
+}
+
+fn table(of_run: &Of<'_>, block: &Beside, place: &str, taken: Taken) -> Table {
+    let Taken { name, alone, times, percentile } = taken;
+    let mut columns = vec![head("victim"), number("size", "bytes"), number("alone", "ns")];
+    columns.extend(block.aggressors.iter().map(|a| number(format!("with {a}"), "times")));
+    let title = format!("{name} while each load runs, times {name} alone");
+    let file = of_run.id(&format!("beside-{}-{}", slug(name), slug(place)));
+    let mut table = Table::new(file, title, columns);
+    for victim in &block.victims {
+        let mut row = vec![Cell::from(victim.subject.as_str()), size(victim.bytes), ns_or_none(alone(&victim.alone))];
+        row.extend(victim.beside.iter().map(|beside| {
+            let Some((beside, v)) = beside.as_ref().and_then(|b| Some((b, times(b)?))) else { return Cell::none() };
+            let sure = percentile.map(|p| percentile_of(of_run.run, victim, beside, p).is_some());
+            let may_be_one = if sure == Some(false) { "~" } else { "" };
+            let cell = Cell::number(format!("{may_be_one}{} x", three_digits(v)), v);
+            if sure == Some(true) { cell.marked(Mark::Heat(heat(v))) } else { cell }
+        }));
+        table.row(row);
+    }
+    if block.victims.iter().all(|v| v.bytes == 0) {
+        table.columns.remove(1);
+        table.rows.iter_mut().for_each(|r| drop(r.cells.remove(1)));
+    }
+    table
+}
+
+fn heat(times: f64) -> u8 {
+    [1.1, 2.0, 5.0, 20.0, 100.0, 1000.0].iter().filter(|from| times >= **from).count() as u8
+}

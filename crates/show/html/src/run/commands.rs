@@ -1,0 +1,141 @@
+//! What each call sent to the GPU, where the process was recorded.
+
+use super::Of;
+use super::cells::{axes, place};
+use crate::document::{Block, Cell, Kind, Notice, Section, Table, head, number, text};
+use crate::numbers::{bytes, count, ns, size};
+use run_folder::commands::{CommandsOfRun, Typical, UsedChannel};
+use run_folder::run::CellOfRun;
+
+/// Rows of a table that is open from the start.
+const OPEN: usize = 40;
+
+pub fn section(of_run: &Of<'_>) -> Option<Section> {
+    let run = of_run.run;
+    let recorded: Vec<(&CellOfRun, &CommandsOfRun)> =
+        run.cells.iter().filter_map(|c| Some((c, c.commands.as_ref()?))).collect();
+    let mut section = Section::new(&of_run.id("commands"), "What each call sent to the GPU");
+    for part in &run.parts {
+        let why = part.recorded.iter().flat_map(|r| r.not_joined.iter().chain(&r.incomplete_because));
+        for why in why {
+            let text = format!("Recording of stage {}, repeat {}: {why}", part.stage, part.repeat);
+            section.push(Block::Notice(Notice { kind: Kind::Warning, text }));
+        }
+    }
+    if recorded.is_empty() {
+        return section.some();
+    }
+    section.push(Block::Text(
+        "By the recording of the process, the median of all calls but the first, and the least and the most where calls differ. Times of \
+         these cells are those of a recorded process."
+            .into(),
+    ));
+    section.push(Block::Table(sent(of_run, &recorded)));
+    section.push(Block::Table(methods(of_run, &recorded).folded()));
+    section.push(Block::Table(channels(of_run, &recorded)));
+    Some(section)
+}
+
+/// The median, and behind it the least and the most where calls differ.
+fn typical(t: &Typical, cell: fn(u64) -> Cell) -> Cell {
+    let median = cell(t.median);
+    if t.min == t.max {
+        return median;
+    }
+    Cell { text: format!("{} ({} to {})", median.text, cell(t.min).text, cell(t.max).text), ..median }
+}
+
+fn named(of_run: &Of<'_>, cell: &CellOfRun) -> Cell {
+    format!("{}{}", cell.subject, place(of_run.run, cell.stage)).into()
+}
+
+fn sent(of_run: &Of<'_>, recorded: &[(&CellOfRun, &CommandsOfRun)]) -> Table {
+    let columns = vec![
+        head("what"),
+        number("size", "bytes"),
+        number("calls", ""),
+        number("doorbells", ""),
+        number("entries", ""),
+        number("pushbuffer", "bytes"),
+        number("inline data", "bytes"),
+        text("moved by"),
+        number("locks", ""),
+        number("waited for locks", "ns"),
+        text("the first call"),
+    ];
+    let mut table = Table::new(of_run.id("commands"), "Doorbells, GPFIFO entries and bytes of one call", columns);
+    for (cell, c) in recorded {
+        let one = |(name, of): (&String, &run_folder::commands::Moved<Typical>)| {
+            format!("{name} {}", typical(&of.operations, count).text)
+        };
+        let moved: Vec<String> = c.executors.iter().map(one).collect();
+        let first = format!(
+            "{}, {}, {}",
+            terminal::number::of(c.first.doorbells, "doorbell"),
+            entries(c.first.entries),
+            bytes(c.first.pushbuffer_bytes).text
+        );
+        table.row(vec![
+            named(of_run, cell),
+            size(cell.bytes),
+            count(c.calls),
+            typical(&c.doorbells, count),
+            typical(&c.entries, count),
+            typical(&c.pushbuffer_bytes, bytes),
+            typical(&c.inline_bytes, bytes),
+            if moved.is_empty() { Cell::none() } else { moved.join(", ").into() },
+            typical(&c.locks, count),
+            if of_run.run.functional { Cell::none() } else { typical(&c.lock_wait_ns, ns) },
+            first.into(),
+        ]);
+    }
+    let many = table.rows.len() > OPEN;
+    let table = table.without_empty();
+    if many { table.folded() } else { table }
+}
+
+fn entries(n: u64) -> String {
+    if n == 1 { "1 entry".into() } else { format!("{} entries", terminal::number::count(n)) }
+}
+
+fn methods(of_run: &Of<'_>, recorded: &[(&CellOfRun, &CommandsOfRun)]) -> Table {
+    let columns = vec![head("what"), number("size", "bytes"), text("class"), number("writes of methods", "")];
+    let mut table = Table::new(of_run.id("methods"), "Writes of methods of one call, by class", columns);
+    for (cell, c) in recorded {
+        for (class, writes) in &c.methods {
+            table.row(vec![named(of_run, cell), size(cell.bytes), class.as_str().into(), typical(writes, count)]);
+        }
+    }
+    table
+}
+
+/// Where the parts of the channels lie, each kind of channel once.
+fn channels(of_run: &Of<'_>, recorded: &[(&CellOfRun, &CommandsOfRun)]) -> Table {
+    let columns = vec![
+        head("channel of"),
+        text("GPFIFO"),
+        text("USERD"),
+        text("pushbuffer"),
+        text("semaphores"),
+        number("doorbells", ""),
+        number("entries", ""),
+        number("pushbuffer", "bytes"),
+    ];
+    let several = if axes(of_run.run).is_empty() { "" } else { ", over all stages" };
+    let mut table = Table::new(of_run.id("used-channels"), format!("Channels that the calls used{several}"), columns);
+    let mut all: Vec<UsedChannel> = Vec::new();
+    recorded.iter().flat_map(|(_, c)| &c.channels).for_each(|channel| channel.add_to(&mut all));
+    for c in all {
+        table.row(vec![
+            if c.engine.is_empty() { "unknown" } else { c.engine.as_str() }.into(),
+            c.gpfifo.as_str().into(),
+            c.userd.as_str().into(),
+            c.pushbuffer.as_str().into(),
+            if c.semaphores.is_empty() { Cell::none() } else { c.semaphores.join(" and ").into() },
+            count(c.doorbells),
+            count(c.entries),
+            bytes(c.pushbuffer_bytes),
+        ]);
+    }
+    table
+}

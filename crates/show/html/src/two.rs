@@ -1,0 +1,337 @@
+//! What differs between two runs: the verdict, each cell with its ratio and interval, both distributions in one picture, and the
+//! rounds of both.
+
+use crate::document::{Article, Block, Cell, Figure, Kind, Mark, Notice, Section, Table, head, number, text};
+use crate::numbers::{ns_of, size, slug};
+use crate::run::over_time::{self, Taken};
+use crate::run::spread::{known, percentiles};
+use crate::run::{notices, why_not};
+use crate::{Error, Named};
+use comparison::{Comparison, Key, Row, Verdict};
+use plot::Axis;
+use plot::series::{Form, Picture, Point, Series, draw};
+use run_folder::run::CellOfRun;
+use terminal::comparison::{Heading, detail, in_words, outcome};
+use terminal::number::{count, nanoseconds, of};
+
+/// Differences that are told in a sentence each.
+const FINDINGS: usize = 6;
+/// Cells with both distributions in one picture.
+const PICTURES: usize = 16;
+/// Cells whose rounds have a panel.
+const PANELS: usize = 8;
+/// Rows of a table that is open from the start.
+const OPEN: usize = 40;
+
+/// The first article of a page of two runs.
+pub fn article(runs: [&Named; 2], heading: &Heading, c: &Comparison) -> Result<Article, Error> {
+    let functional = runs.iter().any(|n| n.run.functional);
+    let [a, b] = runs;
+    let mut all: Vec<Notice> = runs.iter().flat_map(|n| notices_of(n)).collect();
+    // Two runs on the software GPU need not say it twice.
+    all.dedup_by(|x, y| x.text == y.text);
+    all.push(if functional { worked(runs, c) } else { verdict(runs, c) });
+    let mut sections = vec![answer(runs, heading, c, functional)];
+    sections.push(
+        Section::new("cells-of-both", "Each cell that both runs have").with(Block::Table(rows(runs, c, functional))),
+    );
+    if !functional {
+        let chosen = chosen(runs, c);
+        sections.extend(distributions(runs, &chosen)?);
+        sections.extend(rounds(runs, &chosen));
+    }
+    Ok(Article {
+        id: "together".into(),
+        title: format!("{} against {}", b.name, a.name),
+        about: String::new(),
+        taken: vec![format!("A, the reference: {}", a.name), format!("B, compared with it: {}", b.name)],
+        notices: all,
+        sections,
+    })
+}
+
+/// What is wrong with a run by itself, with its name.
+pub fn notices_of(named: &Named) -> Vec<Notice> {
+    let with_name =
+        |n: Notice| if n.kind == Kind::Bad { Notice { text: format!("{}: {}", named.name, n.text), ..n } } else { n };
+    notices(&named.run).into_iter().map(with_name).collect()
+}
+
+fn counted(c: &Comparison, is: impl Fn(&Row) -> bool) -> u64 {
+    c.rows.iter().filter(|r| is(r)).count() as u64
+}
+
+fn is_lost(row: &Row) -> bool {
+    matches!(row.verdict, Verdict::Lost(_))
+}
+
+/// The whole in a sentence.
+fn verdict([a, b]: [&Named; 2], c: &Comparison) -> Notice {
+    let regressions = counted(c, |r| r.fails && !is_lost(r));
+    let slower = counted(c, |r| r.verdict == Verdict::Slower);
+    let faster = counted(c, |r| r.verdict == Verdict::Faster);
+    let unclear = counted(c, |r| r.verdict == Verdict::Unclear);
+    let (a, b) = (&a.name, &b.name);
+    let tests = of(u64::from(c.tests), "figure");
+    let (kind, text) = match (counted(c, is_lost), regressions) {
+        (0, 0) if c.tests == 0 => (Kind::Warning, format!("Nothing in {a} and {b} can be compared.")),
+        (0, 0) if slower > 0 => {
+            (Kind::Warning, format!("{b} is slower than {a} in {} of {tests}, by less than the limit.", count(slower)))
+        }
+        (0, 0) if faster > 0 => {
+            (Kind::Good, format!("{b} is faster than {a} in {} of {tests}, and slower in none.", count(faster)))
+        }
+        (0, 0) if unclear > 0 => {
+            let text = format!(
+                "No difference between {a} and {b} is certain. In {} of {tests} a slowdown is not ruled out.",
+                count(unclear)
+            );
+            (Kind::Note, text)
+        }
+        (0, 0) => (Kind::Good, format!("{b} is as fast as {a} in all of {tests}.")),
+        (0, n) => (Kind::Bad, format!("{b} is slower than {a}: {} in {tests}.", of(n, "regression"))),
+        (lost, 0) => (Kind::Bad, format!("{} of {a} failed in {b}.", of(lost, "cell"))),
+        (lost, n) => (
+            Kind::Bad,
+            format!("{b} is slower than {a}: {} in {tests}; and {} failed.", of(n, "regression"), of(lost, "cell")),
+        ),
+    };
+    Notice { kind, text: format!("{text} ({})", outcome(c)) }
+}
+
+/// Of runs on the software GPU.
+fn worked([a, b]: [&Named; 2], c: &Comparison) -> Notice {
+    match counted(c, is_lost) {
+        0 => Notice {
+            kind: Kind::Good,
+            text: format!("Every cell that worked in {} worked in {}. Times are not compared.", a.name, b.name),
+        },
+        n => Notice { kind: Kind::Bad, text: format!("{} of {} failed in {}.", of(n, "cell"), a.name, b.name) },
+    }
+}
+
+fn answer(runs: [&Named; 2], heading: &Heading, c: &Comparison, functional: bool) -> Section {
+    let mut section = Section::new("verdict", "What differs");
+    for warning in &heading.warnings {
+        section.push(Block::Notice(Notice { kind: Kind::Warning, text: warning.clone() }));
+    }
+    if !functional {
+        let findings = findings(c);
+        if findings.is_empty() {
+            section.push(Block::Answer("No figure of any cell is slower or faster for certain.".into()));
+        }
+        let more = findings.len().saturating_sub(FINDINGS);
+        for row in findings.into_iter().take(FINDINGS) {
+            let cell = label(&row.cell);
+            section.push(Block::Answer(format!("{cell}: {}. {}.", detail(row), first_letter(&in_words(row)))));
+        }
+        if more > 0 {
+            section.push(Block::Text(format!("{} more are in the table.", of(more as u64, "difference"))));
+        }
+        section.push(Block::List(
+            terminal::comparison::notes(c).into_iter().chain(terminal::comparison::trust(c)).collect(),
+        ));
+    }
+    for row in c.rows.iter().filter(|r| is_lost(r)) {
+        section.push(Block::Answer(format!("{}: {}.", label(&row.cell), in_words(row))));
+    }
+    let columns = vec![head("what"), text(runs[0].name.as_str()), text(runs[1].name.as_str())];
+    let mut table = Table::new("surroundings-of-both", "What else differs between the two runs", columns).folded();
+    for change in &heading.changes {
+        table.row(vec![change.what.as_str().into(), change.a.as_str().into(), change.b.as_str().into()]);
+    }
+    if !table.rows.is_empty() {
+        section.push(Block::Table(table));
+    }
+    section
+}
+
+fn first_letter(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn apart(row: &Row) -> f64 {
+    row.difference.as_ref().map_or(0.0, |d| d.ratio.ln().abs())
+}
+
+/// What is slower or faster for certain: what fails first, then the largest difference.
+fn findings(c: &Comparison) -> Vec<&Row> {
+    let mut all: Vec<&Row> = c.rows.iter().filter(|r| matches!(r.verdict, Verdict::Slower | Verdict::Faster)).collect();
+    all.sort_by(|a, b| b.fails.cmp(&a.fails).then(apart(b).total_cmp(&apart(a))));
+    all
+}
+
+/// Of the matrix, without the size, which has a column.
+fn place(key: &Key) -> String {
+    let all: Vec<&str> = key.point.split_whitespace().filter(|c| !c.starts_with("bytes=")).collect();
+    all.join(" ")
+}
+
+fn rows([a, b]: [&Named; 2], c: &Comparison, functional: bool) -> Table {
+    let mut columns = vec![head("what"), number("size", "bytes"), text("where"), text("figure")];
+    columns.extend([
+        number(a.name.as_str(), "ns"),
+        number(b.name.as_str(), "ns"),
+        number("B / A", "times"),
+        text("99 % interval"),
+        text("verdict"),
+    ]);
+    let title = "Ratios above 1 mean that B takes longer";
+    let mut table = Table::new("cells-of-both", if functional { "Cells of both runs" } else { title }, columns);
+    let mut before: Option<&Key> = None;
+    for row in &c.rows {
+        let d = row.difference.as_ref().filter(|_| !functional);
+        let value = |v: Option<f64>| v.filter(|_| !functional).map_or_else(Cell::none, ns_of);
+        let words = match (functional, &row.verdict) {
+            (true, Verdict::Lost(_) | Verdict::OnlyInA(_) | Verdict::OnlyInB(_) | Verdict::InNeither(_))
+            | (false, _) => in_words(row),
+            (true, _) => "worked in both".into(),
+        };
+        let mark = match row.verdict {
+            _ if row.fails => Mark::Bad,
+            Verdict::Faster if !functional => Mark::Best,
+            _ => Mark::None,
+        };
+        table.row(vec![
+            row.cell.subject.as_str().into(),
+            size(row.cell.bytes),
+            place(&row.cell).into(),
+            if functional { Cell::none() } else { row.metric.as_str().into() },
+            value(row.a),
+            value(row.b),
+            d.map_or_else(Cell::none, |d| Cell::number(format!("{:.3}", d.ratio), d.ratio)),
+            d.map_or_else(Cell::none, |d| format!("{:.3} to {:.3}", d.interval.low, d.interval.high).into()),
+            Cell::text(words).marked(mark),
+        ]);
+        if before.is_some_and(|k| *k != row.cell) {
+            table.rows.last_mut().into_iter().for_each(|r| r.apart = true);
+        }
+        before = Some(&row.cell);
+    }
+    // A functional run has a row for each cell, not for each figure.
+    if functional {
+        table.rows.dedup_by(|x, y| x.cells == y.cells);
+    }
+    let many = table.rows.len() > OPEN;
+    let table = table.without_empty();
+    if many { table.folded() } else { table }
+}
+
+/// A cell of both.
+struct Both<'a> {
+    key: &'a Key,
+    cells: [&'a CellOfRun; 2],
+}
+
+fn find<'a>(named: &'a Named, key: &Key) -> Option<&'a CellOfRun> {
+    let is_it = |c: &&CellOfRun| {
+        let point: Vec<String> = c.point.iter().map(|c| format!("{}={}", c.name, c.value)).collect();
+        c.subject == key.subject && c.bytes == key.bytes && point.join(" ") == key.point
+    };
+    let found = named.run.cells.iter().find(is_it)?;
+    (why_not(&found.status).is_none() && found.observed().is_some()).then_some(found)
+}
+
+/// Those that both have, what differs first.
+fn chosen<'a>(runs: [&'a Named; 2], c: &'a Comparison) -> Vec<Both<'a>> {
+    let mut rows: Vec<&Row> = findings(c);
+    rows.extend(&c.rows);
+    let mut all: Vec<Both<'a>> = Vec::new();
+    for row in rows {
+        if all.iter().any(|both| *both.key == row.cell) {
+            continue;
+        }
+        if let Some((a, b)) = find(runs[0], &row.cell).zip(find(runs[1], &row.cell)) {
+            all.push(Both { key: &row.cell, cells: [a, b] });
+        }
+    }
+    all
+}
+
+fn below(named: &Named) -> String {
+    let run = &named.run;
+    let commit = run.short_commit().map_or(String::new(), |c| format!(" ({c})"));
+    format!("{}: {}, doorbell {}{commit}, {}", named.name, run.machine(), run.doorbell, run.started)
+}
+
+fn distributions(runs: [&Named; 2], all: &[Both<'_>]) -> Result<Option<Section>, Error> {
+    let mut section = Section::new("distributions-of-both", "Both distributions");
+    for both in all.iter().take(PICTURES) {
+        section.push(Block::Figure(Box::new(distribution(runs, both)?)));
+    }
+    if all.len() > PICTURES {
+        section.push(Block::Text(format!(
+            "{} more are left out here: those that differ, and the first of the others, have a picture.",
+            of((all.len() - PICTURES) as u64, "cell")
+        )));
+    }
+    Ok(section.some())
+}
+
+fn distribution(runs: [&Named; 2], both: &Both<'_>) -> Result<Figure, Error> {
+    let mut series = Vec::new();
+    for (letter, (named, cell)) in ["A", "B"].into_iter().zip(runs.into_iter().zip(both.cells)) {
+        let name = format!("{letter}: {}", named.name);
+        let from_samples = match &named.folder {
+            Some(folder) => plot::parts_below(folder, &named.run, cell)?,
+            None => Vec::new(),
+        };
+        let summary = cell.observed().map(|f| &f.summary);
+        let points: Vec<Point> = match (from_samples.is_empty(), summary) {
+            (true, Some(s)) => known(&name, s),
+            _ => from_samples.into_iter().map(|(x, y)| Point { x, y, says: String::new() }).collect(),
+        };
+        let note = summary.map_or(String::new(), |s| {
+            format!("p50 {}, max {} of {}", nanoseconds(s.p50), nanoseconds(s.max), count(s.count))
+        });
+        series.push(Series { name, note, points, band: Vec::new() });
+    }
+    let values = || series.iter().flat_map(|s| s.points.iter().map(|p| p.x));
+    let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
+    let most = both.cells.iter().map(|c| c.samples).max().unwrap_or(0);
+    let title = label(both.key);
+    let about = "The part of the samples below each time; each nine has as much room as the one before. Further to the left is faster.";
+    let (first, second) = (below(runs[0]), below(runs[1]));
+    let [page, file] = draw(&Picture {
+        title: title.clone(),
+        about: about.into(),
+        below: [&first, &second],
+        axes: (Axis::times(low, high), Axis::nines(most)),
+        labels: ("time", "samples below"),
+        form: Form::Curves,
+        series: &series,
+        others: &[],
+        crossings: &[],
+    });
+    let name = format!("both-{}", slug(&title));
+    let named: Vec<(String, &CellOfRun)> = series.iter().map(|s| s.name.clone()).zip(both.cells).collect();
+    let table = percentiles(&name, &named);
+    Ok(Figure { name, title, about: about.into(), page, file: file.svg, says: Vec::new(), table })
+}
+
+fn label(key: &Key) -> String {
+    let place = place(key);
+    let place = if place.is_empty() { place } else { format!(" [{place}]") };
+    let size = if key.bytes > 0 { format!(" {}", terminal::number::bytes(key.bytes)) } else { String::new() };
+    format!("{}{size}{place}", key.subject)
+}
+
+fn rounds(runs: [&Named; 2], all: &[Both<'_>]) -> Option<Section> {
+    let cells: Vec<(String, Vec<Taken<'_>>)> = all
+        .iter()
+        .take(PANELS)
+        .map(|both| {
+            let taken = ["A", "B"].into_iter().zip(runs.into_iter().zip(both.cells));
+            let taken = taken.map(|(letter, (named, cell))| Taken {
+                run: &named.run,
+                cell,
+                name: format!("{letter}: {}", named.name),
+            });
+            (label(both.key), taken.collect())
+        })
+        .collect();
+    let (first, second) = (below(runs[0]), below(runs[1]));
+    let figure = over_time::figure("rounds-of-both", "Rounds over time".into(), &cells, [&first, &second])?;
+    Some(Section::new("rounds-of-both", "Rounds of both over time").with(Block::Figure(Box::new(figure))))
+}

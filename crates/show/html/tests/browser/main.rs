@@ -1,0 +1,206 @@
+//! Pages in a headless Chromium: loaded, walked through by keyboard, on a phone, in print, dark and light, and looked at by axe.
+
+mod devtools;
+#[path = "../made/mod.rs"]
+mod made;
+
+use devtools::{Browser, Tab};
+use made::{THOUSAND, named, recorded, run, saturated, soak, two};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Pages of every kind, in a folder.
+fn pages(folder: &Path) -> Vec<PathBuf> {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../explain/decode/fixtures/h200-launches.doorbell");
+    let recording = decode::Recording::open(&fixture).unwrap();
+    let small = THOUSAND.replace("4B..64MiB", "8B,4KiB,1MiB");
+    let soft = small.replace("samples = 2000", "samples = 2000\ngpu = \"soft\"");
+    let documents = [
+        ("thousand", html::of_runs(&[named(run(THOUSAND))]).unwrap()),
+        ("two", two(run(&small), run(&small.replace("\"thousand\"", "\"other\"")))),
+        (
+            "rates",
+            html::of_runs(&[named(run(&small.replace("\"cuda\"\n[[assert", "\"cuda\"\nmetric = \"rate\"\n[[assert")))])
+                .unwrap(),
+        ),
+        ("soft", html::of_runs(&[named(run(&soft))]).unwrap()),
+        ("recording", html::of_recording(&recording).unwrap()),
+        ("commands", html::of_runs(&[named(recorded(run(&small)))]).unwrap()),
+        ("soak", html::of_soak(&soak())),
+        ("saturated", html::of_saturated(&saturated(false))),
+    ];
+    let write = |(name, document): (&str, html::Document)| {
+        let path = folder.join(format!("{name}.html"));
+        std::fs::write(&path, html::html(&document)).unwrap();
+        path
+    };
+    documents.into_iter().map(write).collect()
+}
+
+fn opened(tab: &mut Tab<'_>, page: &Path, width: u32, scheme: &str) -> f64 {
+    tab.screen(width, 900, scheme);
+    tab.open(page)
+}
+
+#[test]
+#[ignore = "starts a browser; run by .ci/run"]
+fn pages_work_in_a_browser() {
+    if !test_support::installed("chromium") {
+        test_support::skip!("chromium is not installed");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let pages = pages(dir.path());
+    let mut browser = Browser::start(dir.path()).unwrap();
+    let axe = axe(dir.path());
+    for page in &pages {
+        let name = page.file_stem().unwrap().to_string_lossy().into_owned();
+        let mut tab = browser.tab();
+        for (width, scheme) in [(1280, "light"), (1280, "dark"), (360, "light")] {
+            opened(&mut tab, page, width, scheme);
+            let wide = tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth");
+            assert_eq!(wide, 0, "{name} at {width}: it scrolls sideways");
+            labels(&mut tab, &name, width);
+            // What a page says first is on the first screen, whatever can be reached from there.
+            let title = tab.evaluate("document.querySelector('h1').getBoundingClientRect().top");
+            assert!(title.as_f64().is_some_and(|top| top < 200.0), "{name} at {width}: its title is at {title}");
+        }
+        print(&mut tab, &name);
+        keyboard(&mut tab, page, &name);
+        assert_eq!(tab.complaints(page), Vec::<String>::new(), "{name}");
+        // What these have, the others have too.
+        if let Some(axe) = axe.as_ref().ok().filter(|_| !["thousand", "rates", "saturated"].contains(&name.as_str())) {
+            for scheme in ["light", "dark"] {
+                accessible(&mut tab, page, scheme, axe, &name);
+            }
+        }
+    }
+    opens_at_once(&mut browser, &pages[0]);
+    if let Err(why) = axe {
+        test_support::skip_part!("axe: {why}");
+    }
+}
+
+/// Under a second, a thousand cells; measured again where the machine was busy.
+fn opens_at_once(browser: &mut Browser, page: &Path) {
+    let mut tab = browser.tab();
+    let best = (0..4).map(|_| opened(&mut tab, page, 1280, "light")).fold(f64::INFINITY, f64::min);
+    assert!(best < 1_000.0, "it took {best} ms");
+}
+
+/// One picture of each is shown, no letter of it is cut off by its edge or lies on another, and all are large enough to be read.
+fn labels(tab: &mut Tab<'_>, name: &str, width: u32) {
+    let wrong = tab.evaluate(
+        "(() => { const wrong = [];
+           for (const picture of document.querySelectorAll('.picture')) {
+             const shown = [...picture.querySelectorAll('svg')].filter((s) => s.checkVisibility());
+             if (shown.length !== 1) { wrong.push('shown: ' + shown.length); continue; }
+             const edge = shown[0].getBoundingClientRect();
+             const texts = [...shown[0].querySelectorAll('text')].map((t) => [t.textContent, t.getBoundingClientRect()]);
+             for (const [text, r] of texts) {
+               if (r.left < edge.left - 1 || r.right > edge.right + 1 || r.top < edge.top - 1 || r.bottom > edge.bottom + 1)
+                 wrong.push('cut off: ' + text);
+               if (Math.min(r.height, r.width * 9) < 8) wrong.push('too small: ' + text);
+             }
+             texts.forEach(([text, a], n) => texts.slice(n + 1).forEach(([other, b]) => {
+               const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+               if (across > 3 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 5) wrong.push(text + ' lies on ' + other);
+             }));
+           }
+           for (const th of document.querySelectorAll('tbody th')) {
+             const range = document.createRange();
+             range.selectNodeContents(th);
+             const lines = new Set([...range.getClientRects()].map((r) => Math.round(r.top))).size;
+             const words = th.textContent.split(/[\\s-]+|(?<=[>,])/).filter(Boolean).length;
+             if (lines > words && th.clientWidth < 120) wrong.push('broken word: ' + th.textContent);
+           }
+           return wrong.slice(0, 9); })()",
+    );
+    assert_eq!(wrong, json!([]), "{name} at {width}");
+}
+
+/// No tool is printed, no part scrolls, and ink is dark.
+fn print(tab: &mut Tab<'_>, name: &str) {
+    tab.media("print", "dark");
+    let seen = tab.evaluate(
+        "(() => { const shown = (q) => [...document.querySelectorAll(q)].some((e) => e.checkVisibility());
+           return [shown('nav'), shown('.tools'), shown('h1'), getComputedStyle(document.body).color,
+             [...document.querySelectorAll('.scroll')].some((e) => e.checkVisibility() && getComputedStyle(e).overflow !== 'visible')]; })()",
+    );
+    assert_eq!(seen, json!([false, false, true, "rgb(22, 24, 27)", false]), "{name} in print");
+    let pdf = tab.call("Page.printToPDF", json!({ "printBackground": false }));
+    assert!(pdf["data"].as_str().is_some_and(|data| data.len() > 10_000), "{name}: no print");
+    tab.media("screen", "light");
+}
+
+/// Tab reaches every control once, and a folded table opens, offers its data and can be ordered without a mouse.
+fn keyboard(tab: &mut Tab<'_>, page: &Path, name: &str) {
+    opened(tab, page, 1280, "light");
+    let controls = tab.evaluate(
+        "window.controls = [...document.querySelectorAll('a[href], button, input, summary, [tabindex=\"0\"]')]
+           .filter((e) => e.checkVisibility()); window.reached = new Set();
+         document.addEventListener('focusin', (e) => window.reached.add(e.target)); window.controls.length",
+    );
+    let controls = controls.as_u64().unwrap();
+    assert!(controls > 8, "{name}: {controls}");
+    for _ in 0..=controls {
+        tab.key("Tab", 9, "");
+    }
+    let missed = tab.evaluate("controls.filter((e) => !reached.has(e)).map((e) => e.outerHTML.slice(0, 120))");
+    assert_eq!(missed, json!([]), "{name}: not reached by Tab");
+    let folded = tab.evaluate(
+        "(() => { const s = document.querySelector('details.data:not([open]) > summary'); s?.focus(); return !!s; })()",
+    );
+    if folded == Value::Bool(false) {
+        return;
+    }
+    tab.evaluate(
+        "window.saved = []; URL.createObjectURL = (blob) => { saved.push(blob.text()); return 'blob:null/none'; }; 0",
+    );
+    tab.evaluate("HTMLAnchorElement.prototype.click = function () { window.name_of = this.download; }; 0");
+    tab.key("Enter", 13, "\r");
+    // The event by which a fold tells of itself comes later.
+    for _ in 0..200 {
+        if tab.evaluate("!!document.querySelector('details[open] button')") == true {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    tab.evaluate("document.querySelector('details[open] .tools button').focus()");
+    tab.key("Enter", 13, "\r");
+    let file = tab.evaluate("Promise.all(saved).then((all) => [window.name_of, all[0]])");
+    let (file_name, csv) = (file[0].as_str().unwrap(), file[1].as_str().unwrap());
+    let rows = tab.evaluate("document.querySelector('details[open] tbody').rows.length").as_u64().unwrap();
+    assert!(file_name.ends_with(".csv"), "{file_name}");
+    assert_eq!(csv.lines().count() as u64, rows + 1, "{name}: {csv}");
+}
+
+/// What axe finds wrong, contrast included.
+fn accessible(tab: &mut Tab<'_>, page: &Path, scheme: &str, axe: &str, name: &str) {
+    opened(tab, page, 1280, scheme);
+    // What is folded is looked at, too; of long tables the first rows are as the others.
+    tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; }); \
+                  document.querySelectorAll('tbody').forEach((b) => { while (b.rows.length > 12) b.deleteRow(12); }); 0");
+    tab.evaluate(axe);
+    let found = tab.evaluate(
+        "axe.run(document, { resultTypes: ['violations'] }).then((r) => r.violations.map((v) =>
+           v.id + ': ' + v.nodes.length + ', such as ' + v.nodes[0].html.slice(0, 160) + ' ' + v.nodes[0].failureSummary))",
+    );
+    assert_eq!(found, json!([]), "{name}, {scheme}");
+}
+
+/// The script of axe-core, from npm.
+fn axe(folder: &Path) -> Result<String, String> {
+    if !test_support::installed("npm") {
+        return Err("npm is not installed".into());
+    }
+    std::fs::write(folder.join("package.json"), "{\"private\":true}").map_err(|e| e.to_string())?;
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "axe-core@4"]).current_dir(folder);
+    match test_support::finished_within(&mut npm, Duration::from_secs(30), "npm") {
+        Some(done) if done.status.success() => {}
+        _ => return Err("npm could not fetch axe-core".into()),
+    }
+    std::fs::read_to_string(folder.join("node_modules/axe-core/axe.min.js")).map_err(|e| e.to_string())
+}

@@ -1,0 +1,103 @@
+//! The channels of a recording.
+
+use crate::number::{bytes, count};
+use crate::table::{Style, to_stdout, write as write_table};
+use crate::{ReportError, json};
+use decode::Recording;
+use decode::walk::{Filter, Sink, walk};
+use schema::Place;
+use schema::channel::{Accounted, Channel};
+use std::io::{self, Write};
+
+struct Nothing;
+
+impl Sink for Nothing {}
+
+/// What the channels can be sorted by, the largest first.
+pub const SORTS: &[&str] = &["rings", "entries", "bytes", "lost"];
+
+/// Shows the channels on standard output, in the order in which they began or by one of [`SORTS`].
+pub fn print(
+    r: &Recording,
+    filter: Filter,
+    sort: Option<&str>,
+    style: Style,
+    as_json: bool,
+) -> Result<(), ReportError> {
+    let mut channels = walk(r, &mut Nothing)?.channels;
+    channels.retain(|c| filter.wants(c));
+    if let Some(sort) = sort {
+        channels.sort_by_key(|c| {
+            std::cmp::Reverse(match sort {
+                "rings" => c.rings,
+                "entries" => c.entries,
+                "bytes" => c.command_bytes,
+                "lost" => c.lost,
+                _ => 0,
+            })
+        });
+    }
+    channels.truncate(filter.limit.unwrap_or(u64::MAX).try_into().unwrap_or(usize::MAX));
+    if as_json { json::print(&channels) } else { to_stdout(|out| Ok(write(out, &style, &channels, 0)?)) }
+}
+
+/// Writes the channels as a table.
+pub fn write(out: &mut dyn Write, style: &Style, channels: &[Channel], indent: usize) -> io::Result<()> {
+    let heads = [
+        "slot",
+        "engine",
+        ">token",
+        "class",
+        ">handle",
+        ">ring",
+        "GPFIFO",
+        "USERD",
+        "pushbuffer",
+        "watched",
+        ">rings",
+        ">entries",
+        ">commands",
+        ">lost",
+        "end",
+    ];
+    let mut t = style.table(&heads);
+    for c in channels {
+        t.add_row([
+            c.label(),
+            if c.engine.is_empty() { "?".into() } else { c.engine.clone() },
+            c.token.map_or("-".into(), |t| format!("{t:#x}")),
+            if c.class == 0 { "?".into() } else { c.class_name.clone() },
+            if c.handle == 0 { "-".into() } else { format!("{:#x}", c.handle) },
+            count(c.ring_entries.into()),
+            place(c.gpfifo_place),
+            place(c.userd_place),
+            place(c.pushbuffer_place),
+            c.watch.name().into(),
+            count(c.rings),
+            count(c.entries),
+            bytes(c.command_bytes),
+            count(c.lost),
+            end(c),
+        ]);
+    }
+    write_table(out, &t, indent)
+}
+
+fn place(p: Place) -> String {
+    p.name().into()
+}
+
+fn end(c: &Channel) -> String {
+    let mut s = match (c.freed, c.accounted_by) {
+        (true, _) => "freed".to_string(),
+        (false, Accounted::Seen) => "not known".into(),
+        (false, _) => "open".into(),
+    };
+    if c.unrung > 0 {
+        s.push_str(&format!(", {} not rung", count(c.unrung)));
+    }
+    if c.surplus > 0 {
+        s.push_str(&format!(", {} more than GP_PUT", count(c.surplus)));
+    }
+    s
+}

@@ -1,0 +1,518 @@
+//! Two runs compared, and many machines: as text, JSON, Markdown and JUnit XML.
+
+mod commands;
+
+use crate::ReportError;
+use crate::number::{self, nanoseconds};
+use crate::table::{self, Style};
+use comparison::{Change, Comparison, ERROR, Key, Machines, Row, Verdict};
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+use run_folder::commands::Differing;
+use serde_json::{Value, json};
+use statistics::Interval;
+use std::io::Write;
+
+pub const SCHEMA: &str = "doorbell.comparison/2";
+pub const MACHINES_SCHEMA: &str = "doorbell.machines/1";
+
+/// What is compared.
+#[derive(Clone, Debug, Default)]
+pub struct Heading {
+    pub a: String,
+    pub b: String,
+    /// What cells are divided by, where the experiment names a baseline.
+    pub baseline: Option<String>,
+    /// In what the environments differ.
+    pub changes: Vec<Change>,
+    /// Why differences may not be those of what was changed.
+    pub warnings: Vec<String>,
+    /// Where both runs were recorded: in what one call of a cell sends other commands.
+    pub commands: Vec<(Key, Vec<Differing>)>,
+}
+
+/// A cell for people: sizes have a unit.
+pub fn cell(key: &Key) -> String {
+    let bytes = if key.bytes > 0 { format!(" {}", number::bytes(key.bytes)) } else { String::new() };
+    let point = if key.point.is_empty() { String::new() } else { format!(" [{}]", key.point) };
+    format!("{}{bytes}{point}", key.subject)
+}
+
+fn value(v: Option<f64>) -> String {
+    v.map_or("-".into(), |v| nanoseconds(v.round() as u64))
+}
+
+fn ratio(row: &Row) -> String {
+    row.difference.as_ref().map_or("-".into(), |d| format!("{:.3}", d.ratio))
+}
+
+fn interval(i: Option<Interval<f64>>) -> String {
+    i.map_or("-".into(), |i| format!("{:.3} to {:.3}", i.low, i.high))
+}
+
+/// The verdict in one word, and what is to be added.
+fn verdict(row: &Row) -> (&'static str, String) {
+    match &row.verdict {
+        Verdict::Slower if row.fails => ("regression", String::new()),
+        Verdict::Slower => ("slower", String::new()),
+        Verdict::Faster => ("faster", String::new()),
+        Verdict::Equal => ("equal", String::new()),
+        Verdict::Unclear => ("unclear", String::new()),
+        Verdict::TooFew(missing) => ("too few", missing.to_string()),
+        Verdict::OnlyInA(why) => ("only in A", why.clone()),
+        Verdict::OnlyInB(why) => ("only in B", why.clone()),
+        Verdict::InNeither(why) => ("in neither", why.clone()),
+        Verdict::Lost(why) => ("lost", why.clone()),
+    }
+}
+
+/// The verdict, and why.
+pub fn in_words(row: &Row) -> String {
+    match verdict(row) {
+        (word, more) if more.is_empty() => word.into(),
+        (word, more) => format!("{word}: {more}"),
+    }
+}
+
+fn percent(part: f64) -> String {
+    let text = format!("{:.2}", part * 100.0);
+    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// The verdict of all rows together, in one word: the worst that is certain; `equal` where every figure that could be tested is.
+pub fn overall(c: &Comparison) -> &'static str {
+    let any = |is: fn(&Row) -> bool| c.rows.iter().any(is);
+    match () {
+        () if any(|r| matches!(r.verdict, Verdict::Lost(_))) => "lost",
+        () if any(|r| r.fails) => "regression",
+        () if any(|r| r.verdict == Verdict::Slower) => "slower",
+        () if any(|r| r.verdict == Verdict::Unclear) => "unclear",
+        () if any(|r| r.verdict == Verdict::Faster) => "faster",
+        () if any(|r| r.verdict == Verdict::Equal) => "equal",
+        () => "too few",
+    }
+}
+
+/// Regressions, lost cells and all that is worth a word, in one line.
+pub fn outcome(c: &Comparison) -> String {
+    let count = |is: fn(&Row) -> bool| c.rows.iter().filter(|r| is(r)).count() as u64;
+    let all = [
+        (count(|r| r.fails && r.verdict == Verdict::Slower), "regression"),
+        (count(|r| matches!(r.verdict, Verdict::Lost(_))), "lost cell"),
+        (count(|r| !r.fails && r.verdict == Verdict::Slower), "slower by less than the limit"),
+        (count(|r| r.verdict == Verdict::Faster), "faster"),
+        (count(|r| r.verdict == Verdict::Equal), "equal"),
+        (count(|r| r.verdict == Verdict::Unclear), "unclear"),
+        (count(|r| matches!(r.verdict, Verdict::TooFew(_))), "with too few rounds or samples"),
+    ];
+    let said = |(n, what): &(u64, &str)| match *what {
+        "regression" | "lost cell" => number::of(*n, what),
+        _ => format!("{} {what}", number::count(*n)),
+    };
+    let some: Vec<String> = all.iter().filter(|(n, what)| *n > 0 || *what == "regression").map(said).collect();
+    some.join(", ")
+}
+
+/// How far the verdicts can be trusted.
+pub fn trust(c: &Comparison) -> Vec<String> {
+    let tests = number::of(u64::from(c.tests), "test");
+    let mut lines = vec![format!(
+        "{tests}: where nothing differs, the chance of any false slower or faster is about {}, if repeats are independent",
+        percent(ERROR)
+    )];
+    let equal = c.rows.iter().filter(|r| r.verdict == Verdict::Equal);
+    if let Some(share) = equal.filter_map(|r| r.least_share).reduce(f64::max).filter(|_| c.fail_above > 0.0) {
+        lines.push(format!(
+            "equal: a slowdown by {} of fewer than {:.0} % of the rounds would not be found",
+            percent(c.fail_above),
+            100.0 * share
+        ));
+    }
+    if let Some(most) = c.rows.iter().filter_map(|r| Some(r.difference.as_ref()?.widened)).reduce(f64::max)
+        && most >= 0.001
+    {
+        lines.push(format!(
+            "CPU pressure, steal or the noise floor differ between the runs: intervals are wider by up to {} to each side",
+            percent(most)
+        ));
+    }
+    if c.rows.iter().any(|r| r.verdict == Verdict::Unclear) {
+        let limit = percent(c.fail_above);
+        lines.push(format!(
+            "unclear: neither certain nor ruled out that it is slower by {limit}, or only one run had rounds of some speed; more repeats would tell"
+        ));
+    }
+    lines
+}
+
+/// Each once, with the cells that it is about.
+pub fn notes(c: &Comparison) -> Vec<String> {
+    let mut notes: Vec<(&str, Vec<String>)> = Vec::new();
+    for row in &c.rows {
+        for note in &row.notes {
+            let cell = cell(&row.cell);
+            match notes.iter_mut().find(|(text, _)| text == note) {
+                Some((_, cells)) if cells.contains(&cell) => {}
+                Some((_, cells)) => cells.push(cell),
+                None => notes.push((note, vec![cell])),
+            }
+        }
+    }
+    let said = |(text, cells): (&str, Vec<String>)| match cells.as_slice() {
+        [one] => format!("{one}: {text}"),
+        many => format!("{}: {text}", number::of(many.len() as u64, "cell")),
+    };
+    notes.into_iter().map(said).collect()
+}
+
+/// The table.
+///
+/// # Errors
+/// What the output says.
+pub fn write(out: &mut dyn Write, style: &Style, heading: &Heading, c: &Comparison) -> Result<(), ReportError> {
+    writeln!(out, "{}", style.bold(&format!("{} (B) against {} (A)", heading.b, heading.a)))?;
+    for change in &heading.changes {
+        writeln!(out, "  {}: {} in A, {} in B", change.what, change.a, change.b)?;
+    }
+    for warning in &heading.warnings {
+        writeln!(out, "  {} {warning}", style.bad("warning:"))?;
+    }
+    let mut t = style.table(&["cell", "figure", ">A", ">B", ">B/A", ">99 % interval", "verdict"]);
+    for row in &c.rows {
+        let words = in_words(row);
+        let words = match row.verdict {
+            _ if row.fails => style.bad(&words),
+            Verdict::Faster => style.good(&words),
+            _ => words,
+        };
+        let (a, b) = (value(row.a), value(row.b));
+        t.add_row([cell(&row.cell), row.metric.clone(), a, b, ratio(row), interval(row.interval()), words]);
+    }
+    table::write(out, &t, 2)?;
+    if let Some(baseline) = heading.baseline.as_ref().filter(|_| c.rows.iter().any(|r| r.beside_baseline)) {
+        writeln!(
+            out,
+            "  B/A of other cells than {baseline}: of their multiples of the baseline's median in the same round"
+        )?;
+    }
+    for line in notes(c).iter().chain(&trust(c)) {
+        writeln!(out, "  {line}")?;
+    }
+    commands::write(out, style, &heading.commands)?;
+    let last = format!("{}: {}", overall(c), outcome(c));
+    writeln!(out, "  {}", if c.fails() { style.bad(&last) } else { last })?;
+    Ok(())
+}
+
+fn key_json(key: &Key) -> Value {
+    json!({ "subject": key.subject, "bytes": key.bytes, "point": key.point })
+}
+
+/// The whole as JSON.
+pub fn json(heading: &Heading, c: &Comparison) -> Value {
+    let row = |row: &Row| {
+        let (verdict, why) = verdict(row);
+        let d = row.difference.as_ref();
+        json!({
+            "cell": key_json(&row.cell),
+            "metric": row.metric,
+            "a": row.a,
+            "b": row.b,
+            "beside_baseline": row.beside_baseline,
+            "ratio": d.map(|d| d.ratio),
+            "interval": d.map(|d| d.interval),
+            "probability": row.probability,
+            "widened": d.map(|d| d.widened),
+            "speeds": row.speeds,
+            "least_share": row.least_share,
+            "verdict": verdict.to_lowercase().replace(' ', "_"),
+            "why": if why.is_empty() { Value::Null } else { Value::from(why) },
+            "fails": row.fails,
+            "notes": row.notes,
+        })
+    };
+    json!({
+        "schema": SCHEMA,
+        "a": heading.a,
+        "b": heading.b,
+        "baseline": heading.baseline,
+        "changes": heading.changes,
+        "warnings": heading.warnings,
+        "fail_above": c.fail_above,
+        "confidence": 1.0 - ERROR,
+        "tests": c.tests,
+        "fails": c.fails(),
+        "verdict": overall(c),
+        "rows": c.rows.iter().map(row).collect::<Vec<_>>(),
+        "commands": commands::json(&heading.commands),
+    })
+}
+
+/// A table for a comment on a merge request.
+///
+/// # Errors
+/// What the output says.
+pub fn write_markdown(out: &mut dyn Write, heading: &Heading, c: &Comparison) -> Result<(), ReportError> {
+    let escaped = |text: &str| text.replace('|', "\\|").replace('<', "&lt;").replace('\n', " ");
+    writeln!(out, "### {}\n", escaped(&format!("{} against {}", heading.b, heading.a)))?;
+    writeln!(out, "**{}: {}**\n", overall(c), outcome(c))?;
+    writeln!(out, "| cell | figure | A | B | B/A | 99 % interval | verdict |")?;
+    writeln!(out, "|---|---|--:|--:|--:|--:|---|")?;
+    for row in &c.rows {
+        let words = escaped(&in_words(row));
+        let words = if row.fails { format!("**{words}**") } else { words };
+        let (a, b) = (value(row.a), value(row.b));
+        let (cell, interval) = (escaped(&cell(&row.cell)), interval(row.interval()));
+        writeln!(out, "| {cell} | {} | {a} | {b} | {} | {interval} | {words} |", row.metric, ratio(row))?;
+    }
+    commands::write_markdown(out, &heading.commands)?;
+    writeln!(out)?;
+    for change in &heading.changes {
+        writeln!(out, "- {}", escaped(&format!("{}: {} in A, {} in B", change.what, change.a, change.b)))?;
+    }
+    for line in heading.warnings.iter().chain(&notes(c)).chain(&trust(c)) {
+        writeln!(out, "- {}", escaped(line))?;
+    }
+    Ok(())
+}
+
+fn skipped(why: String) -> TestCaseStatus {
+    let mut status = TestCaseStatus::skipped();
+    status.set_message(why);
+    status
+}
+
+/// One test case for each figure of each cell. What cannot be told is skipped, not passed.
+pub fn junit(heading: &Heading, c: &Comparison) -> Result<String, quick_junit::SerializeError> {
+    let mut suite = TestSuite::new("doorbell compare");
+    for row in &c.rows {
+        let name = format!("{} {}", cell(&row.cell), row.metric);
+        let status = match &row.verdict {
+            Verdict::Lost(why) => {
+                let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
+                status.set_type("lost").set_message(why.clone());
+                status
+            }
+            _ if row.fails => {
+                let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+                status.set_type("regression").set_message(detail(row));
+                status
+            }
+            Verdict::TooFew(_) | Verdict::OnlyInA(_) | Verdict::OnlyInB(_) | Verdict::InNeither(_) => {
+                skipped(in_words(row))
+            }
+            Verdict::Unclear => skipped(format!("unclear: {}", detail(row))),
+            _ => TestCaseStatus::success(),
+        };
+        let mut case = TestCase::new(name.trim_end().to_owned(), status);
+        case.set_classname(row.cell.subject.clone());
+        let mut text = vec![detail(row)];
+        text.extend(row.notes.iter().cloned());
+        case.set_system_out(text.join("\n"));
+        suite.add_test_case(case);
+    }
+    let changes = heading.changes.iter().map(|c| format!("{}: {} in A, {} in B", c.what, c.a, c.b));
+    let lines: Vec<String> = changes.chain(heading.warnings.iter().cloned()).chain(trust(c)).collect();
+    suite.set_system_out(lines.join("\n"));
+    let mut report = Report::new(format!("{} against {}", heading.b, heading.a));
+    report.add_test_suite(suite);
+    report.to_string()
+}
+
+/// `p50 is 1.052 times as long (1.041 to 1.063): 4.00 us, then 4.21 us`
+pub fn detail(row: &Row) -> String {
+    if row.difference.is_none() {
+        return in_words(row);
+    }
+    let (a, b) = (value(row.a), value(row.b));
+    let beside = if row.beside_baseline { ", beside the baseline" } else { "" };
+    format!("{} is {} times as long ({}){beside}: {a}, then {b}", row.metric, ratio(row), interval(row.interval()))
+}
+
+/// Machines, cell by cell: outliers, and the median they are held against.
+///
+/// # Errors
+/// What the output says.
+pub fn write_machines(
+    out: &mut dyn Write,
+    style: &Style,
+    all: &[Machines],
+    warnings: &[String],
+) -> Result<(), ReportError> {
+    for warning in warnings {
+        writeln!(out, "{} {warning}", style.bad("warning:"))?;
+    }
+    for m in all {
+        let heading = format!("{} {}", cell(&m.cell), m.metric);
+        let spread = percent((m.spread - 1.0).max(0.0));
+        writeln!(out, "{}  median {}, spread {spread}", style.bold(&heading), value(Some(m.median)))?;
+        let mut t = style.table(&["machine", ">value", ">95 % interval", ">to the median", ""]);
+        for s in &m.standings {
+            let interval = s.interval.map(|i| format!("{} to {}", value(Some(i.low)), value(Some(i.high))));
+            let outlier = if s.outlier { style.bad("outlier") } else { String::new() };
+            t.add_row([
+                s.machine.clone(),
+                value(Some(s.value)),
+                interval.unwrap_or("-".into()),
+                format!("{:.3}", s.ratio),
+                outlier,
+            ]);
+        }
+        table::write(out, &t, 2)?;
+        if !m.without.is_empty() {
+            writeln!(out, "  without the figure: {}", m.without.join(", "))?;
+        }
+    }
+    let outliers = all.iter().flat_map(|m| &m.standings).filter(|s| s.outlier).count() as u64;
+    writeln!(out, "{} in {}", number::of(outliers, "outlier"), number::of(all.len() as u64, "figure"))?;
+    Ok(())
+}
+
+pub fn machines_json(all: &[Machines], warnings: &[String]) -> Value {
+    json!({ "schema": MACHINES_SCHEMA, "warnings": warnings, "figures": all })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use comparison::{Difference, Missing, Standing};
+
+    fn row(subject: &str, ratio: f64, verdict: Verdict, fails: bool) -> Row {
+        let difference = (!matches!(verdict, Verdict::TooFew(_) | Verdict::Lost(_))).then_some(Difference {
+            ratio,
+            interval: Interval { low: ratio * 0.99, high: ratio * 1.01 },
+            probability: 1e-6,
+            widened: 0.0,
+        });
+        Row {
+            cell: Key { subject: subject.into(), bytes: 4096, point: "policy=a|b".into() },
+            metric: "p50".into(),
+            a: Some(4000.0),
+            b: Some(4000.0 * ratio),
+            beside_baseline: false,
+            speeds: None,
+            least_share: difference.as_ref().map(|_| 0.1),
+            probability: difference.as_ref().map(|d| d.probability),
+            difference,
+            verdict,
+            fails,
+            notes: vec![],
+        }
+    }
+
+    fn comparison() -> (Heading, Comparison) {
+        let rows = vec![
+            row("ce0", 1.08, Verdict::Slower, true),
+            row("bar1", 1.0, Verdict::Equal, false),
+            row("<graph>", 0.9, Verdict::Faster, false),
+            row("wide", 1.02, Verdict::Unclear, false),
+            row("few", 1.0, Verdict::TooFew(Missing::Rounds { a: 3, b: 60 }), false),
+            row("gone", 1.0, Verdict::Lost("the engine \"died\"".into()), true),
+        ];
+        let heading = Heading {
+            a: "baseline".into(),
+            b: "run".into(),
+            baseline: None,
+            changes: vec![Change { what: "gpu.driver".into(), a: "580".into(), b: "590".into() }],
+            warnings: vec![],
+            commands: vec![],
+        };
+        (heading, Comparison { fail_above: 0.05, tests: 4, rows })
+    }
+
+    fn text(f: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>) -> String {
+        let mut out = Vec::new();
+        f(&mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_table_says_what_failed_and_how_sure_that_is() {
+        let (heading, c) = comparison();
+        insta::assert_snapshot!(text(|out| write(out, &Style::default(), &heading, &c)), @r#"
+        run (B) against baseline (A)
+          gpu.driver: 580 in A, 590 in B
+          cell                        figure        A        B    B/A   99 % interval  verdict
+          ce0 4 KiB [policy=a|b]      p50     4.00 us  4.32 us  1.080  1.069 to 1.091  regression
+          bar1 4 KiB [policy=a|b]     p50     4.00 us  4.00 us  1.000  0.990 to 1.010  equal
+          <graph> 4 KiB [policy=a|b]  p50     4.00 us  3.60 us  0.900  0.891 to 0.909  faster
+          wide 4 KiB [policy=a|b]     p50     4.00 us  4.08 us  1.020  1.010 to 1.030  unclear
+          few 4 KiB [policy=a|b]      p50     4.00 us  4.00 us      -               -  too few: 3 and 60 rounds: 6 are needed
+          gone 4 KiB [policy=a|b]     p50     4.00 us  4.00 us      -               -  lost: the engine "died"
+          4 tests: where nothing differs, the chance of any false slower or faster is about 1 %, if repeats are independent
+          equal: a slowdown by 5 % of fewer than 10 % of the rounds would not be found
+          unclear: neither certain nor ruled out that it is slower by 5 %, or only one run had rounds of some speed; more repeats would tell
+          lost: 1 regression, 1 lost cell, 1 faster, 1 equal, 1 unclear, 1 with too few rounds or samples
+        "#);
+    }
+
+    #[test]
+    fn markdown_has_one_row_a_figure_and_escapes_what_would_end_a_column() {
+        let (heading, c) = comparison();
+        insta::assert_snapshot!(text(|out| write_markdown(out, &heading, &c)), @r#"
+        ### run against baseline
+
+        **lost: 1 regression, 1 lost cell, 1 faster, 1 equal, 1 unclear, 1 with too few rounds or samples**
+
+        | cell | figure | A | B | B/A | 99 % interval | verdict |
+        |---|---|--:|--:|--:|--:|---|
+        | ce0 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.32 us | 1.080 | 1.069 to 1.091 | **regression** |
+        | bar1 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.00 us | 1.000 | 0.990 to 1.010 | equal |
+        | &lt;graph> 4 KiB [policy=a\|b] | p50 | 4.00 us | 3.60 us | 0.900 | 0.891 to 0.909 | faster |
+        | wide 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.08 us | 1.020 | 1.010 to 1.030 | unclear |
+        | few 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.00 us | - | - | too few: 3 and 60 rounds: 6 are needed |
+        | gone 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.00 us | - | - | **lost: the engine "died"** |
+
+        - gpu.driver: 580 in A, 590 in B
+        - 4 tests: where nothing differs, the chance of any false slower or faster is about 1 %, if repeats are independent
+        - equal: a slowdown by 5 % of fewer than 10 % of the rounds would not be found
+        - unclear: neither certain nor ruled out that it is slower by 5 %, or only one run had rounds of some speed; more repeats would tell
+        "#);
+    }
+
+    #[test]
+    fn junit_counts_failures_errors_and_what_was_skipped() {
+        let (heading, c) = comparison();
+        let xml = junit(&heading, &c).unwrap();
+        assert!(xml.contains(r#"tests="6" skipped="2" errors="1" failures="1""#), "{xml}");
+        assert!(xml.contains("&lt;graph&gt; 4 KiB") && xml.contains("&quot;died&quot;"), "{xml}");
+        assert!(xml.contains("p50 is 1.080 times as long (1.069 to 1.091): 4.00 us, then 4.32 us"), "{xml}");
+        assert_eq!(xml.matches("<skipped").count(), 2);
+    }
+
+    #[test]
+    fn json_has_a_verdict_and_a_reason() {
+        let (heading, c) = comparison();
+        let v = json(&heading, &c);
+        assert_eq!((&v["rows"][0]["verdict"], &v["rows"][0]["fails"]), (&json!("regression"), &json!(true)));
+        assert_eq!(v["rows"][4]["verdict"], "too_few");
+        assert_eq!(v["rows"][5]["why"], "the engine \"died\"");
+        assert_eq!(v["changes"][0]["b"], "590");
+    }
+
+    #[test]
+    fn machines_are_listed_with_the_outlier() {
+        let standing = |machine: &str, value: f64, outlier| Standing {
+            machine: machine.into(),
+            value,
+            interval: Some(Interval { low: value * 0.99, high: value * 1.01 }),
+            ratio: value / 4000.0,
+            outlier,
+        };
+        let m = Machines {
+            cell: Key { subject: "ce0".into(), bytes: 8, point: String::new() },
+            metric: "p50".into(),
+            median: 4000.0,
+            spread: 1.004,
+            standings: vec![standing("node3", 4400.0, true), standing("node1", 4000.0, false)],
+            without: vec!["node7".into()],
+        };
+        insta::assert_snapshot!(text(|out| write_machines(out, &Style::default(), &[m], &[])), @r"
+        ce0 8 B p50  median 4.00 us, spread 0.4 %
+          machine    value       95 % interval  to the median
+          node3    4.40 us  4.36 us to 4.44 us          1.100  outlier
+          node1    4.00 us  3.96 us to 4.04 us          1.000
+          without the figure: node7
+        1 outlier in 1 figure
+        ");
+    }
+}

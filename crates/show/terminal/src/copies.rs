@@ -1,0 +1,73 @@
+//! Every copy, inline write and fill.
+
+use crate::ReportError;
+use crate::cell::{place_name, slot, time};
+use crate::number::bytes;
+use crate::rows::{self, List};
+use crate::table::Style;
+use decode::walk::Filter;
+use decode::{LaunchWrites, Recording};
+use schema::operations::CopyRow;
+use std::io::{self, Write};
+
+/// What the rows can be sorted by, the largest first.
+pub const SORTS: &[&str] = &["bytes", "lines"];
+
+fn key(sort: &str, row: &CopyRow) -> u64 {
+    match sort {
+        "bytes" => row.bytes,
+        "lines" => row.lines.into(),
+        _ => 0,
+    }
+}
+
+/// In the order of time or by one of [`SORTS`].
+pub const LIST: List<CopyRow> = List { each, head, line, key };
+
+fn head(style: Style, out: &mut dyn Write) -> io::Result<()> {
+    let head = format!(
+        "{:>11}  {:>7}  {:<6}  {:<8}  {:<11}  {:>10}  {:<23}  {:<23}  semaphore",
+        "seconds", "thread", "slot", "engine", "mode", "bytes", "from", "to"
+    );
+    writeln!(out, "{}", style.bold(&head))
+}
+
+fn line(out: &mut dyn Write, c: &CopyRow) -> io::Result<()> {
+    // Which GPU is only worth the words where it is not the same one.
+    let peers = c.src_gpu.is_some() && c.dst_gpu.is_some() && c.src_gpu != c.dst_gpu;
+    let from = match (c.src, c.src_place) {
+        (Some(a), Some(p)) => format!("{} {a:#x}", place_name(p, c.src_gpu.filter(|_| peers))),
+        _ => "-".into(),
+    };
+    let to = format!("{} {:#x}", place_name(c.dst_place, c.dst_gpu.filter(|_| peers)), c.dst);
+    let mut rest = c.semaphore.map_or(String::new(), |a| format!("{a:#x} = {:#x}", c.payload.unwrap_or(0)));
+    for (is, what) in [
+        (c.lines > 1, format!("{} lines", c.lines)),
+        (!c.pitch, "block linear".into()),
+        (c.pipelined, "pipelined".into()),
+        (c.physical, "physical".into()),
+        (!c.complete, "not all data seen".into()),
+        (c.guessed, "guessed: set in a gap".into()),
+    ] {
+        if is {
+            rest.push_str(if rest.is_empty() { "" } else { ", " });
+            rest.push_str(&what);
+        }
+    }
+    let text = format!(
+        "{:>11}  {:>7}  {:<6}  {:<8}  {:<11}  {:>10}  {from:<23}  {to:<23}  {rest}",
+        time(c.when.seconds),
+        c.when.tid,
+        slot(c.when.slot, c.when.generation),
+        c.when.engine,
+        c.mode.name(),
+        bytes(c.bytes),
+    );
+    writeln!(out, "{}", text.trim_end())
+}
+
+fn each(r: &Recording, filter: Filter, f: &mut dyn FnMut(CopyRow) -> io::Result<()>) -> Result<(), ReportError> {
+    // What the summary does not count as a copy is none here.
+    let own = LaunchWrites::of(r)?;
+    rows::each(r, filter, |at, op, clock| decode::rows::copy(at, op, clock).filter(|_| !own.holds(at, op)), f)
+}

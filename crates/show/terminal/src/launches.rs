@@ -1,0 +1,62 @@
+//! Every kernel launch.
+
+use crate::ReportError;
+use crate::cell::{extent, slot, through, time};
+use crate::number::bytes;
+use crate::rows::{self, List};
+use crate::table::Style;
+use decode::Recording;
+use decode::walk::Filter;
+use schema::operations::LaunchRow;
+use std::io::{self, Write};
+
+/// What the rows can be sorted by, the largest first.
+pub const SORTS: &[&str] = &["blocks", "registers", "shared"];
+
+fn key(sort: &str, row: &LaunchRow) -> u64 {
+    match sort {
+        "blocks" => row.shape.map_or(0, |s| s.grid.iter().fold(1, |n, g| n.saturating_mul(u64::from(*g)))),
+        "registers" => row.shape.map_or(0, |s| s.registers.into()),
+        "shared" => row.shape.map_or(0, |s| s.shared_memory.into()),
+        _ => 0,
+    }
+}
+
+/// In the order of time or by one of [`SORTS`].
+pub const LIST: List<LaunchRow> = List { each, head, line, key };
+
+fn head(style: Style, out: &mut dyn Write) -> io::Result<()> {
+    let head = format!(
+        "{:>11}  {:>7}  {:<6}  {:<16}  {:<14}  {:<9}  {:>9}  {:>10}  {:<16}  QMD",
+        "seconds", "thread", "slot", "grid", "block", "cluster", "registers", "shared", "program"
+    );
+    writeln!(out, "{}", style.bold(&head))
+}
+
+fn line(out: &mut dyn Write, l: &LaunchRow) -> io::Result<()> {
+    let begin = format!("{:>11}  {:>7}  {:<6}", time(l.when.seconds), l.when.tid, slot(l.when.slot, l.when.generation));
+    let again = if l.again { ", again" } else { "" };
+    match &l.shape {
+        Some(_) if l.empty => {
+            writeln!(out, "{begin}  an empty QMD at {:#x}, only orders or starts others ({}{again})", l.qmd, l.how)
+        }
+        Some(s) => writeln!(
+            out,
+            "{begin}  {:<16}  {:<14}  {:<9}  {:>9}  {:>10}  {:<16}  {:#x} ({}{again}{})",
+            extent(s.grid),
+            extent(s.block),
+            s.cluster.map_or("-".into(), extent),
+            s.registers,
+            bytes(s.shared_memory.into()),
+            format!("{:#x}", s.code()),
+            l.qmd,
+            l.how,
+            through(s)
+        ),
+        None => writeln!(out, "{begin}  the QMD at {:#x} was never in the stream ({})", l.qmd, l.how),
+    }
+}
+
+fn each(r: &Recording, filter: Filter, f: &mut dyn FnMut(LaunchRow) -> io::Result<()>) -> Result<(), ReportError> {
+    rows::each(r, filter, decode::rows::launch, f)
+}

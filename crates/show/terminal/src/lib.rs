@@ -1,0 +1,43 @@
+//! Tables for people and JSON for programs, of what `decode` found and `measure` measured.
+//!
+//! Nothing is computed here but how a number is written. Text goes to any [`std::io::Write`], so that tests and files see
+//! what a terminal sees; a reader that stops reading (a closed pipe) is no error.
+
+pub mod calls;
+mod cell;
+pub mod channels;
+pub mod checks;
+pub mod comparison;
+pub mod copies;
+pub mod diff;
+pub mod export;
+pub mod graphs;
+pub mod json;
+pub mod launches;
+pub mod locks;
+pub mod locks_bench;
+pub mod noise;
+pub mod number;
+pub mod objects;
+pub mod p2p;
+mod processes;
+pub mod raw;
+pub mod rows;
+pub mod run;
+pub mod saturate;
+pub mod soak;
+pub mod submissions;
+pub mod summary;
+pub mod table;
+
+/// Why nothing, or not all, was written.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    #[error(transparent)]
+    Insight(#[from] decode::InsightError),
+    /// `locks` or `calls`.
+    #[error("{path}: {what} were not recorded")]
+    NotRecorded { path: std::path::PathBuf, what: &'static str },
+    #[error("the output could not be written")]
+    Write(#[from] std::io::Error),
+}

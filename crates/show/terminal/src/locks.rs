@@ -1,0 +1,451 @@
+//! Locks: which there are, who held them while others waited, in which orders they are taken.
+
+mod pattern;
+mod plan;
+
+pub use pattern::{Pattern, pattern, reason};
+pub use plan::plan;
+
+use crate::number::{count, nanoseconds, of};
+use crate::table::{self, Style, to_stdout};
+use crate::{ReportError, json};
+use decode::Recording;
+use schema::locks::{Cycle, HolderRow, Inversion, LockRow, Locks, OffCpu, OrderRow, SwitchesRow, WaitRow};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Rows of each kind where the reader has not said how many.
+const ROWS: u64 = 10;
+/// Rows of CUDA's calls, which have a view of their own.
+const CALLS: usize = 5;
+/// Waits in JSON where the reader has not said how many.
+const JSON_WAITS: u64 = 1000;
+
+/// Shows the locks on standard output: all of them as JSON, `limit` rows of each kind as text.
+pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> Result<(), ReportError> {
+    let limit = limit.unwrap_or(if as_json { JSON_WAITS } else { ROWS });
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let locks = recorded(r, limit)?;
+    if as_json { json::document(&locks) } else { to_stdout(|out| write(&locks, limit, style, out)) }
+}
+
+/// The locks of a recording, with so many waits.
+///
+/// # Errors
+/// It was made without locks; it cannot be read.
+pub fn recorded(r: &Recording, waits: usize) -> Result<Locks, ReportError> {
+    let locks = lock_analysis::locks(r, waits)?;
+    if locks.recorded { Ok(locks) } else { Err(ReportError::NotRecorded { path: r.path().into(), what: "locks" }) }
+}
+
+/// Writes the text.
+pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
+    let operations: u64 = l.operations.values().sum();
+    let instances: u64 = l.locks.iter().map(|r| r.instances).sum();
+    writeln!(
+        out,
+        "{} {}, {}, {} contended, {}",
+        style.bold("locks"),
+        of(instances, "lock"),
+        of(operations, "operation"),
+        count(l.contended),
+        of(l.threads.len() as u64, "thread")
+    )?;
+    for line in wrapped(&l.operations, 100) {
+        writeln!(out, "  {line}")?;
+    }
+    for why in &l.incomplete_because {
+        writeln!(out, "  {}", style.bad(&format!("not complete: {why}")))?;
+    }
+    if l.lost_events > 0 {
+        writeln!(out, "  counts and times lack the missing events; --ring 64MiB or --on-full wait keeps them")?;
+    }
+    switches(&l.switches, style, out)?;
+    rows(&l.locks, limit, style, out)?;
+    if !l.waits.is_empty() {
+        writeln!(out, "\n{} of {}, the longest first", style.bold("waits"), count(l.waits_seen))?;
+        for w in l.waits.iter().take(limit) {
+            wait(w, l, out)?;
+        }
+    }
+    if let Some(c) = l.calls.as_ref().filter(|c| !c.calls.is_empty()) {
+        writeln!(out)?;
+        crate::calls::table(c, limit.min(CALLS), style, out)?;
+        crate::calls::shared(c, limit.min(CALLS), style, out)?;
+        writeln!(out, "  (`show --calls` has the locks of each call in their order)")?;
+    }
+    left(l, limit, style, out)?;
+    if !l.cycles.is_empty() {
+        writeln!(out, "\n{} in the order of locks: threads that meet in them stop for ever", style.bad("cycles"))?;
+        l.cycles.iter().take(limit).try_for_each(|c| cycle(c, out))?;
+    }
+    if !l.order.is_empty() {
+        order(&l.order, limit, style, out)?;
+    }
+    inversions(l, limit, style, out)
+}
+
+/// `name n` one after the other, in lines of at most so many characters.
+fn wrapped(operations: &BTreeMap<&'static str, u64>, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for (name, n) in operations {
+        let word = format!("{name} {}", count(*n));
+        match lines.last_mut() {
+            Some(line) if line.len() + word.len() + 3 <= width => *line += &format!("   {word}"),
+            _ => lines.push(word),
+        }
+    }
+    lines
+}
+
+fn rows(locks: &[LockRow], limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out)?;
+    let heads =
+        ["lock", ">n", ">operations", ">contended", ">longest wait", ">waited", ">longest hold", "held from", "kind"];
+    let mut t = style.table(&heads);
+    for r in locks.iter().take(limit) {
+        let ns = |n: u64| if n == 0 { "-".into() } else { nanoseconds(n) };
+        let mut kind = r.attributes.join(", ");
+        if r.foreign_unlocks > 0 {
+            kind = [kind, of(r.foreign_unlocks, "unlock by another thread").replace("threads", "thread")]
+                .into_iter()
+                .filter(|s| !s.is_empty())
+                .collect::<Vec<_>>()
+                .join(", ");
+        }
+        t.add_row([
+            r.name.clone(),
+            count(r.instances),
+            count(r.operations.values().sum()),
+            count(r.contended),
+            ns(r.longest_wait_ns),
+            ns(r.wait_ns),
+            ns(r.longest_hold_ns),
+            r.longest_hold_site.as_ref().map_or_else(|| "-".into(), |s| s.clone() + &inside(&r.longest_hold_inside)),
+            kind,
+        ]);
+    }
+    table::write(out, &t, 2)?;
+    more(locks.len(), limit, out)
+}
+
+fn more(n: usize, limit: usize, out: &mut dyn Write) -> io::Result<()> {
+    if n > limit {
+        writeln!(out, "  and {} more (--top)", count((n - limit) as u64))?;
+    }
+    Ok(())
+}
+
+fn who(tid: i32, name: &str) -> String {
+    if name.is_empty() { format!("thread {tid}") } else { format!("thread {tid} ({name})") }
+}
+
+fn switches(s: &SwitchesRow, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    match s.scope {
+        "none" => writeln!(out, "  no context switches on the tape, so not who was off CPU: {}", s.reason)?,
+        "program" => writeln!(
+            out,
+            "  {}, without who took the CPU",
+            of(s.count, "context switch").replace("switchs", "switches")
+        )?,
+        _ => writeln!(out, "  {}", of(s.count, "context switch").replace("switchs", "switches"))?,
+    }
+    if s.lost > 0 {
+        let text = format!("{} of context switches were lost: times off CPU lack them", of(s.lost, "record"));
+        writeln!(out, "  {}", style.bad(&text))?;
+    }
+    Ok(())
+}
+
+fn wait(w: &WaitRow, l: &Locks, out: &mut dyn Write) -> io::Result<()> {
+    let end = match (w.unfinished, w.result) {
+        (true, _) => " and did not get it".to_owned(),
+        (_, 0) => String::new(),
+        (_, r) => format!(" and got {}", error(r)),
+    };
+    let (thread, time) = (who(w.tid, &w.thread), nanoseconds(w.wait_ns));
+    let inside = inside(&w.inside);
+    let head = format!("{:>11.6} s  {thread} waited {time} at {} ({}){inside}{end}", w.at, w.site, w.operation);
+    match w.holders.split_first() {
+        None => writeln!(out, "  {head} for {}; who held it is not on the tape", w.lock),
+        Some((first, rest)) => {
+            // A line of its own where the holder alone does not explain the wait.
+            match pattern(w, l).filter(|p| p.more.is_some()) {
+                None => writeln!(out, "  {head}; {}", held(first, &w.lock))?,
+                Some(pattern) => {
+                    writeln!(out, "  {head}")?;
+                    pattern.lines().iter().try_for_each(|line| writeln!(out, "{:16}{line}", ""))?;
+                    writeln!(out, "{:16}{}", "", held(first, &w.lock))?;
+                }
+            }
+            off_cpu(first, out)?;
+            behind(first, out)?;
+            for h in rest {
+                writeln!(out, "{:16}{}", "", held(h, "it"))?;
+                off_cpu(h, out)?;
+                behind(h, out)?;
+            }
+            let told: u64 = w.holders.iter().map(|h| h.of_wait_ns).fold(0, u64::saturating_add);
+            let (more, time) = (w.holds.saturating_sub(w.holders.len() as u64), w.held_ns.saturating_sub(told));
+            if more > 0 && matters(time, w.wait_ns) {
+                writeln!(out, "{:16}and in {} of it for {} in all", "", of(more, "other hold"), nanoseconds(time))?;
+            }
+            not_run(w, out)
+        }
+    }
+}
+
+/// Not worth a line if it is the time that a wake-up takes, or little of the whole.
+fn matters(ns: u64, of: u64) -> bool {
+    ns > 20_000 && ns.saturating_mul(10) > of
+}
+
+/// Why a holder took so long.
+fn off_cpu(h: &HolderRow, out: &mut dyn Write) -> io::Result<()> {
+    let Some(o) = h.off_cpu.as_ref().filter(|o| matters(o.off_ns, h.of_wait_ns)) else { return Ok(()) };
+    let blocked = o.off_ns.saturating_sub(o.preempted_ns);
+    let how = match (matters(o.preempted_ns, o.off_ns), matters(blocked, o.off_ns)) {
+        (true, true) => {
+            let (p, b) = (nanoseconds(o.preempted_ns), nanoseconds(blocked));
+            format!("off CPU, {p} {}, {b} blocked (it slept, or waited itself)", preempted(o))
+        }
+        (true, false) => format!("off CPU, {}", preempted(o)),
+        _ => "off CPU, blocked: it slept, or waited itself".to_owned(),
+    };
+    writeln!(out, "{:18}of this {} {how}", "", nanoseconds(o.off_ns))
+}
+
+/// The locks that a holder waited for itself.
+fn behind(h: &HolderRow, out: &mut dyn Write) -> io::Result<()> {
+    for (i, b) in h.behind.iter().enumerate() {
+        let by = match b.holder {
+            Some(tid) => format!("held by {}{}", who(tid, &b.holder_name), inside(&b.inside)),
+            None => "held by whom is not on the tape".to_owned(),
+        };
+        let whose = if i == 0 { "of this it waited" } else { "which waited" };
+        writeln!(out, "{:18}{whose} {} for {}, {by}", "", nanoseconds(b.wait_ns), b.lock)?;
+    }
+    Ok(())
+}
+
+fn preempted(o: &OffCpu) -> String {
+    match o.by_tid {
+        None => "preempted, by whom is not known".to_owned(),
+        Some(0) => "preempted, its CPU idle".to_owned(),
+        Some(tid) => {
+            let most = if matters(o.preempted_ns.saturating_sub(o.by_ns), o.preempted_ns) {
+                format!(" for {} and by others", nanoseconds(o.by_ns))
+            } else {
+                String::new()
+            };
+            format!("preempted by {}{most}", who(tid, &o.by))
+        }
+    }
+}
+
+/// Why a waiter went on waiting when it could have had the lock.
+fn not_run(w: &WaitRow, out: &mut dyn Write) -> io::Result<()> {
+    let free = nanoseconds(w.free_ns);
+    let Some(o) = &w.off_cpu else {
+        if matters(w.free_ns, w.wait_ns) {
+            writeln!(out, "{:16}nobody held it for {free} of the wait: off CPU, by whom unknown", "")?;
+        }
+        return Ok(());
+    };
+    let ready = w.ready_ns.unwrap_or(0);
+    if matters(ready, w.wait_ns) {
+        let by = if matters(o.preempted_ns, ready) { format!(", {}", preempted(o)) } else { String::new() };
+        writeln!(out, "{:16}for {} of the wait it could have gone on but was on no CPU{by}", "", nanoseconds(ready))?;
+    } else if matters(w.free_ns, w.wait_ns) {
+        writeln!(out, "{:16}nobody held it for {free} of the wait", "")?;
+    }
+    Ok(())
+}
+
+fn inside(call: &Option<String>) -> String {
+    call.as_ref().map_or_else(String::new, |c| format!(" inside {c}"))
+}
+
+fn held(h: &HolderRow, lock: &str) -> String {
+    let (part, hold) = (nanoseconds(h.of_wait_ns), nanoseconds(h.hold_ns));
+    let end = if h.unfinished { "never released" } else { &format!("held for {hold}") };
+    let (thread, inside) = (who(h.tid, &h.thread), inside(&h.inside));
+    format!("{thread} held {lock} from {}{inside} since {:.6} s ({part} of the wait, {end})", h.site, h.since)
+}
+
+/// Those that lock functions return.
+fn error(r: i32) -> String {
+    let known = [
+        (1, "EPERM"),
+        (4, "EINTR"),
+        (11, "EAGAIN"),
+        (16, "EBUSY"),
+        (22, "EINVAL"),
+        (35, "EDEADLK"),
+        (110, "ETIMEDOUT"),
+        (130, "EOWNERDEAD"),
+        (131, "ENOTRECOVERABLE"),
+    ];
+    known.iter().find(|(n, _)| *n == r).map_or_else(|| format!("error {r}"), |(_, name)| (*name).to_owned())
+}
+
+fn left(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    if l.left.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{} when its thread, or the recording, ended", style.bold("held or waited for"))?;
+    for r in l.left.iter().take(limit) {
+        let what = if r.waiting { "waited for" } else { "held" };
+        writeln!(out, "  {} {what} {} from {} since {:.6} s", who(r.tid, &r.thread), r.lock, r.site, r.since)?;
+    }
+    more(l.left.len(), limit, out)
+}
+
+fn cycle(c: &Cycle, out: &mut dyn Write) -> io::Result<()> {
+    let mut names: Vec<&str> = c.edges.iter().map(|e| e.held.as_str()).collect();
+    names.extend(names.first().copied());
+    let one = if c.one_thread { " (one thread only: it cannot stop itself)" } else { "" };
+    writeln!(out, "  {}{one}", names.join(" -> "))?;
+    for e in &c.edges {
+        let threads = e.tids.iter().map(i32::to_string).collect::<Vec<_>>().join(", ");
+        writeln!(
+            out,
+            "    {} at {}, holding {} from {} (thread {threads})",
+            e.taken, e.taken_site, e.held, e.held_site
+        )?;
+    }
+    Ok(())
+}
+
+fn order(rows: &[OrderRow], limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\n{}", style.bold("order"))?;
+    let mut t = style.table(&["held", "then taken", ">times", "held from", "taken at"]);
+    for r in rows.iter().take(limit) {
+        t.add_row([&r.held, &r.taken, &count(r.count), &r.held_site, &r.taken_site]);
+    }
+    table::write(out, &t, 2)?;
+    more(rows.len(), limit, out)
+}
+
+fn inversions(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
+    if !l.real_time {
+        writeln!(out, "\nno thread has a real-time priority: no inversions, and priority inheritance changes nothing")?;
+        return Ok(());
+    }
+    if l.inversions.is_empty() {
+        writeln!(out, "\nno thread waited for one of lower priority")?;
+        return Ok(());
+    }
+    writeln!(out, "\n{}", style.bad("priority inversions"))?;
+    for i in l.inversions.iter().take(limit) {
+        inversion(i, out)?;
+    }
+    Ok(more(l.inversions.len(), limit, out)?)
+}
+
+fn inversion(i: &Inversion, out: &mut dyn Write) -> io::Result<()> {
+    let (waiter, holder) = (who(i.tid, &i.thread), who(i.holder.tid, &i.holder.thread));
+    let time = nanoseconds(i.wait_ns);
+    writeln!(
+        out,
+        "  {:>11.6} s  {waiter}, {}, waited {time} at {}; {holder}, {}, held {} from {}",
+        i.at, i.sched, i.site, i.holder_sched, i.lock, i.holder.site
+    )?;
+    if let Some(o) = i.holder.off_cpu.as_ref().filter(|o| matters(o.preempted_ns, i.holder.of_wait_ns)) {
+        let sched = i.by_sched.as_ref().map_or_else(String::new, |s| format!(", {s}"));
+        let time = nanoseconds(o.preempted_ns);
+        writeln!(out, "{:16}which was off CPU for {time} of this, {}{sched}", "", preempted(o))?;
+    }
+    writeln!(out, "{:16}priority inheritance? {}", "", i.why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::locks::BehindRow;
+
+    #[test]
+    fn a_wait_says_who_held_the_lock() {
+        let holder = HolderRow {
+            tid: 17,
+            site: "app+0x20".into(),
+            since: 0.25,
+            hold_ns: 2_000_000,
+            of_wait_ns: 1_900_000,
+            ..HolderRow::default()
+        };
+        let mut w = WaitRow {
+            at: 0.5,
+            tsc: 500,
+            tid: 12,
+            thread: "main".into(),
+            lock: "libx+0x3f21c0/mutex".into(),
+            operation: "mutex_lock",
+            site: "app+0x10".into(),
+            wait_ns: 1_900_000,
+            result: 110,
+            unfinished: false,
+            free_ns: 0,
+            off_cpu: None,
+            ready_ns: None,
+            inside: None,
+            holds: 1,
+            held_ns: 1_900_000,
+            overtaken: 0,
+            overtaken_by_readers: 0,
+            holders: vec![holder],
+        };
+        let text = |w: &WaitRow| {
+            let mut out = Vec::new();
+            wait(w, &Locks::default(), &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(
+            text(&w),
+            "     0.500000 s  thread 12 (main) waited 1.90 ms at app+0x10 (mutex_lock) and got ETIMEDOUT; thread 17 held \
+             libx+0x3f21c0/mutex from app+0x20 since 0.250000 s (1.90 ms of the wait, held for 2.00 ms)\n"
+        );
+        let off = |off_ns, preempted_ns, by_tid| {
+            Some(OffCpu { off_ns, preempted_ns, by_tid, by: "hog".into(), by_ns: preempted_ns })
+        };
+        let cases = [
+            (off(1_200_000, 1_200_000, Some(9)), "of this 1.20 ms off CPU, preempted by thread 9 (hog)"),
+            (off(1_200_000, 1_200_000, None), "of this 1.20 ms off CPU, preempted, by whom is not known"),
+            (off(1_200_000, 0, None), "of this 1.20 ms off CPU, blocked: it slept, or waited itself"),
+            (off(1_200_000, 1_000_000, Some(9)), "1.00 ms preempted by thread 9 (hog), 200 us blocked (it"),
+        ];
+        for (o, line) in cases {
+            w.holders[0].off_cpu = o;
+            w.holders[0].inside = Some("cudaMemcpyAsync".into());
+            let text = text(&w);
+            assert!(text.contains(line) && text.contains("from app+0x20 inside cudaMemcpyAsync since"), "{text}");
+        }
+        let behind = |holder| BehindRow {
+            lock: "liby+0x1/mutex".into(),
+            wait_ns: 900_000,
+            holder,
+            holder_name: "io".into(),
+            inside: Some("cudaFree".into()),
+        };
+        w.holders[0].behind = vec![behind(Some(21)), behind(None)];
+        let lines = text(&w);
+        assert!(
+            lines.contains("of this it waited 900 us for liby+0x1/mutex, held by thread 21 (io) inside cudaFree\n")
+        );
+        assert!(lines.contains("which waited 900 us for liby+0x1/mutex, held by whom is not on the tape\n"), "{lines}");
+        w.holders[0].behind.clear();
+        w.holders[0].off_cpu = off(1_000, 0, None);
+        assert_eq!(text(&w).lines().count(), 1);
+        (w.off_cpu, w.ready_ns, w.inside) = (off(1_900_000, 0, None), Some(400_000), Some("cudaLaunchKernel".into()));
+        assert!(text(&w).contains("for 400 us of the wait it could have gone on but was on no CPU\n"), "{}", text(&w));
+        assert!(text(&w).contains("(mutex_lock) inside cudaLaunchKernel and got"));
+        w.holders.clear();
+        assert!(text(&w).ends_with("for libx+0x3f21c0/mutex; who held it is not on the tape\n"));
+    }
+
+    #[test]
+    fn operations_fill_lines() {
+        let operations = BTreeMap::from([("a", 1000), ("bb", 2), ("ccc", 3)]);
+        assert_eq!(wrapped(&operations, 16), ["a 1,000   bb 2", "ccc 3"]);
+    }
+}

@@ -1,0 +1,164 @@
+//! The plan for `run --lock-policy` that a recording's locks call for: a rule where the recording has evidence that the policy
+//! helps, and a comment with the reason where it has not. What is written here can be read by crate `lock-plan`.
+
+use crate::locks::reason;
+use crate::number::of;
+use lock_analysis::remedy::{Policy, Remedy, remedy};
+use schema::locks::{LockRow, Locks};
+use std::fmt::Write;
+
+fn ms(ns: u64) -> String {
+    format!("{:.3} ms", ns as f64 / 1e6)
+}
+
+/// What the recording shows, before the figures.
+fn evidence(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Pi => "a thread of higher priority waited for its holder",
+        Policy::Ticket | Policy::PhaseFair => "others overtook the waiter",
+    }
+}
+
+fn waits(row: &LockRow) -> String {
+    format!(
+        "{} on {} waited, longest {}; longest hold {}",
+        of(row.contended, "operation"),
+        of(row.instances, "lock"),
+        ms(row.longest_wait_ns),
+        ms(row.longest_hold_ns)
+    )
+}
+
+/// The text of a plan.
+pub fn plan(locks: &Locks) -> String {
+    let mut out =
+        String::from("# For `doorbell run --lock-policy`. Locks that no rule names keep their own protocol.\n");
+    if !locks.real_time {
+        out.push_str("# No thread had a real-time priority: priority inheritance would have changed nothing.\n");
+    }
+    for row in &locks.locks {
+        let waits = waits(row);
+        let _ = match remedy(row, locks) {
+            None => Ok(()),
+            Some(Remedy::None(why)) => writeln!(out, "\n# {}: {}; {waits}", row.name, reason(why)),
+            Some(Remedy::Policy(policy)) => {
+                let (why, policy) = (evidence(policy), policy.name());
+                writeln!(out, "\n# {why}; {waits}\n[[lock]]\nname = {:?}\npolicy = \"{policy}\"", row.name)
+            }
+        };
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use schema::locks::{HolderRow, Inversion, WaitRow};
+
+    fn row(name: &str, wait: u64, hold: u64) -> LockRow {
+        LockRow { name: name.into(), longest_wait_ns: wait, longest_hold_ns: hold, ..LockRow::default() }
+    }
+
+    fn wait(lock: &str, holds: u64, longest_ns: u64) -> WaitRow {
+        let holder = HolderRow { tid: 2, of_wait_ns: longest_ns, hold_ns: longest_ns, ..HolderRow::default() };
+        WaitRow {
+            at: 0.0,
+            tsc: 0,
+            tid: 1,
+            thread: String::new(),
+            lock: lock.into(),
+            operation: "rwlock_wrlock",
+            site: String::new(),
+            wait_ns: 9_000_000,
+            result: 0,
+            unfinished: false,
+            free_ns: 0,
+            off_cpu: None,
+            ready_ns: None,
+            inside: None,
+            holds,
+            held_ns: 0,
+            overtaken: holds,
+            overtaken_by_readers: holds,
+            holders: vec![holder],
+        }
+    }
+
+    /// One hold that the CPU was taken from does not hide that the others went by.
+    #[test]
+    fn a_writer_that_many_short_holds_overtook_is_starved_even_beside_a_long_one() {
+        let policy = |lock: &str, waits: Vec<WaitRow>| {
+            let locks = vec![row(lock, 9_000_000, 3_000_000)];
+            let text = super::plan(&Locks { recorded: true, locks, waits, ..Locks::default() });
+            lock_plan::Plan::parse(&text).unwrap().rules.first().map(|r| r.protocol)
+        };
+        use tape::policy::protocol::PHASE_FAIR;
+        assert_eq!(policy("a+0x1/rwlock", vec![wait("a+0x1/rwlock#3", 400, 3_000_000)]), Some(PHASE_FAIR));
+        assert_eq!(policy("a+0x1/rwlock", vec![wait("a+0x2/rwlock", 400, 3_000_000)]), None, "another lock");
+        assert_eq!(policy("a+0x1/rwlock", vec![wait("a+0x1/rwlock", 400, 5_000_000)]), None, "one hold is most of it");
+        assert_eq!(policy("a+0x1/rwlock", vec![wait("a+0x1/rwlock", 4, 3_000_000)]), None, "a few holds");
+        assert_eq!(policy("a+0x1/mutex", vec![wait("a+0x1/mutex", 400, 3_000_000)]), None, "mutexes have one holder");
+    }
+
+    fn inversion(lock: &str) -> Inversion {
+        let holder = HolderRow { tid: 2, hold_ns: 1, of_wait_ns: 1, ..HolderRow::default() };
+        Inversion {
+            at: 0.0,
+            tsc: 0,
+            lock: lock.into(),
+            wait_ns: 1,
+            tid: 1,
+            thread: String::new(),
+            sched: String::new(),
+            site: String::new(),
+            holder,
+            holder_sched: String::new(),
+            by_sched: None,
+            inheritance_helps: true,
+            why: "",
+        }
+    }
+
+    #[test]
+    fn a_plan_has_rules_where_the_tape_has_evidence() {
+        let mut shared = row("a+0x6/mutex", 9_000_000, 1_000);
+        shared.attributes.push("process-shared");
+        let mut busy = row("a+0x9/mutex", 9_000_000, 1_000);
+        (busy.contended, busy.wait_ns) = (1_000_000, 7_400_000_000);
+        let mut handed = row("a+0x7/mutex", 9_000_000, 8_000_000);
+        handed.foreign_unlocks = 3;
+        let locks = Locks {
+            recorded: true,
+            locks: vec![
+                row("a+0x1/mutex", 9_000_000, 8_000_000),
+                row("a+0x2/mutex", 9_000_000, 1_000_000),
+                row("a+0x3/rwlock", 9_000_000, 1_000_000),
+                row("a+0x4/mutex", 9_000_000, 8_000_000),
+                row("a+0x5/mutex", 1_000, 1),
+                shared,
+                handed,
+                busy,
+                row("generated+0x8/mutex", 9_000_000, 1_000),
+            ],
+            inversions: vec![inversion("a+0x1/mutex#2"), inversion("a+0x7/mutex")],
+            ..Locks::default()
+        };
+        let text = super::plan(&locks);
+        let read = lock_plan::Plan::parse(&text).unwrap();
+        let rules: Vec<_> = read.rules.iter().map(|r| (r.module.as_str(), r.offset.unwrap(), r.protocol)).collect();
+        use tape::policy::protocol;
+        let expected = [("a", 1, protocol::PI), ("a", 2, protocol::TICKET), ("a", 3, protocol::PHASE_FAIR)];
+        assert_eq!(rules, expected, "{text}");
+        for comment in [
+            "# a+0x4/mutex: its waits are as long",
+            "# a+0x6/mutex: process-shared: keeps",
+            "# a+0x7/mutex: an inversion, but unlocked by other threads 3 times",
+            "# a+0x9/mutex: others overtook the waiter, but a queue would hand it over to a thread that sleeps each time, about 10 us, and its usual wait is 7.4 us: no ticket; 1,000,000 operations on",
+            "# generated+0x8/mutex: made by generated code",
+            "# No thread had a real-time priority",
+        ] {
+            assert!(text.contains(comment), "{comment}: {text}");
+        }
+        assert!(!text.contains("a+0x5"), "{text}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Lists that have a row for some of the operations: copies, launches.
+
+use crate::table::{Style, to_stdout};
+use crate::{ReportError, json};
+use decode::Recording;
+use decode::rows;
+use decode::walk::{At, Filter, Sink, walk};
+use pushbuf::ops::Op;
+use schema::Clock;
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// Calls a function with each row of a recording that a filter wants.
+pub type Each<R> = fn(&Recording, Filter, &mut dyn FnMut(R) -> io::Result<()>) -> Result<(), ReportError>;
+
+/// A list: where its rows come from, and how they look as text.
+pub struct List<R> {
+    pub each: Each<R>,
+    /// Writes the names of the columns.
+    pub head: fn(Style, &mut dyn Write) -> io::Result<()>,
+    pub line: fn(&mut dyn Write, &R) -> io::Result<()>,
+    /// What rows can be sorted by: the word, and the row's number.
+    pub key: fn(&str, &R) -> u64,
+}
+
+impl<R: Serialize> List<R> {
+    /// Shows rows on standard output: as lines or, with `as_json`, as an array; in the order of time or, with `sort`, those with
+    /// the largest first.
+    pub fn print(
+        &self,
+        r: &Recording,
+        filter: &Filter,
+        sort: Option<&str>,
+        style: Style,
+        as_json: bool,
+    ) -> Result<(), ReportError> {
+        let sorted = sort.map(|sort| sorted(r, filter, |row| (self.key)(sort, row), self.each)).transpose()?;
+        let all = |f: &mut dyn FnMut(R) -> io::Result<()>| match sorted {
+            Some(rows) => Ok(rows.into_iter().try_for_each(f)?),
+            None => (self.each)(r, filter.clone(), f),
+        };
+        to_stdout(|out| {
+            if as_json {
+                let mut array = json::Array::begin(out)?;
+                all(&mut |row| array.push(&row))?;
+                Ok(array.end()?)
+            } else {
+                (self.head)(style, out)?;
+                all(&mut |row| (self.line)(out, &row))
+            }
+        })
+    }
+
+    /// Writes rows as lines of fixed columns, as they come.
+    pub fn write(&self, r: &Recording, filter: Filter, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
+        (self.head)(style, out)?;
+        (self.each)(r, filter, &mut |row| (self.line)(out, &row))
+    }
+}
+
+/// Calls `f` with what `of` makes of each operation that the filter wants.
+pub fn each<R>(
+    r: &Recording,
+    filter: Filter,
+    of: impl FnMut(&At<'_>, &Op, &Clock) -> Option<R>,
+    f: impl FnMut(R) -> io::Result<()>,
+) -> Result<(), ReportError> {
+    let left = filter.limit.unwrap_or(u64::MAX);
+    let mut rows = Rows { filter, clock: rows::clock(r), left, of, f, error: None };
+    walk(r, &mut rows)?;
+    rows.error.map_or(Ok(()), |e| Err(e.into()))
+}
+
+struct Rows<O, F> {
+    filter: Filter,
+    clock: Clock,
+    left: u64,
+    of: O,
+    f: F,
+    error: Option<io::Error>,
+}
+
+impl<R, O, F> Sink for Rows<O, F>
+where
+    O: FnMut(&At<'_>, &Op, &Clock) -> Option<R>,
+    F: FnMut(R) -> io::Result<()>,
+{
+    fn done(&self) -> bool {
+        self.left == 0 || self.error.is_some()
+    }
+
+    fn op(&mut self, at: &At<'_>, op: &Op) {
+        if self.done() || !self.filter.wants_at(at, &self.clock) {
+            return;
+        }
+        if let Some(row) = (self.of)(at, op, &self.clock) {
+            self.left -= 1;
+            self.error = (self.f)(row).err();
+        }
+    }
+}
+
+/// All rows that the filter wants, those with the largest `key` first, and no more than its limit.
+fn sorted<R>(r: &Recording, filter: &Filter, key: impl Fn(&R) -> u64, each: Each<R>) -> Result<Vec<R>, ReportError> {
+    let mut all = Vec::new();
+    each(r, Filter { limit: None, ..filter.clone() }, &mut |row| {
+        all.push(row);
+        Ok(())
+    })?;
+    // (Stable: what is equal stays in the order of time.)
+    all.sort_by_cached_key(|row| std::cmp::Reverse(key(row)));
+    all.truncate(filter.limit.unwrap_or(u64::MAX).try_into().unwrap_or(usize::MAX));
+    Ok(all)
+}

@@ -1,0 +1,230 @@
+//! Routes against sizes: a compact table for each direction, and from which size to which one each route is the best.
+
+use super::Group;
+use super::figures::{Column, fit, no_room, three_digits};
+use crate::ReportError;
+use crate::number::{bytes, nanoseconds};
+use crate::table::{self, Style};
+use experiment::{Metric, Observe};
+use run_folder::Run;
+use run_folder::run::{BestAt, BestOfRun, CellOfRun, Coordinate, Ends, SAME};
+use statistics::Ratio;
+use std::io::Write;
+
+/// With fewer sizes the tables of all cells are enough.
+const SIZES: usize = 3;
+
+/// Routes of one direction.
+struct Direction<'a> {
+    from: &'a str,
+    to: &'a str,
+    /// In the order of the experiment, each with its cells.
+    subjects: Vec<(String, Vec<&'a CellOfRun>)>,
+    sizes: Vec<u64>,
+}
+
+/// What stands in a table: its title, and what it takes of a cell, in ns.
+type Taken = (&'static str, fn(&CellOfRun) -> Option<f64>);
+
+const TAKEN: [Taken; 3] = [
+    ("p50 in us; * within 2 % of the least between the same two memories", |c| Some(c.observed()?.summary.p50 as f64)),
+    ("p50 of the call alone in us, until it came back", |c| Some(c.figures.submit.as_ref()?.summary.p50 as f64)),
+    ("on a CPU in us for each transfer, on average, by the kernel's counters in rounds of their own", |c| {
+        c.tally.filter(|t| t.calls > t.unknown).map(|t| t.on_cpu_ns as f64 / t.calls as f64)
+    }),
+];
+
+/// The tables of each direction that has several routes and sizes.
+pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, groups: &[Group<'_>]) -> Result<(), ReportError> {
+    for group in groups {
+        for direction in directions(group) {
+            writeln!(out)?;
+            let place = place(group.point.iter().copied());
+            writeln!(out, "{}", style.bold(&format!("{} to {}{place}", direction.from, direction.to)))?;
+            for (number, (title, of)) in TAKEN.into_iter().enumerate() {
+                compact(out, style, run, &direction, (title, of), number == 0)?;
+            }
+        }
+    }
+    best(out, style, run)
+}
+
+fn directions<'a>(group: &Group<'a>) -> Vec<Direction<'a>> {
+    let mut all: Vec<Direction<'a>> = Vec::new();
+    for &cell in group.cells.iter().filter(|c| c.bytes > 0 && c.back_to_back == 1 && c.observed().is_some()) {
+        let Some((from, to)) = Ends::of(&cell.what).map(|ends| ends.direction()) else { continue };
+        let at = all.iter().position(|d| (d.from, d.to) == (from, to)).unwrap_or_else(|| {
+            all.push(Direction { from, to, subjects: Vec::new(), sizes: Vec::new() });
+            all.len() - 1
+        });
+        let direction = &mut all[at];
+        match direction.subjects.iter_mut().find(|(_, of)| of[0].subject == cell.subject) {
+            Some((_, of)) => of.push(cell),
+            None => direction.subjects.push((cell.label(), vec![cell])),
+        }
+        direction.sizes.push(cell.bytes);
+    }
+    for direction in &mut all {
+        direction.sizes.sort_unstable();
+        direction.sizes.dedup();
+        // Cells come by size: a route that lacks the smallest size is not the last for it.
+        direction.subjects.sort_by_key(|(_, of)| of[0].cell);
+    }
+    all.retain(|d| d.sizes.len() >= SIZES && d.subjects.len() > 1);
+    all
+}
+
+fn place<'c>(point: impl Iterator<Item = &'c Coordinate>) -> String {
+    point.map(|c| format!(", {} = {}", c.name, c.value)).collect()
+}
+
+/// Three digits, and no more than the clock says.
+fn microseconds(ns: f64) -> String {
+    if ns < 99.5 { format!("{:.3}", ns / 1e3) } else { three_digits(ns / 1e3) }
+}
+
+/// Rows are routes, columns sizes; several tables where one is too wide.
+fn compact(
+    out: &mut dyn Write,
+    style: &Style,
+    run: &Run,
+    direction: &Direction<'_>,
+    (title, of): Taken,
+    marks: bool,
+) -> Result<(), ReportError> {
+    let is_best = |c: &CellOfRun, value: f64| {
+        let ends = Ends::of(&c.what);
+        let same = |b: &&BestOfRun| {
+            b.metric == Metric::P50 && ends.is_some_and(|e| (e.source, e.destination) == (&*b.source, &*b.destination))
+        };
+        let mut at = run.best.iter().filter(same).flat_map(|b| &b.sizes);
+        let is_same = c.observe == Observe::Done && marks;
+        is_same && at.any(|at| at.stage == c.stage && at.bytes == c.bytes && value <= at.least_ns * SAME)
+    };
+    let mut columns: Vec<(String, Vec<String>)> = Vec::new();
+    for size in &direction.sizes {
+        let text = |of_subject: &[&CellOfRun]| {
+            let cell = of_subject.iter().find(|c| c.bytes == *size)?;
+            let value = of(cell)?;
+            let mark = if is_best(cell, value) { "*" } else { " " };
+            Some(format!("{}{}", microseconds(value), if marks { mark } else { "" }))
+        };
+        let none = || if marks { "- ".into() } else { "-".into() };
+        let cells = direction.subjects.iter().map(|(_, of)| text(of).unwrap_or_else(none)).collect();
+        columns.push((bytes(*size), cells));
+    }
+    // The call's time is not known of what observes something else, the CPU's only with counters.
+    if columns.iter().all(|(_, cells)| cells.iter().all(|c| c.trim_end() == "-")) {
+        return Ok(());
+    }
+    writeln!(out, "{title}")?;
+    let names = direction.subjects.iter().map(|(name, _)| name.len()).chain([5]).max().unwrap_or(0) + 2;
+    let width = |(head, cells): &(String, Vec<String>)| cells.iter().map(String::len).chain([head.len()]).max();
+    let room = style.width.map_or(usize::MAX, |room| usize::from(room).saturating_sub(names));
+    let mut rest = columns.as_slice();
+    while !rest.is_empty() {
+        let mut taken = 0;
+        let fits = rest.iter().take_while(|column| {
+            taken += width(column).unwrap_or(0) + 2;
+            taken <= room
+        });
+        let (now, later) = rest.split_at(fits.count().max(1));
+        let heads: Vec<String> =
+            std::iter::once("route".into()).chain(now.iter().map(|(head, _)| format!(">{head}"))).collect();
+        let mut t = style.table(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+        for (n, (name, _)) in direction.subjects.iter().enumerate() {
+            t.add_row(std::iter::once(name.clone()).chain(now.iter().map(|(_, cells)| cells[n].clone())));
+        }
+        table::write(out, &t, 0)?;
+        rest = later;
+    }
+    Ok(())
+}
+
+/// From which size to which one each route is the best, by each metric.
+fn best(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
+    let same_table =
+        |a: &BestOfRun, b: &BestOfRun| (&a.point, &a.source, &a.destination) == (&b.point, &b.source, &b.destination);
+    let best: Vec<&BestOfRun> = run.best.iter().filter(|b| b.sizes.len() >= SIZES).collect();
+    for of_ends in best.chunk_by(|a, b| same_table(a, b)) {
+        let Some(first) = of_ends.first() else { continue };
+        writeln!(out)?;
+        let title = format!("the best from {} to {}{}", first.source, first.destination, place(first.point.iter()));
+        writeln!(out, "{}", style.bold(&title))?;
+        let rows: Vec<Row<'_>> = of_ends.iter().flat_map(|of_metric| rows(run, of_metric)).collect();
+        let column = |head: &str, goes: u8, of: &dyn Fn(&Row<'_>) -> String| Column {
+            head: head.into(),
+            cells: rows.iter().map(of).collect(),
+            goes,
+            short: None,
+        };
+        let ratio = |row: &Row<'_>| row.at.cuda.as_ref().and_then(|c| c.ratio);
+        let mut columns = vec![
+            column("by", 0, &|row| if row.first_of_metric { row.metric.to_string() } else { String::new() }),
+            column("the best", 0, &|row| if row.last { "..".into() } else { row.label.clone() }),
+            column(">size", 0, &|row| bytes(row.at.bytes)),
+            column(">time", 0, &|row| nanoseconds(row.at.value_ns as u64)),
+        ];
+        if of_ends.iter().flat_map(|b| &b.sizes).any(|at| at.cuda.is_some()) {
+            columns.push(column("CUDA's best", 0, &|row| row.cuda.clone()));
+            columns.push(column(">time", 2, &|row| {
+                row.at.cuda.as_ref().map_or("-".into(), |c| nanoseconds(c.value_ns as u64))
+            }));
+            columns.push(column(">times CUDA", 0, &|row| ratio(row).map_or("-".into(), |r| three_digits(r.ratio))));
+            columns.push(column("95 %", 1, &|row| ratio(row).map_or("-".into(), interval)));
+        }
+        let left_out = fit(&mut columns, style.width);
+        let heads: Vec<&str> = columns.iter().map(|c| c.head.as_str()).collect();
+        let mut t = style.table(&heads);
+        for i in 0..rows.len() {
+            t.add_row(columns.iter().map(|c| c.cells[i].clone()));
+        }
+        table::write(out, &t, 0)?;
+        no_room(out, left_out)?;
+    }
+    if !best.is_empty() {
+        writeln!(out, "from its first size to its last one (..) the route named is within 2 % of the least")?;
+    }
+    Ok(())
+}
+
+/// An end of a range.
+struct Row<'r> {
+    metric: Metric,
+    first_of_metric: bool,
+    /// The range goes on to here.
+    last: bool,
+    label: String,
+    cuda: String,
+    at: &'r BestAt,
+}
+
+fn rows<'r>(run: &Run, best: &'r BestOfRun) -> Vec<Row<'r>> {
+    let mut rows = Vec::new();
+    for range in &best.ranges {
+        let ends = if range.from == range.to { vec![range.from] } else { vec![range.from, range.to] };
+        for (n, size) in ends.into_iter().enumerate() {
+            let Some(at) = best.sizes.iter().find(|at| at.bytes == size) else { continue };
+            rows.push(Row {
+                metric: best.metric,
+                first_of_metric: rows.is_empty(),
+                last: n > 0,
+                label: label_of(run, at.stage, &at.subject),
+                cuda: at.cuda.as_ref().map_or("-".into(), |c| label_of(run, at.stage, &c.subject)),
+                at,
+            });
+        }
+    }
+    rows
+}
+
+/// Where the memories are said already.
+pub(super) fn label_of(run: &Run, stage: u32, subject: &str) -> String {
+    let cell = run.cells_of(stage).find(|c| c.subject == subject);
+    let own = cell.filter(|c| c.what.text() == subject).and_then(|c| Ends::of(&c.what));
+    own.map_or_else(|| subject.to_owned(), |ends| ends.executor.to_owned())
+}
+
+pub(super) fn interval(ratio: Ratio) -> String {
+    ratio.interval.map_or("-".into(), |i| format!("{} to {}", three_digits(i.low), three_digits(i.high)))
+}

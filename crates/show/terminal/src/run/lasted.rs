@@ -1,0 +1,92 @@
+//! How long the cells of a table were measured, what ended them, and what was not as the experiment asked for: rounds in which the loads
+//! rested, and paced arrivals that came more seldom.
+
+use crate::ReportError;
+use crate::number::{count, nanoseconds, of, seconds};
+use run_folder::Run;
+use run_folder::part::EndedBy;
+use run_folder::run::{CellOfRun, StageOfRun};
+use std::collections::BTreeMap;
+use std::io::Write;
+
+/// Arrivals that come more seldom by more are told.
+const LITTLE: f64 = 0.01;
+
+/// What ended a cell.
+pub fn ended(by: EndedBy) -> &'static str {
+    match by {
+        EndedBy::Samples => "samples",
+        EndedBy::Time => "time",
+        EndedBy::Capped => "a call that was cut short",
+        EndedBy::Room => "room for samples",
+        EndedBy::Interrupted => "the end of the run",
+        EndedBy::Failed => "a failure",
+    }
+}
+
+/// Nothing of stages that an older doorbell measured.
+pub(super) fn write(
+    out: &mut dyn Write,
+    run: &Run,
+    stages: &[&StageOfRun],
+    cells: &[&CellOfRun],
+) -> Result<(), ReportError> {
+    time(out, run, stages)?;
+    rested(out, cells)?;
+    arrivals(out, cells)
+}
+
+fn time(out: &mut dyn Write, run: &Run, stages: &[&StageOfRun]) -> Result<(), ReportError> {
+    let all: Vec<_> = stages.iter().filter_map(|stage| stage.lasted.as_ref()).collect();
+    if all.is_empty() {
+        return Ok(());
+    }
+    let mut by: BTreeMap<EndedBy, u32> = BTreeMap::new();
+    for (what, cells) in all.iter().flat_map(|lasted| &lasted.ended) {
+        *by.entry(*what).or_default() += cells;
+    }
+    let by: Vec<String> = by.into_iter().map(|(what, cells)| format!("{} {cells}", ended(what))).collect();
+    let bound = run.experiment.run.duration_ns.map_or(String::new(), |ns| {
+        let most = ns as f64 / 1e9 * f64::from(run.experiment.run.repeats) * stages.len() as f64;
+        format!(" of the duration of {}", seconds(most))
+    });
+    let took = seconds(all.iter().map(|lasted| lasted.seconds).sum());
+    Ok(writeln!(out, "measured for {took}{bound}; cells by what ended them: {}", by.join(", "))?)
+}
+
+/// Whose rounds had times without a load.
+fn rested(out: &mut dyn Write, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+    let rested = cells.iter().filter_map(|c| Some((c, c.lasted.as_ref()?.rested?)));
+    let rested: Vec<String> = rested
+        .map(|(c, r)| {
+            format!("{} in {} of {}, {}", super::title(c), r.rounds, of(r.of.into(), "round"), seconds(r.seconds))
+        })
+        .collect();
+    if rested.is_empty() {
+        return Ok(());
+    }
+    Ok(writeln!(out, "the loads rested, for something was stuck behind them: {}", rested.join("; "))?)
+}
+
+fn arrivals(out: &mut dyn Write, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+    for (cell, a) in cells.iter().filter_map(|c| Some((c, c.arrivals.as_ref()?))) {
+        let mut said = Vec::new();
+        if a.achieved_per_second < a.wanted_per_second * (1.0 - LITTLE) {
+            let rate = |v: f64| count(v.round() as u64);
+            said.push(format!(
+                "{} arrivals a second of {}: their clock stood still {}, the longest {}, for what is not timed",
+                rate(a.achieved_per_second),
+                rate(a.wanted_per_second),
+                of(a.gaps, "time"),
+                nanoseconds(a.longest_gap_ns)
+            ));
+        }
+        if a.unmade > 0 {
+            said.push(format!("{} due and never made, for the time of their round was over", of(a.unmade, "arrival")));
+        }
+        if !said.is_empty() {
+            writeln!(out, "{}: {}", super::title(cell), said.join("; "))?;
+        }
+    }
+    Ok(())
+}

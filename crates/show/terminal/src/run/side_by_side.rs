@@ -1,0 +1,108 @@
+//! Several stages in one table, a line each: what the values of the matrix change is read down a column.
+
+use super::Group;
+use super::figures::{Column, fit, no_room, time};
+use crate::ReportError;
+use crate::number::bytes;
+use crate::table::{self, Style};
+use run_folder::run::{CellOfRun, Figure};
+use std::io::Write;
+
+/// With fewer stages their own tables are enough.
+const LEAST: usize = 3;
+/// Subjects, each at one size, that have their figures side by side. More of them have a table for each figure.
+const MOST: usize = 6;
+const MOST_OF_ONE_FIGURE: usize = 16;
+
+/// Which figure of a cell.
+type Of = (statistics::Figure, fn(&Figure) -> Option<u64>);
+
+const FIGURES: [(&str, u8, Of); 3] = [
+    ("p50", 0, (statistics::Figure::P50, |f| Some(f.summary.p50))),
+    ("p99.9", 2, (statistics::Figure::P999, |f| f.summary.p999)),
+    ("max", 1, (statistics::Figure::Max, |f| Some(f.summary.max))),
+];
+
+/// A subject at one size.
+type Kind<'a> = (&'a str, u64);
+
+pub(super) fn write(out: &mut dyn Write, style: &Style, groups: &[Group<'_>]) -> Result<(), ReportError> {
+    let mut kinds: Vec<Kind<'_>> = Vec::new();
+    for c in groups.iter().flat_map(|g| &g.cells).filter(|c| c.observed().is_some()) {
+        if !kinds.contains(&(c.subject.as_str(), c.bytes)) {
+            kinds.push((&c.subject, c.bytes));
+        }
+    }
+    if groups.len() < LEAST || kinds.is_empty() {
+        return Ok(());
+    }
+    if kinds.len() <= MOST {
+        let name = |kind, figure: &str| format!(">{}\n{figure}", title(&kinds, kind));
+        let all = kinds.iter().flat_map(|&kind| FIGURES.map(|(figure, goes, of)| (kind, figure, goes, of)));
+        let columns = all.map(|(kind, figure, goes, of)| column(groups, kind, name(kind, figure), goes, of));
+        return table_of(out, style, groups, "side by side", columns.collect());
+    }
+    // Victims beside aggressors: a table for each figure.
+    for (figure, _, of) in FIGURES.into_iter().filter(|_| kinds.len() <= MOST_OF_ONE_FIGURE) {
+        let columns = kinds.iter().map(|&kind| column(groups, kind, format!(">{}", title(&kinds, kind)), 0, of));
+        table_of(out, style, groups, &format!("side by side, {figure}"), columns.collect())?;
+    }
+    Ok(())
+}
+
+fn title(kinds: &[Kind<'_>], (subject, size): Kind<'_>) -> String {
+    let one_size = kinds.iter().all(|k| k.1 == kinds[0].1);
+    if one_size || size == 0 { subject.to_owned() } else { format!("{subject} {}", bytes(size)) }
+}
+
+fn column(groups: &[Group<'_>], (subject, size): Kind<'_>, head: String, goes: u8, (figure, of): Of) -> Column {
+    let is_it = |c: &&&CellOfRun| c.subject == subject && c.bytes == size;
+    let cell = |g: &Group<'_>| {
+        let value = g.cells.iter().find(is_it).and_then(|c| Some(time(c, figure, of(c.observed()?)?)));
+        value.unwrap_or("-".into())
+    };
+    Column { head, cells: groups.iter().map(cell).collect(), goes, short: None }
+}
+
+/// Columns that say nothing are left out; where all do, so is the table.
+fn table_of(
+    out: &mut dyn Write,
+    style: &Style,
+    groups: &[Group<'_>],
+    title: &str,
+    figures: Vec<Column>,
+) -> Result<(), ReportError> {
+    let said: Vec<Column> = figures.into_iter().filter(|column| column.cells.iter().any(|c| c != "-")).collect();
+    if said.is_empty() {
+        return Ok(());
+    }
+    let mut columns = axes(groups);
+    columns.extend(said);
+    let left_out = fit(&mut columns, style.width);
+    writeln!(out)?;
+    writeln!(out, "{}", style.bold(title))?;
+    let heads: Vec<&str> = columns.iter().map(|c| c.head.as_str()).collect();
+    let mut t = style.table(&heads);
+    for i in 0..groups.len() {
+        t.add_row(columns.iter().map(|c| c.cells[i].clone()));
+    }
+    table::write(out, &t, 0)?;
+    no_room(out, left_out)
+}
+
+/// One for each axis that has more than one value.
+fn axes(groups: &[Group<'_>]) -> Vec<Column> {
+    let mut names: Vec<&str> = Vec::new();
+    for c in groups.iter().flat_map(|g| &g.point) {
+        if !names.contains(&c.name.as_str()) {
+            names.push(&c.name);
+        }
+    }
+    let values = |name: &str| -> Vec<String> {
+        let of = |g: &Group<'_>| g.point.iter().find(|c| c.name == name).map_or("-".into(), |c| c.value.clone());
+        groups.iter().map(of).collect()
+    };
+    let columns = names.into_iter().map(|name| (name, values(name)));
+    let varies = columns.filter(|(_, values)| values.iter().any(|v| *v != values[0]));
+    varies.map(|(name, cells)| Column { head: name.into(), cells, goes: 0, short: None }).collect()
+}

@@ -1,0 +1,67 @@
+//! What a call sends over the bus before any payload, beside what the GPU's own counters saw.
+
+use super::figures::three_digits;
+use crate::ReportError;
+use crate::number::{bytes, count};
+use crate::table::{self, Style};
+use run_folder::Run;
+use run_folder::run::{CellOfRun, Link, MeteredOfRun};
+use std::io::Write;
+
+/// The same cell where it was metered: in a stage that is not recorded.
+fn metered<'r>(run: &'r Run, cell: &CellOfRun) -> Option<&'r MeteredOfRun> {
+    let others = |c: &CellOfRun| c.point.iter().filter(|p| p.name != "run.record").cloned().collect::<Vec<_>>();
+    let same = |c: &&CellOfRun| c.subject == cell.subject && c.bytes == cell.bytes && others(c) == others(cell);
+    run.cells.iter().filter(same).filter_map(|c| c.metered.as_ref()).find(|m| m.transfers > 0)
+}
+
+/// A row for each cell that was recorded.
+pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, cells: &[&CellOfRun]) -> Result<(), ReportError> {
+    let recorded: Vec<_> =
+        cells.iter().filter_map(|c| Some((*c, c.commands.as_ref()?))).filter(|(_, c)| c.doorbells.max > 0).collect();
+    if recorded.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "bytes a call on the bus without payload, by the recording (stores of the CPU: doorbell, GPFIFO, USERD; fetched: commands that the \
+         GPU reads in host memory; not fetched: in its own, where prepared ones lie already), and with payload by the GPU's counters:"
+    )?;
+    let heads = [
+        ">size",
+        "what",
+        ">doorbell",
+        ">GPFIFO",
+        ">USERD",
+        ">not fetched",
+        ">fetched",
+        ">not known",
+        ">counted to the GPU",
+        ">counted from it",
+        ">metered",
+    ];
+    let mut t = style.table(&heads);
+    for (c, commands) in recorded {
+        let metered = metered(run, c);
+        let each = |of: fn(&Link) -> f64| {
+            let bytes_each = metered.and_then(|m| Some(of(&m.used.link?) / m.transfers as f64));
+            bytes_each.map_or("-".into(), |b| bytes(b.round() as u64))
+        };
+        let to_gpu = &commands.to_gpu;
+        let mean = |b: f64| if b == 0.0 { "-".into() } else { three_digits(b) };
+        t.add_row([
+            if c.bytes > 0 { bytes(c.bytes) } else { "-".into() },
+            c.subject.clone(),
+            mean(to_gpu.doorbell),
+            mean(to_gpu.gpfifo),
+            mean(to_gpu.userd),
+            mean(to_gpu.not_fetched),
+            mean(to_gpu.fetched),
+            mean(to_gpu.unknown),
+            each(|link| link.to_gpu.counted_bytes),
+            each(|link| link.from_gpu.counted_bytes),
+            metered.map_or("-".into(), |m| count(m.transfers)),
+        ]);
+    }
+    Ok(table::write(out, &t, 0)?)
+}

@@ -1,0 +1,88 @@
+//! Which route wins at which size in each stage, by mean and by the worst: where a load changes the answer.
+
+use super::by_size::label_of;
+use super::figures::{Column, fit, no_room};
+use crate::ReportError;
+use crate::number::bytes;
+use crate::table::{self, Style};
+use experiment::Metric;
+use run_folder::Run;
+use run_folder::run::BestOfRun;
+use std::io::Write;
+
+/// In the order of the columns.
+const BY: [Metric; 2] = [Metric::Mean, Metric::Max];
+
+/// Of one stage, by mean and by the worst.
+type Row<'r> = (&'r BestOfRun, Option<&'r BestOfRun>);
+
+/// A table for each two memories whose routes were measured in several stages.
+pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
+    let mut ends: Vec<(&str, &str)> = Vec::new();
+    for best in &run.best {
+        let of = (best.source.as_str(), best.destination.as_str());
+        if !ends.contains(&of) {
+            ends.push(of);
+        }
+    }
+    for (from, to) in ends {
+        let of = |metric: Metric| {
+            run.best
+                .iter()
+                .filter(move |b| b.metric == metric && (b.source.as_str(), b.destination.as_str()) == (from, to))
+        };
+        let rows: Vec<Row<'_>> = of(BY[0]).map(|mean| (mean, of(BY[1]).find(|max| max.point == mean.point))).collect();
+        let Some((first, _)) = rows.first().copied().filter(|_| rows.len() > 1) else { continue };
+        writeln!(out)?;
+        writeln!(out, "{}", style.bold(&format!("who wins from {from} to {to}, stage by stage")))?;
+        let mut axes: Vec<&str> = Vec::new();
+        for c in rows.iter().flat_map(|row| &row.0.point) {
+            if !axes.contains(&c.name.as_str()) {
+                axes.push(&c.name);
+            }
+        }
+        let column = |head: String, goes: u8, of: &dyn Fn(&Row<'_>) -> String| Column {
+            head,
+            cells: rows.iter().map(of).collect(),
+            goes,
+            short: None,
+        };
+        let mut columns: Vec<Column> = axes
+            .iter()
+            .map(|name| {
+                let value =
+                    |b: &BestOfRun| b.point.iter().find(|c| c.name == *name).map_or("-".into(), |c| c.value.clone());
+                column((*name).to_owned(), 0, &|row| value(row.0))
+            })
+            .collect();
+        columns.push(column("by mean".into(), 0, &|row| ranges(run, row.0)));
+        columns.push(column(">unlike the first row".into(), 2, &|row| unlike(run, row.0, first)));
+        columns.push(column("by the worst".into(), 1, &|row| row.1.map_or("-".into(), |max| ranges(run, max))));
+        let left_out = fit(&mut columns, style.width);
+        let heads: Vec<&str> = columns.iter().map(|c| c.head.as_str()).collect();
+        let mut t = style.table(&heads);
+        for i in 0..rows.len() {
+            t.add_row(columns.iter().map(|c| c.cells[i].clone()));
+        }
+        table::write(out, &t, 0)?;
+        no_room(out, left_out)?;
+    }
+    Ok(())
+}
+
+/// `bar1 to 256 B; ce3 to 8 MiB`: each is within 2 % of the least up to that size.
+fn ranges(run: &Run, best: &BestOfRun) -> String {
+    let stage = best.sizes.first().map_or(0, |at| at.stage);
+    let range = |r: &run_folder::run::BestRange| format!("{} to {}", label_of(run, stage, &r.subject), bytes(r.to));
+    best.ranges.iter().map(range).collect::<Vec<_>>().join("; ")
+}
+
+/// At how many sizes another one wins than in the first row.
+fn unlike(run: &Run, best: &BestOfRun, first: &BestOfRun) -> String {
+    let name = |of: &BestOfRun, size: u64| {
+        of.sizes.iter().find(|at| at.bytes == size).map(|at| label_of(run, at.stage, &at.subject))
+    };
+    let sizes: Vec<u64> = best.sizes.iter().map(|at| at.bytes).collect();
+    let others = sizes.iter().filter(|size| name(first, **size).is_some_and(|of| Some(of) != name(best, **size)));
+    format!("{} of {}", others.count(), sizes.len())
+}

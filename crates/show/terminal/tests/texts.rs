@@ -1,0 +1,191 @@
+//! What people read, word for word, of a small tape with one of everything.
+
+#[path = "../../../explain/decode/tests/synthetic/mod.rs"]
+mod synthetic;
+
+use decode::Recording;
+use decode::walk::Filter;
+use std::io::Write;
+use terminal::table::Style;
+use terminal::{ReportError, channels, copies, export, launches, objects, submissions, summary};
+
+fn tape() -> (tempfile::TempDir, Recording) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.doorbell");
+    synthetic::one_of_everything().write(&path);
+    let r = Recording::open(&path).unwrap();
+    (dir, r)
+}
+
+fn text(f: impl FnOnce(&mut dyn Write) -> Result<(), ReportError>) -> String {
+    let mut out = Vec::new();
+    f(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+const PLAIN: Style = Style { colour: false, width: None };
+
+#[test]
+fn the_summary() {
+    let (_dir, r) = tape();
+    let s = decode::summary(&r).unwrap();
+    insta::assert_snapshot!(text(|out| Ok(summary::write(out, &PLAIN, &s)?)));
+}
+
+#[test]
+fn a_tape_without_submissions_says_what_that_usually_means() {
+    let said = |change: fn(&mut synthetic::Tape)| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut t = synthetic::Tape::new();
+        t.context(1);
+        change(&mut t);
+        t.write(&dir.path().join("t"));
+        let s = decode::summary(&Recording::open(&dir.path().join("t")).unwrap()).unwrap();
+        assert_eq!(serde_json::to_value(&s).unwrap()["children"], "followed");
+        (text(|out| Ok(summary::write(out, &PLAIN, &s)?)), s.nothing)
+    };
+    let (t, why) = said(|_| ());
+    assert!(why.unwrap().contains("used no GPU") && t.contains(why.unwrap()), "{t}");
+    let (t, why) = said(|t| t.end.as_mut().unwrap().agent = false);
+    assert!(why.unwrap().contains("agent never reported in") && t.contains(why.unwrap()), "{t}");
+    assert!(said(|t| t.header.tap = "off".into()).1.unwrap().contains("tap was off"));
+    // Recorded and lost, or perhaps behind the damage, is not nothing.
+    assert_eq!(said(|t| t.gap(1, 3, 2, 100)).1, None);
+    assert_eq!(
+        said(|t| {
+            t.channel(1, 0, 0x5c00_1000, 1, 64);
+            t.submit(1, 0, &[&synthetic::copy_64_mib()]);
+        })
+        .1,
+        None
+    );
+}
+
+#[test]
+fn the_submissions() {
+    let (_dir, r) = tape();
+    insta::assert_snapshot!(text(|out| submissions::write(&r, Filter::default(), PLAIN, out)));
+}
+
+#[test]
+fn segments_without_their_words_and_with_late_ones_say_so() {
+    use tape::event::{EntryBody, entry_flags, kind, lack};
+    let dir = tempfile::tempdir().unwrap();
+    let mut t = synthetic::Tape::new();
+    t.context(1);
+    t.channel(1, 0, 0x5c00_1000, 1, 64);
+    let gp = pushbuf::gpfifo::Entry::segment(synthetic::PUSH_AT, 600).unwrap().encode();
+    for (seq, flags) in [(0, entry_flags::LATE), (1, entry_flags::MORE)] {
+        t.ring_only(1, 0, 1);
+        let words = if seq == 0 { 600 } else { 0 };
+        let body = EntryBody { gp, seq, slot: 0, index: seq as u32, words, lack: lack::NONE };
+        t.event(1, kind::ENTRY, flags, &body, &vec![0; words as usize * 4], &[]);
+    }
+    t.write(&dir.path().join("t"));
+    let r = Recording::open(&dir.path().join("t")).unwrap();
+    let shown = text(|out| submissions::write(&r, Filter::default(), PLAIN, out));
+    let entries: Vec<&str> = shown.lines().filter(|l| l.starts_with("  [")).collect();
+    assert!(entries[0].ends_with(", read late: its words may be of a later submission"), "{shown}");
+    assert!(entries[1].ends_with(": words missing: the program died before they were copied"), "{shown}");
+    let s = decode::summary(&r).unwrap();
+    let summary = text(|out| Ok(summary::write(out, &PLAIN, &s)?));
+    assert!(summary.contains("1 segment read late") && summary.contains("1 segment not copied yet"), "{summary}");
+    let rows: Vec<serde_json::Value> =
+        text(|out| export::jsonl(&r, out)).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let entry = |n: usize| rows.iter().filter(|r| r["type"] == "submission").nth(n).unwrap()["entries"][0].clone();
+    assert_eq!((entry(0)["late"].as_bool(), entry(0)["lack"].as_str()), (Some(true), None));
+    assert_eq!(entry(1)["lack"].as_str(), Some("the program died before they were copied"));
+}
+
+#[test]
+fn the_copies_and_launches() {
+    let (_dir, r) = tape();
+    insta::assert_snapshot!("copies", text(|out| copies::LIST.write(&r, Filter::default(), PLAIN, out)));
+    insta::assert_snapshot!("launches", text(|out| launches::LIST.write(&r, Filter::default(), PLAIN, out)));
+}
+
+#[test]
+fn with_two_gpus_it_says_which() {
+    use synthetic::{DEVICE_AT, HOST_AT, PEER_AT, copy};
+    let dir = tempfile::tempdir().unwrap();
+    let mut t = synthetic::two_gpus();
+    t.submit(100, 0, &[&copy(DEVICE_AT, PEER_AT, 4096)]);
+    t.submit(100, 1, &[&copy(HOST_AT, PEER_AT, 4096)]);
+    t.write(&dir.path().join("t"));
+    let r = Recording::open(&dir.path().join("t")).unwrap();
+    let s = decode::summary(&r).unwrap();
+    let summary = text(|out| Ok(summary::write(out, &PLAIN, &s)?));
+    assert!(summary.contains("2 x NVIDIA H100 80GB HBM3 (GPU 0, 1)"), "{summary}");
+    let copies = text(|out| copies::LIST.write(&r, Filter::default(), PLAIN, out));
+    let rows: Vec<&str> = copies.lines().skip(1).collect();
+    let shows =
+        |row: &str, from: &str, to: &str| row.contains(&format!("{from} 0x")) && row.contains(&format!("{to} 0x"));
+    assert!(shows(rows[0], "video of GPU 0", "video of GPU 1"), "{copies}");
+    assert!(shows(rows[1], "host", "video"), "{copies}");
+}
+
+#[test]
+fn the_objects() {
+    let (_dir, r) = tape();
+    struct Nothing;
+    impl decode::walk::Sink for Nothing {}
+    let graph = decode::walk::walk(&r, &mut Nothing).unwrap().graphs.remove(&0).unwrap();
+    insta::assert_snapshot!(text(|out| Ok(objects::write(out, &PLAIN, &graph, 100)?)));
+}
+
+#[test]
+fn a_filter_shows_one_channel_and_no_more_than_the_limit() {
+    let (_dir, r) = tape();
+    let only = |slot, generation| Filter { channel: Some((slot, generation)), limit: None, ..Filter::default() };
+    let all = text(|out| submissions::write(&r, Filter::default(), PLAIN, out));
+    let heads = |t: &str| t.lines().filter(|l| l.starts_with('#')).count();
+    assert_eq!(heads(&all), 7);
+    assert_eq!(heads(&text(|out| submissions::write(&r, only(0, None), PLAIN, out))), 2);
+    assert_eq!(heads(&text(|out| submissions::write(&r, only(1, Some(0)), PLAIN, out))), 5);
+    assert_eq!(heads(&text(|out| submissions::write(&r, only(1, Some(1)), PLAIN, out))), 0);
+    let two = Filter { channel: Some((1, None)), limit: Some(2), ..Filter::default() };
+    let t = text(|out| submissions::write(&r, two.clone(), PLAIN, out));
+    assert_eq!(heads(&t), 2);
+    assert!(all.contains(&t[..t.len() / 2]));
+    let none = Filter { channel: None, limit: Some(0), ..Filter::default() };
+    assert_eq!(text(|out| submissions::write(&r, none, PLAIN, out)), "");
+    assert_eq!(text(|out| copies::LIST.write(&r, two, PLAIN, out)).lines().count(), 3);
+}
+
+#[test]
+fn colour_adds_escapes_and_nothing_else() {
+    let (_dir, r) = tape();
+    let s = decode::summary(&r).unwrap();
+    let coloured = text(|out| Ok(summary::write(out, &Style { colour: true, width: None }, &s)?));
+    let plain = text(|out| Ok(summary::write(out, &PLAIN, &s)?));
+    assert!(coloured.contains("\x1b[1m"));
+    let stripped =
+        coloured.replace("\x1b[1m", "").replace("\x1b[31m", "").replace("\x1b[32m", "").replace("\x1b[0m", "");
+    assert_eq!(stripped, plain);
+}
+
+#[test]
+fn a_narrow_terminal_gets_no_line_longer_than_it_is() {
+    let (_dir, r) = tape();
+    let s = decode::summary(&r).unwrap();
+    let t = text(|out| Ok(channels::write(out, &Style { colour: false, width: Some(100) }, &s.channel_list, 0)?));
+    assert!(t.lines().all(|l| l.chars().count() <= 100), "{t}");
+}
+
+#[test]
+fn the_export_is_one_json_object_a_line() {
+    let (_dir, r) = tape();
+    let t = text(|out| export::jsonl(&r, out));
+    let rows: Vec<serde_json::Value> = t.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let count = |kind: &str| rows.iter().filter(|r| r["type"] == kind).count();
+    assert_eq!((count("header"), count("end"), count("channel")), (1, 1, 2));
+    assert_eq!((count("submission"), count("copy"), count("launch"), count("note")), (7, 4, 1, 1));
+    assert_eq!(rows[0]["type"], "header");
+    let copy = rows.iter().find(|r| r["type"] == "copy" && r["mode"] == "copy_engine").unwrap();
+    assert_eq!((copy["bytes"].as_u64(), copy["src_place"].as_str()), (Some(64 << 20), Some("host")));
+    let alloc = rows.iter().find(|r| r["what"] == "RM_ALLOC HOPPER_CHANNEL_GPFIFO_A").unwrap();
+    assert_eq!((alloc["call"].as_str(), alloc["status_name"].as_str()), (Some("ioctl"), Some("NV_OK")));
+    let launch = rows.iter().position(|r| r["type"] == "launch").unwrap();
+    assert_eq!(rows[launch]["shape"]["grid"], serde_json::json!([64, 2, 1]));
+    assert_eq!(rows[launch - 1]["type"], "submission", "a launch follows its submission");
+}

@@ -1,0 +1,131 @@
+//! Launches that were written while their stream was busy: a wait for what was before is for nothing of the launch, and none is missing.
+
+mod graphs;
+
+use cuda_graph::{Channel, Macros, Own, Recipe, Refused, Segment, Wait, learn, learn_held, released};
+use graph_words::{ENGINES, Graph, Kernel, Step, words};
+use graphs::{USER, channel};
+use pushbuf::qmd::PcasAction;
+use pushbuf::semaphore::{Execute, Operation};
+
+const TRACKER: u64 = 0x2_0460_0000;
+
+/// A chain of two whose launches wait for this first.
+fn waiting(at: u64, payload: u32) -> Graph {
+    let execute = Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE };
+    let mut graph = Graph::chain(2);
+    graph.launch.insert(0, Step::Raw(words(|w| w.host_semaphore(0, at, payload.into(), execute).unwrap())));
+    graph
+}
+
+fn by(graph: &Graph, held: Option<&[u64]>) -> Result<Recipe, Refused> {
+    on(&[channel(), channel(), channel()], graph, held)
+}
+
+fn on(channels: &[Channel], graph: &Graph, held: Option<&[u64]>) -> Result<Recipe, Refused> {
+    let launches = [graph.upload_segments(), graph.again_segments(1), graph.again_segments(2)];
+    let segments = launches
+        .each_ref()
+        .map(|launch| launch.iter().map(|(channel, words)| Segment { channel: *channel, words }).collect::<Vec<_>>());
+    let [upload, one, two] = &segments;
+    match held {
+        Some(before) => learn_held(Macros::default(), before, channels, upload, &[one, two]),
+        None => learn(channels, upload, &[one, two]),
+    }
+}
+
+#[test]
+fn a_wait_for_what_kept_the_stream_busy_is_for_nothing_of_the_launch() {
+    let graph = waiting(USER, 7);
+    let foreign = Refused::ForeignAcquire { address: USER };
+    assert_eq!(by(&graph, None).unwrap_err(), foreign, "it may be a host node");
+    assert_eq!(by(&graph, Some(&[USER + 16])).unwrap_err(), foreign);
+    let recipe = by(&graph, Some(&[USER + 16, USER])).unwrap();
+    assert_eq!(recipe.groups[0].acquires[0].1, Wait::Before);
+    // Our launch waits for its tracker alone, as that of the same graph without the wait.
+    let plain = Own::of(&by(&Graph::chain(2), None).unwrap(), TRACKER).unwrap();
+    assert_eq!(Own::of(&recipe, TRACKER).unwrap().launch, plain.launch);
+    let moved = recipe.relocate(|_, block| block.address).unwrap();
+    assert_eq!(moved.groups[0].acquires[0].1, Wait::Before);
+}
+
+#[test]
+fn so_is_a_wait_for_less_than_the_launch_releases() {
+    let graph = Graph::chain(2);
+    let (at, (_, last)) = (graph.at.tracker(0), Graph::done(1));
+    assert_eq!(by(&waiting(at, last - 1), Some(&[])).unwrap().groups[0].acquires[0].1, Wait::Before);
+    for payload in [last, last + 1] {
+        let refused = by(&waiting(at, payload), Some(&[at])).unwrap_err();
+        assert_eq!(
+            refused,
+            Refused::ForeignAcquire { address: at },
+            "what it releases itself cannot be over: {payload}"
+        );
+    }
+}
+
+#[test]
+fn so_is_one_behind_what_the_launch_itself_releases_there() {
+    // A fan-in on two channels: the second waits for what the stream of the first had before.
+    let execute = Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE };
+    let mut graph = Graph::fan_in(2, USER);
+    let (at, (_, last)) = (graph.at.tracker(0), Graph::done(1));
+    let second = graph.launch.iter().position(|step| matches!(step, Step::On(1))).unwrap();
+    let wait = words(|w| w.host_semaphore(0, at, (last - 1).into(), execute).unwrap());
+    graph.launch.insert(second + 1, Step::Raw(wait));
+    let recipe = by(&graph, Some(&[at])).unwrap();
+    assert_eq!(recipe.groups[1].acquires.iter().map(|(_, wait)| *wait).collect::<Vec<_>>(), [Wait::Before]);
+    assert_eq!(Own::of(&recipe, TRACKER).unwrap().counts.len(), 1, "both start at once");
+}
+
+#[test]
+fn what_the_upload_writes_and_later_launches_copy_is_no_table() {
+    let mut graph = Graph::memcpy(USER, USER + 0x1000, 8);
+    graph.kernels[1].parameters = (USER + 0x1000).to_le_bytes().to_vec();
+    let (mut upload, one, two) = (graph.upload_segments(), graph.again_segments(1), graph.again_segments(2));
+    let sent = words(|w| w.inline(1, USER + 0x1000, &[7; 8], 0x41).unwrap());
+    let (channel_of, copy) = upload.iter_mut().find(|(channel, _)| *channel == 1).unwrap();
+    (*channel_of, *copy) = (0, sent);
+    let launches = [upload, one, two];
+    let segments = launches
+        .each_ref()
+        .map(|launch| launch.iter().map(|(channel, words)| Segment { channel: *channel, words }).collect::<Vec<_>>());
+    let channels = [channel(), Channel { engines: vec![ENGINES[1]], ..channel() }];
+    let [upload, one, two] = &segments;
+    let recipe = learn_held(Macros::default(), &[], &channels, upload, &[one, two]).unwrap();
+    assert!(recipe.nodes.iter().any(|node| node.work.name() == "memcpy"));
+}
+
+#[test]
+fn groups_without_waits_run_side_by_side() {
+    let start = |i| Step::Start(i, PcasAction::InvalidatePrefetchCopySchedule);
+    let kernels = (0..3).map(|i| Kernel { releases: Some(i), ..Kernel::default() }).collect();
+    let launch = vec![Step::Set(0), start(0), Step::On(1), Step::Set(1), start(1), Step::On(2), Step::Set(2), start(2)];
+    let graph = Graph { kernels, launch, ..Graph::default() };
+    let waits = |held| Own::of(&by(&graph, held).unwrap(), TRACKER).unwrap().counts.len();
+    assert_eq!((waits(None), waits(Some(&[]))), (3, 1), "a wait that is missing may have been over");
+}
+
+#[test]
+fn a_copy_that_nothing_waits_for_has_its_place() {
+    let mut graph = Graph::memcpy(USER, USER + 0x1000, 4096);
+    // The copy waits for nothing, and nothing for it.
+    graph.launch.retain(|step| !matches!(step, Step::WaitFor(_) | Step::Wait(0, 2)));
+    let channels = [channel(), Channel { engines: vec![ENGINES[1]], ..channel() }];
+    let refused = on(&channels, &graph, None).map(drop).unwrap_err();
+    assert!(matches!(refused, Refused::NoPlace { .. }), "{refused}");
+    let recipe = on(&channels, &graph, Some(&[])).unwrap();
+    assert_eq!(recipe.groups.len(), 3);
+    Own::of(&recipe, TRACKER).unwrap();
+}
+
+#[test]
+fn what_releases_is_found_whatever_else_is_said() {
+    let words = words(|w| {
+        w.inc(1, 0x2d4, &[7]).unwrap();
+        w.host_semaphore(0, USER, 1, Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE }).unwrap();
+        w.host_release(0, USER + 16, 1, false).unwrap();
+        w.copy_release(4, USER + 32, 1, true).unwrap();
+    });
+    assert_eq!(released(&[channel()], &[Segment { channel: 0, words: &words }]), [USER + 16, USER + 32]);
+}
