@@ -150,3 +150,115 @@ fn a_gpu_out_of_reach_gets_its_data_through_host_memory() {
     assert!(text.contains("gpu0 by path B") && text.contains("every byte right"), "{text}");
     assert!(text.contains("through host memory, because"), "{text}");
 }
+
+/// A `qemu-system-x86_64` that writes down what its controller is told and answers; and what was written.
+struct Watched {
+    folder: tempfile::TempDir,
+}
+
+impl Watched {
+    fn new() -> Watched {
+        let folder = tempfile::tempdir().unwrap();
+        let path = std::env::var_os("PATH").unwrap();
+        let real =
+            std::env::split_paths(&path).map(|at| at.join("qemu-system-x86_64")).find(|at| at.is_file()).unwrap();
+        let traced = "-trace pci_nvme_io_cmd -trace pci_nvme_enqueue_req_completion -trace 'pci_nvme_mmio_s*'";
+        let log = folder.path().join("trace");
+        let text = format!("#!/bin/sh\nexec {} \"$@\" -D {} {traced}\n", real.display(), log.display());
+        let program = folder.path().join("qemu-system-x86_64");
+        std::fs::write(&program, text).unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        Watched { folder }
+    }
+
+    fn path(&self) -> std::ffi::OsString {
+        let path = std::env::var_os("PATH").unwrap();
+        let with = std::iter::once(self.folder.path().to_owned()).chain(std::env::split_paths(&path));
+        std::env::join_paths(with).unwrap()
+    }
+
+    fn trace(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("trace")).unwrap_or_default()
+    }
+
+    /// Commands on I/O queues so far, and those that have ended.
+    fn commands(&self) -> (usize, usize) {
+        let trace = self.trace();
+        let ended = |line: &&str| line.starts_with("pci_nvme_enqueue_req_completion") && !line.contains(" cqid 0 ");
+        (trace.lines().filter(|line| line.starts_with("pci_nvme_io_cmd")).count(), trace.lines().filter(ended).count())
+    }
+}
+
+/// As the terminal does it: the whole process group gets the signal, and only the first one counts.
+fn stopped_by(signal: i32, words: &[&str]) -> std::process::Output {
+    use std::os::unix::process::CommandExt;
+    use std::process::Stdio;
+    use std::time::{Duration, Instant};
+    let watched = Watched::new();
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    command.arg("nvme").args(words).env("PATH", watched.path()).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let doorbell = command.spawn().unwrap();
+    let id = doorbell.id() as i32;
+    let begun = Instant::now();
+    while watched.commands().0 < 200 {
+        if begun.elapsed() > Duration::from_secs(60) {
+            trial::kill_tree(id);
+            panic!("{words:?} sends no commands: {:?}", doorbell.wait_with_output());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let emulators = trial::children(id);
+    assert_eq!(emulators.len(), 1, "{words:?} has one emulator");
+    // SAFETY: the group of a process that this test started and has not waited for.
+    unsafe { libc::kill(-id, signal) };
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(doorbell.wait_with_output()));
+    let Ok(ended) = ended.recv_timeout(Duration::from_secs(30)) else {
+        trial::kill_tree(id);
+        panic!("{words:?} ignores signal {signal}");
+    };
+    let left = std::path::Path::new(&format!("/proc/{}", emulators[0])).exists();
+    assert!(!left, "the emulator of {words:?} lives on after signal {signal}");
+    // Each command has ended, and the controller was shut down and stopped before the emulator was.
+    let (begun, ended_commands) = watched.commands();
+    assert_eq!(begun, ended_commands, "commands and completions of {words:?} at signal {signal}");
+    let trace = watched.trace();
+    let last: Vec<&str> = trace.lines().rev().take(2).collect();
+    assert!(last[1].starts_with("pci_nvme_mmio_shutdown_set"), "{last:?}");
+    assert!(last[0].starts_with("pci_nvme_mmio_stopped"), "{last:?}");
+    ended.unwrap()
+}
+
+#[test]
+fn the_first_signal_ends_commands_with_nothing_in_flight() {
+    if !trial::installed("qemu-system-x86_64") {
+        skip!("qemu-system-x86_64 is not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name| path(folder.path(), name);
+    let (image, data, out) = (path("disk.img"), path("data"), path("out"));
+    for name in [&image, &data] {
+        std::fs::File::create(name).unwrap().set_len(512 << 20).unwrap();
+    }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let verify =
+        ["verify", "qemu", "--bytes", "64GiB", "--threads", "2", "--depth", "8", "--i-mean-to-overwrite", "qemu"];
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let ended = stopped_by(signal, &verify);
+        assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+        let said = text(&ended.stdout);
+        assert!(said.contains("every byte right") && said.contains("with nothing in flight"), "{said}");
+    }
+    // 512 MiB in turns of 16 MiB.
+    std::fs::write(&out, "old").unwrap();
+    let read = ["read", "qemu", "--image", &image, "--bytes", "512MiB", "-o", &out, "--force"];
+    let ended = stopped_by(libc::SIGTERM, &read);
+    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    assert!(text(&ended.stderr).contains("stopped by a signal after"), "{ended:?}");
+    assert_eq!(std::fs::read(&out).unwrap(), b"old");
+    let write = ["write", "qemu", &data, "--image", &image, "--i-mean-to-overwrite", "qemu"];
+    let ended = stopped_by(libc::SIGINT, &write);
+    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    assert!(text(&ended.stderr).contains("of 512 MiB"), "{ended:?}");
+}
