@@ -53,9 +53,9 @@ impl Edu {
         }
         let bar = function.bar(0)?;
         bar.holds(0, reg::END)?;
-        master(&*function)?;
         let edu = Edu { function, bar, mask, transfer: None, pieces: 0 };
         edu.probe()?;
+        edu.function.master()?;
         Ok(edu)
     }
 
@@ -216,18 +216,4 @@ impl Drop for Edu {
             }
         }
     }
-}
-
-/// Lets the function answer and master the bus.
-fn master(function: &dyn Function) -> Result<(), pcie::Error> {
-    /// The command register of configuration space; memory space and bus master.
-    const COMMAND: u16 = 4;
-    const NEEDED: u16 = 1 << 1 | 1 << 2;
-    let mut command = [0; 2];
-    function.read_config(COMMAND, &mut command)?;
-    let now = u16::from_le_bytes(command);
-    if now & NEEDED != NEEDED {
-        function.write_config(COMMAND, &(now | NEEDED).to_le_bytes())?;
-    }
-    Ok(())
 }

@@ -104,6 +104,11 @@ impl Controller {
         crate::queue::most_slots(self.shared.cap)
     }
 
+    /// A queue of so many slots, or as many as it allows where that is less.
+    pub fn depth(&self, slots: u16) -> Depth {
+        Depth { slots: slots.min(self.largest_depth()), ..Depth::default() }
+    }
+
     /// I/O queue pairs that it grants.
     pub fn queues(&self) -> u16 {
         self.shared.running().granted

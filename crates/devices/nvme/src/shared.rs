@@ -229,6 +229,8 @@ impl Shared {
             return Err(self.gone());
         }
         let admin = Admin::new(&**self.function(), &self.registers, self.cap)?;
+        // Not before it was stopped (CC.EN 0): what an earlier owner's queues named may be others' memory by now.
+        self.function().master()?;
         let (submissions, completions) = admin.addresses()?;
         let sizes = admin::ENTRIES - 1;
         running.epoch = self.stopped.load(Ordering::Acquire);

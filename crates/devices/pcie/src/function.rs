@@ -3,6 +3,7 @@
 use crate::address::Address;
 use crate::bar::Bar;
 use crate::error::Error;
+use crate::identity::{COMMAND, MASTER, MEMORY};
 use crate::memory::{Memory, Peer};
 
 /// Which device it is: the head of its configuration space.
@@ -16,7 +17,8 @@ pub struct Identity {
     pub revision: u8,
 }
 
-/// One PCI function, opened to be driven. What it was before (memory decoding, bus mastering, a kernel driver) is restored on drop.
+/// One PCI function, opened to be driven. Its registers answer; its DMA is off until [`Function::master`], because they may still name memory that
+/// has another owner by now. What it was before (memory decoding, a kernel driver) is restored on drop, and its DMA is off again.
 pub trait Function: Send {
     fn identity(&self) -> Identity;
 
@@ -50,6 +52,21 @@ pub trait Function: Send {
     /// # Errors
     /// [`Error::Unreachable`], with what stands between the two.
     fn reach(&self, peer: &Peer) -> Result<Memory, Error>;
+
+    /// Lets the function master the bus: its DMA works from here on. For a driver that has stopped whatever the function was at.
+    ///
+    /// # Errors
+    /// As [`Function::write_config`].
+    fn master(&self) -> Result<(), Error> {
+        const NEEDED: u16 = MEMORY | MASTER;
+        let mut command = [0; 2];
+        self.read_config(COMMAND, &mut command)?;
+        let now = u16::from_le_bytes(command);
+        if now & NEEDED != NEEDED {
+            self.write_config(COMMAND, &(now | NEEDED).to_le_bytes())?;
+        }
+        Ok(())
+    }
 
     /// The function's own reset (FLR, or what the bus has). Its registers are as after power-on then.
     ///

@@ -58,6 +58,7 @@ fn devices_move_data_on(machine: &str, peer_bytes: u64) {
     let (peer, at) = machine.peer();
     let reached = edu.reach(&peer).unwrap();
     assert_eq!((reached.length(), reached.as_ptr()), (peer_bytes, Some(at)));
+    edu.master().unwrap();
     dma(&machine, &bar, host.bus(4096).unwrap().0, 0x40000, 2048, false);
     let (target, _) = reached.bus(0x7000).unwrap();
     dma(&machine, &bar, 0x40000, target, 2048, true);
@@ -111,7 +112,11 @@ fn configuration_space_is_read_in_any_pieces() {
         let config = Config::of(&whole);
         let table = config.interrupt_table().unwrap();
         assert_eq!((table.vectors, table.table.0, table.on), (65, 0, false));
-        assert!(config.header().unwrap().is_master() && config.header().unwrap().decodes());
+        assert!(!config.header().unwrap().is_master() && config.header().unwrap().decodes());
+        nvme.master().unwrap();
+        let mut after = whole.clone();
+        nvme.read_config(0, &mut after).unwrap();
+        assert!(Config::of(&after).header().unwrap().is_master());
         // On the root bus of q35 it is a part of the root complex; on a plain PCI bus its capability is there all the same.
         assert_eq!(config.express().unwrap().kind, if length == 4096 { Kind::Integrated } else { Kind::Endpoint });
         assert!(matches!(nvme.read_config(length as u16 - 3, &mut [0; 4]), Err(Error::OutOfBounds { .. })));
@@ -134,6 +139,7 @@ fn devices_below_a_switch_move_data_and_its_ports_say_what_they_redirect() {
     let machine = machine.device(format!("{EDU},id=edu,bus=down2")).device("pci-testdev,id=other,bus=down4");
     let machine = machine.start().unwrap();
     let edu = machine.function("edu").unwrap();
+    edu.master().unwrap();
     let (bar, host) = (edu.bar(0).unwrap(), edu.allocate(4096).unwrap());
     host.store(0, b"through a switch").unwrap();
     let target = edu.reach(&machine.peer().0).unwrap();
@@ -194,7 +200,11 @@ fn a_function_level_reset_clears_registers_and_leaves_the_function_where_it_was(
         // How large queue entries are: kept until a reset.
         bar.store32(CONFIGURATION, 0x0046_0000);
         assert_eq!(bar.load32(CONFIGURATION), 0x0046_0000, "{kind}");
+        drive.master().unwrap();
         drive.reset().unwrap();
+        let mut command = [0; 2];
+        drive.read_config(4, &mut command).unwrap();
+        assert_eq!(command[0] & 6, 6, "{kind}: as before the reset");
         assert_eq!((bar.load32(CONFIGURATION), bar.load32(8)), (0, version), "{kind}");
         assert_eq!(drive.bar(0).unwrap().bus_address(), bar.bus_address());
     }

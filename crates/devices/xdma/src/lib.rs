@@ -77,11 +77,12 @@ impl Xdma {
     /// [`Error::NotXdma`], [`Error::NoChannel`], [`Error::Stuck`] for a channel that runs and does not stop, and what the bus says.
     pub fn new(function: Box<dyn Function>, own: (u64, u64)) -> Result<Xdma, Error> {
         let bar = find_bar(&*function)?;
-        master(&*function)?;
         let write_back = function.allocate(4096)?;
         let list = List::new(function.allocate(LIST)?, largest_read(&*function)?);
         let channel = |direction, at| Channel::new(&bar, direction, write_back.clone(), at);
         let channels = [channel(Direction::H2c, 0)?, channel(Direction::C2h, 64)?];
+        // Not before both are at rest: what was left running would go on with lists in memory that others have.
+        function.master()?;
         let room = list.room() as usize;
         let pieces = Vec::with_capacity(room);
         Ok(Xdma { function, bar, channels, list, own, pieces, transfer: None, stuck: None })
@@ -296,10 +297,10 @@ impl Xdma {
     /// [`pcie::Error::Refused`] where it has none, and as [`Xdma::new`].
     pub fn reset(&mut self) -> Result<(), Error> {
         self.function.reset()?;
-        master(&*self.function)?;
         self.transfer = None;
         self.stuck = None;
-        self.channels.iter().try_for_each(|channel| channel.set_up(&self.bar))
+        self.channels.iter().try_for_each(|channel| channel.set_up(&self.bar))?;
+        Ok(self.function.master()?)
     }
 }
 
@@ -357,18 +358,4 @@ fn find_bar(function: &dyn Function) -> Result<Bar, Error> {
     }
     let address = function.identity().address;
     Err(if function.is_present() { Error::NotXdma { address } } else { pcie::Error::Gone { address }.into() })
-}
-
-/// Lets the function answer and master the bus.
-fn master(function: &dyn Function) -> Result<(), pcie::Error> {
-    /// The command register of configuration space; memory space and bus master.
-    const COMMAND: u16 = 4;
-    const NEEDED: u16 = 1 << 1 | 1 << 2;
-    let mut command = [0; 2];
-    function.read_config(COMMAND, &mut command)?;
-    let now = u16::from_le_bytes(command);
-    if now & NEEDED != NEEDED {
-        function.write_config(COMMAND, &(now | NEEDED).to_le_bytes())?;
-    }
-    Ok(())
 }

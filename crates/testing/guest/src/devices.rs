@@ -86,6 +86,7 @@ impl<'a> Edu<'a> {
     pub fn new(function: &'a dyn Function) -> Result<Edu<'a>, Box<dyn Error>> {
         let bar = function.bar(0)?;
         bar.holds(0, 0xa0)?;
+        function.master()?;
         Ok(Edu { bar, _function: function })
     }
 

@@ -3,7 +3,7 @@
 use super::{failed, of_bus};
 use crate::failure::Failure;
 use anyhow::Context;
-use nvme::{Controller, Depth, Namespace, Options, Queue, Word};
+use nvme::{Controller, Namespace, Options, Queue, Word};
 use pcie::bind::{self, Bound, To};
 use pcie::{Address, Tree, qemu};
 use std::path::PathBuf;
@@ -163,7 +163,6 @@ impl Opened {
     }
 
     pub fn queue(&self, slots: u16) -> anyhow::Result<Queue> {
-        let slots = slots.min(self.controller.largest_depth());
-        self.controller.queue(&Depth { slots, ..Depth::default() }).map_err(failed)
+        self.controller.queue(&self.controller.depth(slots)).map_err(failed)
     }
 }

@@ -3,6 +3,7 @@
 
 use pcie::model::{Model, ModelBus, header};
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
 pub const BLOCK: u64 = 512;
@@ -28,6 +29,11 @@ pub struct Soft {
     pub fatal: bool,
     /// What CSTS reads as, turn by turn, in place of what it is.
     pub states: Vec<u32>,
+    /// What register CRTO reads as.
+    pub crto: u32,
+    /// How long CSTS.RDY takes to follow CC.EN, when that is set.
+    pub slow: Duration,
+    pub enabled_at: Option<Instant>,
     /// Function reset works.
     pub resets: bool,
     pub aborts: u32,
@@ -64,6 +70,9 @@ impl Default for Soft {
             stuck: false,
             fatal: false,
             states: Vec::new(),
+            crto: 0,
+            slow: Duration::ZERO,
+            enabled_at: None,
             resets: false,
             aborts: 0,
             shut_down: false,
@@ -95,7 +104,8 @@ impl Soft {
             self.states.push(next);
             return next;
         }
-        u32::from(self.ready) | u32::from(self.fatal) << 1 | if self.shut_down { 2 << 2 } else { 0 }
+        let is_late = self.enabled_at.is_some_and(|at| at.elapsed() < self.slow);
+        u32::from(self.ready && !is_late) | u32::from(self.fatal) << 1 | if self.shut_down { 2 << 2 } else { 0 }
     }
 
     fn configure(&mut self, value: u32) {
@@ -116,6 +126,7 @@ impl Soft {
             self.queues.insert(0, Pair { submissions, completions, entries, head: 0, tail: 0, posted: 0 });
         }
         self.ready = is;
+        self.enabled_at = if is && !was { Some(Instant::now()) } else { self.enabled_at.filter(|_| is) };
     }
 
     /// Does what queue `number` was told of: at most `most` commands.
@@ -276,6 +287,7 @@ impl Model for Soft {
             (8, _) => self.version.into(),
             (0x14, _) => self.cc.into(),
             (0x1c, _) => self.csts().into(),
+            (0x68, _) => self.crto.into(),
             _ => 0,
         }
     }

@@ -166,7 +166,7 @@ impl Bus {
         self.restore(address)
     }
 
-    /// Writes the assigned addresses (after a reset: again) and enables memory decoding and bus mastering.
+    /// Writes the assigned addresses (after a reset: again) and enables memory decoding.
     pub fn restore(&self, address: Address) -> Result<(), Error> {
         let config = self.config();
         for bar in self.placed.get(&address).into_iter().flatten() {
@@ -176,7 +176,7 @@ impl Bus {
                 config.write(address, register + 4, 4, (bar.bus >> 32) as u32)?;
             }
         }
-        config.enable(address, DECODE | MASTER)
+        config.enable(address, DECODE)
     }
 
     /// The function's BARs. Assigns them if the function was plugged in after the start.
@@ -194,7 +194,7 @@ impl Bus {
         if !stands {
             self.place(address)?;
         } else {
-            self.config().enable(address, DECODE | MASTER)?;
+            self.config().enable(address, DECODE)?;
         }
         Ok(self.placed.get(&address).cloned().unwrap_or_default())
     }
@@ -279,6 +279,10 @@ impl ConfigAccess {
     /// Size of configuration space in bytes.
     pub fn length(&self) -> u16 {
         if self.extended { 4096 } else { 256 }
+    }
+
+    pub fn command(&self, address: Address) -> Result<u16, Error> {
+        Ok(self.read(address, COMMAND, 2)? as u16)
     }
 
     pub fn enable(&self, address: Address, bits: u16) -> Result<(), Error> {

@@ -194,9 +194,12 @@ impl Function for Emulated {
         if self.gone.load(Ordering::Relaxed) {
             return Err(Error::Gone { address: self.identity.address });
         }
+        let command = self.config.command(self.identity.address)?;
         self.reset_somehow()?;
         // No delay as on hardware (PCI Express 6.6.2): QEMU has finished the reset when it answers.
-        lock(&self.machine.bus).restore(self.identity.address)
+        lock(&self.machine.bus).restore(self.identity.address)?;
+        // As the kernel does it: what was configured is so again.
+        self.config.enable(self.identity.address, command)
     }
 }
 

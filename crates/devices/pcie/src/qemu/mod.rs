@@ -359,7 +359,7 @@ impl Machine {
         }
     }
 
-    /// Opens a function and enables memory decoding and bus mastering. `0` is the builder's first device, `"id"` the device with that id.
+    /// Opens a function and enables memory decoding. `0` is the builder's first device, `"id"` the device with that id.
     ///
     /// # Errors
     /// [`Error::Refused`] where it is open already, [`Error::Gone`], [`Error::Qemu`].

@@ -97,7 +97,7 @@ impl Device {
         let (stuck, restorer) = (AtomicBool::new(false), Some(restorer));
         let device =
             Device { address, identity, functional, folder, config, resources, pools, command, stuck, restorer };
-        device.set_command(command | MEMORY | MASTER)?;
+        device.set_command(command & !MASTER | MEMORY)?;
         Ok(device)
     }
 

@@ -114,7 +114,7 @@ impl Device {
         let (tree, removal, file) = (tree.clone(), Removal::of(&file), Arc::new(file));
         let device = Device { address, identity, functional, tree, file, space, config, removal, command };
         // Mapped BARs fault where memory decoding is off.
-        device.write_config(COMMAND, &(command | MEMORY | MASTER).to_le_bytes())?;
+        device.write_config(COMMAND, &(command & !MASTER | MEMORY).to_le_bytes())?;
         Ok(device)
     }
 

@@ -85,12 +85,16 @@ pub fn child(words: &[String]) -> Outcome {
     let _held: Box<dyn std::any::Any> = match what.as_str() {
         "sysfs" => {
             let device = sysfs::open(at)?;
+            // Its registers may still name memory of an earlier owner.
+            ensure(!masters(at), || "bus mastering is on from the start".into())?;
+            device.master()?;
             let memory = device.allocate(1 << 20)?;
             Box::new((device, memory))
         }
         _ => {
             let bound = take(To::Vfio)?;
             let device = vfio::open(at)?;
+            ensure(!masters(at), || "bus mastering is on from the start".into())?;
             let memory = device.allocate(1 << 20)?;
             Box::new((memory, device, bound))
         }

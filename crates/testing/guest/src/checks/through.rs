@@ -32,6 +32,7 @@ pub fn configuration(edu: &dyn Function) -> Outcome {
     let mut ids = [0; 4];
     edu.read_config(0, &mut ids)?;
     ensure(ids == [0x34, 0x12, 0xe8, 0x11], || format!("{ids:x?}"))?;
+    edu.master()?;
     let mut command = [0; 2];
     edu.read_config(4, &mut command)?;
     ensure(command[0] & 6 == 6, || format!("command register {command:x?}: memory and bus mastering are off"))?;
@@ -177,6 +178,7 @@ pub fn power_states(card: &dyn Function) -> Outcome {
         let mut command = [0; 2];
         card.read_config(4, &mut command).map(|()| command)
     };
+    card.master()?;
     let bar = card.bar(0)?;
     let (before, status) = (command()?, bar.load32(STATUS));
     ensure(before[0] & 6 == 6 && status != 0 && status != u32::MAX, || format!("{before:x?}, {status:#x}"))?;
