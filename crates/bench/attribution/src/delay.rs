@@ -26,7 +26,12 @@ pub fn of_sample(recording: &Recording, counter: &Counter, sample: &Sample) -> R
     let ticks = Ticks::of(counter)?;
     let span = Span { tid: counter.tid, from: ticks.at(sample.call_ns), to: ticks.at(sample.done_ns), ticks };
     let locks = lock_analysis::locks(recording, WAITS)?;
-    let mut waits: Vec<Waited> = locks.waits.iter().filter_map(|wait| span.wait(wait)).collect();
+    let mut waits: Vec<Waited> = locks
+        .waits
+        .iter()
+        .filter(|wait| recording.pid(wait.process) == counter.pid)
+        .filter_map(|wait| span.wait(wait))
+        .collect();
     waits.sort_by_key(|wait| std::cmp::Reverse(wait.ns));
     let (mut calls, mut beside) = (Vec::new(), Vec::new());
     let mut runs = Runs::new(&span);
@@ -35,7 +40,7 @@ pub fn of_sample(recording: &Recording, counter: &Counter, sample: &Sample) -> R
             Happened::Call(call) if call.pid == counter.pid && span.holds(&call) => {
                 if call.tid == span.tid { &mut calls } else { &mut beside }.push(cuda_call(call));
             }
-            Happened::Switch(switch) if switch.tid == span.tid => runs.switch(&switch),
+            Happened::Switch(switch) if switch.pid == counter.pid && switch.tid == span.tid => runs.switch(&switch),
             _ => {}
         }
         Ok::<(), Error>(())

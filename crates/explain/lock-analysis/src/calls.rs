@@ -56,7 +56,7 @@ struct Group {
     off: u64,
     held: u64,
     latency: Histogram,
-    max: (u64, u64, i32),
+    max: (u64, u64, Source),
     patterns: Patterns,
 }
 
@@ -243,7 +243,7 @@ impl<'a> Gather<'a> {
         g.ticks = g.ticks.saturating_add(ticks);
         g.latency.add(ticks);
         if g.total.calls == 1 || ticks > g.max.0 {
-            g.max = (ticks, c.began, source.tid);
+            g.max = (ticks, c.began, source);
         }
         let mut held_until = 0;
         let mut waits: Vec<(u64, u64)> = Vec::new();
@@ -322,7 +322,8 @@ impl<'a> Gather<'a> {
                 max_ns: t.ns(g.max.0),
                 max_at: t.seconds(g.max.1),
                 max_tsc: g.max.1,
-                max_tid: g.max.2,
+                max_process: g.max.2.process,
+                max_tid: g.max.2.tid,
                 patterns,
                 other_patterns: g.patterns.others,
             });

@@ -300,6 +300,7 @@ mod tests {
                 max_ns: 5,
                 max_at: 0.0,
                 max_tsc: 0,
+                max_process: 0,
                 max_tid: 1,
                 patterns: vec![pattern],
                 other_patterns: 0,

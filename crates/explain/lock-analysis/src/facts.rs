@@ -255,6 +255,11 @@ impl Facts {
         self.switches.scope.as_ref().is_some_and(|(s, _)| *s != scope::REFUSED)
     }
 
+    /// Whose a lock is; who takes it or waits for it is of that process, too.
+    pub fn process(&self, lock: usize) -> u32 {
+        self.locks.get(lock).map_or(0, |l| l.process)
+    }
+
     pub fn event(&mut self, source: Source, e: &Event<'_>) {
         let process = source.process;
         match &e.body {
@@ -266,8 +271,8 @@ impl Facts {
             }
             Body::Switch(_) => self.switches.count += 1,
             Body::SwitchesLost(l) => self.switches.lost = self.switches.lost.saturating_add(l.records),
-            Body::Task(t) => self.threads.task(e.head.tsc, t),
-            Body::Deadline(d) => self.threads.deadline(d),
+            Body::Task(t) => self.threads.task(source, e.head.tsc, t),
+            Body::Deadline(d) => self.threads.deadline(source, d),
             Body::Calls(c) => self.calls = Some(c.layout),
             Body::Call(_) => {
                 self.callers.insert(source);

@@ -36,7 +36,7 @@ fn of(t: &Labels<'_>, source: Source, e: &Event<'_>) -> Option<Happened> {
     Some(match &e.body {
         Body::Call(c) => Happened::Call(one_call(t, source, e, c, true)),
         Body::InCall(c) => Happened::Call(one_call(t, source, e, c, false)),
-        Body::Switch(s) => Happened::Switch(one_switch(t, e, s)),
+        Body::Switch(s) => Happened::Switch(one_switch(t, source.process, e, s)),
         _ => return None,
     })
 }
@@ -62,7 +62,7 @@ fn one_call(t: &Labels<'_>, source: Source, e: &Event<'_>, c: &CallBody, returne
     }
 }
 
-fn one_switch(t: &Labels<'_>, e: &Event<'_>, s: &SwitchBody) -> OneSwitch {
+fn one_switch(t: &Labels<'_>, process: u32, e: &Event<'_>, s: &SwitchBody) -> OneSwitch {
     let what = match e.head.flags & (switch_flags::OUT | switch_flags::PREEMPTED) {
         switch_flags::OUT => "blocked",
         f if f & switch_flags::OUT != 0 => "preempted",
@@ -71,10 +71,12 @@ fn one_switch(t: &Labels<'_>, e: &Event<'_>, s: &SwitchBody) -> OneSwitch {
     OneSwitch {
         at: t.seconds(e.head.tsc),
         tsc: e.head.tsc,
+        process,
+        pid: t.recording.pid(process),
         tid: s.tid,
         cpu: s.cpu,
         what,
         other: (s.other >= 0).then_some(s.other),
-        other_name: t.thread(s.other),
+        other_name: t.other(process, s.other, e.head.tsc),
     }
 }

@@ -1,7 +1,7 @@
 //! What locks, threads, calls and times are called in rows.
 
 use crate::facts::{Facts, Lock};
-use decode::Recording;
+use decode::{Recording, Source};
 use schema::Clock;
 use std::collections::HashMap;
 
@@ -58,12 +58,16 @@ impl<'a> Labels<'a> {
 
     /// Where something was done to a lock, by what was mapped at that time.
     pub fn site(&self, lock: usize, addr: u64, when: u64) -> String {
-        let process = self.facts.locks.get(lock).map_or(0, |l| l.process);
-        self.facts.names.site(process, addr, when)
+        self.facts.names.site(self.facts.process(lock), addr, when)
     }
 
-    pub fn thread(&self, tid: i32) -> String {
-        self.facts.threads.name(tid).to_owned()
+    pub fn thread(&self, thread: Source) -> String {
+        self.facts.threads.name(thread).to_owned()
+    }
+
+    /// A thread that had a CPU of a process's: of this process or of any.
+    pub fn other(&self, process: u32, tid: i32, when: u64) -> String {
+        self.facts.threads.other_name(process, tid, when).to_owned()
     }
 }
 

@@ -47,7 +47,7 @@ pub fn locks(r: &Recording, waits: usize) -> Result<Locks, InsightError> {
     let labels = Labels::new(r, &facts);
     let (seen, calls) = Looked::of(r, &labels, &kept, &found)?;
     let incomplete_because = incomplete(r, &labels);
-    let rows = Rows { labels: &labels }.all(&Found::new(&kept, &found, &seen), waits);
+    let rows = Rows { labels: &labels }.all(&Found::new(&facts, &kept, &found, &seen), waits);
     Ok(Locks { calls, complete: incomplete_because.is_empty(), incomplete_because, ..rows })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::calls::Gather;
 use crate::events;
-use crate::facts::Wait;
+use crate::facts::{Facts, Wait};
 use crate::holders::InTheWay;
 use crate::labels::Labels;
 use crate::spans::{Seen, Span, Spans};
@@ -39,8 +39,7 @@ impl Looked {
         for (w, way) in kept.iter().zip(found) {
             first.push(spans.len());
             let free_from = way.released.unwrap_or(u64::MAX);
-            // (Whoever holds a lock is of the process that the lock is of.)
-            let process = facts.locks.get(w.lock).map_or(0, |l| l.process);
+            let process = facts.process(w.lock);
             let thread = |tid: i32| Source { process, tid };
             spans.push(Span { thread: thread(w.tid), from: w.from, to: w.to(), at: w.from, free_from });
             spans.extend(way.holders.iter().map(|h| {
@@ -93,20 +92,23 @@ pub struct Found<'a> {
     pub ways: &'a [InTheWay],
     pub seen: &'a Looked,
     /// Of each thread: its waits by the time they began. (A thread's waits do not overlap.)
-    of_thread: HashMap<i32, Vec<usize>>,
+    of_thread: HashMap<Source, Vec<usize>>,
 }
 
 impl<'a> Found<'a> {
-    pub fn new(waits: &'a [Wait], ways: &'a [InTheWay], seen: &'a Looked) -> Found<'a> {
-        let mut of_thread: HashMap<i32, Vec<usize>> = HashMap::new();
-        waits.iter().enumerate().for_each(|(i, w)| of_thread.entry(w.tid).or_default().push(i));
+    pub fn new(facts: &Facts, waits: &'a [Wait], ways: &'a [InTheWay], seen: &'a Looked) -> Found<'a> {
+        let mut of_thread: HashMap<Source, Vec<usize>> = HashMap::new();
+        for (i, w) in waits.iter().enumerate() {
+            let thread = Source { process: facts.process(w.lock), tid: w.tid };
+            of_thread.entry(thread).or_default().push(i);
+        }
         of_thread.values_mut().for_each(|rows| rows.sort_by_key(|&i| waits[i].from));
         Found { waits, ways, seen, of_thread }
     }
 
     /// The wait of a thread that takes the most of a time, if that is a tenth of it or more, and how much it takes.
-    pub fn longest(&self, tid: i32, from: u64, to: u64) -> Option<(usize, u64)> {
-        let rows = self.of_thread.get(&tid)?;
+    pub fn longest(&self, thread: Source, from: u64, to: u64) -> Option<(usize, u64)> {
+        let rows = self.of_thread.get(&thread)?;
         let first = rows.partition_point(|&i| self.waits[i].to() <= from);
         let inside = rows.get(first..)?.iter().take_while(|&&i| self.waits[i].from < to);
         let share = |i: usize| self.waits[i].to().min(to).saturating_sub(self.waits[i].from.max(from));

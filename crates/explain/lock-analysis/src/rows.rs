@@ -6,6 +6,7 @@ use crate::labels::{Labels, function_name};
 use crate::looked::{Found, Looked};
 use crate::ops::{self, Class};
 use crate::spans::Seen;
+use decode::Source;
 use schema::locks::{
     BehindRow, Cycle, HolderRow, Inversion, LeftRow, LockRow, Locks, OffCpu, OrderRow, SwitchesRow, WaitRow,
 };
@@ -74,6 +75,7 @@ impl Rows<'_> {
                 row.longest_hold_ns = hold;
                 row.longest_hold_site =
                     Some(self.labels.facts.names.site(l.process, l.longest_hold_at.0, l.longest_hold_at.1));
+                row.longest_hold_process = Some(l.process);
                 row.longest_hold_tid = Some(l.longest_hold_at.2);
             }
         }
@@ -107,7 +109,7 @@ impl Rows<'_> {
             off_ns: self.labels.ns(seen.off),
             preempted_ns: self.labels.ns(seen.preempted),
             by_tid: (tid >= 0).then_some(tid),
-            by: self.labels.thread(tid),
+            by: self.labels.other(seen.process, tid, seen.from),
             by_ns: self.labels.ns(ticks),
         })
     }
@@ -118,8 +120,9 @@ impl Rows<'_> {
         WaitRow {
             at: self.labels.seconds(w.from),
             tsc: w.from,
+            process: self.labels.facts.process(w.lock),
             tid: w.tid,
-            thread: self.labels.thread(w.tid),
+            thread: self.thread(w.lock, w.tid),
             lock: self.labels.name(w.lock),
             operation: ops::name(w.op),
             site: self.labels.site(w.lock, w.site, w.from),
@@ -146,7 +149,7 @@ impl Rows<'_> {
         let (w, h, seen) = (&found.waits[wait], &found.ways[wait].holders[k], found.seen.holder(wait, k));
         HolderRow {
             tid: h.tid,
-            thread: self.labels.thread(h.tid),
+            thread: self.thread(w.lock, h.tid),
             site: self.labels.site(w.lock, h.site, h.taken),
             since: self.labels.seconds(h.taken),
             tsc: h.taken,
@@ -155,20 +158,25 @@ impl Rows<'_> {
             unfinished: h.unfinished,
             off_cpu: self.off_cpu(seen),
             inside: inside(seen),
-            behind: self.behind(h, w.from.max(h.taken), w.to().min(h.released), found),
+            behind: self.behind(
+                self.labels.facts.process(w.lock),
+                h,
+                (w.from.max(h.taken), w.to().min(h.released)),
+                found,
+            ),
         }
     }
 
     /// What a holder waited for in a time, and those before it.
-    fn behind(&self, h: &Holder, mut from: u64, mut to: u64, found: &Found<'_>) -> Vec<BehindRow> {
+    fn behind(&self, process: u32, h: &Holder, (mut from, mut to): (u64, u64), found: &Found<'_>) -> Vec<BehindRow> {
         let (mut tid, mut out) = (h.tid, Vec::new());
-        while let Some((i, share)) = found.longest(tid, from, to).filter(|_| out.len() < BEHIND) {
+        while let Some((i, share)) = found.longest(Source { process, tid }, from, to).filter(|_| out.len() < BEHIND) {
             let (w, first) = (&found.waits[i], found.ways[i].holders.first());
             out.push(BehindRow {
                 lock: self.labels.name(w.lock),
                 wait_ns: self.labels.ns(share),
                 holder: first.map(|h| h.tid),
-                holder_name: first.map_or_else(String::new, |h| self.labels.thread(h.tid)),
+                holder_name: first.map_or_else(String::new, |h| self.thread(w.lock, h.tid)),
                 inside: inside(found.seen.holder(i, 0)),
             });
             let Some(h) = first else { break };
@@ -221,16 +229,17 @@ impl Rows<'_> {
     fn inversion(&self, i: usize, found: &Found<'_>) -> Option<Inversion> {
         let (w, holders) = (&found.waits[i], &found.ways[i].holders);
         let threads = &self.labels.facts.threads;
-        let waiter = threads.at(w.tid, w.from)?;
         let lock = self.labels.facts.locks.get(w.lock)?;
+        let process = lock.process;
+        let waiter = threads.at(Source { process, tid: w.tid }, w.from)?;
         let (k, h, holder) = holders.iter().enumerate().find_map(|(k, h)| {
-            let s = threads.at(h.tid, w.from.max(h.taken))?;
+            let s = threads.at(Source { process, tid: h.tid }, w.from.max(h.taken))?;
             waiter.is_above(&s).then_some((k, h, s))
         })?;
         let off = found.seen.holder(i, k).filter(|_| self.labels.facts.has_switches());
         // What is short beside the hold made no difference.
         let little = |ticks: u64| ticks.saturating_mul(20) < h.share;
-        let by = off.and_then(Seen::by).and_then(|(tid, _)| threads.at(tid, w.from));
+        let by = off.and_then(Seen::by).and_then(|(tid, _)| threads.other_at(process, tid, w.from));
         let (inheritance_helps, why) = match off {
             _ if lock.class == Class::Rwlock => (false, "no: a rwlock has no priority inheritance"),
             _ if lock.attr & attr::INHERIT != 0 => (false, "the mutex has it"),
@@ -247,8 +256,9 @@ impl Rows<'_> {
             tsc: w.from,
             lock: self.labels.name(w.lock),
             wait_ns: self.labels.ns(w.ticks),
+            process,
             tid: w.tid,
-            thread: self.labels.thread(w.tid),
+            thread: self.thread(w.lock, w.tid),
             sched: waiter.name(),
             site: self.labels.site(w.lock, w.site, w.from),
             holder: self.holder(i, k, found),
@@ -259,10 +269,16 @@ impl Rows<'_> {
         })
     }
 
+    /// The name of a thread that took a lock or waited for it.
+    fn thread(&self, lock: usize, tid: i32) -> String {
+        self.labels.thread(Source { process: self.labels.facts.process(lock), tid })
+    }
+
     fn left(&self, &(tid, lock, since, site, waiting): &(i32, usize, u64, u64, bool)) -> LeftRow {
         LeftRow {
+            process: self.labels.facts.process(lock),
             tid,
-            thread: self.labels.thread(tid),
+            thread: self.thread(lock, tid),
             lock: self.labels.name(lock),
             site: self.labels.site(lock, site, since),
             since: self.labels.seconds(since),

@@ -25,6 +25,9 @@ pub struct Span {
 /// What was found of it. Times in ticks.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
+    /// Index of the thread's process image, and when it is looked at.
+    pub process: u32,
+    pub from: u64,
     pub off: u64,
     /// Of `off`: it could have run on.
     pub preempted: u64,
@@ -100,7 +103,7 @@ impl Spans {
             row.by_begin.sort_by_key(|&i| spans[i].from);
             row.by_at.sort_by_key(|&i| spans[i].at);
         }
-        let seen = vec![Seen::default(); spans.len()];
+        let seen = spans.iter().map(|s| Seen { process: s.thread.process, from: s.from, ..Seen::default() }).collect();
         Spans {
             spans,
             of_thread,

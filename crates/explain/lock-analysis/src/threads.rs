@@ -77,10 +77,12 @@ mod libc_policy {
 
 #[derive(Debug, Default)]
 pub struct Threads {
-    known: BTreeMap<i32, Thread>,
+    known: BTreeMap<Source, Thread>,
     by_pthread: FastMap<(u32, u64), i32>,
-    /// Threads that came onto CPUs behind the program's, as they were then.
-    others: FastMap<i32, Thread>,
+    /// Threads that came onto CPUs behind the program's, as they were then, and the process whose switches tell of them.
+    others: BTreeMap<Source, Thread>,
+    /// Of a number: the threads of the program that have or had it. Each PID namespace has its own numbers, and they come again.
+    of_number: FastMap<i32, Vec<Source>>,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +90,13 @@ struct Thread {
     name: String,
     /// In the order of the tape, which is that of time but for what other threads said of it; after [`Threads::finish`] in that of time.
     history: Vec<(u64, Sched)>,
+}
+
+impl Thread {
+    fn at(&self, tsc: u64) -> Option<Sched> {
+        let after = self.history.partition_point(|(t, _)| *t <= tsc);
+        self.history.get(after.saturating_sub(1)).map(|(_, s)| *s)
+    }
 }
 
 impl Threads {
@@ -103,7 +112,11 @@ impl Threads {
         if s.pthread != 0 && tid == by.tid {
             self.by_pthread.insert((by.process, s.pthread), tid);
         }
-        let t = self.known.entry(tid).or_default();
+        let thread = self.meant(by, tid);
+        let t = self.known.entry(thread).or_insert_with(|| {
+            self.of_number.entry(tid).or_default().push(thread);
+            Thread::default()
+        });
         let end = s.name.iter().position(|b| *b == 0).unwrap_or(s.name.len());
         if end > 0 {
             t.name = String::from_utf8_lossy(&s.name[..end]).into_owned();
@@ -124,18 +137,28 @@ impl Threads {
         }
     }
 
+    /// Which thread somebody names by its number: one of his process, or else of another one that is recorded.
+    fn meant(&self, by: Source, tid: i32) -> Source {
+        let own = Source { process: by.process, tid };
+        if tid == by.tid || self.known.contains_key(&own) {
+            return own;
+        }
+        self.of_number.get(&tid).and_then(|all| all.last()).copied().unwrap_or(own)
+    }
+
     /// What the last [`Threads::add`] of this thread did not say.
-    pub fn deadline(&mut self, d: &DeadlineBody) {
-        let last = self.known.get_mut(&d.tid).and_then(|t| t.history.last_mut());
+    pub fn deadline(&mut self, by: Source, d: &DeadlineBody) {
+        let thread = self.meant(by, d.tid);
+        let last = self.known.get_mut(&thread).and_then(|t| t.history.last_mut());
         if let Some((_, s)) = last.filter(|(_, s)| s.policy == libc_policy::DEADLINE) {
             s.deadline = d.deadline;
         }
     }
 
     /// A thread that came onto a CPU behind one of the program's: another's, or one of which nothing else is recorded.
-    pub fn task(&mut self, tsc: u64, t: &TaskBody) {
+    pub fn task(&mut self, by: Source, tsc: u64, t: &TaskBody) {
         let end = t.name.iter().position(|b| *b == 0).unwrap_or(t.name.len());
-        let to = self.others.entry(t.tid).or_default();
+        let to = self.others.entry(Source { process: by.process, tid: t.tid }).or_default();
         if end > 0 {
             to.name = String::from_utf8_lossy(&t.name[..end]).into_owned();
         }
@@ -151,16 +174,37 @@ impl Threads {
         all.for_each(|t| t.history.sort_by_key(|(tsc, _)| *tsc));
     }
 
-    /// How it was scheduled at a time: what was last said before, or first said after.
-    pub fn at(&self, tid: i32, tsc: u64) -> Option<Sched> {
-        let h = &self.known.get(&tid).or_else(|| self.others.get(&tid))?.history;
-        let after = h.partition_point(|(t, _)| *t <= tsc);
-        h.get(after.saturating_sub(1)).map(|(_, s)| *s)
+    /// How a thread was scheduled at a time: what was last said before, or first said after.
+    pub fn at(&self, thread: Source, tsc: u64) -> Option<Sched> {
+        self.known.get(&thread).or_else(|| self.others.get(&thread))?.at(tsc)
     }
 
-    pub fn name(&self, tid: i32) -> &str {
-        let known = self.known.get(&tid).filter(|t| !t.name.is_empty());
-        known.or_else(|| self.others.get(&tid)).map_or("", |t| t.name.as_str())
+    pub fn name(&self, thread: Source) -> &str {
+        let known = self.known.get(&thread).filter(|t| !t.name.is_empty());
+        known.or_else(|| self.others.get(&thread)).map_or("", |t| t.name.as_str())
+    }
+
+    /// As [`Threads::at`], of a thread that had a CPU of this process's: it may be another process's, or another program's.
+    pub fn other_at(&self, process: u32, tid: i32, tsc: u64) -> Option<Sched> {
+        let own = Source { process, tid };
+        let known = self.known.get(&own).or_else(|| self.elsewhere(tid, tsc)).or_else(|| self.others.get(&own));
+        known?.at(tsc)
+    }
+
+    /// As [`Threads::name`], of such a thread.
+    pub fn other_name(&self, process: u32, tid: i32, tsc: u64) -> &str {
+        match self.name(Source { process, tid }) {
+            "" => self.elsewhere(tid, tsc).map_or("", |t| t.name.as_str()),
+            name => name,
+        }
+    }
+
+    /// The thread of any process that had a number at a time: who was last heard of before, or first after.
+    fn elsewhere(&self, tid: i32, tsc: u64) -> Option<&Thread> {
+        let began = |t: &&Thread| t.history.first().map_or(0, |(first, _)| *first);
+        let all = || self.of_number.get(&tid).into_iter().flatten().filter_map(|thread| self.known.get(thread));
+        let before = all().filter(|t| began(t) <= tsc).max_by_key(began);
+        before.or_else(|| all().min_by_key(began))
     }
 
     pub fn any_real_time(&self) -> bool {
@@ -168,8 +212,9 @@ impl Threads {
     }
 
     pub fn rows(&self, seconds: impl Fn(u64) -> f64) -> Vec<ThreadRow> {
-        let row = |(tid, t): (&i32, &Thread)| ThreadRow {
-            tid: *tid,
+        let row = |(thread, t): (&Source, &Thread)| ThreadRow {
+            process: thread.process,
+            tid: thread.tid,
             name: t.name.clone(),
             sched: t.history.first().map_or_else(String::new, |(_, s)| s.name()),
             changes: t.history.iter().skip(1).map(|(tsc, s)| (seconds(*tsc), s.name())).collect(),

@@ -123,6 +123,43 @@ fn the_locks_of_two_processes_are_not_mixed_where_their_addresses_are_the_same()
     assert_eq!(l.waits[0].holders.iter().map(|h| h.tid).collect::<Vec<_>>(), [1]);
 }
 
+/// PID namespaces have numbers of their own, and a number comes again: threads are told apart by their process, too.
+#[test]
+fn threads_of_two_processes_with_the_same_numbers_are_not_mixed() {
+    let named = |thread: Thread, tid: i32, policy: i32, priority: i32, name: &str| {
+        let mut body = SchedBody { tid, pthread: 1, policy, priority, cpus: 1, mask: [1, 0], ..Default::default() };
+        body.name[..name.len()].copy_from_slice(name.as_bytes());
+        thread.add(kind::SCHED, 0, 50, &body, &[])
+    };
+    let began = |pid: u32| Thread::default().begins().add(kind::LOCKS, 0, 1, &LocksBody { layout: LAYOUT, pid }, &[]);
+    let mut both = Vec::new();
+    for (pid, waiter, holder, policy, priority) in [(7, "urgent", "idle", 1, 50), (8, "calm", "busy", 0, 0)] {
+        // In each process thread 2 waits for HEAP, which thread 1 holds; only in the second thread 1 waits for HEAP + 64 meanwhile.
+        let first = named(began(pid), 1, 0, 0, holder);
+        let first = match pid {
+            7 => first,
+            _ => first.hold(op::MUTEX_LOCK, HEAP + 64, 0x2400, 200, 900, 950),
+        };
+        let first = first.pair(op::MUTEX_LOCK, 0, HEAP, 0x2000, 100, 1000);
+        let second = named(Thread::default(), 2, policy, priority, waiter);
+        let second = second.hold(op::MUTEX_LOCK, HEAP, 0x3000, 150 + pid as u64, 1010, 1020);
+        let third = Thread::default().pair(op::MUTEX_LOCK, 0, HEAP + 64, 0x2500, 190, 890);
+        both.push(vec![(1, first), (2, second), (3, third)]);
+    }
+    let second = both.pop().unwrap();
+    let l = told_of_two(both.pop().unwrap(), second);
+    let waits: Vec<_> = l.waits.iter().map(|w| (w.process, w.tid, &w.thread[..])).collect();
+    assert_eq!(waits, [(0, 2, "urgent"), (1, 2, "calm"), (1, 1, "busy")]);
+    let holder = |i: usize| (&l.waits[i].holders[0].thread[..], l.waits[i].holders[0].behind.len());
+    assert_eq!((holder(0), holder(1)), (("idle", 0), ("busy", 1)));
+    let inversions: Vec<_> = l.inversions.iter().map(|i| (i.process, &i.thread[..], &i.sched[..])).collect();
+    assert_eq!(inversions, [(0, "urgent", "SCHED_FIFO 50")]);
+    let threads: Vec<_> = l.threads.iter().map(|t| (t.process, t.tid, &t.name[..], &t.sched[..])).collect();
+    let other = "SCHED_OTHER";
+    let all = [(0, 1, "idle", other), (0, 2, "urgent", "SCHED_FIFO 50"), (1, 1, "busy", other), (1, 2, "calm", other)];
+    assert_eq!(threads, all);
+}
+
 const HEAP: u64 = 0x7000_0000;
 
 #[test]

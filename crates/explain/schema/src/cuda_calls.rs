@@ -59,6 +59,7 @@ pub struct CallRow {
     pub max_at: f64,
     #[serde(serialize_with = "crate::wide::decimal")]
     pub max_tsc: u64,
+    pub max_process: u32,
     pub max_tid: i32,
     /// What most calls follow first.
     pub patterns: Vec<PatternRow>,

@@ -40,6 +40,8 @@ pub struct OneSwitch {
     pub at: f64,
     #[serde(serialize_with = "crate::wide::decimal")]
     pub tsc: u64,
+    pub process: u32,
+    pub pid: i32,
     pub tid: i32,
     pub cpu: u32,
     /// `preempted`: it could have run on; `blocked`; `on`: it came onto the CPU.

@@ -86,8 +86,9 @@ pub struct LockRow {
     pub longest_wait_ns: u64,
     pub hold_ns: u64,
     pub longest_hold_ns: u64,
-    /// Where the longest hold began, and its thread.
+    /// Where the longest hold began, and its thread, with the index of its process image.
     pub longest_hold_site: Option<String>,
+    pub longest_hold_process: Option<u32>,
     pub longest_hold_tid: Option<i32>,
     /// The call of CUDA's in which it began, and its time off CPU.
     pub longest_hold_inside: Option<String>,
@@ -103,6 +104,8 @@ pub struct WaitRow {
     pub at: f64,
     #[serde(serialize_with = "crate::wide::decimal")]
     pub tsc: u64,
+    /// Index of the process image: two processes may have threads of one number.
+    pub process: u32,
     pub tid: i32,
     pub thread: String,
     pub lock: String,
@@ -195,6 +198,8 @@ pub struct Inversion {
     pub tsc: u64,
     pub lock: String,
     pub wait_ns: u64,
+    /// Index of the process image.
+    pub process: u32,
     pub tid: i32,
     pub thread: String,
     pub sched: String,
@@ -210,6 +215,8 @@ pub struct Inversion {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct LeftRow {
+    /// Index of the process image.
+    pub process: u32,
     pub tid: i32,
     pub thread: String,
     pub lock: String,
@@ -224,6 +231,8 @@ pub struct LeftRow {
 /// A thread as a reader sees it.
 #[derive(Clone, Debug, Serialize)]
 pub struct ThreadRow {
+    /// Index of the process image.
+    pub process: u32,
     pub tid: i32,
     pub name: String,
     /// At its first event.

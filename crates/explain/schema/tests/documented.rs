@@ -521,6 +521,7 @@ fn lock_row() -> LockRow {
         hold_ns: 1,
         longest_hold_ns: 1,
         longest_hold_site: Some("x".into()),
+        longest_hold_process: Some(1),
         longest_hold_tid: Some(1),
         longest_hold_inside: Some("x".into()),
         longest_hold_off_cpu: Some(off_cpu()),
@@ -552,6 +553,7 @@ fn wait_row() -> WaitRow {
     WaitRow {
         at: 1.0,
         tsc: 1,
+        process: 1,
         tid: 1,
         thread: "x".into(),
         lock: "x".into(),
@@ -593,6 +595,7 @@ fn inversion() -> Inversion {
         tsc: 1,
         lock: "x".into(),
         wait_ns: 1,
+        process: 1,
         tid: 1,
         thread: "x".into(),
         sched: "x".into(),
@@ -606,11 +609,20 @@ fn inversion() -> Inversion {
 }
 
 fn left_row() -> LeftRow {
-    LeftRow { tid: 1, thread: "x".into(), lock: "x".into(), site: "x".into(), since: 1.0, tsc: 1, waiting: true }
+    LeftRow {
+        process: 1,
+        tid: 1,
+        thread: "x".into(),
+        lock: "x".into(),
+        site: "x".into(),
+        since: 1.0,
+        tsc: 1,
+        waiting: true,
+    }
 }
 
 fn thread_row() -> ThreadRow {
-    ThreadRow { tid: 1, name: "x".into(), sched: "x".into(), changes: vec![(1.0, "x".into())] }
+    ThreadRow { process: 1, tid: 1, name: "x".into(), sched: "x".into(), changes: vec![(1.0, "x".into())] }
 }
 
 fn total() -> Total {
@@ -661,6 +673,7 @@ fn call_row() -> CallRow {
         max_ns: 1,
         max_at: 1.0,
         max_tsc: 1,
+        max_process: 1,
         max_tid: 1,
         patterns: vec![pattern_row()],
         other_patterns: 1,
@@ -821,5 +834,5 @@ fn one_call() -> OneCall {
 }
 
 fn one_switch() -> OneSwitch {
-    OneSwitch { at: 1.0, tsc: 1, tid: 1, cpu: 1, what: "x", other: Some(1), other_name: "x".into() }
+    OneSwitch { at: 1.0, tsc: 1, process: 1, pid: 1, tid: 1, cpu: 1, what: "x", other: Some(1), other_name: "x".into() }
 }

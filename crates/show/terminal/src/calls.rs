@@ -223,6 +223,7 @@ mod tests {
             max_ns: 12_000,
             max_at: 0.5,
             max_tsc: 0,
+            max_process: 0,
             max_tid: 7,
             patterns: vec![PatternRow {
                 calls: 98,
