@@ -1,7 +1,7 @@
 //! Driver calls as rows, what they asked for by name.
 
 use crate::recording::{Recording, Source};
-use crate::state::Call;
+use crate::state::{Call, is_uvm_unknown, readable};
 use rm::call::{Call as Rm, FileKind};
 use schema::Clock;
 use schema::driver_calls::DriverCallRow;
@@ -29,7 +29,9 @@ fn ioctl_name(call: &Rm<'_>) -> String {
         }
         Rm::AllocMemory(a) => return format!("RM_ALLOC_MEMORY {}", class(a.class)),
         Rm::Other { nr, .. } => return format!("RM ioctl {nr:#x}"),
-        Rm::UvmOther { request } => return format!("UVM ioctl {request}"),
+        Rm::UvmOther { request } => {
+            return rm::abi::uvm::name(*request).map_or_else(|| format!("UVM ioctl {request}"), str::to_string);
+        }
         Rm::Foreign { request } => return format!("ioctl {request:#x}"),
         Rm::Free(_) => "RM_FREE",
         Rm::MapMemory(_) => "RM_MAP_MEMORY",
@@ -68,6 +70,7 @@ pub fn driver_call<'a>(r: &Recording, source: Source, tsc: u64, call: &Call<'a>,
     let row = match *call {
         Call::Ioctl { body, arg, nested } => {
             let file = FileKind::from_raw(body.file);
+            let arg = readable(file, arg, is_uvm_unknown(&r.header().driver));
             let parsed = Rm::parse(file, body.request, arg, nested);
             let status = parsed.status();
             DriverCallRow {

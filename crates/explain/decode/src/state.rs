@@ -20,6 +20,16 @@ pub enum Call<'a> {
     Dup { fd: i32, new: i32, file: FileKind },
 }
 
+/// What of a call's argument may be read: of UVM's, which carry no size, nothing where the layouts are not the driver's.
+pub(crate) fn readable(file: FileKind, arg: &[u8], uvm_unknown: bool) -> &[u8] {
+    if uvm_unknown && file == FileKind::Uvm { &[] } else { arg }
+}
+
+/// Whether a recording's driver is none whose UVM structs are known. What does not say its driver was written by hand.
+pub(crate) fn is_uvm_unknown(driver: &str) -> bool {
+    !matches!(driver, "" | "soft") && rm::abi::Abi::for_version(driver).is_err()
+}
+
 #[derive(Default)]
 pub(crate) struct State {
     pub graph: ObjectGraph,
@@ -30,11 +40,18 @@ pub(crate) struct State {
     pub doorbells: u64,
     /// Slot to the channel that has it now.
     pub live: HashMap<u32, usize>,
+    /// The driver's version is one of which UVM's structs are not known: their bytes say nothing.
+    uvm_unknown: bool,
     /// How many channels a slot has had.
     generations: HashMap<u32, u32>,
 }
 
 impl State {
+    /// Of a recording on a driver of this version.
+    pub fn of(driver: &str) -> State {
+        State { uvm_unknown: is_uvm_unknown(driver), ..State::default() }
+    }
+
     /// The number of the channel that begins in a slot.
     pub fn generation(&mut self, slot: u32) -> u32 {
         let next = self.generations.entry(slot).or_default();
@@ -53,7 +70,7 @@ impl State {
                 file: FileKind::from_raw(body.file),
                 request: body.request,
                 ret: body.ret,
-                arg,
+                arg: readable(FileKind::from_raw(body.file), arg, self.uvm_unknown),
                 nested,
             }),
             Call::Mmap(m) => g.mmap(MmapRecord {

@@ -290,7 +290,8 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
 impl Walk<'_> {
     /// What is known of an image.
     fn state(&mut self, process: u32) -> &mut State {
-        self.images.entry(process).or_default()
+        let driver = &self.recording.header().driver;
+        self.images.entry(process).or_insert_with(|| State::of(driver))
     }
 
     fn event(&mut self, source: Source, e: &Event<'_>, sink: &mut impl Sink) {

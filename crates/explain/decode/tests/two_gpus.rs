@@ -90,3 +90,17 @@ fn one_address_is_other_memory_in_another_address_space() {
     let seen: Vec<_> = copies.iter().map(|c| places(c)[1]).collect();
     assert_eq!(seen, [(Place::Video, Some(1)), (Place::Host, None)]);
 }
+
+/// Its structs may be longer or shorter, and no call carries a size.
+#[test]
+fn what_uvm_of_a_driver_that_is_not_known_maps_is_not_guessed() {
+    let seen = |driver: &str| {
+        let mut t = two_gpus();
+        t.header.driver = driver.into();
+        t.submit(100, 0, &[&copy(DEVICE_AT, PEER_AT, 4096)]);
+        let (copies, _) = read(&mut t);
+        copies.iter().map(places).collect::<Vec<_>>()
+    };
+    assert_eq!(seen("580.159.04"), [[(Place::Video, Some(0)), (Place::Video, Some(1))]]);
+    assert_eq!(seen("595.1.1"), [[(Place::Unknown, None); 2]]);
+}

@@ -66,17 +66,21 @@ impl<'a> Seen<'a> {
             // SAFETY: memory that the driver has just used with this size.
             unsafe { core::slice::from_raw_parts(at as *const u8, length) }
         };
-        let size = match (abi::rm_nr(request), on) {
-            (Some(_), _) => abi::request_size(request),
-            (None, FileKind::Uvm) => uvm::size(request),
-            _ => 0,
-        };
-        let arg = view(arg as u64, size);
+        let arg = view(arg as u64, size_of_argument(on, request, super::is_uvm_known()));
         let Some((at, length)) = call::parameters(request, arg) else { return Seen { arg, nested: &[], cut: false } };
         if Call::parse(on, request, arg, &[]).status() != Some(0) {
             return Seen { arg, nested: &[], cut: false };
         }
         Seen { arg, nested: view(at, length.min(NESTED_MAX) as usize), cut: length > NESTED_MAX }
+    }
+}
+
+/// Bytes of a call's argument; 0 where its number does not say so and nobody knows.
+fn size_of_argument(on: FileKind, request: u64, is_uvm_known: bool) -> usize {
+    match (abi::rm_nr(request), on) {
+        (Some(_), _) => abi::request_size(request),
+        (None, FileKind::Uvm) if is_uvm_known => uvm::size(request),
+        _ => 0,
     }
 }
 
@@ -132,8 +136,7 @@ fn learn(fact: &Fact<'_>, going: &[u16]) {
         channels::look_again();
     }
     match fact {
-        // Of a branch that we do not know no layout is trusted.
-        Fact::Version(v) if v.text().is_some_and(|text| abi::Abi::insist(text).is_err()) => super::distrust(),
+        Fact::Version(v) => v.text().into_iter().for_each(super::version),
         Fact::Created(c) => {
             if let What::Channel(p) = &c.what {
                 channels::begin(c.client, c.handle, c.class, p);
@@ -148,4 +151,17 @@ fn learn(fact: &Fact<'_>, going: &[u16]) {
 pub fn file_event(k: u16, fd: i32, other: i32, file: u32, path: &[u8]) {
     let body = event::FileBody { fd, other, file, path: path.len() as u32 };
     record::event(k, 0, sys::tsc(), &body, path, &[]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_driver_that_is_not_known_no_argument_of_uvm_is_read() {
+        let free = abi::rm_request(nr::FREE, 16);
+        let sizes =
+            |known| [(FileKind::Uvm, uvm::FREE), (FileKind::Ctl, free)].map(|(on, r)| size_of_argument(on, r, known));
+        assert_eq!((sizes(true), sizes(false)), ([24, 16], [0, 16]));
+    }
 }

@@ -12,9 +12,11 @@ mod model;
 use crate::process::region;
 use crate::process::renewal::Child;
 use core::sync::atomic::{AtomicBool, Ordering};
+use rm::abi;
 use tape::region::trouble;
 
 static UNKNOWN: AtomicBool = AtomicBool::new(false);
+static UVM_UNKNOWN: AtomicBool = AtomicBool::new(false);
 
 /// The driver is none that we know: where its channels lie is not trusted, and no doorbell is tapped.
 fn distrust() {
@@ -25,6 +27,23 @@ fn distrust() {
 /// True if the driver's layouts are known, as far as it has said its version.
 fn is_trusted() -> bool {
     !UNKNOWN.load(Ordering::Relaxed)
+}
+
+/// The driver says its version.
+fn version(text: &str) {
+    // A call of UVM's carries no size: one that is wrong would be read past the program's struct.
+    if abi::Abi::for_version(text).is_err() {
+        UVM_UNKNOWN.store(true, Ordering::Relaxed);
+    }
+    // Of a branch that is not known no layout is trusted.
+    if abi::Abi::insist(text).is_err() {
+        distrust();
+    }
+}
+
+/// True if the sizes of UVM's structs are known, as far as the driver has said its version.
+fn is_uvm_known() -> bool {
+    !UVM_UNKNOWN.load(Ordering::Relaxed)
 }
 
 /// The program ends.
