@@ -119,6 +119,18 @@ fn shells_of_system_and_popen_start_every_kind_of_program() {
 }
 
 #[test]
+fn a_shell_is_started_once_and_as_libc_starts_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/shells.c");
+    let program = match (Source { file: &file, compiler: "cc", flags: &["-w", "-pthread"] }).compile(dir.path()) {
+        Ok(program) => program,
+        Err(why) => test_support::skip!("{why}"),
+    };
+    let s = same(&[], &[program.to_str().expect("a path of this test's")]);
+    assert_eq!(s["complete"], true, "{s:#}");
+}
+
+#[test]
 fn a_static_program_and_what_it_starts_see_their_own_environment_and_it_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/odd.c");

@@ -7,7 +7,7 @@
 //! Invariant: building it allocates nothing and writes to the stack only (vfork children exec from their parent's
 //! memory). Only an environment that is too large for that gets a mapping, which a vfork child leaves to its parent.
 
-use crate::process::environment::{OURS, PRELOAD, SHELL};
+use crate::process::environment::{OURS, PRELOAD};
 use crate::process::sys;
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
@@ -159,7 +159,7 @@ pub unsafe fn is_whole(env: *const *const c_char) -> bool {
 
 /// Where an environment is built: its array and the text of LD_PRELOAD.
 #[repr(C)]
-struct Room<const ENTRIES: usize, const TEXT: usize> {
+struct OnStack<const ENTRIES: usize, const TEXT: usize> {
     entries: [MaybeUninit<*const c_char>; ENTRIES],
     text: [MaybeUninit<u8>; TEXT],
 }
@@ -170,11 +170,20 @@ const LARGE: (usize, usize) = (2048, 8192);
 /// What we add: LD_PRELOAD and two variables; and the array's end.
 const OURS_AND_END: usize = 4;
 
+/// Where an environment is to be built.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// On the stack, where it fits: for a vfork child.
+    Stack,
+    /// In a mapping, which stays if `then` is left by a jump.
+    Mapped,
+}
+
 /// Calls `then` with `env` and what we add to it; with `env` itself where nothing is kept or no memory is to be had.
 ///
 /// # Safety
 /// `env` is null or a null-terminated array of strings.
-pub unsafe fn with<R>(env: *const *const c_char, then: impl FnOnce(*const *const c_char) -> R) -> R {
+pub unsafe fn with<R>(room: Room, env: *const *const c_char, then: impl FnOnce(*const *const c_char) -> R) -> R {
     let Some(c) = carried() else { return then(env) };
     // SAFETY: the caller's.
     let s = unsafe { contents(c, env) };
@@ -183,7 +192,9 @@ pub unsafe fn with<R>(env: *const *const c_char, then: impl FnOnce(*const *const
     let text = PRELOAD.len() + c.preload().len() + s.preload.map_or(0, <[u8]>::len) + 2;
     // SAFETY: the caller's, and each room is as large as it says.
     unsafe {
-        if entries <= SMALL.0 && text <= SMALL.1 {
+        if room == Room::Mapped {
+            mapped(c, env, (entries, text), s.preload, then)
+        } else if entries <= SMALL.0 && text <= SMALL.1 {
             on_stack::<{ SMALL.0 }, { SMALL.1 }, R>(c, env, s.preload, then)
         } else if entries <= LARGE.0 && text <= LARGE.1 {
             on_stack::<{ LARGE.0 }, { LARGE.1 }, R>(c, env, s.preload, then)
@@ -202,7 +213,7 @@ unsafe fn on_stack<const ENTRIES: usize, const TEXT: usize, R>(
     theirs: Option<&[u8]>,
     then: impl FnOnce(*const *const c_char) -> R,
 ) -> R {
-    let mut room = MaybeUninit::<Room<ENTRIES, TEXT>>::uninit();
+    let mut room = MaybeUninit::<OnStack<ENTRIES, TEXT>>::uninit();
     let at = room.as_mut_ptr();
     // SAFETY: the caller's; the pointers are those of the room's fields.
     unsafe { fill(c, env, theirs, (&raw mut (*at).entries).cast(), (&raw mut (*at).text).cast()) };
@@ -274,87 +285,24 @@ fn preload<'a>(c: &'a Carried, theirs: Option<&'a [u8]>) -> [&'a [u8]; 4] {
     [PRELOAD, c.preload(), colon, theirs.unwrap_or(&[])]
 }
 
-/// Bytes of the longest command line that [`with_command`] makes room for: the kernel's limit of one string (MAX_ARG_STRLEN).
-const COMMAND: usize = 128 << 10;
-/// The shell of `system` and `popen`.
-pub const SHELL_PATH: &CStr = c"/bin/sh";
-
-/// Text for a shell, word by word, counted first and then written.
-struct Text {
-    at: *mut u8,
-    len: usize,
-}
-
-impl Text {
-    fn put(&mut self, piece: &[u8]) {
-        if !self.at.is_null() {
-            // SAFETY: whoever gave the place has room for what was counted.
-            unsafe { core::ptr::copy_nonoverlapping(piece.as_ptr(), self.at.add(self.len), piece.len()) };
-        }
-        self.len += piece.len();
-    }
-
-    /// One word that the shell takes as it is.
-    fn word(&mut self, pieces: &[&[u8]]) {
-        self.put(b"'");
-        for piece in pieces {
-            for (i, part) in piece.split(|&b| b == b'\'').enumerate() {
-                self.put(if i == 0 { b"" } else { b"'\\''" });
-                self.put(part);
-            }
-        }
-        self.put(b"'");
-    }
-}
-
-/// Calls `then` with a command that puts another shell in the place of the one that runs it, with the agent in it, and has
-/// that run `command`. (libc gives the shells of `system` and `popen` an environment that only libc sees. The second shell
-/// takes our variables out of its environment again, and its own execs look at each program.) `None`: the command is too long.
+/// The variables that are added to `env`, in pieces; `None` where nothing is kept.
 ///
 /// # Safety
-/// `command` is a string; `env` as for [`with`].
-pub unsafe fn with_command<R>(
-    command: *const c_char,
-    env: *const *const c_char,
-    then: impl FnOnce(*const c_char) -> R,
-) -> Option<R> {
+/// As [`with`].
+pub unsafe fn added_to<'a>(env: *const *const c_char) -> Option<[[&'a [u8]; 4]; 3]> {
     let c = carried()?;
     // SAFETY: the caller's.
-    let (command, theirs) = unsafe { (CStr::from_ptr(command).to_bytes(), contents(c, env).preload) };
-    let write = |at: *mut u8| {
-        let mut t = Text { at, len: 0 };
-        t.put(b"export ");
-        for words in [&preload(c, theirs)[..], &[c.libraries.get()], &[c.place.get()], &[SHELL, b"1"]] {
-            t.word(words);
-            t.put(b" ");
-        }
-        t.put(b"; exec ");
-        t.put(SHELL_PATH.to_bytes());
-        t.put(b" -c ");
-        t.word(&[command]);
-        t.put(b"\0");
-        t.len
-    };
-    let need = write(core::ptr::null_mut());
-    if need > COMMAND {
-        return None;
-    }
-    let rw = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a fresh mapping.
-    let at = unsafe { sys::mmap(0, need, rw, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) }?;
-    write(at as *mut u8);
-    let r = then(at as *const c_char);
-    // SAFETY: our own mapping; the shell has its own copy.
-    unsafe { sys::munmap(at, need) };
-    Some(r)
+    let theirs = unsafe { contents(c, env).preload };
+    let whole = |v: &'static Kept| [v.get(), &[], &[], &[]];
+    Some([preload(c, theirs), whole(&c.libraries), whole(&c.place)])
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use std::ffi::CString;
 
-    fn strings(all: &[&str]) -> (Vec<CString>, Vec<*const c_char>) {
+    pub fn strings(all: &[&str]) -> (Vec<CString>, Vec<*const c_char>) {
         let owned: Vec<CString> = all.iter().map(|s| CString::new(*s).expect("no NUL")).collect();
         let mut array: Vec<*const c_char> = owned.iter().map(|s| s.as_ptr()).collect();
         array.push(core::ptr::null());
@@ -379,7 +327,7 @@ mod tests {
         "LD_PRELOAD=/proc/1/fd/3:/proc/1/fd/4",
     ];
 
-    fn kept() {
+    pub fn kept() {
         // SAFETY: numbers.
         static STARTS: Starts = unsafe { core::mem::zeroed() };
         keep(ADDED[0].as_bytes(), ADDED[1].as_bytes(), &STARTS);
@@ -389,7 +337,7 @@ mod tests {
         kept();
         let (_owned, array) = strings(all);
         // SAFETY: a null-terminated array of strings.
-        unsafe { with(array.as_ptr(), read) }
+        unsafe { with(Room::Stack, array.as_ptr(), read) }
     }
 
     #[test]
@@ -457,24 +405,5 @@ mod tests {
             assert!(!is_whole(last));
             sys::munmap(at, 4096);
         }
-    }
-
-    #[test]
-    fn a_shell_command_has_another_shell_run_it_with_the_variables() {
-        kept();
-        let (_owned, array) = strings(&["LD_PRELOAD=x'y.so"]);
-        // SAFETY: strings.
-        let command = unsafe {
-            with_command(c"echo '$1'; exit 3".as_ptr(), array.as_ptr(), |c| {
-                CStr::from_ptr(c).to_str().map(str::to_owned)
-            })
-        };
-        assert_eq!(
-            command.expect("it fits").expect("text"),
-            r"export 'LD_PRELOAD=/proc/1/fd/3:/proc/1/fd/4:x'\''y.so' 'DOORBELL_PRELOAD=/proc/1/fd/3:/proc/1/fd/4' 'DOORBELL_SESSION=/proc/1/fd/5' 'DOORBELL_SHELL=1' ; exec /bin/sh -c 'echo '\''$1'\''; exit 3'"
-        );
-        let long = CString::new("x".repeat(COMMAND)).expect("no NUL");
-        // SAFETY: strings.
-        assert!(unsafe { with_command(long.as_ptr(), array.as_ptr(), |_| ()) }.is_none());
     }
 }

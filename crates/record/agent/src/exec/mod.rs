@@ -10,6 +10,7 @@
 
 pub mod environment;
 mod rights;
+mod shell;
 mod target;
 
 use crate::process::real::{self, Strings};
@@ -18,6 +19,7 @@ use crate::process::{children, session, sys};
 use crate::signals::inherit::{over_exec, over_spawn};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
+use environment::Room;
 use tape::starts::Starts;
 use target::Target;
 
@@ -58,6 +60,21 @@ unsafe fn start(
     env: Strings,
     start: impl Fn(Strings) -> c_int,
 ) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { start_in(Room::Stack, examine, (path, child), env, start) }
+}
+
+/// As [`start`]; the environment is built there.
+///
+/// # Safety
+/// As [`start`].
+unsafe fn start_in(
+    room: Room,
+    examine: impl FnOnce() -> Target,
+    (path, child): (*const c_char, bool),
+    env: Strings,
+    start: impl Fn(Strings) -> c_int,
+) -> c_int {
     // SAFETY: nothing is read that is not memory. (What the kernel will refuse, it is asked with what the program said.)
     let Some(starts) = follows().filter(|_| unsafe { environment::is_whole(env) }) else { return start(env) };
     children::count();
@@ -69,15 +86,23 @@ unsafe fn start(
         return start(env);
     }
     // SAFETY: it is whole.
-    let done = unsafe { environment::with(env, &start) };
+    let done = unsafe { environment::with(room, env, &start) };
     if child && done == 0 {
         return done;
     }
     starts.take_back();
-    if (if child { done } else { sys::Errno::get() }) == libc::E2BIG {
-        // SAFETY: the caller's.
-        unsafe { note(Target::Environment, path, child) };
-        return start(env);
+    if (if child { done } else { sys::Errno::get() }) != libc::E2BIG {
+        return done;
+    }
+    // (An exec that succeeds does not come back, so that is noted before. What is a child is noted once it is there.)
+    // SAFETY: the caller's.
+    let noted = || unsafe { note(Target::Environment, path, child) };
+    if !child {
+        noted();
+    }
+    let done = start(env);
+    if child && done == 0 {
+        noted();
     }
     done
 }
@@ -316,54 +341,4 @@ pub unsafe extern "C" fn posix_spawnp(
             |e| over_spawn(|| real::posix_spawnp(pid, file, actions, attributes, argv, e)),
         )
     }
-}
-
-/// Runs `call` with a command by which another shell, with the agent in it, takes the place of the one that `call` starts; or
-/// with the command itself.
-///
-/// # Safety
-/// `command` is null or a string.
-unsafe fn shell<R>(command: *const c_char, call: impl Fn(*const c_char) -> R, failed: impl Fn(&R) -> bool) -> R {
-    // SAFETY: nothing is read that is not memory; the command is the caller's.
-    let starts = follows().filter(|_| !command.is_null() && unsafe { environment::is_whole(env()) });
-    let Some(starts) = starts else { return call(command) };
-    children::count();
-    let path = environment::SHELL_PATH.as_ptr();
-    // SAFETY: a string; the command is the caller's. (One that looks like an option may be one or not: libcs differ.)
-    let target = match unsafe { (reachable(target::of_path(libc::AT_FDCWD, path), starts), *command as u8) } {
-        (t, b'-' | b'+') if t.inject() => Target::Command,
-        (t, _) => t,
-    };
-    if target.inject() && starts.expect() {
-        // SAFETY: the caller's.
-        let done = unsafe { environment::with_command(command, env(), &call) };
-        if done.as_ref().is_none_or(failed) {
-            starts.take_back();
-        }
-        if let Some(done) = done {
-            return done;
-        }
-        // SAFETY: a string.
-        unsafe { note(Target::Command, path, true) };
-    } else {
-        // SAFETY: a string.
-        unsafe { note(target, path, true) };
-    }
-    call(command)
-}
-
-/// # Safety
-/// As system.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
-    // SAFETY: the caller's.
-    unsafe { shell(command, |c| real::system(c), |status| *status == -1) }
-}
-
-/// # Safety
-/// As popen.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void {
-    // SAFETY: the caller's.
-    unsafe { shell(command, |c| over_spawn(|| real::popen(c, mode)), |stream| stream.is_null()) }
 }

@@ -185,6 +185,7 @@ real! {
     execveat = c"execveat" (dir: c_int, path: *const c_char, argv: Strings, env: Strings, flags: c_int) -> c_int, -1;
     posix_spawn = c"posix_spawn" (pid: *mut libc::pid_t, path: *const c_char, a: *const c_void, b: *const c_void, argv: Strings, env: Strings) -> c_int, libc::ENOSYS;
     posix_spawnp = c"posix_spawnp" (pid: *mut libc::pid_t, path: *const c_char, a: *const c_void, b: *const c_void, argv: Strings, env: Strings) -> c_int, libc::ENOSYS;
+    waitpid = c"waitpid" (pid: libc::pid_t, status: *mut c_int, options: c_int) -> libc::pid_t, -1;
     system = c"system" (command: *const c_char) -> c_int, -1;
     prctl = c"prctl" (option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int, -1;
     syscall = c"syscall" (n: c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong) -> c_long, -1;

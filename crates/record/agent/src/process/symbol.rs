@@ -101,6 +101,17 @@ fn next_of(name: &CStr, kind: u8) -> usize {
     found
 }
 
+/// Address of the function `name` in the first library that has a function `mark`, too; 0 if it has none.
+pub fn of_library_with(mark: &CStr, name: &CStr) -> usize {
+    let mut found = 0;
+    each(&mut |m| {
+        let is_it = defined(m, mark.to_bytes(), STT_FUNC).is_some();
+        found = if is_it { defined(m, name.to_bytes(), STT_FUNC).unwrap_or(0) } else { 0 };
+        !is_it
+    });
+    found
+}
+
 /// True if the program or one of the libraries that it started with defines a function of this name. From the constructor.
 pub fn is_defined(name: &CStr) -> bool {
     let mut found = false;

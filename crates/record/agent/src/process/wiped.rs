@@ -35,6 +35,7 @@ pub mod word {
     pub const CODE: usize = 4;
     pub const LIBRARIES: usize = 5;
     pub const SIGNALS: usize = 6;
+    pub const SHELLS: usize = 7;
 }
 
 const WORDS: usize = 16;

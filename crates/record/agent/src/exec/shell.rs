@@ -1,0 +1,464 @@
+//! `system` and `popen`: the shell starts with the agent in it, though libc gives it an environment that only libc sees.
+//!
+//! `system` is libc's, step by step (sysdeps/posix/system.c of glibc), over the exported `posix_spawn`. `popen` has streams that only
+//! libc can make. In a process of one thread libc's own `popen` runs while `environ` is what the shell is to get. With more threads,
+//! which may look at `environ` at any time, the shell that libc starts is replaced by a second one, with the agent in it.
+//!
+//! Where another library has these functions, too, they are its own: it is asked, and starts two shells.
+//!
+//! Invariant: what the program can see of the calls is what libc's have it see: results, errno, signals, cancellation.
+
+use super::environment::{self, Room};
+use super::target::{self, Target};
+use super::{env, follows, note, reachable, start, start_in};
+use crate::process::environment::SHELL as IS_SHELL;
+use crate::process::own_lock::OwnLock;
+use crate::process::real::{self, Strings};
+use crate::process::wiped::{self, word};
+use crate::process::{children, symbol, sys};
+use crate::signals::calls::{KernelAction, kernel_action};
+use crate::signals::inherit::over_spawn;
+use crate::signals::masks::{self, bit};
+use core::arch::naked_asm;
+use core::cell::Cell;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// The shell of `system` and `popen`.
+const SHELL: &CStr = c"/bin/sh";
+
+/// 0 not looked at, 1 as glibc has them, 2 as it has them since 2.38 (`--` before the command), 3 another library's.
+static WHOSE: AtomicU32 = AtomicU32::new(0);
+const LIBCS: u32 = 1;
+const LIBCS_WITH_DASHES: u32 = 2;
+const OTHERS: u32 = 3;
+
+fn whose() -> u32 {
+    match WHOSE.load(Ordering::Relaxed) {
+        0 => look(),
+        known => known,
+    }
+}
+
+#[cold]
+fn look() -> u32 {
+    let names = [c"system", c"popen", c"posix_spawn", c"waitpid"];
+    let version = c"gnu_get_libc_version";
+    let whose = match symbol::next(version) {
+        f if f != 0 && names.iter().all(|name| symbol::next(name) == symbol::of_library_with(version, name)) => {
+            // SAFETY: that function of glibc's, and its string.
+            let version = unsafe {
+                let f: extern "C" fn() -> *const c_char = core::mem::transmute(f);
+                CStr::from_ptr(f()).to_bytes()
+            };
+            let minor = version.strip_prefix(b"2.").unwrap_or(b"").iter().take_while(|b| b.is_ascii_digit());
+            let minor = minor.fold(0u32, |n, b| n.saturating_mul(10).saturating_add(u32::from(b - b'0')));
+            if minor >= 38 { LIBCS_WITH_DASHES } else { LIBCS }
+        }
+        _ => OTHERS,
+    };
+    WHOSE.store(whose, Ordering::Relaxed);
+    whose
+}
+
+/// Calls of `system` under way, and what the program had for SIGINT and SIGQUIT before the first. (As libc's, they stay in a forked
+/// child as they were.)
+struct Calls {
+    n: u32,
+    before: [KernelAction; 2],
+}
+
+const IGNORED: [c_int; 2] = [libc::SIGINT, libc::SIGQUIT];
+static CALLS: OwnLock<Calls, { word::SHELLS }> =
+    OwnLock::new(Calls { n: 0, before: [KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 }; 2] });
+
+/// The process ignores SIGINT and SIGQUIT from here on; what it did before. `None` (in a signal handler that came in while this thread was
+/// in here): it is left as it is.
+fn ignore_signals() -> Option<[KernelAction; 2]> {
+    let mut calls = CALLS.lock()?;
+    if calls.n == 0 {
+        let ignore = KernelAction { handler: libc::SIG_IGN, ..KernelAction::default() };
+        calls.before = IGNORED.map(|signal| kernel_action(signal, Some(&ignore)));
+    }
+    calls.n += 1;
+    Some(calls.before)
+}
+
+fn put_signals_back() {
+    let Some(mut calls) = CALLS.lock() else { return };
+    calls.n -= 1;
+    if calls.n == 0 {
+        for (&signal, before) in IGNORED.iter().zip(&calls.before) {
+            kernel_action(signal, Some(before));
+        }
+    }
+}
+
+/// A shell that is waited for.
+#[repr(C)]
+struct Wait {
+    pid: libc::pid_t,
+    status: c_int,
+    ignores: bool,
+}
+
+/// waitpid until it is not interrupted. (A cancellation point: nothing here may need a destructor.)
+unsafe extern "C" fn wait(w: *mut c_void) {
+    let w = w.cast::<Wait>();
+    // SAFETY: the caller's.
+    unsafe {
+        loop {
+            let mut status = 0;
+            let r = real::waitpid((*w).pid, &mut status, 0);
+            if r == -1 && sys::Errno::get() == libc::EINTR {
+                continue;
+            }
+            (*w).status = if r == (*w).pid { status } else { -1 };
+            return;
+        }
+    }
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+    fn __sigsetjmp(at: *mut c_void, save: c_int) -> c_int;
+    fn __pthread_register_cancel(at: *mut c_void);
+    fn __pthread_unregister_cancel(at: *mut c_void);
+    fn __pthread_unwind_next(at: *mut c_void) -> !;
+}
+
+/// The thread was cancelled in [`wait`]: the shell is killed. (libc leaves SIGCHLD blocked here, too.)
+unsafe extern "C" fn cancelled(w: *mut c_void) {
+    // PTHREAD_CANCEL_DISABLE
+    const DISABLE: c_int = 1;
+    // SAFETY: the caller's, which is [`system`]'s and still there: its frame is unwound later.
+    unsafe {
+        let w = w.cast::<Wait>();
+        sys::syscall6(libc::SYS_kill, (*w).pid as usize, libc::SIGKILL as usize, 0, 0, 0, 0);
+        let mut state = 0;
+        pthread_setcancelstate(DISABLE, &mut state);
+        wait(w.cast());
+        pthread_setcancelstate(state, core::ptr::null_mut());
+        if (*w).ignores {
+            put_signals_back();
+        }
+    }
+}
+
+/// Calls `wait` and, if the thread is cancelled in it, `cancelled`: what `pthread_cleanup_push` is in C. (A `__pthread_unwind_buf_t` has
+/// 104 bytes.)
+///
+/// # Safety
+/// Both take `with`.
+#[unsafe(naked)]
+unsafe extern "C" fn cancellable(
+    wait: unsafe extern "C" fn(*mut c_void),
+    cancelled: unsafe extern "C" fn(*mut c_void),
+    with: *mut c_void,
+) {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbx",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbx, 0",
+        "push r12",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r12, 0",
+        "push r13",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset r13, 0",
+        "sub rsp, 112",
+        ".cfi_adjust_cfa_offset 112",
+        "mov rbx, rdi",
+        "mov r12, rsi",
+        "mov r13, rdx",
+        "mov rdi, rsp",
+        "xor esi, esi",
+        "call {setjmp}@PLT",
+        "test eax, eax",
+        "jnz 2f",
+        "mov rdi, rsp",
+        "call {register}@PLT",
+        "mov rdi, r13",
+        "call rbx",
+        "mov rdi, rsp",
+        "call {unregister}@PLT",
+        ".cfi_remember_state",
+        "add rsp, 112",
+        ".cfi_adjust_cfa_offset -112",
+        "pop r13",
+        ".cfi_adjust_cfa_offset -8",
+        "pop r12",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rbx",
+        ".cfi_adjust_cfa_offset -8",
+        "ret",
+        ".cfi_restore_state",
+        "2:",
+        "mov rdi, r13",
+        "call r12",
+        "mov rdi, rsp",
+        "call {next}@PLT",
+        "ud2",
+        ".cfi_endproc",
+        setjmp = sym __sigsetjmp,
+        register = sym __pthread_register_cancel,
+        unregister = sym __pthread_unregister_cancel,
+        next = sym __pthread_unwind_next,
+    )
+}
+
+/// A shell's arguments for a command.
+fn arguments(command: *const c_char) -> [*const c_char; 5] {
+    let (name, end) = (c"sh".as_ptr(), core::ptr::null());
+    if whose() == LIBCS_WITH_DASHES {
+        [name, c"-c".as_ptr(), c"--".as_ptr(), command, end]
+    } else {
+        [name, c"-c".as_ptr(), command, end, end]
+    }
+}
+
+/// What libc's `system` does with a command.
+///
+/// # Safety
+/// `command` is a string.
+unsafe fn run(command: *const c_char) -> c_int {
+    let before = ignore_signals();
+    let blocked = masks::blocked();
+    let mask = sys::signal_mask(libc::SIG_BLOCK, bit(libc::SIGCHLD));
+    let mut pid = 0;
+    // SAFETY: libc's attributes, made and given back; a string, and the program's environment.
+    let failed = unsafe {
+        // (All zero is the empty set.)
+        let (mut reset, mut inherited): (libc::sigset_t, libc::sigset_t) = core::mem::zeroed();
+        for (&signal, action) in IGNORED.iter().zip(before.iter().flatten()) {
+            if action.handler != libc::SIG_IGN {
+                masks::change(&mut reset, |set| set | bit(signal));
+            }
+        }
+        masks::change(&mut inherited, |_| masks::told(mask, blocked));
+        let mut attributes = MaybeUninit::<libc::posix_spawnattr_t>::uninit();
+        let at = attributes.as_mut_ptr();
+        libc::posix_spawnattr_init(at);
+        libc::posix_spawnattr_setsigmask(at, &inherited);
+        libc::posix_spawnattr_setsigdefault(at, &reset);
+        let flags = libc::POSIX_SPAWN_SETSIGDEF | libc::POSIX_SPAWN_SETSIGMASK;
+        libc::posix_spawnattr_setflags(at, flags as i16);
+        let arguments = arguments(command);
+        let pid = &raw mut pid;
+        let failed = start(
+            || target::of_path(libc::AT_FDCWD, SHELL.as_ptr()),
+            (SHELL.as_ptr(), true),
+            env(),
+            |e| real::posix_spawn(pid, SHELL.as_ptr(), core::ptr::null(), at.cast(), arguments.as_ptr(), e),
+        );
+        libc::posix_spawnattr_destroy(at);
+        failed
+    };
+    // (POSIX: as if the shell had ended with 127.)
+    let mut w = Wait { pid, status: 127 << 8, ignores: before.is_some() };
+    if failed == 0 {
+        // SAFETY: both take a Wait.
+        unsafe { cancellable(wait, cancelled, (&raw mut w).cast()) };
+    }
+    if w.ignores {
+        put_signals_back();
+    }
+    sys::signal_mask(libc::SIG_SETMASK, mask);
+    if failed != 0 {
+        sys::Errno::set(failed);
+    }
+    w.status
+}
+
+/// # Safety
+/// As system.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
+    // SAFETY: the caller's.
+    unsafe {
+        if environment::starts().is_none() {
+            real::system(command)
+        } else if whose() == OTHERS {
+            second_shell(command, |c| real::system(c), |status| *status == -1)
+        } else if command.is_null() {
+            c_int::from(run(c"exit 0".as_ptr()) == 0)
+        } else {
+            run(command)
+        }
+    }
+}
+
+unsafe extern "C" {
+    static mut environ: Strings;
+}
+
+/// True if no other thread can look at this process's variables.
+fn is_alone() -> bool {
+    // SAFETY: plain integers; all zero is one.
+    let mut s: libc::stat = unsafe { core::mem::zeroed() };
+    let (path, to) = (c"/proc/self/task".as_ptr() as usize, &raw mut s as usize);
+    // SAFETY: a NUL-terminated path, and room for what is asked.
+    let known = unsafe { sys::syscall6(libc::SYS_newfstatat, libc::AT_FDCWD as usize, path, to, 0, 0, 0) == 0 };
+    // (A directory of two links and one for each thread.)
+    known && s.st_nlink == 3 && !wiped::is_vfork_child()
+}
+
+/// # Safety
+/// As popen.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut c_void {
+    // SAFETY: the caller's.
+    let libcs = |command| unsafe { over_spawn(|| real::popen(command, mode)) };
+    if command.is_null() || whose() == OTHERS || follows().is_none() || !is_alone() {
+        // SAFETY: the caller's.
+        return unsafe { second_shell(command, libcs, |stream| stream.is_null()) };
+    }
+    let stream = Cell::new(core::ptr::null_mut());
+    let own = env();
+    let with = |e: Strings| {
+        // SAFETY: the program's variable, in its only thread. It is put back unless somebody has set another one.
+        unsafe {
+            (&raw mut environ).write(e);
+            stream.set(libcs(command));
+            if (&raw const environ).read() == e {
+                (&raw mut environ).write(own);
+            }
+        }
+        if stream.get().is_null() { sys::Errno::get() } else { 0 }
+    };
+    // SAFETY: the shell's path; the program's environment.
+    unsafe {
+        start_in(Room::Mapped, || target::of_path(libc::AT_FDCWD, SHELL.as_ptr()), (SHELL.as_ptr(), true), own, with)
+    };
+    stream.get()
+}
+
+/// Runs `call` with a command by which another shell, with the agent in it, takes the place of the one that `call` starts; or
+/// with the command itself.
+///
+/// # Safety
+/// `command` is null or a string.
+unsafe fn second_shell<R>(command: *const c_char, call: impl Fn(*const c_char) -> R, failed: impl Fn(&R) -> bool) -> R {
+    // SAFETY: nothing is read that is not memory; the command is the caller's.
+    let starts = follows().filter(|_| !command.is_null() && unsafe { environment::is_whole(env()) });
+    let Some(starts) = starts else { return call(command) };
+    children::count();
+    let path = SHELL.as_ptr();
+    // SAFETY: a string; the command is the caller's. (One that looks like an option may be one or not: libcs differ.)
+    let target = match unsafe { (reachable(target::of_path(libc::AT_FDCWD, path), starts), *command as u8) } {
+        (t, b'-' | b'+') if t.inject() => Target::Command,
+        (t, _) => t,
+    };
+    if target.inject() && starts.expect() {
+        // SAFETY: the caller's.
+        let done = unsafe { with_command(command, env(), &call) };
+        if done.as_ref().is_none_or(failed) {
+            starts.take_back();
+        }
+        if let Some(done) = done {
+            return done;
+        }
+        // SAFETY: a string.
+        unsafe { note(Target::Command, path, true) };
+    } else {
+        // SAFETY: a string.
+        unsafe { note(target, path, true) };
+    }
+    call(command)
+}
+
+/// Bytes of the longest command line that [`with_command`] makes room for: the kernel's limit of one string (MAX_ARG_STRLEN).
+const COMMAND: usize = 128 << 10;
+
+/// Text for a shell, word by word, counted first and then written.
+struct Text {
+    at: *mut u8,
+    len: usize,
+}
+
+impl Text {
+    fn put(&mut self, piece: &[u8]) {
+        if !self.at.is_null() {
+            // SAFETY: whoever gave the place has room for what was counted.
+            unsafe { core::ptr::copy_nonoverlapping(piece.as_ptr(), self.at.add(self.len), piece.len()) };
+        }
+        self.len += piece.len();
+    }
+
+    /// One word that the shell takes as it is.
+    fn word(&mut self, pieces: &[&[u8]]) {
+        self.put(b"'");
+        for piece in pieces {
+            for (i, part) in piece.split(|&b| b == b'\'').enumerate() {
+                self.put(if i == 0 { b"" } else { b"'\\''" });
+                self.put(part);
+            }
+        }
+        self.put(b"'");
+    }
+}
+
+/// Calls `then` with a command that puts another shell in the place of the one that runs it, with the agent in it, and has
+/// that run `command`. (libc gives the shells of `system` and `popen` an environment that only libc sees. The second shell
+/// takes our variables out of its environment again, and its own execs look at each program.) `None`: the command is too long.
+///
+/// # Safety
+/// `command` is a string; `env` as for [`environment::with`].
+unsafe fn with_command<R>(command: *const c_char, env: Strings, then: impl FnOnce(*const c_char) -> R) -> Option<R> {
+    // SAFETY: the caller's.
+    let (command, added) = unsafe { (CStr::from_ptr(command).to_bytes(), environment::added_to(env)?) };
+    let write = |at: *mut u8| {
+        let mut t = Text { at, len: 0 };
+        t.put(b"export ");
+        for words in added.iter().map(|variable| &variable[..]).chain([&[IS_SHELL, b"1"][..]]) {
+            t.word(words);
+            t.put(b" ");
+        }
+        t.put(b"; exec ");
+        t.put(SHELL.to_bytes());
+        t.put(b" -c ");
+        t.word(&[command]);
+        t.put(b"\0");
+        t.len
+    };
+    let need = write(core::ptr::null_mut());
+    if need > COMMAND {
+        return None;
+    }
+    let rw = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a fresh mapping.
+    let at = unsafe { sys::mmap(0, need, rw, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) }?;
+    write(at as *mut u8);
+    let r = then(at as *const c_char);
+    // SAFETY: our own mapping; the shell has its own copy.
+    unsafe { sys::munmap(at, need) };
+    Some(r)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::environment::tests::{kept, strings};
+    use std::ffi::CString;
+
+    #[test]
+    fn a_shell_command_has_another_shell_run_it_with_the_variables() {
+        kept();
+        let (_owned, array) = strings(&["LD_PRELOAD=x'y.so"]);
+        // SAFETY: strings.
+        let command = unsafe {
+            with_command(c"echo '$1'; exit 3".as_ptr(), array.as_ptr(), |c| {
+                CStr::from_ptr(c).to_str().map(str::to_owned)
+            })
+        };
+        assert_eq!(
+            command.expect("it fits").expect("text"),
+            r"export 'LD_PRELOAD=/proc/1/fd/3:/proc/1/fd/4:x'\''y.so' 'DOORBELL_PRELOAD=/proc/1/fd/3:/proc/1/fd/4' 'DOORBELL_SESSION=/proc/1/fd/5' 'DOORBELL_SHELL=1' ; exec /bin/sh -c 'echo '\''$1'\''; exit 3'"
+        );
+        let long = CString::new("x".repeat(COMMAND)).expect("no NUL");
+        // SAFETY: strings.
+        assert!(unsafe { with_command(long.as_ptr(), array.as_ptr(), |_| ()) }.is_none());
+    }
+}
