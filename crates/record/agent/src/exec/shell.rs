@@ -11,6 +11,7 @@
 use super::environment::{self, Room};
 use super::target::{self, Target};
 use super::{env, follows, note, reachable, start, start_in};
+use crate::process::cleanup::{self, If};
 use crate::process::environment::SHELL as IS_SHELL;
 use crate::process::own_lock::OwnLock;
 use crate::process::real::{self, Strings};
@@ -19,7 +20,6 @@ use crate::process::{children, symbol, sys};
 use crate::signals::calls::{KernelAction, kernel_action};
 use crate::signals::inherit::over_spawn;
 use crate::signals::masks::{self, bit};
-use core::arch::naked_asm;
 use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
@@ -96,7 +96,6 @@ fn put_signals_back() {
 }
 
 /// A shell that is waited for.
-#[repr(C)]
 struct Wait {
     pid: libc::pid_t,
     status: c_int,
@@ -104,8 +103,10 @@ struct Wait {
 }
 
 /// waitpid until it is not interrupted. (A cancellation point: nothing here may need a destructor.)
-unsafe extern "C" fn wait(w: *mut c_void) {
-    let w = w.cast::<Wait>();
+///
+/// # Safety
+/// `w` is a Wait.
+unsafe fn wait(w: *mut Wait) {
     // SAFETY: the caller's.
     unsafe {
         loop {
@@ -122,14 +123,10 @@ unsafe extern "C" fn wait(w: *mut c_void) {
 
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
-    fn __sigsetjmp(at: *mut c_void, save: c_int) -> c_int;
-    fn __pthread_register_cancel(at: *mut c_void);
-    fn __pthread_unregister_cancel(at: *mut c_void);
-    fn __pthread_unwind_next(at: *mut c_void) -> !;
 }
 
 /// The thread was cancelled in [`wait`]: the shell is killed. (libc leaves SIGCHLD blocked here, too.)
-unsafe extern "C" fn cancelled(w: *mut c_void) {
+extern "C" fn cancelled(w: *mut c_void) {
     // PTHREAD_CANCEL_DISABLE
     const DISABLE: c_int = 1;
     // SAFETY: the caller's, which is [`system`]'s and still there: its frame is unwound later.
@@ -138,75 +135,12 @@ unsafe extern "C" fn cancelled(w: *mut c_void) {
         sys::syscall6(libc::SYS_kill, (*w).pid as usize, libc::SIGKILL as usize, 0, 0, 0, 0);
         let mut state = 0;
         pthread_setcancelstate(DISABLE, &mut state);
-        wait(w.cast());
+        wait(w);
         pthread_setcancelstate(state, core::ptr::null_mut());
         if (*w).ignores {
             put_signals_back();
         }
     }
-}
-
-/// Calls `wait` and, if the thread is cancelled in it, `cancelled`: what `pthread_cleanup_push` is in C. (A `__pthread_unwind_buf_t` has
-/// 104 bytes.)
-///
-/// # Safety
-/// Both take `with`.
-#[unsafe(naked)]
-unsafe extern "C" fn cancellable(
-    wait: unsafe extern "C" fn(*mut c_void),
-    cancelled: unsafe extern "C" fn(*mut c_void),
-    with: *mut c_void,
-) {
-    naked_asm!(
-        ".cfi_startproc",
-        "push rbx",
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_rel_offset rbx, 0",
-        "push r12",
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_rel_offset r12, 0",
-        "push r13",
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_rel_offset r13, 0",
-        "sub rsp, 112",
-        ".cfi_adjust_cfa_offset 112",
-        "mov rbx, rdi",
-        "mov r12, rsi",
-        "mov r13, rdx",
-        "mov rdi, rsp",
-        "xor esi, esi",
-        "call {setjmp}@PLT",
-        "test eax, eax",
-        "jnz 2f",
-        "mov rdi, rsp",
-        "call {register}@PLT",
-        "mov rdi, r13",
-        "call rbx",
-        "mov rdi, rsp",
-        "call {unregister}@PLT",
-        ".cfi_remember_state",
-        "add rsp, 112",
-        ".cfi_adjust_cfa_offset -112",
-        "pop r13",
-        ".cfi_adjust_cfa_offset -8",
-        "pop r12",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rbx",
-        ".cfi_adjust_cfa_offset -8",
-        "ret",
-        ".cfi_restore_state",
-        "2:",
-        "mov rdi, r13",
-        "call r12",
-        "mov rdi, rsp",
-        "call {next}@PLT",
-        "ud2",
-        ".cfi_endproc",
-        setjmp = sym __sigsetjmp,
-        register = sym __pthread_register_cancel,
-        unregister = sym __pthread_unregister_cancel,
-        next = sym __pthread_unwind_next,
-    )
 }
 
 /// A shell's arguments for a command.
@@ -259,8 +193,9 @@ unsafe fn run(command: *const c_char) -> c_int {
     // (POSIX: as if the shell had ended with 127.)
     let mut w = Wait { pid, status: 127 << 8, ignores: before.is_some() };
     if failed == 0 {
-        // SAFETY: both take a Wait.
-        unsafe { cancellable(wait, cancelled, (&raw mut w).cast()) };
+        let w = &raw mut w;
+        // SAFETY: a Wait.
+        cleanup::with(cancelled, w.cast(), If::Cancelled, || unsafe { wait(w) });
     }
     if w.ignores {
         put_signals_back();

@@ -3,17 +3,9 @@
 
 use super::state::on;
 use super::{boost, mutex};
+use crate::process::cleanup::{self, If};
 use crate::process::real::Mutex;
 use core::ffi::{c_int, c_void};
-use core::mem::MaybeUninit;
-
-/// `struct _pthread_cleanup_buffer` (pthread.h): four words. libc runs it when the frame that it lies in is unwound.
-type Buffer = [usize; 4];
-
-unsafe extern "C" {
-    fn _pthread_cleanup_push(buffer: *mut Buffer, routine: extern "C" fn(*mut c_void), with: *mut c_void);
-    fn _pthread_cleanup_pop(buffer: *mut Buffer, execute: c_int);
-}
 
 extern "C" fn converted_again(m: *mut c_void) {
     // SAFETY: the mutex of the wait, which the thread has again.
@@ -39,17 +31,5 @@ pub unsafe fn wait(m: Mutex, site: usize, f: impl FnOnce() -> c_int) -> c_int {
         mutex::Waits::Converted => converted_again,
         mutex::Waits::Boosted => boosted_again,
     };
-    with_cleanup(after, m, f)
-}
-
-#[inline(never)]
-fn with_cleanup(after: extern "C" fn(*mut c_void), m: Mutex, f: impl FnOnce() -> c_int) -> c_int {
-    let mut buffer = MaybeUninit::<Buffer>::uninit();
-    // SAFETY: the buffer stays where it is until it is popped, or libc runs its routine when this frame is left.
-    unsafe {
-        _pthread_cleanup_push(buffer.as_mut_ptr(), after, m.cast());
-        let r = f();
-        _pthread_cleanup_pop(buffer.as_mut_ptr(), 1);
-        r
-    }
+    cleanup::with(after, m.cast(), If::CancelledOrDone, f)
 }
