@@ -19,21 +19,25 @@ fn main() {
     println!("cargo::rerun-if-changed={}", root.join("Cargo.toml").display());
     // <target>/<profile>/build/doorbell-<hash>/out
     let target = out.ancestors().nth(4).unwrap_or(&out).join("preload-libraries");
-    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(&root).args(["build", "--profile", "preload", "--target-dir"]).arg(&target);
+    // One after the other: the agent's libraries have none of the features that the software GPU's have, which need std.
     for (package, _) in LIBRARIES {
-        cargo.args(["-p", package]);
-    }
-    // What the outer cargo tells its compiler (flags for coverage, clippy's wrapper) is not meant for these.
-    for v in
-        ["CARGO_ENCODED_RUSTFLAGS", "RUSTFLAGS", "RUSTC_WORKSPACE_WRAPPER", "CARGO_BUILD_TARGET", "CARGO_TARGET_DIR"]
-    {
-        cargo.env_remove(v);
-    }
-    match cargo.status() {
-        Ok(s) if s.success() => {}
-        Ok(s) => panic!("building the preloaded libraries failed ({s}); the errors are above"),
-        Err(e) => panic!("cargo could not be started to build the preloaded libraries: {e}"),
+        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.current_dir(&root).args(["build", "--profile", "preload", "-p", package, "--target-dir"]).arg(&target);
+        // What the outer cargo tells its compiler (flags for coverage, clippy's wrapper) is not meant for these.
+        for v in [
+            "CARGO_ENCODED_RUSTFLAGS",
+            "RUSTFLAGS",
+            "RUSTC_WORKSPACE_WRAPPER",
+            "CARGO_BUILD_TARGET",
+            "CARGO_TARGET_DIR",
+        ] {
+            cargo.env_remove(v);
+        }
+        match cargo.status() {
+            Ok(s) if s.success() => {}
+            Ok(s) => panic!("building the preloaded libraries failed ({s}); the errors are above"),
+            Err(e) => panic!("cargo could not be started to build the preloaded libraries: {e}"),
+        }
     }
     let mut manifests = BTreeSet::new();
     for (_, file) in LIBRARIES {

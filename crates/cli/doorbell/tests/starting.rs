@@ -131,6 +131,12 @@ fn a_shell_is_started_once_and_as_libc_starts_it() {
 }
 
 #[test]
+fn the_agent_brings_no_library_with_it() {
+    let maps = output(&[&[doorbell()], &RUN[..], &["cat", "/proc/self/maps"]].concat());
+    assert!(maps.contains("libc.so.6") && !maps.contains("libgcc"), "{maps}");
+}
+
+#[test]
 fn a_static_program_and_what_it_starts_see_their_own_environment_and_it_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/odd.c");

@@ -13,6 +13,11 @@
 //! Invariant: without a recorder's region or a board of policies in the environment it does nothing at all; a forked
 //! child records nothing.
 
+// As it is preloaded it has nothing of std's: half of the time of its loading went into libgcc_s, which std's backtraces need.
+#![cfg_attr(panic = "abort", no_std)]
+
+#[cfg(panic = "abort")]
+mod alone;
 mod driver;
 mod exec;
 mod fault;
