@@ -136,6 +136,36 @@ fn the_agent_brings_no_library_with_it() {
     assert!(maps.contains("libc.so.6") && !maps.contains("libgcc"), "{maps}");
 }
 
+/// KiB of the mappings in a process's smaps that its core file would have, but for those of files that can be read again.
+fn in_a_core(smaps: &str) -> u64 {
+    let (mut kib, mut size, mut dumped) = (0, 0, false);
+    for line in smaps.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["Size:", n, ..] => size = n.parse().expect("a number"),
+            ["VmFlags:", ref flags @ ..] if dumped && !flags.contains(&"dd") => kib += size,
+            [range, rights, .., inode, path] if range.contains('-') && inode.parse::<u64>().is_ok() => {
+                dumped = path.starts_with("/memfd:") && rights.contains('s');
+            }
+            [range, rights, ..] if range.contains('-') => dumped = rights.starts_with("rw"),
+            _ => {}
+        }
+    }
+    kib
+}
+
+#[test]
+fn core_files_have_none_of_the_agents_tables_and_rings() {
+    let words = ["cat", "/proc/self/smaps"];
+    let bare = in_a_core(&output(&words));
+    let record = ["record", "--locks", "--force", "-q", "-o", "/dev/null", "--"];
+    for way in [&RUN[..], &record] {
+        let with = in_a_core(&output(&[&[doorbell()], way, &words].concat()));
+        println!("{way:?}: {with} KiB in a core file, bare {bare}");
+        assert!(with < bare + 200, "{way:?}: {with} KiB in a core file, bare {bare}");
+    }
+}
+
 #[test]
 fn a_static_program_and_what_it_starts_see_their_own_environment_and_it_is_named() {
     let dir = tempfile::tempdir().expect("a directory");

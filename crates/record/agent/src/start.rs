@@ -4,7 +4,7 @@ use crate::process::environment::{self, BOARD, OURS, SESSION};
 use crate::process::renewal::{self, Steps};
 use crate::process::session::want;
 use crate::process::wiped::{self, live};
-use crate::process::{children, real, region, session, sys, thread};
+use crate::process::{children, cores, real, region, session, sys, thread};
 use crate::{driver, exec, hooks, policy, record, signals, tap, trace};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -65,6 +65,7 @@ pub fn begin() {
         return;
     }
     environment::read();
+    cores::leave_out_tables();
     // A vfork child must not look them up.
     real::look_up();
     thread::find_numbers();

@@ -36,6 +36,9 @@ pub struct Policy {
 
 const ZERO: Policy = Policy { size: 48, policy: 0, flags: 0, nice: 0, priority: 0, runtime: 0, deadline: 0, period: 0 };
 
+/// Zero throughout, so that a table of seats takes no room in a library's file.
+const NONE: Policy = Policy { size: 0, ..ZERO };
+
 /// A sequentially consistent fence, as a locked instruction on a line that is the thread's own: half of what mfence costs.
 #[inline(always)]
 fn full_fence() {
@@ -123,7 +126,7 @@ impl Seat {
             raised: AtomicU32::new(0),
             waiting_for: AtomicUsize::new(0),
             waiting_rank: AtomicU32::new(0),
-            base: Guarded::new(ZERO),
+            base: Guarded::new(NONE),
             held: Held::new(),
         }
     }
@@ -324,7 +327,8 @@ impl<const N: usize> Seats<N> {
     /// # Safety
     /// The process has one thread, just forked, whose seat is `me` and whose new number is `my`.
     pub unsafe fn after_fork_in_child(&self, me: Option<&Seat>, my: Tid) {
-        for seat in &self.seats {
+        // (Not all of the table, which is large: a child gets memory of its own for each page of it that it writes to.)
+        for seat in self.seats.iter().take(self.high.load(Ordering::Relaxed)) {
             seat.latch.reset();
             if me.is_some_and(|me| core::ptr::eq(me, seat)) {
                 seat.tid.store(my.raw(), Ordering::Relaxed);

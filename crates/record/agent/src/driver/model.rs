@@ -7,6 +7,7 @@ use crate::process::own_lock::OwnLock;
 use crate::process::region;
 use crate::process::wiped::word;
 use crate::tap::ranges::{self, Range};
+use core::sync::atomic::{AtomicBool, Ordering};
 use rm::class::NV01_DEVICE_0;
 use rm::fact::{Created, Fact, Memory, What};
 use tape::region::trouble;
@@ -136,8 +137,12 @@ impl Ranges for OfTap {
 
 static STATE: OwnLock<Tables, { word::MODEL }> = OwnLock::new(Tables::new());
 
+/// Something was learnt, here or in the process that forked this one and so far.
+static LEARNT: AtomicBool = AtomicBool::new(false);
+
 /// A driver call has said this. True if it made memory visible to the program.
 pub fn learn(fact: &Fact<'_>) -> bool {
+    LEARNT.store(true, Ordering::Relaxed);
     STATE.lock().is_some_and(|mut s| s.learn(fact, &mut OfTap))
 }
 
@@ -165,6 +170,7 @@ pub fn take_bound(fd: i32) -> Option<Bound> {
 
 /// Memory is mapped into the process.
 pub fn map(m: Mapped) {
+    LEARNT.store(true, Ordering::Relaxed);
     if let Some(mut s) = STATE.lock() {
         s.map(m, &mut OfTap);
     }
@@ -375,9 +381,11 @@ fn show(m: &Mapped, e: &External, ranges: &mut impl Ranges) {
     }
 }
 
-/// In a forked child: the objects are the parent's.
+/// In a forked child: the objects are the parent's. (Where there are none, the tables are not touched: the child would get memory of its own.)
 pub fn renew() {
-    if let Some(mut s) = STATE.try_lock() {
+    if LEARNT.load(Ordering::Relaxed)
+        && let Some(mut s) = STATE.try_lock()
+    {
         s.clear();
     }
 }

@@ -23,7 +23,7 @@ mod state;
 use crate::process::renewal::Child;
 use crate::process::symbol;
 use crate::process::wiped::{self, live};
-use crate::process::{sys, thread};
+use crate::process::{cores, sys, thread};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use locks::Tid;
@@ -48,6 +48,7 @@ pub fn attach(path: &CStr, off: bool) -> Option<&'static Starts> {
         sys::syscall6(libc::SYS_close, fd as usize, 0, 0, 0, 0, 0);
         board?
     };
+    cores::leave_out(board, size_of::<Board>());
     // SAFETY: mapped just now, and as long as a Board: `run` made it so.
     let b: &'static Board = unsafe { &*(board as *const Board) };
     if b.magic != MAGIC || b.version != VERSION {

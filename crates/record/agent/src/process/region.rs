@@ -2,6 +2,7 @@
 //!
 //! [`attach`] may be called at any time, by the constructor or at the first event that matters, and again in a forked child.
 
+use super::cores;
 use super::own_lock::OwnLock;
 use super::restrictions::{may, need};
 use super::session;
@@ -93,6 +94,7 @@ fn map(s: &Session, again: bool) -> Option<&'static Control> {
         session::call(s);
         return None;
     };
+    cores::leave_out(base, FIXED_BYTES);
     // SAFETY: the mapping holds a Control, which is ours by the claim.
     let c = unsafe {
         s.begin_region(base as *mut Control);
@@ -135,6 +137,9 @@ pub unsafe fn map_piece(offset: usize, len: usize, to: usize) -> bool {
         return unsafe {
             let at = sys::mmap(to, len, rw, libc::MAP_SHARED | libc::MAP_FIXED, fd, from);
             sys::close(fd);
+            if at == Some(to) {
+                cores::leave_out(to, len);
+            }
             at == Some(to)
         };
     }

@@ -3,6 +3,7 @@
 //! A process maps the session at its start and does no more. It claims a region at its first event that matters
 //! ([`super::region::attach`]), so one that uses no GPU and takes no recorded lock costs the recorder nothing.
 
+use super::cores;
 use super::environment;
 use super::sys;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -21,6 +22,7 @@ pub fn open() -> Option<&'static Session> {
         sys::close(fd);
         at?
     };
+    cores::leave_out(at, SESSION_BYTES);
     // SAFETY: mapped just now, in the size that the recorder makes it.
     let s = unsafe { &*(at as *const Session) };
     if !s.check() {

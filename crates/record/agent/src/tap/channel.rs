@@ -6,7 +6,7 @@
 use super::ranges;
 use crate::process::{region, sys, thread};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tape::event::watch;
 use tape::region::{SLOTS, Slot};
 
@@ -320,24 +320,38 @@ pub fn unclaim(slot: usize) -> u32 {
     region::slot(slot).map_or(0, |s| s.claim.swap(0, Ordering::AcqRel).saturating_sub(1))
 }
 
-/// In a forked child: the channels are the parent's.
+/// Slots that were used so far: those below.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// Slot `i` is about to be used.
+pub fn begins(i: usize) {
+    USED.fetch_max(i + 1, Ordering::Relaxed);
+}
+
+/// In a forked child: the channels are the parent's. (A child gets memory of its own for each page that it writes to: what was never used is
+/// not touched.)
 pub fn renew() {
+    let used = USED.load(Ordering::Relaxed).min(SLOTS);
+    if used == 0 {
+        return;
+    }
     for t in &TOKENS {
         t.store(0, Ordering::Relaxed);
     }
-    for i in 0..SLOTS {
+    for i in 0..used {
         // SAFETY: the process has one thread, and no slot is in use here.
         if let Some(c) = unsafe { get(i) } {
             *c = Channel::NONE;
         }
     }
-    for u in &USERDS {
+    for u in USERDS.iter().take(used) {
         u.store(0, Ordering::Relaxed);
     }
     SHADOWS.store(0, Ordering::Relaxed);
-    for row in LEFT.iter().flatten() {
+    for row in LEFT.iter().take(used).flatten() {
         row.store(0, Ordering::Relaxed);
     }
+    USED.store(0, Ordering::Relaxed);
 }
 
 #[cfg(test)]

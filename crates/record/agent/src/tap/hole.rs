@@ -70,8 +70,9 @@ pub fn place<R>(at: usize, map: impl FnOnce() -> R) -> R {
 
 /// In a forked child: other threads' calls are the parent's.
 pub fn renew() {
-    OPEN.store(0, Ordering::Relaxed);
-    PLACING.store(0, Ordering::Relaxed);
+    for n in [&OPEN, &PLACING].iter().filter(|n| n.load(Ordering::Relaxed) != 0) {
+        n.store(0, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]

@@ -120,7 +120,9 @@ pub fn renew() {
     }
     // (Other threads of the parent were writing these.)
     for p in &TABLE {
-        let _ = p.addr.compare_exchange(TAKEN, FREE, Ordering::Relaxed, Ordering::Relaxed);
+        if p.addr.load(Ordering::Relaxed) == TAKEN {
+            p.addr.store(FREE, Ordering::Relaxed);
+        }
     }
 }
 

@@ -179,7 +179,9 @@ pub fn remove(from: u64, len: u64, by_cpu: bool) {
 /// In a forked child: what the parent's GPU addresses name is of no use here.
 pub fn renew() {
     // (Another thread of the parent may have been changing the other table: its change never ends.)
-    change(|t| t.n = 0);
+    if CHANGES.load(Ordering::Relaxed) != 0 {
+        change(|t| t.n = 0);
+    }
 }
 
 #[cfg(test)]

@@ -278,7 +278,7 @@ pub fn answer(c: &mut Channel, addr: u64, load: bool) -> u64 {
 
 /// In a forked child: the shadow pages are the parent's.
 pub fn renew() {
-    for u in &USED {
+    for u in USED.iter().filter(|u| u.load(Ordering::Relaxed) != 0) {
         u.store(0, Ordering::Relaxed);
     }
     hole::renew();

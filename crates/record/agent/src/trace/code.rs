@@ -131,7 +131,10 @@ impl Known {
 pub fn renew() {
     if let Some(mut s) = STATE.try_lock() {
         s.known.n = 0;
-        s.known.exe_len = 0;
+        // (Looked at first: a child gets a page of its own for each page that it writes to.)
+        if s.known.exe_len != 0 {
+            s.known.exe_len = 0;
+        }
     }
     LAST.store(0, Ordering::Relaxed);
 }
