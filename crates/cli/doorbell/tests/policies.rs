@@ -109,6 +109,26 @@ fn did_what_it_should(report: &str, policy: &str) {
     }
 }
 
+/// Waits left by siglongjmp, where the waiter lies in a queue: its place there is gone with its stack.
+#[test]
+fn who_jumps_out_of_a_wait_is_waited_for_no_longer() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), "left") else { return };
+    let plain = text(&finished(&mut Command::new(&program), "the program itself").stdout);
+    assert!(plain.contains("unlocked by another 0, then 0"), "{plain}");
+    std::thread::scope(|scope| {
+        for policy in POLICIES {
+            let (plain, program) = (&plain, &program);
+            scope.spawn(move || {
+                let said = text(&finished(run(policy).arg(program), policy).stdout);
+                assert_eq!(said, *plain, "{policy}");
+            });
+        }
+    });
+    let said = text(&finished(run("phase-fair").arg(&program).arg("writers"), "writers").stdout);
+    assert!(said.contains("writer 10: left 2 got 3") && said.contains("writer 16: left 1 got 4"), "{said}");
+}
+
 #[test]
 fn the_switch_in_the_environment_leaves_locks_alone() {
     let dir = tempfile::tempdir().unwrap();

@@ -38,6 +38,11 @@ mod real {
             Latched { latch: self, me }
         }
 
+        /// As [`Latch::hold`]. `None`: the calling thread has it, below in its stack.
+        pub fn hold_anew(&self, me: Tid) -> Option<Latched<'_>> {
+            (self.0.load(Ordering::Relaxed) & futex::TID_MASK != me.raw()).then(|| self.hold(me))
+        }
+
         #[cold]
         fn wait(&self, me: Tid) {
             loop {
@@ -129,6 +134,10 @@ mod model {
 
         pub fn hold(&self, _me: Tid) -> Latched<'_> {
             Latched { _guard: self.0.lock().unwrap() }
+        }
+
+        pub fn hold_anew(&self, me: Tid) -> Option<Latched<'_>> {
+            Some(self.hold(me))
         }
     }
 }

@@ -6,10 +6,11 @@
 //! * [`held`]: which gates a thread holds, so that recursion passes.
 //! * [`pi`]: glibc mutexes turned to priority inheritance while they are free, and back at a foreign unlock.
 //! * [`boost`]: holders raised to their waiters' priority, under contention only; [`guard`]: one real-time mutex.
+//! * [`leaving`]: threads that jump out of a wait.
 //! * [`old_rwlock`]: the unlock rule of glibc 2.4 to 2.24, to show what it starves.
 //!
-//! Invariants: nothing here allocates, takes a lock of std, calls a pthread function (but for the
-//! probes of [`layout`] and [`room`], through pointers that the caller gives), reads the environment or changes `errno`.
+//! Invariants: nothing here allocates, takes a lock of std, calls a pthread function (but for
+//! [`cancel`], [`leaving`], and the probes of [`layout`] and [`room`], through pointers that the caller gives), reads the environment or changes `errno`.
 #![cfg_attr(not(loom), no_std)]
 
 pub mod deadline;
@@ -34,6 +35,8 @@ pub mod held;
 #[cfg(not(loom))]
 pub mod layout;
 #[cfg(not(loom))]
+pub mod leaving;
+#[cfg(not(loom))]
 pub mod old_rwlock;
 #[cfg(not(loom))]
 pub mod pi;
@@ -42,4 +45,5 @@ pub mod room;
 
 pub use deadline::{Clock, Deadline};
 pub use outcome::{NotHeld, Outcome};
+pub use queue::{Kind, Node};
 pub use tid::Tid;

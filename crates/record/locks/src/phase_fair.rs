@@ -79,7 +79,7 @@ impl PhaseFair {
         if self.enter(Kind::Reader) {
             Outcome::Acquired { waited: false }
         } else {
-            self.wait(me, Kind::Reader, 0, None)
+            self.wait(me, &Node::new(Kind::Reader, 0), None)
         }
     }
 
@@ -88,7 +88,7 @@ impl PhaseFair {
         if self.enter(Kind::Writer) {
             Outcome::Acquired { waited: false }
         } else {
-            self.wait(me, Kind::Writer, 0, None)
+            self.wait(me, &Node::new(Kind::Writer, 0), None)
         }
     }
 
@@ -98,7 +98,7 @@ impl PhaseFair {
         if self.enter(Kind::Reader) {
             Outcome::Acquired { waited: false }
         } else {
-            self.wait(me, Kind::Reader, 0, Some(deadline))
+            self.wait(me, &Node::new(Kind::Reader, 0), Some(deadline))
         }
     }
 
@@ -107,7 +107,7 @@ impl PhaseFair {
         if self.enter(Kind::Writer) {
             Outcome::Acquired { waited: false }
         } else {
-            self.wait(me, Kind::Writer, 0, Some(deadline))
+            self.wait(me, &Node::new(Kind::Writer, 0), Some(deadline))
         }
     }
 
@@ -158,46 +158,19 @@ impl PhaseFair {
         entered(here(self.state.load(Ordering::Relaxed)), kind).is_some()
     }
 
-    /// [`PhaseFair::write`] for who was not let in at once: as [`Ticket::wait`](crate::ticket::Ticket::wait), among writers.
-    pub fn wait_to_write(&self, me: Tid, rank: u32, deadline: Option<&Deadline>) -> Outcome {
-        self.wait(me, Kind::Writer, rank, deadline)
-    }
-
+    /// For who was not let in at once: as [`Ticket::wait`](crate::ticket::Ticket::wait); ranks count among writers.
     #[cold]
-    fn wait(&self, me: Tid, kind: Kind, rank: u32, deadline: Option<&Deadline>) -> Outcome {
+    pub fn wait(&self, me: Tid, node: &Node, deadline: Option<&Deadline>) -> Outcome {
         if deadline.is_some_and(|deadline| !deadline.is_valid()) {
             return Outcome::InvalidDeadline;
         }
-        let node = Node::new(kind, rank);
-        {
-            let _latched = self.latch.hold(me);
-            let mut state = self.state.load(Ordering::Relaxed);
-            loop {
-                let next = entered(here(state), kind);
-                let enters = next.is_some();
-                let next = next.unwrap_or(state | QUEUED);
-                match self.state.compare_exchange(state, next, Ordering::Acquire, Ordering::Relaxed) {
-                    Ok(_) if enters => return Outcome::Acquired { waited: true },
-                    Ok(_) => break,
-                    Err(seen) => state = seen,
-                }
-            }
-            // SAFETY: under the latch; this function does not return before the node was removed or granted.
-            unsafe { self.queue.push(&node) };
-        }
-        if node.wait(deadline) {
+        if self.join(me, node) || node.wait(deadline) {
             return Outcome::Acquired { waited: true };
         }
         let admitted = {
             let _latched = self.latch.hold(me);
             // SAFETY: under the latch.
-            if unsafe { node.is_queued() } {
-                // SAFETY: under the latch, and queued.
-                unsafe { self.queue.remove(&node) };
-                Some(self.after_withdrawal())
-            } else {
-                None
-            }
+            unsafe { self.withdraw(node) }
         };
         match admitted {
             Some(readers) => {
@@ -210,6 +183,71 @@ impl PhaseFair {
                 node.wait(None);
                 Outcome::Acquired { waited: true }
             }
+        }
+    }
+
+    /// Puts a node into the queue; true if its thread is let in instead. The first half of [`PhaseFair::wait`], for models.
+    #[doc(hidden)]
+    pub fn join(&self, me: Tid, node: &Node) -> bool {
+        let _latched = self.latch.hold(me);
+        let mut state = self.state.load(Ordering::Relaxed);
+        loop {
+            let next = entered(here(state), node.kind());
+            let enters = next.is_some();
+            let next = next.unwrap_or(state | QUEUED);
+            match self.state.compare_exchange(state, next, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) if enters => {
+                    // SAFETY: it is in no queue.
+                    unsafe { node.enter() };
+                    return true;
+                }
+                Ok(_) => break,
+                Err(seen) => state = seen,
+            }
+        }
+        // SAFETY: under the latch; the node stays until it was removed or granted: by `wait`, or by `abandon`.
+        unsafe { self.queue.push(node) };
+        false
+    }
+
+    /// Takes a node out of the queue, if it is there. Returns whom that lets in.
+    ///
+    /// # Safety
+    /// The caller holds the latch.
+    unsafe fn withdraw(&self, node: &Node) -> Option<Taken> {
+        // SAFETY: under the latch.
+        unsafe {
+            node.is_queued().then(|| {
+                self.queue.remove(node);
+                self.after_withdrawal()
+            })
+        }
+    }
+
+    /// As [`Ticket::abandon`](crate::ticket::Ticket::abandon).
+    #[cold]
+    pub fn abandon(&self, me: Tid, node: &Node) {
+        let (admitted, inside) = {
+            let Some(_latched) = self.latch.hold_anew(me) else { return };
+            // SAFETY: under the latch.
+            unsafe {
+                let admitted = self.withdraw(node);
+                let inside = admitted.is_none() && node.is_inside();
+                (admitted, inside)
+            }
+        };
+        if let Some(readers) = admitted {
+            // SAFETY: the latch is released; taken just now.
+            unsafe { readers.grant() };
+        }
+        if inside {
+            node.wait(None);
+            // SAFETY: granted.
+            unsafe { node.leave() };
+            let _ = match node.kind() {
+                Kind::Reader => self.leave_read(me),
+                Kind::Writer => self.leave_write(me),
+            };
         }
     }
 

@@ -14,6 +14,7 @@
 //! loses its bit only while nobody is counted; every caller passes here (who goes round us while a mutex is decided is
 //! noticed by a lock word that is no thread, and the mutex goes back).
 
+use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
@@ -24,6 +25,7 @@ use crate::futex::{self, OWNER_DIED, PiError, TID_MASK, WAITERS};
 use crate::layout::{
     ELISION, ERRORCHECK, KIND_MASK, Layout, Mutex, NO_ELISION, PRIO_INHERIT, PRIO_PROTECT, RECURSIVE, ROBUST, SHARED,
 };
+use crate::leaving;
 use crate::tid::Tid;
 
 /// The longest sleep in the kernel before a waiter looks whether the mutex went back to its original protocol, for each
@@ -392,7 +394,8 @@ impl Mutex {
             };
             // (Who may be cancelled anywhere is cancelled between two slices.)
             let crowds = if cancelled.is_asynchronous() { 1 } else { 1 + sleepers / CROWD };
-            let result = sleep_for_lock(&self.lock, SLICE * crowds, deadline);
+            let sleeper = Sleeper { mutex: self, me, cancelled };
+            let result = leaving::run(&sleeper, sleeper_left, || sleep_for_lock(&self.lock, SLICE * crowds, deadline));
             let taken = result.is_ok();
             if taken && self.lock.load(Ordering::Relaxed) & OWNER_DIED != 0 {
                 // The original protocol knows nothing of ended owners: it stays locked.
@@ -625,6 +628,25 @@ impl Mutex {
             raw => Some(Tid::from_raw(raw)),
         }
     }
+}
+
+/// A thread that is counted while it sleeps in the kernel.
+struct Sleeper<'a> {
+    mutex: &'a Mutex,
+    me: Tid,
+    cancelled: cancel::Kind,
+}
+
+/// It does not come back from there: it is counted no longer, and what the kernel gave it at the last moment is free.
+extern "C" fn sleeper_left(sleeper: *mut c_void) {
+    // SAFETY: `leaving::run` was given a Sleeper, which is there as long as its frame is.
+    let sleeper = unsafe { &*sleeper.cast::<Sleeper>() };
+    let mutex = sleeper.mutex;
+    while mutex.lock.load(Ordering::Relaxed) & TID_MASK == sleeper.me.raw()
+        && matches!(futex::unlock_pi(&mutex.lock), Err(PiError::Again | PiError::Interrupted))
+    {}
+    mutex.count_out();
+    sleeper.cancelled.put_back();
 }
 
 /// So long from now, or what is left until the deadline if that is less.

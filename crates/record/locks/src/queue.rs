@@ -1,5 +1,5 @@
-//! Who waits at a gate, in order of arrival; who has a higher real-time priority, before those of lower ones. The nodes lie on the waiters' stacks; all links belong to the holder of the
-//! gate's latch.
+//! Who waits at a gate, in order of arrival; who has a higher real-time priority, before those of lower ones. The nodes lie
+//! on the waiters' stacks; all links belong to the holder of the gate's latch.
 //!
 //! A gate spares one pointer for its queue, so the ends of the two lists lie in the first node (the oldest writer, else the
 //! oldest reader) and move on when it leaves. Everything is O(1) but for taking all readers, and for a thread with a real-time
@@ -18,7 +18,7 @@ const WAITING: u32 = 0;
 const ASLEEP: u32 = 1;
 const GRANTED: u32 = 2;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Writer,
     Reader,
@@ -36,15 +36,26 @@ struct Lists {
     readers: List,
 }
 
+/// Where the thread of a node is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stands {
+    /// Not yet in the queue, or no longer.
+    Outside,
+    Queued,
+    /// Let in, or about to be: whoever took the node grants it.
+    Inside,
+}
+
 #[derive(Clone, Copy)]
 struct Links {
     previous: *const Node,
     next: *const Node,
-    queued: bool,
+    stands: Stands,
 }
 
 const EMPTY: List = List { first: null(), last: null() };
 
+/// A waiter's place. It stays where it is while its thread may be in a gate's queue.
 pub struct Node {
     word: Word,
     kind: Kind,
@@ -61,16 +72,63 @@ impl Node {
             word: Word::new(WAITING),
             kind,
             rank,
-            links: Guarded::new(Links { previous: null(), next: null(), queued: false }),
+            links: Guarded::new(Links { previous: null(), next: null(), stands: Stands::Outside }),
             lists: Guarded::new(Lists { writers: EMPTY, readers: EMPTY }),
         }
+    }
+
+    /// Of a thread that was let in without waiting.
+    pub fn inside(kind: Kind) -> Node {
+        let node = Node::new(kind, 0);
+        // SAFETY: nobody else knows the node.
+        unsafe { node.enter() };
+        node
+    }
+
+    /// The thread is let in and was not in the queue.
+    ///
+    /// # Safety
+    /// The node is in no queue.
+    pub unsafe fn enter(&self) {
+        self.word.value().store(GRANTED, Ordering::Relaxed);
+        // SAFETY: nobody else can reach it.
+        unsafe { self.set_inside() };
+    }
+
+    /// # Safety
+    /// The caller holds the latch, or nobody else can reach the node.
+    unsafe fn set_inside(&self) {
+        // SAFETY: the caller's.
+        unsafe { self.links.set(Links { stands: Stands::Inside, ..self.links.get() }) };
+    }
+
+    /// The thread is in, or is about to be let in.
+    ///
+    /// # Safety
+    /// The caller holds the latch, or the node is in no queue.
+    pub unsafe fn is_inside(&self) -> bool {
+        // SAFETY: the caller's. Of a node that was taken, links are only read until it is granted.
+        unsafe { self.links.get() }.stands == Stands::Inside
+    }
+
+    /// The node's thread is in no longer.
+    ///
+    /// # Safety
+    /// The node is in no queue, and was granted if it was taken from one.
+    pub unsafe fn leave(&self) {
+        // SAFETY: the caller's: nobody else can reach it.
+        unsafe { self.links.set(Links { stands: Stands::Outside, ..self.links.get() }) };
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// # Safety
     /// The caller holds the latch.
     pub unsafe fn is_queued(&self) -> bool {
         // SAFETY: under the latch.
-        unsafe { self.links.get() }.queued
+        unsafe { self.links.get() }.stands == Stands::Queued
     }
 
     /// Spins, then sleeps. Returns false when the deadline came first; the node may have been taken even so.
@@ -214,7 +272,7 @@ impl Queue {
                 previous = (*previous).links.get().previous;
             }
             let next = if previous.is_null() { list.first } else { (*previous).links.get().next };
-            node.links.set(Links { previous, next, queued: true });
+            node.links.set(Links { previous, next, stands: Stands::Queued });
             match previous.is_null() {
                 true => list.first = node,
                 false => {
@@ -253,7 +311,7 @@ impl Queue {
                 let links = &(*next).links;
                 links.set(Links { previous, ..links.get() });
             }
-            node.links.set(Links { previous: null(), next: null(), queued: false });
+            node.links.set(Links { previous: null(), next: null(), stands: Stands::Outside });
             self.set_lists(lists);
         }
     }
@@ -270,6 +328,7 @@ impl Queue {
                 return Taken::NONE;
             }
             self.remove(&*first);
+            (*first).set_inside();
             Taken { first, count: 1 }
         }
     }
@@ -287,7 +346,7 @@ impl Queue {
             let mut node = first;
             while !node.is_null() {
                 let links = (*node).links.get();
-                (*node).links.set(Links { queued: false, ..links });
+                (*node).links.set(Links { stands: Stands::Inside, ..links });
                 count += 1;
                 node = links.next;
             }

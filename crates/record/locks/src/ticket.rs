@@ -60,13 +60,21 @@ impl Ticket {
 
     #[inline]
     pub fn lock(&self, me: Tid) -> Outcome {
-        if self.enter() { Outcome::Acquired { waited: false } } else { self.wait(me, 0, None) }
+        if self.enter() {
+            Outcome::Acquired { waited: false }
+        } else {
+            self.wait(me, &Node::new(Kind::Writer, 0), None)
+        }
     }
 
     /// The deadline is looked at only if the lock is taken.
     #[inline]
     pub fn lock_until(&self, me: Tid, deadline: &Deadline) -> Outcome {
-        if self.enter() { Outcome::Acquired { waited: false } } else { self.wait(me, 0, Some(deadline)) }
+        if self.enter() {
+            Outcome::Acquired { waited: false }
+        } else {
+            self.wait(me, &Node::new(Kind::Writer, 0), Some(deadline))
+        }
     }
 
     #[inline]
@@ -81,47 +89,85 @@ impl Ticket {
     }
 
     /// [`Ticket::lock`] for who was not let in at once: among those who wait, a thread with a real-time priority comes before
-    /// those with lower ones or none (`rank` 0), as POSIX has it for a mutex.
+    /// those with lower ones or none, as POSIX has it for a mutex. `node`: a writer's, new; who may leave the wait by a jump
+    /// calls [`Ticket::abandon`] with it.
     #[cold]
-    pub fn wait(&self, me: Tid, rank: u32, deadline: Option<&Deadline>) -> Outcome {
+    pub fn wait(&self, me: Tid, node: &Node, deadline: Option<&Deadline>) -> Outcome {
         if deadline.is_some_and(|deadline| !deadline.is_valid()) {
             return Outcome::InvalidDeadline;
         }
-        let node = Node::new(Kind::Writer, rank);
-        {
-            let _latched = self.latch.hold(me);
-            let mut state = self.state.load(Ordering::Relaxed);
-            loop {
-                let free = is_free(state);
-                let next = if free { held() } else { state | QUEUED };
-                match self.state.compare_exchange(state, next, Ordering::Acquire, Ordering::Relaxed) {
-                    Ok(_) if free => return Outcome::Acquired { waited: true },
-                    Ok(_) => break,
-                    Err(seen) => state = seen,
-                }
-            }
-            // SAFETY: under the latch; this function does not return before the node was removed or granted.
-            unsafe { self.queue.push(&node) };
-        }
-        if node.wait(deadline) {
+        if self.join(me, node) || node.wait(deadline) {
             return Outcome::Acquired { waited: true };
         }
         {
             let _latched = self.latch.hold(me);
             // SAFETY: under the latch.
-            unsafe {
-                if node.is_queued() {
-                    self.queue.remove(&node);
-                    if self.queue.is_empty() {
-                        self.state.fetch_and(!QUEUED, Ordering::Relaxed);
-                    }
-                    return Outcome::TimedOut;
-                }
+            if unsafe { self.withdraw(node) } {
+                return Outcome::TimedOut;
             }
         }
         // Taken at the last moment: the grant is on its way.
         node.wait(None);
         Outcome::Acquired { waited: true }
+    }
+
+    /// Puts a node into the queue; true if the lock is free and taken instead. The first half of [`Ticket::wait`], for models.
+    #[doc(hidden)]
+    pub fn join(&self, me: Tid, node: &Node) -> bool {
+        let _latched = self.latch.hold(me);
+        let mut state = self.state.load(Ordering::Relaxed);
+        loop {
+            let free = is_free(state);
+            let next = if free { held() } else { state | QUEUED };
+            match self.state.compare_exchange(state, next, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) if free => {
+                    // SAFETY: it is in no queue.
+                    unsafe { node.enter() };
+                    return true;
+                }
+                Ok(_) => break,
+                Err(seen) => state = seen,
+            }
+        }
+        // SAFETY: under the latch; the node stays until it was removed or granted: by `wait`, or by `abandon`.
+        unsafe { self.queue.push(node) };
+        false
+    }
+
+    /// Takes a node out of the queue, if it is there.
+    ///
+    /// # Safety
+    /// The caller holds the latch.
+    unsafe fn withdraw(&self, node: &Node) -> bool {
+        // SAFETY: under the latch.
+        unsafe {
+            let queued = node.is_queued();
+            if queued {
+                self.queue.remove(node);
+                if self.queue.is_empty() {
+                    self.state.fetch_and(!QUEUED, Ordering::Relaxed);
+                }
+            }
+            queued
+        }
+    }
+
+    /// The calling thread leaves its wait with this node, or what it got there, for good: it is in the queue no longer, and
+    /// has the lock no longer. (A thread that leaves in the middle of a change of the queue keeps the latch, and all wait.)
+    #[cold]
+    pub fn abandon(&self, me: Tid, node: &Node) {
+        let inside = {
+            let Some(_latched) = self.latch.hold_anew(me) else { return };
+            // SAFETY: under the latch.
+            unsafe { !self.withdraw(node) && node.is_inside() }
+        };
+        if inside {
+            // Taken from the queue, it may not be granted yet.
+            node.wait(None);
+            // SAFETY: granted.
+            unsafe { node.leave() };
+            let _ = self.unlock(me);
+        }
     }
 
     /// Not bound to the thread that locked.

@@ -4,7 +4,7 @@
 
 use locks::phase_fair::PhaseFair;
 use locks::ticket::Ticket;
-use locks::{Clock, Deadline, NotHeld, Outcome, Tid};
+use locks::{Clock, Deadline, Kind, Node, NotHeld, Outcome, Tid};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
@@ -133,6 +133,22 @@ fn ticket_try_against_hand_over() {
     model(3, || ticket_is_free(&together(ticket(), &[tried, locked, locked])));
 }
 
+/// Queues, and jumps out of its wait.
+fn leaves(shared: &Guarded<Ticket>, me: u32) -> u32 {
+    let (me, node) = (Tid::from_raw(me), Node::new(Kind::Writer, 0));
+    shared.lock.join(me, &node);
+    shared.lock.abandon(me, &node);
+    shared.lock.abandon(me, &node);
+    0
+}
+
+#[test]
+fn ticket_left_by_a_jump() {
+    model(4, || ticket_is_free(&together(ticket(), &[leaves, locked])));
+    model(3, || ticket_is_free(&together(ticket(), &[leaves, leaves, locked])));
+    model(3, || ticket_is_free(&together(ticket(), &[leaves, locked, locked])));
+}
+
 fn writes(shared: &Guarded<PhaseFair>, me: u32) -> u32 {
     let me = Tid::from_raw(me);
     assert!(shared.lock.write(me).is_acquired());
@@ -208,6 +224,30 @@ fn gate_withdrawal_of_a_reader() {
     model(4, || gate_is_free(&together(gate(), &[reads_in_time, writes])));
     model(3, || gate_is_free(&together(gate(), &[reads_in_time, reads, writes])));
     model(3, || gate_is_free(&together(gate(), &[reads_in_time, writes_in_time, writes])));
+}
+
+/// Queues, and jumps out of its wait.
+fn leaves_gate(shared: &Guarded<PhaseFair>, me: u32, kind: Kind) -> u32 {
+    let (me, node) = (Tid::from_raw(me), Node::new(kind, 0));
+    shared.lock.join(me, &node);
+    shared.lock.abandon(me, &node);
+    0
+}
+
+fn writer_leaves(shared: &Guarded<PhaseFair>, me: u32) -> u32 {
+    leaves_gate(shared, me, Kind::Writer)
+}
+
+fn reader_leaves(shared: &Guarded<PhaseFair>, me: u32) -> u32 {
+    leaves_gate(shared, me, Kind::Reader)
+}
+
+#[test]
+fn gate_left_by_a_jump() {
+    model(4, || gate_is_free(&together(gate(), &[writer_leaves, reads])));
+    model(3, || gate_is_free(&together(gate(), &[writer_leaves, reads, writes])));
+    model(3, || gate_is_free(&together(gate(), &[reader_leaves, reads, writes])));
+    model(3, || gate_is_free(&together(gate(), &[reader_leaves, writer_leaves, writes])));
 }
 
 /// A gate in front of a real lock that one thread takes without the gate: what is guarded stays whole.

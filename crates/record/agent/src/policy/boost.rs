@@ -8,8 +8,8 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 use locks::Tid;
 use locks::boost::{Seat, Seats};
-use locks::cancel;
 use locks::held::Mode;
+use locks::{cancel, leaving};
 
 /// Threads that can be raised at a time.
 const SEATS: usize = 1024;
@@ -107,7 +107,7 @@ pub fn take(me: Me, lock: usize, first: impl FnOnce() -> c_int, f: impl FnOnce()
 }
 
 #[inline(never)]
-fn wait(seat: &Seat, my: Tid, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
+fn wait(seat: &'static Seat, my: Tid, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
     if !may(need::SCHEDULING) {
         ALL.counts.forbidden.store(1, Ordering::Relaxed);
     }
@@ -115,12 +115,25 @@ fn wait(seat: &Seat, my: Tid, lock: usize, f: impl FnOnce() -> c_int) -> c_int {
     let cancelled = cancel::defer();
     ALL.begin_wait(seat, my, lock);
     cancelled.put_back();
-    let r = f();
+    let r = leaving::run(&Waiter { seat, my, lock }, left, f);
     let cancelled = cancel::defer();
     ALL.end_wait(seat, my);
     publish();
     cancelled.put_back();
     r
+}
+
+struct Waiter {
+    seat: &'static Seat,
+    my: Tid,
+    lock: usize,
+}
+
+extern "C" fn left(waiter: *mut c_void) {
+    // SAFETY: `leaving::run` was given a Waiter, which is there as long as its frame is.
+    let waiter = unsafe { &*waiter.cast::<Waiter>() };
+    waiter.seat.held.leave(waiter.lock);
+    ALL.end_wait(waiter.seat, waiter.my);
 }
 
 pub fn attempt(me: Me, lock: usize, f: impl FnOnce() -> c_int) -> c_int {

@@ -2,10 +2,10 @@
 //! cancelled in it.
 
 use super::state::on;
-use super::{boost, mutex};
-use crate::process::cleanup::{self, If};
+use super::{boost, mark, mutex};
 use crate::process::real::Mutex;
 use core::ffi::{c_int, c_void};
+use locks::leaving;
 
 extern "C" fn converted_again(m: *mut c_void) {
     // SAFETY: the mutex of the wait, which the thread has again.
@@ -13,7 +13,10 @@ extern "C" fn converted_again(m: *mut c_void) {
 }
 
 extern "C" fn boosted_again(m: *mut c_void) {
-    if let Some(me) = on() {
+    if let Some(me) = on()
+        // SAFETY: as above. (Who left the wait by a jump has not got it.)
+        && unsafe { mark::owner(m.cast()) } == me.tid.raw()
+    {
         boost::has_again(me, m as usize);
     }
 }
@@ -31,5 +34,7 @@ pub unsafe fn wait(m: Mutex, site: usize, f: impl FnOnce() -> c_int) -> c_int {
         mutex::Waits::Converted => converted_again,
         mutex::Waits::Boosted => boosted_again,
     };
-    cleanup::with(after, m.cast(), If::CancelledOrDone, f)
+    let r = leaving::run(m, after, f);
+    after(m.cast());
+    r
 }

@@ -8,7 +8,8 @@ use crate::process::thread::Thread;
 use core::ffi::{c_int, c_void};
 use locks::layout::{ELISION, ERRORCHECK, KIND_MASK, Mutex as Inside, PRIO_INHERIT, PRIO_PROTECT, RECURSIVE, SHARED};
 use locks::pi::{Call, Decision, Foreign, Refusal};
-use locks::{Deadline, Outcome, Tid};
+use locks::ticket::Ticket;
+use locks::{Deadline, Kind, Node, Outcome, Tid, leaving};
 use tape::policy::{class, protocol, why};
 
 /// How often the one whom the gate has let in looks at the real lock, which is about to be unlocked, before it sleeps.
@@ -126,31 +127,63 @@ unsafe fn behind_ticket(me: Me, m: Mutex, s: State, until: Option<Deadline>, f: 
             return f();
         }
         let Some(gate) = mutexes().and_then(|layout| layout.ticket(m)) else { return f() };
-        let in_gate = if gate.try_lock().is_acquired() {
-            Outcome::Acquired { waited: false }
-        } else if ends_anywhere() {
-            return f();
-        } else {
-            let rank = state::rank(me);
-            if rank != 0 && !mark::is_gated(m) {
-                // Who holds it came beside the gate, so who has the gate waits for the real lock. There the kernel lets in
-                // whoever has the higher real-time priority, as POSIX has it.
-                return f();
-            }
-            gate.wait(me.tid, rank, until.as_ref())
-        };
-        let r = match in_gate {
-            Outcome::Acquired { waited: false } => f(),
-            Outcome::Acquired { waited: true } => soon(m, f),
-            other => return other.code(),
-        };
-        if r == 0 {
-            mark::set_gated(m, true);
-        } else {
-            let _ = gate.unlock(me.tid);
+        if gate.try_lock().is_acquired() {
+            let node = Node::inside(Kind::Writer);
+            return in_gate(me, m, gate, &node, || Outcome::Acquired { waited: false }, f);
         }
-        r
+        if ends_anywhere() {
+            return f();
+        }
+        let rank = state::rank(me);
+        if rank != 0 && !mark::is_gated(m) {
+            // Who holds it came beside the gate, so who has the gate waits for the real lock. There the kernel lets in
+            // whoever has the higher real-time priority, as POSIX has it.
+            return f();
+        }
+        let node = Node::new(Kind::Writer, rank);
+        in_gate(me, m, gate, &node, || gate.wait(me.tid, &node, until.as_ref()), f)
     }
+}
+
+/// A thread at the gate of a mutex, or in it and on its way to the mutex.
+struct AtGate<'a> {
+    gate: &'a Ticket,
+    node: &'a Node,
+    me: Tid,
+}
+
+extern "C" fn left_gate(at: *mut c_void) {
+    // SAFETY: `leaving::run` was given an AtGate, which is there as long as its frame is.
+    let at = unsafe { &*at.cast::<AtGate>() };
+    at.gate.abandon(at.me, at.node);
+}
+
+/// Enters the gate with `enter`, then the mutex with `f`.
+#[inline(always)]
+unsafe fn in_gate(
+    me: Me,
+    m: Mutex,
+    gate: &Ticket,
+    node: &Node,
+    enter: impl FnOnce() -> Outcome,
+    f: impl FnOnce() -> c_int,
+) -> c_int {
+    leaving::run(&AtGate { gate, node, me: me.tid }, left_gate, || {
+        // SAFETY: the caller's: a mutex.
+        unsafe {
+            let r = match enter() {
+                Outcome::Acquired { waited: false } => f(),
+                Outcome::Acquired { waited: true } => soon(m, f),
+                other => return other.code(),
+            };
+            if r == 0 {
+                mark::set_gated(m, true);
+            } else {
+                let _ = gate.unlock(me.tid);
+            }
+            r
+        }
+    })
 }
 
 /// Who was before us in the gate has left it and is about to unlock.

@@ -12,11 +12,11 @@ use super::{boost, mark};
 use crate::process::real::{self, Clock, Rwlock, Time};
 use crate::process::thread::Thread;
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use locks::held::{Entry, Exit, Mode};
 use locks::phase_fair::PhaseFair;
-use locks::{Deadline, Outcome, Tid};
+use locks::{Deadline, Kind, Node, Outcome, Tid, leaving};
 use tape::policy::{class, protocol, why};
 
 #[inline(always)]
@@ -94,22 +94,57 @@ unsafe fn behind_gate(
     // SAFETY: the caller's: a rwlock.
     let Some(gate) = (unsafe { gate(l) }) else { return f() };
     let held = &me.t.held;
-    if held.enter(l as usize, Mode::Round) != Entry::First {
-        let r = f();
-        if r != 0 {
-            held.leave(l as usize);
-        }
-        return r;
-    }
-    let open = match mode {
-        Mode::Write => gate.is_open_to_writers(),
-        _ => gate.is_open_to_readers(),
-    };
+    let round = held.enter(l as usize, Mode::Round) != Entry::First;
+    let open = round
+        || match mode {
+            Mode::Write => gate.is_open_to_writers(),
+            _ => gate.is_open_to_readers(),
+        };
     if open && first() == 0 {
         return 0;
     }
+    if round {
+        return beside_gate(me, l, f);
+    }
     // SAFETY: the caller's: a rwlock.
     unsafe { wait_at_gate(me, l, gate, mode, until, f) }
+}
+
+/// A thread that waits for a rwlock: at the gate, in it, or beside it.
+struct Waiter<'a> {
+    me: Me,
+    lock: Rwlock,
+    gate: Option<(&'a PhaseFair, &'a Node)>,
+    /// Where it is counted as a writer that waits.
+    counted: Option<&'a AtomicU32>,
+}
+
+extern "C" fn left(waiter: *mut c_void) {
+    // SAFETY: `leaving::run` was given a Waiter, which is there as long as its frame is.
+    let waiter = unsafe { &*waiter.cast::<Waiter>() };
+    if let Some((gate, node)) = waiter.gate {
+        gate.abandon(waiter.me.tid, node);
+    }
+    if let Some(writers) = waiter.counted {
+        one_writer_less(writers);
+    }
+    waiter.me.t.held.leave(waiter.lock as usize);
+}
+
+fn one_writer_less(writers: &AtomicU32) {
+    let fewer = |w: u32| Some(if w & WRITERS <= 1 { 0 } else { w - 1 });
+    let _ = writers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
+}
+
+/// Takes the lock with `f`, as it was entered in `held`.
+#[cold]
+fn beside_gate(me: Me, l: Rwlock, f: impl FnOnce() -> c_int) -> c_int {
+    let waiter = Waiter { me, lock: l, gate: None, counted: None };
+    let r = leaving::run(&waiter, left, f);
+    if r != 0 {
+        me.t.held.leave(l as usize);
+    }
+    r
 }
 
 #[cold]
@@ -131,35 +166,38 @@ unsafe fn wait_at_gate(
     // higher one.
     let passes = mode == Mode::Read && waiting & WRITERS != 0 && waiting >> RANK != 0 && rank > waiting >> RANK;
     if passes || ends_anywhere() {
-        let r = f();
-        if r != 0 {
-            held.leave(l as usize);
-        }
-        return r;
+        return beside_gate(me, l, f);
     }
+    let mut patient = false;
     if mode == Mode::Write {
         let more = |w: u32| Some((w & WRITERS).wrapping_add(1) & WRITERS | (w >> RANK).max(rank) << RANK);
         let _ = writers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
-    let in_gate = match (mode, &until) {
-        (Mode::Write, until) => gate.wait_to_write(me.tid, rank, until.as_ref()),
-        (_, None) => gate.read_until(me.tid, &Deadline::after(locks::Clock::Monotonic, PATIENCE)),
-        (_, Some(until)) => gate.read_until(me.tid, until),
+    let until = match mode {
+        Mode::Write => until,
+        _ => until.or_else(|| {
+            patient = true;
+            Some(Deadline::after(locks::Clock::Monotonic, PATIENCE))
+        }),
     };
-    let r = if in_gate.is_acquired() {
-        held.set_mode(l as usize, mode);
-        f()
-    } else if until.is_none() && in_gate == Outcome::TimedOut {
-        // Round the gate, as it was entered in `held`.
-        f()
-    } else {
-        in_gate.code()
-    };
+    let node = Node::new(if mode == Mode::Write { Kind::Writer } else { Kind::Reader }, rank);
+    let counted = (mode == Mode::Write).then_some(writers);
+    let waiter = Waiter { me, lock: l, gate: Some((gate, &node)), counted };
+    let (in_gate, r) = leaving::run(&waiter, left, || {
+        let in_gate = gate.wait(me.tid, &node, until.as_ref());
+        let r = if in_gate.is_acquired() {
+            held.set_mode(l as usize, mode);
+            f()
+        } else if patient && in_gate == Outcome::TimedOut {
+            // Round the gate, as it was entered in `held`.
+            f()
+        } else {
+            in_gate.code()
+        };
+        (in_gate, r)
+    });
     // A writer counts until it has the real lock: readers may hold that beside the gate.
-    if mode == Mode::Write {
-        let fewer = |w: u32| Some(if w & WRITERS <= 1 { 0 } else { w - 1 });
-        let _ = writers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
-    }
+    counted.map(one_writer_less);
     if r != 0 {
         held.leave(l as usize);
         if in_gate.is_acquired() {

@@ -7,8 +7,9 @@
 use crate::process::thread::{self, Thread};
 use crate::process::{region, sys};
 use crate::record;
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use core::sync::atomic::{Ordering, compiler_fence};
+use locks::leaving;
 use tape::event::Plain;
 use tape::lock::{HoldBody, OpBody, PairBody, attr, ended, kind, op};
 use tape::region::{HELD, HeldLock, LockTable};
@@ -305,7 +306,7 @@ pub fn op(t: &Thread, c: Call, wait: u64, other: u64, result: c_int) {
 }
 
 /// Runs a call that may wait, with what it waits for where the recorder finds it. Returns what it returned, when it
-/// did, and how long it took. If the thread is cancelled in `f`, the note of it stays until the next wait.
+/// did, and how long it took.
 #[inline(always)]
 pub fn waiting(t: &Thread, c: &Call, f: impl FnOnce() -> c_int) -> (c_int, u64, u64) {
     let table = table(t);
@@ -317,11 +318,17 @@ pub fn waiting(t: &Thread, c: &Call, f: impl FnOnce() -> c_int) -> (c_int, u64, 
     row.flags.store(u32::from(c.flags), Ordering::Relaxed);
     // ORDERING: Release: the row before the word that makes it count, for the recorder.
     table.waits.store(1, Ordering::Release);
-    let r = f();
+    let r = leaving::run(table, waits_no_more, f);
     table.waits.store(0, Ordering::Relaxed);
     let now = sys::rdtsc();
     // Never 0: that would say that nothing was waited for.
     (r, now, now.wrapping_sub(from).max(1))
+}
+
+/// The thread was cancelled in its wait, or jumped out of it.
+extern "C" fn waits_no_more(table: *mut c_void) {
+    // SAFETY: `leaving::run` was given a table, in a page that is never unmapped.
+    unsafe { &*table.cast::<LockTable>() }.waits.store(0, Ordering::Relaxed);
 }
 
 /// The thread is about to wait for a condition with the mutex that `c` names: the hold ends here, and another begins when
