@@ -9,10 +9,14 @@ use test_support::finished;
 const POLICIES: [&str; 6] = ["stock", "ticket", "pi", "phase-fair", "boost", "pi,phase-fair"];
 
 fn compiled(dir: &Path, name: &str) -> Option<PathBuf> {
+    compiled_as(dir, name, name, &[])
+}
+
+fn compiled_as(dir: &Path, name: &str, to: &str, options: &[&str]) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/locks").join(name).with_extension("c");
-    let program = dir.join(name);
+    let program = dir.join(to);
     let mut cc = Command::new("cc");
-    cc.args(["-O2", "-Wall", "-pthread", "-o"]).arg(&program).arg(source);
+    cc.args(["-O2", "-Wall", "-pthread", "-o"]).arg(&program).arg(source).args(options);
     match cc.output() {
         Ok(out) => {
             assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -127,6 +131,20 @@ fn who_jumps_out_of_a_wait_is_waited_for_no_longer() {
     });
     let said = text(&finished(run("phase-fair").arg(&program).arg("writers"), "writers").stdout);
     assert!(said.contains("writer 10: left 2 got 3") && said.contains("writer 16: left 1 got 4"), "{said}");
+}
+
+/// The kernel ends sleeps by its own clock, whatever the program's says.
+#[test]
+fn a_clock_of_another_librarys_keeps_nobody_asleep() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), "clock") else { return };
+    let clock = compiled_as(dir.path(), "clock", "clock.so", &["-shared", "-fPIC", "-DYEARS=30"]).unwrap();
+    let plain = text(&finished(Command::new(&program).env("LD_PRELOAD", &clock), "the program itself").stdout);
+    assert!(plain > "year 2050".to_string(), "{plain}");
+    for policy in ["pi", "ticket"] {
+        let out = finished(run(policy).arg(&program).env("LD_PRELOAD", &clock), policy);
+        assert_eq!(text(&out.stdout), plain, "{policy}: {}", out.status);
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ mod state;
 use crate::process::renewal::Child;
 use crate::process::symbol;
 use crate::process::wiped::{self, live};
-use crate::process::{cores, sys, thread};
+use crate::process::{clock, sys, thread};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use locks::Tid;
@@ -63,6 +63,7 @@ pub fn attach(path: &CStr, off: bool) -> Option<&'static Starts> {
         return None;
     }
     place::look_up();
+    clock::look_up();
     let me = Tid::from_raw(thread::number() as u32);
     // ThreadSanitizer reports what it does not see locked as a race, and waits for locks that it has seen locked only.
     let watched = symbol::is_defined(c"__tsan_init");

@@ -7,8 +7,7 @@
 //! in once, by the constructor, as [`renewal::Steps`].
 
 pub mod children;
-pub mod cleanup;
-pub mod cores;
+pub mod clock;
 pub mod environment;
 mod identity;
 pub mod key;
