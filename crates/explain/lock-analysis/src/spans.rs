@@ -125,7 +125,7 @@ impl Spans {
                 self.waiting.clear();
             }
             Body::Call(c) => self.call(source, c.began, e.head.tsc, InCall { function: e.head.flags, size: c.size }),
-            Body::InCall(c) => self.call(source, c.began, u64::MAX, InCall { function: e.head.flags, size: c.size }),
+            Body::InCall(c) => self.call(source, c.began, e.head.tsc, InCall { function: e.head.flags, size: c.size }),
             _ => {}
         }
     }

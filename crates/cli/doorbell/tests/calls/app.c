@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "../inside.h"
@@ -266,6 +267,11 @@ static void jumps(void) {
     cuStubWithin = 0;
     longjmp(away, 1);
 }
+static __attribute__((noinline)) int deeper(void) {
+    volatile char room[65536];
+    room[0] = 1;
+    return launch_one() * room[0];
+}
 static void *copies_once(void *v) { return P(cuMemcpyHtoD_v2(1, P(0xabc), 1)); }
 static void left(void) {
     pthread_t t;
@@ -275,7 +281,9 @@ static void left(void) {
     printf("%ld %d ", (long)r, launch_one());
     cuStubWithin = jumps;
     if (!setjmp(away)) launch_one();
-    printf("%d %d ", launch_one(), launch_one());
+    /* Lower on the stack than the call that was left, and higher. */
+    printf("%d ", deeper());
+    printf("%d ", launch_one());
     pthread_create(&t, 0, copies_once, 0);
     pthread_join(t, &r);
     printf("%ld\n", (long)r);
@@ -313,6 +321,21 @@ static void variants(void) {
         int (*query)(void *) = 0;
         get("cuEventQuery", (void **)&query, 20000 + i, 0);
         printf("%d ", query(0));
+    }
+    puts("");
+}
+
+/* A library that is loaded again and again, each time at another place. */
+static void reloads(void) {
+    for (u32 i = 1; i <= 12; i++) {
+        void *lib = dlopen("libcuda.so.1", RTLD_NOW);
+        launch_t *launch = need(lib, "cuLaunchKernel");
+        Dl_info at;
+        int found = dladdr(need(lib, "cuInit"), &at);
+        printf("%d ", launch(P(0xf1), i, 1, 1, 1, 1, 1, 0, 0, params, 0));
+        dlclose(lib);
+        if (!found || mmap(at.dli_fbase, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != at.dli_fbase)
+            puts("it is not gone");
     }
     puts("");
 }
@@ -373,6 +396,7 @@ int main(int n, char **v) {
     if (!strcmp(how, "found-local")) found(1), found(1);
     if (!strcmp(how, "without")) without();
     if (!strcmp(how, "plugins")) plugins();
+    if (!strcmp(how, "reloads")) reloads();
     if (!strcmp(how, "churn")) churn();
     if (!strcmp(how, "variants")) variants();
     if (!strcmp(how, "looks-and-forks")) looks_and_forks();

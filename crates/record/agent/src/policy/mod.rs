@@ -27,6 +27,7 @@ use crate::process::{clock, sys, thread};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use locks::Tid;
+pub use state::Me;
 use state::{mutexes, refused, rwlocks};
 use tape::policy::{Board, MAGIC, VERSION, class, protocol, why};
 use tape::starts::Starts;

@@ -1,6 +1,6 @@
 //! The call of CUDA's that a thread is in, and its event.
 
-use super::code;
+use super::{code, holds};
 use crate::process::region;
 use crate::process::session::{want, wanted};
 use crate::process::thread::Thread;
@@ -143,6 +143,21 @@ fn body(t: &Thread, row: &CallRow, result: i32) -> CallBody {
         inner: t.calls_inside.get(),
         seq: row.seq.load(Ordering::Relaxed),
         pad: 0,
+    }
+}
+
+/// The thread has left the call that it was in and does not come back: its event has no result.
+#[cold]
+pub fn left(t: &Thread) {
+    t.call_stack.set(0);
+    if t.call.get().is_null() {
+        return;
+    }
+    // SAFETY: a row in a page that is never unmapped.
+    let row = unsafe { &*t.call.get() };
+    if let Some((function, body)) = row.event() {
+        row.function.store(0, Ordering::Relaxed);
+        holds::put(t, kind::IN_CALL, function, body);
     }
 }
 

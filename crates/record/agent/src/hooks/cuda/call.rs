@@ -1,12 +1,14 @@
 //! What an entry does: one call, and the event of it.
 
 use super::slots;
-use crate::policy::guard;
+use crate::policy::{Me, guard};
 use crate::process::sys;
 use crate::process::thread::{self, Thread};
-use crate::trace::call::{Words, arrive, begin, end, live};
+use crate::trace::call::{self as trace, Words, arrive, begin, end, live};
 use core::arch::asm;
+use core::ffi::c_void;
 use core::sync::atomic::Ordering;
+use locks::leaving;
 use tape::call::{FUNCTIONS, Function};
 
 /// Calls a function of `words` arguments.
@@ -90,7 +92,7 @@ pub unsafe extern "C" fn call<const F: usize>(
     let began = sys::rdtsc();
     row.began.store(began, Ordering::Relaxed);
     // SAFETY: the caller's.
-    let r = unsafe { real(at, f.words, &a) };
+    let r = leaving::run(t, left, || unsafe { real(at, f.words, &a) });
     let ended = sys::rdtsc();
     end(t, row, f.number, ended, r as i32);
     r
@@ -108,11 +110,34 @@ unsafe fn guarded(t: &Thread, f: &Function, at: usize, stack: usize, a: &Words) 
     }
     let inside = if f.class.is_guarded() { guard::enter() } else { None };
     t.call_stack.set(stack);
+    let outermost = Guarded { t, inside };
     // SAFETY: the caller's.
-    let r = unsafe { real(at, f.words, a) };
-    t.call_stack.set(0);
-    if let Some(me) = inside {
-        guard::leave(me);
-    }
+    let r = leaving::run(&outermost, left_guarded, || unsafe { real(at, f.words, a) });
+    outermost.is_over();
     r
+}
+
+struct Guarded<'a> {
+    t: &'a Thread,
+    inside: Option<Me>,
+}
+
+impl Guarded<'_> {
+    fn is_over(&self) {
+        self.t.call_stack.set(0);
+        if let Some(me) = self.inside {
+            guard::leave(me);
+        }
+    }
+}
+
+extern "C" fn left_guarded(outermost: *mut c_void) {
+    // SAFETY: `leaving::run` was given a Guarded, which is there as long as its frame is.
+    unsafe { &*outermost.cast::<Guarded>() }.is_over();
+}
+
+/// The thread leaves a call by a jump, or ends in it: calls that follow are none inside of it.
+extern "C" fn left(t: *mut c_void) {
+    // SAFETY: `leaving::run` was given the thread's own.
+    trace::left(unsafe { &*t.cast::<Thread>() });
 }

@@ -4,6 +4,7 @@
 //! what cuGetProcAddress gives, and libraries that are loaded twice. The entries themselves are code ([`super::entry`]),
 //! which [`place`] is told the addresses of.
 
+use crate::process::maps::{self, EXECUTE};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use tape::call::FUNCTIONS;
 
@@ -56,7 +57,11 @@ pub fn of(f: usize, real: usize, flags: u16) -> Option<usize> {
     let ways = SLOTS.get(f * WAYS..(f + 1) * WAYS)?;
     let is = |e: &Slot| e.real.load(Ordering::Relaxed) == real;
     let way = ways.iter().position(is).or_else(|| {
-        let free = ways.iter().position(|e| e.real.load(Ordering::Relaxed) == 0)?;
+        let free = || ways.iter().position(|e| e.real.load(Ordering::Relaxed) == 0);
+        let free = free().or_else(|| {
+            forget_unloaded(ways);
+            free()
+        })?;
         let e = ways.get(free)?;
         e.flags.store(u32::from(flags), Ordering::Relaxed);
         // ORDERING: Release: whoever gets the entry's address finds the rest.
@@ -64,6 +69,25 @@ pub fn of(f: usize, real: usize, flags: u16) -> Option<usize> {
         Some(free)
     })?;
     Some(first(f) + way * STEP)
+}
+
+/// Frees entries whose function is gone with its library. (Not by the loader's list, which has one namespace only.)
+#[cold]
+fn forget_unloaded(ways: &[Slot]) {
+    let (mut there, mut shown) = (0u32, false);
+    maps::each(&mut [0; 2048], |m, _| {
+        shown = true;
+        for (i, e) in ways.iter().enumerate() {
+            let inside = (m.start..m.end).contains(&e.real.load(Ordering::Relaxed));
+            there |= u32::from(inside && m.rights & EXECUTE != 0) << i;
+        }
+        false
+    });
+    // (Where the kernel shows no mappings, none is known to be gone.)
+    if shown {
+        let gone = ways.iter().enumerate().filter(|(i, _)| there >> i & 1 == 0);
+        gone.for_each(|(_, e)| e.real.store(0, Ordering::Relaxed));
+    }
 }
 
 /// The function behind an entry, if `at` is the address of one.
