@@ -23,7 +23,7 @@ pub fn look_up() {
         let dynamic = base.wrapping_add(dynamic.p_vaddr as usize) as *const Dyn;
         let Some(tables) = Tables::of(base, dynamic) else { return };
         if let Some(symbol) = tables.function(b"__vdso_clock_gettime") {
-            let function = base.wrapping_add((*symbol).value as usize);
+            let function = base.wrapping_add((*symbol).value);
             locks::deadline::read_clocks_with(transmute::<usize, locks::deadline::Read>(function));
         }
     }

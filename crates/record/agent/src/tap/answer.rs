@@ -26,7 +26,7 @@ pub fn answer(fault: Fault, c: &mut Context) -> bool {
 
 /// True if a thread ran into the breakpoint of a site that is being rewritten.
 fn breakpoint(c: &mut Context, at: u64) -> bool {
-    match site::stub_of(at) {
+    match site::stub_of(at, || code_at(at)) {
         Some(stub) => {
             c.set_rip(stub);
             true
@@ -62,7 +62,7 @@ fn doorbell(c: &mut Context, p: usize, offset: u64) -> bool {
     // ORDERING: Acquire: a stub is made known before the first byte of its site changes. If there is none now, what was
     // read is the program's code; else another thread is rewriting this very site, and the stub makes the store.
     fence(Ordering::Acquire);
-    if let Some(stub) = site::stub_of(rip) {
+    if let Some(stub) = site::stub_of(rip, || code) {
         c.set_rip(stub);
         return true;
     }

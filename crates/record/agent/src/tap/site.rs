@@ -4,6 +4,8 @@
 //! may run through the site meanwhile: padding first, which nobody executes; then a breakpoint over the first byte of the
 //! store, the rest, and last the first byte, with a core-serialising barrier between (Intel SDM vol. 3, 9.1.3). A thread
 //! that hits the breakpoint is sent to the stub.
+//!
+//! A library may be unloaded and another loaded in its place: a stub is entered only where the code is its site's.
 
 use super::{access, page, submit};
 use crate::process::maps::{self, EXECUTE};
@@ -11,7 +13,7 @@ use crate::process::own_lock::OwnLock;
 use crate::process::wiped::word;
 use crate::process::{region, sys};
 use crate::record;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use tape::event::{SiteBody, kind, site_why};
 use tape::region::{tap as how, trouble};
 use trap::{Access, shape};
@@ -22,6 +24,54 @@ const PAGE: usize = 4096;
 /// Sites seen: address of the store, and of its stub once it may be entered.
 static SEEN: [AtomicU64; SITES] = [const { AtomicU64::new(0) }; SITES];
 static STUB: [AtomicU64; SITES] = [const { AtomicU64::new(0) }; SITES];
+/// The bytes of the store, and those that it is rewritten to: a library may be unloaded, and another loaded where it was.
+/// The last byte is how many they are.
+static STORE: [Bytes; SITES] = [const { Bytes::none() }; SITES];
+static JUMP: [Bytes; SITES] = [const { Bytes::none() }; SITES];
+
+struct Bytes([AtomicU64; 2]);
+
+impl Bytes {
+    const fn none() -> Bytes {
+        Bytes([const { AtomicU64::new(0) }; 2])
+    }
+
+    fn set(&self, bytes: &[u8]) {
+        let mut whole = [0; 16];
+        let n = bytes.len().min(15);
+        whole[..n].copy_from_slice(&bytes[..n]);
+        whole[15] = n as u8;
+        let whole = u128::from_le_bytes(whole);
+        self.0[0].store(whole as u64, Ordering::Relaxed);
+        self.0[1].store((whole >> 64) as u64, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> ([u8; 16], usize) {
+        let word = |i: usize| u128::from(self.0[i].load(Ordering::Relaxed));
+        let whole = (word(0) | word(1) << 64).to_le_bytes();
+        (whole, usize::from(whole[15]))
+    }
+}
+
+/// Breakpoint, while a site is rewritten.
+const INT3: u8 = 0xcc;
+
+/// Whether `code` is that of site `i`: as it was, rewritten, or in between.
+fn is_same(i: usize, code: &[u8]) -> bool {
+    let ((store, n), (jump, _)) = (STORE[i].get(), JUMP[i].get());
+    let one = |k: usize, b: u8| b == store[k] || b == jump[k] || (k == 0 && b == INT3);
+    n != 0 && code.get(..n).is_some_and(|c| c.iter().enumerate().all(|(k, &b)| one(k, b)))
+}
+
+/// Whether `code` is that of site `i` as it was.
+fn is_untouched(i: usize, code: &[u8]) -> bool {
+    let (store, n) = STORE[i].get();
+    n != 0 && code.get(..n) == store.get(..n)
+}
+
+fn seen(rip: u64) -> Option<usize> {
+    SEEN.iter().position(|s| s.load(Ordering::Acquire) == rip)
+}
 /// There were more sites than that.
 static FULL: AtomicBool = AtomicBool::new(false);
 static BARRIER: AtomicBool = AtomicBool::new(false);
@@ -61,7 +111,7 @@ extern "C" fn on_store(value: u64, address: u64, width: u64) {
 
 /// A store at `rip` has just trapped: rewrites its site if that was not tried before.
 pub fn learn(access: &Access, rip: u64, code: &[u8], offset: u64) {
-    if SEEN.iter().any(|s| s.load(Ordering::Acquire) == rip) {
+    if seen(rip).is_some_and(|i| is_same(i, code)) {
         return;
     }
     // Another thread is at it: this site will trap again.
@@ -74,9 +124,16 @@ pub fn learn(access: &Access, rip: u64, code: &[u8], offset: u64) {
         }
         return;
     };
-    if SEEN[i].load(Ordering::Relaxed) == rip {
+    if SEEN[i].load(Ordering::Relaxed) == rip && is_same(i, code) {
         return;
     }
+    // Where the library of a site was there may be another one now: nobody is sent to the stub of that site any more.
+    STUB[i].store(0, Ordering::Relaxed);
+    // ORDERING: Release: who finds bytes of the new site finds no stub of the old one (see `stub_of`).
+    fence(Ordering::Release);
+    let store = code.get(..usize::from(access.length)).unwrap_or(&[]);
+    STORE[i].set(store);
+    JUMP[i].set(store);
     SEEN[i].store(rip, Ordering::Release);
     let why = if region::control().is_some_and(|c| c.tap == how::TRAP) {
         site_why::TAP_IS_TRAP
@@ -101,9 +158,6 @@ pub fn learn(access: &Access, rip: u64, code: &[u8], offset: u64) {
 fn rewrite(stubs: &mut Stubs, access: &Access, rip: u64, code: &[u8], i: usize) -> Result<(), u32> {
     let plan = shape::plan(code, rip).ok_or(site_why::SHAPE)?;
     let at = room(stubs, rip).ok_or(site_why::NO_STUB)?;
-    let first = (plan.store_at & !(PAGE as u64 - 1)) as usize;
-    let end = plan.pad_at.map_or(rip, |p| p.max(rip)) as usize + 16;
-    let len = (end - first).next_multiple_of(PAGE);
     let rw = libc::PROT_READ | libc::PROT_WRITE;
     let rx = libc::PROT_READ | libc::PROT_EXEC;
     // SAFETY: the stub page is ours; no stub in it is being written by anybody else (we hold the lock). It stays executable
@@ -118,13 +172,24 @@ fn rewrite(stubs: &mut Stubs, access: &Access, rip: u64, code: &[u8], i: usize) 
         n.ok_or(site_why::SHAPE)?;
         at as u64
     };
+    stubs.at += shape::STUB_MAX;
+    JUMP[i].set(plan.store_patch(stub).ok_or(site_why::NO_STUB)?.bytes());
+    STUB[i].store(stub, Ordering::Release);
+    place(&plan, stub)
+}
+
+/// Puts the jump to its stub into a site. The caller holds the lock.
+fn place(plan: &shape::Plan, stub: u64) -> Result<(), u32> {
     let store = plan.store_patch(stub).ok_or(site_why::NO_STUB)?;
     let padding = match plan.kind {
         shape::Shape::Padding => Some(plan.padding_patch(stub).ok_or(site_why::NO_STUB)?),
         shape::Shape::Long => None,
     };
-    stubs.at += shape::STUB_MAX;
-    STUB[i].store(stub, Ordering::Release);
+    let first = (plan.store_at & !(PAGE as u64 - 1)) as usize;
+    let end = plan.pad_at.map_or(plan.store_at, |p| p.max(plan.store_at)) as usize + 16;
+    let len = (end - first).next_multiple_of(PAGE);
+    let rw = libc::PROT_READ | libc::PROT_WRITE;
+    let rx = libc::PROT_READ | libc::PROT_EXEC;
     // SAFETY: the pages of code that hold the store and its padding; they stay readable and executable throughout.
     unsafe {
         if !sys::mprotect(first, len, rw | libc::PROT_EXEC) {
@@ -136,7 +201,7 @@ fn rewrite(stubs: &mut Stubs, access: &Access, rip: u64, code: &[u8], i: usize) 
             sys::membarrier(SYNC_CORE);
         }
         let bytes = store.bytes();
-        write(store.at, &[0xcc]);
+        write(store.at, &[INT3]);
         sys::membarrier(SYNC_CORE);
         write(store.at + 1, bytes.get(1..).unwrap_or(&[]));
         sys::membarrier(SYNC_CORE);
@@ -226,10 +291,41 @@ fn gap(buf: &mut [u8; 4096], rip: u64) -> Option<u64> {
     best.map(|(_, at)| at)
 }
 
-/// The stub of the site at `rip`, if it has one. From then on the code there may be changing.
-pub fn stub_of(rip: u64) -> Option<u64> {
-    let i = SEEN.iter().position(|s| s.load(Ordering::Acquire) == rip)?;
-    Some(STUB[i].load(Ordering::Acquire)).filter(|&s| s != 0)
+/// The stub of the site at `rip`, if it has one and `code` is there: asked for once a stub is known. From then on the code there
+/// may be changing.
+pub fn stub_of(rip: u64, code: impl FnOnce() -> [u8; 64]) -> Option<u64> {
+    let i = seen(rip)?;
+    let stub = Some(STUB[i].load(Ordering::Acquire)).filter(|&s| s != 0)?;
+    let code = code();
+    if !is_same(i, &code) {
+        return None;
+    }
+    // ORDERING: Acquire: the bytes were of this stub's site if it is that site's still.
+    fence(Ordering::Acquire);
+    if STUB[i].load(Ordering::Relaxed) != stub {
+        return None;
+    }
+    if is_untouched(i, &code) {
+        again(i, rip, stub, &code);
+    }
+    Some(stub)
+}
+
+/// A site that has a stub has trapped with the store in it: the library is there anew, or another thread is rewriting it.
+#[cold]
+fn again(i: usize, rip: u64, stub: u64, code: &[u8; 64]) {
+    let Some(_stubs) = STUBS.try_lock() else { return };
+    // SAFETY: code that is being executed.
+    let now = unsafe { (rip as *const [u8; 15]).read_volatile() };
+    if STUB[i].load(Ordering::Relaxed) == stub
+        && is_untouched(i, &now)
+        && let Some(plan) = shape::plan(code, rip)
+        // The stub goes on where the store ended, whatever follows there.
+        && JUMP[i].get().1 == usize::from(plan.store_len)
+    {
+        JUMP[i].set(plan.store_patch(stub).as_ref().map_or(&[], |p| p.bytes()));
+        let _ = place(&plan, stub);
+    }
 }
 
 /// Puts the site on the tape, with the module it lies in.
@@ -274,6 +370,82 @@ mod tests {
         let at = room(&mut stubs, here).expect("room near our own code");
         assert!((at as i64 - here as i64).unsigned_abs() < 0x7000_0000);
         assert_eq!(room(&mut stubs, here), Some(at), "the same page serves the next stub");
+    }
+
+    /// `code` at `at`, as a library that is loaded there.
+    fn load(at: usize, code: &[u8]) -> [u8; 64] {
+        let mut whole = [INT3; 64];
+        whole[..code.len()].copy_from_slice(code);
+        // SAFETY: a page of the test's own.
+        unsafe {
+            assert!(sys::mprotect(at, PAGE, libc::PROT_READ | libc::PROT_WRITE));
+            core::ptr::copy_nonoverlapping(whole.as_ptr(), at as *mut u8, 64);
+            assert!(sys::mprotect(at, PAGE, libc::PROT_READ | libc::PROT_EXEC));
+        }
+        whole
+    }
+
+    fn bytes_at(at: usize) -> [u8; 64] {
+        // SAFETY: as above.
+        unsafe { (at as *const [u8; 64]).read_volatile() }
+    }
+
+    #[test]
+    fn a_site_is_its_code_and_not_its_address() {
+        prepare();
+        let rw = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh page.
+        let at = unsafe { sys::mmap(0, PAGE, rw, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) }.unwrap();
+        let (i, rip) = (SITES - 1, at as u64);
+        let learn = |code: &[u8; 64]| {
+            let access = trap::decode(code).unwrap();
+            let store = &code[..usize::from(access.length)];
+            STUB[i].store(0, Ordering::Relaxed);
+            STORE[i].set(store);
+            JUMP[i].set(store);
+            SEEN[i].store(rip, Ordering::Release);
+            rewrite(&mut STUBS.lock().unwrap(), &access, rip, code, i).unwrap();
+            STUB[i].load(Ordering::Relaxed)
+        };
+        let run = |to: &mut u32, value: u32| {
+            // SAFETY: code with this signature: it stores at `to` plus 256.
+            unsafe {
+                let f: extern "C" fn(*mut u32, u32) = core::mem::transmute(at);
+                f((to as *mut u32).wrapping_byte_sub(256), value);
+            }
+        };
+        let mut word = 0;
+        // mov [rdi+256], esi; ret
+        let code = load(at, &[0x89, 0xb7, 0, 1, 0, 0, 0xc3]);
+        let stub = learn(&code);
+        assert_ne!(bytes_at(at), code, "rewritten");
+        run(&mut word, 7);
+        assert_eq!(word, 7);
+        // A thread that trapped before, and one that comes in the middle.
+        assert_eq!(stub_of(rip, || bytes_at(at)), Some(stub));
+        let mut middle = bytes_at(at);
+        (middle[0], middle[5]) = (INT3, code[5]);
+        assert_eq!(stub_of(rip, || middle), Some(stub));
+        // The same library is loaded again: rewritten again.
+        load(at, &[0x89, 0xb7, 0, 1, 0, 0, 0xc3]);
+        assert_eq!(stub_of(rip, || code), Some(stub));
+        assert_ne!(bytes_at(at), code);
+        run(&mut word, 8);
+        assert_eq!(word, 8);
+        // Another library: the store goes elsewhere, or the breakpoint is its own.
+        let other = load(at, &[0x89, 0xb7, 0, 2, 0, 0, 0xc3]);
+        assert_eq!(stub_of(rip, || other), None);
+        let own = load(at, &[INT3, 0x90, 0x90, 0x90, 0x90, 0x90, 0xc3]);
+        assert_eq!(stub_of(rip, || own), None);
+        // mov [rdi+256], si; nop
+        let code = load(at, &[0x66, 0x89, 0xb7, 0, 1, 0, 0, 0xc3]);
+        assert_eq!(stub_of(rip, || code), None);
+        let next = learn(&code);
+        assert_ne!(next, stub);
+        word = 0x1_0000;
+        run(&mut word, 0x2_0009);
+        assert_eq!(word, 0x1_0009);
+        SEEN[i].store(0, Ordering::Relaxed);
     }
 
     #[test]
