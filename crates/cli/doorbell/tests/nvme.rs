@@ -203,19 +203,19 @@ fn stopped_by(signal: i32, words: &[&str]) -> std::process::Output {
     let begun = Instant::now();
     while watched.commands().0 < 200 {
         if begun.elapsed() > Duration::from_secs(60) {
-            trial::kill_tree(id);
+            test_support::kill_tree(id);
             panic!("{words:?} sends no commands: {:?}", doorbell.wait_with_output());
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    let emulators = trial::children(id);
+    let emulators = test_support::children(id);
     assert_eq!(emulators.len(), 1, "{words:?} has one emulator");
     // SAFETY: the group of a process that this test started and has not waited for.
     unsafe { libc::kill(-id, signal) };
     let (done, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || done.send(doorbell.wait_with_output()));
     let Ok(ended) = ended.recv_timeout(Duration::from_secs(30)) else {
-        trial::kill_tree(id);
+        test_support::kill_tree(id);
         panic!("{words:?} ignores signal {signal}");
     };
     let left = std::path::Path::new(&format!("/proc/{}", emulators[0])).exists();
@@ -232,7 +232,7 @@ fn stopped_by(signal: i32, words: &[&str]) -> std::process::Output {
 
 #[test]
 fn the_first_signal_ends_commands_with_nothing_in_flight() {
-    if !trial::installed("qemu-system-x86_64") {
+    if !test_support::installed("qemu-system-x86_64") {
         skip!("qemu-system-x86_64 is not installed");
     }
     let folder = tempfile::tempdir().unwrap();

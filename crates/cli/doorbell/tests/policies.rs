@@ -140,7 +140,7 @@ fn a_clock_of_another_librarys_keeps_nobody_asleep() {
     let Some(program) = compiled(dir.path(), "clock") else { return };
     let clock = compiled_as(dir.path(), "clock", "clock.so", &["-shared", "-fPIC", "-DYEARS=30"]).unwrap();
     let plain = text(&finished(Command::new(&program).env("LD_PRELOAD", &clock), "the program itself").stdout);
-    assert!(plain > "year 2050".to_string(), "{plain}");
+    assert!(plain.as_str() > "year 2050", "{plain}");
     for policy in ["pi", "ticket"] {
         let out = finished(run(policy).arg(&program).env("LD_PRELOAD", &clock), policy);
         assert_eq!(text(&out.stdout), plain, "{policy}: {}", out.status);

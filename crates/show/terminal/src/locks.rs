@@ -377,6 +377,7 @@ mod tests {
         let mut w = WaitRow {
             at: 0.5,
             tsc: 500,
+            process: 0,
             tid: 12,
             thread: "main".into(),
             lock: "libx+0x3f21c0/mutex".into(),

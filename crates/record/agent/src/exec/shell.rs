@@ -11,7 +11,6 @@
 use super::environment::{self, Room};
 use super::target::{self, Target};
 use super::{env, follows, note, reachable, start, start_in};
-use crate::process::cleanup::{self, If};
 use crate::process::environment::SHELL as IS_SHELL;
 use crate::process::own_lock::OwnLock;
 use crate::process::real::{self, Strings};
@@ -24,6 +23,7 @@ use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
+use locks::leaving;
 
 /// The shell of `system` and `popen`.
 const SHELL: &CStr = c"/bin/sh";
@@ -195,7 +195,7 @@ unsafe fn run(command: *const c_char) -> c_int {
     if failed == 0 {
         let w = &raw mut w;
         // SAFETY: a Wait.
-        cleanup::with(cancelled, w.cast(), If::Cancelled, || unsafe { wait(w) });
+        leaving::run(w, cancelled, || unsafe { wait(w) });
     }
     if w.ignores {
         put_signals_back();

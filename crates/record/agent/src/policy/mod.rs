@@ -23,7 +23,7 @@ mod state;
 use crate::process::renewal::Child;
 use crate::process::symbol;
 use crate::process::wiped::{self, live};
-use crate::process::{clock, sys, thread};
+use crate::process::{clock, cores, sys, thread};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use locks::Tid;

@@ -64,6 +64,7 @@ mod tests {
         WaitRow {
             at: 0.0,
             tsc: 0,
+            process: 0,
             tid: 1,
             thread: String::new(),
             lock: lock.into(),
@@ -107,6 +108,7 @@ mod tests {
             tsc: 0,
             lock: lock.into(),
             wait_ns: 1,
+            process: 0,
             tid: 1,
             thread: String::new(),
             sched: String::new(),
