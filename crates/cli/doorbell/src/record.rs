@@ -269,7 +269,10 @@ fn tell(out: &Path, o: &Outcome, args: &Args) {
         (_, true) => " --calls",
         _ => "",
     };
-    let _ = writeln!(err, "{name} `doorbell show{view} {}` explains it", out.display());
+    // (Nothing can be read again from a device or a pipe.)
+    if out.is_file() {
+        let _ = writeln!(err, "{name} `doorbell show{view} {}` explains it", out.display());
+    }
 }
 
 #[cfg(test)]

@@ -83,3 +83,61 @@ fn a_file_size_limit_is_told_and_not_died_of() {
         }
     }
 }
+
+/// Records 100 children that each take a lock, and shows the recording, in one shell: all that was said.
+fn stopped_early(before: &[&str], prepare: &str, options: &str) -> Result<String, String> {
+    let dir = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/forks.c");
+    let program = test_support::Source { file: &source, compiler: "cc", flags: &["-w"] }.compile(dir.path())?;
+    let out = dir.path().join("out");
+    std::fs::create_dir(&out).unwrap();
+    let line = format!(
+        "{prepare}; \"$1\" record --locks {options} -o \"$3/t\" -- \"$2\" 100 && \"$1\" show --summary \"$3/t\" && \"$1\" show --locks \"$3/t\""
+    );
+    let shell =
+        [before, &["sh", "-c", &line, "sh", assert_cmd::cargo::cargo_bin!("doorbell").to_str().unwrap()]].concat();
+    let mut c = std::process::Command::new(shell[0]);
+    let done = c.args(&shell[1..]).arg(&program).arg(&out).output().map_err(|e| format!("{}: {e}", shell[0]))?;
+    let said = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{said}");
+    Ok(said)
+}
+
+#[test]
+fn a_recording_that_stopped_early_is_not_blamed_on_the_rings() {
+    let told = |said: &str, why: &str| {
+        assert!(said.contains(&format!("recording stopped early: {why}")), "{said}");
+        assert!(said.contains("came after the recording had stopped"), "{said}");
+        assert!(!said.contains("fit into the rings") && !said.contains("--ring"), "{said}");
+    };
+    match stopped_early(&[], ":", "--max-size 32KiB") {
+        Ok(said) => told(&said, "the size limit was reached"),
+        Err(why) => test_support::skip!("{why}"),
+    }
+    // (Mounting needs root, or a namespace in which a user may be root.)
+    let mount = "mount -t tmpfs -o size=60k doorbell \"$3\"";
+    let space: Option<&[&str]> = [&["unshare", "-m"][..], &["unshare", "-rm"]].into_iter().find(|before| {
+        let mut c = std::process::Command::new(before[0]);
+        c.args(&before[1..]).args(["sh", "-c", "mount -t tmpfs doorbell /tmp"]);
+        c.output().is_ok_and(|o| o.status.success())
+    });
+    match space.map(|before| stopped_early(before, mount, "")) {
+        Some(Ok(said)) => told(&said, "the disk is full"),
+        Some(Err(why)) => test_support::skip_part!("{why}"),
+        None => test_support::skip_part!("no small file system to be had without root"),
+    }
+}
+
+#[test]
+fn a_recording_into_the_null_device_is_not_to_be_shown() {
+    let mut c = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let err = refused(c.args(["record", "--locks", "-o", "/dev/null", "--", "true"]), 0);
+    assert!(err.contains("wrote /dev/null") && !err.contains("doorbell show"), "{err}");
+}
+
+#[test]
+fn a_report_of_a_run_that_changed_nothing_is_one_line() {
+    let mut c = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let err = refused(c.args(["run", "--lock-policy", "phase-fair", "--report", "--", "true"]), 0);
+    assert!(err.starts_with("doorbell: nothing was changed: ") && err.lines().count() == 1, "{err}");
+}

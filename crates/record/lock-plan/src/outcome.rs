@@ -47,6 +47,11 @@ pub fn text(b: &Board) -> String {
     }
     guard(b, &mut out);
     events(b, &mut out);
+    if out.is_empty() {
+        out.push_str(
+            "doorbell: nothing was changed: the program used no lock, and made no call, that a policy is for\n",
+        );
+    }
     out
 }
 
@@ -102,6 +107,15 @@ fn name(bytes: &[AtomicU8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_that_changed_nothing_says_so_in_one_line() {
+        // SAFETY: a Board of zeros is valid: numbers and atomics only.
+        let b: Box<Board> = unsafe { Box::new_zeroed().assume_init() };
+        b.state.store(1, Ordering::Relaxed);
+        let text = text(&b);
+        assert!(text.starts_with("doorbell: nothing was changed: ") && text.lines().count() == 1, "{text}");
+    }
 
     #[test]
     fn one_is_singular() {

@@ -7,6 +7,7 @@ pub use pattern::{Pattern, pattern, reason};
 pub use plan::plan;
 
 use crate::number::{count, nanoseconds, of};
+use crate::summary::where_events_went;
 use crate::table::{self, Style, to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
@@ -58,7 +59,9 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Resu
         writeln!(out, "  {}", style.bad(&format!("not complete: {why}")))?;
     }
     if l.lost_events > 0 {
-        writeln!(out, "  counts and times lack the missing events; --ring 64MiB or --on-full wait keeps them")?;
+        let full = where_events_went(&l.incomplete_because).contains("rings");
+        let hint = if full { "; --ring 64MiB or --on-full wait keeps them" } else { "" };
+        writeln!(out, "  counts and times lack the missing events{hint}")?;
     }
     switches(&l.switches, style, out)?;
     rows(&l.locks, limit, style, out)?;

@@ -169,6 +169,17 @@ fn tap(s: &Summary) -> String {
     text
 }
 
+/// What became of the events that a recording lacks, by the reasons why it is not complete.
+pub(crate) fn where_events_went(reasons: &[String]) -> &'static str {
+    let stopped = reasons.iter().any(|r| r.starts_with("recording stopped early"));
+    let full = reasons.iter().any(|r| r.contains("did not fit into the rings"));
+    match (stopped, full) {
+        (true, true) => "did not fit into the rings or came after the recording had stopped",
+        (true, false) => "came after the recording had stopped",
+        (false, _) => "did not fit into the rings",
+    }
+}
+
 fn lost(s: &Summary) -> String {
     let l = &s.lost_detail;
     let mut why = Vec::new();
@@ -177,7 +188,7 @@ fn lost(s: &Summary) -> String {
         why.push(format!("{} in counted gaps", count(l.by_gaps)));
     }
     if l.gap_events > 0 {
-        why.push(format!("{} did not fit into the rings", of(l.gap_events, "event")));
+        why.push(format!("{} {}", of(l.gap_events, "event"), where_events_went(&s.incomplete_because)));
     }
     if l.rings_missing > 0 {
         why.push(format!("{} missing", of(l.rings_missing, "doorbell")));
