@@ -80,7 +80,10 @@ impl Image {
     pub fn round(&mut self, session: &Session, out: &mut Output) -> usize {
         let mut taken = 0;
         self.map_new_rings();
-        self.region.keep_ahead(session, AHEAD);
+        // (A short child has ended before it is found: it takes no further ring.)
+        if self.handle.was_there() {
+            self.region.keep_ahead(session, AHEAD);
+        }
         for _ in 0..PASSES {
             let (mut more, mut waiting) = (0, Vec::new());
             self.region.make_ready();

@@ -187,6 +187,11 @@ impl Handle {
         }
     }
 
+    /// It was there when it was opened. (Or there was no descriptor to be had.)
+    pub fn was_there(&self) -> bool {
+        self.fd.is_some()
+    }
+
     /// True if both are known to be different processes (Linux 6.9: a pidfd has a file number of its process's own; before,
     /// all have the same). That a number is used again so soon is rare.
     pub fn is_another_than(&self, other: &Handle) -> bool {
