@@ -147,6 +147,23 @@ fn a_clock_of_another_librarys_keeps_nobody_asleep() {
     }
 }
 
+/// As the page says (docs/results/protocols.md).
+#[test]
+fn what_a_free_mutex_holds_is_its_policy() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(dir.path(), "rest") else { return };
+    let said = |bytes: &str| format!("alone:{bytes}\ntogether:{bytes}\ncleared:{bytes}\nn 1400\n");
+    assert_eq!(text(&finished(&mut Command::new(&program), "the program itself").stdout), said(""));
+    std::thread::scope(|scope| {
+        for policy in POLICIES {
+            let (program, bytes) = (&program, if policy.starts_with("pi") { " 16 22 24" } else { " 22" });
+            scope.spawn(move || {
+                assert_eq!(text(&finished(run(policy).arg(program), policy).stdout), said(bytes), "{policy}")
+            });
+        }
+    });
+}
+
 #[test]
 fn the_switch_in_the_environment_leaves_locks_alone() {
     let dir = tempfile::tempdir().unwrap();
