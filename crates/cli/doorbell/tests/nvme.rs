@@ -76,7 +76,7 @@ fn what_may_not_be_written_is_refused_with_a_hint() {
     let word = ["--i-mean-to-overwrite", "qemu"];
     refused(&[], "you have not said", "--i-mean-to-overwrite qemu");
     refused(&["--i-mean-to-overwrite", "0000:04:00.0"], "your word is for 0000:04:00.0", "--i-mean-to-overwrite qemu");
-    refused(&[&word[..], &["--start-block", "4090"]].concat(), "are not within the 4096 blocks", "name others");
+    refused(&[&word[..], &["--start-block", "4090"]].concat(), "are not within the 4096 blocks", "--start-block and");
     let put = |at: u64, bytes: &[u8]| {
         use std::os::unix::fs::FileExt;
         std::fs::File::options().write(true).open(&image).unwrap().write_all_at(bytes, at).unwrap();
@@ -96,6 +96,19 @@ fn what_may_not_be_written_is_refused_with_a_hint() {
     std::fs::write(&other, b"QFI\xfb and more").unwrap();
     let (_, text) = said(&["read", "qemu", "--image", &other], 2);
     assert!(text.contains("is qcow2, not raw") && text.contains("qemu-img convert"), "{text}");
+    let (_, text) = said(&["read", "qemu", "--image", &image, "-o", &pipe], 2);
+    assert!(text.contains("nobody reads from the pipe") && text.contains("hint: start its reader first"), "{text}");
+    let (_, text) = said(&["read", "qemu", "--image", &path(folder.path(), "none.img")], 2);
+    assert!(text.contains("hint: `truncate -s 64M disk.img` makes one"), "{text}");
+    for (words, hint) in [
+        (&["--bytes", "100"][..], "--bytes takes whole blocks: a multiple of 512 B"),
+        (&["--namespace", "3"], "--namespace takes one of those"),
+    ] {
+        let (_, text) = said(&[&["read", "qemu", "--image", &image][..], words].concat(), 2);
+        assert!(text.contains(&format!("hint: {hint}")), "{text}");
+    }
+    let deep = ["verify", "qemu", "--image", &image, "--threads", "64", "--depth", "1000"];
+    assert!(said(&deep, 2).1.contains("hint: fewer --threads, a smaller --depth"));
     // What fails leaves an old file as it was, and no new one.
     let old = path(folder.path(), "old");
     std::fs::write(&old, "old").unwrap();
@@ -164,7 +177,8 @@ impl Watched {
             std::env::split_paths(&path).map(|at| at.join("qemu-system-x86_64")).find(|at| at.is_file()).unwrap();
         let traced = "-trace pci_nvme_io_cmd -trace pci_nvme_enqueue_req_completion -trace 'pci_nvme_mmio_s*'";
         let log = folder.path().join("trace");
-        let text = format!("#!/bin/sh\nexec {} \"$@\" -D {} {traced}\n", real.display(), log.display());
+        let text =
+            format!("#!/bin/sh\necho last words >&2\nexec {} \"$@\" -D {} {traced}\n", real.display(), log.display());
         let program = folder.path().join("qemu-system-x86_64");
         std::fs::write(&program, text).unwrap();
         std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -189,12 +203,11 @@ impl Watched {
     }
 }
 
-/// As the terminal does it: the whole process group gets the signal, and only the first one counts.
-fn stopped_by(signal: i32, words: &[&str]) -> std::process::Output {
+/// `doorbell nvme` in a process group of its own, once it has sent 200 commands, and its emulator.
+fn working(watched: &Watched, words: &[&str]) -> (std::process::Child, i32) {
     use std::os::unix::process::CommandExt;
     use std::process::Stdio;
     use std::time::{Duration, Instant};
-    let watched = Watched::new();
     let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
     command.arg("nvme").args(words).env("PATH", watched.path()).process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -210,15 +223,31 @@ fn stopped_by(signal: i32, words: &[&str]) -> std::process::Output {
     }
     let emulators = test_support::children(id);
     assert_eq!(emulators.len(), 1, "{words:?} has one emulator");
-    // SAFETY: the group of a process that this test started and has not waited for.
-    unsafe { libc::kill(-id, signal) };
+    (doorbell, emulators[0])
+}
+
+/// What it prints until it ends, which it does soon.
+fn ended(doorbell: std::process::Child) -> std::process::Output {
+    let id = doorbell.id() as i32;
     let (done, ended) = std::sync::mpsc::channel();
     std::thread::spawn(move || done.send(doorbell.wait_with_output()));
-    let Ok(ended) = ended.recv_timeout(Duration::from_secs(30)) else {
-        test_support::kill_tree(id);
-        panic!("{words:?} ignores signal {signal}");
-    };
-    let left = std::path::Path::new(&format!("/proc/{}", emulators[0])).exists();
+    match ended.recv_timeout(std::time::Duration::from_secs(30)) {
+        Ok(ended) => ended.unwrap(),
+        Err(_) => {
+            test_support::kill_tree(id);
+            panic!("it does not end");
+        }
+    }
+}
+
+/// As the terminal does it: the whole process group gets the signal.
+fn stopped_by(signal: i32, words: &[&str]) -> std::process::Output {
+    let watched = Watched::new();
+    let (doorbell, emulator) = working(&watched, words);
+    // SAFETY: the group of a process that this test started and has not waited for.
+    unsafe { libc::kill(-(doorbell.id() as i32), signal) };
+    let ended = ended(doorbell);
+    let left = std::path::Path::new(&format!("/proc/{emulator}")).exists();
     assert!(!left, "the emulator of {words:?} lives on after signal {signal}");
     // Each command has ended, and the controller was shut down and stopped before the emulator was.
     let (begun, ended_commands) = watched.commands();
@@ -227,7 +256,7 @@ fn stopped_by(signal: i32, words: &[&str]) -> std::process::Output {
     let last: Vec<&str> = trace.lines().rev().take(2).collect();
     assert!(last[1].starts_with("pci_nvme_mmio_shutdown_set"), "{last:?}");
     assert!(last[0].starts_with("pci_nvme_mmio_stopped"), "{last:?}");
-    ended.unwrap()
+    ended
 }
 
 #[test]
@@ -261,4 +290,26 @@ fn the_first_signal_ends_commands_with_nothing_in_flight() {
     let ended = stopped_by(libc::SIGINT, &write);
     assert_eq!(ended.status.code(), Some(130), "{ended:?}");
     assert!(text(&ended.stderr).contains("of 512 MiB"), "{ended:?}");
+}
+
+#[test]
+fn an_emulator_that_dies_is_told_with_its_status_and_last_words() {
+    if !test_support::installed("qemu-system-x86_64") {
+        skip!("qemu-system-x86_64 is not installed");
+    }
+    let watched = Watched::new();
+    let words = ["verify", "qemu", "--bytes", "64GiB", "--span", "4MiB", "--i-mean-to-overwrite", "qemu"];
+    let (doorbell, emulator) = working(&watched, &words);
+    // SAFETY: a child of a process that this test started and has not waited for.
+    unsafe { libc::kill(emulator, libc::SIGKILL) };
+    let ended = ended(doorbell);
+    assert_eq!(ended.status.code(), Some(2), "{ended:?}");
+    let text = String::from_utf8(ended.stderr).unwrap();
+    assert!(
+        text.contains("is gone with the machine that emulated it") && text.contains("(signal: 9 (SIGKILL))"),
+        "{text}"
+    );
+    assert!(text.contains("it said: last words") && !text.contains("pulled out"), "{text}");
+    assert!(text.starts_with("error: after ") && text.contains(" writes ("), "{text}");
+    assert!(text.contains("hint: run it again: each command starts a machine of its own"), "{text}");
 }

@@ -83,7 +83,7 @@ impl Edu {
     }
 
     fn gone(&self) -> Error {
-        pcie::Error::Gone { address: self.function.identity().address }.into()
+        self.function.gone().into()
     }
 
     /// For memory that it may reach.
@@ -208,7 +208,7 @@ impl Drop for Edu {
         match self.abandon(PATIENCE) {
             Ok(()) => {}
             // It masters no bus any more.
-            Err(Error::Pcie(pcie::Error::Gone { .. })) => {}
+            Err(Error::Pcie(error)) if error.is_gone() => {}
             // The card may still write: what it may write to is never given to anybody else.
             Err(_) => {
                 self.function.is_stuck();

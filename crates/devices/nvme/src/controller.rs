@@ -55,7 +55,7 @@ impl Controller {
         registers.holds(0, DOORBELLS + 8)?;
         let cap = Capabilities(registers.load64(CAP));
         if cap.0 == u64::MAX || registers.load32(VS) == NOTHING || !function.is_present() {
-            return Err(pcie::Error::Gone { address: identity.address }.into());
+            return Err(function.gone().into());
         }
         if cap.smallest_page() > PAGE {
             let why = format!("its smallest memory page has {} B", cap.smallest_page());

@@ -36,7 +36,7 @@ pub enum Error {
     AdminClosed,
     #[error("slot {slot}: {why}")]
     Slot { slot: u16, why: SlotError },
-    #[error("blocks {block} to {end} are not within the {of} blocks of namespace {namespace}; name others")]
+    #[error("blocks {block} to {} are not within the {of} blocks of namespace {namespace}; name others", .end - 1)]
     Range { namespace: u32, block: u64, end: u64, of: u64 },
     #[error("{0} blocks in one command; a command has 1 to 65536, split")]
     Count(u64),
@@ -100,7 +100,7 @@ fn unwell(csts: u32) -> &'static str {
 impl Error {
     /// The device is no longer there.
     pub fn is_gone(&self) -> bool {
-        matches!(self, Error::Bus(pcie::Error::Gone { .. }))
+        matches!(self, Error::Bus(error) if error.is_gone())
     }
 
     pub(crate) fn refused(what: impl Into<String>, why: impl Into<String>, hint: impl Into<String>) -> Error {

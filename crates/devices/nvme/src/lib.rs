@@ -36,4 +36,4 @@ pub use queue::{Depth, Done, Expiry, Lost, Outcome, Queue};
 pub use registers::{Capabilities, MemoryBuffer, Version};
 pub use signature::{Signature, Use};
 pub use status::{Kind, Status};
-pub use verify::{Mix, Target, Verified, verify};
+pub use verify::{Broken, Mix, Target, Verified, verify};

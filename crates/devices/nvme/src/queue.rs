@@ -172,7 +172,7 @@ impl Queue {
         let granted = running.granted;
         let number = running.take_number().ok_or_else(|| {
             let why = format!("all {granted} that the controller grants are in use");
-            Error::refused("an I/O queue", why, "drop one first, or use fewer threads")
+            Error::refused("an I/O queue", why, "use fewer threads: --threads")
         })?;
         drop(running);
         let doorbells = (|| {

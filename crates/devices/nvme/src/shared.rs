@@ -110,7 +110,7 @@ impl Shared {
     }
 
     pub(crate) fn gone(&self) -> Error {
-        pcie::Error::Gone { address: self.identity.address }.into()
+        self.function().gone().into()
     }
 
     /// A device that was pulled out, or whose link went down, was reset by that and writes nothing (PCI Express Base, section 6.6.1).

@@ -8,9 +8,10 @@ use crate::data::Piece;
 use crate::error::Error;
 use crate::namespace::Namespace;
 use crate::overwrite::Overwrite;
-use crate::queue::{Depth, Done, Outcome, Queue};
+use crate::queue::{Depth, Done, Lost, Outcome, Queue};
 use crate::transfer::{self, Stretch};
 use pcie::Memory;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Memory that commands move data to and from, and a way for this process to see it.
 pub trait Target: Sync {
@@ -107,16 +108,31 @@ impl Mix {
         if self.span > namespace.bytes() || self.part() == 0 {
             let (span, slots) = (self.span, self.slots_in_all());
             let why = format!("{span} B of {} for {slots} slots of {} B", namespace.bytes(), self.largest);
-            return refused(why, "take fewer queues, a smaller depth or shorter commands");
+            return refused(why, "fewer --threads, a smaller --depth or --largest, or a larger --span");
         }
         Ok(target.memory().holds(0, self.target_bytes())?)
     }
 }
 
-/// Runs the mix on queues of its own. Once `stop` says so, no other command begins, and those in flight are waited for.
+/// A mix that an error ended, and what had been done before.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Broken {
+    pub error: Error,
+    pub before: Verified,
+}
+
+impl From<Error> for Broken {
+    fn from(error: Error) -> Broken {
+        Broken { error, before: Verified::default() }
+    }
+}
+
+/// Runs the mix on queues of its own. Once `stop` says so, or a command of any queue has failed, no other command begins, and those in
+/// flight are waited for.
 ///
 /// # Errors
-/// A command's that failed, and of what it needs. Wrong bytes are no error: they are counted.
+/// The first command's that failed, with its blocks, and of what it needs. Wrong bytes are no error: they are counted.
 pub fn verify(
     controller: &Controller,
     namespace: &Namespace,
@@ -124,20 +140,29 @@ pub fn verify(
     target: &dyn Target,
     mix: &Mix,
     stop: &(dyn Fn() -> bool + Sync),
-) -> Result<Verified, Error> {
+) -> Result<Verified, Broken> {
     mix.check(namespace, target)?;
     let depth = Depth { slots: mix.slots, most_bytes: mix.largest, ..Depth::default() };
     let queues = (0..mix.queues).map(|_| controller.queue(&depth)).collect::<Result<Vec<_>, _>>()?;
-    std::thread::scope(|scope| {
+    let failed = AtomicBool::new(false);
+    let stop = || failed.load(Ordering::Relaxed) || stop();
+    let ended: Vec<(Verified, Result<(), Error>)> = std::thread::scope(|scope| {
         let start = |(queue, index): (Queue, u64)| {
-            let sum = Verified::default();
-            let mut thread = Thread { controller, namespace, leave, target, mix, stop, index, sum };
-            scope.spawn(move || thread.run(queue))
+            let (sum, failed) = (Verified::default(), &failed);
+            let mut thread = Thread { controller, namespace, leave, target, mix, stop: &stop, index, sum };
+            scope.spawn(move || {
+                let ended = thread.run(queue).inspect_err(|_| failed.store(true, Ordering::Relaxed));
+                (thread.sum, ended)
+            })
         };
         let threads: Vec<_> = queues.into_iter().zip(0..).map(start).collect();
-        let sums = threads.into_iter().map(|thread| thread.join().expect("a thread of the mix does not panic"));
-        sums.collect::<Vec<_>>().into_iter().try_fold(Verified::default(), |sum, one| Ok(sum.add(one?)))
-    })
+        threads.into_iter().map(|thread| thread.join().expect("a thread of the mix does not panic")).collect()
+    });
+    let before = ended.iter().fold(Verified::default(), |sum, (one, _)| sum.add(*one));
+    match ended.into_iter().find_map(|(_, ended)| ended.err()) {
+        Some(error) => Err(Broken { error, before }),
+        None => Ok(before),
+    }
 }
 
 /// What one queue's thread does.
@@ -162,11 +187,11 @@ struct Running {
 }
 
 impl Thread<'_> {
-    fn run(&mut self, mut queue: Queue) -> Result<Verified, Error> {
+    fn run(&mut self, mut queue: Queue) -> Result<(), Error> {
         let slots = u64::from(self.mix.slots);
         let base = self.index * slots * self.mix.part();
         let Some(mut reference) = self.read_all(&mut queue, base, slots * self.mix.part())? else {
-            return Ok(self.sum);
+            return Ok(());
         };
         let share = self.mix.bytes / u64::from(self.mix.queues);
         let mut draw = Draw(self.mix.seed ^ (self.index + 1) << 48 | 1);
@@ -179,20 +204,33 @@ impl Thread<'_> {
             running[usize::from(slot)] = self.start(&mut queue, slot, base, &mut reference, &mut draw, &mut scratch)?;
         }
         let mut done = [Done::NONE; 32];
+        let mut failed = None;
         while queue.in_flight() > 0 {
             let count = queue.wait(&mut done)?;
             for one in &done[..count] {
+                let ran = running[usize::from(one.slot)];
                 match one.outcome {
                     Outcome::Status(status) if status.is_success() => {}
-                    Outcome::Status(status) => return Err(Error::Failed { command: "a command of the mix", status }),
-                    Outcome::Lost(_) => return Err(Error::Stopped { queue: queue.number() }),
+                    Outcome::Status(status) => {
+                        let block = self.namespace.block_bytes();
+                        let (first, command) = ((base + ran.from) / block, if ran.is_write { "Write" } else { "Read" });
+                        let last = first + ran.bytes / block - 1;
+                        failed.get_or_insert(Error::FailedAt { command, first, last, status });
+                        continue;
+                    }
+                    Outcome::Lost(Lost::Gone) => return Err(queue.gone()),
+                    Outcome::Lost(Lost::Stopped) => return Err(Error::Stopped { queue: queue.number() }),
                 }
-                self.ended(one.slot, running[usize::from(one.slot)], base, &reference, &mut scratch)?;
-                if self.sum.bytes_read + self.sum.bytes_written < share && !self.is_stopped() {
+                self.ended(one.slot, ran, base, &reference, &mut scratch)?;
+                let is_over = self.sum.bytes_read + self.sum.bytes_written >= share || failed.is_some();
+                if !is_over && !self.is_stopped() {
                     let next = self.start(&mut queue, one.slot, base, &mut reference, &mut draw, &mut scratch)?;
                     running[usize::from(one.slot)] = next;
                 }
             }
+        }
+        if let Some(error) = failed {
+            return Err(error);
         }
         if self.leave.is_some() {
             queue.complete(0, &self.namespace.flush())?;
@@ -200,7 +238,7 @@ impl Thread<'_> {
                 self.compare(base, &now, &reference);
             }
         }
-        Ok(self.sum)
+        Ok(())
     }
 
     fn is_stopped(&mut self) -> bool {

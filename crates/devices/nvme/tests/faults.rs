@@ -298,3 +298,33 @@ fn formats_with_metadata_are_refused_and_several_namespaces_are_apart() {
     let foreign = other.namespace(1).unwrap().read(0, 16).unwrap();
     assert!(matches!(queue.submit(0, &foreign), Err(Error::Slot { why: SlotError::OtherController, .. })));
 }
+
+#[test]
+fn a_mix_says_which_blocks_failed_and_what_had_been_done() {
+    needs_qemu!();
+    let image = Image::empty(1 << 20);
+    let drive = format!(
+        "if=none,id=d0,driver=raw,file.driver=blkdebug,file.image.driver=file,file.image.filename={},\
+         file.inject-error.0.event=none,file.inject-error.0.iotype=write,file.inject-error.0.sector=40,\
+         file.inject-error.0.errno=5",
+        image.path.display()
+    );
+    let machine = machine("q35", drive, 512, "").start().unwrap();
+    let controller = open(&machine);
+    let namespace = controller.namespace(1).unwrap();
+    let mut queue = support::queue(&controller, 1);
+    let leave = Overwrite::ask(&controller, &mut queue, &namespace, &Word::of("qemu")).unwrap();
+    let memory = controller.allocate(8 * 4096).unwrap();
+    // Two threads; one of them never comes to block 40, and ends with the other.
+    let mix = nvme::Mix { queues: 2, slots: 4, largest: 4096, span: 64 << 10, bytes: 1 << 30, seed: 3 };
+    let broken = nvme::verify(&controller, &namespace, Some(&leave), &memory, &mix, &|| false).unwrap_err();
+    let nvme::Broken { error: Error::FailedAt { command: "Write", first, last, .. }, before } = &broken else {
+        panic!("{broken}")
+    };
+    assert!(*first <= 40 && 40 <= *last && last - first < 8, "{broken}");
+    assert!(broken.to_string().starts_with(&format!("Write of blocks {first} to {last}: Write Fault")), "{broken}");
+    assert!(
+        before.writes > 0 && before.bytes_read + before.bytes_written < mix.bytes && before.wrong == 0,
+        "{before:?}"
+    );
+}

@@ -8,6 +8,8 @@ pub enum Error {
     Address(NoAddress),
     #[error("{address} is gone: its registers read as ones everywhere (pulled out, powered off, or its link is down)")]
     Gone { address: Address },
+    #[error("{address} is gone with the machine that emulated it: {why}")]
+    Ended { address: Address, why: String },
     #[error("{address} has no BAR {index}: {why}")]
     NoBar { address: Address, index: u8, why: String },
     #[error("bytes {at:#x} to {end:#x} are not within {length:#x} bytes of {what}")]
@@ -27,6 +29,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// The function is no longer there.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Error::Gone { .. } | Error::Ended { .. })
+    }
+
     /// A system call that failed, and at what.
     pub fn system(what: impl Into<String>, source: std::io::Error) -> Error {
         Error::System { what: what.into(), source }

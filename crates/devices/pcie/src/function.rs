@@ -78,6 +78,11 @@ pub trait Function: Send {
     /// ended, and longer, until whoever puts things back then has stopped the function.
     fn is_stuck(&self) {}
 
+    /// The error of a function that is no longer there.
+    fn gone(&self) -> Error {
+        Error::Gone { address: self.identity().address }
+    }
+
     /// False when it was pulled out.
     fn is_present(&self) -> bool {
         let mut vendor = [0; 2];

@@ -104,7 +104,7 @@ impl Xdma {
     }
 
     fn gone(&self) -> Error {
-        pcie::Error::Gone { address: self.function.identity().address }.into()
+        self.function.gone().into()
     }
 
     fn channel(&self, direction: Direction) -> &Channel {
@@ -307,7 +307,12 @@ impl Xdma {
 impl Drop for Xdma {
     fn drop(&mut self) {
         // A card that was taken away masters no bus.
-        if !matches!(self.abandon(), Ok(()) | Err(Error::Pcie(pcie::Error::Gone { .. }))) || self.stuck.is_some() {
+        let stopped = match self.abandon() {
+            Ok(()) => self.stuck.is_none(),
+            Err(Error::Pcie(error)) => error.is_gone() && self.stuck.is_none(),
+            Err(_) => false,
+        };
+        if !stopped {
             // The card may still write: what it may write to is never given to anybody else.
             self.function.is_stuck();
             if let Some(transfer) = self.transfer.take() {
@@ -357,5 +362,5 @@ fn find_bar(function: &dyn Function) -> Result<Bar, Error> {
         }
     }
     let address = function.identity().address;
-    Err(if function.is_present() { Error::NotXdma { address } } else { pcie::Error::Gone { address }.into() })
+    Err(if function.is_present() { Error::NotXdma { address } } else { function.gone().into() })
 }

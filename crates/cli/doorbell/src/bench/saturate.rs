@@ -195,16 +195,18 @@ impl Args {
         let plan = &folder.asked().plan;
         let amounts = plan.amounts().map_err(|(what, hint)| Failure::new(what, hint))?;
         let one = |text: &String| -> anyhow::Result<Drive> {
-            let controller = nvme::Controller::open(pcie::open(text, self.without_iommu)?, nvme::Options::default())?;
+            let failed = crate::nvme::failed;
+            let function = pcie::open(text, self.without_iommu).map_err(|error| failed(error.into()))?;
+            let controller = nvme::Controller::open(function, nvme::Options::default()).map_err(failed)?;
             let number = match plan.source.namespace {
-                0 => *controller.active()?.first().ok_or_else(|| {
+                0 => *controller.active().map_err(failed)?.first().ok_or_else(|| {
                     Failure::impossible(format!("{text} has no active namespace"), "`doorbell nvme list` lists them")
                 })?,
                 number => number,
             };
-            let mut drive = Drive { namespace: controller.namespace(number)?, controller, leave: None };
+            let mut drive = Drive { namespace: controller.namespace(number).map_err(failed)?, controller, leave: None };
             if plan.writes() {
-                drive.ask(&self.word(text)).map_err(crate::nvme::failed)?;
+                drive.ask(&self.word(text)).map_err(failed)?;
             }
             Ok(drive)
         };

@@ -86,7 +86,11 @@ impl Device {
     fn emulated(&self, writes: bool, interrupts: &'static AtomicU32) -> anyhow::Result<Opened> {
         let (path, image) = match &self.image {
             Some(path) => {
-                let path = path.canonicalize().with_context(|| format!("the image {}", path.display()))?;
+                let missing = |error| {
+                    let hint = "`truncate -s 64M disk.img` makes one; without --image the drive has 64 MiB of zeroes";
+                    Failure::new(format!("the image {}: {error}", path.display()), hint)
+                };
+                let path = path.canonicalize().map_err(missing)?;
                 (path, None)
             }
             None => {
@@ -149,10 +153,20 @@ impl Device {
 fn not_raw(path: &std::path::Path) -> anyhow::Result<()> {
     use std::io::Read;
     let mut head = Vec::new();
-    std::fs::File::open(path)?.take(8).read_to_end(&mut head).with_context(|| path.display().to_string())?;
-    const FORMATS: [(&str, &[u8]); 4] =
-        [("qcow2", b"QFI\xfb"), ("vmdk", b"KDMV"), ("vhdx", b"vhdxfile"), ("qed", b"QED\0")];
-    let Some((name, _)) = FORMATS.iter().find(|(_, magic)| head.starts_with(magic)) else { return Ok(()) };
+    std::fs::File::open(path)?.take(0x44).read_to_end(&mut head).with_context(|| path.display().to_string())?;
+    // QEMU's block drivers: where each format has its magic number.
+    const FORMATS: [(&str, usize, &[u8]); 8] = [
+        ("qcow2", 0, b"QFI\xfb"),
+        ("vmdk", 0, b"KDMV"),
+        ("vmdk", 0, b"COWD"),
+        ("vhdx", 0, b"vhdxfile"),
+        ("vpc", 0, b"conectix"),
+        ("qed", 0, b"QED\0"),
+        ("parallels", 0, b"WithoutFreeSpace"),
+        ("vdi", 0x40, &0xbeda_107fu32.to_le_bytes()),
+    ];
+    let has = |at: usize, magic: &[u8]| head.get(at..).is_some_and(|rest| rest.starts_with(magic));
+    let Some((name, ..)) = FORMATS.iter().find(|(_, at, magic)| has(*at, magic)) else { return Ok(()) };
     let hint = format!("`qemu-img convert -O raw {} disk.raw` makes one", path.display());
     Err(Failure::new(format!("the image {} is {name}, not raw", path.display()), hint).into())
 }

@@ -2,6 +2,7 @@
 
 mod device;
 mod gpu;
+mod hint;
 mod identify;
 mod list;
 mod read;
@@ -54,10 +55,8 @@ impl Args {
     }
 }
 
-/// What helps stands behind the first semicolon of these errors.
 pub(crate) fn failed(error: nvme::Error) -> anyhow::Error {
-    let text = error.to_string();
-    let (what, hint) = text.split_once("; ").unwrap_or((&text, "`doorbell nvme list` shows what is there"));
+    let (what, hint) = hint::of(&error);
     match error {
         nvme::Error::Bus(pcie::Error::Refused { .. } | pcie::Error::Unreachable { .. }) => {
             Failure::impossible(what, hint).into()

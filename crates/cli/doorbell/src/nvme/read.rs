@@ -4,13 +4,15 @@ use super::device::Device;
 use super::target::{Chosen, pieces};
 use super::way::Way;
 use super::{EMULATED, failed};
+use crate::failure::Failure;
 use crate::help::Page;
 use crate::units;
 use anyhow::Context;
 use nvme::transfer::{self, Stretch};
 use std::fs::{File, Permissions};
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use terminal::number;
@@ -62,6 +64,11 @@ impl Args {
         let opened = self.device.open(false)?;
         let namespace = opened.namespace(&self.device)?;
         let turn = TURN.min(self.bytes.max(1));
+        // All of it, before any of it is read.
+        let end = self.start_block.saturating_add(self.bytes.div_ceil(namespace.block_bytes()));
+        if end > self.start_block {
+            namespace.read(end - 1, 1).map_err(failed)?;
+        }
         let work = |mut out: Option<&mut dyn Write>| {
             self.target.with(&opened, turn, |target, way| {
                 let mut queue = opened.queue(self.depth)?;
@@ -70,7 +77,11 @@ impl Args {
                 let status = pieces(self.bytes, turn, opened.interrupts, |at, bytes| {
                     let block = self.start_block.saturating_add(at / namespace.block_bytes());
                     let stretch = Stretch { block, bytes, memory: target.memory(), offset: 0 };
-                    commands += transfer::read(&mut queue, &namespace, &stretch).map_err(failed)?;
+                    let read = transfer::read(&mut queue, &namespace, &stretch).map_err(failed);
+                    commands += match at {
+                        0 => read?,
+                        at => read.with_context(|| format!("after {} were read", number::bytes(at)))?,
+                    };
                     let kept = &mut kept[..bytes as usize];
                     target.load(0, kept).map_err(failed)?;
                     out.iter_mut().try_for_each(|out| out.write_all(kept)).context("writing the file of --out")
@@ -133,13 +144,25 @@ impl Args {
             return stopped.map_or(replaced, Ok);
         }
         let claim = output::claim(path, 0o600, self.force)?;
-        let file = File::options().write(true).truncate(true).open(claim.path());
-        let done = file.with_context(|| format!("opening {}", claim.path().display())).and_then(|file| write(&file));
+        let done = opened(claim.path()).and_then(|file| write(&file));
         if !done.as_ref().is_ok_and(|done| done.2 == ExitCode::SUCCESS) {
             claim.remove();
         }
         done
     }
+}
+
+/// Opens what was claimed. The opening of a pipe that nobody reads would wait, deaf to signals.
+fn opened(path: &Path) -> anyhow::Result<File> {
+    let file = File::options().write(true).truncate(true).custom_flags(libc::O_NONBLOCK).open(path);
+    if file.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ENXIO)) {
+        let what = format!("nobody reads from the pipe {}", path.display());
+        return Err(Failure::new(what, "start its reader first, or give a file").into());
+    }
+    let file = file.with_context(|| format!("opening {}", path.display()))?;
+    // SAFETY: flags of a description that this process has just opened.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, 0) };
+    Ok(file)
 }
 
 /// Commands, how the bytes went, and the exit status.

@@ -6,10 +6,12 @@ use super::write::Leave;
 use super::{EMULATED, failed};
 use crate::help::Page;
 use crate::units;
-use nvme::{Mix, Overwrite, verify};
+use nvme::{Mix, Overwrite, Verified, verify};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use terminal::number;
+use terminal::number;
+use terminal::table::to_stdout;
 use terminal::table::to_stdout;
 
 /// Read and, with leave, write blocks at random, and compare every byte
@@ -54,6 +56,17 @@ pub struct Args {
     json: bool,
 }
 
+/// With what had been read and written before.
+fn broken(broken: nvme::Broken) -> anyhow::Error {
+    let Verified { reads, bytes_read, writes, bytes_written, .. } = broken.before;
+    let (read, written) = (number::bytes(bytes_read), number::bytes(bytes_written));
+    let error = failed(broken.error);
+    if reads + writes == 0 {
+        return error;
+    }
+    error.context(format!("after {reads} reads ({read}) and {writes} writes ({written}) that were well"))
+}
+
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.target.ready()?;
@@ -75,7 +88,7 @@ impl Args {
         let is_stopped = || opened.interrupts.load(Ordering::Relaxed) > 0;
         let (verified, way) = self.target.with(&opened, mix.target_bytes(), |target, way| {
             let verified = verify(&opened.controller, &namespace, leave.as_ref(), target, &mix, &is_stopped);
-            Ok((verified.map_err(failed)?, way.clone()))
+            Ok((verified.map_err(broken)?, way.clone()))
         })?;
         let functional = opened.controller.is_functional();
         if self.json {

@@ -92,10 +92,9 @@ impl Args {
                 target.store(0, part).map_err(failed)?;
                 let block = self.start_block + at / block_bytes;
                 let stretch = Stretch { block, bytes, memory: target.memory(), offset: 0 };
-                commands += transfer::write(&mut queue, &leave, &stretch).map_err(failed).inspect_err(|_| {
-                    let (before, part) = (number::bytes(at), number::bytes(bytes));
-                    let last = block + bytes.div_ceil(block_bytes) - 1;
-                    eprintln!("{before} were written before; blocks {block} to {last} ({part}) may be written in part");
+                commands += transfer::write(&mut queue, &leave, &stretch).map_err(failed).with_context(|| {
+                    let last = block + bytes / block_bytes - 1;
+                    format!("after {} were written; blocks {block} to {last} may be written in part", number::bytes(at))
                 })?;
                 Ok(())
             })?;

@@ -190,6 +190,14 @@ impl Function for Emulated {
         Ok(unsafe { Memory::new(Place::Peer, vec![run], Some(cpu), Arc::new(keep)) })
     }
 
+    fn gone(&self) -> Error {
+        let address = self.identity.address;
+        match self.machine.wire.failure() {
+            Some(why) => Error::Ended { address, why: why.into() },
+            None => Error::Gone { address },
+        }
+    }
+
     fn reset(&self) -> Result<(), Error> {
         if self.gone.load(Ordering::Relaxed) {
             return Err(Error::Gone { address: self.identity.address });

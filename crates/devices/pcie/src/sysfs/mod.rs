@@ -257,11 +257,7 @@ fn alone(address: Address, config: &File) -> Result<(), Error> {
             }
             _ if Instant::now() > until => {
                 let why = "a program drives it already".into();
-                return Err(Error::Refused {
-                    address,
-                    why,
-                    hint: "end that one, or drop what has it open here".into(),
-                });
+                return Err(Error::Refused { address, why, hint: "end that one first".into() });
             }
             _ => std::thread::sleep(Duration::from_millis(5)),
         }

@@ -34,7 +34,7 @@ pub(super) fn open(tree: &Tree, address: Address) -> Result<(File, Arc<Space>), 
                 // A device's own file has one owner, a group's none beside it.
                 Some(libc::EINVAL | libc::EBUSY) => {
                     let why = "a program drives it already".into();
-                    Error::Refused { address, why, hint: "end that one, or drop what has it open here".into() }
+                    Error::Refused { address, why, hint: "end that one first".into() }
                 }
                 _ => failed("bind", why),
             }

@@ -62,11 +62,12 @@ fn reason(tree: &Tree, address: Address) -> Option<(String, String)> {
         return Some(("there is no such function".into(), "see `lspci -D`".into()));
     }
     let Some(group) = tree.iommu_group(address) else {
-        let hint = "turn the IOMMU on (firmware; intel_iommu=on), or go without vfio (sysfs)";
+        let hint =
+            "turn the IOMMU on (firmware; intel_iommu=on), or take vfio-pci off the function and say --without-iommu";
         return Some(("no IOMMU stands before it".into(), hint.into()));
     };
     if tree.path(format!("dev/vfio/noiommu-{group}")).exists() {
-        let hint = "turn the IOMMU on, or unbind the function and go without vfio (sysfs)";
+        let hint = "turn the IOMMU on, or take vfio-pci off the function and say --without-iommu";
         return Some(("vfio has it without an IOMMU, so it maps nothing".into(), hint.into()));
     }
     match tree.driver(address) {
@@ -208,12 +209,14 @@ impl Function for Device {
     }
 
     fn reach(&self, peer: &Peer) -> Result<Memory, Error> {
-        let unreachable = |why: String| Error::Unreachable {
+        let unreachable = |why: String| {
+            Error::Unreachable {
             address: self.address,
             what: peer.what.clone(),
             why,
-            hint: "have the IOMMU pass through (iommu=pt) and go without vfio, or go through host memory (path [B])"
+            hint: "have the IOMMU pass through (iommu=pt), take vfio-pci off the function and say --without-iommu, or go by way of host memory"
                 .into(),
+        }
         };
         let bar = peer.keep.downcast_ref::<Bar>();
         let Some((bar, at)) = bar.and_then(|bar| Some((bar, bar.mapped_at()?))) else {
