@@ -364,3 +364,24 @@ fn find_bar(function: &dyn Function) -> Result<Bar, Error> {
     let address = function.identity().address;
     Err(if function.is_present() { Error::NotXdma { address } } else { function.gone().into() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Card;
+    use pcie::model::{ModelBus, plug};
+
+    /// A descriptor's length has 28 bits; what follows a cut begins as aligned as the first byte.
+    #[test]
+    fn a_long_transfer_is_cut_at_whole_pages_below_256_mib() {
+        let bus = ModelBus::default();
+        let own = 1 << 40;
+        let mut xdma = Xdma::new(plug(Card::new(0, 4096), &bus).0, (0, own)).unwrap();
+        let bytes = (600 << 20) + 8;
+        let memory = xdma.function().allocate(bytes).unwrap();
+        xdma.cut(Direction::H2c, 0, &memory, 0, bytes).unwrap();
+        let lengths: Vec<u64> = xdma.pieces.iter().map(|piece| piece.bytes.into()).collect();
+        let most = (1 << 28) - 4096;
+        assert_eq!(lengths, [most, most, bytes - 2 * most]);
+    }
+}

@@ -179,7 +179,9 @@ pub fn plan_safetensors(path: &Path) -> Result<Model, Error> {
 }
 
 fn wrong(path: &Path, what: impl Into<String>) -> Error {
-    Error::Tensors { path: path.to_owned(), what: what.into() }
+    // What a file says goes to a terminal: the parser's texts repeat it as it is.
+    let escaped = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() };
+    Error::Tensors { path: path.into(), what: what.into().chars().map(escaped).collect() }
 }
 
 /// The model of a folder, by the names that everybody uses.
@@ -202,7 +204,8 @@ fn index(path: &Path) -> Result<(Vec<PathBuf>, Option<Vec<String>>), Error> {
             .ok_or_else(|| wrong(path, format!("the file of tensor {} is no text", tensor.escape_debug())))?;
         let mut parts = Path::new(file).components();
         // An index from elsewhere must not name files outside of its folder.
-        if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
+        let is_one_name = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
+        if !is_one_name || file.chars().any(char::is_control) {
             return Err(wrong(path, format!("{file:?} is no name of a file beside the index")));
         }
         files.insert(file, path.with_file_name(file));

@@ -192,4 +192,10 @@ fn many_small_tensors_are_loaded_and_senseless_shapes_are_refused() {
     model(&path, &[("b\u{1b}[2Jx", Dtype::U8, vec![1; 100_000])]);
     let refused = plan_safetensors(&path).unwrap_err().to_string();
     assert!(refused.contains("100000 dimensions") && !refused.contains('\u{1b}'), "{refused}");
+
+    // The parser repeats what it does not know.
+    let header = "{\"a\":{\"dtype\":\"\\u001b[2J\",\"shape\":[1],\"data_offsets\":[0,1]}}";
+    std::fs::write(&path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0]].concat()).unwrap();
+    let refused = plan_safetensors(&path).unwrap_err().to_string();
+    assert!(refused.contains("[2J") && !refused.contains('\u{1b}'), "{refused:?}");
 }
