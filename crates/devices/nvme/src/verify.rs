@@ -122,9 +122,9 @@ pub struct Broken {
     pub before: Verified,
 }
 
-impl From<Error> for Broken {
-    fn from(error: Error) -> Broken {
-        Broken { error, before: Verified::default() }
+impl From<Error> for Box<Broken> {
+    fn from(error: Error) -> Box<Broken> {
+        Box::new(Broken { error, before: Verified::default() })
     }
 }
 
@@ -140,7 +140,7 @@ pub fn verify(
     target: &dyn Target,
     mix: &Mix,
     stop: &(dyn Fn() -> bool + Sync),
-) -> Result<Verified, Broken> {
+) -> Result<Verified, Box<Broken>> {
     mix.check(namespace, target)?;
     let depth = Depth { slots: mix.slots, most_bytes: mix.largest, ..Depth::default() };
     let queues = (0..mix.queues).map(|_| controller.queue(&depth)).collect::<Result<Vec<_>, _>>()?;
@@ -160,7 +160,7 @@ pub fn verify(
     });
     let before = ended.iter().fold(Verified::default(), |sum, (one, _)| sum.add(*one));
     match ended.into_iter().find_map(|(_, ended)| ended.err()) {
-        Some(error) => Err(Broken { error, before }),
+        Some(error) => Err(Box::new(Broken { error, before })),
         None => Ok(before),
     }
 }

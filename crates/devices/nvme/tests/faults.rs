@@ -318,7 +318,7 @@ fn a_mix_says_which_blocks_failed_and_what_had_been_done() {
     // Two threads; one of them never comes to block 40, and ends with the other.
     let mix = nvme::Mix { queues: 2, slots: 4, largest: 4096, span: 64 << 10, bytes: 1 << 30, seed: 3 };
     let broken = nvme::verify(&controller, &namespace, Some(&leave), &memory, &mix, &|| false).unwrap_err();
-    let nvme::Broken { error: Error::FailedAt { command: "Write", first, last, .. }, before } = &broken else {
+    let nvme::Broken { error: Error::FailedAt { command: "Write", first, last, .. }, before } = &*broken else {
         panic!("{broken}")
     };
     assert!(*first <= 40 && 40 <= *last && last - first < 8, "{broken}");

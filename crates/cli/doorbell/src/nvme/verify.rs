@@ -88,7 +88,7 @@ impl Args {
         let is_stopped = || opened.interrupts.load(Ordering::Relaxed) > 0;
         let (verified, way) = self.target.with(&opened, mix.target_bytes(), |target, way| {
             let verified = verify(&opened.controller, &namespace, leave.as_ref(), target, &mix, &is_stopped);
-            Ok((verified.map_err(broken)?, way.clone()))
+            Ok((verified.map_err(|broken_off| broken(*broken_off))?, way.clone()))
         })?;
         let functional = opened.controller.is_functional();
         if self.json {
