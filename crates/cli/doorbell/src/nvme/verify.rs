@@ -10,8 +10,6 @@ use nvme::{Mix, Overwrite, Verified, verify};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use terminal::number;
-use terminal::number;
-use terminal::table::to_stdout;
 use terminal::table::to_stdout;
 
 /// Read and, with leave, write blocks at random, and compare every byte
