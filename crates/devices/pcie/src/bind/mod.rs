@@ -140,7 +140,7 @@ fn vfio_is_possible(tree: &Tree, address: Address) -> Result<(), Error> {
     let Some(group) = tree.iommu_group(address) else {
         return refused(
             "no IOMMU stands before it".into(),
-            "go without vfio (sysfs), or turn the IOMMU on (intel_iommu=on)",
+            "go without vfio (sysfs, --without-iommu), or turn the IOMMU on (intel_iommu=on)",
         );
     };
     if !tree.path("sys/bus/pci/drivers/vfio-pci").exists() {

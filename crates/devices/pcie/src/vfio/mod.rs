@@ -214,7 +214,7 @@ impl Function for Device {
             address: self.address,
             what: peer.what.clone(),
             why,
-            hint: "have the IOMMU pass through (iommu=pt), take vfio-pci off the function and say --without-iommu, or go by way of host memory"
+            hint: "have the IOMMU pass through (iommu=pt), take vfio-pci off the function and say --without-iommu, or go through host memory (path [B])"
                 .into(),
         }
         };

@@ -152,7 +152,10 @@ fn command_register(edu: Address) -> Outcome {
     let before = command(edu)?;
     let device = sysfs::open(edu)?;
     let open = command(edu)?;
-    ensure(open & 6 == 6, || format!("{open:#x} when it is open"))?;
+    ensure(open & 6 == 2, || format!("{open:#x} when it is open"))?;
+    device.master()?;
+    let master = command(edu)?;
+    ensure(master & 6 == 6, || format!("{master:#x} when it may master the bus"))?;
     drop(device);
     let after = command(edu)?;
     ensure(after == before & !4, || format!("{before:#x} before, {after:#x} after"))
