@@ -107,7 +107,7 @@ fn place() -> tempfile::TempDir {
     script(dir.path(), "app", "#!/bin/sh\nexec doorbell sample starve --gpu soft --duration 100ms --threads 2\n");
     fs::write(dir.path().join("model.bin"), vec![7; 1 << 20]).unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
-    // A recording of a GPU's work, under the name that the README gives it.
+    // A recording of a GPU's work, under the name that a guide gives it.
     fs::copy(root.join("crates/explain/decode/fixtures/h200-launches.doorbell"), dir.path().join("python3.doorbell"))
         .unwrap();
     dir
