@@ -16,7 +16,7 @@ pub struct Printed {
 
 /// Lines of fences that are no programs or files, and indented lines, that call doorbell; in the pages' order.
 pub fn all() -> Vec<Printed> {
-    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
     let mut pages = vec![root.join("README.md")];
     let folder = |name: &str| -> Vec<PathBuf> {
         let mut all: Vec<PathBuf> = std::fs::read_dir(root.join(name)).unwrap().map(|e| e.unwrap().path()).collect();
