@@ -309,12 +309,8 @@ pub fn claim(slot: usize) -> bool {
     false
 }
 
-/// Slots that were used so far: those below.
-static USED: AtomicUsize = AtomicUsize::new(0);
-
-/// Has the claim of a slot that was not in use.
+/// Has the claim of a slot that is not in use.
 pub fn begin(slot: usize) {
-    USED.fetch_max(slot + 1, Ordering::Relaxed);
     if let Some(c) = claim_of(slot) {
         c.store(mine() | 1, Ordering::Relaxed);
     }
@@ -369,6 +365,14 @@ pub fn unclaim(slot: usize) -> u32 {
     claim_of(slot).map_or(0, |c| (c.swap(0, Ordering::AcqRel) & COUNT).saturating_sub(1) as u32)
 }
 
+/// Slots that were used so far: those below.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// Slot `i` is about to be used.
+pub fn begins(i: usize) {
+    USED.fetch_max(i + 1, Ordering::Relaxed);
+}
+
 /// In a forked child: the channels are the parent's. (A child gets memory of its own for each page that it writes to: what was never used is
 /// not touched.)
 pub fn renew() {
@@ -392,10 +396,9 @@ pub fn renew() {
     for row in LEFT.iter().take(used).flatten() {
         row.store(0, Ordering::Relaxed);
     }
-    for c in CLAIMS.iter().take(used) {
+    for c in &CLAIMS {
         c.0.store(0, Ordering::Relaxed);
     }
-    USED.store(0, Ordering::Relaxed);
 }
 
 #[cfg(test)]
