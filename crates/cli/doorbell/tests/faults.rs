@@ -5,7 +5,7 @@
 
 mod work;
 
-use gpu::{Pushbuffer, Site};
+use gpu::Pushbuffer;
 use serde_json::Value;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -177,11 +177,6 @@ fn whoever_waits_for_a_signal_gets_it() {
 }
 
 #[test]
-fn a_doorbell_that_is_left_by_a_jump_is_rung() {
-    as_bare(&["left-bells"]);
-}
-
-#[test]
 fn what_was_installed_is_told_as_the_kernel_tells_it() {
     as_bare(&["actions"]);
 }
@@ -200,33 +195,26 @@ extern "C" fn ring() {
 #[ignore = "a program for the tests above"]
 fn plays_scenario() {
     let of = |name: &str| std::env::var(name).expect("started by a test");
-    let c = |name: &str| std::ffi::CString::new(of(name)).unwrap();
-    let (library, scenario) = (c("SCENARIOS"), c("SCENARIO"));
-    let named = |name: &std::ffi::CStr| {
-        // SAFETY: the test's own library.
-        let at = unsafe { libc::dlsym(libc::dlopen(library.as_ptr(), libc::RTLD_NOW), name.as_ptr()) };
-        assert!(!at.is_null(), "{name:?}");
-        at
-    };
     if of("GPU") == "1" {
-        let ours = of("SCENARIO") == "left-bells";
-        let site = if ours { Site::At(named(c"doorbell_of_ours") as usize) } else { Site::Libcuda };
-        let mut work = Work::with(site);
+        let mut work = Work::new();
         work.rounds(3);
         let mut words = Pushbuffer::new(work.channel.space(), 64).unwrap();
         words.copy(work.target.va(), work.source.va(), 64).unwrap();
         let words = words.validate(&work.channel).unwrap();
         *WORK.lock().unwrap() = Some((work, words));
     }
+    let c = |name: &str| std::ffi::CString::new(of(name)).unwrap();
+    let (library, scenario) = (c("SCENARIOS"), c("SCENARIO"));
     // SAFETY: the test's own library, whose function has this type.
     let status = unsafe {
-        let play: extern "C" fn(*const libc::c_char, extern "C" fn()) -> i32 = std::mem::transmute(named(c"scenario"));
+        let library = libc::dlopen(library.as_ptr(), libc::RTLD_NOW);
+        let play = libc::dlsym(library, c"scenario".as_ptr());
+        assert!(!library.is_null() && !play.is_null());
+        let play: extern "C" fn(*const libc::c_char, extern "C" fn()) -> i32 = std::mem::transmute(play);
         play(scenario.as_ptr(), ring)
     };
     assert_eq!(status, 0, "the scenario did not end the process");
-    if let Some((mut work, _)) = WORK.lock().unwrap().take() {
-        // Doorbells still reach the GPU.
-        work.rounds(1);
+    if let Some((work, _)) = WORK.lock().unwrap().take() {
         work.say_entries();
     }
 }

@@ -41,30 +41,6 @@ pub fn with<R>(f: impl FnOnce(&mut Writer, i32) -> R) -> Option<R> {
     r
 }
 
-/// Up to where this thread's events are published; 0 where it has no ring.
-#[inline]
-pub fn published() -> u64 {
-    let w = thread::here().writer.get();
-    // SAFETY: null, or this thread's own writer, of which two numbers are read.
-    if w.is_null() { 0 } else { unsafe { (*w).head() - (*w).unpublished() as u64 } }
-}
-
-/// The thread has left a function of [`with`]'s by a jump, or what was to come after it: what it had not published is dropped, and the thread may write again.
-/// (Not where its writer is half made: then it stays without.)
-pub fn left_unfinished() {
-    let t = thread::here();
-    if t.moves.get() {
-        return;
-    }
-    let w = t.writer.get();
-    if !w.is_null() {
-        // SAFETY: this thread's own writer, and the frame that had a reference to it is gone.
-        unsafe { (*w).drop_unpublished() };
-    }
-    compiler_fence(Ordering::SeqCst);
-    t.busy.set(false);
-}
-
 /// Events that a thread without a ring lets go by before it asks for one again.
 const PATIENCE: u32 = 256;
 /// Rings that a thread tries when the first ones are full.
@@ -74,15 +50,6 @@ const TRIES: usize = 16;
 /// made the thread busy.
 #[cold]
 fn first(t: &Thread) -> *mut Writer {
-    t.moves.set(true);
-    compiler_fence(Ordering::SeqCst);
-    let w = make_first(t);
-    compiler_fence(Ordering::SeqCst);
-    t.moves.set(false);
-    w
-}
-
-fn make_first(t: &Thread) -> *mut Writer {
     let Some(c) = control() else { return core::ptr::null_mut() };
     let patience = t.patience.get();
     let claimed = if patience == 0 { begin_small(t) } else { None };
@@ -210,12 +177,8 @@ fn grow(w: &mut Writer) -> bool {
     let opened = open(&rings, i, t);
     match opened.and_then(|(mut large, _)| begin(&mut large, t, from, head).then_some(large)) {
         Some(large) => {
-            t.moves.set(true);
-            compiler_fence(Ordering::SeqCst);
             t.rings[1].set(i as u32 + 1);
             *w = large;
-            compiler_fence(Ordering::SeqCst);
-            t.moves.set(false);
         }
         None => rings.give_back(i),
     }
@@ -452,7 +415,6 @@ pub fn renew(child: &Child) {
     t.rings.iter().for_each(|r| r.set(0));
     t.ordinal.set(0);
     t.busy.set(false);
-    t.moves.set(false);
     t.patience.set(0);
 }
 

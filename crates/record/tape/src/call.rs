@@ -23,9 +23,8 @@ pub mod kind {
     pub const CALLS: u16 = 48;
     /// A call that has returned: [`CallBody`](super::CallBody).
     pub const CALL: u16 = 49;
-    /// A call in which its thread ended, or was when the recording did, or that it left by a jump: [`CallBody`](super::CallBody)
-    /// without result. The head's time stamp is when that was seen (by the recorder, of a thread that was killed), the flags are the
-    /// function.
+    /// A call in which its thread ended, or was when the recording did: [`CallBody`](super::CallBody) without result.
+    /// Written by the recorder; the head's time stamp is when it saw that, the flags are the function.
     pub const IN_CALL: u16 = 50;
 }
 

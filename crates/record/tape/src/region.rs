@@ -184,8 +184,8 @@ pub struct Slot {
     pub token: AtomicU32,
     pub client: AtomicU32,
     pub handle: AtomicU32,
-    /// Always 0.
-    pub unused: AtomicU32,
+    /// Rings waiting for the tap; the thread that raises it from 0 is the owner.
+    pub claim: AtomicU32,
     /// GP_PUT as last seen.
     pub put: AtomicU32,
     pub entries_total: AtomicU64,

@@ -272,11 +272,6 @@ impl Writer {
         (self.at - self.shared().head.load(Ordering::Relaxed)) as usize
     }
 
-    /// Drops what was pushed since the last publication, half an event included.
-    pub fn drop_unpublished(&mut self) {
-        self.at = self.shared().head.load(Ordering::Relaxed);
-    }
-
     /// Bytes ever written, up to the next event: what [`crate::event::ThreadBody::from_head`] is to be once they are published.
     pub fn head(&self) -> u64 {
         self.at

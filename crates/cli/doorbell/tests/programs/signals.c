@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef void (*action)(int, siginfo_t *, void *);
@@ -21,16 +20,6 @@ extern void (*__sysv_signal(int, void (*)(int)))(int);
 static sigjmp_buf back;
 static volatile int seen, depth;
 static char stack[1 << 16];
-
-/* A doorbell of this library's: what it stored last may be stored again. */
-static volatile uint32_t *last_at;
-static uint32_t last_token;
-__attribute__((noinline, aligned(16))) void store_bell(volatile uint32_t *at, uint32_t token) { *at = token; }
-void doorbell_of_ours(volatile uint32_t *at, uint32_t token) {
-    last_at = at;
-    last_token = token;
-    store_bell(at, token);
-}
 
 static void say(const char *what, long n) { dprintf(1, "program: %s %ld\n", what, n); }
 
@@ -428,30 +417,6 @@ int scenario(const char *name, void (*ring)(void)) {
         say("SIGTRAP blocked", is_blocked(SIGTRAP));
         pthread_create(&t, 0, kills, 0);
         say("suspended", sigsuspend(&s));
-        pthread_join(t, 0);
-    } else if (!strcmp(name, "left-bells")) {
-        /* A timer interrupts doorbells, and jumps out of them. */
-        ring();
-        struct sigevent to_me = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGALRM};
-        to_me._sigev_un._tid = gettid();
-        struct itimerspec soon = {{0, 0}, {0, 30000}};
-        timer_t timer;
-        timer_create(CLOCK_MONOTONIC, &to_me, &timer);
-        signal(SIGALRM, plain);
-        volatile int left = 0;
-        if (sigsetjmp(back, 1)) left++;
-        if (left < 600) {
-            soon.it_value.tv_nsec = 20000 + left % 97 * 100;
-            timer_settime(timer, 0, &soon, 0);
-            /* (No more of them than the recorder can read.) */
-            for (volatile int pause = 0;; pause++)
-                if (last_at && pause % 1000 == 0) store_bell(last_at, last_token);
-        }
-        timer_delete(timer);
-        say("left", left);
-        ring();
-        pthread_t t;
-        pthread_create(&t, 0, thread_rings, ring);
         pthread_join(t, 0);
     } else if (!strcmp(name, "old-masks")) {
 #pragma GCC diagnostic push

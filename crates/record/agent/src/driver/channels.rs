@@ -46,7 +46,8 @@ pub fn begin(client: u32, handle: u32, class: u32, p: &ChannelAlloc) {
         watch: watch::BLIND,
         ..Channel::NONE
     };
-    channel::begin(i);
+    channel::begins(i);
+    slot.claim.store(1, Ordering::Relaxed);
     for zero in [&slot.entries_total, &slot.rings_total, &slot.trapped_total, &slot.lost, &slot.shadow_userd] {
         zero.store(0, Ordering::Relaxed);
     }

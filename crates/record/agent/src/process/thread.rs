@@ -39,8 +39,6 @@ pub struct Thread {
     pub calls_inside: Cell<u16>,
     /// While it writes: a signal handler that comes in then must not.
     pub busy: Cell<bool>,
-    /// While it is busy and its writer is being made, or moved to another ring.
-    pub moves: Cell<bool>,
     pub tid: Cell<i32>,
     /// Events until the next attempt to get a ring, after there was none.
     pub patience: Cell<u32>,

@@ -35,12 +35,6 @@ fn breakpoint(c: &mut Context, at: u64) -> bool {
     }
 }
 
-/// Number of the stack pointer among the general registers.
-const RSP: u8 = 4;
-/// How far a handler on the stack that was interrupted may stand below it: the kernel's frame with all registers of a CPU, and
-/// ours.
-const FRAMES: u64 = 64 << 10;
-
 fn code_at(rip: u64) -> [u8; 64] {
     let mut code = [0u8; 64];
     // The page of the instruction is mapped (it was just executed); the next may not be.
@@ -83,9 +77,7 @@ fn doorbell(c: &mut Context, p: usize, offset: u64) -> bool {
                 return give_up(p);
             };
             if access.width == 4 {
-                let here = 0u8;
-                let below = c.gpr(RSP).wrapping_sub((&raw const here).addr() as u64);
-                submit::store(p, offset, value as u32, true, below < FRAMES);
+                submit::store(p, offset, value as u32, true);
             } else {
                 // SAFETY: inside the doorbell page; the store that the program made, at the width it made it.
                 unsafe { access::store(at, value, access.width) };

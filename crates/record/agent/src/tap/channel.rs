@@ -1,6 +1,6 @@
 //! The channels that the agent follows: a fixed table beside the slots in shared memory.
 //!
-//! Filled and emptied in the cold zone. The tap reads an entry only under the slot's [`Claim`], and the cold zone changes one
+//! Filled and emptied in the cold zone. The tap reads an entry only under the slot's claim, and the cold zone changes one
 //! only after it has taken the claim too, so a channel cannot vanish under a tap.
 
 use super::ranges;
@@ -8,7 +8,7 @@ use crate::process::{region, sys, thread};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tape::event::watch;
-use tape::region::SLOTS;
+use tape::region::{SLOTS, Slot};
 
 /// GP_PUT in USERD (class 0xC56F and later, Nvc56fControl +0x8C); GP_GET is four bytes before it.
 pub const GP_PUT: u64 = 0x8c;
@@ -259,61 +259,18 @@ pub fn forget_token(slot: usize) {
     }
 }
 
-/// Who owns slot i: the thread, and below it 1 and one more for each ring that was left to it; 0 is free. One word: a thread that
-/// has jumped out of the tap must be able to tell whether it had the claim.
-#[repr(align(64))]
-struct Claim(AtomicU64);
-static CLAIMS: [Claim; SLOTS] = [const { Claim(AtomicU64::new(0)) }; SLOTS];
-
-const COUNT: u64 = 0xffff_ffff;
-
-fn mine() -> u64 {
-    u64::from(thread::here().id() as u32) << 32
-}
-
-fn claim_of(i: usize) -> Option<&'static AtomicU64> {
-    CLAIMS.get(i).map(|c| &c.0)
-}
-
-/// Takes the claim of slot `i` if it is free.
-#[inline]
-pub fn take(i: usize) -> bool {
-    // ORDERING: AcqRel: takes over what the last owner, and who left a ring to it, have written.
-    claim_of(i).is_some_and(|c| c.compare_exchange(0, mine() | 1, Ordering::AcqRel, Ordering::Relaxed).is_ok())
-}
-
-/// The calling thread has the claim of slot `i`, in this function's caller or below in its stack.
-#[inline]
-pub fn is_mine(i: usize) -> bool {
-    claim_of(i).is_some_and(|c| c.load(Ordering::Relaxed) & !COUNT == mine())
-}
-
-/// The owner has made one ring. True if that was the last: it is the owner no longer.
-#[inline]
-pub fn made_one(i: usize) -> bool {
-    let fewer = |v: u64| if v & COUNT <= 1 { 0 } else { v - 1 };
-    let Some(c) = claim_of(i) else { return true };
-    // ORDERING: AcqRel: hands our changes to the next owner, and takes over what the waiting thread wrote.
-    c.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |v| Some(fewer(v))).is_ok_and(|v| v & COUNT <= 1)
-}
-
 /// Takes a slot's claim from outside the tap, waiting for a tap at work. Returns false if it does not come free within
 /// about a second (its owner died in the tap).
 pub fn claim(slot: usize) -> bool {
+    let Some(s) = region::slot(slot) else { return false };
     for _ in 0..20_000 {
-        if take(slot) {
+        // ORDERING: Acquire pairs with the tap's Release when it gave the claim back.
+        if s.claim.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             return true;
         }
         sys::nap(50_000);
     }
     false
-}
-
-/// Has the claim of a slot that is not in use.
-pub fn begin(slot: usize) {
-    if let Some(c) = claim_of(slot) {
-        c.store(mine() | 1, Ordering::Relaxed);
-    }
 }
 
 /// Threads that have left rings to the owner of a slot's claim, and how many each: `thread << 32 | rings`, 0 is free.
@@ -324,8 +281,8 @@ const LEAVING: usize = 8;
 /// Leaves the calling thread's ring to the owner of slot `i`'s claim. False if there is none any more: the caller is the owner.
 #[cold]
 #[inline(never)]
-pub fn leave(i: usize) -> bool {
-    let me = mine();
+pub fn leave(i: usize, slot: &Slot) -> bool {
+    let me = u64::from(thread::here().id() as u32) << 32;
     let more = |v: u64| match v {
         0 => Some(me | 1),
         v if v & !0xffff_ffff == me => Some(v + 1),
@@ -335,9 +292,7 @@ pub fn leave(i: usize) -> bool {
     // (Before it counts: the owner finds at least as many as it makes.)
     let noted = rows.iter().any(|row| row.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok());
     // ORDERING: AcqRel: the owner must see the GP_PUT that this thread wrote before it rang.
-    let one = |v: u64| Some(if v == 0 { me | 1 } else { v + 1 });
-    let had = claim_of(i).map(|c| c.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one));
-    if had != Some(Ok(0)) {
+    if slot.claim.fetch_add(1, Ordering::AcqRel) != 0 {
         return true;
     }
     if noted {
@@ -362,7 +317,7 @@ pub fn take_left(i: usize) -> u32 {
 /// (`submit::settle`).
 pub fn unclaim(slot: usize) -> u32 {
     // ORDERING: AcqRel: our changes before the next claim, the waiting threads' entries before we make their rings.
-    claim_of(slot).map_or(0, |c| (c.swap(0, Ordering::AcqRel) & COUNT).saturating_sub(1) as u32)
+    region::slot(slot).map_or(0, |s| s.claim.swap(0, Ordering::AcqRel).saturating_sub(1))
 }
 
 /// Slots that were used so far: those below.
@@ -396,9 +351,7 @@ pub fn renew() {
     for row in LEFT.iter().take(used).flatten() {
         row.store(0, Ordering::Relaxed);
     }
-    for c in &CLAIMS {
-        c.0.store(0, Ordering::Relaxed);
-    }
+    USED.store(0, Ordering::Relaxed);
 }
 
 #[cfg(test)]
@@ -408,16 +361,18 @@ mod tests {
 
     #[test]
     fn rings_that_are_left_to_another_keep_their_threads() {
+        // SAFETY: atomics and numbers, all zero.
+        let slot: Slot = unsafe { core::mem::zeroed() };
         let i = SLOTS - 1;
-        assert!(!is_mine(i) && !leave(i), "nobody has the claim: it is the caller's");
-        assert!(is_mine(i) && !take(i));
+        assert!(!leave(i, &slot), "nobody has the claim: it is the caller's");
         assert_eq!(take_left(i), 0, "nothing was left");
         let mut left = BTreeMap::new();
         std::thread::scope(|s| {
+            let slot = &slot;
             let all: Vec<_> = (1..=LEAVING as u32)
                 .map(|n| {
                     s.spawn(move || {
-                        assert!((0..100 * n).all(|_| leave(i) && !is_mine(i)));
+                        assert!((0..100 * n).all(|_| leave(i, slot)));
                         (thread::here().id() as u32, 100 * n)
                     })
                 })
@@ -425,9 +380,9 @@ mod tests {
             left.extend(all.into_iter().map(|t| t.join().unwrap()));
         });
         // One more than there is room for is not known.
-        assert!(leave(i));
+        assert!(leave(i, &slot));
         let mut taken = BTreeMap::new();
-        while !made_one(i) {
+        for _ in 1..slot.claim.load(Ordering::Relaxed) {
             *taken.entry(take_left(i)).or_insert(0) += 1;
         }
         assert_eq!(taken.remove(&0), Some(1));

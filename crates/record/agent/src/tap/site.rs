@@ -100,7 +100,7 @@ pub fn prepare() {
 /// What a stub calls in place of the store: the value, the address it was meant for, its width in bytes.
 extern "C" fn on_store(value: u64, address: u64, width: u64) {
     match page::find(address) {
-        Some((p, offset)) if width == 4 => submit::store(p, offset, value as u32, false, true),
+        Some((p, offset)) if width == 4 => submit::store(p, offset, value as u32, false),
         _ => {
             // The site also stores elsewhere (a page that we do not tap): the store as it was meant.
             // SAFETY: the program's own store, to its own memory, at its own width.

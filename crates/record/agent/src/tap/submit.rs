@@ -10,12 +10,9 @@
 
 use super::channel::{self, Channel, GP_PUT};
 use super::{page, ranges, shadow};
-use crate::process::{region, sys, thread};
+use crate::process::{region, sys};
 use crate::record;
-use core::cell::Cell;
-use core::ffi::c_void;
-use core::sync::atomic::{Ordering, compiler_fence};
-use locks::leaving;
+use core::sync::atomic::Ordering;
 use tape::event::{EntryBody, Head, NO_SLOT, RingBody, entry_flags, kind, lack, ring_flags, watch};
 use tape::region::{Slot, on_full};
 use tape::ring::{MAX_EVENT, Writer};
@@ -34,15 +31,15 @@ fn longest() -> usize {
 }
 
 /// A store of `value` at `offset` of doorbell page `p`, seen before it reached the GPU: records what it submits, then
-/// makes the store. `own_stack`: on the stack of who made it, so that a jump out of a signal handler can be noticed.
+/// makes the store.
 #[inline]
-pub fn store(p: usize, offset: u64, value: u32, trapped: bool, own_stack: bool) {
-    store_for(p, offset, value, trapped, own_stack, false);
+pub fn store(p: usize, offset: u64, value: u32, trapped: bool) {
+    store_for(p, offset, value, trapped, false);
 }
 
 /// As [`store`]. `left_to_us`: another thread rang, while a claim was taken outside the tap.
 #[inline]
-fn store_for(p: usize, offset: u64, value: u32, trapped: bool, own_stack: bool, left_to_us: bool) {
+fn store_for(p: usize, offset: u64, value: u32, trapped: bool, left_to_us: bool) {
     let Some(real) = page::real(p) else { return };
     if offset != DOORBELL || !region::active() {
         ring_doorbell(real + offset, value);
@@ -54,156 +51,54 @@ fn store_for(p: usize, offset: u64, value: u32, trapped: bool, own_stack: bool, 
         return;
     };
     let Some(slot) = region::slot(i) else { return };
-    let flags = if trapped { ring_flags::TRAPPED } else { 0 };
-    let owner = Owner {
-        bell: Cell::new(Bell { page: p, token: value, flags, rang: None }),
-        at: real + offset,
-        i,
-        slot,
-        stage: Cell::new(Stage::Before),
-        rings: Cell::new(0),
-        published: Cell::new(0),
-        put: Cell::new(0),
-        entries: Cell::new(0),
-        wrote: thread::here().busy.get(),
-    };
-    if own_stack && !channel::is_mine(i) {
-        // (libc's two functions touch general registers only: the stub has saved those.)
-        leaving::run(&owner, left, || owner.enter(left_to_us));
-    } else {
-        owner.enter(left_to_us);
-    }
-}
-
-/// Who has a slot's claim, and makes the rings of all who come meanwhile.
-struct Owner {
-    bell: Cell<Bell>,
-    /// Where the ring is made.
-    at: u64,
-    i: usize,
-    slot: &'static Slot,
-    /// Which of the following are of the ring that is being made.
-    stage: Cell<Stage>,
-    /// Before it: rings of the channel, and up to where the thread's events were published.
-    rings: Cell<u64>,
-    published: Cell<u64>,
-    /// What it submits: GP_PUT, and entries of the channel.
-    put: Cell<u32>,
-    entries: Cell<u64>,
-    /// The thread was writing an event when it rang: this is a handler.
-    wrote: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// None.
-    Before,
-    /// What was before it.
-    Begun,
-    /// All.
-    Submitted,
-}
-
-/// A signal handler has jumped out of the tap, or the thread ends in it: the ring is made, and the claim given back, all the same.
-#[cold]
-extern "C" fn left(owner: *mut c_void) {
-    // SAFETY: `leaving::run` was given an Owner, which is there as long as its frame is.
-    let owner = unsafe { &*owner.cast::<Owner>() };
-    if !channel::is_mine(owner.i) {
+    // ORDERING: AcqRel: takes over what the last owner, and who left a ring to it, have written.
+    if slot.claim.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_err() && channel::leave(i, slot) {
         return;
     }
-    if !owner.wrote {
-        record::left_unfinished();
+    let mut flags = if trapped { ring_flags::TRAPPED } else { 0 };
+    let mut rang = None;
+    if left_to_us {
+        flags |= ring_flags::HANDED_OVER;
+        rang = Some(channel::take_left(i));
     }
-    // On the tape, or not at all.
-    match owner.stage.get() {
-        Stage::Before => {}
-        Stage::Submitted if record::published() != owner.published.get() => owner.account(),
-        _ => owner.slot.rings_total.store(owner.rings.get(), Ordering::Relaxed),
-    }
-    owner.make_rings();
-}
-
-impl Owner {
-    #[inline(always)]
-    fn enter(&self, left_to_us: bool) {
-        if !channel::take(self.i) && channel::leave(self.i) {
-            return;
-        }
-        if left_to_us {
-            self.hand_over();
-        }
-        self.make_rings();
-    }
-
-    fn hand_over(&self) {
-        let rang = Some(channel::take_left(self.i));
-        let bell = self.bell.get();
-        self.bell.set(Bell { flags: bell.flags | ring_flags::HANDED_OVER, rang, ..bell });
-    }
-
-    /// (A handler of this very thread may look at any time.)
-    #[inline(always)]
-    fn reaches(&self, stage: Stage) {
-        compiler_fence(Ordering::SeqCst);
-        self.stage.set(stage);
-        compiler_fence(Ordering::SeqCst);
-    }
-
-    /// Only what is on the ring is accounted for: of a program killed in between, entries that never rang would count as lost.
-    #[inline(always)]
-    fn account(&self) {
-        self.slot.put.store(self.put.get(), Ordering::Relaxed);
-        self.slot.entries_total.store(self.entries.get(), Ordering::Relaxed);
-    }
-
-    #[inline(always)]
-    fn make_rings(&self) {
-        let Owner { at, i, slot, .. } = *self;
-        loop {
-            self.reaches(Stage::Before);
-            let bell = self.bell.get();
-            self.rings.set(slot.rings_total.load(Ordering::Relaxed));
-            self.published.set(record::published());
-            self.reaches(Stage::Begun);
-            // SAFETY: we own the claim of slot i.
-            let submitted = unsafe { channel::get(i) }.map(|c| submit(c, slot, i, &bell));
+    loop {
+        let bell = Bell { page: p, token: value, flags, rang };
+        // SAFETY: we own the claim of slot i.
+        let submitted = unsafe { channel::get(i) }.map(|c| submit(c, slot, i, &bell));
+        // Only what is on the ring is accounted for: of a program killed in between, entries that never rang would count as lost.
+        let account = || {
             if let Some(s) = &submitted {
-                self.put.set(s.put);
-                self.entries.set(s.entries);
-                self.reaches(Stage::Submitted);
+                slot.put.store(s.put, Ordering::Relaxed);
+                slot.entries_total.store(s.entries, Ordering::Relaxed);
             }
-            let account = || {
-                if self.stage.get() == Stage::Submitted {
-                    self.account();
-                }
-            };
-            let ring = || {
-                // SAFETY: inside the usermode page that the program mapped for this very store.
-                unsafe { (at as *mut u32).write_volatile(bell.token) }
-            };
-            // ORDERING: events before the doorbell, so that a program killed now leaves everything that was rung on its ring.
-            // Both are plain stores, which x86 makes visible in order; a fence here would wait for the line of the ring's head
-            // to come back from the recorder's core.
-            let published = record::with(|w, _| {
-                let len = w.unpublished();
-                w.publish();
-                account();
-                ring();
-                w.warm(len + len / 4);
-            });
-            if published.is_none() {
-                account();
-                ring();
-            }
-            if let Some(l) = submitted.and_then(|s| s.later) {
-                l.copy();
-            }
-            if channel::made_one(i) {
-                break;
-            }
-            self.hand_over();
+        };
+        let ring = || {
+            // SAFETY: inside the usermode page that the program mapped for this very store.
+            unsafe { ((real + offset) as *mut u32).write_volatile(value) }
+        };
+        // ORDERING: events before the doorbell, so that a program killed now leaves everything that was rung on its ring.
+        // Both are plain stores, which x86 makes visible in order; a fence here would wait for the line of the ring's head
+        // to come back from the recorder's core.
+        let published = record::with(|w, _| {
+            let len = w.unpublished();
+            w.publish();
+            account();
+            ring();
+            w.warm(len + len / 4);
+        });
+        if published.is_none() {
+            account();
+            ring();
         }
+        if let Some(l) = submitted.and_then(|s| s.later) {
+            l.copy();
+        }
+        // ORDERING: AcqRel: hands our changes to the next owner, and takes over what the waiting thread wrote.
+        if slot.claim.fetch_sub(1, Ordering::AcqRel) <= 1 {
+            break;
+        }
+        flags |= ring_flags::HANDED_OVER;
+        rang = Some(channel::take_left(i));
     }
 }
 
@@ -219,7 +114,7 @@ pub fn settle(slot: usize) {
     let trapped = region::control().is_some_and(|c| c.tap == tape::region::tap::TRAP);
     if let Some(p) = page::of_device(device) {
         for _ in 0..waiting {
-            store_for(p, DOORBELL, token, trapped, false, true);
+            store_for(p, DOORBELL, token, trapped, true);
         }
     }
 }
@@ -336,7 +231,6 @@ struct Submitted {
 }
 
 /// A ring, as it came.
-#[derive(Clone, Copy)]
 struct Bell {
     page: usize,
     token: u32,
