@@ -394,7 +394,9 @@ fn a_disk_without_room_for_the_end_still_gets_one() {
     let (out, go) = (small.0.join("t"), dir.path().with_extension("go"));
     // A line for each of 512 channels: more than what is left of a page.
     let mut c = recorder(&out, &["many channels", go.to_str().unwrap()]).stderr(Stdio::null()).spawn().unwrap();
-    wait_for("the entries on the tape", || out.exists() && read(&out).entries.len() == 20);
+    // (The file is there before its header is.)
+    let begun = || std::fs::metadata(&out).is_ok_and(|file| file.len() > 1000);
+    wait_for("the entries on the tape", || begun() && read(&out).entries.len() == 20);
     let _ = std::fs::write(small.0.join("rest"), vec![1; 2 << 20]);
     std::fs::write(&go, "").unwrap();
     let status = c.wait().unwrap();
