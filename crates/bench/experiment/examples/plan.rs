@@ -2,8 +2,9 @@
 
 fn main() -> Result<(), experiment::Error> {
     for shipped in experiment::shipped() {
-        let plan = experiment::read(shipped.text, &format!("{}.toml", shipped.name), &[])?.estimate()?;
-        println!("{}: {plan}", shipped.name);
+        for one in shipped.read_all()? {
+            println!("{}: {}", one.title(), one.estimate()?);
+        }
     }
     Ok(())
 }

@@ -82,6 +82,12 @@ pub const SECTIONS: &[Section] = &[
         about: "The experiment.",
         keys: &[
             key("name", Kind::Text, "", "Letters, digits, `-` and `_`. The file's name unless it is given."),
+            key(
+                "variant",
+                Kind::Text,
+                "",
+                "In what doorbell writes: which variant of its file this is. A file that has variants has `[variant.NAME]` instead.",
+            ),
             key("about", Kind::Text, "", "One line for people."),
         ],
     },

@@ -13,6 +13,7 @@ mod shipped;
 pub mod stages;
 mod tree;
 mod values;
+mod variant;
 mod write;
 
 pub use estimate::{Estimate, SAMPLE_BYTES, SAMPLE_NS, STAGE_NS, START_NS};
@@ -20,7 +21,8 @@ pub use model::{
     Addresses, Arrival, Assert, Axis, Bound, Cell, Class, Compare, Cpus, Data, Device, Experiment, Gpu, Largest,
     LoadSpec, Metric, MustReach, Observe, Process, Record, Repay, Run, Stage, SubjectSpec, Verify, What, WithinBest,
 };
-pub use read::read;
+pub use read::{read, read_variant, variants};
 pub use settings::{Error, Place};
 pub use shipped::{Shipped, shipped, shipped_named};
 pub use values::time_ns;
+pub use variant::Variant;

@@ -9,6 +9,9 @@ use std::str::FromStr;
 pub struct Experiment {
     /// As files and folders are named: letters, digits, `-` and `_`.
     pub name: String,
+    /// Which of its file's variants it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
     /// One line for people.
     pub about: String,
     pub run: Run,
@@ -28,6 +31,22 @@ pub struct Experiment {
 }
 
 impl Experiment {
+    /// Its name for people: `device`, or `device, variant sweep`.
+    pub fn title(&self) -> String {
+        match &self.variant {
+            Some(variant) => format!("{}, variant {variant}", self.name),
+            None => self.name.clone(),
+        }
+    }
+
+    /// Its name for folders: `device`, or `device-sweep`.
+    pub fn file_name(&self) -> String {
+        match &self.variant {
+            Some(variant) => format!("{}-{variant}", self.name),
+            None => self.name.clone(),
+        }
+    }
+
     /// What a subject is compared with: a subject's name, or a policy; its own name where it is the baseline itself.
     pub fn baseline_of(&self, subject: &str) -> Option<&str> {
         let compare = self.compare.as_ref()?;

@@ -10,6 +10,7 @@ use crate::stages::Draft;
 use crate::stages::{self, About};
 use crate::tree::{self, Entry, Node, Table, Value};
 use crate::values::{self, Word};
+use crate::variant::{self, Variant};
 use settings::{Error, Place, Wrong, sizes};
 use std::collections::HashMap;
 
@@ -21,14 +22,34 @@ const LONGEST_NAME: usize = 200;
 /// # Errors
 /// The first mistake, with its line and what would be right.
 pub fn read(text: &str, origin: &str, sets: &[String]) -> Result<Experiment, Error> {
+    read_variant(text, origin, None, sets)
+}
+
+/// Reads a variant of an experiment, `[variant.NAME]` of its file; of `sets` each names what the variant has.
+///
+/// # Errors
+/// As [`read`]; there is no such variant.
+pub fn read_variant(text: &str, origin: &str, variant: Option<&str>, sets: &[String]) -> Result<Experiment, Error> {
     let read = || {
         let mut root = tree::parse(text)?;
+        let variant = variant::choose(&mut root, variant)?;
         for option in sets {
             tree::set(&mut root, option)?;
         }
-        experiment(&root, origin)
+        if let Some(entry) = root.entry("variant") {
+            return Err(Wrong::new("a variant is not set", "it is chosen: `--variant NAME`").at(&entry.place));
+        }
+        Ok(Experiment { variant, ..experiment(&root, origin)? })
     };
-    read().map_err(|e| Error { origin: origin.into(), ..e })
+    read().map_err(|e: Error| Error { origin: origin.into(), ..e })
+}
+
+/// The variants of a file, in its order.
+///
+/// # Errors
+/// The first mistake in what says which there are.
+pub fn variants(text: &str, origin: &str) -> Result<Vec<Variant>, Error> {
+    variant::list(text).map_err(|e| Error { origin: origin.into(), ..e })
 }
 
 /// One table of the file and what may stand in it.
@@ -167,6 +188,7 @@ fn experiment(root: &Table, origin: &str) -> Result<Experiment, Error> {
     let verify = verify(&one(root, "verify")?.unwrap_or_else(|| whole.clone()))?;
     let mut read = Experiment {
         name,
+        variant: None,
         about,
         run,
         subjects,
@@ -621,7 +643,7 @@ fn stem(origin: &str) -> &str {
     file.strip_suffix(".toml").unwrap_or(file)
 }
 
-fn file_name(text: &str) -> Result<String, Wrong> {
+pub(crate) fn file_name(text: &str) -> Result<String, Wrong> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     match !text.is_empty() && text.len() <= 100 && text.chars().all(fits) {
         true => Ok(text.into()),

@@ -39,6 +39,11 @@ pub fn schema() -> String {
             }
         }
     }
+    // A text is what doorbell writes; a file that has variants has them as tables.
+    let variants =
+        json!({ "type": "object", "properties": {}, "additionalProperties": { "$ref": "#/definitions/variant" } });
+    let text = properties.remove("variant").unwrap_or_default();
+    properties.insert("variant".into(), json!({ "anyOf": [text, variants] }));
     let whole = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "An experiment of doorbell bench",
@@ -46,7 +51,7 @@ pub fn schema() -> String {
         "properties": properties,
         "required": ["run"],
         "additionalProperties": false,
-        "definitions": { "values": values(), "axis": axis() },
+        "definitions": { "values": values(), "axis": axis(), "variant": variant() },
     });
     let mut text = format!("{whole:#}");
     text.push('\n');
@@ -70,6 +75,36 @@ fn of_section(section: &Section) -> Value {
         _ => {}
     }
     one
+}
+
+/// What `[variant.NAME]` may hold: sections of the file, of which it may have fewer keys, and take some out.
+fn variant() -> Value {
+    let out = json!({ "enum": [""], "description": "Takes the key out." });
+    let mut properties: Map<String, Value> =
+        SECTIONS[0].keys.iter().filter(|key| key.name == "about").map(of_key).collect();
+    for section in SECTIONS.iter().filter(|section| !section.name.is_empty()) {
+        let of_file = || json!({ "$ref": format!("#/properties/{}", section.name) });
+        let one = if section.many || section.name == "matrix" {
+            of_file()
+        } else {
+            let either = |(name, key): (String, Value)| (name, json!({ "anyOf": [key, out.clone()] }));
+            let keys: Map<String, Value> = section.keys.iter().map(of_key).map(either).collect();
+            json!({
+                "type": "object",
+                "description": section.about,
+                "properties": keys,
+                "additionalProperties": false,
+            })
+        };
+        properties.insert(section.name.into(), one);
+    }
+    json!({
+        "type": "object",
+        "description": "A variant: what is different from the file. Lists of tables are replaced whole, all else key by key.",
+        "properties": properties,
+        "required": ["about"],
+        "additionalProperties": false,
+    })
 }
 
 fn of_key(key: &Key) -> (String, Value) {

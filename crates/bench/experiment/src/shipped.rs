@@ -8,6 +8,18 @@ pub struct Shipped {
     pub text: &'static str,
 }
 
+impl Shipped {
+    /// The experiment, then each of its variants, in the order of the file.
+    ///
+    /// # Errors
+    /// As [`crate::read`].
+    pub fn read_all(&self) -> Result<Vec<crate::Experiment>, crate::Error> {
+        let variants = crate::variants(self.text, self.name)?;
+        let names = std::iter::once(None).chain(variants.iter().map(|variant| Some(variant.name.as_str())));
+        names.map(|name| crate::read_variant(self.text, self.name, name, &[])).collect()
+    }
+}
+
 macro_rules! files {
     ($($name:literal),* $(,)?) => {
         &[$(Shipped { name: $name, text: include_str!(concat!("../../../../experiments/", $name, ".toml")) }),*]

@@ -72,7 +72,7 @@ impl Table {
         ["name", "route", "call"].into_iter().find_map(|key| self.text(key))
     }
 
-    fn put(&mut self, key: &str, node: Node) {
+    pub fn put(&mut self, key: &str, node: Node) {
         match self.entries.iter_mut().find(|entry| entry.key == key) {
             Some(entry) => (entry.place, entry.node) = (node.place.clone(), node),
             None => self.entries.push(Entry { key: key.into(), place: node.place.clone(), node }),

@@ -11,6 +11,9 @@ impl Experiment {
     pub fn to_toml(&self) -> String {
         let mut out = Out(String::new());
         out.text("name", &self.name);
+        if let Some(variant) = &self.variant {
+            out.text("variant", variant);
+        }
         out.text("about", &self.about);
         let run = &self.run;
         out.section("[run]");

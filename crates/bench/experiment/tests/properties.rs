@@ -362,6 +362,7 @@ fn experiments() -> impl Strategy<Value = Experiment> {
         };
         let largests = asserts.iter().filter(is_plain).map(largest).collect();
         let verify = Verify { every };
-        Experiment { name, about, run, subjects, loads, matrix, verify, compare, repays, largests, asserts }
+        let variant = axes.2.then(|| "other".to_owned());
+        Experiment { name, variant, about, run, subjects, loads, matrix, verify, compare, repays, largests, asserts }
     })
 }

@@ -8,16 +8,17 @@ use std::path::{Path, PathBuf};
 fn every_shipped_experiment_is_read_and_written_back() {
     for shipped in shipped() {
         let origin = format!("experiments/{}.toml", shipped.name);
-        let first = read(shipped.text, &origin, &[]).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(first.name, shipped.name, "its name is its file's");
-        assert!(!first.about.is_empty(), "{origin}");
-        let stages = first.stages().unwrap();
-        assert!(stages.iter().all(|stage| !stage.cells.is_empty()), "{origin}");
-        assert!(stages.iter().enumerate().all(|(i, stage)| stage.number as usize == i), "{origin}");
-        let text = first.to_toml();
-        let again = read(&text, "elsewhere", &[]).unwrap_or_else(|e| panic!("{e}\n{text}"));
-        assert_eq!(first, again, "{text}");
-        assert_eq!(stages, again.stages().unwrap());
+        for first in shipped.read_all().unwrap_or_else(|e| panic!("{e}")) {
+            assert_eq!(first.name, shipped.name, "its name is its file's");
+            assert!(!first.about.is_empty(), "{origin}");
+            let stages = first.stages().unwrap();
+            assert!(stages.iter().all(|stage| !stage.cells.is_empty()), "{origin}");
+            assert!(stages.iter().enumerate().all(|(i, stage)| stage.number as usize == i), "{origin}");
+            let text = first.to_toml();
+            let again = read(&text, "elsewhere", &[]).unwrap_or_else(|e| panic!("{e}\n{text}"));
+            assert_eq!(first, again, "{text}");
+            assert_eq!(stages, again.stages().unwrap());
+        }
     }
 }
 

@@ -22,10 +22,14 @@ pub use account::Soak;
 pub use error::Error;
 pub use folder::Folder;
 
-/// Whether an experiment's file, or what changes it, says how many transfers are compared.
-pub fn says_every(text: &str, sets: &[String]) -> bool {
-    let in_file = || text.parse::<toml::Table>().ok()?.get("verify")?.get("every").cloned();
-    sets.iter().any(|set| set.trim_start().starts_with("verify.every")) || in_file().is_some()
+/// Whether an experiment's file, its variant, or what changes it, says how many transfers are compared.
+pub fn says_every(text: &str, variant: Option<&str>, sets: &[String]) -> bool {
+    let file = text.parse::<toml::Table>().unwrap_or_default();
+    let in_table = |table: &toml::Table| table.get("verify").is_some_and(|verify| verify.get("every").is_some());
+    let in_variant = || file.get("variant")?.get(variant?)?.as_table().map(in_table);
+    sets.iter().any(|set| set.trim_start().starts_with("verify.every"))
+        || in_table(&file)
+        || in_variant().unwrap_or(false)
 }
 
 #[cfg(test)]

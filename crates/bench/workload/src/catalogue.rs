@@ -136,12 +136,10 @@ mod tests {
 
     #[test]
     fn everything_in_the_shipped_experiments_is_known() {
-        for shipped in experiment::shipped() {
-            let read = experiment::read(shipped.text, shipped.name, &[])
-                .unwrap_or_else(|error| panic!("{}: {error}", shipped.name));
+        for read in experiment::shipped().iter().flat_map(|shipped| shipped.read_all().unwrap()) {
             let whats = read.subjects.iter().map(|s| &s.what).chain(read.loads.iter().map(|l| &l.what));
             for what in whats {
-                check(what).unwrap_or_else(|error| panic!("{}: {error}", shipped.name));
+                check(what).unwrap_or_else(|error| panic!("{}: {error}", read.title()));
             }
         }
     }

@@ -3,6 +3,11 @@
 use copy::spec::Memory;
 use experiment::{Experiment, What};
 
+/// The shipped ones, with their variants.
+fn all() -> impl Iterator<Item = Experiment> {
+    experiment::shipped().iter().flat_map(|shipped| shipped.read_all().unwrap())
+}
+
 fn whats(experiment: &Experiment) -> Vec<What> {
     let stages = experiment.stages().unwrap();
     let of_stage = |stage: &experiment::Stage| {
@@ -15,12 +20,13 @@ fn whats(experiment: &Experiment) -> Vec<What> {
 #[test]
 fn shipped_experiments_name_routes_and_calls_that_exist() {
     let mut wrong = Vec::new();
-    for shipped in experiment::shipped() {
-        let experiment = experiment::read(shipped.text, &format!("{}.toml", shipped.name), &[]).unwrap();
+    for experiment in all() {
         let mut all = whats(&experiment);
         all.sort_by(|a, b| a.text().cmp(b.text()));
         all.dedup();
-        wrong.extend(all.iter().filter_map(|what| Some(format!("{}: {}", shipped.name, workload::check(what).err()?))));
+        wrong.extend(
+            all.iter().filter_map(|what| Some(format!("{}: {}", experiment.title(), workload::check(what).err()?))),
+        );
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -40,8 +46,7 @@ fn goes_to_gpu(what: &What) -> Option<bool> {
 #[test]
 fn shipped_experiments_compare_routes_in_the_same_direction() {
     let mut wrong = Vec::new();
-    for shipped in experiment::shipped() {
-        let experiment = experiment::read(shipped.text, &format!("{}.toml", shipped.name), &[]).unwrap();
+    for experiment in all() {
         for stage in experiment.stages().unwrap() {
             for cell in &stage.cells {
                 let name = experiment.baseline_of(&cell.subject.name);
@@ -53,7 +58,12 @@ fn shipped_experiments_compare_routes_in_the_same_direction() {
                     continue;
                 };
                 if own != its {
-                    wrong.push(format!("{}: {} against {}", shipped.name, cell.subject.name, name.unwrap_or_default()));
+                    wrong.push(format!(
+                        "{}: {} against {}",
+                        experiment.title(),
+                        cell.subject.name,
+                        name.unwrap_or_default()
+                    ));
                 }
             }
         }
@@ -73,8 +83,7 @@ fn words_of_graph(what: &What) -> Option<Vec<&str>> {
 #[test]
 fn shipped_experiments_compare_graphs_whose_end_is_seen_in_the_same_way() {
     let mut wrong = Vec::new();
-    for shipped in experiment::shipped() {
-        let experiment = experiment::read(shipped.text, &format!("{}.toml", shipped.name), &[]).unwrap();
+    for experiment in all() {
         for subject in &experiment.subjects {
             let name = experiment.baseline_of(&subject.name);
             let baseline = experiment.subjects.iter().find(|one| name == Some(one.name.as_str()));
@@ -85,7 +94,7 @@ fn shipped_experiments_compare_graphs_whose_end_is_seen_in_the_same_way() {
             };
             let by_doorbell = own.iter().any(|word| ["ours", "c", "python=doorbell"].contains(word));
             if by_doorbell && !(own.contains(&"polled") && its.contains(&"polled")) {
-                wrong.push(format!("{}: {} against {}", shipped.name, subject.name, name.unwrap_or_default()));
+                wrong.push(format!("{}: {} against {}", experiment.title(), subject.name, name.unwrap_or_default()));
             }
         }
     }

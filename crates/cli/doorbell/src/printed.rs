@@ -21,7 +21,8 @@ fn every_printed_command_is_taken() {
                 && let Some(name) = call.get(2).filter(|name| experiment::shipped_named(name).is_some())
             {
                 let sets: Vec<String> = call.windows(2).filter(|w| w[0] == "--set").map(|w| w[1].clone()).collect();
-                if let Err(e) = crate::bench::read_named(name, &sets) {
+                let variant = at("--variant").and_then(|at| call.get(at + 1)).map(String::as_str);
+                if let Err(e) = crate::bench::read_named(name, variant, &sets) {
                     wrong.push(format!("{}: {}\n{e:#}", printed.at, printed.line));
                 }
             }

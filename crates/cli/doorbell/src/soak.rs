@@ -45,6 +45,9 @@ pub struct Args {
     /// A file, for example my.toml, or the name of a shipped experiment, for example soak
     #[arg(value_name = "EXPERIMENT")]
     experiment: Option<String>,
+    /// A variant of the experiment, for example gpudirect
+    #[arg(long, value_name = "NAME", requires = "experiment")]
+    variant: Option<String>,
     /// How long to measure, for example 9m
     #[arg(long = "duration", visible_alias = "for", value_name = units::TIME, value_parser = units::long_time, default_value = "12h")]
     asked: Duration,
@@ -128,7 +131,7 @@ impl Args {
             stop,
             stall_after: self.stall_after,
         };
-        let name = folder.experiment().name.clone();
+        let name = folder.experiment().title();
         let mut line = String::new();
         let led = leader.run(&mut |news| match news {
             News::Doing(text) if line.is_empty() => progress.show(&format!("{name}: {text}")),
@@ -193,7 +196,7 @@ impl Args {
         let experiment = self.experiment()?;
         let path = match (&self.out, &experiment) {
             (Some(path), _) => path.clone(),
-            (None, Some(experiment)) => PathBuf::from(format!("soak-{}", experiment.name)),
+            (None, Some(experiment)) => PathBuf::from(format!("soak-{}", experiment.file_name())),
             (None, None) => return Err(Failure::new("no experiment is given", EXPERIMENTS).into()),
         };
         if self.resume || (Folder::is_there(&path) && !self.force) {
@@ -254,8 +257,9 @@ impl Args {
         let Some(name) = &self.experiment else { return Ok(None) };
         let mut sets = self.sets.clone();
         sets.extend(self.gpu.map(|gpu| if gpu == Gpu::Soft { "run.gpu=soft".into() } else { "run.gpu=real".into() }));
-        let (text, mut experiment) = read_named(name, &sets)?;
-        if !soak::says_every(&text, &sets) {
+        let variant = self.variant.as_deref();
+        let (text, mut experiment) = read_named(name, variant, &sets)?;
+        if !soak::says_every(&text, variant, &sets) {
             experiment.verify.every = 1;
         }
         let stages = experiment.stages()?;

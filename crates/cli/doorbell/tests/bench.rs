@@ -595,7 +595,37 @@ fn routes_calls_and_experiments_are_listed() {
     let experiments = json(&["--list", "--json"])["experiments"].clone();
     assert_eq!(names(&experiments), experiment::shipped().iter().map(|s| s.name).collect::<Vec<_>>());
     assert!(experiments.as_array().unwrap().iter().all(|e| e["seconds"].as_f64().unwrap() > 0.0), "{experiments}");
+    let files = experiments.as_array().unwrap();
+    for (listed, shipped) in files.iter().zip(experiment::shipped()) {
+        let variants = experiment::variants(shipped.text, shipped.name).unwrap();
+        assert_eq!(names(&listed["variants"]), variants.into_iter().map(|v| v.name).collect::<Vec<_>>());
+    }
     bench().arg("--list").assert().success().stdout(contains("takes about"));
+}
+
+/// A run of a variant says which it is, and is printed and resumed as that.
+#[test]
+fn a_variant_of_an_experiment_is_run_by_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let text = format!("{SMALL}\n[variant.short]\nabout = \"fewer\"\n[variant.short.run]\nrounds = 3\nsamples = 30\n");
+    let path = file(dir.path(), &text);
+    let short = |variant: &str| {
+        let mut command = bench();
+        command.arg(&path).args(["--variant", variant]);
+        command
+    };
+    short("long").assert().code(2).stderr(contains("there is no variant \"long\"").and(contains("`short`")));
+    bench().args(["smoke", "--variant", "short"]).assert().code(2).stderr(contains("has no variants"));
+    short("short").arg("--plan").assert().success().stdout(contains("at most"));
+    short("short").arg("-o").arg(&out).assert().success();
+    let run = run_json(&out);
+    assert_eq!((&run["experiment"]["variant"], &run["experiment"]["run"]["rounds"]), (&"short".into(), &3.into()));
+    assert!(std::fs::read_to_string(out.join("experiment.toml")).unwrap().contains("variant = \"short\""));
+    short("short").arg("-o").arg(&out).arg("--resume").assert().success();
+    let other = bench().arg(&path).arg("-o").arg(&out).arg("--resume").assert().code(2);
+    other.stderr(contains("of another experiment"));
+    bench().arg("--show").arg(&out).assert().success();
 }
 
 #[test]

@@ -57,7 +57,7 @@ pub fn article(named: &Named, id: &str) -> Result<Article, Error> {
     );
     let mut article = Article {
         id: if id.is_empty() { "run".into() } else { id.into() },
-        title: if id.is_empty() { run.experiment.name.clone() } else { named.name.clone() },
+        title: if id.is_empty() { run.experiment.title() } else { named.name.clone() },
         about: run.experiment.about.clone(),
         taken: vec![run.machine(), version, took],
         notices: notices(run),

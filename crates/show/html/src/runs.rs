@@ -12,7 +12,7 @@ pub fn document(runs: &[Named]) -> Result<Document, Error> {
     let mut document = Document { by: crate::by(), ..Document::default() };
     match runs {
         [one] => {
-            document.title = format!("{}, {}", one.run.experiment.name, one.run.started);
+            document.title = format!("{}, {}", one.run.experiment.title(), one.run.started);
             document.articles.push(article(one, "")?);
         }
         several => {
@@ -82,7 +82,7 @@ fn side_by_side(runs: &[Named]) -> Article {
 
 fn which(runs: &[&Named]) -> Section {
     let facts = runs.iter().map(|n| {
-        let about = format!("{}, {}: {}", n.run.experiment.name, n.run.started, n.run.machine());
+        let about = format!("{}, {}: {}", n.run.experiment.title(), n.run.started, n.run.machine());
         (n.name.clone(), about)
     });
     Section::new("runs", "The runs").with(Block::Facts(facts.collect()))

@@ -9,7 +9,7 @@ use run_folder::run::Run;
 use terminal::number::seconds;
 
 pub fn document(soak: &Soak) -> Document {
-    let name = soak.experiment.name.clone();
+    let name = soak.experiment.title();
     let commit = soak.commit.as_deref().map_or(String::new(), |c| format!(" ({})", c.get(..12).unwrap_or(c)));
     let version = format!("doorbell {}{commit}, {}", soak.doorbell, soak.started);
     let machine = machine(soak);

@@ -221,7 +221,7 @@ impl About {
         let commit = run.short_commit().map_or(String::new(), |c| format!(" ({c})"));
         let short = if run.complete { "" } else { "; the run is not complete" };
         About {
-            name: run.experiment.name.clone(),
+            name: run.experiment.title(),
             machine: run.machine(),
             version: format!("doorbell {}{commit}, {}{short}", run.doorbell, run.started),
             functional: run.functional,

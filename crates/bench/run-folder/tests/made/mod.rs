@@ -27,6 +27,7 @@ pub fn subject(name: &str, sizes: &[u64]) -> SubjectSpec {
 pub fn experiment() -> Experiment {
     Experiment {
         name: "made-up".into(),
+        variant: None,
         about: "nobody measured this".into(),
         run: Run {
             seed: 7,

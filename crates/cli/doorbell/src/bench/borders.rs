@@ -39,6 +39,9 @@ pub struct Args {
     /// A file, for example my.toml, or the name of a shipped experiment, with record = "commands", for example thresholds
     #[arg(value_name = "EXPERIMENT", default_value = "thresholds")]
     experiment: String,
+    /// A variant of the experiment, for example thresholds
+    #[arg(long, value_name = "NAME", requires = "experiment")]
+    variant: Option<String>,
     /// Keep the runs of all passes in this folder, for example results/borders
     #[arg(short, long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -73,9 +76,9 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut sets = self.sets.clone();
         sets.extend(self.gpu.map(|gpu| if gpu == Gpu::Soft { "run.gpu=soft".into() } else { "run.gpu=real".into() }));
-        let experiment = read_named(&self.experiment, &sets)?.1;
+        let experiment = read_named(&self.experiment, self.variant.as_deref(), &sets)?.1;
         if experiment.run.record != Record::Commands || !experiment.matrix.is_empty() {
-            let what = format!("{}: borders are read from recordings of one stage", experiment.name);
+            let what = format!("{}: borders are read from recordings of one stage", experiment.title());
             return Err(
                 Failure::new(what, "`record = \"commands\"` in [run], sizes at the subjects, and no [matrix]").into()
             );
@@ -147,6 +150,7 @@ impl Args {
                 "schema": SCHEMA,
                 "doorbell": env!("CARGO_PKG_VERSION"),
                 "experiment": experiment.name,
+                "variant": experiment.variant,
                 "functional": Run::is_functional(experiment),
                 "passes": passes,
                 "environment": serde_json::to_value(&environment)?,

@@ -26,6 +26,9 @@ pub struct Args {
     /// A file, for example my.toml, or the name of a shipped experiment, for example smoke
     #[arg(value_name = "EXPERIMENT")]
     experiment: Option<String>,
+    /// A variant of the experiment, for example sweep; --list has them
+    #[arg(long, value_name = "NAME")]
+    variant: Option<String>,
     /// Keep samples, figures and plots in this folder, for example results/smoke
     #[arg(short, long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -60,7 +63,7 @@ pub struct Args {
     #[arg(long)]
     routes: bool,
     /// Measure nothing: compare the runs that many machines left, for example nodes/*
-    #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["experiment", "out", "sets", "plan", "list", "routes"])]
+    #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["experiment", "variant", "out", "sets", "plan", "list", "routes"])]
     from: Vec<PathBuf>,
     /// Measure nothing: print a run again, for example results/smoke (summed up anew from its samples) or its run.json
     #[arg(long, value_name = "RUN", conflicts_with_all = ["experiment", "out", "sets", "gpu", "plan", "list", "routes", "from"])]
@@ -126,7 +129,7 @@ impl Args {
         let temporary = tempfile::tempdir()?;
         let (folder, is_new) = match (&asked, self.resume) {
             (Some(experiment), false) => {
-                let path = self.out.clone().unwrap_or_else(|| temporary.path().join(&experiment.name));
+                let path = self.out.clone().unwrap_or_else(|| temporary.path().join(experiment.file_name()));
                 (Folder::create(&path, experiment, self.force)?, true)
             }
             (asked, _) => {
@@ -149,7 +152,7 @@ impl Args {
     /// What is asked for; `None` where the folder says it.
     fn experiment(&self) -> anyhow::Result<Option<Experiment>> {
         let Some(name) = &self.experiment else {
-            return match self.resume {
+            return match self.resume && self.variant.is_none() {
                 true => Ok(None),
                 false => Err(Failure::new("no experiment is given", EXPERIMENTS).into()),
             };
@@ -165,7 +168,7 @@ impl Args {
         let word =
             if self.without_iommu && matches!(self.device, Some(Device::Xdma(_))) { ",without-iommu" } else { "" };
         sets.extend(self.device.iter().map(|device| format!("run.device={device}{word}")));
-        read_named(name, &sets).map(|(_, experiment)| Some(experiment))
+        read_named(name, self.variant.as_deref(), &sets).map(|(_, experiment)| Some(experiment))
     }
 
     fn measure(&self, folder: &Folder, stop: &AtomicU32) -> anyhow::Result<ExitCode> {
@@ -235,7 +238,7 @@ impl Args {
     fn again(&self, path: &Path) -> anyhow::Result<ExitCode> {
         let (mut run, folder) = Loaded::open(path)?.summed_up_again()?;
         if let Some(name) = &self.asserts {
-            run = run.judged_by(&read_named(name, &[])?.1.asserts);
+            run = run.judged_by(&read_named(name, self.variant.as_deref(), &[])?.1.asserts);
         }
         match &folder {
             Some(folder) if self.plots => drop(plot::all(folder, &run)?),
@@ -281,15 +284,17 @@ impl Args {
     }
 }
 
-/// A shipped experiment, or a file: its text, and what it says.
-pub fn read_named(name: &str, sets: &[String]) -> anyhow::Result<(String, Experiment)> {
+/// A shipped experiment, or a file, or a variant of one: the file's text, and what it says.
+pub fn read_named(name: &str, variant: Option<&str>, sets: &[String]) -> anyhow::Result<(String, Experiment)> {
     let is_file = name.contains('/') || name.ends_with(".toml");
     match experiment::shipped_named(name).filter(|_| !is_file) {
-        Some(shipped) => Ok((shipped.text.into(), experiment::read(shipped.text, shipped.name, sets)?)),
+        Some(shipped) => {
+            Ok((shipped.text.into(), experiment::read_variant(shipped.text, shipped.name, variant, sets)?))
+        }
         None if is_file || Path::new(name).is_file() => {
             let text = std::fs::read_to_string(name)
                 .map_err(|e| Failure::new(format!("{name}: {e}"), "the file must exist and be text"))?;
-            let experiment = experiment::read(&text, name, sets)?;
+            let experiment = experiment::read_variant(&text, name, variant, sets)?;
             Ok((text, experiment))
         }
         None => Err(Failure::new(format!("there is no experiment {name:?}"), EXPERIMENTS).into()),
@@ -345,34 +350,38 @@ fn place(stage: &Stage) -> String {
 fn list(json: bool) -> anyhow::Result<ExitCode> {
     let mut all = Vec::new();
     for shipped in experiment::shipped() {
-        let read = experiment::read(shipped.text, shipped.name, &[])?;
-        let estimate = read.estimate()?;
-        all.push((shipped.name, read.about, estimate));
+        let read = shipped.read_all()?.into_iter();
+        all.push(read.map(|one| one.estimate().map(|estimate| (one, estimate))).collect::<Result<Vec<_>, _>>()?);
     }
     if json {
-        let one = |(name, about, estimate): &(&str, String, experiment::Estimate)| {
+        let one = |(read, estimate): &(Experiment, experiment::Estimate)| {
             serde_json::json!({
-                "name": name,
-                "about": about,
+                "name": read.variant.as_ref().unwrap_or(&read.name),
+                "about": read.about,
                 "seconds": estimate.time_ns as f64 / 1e9,
                 "stages": estimate.stages,
                 "stages_bounded_by_samples_alone": estimate.stages_by_samples,
                 "cells": estimate.cells,
             })
         };
-        let list = serde_json::json!({ "experiments": all.iter().map(one).collect::<Vec<_>>() });
+        let file = |all: &Vec<(Experiment, experiment::Estimate)>| {
+            let mut file = all.first().map(one).unwrap_or_default();
+            file["variants"] = all.iter().skip(1).map(one).collect();
+            file
+        };
+        let list = serde_json::json!({ "experiments": all.iter().map(file).collect::<Vec<_>>() });
         terminal::table::to_stdout(|out| Ok(writeln!(out, "{list:#}")?))?;
         return Ok(ExitCode::SUCCESS);
     }
     let style = Style::of_stdout();
     let mut table = style.table(&["experiment", "takes about", "what it measures"]);
-    for (name, about, estimate) in all {
+    for (read, estimate) in all.into_iter().flatten() {
         // The machine decides how long the samples take that no time bounds.
         let more = if estimate.is_open() { " and more" } else { "" };
         table.add_row([
-            name.to_owned(),
+            read.variant.map_or(read.name, |variant| format!("  --variant {variant}")),
             format!("{}{more}", about_time(estimate.time_ns.div_ceil(1_000_000_000))),
-            about,
+            read.about,
         ]);
     }
     terminal::table::to_stdout(|out| Ok(terminal::table::write(out, &table, 0)?))?;

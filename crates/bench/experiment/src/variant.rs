@@ -1,0 +1,106 @@
+//! Variants: one file has several experiments that differ in a few keys. `[variant.NAME]` holds what is different.
+
+use crate::keys;
+use crate::tree::{self, Entry, Node, Table, Value};
+use settings::{Error, Place, Wrong};
+
+/// One of a file's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variant {
+    pub name: String,
+    pub about: String,
+}
+
+/// Takes the variants out of a file, and puts what the wanted one says in the place of what the file says.
+///
+/// Returns the name of the variant that the text is then: the wanted one, or the one that the text is already (`variant = "NAME"`
+/// stands in those that doorbell writes).
+pub(crate) fn choose(root: &mut Table, wanted: Option<&str>) -> Result<Option<String>, Error> {
+    let all = tables(root)?;
+    let written = root.entries.iter().position(|entry| entry.key == KEY).map(|at| root.entries.remove(at));
+    let Some(wanted) = wanted else {
+        return Ok(written.and_then(|entry| match entry.node.value {
+            Value::Text(name) => Some(name),
+            _ => None,
+        }));
+    };
+    let Some((_, table)) = all.iter().find(|(variant, _)| variant.name == wanted) else {
+        let what = format!("there is no variant {wanted:?}");
+        let wrong = match all.is_empty() {
+            true => Wrong::new(what, "leave it out: this experiment has no variants"),
+            false => Wrong::word(what, wanted, all.iter().map(|(variant, _)| variant.name.as_str())),
+        };
+        return Err(wrong.at(&Place::Option(format!("--variant {wanted}"))));
+    };
+    for entry in &table.entries {
+        match &entry.node.value {
+            Value::Table(changes) => merge(root, entry, changes),
+            _ => root.put(&entry.key, entry.node.clone()),
+        }
+    }
+    Ok(Some(wanted.to_owned()))
+}
+
+/// What a text has.
+pub(crate) fn list(text: &str) -> Result<Vec<Variant>, Error> {
+    Ok(tables(&tree::parse(text)?)?.into_iter().map(|(variant, _)| variant).collect())
+}
+
+const KEY: &str = "variant";
+const SHAPE: &str = "it is written [variant.NAME], with an `about`";
+
+/// Each with its table.
+fn tables(root: &Table) -> Result<Vec<(Variant, Table)>, Error> {
+    let Some(entry) = root.entry(KEY) else { return Ok(Vec::new()) };
+    match &entry.node.value {
+        Value::Table(all) => all.entries.iter().map(one).collect(),
+        Value::Text(_) => Ok(Vec::new()),
+        other => Err(Wrong::new(format!("`{KEY}` is {}", other.kind()), SHAPE).at(&entry.place)),
+    }
+}
+
+fn one(entry: &Entry) -> Result<(Variant, Table), Error> {
+    let title = format!("[{KEY}.{}]", entry.key);
+    let Value::Table(table) = &entry.node.value else {
+        return Err(Wrong::new(format!("`{KEY}.{}` is {}", entry.key, entry.node.value.kind()), SHAPE).at(&entry.place));
+    };
+    if let Err(wrong) = crate::read::file_name(&entry.key) {
+        return Err(Wrong { what: format!("{title}: {}", wrong.what), ..wrong }.at(&entry.place));
+    }
+    let words = || keys::SECTIONS.iter().map(|section| section.name).filter(|name| !name.is_empty()).chain(["about"]);
+    for inner in &table.entries {
+        if !words().any(|word| word == inner.key) {
+            let what = format!("there is nothing called `{}` in {title}", inner.key);
+            return Err(Wrong::word(what, &inner.key, words()).at(&inner.place));
+        }
+    }
+    match table.get("about").map(|node| &node.value) {
+        Some(Value::Text(about)) if !about.trim().is_empty() => {
+            Ok((Variant { name: entry.key.clone(), about: about.clone() }, table.clone()))
+        }
+        _ => {
+            Err(Wrong::new(format!("{title} has no `about`"), "`about = \"..\"`, one line for people").at(&entry.place))
+        }
+    }
+}
+
+/// Keys that a variant names follow those that it leaves alone, in its order: the order of a matrix is that of its stages. An
+/// empty text takes a key out, as `--set` does.
+fn merge(root: &mut Table, entry: &Entry, changes: &Table) {
+    let mut changes = changes.clone();
+    let mut merged = match root.get(&entry.key).map(|node| &node.value) {
+        Some(Value::Table(old)) => old.clone(),
+        _ => Table { place: changes.place.clone(), entries: Vec::new() },
+    };
+    if entry.key == "matrix" {
+        tree::flatten(&mut merged);
+        tree::flatten(&mut changes);
+    }
+    merged.entries.retain(|old| changes.get(&old.key).is_none());
+    merged.entries.extend(changes.entries.into_iter().filter(|new| new.node.value != Value::Text(String::new())));
+    if merged.entries.is_empty() {
+        root.entries.retain(|old| old.key != entry.key);
+    } else {
+        root.put(&entry.key, Node { place: entry.node.place.clone(), value: Value::Table(merged) });
+    }
+}
