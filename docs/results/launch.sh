@@ -42,8 +42,8 @@ if want networks; then
   done
 fi
 if want launches; then
-  step launches 90 "$d" bench launches --set matrix.neighbour.count=0 --set run.duration=$((3 * times))s --force -o "$out/launches"
-  step launches-beside $((60 + 60 * times)) "$d" bench launches --set matrix.neighbour.count=1 --set run.duration=$((3 * times))s --force -o "$out/launches-beside"
+  step launches 90 "$d" bench setups --variant launches --set matrix.neighbour.count=0 --set run.duration=$((3 * times))s --force -o "$out/launches"
+  step launches-beside $((60 + 60 * times)) "$d" bench setups --variant launches --set matrix.neighbour.count=1 --set run.duration=$((3 * times))s --force -o "$out/launches-beside"
 fi
 want call && step call 40 "$d" bench "$here/launch/call.toml" --force -o "$out/call"
 if want copies; then

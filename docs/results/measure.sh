@@ -24,32 +24,33 @@ said() {
   [ "$2" -le 1 ] || failed=1
 }
 
-# NAME[:PARTS] EXPERIMENT OPTIONS; parts of a sample other than the one that each subject observes
+# NAME[:PARTS] "EXPERIMENT [--variant NAME]" OPTIONS; parts of a sample other than the one that each subject observes
 bench() {
   local name=${1%%:*} parts=${1#*:} began=$SECONDS
   [ "$parts" != "$1" ] || parts=
-  "$doorbell" bench "$2" "${@:3}" "${more[@]}" -o "$out/$name" --force >"$out/$name.txt" 2>&1
+  # shellcheck disable=SC2086
+  "$doorbell" bench $2 "${@:3}" "${more[@]}" -o "$out/$name" --force >"$out/$name.txt" 2>&1
   said "$name" $?
   digest "$name" ${parts:+--parts "$parts"}
 }
 
 # What a submission costs, and a copy in each form.
-bench submit submit --set run.duration=12s
+bench submit "small --variant submit" --set run.duration=12s
 bench small small --set run.duration=40s
 bench sizes crossover --set matrix.bytes=8B,1KiB,4KiB,16KiB,64KiB,256KiB,1MiB,16MiB,64MiB --set run.duration=4s
-bench scattered scattered --set run.duration=6s
+bench scattered "bandwidth --variant scattered" --set run.duration=6s
 
 # While others use the GPU, and while others hold CUDA's locks.
 bench worst worst --set run.duration=25s
 bench policies contention --set matrix.policy=stock,pi,ticket,phase-fair,guard --set matrix.copying.count=0,64 \
   --set matrix.copying.bytes=4MiB --set matrix.launching.count=64 --set run.duration=2s --set run.repeats=2
-bench starved setting-up --set matrix.policy=stock,phase-fair,guard --set matrix.neighbour.count=0,8,32 \
+bench starved "setups --variant starved" --set matrix.policy=stock,phase-fair,guard --set matrix.neighbour.count=0,8,32 \
   --set matrix.neighbour.what=launch --set run.rounds=10 --set run.duration=2s
 bench setups setups --set matrix.policy=stock,ticket+phase-fair --set matrix.neighbour.count=0,1 --set run.rounds=10 --set run.duration=2s \
   --set 'matrix.neighbour.what=malloc,hostalloc,hostregister,module(400),stream,instantiate(2000)'
 
 # Launches, chains of copies and a launch.
-bench launches:done,submit launches --set matrix.neighbour.count=0 --set run.rounds=20 --set run.duration=20s
+bench launches:done,submit "setups --variant launches" --set matrix.neighbour.count=0 --set run.rounds=20 --set run.duration=20s
 bench chain chain --set run.duration=40s
 
 # What recording costs: the same bare and recorded.

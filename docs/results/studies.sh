@@ -27,7 +27,11 @@ options() {
 
 for name in ${*:-budget traffic graphs gpudirect thresholds chunks pipeline interference seed-2013}; do
   what=$name
-  [ "$name" != thresholds ] || what="borders thresholds"
+  case $name in
+    gpudirect) what="device --variant gpudirect" ;;
+    thresholds) what=borders ;;
+    chunks | interference) what="worst --variant $name" ;;
+  esac
   # shellcheck disable=SC2046,SC2086
   timeout -k 60 -s INT "${LIMIT:-300}" "$d" bench $what $(options "$name") --force -o "$out/$name" > "$out/$name.txt" 2> "$out/$name.err"
   echo "$name: exit status $?, $SECONDS s"

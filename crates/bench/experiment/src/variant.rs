@@ -96,8 +96,14 @@ fn merge(root: &mut Table, entry: &Entry, changes: &Table) {
         tree::flatten(&mut merged);
         tree::flatten(&mut changes);
     }
+    let is_empty = |entry: &Entry| entry.node.value == Value::Text(String::new());
+    if entry.key == "compare" && changes.entry("baseline").is_some_and(is_empty) {
+        // Without a baseline nothing is compared.
+        root.entries.retain(|old| old.key != entry.key);
+        return;
+    }
     merged.entries.retain(|old| changes.get(&old.key).is_none());
-    merged.entries.extend(changes.entries.into_iter().filter(|new| new.node.value != Value::Text(String::new())));
+    merged.entries.extend(changes.entries.into_iter().filter(|new| !is_empty(new)));
     if merged.entries.is_empty() {
         root.entries.retain(|old| old.key != entry.key);
     } else {

@@ -1,6 +1,6 @@
 //! The shipped experiments are read, expand, and survive being written and read again.
 
-use experiment::{Experiment, Metric, read, shipped, shipped_named};
+use experiment::{Experiment, Metric, read, read_variant, shipped, shipped_named, variants};
 use statistics::MIN_ROUNDS;
 use std::path::{Path, PathBuf};
 
@@ -50,14 +50,26 @@ fn every_shipped_experiment_is_documented_with_its_time() {
     // A key may have an experiment's name.
     let reference = include_str!("../../../../docs/reference/experiments.md");
     let (_, reference) = reference.split_once("\n## Shipped experiments\n").unwrap();
-    for shipped in shipped() {
-        let plan = read(shipped.text, &format!("{}.toml", shipped.name), &[]).unwrap().estimate().unwrap();
-        let row = reference.lines().find(|line| line.starts_with(&format!("| `{}` |", shipped.name)));
-        let row = row.unwrap_or_else(|| panic!("`{}` is not documented", shipped.name));
+    for one in shipped().iter().flat_map(|shipped| shipped.read_all().unwrap()) {
+        let plan = one.estimate().unwrap();
+        let name = match &one.variant {
+            Some(variant) => format!("{} --variant {variant}", one.name),
+            None => one.name.clone(),
+        };
+        let row = reference.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+        let row = row.unwrap_or_else(|| panic!("`{name}` is not documented"));
         let seconds = plan.time_ns / 1_000_000_000;
         assert!(!plan.is_open() && row.ends_with(&format!("| {seconds} s |")), "{seconds} s: {row}");
-        assert!(seconds < 600, "`{}` takes {seconds} s", shipped.name);
+        assert!(seconds < 600, "`{name}` takes {seconds} s");
     }
+    let all = shipped().iter().map(|shipped| shipped.read_all().unwrap().len()).sum::<usize>();
+    let rows = reference.lines().filter(|line| line.starts_with("| `")).count();
+    assert_eq!(rows, all, "rows of experiments that there are not");
+}
+
+#[test]
+fn few_files_are_shipped() {
+    assert!(shipped().len() <= 20, "{} files: make it a variant of one", shipped().len());
 }
 
 /// What is wrong with the figures of an experiment, whatever the machine says.
@@ -98,7 +110,11 @@ fn what_is_shipped_or_published_has_intervals() {
     assert!(files.len() > shipped().len(), "{files:?}");
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
-        let experiment = read(&text, &file.to_string_lossy(), &[]).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(without_intervals(&experiment), None, "{}", file.display());
+        let origin = file.to_string_lossy();
+        let variants = variants(&text, &origin).unwrap_or_else(|e| panic!("{e}"));
+        for variant in std::iter::once(None).chain(variants.iter().map(|variant| Some(variant.name.as_str()))) {
+            let experiment = read_variant(&text, &origin, variant, &[]).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(without_intervals(&experiment), None, "{origin} {variant:?}");
+        }
     }
 }

@@ -285,9 +285,9 @@ mod tests {
     #[test]
     fn errors_name_the_option_that_was_typed() {
         for (line, named) in [
-            ("doorbell soak soak --for 5", "--for <TIME>"),
-            ("doorbell soak soak --for=5", "--for <TIME>"),
-            ("doorbell soak soak --duration 5", "--duration <TIME>"),
+            ("doorbell soak mixed --for 5", "--for <TIME>"),
+            ("doorbell soak mixed --for=5", "--for <TIME>"),
+            ("doorbell soak mixed --duration 5", "--duration <TIME>"),
             ("doorbell show a.doorbell --top x", "--top <N>"),
         ] {
             let words = || line.split(' ').map(OsString::from);

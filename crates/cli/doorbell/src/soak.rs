@@ -23,12 +23,12 @@ use terminal::table::Style;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = Page::examples(&[
-        ("doorbell soak soak --for 12h --every 10m -o night", "twelve hours, in 72 periods"),
-        ("doorbell soak soak --for 9m --every 10s -o short", "nine minutes, told as nine minutes"),
+        ("doorbell soak mixed --for 12h --every 10m -o night", "twelve hours, in 72 periods"),
+        ("doorbell soak mixed --for 9m --every 10s -o short", "nine minutes, told as nine minutes"),
         ("doorbell soak my.toml --stop-above 50us -o hunt", "stop at the first transfer above 50 us"),
         ("doorbell soak -o night --resume", "go on after a crash or a reboot; so does the same command again"),
         ("doorbell soak --show night", "print the account so far"),
-        ("doorbell soak soak --gpu soft --for 1m --every 2s -o try", "whether it works, never how fast"),
+        ("doorbell soak mixed --gpu soft --for 1m --every 2s -o try", "whether it works, never how fast"),
     ])
     .text("One process measures the experiment again and again, so that leaks show; each period leaves its summary, a histogram \
            and its slowest transfers. SIGTERM and Ctrl-C end it with a complete report. Under systemd (Type=notify, WatchdogSec=) \
@@ -98,7 +98,7 @@ pub struct Args {
 }
 
 const EXPERIMENTS: &str =
-    "`doorbell soak soak` runs the shipped one; `doorbell bench --list` lists all; a file has a path or ends in .toml";
+    "`doorbell soak mixed` runs the shipped one; `doorbell bench --list` lists all; a file has a path or ends in .toml";
 
 /// A lap lasts at most so long: a soak that is told to stop ends behind its lap.
 const LAP: Duration = Duration::from_secs(10);

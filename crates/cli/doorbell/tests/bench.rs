@@ -126,11 +126,21 @@ fn the_headline_measures_what_needs_no_cuda_and_names_the_rest() {
 }
 
 #[test]
-fn the_matrix_measures_every_route_or_says_why_not() {
+fn every_route_is_measured_or_says_why_not() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
     let mut matrix = bench();
-    matrix.args(["matrix", "--gpu", "soft", "--set", "matrix.bytes=4B,4KiB", "--set", "run.samples=20"]);
+    matrix.args([
+        "crossover",
+        "--variant",
+        "routes",
+        "--gpu",
+        "soft",
+        "--set",
+        "matrix.bytes=4B,4KiB",
+        "--set",
+        "run.samples=20",
+    ]);
     matrix.env("DOORBELL_PROFILE", dir.path().join("none.toml"));
     matrix.args(["--set", "run.noise=0s"]).arg("-o").arg(&out).assert().success();
     let run = run_folder::Folder::open(&out).unwrap().run().unwrap();

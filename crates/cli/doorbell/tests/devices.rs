@@ -6,7 +6,7 @@ use std::time::Duration;
 
 fn run(name: &str, sets: &[&str]) -> Value {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
-    command.args(["bench", name, "--json"]).timeout(Duration::from_secs(120));
+    command.args(["bench"]).args(name.split(' ')).arg("--json").timeout(Duration::from_secs(120));
     for set in ["run.gpu=soft", "run.noise=0s"].iter().chain(sets) {
         command.args(["--set", set]);
     }
@@ -39,7 +39,7 @@ fn the_three_paths() {
 #[test]
 fn a_sweep_is_at_every_place() {
     let sweep = ["run.samples=16", "run.rounds=8", "matrix.addresses=sweep(1MiB,8MiB)"];
-    let run = run("device-sweep", &sweep);
+    let run = run("device --variant sweep", &sweep);
     all_right(&run, &[]);
     for cell in run["cells"].as_array().unwrap() {
         let places = &cell["places"];
@@ -49,8 +49,8 @@ fn a_sweep_is_at_every_place() {
 
 #[test]
 fn frames_and_pins() {
-    all_right(&run("device-rotation", &["run.samples=20", "matrix.bytes=64KiB"]), &[]);
-    let run = run("pinning", &["run.samples=10", "matrix.bytes=64KiB"]);
+    all_right(&run("device --variant rotation", &["run.samples=20", "matrix.bytes=64KiB"]), &[]);
+    let run = run("device --variant pinning", &["run.samples=10", "matrix.bytes=64KiB"]);
     all_right(&run, &["register", "unregister"]);
     let after: Vec<&Value> = run["repaid"].as_array().unwrap().iter().map(|repaid| &repaid["after"]).collect();
     assert_eq!(after.len(), 3);

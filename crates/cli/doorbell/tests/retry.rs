@@ -47,9 +47,9 @@ fn without_a_gpu_nothing_is_left() {
         return;
     }
     twice("bench smoke -o run", 77, &format!("bench smoke -o run {QUICK}"));
-    twice("bench thresholds -o run", 77, &format!("bench smoke -o run {QUICK}"));
+    twice("bench crossover --variant thresholds -o run", 77, &format!("bench smoke -o run {QUICK}"));
     twice("bench borders -o run", 77, "bench --list");
-    twice("soak soak -o run --for 2s", 77, "bench --list");
+    twice("soak mixed -o run --for 2s", 77, "bench --list");
     twice(
         "bench saturate -o run",
         77,
@@ -59,7 +59,7 @@ fn without_a_gpu_nothing_is_left() {
     twice("calibrate -o run.toml", 77, "bench --list");
     let dir = tempfile::tempdir().unwrap();
     for line in
-        ["bench smoke -o run", "bench borders -o run", "soak soak -o run", "bench saturate -o run", "calibrate -o run"]
+        ["bench smoke -o run", "bench borders -o run", "soak mixed -o run", "bench saturate -o run", "calibrate -o run"]
     {
         doorbell(dir.path(), line);
         assert!(dir.path().read_dir().unwrap().next().is_none(), "{line}");
@@ -74,7 +74,7 @@ fn what_would_run_is_said_without_a_gpu() {
         "bench --list",
         "calibrate --plan",
         "bench smoke --plan",
-        "bench matrix --plan",
+        "bench crossover --variant routes --plan",
         "bench seed-2013 --plan",
     ] {
         let out = doorbell(dir.path(), line);

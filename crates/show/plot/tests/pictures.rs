@@ -3,7 +3,7 @@
 #[path = "../../../bench/run-folder/tests/made/mod.rs"]
 mod made;
 
-use made::{part, read, sample};
+use made::{part, read, routes, sample};
 use roxmltree::{Document, Node};
 use run_folder::{Context, Folder, Run, Sample};
 use serde_json::json;
@@ -189,11 +189,7 @@ fn time(route: &str, bytes: u64) -> Option<f64> {
 fn many_routes_have_their_names_at_the_ends_of_their_lines() {
     let dir = tempfile::tempdir().unwrap();
     let kept = std::env::var_os("TEST_PICTURES").map(|path| PathBuf::from(path).join("many"));
-    let shipped = include_str!("../../../../experiments/matrix.toml");
-    let from = shipped.find("bytes = [").unwrap();
-    let to = from + shipped[from..].find('\n').unwrap();
-    let sizes = r#"["4B", "1KiB", "64KiB", "1MiB", "64MiB"]"#;
-    let text = format!("{}bytes = {sizes}{}", &shipped[..from], &shipped[to..]);
+    let text = routes("4B,1KiB,64KiB,1MiB,64MiB");
     let folder = Folder::create(&kept.unwrap_or_else(|| dir.path().join("run")), &read(&text), true).unwrap();
     for stage in folder.stages() {
         let samples = |c: &experiment::Cell| {

@@ -139,3 +139,12 @@ pub fn sample(round: u32, at: u64, ns: u64) -> Sample {
         capped: false,
     }
 }
+
+/// Every route of one GPU, as the shipped experiment has them, at these sizes.
+pub fn routes(sizes: &str) -> String {
+    let text = include_str!("../../../../../experiments/crossover.toml");
+    let sizes = [format!("matrix.bytes={sizes}")];
+    let read = experiment::read_variant(text, "made-up.toml", Some("routes"), &sizes)
+        .unwrap_or_else(|e| panic!("{e}\n{text}"));
+    Experiment { variant: None, ..read }.to_toml()
+}

@@ -20,10 +20,10 @@ use terminal::table::Style;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = Page::examples(&[
-        ("doorbell bench borders thresholds", "CUDA's borders: direction, kind of memory, call; some minutes"),
-        ("doorbell bench borders thresholds -o borders", "every pass in a folder, with its tapes"),
+        ("doorbell bench borders", "CUDA's borders: direction, kind of memory, call; some minutes"),
+        ("doorbell bench borders -o borders", "every pass in a folder, with its tapes"),
         ("doorbell bench borders my.toml --json", ""),
-        ("doorbell bench borders thresholds --gpu soft", "without a GPU: the borders of a profile, by route auto"),
+        ("doorbell bench borders --gpu soft", "without a GPU: the borders of a profile, by route auto"),
     ])
     .text("The sizes of each subject are where the search begins. Each pass is a run of its own, recorded; where two neighbouring \
            sizes went different ways, the next pass divides the gap between them. Sizes with the same remainder modulo 4 are searched by \
@@ -36,11 +36,11 @@ use terminal::table::Style;
     ])
 )]
 pub struct Args {
-    /// A file, for example my.toml, or the name of a shipped experiment, with record = "commands", for example thresholds
-    #[arg(value_name = "EXPERIMENT", default_value = "thresholds")]
+    /// A file, for example my.toml, or the name of a shipped experiment, with record = "commands"
+    #[arg(value_name = "EXPERIMENT", default_value = CROSSOVER)]
     experiment: String,
-    /// A variant of the experiment, for example thresholds
-    #[arg(long, value_name = "NAME", requires = "experiment")]
+    /// A variant of the experiment [default: thresholds, of crossover]
+    #[arg(long, value_name = "NAME")]
     variant: Option<String>,
     /// Keep the runs of all passes in this folder, for example results/borders
     #[arg(short, long, value_name = "DIR")]
@@ -63,6 +63,10 @@ pub struct Args {
 const PASSES: u32 = 16;
 const SCHEMA: &str = "doorbell.borders/1";
 
+/// What is searched unless an experiment is named.
+const CROSSOVER: &str = "crossover";
+const THRESHOLDS: &str = "thresholds";
+
 /// One subject while it is searched.
 struct One {
     subject: experiment::SubjectSpec,
@@ -75,8 +79,10 @@ struct One {
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut sets = self.sets.clone();
+        // Of that file nothing else is recorded.
+        let variant = self.variant.as_deref().or((self.experiment == CROSSOVER).then_some(THRESHOLDS));
         sets.extend(self.gpu.map(|gpu| if gpu == Gpu::Soft { "run.gpu=soft".into() } else { "run.gpu=real".into() }));
-        let experiment = read_named(&self.experiment, self.variant.as_deref(), &sets)?.1;
+        let experiment = read_named(&self.experiment, variant, &sets)?.1;
         if experiment.run.record != Record::Commands || !experiment.matrix.is_empty() {
             let what = format!("{}: borders are read from recordings of one stage", experiment.title());
             return Err(

@@ -71,7 +71,7 @@ pub struct Args {
     /// With --show: draw the pictures in the folder's plots/ again; of a run.json alone those that need no samples
     #[arg(long, requires = "show")]
     plots: bool,
-    /// With --show: judge the asserts of this experiment instead, for example experiments/auto.toml
+    /// With --show: judge the asserts of this experiment instead, for example experiments/crossover.toml
     #[arg(long, requires = "show", value_name = "EXPERIMENT")]
     asserts: Option<String>,
     /// One process of a run: measures stages and leaves a part of each in this folder
