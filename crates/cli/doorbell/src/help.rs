@@ -27,6 +27,21 @@ pub fn width() -> usize {
     asked.or_else(|| terminal::table::columns().map(usize::from)).unwrap_or(WIDEST).clamp(NARROWEST, WIDEST)
 }
 
+/// A text behind the head of its first line; the other lines are indented.
+pub fn wrapped(text: &str, head: &str, indent: usize) -> String {
+    filled(text, width(), head, &" ".repeat(indent))
+}
+
+fn filled(text: &str, width: usize, first: &str, others: &str) -> String {
+    let options = textwrap::Options::new(width)
+        .initial_indent(first)
+        .subsequent_indent(others)
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation)
+        .break_words(false);
+    textwrap::fill(text, options)
+}
+
 /// The text behind the options.
 pub struct Page {
     width: usize,
@@ -73,13 +88,7 @@ impl Page {
     }
 
     fn paragraph(&mut self, text: &str, first: &str, others: &str) {
-        let options = textwrap::Options::new(self.width)
-            .initial_indent(first)
-            .subsequent_indent(others)
-            .word_separator(textwrap::WordSeparator::AsciiSpace)
-            .word_splitter(textwrap::WordSplitter::NoHyphenation)
-            .break_words(false);
-        self.text += &textwrap::fill(text, options);
+        self.text += &filled(text, self.width, first, others);
         self.text.push('\n');
     }
 

@@ -11,6 +11,7 @@ mod doctor;
 mod export;
 mod failure;
 mod files;
+mod groups;
 mod help;
 mod man;
 mod nvme;
@@ -106,7 +107,7 @@ impl Command {
 
 /// All arguments of all subcommands, laid out for this terminal.
 fn command_line() -> clap::Command {
-    Cli::command().term_width(help::width())
+    groups::grouped(Cli::command().term_width(help::width()))
 }
 
 fn main() -> ExitCode {

@@ -1,0 +1,72 @@
+//! The commands in `doorbell --help`, under headings. (clap has headings for options, none for commands.)
+
+use crate::help;
+use std::fmt::Write;
+
+/// What a reader looks for, and the commands that do it, in the order in which one would meet them.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Record a program, explain a recording", &["record", "show", "export", "report", "diff"]),
+    ("Fix its locks", &["plan", "run"]),
+    ("Measure", &["bench", "compare", "calibrate", "soak"]),
+    ("This machine", &["doctor", "demo", "selftest"]),
+    ("Experimental", &["nvme", "files"]),
+];
+
+/// They work like all others, and are for few: the reference names them.
+#[cfg(test)]
+const ELSEWHERE: &[&str] = &["sample", "selfbench", "man", "completions"];
+
+/// The same command line, whose help has its commands in groups.
+pub fn grouped(command: clap::Command) -> clap::Command {
+    let styles = command.get_styles().clone();
+    let (header, literal) = (styles.get_header(), styles.get_literal());
+    let longest = GROUPS.iter().flat_map(|(_, names)| *names).map(|name| name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (title, names) in GROUPS {
+        let _ = writeln!(text, "{header}{title}:{header:#}");
+        for name in *names {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            // The name is as wide as its column while lines are broken, and gets its color afterwards.
+            let line = help::wrapped(&about, &format!("  {name:longest$}  "), longest + 4);
+            let _ = writeln!(text, "{}", line.replacen(name, &format!("{literal}{name}{literal:#}"), 1));
+        }
+        text.push('\n');
+    }
+    command.help_template(format!(
+        "{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{text}{header}Options:{header:#}\n{{options}}{{after-help}}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_in_one_group_or_named_elsewhere() {
+        let cli = crate::command_line();
+        let known: Vec<&str> = cli.get_subcommands().map(clap::Command::get_name).collect();
+        let mut named: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).chain(ELSEWHERE).copied().collect();
+        assert!(named.iter().all(|name| known.contains(name)), "{named:?} of {known:?}");
+        named.sort_unstable();
+        let mut sorted = known.clone();
+        sorted.sort_unstable();
+        assert_eq!(named, sorted, "each once");
+        // What would be a tag of the template.
+        assert!(cli.get_subcommands().all(|c| !c.get_about().unwrap().to_string().contains('{')));
+        let reference = include_str!("../../../../docs/reference/command-line.md");
+        assert!(ELSEWHERE.iter().all(|name| reference.contains(&format!("`doorbell {name}"))), "{ELSEWHERE:?}");
+    }
+
+    #[test]
+    fn help_has_the_groups_in_any_width() {
+        for columns in [60, 80, 100] {
+            let text = help::laid_out_for(columns, || crate::command_line().render_help().to_string());
+            let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what:?} is not in:\n{text}"));
+            let places = GROUPS.iter().map(|(title, _)| at(&format!("\n{title}:\n")));
+            assert!(places.chain([at("\nOptions:\n"), at("\nExamples:\n")]).is_sorted(), "{text}");
+            assert!(at("\n  nvme ") < at("\nOptions:\n") && !text.contains("completions"), "{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= columns), "{text}");
+        }
+    }
+}
