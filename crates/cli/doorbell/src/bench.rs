@@ -23,19 +23,18 @@ use std::process::ExitCode;
         ("doorbell bench --list", "the experiments that come with doorbell"),
         ("doorbell bench smoke", "half a minute, on a machine with a GPU"),
         ("doorbell bench crossover -o crossover", "samples, figures and plots in a folder"),
-        ("doorbell bench my.toml --plan", "what it would do, and how long that takes"),
+        ("doorbell bench my.toml --dry-run", "what it would do, and how long that takes"),
         ("doorbell bench setups --set matrix.policy=stock,pi --set run.duration=2s", ""),
         ("doorbell bench -o crossover --resume", "go on with a run that was stopped"),
         ("doorbell bench --show crossover", "print a finished run again"),
         ("doorbell bench smoke --gpu soft", "whether it works, never how fast"),
-        ("doorbell bench --from nodes/*", "which of many machines is odd, as `compare --nodes` says it"),
     ])
     .text("An experiment is a TOML file: what is measured, beside which load, in which combinations. Copy a shipped one and \
            change it. A run is a folder: samples as Parquet, figures as JSON, plots. Ctrl-C keeps what is finished; a second one waits \
            for no process.")
     .statuses(&[
         (0, "done, and every bound of the experiment holds"),
-        (1, "a bound of the experiment does not hold; with --from, a machine is an outlier"),
+        (1, "a bound of the experiment does not hold"),
         (2, "an error, or something that is measured failed"),
         (77, "nothing can be measured on this machine"),
         (130, "stopped by Ctrl-C"),
@@ -52,7 +51,7 @@ pub struct Args {
 enum What {
     Raw(Box<raw::Args>),
     Noise(noise::Args),
-    Locks(Box<locks::Args>),
+    PthreadLocks(Box<locks::Args>),
     Borders(borders::Args),
     Saturate(Box<saturate::Args>),
     P2p(p2p::Args),
@@ -64,7 +63,7 @@ impl Args {
             None => self.experiment.run(),
             Some(What::Raw(r)) => r.run(),
             Some(What::Noise(n)) => n.run(),
-            Some(What::Locks(l)) => l.run(),
+            Some(What::PthreadLocks(l)) => l.run(),
             Some(What::Borders(b)) => b.run(),
             Some(What::Saturate(s)) => s.run(),
             Some(What::P2p(p)) => p.run(),

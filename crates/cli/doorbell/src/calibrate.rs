@@ -23,7 +23,7 @@ use terminal::table::{self, Style, to_stdout};
 #[command(
     after_help = Page::examples(&[
         ("doorbell calibrate", "two minutes; route `auto` follows the profile from then on"),
-        ("doorbell calibrate --plan", "what would be measured, and what is left out"),
+        ("doorbell calibrate --dry-run", "what would be measured, and what is left out"),
         ("doorbell calibrate -o p.toml --budget 40s --for p99.9", ""),
         ("doorbell calibrate --beside 'host->cuda->gpu0' --threads 16", "an idle machine, then one with a crowd"),
         ("doorbell calibrate --explain=4KiB,1MiB", "the reason for each size"),
@@ -42,7 +42,7 @@ use terminal::table::{self, Style, to_stdout};
 )]
 pub struct Args {
     /// Write the profile to this file, for example p.toml
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["explain", "plan"])]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["explain", "dry_run"])]
     out: Option<PathBuf>,
     /// Replace the file of --out if it exists
     #[arg(long, requires = "out")]
@@ -72,14 +72,14 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = units::time)]
     budget: Option<Duration>,
     /// Measure nothing: say for these sizes which route a profile takes, and why, for example --explain=4KiB,1MiB
-    #[arg(long, value_name = "SIZES", num_args = 0..=1, require_equals = true, default_missing_value = "4B..64MiB", conflicts_with_all = ["plan", "beside", "budget"])]
+    #[arg(long, value_name = "SIZES", num_args = 0..=1, require_equals = true, default_missing_value = "4B..64MiB", conflicts_with_all = ["dry_run", "beside", "budget"])]
     explain: Option<String>,
     /// The profile that --explain reads, also one of another machine (for example p.toml) [default: this machine's own]
     #[arg(long, value_name = "FILE", requires = "explain")]
     profile: Option<PathBuf>,
     /// Say what would be measured, and exit
     #[arg(long)]
-    plan: bool,
+    dry_run: bool,
     /// Print the result as JSON, without a table
     #[arg(long)]
     json: bool,
@@ -142,7 +142,7 @@ impl Args {
             check_load(what)?;
         }
         let asked = self.calibration();
-        if self.plan {
+        if self.dry_run {
             let (machine, lacks) = machine::or_none(machine::open(self.gpu));
             return plan(&asked, &machine, lacks, self.json);
         }
@@ -241,7 +241,7 @@ impl Args {
             let routes = number::of(left.len() as u64, "route");
             writeln!(
                 out,
-                "{} samples; {routes} left out (`doorbell calibrate --plan` says why)",
+                "{} samples; {routes} left out (`doorbell calibrate --dry-run` says why)",
                 number::count(samples)
             )?;
             writeln!(out, "written to {}; `doorbell calibrate --explain` gives the reasons", path.display())?;

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use terminal::comparison::Heading;
 use terminal::table::{Style, to_stdout};
 
-/// Compare two runs, or many machines: what is slower, how far, and how sure that is
+/// Compare two runs of `bench`, or many machines: what is slower, how far, and how sure that is
 #[derive(Debug, clap::Args)]
 #[command(after_help = Page::examples(&[
     ("doorbell compare baseline run", "two folders that `doorbell bench -o` wrote"),

@@ -1,5 +1,6 @@
 //! `doorbell diff`: what one program does with its locks on two recordings.
 
+use crate::failure::Failure;
 use crate::units;
 use decode::Recording;
 use schema::diff::Tolerance;
@@ -65,6 +66,10 @@ impl Args {
 }
 
 fn locks(path: &Path) -> anyhow::Result<(Locks, Recording)> {
+    if path.is_dir() || path.extension().is_some_and(|e| e == "json") {
+        let what = format!("{}: this is no recording", path.display());
+        return Err(Failure::new(what, "`doorbell compare` compares runs of `doorbell bench`").into());
+    }
     let recording = Recording::open(path)?;
     let locks = terminal::locks::recorded(&recording, 1)?;
     Ok((locks, recording))

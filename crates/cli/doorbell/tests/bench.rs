@@ -89,9 +89,9 @@ fn a_run_is_a_folder_with_a_part_of_each_stage() {
 #[test]
 fn the_plan_says_what_would_run() {
     let dir = tempfile::tempdir().unwrap();
-    bench().arg(file(dir.path(), SMALL)).arg("--plan").assert().success().stdout(contains("bytes=4KiB"));
+    bench().arg(file(dir.path(), SMALL)).arg("--dry-run").assert().success().stdout(contains("bytes=4KiB"));
     for name in ["smoke", "crossover"] {
-        bench().args([name, "--plan"]).assert().success();
+        bench().args([name, "--dry-run"]).assert().success();
     }
     bench().arg("--list").assert().success().stdout(contains("smoke").and(contains("crossover")));
 }
@@ -627,7 +627,7 @@ fn a_variant_of_an_experiment_is_run_by_its_name() {
     };
     short("long").assert().code(2).stderr(contains("there is no variant \"long\"").and(contains("`short`")));
     bench().args(["smoke", "--variant", "short"]).assert().code(2).stderr(contains("has no variants"));
-    short("short").arg("--plan").assert().success().stdout(contains("at most"));
+    short("short").arg("--dry-run").assert().success().stdout(contains("at most"));
     short("short").arg("-o").arg(&out).assert().success();
     let run = run_json(&out);
     assert_eq!((&run["experiment"]["variant"], &run["experiment"]["run"]["rounds"]), (&"short".into(), &3.into()));

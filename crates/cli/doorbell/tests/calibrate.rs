@@ -118,10 +118,10 @@ fn ctrl_c_writes_nothing_and_keeps_what_was_there() {
 
 #[test]
 fn what_would_be_measured_is_said_with_what_is_left_out() {
-    let plan = calibrate().args(["--gpu", "soft", "--plan"]).assert().success();
+    let plan = calibrate().args(["--gpu", "soft", "--dry-run"]).assert().success();
     plan.stdout(contains("host->ce2->gpu0").and(contains("nothing says when its bytes have arrived")));
     let json = calibrate()
-        .args(["--gpu", "soft", "--plan", "--json", "--host-memory", "pinned", "--batch", "1"])
+        .args(["--gpu", "soft", "--dry-run", "--json", "--host-memory", "pinned", "--batch", "1"])
         .output()
         .unwrap();
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();

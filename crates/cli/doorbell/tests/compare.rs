@@ -341,14 +341,18 @@ fn the_odd_machine_of_many_is_named() {
     let table = run(&words(6), &[]);
     assert!(table.out.contains("2 outliers in 8 figures") && table.out.contains("outlier"), "{}", table.out);
     assert_eq!(run(&words(4), &[]).status, 0, "none of the first four is odd");
-    let from = Command::cargo_bin("doorbell")
-        .unwrap()
-        .args(["bench", "--from"])
-        .args(nodes(6))
-        .current_dir(dir.path())
-        .output();
-    let from = from.unwrap();
-    assert_eq!((from.status.code(), String::from_utf8(from.stdout).unwrap()), (Some(1), table.out));
+    let tape = dir.path().join("a.doorbell");
+    std::fs::write(&tape, "").unwrap();
+    let run_of = nodes(1).remove(0);
+    let mixed_up = |command: &str, path: &std::ffi::OsStr| {
+        let mut doorbell = Command::cargo_bin("doorbell").unwrap();
+        let out = doorbell.arg(command).args([path, path]).current_dir(dir.path()).output().unwrap();
+        (out.status.code(), String::from_utf8(out.stderr).unwrap())
+    };
+    let (status, said) = mixed_up("compare", tape.as_os_str());
+    assert!(status == Some(2) && said.contains("`doorbell diff`"), "{said}");
+    let (status, said) = mixed_up("diff", run_of.as_ref());
+    assert!(status == Some(2) && said.contains("`doorbell compare`"), "{said}");
     let few = run(&words(3), &[]);
     assert!(few.status == 2 && few.err.contains("3 machines, and 4 are needed"), "{}", few.err);
 }

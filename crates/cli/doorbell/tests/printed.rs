@@ -33,7 +33,7 @@ const HERE: &[(&str, &str, &str)] = &[
     ("doorbell files read model.bin --verify", "", " --gpu soft"),
     ("doorbell files read model.bin --depth", "", " --gpu soft"),
     ("doorbell files write out.bin", "1GiB", "1MiB --gpu soft"),
-    ("doorbell calibrate --plan", "", ""),
+    ("doorbell calibrate --dry-run", "", ""),
 ];
 
 /// Commands that are only parsed, by how they begin, and why.

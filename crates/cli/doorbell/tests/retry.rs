@@ -72,16 +72,16 @@ fn what_would_run_is_said_without_a_gpu() {
     for line in [
         "bench --routes",
         "bench --list",
-        "calibrate --plan",
-        "bench smoke --plan",
-        "bench crossover --variant routes --plan",
-        "bench seed-2013 --plan",
+        "calibrate --dry-run",
+        "bench smoke --dry-run",
+        "bench crossover --variant routes --dry-run",
+        "bench seed-2013 --dry-run",
     ] {
         let out = doorbell(dir.path(), line);
         let said = String::from_utf8_lossy(&out.stdout).into_owned();
         assert!(out.status.success(), "{line}: {}", String::from_utf8_lossy(&out.stderr));
         let longest =
-            said.lines().filter(|_| line.ends_with("--plan")).map(|line| line.chars().count()).max().unwrap_or(0);
+            said.lines().filter(|_| line.ends_with("--dry-run")).map(|line| line.chars().count()).max().unwrap_or(0);
         // Why there is no GPU is one long sentence.
         assert!(longest < 200 || said.contains("no GPU"), "{line}: {longest}\n{said}");
     }

@@ -46,7 +46,7 @@ pub struct Args {
     without_iommu: bool,
     /// Say what would run and how long it takes, and exit
     #[arg(long)]
-    plan: bool,
+    dry_run: bool,
     /// Go on with the run in the folder of --out
     #[arg(long, requires = "out")]
     resume: bool,
@@ -62,11 +62,8 @@ pub struct Args {
     /// List the routes and calls that an experiment can name, with what this machine lacks, and exit
     #[arg(long)]
     routes: bool,
-    /// Measure nothing: compare the runs that many machines left, for example nodes/*
-    #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["experiment", "variant", "out", "sets", "plan", "list", "routes"])]
-    from: Vec<PathBuf>,
     /// Measure nothing: print a run again, for example results/smoke (summed up anew from its samples) or its run.json
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["experiment", "out", "sets", "gpu", "plan", "list", "routes", "from"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["experiment", "out", "sets", "gpu", "dry_run", "list", "routes"])]
     show: Option<PathBuf>,
     /// With --show: draw the pictures in the folder's plots/ again; of a run.json alone those that need no samples
     #[arg(long, requires = "show")]
@@ -103,9 +100,6 @@ impl Args {
         if self.list {
             return list(self.json);
         }
-        if !self.from.is_empty() {
-            return crate::compare::machines(&self.from, &[], crate::compare::FAIL_ABOVE, self.json);
-        }
         if let Some(path) = &self.show {
             return self.again(path);
         }
@@ -117,7 +111,7 @@ impl Args {
             return machine::list(&machine, lacks, self.json).map(|()| ExitCode::SUCCESS);
         }
         let asked = self.experiment()?;
-        if self.plan {
+        if self.dry_run {
             let asked = match asked {
                 Some(experiment) => experiment,
                 None => Folder::open(self.folder()?)?.experiment().clone(),

@@ -32,6 +32,10 @@ impl Loaded {
     /// A folder, or a `run.json` that may lie in one.
     pub fn open(path: &Path) -> anyhow::Result<Loaded> {
         let name = path.to_string_lossy().trim_end_matches('/').to_owned();
+        if path.extension().is_some_and(|e| e == "doorbell") && path.is_file() {
+            let what = format!("{name}: this is a recording, no run of `doorbell bench`");
+            return Err(Failure::new(what, "`doorbell diff` compares the locks of two recordings").into());
+        }
         let is_folder = path.is_dir();
         let folder = if is_folder { Some(path.to_owned()) } else { path.parent().map(Path::to_owned) };
         let folder = folder.filter(|f| is_folder || path.file_name().is_some_and(|n| n == "run.json") && has_parts(f));
