@@ -33,7 +33,7 @@ part() {
 
 echo "## Machine"; "$d" --version; "$d" doctor --no-try
 want costs && { "$d" selfbench locks --json > "$out/costs.json"; part costs selfbench locks; }
-want protocols && part protocols bench pthread-locks --force -o "$out/protocols.json"
+want protocols && part protocols bench pthreads --force -o "$out/protocols.json"
 
 # Which locks a call waited for, and who held them: experiments whose process is recorded. NAME, then the experiment and its options.
 traced() {

@@ -51,7 +51,7 @@ pub struct Args {
 enum What {
     Raw(Box<raw::Args>),
     Noise(noise::Args),
-    PthreadLocks(Box<locks::Args>),
+    Pthreads(Box<locks::Args>),
     Borders(borders::Args),
     Saturate(Box<saturate::Args>),
     P2p(p2p::Args),
@@ -63,7 +63,7 @@ impl Args {
             None => self.experiment.run(),
             Some(What::Raw(r)) => r.run(),
             Some(What::Noise(n)) => n.run(),
-            Some(What::PthreadLocks(l)) => l.run(),
+            Some(What::Pthreads(l)) => l.run(),
             Some(What::Borders(b)) => b.run(),
             Some(What::Saturate(s)) => s.run(),
             Some(What::P2p(p)) => p.run(),

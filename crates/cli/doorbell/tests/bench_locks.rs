@@ -1,4 +1,4 @@
-//! `doorbell bench pthread-locks` as a user meets it, in short.
+//! `doorbell bench pthreads` as a user meets it, in short.
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 fn locks(args: &[&str]) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
-    command.args(["bench", "pthread-locks"]).args(args).timeout(std::time::Duration::from_secs(120));
+    command.args(["bench", "pthreads"]).args(args).timeout(std::time::Duration::from_secs(120));
     command
 }
 

@@ -1,4 +1,4 @@
-//! `doorbell bench pthread-locks`: what pthread locks do to real-time threads, and what our protocols make of it.
+//! `doorbell bench pthreads`: what pthread locks do to real-time threads, and what our protocols make of it.
 
 use crate::failure::Failure;
 use crate::help::Page;
@@ -17,10 +17,10 @@ use terminal::table::Style;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = Page::examples(&[
-        ("doorbell bench pthread-locks", "everything, about a minute"),
-        ("doorbell bench pthread-locks --only inversion", "three SCHED_FIFO threads on one CPU"),
-        ("doorbell bench pthread-locks --only starvation --timeout 5s", "waits count as endless after 5 s"),
-        ("doorbell bench pthread-locks --only costs --threads 2,16,64 -o costs.json", ""),
+        ("doorbell bench pthreads", "everything, about a minute"),
+        ("doorbell bench pthreads --only inversion", "three SCHED_FIFO threads on one CPU"),
+        ("doorbell bench pthreads --only starvation --timeout 5s", "waits count as endless after 5 s"),
+        ("doorbell bench pthreads --only costs --threads 2,16,64 -o costs.json", ""),
     ])
     .list("Experiments:", &[
         ("starvation", "a writer behind readers whose sections overlap, then a reader behind writers: glibc's rwlock, its \
