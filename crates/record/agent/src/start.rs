@@ -37,7 +37,7 @@ fn begin_session(s: &'static Session) {
     keep(SESSION, &s.starts);
     renewal::set_steps(&STEPS);
     signals::begin();
-    record::ends::begin();
+    record::thread_end::begin();
     children::begin();
     let bit = |flag: u32, what: u32| if s.locks & flag != 0 { what } else { 0 };
     session::set_wanted(bit(wish::RECORD, want::LOCKS) | bit(wish::CALLS, want::CALLS));

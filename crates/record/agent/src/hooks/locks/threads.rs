@@ -40,7 +40,7 @@ pub unsafe extern "C" fn thrd_create(thread: *mut c_void, start: *const c_void, 
 pub unsafe extern "C" fn pthread_key_create(key: *mut libc::pthread_key_t, destructor: *const c_void) -> c_int {
     // SAFETY: the caller's.
     let r = unsafe { real::pthread_key_create(key, destructor) };
-    if r != libc::EAGAIN || !(policy::boost::give_key_back() || record::ends::give_key_back()) {
+    if r != libc::EAGAIN || !(policy::boost::give_key_back() || record::thread_end::give_key_back()) {
         return r;
     }
     // SAFETY: the caller's.

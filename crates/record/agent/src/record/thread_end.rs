@@ -1,0 +1,97 @@
+//! A thread's end, as libc tells it: by the destructor of a key's value. What the thread still holds goes on the tape, and
+//! its rings go back.
+
+use super::push;
+use crate::process::region::{active, rings};
+use crate::process::thread::{self, Thread};
+use crate::process::{key, sys};
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
+
+/// The key, plus 1.
+static KEY: AtomicUsize = AtomicUsize::new(0);
+/// libc calls destructors so often while they set values again (PTHREAD_DESTRUCTOR_ITERATIONS). The others may record
+/// something, so ours waits for the last time.
+const ROUNDS: usize = 4;
+
+/// From the constructor: creating a key allocates nothing.
+pub fn begin() {
+    if let Some(key) = key::create(ended) {
+        KEY.store(key as usize + 1, Ordering::Relaxed);
+    }
+}
+
+/// Gives our key back, for a program that wants all there are. True if there was one.
+pub fn give_key_back() -> bool {
+    let ours = KEY.swap(0, Ordering::Relaxed);
+    if ours != 0 {
+        // SAFETY: our key.
+        unsafe { libc::pthread_key_delete((ours - 1) as libc::pthread_key_t) };
+    }
+    ours != 0
+}
+
+/// Asks to be told when the calling thread ends. Without a key the recorder notices it.
+pub fn tell(_: &Thread) {
+    set(1);
+}
+
+fn set(round: usize) {
+    let key = KEY.load(Ordering::Relaxed);
+    if key != 0 {
+        // SAFETY: our key, whose value lies in the thread itself.
+        unsafe { libc::pthread_setspecific((key - 1) as libc::pthread_key_t, round as *const c_void) };
+    }
+}
+
+unsafe extern "C" fn ended(round: *mut c_void) {
+    match round as usize {
+        n if n < ROUNDS => set(n + 1),
+        _ => thread_ends(thread::here()),
+    }
+}
+
+/// The thread ends: what it still holds, and the call that it is in, go on the tape, and the next thread may have its rings. If it does record something
+/// more, it is given others.
+fn thread_ends(t: &Thread) {
+    let w = t.writer.get();
+    if w.is_null() || !active() || t.busy.replace(true) {
+        return;
+    }
+    // SAFETY: this thread's own writer, and the thread is busy.
+    let w = unsafe { &mut *w };
+    // SAFETY: set together with the writer, to a page that is never unmapped.
+    let table = unsafe { &*t.locks.get() };
+    let n = table.n.load(Ordering::Relaxed) as usize;
+    for held in table.held.get(..n).unwrap_or(&table.held) {
+        let (flags, body) = held.event(0);
+        push(w, tape::lock::kind::HELD, flags, sys::tsc(), &body, &[], &[]);
+    }
+    table.n.store(0, Ordering::Relaxed);
+    // SAFETY: as above.
+    let row = unsafe { &*t.call.get() };
+    if let Some((function, body)) = row.event() {
+        // It was cancelled in there, or has ended itself.
+        push(w, tape::call::kind::IN_CALL, function, sys::tsc(), &body, &[], &[]);
+        row.function.store(0, Ordering::Relaxed);
+    }
+    // (Lost events that are not in the ring: the recorder frees it, and says so.)
+    let settled = w.settle_gap();
+    w.publish();
+    // The code first: a signal handler that knows no caller does not look for the tables.
+    t.code.iter().for_each(|c| c.set((0, 0)));
+    t.call_code.set((0, 0));
+    compiler_fence(Ordering::SeqCst);
+    t.writer.set(core::ptr::null_mut());
+    t.locks.set(core::ptr::null());
+    t.call.set(core::ptr::null());
+    t.patience.set(0);
+    if let Some(rings) = rings() {
+        for ring in &t.rings {
+            if let Some(i) = ring.replace(0).checked_sub(1).filter(|_| settled) {
+                rings.give_back(i as usize);
+            }
+        }
+    }
+    t.busy.set(false);
+}
