@@ -1,0 +1,310 @@
+//! The way through a tape: driver calls into the object graph, submissions through their channel's decoder, in order.
+//!
+//! [`walk`] hands everything to a [`Sink`] as it is understood; nothing is kept but the graph, the channels and, for each
+//! channel, its decoder and the few submissions that wait for their turn. What a sink sees of one channel is in the order
+//! of its rings; channels among each other are in the order of time, but for submissions that waited.
+
+mod filter;
+mod sink;
+mod stream;
+mod submission;
+
+use crate::ahead::read_ahead;
+use crate::channels::{announced, implied, set_token};
+use crate::gaps::{GapTotals, Gaps};
+use crate::merge::{Step, Submission};
+use crate::recording::{InsightError, Recording, Source};
+pub use crate::state::Call;
+use crate::state::State;
+pub use filter::Filter;
+use rm::call::FileKind;
+use schema::channel::{Accounted, Channel};
+pub use sink::{At, Outcome, Segment, Sink};
+use std::collections::BTreeMap;
+use stream::Stream;
+use tape::event::{Body, ChannelBody, ChannelEndBody, Event, NO_SLOT, TokenBody};
+use tape::file::EndChannel;
+use tape::region::SLOTS;
+
+struct Walk<'r> {
+    recording: &'r Recording,
+    out: Outcome,
+    streams: Vec<Stream>,
+    images: BTreeMap<u32, State>,
+    /// Ticks to wait for a ring that is missing in its channel's order.
+    patience: u64,
+    ready: Vec<Submission>,
+    gaps: GapTotals,
+    /// Submissions given to the sink.
+    given: u64,
+    /// Channels that have a decoder, some of which have ended since.
+    decoders: Vec<usize>,
+}
+
+/// Goes through the whole tape.
+pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, InsightError> {
+    let hz = recording.header().tsc_hz;
+    let mut w = Walk {
+        recording,
+        out: Outcome {
+            channels: Vec::new(),
+            graphs: BTreeMap::new(),
+            doorbells_of: BTreeMap::new(),
+            gaps: Gaps::default(),
+            lock_layout: None,
+            call_layout: None,
+            strangers: 0,
+            doorbells: 0,
+            unknown_events: 0,
+            stray_bytes: 0,
+            late: 0,
+            first_ring: None,
+            last_ring: None,
+        },
+        streams: Vec::new(),
+        images: BTreeMap::new(),
+        patience: if hz.is_finite() && hz > 1.0 { hz as u64 } else { 3_000_000_000 },
+        ready: Vec::new(),
+        gaps: GapTotals::default(),
+        given: 0,
+        decoders: Vec::new(),
+    };
+    read_ahead(recording, |steps| {
+        while !sink.done() {
+            match steps.next_step()? {
+                None => break,
+                Some(Step::Event(source, e)) => w.event(source, &e, sink),
+                Some(Step::Submission(s)) => w.take(s, sink),
+            }
+            w.ready.drain(..).for_each(|s| steps.recycle(s));
+        }
+        w.finish(steps.stray_bytes(), sink);
+        Ok(w.out)
+    })
+}
+
+impl Walk<'_> {
+    /// What is known of an image.
+    fn state(&mut self, process: u32) -> &mut State {
+        let driver = &self.recording.header().driver;
+        self.images.entry(process).or_insert_with(|| State::of(driver))
+    }
+
+    fn event(&mut self, source: Source, e: &Event<'_>, sink: &mut impl Sink) {
+        let tsc = e.head.tsc;
+        let process = source.process;
+        let call = match &e.body {
+            Body::Ioctl(body, arg, nested) => Call::Ioctl { body, arg, nested },
+            Body::Mmap(m) => Call::Mmap(m),
+            Body::Munmap(m) => Call::Munmap { addr: m.addr, len: m.len },
+            Body::Mremap(m) => Call::Mremap { old: m.old, old_len: m.old_len, new: m.new, new_len: m.new_len },
+            Body::Open(f, path) => Call::Open { fd: f.fd, file: FileKind::from_raw(f.file), path },
+            Body::Close(f) => Call::Close { fd: f.fd, file: FileKind::from_raw(f.file) },
+            Body::Dup(f) => Call::Dup { fd: f.fd, new: f.other, file: FileKind::from_raw(f.file) },
+            Body::Channel(ChannelBody { slot, .. })
+            | Body::Token(TokenBody { slot, .. })
+            | Body::ChannelEnd(ChannelEndBody { slot, .. })
+                if *slot as usize >= SLOTS =>
+            {
+                self.out.unknown_events += 1;
+                return;
+            }
+            Body::Channel(b) => {
+                self.end_of(process, b.slot, sink);
+                let generation = self.state(process).generation(b.slot);
+                self.begin(process, announced(generation, b));
+                return;
+            }
+            Body::Token(t) => {
+                let i = self.channel_of(process, t.slot);
+                let i = if self.out.channels[i].token.is_some_and(|known| known != t.token) {
+                    // Another channel has the slot: its CHANNEL event fell into a gap.
+                    self.end_of(process, t.slot, sink);
+                    self.channel_of(process, t.slot)
+                } else {
+                    i
+                };
+                set_token(&mut self.out.channels[i], t.token);
+                return;
+            }
+            Body::ChannelEnd(b) => {
+                let i = self.channel_of(process, b.slot);
+                self.flush(i, sink);
+                self.resolve(i);
+                let c = &mut self.out.channels[i];
+                c.freed = true;
+                (c.accounted, c.accounted_by) = (b.entries, Accounted::Freed);
+                self.streams[i].seen.rings = Some(b.rings);
+                self.streams[i].end();
+                sink.channel_end(c);
+                // What comes for the slot now is of another channel, announced or not.
+                self.state(process).live.remove(&b.slot);
+                return;
+            }
+            Body::Page(p) => return sink.page(process, p),
+            Body::Site(s, path) => return sink.site(process, s, path),
+            Body::Note(text) => return sink.note(text),
+            Body::Gap(g) => {
+                self.gaps.add(source, g);
+                return;
+            }
+            Body::Thread(_) => {
+                self.gaps.begins(source);
+                return;
+            }
+            Body::Ring(_) | Body::Entry(..) => return,
+            Body::Calls(c) => {
+                self.out.call_layout = Some(c.layout);
+                return;
+            }
+            Body::Locks(l) => {
+                self.out.lock_layout = Some(l.layout);
+                return;
+            }
+            // Of locks and calls: crate lock-analysis.
+            Body::Call(_)
+            | Body::InCall(_)
+            | Body::Pair(_)
+            | Body::Hold(_)
+            | Body::Op(_)
+            | Body::Held(_)
+            | Body::Sched(_)
+            | Body::Mapping(..)
+            | Body::Switches(..)
+            | Body::Switch(_)
+            | Body::SwitchesLost(_)
+            | Body::Task(_)
+            | Body::Deadline(_) => return,
+            Body::Unknown => {
+                self.out.unknown_events += 1;
+                return;
+            }
+        };
+        self.state(process).learn(&call);
+        sink.call(source, tsc, &call);
+    }
+
+    fn begin(&mut self, process: u32, channel: Channel) -> usize {
+        let i = self.out.channels.len();
+        self.state(process).live.insert(channel.slot, i);
+        self.streams.push(Stream::new());
+        self.out.channels.push(Channel { number: i, process, pid: self.recording.pid(process), ..channel });
+        i
+    }
+
+    /// The channel in a slot; one that was never announced begins here.
+    fn channel_of(&mut self, process: u32, slot: u32) -> usize {
+        let state = self.state(process);
+        match state.live.get(&slot) {
+            Some(&i) => i,
+            None => {
+                let generation = state.generation(slot);
+                self.begin(process, implied(slot, generation))
+            }
+        }
+    }
+
+    /// The slot is another's now, though the end of its channel is not on the tape.
+    fn end_of(&mut self, process: u32, slot: u32, sink: &mut impl Sink) {
+        if let Some(i) = self.state(process).live.remove(&slot) {
+            self.flush(i, sink);
+            if !self.streams[i].ended {
+                self.resolve(i);
+            }
+            self.streams[i].end();
+            sink.channel_end(&self.out.channels[i]);
+        }
+    }
+
+    /// Takes a submission as the merge gives it.
+    fn take(&mut self, s: Submission, sink: &mut impl Sink) {
+        if s.slot as usize >= SLOTS && s.slot != NO_SLOT {
+            // No agent has written that.
+            self.out.unknown_events += 1;
+            self.ready.push(s);
+            return;
+        }
+        if s.ring.is_some() {
+            self.out.doorbells += 1;
+            self.state(s.process).doorbells += 1;
+            self.out.first_ring.get_or_insert(s.tsc);
+            self.out.last_ring = Some(self.out.last_ring.map_or(s.tsc, |l| l.max(s.tsc)));
+        }
+        if s.slot == NO_SLOT {
+            self.out.strangers += 1;
+            self.ready.push(s);
+            return;
+        }
+        let mut i = self.channel_of(s.process, s.slot);
+        if self.is_of_another(i, &s) {
+            self.end_of(s.process, s.slot, sink);
+            i = self.channel_of(s.process, s.slot);
+        }
+        self.streams[i].arrived(&s);
+        let from = self.ready.len();
+        self.streams[i].reorder.push(s, self.patience, &mut self.ready);
+        self.decode_ready(i, from, sink);
+    }
+
+    /// True if a submission is not of the channel that has its slot: both ends of a channel's life fell into a gap. Its token
+    /// is another one, or its counters begin anew although it came later.
+    fn is_of_another(&self, i: usize, s: &Submission) -> bool {
+        let (c, stream) = (&self.out.channels[i], &self.streams[i]);
+        if let (Some(r), Some(known)) = (s.ring, c.token)
+            && r.token != known
+        {
+            return true;
+        }
+        let ring_again = s.ring.is_none_or(|r| r.seq < stream.reorder.next());
+        let entry_again = s.entries.first().is_none_or(|e| e.seq < stream.top_entry);
+        let any = s.ring.is_some() || !s.entries.is_empty();
+        any && ring_again && entry_again && s.tsc > stream.newest
+    }
+
+    fn flush(&mut self, i: usize, sink: &mut impl Sink) {
+        let from = self.ready.len();
+        self.streams[i].reorder.flush(&mut self.ready);
+        self.decode_ready(i, from, sink);
+    }
+
+    fn decode_ready(&mut self, i: usize, from: usize, sink: &mut impl Sink) {
+        let ready = std::mem::take(&mut self.ready);
+        for s in &ready[from..] {
+            self.decode(i, s, sink);
+        }
+        self.ready = ready;
+    }
+
+    fn finish(&mut self, stray_bytes: usize, sink: &mut impl Sink) {
+        for i in 0..self.streams.len() {
+            if !sink.done() {
+                self.flush(i, sink);
+            }
+            // (By now the handle of one that ended may be another's.)
+            if !self.streams[i].ended {
+                self.resolve(i);
+            }
+        }
+        self.out.gaps = self.gaps.at_least();
+        self.out.stray_bytes = stray_bytes as u64;
+        for (i, c) in self.out.channels.iter_mut().enumerate() {
+            c.rings_missing = self.streams[i].reorder.missing;
+            self.out.late += self.streams[i].reorder.late;
+            let last_of_slot = self.images.get(&c.process).is_some_and(|s| s.live.get(&c.slot) == Some(&i));
+            let mut ends = ends_of(self.recording, c.process).iter();
+            let end = ends.find(|e| last_of_slot && e.slot == c.slot && (c.handle == 0 || e.handle == c.handle));
+            self.streams[i].seen.settle(c, end);
+        }
+        for (process, state) in std::mem::take(&mut self.images) {
+            self.out.doorbells_of.insert(process, (state.doorbells, state.calls));
+            self.out.graphs.insert(process, state.graph);
+        }
+    }
+}
+
+/// The channels of an image as they stood at its end. (A recording of one image may say them at its own end only.)
+fn ends_of(r: &Recording, process: u32) -> &[EndChannel] {
+    let own = r.image_of(process).and_then(|i| i.end.as_ref()).map(|e| &e.channels[..]);
+    let only = || r.end().filter(|_| r.images().len() <= 1 && !r.is_selected()).map(|e| &e.channels[..]);
+    own.or_else(only).unwrap_or_default()
+}

@@ -1,0 +1,112 @@
+//! What a reader of a tape is given, and what is known at its end.
+
+use crate::gaps::Gaps;
+use crate::merge::{Entry, Submission};
+use crate::place::{Reach, place_in};
+use crate::qmds::{Qmds, Started};
+use crate::recording::Source;
+use crate::state::Call;
+use pushbuf::decode::Item;
+use pushbuf::gpfifo;
+use pushbuf::ops::Op;
+use rm::graph::ObjectGraph;
+use schema::Place;
+use schema::channel::Channel;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use tape::event::{PageBody, SiteBody};
+
+/// What a reader of a tape takes. Every method does nothing unless it is written.
+pub trait Sink {
+    /// True to go no further.
+    fn done(&self) -> bool {
+        false
+    }
+    fn call(&mut self, _source: Source, _tsc: u64, _call: &Call<'_>) {}
+    fn page(&mut self, _process: u32, _page: &PageBody) {}
+    fn site(&mut self, _process: u32, _site: &SiteBody, _path: &[u8]) {}
+    fn note(&mut self, _text: &[u8]) {}
+    fn channel(&mut self, _tsc: u64, _channel: &Channel) {}
+    /// The channel was freed, or its slot is another's now: nothing more comes of it but what was held up.
+    fn channel_end(&mut self, _channel: &Channel) {}
+    /// A doorbell; what it brought follows.
+    fn submission(&mut self, _at: &At<'_>) {}
+    fn segment(&mut self, _at: &At<'_>, _segment: &Segment<'_>) {}
+    fn item(&mut self, _at: &At<'_>, _item: &Item<'_>) {}
+    /// What the commands do. Comes after the items of its segment or among them.
+    fn op(&mut self, _at: &At<'_>, _op: &Op) {}
+    fn submission_end(&mut self, _at: &At<'_>) {}
+}
+
+/// Where in the tape a sink is.
+pub struct At<'a> {
+    pub channel: &'a Channel,
+    pub submission: &'a Submission,
+    /// Counts the doorbells of known channels, from 0, in the order in which sinks see them.
+    pub number: u64,
+    pub graph: &'a ObjectGraph,
+    pub(super) reach: Reach,
+    pub(super) qmds: &'a RefCell<Qmds>,
+    /// Of the launch at hand.
+    pub(super) started: Cell<Option<Started>>,
+}
+
+impl At<'_> {
+    /// Where a GPU virtual address lies at this moment.
+    pub fn place(&self, va: u64) -> Place {
+        self.located(va).0
+    }
+
+    /// As [`At::place`], and on which GPU (device instance) a GPU's memory lies.
+    pub fn located(&self, va: u64) -> (Place, Option<u32>) {
+        place_in(self.graph, self.reach, va)
+    }
+
+    /// What the launch that a sink was just given starts, from the stream or from memory.
+    pub fn started(&self) -> Option<Started> {
+        self.started.get()
+    }
+}
+
+/// A GPFIFO entry as decoded.
+pub struct Segment<'a> {
+    pub entry: &'a Entry,
+    pub gp: gpfifo::Entry,
+    /// GPU virtual address of its words with all bits; 0 for a control entry.
+    pub va: u64,
+    /// Words that the entry says it has.
+    pub dwords: u32,
+    pub words: &'a [u32],
+    /// Entries are missing between the one before and this.
+    pub after_gap: bool,
+    /// The upper bits of `va` were last set before entries that are missing.
+    pub va_guessed: bool,
+}
+
+/// What is known at the end of a walk.
+pub struct Outcome {
+    /// All channels in the order in which they began, their accounts settled.
+    pub channels: Vec<Channel>,
+    /// The driver's objects of each process image, as they stood at its end.
+    pub graphs: BTreeMap<u32, ObjectGraph>,
+    /// Doorbells and driver calls of each image.
+    pub doorbells_of: BTreeMap<u32, (u64, u64)>,
+    /// What did not fit into rings: at least so much, by the GAP events on the tape.
+    pub gaps: Gaps,
+    /// Layouts of the events of locks and of calls, if there are any.
+    pub lock_layout: Option<u32>,
+    pub call_layout: Option<u32>,
+    /// Rings whose token belongs to no channel that the agent knew.
+    pub strangers: u64,
+    /// Doorbells on the tape.
+    pub doorbells: u64,
+    /// Events of a kind that this version does not know.
+    pub unknown_events: u64,
+    /// Bytes in checked chunks that are no events.
+    pub stray_bytes: u64,
+    /// Rings that came after their turn had been given up.
+    pub late: u64,
+    /// First and last time stamp of a doorbell.
+    pub first_ring: Option<u64>,
+    pub last_ring: Option<u64>,
+}

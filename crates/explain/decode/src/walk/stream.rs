@@ -1,0 +1,116 @@
+//! One channel's stream: the order of its submissions, and what decodes their words.
+
+use super::{At, Segment, Sink};
+use crate::channels::Seen;
+use crate::merge::{Entry, Submission};
+use crate::order::Reorder;
+use crate::place::Reach;
+use pushbuf::decode::Decoder;
+use pushbuf::gpfifo;
+use pushbuf::ops::{Engine, Op, What};
+
+/// One channel's stream. What decodes it is nearly 100 KiB, so it is there from the first submission to the channel's end.
+pub struct Stream {
+    pub decoding: Option<Box<Decoding>>,
+    pub reorder: Reorder,
+    pub seen: Seen,
+    /// The channel is no more, and what could be learnt of it is.
+    pub ended: bool,
+    /// Engine objects that the decoder has been told of.
+    pub engines: usize,
+    pub resolved: bool,
+    /// How many calls the graph knew of then.
+    pub resolved_at: u64,
+    /// Time of the newest submission, and one more than its highest entry counter.
+    pub newest: u64,
+    pub top_entry: u64,
+    pub reach: Reach,
+}
+
+pub struct Decoding {
+    pub decoder: Decoder,
+    pub engine: Engine,
+    /// The number of the last submission that it decoded.
+    pub used: u64,
+}
+
+/// The host class whose methods are assumed on a channel whose class is not on the tape.
+const HOPPER_CHANNEL: u32 = 0xc86f;
+
+impl Stream {
+    pub fn new() -> Stream {
+        Stream {
+            decoding: None,
+            reorder: Reorder::default(),
+            seen: Seen::default(),
+            ended: false,
+            engines: 0,
+            resolved: false,
+            resolved_at: 0,
+            newest: 0,
+            top_entry: 0,
+            reach: Reach::default(),
+        }
+    }
+
+    pub fn arrived(&mut self, s: &Submission) {
+        self.newest = self.newest.max(s.tsc);
+        let top = s.entries.iter().map(|e| e.seq.saturating_add(1)).max();
+        self.top_entry = self.top_entry.max(top.unwrap_or(0));
+    }
+
+    /// The channel is no more: gives back what decoded it.
+    pub fn end(&mut self) {
+        self.ended = true;
+        self.forget();
+    }
+
+    /// A submission that comes all the same begins anew.
+    pub fn forget(&mut self) {
+        self.decoding = None;
+        (self.engines, self.resolved_at) = (0, 0);
+    }
+}
+
+impl Decoding {
+    pub fn new(class: u32) -> Box<Decoding> {
+        let decoder = Decoder::new(if class == 0 { HOPPER_CHANNEL } else { class });
+        Box::new(Decoding { decoder, engine: Engine::new(), used: 0 })
+    }
+}
+
+impl Decoding {
+    pub fn entry(&mut self, at: &At<'_>, s: &Submission, e: &Entry, after_gap: bool, sink: &mut impl Sink) {
+        if after_gap {
+            self.decoder.entries_missing();
+            self.engine.forget(&mut |op| give(sink, at, op));
+        }
+        let gp = gpfifo::Entry::parse(e.gp);
+        let place = self.decoder.entry(&gp);
+        let words = s.words(e);
+        let (va, dwords) = place.map_or((0, 0), |p| (p.va, p.dwords));
+        let va_guessed = place.is_some_and(|p| p.guessed);
+        sink.segment(at, &Segment { entry: e, gp, va, dwords, words, after_gap, va_guessed });
+        if place.is_none() {
+            return;
+        }
+        let (decoder, engine) = (&mut self.decoder, &mut self.engine);
+        decoder.segment(words, |item| {
+            sink.item(at, &item);
+            engine.item(&item, &mut |op| give(sink, at, op));
+        });
+        engine.end_segment(&mut |op| give(sink, at, op));
+        if (words.len() as u64) < u64::from(dwords) {
+            // The rest of a sequence, and more, was in words that are not on the tape.
+            self.decoder.resynchronise();
+            self.engine.forget(&mut |op| give(sink, at, op));
+        }
+    }
+}
+
+fn give(sink: &mut impl Sink, at: &At<'_>, op: &Op) {
+    let What::Launch(l) = &op.what else { return sink.op(at, op) };
+    at.started.set(Some(at.qmds.borrow_mut().start(at.channel.number, l)));
+    sink.op(at, op);
+    at.started.set(None);
+}
