@@ -68,12 +68,12 @@ impl Duplicate {
         }
         let owner = Owner::Pin(pin.clone());
         let theirs = (found.client, found.handle);
-        let duplicate = Duplicate::new(space.device(), theirs, found.offset, pin.length(), owner)?;
-        // The handle named this memory when it was duplicated if the pin holds now.
+        let duplicate = Duplicate::new(space.device(), theirs, found.offset, pin.length(), owner);
+        // The handle named this memory when it was duplicated if the pin holds now. (Freed a moment before, it names nothing.)
         if !pin.region().is_live() {
             return Err(Error::Stale);
         }
-        Ok(duplicate)
+        duplicate
     }
 
     fn new(
