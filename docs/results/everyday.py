@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Programs that nobody here wrote, bare and under doorbell, in turns: docs/results/everyday.py OUT [PROGRAM ...]
+"""Programs of others, bare and under doorbell, in turns: docs/results/everyday.py OUT [PROGRAM ...]
 
 What a program prints and how it ends must be the same. Its time is compared within a round; a round's order is random. Writes OUT/everyday.json
-(every time of every round) and prints a table. DOORBELL names the binary, ROUNDS the rounds, PYTHON a python3 with numpy and the rest. A program
-that is not installed is skipped, with the reason. Ends with 1 if something differed.
+(every time of every round) and prints a table. DOORBELL names the binary, ROUNDS the rounds, MODES the policies and `record` with blanks between
+them, LIMIT the seconds that one run may take, PYTHON a python3 with numpy, torch and the rest. A program that is not installed is skipped, with the
+reason. Ends with 1 if something differed or a recording lost events.
 """
 import json
 import os
@@ -20,8 +21,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 DOORBELL = os.environ.get("DOORBELL", f"{HERE}/../../target/release/doorbell")
 ROUNDS = int(os.environ.get("ROUNDS", "7"))
 PYTHON = os.environ.get("PYTHON", "python3")
-LIMIT = 180
-MODES = ["bare", "ticket", "pi,phase-fair", "record"]
+LIMIT = float(os.environ.get("LIMIT", "180"))
+MODES = ["bare", *os.environ.get("MODES", "ticket pi,phase-fair record").split()]
 
 CONTEND_C = r"""
 #include <pthread.h>
@@ -131,6 +132,8 @@ def programs(work):
     jemalloc = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
     browser = "/usr/lib/chromium/chromium"
     browse = f"rm -rf {work}/chromium; {browser} --headless --no-sandbox --disable-gpu --no-first-run --user-data-dir={work}/chromium --virtual-time-budget=5000 --dump-dom file://{HERE}/programs/page.html 2>/dev/null | grep -o 'sum [-0-9]*'"
+    firefox = "/usr/lib/firefox-esr/firefox-esr"
+    screenshot = f"rm -rf {work}/firefox; mkdir {work}/firefox; {firefox} --headless --no-remote --profile {work}/firefox --window-size 400,300 --screenshot {work}/page.png file://{HERE}/programs/page.html 2>/dev/null; head -c 24 {work}/page.png | od -x"
     sh = lambda text: ["sh", "-c", text]
     return [
         ("redis", ["redis-server"], "", sh(redis)),
@@ -157,6 +160,8 @@ def programs(work):
         ("multiprocessing spawn", ["import multiprocessing"], "", python("pool.py", POOLS_PY, "spawn")),
         ("multiprocessing forkserver", ["import multiprocessing"], "", python("pool.py", POOLS_PY, "forkserver")),
         ("chromium", [browser], "", sh(browse)),
+        ("firefox", [firefox], "", sh(screenshot)),
+        ("torch", ["import torch"], "", [PYTHON, f"{HERE}/programs/train.py"]),
         ("address sanitizer", ["gcc"], f"gcc -O1 -fsanitize=address -pthread {c} -o {work}/asan", [f"{work}/asan", "threads", "2000"]),
         ("thread sanitizer", ["gcc"], f"gcc -O1 -fsanitize=thread -pthread {c} -o {work}/tsan", [f"{work}/tsan", "threads", "2000"]),
         ("heaptrack", ["heaptrack"], build, sh(f"cd {work} && heaptrack -o {work}/heap {app} threads 300 | grep '^[0-9]*$'")),
@@ -203,8 +208,15 @@ def once(mode, command, out, name):
     return time.monotonic() - start, said, complaints, status
 
 
+def lost_events(recording):
+    """Of the last recording of a program, which is removed."""
+    shown = subprocess.run([DOORBELL, "show", "--locks", "--json", recording], capture_output=True)
+    os.remove(recording)
+    return json.loads(shown.stdout)["lost_events"] if shown.returncode == 0 else shown.stderr.decode(errors="replace").strip()
+
+
 def interval(ratios):
-    """The ratio of a round, its median and a 95 % interval by the ranks of the sign test."""
+    """The median over the rounds, and its interval by the ranks of the sign test: 95 %, with five rounds or fewer the least and the greatest."""
     ratios = sorted(ratios)
     n = len(ratios)
     k = max(0, int((n - 1.96 * n**0.5) / 2))
@@ -243,6 +255,8 @@ def main():
                     saw[mode].add((said, status))
                     if (said, status) not in saw["bare"] and saw["bare"]:
                         open(f"{out}/{file}-{mode}.txt", "wb").write(said + b"\n--\n" + complaints + f"\n{status}\n".encode())
+            lost = lost_events(f"{out}/{file}.doorbell") if "record" in MODES else 0
+            wrong |= lost != 0
             row = f"| {name} | {statistics.median(times['bare']):.3f} |"
             for mode in MODES[1:]:
                 middle, low, high = interval([a / b for a, b in zip(times[mode], times["bare"])])
@@ -250,8 +264,8 @@ def main():
                 wrong |= not same
                 added = statistics.median([a - b for a, b in zip(times[mode], times["bare"])]) * 1e3
                 row += f" {'same' if same else 'DIFFERS'}, {middle:.2f} ({low:.2f} to {high:.2f}), {added:+.0f} ms |"
-            print(row, flush=True)
-            results[name] = {"seconds": times, "same": {m: saw[m] <= saw["bare"] for m in MODES[1:]}, "statuses": {m: sorted(str(s) for _, s in saw[m]) for m in MODES}}
+            print(row + (f" {lost} events lost |" if lost else ""), flush=True)
+            results[name] = {"lost": lost, "seconds": times, "same": {m: saw[m] <= saw["bare"] for m in MODES[1:]}, "statuses": {m: sorted(str(s) for _, s in saw[m]) for m in MODES}}
     with open(f"{out}/everyday.json", "w") as f:
         json.dump(results, f, indent=1)
     sys.exit(wrong)
