@@ -140,9 +140,7 @@ pub(crate) fn set(root: &mut Table, option: &str) -> Result<(), Error> {
     };
     let text = text.trim();
     if (section, key, text) == ("compare", "baseline", "") {
-        // Without a baseline nothing is compared.
-        root.entries.retain(|entry| entry.key != "compare");
-        tables(root).for_each(|table| table.entries.retain(|entry| entry.key != "baseline"));
+        compare_nothing(root);
         return Ok(());
     }
     let node = Node { value: value(text, keys::kind(section, key), &place), place: place.clone() };
@@ -179,6 +177,12 @@ pub(crate) fn set(root: &mut Table, option: &str) -> Result<(), Error> {
         put(table);
     }
     Ok(())
+}
+
+/// Takes the baseline out, in subjects and loads too: without one nothing is compared.
+pub(crate) fn compare_nothing(root: &mut Table) {
+    root.entries.retain(|entry| entry.key != "compare");
+    tables(root).for_each(|table| table.entries.retain(|entry| entry.key != "baseline"));
 }
 
 const SHAPE: &str = "it is written `run.duration=60s`, `matrix.policy=stock,pi` or `NAME.count=8`, with the name of a \

@@ -98,8 +98,7 @@ fn merge(root: &mut Table, entry: &Entry, changes: &Table) {
     }
     let is_empty = |entry: &Entry| entry.node.value == Value::Text(String::new());
     if entry.key == "compare" && changes.entry("baseline").is_some_and(is_empty) {
-        // Without a baseline nothing is compared.
-        root.entries.retain(|old| old.key != entry.key);
+        tree::compare_nothing(root);
         return;
     }
     merged.entries.retain(|old| changes.get(&old.key).is_none());

@@ -156,7 +156,10 @@ pub fn verify(
             })
         };
         let threads: Vec<_> = queues.into_iter().zip(0..).map(start).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a thread of the mix does not panic")).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
     });
     let before = ended.iter().fold(Verified::default(), |sum, (one, _)| sum.add(*one));
     match ended.into_iter().find_map(|(_, ended)| ended.err()) {
