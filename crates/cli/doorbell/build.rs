@@ -1,8 +1,8 @@
 //! Builds the libraries that are preloaded into programs and hands them to the binary, which carries them inside itself:
 //! they come along with `cargo run`, `cargo install` and a copied binary.
 //!
-//! They need a profile of their own (a panic in somebody else's process must abort, not unwind), which is why cargo is
-//! called once more, into a target directory of its own.
+//! They need a separate profile: a panic inside a program must abort, not unwind. So this script calls cargo again, with a
+//! separate target directory.
 
 use std::collections::BTreeSet;
 use std::env;

@@ -27,13 +27,13 @@ pub trait Sink {
     fn site(&mut self, _process: u32, _site: &SiteBody, _path: &[u8]) {}
     fn note(&mut self, _text: &[u8]) {}
     fn channel(&mut self, _tsc: u64, _channel: &Channel) {}
-    /// The channel was freed, or its slot is another's now: nothing more comes of it but what was held up.
+    /// The channel was freed, or another channel has its slot. Only delayed submissions of it follow.
     fn channel_end(&mut self, _channel: &Channel) {}
-    /// A doorbell; what it brought follows.
+    /// A doorbell. Its segments and operations follow.
     fn submission(&mut self, _at: &At<'_>) {}
     fn segment(&mut self, _at: &At<'_>, _segment: &Segment<'_>) {}
     fn item(&mut self, _at: &At<'_>, _item: &Item<'_>) {}
-    /// What the commands do. Comes after the items of its segment or among them.
+    /// An operation that the commands add up to: after the items of its segment, or among them.
     fn op(&mut self, _at: &At<'_>, _op: &Op) {}
     fn submission_end(&mut self, _at: &At<'_>) {}
 }

@@ -1,4 +1,4 @@
-//! Rings as this process has them mapped.
+//! The rings that are mapped in this process.
 
 use crate::process::region::{control, map_piece, rings};
 use crate::process::renewal::Child;

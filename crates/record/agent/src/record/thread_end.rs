@@ -1,5 +1,5 @@
-//! A thread's end, as libc tells it: by the destructor of a key's value. What the thread still holds goes on the tape, and
-//! its rings go back.
+//! A thread's end, which libc announces by the destructor of a key's value. The locks that the thread still holds are recorded, and
+//! its rings are given back.
 
 use super::push;
 use crate::process::region::{active, rings};
@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
 
 /// The key, plus 1.
 static KEY: AtomicUsize = AtomicUsize::new(0);
-/// libc calls destructors so often while they set values again (PTHREAD_DESTRUCTOR_ITERATIONS). The others may record
-/// something, so ours waits for the last time.
+/// libc calls destructors this many times while they set values again (PTHREAD_DESTRUCTOR_ITERATIONS). The program's destructors
+/// may record something, so the agent's acts at the last call.
 const ROUNDS: usize = 4;
 
 /// From the constructor: creating a key allocates nothing.
@@ -21,7 +21,7 @@ pub fn begin() {
     }
 }
 
-/// Gives our key back, for a program that wants all there are. True if there was one.
+/// Gives the key back, for a program that needs all keys. True if there was one.
 pub fn give_key_back() -> bool {
     let ours = KEY.swap(0, Ordering::Relaxed);
     if ours != 0 {
