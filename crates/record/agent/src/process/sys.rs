@@ -232,23 +232,24 @@ pub struct Errno(i32);
 
 impl Errno {
     pub fn keep() -> Errno {
-        // SAFETY: libc's errno location is valid for the thread's life.
-        Errno(unsafe { *libc::__errno_location() })
+        Errno(Errno::get())
+    }
+    pub fn kept(&self) -> i32 {
+        self.0
     }
     pub fn set(errno: i32) {
-        // SAFETY: as above.
+        // SAFETY: as in `get`.
         unsafe { *libc::__errno_location() = errno };
     }
     pub fn get() -> i32 {
-        // SAFETY: as above.
+        // SAFETY: libc's errno location is valid for the thread's life.
         unsafe { *libc::__errno_location() }
     }
 }
 
 impl Drop for Errno {
     fn drop(&mut self) {
-        // SAFETY: as above.
-        unsafe { *libc::__errno_location() = self.0 };
+        Errno::set(self.0);
     }
 }
 

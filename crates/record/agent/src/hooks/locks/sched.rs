@@ -119,14 +119,12 @@ unsafe extern "C" fn set_attributes(tid: c_int, with: *const c_void, flags: c_ui
     // SAFETY: the caller's.
     let mut r = unsafe { real::sched_setattr(tid, with, flags) };
     if r == libc::ENOSYS {
-        // SAFETY: the system call that the function stands for; errno is the thread's own.
-        r = unsafe {
-            match syscall6(libc::SYS_sched_setattr, tid as usize, with as usize, flags as usize, 0, 0, 0) {
-                0 => 0,
-                e => {
-                    *libc::__errno_location() = -e as c_int;
-                    -1
-                }
+        // SAFETY: the system call that the function stands for.
+        r = match unsafe { syscall6(libc::SYS_sched_setattr, tid as usize, with as usize, flags as usize, 0, 0, 0) } {
+            0 => 0,
+            e => {
+                Errno::set(-e as c_int);
+                -1
             }
         };
     }

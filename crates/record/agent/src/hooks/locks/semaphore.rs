@@ -2,6 +2,7 @@
 
 use super::rwlock::is_plain;
 use crate::process::real::{self, Clock, Sem, Time};
+use crate::process::sys::Errno;
 use crate::process::thread::Thread;
 use crate::trace::arrival::enter;
 use crate::trace::holds::{self, Call};
@@ -22,11 +23,6 @@ unsafe extern "C" {
     fn pthread_testcancel();
 }
 
-fn errno() -> &'static mut c_int {
-    // SAFETY: the calling thread's own, for as long as it lives; nobody keeps the reference over a call.
-    unsafe { &mut *libc::__errno_location() }
-}
-
 /// `struct new_sem` of glibc, x86-64: `private` at +8, 0 if processes share it.
 unsafe fn call(s: Sem, site: usize, op: u8) -> Call {
     // SAFETY: the caller's: a semaphore.
@@ -36,15 +32,14 @@ unsafe fn call(s: Sem, site: usize, op: u8) -> Call {
 
 /// Notes a result that comes with errno, and leaves both.
 fn record_result(t: &Thread, c: Call, wait: u64, r: c_int) -> c_int {
-    let e = *errno();
-    holds::op(t, c, wait, 0, if r == 0 { 0 } else { e });
-    *errno() = e;
+    let errno = Errno::keep();
+    holds::op(t, c, wait, 0, if r == 0 { 0 } else { errno.kept() });
     r
 }
 
 /// Tries, and waits with `f` if there is nothing to be had.
 unsafe fn take(t: &Thread, s: Sem, c: Call, f: impl FnOnce() -> c_int) -> c_int {
-    let e = *errno();
+    let e = Errno::get();
     // Where a wait may be cancelled it is, whether it would wait or not.
     // SAFETY: no destructor lies between here and the program.
     unsafe { pthread_testcancel() };
@@ -52,7 +47,7 @@ unsafe fn take(t: &Thread, s: Sem, c: Call, f: impl FnOnce() -> c_int) -> c_int 
     if unsafe { real::sem_trywait(s) } == 0 {
         return record_result(t, c, 0, 0);
     }
-    *errno() = e;
+    Errno::set(e);
     let (r, _, wait) = holds::waiting(t, &c, f);
     record_result(t, c, wait, r)
 }
@@ -121,12 +116,11 @@ unsafe extern "C" fn post(s: Sem, site: usize) -> c_int {
 unsafe extern "C" fn init(s: Sem, shared: c_int, value: c_uint, site: usize) -> c_int {
     // SAFETY: the caller's.
     let r = unsafe { real::sem_init(s, shared, value) };
-    let e = *errno();
+    let errno = Errno::keep();
     if let Some(t) = enter(site) {
         let attr = if shared != 0 { attr::SHARED } else { 0 };
-        holds::op(t, Call::new(s as usize, site, op::SEM_INIT, attr), 0, 0, if r == 0 { 0 } else { e });
+        holds::op(t, Call::new(s as usize, site, op::SEM_INIT, attr), 0, 0, if r == 0 { 0 } else { errno.kept() });
     }
-    *errno() = e;
     r
 }
 
