@@ -45,8 +45,7 @@ pub fn draw(bars: &Bars<'_>) -> [Drawing; 2] {
 }
 
 fn one(bars: &Bars<'_>, frame: Frame) -> Drawing {
-    let head =
-        Head { title: bars.title.clone(), about: bars.about.clone(), below: bars.below, functional: false, frame };
+    let head = Head::new(&bars.title, &bars.about, bars.below, frame);
     let entries = bars.parts.len() + bars.marks.len() + bars.levels.len();
     let height = if frame == Frame::FILE { HEIGHT.max(LINE * entries as f64 + 12.0) } else { HEIGHT };
     let mut chart = Chart::new(&head, height);

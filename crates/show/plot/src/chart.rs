@@ -122,6 +122,12 @@ pub struct Head<'a> {
     pub frame: Frame,
 }
 
+impl<'a> Head<'a> {
+    pub fn new(title: &str, about: &str, below: [&'a str; 2], frame: Frame) -> Head<'a> {
+        Head { title: title.into(), about: about.into(), below, functional: false, frame }
+    }
+}
+
 pub struct Chart {
     pub svg: Svg,
     frame: Frame,

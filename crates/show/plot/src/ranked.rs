@@ -37,13 +37,7 @@ pub fn draw(ranked: &Ranked<'_>) -> [Drawing; 2] {
 }
 
 fn one(ranked: &Ranked<'_>, frame: Frame) -> Drawing {
-    let head = Head {
-        title: ranked.title.clone(),
-        about: ranked.about.clone(),
-        below: ranked.below,
-        functional: false,
-        frame: frame.without_labels_of_y(),
-    };
+    let head = Head::new(&ranked.title, &ranked.about, ranked.below, frame.without_labels_of_y());
     let height = EACH * ranked.bars.len() as f64 + 10.0;
     let mut chart = Chart::new(&head, height);
     let panel = chart.panel((ranked.axis.clone(), Axis::names(&[])), (0.0, height), "");

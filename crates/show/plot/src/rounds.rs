@@ -55,13 +55,7 @@ pub fn draw(picture: &Picture<'_>) -> [Drawing; 2] {
 }
 
 fn one(picture: &Picture<'_>, frame: Frame) -> Drawing {
-    let head = Head {
-        title: picture.title.clone(),
-        about: picture.about.clone(),
-        below: picture.below,
-        functional: false,
-        frame,
-    };
+    let head = Head::new(&picture.title, &picture.about, picture.below, frame);
     let each = HEIGHT + GAP;
     let mut chart = Chart::new(&head, each * picture.panels.len() as f64);
     let mut first = None;

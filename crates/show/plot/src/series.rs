@@ -63,13 +63,7 @@ pub fn draw(picture: &Picture<'_>) -> [Drawing; 2] {
 }
 
 fn one(picture: &Picture<'_>, frame: Frame) -> Drawing {
-    let head = Head {
-        title: picture.title.clone(),
-        about: picture.about.clone(),
-        below: picture.below,
-        functional: false,
-        frame,
-    };
+    let head = Head::new(&picture.title, &picture.about, picture.below, frame);
     let height = if frame == Frame::FILE { HEIGHT.max(LINE * picture.series.len() as f64 + 12.0) } else { HEIGHT };
     let mut chart = Chart::new(&head, height);
     let panel = chart.panel(picture.axes.clone(), (0.0, height), picture.labels.1);
