@@ -30,13 +30,9 @@ pub struct Plan {
     pub cpu: Option<usize>,
 }
 
+/// As [`statistics::median`], of nothing 0.
 fn median(mut v: Vec<f64>) -> f64 {
-    v.sort_unstable_by(f64::total_cmp);
-    match v.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => v[n / 2],
-        n => (v[n / 2 - 1] + v[n / 2]) / 2.0,
-    }
+    statistics::median(&mut v).unwrap_or(0.0)
 }
 
 /// The machine, for results.

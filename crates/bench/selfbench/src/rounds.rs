@@ -165,9 +165,8 @@ fn loops(text: &str) -> Option<Vec<(String, Sample)>> {
     (!found.is_empty()).then_some(found)
 }
 
-/// As [`crate::median`], of nothing `None`.
-fn median(v: Vec<f64>) -> Option<f64> {
-    (!v.is_empty()).then(|| crate::median(v))
+fn median(mut v: Vec<f64>) -> Option<f64> {
+    statistics::median(&mut v)
 }
 
 impl Rounds {

@@ -61,6 +61,7 @@ struct Group {
 }
 
 /// Counts by logarithm, 64 steps to the power of two: a value read from it is at most 1/64 too small.
+/// (As large as its largest value asks for, because there is one for each function: `statistics::Histogram` is of fixed size.)
 #[derive(Debug, Default)]
 struct Histogram(Vec<u64>);
 

@@ -145,7 +145,7 @@ impl Cell {
             let (pairs, ns) = rounds.iter().fold((0, 0), |(p, n), round| (p + round.pairs, n + round.ns));
             let p50 = |round: &Round| Percentile::P50.of(&round.samples).map(|p50| p50 as f64 / self.batch());
             let added = stock.filter(|_| self.policy != Policy::Stock).and_then(|stock| {
-                median(rounds.iter().zip(stock).filter_map(|(a, b)| Some(p50(a)? - p50(b)?)).collect())
+                upper_median(rounds.iter().zip(stock).filter_map(|(a, b)| Some(p50(a)? - p50(b)?)).collect())
             });
             Ok(Figures {
                 samples: all.count,
@@ -160,7 +160,9 @@ impl Cell {
     }
 }
 
-fn median(mut all: Vec<f64>) -> Option<f64> {
+/// The middle one, or the upper of the two in the middle: a difference that was measured. (`statistics::median` takes the mean of
+/// the two.)
+fn upper_median(mut all: Vec<f64>) -> Option<f64> {
     all.sort_unstable_by(f64::total_cmp);
     all.get(all.len() / 2).copied()
 }

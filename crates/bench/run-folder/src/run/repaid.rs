@@ -42,7 +42,7 @@ pub(super) fn all(experiment: &Experiment, cells: &[CellOfRun]) -> Vec<Repaid> {
     let mut all = Vec::new();
     for (number, repay) in (0u32..).zip(&experiment.repays) {
         for at in places(repay, cells) {
-            let sum = |names: &[String]| names.iter().map(|name| median(cells, at, name)).sum::<Option<u64>>();
+            let sum = |names: &[String]| names.iter().map(|name| p50(cells, at, name)).sum::<Option<u64>>();
             let (once_ns, each_ns, against_ns) = (sum(&repay.once), sum(&repay.each), sum(&repay.against));
             let after = match (once_ns, each_ns, against_ns) {
                 (Some(once), Some(each), Some(against)) => After::of(once, each, against),
@@ -67,7 +67,8 @@ fn places(repay: &Repay, cells: &[CellOfRun]) -> Vec<(u32, u64)> {
     places
 }
 
-fn median(cells: &[CellOfRun], (stage, bytes): (u32, u64), name: &str) -> Option<u64> {
+/// The p50 of all its samples, by nearest rank: one of them.
+fn p50(cells: &[CellOfRun], (stage, bytes): (u32, u64), name: &str) -> Option<u64> {
     let cell = cells.iter().find(|cell| cell.stage == stage && cell.bytes == bytes && cell.subject == name)?;
     Some(cell.observed()?.summary.p50)
 }
