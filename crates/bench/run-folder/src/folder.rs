@@ -6,6 +6,7 @@ use crate::part::{Part, Sample, Status};
 use crate::samples::{self, Samples, Sum};
 use experiment::{Experiment, Stage};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -62,8 +63,7 @@ impl Folder {
             Err(e) => return Err(Error::Write { path: path.into(), cause: e }),
         };
         let is_run = || path.join(EXPERIMENT).exists();
-        // What a run that was killed at its very start leaves.
-        let is_empty = entries.iter().all(|e| e == ".lock" || e.to_str().is_some_and(output::is_part));
+        let is_empty = entries.iter().all(|name| is_left_over(name));
         if !is_run() && !is_empty {
             return Err(Error::NotOurs(path.into()));
         }
@@ -145,12 +145,7 @@ impl Folder {
                 Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(err()(e)),
                 _ => {}
             }
-            for entry in fs::read_dir(&folder).map_err(err())? {
-                let entry = entry.map_err(err())?;
-                if entry.file_name().to_str().is_some_and(output::is_part) {
-                    fs::remove_file(entry.path()).map_err(err())?;
-                }
-            }
+            output::remove_parts(&folder).map_err(err())?;
         }
         Ok(())
     }
@@ -287,6 +282,19 @@ pub fn clear(folder: &Path, content: &[&str]) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Whether nothing is in a folder but what a run that was killed at its very start leaves.
+///
+/// # Errors
+/// It cannot be read.
+pub fn is_free(folder: &Path) -> io::Result<bool> {
+    let names = fs::read_dir(folder)?.map(|e| Ok(e?.file_name())).collect::<io::Result<Vec<_>>>()?;
+    Ok(names.iter().all(|name| is_left_over(name)))
+}
+
+fn is_left_over(name: &OsStr) -> bool {
+    name == ".lock" || name.to_str().is_some_and(output::is_part)
 }
 
 /// After [`clear`]: removes the lock, and the folder if it is empty and `made` by the run.

@@ -7,12 +7,26 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Why such a file was not read or written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Broken {
+    #[error("{path}: {what}")]
     Damaged { path: PathBuf, what: String },
+    #[error("{path}: its schema is {found:?}, and this doorbell reads {reads:?}")]
     Version { path: PathBuf, found: String, reads: &'static str },
+    #[error("{path}: cannot be read: {cause}")]
     Read { path: PathBuf, cause: io::Error },
+    #[error("{path}: cannot be written: {cause}")]
     Write { path: PathBuf, cause: io::Error },
+}
+
+impl Broken {
+    pub fn read(path: &Path) -> impl FnOnce(io::Error) -> Broken {
+        move |cause| Broken::Read { path: path.into(), cause }
+    }
+
+    pub fn write(path: &Path) -> impl FnOnce(io::Error) -> Broken {
+        move |cause| Broken::Write { path: path.into(), cause }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -22,10 +36,6 @@ struct Written<T> {
     it: T,
 }
 
-fn unread(path: &Path) -> impl FnOnce(io::Error) -> Broken {
-    move |cause| Broken::Read { path: path.into(), cause }
-}
-
 fn damaged<'t>(path: &'t Path, text: &'t [u8]) -> impl FnOnce(serde_json::Error) -> Broken + 't {
     move |cause| Broken::Damaged { path: path.into(), what: crate::json::wrong(text, &cause) }
 }
@@ -33,7 +43,7 @@ fn damaged<'t>(path: &'t Path, text: &'t [u8]) -> impl FnOnce(serde_json::Error)
 /// # Errors
 /// It cannot be read, or does not have this schema.
 pub fn read<T: DeserializeOwned>(path: &Path, reads: &'static str) -> Result<T, Broken> {
-    let text = fs::read(path).map_err(unread(path))?;
+    let text = fs::read(path).map_err(Broken::read(path))?;
     let written: Written<T> = serde_json::from_slice(&text).map_err(damaged(path, &text))?;
     match written.schema == reads {
         true => Ok(written.it),
@@ -50,7 +60,7 @@ pub fn read_document<T: DeserializeOwned>(path: &Path, reads: &'static str) -> R
     struct Head {
         schema: String,
     }
-    let text = fs::read(path).map_err(unread(path))?;
+    let text = fs::read(path).map_err(Broken::read(path))?;
     let Head { schema: found } = serde_json::from_slice(&text).map_err(damaged(path, &text))?;
     if found != reads {
         return Err(Broken::Version { path: path.into(), found, reads });
@@ -67,7 +77,7 @@ pub fn read_all<T: DeserializeOwned>(folder: &Path, reads: &'static str) -> Resu
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.and_then(|all| all.map(|e| Ok(e?.path())).collect::<io::Result<Vec<_>>>()),
     };
-    let mut names = names.map_err(unread(folder))?;
+    let mut names = names.map_err(Broken::read(folder))?;
     names.retain(|path| path.extension().is_some_and(|e| e == "json"));
     names.sort_unstable();
     names.iter().map(|path| read(path, reads)).collect()
@@ -89,7 +99,6 @@ pub fn write_document<T: Serialize>(path: &Path, document: &T) -> Result<(), Bro
 }
 
 fn whole(path: &Path, text: serde_json::Result<Vec<u8>>) -> Result<(), Broken> {
-    let unwritten = |cause| Broken::Write { path: path.into(), cause };
-    let text = text.map_err(|e| unwritten(e.into()))?;
-    output::replace(path, |file| file.write_all(&text)).map_err(unwritten)
+    let text = text.map_err(|e| Broken::write(path)(e.into()))?;
+    output::replace(path, |file| file.write_all(&text)).map_err(Broken::write(path))
 }

@@ -1,7 +1,7 @@
 //! What can go wrong, by name.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use run_folder::versioned::Broken;
+use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, thiserror::Error)]
@@ -33,14 +33,8 @@ pub enum Error {
     NoRun(PathBuf),
     #[error("{0}: the run there has another plan")]
     Other(PathBuf),
-    #[error("{path}: {what}")]
-    Damaged { path: PathBuf, what: String },
-    #[error("{path}: its schema is {found:?}, and this doorbell reads {reads:?}")]
-    Version { path: PathBuf, found: String, reads: &'static str },
-    #[error("{path}: cannot be read: {cause}")]
-    Read { path: PathBuf, cause: io::Error },
-    #[error("{path}: cannot be written: {cause}")]
-    Write { path: PathBuf, cause: io::Error },
+    #[error(transparent)]
+    Broken(#[from] Broken),
     #[error(transparent)]
     Lock(run_folder::Error),
 }
@@ -55,35 +49,15 @@ impl Error {
             Error::NotOurs(_) => "give a new or an empty folder: -o DIR",
             Error::NoRun(_) => "give the folder that `doorbell bench saturate -o` wrote",
             Error::Other(_) => "go on with the same plan; --force replaces it, -o DIR writes elsewhere",
-            Error::Damaged { .. } => "if that file is removed, --resume measures that cell again",
-            Error::Version { .. } => "read it with the doorbell that wrote it",
-            Error::Read { .. } => "give the folder of a run, with all its files readable",
-            Error::Write { .. } => "finished cells are kept, and --resume goes on with them",
+            Error::Broken(Broken::Damaged { .. }) => "if that file is removed, --resume measures that cell again",
+            Error::Broken(Broken::Version { .. }) => "read it with the doorbell that wrote it",
+            Error::Broken(Broken::Read { .. }) => "give the folder of a run, with all its files readable",
+            Error::Broken(Broken::Write { .. }) => "finished cells are kept, and --resume goes on with them",
             Error::Late { .. } | Error::NotUnderWay { .. } => {
                 "the kernel log says whether the device was reset; a smaller depth shows whether the load matters"
             }
             _ => "`doorbell doctor` says what works here",
         }
         .into()
-    }
-
-    pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Error {
-        move |cause| Error::Read { path: path.into(), cause }
-    }
-
-    pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Error {
-        move |cause| Error::Write { path: path.into(), cause }
-    }
-}
-
-impl From<run_folder::versioned::Broken> for Error {
-    fn from(broken: run_folder::versioned::Broken) -> Error {
-        use run_folder::versioned::Broken;
-        match broken {
-            Broken::Damaged { path, what } => Error::Damaged { path, what },
-            Broken::Version { path, found, reads } => Error::Version { path, found, reads },
-            Broken::Read { path, cause } => Error::Read { path, cause },
-            Broken::Write { path, cause } => Error::Write { path, cause },
-        }
     }
 }

@@ -6,10 +6,10 @@
 use crate::Error;
 use crate::account::{Part, SCHEMA, Saturated, Status};
 use crate::plan::Plan;
-use run_folder::{Lock, versioned};
+use run_folder::Lock;
+use run_folder::versioned::{self, Broken};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 const ASKED: &str = "asked.json";
@@ -54,11 +54,9 @@ impl Folder {
     /// There is one, or something else; another run writes there; it cannot be written.
     pub fn create(path: &Path, asked: Asked, force: bool) -> Result<Folder, Error> {
         let made = !path.exists();
-        fs::create_dir_all(path).map_err(Error::write(path))?;
+        fs::create_dir_all(path).map_err(Broken::write(path))?;
         let is_run = Folder::is_there(path);
-        let ours = |name: &std::ffi::OsStr| name == ".lock" || name.to_str().is_some_and(output::is_part);
-        let names = fs::read_dir(path).and_then(|all| all.map(|e| Ok(e?.file_name())).collect::<io::Result<Vec<_>>>());
-        if !is_run && !names.map_err(Error::read(path))?.iter().all(|name| ours(name)) {
+        if !is_run && !run_folder::is_free(path).map_err(Broken::read(path))? {
             return Err(Error::NotOurs(path.into()));
         }
         if is_run && !force && Folder::is_measured(path) {
@@ -126,13 +124,7 @@ impl Folder {
     /// The folders are there, and what was being written when a run was killed is not.
     fn make_ready(&self) -> Result<(), Error> {
         for folder in [self.path.clone(), self.path.join(PARTS)] {
-            fs::create_dir_all(&folder).map_err(Error::write(&folder))?;
-            for entry in fs::read_dir(&folder).map_err(Error::write(&folder))? {
-                let entry = entry.map_err(Error::write(&folder))?;
-                if entry.file_name().to_str().is_some_and(output::is_part) {
-                    fs::remove_file(entry.path()).map_err(Error::write(&folder))?;
-                }
-            }
+            fs::create_dir_all(&folder).and_then(|()| output::remove_parts(&folder)).map_err(Broken::write(&folder))?;
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! Why the folder of a soak could not be made, read or written, or its process not be started.
 
+use run_folder::versioned::Broken;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -17,14 +18,8 @@ pub enum Error {
     Complete(PathBuf),
     #[error("{0}")]
     Unfit(String),
-    #[error("{path}: {what}")]
-    Damaged { path: PathBuf, what: String },
-    #[error("{path}: its schema is {found:?}, and this doorbell reads {reads:?}")]
-    Version { path: PathBuf, found: String, reads: &'static str },
-    #[error("{path}: cannot be read: {cause}")]
-    Read { path: PathBuf, cause: io::Error },
-    #[error("{path}: cannot be written: {cause}")]
-    Write { path: PathBuf, cause: io::Error },
+    #[error(transparent)]
+    Broken(#[from] Broken),
     #[error("{what}: {cause}")]
     Start { what: String, cause: io::Error },
     /// The measuring process could not write a period.
@@ -51,16 +46,18 @@ impl Error {
                 "`doorbell soak --show DIR` prints it; --for with a longer time goes on; --force replaces it"
             }
             Error::Unfit(_) => "`doorbell soak --help` says what a soak takes",
-            Error::Damaged { .. } => "if that file is removed, the other periods stay, and --resume goes on",
-            Error::Version { .. } => "read it with the doorbell that wrote it",
-            Error::Read { .. } => "give the folder of a soak, with all its files readable",
+            Error::Broken(Broken::Damaged { .. }) => {
+                "if that file is removed, the other periods stay, and --resume goes on"
+            }
+            Error::Broken(Broken::Version { .. }) => "read it with the doorbell that wrote it",
+            Error::Broken(Broken::Read { .. }) => "give the folder of a soak, with all its files readable",
             Error::Start { .. } => "`doorbell doctor` says what works here",
             Error::Unwritten { hint, .. } => return hint.clone(),
             Error::Lock(e) => return e.hint(),
             Error::Experiment(_) => {
                 "in the folder of a soak it is never changed by hand: begin a new one with the changed file"
             }
-            Error::Write { cause, .. } => match cause.kind() {
+            Error::Broken(Broken::Write { cause, .. }) => match cause.kind() {
                 StorageFull | QuotaExceeded => {
                     "free some space; finished periods are kept, and --resume goes on with them"
                 }
@@ -70,29 +67,5 @@ impl Error {
             },
         };
         text.into()
-    }
-
-    pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Error {
-        move |cause| Error::Read { path: path.into(), cause }
-    }
-
-    pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Error {
-        move |cause| Error::Write { path: path.into(), cause }
-    }
-
-    pub(crate) fn damaged(path: &Path, what: impl ToString) -> Error {
-        Error::Damaged { path: path.into(), what: what.to_string() }
-    }
-}
-
-impl From<run_folder::versioned::Broken> for Error {
-    fn from(broken: run_folder::versioned::Broken) -> Error {
-        use run_folder::versioned::Broken;
-        match broken {
-            Broken::Damaged { path, what } => Error::Damaged { path, what },
-            Broken::Version { path, found, reads } => Error::Version { path, found, reads },
-            Broken::Read { path, cause } => Error::Read { path, cause },
-            Broken::Write { path, cause } => Error::Write { path, cause },
-        }
     }
 }

@@ -7,10 +7,11 @@
 use crate::Error;
 use crate::account::{Above, Fault, Period, Process, SCHEMA, Soak};
 use experiment::{Experiment, Stage};
-use run_folder::{Lock, versioned};
+use run_folder::Lock;
+use run_folder::versioned::{self, Broken};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -84,11 +85,9 @@ impl Folder {
     /// There is one, or something else; another soak writes there; it cannot be written.
     pub fn create(path: &Path, experiment: &Experiment, asked: Asked, force: bool) -> Result<Folder, Error> {
         let made = !path.exists();
-        fs::create_dir_all(path).map_err(Error::write(path))?;
+        fs::create_dir_all(path).map_err(Broken::write(path))?;
         let is_soak = path.join(ASKED).exists();
-        let ours = |name: &std::ffi::OsStr| name == ".lock" || name.to_str().is_some_and(output::is_part);
-        let names = fs::read_dir(path).and_then(|all| all.map(|e| Ok(e?.file_name())).collect::<io::Result<Vec<_>>>());
-        if !is_soak && !names.map_err(Error::read(path))?.iter().all(|name| ours(name)) {
+        if !is_soak && !run_folder::is_free(path).map_err(Broken::read(path))? {
             return Err(Error::NotOurs(path.into()));
         }
         if is_soak && !force && Folder::is_measured(path) {
@@ -171,13 +170,7 @@ impl Folder {
     /// The folders are there, and what was being written when a soak was killed is not.
     fn make_ready(&self) -> Result<(), Error> {
         for folder in [self.path.clone(), self.path.join(PERIODS), self.path.join(PROCESSES)] {
-            fs::create_dir_all(&folder).map_err(Error::write(&folder))?;
-            for entry in fs::read_dir(&folder).map_err(Error::write(&folder))? {
-                let entry = entry.map_err(Error::write(&folder))?;
-                if entry.file_name().to_str().is_some_and(output::is_part) {
-                    fs::remove_file(entry.path()).map_err(Error::write(&folder))?;
-                }
-            }
+            fs::create_dir_all(&folder).and_then(|()| output::remove_parts(&folder)).map_err(Broken::write(&folder))?;
         }
         Ok(())
     }
@@ -233,7 +226,8 @@ impl Folder {
         match periods.iter().enumerate().find(|(n, period)| period.index as usize != *n) {
             None => Ok(periods),
             Some((n, _)) => {
-                Err(Error::damaged(&self.period_path(n as u32), "this period is missing, and later ones are there"))
+                let what = "this period is missing, and later ones are there".into();
+                Err(Broken::Damaged { path: self.period_path(n as u32), what }.into())
             }
         }
     }
@@ -294,11 +288,11 @@ fn read_both(path: &Path) -> Result<(Experiment, Asked), Error> {
     }
     let asked = versioned::read(&path.join(ASKED), ASKED_SCHEMA)?;
     let path = path.join(EXPERIMENT);
-    let text = fs::read_to_string(&path).map_err(Error::read(&path))?;
+    let text = fs::read_to_string(&path).map_err(Broken::read(&path))?;
     let experiment = experiment::read(&text, &path.to_string_lossy(), &[]);
     Ok((experiment.map_err(|e| Error::Experiment(Box::new(e)))?, asked))
 }
 
-fn whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    output::replace(path, |file| file.write_all(bytes)).map_err(Error::write(path))
+fn whole(path: &Path, bytes: &[u8]) -> Result<(), Broken> {
+    output::replace(path, |file| file.write_all(bytes)).map_err(Broken::write(path))
 }

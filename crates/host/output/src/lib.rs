@@ -11,7 +11,7 @@ mod whole;
 pub use claim::{Claim, claim, claim_default};
 pub use name::Pattern;
 pub use rank::Rank;
-pub use whole::{WholeFile, is_part, replace};
+pub use whole::{WholeFile, is_part, remove_parts, replace};
 
 use std::io;
 use std::path::PathBuf;

@@ -127,6 +127,20 @@ pub fn is_part(name: &str) -> bool {
     name.starts_with(PREFIX) && name.ends_with(SUFFIX)
 }
 
+/// Removes what was being written in a folder when its process was killed.
+///
+/// # Errors
+/// The folder cannot be read, or something cannot be removed.
+pub fn remove_parts(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(is_part) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 const PREFIX: &str = ".doorbell-";
 const SUFFIX: &str = ".part";
 

@@ -10,6 +10,7 @@ use crate::source::{Checked, Flow, Opened, Operation, Placed, Shape, Source, Sub
 use crate::walk::{IMAGES, Walk};
 use copy::Machine;
 use files::{Direction, Extent, Extents, Options, Way};
+use run_folder::versioned::Broken;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -34,7 +35,7 @@ impl<'m> Files<'m> {
                 hint: "the page cache would be measured instead: give a file on ext4 or xfs, or a block device".into(),
             });
         }
-        let reference = File::open(path).map_err(Error::read(path))?;
+        let reference = File::open(path).map_err(Broken::read(path))?;
         Ok(Files { source, reference, machine })
     }
 }
@@ -157,7 +158,7 @@ impl<'s> Opened<'s> for Open<'s, '_> {
     /// Of a file that holds the same bytes everywhere they say little.
     fn device_bytes(&mut self, queue: usize, at: u64, into: &mut [u8]) -> Result<(), Error> {
         let path = self.files.source.path();
-        self.files.reference.read_exact_at(into, queue as u64 * self.each + at).map_err(Error::read(path))
+        Ok(self.files.reference.read_exact_at(into, queue as u64 * self.each + at).map_err(Broken::read(path))?)
     }
 
     fn write_target(&mut self, queue: usize, at: u64, bytes: &[u8]) -> Result<(), Error> {
