@@ -502,14 +502,6 @@ impl Opened for Frames<'_> {
         }
     }
 
-    fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
-        let mut subject = self.subject(seed);
-        subject.renew()?;
-        subject.fire()?;
-        subject.wait(timeout)?;
-        subject.check()
-    }
-
     fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
         Ok(Box::new(self.subject(seed)))
     }

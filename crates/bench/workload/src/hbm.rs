@@ -113,13 +113,6 @@ impl Opened for Hbm<'_> {
         format!("{} launches of a kernel that reads and writes {} bytes of the GPU's", self.launches, self.memory.len())
     }
 
-    fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
-        let mut subject = self.subject(seed)?;
-        subject.fire()?;
-        subject.wait(timeout)?;
-        subject.check()
-    }
-
     fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
         Ok(Box::new(self.subject(seed)?))
     }

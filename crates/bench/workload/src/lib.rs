@@ -45,13 +45,23 @@ pub trait Opened {
     ///
     /// # Errors
     /// What the route or CUDA says. Wrong bytes are no error, but the answer.
-    fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error>;
+    fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
+        once(self.prepare(seed)?.as_mut(), timeout)
+    }
 
     /// Readies it; `seed` is that of its random data.
     ///
     /// # Errors
     /// What the route or CUDA says.
     fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error>;
+}
+
+/// Does it once, and compares what it left.
+fn once(subject: &mut dyn Subject, timeout: Duration) -> Result<Option<Wrong>, Error> {
+    subject.renew()?;
+    subject.fire()?;
+    subject.wait(timeout)?;
+    subject.check()
 }
 
 /// How the end of one is waited for.

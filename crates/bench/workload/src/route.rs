@@ -66,11 +66,7 @@ impl Opened for OpenRoute<'_> {
         if wrong.is_some() || !self.moves {
             return Ok(wrong);
         }
-        let mut subject = self.subject(seed)?;
-        subject.renew()?;
-        subject.fire()?;
-        subject.wait(timeout)?;
-        subject.check()
+        crate::once(&mut self.subject(seed)?, timeout)
     }
 
     fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {

@@ -71,10 +71,7 @@ impl Opened for OpenSweep<'_> {
         let last = u32::try_from(self.sweep.places.saturating_sub(1)).unwrap_or(u32::MAX);
         let mut subject = self.subject(seed)?;
         subject.place(last)?;
-        subject.renew()?;
-        subject.fire()?;
-        subject.wait(timeout)?;
-        subject.check()
+        crate::once(&mut subject, timeout)
     }
 
     fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {

@@ -40,13 +40,6 @@ impl Opened for Triad {
         format!("STREAM's triad over three arrays of {} bytes", self.elements * 8)
     }
 
-    fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
-        let mut subject = self.prepare(seed)?;
-        subject.fire()?;
-        subject.wait(timeout)?;
-        subject.check()
-    }
-
     /// Touched by the thread that uses it: its pages are near that.
     fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
         let of = |value: f64| -> Result<Vec<f64>, Error> {
