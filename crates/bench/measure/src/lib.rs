@@ -15,5 +15,3 @@ mod seat;
 pub mod stage;
 mod turn;
 pub mod working;
-
-pub use moment::WORST;

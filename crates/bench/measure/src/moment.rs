@@ -5,6 +5,7 @@ use crate::counters::Spent;
 use experiment::Observe;
 use gpu::Correlation;
 use run_folder::{Explained, Sample};
+use statistics::Worst;
 use workload::Engine;
 
 /// A sample in ticks of the lab's clock; of the GPU's times nanoseconds of its own.
@@ -52,43 +53,8 @@ pub(crate) struct Beside {
     pub spent: Option<Spent>,
 }
 
-/// So many of the slowest are kept.
-pub const WORST: usize = 100;
-
-/// The slowest so far by what their cell observes, in memory that was there before.
-#[derive(Debug)]
-pub(crate) struct Slowest {
-    kept: Vec<(usize, u64, Beside)>,
-    least: u64,
-}
-
-impl Slowest {
-    pub fn new() -> Slowest {
-        Slowest { kept: Vec::with_capacity(WORST), least: 0 }
-    }
-
-    #[inline]
-    pub fn offer(&mut self, index: usize, value: u64, beside: Beside) {
-        if self.kept.len() < WORST {
-            self.kept.push((index, value, beside));
-        } else if value > self.least {
-            // Of equal ones the earlier stay, as in the list that the run has.
-            let least = |(index, value, _): &&mut (usize, u64, Beside)| (*value, std::cmp::Reverse(*index));
-            if let Some(least) = self.kept.iter_mut().min_by_key(least) {
-                *least = (index, value, beside);
-            }
-        } else {
-            return;
-        }
-        self.least = self.kept.iter().map(|(_, value, _)| *value).min().unwrap_or(0);
-    }
-
-    /// The slowest first; of equal ones the earlier first.
-    pub fn sorted(mut self) -> Vec<(usize, Beside)> {
-        self.kept.sort_by_key(|(index, value, _)| (std::cmp::Reverse(*value), *index));
-        self.kept.into_iter().map(|(index, _, beside)| (index, beside)).collect()
-    }
-}
+/// The slowest so far by what their cell observes: which moment it is, and what was seen besides.
+pub(crate) type Slowest = Worst<(usize, Beside)>;
 
 /// Turns ticks into nanoseconds since the part began.
 pub(crate) struct Scale<'c> {
@@ -157,16 +123,15 @@ impl Scale<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use statistics::WORST;
 
     #[test]
-    fn the_slowest_hundred_are_kept_without_more_memory() {
+    fn the_slowest_hundred_are_kept() {
         let mut random = fastrand::Rng::with_seed(3);
         let all: Vec<u64> = (0..5000).map(|_| random.u64(0..2000)).collect();
-        let mut slowest = Slowest::new();
-        let at = slowest.kept.as_ptr();
-        all.iter().enumerate().for_each(|(i, total)| slowest.offer(i, *total, Beside::default()));
-        assert_eq!(slowest.kept.as_ptr(), at);
-        let found: Vec<u64> = slowest.sorted().iter().map(|(index, _)| all[*index]).collect();
+        let mut slowest = Slowest::new(WORST);
+        all.iter().enumerate().for_each(|(i, total)| slowest.offer(*total, || (i, Beside::default())));
+        let found: Vec<u64> = slowest.into_sorted().iter().map(|slow| all[slow.note.0]).collect();
         let mut sorted = all.clone();
         sorted.sort_unstable_by_key(|total| std::cmp::Reverse(*total));
         assert_eq!(found, sorted[..WORST]);
@@ -174,10 +139,10 @@ mod tests {
 
     #[test]
     fn of_equal_ones_the_earlier_are_kept() {
-        let mut slowest = Slowest::new();
+        let mut slowest = Slowest::new(WORST);
         let values = std::iter::repeat_n(1, WORST).chain(std::iter::repeat_n(2, 10));
-        values.enumerate().for_each(|(i, value)| slowest.offer(i, value, Beside::default()));
-        let found: Vec<usize> = slowest.sorted().iter().map(|(index, _)| *index).collect();
+        values.enumerate().for_each(|(i, value)| slowest.offer(value, || (i, Beside::default())));
+        let found: Vec<usize> = slowest.into_sorted().iter().map(|slow| slow.note.0).collect();
         assert_eq!(found, (WORST..WORST + 10).chain(0..WORST - 10).collect::<Vec<_>>());
     }
 

@@ -17,6 +17,7 @@ use gpu::Correlation;
 use run_folder::commands::{Anchor, Counter};
 use run_folder::part::{BY_RATES, LinkBy, LinkCount, Metered, StuckBetween};
 use run_folder::{Compared, Loaded, Noise, Part, PartCell, Sample, Status, Tally};
+use statistics::{Slow, WORST};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use workload::{Error, Machine, Opened, Subject, Sweep, Wanted};
@@ -369,8 +370,8 @@ fn prepare<'r>(
         comparing: Duration::ZERO,
         moments,
         turns: Vec::with_capacity(stage.run.rounds as usize + 1),
-        slowest: Slowest::new(),
-        slowest_counted: Slowest::new(),
+        slowest: Slowest::new(WORST),
+        slowest_counted: Slowest::new(WORST),
         tally: Tally::default(),
         compared: Compared::default(),
         between: Between::default(),
@@ -702,8 +703,9 @@ fn account(
     let between = std::mem::take(&mut one.between);
     cell.stuck_between =
         (between.stuck > 0).then(|| StuckBetween { times: between.stuck, longest_ns: scale.clock.ns(between.longest) });
-    let slowest = [&mut one.slowest, &mut one.slowest_counted].map(|s| std::mem::replace(s, Slowest::new()).sorted());
-    let explained = |(index, beside): (usize, Beside)| scale.explained(index, &one.moments[index], &beside);
+    let slowest =
+        [&mut one.slowest, &mut one.slowest_counted].map(|s| std::mem::replace(s, Slowest::new(WORST)).into_sorted());
+    let explained = |slow: Slow<(usize, Beside)>| scale.explained(slow.note.0, &one.moments[slow.note.0], &slow.note.1);
     cell.worst = slowest.into_iter().flatten().map(explained).collect();
     (cell.samples, cell.compared) = (one.moments.len() as u64, std::mem::take(&mut one.compared));
     let tally = std::mem::take(&mut one.tally);

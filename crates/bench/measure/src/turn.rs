@@ -12,6 +12,7 @@ use experiment::{Arrival, Observe};
 use placement::{rest_if_due, rest_is_due};
 use run_folder::part::{CellTurn, EndedBy, Metered};
 use run_folder::{Compared, Tally};
+use statistics::WORST;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use workload::{Checks, Error, Subject, Waiting, Wrong};
@@ -143,7 +144,7 @@ impl Live<'_> {
     /// A turn whose transfers are no samples, and are not compared; how many there were.
     pub fn unsampled(&mut self, clock: &Clock, turn: &Turn<'_>) -> Result<u64, Ended> {
         let samples = std::mem::replace(&mut self.moments, Vec::with_capacity(UNSAMPLED));
-        let slowest = std::mem::replace(&mut self.slowest, Slowest::new());
+        let slowest = std::mem::replace(&mut self.slowest, Slowest::new(WORST));
         let check_every = std::mem::take(&mut self.check_every);
         let turns = self.turns.len();
         let taken = self.turn(clock, turn);
@@ -334,9 +335,9 @@ impl Live<'_> {
             let spent = Spent::between(from, &Counters::of_thread());
             beside.spent = Some(spent);
             add(&mut self.tally, &spent);
-            self.slowest_counted.offer(index, one.moment.observed(self.observe), beside);
+            self.slowest_counted.offer(one.moment.observed(self.observe), || (index, beside));
         } else {
-            self.slowest.offer(index, one.moment.observed(self.observe), beside);
+            self.slowest.offer(one.moment.observed(self.observe), || (index, beside));
         }
         self.moments.push(one.moment);
         if self.bound.is_some_and(|bound| one.moment.total() > bound) {
@@ -462,6 +463,8 @@ mod tests {
 
     /// Takes a time, then is done; stalls once; goes wrong at one transfer; waits until the loads rest.
     struct Fake {
+        /// Work that is not timed.
+        renews: Option<Box<dyn FnMut()>>,
         takes_ns: u64,
         stall_at: Option<(u64, u64)>,
         wrong_at: Option<u64>,
@@ -476,6 +479,11 @@ mod tests {
     impl Subject for Fake {
         fn waiting(&self) -> Waiting {
             self.waiting
+        }
+
+        fn renew(&mut self) -> Result<(), Error> {
+            self.renews.iter_mut().for_each(|renews| renews());
+            Ok(())
         }
 
         fn fire(&mut self) -> Result<(), Error> {
@@ -517,6 +525,7 @@ mod tests {
 
     fn fake(clock: &Clock) -> Fake {
         Fake {
+            renews: None,
             takes_ns: 1_000,
             stall_at: None,
             wrong_at: None,
@@ -543,8 +552,8 @@ mod tests {
             comparing: Duration::ZERO,
             moments: Vec::with_capacity(100_000),
             turns: Vec::new(),
-            slowest: Slowest::new(),
-            slowest_counted: Slowest::new(),
+            slowest: Slowest::new(WORST),
+            slowest_counted: Slowest::new(WORST),
             tally: Tally::default(),
             compared: Compared::default(),
             between: Between::default(),
@@ -578,7 +587,7 @@ mod tests {
         let mut l = live(vec![fake(&clock)], Arrival::Closed { depth: 1 }, 0);
         l.turn(&clock, &turn(50, true)).unwrap();
         assert_eq!((l.tally.calls, l.moments.len()), (50, 50));
-        assert!(l.tally.wall_ns >= 50 * 1_000 && l.slowest.sorted().is_empty());
+        assert!(l.tally.wall_ns >= 50 * 1_000 && l.slowest.into_sorted().is_empty());
     }
 
     #[test]
@@ -597,34 +606,17 @@ mod tests {
         // The host may add stalls of its own to both.
         assert!(late(&paced) >= 80, "{} of {}", late(&paced), paced.moments.len());
         assert!(late(&closed) >= 1 && late(&closed) < 40, "{}", late(&closed));
-        let worst = paced.slowest.sorted();
-        assert!(clock.ns(paced.moments[worst[0].0].done - paced.moments[worst[0].0].release) >= 2_000_000);
+        let worst = paced.slowest.into_sorted();
+        let worst = &paced.moments[worst[0].note.0];
+        assert!(clock.ns(worst.done - worst.release) >= 2_000_000);
     }
 
     #[test]
     fn what_is_not_timed_does_not_make_arrivals_late() {
         let clock = Clock::new();
-        struct Slow(Fake);
-        impl Subject for Slow {
-            fn waiting(&self) -> Waiting {
-                self.0.waiting
-            }
-            fn renew(&mut self) -> Result<(), Error> {
-                std::thread::sleep(Duration::from_micros(300));
-                Ok(())
-            }
-            fn fire(&mut self) -> Result<(), Error> {
-                self.0.fire()
-            }
-            fn poll(&mut self) -> Result<bool, Error> {
-                self.0.poll()
-            }
-            fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-                self.0.wait(timeout)
-            }
-        }
-        let mut l = live(Vec::new(), Arrival::Paced { period_ns: 20_000 }, 0);
-        l.subjects.push(Box::new(Slow(fake(&clock))));
+        let sleeps = || std::thread::sleep(Duration::from_micros(300));
+        let slow = Fake { renews: Some(Box::new(sleeps)), ..fake(&clock) };
+        let mut l = live(vec![slow], Arrival::Paced { period_ns: 20_000 }, 0);
         l.turn(&clock, &turn(100, false)).unwrap();
         let late = l.moments.iter().filter(|m| clock.ns(m.done - m.release) > 250_000).count();
         assert!(late < 50, "{late} of 100 waited for what is not timed");
@@ -674,8 +666,7 @@ mod tests {
         l.subjects.push(Box::new(Two(fake(&clock))));
         (l.observe, l.warms_up) = (Observe::Submit, false);
         l.turn(&clock, &turn(500, false)).unwrap();
-        let slowest = std::mem::replace(&mut l.slowest, Slowest::new()).sorted();
-        let slow = slowest.iter().filter(|(index, _)| (index + 1).is_multiple_of(10)).count();
+        let slow = l.slowest.into_sorted().iter().filter(|slow| (slow.note.0 + 1).is_multiple_of(10)).count();
         assert_eq!(slow, 50, "all slow calls are among the hundred");
     }
 
@@ -749,33 +740,18 @@ mod tests {
 
     #[test]
     fn untimed_work_that_waited_for_a_load_is_told_and_caps_no_sample() {
-        struct Sticky(Fake, Option<Arc<Watch>>);
-        impl Subject for Sticky {
-            fn waiting(&self) -> Waiting {
-                self.0.waiting
-            }
-            fn renew(&mut self) -> Result<(), Error> {
-                if let Some(watch) = self.1.take() {
-                    while !watch.resting.load(Ordering::Relaxed) {
-                        std::thread::sleep(Duration::from_millis(1));
-                    }
-                }
-                Ok(())
-            }
-            fn fire(&mut self) -> Result<(), Error> {
-                self.0.fire()
-            }
-            fn poll(&mut self) -> Result<bool, Error> {
-                self.0.poll()
-            }
-            fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-                self.0.wait(timeout)
-            }
-        }
         let clock = Clock::new();
-        let mut l = live(Vec::new(), Arrival::Closed { depth: 1 }, 0);
         let watch = Arc::<Watch>::default();
-        l.subjects = vec![Box::new(Sticky(fake(&clock), Some(watch.clone())))];
+        let mut seen = Some(watch.clone());
+        let sticks = move || {
+            if let Some(watch) = seen.take() {
+                while !watch.resting.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        };
+        let sticky = Fake { renews: Some(Box::new(sticks)), ..fake(&clock) };
+        let mut l = live(vec![sticky], Arrival::Closed { depth: 1 }, 0);
         l.warms_up = false;
         watched(&clock, &watch, |watch| l.turn(&clock, &Turn { watch, ..turn(20, false) }).unwrap());
         assert_eq!((l.between.stuck, l.moments.len()), (1, 20));

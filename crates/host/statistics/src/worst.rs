@@ -108,9 +108,11 @@ mod tests {
     fn a_note_is_asked_for_what_is_kept_alone() {
         let mut asked = 0;
         let mut worst = Worst::new(2);
+        let at = worst.kept.as_slice().as_ptr();
         for value in [5, 9, 1, 5, 7] {
             worst.offer(value, || asked += 1);
         }
+        assert_eq!(worst.kept.as_slice().as_ptr(), at, "offering allocates nothing");
         assert_eq!((asked, worst.offered()), (3, 5));
         assert_eq!(worst.into_sorted().iter().map(|s| s.index).collect::<Vec<_>>(), [1, 4]);
     }
