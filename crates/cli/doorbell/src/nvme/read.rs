@@ -1,9 +1,9 @@
 //! `doorbell nvme read`.
 
 use super::device::Device;
+use super::failed;
 use super::target::{Chosen, pieces};
 use super::way::Way;
-use super::{EMULATED, failed};
 use crate::failure::Failure;
 use crate::help::Page;
 use crate::units;
@@ -110,13 +110,7 @@ impl Args {
         to_stdout(|out| {
             let bytes = number::bytes(self.bytes);
             writeln!(out, "{} -> {}: {bytes} in {commands} commands", self.device.device, way.text())?;
-            if let Some(why) = &way.instead_of_c {
-                writeln!(out, "  through host memory, because {why}")?;
-            }
-            if functional {
-                writeln!(out, "  {EMULATED}")?;
-            }
-            Ok(())
+            way.write_notes(out, functional)
         })?;
         Ok(ExitCode::SUCCESS)
     }

@@ -1,9 +1,9 @@
 //! `doorbell nvme verify`.
 
 use super::device::Device;
+use super::failed;
 use super::target::{Chosen, INTERRUPTED};
 use super::write::Leave;
-use super::{EMULATED, failed};
 use crate::help::Page;
 use crate::units;
 use nvme::{Mix, Overwrite, Verified, verify};
@@ -119,13 +119,7 @@ impl Args {
                 if verified.stopped {
                     writeln!(out, "  stopped by a signal, with nothing in flight")?;
                 }
-                if let Some(why) = &way.instead_of_c {
-                    writeln!(out, "  through host memory, because {why}")?;
-                }
-                if functional {
-                    writeln!(out, "  {EMULATED}")?;
-                }
-                Ok(())
+                way.write_notes(out, functional)
             })?;
         }
         Ok(ExitCode::from(match verified {

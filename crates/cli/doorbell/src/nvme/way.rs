@@ -1,7 +1,10 @@
 //! How bytes go between a device and whose memory.
 
+use super::EMULATED;
 use nvme::Error;
 use serde_json::{Value, json};
+use std::io::Write;
+use terminal::ReportError;
 
 /// How the bytes go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +24,17 @@ impl Way {
     /// `gpu0 by path B`.
     pub fn text(&self) -> String {
         format!("{} by path {}", self.memory, self.path)
+    }
+
+    /// Below the line that says what was done: why it was not path C, and whether the device is emulated.
+    pub fn write_notes(&self, out: &mut dyn Write, functional: bool) -> Result<(), ReportError> {
+        if let Some(why) = &self.instead_of_c {
+            writeln!(out, "  through host memory, because {why}")?;
+        }
+        if functional {
+            writeln!(out, "  {EMULATED}")?;
+        }
+        Ok(())
     }
 }
 

@@ -1,9 +1,9 @@
 //! `doorbell nvme write`.
 
 use super::device::Device;
+use super::failed;
 use super::read::TURN;
 use super::target::{Chosen, pieces};
-use super::{EMULATED, failed};
 use crate::failure::Failure;
 use crate::help::Page;
 use anyhow::Context;
@@ -117,13 +117,7 @@ impl Args {
         to_stdout(|out| {
             let bytes = number::bytes(bytes);
             writeln!(out, "{} <- {}: {bytes} in {commands} commands, flushed", self.device.device, way.text())?;
-            if let Some(why) = &way.instead_of_c {
-                writeln!(out, "  through host memory, because {why}")?;
-            }
-            if functional {
-                writeln!(out, "  {EMULATED}")?;
-            }
-            Ok(())
+            way.write_notes(out, functional)
         })?;
         Ok(ExitCode::SUCCESS)
     }
