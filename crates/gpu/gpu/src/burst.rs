@@ -15,18 +15,14 @@
 use crate::channel::{Channel, Grave, Use};
 use crate::engine::{COPY, Engine};
 use crate::error::Error;
-use crate::memory::Memory;
 use crate::place::Place;
 use crate::region::Region;
-use crate::stores::{self, LINE, Level};
+use crate::slots::{LINE_WORDS as WORDS, Slots};
+use crate::stores::{self, Level};
 use crate::tracker::Ticket;
 use crate::transfer::{Between, CopyMode, CopyRelease, PAYLOAD};
 use pushbuf::encode::{Words, launch_dma, offset};
-use pushbuf::gpfifo::Entry;
-use std::sync::Arc;
 
-/// Words of a line.
-const WORDS: usize = LINE / 4;
 /// Lines that are stored together while copies are added.
 const RUN: usize = 16;
 /// Words before the copies, at most: the length, the source's upper half.
@@ -66,7 +62,7 @@ impl Within {
 /// Copies of one length between two regions, ready to be aimed and submitted together, on one channel.
 #[derive(Debug)]
 pub struct Burst {
-    memory: Arc<Memory>,
+    slots: Slots,
     /// The words as they were validated.
     template: Vec<u32>,
     /// The words of the submission that is being made; behind it those of the template.
@@ -83,9 +79,6 @@ pub struct Burst {
     /// Copies of the submission that is being made, and lines of it that are stored.
     added: usize,
     stored: usize,
-    /// Each slot's last submission.
-    tickets: Vec<Option<Ticket>>,
-    next: usize,
     between: Between,
     /// Each submission asks whether the memory is still the allocation that was pinned.
     asks: bool,
@@ -134,13 +127,11 @@ impl Burst {
         for (line, words) in staged.iter_mut().zip(template.chunks(WORDS)) {
             line.0[..words.len()].copy_from_slice(words);
         }
-        let place = ch.pushbuffers();
-        let memory = ch.space().alloc_own(place, (slots * staged.len() * LINE) as u64)?;
         Ok(Burst {
-            memory,
+            slots: Slots::of(ch, staged.len() * WORDS, slots)?,
             template,
             staged,
-            level: (place == Place::Video).then(Level::best),
+            level: (ch.pushbuffers() == Place::Video).then(Level::best),
             head,
             piece,
             most,
@@ -149,8 +140,6 @@ impl Burst {
             from: out_of,
             added: 0,
             stored: 0,
-            tickets: vec![None; slots],
-            next: 0,
             asks: ch.space().checks_each_submission(),
             between,
             channel: ch.id(),
@@ -217,9 +206,8 @@ impl Burst {
             self.between.ask()?;
         }
         let at = self.head + self.added * self.piece;
-        let (slot, end) = (self.next, at + RELEASE);
-        let base = self.memory.va() + (slot * self.staged.len() * LINE) as u64;
-        let entry = Entry::segment(base, end as u32).ok_or(Error::Length(end as u64))?.encode();
+        let (slot, end) = (self.slots.next(), at + RELEASE);
+        let entry = self.slots.entry(slot, 0, end).ok_or(Error::Length(end as u64))?;
         // ORDERING: taken before the leases are looked at, see `lease`.
         let ticket = ch.take_ticket();
         if ch.admit_transfer(&self.between).is_err() {
@@ -239,8 +227,7 @@ impl Burst {
         }
         (self.added, self.stored) = (0, 0);
         ch.push_prepared(entry, ticket);
-        self.tickets[slot] = Some(ticket);
-        self.next = if slot + 1 == self.tickets.len() { 0 } else { slot + 1 };
+        self.slots.took(slot, ticket);
         Ok(ticket)
     }
 
@@ -248,10 +235,7 @@ impl Burst {
         if self.channel != ch.id() {
             return Err(Error::OtherChannel);
         }
-        match self.tickets[self.next] {
-            Some(ticket) if !ch.done(ticket) => Err(ch.full(self.tickets.len() as u32)),
-            _ => Ok(()),
-        }
+        self.slots.free(ch).map(drop)
     }
 
     #[inline]
@@ -269,11 +253,11 @@ impl Burst {
     /// Lines up to that one into the slot.
     fn store(&mut self, upto: usize) {
         let lines = &self.staged[self.stored..upto];
-        let at = (self.next * self.staged.len() + self.stored) * LINE;
-        debug_assert!((at + size_of_val(lines)) as u64 <= self.memory.length());
+        let at = 4 * (self.slots.next() * self.slots.stride + self.stored * WORDS);
+        debug_assert!((at + size_of_val(lines)) as u64 <= self.slots.memory.length());
         // SAFETY: lines of a slot that the GPU is done with (`free`), in bounds; `level` is what this CPU has; our memory begins at a page.
         unsafe {
-            let to = self.memory.as_ptr().add(at);
+            let to = self.slots.memory.as_ptr().add(at);
             match self.level {
                 Some(level) => stores::store(level, to, lines.as_ptr().cast(), size_of_val(lines)),
                 None => to.cast::<Line>().copy_from_nonoverlapping(lines.as_ptr(), lines.len()),
@@ -285,11 +269,7 @@ impl Burst {
 
 impl Drop for Burst {
     fn drop(&mut self) {
-        // The channel may still read it: it is freed when the channel has come past, or has gone.
-        let before = self.next.checked_sub(1).unwrap_or(self.tickets.len() - 1);
-        if let Some(last) = self.tickets[before] {
-            self.grave.put(self.memory.clone(), last);
-        }
+        self.slots.bury(&self.grave);
     }
 }
 

@@ -9,18 +9,15 @@
 use crate::channel::Channel;
 use crate::engine::{COPY, Engine};
 use crate::error::Error;
-use crate::memory::Memory;
 use crate::place::Place;
 use crate::points::Point;
-use crate::prepared::{line, store};
 use crate::region::Region;
-use crate::stores::{LINE, LineStore, store_line};
+use crate::slots::Slots;
+use crate::stores::LineStore;
 use crate::tracker::Ticket;
 use crate::validate::{self, Ranges, Rules};
 use pushbuf::encode::{Words, launch_dma};
-use pushbuf::gpfifo::Entry;
 use pushbuf::semaphore::Execute;
-use std::sync::Arc;
 
 /// Words of a slot, each one GPFIFO entry: about fifty pieces.
 const SLOT: usize = 512;
@@ -37,14 +34,11 @@ const LAUNCH: u64 = 1 << 30;
 /// Room for the words of copies on one channel.
 #[derive(Debug)]
 pub struct Copies {
-    memory: Arc<Memory>,
+    slots: Slots,
     /// The words of the slot that is being written.
     staged: Box<[u32; SLOT]>,
     /// GPFIFO entries of the submission that is being written.
     entries: Vec<u64>,
-    /// Each slot's last submission.
-    tickets: Vec<Option<Ticket>>,
-    next: usize,
     lines: Option<LineStore>,
     channel: u64,
     grave: crate::channel::Grave,
@@ -60,15 +54,11 @@ impl Copies {
             return Err(Error::OtherChannel);
         }
         ch.usable()?;
-        let place = ch.pushbuffers();
-        let memory = ch.space().alloc_own(place, (4 * SLOT * SLOTS) as u64)?;
         Ok(Copies {
-            memory,
+            slots: Slots::of(ch, SLOT, SLOTS)?,
             staged: Box::new([0; SLOT]),
             entries: Vec::with_capacity(SLOTS),
-            tickets: vec![None; SLOTS],
-            next: 0,
-            lines: (place == Place::Video).then(LineStore::best),
+            lines: (ch.pushbuffers() == Place::Video).then(LineStore::best),
             channel: ch.id(),
             grave: ch.grave(),
         })
@@ -86,35 +76,16 @@ impl Copies {
         }
         ch.ready()?;
         self.entries.clear();
-        self.free(ch, 0)?;
+        self.slots.free(ch)?;
         // ORDERING: taken before any region is looked at, see `lease`.
         let ticket = ch.take_ticket();
         Ok(Written { copies: self, ch, ticket, words: 0, pieces: 0, submitted: false })
-    }
-
-    /// The place of the slot that is `ahead` of the next.
-    #[inline]
-    fn slot(&self, ahead: usize) -> usize {
-        (self.next + ahead) % SLOTS
-    }
-
-    #[inline]
-    fn free(&self, ch: &Channel, ahead: usize) -> Result<(), Error> {
-        match self.tickets[self.slot(ahead)] {
-            _ if ahead == SLOTS => Err(Error::RingFull(SLOTS as u32)),
-            Some(ticket) if !ch.done(ticket) => Err(ch.full(SLOTS as u32)),
-            _ => Ok(()),
-        }
     }
 }
 
 impl Drop for Copies {
     fn drop(&mut self) {
-        // The channel may still read it: it is freed when the channel has come past, or has gone.
-        let before = self.next.checked_sub(1).unwrap_or(SLOTS - 1);
-        if let Some(last) = self.tickets[before] {
-            self.grave.put(self.memory.clone(), last);
-        }
+        self.slots.bury(&self.grave);
     }
 }
 
@@ -223,7 +194,7 @@ impl Written<'_> {
     ) -> Result<(), Error> {
         if self.words + most + END > SLOT {
             self.close_slot()?;
-            self.copies.free(self.ch, self.copies.entries.len())?;
+            self.copies.slots.free_ahead(self.ch, self.copies.entries.len())?;
         }
         let mut w = Words::new(&mut self.copies.staged[self.words..]);
         write(&mut w)?;
@@ -235,26 +206,14 @@ impl Written<'_> {
     /// The staged words into their slot; its entry is one more of the submission.
     fn close_slot(&mut self) -> Result<(), Error> {
         Point::AfterWords.reached();
-        let slot = self.copies.slot(self.copies.entries.len());
-        let words = &self.copies.staged[..self.words];
-        let base = slot * SLOT;
-        match self.copies.lines {
-            Some(how) => {
-                for (i, words) in words.chunks(LINE / 4).enumerate() {
-                    let at = 4 * base + LINE * i;
-                    debug_assert!((at + LINE) as u64 <= self.copies.memory.length());
-                    // SAFETY: a line of the slot, which is not under way; `new` has asked whether this CPU can.
-                    unsafe { store_line(how, self.copies.memory.as_ptr().add(at), &line(words)) };
-                }
-            }
-            None => {
-                for (i, word) in words.iter().enumerate() {
-                    store(&self.copies.memory, base + i, *word);
-                }
-            }
+        let Copies { slots, staged, entries, lines, .. } = &mut *self.copies;
+        let (slot, words) = (slots.ahead(entries.len()), &staged[..self.words]);
+        match *lines {
+            // SAFETY: the slot is not under way; `new` has asked whether this CPU can.
+            Some(how) => unsafe { slots.put_lines(slot, words, how) },
+            None => slots.put(slot, words),
         }
-        let entry = Entry::segment(self.copies.memory.va() + 4 * base as u64, words.len() as u32);
-        self.copies.entries.push(entry.ok_or(Error::Length(words.len() as u64))?.encode());
+        entries.push(slots.entry(slot, 0, words.len()).ok_or(Error::Length(words.len() as u64))?);
         self.words = 0;
         Ok(())
     }
@@ -269,12 +228,8 @@ impl Written<'_> {
         self.write(OPERATION, Allowed([(tracker, 16); 2]), |w| w.copy_release(COPY, tracker, ticket.payload(), false))?;
         self.close_slot()?;
         self.ch.push_several(&self.copies.entries, ticket)?;
-        let used = self.copies.entries.len();
-        for ahead in 0..used {
-            let slot = self.copies.slot(ahead);
-            self.copies.tickets[slot] = Some(ticket);
-        }
-        self.copies.next = self.copies.slot(used);
+        let Copies { slots, entries, .. } = &mut *self.copies;
+        entries.iter().for_each(|_| slots.took(slots.next(), ticket));
         self.submitted = true;
         Ok(ticket)
     }

@@ -27,6 +27,7 @@ mod error;
 mod exports;
 mod fork;
 mod given;
+mod imports;
 mod late;
 mod launch;
 mod lease;

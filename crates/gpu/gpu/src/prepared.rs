@@ -8,40 +8,30 @@
 use crate::channel::Channel;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::memory::Memory;
 use crate::place::Place;
 use crate::points::Point;
 use crate::region::Region;
 use crate::semaphore::{Semaphore, Semaphores};
-use crate::stores::{LINE, Line, LineStore, store_line};
+use crate::slots::{LINE_WORDS, Slots};
+use crate::stores::LineStore;
 use crate::tracker::Ticket;
 use crate::transfer::{self, BEGUN, Between, CopyMode, CopyRelease, End, InlineMode, InlineRelease, Layout, Told};
 use pushbuf::encode::MAX_INLINE;
-use pushbuf::gpfifo::Entry;
 use std::sync::Arc;
 
-/// Slots of one prepared transfer, where they all fit.
-const SLOTS: usize = 32;
 /// Lines of a slot that are all stored with each submission; longer slots are patched.
 const WHOLE: usize = 4;
-/// Bytes that the slots of one transfer may take.
-const SEGMENT: usize = 1 << 20;
 
 /// A transfer that is ready to go, on one channel.
 #[derive(Debug)]
 pub struct Prepared {
-    memory: Arc<Memory>,
+    slots: Slots,
     /// The words of a slot as they were validated, with the addresses of the last submission.
     template: Vec<u32>,
     entries: Vec<u64>,
-    /// Each slot's last submission.
-    tickets: Vec<Option<Ticket>>,
     /// How often the addresses have moved, and at which of these moves each slot was written.
     moves: u64,
     written: Vec<u64>,
-    /// Dwords between slots.
-    stride: usize,
-    next: usize,
     layout: Layout,
     bytes: u64,
     /// Its release writes the time, too.
@@ -234,32 +224,22 @@ impl Prepared {
         ch.bury();
         let layout = Layout::find(&template)?;
         ch.check_transfer(&template, &between)?;
-        // Whole cache lines, so that two slots share none.
-        let stride = template.len().next_multiple_of(16);
-        let slots = (SEGMENT / (stride * 4)).clamp(2, SLOTS);
-        let memory = ch.space().alloc_own(ch.pushbuffers(), (slots * stride * 4) as u64)?;
-        let mut entries = Vec::with_capacity(slots);
-        for slot in 0..slots {
-            let at = slot * stride;
-            for (i, word) in template.iter().enumerate() {
-                store(&memory, at + i, *word);
-            }
-            let entry = Entry::segment(memory.va() + 4 * at as u64, template.len() as u32);
-            entries.push(entry.ok_or(Error::Length(template.len() as u64))?.encode());
+        let slots = Slots::new(ch, template.len())?;
+        let mut entries = Vec::with_capacity(slots.count());
+        for slot in 0..slots.count() {
+            slots.put(slot, &template);
+            entries.push(slots.entry(slot, 0, template.len()).ok_or(Error::Length(template.len() as u64))?);
         }
-        let template_lines = template.len().div_ceil(LINE / 4);
+        let (count, template_lines) = (slots.count(), template.len().div_ceil(LINE_WORDS));
         Ok(Prepared {
-            memory,
+            slots,
             template,
             entries,
-            tickets: vec![None; slots],
             moves: 0,
-            written: vec![0; slots],
+            written: vec![0; count],
             renewed: 0,
-            data_of: vec![0; slots],
+            data_of: vec![0; count],
             newest: 0,
-            stride,
-            next: 0,
             layout,
             bytes,
             timed,
@@ -295,7 +275,7 @@ impl Prepared {
 
     /// How many submissions may be under way at once.
     pub fn slots(&self) -> usize {
-        self.tickets.len()
+        self.slots.count()
     }
 
     /// Submits it once more, with the addresses and data of the last time.
@@ -316,9 +296,8 @@ impl Prepared {
     /// again ([`Prepared::submit_data`]).
     #[cold]
     fn carry_data(&mut self, slot: usize) {
-        let [from, to] = [self.newest, slot].map(|slot| slot * self.stride);
         for at in self.layout.data.iter().flat_map(|&(at, words)| at..at + words) {
-            store(&self.memory, to + at, load(&self.memory, from + at));
+            self.slots.store(slot, at, self.slots.load(self.newest, at));
         }
         self.data_of[slot] = self.renewed;
         self.newest = slot;
@@ -413,12 +392,8 @@ impl Prepared {
         for &(at, words) in &self.layout.data {
             let (block, after) = rest.split_at(rest.len().min(4 * words));
             rest = after;
-            debug_assert!(((slot * self.stride + at) * 4 + block.len()) as u64 <= self.memory.length());
-            // SAFETY: within the slot, which is not under way. What is left of the last word is not written to memory.
-            unsafe {
-                let to = self.memory.as_ptr().add(4 * (slot * self.stride + at));
-                to.copy_from_nonoverlapping(block.as_ptr(), block.len());
-            }
+            // SAFETY: the slot is not under way. What is left of the last word is not written to memory.
+            unsafe { self.slots.put_bytes(slot, at, block.as_ptr(), block.len()) };
         }
         self.renewed += 1;
         self.data_of[slot] = self.renewed;
@@ -431,11 +406,7 @@ impl Prepared {
             return Err(Error::OtherChannel);
         }
         ch.ready()?;
-        let slot = self.next;
-        match self.tickets[slot] {
-            Some(ticket) if !ch.done(ticket) => Err(ch.full(self.tickets.len() as u32)),
-            _ => Ok(slot),
-        }
+        self.slots.free(ch)
     }
 
     /// The slot's words, as whole lines where `lines` says how, and the doorbell.
@@ -465,32 +436,26 @@ impl Prepared {
 
     #[inline]
     fn push(&mut self, ch: &mut Channel, slot: usize, lines: Option<LineStore>, ticket: Ticket) -> Ticket {
-        let base = slot * self.stride;
         if let Some(how) = lines {
             self.template[self.layout.payload] = ticket.payload();
-            for (i, words) in self.template.chunks(LINE / 4).enumerate() {
-                let at = 4 * base + LINE * i;
-                debug_assert!((at + LINE) as u64 <= self.memory.length());
-                // SAFETY: a line of the slot, which is not under way; `new` has asked whether this CPU can.
-                unsafe { store_line(how, self.memory.as_ptr().add(at), &line(words)) };
-            }
+            // SAFETY: the slot is not under way; `new` has asked whether this CPU can.
+            unsafe { self.slots.put_lines(slot, &self.template, how) };
         } else {
             if self.written[slot] != self.moves {
                 self.written[slot] = self.moves;
                 for at in [self.layout.destination, self.layout.source] {
-                    store(&self.memory, base + at, self.template[at]);
-                    store(&self.memory, base + at + 1, self.template[at + 1]);
+                    self.slots.store(slot, at, self.template[at]);
+                    self.slots.store(slot, at + 1, self.template[at + 1]);
                 }
             }
-            store(&self.memory, base + self.layout.payload, ticket.payload());
+            self.slots.store(slot, self.layout.payload, ticket.payload());
         }
         Point::AfterWords.reached();
         if self.untracked {
             ch.owes_release();
         }
         ch.push_prepared(self.entries[slot], ticket);
-        self.tickets[slot] = Some(ticket);
-        self.next = if slot + 1 == self.tickets.len() { 0 } else { slot + 1 };
+        self.slots.took(slot, ticket);
         ticket
     }
 }
@@ -501,38 +466,9 @@ fn begun(ch: &Channel) -> Result<Semaphore, Error> {
     Semaphores::new(ch.space())?.alloc().ok_or(Error::Length(0))
 }
 
-/// Words at the start of a line, NOPs behind them.
-#[inline]
-pub(crate) fn line(words: &[u32]) -> Line {
-    let mut line = Line([0; LINE]);
-    for (to, word) in line.0.chunks_exact_mut(4).zip(words) {
-        to.copy_from_slice(&word.to_le_bytes());
-    }
-    line
-}
-
-/// Posted through write-combining where the memory is the GPU's.
-#[inline]
-pub(crate) fn store(memory: &Memory, dword: usize, value: u32) {
-    debug_assert!((dword as u64 + 1) * 4 <= memory.length());
-    debug_assert!(memory.place() == Place::Host || memory.place() == Place::Video);
-    // SAFETY: within the segment, which was made for all slots; the slot is not under way.
-    unsafe { memory.as_ptr().cast::<u32>().add(dword).write_volatile(value) };
-}
-
-fn load(memory: &Memory, dword: usize) -> u32 {
-    debug_assert!((dword as u64 + 1) * 4 <= memory.length());
-    // SAFETY: within the segment; the GPU only reads it.
-    unsafe { memory.as_ptr().cast::<u32>().add(dword).read_volatile() }
-}
-
 impl Drop for Prepared {
     fn drop(&mut self) {
-        // The channel may still read it: it is freed when the channel has come past, or has gone.
-        let before = self.next.checked_sub(1).unwrap_or(self.tickets.len() - 1);
-        if let Some(last) = self.tickets[before] {
-            self.grave.put(self.memory.clone(), last);
-        }
+        self.slots.bury(&self.grave);
     }
 }
 

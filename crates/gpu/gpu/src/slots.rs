@@ -1,135 +1,189 @@
-//! The import slots of a loaded library: where its calls of other libraries' functions go.
+//! Slots: places for the words of a submission, which take turns, one for each submission that may be under way.
 //!
-//! A dynamic library calls `ioctl` through a pointer that the loader fills in (ELF gABI: DT_JMPREL, DT_RELA with relocation
-//! types JUMP_SLOT and GLOB_DAT of the x86-64 psABI). Exchanging that pointer needs no preload and no change of code.
+//! A slot is free when the ticket of its last submission is done. Nothing here allocates, locks or calls the system once the slots are made.
 
-use crate::elf::{self, Library};
-use std::ffi::{CStr, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use crate::channel::{Channel, Grave};
+use crate::error::Error;
+use crate::memory::Memory;
+use crate::place::Place;
+use crate::stores::{LINE, Line, LineStore, store_line};
+use crate::tracker::Ticket;
+use pushbuf::gpfifo::Entry;
+use std::sync::Arc;
 
-/// A function of ours in the place of another, and where the other is kept.
-pub(crate) struct Exchange {
-    pub name: &'static CStr,
-    pub ours: *mut c_void,
-    /// Receives what the slot held; written before the slot is.
-    pub theirs: &'static AtomicPtr<c_void>,
+/// Slots of one transfer or launch, where they all fit, and the bytes that they may take.
+const SLOTS: usize = 32;
+const SEGMENT: usize = 1 << 20;
+/// Words of a line.
+pub(crate) const LINE_WORDS: usize = LINE / 4;
+
+/// Pieces of one memory that take turns.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    pub memory: Arc<Memory>,
+    /// Words between them.
+    pub stride: usize,
+    /// Each one's last submission.
+    tickets: Vec<Option<Ticket>>,
+    next: usize,
 }
 
-/// Exchanges the slots of the library behind `handle`; how many were found for each.
-///
-/// # Safety
-/// `handle` is dlopen's, of a library that is never closed, none of whose code runs at this moment; each function of ours
-/// has the signature of the one that it replaces and may be called from any thread from now on.
-pub(crate) unsafe fn exchange(handle: *mut c_void, exchanges: &[Exchange]) -> Result<Vec<usize>, String> {
-    // SAFETY: the caller's.
-    let library = unsafe { Library::of(handle)? };
-    let mut found = vec![0; exchanges.len()];
-    let mut slots = Vec::new();
-    // SAFETY: the library is loaded.
-    unsafe {
-        library.slots(|slot| slots.extend(exchanges.iter().position(|e| e.name == slot.name).map(|i| (i, slot.at))));
+impl Slots {
+    /// As many as fit, for so many words each.
+    pub fn new(ch: &Channel, words: usize) -> Result<Slots, Error> {
+        let count = (SEGMENT / (words.next_multiple_of(LINE_WORDS) * 4)).clamp(2, SLOTS);
+        Slots::of(ch, words, count)
     }
-    for (i, at) in slots {
-        // SAFETY: a pointer-sized slot of this library.
-        unsafe { put(at, &exchanges[i])? };
-        found[i] += 1;
-    }
-    Ok(found)
-}
 
-/// # Safety
-/// `at` is a slot for the function that `exchange` names.
-unsafe fn put(at: u64, exchange: &Exchange) -> Result<(), String> {
-    // SAFETY: a slot of a loaded library; it stays writable, as slots that are bound late are.
-    unsafe {
-        elf::writable(at)?;
-        let slot = &*(at as *const AtomicPtr<c_void>);
-        let theirs = slot.load(Ordering::Relaxed);
-        if theirs != exchange.ours {
-            // A slot that is not bound yet leads into the library's own resolver: dlsym's answer is what it would find.
-            let real = libc::dlsym(libc::RTLD_DEFAULT, exchange.name.as_ptr());
-            exchange.theirs.store(if real.is_null() { theirs } else { real }, Ordering::Release);
-            // ORDERING: whoever calls through the slot finds the real function.
-            slot.store(exchange.ours, Ordering::Release);
+    /// So many, for so many words each.
+    pub fn of(ch: &Channel, words: usize, count: usize) -> Result<Slots, Error> {
+        // Whole cache lines, so that two share none.
+        let stride = words.next_multiple_of(LINE_WORDS);
+        let memory = ch.space().alloc_own(ch.pushbuffers(), (count * stride * 4) as u64)?;
+        Ok(Slots { memory, stride, tickets: vec![None; count], next: 0 })
+    }
+
+    /// One, with these words, in host memory.
+    pub fn whole(ch: &Channel, words: &[u32]) -> Result<Slots, Error> {
+        let memory = ch.space().alloc_own(Place::Host, 4 * words.len() as u64)?;
+        let slots = Slots { memory, stride: words.len(), tickets: vec![None], next: 0 };
+        slots.put(0, words);
+        Ok(slots)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.tickets.len()
+    }
+
+    /// The next slot, whether it is free or not.
+    #[inline]
+    pub fn next(&self) -> usize {
+        self.next
+    }
+
+    /// The next slot.
+    ///
+    /// # Errors
+    /// [`Error::RingFull`] while it is under way, [`Error::ChannelKilled`].
+    #[inline]
+    pub fn free(&self, ch: &Channel) -> Result<usize, Error> {
+        self.is_free(ch, self.next)
+    }
+
+    /// The slot that is `ahead` of the next.
+    ///
+    /// # Errors
+    /// As [`Slots::free`], and [`Error::RingFull`] where the submission has all slots.
+    #[inline]
+    pub fn free_ahead(&self, ch: &Channel, ahead: usize) -> Result<usize, Error> {
+        let count = self.tickets.len();
+        if ahead >= count {
+            return Err(Error::RingFull(count as u32));
         }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::ffi::CString;
-    use std::path::Path;
-    use std::process::Command;
-
-    static THEIRS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-
-    extern "C" fn ours() -> libc::pid_t {
-        let theirs = THEIRS.load(Ordering::Acquire);
-        // SAFETY: getpid, which the slot held.
-        let theirs = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> libc::pid_t>(theirs) };
-        -theirs()
+        self.is_free(ch, self.ahead(ahead))
     }
 
-    /// A library that calls getpid through a slot, linked with these flags; dlopen's handle.
-    fn library(name: &str, flags: &[&str]) -> *mut c_void {
-        // CARGO_TARGET_TMPDIR is not there for unit tests.
-        let folder = std::env::temp_dir().join(format!("doorbell-slots-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let (source, built) = (folder.join(format!("{name}.c")), folder.join(format!("{name}.so")));
-        std::fs::write(&source, "#include <unistd.h>\nint call(void) { return getpid(); }\n").unwrap();
-        let mut cc = Command::new("cc");
-        cc.args(["-shared", "-fPIC", "-O1"]).args(flags).arg("-o").arg(&built).arg(&source);
-        assert!(cc.status().unwrap().success(), "{cc:?}");
-        let handle = open(&built);
-        std::fs::remove_dir_all(&folder).unwrap();
-        handle
+    #[inline]
+    pub fn ahead(&self, ahead: usize) -> usize {
+        let (slot, count) = (self.next + ahead, self.tickets.len());
+        if slot < count { slot } else { slot - count }
     }
 
-    fn open(path: &Path) -> *mut c_void {
-        let path = CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
-        // SAFETY: a library without initialisers.
-        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY) };
-        assert!(!handle.is_null());
-        handle
-    }
-
-    fn call(handle: *mut c_void) -> i32 {
-        // SAFETY: `call` of the library above.
-        unsafe {
-            let call = libc::dlsym(handle, c"call".as_ptr());
-            std::mem::transmute::<*mut c_void, extern "C" fn() -> i32>(call)()
+    #[inline]
+    fn is_free(&self, ch: &Channel, slot: usize) -> Result<usize, Error> {
+        match self.tickets[slot] {
+            Some(ticket) if !ch.done(ticket) => Err(ch.full(self.tickets.len() as u32)),
+            _ => Ok(slot),
         }
     }
 
-    #[test]
-    fn calls_of_the_library_come_to_us_and_go_on() {
-        let process = std::process::id() as i32;
-        for (name, flags) in [
-            ("lazy", ["-Wl,-z,lazy", "-Wl,-z,norelro"]),
-            ("now", ["-Wl,-z,now", "-Wl,-z,relro"]),
-            ("without-plt", ["-fno-plt", "-Wl,-z,relro"]),
-        ] {
-            let handle = library(name, &flags);
-            // A lazy slot is exchanged before it was ever bound.
-            if name != "lazy" {
-                assert_eq!(call(handle), process, "{name}");
-            }
-            let exchanges = || {
-                [
-                    Exchange { name: c"getpid", ours: ours as *mut c_void, theirs: &THEIRS },
-                    Exchange { name: c"not_imported", ours: ours as *mut c_void, theirs: &THEIRS },
-                ]
-            };
-            for _ in 0..2 {
-                // SAFETY: never closed, nobody runs its code, and the signatures agree.
-                let found = unsafe { exchange(handle, &exchanges()) }.unwrap();
-                assert!(found[0] >= 1 && found[1] == 0, "{name}: {found:?}");
-                assert_eq!(call(handle), -process, "{name}: ours, which calls the real one, even when exchanged twice");
-            }
-            // SAFETY: getpid of this test itself does not go through the library.
-            assert_eq!(unsafe { libc::getpid() }, process);
+    /// The slot has a submission, and the one after it is next.
+    #[inline]
+    pub fn took(&mut self, slot: usize, ticket: Ticket) {
+        self.tickets[slot] = Some(ticket);
+        self.next = if slot + 1 == self.tickets.len() { 0 } else { slot + 1 };
+    }
+
+    /// The GPFIFO entry of so many words from a word of the slot on; none where no entry counts so many.
+    #[inline]
+    pub fn entry(&self, slot: usize, from: usize, words: usize) -> Option<u64> {
+        let at = self.memory.va() + 4 * (slot * self.stride + from) as u64;
+        Some(Entry::segment(at, u32::try_from(words).ok()?)?.encode())
+    }
+
+    /// Into a word of a slot that is not under way.
+    #[inline]
+    pub fn store(&self, slot: usize, word: usize, value: u32) {
+        store(&self.memory, slot * self.stride + word, value);
+    }
+
+    /// From a word of a slot, which the GPU only reads.
+    pub fn load(&self, slot: usize, word: usize) -> u32 {
+        load(&self.memory, slot * self.stride + word)
+    }
+
+    /// Words from the start of a slot on that is not under way.
+    #[inline]
+    pub fn put(&self, slot: usize, words: &[u32]) {
+        words.iter().enumerate().for_each(|(i, word)| self.store(slot, i, *word));
+    }
+
+    /// Bytes from a word of the slot on; what is left of their last word stays.
+    ///
+    /// # Safety
+    /// So many bytes can be read at `from`, and the slot is not under way.
+    #[inline]
+    pub unsafe fn put_bytes(&self, slot: usize, word: usize, from: *const u8, bytes: usize) {
+        let at = 4 * (slot * self.stride + word);
+        debug_assert!((at + bytes) as u64 <= self.memory.length());
+        // SAFETY: within the slot; the caller's.
+        unsafe { self.memory.as_ptr().add(at).copy_from_nonoverlapping(from, bytes) };
+    }
+
+    /// Words from the start of the slot on, in whole lines: NOPs behind them.
+    ///
+    /// # Safety
+    /// This CPU can ([`LineStore::is_available`]), and the slot is not under way.
+    #[inline]
+    pub unsafe fn put_lines(&self, slot: usize, words: &[u32], how: LineStore) {
+        for (i, words) in words.chunks(LINE_WORDS).enumerate() {
+            let at = 4 * slot * self.stride + LINE * i;
+            debug_assert!((at + LINE) as u64 <= self.memory.length());
+            // SAFETY: a line of the slot; the caller's.
+            unsafe { store_line(how, self.memory.as_ptr().add(at), &line(words)) };
         }
     }
+
+    /// Frees the memory when the channel has come past the last submission, or has gone: until then it may still read it.
+    pub fn bury(&self, grave: &Grave) {
+        if let Some(last) = self.tickets[self.next.checked_sub(1).unwrap_or(self.tickets.len() - 1)] {
+            grave.put(self.memory.clone(), last);
+        }
+    }
+}
+
+/// Words at the start of a line, NOPs behind them.
+#[inline]
+pub(crate) fn line(words: &[u32]) -> Line {
+    let mut line = Line([0; LINE]);
+    for (to, word) in line.0.chunks_exact_mut(4).zip(words) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
+    line
+}
+
+/// Posted through write-combining where the memory is the GPU's.
+#[inline]
+pub(crate) fn store(memory: &Memory, dword: usize, value: u32) {
+    debug_assert!((dword as u64 + 1) * 4 <= memory.length());
+    debug_assert!(memory.place() == Place::Host || memory.place() == Place::Video);
+    // SAFETY: within the segment, which was made for all slots; the slot is not under way.
+    unsafe { memory.as_ptr().cast::<u32>().add(dword).write_volatile(value) };
+}
+
+fn load(memory: &Memory, dword: usize) -> u32 {
+    debug_assert!((dword as u64 + 1) * 4 <= memory.length());
+    // SAFETY: within the segment; the GPU only reads it.
+    unsafe { memory.as_ptr().cast::<u32>().add(dword).read_volatile() }
 }

@@ -6,8 +6,8 @@ use super::named::Named;
 use crate::error::Error;
 use crate::memory::Memory;
 use crate::place::Place;
-use crate::prepared::store;
 use crate::region::Region;
+use crate::slots::Slots;
 use crate::space::AddressSpace;
 use crate::validate::{Invalid, Ranges};
 use std::sync::Arc;
@@ -109,21 +109,20 @@ impl Inner {
         self.counts.is_empty() && self.sources.is_empty() && self.adds == 0
     }
 
-    /// Payloads and bytes, into the slot whose words begin at dword `base`.
+    /// Payloads and bytes, into a slot that is not under way.
     #[inline]
-    pub fn put(&self, to: &Memory, base: usize) {
+    pub fn put(&self, slots: &Slots, slot: usize) {
         for &(word, more) in &self.counts {
-            store(to, base + word, (self.base + more) as u32);
+            slots.store(slot, word, (self.base + more) as u32);
         }
         for source in &self.sources {
             let (mut from, mut left) = (source.from.va() as *const u8, source.from.length() as usize);
             for &(word, words) in &source.blocks {
                 let bytes = left.min(4 * words);
-                debug_assert!((4 * (base + word) + bytes) as u64 <= to.length());
                 // SAFETY: the ticket is taken and the region was there after it, so whoever frees it waits; the CPU can read it, as `prepare_chain` was
                 // promised. The slot is not under way. What is left of the last word is not written to memory by the engine.
                 unsafe {
-                    to.as_ptr().add(4 * (base + word)).copy_from_nonoverlapping(from, bytes);
+                    slots.put_bytes(slot, word, from, bytes);
                     from = from.add(bytes);
                 }
                 left -= bytes;

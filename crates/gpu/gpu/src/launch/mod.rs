@@ -19,7 +19,6 @@
 mod chain;
 mod counts;
 mod named;
-mod slots;
 mod stores;
 
 use crate::channel::{Channel, Grave, acquire};
@@ -28,8 +27,8 @@ use crate::error::Error;
 use crate::lease::Group;
 use crate::memory::Memory;
 use crate::pin::Pin;
-use crate::prepared::store;
 use crate::region::Region;
+use crate::slots::Slots;
 use crate::tracker::Ticket;
 use chain::Inner;
 pub use chain::{ChainWords, Counter, Source};
@@ -37,7 +36,6 @@ use counts::{check_counts, check_payloads};
 use named::Named;
 use pushbuf::encode::{CONSTANT_CACHES, Words, inline_dma, offset};
 use pushbuf::semaphore::Execute;
-use slots::Slots;
 use std::sync::Arc;
 use std::time::Duration;
 pub use stores::Stores;
@@ -190,12 +188,12 @@ impl Launch {
         let front = front(words.launch, words.counts, tracker);
         ch.check_launch(words.launch.get(front..).unwrap_or_default(), words.qmds, &named)?;
         let slots = Slots::new(ch, words.launch.len())?;
-        let mut entries = Vec::with_capacity(slots.tickets.len());
-        for slot in 0..slots.tickets.len() {
+        let length = words.launch.len();
+        let mut entries = Vec::with_capacity(slots.count());
+        for slot in 0..slots.count() {
             slots.put(slot, words.launch);
-            let length = words.launch.len();
-            let at_once = slots.entry_from(slot, front, length - front)?;
-            entries.push(Entries { waiting: slots.entry(slot, length)?, at_once });
+            let entry = |from| slots.entry(slot, from, length - from).ok_or(Error::Words(length - from));
+            entries.push(Entries { waiting: entry(0)?, at_once: entry(front)? });
         }
         let parameters = match words.parameters {
             (0, _) | (_, 0) => None,
@@ -252,7 +250,7 @@ impl Launch {
                 words.truncate(length);
                 ch.check_launch(&words, &self.qmds, &self.named)?;
                 let segment = Slots::whole(ch, &words)?;
-                Ok((segment.entry(0, words.len())?, segment.memory))
+                Ok((segment.entry(0, 0, words.len()).ok_or(Error::Words(words.len()))?, segment.memory))
             });
         let (entry, memory) = match submitted {
             Ok(submitted) => submitted,
@@ -300,7 +298,7 @@ impl Launch {
 
     /// How many launches may be in flight at once.
     pub fn slots(&self) -> usize {
-        self.slots.tickets.len()
+        self.slots.count()
     }
 
     /// How many ticket numbers a launch takes.
@@ -523,7 +521,7 @@ impl Launch {
         let words = staged.get(..length).unwrap_or_default();
         ch.check_launch(words, &self.qmds, &self.named)?;
         parameters.slots.put(place, words);
-        Ok((place, parameters.slots.entry(place, length)?))
+        Ok((place, parameters.slots.entry(place, 0, length).ok_or(Error::Words(length))?))
     }
 
     #[inline]
@@ -580,11 +578,10 @@ impl Launch {
     /// The payloads and bytes of a slot that is not under way. One store for each payload: the first lies in its first line, and most launches have no other.
     #[inline]
     fn count(&self, slot: usize, before: u64) {
-        let base = slot * self.slots.stride;
         for &(word, more) in &self.counts {
-            store(&self.slots.memory, base + word, (before + more) as u32);
+            self.slots.store(slot, word, (before + more) as u32);
         }
-        self.inner.put(&self.slots.memory, base);
+        self.inner.put(&self.slots, slot);
     }
 
     #[inline]

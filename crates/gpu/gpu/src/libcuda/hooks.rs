@@ -1,7 +1,7 @@
 //! The functions in libcuda's import slots: each makes the real call and reports what it did.
 
 use crate::errno::Errno;
-use crate::slots::Exchange;
+use crate::imports::Exchange;
 use crate::watched::Watched;
 use rm::graph::MmapRecord;
 use std::ffi::{CStr, c_int, c_long, c_ulong, c_void};

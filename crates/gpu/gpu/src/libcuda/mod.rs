@@ -10,7 +10,7 @@ mod hooks;
 
 use crate::device::Entry;
 use crate::error::Error;
-use crate::slots::exchange;
+use crate::imports::exchange;
 use crate::space::AddressSpace;
 use crate::watched::Watched;
 use hooks::exchanges;
