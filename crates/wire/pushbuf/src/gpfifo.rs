@@ -91,6 +91,33 @@ pub struct Control {
 /// The longest segment, in words.
 pub const MAX_DWORDS: u32 = (1 << 21) - 1;
 
+/// An entry as it lies in a ring, for who wants one thing of it. [`Entry::parse`] takes it apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Raw(pub u64);
+
+impl Raw {
+    /// Words of the segment; 0 is a control entry.
+    #[inline]
+    pub const fn words(self) -> usize {
+        (self.0 >> 42) as usize & MAX_DWORDS as usize
+    }
+
+    /// Address of the segment, above the extended base.
+    #[inline]
+    pub const fn address(self, base: u64) -> u64 {
+        base | self.0 & VA
+    }
+
+    /// What a control entry sets the extended base to, if it does.
+    #[inline]
+    pub const fn extended_base(self) -> Option<u64> {
+        match Entry::parse(self.0) {
+            Entry::Control(control) => control.extended_base(),
+            Entry::Segment(_) => None,
+        }
+    }
+}
+
 const VA: u64 = 0xff_ffff_fffc;
 const SEGMENT_RESERVED: u64 = 1 << 40 | 1 << 1;
 const CONTROL_RESERVED: u64 = 1 << 40 | 1 << 41;
@@ -112,7 +139,7 @@ impl Entry {
     }
 
     pub const fn parse(raw: u64) -> Entry {
-        let dwords = (raw >> 42) as u32 & MAX_DWORDS;
+        let dwords = Raw(raw).words() as u32;
         let sync_wait = raw >> 63 != 0;
         if dwords == 0 {
             let opcode = Opcode::parse((raw >> 32) as u8);
@@ -124,7 +151,7 @@ impl Entry {
             });
         }
         Entry::Segment(Segment {
-            va: raw & VA,
+            va: Raw(raw).address(0),
             dwords,
             level: if raw >> 41 & 1 != 0 { Level::Subroutine } else { Level::Main },
             sync_wait,
@@ -199,6 +226,14 @@ mod tests {
         #[test]
         fn encode_is_the_inverse_of_parse(raw: u64) {
             prop_assert_eq!(Entry::parse(raw).encode(), raw);
+            let one = Raw(raw);
+            match Entry::parse(raw) {
+                Entry::Segment(s) => {
+                    let base = 0x01ab_cd00_0000_0000;
+                    prop_assert_eq!((one.words(), one.address(base)), (s.dwords as usize, base | s.va));
+                }
+                Entry::Control(c) => prop_assert_eq!((one.words(), one.extended_base()), (0, c.extended_base())),
+            }
             let control = raw & !((u64::from(MAX_DWORDS)) << 42);
             prop_assert_eq!(Entry::parse(control).encode(), control);
         }

@@ -7,6 +7,7 @@ use super::ranges;
 use crate::process::{region, sys, thread};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use pushbuf::gpfifo::Raw;
 use tape::event::watch;
 use tape::region::{SLOTS, Slot};
 
@@ -100,34 +101,9 @@ impl Channel {
 
     /// The GPFIFO entry at `index`, which is below `entries`.
     #[inline]
-    pub fn entry(&self, index: u32) -> Gp {
+    pub fn entry(&self, index: u32) -> Raw {
         // SAFETY: the ring has that many entries and is mapped as long as the channel is followed and not blind.
-        Gp(unsafe { ((self.ring + 8 * u64::from(index)) as *const u64).read_volatile() })
-    }
-}
-
-/// A GPFIFO entry (class 0xC56F, GP_ENTRY0 and GP_ENTRY1).
-#[derive(Clone, Copy)]
-pub struct Gp(pub u64);
-
-impl Gp {
-    /// Words of the segment, bits 62:42; 0 is a control entry.
-    #[inline]
-    pub fn words(self) -> usize {
-        ((self.0 >> 42) & 0x1f_ffff) as usize
-    }
-
-    /// Address of the segment, bits 39:2, above `base`.
-    #[inline]
-    pub fn address(self, base: u64) -> u64 {
-        base | (self.0 & 0xff_ffff_fffc)
-    }
-
-    /// What a control entry sets the base to: opcode 4 (bits 39:32) is SET_PB_SEGMENT_EXTENDED_BASE (Hopper), operand
-    /// bits 24:8 = address >> 40.
-    #[inline]
-    pub fn base(self) -> Option<u64> {
-        ((self.0 >> 32) & 0xff == 4).then_some(((self.0 >> 8) & 0x1_ffff) << 40)
+        Raw(unsafe { ((self.ring + 8 * u64::from(index)) as *const u64).read_volatile() })
     }
 }
 

@@ -380,7 +380,7 @@ fn entry(c: &mut Channel, w: &mut Writer, i: usize, index: u32, seq: u64, tsc: u
     let mut body = EntryBody { gp: gp.0, seq, slot: i as u32, index, words: 0, lack: lack::NONE };
     let words = gp.words();
     if words == 0 {
-        c.base = gp.base().unwrap_or(c.base);
+        c.base = gp.extended_base().unwrap_or(c.base);
         return record::entry(w, 0, tsc, body).is_some();
     }
     let va = gp.address(c.base);

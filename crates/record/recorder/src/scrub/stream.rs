@@ -4,6 +4,7 @@ use super::kept::{Kept, Tables, family};
 use super::{HOPPER_CHANNEL, put, word};
 use pushbuf::class::Family;
 use pushbuf::decode::{Decoder, Item, Run, Target, Write};
+use pushbuf::gpfifo::Raw;
 use pushbuf::header::Kind;
 use pushbuf::qmd::{MAX_WORDS, Qmd};
 use tape::event::{EntryBody, entry_flags, lack};
@@ -161,8 +162,7 @@ impl Stream {
             self.lose();
         }
         let seen = before.saturating_add(words.len() as u64);
-        // GP_ENTRY1_LENGTH, bits 62:42 of the entry.
-        let wanted = body.gp >> 42 & 0x1f_ffff;
+        let wanted = Raw(body.gp).words() as u64;
         if more {
             self.split = Some((body.seq, seen));
         }
