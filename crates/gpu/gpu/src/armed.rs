@@ -22,7 +22,8 @@ use crate::stores::{self, LINE, LineStore};
 use crate::tracker::Ticket;
 use crate::transfer::{self, Between, CopyMode, CopyRelease, End, InlineMode, InlineRelease, Layout};
 use crate::validate::{self, Ranges, Rules};
-use pushbuf::encode::Words;
+use pushbuf::encode::subchannel::HOST;
+use pushbuf::encode::{Words, layout};
 use pushbuf::gpfifo::{Entry, Segment};
 use pushbuf::semaphore::{Execute, Operation};
 use std::ops::DerefMut;
@@ -33,8 +34,6 @@ use std::time::Duration;
 const PLACES: usize = 4;
 /// Words of a line.
 const LINE_WORDS: usize = LINE / 4;
-/// Words of a gate: SEM_ADDR_LO to SEM_EXECUTE.
-const GATE_WORDS: usize = 6;
 /// How long a channel may take for what is let go.
 const LET_GO: Duration = Duration::from_secs(2);
 
@@ -201,10 +200,10 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
     }
 
     /// The words of a place's gate.
-    fn acquire(&self, place: usize, number: u32) -> Result<[u32; GATE_WORDS], Error> {
-        let mut words = [0; GATE_WORDS];
+    fn acquire(&self, place: usize, number: u32) -> Result<[u32; layout::SEMAPHORE], Error> {
+        let mut words = [0; layout::SEMAPHORE];
         let acquire = Execute { operation: Operation::Acquire, switch_tsg: false, ..Execute::RELEASE };
-        Words::new(&mut words).host_semaphore(0, self.gate_va(place), number.into(), acquire)?;
+        Words::new(&mut words).host_semaphore(HOST, self.gate_va(place), number.into(), acquire)?;
         Ok(words)
     }
 
@@ -221,7 +220,7 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
             let Some(Entry::Segment(segment)) = entry else { return Err(Error::Length(length as u64)) };
             Ok(Entry::Segment(Segment { sync_wait, ..segment }).encode())
         };
-        let gate = segment(place * self.stride, GATE_WORDS, false)?;
+        let gate = segment(place * self.stride, layout::SEMAPHORE, false)?;
         Ok([gate, segment(self.body(place), self.template.len(), true)?])
     }
 

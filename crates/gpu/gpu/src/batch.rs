@@ -6,18 +6,13 @@
 //! of any prepared transfer: it writes one number and rings, however many pieces there are.
 
 use crate::channel::Channel;
-use crate::engine::COPY;
 use crate::error::Error;
 use crate::prepared::Prepared;
 use crate::region::Region;
 use crate::tracker::Ticket;
 use crate::transfer::{Between, CopyRelease, PAYLOAD};
-use pushbuf::encode::{Words, launch_dma, offset};
-
-/// Words of one piece, at most: addresses, length, launch.
-const PIECE_WORDS: usize = 5 + 2 + 2;
-/// Words of the release.
-const RELEASE_WORDS: usize = 4 + 2;
+use pushbuf::encode::subchannel::COPY;
+use pushbuf::encode::{Words, launch_dma, layout, offset};
 
 /// One copy of a batch, by address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +89,7 @@ impl Batch {
 }
 
 fn words(tracker: u64, pieces: &[Piece], release: CopyRelease) -> Result<Vec<u32>, Error> {
-    let mut words = vec![0; PIECE_WORDS * pieces.len() + RELEASE_WORDS];
+    let mut words = vec![0; layout::COPY * pieces.len() + layout::SEMAPHORE];
     let mut w = Words::new(&mut words);
     let mut length = None;
     for (n, Piece { to, from, bytes }) in pieces.iter().enumerate() {

@@ -13,7 +13,7 @@
 //! stores before it to leave the CPU. Nothing is read back.
 
 use crate::channel::{Channel, Grave, Use};
-use crate::engine::{COPY, Engine};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::place::Place;
 use crate::region::Region;
@@ -21,7 +21,8 @@ use crate::slots::{LINE_WORDS as WORDS, Slots};
 use crate::stores::{self, Level};
 use crate::tracker::Ticket;
 use crate::transfer::{Between, CopyMode, CopyRelease, PAYLOAD};
-use pushbuf::encode::{Words, launch_dma, offset};
+use pushbuf::encode::subchannel::COPY;
+use pushbuf::encode::{Words, launch_dma, layout, offset};
 
 /// Lines that are stored together while copies are added.
 const RUN: usize = 16;
@@ -29,9 +30,6 @@ const RUN: usize = 16;
 const HEAD: usize = 2 + 2;
 /// Words of a copy, at most: a header and four halves of addresses, the launch.
 const PIECE: usize = 5 + 1;
-/// Words of the release, and which of them is the number.
-const RELEASE: usize = 4 + 2;
-const NUMBER: usize = 3;
 
 /// A line of words.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +120,7 @@ impl Burst {
         let template = made(most)?;
         ch.check_transfer(&template, &between)?;
         let (head, piece) = if is_narrow { (HEAD, PIECE - 1) } else { (HEAD - 2, PIECE) };
-        debug_assert_eq!(template.len(), head + most * piece + RELEASE);
+        debug_assert_eq!(template.len(), head + most * piece + layout::SEMAPHORE);
         let mut staged = vec![Line([0; WORDS]); template.len().div_ceil(WORDS)];
         for (line, words) in staged.iter_mut().zip(template.chunks(WORDS)) {
             line.0[..words.len()].copy_from_slice(words);
@@ -206,7 +204,7 @@ impl Burst {
             self.between.ask()?;
         }
         let at = self.head + self.added * self.piece;
-        let (slot, end) = (self.slots.next(), at + RELEASE);
+        let (slot, end) = (self.slots.next(), at + layout::SEMAPHORE);
         let entry = self.slots.entry(slot, 0, end).ok_or(Error::Length(end as u64))?;
         // ORDERING: taken before the leases are looked at, see `lease`.
         let ticket = ch.take_ticket();
@@ -218,9 +216,9 @@ impl Burst {
         let is_whole = self.added == self.most;
         if !is_whole {
             // The release comes where the words of the next copy are.
-            self.restore(at, self.template.len() - RELEASE);
+            self.restore(at, self.template.len() - layout::SEMAPHORE);
         }
-        self.put(at + NUMBER, ticket.payload());
+        self.put(at + layout::PAYLOAD, ticket.payload());
         self.store(end.div_ceil(WORDS));
         if !is_whole {
             self.restore(at, at);
@@ -245,7 +243,7 @@ impl Burst {
 
     /// As many words as a release has, at `to`, from `from` in the template.
     fn restore(&mut self, to: usize, from: usize) {
-        for n in 0..RELEASE {
+        for n in 0..layout::SEMAPHORE {
             self.put(to + n, self.template[from + n]);
         }
     }
@@ -281,7 +279,7 @@ fn words(
     (mode, release): (CopyMode, CopyRelease),
     (pieces, is_narrow): (usize, bool),
 ) -> Result<Vec<u32>, Error> {
-    let mut words = vec![0; HEAD + PIECE * pieces + RELEASE];
+    let mut words = vec![0; HEAD + PIECE * pieces + layout::SEMAPHORE];
     let mut w = Words::new(&mut words);
     let addresses = [(from >> 32) as u32, from as u32, (to >> 32) as u32, to as u32];
     w.inc(COPY, offset::COPY_LINE_LENGTH_IN, &[bytes])?;

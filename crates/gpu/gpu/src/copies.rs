@@ -7,7 +7,7 @@
 //! unless something was unmapped since a region was last looked at.
 
 use crate::channel::Channel;
-use crate::engine::{COPY, Engine};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::place::Place;
 use crate::points::Point;
@@ -16,7 +16,8 @@ use crate::slots::Slots;
 use crate::stores::LineStore;
 use crate::tracker::Ticket;
 use crate::validate::{self, Ranges, Rules};
-use pushbuf::encode::{Words, launch_dma};
+use pushbuf::encode::subchannel::{COPY, HOST};
+use pushbuf::encode::{Words, launch_dma, layout};
 use pushbuf::semaphore::Execute;
 
 /// Words of a slot, each one GPFIFO entry: about fifty pieces.
@@ -25,9 +26,6 @@ const SLOT: usize = 512;
 const SLOTS: usize = 128;
 /// Words that stay free in a slot for the tracker's release.
 const END: usize = 8;
-/// Words of a piece, and of a semaphore operation.
-const PIECE: usize = 9;
-const OPERATION: usize = 6;
 /// Most bytes that one launch moves; longer copies are several.
 const LAUNCH: u64 = 1 << 30;
 
@@ -112,7 +110,7 @@ impl Ranges for Allowed {
 
 impl Written<'_> {
     /// Pieces that one submission holds at least, without acquires and releases.
-    pub const PIECES: usize = SLOTS * ((SLOT - END) / PIECE) - 1;
+    pub const PIECES: usize = SLOTS * ((SLOT - END) / layout::COPY) - 1;
 
     /// Copies `bytes` from `from_at` in one region to `to_at` in another. The first piece waits for the submissions before on this
     /// channel; pieces of one submission may overtake each other.
@@ -128,7 +126,7 @@ impl Written<'_> {
             let part = (bytes - done).min(LAUNCH);
             let kind = if self.pieces == 0 { launch_dma::NON_PIPELINED } else { launch_dma::PIPELINED };
             let (to, from) = (to + done, from + done);
-            self.write(PIECE, Allowed([(to, part), (from, part)]), |w| {
+            self.write(layout::COPY, Allowed([(to, part), (from, part)]), |w| {
                 w.copy(COPY, from, to, part as u32, kind | launch_dma::PITCH)
             })?;
             self.pieces += 1;
@@ -143,8 +141,8 @@ impl Written<'_> {
     /// As [`Written::copy`], and [`Error::Misaligned`].
     pub fn acquire(&mut self, word: (&Region, u64), value: u32) -> Result<(), Error> {
         let va = self.word(word)?;
-        self.write(OPERATION, Allowed([(va, 4); 2]), |w| {
-            w.host_semaphore(0, va, value.into(), Execute::WAIT_AND_SWITCH)
+        self.write(layout::SEMAPHORE, Allowed([(va, 4); 2]), |w| {
+            w.host_semaphore(HOST, va, value.into(), Execute::WAIT_AND_SWITCH)
         })
     }
 
@@ -154,7 +152,7 @@ impl Written<'_> {
     /// As [`Written::acquire`].
     pub fn release(&mut self, word: (&Region, u64), value: u32) -> Result<(), Error> {
         let va = self.word(word)?;
-        self.write(OPERATION, Allowed([(va, 4); 2]), |w| w.copy_release(COPY, va, value, false))
+        self.write(layout::SEMAPHORE, Allowed([(va, 4); 2]), |w| w.copy_release(COPY, va, value, false))
     }
 
     /// That the caller may load and store this memory itself until the submission is dropped, which needs no words: whoever frees the
@@ -225,7 +223,9 @@ impl Written<'_> {
     #[inline]
     pub fn submit(mut self) -> Result<Ticket, Error> {
         let (ticket, tracker) = (self.ticket, self.ch.ends().1);
-        self.write(OPERATION, Allowed([(tracker, 16); 2]), |w| w.copy_release(COPY, tracker, ticket.payload(), false))?;
+        self.write(layout::SEMAPHORE, Allowed([(tracker, 16); 2]), |w| {
+            w.copy_release(COPY, tracker, ticket.payload(), false)
+        })?;
         self.close_slot()?;
         self.ch.push_several(&self.copies.entries, ticket)?;
         let Copies { slots, entries, .. } = &mut *self.copies;

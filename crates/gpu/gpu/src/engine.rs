@@ -1,4 +1,4 @@
-//! What executes methods, and the subchannels that they are sent on.
+//! What executes methods.
 
 /// What executes the methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,7 +8,3 @@ pub enum Engine {
     /// Compute and inline-to-memory.
     Graphics,
 }
-
-/// Subchannels: fixed on the graphics engine, free on copy engines.
-pub(crate) const COMPUTE: u8 = 1;
-pub(crate) const COPY: u8 = 4;

@@ -2,13 +2,14 @@
 //!
 //! The type says what state it is in: [`Pushbuffer`] can be written, [`Validated`] can be submitted, and nothing is both.
 
-use crate::engine::{COMPUTE, COPY, Engine};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::memory::Memory;
 use crate::place::Place;
 use crate::semaphore::Semaphore;
 use crate::space::AddressSpace;
 use crate::validate::{self, Rules};
+use pushbuf::encode::subchannel::{COMPUTE, COPY, HOST};
 use pushbuf::encode::{Lines, Words, inline_dma, launch_dma};
 use pushbuf::gpfifo::Entry;
 use pushbuf::qmd::PcasAction;
@@ -130,13 +131,13 @@ impl Pushbuffer {
 
     /// A release by the host with a timestamp, when the engine is idle.
     pub fn host_release(&mut self, semaphore: &Semaphore, payload: u32) -> Result<&mut Self, Error> {
-        self.write(|w| w.host_release(0, semaphore.va(), payload, true))
+        self.write(|w| w.host_release(HOST, semaphore.va(), payload, true))
     }
 
     /// The channel waits until the semaphore holds `payload`.
     pub fn host_acquire(&mut self, semaphore: &Semaphore, payload: u32) -> Result<&mut Self, Error> {
         let acquire = Execute { operation: Operation::Acquire, switch_tsg: true, ..Execute::RELEASE };
-        self.write(|w| w.host_semaphore(0, semaphore.va(), payload.into(), acquire))
+        self.write(|w| w.host_semaphore(HOST, semaphore.va(), payload.into(), acquire))
     }
 
     /// Launches the QMD at `qmd`, which must be among those that the channel was granted ([`Channel::grant_launches`](crate::Channel::grant_launches)).

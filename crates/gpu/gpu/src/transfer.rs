@@ -1,12 +1,13 @@
 //! The words of one transfer with the release at its end, as they are prepared: what engines are told, and where in it lies
 //! what a submission changes.
 
-use crate::engine::{COMPUTE, COPY, Engine};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::region::Region;
 use crate::semaphore::Semaphore;
 use crate::space::AddressSpace;
 use crate::validate::Invalid;
+use pushbuf::encode::subchannel::{COMPUTE, COPY, HOST};
 use pushbuf::encode::{MAX_INLINE, Words, inline_dma, launch_dma, offset};
 use std::sync::Arc;
 
@@ -248,7 +249,7 @@ pub(crate) fn inline(
         }
     }
     match release {
-        InlineRelease::Host => w.host_release(0, tracker, PAYLOAD, true)?,
+        InlineRelease::Host => w.host_release(HOST, tracker, PAYLOAD, true)?,
         InlineRelease::Engine => w.report_release(COMPUTE, tracker, PAYLOAD)?,
         // SET_REPORT_SEMAPHORE_D: RELEASE, STRUCTURE_SIZE (28) ONE_WORD.
         InlineRelease::EngineWord => {

@@ -3,6 +3,7 @@
 //! A walk over the words that knows few methods and refuses all others. Registers keep their values from one submission to
 //! the next, so a launch may only use what the same pushbuffer has set.
 
+use pushbuf::encode::subchannel::{COMPUTE, COPY};
 use pushbuf::encode::{CONSTANT_CACHES, offset};
 use pushbuf::header::{Header, Kind};
 use rm::class;
@@ -136,16 +137,20 @@ type Verdict = Result<(), (&'static str, u64)>;
 
 impl State {
     fn method(&mut self, subch: u8, address: u16, value: u32, rules: &Rules<'_>) -> Verdict {
-        if self.inline > 0 && !(subch == 1 && address == 0x1b4) {
+        if self.inline > 0 && !(subch == COMPUTE && address == 0x1b4) {
             return Err(("a method before all inline data has come", address.into()));
         }
         match (address, rules.graphics) {
-            (0, true) if subch == 1 && value == class::HOPPER_COMPUTE_A => Ok(()),
-            (0, graphics) if subch == 4 && value == class::HOPPER_DMA_COPY_A && (!graphics || rules.copies) => Ok(()),
+            (0, true) if subch == COMPUTE && value == class::HOPPER_COMPUTE_A => Ok(()),
+            (0, graphics) if subch == COPY && value == class::HOPPER_DMA_COPY_A && (!graphics || rules.copies) => {
+                Ok(())
+            }
             (0, _) => Err(("SET_OBJECT of another class or subchannel", u64::from(subch) << 32 | u64::from(value))),
             (1..0x100, _) => self.host_method(address, value, rules.space),
-            (_, true) if subch == 1 => self.compute_method(address, value, rules),
-            (_, graphics) if subch == 4 && (!graphics || rules.copies) => self.copy_method(address, value, rules.space),
+            (_, true) if subch == COMPUTE => self.compute_method(address, value, rules),
+            (_, graphics) if subch == COPY && (!graphics || rules.copies) => {
+                self.copy_method(address, value, rules.space)
+            }
             _ => Err(("a subchannel without an object", subch.into())),
         }
     }

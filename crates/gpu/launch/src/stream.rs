@@ -6,6 +6,8 @@
 use crate::error::Error;
 use cuda_graph::{Own, Refused};
 use gpu::Source;
+use pushbuf::encode::layout::{self, PAYLOAD, SEMAPHORE};
+use pushbuf::encode::subchannel::{COMPUTE, COPY, HOST};
 use pushbuf::encode::{Words, inline_dma, launch_dma};
 use pushbuf::header::Header;
 use pushbuf::semaphore::Execute;
@@ -23,12 +25,6 @@ pub enum Order {
     Engines,
 }
 
-/// Subchannels of the compute class and of the copy engine on a graphics channel.
-const COMPUTE: u8 = 1;
-const COPY: u8 = 4;
-/// Of a semaphore operation of the host's, and where its payload is.
-const ACQUIRE: usize = 6;
-const PAYLOAD: usize = 3;
 /// Of an inline write beside its data: addresses, lengths, launch. Each header of data is one more.
 const INLINE: usize = 16;
 
@@ -101,7 +97,7 @@ impl Part {
     /// Waits until the counter has been added so much.
     fn wait(&mut self, counter: u64, adds: u32) -> Result<(), Error> {
         if self.acquired != Some(adds) {
-            let at = self.put(ACQUIRE, |w| w.host_semaphore(0, counter, 0, Execute::WAIT))?;
+            let at = self.put(SEMAPHORE, |w| w.host_semaphore(HOST, counter, 0, Execute::WAIT))?;
             self.counts.push((at + PAYLOAD, adds));
             self.acquired = Some(adds);
         }
@@ -112,7 +108,7 @@ impl Part {
     fn release(&mut self, to: u64, last: Last) -> Result<usize, Error> {
         match last {
             // SET_SEMAPHORE_A, B, PAYLOAD, and LAUNCH_DMA with a flush for all who look: what was written to host memory is there before the number is.
-            Last::Copies => Ok(self.put(8, |w| w.copy_release(COPY, to, 0, false))? + 3),
+            Last::Copies => Ok(self.put(SEMAPHORE, |w| w.copy_release(COPY, to, 0, false))? + PAYLOAD),
             // Behind the barrier of the data.
             Last::Inline => {
                 let launch = inline_dma::PITCH | inline_dma::NO_SYSMEMBAR;
@@ -121,7 +117,7 @@ impl Part {
             }
             // All is over that went before: the host tells it, and waits for no engine to be idle, which would be CUDA's kernels, too.
             Last::Nothing | Last::Counted => {
-                Ok(self.put(ACQUIRE, |w| w.host_semaphore(0, to, 0, Execute::RELEASE))? + PAYLOAD)
+                Ok(self.put(SEMAPHORE, |w| w.host_semaphore(HOST, to, 0, Execute::RELEASE))? + PAYLOAD)
             }
         }
     }
@@ -139,7 +135,7 @@ impl Stream {
     pub fn begin(tracker: u64, copies: Option<u64>, counter: u64, order: Order) -> Result<Stream, Error> {
         let mut launches = Part::new(tracker);
         launches.tracker_counts.push((PAYLOAD, 0));
-        launches.put(ACQUIRE, |w| w.host_semaphore(0, tracker, 0, Execute::WAIT))?;
+        launches.put(SEMAPHORE, |w| w.host_semaphore(HOST, tracker, 0, Execute::WAIT))?;
         // Behind the tracker nothing of an earlier chain is under way.
         launches.acquired = Some(0);
         let copies = copies.map(Part::new);
@@ -182,7 +178,7 @@ impl Stream {
             self.copier().wait(counter, adds)?;
         }
         let launch = launch_dma::NON_PIPELINED | launch_dma::PITCH;
-        self.copier().put(9, |w| w.copy(COPY, from, to, bytes, launch))?;
+        self.copier().put(layout::COPY, |w| w.copy(COPY, from, to, bytes, launch))?;
         self.last = Last::Copies;
         Ok(())
     }
@@ -211,7 +207,7 @@ impl Stream {
     /// A graph, in words that wait for the counter in front.
     pub fn launch(&mut self, own: &Own) -> Result<(), Error> {
         let front = own.counts.first().is_some_and(|count| (count.word, count.more) == (PAYLOAD, 0));
-        if !front || !own.launch.get(..ACQUIRE).is_some_and(is_semaphore) {
+        if !front || !own.launch.get(..SEMAPHORE).is_some_and(is_semaphore) {
             return Err(Refused::Form { what: "a launch without a wait in front" }.into());
         }
         if own.adds == 0 {
@@ -225,14 +221,14 @@ impl Stream {
             _ => self.wait()?,
         }
         let at = self.launches.words.len();
-        self.launches.words.extend_from_slice(own.launch.get(ACQUIRE..).unwrap_or_default());
+        self.launches.words.extend_from_slice(own.launch.get(SEMAPHORE..).unwrap_or_default());
         for count in own.counts.iter().skip(1) {
             let more = self.added(count.more)?;
-            self.launches.counts.push((at + count.word - ACQUIRE, more));
+            self.launches.counts.push((at + count.word - SEMAPHORE, more));
         }
         self.adds = self.added(own.adds)?;
         self.last = Last::Counted;
-        self.release = own.release.map(|begin| (at + begin - ACQUIRE, self.launches.words.len()));
+        self.release = own.release.map(|begin| (at + begin - SEMAPHORE, self.launches.words.len()));
         Ok(())
     }
 
@@ -309,7 +305,7 @@ mod tests {
     fn copy(counter: u64) -> Own {
         let mut part = Part::new(counter);
         part.wait(counter, 0).unwrap();
-        part.put(9, |w| w.copy(COPY, 0x20_0000, 0x10_0000, 64, launch_dma::PITCH)).unwrap();
+        part.put(layout::COPY, |w| w.copy(COPY, 0x20_0000, 0x10_0000, 64, launch_dma::PITCH)).unwrap();
         let release = part.words.len();
         let payload = part.release(counter, Last::Copies).unwrap();
         let counts = [(PAYLOAD, 0), (payload, 1)].map(|(word, more)| cuda_graph::Count { word, more });

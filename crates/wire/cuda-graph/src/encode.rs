@@ -3,11 +3,10 @@
 use crate::recipe::{Form, Recipe};
 use crate::refused::Refused;
 use crate::step::{By, Memset, Placed, Step};
+use pushbuf::encode::subchannel::{COMPUTE, HOST};
 use pushbuf::encode::{Error, Words, offset};
 use pushbuf::ops::{Layout, Space};
 
-/// The subchannel of the compute class on graphics runlists.
-const COMPUTE: u8 = 1;
 /// Words that any step but a write takes at most.
 const MOST: usize = 32;
 
@@ -57,7 +56,7 @@ pub(crate) fn append(words: &mut Vec<u32>, placed: &Placed) -> Result<(), Refuse
 
 pub(crate) fn write(to: &mut Words<'_>, step: &Step) -> Result<(), Refused> {
     match step {
-        Step::Acquire { address, payload, execute } => to.host_semaphore(0, *address, *payload, *execute)?,
+        Step::Acquire { address, payload, execute } => to.host_semaphore(HOST, *address, *payload, *execute)?,
         Step::Write { address, bytes, data, launch } => {
             let data: Vec<u8> = data.iter().flat_map(|w| w.to_le_bytes()).take(*bytes as usize).collect();
             to.inline_long(COMPUTE, *address, &data, *launch)?;

@@ -17,14 +17,12 @@ use crate::encode::{append, write};
 use crate::recipe::{Bank, BankId, How, Memory, NodeId, Recipe, Wait};
 use crate::refused::Refused;
 use crate::step::{Memset, Placed, Step};
+use pushbuf::encode::subchannel::{COMPUTE, COPY, HOST};
 use pushbuf::encode::{CONSTANT_CACHES, MAX_INLINE, Words, inline_dma, launch_dma};
 use pushbuf::qmd::{PcasAction, Qmd};
 use pushbuf::semaphore::Execute;
 use std::collections::{HashMap, HashSet};
 
-/// Subchannels of the compute class and of the copy engine on a graphics channel.
-const COMPUTE: u8 = 1;
-const COPY: u8 = 4;
 const TOO_MANY: Refused = Refused::Form { what: "a launch of more than 2^32 releases" };
 /// What one QMD may add to the tracker.
 const MOST_ADDED: u64 = 1 << 16;
@@ -413,7 +411,8 @@ impl Launch<'_> {
     fn wait(&mut self, at: usize) -> Result<(), Refused> {
         let (tracker, more) = (self.tracker, self.to.released);
         if self.to.acquired != Some(more) {
-            self.to.counted(more, |w, payload| Ok(w.host_semaphore(0, tracker, payload.into(), Execute::WAIT)?))?;
+            self.to
+                .counted(more, |w, payload| Ok(w.host_semaphore(HOST, tracker, payload.into(), Execute::WAIT)?))?;
             self.to.acquired = Some(more);
         }
         self.complete = at;

@@ -8,6 +8,7 @@ use crate::refused::Refused;
 use crate::step::{By, Memset, Placed, Step};
 use pushbuf::class::Family;
 use pushbuf::decode::{Decoder, Item, Run, Target, Write};
+use pushbuf::encode::subchannel;
 use pushbuf::encode::{launch_dma, offset};
 use pushbuf::ops::{Engine, How, Inline, Layout, Op, Origin, Semaphore, What};
 use pushbuf::qmd::PcasAction;
@@ -207,10 +208,10 @@ impl Stream {
         let mut decoder = Decoder::new(channel.class);
         for class in &channel.engines {
             match Family::of(*class) {
-                Some(Family::Compute) => decoder.bind(1, *class),
+                Some(Family::Compute) => decoder.bind(subchannel::COMPUTE, *class),
                 Some(Family::InlineToMemory) => decoder.bind(2, *class),
                 Some(Family::Copy) if channel.engines.len() == 1 => decoder.bind_all(*class),
-                Some(Family::Copy) => decoder.bind(4, *class),
+                Some(Family::Copy) => decoder.bind(subchannel::COPY, *class),
                 _ => {}
             }
         }

@@ -38,6 +38,4 @@ pub use table::Table;
 pub const CHANNEL_CLASS: u32 = 0xc86f;
 /// The classes of engines on such a channel: compute on [`COMPUTE`], copies on [`COPY`].
 pub const ENGINES: [u32; 2] = [0xcbc0, 0xc8b5];
-/// Subchannels.
-pub const COMPUTE: u8 = 1;
-pub const COPY: u8 = 4;
+pub use pushbuf::encode::subchannel::{COMPUTE, COPY};

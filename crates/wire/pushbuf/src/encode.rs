@@ -28,6 +28,31 @@ pub const MAX_INLINE: usize = 0x1fff * 4;
 /// INVALIDATE_SHADER_CACHES_NO_WFI (+0x1698 of the compute classes): CONSTANT alone, as CUDA sends it behind new constant banks.
 pub const CONSTANT_CACHES: u32 = 1 << 12;
 
+/// Subchannels of a graphics channel. A copy engine takes its methods on any.
+pub mod subchannel {
+    pub const HOST: u8 = 0;
+    pub const COMPUTE: u8 = 1;
+    pub const COPY: u8 = 4;
+}
+
+/// How many words [`Words`] writes, and where among them is what may be written again later.
+pub mod layout {
+    /// [`Words::copy`](super::Words::copy): the upper half of the source's address, that of the destination's. The lower halves follow.
+    pub const COPY: usize = 9;
+    pub const COPY_SOURCE: usize = 1;
+    pub const COPY_DESTINATION: usize = 3;
+    /// [`Words::host_semaphore`](super::Words::host_semaphore), [`Words::host_release`](super::Words::host_release) and
+    /// [`Words::copy_release`](super::Words::copy_release).
+    pub const SEMAPHORE: usize = 6;
+    /// The payload of these, of [`Words::copy_semaphore`](super::Words::copy_semaphore) and of
+    /// [`Words::report_release`](super::Words::report_release).
+    pub const PAYLOAD: usize = 3;
+    /// [`Words::inline`](super::Words::inline) before its data: the upper half of the address. Each further header of
+    /// [`Words::inline_long`](super::Words::inline_long) is one word more.
+    pub const INLINE: usize = 9;
+    pub const INLINE_DESTINATION: usize = 1;
+}
+
 /// Byte offsets of the methods that are written here. The copy classes 0xC3B5 to 0xCAB5 agree on them, and so do the compute classes and 0xA140.
 pub mod offset {
     pub const SET_OBJECT: u16 = 0x0;
@@ -271,7 +296,7 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// A semaphore operation of the host: SEM_ADDR_LO to SEM_EXECUTE, six words.
+    /// A semaphore operation of the host: SEM_ADDR_LO to SEM_EXECUTE.
     pub fn host_semaphore(&mut self, subch: u8, address: u64, payload: u64, execute: Execute) -> Result<(), Error> {
         let methods = [lo(address), hi(address), lo(payload), hi(payload), execute.encode()];
         self.inc(subch, method::SEM_ADDR_LO, &methods)
@@ -375,6 +400,34 @@ pub(crate) mod tests {
         w.copy_release(4, 0x2_0060_0010, 0x17, true).unwrap();
         assert_eq!(w.as_slice(), COPY);
         assert_eq!(w.nop(), Err(Error::Full { needed: 1, left: 0 }));
+    }
+
+    #[test]
+    fn words_stand_where_the_layout_says() {
+        const NUMBER: u32 = 0xd00b_e11a;
+        let [source, destination] = [0xaaaa_1111_1000, 0xbbbb_2222_2000];
+        let written = |write: fn(&mut Words<'_>, [u64; 2]) -> Result<(), Error>| {
+            let mut buffer = [0; 16];
+            let mut w = Words::new(&mut buffer);
+            write(&mut w, [source, destination]).unwrap();
+            w.as_slice().to_vec()
+        };
+        let address = |words: &[u32], at: usize| u64::from(words[at]) << 32 | u64::from(words[at + 1]);
+        let copy = written(|w, [from, to]| w.copy(4, from, to, 64, 0x182));
+        assert_eq!(copy.len(), layout::COPY);
+        assert_eq!(address(&copy, layout::COPY_SOURCE), source);
+        assert_eq!(address(&copy, layout::COPY_DESTINATION), destination);
+        let data = written(|w, [_, to]| w.inline(1, to, &NUMBER.to_le_bytes(), 0x41));
+        assert_eq!((data.len(), data[layout::INLINE]), (layout::INLINE + 1, NUMBER));
+        assert_eq!(address(&data, layout::INLINE_DESTINATION), destination);
+        let host = written(|w, [_, to]| w.host_release(0, to, NUMBER, false));
+        let release = written(|w, [_, to]| w.copy_release(4, to, NUMBER, false));
+        let semaphore = written(|w, [_, to]| w.copy_semaphore(4, to, NUMBER));
+        let report = written(|w, [_, to]| w.report_release(1, to, NUMBER));
+        assert_eq!([host.len(), release.len()], [layout::SEMAPHORE; 2]);
+        for words in [host, release, semaphore, report] {
+            assert_eq!(words[layout::PAYLOAD], NUMBER);
+        }
     }
 
     #[test]

@@ -115,7 +115,7 @@ pub(super) fn release(words: &mut [u32], tracker: u64, ticket: Ticket) -> usize 
 /// The words that wait for the tracker: how many there are. As CUDA's graphs wait for their counters.
 pub(crate) fn acquire(words: &mut [u32], tracker: u64, count: u32) -> usize {
     let mut to = Words::new(words);
-    let written = to.host_semaphore(0, tracker, count.into(), Execute::WAIT);
+    let written = to.host_semaphore(HOST, tracker, count.into(), Execute::WAIT);
     debug_assert!(written.is_ok());
     to.len()
 }

@@ -198,7 +198,7 @@ impl Channel {
 
     /// The first submission: the class on its subchannel. It is waited for, so that a channel that is given out works.
     fn bind(&mut self) -> Result<(), Error> {
-        let mut words = [0; RELEASE_WORDS];
+        let mut words = [0; layout::SEMAPHORE];
         release(&mut words, self.engine, self.tracker.va(), Ticket(0))?;
         self.check_words(&words, None)?;
         let mut first = Pushbuffer::new(&self.space, 16)?;

@@ -22,7 +22,7 @@ pub use options::{ChannelOptions, Group};
 
 use crate::device::Bar;
 use crate::doorbell::{self, Site};
-use crate::engine::{COMPUTE, COPY, Engine};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::memory::Memory;
 use crate::observer::{Observer, notified};
@@ -36,7 +36,8 @@ use crate::tracker::{Stop, Ticket, Tracker};
 use crate::transfer::Between;
 use crate::validate::{self, Ranges, Rules};
 use objects::{Contexts, Objects};
-use pushbuf::encode::Words;
+use pushbuf::encode::subchannel::{COMPUTE, COPY, HOST};
+use pushbuf::encode::{Words, layout};
 use pushbuf::gpfifo::{Control, Entry, Opcode};
 use pushbuf::semaphore::Execute;
 use pushbuf::userd;
@@ -58,7 +59,6 @@ const MARKER_SEGMENTS: u64 = 0x200;
 /// Behind it, one for each GPFIFO entry: the release that ends a submission.
 const RELEASES: u64 = 0x1000;
 const RELEASE_STRIDE: u64 = 64;
-const RELEASE_WORDS: usize = 6;
 
 /// One channel. Freed on drop, with everything that it has in flight.
 #[derive(Debug)]
@@ -246,7 +246,7 @@ impl Channel {
     /// The entry that releases the tracker when what was submitted before is done.
     fn push_release(&mut self, ticket: Ticket) {
         let offset = RELEASES + RELEASE_STRIDE * self.slot();
-        let mut words = [0; 2 * RELEASE_WORDS];
+        let mut words = [0; 2 * layout::SEMAPHORE];
         let tracker = self.tracker.va();
         let length = match self.used_for {
             Some(Use::Launches) => launches::release(&mut words, tracker, ticket),
@@ -625,7 +625,7 @@ impl Drop for Channel {
 fn release(words: &mut [u32], engine: Engine, tracker: u64, ticket: Ticket) -> Result<usize, Error> {
     let mut w = Words::new(words);
     match engine {
-        Engine::Graphics => w.host_release(0, tracker, ticket.payload(), true)?,
+        Engine::Graphics => w.host_release(HOST, tracker, ticket.payload(), true)?,
         Engine::Copy(_) => w.copy_release(COPY, tracker, ticket.payload(), true)?,
     }
     Ok(w.len())

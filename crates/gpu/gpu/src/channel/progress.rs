@@ -4,8 +4,6 @@ use super::*;
 
 /// Parts of a ring; at the end of each is a mark that says that it is consumed.
 const QUARTERS: u32 = 4;
-/// Words of a marker: a host semaphore release.
-const MARKER_WORDS: u32 = 6;
 const MARKER_STRIDE: u64 = 64;
 
 impl Channel {
@@ -60,17 +58,16 @@ impl Channel {
     /// The last entry of a quarter: a host release of the quarter's number.
     pub(super) fn push_marker(&mut self) {
         let offset = MARKER_SEGMENTS + (self.marked % u64::from(QUARTERS)) * MARKER_STRIDE;
-        let mut words = [0u32; MARKER_WORDS as usize];
+        let mut words = [0u32; layout::SEMAPHORE];
         let mut writer = Words::new(&mut words);
         let semaphore = self.page.va() + MARKER_SEMAPHORE;
-        // Six words fit, on subchannel 0.
-        let written = writer.host_semaphore(0, semaphore, self.marked & 0xffff_ffff, Execute::RELEASE);
+        let written = writer.host_semaphore(HOST, semaphore, self.marked & 0xffff_ffff, Execute::RELEASE);
         debug_assert!(written.is_ok());
         // The segment's last use was a whole ring ago, and the ring has room: it has been consumed.
         for (i, word) in words.iter().enumerate() {
             self.page.word(offset + 4 * i as u64).store(*word, Ordering::Relaxed);
         }
-        if let Some(entry) = Entry::segment(self.page.va() + offset, MARKER_WORDS) {
+        if let Some(entry) = Entry::segment(self.page.va() + offset, layout::SEMAPHORE as u32) {
             self.push(entry.encode(), None);
         }
     }

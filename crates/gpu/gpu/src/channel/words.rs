@@ -150,21 +150,27 @@ impl Channel {
     }
 
     /// The words of one semaphore operation of the host's, as the validator lets them through.
-    fn operation(&self, word: &Word, va: u64, payload: u32, execute: Execute) -> Result<[u32; RELEASE_WORDS], Error> {
-        let mut words = [0; RELEASE_WORDS];
-        Words::new(&mut words).host_semaphore(0, va, payload.into(), execute)?;
+    fn operation(
+        &self,
+        word: &Word,
+        va: u64,
+        payload: u32,
+        execute: Execute,
+    ) -> Result<[u32; layout::SEMAPHORE], Error> {
+        let mut words = [0; layout::SEMAPHORE];
+        Words::new(&mut words).host_semaphore(HOST, va, payload.into(), execute)?;
         validate::check(&words, &Rules { space: word, ..self.rules() })?;
         Ok(words)
     }
 
     /// An entry with them, in the place that each entry has for its release.
-    fn push_operation(&mut self, words: [u32; RELEASE_WORDS]) {
+    fn push_operation(&mut self, words: [u32; layout::SEMAPHORE]) {
         let offset = RELEASES + RELEASE_STRIDE * self.slot();
         // The place's last use was a whole ring ago, and the ring has room: it has been consumed.
         for (i, word) in words.iter().enumerate() {
             self.page.word(offset + 4 * i as u64).store(*word, Ordering::Relaxed);
         }
-        if let Some(entry) = Entry::segment(self.page.va() + offset, RELEASE_WORDS as u32) {
+        if let Some(entry) = Entry::segment(self.page.va() + offset, layout::SEMAPHORE as u32) {
             self.push(entry.encode(), None);
         }
     }

@@ -1,8 +1,8 @@
 //! Which words of a launch are payloads.
 
-use crate::engine::COMPUTE;
 use crate::validate::Invalid;
 use pushbuf::encode::offset;
+use pushbuf::encode::subchannel::{COMPUTE, COPY};
 use pushbuf::header::{Header, Kind};
 
 /// That each of these words is a payload, of an acquire or a release or inline data: whatever number stands there, the validator's verdict holds. That the
@@ -23,7 +23,7 @@ pub fn check_payloads(words: &[u32], counts: &[(usize, u32)], adds: u32) -> Resu
     for &(word, more) in counts {
         // SEM_PAYLOAD_LO, the copy engine's SET_SEMAPHORE_PAYLOAD, LOAD_INLINE_DATA.
         let payload =
-            matches!(method_of(words, word), Some((_, 0x64) | (4, 0x248) | (COMPUTE, offset::INLINE_LOAD_DATA)));
+            matches!(method_of(words, word), Some((_, 0x64) | (COPY, 0x248) | (COMPUTE, offset::INLINE_LOAD_DATA)));
         if !payload || more > adds {
             return Err(Invalid { at: word, why: "a count that is no payload of this launch", detail: more.into() });
         }

@@ -22,7 +22,7 @@ mod named;
 mod stores;
 
 use crate::channel::{Channel, Grave, acquire};
-use crate::engine::{COMPUTE, Engine};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::lease::Group;
 use crate::memory::Memory;
@@ -34,7 +34,8 @@ use chain::Inner;
 pub use chain::{ChainWords, Counter, Source};
 use counts::{check_counts, check_payloads};
 use named::Named;
-use pushbuf::encode::{CONSTANT_CACHES, Words, inline_dma, offset};
+use pushbuf::encode::subchannel::COMPUTE;
+use pushbuf::encode::{CONSTANT_CACHES, Words, inline_dma, layout, offset};
 use pushbuf::semaphore::Execute;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,11 +43,6 @@ pub use stores::Stores;
 
 /// Time limit of the upload, which waits for earlier launches on its channel.
 const UPLOAD: Duration = Duration::from_secs(10);
-/// Words of a host semaphore operation, and of one inline write without its data: addresses, lengths, launch, headers of data.
-const ACQUIRE: usize = 6;
-/// Where in a semaphore operation the payload is.
-const PAYLOAD: usize = 3;
-const WRITE: usize = 9;
 
 /// The words of a launch, and what they may name.
 #[derive(Clone, Copy, Debug)]
@@ -198,7 +194,7 @@ impl Launch {
         let parameters = match words.parameters {
             (0, _) | (_, 0) => None,
             (bytes, writes) => {
-                let room = ACQUIRE + bytes.div_ceil(4) + writes * WRITE + bytes / 0x7fff + 2;
+                let room = layout::SEMAPHORE + bytes.div_ceil(4) + writes * layout::INLINE + bytes / 0x7fff + 2;
                 Some(Parameters { slots: Slots::new(ch, room)?, staged: vec![0; room] })
             }
         };
@@ -236,7 +232,7 @@ impl Launch {
     fn upload(&mut self, ch: &mut Channel, upload: &[u32]) -> Result<(), Error> {
         ch.ready()?;
         let mut words = upload.to_vec();
-        words.resize(upload.len() + ACQUIRE + WRITE + 1, 0);
+        words.resize(upload.len() + layout::SEMAPHORE + layout::INLINE + 1, 0);
         let (before, ticket) = ch.take_tickets(1);
         let tail = words.get_mut(upload.len()..).unwrap_or_default();
         let waits = acquire(tail, self.named.tracker, before as u32);
@@ -601,12 +597,12 @@ impl Entries {
 
 /// How many words of a launch are its acquire of the launch before: none for a part that does not begin with one.
 fn front(words: &[u32], counts: &[(usize, u32)], tracker: u64) -> usize {
-    let mut of_tracker = [0; ACQUIRE];
+    let mut of_tracker = [0; layout::SEMAPHORE];
     let length = acquire(&mut of_tracker, tracker, 0);
     // Header, address; the words between are the payload.
-    let address = words.get(..PAYLOAD).is_some_and(|front| Some(front) == of_tracker.get(..PAYLOAD));
+    let address = words.get(..layout::PAYLOAD).is_some_and(|front| Some(front) == of_tracker.get(..layout::PAYLOAD));
     let waits = words.get(length - 1).is_some_and(|word| Execute::parse(*word).operation.is_acquire());
-    let counted = counts.first() == Some(&(PAYLOAD, 0));
+    let counted = counts.first() == Some(&(layout::PAYLOAD, 0));
     if address && waits && counted && words.len() > length { length } else { 0 }
 }
 
