@@ -104,14 +104,19 @@ impl<C: DerefMut<Target = Channel>> Armed<C> {
         Armed::new(channel, words, bytes.into(), release.is_timed(), between)
     }
 
-    fn new(mut channel: C, template: Vec<u32>, bytes: u64, timed: bool, between: Between) -> Result<Armed<C>, Error> {
+    fn new(
+        mut channel: C,
+        (template, layout): (Vec<u32>, Layout),
+        bytes: u64,
+        timed: bool,
+        between: Between,
+    ) -> Result<Armed<C>, Error> {
         channel.usable()?;
         if channel.group() == Group::Cudas {
             return Err(Error::Group("a gate there keeps the whole group waiting, CUDA's channels too"));
         }
         channel.use_for(crate::channel::Use::Transfers)?;
         channel.bury();
-        let layout = Layout::find(&template)?;
         channel.check_transfer(&template, &between)?;
         let channel_asks = channel.space().checks_each_submission();
         let stride = LINE_WORDS + (template.len() + 1).next_multiple_of(LINE_WORDS);

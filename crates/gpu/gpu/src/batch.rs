@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::prepared::Prepared;
 use crate::region::Region;
 use crate::tracker::Ticket;
-use crate::transfer::{Between, CopyRelease, PAYLOAD};
+use crate::transfer::{Between, CopyRelease, Layout, PAYLOAD};
 use pushbuf::encode::subchannel::COPY;
 use pushbuf::encode::{Words, launch_dma, layout, offset};
 
@@ -59,8 +59,8 @@ impl Batch {
         let between =
             Between { to: first.clone(), from: Some(first.clone()), more: more.to_vec(), begun: None, told: None };
         let bytes = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
-        let words = words(tracker, pieces, release)?;
-        let prepared = Prepared::fixed(ch, words, bytes, between, release.is_timed())?;
+        let template = words(tracker, pieces, release)?;
+        let prepared = Prepared::fixed(ch, template, bytes, between, release.is_timed())?;
         Ok(Batch { prepared, pieces: pieces.len() })
     }
 
@@ -88,7 +88,7 @@ impl Batch {
     }
 }
 
-fn words(tracker: u64, pieces: &[Piece], release: CopyRelease) -> Result<Vec<u32>, Error> {
+fn words(tracker: u64, pieces: &[Piece], release: CopyRelease) -> Result<(Vec<u32>, Layout), Error> {
     let mut words = vec![0; layout::COPY * pieces.len() + layout::SEMAPHORE];
     let mut w = Words::new(&mut words);
     let mut length = None;
@@ -102,7 +102,8 @@ fn words(tracker: u64, pieces: &[Piece], release: CopyRelease) -> Result<Vec<u32
         let overlap = if n == 0 { launch_dma::NON_PIPELINED } else { launch_dma::PIPELINED };
         w.inc(COPY, offset::COPY_LAUNCH_DMA, &[overlap | launch_dma::PITCH])?;
     }
+    let payload = w.len() + layout::PAYLOAD;
     w.copy_semaphore(COPY, tracker, PAYLOAD)?;
     w.inc(COPY, offset::COPY_LAUNCH_DMA, &[release.launch()])?;
-    Ok(w.as_slice().to_vec())
+    Ok((w.as_slice().to_vec(), Layout { payload, ..Layout::default() }))
 }

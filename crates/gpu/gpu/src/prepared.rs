@@ -203,7 +203,7 @@ impl Prepared {
     /// Words that end in a release of the tracker, whose addresses stay what they are.
     pub(crate) fn fixed(
         ch: &mut Channel,
-        template: Vec<u32>,
+        template: (Vec<u32>, Layout),
         bytes: u64,
         between: Between,
         timed: bool,
@@ -216,13 +216,18 @@ impl Prepared {
         Ok(prepared)
     }
 
-    fn new(ch: &mut Channel, template: Vec<u32>, bytes: u64, between: Between, timed: bool) -> Result<Prepared, Error> {
+    fn new(
+        ch: &mut Channel,
+        (template, layout): (Vec<u32>, Layout),
+        bytes: u64,
+        between: Between,
+        timed: bool,
+    ) -> Result<Prepared, Error> {
         if ch.space().device().forked() {
             return Err(Error::Forked);
         }
         ch.use_for(crate::channel::Use::Transfers)?;
         ch.bury();
-        let layout = Layout::find(&template)?;
         ch.check_transfer(&template, &between)?;
         let slots = Slots::new(ch, template.len())?;
         let mut entries = Vec::with_capacity(slots.count());

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::region::Region;
 use crate::semaphore::Semaphore;
 use crate::space::AddressSpace;
-use crate::validate::Invalid;
+use pushbuf::encode::layout as written;
 use pushbuf::encode::subchannel::{COMPUTE, COPY, HOST};
 use pushbuf::encode::{MAX_INLINE, Words, inline_dma, launch_dma, offset};
 use std::sync::Arc;
@@ -185,34 +185,49 @@ impl End {
 
 /// A copy from the start of one region to the start of another by a copy engine, and its release; before it the release of
 /// `begun`, if there is one.
-pub(crate) fn copy(engine: Engine, between: &Between, bytes: u32, mode: CopyMode, end: End) -> Result<Vec<u32>, Error> {
+pub(crate) fn copy(
+    engine: Engine,
+    between: &Between,
+    bytes: u32,
+    mode: CopyMode,
+    end: End,
+) -> Result<(Vec<u32>, Layout), Error> {
     if !matches!(engine, Engine::Copy(_)) {
         return Err(Error::OtherChannel);
     }
     let Between { to, from: Some(from), begun, .. } = between else { return Err(Error::Length(0)) };
     let mut words = [0u32; 32];
     let mut w = Words::new(&mut words);
-    let pitch = launch_dma::PITCH;
     if let Some(begun) = *begun {
         // Nothing has been written yet that would have to be flushed.
         w.copy_semaphore(COPY, begun, BEGUN)?;
         w.inc(COPY, offset::COPY_LAUNCH_DMA, &[launch_dma::RELEASE_TIMED])?;
     }
-    match mode {
-        CopyMode::Plain => w.copy(COPY, from.va(), to.va(), bytes, launch_dma::NON_PIPELINED | pitch)?,
-        CopyMode::Pipelined => w.copy(COPY, from.va(), to.va(), bytes, launch_dma::PIPELINED | pitch)?,
+    let mut release = w.len();
+    let launch = match mode {
+        CopyMode::Plain => launch_dma::NON_PIPELINED,
+        CopyMode::Pipelined => launch_dma::PIPELINED,
         CopyMode::Folded => {
             w.copy_semaphore(COPY, end.va, PAYLOAD)?;
-            w.copy(COPY, from.va(), to.va(), bytes, launch_dma::NON_PIPELINED | pitch | end.launch)?
+            launch_dma::NON_PIPELINED | end.launch
         }
-    }
+    };
+    let at = w.len();
+    w.copy(COPY, from.va(), to.va(), bytes, launch | launch_dma::PITCH)?;
     if mode != CopyMode::Folded {
+        release = w.len();
         w.copy_semaphore(COPY, end.va, PAYLOAD)?;
         if end.launch != 0 {
             w.inc(COPY, offset::COPY_LAUNCH_DMA, &[end.launch])?;
         }
     }
-    Ok(w.as_slice().to_vec())
+    let layout = Layout {
+        payload: release + written::PAYLOAD,
+        source: at + written::COPY_SOURCE,
+        destination: at + written::COPY_DESTINATION,
+        data: Vec::new(),
+    };
+    Ok((w.as_slice().to_vec(), layout))
 }
 
 /// `bytes` that travel in the command stream to the start of a region, by the graphics engine.
@@ -222,7 +237,7 @@ pub(crate) fn inline(
     bytes: u32,
     mode: InlineMode,
     release: InlineRelease,
-) -> Result<Vec<u32>, Error> {
+) -> Result<(Vec<u32>, Layout), Error> {
     let Between { to, begun, .. } = between;
     if engine != Engine::Graphics {
         return Err(Error::OtherChannel);
@@ -240,14 +255,25 @@ pub(crate) fn inline(
     // The second copy of a flag is ordered behind the barrier of the first.
     let barrier = if release == InlineRelease::Flag { 0 } else { inline_dma::NO_SYSMEMBAR };
     let launch = inline_dma::PITCH | barrier;
-    match mode {
-        InlineMode::Headers => w.inline_long(COMPUTE, to.va(), &data, launch)?,
+    let at = w.len();
+    // Words between two blocks of data.
+    let apart = match mode {
+        InlineMode::Headers => {
+            w.inline_long(COMPUTE, to.va(), &data, launch)?;
+            1
+        }
         InlineMode::Launches => {
             for (i, block) in data.chunks(MAX_INLINE).enumerate() {
                 w.inline(COMPUTE, to.va() + (i * MAX_INLINE) as u64, block, launch)?;
             }
+            written::INLINE
         }
-    }
+    };
+    let block =
+        |(i, block): (usize, &[u8])| (at + written::INLINE + i * (MAX_INLINE / 4 + apart), block.len().div_ceil(4));
+    let blocks = data.chunks(MAX_INLINE).enumerate().map(block).collect();
+    let end = w.len();
+    let mut payload = written::PAYLOAD;
     match release {
         InlineRelease::Host => w.host_release(HOST, tracker, PAYLOAD, true)?,
         InlineRelease::Engine => w.report_release(COMPUTE, tracker, PAYLOAD)?,
@@ -258,13 +284,18 @@ pub(crate) fn inline(
         // SET_REPORT_SEMAPHORE_PAYLOAD_LOWER, _UPPER, ADDRESS_LOWER, _UPPER, REPORT_SEMAPHORE_EXECUTE: RELEASE,
         // STRUCTURE_SIZE (4:3) ONE_WORD.
         InlineRelease::Execute => {
+            payload = 1;
             w.inc(COMPUTE, offset::REPORT_SEMAPHORE_PAYLOAD_LOWER, &[PAYLOAD, 0, lower, upper, 1 << 3])?;
         }
         InlineRelease::Flag => {
+            payload = written::INLINE;
             w.inline(COMPUTE, tracker, &PAYLOAD.to_le_bytes(), inline_dma::PITCH | inline_dma::NO_SYSMEMBAR)?;
         }
     }
-    Ok(w.as_slice().to_vec())
+    // It has no source address: the same word is patched twice.
+    let destination = at + written::INLINE_DESTINATION;
+    let layout = Layout { payload: end + payload, source: destination, destination, data: blocks };
+    Ok((w.as_slice().to_vec(), layout))
 }
 
 /// Where in the words lies what is patched.
@@ -297,51 +328,14 @@ impl Layout {
             words[at] = u32::from_le_bytes(bytes);
         }
     }
-
-    /// Finds the words of what is patched by walking the methods.
-    pub fn find(words: &[u32]) -> Result<Layout, Error> {
-        use pushbuf::header::Header;
-        let mut layout = Layout::default();
-        let mut at = 0;
-        while at < words.len() {
-            let count = match Header::parse(words[at]) {
-                Header::Methods { address, count, .. } => {
-                    match address {
-                        // OFFSET_IN_UPPER, then OFFSET_OUT_UPPER
-                        0x400 => (layout.source, layout.destination) = (at + 1, at + 3),
-                        // inline: OFFSET_OUT_UPPER
-                        0x188 if layout.destination == 0 => layout.destination = at + 1,
-                        // A number that travels inline itself.
-                        0x1b4 if count == 1 && words.get(at + 1) == Some(&PAYLOAD) => layout.payload = at + 1,
-                        0x1b4 => layout.data.push((at + 1, count.into())),
-                        // SET_SEMAPHORE_A, B, PAYLOAD; SET_REPORT_SEMAPHORE_A, B, C
-                        0x240 | 0x1b00 => layout.payload = at + 3,
-                        // SET_REPORT_SEMAPHORE_PAYLOAD_LOWER
-                        0x158 => layout.payload = at + 1,
-                        // SEM_ADDR_LO, HI, PAYLOAD_LO
-                        0x5c => layout.payload = at + 3,
-                        _ => {}
-                    }
-                    usize::from(count)
-                }
-                _ => 0,
-            };
-            at += 1 + count;
-        }
-        // An inline copy has no source address: the same word is patched twice.
-        if layout.source == 0 {
-            layout.source = layout.destination;
-        }
-        if layout.destination == 0 || words.get(layout.payload) != Some(&PAYLOAD) {
-            return Err(Invalid { at: 0, why: "no transfer with a release at its end", detail: 0 }.into());
-        }
-        Ok(layout)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Device;
+    use doorbell_softgpu::{Mode, SoftDriver};
+    use pushbuf::header::Header;
 
     /// FLUSH_ENABLE 2, SEMAPHORE_TYPE 4:3, FLUSH_TYPE 25.
     #[test]
@@ -349,5 +343,56 @@ mod tests {
         let launches = [CopyFlush::None, CopyFlush::Local, CopyFlush::All].map(|flush| flush.launch());
         assert_eq!(launches, [0, 1 << 2 | 1 << 25, 1 << 2]);
         assert_eq!(End::untracked(0x1000, None).launch, 0);
+    }
+
+    #[test]
+    fn what_is_patched_is_where_the_layout_says() {
+        const TRACKER: u64 = 0x7aaa_1111_2000;
+        let device = Device::open(Arc::new(SoftDriver::new(Mode::Strict)), 0).unwrap();
+        let space = AddressSpace::new(&device).unwrap();
+        let memory = space.alloc_host(0x3_0000).unwrap();
+        let [to, from] = [0, 0x2_0000].map(|at| memory.region().part(at, 0x1_0000).unwrap());
+        let address = |words: &[u32], at: usize| u64::from(words[at]) << 32 | u64::from(words[at + 1]);
+        for begun in [None, Some(0x7bbb_3333_4000)] {
+            let between = Between { begun, ..Between::of(&to, Some(&from)) };
+            for (mode, launch) in
+                [CopyMode::Plain, CopyMode::Pipelined, CopyMode::Folded].map(|m| [(m, 0), (m, 0x14)]).concat()
+            {
+                let (words, layout) = copy(Engine::Copy(0), &between, 64, mode, End { va: TRACKER, launch }).unwrap();
+                assert_eq!(words[layout.payload], PAYLOAD, "{mode:?}");
+                assert_eq!(address(&words, layout.payload - 2), TRACKER, "{mode:?}");
+                assert_eq!(
+                    [layout.source, layout.destination].map(|at| address(&words, at)),
+                    [from.va(), to.va()],
+                    "{mode:?}"
+                );
+            }
+            let between = Between { begun, ..Between::of(&to, None) };
+            let modes = [InlineMode::Headers, InlineMode::Launches];
+            let releases = [
+                InlineRelease::Host,
+                InlineRelease::Engine,
+                InlineRelease::EngineWord,
+                InlineRelease::Execute,
+                InlineRelease::Flag,
+            ];
+            let most = MAX_INLINE as u32;
+            for bytes in [1, 4, 5, most - 1, most, most + 1, 2 * most, 2 * most + 1] {
+                for (mode, release) in modes.map(|mode| releases.map(|release| (mode, release))).concat() {
+                    let (words, layout) = inline((Engine::Graphics, TRACKER), &between, bytes, mode, release).unwrap();
+                    assert_eq!(words.iter().filter(|word| **word == PAYLOAD).count(), 1);
+                    assert_eq!(words[layout.payload], PAYLOAD, "{bytes} {mode:?} {release:?}");
+                    assert_eq!((layout.source, address(&words, layout.destination)), (layout.destination, to.va()));
+                    for &(first, words_of_it) in &layout.data {
+                        let Header::Methods { address, count, .. } = Header::parse(words[first - 1]) else {
+                            panic!("{first}")
+                        };
+                        assert_eq!((address, usize::from(count)), (offset::INLINE_LOAD_DATA, words_of_it));
+                    }
+                    let all: usize = layout.data.iter().map(|(_, words)| words).sum();
+                    assert_eq!(all, bytes.div_ceil(4) as usize);
+                }
+            }
+        }
     }
 }
