@@ -5,6 +5,7 @@
 //! already is bound anew. Each tells what is about to be freed, then makes the call: pins of that memory end, and what is in
 //! flight is waited for, before CUDA can give it to another owner.
 
+use super::{theirs, watched};
 use crate::exports::{self, Export};
 use crate::watched::Watched;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -28,8 +29,6 @@ type Lookup = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, 
 /// `CU_LIMIT_STACK_SIZE`: bytes of local memory that each thread has for its stack.
 const STACK_SIZE: c_int = 0;
 
-/// Whom the functions tell.
-static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(std::ptr::null_mut());
 static ATTRIBUTE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static FREE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static FREE_HOST: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
@@ -68,23 +67,14 @@ pub(super) unsafe fn exchange(handle: *mut c_void, watched: &'static Watched) ->
     ATTRIBUTE.store(attribute, Ordering::Release);
     // SAFETY: a lookup.
     GET_LIMIT.store(unsafe { libc::dlsym(handle, c"cuCtxGetLimit".as_ptr()) }, Ordering::Release);
-    WATCHED.store(std::ptr::from_ref(watched).cast_mut(), Ordering::Release);
+    super::tell(watched);
     // SAFETY: the caller's; each of ours has its namesake's signature and makes its call.
     unsafe { exports::exchange(handle, &exported()) }
 }
 
-/// # Safety
-/// `F` is the type of the function that `from` holds.
-unsafe fn theirs<F: Copy>(from: &AtomicPtr<c_void>) -> F {
-    let function = from.load(Ordering::Acquire);
-    // SAFETY: a function pointer of that type, written before ours could be called.
-    unsafe { std::mem::transmute_copy(&function) }
-}
-
 /// What CUDA frees after it has waited for all of its own work waits for our launches, too. (What it frees in the order of a stream is the program's to order.)
 fn launches_end() {
-    // SAFETY: null, or leaked.
-    if let Some(watched) = unsafe { WATCHED.load(Ordering::Acquire).as_ref() } {
+    if let Some(watched) = watched() {
         watched.launches_end();
     }
 }
@@ -103,8 +93,7 @@ pub(super) fn knows(address: u64) -> Option<bool> {
 
 /// Whatever allocation `address` is in is about to go.
 fn tell(address: u64) {
-    // SAFETY: null, or leaked.
-    let Some(watched) = (unsafe { WATCHED.load(Ordering::Acquire).as_ref() }) else { return };
+    let Some(watched) = watched() else { return };
     if address == 0 || !watched.has_pins() {
         return;
     }
@@ -181,8 +170,7 @@ unsafe extern "C" fn set_limit(limit: c_int, value: usize) -> c_int {
             && unsafe { theirs::<GetLimit>(&GET_LIMIT)(&mut now, limit) } == 0;
         !known || now != value
     };
-    // SAFETY: null, or leaked.
-    if let (true, Some(watched)) = (changes, unsafe { WATCHED.load(Ordering::Acquire).as_ref() }) {
+    if let (true, Some(watched)) = (changes, watched()) {
         watched.local_memory_moves();
     }
     // SAFETY: as above.
@@ -197,10 +185,8 @@ unsafe extern "C" fn lookup(
     flags: u64,
     why: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's call, passed on as it is.
-    let status = unsafe { theirs::<Lookup>(&LOOKUP)(name, to, version, flags, why) };
-    // SAFETY: as above.
-    unsafe { found(status, name, to, version, flags) }
+    // SAFETY: the caller's call.
+    unsafe { look_up(&LOOKUP, name, to, version, flags, why) }
 }
 
 unsafe extern "C" fn lookup_2(
@@ -210,21 +196,27 @@ unsafe extern "C" fn lookup_2(
     flags: u64,
     why: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's call, passed on as it is.
-    let status = unsafe { theirs::<Lookup>(&LOOKUP_2)(name, to, version, flags, why) };
-    // SAFETY: as above.
-    unsafe { found(status, name, to, version, flags) }
+    // SAFETY: the caller's call.
+    unsafe { look_up(&LOOKUP_2, name, to, version, flags, why) }
 }
 
-/// Puts ours where the driver has put one of its functions.
+/// Makes the call, and puts ours where the driver has put one of its functions.
 ///
 /// # Safety
-/// cuGetProcAddress has just answered `status` to these arguments.
-unsafe fn found(status: c_int, name: *const c_char, to: *mut *mut c_void, version: c_int, flags: u64) -> c_int {
+/// As cuGetProcAddress.
+unsafe fn look_up(
+    real: &AtomicPtr<c_void>,
+    name: *const c_char,
+    to: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    why: *mut c_void,
+) -> c_int {
     /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`
     const PER_THREAD: u64 = 2;
-    // SAFETY: the driver has read the name and written the address.
+    // SAFETY: the caller's call, passed on as it is; then the driver has read the name and written the address.
     unsafe {
+        let status = theirs::<Lookup>(real)(name, to, version, flags, why);
         if status == 0 && !name.is_null() && !to.is_null() && !(*to).is_null() {
             let per_thread = flags & PER_THREAD != 0;
             let meant = match CStr::from_ptr(name).to_bytes() {
@@ -241,8 +233,8 @@ unsafe fn found(status: c_int, name: *const c_char, to: *mut *mut c_void, versio
                 *to = export.ours;
             }
         }
+        status
     }
-    status
 }
 
 #[cfg(test)]

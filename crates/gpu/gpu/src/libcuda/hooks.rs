@@ -1,19 +1,11 @@
 //! The functions in libcuda's import slots: each makes the real call and reports what it did.
 
+use super::{theirs, watched};
 use crate::errno::Errno;
 use crate::imports::Exchange;
-use crate::watched::Watched;
 use rm::graph::MmapRecord;
 use std::ffi::{CStr, c_int, c_long, c_ulong, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
-
-/// Whom the functions tell.
-static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(std::ptr::null_mut());
-
-/// Before the first of the functions is in a slot.
-pub(super) fn tell(watched: &'static Watched) {
-    WATCHED.store(std::ptr::from_ref(watched).cast_mut(), Ordering::Release);
-}
+use std::sync::atomic::AtomicPtr;
 
 static IOCTL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static MMAP: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
@@ -39,21 +31,6 @@ pub(super) fn exchanges() -> [Exchange; 7] {
         Exchange { name: c"open64", ours: slot_open64 as *mut c_void, theirs: &OPEN64 },
         Exchange { name: c"close", ours: slot_close as *mut c_void, theirs: &CLOSE },
     ]
-}
-
-/// What a slot held before.
-///
-/// # Safety
-/// `F` is the type of the function that `from` was exchanged for, and the exchange was made.
-unsafe fn theirs<F: Copy>(from: &AtomicPtr<c_void>) -> F {
-    let function = from.load(Ordering::Acquire);
-    // SAFETY: a function pointer of that type.
-    unsafe { std::mem::transmute_copy(&function) }
-}
-
-fn watched() -> Option<&'static Watched> {
-    // SAFETY: null, or leaked.
-    unsafe { WATCHED.load(Ordering::Acquire).as_ref() }
 }
 
 // ioctl and open are variadic; on x86-64 a third argument that was not passed is garbage that they ignore as we do.

@@ -15,8 +15,9 @@ use crate::space::AddressSpace;
 use crate::watched::Watched;
 use hooks::exchanges;
 use rm::driver::{Driver, Libc};
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Where libcuda is looked for; the first is found through LD_LIBRARY_PATH and the linker's cache.
@@ -69,6 +70,29 @@ impl Libcuda {
     }
 }
 
+/// Whom the functions in libcuda's place tell.
+static TOLD: AtomicPtr<Watched> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Before the first of them is in its place.
+fn tell(watched: &'static Watched) {
+    TOLD.store(std::ptr::from_ref(watched).cast_mut(), Ordering::Release);
+}
+
+fn watched() -> Option<&'static Watched> {
+    // SAFETY: null, or leaked.
+    unsafe { TOLD.load(Ordering::Acquire).as_ref() }
+}
+
+/// What was there before one of them.
+///
+/// # Safety
+/// `F` is the type of the function that `from` holds, which was written before ours could be called.
+unsafe fn theirs<F: Copy>(from: &AtomicPtr<c_void>) -> F {
+    let function = from.load(Ordering::Acquire);
+    // SAFETY: a function pointer of that type.
+    unsafe { std::mem::transmute_copy(&function) }
+}
+
 /// This process's descriptors of a file, the lowest first.
 fn files(path: &str) -> Vec<RawFd> {
     let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
@@ -100,7 +124,7 @@ fn watch(watched: &'static Watched) -> Result<(), String> {
     if handle.is_null() {
         return Err(reasons.join("; "));
     }
-    hooks::tell(watched);
+    tell(watched);
     // SAFETY: never closed, not initialised yet, and each function has its namesake's signature.
     let found = unsafe { exchange(handle, &exchanges()) }?;
     let exchanged: Vec<_> = exchanges().iter().zip(&found).filter(|(_, n)| **n > 0).map(|(e, _)| e.name).collect();
