@@ -25,6 +25,7 @@
 //! ```
 #![cfg_attr(not(test), no_std)]
 
+#[cfg(feature = "alloc")]
 extern crate alloc;
 
 pub mod class;
@@ -32,6 +33,7 @@ pub mod decode;
 pub mod encode;
 pub mod gpfifo;
 pub mod header;
+#[cfg(feature = "alloc")]
 pub mod ops;
 pub mod qmd;
 pub mod semaphore;
