@@ -2,7 +2,8 @@
 //! verdicts out.
 //!
 //! The invariant: all rounds of both runs count, and intervals and error rates are those of repeats and rounds, never of samples
-//! (`statistics`). Rounds of a speed that one run had more of never make a verdict; they take it away.
+//! (`statistics`). Rounds of a speed that one run had more of never make a verdict; they
+//! turn each verdict but `slower` into `unclear`.
 
 mod conditions;
 mod difference;

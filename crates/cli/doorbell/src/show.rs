@@ -127,6 +127,7 @@ fn between(text: &str) -> Result<(f64, f64), String> {
 /// What a view can be narrowed down by.
 struct Applies {
     view: &'static str,
+    asked: fn(&View) -> bool,
     /// `--channel` and `--engine`.
     channel: bool,
     /// `--thread` and `--between`.
@@ -135,38 +136,65 @@ struct Applies {
     sorts: &'static [&'static str],
 }
 
+/// One for each option of [`View`]. A new view has a field there, a row here and an arm in [`Args::run`]. The last one is shown where none
+/// is asked for.
 const VIEWS: [Applies; 9] = [
-    Applies { view: "--summary", channel: false, submission: false, limit: false, sorts: &[] },
-    Applies { view: "--submissions", channel: true, submission: true, limit: true, sorts: &[] },
-    Applies { view: "--copies", channel: true, submission: true, limit: true, sorts: terminal::copies::SORTS },
-    Applies { view: "--launches", channel: true, submission: true, limit: true, sorts: terminal::launches::SORTS },
-    Applies { view: "--channels", channel: true, submission: false, limit: true, sorts: terminal::channels::SORTS },
-    Applies { view: "--objects", channel: false, submission: false, limit: true, sorts: &[] },
-    Applies { view: "--locks", channel: false, submission: false, limit: true, sorts: &[] },
-    Applies { view: "--calls", channel: false, submission: false, limit: true, sorts: &[] },
-    Applies { view: "--graphs", channel: false, submission: false, limit: true, sorts: terminal::graphs::SORTS },
+    Applies {
+        view: "--submissions",
+        asked: |v| v.submissions,
+        channel: true,
+        submission: true,
+        limit: true,
+        sorts: &[],
+    },
+    Applies {
+        view: "--copies",
+        asked: |v| v.copies,
+        channel: true,
+        submission: true,
+        limit: true,
+        sorts: terminal::copies::SORTS,
+    },
+    Applies {
+        view: "--launches",
+        asked: |v| v.launches,
+        channel: true,
+        submission: true,
+        limit: true,
+        sorts: terminal::launches::SORTS,
+    },
+    Applies {
+        view: "--channels",
+        asked: |v| v.channels,
+        channel: true,
+        submission: false,
+        limit: true,
+        sorts: terminal::channels::SORTS,
+    },
+    Applies { view: "--objects", asked: |v| v.objects, channel: false, submission: false, limit: true, sorts: &[] },
+    Applies { view: "--locks", asked: |v| v.locks, channel: false, submission: false, limit: true, sorts: &[] },
+    Applies { view: "--calls", asked: |v| v.calls, channel: false, submission: false, limit: true, sorts: &[] },
+    Applies {
+        view: "--graphs",
+        asked: |v| v.graphs,
+        channel: false,
+        submission: false,
+        limit: true,
+        sorts: terminal::graphs::SORTS,
+    },
+    Applies { view: "--summary", asked: |_| true, channel: false, submission: false, limit: false, sorts: &[] },
 ];
 
 impl View {
-    fn number(&self) -> usize {
-        let asked = [
-            self.submissions,
-            self.copies,
-            self.launches,
-            self.channels,
-            self.objects,
-            self.locks,
-            self.calls,
-            self.graphs,
-        ];
-        asked.iter().position(|a| *a).map_or(0, |i| i + 1)
+    fn applies(&self) -> &'static Applies {
+        VIEWS.iter().find(|view| (view.asked)(self)).unwrap_or(&VIEWS[VIEWS.len() - 1])
     }
 }
 
 impl Args {
     /// A filter that the view cannot apply is an error, not something to be ignored.
     fn check(&self) -> Result<(), Failure> {
-        let at = &VIEWS[self.view.number()];
+        let at = self.view.applies();
         type Filter = (&'static str, bool, fn(&Applies) -> bool);
         let filters: [Filter; 6] = [
             ("--channel", self.channel.is_some(), |a| a.channel),

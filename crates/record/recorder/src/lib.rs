@@ -3,6 +3,9 @@
 //! The program only ever touches memory that is already there; every byte to disk goes through here. A `kill -9` of the
 //! program loses nothing that was rung (the rings are ours), a full disk stops the recording and not the program, and if
 //! this process dies the program goes on unrecorded.
+//!
+//! From the top: `record` starts the program, `followed` goes round all its processes, `image` drains the rings of one, `output` writes the
+//! chunks, `end` says how the program ended.
 
 mod clock;
 mod closing;
