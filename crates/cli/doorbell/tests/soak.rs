@@ -159,12 +159,12 @@ fn what_is_asked_wrongly_is_said() {
 
 /// 72 periods on the software GPU, killed once with all that belongs to it and told to stop once, with every kind of fault.
 #[test]
-#[ignore = "10 s; run by .ci/run"]
+#[ignore = "20 s; run by .ci/run"]
 fn twelve_hours_with_a_restart_and_with_each_fault_found_by_its_name() {
     let dir = folder();
     let out = dir.path().join("soak");
     // Laps that are long enough for the load to get a CPU in each of them, on a machine with two that are busy.
-    let longer = SMALL.replace("samples = 12", "samples = 400");
+    let longer = SMALL.replace("samples = 12", "samples = 1600");
     let text = format!(
         "{longer}[[load]]\nname = \"crowd\"\nroute = \"host->inline->gpu0\"\nbytes = \"8B\"\nrate = \"2000/s\"\n"
     );
