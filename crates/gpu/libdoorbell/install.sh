@@ -19,7 +19,7 @@ major=${version%%.*}
 if [ -z "$from" ]; then
   (cd "$here" && cargo rustc -p libdoorbell --release --crate-type staticlib &&
     cargo rustc -p libdoorbell --release --crate-type cdylib -- -C "link-arg=-Wl,-soname,libdoorbell.so.$major")
-  from=${CARGO_TARGET_DIR:-$here/../../target}/release
+  from=${CARGO_TARGET_DIR:-$here/../../../target}/release
 fi
 mkdir -p "$prefix/include" "$prefix/lib/pkgconfig" "$prefix/share/doorbell/python/doorbell"
 prefix=$(cd "$prefix" && pwd)
