@@ -414,7 +414,7 @@ impl Began {
             error_ns: at.error_ns + 0.5,
         };
         // SAFETY: takes nothing.
-        let tid = unsafe { libc::gettid() };
+        let tid = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
         Counter { pid: std::process::id() as i32, tid, began: anchor(self), ended: anchor(&end) }
     }
 }

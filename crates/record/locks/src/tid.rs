@@ -7,8 +7,8 @@ pub struct Tid(u32);
 impl Tid {
     #[cfg(not(loom))]
     pub fn current() -> Tid {
-        // SAFETY: gettid has no arguments and cannot fail, so it leaves errno alone.
-        Tid(unsafe { libc::gettid() } as u32)
+        // SAFETY: gettid has no arguments and cannot fail, so it leaves errno alone. (Its function came with glibc 2.30.)
+        Tid(unsafe { libc::syscall(libc::SYS_gettid) } as u32)
     }
 
     /// # Panics
