@@ -3,6 +3,7 @@
 #
 # Builds the libraries first (cargo build --release). With --from they are taken from a folder that has libdoorbell.so and
 # libdoorbell.a. The Python package goes to PREFIX/share/doorbell/python, with a link to the library: put that into PYTHONPATH.
+# No file names the prefix: it can be moved or packed.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 prefix='' from=''
@@ -28,7 +29,7 @@ install -m 755 "$from/libdoorbell.so" "$prefix/lib/libdoorbell.so.$version"
 ln -sf "libdoorbell.so.$version" "$prefix/lib/libdoorbell.so.$major"
 ln -sf "libdoorbell.so.$major" "$prefix/lib/libdoorbell.so"
 install -m 644 "$from/libdoorbell.a" "$prefix/lib/"
-sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" "$here/doorbell.pc.in" >"$prefix/lib/pkgconfig/doorbell.pc"
+sed "s|@VERSION@|$version|" "$here/doorbell.pc.in" >"$prefix/lib/pkgconfig/doorbell.pc"
 install -m 644 "$here"/../../../python/doorbell/*.py "$prefix/share/doorbell/python/doorbell/"
-ln -sf "$prefix/lib/libdoorbell.so" "$prefix/share/doorbell/python/doorbell/libdoorbell.so"
+ln -sf ../../../../lib/libdoorbell.so "$prefix/share/doorbell/python/doorbell/libdoorbell.so"
 echo "doorbell $version in $prefix"
