@@ -40,7 +40,7 @@ const HERE: &[(&str, &str, &str)] = &[
 const NOT_RUN: &[(&str, &str)] = &[
     ("doorbell selftest --launches", "needs CUDA"),
     ("doorbell selftest", "its own test runs it on the software GPU"),
-    ("cargo run --release -- demo", "its own test runs it (demo)"),
+    ("doorbell demo", "its own test runs it (demo)"),
     ("doorbell record python3 train.py", "needs PyTorch and a GPU"),
     ("doorbell bench smoke", "half a minute; other tests run it in part"),
     ("doorbell bench crossover", "minutes on a GPU"),

@@ -1,0 +1,87 @@
+//! The binaries of a release, linked for an old glibc by zig, which has the stubs of every version.
+
+use super::dependencies::{TARGET, Workspace};
+use super::{VERSION, symbols};
+use anyhow::{Context, bail};
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Named with their versions: the linker is part of what decides the bytes.
+const TOOLS: [&str; 2] = ["cargo-zigbuild==0.24.1", "ziglang==0.17.1"];
+
+/// cargo-zigbuild and zig, in a virtual environment in the target folder.
+pub struct Tools {
+    folder: PathBuf,
+}
+
+impl Tools {
+    pub fn new(workspace: &Workspace) -> Tools {
+        Tools { folder: workspace.target.join("dist/tools") }
+    }
+
+    fn install(&self) -> anyhow::Result<PathBuf> {
+        let programs = self.folder.join("bin");
+        if !programs.join("cargo-zigbuild").exists() {
+            let hint = "install python3 with its modules venv and pip, and let it reach PyPI";
+            run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&self.folder)).context(hint)?;
+            run(Command::new(programs.join("python3")).args(["-m", "pip", "install", "--quiet"]).args(TOOLS))
+                .context(hint)?;
+        }
+        Ok(programs)
+    }
+
+    /// Where zig's own parts are, some of which it links into what it makes.
+    pub fn zig(&self) -> Option<PathBuf> {
+        let versions = self.folder.join("lib").read_dir().ok()?;
+        let zig = versions.filter_map(|entry| Some(entry.ok()?.path().join("site-packages/ziglang")));
+        zig.into_iter().find(|folder| folder.exists())
+    }
+}
+
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.status().with_context(|| format!("{command:?}"))?;
+    if !status.success() {
+        bail!("{command:?}: {status}");
+    }
+    Ok(())
+}
+
+/// Builds the command and both libraries. Returns their folder.
+pub fn build(workspace: &Workspace, tools: &Tools) -> anyhow::Result<PathBuf> {
+    let programs = tools.install()?;
+    let target = workspace.target.join("dist/build");
+    let mut path = programs.as_os_str().to_owned();
+    path.push(":");
+    path.push(env::var_os("PATH").unwrap_or_default());
+    let major = VERSION.split('.').next().unwrap_or(VERSION);
+    let builds: [&[&str]; 3] = [
+        &["rustc", "-p", "libdoorbell", "--crate-type", "staticlib"],
+        &[
+            "rustc",
+            "-p",
+            "libdoorbell",
+            "--crate-type",
+            "cdylib",
+            "--",
+            "-C",
+            &format!("link-arg=-Wl,-soname,libdoorbell.so.{major}"),
+        ],
+        &["build", "-p", "doorbell"],
+    ];
+    for arguments in builds {
+        let mut cargo = Command::new(programs.join("cargo-zigbuild"));
+        cargo.current_dir(&workspace.root).env("PATH", &path).env("RUSTFLAGS", remap()).env("CARGO_INCREMENTAL", "0");
+        let (subcommand, rest) = arguments.split_first().unwrap_or((&"build", &[]));
+        cargo.args([subcommand, "--release", "--locked", "--target"]).arg(format!("{TARGET}.{}", symbols::newest()));
+        run(cargo.arg("--target-dir").arg(&target).args(rest))?;
+    }
+    Ok(target.join(TARGET).join("release"))
+}
+
+/// Messages name the files of crates. Where cargo keeps them differs from machine to machine.
+fn remap() -> String {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cargo"))).unwrap_or_default();
+    format!("--remap-path-prefix={}=crates.io", home.join("registry/src").display())
+}
