@@ -3,7 +3,7 @@
 use super::output;
 use anyhow::Context;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -45,60 +45,56 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
 impl Workspace {
     pub fn read() -> anyhow::Result<Workspace> {
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let mut cargo = cargo();
         cargo.args(["metadata", "--locked", "--format-version", "1", "--filter-platform", TARGET]);
         let metadata: Value = serde_json::from_slice(&output(&mut cargo)?).context("cargo metadata")?;
         let folder = |key| PathBuf::from(text(&metadata, key));
         Ok(Workspace { root: folder("workspace_root"), target: folder("target_directory"), metadata })
     }
 
-    /// What is linked: without build scripts, macros and what only tests use.
+    /// The packages that are linked: without build scripts, macros and what only tests use.
     pub fn shipped(&self) -> anyhow::Result<Vec<Part>> {
+        let linked = self.linked()?;
         let packages: BTreeMap<&str, &Value> = list(&self.metadata["packages"]).map(|p| (text(p, "id"), p)).collect();
-        let nodes: BTreeMap<&str, &Value> =
-            list(&self.metadata["resolve"]["nodes"]).map(|n| (text(n, "id"), n)).collect();
-        let is_macro = |id: &str| {
-            list(&packages[id]["targets"]).any(|target| list(&target["kind"]).any(|kind| kind == "proc-macro"))
-        };
-        let linked = |id: &str| -> Vec<&str> {
-            list(&nodes[id]["deps"])
-                .filter(|one| list(&one["dep_kinds"]).any(|kind| kind["kind"].is_null()))
-                .map(|one| text(one, "pkg"))
-                .filter(|id| !is_macro(id))
-                .collect()
-        };
-        let is_ours = |id: &str| packages[id]["source"].is_null();
-        let mut found = BTreeMap::new();
-        let mut next: Vec<&str> = packages
-            .keys()
-            .copied()
-            .filter(|id| is_ours(id) && SHIPPED.contains(&text(packages[id], "name")))
-            .collect();
-        while let Some(id) = next.pop() {
-            if !found.contains_key(id) {
-                let uses = linked(id);
-                next.extend(&uses);
-                found.insert(id, uses);
-            }
-        }
-        let checksums = self.checksums()?;
         let id_of = |id: &str| format!("{}@{}", text(packages[id], "name"), text(packages[id], "version"));
+        let checksums = self.checksums()?;
         let mut parts = Vec::new();
-        for (id, uses) in found.iter().filter(|(id, _)| !is_ours(id)) {
-            let package = packages[id];
+        for node in list(&self.metadata["resolve"]["nodes"]) {
+            let (package, id) = (packages[text(node, "id")], id_of(text(node, "id")));
+            if package["source"].is_null() || !linked.contains(&id) {
+                continue;
+            }
             parts.push(Part {
                 name: text(package, "name").to_owned(),
                 version: text(package, "version").to_owned(),
                 licence: text(package, "license").replace(" / ", " OR ").replace('/', " OR "),
                 folder: Path::new(text(package, "manifest_path")).with_file_name(""),
-                checksum: checksums.get(&id_of(id)).cloned().unwrap_or_default(),
-                uses: uses.iter().map(|id| id_of(id)).collect(),
+                checksum: checksums.get(&id).cloned().unwrap_or_default(),
+                uses: list(&node["deps"]).map(|one| id_of(text(one, "pkg"))).filter(|id| linked.contains(id)).collect(),
             });
         }
         parts.sort_by_key(Part::id);
         Ok(parts)
+    }
+
+    /// Each as `name@version`. The metadata also have packages that only a feature of others would link.
+    fn linked(&self) -> anyhow::Result<BTreeSet<String>> {
+        let mut tree = cargo();
+        tree.current_dir(&self.root).args(["tree", "--locked", "--target", TARGET, "--edges", "normal,no-proc-macro"]);
+        tree.args(["--prefix", "none", "--no-dedupe", "--format", "{p}"]);
+        tree.args(SHIPPED.iter().flat_map(|name| ["--package", name]));
+        let text = String::from_utf8(output(&mut tree)?).context("cargo tree")?;
+        let id = |line: &str| {
+            let mut words = line.split(' ');
+            Some(format!("{}@{}", words.next()?, words.next()?.strip_prefix('v')?))
+        };
+        Ok(text.lines().filter_map(id).collect())
     }
 
     fn checksums(&self) -> anyhow::Result<BTreeMap<String, String>> {
