@@ -1,7 +1,7 @@
 //! The binaries of a release, linked for an old glibc by zig, which has the stubs of every version.
 
 use super::dependencies::{TARGET, Workspace};
-use super::{VERSION, symbols};
+use super::{MAJOR, symbols};
 use anyhow::{Context, bail};
 use std::env;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,6 @@ pub fn build(workspace: &Workspace, tools: &Tools) -> anyhow::Result<PathBuf> {
     let mut path = programs.as_os_str().to_owned();
     path.push(":");
     path.push(env::var_os("PATH").unwrap_or_default());
-    let major = VERSION.split('.').next().unwrap_or(VERSION);
     let builds: [&[&str]; 3] = [
         &["rustc", "-p", "libdoorbell", "--crate-type", "staticlib"],
         &[
@@ -65,7 +64,7 @@ pub fn build(workspace: &Workspace, tools: &Tools) -> anyhow::Result<PathBuf> {
             "cdylib",
             "--",
             "-C",
-            &format!("link-arg=-Wl,-soname,libdoorbell.so.{major}"),
+            &format!("link-arg=-Wl,-soname,libdoorbell.so.{MAJOR}"),
         ],
         &["build", "-p", "doorbell"],
     ];

@@ -1,7 +1,7 @@
 //! The deb: the prefix in /usr, in the folders that Debian has for libraries, Python packages and documents.
 
 use super::files::{Entry, Files, gzip};
-use super::{Release, SUMMARY, VERSION, licences, read, sbom};
+use super::{Release, VERSION, licences, read, sbom};
 use anyhow::Context;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ pub fn deb(root: &Path, prefix: &Files, release: &Release) -> anyhow::Result<(St
     }
     let mut control = Files::default();
     control.add("control", self::control(kib).into_bytes());
+    control.add("shlibs", format!("libdoorbell {} doorbell (>= {VERSION})\n", super::MAJOR).into_bytes());
     control.add("triggers", b"activate-noawait ldconfig\n".to_vec());
     // Python writes there when root imports the package.
     control.add_program("prerm", format!("#!/bin/sh\nset -e\nrm -rf /usr/{PYTHON}/__pycache__\n").into_bytes());
@@ -41,8 +42,8 @@ fn control(kib: usize) -> String {
     format!(
         "Package: doorbell\nVersion: {VERSION}\nArchitecture: amd64\nMaintainer: the doorbell authors <dev@doorbell.invalid>\n\
          Installed-Size: {kib}\nDepends: libc6 (>= 2.28)\nSuggests: python3\nSection: devel\nPriority: optional\n\
-         Description: {SUMMARY}\n Recordings of the commands, locks and calls of CUDA programs, lock policies, and libdoorbell:\n \
-         copies and launches that any thread may submit, for C, C++ and Python.\n"
+         Description: shows what a CUDA program sends to its GPU, and which locks stop it\n Recordings of commands, locks and calls, lock \
+         policies, and libdoorbell:\n copies and launches that any thread may submit, for C, C++ and Python.\n"
     )
 }
 
@@ -56,7 +57,12 @@ fn installed(root: &Path, prefix: &Files, release: &Release) -> anyhow::Result<F
                 .replace("${prefix}/lib", &format!("${{prefix}}/{LIBRARIES}"));
             files.add(format!("{LIBRARIES}/pkgconfig/doorbell.pc"), text.into_bytes());
         } else if let Some(rest) = name.strip_prefix("lib/") {
-            files.insert(format!("{LIBRARIES}/{rest}"), entry.clone());
+            // Debian's libraries are no programs.
+            let entry = match entry {
+                Entry::File { bytes, .. } => Entry::File { bytes: bytes.clone(), program: false },
+                link => link.clone(),
+            };
+            files.insert(format!("{LIBRARIES}/{rest}"), entry);
         } else if let Some(module) = name.strip_prefix("share/doorbell/python/doorbell/") {
             let entry = match entry {
                 Entry::Link(_) => Entry::Link(PathBuf::from("../../../x86_64-linux-gnu/libdoorbell.so")),
@@ -72,7 +78,7 @@ fn installed(root: &Path, prefix: &Files, release: &Release) -> anyhow::Result<F
         }
     }
     files.add(format!("{DOCUMENTS}/README.md"), read(&root.join("README.md"))?);
-    files.add(format!("{DOCUMENTS}/changelog.gz"), gzip(&read(&root.join("CHANGELOG.md"))?)?);
+    files.add(format!("{DOCUMENTS}/CHANGELOG.md.gz"), gzip(&read(&root.join("CHANGELOG.md"))?)?);
     files.add(format!("{DOCUMENTS}/copyright"), copyright(root)?.into_bytes());
     files.add(format!("{DOCUMENTS}/{}.gz", licences::NAME), gzip(&release.licences)?);
     files.add(format!("{DOCUMENTS}/{}", sbom::NAME), release.sbom.clone());

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+const MAJOR: &str = env!("CARGO_PKG_VERSION_MAJOR");
 const SUMMARY: &str = "Shows every command that a CUDA program sends to its GPU, finds the locks that stop its threads";
 
 /// Make the packages of a release: a tar, a wheel, a deb, their checksums
