@@ -88,7 +88,7 @@ impl Args {
     /// The GPU to take and the reason.
     fn which(&self) -> anyhow::Result<(Gpu, String)> {
         let version = recorder::driver_version();
-        let known = version.as_deref().map(rm::abi::Abi::for_version);
+        let known = version.as_deref().map(|v| rm::abi::Abi::for_own_channels(v, gpu::accepts_unverified()));
         Ok(match (self.gpu, version, known) {
             (Which::Soft, ..) => (Gpu::Soft, "On the software GPU, as asked".into()),
             (_, Some(v), Some(Ok(_))) => (Gpu::Real, format!("On this machine's GPU, driver {v}")),
@@ -134,7 +134,6 @@ impl Args {
             no_args: false,
             max_size: None,
             gpu,
-            driver_abi: None,
             quiet: true,
             command,
         };

@@ -72,6 +72,9 @@ struct Cli {
     /// When output has colors
     #[arg(long, value_enum, global = true, value_name = "WHEN", default_value_t)]
     color: color::When,
+    /// Use channels of doorbell's own, and record, also where the driver's version was not checked
+    #[arg(long, global = true)]
+    unverified_driver: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -126,6 +129,10 @@ fn main() -> ExitCode {
         }
     };
     cli.color.set();
+    if cli.unverified_driver {
+        // SAFETY: no other thread was started yet.
+        unsafe { std::env::set_var(gpu::UNVERIFIED_DRIVER, "1") };
+    }
     let is_wrapper = cli.command.is_wrapper();
     let done = match cli.command {
         Command::Record(a) => a.run(),

@@ -82,9 +82,6 @@ pub struct Args {
     /// Which GPU the program finds
     #[arg(long, value_enum, value_name = "GPU", default_value_t = Gpu::Real)]
     pub gpu: Gpu,
-    /// Treat the driver as this branch although its version is not known: 570 or 580 (for example 580)
-    #[arg(long, value_name = "BRANCH")]
-    pub driver_abi: Option<String>,
     /// Print nothing on standard error
     #[arg(short, long)]
     pub quiet: bool,
@@ -124,9 +121,12 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let driver = recorder::driver_version();
         // Locks are there without a GPU, and calls where a library brings its own.
-        let no_gpu = (self.locks || self.calls) && driver.is_none() && self.driver_abi.is_none();
+        let no_gpu = (self.locks || self.calls) && driver.is_none();
         if self.gpu == Gpu::Real && !no_gpu {
-            known_driver(driver.as_deref(), self.driver_abi.as_deref())?;
+            // A program may bring a driver of its own, as one with the software GPU linked into it does.
+            if driver.is_none() && !gpu::accepts_unverified() {
+                return Err(no_driver().into());
+            }
         }
         let claim = self.claim()?;
         let out = claim.path().to_owned();
@@ -206,24 +206,11 @@ fn same_file(a: &Path, b: &Path) -> bool {
     }
 }
 
-/// Whether a program can be recorded on the driver of this `version`, or on one whose branch the user insists on.
-fn known_driver(version: Option<&str>, insist: Option<&str>) -> Result<(), Failure> {
-    match (version, insist) {
-        (_, Some(branch)) => rm::abi::Abi::insist(branch).map(|_| ()).map_err(|e| {
-            Failure::new(
-                format!("--driver-abi {branch}: {e}"),
-                "give the branch whose channel layout the driver has: 570 or 580",
-            )
-        }),
-        (Some(version), None) => rm::abi::Abi::for_version(version).map(|_| ()).map_err(|e| {
-            let hint = "`--driver-abi 580` records all the same, if you know that its channel layout is that of 580";
-            Failure::new(e.to_string(), hint)
-        }),
-        (None, None) => Err(Failure::impossible(
-            "no NVIDIA driver on this machine (/proc/driver/nvidia/version is not there)",
-            "`--gpu soft` records a program on doorbell's software GPU; `doorbell demo` shows it at work",
-        )),
-    }
+fn no_driver() -> Failure {
+    Failure::impossible(
+        "no NVIDIA driver on this machine (/proc/driver/nvidia/version is not there)",
+        "`--gpu soft` records a program on doorbell's software GPU; `doorbell demo` shows it at work",
+    )
 }
 
 fn default_name(program: &OsStr) -> PathBuf {
@@ -288,19 +275,8 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_is_known_or_insisted_on_or_refused_with_a_hint() {
-        let refused = |version, insist| known_driver(version, insist).unwrap_err();
-        assert!(known_driver(Some("580.65.06"), None).is_ok());
-        assert!(known_driver(Some("999.1"), Some("580")).is_ok());
-        // A program may bring a driver of its own, as one with the software GPU linked into it does.
-        assert!(known_driver(None, Some("570")).is_ok());
-        let e = refused(Some("999.1"), None);
-        assert!(e.to_string().contains("\"999.1\"") && e.to_string().contains("580.65.06"), "{e}");
-        assert!(e.hint().contains("--driver-abi 580"));
-        assert_eq!(e.status(), crate::ERROR);
-        let e = refused(Some("580.65.06"), Some("47"));
-        assert!(e.to_string().starts_with("--driver-abi 47: ") && e.hint().contains("570 or 580"), "{e}");
-        let e = refused(None, None);
+    fn without_a_driver_the_hint_is_the_software_gpu() {
+        let e = no_driver();
         assert!(e.to_string().contains("no NVIDIA driver") && e.hint().contains("--gpu soft"), "{e}");
         assert_eq!(e.status(), crate::IMPOSSIBLE);
     }

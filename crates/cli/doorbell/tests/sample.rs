@@ -106,7 +106,7 @@ fn in_a_recording_without_the_software_gpu_it_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let program = assert_cmd::cargo::cargo_bin!("doorbell");
     let out = doorbell()
-        .args(["record", "--force", "--driver-abi", "580", "-o"])
+        .args(["record", "--force", "--unverified-driver", "-o"])
         .arg(dir.path().join("t.doorbell"))
         .arg("--")
         .arg(program)

@@ -2,6 +2,7 @@
 
 use crate::recording::{Recording, Source};
 use crate::state::{Call, is_uvm_unknown, readable};
+use rm::abi::Branch;
 use rm::call::{Call as Rm, FileKind};
 use schema::Clock;
 use schema::driver_calls::DriverCallRow;
@@ -61,7 +62,14 @@ fn ioctl_name(call: &Rm<'_>) -> String {
 }
 
 /// The row of a driver call.
-pub fn driver_call<'a>(r: &Recording, source: Source, tsc: u64, call: &Call<'a>, clock: &Clock) -> DriverCallRow<'a> {
+pub fn driver_call<'a>(
+    r: &Recording,
+    source: Source,
+    tsc: u64,
+    call: &Call<'a>,
+    branch: &Branch,
+    clock: &Clock,
+) -> DriverCallRow<'a> {
     let on = |fd: i32, file: FileKind| DriverCallRow {
         fd: Some(fd),
         file: Some(file_name(file)),
@@ -71,7 +79,7 @@ pub fn driver_call<'a>(r: &Recording, source: Source, tsc: u64, call: &Call<'a>,
         Call::Ioctl { body, arg, nested } => {
             let file = FileKind::from_raw(body.file);
             let arg = readable(file, arg, is_uvm_unknown(&r.header().driver));
-            let parsed = Rm::parse(file, body.request, arg, nested);
+            let parsed = Rm::parse(branch, file, body.request, arg, nested);
             let status = parsed.status();
             DriverCallRow {
                 call: "ioctl",

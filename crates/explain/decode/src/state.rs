@@ -27,7 +27,12 @@ pub(crate) fn readable(file: FileKind, arg: &[u8], uvm_unknown: bool) -> &[u8] {
 
 /// Whether a recording's driver is none whose UVM structs are known. What does not say its driver was written by hand.
 pub(crate) fn is_uvm_unknown(driver: &str) -> bool {
-    !matches!(driver, "" | "soft") && rm::abi::Abi::for_version(driver).is_err()
+    use rm::abi::{Abi, Standing};
+    has_version(driver) && matches!(Abi::of(driver).standing(), Standing::NewPatch | Standing::UnknownBranch)
+}
+
+fn has_version(driver: &str) -> bool {
+    !matches!(driver, "" | "soft")
 }
 
 #[derive(Default)]
@@ -49,7 +54,11 @@ pub(crate) struct State {
 impl State {
     /// Of a recording on a driver of this version.
     pub fn of(driver: &str) -> State {
-        State { uvm_unknown: is_uvm_unknown(driver), ..State::default() }
+        let mut state = State { uvm_unknown: is_uvm_unknown(driver), ..State::default() };
+        if has_version(driver) {
+            state.graph.set_driver(driver);
+        }
+        state
     }
 
     /// The number of the channel that begins in a slot.

@@ -106,7 +106,7 @@ impl Kind {
 }
 
 impl Sink for Tally {
-    fn call(&mut self, _: Source, _: u64, _: &Call<'_>) {
+    fn call(&mut self, _: Source, _: u64, _: &Call<'_>, _: &rm::abi::Branch) {
         self.calls += 1;
     }
 

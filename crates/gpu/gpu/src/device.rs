@@ -31,12 +31,27 @@ pub enum Bar {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeviceOptions {
     allow_real: bool,
+    any_driver: bool,
+}
+
+/// Set to anything but 0 or nothing: own channels also on a driver whose version the table of [`rm::abi`] does not name.
+pub const UNVERIFIED_DRIVER: &str = "DOORBELL_UNVERIFIED_DRIVER";
+
+/// Whether [`UNVERIFIED_DRIVER`] is set.
+pub fn accepts_unverified() -> bool {
+    std::env::var_os(UNVERIFIED_DRIVER).is_some_and(|value| !value.is_empty() && value != "0")
 }
 
 impl DeviceOptions {
     /// Real hardware is refused unless this says otherwise: a GPU belongs to somebody.
     pub fn allow_real(mut self, allow: bool) -> Self {
         self.allow_real = allow;
+        self
+    }
+
+    /// A driver whose version the table does not name is refused unless this or [`UNVERIFIED_DRIVER`] says otherwise.
+    pub fn any_driver(mut self, any: bool) -> Self {
+        self.any_driver = any;
         self
     }
 
@@ -111,7 +126,7 @@ impl Device {
     }
 
     fn open_with(driver: Arc<dyn Driver>, index: usize, options: DeviceOptions) -> Result<Arc<Device>, Error> {
-        let mut own = Own::open(driver, |cards, _| match cards.get(index) {
+        let mut own = Own::open(driver, options.any_driver, |cards, _| match cards.get(index) {
             Some(&card) => Ok(card),
             None => Err(Error::NoDevice { index, count: cards.len() }),
         })?;
@@ -130,7 +145,7 @@ impl Device {
     /// The GPU that `theirs` is on. With a client of our own everything of ours is freed with our own file; with CUDA's,
     /// our objects hang in CUDA's tree.
     pub(crate) fn beside(driver: Arc<dyn Driver>, theirs: &Theirs, entry: Entry) -> Result<Arc<Device>, Error> {
-        let mut own = Own::open(driver, |cards, instance| {
+        let mut own = Own::open(driver, false, |cards, instance| {
             for card in cards {
                 if instance(card.gpu_id)? == theirs.instance {
                     return Ok(*card);
@@ -192,6 +207,16 @@ impl Device {
 
     pub(crate) fn alloc<T: rm::abi::Plain>(&self, parent: u32, class: u32, params: &mut T) -> Result<u32, Error> {
         Ok(driver::alloc(&*self.driver, self.ctl, self.client, parent, 0, class, params)?)
+    }
+
+    pub(crate) fn alloc_shaped<T: rm::abi::Plain>(
+        &self,
+        parent: u32,
+        class: u32,
+        shape: &rm::abi::Shape<T>,
+        params: &mut T,
+    ) -> Result<u32, Error> {
+        Ok(driver::alloc_shaped(&*self.driver, self.ctl, self.client, parent, 0, class, shape, params)?)
     }
 
     /// Frees an object; the rest of the tree stays whatever the answer.
@@ -259,13 +284,14 @@ struct Own {
 impl Own {
     fn open(
         driver: Arc<dyn Driver>,
+        any_driver: bool,
         choose: impl FnOnce(&[CardInfo], &dyn Fn(u32) -> Result<u32, Error>) -> Result<CardInfo, Error>,
     ) -> Result<Own, Error> {
         let opener = fork::watch();
         let mut files = Files { driver: driver.clone(), open: Vec::new() };
         let ctl = files.open("/dev/nvidiactl")?;
         let version = driver::driver_version(&*driver, ctl)?;
-        let abi = Abi::for_version(&version)?;
+        let abi = Abi::for_own_channels(&version, any_driver || accepts_unverified())?;
         // From here on closing the control file frees the client and all that is in it.
         let client = driver::alloc_client(&*driver, ctl)?;
         let cards = driver::card_info(&*driver, ctl)?;

@@ -1,8 +1,8 @@
 //! The copy engines of a device: which there are, what each can do, and the physical engines behind it.
 
 use crate::device::Device;
-use rm::abi::Plain;
 use rm::abi::control::{CE_ALL_CAPS, CE_PCE_MASK, CeAllCaps, CePceMask, STATIC_BAR1_INFO, StaticBar1Info, ce_caps};
+use rm::abi::{Plain, Shape};
 use rm::class::engine;
 use rm::driver::{self, RmError};
 use std::fmt;
@@ -103,7 +103,7 @@ impl Device {
     /// The control and its status, where the driver does not say which engines there are.
     pub fn engines(&self) -> Result<Vec<CopyEngine>, RmError> {
         let mut all = CeAllCaps::default();
-        self.control(CE_ALL_CAPS, &mut all)?;
+        self.control(CE_ALL_CAPS, &self.abi.branch().layouts.ce_all_caps, &mut all)?;
         Ok(present(&all)
             .map(|(number, caps)| CopyEngine { number, caps, physical: self.physical_engines(number) })
             .collect())
@@ -115,21 +115,25 @@ impl Device {
             what: "a copy engine beyond those that NV2080_ENGINE_TYPE numbers",
         })?;
         let mut params = CePceMask { engine_type, mask: 0 };
-        self.control(CE_PCE_MASK, &mut params)?;
+        self.control(CE_PCE_MASK, &Shape::whole(), &mut params)?;
         Ok(params.mask)
     }
 
     /// True if BAR1 maps all video memory in physical order. Drivers that do not know the question have no such mode.
     pub(crate) fn static_bar1(&self) -> Result<bool, RmError> {
+        let shape = &self.abi.branch().layouts.static_bar1;
+        if shape.size() == 0 {
+            return Ok(false);
+        }
         let mut params = StaticBar1Info::default();
-        self.control(STATIC_BAR1_INFO, &mut params)?;
+        self.control(STATIC_BAR1_INFO, shape, &mut params)?;
         Ok(params.enabled != 0)
     }
 
     /// A control of the subdevice whose parameters hold no pointers: the commands of this file.
-    fn control<T: Plain>(&self, command: u32, params: &mut T) -> Result<(), RmError> {
+    fn control<T: Plain>(&self, command: u32, shape: &Shape<T>, params: &mut T) -> Result<(), RmError> {
         // SAFETY: the parameters hold no pointers.
-        unsafe { driver::control(&*self.driver, self.ctl, self.client, self.subdevice, command, params) }
+        unsafe { driver::control_shaped(&*self.driver, self.ctl, self.client, self.subdevice, command, shape, params) }
     }
 }
 

@@ -232,7 +232,7 @@ mod tests {
     use crate::transfer::CopyMode;
     use crate::watching::Watching;
     use doorbell_softgpu::{Mode, SoftDriver};
-    use rm::abi::va_flags;
+    use rm::abi::{VaspaceAlloc, va_flags};
     use rm::driver::Layer;
     use std::ffi::{CStr, c_void};
     use std::io;
@@ -267,10 +267,9 @@ mod tests {
 
     fn raw_space(device: &Device) -> u32 {
         let flags = va_flags::IS_EXTERNALLY_OWNED | va_flags::ENABLE_PAGE_FAULTING;
-        let (mut params, size) = device.abi.vaspace_alloc(flags, 0x1000, 1 << 40);
-        let params = &mut params[..size];
-        let (client, class) = (device.client, class::FERMI_VASPACE_A);
-        driver::alloc_bytes(&*device.driver, device.ctl, client, device.device, 0, class, params).unwrap()
+        let mut params = VaspaceAlloc { flags, va_base: 0x1000, va_size: 1 << 40, ..Default::default() };
+        let shape = &device.abi.branch().layouts.vaspace_alloc;
+        device.alloc_shaped(device.device, class::FERMI_VASPACE_A, shape, &mut params).unwrap()
     }
 
     #[test]

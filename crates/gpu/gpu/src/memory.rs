@@ -111,7 +111,8 @@ impl Memory {
             alignment: if huge { GRAIN } else { PAGE },
             ..Default::default()
         };
-        let handle = device.alloc(device.device, class, &mut params)?;
+        let shape = &device.abi.branch().layouts.memory_alloc;
+        let handle = device.alloc_shaped(device.device, class, shape, &mut params)?;
         let mut undo = Undo::new(space);
         undo.handle = Some(handle);
         let fd = device.open_node(place == Place::Video)?;

@@ -11,7 +11,7 @@ use crate::place::Place;
 use crate::tracker::{self, InFlight, Tracker};
 use crate::validate::Ranges;
 use crate::watched::{CudasGroup, Watched};
-use rm::abi::{uvm, va_flags};
+use rm::abi::{VaspaceAlloc, uvm, va_flags};
 use rm::class;
 use rm::driver;
 use std::any::Any;
@@ -81,16 +81,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl AddressSpace {
     pub fn new(device: &Arc<Device>) -> Result<Arc<AddressSpace>, Error> {
         let flags = va_flags::IS_EXTERNALLY_OWNED | va_flags::ENABLE_PAGE_FAULTING;
-        let (mut params, size) = device.abi.vaspace_alloc(flags, PAGE, SPACE_SIZE);
-        let handle = driver::alloc_bytes(
-            &*device.driver,
-            device.ctl,
-            device.client,
-            device.device,
-            0,
-            class::FERMI_VASPACE_A,
-            &mut params[..size],
-        )?;
+        let mut params = VaspaceAlloc { flags, va_base: PAGE, va_size: SPACE_SIZE, ..Default::default() };
+        let shape = &device.abi.branch().layouts.vaspace_alloc;
+        let handle = device.alloc_shaped(device.device, class::FERMI_VASPACE_A, shape, &mut params)?;
         let mut register = uvm::RegisterGpuVaspace {
             uuid: device.uuid,
             ctl_fd: device.ctl,

@@ -5,7 +5,7 @@ use crate::errno::Errno;
 use crate::lease::Lease;
 use crate::pins::PinTable;
 use crate::tracker::{self, InFlight, Tracker};
-use rm::abi::{self, uvm};
+use rm::abi::{self, Branch, uvm};
 use rm::call::Call;
 use rm::graph::{FileKind, IoctlRecord, MmapRecord, ObjectGraph, ObjectKind};
 use std::ffi::{c_int, c_void};
@@ -90,15 +90,16 @@ impl Watched {
         if file == FileKind::Other || arg.is_null() {
             return make();
         }
+        let branch = self.graph().branch();
         // SAFETY: the caller's.
-        let (takes, parameters) = unsafe { (self.before(file, request, arg), parameters(request, arg)) };
+        let (takes, parameters) = unsafe { (self.before(file, request, arg), parameters(branch, request, arg)) };
         let ret = make();
         let errno = Errno::keep();
         if ret == 0 && !takes {
             // SAFETY: the driver has just read and written these structs; where the parameters are was said before.
-            let whole = unsafe { argument(file, request, arg) };
+            let whole = unsafe { argument(branch, file, request, arg) };
             // SAFETY: the same.
-            let nested = unsafe { nested(file, request, whole, parameters) };
+            let nested = unsafe { nested(branch, file, request, whole, parameters) };
             self.graph().ioctl(IoctlRecord { fd, file, request, ret, arg: whole, nested });
         }
         drop(errno);
@@ -108,10 +109,11 @@ impl Watched {
     /// Something that is about to go is gone for us first: nothing is submitted to it any more, and what is in flight is
     /// waited for. True if the graph has it already.
     unsafe fn before(&self, file: FileKind, request: u64, arg: *mut c_void) -> bool {
+        let branch = self.graph().branch();
         // SAFETY: the argument of a call that is about to be made.
-        let whole = unsafe { argument(file, request, arg) };
+        let whole = unsafe { argument(branch, file, request, arg) };
         // Whether the address space goes, or memory in it.
-        let call = Call::parse(file, request, whole, &[]);
+        let call = Call::parse(branch, file, request, whole, &[]);
         let (takes, all) = match call {
             Call::UvmFree(_) | Call::UvmUnmapExternal(_) => (true, false),
             Call::UvmUnregisterGpuVaspace(_) => (true, true),
@@ -126,7 +128,7 @@ impl Watched {
             // The status that is in the struct now is not the call's answer; it is taken for a success.
             let mut copy = whole.to_vec();
             let status = match file {
-                FileKind::Uvm => abi::uvm::status_offset(request),
+                FileKind::Uvm => abi::uvm::status_offset(branch, request),
                 _ => Some(12),
             };
             if let Some(status) = status.and_then(|at| copy.get_mut(at..at + 4)) {
@@ -261,9 +263,9 @@ pub(crate) struct CudasGroup {
 
 /// # Safety
 /// `arg` is what `request` takes on such a file; it lives as long as the caller looks.
-unsafe fn argument<'a>(file: FileKind, request: u64, arg: *mut c_void) -> &'a [u8] {
+unsafe fn argument<'a>(branch: &Branch, file: FileKind, request: u64, arg: *mut c_void) -> &'a [u8] {
     let size = match file {
-        FileKind::Uvm => uvm::size(request),
+        FileKind::Uvm => uvm::size(branch, request),
         _ if abi::rm_nr(request).is_some() => abi::request_size(request),
         _ => 0,
     };
@@ -276,18 +278,24 @@ unsafe fn argument<'a>(file: FileKind, request: u64, arg: *mut c_void) -> &'a [u
 ///
 /// # Safety
 /// As [`argument`].
-unsafe fn parameters(request: u64, arg: *mut c_void) -> Option<(u64, u32)> {
+unsafe fn parameters(branch: &Branch, request: u64, arg: *mut c_void) -> Option<(u64, u32)> {
     // SAFETY: the request's struct.
     let bytes = unsafe { std::slice::from_raw_parts(arg.cast::<u8>(), abi::request_size(request)) };
-    rm::call::parameters(request, bytes)
+    rm::call::parameters(branch, request, bytes)
 }
 
 /// The parameters after a call that succeeded. `whole` is the call's argument, read after the call.
 ///
 /// # Safety
 /// As [`argument`]; `parameters` is what it was before the call.
-unsafe fn nested<'a>(file: FileKind, request: u64, whole: &[u8], parameters: Option<(u64, u32)>) -> &'a [u8] {
-    match (parameters, Call::parse(file, request, whole, &[]).status()) {
+unsafe fn nested<'a>(
+    branch: &Branch,
+    file: FileKind,
+    request: u64,
+    whole: &[u8],
+    parameters: Option<(u64, u32)>,
+) -> &'a [u8] {
+    match (parameters, Call::parse(branch, file, request, whole, &[]).status()) {
         // SAFETY: the driver has just used that many bytes there.
         (Some((at, length)), Some(0)) => unsafe {
             std::slice::from_raw_parts(at as *const u8, (length as usize).min(NESTED_MAX))

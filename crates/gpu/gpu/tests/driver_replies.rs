@@ -94,7 +94,7 @@ impl Driver for Lying {
         };
         let whole = match abi::rm_nr(request) {
             Some(_) => abi::request_size(request),
-            None => uvm::size(request),
+            None => uvm::size(rm::abi::Branch::usual(), request),
         };
         // SAFETY: the request's struct.
         let before = unsafe { std::slice::from_raw_parts(arg.cast::<u8>(), whole) };

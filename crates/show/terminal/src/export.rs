@@ -78,8 +78,8 @@ impl Sink for Export<'_> {
         self.error.is_some()
     }
 
-    fn call(&mut self, source: Source, tsc: u64, call: &Call<'_>) {
-        self.line(&Line::Call(decode::driver_call(self.recording, source, tsc, call, &self.clock)));
+    fn call(&mut self, source: Source, tsc: u64, call: &Call<'_>, branch: &rm::abi::Branch) {
+        self.line(&Line::Call(decode::driver_call(self.recording, source, tsc, call, branch, &self.clock)));
     }
 
     fn note(&mut self, text: &[u8]) {

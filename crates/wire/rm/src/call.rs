@@ -4,7 +4,7 @@
 //! as they were when the call returned. Bytes may be cut anywhere: what is too short to hold its status is
 //! [`Call::Other`], parameters that are too short read as `None`. Nothing panics, nothing allocates.
 
-use crate::abi::{self, Plain, control, heap, nr, uvm, v570, v580};
+use crate::abi::{self, Branch, Plain, control, heap, nr, uvm};
 use core::mem::size_of;
 
 /// Which file a descriptor is.
@@ -138,21 +138,6 @@ pub enum HeapOp {
     },
 }
 
-/// RM_MAP_MEMORY_DMA, whichever branch's struct it came in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MapDma {
-    pub client: u32,
-    pub device: u32,
-    pub dma: u32,
-    pub memory: u32,
-    pub offset: u64,
-    pub length: u64,
-    pub flags: u32,
-    /// GPU virtual address.
-    pub dma_offset: u64,
-    pub status: u32,
-}
-
 /// The GPUs that a UVM_MAP_EXTERNAL_ALLOCATION names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExternalGpus<'a> {
@@ -202,7 +187,7 @@ pub enum Call<'a> {
     AllocMemory(abi::Nvos02Fd),
     DupObject(abi::Nvos55),
     VidHeapControl(VidHeap),
-    MapMemoryDma(MapDma),
+    MapMemoryDma(abi::Nvos46),
     UnmapMemoryDma(abi::Nvos47),
     RegisterFd(abi::RegisterFd),
     CardInfo(Cards<'a>),
@@ -254,14 +239,14 @@ impl Cards<'_> {
 }
 
 impl<'a> Call<'a> {
-    /// Parses one recorded call.
-    pub fn parse(file: FileKind, request: u64, arg: &'a [u8], nested: &'a [u8]) -> Call<'a> {
+    /// Parses one recorded call to a driver of this branch.
+    pub fn parse(branch: &Branch, file: FileKind, request: u64, arg: &'a [u8], nested: &'a [u8]) -> Call<'a> {
         match file {
-            FileKind::Uvm => parse_uvm(request, arg).unwrap_or(Call::UvmOther { request }),
+            FileKind::Uvm => parse_uvm(branch, request, arg).unwrap_or(Call::UvmOther { request }),
             FileKind::Ctl | FileKind::Gpu(_) | FileKind::Node => match abi::rm_nr(request) {
                 Some(nr) => {
                     let size = abi::request_size(request);
-                    parse_rm(nr, size, arg, nested).unwrap_or(Call::Other { nr, size })
+                    parse_rm(branch, nr, size, arg, nested).unwrap_or(Call::Other { nr, size })
                 }
                 None => Call::Foreign { request },
             },
@@ -308,7 +293,7 @@ impl<'a> Call<'a> {
     }
 }
 
-fn parse_rm<'a>(nr: u32, size: usize, arg: &'a [u8], nested: &'a [u8]) -> Option<Call<'a>> {
+fn parse_rm<'a>(branch: &Branch, nr: u32, size: usize, arg: &'a [u8], nested: &'a [u8]) -> Option<Call<'a>> {
     Some(match nr {
         nr::ALLOC if size >= size_of::<abi::Nvos64>() => {
             let a = abi::Nvos64::read(arg)?;
@@ -354,43 +339,20 @@ fn parse_rm<'a>(nr: u32, size: usize, arg: &'a [u8], nested: &'a [u8]) -> Option
         nr::ALLOC_MEMORY => Call::AllocMemory(abi::Nvos02Fd::read(arg)?),
         nr::DUP_OBJECT => Call::DupObject(abi::Nvos55::read(arg)?),
         nr::VID_HEAP_CONTROL => Call::VidHeapControl(parse_heap(arg)?),
-        nr::MAP_MEMORY_DMA => Call::MapMemoryDma(parse_map_dma(size, arg)?),
-        nr::UNMAP_MEMORY_DMA => Call::UnmapMemoryDma(abi::Nvos47::read(arg)?),
+        // Another size than the branch's says that the struct is another.
+        nr::MAP_MEMORY_DMA => {
+            let shape = &branch.layouts.map_dma;
+            Call::MapMemoryDma(shape.read(arg).filter(|_| size == shape.size())?)
+        }
+        nr::UNMAP_MEMORY_DMA => {
+            let shape = &branch.layouts.unmap_dma;
+            Call::UnmapMemoryDma(shape.read(arg).filter(|_| size == shape.size())?)
+        }
         nr::REGISTER_FD => Call::RegisterFd(abi::RegisterFd::read(arg)?),
         nr::CARD_INFO => Call::CardInfo(Cards { bytes: arg }),
         nr::CHECK_VERSION_STR => Call::CheckVersion(abi::CheckVersion::read(arg)?),
         _ => return None,
     })
-}
-
-fn parse_map_dma(size: usize, arg: &[u8]) -> Option<MapDma> {
-    if size >= size_of::<v580::Nvos46>() {
-        let m = v580::Nvos46::read(arg)?;
-        Some(MapDma {
-            client: m.client,
-            device: m.device,
-            dma: m.dma,
-            memory: m.memory,
-            offset: m.offset,
-            length: m.length,
-            flags: m.flags,
-            dma_offset: m.dma_offset,
-            status: m.status,
-        })
-    } else {
-        let m = v570::Nvos46::read(arg)?;
-        Some(MapDma {
-            client: m.client,
-            device: m.device,
-            dma: m.dma,
-            memory: m.memory,
-            offset: m.offset,
-            length: m.length,
-            flags: m.flags,
-            dma_offset: m.dma_offset,
-            status: m.status,
-        })
-    }
 }
 
 fn parse_heap(arg: &[u8]) -> Option<VidHeap> {
@@ -428,7 +390,8 @@ fn parse_heap(arg: &[u8]) -> Option<VidHeap> {
     Some(VidHeap { root: h.root, parent: h.parent, va_space: h.va_space, status: h.status, op })
 }
 
-fn parse_uvm(request: u64, arg: &[u8]) -> Option<Call<'_>> {
+fn parse_uvm<'a>(branch: &Branch, request: u64, arg: &'a [u8]) -> Option<Call<'a>> {
+    let layouts = &branch.layouts;
     Some(match request {
         uvm::INITIALIZE => Call::UvmInitialize(uvm::Initialize::read(arg)?),
         uvm::MM_INITIALIZE => Call::UvmMmInitialize(uvm::MmInitialize::read(arg)?),
@@ -437,12 +400,12 @@ fn parse_uvm(request: u64, arg: &[u8]) -> Option<Call<'_>> {
         uvm::REGISTER_GPU_VASPACE => Call::UvmRegisterGpuVaspace(uvm::RegisterGpuVaspace::read(arg)?),
         uvm::UNREGISTER_GPU_VASPACE => Call::UvmUnregisterGpuVaspace(uvm::UnregisterGpu::read(arg)?),
         uvm::REGISTER_CHANNEL => Call::UvmRegisterChannel(uvm::RegisterChannel::read(arg)?),
-        uvm::UNREGISTER_CHANNEL => Call::UvmUnregisterChannel(uvm::UnregisterChannel::read(arg)?),
+        uvm::UNREGISTER_CHANNEL => Call::UvmUnregisterChannel(layouts.uvm_unregister_channel.read(arg)?),
         uvm::CREATE_EXTERNAL_RANGE => Call::UvmCreateExternalRange(uvm::Range::read(arg)?),
         uvm::UNMAP_EXTERNAL => Call::UvmUnmapExternal(uvm::GpuRange::read(arg)?),
-        uvm::FREE => Call::UvmFree(uvm::Range::read(arg)?),
+        uvm::FREE => Call::UvmFree(layouts.uvm_free.read(arg)?),
         uvm::MAP_EXTERNAL_ALLOCATION => {
-            let (head, tail) = uvm::map_external(arg)?;
+            let (head, tail) = uvm::map_external(branch, arg)?;
             Call::UvmMapExternal(MapExternal {
                 base: head.base,
                 length: head.length,
@@ -459,7 +422,7 @@ fn parse_uvm(request: u64, arg: &[u8]) -> Option<Call<'_>> {
         uvm::ALLOC_SEMAPHORE_POOL => Call::UvmSemaphorePool {
             base: u64::read(arg)?,
             length: u64::read(arg.get(8..)?)?,
-            status: arg.get(9240..).and_then(u32::read),
+            status: layouts.uvm_semaphore_pool.read(arg).map(|pool| pool.status),
         },
         _ => return None,
     })
@@ -467,16 +430,16 @@ fn parse_uvm(request: u64, arg: &[u8]) -> Option<Call<'_>> {
 
 /// Where the parameters of RM_ALLOC or RM_CONTROL lie in the program, and their size in bytes, as the call's argument says.
 /// `None` for other calls, and where there are none.
-pub fn parameters(request: u64, arg: &[u8]) -> Option<(u64, u32)> {
+pub fn parameters(branch: &Branch, request: u64, arg: &[u8]) -> Option<(u64, u32)> {
     let size = abi::request_size(request);
     let (at, length) = match abi::rm_nr(request)? {
         nr::ALLOC if size >= size_of::<abi::Nvos64>() => {
             let a = abi::Nvos64::read(arg)?;
-            (a.params, abi::alloc_params_size(a.class, a.params_size))
+            (a.params, abi::alloc_params_size(branch, a.class, a.params_size))
         }
         nr::ALLOC => {
             let a = abi::Nvos21::read(arg)?;
-            (a.params, abi::alloc_params_size(a.class, a.params_size))
+            (a.params, abi::alloc_params_size(branch, a.class, a.params_size))
         }
         nr::CONTROL => {
             let c = abi::Nvos54::read(arg)?;
@@ -529,7 +492,7 @@ mod tests {
         let short = bytes(&abi::Nvos21 { root, parent, new, class, params_size: 2, ..Default::default() });
         let long = bytes(&abi::Nvos64 { root, parent, new, class, params_size: 2, ..Default::default() });
         for (arg, is_long) in [(&short, false), (&long, true)] {
-            match Call::parse(FileKind::Ctl, rm_request(nr::ALLOC, arg.len()), arg, p.as_bytes()) {
+            match Call::parse(Branch::usual(), FileKind::Ctl, rm_request(nr::ALLOC, arg.len()), arg, p.as_bytes()) {
                 Call::Alloc(a) => {
                     assert_eq!((a.root, a.parent, a.new, a.class, a.params_size), (1, 2, 3, class, 2));
                     assert_eq!((a.params::<abi::UsermodeAlloc>(), a.long), (Some(p), is_long));
@@ -557,7 +520,7 @@ mod tests {
         let mut short = whole[..60].to_vec();
         short.extend_from_slice(&whole[9240..]);
         assert_eq!(short.len(), uvm::MAP_EXTERNAL_SHORT_SIZE);
-        let parse = |arg| Call::parse(FileKind::Uvm, uvm::MAP_EXTERNAL_ALLOCATION, arg, &[]);
+        let parse = |arg| Call::parse(Branch::usual(), FileKind::Uvm, uvm::MAP_EXTERNAL_ALLOCATION, arg, &[]);
         match parse(&whole) {
             Call::UvmMapExternal(x) => {
                 assert_eq!((x.base, x.length, x.offset, x.memory), (1 << 33, 2 << 20, 0x1000, 5));
@@ -565,7 +528,7 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
-        assert_eq!(uvm::map_external_short(&whole), short.first_chunk().copied());
+        assert_eq!(uvm::map_external_short(Branch::usual(), &whole), short.first_chunk().copied());
         let (Call::UvmMapExternal(a), Call::UvmMapExternal(b)) = (parse(&short), parse(&whole)) else { panic!() };
         let said = |m: MapExternal<'_>| (m.base, m.length, m.offset, m.ctl_fd, m.client, m.memory, m.status);
         assert_eq!(said(a), said(b));
@@ -577,10 +540,13 @@ mod tests {
     fn calls_cut_short_keep_their_number() {
         let arg = bytes(&abi::Nvos54::default());
         let request = rm_request(nr::CONTROL, 32);
-        assert!(matches!(Call::parse(FileKind::Gpu(0), request, &arg, &[]), Call::Control(_)));
-        assert_eq!(Call::parse(FileKind::Gpu(0), request, &arg[..31], &[]), Call::Other { nr: nr::CONTROL, size: 32 });
-        assert_eq!(Call::parse(FileKind::Other, request, &arg, &[]), Call::Foreign { request });
-        assert_eq!(Call::parse(FileKind::Ctl, 0x5401, &arg, &[]), Call::Foreign { request: 0x5401 });
+        assert!(matches!(Call::parse(Branch::usual(), FileKind::Gpu(0), request, &arg, &[]), Call::Control(_)));
+        assert_eq!(
+            Call::parse(Branch::usual(), FileKind::Gpu(0), request, &arg[..31], &[]),
+            Call::Other { nr: nr::CONTROL, size: 32 }
+        );
+        assert_eq!(Call::parse(Branch::usual(), FileKind::Other, request, &arg, &[]), Call::Foreign { request });
+        assert_eq!(Call::parse(Branch::usual(), FileKind::Ctl, 0x5401, &arg, &[]), Call::Foreign { request: 0x5401 });
     }
 
     #[test]
@@ -589,20 +555,23 @@ mod tests {
         for (ret, status, ok) in [(0, 0, true), (-1, 0, false), (0, 0x1b, false)] {
             f.status = status;
             let arg = bytes(&f);
-            assert_eq!(Call::parse(FileKind::Ctl, rm_request(nr::FREE, 16), &arg, &[]).succeeded(ret), ok);
+            assert_eq!(
+                Call::parse(Branch::usual(), FileKind::Ctl, rm_request(nr::FREE, 16), &arg, &[]).succeeded(ret),
+                ok
+            );
         }
         let mut pool = vec![0; 9248];
-        assert!(Call::parse(FileKind::Uvm, uvm::ALLOC_SEMAPHORE_POOL, &pool, &[]).succeeded(0));
+        assert!(Call::parse(Branch::usual(), FileKind::Uvm, uvm::ALLOC_SEMAPHORE_POOL, &pool, &[]).succeeded(0));
         pool[9240] = 0x1f;
-        assert!(!Call::parse(FileKind::Uvm, uvm::ALLOC_SEMAPHORE_POOL, &pool, &[]).succeeded(0));
-        assert!(Call::parse(FileKind::Uvm, uvm::ALLOC_SEMAPHORE_POOL, &pool[..64], &[]).succeeded(0));
+        assert!(!Call::parse(Branch::usual(), FileKind::Uvm, uvm::ALLOC_SEMAPHORE_POOL, &pool, &[]).succeeded(0));
+        assert!(Call::parse(Branch::usual(), FileKind::Uvm, uvm::ALLOC_SEMAPHORE_POOL, &pool[..64], &[]).succeeded(0));
     }
 
     #[test]
     fn only_cards_that_are_there_are_listed() {
         let cards = [abi::CardInfo { valid: 1, gpu_id: 7, ..Default::default() }, abi::CardInfo::default()];
         let arg = bytes(&cards);
-        match Call::parse(FileKind::Ctl, rm_request(nr::CARD_INFO, arg.len()), &arg[..100], &[]) {
+        match Call::parse(Branch::usual(), FileKind::Ctl, rm_request(nr::CARD_INFO, arg.len()), &arg[..100], &[]) {
             Call::CardInfo(c) => assert_eq!(c.iter().map(|c| c.gpu_id).collect::<Vec<_>>(), [7]),
             other => panic!("{other:?}"),
         }

@@ -4,7 +4,7 @@
 //! branch keeps the fields: all of that is decided here. What to keep of it is the reader's business: the agent keeps fixed
 //! tables of what its taps need, [`crate::graph`] keeps everything. Nothing here allocates, and nothing panics.
 
-use crate::abi::{self, control, nvos02, uvm};
+use crate::abi::{self, Branch, control, nvos02, uvm};
 use crate::call::{Alloc, Call, Control, ExternalGpus, HeapOp, VidHeap, work_submit_token};
 use crate::class;
 use crate::place::Place;
@@ -182,13 +182,14 @@ pub struct MappedExternal<'a> {
 }
 
 impl<'a> Fact<'a> {
-    /// What a call says; `None` if it failed or says nothing of this kind. `ret` is what ioctl returned.
-    pub fn of(call: &Call<'a>, ret: i32) -> Option<Fact<'a>> {
+    /// What a call to a driver of this branch says; `None` if it failed or says nothing of this kind. `ret` is what ioctl
+    /// returned.
+    pub fn of(branch: &Branch, call: &Call<'a>, ret: i32) -> Option<Fact<'a>> {
         if !call.succeeded(ret) {
             return None;
         }
         Some(match *call {
-            Call::Alloc(ref a) => Fact::Created(created(a)),
+            Call::Alloc(ref a) => Fact::Created(created(branch, a)),
             Call::AllocMemory(ref a) => Fact::Created(host_memory(a)),
             Call::VidHeapControl(ref h) => heap(h)?,
             Call::Free(f) => Fact::Freed { client: f.root, handle: f.old },
@@ -253,7 +254,7 @@ impl<'a> Fact<'a> {
 }
 
 /// RM_ALLOC.
-fn created(a: &Alloc<'_>) -> Created {
+fn created(branch: &Branch, a: &Alloc<'_>) -> Created {
     let class = a.class;
     // A client's own handle is what the call returns as new; everything else lives under `root`.
     if class::is_root(class) {
@@ -273,13 +274,13 @@ fn created(a: &Alloc<'_>) -> Created {
             What::Group { engine_type: p.engine_type, va_space: p.va_space }
         }
         // Parameters that were cut leave a channel of which only the handle is known.
-        c if abi::is_channel_class(c) => What::Channel(abi::Plain::read_short(a.nested)),
+        c if abi::is_channel_class(c) => What::Channel(branch.layouts.channel_alloc.read_short(a.nested).client),
         c if abi::is_usermode_class(c) => {
             What::Usermode { bar1: a.params::<abi::UsermodeAlloc>().is_some_and(|p| p.bar1 != 0) }
         }
         c => match place_of_class(c) {
             Some(place) => {
-                let p = a.params::<abi::MemoryAlloc>();
+                let p = branch.layouts.memory_alloc.read(a.nested);
                 // Class 0x40 covers every place that the attributes name; they are as the driver left them.
                 let place = match p {
                     Some(p) if c == class::NV01_MEMORY_LOCAL_USER => place_of_attr(p.attr),

@@ -137,14 +137,15 @@ fn uvm_is_refused_to_unknown_drivers() {
         // SAFETY: the struct is that of INITIALIZE.
         unsafe { driver::uvm_call(&d, abi, 4, uvm::INITIALIZE, &mut uvm::Initialize::default()) }
     };
-    let e = call(&Abi::insist("580").unwrap()).unwrap_err();
+    let e = call(&Abi::of("580.178.04")).unwrap_err();
     assert!(matches!(e, RmError::UvmRefused { .. }) && e.to_string().starts_with("UVM_INITIALIZE: "), "{e}");
     assert!(d.calls().is_empty());
-    call(&Abi::for_version("580.105.08").unwrap()).unwrap();
-    assert_eq!(d.calls().len(), 1);
+    call(&Abi::of("580.105.08")).unwrap();
+    call(&Abi::for_own_channels("580.178.04", true).unwrap()).unwrap();
+    assert_eq!(d.calls().len(), 2);
 
     let d = Scripted::new(vec![status(8, 0x40)]);
-    let abi = Abi::for_version("570.133.20").unwrap();
+    let abi = Abi::of("570.133.20");
     // SAFETY: the struct is that of INITIALIZE.
     let e = unsafe { driver::uvm_call(&d, &abi, 4, uvm::INITIALIZE, &mut uvm::Initialize::default()) }.unwrap_err();
     assert_eq!(e.to_string(), "UVM_INITIALIZE: NV_ERR_INVALID_STATE (0x40)");
@@ -152,9 +153,9 @@ fn uvm_is_refused_to_unknown_drivers() {
 
 #[test]
 fn schedule_has_the_size_of_the_branch() {
-    for (branch, size) in [("570", 2), ("580", 3)] {
+    for (branch, size) in [("570.133.20", 2), ("575.64", 3), ("580.142", 3)] {
         let d = Scripted::default();
-        driver::schedule_group(&d, &Abi::insist(branch).unwrap(), 3, 1, 2).unwrap();
+        driver::schedule_group(&d, &Abi::of(branch), 3, 1, 2).unwrap();
         let c = abi::Nvos54::read(&d.calls()[0].2).unwrap();
         assert_eq!((c.cmd, c.params_size), (control::GROUP_SCHEDULE, size));
     }

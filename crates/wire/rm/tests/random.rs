@@ -46,10 +46,11 @@ fn alloc() -> impl Strategy<Value = Op> {
     let params = prop_oneof![
         vec(any::<u8>(), 0..200),
         (address(), 0u32..2048, handle(), address(), any::<u32>()).prop_map(|(gpfifo, entries, userd, at, flags)| {
-            let mut c = abi::ChannelAlloc { gpfifo, entries, flags, ..Default::default() };
-            c.userd_memory[0] = userd;
-            c.userd_offset[0] = at;
-            c.as_bytes().to_vec()
+            let mut c = abi::ChannelAllocFull::default();
+            (c.client.gpfifo, c.client.entries, c.client.flags) = (gpfifo, entries, flags);
+            c.client.userd_memory[0] = userd;
+            c.client.userd_offset[0] = at;
+            abi::Branch::usual().layouts.channel_alloc.bytes(&c)
         }),
     ];
     (handle(), handle(), handle(), class(), params).prop_map(|(root, parent, new, class, nested)| {
@@ -95,7 +96,7 @@ fn meaningful() -> impl Strategy<Value = Op> {
         }),
         1 => (address(), length()).prop_map(|(base, length)| uvm_op(uvm::ALLOC_SEMAPHORE_POOL, &[base, length])),
         1 => (handle(), handle(), address(), length()).prop_map(|(client, memory, dma_offset, length)| {
-            let m = abi::v580::Nvos46 { client, memory, length, dma_offset, offset: u64::MAX, ..Default::default() };
+            let m = abi::Nvos46 { client, memory, length, dma_offset, offset: u64::MAX, ..Default::default() };
             rm(nr::MAP_MEMORY_DMA, &m, vec![])
         }),
         1 => (address(), length()).prop_map(|(dma_offset, size)| {
@@ -214,8 +215,9 @@ proptest! {
     fn any_bytes_parse(file in 0u32..5, nr in 0u32..256, size in 0usize..400, raw in any::<u64>(),
                        arg in vec(any::<u8>(), 0..400), nested in vec(any::<u8>(), 0..64)) {
         let file = FileKind::from_raw(if file == 4 { 0x103 } else { file });
-        for request in [rm_request(nr, size), u64::from(nr), raw] {
-            let _ = Call::parse(file, request, &arg, &nested).succeeded(0);
+        let requests = [rm_request(nr, size), u64::from(nr), raw];
+        for (branch, request) in abi::BRANCHES.iter().flat_map(|b| requests.map(|r| (b, r))) {
+            let _ = Call::parse(branch, file, request, &arg, &nested).succeeded(0);
         }
     }
 
@@ -223,7 +225,7 @@ proptest! {
     fn a_cut_call_never_reads_as_another(cut in 0usize..48) {
         let a = abi::Nvos64 { root: 1, parent: 2, new: 3, class: 0x80, ..Default::default() };
         let request = rm_request(nr::ALLOC, 48);
-        let parsed = Call::parse(FileKind::Ctl, request, &a.as_bytes()[..cut], &[]);
+        let parsed = Call::parse(abi::Branch::usual(), FileKind::Ctl, request, &a.as_bytes()[..cut], &[]);
         prop_assert_eq!(parsed, Call::Other { nr: nr::ALLOC, size: 48 });
     }
 }

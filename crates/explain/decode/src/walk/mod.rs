@@ -180,8 +180,10 @@ impl Walk<'_> {
                 return;
             }
         };
-        self.state(process).learn(&call);
-        sink.call(source, tsc, &call);
+        let state = self.state(process);
+        state.learn(&call);
+        let branch = state.graph.branch();
+        sink.call(source, tsc, &call, branch);
     }
 
     fn begin(&mut self, process: u32, channel: Channel) -> usize {

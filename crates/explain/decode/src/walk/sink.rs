@@ -9,6 +9,7 @@ use crate::state::Call;
 use pushbuf::decode::Item;
 use pushbuf::gpfifo;
 use pushbuf::ops::Op;
+use rm::abi::Branch;
 use rm::graph::ObjectGraph;
 use schema::Place;
 use schema::channel::Channel;
@@ -22,7 +23,8 @@ pub trait Sink {
     fn done(&self) -> bool {
         false
     }
-    fn call(&mut self, _source: Source, _tsc: u64, _call: &Call<'_>) {}
+    /// `branch`: whose layouts the call is read with.
+    fn call(&mut self, _source: Source, _tsc: u64, _call: &Call<'_>, _branch: &Branch) {}
     fn page(&mut self, _process: u32, _page: &PageBody) {}
     fn site(&mut self, _process: u32, _site: &SiteBody, _path: &[u8]) {}
     fn note(&mut self, _text: &[u8]) {}

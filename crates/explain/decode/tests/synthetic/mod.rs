@@ -182,7 +182,7 @@ impl Tape {
     /// RM maps memory at a GPU address of an address space.
     pub fn map_in_space(&mut self, tid: i32, dma: u32, memory: u32, base: u64, length: u64) {
         let (client, dma_offset) = (CLIENT, base);
-        let m = abi::v580::Nvos46 { client, dma, memory, length, dma_offset, ..Default::default() };
+        let m = abi::Nvos46 { client, dma, memory, length, dma_offset, ..Default::default() };
         self.rm(tid, nr::MAP_MEMORY_DMA, &m, &[]);
     }
 
@@ -225,7 +225,8 @@ impl Tape {
         let mut c = abi::ChannelAllocFull::default();
         (c.client.gpfifo, c.client.entries, c.client.engine_type) = (RINGS_AT, ring, engine);
         (c.client.userd_memory[0], c.client.userd_offset[0]) = (0x5c00_0100, 0x2000);
-        self.alloc(tid, group, handle, class::HOPPER_CHANNEL_GPFIFO_A, c.as_bytes());
+        let params = abi::Branch::usual().layouts.channel_alloc.bytes(&c);
+        self.alloc(tid, group, handle, class::HOPPER_CHANNEL_GPFIFO_A, &params);
         let body = ChannelBody {
             slot,
             client: CLIENT,

@@ -95,7 +95,8 @@ impl Channel {
         client.userd_memory[0] = userd_ring.memory.handle();
         client.userd_offset[0] = userd_ring.offset() + USERD_OFFSET;
         let mut params = ChannelAllocFull { client, ..Default::default() };
-        let handle = objects.alloc(group, class::HOPPER_CHANNEL_GPFIFO_A, &mut params)?;
+        let shape = &device.abi.branch().layouts.channel_alloc;
+        let handle = objects.alloc_shaped(group, class::HOPPER_CHANNEL_GPFIFO_A, shape, &mut params)?;
         if graphics {
             // Also where only copies are wanted: without it the channel has no context for UVM to register.
             objects.alloc_engine(handle, class::HOPPER_COMPUTE_A, &mut [])?;

@@ -30,6 +30,18 @@ impl Making {
         Ok(handle)
     }
 
+    pub fn alloc_shaped<T: rm::abi::Plain>(
+        &mut self,
+        parent: u32,
+        class: u32,
+        shape: &rm::abi::Shape<T>,
+        params: &mut T,
+    ) -> Result<u32, Error> {
+        let handle = self.device.alloc_shaped(parent, class, shape, params)?;
+        self.made.push((parent, handle));
+        Ok(handle)
+    }
+
     /// An engine's object on a channel; it goes with the channel, which must be stopped first.
     pub fn alloc_engine(&self, channel: u32, class: u32, params: &mut [u8]) -> Result<(), Error> {
         let device = &self.device;

@@ -6,7 +6,7 @@ use super::model;
 use crate::process::{real, sys};
 use crate::record;
 use core::ffi::{c_int, c_ulong, c_void};
-use rm::abi::{self, nr, uvm};
+use rm::abi::{self, Branch, nr, uvm};
 use rm::call::{self, Call, FileKind};
 use rm::fact::{Fact, What};
 use tape::event::{self, IoctlBody, ioctl_flags, kind};
@@ -47,7 +47,8 @@ pub unsafe fn ioctl(fd: c_int, file: u32, request: c_ulong, arg: *mut c_void) ->
         Seen { arg: &[], nested: &[], cut: false }
     };
     let going = going.get(..freed).unwrap_or(&[]);
-    let fact = Fact::of(&Call::parse(on, request, seen.arg, seen.nested), ret);
+    let branch = super::branch();
+    let fact = Fact::of(branch, &Call::parse(branch, on, request, seen.arg, seen.nested), ret);
     if !going.is_empty() && !matches!(fact, Some(Fact::Freed { .. })) {
         channels::not_freed(going);
     }
@@ -66,9 +67,12 @@ impl<'a> Seen<'a> {
             // SAFETY: memory that the driver has just used with this size.
             unsafe { core::slice::from_raw_parts(at as *const u8, length) }
         };
-        let arg = view(arg as u64, size_of_argument(on, request, super::is_uvm_known()));
-        let Some((at, length)) = call::parameters(request, arg) else { return Seen { arg, nested: &[], cut: false } };
-        if Call::parse(on, request, arg, &[]).status() != Some(0) {
+        let branch = super::branch();
+        let arg = view(arg as u64, size_of_argument(branch, on, request, super::is_uvm_known()));
+        let Some((at, length)) = call::parameters(branch, request, arg) else {
+            return Seen { arg, nested: &[], cut: false };
+        };
+        if Call::parse(branch, on, request, arg, &[]).status() != Some(0) {
             return Seen { arg, nested: &[], cut: false };
         }
         Seen { arg, nested: view(at, length.min(NESTED_MAX) as usize), cut: length > NESTED_MAX }
@@ -76,10 +80,10 @@ impl<'a> Seen<'a> {
 }
 
 /// Bytes of a call's argument; 0 where its number does not say so and nobody knows.
-fn size_of_argument(on: FileKind, request: u64, is_uvm_known: bool) -> usize {
+fn size_of_argument(branch: &Branch, on: FileKind, request: u64, is_uvm_known: bool) -> usize {
     match (abi::rm_nr(request), on) {
         (Some(_), _) => abi::request_size(request),
-        (None, FileKind::Uvm) if is_uvm_known => uvm::size(request),
+        (None, FileKind::Uvm) if is_uvm_known => uvm::size(branch, request),
         _ => 0,
     }
 }
@@ -89,7 +93,7 @@ fn write_down(tsc: u64, mut body: IoctlBody, on: FileKind, seen: &Seen<'_>) {
     let mut arg = seen.arg;
     let short;
     if on == FileKind::Uvm && abi::rm_nr(body.request).is_none() {
-        match uvm::map_external_short(arg).filter(|_| body.request == uvm::MAP_EXTERNAL_ALLOCATION) {
+        match uvm::map_external_short(super::branch(), arg).filter(|_| body.request == uvm::MAP_EXTERNAL_ALLOCATION) {
             Some(kept) => {
                 short = kept;
                 arg = &short;
@@ -118,7 +122,7 @@ unsafe fn before_free(on: FileKind, request: c_ulong, arg: *mut c_void, going: &
     }
     // SAFETY: readable at its begin and at its end, and shorter than a page; the request declares this size.
     let arg = unsafe { core::slice::from_raw_parts(arg as *const u8, size) };
-    match Call::parse(on, request, arg, &[]) {
+    match Call::parse(super::branch(), on, request, arg, &[]) {
         Call::Free(f) => channels::before_free(f.root, f.old, going),
         _ => 0,
     }
@@ -160,8 +164,10 @@ mod tests {
     #[test]
     fn of_a_driver_that_is_not_known_no_argument_of_uvm_is_read() {
         let free = abi::rm_request(nr::FREE, 16);
-        let sizes =
-            |known| [(FileKind::Uvm, uvm::FREE), (FileKind::Ctl, free)].map(|(on, r)| size_of_argument(on, r, known));
+        let sizes = |known| {
+            let calls = [(FileKind::Uvm, uvm::FREE), (FileKind::Ctl, free)];
+            calls.map(|(on, r)| size_of_argument(Branch::usual(), on, r, known))
+        };
         assert_eq!((sizes(true), sizes(false)), ([24, 16], [0, 16]));
     }
 }

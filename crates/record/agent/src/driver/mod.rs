@@ -11,8 +11,8 @@ mod model;
 
 use crate::process::region;
 use crate::process::renewal::Child;
-use core::sync::atomic::{AtomicBool, Ordering};
-use rm::abi;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use rm::abi::{Abi, BRANCHES, Branch, Standing};
 use tape::region::trouble;
 
 static UNKNOWN: AtomicBool = AtomicBool::new(false);
@@ -29,14 +29,25 @@ fn is_trusted() -> bool {
     !UNKNOWN.load(Ordering::Relaxed)
 }
 
+/// One more than the index of the driver's branch; 0 as long as it has not said its version.
+static BRANCH: AtomicUsize = AtomicUsize::new(0);
+
+/// Whose layouts the program's calls are read with.
+fn branch() -> &'static Branch {
+    let said = BRANCH.load(Ordering::Relaxed).checked_sub(1);
+    said.and_then(|i| BRANCHES.get(i)).unwrap_or_else(Branch::usual)
+}
+
 /// The driver says its version.
 fn version(text: &str) {
+    let abi = Abi::of(text);
+    BRANCH.store(abi.branch().index() + 1, Ordering::Relaxed);
     // A call of UVM's carries no size: one that is wrong would be read past the program's struct.
-    if abi::Abi::for_version(text).is_err() {
+    if abi.standing() != Standing::Known {
         UVM_UNKNOWN.store(true, Ordering::Relaxed);
     }
     // Of a branch that is not known no layout is trusted.
-    if abi::Abi::insist(text).is_err() {
+    if abi.standing() == Standing::UnknownBranch {
         distrust();
     }
 }

@@ -445,7 +445,8 @@ mod tests {
 
         fn call(&mut self, fd: i32, request: u64, arg: &[u8], nested: &[u8]) {
             let file = if fd == UVM { FileKind::Uvm } else { FileKind::Ctl };
-            if let Some(fact) = Fact::of(&Call::parse(file, request, arg, nested), 0) {
+            let branch = self.graph.branch();
+            if let Some(fact) = Fact::of(branch, &Call::parse(branch, file, request, arg, nested), 0) {
                 self.tables.learn(&fact, &mut self.ranges);
             }
             self.graph.ioctl(IoctlRecord { fd, file, request, ret: 0, arg, nested });

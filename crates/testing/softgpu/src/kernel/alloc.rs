@@ -9,7 +9,7 @@ use crate::space::AddressSpace;
 use crate::status::{self, Outcome};
 use rm::abi::{
     ChannelAllocFull, ChannelGroupAlloc, ContextShareAlloc, CopyAlloc, DeviceAlloc, MemoryAlloc, Nvos00, Nvos02Fd,
-    Nvos21, Nvos55, Nvos64, Plain, SubdeviceAlloc, UsermodeAlloc, channel_flags, notifier, v580,
+    Nvos21, Nvos55, Nvos64, Plain, Shape, SubdeviceAlloc, UsermodeAlloc, channel_flags, notifier,
 };
 use rm::class;
 use std::sync::atomic::Ordering;
@@ -45,6 +45,18 @@ impl Request {
         }
         // SAFETY: the caller of the ioctl says that params points to the class's struct; its size was compared.
         Ok(Some(unsafe { (self.params as *const T).read_unaligned() }))
+    }
+
+    /// The same for a struct of the driver's branch: `change` sees it, and may write to it.
+    fn with_shape<T: Plain, R>(&self, shape: &Shape<T>, change: impl FnOnce(&mut T) -> Outcome<R>) -> Outcome<R> {
+        if self.params == 0 {
+            return Err(status::INVALID_ARGUMENT);
+        }
+        if self.size != 0 && self.size as usize != shape.size() {
+            return Err(status::INVALID_PARAM_STRUCT);
+        }
+        // SAFETY: the caller of the ioctl says that params points to the class's struct; its size was compared.
+        unsafe { super::with_shape(self.params as *mut u8, shape, change) }
     }
 
     fn write_back<T: Plain>(&self, value: T) {
@@ -120,7 +132,7 @@ impl Machine {
                 Kind::Usermode
             }
             (class::FERMI_VASPACE_A, Some(Kind::Device)) => {
-                request.params::<v580::VaspaceAlloc>()?;
+                request.with_shape(&self.branch.layouts.vaspace_alloc, |_| Ok(()))?;
                 Kind::Space(Arc::new(AddressSpace::default()))
             }
             (class::KEPLER_CHANNEL_GROUP_A, Some(Kind::Device)) => {
@@ -144,8 +156,9 @@ impl Machine {
                 Kind::ContextShare(space)
             }
             (class, Some(parent)) if is_channel(class) => {
-                let params: ChannelAllocFull = request.params()?;
-                let (channel, group) = self.channel(request, &params, &parent, &objects)?;
+                let shape = &self.branch.layouts.channel_alloc;
+                let (channel, group) =
+                    request.with_shape(shape, |params| self.channel(request, params, &parent, &objects))?;
                 let index = objects.channels_created;
                 objects.channels_created += 1;
                 let counters = self.counters.channel(index);
@@ -173,7 +186,10 @@ impl Machine {
     }
 
     fn memory(&self, request: &Request, place: Place, used: &mut u64) -> Outcome<Kind> {
-        let mut params: MemoryAlloc = request.params()?;
+        request.with_shape(&self.branch.layouts.memory_alloc, |params| self.sized_memory(params, place, used))
+    }
+
+    fn sized_memory(&self, params: &mut MemoryAlloc, place: Place, used: &mut u64) -> Outcome<Kind> {
         if place == Place::Video {
             let total =
                 used.checked_add(params.size).filter(|&total| total <= VIDEO_MEMORY).ok_or(status::NO_MEMORY)?;
@@ -185,7 +201,6 @@ impl Machine {
         };
         params.size = memory.size;
         params.limit = memory.size - 1;
-        request.write_back(params);
         Ok(Kind::Memory(Arc::new(memory)))
     }
 

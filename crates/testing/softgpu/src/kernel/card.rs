@@ -1,7 +1,7 @@
 //! What the driver says about itself and its card before there is a client.
 
 use super::{Machine, bar1};
-use crate::{DRIVER_VERSION, MARKER};
+use crate::MARKER;
 use rm::abi::{CardInfo, CheckVersion, Plain};
 
 /// RM's id of the one GPU.
@@ -46,9 +46,7 @@ impl Machine {
 }
 
 /// CHECK_VERSION_STR: queries are answered, another version is not recognised.
-pub(super) fn check_version(call: &mut CheckVersion) -> i32 {
-    let other = std::env::var("DOORBELL_SOFTGPU_DRIVER").ok().filter(|v| v.len() < 64);
-    let version = other.as_deref().unwrap_or(DRIVER_VERSION);
+pub(super) fn check_version(version: &str, call: &mut CheckVersion) -> i32 {
     let same = call.text() == Some(version);
     let recognized = call.cmd == CheckVersion::QUERY || call.cmd == CheckVersion::RELAXED || same;
     call.version = [0; 64];

@@ -5,13 +5,12 @@ use super::objects::{Kind, Object};
 use super::{File, Machine, lock};
 use crate::status::{self, Outcome};
 use rm::abi::control::{
-    AttachIds, AttachedIds, Bind, BuildVersion, CE_ALL_CAPS, CE_PCE_MASK, CHANNEL_BIND, CHANNEL_SCHEDULE, CLASS_LIST,
-    CLASS_LIST_V2, CONFIDENTIAL_CAPABILITIES, CTRL_WORK_SUBMIT_TOKEN, CeAllCaps, CePceMask, ClassList,
-    ConfidentialCapabilities, GID_INFO, GPU_ATTACH_IDS, GPU_ATTACHED_IDS, GPU_ID_INFO_V2, GPU_PROBED_IDS,
-    GROUP_SCHEDULE, GidInfo, GpuIdInfo, HANDLE_INFO, HandleInfo, STATIC_BAR1_INFO, Schedule, StaticBar1Info,
-    WorkSubmitToken, ce_caps,
+    AttachIds, AttachedIds, Bind, CE_ALL_CAPS, CE_PCE_MASK, CHANNEL_BIND, CHANNEL_SCHEDULE, CLASS_LIST, CLASS_LIST_V2,
+    CONFIDENTIAL_CAPABILITIES, CTRL_WORK_SUBMIT_TOKEN, CeAllCaps, CePceMask, ClassList, ConfidentialCapabilities,
+    GID_INFO, GPU_ATTACH_IDS, GPU_ATTACHED_IDS, GPU_ID_INFO_V2, GPU_PROBED_IDS, GROUP_SCHEDULE, GidInfo, GpuIdInfo,
+    HANDLE_INFO, HandleInfo, STATIC_BAR1_INFO, StaticBar1Info, WorkSubmitToken, ce_caps,
 };
-use rm::abi::{Nvos54, Plain, control, v580};
+use rm::abi::{Nvos54, Plain, Shape, control};
 use rm::class;
 
 /// What GET_CLASSLIST answers: GH100's classes, as far as they are modelled.
@@ -45,6 +44,18 @@ struct Params {
 }
 
 impl Params {
+    /// The same for a struct of the driver's branch.
+    fn with_shape<T: Plain>(&self, shape: &Shape<T>, change: impl FnOnce(&mut T) -> Outcome) -> Outcome {
+        if shape.size() == 0 {
+            return Err(status::NOT_SUPPORTED);
+        }
+        if self.at == 0 || self.size as usize != shape.size() {
+            return Err(status::INVALID_PARAM_STRUCT);
+        }
+        // SAFETY: the caller of the ioctl says that params points to `size` bytes, the struct's size as just compared.
+        unsafe { super::with_shape(self.at as *mut u8, shape, change) }
+    }
+
     /// Reads, lets `change` work on it, writes it back. A size that is not the command's is refused.
     fn with<T: Plain>(&self, change: impl FnOnce(&mut T) -> Outcome) -> Outcome {
         if self.at == 0 || self.size as usize != size_of::<T>() {
@@ -84,9 +95,10 @@ impl Machine {
             }
         };
         let params = Params { at: call.params, size: call.params_size };
+        let layouts = &self.branch.layouts;
         match (call.cmd, kind) {
-            (control::BUILD_VERSION_V2, None) => params.with(|p: &mut BuildVersion| {
-                let version = crate::DRIVER_VERSION.as_bytes();
+            (control::BUILD_VERSION_V2, None) => params.with_shape(&layouts.build_version, |p| {
+                let version = self.version.as_bytes();
                 p.driver_version[..version.len()].copy_from_slice(version);
                 p.version[..version.len()].copy_from_slice(version);
                 Ok(())
@@ -96,7 +108,7 @@ impl Machine {
                 p.gpu_ids[0] = GPU_ID;
                 Ok(())
             }),
-            (GPU_PROBED_IDS, None) => params.with(|p: &mut v580::ProbedIds| {
+            (GPU_PROBED_IDS, None) => params.with_shape(&layouts.probed_ids, |p| {
                 p.gpu_ids = [NO_ID; 32];
                 p.excluded = [NO_ID; 32];
                 p.gpu_ids[0] = GPU_ID;
@@ -124,7 +136,7 @@ impl Machine {
                 Ok(())
             }),
             (CLASS_LIST, Some(Kind::Device)) => params.with(|p| class_list(p, &self.classes())),
-            (CLASS_LIST_V2, Some(Kind::Device)) => params.with(|p: &mut v580::ClassListV2| {
+            (CLASS_LIST_V2, Some(Kind::Device)) => params.with_shape(&layouts.class_list_v2, |p| {
                 p.count = CLASSES.len() as u32;
                 p.classes[..CLASSES.len()].copy_from_slice(&self.classes());
                 Ok(())
@@ -138,7 +150,7 @@ impl Machine {
                 Ok(())
             }),
             (GID_INFO, Some(Kind::Subdevice)) => params.with(gid),
-            (CE_ALL_CAPS, Some(Kind::Subdevice)) => params.with(|p: &mut CeAllCaps| {
+            (CE_ALL_CAPS, Some(Kind::Subdevice)) => params.with_shape(&layouts.ce_all_caps, |p| {
                 *p = CeAllCaps::zeroed();
                 p.present = (1 << COPY_ENGINES) - 1;
                 for number in 0..COPY_ENGINES {
@@ -153,7 +165,7 @@ impl Machine {
                 }
                 Ok(())
             }),
-            (STATIC_BAR1_INFO, Some(Kind::Subdevice)) => params.with(|p: &mut StaticBar1Info| {
+            (STATIC_BAR1_INFO, Some(Kind::Subdevice)) => params.with_shape(&layouts.static_bar1, |p| {
                 *p = StaticBar1Info::zeroed();
                 Ok(())
             }),
@@ -166,7 +178,7 @@ impl Machine {
                 let engine = crate::engine::Engine::of_type(p.engine_type);
                 if engine == Some(channel.engine) { Ok(()) } else { Err(status::INVALID_ARGUMENT) }
             }),
-            (CHANNEL_SCHEDULE, Some(Kind::Channel { channel, group })) => params.with(|p: &mut Schedule| {
+            (CHANNEL_SCHEDULE, Some(Kind::Channel { channel, group })) => params.with_shape(&layouts.schedule, |p| {
                 if p.enable != 0 {
                     *lock(&group.scheduled) = true;
                     return self.schedule(&channel);
@@ -174,7 +186,7 @@ impl Machine {
                 self.unschedule(&channel);
                 Ok(())
             }),
-            (GROUP_SCHEDULE, Some(Kind::Group(group))) => params.with(|p: &mut Schedule| {
+            (GROUP_SCHEDULE, Some(Kind::Group(group))) => params.with_shape(&layouts.schedule, |p| {
                 *lock(&group.scheduled) = p.enable != 0;
                 let channels: Vec<_> = lock(&group.channels).iter().filter_map(std::sync::Weak::upgrade).collect();
                 for channel in &channels {

@@ -11,6 +11,7 @@ mod map;
 mod objects;
 mod uvm;
 
+use crate::DRIVER_VERSION;
 use crate::counters::Counters;
 use crate::doorbell::Bell;
 use crate::engine::Runlists;
@@ -19,7 +20,7 @@ use crate::planted::Planted;
 use crate::pool::Pool;
 use crate::sys;
 use objects::Objects;
-use rm::abi::{Plain, nr, request_size, rm_nr};
+use rm::abi::{Abi, Branch, Plain, Shape, nr, request_size, rm_nr};
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
@@ -88,6 +89,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Machine {
     pub mode: Mode,
     pub counters: &'static Counters,
+    /// What the driver says that it is; its structs are this branch's.
+    version: String,
+    branch: &'static Branch,
     bell: &'static Bell,
     runlists: Arc<Runlists>,
     files: Mutex<HashMap<RawFd, Arc<File>>>,
@@ -101,7 +105,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine for the rest of the process: doorbell pages may be rung at any time.
+    /// A machine for the rest of the process: doorbell pages may be rung at any time. `DOORBELL_SOFTGPU_DRIVER` is its driver's
+    /// version.
     pub fn new(mode: Mode, counters: &'static Counters) -> &'static Machine {
         Machine::with_video(mode, counters, None)
     }
@@ -109,9 +114,13 @@ impl Machine {
     /// The same, with the pool that video memory is taken from.
     pub fn with_video(mode: Mode, counters: &'static Counters, video: Option<Arc<Pool>>) -> &'static Machine {
         let bell: &'static Bell = Box::leak(Box::new(Bell::new(counters)));
+        let other = std::env::var("DOORBELL_SOFTGPU_DRIVER").ok().filter(|v| !v.is_empty() && v.len() < 64);
+        let version = other.unwrap_or_else(|| DRIVER_VERSION.to_owned());
         Box::leak(Box::new(Machine {
             mode,
             counters,
+            branch: Abi::of(&version).branch(),
+            version,
             bell,
             runlists: Runlists::new(bell, counters, mode == Mode::Poll),
             files: Mutex::default(),
@@ -232,7 +241,7 @@ impl Machine {
         unsafe {
             match nr {
                 nr::CARD_INFO => self.card_info(arg, size),
-                nr::CHECK_VERSION_STR => with(arg, size, card::check_version),
+                nr::CHECK_VERSION_STR => with(arg, size, |call| card::check_version(&self.version, call)),
                 nr::REGISTER_FD => with(arg, size, |call| self.register_fd(&file, call)),
                 nr::ALLOC if size == size_of::<rm::abi::Nvos21>() => with(arg, size, |call| self.alloc21(&file, call)),
                 nr::ALLOC => with(arg, size, |call| self.alloc64(&file, call)),
@@ -264,6 +273,19 @@ impl Machine {
     fn control_of(file: &File) -> u64 {
         lock(&file.state).control.unwrap_or(file.id)
     }
+}
+
+/// Runs `f` on a copy of a struct that a program has as the driver's branch has it, and puts the copy back.
+///
+/// # Safety
+/// `at` points to as many bytes as the branch's struct has.
+unsafe fn with_shape<T: Plain, R>(at: *mut u8, shape: &Shape<T>, f: impl FnOnce(&mut T) -> R) -> R {
+    // SAFETY: the caller's contract.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(at, shape.size()) };
+    let mut value = shape.read_short(bytes);
+    let result = f(&mut value);
+    shape.write(&value, bytes);
+    result
 }
 
 /// Runs a call on a copy of its struct and puts the copy back.

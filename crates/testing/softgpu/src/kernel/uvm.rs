@@ -2,14 +2,14 @@
 
 use super::card::UUID;
 use super::objects::Kind;
-use super::{File, Machine, lock};
+use super::{File, Machine, lock, with_shape};
 use crate::memory::PAGE;
 use crate::space::AddressSpace;
 use crate::status::{self, Outcome};
 use rm::abi::Plain;
 use rm::abi::uvm::{
     self, GpuMapping, GpuRange, Initialize, MapExternal, MmInitialize, Range, RegisterChannel, RegisterGpu,
-    RegisterGpuVaspace, UnregisterChannel, UnregisterGpu,
+    RegisterGpuVaspace, UnregisterGpu,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,6 +80,7 @@ impl Machine {
     /// # Safety
     /// `arg` points to what the request takes.
     pub(super) unsafe fn uvm_ioctl(&self, file: &File, request: u64, arg: *mut u8) -> i32 {
+        let layouts = &self.branch.layouts;
         let mut state = lock(&file.state);
         let uvm = &mut state.uvm;
         if request != uvm::INITIALIZE && request != uvm::MM_INITIALIZE && !uvm.initialized {
@@ -115,13 +116,13 @@ impl Machine {
                 uvm::CREATE_EXTERNAL_RANGE => with(arg, |p: &mut Range| {
                     p.status = status::of(uvm.create(p.base, p.length));
                 }),
-                uvm::MAP_EXTERNAL_ALLOCATION => with(arg, |p: &mut MapExternal| {
+                uvm::MAP_EXTERNAL_ALLOCATION => with_shape(arg, &layouts.uvm_map_external, |p| {
                     p.status = status::of(self.map_external(uvm, p));
                 }),
                 uvm::UNMAP_EXTERNAL => with(arg, |p: &mut GpuRange| {
                     p.status = status::of(uvm.gpu(&p.uuid).and_then(|()| uvm.unmap(p.base, p.length)));
                 }),
-                uvm::FREE => with(arg, |p: &mut Range| {
+                uvm::FREE => with_shape(arg, &layouts.uvm_free, |p| {
                     p.status = status::of(match uvm.ranges.remove(&p.base) {
                         Some(length) => {
                             if let Some(space) = &uvm.space {
@@ -135,8 +136,10 @@ impl Machine {
                 uvm::REGISTER_CHANNEL => with(arg, |p: &mut RegisterChannel| {
                     p.status = status::of(self.register_channel(uvm, p));
                 }),
-                uvm::UNREGISTER_CHANNEL => with(arg, |p: &mut UnregisterChannel| {
-                    p.status = status::of(uvm.gpu(&p.uuid).and_then(|()| self.bind(p.client, p.channel, None)));
+                uvm::UNREGISTER_CHANNEL => with_shape(arg, &layouts.uvm_unregister_channel, |p| {
+                    let named = layouts.uvm_unregister_channel.offset(0).is_some();
+                    let gpu = if named { uvm.gpu(&p.uuid) } else { Ok(()) };
+                    p.status = status::of(gpu.and_then(|()| self.bind(p.client, p.channel, None)));
                 }),
                 _ => return libc::EINVAL,
             }

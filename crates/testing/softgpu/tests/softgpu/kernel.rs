@@ -2,7 +2,7 @@
 
 use crate::rig::*;
 use doorbell_softgpu::{Mode, SoftDriver, status};
-use rm::abi::{ChannelAlloc, ChannelAllocFull, CopyAlloc, DeviceAlloc, MemoryAlloc, control, uvm, v580};
+use rm::abi::{ChannelAlloc, ChannelAllocFull, CopyAlloc, DeviceAlloc, MemoryAlloc, control, uvm};
 use rm::class::{self, engine};
 use rm::driver::{self, Driver, RmError};
 
@@ -30,7 +30,7 @@ fn classes_ids_and_uuid() {
     for class in [0xc86f, 0xc8b5, 0xcbc0, 0xa140, 0xc661, 0xc461, 0xc36f] {
         assert!(classes.contains(&class), "{class:#x}");
     }
-    let mut list = v580::ClassListV2::default();
+    let mut list = control::ClassListV2::default();
     unsafe {
         driver::control(&rig.driver, rig.ctl, rig.client, rig.device, control::CLASS_LIST_V2, &mut list).unwrap();
     }
@@ -278,7 +278,7 @@ fn a_copy_channel_may_do_without_group_and_uvm() {
     client.userd_memory[0] = ring.handle;
     client.userd_offset[0] = 0x2000;
     let mut params = ChannelAllocFull { client, ..Default::default() };
-    let channel = rig.alloc(rig.device, class::HOPPER_CHANNEL_GPFIFO_A, &mut params).unwrap();
+    let channel = rig.alloc_channel(rig.device, class::HOPPER_CHANNEL_GPFIFO_A, &mut params).unwrap();
     let bind = |engine_type| unsafe {
         let mut bind = control::Bind { engine_type };
         driver::control(&rig.driver, rig.ctl, rig.client, channel, control::CHANNEL_BIND, &mut bind)

@@ -3,7 +3,7 @@
 use doorbell_softgpu::{Counters, Mode, SoftDriver};
 use rm::abi::{
     ChannelAlloc, ChannelAllocFull, ChannelGroupAlloc, ContextShareAlloc, CopyAlloc, DeviceAlloc, MemoryAlloc,
-    SubdeviceAlloc, control, uvm, v580,
+    SubdeviceAlloc, VaspaceAlloc, control, uvm,
 };
 use rm::class::{self, engine};
 use rm::driver::{self, Driver, RmError};
@@ -114,8 +114,13 @@ impl Rig {
         driver::alloc(&self.driver, self.ctl, self.client, parent, 0, class, params)
     }
 
+    pub fn alloc_channel(&self, parent: u32, class: u32, params: &mut ChannelAllocFull) -> Result<u32, RmError> {
+        let shape = &rm::abi::Branch::usual().layouts.channel_alloc;
+        driver::alloc_shaped(&self.driver, self.ctl, self.client, parent, 0, class, shape, params)
+    }
+
     pub fn vaspace(&self) -> Result<u32, RmError> {
-        let mut params = v580::VaspaceAlloc { flags: 0x48, va_base: 0x1000, ..Default::default() };
+        let mut params = VaspaceAlloc { flags: 0x48, va_base: 0x1000, ..Default::default() };
         self.alloc(self.device, class::FERMI_VASPACE_A, &mut params)
     }
 
@@ -124,7 +129,7 @@ impl Rig {
     }
 
     pub fn uvm<T: driver::UvmParams>(&self, request: u64, params: &mut T) -> Result<(), RmError> {
-        let abi = rm::abi::Abi::for_version("580.159.04").unwrap();
+        let abi = rm::abi::Abi::of("580.159.04");
         unsafe { driver::uvm_call(&self.driver, &abi, self.uvm, request, params) }
     }
 
@@ -256,7 +261,7 @@ impl Rig {
         client.userd_memory[0] = ring.handle;
         client.userd_offset[0] = 0x2000;
         let mut params = ChannelAllocFull { client, ..Default::default() };
-        let handle = self.alloc(group, class, &mut params).unwrap();
+        let handle = self.alloc_channel(group, class, &mut params).unwrap();
         if graphics {
             for class in [class::HOPPER_COMPUTE_A, class::KEPLER_INLINE_TO_MEMORY_B, class::HOPPER_DMA_COPY_A] {
                 driver::alloc_bytes(&self.driver, self.ctl, self.client, handle, 0, class, &mut []).unwrap();

@@ -61,8 +61,7 @@ plain_struct! {
         pub token: u32,
     }
 
-    /// NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS, for channels and groups. Branch 570 ends before `skip_enable`: pass
-    /// [`super::Abi::schedule_size`] bytes.
+    /// NVA06F_CTRL_GPFIFO_SCHEDULE_PARAMS, for channels and groups.
     pub struct Schedule = 3 {
         pub enable: u8,
         pub skip_submit: u8,
@@ -115,6 +114,19 @@ plain_struct! {
         pub title: [u8; 256],
         pub changelist: u32,
         pub official_changelist: u32,
+    }
+
+    /// NV0000_CTRL_GPU_GET_PROBED_IDS_PARAMS
+    pub struct ProbedIds = 384 {
+        pub gpu_ids: [u32; 32],
+        pub excluded: [u32; 32],
+        pub gpu_flags: [u32; 32],
+    }
+
+    /// NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS
+    pub struct ClassListV2 = 804 {
+        pub count: u32,
+        pub classes: [u32; 200],
     }
 
     /// NV0080_CTRL_GPU_GET_CLASSLIST_PARAMS: first called with no list to learn the count.

@@ -1,22 +1,25 @@
 //! The kernel driver's ABI: ioctl numbers and the structs behind them. No code, no state, no std.
 //!
-//! What is here is the same in every driver version that we know; what differs by version is in [`v570`] and [`v580`],
-//! chosen by [`Abi`]. Source: open-gpu-kernel-modules 570.133.20 and 580.105.08 (`nvos.h`, `nv_escape.h`,
+//! Each struct is declared once, with every field that any driver branch has; which of them a branch lacks is in
+//! [`BRANCHES`], chosen by [`Abi`]. Source: open-gpu-kernel-modules 535.86.05 to 595.45.04 (`nvos.h`, `nv_escape.h`,
 //! `nv-unix-nvos-params-wrappers.h`, `nv-ioctl.h`). Sizes and offsets are checked against `tests/abi.tsv`.
 
+mod branch;
 pub mod control;
 mod params;
 mod plain;
+mod shape;
 pub mod uvm;
-pub mod v570;
-pub mod v580;
 mod version;
 
+pub use branch::{BRANCHES, Branch, Layouts, Source, USUAL};
 pub use control::CTRL_WORK_SUBMIT_TOKEN;
 pub use params::*;
 pub use plain::Plain;
 pub(crate) use plain::plain_struct;
-pub use version::{Abi, Branch, KNOWN, KnownRange, UnknownDriver};
+pub use shape::{Cuts, Shape};
+pub(crate) use shape::{compact, expand};
+pub use version::{Abi, Standing, UnknownDriver};
 
 /// `_IOWR('F', nr, size)`.
 pub const fn rm_request(nr: u32, size: usize) -> u64 {
@@ -35,7 +38,7 @@ pub const fn request_size(request: u64) -> usize {
 
 /// Bytes of allocation parameters: as declared, or, where the caller left that 0 (libcuda does), as the driver knows
 /// them by class.
-pub const fn alloc_params_size(class: u32, declared: u32) -> u32 {
+pub const fn alloc_params_size(branch: &Branch, class: u32, declared: u32) -> u32 {
     if declared != 0 {
         return declared;
     }
@@ -44,7 +47,7 @@ pub const fn alloc_params_size(class: u32, declared: u32) -> u32 {
         0x80 => 56,
         0x2080 => 4,
         0x90f1 => 48,
-        0x40 | 0x3e => 128,
+        0x40 | 0x3e => branch.layouts.memory_alloc.size() as u32,
         CLASS_CHANNEL_GROUP => 32,
         c if is_channel_class(c) => 168,
         0xc661 | 0xc761 => 2,
@@ -268,6 +271,23 @@ plain_struct! {
         pub linear: u64,
         pub status: u32,
         pub flags: u32,
+    }
+
+    /// NVOS46: RM_MAP_MEMORY_DMA.
+    pub struct Nvos46 = 64 {
+        pub client: u32,
+        pub device: u32,
+        pub dma: u32,
+        pub memory: u32,
+        pub offset: u64,
+        pub length: u64,
+        pub flags: u32,
+        pub flags2: u32,
+        pub kind_override: u32,
+        pub pad: u32,
+        pub dma_offset: u64,
+        pub status: u32,
+        pub pad2: u32,
     }
 
     /// NVOS47: RM_UNMAP_MEMORY_DMA.

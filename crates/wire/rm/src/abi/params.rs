@@ -1,7 +1,7 @@
 //! What RM_ALLOC's `params` point to, for the classes that a program needs to submit work.
 //!
-//! Source: `nvos.h`, `alloc_channel.h`, `cl0080.h`, `cl2080.h`, `clb0b5sw.h`, `clc661.h`, `nvgputypes.h` of 570.133.20 and
-//! 580.105.08; the one struct that differs, of FERMI_VASPACE_A, is in `v570` and `v580`.
+//! Source: `nvos.h`, `alloc_channel.h`, `cl0080.h`, `cl2080.h`, `clb0b5sw.h`, `clc661.h`, `nvgputypes.h`; see
+//! [`super::BRANCHES`] for which branch lacks what.
 
 use super::plain_struct;
 
@@ -87,8 +87,8 @@ plain_struct! {
         pub cache_attrib: u32,
     }
 
-    /// The part of NV_CHANNEL_ALLOC_PARAMS that a client sets: its first 136 bytes. See [`ChannelAllocFull`].
-    pub struct ChannelAlloc = 136 {
+    /// The part of NV_CHANNEL_ALLOC_PARAMS that a client sets: its begin. See [`ChannelAllocFull`].
+    pub struct ChannelAlloc = 144 {
         /// Memory of at least three [`Notification`]s: error, work-submit token, key rotation.
         pub error_object: u32,
         pub buffer_object: u32,
@@ -100,15 +100,17 @@ plain_struct! {
         pub context_share: u32,
         /// 0 for a channel in a group.
         pub va_space: u32,
+        pub handle_va_space: u32,
         pub userd_memory: [u32; 8],
+        pub pad: u32,
         pub userd_offset: [u64; 8],
         pub engine_type: u32,
         /// Out: channel number, unique for the session.
         pub cid: u32,
     }
 
-    /// NV_CHANNEL_ALLOC_PARAMS (class 0x906F to 0xCA6F), 368 bytes in 570 and 580.
-    pub struct ChannelAllocFull = 368 {
+    /// NV_CHANNEL_ALLOC_PARAMS (class 0x906F to 0xCA6F).
+    pub struct ChannelAllocFull = 376 {
         pub client: ChannelAlloc,
         pub subdevice_mask: u32,
         pub ecc_error_object: u32,
@@ -127,6 +129,20 @@ plain_struct! {
         pub hmac_nonce: [u32; 8],
         pub tpc_config_id: u32,
         pub pad: u32,
+    }
+
+    /// NV_VASPACE_ALLOCATION_PARAMETERS: FERMI_VASPACE_A (0x90F1).
+    pub struct VaspaceAlloc = 56 {
+        pub index: u32,
+        pub flags: u32,
+        pub va_size: u64,
+        pub va_start_internal: u64,
+        pub va_limit_internal: u64,
+        pub big_page_size: u32,
+        pub pad: u32,
+        pub va_base: u64,
+        pub pasid: u32,
+        pub pad2: u32,
     }
 
     /// NVB0B5_ALLOCATION_PARAMETERS: every *_DMA_COPY_* class from 0xB0B5 on.

@@ -1,9 +1,8 @@
 //! UVM ioctls: plain numbers without a size, so a wrong struct is not noticed by the kernel.
 //!
-//! Source: `uvm_ioctl.h`, `uvm_linux_ioctl.h`, `uvm_types.h` of 570.133.20 and 580.105.08: the same layouts in both.
-//! From 590 on UVM_FREE and UVM_UNREGISTER_CHANNEL are shorter; see [`super::Abi::uvm_allowed`].
+//! Source: `uvm_ioctl.h`, `uvm_linux_ioctl.h`, `uvm_types.h`; see [`super::BRANCHES`] for which branch lacks what.
 
-use super::{Plain, plain_struct};
+use super::{Branch, Plain, plain_struct};
 
 pub const INITIALIZE: u64 = 0x3000_0001;
 pub const DEINITIALIZE: u64 = 0x3000_0002;
@@ -27,27 +26,32 @@ pub const CREATE_EXTERNAL_RANGE: u64 = 73;
 pub const MAP_EXTERNAL_SPARSE: u64 = 74;
 pub const MM_INITIALIZE: u64 = 75;
 
-/// Bytes of UVM_MAP_EXTERNAL_ALLOCATION_PARAMS: base@0, length@8, offset@16, 256 perGpuAttributes of 36 bytes@24,
-/// gpuAttributesCount@9240, rmCtrlFd@9248, hClient@9252, hMemory@9256, rmStatus@9260.
-pub const MAP_EXTERNAL_SIZE: usize = 9264;
-/// In a recording: bytes 0..60 (one GPU's attributes) and 9240..9264 of it.
-pub const MAP_EXTERNAL_SHORT_SIZE: usize = 60 + 24;
+/// Bytes of the last fields of UVM_MAP_EXTERNAL_ALLOCATION_PARAMS: [`MapExternalTail`].
+const TAIL: usize = size_of::<MapExternalTail>();
+/// Bytes of its first fields, one GPU's attributes included, and of one GPU's attributes.
+const HEAD: usize = 60;
+const ATTRIBUTES: usize = size_of::<GpuMapping>();
+/// In a recording: its first 60 and its last 24 bytes.
+pub const MAP_EXTERNAL_SHORT_SIZE: usize = HEAD + TAIL;
 
 /// What a recording keeps of a UVM_MAP_EXTERNAL_ALLOCATION argument. `None` if it is not there as a whole.
-pub fn map_external_short(arg: &[u8]) -> Option<[u8; MAP_EXTERNAL_SHORT_SIZE]> {
+pub fn map_external_short(branch: &Branch, arg: &[u8]) -> Option<[u8; MAP_EXTERNAL_SHORT_SIZE]> {
+    let size = branch.layouts.uvm_map_external.size();
     let mut short = [0; MAP_EXTERNAL_SHORT_SIZE];
-    let (head, tail) = short.split_at_mut(60);
-    head.copy_from_slice(arg.get(..60)?);
-    tail.copy_from_slice(arg.get(MAP_EXTERNAL_SIZE - 24..MAP_EXTERNAL_SIZE)?);
+    let (head, tail) = short.split_at_mut(HEAD);
+    head.copy_from_slice(arg.get(..HEAD)?);
+    tail.copy_from_slice(arg.get(size - TAIL..size)?);
     Some(short)
 }
 
 /// UUID of the n-th GPU of UVM_MAP_EXTERNAL_ALLOCATION, counted from 0; `None` where the struct is not there as a whole.
 pub fn map_external_gpu(arg: &[u8], n: usize) -> Option<[u8; 16]> {
-    if arg.len() < MAP_EXTERNAL_SIZE || n >= 256 {
+    let gpus = arg.len().checked_sub(HEAD - ATTRIBUTES + TAIL)? / ATTRIBUTES;
+    // A short form has room for one.
+    if n >= gpus || gpus < 2 {
         return None;
     }
-    arg.get(24 + 36 * n..)?.first_chunk().copied()
+    arg.get(HEAD - ATTRIBUTES + ATTRIBUTES * n..)?.first_chunk().copied()
 }
 
 /// The call's name, as `UVM_REGISTER_GPU`.
@@ -79,9 +83,9 @@ pub const fn name(request: u64) -> Option<&'static str> {
 }
 
 /// Where a request's struct has its status, for those that take something away.
-pub const fn status_offset(request: u64) -> Option<usize> {
+pub const fn status_offset(branch: &Branch, request: u64) -> Option<usize> {
     match request {
-        FREE => Some(16),
+        FREE => branch.layouts.uvm_free.offset(16),
         UNMAP_EXTERNAL => Some(32),
         UNREGISTER_GPU_VASPACE => Some(16),
         _ => None,
@@ -89,7 +93,7 @@ pub const fn status_offset(request: u64) -> Option<usize> {
 }
 
 /// Bytes of a request's struct, which its number does not carry; 0 for requests whose arguments are not looked at.
-pub const fn size(request: u64) -> usize {
+pub const fn size(branch: &Branch, request: u64) -> usize {
     match request {
         INITIALIZE => size_of::<Initialize>(),
         MM_INITIALIZE => size_of::<MmInitialize>(),
@@ -97,12 +101,12 @@ pub const fn size(request: u64) -> usize {
         UNREGISTER_GPU | UNREGISTER_GPU_VASPACE => size_of::<UnregisterGpu>(),
         REGISTER_GPU_VASPACE => size_of::<RegisterGpuVaspace>(),
         REGISTER_CHANNEL => size_of::<RegisterChannel>(),
-        UNREGISTER_CHANNEL => size_of::<UnregisterChannel>(),
-        FREE | CREATE_EXTERNAL_RANGE => size_of::<Range>(),
+        UNREGISTER_CHANNEL => branch.layouts.uvm_unregister_channel.size(),
+        FREE => branch.layouts.uvm_free.size(),
+        CREATE_EXTERNAL_RANGE => size_of::<Range>(),
         UNMAP_EXTERNAL => size_of::<GpuRange>(),
-        MAP_EXTERNAL_ALLOCATION => MAP_EXTERNAL_SIZE,
-        // UVM_ALLOC_SEMAPHORE_POOL_PARAMS: base, length, 256 attributes of 36 bytes, count, status.
-        ALLOC_SEMAPHORE_POOL => 9248,
+        MAP_EXTERNAL_ALLOCATION => branch.layouts.uvm_map_external.size(),
+        ALLOC_SEMAPHORE_POOL => branch.layouts.uvm_semaphore_pool.size(),
         _ => 0,
     }
 }
@@ -172,7 +176,7 @@ plain_struct! {
         pub pad2: u32,
     }
 
-    /// UVM_UNREGISTER_CHANNEL_PARAMS (570, 580)
+    /// UVM_UNREGISTER_CHANNEL_PARAMS
     pub struct UnregisterChannel = 28 {
         pub uuid: [u8; 16],
         pub client: u32,
@@ -180,7 +184,7 @@ plain_struct! {
         pub status: u32,
     }
 
-    /// UVM_CREATE_EXTERNAL_RANGE_PARAMS, and UVM_FREE_PARAMS (570, 580)
+    /// UVM_CREATE_EXTERNAL_RANGE_PARAMS, and UVM_FREE_PARAMS
     pub struct Range = 24 {
         pub base: u64,
         pub length: u64,
@@ -222,6 +226,16 @@ plain_struct! {
         pub status: u32,
     }
 
+    /// UVM_ALLOC_SEMAPHORE_POOL_PARAMS
+    pub struct SemaphorePool = 9248 {
+        pub base: u64,
+        pub length: u64,
+        pub gpus: [GpuMapping; 256],
+        pub gpu_count: u64,
+        pub status: u32,
+        pub pad: u32,
+    }
+
     /// The first 60 bytes of UVM_MAP_EXTERNAL_ALLOCATION_PARAMS: up to the first GPU's attributes.
     pub struct MapExternalHead = 64 {
         pub base: u64,
@@ -255,11 +269,12 @@ impl GpuMapping {
 }
 
 /// Splits a recorded UVM_MAP_EXTERNAL_ALLOCATION argument, whole or in short form. `None` if it is neither.
-pub fn map_external(arg: &[u8]) -> Option<(MapExternalHead, MapExternalTail)> {
+pub fn map_external(branch: &Branch, arg: &[u8]) -> Option<(MapExternalHead, MapExternalTail)> {
+    let whole = branch.layouts.uvm_map_external.size();
     let tail_at = match arg.len() {
-        n if n >= MAP_EXTERNAL_SIZE => MAP_EXTERNAL_SIZE - 24,
-        MAP_EXTERNAL_SHORT_SIZE => 60,
+        n if n >= whole => whole - TAIL,
+        MAP_EXTERNAL_SHORT_SIZE => HEAD,
         _ => return None,
     };
-    Some((MapExternalHead::read_short(&arg[..60]), MapExternalTail::read(&arg[tail_at..])?))
+    Some((MapExternalHead::read_short(arg.get(..HEAD)?), MapExternalTail::read(arg.get(tail_at..)?)?))
 }

@@ -1,7 +1,7 @@
 //! RM and UVM calls, one function each, checked twice: the ioctl's return and the status inside the struct.
 
 use super::{Driver, RmError, Subject};
-use crate::abi::{self, Abi, Plain, nr, uvm};
+use crate::abi::{self, Abi, Plain, Shape, nr, uvm};
 use crate::class;
 use std::ffi::c_void;
 use std::io;
@@ -142,6 +142,46 @@ pub unsafe fn control<T: Plain>(
     unsafe { control_bytes(driver, fd, client, object, cmd, params.as_bytes_mut()) }
 }
 
+/// RM_CONTROL with the command's parameter struct as a branch has it.
+///
+/// # Safety
+/// Pointers inside `params`, if the command has any, are valid for the call.
+pub unsafe fn control_shaped<T: Plain>(
+    driver: &dyn Driver,
+    fd: RawFd,
+    client: u32,
+    object: u32,
+    cmd: u32,
+    shape: &Shape<T>,
+    params: &mut T,
+) -> Result<(), RmError> {
+    // SAFETY: the caller's promise about inner pointers.
+    shaped(shape, params, |bytes| unsafe { control_bytes(driver, fd, client, object, cmd, bytes) })
+}
+
+/// RM_ALLOC with the class's parameter struct as a branch has it.
+#[allow(clippy::too_many_arguments)]
+pub fn alloc_shaped<T: Plain>(
+    driver: &dyn Driver,
+    fd: RawFd,
+    client: u32,
+    parent: u32,
+    new: u32,
+    class: u32,
+    shape: &Shape<T>,
+    params: &mut T,
+) -> Result<u32, RmError> {
+    shaped(shape, params, |bytes| alloc_bytes(driver, fd, client, parent, new, class, bytes))
+}
+
+/// Hands a struct over as a branch has it, and takes back what came of it.
+fn shaped<T: Plain, R>(shape: &Shape<T>, params: &mut T, f: impl FnOnce(&mut [u8]) -> R) -> R {
+    let mut bytes = shape.bytes(params);
+    let result = f(&mut bytes);
+    abi::expand(shape.cuts(), &bytes, params.as_bytes_mut());
+    result
+}
+
 /// The doorbell value of a channel.
 pub fn work_submit_token(driver: &dyn Driver, fd: RawFd, client: u32, channel: u32) -> Result<u32, RmError> {
     let mut p = abi::control::WorkSubmitToken::default();
@@ -153,9 +193,11 @@ pub fn work_submit_token(driver: &dyn Driver, fd: RawFd, client: u32, channel: u
 /// Lets a channel group's channels run.
 pub fn schedule_group(driver: &dyn Driver, abi: &Abi, fd: RawFd, client: u32, group: u32) -> Result<(), RmError> {
     let mut p = abi::control::Schedule { enable: 1, ..Default::default() };
-    let params = &mut p.as_bytes_mut()[..abi.schedule_size()];
     // SAFETY: the parameters hold no pointers.
-    unsafe { control_bytes(driver, fd, client, group, abi::control::GROUP_SCHEDULE, params) }
+    unsafe {
+        let schedule = &abi.branch().layouts.schedule;
+        control_shaped(driver, fd, client, group, abi::control::GROUP_SCHEDULE, schedule, &mut p)
+    }
 }
 
 /// The class of a client's object. Only the file that made the client may ask.
@@ -374,7 +416,11 @@ uvm_params!(
     MapExternal
 );
 
-/// A UVM call. Refused unless `abi` says that the driver's version is known.
+/// Room that a UVM call has beyond its struct. The number carries no size, so a kernel with a longer struct than the table has
+/// reads zeros there, and writes where nothing else is.
+const UVM_SLACK: usize = 4096;
+
+/// A UVM call. Refused unless structs may be handed to the driver that `abi` is of.
 ///
 /// # Safety
 /// `T` is the struct of `request`: the number carries no size, so nothing else checks it.
@@ -386,12 +432,21 @@ pub unsafe fn uvm_call<T: UvmParams>(
     params: &mut T,
 ) -> Result<(), RmError> {
     let operation = uvm::full_name(request);
-    if !abi.uvm_allowed() {
+    if !abi.accepted() {
         return Err(RmError::UvmRefused { operation });
     }
+    let cuts = abi.branch().uvm_cuts(request);
+    // Of words, as the kernel's struct is.
+    let mut room = vec![0u64; (size_of::<T>() + UVM_SLACK).div_ceil(8)];
+    let bytes = room.as_mut_slice();
+    // SAFETY: the bytes of the words, which are borrowed for as long.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast::<u8>(), size_of_val(bytes)) };
+    abi::compact(cuts, params.as_bytes(), bytes);
     loop {
-        // SAFETY: the struct is the request's (the caller's promise) in this driver version (checked above).
-        match unsafe { driver.ioctl(fd, request, (params as *mut T).cast::<c_void>()) } {
+        // SAFETY: the struct is the request's (the caller's promise) in this driver's branch, with room after it.
+        let made = unsafe { driver.ioctl(fd, request, bytes.as_mut_ptr().cast::<c_void>()) };
+        abi::expand(cuts, bytes, params.as_bytes_mut());
+        match made {
             Ok(()) => return check(params.status(), operation, Subject::None),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(cause) => return Err(RmError::Io { operation, subject: Subject::None, cause }),

@@ -2,7 +2,7 @@
 
 use super::objects::{Backing, External};
 use super::*;
-use crate::abi;
+use crate::abi::{self, Abi, Branch};
 use crate::call::Call;
 use crate::fact::{self, Created, Fact, MappedExternal, What};
 
@@ -11,15 +11,26 @@ impl ObjectGraph {
         ObjectGraph::default()
     }
 
+    /// The driver's version, where it is known before a call says it.
+    pub fn set_driver(&mut self, version: &str) {
+        self.branch = Some(Abi::of(version).branch());
+    }
+
+    /// Whose layouts the calls are read with.
+    pub fn branch(&self) -> &'static Branch {
+        self.branch.unwrap_or_else(Branch::usual)
+    }
+
     /// A driver call returned.
     pub fn ioctl(&mut self, record: IoctlRecord<'_>) {
         self.now += 1;
-        let call = Call::parse(record.file, record.request, record.arg, record.nested);
+        let branch = self.branch();
+        let call = Call::parse(branch, record.file, record.request, record.arg, record.nested);
         if !call.succeeded(record.ret) {
             return;
         }
         let file = self.file_of(record.fd, record.file);
-        if let Some(fact) = Fact::of(&call, record.ret) {
+        if let Some(fact) = Fact::of(branch, &call, record.ret) {
             self.apply(fact, file);
         }
     }
@@ -79,6 +90,7 @@ impl ObjectGraph {
             Fact::Version(v) => {
                 if let Some(text) = v.text().filter(|t| !t.is_empty()) {
                     self.driver_version = Some(text.to_owned());
+                    self.set_driver(text);
                 }
             }
             Fact::GpuRegistered(gpu) => {

@@ -22,6 +22,7 @@ pub use tree::TreeNode;
 pub use crate::call::FileKind;
 pub use crate::place::Place;
 
+use crate::abi::Branch;
 use intervals::Intervals;
 use objects::External;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -96,4 +97,6 @@ pub struct ObjectGraph {
     /// The UVM file that they were registered through.
     spaces: Option<usize>,
     driver_version: Option<String>,
+    /// Of the driver's version, or what a reader has said before there was any.
+    branch: Option<&'static Branch>,
 }

@@ -138,7 +138,8 @@ impl Program {
         c.client.userd_memory[0] = RINGS;
         c.client.userd_offset[0] = 0x3000 * u64::from(i) + 0x2000;
         c.client.error_object = PUSH;
-        self.alloc(CLIENT, group, handle, class::HOPPER_CHANNEL_GPFIFO_A, c.as_bytes());
+        let params = self.g.branch().layouts.channel_alloc.bytes(&c);
+        self.alloc(CLIENT, group, handle, class::HOPPER_CHANNEL_GPFIFO_A, &params);
         handle
     }
 
@@ -487,15 +488,19 @@ fn memory_places_follow_class_and_attributes() {
     use Place::*;
     assert_eq!(places, [Host, Host, Unknown, Video, Host, Video, Unknown]);
     assert_eq!(p.g.memory_of(CLIENT, 5).unwrap().size, 0x2000);
-    // The short form of RM_ALLOC, and RM mappings of GPU addresses in the struct of either branch.
+    // The short form of RM_ALLOC, and RM mappings of GPU addresses in the structs of two branches.
     let (new, class) = (8, class::NV01_MEMORY_SYSTEM);
     p.rm(nr::ALLOC, &abi::Nvos21 { root: CLIENT, parent: DEVICE, new, class, ..Default::default() }, &[]);
     assert!(p.g.memory_of(CLIENT, 8).is_some());
     let (client, memory, length) = (CLIENT, 8, 0x1000);
-    let dma = abi::v580::Nvos46 { client, memory, length, dma_offset: 0xcc00_0000, offset: 0x40, ..Default::default() };
+    let dma = abi::Nvos46 { client, memory, length, dma_offset: 0xcc00_0000, offset: 0x40, ..Default::default() };
     p.rm(nr::MAP_MEMORY_DMA, &dma, &[]);
-    let dma = abi::v570::Nvos46 { client, memory, length, dma_offset: 0xcd00_0000, ..Default::default() };
+    p.g.set_driver("570.133.20");
+    let dma = abi::Nvos46 { dma_offset: 0xcd00_0000, ..dma };
     p.rm(nr::MAP_MEMORY_DMA, &dma, &[]);
+    assert!(p.g.place_of(0xcd00_0004).is_none(), "another branch's struct says nothing");
+    let short: [u8; 56] = *p.g.branch().layouts.map_dma.bytes(&dma).first_chunk().unwrap();
+    p.rm(nr::MAP_MEMORY_DMA, &short, &[]);
     assert_eq!(p.g.place_of(0xcc00_0004).unwrap().offset, 0x44);
     assert_eq!(p.g.place_of(0xcd00_0004).unwrap().place, Host);
     p.rm(nr::UNMAP_MEMORY_DMA, &abi::Nvos47 { client, memory, dma_offset: 0xcc00_0000, ..Default::default() }, &[]);
@@ -632,11 +637,7 @@ fn a_channel_of_a_group_is_in_the_groups_address_space() {
     let (at, range) = (0xb000_0000, 0x5c00_0777);
     let map = |p: &mut Program, dma: u32, memory: u32| {
         let (client, length, dma_offset) = (CLIENT, 0x10000, at);
-        p.rm(
-            nr::MAP_MEMORY_DMA,
-            &abi::v580::Nvos46 { client, dma, memory, length, dma_offset, ..Default::default() },
-            &[],
-        );
+        p.rm(nr::MAP_MEMORY_DMA, &abi::Nvos46 { client, dma, memory, length, dma_offset, ..Default::default() }, &[]);
     };
     // RM is given the space itself, or a range of virtual memory that was made in it.
     let virt = abi::MemoryAlloc { va_space: VASPACE, size: 1 << 30, ..Default::default() };
@@ -644,18 +645,19 @@ fn a_channel_of_a_group_is_in_the_groups_address_space() {
     map(&mut p, range, RINGS);
     map(&mut p, other, PUSH);
     p.group(0x5c00_0200, class::engine::GRAPHICS);
+    let bytes = |c: &abi::ChannelAllocFull| Branch::usual().layouts.channel_alloc.bytes(c);
     let mut c = abi::ChannelAllocFull::default();
     (c.client.gpfifo, c.client.entries) = (at, 1024);
-    p.alloc(CLIENT, 0x5c00_0200, 0x5c00_1000, class::HOPPER_CHANNEL_GPFIFO_A, c.as_bytes());
+    p.alloc(CLIENT, 0x5c00_0200, 0x5c00_1000, class::HOPPER_CHANNEL_GPFIFO_A, &bytes(&c));
     let first = p.g.channel(CLIENT, 0x5c00_1000).unwrap();
     assert_eq!((first.va_space, first.gpfifo_at.unwrap().place), (Some(VASPACE), Place::Video));
     // By its context share; and in its own space.
     let share = abi::ContextShareAlloc { va_space: other, ..Default::default() };
     p.alloc(CLIENT, 0x5c00_0200, 0x5c00_0300, class::FERMI_CONTEXT_SHARE_A, share.as_bytes());
     c.client.context_share = 0x5c00_0300;
-    p.alloc(CLIENT, 0x5c00_0200, 0x5c00_1001, class::HOPPER_CHANNEL_GPFIFO_A, c.as_bytes());
+    p.alloc(CLIENT, 0x5c00_0200, 0x5c00_1001, class::HOPPER_CHANNEL_GPFIFO_A, &bytes(&c));
     (c.client.context_share, c.client.va_space) = (0, other);
-    p.alloc(CLIENT, device, 0x5c00_1002, class::HOPPER_CHANNEL_GPFIFO_A, c.as_bytes());
+    p.alloc(CLIENT, device, 0x5c00_1002, class::HOPPER_CHANNEL_GPFIFO_A, &bytes(&c));
     for handle in [0x5c00_1001, 0x5c00_1002] {
         let c = p.g.channel(CLIENT, handle).unwrap();
         assert_eq!((c.va_space, c.gpfifo_at.unwrap().place), (Some(other), Place::Host), "{handle:#x}");
