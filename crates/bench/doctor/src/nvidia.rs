@@ -1,6 +1,8 @@
 //! NVIDIA's driver and what it drives.
 
 use crate::Check;
+use rm::abi::{Abi, Source, Standing};
+use rm::check;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -10,7 +12,7 @@ pub fn checks() -> Vec<Check> {
     let mut all = Vec::new();
     let version = driver_version();
     all.push(driver(&version));
-    all.push(abi(version.as_ref().ok().map(|(v, _)| v.as_str())));
+    all.extend(layouts(version.as_ref().ok().map(|(v, _)| v.as_str())));
     let gpu_node = first_gpu_node();
     for node in [Path::new("/dev/nvidiactl"), &gpu_node, Path::new("/dev/nvidia-uvm")] {
         all.push(opens(node));
@@ -95,13 +97,49 @@ fn driver(version: &Result<(String, &'static str), String>) -> Check {
     }
 }
 
-fn abi(version: Option<&str>) -> Check {
-    let name = "driver layouts";
-    let Some(v) = version else { return Check::no(name, "not looked up", "there is no driver").required() };
-    match rm::abi::Abi::for_own_channels(v, false) {
-        Ok(a) => Check::yes(name, format!("known, branch {}", a.branch().number)).required(),
-        Err(e) => Check::no(name, "not verified", &e.to_string()).required(),
-    }
+/// Which structs the driver has, for recording, and whether channels of our own may be made with them.
+fn layouts(version: Option<&str>) -> [Check; 2] {
+    let Some(version) = version else {
+        let none = |name| Check::no(name, "not looked up", "there is no driver");
+        return [none("driver layouts").required(), none("driver version")];
+    };
+    let abi = Abi::of(version);
+    let asked = || rm::driver::self_check(&rm::driver::Libc, abi.branch()).ok();
+    let asked = if abi.standing() == Standing::Known { None } else { asked() };
+    of_version(version, gpu::accepts_unverified(), asked)
+}
+
+/// `asked`: what the kernel accepted, where it was asked.
+fn of_version(version: &str, accept: bool, asked: Option<check::Report>) -> [Check; 2] {
+    let abi = Abi::of(version);
+    let branch = abi.branch();
+    let known = match abi.standing() {
+        Standing::UnknownBranch => format!("a branch that is not known; branch {} is the nearest", branch.number),
+        _ => format!("branch {}, {} to {}", branch.number, branch.first, branch.last),
+    };
+    let checked = match (abi.standing(), branch.source) {
+        (Standing::Known, _) => "this version compared with published headers".to_owned(),
+        (Standing::NewPatch, _) => "its headers compared, this version not".to_owned(),
+        (_, Source::Unverified) => "known second hand, not from published headers".to_owned(),
+        (_, Source::Headers) => "nothing of it was compared".to_owned(),
+    };
+    let asked = match asked {
+        None => String::new(),
+        Some(report) if report.failed == 0 => "; the kernel has structs of these sizes".to_owned(),
+        Some(report) => format!("; the kernel has others for {}", report.failures().collect::<Vec<_>>().join(", ")),
+    };
+    let seen = match branch.seen {
+        [] => "no version of it was seen on hardware".to_owned(),
+        seen if seen.contains(&version.trim()) => "seen working on hardware".to_owned(),
+        seen => format!("seen on hardware: {}", seen.join(", ")),
+    };
+    let name = "driver version";
+    let own = match Abi::for_own_channels(version, accept) {
+        Ok(_) if abi.standing() == Standing::Known => Check::yes(name, format!("{version} is known")),
+        Ok(_) => Check::yes(name, format!("{version} is not verified, and accepted all the same")),
+        Err(e) => Check::no(name, "not verified: recording works, own channels are refused", &e.to_string()),
+    };
+    [Check::yes("driver layouts", format!("{known}; {checked}{asked}; {seen}")).required(), own]
 }
 
 fn gpus() -> Vec<Check> {
@@ -269,6 +307,34 @@ mod tests {
         let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.133.20  Sun Mar 30 01:07:19 UTC 2025\n";
         assert_eq!(version_in(closed).as_deref(), Some("570.133.20"));
         assert_eq!(version_in("GCC version: 14\n"), None);
+    }
+
+    #[test]
+    fn a_version_is_known_checked_seen_or_none_of_it() {
+        let said = |version, failed| {
+            let asked = (Abi::of(version).standing() != Standing::Known).then_some(check::Report { failed, seen: 15 });
+            let [layouts, own] = of_version(version, false, asked);
+            assert_eq!(layouts.verdict, crate::Verdict::Yes);
+            (layouts.detail, own.verdict == crate::Verdict::Yes)
+        };
+        assert_eq!(
+            said("580.159.04", 0),
+            (
+                "branch 580, 580.65.06 to 580.173.02; this version compared with published headers; seen working on hardware"
+                    .into(),
+                true
+            )
+        );
+        let (detail, own) = said("580.178.04", 0);
+        assert!(
+            detail.contains("this version not; the kernel has structs of these sizes; seen on hardware: 580.159.04")
+        );
+        assert!(!own);
+        let (detail, own) = said("610.57.04", check::part::CHANNELS | check::part::UVM);
+        assert!(detail.contains("second hand") && detail.contains("others for channels, UVM; no version"), "{detail}");
+        assert!(!own);
+        assert!(said("620.6.0", 0).0.starts_with("a branch that is not known; branch 615 is the nearest; "));
+        assert_eq!(of_version("610.57.04", true, None)[1].verdict, crate::Verdict::Yes);
     }
 
     proptest::proptest! {

@@ -45,7 +45,7 @@ fn speaks_against(name: &str) -> bool {
         "processor",
         "outside a sandbox",
         "driver",
-        "driver layouts",
+        "driver version",
         "confidential computing off",
         "MIG off",
         "whole GPU",

@@ -273,23 +273,36 @@ fn a_segment_longer_than_half_a_ring_is_cut_and_the_tape_says_so() {
     }
 }
 
+/// Without `structs` the driver has those of its branch, or of the nearest.
+fn trouble_with(dir: &Path, program: &Path, version: &str, structs: Option<&str>) -> String {
+    let tape = dir.join(format!("{version}-{structs:?}"));
+    let mut command = doorbell();
+    command.env("DOORBELL_SOFTGPU_DRIVER", version).env("DOORBELL_SOFTGPU_STRUCTS", structs.unwrap_or_default());
+    command.args(["record", "--gpu", "soft", "-q", "-o"]).arg(&tape);
+    let out = finished(command.arg("--").arg(program), "main");
+    assert_eq!(out.status.code(), Some(5), "{version}: {}", String::from_utf8_lossy(&out.stderr));
+    let shown = finished(doorbell().args(["show", "--summary", "--json"]).arg(&tape), "show");
+    let summary: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    summary["trouble"].to_string()
+}
+
 #[test]
-fn a_driver_of_a_branch_that_is_not_known_is_named_and_not_tapped() {
+fn a_driver_that_is_not_known_is_asked_for_its_structs_and_only_what_is_otherwise_is_distrusted() {
     let dir = tempfile::tempdir().unwrap();
     let program = match early(dir.path()) {
         Ok(program) => program,
         Err(e) => test_support::skip!("no cc: {e}"),
     };
-    for (version, known) in [("580.999.1", true), ("999.10.1", false)] {
-        let tape = dir.path().join(version);
-        let mut command = doorbell();
-        command.env("DOORBELL_SOFTGPU_DRIVER", version).args(["record", "--gpu", "soft", "-q", "-o"]).arg(&tape);
-        let out = finished(command.arg("--").arg(&program), "main");
-        assert_eq!(out.status.code(), Some(5), "{version}: {}", String::from_utf8_lossy(&out.stderr));
-        let shown = finished(doorbell().args(["show", "--summary", "--json"]).arg(&tape), "show");
-        let summary: Value = serde_json::from_slice(&shown.stdout).unwrap();
-        let trouble = summary["trouble"].to_string();
-        assert_eq!(trouble.contains("the driver is none that we know"), !known, "{version}: {trouble}");
+    // A patch that is known, new ones, a branch without headers and one that there is not: recorded, with one note.
+    for (version, new) in [("595.45.04", false), ("580.178.04", true), ("610.57.04", true), ("999.10.1", true)] {
+        let trouble = trouble_with(dir.path(), &program, version, None);
+        assert_eq!(trouble.contains("not one that was checked"), new, "{version}: {trouble}");
+        assert!(!trouble.contains("nothing was tapped"), "{version}: {trouble}");
+    }
+    // A size that was planted: the channel of 610 in a driver that says 580.
+    for (version, caught) in [("580.178.04", true), ("999.10.1", false)] {
+        let trouble = trouble_with(dir.path(), &program, version, Some("610"));
+        assert_eq!(trouble.contains("nothing was tapped"), caught, "{version}: {trouble}");
     }
 }
 

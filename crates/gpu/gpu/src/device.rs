@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::fork;
-use rm::abi::{Abi, CardInfo, DeviceAlloc, SubdeviceAlloc, UsermodeAlloc, uvm};
+use rm::abi::{Abi, CardInfo, DeviceAlloc, Standing, SubdeviceAlloc, UsermodeAlloc, uvm};
 use rm::class;
 use rm::driver::{self, Driver};
 use std::ffi::CString;
@@ -292,6 +292,15 @@ impl Own {
         let ctl = files.open("/dev/nvidiactl")?;
         let version = driver::driver_version(&*driver, ctl)?;
         let abi = Abi::for_own_channels(&version, any_driver || accepts_unverified())?;
+        if abi.standing() != Standing::Known {
+            let branch = abi.branch();
+            let cause = |cause| Error::Open { path: "/dev/nvidia-uvm".into(), cause };
+            let report = driver::self_check(&*driver, branch).map_err(cause)?;
+            if report.failed != 0 {
+                let parts = report.failures().collect::<Vec<_>>().join(", ");
+                return Err(Error::Structs { version, branch: branch.number, parts });
+            }
+        }
         // From here on closing the control file frees the client and all that is in it.
         let client = driver::alloc_client(&*driver, ctl)?;
         let cards = driver::card_info(&*driver, ctl)?;

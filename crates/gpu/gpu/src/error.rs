@@ -19,6 +19,8 @@ pub enum Error {
     RealHardware { index: usize },
     #[error(transparent)]
     UnknownDriver(#[from] rm::abi::UnknownDriver),
+    #[error("driver {version} has other structs than branch {branch} for {parts}: no channel is made on it")]
+    Structs { version: String, branch: u32, parts: String },
     #[error("the GPU has no class {0:#06x}")]
     NoClass(u32),
     #[error("no free range of {length:#x} bytes in the address space")]

@@ -299,7 +299,23 @@ fn trouble(region: &Region) -> impl Iterator<Item = (bool, &'static str)> {
             true,
             "a library was opened with a scope or a namespace of its own (RTLD_DEEPBIND, dlmopen): its locks and calls are not recorded",
         ),
-        (region::trouble::UNKNOWN_DRIVER, true, "the driver is none that we know: nothing was tapped"),
+        (
+            region::trouble::UNKNOWN_DRIVER,
+            true,
+            "the driver's struct of a channel is not the one known for its branch: nothing was tapped",
+        ),
+        (
+            region::trouble::NEW_DRIVER,
+            false,
+            "the driver's version is not one that was checked: recorded with the structs of its branch, or of the nearest, \
+             after asking the kernel for their sizes",
+        ),
+        (
+            region::trouble::UNKNOWN_UVM,
+            true,
+            "the driver's structs of UVM are not those known for its branch: its calls were not read, so memory that it maps \
+             has no place, and channels in it were not tapped",
+        ),
     ];
     known.into_iter().filter(move |(bit, ..)| bits & bit != 0).map(|(_, missing, text)| (missing, text))
 }

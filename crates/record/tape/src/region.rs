@@ -162,7 +162,7 @@ pub mod trouble {
     pub const TABLE_FULL: u32 = 8;
     /// membarrier or mprotect of code refused: sites go on trapping.
     pub const NO_PATCH: u32 = 16;
-    /// The driver is none that we know: channel layout not trusted, nothing tapped.
+    /// The driver has a channel's struct otherwise than its branch: channel layout not trusted, nothing tapped.
     pub const UNKNOWN_DRIVER: u32 = 32;
     /// A page of a library could not be written: calls of CUDA are missing.
     pub const NO_CALLS: u32 = 64;
@@ -174,6 +174,10 @@ pub mod trouble {
     pub const CALLS_FULL: u32 = 512;
     /// A library was opened with a scope or a namespace of its own: its locks and calls go past the agent.
     pub const BYPASSED: u32 = 1024;
+    /// The driver's version is not one that the table names. Its structs were asked for.
+    pub const NEW_DRIVER: u32 = 2048;
+    /// The driver has UVM's structs otherwise than its branch: its calls were not read.
+    pub const UNKNOWN_UVM: u32 = 4096;
 }
 
 /// One channel, as the agent follows it. All fields are written by the agent, under the slot's claim or in the cold zone.

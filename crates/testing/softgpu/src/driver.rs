@@ -33,6 +33,11 @@ impl SoftDriver {
         Ok(SoftDriver { machine: Machine::with_video(mode, Counters::private(), Some(pool)) })
     }
 
+    /// A new machine whose driver says that it is `version` and has the structs of branch `structs`.
+    pub fn of_driver(mode: Mode, version: &str, structs: u32) -> SoftDriver {
+        SoftDriver { machine: Machine::with_driver(mode, Counters::private(), version, structs) }
+    }
+
     /// A new machine whose GPU is broken in one way.
     pub fn broken(mode: Mode, fault: Planted) -> SoftDriver {
         let driver = SoftDriver::new(mode);

@@ -16,7 +16,8 @@
 //!
 //! Environment of the preloaded library: `DOORBELL_SOFTGPU=strict|poll`, `DOORBELL_SOFTGPU_COUNTERS=path`,
 //! `DOORBELL_SOFTGPU_LOG=1` to say on standard error which channel was killed and why, `DOORBELL_SOFTGPU_FAULT=NAME`, and
-//! `DOORBELL_SOFTGPU_DRIVER=VERSION` for another driver's version, `DOORBELL_SOFTGPU_VIDEO=FILE@BUS` for video memory in a file that other
+//! `DOORBELL_SOFTGPU_DRIVER=VERSION` for another driver's version and its branch's structs (or those of
+//! `DOORBELL_SOFTGPU_STRUCTS=BRANCH`), `DOORBELL_SOFTGPU_VIDEO=FILE@BUS` for video memory in a file that other
 //! devices find at that bus address.
 //!
 //! The one invariant: nothing is executed that a doorbell did not announce (strict), and nothing that goes wrong on one

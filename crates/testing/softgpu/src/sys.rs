@@ -26,6 +26,23 @@ pub unsafe fn mprotect(addr: usize, len: usize, prot: i32) -> i32 {
     unsafe { libc::syscall(libc::SYS_mprotect, addr, len, prot) as i32 }
 }
 
+/// Whether all bytes of a range can be read, as a kernel finds that out when it copies from a program.
+pub fn readable(at: usize, len: usize) -> bool {
+    // The kernel reads the set of eight bytes before it refuses what is to be done with it.
+    let word = |at: usize| {
+        const NOTHING: i32 = 99;
+        let before = errno();
+        // SAFETY: nothing is changed.
+        let refused = unsafe { libc::syscall(libc::SYS_rt_sigprocmask, NOTHING, at, 0, 8) };
+        let readable = refused != -1 || errno() != libc::EFAULT;
+        set_errno(before);
+        readable
+    };
+    let Some(last) = len.checked_sub(8).and_then(|n| at.checked_add(n)) else { return len < 8 };
+    let inner = (at..last).step_by(PAGE as usize);
+    inner.into_iter().all(word) && word(last)
+}
+
 pub fn close(fd: i32) -> i32 {
     // SAFETY: closing a number is memory safe.
     unsafe { libc::syscall(libc::SYS_close, fd) as i32 }

@@ -8,6 +8,7 @@
 
 pub mod abi;
 pub mod call;
+pub mod check;
 pub mod class;
 pub mod control;
 #[cfg(feature = "std")]

@@ -32,6 +32,9 @@ struct Seen<'a> {
 pub unsafe fn ioctl(fd: c_int, file: u32, request: c_ulong, arg: *mut c_void) -> c_int {
     let tsc = sys::tsc();
     let on = FileKind::from_raw(file);
+    if on == FileKind::Uvm {
+        super::before_uvm(fd);
+    }
     let mut going = [0u16; SLOTS];
     // SAFETY: the program's argument, of the size that its request declares.
     let freed = unsafe { before_free(on, request, arg, &mut going) };
@@ -54,7 +57,7 @@ pub unsafe fn ioctl(fd: c_int, file: u32, request: c_ulong, arg: *mut c_void) ->
     }
     write_down(tsc, IoctlBody { fd, file, request, ret, errno, arg: 0, nested: 0, tsc_end }, on, &seen);
     if let Some(fact) = fact {
-        learn(&fact, going);
+        learn(fd, &fact, going);
     }
     ret
 }
@@ -129,7 +132,7 @@ unsafe fn before_free(on: FileKind, request: c_ulong, arg: *mut c_void, going: &
 }
 
 /// A call has said this. `going`: the channels that it has freed.
-fn learn(fact: &Fact<'_>, going: &[u16]) {
+fn learn(fd: c_int, fact: &Fact<'_>, going: &[u16]) {
     if let Fact::Freed { .. } = fact {
         for &slot in going {
             channels::end(slot as usize);
@@ -140,7 +143,7 @@ fn learn(fact: &Fact<'_>, going: &[u16]) {
         channels::look_again();
     }
     match fact {
-        Fact::Version(v) => v.text().into_iter().for_each(super::version),
+        Fact::Version(v) => v.text().into_iter().for_each(|text| super::version(fd, text)),
         Fact::Created(c) => {
             if let What::Channel(p) = &c.what {
                 channels::begin(c.client, c.handle, c.class, p);
@@ -169,5 +172,7 @@ mod tests {
             calls.map(|(on, r)| size_of_argument(Branch::usual(), on, r, known))
         };
         assert_eq!((sizes(true), sizes(false)), ([24, 16], [0, 16]));
+        assert_eq!(size_of_argument(Branch::nearest(590), FileKind::Uvm, uvm::FREE, true), 16);
+        assert_eq!(size_of_argument(Branch::nearest(535), FileKind::Uvm, uvm::MAP_EXTERNAL_ALLOCATION, true), 1200);
     }
 }

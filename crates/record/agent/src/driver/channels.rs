@@ -38,7 +38,8 @@ pub fn begin(client: u32, handle: u32, class: u32, p: &ChannelAlloc) {
     };
     let Some(slot) = region::slot(i) else { return };
     let mut c = Channel {
-        entries: p.entries,
+        // Without entries it is never located.
+        entries: if super::is_plausible(p) { p.entries } else { 0 },
         gpfifo_va: p.gpfifo,
         userd_memory: p.userd_memory[0],
         userd_offset: p.userd_offset[0],
@@ -57,7 +58,9 @@ pub fn begin(client: u32, handle: u32, class: u32, p: &ChannelAlloc) {
     slot.handle.store(handle, Ordering::Relaxed);
     slot.entries.store(p.entries, Ordering::Relaxed);
     slot.generation.fetch_add(1, Ordering::Relaxed);
-    locate(&mut c, i);
+    if c.entries != 0 {
+        locate(&mut c, i);
+    }
     // SAFETY: the slot was not in use.
     if let Some(to) = unsafe { channel::get(i) } {
         *to = c;

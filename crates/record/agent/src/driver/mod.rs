@@ -9,28 +9,23 @@ pub mod files;
 pub mod mappings;
 mod model;
 
-use crate::process::region;
 use crate::process::renewal::Child;
+use crate::process::{real, region, sys};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use rm::abi::{Abi, BRANCHES, Branch, Standing};
+use rm::abi::{Abi, BRANCHES, Branch, ChannelAlloc, Standing};
+use rm::check::{self, GROUND, Ground, part};
 use tape::region::trouble;
-
-static UNKNOWN: AtomicBool = AtomicBool::new(false);
-static UVM_UNKNOWN: AtomicBool = AtomicBool::new(false);
-
-/// The driver is none that we know: where its channels lie is not trusted, and no doorbell is tapped.
-fn distrust() {
-    UNKNOWN.store(true, Ordering::Relaxed);
-    region::trouble(trouble::UNKNOWN_DRIVER);
-}
-
-/// True if the driver's layouts are known, as far as it has said its version.
-fn is_trusted() -> bool {
-    !UNKNOWN.load(Ordering::Relaxed)
-}
 
 /// One more than the index of the driver's branch; 0 as long as it has not said its version.
 static BRANCH: AtomicUsize = AtomicUsize::new(0);
+/// The driver's version is not one that the table names: what it has was asked for, and is looked at twice.
+static NEW: AtomicBool = AtomicBool::new(false);
+/// Where channels lie is not trusted: no doorbell is tapped.
+static UNKNOWN: AtomicBool = AtomicBool::new(false);
+/// UVM's structs are not trusted: its calls are not read.
+static UVM_UNKNOWN: AtomicBool = AtomicBool::new(false);
+/// UVM's structs are asked for at its first call.
+static UVM_UNASKED: AtomicBool = AtomicBool::new(false);
 
 /// Whose layouts the program's calls are read with.
 fn branch() -> &'static Branch {
@@ -38,23 +33,88 @@ fn branch() -> &'static Branch {
     said.and_then(|i| BRANCHES.get(i)).unwrap_or_else(Branch::usual)
 }
 
-/// The driver says its version.
-fn version(text: &str) {
-    let abi = Abi::of(text);
-    BRANCH.store(abi.branch().index() + 1, Ordering::Relaxed);
-    // A call of UVM's carries no size: one that is wrong would be read past the program's struct.
-    if abi.standing() != Standing::Known {
-        UVM_UNKNOWN.store(true, Ordering::Relaxed);
-    }
-    // Of a branch that is not known no layout is trusted.
-    if abi.standing() == Standing::UnknownBranch {
-        distrust();
-    }
+/// A channel's parameters are not where they were thought to be.
+#[cold]
+fn distrust() {
+    UNKNOWN.store(true, Ordering::Relaxed);
+    region::trouble(trouble::UNKNOWN_DRIVER);
+}
+
+/// True if a channel is found where the driver's branch has it, as far as the driver has said its version.
+fn is_trusted() -> bool {
+    !UNKNOWN.load(Ordering::Relaxed)
 }
 
 /// True if the sizes of UVM's structs are known, as far as the driver has said its version.
 fn is_uvm_known() -> bool {
     !UVM_UNKNOWN.load(Ordering::Relaxed)
+}
+
+/// False, once, for a channel that cannot be one. Of a driver that is known every channel is what it says.
+fn is_plausible(p: &ChannelAlloc) -> bool {
+    let fits = p.entries.is_power_of_two() && p.gpfifo != 0 && p.gpfifo.is_multiple_of(8) && p.userd_memory[0] != 0;
+    if fits || !NEW.load(Ordering::Relaxed) {
+        return true;
+    }
+    distrust();
+    false
+}
+
+/// The driver says its version, on this file. One that the table does not name is asked for its structs: by calls that change
+/// nothing, once in a process.
+fn version(fd: i32, text: &str) {
+    let abi = Abi::of(text);
+    BRANCH.store(abi.branch().index() + 1, Ordering::Relaxed);
+    if abi.standing() == Standing::Known || NEW.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    region::trouble(trouble::NEW_DRIVER);
+    UVM_UNASKED.store(true, Ordering::Relaxed);
+    if !is_as_thought(part::CHANNELS, |ground| check::rm(abi.branch(), ground, &mut ioctl_on(fd))) {
+        distrust();
+    }
+}
+
+/// Whether the kernel has a part's structs as the branch has them. A kernel that does not tell is believed: then what is read
+/// is what the program says.
+fn is_as_thought(part: u32, ask: impl FnOnce(Ground) -> check::Report) -> bool {
+    let (none, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let open = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: addresses of our own, of which the first half is opened.
+    let begin = unsafe {
+        let Some(at) = sys::mmap(sys::AWAY, 2 * GROUND, none, flags, -1, 0) else { return false };
+        if sys::mmap(at, GROUND, open, flags | libc::MAP_FIXED, -1, 0).is_none() {
+            sys::munmap(at, 2 * GROUND);
+            return false;
+        }
+        at
+    };
+    // SAFETY: as just mapped; nobody else knows of it.
+    let report = ask(unsafe { Ground::at(begin) });
+    // SAFETY: our own mapping, which nothing refers to any more.
+    unsafe { sys::munmap(begin, 2 * GROUND) };
+    report.failed & part == 0
+}
+
+fn ioctl_on(fd: i32) -> impl FnMut(u64, usize) -> i32 {
+    move |request, arg| {
+        // SAFETY: what `check` gives is the request's argument, or ends where the kernel finds no more memory.
+        let made = unsafe { real::ioctl(fd, request, arg as *mut core::ffi::c_void) };
+        if made < 0 { sys::Errno::get() } else { 0 }
+    }
+}
+
+/// Before a call of UVM's on this file.
+fn before_uvm(fd: i32) {
+    if !UVM_UNASKED.load(Ordering::Relaxed) || !UVM_UNASKED.swap(false, Ordering::Relaxed) {
+        return;
+    }
+    let _keep = sys::Errno::keep();
+    let branch = branch();
+    if !is_as_thought(part::UVM, |ground| check::uvm(branch, ground, &mut ioctl_on(fd))) {
+        UVM_UNKNOWN.store(true, Ordering::Relaxed);
+        region::trouble(trouble::UNKNOWN_UVM);
+    }
 }
 
 /// The program ends.

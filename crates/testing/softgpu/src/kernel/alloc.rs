@@ -91,6 +91,17 @@ impl Machine {
     }
 
     fn alloc(&self, file: &File, request: &Request) -> Outcome<u32> {
+        // Parameters are copied in before anything else is looked at.
+        let layouts = &self.branch.layouts;
+        let copied = match request.class {
+            class if is_channel(class) => layouts.channel_alloc.size(),
+            class::NV01_MEMORY_LOCAL_USER | class::NV01_MEMORY_SYSTEM => layouts.memory_alloc.size(),
+            class::FERMI_VASPACE_A => layouts.vaspace_alloc.size(),
+            _ => 0,
+        };
+        if request.params != 0 && !crate::sys::readable(request.params as usize, copied) {
+            return Err(status::INVALID_ADDRESS);
+        }
         let caller = Self::control_of(file);
         let mut objects = lock(&self.objects);
         if class::is_root(request.class) {

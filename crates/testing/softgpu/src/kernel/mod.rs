@@ -18,6 +18,7 @@ use crate::engine::Runlists;
 use crate::memory::Memory;
 use crate::planted::Planted;
 use crate::pool::Pool;
+use crate::status;
 use crate::sys;
 use objects::Objects;
 use rm::abi::{Abi, Branch, Plain, Shape, nr, request_size, rm_nr};
@@ -105,6 +106,11 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// The same with a driver that says it is `version` and has the structs of branch `structs`.
+    pub fn with_driver(mode: Mode, counters: &'static Counters, version: &str, structs: u32) -> &'static Machine {
+        Machine::build(mode, counters, None, (version.to_owned(), Branch::nearest(structs)))
+    }
+
     /// A machine for the rest of the process: doorbell pages may be rung at any time. `DOORBELL_SOFTGPU_DRIVER` is its driver's
     /// version.
     pub fn new(mode: Mode, counters: &'static Counters) -> &'static Machine {
@@ -113,13 +119,20 @@ impl Machine {
 
     /// The same, with the pool that video memory is taken from.
     pub fn with_video(mode: Mode, counters: &'static Counters, video: Option<Arc<Pool>>) -> &'static Machine {
+        Machine::build(mode, counters, video, driver_of_environment())
+    }
+
+    fn build(
+        mode: Mode,
+        counters: &'static Counters,
+        video: Option<Arc<Pool>>,
+        (version, branch): (String, &'static Branch),
+    ) -> &'static Machine {
         let bell: &'static Bell = Box::leak(Box::new(Bell::new(counters)));
-        let other = std::env::var("DOORBELL_SOFTGPU_DRIVER").ok().filter(|v| !v.is_empty() && v.len() < 64);
-        let version = other.unwrap_or_else(|| DRIVER_VERSION.to_owned());
         Box::leak(Box::new(Machine {
             mode,
             counters,
-            branch: Abi::of(&version).branch(),
+            branch,
             version,
             bell,
             runlists: Runlists::new(bell, counters, mode == Mode::Poll),
@@ -250,6 +263,15 @@ impl Machine {
                 nr::CONTROL => with(arg, size, |call| self.control(&file, call)),
                 nr::DUP_OBJECT => with(arg, size, |call| self.dup_object(&file, call)),
                 nr::MAP_MEMORY => with(arg, size, |call| self.map_memory(&file, call)),
+                // Nothing is mapped by RM here: UVM does that.
+                nr::MAP_MEMORY_DMA if size == self.branch.layouts.map_dma.size() => {
+                    with_shape(arg, &self.branch.layouts.map_dma, |call| call.status = status::INVALID_CLIENT);
+                    0
+                }
+                nr::UNMAP_MEMORY_DMA if size == self.branch.layouts.unmap_dma.size() => {
+                    with_shape(arg, &self.branch.layouts.unmap_dma, |call| call.status = status::INVALID_CLIENT);
+                    0
+                }
                 nr::UNMAP_MEMORY => with(arg, size, |call| self.unmap_memory(&file, call)),
                 _ => libc::EINVAL,
             }
@@ -273,6 +295,15 @@ impl Machine {
     fn control_of(file: &File) -> u64 {
         lock(&file.state).control.unwrap_or(file.id)
     }
+}
+
+/// `DOORBELL_SOFTGPU_DRIVER`, and the branch of that version unless `DOORBELL_SOFTGPU_STRUCTS` names another.
+fn driver_of_environment() -> (String, &'static Branch) {
+    let of = |name| std::env::var(name).ok().filter(|v| !v.is_empty());
+    let version = of("DOORBELL_SOFTGPU_DRIVER").filter(|v| v.len() < 64).unwrap_or_else(|| DRIVER_VERSION.to_owned());
+    let structs = of("DOORBELL_SOFTGPU_STRUCTS").and_then(|number| number.parse().ok());
+    let branch = structs.map_or_else(|| Abi::of(&version).branch(), Branch::nearest);
+    (version, branch)
 }
 
 /// Runs `f` on a copy of a struct that a program has as the driver's branch has it, and puts the copy back.

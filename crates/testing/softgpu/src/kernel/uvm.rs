@@ -81,6 +81,9 @@ impl Machine {
     /// `arg` points to what the request takes.
     pub(super) unsafe fn uvm_ioctl(&self, file: &File, request: u64, arg: *mut u8) -> i32 {
         let layouts = &self.branch.layouts;
+        if !crate::sys::readable(arg as usize, uvm::size(self.branch, request)) {
+            return libc::EFAULT;
+        }
         let mut state = lock(&file.state);
         let uvm = &mut state.uvm;
         if request != uvm::INITIALIZE && request != uvm::MM_INITIALIZE && !uvm.initialized {

@@ -262,7 +262,7 @@ fn a_graphics_channel_wants_uvm_before_schedule() {
     let group = rig.group(engine::GRAPHICS);
     let mut params = setup(&rig);
     params.client.context_share = rig.share(group, rig.space).unwrap();
-    let channel = rig.alloc(group, class::HOPPER_CHANNEL_GPFIFO_A, &mut params).unwrap();
+    let channel = rig.alloc_channel(group, class::HOPPER_CHANNEL_GPFIFO_A, &mut params).unwrap();
     refused(rig.schedule(group, control::GROUP_SCHEDULE), status::INVALID_STATE);
     rig.register_channel(channel).unwrap();
     rig.schedule(group, control::GROUP_SCHEDULE).unwrap();
@@ -304,7 +304,7 @@ fn channels_are_checked() {
     let attempt = |group, change: &dyn Fn(&mut ChannelAlloc)| {
         let mut params = setup(&rig);
         change(&mut params.client);
-        rig.alloc(group, class, &mut params)
+        rig.alloc_channel(group, class, &mut params)
     };
     let share = rig.share(graphics, rig.space).unwrap();
     let space = rig.space;
@@ -444,4 +444,29 @@ fn copy_engines_tell_what_is_behind_them() {
     let mut info = StaticBar1Info { enabled: 9, ..Default::default() };
     unsafe { driver::control(&rig.driver, rig.ctl, rig.client, rig.subdevice, STATIC_BAR1_INFO, &mut info) }.unwrap();
     assert_eq!(info, StaticBar1Info::default());
+}
+
+#[test]
+fn the_self_check_passes_on_every_branch_and_finds_a_planted_size() {
+    use rm::abi::{BRANCHES, Branch};
+    use rm::check::part;
+    let check = |driver: &SoftDriver, branch: &Branch| driver::self_check(driver, branch).unwrap();
+    for branch in &BRANCHES {
+        let soft = SoftDriver::of_driver(Mode::Strict, branch.last, branch.number);
+        let report = check(&soft, branch);
+        assert_eq!((report.failed, report.seen), (0, 15), "{}", branch.number);
+    }
+    // The string of one branch, the structs of another: what differs is named, and nothing else.
+    for (says, has, failed) in [
+        (580, 570, part::MAPPINGS | part::MEMORY),
+        (580, 610, part::CHANNELS | part::UVM),
+        (580, 590, part::UVM),
+        (580, 575, part::MAPPINGS | part::MEMORY),
+        (595, 610, part::CHANNELS),
+        (545, 535, part::MEMORY),
+        (535, 550, part::MAPPINGS | part::MEMORY | part::UVM),
+    ] {
+        let soft = SoftDriver::of_driver(Mode::Strict, "1.2", has);
+        assert_eq!(check(&soft, Branch::nearest(says)).failed, failed, "{says} on {has}");
+    }
 }

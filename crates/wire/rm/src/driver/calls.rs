@@ -1,7 +1,8 @@
 //! RM and UVM calls, one function each, checked twice: the ioctl's return and the status inside the struct.
 
 use super::{Driver, RmError, Subject};
-use crate::abi::{self, Abi, Plain, Shape, nr, uvm};
+use crate::abi::{self, Abi, Branch, Plain, Shape, nr, uvm};
+use crate::check;
 use crate::class;
 use std::ffi::c_void;
 use std::io;
@@ -387,6 +388,45 @@ pub fn driver_version(driver: &dyn Driver, ctl_fd: RawFd) -> Result<String, RmEr
         Some(v) if !v.is_empty() => Ok(v.to_owned()),
         _ => Err(RmError::Answer { operation, what: "the driver gave no version" }),
     }
+}
+
+/// Whether the kernel has the structs of this branch: see [`crate::check`]. Files are opened for it, and nothing is changed.
+pub fn self_check(driver: &dyn Driver, branch: &Branch) -> io::Result<check::Report> {
+    // SAFETY: fresh memory, at an address of the kernel's choice.
+    let begin = unsafe {
+        let (prot, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        libc::mmap(std::ptr::null_mut(), 2 * check::GROUND, prot, flags, -1, 0)
+    };
+    if begin == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the first half of the mapping just made; the second stays without rights.
+    let open = unsafe { libc::mprotect(begin, check::GROUND, libc::PROT_READ | libc::PROT_WRITE) };
+    let checked = if open == 0 {
+        // SAFETY: as just mapped; nobody else knows of it.
+        let ground = unsafe { check::Ground::at(begin as usize) };
+        checked(driver, branch, ground)
+    } else {
+        Err(io::Error::last_os_error())
+    };
+    // SAFETY: our own mapping, which nothing refers to any more.
+    unsafe { libc::munmap(begin, 2 * check::GROUND) };
+    checked
+}
+
+fn checked(driver: &dyn Driver, branch: &Branch, ground: check::Ground) -> io::Result<check::Report> {
+    let on = |path: &std::ffi::CStr, ask: fn(&Branch, check::Ground, check::Ioctl<'_>) -> check::Report| {
+        let fd = driver.open(path)?;
+        let report = ask(branch, ground, &mut |request, arg| {
+            // SAFETY: what `check` gives is the request's argument, or ends where the kernel finds no more memory.
+            let made = unsafe { driver.ioctl(fd, request, arg as *mut c_void) };
+            made.err().map_or(0, |e| e.raw_os_error().unwrap_or(libc::EIO))
+        });
+        driver.close(fd)?;
+        Ok::<_, io::Error>(report)
+    };
+    let (rm, uvm) = (on(c"/dev/nvidiactl", check::rm)?, on(c"/dev/nvidia-uvm", check::uvm)?);
+    Ok(check::Report { failed: rm.failed | uvm.failed, seen: rm.seen | uvm.seen })
 }
 
 /// Parameters of a UVM call, with the status at their end.
