@@ -10,7 +10,7 @@ use crate::tap::{page, ranges, shadow, submit};
 use core::sync::atomic::Ordering;
 use rm::abi::ChannelAlloc;
 use tape::event::{ChannelBody, ChannelEndBody, TokenBody, kind, watch};
-use tape::region::{SLOTS, Slot, tap as how, trouble};
+use tape::region::{PAGE, SLOTS, Slot, tap as how, trouble};
 
 /// Held while channels come, go or change what they lie on: threads create contexts at the same time.
 static CHANNELS: OwnLock<(), { word::CHANNELS }> = OwnLock::new(());
@@ -87,12 +87,30 @@ fn locate(c: &mut Channel, slot: usize) {
             && c.trouble.load(Ordering::Relaxed) & (trouble::UNDECODED | trouble::NO_SECOND_MAPPING) == 0
     });
     if wanted && (ring.video || video) {
-        if shadow::put_under(c, slot) {
+        // What one of two channels in a page writes there would be forwarded with the other's doorbells only.
+        if !is_alone(c, slot) {
+            region::trouble(trouble::NO_SHADOW);
+        } else if shadow::put_under(c, slot) {
             c.watch = watch::SHADOW;
         } else {
             region::trouble(trouble::NO_SHADOW);
         }
     }
+}
+
+/// True if no other channel has its USERD in this one's page. One that has, and a shadow there, gets its ring back.
+fn is_alone(c: &Channel, slot: usize) -> bool {
+    let page = Span(c.userd & !(PAGE as u64 - 1), (c.userd | (PAGE as u64 - 1)) + 1);
+    let mut alone = true;
+    for i in (0..SLOTS).filter(|&i| i != slot) {
+        let Some(other) = region::slot(i) else { break };
+        let shares = || channel::lies(i).is_some_and(|l| l.watch != watch::BLIND && l.userd.overlaps(page));
+        if is_live(other) && shares() {
+            alone = false;
+            submit::give_ring_back(i, other);
+        }
+    }
+    alone
 }
 
 /// A channel has got its token.

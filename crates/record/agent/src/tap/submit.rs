@@ -125,19 +125,27 @@ pub fn settle(slot: usize) {
 pub fn give_rings_back() {
     for i in 0..tape::region::SLOTS {
         let Some(slot) = region::slot(i) else { break };
-        if slot.state.load(Ordering::Relaxed) != 1 || !channel::claim(i) {
-            continue;
+        if slot.state.load(Ordering::Relaxed) == 1 {
+            give_ring_back(i, slot);
         }
-        // SAFETY: we hold the claim.
-        if let Some(c) = unsafe { channel::get(i) }.filter(|c| c.watch == watch::SHADOW) {
-            let from = slot.put.load(Ordering::Relaxed);
-            let (put, n) = unseen(c, slot);
-            forward(c, from, put, n);
-            shadow::take_away(c, i, true);
-            c.watch = watch::DIRECT;
-        }
-        settle(i);
     }
+}
+
+/// The same for one channel. Without its shadow its doorbells are still seen.
+#[cold]
+pub fn give_ring_back(i: usize, slot: &Slot) {
+    if !channel::claim(i) {
+        return;
+    }
+    // SAFETY: we hold the claim.
+    if let Some(c) = unsafe { channel::get(i) }.filter(|c| c.watch == watch::SHADOW) {
+        let from = slot.put.load(Ordering::Relaxed);
+        let (put, n) = unseen(c, slot);
+        forward(c, from, put, n);
+        shadow::take_away(c, i, true);
+        c.watch = watch::DIRECT;
+    }
+    settle(i);
 }
 
 /// Takes entries into account that were written and not recorded: GP_PUT now, and how many. The caller holds the claim.
