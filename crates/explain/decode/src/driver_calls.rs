@@ -1,7 +1,7 @@
 //! Driver calls as rows, what they asked for by name.
 
 use crate::recording::{Recording, Source};
-use crate::state::{Call, is_uvm_unknown, readable};
+use crate::state::Call;
 use rm::abi::Branch;
 use rm::call::{Call as Rm, FileKind};
 use schema::Clock;
@@ -78,7 +78,6 @@ pub fn driver_call<'a>(
     let row = match *call {
         Call::Ioctl { body, arg, nested } => {
             let file = FileKind::from_raw(body.file);
-            let arg = readable(file, arg, is_uvm_unknown(&r.header().driver));
             let parsed = Rm::parse(branch, file, body.request, arg, nested);
             let status = parsed.status();
             DriverCallRow {

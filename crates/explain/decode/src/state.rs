@@ -20,17 +20,7 @@ pub enum Call<'a> {
     Dup { fd: i32, new: i32, file: FileKind },
 }
 
-/// What of a call's argument may be read: of UVM's, which carry no size, nothing where the layouts are not the driver's.
-pub(crate) fn readable(file: FileKind, arg: &[u8], uvm_unknown: bool) -> &[u8] {
-    if uvm_unknown && file == FileKind::Uvm { &[] } else { arg }
-}
-
-/// Whether a recording's driver is none whose UVM structs are known. What does not say its driver was written by hand.
-pub(crate) fn is_uvm_unknown(driver: &str) -> bool {
-    use rm::abi::{Abi, Standing};
-    has_version(driver) && matches!(Abi::of(driver).standing(), Standing::NewPatch | Standing::UnknownBranch)
-}
-
+/// Whether a recording says its driver. One that does not was written by hand, or is of the software GPU.
 fn has_version(driver: &str) -> bool {
     !matches!(driver, "" | "soft")
 }
@@ -45,8 +35,6 @@ pub(crate) struct State {
     pub doorbells: u64,
     /// Slot to the channel that has it now.
     pub live: HashMap<u32, usize>,
-    /// The driver's version is one of which UVM's structs are not known: their bytes say nothing.
-    uvm_unknown: bool,
     /// How many channels a slot has had.
     generations: HashMap<u32, u32>,
 }
@@ -54,7 +42,7 @@ pub(crate) struct State {
 impl State {
     /// Of a recording on a driver of this version.
     pub fn of(driver: &str) -> State {
-        let mut state = State { uvm_unknown: is_uvm_unknown(driver), ..State::default() };
+        let mut state = State::default();
         if has_version(driver) {
             state.graph.set_driver(driver);
         }
@@ -79,7 +67,7 @@ impl State {
                 file: FileKind::from_raw(body.file),
                 request: body.request,
                 ret: body.ret,
-                arg: readable(FileKind::from_raw(body.file), arg, self.uvm_unknown),
+                arg,
                 nested,
             }),
             Call::Mmap(m) => g.mmap(MmapRecord {

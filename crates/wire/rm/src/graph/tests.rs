@@ -667,3 +667,29 @@ fn a_channel_of_a_group_is_in_the_groups_address_space() {
     assert_eq!(p.g.place_in(Some((CLIENT, 0x5c00_0004)), Some(1), at), None);
     assert_eq!(p.g.place_in(Some((CLIENT, VASPACE)), Some(1), at).unwrap().0, Place::Video);
 }
+
+#[test]
+fn what_uvm_frees_is_read_in_the_driver_branch_s_struct() {
+    for (version, size) in [("535.288.01", 24), ("580.142", 24), ("590.48.01", 16), ("610.57.04", 16)] {
+        let mut p = Program::new();
+        p.g.set_driver(version);
+        let shape = &p.g.branch().layouts.uvm_free;
+        let call = |p: &mut Program, request: u64, arg: &[u8]| {
+            p.g.ioctl(IoctlRecord { fd: UVM, file: FileKind::Uvm, request, ret: 0, arg, nested: &[] });
+        };
+        let range = uvm::Range { base: 0x4000_0000, length: 0x1000, ..Default::default() };
+        call(&mut p, uvm::CREATE_EXTERNAL_RANGE, range.as_bytes());
+        let map =
+            uvm::MapExternal { base: range.base, length: 0x1000, client: CLIENT, gpu_count: 1, ..Default::default() };
+        let map = p.g.branch().layouts.uvm_map_external.bytes(&map);
+        call(&mut p, uvm::MAP_EXTERNAL_ALLOCATION, &map);
+        assert!(p.g.place_of(range.base).is_some(), "{version}");
+        // One that failed, by the status where the branch has it.
+        let failed = shape.bytes(&uvm::Range { status: 0x1f, ..range });
+        assert_eq!(failed.len(), size, "{version}");
+        call(&mut p, uvm::FREE, &failed);
+        assert!(p.g.place_of(range.base).is_some(), "{version}");
+        call(&mut p, uvm::FREE, &shape.bytes(&range));
+        assert!(p.g.place_of(range.base).is_none(), "{version}");
+    }
+}
