@@ -31,7 +31,19 @@ pub enum Bar {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeviceOptions {
     allow_real: bool,
-    any_driver: bool,
+    driver: Accepted,
+}
+
+/// Which drivers a device is opened on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Accepted {
+    /// Those that the table names, or that [`UNVERIFIED_DRIVER`] accepts.
+    #[default]
+    Known,
+    /// Any whose kernel has the structs of its branch.
+    Unverified,
+    /// Any; the kernel is not asked.
+    Unasked,
 }
 
 /// Set to anything but 0 or nothing: own channels also on a driver whose version the table of [`rm::abi`] does not name.
@@ -50,8 +62,14 @@ impl DeviceOptions {
     }
 
     /// A driver whose version the table does not name is refused unless this or [`UNVERIFIED_DRIVER`] says otherwise.
-    pub fn any_driver(mut self, any: bool) -> Self {
-        self.any_driver = any;
+    pub fn unverified_driver(mut self) -> Self {
+        self.driver = Accepted::Unverified;
+        self
+    }
+
+    /// For what stands in for CUDA, which comes with its driver: none is refused, and the kernel is not asked for its structs.
+    pub fn as_cuda(mut self) -> Self {
+        self.driver = Accepted::Unasked;
         self
     }
 
@@ -126,7 +144,7 @@ impl Device {
     }
 
     fn open_with(driver: Arc<dyn Driver>, index: usize, options: DeviceOptions) -> Result<Arc<Device>, Error> {
-        let mut own = Own::open(driver, options.any_driver, |cards, _| match cards.get(index) {
+        let mut own = Own::open(driver, options.driver, |cards, _| match cards.get(index) {
             Some(&card) => Ok(card),
             None => Err(Error::NoDevice { index, count: cards.len() }),
         })?;
@@ -145,7 +163,7 @@ impl Device {
     /// The GPU that `theirs` is on. With a client of our own everything of ours is freed with our own file; with CUDA's,
     /// our objects hang in CUDA's tree.
     pub(crate) fn beside(driver: Arc<dyn Driver>, theirs: &Theirs, entry: Entry) -> Result<Arc<Device>, Error> {
-        let mut own = Own::open(driver, false, |cards, instance| {
+        let mut own = Own::open(driver, Accepted::Known, |cards, instance| {
             for card in cards {
                 if instance(card.gpu_id)? == theirs.instance {
                     return Ok(*card);
@@ -284,15 +302,15 @@ struct Own {
 impl Own {
     fn open(
         driver: Arc<dyn Driver>,
-        any_driver: bool,
+        accepted: Accepted,
         choose: impl FnOnce(&[CardInfo], &dyn Fn(u32) -> Result<u32, Error>) -> Result<CardInfo, Error>,
     ) -> Result<Own, Error> {
         let opener = fork::watch();
         let mut files = Files { driver: driver.clone(), open: Vec::new() };
         let ctl = files.open("/dev/nvidiactl")?;
         let version = driver::driver_version(&*driver, ctl)?;
-        let abi = Abi::for_own_channels(&version, any_driver || accepts_unverified())?;
-        if abi.standing() != Standing::Known {
+        let abi = Abi::for_own_channels(&version, accepted != Accepted::Known || accepts_unverified())?;
+        if abi.standing() != Standing::Known && accepted != Accepted::Unasked {
             let branch = abi.branch();
             let cause = |cause| Error::Open { path: "/dev/nvidia-uvm".into(), cause };
             let report = driver::self_check(&*driver, branch).map_err(cause)?;

@@ -6,9 +6,10 @@ use rm::abi::{Abi, BRANCHES, Standing};
 use std::sync::Arc;
 use std::time::Duration;
 
-fn open(version: &str, structs: u32, any_driver: bool) -> Result<Arc<Device>, Error> {
+fn open(version: &str, structs: u32, unverified: bool) -> Result<Arc<Device>, Error> {
     let driver = Arc::new(SoftDriver::of_driver(Mode::Strict, version, structs));
-    DeviceOptions::default().any_driver(any_driver).open(driver, 0)
+    let options = DeviceOptions::default();
+    if unverified { options.unverified_driver() } else { options }.open(driver, 0)
 }
 
 #[test]

@@ -39,7 +39,7 @@ static BLOCKS: Mutex<(u64, BTreeMap<u64, Block>)> = Mutex::new((0, BTreeMap::new
 /// Opened by the first call; `None` where there is no software GPU.
 pub(crate) fn soft() -> Option<&'static Soft> {
     SOFT.get_or_init(|| {
-        let device = DeviceOptions::default().any_driver(true).open(Arc::new(Libc), 0).ok()?;
+        let device = DeviceOptions::default().as_cuda().open(Arc::new(Libc), 0).ok()?;
         let space = AddressSpace::new(&device).ok()?;
         let chunk = space.alloc_video(CHUNK).ok()?;
         let small = Mutex::new((0..CHUNK / SMALL).map(|n| chunk.va() + n * SMALL).collect());
