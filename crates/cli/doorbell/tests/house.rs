@@ -102,6 +102,47 @@ fn every_folder_says_what_is_in_it() {
     }
 }
 
+/// Third-party crates of a package, each with the features that it is built with.
+fn third_party(package: &str) -> BTreeSet<String> {
+    let out = Command::new(env!("CARGO"))
+        .args([
+            "tree",
+            "--offline",
+            "--edges",
+            "normal,build",
+            "--prefix",
+            "none",
+            "--no-dedupe",
+            "--format",
+            "{p} {f}",
+        ])
+        .args(["--package", package])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let text = String::from_utf8(out.stdout).unwrap();
+    // Those of the workspace have a path.
+    text.lines().filter(|line| !line.is_empty() && !line.contains("(/")).map(str::to_owned).collect()
+}
+
+/// Who built the command, and then one crate, waits for none of the third-party crates again.
+#[test]
+#[ignore = "6 s; run by .ci/run"]
+fn one_crate_takes_third_party_crates_as_the_command_has_them() {
+    // The agent has no std, and what makes the packages is no part of the command.
+    let apart = ["agent", "xtask"];
+    let command = third_party("doorbell");
+    let again: Vec<String> = packages()
+        .into_keys()
+        .filter(|name| !apart.contains(&name.as_str()))
+        .flat_map(|name| {
+            third_party(&name).difference(&command).map(|one| format!("{name}: {one}")).collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(again.is_empty(), "let them depend on `third-party`, or add the features there:\n{}", again.join("\n"));
+}
+
 /// Cargo builds the command anew when a file of a library that it carries has changed.
 #[test]
 fn a_change_of_a_carried_library_changes_the_command() {
