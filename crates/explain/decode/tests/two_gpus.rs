@@ -9,7 +9,9 @@ use pushbuf::ops::Op;
 use rm::class;
 use schema::operations::CopyRow;
 use schema::{Clock, Place, Summary};
-use synthetic::{BOTH_AT, DEVICE, DEVICE_AT, HOST_AT, PEER_AT, SECOND, SECOND_SPACE, Tape, copy, two_gpus};
+use synthetic::{
+    BOTH_AT, DEVICE, DEVICE_AT, HOST_AT, PEER_AT, SECOND, SECOND_SPACE, Tape, copy, two_gpus, two_gpus_of,
+};
 
 struct Copies(Vec<CopyRow>, Clock);
 
@@ -91,16 +93,16 @@ fn one_address_is_other_memory_in_another_address_space() {
     assert_eq!(seen, [(Place::Video, Some(1)), (Place::Host, None)]);
 }
 
-/// Its structs may be longer or shorter, and no call carries a size.
 #[test]
-fn what_uvm_of_a_driver_that_is_not_known_maps_is_not_guessed() {
-    let seen = |driver: &str| {
-        let mut t = two_gpus();
-        t.header.driver = driver.into();
+fn what_the_agent_did_not_store_of_uvm_is_not_guessed() {
+    let seen = |without_uvm: bool| {
+        let mut t = Tape::new();
+        t.without_uvm = without_uvm;
+        let mut t = two_gpus_of(t);
         t.submit(100, 0, &[&copy(DEVICE_AT, PEER_AT, 4096)]);
         let (copies, _) = read(&mut t);
         copies.iter().map(places).collect::<Vec<_>>()
     };
-    assert_eq!(seen("580.159.04"), [[(Place::Video, Some(0)), (Place::Video, Some(1))]]);
-    assert_eq!(seen("595.1.1"), [[(Place::Unknown, None); 2]]);
+    assert_eq!(seen(false), [[(Place::Video, Some(0)), (Place::Video, Some(1))]]);
+    assert_eq!(seen(true), [[(Place::Unknown, None); 2]]);
 }

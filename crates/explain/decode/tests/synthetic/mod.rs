@@ -55,6 +55,8 @@ pub struct Tape {
     pub process_ends: Vec<ProcessEnd>,
     pub unwatched: Vec<Unwatched>,
     next_fd: i32,
+    /// What the agent does with arguments of UVM's that the kernel has otherwise than its branch: it stores none.
+    pub without_uvm: bool,
 }
 
 impl Tape {
@@ -73,7 +75,7 @@ impl Tape {
         };
         let end =
             End { how: "exited 0".into(), pid: 4242, exit_code: Some(0), seconds: 1.5, agent: true, ..End::default() };
-        Tape { header, end: Some(end), tsc: 1000, next_fd: 10, ..Tape::default() }
+        Tape { header, end: Some(end), tsc: 1000, next_fd: 10, without_uvm: false, ..Tape::default() }
     }
 
     /// Appends an event to a thread, ten ticks after the last one.
@@ -125,6 +127,7 @@ impl Tape {
 
     fn ioctl(&mut self, tid: i32, fd: i32, file: u32, request: u64, arg: &[u8], nested: &[u8]) {
         self.tsc += 10;
+        let arg = if self.without_uvm && file == file::UVM { &[] } else { arg };
         let body = IoctlBody {
             fd,
             file,
@@ -473,7 +476,10 @@ pub fn one_of_everything() -> Tape {
 /// A program on two GPUs. Both show memory of their own at [`BOTH_AT`]; [`PEER_AT`] is video memory of the second, mapped on
 /// both. Slots 0 and 1 are copy channels of the first and of the second.
 pub fn two_gpus() -> Tape {
-    let mut t = Tape::new();
+    two_gpus_of(Tape::new())
+}
+
+pub fn two_gpus_of(mut t: Tape) -> Tape {
     t.context(100);
     // (The device that the context's memory is made under is instance 0, too.)
     t.device(100, 0x5a00_0001, 0, 0x5a00_0002, GPU_0);
