@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 pub fn checks() -> Vec<Check> {
     let mut all = Vec::new();
@@ -103,14 +104,13 @@ fn layouts(version: Option<&str>) -> [Check; 2] {
         let none = |name| Check::no(name, "not looked up", "there is no driver");
         return [none("driver layouts").required(), none("driver version")];
     };
-    let abi = Abi::of(version);
-    let asked = || rm::driver::self_check(&rm::driver::Libc, abi.branch()).ok();
-    let asked = if abi.standing() == Standing::Known { None } else { asked() };
-    of_version(version, gpu::accepts_unverified(), asked)
+    let begin = Instant::now();
+    let asked = rm::driver::self_check(&rm::driver::Libc, Abi::of(version).branch()).ok();
+    of_version(version, gpu::accepts_unverified(), asked.map(|report| (report, begin.elapsed())))
 }
 
-/// `asked`: what the kernel accepted, where it was asked.
-fn of_version(version: &str, accept: bool, asked: Option<check::Report>) -> [Check; 2] {
+/// `asked`: what the kernel accepted and how long that took, where it was asked.
+fn of_version(version: &str, accept: bool, asked: Option<(check::Report, Duration)>) -> [Check; 2] {
     let abi = Abi::of(version);
     let branch = abi.branch();
     let known = match abi.standing() {
@@ -125,8 +125,14 @@ fn of_version(version: &str, accept: bool, asked: Option<check::Report>) -> [Che
     };
     let asked = match asked {
         None => String::new(),
-        Some(report) if report.failed == 0 => "; the kernel has structs of these sizes".to_owned(),
-        Some(report) => format!("; the kernel has others for {}", report.failures().collect::<Vec<_>>().join(", ")),
+        Some((report, took)) => {
+            let us = took.as_micros();
+            match (check::names(report.failed).as_str(), check::names(!report.seen).as_str()) {
+                ("", "") => format!("; the kernel has structs of these sizes (asked in {us} us)"),
+                ("", unseen) => format!("; the kernel does not tell the sizes for {unseen} (asked in {us} us)"),
+                (failed, _) => format!("; the kernel has other sizes for {failed} (asked in {us} us)"),
+            }
+        }
     };
     let seen = match branch.seen {
         [] => "no version of it was seen on hardware".to_owned(),
@@ -312,26 +318,25 @@ mod tests {
     #[test]
     fn a_version_is_known_checked_seen_or_none_of_it() {
         let said = |version, failed| {
-            let asked = (Abi::of(version).standing() != Standing::Known).then_some(check::Report { failed, seen: 15 });
+            let asked = Some((check::Report { failed, seen: 15 }, Duration::from_micros(90)));
             let [layouts, own] = of_version(version, false, asked);
             assert_eq!(layouts.verdict, crate::Verdict::Yes);
             (layouts.detail, own.verdict == crate::Verdict::Yes)
         };
+        let (detail, own) = said("580.159.04", 0);
         assert_eq!(
-            said("580.159.04", 0),
-            (
-                "branch 580, 580.65.06 to 580.173.02; this version compared with published headers; seen working on hardware"
-                    .into(),
-                true
-            )
+            detail,
+            "branch 580, 580.65.06 to 580.173.02; this version compared with published headers; the kernel has structs of \
+             these sizes (asked in 90 us); seen working on hardware"
         );
+        assert!(own);
         let (detail, own) = said("580.178.04", 0);
-        assert!(
-            detail.contains("this version not; the kernel has structs of these sizes; seen on hardware: 580.159.04")
-        );
+        assert!(detail.contains(
+            "this version not; the kernel has structs of these sizes (asked in 90 us); seen on hardware: 580.159.04"
+        ));
         assert!(!own);
         let (detail, own) = said("610.57.04", check::part::CHANNELS | check::part::UVM);
-        assert!(detail.contains("second hand") && detail.contains("others for channels, UVM; no version"), "{detail}");
+        assert!(detail.contains("second hand") && detail.contains("other sizes for channels, UVM (asked"), "{detail}");
         assert!(!own);
         assert!(said("620.6.0", 0).0.starts_with("a branch that is not known; branch 615 is the nearest; "));
         assert_eq!(of_version("610.57.04", true, None)[1].verdict, crate::Verdict::Yes);

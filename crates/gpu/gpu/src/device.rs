@@ -315,7 +315,7 @@ impl Own {
             let cause = |cause| Error::Open { path: "/dev/nvidia-uvm".into(), cause };
             let report = driver::self_check(&*driver, branch).map_err(cause)?;
             if report.failed != 0 {
-                let parts = report.failures().collect::<Vec<_>>().join(", ");
+                let parts = rm::check::names(report.failed);
                 return Err(Error::Structs { version, branch: branch.number, parts });
             }
         }

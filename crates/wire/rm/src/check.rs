@@ -51,6 +51,12 @@ pub mod part {
         [(CHANNELS, "channels"), (MAPPINGS, "mappings"), (MEMORY, "memory"), (UVM, "UVM")];
 }
 
+/// Names of the parts of a set, with commas.
+#[cfg(feature = "std")]
+pub fn names(parts: u32) -> String {
+    part::NAMES.iter().filter(|(bit, _)| parts & bit != 0).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
+}
+
 /// What came of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -67,12 +73,6 @@ impl Report {
             self.seen |= part;
             self.failed |= if fits { 0 } else { part };
         }
-    }
-
-    /// Names of the parts that failed.
-    pub fn failures(&self) -> impl Iterator<Item = &'static str> + use<> {
-        let failed = self.failed;
-        part::NAMES.into_iter().filter(move |(bit, _)| failed & bit != 0).map(|(_, name)| name)
     }
 }
 

@@ -198,8 +198,7 @@ fn of_tag(table: &Table, clone: &Path, tag: &str) -> BTreeMap<Key, Fact> {
 #[test]
 fn the_table_is_what_published_headers_say() {
     let Some(clone) = std::env::var_os("OPEN_GPU_KERNEL_MODULES") else {
-        println!("skipped: OPEN_GPU_KERNEL_MODULES names no clone of NVIDIA/open-gpu-kernel-modules");
-        return;
+        test_support::skip!("OPEN_GPU_KERNEL_MODULES names no clone of NVIDIA/open-gpu-kernel-modules");
     };
     let write = std::env::var_os("OPEN_GPU_KERNEL_MODULES_WRITE").is_some();
     let mut table = read();

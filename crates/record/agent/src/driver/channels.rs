@@ -123,6 +123,13 @@ pub fn token(client: u32, object: u32, token: u32) {
     let Some(i) = (0..SLOTS).find(|&i| is_it(i)) else { return };
     let device = model::device_of(client, object);
     let Some(_one) = CHANNELS.lock() else { return };
+    let is_taken = |j: usize| {
+        let other = || region::slot(j).is_some_and(|s| is_live(s) && s.token.load(Ordering::Relaxed) == token);
+        j != i && channel::device(j) == device && other()
+    };
+    if super::is_new() && (0..SLOTS).any(is_taken) {
+        super::distrust();
+    }
     if !channel::set_token(i, token, device) {
         region::trouble(trouble::TABLE_FULL);
     }

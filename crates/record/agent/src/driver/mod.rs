@@ -40,6 +40,11 @@ fn distrust() {
     region::trouble(trouble::UNKNOWN_DRIVER);
 }
 
+/// True if the driver has said a version that the table does not name.
+fn is_new() -> bool {
+    NEW.load(Ordering::Relaxed)
+}
+
 /// True if a channel is found where the driver's branch has it, as far as the driver has said its version.
 fn is_trusted() -> bool {
     !UNKNOWN.load(Ordering::Relaxed)
@@ -52,12 +57,15 @@ fn is_uvm_known() -> bool {
 
 /// False, once, for a channel that cannot be one. Of a driver that is known every channel is what it says.
 fn is_plausible(p: &ChannelAlloc) -> bool {
-    let fits = p.entries.is_power_of_two() && p.gpfifo != 0 && p.gpfifo.is_multiple_of(8) && p.userd_memory[0] != 0;
-    if fits || !NEW.load(Ordering::Relaxed) {
+    if !is_new() || can_be(p) {
         return true;
     }
     distrust();
     false
+}
+
+fn can_be(p: &ChannelAlloc) -> bool {
+    p.entries.is_power_of_two() && p.gpfifo != 0 && p.gpfifo.is_multiple_of(8) && p.userd_memory[0] != 0
 }
 
 /// The driver says its version, on this file. One that the table does not name is asked for its structs: by calls that change
@@ -131,4 +139,23 @@ pub fn finish() {
 /// In a forked child: the driver's objects are the parent's. (Descriptors are inherited, so what is known of them stays.)
 pub fn renew(_: &Child) {
     model::renew();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channel_that_is_read_in_another_branch_s_struct_cannot_be_one() {
+        let mut full = rm::abi::ChannelAllocFull::default();
+        (full.client.gpfifo, full.client.entries) = (0x2_0020_0000, 1024);
+        full.client.userd_memory[0] = 0x5c00_0010;
+        let [usual, newest] = [580, 610].map(|number| &Branch::nearest(number).layouts.channel_alloc);
+        assert!(can_be(&usual.read(&usual.bytes(&full)).unwrap().client));
+        assert!(can_be(&newest.read(&newest.bytes(&full)).unwrap().client));
+        // 610 has a handle, here none, where 580 has the memory of USERD.
+        assert!(!can_be(&usual.read(&newest.bytes(&full)).unwrap().client));
+        full.client.entries = 1000;
+        assert!(!can_be(&full.client));
+    }
 }
