@@ -18,6 +18,7 @@ pub use params::*;
 pub use plain::Plain;
 pub(crate) use plain::plain_struct;
 pub use shape::{Cuts, Shape};
+#[cfg(feature = "std")]
 pub(crate) use shape::{compact, expand};
 pub use version::{Abi, Standing, UnknownDriver};
 
