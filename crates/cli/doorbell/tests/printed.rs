@@ -41,6 +41,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("doorbell selftest --launches", "needs CUDA"),
     ("doorbell selftest", "its own test runs it on the software GPU"),
     ("doorbell demo", "its own test runs it (demo)"),
+    ("cargo run --release -- demo", "the same, and a build"),
     ("doorbell record python3 train.py", "needs PyTorch and a GPU"),
     ("doorbell bench smoke", "half a minute; other tests run it in part"),
     ("doorbell bench crossover", "minutes on a GPU"),
