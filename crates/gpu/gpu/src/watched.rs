@@ -92,7 +92,8 @@ impl Watched {
         }
         let branch = self.graph().branch();
         // SAFETY: the caller's.
-        let (takes, parameters) = unsafe { (self.before(file, request, arg), parameters(branch, request, arg)) };
+        let (takes, parameters) =
+            unsafe { (self.before(branch, file, request, arg), parameters(branch, request, arg)) };
         let ret = make();
         let errno = Errno::keep();
         if ret == 0 && !takes {
@@ -108,8 +109,7 @@ impl Watched {
 
     /// Something that is about to go is gone for us first: nothing is submitted to it any more, and what is in flight is
     /// waited for. True if the graph has it already.
-    unsafe fn before(&self, file: FileKind, request: u64, arg: *mut c_void) -> bool {
-        let branch = self.graph().branch();
+    unsafe fn before(&self, branch: &Branch, file: FileKind, request: u64, arg: *mut c_void) -> bool {
         // SAFETY: the argument of a call that is about to be made.
         let whole = unsafe { argument(branch, file, request, arg) };
         // Whether the address space goes, or memory in it.
