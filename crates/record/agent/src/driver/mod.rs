@@ -77,6 +77,8 @@ fn version(fd: i32, text: &str) {
         return;
     }
     region::trouble(trouble::NEW_DRIVER);
+    // (Unknown until it is asked: another thread's first call of UVM's may come while one asks.)
+    UVM_UNKNOWN.store(true, Ordering::Relaxed);
     UVM_UNASKED.store(true, Ordering::Relaxed);
     if !is_as_thought(part::CHANNELS, |ground| check::rm(abi.branch(), ground, &mut ioctl_on(fd))) {
         distrust();
@@ -119,8 +121,9 @@ fn before_uvm(fd: i32) {
     }
     let _keep = sys::Errno::keep();
     let branch = branch();
-    if !is_as_thought(part::UVM, |ground| check::uvm(branch, ground, &mut ioctl_on(fd))) {
-        UVM_UNKNOWN.store(true, Ordering::Relaxed);
+    if is_as_thought(part::UVM, |ground| check::uvm(branch, ground, &mut ioctl_on(fd))) {
+        UVM_UNKNOWN.store(false, Ordering::Relaxed);
+    } else {
         region::trouble(trouble::UNKNOWN_UVM);
     }
 }
