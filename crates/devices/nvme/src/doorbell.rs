@@ -1,6 +1,7 @@
 //! Doorbells: registers, and their shadows in memory where the controller takes those (Base 1.4, section 7.13).
 
 use pcie::{Bar, Memory};
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -52,6 +53,18 @@ impl Shadow {
 fn passes(event: u32, new: u32, old: u32) -> bool {
     let steps = |from: u32| (new as u16).wrapping_sub(from as u16);
     steps(event).wrapping_sub(1) < steps(old)
+}
+
+/// What a controller is told, where it looks by itself.
+impl fmt::Debug for Doorbell {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = out.debug_struct("Doorbell");
+        if let Some(shadow) = &self.shadow {
+            shown.field("shadow", &shadow.value().load(Ordering::Relaxed));
+            shown.field("event", &shadow.event().load(Ordering::Relaxed));
+        }
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl Doorbell {

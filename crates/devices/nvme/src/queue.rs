@@ -16,6 +16,7 @@ use crate::shared::{Health, Shared};
 use crate::status::Status;
 use crate::wait;
 use pcie::Memory;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -131,6 +132,12 @@ pub struct Queue {
 
 // SAFETY: the list pages point into `memory`, which the queue keeps; one owner at a time uses them.
 unsafe impl Send for Queue {}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "queue {}, {} commands in flight, {:?}", self.number, self.in_flight, self.ring)
+    }
+}
 
 impl Queue {
     /// `largest` and `sgl`: what the controller says of its commands.

@@ -4,6 +4,7 @@ use crate::command::Entry;
 use crate::completion::{Completion, Lie};
 use crate::doorbell::Doorbell;
 use pcie::Memory;
+use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
 
@@ -36,6 +37,17 @@ pub(crate) struct Ring {
 
 // SAFETY: the pointers are to memory that `_memory` keeps; there is one owner, whose methods take `&mut self`.
 unsafe impl Send for Ring {}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Ring { entries, tail, rung, fetched, head, acknowledged, tail_doorbell, head_doorbell, .. } = self;
+        write!(
+            out,
+            "of {entries} entries: written to {tail}, rung to {rung} ({tail_doorbell:?}), fetched to {fetched}, completed to {head}, \
+             acknowledged to {acknowledged} ({head_doorbell:?})"
+        )
+    }
+}
 
 impl Ring {
     /// Submission entries at `at`, completion entries at `completions_at`; both zeroed and within the memory.

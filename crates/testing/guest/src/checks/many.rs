@@ -156,7 +156,7 @@ impl Lane<'_> {
             }
             match count {
                 0 if quiet.elapsed() > PATIENCE => {
-                    return Err(format!("{} commands do not end", queue.in_flight()).into());
+                    return Err(format!("no command ends: {queue:?}").into());
                 }
                 0 => std::thread::yield_now(),
                 _ => quiet = Instant::now(),

@@ -4,6 +4,7 @@ use crate::cpio::Archive;
 use crate::kernel::Kernel;
 use std::fs;
 use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -33,8 +34,31 @@ pub struct Said {
     pub ended: bool,
 }
 
+/// What a drive holds, in memory: a busy disk of the host's would keep its commands waiting for as long as a driver waits for a dead one.
+struct Drive(fs::File);
+
+impl Drive {
+    fn new(bytes: u64) -> Drive {
+        // SAFETY: a name that ends with a zero; the descriptor is new and has no other owner. QEMU inherits it.
+        let file = unsafe { fs::File::from_raw_fd(libc::memfd_create(c"drive".as_ptr(), 0)) };
+        file.set_len(bytes).unwrap();
+        Drive(file)
+    }
+
+    fn holding(bytes: &[u8]) -> Drive {
+        let drive = Drive::new(bytes.len() as u64);
+        (&drive.0).write_all(bytes).unwrap();
+        drive
+    }
+
+    /// Where QEMU finds it.
+    fn path(&self) -> String {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd())
+    }
+}
+
 /// A drive on which one block from 8 MiB on cannot be read, and one from 9 MiB on cannot be written (`checks::faults`).
-const FAILING: &str = "if=none,id=d3,driver=raw,file.driver=blkdebug,file.image.driver=file,file.image.filename=d3,\
+const FAILING: &str = "if=none,id=d3,driver=raw,file.driver=blkdebug,file.image.driver=file,\
     file.inject-error.0.event=none,file.inject-error.0.iotype=read,file.inject-error.0.sector=16384,file.inject-error.0.errno=5,\
     file.inject-error.1.event=none,file.inject-error.1.iotype=write,file.inject-error.1.sector=18432,file.inject-error.1.errno=5";
 
@@ -96,10 +120,8 @@ impl Guest<'_> {
         fs::create_dir_all(&folder.0).unwrap();
         let at = |name: &str| folder.0.join(name);
         fs::write(at("initrd"), initrd(kernel)).unwrap();
-        for drive in ["d0", "d1", "d3"] {
-            fs::File::create(at(drive)).and_then(|file| file.set_len(64 << 20)).unwrap();
-        }
-        fs::write(at("d2"), partitioned(32 << 20)).unwrap();
+        let drives = [Drive::new(64 << 20), Drive::new(64 << 20), Drive::holding(&partitioned(32 << 20))];
+        let failing = Drive::new(64 << 20);
         let (console, errors, config) = (at("console"), at("errors"), at("config"));
 
         let mut qemu = Command::new("qemu-system-x86_64");
@@ -110,12 +132,10 @@ impl Guest<'_> {
             .args(["-chardev", "socket,id=lines,path=lines,server=on,wait=on", "-serial", "chardev:lines"])
             .args(["-monitor", "unix:monitor,server=on,wait=off"])
             .args(["-object", "memory-backend-file,id=peer,size=4M,mem-path=peer,share=on"])
-            .args(
-                ["d0", "d1", "d2"]
-                    .map(|name| ["-drive".to_owned(), format!("file={name},if=none,id={name},format=raw")])
-                    .concat(),
-            )
-            .args(["-drive", FAILING])
+            .args(drives.iter().enumerate().flat_map(|(at, drive)| {
+                ["-drive".to_owned(), format!("file={},if=none,id=d{at},format=raw", drive.path())]
+            }))
+            .args(["-drive", &format!("{FAILING},file.image.filename={}", failing.path())])
             // Each write to configuration space, by the name of its device.
             .args(["-trace", "enable=pci_cfg_write", "-D", "config"])
             .args(self.devices)
