@@ -389,9 +389,13 @@ fn poll(subject: &mut dyn Subject, clock: &Clock, submitted: u64, timeout: Durat
         if there {
             return Ok((now, gap));
         }
-        if clock.ns(now.saturating_sub(submitted)) > timeout.as_nanos() as u64 {
-            // Says what it is late with.
-            subject.wait(Duration::ZERO)?;
+        let passed = clock.ns(now.saturating_sub(submitted));
+        if passed > timeout.as_nanos() as u64 {
+            // Says what it is late with; how late is known here.
+            subject.wait(Duration::ZERO).map_err(|error| match error {
+                Error::Late { bytes, .. } => Error::Late { bytes, after: Duration::from_nanos(passed) },
+                other => other,
+            })?;
             return Ok((clock.now(), gap));
         }
     }
@@ -722,7 +726,9 @@ mod tests {
         let clock = Clock::new();
         let mut l = live(vec![Fake { takes_ns: u64::MAX / 4, ..fake(&clock) }], Arrival::Closed { depth: 1 }, 0);
         l.timeout = Duration::from_millis(5);
-        assert!(matches!(l.turn(&clock, &turn(1, false)), Err(Ended::Error(Error::Late { .. }))));
+        let ended = l.turn(&clock, &turn(1, false));
+        let Err(Ended::Error(Error::Late { after, .. })) = ended else { panic!("{ended:?}") };
+        assert!(after >= l.timeout, "{after:?}");
         // The loads rest because this one waited for them: nobody knows how long it would have taken.
         let watch = Arc::<Watch>::default();
         let waits = Fake { behind: Some(watch.clone()), ..fake(&clock) };

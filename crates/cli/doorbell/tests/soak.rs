@@ -163,8 +163,9 @@ fn what_is_asked_wrongly_is_said() {
 fn twelve_hours_with_a_restart_and_with_each_fault_found_by_its_name() {
     let dir = folder();
     let out = dir.path().join("soak");
-    // Laps that are long enough for the load to get a CPU in each of them, on a machine with two that are busy.
-    let longer = SMALL.replace("samples = 12", "samples = 1600");
+    // Laps that are long enough for the load to get a CPU in each of them, on a machine with two that are busy; and none of that
+    // machine's pauses is a lost transfer, for which the process would be replaced.
+    let longer = SMALL.replace("samples = 12", "samples = 1600\ntimeout = \"30s\"");
     let text = format!(
         "{longer}[[load]]\nname = \"crowd\"\nroute = \"host->inline->gpu0\"\nbytes = \"8B\"\nrate = \"2000/s\"\n"
     );
