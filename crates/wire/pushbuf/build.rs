@@ -12,14 +12,15 @@ const HOST: &[(u32, &str, &str, &[&str])] = &[
     (0xc56f, "AMPERE_CHANNEL_GPFIFO_A", "c56f", &["host", "host-ampere"]),
     (0xc76f, "AMPERE_CHANNEL_GPFIFO_B", "c76f", &["host", "host-ampere"]),
     (0xc86f, "HOPPER_CHANNEL_GPFIFO_A", "c76f", &["host", "host-ampere", "host-hopper"]),
-    (0xc96f, "BLACKWELL_CHANNEL_GPFIFO_A", "c76f", &["host", "host-ampere", "host-hopper"]),
-    (0xca6f, "BLACKWELL_CHANNEL_GPFIFO_B", "c76f", &["host", "host-ampere", "host-hopper"]),
+    (0xc96f, "BLACKWELL_CHANNEL_GPFIFO_A", "c76f", &["host", "host-ampere", "host-hopper", "host-blackwell"]),
+    (0xca6f, "BLACKWELL_CHANNEL_GPFIFO_B", "c76f", &["host", "host-ampere", "host-hopper", "host-blackwell"]),
 ];
 
 const ENGINE: &[(u32, &str, &str)] = &[
     (0xa140, "KEPLER_INLINE_TO_MEMORY_B", "a140"),
     (0xc3b5, "VOLTA_DMA_COPY_A", "c3b5"),
     (0xc3c0, "VOLTA_COMPUTE_A", "c3c0"),
+    (0xc4c0, "VOLTA_COMPUTE_B", "c3c0"),
     (0xc5b5, "TURING_DMA_COPY_A", "c5b5"),
     (0xc5c0, "TURING_COMPUTE_A", "c5c0"),
     (0xc6b5, "AMPERE_DMA_COPY_A", "c6b5"),
@@ -36,7 +37,7 @@ const ENGINE: &[(u32, &str, &str)] = &[
 ];
 
 /// QMD tables, oldest class first. A version that several classes publish is taken from the last.
-const QMD: &[&str] = &["c6c0qmd", "c9c0qmd", "cbc0qmd", "cdc0qmd", "cec0qmd"];
+const QMD: &[&str] = &["c3c0qmd", "c6c0qmd", "c9c0qmd", "cbc0qmd", "cdc0qmd", "cec0qmd"];
 
 /// Lengths of array methods that the next method does not bound. (`LOAD_INLINE_QMD_DATA` holds 64 words up to QMD 3 and 96 after.)
 fn array_length(class: u32, method: &str) -> Option<u32> {

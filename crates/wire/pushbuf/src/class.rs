@@ -178,6 +178,56 @@ mod tests {
         }
         let mem_op = by_id(0xc86f).unwrap().method_named("MEM_OP_D").unwrap();
         assert_eq!(mem_op.field("OPERATION").unwrap().enum_name(0x10), Some("L2_FLUSH_DIRTY"));
+        // (clc96f.h; clc86f.h has no such value.)
+        let flush =
+            |id| by_id(id).unwrap().method_named("MEM_OP_D").unwrap().field("OPERATION").unwrap().enum_name(0x11);
+        assert_eq!(
+            [0xc86f, 0xc96f, 0xca6f].map(flush),
+            [None, Some("L2_SYSMEM_NCOH_INVALIDATE"), Some("L2_SYSMEM_NCOH_INVALIDATE")]
+        );
+    }
+
+    /// Numbers from `g_allclasses.h` (open-gpu-kernel-modules 595.45.04) and open-gpu-doc; chips from `g_gpu_class_list.c`.
+    #[test]
+    fn channels_copies_and_compute_have_tables_from_volta_to_blackwell() {
+        let published = [
+            // GV100, GV11B
+            (0xc36f, "VOLTA_CHANNEL_GPFIFO_A"),
+            (0xc3b5, "VOLTA_DMA_COPY_A"),
+            (0xc3c0, "VOLTA_COMPUTE_A"),
+            (0xc4c0, "VOLTA_COMPUTE_B"),
+            // TU10x, TU11x
+            (0xc46f, "TURING_CHANNEL_GPFIFO_A"),
+            (0xc5b5, "TURING_DMA_COPY_A"),
+            (0xc5c0, "TURING_COMPUTE_A"),
+            // GA100, GA10x, AD10x
+            (0xc56f, "AMPERE_CHANNEL_GPFIFO_A"),
+            (0xc76f, "AMPERE_CHANNEL_GPFIFO_B"),
+            (0xc6b5, "AMPERE_DMA_COPY_A"),
+            (0xc7b5, "AMPERE_DMA_COPY_B"),
+            (0xc6c0, "AMPERE_COMPUTE_A"),
+            (0xc7c0, "AMPERE_COMPUTE_B"),
+            (0xc9c0, "ADA_COMPUTE_A"),
+            // GH100
+            (0xc86f, "HOPPER_CHANNEL_GPFIFO_A"),
+            (0xc8b5, "HOPPER_DMA_COPY_A"),
+            (0xcbc0, "HOPPER_COMPUTE_A"),
+            // GB10x, GB20x
+            (0xc96f, "BLACKWELL_CHANNEL_GPFIFO_A"),
+            (0xca6f, "BLACKWELL_CHANNEL_GPFIFO_B"),
+            (0xc9b5, "BLACKWELL_DMA_COPY_A"),
+            (0xcab5, "BLACKWELL_DMA_COPY_B"),
+            (0xcdc0, "BLACKWELL_COMPUTE_A"),
+            (0xcec0, "BLACKWELL_COMPUTE_B"),
+            // all of them but GB10x
+            (0xa140, "KEPLER_INLINE_TO_MEMORY_B"),
+        ];
+        for (id, name) in published {
+            assert_eq!(by_id(id).map(|class| class.name), Some(name), "{id:#x}");
+        }
+        assert_eq!(ALL.len(), published.len());
+        // BLACKWELL_INLINE_TO_MEMORY_A: only its number is published.
+        assert!(by_id(0xcd40).is_none());
     }
 
     #[test]

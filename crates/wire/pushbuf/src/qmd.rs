@@ -407,7 +407,10 @@ mod tests {
     #[test]
     fn all_versions_are_there_and_lie_within_their_words() {
         let names: Vec<_> = LAYOUTS.iter().map(|l| l.name).collect();
-        assert_eq!(names, ["QMDV02_03", "QMDV02_04", "QMDV03_00", "QMDV04_00", "QMDV04_01", "QMDV05_00", "QMDV05_01"]);
+        assert_eq!(
+            names,
+            ["QMDV02_02", "QMDV02_03", "QMDV02_04", "QMDV03_00", "QMDV04_00", "QMDV04_01", "QMDV05_00", "QMDV05_01"]
+        );
         for layout in LAYOUTS {
             for field in layout.fields {
                 let last = u32::from(field.hi) + (field.count() - 1) * u32::from(field.stride);

@@ -1,7 +1,7 @@
 //! Class numbers and engine types by name.
 //!
-//! Source: `g_allclasses.h` and `cl2080_notification.h` of 580.105.08 (display and video classes left out); the VOLTA_* and
-//! PASCAL_DMA_COPY_B numbers from open-gpu-doc.
+//! Source: `g_allclasses.h` and `cl2080_notification.h` of 580.105.08 (display and video classes left out; 595.45.04 adds none of the rest); the
+//! VOLTA_*, PASCAL_DMA_COPY_B and AMPERE_CHANNEL_GPFIFO_B numbers from open-gpu-doc, VOLTA_COMPUTE_B from `clc4c0.h` of 595.45.04.
 
 pub const NV01_ROOT: u32 = 0x0;
 pub const NV01_ROOT_NON_PRIV: u32 = 0x1;
@@ -26,6 +26,8 @@ pub const TURING_CHANNEL_GPFIFO_A: u32 = 0xc46f;
 pub const AMPERE_USERMODE_A: u32 = 0xc561;
 pub const AMPERE_CHANNEL_GPFIFO_A: u32 = 0xc56f;
 pub const HOPPER_USERMODE_A: u32 = 0xc661;
+/// Published, and in no chip's list of classes up to 595.45.04: GA10x and AD10x list AMPERE_CHANNEL_GPFIFO_A.
+pub const AMPERE_CHANNEL_GPFIFO_B: u32 = 0xc76f;
 pub const BLACKWELL_USERMODE_A: u32 = 0xc761;
 pub const HOPPER_CHANNEL_GPFIFO_A: u32 = 0xc86f;
 pub const HOPPER_DMA_COPY_A: u32 = 0xc8b5;
@@ -281,6 +283,7 @@ const CLASSES: &[(u32, &str)] = &[
     (0xc3c0, "VOLTA_COMPUTE_A"),
     (0xc461, "TURING_USERMODE_A"),
     (0xc46f, "TURING_CHANNEL_GPFIFO_A"),
+    (0xc4c0, "VOLTA_COMPUTE_B"),
     (0xc561, "AMPERE_USERMODE_A"),
     (0xc56f, "AMPERE_CHANNEL_GPFIFO_A"),
     (0xc574, "UVM_CHANNEL_RETAINER"),
@@ -297,6 +300,7 @@ const CLASSES: &[(u32, &str)] = &[
     (0xc6c0, "AMPERE_COMPUTE_A"),
     (0xc761, "BLACKWELL_USERMODE_A"),
     (0xc763, "MMU_VIDMEM_ACCESS_BIT_BUFFER"),
+    (0xc76f, "AMPERE_CHANNEL_GPFIFO_B"),
     (0xc797, "AMPERE_B"),
     (0xc7b5, "AMPERE_DMA_COPY_B"),
     (0xc7c0, "AMPERE_COMPUTE_B"),
@@ -339,6 +343,18 @@ mod tests {
         }
         assert_eq!(name(0xdead), None);
         assert!(CLASSES.windows(2).all(|w| w[0].0 < w[1].0));
+    }
+
+    #[test]
+    fn every_class_of_channels_is_taken_for_one() {
+        let channels = CLASSES.iter().filter(|(class, name)| *class >= 0xa06f && name.contains("_CHANNEL_GPFIFO_"));
+        let taken: Vec<u32> =
+            channels.map(|(class, _)| *class).filter(|class| crate::abi::is_channel_class(*class)).collect();
+        assert_eq!(
+            taken,
+            [0xa06f, 0xa16f, 0xb06f, 0xc06f, 0xc36f, 0xc46f, 0xc56f, 0xc76f, 0xc86f, 0xc96f, 0xca6f],
+            "a channel of another class would be recorded as an object without a ring"
+        );
     }
 
     #[test]

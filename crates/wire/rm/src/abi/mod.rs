@@ -458,7 +458,7 @@ pub mod alloc_flags {
 
 /// True for a GPFIFO channel class (KEPLER to BLACKWELL: 0x..6F with a channel-group interface).
 pub const fn is_channel_class(class: u32) -> bool {
-    matches!(class, 0xa06f | 0xa16f | 0xb06f | 0xc06f | 0xc36f | 0xc46f | 0xc56f | 0xc86f | 0xc96f | 0xca6f)
+    matches!(class, 0xa06f | 0xa16f | 0xb06f | 0xc06f | 0xc36f | 0xc46f | 0xc56f | 0xc76f | 0xc86f | 0xc96f | 0xca6f)
 }
 
 /// True for a usermode (doorbell) class.
