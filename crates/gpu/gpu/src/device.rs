@@ -1,5 +1,6 @@
 //! A device: files, client, device and sub-device objects, usermode pages, UVM.
 
+use crate::architecture::Architecture;
 use crate::error::Error;
 use crate::fork;
 use rm::abi::{Abi, CardInfo, DeviceAlloc, Standing, SubdeviceAlloc, UsermodeAlloc, uvm};
@@ -116,6 +117,7 @@ pub struct Device {
     pages: [*mut u8; 2],
     usermode: Vec<Usermode>,
     classes: Vec<u32>,
+    architecture: &'static Architecture,
     soft: bool,
     /// Files to close, last opened first.
     files: Vec<RawFd>,
@@ -201,6 +203,10 @@ impl Device {
 
     pub fn driver_version(&self) -> &str {
         &self.version
+    }
+
+    pub fn architecture(&self) -> &'static Architecture {
+        self.architecture
     }
 
     pub fn has_class(&self, class: u32) -> bool {
@@ -352,11 +358,10 @@ impl Own {
             None => (self.ctl, self.client, self.device, self.subdevice),
         };
         let classes = driver::class_list(&*driver, ctl, client, device)?;
-        if !classes.contains(&class::HOPPER_USERMODE_A) {
-            return Err(Error::NoClass(class::HOPPER_USERMODE_A));
-        }
+        let architecture = Architecture::seen(&classes)?;
         let node = node(&self.card);
-        let map = |bar| map_usermode(&driver, &node, (ctl, client, subdevice), bar, self.opener);
+        let map =
+            |bar| map_usermode(&driver, &node, (ctl, client, subdevice), (architecture.usermode, bar), self.opener);
         let usermode = vec![map(Bar::Bar0)?, map(Bar::Bar1)?];
         let soft = self.soft();
         Ok(Arc::new(Device {
@@ -373,6 +378,7 @@ impl Own {
             pages: [usermode[0].page, usermode[1].page],
             usermode,
             classes,
+            architecture,
             soft,
             files: std::mem::take(&mut self.files.open),
             borrowed: theirs.is_some(),
@@ -436,10 +442,9 @@ fn map_usermode(
     driver: &Arc<dyn Driver>,
     node: &str,
     (ctl, client, subdevice): (RawFd, u32, u32),
-    bar: Bar,
+    (class, bar): (u32, Bar),
     opener: u32,
 ) -> Result<Usermode, Error> {
-    let class = class::HOPPER_USERMODE_A;
     let object = match bar {
         Bar::Bar0 => driver::alloc_bytes(&**driver, ctl, client, subdevice, 0, class, &mut [])?,
         Bar::Bar1 => {

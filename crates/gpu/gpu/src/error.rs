@@ -23,6 +23,10 @@ pub enum Error {
     Structs { version: String, branch: u32, parts: String },
     #[error("the GPU has no class {0:#06x}")]
     NoClass(u32),
+    #[error(
+        "{0}: doorbell's own channels were seen to work on H100 and H200 alone, and are not tried elsewhere. `doorbell record` and `show` work on it"
+    )]
+    Architecture(String),
     #[error("no free range of {length:#x} bytes in the address space")]
     NoAddresses { length: u64 },
     #[error("a length of {0:#x} bytes is no length for memory")]

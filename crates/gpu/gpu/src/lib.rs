@@ -9,6 +9,7 @@
 //! granted ([`Channel::grant_launches`], [`Launch::prepare`]). Everything is freed on drop.
 
 mod aperture;
+mod architecture;
 mod armed;
 mod bar1;
 mod batch;
@@ -55,6 +56,7 @@ mod watched;
 mod watching;
 
 pub use aperture::Aperture;
+pub use architecture::{ARCHITECTURES, Architecture, HOPPER};
 pub use armed::Armed;
 pub use bar1::{Bar1Map, BusRange};
 pub use batch::{Batch, Piece};

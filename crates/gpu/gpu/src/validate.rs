@@ -3,15 +3,13 @@
 //! A walk over the words that knows few methods and refuses all others. Registers keep their values from one submission to
 //! the next, so a launch may only use what the same pushbuffer has set.
 
+use crate::architecture::Architecture;
 use pushbuf::encode::subchannel::{COMPUTE, COPY};
 use pushbuf::encode::{CONSTANT_CACHES, offset};
 use pushbuf::header::{Header, Kind};
-use rm::class;
 
 /// Most bytes of one transfer.
 const MAX_BYTES: u64 = 1 << 30;
-/// Of a QMD, version 4.
-const QMD_BYTES: u64 = 384;
 /// Most lines of one transfer.
 const MAX_LINES: u32 = 1 << 16;
 
@@ -29,6 +27,8 @@ pub trait Ranges {
 /// What a channel may be given.
 #[derive(Clone, Copy)]
 pub struct Rules<'a> {
+    /// Whose classes may be bound, and how long a QMD is.
+    pub architecture: &'a Architecture,
     /// Compute and inline-to-memory on subchannel 1; otherwise the copy engine on subchannel 4.
     pub graphics: bool,
     /// A copy engine on subchannel 4 of a graphics channel.
@@ -141,10 +141,8 @@ impl State {
             return Err(("a method before all inline data has come", address.into()));
         }
         match (address, rules.graphics) {
-            (0, true) if subch == COMPUTE && value == class::HOPPER_COMPUTE_A => Ok(()),
-            (0, graphics) if subch == COPY && value == class::HOPPER_DMA_COPY_A && (!graphics || rules.copies) => {
-                Ok(())
-            }
+            (0, true) if subch == COMPUTE && value == rules.architecture.compute => Ok(()),
+            (0, graphics) if subch == COPY && value == rules.architecture.copy && (!graphics || rules.copies) => Ok(()),
             (0, _) => Err(("SET_OBJECT of another class or subchannel", u64::from(subch) << 32 | u64::from(value))),
             (1..0x100, _) => self.host_method(address, value, rules.space),
             (_, true) if subch == COMPUTE => self.compute_method(address, value, rules),
@@ -321,7 +319,7 @@ impl State {
                 if rules.launches.binary_search(&qmd).is_err() {
                     return Err(("a kernel launch that nobody answers for, and that cannot be validated", qmd));
                 }
-                within(rules.space, qmd, QMD_BYTES, 256)?;
+                within(rules.space, qmd, rules.architecture.qmd_bytes(), 256)?;
                 registers.set(address, value)
             }
             // DECREMENT_DEPENDENCE and INVALIDATE_PREFETCH_COPY_SCHEDULE: what launches of graphs need.

@@ -1,6 +1,6 @@
 //! What the validator must refuse, and what it must let through.
 
-use gpu::{Invalid, Ranges, Rules, check};
+use gpu::{HOPPER, Invalid, Ranges, Rules, check};
 use proptest::prelude::*;
 use pushbuf::encode::{Lines, Words};
 use pushbuf::semaphore::Execute;
@@ -21,7 +21,10 @@ fn verdict(graphics: bool, write: impl FnOnce(&mut Words<'_>)) -> Result<(), Inv
     let mut buffer = [0; 4096];
     let mut words = Words::new(&mut buffer);
     write(&mut words);
-    check(words.as_slice(), &Rules { graphics, copies: false, launches: &[], space: &Range(BASE) })
+    check(
+        words.as_slice(),
+        &Rules { architecture: &HOPPER, graphics, copies: false, launches: &[], space: &Range(BASE) },
+    )
 }
 
 #[track_caller]
@@ -198,7 +201,10 @@ fn launches(qmds: &[u64], write: impl FnOnce(&mut Words<'_>)) -> Result<(), Inva
     let mut buffer = [0; 256];
     let mut words = Words::new(&mut buffer);
     write(&mut words);
-    check(words.as_slice(), &Rules { graphics: true, copies: true, launches: qmds, space: &Range(BASE) })
+    check(
+        words.as_slice(),
+        &Rules { architecture: &HOPPER, graphics: true, copies: true, launches: qmds, space: &Range(BASE) },
+    )
 }
 
 #[test]
@@ -245,7 +251,10 @@ fn a_graphics_channel_copies_only_where_it_has_a_copy_engine() {
         let mut buffer = [0; 32];
         let mut words = Words::new(&mut buffer);
         words.copy(4, BASE, BASE + 64, 8, LAUNCH).unwrap();
-        check(words.as_slice(), &Rules { graphics: true, copies, launches: &[], space: &Range(BASE) })
+        check(
+            words.as_slice(),
+            &Rules { architecture: &HOPPER, graphics: true, copies, launches: &[], space: &Range(BASE) },
+        )
     };
     assert_eq!(copy(true), Ok(()));
     assert_eq!(copy(false).unwrap_err().why, "a subchannel without an object");
@@ -255,7 +264,7 @@ proptest! {
     /// Whatever the words, nothing panics, and what passes names no address outside.
     #[test]
     fn no_input_panics(words: Vec<u32>, graphics: bool, copies: bool) {
-        let _ = check(&words, &Rules { graphics, copies, launches: &[BASE], space: &Range(BASE) });
+        let _ = check(&words, &Rules { architecture: &HOPPER, graphics, copies, launches: &[BASE], space: &Range(BASE) });
     }
 
     #[test]

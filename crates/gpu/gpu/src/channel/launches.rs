@@ -96,8 +96,8 @@ impl Channel {
 
     /// Checks the words of a launch: they may start these QMDs, and name the tracker and what `holds` says.
     pub(crate) fn check_launch(&self, words: &[u32], qmds: &[u64], space: &dyn Ranges) -> Result<(), Invalid> {
-        let graphics = self.engine == Engine::Graphics;
-        validate::check(words, &Rules { graphics, copies: self.copies, launches: qmds, space })
+        let (architecture, graphics) = (self.space.device().architecture(), self.engine == Engine::Graphics);
+        validate::check(words, &Rules { architecture, graphics, copies: self.copies, launches: qmds, space })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::objects::{CONTEXT_WINDOW, Contexts, Making};
 use super::*;
+use crate::architecture::Architecture;
 use crate::ring::{RING_STRIDE, Ring};
 use crate::tracker::Tracker;
 use rm::abi::{
@@ -28,6 +29,7 @@ impl Channel {
         if device.forked() {
             return Err(Error::Forked);
         }
+        let architecture = device.architecture();
         let ring = Ring::take(space, options.gpfifo)?;
         let userd = if options.userd == options.gpfifo { None } else { Some(Ring::take(space, options.userd)?) };
         let page = space.alloc_own(Place::Host, RELEASES + RELEASE_STRIDE * u64::from(options.entries))?;
@@ -47,7 +49,7 @@ impl Channel {
         }
         let engine_type = match engine {
             Engine::Graphics => engine::GRAPHICS,
-            Engine::Copy(n) => engine::copy(n).ok_or(Error::NoClass(class::HOPPER_DMA_COPY_A))?,
+            Engine::Copy(n) => engine::copy(n).ok_or(Error::NoClass(architecture.copy))?,
         };
         // A copy engine that is part of the graphics engine is reached by a graphics channel: its own runlist has no other.
         let graphics = match engine {
@@ -96,10 +98,10 @@ impl Channel {
         client.userd_offset[0] = userd_ring.offset() + USERD_OFFSET;
         let mut params = ChannelAllocFull { client, ..Default::default() };
         let shape = &device.abi.branch().layouts.channel_alloc;
-        let handle = objects.alloc_shaped(group, class::HOPPER_CHANNEL_GPFIFO_A, shape, &mut params)?;
+        let handle = objects.alloc_shaped(group, architecture.channel, shape, &mut params)?;
         if graphics {
             // Also where only copies are wanted: without it the channel has no context for UVM to register.
-            objects.alloc_engine(handle, class::HOPPER_COMPUTE_A, &mut [])?;
+            objects.alloc_engine(handle, architecture.compute, &mut [])?;
         }
         let copies = engine == Engine::Graphics && options.copies;
         let copier = match engine {
@@ -107,13 +109,13 @@ impl Channel {
             // One that shares the graphics engine's runlist.
             Engine::Graphics if copies => {
                 let shares = device.engines()?.iter().find(|e| e.is_graphics()).and_then(|e| engine::copy(e.number));
-                Some(shares.ok_or(Error::NoClass(class::HOPPER_DMA_COPY_A))?)
+                Some(shares.ok_or(Error::NoClass(architecture.copy))?)
             }
             Engine::Graphics => None,
         };
         if let Some(engine_type) = copier {
             let mut params = CopyAlloc { version: 1, engine_type };
-            objects.alloc_engine(handle, class::HOPPER_DMA_COPY_A, params.as_bytes_mut())?;
+            objects.alloc_engine(handle, architecture.copy, params.as_bytes_mut())?;
         }
         let token = driver::work_submit_token(&*device.driver, device.ctl, device.client, handle)?;
         let contexts = match (graphics, joined) {
@@ -202,13 +204,12 @@ impl Channel {
         let mut words = [0; layout::SEMAPHORE];
         release(&mut words, self.engine, self.tracker.va(), Ticket(0))?;
         self.check_words(&words, None)?;
+        let Architecture { compute, copy, .. } = *self.space.device().architecture();
         let mut first = Pushbuffer::new(&self.space, 16)?;
         match self.engine {
-            Engine::Graphics if self.copies => {
-                first.set_object(COMPUTE, class::HOPPER_COMPUTE_A)?.set_object(COPY, class::HOPPER_DMA_COPY_A)?
-            }
-            Engine::Graphics => first.set_object(COMPUTE, class::HOPPER_COMPUTE_A)?,
-            Engine::Copy(_) => first.set_object(COPY, class::HOPPER_DMA_COPY_A)?,
+            Engine::Graphics if self.copies => first.set_object(COMPUTE, compute)?.set_object(COPY, copy)?,
+            Engine::Graphics => first.set_object(COMPUTE, compute)?,
+            Engine::Copy(_) => first.set_object(COPY, copy)?,
         };
         let first = first.validate(self)?;
         let ticket = self.submit(&first)?;

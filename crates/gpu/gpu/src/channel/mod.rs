@@ -152,6 +152,7 @@ impl Channel {
     /// What a pushbuffer for this channel may contain. (Between launches: no copies and kernels, whose end its release does not wait for.)
     pub fn rules(&self) -> Rules<'_> {
         Rules {
+            architecture: self.space.device().architecture(),
             graphics: self.engine == Engine::Graphics,
             copies: self.copies && self.used_for != Some(Use::Launches),
             launches: if self.used_for == Some(Use::Launches) { &[] } else { &self.granted },

@@ -97,8 +97,12 @@ impl Rig {
 
     /// Our way in.
     pub fn enter(&self) -> Arc<AddressSpace> {
+        self.try_enter().unwrap()
+    }
+
+    pub fn try_enter(&self) -> Result<Arc<AddressSpace>, gpu::Error> {
         let uuid = self.watched.gpus()[0];
-        self.watched.address_space(Arc::new(self.driver), uuid, Entry::CudasClient).unwrap()
+        self.watched.address_space(Arc::new(self.driver), uuid, Entry::CudasClient)
     }
 
     pub fn channel(&self) -> Channel {

@@ -51,7 +51,9 @@ pub(super) fn random(ground: &Ground) -> Outcome {
         let (mut passed, mut executed) = (0, 0);
         for n in 0..COUNT / 2 {
             let words = field.pushbuffer(&mut random, &memories[0], &memories[1]);
-            let rules = Rules { graphics: field.graphics, copies: false, launches: &[], space: &*rig.space };
+            let architecture = rig.space.device().architecture();
+            let rules =
+                Rules { architecture, graphics: field.graphics, copies: false, launches: &[], space: &*rig.space };
             if check(&words, &rules).is_err() {
                 continue;
             }
