@@ -8,6 +8,7 @@ mod machine;
 mod nvidia;
 mod own;
 mod peers;
+mod places;
 mod taps;
 
 pub use check::{Check, Verdict};
@@ -17,6 +18,7 @@ pub use peers::pairs;
 pub fn examine(attempt: bool) -> Vec<Check> {
     let mut all = machine::checks();
     all.extend(nvidia::checks());
+    all.extend(places::checks(&places::Sources::here()));
     all.extend(own::checks(&all, attempt));
     all.extend(taps::checks());
     all.extend(peers::checks());

@@ -1,10 +1,10 @@
-//! The machine under the driver: processor, sandbox.
+//! The machine under the driver.
 
 use crate::Check;
 use std::fs;
 
 pub fn checks() -> Vec<Check> {
-    vec![processor(), sandbox()]
+    vec![processor()]
 }
 
 fn processor() -> Check {
@@ -24,21 +24,4 @@ fn processor() -> Check {
         format!("{model}, {cpus} CPUs, time stamp counter {}", if steady { "invariant" } else { "not invariant" });
     let check = Check::yes(name, detail).required();
     if steady { check } else { check.because("time stamps may drift between CPUs or with the clock") }
-}
-
-fn sandbox() -> Check {
-    let name = "outside a sandbox";
-    // gVisor's own kernel log begins with this line; its kernel version is one constant string.
-    let mut log = [0u8; 4096];
-    // SAFETY: SYSLOG_ACTION_READ_ALL (3) writes at most the length given.
-    let n = unsafe { libc::klogctl(3, log.as_mut_ptr().cast(), log.len() as i32) };
-    let log = String::from_utf8_lossy(&log[..n.max(0) as usize]);
-    let version = fs::read_to_string("/proc/version").unwrap_or_default();
-    if log.contains("gVisor") || version.contains("4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016") {
-        return Check::no(name, "gVisor", "gVisor passes only the driver calls it knows, and maps the doorbell itself")
-            .required();
-    }
-    let virtual_machine = fs::read_to_string("/proc/cpuinfo").is_ok_and(|t| t.contains(" hypervisor"));
-    Check::yes(name, if virtual_machine { "no gVisor; a virtual machine" } else { "no gVisor; no virtual machine" })
-        .required()
 }

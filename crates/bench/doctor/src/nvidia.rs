@@ -19,8 +19,6 @@ pub fn checks() -> Vec<Check> {
         all.push(opens(node));
     }
     all.extend(gpus());
-    all.push(confidential_computing());
-    all.push(mig());
     all.push(microcontrollers());
     all.push(libcuda());
     all
@@ -190,39 +188,8 @@ fn bar1(resource: &str) -> Option<u64> {
     resource.lines().take(6).filter_map(memory).nth(1)
 }
 
-fn mig() -> Check {
-    let name = "MIG off";
-    let instances: Vec<String> = fs::read_dir("/proc/driver/nvidia/capabilities")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|gpu| {
-            let made = fs::read_dir(gpu.path().join("mig")).ok()?.flatten();
-            let n = made.filter(|e| e.file_name().to_string_lossy().starts_with("gi")).count();
-            (n > 0).then(|| format!("{} has {n} instances", gpu.file_name().to_string_lossy()))
-        })
-        .collect();
-    if instances.is_empty() {
-        Check::yes(name, "no GPU instances in /proc/driver/nvidia/capabilities")
-    } else {
-        Check::no(name, instances.join(", "), "engines are numbered within an instance: not supported").required()
-    }
-}
-
-/// Asks RM for its confidential-computing state: a client, an NV_CONFIDENTIAL_COMPUTE (0xCB33) object, one control call.
-fn confidential_computing() -> Check {
-    let name = "confidential computing off";
-    match cc_state() {
-        Ok(0) => Check::yes(name, "RM says that it is disabled"),
-        Ok(f) => {
-            Check::no(name, format!("on (feature {f})"), "protected memory cannot be read and rings are encrypted")
-                .required()
-        }
-        Err(e) => Check::info(name, "not known", &e),
-    }
-}
-
-fn cc_state() -> Result<u8, String> {
+/// Asks RM for its confidential-computing state: a client, an NV_CONFIDENTIAL_COMPUTE (0xCB33) object, one control call. 0 is off.
+pub fn confidential_state() -> Result<u8, String> {
     use rm::abi::{Nvos00, Nvos54, Nvos64, nr, rm_request};
     const NV_CONFIDENTIAL_COMPUTE: u32 = 0xcb33;
     const SYSTEM_GET_CAPABILITIES: u32 = 0xcb33_0101;

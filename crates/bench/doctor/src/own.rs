@@ -3,8 +3,7 @@
 //! What is tried has an address space of its own, beside whatever else uses the GPU: one channel of one copy engine, and
 //! eight bytes to video memory and back. All of it is given back.
 
-use crate::{Check, Verdict};
-use environment::Virtualization;
+use crate::{Check, Verdict, places};
 use gpu::{AddressSpace, Channel, ChannelOptions, CopyEngine, CopyMode, DeviceOptions, Engine, Prepared};
 use rm::driver::Driver;
 use std::sync::Arc;
@@ -17,9 +16,8 @@ const LIMIT: Duration = Duration::from_secs(2);
 
 /// With what was found before: where one of those says that it is not possible, the GPU is left alone.
 pub fn checks(found: &[Check], attempt: bool) -> Vec<Check> {
-    let mut all = vec![vgpu(&environment::virtualization())];
-    let against: Vec<&Check> =
-        found.iter().chain(&all).filter(|c| c.verdict == Verdict::No && speaks_against(&c.name)).collect();
+    let mut all = Vec::new();
+    let against: Vec<&Check> = found.iter().filter(|c| c.verdict == Verdict::No && speaks_against(&c.name)).collect();
     if let Some(reason) = reason(&against) {
         all.push(Check::no(CHANNELS, "not tried", &reason));
     } else if !attempt {
@@ -41,30 +39,9 @@ fn reason(against: &[&Check]) -> Option<String> {
 
 /// What the channels of our own need of the things that are looked at before.
 fn speaks_against(name: &str) -> bool {
-    const NEEDED: [&str; 7] = [
-        "processor",
-        "outside a sandbox",
-        "driver",
-        "driver version",
-        "confidential computing off",
-        "MIG off",
-        "whole GPU",
-    ];
+    use places::{CONFIDENTIAL, MIG, SANDBOX, WHOLE, WSL};
+    const NEEDED: [&str; 8] = ["processor", "driver", "driver version", SANDBOX, WSL, CONFIDENTIAL, MIG, WHOLE];
     NEEDED.contains(&name) || name.starts_with("/dev/")
-}
-
-fn vgpu(known: &Result<Virtualization, String>) -> Check {
-    let name = "whole GPU";
-    match known {
-        Ok(Virtualization::Guest) => {
-            let why = "the hypervisor's driver owns the engines and their channels: not supported";
-            Check::no(name, "the GPU is a vGPU of a virtual machine", why)
-        }
-        Ok(Virtualization::Host) => Check::info(name, "the GPU is shared out to virtual machines as vGPUs", ""),
-        Ok(Virtualization::PassedThrough) => Check::yes(name, "the GPU is passed through to this virtual machine"),
-        Ok(Virtualization::None) => Check::yes(name, "the GPU is this machine's own"),
-        Err(reason) => Check::info(name, "not known whether it is a part of one, a vGPU", reason),
-    }
 }
 
 /// One device, channel and copy of our own, each with what was found, until one of them is refused.
@@ -210,10 +187,9 @@ mod tests {
     }
 
     #[test]
-    fn a_vgpu_speaks_against_it_and_a_gpu_passed_through_does_not() {
-        assert_eq!(vgpu(&Ok(Virtualization::Guest)).verdict, Verdict::No);
-        assert_eq!(vgpu(&Ok(Virtualization::PassedThrough)).verdict, Verdict::Yes);
-        assert_eq!(vgpu(&Err("NVML: no".into())).verdict, Verdict::Info);
+    fn what_own_channels_need_speaks_against_them() {
         assert!(speaks_against("whole GPU") && speaks_against("/dev/nvidia-uvm") && !speaks_against("libcuda"));
+        // Own copies do not go through the service.
+        assert!(!speaks_against(places::MPS));
     }
 }
