@@ -142,13 +142,22 @@ pub(crate) fn refused(error: Error) -> Error {
 
 /// The kernel driver, or what it is known to hold, does not give what the route needs.
 fn is_refusal(error: &gpu::Error) -> bool {
-    use gpu::Error::{Driver, Group, Map, NoClass, NotPinnable, TooManyChannels};
-    matches!(error, Driver(_) | Group(_) | Map { .. } | NoClass(_) | NotPinnable { .. } | TooManyChannels(_))
+    use gpu::Error::{Architecture, Driver, Group, Map, NoClass, NotPinnable, TooManyChannels};
+    matches!(
+        error,
+        Architecture(_) | Driver(_) | Group(_) | Map { .. } | NoClass(_) | NotPinnable { .. } | TooManyChannels(_)
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gpu_on_which_channels_were_not_seen_lacks_the_route() {
+        let error = refused(gpu::Error::Architecture("Ada (AD102 to AD107), ADA_COMPUTE_A".into()).into());
+        assert!(matches!(&error, Error::Unavailable(why) if why.reason.contains("ADA_COMPUTE_A")), "{error}");
+    }
 
     #[test]
     fn every_executor_is_registered_once() {

@@ -62,7 +62,9 @@ impl From<gpu::Error> for Error {
             gpu::Error::ChannelKilled(code) => Error::Killed(code),
             gpu::Error::ChannelStopped => Error::Stopped,
             gpu::Error::Timeout { after, .. } => Error::Timeout(after),
-            error @ (gpu::Error::NotSeen { .. } | gpu::Error::Group(_)) => Error::Unavailable(error.to_string()),
+            error @ (gpu::Error::NotSeen { .. } | gpu::Error::Group(_) | gpu::Error::Architecture(_)) => {
+                Error::Unavailable(error.to_string())
+            }
             gpu::Error::Length(0) => Error::Argument("no bytes: pass how many"),
             other => Error::Gpu(other),
         }
@@ -94,5 +96,16 @@ impl From<launch::Error> for Error {
 impl From<cuda::Error> for Error {
     fn from(error: cuda::Error) -> Error {
         Error::Cuda(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_on_which_channels_were_not_seen_has_none_to_offer() {
+        let error = Error::from(gpu::Error::Architecture("Ada (AD102 to AD107), ADA_COMPUTE_A".into()));
+        assert!(matches!(&error, Error::Unavailable(why) if why.contains("ADA_COMPUTE_A")), "{error}");
     }
 }
