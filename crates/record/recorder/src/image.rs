@@ -7,7 +7,7 @@
 use crate::output::{Dropped, Output};
 use crate::processes::{self, Handle};
 use crate::region::{Region, Ring};
-use crate::scrub::Scrubber;
+use redact::Scrubber;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

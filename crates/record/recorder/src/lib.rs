@@ -24,7 +24,6 @@ mod record;
 mod region;
 mod rights;
 mod sched;
-mod scrub;
 mod shared_session;
 mod signals;
 mod switches;

@@ -1,6 +1,6 @@
 //! The tape, and when nothing more is written to it: at its size limit, or when the disk is full.
 
-use crate::scrub::Scrubber;
+use redact::Scrubber;
 use std::io;
 use tape::event::{Body, Events, entry_flags};
 use tape::file::{Clock, End, Process, ProcessEnd, Unwatched, Writer};
