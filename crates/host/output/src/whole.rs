@@ -79,6 +79,20 @@ impl WholeFile {
             }
         }
     }
+
+    /// As [`WholeFile::write`], for what is written with seeks or has a mode of its own; not to a pipe or a device.
+    ///
+    /// # Errors
+    /// The file is as it was before.
+    pub fn write_file<E: From<io::Error>>(&mut self, f: impl FnOnce(&mut File) -> Result<(), E>) -> Result<(), E> {
+        let Kind::Renamed { folder, claim, room } = &mut self.kind else {
+            return Err(io::Error::from(io::ErrorKind::NotSeekable).into());
+        };
+        drop(room.take());
+        renamed_into(folder, &self.path, f)?;
+        *claim = None;
+        Ok(())
+    }
 }
 
 impl Drop for WholeFile {

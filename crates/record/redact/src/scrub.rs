@@ -31,6 +31,8 @@ pub struct Scrubber {
     pass: stream::Found,
     /// By channel slot.
     streams: Vec<Option<Box<Stream>>>,
+    /// The words of entries stay as they are.
+    keeps_data: bool,
 }
 
 impl Default for Scrubber {
@@ -41,11 +43,17 @@ impl Default for Scrubber {
             kept: kept::Tables::new(),
             pass: stream::Found::default(),
             streams: std::iter::repeat_with(|| None).take(SLOTS).collect(),
+            keeps_data: false,
         }
     }
 }
 
 impl Scrubber {
+    /// One that zeroes only what is no part of an event, and events of kinds that are not known.
+    pub fn of_slack() -> Scrubber {
+        Scrubber { keeps_data: true, ..Scrubber::default() }
+    }
+
     /// A copy of `chunk`, whole events of one thread's ring, without payloads. The same length, event by event.
     pub fn clean(&mut self, chunk: &[u8]) -> &[u8] {
         self.out.clear();
@@ -61,6 +69,7 @@ impl Scrubber {
                 continue;
             };
             match &event.body {
+                Body::Entry(..) if self.keeps_data => {}
                 Body::Entry(body, bytes) => self.entry(&event, body, bytes, at),
                 Body::Channel(c) => {
                     if let Some(slot) = self.streams.get_mut(c.slot as usize) {
@@ -132,7 +141,7 @@ impl Scrubber {
 }
 
 /// Length of the event whose head says so, if there is room for it.
-fn whole_event(b: &[u8]) -> Option<usize> {
+pub(crate) fn whole_event(b: &[u8]) -> Option<usize> {
     let len = u32::from_ne_bytes(b.get(4..8)?.try_into().ok()?) as usize;
     (len >= HEAD && len.is_multiple_of(8) && len <= b.len()).then_some(len)
 }

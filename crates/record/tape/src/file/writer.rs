@@ -60,7 +60,8 @@ impl Writer {
         Writer::create(path, header)
     }
 
-    fn begin(file: File, path: &Path, header: &Header) -> Result<Writer, TapeError> {
+    /// Writes to a file that is open and empty, under whatever name; `path` is for errors.
+    pub fn begin(file: File, path: &Path, header: &Header) -> Result<Writer, TapeError> {
         let err = |cause| TapeError::Io { path: path.into(), cause };
         let (index, recent) = (Index::default(), Default::default());
         let mut w = Writer { file, path: path.into(), seq: 0, bytes: 0, index, recent, small: Vec::new() };

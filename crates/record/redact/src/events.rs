@@ -1,0 +1,90 @@
+//! Events with other texts. Their lengths change, their number and order do not.
+
+use crate::driver_calls::{self, Gpus};
+use crate::names::Names;
+use crate::scrub::whole_event;
+use tape::event::{Body, Event, FileBody, Head, NoteBody, Plain, SiteBody, bytes_of};
+use tape::lock::{MappingBody, SchedBody};
+use tape::switch::{SwitchesBody, TaskBody};
+
+const HEAD: usize = size_of::<Head>();
+/// Where the argument of an IOCTL event begins.
+const ARGUMENT: usize = HEAD + 40;
+
+/// Appends the events of a chunk, of which the scrubber has zeroed what is no part of an event.
+pub fn rewrite(clean: &[u8], names: &mut Names, gpus: &mut Option<Gpus>, out: &mut Vec<u8>) {
+    let mut at = 0;
+    while let Some(rest) = clean.get(at..).filter(|rest| !rest.is_empty()) {
+        let Some((event, len)) = Event::parse(rest) else {
+            // (Zeros by now, or an event of impossible contents of which the head was left.)
+            let len = whole_event(rest).unwrap_or(rest.len());
+            out.extend_from_slice(&rest[..len]);
+            at += len;
+            continue;
+        };
+        let head = event.head;
+        match event.body {
+            Body::Open(f, path) => {
+                let path = names.path(path);
+                put(out, head, &FileBody { path: path.len() as u32, ..f }, &path);
+            }
+            Body::Site(s, path) => {
+                let path = names.path(path);
+                put(out, head, &SiteBody { path: path.len() as u32, ..s }, &path);
+            }
+            Body::Mapping(m, path) => {
+                let path = names.path(path);
+                put(out, head, &MappingBody { path: path.len() as u32, ..m }, &path);
+            }
+            Body::Note(text) => {
+                let text = note(names, &String::from_utf8_lossy(text));
+                put(out, head, &NoteBody { text: text.len() as u32, pad: 0 }, text.as_bytes());
+            }
+            Body::Switches(s, text) => {
+                let text = names.text(&String::from_utf8_lossy(text));
+                put(out, head, &SwitchesBody { text: text.len() as u32, ..s }, text.as_bytes());
+            }
+            Body::Sched(s) => put(out, head, &SchedBody { name: thread(names, &s.name), ..s }, &[]),
+            Body::Task(t) => put(out, head, &TaskBody { name: thread(names, &t.name), ..t }, &[]),
+            Body::Ioctl(body, arg, nested) => {
+                let from = out.len();
+                out.extend_from_slice(&rest[..len]);
+                let (arg_len, nested_len) = (arg.len(), nested.len());
+                if let Some(payload) = out.get_mut(from + ARGUMENT..)
+                    && let Some((arg, behind)) = payload.split_at_mut_checked(arg_len)
+                    && let Some(nested) = behind.get_mut(arg_len.next_multiple_of(8) - arg_len..)
+                    && let Some(nested) = nested.get_mut(..nested_len)
+                {
+                    driver_calls::redact(&body, arg, nested, gpus.as_mut());
+                }
+            }
+            _ => out.extend_from_slice(&rest[..len]),
+        }
+        at += len;
+    }
+}
+
+/// What the agent notes of a library begins with its name, which may have spaces.
+fn note(names: &mut Names, text: &str) -> String {
+    match text.split_once(": opened with ") {
+        Some((library, how)) => format!("{}: opened with {how}", names.path_text(library)),
+        None => names.text(text),
+    }
+}
+
+fn thread(names: &mut Names, name: &[u8; 16]) -> [u8; 16] {
+    let used = name.iter().position(|b| *b == 0).unwrap_or(name.len());
+    let substitute = names.thread(&name[..used]);
+    let mut out = [0; 16];
+    out.iter_mut().zip(&substitute).for_each(|(to, from)| *to = *from);
+    out
+}
+
+fn put<B: Plain>(out: &mut Vec<u8>, head: Head, body: &B, payload: &[u8]) {
+    let len = (HEAD + size_of::<B>() + payload.len()).next_multiple_of(8);
+    let end = out.len() + len;
+    out.extend_from_slice(bytes_of(&Head { len: len as u32, ..head }));
+    out.extend_from_slice(bytes_of(body));
+    out.extend_from_slice(payload);
+    out.resize(end, 0);
+}
