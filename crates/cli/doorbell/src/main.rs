@@ -19,6 +19,7 @@ mod plan;
 mod preload;
 mod progress;
 mod record;
+mod redact;
 mod report;
 mod result;
 mod run;
@@ -96,6 +97,7 @@ enum Command {
     Calibrate(Box<calibrate::Args>),
     Compare(compare::Args),
     Report(report::Args),
+    Redact(redact::Args),
     Selfbench(selfbench::Args),
     Man(man::Args),
     Completions(completions::Args),
@@ -152,6 +154,7 @@ fn main() -> ExitCode {
         Command::Calibrate(a) => a.run(),
         Command::Compare(a) => a.run(),
         Command::Report(a) => a.run(),
+        Command::Redact(a) => a.run(),
         Command::Selfbench(a) => a.run(),
         Command::Man(a) => a.run(),
         Command::Completions(a) => a.run(command_line()),
