@@ -130,7 +130,15 @@ impl Args {
         use gpu::Error::{Architecture, Driver, NoClass, NoDevice, Open, Structs, UnknownDriver};
         match ground.device_of(ground.driver.clone(), ground.index) {
             Ok(_) => Ok(ground),
-            Err(e @ (Architecture(_) | Open { .. } | NoDevice { .. } | UnknownDriver(_) | Structs { .. } | NoClass(_) | Driver(_))) => {
+            Err(
+                e @ (Architecture(_)
+                | Open { .. }
+                | NoDevice { .. }
+                | UnknownDriver(_)
+                | Structs { .. }
+                | NoClass(_)
+                | Driver(_)),
+            ) => {
                 let hint = match self.gpu {
                     Gpu::Real => "`doorbell doctor` says what works here; `--gpu soft` checks the software GPU",
                     Gpu::Soft => "`doorbell doctor` says what works here",

@@ -1,6 +1,6 @@
 //! Events with other texts. Their lengths change, their number and order do not.
 
-use crate::driver_calls::{self, Gpus};
+use crate::driver_calls::DriverCalls;
 use crate::names::Names;
 use crate::scrub::whole_event;
 use tape::event::{Body, Event, FileBody, Head, NoteBody, Plain, SiteBody, bytes_of};
@@ -12,7 +12,7 @@ const HEAD: usize = size_of::<Head>();
 const ARGUMENT: usize = HEAD + 40;
 
 /// Appends the events of a chunk, of which the scrubber has zeroed what is no part of an event.
-pub fn rewrite(clean: &[u8], names: &mut Names, gpus: &mut Option<Gpus>, out: &mut Vec<u8>) {
+pub fn rewrite(clean: &[u8], names: &mut Names, calls: &mut DriverCalls, out: &mut Vec<u8>) {
     let mut at = 0;
     while let Some(rest) = clean.get(at..).filter(|rest| !rest.is_empty()) {
         let Some((event, len)) = Event::parse(rest) else {
@@ -55,7 +55,7 @@ pub fn rewrite(clean: &[u8], names: &mut Names, gpus: &mut Option<Gpus>, out: &m
                     && let Some(nested) = behind.get_mut(arg_len.next_multiple_of(8) - arg_len..)
                     && let Some(nested) = nested.get_mut(..nested_len)
                 {
-                    driver_calls::redact(&body, arg, nested, gpus.as_mut());
+                    calls.redact(&body, arg, nested);
                 }
             }
             _ => out.extend_from_slice(&rest[..len]),

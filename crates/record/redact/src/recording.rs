@@ -1,6 +1,6 @@
 //! A finished recording, chunk by chunk.
 
-use crate::driver_calls::Gpus;
+use crate::driver_calls::DriverCalls;
 use crate::events;
 use crate::names::Names;
 use crate::scrub::Scrubber;
@@ -63,8 +63,7 @@ pub struct Redaction {
     reader: Reader,
     what: What,
     names: Names,
-    /// Present if their numbers are to be removed.
-    gpus: Option<Gpus>,
+    calls: DriverCalls,
     /// Of each process image.
     scrubbers: HashMap<u32, Scrubber>,
 }
@@ -77,7 +76,8 @@ impl Redaction {
             return Err(RedactionError::Old(path.into()));
         }
         let names = Names::new(what.names, what.paths);
-        Ok(Redaction { reader, what, names, gpus: what.environment.then(Gpus::default), scrubbers: HashMap::new() })
+        let calls = DriverCalls::of(&reader.header().driver, what.environment);
+        Ok(Redaction { reader, what, names, calls, scrubbers: HashMap::new() })
     }
 
     /// Writes the redacted recording to an empty file; `path` is for errors. A recording that is damaged, or was cut, is written
@@ -114,7 +114,7 @@ impl Redaction {
         let new = if self.what.data { Scrubber::default } else { Scrubber::of_slack };
         let clean = self.scrubbers.entry(process).or_insert_with(new).clean(bytes);
         let mut out = Vec::with_capacity(clean.len());
-        events::rewrite(clean, &mut self.names, &mut self.gpus, &mut out);
+        events::rewrite(clean, &mut self.names, &mut self.calls, &mut out);
         let mut rest = &out[..];
         while !rest.is_empty() {
             // Substitutes may be longer than what they stand for.
