@@ -3,7 +3,6 @@
 use crate::memory::{self, Mapping};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -11,7 +10,7 @@ use tape::region::{self, CALL_AT, CallRow, Control, FIXED_BYTES, Identity, LOCKS
 use tape::region::{SLOTS, Slot};
 use tape::ring::Reader;
 use tape::rings::{Geometry, RINGS, Rings, SMALL};
-use tape::session::Session;
+use tape::session::{SESSION_BYTES, Session};
 
 /// What the agent is told: the same for all regions of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,32 +28,37 @@ pub struct Settings {
 const READY: usize = 2 << 20;
 const READY_PIECE: usize = 128 << 10;
 
-/// The memory file of all regions of a session, side by side. Sparse: a region takes memory as it is used.
+/// The memory file of a session: its page and tables, then all regions side by side. Sparse: a region takes memory as it is used.
 pub struct Slab {
     file: File,
     geometry: Geometry,
 }
 
 impl Slab {
-    /// Room for `regions` at least, and for as many more as [`Slab::grow`] makes.
-    pub fn new(geometry: Geometry, regions: u32) -> io::Result<Slab> {
-        let file = memory::memfd(c"doorbell-region", &[], geometry.region_bytes())?;
+    /// Room for `regions`, or for `least` where there is none for so many; [`Slab::grow`] makes more.
+    pub fn new(geometry: Geometry, regions: u32, least: u32) -> io::Result<Slab> {
+        let file = memory::memfd(c"doorbell-region", &[], SESSION_BYTES)?;
         let slab = Slab { file, geometry };
-        slab.grow(regions)?;
+        slab.grow(regions).or_else(|_| slab.grow(least))?;
         Ok(slab)
+    }
+
+    /// The session's page and tables, mapped.
+    pub fn session(&self) -> io::Result<Mapping> {
+        Mapping::new(&self.file, 0, SESSION_BYTES)
     }
 
     pub fn grow(&self, regions: u32) -> io::Result<()> {
         memory::make_longer(&self.file, self.begins(regions)?)
     }
 
-    pub fn fd(&self) -> RawFd {
-        self.file.as_raw_fd()
+    /// Path by which another process opens it while we live.
+    pub fn path(&self) -> String {
+        memory::path_of(&self.file)
     }
 
     fn begins(&self, place: u32) -> io::Result<usize> {
-        let at = self.geometry.region_bytes().checked_mul(place as usize).filter(|at| *at <= i64::MAX as usize);
-        at.ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))
+        tape::session::begins(self.geometry, place).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))
     }
 
     /// Gives the memory of a region back. Whoever has it mapped still finds zeros there.

@@ -1,14 +1,13 @@
 //! The session as the recorder holds it: the shared page, and the regions that it offers.
 
-use crate::memory::{self, Mapping};
+use crate::memory::Mapping;
 use crate::region::{Region, Settings, Slab};
-use std::fs::File;
 use std::io;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use tape::session::{MAGIC, REGIONS, SESSION_BYTES, Session, VERSION};
+use tape::session::{MAGIC, REGIONS, Session, VERSION};
 
 /// Entries whose region is kept in memory ahead of use, from the first on: agents take the first that is ready. Each takes
 /// about 280 KiB. Others cost their process some page faults.
@@ -17,7 +16,6 @@ const READY: usize = 8;
 const LEAST: u32 = 2;
 
 pub struct SharedSession {
-    file: File,
     mapping: Mapping,
     slab: Arc<Slab>,
     /// Places of the slab that were given out.
@@ -27,10 +25,8 @@ pub struct SharedSession {
 impl SharedSession {
     /// `memory`: bytes for all rings.
     pub fn new(settings: Settings, memory: u64) -> io::Result<SharedSession> {
-        let file = memory::memfd(c"doorbell-session", &[], SESSION_BYTES)?;
-        let mapping = Mapping::new(&file, 0, SESSION_BYTES)?;
-        let slab = Slab::new(settings.geometry, REGIONS as u32).or_else(|_| Slab::new(settings.geometry, LEAST))?;
-        let slab = Arc::new(slab);
+        let slab = Arc::new(Slab::new(settings.geometry, REGIONS as u32, LEAST)?);
+        let mapping = slab.session()?;
         // SAFETY: zeroed memory of that size, ours alone so far.
         unsafe {
             let s = mapping.at().cast::<Session>();
@@ -43,16 +39,15 @@ impl SharedSession {
             (&raw mut (*s).locks).write(settings.locks);
             (&raw mut (*s).small_bytes).write(settings.geometry.small as u32);
             (&raw mut (*s).ring_bytes).write(settings.geometry.large as u32);
-            (&raw mut (*s).slab).write(slab.fd());
         }
-        let s = SharedSession { file, mapping, slab, places: AtomicU32::new(0) };
+        let s = SharedSession { mapping, slab, places: AtomicU32::new(0) };
         s.page().give_memory(memory);
         Ok(s)
     }
 
     /// Path by which another process opens the session while we live.
     pub fn path(&self) -> String {
-        memory::path_of(&self.file)
+        self.slab.path()
     }
 
     pub fn page(&self) -> &Session {

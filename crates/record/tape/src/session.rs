@@ -1,9 +1,9 @@
 //! How the processes of a recording find their recorder: one shared page, a table of regions and a table of programs that
 //! cannot be recorded.
 //!
-//! A *session* is one run of `doorbell record`. It is a memfd of the recorder's of [`SESSION_BYTES`]; its path
+//! A *session* is one run of `doorbell record`. It is the first [`SESSION_BYTES`] of a memory file of the recorder's; its path
 //! (`/proc/RECORDER/fd/N`) is in the environment of every followed process as [`environment::SESSION`]. A *region*
-//! ([`crate::region`]) is the memory of one recorded process image: a piece of the *slab*, one memfd of the recorder's. That
+//! ([`crate::region`]) is the memory of one recorded process image: a piece of the *slab*, the rest of that file. It
 //! is sparse, so a region costs nothing until it is used, and all of them are ready from the start: no process of a burst
 //! waits for the recorder to make one. No place is used twice (what a process has left of it may still be mapped by a child).
 //!
@@ -15,7 +15,7 @@
 //!    they differ, add 1 to `refused` and go on unrecorded), [`Starts::arrive`], look in `locks` whether locks or calls are to be
 //!    hooked. A process that does nothing of interest costs no more than that.
 //! 3. **Attach** (agent, at the first event that matters, once an image; never in a vfork child): [`Session::claim`] takes a ready region by one compare-and-swap that carries the pid, so that a process killed at any
-//!    moment leaves either a ready region or one with its owner's number. Then open `/proc/RECORDER/fd/SLAB` with O_CLOEXEC, map
+//!    moment leaves either a ready region or one with its owner's number. Then open the file again with O_CLOEXEC, map
 //!    [`crate::region::FIXED_BYTES`] where it begins, write the settings ([`Session::begin_region`]), fill in the [`crate::region::Identity`], store `pid` in the
 //!    [`crate::region::Control`], then 1 in its `state`. If that fails,
 //!    [`Session::abandon`] with the reason. If nothing was ready: [`Session::call`] the recorder, wait (futex) on
@@ -28,9 +28,8 @@
 //!    written any further; whoever waits for room looks at `beat` here.
 //! 5. **Later pieces** of the region (rings, shadow pages) need its file again. The descriptor must not stay open in the
 //!    program: it would be seen there and could be closed. Opening the path again works while the recorder lives and the
-//!    process has the rights it began with; without it (setuid, chroot, seccomp) a piece is to be had from what is mapped:
-//!    mremap of the control page with an old length of 0 gives a second mapping of any length, and remap_file_pages with
-//!    MAP_NONBLOCK moves that to any page of the file.
+//!    process has the rights it began with; without it (setuid, chroot, another namespace) a piece is to be had from what is
+//!    mapped: mremap of the session with an old length of 0 gives a second mapping of any length, from the file's beginning.
 //! 6. **Fork.** The child's copy of the agent is inactive. At its own first event that matters it attaches, as in 3.
 //! 7. **Exec.** The new image attaches, as in 3, with the pid of the old one: that tells the recorder that the old image has
 //!    ended. An image that only replaces a recorded one and never attaches does not.
@@ -51,7 +50,7 @@ use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, O
 /// "DRBLSES1"
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLSES1");
 /// Changes whenever a layout here changes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Images recorded at a time.
 pub const REGIONS: usize = 1024;
@@ -183,7 +182,7 @@ pub struct Session {
     pub version: u32,
     /// [`crate::region::VERSION`]
     pub region_version: u32,
-    /// The recorder's pid, in its own numbers: the slab is `/proc/RECORDER/fd/SLAB`.
+    /// The recorder's pid, in its own numbers.
     pub recorder: i32,
     /// [`crate::region::tap`], as in each region's control page.
     pub tap: u32,
@@ -194,9 +193,7 @@ pub struct Session {
     /// Bytes of a small and of a large ring, as in each region's control page.
     pub small_bytes: u32,
     pub ring_bytes: u32,
-    /// Descriptor, in the recorder, of the slab of which all regions are pieces: region P begins at P regions' bytes.
-    pub slab: i32,
-    _pad0: [u32; 21],
+    _pad0: [u32; 22],
     /// The heartbeat: it moves as long as the recorder lives. Recorder.
     pub beat: AtomicU64,
     /// 1 when no more regions are given: the recording has ended or stopped. Recorder.
@@ -249,6 +246,12 @@ const fn owner(state: u32, pid: i32) -> u64 {
     (pid as u32 as u64) << 32 | state as u64
 }
 
+/// Where a region begins in the session's file. `None` if that is more than a file may have.
+pub fn begins(geometry: Geometry, place: u32) -> Option<usize> {
+    let at = geometry.region_bytes().checked_mul(place as usize)?.checked_add(SESSION_BYTES)?;
+    (at <= i64::MAX as usize).then_some(at)
+}
+
 impl RegionEntry {
     /// One of [`state`], and the pid of its owner (0 where there is none).
     pub fn state(&self) -> (u32, i32) {
@@ -299,9 +302,9 @@ impl Session {
         }
     }
 
-    /// Where a region of the slab begins. `None` if that cannot be.
+    /// Where a region of the slab begins in the file, by whole regions behind this. `None` if that cannot be.
     pub fn begins(&self, place: u32) -> Option<usize> {
-        Geometry::of_sizes(self.small_bytes, self.ring_bytes)?.region_bytes().checked_mul(place as usize)
+        begins(Geometry::of_sizes(self.small_bytes, self.ring_bytes)?, place)
     }
 
     /// Claims a ready region for the process `pid` (agent). No system call.

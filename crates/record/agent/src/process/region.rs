@@ -7,8 +7,7 @@ use super::own_lock::OwnLock;
 use super::restrictions::{may, need};
 use super::session;
 use super::wiped::{self, live, word};
-use super::{renewal, sys};
-use core::ffi::CStr;
+use super::{environment, renewal, sys};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tape::region::{self, Control, FIXED_BYTES, SLOTS, Slot};
 use tape::rings::Rings;
@@ -79,7 +78,7 @@ pub fn attach() -> Option<()> {
 fn map(s: &Session, again: bool) -> Option<&'static Control> {
     let claim = session::claim(s, again)?;
     let begins = s.begins(claim.place);
-    let mapped = begins.and_then(|begins| Some((begins, open(s)?))).and_then(|(begins, fd)| {
+    let mapped = begins.and_then(|begins| Some((begins, open()?))).and_then(|(begins, fd)| {
         let rw = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh mapping of the recorder's file; our own descriptor.
         unsafe {
@@ -113,14 +112,9 @@ fn map(s: &Session, again: bool) -> Option<&'static Control> {
     Some(c)
 }
 
-/// Opens the slab.
-fn open(s: &Session) -> Option<i32> {
-    if !may(need::FILES) {
-        return None;
-    }
-    let mut path = [0; 48];
-    session::path(s.recorder, s.slab, &mut path);
-    sys::open(CStr::from_bytes_until_nul(&path).ok()?, libc::O_RDWR)
+/// Opens the session's file.
+fn open() -> Option<i32> {
+    sys::open(environment::session().filter(|_| may(need::FILES))?, libc::O_RDWR)
 }
 
 /// Maps `len` bytes of the region's file from `offset` on at `to`, where an address range of our own lies. The file is opened
@@ -129,9 +123,11 @@ fn open(s: &Session) -> Option<i32> {
 /// # Safety
 /// Whatever lies at `to` is ours to replace.
 pub unsafe fn map_piece(offset: usize, len: usize, to: usize) -> bool {
-    let Some(s) = session::get().filter(|_| may(need::MEMORY)) else { return false };
+    if session::get().is_none() || !may(need::MEMORY) {
+        return false;
+    }
     let rw = libc::PROT_READ | libc::PROT_WRITE;
-    if let Some(fd) = open(s) {
+    if let Some(fd) = open() {
         let from = BEGINS.load(Ordering::Relaxed) + offset;
         // SAFETY: the caller's; our own descriptor.
         return unsafe {

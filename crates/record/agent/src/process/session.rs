@@ -94,23 +94,6 @@ pub fn claim(s: &Session, again: bool) -> Option<Claim> {
     None
 }
 
-/// Path of the recorder's descriptor `fd`, with a NUL behind it: `/proc/RECORDER/fd/FD`.
-pub fn path(recorder: i32, fd: i32, to: &mut [u8; 48]) {
-    *to = [0; 48];
-    let mut n = 0;
-    let mut put = |bytes: &[u8]| {
-        if let Some(room) = to.get_mut(n..n + bytes.len()) {
-            room.copy_from_slice(bytes);
-            n += bytes.len();
-        }
-    };
-    let mut room = [0; 10];
-    put(b"/proc/");
-    put(sys::decimal(recorder as u32, &mut room));
-    put(b"/fd/");
-    put(sys::decimal(fd as u32, &mut room));
-}
-
 /// Bits of [`wanted`]: what a process attaches for.
 pub mod want {
     pub const LOCKS: u32 = 1;
@@ -133,16 +116,6 @@ pub fn wanted(what: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::CStr;
-
-    #[test]
-    fn paths_of_descriptors() {
-        let mut to = [1; 48];
-        path(4_194_304, 1_048_576, &mut to);
-        assert_eq!(CStr::from_bytes_until_nul(&to).expect("it ends"), c"/proc/4194304/fd/1048576");
-        path(1, 0, &mut to);
-        assert_eq!(CStr::from_bytes_until_nul(&to).expect("it ends"), c"/proc/1/fd/0");
-    }
 
     #[test]
     fn the_number_is_that_of_proc() {
