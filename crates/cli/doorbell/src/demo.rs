@@ -133,6 +133,7 @@ impl Args {
             no_data: false,
             no_args: false,
             max_size: None,
+            agent_dir: None,
             gpu,
             quiet: true,
             command,

@@ -196,6 +196,13 @@ fn record_hint(e: &RecordError) -> &'static str {
         RecordError::FileSizeLimit { .. } => {
             "raise it (`ulimit -f unlimited`), or take smaller rings (`--ring 1MiB`); `--max-size` bounds the recording alone"
         }
+        RecordError::NoProc => "mount it: `mount -t proc proc /proc`",
+        RecordError::OtherProc { .. } => {
+            "mount this namespace's: `mount -t proc proc /proc`, or `unshare --pid --fork --mount-proc doorbell record ./app`"
+        }
+        RecordError::AgentDir { .. } => {
+            "--agent-dir takes a directory in memory, for example one under /dev/shm or /run"
+        }
         RecordError::Start { cause, .. } => start_hint(cause),
         RecordError::IsProgram(_) => "-o FILE writes the tape elsewhere",
     }

@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
+use tape::session::unwatched;
 use terminal::number;
 use terminal::table::Style;
 
@@ -79,6 +80,11 @@ pub struct Args {
     /// Stop recording (not the program) when the file has this size, for example 500MiB
     #[arg(long, value_name = units::SIZE, value_parser = units::size)]
     pub max_size: Option<u64>,
+    /// Keep the agent and the memory that it shares with doorbell as files in DIR, for example /dev/shm/doorbell: for programs
+    /// that enter another user, namespace or root directory and find DIR there at the same path. Everybody who can get at DIR
+    /// can read and change what is recorded
+    #[arg(long, value_name = "DIR")]
+    pub agent_dir: Option<PathBuf>,
     /// Which GPU the program finds
     #[arg(long, value_enum, value_name = "GPU", default_value_t = Gpu::Real)]
     pub gpu: Gpu,
@@ -170,6 +176,7 @@ impl Args {
             memory: self.memory,
             // The file was claimed, see `claim`.
             force: true,
+            agent_dir: self.agent_dir.clone(),
             wait: self.wait,
             no_data: self.no_data,
             no_args: self.no_args,
@@ -248,8 +255,8 @@ fn tell(out: &Path, o: &Outcome, args: &Args) {
     for reason in e.incomplete_because.iter().filter(|r| !e.trouble.contains(r) && **r != e.how) {
         let _ = writeln!(err, "{name} not complete: {reason}");
     }
-    if e.incomplete_because.iter().any(|r| r.starts_with("not watched: ")) {
-        let _ = writeln!(err, "{name} hint: start doorbell inside, for example `unshare -U doorbell record ./app`");
+    if let Some(hint) = not_watched(&e.incomplete_because, args.agent_dir.is_some()) {
+        let _ = writeln!(err, "{name} hint: {hint}");
     }
     let view = match (args.locks, args.calls) {
         (true, _) => " --locks",
@@ -260,6 +267,21 @@ fn tell(out: &Path, o: &Outcome, args: &Args) {
     if out.is_file() {
         let _ = writeln!(err, "{name} `doorbell show{view} {}` explains it", out.display());
     }
+}
+
+/// What helps where a program was not watched: doorbell started there, or files that the program gets at.
+fn not_watched(because: &[String], has_dir: bool) -> Option<&'static str> {
+    let because: Vec<_> = because.iter().filter(|r| r.starts_with("not watched: ")).collect();
+    let says = |text: &str| because.iter().any(|r| r.contains(text));
+    let place = [unwatched::PLACE, unwatched::RIGHTS].iter().any(|why| says(unwatched::TEXT[*why as usize]));
+    Some(match (because.is_empty(), has_dir) {
+        (true, _) => return None,
+        (_, false) if place => {
+            "start doorbell inside, for example `unshare -U doorbell record ./app`, or give --agent-dir a directory that the \
+             program gets at (docs/guides/containers.md)"
+        }
+        _ => "start doorbell inside, for example `unshare -U doorbell record ./app`",
+    })
 }
 
 #[cfg(test)]

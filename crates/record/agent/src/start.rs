@@ -28,6 +28,7 @@ static STEPS: Steps = Steps {
 fn keep(name: &[u8], starts: &'static Starts) {
     if let (Some(libraries), Some(place)) = (environment::entry(OURS), environment::entry(name)) {
         exec::environment::keep(libraries, place, starts);
+        exec::glibc::begin();
     }
 }
 

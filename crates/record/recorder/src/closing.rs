@@ -1,6 +1,6 @@
 //! The end of the recorder's files: none of them goes while a program that was started with the agent may still open it.
 
-use crate::rights;
+use crate::{processes, rights};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tape::starts::Starts;
@@ -13,6 +13,7 @@ pub fn open(starts: &Starts) {
     // SAFETY: no arguments.
     starts.user.store(unsafe { libc::geteuid() }, Ordering::Relaxed);
     starts.capabilities.store(rights::capabilities(), Ordering::Relaxed);
+    starts.proc.store(processes::own().map_or(0, |(_, device)| device), Ordering::Relaxed);
 }
 
 /// From now on no program is started with the agent. Waits for those that were, and have not loaded it yet.

@@ -200,7 +200,13 @@ fn reasons(image: &Image, ending: &Ending, stopped: Option<&str>, ringless: u64)
     if stopped.is_some() {
         out.push("the recording stopped before it ended".to_owned());
     } else if *ending == Ending::StillRunning {
-        out.push(format!("process {} was still running", image.pid));
+        out.push(match image.pid {
+            ..0 => format!(
+                "process {} of another pid namespace was not found in /proc: when it ended is not known",
+                image.pid.saturating_neg()
+            ),
+            pid => format!("process {pid} was still running"),
+        });
     }
     let (gaps, dropped) = (image.gaps().events, image.dropped.events);
     let lost = gaps.saturating_sub(dropped);

@@ -141,6 +141,7 @@ impl<'a> Followed<'a> {
                     continue;
                 }
                 let (state::CLAIMED | state::ABANDONED, pid) = state_of(entry) else { continue };
+                let Some(pid) = self.outside(entry, pid) else { continue };
                 // At once: it may exec, or end.
                 let (handle, identity) = (Handle::open(pid), Identity::of(pid));
                 let ready = self.ready.get_mut(entry).and_then(Option::take);
@@ -180,7 +181,7 @@ impl<'a> Followed<'a> {
     /// A process has attached: it is an image of the recording from now on.
     fn begin(&mut self, c: Claimed) {
         let Claimed { entry, region, pid, handle, identity } = c;
-        if let Some(old) = self.images.iter().position(|i| i.pid == pid) {
+        if let Some(old) = self.images.iter().position(|i| i.pid == pid && pid > 0) {
             // One that ended while another got its number, or an exec: whichever, the old one writes no more.
             let another = self.images[old].handle.is_another_than(&handle);
             let ending = if another { self.ending(old) } else { Ending::Exec };
@@ -217,13 +218,28 @@ impl<'a> Followed<'a> {
             rank: identity.rank,
         });
         if let Some(s) = &mut self.switches {
-            s.follow(pid);
+            s.follow(pid, region.control().pid.load(Ordering::Relaxed) == pid);
         }
         let mut image = Image::new(index, entry, pid, handle, region, self.options.no_data);
         if self.out.stopped().is_some() {
             image.stop();
         }
         self.images.push(image);
+    }
+
+    /// The number by which we know the process that has claimed an entry. `None`: not yet. It stays negative where the process is in
+    /// another pid namespace and is not found.
+    fn outside(&self, entry: usize, number: i32) -> Option<i32> {
+        if number >= 0 {
+            return Some(number);
+        }
+        let e = self.session.page().regions.get(entry)?;
+        if e.tsc.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let (namespace, place) = (e.namespace.load(Ordering::Relaxed), e.place.load(Ordering::Relaxed));
+        let begins = self.session.page().begins(place);
+        Some(processes::inside(number.saturating_neg(), namespace, begins).unwrap_or(number))
     }
 
     fn give_back(&mut self, entry: usize, region: Region) {
@@ -241,7 +257,7 @@ impl<'a> Followed<'a> {
     fn end_those_that_ended(&mut self) {
         let mut i = 0;
         while let Some(image) = self.images.get(i) {
-            if image.pid != self.first && image.handle.has_ended() {
+            if image.pid != self.first && image.has_ended() {
                 let ending = self.ending(i);
                 self.end_image(i, ending);
             } else {
@@ -342,7 +358,7 @@ impl<'a> Followed<'a> {
     pub fn look_for_others(&mut self) {
         let begun = Instant::now();
         loop {
-            let mut others = processes::all_with(environment::SESSION, &self.session.path());
+            let mut others = processes::all_with(environment::SESSION, self.session.path());
             others.retain(|pid| {
                 !self.images.iter().any(|i| i.pid == *pid) && !self.claimed.iter().any(|c| c.pid == *pid)
             });
@@ -371,7 +387,7 @@ impl<'a> Followed<'a> {
         let begun = Instant::now();
         while self.round() > 0 && begun.elapsed() < LAST {}
         while !self.images.is_empty() {
-            let ended = self.images[0].handle.has_ended();
+            let ended = self.images[0].has_ended();
             let ending = if ended { self.ending(0) } else { Ending::StillRunning };
             self.end_image(0, ending);
         }

@@ -23,6 +23,8 @@ use tape::session::Session;
 const CHUNK: usize = 1 << 20;
 /// Small rings kept in memory ahead of use.
 const AHEAD: usize = 2;
+/// `Control::state` once the agent has written its last event.
+const ENDED: u32 = 2;
 /// How often a round goes over the rings while some of them wait for others.
 const PASSES: u32 = 64;
 /// The last rounds take no longer.
@@ -33,7 +35,7 @@ pub struct Image {
     pub index: u32,
     /// Entry of the session's table.
     pub entry: usize,
-    /// As we see it.
+    /// As we see it; negative if its process, in another pid namespace, was not found.
     pub pid: i32,
     pub handle: Handle,
     pub region: Region,
@@ -63,6 +65,11 @@ impl Image {
             stopped: false,
             had_children: false,
         }
+    }
+
+    /// Its process has ended. Of one that was not found only its agent's word is known.
+    pub fn has_ended(&self) -> bool {
+        self.handle.has_ended() || (self.pid < 0 && self.region.control().state.load(Ordering::Acquire) == ENDED)
     }
 
     /// Has its agent record nothing more.

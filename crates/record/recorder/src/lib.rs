@@ -16,6 +16,7 @@ mod machine;
 mod memory;
 mod output;
 mod perf;
+mod place;
 mod policies;
 mod preload;
 mod processes;

@@ -1,13 +1,13 @@
 //! A program under lock policies: started with the agent in it and a board that says which; nothing is recorded.
 
-use crate::memory::{Mapping, memfd, path_of};
+use crate::memory::Mapping;
+use crate::place::{Place, Shared};
 use crate::preload::Preload;
 use crate::program::Program;
 use crate::record::{RecordError, has_ended, reap};
 use crate::signals::Signals;
-use crate::{closing, rights};
+use crate::{closing, processes, rights};
 use std::ffi::OsString;
-use std::fs::File;
 use std::io;
 use std::process::ExitStatus;
 use tape::policy::Board;
@@ -24,17 +24,17 @@ pub struct PolicyOptions<'a> {
 
 /// The board, shared with the program.
 struct SharedBoard {
-    file: File,
+    shared: Shared,
     mapping: Mapping,
 }
 
 impl SharedBoard {
     fn new(write: impl FnOnce(&mut Board)) -> io::Result<SharedBoard> {
-        let file = memfd(c"doorbell-policies", &[], size_of::<Board>())?;
-        let mapping = Mapping::new(&file, 0, size_of::<Board>())?;
+        let shared = Place::memory().file(c"doorbell-policies", &[], size_of::<Board>(), 0)?;
+        let mapping = Mapping::new(&shared.file, 0, size_of::<Board>())?;
         // SAFETY: zeroed, which is a Board, and ours alone so far.
         write(unsafe { &mut *mapping.at().cast() });
-        Ok(SharedBoard { file, mapping })
+        Ok(SharedBoard { shared, mapping })
     }
 
     fn board(&self) -> &Board {
@@ -54,14 +54,15 @@ pub fn run_with_policies(
 ) -> Result<ExitStatus, RecordError> {
     let name = o.command.first().cloned().unwrap_or_default();
     let program = Program::find(&name)?;
+    processes::are_known()?;
     // A file over the size limit is an error to be told, not a death.
     let _no_death = crate::signals::survive_file_size_limit();
     let board = SharedBoard::new(write).map_err(RecordError::memory)?;
-    let preload = Preload::new(o.agent, o.soft).map_err(RecordError::memory)?;
+    let preload = Preload::new(&Place::memory(), o.agent, o.soft).map_err(RecordError::memory)?;
     rights::let_the_program_see_us();
     let starts = &board.board().starts;
     closing::open(starts);
-    let mut command = preload.command(&program, &o.command, (environment::BOARD, &path_of(&board.file)));
+    let mut command = preload.command(&program, &o.command, (environment::BOARD, &board.shared.path));
     let signals = Signals::handle();
     signals.prepare(&mut command);
     if program.is_static {

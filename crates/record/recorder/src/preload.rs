@@ -1,29 +1,28 @@
-//! The libraries that are loaded into the program, as memory files, and the command that starts it with them.
+//! The libraries that are loaded into the program, and the command that starts it with them.
 //!
 //! Invariant: but for our variables, which the agent takes out again, the program begins with what we began with: the
 //! environment entry by entry, blocked and ignored signals.
 
-use crate::memory::{memfd, path_of};
+use crate::place::{Place, Shared};
 use crate::program::Program;
 use std::ffi::{CStr, CString, OsString, c_char};
-use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tape::session::environment;
 
-/// Kept until the program has loaded them: it opens them by this process's number.
+/// Kept until the program has loaded them.
 pub struct Preload {
-    agent: File,
-    soft: Option<File>,
+    agent: Shared,
+    soft: Option<Shared>,
 }
 
 impl Preload {
     /// The bytes of the agent, and of the software GPU if the program is to find that one.
-    pub fn new(agent: &[u8], soft: Option<&[u8]>) -> io::Result<Preload> {
-        let agent = memfd(c"doorbell-agent.so", agent, 0)?;
-        let soft = soft.map(|b| memfd(c"doorbell-softgpu.so", b, 0)).transpose()?;
+    pub fn new(place: &Place, agent: &[u8], soft: Option<&[u8]>) -> io::Result<Preload> {
+        let agent = place.file(c"doorbell-agent.so", agent, 0, 0o755)?;
+        let soft = soft.map(|b| place.file(c"doorbell-softgpu.so", b, 0, 0o755)).transpose()?;
         Ok(Preload { agent, soft })
     }
 
@@ -34,9 +33,9 @@ impl Preload {
         let mut command = Command::new(&program.path);
         command.arg0(program.arg0.as_ref().unwrap_or(&name)).args(&program.first_args);
         command.args(words.get(1..).unwrap_or(&[]));
-        let mut libraries = path_of(&self.agent);
+        let mut libraries = self.agent.path.clone();
         if let Some(s) = &self.soft {
-            libraries = format!("{libraries}:{}", path_of(s));
+            libraries = format!("{libraries}:{}", s.path);
         }
         let with = (!program.is_static).then_some((libraries.as_str(), place));
         let strings = Strings::new(&own_environment(), with);

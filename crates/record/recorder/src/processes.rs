@@ -1,9 +1,12 @@
 //! What /proc says of a process, and what became of it.
 
+use crate::record::RecordError;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 use tape::file::Rank;
 
 /// Who a process is, as far as it can be found out.
@@ -157,6 +160,67 @@ fn look(wanted: &[u8]) -> (Vec<i32>, bool) {
     (found, ended)
 }
 
+/// The process that has this number in its own pid namespace, which is not ours. `namespace`: that one's file number, 0 if it is not
+/// known; of several, the one that has its region mapped, which begins there in the session's file. `None`: not found.
+pub fn inside(number: i32, namespace: u64, begins: Option<usize>) -> Option<i32> {
+    let all = fs::read_dir("/proc").ok()?;
+    let mut pids: Vec<i32> = all.filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok()).collect();
+    // The latest first: it may end soon.
+    pids.sort_unstable_by(|a, b| b.cmp(a));
+    let has_number = |pid: &i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        let last = numbers.unwrap_or_default().split_whitespace().skip(1).last();
+        last.and_then(|n| n.parse().ok()) == Some(number)
+    };
+    let lies_in = |pid: &i32| fs::metadata(format!("/proc/{pid}/ns/pid")).is_ok_and(|m| m.ino() == namespace);
+    if namespace != 0
+        && let Some(pid) = pids.iter().find(|pid| lies_in(pid) && has_number(pid))
+    {
+        return Some(*pid);
+    }
+    pids.retain(has_number);
+    if let [pid] = pids[..] {
+        return Some(pid);
+    }
+    // (The process maps it right after its claim.)
+    let mark = format!("{:08x} ", begins?);
+    let is_region = |line: &str| line.contains("doorbell-region") && line.contains(&mark);
+    let has =
+        |pid: &&i32| fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.lines().any(is_region));
+    for _ in 0..LOOKS_FOR_MAPPING {
+        let found: Vec<i32> = pids.iter().filter(has).copied().collect();
+        if let [pid] = found[..] {
+            return Some(pid);
+        }
+        if pids.is_empty() || found.len() > 1 {
+            return None;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    None
+}
+
+/// A region that is not mapped yet is looked for so often.
+const LOOKS_FOR_MAPPING: u32 = 20;
+
+/// This process's own number as /proc has it, and /proc's device number. `None`: it is not mounted, or does not know us.
+pub fn own() -> Option<(i32, u64)> {
+    let number = fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()?;
+    Some((number, fs::metadata("/proc").ok()?.dev()))
+}
+
+/// # Errors
+/// /proc is not mounted, or another namespace's: processes cannot be found there.
+pub fn are_known() -> Result<(), RecordError> {
+    let inside = std::process::id() as i32;
+    match own() {
+        None => Err(RecordError::NoProc),
+        Some((outside, _)) if outside != inside => Err(RecordError::OtherProc { outside, inside }),
+        Some(_) => Ok(()),
+    }
+}
+
 /// True if the process has a thread of that number. In doubt it has: only what /proc denies is not there.
 pub fn has_thread(pid: i32, tid: i32) -> bool {
     match fs::symlink_metadata(format!("/proc/{pid}/task/{tid}")) {
@@ -179,11 +243,12 @@ impl Handle {
         Handle { pid, fd: (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) }) }
     }
 
-    /// It has ended. Without a pidfd (it had ended before we could ask, or we are out of descriptors) /proc says so.
+    /// It has ended. Without a pidfd (it had ended before we could ask, or we are out of descriptors) /proc says so. Of a process that
+    /// was not found nobody says so.
     pub fn has_ended(&self) -> bool {
         match &self.fd {
             Some(_) => self.polled() & libc::POLLIN != 0,
-            None => stat(self.pid).is_none_or(|s| s.zombie),
+            None => self.pid > 0 && stat(self.pid).is_none_or(|s| s.zombie),
         }
     }
 
@@ -209,7 +274,7 @@ impl Handle {
     fn is_reaped(&self) -> bool {
         match &self.fd {
             Some(_) => self.polled() & libc::POLLHUP != 0,
-            None => stat(self.pid).is_none(),
+            None => self.pid > 0 && stat(self.pid).is_none(),
         }
     }
 
@@ -263,7 +328,7 @@ impl Handle {
 mod tests {
     use super::*;
     use std::process::Command;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     #[test]
     fn ranks_are_those_of_the_launcher_that_started_it() {

@@ -3,6 +3,7 @@
 use crate::end::how_it_ended;
 use crate::followed::{self, Followed};
 use crate::output::Output;
+use crate::place::Place;
 use crate::preload::Preload;
 use crate::program::{Program, ProgramError};
 use crate::region::Settings;
@@ -70,6 +71,8 @@ pub struct Options<'a> {
     pub ring_bytes: usize,
     /// Bytes of all rings together.
     pub memory: u64,
+    /// Folder for the agent and the shared memory, for programs that do not get at memory files of ours.
+    pub agent_dir: Option<PathBuf>,
     /// Take the place of a file that is there.
     pub force: bool,
     /// Go on until all followed processes have ended, not only the first.
@@ -108,6 +111,12 @@ pub enum RecordError {
         "shared memory for the rings: larger than the file size limit of {limit} bytes, which holds for memory files, too"
     )]
     FileSizeLimit { limit: u64 },
+    #[error("/proc is not mounted, or not to be read: doorbell finds the program's processes there")]
+    NoProc,
+    #[error("/proc is of another pid namespace: doorbell is process {outside} there and process {inside} here")]
+    OtherProc { outside: i32, inside: i32 },
+    #[error("{path}: cannot hold the agent: {cause}")]
+    AgentDir { path: PathBuf, cause: io::Error },
     #[error("{path}: could not be started: {cause}")]
     Start { path: PathBuf, cause: io::Error },
     #[error("{0}: is the program itself, which the tape would replace")]
@@ -137,6 +146,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     if same_file(&o.out, &program.path) {
         return Err(RecordError::IsProgram(o.out.clone()));
     }
+    processes::are_known()?;
     // A file over the size limit is an error to be told, not a death.
     let _no_death = crate::signals::survive_file_size_limit();
     let tsc_hz = clock::tsc_hz();
@@ -150,8 +160,12 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
             | wish(o.no_args, region::locks::NO_NAMES),
         geometry: Geometry { small: SMALL_BYTES.min(large), large },
     };
-    let session = SharedSession::new(settings, o.memory).map_err(RecordError::memory)?;
-    let preload = Preload::new(o.agent, o.soft).map_err(RecordError::memory)?;
+    let place = match &o.agent_dir {
+        Some(dir) => Place::folder(dir).map_err(|cause| RecordError::AgentDir { path: dir.clone(), cause })?,
+        None => Place::memory(),
+    };
+    let session = SharedSession::new(&place, settings, o.memory).map_err(RecordError::memory)?;
+    let preload = Preload::new(&place, o.agent, o.soft).map_err(RecordError::memory)?;
 
     let switches = (o.locks || o.calls).then(|| Switches::open(o.switches, !o.no_args));
     // Behind what needs privileges.
@@ -172,7 +186,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
 
     let starts = &session.page().starts;
     closing::open(starts);
-    let mut command = preload.command(&program, &o.command, (environment::SESSION, &session.path()));
+    let mut command = preload.command(&program, &o.command, (environment::SESSION, session.path()));
     // Not earlier: a tape on a pipe that nobody reads must not outlive a SIGINT.
     let signals = Signals::handle();
     signals.prepare(&mut command);
@@ -319,7 +333,7 @@ fn go_on(
             None if followed.live() == 0 && searched.is_none_or(|t| t.elapsed() > SEARCH) => {
                 // One that has done nothing so far may do it yet.
                 searched = Some(Instant::now());
-                if processes::all_with(environment::SESSION, &session.path()).is_empty() {
+                if processes::all_with(environment::SESSION, session.path()).is_empty() {
                     return;
                 }
             }

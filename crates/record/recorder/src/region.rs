@@ -1,6 +1,7 @@
 //! A region as the recorder holds it: a piece of the slab, of which it maps what is used.
 
 use crate::memory::{self, Mapping};
+use crate::place::{Place, Shared};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -30,31 +31,31 @@ const READY_PIECE: usize = 128 << 10;
 
 /// The memory file of a session: its page and tables, then all regions side by side. Sparse: a region takes memory as it is used.
 pub struct Slab {
-    file: File,
+    shared: Shared,
     geometry: Geometry,
 }
 
 impl Slab {
     /// Room for `regions`, or for `least` where there is none for so many; [`Slab::grow`] makes more.
-    pub fn new(geometry: Geometry, regions: u32, least: u32) -> io::Result<Slab> {
-        let file = memory::memfd(c"doorbell-region", &[], SESSION_BYTES)?;
-        let slab = Slab { file, geometry };
+    pub fn new(place: &Place, geometry: Geometry, regions: u32, least: u32) -> io::Result<Slab> {
+        let shared = place.file(c"doorbell-region", &[], SESSION_BYTES, 0o666)?;
+        let slab = Slab { shared, geometry };
         slab.grow(regions).or_else(|_| slab.grow(least))?;
         Ok(slab)
     }
 
     /// The session's page and tables, mapped.
     pub fn session(&self) -> io::Result<Mapping> {
-        Mapping::new(&self.file, 0, SESSION_BYTES)
+        Mapping::new(&self.shared.file, 0, SESSION_BYTES)
     }
 
     pub fn grow(&self, regions: u32) -> io::Result<()> {
-        memory::make_longer(&self.file, self.begins(regions)?)
+        memory::make_longer(&self.shared.file, self.begins(regions)?)
     }
 
     /// Path by which another process opens it while we live.
-    pub fn path(&self) -> String {
-        memory::path_of(&self.file)
+    pub fn path(&self) -> &str {
+        &self.shared.path
     }
 
     fn begins(&self, place: u32) -> io::Result<usize> {
@@ -64,7 +65,7 @@ impl Slab {
     /// Gives the memory of a region back. Whoever has it mapped still finds zeros there.
     pub fn give_back(&self, place: u32) {
         if let Ok(at) = self.begins(place) {
-            memory::give_back(&self.file, at, self.geometry.region_bytes());
+            memory::give_back(&self.shared.file, at, self.geometry.region_bytes());
         }
     }
 }
@@ -144,7 +145,7 @@ impl Region {
     /// The one at this place, as far as it is mapped as a whole.
     pub fn new(slab: &Arc<Slab>, place: u32) -> io::Result<Region> {
         let begins = slab.begins(place)?;
-        let fixed = Mapping::new(&slab.file, begins, FIXED_BYTES)?;
+        let fixed = Mapping::new(&slab.shared.file, begins, FIXED_BYTES)?;
         Ok(Region { slab: slab.clone(), place, begins, fixed, small: Vec::new(), large: Vec::new(), ready: 0 })
     }
 
@@ -152,7 +153,7 @@ impl Region {
     pub fn prepare(&mut self, session: &Session) -> io::Result<()> {
         // SAFETY: at least a page, which no agent looks at before it has written the same there.
         unsafe { session.begin_region(self.fixed.at().cast()) };
-        memory::make_resident(&self.slab.file, self.begins, region::SLOTS_AT)?;
+        memory::make_resident(&self.slab.shared.file, self.begins, region::SLOTS_AT)?;
         self.keep_ahead(session, 1);
         Ok(())
     }
@@ -193,7 +194,8 @@ impl Region {
     pub fn word(&self, at: u64) -> Option<u32> {
         let mut b = [0; 4];
         let inside = at.is_multiple_of(4) && at.checked_add(4)? <= self.slab.geometry.region_bytes() as u64;
-        (inside && self.slab.file.read_exact_at(&mut b, self.begins as u64 + at).is_ok()).then(|| u32::from_ne_bytes(b))
+        (inside && self.slab.shared.file.read_exact_at(&mut b, self.begins as u64 + at).is_ok())
+            .then(|| u32::from_ne_bytes(b))
     }
 
     /// Maps the rings that have come into use.
@@ -205,7 +207,7 @@ impl Region {
             let (list, k) = if i < SMALL { (&mut self.small, i) } else { (&mut self.large, i - SMALL) };
             if k >= list.len() {
                 let g = self.slab.geometry;
-                list.push(Ring::new(&self.slab.file, self.begins + g.at(i), g.bytes(i))?);
+                list.push(Ring::new(&self.slab.shared.file, self.begins + g.at(i), g.bytes(i))?);
             }
         }
         Ok(())
@@ -242,7 +244,7 @@ impl Region {
                 break;
             }
             let (g, begins) = (self.slab.geometry, self.begins);
-            let _ = memory::make_resident(&self.slab.file, begins + g.at(i), PAGE + g.small);
+            let _ = memory::make_resident(&self.slab.shared.file, begins + g.at(i), PAGE + g.small);
             self.ready += 1;
         }
     }
@@ -265,11 +267,11 @@ mod tests {
     fn a_large_rings_pages_are_there_before_its_thread_comes() {
         let geometry = Geometry { small: 256 << 10, large: 8 << 20 };
         let settings = Settings { tap: 0, on_full: 0, locks: 0, geometry };
-        let session = SharedSession::new(settings, 1 << 30).unwrap();
+        let session = SharedSession::new(&Place::memory(), settings, 1 << 30).unwrap();
         let mut region = session.region(0).unwrap();
         let i = region.table().claim(session.page(), 1, Size::Large).unwrap();
         region.map_new_rings().unwrap();
-        let bytes = |r: &Region| r.slab.file.metadata().unwrap().blocks() as usize * 512;
+        let bytes = |r: &Region| r.slab.shared.file.metadata().unwrap().blocks() as usize * 512;
         let before = bytes(&region);
         let mut steps = Vec::new();
         for head in [0, 100, 1 << 20, 7 << 20, 9 << 20, u64::MAX] {

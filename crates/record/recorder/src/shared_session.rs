@@ -1,6 +1,7 @@
 //! The session as the recorder holds it: the shared page, and the regions that it offers.
 
 use crate::memory::Mapping;
+use crate::place::Place;
 use crate::region::{Region, Settings, Slab};
 use std::io;
 use std::ptr;
@@ -24,8 +25,8 @@ pub struct SharedSession {
 
 impl SharedSession {
     /// `memory`: bytes for all rings.
-    pub fn new(settings: Settings, memory: u64) -> io::Result<SharedSession> {
-        let slab = Arc::new(Slab::new(settings.geometry, REGIONS as u32, LEAST)?);
+    pub fn new(place: &Place, settings: Settings, memory: u64) -> io::Result<SharedSession> {
+        let slab = Arc::new(Slab::new(place, settings.geometry, REGIONS as u32, LEAST)?);
         let mapping = slab.session()?;
         // SAFETY: zeroed memory of that size, ours alone so far.
         unsafe {
@@ -46,7 +47,7 @@ impl SharedSession {
     }
 
     /// Path by which another process opens the session while we live.
-    pub fn path(&self) -> String {
+    pub fn path(&self) -> &str {
         self.slab.path()
     }
 

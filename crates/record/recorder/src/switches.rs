@@ -44,6 +44,8 @@ pub struct Switches {
 /// A process that is looked at.
 struct Followed {
     pid: i32,
+    /// Else nothing is looked at: numbers of the kernel's records would name other threads.
+    same_numbers: bool,
     /// Events for its tape.
     out: Vec<u8>,
     known_tasks: HashSet<i32>,
@@ -68,13 +70,18 @@ impl Switches {
         Switches { buffers, scope, text, names, last, waiting: Vec::new(), taken, followed: Vec::new() }
     }
 
-    /// This process, too, from now on.
-    pub fn follow(&mut self, pid: i32) {
+    /// This process, too, from now on. `same_numbers`: its threads are known to it by the numbers that we see.
+    pub fn follow(&mut self, pid: i32, same_numbers: bool) {
         let mut out = Vec::new();
-        let body = SwitchesBody { layout: LAYOUT, scope: self.scope, text: self.text.len() as u32, pad: 0 };
-        add(&mut out, kind::SWITCHES, 0, clock::tsc(), &body, self.text.as_bytes());
+        let (scope, text) = match (self.scope, same_numbers) {
+            (scope::REFUSED, _) | (_, true) => (self.scope, self.text.as_str()),
+            (_, false) => (scope::REFUSED, "the process is in a pid namespace of its own"),
+        };
+        let body = SwitchesBody { layout: LAYOUT, scope, text: text.len() as u32, pad: 0 };
+        add(&mut out, kind::SWITCHES, 0, clock::tsc(), &body, text.as_bytes());
         self.followed.push(Followed {
             pid,
+            same_numbers,
             out,
             known_tasks: HashSet::new(),
             own: Vec::new(),
@@ -103,7 +110,7 @@ impl Switches {
         let before = clock::near();
         let mut records = std::mem::take(&mut self.waiting);
         if let Some(b) = &mut self.buffers {
-            let followed = |pid| self.followed.iter().any(|f| f.pid == pid);
+            let followed = |pid| self.followed.iter().any(|f| f.pid == pid && f.same_numbers);
             b.take(|r| {
                 let ours = match r {
                     // (One that is ending has no number any more.)
@@ -261,7 +268,7 @@ mod tests {
     fn a_refusal_is_on_each_tape() {
         let mut s = Switches::open(false, true);
         for pid in [5, 6] {
-            s.follow(pid);
+            s.follow(pid, true);
             let first = s.take(pid);
             let events: Vec<_> = Events::new(&first).collect();
             assert!(matches!(events[..], [tape::event::Event { body: Body::Switches(b, t), .. }]
@@ -279,7 +286,7 @@ mod tests {
         for _ in 0..20 {
             let from = clock::tsc();
             let mut s = Switches::open(true, true);
-            s.follow(pid);
+            s.follow(pid, true);
             let mut bytes = s.take(pid);
             let scope = match Events::new(&bytes).next().map(|e| e.body) {
                 Some(Body::Switches(b, text)) if b.scope == scope::REFUSED => {
@@ -288,7 +295,7 @@ mod tests {
                 Some(Body::Switches(b, _)) => b.scope,
                 other => panic!("{other:?}"),
             };
-            s.follow(i32::MAX);
+            s.follow(i32::MAX, true);
             let mut mine = Vec::new();
             while mine.len() < 10 {
                 assert!(clock::tsc() - from < 1 << 38, "about a minute: {mine:?}");
@@ -324,7 +331,7 @@ mod tests {
     fn a_threads_policy_is_told_once() {
         let mut s = Switches::open(false, false);
         let pid = std::process::id() as i32;
-        s.follow(pid);
+        s.follow(pid, true);
         s.take(pid);
         // SAFETY: no arguments.
         let me = unsafe { libc::gettid() };

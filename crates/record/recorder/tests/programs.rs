@@ -70,6 +70,7 @@ fn options(command: Vec<OsString>, out: &Path) -> Options<'static> {
         ring_bytes: 1 << 20,
         memory: 256 << 20,
         force: false,
+        agent_dir: None,
         wait: false,
         no_data: false,
         no_args: false,

@@ -22,8 +22,9 @@
 //!    [`Session::word`] as it was before the claim failed, for at most [`PATIENCE_MS`] in all while `beat` moves and
 //!    `stopped` is 0, then add 1 to `turned_away` and go on unrecorded; ask again at later events, and take that 1 back once
 //!    there is one. After a claim, [`Session::call`], so that the recorder looks at it.
-//!    The pid is that of the process in the recorder's own /proc (what the link `/proc/self` says there, as the path leads into
-//!    it), which in a pid namespace is not what getpid says; the latter goes to the control page.
+//!    The pid is that of the process in the recorder's own /proc (what the link `/proc/self` says there), which in a pid
+//!    namespace is not what getpid says; the latter goes to the control page. Where another /proc is mounted
+//!    ([`Starts::proc`]), or none, the claim carries getpid's number as a negative one and the namespace's: the recorder finds the process by both.
 //! 4. **Record.** Events go through the region's rings ([`crate::rings`]). `Control::stopped` says that this region is not
 //!    written any further; whoever waits for room looks at `beat` here.
 //! 5. **Later pieces** of the region (rings, shadow pages) need its file again. The descriptor must not stay open in the
@@ -74,7 +75,8 @@ pub mod environment {
 /// One region.
 #[repr(C, align(64))]
 pub struct RegionEntry {
-    /// Low half: one of [`state`]. High half: pid of the process that claimed it, as the recorder sees it.
+    /// Low half: one of [`state`]. High half: pid of the process that claimed it, as the recorder sees it; negative where the
+    /// process does not know that: what getpid says there.
     pub owner: AtomicU64,
     /// Which region of the slab it is. Recorder, before the entry is ready.
     pub place: AtomicU32,
@@ -84,7 +86,9 @@ pub struct RegionEntry {
     pub tsc: AtomicU64,
     /// With [`state::ABANDONED`]: one of [`unwatched`]. Agent.
     pub why: AtomicU32,
-    _pad: [u32; 7],
+    /// The pid namespace of the process, its file number; 0 if it is not known. Agent, after the claim, before `tsc`.
+    pub namespace: AtomicU64,
+    _pad: [u32; 4],
 }
 
 /// States of a [`RegionEntry`].
@@ -126,7 +130,11 @@ pub mod unwatched {
     pub const RIGHTS: u32 = 12;
     /// Its limits of memory leave no room for the agent.
     pub const LIMIT: u32 = 13;
-    pub const COUNT: usize = 14;
+    /// Its namespaces or its root directory do not have the recorder's files.
+    pub const PLACE: u32 = 14;
+    /// Its glibc lacks what the agent needs: the loader would end it.
+    pub const GLIBC: u32 = 15;
+    pub const COUNT: usize = 16;
 
     pub const TEXT: [&str; COUNT] = [
         "not known",
@@ -143,13 +151,30 @@ pub mod unwatched {
         "what it starts is not its child",
         "started with fewer capabilities than doorbell has",
         "its memory is limited too much",
+        "doorbell's files cannot be opened from its namespaces, its root directory or by its user",
+        "its glibc is older than the agent needs",
     ];
 
     /// True for a program, by its path, whose work is done by processes that are not its children. srun's tasks are children
-    /// of a daemon of Slurm's, even on the same machine; mpirun reaches other machines through ssh.
+    /// of a daemon of Slurm's, even on the same machine; mpirun reaches other machines through ssh; containers are started by daemons.
     pub fn elsewhere(path: &[u8]) -> bool {
         let name = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
-        matches!(name, b"srun" | b"ssh" | b"docker" | b"podman")
+        const NAMES: [&[u8]; 13] = [
+            b"srun",
+            b"sbatch",
+            b"ssh",
+            b"docker",
+            b"docker-compose",
+            b"podman",
+            b"nerdctl",
+            b"ctr",
+            b"crictl",
+            b"kubectl",
+            b"lxc",
+            b"machinectl",
+            b"systemd-run",
+        ];
+        NAMES.contains(&name)
     }
 }
 
@@ -307,15 +332,16 @@ impl Session {
         begins(Geometry::of_sizes(self.small_bytes, self.ring_bytes)?, place)
     }
 
-    /// Claims a ready region for the process `pid` (agent). No system call.
-    pub fn claim(&self, pid: i32, ppid: i32, tsc: u64) -> Option<Claim> {
+    /// Claims a ready region for the process `pid` (agent), see [`RegionEntry::owner`]. No system call.
+    pub fn claim(&self, pid: i32, namespace: u64, ppid: i32, tsc: u64) -> Option<Claim> {
         if self.stopped.load(Ordering::Acquire) != 0 {
             return None;
         }
         for (i, e) in self.regions.iter().enumerate() {
             if e.state().0 == state::READY && e.moves(owner(state::READY, 0), owner(state::CLAIMED, pid)) {
                 e.ppid.store(ppid, Ordering::Relaxed);
-                // ORDERING: Release: the parent before the time, by which the recorder knows that both are there.
+                e.namespace.store(namespace, Ordering::Relaxed);
+                // ORDERING: Release: the parent and the namespace before the time, by which the recorder knows that they are there.
                 e.tsc.store(tsc, Ordering::Release);
                 return Some(Claim { region: i, place: e.place.load(Ordering::Relaxed) });
             }

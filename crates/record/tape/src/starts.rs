@@ -23,9 +23,11 @@ pub struct Starts {
     pub user: AtomicU32,
     /// The recorder's capabilities, a bit each: who opens its files needs as many. Recorder, before the first program.
     pub capabilities: AtomicU64,
+    /// Device number of the recorder's /proc: in another one, numbers of processes mean others. Recorder, before the first program.
+    pub proc: AtomicU64,
     /// Programs that were started without the agent, by reason ([`unwatched`]). Agents.
     pub without: [AtomicU32; unwatched::COUNT],
-    _pad: [u32; 12],
+    _pad: [u32; 8],
 }
 
 const _: () = assert!(size_of::<Starts>() == 128);

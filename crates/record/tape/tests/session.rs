@@ -56,16 +56,16 @@ fn session() -> Zeroed {
 fn a_region_is_claimed_once_and_tells_by_whom() {
     let z = session();
     let s = z.session();
-    assert!(s.claim(7, 1, 5).is_none(), "nothing is ready");
+    assert!(s.claim(7, 0, 1, 5).is_none(), "nothing is ready");
     let (a, b) = (0, 1);
     s.offer(a, 30);
     s.offer(b, 31);
     assert_eq!((s.regions[a].state(), s.regions[b].state()), ((state::READY, 0), (state::READY, 0)));
-    let first = s.claim(7, 1, 5).unwrap();
-    let second = s.claim(8, 7, 6).unwrap();
+    let first = s.claim(7, 0, 1, 5).unwrap();
+    let second = s.claim(8, 0, 7, 6).unwrap();
     assert_eq!(HashSet::from([first.place, second.place]), HashSet::from([30, 31]));
     assert_eq!(s.regions[first.region].state(), (state::CLAIMED, 7));
-    assert!(s.claim(9, 7, 6).is_none());
+    assert!(s.claim(9, 0, 7, 6).is_none());
     // Not by another process.
     s.abandon(second.region, 9, unwatched::NO_REGION);
     assert_eq!(s.regions[second.region].state(), (state::CLAIMED, 8));
@@ -74,7 +74,7 @@ fn a_region_is_claimed_once_and_tells_by_whom() {
     s.free(second.region);
     s.offer(second.region, 32);
     s.stopped.store(1, Ordering::Release);
-    assert!(s.claim(9, 7, 6).is_none(), "stopped");
+    assert!(s.claim(9, 0, 7, 6).is_none(), "stopped");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn many_processes_claim_many_regions_each_once() {
             scope.spawn(move || {
                 for pid in (1 + first..=n).step_by(4) {
                     loop {
-                        if let Some(c) = z.session().claim(pid, 1, 9) {
+                        if let Some(c) = z.session().claim(pid, 0, 1, 9) {
                             taken.lock().unwrap().push((pid, c.place));
                             break;
                         }

@@ -53,7 +53,9 @@ fn of_page(page: &Path) -> Vec<Printed> {
 }
 
 fn calls_doorbell(line: &str) -> bool {
-    ["doorbell ", "cargo run --release -- "].iter().any(|start| line.starts_with(start))
+    // Around it: what enters a container.
+    let around = ["unshare ", "docker run "].iter().any(|start| line.starts_with(start)) && line.contains(" doorbell ");
+    around || ["doorbell ", "cargo run --release -- "].iter().any(|start| line.starts_with(start))
 }
 
 fn without_comment(line: &str) -> &str {
@@ -98,6 +100,11 @@ impl Printed {
                     word.push(c);
                     is_word = true;
                 }
+            }
+        }
+        for call in &mut calls {
+            if call.first().is_some_and(|word| ["unshare", "docker"].contains(&word.as_str())) {
+                call.drain(..call.iter().position(|word| word == "doorbell").unwrap_or(0));
             }
         }
         calls.retain(|call| call.first().is_some_and(|word| word == "doorbell"));

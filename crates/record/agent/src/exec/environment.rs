@@ -8,7 +8,7 @@
 //! memory). Only an environment that is too large for that gets a mapping, which a vfork child leaves to its parent.
 
 use crate::process::environment::{OURS, PRELOAD};
-use crate::process::sys;
+use crate::process::{place, sys};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
@@ -93,7 +93,13 @@ pub fn is_reachable() -> bool {
     let first = c.preload().split(|&b| b == b':').next().unwrap_or(&[]);
     let mut path = [0u8; KEPT];
     path[..first.len()].copy_from_slice(first);
-    CStr::from_bytes_until_nul(&path).is_ok_and(super::target::is_readable)
+    c.starts.is_some_and(|s| place::holds(first, s))
+        && CStr::from_bytes_until_nul(&path).is_ok_and(super::target::is_readable)
+}
+
+/// True if our libraries are opened by the recorder's descriptors, which takes its rights, not by a path that is anybody's.
+pub fn is_by_descriptor() -> bool {
+    carried().is_some_and(|c| c.preload().starts_with(b"/proc/"))
 }
 
 /// True if this entry is one that we add.

@@ -9,6 +9,7 @@
 //! than the stack, or changes a table of the agent's.
 
 pub mod environment;
+pub mod glibc;
 mod rights;
 mod shell;
 mod target;
@@ -118,7 +119,7 @@ fn reachable(target: Target, starts: &Starts) -> Target {
     match target {
         t if !t.inject() => t,
         _ if !environment::is_reachable() => Target::Unreachable,
-        _ if !rights::last_over_exec(starts) => Target::Rights,
+        _ if environment::is_by_descriptor() && !rights::last_over_exec(starts) => Target::Rights,
         _ if !rights::has_room() => Target::Limit,
         t => t,
     }

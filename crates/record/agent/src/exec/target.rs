@@ -29,7 +29,9 @@ pub enum Target {
     Foreign,
     /// A loader other than glibc's (musl's): it would fail to load the library and end the program.
     OtherLoader,
-    /// Our library's file cannot be opened from here (another namespace, a closed recorder).
+    /// Its glibc is older than ours needs, or is not found: its loader would end it.
+    Glibc,
+    /// Our library's file cannot be opened from here (another namespace, another root directory, a closed recorder).
     Unreachable,
     /// Nor after the exec: see [`super::rights`].
     Rights,
@@ -72,7 +74,8 @@ impl Target {
             Target::ThirtyTwoBit => unwatched::THIRTY_TWO_BIT,
             Target::Foreign => unwatched::FOREIGN,
             Target::OtherLoader => unwatched::LOADER,
-            Target::Unreachable => unwatched::NO_REGION,
+            Target::Glibc => unwatched::GLIBC,
+            Target::Unreachable => unwatched::PLACE,
             Target::Rights => unwatched::RIGHTS,
             Target::Limit => unwatched::LIMIT,
             Target::Environment => unwatched::ENVIRONMENT,
@@ -87,11 +90,12 @@ const SCRIPTS: usize = 5;
 /// The kernel looks at so many bytes of a file (BINPRM_BUF_SIZE).
 const HEAD: usize = 256;
 
-struct File(i32);
+/// A file that is open, until this is dropped.
+pub struct File(pub i32);
 
 impl File {
     /// `Err`: what a program is that cannot be opened.
-    fn open(dir: i32, path: *const c_char) -> Result<File, Target> {
+    pub fn open(dir: i32, path: *const c_char) -> Result<File, Target> {
         let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
         // SAFETY: a NUL-terminated path, or the kernel says EFAULT.
         let (fd, executable) = unsafe {
@@ -115,7 +119,7 @@ impl Drop for File {
 }
 
 /// Bytes at `at`, as many as there are.
-fn read(fd: i32, at: u64, to: &mut [u8]) -> &[u8] {
+pub fn read(fd: i32, at: u64, to: &mut [u8]) -> &[u8] {
     // SAFETY: a buffer with its length.
     let n =
         unsafe { sys::syscall6(libc::SYS_pread64, fd as usize, to.as_mut_ptr() as usize, to.len(), at as usize, 0, 0) };
@@ -208,9 +212,12 @@ fn elf(fd: i32, head: &[u8]) -> Target {
             Some([3, 0, 0, 0]) => {
                 let mut name = [0u8; HEAD];
                 let want = (word(header, 32) as usize).min(HEAD);
-                let name = read(fd, word(header, 8), name.get_mut(..want).unwrap_or(&mut []));
-                let name = name.split(|&b| b == 0).next().unwrap_or(name);
-                return if name.ends_with(b"/ld-linux-x86-64.so.2") { Target::Followed } else { Target::OtherLoader };
+                read(fd, word(header, 8), name.get_mut(..want).unwrap_or(&mut []));
+                let Ok(name) = CStr::from_bytes_until_nul(&name) else { return Target::OtherLoader };
+                return match name.to_bytes().ends_with(b"/ld-linux-x86-64.so.2") {
+                    true => super::glibc::target_of(name),
+                    false => Target::OtherLoader,
+                };
             }
             // PT_DYNAMIC without an interpreter: static-pie, or the loader itself.
             Some([2, 0, 0, 0]) => dynamic = true,
@@ -370,7 +377,12 @@ mod tests {
     #[test]
     fn what_has_its_work_done_elsewhere_is_known_by_its_name() {
         let dir = tempfile::tempdir().expect("a directory");
-        for (name, is) in [("srun", Target::Elsewhere), ("ssh", Target::Elsewhere), ("ssh-agent", Target::Followed)] {
+        for (name, is) in [
+            ("srun", Target::Elsewhere),
+            ("ssh", Target::Elsewhere),
+            ("kubectl", Target::Elsewhere),
+            ("ssh-agent", Target::Followed),
+        ] {
             let to = dir.path().join(name);
             std::os::unix::fs::symlink("/bin/sh", &to).expect("a link");
             assert_eq!(path(&to), is, "{name}");

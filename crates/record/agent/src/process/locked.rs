@@ -9,8 +9,6 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 /// What is mapped from now on is locked, and counted.
 static COUNTED: AtomicBool = AtomicBool::new(false);
-/// Our memory files, and our library's, begin so in /proc/self/maps.
-const OURS: &[u8] = b"/memfd:doorbell";
 
 /// The program's mlockall with these flags has succeeded.
 #[cold]
@@ -25,7 +23,7 @@ pub fn all(flags: c_int) {
     let mut behind = 0;
     maps::each(&mut [0; 4096], |m, path| {
         // What has no name and lies behind our library is its memory.
-        if path.starts_with(OURS) || (path.is_empty() && m.start == behind) {
+        if maps::is_ours(path) || (path.is_empty() && m.start == behind) {
             unlock(m.start, m.end - m.start);
             behind = m.end;
         }

@@ -23,6 +23,25 @@ pub struct Mapping {
     pub rights: u32,
 }
 
+/// The name of a mapped file, be it one of a folder or in memory, without what the kernel adds.
+fn name(path: &[u8]) -> &[u8] {
+    let name = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
+    name.strip_prefix(b"memfd:").unwrap_or(name)
+}
+
+/// True for the path of the recorder's shared memory.
+pub fn is_region(path: &[u8]) -> bool {
+    name(path).starts_with(b"doorbell-region")
+}
+
+/// True for the path of a file that doorbell has brought here: that memory, or a library of ours.
+pub fn is_ours(path: &[u8]) -> bool {
+    is_region(path)
+        || [&b"doorbell-agent.so"[..], b"doorbell-softgpu.so", b"doorbell-policies"]
+            .iter()
+            .any(|n| name(path).starts_with(n))
+}
+
 /// Calls `f` with each mapping and its path, in the order of their addresses, until it says that it has enough. `text` is
 /// room for the file's text: what is longer than that of a line is left out.
 pub fn each(text: &mut [u8], mut f: impl FnMut(&Mapping, &[u8]) -> bool) {

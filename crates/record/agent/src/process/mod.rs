@@ -16,6 +16,7 @@ pub mod locked;
 pub mod maps;
 mod memory;
 pub mod own_lock;
+pub mod place;
 pub mod real;
 pub mod region;
 pub mod renewal;

@@ -7,11 +7,13 @@ use super::own_lock::OwnLock;
 use super::restrictions::{may, need};
 use super::session;
 use super::wiped::{self, live, word};
-use super::{environment, renewal, sys};
+use super::{environment, place, renewal, sys};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use tape::region::{self, Control, FIXED_BYTES, SLOTS, Slot};
 use tape::rings::Rings;
-use tape::session::{Session, unwatched};
+use tape::session::{SESSION_BYTES, Session, unwatched};
+
+const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
 /// What attaching needs the kernel for.
 const NEEDED: u32 = need::MEMORY | need::FILES | need::FUTEX;
@@ -76,20 +78,20 @@ pub fn attach() -> Option<()> {
 
 /// `again`: it was turned away before, and counted.
 fn map(s: &Session, again: bool) -> Option<&'static Control> {
-    let claim = session::claim(s, again)?;
+    let (claim, number) = session::claim(s, again)?;
     let begins = s.begins(claim.place);
-    let mapped = begins.and_then(|begins| Some((begins, open()?))).and_then(|(begins, fd)| {
-        let rw = libc::PROT_READ | libc::PROT_WRITE;
+    let mapped = begins.and_then(|begins| match open(s) {
         // SAFETY: a fresh mapping of the recorder's file; our own descriptor.
-        unsafe {
-            let at = sys::mmap(sys::AWAY, FIXED_BYTES, rw, libc::MAP_SHARED, fd, begins);
+        Some(fd) => unsafe {
+            let at = sys::mmap(sys::AWAY, FIXED_BYTES, RW, libc::MAP_SHARED, fd, begins);
             sys::close(fd);
             at
-        }
+        },
+        None => map_from_session(s, begins, FIXED_BYTES, None),
     });
     let Some(base) = mapped else {
         wiped::begin(live::UNREACHABLE);
-        s.abandon(claim.region, session::number(), unwatched::NO_REGION);
+        s.abandon(claim.region, number, unwatched::NO_REGION);
         session::call(s);
         return None;
     };
@@ -112,9 +114,33 @@ fn map(s: &Session, again: bool) -> Option<&'static Control> {
     Some(c)
 }
 
-/// Opens the session's file.
-fn open() -> Option<i32> {
-    sys::open(environment::session().filter(|_| may(need::FILES))?, libc::O_RDWR)
+/// Opens the session's file, if its path leads to it from here.
+fn open(s: &Session) -> Option<i32> {
+    let path = environment::session().filter(|path| may(need::FILES) && place::holds(path.to_bytes(), &s.starts))?;
+    sys::open(path, libc::O_RDWR)
+}
+
+/// Maps a piece of the session's file by what is mapped of it: mremap with an old length of 0 doubles a shared mapping from where
+/// it begins in the file, longer, and the piece is moved out of that. For a process that has given up the rights that it began
+/// with, or has gone where the file is not. `to`: a range of our own that it replaces.
+fn map_from_session(s: &Session, from: usize, len: usize, to: Option<usize>) -> Option<usize> {
+    let session = s as *const Session as usize;
+    if may(need::LOCKED) {
+        // Else all of the longer one would be had in memory, where the program locks its own.
+        // SAFETY: a mapping of our own stays as it is.
+        unsafe { sys::syscall6(libc::SYS_munlock, session, SESSION_BYTES, 0, 0, 0, 0) };
+    }
+    // SAFETY: fresh mappings of our own, of which the piece goes where the caller wants it.
+    unsafe {
+        let all = sys::mremap(session, 0, from + len, libc::MREMAP_MAYMOVE, 0)?;
+        let piece = match to {
+            Some(to) => sys::mremap(all + from, len, len, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, to),
+            None => Some(all + from),
+        };
+        // (A piece that was moved away, or is kept, lies at the end.)
+        sys::munmap(all, if piece.is_some() { from } else { from + len });
+        piece
+    }
 }
 
 /// Maps `len` bytes of the region's file from `offset` on at `to`, where an address range of our own lies. The file is opened
@@ -123,15 +149,12 @@ fn open() -> Option<i32> {
 /// # Safety
 /// Whatever lies at `to` is ours to replace.
 pub unsafe fn map_piece(offset: usize, len: usize, to: usize) -> bool {
-    if session::get().is_none() || !may(need::MEMORY) {
-        return false;
-    }
-    let rw = libc::PROT_READ | libc::PROT_WRITE;
-    if let Some(fd) = open() {
-        let from = BEGINS.load(Ordering::Relaxed) + offset;
+    let Some(s) = session::get().filter(|_| may(need::MEMORY)) else { return false };
+    let from = BEGINS.load(Ordering::Relaxed) + offset;
+    if let Some(fd) = open(s) {
         // SAFETY: the caller's; our own descriptor.
         return unsafe {
-            let at = sys::mmap(to, len, rw, libc::MAP_SHARED | libc::MAP_FIXED, fd, from);
+            let at = sys::mmap(to, len, RW, libc::MAP_SHARED | libc::MAP_FIXED, fd, from);
             sys::close(fd);
             if at == Some(to) {
                 cores::leave_out(to, len);
@@ -139,17 +162,11 @@ pub unsafe fn map_piece(offset: usize, len: usize, to: usize) -> bool {
             at == Some(to)
         };
     }
-    // The program has given up the rights that it began with. What is mapped can be mapped again, longer: mremap with an old
-    // length of 0 doubles a shared mapping from where it begins in the file, and the piece is moved out of that.
-    // SAFETY: fresh mappings of our own, of which the piece goes where the caller wants it.
-    unsafe {
-        let base = REGION.load(Ordering::Relaxed);
-        let all = sys::mremap(base, 0, offset + len, libc::MREMAP_MAYMOVE, 0);
-        let Some(all) = all else { return false };
-        let moved = sys::mremap(all + offset, len, len, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, to);
-        sys::munmap(all, if moved.is_some() { offset } else { offset + len });
-        moved == Some(to)
+    if map_from_session(s, from, len, Some(to)) != Some(to) {
+        return false;
     }
+    cores::leave_out(to, len);
+    true
 }
 
 /// In a forked child: the region is the parent's. Its mapping stays, because the program's own addresses may show parts of it.

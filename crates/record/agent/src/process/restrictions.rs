@@ -45,7 +45,7 @@ const CALLS: [(u32, &[i64]); 7] = [
     ),
     (need::SLEEP, &[libc::SYS_nanosleep]),
     (need::FUTEX, &[libc::SYS_futex]),
-    (need::NUMBERS, &[libc::SYS_gettid, libc::SYS_getpid]),
+    (need::NUMBERS, &[libc::SYS_gettid, libc::SYS_getpid, libc::SYS_newfstatat]),
     (need::LOCKED, &[libc::SYS_munlock, libc::SYS_prlimit64, libc::SYS_geteuid]),
 ];
 

@@ -5,6 +5,7 @@
 
 use super::cores;
 use super::environment;
+use super::place;
 use super::sys;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use tape::session::{Claim, PATIENCE_MS, SESSION_BYTES, Session};
@@ -51,16 +52,9 @@ pub fn is_there() -> bool {
     SESSION.load(Ordering::Relaxed) != 0
 }
 
-/// This process's number where the recorder sees it: what /proc, the recorder's, says of us.
+/// This process's number as the recorder is to be told it: see [`place::number`].
 pub fn number() -> i32 {
-    let mut to = [0u8; 16];
-    let n = sys::readlink(c"/proc/self", &mut to);
-    let digits = to.get(..n).unwrap_or(&[]);
-    let number = digits.iter().try_fold(0i32, |n, d| {
-        let d = d.checked_sub(b'0').filter(|d| *d < 10)?;
-        n.checked_mul(10)?.checked_add(i32::from(d))
-    });
-    number.filter(|n| *n > 0).unwrap_or_else(sys::getpid)
+    get().map_or_else(sys::getpid, |s| place::number(&s.starts))
 }
 
 /// Tells the recorder that something has changed.
@@ -70,18 +64,19 @@ pub fn call(s: &Session) {
 }
 
 /// Claims a region. Where all entries are in use, waits for the recorder to free one, for [`PATIENCE_MS`] at most, and is
-/// counted as turned away. `again`: it was counted before, and does not wait.
-pub fn claim(s: &Session, again: bool) -> Option<Claim> {
+/// counted as turned away. `again`: it was counted before, and does not wait. With it, the number by which it was claimed.
+pub fn claim(s: &Session, again: bool) -> Option<(Claim, i32)> {
     if s.stopped.load(Ordering::Acquire) != 0 {
         return None;
     }
     let (pid, parent) = (number(), sys::getppid());
+    let namespace = if pid < 0 { place::namespace() } else { 0 };
     for _ in 0..=PATIENCE_MS {
         // ORDERING: Acquire: read before the claim, so that a region that comes after it wakes us.
         let word = s.word.load(Ordering::Acquire);
-        if let Some(c) = s.claim(pid, parent, sys::tsc()) {
+        if let Some(c) = s.claim(pid, namespace, parent, sys::tsc()) {
             call(s);
-            return Some(c);
+            return Some((c, pid));
         }
         if again || s.stopped.load(Ordering::Acquire) != 0 {
             return None;
@@ -111,14 +106,4 @@ pub fn set_wanted(what: u32) {
 #[inline(always)]
 pub fn wanted(what: u32) -> bool {
     WANTED.load(Ordering::Relaxed) & what != 0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_number_is_that_of_proc() {
-        assert_eq!(number(), std::process::id() as i32);
-    }
 }

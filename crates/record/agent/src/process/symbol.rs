@@ -59,6 +59,8 @@ const DT_PLTREL: i64 = 20;
 const DT_JMPREL: i64 = 23;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_VERSYM: i64 = 0x6fff_fff0;
+const DT_VERNEED: i64 = 0x6fff_fffe;
+const DT_VERNEEDNUM: i64 = 0x6fff_ffff;
 /// A version that only old programs ask for by name.
 const HIDDEN: u16 = 0x8000;
 const STT_OBJECT: u8 = 1;
@@ -122,6 +124,69 @@ pub fn is_defined(name: &CStr) -> bool {
     found
 }
 
+/// Path of the loader that has loaded us. It stays where it is.
+pub fn loader() -> Option<&'static CStr> {
+    let mut found = None;
+    each(&mut |m| {
+        // SAFETY: the loader's own strings, of a library that stays.
+        let name: &'static CStr = unsafe { CStr::from_ptr(m.name) };
+        let is_it = name.to_bytes().ends_with(b"/ld-linux-x86-64.so.2");
+        found = is_it.then_some(name);
+        !is_it
+    });
+    found
+}
+
+/// The newest version of glibc, 2.N, whose symbols our library needs.
+pub fn glibc_needed() -> u32 {
+    let mut newest = 0;
+    each(&mut |m| {
+        let ours = core::ptr::addr_eq(m.dynamic, &raw const _DYNAMIC);
+        if ours {
+            // SAFETY: our own library.
+            unsafe { needed_by(m, &mut |version| newest = newest.max(version)) };
+        }
+        !ours
+    });
+    newest
+}
+
+/// Calls `f` with the N of each version GLIBC_2.N that a library needs.
+///
+/// # Safety
+/// It is loaded and relocated.
+unsafe fn needed_by(m: &LinkMap, f: &mut dyn FnMut(u32)) {
+    // SAFETY: the caller's; DT_VERNEED leads to as many Elf64_Verneed as DT_VERNEEDNUM says, each with its Elf64_Vernaux.
+    unsafe {
+        let Some(t) = Tables::of(m.addr, m.dynamic) else { return };
+        let mut need = t.needs.0 as *const u8;
+        for _ in 0..t.needs.1 {
+            let half = |at: usize| need.add(at).cast::<u16>().read_unaligned();
+            let word = |from: *const u8, at: usize| from.add(at).cast::<u32>().read_unaligned() as usize;
+            let mut aux = need.add(word(need, 8));
+            for _ in 0..half(2) {
+                let name = CStr::from_ptr((t.strings + word(aux, 8)) as *const c_char).to_bytes();
+                // (Relative relocations are glibc 2.36's.)
+                let minor = match name.strip_prefix(b"GLIBC_2.") {
+                    Some(rest) => {
+                        rest.iter().take_while(|b| b.is_ascii_digit()).fold(0, |n, b| n * 10 + u32::from(b - b'0'))
+                    }
+                    None => {
+                        if name == b"GLIBC_ABI_DT_RELR" {
+                            36
+                        } else {
+                            0
+                        }
+                    }
+                };
+                f(minor);
+                aux = aux.add(word(aux, 12));
+            }
+            need = need.add(word(need, 12));
+        }
+    }
+}
+
 /// Goes through the program and its libraries, in link order, until `f` says false.
 fn each(f: &mut dyn FnMut(&LinkMap) -> bool) {
     // SAFETY: the loader has filled the list before any code of a library runs; maps are only ever appended while the
@@ -151,6 +216,8 @@ pub struct Tables {
     gnu_hash: usize,
     hash: usize,
     versions: usize,
+    /// Versions that it needs: address and number of entries.
+    needs: (usize, usize),
     /// Relocations (Elf64_Rela), those of calls and the others: address and bytes.
     pub relocations: [(usize, usize); 2],
 }
@@ -174,6 +241,8 @@ impl Tables {
                     DT_HASH => t.hash = at,
                     DT_GNU_HASH => t.gnu_hash = at,
                     DT_VERSYM => t.versions = at,
+                    DT_VERNEED => t.needs.0 = at,
+                    DT_VERNEEDNUM => t.needs.1 = value,
                     DT_JMPREL => t.relocations[0].0 = at,
                     DT_PLTRELSZ => t.relocations[0].1 = value,
                     DT_RELA => t.relocations[1].0 = at,

@@ -98,7 +98,7 @@ impl Known {
 
     fn line(&mut self, t: &Thread, mut r: Mapping, path: &[u8], walk: &mut Walk) {
         // Our own rings are no part of the program.
-        if path.starts_with(b"/memfd:doorbell-region") {
+        if maps::is_region(path) {
             return;
         }
         let file = path.first() == Some(&b'/');

@@ -117,7 +117,7 @@ impl Joined {
             let word = self.page().word.load(Ordering::Acquire);
             // SAFETY: rdtsc is there on every x86-64.
             let tsc = unsafe { core::arch::x86_64::_rdtsc() };
-            if let Some(c) = self.page().claim(std::process::id() as i32, getppid(), tsc) {
+            if let Some(c) = self.page().claim(std::process::id() as i32, 0, getppid(), tsc) {
                 self.call();
                 return Some(c);
             }
@@ -322,6 +322,7 @@ pub fn options(command: Vec<OsString>, out: &Path) -> recorder::Options<'static>
         ring_bytes: 1 << 20,
         memory: 256 << 20,
         force: false,
+        agent_dir: None,
         wait: false,
         no_data: false,
         no_args: false,

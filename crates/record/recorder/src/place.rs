@@ -1,0 +1,120 @@
+//! Where programs find the recorder's files: as memory files behind its descriptors, or in a folder that was asked for.
+//!
+//! A memory file is open to who may look into this process: the same user, with as many rights, in the same namespaces. Files
+//! of a folder are open to everybody who gets as far as the folder.
+
+use crate::memory::{self, memfd};
+use std::ffi::{CStr, CString};
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// A folder of this recording's own, inside the one that was asked for; `None`: memory files.
+pub struct Place(Option<PathBuf>);
+
+/// A file, and the path by which programs open it while it lives.
+pub struct Shared {
+    pub file: File,
+    pub path: String,
+}
+
+/// Bytes of the own folder's path at most: what the agent keeps has room for two libraries in it.
+const LONGEST: usize = 90;
+
+impl Place {
+    pub fn memory() -> Place {
+        Place(None)
+    }
+
+    /// # Errors
+    /// It is not there or no folder, or libraries cannot be loaded from it.
+    pub fn folder(dir: &Path) -> io::Result<Place> {
+        let other = |text: &str| io::Error::other(text.to_owned());
+        let dir = dir.canonicalize()?;
+        if !dir.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        let own = dir.join(format!("doorbell-{}-{:x}", std::process::id(), crate::clock::tsc()));
+        let bytes = own.as_os_str().as_bytes();
+        if bytes.len() > LONGEST || own.to_str().is_none() || bytes.iter().any(|b| b": \t\n".contains(b)) {
+            return Err(other("its path is too long, or has a colon or a space in it, which LD_PRELOAD cannot hold"));
+        }
+        if is_noexec(&dir)? {
+            return Err(other("it is mounted noexec: no library can be loaded from it"));
+        }
+        fs::create_dir(&own)?;
+        let place = Place(Some(own.clone()));
+        fs::set_permissions(&own, Permissions::from_mode(0o755))?;
+        Ok(place)
+    }
+
+    /// A new file with `bytes` in it, and `len` bytes long if that is more. `mode`: of a folder's.
+    pub fn file(&self, name: &CStr, bytes: &[u8], len: usize, mode: u32) -> io::Result<Shared> {
+        let Some(own) = &self.0 else {
+            let file = memfd(name, bytes, len)?;
+            let path = memory::path_of(&file);
+            return Ok(Shared { file, path });
+        };
+        let path = own.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
+        let mut file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        file.write_all(bytes)?;
+        if len > bytes.len() {
+            memory::make_longer(&file, len)?;
+        }
+        file.set_permissions(Permissions::from_mode(mode))?;
+        // (It is text: `folder`.)
+        Ok(Shared { file, path: path.to_string_lossy().into_owned() })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(own) = &self.0 {
+            let _ = fs::remove_dir_all(own);
+        }
+    }
+}
+
+fn is_noexec(dir: &Path) -> io::Result<bool> {
+    let path = CString::new(dir.as_os_str().as_bytes())?;
+    // SAFETY: zeroed is a statvfs to write to; a NUL-terminated path.
+    unsafe {
+        let mut s: libc::statvfs = std::mem::zeroed();
+        if libc::statvfs(path.as_ptr(), &mut s) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(s.f_flag & libc::ST_NOEXEC != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_folder_are_everybodys_and_go_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::folder(dir.path()).unwrap();
+        let shared = place.file(c"doorbell-x", b"abc", 4096, 0o666).unwrap();
+        let meta = fs::metadata(&shared.path).unwrap();
+        assert_eq!((meta.len(), meta.permissions().mode() & 0o777), (4096, 0o666));
+        assert!(fs::read(&shared.path).unwrap().starts_with(b"abc\0"));
+        drop(place);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_the_loader_cannot_name_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let refused = |name: &str| {
+            let path = dir.path().join(name);
+            fs::create_dir(&path).unwrap();
+            Place::folder(&path).err().map(|e| e.to_string()).unwrap_or_default()
+        };
+        assert!(refused("a b").contains("LD_PRELOAD") && refused(&"x".repeat(LONGEST)).contains("too long"));
+        assert_eq!(Place::folder(Path::new("/dev/null")).err().map(|e| e.kind()), Some(io::ErrorKind::NotADirectory));
+        assert_eq!(Place::folder(&dir.path().join("none")).err().map(|e| e.kind()), Some(io::ErrorKind::NotFound));
+    }
+}
