@@ -192,6 +192,11 @@ impl<'a> Followed<'a> {
         self.next += 1;
         let e = self.session.page().regions.get(entry);
         let (mut ppid, tsc) = e.map_or((0, 0), |e| (e.ppid.load(Ordering::Relaxed), e.tsc.load(Ordering::Acquire)));
+        // In a pid namespace of its own it knows its parent by another number than we do, or not at all.
+        let same_numbers = region.control().pid.load(Ordering::Relaxed) == pid;
+        if !same_numbers {
+            ppid = 0;
+        }
         if identity.ppid != 0 {
             ppid = identity.ppid;
         }
@@ -218,7 +223,7 @@ impl<'a> Followed<'a> {
             rank: identity.rank,
         });
         if let Some(s) = &mut self.switches {
-            s.follow(pid, region.control().pid.load(Ordering::Relaxed) == pid);
+            s.follow(pid, same_numbers);
         }
         let mut image = Image::new(index, entry, pid, handle, region, self.options.no_data);
         if self.out.stopped().is_some() {

@@ -188,7 +188,7 @@ pub struct UnwatchedEntry {
     pub state: AtomicU32,
     /// One of [`unwatched`].
     pub why: AtomicU32,
-    /// The process that is about to become it, as getpid says; 0 if it will be a child of `parent`.
+    /// The process that is about to become it, in the recorder's numbers; 0 if it will be a child of `parent`, or that is not known.
     pub pid: AtomicI32,
     /// The process that starts it, in the recorder's numbers; 0 if it is not known.
     pub parent: AtomicI32,

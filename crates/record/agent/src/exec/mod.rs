@@ -138,8 +138,10 @@ unsafe fn note(target: Target, path: *const c_char, child: bool) {
     let Some(s) = session::get() else { return };
     // SAFETY: the caller's.
     let path = if path.is_null() { &[][..] } else { unsafe { CStr::from_ptr(path) }.to_bytes() };
-    let pid = if child { 0 } else { sys::getpid() };
-    s.note_unwatched(why, pid, session::number(), sys::tsc(), path);
+    // (Where it does not know the recorder's numbers, it is not named by one of another process.)
+    let number = session::number().max(0);
+    let pid = if child { 0 } else { number };
+    s.note_unwatched(why, pid, number, sys::tsc(), path);
     session::call(s);
 }
 
