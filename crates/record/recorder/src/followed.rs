@@ -381,6 +381,11 @@ impl<'a> Followed<'a> {
         self.images.len() + self.claimed.len()
     }
 
+    /// As [`Followed::live`], without processes whose end would not be noticed.
+    pub fn live_and_found(&self) -> usize {
+        self.images.iter().filter(|i| i.pid > 0).count() + self.claimed.len()
+    }
+
     pub fn clock(&mut self, c: &Clock) {
         self.out.clock(c);
     }

@@ -330,7 +330,7 @@ fn go_on(
         let taken = followed.round();
         match patience {
             Some(patience) if followed.live() == 0 || begun.elapsed() > patience => return,
-            None if followed.live() == 0 && searched.is_none_or(|t| t.elapsed() > SEARCH) => {
+            None if followed.live_and_found() == 0 && searched.is_none_or(|t| t.elapsed() > SEARCH) => {
                 // One that has done nothing so far may do it yet.
                 searched = Some(Instant::now());
                 if processes::all_with(environment::SESSION, session.path()).is_empty() {
