@@ -33,7 +33,7 @@ static void inside(int n, const char *root)
     }
     printf("%d\n", (int)getpid());
     fflush(stdout);
-    usleep(200000);
+    usleep(500000);
     exit(0);
 }
 
