@@ -1,6 +1,5 @@
 //! How a copy engine gets an I/O and says that it is done: what an I/O of its own costs is found by changing one of these at a time.
 
-use gpu::{ChannelOptions, CopyFlush, CopyMode};
 use serde::{Deserialize, Serialize};
 
 /// How an engine is told of a copy.
@@ -15,16 +14,6 @@ pub enum Mode {
     Plain,
     /// The release in the same launch as the copy.
     Folded,
-}
-
-impl Mode {
-    pub(super) fn of_gpu(self) -> CopyMode {
-        match self {
-            Mode::Pipelined => CopyMode::Pipelined,
-            Mode::Plain => CopyMode::Plain,
-            Mode::Folded => CopyMode::Folded,
-        }
-    }
 }
 
 impl std::fmt::Display for Mode {
@@ -51,16 +40,6 @@ pub enum Flush {
     None,
 }
 
-impl Flush {
-    pub(super) fn of_gpu(self) -> CopyFlush {
-        match self {
-            Flush::All => CopyFlush::All,
-            Flush::Local => CopyFlush::Local,
-            Flush::None => CopyFlush::None,
-        }
-    }
-}
-
 /// Which memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -68,15 +47,6 @@ impl Flush {
 pub enum Memory {
     Video,
     Host,
-}
-
-impl Memory {
-    pub(super) fn of_gpu(self) -> gpu::Place {
-        match self {
-            Memory::Video => gpu::Place::Video,
-            Memory::Host => gpu::Place::Host,
-        }
-    }
 }
 
 /// One way; the default is what was found to be the fastest with a flushed completion for each I/O.
@@ -108,12 +78,6 @@ impl Default for Way {
 }
 
 impl Way {
-    pub(super) fn channel(self) -> ChannelOptions {
-        let commands = self.commands.of_gpu();
-        let tracker = self.completions.of_gpu();
-        ChannelOptions { gpfifo: commands, pushbuffer: commands, tracker, ..ChannelOptions::default() }
-    }
-
     /// Whether it goes with so many I/Os behind a doorbell, at such a depth.
     pub fn fits(self, batch: u32, depth: u32) -> bool {
         let alone = batch <= 1;

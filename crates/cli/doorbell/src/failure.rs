@@ -1,7 +1,8 @@
 //! How an error ends the program: its text, a hint and an exit status.
 
+mod recording;
+
 use clap::error::{ContextKind, ContextValue};
-use recorder::{ProgramError, RecordError};
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -71,16 +72,7 @@ pub mod wrapper {
 }
 
 pub fn status_of_wrapper(e: &anyhow::Error) -> ExitCode {
-    let of_start = |cause: &io::Error| match cause.kind() {
-        io::ErrorKind::NotFound => wrapper::NOT_FOUND,
-        _ => wrapper::CANNOT_EXECUTE,
-    };
-    ExitCode::from(match e.chain().find_map(|c| c.downcast_ref::<RecordError>()) {
-        Some(RecordError::Program(ProgramError::NotFound(_))) => wrapper::NOT_FOUND,
-        Some(RecordError::Program(_)) => wrapper::CANNOT_EXECUTE,
-        Some(RecordError::Start { cause, .. }) => of_start(cause),
-        _ => wrapper::FAILED,
-    })
+    ExitCode::from(e.chain().find_map(recording::status).unwrap_or(wrapper::FAILED))
 }
 
 /// Of arguments that cannot be parsed: the subcommand is the first word that is no option.
@@ -158,8 +150,8 @@ fn hint(e: &anyhow::Error) -> Option<String> {
         if let Some(e) = c.downcast_ref::<output::Error>() {
             return Some(e.hint().into());
         }
-        if let Some(e) = c.downcast_ref::<RecordError>() {
-            return Some(record_hint(e).into());
+        if let Some(hint) = recording::hint(c) {
+            return Some(hint.into());
         }
         if let Some(ReportError::NotRecorded { .. }) = c.downcast_ref::<ReportError>() {
             return Some("record it again: `doorbell record --locks PROGRAM` records locks and CUDA calls".into());
@@ -183,82 +175,6 @@ fn io_hint(e: &io::Error) -> &'static str {
         IsADirectory => "give a file, not a folder",
         StorageFull | QuotaExceeded => "free some space, or write elsewhere",
         _ => "look at the file and at the disk it lies on",
-    }
-}
-
-/// What helps where nothing could be recorded.
-fn record_hint(e: &RecordError) -> &'static str {
-    match e {
-        RecordError::Program(p) => program_hint(p),
-        RecordError::Tape(TapeError::Io { cause, .. }) | RecordError::Close { cause, .. } => out_hint(cause),
-        RecordError::Tape(_) => "-o FILE writes the tape elsewhere",
-        RecordError::Region(cause) => region_hint(cause),
-        RecordError::FileSizeLimit { .. } => {
-            "raise it (`ulimit -f unlimited`), or take smaller rings (`--ring 1MiB`); `--max-size` bounds the recording alone"
-        }
-        RecordError::NoProc => "mount it: `mount -t proc proc /proc`",
-        RecordError::OtherProc { .. } => {
-            "mount this namespace's: `mount -t proc proc /proc`, or `unshare --pid --fork --mount-proc doorbell record ./app`"
-        }
-        RecordError::AgentDir { .. } => {
-            "--agent-dir takes a directory in memory, for example one under /dev/shm or /run"
-        }
-        RecordError::Start { cause, .. } => start_hint(cause),
-        RecordError::IsProgram(_) => "-o FILE writes the tape elsewhere",
-    }
-}
-
-fn program_hint(e: &ProgramError) -> &'static str {
-    match e {
-        ProgramError::NotFound(_) => "give its path (`./app`), or a name that is in the PATH",
-        ProgramError::Directory(_) => "give the program that lies in it",
-        ProgramError::NotExecutable(_) => {
-            "`chmod +x` makes it executable; a script can be given to its interpreter (`python3 app.py`)"
-        }
-        ProgramError::Io { cause, .. } => match cause.kind() {
-            io::ErrorKind::PermissionDenied => "this user must be able to read the program",
-            _ => "look at the file and at the disk it lies on",
-        },
-        ProgramError::Musl(_) => "build it for glibc, as NVIDIA's libraries are",
-        ProgramError::ThirtyTwoBit(_) | ProgramError::Foreign(_) => "build it for x86-64",
-        ProgramError::NotAProgram(_) => "give a program, or an interpreter and the file (`sh FILE`)",
-        ProgramError::SetUid(_) => "record a copy of it: `cp` leaves these bits and capabilities out",
-    }
-}
-
-/// What helps against a tape that cannot be written.
-fn out_hint(e: &io::Error) -> &'static str {
-    use io::ErrorKind::*;
-    match e.kind() {
-        NotFound => "the folder must exist; -o FILE writes the tape elsewhere",
-        PermissionDenied | ReadOnlyFilesystem => "this user may not write there; -o FILE writes the tape elsewhere",
-        IsADirectory => "give a file, not a folder: -o FILE",
-        StorageFull | QuotaExceeded => "free some space, or write the tape elsewhere with -o FILE",
-        _ => "-o FILE writes the tape elsewhere",
-    }
-}
-
-/// What helps against a failing memfd_create, ftruncate, fallocate or mmap.
-fn region_hint(e: &io::Error) -> &'static str {
-    use io::ErrorKind::*;
-    match e.kind() {
-        OutOfMemory | StorageFull => "`--ring 1MiB` needs the least; `ulimit -v` or a container may limit the memory",
-        FileTooLarge => "raise the file size limit (`ulimit -f unlimited`)",
-        PermissionDenied | Unsupported => "the kernel or a sandbox forbids memfd_create: record outside of the sandbox",
-        _ if e.raw_os_error() == Some(libc::EMFILE) => "raise the limit of open files (`ulimit -n`)",
-        _ => "`--ring 1MiB` needs the least memory",
-    }
-}
-
-/// What helps against a failing fork or exec of a program that looked right.
-fn start_hint(e: &io::Error) -> &'static str {
-    use io::ErrorKind::*;
-    match e.kind() {
-        NotFound => "its dynamic loader or its interpreter is missing: `file` and `ldd` name it",
-        PermissionDenied => "its file system may be mounted noexec",
-        ArgumentListTooLong => "its arguments and environment are longer than the kernel takes",
-        WouldBlock | OutOfMemory => "the limit of processes (`ulimit -u`) or of memory is reached",
-        _ => "see whether it starts without doorbell",
     }
 }
 

@@ -133,7 +133,7 @@ fn main() -> ExitCode {
     cli.color.set();
     if cli.unverified_driver {
         // SAFETY: no other thread was started yet.
-        unsafe { std::env::set_var(gpu::UNVERIFIED_DRIVER, "1") };
+        unsafe { std::env::set_var(rm::abi::UNVERIFIED_DRIVER, "1") };
     }
     let is_wrapper = cli.command.is_wrapper();
     let done = match cli.command {

@@ -3,7 +3,7 @@
 use crate::architecture::Architecture;
 use crate::error::Error;
 use crate::fork;
-use rm::abi::{Abi, CardInfo, DeviceAlloc, Standing, SubdeviceAlloc, UsermodeAlloc, uvm};
+use rm::abi::{Abi, CardInfo, DeviceAlloc, Standing, SubdeviceAlloc, UNVERIFIED_DRIVER, UsermodeAlloc, uvm};
 use rm::class;
 use rm::driver::{self, Driver};
 use std::ffi::CString;
@@ -46,9 +46,6 @@ enum Accepted {
     /// Any; the kernel is not asked.
     Unasked,
 }
-
-/// Set to anything but 0 or nothing: own channels also on a driver whose version the table of [`rm::abi`] does not name.
-pub const UNVERIFIED_DRIVER: &str = "DOORBELL_UNVERIFIED_DRIVER";
 
 /// Whether [`UNVERIFIED_DRIVER`] is set.
 pub fn accepts_unverified() -> bool {

@@ -64,7 +64,7 @@ pub use burst::Burst;
 pub use channel::{Channel, ChannelOptions, Group};
 pub use clock::{Clock, Correlation, Drift};
 pub use copies::{Copies, Written};
-pub use device::{Bar, Device, DeviceOptions, Entry, SOFTGPU_MARKER, UNVERIFIED_DRIVER, accepts_unverified};
+pub use device::{Bar, Device, DeviceOptions, Entry, SOFTGPU_MARKER, accepts_unverified};
 pub use doorbell::Site;
 pub use engine::Engine;
 pub use engines::{CopyCaps, CopyEngine, asynchronous};

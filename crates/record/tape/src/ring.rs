@@ -22,6 +22,16 @@ pub const fn event_len(body: usize, payload: usize) -> usize {
     (size_of::<Head>() + body + payload).next_multiple_of(8)
 }
 
+/// Asks for the line at an address, to write it; elsewhere than on x86-64, where agents write, it does nothing.
+#[inline(always)]
+fn ask_for(_at: *const u8) {
+    // SAFETY: a prefetch touches no memory as far as the program is concerned.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) _at, options(nostack, preserves_flags))
+    };
+}
+
 /// The writing side: one thread's.
 pub struct Writer {
     head: *const RingHead,
@@ -241,8 +251,7 @@ impl Writer {
         let Some(p) = self.push_words_with(kind, flags, tsc, body, 0) else { return false };
         let from = size_of::<Head>() + size_of::<[u64; N]>();
         let ahead = p.wrapping_byte_sub(from).wrapping_byte_add(AHEAD);
-        // SAFETY: a prefetch touches no memory as far as the program is concerned.
-        unsafe { core::arch::asm!("prefetchw [{}]", in(reg) ahead, options(nostack, preserves_flags)) };
+        ask_for(ahead);
         true
     }
 
@@ -259,10 +268,7 @@ impl Writer {
     pub fn warm(&self, len: usize) {
         let from = self.data.wrapping_add((self.at & (self.bytes - 1)) as usize);
         for line in (0..len.min(MAX_WARM)).step_by(64) {
-            // SAFETY: a prefetch touches no memory as far as the program is concerned; the address lies in the ring.
-            unsafe {
-                core::arch::asm!("prefetchw [{}]", in(reg) from.wrapping_add(line), options(nostack, preserves_flags))
-            };
+            ask_for(from.wrapping_add(line));
         }
     }
 

@@ -8,6 +8,7 @@ mod gathered;
 mod mover;
 mod spaced;
 mod submitter;
+mod way;
 
 use crate::Error;
 use crate::link::{Access, Beside};
@@ -144,12 +145,12 @@ impl Engaged {
         let (queue, seed) = (self.memories.len(), self.seed);
         self.mover.fill(&device, images, |at, into| filled(seed, queue, at, into))?;
         let way = shape.way;
-        let mut channel = Channel::new(space, Engine::Copy(number), way.channel())?;
+        let mut channel = Channel::new(space, Engine::Copy(number), way::channel(way))?;
         let ends = submitter::Ends { target: target.region(), device: device.region(), bytes: shape.bytes };
         submitter::first(&mut channel, &ends, FIRST)?;
         // What lies in video memory is looked at through the GPU by engines alone.
         let release = CopyRelease::Word;
-        let (mode, words) = (way.mode.unwrap_or(usual).of_gpu(), way.completions.of_gpu());
+        let (mode, words) = (way::mode(way.mode.unwrap_or(usual)), way::place(way.completions));
         self.queues.push(match (shape.flow.submission, shape.batch) {
             (Submission::Armed, _) => Box::new(AtGates::new(channel, &ends, shape.depth, (mode, release))?),
             (Submission::Doorbell, 0 | 1) => match (way.completions_every, way.flush) {
@@ -158,7 +159,7 @@ impl Engaged {
                     Box::new(Spaced::new(channel, &ends, shape.depth, mode, Completions::Every(every))?)
                 }
                 (_, flush) => {
-                    let words = Completions::Words(words, flush.of_gpu());
+                    let words = Completions::Words(words, way::flush(flush));
                     Box::new(Spaced::new(channel, &ends, shape.depth, mode, words)?)
                 }
             },

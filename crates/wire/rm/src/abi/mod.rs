@@ -20,7 +20,7 @@ pub(crate) use plain::plain_struct;
 pub use shape::{Cuts, Shape};
 #[cfg(feature = "std")]
 pub(crate) use shape::{compact, expand};
-pub use version::{Abi, Standing, UnknownDriver};
+pub use version::{Abi, Standing, UNVERIFIED_DRIVER, UnknownDriver};
 
 /// `_IOWR('F', nr, size)`.
 pub const fn rm_request(nr: u32, size: usize) -> u64 {

@@ -6,6 +6,9 @@
 use super::branch::{BRANCHES, Branch, Source};
 use core::fmt;
 
+/// Set to anything but 0 or nothing: own channels also on a driver whose version the table does not name.
+pub const UNVERIFIED_DRIVER: &str = "DOORBELL_UNVERIFIED_DRIVER";
+
 /// How much is known of a driver's layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -66,7 +69,7 @@ impl fmt::Display for UnknownDriver {
         for (i, b) in BRANCHES.iter().filter(|b| b.source == Source::Headers).enumerate() {
             write!(f, "{} {} to {}", if i == 0 { "" } else { "," }, b.first, b.last)?;
         }
-        f.write_str("; --unverified-driver (or DOORBELL_UNVERIFIED_DRIVER=1) uses it all the same")
+        write!(f, "; --unverified-driver (or {UNVERIFIED_DRIVER}=1) uses it all the same")
     }
 }
 
