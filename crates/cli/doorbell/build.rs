@@ -13,6 +13,10 @@ use std::process::Command;
 const LIBRARIES: [(&str, &str); 2] = [("agent", "libdoorbell_agent.so"), ("softgpu", "libdoorbell_softgpu.so")];
 
 fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    if env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
+        return;
+    }
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     // Asked for when it runs: a checkout may have moved, target folder and all, since this program was compiled.
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../../..");

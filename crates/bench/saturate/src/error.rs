@@ -6,6 +6,7 @@ use std::time::Duration;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    #[cfg(target_arch = "x86_64")]
     #[error(transparent)]
     Gpu(#[from] gpu::Error),
     /// It does not exist here, and why.

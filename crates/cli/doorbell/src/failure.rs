@@ -1,6 +1,9 @@
 //! How an error ends the program: its text, a hint and an exit status.
 
+#[cfg(target_arch = "x86_64")]
 mod recording;
+#[cfg(not(target_arch = "x86_64"))]
+use crate::refused::recording;
 
 use clap::error::{ContextKind, ContextValue};
 use std::ffi::OsString;

@@ -1,35 +1,49 @@
 //! The command line: arguments, exit codes, wiring. One file a subcommand: its arguments and `run()`.
+//!
+//! On a machine that is not x86-64 the commands of `needs_x86_64` are those of `refused`; what only they use is unused there.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
-mod bench;
-mod calibrate;
 mod color;
 mod compare;
 mod completions;
-mod demo;
 mod diff;
-mod doctor;
 mod export;
 mod failure;
-mod files;
 mod groups;
 mod help;
 mod man;
-mod nvme;
 mod plan;
-mod preload;
 mod progress;
-mod record;
 mod redact;
 mod report;
 mod result;
-mod run;
-mod sample;
-mod selfbench;
-mod selftest;
 mod show;
 mod signals;
-mod soak;
 mod units;
+
+#[cfg(not(target_arch = "x86_64"))]
+mod refused;
+#[cfg(target_arch = "x86_64")]
+#[path = "."]
+mod needs_x86_64 {
+    pub mod bench;
+    pub mod calibrate;
+    pub mod demo;
+    pub mod doctor;
+    pub mod files;
+    pub mod nvme;
+    pub mod preload;
+    pub mod record;
+    pub mod run;
+    pub mod sample;
+    pub mod selfbench;
+    pub mod selftest;
+    pub mod soak;
+}
+#[cfg(target_arch = "x86_64")]
+use needs_x86_64::*;
+#[cfg(not(target_arch = "x86_64"))]
+use refused::*;
 
 #[cfg(test)]
 mod conventions;

@@ -22,6 +22,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLRGN1");
 /// Changes whenever a layout here or in `event` changes; agent and recorder must agree.
 pub const VERSION: u32 = 5;
 
+/// x86-64's page: agent and recorder are at work there alone. The file has no pages, and its reader maps nothing: any machine reads it,
+/// whatever its pages are.
 pub const PAGE: usize = 4096;
 /// Channels followed at a time (slots of freed channels are used again).
 pub const SLOTS: usize = 512;

@@ -6,6 +6,7 @@
 pub mod calls;
 mod cell;
 pub mod channels;
+#[cfg(target_arch = "x86_64")]
 pub mod checks;
 pub mod comparison;
 pub mod copies;
@@ -15,12 +16,16 @@ pub mod graphs;
 pub mod json;
 pub mod launches;
 pub mod locks;
+#[cfg(target_arch = "x86_64")]
 pub mod locks_bench;
+#[cfg(target_arch = "x86_64")]
 pub mod noise;
 pub mod number;
 pub mod objects;
+#[cfg(target_arch = "x86_64")]
 pub mod p2p;
 mod processes;
+#[cfg(target_arch = "x86_64")]
 pub mod raw;
 pub mod rows;
 pub mod run;

@@ -1,4 +1,5 @@
 //! The lock experiments as people and programs read them.
+#![cfg(target_arch = "x86_64")]
 
 use environment::{Environment, Gpu};
 use lock_bench::locks::{Cost, Figures, Missing, Pairs, Plan, Policy, Wait, Waits};

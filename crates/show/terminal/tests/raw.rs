@@ -1,4 +1,5 @@
 //! The raw study as people and programs read it.
+#![cfg(target_arch = "x86_64")]
 
 use environment::{Environment, Gpu};
 use measure::clock::Clock;
