@@ -153,3 +153,43 @@ fn long_aarch64_refuses_by_name_what_needs_x86_64() {
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
+
+/// Addresses and offsets of a traced `mmap(0x5503d40000,131072,PROT_READ,MAP_PRIVATE,3,0x10000) = ..` that no kernel with pages of 64 KiB
+/// takes.
+fn askew(trace: &str) -> Vec<&str> {
+    let is_whole = |number: &str| match number.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).is_ok_and(|value| value.is_multiple_of(65536)),
+        None => matches!(number, "0" | "NULL"),
+    };
+    let calls = trace.split("mmap(").skip(1).filter_map(|rest| rest.split(')').next());
+    calls
+        .filter(|call| [call.split(',').next(), call.rsplit(',').next()].into_iter().flatten().any(|n| !is_whole(n)))
+        .collect()
+}
+
+#[test]
+fn a_mapping_that_is_not_on_pages_of_64_kib_is_found() {
+    let trace = "1 mmap(NULL,42771,PROT_READ,MAP_PRIVATE,3,0) = 0x0\n1 mmap(0x0000005503d40000,1,PROT_READ,MAP_FIXED,3,0x80000) = 0x1\n";
+    assert_eq!(askew(trace), [""; 0]);
+    let wrong = ["NULL,4096,PROT_READ,MAP_PRIVATE,3,0x1000", "0x0000005503d41000,1,PROT_READ,MAP_FIXED,-1,0"];
+    assert_eq!(askew(&format!("{trace}1 mmap({}) = 0x2\n1 mmap({}) = 0x3\n", wrong[0], wrong[1])), wrong);
+}
+
+/// The emulator has pages of 64 KiB and takes other mappings all the same, so they are looked for in its trace.
+#[test]
+#[ignore = "a build for aarch64; run by .ci/run --long"]
+fn long_aarch64_maps_whole_pages_of_64_kib() {
+    let dir = tempfile::tempdir().unwrap();
+    let recording = fixture("h200-copies.doorbell");
+    let recording = recording.to_str().unwrap();
+    let run = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/report/run.json");
+    for line in [["show", recording, "--copies"], ["export", recording, "--jsonl"], ["report", run, "-oout"]] {
+        let Some(mut command) = other().filter(|_| test_support::installed("qemu-aarch64")) else {
+            test_support::skip!("no doorbell for aarch64, or no qemu-aarch64");
+        };
+        let traced = output(command.env("QEMU_STRACE", "1").args(line), dir.path());
+        let trace = lines(&traced.stderr);
+        assert!(traced.status.success() && trace.contains("mmap("), "{line:?}: {trace:.2000}");
+        assert_eq!(askew(&trace), [""; 0], "{line:?}");
+    }
+}
