@@ -1,6 +1,6 @@
 //! Rows of the schema, filled from a walk.
 
-use crate::merge::missing;
+use crate::merge::{Submission, missing};
 use crate::place::place;
 use crate::recording::Recording;
 use crate::walk::{At, Segment};
@@ -9,7 +9,7 @@ use pushbuf::ops::{How, Layout, Op, Purpose, Semaphore, Space, Transfer, What};
 use pushbuf::text::MethodName;
 use rm::graph::ObjectGraph;
 use schema::objects::{MappingRow, ObjectRow, Objects};
-use schema::operations::{CopyRow, LaunchRow, Mode, When};
+use schema::operations::{CopyRow, InCall, LaunchRow, Mode, When};
 use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
 use schema::{Clock, Place};
 use tape::event::lack;
@@ -35,7 +35,16 @@ fn when(at: &At<'_>, clock: &Clock) -> When {
         slot: at.channel.slot,
         generation: at.channel.generation,
         engine: at.channel.engine.clone(),
+        call: in_call(at.submission),
     }
+}
+
+/// The call in which it was rung.
+pub fn in_call(submission: &Submission) -> Option<InCall> {
+    let ring = submission.ring.filter(|ring| ring.function != 0)?;
+    let function = u16::try_from(ring.function).ok().and_then(tape::call::function);
+    let name = function.map_or("unknown", |f| f.name);
+    Some(InCall { name, number: ring.call, stream: ring.stream, object: ring.object })
 }
 
 /// `None` for anything else, and for inline writes that are a launch's own.
@@ -169,6 +178,7 @@ impl Collector {
             slot: c.slot,
             generation: c.generation,
             engine: c.engine.clone(),
+            call: in_call(s),
             token: s.ring.map(|r| r.token),
             seq: s.ring.map(|r| r.seq),
             put_from: s.ring.map(|r| r.put_from),

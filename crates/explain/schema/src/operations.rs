@@ -45,6 +45,22 @@ pub struct When {
     pub slot: u32,
     pub generation: u32,
     pub engine: String,
+    /// `None` where it was submitted outside of any call, and where calls were not recorded.
+    pub call: Option<InCall>,
+}
+
+/// The call of CUDA's in which something was submitted: the outermost one of its thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InCall {
+    /// As programs write it; `unknown` for one of a newer doorbell.
+    pub name: &'static str,
+    /// Counts the calls of the thread, from 1.
+    pub number: u32,
+    /// The handles that were passed: the stream (0 default, 1 legacy, 2 per thread), and what it was about: a kernel, a graph, an address.
+    #[serde(serialize_with = "crate::wide::hex")]
+    pub stream: u64,
+    #[serde(serialize_with = "crate::wide::hex")]
+    pub object: u64,
 }
 
 /// How bytes were moved.

@@ -1,5 +1,6 @@
 //! A submission with its decoded commands.
 
+use crate::operations::InCall;
 use crate::place::Place;
 use serde::Serialize;
 
@@ -17,6 +18,7 @@ pub struct SubmissionRow {
     pub slot: u32,
     pub generation: u32,
     pub engine: String,
+    pub call: Option<InCall>,
     pub token: Option<u32>,
     pub seq: Option<u64>,
     pub put_from: Option<u32>,

@@ -15,7 +15,7 @@ use schema::locks::{
     BehindRow, Cycle, HolderRow, Inversion, LeftRow, LockRow, Locks, OffCpu, OrderRow, SwitchesRow, ThreadRow, WaitRow,
 };
 use schema::objects::{MappingRow, ObjectRow, Objects};
-use schema::operations::{CopyRow, LaunchRow, Mode, Shape, When};
+use schema::operations::{CopyRow, InCall, LaunchRow, Mode, Shape, When};
 use schema::processes::{HowEnded, ProcessRow, RankRow, UnwatchedRow};
 use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
 use schema::summary::{
@@ -384,6 +384,7 @@ fn submission_row() -> SubmissionRow {
         slot: 1,
         generation: 1,
         engine: "x".into(),
+        call: Some(in_call()),
         token: Some(1),
         seq: Some(1),
         put_from: Some(1),
@@ -405,7 +406,12 @@ fn when() -> When {
         slot: 1,
         generation: 1,
         engine: "x".into(),
+        call: Some(in_call()),
     }
+}
+
+fn in_call() -> InCall {
+    InCall { name: "x", number: 1, stream: 1, object: 1 }
 }
 
 fn copy_row() -> CopyRow {

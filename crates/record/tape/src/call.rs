@@ -58,7 +58,8 @@ pub struct CallBody {
     pub flags: u16,
     /// Tapped calls that it made itself, 65535 for more.
     pub inner: u16,
-    /// Counts the outermost calls of this thread, from 1: doorbells that it rings inside carry it. 0 on tapes of version 1.
+    /// Counts the outermost calls of this thread, from 1: doorbells that it rings inside carry it
+    /// ([`crate::event::RingBody::call`]). 0 on older tapes.
     pub seq: u32,
     pub pad: u32,
 }

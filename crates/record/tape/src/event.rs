@@ -76,23 +76,28 @@ pub struct RingBody {
     pub tid: u32,
     /// Which doorbell page (slot of the agent's page table).
     pub page: u32,
-    /// Process that rang, as it knows itself. 0 on tapes of version 1.
-    pub pid: u32,
-    /// Which of CUDA's calls the thread was in: [`call::CallBody::seq`] of its outermost call; 0 if it was in none that is
-    /// tapped, and on tapes of version 1.
+    /// The outermost call of CUDA's that the thread was in: its function ([`call::Function::number`]). This and the fields
+    /// that follow are 0 if it was in none that is recorded, and on older tapes.
+    pub function: u32,
+    /// Its number: [`call::CallBody::seq`]
     pub call: u32,
+    /// What was passed to it: [`call::CallBody::stream`], [`call::CallBody::object`]
+    pub stream: u64,
+    pub object: u64,
 }
 
 impl RingBody {
     /// Its bytes, for [`crate::ring::Writer::push_words_with`].
     #[inline(always)]
-    pub const fn words(self) -> [u64; 5] {
+    pub const fn words(self) -> [u64; 7] {
         [
             self.token as u64 | (self.slot as u64) << 32,
             self.seq,
             self.put_from as u64 | (self.put_to as u64) << 32,
             self.tid as u64 | (self.page as u64) << 32,
-            self.pid as u64 | (self.call as u64) << 32,
+            self.function as u64 | (self.call as u64) << 32,
+            self.stream,
+            self.object,
         ]
     }
 }
@@ -363,7 +368,7 @@ macro_rules! plain {
 }
 
 plain! {
-    Head = 16, RingBody = 40, ThreadBody = 24, EntryBody = 32, IoctlBody = 40, MmapBody = 40, MunmapBody = 16, MremapBody = 32,
+    Head = 16, RingBody = 56, ThreadBody = 24, EntryBody = 32, IoctlBody = 40, MmapBody = 40, MunmapBody = 16, MremapBody = 32,
     FileBody = 16, ChannelBody = 32, TokenBody = 8, ChannelEndBody = 24, PageBody = 32, SiteBody = 48, NoteBody = 8,
     GapBody = 24, lock::LocksBody = 8, lock::PairBody = 24, lock::HoldBody = 48, lock::OpBody = 40, lock::HeldBody = 40,
     lock::SchedBody = 64, lock::MappingBody = 32, switch::SwitchesBody = 16, switch::SwitchBody = 16, switch::LostBody = 8,
@@ -387,18 +392,19 @@ fn read<T: Plain>(b: &[u8], at: usize) -> Option<T> {
 const RING_V1: usize = 32;
 const CALL_V1: usize = 48;
 
-/// The body of an event that fills `b`. On an older tape it is `OLD` bytes long and lacks the last fields, which are 0.
+/// The body of an event that fills `b`. On an older tape it is `OLD` bytes long or a little longer, and lacks the last fields, which are
+/// 0.
 fn read_grown<T: Plain, const OLD: usize>(b: &[u8]) -> Option<T> {
     let body = b.get(size_of::<Head>()..)?;
-    if body.len() != OLD {
+    if body.len() >= size_of::<T>() {
         return read(body, 0);
     }
-    let mut v = T::default();
-    // SAFETY: T is larger than OLD bytes (asserted), every bit pattern of it is a T.
-    unsafe {
-        const { assert!(OLD < size_of::<T>()) };
-        core::ptr::copy_nonoverlapping(body.as_ptr(), (&raw mut v).cast::<u8>(), OLD);
+    if body.len() < OLD {
+        return None;
     }
+    let mut v = T::default();
+    // SAFETY: the body is shorter than T, every bit pattern of which is a T.
+    unsafe { core::ptr::copy_nonoverlapping(body.as_ptr(), (&raw mut v).cast::<u8>(), body.len()) };
     Some(v)
 }
 
@@ -556,7 +562,19 @@ mod tests {
 
     #[test]
     fn words_are_the_bodies_bytes() {
-        let ring = RingBody { token: 1, slot: 2, seq: 3, put_from: 4, put_to: 5, tid: 6, page: 7, pid: 8, call: 9 };
+        let ring = RingBody {
+            token: 1,
+            slot: 2,
+            seq: 3,
+            put_from: 4,
+            put_to: 5,
+            tid: 6,
+            page: 7,
+            function: 8,
+            call: 9,
+            stream: 10,
+            object: 11,
+        };
         assert_eq!(ring.words().map(u64::to_ne_bytes).concat(), bytes_of(&ring));
         let entry = EntryBody { gp: 1 << 63 | 1, seq: 2, slot: 3, index: 4, words: 5, lack: 6 };
         assert_eq!(entry.words().map(u64::to_ne_bytes).concat(), bytes_of(&entry));

@@ -316,7 +316,7 @@ pub struct CallRow {
     pub stream: AtomicU64,
     pub object: AtomicU64,
     pub size: AtomicU64,
-    /// Counts the thread's outermost calls, from 1; goes with the thread from ring to ring. [`crate::call::CallBody::seq`]
+    /// [`crate::call::CallBody::seq`]
     pub seq: AtomicU32,
 }
 

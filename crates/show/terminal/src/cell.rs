@@ -1,7 +1,7 @@
 //! How values of rows stand in the cells of tables.
 
 use schema::Place;
-use schema::operations::Shape;
+use schema::operations::{InCall, Shape};
 
 /// `video`, and of which GPU where there are several: `video of GPU 1`.
 pub fn place_name(p: Place, gpu: Option<u32>) -> String {
@@ -16,6 +16,11 @@ pub fn extent(e: [u32; 3]) -> String {
 /// Where the GPU starts, if that is not the kernel itself.
 pub fn through(shape: &Shape) -> String {
     shape.kernel.map_or(String::new(), |_| format!(", through {:#x}", shape.program))
+}
+
+/// The call in which something was submitted: `cudaMemcpyAsync #17`.
+pub fn called(call: &InCall) -> String {
+    format!("{} #{}", call.name, call.number)
 }
 
 pub fn time(s: Option<f64>) -> String {

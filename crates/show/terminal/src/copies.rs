@@ -1,7 +1,7 @@
 //! Every copy, inline write and fill.
 
 use crate::ReportError;
-use crate::cell::{place_name, slot, time};
+use crate::cell::{called, place_name, slot, time};
 use crate::number::bytes;
 use crate::rows::{self, List};
 use crate::table::Style;
@@ -48,6 +48,7 @@ fn line(out: &mut dyn Write, c: &CopyRow) -> io::Result<()> {
         (c.physical, "physical".into()),
         (!c.complete, "not all data seen".into()),
         (c.guessed, "guessed: set in a gap".into()),
+        (c.when.call.is_some(), c.when.call.as_ref().map_or(String::new(), |call| format!("in {}", called(call)))),
     ] {
         if is {
             rest.push_str(if rest.is_empty() { "" } else { ", " });

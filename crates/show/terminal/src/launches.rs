@@ -1,7 +1,7 @@
 //! Every kernel launch.
 
 use crate::ReportError;
-use crate::cell::{extent, slot, through, time};
+use crate::cell::{called, extent, slot, through, time};
 use crate::number::bytes;
 use crate::rows::{self, List};
 use crate::table::Style;
@@ -35,14 +35,19 @@ fn head(style: Style, out: &mut dyn Write) -> io::Result<()> {
 
 fn line(out: &mut dyn Write, l: &LaunchRow) -> io::Result<()> {
     let begin = format!("{:>11}  {:>7}  {:<6}", time(l.when.seconds), l.when.tid, slot(l.when.slot, l.when.generation));
+    let call = l.when.call.as_ref().map_or(String::new(), |call| format!(", in {}", called(call)));
     let again = if l.again { ", again" } else { "" };
     match &l.shape {
         Some(_) if l.empty => {
-            writeln!(out, "{begin}  an empty QMD at {:#x}, only orders or starts others ({}{again})", l.qmd, l.how)
+            writeln!(
+                out,
+                "{begin}  an empty QMD at {:#x}, only orders or starts others ({}{again}){call}",
+                l.qmd, l.how
+            )
         }
         Some(s) => writeln!(
             out,
-            "{begin}  {:<16}  {:<14}  {:<9}  {:>9}  {:>10}  {:<16}  {:#x} ({}{again}{})",
+            "{begin}  {:<16}  {:<14}  {:<9}  {:>9}  {:>10}  {:<16}  {:#x} ({}{again}{}){call}",
             extent(s.grid),
             extent(s.block),
             s.cluster.map_or("-".into(), extent),
@@ -53,7 +58,7 @@ fn line(out: &mut dyn Write, l: &LaunchRow) -> io::Result<()> {
             l.how,
             through(s)
         ),
-        None => writeln!(out, "{begin}  the QMD at {:#x} was never in the stream ({})", l.qmd, l.how),
+        None => writeln!(out, "{begin}  the QMD at {:#x} was never in the stream ({}){call}", l.qmd, l.how),
     }
 }
 

@@ -1,12 +1,12 @@
 //! Every submission with its decoded commands.
 
-use crate::cell::extent;
+use crate::cell::{called, extent};
 use crate::number::{bytes, seconds};
 use crate::table::{Style, to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
 use decode::merge::missing;
-use decode::rows::{self, Collector, lack_text};
+use decode::rows::{self, Collector, in_call, lack_text};
 use decode::walk::{At, Filter, Segment, Sink, walk};
 use pushbuf::decode::{Item, Target};
 use pushbuf::ops::{Op, Purpose, What};
@@ -71,6 +71,9 @@ impl Text<'_> {
         match s.ring {
             Some(r) => line.push_str(&format!("  token {:#x}  GP_PUT {} -> {}", r.token, r.put_from, r.put_to)),
             None => line.push_str("  (the ring itself fell into a gap)"),
+        }
+        if let Some(call) = in_call(s) {
+            line.push_str(&format!("  in {}", called(&call)));
         }
         if s.handed_over() {
             line.push_str("  handed over");

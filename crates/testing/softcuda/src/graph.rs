@@ -80,20 +80,22 @@ impl Graph {
 }
 
 impl Exec {
-    /// Submits a launch, the first with the upload, and waits until it is done.
-    pub fn run(&self) {
-        let Some(Soft { channel, .. }) = soft() else { return };
+    /// Submits a launch, the first with the upload. What it returns waits until the launch is done.
+    pub fn submit(self: Arc<Exec>) -> Option<impl FnOnce() + Send> {
+        let Soft { channel, .. } = soft()?;
         let mut launches = self.launches.lock().unwrap_or_else(PoisonError::into_inner);
         let number = *launches;
         let words = if number == 0 { self.words.upload() } else { self.words.again(number.into()) };
-        let Ok(submitted) = channel.submit(&words) else { return };
+        let submitted = channel.submit(&words).ok()?;
         *launches += 1;
         drop(launches);
         let (counter, tracker) = graph_words::Graph::done(number.into());
-        submitted.wait(|| {
-            let counted = |group: usize| has_come(self.host.word(COUNTER * group as u64), counter);
-            has_come(self.host.word(TRACKER), tracker) && (0..self.groups).all(counted)
-        });
+        Some(move || {
+            submitted.wait(|| {
+                let counted = |group: usize| has_come(self.host.word(COUNTER * group as u64), counter);
+                has_come(self.host.word(TRACKER), tracker) && (0..self.groups).all(counted)
+            });
+        })
     }
 }
 

@@ -119,7 +119,13 @@ calls! {
         let Some(stream) = Stream::find(stream as u64) else { return INVALID_HANDLE };
         if soft().is_some_and(|soft| soft.channel.has_failed()) { return LAUNCH_FAILED; }
         stream.unless_captured(|stream| {
-            stream.put(move |_| exec.run());
+            if stream.is_idle() {
+                // As CUDA does: on the thread that calls.
+                let submitted = exec.submit();
+                stream.put(move |_| submitted.into_iter().for_each(|wait| wait()));
+            } else {
+                stream.put(move |_| exec.submit().into_iter().for_each(|wait| wait()));
+            }
             SUCCESS
         })
     }

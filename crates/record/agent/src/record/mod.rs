@@ -10,7 +10,8 @@ mod room;
 pub mod thread_end;
 
 use crate::process::region::{active, stopped};
-use crate::process::{sys, thread};
+use crate::process::sys;
+use crate::process::thread::{self, Thread};
 pub use claim::{names, ready};
 pub use mapping::renew;
 use room::has_room;
@@ -26,7 +27,7 @@ pub fn tid() -> i32 {
 /// Runs `f` with this thread's writer and id. `None` if there is none to be had, or if a signal handler of the program
 /// came in while this thread was writing.
 #[inline]
-pub fn with<R>(f: impl FnOnce(&mut Writer, i32) -> R) -> Option<R> {
+pub fn with<R>(f: impl FnOnce(&mut Writer, &Thread) -> R) -> Option<R> {
     if !active() {
         return None;
     }
@@ -36,7 +37,7 @@ pub fn with<R>(f: impl FnOnce(&mut Writer, i32) -> R) -> Option<R> {
     }
     let w = if t.writer.get().is_null() { claim::first(t) } else { t.writer.get() };
     // SAFETY: this thread's own writer, and `busy` keeps a second reference from being made.
-    let r = if w.is_null() { None } else { Some(f(unsafe { &mut *w }, t.tid.get())) };
+    let r = if w.is_null() { None } else { Some(f(unsafe { &mut *w }, t)) };
     t.busy.set(false);
     r
 }

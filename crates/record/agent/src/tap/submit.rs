@@ -12,6 +12,7 @@ use super::channel::{self, Channel, GP_PUT};
 use super::{page, ranges, shadow};
 use crate::process::{region, sys};
 use crate::record;
+use crate::trace::call;
 use core::sync::atomic::Ordering;
 use tape::event::{EntryBody, Head, NO_SLOT, RingBody, entry_flags, kind, lack, ring_flags, watch};
 use tape::region::{Slot, on_full};
@@ -266,18 +267,19 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, bell: &Bell) -> Submitted {
     let recorded = if region::stopped() {
         None
     } else {
-        record::with(|w, tid| {
+        record::with(|w, t| {
             let body = RingBody {
                 token: bell.token,
                 slot: i as u32,
                 seq,
                 put_from: from,
                 put_to: put,
-                tid: bell.rang.unwrap_or(tid as u32),
+                tid: bell.rang.unwrap_or(t.tid.get() as u32),
                 page: bell.page as u32,
-                pid: 0,
-                call: 0,
+                ..RingBody::default()
             };
+            // Of another thread's call nothing is known here.
+            let body = if bell.rang.is_none() { call::around(t, body) } else { body };
             record::ring(w, flags, tsc, body);
             let mut lost = 0;
             let mut at = from;

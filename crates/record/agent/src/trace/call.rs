@@ -8,6 +8,7 @@ use crate::process::wiped::{goes_on, live as which};
 use crate::record;
 use core::sync::atomic::{Ordering, compiler_fence};
 use tape::call::{CallBody, Function, Size, Stream, flag, kind};
+use tape::event::RingBody;
 use tape::region::CallRow;
 
 /// True if calls are recorded in this process. The first one attaches it.
@@ -36,7 +37,7 @@ impl Words {
 
 /// Writes down what the thread is in.
 #[inline(always)]
-pub unsafe fn begin(row: &CallRow, f: &Function, mut flags: u32, site: usize, a: &Words) {
+pub unsafe fn begin(t: &Thread, row: &CallRow, f: &Function, mut flags: u32, site: usize, a: &Words) {
     if f.direction_at != Function::NOT_SAID {
         // cudaMemcpyKind: 0 to 4
         let direction = (a.at(f.direction_at) as u32).wrapping_add(1).min(7);
@@ -50,6 +51,8 @@ pub unsafe fn begin(row: &CallRow, f: &Function, mut flags: u32, site: usize, a:
     row.object.store(object as u64, Ordering::Relaxed);
     row.size.store(size, Ordering::Relaxed);
     row.flags.store(flags, Ordering::Relaxed);
+    t.calls.set(t.calls.get().wrapping_add(1));
+    row.seq.store(t.calls.get(), Ordering::Relaxed);
     row.function.store(u32::from(f.number), Ordering::Relaxed);
 }
 
@@ -106,6 +109,22 @@ unsafe fn stream(from: Stream, a: &Words) -> u64 {
         // SAFETY: the caller's: a launch configuration.
         Stream::Config(i) => unsafe { behind(a.at(i), 32) },
     }
+}
+
+/// What a doorbell that the thread rings carries of the call that it is in.
+#[inline(always)]
+pub fn around(t: &Thread, ring: RingBody) -> RingBody {
+    if t.call.get().is_null() {
+        return ring;
+    }
+    // SAFETY: a row in a page that is never unmapped.
+    let row = unsafe { &*t.call.get() };
+    let function = row.function.load(Ordering::Relaxed);
+    if function == 0 {
+        return ring;
+    }
+    let (stream, object) = (row.stream.load(Ordering::Relaxed), row.object.load(Ordering::Relaxed));
+    RingBody { function, call: row.seq.load(Ordering::Relaxed), stream, object, ..ring }
 }
 
 /// The call has returned: its event, from the row.

@@ -86,7 +86,7 @@ pub unsafe extern "C" fn call<const F: usize>(
     // SAFETY: a thread that has arrived has a ring, and its row lies in a page that is never unmapped.
     let row = unsafe { &*t.call.get() };
     // SAFETY: the caller's arguments, which the function reads, too.
-    unsafe { begin(row, f, e.flags.load(Ordering::Relaxed), site, &a) };
+    unsafe { begin(t, row, f, e.flags.load(Ordering::Relaxed), site, &a) };
     t.call_stack.set(stack);
     t.calls_inside.set(0);
     let began = sys::rdtsc();
