@@ -34,6 +34,8 @@ fn main() {
             "RUSTC_WORKSPACE_WRAPPER",
             "CARGO_BUILD_TARGET",
             "CARGO_TARGET_DIR",
+            "CARGO_PROFILE_RELEASE_DEBUG",
+            "CARGO_PROFILE_RELEASE_STRIP",
         ] {
             cargo.env_remove(v);
         }

@@ -4,6 +4,7 @@ use super::dependencies::{TARGET, Workspace};
 use super::{MAJOR, symbols};
 use anyhow::{Context, bail};
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -47,7 +48,10 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the command and both libraries. Returns their folder.
+/// What is linked: its file, and its place in a prefix.
+pub const LINKED: [(&str, &str); 2] = [("doorbell", "bin/doorbell"), ("libdoorbell.so", "lib/libdoorbell.so")];
+
+/// Builds the command and both libraries. Returns their folder, which has the debug symbols of what is linked, too (`NAME.debug`).
 pub fn build(workspace: &Workspace, tools: &Tools) -> anyhow::Result<PathBuf> {
     let programs = tools.install()?;
     let target = workspace.target.join("dist/build");
@@ -70,17 +74,42 @@ pub fn build(workspace: &Workspace, tools: &Tools) -> anyhow::Result<PathBuf> {
     ];
     for arguments in builds {
         let mut cargo = Command::new(programs.join("cargo-zigbuild"));
-        cargo.current_dir(&workspace.root).env("PATH", &path).env("RUSTFLAGS", remap()).env("CARGO_INCREMENTAL", "0");
+        cargo.current_dir(&workspace.root).env("PATH", &path).env("RUSTFLAGS", remap(&workspace.root));
+        cargo.env("CARGO_INCREMENTAL", "0");
+        cargo.env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only").env("CARGO_PROFILE_RELEASE_STRIP", "none");
         let (subcommand, rest) = arguments.split_first().unwrap_or((&"build", &[]));
         cargo.args([subcommand, "--release", "--locked", "--target"]).arg(format!("{TARGET}.{}", symbols::newest()));
         run(cargo.arg("--target-dir").arg(&target).args(rest))?;
     }
-    Ok(target.join(TARGET).join("release"))
+    let linked = target.join(TARGET).join("release");
+    let shipped = target.join("shipped");
+    let _ = fs::remove_dir_all(&shipped);
+    fs::create_dir_all(&shipped).with_context(|| format!("{}", shipped.display()))?;
+    run(objcopy("--strip-debug").arg(linked.join("libdoorbell.a")).arg(shipped.join("libdoorbell.a")))?;
+    for (name, _) in LINKED {
+        // In the folder, because the stripped one names the file as it was given.
+        let debug = format!("{name}.debug");
+        run(objcopy("--only-keep-debug").arg(linked.join(name)).arg(shipped.join(&debug)))?;
+        let link = format!("--add-gnu-debuglink={debug}");
+        run(objcopy("--strip-all").current_dir(&shipped).arg(link).arg(linked.join(name)).arg(name))?;
+    }
+    Ok(shipped)
 }
 
-/// Messages name the files of crates. Where cargo keeps them differs from machine to machine.
-fn remap() -> String {
+/// Binutils' own: that of zig knows fewer options.
+fn objcopy(option: &str) -> Command {
+    let mut command = Command::new("objcopy");
+    command.arg(option);
+    command
+}
+
+/// Messages and debug symbols name source files. Where they lie differs from machine to machine.
+fn remap(root: &Path) -> String {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cargo"))).unwrap_or_default();
-    format!("--remap-path-prefix={}=crates.io", home.join("registry/src").display())
+    format!(
+        "--remap-path-prefix={}=crates.io --remap-path-prefix={}=.",
+        home.join("registry/src").display(),
+        root.display()
+    )
 }

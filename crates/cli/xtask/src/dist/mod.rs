@@ -1,4 +1,4 @@
-//! Packages of a release: a tar, a wheel and a deb with the same binaries, their licences, their parts, their checksums.
+//! Packages of a release: a tar, a wheel and a deb with the same binaries, their debug symbols, licences, parts and checksums.
 //!
 //! The same binaries and the same commit give the same bytes.
 
@@ -25,7 +25,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const MAJOR: &str = env!("CARGO_PKG_VERSION_MAJOR");
 const SUMMARY: &str = "Shows every command that a CUDA program sends to its GPU, finds the locks that stop its threads";
 
-/// Make the packages of a release: a tar, a wheel, a deb, their checksums
+/// Make the packages of a release: a tar, a wheel, a deb, debug symbols, their checksums
 ///
 /// The binaries are linked for glibc 2.28 by cargo-zigbuild. If it is missing, it is installed from PyPI into the target folder.
 #[derive(Debug, clap::Args)]
@@ -55,7 +55,7 @@ impl Args {
         };
         let prefix = prefix(&workspace, &from)?;
         let named = format!("doorbell-{VERSION}-x86_64-linux");
-        let packages = [
+        let mut packages = vec![
             (
                 format!("{named}.tar.gz"),
                 files::gzip(&release.documents(&prefix, &workspace.root)?.tar(&named, release.when)?)?,
@@ -64,6 +64,10 @@ impl Args {
             deb::deb(&workspace.root, &prefix, &release)?,
             (format!("doorbell-{VERSION}.cdx.json"), release.sbom.clone()),
         ];
+        let debug = debug(&from)?;
+        if debug.iter().next().is_some() {
+            packages.push((format!("{named}-debug.tar.gz"), files::gzip(&debug.tar(&named, release.when)?)?));
+        }
         let out = self.out.unwrap_or_else(|| workspace.target.join("dist/packages"));
         write(&out, &packages)
     }
@@ -147,6 +151,18 @@ fn prefix(workspace: &Workspace, from: &Path) -> anyhow::Result<Files> {
         ("fish", "share/fish/vendor_completions.d/doorbell.fish"),
     ] {
         files.add(path, output(Command::new(&command).args(["completions", shell]))?);
+    }
+    Ok(files)
+}
+
+/// Debug symbols, for the folder of the tar: debuggers and backtraces look for them beside what they belong to.
+fn debug(from: &Path) -> anyhow::Result<Files> {
+    let mut files = Files::default();
+    for (name, place) in binaries::LINKED {
+        let path = from.join(format!("{name}.debug"));
+        if path.exists() {
+            files.add(format!("{place}.debug"), read(&path)?);
+        }
     }
     Ok(files)
 }
