@@ -92,11 +92,12 @@ impl Strings {
         if let Some((libraries, (name, place))) = agent {
             // The loader takes the last one.
             let theirs = own.iter().rfind(|e| is(e, "LD_PRELOAD")).map(|e| &e.to_bytes()["LD_PRELOAD=".len()..]);
-            let mut preload = format!("LD_PRELOAD={libraries}").into_bytes();
+            let mut preload = b"LD_PRELOAD=".to_vec();
             if let Some(theirs) = theirs {
-                preload.push(b':');
                 preload.extend_from_slice(theirs);
+                preload.push(b':');
             }
+            preload.extend_from_slice(libraries.as_bytes());
             let ours =
                 [format!("{}={libraries}", environment::PRELOAD).into(), format!("{name}={place}").into(), preload];
             // (None of them has a NUL in it: numbers, and what was a string.)
@@ -152,7 +153,7 @@ mod tests {
         let bare = Strings::new(&own, None);
         assert_eq!(text(&bare), ["Z=1", "A=1", "A=2", "noequal", "=x", "LD_PRELOAD=a.so", "LD_PRELOAD=b.so"]);
         let with = Strings::new(&own, Some(("/proc/1/fd/3", ("DOORBELL_SESSION", "new"))));
-        let ours = ["DOORBELL_PRELOAD=/proc/1/fd/3", "DOORBELL_SESSION=new", "LD_PRELOAD=/proc/1/fd/3:b.so"];
+        let ours = ["DOORBELL_PRELOAD=/proc/1/fd/3", "DOORBELL_SESSION=new", "LD_PRELOAD=b.so:/proc/1/fd/3"];
         assert_eq!(text(&with), [&text(&bare)[..], &ours.map(str::to_owned)].concat());
     }
 }

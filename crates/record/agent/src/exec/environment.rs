@@ -105,7 +105,7 @@ pub fn is_by_descriptor() -> bool {
 /// True if this entry is one that we add.
 fn is_ours(c: &Carried, entry: &[u8]) -> bool {
     let names = |v: &Kept| v.get().iter().position(|&b| b == b'=').is_some_and(|n| entry.starts_with(&v.get()[..=n]));
-    let preloads = || entry.strip_prefix(PRELOAD).is_some_and(|v| v.starts_with(c.preload()));
+    let preloads = || entry.strip_prefix(PRELOAD).is_some_and(|v| v.ends_with(c.preload()));
     names(&c.place) || names(&c.libraries) || preloads()
 }
 
@@ -124,7 +124,7 @@ unsafe fn contents<'a>(c: &Carried, env: *const *const c_char) -> Contents<'a> {
     while !env.is_null() && !unsafe { *env.add(s.entries) }.is_null() {
         // SAFETY: the caller's.
         let entry = unsafe { CStr::from_ptr(*env.add(s.entries)) }.to_bytes();
-        if let Some(value) = entry.strip_prefix(PRELOAD).filter(|v| !v.starts_with(c.preload())) {
+        if let Some(value) = entry.strip_prefix(PRELOAD).filter(|v| !v.ends_with(c.preload())) {
             s.preload = Some(value);
         }
         s.entries += 1;
@@ -285,10 +285,11 @@ unsafe fn fill(
     }
 }
 
-/// LD_PRELOAD with our libraries in front of the program's own.
+/// LD_PRELOAD with our libraries behind the program's own: a library that stands in for a function (ncu's for `dlopen`) may look for
+/// itself under that function's name, and must find itself.
 fn preload<'a>(c: &'a Carried, theirs: Option<&'a [u8]>) -> [&'a [u8]; 4] {
     let colon: &[u8] = if theirs.is_some() { b":" } else { b"" };
-    [PRELOAD, c.preload(), colon, theirs.unwrap_or(&[])]
+    [PRELOAD, theirs.unwrap_or(&[]), colon, c.preload()]
 }
 
 /// The variables that are added to `env`, in pieces; `None` where nothing is kept.
@@ -352,14 +353,14 @@ pub mod tests {
         let odd = ["Z=1", "A=1", "A=2", "noequal", "=x", "LD_PRELOAD="];
         let e = built(&odd);
         assert_eq!(e[..6], odd);
-        assert_eq!(e[8], format!("{}:", ADDED[2]));
+        assert_eq!(e[8], "LD_PRELOAD=:/proc/1/fd/3:/proc/1/fd/4");
     }
 
     #[test]
     fn a_preload_of_the_programs_own_stays_and_is_the_last_one_that_it_has() {
         let e = built(&["LD_PRELOAD=first.so", "LD_PRELOAD=x.so:y.so", "B=2"]);
         assert_eq!(e[..3], ["LD_PRELOAD=first.so", "LD_PRELOAD=x.so:y.so", "B=2"]);
-        assert_eq!(e[5], format!("{}:x.so:y.so", ADDED[2]));
+        assert_eq!(e[5], "LD_PRELOAD=x.so:y.so:/proc/1/fd/3:/proc/1/fd/4");
         assert_eq!(e.len(), 6);
     }
 
@@ -382,7 +383,7 @@ pub mod tests {
         for len in [900, 1000, 4000, 9000, 100_000] {
             let own = format!("LD_PRELOAD={}", "x".repeat(len));
             let e = built(&[&own]);
-            assert_eq!(e[3], format!("{}:{}", ADDED[2], "x".repeat(len)), "{len}");
+            assert_eq!(e[3], format!("LD_PRELOAD={}:/proc/1/fd/3:/proc/1/fd/4", "x".repeat(len)), "{len}");
         }
     }
 

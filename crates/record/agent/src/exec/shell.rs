@@ -390,7 +390,7 @@ mod tests {
         };
         assert_eq!(
             command.expect("it fits").expect("text"),
-            r"export 'LD_PRELOAD=/proc/1/fd/3:/proc/1/fd/4:x'\''y.so' 'DOORBELL_PRELOAD=/proc/1/fd/3:/proc/1/fd/4' 'DOORBELL_SESSION=/proc/1/fd/5' 'DOORBELL_SHELL=1' ; exec /bin/sh -c 'echo '\''$1'\''; exit 3'"
+            r"export 'LD_PRELOAD=x'\''y.so:/proc/1/fd/3:/proc/1/fd/4' 'DOORBELL_PRELOAD=/proc/1/fd/3:/proc/1/fd/4' 'DOORBELL_SESSION=/proc/1/fd/5' 'DOORBELL_SHELL=1' ; exec /bin/sh -c 'echo '\''$1'\''; exit 3'"
         );
         let long = CString::new("x".repeat(COMMAND)).expect("no NUL");
         // SAFETY: strings.

@@ -106,7 +106,7 @@ pub fn read() {
 /// left moves to the end, `environ` to where that begins, and who starts at the arguments finds empty strings first. From the
 /// constructor.
 ///
-/// An LD_PRELOAD that begins with our libraries was put behind the program's own, if it has one. A shell between us and the
+/// An LD_PRELOAD that ends with our libraries was put behind the program's own, if it has one. A shell between us and the
 /// program has made one of both: then ours is cut off.
 pub fn restore() {
     let ours = entry(OURS).and_then(|e| e.get(OURS.len()..)).unwrap_or(&[]);
@@ -115,7 +115,7 @@ pub fn restore() {
         let mut own = false;
         let mut from = environ;
         while !(*from).is_null() {
-            own |= variable(*from, PRELOAD).is_some_and(|v| ours.is_empty() || !v.starts_with(ours));
+            own |= variable(*from, PRELOAD).is_some_and(|v| ours.is_empty() || !v.ends_with(ours));
             from = from.add(1);
         }
         let mut to = from;
@@ -125,11 +125,9 @@ pub fn restore() {
             if [SESSION, BOARD, OURS, SHELL].iter().any(|name| variable(e, name).is_some()) {
                 continue;
             }
-            if let Some(rest) = variable(e, PRELOAD).filter(|_| !ours.is_empty()).and_then(|v| v.strip_prefix(ours)) {
-                let Some(theirs) = rest.strip_prefix(b":").filter(|_| !own) else { continue };
-                let at = e.add(PRELOAD.len());
-                core::ptr::copy(theirs.as_ptr().cast(), at, theirs.len());
-                *at.add(theirs.len()) = 0;
+            if let Some(rest) = variable(e, PRELOAD).filter(|_| !ours.is_empty()).and_then(|v| v.strip_suffix(ours)) {
+                let Some(theirs) = rest.strip_suffix(b":").filter(|_| !own) else { continue };
+                *e.add(PRELOAD.len() + theirs.len()) = 0;
             }
             to = to.sub(1);
             *to = e;
