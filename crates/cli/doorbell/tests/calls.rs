@@ -162,6 +162,41 @@ fn a_program_that_links_the_driver_is_seen_with_all_its_arguments() {
     }
 }
 
+/// The names on the tape of the last program, in their order.
+fn names(tape: &Path) -> Vec<(u64, String)> {
+    let mut reader = Reader::open(tape).unwrap();
+    let mut out = Vec::new();
+    while let Some(item) = reader.item().unwrap() {
+        let Item::Events { bytes, .. } = item else { continue };
+        out.extend(Events::new(&bytes).filter_map(|event| match event.body {
+            Body::Name(n, name) => Some((n.handle, String::from_utf8_lossy(name).into_owned())),
+            _ => None,
+        }));
+    }
+    out
+}
+
+#[test]
+fn each_kernel_is_named_once_by_whichever_call_knows_it() {
+    let Some(dir) = built() else { return };
+    let named = |program: &str, how: &str| {
+        let tape = tempfile::NamedTempFile::new().unwrap();
+        let path = tape.path().to_str().unwrap();
+        let plain = start(dir, &[], program, how);
+        let out = start(dir, &["record", "--force", "--quiet", "--calls", "--out", path], program, how);
+        assert_eq!((out.status.code(), &out.stdout), (plain.status.code(), &plain.stdout), "{program} {how}");
+        names(tape.path())
+    };
+    let all = |handles: &[(u64, &str)]| handles.iter().map(|(h, n)| (*h, (*n).to_owned())).collect::<Vec<_>>();
+    let (add, mul) = ("_Z3addPiRKf", "triton_mul");
+    assert_eq!(named("now", "linked"), all(&[(0xf1, add), (0xf2, add), (0xf3, add), (0xf4, mul)]));
+    // A handle that nobody can name; and a library that goes and comes again, with the same handles.
+    assert_eq!(named("plain", "found"), all(&[(0xf1, add)]));
+    assert_eq!(named("plain", "found-local"), all(&[(0xf1, add), (0xf1, add)]));
+    // The runtime is the outermost call, the driver's launch within it names the kernel.
+    assert_eq!(named("dynamic", "runtime"), all(&[(0xf1, add), (0xf6, mul)]));
+}
+
 #[test]
 fn what_dlsym_and_cu_get_proc_address_give_is_seen() {
     let expected = [

@@ -6,6 +6,7 @@ use rm::call::FileKind;
 use rm::graph::{IoctlRecord, MmapRecord, ObjectGraph};
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 use tape::event::{IoctlBody, MmapBody};
 
 /// A driver call that is not an ioctl, or one that is.
@@ -35,6 +36,8 @@ pub(crate) struct State {
     pub doorbells: u64,
     /// Slot to the channel that has it now.
     pub live: HashMap<u32, usize>,
+    /// Names of kernels by their handles.
+    pub names: HashMap<u64, Rc<str>>,
     /// How many channels a slot has had.
     generations: HashMap<u32, u32>,
 }
@@ -55,6 +58,15 @@ impl State {
         let generation = *next;
         *next = next.saturating_add(1);
         generation
+    }
+
+    /// Of so many kernels at most.
+    const NAMES: usize = 1 << 17;
+
+    pub fn name(&mut self, handle: u64, name: &[u8]) {
+        if self.names.len() < State::NAMES || self.names.contains_key(&handle) {
+            self.names.insert(handle, String::from_utf8_lossy(name).into());
+        }
     }
 
     /// Tells the graph of a call.

@@ -130,6 +130,9 @@ pub struct LaunchRow {
     pub empty: bool,
     /// Launched before and not written since.
     pub again: bool,
+    /// The kernel, where the call that launched it is known: the name of its symbol, and that as C++ writes it.
+    pub symbol: Option<String>,
+    pub name: Option<String>,
     /// Some of its registers were set in words that are not on the tape.
     pub guessed: bool,
 }

@@ -437,7 +437,17 @@ fn copy_row() -> CopyRow {
 }
 
 fn launch_row() -> LaunchRow {
-    LaunchRow { when: when(), how: "x", qmd: 1, shape: Some(shape()), empty: true, again: true, guessed: true }
+    LaunchRow {
+        when: when(),
+        how: "x",
+        qmd: 1,
+        shape: Some(shape()),
+        empty: true,
+        again: true,
+        symbol: Some("x".into()),
+        name: Some("x".into()),
+        guessed: true,
+    }
 }
 
 fn graph_row() -> GraphRow {

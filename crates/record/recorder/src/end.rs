@@ -300,6 +300,7 @@ fn trouble(region: &Region) -> impl Iterator<Item = (bool, &'static str)> {
             true,
             "a function of CUDA's has more variants than doorbell has entries for it: calls of some are missing",
         ),
+        (region::trouble::NAMES_FULL, false, "more than 16,000 kernels were launched: some have no name"),
         (
             region::trouble::BYPASSED,
             true,

@@ -3,6 +3,7 @@
 use crate::driver_calls::DriverCalls;
 use crate::names::Names;
 use crate::scrub::whole_event;
+use tape::call::NameBody;
 use tape::event::{Body, Event, FileBody, Head, NoteBody, Plain, SiteBody, bytes_of};
 use tape::lock::{MappingBody, SchedBody};
 use tape::switch::{SwitchesBody, TaskBody};
@@ -35,6 +36,10 @@ pub fn rewrite(clean: &[u8], names: &mut Names, calls: &mut DriverCalls, out: &m
             Body::Mapping(m, path) => {
                 let path = names.path(path);
                 put(out, head, &MappingBody { path: path.len() as u32, ..m }, &path);
+            }
+            Body::Name(n, name) => {
+                let name = names.kernel(name);
+                put(out, head, &NameBody { name: name.len() as u32, ..n }, &name);
             }
             Body::Note(text) => {
                 let text = note(names, &String::from_utf8_lossy(text));

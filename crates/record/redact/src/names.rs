@@ -17,6 +17,7 @@ enum Kind {
     Library,
     Program,
     Thread,
+    Kernel,
     Folder,
 }
 
@@ -68,6 +69,16 @@ impl Names {
         }
         let out = format!("thread-{}", self.number(Kind::Thread, name)).into_bytes();
         self.remember(name, &out);
+        out
+    }
+
+    /// The symbol of a kernel.
+    pub fn kernel(&mut self, symbol: &[u8]) -> Vec<u8> {
+        if !self.names || symbol.is_empty() {
+            return symbol.into();
+        }
+        let out = format!("kernel_{}", self.number(Kind::Kernel, symbol)).into_bytes();
+        self.remember(symbol, &out);
         out
     }
 

@@ -14,7 +14,8 @@ mod kept;
 mod stream;
 
 use stream::Stream;
-use tape::event::{Body, EntryBody, Event, entry_flags};
+use tape::call::NameBody;
+use tape::event::{Body, EntryBody, Event, RingBody, entry_flags};
 use tape::region::SLOTS;
 
 /// Bytes of an event's head, and of an ENTRY event's head and body.
@@ -101,7 +102,9 @@ impl Scrubber {
             Body::Sched(_) => 64,
             Body::Call(_) | Body::InCall(_) => 56,
             Body::Hold(_) => 48,
-            Body::Ring(_) | Body::Mmap(_) | Body::Op(_) | Body::Held(_) | Body::Task(_) => 40,
+            Body::Ring(_) => size_of::<RingBody>(),
+            Body::Name(_, name) => size_of::<NameBody>() + name.len(),
+            Body::Mmap(_) | Body::Op(_) | Body::Held(_) | Body::Task(_) => 40,
             Body::Mremap(_) | Body::Channel(_) | Body::Page(_) | Body::Deadline(_) => 32,
             Body::ChannelEnd(_) | Body::Gap(_) | Body::Thread(_) | Body::Pair(_) => 24,
             Body::Munmap(_) | Body::Close(_) | Body::Dup(_) | Body::Switch(_) => 16,

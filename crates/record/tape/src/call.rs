@@ -26,6 +26,9 @@ pub mod kind {
     /// A call in which its thread ended, or was when the recording did: [`CallBody`](super::CallBody) without result.
     /// Written by the recorder; the head's time stamp is when it saw that, the flags are the function.
     pub const IN_CALL: u16 = 50;
+    /// The name of a kernel: [`NameBody`](super::NameBody). In the ring of the thread that launches it first, before that
+    /// launch.
+    pub const NAME: u16 = 51;
 }
 
 /// The taps of calls are at work. Before any other event here.
@@ -71,6 +74,17 @@ impl CallBody {
         let sixth = self.result as u32 as u64 | (self.flags as u64) << 32 | (self.inner as u64) << 48;
         [self.began, self.site, self.stream, self.object, self.size, sixth, self.seq as u64]
     }
+}
+
+/// What CUDA calls the kernel of a handle: the name of its symbol follows, as the compiler made it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NameBody {
+    /// `CUfunction` or `CUkernel`. A handle may come again with another name, when its module is unloaded.
+    pub handle: u64,
+    /// Bytes of the name that follow.
+    pub name: u32,
+    pub pad: u32,
 }
 
 /// [`CallBody::flags`].
@@ -216,6 +230,17 @@ pub struct Function {
 
 impl Function {
     pub const NOT_SAID: u8 = u8::MAX;
+
+    /// A launch by which the driver is given the handle of a kernel.
+    pub const fn is_drivers_launch(&self) -> bool {
+        matches!(self.class, Class::Launch) && self.number < 256
+    }
+
+    /// Handles of kernels end with it.
+    pub const fn unloads_code(&self) -> bool {
+        // cuModuleUnload, cuLibraryUnload
+        matches!(self.number, 91 | 92)
+    }
 
     pub fn api(&self) -> Api {
         if self.name.trim_start_matches('_').starts_with("cuda") { Api::Runtime } else { Api::Driver }

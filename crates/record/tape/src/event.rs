@@ -84,12 +84,15 @@ pub struct RingBody {
     /// What was passed to it: [`call::CallBody::stream`], [`call::CallBody::object`]
     pub stream: u64,
     pub object: u64,
+    /// The kernel that is being launched: the handle that the driver was given in that call, [`call::NameBody::handle`]; 0 if
+    /// none is.
+    pub kernel: u64,
 }
 
 impl RingBody {
     /// Its bytes, for [`crate::ring::Writer::push_words_with`].
     #[inline(always)]
-    pub const fn words(self) -> [u64; 7] {
+    pub const fn words(self) -> [u64; 8] {
         [
             self.token as u64 | (self.slot as u64) << 32,
             self.seq,
@@ -98,6 +101,7 @@ impl RingBody {
             self.function as u64 | (self.call as u64) << 32,
             self.stream,
             self.object,
+            self.kernel,
         ]
     }
 }
@@ -368,12 +372,12 @@ macro_rules! plain {
 }
 
 plain! {
-    Head = 16, RingBody = 56, ThreadBody = 24, EntryBody = 32, IoctlBody = 40, MmapBody = 40, MunmapBody = 16, MremapBody = 32,
+    Head = 16, RingBody = 64, ThreadBody = 24, EntryBody = 32, IoctlBody = 40, MmapBody = 40, MunmapBody = 16, MremapBody = 32,
     FileBody = 16, ChannelBody = 32, TokenBody = 8, ChannelEndBody = 24, PageBody = 32, SiteBody = 48, NoteBody = 8,
     GapBody = 24, lock::LocksBody = 8, lock::PairBody = 24, lock::HoldBody = 48, lock::OpBody = 40, lock::HeldBody = 40,
     lock::SchedBody = 64, lock::MappingBody = 32, switch::SwitchesBody = 16, switch::SwitchBody = 16, switch::LostBody = 8,
     switch::TaskBody = 40, switch::DeadlineBody = 32,
-    call::CallsBody = 8, call::CallBody = 56,
+    call::CallsBody = 8, call::CallBody = 56, call::NameBody = 16,
 }
 
 /// Bytes of a value, for writing it.
@@ -447,6 +451,8 @@ pub enum Body<'a> {
     Calls(call::CallsBody),
     Call(call::CallBody),
     InCall(call::CallBody),
+    /// name bytes
+    Name(call::NameBody, &'a [u8]),
     /// A kind that this version does not know; kept so that it can be counted.
     Unknown,
 }
@@ -524,6 +530,10 @@ impl<'a> Event<'a> {
             call::kind::CALLS => Body::Calls(read(b, 16)?),
             call::kind::CALL => Body::Call(read_grown::<_, CALL_V1>(b)?),
             call::kind::IN_CALL => Body::InCall(read_grown::<_, CALL_V1>(b)?),
+            call::kind::NAME => {
+                let n: call::NameBody = read(b, 16)?;
+                Body::Name(n, tail(16, n.name)?)
+            }
             _ => Body::Unknown,
         };
         Some((Event { head, body }, len))
@@ -574,6 +584,7 @@ mod tests {
             call: 9,
             stream: 10,
             object: 11,
+            kernel: 12,
         };
         assert_eq!(ring.words().map(u64::to_ne_bytes).concat(), bytes_of(&ring));
         let entry = EntryBody { gp: 1 << 63 | 1, seq: 2, slot: 3, index: 4, words: 5, lack: 6 };

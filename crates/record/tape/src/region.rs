@@ -180,6 +180,8 @@ pub mod trouble {
     pub const NEW_DRIVER: u32 = 2048;
     /// The driver has UVM's structs otherwise than its branch: its calls were not read.
     pub const UNKNOWN_UVM: u32 = 4096;
+    /// More kernels were launched than are looked up by name.
+    pub const NAMES_FULL: u32 = 8192;
 }
 
 /// One channel, as the agent follows it. All fields are written by the agent, under the slot's claim or in the cold zone.

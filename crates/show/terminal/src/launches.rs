@@ -28,7 +28,7 @@ pub const LIST: List<LaunchRow> = List { each, head, line, key };
 fn head(style: Style, out: &mut dyn Write) -> io::Result<()> {
     let head = format!(
         "{:>11}  {:>7}  {:<6}  {:<16}  {:<14}  {:<9}  {:>9}  {:>10}  {:<16}  QMD",
-        "seconds", "thread", "slot", "grid", "block", "cluster", "registers", "shared", "program"
+        "seconds", "thread", "slot", "grid", "block", "cluster", "registers", "shared", "kernel"
     );
     writeln!(out, "{}", style.bold(&head))
 }
@@ -53,13 +53,21 @@ fn line(out: &mut dyn Write, l: &LaunchRow) -> io::Result<()> {
             s.cluster.map_or("-".into(), extent),
             s.registers,
             bytes(s.shared_memory.into()),
-            format!("{:#x}", s.code()),
+            l.name.as_deref().map_or_else(|| format!("{:#x}", s.code()), |name| short(name).to_owned()),
             l.qmd,
             l.how,
             through(s)
         ),
         None => writeln!(out, "{begin}  the QMD at {:#x} was never in the stream ({}){call}", l.qmd, l.how),
     }
+}
+
+/// `gemm` of `void lib::gemm<float, 3>(float*)`.
+fn short(name: &str) -> &str {
+    let until = |end: char| move |s: &str| s.find(end).map_or(s.len(), |at| at);
+    let plain = &name[..until('(')(name).min(until('<')(name))];
+    let from = plain.rfind([':', ' ']).map_or(0, |at| at + 1);
+    if plain[from..].is_empty() { name } else { &plain[from..] }
 }
 
 fn each(r: &Recording, filter: Filter, f: &mut dyn FnMut(LaunchRow) -> io::Result<()>) -> Result<(), ReportError> {

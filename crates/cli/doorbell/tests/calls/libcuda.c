@@ -23,6 +23,9 @@ static void add(u64 v) {
 }
 
 int cuDriverGetVersion(int *v) { return *v = 13000, 0; }
+/* Handles below 0xf4 are functions, others are kernels, each asked by its own call; 0xf5 has no name. */
+int cuFuncGetName(const char **name, void *f) { return *name = "_Z3addPiRKf", (u64)f < 0xf4 ? 0 : 400; }
+int cuKernelGetName(const char **name, void *f) { return *name = "triton_mul", (u64)f != 0xf5 ? 0 : 400; }
 int cuInit(u32 flags) { return (int)flags; }
 u64 cuStubSum(void) { return stub_sum; }
 int cuStubMost(void) { return most_in_copy; }

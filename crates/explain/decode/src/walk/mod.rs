@@ -161,6 +161,7 @@ impl Walk<'_> {
                 self.out.lock_layout = Some(l.layout);
                 return;
             }
+            Body::Name(n, name) => return self.state(process).name(n.handle, name),
             // Of locks and calls: crate lock-analysis.
             Body::Call(_)
             | Body::InCall(_)

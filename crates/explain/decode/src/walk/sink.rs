@@ -49,6 +49,8 @@ pub struct At<'a> {
     pub graph: &'a ObjectGraph,
     pub(super) reach: Reach,
     pub(super) qmds: &'a RefCell<Qmds>,
+    /// The kernel that was being launched: the name of its symbol.
+    pub kernel: Option<&'a str>,
     /// Of the launch at hand.
     pub(super) started: Cell<Option<Started>>,
 }

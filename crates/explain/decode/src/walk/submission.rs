@@ -46,6 +46,7 @@ impl Walk<'_> {
             reach: self.streams[i].reach,
             qmds: &state.qmds,
             started: Cell::new(None),
+            kernel: s.ring.and_then(|ring| state.names.get(&ring.kernel)).map(|name| &**name),
         };
         sink.submission(&at);
         let mut decoding = self.streams[i].decoding.as_deref_mut();

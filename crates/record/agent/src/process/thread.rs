@@ -35,6 +35,8 @@ pub struct Thread {
     pub call_stack: Cell<usize>,
     /// Outermost calls of CUDA's that it has made, as far as calls are recorded.
     pub calls: Cell<u32>,
+    /// The kernel that the driver was last given in the call that it is in: its handle.
+    pub kernel: Cell<usize>,
     /// Code in which a caller of CUDA was last seen, as `code`.
     pub call_code: Cell<(usize, usize)>,
     /// Tapped calls in the call that it is in.

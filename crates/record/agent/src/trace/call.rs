@@ -124,7 +124,8 @@ pub fn around(t: &Thread, ring: RingBody) -> RingBody {
         return ring;
     }
     let (stream, object) = (row.stream.load(Ordering::Relaxed), row.object.load(Ordering::Relaxed));
-    RingBody { function, call: row.seq.load(Ordering::Relaxed), stream, object, ..ring }
+    let kernel = t.kernel.get() as u64;
+    RingBody { function, call: row.seq.load(Ordering::Relaxed), stream, object, kernel, ..ring }
 }
 
 /// The call has returned: its event, from the row.

@@ -1,6 +1,6 @@
 //! What an entry does: one call, and the event of it.
 
-use super::slots;
+use super::{names, slots};
 use crate::policy::{Me, guard};
 use crate::process::sys;
 use crate::process::thread::{self, Thread};
@@ -72,6 +72,9 @@ pub unsafe extern "C" fn call<const F: usize>(
     if stack < t.call_stack.get() {
         // Inside another call of this thread.
         t.calls_inside.set(t.calls_inside.get().saturating_add(1));
+        if const { FUNCTIONS[F].is_drivers_launch() } && live() {
+            launches(t, f, &a);
+        }
         // SAFETY: the caller's.
         return unsafe { real(at, f.words, &a) };
     }
@@ -87,6 +90,13 @@ pub unsafe extern "C" fn call<const F: usize>(
     let row = unsafe { &*t.call.get() };
     // SAFETY: the caller's arguments, which the function reads, too.
     unsafe { begin(t, row, f, e.flags.load(Ordering::Relaxed), site, &a) };
+    t.kernel.set(0);
+    if const { FUNCTIONS[F].is_drivers_launch() } {
+        launches(t, f, &a);
+    }
+    if const { FUNCTIONS[F].unloads_code() } {
+        names::forget();
+    }
     t.call_stack.set(stack);
     t.calls_inside.set(0);
     let began = sys::rdtsc();
@@ -96,6 +106,16 @@ pub unsafe extern "C" fn call<const F: usize>(
     let ended = sys::rdtsc();
     end(t, row, f.number, ended, r as i32);
     r
+}
+
+/// The driver is about to be given a kernel.
+#[inline(always)]
+fn launches(t: &Thread, f: &Function, a: &Words) {
+    let handle = a.0.get(usize::from(f.object_at)).copied().unwrap_or(0);
+    if handle != 0 {
+        names::launched(handle);
+        t.kernel.set(handle);
+    }
 }
 
 /// A thread's outermost call, where calls are not recorded.

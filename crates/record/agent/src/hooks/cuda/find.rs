@@ -3,6 +3,7 @@
 //!
 //! Everything here runs where nobody else loads, unloads or binds a library: see [`super::lookups`].
 
+use super::names;
 use super::slots::{self, LOOKUP};
 use crate::process::own_lock::OwnLock;
 use crate::process::symbol::{Dyn, Tables};
@@ -59,6 +60,7 @@ pub unsafe fn look() {
     if now.unloaded != s.seen.unloaded {
         // Anew: where a library was, there may be another one now.
         (s.looked, s.n) = (0, 0);
+        names::unloaded();
     }
     s.seen = now;
     let mut i = 0;
@@ -171,6 +173,8 @@ impl State {
                     self.replace(l, i, &[f.name.as_bytes(), suffix.as_bytes()], flags);
                 }
             }
+            let names = names::SYMBOLS.map(|name| l.tables.function(name));
+            names::found(names.map(|symbol| symbol.map_or(0, |symbol| l.base.wrapping_add((*symbol).value))));
             for suffix in ["", "_v2"] {
                 self.replace(l, LOOKUP, &[b"cuGetProcAddress", suffix.as_bytes()], 0);
             }

@@ -18,6 +18,7 @@ mod call;
 mod entry;
 mod find;
 mod lookups;
+mod names;
 mod proc_address;
 mod slots;
 
