@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
+use terminal::table::to_stdout;
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Launcher {
@@ -129,27 +130,31 @@ impl Args {
 }
 
 fn list(json: bool) -> anyhow::Result<ExitCode> {
-    let mut out = std::io::stdout().lock();
     let width = sample_programs::SAMPLES.iter().map(|s| s.name.len()).max().unwrap_or(0);
-    for s in sample_programs::SAMPLES {
-        if json {
-            writeln!(out, "{}", serde_json::json!({ "name": s.name, "about": s.about, "count": s.count }))?;
-        } else {
-            writeln!(out, "{:width$}  {}; --count: {}", s.name, s.about, s.count)?;
+    to_stdout(|out| {
+        for s in sample_programs::SAMPLES {
+            if json {
+                writeln!(out, "{}", serde_json::json!({ "name": s.name, "about": s.about, "count": s.count }))?;
+            } else {
+                writeln!(out, "{:width$}  {}; --count: {}", s.name, s.about, s.count)?;
+            }
         }
-    }
+        Ok(())
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn list_shapes(json: bool) -> anyhow::Result<ExitCode> {
-    let mut out = std::io::stdout().lock();
-    for (number, name) in (1..).zip(sample_programs::shapes()) {
-        if json {
-            writeln!(out, "{}", serde_json::json!({ "name": name, "number": number }))?;
-        } else {
-            writeln!(out, "{number:>3}  {name}")?;
+    to_stdout(|out| {
+        for (number, name) in (1..).zip(sample_programs::shapes()) {
+            if json {
+                writeln!(out, "{}", serde_json::json!({ "name": name, "number": number }))?;
+            } else {
+                writeln!(out, "{number:>3}  {name}")?;
+            }
         }
-    }
+        Ok(())
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
