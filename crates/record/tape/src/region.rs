@@ -318,6 +318,8 @@ pub struct CallRow {
     pub stream: AtomicU64,
     pub object: AtomicU64,
     pub size: AtomicU64,
+    /// The kernel that the driver was last given in it: its handle; 0 if it was given none.
+    pub kernel: AtomicU64,
     /// [`crate::call::CallBody::seq`]
     pub seq: AtomicU32,
 }

@@ -33,10 +33,8 @@ pub struct Thread {
     pub call: Cell<*const CallRow>,
     /// Where the stack stood at the begin of the outermost call of CUDA's; 0 outside of any.
     pub call_stack: Cell<usize>,
-    /// Outermost calls of CUDA's that it has made, as far as calls are recorded.
+    /// Outermost calls of CUDA's that it had made when it gave its last ring back: [`tape::region::CallRow::seq`] counts on from there.
     pub calls: Cell<u32>,
-    /// The kernel that the driver was last given in the call that it is in: its handle.
-    pub kernel: Cell<usize>,
     /// Code in which a caller of CUDA was last seen, as `code`.
     pub call_code: Cell<(usize, usize)>,
     /// Tapped calls in the call that it is in.

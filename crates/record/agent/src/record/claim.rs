@@ -32,7 +32,10 @@ pub fn first(t: &Thread) -> *mut Writer {
     t.rings[0].set(i as u32 + 1);
     // (Locks first: whoever finds a writer finds them, too.)
     t.locks.set((at + region::LOCKS_AT) as *const region::LockTable);
-    t.call.set((at + region::CALL_AT) as *const region::CallRow);
+    let row = (at + region::CALL_AT) as *const region::CallRow;
+    t.call.set(row);
+    // SAFETY: in the page that was just claimed, which is never unmapped.
+    unsafe { (*row).seq.store(t.calls.get(), Ordering::Relaxed) };
     let w = t.room.get().cast();
     t.writer.set(w);
     // SAFETY: this thread's own writer, and the thread is busy: there is no second reference.

@@ -75,6 +75,7 @@ fn thread_ends(t: &Thread) {
         push(w, tape::call::kind::IN_CALL, function, sys::tsc(), &body, &[], &[]);
         row.function.store(0, Ordering::Relaxed);
     }
+    t.calls.set(row.seq.load(Ordering::Relaxed));
     // (Lost events that are not in the ring: the recorder frees it, and says so.)
     let settled = w.settle_gap();
     w.publish();

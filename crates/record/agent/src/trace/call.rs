@@ -37,7 +37,7 @@ impl Words {
 
 /// Writes down what the thread is in.
 #[inline(always)]
-pub unsafe fn begin(t: &Thread, row: &CallRow, f: &Function, mut flags: u32, site: usize, a: &Words) {
+pub unsafe fn begin(row: &CallRow, f: &Function, mut flags: u32, site: usize, a: &Words) {
     if f.direction_at != Function::NOT_SAID {
         // cudaMemcpyKind: 0 to 4
         let direction = (a.at(f.direction_at) as u32).wrapping_add(1).min(7);
@@ -51,8 +51,7 @@ pub unsafe fn begin(t: &Thread, row: &CallRow, f: &Function, mut flags: u32, sit
     row.object.store(object as u64, Ordering::Relaxed);
     row.size.store(size, Ordering::Relaxed);
     row.flags.store(flags, Ordering::Relaxed);
-    t.calls.set(t.calls.get().wrapping_add(1));
-    row.seq.store(t.calls.get(), Ordering::Relaxed);
+    row.seq.store(row.seq.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     row.function.store(u32::from(f.number), Ordering::Relaxed);
 }
 
@@ -124,7 +123,7 @@ pub fn around(t: &Thread, ring: RingBody) -> RingBody {
         return ring;
     }
     let (stream, object) = (row.stream.load(Ordering::Relaxed), row.object.load(Ordering::Relaxed));
-    let kernel = t.kernel.get() as u64;
+    let kernel = row.kernel.load(Ordering::Relaxed);
     RingBody { function, call: row.seq.load(Ordering::Relaxed), stream, object, kernel, ..ring }
 }
 

@@ -10,6 +10,7 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use locks::leaving;
 use tape::call::{FUNCTIONS, Function};
+use tape::region::CallRow;
 
 /// Calls a function of `words` arguments.
 ///
@@ -73,7 +74,10 @@ pub unsafe extern "C" fn call<const F: usize>(
         // Inside another call of this thread.
         t.calls_inside.set(t.calls_inside.get().saturating_add(1));
         if const { FUNCTIONS[F].is_drivers_launch() } && live() {
-            launches(t, f, &a);
+            // SAFETY: a thread that is in a recorded call has a row, in a page that is never unmapped.
+            if let Some(row) = unsafe { t.call.get().as_ref() } {
+                launches(row, f, &a);
+            }
         }
         // SAFETY: the caller's.
         return unsafe { real(at, f.words, &a) };
@@ -89,10 +93,11 @@ pub unsafe extern "C" fn call<const F: usize>(
     // SAFETY: a thread that has arrived has a ring, and its row lies in a page that is never unmapped.
     let row = unsafe { &*t.call.get() };
     // SAFETY: the caller's arguments, which the function reads, too.
-    unsafe { begin(t, row, f, e.flags.load(Ordering::Relaxed), site, &a) };
-    t.kernel.set(0);
+    unsafe { begin(row, f, e.flags.load(Ordering::Relaxed), site, &a) };
     if const { FUNCTIONS[F].is_drivers_launch() } {
-        launches(t, f, &a);
+        launches(row, f, &a);
+    } else {
+        row.kernel.store(0, Ordering::Relaxed);
     }
     if const { FUNCTIONS[F].unloads_code() } {
         names::forget();
@@ -110,12 +115,10 @@ pub unsafe extern "C" fn call<const F: usize>(
 
 /// The driver is about to be given a kernel.
 #[inline(always)]
-fn launches(t: &Thread, f: &Function, a: &Words) {
+fn launches(row: &CallRow, f: &Function, a: &Words) {
     let handle = a.0.get(usize::from(f.object_at)).copied().unwrap_or(0);
-    if handle != 0 {
-        names::launched(handle);
-        t.kernel.set(handle);
-    }
+    names::launched(handle);
+    row.kernel.store(handle as u64, Ordering::Relaxed);
 }
 
 /// A thread's outermost call, where calls are not recorded.

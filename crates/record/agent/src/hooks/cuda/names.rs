@@ -17,7 +17,8 @@ static KERNEL: AtomicUsize = AtomicUsize::new(0);
 pub const SYMBOLS: [&[u8]; 2] = [b"cuFuncGetName", b"cuKernelGetName"];
 
 /// Handles that were looked up: a power of two, for twice as many kernels as the largest programs launch.
-const ROOM: usize = 1 << 14;
+const ROOM_BITS: u32 = 14;
+const ROOM: usize = 1 << ROOM_BITS;
 static SEEN: [AtomicUsize; ROOM] = [const { AtomicUsize::new(0) }; ROOM];
 /// Places behind its own in which a handle may stand.
 const NEAR: usize = 16;
@@ -50,8 +51,8 @@ pub fn forget() {
 #[inline(always)]
 pub fn launched(handle: usize) {
     // Handles are addresses of objects of some hundred bytes.
-    let first = (handle >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-    if let Some(seen) = SEEN.get(first % ROOM)
+    let first = (handle >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - ROOM_BITS);
+    if let Some(seen) = SEEN.get(first)
         && seen.load(Ordering::Relaxed) != handle
     {
         look(handle, first);
@@ -61,6 +62,9 @@ pub fn launched(handle: usize) {
 #[cold]
 #[inline(never)]
 fn look(handle: usize, first: usize) {
+    if handle == 0 {
+        return;
+    }
     for i in 0..NEAR {
         let Some(seen) = SEEN.get((first + i) % ROOM) else { return };
         match seen.compare_exchange(0, handle, Ordering::Relaxed, Ordering::Relaxed) {
