@@ -43,6 +43,8 @@ pub struct Graph {
     pub upload: Option<Sent>,
     pub launch: Sent,
     pub recipe: Result<Recipe, Refused>,
+    /// Names of its kernels by the address of their code, as far as launches outside of graphs tell them.
+    pub kernels: Rc<HashMap<u64, Rc<str>>>,
 }
 
 /// How much one launch sent.
@@ -69,7 +71,8 @@ pub fn graphs(r: &Recording) -> Result<Vec<Graph>, InsightError> {
         fills: BTreeMap::new(),
         now: Submission::default(),
     };
-    walk(r, &mut finder)?;
+    let codes = walk(r, &mut finder)?.codes;
+    let codes: BTreeMap<u32, Rc<HashMap<u64, Rc<str>>>> = codes.into_iter().map(|(p, all)| (p, Rc::new(all))).collect();
     let processes: Vec<u32> = finder.processes.keys().copied().collect();
     processes.into_iter().for_each(|process| finder.close(process));
     let mut found: Vec<Found> = finder.graphs.into_values().collect();
@@ -79,7 +82,8 @@ pub fn graphs(r: &Recording) -> Result<Vec<Graph>, InsightError> {
         finder.fills.iter().filter_map(|(process, calls)| Some((*process, of_calls(calls)?))).collect();
     let learn = |found: Found| {
         let fills = fills.get(&found.process).copied();
-        found.learn(&finder.channels, fills)
+        let kernels = codes.get(&found.process).cloned().unwrap_or_default();
+        found.learn(&finder.channels, fills, kernels)
     };
     Ok(found.into_iter().map(learn).collect())
 }
@@ -330,7 +334,12 @@ impl Process {
 }
 
 impl Found {
-    fn learn(self, channels: &[cuda_graph::Channel], fills: Option<FillMacro>) -> Graph {
+    fn learn(
+        self,
+        channels: &[cuda_graph::Channel],
+        fills: Option<FillMacro>,
+        kernels: Rc<HashMap<u64, Rc<str>>>,
+    ) -> Graph {
         let uploads = self.uploads.values().flat_map(|u| u.borrow().submissions.clone());
         let uploads: Vec<Rc<Submission>> = uploads.collect();
         // The graph's channels get numbers of its own, in the order in which it uses them.
@@ -358,6 +367,7 @@ impl Found {
             upload: (!uploads.is_empty()).then(|| Sent::of(&uploads)),
             launch: self.samples.first().map_or(Sent::of(&[]), |first| Sent::of(first)),
             recipe: cuda_graph::learn_with(fills, &own, &upload, &again),
+            kernels,
         }
     }
 }

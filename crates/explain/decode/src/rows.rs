@@ -101,7 +101,7 @@ pub fn launch(at: &At<'_>, op: &Op, clock: &Clock) -> Option<LaunchRow> {
     };
     let started = at.started();
     let shape = started.and_then(|s| s.shape);
-    let empty = shape.is_some_and(|s| s.is_empty());
+    let (empty, kernel) = (shape.is_some_and(|s| s.is_empty()), at.kernel());
     Some(LaunchRow {
         when: when(at, clock),
         how,
@@ -109,14 +109,14 @@ pub fn launch(at: &At<'_>, op: &Op, clock: &Clock) -> Option<LaunchRow> {
         shape,
         empty,
         again: started.is_some_and(|s| s.again),
-        symbol: at.kernel.filter(|_| !empty).map(str::to_owned),
-        name: at.kernel.filter(|_| !empty).map(demangled),
+        name: kernel.as_deref().map(demangled),
+        symbol: kernel.as_deref().map(str::to_owned),
         guessed: op.guessed,
     })
 }
 
 /// A kernel's name as it is written in its source; of one that is no C++ symbol, the symbol.
-fn demangled(symbol: &str) -> String {
+pub(crate) fn demangled(symbol: &str) -> String {
     let parsed = cpp_demangle::Symbol::new(symbol).ok();
     parsed.and_then(|parsed| parsed.demangle().ok()).unwrap_or_else(|| symbol.to_owned())
 }

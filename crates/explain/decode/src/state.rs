@@ -38,6 +38,8 @@ pub(crate) struct State {
     pub live: HashMap<u32, usize>,
     /// Names of kernels by their handles.
     pub names: HashMap<u64, Rc<str>>,
+    /// The same by the address of their code, as launches by a handle tell it.
+    pub codes: RefCell<HashMap<u64, Rc<str>>>,
     /// How many channels a slot has had.
     generations: HashMap<u32, u32>,
 }
@@ -61,7 +63,7 @@ impl State {
     }
 
     /// Of so many kernels at most.
-    const NAMES: usize = 1 << 17;
+    pub const NAMES: usize = 1 << 17;
 
     pub fn name(&mut self, handle: u64, name: &[u8]) {
         if self.names.len() < State::NAMES || self.names.contains_key(&handle) {

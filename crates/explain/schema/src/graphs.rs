@@ -64,6 +64,9 @@ pub struct NodeRow {
     /// The word that a memset fills with, where that is on the tape.
     pub value: Option<u32>,
     pub shape: Option<Shape>,
+    /// The kernel, where it was launched outside of graphs, too: the name of its symbol, and that as C++ writes it.
+    pub symbol: Option<String>,
+    pub name: Option<String>,
     /// Address and bytes of constant bank 0, and bytes of the parameters in it.
     pub bank: Option<u64>,
     pub bank_bytes: Option<u32>,

@@ -458,6 +458,8 @@ fn graph_row() -> GraphRow {
         bytes: Some(1),
         value: Some(1),
         shape: Some(shape()),
+        symbol: Some("x".into()),
+        name: Some("x".into()),
         bank: Some(1),
         bank_bytes: Some(1),
         parameter_bytes: Some(1),

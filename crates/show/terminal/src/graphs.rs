@@ -2,7 +2,7 @@
 
 mod dot;
 
-use crate::cell::{extent, slot, through, time};
+use crate::cell::{extent, kernel, slot, through, time};
 use crate::number::bytes;
 use crate::table::{Style, to_stdout};
 use crate::{ReportError, json};
@@ -179,7 +179,7 @@ fn nodes(r: &RecipeRow, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "  {:>5}  {:<7}  {:<16}  {:<14}  {:>9}  {:>10}  {:<16}  {:>10}  then",
-        "node", "kind", "grid", "block", "registers", "shared", "program", "parameters"
+        "node", "kind", "grid", "block", "registers", "shared", "kernel", "parameters"
     )?;
     for (i, node) in r.nodes.iter().enumerate().take(NODES) {
         let then = after.get(&i).into_iter().flatten();
@@ -209,7 +209,7 @@ fn of_node(i: usize, node: &NodeRow, then: &str, out: &mut dyn Write) -> io::Res
             extent(s.block),
             s.registers,
             bytes(s.shared_memory.into()),
-            format!("{:#x}", s.code()),
+            kernel(node.name.as_deref(), s),
             node.parameter_bytes.map_or("-".into(), |b| bytes(b.into())),
             through(s)
         ),

@@ -1,7 +1,7 @@
 //! Every kernel launch.
 
 use crate::ReportError;
-use crate::cell::{called, extent, slot, through, time};
+use crate::cell::{called, extent, kernel, slot, through, time};
 use crate::number::bytes;
 use crate::rows::{self, List};
 use crate::table::Style;
@@ -53,21 +53,13 @@ fn line(out: &mut dyn Write, l: &LaunchRow) -> io::Result<()> {
             s.cluster.map_or("-".into(), extent),
             s.registers,
             bytes(s.shared_memory.into()),
-            l.name.as_deref().map_or_else(|| format!("{:#x}", s.code()), |name| short(name).to_owned()),
+            kernel(l.name.as_deref(), s),
             l.qmd,
             l.how,
             through(s)
         ),
         None => writeln!(out, "{begin}  the QMD at {:#x} was never in the stream ({}){call}", l.qmd, l.how),
     }
-}
-
-/// `gemm` of `void lib::gemm<float, 3>(float*)`.
-fn short(name: &str) -> &str {
-    let until = |end: char| move |s: &str| s.find(end).map_or(s.len(), |at| at);
-    let plain = &name[..until('(')(name).min(until('<')(name))];
-    let from = plain.rfind([':', ' ']).map_or(0, |at| at + 1);
-    if plain[from..].is_empty() { name } else { &plain[from..] }
 }
 
 fn each(r: &Recording, filter: Filter, f: &mut dyn FnMut(LaunchRow) -> io::Result<()>) -> Result<(), ReportError> {

@@ -20,7 +20,7 @@ pub fn graph(g: &Graph) -> GraphRow {
         upload: g.upload.map(sent),
         launch: sent(g.launch),
         refused: g.recipe.as_ref().err().map(ToString::to_string),
-        recipe: g.recipe.as_ref().ok().map(recipe),
+        recipe: g.recipe.as_ref().ok().map(|r| recipe(g, r)),
     }
 }
 
@@ -28,7 +28,7 @@ fn sent(s: Sent) -> SentRow {
     SentRow { submissions: s.submissions, words: s.words }
 }
 
-fn recipe(r: &Recipe) -> RecipeRow {
+fn recipe(g: &Graph, r: &Recipe) -> RecipeRow {
     let words = |form| r.words(form).ok().map(|segments| segments.iter().map(|(_, words)| words.len()).sum());
     RecipeRow {
         kernels: r.kernels(),
@@ -37,14 +37,14 @@ fn recipe(r: &Recipe) -> RecipeRow {
         relaunch_words: words(Form::Relaunch),
         references: r.references().count(),
         foreign: r.references().filter(|x| matches!(x.target, Target::Foreign(_))).count(),
-        nodes: r.nodes.iter().map(|n| node(r, n)).collect(),
+        nodes: r.nodes.iter().map(|n| node(g, r, n)).collect(),
         edges: r.edges.iter().map(edge).collect(),
         groups: r.groups.iter().map(group).collect(),
         counters: (0..r.counters.len()).filter_map(|i| counter(r, i)).collect(),
     }
 }
 
-fn node(r: &Recipe, n: &Node) -> NodeRow {
+fn node(g: &Graph, r: &Recipe, n: &Node) -> NodeRow {
     let row = |address, bytes| NodeRow {
         kind: n.work.name(),
         group: n.group,
@@ -52,6 +52,8 @@ fn node(r: &Recipe, n: &Node) -> NodeRow {
         bytes,
         value: None,
         shape: None,
+        symbol: None,
+        name: None,
         bank: None,
         bank_bytes: None,
         parameter_bytes: None,
@@ -59,8 +61,12 @@ fn node(r: &Recipe, n: &Node) -> NodeRow {
     match &n.work {
         Work::Kernel(k) | Work::Order(k) => {
             let bank = k.bank.and_then(|b| r.banks.get(b.0));
+            let shape = shape(k);
+            let symbol = g.kernels.get(&shape.code()).filter(|_| !shape.is_empty());
             NodeRow {
-                shape: Some(shape(k)),
+                symbol: symbol.map(|symbol| symbol.to_string()),
+                name: symbol.map(|symbol| crate::rows::demangled(symbol)),
+                shape: Some(shape),
                 bank: bank.map(|b| b.address),
                 bank_bytes: bank.map(|b| b.bytes),
                 parameter_bytes: bank.map(|b| b.parameters().1),

@@ -49,6 +49,7 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
         out: Outcome {
             channels: Vec::new(),
             graphs: BTreeMap::new(),
+            codes: BTreeMap::new(),
             doorbells_of: BTreeMap::new(),
             gaps: Gaps::default(),
             lock_layout: None,
@@ -300,6 +301,7 @@ impl Walk<'_> {
         }
         for (process, state) in std::mem::take(&mut self.images) {
             self.out.doorbells_of.insert(process, (state.doorbells, state.calls));
+            self.out.codes.insert(process, state.codes.into_inner());
             self.out.graphs.insert(process, state.graph);
         }
     }

@@ -5,7 +5,7 @@ use crate::merge::{Entry, Submission};
 use crate::place::{Reach, place_in};
 use crate::qmds::{Qmds, Started};
 use crate::recording::Source;
-use crate::state::Call;
+use crate::state::{Call, State};
 use pushbuf::decode::Item;
 use pushbuf::gpfifo;
 use pushbuf::ops::Op;
@@ -14,7 +14,8 @@ use rm::graph::ObjectGraph;
 use schema::Place;
 use schema::channel::Channel;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 use tape::event::{PageBody, SiteBody};
 
 /// What a reader of a tape takes. Every method does nothing unless it is written.
@@ -49,9 +50,11 @@ pub struct At<'a> {
     pub graph: &'a ObjectGraph,
     pub(super) reach: Reach,
     pub(super) qmds: &'a RefCell<Qmds>,
-    /// The kernel that was being launched: the name of its symbol.
-    pub kernel: Option<&'a str>,
+    /// Whether a kernel's handle was being launched, and the name of its symbol if it has one.
+    pub(super) handle: Option<Option<&'a Rc<str>>>,
+    pub(super) codes: &'a RefCell<HashMap<u64, Rc<str>>>,
     /// Of the launch at hand.
+    pub(super) kernel: RefCell<Option<Rc<str>>>,
     pub(super) started: Cell<Option<Started>>,
 }
 
@@ -64,6 +67,32 @@ impl At<'_> {
     /// As [`At::place`], and on which GPU (device instance) a GPU's memory lies.
     pub fn located(&self, va: u64) -> (Place, Option<u32>) {
         place_in(self.graph, self.reach, va)
+    }
+
+    /// The kernel that the launch starts which a sink was just given: the name of its symbol, by its handle, or by its code where another launch
+    /// had that name. `None` for a QMD without blocks.
+    pub fn kernel(&self) -> Option<Rc<str>> {
+        self.kernel.borrow().clone()
+    }
+
+    /// Names the launch at hand, and its code for those that have no handle (a graph's).
+    pub(super) fn name(&self) {
+        let shape = self.started.get().and_then(|started| started.shape).filter(|shape| !shape.is_empty());
+        *self.kernel.borrow_mut() = shape.and_then(|shape| match self.handle {
+            Some(None) => {
+                // Whatever was there before is not there any more.
+                self.codes.borrow_mut().remove(&shape.code());
+                None
+            }
+            Some(Some(name)) => {
+                let mut codes = self.codes.borrow_mut();
+                if codes.len() < State::NAMES || codes.contains_key(&shape.code()) {
+                    codes.insert(shape.code(), name.clone());
+                }
+                Some(name.clone())
+            }
+            None => self.codes.borrow().get(&shape.code()).cloned(),
+        });
     }
 
     /// What the launch that a sink was just given starts, from the stream or from memory.
@@ -93,6 +122,8 @@ pub struct Outcome {
     pub channels: Vec<Channel>,
     /// The driver's objects of each process image, as they stood at its end.
     pub graphs: BTreeMap<u32, ObjectGraph>,
+    /// Names of kernels by the address of their code, of each image.
+    pub codes: BTreeMap<u32, HashMap<u64, Rc<str>>>,
     /// Doorbells and driver calls of each image.
     pub doorbells_of: BTreeMap<u32, (u64, u64)>,
     /// What did not fit into rings: at least so much, by the GAP events on the tape.

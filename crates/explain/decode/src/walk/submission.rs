@@ -10,7 +10,7 @@ use pushbuf::decode::Decoder;
 use pushbuf::gpfifo;
 use schema::Place;
 use schema::channel::Watch;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use tape::event::lack;
 
 /// Channels whose decoders are there at a time. Each process may have hundreds, and a tape that was written over any number; one
@@ -46,7 +46,9 @@ impl Walk<'_> {
             reach: self.streams[i].reach,
             qmds: &state.qmds,
             started: Cell::new(None),
-            kernel: s.ring.and_then(|ring| state.names.get(&ring.kernel)).map(|name| &**name),
+            handle: s.ring.map(|ring| ring.kernel).filter(|handle| *handle != 0).map(|handle| state.names.get(&handle)),
+            codes: &state.codes,
+            kernel: RefCell::new(None),
         };
         sink.submission(&at);
         let mut decoding = self.streams[i].decoding.as_deref_mut();

@@ -54,6 +54,8 @@ pub struct Tape {
     pub processes: Vec<Process>,
     pub process_ends: Vec<ProcessEnd>,
     pub unwatched: Vec<Unwatched>,
+    /// What doorbells from now on say of the call that they are in.
+    pub call: RingBody,
     next_fd: i32,
     /// What the agent does with arguments of UVM's that the kernel has otherwise than its branch: it stores none.
     pub without_uvm: bool,
@@ -284,7 +286,7 @@ impl Tape {
             put_to: c.put,
             tid: tid as u32,
             page: 0,
-            ..RingBody::default()
+            ..self.call
         };
         if !recorded {
             return;
