@@ -45,6 +45,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("doorbell demo", "its own test runs it (demo)"),
     ("cargo run --release -- demo", "the same, and a build"),
     ("doorbell record python3 train.py", "needs PyTorch and a GPU"),
+    ("doorbell record --calls -o python3.doorbell python3 train.py", "needs PyTorch and a GPU"),
     ("docker run", "needs a container engine"),
     (
         "doorbell record --agent-dir /dev/shm/doorbell -o chroot.doorbell chroot",
