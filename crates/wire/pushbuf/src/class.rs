@@ -115,6 +115,18 @@ impl Family {
             _ => None,
         }
     }
+
+    /// The family that answers on a subchannel: of its class, or by the fixed use of the subchannels of a graphics runlist where no class is
+    /// known (0). The CUDA driver keeps to that use on copy runlists, too.
+    pub fn answering(subch: u8, class_id: u32) -> Option<Family> {
+        match (class_id, subch) {
+            (0, 1) => Some(Family::Compute),
+            (0, 2) => Some(Family::InlineToMemory),
+            (0, 4) => Some(Family::Copy),
+            (0, _) => None,
+            (id, _) => Family::of(id),
+        }
+    }
 }
 
 impl Class {

@@ -4,7 +4,6 @@
 //! something off becomes an [`Op`]. Waits for idle, barriers and cache invalidations are no operations here. The one invariant: an operation says what
 //! the words say, and what cannot be known (a QMD that was never seen) is `None`, never a guess.
 
-use crate::class::Family;
 use crate::qmd::Qmd;
 use crate::semaphore::Operation;
 
@@ -309,17 +308,6 @@ pub struct Semaphore {
     pub timestamp: bool,
     /// The host waits for the engine to be idle first. Always true for what an engine releases itself: it does so when its work is done.
     pub wfi: bool,
-}
-
-/// The family that answers on a subchannel: of its class, or by the fixed use of the subchannels where no class is known.
-fn family(subch: u8, class_id: u32) -> Option<Family> {
-    match (class_id, subch) {
-        (0, 1) => Some(Family::Compute),
-        (0, 2) => Some(Family::InlineToMemory),
-        (0, 4) => Some(Family::Copy),
-        (0, _) => None,
-        (id, _) => Family::of(id),
-    }
 }
 
 /// A 57-bit address from its upper 25 and lower 32 bits.

@@ -85,20 +85,8 @@ impl Tables {
         if let Ok(i) = self.classes.binary_search_by_key(&target.class_id, |(id, _)| *id) {
             return Kept(&self.classes[i].1);
         }
-        let family = if host { Some(Family::Host) } else { family(target.subch, target.class_id) };
+        let family = if host { Some(Family::Host) } else { Family::answering(target.subch, target.class_id) };
         Kept(family.map_or(&self.nothing, |f| &self.families[index(f)]))
-    }
-}
-
-/// The family that answers: of the class, or by the fixed use of the subchannels of a graphics runlist (the CUDA driver
-/// keeps to it on copy runlists too).
-pub fn family(subch: u8, class_id: u32) -> Option<Family> {
-    match (class_id, subch) {
-        (0, 1) => Some(Family::Compute),
-        (0, 2) => Some(Family::InlineToMemory),
-        (0, 4) => Some(Family::Copy),
-        (0, _) => None,
-        (id, _) => Family::of(id),
     }
 }
 

@@ -1,6 +1,6 @@
 //! One channel's stream, as far as it must be known to tell data from everything else.
 
-use super::kept::{Kept, Tables, family};
+use super::kept::{Kept, Tables};
 use super::{HOPPER_CHANNEL, put, word};
 use pushbuf::class::Family;
 use pushbuf::decode::{Decoder, Item, Run, Target, Write};
@@ -341,7 +341,7 @@ impl<'a> Pass<'a> {
     #[inline(never)]
     fn remember(&mut self, w: &Write) {
         let Target { subch, class_id, .. } = w.target;
-        if !matches!(family(subch, class_id), Some(Family::Compute | Family::InlineToMemory)) {
+        if !matches!(Family::answering(subch, class_id), Some(Family::Compute | Family::InlineToMemory)) {
             return;
         }
         let r = &mut self.registers[usize::from(subch & 7)];
@@ -396,7 +396,7 @@ impl<'a> Pass<'a> {
 fn is_inline_data(target: &Target, address: u16, host: bool) -> bool {
     !host
         && address == LOAD_INLINE_DATA
-        && matches!(family(target.subch, target.class_id), Some(Family::Compute | Family::InlineToMemory))
+        && matches!(Family::answering(target.subch, target.class_id), Some(Family::Compute | Family::InlineToMemory))
 }
 
 /// A class table has the method (then it was dropped for its payload).
@@ -404,6 +404,6 @@ fn known(target: &Target, address: u16, host: bool) -> bool {
     if target.class.is_some() {
         return target.method(address).is_some();
     }
-    let wanted = if host { Some(Family::Host) } else { family(target.subch, target.class_id) };
+    let wanted = if host { Some(Family::Host) } else { Family::answering(target.subch, target.class_id) };
     wanted.is_some() && pushbuf::class::ALL.iter().any(|c| c.family() == wanted && c.method(address).is_some())
 }

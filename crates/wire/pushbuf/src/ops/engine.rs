@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::inline::{self, Active, Recent};
-use super::{At, How, Inline, Launch, Op, Origin, Purpose, Semaphore, What, address, copy, family};
+use super::{At, How, Inline, Launch, Op, Origin, Purpose, Semaphore, What, address, copy};
 use crate::class::Family;
 use crate::decode::{Decoder, Item, Run, Target, Write};
 use crate::qmd::{MAX_WORDS, Qmd};
@@ -231,7 +231,7 @@ impl Engine {
         let Target { subch, class_id, .. } = run.target;
         let inline_data = !run.host
             && run.address == inline::LOAD_INLINE_DATA
-            && matches!(family(subch, class_id), Some(Family::Compute | Family::InlineToMemory));
+            && matches!(Family::answering(subch, class_id), Some(Family::Compute | Family::InlineToMemory));
         if inline_data {
             self.inline_data(subch, run.word_index, run.words, sink);
         } else {
@@ -246,7 +246,7 @@ impl Engine {
         match (write.address, write.host) {
             (method::SEMAPHORE_D | method::SEM_EXECUTE, true) => self.host_semaphore(write, sink),
             (offset, true) => self.host.write(offset, write.value),
-            (offset, false) => match family(subch, class_id) {
+            (offset, false) => match Family::answering(subch, class_id) {
                 Some(Family::Copy) if offset == copy::LAUNCH_DMA => self.copy(write, sink),
                 Some(Family::Copy) => self.registers(subch).copy.write(offset, write.value),
                 Some(Family::Compute | Family::InlineToMemory) if has_meaning(offset) => self.compute(write, sink),
@@ -308,7 +308,7 @@ impl Engine {
                 registers.inline.write(offset, value);
                 return;
             }
-            _ if family(subch, class_id) == Some(Family::InlineToMemory) => return,
+            _ if Family::answering(subch, class_id) == Some(Family::InlineToMemory) => return,
             CALL_MME_MACRO.. => {
                 if let Some(active) = registers.active.as_mut() {
                     active.inline.by_macro = active.inline.data.is_none();
