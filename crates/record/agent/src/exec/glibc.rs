@@ -22,12 +22,7 @@ pub fn begin() {
 }
 
 fn identity(path: &CStr) -> Option<[u64; 2]> {
-    // SAFETY: plain integers; all zero is one.
-    let mut s: libc::stat = unsafe { core::mem::zeroed() };
-    let (dir, path) = (libc::AT_FDCWD as isize as usize, path.as_ptr() as usize);
-    // SAFETY: a NUL-terminated path, and a struct that outlives the call.
-    let r = unsafe { sys::syscall6(libc::SYS_newfstatat, dir, path, &raw mut s as usize, 0, 0, 0) };
-    (r == 0).then_some([s.st_dev, s.st_ino])
+    sys::status(path).map(|s| [s.st_dev, s.st_ino])
 }
 
 /// What a program of the loader at this path is: followed, if that comes with a glibc that our libraries can be loaded with.

@@ -231,13 +231,8 @@ unsafe extern "C" {
 
 /// True if no other thread can look at this process's variables.
 fn is_alone() -> bool {
-    // SAFETY: plain integers; all zero is one.
-    let mut s: libc::stat = unsafe { core::mem::zeroed() };
-    let (path, to) = (c"/proc/self/task".as_ptr() as usize, &raw mut s as usize);
-    // SAFETY: a NUL-terminated path, and room for what is asked.
-    let known = unsafe { sys::syscall6(libc::SYS_newfstatat, libc::AT_FDCWD as usize, path, to, 0, 0, 0) == 0 };
     // (A directory of two links and one for each thread.)
-    known && s.st_nlink == 3 && !wiped::is_vfork_child()
+    sys::status(c"/proc/self/task").is_some_and(|s| s.st_nlink == 3) && !wiped::is_vfork_child()
 }
 
 /// # Safety

@@ -11,12 +11,7 @@ use tape::starts::Starts;
 
 /// Device number of what is mounted at /proc. `None`: nothing is.
 fn device() -> Option<u64> {
-    // SAFETY: plain integers; all zero is one.
-    let mut s: libc::stat = unsafe { core::mem::zeroed() };
-    let (dir, path) = (libc::AT_FDCWD as isize as usize, c"/proc".as_ptr() as usize);
-    // SAFETY: a NUL-terminated path, and a struct that outlives the call.
-    let r = unsafe { sys::syscall6(libc::SYS_newfstatat, dir, path, &raw mut s as usize, 0, 0, 0) };
-    (r == 0).then_some(s.st_dev)
+    sys::status(c"/proc").map(|s| s.st_dev)
 }
 
 /// True if the recorder's /proc is mounted here. In doubt it is: what was there at the start has not been left often.

@@ -1,6 +1,7 @@
 //! System calls without libc: no PLT (so our own interposers are not entered), no errno, no cancellation point.
 
 use core::arch::asm;
+use core::ffi::CStr;
 
 /// Where our large mappings go if that is free (a hint): away from the program's libraries, whose neighbourhood is kept
 /// for stubs, and from the low addresses that CUDA likes.
@@ -192,6 +193,16 @@ pub fn decimal(mut n: u32, room: &mut [u8; 10]) -> &[u8] {
             return &room[at..];
         }
     }
+}
+
+/// What the kernel knows of the file at a path, its links followed.
+pub fn status(path: &CStr) -> Option<libc::stat> {
+    // SAFETY: plain integers; all zero is one.
+    let mut s: libc::stat = unsafe { core::mem::zeroed() };
+    let (dir, path) = (libc::AT_FDCWD as isize as usize, path.as_ptr() as usize);
+    // SAFETY: a NUL-terminated path, and a struct that outlives the call.
+    let r = unsafe { syscall6(libc::SYS_newfstatat, dir, path, &raw mut s as usize, 0, 0, 0) };
+    (r == 0).then_some(s)
 }
 
 /// Where `fd` points to, as /proc says; the bytes that fitted.
