@@ -12,6 +12,7 @@ mod rows;
 
 pub use rows::graph as row;
 
+use crate::kernel::Kernel;
 use crate::recording::{InsightError, Recording};
 use crate::walk::{At, Segment, Sink, walk};
 use cuda_graph::{FillCall, FillMacro, Recipe, Refused, Segment as Words};
@@ -43,8 +44,8 @@ pub struct Graph {
     pub upload: Option<Sent>,
     pub launch: Sent,
     pub recipe: Result<Recipe, Refused>,
-    /// Names of its kernels by the address of their code, as far as launches outside of graphs tell them.
-    pub kernels: Rc<HashMap<u64, Rc<str>>>,
+    /// Kernels by the address of their code, as far as launches outside of graphs tell them.
+    pub kernels: Rc<HashMap<u64, Rc<Kernel>>>,
 }
 
 /// How much one launch sent.
@@ -72,7 +73,8 @@ pub fn graphs(r: &Recording) -> Result<Vec<Graph>, InsightError> {
         now: Submission::default(),
     };
     let codes = walk(r, &mut finder)?.codes;
-    let codes: BTreeMap<u32, Rc<HashMap<u64, Rc<str>>>> = codes.into_iter().map(|(p, all)| (p, Rc::new(all))).collect();
+    let codes: BTreeMap<u32, Rc<HashMap<u64, Rc<Kernel>>>> =
+        codes.into_iter().map(|(p, all)| (p, Rc::new(all))).collect();
     let processes: Vec<u32> = finder.processes.keys().copied().collect();
     processes.into_iter().for_each(|process| finder.close(process));
     let mut found: Vec<Found> = finder.graphs.into_values().collect();
@@ -338,7 +340,7 @@ impl Found {
         self,
         channels: &[cuda_graph::Channel],
         fills: Option<FillMacro>,
-        kernels: Rc<HashMap<u64, Rc<str>>>,
+        kernels: Rc<HashMap<u64, Rc<Kernel>>>,
     ) -> Graph {
         let uploads = self.uploads.values().flat_map(|u| u.borrow().submissions.clone());
         let uploads: Vec<Rc<Submission>> = uploads.collect();

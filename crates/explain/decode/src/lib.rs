@@ -14,6 +14,7 @@ mod event_time;
 pub mod gaps;
 pub mod graphs;
 mod inline_writes;
+mod kernel;
 pub mod merge;
 mod order;
 mod place;
@@ -29,5 +30,6 @@ pub mod walk;
 
 pub use driver_calls::driver_call;
 pub use inline_writes::LaunchWrites;
+pub use kernel::Kernel;
 pub use recording::{Image, InsightError, Recording, Source};
 pub use summary::summary;

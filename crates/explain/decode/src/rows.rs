@@ -109,16 +109,10 @@ pub fn launch(at: &At<'_>, op: &Op, clock: &Clock) -> Option<LaunchRow> {
         shape,
         empty,
         again: started.is_some_and(|s| s.again),
-        name: kernel.as_deref().map(demangled),
-        symbol: kernel.as_deref().map(str::to_owned),
+        name: kernel.as_ref().map(|kernel| kernel.name.clone()),
+        symbol: kernel.as_ref().map(|kernel| kernel.symbol.clone()),
         guessed: op.guessed,
     })
-}
-
-/// A kernel's name as it is written in its source; of one that is no C++ symbol, the symbol.
-pub(crate) fn demangled(symbol: &str) -> String {
-    let parsed = cpp_demangle::Symbol::new(symbol).ok();
-    parsed.and_then(|parsed| parsed.demangle().ok()).unwrap_or_else(|| symbol.to_owned())
 }
 
 /// Why words are missing.

@@ -1,6 +1,7 @@
 //! What is known of one process image while its events are read: its driver objects, which channel has which slot, and the
 //! QMDs in its memory. Images share none of it.
 
+use crate::kernel::Kernel;
 use crate::qmds::Qmds;
 use rm::call::FileKind;
 use rm::graph::{IoctlRecord, MmapRecord, ObjectGraph};
@@ -36,10 +37,10 @@ pub(crate) struct State {
     pub doorbells: u64,
     /// Slot to the channel that has it now.
     pub live: HashMap<u32, usize>,
-    /// Names of kernels by their handles.
-    pub names: HashMap<u64, Rc<str>>,
+    /// Kernels by their handles.
+    pub kernels: HashMap<u64, Rc<Kernel>>,
     /// The same by the address of their code, as launches by a handle tell it.
-    pub codes: RefCell<HashMap<u64, Rc<str>>>,
+    pub codes: RefCell<HashMap<u64, Rc<Kernel>>>,
     /// How many channels a slot has had.
     generations: HashMap<u32, u32>,
 }
@@ -63,11 +64,11 @@ impl State {
     }
 
     /// Of so many kernels at most.
-    pub const NAMES: usize = 1 << 17;
+    pub const KERNELS: usize = 1 << 17;
 
-    pub fn name(&mut self, handle: u64, name: &[u8]) {
-        if self.names.len() < State::NAMES || self.names.contains_key(&handle) {
-            self.names.insert(handle, String::from_utf8_lossy(name).into());
+    pub fn name(&mut self, handle: u64, symbol: &[u8]) {
+        if self.kernels.len() < State::KERNELS || self.kernels.contains_key(&handle) {
+            self.kernels.insert(handle, Rc::new(Kernel::new(symbol)));
         }
     }
 

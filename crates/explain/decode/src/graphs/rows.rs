@@ -62,10 +62,10 @@ fn node(g: &Graph, r: &Recipe, n: &Node) -> NodeRow {
         Work::Kernel(k) | Work::Order(k) => {
             let bank = k.bank.and_then(|b| r.banks.get(b.0));
             let shape = shape(k);
-            let symbol = g.kernels.get(&shape.code()).filter(|_| !shape.is_empty());
+            let kernel = g.kernels.get(&shape.code()).filter(|_| !shape.is_empty());
             NodeRow {
-                symbol: symbol.map(|symbol| symbol.to_string()),
-                name: symbol.map(|symbol| crate::rows::demangled(symbol)),
+                symbol: kernel.map(|kernel| kernel.symbol.clone()),
+                name: kernel.map(|kernel| kernel.name.clone()),
                 shape: Some(shape),
                 bank: bank.map(|b| b.address),
                 bank_bytes: bank.map(|b| b.bytes),

@@ -1,6 +1,7 @@
 //! What a reader of a tape is given, and what is known at its end.
 
 use crate::gaps::Gaps;
+use crate::kernel::Kernel;
 use crate::merge::{Entry, Submission};
 use crate::place::{Reach, place_in};
 use crate::qmds::{Qmds, Started};
@@ -50,11 +51,10 @@ pub struct At<'a> {
     pub graph: &'a ObjectGraph,
     pub(super) reach: Reach,
     pub(super) qmds: &'a RefCell<Qmds>,
-    /// Whether a kernel's handle was being launched, and the name of its symbol if it has one.
-    pub(super) handle: Option<Option<&'a Rc<str>>>,
-    pub(super) codes: &'a RefCell<HashMap<u64, Rc<str>>>,
+    /// Whether a kernel's handle was being launched, and the kernel if it has a name.
+    pub(super) handle: Option<Option<&'a Rc<Kernel>>>,
+    pub(super) codes: &'a RefCell<HashMap<u64, Rc<Kernel>>>,
     /// Of the launch at hand.
-    pub(super) kernel: RefCell<Option<Rc<str>>>,
     pub(super) started: Cell<Option<Started>>,
 }
 
@@ -69,30 +69,32 @@ impl At<'_> {
         place_in(self.graph, self.reach, va)
     }
 
-    /// The kernel that the launch starts which a sink was just given: the name of its symbol, by its handle, or by its code where another launch
-    /// had that name. `None` for a QMD without blocks.
-    pub fn kernel(&self) -> Option<Rc<str>> {
-        self.kernel.borrow().clone()
+    /// The kernel that the launch starts which a sink was just given: by its handle, or by its code where another launch has named that. `None` for
+    /// a QMD without blocks.
+    pub fn kernel(&self) -> Option<Rc<Kernel>> {
+        let code = self.code()?;
+        match self.handle {
+            Some(kernel) => kernel.cloned(),
+            None => self.codes.borrow().get(&code).cloned(),
+        }
     }
 
-    /// Names the launch at hand, and its code for those that have no handle (a graph's).
-    pub(super) fn name(&self) {
-        let shape = self.started.get().and_then(|started| started.shape).filter(|shape| !shape.is_empty());
-        *self.kernel.borrow_mut() = shape.and_then(|shape| match self.handle {
-            Some(None) => {
-                // Whatever was there before is not there any more.
-                self.codes.borrow_mut().remove(&shape.code());
-                None
+    fn code(&self) -> Option<u64> {
+        self.started.get()?.shape.filter(|shape| !shape.is_empty()).map(|shape| shape.code())
+    }
+
+    /// Names the code of the launch at hand, for launches without a handle (a graph's).
+    pub(super) fn name_code(&self) {
+        let (Some(code), Some(kernel)) = (self.code(), self.handle) else { return };
+        let mut codes = self.codes.borrow_mut();
+        match kernel {
+            // What was there before is not there any more.
+            None => drop(codes.remove(&code)),
+            Some(kernel) if codes.len() < State::KERNELS || codes.contains_key(&code) => {
+                codes.insert(code, kernel.clone());
             }
-            Some(Some(name)) => {
-                let mut codes = self.codes.borrow_mut();
-                if codes.len() < State::NAMES || codes.contains_key(&shape.code()) {
-                    codes.insert(shape.code(), name.clone());
-                }
-                Some(name.clone())
-            }
-            None => self.codes.borrow().get(&shape.code()).cloned(),
-        });
+            Some(_) => {}
+        }
     }
 
     /// What the launch that a sink was just given starts, from the stream or from memory.
@@ -122,8 +124,8 @@ pub struct Outcome {
     pub channels: Vec<Channel>,
     /// The driver's objects of each process image, as they stood at its end.
     pub graphs: BTreeMap<u32, ObjectGraph>,
-    /// Names of kernels by the address of their code, of each image.
-    pub codes: BTreeMap<u32, HashMap<u64, Rc<str>>>,
+    /// Kernels by the address of their code, of each image.
+    pub codes: BTreeMap<u32, HashMap<u64, Rc<Kernel>>>,
     /// Doorbells and driver calls of each image.
     pub doorbells_of: BTreeMap<u32, (u64, u64)>,
     /// What did not fit into rings: at least so much, by the GAP events on the tape.

@@ -111,7 +111,7 @@ impl Decoding {
 fn give(sink: &mut impl Sink, at: &At<'_>, op: &Op) {
     let What::Launch(l) = &op.what else { return sink.op(at, op) };
     at.started.set(Some(at.qmds.borrow_mut().start(at.channel.number, l)));
-    at.name();
+    at.name_code();
     sink.op(at, op);
     at.started.set(None);
 }

@@ -10,7 +10,7 @@ use pushbuf::decode::Decoder;
 use pushbuf::gpfifo;
 use schema::Place;
 use schema::channel::Watch;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use tape::event::lack;
 
 /// Channels whose decoders are there at a time. Each process may have hundreds, and a tape that was written over any number; one
@@ -46,9 +46,12 @@ impl Walk<'_> {
             reach: self.streams[i].reach,
             qmds: &state.qmds,
             started: Cell::new(None),
-            handle: s.ring.map(|ring| ring.kernel).filter(|handle| *handle != 0).map(|handle| state.names.get(&handle)),
+            handle: s
+                .ring
+                .map(|ring| ring.kernel)
+                .filter(|handle| *handle != 0)
+                .map(|handle| state.kernels.get(&handle)),
             codes: &state.codes,
-            kernel: RefCell::new(None),
         };
         sink.submission(&at);
         let mut decoding = self.streams[i].decoding.as_deref_mut();
