@@ -233,6 +233,7 @@ impl Function {
 
     /// A launch by which the driver is given the handle of a kernel.
     pub const fn is_drivers_launch(&self) -> bool {
+        // The driver's functions have the numbers below 256.
         matches!(self.class, Class::Launch) && self.number < 256
     }
 

@@ -79,6 +79,9 @@ pub unsafe extern "C" fn call<const F: usize>(
                 launches(row, f, &a);
             }
         }
+        if const { FUNCTIONS[F].unloads_code() } {
+            names::forget();
+        }
         // SAFETY: the caller's.
         return unsafe { real(at, f.words, &a) };
     }

@@ -16,9 +16,9 @@ static KERNEL: AtomicUsize = AtomicUsize::new(0);
 
 pub const SYMBOLS: [&[u8]; 2] = [b"cuFuncGetName", b"cuKernelGetName"];
 
-/// Handles that were looked up: a power of two, for twice as many kernels as the largest programs launch.
 const ROOM_BITS: u32 = 14;
 const ROOM: usize = 1 << ROOM_BITS;
+/// Handles that were looked up.
 static SEEN: [AtomicUsize; ROOM] = [const { AtomicUsize::new(0) }; ROOM];
 /// Places behind its own in which a handle may stand.
 const NEAR: usize = 16;
