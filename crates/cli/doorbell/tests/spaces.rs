@@ -53,8 +53,8 @@ fn address_spaces_of_several_threads_copy_right_under_patch() {
 }
 
 #[test]
-#[ignore = "half a minute; run by .ci/run"]
-fn many_address_spaces_of_several_threads_copy_right() {
+#[ignore = "half a minute; run by .ci/run --long"]
+fn long_many_address_spaces_of_several_threads_copy_right() {
     for tap in ["trap", "patch"] {
         spaces(tap, 8, 40);
     }

@@ -93,8 +93,8 @@ fn functions_are_driven_through_sysfs_without_an_iommu() {
 }
 
 #[test]
-#[ignore = "boots a machine without KVM: a minute; run by .ci/run"]
-fn functions_are_driven_through_sysfs_on_a_machine_of_conventional_pci() {
+#[ignore = "boots a machine without KVM: a minute; run by .ci/run --long"]
+fn long_functions_are_driven_through_sysfs_on_a_machine_of_conventional_pci() {
     let machine = ["-machine", "pc", "-m", "768M"];
     let devices = [&DEVICES[..], &ON_THE_BUS].concat();
     let guest = Guest { part: "sysfs", machine: &machine, devices: &devices, kernel_line: "", limit: LIMIT };
