@@ -41,14 +41,14 @@ from ._errors import (Busy, Closed, DoorbellError, Forked, Freed, Full, InvalidH
                       Overrun, Timeout, Unavailable)
 from ._graph import Graph, chain, graph, instantiate, kernel
 from ._library import version, watching
-from ._record import record, recording
+from ._record import pause, record, recording, resume
 from ._session import (Buffer, Frame, Message, Ring, Ticket, Transfer, allocate, close, copy_, copy_async, copy_batch, explain,
                        message, open, pin, prepare, prepare_bytes, ring, session)
 
 # Not open(): `from doorbell import *` leaves Python's own.
 __all__ = [
     "Buffer", "Busy", "Closed", "DoorbellError", "Forked", "Frame", "Freed", "Full", "Graph", "InvalidHandle", "Message",
-    "NotLaunchable", "NotPinnable", "OutOfRange", "Overrun", "Ring", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate", "chain", "close",
-    "copy_", "copy_async", "copy_batch", "explain", "graph", "instantiate", "kernel", "message", "pin", "prepare", "prepare_bytes", "record",
-    "recording", "ring", "session", "version", "watching",
+    "NotLaunchable", "NotPinnable", "OutOfRange", "Overrun", "Ring", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate",
+    "chain", "close", "copy_", "copy_async", "copy_batch", "explain", "graph", "instantiate", "kernel", "message", "pause", "pin",
+    "prepare", "prepare_bytes", "record", "recording", "resume", "ring", "session", "version", "watching",
 ]

@@ -153,4 +153,7 @@ FUNCTIONS = {
     "doorbell_launch_after": (c_int32, [c_uint64, c_uint64, POINTER(c_uint64)]),
     "doorbell_submit_after": (c_int32, [c_uint64, c_uint64, POINTER(c_uint64)]),
     "doorbell_copy_after": (c_int32, [POINTER(Piece), c_size_t, c_uint64, POINTER(c_uint64)]),
+    "doorbell_pause_recording": (c_int32, [POINTER(c_bool)]),
+    "doorbell_resume_recording": (c_int32, [POINTER(c_bool)]),
+    "doorbell_is_recorded": (c_int32, [POINTER(c_bool)]),
 }

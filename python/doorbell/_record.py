@@ -1,20 +1,34 @@
 """Recording. The recorder's library has to be in the program before its first thread and before CUDA: it is preloaded, and no
 running program can be given it. So a program is recorded from its start, or not at all."""
 
+import ctypes
 import os
 import shutil
 import sys
 from contextlib import contextmanager
 
 from ._errors import Unavailable
+from ._library import check, library
 
-# Set by `doorbell record` in what it starts.
-_SESSION = "DOORBELL_SESSION"
+def _say(function):
+    recorded = ctypes.c_bool()
+    check(function(ctypes.byref(recorded)))
+    return recorded.value
 
 
 def recording():
-    """Whether this program was started under `doorbell record`."""
-    return _SESSION in os.environ
+    """Whether this program is recorded: it was started under `doorbell record`."""
+    return _say(library.doorbell_is_recorded)
+
+
+def pause():
+    """Pauses the recording of this program, for all its threads. Returns whether it is recorded at all; if not, nothing happens."""
+    return _say(library.doorbell_pause_recording)
+
+
+def resume():
+    """Goes on with the recording: after pause(), or where `doorbell record --capture` has it begin with a pause."""
+    return _say(library.doorbell_resume_recording)
 
 
 def _command(path):

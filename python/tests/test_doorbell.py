@@ -378,13 +378,8 @@ class Recording(unittest.TestCase):
             with doorbell.record("x.doorbell"):
                 self.fail("it was let in")
 
-    def test_under_the_recorder_it_does_nothing(self):
-        os.environ["DOORBELL_SESSION"] = "somewhere"
-        try:
-            with doorbell.record("x.doorbell"):
-                self.assertTrue(doorbell.recording())
-        finally:
-            del os.environ["DOORBELL_SESSION"]
+    def test_pauses_of_a_program_that_is_not_recorded_are_none(self):
+        self.assertFalse(doorbell.pause() or doorbell.resume())
 
 
 class Finding(unittest.TestCase):

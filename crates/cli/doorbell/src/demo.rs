@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::help::Page;
-use crate::record::{self, Gpu, OnFull, TapArg};
+use crate::record::{self, CaptureArg, Gpu, OnFull, TapArg};
 use crate::show;
 use anyhow::Context;
 use clap::ValueEnum;
@@ -126,6 +126,7 @@ impl Args {
             no_switches: false,
             calls: false,
             no_calls: false,
+            capture: CaptureArg::Always,
             on_full: OnFull::Gap,
             ring: 8 << 20,
             memory: 1 << 30,

@@ -5,7 +5,7 @@ use crate::help::Page;
 use crate::{preload, result, units};
 use clap::ValueEnum;
 use output::Claim;
-use recorder::{Options, Outcome, Tap};
+use recorder::{Capture, Options, Outcome, Tap};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -24,6 +24,7 @@ use terminal::table::Style;
         ("doorbell record -o run-%n.doorbell --tap trap python3 train.py", "run-1.doorbell, run-2.doorbell, ..."),
         ("doorbell record --locks ./app", "its locks, CUDA calls and context switches as well: show --locks, show --calls"),
         ("doorbell record --calls --tap off ./app", "CUDA calls alone: launches, copies, graphs, events, waits"),
+        ("doorbell record --calls --capture profiler python3 train.py", "from torch.cuda.profiler.start() to stop()"),
         ("doorbell record --no-data --no-args ./app", "none of its data and arguments on the tape"),
         ("doorbell record --gpu soft doorbell sample copies --gpu soft", "without a GPU"),
         ("srun -n 8 doorbell record ./app", "app.rank0.doorbell to app.rank7.doorbell"),
@@ -58,6 +59,10 @@ pub struct Args {
     /// With --locks: do not record CUDA calls
     #[arg(long, conflicts_with = "calls")]
     pub no_calls: bool,
+    /// When the program is recorded. Driver calls always are; `doorbell.pause()` and `doorbell.resume()` (Python, libdoorbell) count
+    /// whatever is asked for here
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = CaptureArg::Always)]
+    pub capture: CaptureArg,
     /// What to do when a thread's ring buffer is full
     #[arg(long, value_enum, value_name = "ACTION", default_value_t = OnFull::Gap)]
     pub on_full: OnFull,
@@ -105,6 +110,29 @@ pub enum TapArg {
     Trap,
     /// Driver calls only
     Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CaptureArg {
+    /// From its start on
+    Always,
+    /// Not before it calls doorbell.resume()
+    Call,
+    /// From cudaProfilerStart to cudaProfilerStop (torch.cuda.profiler.start and stop)
+    Profiler,
+    /// From one SIGUSR2 to doorbell to the next, which is not passed on to the program then
+    Signal,
+}
+
+impl From<CaptureArg> for Capture {
+    fn from(when: CaptureArg) -> Capture {
+        match when {
+            CaptureArg::Always => Capture::Always,
+            CaptureArg::Call => Capture::Call,
+            CaptureArg::Profiler => Capture::Profiler,
+            CaptureArg::Signal => Capture::Signal,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -181,6 +209,7 @@ impl Args {
             no_data: self.no_data,
             no_args: self.no_args,
             limit: self.max_size,
+            capture: self.capture.into(),
             agent: preload::AGENT,
             soft: (self.gpu == Gpu::Soft).then_some(preload::SOFTGPU),
             version: env!("CARGO_PKG_VERSION"),

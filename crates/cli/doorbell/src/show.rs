@@ -4,7 +4,7 @@ use crate::failure::{self, Failure};
 use crate::progress::Progress;
 use decode::Recording;
 use decode::present::Present;
-use decode::walk::Filter;
+use decode::walk::{Filter, Pattern};
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,8 @@ Examples:
   doorbell show app.doorbell --submissions --channel 3      those of one channel
   doorbell show app.doorbell --copies --sort bytes --top 5  the five largest copies
   doorbell show app.doorbell --launches --between 0.5,2     what was launched in that time
+  doorbell show app.doorbell --kernels --kernel gemm        how often each kernel ran whose name has gemm in it
+  doorbell show app.doorbell --copies --call cudaMemcpyAsync
   doorbell show app.doorbell --graphs                       CUDA graphs: nodes, order, what each launch waits for
   doorbell show app.doorbell --graphs --dot --limit 1 | dot -Tsvg > graph.svg
   doorbell show job.doorbell --process 4243                 what one process did
@@ -62,6 +64,15 @@ pub struct Args {
     /// Only what was submitted between two times, since the recording began, for example 0.5,2 (seconds) or 500ms,2s
     #[arg(long, value_name = "FROM_TO", value_parser = between, allow_hyphen_values = true)]
     between: Option<(f64, f64)>,
+    /// Only what was submitted in calls of this function, for example cudaMemcpyAsync
+    #[arg(long, value_name = "NAME")]
+    call: Option<String>,
+    /// Only what was submitted in calls with this stream, for example 0x55d0c0ffee00; 0 is the default stream
+    #[arg(long, value_name = "HANDLE", value_parser = handle)]
+    stream: Option<u64>,
+    /// Only launches of kernels whose name this regular expression matches somewhere, for example 'gemm|attention'
+    #[arg(long, value_name = "REGEX", value_parser = Pattern::new)]
+    kernel: Option<Pattern>,
     /// The largest first, for example bytes; without it, in the order of time
     #[arg(long, value_name = "KEY")]
     sort: Option<String>,
@@ -85,6 +96,9 @@ struct View {
     /// CUDA graphs: what each is made of, as far as it is understood.
     #[arg(long)]
     graphs: bool,
+    /// Which kernels ran, and how often, by themselves and in graphs (with names where `record --calls` was asked for).
+    #[arg(long)]
+    kernels: bool,
     /// The channels.
     #[arg(long)]
     channels: bool,
@@ -105,6 +119,11 @@ fn channel(text: &str) -> Result<(u32, Option<u32>), String> {
         Some((slot, generation)) => Ok((number(slot)?, Some(number(generation)?))),
         None => Ok((number(text)?, None)),
     }
+}
+
+fn handle(text: &str) -> Result<u64, String> {
+    let number = text.strip_prefix("0x").map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16));
+    number.map_err(|_| format!("{text:?} is no handle, such as 0x55d0c0ffee00"))
 }
 
 fn between(text: &str) -> Result<(f64, f64), String> {
@@ -130,20 +149,23 @@ struct Applies {
     asked: fn(&View) -> bool,
     /// `--channel` and `--engine`.
     channel: bool,
-    /// `--thread` and `--between`.
+    /// `--thread`, `--between`, `--call` and `--stream`.
     submission: bool,
+    /// `--kernel`
+    kernel: bool,
     limit: bool,
     sorts: &'static [&'static str],
 }
 
 /// One for each option of [`View`]. A new view has a field there, a row here and an arm in [`Args::run`]. The last one is shown where none
 /// is asked for.
-const VIEWS: [Applies; 9] = [
+const VIEWS: [Applies; 10] = [
     Applies {
         view: "--submissions",
         asked: |v| v.submissions,
         channel: true,
         submission: true,
+        kernel: false,
         limit: true,
         sorts: &[],
     },
@@ -152,6 +174,7 @@ const VIEWS: [Applies; 9] = [
         asked: |v| v.copies,
         channel: true,
         submission: true,
+        kernel: false,
         limit: true,
         sorts: terminal::copies::SORTS,
     },
@@ -160,29 +183,73 @@ const VIEWS: [Applies; 9] = [
         asked: |v| v.launches,
         channel: true,
         submission: true,
+        kernel: true,
         limit: true,
         sorts: terminal::launches::SORTS,
+    },
+    Applies {
+        view: "--kernels",
+        asked: |v| v.kernels,
+        channel: true,
+        submission: true,
+        kernel: true,
+        limit: true,
+        sorts: &[],
     },
     Applies {
         view: "--channels",
         asked: |v| v.channels,
         channel: true,
         submission: false,
+        kernel: false,
         limit: true,
         sorts: terminal::channels::SORTS,
     },
-    Applies { view: "--objects", asked: |v| v.objects, channel: false, submission: false, limit: true, sorts: &[] },
-    Applies { view: "--locks", asked: |v| v.locks, channel: false, submission: false, limit: true, sorts: &[] },
-    Applies { view: "--calls", asked: |v| v.calls, channel: false, submission: false, limit: true, sorts: &[] },
+    Applies {
+        view: "--objects",
+        asked: |v| v.objects,
+        channel: false,
+        submission: false,
+        kernel: false,
+        limit: true,
+        sorts: &[],
+    },
+    Applies {
+        view: "--locks",
+        asked: |v| v.locks,
+        channel: false,
+        submission: false,
+        kernel: false,
+        limit: true,
+        sorts: &[],
+    },
+    Applies {
+        view: "--calls",
+        asked: |v| v.calls,
+        channel: false,
+        submission: false,
+        kernel: false,
+        limit: true,
+        sorts: &[],
+    },
     Applies {
         view: "--graphs",
         asked: |v| v.graphs,
         channel: false,
         submission: false,
+        kernel: false,
         limit: true,
         sorts: terminal::graphs::SORTS,
     },
-    Applies { view: "--summary", asked: |_| true, channel: false, submission: false, limit: false, sorts: &[] },
+    Applies {
+        view: "--summary",
+        asked: |_| true,
+        channel: false,
+        submission: false,
+        kernel: false,
+        limit: false,
+        sorts: &[],
+    },
 ];
 
 impl View {
@@ -196,11 +263,14 @@ impl Args {
     fn check(&self) -> Result<(), Failure> {
         let at = self.view.applies();
         type Filter = (&'static str, bool, fn(&Applies) -> bool);
-        let filters: [Filter; 6] = [
+        let filters: [Filter; 9] = [
             ("--channel", self.channel.is_some(), |a| a.channel),
             ("--engine", self.engine.is_some(), |a| a.channel),
             ("--thread", self.thread.is_some(), |a| a.submission),
             ("--between", self.between.is_some(), |a| a.submission),
+            ("--call", self.call.is_some(), |a| a.submission),
+            ("--stream", self.stream.is_some(), |a| a.submission),
+            ("--kernel", self.kernel.is_some(), |a| a.kernel),
             (failure::typed("--limit", "--top"), self.limit.is_some(), |a| a.limit),
             ("--sort", self.sort.is_some(), |a| !a.sorts.is_empty()),
         ];
@@ -229,9 +299,12 @@ impl Args {
             engine: self.engine,
             thread: self.thread,
             between: self.between,
+            call: self.call.clone(),
+            stream: self.stream,
+            kernel: self.kernel.clone(),
             limit: self.limit,
         };
-        if filter != (Filter { limit: self.limit, ..Filter::default() })
+        if filter != (Filter { limit: self.limit, kernel: self.kernel.clone(), ..Filter::default() })
             && let Some(present) = decode::present::unmatched(&recording, &filter)?
         {
             damage_of(&recording)?;
@@ -249,6 +322,7 @@ impl Args {
             v if v.copies => terminal::copies::LIST.print(r, &filter, sort, style, json)?,
             v if v.launches => terminal::launches::LIST.print(r, &filter, sort, style, json)?,
             v if v.graphs => terminal::graphs::print(r, self.limit, sort, style, form)?,
+            v if v.kernels => terminal::kernels::print(r, &filter, style, json)?,
             v if v.channels => terminal::channels::print(r, filter, sort, style, json)?,
             v if v.locks => terminal::locks::print(r, self.limit, style, json)?,
             v if v.calls => terminal::calls::print(r, self.limit, style, json)?,
@@ -282,6 +356,17 @@ fn nothing_matches(file: &Path, filter: &Filter, present: &Present) -> Failure {
     if let Some(thread) = filter.thread {
         asked.push(format!("--thread {thread}"));
         has.push(format!("threads that submitted: {}", listed(present.threads.iter().map(i32::to_string).collect())));
+    }
+    if filter.call.is_some() || filter.stream.is_some() {
+        asked.extend(filter.call.iter().map(|name| format!("--call {name}")));
+        asked.extend(filter.stream.map(|stream| format!("--stream {stream:#x}")));
+        has.push(if present.calls.is_empty() {
+            "no submission whose call is known: `record --calls` records them".into()
+        } else {
+            let streams = present.streams.iter().map(|stream| format!("{stream:#x}")).collect();
+            let calls = present.calls.iter().map(|name| (*name).to_owned()).collect();
+            format!("submissions in {}; streams: {}", listed(calls), listed(streams))
+        });
     }
     if let Some((from, to)) = filter.between {
         asked.push(format!("--between {from},{to}"));

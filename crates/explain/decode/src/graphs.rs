@@ -12,7 +12,7 @@ mod rows;
 
 pub use rows::graph as row;
 
-use crate::kernel::Kernel;
+use crate::kernel::Codes;
 use crate::recording::{InsightError, Recording};
 use crate::walk::{At, Segment, Sink, walk};
 use cuda_graph::{FillCall, FillMacro, Recipe, Refused, Segment as Words};
@@ -35,6 +35,8 @@ pub struct Graph {
     pub generation: u32,
     /// The submission that uploads it, as `--submissions` numbers it; `None` if that is not on the tape.
     pub uploaded_by: Option<u64>,
+    /// All submissions of the upload, which is the first launch.
+    pub uploads: Vec<u64>,
     /// The first launch after the upload: its first submission, and when.
     pub submission: u64,
     pub seconds: Option<f64>,
@@ -44,8 +46,9 @@ pub struct Graph {
     pub upload: Option<Sent>,
     pub launch: Sent,
     pub recipe: Result<Recipe, Refused>,
-    /// Kernels by the address of their code, as far as launches outside of graphs tell them.
-    pub kernels: Rc<HashMap<u64, Rc<Kernel>>>,
+    /// Names of its process's kernels, as far as launches outside of graphs tell them, and its last launch, when its kernels' code was there.
+    pub codes: Rc<Codes>,
+    pub last: u64,
 }
 
 /// How much one launch sent.
@@ -73,8 +76,7 @@ pub fn graphs(r: &Recording) -> Result<Vec<Graph>, InsightError> {
         now: Submission::default(),
     };
     let codes = walk(r, &mut finder)?.codes;
-    let codes: BTreeMap<u32, Rc<HashMap<u64, Rc<Kernel>>>> =
-        codes.into_iter().map(|(p, all)| (p, Rc::new(all))).collect();
+    let codes: BTreeMap<u32, Rc<Codes>> = codes.into_iter().map(|(p, all)| (p, Rc::new(all))).collect();
     let processes: Vec<u32> = finder.processes.keys().copied().collect();
     processes.into_iter().for_each(|process| finder.close(process));
     let mut found: Vec<Found> = finder.graphs.into_values().collect();
@@ -84,8 +86,8 @@ pub fn graphs(r: &Recording) -> Result<Vec<Graph>, InsightError> {
         finder.fills.iter().filter_map(|(process, calls)| Some((*process, of_calls(calls)?))).collect();
     let learn = |found: Found| {
         let fills = fills.get(&found.process).copied();
-        let kernels = codes.get(&found.process).cloned().unwrap_or_default();
-        found.learn(&finder.channels, fills, kernels)
+        let codes = codes.get(&found.process).cloned().unwrap_or_default();
+        found.learn(&finder.channels, fills, codes)
     };
     Ok(found.into_iter().map(learn).collect())
 }
@@ -169,6 +171,8 @@ struct Found {
     first: Rc<Submission>,
     uploads: BTreeMap<u64, Upload>,
     launches: u64,
+    /// The first submission of the latest.
+    last: u64,
     /// The first two after the upload.
     samples: Vec<Vec<Rc<Submission>>>,
 }
@@ -318,9 +322,11 @@ impl Finder {
             first: Rc::clone(first),
             uploads,
             launches: u64::from(upload.is_some()),
+            last: 0,
             samples: Vec::new(),
         });
         found.launches += 1;
+        found.last = first.number;
         if found.samples.len() < 2 {
             found.samples.push(launch.submissions);
         }
@@ -336,12 +342,7 @@ impl Process {
 }
 
 impl Found {
-    fn learn(
-        self,
-        channels: &[cuda_graph::Channel],
-        fills: Option<FillMacro>,
-        kernels: Rc<HashMap<u64, Rc<Kernel>>>,
-    ) -> Graph {
+    fn learn(self, channels: &[cuda_graph::Channel], fills: Option<FillMacro>, codes: Rc<Codes>) -> Graph {
         let uploads = self.uploads.values().flat_map(|u| u.borrow().submissions.clone());
         let uploads: Vec<Rc<Submission>> = uploads.collect();
         // The graph's channels get numbers of its own, in the order in which it uses them.
@@ -363,13 +364,15 @@ impl Found {
             slot: self.first.slot,
             generation: self.first.generation,
             uploaded_by: self.uploads.keys().next().copied(),
+            uploads: uploads.iter().map(|s| s.number).collect(),
             submission: self.first.number,
             seconds: self.first.seconds,
             launches: self.launches,
             upload: (!uploads.is_empty()).then(|| Sent::of(&uploads)),
             launch: self.samples.first().map_or(Sent::of(&[]), |first| Sent::of(first)),
             recipe: cuda_graph::learn_with(fills, &own, &upload, &again),
-            kernels,
+            codes,
+            last: self.last,
         }
     }
 }

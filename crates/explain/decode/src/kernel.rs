@@ -1,6 +1,9 @@
-//! A kernel's name.
+//! Names of kernels.
 
-/// The name of its symbol, and that as it is written in its source.
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// The name of a kernel's symbol, and that as it is written in its source.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kernel {
     pub symbol: String,
@@ -14,5 +17,39 @@ impl Kernel {
         let parsed = cpp_demangle::Symbol::new(&symbol).ok();
         let name = parsed.and_then(|parsed| parsed.demangle().ok());
         Kernel { name: name.unwrap_or_else(|| symbol.clone()), symbol }
+    }
+}
+
+/// Names that are kept, at most.
+pub const MOST: usize = 1 << 17;
+
+/// Kernels by the address of their code, as launches by a handle tell it: what lies at an address changes when a module is unloaded.
+#[derive(Debug, Default)]
+pub struct Codes {
+    /// From which submission on each is known; the latest last.
+    of: HashMap<u64, Vec<(u64, Option<Rc<Kernel>>)>>,
+    names: usize,
+}
+
+impl Codes {
+    /// In this submission the code was started under a handle of that name; `None`: of no known name.
+    pub fn name(&mut self, code: u64, submission: u64, kernel: Option<&Rc<Kernel>>) {
+        if self.latest(code) == kernel || self.names >= MOST {
+            return;
+        }
+        self.names += 1;
+        self.of.entry(code).or_default().push((submission, kernel.cloned()));
+    }
+
+    /// By its latest name.
+    pub fn latest(&self, code: u64) -> Option<&Rc<Kernel>> {
+        self.of.get(&code)?.last()?.1.as_ref()
+    }
+
+    /// By the name that it had at a submission.
+    pub fn at(&self, code: u64, submission: u64) -> Option<&Rc<Kernel>> {
+        let all = self.of.get(&code)?;
+        let known = all.partition_point(|(from, _)| *from <= submission);
+        all.get(known.checked_sub(1)?)?.1.as_ref()
     }
 }

@@ -15,8 +15,10 @@ pub mod gaps;
 pub mod graphs;
 mod inline_writes;
 mod kernel;
+pub mod kernels;
 pub mod merge;
 mod order;
+mod pauses;
 mod place;
 pub mod present;
 mod processes;
@@ -30,6 +32,6 @@ pub mod walk;
 
 pub use driver_calls::driver_call;
 pub use inline_writes::LaunchWrites;
-pub use kernel::Kernel;
+pub use kernel::{Codes, Kernel};
 pub use recording::{Image, InsightError, Recording, Source};
 pub use summary::summary;

@@ -77,6 +77,11 @@ impl Submission {
         self.flags & ring_flags::HANDED_OVER != 0
     }
 
+    /// Doorbells of its channel went by in a pause before it.
+    pub fn after_pause(&self) -> bool {
+        self.flags & ring_flags::AFTER_PAUSE != 0
+    }
+
     /// True if it was seen by a trap, false if by a rewritten site.
     pub fn trapped(&self) -> bool {
         self.flags & ring_flags::TRAPPED != 0

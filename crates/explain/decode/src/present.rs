@@ -13,6 +13,9 @@ pub struct Present {
     pub channels: Vec<(String, String)>,
     /// Threads that submitted.
     pub threads: BTreeSet<i32>,
+    /// Calls in which they did, and their streams.
+    pub calls: BTreeSet<&'static str>,
+    pub streams: BTreeSet<u64>,
     /// Seconds of the first and the last submission.
     pub span: Option<(f64, f64)>,
 }
@@ -22,13 +25,17 @@ pub struct Present {
 /// # Errors
 /// The recording cannot be read.
 pub fn unmatched(r: &Recording, filter: &Filter) -> Result<Option<Present>, InsightError> {
-    let of_submissions = filter.thread.is_some() || filter.between.is_some();
+    let of_submissions =
+        filter.thread.is_some() || filter.between.is_some() || filter.call.is_some() || filter.stream.is_some();
     let mut look = Look { filter, clock: rows::clock(r), found: false, present: Present::default() };
     let out = walk(r, &mut look)?;
     let found = look.found || !of_submissions && out.channels.iter().any(|c| filter.wants(c));
     let channels = out.channels.iter().map(|c| (c.label(), c.engine.clone())).collect();
     Ok((!found).then_some(Present { channels, ..look.present }))
 }
+
+/// Streams that are told apart, at most.
+const STREAMS: usize = 1000;
 
 struct Look<'f> {
     filter: &'f Filter,
@@ -45,6 +52,12 @@ impl Sink for Look<'_> {
     fn submission(&mut self, at: &At<'_>) {
         self.found |= self.filter.wants_at(at, &self.clock);
         self.present.threads.insert(at.submission.tid);
+        if let Some(call) = rows::in_call(at.submission) {
+            self.present.calls.insert(call.name);
+            if self.present.streams.len() < STREAMS {
+                self.present.streams.insert(call.stream);
+            }
+        }
         if let Some(seconds) = self.clock.seconds(at.submission.tsc) {
             let (first, last) = self.present.span.unwrap_or((seconds, seconds));
             self.present.span = Some((first.min(seconds), last.max(seconds)));

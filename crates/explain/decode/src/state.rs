@@ -1,7 +1,8 @@
 //! What is known of one process image while its events are read: its driver objects, which channel has which slot, and the
 //! QMDs in its memory. Images share none of it.
 
-use crate::kernel::Kernel;
+use crate::kernel::{Codes, Kernel, MOST};
+use crate::pauses::Pauses;
 use crate::qmds::Qmds;
 use rm::call::FileKind;
 use rm::graph::{IoctlRecord, MmapRecord, ObjectGraph};
@@ -39,8 +40,9 @@ pub(crate) struct State {
     pub live: HashMap<u32, usize>,
     /// Kernels by their handles.
     pub kernels: HashMap<u64, Rc<Kernel>>,
-    /// The same by the address of their code, as launches by a handle tell it.
-    pub codes: RefCell<HashMap<u64, Rc<Kernel>>>,
+    /// The same by the address of their code.
+    pub codes: RefCell<Codes>,
+    pub pauses: Pauses,
     /// How many channels a slot has had.
     generations: HashMap<u32, u32>,
 }
@@ -63,11 +65,8 @@ impl State {
         generation
     }
 
-    /// Of so many kernels at most.
-    pub const KERNELS: usize = 1 << 17;
-
     pub fn name(&mut self, handle: u64, symbol: &[u8]) {
-        if self.kernels.len() < State::KERNELS || self.kernels.contains_key(&handle) {
+        if self.kernels.len() < MOST || self.kernels.contains_key(&handle) {
             self.kernels.insert(handle, Rc::new(Kernel::new(symbol)));
         }
     }

@@ -15,8 +15,8 @@ use schema::channel::{Accounted, Channel, Watch};
 use schema::operations::Shape;
 use schema::processes::HowEnded;
 use schema::summary::{
-    Copies, Direction, LaunchShape, Launches, Lost, Page, Problems, Program, Semaphores, Site, SizeCount, Summary, Tap,
-    Transfers, UnknownMethod,
+    Copies, Direction, LaunchShape, Launches, Lost, Page, Pauses, Problems, Program, Semaphores, Site, SizeCount,
+    Summary, Tap, Transfers, UnknownMethod,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use tape::event::{PageBody, SiteBody, lack, site_why};
@@ -301,6 +301,7 @@ impl Tally {
             entries: sum(|c| c.entries),
             complete: incomplete_because.is_empty(),
             incomplete_because,
+            pauses: pauses(r, &out),
             lost: if entries_lost > 0 { entries_lost } else { lost.gap_events },
             lost_detail: lost,
             command_bytes: sum(|c| c.command_bytes),
@@ -366,6 +367,15 @@ fn nothing(out: &Outcome, r: &Recording) -> Option<&'static str> {
         _ if r.is_selected() => "this process rang no doorbell",
         _ if is_partly_unwatched(r) => UNKNOWN,
         _ => "no doorbell was rung: the program used no GPU",
+    })
+}
+
+fn pauses(r: &Recording, out: &Outcome) -> Option<Pauses> {
+    let hz = r.header().tsc_hz;
+    (out.pauses.count > 0).then(|| Pauses {
+        count: out.pauses.count,
+        seconds: if hz.is_finite() && hz > 0.0 { out.pauses.ticks as f64 / hz } else { 0.0 },
+        doorbells: r.total(|e| e.paused_doorbells, |e| e.paused_doorbells),
     })
 }
 

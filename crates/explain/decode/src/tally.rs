@@ -83,12 +83,17 @@ impl<K: Eq + Hash> Default for Commonest<K> {
 
 impl<K: Eq + Hash + Ord + Clone> Commonest<K> {
     pub fn add(&mut self, k: K) {
+        self.add_many(k, 1);
+    }
+
+    /// It came so many times more.
+    pub fn add_many(&mut self, k: K, times: u64) {
         if let Some(n) = self.counts.get_mut(&k) {
-            *n += 1;
+            *n = n.saturating_add(times);
         } else if self.counts.len() < DISTINCT {
-            self.counts.insert(k, 1);
+            self.counts.insert(k, times);
         } else {
-            self.others += 1;
+            self.others = self.others.saturating_add(times);
         }
     }
 

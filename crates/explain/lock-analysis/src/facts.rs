@@ -151,6 +151,11 @@ pub struct Held {
 pub const AT_THE_END: u32 = 100;
 
 impl Held {
+    /// When it was released, or that it was not, is on the tape.
+    pub fn end_is_known(&self) -> bool {
+        !matches!(self.ended, ended::BY_ANOTHER | ended::PAUSED)
+    }
+
     pub fn of(e: &Event<'_>) -> Option<Held> {
         let (op, attr) = ((e.head.flags >> 8) as u8, e.head.flags as u8);
         let tsc = e.head.tsc;
@@ -348,8 +353,8 @@ impl Facts {
         }
         let cancelled = h.ended == ended::CANCELLED_WAIT;
         let hold = h.released.saturating_sub(h.taken);
-        // Of those that another thread ended it is not known when.
-        if !cancelled && h.ended != ended::BY_ANOTHER {
+        // (Of those that another thread ended it is not known when.)
+        if !cancelled && h.end_is_known() {
             l.hold = l.hold.saturating_add(hold);
             if hold > l.longest_hold {
                 l.longest_hold = hold;
@@ -369,7 +374,7 @@ impl Facts {
             held.push_back((i, h.site));
             self.left.push((tid, i, h.taken, h.site, false));
         }
-        if !cancelled && h.ended != ended::BY_ANOTHER {
+        if !cancelled && h.end_is_known() {
             let depth = (h.attr & attr::DEPTH) >> attr::DEPTH_SHIFT;
             let tried = ops::tries(h.op);
             let hold = Hold { lock: i, taken: h.taken, released: h.released, site: h.site, depth, tried };

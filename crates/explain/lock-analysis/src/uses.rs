@@ -53,7 +53,7 @@ fn row(t: &Labels<'_>, addresses: &mut Addresses, source: Source, e: &Event<'_>)
         let known = matches!(h.ended, ended::UNLOCK | ended::COND_WAIT | AT_THE_END) && h.taken != 0;
         let (result, release_site) = match &e.body {
             Body::Pair(p) => (0, Some(p.site.wrapping_add_signed(p.release.into()))),
-            Body::Hold(h) => (h.result, (h.ended != ended::BY_ANOTHER).then_some(h.release_site)),
+            Body::Hold(b) => (b.result, h.end_is_known().then_some(b.release_site)),
             Body::Held(h) => (h.result, None),
             _ => (0, None),
         };
@@ -62,6 +62,7 @@ fn row(t: &Labels<'_>, addresses: &mut Addresses, source: Source, e: &Event<'_>)
             ended::COND_WAIT => "cond_wait",
             ended::CANCELLED_WAIT => "cancelled_wait",
             AT_THE_END => "at_the_end",
+            ended::PAUSED => "pause",
             _ => "by_another",
         };
         return Some(UseRow {

@@ -33,6 +33,9 @@ pub struct Summary {
     pub complete: bool,
     /// Why it is not complete, one sentence each; empty if it is.
     pub incomplete_because: Vec<String>,
+    /// Times in which nothing was recorded but driver calls, because the user or the program said so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pauses: Option<Pauses>,
     /// GPFIFO entries that were rung but are not on the tape. Where none is missing: events of locks and calls that did not fit into the rings.
     pub lost: u64,
     pub lost_detail: Lost,
@@ -87,6 +90,15 @@ pub struct Tap {
     /// Rung by a thread that found the channel's tap busy.
     pub handed_over: u64,
     pub sites_patched: u64,
+}
+
+/// Those of all processes together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Pauses {
+    pub count: u64,
+    pub seconds: f64,
+    /// Doorbells that went by in them.
+    pub doorbells: u64,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]

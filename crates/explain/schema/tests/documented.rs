@@ -10,6 +10,7 @@ use schema::document::{Document, Kind};
 use schema::driver_calls::DriverCallRow;
 use schema::graphs::{CounterRow, EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow, SentRow, StartRow};
 use schema::happened::{OneCall, OneSwitch};
+use schema::kernels::{CallCount, KernelRow, Kernels};
 use schema::lock_uses::UseRow;
 use schema::locks::{
     BehindRow, Cycle, HolderRow, Inversion, LeftRow, LockRow, Locks, OffCpu, OrderRow, SwitchesRow, ThreadRow, WaitRow,
@@ -19,8 +20,8 @@ use schema::operations::{CopyRow, InCall, LaunchRow, Mode, Shape, When};
 use schema::processes::{HowEnded, ProcessRow, RankRow, UnwatchedRow};
 use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
 use schema::summary::{
-    Bucket, Copies, Direction, LaunchShape, Launches, Lost, Page, Problems, Program, Semaphores, Site, SizeCount,
-    Summary, Tap, Transfers, UnknownMethod,
+    Bucket, Copies, Direction, LaunchShape, Launches, Lost, Page, Pauses, Problems, Program, Semaphores, Site,
+    SizeCount, Summary, Tap, Transfers, UnknownMethod,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -84,6 +85,7 @@ fn documented_keys_are_the_printed_ones() {
     same("submission", &submission_row());
     same("copy", &copy_row());
     same("launch", &launch_row());
+    same("kernels", &kernels());
     same("graph", &graph_row());
     same("channel", &channel());
     document("objects", &objects());
@@ -318,6 +320,7 @@ fn summary() -> Summary {
         entries: 1,
         complete: true,
         incomplete_because: vec!["x".into()],
+        pauses: Some(Pauses { count: 1, seconds: 1.0, doorbells: 1 }),
         lost: 1,
         lost_detail: lost(),
         command_bytes: 1,
@@ -448,6 +451,26 @@ fn launch_row() -> LaunchRow {
         name: Some("x".into()),
         guessed: true,
     }
+}
+
+fn kernels() -> Kernels {
+    let row = KernelRow {
+        symbol: Some("x".into()),
+        name: Some("x".into()),
+        code: 1,
+        launches: 1,
+        in_graphs: Some(1),
+        share: 1.0,
+        shape: shape(),
+        shape_launches: 1,
+        shapes: 1,
+        threads: 1,
+        streams: 1,
+        calls: vec![CallCount { name: "x", launches: 1 }],
+        first_seconds: Some(1.0),
+        last_seconds: Some(1.0),
+    };
+    Kernels { kernels: vec![row], without_qmd: 1, unknown_graph_launches: 1 }
 }
 
 fn graph_row() -> GraphRow {

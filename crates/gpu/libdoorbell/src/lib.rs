@@ -12,6 +12,7 @@ mod chains;
 mod codes;
 mod detail;
 mod graphs;
+mod recording;
 mod types;
 
 pub use calls::*;
@@ -19,4 +20,5 @@ pub use chains::*;
 pub use codes::*;
 pub use detail::doorbell_error_detail;
 pub use graphs::*;
+pub use recording::*;
 pub use types::*;

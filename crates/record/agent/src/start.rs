@@ -8,12 +8,12 @@ use crate::process::{children, cores, real, region, session, sys, thread};
 use crate::{driver, exec, hooks, policy, record, signals, tap, trace};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicU32, Ordering};
-use tape::region::locks as wish;
+use tape::region::{capture, locks as wish};
 use tape::session::Session;
 use tape::starts::Starts;
 
 static STEPS: Steps = Steps {
-    attached: &[trace::begin, hooks::cuda::begin],
+    attached: &[record::pauses::begin, trace::begin, hooks::cuda::begin],
     renewed: &[
         (live::RECORDING, record::renew),
         (live::RECORDING, tap::renew),
@@ -45,7 +45,7 @@ fn begin_session(s: &'static Session) {
     if sys::getppid() == s.recorder {
         let _ = region::attach();
     }
-    if session::wanted(want::CALLS) {
+    if session::wanted(want::CALLS) || s.capture == capture::PROFILER {
         hooks::cuda::look_for_cuda();
     }
 }

@@ -61,6 +61,7 @@ impl Totals {
         t.gap_events = t.gap_events.saturating_add(e.gap_events);
         t.gap_entries = t.gap_entries.saturating_add(e.gap_entries);
         t.gap_bytes = t.gap_bytes.saturating_add(e.gap_bytes);
+        t.paused_doorbells = t.paused_doorbells.saturating_add(e.paused_doorbells);
         for text in e.trouble {
             if !t.trouble.contains(&text) {
                 t.trouble.push(text);
@@ -186,6 +187,7 @@ pub fn of_image(image: &Image, ending: &Ending, stopped: Option<&str>) -> Proces
         gap_events: gaps.events.saturating_add(ringless),
         gap_entries: gaps.entries,
         gap_bytes: gaps.bytes,
+        paused_doorbells: c.paused_rings.load(Ordering::Relaxed),
         trouble: trouble(&image.region).map(|t| t.1.to_owned()).collect(),
         channels: channels.map(|(i, s)| end_channel(&image.region, i, s)).collect(),
         complete: because.is_empty(),
@@ -207,6 +209,10 @@ fn reasons(image: &Image, ending: &Ending, stopped: Option<&str>, ringless: u64)
             ),
             pid => format!("process {pid} was still running"),
         });
+    }
+    if c.pauses.load(Ordering::Relaxed) > 0 {
+        let rings = c.paused_rings.load(Ordering::Relaxed);
+        out.push(format!("it was recorded with pauses, in which {rings} doorbells went by"));
     }
     let (gaps, dropped) = (image.gaps().events, image.dropped.events);
     let lost = gaps.saturating_sub(dropped);

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tape::file::{Ancestor, Clock, Process, Unwatched};
+use tape::region::capture;
 use tape::session::{Noted, REGIONS, environment, state, unwatched};
 use tape::switch::WRITER;
 
@@ -117,6 +118,13 @@ impl<'a> Followed<'a> {
             self.stop();
         }
         taken
+    }
+
+    /// The user wants a pause of all processes to begin, or to end.
+    pub fn toggle(&mut self) {
+        let page = self.session.page();
+        let pause = page.paused.fetch_xor(1, Ordering::AcqRel) == 0;
+        self.images.iter_mut().for_each(|i| i.pause(pause, &mut self.out));
     }
 
     /// Sleeps until a process calls, at most so long.
@@ -226,6 +234,10 @@ impl<'a> Followed<'a> {
             s.follow(pid, same_numbers);
         }
         let mut image = Image::new(index, entry, pid, handle, region, self.options.no_data);
+        // It may have claimed its region a moment before the user changed his mind.
+        if image.region.control().capture == capture::SIGNAL {
+            image.pause(self.session.page().paused.load(Ordering::Acquire) != 0, &mut self.out);
+        }
         if self.out.stopped().is_some() {
             image.stop();
         }

@@ -12,12 +12,13 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tape::call::{self, CallBody};
-use tape::event::{Body, Event, GapBody, Head, NO_RING, ThreadBody, bytes_of, kind};
+use tape::event::{Body, Event, GapBody, Head, NO_RING, PauseBody, ThreadBody, bytes_of, kind, pause_by};
 use tape::lock::{self, HeldBody};
 use tape::region::{CallRow, HeldLock};
 use tape::ring::{MAX_EVENT, event_len, events_of_one_thread, gap_left, whole_events};
 use tape::rings::RINGS;
 use tape::session::Session;
+use tape::switch::WRITER;
 
 /// Bytes of one chunk at most.
 const CHUNK: usize = 1 << 20;
@@ -78,6 +79,17 @@ impl Image {
             self.stopped = true;
             self.region.control().stopped.store(1, Ordering::Release);
         }
+    }
+
+    /// Begins a pause or ends it, if that is not so already.
+    pub fn pause(&mut self, pause: bool, out: &mut Output) {
+        let tsc = crate::clock::tsc();
+        if !self.region.control().pause(pause, tsc) {
+            return;
+        }
+        let head = Head { kind: kind::PAUSE, flags: 0, len: 16 + size_of::<PauseBody>() as u32, tsc };
+        let body = PauseBody { paused: pause.into(), by: pause_by::SIGNAL };
+        self.tell(WRITER, &[bytes_of(&head), bytes_of(&body)].concat(), out);
     }
 
     /// One round over all rings; says how many bytes it took.

@@ -54,6 +54,31 @@ impl Tap {
     }
 }
 
+/// When the program is recorded. It may begin and end pauses by itself at any time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Capture {
+    /// From its start on.
+    #[default]
+    Always,
+    /// Not before it asks for it.
+    Call,
+    /// From cudaProfilerStart to cudaProfilerStop.
+    Profiler,
+    /// From one SIGUSR2 to the next.
+    Signal,
+}
+
+impl Capture {
+    fn code(self) -> u32 {
+        match self {
+            Capture::Always => region::capture::ALWAYS,
+            Capture::Call => region::capture::CALL,
+            Capture::Profiler => region::capture::PROFILER,
+            Capture::Signal => region::capture::SIGNAL,
+        }
+    }
+}
+
 pub struct Options<'a> {
     /// Program and its arguments.
     pub command: Vec<OsString>,
@@ -81,6 +106,7 @@ pub struct Options<'a> {
     pub no_args: bool,
     /// Stop recording (not the program) at this size of the tape.
     pub limit: Option<u64>,
+    pub capture: Capture,
     /// The agent library's bytes.
     pub agent: &'a [u8],
     /// The software GPU's bytes, if the program is to find that one.
@@ -158,6 +184,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
         locks: wish(o.locks, region::locks::RECORD)
             | wish(o.calls, region::locks::CALLS)
             | wish(o.no_args, region::locks::NO_NAMES),
+        capture: o.capture.code(),
         geometry: Geometry { small: SMALL_BYTES.min(large), large },
     };
     let place = match &o.agent_dir {
@@ -188,7 +215,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     closing::open(starts);
     let mut command = preload.command(&program, &o.command, (environment::SESSION, session.path()));
     // Not earlier: a tape on a pipe that nobody reads must not outlive a SIGINT.
-    let signals = Signals::handle();
+    let signals = Signals::handle(o.capture == Capture::Signal);
     signals.prepare(&mut command);
     let begun = Instant::now();
     if !program.is_static {
@@ -290,6 +317,9 @@ fn follow(followed: &mut Followed, pid: i32, signals: &Signals, tsc_hz: f64, rin
     let mut pace = Pace::new(ring_bytes);
     let mut clocked = Instant::now();
     loop {
+        if signals.toggled() {
+            followed.toggle();
+        }
         let taken = followed.round();
         if clocked.elapsed() > Duration::from_secs(60) {
             clocked = Instant::now();
@@ -327,6 +357,9 @@ fn go_on(
     let mut pace = Pace::new(ring_bytes);
     let mut searched = None::<Instant>;
     while !signals.interrupted() {
+        if signals.toggled() {
+            followed.toggle();
+        }
         let taken = followed.round();
         match patience {
             Some(patience) if followed.live() == 0 || begun.elapsed() > patience => return,

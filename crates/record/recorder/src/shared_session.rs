@@ -8,6 +8,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use tape::region::capture;
 use tape::session::{MAGIC, REGIONS, Session, VERSION};
 
 /// Entries whose region is kept in memory ahead of use, from the first on: agents take the first that is ready. Each takes
@@ -38,6 +39,8 @@ impl SharedSession {
             (&raw mut (*s).tap).write(settings.tap);
             (&raw mut (*s).on_full).write(settings.on_full);
             (&raw mut (*s).locks).write(settings.locks);
+            (&raw mut (*s).capture).write(settings.capture);
+            (*s).paused.store(u32::from(settings.capture != capture::ALWAYS), Ordering::Relaxed);
             (&raw mut (*s).small_bytes).write(settings.geometry.small as u32);
             (&raw mut (*s).ring_bytes).write(settings.geometry.large as u32);
         }

@@ -4,6 +4,7 @@
 //! a process sent them: from the terminal they reach the program by themselves. Once it has ended, any of them ends the wait
 //! for the processes that it left behind. A signal that was ignored when we started stays ignored, by us and by the
 //! program (`nohup`); the program's own dispositions are those it would have without us.
+//! Where the user asked for it, SIGUSR2 begins and ends pauses instead.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -16,6 +17,12 @@ static EARLY: AtomicU64 = AtomicU64::new(0);
 /// The program has ended, and a signal came after that.
 static OVER: AtomicBool = AtomicBool::new(false);
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// The user wants a pause to begin or to end.
+static TOGGLED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn toggle(_: libc::c_int) {
+    TOGGLED.store(true, Ordering::SeqCst);
+}
 
 /// What the terminal sends goes to the program, too, which is in the same group.
 extern "C" fn pass_on_if_sent(signal: libc::c_int, info: *const libc::siginfo_t, _: *const libc::c_void) {
@@ -55,13 +62,21 @@ pub fn survive_file_size_limit() -> Signals {
 }
 
 impl Signals {
-    pub fn handle() -> Signals {
+    /// `toggles`: SIGUSR2 begins and ends pauses, and is not passed on.
+    pub fn handle(toggles: bool) -> Signals {
         let mut s = Signals { before: Vec::new(), child_ignored: false };
         EARLY.store(0, Ordering::SeqCst);
         OVER.store(false, Ordering::SeqCst);
         INTERRUPTED.store(false, Ordering::SeqCst);
-        for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2] {
+        TOGGLED.store(false, Ordering::SeqCst);
+        for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1] {
             s.set(signal, pass_on as *const () as libc::sighandler_t);
+        }
+        let usr2 = if toggles { toggle as *const () } else { pass_on as *const () };
+        s.set(libc::SIGUSR2, usr2 as libc::sighandler_t);
+        if toggles {
+            // For good: one that comes while the recording is being closed must not end us.
+            s.before.retain(|(signal, _)| *signal != libc::SIGUSR2);
         }
         for signal in [libc::SIGINT, libc::SIGQUIT] {
             s.set(signal, pass_on_if_sent as *const () as libc::sighandler_t);
@@ -125,6 +140,11 @@ impl Signals {
 }
 
 impl Signals {
+    /// The user wants a pause to begin or to end. Says it once.
+    pub fn toggled(&self) -> bool {
+        TOGGLED.swap(false, Ordering::SeqCst)
+    }
+
     /// A signal came after the program had ended: somebody wants an end of it.
     pub fn interrupted(&self) -> bool {
         INTERRUPTED.load(Ordering::SeqCst)

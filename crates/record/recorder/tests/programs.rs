@@ -75,6 +75,7 @@ fn options(command: Vec<OsString>, out: &Path) -> Options<'static> {
         no_data: false,
         no_args: false,
         limit: None,
+        capture: recorder::Capture::Always,
         agent: b"none",
         soft: None,
         version: "test",

@@ -15,7 +15,7 @@ mod stream;
 
 use stream::Stream;
 use tape::call::NameBody;
-use tape::event::{Body, EntryBody, Event, RingBody, entry_flags};
+use tape::event::{Body, EntryBody, Event, RingBody, entry_flags, ring_flags};
 use tape::region::SLOTS;
 
 /// Bytes of an event's head, and of an ENTRY event's head and body.
@@ -70,6 +70,12 @@ impl Scrubber {
                 continue;
             };
             match &event.body {
+                // What its channel was told in a pause is not known.
+                Body::Ring(r) if event.head.flags & ring_flags::AFTER_PAUSE != 0 => {
+                    if let Some(Some(stream)) = self.streams.get_mut(r.slot as usize) {
+                        stream.lose();
+                    }
+                }
                 Body::Entry(..) if self.keeps_data => {}
                 Body::Entry(body, bytes) => self.entry(&event, body, bytes, at),
                 Body::Channel(c) => {
@@ -108,7 +114,7 @@ impl Scrubber {
             Body::Mremap(_) | Body::Channel(_) | Body::Page(_) | Body::Deadline(_) => 32,
             Body::ChannelEnd(_) | Body::Gap(_) | Body::Thread(_) | Body::Pair(_) => 24,
             Body::Munmap(_) | Body::Close(_) | Body::Dup(_) | Body::Switch(_) => 16,
-            Body::Token(_) | Body::Locks(_) | Body::Calls(_) | Body::SwitchesLost(_) => 8,
+            Body::Token(_) | Body::Pause(_) | Body::Locks(_) | Body::Calls(_) | Body::SwitchesLost(_) => 8,
             Body::Unknown => 0,
         };
         zero(&mut self.out, at + HEAD + used, end);

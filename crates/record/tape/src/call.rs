@@ -123,6 +123,8 @@ pub enum Class {
     Destroy,
     /// A function of the host's in a stream.
     HostFunction,
+    /// Tells profilers where to begin and to end.
+    Profiler,
 }
 
 impl Class {
@@ -148,6 +150,7 @@ impl Class {
             Class::Create => "create",
             Class::Destroy => "destroy",
             Class::HostFunction => "host function",
+            Class::Profiler => "profiler",
         }
     }
 }
@@ -241,6 +244,16 @@ impl Function {
     pub const fn unloads_code(&self) -> bool {
         // cuModuleUnload, cuLibraryUnload
         matches!(self.number, 91 | 92)
+    }
+
+    /// cuProfilerStart, cudaProfilerStart
+    pub const fn starts_profilers(&self) -> bool {
+        matches!(self.number, 93 | 345)
+    }
+
+    /// cuProfilerStop, cudaProfilerStop
+    pub const fn stops_profilers(&self) -> bool {
+        matches!(self.number, 94 | 346)
     }
 
     pub fn api(&self) -> Api {

@@ -41,6 +41,8 @@ pub mod kind {
     pub const GAP: u16 = 16;
     /// What follows in this ring is another thread's: [`ThreadBody`](super::ThreadBody).
     pub const THREAD: u16 = 17;
+    /// Nothing but driver calls is recorded of the process from here on, or all again: [`PauseBody`](super::PauseBody).
+    pub const PAUSE: u16 = 18;
 }
 
 /// Which file a descriptor is.
@@ -111,6 +113,8 @@ pub mod ring_flags {
     pub const TRAPPED: u16 = 1;
     /// Rung by another thread, which found this channel's tap busy and left its ring to the one that writes this.
     pub const HANDED_OVER: u16 = 2;
+    /// Doorbells of this channel went by in a pause before it. They and their entries are not counted in `seq`.
+    pub const AFTER_PAUSE: u16 = 4;
 }
 
 /// One GPFIFO entry and as many words of its pushbuffer segment as one event holds.
@@ -343,6 +347,28 @@ pub struct ThreadBody {
     pub from_head: u64,
 }
 
+/// A pause begins or ends, for all threads of the process.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PauseBody {
+    /// 1 where it begins, 0 where it ends.
+    pub paused: u32,
+    /// Who said so: [`pause_by`]
+    pub by: u32,
+}
+
+/// Who begins or ends a pause.
+pub mod pause_by {
+    /// The recording began with it.
+    pub const START: u32 = 0;
+    /// The program: a call of libdoorbell or of the Python package.
+    pub const CALL: u32 = 1;
+    /// cudaProfilerStart, cudaProfilerStop
+    pub const PROFILER: u32 = 2;
+    /// SIGUSR2 to the recorder.
+    pub const SIGNAL: u32 = 3;
+}
+
 /// A ring number that means 'none'.
 pub const NO_RING: u32 = u32::MAX;
 
@@ -374,7 +400,7 @@ macro_rules! plain {
 plain! {
     Head = 16, RingBody = 64, ThreadBody = 24, EntryBody = 32, IoctlBody = 40, MmapBody = 40, MunmapBody = 16, MremapBody = 32,
     FileBody = 16, ChannelBody = 32, TokenBody = 8, ChannelEndBody = 24, PageBody = 32, SiteBody = 48, NoteBody = 8,
-    GapBody = 24, lock::LocksBody = 8, lock::PairBody = 24, lock::HoldBody = 48, lock::OpBody = 40, lock::HeldBody = 40,
+    GapBody = 24, PauseBody = 8, lock::LocksBody = 8, lock::PairBody = 24, lock::HoldBody = 48, lock::OpBody = 40, lock::HeldBody = 40,
     lock::SchedBody = 64, lock::MappingBody = 32, switch::SwitchesBody = 16, switch::SwitchBody = 16, switch::LostBody = 8,
     switch::TaskBody = 40, switch::DeadlineBody = 32,
     call::CallsBody = 8, call::CallBody = 56, call::NameBody = 16,
@@ -434,6 +460,7 @@ pub enum Body<'a> {
     Note(&'a [u8]),
     Gap(GapBody),
     Thread(ThreadBody),
+    Pause(PauseBody),
     Locks(lock::LocksBody),
     Pair(lock::PairBody),
     Hold(lock::HoldBody),
@@ -509,6 +536,7 @@ impl<'a> Event<'a> {
             }
             kind::GAP => Body::Gap(read(b, 16)?),
             kind::THREAD => Body::Thread(read(b, 16)?),
+            kind::PAUSE => Body::Pause(read(b, 16)?),
             lock::kind::LOCKS => Body::Locks(read(b, 16)?),
             lock::kind::PAIR => Body::Pair(read(b, 16)?),
             lock::kind::HOLD => Body::Hold(read(b, 16)?),

@@ -135,6 +135,8 @@ pub mod ended {
     pub const CANCELLED_WAIT: u32 = 2;
     /// Not by this thread as far as it saw: it took the lock again although it held it.
     pub const BY_ANOTHER: u32 = 3;
+    /// Not seen: it was held when a pause began. Where more pauses came after that one, `hold` is 0.
+    pub const PAUSED: u32 = 4;
 }
 
 /// One operation that is no pair: one that failed, that makes or destroys, of a condition or a semaphore; a lock whose

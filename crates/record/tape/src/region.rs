@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 /// "DRBLRGN1"
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLRGN1");
 /// Changes whenever a layout here or in `event` changes; agent and recorder must agree.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// x86-64's page: agent and recorder are at work there alone. The file has no pages, and its reader maps nothing: any machine reads it,
 /// whatever its pages are.
@@ -70,6 +70,18 @@ pub mod on_full {
     pub const WAIT: u32 = 1;
 }
 
+/// When the program is recorded. The program itself may say so at any time, whatever stands here.
+pub mod capture {
+    /// From its start on.
+    pub const ALWAYS: u32 = 0;
+    /// Not before it asks for it.
+    pub const CALL: u32 = 1;
+    /// From cudaProfilerStart to cudaProfilerStop.
+    pub const PROFILER: u32 = 2;
+    /// While the user says so: SIGUSR2 to the recorder.
+    pub const SIGNAL: u32 = 3;
+}
+
 /// Page 0. Two groups on cache lines of their own: what the tap reads, what the agent counts.
 #[repr(C)]
 pub struct Control {
@@ -89,7 +101,12 @@ pub struct Control {
     pub locks: u32,
     /// Bytes of a small ring, a power of two; set by the recorder.
     pub small_bytes: u32,
-    _pad0: [u32; 22],
+    /// Counts the pauses' beginnings and ends: odd while nothing is recorded but driver calls. Agent and recorder, each by
+    /// [`Control::pause`].
+    pub pauses: AtomicU32,
+    /// [`capture`]; set by the recorder before the program starts.
+    pub capture: u32,
+    _pad0: [u32; 20],
     /// 1 once an agent is at work, 2 when it has finished (its last events are in the rings). Agent.
     pub state: AtomicU32,
     /// Small rings claimed so far (highest index + 1). Agent.
@@ -111,6 +128,25 @@ pub struct Control {
     pub no_memory: AtomicU64,
     /// Children that the process started through libc. Agent.
     pub children: AtomicU64,
+    /// Doorbells that went by during pauses. Agent.
+    pub paused_rings: AtomicU64,
+    /// Time stamp counter when the latest pause began. Whoever began it.
+    pub paused_at: AtomicU64,
+}
+
+impl Control {
+    /// Begins a pause, or ends it. False if that is so already.
+    pub fn pause(&self, pause: bool, tsc: u64) -> bool {
+        let now = self.pauses.load(Ordering::Relaxed);
+        if (now & 1 == 1) == pause {
+            return false;
+        }
+        if pause {
+            self.paused_at.store(tsc, Ordering::Relaxed);
+        }
+        // Of two that say so at once, one does it.
+        self.pauses.compare_exchange(now, now.wrapping_add(1), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
 }
 
 /// Bytes of what a process says of itself.

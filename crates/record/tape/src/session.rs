@@ -51,7 +51,7 @@ use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, O
 /// "DRBLSES1"
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLSES1");
 /// Changes whenever a layout here changes.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Images recorded at a time.
 pub const REGIONS: usize = 1024;
@@ -218,7 +218,11 @@ pub struct Session {
     /// Bytes of a small and of a large ring, as in each region's control page.
     pub small_bytes: u32,
     pub ring_bytes: u32,
-    _pad0: [u32; 22],
+    /// [`crate::region::capture`], as in each region's control page.
+    pub capture: u32,
+    /// 1 while a region begins with a pause. Recorder.
+    pub paused: AtomicU32,
+    _pad0: [u32; 20],
     /// The heartbeat: it moves as long as the recorder lives. Recorder.
     pub beat: AtomicU64,
     /// 1 when no more regions are given: the recording has ended or stopped. Recorder.
@@ -324,6 +328,8 @@ impl Session {
             (&raw mut (*to).locks).write(self.locks);
             (&raw mut (*to).small_bytes).write(self.small_bytes);
             (&raw mut (*to).ring_bytes).write(self.ring_bytes);
+            (&raw mut (*to).capture).write(self.capture);
+            (&raw mut (*to).pauses).write(AtomicU32::new(u32::from(self.paused.load(Ordering::Relaxed) != 0)));
         }
     }
 

@@ -6,7 +6,9 @@ use crate::number::bytes;
 use crate::rows::{self, List};
 use crate::table::Style;
 use decode::Recording;
-use decode::walk::Filter;
+use decode::walk::{At, Filter};
+use pushbuf::ops::Op;
+use schema::Clock;
 use schema::operations::LaunchRow;
 use std::io::{self, Write};
 
@@ -63,5 +65,8 @@ fn line(out: &mut dyn Write, l: &LaunchRow) -> io::Result<()> {
 }
 
 fn each(r: &Recording, filter: Filter, f: &mut dyn FnMut(LaunchRow) -> io::Result<()>) -> Result<(), ReportError> {
-    rows::each(r, filter, decode::rows::launch, f)
+    let wanted = filter.clone();
+    let launch =
+        |at: &At<'_>, op: &Op, clock: &Clock| decode::rows::launch(at, op, clock).filter(|l| wanted.wants_kernel(l));
+    rows::each(r, filter, launch, f)
 }

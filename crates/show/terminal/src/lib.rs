@@ -14,6 +14,7 @@ pub mod diff;
 pub mod export;
 pub mod graphs;
 pub mod json;
+pub mod kernels;
 pub mod launches;
 pub mod locks;
 #[cfg(target_arch = "x86_64")]

@@ -62,7 +62,7 @@ fn node(g: &Graph, r: &Recipe, n: &Node) -> NodeRow {
         Work::Kernel(k) | Work::Order(k) => {
             let bank = k.bank.and_then(|b| r.banks.get(b.0));
             let shape = shape(k);
-            let kernel = g.kernels.get(&shape.code()).filter(|_| !shape.is_empty());
+            let kernel = g.codes.at(shape.code(), g.last).filter(|_| !shape.is_empty());
             NodeRow {
                 symbol: kernel.map(|kernel| kernel.symbol.clone()),
                 name: kernel.map(|kernel| kernel.name.clone()),

@@ -1,8 +1,11 @@
 //! Which submissions a reader wants.
 
 use super::At;
+use crate::rows;
+use regex_lite::Regex;
 use schema::Clock;
 use schema::channel::Channel;
+use schema::operations::LaunchRow;
 
 /// Which submissions a reader wants.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,6 +17,11 @@ pub struct Filter {
     pub thread: Option<i32>,
     /// Seconds of the recording's clock, from and to.
     pub between: Option<(f64, f64)>,
+    /// Only what was submitted in calls of this function (`cudaMemcpyAsync`), or with this stream.
+    pub call: Option<String>,
+    pub stream: Option<u64>,
+    /// Of launches: only those of kernels with such a name.
+    pub kernel: Option<Pattern>,
     /// At most so many of whatever is listed.
     pub limit: Option<u64>,
 }
@@ -34,5 +42,43 @@ impl Filter {
         self.wants(at.channel)
             && self.thread.is_none_or(|t| at.submission.tid == t)
             && self.between.as_ref().is_none_or(inside)
+            && self.wants_call(at)
+    }
+
+    fn wants_call(&self, at: &At<'_>) -> bool {
+        if self.call.is_none() && self.stream.is_none() {
+            return true;
+        }
+        rows::in_call(at.submission).is_some_and(|call| {
+            self.call.as_ref().is_none_or(|name| *name == call.name) && self.stream.is_none_or(|s| s == call.stream)
+        })
+    }
+
+    /// Whether a launch is wanted, by its kernel.
+    pub fn wants_kernel(&self, launch: &LaunchRow) -> bool {
+        let name = launch.name.as_deref().unwrap_or_default();
+        self.kernel.as_ref().is_none_or(|pattern| pattern.matches(name))
+    }
+}
+
+/// A regular expression that a kernel's name has somewhere in it. Nothing matches a kernel without name but what matches no letters.
+#[derive(Clone, Debug)]
+pub struct Pattern(Regex);
+
+impl Pattern {
+    /// # Errors
+    /// It is no regular expression: why not.
+    pub fn new(text: &str) -> Result<Pattern, String> {
+        Regex::new(text).map(Pattern).map_err(|e| format!("{text:?} is no regular expression: {e}"))
+    }
+
+    pub fn matches(&self, name: &str) -> bool {
+        self.0.is_match(name)
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Pattern) -> bool {
+        self.0.as_str() == other.0.as_str()
     }
 }

@@ -13,10 +13,11 @@ use crate::ahead::read_ahead;
 use crate::channels::{announced, implied, set_token};
 use crate::gaps::{GapTotals, Gaps};
 use crate::merge::{Step, Submission};
+use crate::pauses::Pauses;
 use crate::recording::{InsightError, Recording, Source};
 pub use crate::state::Call;
 use crate::state::State;
-pub use filter::Filter;
+pub use filter::{Filter, Pattern};
 use rm::call::FileKind;
 use schema::channel::{Accounted, Channel};
 pub use sink::{At, Outcome, Segment, Sink};
@@ -51,6 +52,7 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
             graphs: BTreeMap::new(),
             codes: BTreeMap::new(),
             doorbells_of: BTreeMap::new(),
+            pauses: Pauses::default(),
             gaps: Gaps::default(),
             lock_layout: None,
             call_layout: None,
@@ -153,6 +155,7 @@ impl Walk<'_> {
                 self.gaps.begins(source);
                 return;
             }
+            Body::Pause(p) => return self.state(process).pauses.event(p.paused != 0, tsc),
             Body::Ring(_) | Body::Entry(..) => return,
             Body::Calls(c) => {
                 self.out.call_layout = Some(c.layout);
@@ -299,7 +302,9 @@ impl Walk<'_> {
             let end = ends.find(|e| last_of_slot && e.slot == c.slot && (c.handle == 0 || e.handle == c.handle));
             self.streams[i].seen.settle(c, end);
         }
+        let recorded_until = self.recording.clocks().last().map_or(0, |c| c.tsc);
         for (process, state) in std::mem::take(&mut self.images) {
+            self.out.pauses.add(&state.pauses, recorded_until);
             self.out.doorbells_of.insert(process, (state.doorbells, state.calls));
             self.out.codes.insert(process, state.codes.into_inner());
             self.out.graphs.insert(process, state.graph);

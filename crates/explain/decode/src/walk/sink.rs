@@ -1,12 +1,13 @@
 //! What a reader of a tape is given, and what is known at its end.
 
 use crate::gaps::Gaps;
-use crate::kernel::Kernel;
+use crate::kernel::{Codes, Kernel};
 use crate::merge::{Entry, Submission};
+use crate::pauses::Pauses;
 use crate::place::{Reach, place_in};
 use crate::qmds::{Qmds, Started};
 use crate::recording::Source;
-use crate::state::{Call, State};
+use crate::state::Call;
 use pushbuf::decode::Item;
 use pushbuf::gpfifo;
 use pushbuf::ops::Op;
@@ -15,7 +16,7 @@ use rm::graph::ObjectGraph;
 use schema::Place;
 use schema::channel::Channel;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use tape::event::{PageBody, SiteBody};
 
@@ -53,7 +54,7 @@ pub struct At<'a> {
     pub(super) qmds: &'a RefCell<Qmds>,
     /// Whether a kernel's handle was being launched, and the kernel if it has a name.
     pub(super) handle: Option<Option<&'a Rc<Kernel>>>,
-    pub(super) codes: &'a RefCell<HashMap<u64, Rc<Kernel>>>,
+    pub(super) codes: &'a RefCell<Codes>,
     /// Of the launch at hand.
     pub(super) started: Cell<Option<Started>>,
 }
@@ -75,7 +76,7 @@ impl At<'_> {
         let code = self.code()?;
         match self.handle {
             Some(kernel) => kernel.cloned(),
-            None => self.codes.borrow().get(&code).cloned(),
+            None => self.codes.borrow().latest(code).cloned(),
         }
     }
 
@@ -86,15 +87,8 @@ impl At<'_> {
     /// Names the code of the launch at hand, for launches without a handle (a graph's).
     pub(super) fn name_code(&self) {
         let (Some(code), Some(kernel)) = (self.code(), self.handle) else { return };
-        let mut codes = self.codes.borrow_mut();
-        match kernel {
-            // What was there before is not there any more.
-            None => drop(codes.remove(&code)),
-            Some(kernel) if codes.len() < State::KERNELS || codes.contains_key(&code) => {
-                codes.insert(code, kernel.clone());
-            }
-            Some(_) => {}
-        }
+        // (What was there before is not there any more.)
+        self.codes.borrow_mut().name(code, self.number, kernel);
     }
 
     /// What the launch that a sink was just given starts, from the stream or from memory.
@@ -124,10 +118,12 @@ pub struct Outcome {
     pub channels: Vec<Channel>,
     /// The driver's objects of each process image, as they stood at its end.
     pub graphs: BTreeMap<u32, ObjectGraph>,
-    /// Kernels by the address of their code, of each image.
-    pub codes: BTreeMap<u32, HashMap<u64, Rc<Kernel>>>,
+    /// Names of each image's kernels.
+    pub codes: BTreeMap<u32, Codes>,
     /// Doorbells and driver calls of each image.
     pub doorbells_of: BTreeMap<u32, (u64, u64)>,
+    /// Of all processes together.
+    pub pauses: Pauses,
     /// What did not fit into rings: at least so much, by the GAP events on the tape.
     pub gaps: Gaps,
     /// Layouts of the events of locks and of calls, if there are any.

@@ -36,6 +36,7 @@ impl Walk<'_> {
         let number = self.given;
         self.given += 1;
         let mut expected = self.streams[i].seen.next_entry;
+        let mut after_pause = s.after_pause();
         let channel = &self.out.channels[i];
         let Some(state) = self.images.get(&channel.process) else { return };
         let at = At {
@@ -56,7 +57,7 @@ impl Walk<'_> {
         sink.submission(&at);
         let mut decoding = self.streams[i].decoding.as_deref_mut();
         for e in &s.entries {
-            let after_gap = e.seq != expected;
+            let after_gap = e.seq != expected || std::mem::take(&mut after_pause);
             expected = e.seq.saturating_add(1);
             if let Some(d) = &mut decoding {
                 d.entry(&at, s, e, after_gap, sink);

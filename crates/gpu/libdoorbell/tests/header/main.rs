@@ -18,7 +18,7 @@ const WRITE: &str = "DOORBELL_WRITE_HEADER";
 fn header() -> String {
     let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap();
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for file in ["codes.rs", "types.rs", "detail.rs", "calls.rs", "graphs.rs", "chains.rs"] {
+    for file in ["codes.rs", "types.rs", "detail.rs", "calls.rs", "graphs.rs", "chains.rs", "recording.rs"] {
         builder = builder.with_src(root().join("src").join(file));
     }
     let mut made = Vec::new();

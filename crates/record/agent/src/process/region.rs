@@ -105,7 +105,13 @@ fn map(s: &Session, again: bool) -> Option<&'static Control> {
     let identity = |base: usize| unsafe { &*((base + region::IDENTITY_AT) as *const region::Identity) };
     match PARENT.swap(0, Ordering::Relaxed) {
         0 => super::identity::say(identity(base)),
-        parent => super::identity::same(identity(base), identity(parent)),
+        parent => {
+            super::identity::same(identity(base), identity(parent));
+            // SAFETY: the parent's region stays mapped.
+            if unsafe { &*(parent as *const Control) }.pauses.load(Ordering::Relaxed) & 1 != 0 {
+                c.pauses.store(1, Ordering::Relaxed);
+            }
+        }
     }
     c.pid.store(sys::getpid(), Ordering::Relaxed);
     BEGINS.store(begins.unwrap_or(0), Ordering::Relaxed);
@@ -220,6 +226,17 @@ pub fn slot(i: usize) -> Option<&'static Slot> {
 #[inline]
 pub fn stopped() -> bool {
     control().is_none_or(|c| c.stopped.load(Ordering::Relaxed) != 0)
+}
+
+/// Counts the beginnings and ends of pauses: odd while nothing is recorded but driver calls.
+#[inline(always)]
+pub fn pauses() -> u32 {
+    control().map_or(0, |c| c.pauses.load(Ordering::Relaxed))
+}
+
+#[inline(always)]
+pub fn paused() -> bool {
+    pauses() & 1 != 0
 }
 
 pub fn trouble(bit: u32) {

@@ -39,6 +39,8 @@ pub struct Thread {
     pub call_code: Cell<(usize, usize)>,
     /// Tapped calls in the call that it is in.
     pub calls_inside: Cell<u16>,
+    /// [`crate::process::region::pauses`] at its last operation of a lock that is recorded.
+    pub pauses: Cell<u32>,
     /// While it writes: a signal handler that comes in then must not.
     pub busy: Cell<bool>,
     pub tid: Cell<i32>,

@@ -6,6 +6,7 @@
 
 mod claim;
 mod mapping;
+pub mod pauses;
 mod room;
 pub mod thread_end;
 

@@ -54,6 +54,8 @@ pub struct Channel {
     pub reads_get: bool,
     /// Submissions until the first guard is lifted, if GP_GET was not read.
     pub learning: u32,
+    /// Its latest doorbell went by in a pause.
+    pub paused: bool,
 }
 
 impl Channel {
@@ -78,6 +80,7 @@ impl Channel {
         guarded: false,
         reads_get: false,
         learning: 0,
+        paused: false,
     };
 }
 

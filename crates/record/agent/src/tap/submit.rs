@@ -249,9 +249,12 @@ struct Bell {
 }
 
 fn submit(c: &mut Channel, slot: &Slot, i: usize, bell: &Bell) -> Submitted {
-    let flags = bell.flags;
-    let tsc = sys::tsc();
     let from = slot.put.load(Ordering::Relaxed);
+    if region::paused() {
+        return pass(c, slot, from);
+    }
+    let flags = bell.flags | if core::mem::take(&mut c.paused) { ring_flags::AFTER_PAUSE } else { 0 };
+    let tsc = sys::tsc();
     let seq = slot.rings_total.load(Ordering::Relaxed);
     slot.rings_total.store(seq + 1, Ordering::Relaxed);
     if flags & ring_flags::TRAPPED != 0 {
@@ -306,6 +309,29 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, bell: &Bell) -> Submitted {
         shadow::look_for_room(c, put);
     }
     Submitted { put, entries: first + n as u64, later }
+}
+
+/// A doorbell in a pause: nothing of it is written down, and its entries are not counted.
+#[inline(never)]
+fn pass(c: &mut Channel, slot: &Slot, from: u32) -> Submitted {
+    let (put, n) = c.written(from);
+    if c.watch == watch::SHADOW {
+        forward(c, from, put, n);
+    }
+    let mut at = from;
+    for _ in 0..n {
+        let gp = c.entry(at);
+        if gp.words() == 0 {
+            c.base = gp.extended_base().unwrap_or(c.base);
+        }
+        at = next(at, c.entries);
+    }
+    if c.watch == watch::SHADOW {
+        shadow::look_for_room(c, put);
+    }
+    c.paused = true;
+    region::count(|c| &c.paused_rings);
+    Submitted { put, entries: slot.entries_total.load(Ordering::Relaxed), later: None }
 }
 
 /// If this entry's segment is large: puts the entry without its words on the ring and says where they are.

@@ -1,22 +1,22 @@
 //! Whether what a thread does is recorded: it has a ring, and the code that it comes from is on the tape.
 
-use super::code;
+use super::{code, holds};
 use crate::process::region;
 use crate::process::session::{want, wanted};
 use crate::process::thread::{self, Thread};
 use crate::process::wiped::{goes_on, live as which};
 use crate::record;
 
-/// True if locks are recorded in this process. The first one attaches it.
+/// True if locks are recorded in this process now. The first one attaches it.
 #[inline(always)]
 pub fn live() -> bool {
-    goes_on(which::LOCKS) || (wanted(want::LOCKS) && begins())
+    if goes_on(which::LOCKS) { !region::paused() } else { wanted(want::LOCKS) && begins() }
 }
 
 #[cold]
 #[inline(never)]
 fn begins() -> bool {
-    !goes_on(which::TURNED_AWAY) && region::attach().is_some() && goes_on(which::LOCKS)
+    !goes_on(which::TURNED_AWAY) && region::attach().is_some() && goes_on(which::LOCKS) && !region::paused()
 }
 
 /// This thread, if what it does is to be recorded; `site` is where the call came from.
@@ -33,7 +33,8 @@ pub fn enter(site: usize) -> Option<&'static Thread> {
 pub fn known_caller(site: usize) -> Option<&'static Thread> {
     let t = thread::here();
     // (A thread without a ring knows no code.)
-    t.code.iter().any(|c| site.wrapping_sub(c.get().0) < c.get().1).then_some(t)
+    let known = t.code.iter().any(|c| site.wrapping_sub(c.get().0) < c.get().1);
+    (known && t.pauses.get() == region::pauses()).then_some(t)
 }
 
 /// A thread's first call, or the first from this code.
@@ -42,6 +43,13 @@ pub fn known_caller(site: usize) -> Option<&'static Thread> {
 fn arrive(t: &'static Thread, site: usize) -> Option<&'static Thread> {
     if t.writer.get().is_null() && !record::ready(t) {
         return None;
+    }
+    let pauses = region::pauses();
+    if pauses & 1 != 0 {
+        return None;
+    }
+    if t.pauses.get() != pauses {
+        holds::forget(t, t.pauses.replace(pauses).wrapping_add(2) == pauses);
     }
     code::look(t, site);
     Some(t)

@@ -11,9 +11,14 @@ use tape::call::{CallBody, Function, Size, Stream, flag, kind};
 use tape::event::RingBody;
 use tape::region::CallRow;
 
-/// True if calls are recorded in this process. The first one attaches it.
+/// True if calls are recorded in this process now. The first one attaches it.
 #[inline(always)]
 pub fn live() -> bool {
+    if goes_on(which::CALLS) { !region::paused() } else { wanted(want::CALLS) && begins() && !region::paused() }
+}
+
+/// As [`live`], also in a pause.
+pub fn are_followed() -> bool {
     goes_on(which::CALLS) || (wanted(want::CALLS) && begins())
 }
 

@@ -201,6 +201,20 @@ fn make_room(t: &Thread, table: &LockTable, addr: usize, site: usize, flags: u16
     rows(table).len()
 }
 
+/// There was a pause since the thread's last operation: what it does with the locks that it held then was not seen. `one`: and no other
+/// pause.
+#[cold]
+pub fn forget(t: &Thread, one: bool) {
+    let table = table(t);
+    let began = region::control().map_or(0, |c| c.paused_at.load(Ordering::Relaxed));
+    for row in rows(table) {
+        let h = read(row);
+        let until = if one { began.max(h.since) } else { h.since };
+        put_hold(t, &h, until, 0, ended::PAUSED);
+    }
+    table.n.store(0, Ordering::Relaxed);
+}
+
 /// A row, read.
 struct Held {
     addr: u64,

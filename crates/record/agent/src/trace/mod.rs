@@ -44,4 +44,5 @@ pub fn renew(child: &Child) {
     t.code.iter().for_each(|c| c.set((0, 0)));
     t.call_code.set((0, 0));
     t.call_stack.set(0);
+    t.pauses.set(0);
 }

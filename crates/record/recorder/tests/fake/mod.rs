@@ -327,6 +327,7 @@ pub fn options(command: Vec<OsString>, out: &Path) -> recorder::Options<'static>
         no_data: false,
         no_args: false,
         limit: None,
+        capture: recorder::Capture::Always,
         // No library: the loader says so and goes on.
         agent: b"none",
         soft: None,

@@ -182,7 +182,7 @@ impl Stream {
     }
 
     /// The stream is out of step.
-    fn lose(&mut self) {
+    pub fn lose(&mut self) {
         self.decoder.resynchronise();
         self.registers = [Registers::default(); 8];
         self.doubt = true;

@@ -317,6 +317,14 @@ fn entries_that_are_missing_or_out_of_order_leak_nothing() {
 }
 
 #[test]
+fn behind_a_pause_a_stream_is_out_of_step() {
+    let few = words(|w| w.set_object(4, 0xc8b5).unwrap());
+    let ring = |flags| event(kind::RING, flags, &RingBody { slot: 3, ..RingBody::default() }, &[]);
+    let known = |flags| clean(&[channel(), entry(0, &few), ring(flags), entry(1, &few)])[1].0 == few;
+    assert!(known(0) && !known(ring_flags::AFTER_PAUSE));
+}
+
+#[test]
 fn a_word_that_is_no_header_ends_what_is_known() {
     let mut before = words(|w| w.copy(4, 1 << 20, 2 << 20, 4096, 0x182).unwrap());
     let n = before.len();

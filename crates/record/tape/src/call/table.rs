@@ -123,6 +123,8 @@ pub const FUNCTIONS: &[Function] = &[
     f(90, "cuLibraryLoadData", PLAIN, Create, 8),
     f(91, "cuModuleUnload", PLAIN, Destroy, 1),
     f(92, "cuLibraryUnload", PLAIN, Destroy, 1),
+    f(93, "cuProfilerStart", PLAIN, Profiler, 0),
+    f(94, "cuProfilerStop", PLAIN, Profiler, 0),
 
     f(257, "cudaLaunchKernel", SZ, Launch, 8).size(Dim3(1)).stream(7).of(Kernel, 0),
     f(258, "cudaLaunchKernelExC", SZ, Launch, 3).config(0).of(Kernel, 1),
@@ -174,4 +176,6 @@ pub const FUNCTIONS: &[Function] = &[
     // Three words since CUDA 12, five before.
     f(343, "cudaGraphInstantiate", PLAIN, Create, 5),
     f(344, "cudaGraphExecDestroy", PLAIN, Destroy, 1).of(Graph, 0),
+    f(345, "cudaProfilerStart", PLAIN, Profiler, 0),
+    f(346, "cudaProfilerStop", PLAIN, Profiler, 0),
 ];

@@ -111,6 +111,8 @@ pub struct ProcessEnd {
     pub gap_events: u64,
     pub gap_entries: u64,
     pub gap_bytes: u64,
+    /// Doorbells that went by in pauses.
+    pub paused_doorbells: u64,
     /// What the agent had trouble with, in words.
     pub trouble: Vec<String>,
     /// Channels as they stood at the end, in particular those that the program did not free.
@@ -160,6 +162,8 @@ pub struct End {
     pub gap_events: u64,
     pub gap_entries: u64,
     pub gap_bytes: u64,
+    /// Doorbells that went by in pauses.
+    pub paused_doorbells: u64,
     /// What the agents had trouble with, in words.
     pub trouble: Vec<String>,
     /// Those of the image, if there is just one; else see each [`ProcessEnd`].
@@ -203,6 +207,7 @@ impl End {
             gap_events: e.gap_events,
             gap_entries: e.gap_entries,
             gap_bytes: e.gap_bytes,
+            paused_doorbells: e.paused_doorbells,
             trouble: e.trouble,
             channels: e.channels,
             complete: e.complete,

@@ -1,9 +1,11 @@
 //! What an entry does: one call, and the event of it.
 
+use super::slots::Slot;
 use super::{names, slots};
 use crate::policy::{Me, guard};
 use crate::process::sys;
 use crate::process::thread::{self, Thread};
+use crate::record::pauses;
 use crate::trace::call::{self as trace, Words, arrive, begin, end, live};
 use core::arch::asm;
 use core::ffi::c_void;
@@ -63,42 +65,60 @@ pub unsafe extern "C" fn call<const F: usize>(
     a9: usize,
     a10: usize,
 ) -> usize {
-    let f = const { &FUNCTIONS[F] };
     let a = Words([a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10]);
     // SAFETY: an entry's number.
     let e = unsafe { slots::slot(number) };
     let at = e.real.load(Ordering::Relaxed);
     let t = thread::here();
     let stack = stack();
+    if const { FUNCTIONS[F].starts_profilers() } {
+        pauses::profiler(false);
+    }
+    let outermost = stack >= t.call_stack.get();
+    // SAFETY: the caller's.
+    let r = unsafe { one::<F>(t, stack, site, e, at, &a) };
+    if const { FUNCTIONS[F].stops_profilers() } && outermost {
+        pauses::profiler(true);
+    }
+    r
+}
+
+/// The call.
+///
+/// # Safety
+/// As the function at `at`.
+#[inline(always)]
+unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: &Slot, at: usize, a: &Words) -> usize {
+    let f = const { &FUNCTIONS[F] };
     if stack < t.call_stack.get() {
         // Inside another call of this thread.
         t.calls_inside.set(t.calls_inside.get().saturating_add(1));
         if const { FUNCTIONS[F].is_drivers_launch() } && live() {
             // SAFETY: a thread that is in a recorded call has a row, in a page that is never unmapped.
             if let Some(row) = unsafe { t.call.get().as_ref() } {
-                launches(row, f, &a);
+                launches(row, f, a);
             }
         }
         if const { FUNCTIONS[F].unloads_code() } {
             names::forget();
         }
         // SAFETY: the caller's.
-        return unsafe { real(at, f.words, &a) };
+        return unsafe { real(at, f.words, a) };
     }
     if !live() {
         // SAFETY: the caller's.
-        return unsafe { guarded(t, f, at, stack, &a) };
+        return unsafe { guarded(t, f, at, stack, a) };
     }
     if site.wrapping_sub(t.call_code.get().0) >= t.call_code.get().1 && !arrive(t, site) {
         // SAFETY: the caller's.
-        return unsafe { real(at, f.words, &a) };
+        return unsafe { real(at, f.words, a) };
     }
     // SAFETY: a thread that has arrived has a ring, and its row lies in a page that is never unmapped.
     let row = unsafe { &*t.call.get() };
     // SAFETY: the caller's arguments, which the function reads, too.
-    unsafe { begin(row, f, e.flags.load(Ordering::Relaxed), site, &a) };
+    unsafe { begin(row, f, e.flags.load(Ordering::Relaxed), site, a) };
     if const { FUNCTIONS[F].is_drivers_launch() } {
-        launches(row, f, &a);
+        launches(row, f, a);
     } else {
         row.kernel.store(0, Ordering::Relaxed);
     }
@@ -110,7 +130,7 @@ pub unsafe extern "C" fn call<const F: usize>(
     let began = sys::rdtsc();
     row.began.store(began, Ordering::Relaxed);
     // SAFETY: the caller's.
-    let r = leaving::run(t, left, || unsafe { real(at, f.words, &a) });
+    let r = leaving::run(t, left, || unsafe { real(at, f.words, a) });
     let ended = sys::rdtsc();
     end(t, row, f.number, ended, r as i32);
     r

@@ -48,7 +48,7 @@ pub fn begin(c: &'static Control) {
 /// ([`tape::call::Function::number`]); 0 where calls are neither recorded nor guarded. For `selfbench calls`.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_entry_of_call(number: u32, real: usize) -> usize {
-    if real == 0 || !(trace::live() || guard::on()) {
+    if real == 0 || !(trace::are_followed() || guard::on()) {
         return 0;
     }
     u16::try_from(number).map_or(0, |number| find::for_measuring(number, real))

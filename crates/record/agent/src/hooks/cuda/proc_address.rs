@@ -3,7 +3,8 @@
 use super::call::real;
 use super::{find, slots};
 use crate::policy::guard;
-use crate::trace::call::{Words, live};
+use crate::record::pauses;
+use crate::trace::call::{Words, are_followed};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering;
 
@@ -28,7 +29,7 @@ pub unsafe extern "C" fn call<const F: usize>(
     // SAFETY: the caller's arguments, for the function that it called.
     let r = unsafe { real(at, 6, &a) };
     // A child that the program has forked gets the functions themselves.
-    if r as i32 == 0 && name != 0 && to != 0 && (live() || guard::on()) {
+    if r as i32 == 0 && name != 0 && to != 0 && (are_followed() || pauses::profiler_decides() || guard::on()) {
         // SAFETY: the driver has read the name and written the address.
         unsafe {
             let to = to as *mut usize;

@@ -1,0 +1,163 @@
+//! Which kernels ran, and how often: by themselves and in graphs.
+//!
+//! A graph's kernels are in the stream once, when it is uploaded, and each launch of it runs them all. So what an upload starts is counted
+//! with the graph, and so is what starts a QMD that was not written since.
+
+use crate::graphs::{self, Graph};
+use crate::recording::{InsightError, Recording};
+use crate::rows;
+use crate::tally::Commonest;
+use crate::walk::{At, Filter, Sink, walk};
+use pushbuf::ops::Op;
+use schema::Clock;
+use schema::kernels::{CallCount, KernelRow, Kernels};
+use schema::operations::{LaunchRow, Shape};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// Kernels that are told apart, at most.
+const MOST: usize = 1 << 17;
+/// Threads and streams of one kernel that are told apart, at most.
+const FEW: usize = 1 << 12;
+
+/// What ran, the commonest first. Graphs are counted where the filter wants everything.
+///
+/// # Errors
+/// The recording cannot be read.
+pub fn kernels(r: &Recording, filter: &Filter) -> Result<Kernels, InsightError> {
+    let whole = *filter == Filter { limit: filter.limit, kernel: filter.kernel.clone(), ..Filter::default() };
+    let graphs = if whole { graphs::graphs(r)? } else { Vec::new() };
+    let uploads = graphs.iter().filter(|g| g.recipe.is_ok()).flat_map(|g| g.uploads.iter().copied()).collect();
+    let mut tally = Tally { clock: rows::clock(r), filter, uploads, of: HashMap::new(), without_qmd: 0 };
+    walk(r, &mut tally)?;
+    let unknown = tally.graphs(&graphs);
+    let total: u64 = tally.of.values().map(|k| k.launches + k.in_graphs).sum();
+    let mut kernels: Vec<KernelRow> = tally.of.into_iter().filter_map(|(key, k)| k.row(key, total, whole)).collect();
+    kernels.sort_by(|a, b| {
+        let ran = |k: &KernelRow| k.launches + k.in_graphs.unwrap_or(0);
+        ran(b).cmp(&ran(a)).then_with(|| (&a.name, a.code).cmp(&(&b.name, b.code)))
+    });
+    kernels.truncate(filter.limit.unwrap_or(u64::MAX).try_into().unwrap_or(usize::MAX));
+    Ok(Kernels { kernels, without_qmd: tally.without_qmd, unknown_graph_launches: unknown })
+}
+
+/// By its symbol, in whatever process; one without name by its process and the address of its code.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    Symbol(String),
+    Code(u32, u64),
+}
+
+#[derive(Debug, Default)]
+struct One {
+    name: Option<String>,
+    code: u64,
+    launches: u64,
+    in_graphs: u64,
+    shapes: Commonest<Shape>,
+    threads: HashSet<(u32, i32)>,
+    streams: HashSet<(u32, u64)>,
+    calls: BTreeMap<&'static str, u64>,
+    first: Option<f64>,
+    last: Option<f64>,
+}
+
+impl One {
+    fn row(self, key: Key, total: u64, whole: bool) -> Option<KernelRow> {
+        let (shape, shape_launches) = self.shapes.top(1).first().copied()?;
+        let mut calls: Vec<CallCount> =
+            self.calls.into_iter().map(|(name, launches)| CallCount { name, launches }).collect();
+        calls.sort_by_key(|c| std::cmp::Reverse(c.launches));
+        Some(KernelRow {
+            symbol: if let Key::Symbol(symbol) = key { Some(symbol) } else { None },
+            name: self.name,
+            code: self.code,
+            launches: self.launches,
+            in_graphs: whole.then_some(self.in_graphs),
+            share: (self.launches + self.in_graphs) as f64 / total.max(1) as f64,
+            shape,
+            shape_launches,
+            shapes: self.shapes.distinct() as u64,
+            threads: self.threads.len() as u64,
+            streams: self.streams.len() as u64,
+            calls,
+            first_seconds: self.first,
+            last_seconds: self.last,
+        })
+    }
+}
+
+struct Tally<'f> {
+    clock: Clock,
+    filter: &'f Filter,
+    /// Submissions that upload graphs which are understood.
+    uploads: BTreeSet<u64>,
+    of: HashMap<Key, One>,
+    without_qmd: u64,
+}
+
+impl Sink for Tally<'_> {
+    fn op(&mut self, at: &At<'_>, op: &Op) {
+        if self.uploads.contains(&at.number) || !self.filter.wants_at(at, &self.clock) {
+            return;
+        }
+        let Some(row) = rows::launch(at, op, &self.clock) else { return };
+        match row.shape {
+            None => self.without_qmd += u64::from(self.filter.kernel.is_none()),
+            Some(shape) if !row.empty && !row.again && self.filter.wants_kernel(&row) => self.launch(row, shape),
+            Some(_) => {}
+        }
+    }
+}
+
+impl Tally<'_> {
+    fn one(&mut self, process: u32, code: u64, kernel: Option<(&str, &str)>) -> Option<&mut One> {
+        let key = kernel.map_or(Key::Code(process, code), |(symbol, _)| Key::Symbol(symbol.to_owned()));
+        if self.of.len() >= MOST && !self.of.contains_key(&key) {
+            return None;
+        }
+        let name = || kernel.map(|(_, name)| name.to_owned());
+        Some(self.of.entry(key).or_insert_with(|| One { name: name(), code, ..One::default() }))
+    }
+
+    fn launch(&mut self, row: LaunchRow, shape: Shape) {
+        let kernel = row.symbol.as_deref().zip(row.name.as_deref());
+        let Some(one) = self.one(row.when.process, shape.code(), kernel) else { return };
+        one.launches += 1;
+        one.shapes.add(shape);
+        if one.threads.len() < FEW {
+            one.threads.insert((row.when.process, row.when.tid));
+        }
+        if let Some(call) = &row.when.call {
+            if one.streams.len() < FEW {
+                one.streams.insert((row.when.process, call.stream));
+            }
+            *one.calls.entry(call.name).or_default() += 1;
+        }
+        one.first = one.first.or(row.when.seconds);
+        one.last = row.when.seconds.or(one.last);
+    }
+
+    /// Adds what graphs ran. Launches of graphs whose kernels are not known.
+    fn graphs(&mut self, graphs: &[Graph]) -> u64 {
+        let mut unknown = 0u64;
+        for g in graphs {
+            let row = graphs::row(g);
+            let Some(recipe) = row.recipe else {
+                unknown = unknown.saturating_add(g.launches);
+                continue;
+            };
+            for node in recipe.nodes {
+                let Some(shape) = node.shape.filter(|shape| !shape.is_empty()) else { continue };
+                let kernel = node.symbol.as_deref().zip(node.name.as_deref());
+                let wanted = |name: &str| self.filter.kernel.as_ref().is_none_or(|k| k.matches(name));
+                if !wanted(kernel.map_or("", |(_, name)| name)) {
+                    continue;
+                }
+                let Some(one) = self.one(g.process, shape.code(), kernel) else { continue };
+                one.in_graphs = one.in_graphs.saturating_add(g.launches);
+                one.shapes.add_many(shape, g.launches);
+            }
+        }
+        unknown
+    }
+}

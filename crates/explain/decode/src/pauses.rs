@@ -1,0 +1,53 @@
+//! Pauses: times in which nothing of a process was recorded but its driver calls.
+
+/// The pauses of one process, or of all together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pauses {
+    /// Those that began.
+    pub count: u64,
+    /// Time in those that have ended.
+    pub ticks: u64,
+    /// When the one began that has not ended.
+    since: Option<u64>,
+}
+
+impl Pauses {
+    /// One begins or ends. (An end without a begin fell into a gap with it: nothing is known of that pause.)
+    pub fn event(&mut self, begins: bool, tsc: u64) {
+        match (begins, self.since) {
+            (true, None) => {
+                self.count += 1;
+                self.since = Some(tsc);
+            }
+            (false, Some(since)) => {
+                self.ticks = self.ticks.saturating_add(tsc.saturating_sub(since));
+                self.since = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds those of a process. One that has not ended lasts until `end`.
+    pub fn add(&mut self, other: &Pauses, end: u64) {
+        let open = other.since.map_or(0, |since| end.saturating_sub(since));
+        self.count += other.count;
+        self.ticks = self.ticks.saturating_add(other.ticks).saturating_add(open);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_are_counted_and_one_that_does_not_end_lasts_until_the_end() {
+        let mut p = Pauses::default();
+        for (begins, tsc) in [(false, 5), (true, 10), (true, 12), (false, 30), (false, 40), (true, 100)] {
+            p.event(begins, tsc);
+        }
+        let mut all = Pauses::default();
+        all.add(&p, 150);
+        all.add(&Pauses::default(), 150);
+        assert_eq!((all.count, all.ticks), (2, 20 + 50));
+    }
+}

@@ -1,0 +1,48 @@
+//! One row for each kernel of a recording.
+
+use crate::operations::Shape;
+use serde::Serialize;
+
+/// The kernels.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Kernels {
+    /// The one that ran most often first.
+    pub kernels: Vec<KernelRow>,
+    /// Launches whose QMD was never in the stream: which kernel ran is not known.
+    pub without_qmd: u64,
+    /// Launches of graphs that are not understood, and of graphs that were uploaded before the recording: which kernels they ran is not known.
+    pub unknown_graph_launches: u64,
+}
+
+/// A kernel, by its name; by the address of its code where it has none.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KernelRow {
+    /// The name of its symbol, and that as C++ writes it.
+    pub symbol: Option<String>,
+    pub name: Option<String>,
+    /// Address of its code; where it lay at more than one, the first.
+    pub code: u64,
+    /// Launches of its own, and how often graphs ran it. `None` where rows were chosen: graphs are of the whole recording.
+    pub launches: u64,
+    pub in_graphs: Option<u64>,
+    /// Of all that ran, from 0 to 1.
+    pub share: f64,
+    /// How it was launched most often, how often so, and in how many ways.
+    pub shape: Shape,
+    pub shape_launches: u64,
+    pub shapes: u64,
+    /// Threads that launched it, and streams; 0 where calls were not recorded.
+    pub threads: u64,
+    pub streams: u64,
+    /// The calls that launched it, the commonest first.
+    pub calls: Vec<CallCount>,
+    /// Of the first and of the last launch of its own.
+    pub first_seconds: Option<f64>,
+    pub last_seconds: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CallCount {
+    pub name: &'static str,
+    pub launches: u64,
+}

@@ -1,0 +1,61 @@
+//! What a program says to the `doorbell record` that it runs under.
+
+use crate::calls::run;
+use std::sync::OnceLock;
+
+/// Of the recorder's agent, which is loaded before the program: see its `record::pauses`.
+type Recording = unsafe extern "C" fn(i32) -> i32;
+
+fn agent() -> Option<Recording> {
+    static AGENT: OnceLock<Option<Recording>> = OnceLock::new();
+    *AGENT.get_or_init(|| {
+        // SAFETY: a name; the agent's function has this type.
+        unsafe {
+            let at = libc::dlsym(libc::RTLD_DEFAULT, c"doorbell_agent_recording".as_ptr());
+            (!at.is_null()).then(|| std::mem::transmute::<*mut libc::c_void, Recording>(at))
+        }
+    })
+}
+
+/// Says it to the agent, and whether the process is recorded to the caller.
+///
+/// # Safety
+/// `recorded` is null or may be written.
+unsafe fn say(what: i32, recorded: *mut bool) -> i32 {
+    run(|| {
+        // SAFETY: the agent's function takes any number.
+        let is = agent().is_some_and(|recording| unsafe { recording(what) } != 0);
+        if !recorded.is_null() {
+            // SAFETY: the caller's.
+            unsafe { recorded.write(is) };
+        }
+        Ok(())
+    })
+}
+
+/// Pauses the recording of this process, under `doorbell record`, for all its threads. In a pause nothing is recorded but driver calls,
+/// and what the program does costs a few nanoseconds more than without doorbell. The latest word counts, whoever says it.
+/// `recorded` (may be null): whether the process is recorded at all. If it is not, nothing happens.
+/// Cost: some 100 ns. Threads: any. Errors: none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_pause_recording(recorded: *mut bool) -> i32 {
+    // SAFETY: the caller's.
+    unsafe { say(0, recorded) }
+}
+
+/// Goes on with the recording of this process, for all its threads: after doorbell_pause_recording(), or where `doorbell record
+/// --capture` has it begin with a pause. `recorded`: as there.
+/// Cost: some 100 ns. Threads: any. Errors: none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_resume_recording(recorded: *mut bool) -> i32 {
+    // SAFETY: the caller's.
+    unsafe { say(1, recorded) }
+}
+
+/// Whether this process runs under `doorbell record`, in a pause or not.
+/// Cost: some 100 ns. Threads: any. Errors: none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_is_recorded(recorded: *mut bool) -> i32 {
+    // SAFETY: the caller's.
+    unsafe { say(-1, recorded) }
+}

@@ -1,0 +1,53 @@
+//! Pauses: while one lasts nothing is recorded but driver calls, which later submissions cannot be read without.
+//!
+//! The latest word counts, whoever says it: the program by a call, CUDA's profiler functions where the recorder wants that, the recorder
+//! itself.
+
+use super::event;
+use crate::process::{region, sys};
+use tape::event::{PauseBody, kind, pause_by};
+use tape::region::{Control, capture};
+
+/// The process has attached: its recording may begin with a pause.
+pub fn begin(_: &'static Control) {
+    if region::paused() {
+        tell(true, pause_by::START, sys::tsc());
+    }
+}
+
+fn tell(paused: bool, by: u32, tsc: u64) {
+    event(kind::PAUSE, 0, tsc, &PauseBody { paused: paused.into(), by }, &[], &[]);
+}
+
+fn set(pause: bool, by: u32) {
+    let tsc = sys::tsc();
+    if region::control().is_some_and(|c| c.pause(pause, tsc)) {
+        tell(pause, by, tsc);
+    }
+}
+
+/// True if CUDA's profiler functions begin and end pauses.
+pub fn profiler_decides() -> bool {
+    region::control().is_some_and(|c| c.capture == capture::PROFILER)
+}
+
+/// cudaProfilerStart or cuProfilerStart (`pause` is false), or one that ends what they began.
+#[cold]
+pub fn profiler(pause: bool) {
+    if region::active() && profiler_decides() {
+        set(pause, pause_by::PROFILER);
+    }
+}
+
+/// Records from now on, or (`on` is 0) pauses, or (negative) changes nothing. 1 if the process is recorded, else 0. For libdoorbell, which looks for this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_agent_recording(on: i32) -> i32 {
+    let _keep = sys::Errno::keep();
+    if !region::arrive() || !region::active_here() {
+        return 0;
+    }
+    if on >= 0 {
+        set(on == 0, pause_by::CALL);
+    }
+    1
+}

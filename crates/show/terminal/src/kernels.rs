@@ -1,0 +1,64 @@
+//! Which kernels ran, and how often.
+
+use crate::cell::extent;
+use crate::number::{bytes, count, of};
+use crate::table::{Style, to_stdout, write as write_table};
+use crate::{ReportError, json};
+use decode::Recording;
+use decode::walk::Filter;
+use schema::kernels::Kernels;
+use std::io::{self, Write};
+
+/// Shows the kernels on standard output, the one that ran most often first.
+pub fn print(r: &Recording, filter: &Filter, style: Style, as_json: bool) -> Result<(), ReportError> {
+    let kernels = decode::kernels::kernels(r, filter)?;
+    if as_json { json::print(&kernels) } else { to_stdout(|out| Ok(write(out, &style, &kernels)?)) }
+}
+
+fn write(out: &mut dyn Write, style: &Style, k: &Kernels) -> io::Result<()> {
+    let heads =
+        [">launches", ">in graphs", ">share", "grid", "block", ">registers", ">shared", ">shapes", "call", "kernel"];
+    let mut table = style.table(&heads);
+    for row in &k.kernels {
+        let call = row.calls.first().map_or("-", |call| call.name);
+        let more = row.calls.len().saturating_sub(1);
+        table.add_row([
+            count(row.launches),
+            row.in_graphs.map_or("-".into(), count),
+            format!("{:.1} %", 100.0 * row.share),
+            extent(row.shape.grid),
+            extent(row.shape.block),
+            row.shape.registers.to_string(),
+            bytes(row.shape.shared_memory.into()),
+            count(row.shapes),
+            if more > 0 { format!("{call} and {more} more") } else { call.into() },
+            row.name.clone().unwrap_or_else(|| format!("{:#x}", row.code)),
+        ]);
+    }
+    if k.kernels.is_empty() {
+        writeln!(out, "no kernel was launched, of those that were asked for")?;
+    } else {
+        write_table(out, &table, 0)?;
+    }
+    if k.without_qmd > 0 {
+        writeln!(
+            out,
+            "{} more of kernels that are not known: what describes them was never in the stream",
+            of(k.without_qmd, "launch")
+        )?;
+    }
+    if k.unknown_graph_launches > 0 {
+        let n = of(k.unknown_graph_launches, "launch");
+        writeln!(
+            out,
+            "{n} more of graphs that are not understood: which kernels they ran is not known (`show --graphs` says why)"
+        )?;
+    }
+    if k.kernels.iter().any(|row| row.name.is_none()) {
+        writeln!(
+            out,
+            "An address is that of a kernel's code: calls were not recorded (`record --calls`), or the kernel ran in graphs alone, or CUDA launched it for itself"
+        )?;
+    }
+    Ok(())
+}
