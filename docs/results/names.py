@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """What names and calls cost, and whether each kernel is counted: the figures of names.md.
 
-    names.py all DOORBELL OUT.json      everything, on this machine's GPU (about 10 minutes)
+    names.py costs DOORBELL OUT.json    what recording costs, on this machine's GPU (about 5 minutes)
+    names.py counts DOORBELL OUT.json   kernels and copies, and those of torch.profiler in another run (about 5 minutes)
     names.py cost MODEL BLOCKS          one model, inside a recorded program: blocks with and without recording in turns (ABBA)
-    names.py steps MODEL STEPS          its steps alone, for counting
+    names.py program NAME [OUT.json]    one program, for counting; with OUT.json under torch.profiler
 """
 
 import ctypes
@@ -125,7 +126,7 @@ def run(command, **more):
     return out.stdout.strip().splitlines()[-1] if out.returncode == 0 and out.stdout.strip() else None
 
 
-def everything(doorbell, to):
+def costs(doorbell, to):
     me = [sys.executable, os.path.abspath(__file__)]
     rows = []
     ways = [("torch.profiler", None, 40), ("bare", ["--tap", "off"], 80), ("commands", [], 240), ("calls", ["--calls"], 240), ("locks", ["--locks"], 240)]
@@ -151,17 +152,143 @@ def everything(doorbell, to):
         json.dump(rows, f, indent=1)
 
 
+def graphs():
+    """A model of timm replayed as a CUDA graph."""
+    import timm
+    import torch
+    torch.manual_seed(0)
+    net = timm.create_model("resnet18").cuda().eval()
+    images = torch.randn(4, 3, 64, 64).cuda()
+    with torch.inference_mode():
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                net(images)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            net(images)
+        for _ in range(20):
+            graph.replay()
+
+
+def steps_of(name):
+    def run():
+        step = model(name)
+        for _ in range(20):
+            step()
+    return run
+
+
+def compiled():
+    import torch
+    f = torch.compile(lambda x: torch.nn.functional.gelu(x @ x + 1).sum(dim=0))
+    x = torch.randn(256, 256).cuda()
+    for _ in range(20):
+        f(x)
+
+
+def generation():
+    import torch
+    import transformers
+    torch.manual_seed(0)
+    net = transformers.GPT2LMHeadModel(transformers.GPT2Config()).cuda().eval()
+    with torch.inference_mode():
+        net.generate(torch.randint(0, 50000, (1, 16)).cuda(), max_new_tokens=20, do_sample=False, pad_token_id=0)
+
+
+def moves():
+    """Copies of each direction, pinned and pageable, and memsets."""
+    import torch
+    pinned, pageable, gpu = torch.empty(1 << 20).pin_memory(), torch.ones(1 << 20), torch.empty(1 << 20).cuda()
+    other = torch.empty_like(gpu)
+    for _ in range(10):
+        gpu.copy_(pinned, non_blocking=True)
+        gpu.copy_(pageable)
+        other.copy_(gpu)
+        pinned.copy_(gpu, non_blocking=True)
+        pageable.copy_(other)
+        torch.cuda.synchronize()
+        torch.zeros(1 << 20, device="cuda", dtype=torch.uint8)
+        float(gpu[0])
+
+
+PROGRAMS = {"resnet50": steps_of("resnet50"), "gpt2 decoding": steps_of("gpt2"), "gpt2 generate": generation,
+            "timm resnet18, CUDA graph": graphs, "torch.compile": compiled, "copies": moves}
+
+
+def program(name, to):
+    import torch
+    if to is None:
+        PROGRAMS[name]()
+        torch.cuda.synchronize()
+        return
+    import collections
+    from torch.profiler import ProfilerActivity, profile
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        PROGRAMS[name]()
+        torch.cuda.synchronize()
+    on_gpu = [e.name for e in profiler.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+    with open(to, "w") as f:
+        json.dump(collections.Counter(on_gpu), f)
+
+
+def squeezed(name):
+    return name.replace(" ", "").replace("(bool)1", "true").replace("(bool)0", "false")
+
+
+def counts(doorbell, to):
+    me = [sys.executable, os.path.abspath(__file__), "program"]
+    rows = []
+    for name in PROGRAMS:
+        tape, profiled = f"/tmp/names-{os.getpid()}.doorbell", f"/tmp/names-{os.getpid()}.json"
+        subprocess.run([doorbell, "record", "-q", "--force", "--calls", "-o", tape, "--", *me, name], timeout=300, stderr=subprocess.DEVNULL)
+        subprocess.run([*me, name, profiled], timeout=300, stderr=subprocess.DEVNULL)
+        show = lambda *view: json.loads(subprocess.run([doorbell, "show", "--json", *view, tape], stdout=subprocess.PIPE).stdout)
+        summary, kernels, launches, copies = show("--summary"), show("--kernels"), show("--launches"), show("--copies")
+        with open(profiled) as f:
+            theirs = json.load(f)
+        mine = {}
+        for k in kernels["kernels"]:
+            key = squeezed(k["name"]) if k["name"] else None
+            mine[key] = mine.get(key, 0) + k["launches"] + k["in_graphs"]
+        kinds = {k: n for k, n in theirs.items() if k.startswith("Mem")}
+        named = {squeezed(k): n for k, n in theirs.items() if not k.startswith("Mem")}
+        real = [l for l in launches if not l["empty"]]
+        differ = {k: [n, mine.get(k, 0)] for k, n in named.items() if mine.get(k, 0) != n}
+        only = {k: n for k, n in mine.items() if k and k not in named}
+        row = {"program": name, "kernels": len(named), "runs": sum(named.values()), "same": len(named) - len(differ), "differ": differ,
+               "only_recorded": only, "without_name": mine.get(None, 0), "launches": len(real),
+               "with_call": sum(l["call"] is not None for l in real), "with_name": sum(l["name"] is not None for l in real),
+               "unknown_graph_launches": kernels["unknown_graph_launches"], "profiler_moves": kinds,
+               "copies": len([c for c in copies if c["mode"] != "fill"]), "fills": sum(c["mode"] == "fill" for c in copies),
+               "copies_without_call": sum(c["call"] is None for c in copies),
+               "moves": {f"{a} to {b}": n for a, b, n in sorted((str(a), b, sum(str(c["src_place"]) == a and c["dst_place"] == b for c in copies))
+                         for a, b in {(str(c["src_place"]), c["dst_place"]) for c in copies})},
+               "complete": summary["complete"], "lost": summary["lost"]}
+        rows.append(row)
+        print(f"{name}: {row['kernels']} kernels of the profiler, {row['runs']} runs; {row['same']} with the same count; recorded {row['launches']} launches, "
+              f"{row['with_call']} with call, {row['with_name']} with name; without name {row['without_name']}; lost {row['lost']}", flush=True)
+        for k, (a, b) in list(differ.items())[:6]:
+            print(f"    profiler {a}, recorded {b}: {k[:110]}")
+        for k, n in list(only.items())[:6]:
+            print(f"    only recorded, {n}: {k[:110]}")
+        print(f"    moves of the profiler: {kinds}; recorded: {row['moves']}, {row['copies_without_call']} without call", flush=True)
+        os.remove(tape)
+    with open(to, "w") as f:
+        json.dump(rows, f, indent=1)
+
+
 if __name__ == "__main__":
     what = sys.argv[1:]
-    if what[:1] == ["cost"]:
+    if what[:1] == ["cost"] and len(what) == 3:
         cost(what[1], int(what[2]))
-    elif what[:1] == ["steps"]:
-        import torch
-        one = model(what[1])
-        for _ in range(int(what[2])):
-            one()
-        torch.cuda.synchronize()
-    elif what[:1] == ["all"] and len(what) == 3:
-        everything(what[1], what[2])
+    elif what[:1] == ["program"] and len(what) > 1:
+        program(what[1], what[2] if len(what) > 2 else None)
+    elif what[:1] == ["costs"] and len(what) == 3:
+        costs(what[1], what[2])
+    elif what[:1] == ["counts"] and len(what) == 3:
+        counts(what[1], what[2])
     else:
         raise SystemExit(__doc__)

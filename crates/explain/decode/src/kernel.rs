@@ -23,11 +23,14 @@ impl Kernel {
 /// Names that are kept, at most.
 pub const MOST: usize = 1 << 17;
 
+/// What lies at an address from a submission on.
+type Named = (u64, Option<Rc<Kernel>>);
+
 /// Kernels by the address of their code, as launches by a handle tell it: what lies at an address changes when a module is unloaded.
 #[derive(Debug, Default)]
 pub struct Codes {
-    /// From which submission on each is known; the latest last.
-    of: HashMap<u64, Vec<(u64, Option<Rc<Kernel>>)>>,
+    /// The latest last.
+    of: HashMap<u64, Vec<Named>>,
     names: usize,
 }
 
@@ -51,5 +54,23 @@ impl Codes {
         let all = self.of.get(&code)?;
         let known = all.partition_point(|(from, _)| *from <= submission);
         all.get(known.checked_sub(1)?)?.1.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_has_the_name_that_it_had_then() {
+        let kernel = |name: &str| Rc::new(Kernel::new(name.as_bytes()));
+        let (add, mul) = (kernel("_Z3addPi"), kernel("mul"));
+        let mut codes = Codes::default();
+        for (submission, now) in [(5, Some(&add)), (6, Some(&add)), (9, Some(&mul)), (12, None)] {
+            codes.name(0x1000, submission, now);
+        }
+        let names: Vec<_> = [4, 5, 8, 9, 11, 12].map(|n| codes.at(0x1000, n).map(|k| k.name.as_str())).into();
+        assert_eq!(names, [None, Some("add(int*)"), Some("add(int*)"), Some("mul"), Some("mul"), None]);
+        assert!(codes.latest(0x1000).is_none() && codes.at(0x2000, 9).is_none());
     }
 }

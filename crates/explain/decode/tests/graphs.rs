@@ -5,9 +5,13 @@ mod synthetic;
 use cuda_graph::{Form, How, Memory, Own, Recipe, Refused, Segment, Target, Wait, Work};
 use decode::Recording;
 use decode::graphs::{Graph, Sent, graphs};
+use decode::kernels::kernels;
+use decode::walk::{Filter, Pattern};
 use graph_words::Graph as ByHand;
 use pushbuf::qmd::{DependentAction, PcasAction};
 use std::path::PathBuf;
+use tape::call::{NameBody, kind};
+use tape::event::RingBody;
 
 fn recorded() -> Vec<Graph> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/h200-launches.doorbell");
@@ -174,6 +178,51 @@ fn two_graphs_that_take_turns_are_two() {
     assert_eq!(all[0].recipe.as_ref().unwrap().nodes, learnt.nodes);
     assert_eq!(all[1].recipe.as_ref().unwrap().nodes, other.nodes);
     assert!(all.iter().all(|g| g.recipe.as_ref().unwrap().has_data()));
+}
+
+/// Three kernels in a graph that was launched four times, and one of them launched by itself before.
+#[test]
+fn kernels_are_counted_by_themselves_and_in_graphs() {
+    let one = ByHand::chain(3);
+    let (upload, again) = (one.upload(), [one.again(1), one.again(2)]);
+    let nodes = learnt(&one).nodes;
+    let kernel = |node: &cuda_graph::Node| if let Work::Kernel(k) = &node.work { Some(k.qmd) } else { None };
+    let qmd = nodes.iter().find_map(kernel).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("kernels.doorbell");
+    let mut tape = synthetic::Tape::new();
+    tape.context(7);
+    tape.channel(7, 0, 0x5c00_0020, 1, 1024);
+    tape.event(7, kind::NAME, 0, &NameBody { handle: 0xf1, name: 8, pad: 0 }, b"_Z3addPi", &[]);
+    tape.call = RingBody { function: 1, call: 1, stream: 0x51, kernel: 0xf1, ..RingBody::default() };
+    let by_itself = synthetic::launch_of(synthetic::QMD_AT, &qmd);
+    tape.submit(7, 0, &[&by_itself, &by_itself]);
+    tape.call = RingBody { function: 260, call: 2, ..RingBody::default() };
+    for words in [&upload, &again[0], &again[1], &again[1]] {
+        tape.submit(7, 0, &[words]);
+    }
+    tape.write(&path);
+    let r = Recording::open(&path).unwrap();
+    let all = kernels(&r, &Filter::default()).unwrap();
+    let ran: u64 = all.kernels.iter().map(|k| k.launches + k.in_graphs.unwrap()).sum();
+    assert_eq!((ran, all.without_qmd, all.unknown_graph_launches), (2 + 3 * 4, 0, 0), "{all:?}");
+    let add = all.kernels.iter().find(|k| k.name.is_some()).unwrap();
+    assert_eq!((add.name.as_deref(), add.launches, add.streams), (Some("add(int*)"), 2, 1));
+    assert_eq!((add.calls[0].name, add.calls[0].launches), ("cuLaunchKernel", 2));
+    assert_eq!(add.in_graphs.unwrap() % 4, 0);
+    // What is chosen is not of the whole recording.
+    let chosen = kernels(&r, &Filter { call: Some("cuLaunchKernel".into()), ..Filter::default() }).unwrap();
+    assert_eq!((chosen.kernels.len(), chosen.kernels[0].in_graphs, chosen.kernels[0].share), (1, None, 1.0));
+    let named = |text: &str| Filter { kernel: Some(Pattern::new(text).unwrap()), ..Filter::default() };
+    assert_eq!(kernels(&r, &named("^add")).unwrap().kernels, [named_row(&all, 1.0)]);
+    assert!(kernels(&r, &named("^mul")).unwrap().kernels.is_empty());
+    assert!(Pattern::new("(").unwrap_err().contains("no regular expression"));
+}
+
+/// The named row, with its share.
+fn named_row(all: &schema::kernels::Kernels, share: f64) -> schema::kernels::KernelRow {
+    let row = all.kernels.iter().find(|k| k.name.is_some()).unwrap();
+    schema::kernels::KernelRow { share, ..row.clone() }
 }
 
 #[test]

@@ -428,6 +428,11 @@ pub fn launch(qmd_at: u64, grid: [u64; 3]) -> Vec<u32> {
     ] {
         qmd.set(name, value).unwrap();
     }
+    launch_of(qmd_at, &qmd)
+}
+
+/// The same with this QMD.
+pub fn launch_of(qmd_at: u64, qmd: &Qmd) -> Vec<u32> {
     let mut data: Vec<u8> = qmd.words().iter().flat_map(|w| w.to_le_bytes()).collect();
     data.extend([0x5a; 0x210 - 0x180]);
     let mut buffer = vec![0; 1000];
