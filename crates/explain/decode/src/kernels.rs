@@ -97,7 +97,9 @@ struct Tally<'f> {
 
 impl Sink for Tally<'_> {
     fn op(&mut self, at: &At<'_>, op: &Op) {
-        if self.uploads.contains(&at.number) || !self.filter.wants_at(at, &self.clock) {
+        // (A kernel that was launched by its handle is none of a graph's, though its submission may look like a part of an upload.)
+        let by_handle = at.submission.ring.is_some_and(|ring| ring.kernel != 0);
+        if (self.uploads.contains(&at.number) && !by_handle) || !self.filter.wants_at(at, &self.clock) {
             return;
         }
         let Some(row) = rows::launch(at, op, &self.clock) else { return };
