@@ -33,9 +33,12 @@ pub fn rewrite(clean: &[u8], names: &mut Names, calls: &mut DriverCalls, out: &m
                 let path = names.path(path);
                 put(out, head, &SiteBody { path: path.len() as u32, ..s }, &path);
             }
-            Body::Mapping(m, path) => {
-                let path = names.path(path);
-                put(out, head, &MappingBody { path: path.len() as u32, ..m }, &path);
+            Body::Mapping(m, path, id) => {
+                let mut payload = names.path(path);
+                let (path, flags) = (payload.len() as u32, if names.keeps_build_ids() { head.flags } else { 0 });
+                payload.resize(payload.len().next_multiple_of(8), 0);
+                payload.extend(&id[..usize::from(flags)]);
+                put(out, Head { flags, ..head }, &MappingBody { path, ..m }, &payload);
             }
             Body::Name(n, name) => {
                 let name = names.kernel(name);

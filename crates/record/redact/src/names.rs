@@ -41,6 +41,11 @@ impl Names {
         Names { names, paths, ..Names::default() }
     }
 
+    /// A build id names one file, whatever that is called.
+    pub fn keeps_build_ids(&self) -> bool {
+        !self.names
+    }
+
     /// A path, or the name of a mapping that has none.
     pub fn path(&mut self, path: &[u8]) -> Vec<u8> {
         let public = PUBLIC.iter().any(|p| path.starts_with(p.as_bytes()));

@@ -103,7 +103,12 @@ impl Scrubber {
             Body::Open(_, path) => 16 + path.len(),
             Body::Site(_, path) => 48 + path.len(),
             Body::Note(text) => 8 + text.len(),
-            Body::Mapping(_, path) => 32 + path.len(),
+            Body::Mapping(_, path, []) => 32 + path.len(),
+            Body::Mapping(_, path, id) => {
+                let from = 32 + path.len().next_multiple_of(8);
+                zero(&mut self.out, at + HEAD + 32 + path.len(), at + HEAD + from);
+                from + id.len()
+            }
             Body::Switches(_, text) => 16 + text.len(),
             Body::Sched(_) => 64,
             Body::Call(_) | Body::InCall(_) => 56,

@@ -62,7 +62,8 @@ fn planted() -> Tape {
     let len = library.len() as u32;
     t.event(tid, lock::kind::LOCKS, 0, &LocksBody { layout: lock::LAYOUT, pid: 4242 }, &[], &[]);
     let map = MappingBody { start: 0x1000, end: 0x9000, rights: 5, path: len, ..Default::default() };
-    t.event(tid, lock::kind::MAPPING, 0, &map, library, &[]);
+    // (With a build id.)
+    t.event(tid, lock::kind::MAPPING, 11, &map, library, b"PLANTEDNAME");
     let sched = SchedBody { tid, name: name16(), ..Default::default() };
     t.event(tid, lock::kind::SCHED, 0, &sched, &[], &[]);
     let task = TaskBody { tid: 77, pid: 78, name: name16(), ..Default::default() };

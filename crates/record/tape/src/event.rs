@@ -467,8 +467,8 @@ pub enum Body<'a> {
     Op(lock::OpBody),
     Held(lock::HeldBody),
     Sched(lock::SchedBody),
-    /// path bytes
-    Mapping(lock::MappingBody, &'a [u8]),
+    /// path bytes, build id bytes
+    Mapping(lock::MappingBody, &'a [u8], &'a [u8]),
     /// text bytes
     Switches(switch::SwitchesBody, &'a [u8]),
     Switch(switch::SwitchBody),
@@ -545,7 +545,8 @@ impl<'a> Event<'a> {
             lock::kind::SCHED => Body::Sched(read(b, 16)?),
             lock::kind::MAPPING => {
                 let m: lock::MappingBody = read(b, 16)?;
-                Body::Mapping(m, tail(32, m.path)?)
+                let path = tail(32, m.path)?;
+                Body::Mapping(m, path, tail(32 + path.len().next_multiple_of(8), u32::from(head.flags))?)
             }
             switch::kind::SWITCHES => {
                 let s: switch::SwitchesBody = read(b, 16)?;

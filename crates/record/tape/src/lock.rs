@@ -203,7 +203,8 @@ pub mod sched_why {
     pub const ASKED: u32 = 4;
 }
 
-/// A range of the program's address space, as /proc/self/maps has it. The path follows (`path` bytes).
+/// A range of the program's address space, as /proc/self/maps has it. The path follows (`path` bytes), then, on the next multiple of
+/// eight, the build id of the file, if this is where an ELF file begins that has one. The head's flags: bytes of the build id.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MappingBody {

@@ -1,4 +1,4 @@
-//! dlopen and dlmopen: a library that is opened with a scope of its own (RTLD_DEEPBIND) or a namespace of its own calls libc's locks past
+//! dlopen, dlmopen and dlclose: a library that is opened with a scope of its own (RTLD_DEEPBIND) or a namespace of its own calls libc's locks past
 //! our names. The recording says so: what was not watched is not reported as absent.
 //!
 //! The real function sees its caller's return address: `$ORIGIN`, RUNPATH and the namespace are the caller's.
@@ -6,13 +6,15 @@
 use crate::process::wiped::{goes_on, live};
 use crate::process::{region, symbol, sys};
 use crate::record;
+use crate::trace::code;
 use core::arch::naked_asm;
-use core::ffi::{CStr, c_char};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use tape::region::trouble;
 
 static DLOPEN: AtomicUsize = AtomicUsize::new(0);
 static DLMOPEN: AtomicUsize = AtomicUsize::new(0);
+static DLCLOSE: AtomicUsize = AtomicUsize::new(0);
 
 macro_rules! opens {
     ($name:ident, $first:ident) => {
@@ -41,6 +43,22 @@ macro_rules! opens {
 
 opens!(dlopen, before_dlopen);
 opens!(dlmopen, before_dlmopen);
+
+/// As the C function of that name. Code of another library may lie there afterwards.
+///
+/// # Safety
+/// As dlclose.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
+    let f = real(&DLCLOSE, c"dlclose");
+    // SAFETY: the function of that name, or one that returns 0.
+    let f = unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void) -> c_int>(f) };
+    code::about_to_close();
+    // SAFETY: the caller's.
+    let r = unsafe { f(handle) };
+    code::close();
+    r
+}
 
 fn real(at: &AtomicUsize, name: &CStr) -> usize {
     match at.load(Ordering::Relaxed) {

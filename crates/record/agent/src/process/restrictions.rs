@@ -24,11 +24,13 @@ pub mod need {
     pub const ALL: u32 = 63;
     /// Where the program locks its memory: what is ours is unlocked again. Nothing else needs it.
     pub const LOCKED: u32 = 64;
-    pub const EVERYTHING: u32 = ALL | LOCKED;
+    /// Reading memory that may be unmapped meanwhile: the build ids of files. Without it they are not recorded.
+    pub const PEEK: u32 = 128;
+    pub const EVERYTHING: u32 = ALL | LOCKED | PEEK;
 }
 
 /// The calls that stand behind each need.
-const CALLS: [(u32, &[i64]); 7] = [
+const CALLS: [(u32, &[i64]); 8] = [
     (need::MEMORY, &[libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_mprotect]),
     (need::FILES, &[libc::SYS_openat, libc::SYS_read, libc::SYS_readlink, libc::SYS_close]),
     (
@@ -47,6 +49,7 @@ const CALLS: [(u32, &[i64]); 7] = [
     (need::FUTEX, &[libc::SYS_futex]),
     (need::NUMBERS, &[libc::SYS_gettid, libc::SYS_getpid, libc::SYS_newfstatat]),
     (need::LOCKED, &[libc::SYS_munlock, libc::SYS_prlimit64, libc::SYS_geteuid]),
+    (need::PEEK, &[libc::SYS_process_vm_readv]),
 ];
 
 static FORBIDDEN: AtomicU32 = AtomicU32::new(0);

@@ -29,6 +29,8 @@ pub struct Thread {
     pub locks: Cell<*const LockTable>,
     /// Code in which a caller of a lock was last seen, twice: start and length. Its mapping is on the tape.
     pub code: [Cell<(usize, usize)>; 2],
+    /// [`crate::trace::code::closed`], as it was then.
+    pub closed: Cell<u32>,
     /// Where the call of CUDA's that it is in is written down: in its ring's first page.
     pub call: Cell<*const CallRow>,
     /// Where the stack stood at the begin of the outermost call of CUDA's; 0 outside of any.

@@ -33,8 +33,9 @@ pub fn enter(site: usize) -> Option<&'static Thread> {
 pub fn known_caller(site: usize) -> Option<&'static Thread> {
     let t = thread::here();
     // (A thread without a ring knows no code.)
-    let known = t.code.iter().any(|c| site.wrapping_sub(c.get().0) < c.get().1);
-    (known && t.pauses.get() == region::pauses()).then_some(t)
+    let same = t.closed.get() == code::closed() && t.pauses.get() == region::pauses();
+    let known = same && t.code.iter().any(|c| site.wrapping_sub(c.get().0) < c.get().1);
+    known.then_some(t)
 }
 
 /// A thread's first call, or the first from this code.

@@ -1,13 +1,15 @@
 //! Which library lies where: the mappings onto the tape, again whenever a caller comes from code that is not on it.
 
-use crate::process::maps::{self, EXECUTE, Mapping, PRIVATE, WRITE};
+use super::build_id;
+use crate::process::maps::{self, EXECUTE, Mapping, PRIVATE, READ, WRITE};
 use crate::process::own_lock::OwnLock;
+use crate::process::region::control;
 use crate::process::restrictions::{may, need};
 use crate::process::sys::{self, syscall6};
-use crate::process::thread::Thread;
+use crate::process::thread::{self, Thread};
 use crate::process::wiped::word;
 use crate::record::{self, names};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tape::lock::{MappingBody, kind};
 
 const NONE: Mapping = Mapping { start: 0, end: 0, offset: 0, inode: 0, rights: 0 };
@@ -18,7 +20,11 @@ const PAUSE: u64 = 1_000_000;
 
 struct State {
     known: Known,
+    /// [`closed`], before the mappings were read.
+    closed: u32,
     text: [u8; 32 << 10],
+    /// Where a file's build id is looked for.
+    beginning: [u8; build_id::ROOM],
 }
 
 /// What is on the tape, and the next version of it while the mappings are read.
@@ -32,10 +38,41 @@ struct Known {
 
 static STATE: OwnLock<State, { word::CODE }> = OwnLock::new(State {
     known: Known { now: [NONE; KNOWN], n: 0, next: [NONE; KNOWN], exe: [0; 512], exe_len: 0 },
+    closed: 0,
     text: [0; 32 << 10],
+    beginning: [0; build_id::ROOM],
 });
 
 static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// Libraries that the program has closed: where one of them was there may be another now.
+static CLOSED: AtomicU32 = AtomicU32::new(0);
+
+#[inline(always)]
+pub fn closed() -> u32 {
+    CLOSED.load(Ordering::Relaxed)
+}
+
+/// The program has closed a library: no code that was known is, until the mappings were read again.
+pub fn close() {
+    CLOSED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Code was called that is on no map that was read: there was no time for another reading.
+static MISSED: AtomicBool = AtomicBool::new(false);
+
+/// The program is about to close a library: the last chance to have its code on the tape.
+pub fn about_to_close() {
+    if !MISSED.load(Ordering::Relaxed) || !may(need::FILES) {
+        return;
+    }
+    let t = thread::here();
+    if !t.writer.get().is_null()
+        && let Some(mut s) = STATE.try_lock()
+    {
+        s.read(t);
+    }
+}
 
 /// Makes sure that the code at `site` is on the tape, and remembers it for this thread.
 #[cold]
@@ -50,12 +87,17 @@ pub fn look(t: &Thread, site: usize) {
 /// work just now, or was done a moment ago in vain: the caller comes again with its next call.
 #[cold]
 pub fn code_at(t: &Thread, site: usize) -> Option<(usize, usize)> {
+    let closed = closed();
+    if t.closed.replace(closed) != closed {
+        t.code.iter().chain([&t.call_code]).for_each(|c| c.set((0, 0)));
+    }
     let mut s = STATE.try_lock()?;
     let s = &mut *s;
-    let mut found = s.known.code(site);
+    let mut found = s.known.code(site).filter(|_| s.closed == closed);
     if found.is_none() && may(need::FILES) {
         let now = sys::rdtsc();
         if now.wrapping_sub(LAST.load(Ordering::Relaxed)) < PAUSE {
+            MISSED.store(true, Ordering::Relaxed);
             return None;
         }
         LAST.store(now, Ordering::Relaxed);
@@ -68,7 +110,9 @@ pub fn code_at(t: &Thread, site: usize) -> Option<(usize, usize)> {
 
 impl State {
     fn read(&mut self, t: &Thread) {
-        let State { known, text } = self;
+        self.closed = closed();
+        MISSED.store(false, Ordering::Relaxed);
+        let State { known, text, beginning, .. } = self;
         if known.exe_len == 0 && !names() {
             let (to, n) = (known.exe.as_mut_ptr() as usize, known.exe.len());
             // SAFETY: a NUL-terminated path and a buffer with its length.
@@ -78,7 +122,7 @@ impl State {
         let mut walk = Walk { old: 0, new: 0, data_end: 0, read: false };
         maps::each(text, |mapping, path| {
             walk.read = true;
-            known.line(t, *mapping, path, &mut walk);
+            known.line(t, *mapping, path, beginning, &mut walk);
             false
         });
         // (Not all of the tables, which are large: a forked child would get memory of its own for each page of them.)
@@ -96,7 +140,7 @@ impl Known {
         known.get(i).copied().filter(|r| site < r.end && r.rights & EXECUTE != 0)
     }
 
-    fn line(&mut self, t: &Thread, mut r: Mapping, path: &[u8], walk: &mut Walk) {
+    fn line(&mut self, t: &Thread, mut r: Mapping, path: &[u8], beginning: &mut [u8], walk: &mut Walk) {
         // Our own rings are no part of the program.
         if maps::is_region(path) {
             return;
@@ -122,7 +166,10 @@ impl Known {
         }
         if is_new {
             let is_program = self.exe_len > 0 && self.exe.get(..self.exe_len) == Some(path);
-            record_mapping(t, &r, if is_program { b"/program" } else { path });
+            match is_program {
+                true => record_mapping(t, &r, b"/program", &[]),
+                false => record_mapping(t, &r, path, if file { build_id_of(&r, beginning) } else { &[] }),
+            }
         }
     }
 }
@@ -137,6 +184,7 @@ pub fn renew() {
         }
     }
     LAST.store(0, Ordering::Relaxed);
+    MISSED.store(false, Ordering::Relaxed);
 }
 
 /// Where a reading stands.
@@ -150,7 +198,20 @@ struct Walk {
     read: bool,
 }
 
-fn record_mapping(t: &Thread, r: &Mapping, path: &[u8]) {
+/// The build id of the file that begins in a mapping: what is mapped has it, whatever has become of the file.
+fn build_id_of<'a>(r: &Mapping, room: &'a mut [u8]) -> &'a [u8] {
+    if r.offset != 0 || r.rights & READ == 0 || !may(need::PEEK) {
+        return &[];
+    }
+    let pid = control().map_or(0, |c| c.pid.load(Ordering::Relaxed));
+    build_id::find(room, |at, to| {
+        let from = r.start.checked_add(usize::try_from(at).ok()?)?;
+        let to = to.get_mut(..r.end.checked_sub(from)?.min(to.len()))?;
+        Some(sys::peek(pid, from, to))
+    })
+}
+
+fn record_mapping(t: &Thread, r: &Mapping, path: &[u8], build_id: &[u8]) {
     if t.busy.replace(true) {
         return;
     }
@@ -163,7 +224,7 @@ fn record_mapping(t: &Thread, r: &Mapping, path: &[u8]) {
     };
     // SAFETY: `enter` has made sure that there is a writer; it is this thread's, and it is busy.
     let w = unsafe { &mut *t.writer.get() };
-    record::push(w, kind::MAPPING, 0, sys::rdtsc(), &body, path, &[]);
+    record::push(w, kind::MAPPING, build_id.len() as u16, sys::rdtsc(), &body, path, build_id);
     w.publish();
     t.busy.set(false);
 }

@@ -4,6 +4,7 @@
 //! it, [`call`] the call of CUDA's that it is in, [`code`] which library lies where.
 
 pub mod arrival;
+mod build_id;
 pub mod call;
 pub mod code;
 pub mod holds;

@@ -7,6 +7,7 @@ use crate::process::sys;
 use crate::process::thread::{self, Thread};
 use crate::record::pauses;
 use crate::trace::call::{self as trace, Words, arrive, begin, end, live};
+use crate::trace::code;
 use core::arch::asm;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
@@ -109,7 +110,8 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
         // SAFETY: the caller's.
         return unsafe { guarded(t, f, at, stack, a) };
     }
-    if site.wrapping_sub(t.call_code.get().0) >= t.call_code.get().1 && !arrive(t, site) {
+    let is_known = site.wrapping_sub(t.call_code.get().0) < t.call_code.get().1 && t.closed.get() == code::closed();
+    if !is_known && !arrive(t, site) {
         // SAFETY: the caller's.
         return unsafe { real(at, f.words, a) };
     }
