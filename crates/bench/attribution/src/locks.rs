@@ -25,4 +25,5 @@ pub fn count(
         }
         Ok(())
     })
+    .map(drop)
 }

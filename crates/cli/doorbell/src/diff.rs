@@ -45,11 +45,15 @@ pub struct Args {
 
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let (a, first) = locks(&self.first)?;
-        let (b, second) = locks(&self.second)?;
+        let (mut a, first) = locks(&self.first)?;
+        let (mut b, second) = locks(&self.second)?;
         let tolerance = Tolerance { percent: self.tolerance, floor: self.floor };
         let diff = lock_analysis::diff(&a, &b, tolerance);
-        terminal::diff::print(&diff, self.top, Style::of_stdout(), self.json)?;
+        if !self.json {
+            terminal::symbols::look_up_variables(&mut a);
+            terminal::symbols::look_up_variables(&mut b);
+        }
+        terminal::diff::print(&diff, (&a, &b), self.top, Style::of_stdout(), self.json)?;
         for (path, locks) in [(&self.first, &a), (&self.second, &b)] {
             if locks.lost_events > 0 {
                 eprintln!(

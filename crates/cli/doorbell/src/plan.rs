@@ -43,7 +43,8 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let file = crate::show::given_or_newest(self.file.as_deref())?;
         let recording = Recording::open(&file)?;
-        let locks = terminal::locks::recorded(&recording, WAITS)?;
+        let mut locks = terminal::locks::recorded(&recording, WAITS)?;
+        terminal::symbols::look_up_variables(&mut locks);
         let plan = terminal::locks::plan(&locks);
         match &self.out {
             None => terminal::table::to_stdout(|out| Ok(out.write_all(plan.as_bytes())?))?,

@@ -270,7 +270,7 @@ impl Facts {
         match &e.body {
             Body::Locks(l) => self.layout = Some(l.layout),
             Body::Sched(s) => self.threads.add(source, e.head.tsc, s),
-            Body::Mapping(m, path, _) => self.names.add(process, e.head.tsc, m, path),
+            Body::Mapping(m, path, id) => self.names.add(process, e.head.tsc, m, path, id),
             Body::Switches(s, text) => {
                 self.switches.scope = Some((s.scope, String::from_utf8_lossy(text).into_owned()));
             }

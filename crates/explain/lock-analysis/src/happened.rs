@@ -6,6 +6,7 @@ use crate::labels::Labels;
 use crate::labels::function_name;
 use decode::{InsightError, Recording, Source};
 use schema::happened::{OneCall, OneSwitch};
+use schema::symbols::Places;
 use tape::call::{self, CallBody};
 use tape::event::{Body, Event};
 use tape::switch::{SwitchBody, switch_flags};
@@ -17,9 +18,12 @@ pub enum Happened {
     Switch(OneSwitch),
 }
 
-/// Calls `f` with each; nothing for a tape without.
-pub fn each_call<E: From<InsightError>>(r: &Recording, mut f: impl FnMut(Happened) -> Result<(), E>) -> Result<(), E> {
-    let Some(facts) = Facts::of(r)? else { return Ok(()) };
+/// Calls `f` with each; nothing for a tape without. Returns what the names of places in the rows stand for.
+pub fn each_call<E: From<InsightError>>(
+    r: &Recording,
+    mut f: impl FnMut(Happened) -> Result<(), E>,
+) -> Result<Places, E> {
+    let Some(facts) = Facts::of(r)? else { return Ok(Places::default()) };
     let labels = Labels::new(r, &facts);
     let mut outcome = Ok(());
     events::each(r, |source, e| {
@@ -29,7 +33,7 @@ pub fn each_call<E: From<InsightError>>(r: &Recording, mut f: impl FnMut(Happene
             outcome = f(happened);
         }
     })?;
-    outcome
+    outcome.map(|()| crate::places(r, &facts))
 }
 
 fn of(t: &Labels<'_>, source: Source, e: &Event<'_>) -> Option<Happened> {

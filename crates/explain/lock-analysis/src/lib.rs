@@ -35,6 +35,7 @@ use labels::Labels;
 use looked::{Found, Looked};
 use rows::Rows;
 use schema::locks::Locks;
+use schema::symbols::Places;
 pub use uses::each_use;
 
 /// Walks the tape. `waits`: how many of the longest waits are told of.
@@ -48,7 +49,14 @@ pub fn locks(r: &Recording, waits: usize) -> Result<Locks, InsightError> {
     let (seen, calls) = Looked::of(r, &labels, &kept, &found)?;
     let incomplete_because = incomplete(r, &labels);
     let rows = Rows { labels: &labels }.all(&Found::new(&facts, &kept, &found, &seen), waits);
-    Ok(Locks { calls, complete: incomplete_because.is_empty(), incomplete_because, ..rows })
+    let places = places(r, &facts);
+    Ok(Locks { calls, complete: incomplete_because.is_empty(), incomplete_because, places, ..rows })
+}
+
+/// What the names of places stand for that were given so far.
+fn places(r: &Recording, facts: &Facts) -> Places {
+    let recorded_ns = r.clocks().first().map_or(0, |clock| clock.realtime_ns);
+    Places { by_name: facts.names.given(), recorded_ns }
 }
 
 fn incomplete(r: &Recording, labels: &Labels<'_>) -> Vec<String> {

@@ -2,7 +2,10 @@
 //!
 //! Modules move from run to run, offsets in them do not.
 
+use schema::symbols::{Content, MappedFile, Place};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use tape::lock::MappingBody;
 
 const EXECUTE: u32 = 4;
@@ -14,7 +17,7 @@ struct Mapping {
     end: u64,
     /// Where the module of this mapping begins.
     base: u64,
-    /// Index of the path; `None` for memory without a file.
+    /// Index of the file; `None` for memory without one.
     module: Option<usize>,
     rights: u32,
 }
@@ -23,12 +26,17 @@ struct Mapping {
 #[derive(Debug, Default)]
 pub struct Names {
     of: HashMap<u32, Mappings>,
+    /// What the names that were given stand for: [`schema::symbols::Places::by_name`].
+    given: RefCell<HashMap<String, Option<Place>>>,
 }
+
+/// Names of places that are remembered: a recording of more of them is not one of a program.
+const PLACES: usize = 1 << 17;
 
 impl Names {
     /// Mappings of an image come in the order of their addresses, a whole reading of the maps or what was new in it.
-    pub fn add(&mut self, process: u32, tsc: u64, m: &MappingBody, path: &[u8]) {
-        self.of.entry(process).or_default().add(tsc, m, path);
+    pub fn add(&mut self, process: u32, tsc: u64, m: &MappingBody, path: &[u8], build_id: &[u8]) {
+        self.of.entry(process).or_default().add(tsc, m, path, build_id);
     }
 
     /// To be called once, when all mappings are in.
@@ -38,21 +46,62 @@ impl Names {
 
     /// `libcuda+0x3f21c0`, by what was mapped there at that time; an address outside all modules as a number.
     pub fn site(&self, process: u32, addr: u64, when: u64) -> String {
-        self.of.get(&process).map_or_else(|| format!("{addr:#x}"), |m| m.site(addr, when))
+        let mapping = self.of.get(&process).and_then(|all| Some((all, all.at(addr, when)?)));
+        match mapping {
+            Some((all, m)) if m.module.is_some() => self.place(all, m, addr, Content::AfterCall).unwrap_or_default(),
+            Some((_, m)) if m.rights & EXECUTE != 0 => format!("generated+{:#x}", addr.wrapping_sub(m.base)),
+            _ => format!("{addr:#x}"),
+        }
     }
 
     /// The module and offset of a lock that is part of one; `None` for those on a heap or stack.
     pub fn of_static(&self, process: u32, addr: u64, when: u64) -> Option<String> {
-        self.of.get(&process)?.of_static(addr, when)
+        let all = self.of.get(&process)?;
+        self.place(all, all.at(addr, when)?, addr, Content::Variable)
     }
+
+    fn place(&self, all: &Mappings, m: &Mapping, addr: u64, content: Content) -> Option<String> {
+        let module = all.modules.get(m.module?)?;
+        let offset = addr.wrapping_sub(m.base);
+        let name = format!("{}+{offset:#x}", module.name);
+        let mut given = self.given.borrow_mut();
+        let is_full = given.len() >= PLACES;
+        match given.get_mut(&name) {
+            Some(known) => {
+                let is_same =
+                    |p: &Place| p.content == content && (Arc::ptr_eq(&p.file, &module.file) || p.file == module.file);
+                if known.as_ref().is_some_and(|p| !is_same(p)) {
+                    *known = None;
+                }
+            }
+            None if is_full => {}
+            None => {
+                given.insert(name.clone(), Some(Place { file: module.file.clone(), offset, content }));
+            }
+        }
+        Some(name)
+    }
+
+    /// What all names stand for that were given so far.
+    pub fn given(&self) -> HashMap<String, Option<Place>> {
+        self.given.borrow().clone()
+    }
+}
+
+#[derive(Debug)]
+struct Module {
+    /// The file's name up to `.so`.
+    name: String,
+    file: Arc<MappedFile>,
 }
 
 /// The mappings of one image.
 #[derive(Debug, Default)]
 struct Mappings {
-    /// Each file's name up to `.so`.
-    modules: Vec<String>,
+    modules: Vec<Module>,
+    /// The file that was mapped last of those that had a path.
     by_path: HashMap<String, usize>,
+    by_file: HashMap<Arc<MappedFile>, usize>,
     mappings: Vec<Mapping>,
     /// Of each module: where its mappings begin, and the module with them.
     bases: HashMap<usize, BTreeMap<u64, u64>>,
@@ -66,9 +115,14 @@ struct Mappings {
 const OVER_ONE_ANOTHER: usize = 1024;
 
 impl Mappings {
-    fn add(&mut self, tsc: u64, m: &MappingBody, path: &[u8]) {
+    fn add(&mut self, tsc: u64, m: &MappingBody, path: &[u8], build_id: &[u8]) {
         let (module, base) = if path.first() == Some(&b'/') {
-            let module = self.module(&String::from_utf8_lossy(path));
+            let path = String::from_utf8_lossy(path);
+            // (Only where a file begins its id is known.)
+            let module = match self.by_path.get(path.as_ref()) {
+                Some(&latest) if m.offset != 0 => latest,
+                _ => self.module(&path, build_id),
+            };
             let base = match self.last.1 {
                 Some((last, base)) if last == module && m.offset != 0 && base <= m.start => base,
                 _ if m.offset == 0 => m.start,
@@ -89,8 +143,10 @@ impl Mappings {
         self.mappings.push(Mapping { tsc, start: m.start, end: m.end, base, module, rights: m.rights });
     }
 
-    fn module(&mut self, path: &str) -> usize {
-        if let Some(&i) = self.by_path.get(path) {
+    fn module(&mut self, path: &str, build_id: &[u8]) -> usize {
+        let mapped = Arc::new(MappedFile { path: path.into(), build_id: build_id.into() });
+        if let Some(&i) = self.by_file.get(&mapped) {
+            self.by_path.insert(path.into(), i);
             return i;
         }
         let file = path.strip_suffix(" (deleted)").unwrap_or(path);
@@ -100,9 +156,11 @@ impl Mappings {
             Some(n) if n > 0 => &file[..n],
             _ => file,
         };
-        self.modules.push(name.into());
-        self.by_path.insert(path.into(), self.modules.len() - 1);
-        self.modules.len() - 1
+        let i = self.modules.len();
+        self.modules.push(Module { name: name.into(), file: mapped.clone() });
+        self.by_path.insert(path.into(), i);
+        self.by_file.insert(mapped, i);
+        i
     }
 
     fn base_of(&self, module: usize, below: u64) -> Option<u64> {
@@ -153,25 +211,6 @@ impl Mappings {
         let there = self.around(addr).take(OVER_ONE_ANOTHER);
         there.max_by_key(|m| if m.tsc <= when { (true, m.tsc) } else { (false, u64::MAX - m.tsc) })
     }
-
-    fn site(&self, addr: u64, when: u64) -> String {
-        match self.at(addr, when) {
-            Some(Mapping { module: Some(i), base, .. }) => {
-                format!("{}+{:#x}", self.modules[*i], addr.wrapping_sub(*base))
-            }
-            Some(m) if m.rights & EXECUTE != 0 => format!("generated+{:#x}", addr.wrapping_sub(m.base)),
-            _ => format!("{addr:#x}"),
-        }
-    }
-
-    fn of_static(&self, addr: u64, when: u64) -> Option<String> {
-        match self.at(addr, when) {
-            Some(Mapping { module: Some(i), base, .. }) => {
-                Some(format!("{}+{:#x}", self.modules[*i], addr.wrapping_sub(*base)))
-            }
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -185,45 +224,71 @@ mod tests {
     #[test]
     fn an_address_is_its_module_and_offset_wherever_the_module_lies() {
         for base in [0x7000_0000, 0x1_2345_6000] {
-            let mut n = Mappings::default();
+            let mut n = Names::default();
             let path = b"/usr/lib/libcuda.so.580.159";
-            n.add(1, &map(base, base + 0x1000, 0, 1), path);
-            n.add(1, &map(base + 0x1000, base + 0x9000, 0x1000, 5), path);
-            n.add(1, &map(base + 0x9000, base + 0xa000, 0x8000, 3), path);
-            n.add(1, &map(base + 0xa000, base + 0xc000, 0, 3), b"");
-            n.add(1, &map(base + 0xd000, base + 0xe000, 0, 7), b"");
+            n.add(0, 1, &map(base, base + 0x1000, 0, 1), path, b"");
+            n.add(0, 1, &map(base + 0x1000, base + 0x9000, 0x1000, 5), path, b"");
+            n.add(0, 1, &map(base + 0x9000, base + 0xa000, 0x8000, 3), path, b"");
+            n.add(0, 1, &map(base + 0xa000, base + 0xc000, 0, 3), b"", b"");
+            n.add(0, 1, &map(base + 0xd000, base + 0xe000, 0, 7), b"", b"");
             // A later reading tells of one mapping only.
-            n.add(9, &map(base + 0xf000, base + 0x10000, 0xf000, 5), path);
+            n.add(0, 9, &map(base + 0xf000, base + 0x10000, 0xf000, 5), path, b"");
             n.finish();
-            assert_eq!(n.site(base + 0x1234, 20), "libcuda+0x1234");
-            assert_eq!(n.of_static(base + 0x9010, 20).as_deref(), Some("libcuda+0x9010"));
-            assert_eq!(n.of_static(base + 0xb000, 20).as_deref(), Some("libcuda+0xb000"), "zeroed data");
-            assert_eq!(n.site(base + 0xd00d, 20), "generated+0xd");
-            assert_eq!(n.site(base + 0xf001, 20), "libcuda+0xf001");
-            assert_eq!(n.site(5, 20), "0x5");
-            assert_eq!(n.of_static(5, 20), None);
+            assert_eq!(n.site(0, base + 0x1234, 20), "libcuda+0x1234");
+            assert_eq!(n.of_static(0, base + 0x9010, 20).as_deref(), Some("libcuda+0x9010"));
+            assert_eq!(n.of_static(0, base + 0xb000, 20).as_deref(), Some("libcuda+0xb000"), "zeroed data");
+            assert_eq!(n.site(0, base + 0xd00d, 20), "generated+0xd");
+            assert_eq!(n.site(0, base + 0xf001, 20), "libcuda+0xf001");
+            assert_eq!(n.site(0, 5, 20), "0x5");
+            assert_eq!(n.of_static(0, 5, 20), None);
         }
     }
 
     #[test]
     fn what_was_mapped_last_counts() {
-        let mut n = Mappings::default();
-        n.add(1, &map(0x1000, 0x3000, 0, 5), b"/lib/liba.so");
-        n.add(7, &map(0x1000, 0x2000, 0, 5), b"/lib/libb.so.1");
+        let mut n = Names::default();
+        n.add(0, 1, &map(0x1000, 0x3000, 0, 5), b"/lib/liba.so", b"");
+        n.add(0, 7, &map(0x1000, 0x2000, 0, 5), b"/lib/libb.so.1", b"");
         n.finish();
-        assert_eq!(n.site(0x1800, 20), "libb+0x800");
-        assert_eq!(n.site(0x2800, 20), "liba+0x1800");
+        assert_eq!(n.site(0, 0x1800, 20), "libb+0x800");
+        assert_eq!(n.site(0, 0x2800, 20), "liba+0x1800");
         // By the time of the event: before the second was there, and before any was read.
-        assert_eq!((n.site(0x1800, 6), n.site(0x1800, 0)), ("liba+0x800".into(), "liba+0x800".into()));
+        assert_eq!((n.site(0, 0x1800, 6), n.site(0, 0x1800, 0)), ("liba+0x800".into(), "liba+0x800".into()));
     }
 
     #[test]
     fn many_small_mappings_hide_no_large_one() {
-        let mut n = Mappings::default();
-        n.add(1, &map(0x1000, 0x100000, 0, 5), b"/lib/liba.so");
-        (0..40).for_each(|i| n.add(2, &map(0x2000 + i * 0x1000, 0x2800 + i * 0x1000, 0, 5), b"/lib/libb.so"));
+        let mut n = Names::default();
+        n.add(0, 1, &map(0x1000, 0x100000, 0, 5), b"/lib/liba.so", b"");
+        (0..40).for_each(|i| n.add(0, 2, &map(0x2000 + i * 0x1000, 0x2800 + i * 0x1000, 0, 5), b"/lib/libb.so", b""));
         n.finish();
-        assert_eq!(n.site(0x50000, 9), "liba+0x4f000");
+        assert_eq!(n.site(0, 0x50000, 9), "liba+0x4f000");
+    }
+
+    #[test]
+    fn a_name_stands_for_the_file_that_was_mapped_there_at_that_time() {
+        let mut n = Names::default();
+        n.add(0, 1, &map(0x1000, 0x2000, 0, 5), b"/lib/liba.so", b"one");
+        n.add(0, 1, &map(0x2000, 0x3000, 0x1000, 3), b"/lib/liba.so", b"");
+        n.add(0, 7, &map(0x1000, 0x3000, 0, 5), b"/lib/libb.so", b"two");
+        // The first one was built anew.
+        n.add(0, 9, &map(0x8000, 0x9000, 0, 5), b"/lib/liba.so", b"three");
+        n.add(0, 9, &map(0x9000, 0xa000, 0x1000, 3), b"/lib/liba.so", b"");
+        n.finish();
+        n.site(0, 0x1010, 3);
+        n.of_static(0, 0x2020, 3);
+        n.site(0, 0x1010, 8);
+        n.of_static(0, 0x9040, 10);
+        let given = n.given();
+        let of =
+            |name: &str| given.get(name).cloned().flatten().map(|p| (p.file.build_id.clone(), p.offset, p.content));
+        assert_eq!(of("liba+0x10"), Some((b"one".into(), 0x10, Content::AfterCall)));
+        assert_eq!(of("liba+0x1020"), Some((b"one".into(), 0x1020, Content::Variable)));
+        assert_eq!(of("libb+0x10"), Some((b"two".into(), 0x10, Content::AfterCall)));
+        assert_eq!(of("liba+0x1040"), Some((b"three".into(), 0x1040, Content::Variable)));
+        // The same name for another build: it stands for neither.
+        n.site(0, 0x8010, 10);
+        assert_eq!(n.given().get("liba+0x10"), Some(&None));
     }
 
     /// Every mapping of an address, against a look at all of them.
@@ -238,7 +303,7 @@ mod tests {
             let mut names = Mappings::default();
             for tsc in 0..n {
                 let start = below(60);
-                names.add(tsc, &map(start, start + below(20), 0, 5), b"/lib/liba.so");
+                names.add(tsc, &map(start, start + below(20), 0, 5), b"/lib/liba.so", b"");
             }
             names.finish();
             for addr in 0..90 {

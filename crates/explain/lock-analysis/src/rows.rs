@@ -47,7 +47,7 @@ impl Rows<'_> {
             real_time: f.threads.any_real_time(),
             left: f.left.iter().map(|l| self.left(l)).collect(),
             threads: f.threads.rows(|tsc| self.labels.seconds(tsc)),
-            calls: None,
+            ..Locks::default()
         }
     }
 

@@ -6,12 +6,13 @@ use crate::labels::Labels;
 use crate::ops::{self, Class};
 use decode::{InsightError, Recording, Source};
 use schema::lock_uses::UseRow;
+use schema::symbols::Places;
 use tape::event::{Body, Event};
 use tape::lock::{attr, ended};
 
-/// Calls `f` with each; nothing for a tape without locks.
-pub fn each_use<E: From<InsightError>>(r: &Recording, mut f: impl FnMut(UseRow) -> Result<(), E>) -> Result<(), E> {
-    let Some(facts) = Facts::of(r)? else { return Ok(()) };
+/// Calls `f` with each; nothing for a tape without locks. Returns what the names of places in the rows stand for.
+pub fn each_use<E: From<InsightError>>(r: &Recording, mut f: impl FnMut(UseRow) -> Result<(), E>) -> Result<Places, E> {
+    let Some(facts) = Facts::of(r)? else { return Ok(Places::default()) };
     let labels = Labels::new(r, &facts);
     let mut addresses = Addresses::default();
     let mut outcome = Ok(());
@@ -22,7 +23,7 @@ pub fn each_use<E: From<InsightError>>(r: &Recording, mut f: impl FnMut(UseRow) 
             outcome = f(row);
         }
     })?;
-    outcome
+    outcome.map(|()| crate::places(r, &facts))
 }
 
 fn row(t: &Labels<'_>, addresses: &mut Addresses, source: Source, e: &Event<'_>) -> Option<UseRow> {

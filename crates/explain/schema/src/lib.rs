@@ -23,6 +23,7 @@ pub mod place;
 pub mod processes;
 pub mod submissions;
 pub mod summary;
+pub mod symbols;
 mod wide;
 
 pub use clock::Clock;

@@ -7,6 +7,7 @@ use crate::happened::{OneCall, OneSwitch};
 use crate::lock_uses::UseRow;
 use crate::operations::{CopyRow, LaunchRow};
 use crate::submissions::SubmissionRow;
+use crate::symbols::SymbolRow;
 use serde::Serialize;
 use std::borrow::Cow;
 
@@ -23,7 +24,14 @@ pub enum Line<'a> {
     Lock(&'a UseRow),
     CudaCall(&'a OneCall),
     Switch(&'a OneSwitch),
-    Note { text: Cow<'a, str> },
+    Note {
+        text: Cow<'a, str>,
+    },
+    Symbol {
+        place: &'a str,
+        #[serde(flatten)]
+        symbol: &'a SymbolRow,
+    },
     Channel(&'a Channel),
     End(&'a tape::file::End),
 }

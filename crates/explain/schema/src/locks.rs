@@ -1,6 +1,7 @@
 //! What `show --locks` tells.
 
 use crate::cuda_calls::Calls;
+use crate::symbols::{Places, Symbols};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -38,6 +39,10 @@ pub struct Locks {
     pub threads: Vec<ThreadRow>,
     /// CUDA's calls, if they are on the tape.
     pub calls: Option<Calls>,
+    /// Names from the source of places in the rows, once somebody has looked them up.
+    pub symbols: Symbols,
+    #[serde(skip)]
+    pub places: Places,
 }
 
 /// The context switches in the recording.

@@ -11,6 +11,7 @@ use schema::driver_calls::DriverCallRow;
 use schema::graphs::{CounterRow, EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow, SentRow, StartRow};
 use schema::happened::{OneCall, OneSwitch};
 use schema::kernels::{CallCount, KernelRow, Kernels};
+use schema::lines::Line;
 use schema::lock_uses::UseRow;
 use schema::locks::{
     BehindRow, Cycle, HolderRow, Inversion, LeftRow, LockRow, Locks, OffCpu, OrderRow, SwitchesRow, ThreadRow, WaitRow,
@@ -23,6 +24,7 @@ use schema::summary::{
     Bucket, Copies, Direction, LaunchShape, Launches, Lost, Page, Pauses, Problems, Program, Semaphores, Site,
     SizeCount, Summary, Tap, Transfers, UnknownMethod,
 };
+use schema::symbols::{Places, SymbolRow, Symbols};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -96,6 +98,12 @@ fn documented_keys_are_the_printed_ones() {
     same("lock", &use_row());
     same("cuda_call", &one_call());
     same("switch", &one_switch());
+    let Value::Object(mut symbol) = serde_json::to_value(Line::Symbol { place: "x", symbol: &symbol_row() }).unwrap()
+    else {
+        panic!()
+    };
+    symbol.remove("type");
+    same("symbol", &symbol);
     assert!(REFERENCE.contains(<tape::file::Header as Kind>::SCHEMA));
 }
 
@@ -758,7 +766,13 @@ fn locks() -> Locks {
         left: vec![left_row()],
         threads: vec![thread_row()],
         calls: Some(calls()),
+        symbols: Symbols([("*".to_owned(), symbol_row())].into()),
+        places: Places::default(),
     }
+}
+
+fn symbol_row() -> SymbolRow {
+    SymbolRow { name: Some("x".into()), file: Some("x".into()), line: Some(1), refused: Some("x") }
 }
 
 fn tolerance() -> Tolerance {

@@ -16,7 +16,8 @@ const WAITS: usize = 50;
 
 pub fn document(r: &Recording) -> Result<Document, Error> {
     let s = decode::summary(r)?;
-    let locks = lock_analysis::locks(r, WAITS)?;
+    let mut locks = lock_analysis::locks(r, WAITS)?;
+    terminal::symbols::look_up(&mut locks, usize::MAX);
     let found = decode::graphs::graphs(r)?;
     let rows: Vec<_> = found.iter().map(decode::graphs::row).collect();
     let name = r.path().file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());

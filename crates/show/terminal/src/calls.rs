@@ -1,6 +1,7 @@
 //! CUDA's calls: how long they took and what for, the pattern of locks in each, the locks that they share.
 
 use crate::number::{count, nanoseconds, of};
+use crate::symbols::{self, lock};
 use crate::table::{self, Style, to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
@@ -15,7 +16,7 @@ const PATTERNS: usize = 2;
 
 /// Shows the calls on standard output: all of them as JSON, `limit` rows of each kind as text.
 pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> Result<(), ReportError> {
-    let locks = lock_analysis::locks(r, 1)?;
+    let mut locks = lock_analysis::locks(r, 1)?;
     let Some(calls) = &locks.calls else {
         return Err(ReportError::NotRecorded { path: r.path().into(), what: "CUDA calls" });
     };
@@ -23,6 +24,7 @@ pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> 
         return json::document(calls);
     }
     let limit = limit.map_or(ROWS, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    symbols::look_up_variables(&mut locks);
     to_stdout(|out| Ok(write(&locks, limit, style, out)?))
 }
 
@@ -38,8 +40,8 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::
     if !l.recorded {
         return writeln!(out, "\nno locks were recorded (`record --locks`), so not what the calls wait for");
     }
-    patterns(c, limit, style, out)?;
-    shared(c, limit, style, out)
+    patterns(l, c, limit, style, out)?;
+    shared(l, c, limit, style, out)
 }
 
 /// The calls alone.
@@ -105,7 +107,7 @@ fn locks_a_call(t: &Total) -> String {
     if words.is_empty() { "-".into() } else { words.join(", ") }
 }
 
-fn patterns(c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+fn patterns(l: &Locks, c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let with: Vec<&CallRow> = c.calls.iter().filter(|r| r.patterns.iter().any(|p| !p.locks.is_empty())).collect();
     if with.is_empty() {
         return writeln!(out, "\nno call takes a mutex or rwlock");
@@ -121,7 +123,7 @@ fn patterns(c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::R
                 of(r.total.calls, "call"),
                 nanoseconds(p.mean_ns)
             )?;
-            pattern(p, style, out)?;
+            pattern(l, p, style, out)?;
         }
         let told: u64 = r.patterns.iter().take(PATTERNS).map(|p| p.calls).sum();
         if told < r.total.calls {
@@ -131,7 +133,7 @@ fn patterns(c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::R
     more(with.len(), limit, out)
 }
 
-fn pattern(p: &PatternRow, style: Style, out: &mut dyn Write) -> io::Result<()> {
+fn pattern(all: &Locks, p: &PatternRow, style: Style, out: &mut dyn Write) -> io::Result<()> {
     if p.locks.is_empty() {
         return writeln!(out, "    none");
     }
@@ -140,7 +142,14 @@ fn pattern(p: &PatternRow, style: Style, out: &mut dyn Write) -> io::Result<()> 
         let ns = |n: u64| if n == 0 { "-".into() } else { nanoseconds(n) };
         let times = if l.times == 1.0 { String::new() } else { format!("{:.1}", l.times) };
         let indent = "  ".repeat(l.depth.into());
-        t.add_row([format!("{indent}{}", l.lock), how(l), times, nanoseconds(l.at_ns), ns(l.hold_ns), ns(l.wait_ns)]);
+        t.add_row([
+            format!("{indent}{}", lock(all, &l.lock)),
+            how(l),
+            times,
+            nanoseconds(l.at_ns),
+            ns(l.hold_ns),
+            ns(l.wait_ns),
+        ]);
     }
     table::write(out, &t, 4)
 }
@@ -154,13 +163,13 @@ fn how(l: &ElementRow) -> String {
 }
 
 /// Locks in common.
-pub fn shared(c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+pub fn shared(l: &Locks, c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
     if c.shared.is_empty() {
         return writeln!(out, "\nno two calls take the same lock");
     }
     writeln!(out, "\n{} that more than one of the calls takes", style.bold("locks"))?;
     for s in c.shared.iter().take(limit) {
-        writeln!(out, "  {}", line(s))?;
+        writeln!(out, "  {}: {}", lock(l, &s.lock), line(s))?;
     }
     more(c.shared.len(), limit, out)
 }
@@ -173,7 +182,7 @@ fn line(s: &SharedRow) -> String {
         let waited = if b.wait_ns > 0 { format!(" (waited {})", nanoseconds(b.wait_ns)) } else { String::new() };
         format!("{} {}{waited}", b.call, how.join(" + "))
     });
-    format!("{}: {}", s.lock, by.collect::<Vec<_>>().join(", "))
+    by.collect::<Vec<_>>().join(", ")
 }
 
 fn more(n: usize, limit: usize, out: &mut dyn Write) -> io::Result<()> {

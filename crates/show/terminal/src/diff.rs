@@ -1,18 +1,21 @@
 //! Two tapes' locks side by side.
 
 use crate::number::{count, nanoseconds};
+use crate::symbols::lock_and_key;
 use crate::table::{self, Style, to_stdout};
 use crate::{ReportError, json};
 use schema::diff::{Both, CallDiff, Change, Diff, LockDiff};
+use schema::locks::Locks;
 use std::io::{self, Write};
 
 /// Shows a comparison on standard output: all of it as JSON, `top` rows of each kind as text.
-pub fn print(d: &Diff, top: usize, style: Style, as_json: bool) -> Result<(), ReportError> {
-    if as_json { json::document(d) } else { to_stdout(|out| Ok(write(d, top, style, out)?)) }
+/// `of`: the locks of both, for the names of variables.
+pub fn print(d: &Diff, of: (&Locks, &Locks), top: usize, style: Style, as_json: bool) -> Result<(), ReportError> {
+    if as_json { json::document(d) } else { to_stdout(|out| Ok(write(d, of, top, style, out)?)) }
 }
 
 /// Writes the text.
-pub fn write(d: &Diff, top: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+pub fn write(d: &Diff, of: (&Locks, &Locks), top: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let mut t = style.table(&["", ">first", ">second"]);
     for (name, (a, b)) in [("operations", d.operations), ("contended", d.contended)] {
         t.add_row([name.to_owned(), count(a), count(b)]);
@@ -21,22 +24,22 @@ pub fn write(d: &Diff, top: usize, style: Style, out: &mut dyn Write) -> io::Res
         t.add_row([name.to_owned(), ns(a), ns(b)]);
     }
     table::write(out, &t, 0)?;
-    let of = |c: Change| d.locks.iter().filter(|l| l.change == c).count() as u64;
-    let changed = of(Change::Changed) + of(Change::New) + of(Change::Gone);
+    let count_of = |c: Change| d.locks.iter().filter(|l| l.change == c).count() as u64;
+    let changed = count_of(Change::Changed) + count_of(Change::New) + count_of(Change::Gone);
     let orders = d.order.iter().filter(|o| o.change != Change::Same).count() as u64;
     if d.equal {
         let (locks, orders) =
-            (crate::number::of(of(Change::Same), "lock"), crate::number::of(d.order.len() as u64, "order"));
+            (crate::number::of(count_of(Change::Same), "lock"), crate::number::of(d.order.len() as u64, "order"));
         let text = format!("{locks} and {orders} alike");
         writeln!(out, "\n{}", style.good(&text))?;
     } else {
         writeln!(
             out,
             "\n{} new, {} gone, {} changed, {} alike; {} of {} orders differ",
-            crate::number::of(of(Change::New), "lock"),
-            count(of(Change::Gone)),
-            count(of(Change::Changed)),
-            count(of(Change::Same)),
+            crate::number::of(count_of(Change::New), "lock"),
+            count(count_of(Change::Gone)),
+            count(count_of(Change::Changed)),
+            count(count_of(Change::Same)),
             count(orders),
             count(d.order.len() as u64)
         )?;
@@ -47,7 +50,7 @@ pub fn write(d: &Diff, top: usize, style: Style, out: &mut dyn Write) -> io::Res
         "(counts that differ by at most {floor}, or by at most {percent} %, are alike; times are not judged)"
     )?;
     if changed > 0 {
-        locks(d, top, style, out)?;
+        locks(d, of, top, style, out)?;
     }
     calls(d, top, style, out)?;
     let moved: Vec<&LockDiff> = d.locks.iter().filter(|l| l.moved_to.is_some()).collect();
@@ -108,7 +111,7 @@ fn name(c: &CallDiff) -> String {
     format!("{} {}", c.call, about.join(", ")).trim_end().to_owned()
 }
 
-fn locks(d: &Diff, top: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+fn locks(d: &Diff, of: (&Locks, &Locks), top: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\n{}", style.bold("locks"))?;
     let mut t = style.table(&["", "lock", "operations", ">contended", ">longest wait", ">waited"]);
     let changed: Vec<&LockDiff> = d.locks.iter().filter(|l| l.change != Change::Same).collect();
@@ -122,7 +125,7 @@ fn locks(d: &Diff, top: usize, style: Style, out: &mut dyn Write) -> io::Result<
         let both = |(a, b): Both, f: fn(u64) -> String| format!("{} -> {}", f(a), f(b));
         t.add_row([
             word(l.change).to_owned(),
-            l.name.clone(),
+            lock_and_key(if l.change == Change::Gone { of.0 } else { of.1 }, &l.name),
             what.join("\n"),
             both(l.contended, count),
             both(l.longest_wait_ns, ns),

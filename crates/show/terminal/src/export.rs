@@ -1,5 +1,5 @@
 //! A recording as JSON Lines: one object for each driver call, submission, copy and launch, and behind those for each
-//! operation of a lock, then for each of CUDA's calls and each context switch.
+//! operation of a lock, then for each of CUDA's calls and each context switch, and at last for each place that has a name in the source.
 
 use crate::{ReportError, json};
 use decode::rows::{self, Collector};
@@ -32,14 +32,19 @@ pub fn jsonl(r: &Recording, out: &mut dyn Write) -> Result<(), ReportError> {
     for c in &outcome.channels {
         json::line(out, &Line::Channel(c))?;
     }
-    lock_analysis::each_use(r, |u| Ok::<(), ReportError>(json::line(out, &Line::Lock(&u))?))?;
-    lock_analysis::each_call(r, |c| {
+    let mut places = lock_analysis::each_use(r, |u| Ok::<(), ReportError>(json::line(out, &Line::Lock(&u))?))?;
+    let of_calls = lock_analysis::each_call(r, |c| {
         let line = match &c {
             Happened::Call(c) => Line::CudaCall(c),
             Happened::Switch(s) => Line::Switch(s),
         };
         Ok::<(), ReportError>(json::line(out, &line)?)
     })?;
+    places.add(of_calls);
+    let symbols = symbols::look_up(&places, places.by_name.keys().map(String::as_str));
+    for (place, symbol) in &symbols.0 {
+        json::line(out, &Line::Symbol { place, symbol })?;
+    }
     if let Some(end) = r.end() {
         json::line(out, &Line::End(end))?;
     }

@@ -34,6 +34,7 @@ pub mod saturate;
 pub mod soak;
 pub mod submissions;
 pub mod summary;
+pub mod symbols;
 pub mod table;
 
 /// Why nothing, or not all, was written.

@@ -8,6 +8,7 @@ pub use plan::plan;
 
 use crate::number::{count, nanoseconds, of};
 use crate::summary::where_events_went;
+use crate::symbols::{self, lock, lock_and_key, site};
 use crate::table::{self, Style, to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
@@ -26,7 +27,8 @@ const JSON_WAITS: u64 = 1000;
 pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> Result<(), ReportError> {
     let limit = limit.unwrap_or(if as_json { JSON_WAITS } else { ROWS });
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let locks = recorded(r, limit)?;
+    let mut locks = recorded(r, limit)?;
+    symbols::look_up(&mut locks, if as_json { usize::MAX } else { limit });
     if as_json { json::document(&locks) } else { to_stdout(|out| write(&locks, limit, style, out)) }
 }
 
@@ -64,7 +66,7 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Resu
         writeln!(out, "  counts and times lack the missing events{hint}")?;
     }
     switches(&l.switches, style, out)?;
-    rows(&l.locks, limit, style, out)?;
+    rows(l, limit, style, out)?;
     if !l.waits.is_empty() {
         writeln!(out, "\n{} of {}, the longest first", style.bold("waits"), count(l.waits_seen))?;
         for w in l.waits.iter().take(limit) {
@@ -74,16 +76,16 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Resu
     if let Some(c) = l.calls.as_ref().filter(|c| !c.calls.is_empty()) {
         writeln!(out)?;
         crate::calls::table(c, limit.min(CALLS), style, out)?;
-        crate::calls::shared(c, limit.min(CALLS), style, out)?;
+        crate::calls::shared(l, c, limit.min(CALLS), style, out)?;
         writeln!(out, "  (`show --calls` has the locks of each call in their order)")?;
     }
     left(l, limit, style, out)?;
     if !l.cycles.is_empty() {
         writeln!(out, "\n{} in the order of locks: threads that meet in them stop for ever", style.bad("cycles"))?;
-        l.cycles.iter().take(limit).try_for_each(|c| cycle(c, out))?;
+        l.cycles.iter().take(limit).try_for_each(|c| cycle(l, c, out))?;
     }
     if !l.order.is_empty() {
-        order(&l.order, limit, style, out)?;
+        order(l, limit, style, out)?;
     }
     inversions(l, limit, style, out)
 }
@@ -101,12 +103,12 @@ fn wrapped(operations: &BTreeMap<&'static str, u64>, width: usize) -> Vec<String
     lines
 }
 
-fn rows(locks: &[LockRow], limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+fn rows(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)?;
     let heads =
         ["lock", ">n", ">operations", ">contended", ">longest wait", ">waited", ">longest hold", "held from", "kind"];
     let mut t = style.table(&heads);
-    for r in locks.iter().take(limit) {
+    for r in l.locks.iter().take(limit) {
         let ns = |n: u64| if n == 0 { "-".into() } else { nanoseconds(n) };
         let mut kind = r.attributes.join(", ");
         if r.foreign_unlocks > 0 {
@@ -117,19 +119,23 @@ fn rows(locks: &[LockRow], limit: usize, style: Style, out: &mut dyn Write) -> i
                 .join(", ");
         }
         t.add_row([
-            r.name.clone(),
+            lock_and_key(l, &r.name),
             count(r.instances),
             count(r.operations.values().sum()),
             count(r.contended),
             ns(r.longest_wait_ns),
             ns(r.wait_ns),
             ns(r.longest_hold_ns),
-            r.longest_hold_site.as_ref().map_or_else(|| "-".into(), |s| s.clone() + &inside(&r.longest_hold_inside)),
+            held_from(l, r),
             kind,
         ]);
     }
     table::write(out, &t, 2)?;
-    more(locks.len(), limit, out)
+    more(l.locks.len(), limit, out)
+}
+
+fn held_from(l: &Locks, r: &LockRow) -> String {
+    r.longest_hold_site.as_ref().map_or_else(|| "-".into(), |s| site(l, s) + &inside(&r.longest_hold_inside))
 }
 
 fn more(n: usize, limit: usize, out: &mut dyn Write) -> io::Result<()> {
@@ -168,25 +174,26 @@ fn wait(w: &WaitRow, l: &Locks, out: &mut dyn Write) -> io::Result<()> {
     };
     let (thread, time) = (who(w.tid, &w.thread), nanoseconds(w.wait_ns));
     let inside = inside(&w.inside);
-    let head = format!("{:>11.6} s  {thread} waited {time} at {} ({}){inside}{end}", w.at, w.site, w.operation);
+    let head =
+        format!("{:>11.6} s  {thread} waited {time} at {} ({}){inside}{end}", w.at, site(l, &w.site), w.operation);
     match w.holders.split_first() {
-        None => writeln!(out, "  {head} for {}; who held it is not on the tape", w.lock),
+        None => writeln!(out, "  {head} for {}; who held it is not on the tape", lock(l, &w.lock)),
         Some((first, rest)) => {
             // A line of its own where the holder alone does not explain the wait.
             match pattern(w, l).filter(|p| p.more.is_some()) {
-                None => writeln!(out, "  {head}; {}", held(first, &w.lock))?,
+                None => writeln!(out, "  {head}; {}", held(l, first, &lock(l, &w.lock)))?,
                 Some(pattern) => {
                     writeln!(out, "  {head}")?;
                     pattern.lines().iter().try_for_each(|line| writeln!(out, "{:16}{line}", ""))?;
-                    writeln!(out, "{:16}{}", "", held(first, &w.lock))?;
+                    writeln!(out, "{:16}{}", "", held(l, first, &lock(l, &w.lock)))?;
                 }
             }
             off_cpu(first, out)?;
-            behind(first, out)?;
+            behind(l, first, out)?;
             for h in rest {
-                writeln!(out, "{:16}{}", "", held(h, "it"))?;
+                writeln!(out, "{:16}{}", "", held(l, h, "it"))?;
                 off_cpu(h, out)?;
-                behind(h, out)?;
+                behind(l, h, out)?;
             }
             let told: u64 = w.holders.iter().map(|h| h.of_wait_ns).fold(0, u64::saturating_add);
             let (more, time) = (w.holds.saturating_sub(w.holders.len() as u64), w.held_ns.saturating_sub(told));
@@ -219,14 +226,14 @@ fn off_cpu(h: &HolderRow, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// The locks that a holder waited for itself.
-fn behind(h: &HolderRow, out: &mut dyn Write) -> io::Result<()> {
+fn behind(l: &Locks, h: &HolderRow, out: &mut dyn Write) -> io::Result<()> {
     for (i, b) in h.behind.iter().enumerate() {
         let by = match b.holder {
             Some(tid) => format!("held by {}{}", who(tid, &b.holder_name), inside(&b.inside)),
             None => "held by whom is not on the tape".to_owned(),
         };
         let whose = if i == 0 { "of this it waited" } else { "which waited" };
-        writeln!(out, "{:18}{whose} {} for {}, {by}", "", nanoseconds(b.wait_ns), b.lock)?;
+        writeln!(out, "{:18}{whose} {} for {}, {by}", "", nanoseconds(b.wait_ns), lock(l, &b.lock))?;
     }
     Ok(())
 }
@@ -269,11 +276,11 @@ fn inside(call: &Option<String>) -> String {
     call.as_ref().map_or_else(String::new, |c| format!(" inside {c}"))
 }
 
-fn held(h: &HolderRow, lock: &str) -> String {
+fn held(l: &Locks, h: &HolderRow, lock: &str) -> String {
     let (part, hold) = (nanoseconds(h.of_wait_ns), nanoseconds(h.hold_ns));
     let end = if h.unfinished { "never released" } else { &format!("held for {hold}") };
-    let (thread, inside) = (who(h.tid, &h.thread), inside(&h.inside));
-    format!("{thread} held {lock} from {}{inside} since {:.6} s ({part} of the wait, {end})", h.site, h.since)
+    let (thread, from, inside) = (who(h.tid, &h.thread), site(l, &h.site), inside(&h.inside));
+    format!("{thread} held {lock} from {from}{inside} since {:.6} s ({part} of the wait, {end})", h.since)
 }
 
 /// Those that lock functions return.
@@ -299,14 +306,15 @@ fn left(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Resul
     writeln!(out, "\n{} when its thread, or the recording, ended", style.bold("held or waited for"))?;
     for r in l.left.iter().take(limit) {
         let what = if r.waiting { "waited for" } else { "held" };
-        writeln!(out, "  {} {what} {} from {} since {:.6} s", who(r.tid, &r.thread), r.lock, r.site, r.since)?;
+        let (thread, lock, from) = (who(r.tid, &r.thread), lock(l, &r.lock), site(l, &r.site));
+        writeln!(out, "  {thread} {what} {lock} from {from} since {:.6} s", r.since)?;
     }
     more(l.left.len(), limit, out)
 }
 
-fn cycle(c: &Cycle, out: &mut dyn Write) -> io::Result<()> {
-    let mut names: Vec<&str> = c.edges.iter().map(|e| e.held.as_str()).collect();
-    names.extend(names.first().copied());
+fn cycle(l: &Locks, c: &Cycle, out: &mut dyn Write) -> io::Result<()> {
+    let mut names: Vec<String> = c.edges.iter().map(|e| lock(l, &e.held)).collect();
+    names.extend(names.first().cloned());
     let one = if c.one_thread { " (one thread only: it cannot stop itself)" } else { "" };
     writeln!(out, "  {}{one}", names.join(" -> "))?;
     for e in &c.edges {
@@ -314,20 +322,23 @@ fn cycle(c: &Cycle, out: &mut dyn Write) -> io::Result<()> {
         writeln!(
             out,
             "    {} at {}, holding {} from {} (thread {threads})",
-            e.taken, e.taken_site, e.held, e.held_site
+            lock(l, &e.taken),
+            site(l, &e.taken_site),
+            lock(l, &e.held),
+            site(l, &e.held_site)
         )?;
     }
     Ok(())
 }
 
-fn order(rows: &[OrderRow], limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
+fn order(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\n{}", style.bold("order"))?;
     let mut t = style.table(&["held", "then taken", ">times", "held from", "taken at"]);
-    for r in rows.iter().take(limit) {
-        t.add_row([&r.held, &r.taken, &count(r.count), &r.held_site, &r.taken_site]);
+    for OrderRow { held, taken, count: n, held_site, taken_site, .. } in l.order.iter().take(limit) {
+        t.add_row([lock(l, held), lock(l, taken), count(*n), site(l, held_site), site(l, taken_site)]);
     }
     table::write(out, &t, 2)?;
-    more(rows.len(), limit, out)
+    more(l.order.len(), limit, out)
 }
 
 fn inversions(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
@@ -341,18 +352,23 @@ fn inversions(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Res
     }
     writeln!(out, "\n{}", style.bad("priority inversions"))?;
     for i in l.inversions.iter().take(limit) {
-        inversion(i, out)?;
+        inversion(l, i, out)?;
     }
     Ok(more(l.inversions.len(), limit, out)?)
 }
 
-fn inversion(i: &Inversion, out: &mut dyn Write) -> io::Result<()> {
+fn inversion(l: &Locks, i: &Inversion, out: &mut dyn Write) -> io::Result<()> {
     let (waiter, holder) = (who(i.tid, &i.thread), who(i.holder.tid, &i.holder.thread));
     let time = nanoseconds(i.wait_ns);
     writeln!(
         out,
         "  {:>11.6} s  {waiter}, {}, waited {time} at {}; {holder}, {}, held {} from {}",
-        i.at, i.sched, i.site, i.holder_sched, i.lock, i.holder.site
+        i.at,
+        i.sched,
+        site(l, &i.site),
+        i.holder_sched,
+        lock(l, &i.lock),
+        site(l, &i.holder.site)
     )?;
     if let Some(o) = i.holder.off_cpu.as_ref().filter(|o| matters(o.preempted_ns, i.holder.of_wait_ns)) {
         let sched = i.by_sched.as_ref().map_or_else(String::new, |s| format!(", {s}"));

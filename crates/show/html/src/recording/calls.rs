@@ -4,6 +4,7 @@ use crate::document::{Block, Section, Table, head, number, text};
 use crate::numbers::{count, ns, ns_or_none};
 use schema::cuda_calls::{CallRow, Calls, PatternRow};
 use schema::locks::Locks;
+use terminal::symbols::lock;
 
 /// Rows of a table that is open from the start.
 const OPEN: usize = 20;
@@ -12,8 +13,8 @@ pub fn section(locks: &Locks) -> Option<Section> {
     let calls = locks.calls.as_ref().filter(|c| !c.calls.is_empty())?;
     let mut section = Section::new("calls", "CUDA's calls");
     section.push(Block::Table(all(calls)));
-    section.push(Block::Table(patterns(calls).folded()));
-    let shared = shared(calls);
+    section.push(Block::Table(patterns(locks, calls).folded()));
+    let shared = shared(locks, calls);
     if !shared.rows.is_empty() {
         section.push(Block::Table(shared));
     }
@@ -77,30 +78,30 @@ fn ns_free(n: u64) -> crate::document::Cell {
     if n > 0 { count(n).marked(crate::document::Mark::Bad) } else { crate::document::Cell::none() }
 }
 
-fn patterns(calls: &Calls) -> Table {
+fn patterns(locks: &Locks, calls: &Calls) -> Table {
     let columns =
         vec![head("call"), number("calls", ""), number("mean", "ns"), text("locks in the order of their taking")];
     let mut table = Table::new("patterns", "Which locks calls take", columns);
     for (c, pattern) in calls.calls.iter().flat_map(|c| c.patterns.iter().map(move |p| (c, p))) {
         let what: Vec<&str> = [c.direction, c.size].into_iter().flatten().collect();
         let name = if what.is_empty() { c.call.clone() } else { format!("{} ({})", c.call, what.join(", ")) };
-        table.row(vec![name.into(), count(pattern.calls), ns(pattern.mean_ns), locks_of(pattern).into()]);
+        table.row(vec![name.into(), count(pattern.calls), ns(pattern.mean_ns), locks_of(locks, pattern).into()]);
     }
     table
 }
 
-fn locks_of(pattern: &PatternRow) -> String {
+fn locks_of(locks: &Locks, pattern: &PatternRow) -> String {
     let one = |l: &schema::cuda_calls::ElementRow| {
         let times = if l.times > 1.05 { format!(" x {:.1}", l.times) } else { String::new() };
         let inside = if l.depth > 0 { "inside: " } else { "" };
         let failed = if l.failed { ", not got" } else { "" };
-        format!("{inside}{} ({}{failed}){times}", l.lock, l.mode)
+        format!("{inside}{} ({}{failed}){times}", lock(locks, &l.lock), l.mode)
     };
     let all: Vec<String> = pattern.locks.iter().map(one).collect();
     if all.is_empty() { "none".into() } else { all.join(", ") }
 }
 
-fn shared(calls: &Calls) -> Table {
+fn shared(locks: &Locks, calls: &Calls) -> Table {
     let columns = vec![head("lock"), number("waited", "ns"), text("by")];
     let mut table = Table::new("shared", "Locks that more than one function takes", columns);
     for row in &calls.shared {
@@ -114,7 +115,7 @@ fn shared(calls: &Calls) -> Table {
             )
         });
         let by: Vec<String> = by.collect();
-        table.row(vec![row.lock.as_str().into(), ns(row.wait_ns), by.join(", ").into()]);
+        table.row(vec![lock(locks, &row.lock).into(), ns(row.wait_ns), by.join(", ").into()]);
     }
     let many = table.rows.len() > OPEN;
     if many { table.folded() } else { table }

@@ -7,6 +7,7 @@ use plot::series::{Form, Picture, Point, Series, draw};
 use schema::locks::{HolderRow, LockRow, Locks, WaitRow};
 use terminal::locks::pattern;
 use terminal::number::nanoseconds;
+use terminal::symbols::{lock, lock_and_key, site};
 
 const OPEN: usize = 20;
 /// Series of a picture; the waits for other locks are one more.
@@ -44,7 +45,7 @@ fn answer(locks: &Locks) -> Vec<String> {
         terminal::number::of(locks.waits_seen, "operation"),
         thread(first.tid, &first.thread),
         nanoseconds(first.wait_ns),
-        first.lock,
+        lock(locks, &first.lock),
     )];
     match (pattern(first, locks), first.holders.first()) {
         (Some(pattern), _) => all.extend(pattern.lines()),
@@ -78,10 +79,15 @@ fn picture(locks: &Locks) -> Figure {
         let point = |w: &&WaitRow| Point {
             x: w.at,
             y: w.wait_ns.max(1) as f64,
-            says: format!("{} waited {} for {}", thread(w.tid, &w.thread), nanoseconds(w.wait_ns), w.lock),
+            says: format!(
+                "{} waited {} for {}",
+                thread(w.tid, &w.thread),
+                nanoseconds(w.wait_ns),
+                lock(locks, &w.lock)
+            ),
         };
         let note = terminal::number::of(waits.len() as u64, "wait");
-        Series { name: name.into(), note, points: waits.iter().map(point).collect(), band: Vec::new() }
+        Series { name: lock(locks, name), note, points: waits.iter().map(point).collect(), band: Vec::new() }
     };
     let mut all: Vec<Series> = names.iter().map(|(name, _)| series(name, &|w| w.lock == *name)).collect();
     if !rest.is_empty() {
@@ -135,25 +141,25 @@ fn waits(locks: &Locks) -> Table {
             format!("{}{still}", thread(w.tid, &w.thread)).into(),
             seconds(w.at),
             ns(w.wait_ns),
-            w.lock.as_str().into(),
+            lock(locks, &w.lock).into(),
             pattern(w, locks).map_or_else(Cell::none, |p| p.what.into()),
             w.inside.as_deref().unwrap_or("-").into(),
             h.map_or_else(|| "not on the tape".into(), |h| thread(h.tid, &h.thread).into()),
             ns_or_none(h.map(|h| h.of_wait_ns)),
             h.and_then(|h| h.inside.as_deref()).unwrap_or("-").into(),
-            behind(h).into(),
+            behind(locks, h).into(),
         ]);
     }
     table.without_empty()
 }
 
-fn behind(h: Option<&HolderRow>) -> String {
+fn behind(locks: &Locks, h: Option<&HolderRow>) -> String {
     let all: Vec<String> = h
         .into_iter()
         .flat_map(|h| &h.behind)
         .map(|b| {
             let by = b.holder.map_or(String::new(), |tid| format!(", held by {}", thread(tid, &b.holder_name)));
-            format!("{} for {}{by}", b.lock, nanoseconds(b.wait_ns))
+            format!("{} for {}{by}", lock(locks, &b.lock), nanoseconds(b.wait_ns))
         })
         .collect();
     if all.is_empty() { "-".into() } else { all.join("; ") }
@@ -181,8 +187,8 @@ fn holders(locks: &Locks) -> Table {
                 thread(w.tid, &w.thread).into(),
                 seconds(w.at),
                 ns(w.wait_ns),
-                w.lock.as_str().into(),
-                w.site.as_str().into(),
+                lock(locks, &w.lock).into(),
+                site(locks, &w.site).into(),
             ]
         };
         if w.holders.is_empty() {
@@ -195,7 +201,7 @@ fn holders(locks: &Locks) -> Table {
             let off = h.off_cpu.as_ref();
             row.extend([
                 thread(h.tid, &h.thread).into(),
-                h.site.as_str().into(),
+                site(locks, &h.site).into(),
                 ns(h.hold_ns),
                 ns(h.of_wait_ns),
                 ns_or_none(off.map(|o| o.off_ns)),
@@ -222,16 +228,16 @@ fn all(locks: &Locks) -> Table {
     ];
     let mut table = Table::new("locks", "Locks, the one that was waited for the longest first", columns);
     for l in &locks.locks {
-        table.row(lock(l));
+        table.row(row(locks, l));
     }
     let many = table.rows.len() > OPEN;
     let table = table.without_empty();
     if many { table.folded() } else { table }
 }
 
-fn lock(l: &LockRow) -> Vec<Cell> {
+fn row(locks: &Locks, l: &LockRow) -> Vec<Cell> {
     vec![
-        l.name.as_str().into(),
+        lock_and_key(locks, &l.name).into(),
         count(l.instances),
         count(l.operations.values().sum()),
         count(l.contended),
@@ -239,7 +245,7 @@ fn lock(l: &LockRow) -> Vec<Cell> {
         ns(l.longest_wait_ns),
         ns(l.hold_ns),
         ns(l.longest_hold_ns),
-        l.longest_hold_site.as_deref().unwrap_or("-").into(),
+        l.longest_hold_site.as_deref().map_or_else(|| "-".into(), |place| site(locks, place).into()),
         if l.attributes.is_empty() { Cell::none() } else { l.attributes.join(", ").into() },
     ]
 }
@@ -262,7 +268,7 @@ fn inversions(locks: &Locks) -> Option<Table> {
             thread(i.tid, &i.thread).into(),
             i.sched.as_str().into(),
             ns(i.wait_ns).marked(Mark::Bad),
-            i.lock.as_str().into(),
+            lock(locks, &i.lock).into(),
             thread(i.holder.tid, &i.holder.thread).into(),
             i.holder_sched.as_str().into(),
             format!("{helps}{why}").into(),
@@ -283,8 +289,8 @@ fn cycles(locks: &Locks) -> Option<Table> {
             let by = if cycle.one_thread { "one thread: it cannot stop itself this way" } else { "several threads" };
             table.row(vec![
                 (n + 1).to_string().into(),
-                edge.held.as_str().into(),
-                edge.taken.as_str().into(),
+                lock(locks, &edge.held).into(),
+                lock(locks, &edge.taken).into(),
                 count(edge.count),
                 by.into(),
             ]);

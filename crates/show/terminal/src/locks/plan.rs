@@ -3,6 +3,7 @@
 
 use crate::locks::reason;
 use crate::number::of;
+use crate::symbols::variable_of;
 use lock_analysis::remedy::{Policy, Remedy, remedy};
 use schema::locks::{LockRow, Locks};
 use std::fmt::Write;
@@ -37,13 +38,14 @@ pub fn plan(locks: &Locks) -> String {
         out.push_str("# No thread had a real-time priority: priority inheritance would have changed nothing.\n");
     }
     for row in &locks.locks {
+        let variable = variable_of(locks, &row.name).map_or_else(String::new, |v| format!("{v}: "));
         let waits = waits(row);
         let _ = match remedy(row, locks) {
             None => Ok(()),
-            Some(Remedy::None(why)) => writeln!(out, "\n# {}: {}; {waits}", row.name, reason(why)),
+            Some(Remedy::None(why)) => writeln!(out, "\n# {}: {variable}{}; {waits}", row.name, reason(why)),
             Some(Remedy::Policy(policy)) => {
                 let (why, policy) = (evidence(policy), policy.name());
-                writeln!(out, "\n# {why}; {waits}\n[[lock]]\nname = {:?}\npolicy = \"{policy}\"", row.name)
+                writeln!(out, "\n# {variable}{why}; {waits}\n[[lock]]\nname = {:?}\npolicy = \"{policy}\"", row.name)
             }
         };
     }

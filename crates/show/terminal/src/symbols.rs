@@ -1,0 +1,211 @@
+//! Functions, variables and lines in the place of `app+0x11a9`, for people. Keys, plans and comparisons keep that form.
+
+use schema::locks::{Locks, OrderRow};
+use schema::symbols::{Content, Place, SymbolRow};
+
+/// Looks up what is called by name in the first `rows` rows of each kind, and only that.
+pub fn look_up(l: &mut Locks, rows: usize) {
+    let names = names(l, rows);
+    l.symbols = symbols::look_up(&l.places, names.iter().map(String::as_str));
+}
+
+/// Looks up the locks that are variables, and no calls.
+pub fn look_up_variables(l: &mut Locks) {
+    let is_variable = |p: &Option<Place>| p.as_ref().is_some_and(|p| p.content == Content::Variable);
+    let names = l.places.by_name.iter().filter(|(_, place)| is_variable(place)).map(|(name, _)| name.as_str());
+    l.symbols = symbols::look_up(&l.places, names);
+}
+
+fn names(l: &Locks, rows: usize) -> Vec<String> {
+    let mut sites: Vec<&str> = Vec::new();
+    let mut locks: Vec<&str> = Vec::new();
+    for row in l.locks.iter().take(rows) {
+        locks.push(&row.name);
+        sites.extend(row.longest_hold_site.as_deref());
+    }
+    let inversions = l.inversions.iter().take(rows);
+    let holders = l.waits.iter().take(rows).flat_map(|w| &w.holders).chain(inversions.clone().map(|i| &i.holder));
+    for holder in holders {
+        sites.push(&holder.site);
+        locks.extend(holder.behind.iter().map(|b| b.lock.as_str()));
+    }
+    for (lock, site) in (l.waits.iter().take(rows).map(|w| (&w.lock, &w.site)))
+        .chain(inversions.map(|i| (&i.lock, &i.site)))
+        .chain(l.left.iter().take(rows).map(|r| (&r.lock, &r.site)))
+    {
+        locks.push(lock);
+        sites.push(site);
+    }
+    let edges = l.cycles.iter().take(rows).flat_map(|c| &c.edges);
+    for OrderRow { held, taken, held_site, taken_site, .. } in edges.chain(l.order.iter().take(rows)) {
+        locks.extend([held.as_str(), taken.as_str()]);
+        sites.extend([held_site.as_str(), taken_site.as_str()]);
+    }
+    if let Some(calls) = &l.calls {
+        let patterns = calls.calls.iter().take(rows).flat_map(|c| &c.patterns);
+        locks.extend(patterns.flat_map(|p| &p.locks).map(|e| e.lock.as_str()));
+        locks.extend(calls.shared.iter().take(rows).map(|s| s.lock.as_str()));
+    }
+    sites.extend(locks.into_iter().map(|lock| parts(lock).0));
+    sites.sort_unstable();
+    sites.dedup();
+    sites.into_iter().map(str::to_owned).collect()
+}
+
+/// Of `app+0x4060/mutex#2` the place, and the rest.
+fn parts(lock: &str) -> (&str, &str) {
+    lock.rfind('/').map_or((lock, ""), |at| lock.split_at(at))
+}
+
+/// `push_work at queue.c:4`, `PyThread_acquire_lock`; or the place, with the reason where its file is here and was not used.
+pub fn site(l: &Locks, place: &str) -> String {
+    let Some(row) = l.symbols.0.get(place) else { return place.into() };
+    if let Some(refused) = row.refused {
+        return format!("{place} ({refused})");
+    }
+    let name = row.name.as_deref().map_or_else(|| place.into(), short);
+    match (&row.file, row.line) {
+        (Some(file), Some(line)) => format!("{name} at {}:{line}", file.rsplit('/').next().unwrap_or(file)),
+        _ => name,
+    }
+}
+
+/// Longer names lose the arguments of their templates.
+const LONG: usize = 60;
+
+/// `std::map<..>::find`
+fn short(name: &str) -> String {
+    if name.len() <= LONG {
+        return name.into();
+    }
+    let mut out = String::new();
+    let mut depth = 0;
+    for c in name.chars() {
+        // (Not `operator<`, nor `<T as Trait>::f`, nor `->`.)
+        let is_template =
+            c == '<' && out.ends_with(|c: char| c.is_alphanumeric() || "_:".contains(c)) && !out.ends_with("operator");
+        match c {
+            '<' if depth > 0 => depth += 1,
+            '<' if is_template => {
+                depth = 1;
+                out.push_str("<..>");
+            }
+            '>' if depth > 0 => depth -= 1,
+            _ if depth > 0 => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// `queue_lock/mutex#2` for a lock that is a variable.
+pub fn lock(l: &Locks, name: &str) -> String {
+    let (place, rest) = parts(name);
+    match variable(l, place) {
+        Some(SymbolRow { refused: Some(refused), .. }) => format!("{name} ({refused})"),
+        Some(SymbolRow { name: Some(variable), .. }) if is_only(l, place, variable) => format!("{variable}{rest}"),
+        Some(SymbolRow { name: Some(variable), .. }) => format!("{variable}{rest} ({place})"),
+        _ => name.into(),
+    }
+}
+
+/// The same with the name that a plan has to give.
+pub fn lock_and_key(l: &Locks, name: &str) -> String {
+    match variable(l, parts(name).0) {
+        Some(SymbolRow { name: Some(variable), .. }) => format!("{variable} ({name})"),
+        _ => lock(l, name),
+    }
+}
+
+/// The name of a lock that is a variable, for a comment.
+pub fn variable_of<'a>(l: &'a Locks, name: &str) -> Option<&'a str> {
+    variable(l, parts(name).0)?.name.as_deref()
+}
+
+fn variable<'a>(l: &'a Locks, place: &str) -> Option<&'a SymbolRow> {
+    let is_variable = |content: Content| content == Content::Variable;
+    l.places.by_name.get(place)?.as_ref().filter(|p| is_variable(p.content))?;
+    l.symbols.0.get(place)
+}
+
+/// No other place in the rows has this variable's name: there may be a `lock` in each file.
+fn is_only(l: &Locks, place: &str, variable: &str) -> bool {
+    !l.symbols.0.iter().any(|(other, row)| other != place && row.name.as_deref() == Some(variable))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn locks() -> Locks {
+        let mut l = Locks::default();
+        let row = |name: &str, line: Option<u32>, refused| SymbolRow {
+            name: (!name.is_empty()).then(|| name.to_owned()),
+            file: line.map(|_| "/src/queue.c".into()),
+            line,
+            refused,
+        };
+        let rows = [
+            ("app+0x11a9", Content::AfterCall, row("push_work", Some(4), None)),
+            ("app+0x22", Content::AfterCall, row("plain", None, None)),
+            ("app+0x33", Content::AfterCall, row("", Some(7), None)),
+            ("app+0x4060", Content::Variable, row("queue_lock", None, None)),
+            ("liba+0x1", Content::Variable, row("lock", None, None)),
+            ("libb+0x1", Content::Variable, row("lock", None, None)),
+            ("old+0x1", Content::AfterCall, row("", None, Some("rebuilt since"))),
+            ("old+0x2", Content::Variable, row("", None, Some("rebuilt since"))),
+        ];
+        for (name, content, row) in rows {
+            let place = Place { file: Default::default(), offset: 0, content };
+            l.places.by_name.insert(name.into(), Some(place));
+            l.symbols.0.insert(name.into(), row);
+        }
+        l
+    }
+
+    #[test]
+    fn a_place_is_called_what_the_source_calls_it() {
+        let l = locks();
+        let sites = [
+            ("app+0x11a9", "push_work at queue.c:4"),
+            ("app+0x22", "plain"),
+            ("app+0x33", "app+0x33 at queue.c:7"),
+            ("old+0x1", "old+0x1 (rebuilt since)"),
+            ("libcuda+0x1", "libcuda+0x1"),
+        ];
+        for (place, expected) in sites {
+            assert_eq!(site(&l, place), expected);
+        }
+    }
+
+    #[test]
+    fn long_names_lose_the_arguments_of_their_templates() {
+        let long = "raw_hash_set<FlatHashMapPolicy<Key const*, std::vector<long> >, Hash>::find_or_prepare<Key*>";
+        assert_eq!(short(long), "raw_hash_set<..>::find_or_prepare<..>");
+        assert_eq!(short("work::Queue::push<long>"), "work::Queue::push<long>");
+        let kept = "a_class_with_quite_a_long_name_that_goes_on_and_on::operator<=>(int)";
+        assert_eq!(short(kept), kept);
+        let of_rust = "<alloc::vec::Vec<T> as core::ops::drop::Drop>::drop::<and_this_is_long>";
+        assert_eq!(short(of_rust), "<alloc::vec::Vec<..> as core::ops::drop::Drop>::drop::<..>");
+    }
+
+    #[test]
+    fn a_lock_that_is_a_variable_has_its_name_and_one_on_the_heap_keeps_its_own() {
+        let l = locks();
+        let names = [
+            ("app+0x4060/mutex", "queue_lock/mutex"),
+            ("app+0x4060/mutex#2", "queue_lock/mutex#2"),
+            // Made there.
+            ("app+0x11a9/mutex#7", "app+0x11a9/mutex#7"),
+            ("liba+0x1/rwlock", "lock/rwlock (liba+0x1)"),
+            ("old+0x2/mutex", "old+0x2/mutex (rebuilt since)"),
+            ("", ""),
+        ];
+        for (name, expected) in names {
+            assert_eq!(lock(&l, name), expected);
+        }
+        assert_eq!(lock_and_key(&l, "app+0x4060/mutex"), "queue_lock (app+0x4060/mutex)");
+        assert_eq!(lock_and_key(&l, "app+0x22/mutex"), "app+0x22/mutex");
+        assert_eq!(variable_of(&l, "app+0x4060/mutex"), Some("queue_lock"));
+    }
+}
