@@ -31,7 +31,7 @@ pub struct Args {
     /// Remove data in the command stream: inline writes, constants of fills, arguments of macros, unknown methods
     #[arg(long)]
     data: bool,
-    /// Replace names of libraries, programs, threads and processes
+    /// Replace names of libraries, programs, threads and processes; remove build ids
     #[arg(long)]
     names: bool,
     /// Remove the command lines

@@ -24,11 +24,13 @@ __asm__(".text\n.globl short_one\n.type short_one, @function\nshort_one: nop\nno
 type Addresses = BTreeMap<String, u64>;
 
 /// A library with debug information, and where its symbols are. `None` without a C compiler.
-static LIBRARY: LazyLock<Option<(Vec<u8>, Addresses)>> = LazyLock::new(|| {
+static LIBRARY: LazyLock<Option<(Vec<u8>, Addresses)>> = LazyLock::new(|| library("-g"));
+
+fn library(debug: &str) -> Option<(Vec<u8>, Addresses)> {
     let dir = tempfile::tempdir().unwrap();
     let [source, library] = ["a.c", "liba.so"].map(|name| dir.path().join(name));
     fs::write(&source, SOURCE).unwrap();
-    let options = ["-g", "-O1", "-shared", "-fPIC", "-Wl,--build-id", "-o"];
+    let options = ["-g", debug, "-O1", "-shared", "-fPIC", "-Wl,--build-id", "-o"];
     let out = Command::new("cc").args(options).args([&library, &source]).output().ok()?;
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let nm = Command::new("nm").arg(&library).output().ok()?;
@@ -39,7 +41,7 @@ static LIBRARY: LazyLock<Option<(Vec<u8>, Addresses)>> = LazyLock::new(|| {
     };
     let symbols = String::from_utf8(nm.stdout).unwrap().lines().filter_map(line).collect();
     Some((fs::read(library).unwrap(), symbols))
-});
+}
 
 struct Case {
     dir: tempfile::TempDir,
@@ -92,6 +94,15 @@ fn a_name_is_that_of_the_symbol_that_an_address_lies_in() {
     assert_eq!((name("variable+0"), name("variable+8")), (Some("variable"), Some("variable+0x8")));
     assert!(name("variable+32").is_none_or(|name| !name.starts_with("variable")), "its end is not in it");
     assert_eq!((name("function as data"), name("far")), (None, None));
+}
+
+#[test]
+fn debug_information_may_be_compressed() {
+    let Some((bytes, symbols)) = library("-gz=zlib") else { return };
+    let mut case = Case::of(&bytes);
+    case.place("a", symbols["function"] + 3, Content::AfterCall);
+    assert!(bytes.windows(12).any(|w| w == b".debug_line\0") || bytes.windows(13).any(|w| w == b".zdebug_line\0"));
+    assert!(case.found()["a"].line >= Some(4), "{:?}", case.found());
 }
 
 #[test]
