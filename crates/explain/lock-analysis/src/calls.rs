@@ -334,7 +334,7 @@ impl<'a> Gather<'a> {
             total.mean_ns = total.ns / total.calls.max(1);
         }
         let shared = shared(t, &self.shares, &self.names, &self.name_of);
-        Calls { totals, calls, shared, unfinished: self.unfinished, cut: self.cut }
+        Calls { totals, calls, shared, unfinished: self.unfinished, cut: self.cut, ..Calls::default() }
     }
 }
 

@@ -1,5 +1,6 @@
 //! CUDA's calls and the locks that they take.
 
+use crate::symbols::Symbols;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -16,6 +17,8 @@ pub struct Calls {
     pub unfinished: u64,
     /// Calls that took more locks than were remembered: counts of those lack some.
     pub cut: u64,
+    /// Names from the source of the locks, where this is a document of its own.
+    pub symbols: Symbols,
 }
 
 /// Sums over calls. Locks are counted by takings: a lock and its unlock are one.

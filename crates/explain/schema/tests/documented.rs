@@ -744,6 +744,7 @@ fn calls() -> Calls {
         shared: vec![shared_row()],
         unfinished: 1,
         cut: 1,
+        symbols: symbols(),
     }
 }
 
@@ -766,9 +767,13 @@ fn locks() -> Locks {
         left: vec![left_row()],
         threads: vec![thread_row()],
         calls: Some(calls()),
-        symbols: Symbols([("*".to_owned(), symbol_row())].into()),
+        symbols: symbols(),
         places: Places::default(),
     }
+}
+
+fn symbols() -> Symbols {
+    Symbols([("*".to_owned(), symbol_row())].into())
 }
 
 fn symbol_row() -> SymbolRow {

@@ -17,14 +17,15 @@ const PATTERNS: usize = 2;
 /// Shows the calls on standard output: all of them as JSON, `limit` rows of each kind as text.
 pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> Result<(), ReportError> {
     let mut locks = lock_analysis::locks(r, 1)?;
-    let Some(calls) = &locks.calls else {
+    symbols::look_up_variables(&mut locks);
+    let Some(calls) = &mut locks.calls else {
         return Err(ReportError::NotRecorded { path: r.path().into(), what: "CUDA calls" });
     };
     if as_json {
+        calls.symbols = locks.symbols;
         return json::document(calls);
     }
     let limit = limit.map_or(ROWS, |n| usize::try_from(n).unwrap_or(usize::MAX));
-    symbols::look_up_variables(&mut locks);
     to_stdout(|out| Ok(write(&locks, limit, style, out)?))
 }
 
@@ -258,6 +259,7 @@ mod tests {
             shared: vec![SharedRow { lock: "libcuda+0x1/rwlock".into(), wait_ns: 2_000_000, by }],
             unfinished: 1,
             cut: 0,
+            ..Calls::default()
         };
         let text = |l: &Locks| {
             let mut out = Vec::new();
