@@ -29,14 +29,14 @@ pub struct Thread {
     pub locks: Cell<*const LockTable>,
     /// Code in which a caller of a lock was last seen, twice: start and length. Its mapping is on the tape.
     pub code: [Cell<(usize, usize)>; 2],
-    /// [`crate::trace::code::closed`], as it was then.
-    pub closed: Cell<u32>,
     /// Where the call of CUDA's that it is in is written down: in its ring's first page.
     pub call: Cell<*const CallRow>,
     /// Where the stack stood at the begin of the outermost call of CUDA's; 0 outside of any.
     pub call_stack: Cell<usize>,
     /// Outermost calls of CUDA's that it had made when it gave its last ring back: [`tape::region::CallRow::seq`] counts on from there.
     pub calls: Cell<u32>,
+    /// [`crate::trace::code::closed`], as it was when `code` and `call_code` were found.
+    pub closed: Cell<u32>,
     /// Code in which a caller of CUDA was last seen, as `code`.
     pub call_code: Cell<(usize, usize)>,
     /// Tapped calls in the call that it is in.
