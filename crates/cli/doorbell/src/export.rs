@@ -1,10 +1,12 @@
 //! `doorbell export`: a recording for other programs.
 
 use anyhow::Context;
+use export::ExportError;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use terminal::ReportError;
 
 /// Write a recording in a form that other programs read
 #[derive(Debug, clap::Args)]
@@ -38,7 +40,7 @@ impl Args {
         let recorded = crate::show::given_or_newest(self.file.as_deref())?;
         let recording = crate::show::open(&recorded, self.process)?;
         match &self.out {
-            None => terminal::table::to_stdout(|out| terminal::export::jsonl(&recording, out))?,
+            None => terminal::table::to_stdout(|out| export::jsonl(&recording, out).map_err(of_a_report))?,
             Some(path) => {
                 crate::result::is_file("--out", path, "without --out it goes to standard output")?;
                 let claim = output::claim(path, 0o600, self.force)?;
@@ -56,7 +58,14 @@ impl Args {
 fn write(recording: &decode::Recording, path: &Path) -> anyhow::Result<()> {
     let file = File::options().write(true).open(path);
     let mut out = BufWriter::new(file.with_context(|| format!("opening {}", path.display()))?);
-    terminal::export::jsonl(recording, &mut out)
+    export::jsonl(recording, &mut out)
         .and_then(|()| Ok(out.flush()?))
         .with_context(|| format!("writing {}", path.display()))
+}
+
+fn of_a_report(e: ExportError) -> ReportError {
+    match e {
+        ExportError::Insight(e) => ReportError::Insight(e),
+        ExportError::Write(e) => ReportError::Write(e),
+    }
 }

@@ -32,6 +32,6 @@ pub mod walk;
 
 pub use driver_calls::driver_call;
 pub use inline_writes::LaunchWrites;
-pub use kernel::{Codes, Kernel};
+pub use kernel::{Codes, Kernel, short_name};
 pub use recording::{Image, InsightError, Recording, Source};
 pub use summary::summary;

@@ -1,6 +1,6 @@
 //! The rows of a recording: what the tables, the JSON and the exports are made of.
 //!
-//! Plain data and how it is named in JSON. `decode` and `lock-analysis` fill the rows, `terminal` writes them;
+//! Plain data and how it is named in JSON. `decode` and `lock-analysis` fill the rows, `terminal` and `export` write them;
 //! `docs/reference/json.md` describes every key. Nothing is computed here.
 //!
 //! Invariant: a key keeps its name and meaning within one version of its schema.

@@ -15,17 +15,7 @@ pub fn extent(e: [u32; 3]) -> String {
 
 /// A kernel by its short name, or by the address of its code.
 pub fn kernel(name: Option<&str>, shape: &Shape) -> String {
-    name.map_or_else(|| format!("{:#x}", shape.code()), short)
-}
-
-/// `gemm` of `void lib::(anonymous namespace)::gemm<float, 3>(float*)`.
-fn short(name: &str) -> String {
-    let whole = name.replace("(anonymous namespace)::", "");
-    let plain = whole.split(['(', '<']).next().unwrap_or_default();
-    match plain.rsplit([':', ' ']).next() {
-        Some(last) if !last.is_empty() => last.to_owned(),
-        _ => whole,
-    }
+    name.map_or_else(|| format!("{:#x}", shape.code()), decode::short_name)
 }
 
 /// Where the GPU starts, if that is not the kernel itself.
@@ -44,21 +34,4 @@ pub fn time(s: Option<f64>) -> String {
 
 pub fn slot(slot: u32, generation: u32) -> String {
     if generation == 0 { slot.to_string() } else { format!("{slot}.{generation}") }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn a_kernel_has_a_short_name() {
-        for (name, short) in [
-            ("add", "add"),
-            ("void lib::(anonymous namespace)::gemm<float, 3>(float*)", "gemm"),
-            ("nchw<float, (bool)1>(int)", "nchw"),
-            ("(anonymous namespace)::f(int)", "f"),
-            ("operator()", "operator"),
-            ("<lambda>", "<lambda>"),
-        ] {
-            assert_eq!(super::short(name), short);
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! JSON: one value, or one object a line.
+//! JSON: one value, or an array of rows.
 
 use crate::ReportError;
 use crate::table::to_stdout;
@@ -18,12 +18,6 @@ pub fn print<T: Serialize>(value: &T) -> Result<(), ReportError> {
 /// As [`print`], with the name of its schema as the first key.
 pub fn document<T: Kind>(value: &T) -> Result<(), ReportError> {
     print(&Document::of(value))
-}
-
-/// Writes a value as one line.
-pub fn line<T: Serialize>(out: &mut dyn Write, value: &T) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, value)?;
-    writeln!(out)
 }
 
 /// A JSON array whose elements come one after the other.

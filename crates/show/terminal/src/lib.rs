@@ -11,7 +11,6 @@ pub mod checks;
 pub mod comparison;
 pub mod copies;
 pub mod diff;
-pub mod export;
 pub mod graphs;
 pub mod json;
 pub mod kernels;

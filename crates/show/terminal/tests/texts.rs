@@ -7,7 +7,7 @@ use decode::Recording;
 use decode::walk::Filter;
 use std::io::Write;
 use terminal::table::Style;
-use terminal::{ReportError, channels, copies, export, launches, objects, submissions, summary};
+use terminal::{ReportError, channels, copies, launches, objects, submissions, summary};
 
 fn tape() -> (tempfile::TempDir, Recording) {
     let dir = tempfile::tempdir().unwrap();
@@ -69,19 +69,8 @@ fn the_submissions() {
 
 #[test]
 fn segments_without_their_words_and_with_late_ones_say_so() {
-    use tape::event::{EntryBody, entry_flags, kind, lack};
     let dir = tempfile::tempdir().unwrap();
-    let mut t = synthetic::Tape::new();
-    t.context(1);
-    t.channel(1, 0, 0x5c00_1000, 1, 64);
-    let gp = pushbuf::gpfifo::Entry::segment(synthetic::PUSH_AT, 600).unwrap().encode();
-    for (seq, flags) in [(0, entry_flags::LATE), (1, entry_flags::MORE)] {
-        t.ring_only(1, 0, 1);
-        let words = if seq == 0 { 600 } else { 0 };
-        let body = EntryBody { gp, seq, slot: 0, index: seq as u32, words, lack: lack::NONE };
-        t.event(1, kind::ENTRY, flags, &body, &vec![0; words as usize * 4], &[]);
-    }
-    t.write(&dir.path().join("t"));
+    synthetic::late_and_uncopied().write(&dir.path().join("t"));
     let r = Recording::open(&dir.path().join("t")).unwrap();
     let shown = text(|out| submissions::write(&r, Filter::default(), PLAIN, out));
     let entries: Vec<&str> = shown.lines().filter(|l| l.starts_with("  [")).collect();
@@ -90,11 +79,6 @@ fn segments_without_their_words_and_with_late_ones_say_so() {
     let s = decode::summary(&r).unwrap();
     let summary = text(|out| Ok(summary::write(out, &PLAIN, &s)?));
     assert!(summary.contains("1 segment read late") && summary.contains("1 segment not copied yet"), "{summary}");
-    let rows: Vec<serde_json::Value> =
-        text(|out| export::jsonl(&r, out)).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    let entry = |n: usize| rows.iter().filter(|r| r["type"] == "submission").nth(n).unwrap()["entries"][0].clone();
-    assert_eq!((entry(0)["late"].as_bool(), entry(0)["lack"].as_str()), (Some(true), None));
-    assert_eq!(entry(1)["lack"].as_str(), Some("the program died before they were copied"));
 }
 
 #[test]
@@ -170,22 +154,4 @@ fn a_narrow_terminal_gets_no_line_longer_than_it_is() {
     let s = decode::summary(&r).unwrap();
     let t = text(|out| Ok(channels::write(out, &Style { colour: false, width: Some(100) }, &s.channel_list, 0)?));
     assert!(t.lines().all(|l| l.chars().count() <= 100), "{t}");
-}
-
-#[test]
-fn the_export_is_one_json_object_a_line() {
-    let (_dir, r) = tape();
-    let t = text(|out| export::jsonl(&r, out));
-    let rows: Vec<serde_json::Value> = t.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    let count = |kind: &str| rows.iter().filter(|r| r["type"] == kind).count();
-    assert_eq!((count("header"), count("end"), count("channel")), (1, 1, 2));
-    assert_eq!((count("submission"), count("copy"), count("launch"), count("note")), (7, 4, 1, 1));
-    assert_eq!(rows[0]["type"], "header");
-    let copy = rows.iter().find(|r| r["type"] == "copy" && r["mode"] == "copy_engine").unwrap();
-    assert_eq!((copy["bytes"].as_u64(), copy["src_place"].as_str()), (Some(64 << 20), Some("host")));
-    let alloc = rows.iter().find(|r| r["what"] == "RM_ALLOC HOPPER_CHANNEL_GPFIFO_A").unwrap();
-    assert_eq!((alloc["call"].as_str(), alloc["status_name"].as_str()), (Some("ioctl"), Some("NV_OK")));
-    let launch = rows.iter().position(|r| r["type"] == "launch").unwrap();
-    assert_eq!(rows[launch]["shape"]["grid"], serde_json::json!([64, 2, 1]));
-    assert_eq!(rows[launch - 1]["type"], "submission", "a launch follows its submission");
 }

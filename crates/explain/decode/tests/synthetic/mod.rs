@@ -480,6 +480,21 @@ pub fn one_of_everything() -> Tape {
     t
 }
 
+/// Two submissions: the words of one were read late, those of the other never.
+pub fn late_and_uncopied() -> Tape {
+    let mut t = Tape::new();
+    t.context(1);
+    t.channel(1, 0, 0x5c00_1000, 1, 64);
+    let gp = gpfifo::Entry::segment(PUSH_AT, 600).unwrap().encode();
+    for (seq, flags) in [(0, entry_flags::LATE), (1, entry_flags::MORE)] {
+        t.ring_only(1, 0, 1);
+        let words = if seq == 0 { 600 } else { 0 };
+        let body = EntryBody { gp, seq, slot: 0, index: seq as u32, words, lack: lack::NONE };
+        t.event(1, kind::ENTRY, flags, &body, &vec![0; words as usize * 4], &[]);
+    }
+    t
+}
+
 /// A program on two GPUs. Both show memory of their own at [`BOTH_AT`]; [`PEER_AT`] is video memory of the second, mapped on
 /// both. Slots 0 and 1 are copy channels of the first and of the second.
 pub fn two_gpus() -> Tape {

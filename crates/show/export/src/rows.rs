@@ -1,7 +1,8 @@
-//! A recording as JSON Lines: one object for each driver call, submission, copy and launch, and behind those for each
-//! operation of a lock, then for each of CUDA's calls and each context switch, and at last for each place that has a name in the source.
+//! The rows of a recording, one after the other: driver calls, submissions, copies and launches as they come first in
+//! time, and behind those the channels, the operations of locks, then CUDA's calls and the context switches, and at last each place
+//! that has a name in the source.
 
-use crate::{ReportError, json};
+use crate::{ExportError, Writer};
 use decode::rows::{self, Collector};
 use decode::walk::{At, Call, Segment, Sink, walk};
 use decode::{LaunchWrites, Recording, Source};
@@ -11,56 +12,52 @@ use pushbuf::ops::Op;
 use schema::lines::Line;
 use schema::operations::{CopyRow, LaunchRow};
 use schema::{Clock, Document};
-use std::io::{self, Write};
 
-/// Writes the whole tape. What comes first in time comes first.
-pub fn jsonl(r: &Recording, out: &mut dyn Write) -> Result<(), ReportError> {
-    json::line(out, &Line::Header(Document::of(r.header())))?;
-    let mut e = Export {
+/// Hands the whole tape to a writer.
+pub fn each(r: &Recording, writer: &mut dyn Writer) -> Result<(), ExportError> {
+    writer.row(&Line::Header(Document::of(r.header())))?;
+    let mut walked = Walked {
         recording: r,
-        out,
+        writer,
         clock: rows::clock(r),
         collector: Collector::default(),
         own: LaunchWrites::of(r)?,
         ops: Vec::new(),
-        error: None,
+        outcome: Ok(()),
     };
-    let outcome = walk(r, &mut e)?;
-    if let Some(error) = e.error {
-        return Err(error.into());
-    }
+    let outcome = walk(r, &mut walked)?;
+    walked.outcome?;
     for c in &outcome.channels {
-        json::line(out, &Line::Channel(c))?;
+        writer.row(&Line::Channel(c))?;
     }
-    let mut places = lock_analysis::each_use(r, |u| Ok::<(), ReportError>(json::line(out, &Line::Lock(&u))?))?;
+    let mut places = lock_analysis::each_use(r, |u| writer.row(&Line::Lock(&u)))?;
     let of_calls = lock_analysis::each_call(r, |c| {
-        let line = match &c {
+        writer.row(&match &c {
             Happened::Call(c) => Line::CudaCall(c),
             Happened::Switch(s) => Line::Switch(s),
-        };
-        Ok::<(), ReportError>(json::line(out, &line)?)
+        })
     })?;
     places.add(of_calls);
     let symbols = symbols::look_up(&places, places.by_name.keys().map(String::as_str));
     for (place, symbol) in &symbols.0 {
-        json::line(out, &Line::Symbol { place, symbol })?;
+        writer.row(&Line::Symbol { place, symbol })?;
     }
-    if let Some(end) = r.end() {
-        json::line(out, &Line::End(end))?;
+    match r.end() {
+        Some(end) => writer.row(&Line::End(end)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-struct Export<'a> {
+struct Walked<'a> {
     recording: &'a Recording,
-    out: &'a mut dyn Write,
+    writer: &'a mut dyn Writer,
     clock: Clock,
     collector: Collector,
     /// Inline writes that are no copies.
     own: LaunchWrites,
     /// Copies and launches of the submission at hand; they follow it.
     ops: Vec<OpRow>,
-    error: Option<io::Error>,
+    outcome: Result<(), ExportError>,
 }
 
 // One of them at a time waits in a short list.
@@ -70,25 +67,25 @@ enum OpRow {
     Launch(LaunchRow),
 }
 
-impl Export<'_> {
-    fn line(&mut self, l: &Line<'_>) {
-        if self.error.is_none() {
-            self.error = json::line(self.out, l).err();
+impl Walked<'_> {
+    fn row(&mut self, row: &Line<'_>) {
+        if self.outcome.is_ok() {
+            self.outcome = self.writer.row(row);
         }
     }
 }
 
-impl Sink for Export<'_> {
+impl Sink for Walked<'_> {
     fn done(&self) -> bool {
-        self.error.is_some()
+        self.outcome.is_err()
     }
 
     fn call(&mut self, source: Source, tsc: u64, call: &Call<'_>, branch: &rm::abi::Branch) {
-        self.line(&Line::Call(decode::driver_call(self.recording, source, tsc, call, branch, &self.clock)));
+        self.row(&Line::Call(decode::driver_call(self.recording, source, tsc, call, branch, &self.clock)));
     }
 
     fn note(&mut self, text: &[u8]) {
-        self.line(&Line::Note { text: String::from_utf8_lossy(text) });
+        self.row(&Line::Note { text: String::from_utf8_lossy(text) });
     }
 
     fn submission(&mut self, at: &At<'_>) {
@@ -115,11 +112,11 @@ impl Sink for Export<'_> {
 
     fn submission_end(&mut self, _: &At<'_>) {
         let row = std::mem::take(&mut self.collector.row);
-        self.line(&Line::Submission(&row));
+        self.row(&Line::Submission(&row));
         for op in std::mem::take(&mut self.ops) {
             match op {
-                OpRow::Copy(row) => self.line(&Line::Copy(&row)),
-                OpRow::Launch(row) => self.line(&Line::Launch(&row)),
+                OpRow::Copy(row) => self.row(&Line::Copy(&row)),
+                OpRow::Launch(row) => self.row(&Line::Launch(&row)),
             }
         }
     }

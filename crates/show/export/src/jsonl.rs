@@ -1,0 +1,20 @@
+//! JSON Lines: each row as an object on a line of its own.
+
+use crate::{ExportError, Writer, rows};
+use decode::Recording;
+use schema::lines::Line;
+use std::io::{self, Write};
+
+/// Writes the whole tape.
+pub fn jsonl(r: &Recording, out: &mut dyn Write) -> Result<(), ExportError> {
+    rows::each(r, &mut Lines(out))
+}
+
+struct Lines<'a>(&'a mut dyn Write);
+
+impl Writer for Lines<'_> {
+    fn row(&mut self, row: &Line<'_>) -> Result<(), ExportError> {
+        serde_json::to_writer(&mut *self.0, row).map_err(io::Error::from)?;
+        Ok(writeln!(self.0)?)
+    }
+}
