@@ -4,11 +4,13 @@
 //! followed to a file. Pipes and devices are written in place: nothing in them can be lost.
 
 mod claim;
+mod folder;
 mod name;
 mod rank;
 mod whole;
 
 pub use claim::{Claim, claim, claim_default};
+pub use folder::whole_folder;
 pub use name::Pattern;
 pub use rank::Rank;
 pub use whole::{WholeFile, is_part, remove_parts, replace};
@@ -27,6 +29,10 @@ pub enum Error {
     Link(PathBuf),
     #[error("{0}: a directory")]
     Directory(PathBuf),
+    #[error("{0}: is no folder")]
+    NoFolder(PathBuf),
+    #[error("{0}: the folder has other files, which are kept")]
+    NotOurs(PathBuf),
     #[error("{0}: every number up to {last} is taken", last = claim::MOST)]
     NoNumberFree(PathBuf),
     #[error("{path}: cannot be created: {cause}")]
@@ -46,6 +52,8 @@ impl Error {
             Error::Exists(_) => "--force replaces it; %n in the name takes the first free number",
             Error::Link(_) => "give the file that it points to, or replace the link itself with --force",
             Error::Directory(_) => "give a file in it: -o FILE",
+            Error::NoFolder(_) => "give a folder that is new: -o FOLDER",
+            Error::NotOurs(_) => "give a folder that is new; --force replaces only what this command wrote",
             Error::NoNumberFree(_) => "remove old files, or choose another name",
             Error::Create { cause, .. } | Error::Write { cause, .. } => match cause.kind() {
                 NotFound => "the directory must exist; -o FILE writes elsewhere",

@@ -155,10 +155,10 @@ pub fn remove_parts(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-const PREFIX: &str = ".doorbell-";
-const SUFFIX: &str = ".part";
+pub(crate) const PREFIX: &str = ".doorbell-";
+pub(crate) const SUFFIX: &str = ".part";
 
-fn folder_of(path: &Path) -> PathBuf {
+pub(crate) fn folder_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(p) if !p.as_os_str().is_empty() => p.to_path_buf(),
         _ => PathBuf::from("."),
