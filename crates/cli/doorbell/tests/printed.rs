@@ -22,6 +22,7 @@ const HERE: &[(&str, &str, &str)] = &[
     ("doorbell doctor", "", ""),
     ("doorbell show", "", ""),
     ("doorbell record --locks ./app", "", ""),
+    ("doorbell export --perfetto -o app.pftrace", "", ""),
     ("doorbell record -o app.doorbell ./app", "record -o", "record --gpu soft -o"),
     ("unshare -r -n -m --pid --fork --mount-proc doorbell record", "record -o", "record --gpu soft -o"),
     ("doorbell record --agent-dir", "--agent-dir /dev/shm/doorbell", "--gpu soft --agent-dir ."),

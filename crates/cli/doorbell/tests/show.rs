@@ -366,14 +366,51 @@ fn an_export_that_fails_leaves_nothing_that_blocks_the_next() {
     let bytes = std::fs::read(&path).unwrap();
     let cut = dir.path().join("cut.doorbell");
     std::fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
-    let full = dir.path().join("full.jsonl");
-    // The file size limit is as good as a full disk.
-    let line = format!("ulimit -f 1; exec \"$0\" export --jsonl {} -o {}", path.display(), full.display());
-    let out =
-        std::process::Command::new("bash").args(["-c", &line]).arg(assert_cmd::cargo::cargo_bin!("doorbell")).output();
-    let out = out.unwrap();
-    assert_eq!((out.status.code(), full.exists()), (Some(2), false), "{}", String::from_utf8_lossy(&out.stderr));
-    doorbell().args(["export", "--jsonl"]).arg(&path).arg("-o").arg(&full).assert().success();
+    for form in ["--jsonl", "--perfetto", "--kineto", "--parquet"] {
+        let full = dir.path().join("full");
+        // The file size limit is as good as a full disk.
+        let line = format!("ulimit -f 1; exec \"$0\" export {form} {} -o {}", path.display(), full.display());
+        let program = assert_cmd::cargo::cargo_bin!("doorbell");
+        let out = std::process::Command::new("bash").args(["-c", &line]).arg(program).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!((out.status.code(), full.exists()), (Some(2), false), "{form}: {said}");
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2, "{form} left something");
+        doorbell().args(["export", form]).arg(&path).arg("-o").arg(&full).assert().success();
+        let _ = std::fs::remove_file(&full).or_else(|_| std::fs::remove_dir_all(&full));
+    }
+}
+
+#[test]
+fn an_export_has_one_form_and_parquet_a_folder() {
+    let (dir, path) = written(one_of_everything());
+    let at = |name: &str| dir.path().join(name);
+    doorbell().arg("export").arg(&path).assert().code(2).stderr(contains("--perfetto|--kineto|--parquet|--jsonl"));
+    doorbell()
+        .args(["export", "--jsonl", "--kineto"])
+        .arg(&path)
+        .assert()
+        .code(2)
+        .stderr(contains("cannot be used with"));
+    doorbell().args(["export", "--parquet"]).arg(&path).assert().code(2).stderr(contains("--out"));
+    let out = doorbell().args(["export", "--kineto"]).arg(&path).assert().success();
+    assert!(serde_json::from_slice::<Value>(&out.get_output().stdout).unwrap()["traceEvents"].is_array());
+    let to = |form: &str, name: &str| {
+        let mut c = doorbell();
+        c.args(["export", form]).arg(&path).arg("-o").arg(at(name));
+        c
+    };
+    to("--perfetto", "trace").assert().success().stdout("");
+    // A packet of a trace, as protobuf writes it.
+    assert_eq!(std::fs::read(at("trace")).unwrap()[0], 0x0a);
+    to("--perfetto", "trace").assert().code(2).stderr(contains("the file exists"));
+    to("--perfetto", "trace").arg("--force").assert().success();
+    to("--parquet", "tables").assert().success().stdout("");
+    assert!(std::fs::read(at("tables/copies.parquet")).unwrap().starts_with(b"PAR1"));
+    to("--parquet", "tables").assert().code(2).stderr(contains("exists").and(contains("hint:")));
+    to("--parquet", "tables").arg("--force").assert().success();
+    std::fs::write(at("tables/letter"), "dear").unwrap();
+    to("--parquet", "tables").arg("--force").assert().code(2).stderr(contains("other files"));
+    assert!(at("tables/letter").exists() && at("tables/copies.parquet").exists());
 }
 
 /// What a command prints on a terminal of so many columns.

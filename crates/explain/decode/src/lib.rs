@@ -8,6 +8,7 @@
 
 pub mod ahead;
 mod channels;
+mod clock_error;
 pub mod complete;
 mod driver_calls;
 mod event_time;
@@ -30,6 +31,7 @@ mod summary;
 pub mod tally;
 pub mod walk;
 
+pub use clock_error::clock_error_ns;
 pub use driver_calls::driver_call;
 pub use inline_writes::LaunchWrites;
 pub use kernel::{Codes, Kernel, short_name};

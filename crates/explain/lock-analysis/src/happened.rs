@@ -55,6 +55,7 @@ fn one_call(t: &Labels<'_>, source: Source, e: &Event<'_>, c: &CallBody, returne
         pid: t.recording.pid(process),
         tid,
         call: function_name(function),
+        number: (c.seq != 0).then_some(c.seq),
         kind: call::function(function).map_or("other", |f| f.class.name()),
         ns: returned.then(|| t.ns(e.head.tsc.saturating_sub(c.began))),
         result: returned.then_some(c.result),

@@ -47,7 +47,10 @@ fn row(t: &Labels<'_>, addresses: &mut Addresses, source: Source, e: &Event<'_>)
         ended: None,
         release_site: None,
         depth: None,
+        waited: None,
+        held: None,
     };
+    let waited = |to: u64, ticks: u64| (ticks > 0).then(|| (to.saturating_sub(ticks), to));
     if let Some(h) = Held::of(e) {
         let class = Class::of_hold(h.op)?;
         let (lock, _) = addresses.lock(process, h.addr, class, h.op, 0);
@@ -73,6 +76,8 @@ fn row(t: &Labels<'_>, addresses: &mut Addresses, source: Source, e: &Event<'_>)
             ended: Some(ended),
             release_site: release_site.map(|s| names.site(process, s, e.head.tsc)),
             depth: Some((attributes & attr::DEPTH) >> attr::DEPTH_SHIFT),
+            waited: waited(if h.taken == 0 { h.released } else { h.taken }, h.wait),
+            held: known.then_some((h.taken, h.released)),
             ..base(lock, class, h.addr, h.site)
         });
     }
@@ -80,13 +85,15 @@ fn row(t: &Labels<'_>, addresses: &mut Addresses, source: Source, e: &Event<'_>)
         Body::Op(o) => {
             let class = Class::of(op)?;
             let (lock, _) = addresses.lock(process, o.addr, class, op, o.result);
-            Some(UseRow { result: o.result, wait_ns: t.ns(o.wait), ..base(lock, class, o.addr, o.site) })
+            let waited = waited(e.head.tsc, o.wait);
+            Some(UseRow { result: o.result, wait_ns: t.ns(o.wait), waited, ..base(lock, class, o.addr, o.site) })
         }
         Body::Held(h) => {
             let class = Class::of(op)?;
             let (lock, _) = addresses.lock(process, h.addr, class, op, 0);
-            let wait_ns = t.ns(e.head.tsc.saturating_sub(h.since));
-            Some(UseRow { wait_ns, ended: Some("at_the_end"), ..base(lock, class, h.addr, h.site) })
+            let ticks = e.head.tsc.saturating_sub(h.since);
+            let (wait_ns, waited) = (t.ns(ticks), waited(e.head.tsc, ticks));
+            Some(UseRow { wait_ns, waited, ended: Some("at_the_end"), ..base(lock, class, h.addr, h.site) })
         }
         _ => None,
     }

@@ -13,6 +13,9 @@ pub struct OneCall {
     pub pid: i32,
     pub tid: i32,
     pub call: String,
+    /// Counts the thread's outermost calls, from 1: what it submitted has this number. Absent on older tapes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub number: Option<u32>,
     /// `launch`, `async copy`, ...
     pub kind: &'static str,
     /// Absent if it had not returned when its thread, or the recording, ended.

@@ -7,9 +7,25 @@ use crate::happened::{OneCall, OneSwitch};
 use crate::lock_uses::UseRow;
 use crate::operations::{CopyRow, LaunchRow};
 use crate::submissions::SubmissionRow;
+use crate::summary::Lost;
 use crate::symbols::SymbolRow;
 use serde::Serialize;
 use std::borrow::Cow;
+
+/// How far a recording can be trusted.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RecordingRow {
+    /// Everything that this kind of recording can hold is on the tape.
+    pub complete: bool,
+    /// Why it is not complete, one sentence each.
+    pub incomplete_because: Vec<String>,
+    /// GPFIFO entries that were rung but are not on the tape. Where none is missing: events of locks and calls that did not fit into the rings.
+    pub lost: u64,
+    pub lost_detail: Lost,
+    /// Largest difference between a time here and CLOCK_MONOTONIC since the recording began; absent if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_error_ns: Option<u64>,
+}
 
 /// One JSON object; `type` says which.
 #[derive(Serialize)]
@@ -17,6 +33,7 @@ use std::borrow::Cow;
 #[allow(clippy::large_enum_variant, reason = "one at a time, written at once")]
 pub enum Line<'a> {
     Header(Document<'a, tape::file::Header>),
+    Recording(&'a RecordingRow),
     Call(DriverCallRow<'a>),
     Submission(&'a SubmissionRow),
     Copy(&'a CopyRow),

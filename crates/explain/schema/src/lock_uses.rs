@@ -34,4 +34,9 @@ pub struct UseRow {
     /// Locks that the thread held already when it took this one; 3 for more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<u8>,
+    /// Time stamps between which it waited, and held the lock. JSON has the durations.
+    #[serde(skip)]
+    pub waited: Option<(u64, u64)>,
+    #[serde(skip)]
+    pub held: Option<(u64, u64)>,
 }

@@ -12,6 +12,7 @@ use schema::graphs::{CounterRow, EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow
 use schema::happened::{OneCall, OneSwitch};
 use schema::kernels::{CallCount, KernelRow, Kernels};
 use schema::lines::Line;
+use schema::lines::RecordingRow;
 use schema::lock_uses::UseRow;
 use schema::locks::{
     BehindRow, Cycle, HolderRow, Inversion, LeftRow, LockRow, Locks, OffCpu, OrderRow, SwitchesRow, ThreadRow, WaitRow,
@@ -104,6 +105,7 @@ fn documented_keys_are_the_printed_ones() {
     };
     symbol.remove("type");
     same("symbol", &symbol);
+    same("recording", &recording_row());
     assert!(REFERENCE.contains(<tape::file::Header as Kind>::SCHEMA));
 }
 
@@ -871,6 +873,8 @@ fn use_row() -> UseRow {
         ended: Some("x"),
         release_site: Some("x".into()),
         depth: Some(1),
+        waited: Some((1, 1)),
+        held: Some((1, 1)),
     }
 }
 
@@ -882,6 +886,7 @@ fn one_call() -> OneCall {
         pid: 1,
         tid: 1,
         call: "x".into(),
+        number: Some(1),
         kind: "x",
         ns: Some(1),
         result: Some(1),
@@ -890,6 +895,16 @@ fn one_call() -> OneCall {
         size: 1,
         site: "x".into(),
         inner: 1,
+    }
+}
+
+fn recording_row() -> RecordingRow {
+    RecordingRow {
+        complete: true,
+        incomplete_because: vec!["x".into()],
+        lost: 1,
+        lost_detail: lost(),
+        clock_error_ns: Some(1),
     }
 }
 

@@ -1,5 +1,6 @@
 //! JSON Lines: each row as an object on a line of its own.
 
+use crate::about::About;
 use crate::{ExportError, Writer, rows};
 use decode::Recording;
 use schema::lines::Line;
@@ -7,7 +8,7 @@ use std::io::{self, Write};
 
 /// Writes the whole tape.
 pub fn jsonl(r: &Recording, out: &mut dyn Write) -> Result<(), ExportError> {
-    rows::each(r, &mut Lines(out))
+    rows::each(r, &About::of(r, 0)?, &mut Lines(out))
 }
 
 struct Lines<'a>(&'a mut dyn Write);

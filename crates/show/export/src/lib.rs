@@ -2,10 +2,18 @@
 //!
 //! A writer gets a row at a time and keeps none of them: memory does not grow with the recording.
 
+mod about;
 mod jsonl;
+mod kineto;
+mod lanes;
+mod parquet;
+mod perfetto;
 mod rows;
 
 pub use jsonl::jsonl;
+pub use kineto::kineto;
+pub use parquet::parquet;
+pub use perfetto::perfetto;
 
 use schema::lines::Line;
 
@@ -20,6 +28,11 @@ pub enum ExportError {
 
 /// A format.
 trait Writer {
+    /// Whether rows of submissions have their decoded commands.
+    fn wants_commands(&self) -> bool {
+        true
+    }
+
     /// Takes the next row.
     fn row(&mut self, row: &Line<'_>) -> Result<(), ExportError>;
 }

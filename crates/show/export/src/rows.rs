@@ -2,6 +2,7 @@
 //! time, and behind those the channels, the operations of locks, then CUDA's calls and the context switches, and at last each place
 //! that has a name in the source.
 
+use crate::about::About;
 use crate::{ExportError, Writer};
 use decode::rows::{self, Collector};
 use decode::walk::{At, Call, Segment, Sink, walk};
@@ -14,8 +15,9 @@ use schema::operations::{CopyRow, LaunchRow};
 use schema::{Clock, Document};
 
 /// Hands the whole tape to a writer.
-pub fn each(r: &Recording, writer: &mut dyn Writer) -> Result<(), ExportError> {
+pub fn each(r: &Recording, about: &About, writer: &mut dyn Writer) -> Result<(), ExportError> {
     writer.row(&Line::Header(Document::of(r.header())))?;
+    writer.row(&Line::Recording(&about.row))?;
     let mut walked = Walked {
         recording: r,
         writer,
@@ -97,7 +99,9 @@ impl Sink for Walked<'_> {
     }
 
     fn item(&mut self, _: &At<'_>, item: &Item<'_>) {
-        self.collector.item(item);
+        if self.writer.wants_commands() {
+            self.collector.item(item);
+        }
     }
 
     fn op(&mut self, at: &At<'_>, op: &Op) {

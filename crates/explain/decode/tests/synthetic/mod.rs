@@ -495,6 +495,58 @@ pub fn late_and_uncopied() -> Tape {
     t
 }
 
+/// As [`one_of_everything`], with calls of CUDA's, locks and context switches. Thread 100 holds two locks that it releases in the order
+/// of their taking; thread 101 waits for the first one in a call, is preempted in it, and copies in that call.
+pub fn calls_and_locks() -> Tape {
+    use tape::call::{self, CallBody, CallsBody};
+    use tape::lock::{self, HoldBody, LocksBody, OpBody, PairBody, attr, ended, op};
+    use tape::switch::{self, SwitchBody, SwitchesBody, WRITER, scope, switch_flags};
+    let mut t = Tape::new();
+    for tid in [100, 101] {
+        t.event(tid, lock::kind::LOCKS, 0, &LocksBody { layout: lock::LAYOUT, pid: 4242 }, &[], &[]);
+        t.event(tid, call::kind::CALLS, 0, &CallsBody { layout: call::LAYOUT, pid: 4242 }, &[], &[]);
+    }
+    let switches = SwitchesBody { layout: switch::LAYOUT, scope: scope::ALL_CPUS, ..SwitchesBody::default() };
+    t.event(WRITER, switch::kind::SWITCHES, 0, &switches, &[], &[]);
+    t.context(100);
+    t.channel(100, 0, 0x5c00_1000, 1, 1024);
+    t.channel(100, 1, 0x5c00_1001, 11, 1024);
+    // (Times below are of the event; it began before.)
+    t.tsc = 100_000;
+    let (first, second) = (0x5000, 0x6000);
+    let pair = PairBody { addr: first, site: 0x2000, hold: 600, release: 4 };
+    t.event_at(100, 100_600, lock::kind::PAIR, u16::from(op::MUTEX_LOCK) << 8, &pair, &[], &[]);
+    let pair = PairBody { addr: second, site: 0x2100, hold: 600, release: 4 };
+    let nested = u16::from(op::MUTEX_LOCK) << 8 | 1 << attr::DEPTH_SHIFT;
+    t.event_at(100, 100_700, lock::kind::PAIR, nested, &pair, &[], &[]);
+    let signal = OpBody { addr: 0x7000, site: 0x2200, ..OpBody::default() };
+    t.event_at(100, 100_800, lock::kind::OP, u16::from(op::COND_SIGNAL) << 8, &signal, &[], &[]);
+    let hold = HoldBody {
+        addr: first,
+        site: 0x2300,
+        release_site: 0x2304,
+        wait: 500,
+        hold: 50,
+        result: 0,
+        ended: ended::UNLOCK,
+    };
+    t.event_at(101, 100_660, lock::kind::HOLD, u16::from(op::MUTEX_LOCK) << 8, &hold, &[], &[]);
+    for (tsc, flags, other) in [(100_200, switch_flags::OUT | switch_flags::PREEMPTED, 100), (100_605, 0, 0)] {
+        let body = SwitchBody { tid: 101, other, other_pid: 4242, cpu: 3 };
+        t.event_at(WRITER, tsc, switch::kind::SWITCH, flags, &body, &[], &[]);
+    }
+    let htod = 13;
+    t.call = RingBody { function: htod, call: 7, stream: 0x51, object: HOST_AT, ..RingBody::default() };
+    t.submit_at(101, 100_700, 1, &[&copy(HOST_AT, DEVICE_AT, 4096)], 0, 1 << 12);
+    t.call = RingBody::default();
+    let call = CallBody { began: 100_050, site: 0x2400, stream: 0x51, size: 4096, seq: 7, ..CallBody::default() };
+    t.event_at(101, 100_900, call::kind::CALL, htod as u16, &call, &[], &[]);
+    t.tsc = 200_000;
+    t.submit(100, 0, &[&launch(QMD_AT, [64, 2, 1])]);
+    t.submit(101, 1, &[&copy(DEVICE_AT, HOST_AT, 4096), &fill(DEVICE_AT, 0, 1024)]);
+    t
+}
+
 /// A program on two GPUs. Both show memory of their own at [`BOTH_AT`]; [`PEER_AT`] is video memory of the second, mapped on
 /// both. Slots 0 and 1 are copy channels of the first and of the second.
 pub fn two_gpus() -> Tape {

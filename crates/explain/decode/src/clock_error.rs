@@ -1,0 +1,18 @@
+//! How far the clock of a recording's rows may be off.
+
+use crate::recording::Recording;
+use crate::rows;
+
+/// Largest difference, ns, between a time in a recording and CLOCK_MONOTONIC since the first reading of both: what later readings
+/// show, and the errors of the readings themselves. `None` where the clocks were not read, or the tape does not say how fast time
+/// stamps count.
+pub fn clock_error_ns(r: &Recording) -> Option<u64> {
+    let first = r.clocks().first()?;
+    let clock = rows::clock(r);
+    let off = |c: &tape::file::Clock| {
+        let passed = c.monotonic_ns.wrapping_sub(first.monotonic_ns) as i64;
+        let off = (clock.seconds(c.tsc)? * 1e9 - passed as f64).abs().round() as u64;
+        Some(off.saturating_add(c.error_ns).saturating_add(first.error_ns))
+    };
+    r.clocks().iter().map(off).try_fold(0, |worst, off| Some(off?.max(worst)))
+}

@@ -1,0 +1,310 @@
+//! The JSON that PyTorch's profiler writes: a Chrome trace with Kineto's categories and metadata.
+//!
+//! The GPU's own times are not recorded, so copies and launches are instants at the time of their doorbell, never durations. Locks held,
+//! operations that did not wait, and context switches are left out: threads have one row each here, and these would not nest.
+
+use crate::about::About;
+use crate::{ExportError, Writer, rows};
+use decode::Recording;
+use schema::Place;
+use schema::driver_calls::DriverCallRow;
+use schema::happened::OneCall;
+use schema::lines::Line;
+use schema::lock_uses::UseRow;
+use schema::operations::{CopyRow, InCall, LaunchRow, Mode, When};
+use schema::submissions::SubmissionRow;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::{BTreeSet, HashMap};
+use std::io::{self, Write};
+
+const TIMES: &str =
+    "The GPU's own times are not recorded. Copies and launches are instants at the time of their doorbell.";
+
+/// Writes the whole tape as a trace.
+pub fn kineto(r: &Recording, out: &mut dyn Write) -> Result<(), ExportError> {
+    let about = About::of(r, 0)?;
+    let mut trace = Trace::new(&about, out);
+    trace.head(r)?;
+    rows::each(r, &about, &mut trace)?;
+    trace.out.write_all(b"\n]}\n")?;
+    Ok(())
+}
+
+struct Trace<'a> {
+    about: &'a About,
+    out: &'a mut dyn Write,
+    any: bool,
+    /// By image, slot and generation: its GPU's row, and its number in there.
+    channels: HashMap<(u32, u32, u32), (Value, usize)>,
+    /// The submission whose arrow has begun.
+    arrow: Option<u64>,
+    /// Threads that made calls, by image and number.
+    threads: HashMap<(u32, i32), u64>,
+}
+
+/// An event of the trace.
+#[derive(Serialize)]
+struct Event<'a> {
+    ph: &'static str,
+    cat: &'static str,
+    name: &'a str,
+    pid: &'a Value,
+    tid: Value,
+    /// Microseconds.
+    ts: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dur: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
+    /// Scope of an instant: its thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    s: Option<&'static str>,
+    /// An arrow ends at what encloses it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bp: Option<&'static str>,
+    #[serde(skip_serializing_if = "Value::is_null")]
+    args: Value,
+}
+
+impl Trace<'_> {
+    fn new<'a>(about: &'a About, out: &'a mut dyn Write) -> Trace<'a> {
+        let pids: BTreeSet<i64> = about.summary.processes.iter().map(|p| p.pid.into()).collect();
+        let row = |gpu: Option<u32>| match gpu {
+            Some(n) if !pids.contains(&i64::from(n)) => json!(n),
+            Some(n) => json!(format!("GPU {n}")),
+            None => json!("GPU ?"),
+        };
+        let channels = about.summary.channel_list.iter();
+        let channels =
+            channels.map(|c| ((c.process, c.slot, c.generation), (row(c.gpu), c.number))).collect::<HashMap<_, _>>();
+        Trace { about, out, any: false, channels, arrow: None, threads: HashMap::new() }
+    }
+
+    /// All but the events, and the names of rows.
+    fn head(&mut self, r: &Recording) -> Result<(), ExportError> {
+        let s = &self.about.summary;
+        let gpus = s.gpus.iter().map(|id| json!({ "id": id, "name": s.gpu })).collect::<Vec<_>>();
+        let ranks: Vec<_> = s.processes.iter().filter_map(|p| p.rank.as_ref()).collect();
+        let began = r.clocks().first().map_or(0, |c| c.realtime_ns);
+        let mut head = json!({
+            "schemaVersion": 1,
+            "displayTimeUnit": "ms",
+            "deviceProperties": gpus,
+            "baseTimeNanoseconds": began,
+            "traceName": r.path().file_name().unwrap_or_default().to_string_lossy(),
+            "doorbell": self.about.row,
+            "doorbell_version": r.header().doorbell,
+            "gpu_times": TIMES,
+        });
+        if let [rank] = ranks[..] {
+            head["distributedInfo"] = json!({ "rank": rank.rank, "world_size": rank.world_size });
+        }
+        let text = head.to_string();
+        write!(self.out, "{},\"traceEvents\":[", text.strip_suffix('}').unwrap_or_default())?;
+        self.names()
+    }
+
+    fn names(&mut self) -> Result<(), ExportError> {
+        let mut names = Vec::new();
+        let name = |what: &str, pid: &Value, tid: i64, args: Value| json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args });
+        for p in &self.about.summary.processes {
+            let pid = json!(p.pid);
+            let exe = p.exe.rsplit('/').next().unwrap_or_default();
+            names.push(name("process_name", &pid, 0, json!({ "name": exe })));
+            names.push(name("process_labels", &pid, 0, json!({ "labels": "CPU" })));
+        }
+        for t in self.about.threads.iter().filter(|t| !t.name.is_empty()) {
+            let process = self.about.summary.processes.iter().find(|p| p.index == t.process);
+            let pid = json!(process.map_or(0, |p| p.pid));
+            names.push(name("thread_name", &pid, t.tid.into(), json!({ "name": t.name })));
+        }
+        let mut gpus = BTreeSet::new();
+        for c in &self.about.summary.channel_list {
+            let Some((pid, number)) = self.channels.get(&(c.process, c.slot, c.generation)) else { continue };
+            let gpu = c.gpu.map_or("GPU ?".into(), |n| format!("GPU {n}"));
+            if gpus.insert(c.gpu) {
+                let title = format!("{} (times of doorbells)", self.about.summary.gpu);
+                names.push(name("process_name", pid, 0, json!({ "name": title })));
+                names.push(name("process_labels", pid, 0, json!({ "labels": gpu })));
+            }
+            let title = format!("channel {} {}, pid {}", c.label(), c.engine, c.pid);
+            names.push(name("thread_name", pid, *number as i64, json!({ "name": title })));
+        }
+        names.iter().try_for_each(|row| Ok(self.json(row)?))
+    }
+
+    fn json(&mut self, row: &impl Serialize) -> io::Result<()> {
+        self.out.write_all(if self.any { b",\n" } else { b"\n" })?;
+        self.any = true;
+        Ok(serde_json::to_writer(&mut *self.out, row)?)
+    }
+
+    fn us(&self, tsc: u64) -> f64 {
+        self.about.ns(tsc) as f64 / 1e3
+    }
+
+    fn event<'e>(&self, (pid, tid): (&'e Value, i32), cat: &'static str, name: &'e str, tsc: u64) -> Event<'e> {
+        let tid = json!(tid);
+        Event {
+            ph: "i",
+            cat,
+            name,
+            pid,
+            tid,
+            ts: self.us(tsc),
+            dur: None,
+            id: None,
+            s: Some("t"),
+            bp: None,
+            args: Value::Null,
+        }
+    }
+
+    /// Joins a call with what it submitted: a number of its own for each call in the file.
+    fn correlation(&mut self, process: u32, tid: i32, number: u32) -> u64 {
+        let next = self.threads.len() as u64;
+        let thread = *self.threads.entry((process, tid)).or_insert(next);
+        thread << 32 | u64::from(number)
+    }
+
+    fn in_call(&mut self, args: &mut Value, process: u32, tid: i32, call: Option<&InCall>) {
+        let Some(call) = call else { return };
+        args["call"] = json!(call.name);
+        args["stream"] = json!(call.stream);
+        if call.number != 0 {
+            args["correlation"] = json!(self.correlation(process, tid, call.number));
+        }
+    }
+
+    fn driver_call(&mut self, c: &DriverCallRow<'_>) -> io::Result<()> {
+        let pid = json!(c.pid);
+        let e = self.event((&pid, c.tid), "driver_call", c.what.as_deref().unwrap_or(c.call), c.tsc);
+        let args = json!({ "call": c.call, "file": c.file, "fd": c.fd, "returned": c.ret, "status": c.status_name });
+        let e = match c.ticks {
+            Some(ticks) => {
+                let dur = Some(self.us(c.tsc.saturating_add(ticks)) - e.ts);
+                Event { ph: "X", dur, s: None, args, ..e }
+            }
+            None => Event { args, ..e },
+        };
+        self.json(&e)
+    }
+
+    fn submission(&mut self, s: &SubmissionRow) -> io::Result<()> {
+        let (pid, name) = (json!(s.pid), format!("doorbell {}", s.engine));
+        let mut args = json!({
+            "submission": s.number,
+            "slot": s.slot,
+            "entries": s.entries.len(),
+            "words": s.entries.iter().map(|e| u64::from(e.dwords)).sum::<u64>(),
+        });
+        self.in_call(&mut args, s.process, s.tid, s.call.as_ref());
+        let e = self.event((&pid, s.tid), "doorbell", name.trim_end(), s.tsc);
+        self.json(&Event { args, ..e })
+    }
+
+    /// Something that a submission sent, and the arrow to it from the thread.
+    fn operation(&mut self, when: &When, cat: &'static str, name: &str, mut args: Value) -> io::Result<()> {
+        let known = self.channels.get(&(when.process, when.slot, when.generation)).cloned();
+        let (row, number) = known.unwrap_or((json!("GPU ?"), 0));
+        let (pid, tid) = (json!(when.pid), number as i32);
+        let id = Some(when.submission);
+        if self.arrow.replace(when.submission) != Some(when.submission) {
+            let begin = self.event((&pid, when.tid), "ac2g", "ac2g", when.tsc);
+            self.json(&Event { ph: "s", id, s: None, ..begin })?;
+        }
+        args["submission"] = json!(when.submission);
+        self.in_call(&mut args, when.process, when.tid, when.call.as_ref());
+        let e = self.event((&row, tid), cat, name, when.tsc);
+        self.json(&Event { args, ..e })?;
+        let end = self.event((&row, tid), "ac2g", "ac2g", when.tsc);
+        self.json(&Event { ph: "f", id, s: None, bp: Some("e"), ..end })
+    }
+
+    fn copy(&mut self, c: &CopyRow) -> io::Result<()> {
+        let letter = |p: Place| match p {
+            Place::Video => "D",
+            Place::Host => "H",
+            Place::Unknown => "?",
+        };
+        let (cat, name) = match (c.mode, c.src_place) {
+            (Mode::Fill, _) => ("gpu_memset", "Memset".to_owned()),
+            (Mode::CopyEngine, Some(from)) => {
+                ("gpu_memcpy", format!("Memcpy {}to{}", letter(from), letter(c.dst_place)))
+            }
+            // The bytes came in the command stream, from the host.
+            _ => ("gpu_memcpy", format!("Memcpy Hto{} (inline)", letter(c.dst_place))),
+        };
+        let args = json!({ "bytes": c.bytes, "src_gpu": c.src_gpu, "dst_gpu": c.dst_gpu, "guessed": c.guessed });
+        self.operation(&c.when, cat, &name, args)
+    }
+
+    fn launch(&mut self, l: &LaunchRow) -> io::Result<()> {
+        let unnamed = || l.shape.map_or("kernel ?".into(), |s| format!("kernel {:#x}", s.code()));
+        let name = if l.empty { "empty QMD".to_owned() } else { l.name.clone().unwrap_or_else(unnamed) };
+        let args = match &l.shape {
+            Some(s) => json!({
+                "grid": s.grid,
+                "block": s.block,
+                "cluster": s.cluster,
+                "registers per thread": s.registers,
+                "shared memory": s.shared_memory,
+                "again": l.again,
+            }),
+            None => json!({ "again": l.again }),
+        };
+        self.operation(&l.when, if l.empty { "empty_launch" } else { "kernel" }, &name, args)
+    }
+
+    fn lock(&mut self, u: &UseRow) -> io::Result<()> {
+        let Some((from, to)) = u.waited else { return Ok(()) };
+        let condition = u.operation.starts_with("cond_") || u.operation.starts_with("sem_");
+        let pid = json!(u.pid);
+        let e = self.event((&pid, u.tid), if condition { "condition_wait" } else { "lock_wait" }, u.operation, from);
+        let dur = Some(self.us(to) - e.ts);
+        let args = json!({ "lock": u.lock, "site": u.site, "result": u.result, "hold_ns": u.hold_ns });
+        self.json(&Event { ph: "X", dur, s: None, args, ..e })
+    }
+
+    fn cuda_call(&mut self, c: &OneCall) -> io::Result<()> {
+        let cat = if c.call.starts_with("cuda") { "cuda_runtime" } else { "cuda_driver" };
+        let pid = json!(c.pid);
+        let mut args =
+            json!({ "kind": c.kind, "stream": c.stream, "size": c.size, "result": c.result, "site": c.site });
+        if let Some(number) = c.number {
+            args["correlation"] = json!(self.correlation(c.process, c.tid, number));
+        }
+        let e = self.event((&pid, c.tid), cat, &c.call, c.tsc);
+        let e = match c.ns {
+            Some(ns) => Event { ph: "X", dur: Some(ns as f64 / 1e3), s: None, args, ..e },
+            // It had not returned when the recording ended.
+            None => Event { ph: "B", s: None, args, ..e },
+        };
+        self.json(&e)
+    }
+}
+
+impl Writer for Trace<'_> {
+    fn wants_commands(&self) -> bool {
+        false
+    }
+
+    fn row(&mut self, row: &Line<'_>) -> Result<(), ExportError> {
+        match row {
+            Line::Call(c) => self.driver_call(c)?,
+            Line::Submission(s) => self.submission(s)?,
+            Line::Copy(c) => self.copy(c)?,
+            Line::Launch(l) => self.launch(l)?,
+            Line::Lock(u) => self.lock(u)?,
+            Line::CudaCall(c) => self.cuda_call(c)?,
+            Line::Header(_)
+            | Line::Recording(_)
+            | Line::Switch(_)
+            | Line::Note { .. }
+            | Line::Channel(_)
+            | Line::End(_) => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,336 @@
+//! A folder of Parquet files, one for each type of row.
+//!
+//! A column is named as the key in JSON; keys within keys are joined by `_`, and the three numbers of an extent end in `_x`, `_y`, `_z`.
+
+mod table;
+
+use crate::about::About;
+use crate::{ExportError, Writer, rows};
+use decode::Recording;
+use parquet::file::metadata::KeyValue;
+use schema::Place;
+use schema::channel::{Accounted, Channel};
+use schema::document::Kind;
+use schema::driver_calls::DriverCallRow;
+use schema::happened::{OneCall, OneSwitch};
+use schema::lines::Line;
+use schema::lock_uses::UseRow;
+use schema::operations::{CopyRow, InCall, LaunchRow, Mode, Shape, When};
+use schema::processes::ProcessRow;
+use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use table::{Row, Table};
+
+/// Writes the whole tape into a folder, which is there and has none of these files.
+pub fn parquet(r: &Recording, folder: &Path) -> Result<(), ExportError> {
+    let about = About::of(r, 0)?;
+    let mut tables = Tables::new(folder, &about);
+    about.summary.processes.iter().try_for_each(|p| tables.process(p))?;
+    rows::each(r, &about, &mut tables)?;
+    Ok(tables.close(r, &about)?)
+}
+
+struct Tables {
+    folder: PathBuf,
+    metadata: Arc<Vec<KeyValue>>,
+    processes: Table,
+    channels: Table,
+    driver_calls: Table,
+    submissions: Table,
+    entries: Table,
+    commands: Table,
+    copies: Table,
+    launches: Table,
+    locks: Table,
+    cuda_calls: Table,
+    switches: Table,
+    notes: Table,
+}
+
+impl Tables {
+    fn new(folder: &Path, about: &About) -> Tables {
+        let row = &about.row;
+        let metadata = [
+            ("doorbell.schema", <tape::file::Header as Kind>::SCHEMA.to_owned()),
+            ("doorbell.complete", row.complete.to_string()),
+            ("doorbell.incomplete_because", row.incomplete_because.join("\n")),
+            ("doorbell.lost", row.lost.to_string()),
+            ("doorbell.lost_events", row.lost_detail.gap_events.to_string()),
+            ("doorbell.clock_error_ns", row.clock_error_ns.map_or("unknown".into(), |ns| ns.to_string())),
+        ];
+        let metadata = Arc::new(metadata.map(|(k, v)| KeyValue::new(k.into(), v)).to_vec());
+        let table = |name: &str| Table::new(folder.join(format!("{name}.parquet")), metadata.clone());
+        Tables {
+            folder: folder.into(),
+            processes: table("processes"),
+            channels: table("channels"),
+            driver_calls: table("driver_calls"),
+            submissions: table("submissions"),
+            entries: table("entries"),
+            commands: table("commands"),
+            copies: table("copies"),
+            launches: table("launches"),
+            locks: table("locks"),
+            cuda_calls: table("cuda_calls"),
+            switches: table("switches"),
+            notes: table("notes"),
+            metadata,
+        }
+    }
+
+    /// Ends the files. The last one is that of the recording, with the rows of each of them.
+    fn close(self, r: &Recording, about: &About) -> io::Result<()> {
+        let tables = [
+            ("rows_processes", self.processes),
+            ("rows_channels", self.channels),
+            ("rows_driver_calls", self.driver_calls),
+            ("rows_submissions", self.submissions),
+            ("rows_entries", self.entries),
+            ("rows_commands", self.commands),
+            ("rows_copies", self.copies),
+            ("rows_launches", self.launches),
+            ("rows_locks", self.locks),
+            ("rows_cuda_calls", self.cuda_calls),
+            ("rows_switches", self.switches),
+            ("rows_notes", self.notes),
+        ];
+        let mut counts = Vec::with_capacity(tables.len());
+        for (name, table) in tables {
+            counts.push((name, table.close()?));
+        }
+        let mut recording = Table::new(self.folder.join("recording.parquet"), self.metadata);
+        let (row, header, clock) = (&about.row, r.header(), r.clocks().first());
+        recording.push(|out| {
+            out.flag("complete", row.complete);
+            out.text("incomplete_because", &*row.incomplete_because.join("\n"));
+            out.uint("lost", row.lost).uint("lost_events", row.lost_detail.gap_events);
+            out.uint("clock_error_ns", row.clock_error_ns);
+            out.double("tsc_hz", header.tsc_hz);
+            out.uint("first_tsc", clock.map(|c| c.tsc));
+            out.uint("first_monotonic_ns", clock.map(|c| c.monotonic_ns));
+            out.uint("first_realtime_ns", clock.map(|c| c.realtime_ns).filter(|ns| *ns != 0));
+            out.double("seconds", about.summary.seconds);
+            out.text("exe", &*header.exe).text("started", &*header.started).text("host", &*header.host);
+            out.text("kernel", &*header.kernel).text("cpu", &*header.cpu).text("gpu", &*header.gpu);
+            out.text("driver", &*header.driver).text("cuda", header.cuda.as_deref());
+            out.text("doorbell", &*header.doorbell).text("tap", &*header.tap);
+            out.flag("locks", header.locks).flag("no_data", header.no_data);
+            for (name, count) in &counts {
+                out.uint(name, *count);
+            }
+        })?;
+        recording.close().map(drop)
+    }
+
+    fn process(&mut self, p: &ProcessRow) -> io::Result<()> {
+        self.processes.push(|out| {
+            out.uint("index", u64::from(p.index)).int("pid", i64::from(p.pid)).int("ppid", i64::from(p.ppid));
+            out.uint("parent", p.parent.map(u64::from)).uint("image", u64::from(p.image)).text("exe", &*p.exe);
+            out.text("args", p.args.as_ref().map(|a| a.join(" ")).as_deref());
+            let rank = p.rank.as_ref();
+            out.uint("rank_rank", rank.map(|r| r.rank.into()));
+            out.uint("rank_local_rank", rank.and_then(|r| r.local_rank).map(u64::from));
+            out.uint("rank_world_size", rank.and_then(|r| r.world_size).map(u64::from));
+            out.text("rank_launcher", rank.map(|r| &*r.launcher));
+            out.double("began", p.began);
+            out.text("end_how", p.end.as_ref().map(|e| &*e.how));
+            out.int("end_exit_code", p.end.as_ref().and_then(|e| e.exit_code).map(i64::from));
+            out.int("end_signal", p.end.as_ref().and_then(|e| e.signal).map(i64::from));
+            out.flag("complete", p.complete).text("incomplete_because", &*p.incomplete_because.join("\n"));
+            out.uint("doorbells", p.doorbells).uint("submissions", p.submissions).uint("entries", p.entries);
+            out.uint("lost", p.lost).uint("copies", p.copies).uint("launches", p.launches);
+            out.uint("channels", p.channels).uint("driver_calls", p.driver_calls);
+        })
+    }
+
+    fn channel(&mut self, c: &Channel) -> io::Result<()> {
+        self.channels.push(|out| {
+            out.uint("number", c.number as u64).uint("process", u64::from(c.process)).int("pid", i64::from(c.pid));
+            out.uint("slot", u64::from(c.slot)).uint("generation", u64::from(c.generation));
+            out.uint("client", u64::from(c.client)).uint("handle", u64::from(c.handle));
+            out.uint("class", u64::from(c.class)).text("class_name", &*c.class_name);
+            out.uint("gpu", c.gpu.map(u64::from)).text("engine", &*c.engine);
+            out.uint("runlist", c.runlist.map(u64::from)).uint("chid", c.chid.map(u64::from));
+            out.uint("token", c.token.map(u64::from)).uint("ring_entries", u64::from(c.ring_entries));
+            out.uint("gpfifo", c.gpfifo).text("gpfifo_place", place(c.gpfifo_place));
+            out.text("userd_place", place(c.userd_place)).text("pushbuffer_place", place(c.pushbuffer_place));
+            out.text("watch", c.watch.name()).uint("rings", c.rings).uint("submissions", c.submissions);
+            out.uint("entries", c.entries).uint("command_bytes", c.command_bytes).uint("accounted", c.accounted);
+            let accounted_by = match c.accounted_by {
+                Accounted::Freed => "freed",
+                Accounted::End => "end",
+                Accounted::Seen => "seen",
+            };
+            out.text("accounted_by", accounted_by);
+            out.uint("lost", c.lost).uint("surplus", c.surplus).uint("unrung", c.unrung);
+            out.uint("rings_missing", c.rings_missing).flag("freed", c.freed).flag("announced", c.announced);
+        })
+    }
+
+    fn driver_call(&mut self, c: &DriverCallRow<'_>) -> io::Result<()> {
+        self.driver_calls.push(|out| {
+            out.text("call", c.call).uint("tsc", c.tsc).double("seconds", c.seconds);
+            out.uint("process", u64::from(c.process)).int("pid", i64::from(c.pid)).int("tid", i64::from(c.tid));
+            out.text("file", c.file.as_deref()).int("fd", c.fd.map(i64::from)).text("what", c.what.as_deref());
+            out.uint("request", c.request).int("ret", c.ret.map(i64::from)).uint("status", c.status.map(u64::from));
+            out.text("status_name", c.status_name).uint("ticks", c.ticks);
+            out.uint("address", c.address).uint("length", c.length).text("path", c.path.as_deref());
+        })
+    }
+
+    fn submission(&mut self, s: &SubmissionRow) -> io::Result<()> {
+        self.submissions.push(|out| {
+            out.uint("number", s.number).uint("tsc", s.tsc).double("seconds", s.seconds);
+            out.uint("process", u64::from(s.process)).int("pid", i64::from(s.pid)).int("tid", i64::from(s.tid));
+            out.uint("slot", u64::from(s.slot)).uint("generation", u64::from(s.generation)).text("engine", &*s.engine);
+            in_call(out, s.call.as_ref());
+            out.uint("token", s.token.map(u64::from)).uint("seq", s.seq);
+            out.uint("put_from", s.put_from.map(u64::from)).uint("put_to", s.put_to.map(u64::from));
+            out.flag("trapped", s.trapped).flag("handed_over", s.handed_over);
+            out.uint("entries", s.entries.len() as u64);
+        })?;
+        for e in &s.entries {
+            self.entry(s.number, e)?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, submission: u64, e: &EntryRow) -> io::Result<()> {
+        self.entries.push(|out| {
+            out.uint("submission", submission).uint("index", u64::from(e.index)).uint("seq", e.seq);
+            out.uint("gp", e.gp).uint("va", e.va).text("place", place(e.place));
+            out.uint("dwords", u64::from(e.dwords)).uint("recorded", e.recorded as u64).text("lack", e.lack);
+            out.flag("late", e.late).flag("after_gap", e.after_gap).flag("va_guessed", e.va_guessed);
+        })?;
+        for c in &e.commands {
+            self.command(submission, e.seq, c)?;
+        }
+        Ok(())
+    }
+
+    fn command(&mut self, submission: u64, entry_seq: u64, c: &CommandRow) -> io::Result<()> {
+        self.commands.push(|out| {
+            out.uint("submission", submission).uint("entry_seq", entry_seq).uint("word", u64::from(c.word));
+            out.uint("class", c.class.map(u64::from)).uint("offset", c.offset.map(u64::from));
+            out.text("method", c.method.as_deref()).uint("value", c.value.map(u64::from));
+            out.uint("words", c.words.map(|n| n as u64)).text("text", &*c.text);
+        })
+    }
+
+    fn copy(&mut self, c: &CopyRow) -> io::Result<()> {
+        self.copies.push(|out| {
+            when(out, &c.when);
+            let mode = match c.mode {
+                Mode::CopyEngine => "copy_engine",
+                Mode::Inline => "inline",
+                Mode::Fill => "fill",
+            };
+            out.text("mode", mode).uint("src", c.src).text("src_place", c.src_place.map(place));
+            out.uint("src_gpu", c.src_gpu.map(u64::from)).uint("dst", c.dst).text("dst_place", place(c.dst_place));
+            out.uint("dst_gpu", c.dst_gpu.map(u64::from)).uint("bytes", c.bytes).uint("lines", u64::from(c.lines));
+            out.flag("pipelined", c.pipelined).flag("pitch", c.pitch).uint("semaphore", c.semaphore);
+            out.uint("payload", c.payload).flag("physical", c.physical).flag("complete", c.complete);
+            out.flag("guessed", c.guessed);
+        })
+    }
+
+    fn launch(&mut self, l: &LaunchRow) -> io::Result<()> {
+        self.launches.push(|out| {
+            when(out, &l.when);
+            out.text("how", l.how).uint("qmd", l.qmd);
+            shape(out, l.shape.as_ref());
+            out.flag("empty", l.empty).flag("again", l.again);
+            out.text("symbol", l.symbol.as_deref()).text("name", l.name.as_deref()).flag("guessed", l.guessed);
+        })
+    }
+
+    fn lock(&mut self, u: &UseRow) -> io::Result<()> {
+        self.locks.push(|out| {
+            out.double("at", u.at).uint("tsc", u.tsc);
+            out.uint("process", u64::from(u.process)).int("pid", i64::from(u.pid)).int("tid", i64::from(u.tid));
+            out.text("operation", u.operation).text("lock", &*u.lock).uint("address", u.address);
+            out.text("kind", &*u.kind.join(", ")).text("site", &*u.site).int("result", i64::from(u.result));
+            out.uint("wait_ns", u.wait_ns).uint("hold_ns", u.hold_ns).text("ended", u.ended);
+            out.text("release_site", u.release_site.as_deref()).uint("depth", u.depth.map(u64::from));
+        })
+    }
+
+    fn cuda_call(&mut self, c: &OneCall) -> io::Result<()> {
+        self.cuda_calls.push(|out| {
+            out.double("at", c.at).uint("tsc", c.tsc);
+            out.uint("process", u64::from(c.process)).int("pid", i64::from(c.pid)).int("tid", i64::from(c.tid));
+            out.text("call", &*c.call).uint("number", c.number.map(u64::from)).text("kind", c.kind);
+            out.uint("ns", c.ns).int("result", c.result.map(i64::from)).uint("stream", c.stream);
+            out.uint("object", c.object).uint("size", c.size).text("site", &*c.site).uint("inner", u64::from(c.inner));
+        })
+    }
+
+    fn switch(&mut self, s: &OneSwitch) -> io::Result<()> {
+        self.switches.push(|out| {
+            out.double("at", s.at).uint("tsc", s.tsc);
+            out.uint("process", u64::from(s.process)).int("pid", i64::from(s.pid)).int("tid", i64::from(s.tid));
+            out.uint("cpu", u64::from(s.cpu)).text("what", s.what).int("other", s.other.map(i64::from));
+            out.text("other_name", Some(&*s.other_name).filter(|name| !name.is_empty()));
+        })
+    }
+
+    fn note(&mut self, text: &str) -> io::Result<()> {
+        self.notes.push(|out| {
+            out.text("text", text);
+        })
+    }
+}
+
+impl Writer for Tables {
+    fn row(&mut self, row: &Line<'_>) -> Result<(), ExportError> {
+        match row {
+            Line::Call(c) => self.driver_call(c)?,
+            Line::Submission(s) => self.submission(s)?,
+            Line::Copy(c) => self.copy(c)?,
+            Line::Launch(l) => self.launch(l)?,
+            Line::Lock(u) => self.lock(u)?,
+            Line::CudaCall(c) => self.cuda_call(c)?,
+            Line::Switch(s) => self.switch(s)?,
+            Line::Channel(c) => self.channel(c)?,
+            Line::Note { text } => self.note(text)?,
+            Line::Header(_) | Line::Recording(_) | Line::End(_) => {}
+        }
+        Ok(())
+    }
+}
+
+fn place(p: Place) -> &'static str {
+    match p {
+        Place::Video => "video",
+        Place::Host => "host",
+        Place::Unknown => "unknown",
+    }
+}
+
+fn when(out: &mut Row<'_>, w: &When) {
+    out.uint("submission", w.submission).uint("tsc", w.tsc).double("seconds", w.seconds);
+    out.uint("process", u64::from(w.process)).int("pid", i64::from(w.pid)).int("tid", i64::from(w.tid));
+    out.uint("slot", u64::from(w.slot)).uint("generation", u64::from(w.generation)).text("engine", &*w.engine);
+    in_call(out, w.call.as_ref());
+}
+
+fn in_call(out: &mut Row<'_>, call: Option<&InCall>) {
+    out.text("call_name", call.map(|c| c.name)).uint("call_number", call.map(|c| c.number.into()));
+    out.uint("call_stream", call.map(|c| c.stream)).uint("call_object", call.map(|c| c.object));
+}
+
+fn shape(out: &mut Row<'_>, s: Option<&Shape>) {
+    let extent = |out: &mut Row<'_>, names: [&'static str; 3], extent: Option<[u32; 3]>| {
+        for (i, name) in names.into_iter().enumerate() {
+            out.uint(name, extent.map(|e| e[i].into()));
+        }
+    };
+    extent(out, ["shape_grid_x", "shape_grid_y", "shape_grid_z"], s.map(|s| s.grid));
+    extent(out, ["shape_block_x", "shape_block_y", "shape_block_z"], s.map(|s| s.block));
+    extent(out, ["shape_cluster_x", "shape_cluster_y", "shape_cluster_z"], s.and_then(|s| s.cluster));
+    out.uint("shape_registers", s.map(|s| s.registers.into()));
+    out.uint("shape_shared_memory", s.map(|s| s.shared_memory.into()));
+    out.uint("shape_program", s.map(|s| s.program)).uint("shape_kernel", s.and_then(|s| s.kernel));
+}

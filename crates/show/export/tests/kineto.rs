@@ -1,0 +1,77 @@
+//! Recordings as PyTorch's profiler would write them.
+
+#[path = "../../../explain/decode/tests/synthetic/mod.rs"]
+mod synthetic;
+
+use decode::Recording;
+use serde_json::Value;
+
+fn exported(mut tape: synthetic::Tape) -> Value {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, mut out) = (dir.path().join("t.doorbell"), Vec::new());
+    tape.write(&path);
+    export::kineto(&Recording::open(&path).unwrap(), &mut out).unwrap();
+    serde_json::from_slice(&out).unwrap()
+}
+
+fn events<'a>(trace: &'a Value, ph: &'a str, cat: &'a str) -> Vec<&'a Value> {
+    let all = trace["traceEvents"].as_array().unwrap().iter();
+    all.filter(|e| e["ph"] == ph && e["cat"] == cat).collect()
+}
+
+#[test]
+fn calls_and_waits_have_durations_and_what_the_gpu_got_has_none() {
+    let t = exported(synthetic::calls_and_locks());
+    let call = events(&t, "X", "cuda_driver")[0];
+    assert_eq!(
+        (call["name"].as_str(), call["ts"].as_f64(), call["dur"].as_f64()),
+        (Some("cuMemcpyHtoDAsync"), Some(99.05), Some(0.85))
+    );
+    let sent = events(&t, "i", "gpu_memcpy");
+    assert_eq!(sent[0]["name"], "Memcpy HtoD");
+    assert_eq!((sent.len(), events(&t, "i", "gpu_memset").len(), events(&t, "i", "kernel").len()), (2, 1, 1));
+    assert_eq!(sent[0]["args"]["correlation"], call["args"]["correlation"]);
+    assert!(sent[0]["args"]["correlation"].is_u64());
+    assert_eq!(events(&t, "X", "lock_wait")[0]["dur"].as_f64(), Some(0.5));
+    assert_eq!(events(&t, "i", "doorbell").len(), 3);
+    for cat in ["gpu_memcpy", "gpu_memset", "kernel"] {
+        assert_eq!(events(&t, "X", cat).len(), 0, "no duration of the GPU is known");
+    }
+    assert!(t["gpu_times"].as_str().unwrap().contains("not recorded"));
+    // An arrow from each doorbell that sent something to each of these.
+    assert_eq!((events(&t, "s", "ac2g").len(), events(&t, "f", "ac2g").len()), (3, 4));
+}
+
+#[test]
+fn what_is_missing_is_in_the_metadata_and_rows_have_names() {
+    let mut tape = synthetic::two_gpus();
+    tape.gap(100, 3, 2, 100);
+    let t = exported(tape);
+    assert_eq!(
+        (t["doorbell"]["complete"].as_bool(), t["doorbell"]["lost_detail"]["gap_events"].as_u64()),
+        (Some(false), Some(3))
+    );
+    assert_eq!(t["doorbell"]["clock_error_ns"], 0);
+    assert_eq!(t["deviceProperties"].as_array().unwrap().len(), 2);
+    let names: Vec<&Value> = t["traceEvents"].as_array().unwrap().iter().filter(|e| e["ph"] == "M").collect();
+    let has = |what: &str, pid: u64, text: &str| {
+        names.iter().any(|e| e["name"] == what && e["pid"] == pid && e["args"].to_string().contains(text))
+    };
+    assert!(
+        has("process_name", 4242, "app")
+            && has("process_labels", 1, "GPU 1")
+            && has("thread_name", 1, "channel 1 COPY")
+    );
+}
+
+#[test]
+fn a_gpu_is_told_from_a_process_of_the_same_number() {
+    let mut tape = synthetic::one_of_everything();
+    tape.end.as_mut().unwrap().pid = 0;
+    tape.processes = vec![tape::file::Process { index: 0, pid: 1, ..Default::default() }];
+    assert!(events(&exported(tape), "i", "kernel").iter().all(|e| e["pid"] == 0));
+    let mut tape = synthetic::one_of_everything();
+    tape.processes = vec![tape::file::Process { index: 0, pid: 0, ..Default::default() }];
+    tape.end.as_mut().unwrap().pid = 0;
+    assert!(events(&exported(tape), "i", "kernel").iter().all(|e| e["pid"] == "GPU 0"));
+}

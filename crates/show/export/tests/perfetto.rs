@@ -1,0 +1,130 @@
+//! Recordings as traces for Perfetto: as many events as rows, on tracks where they nest, and what the arrows join.
+
+#[path = "../../../explain/decode/tests/synthetic/mod.rs"]
+mod synthetic;
+mod trace;
+
+use decode::Recording;
+use serde_json::Value;
+use synthetic::Tape;
+use trace::{Event, Kind, Trace};
+
+fn exported(mut tape: Tape) -> (Trace, Vec<Value>) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.doorbell");
+    tape.write(&path);
+    let r = Recording::open(&path).unwrap();
+    let (mut trace, mut lines) = (Vec::new(), Vec::new());
+    export::perfetto(&r, &mut trace).unwrap();
+    export::jsonl(&r, &mut lines).unwrap();
+    let rows = String::from_utf8(lines).unwrap().lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let trace = Trace::read(&trace);
+    trace.assert_nested();
+    (trace, rows)
+}
+
+fn rows<'a>(all: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    all.iter().filter(move |r| r["type"] == kind)
+}
+
+fn recording(t: &Trace) -> &Event {
+    t.of("recording").next().unwrap()
+}
+
+#[test]
+fn every_row_is_an_event() {
+    let (t, all) = exported(synthetic::calls_and_locks());
+    let count = |category: &str| t.of(category).count();
+    let has = |kind: &str, key: &str| rows(&all, kind).filter(|r| !r[key].is_null() && r[key] != 0).count();
+    assert_eq!(count("doorbell"), rows(&all, "submission").count());
+    assert_eq!(count("copy") + count("fill"), rows(&all, "copy").count());
+    assert_eq!(count("launch") + count("empty launch"), rows(&all, "launch").count());
+    assert_eq!(count("cuda call"), rows(&all, "cuda_call").count());
+    assert_eq!(count("driver call"), rows(&all, "call").count());
+    assert_eq!(count("lock wait") + count("condition wait"), has("lock", "wait_ns"));
+    assert_eq!(t.of("lock hold").filter(|e| e.kind == Kind::Begin).count(), has("lock", "hold_ns"));
+    let neither = rows(&all, "lock").filter(|r| r["wait_ns"] == 0 && r["hold_ns"].is_null());
+    assert_eq!(count("lock operation"), neither.count());
+    assert_eq!(count("off CPU"), rows(&all, "switch").filter(|r| r["what"] != "on").count());
+    for what in ["doorbell", "copy", "launch", "cuda call", "driver call", "lock wait", "lock hold", "off CPU"] {
+        assert!(count(what) > 0, "{what}");
+    }
+    // Times are CLOCK_MONOTONIC: 5 s when the recording began.
+    for (e, row) in t.of("doorbell").zip(rows(&all, "submission")) {
+        assert_eq!(e.ns, 5_000_000_000 + (row["seconds"].as_f64().unwrap() * 1e9).round() as u64);
+        assert_eq!(e.number("submission"), row["number"].as_u64().unwrap());
+    }
+    assert_eq!(t.clocks[0], [(3, 5_000_000_000)]);
+    let bytes = |e: &Event| e.number("bytes");
+    let (of_events, of_rows) = (t.of("copy").chain(t.of("fill")).map(bytes).sum(), rows(&all, "copy"));
+    assert_eq!(Some(of_events), of_rows.map(|r| r["bytes"].as_u64()).sum::<Option<u64>>());
+}
+
+#[test]
+fn arrows_lead_from_calls_to_what_they_sent_and_from_waiters_to_holders() {
+    let (t, _) = exported(synthetic::calls_and_locks());
+    let call = t.of("cuda call").find(|e| e.name == "cuMemcpyHtoDAsync").unwrap();
+    let doorbell = t.of("doorbell").find(|e| e.flows.contains(&call.flows[0])).unwrap();
+    assert_eq!((doorbell.text("in_call"), doorbell.track), ("cuMemcpyHtoDAsync", call.track));
+    assert!(call.ns < doorbell.ns);
+    let sent: Vec<_> = t.of("copy").filter(|e| doorbell.flows.contains(&e.flows[0])).collect();
+    assert_eq!(sent.len(), 1);
+    assert!(t.place(sent[0]).starts_with("channel 1 COPY"), "{}", t.place(sent[0]));
+    let wait = t.of("lock wait").next().unwrap();
+    let held = t.of("lock hold").find(|e| e.kind == Kind::Instant && e.flows == wait.flows).unwrap();
+    assert_eq!((t.place(wait), t.place(held), held.number("waiter")), ("lock waits", "locks held", 101));
+    assert!(wait.ns < held.ns);
+    // On the track of the thread that held it, while it did.
+    let hold =
+        t.of("lock hold").find(|e| e.kind == Kind::Begin && e.track == held.track && e.name == wait.name).unwrap();
+    let thread = |e: &Event| &t.tracks[&t.tracks[&e.track].0.unwrap()].1;
+    assert_eq!((thread(hold).as_str(), thread(wait).as_str()), ("thread 100", "thread 101"));
+}
+
+#[test]
+fn tracks_have_the_names_of_threads_channels_and_gpus() {
+    let (t, _) = exported(synthetic::two_gpus());
+    let mut names: Vec<&str> = t.tracks.values().map(|(_, name)| name.as_str()).collect();
+    names.sort_unstable();
+    assert!(names.contains(&"process 4242"), "{names:?}");
+    assert!(names.iter().any(|n| n.starts_with("GPU 1: NVIDIA H100 80GB HBM3")), "{names:?}");
+    assert!(names.iter().any(|n| n.starts_with("channel 1 COPY") && n.contains("GPU 1, pid 4242")), "{names:?}");
+}
+
+#[test]
+fn what_is_missing_is_on_the_first_track() {
+    let (t, _) = exported(synthetic::one_of_everything());
+    let whole = recording(&t).clone();
+    assert_eq!(whole.number("lost"), 0);
+    assert_eq!(whole.number("clock_error_ns"), 0);
+    let mut cut = synthetic::one_of_everything();
+    cut.gap(100, 3, 2, 100);
+    let (t, rows) = exported(cut);
+    assert_eq!(t.place(recording(&t)), "doorbell: INCOMPLETE recording");
+    assert_eq!((recording(&t).number("complete"), recording(&t).number("lost_events")), (0, 3));
+    assert!(recording(&t).number("lost") > 0);
+    let row = &rows[1];
+    assert_eq!((&row["type"], &row["complete"]), (&"recording".into(), &false.into()));
+    assert_eq!(row["lost"].as_u64(), Some(recording(&t).number("lost")));
+    assert_eq!(recording(&t).text("incomplete_because"), row["incomplete_because"][0]);
+}
+
+#[test]
+fn no_tape_makes_a_trace_that_cannot_be_read() {
+    let mut random = 7u64;
+    for _ in 0..10 {
+        let mut tape = synthetic::calls_and_locks();
+        tape.flip(12, |n| {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (random >> 33) as usize % n
+        });
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.doorbell");
+        tape.write(&path);
+        let r = Recording::open(&path).unwrap();
+        let mut trace = Vec::new();
+        if export::perfetto(&r, &mut trace).is_ok() {
+            Trace::read(&trace);
+        }
+    }
+}
