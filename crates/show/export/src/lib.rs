@@ -10,10 +10,12 @@ mod parquet;
 mod perfetto;
 mod rows;
 
+pub use about::About;
 pub use jsonl::jsonl;
 pub use kineto::kineto;
 pub use parquet::parquet;
 pub use perfetto::perfetto;
+pub use rows::each as each_row;
 
 use schema::lines::Line;
 
@@ -26,8 +28,8 @@ pub enum ExportError {
     Write(#[from] std::io::Error),
 }
 
-/// A format.
-trait Writer {
+/// What takes rows: a format, or a picture.
+pub trait Writer {
     /// Whether rows of submissions have their decoded commands.
     fn wants_commands(&self) -> bool {
         true

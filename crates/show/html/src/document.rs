@@ -1,5 +1,6 @@
 //! What stands on a page, whatever it is written as: articles, sections, and in these texts, tables and pictures.
 
+use crate::recording::Timeline;
 use plot::Drawing;
 
 /// All of it.
@@ -45,6 +46,7 @@ pub enum Block {
     Verdicts(Vec<Verdict>),
     Table(Table),
     Figure(Box<Figure>),
+    Timeline(Timeline),
 }
 
 #[derive(Clone, Debug)]

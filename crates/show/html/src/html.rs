@@ -4,13 +4,14 @@
 use crate::document::{
     Article, Block, Cell, Column, ColumnKind, Document, Figure, Kind, Mark, Section, Table, Verdict,
 };
+use crate::recording::Timeline;
 use base64::Engine;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use plot::Entry;
 use sha2::{Digest, Sha256};
 
 const STYLE: &str = include_str!("style.css");
-const SCRIPT: &str = include_str!("script.js");
+const SCRIPT: &str = concat!(include_str!("script.js"), include_str!("timeline.js"));
 
 fn hash(text: &str) -> String {
     format!("'sha256-{}'", base64::engine::general_purpose::STANDARD.encode(Sha256::digest(text)))
@@ -125,6 +126,7 @@ fn block(block: &Block) -> Markup {
         Block::Verdicts(all) => html! { ul.verdicts { @for v in all { (verdict(v)) } } },
         Block::Table(t) => table(t, true),
         Block::Figure(f) => figure(f),
+        Block::Timeline(t) => timeline(t),
     }
 }
 
@@ -148,6 +150,21 @@ fn figure(f: &Figure) -> Markup {
             @if !f.says.is_empty() { ul.says { @for line in &f.says { li { (line) } } } }
             (table(&f.table, false))
         }
+    }
+}
+
+/// Its script fills in the tools and draws; without it the table below has the longest events.
+fn timeline(t: &Timeline) -> Markup {
+    // In an element for data nothing is a tag but its own end.
+    let data = t.data.replace('<', "\\u003c");
+    html! {
+        div #timeline-tools .tools role="group" aria-label="Timeline" hidden {}
+        div #timeline-view .timeline hidden {
+            canvas tabindex="0" role="application" aria-label="Timeline. Arrow keys move, plus and minus zoom, n goes to the next longest event, slash searches." {}
+        }
+        p #timeline-said .said aria-live="polite" { "Click an event, drag to move, zoom with + and -, or press n for the next longest event." }
+        p { (inline(&t.says)) }
+        script #timeline-data type="application/json" { (PreEscaped(data)) }
     }
 }
 

@@ -31,6 +31,8 @@ pub enum Error {
     #[error(transparent)]
     Insight(#[from] decode::InsightError),
     #[error(transparent)]
+    Export(#[from] export::ExportError),
+    #[error(transparent)]
     Plot(#[from] plot::Error),
 }
 

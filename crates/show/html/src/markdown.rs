@@ -78,6 +78,7 @@ fn block(out: &mut String, block: &Block) {
             }
             writeln!(out)
         }
+        Block::Timeline(t) => writeln!(out, "{}\n", escaped(&t.says)),
         Block::Table(t) => table(out, t, &t.caption),
         Block::Figure(f) => {
             let about = if f.about.is_empty() { String::new() } else { format!(" {}", escaped(&f.about)) };

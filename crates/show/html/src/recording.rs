@@ -4,12 +4,14 @@ mod calls;
 mod graphs;
 mod locks;
 mod summary;
+mod timeline;
 
 use crate::Error;
 use crate::document::{Article, Document, Kind, Notice};
 use crate::numbers::seconds;
 use decode::Recording;
 use schema::Summary;
+pub use timeline::Timeline;
 
 /// Of the longest waits.
 const WAITS: usize = 50;
@@ -25,6 +27,7 @@ pub fn document(r: &Recording) -> Result<Document, Error> {
     // Who waited for a lock is what a recording with locks is made for: before all else.
     let at = if locks.waits.is_empty() { sections.len() } else { 0 };
     sections.splice(at..at, locks::section(&locks));
+    sections.splice(0..0, timeline::section(r)?);
     sections.extend(calls::section(&locks));
     sections.extend(summary::channels(&s));
     sections.extend(graphs::section(&rows));

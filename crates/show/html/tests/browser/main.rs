@@ -68,6 +68,9 @@ fn pages_work_in_a_browser() {
         }
         print(&mut tab, &name);
         keyboard(&mut tab, page, &name);
+        if name == "recording" {
+            timeline(&mut tab, page);
+        }
         assert_eq!(tab.complaints(page), Vec::<String>::new(), "{name}");
         // What these have, the others have too.
         if let Some(axe) = axe.as_ref().ok().filter(|_| !["thousand", "rates", "saturated"].contains(&name.as_str())) {
@@ -174,6 +177,33 @@ fn keyboard(tab: &mut Tab<'_>, page: &Path, name: &str) {
     let rows = tab.evaluate("document.querySelector('details[open] tbody').rows.length").as_u64().unwrap();
     assert!(file_name.ends_with(".csv"), "{file_name}");
     assert_eq!(csv.lines().count() as u64, rows + 1, "{name}: {csv}");
+}
+
+/// It is drawn, goes from event to event by a key, and finds events by their names.
+fn timeline(tab: &mut Tab<'_>, page: &Path) {
+    opened(tab, page, 1280, "light");
+    let picture = "document.querySelector('#timeline-view canvas').toDataURL()";
+    let frame = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))";
+    tab.evaluate(frame);
+    let whole = tab.evaluate(picture);
+    assert!(whole.as_str().unwrap().len() > 2000, "nothing is drawn: {whole}");
+    tab.evaluate("document.querySelector('#timeline-view canvas').focus()");
+    let said = "document.getElementById('timeline-said').textContent";
+    tab.key("n", 78, "n");
+    let first = tab.evaluate(said);
+    assert!(first.as_str().unwrap().contains(" at "), "{first}");
+    tab.key("n", 78, "n");
+    assert_ne!(tab.evaluate(said), first);
+    tab.evaluate(frame);
+    assert_ne!(tab.evaluate(picture), whole, "it moves to the event");
+    tab.evaluate(
+        "(() => { const s = document.querySelector('#timeline-tools input'); s.focus(); s.value = 'doorbell';
+                    s.dispatchEvent(new Event('input')); })()",
+    );
+    let found = tab.evaluate(said);
+    assert!(found.as_str().unwrap().contains(" events found"), "{found}");
+    tab.key("Enter", 13, "\r");
+    assert!(tab.evaluate(said).as_str().unwrap().starts_with("doorbell "));
 }
 
 /// What axe finds wrong, contrast included.

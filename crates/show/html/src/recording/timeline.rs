@@ -1,0 +1,322 @@
+//! The timeline of a recording: when each thread was in a call or waited, and when what was sent to which channel.
+//!
+//! A page has room for so many events. The longest ones are on it one by one, the rest are counted in bins of time, and it says so.
+
+use crate::Error;
+use crate::document::{Block, Cell, Section, Table, number, text};
+use crate::numbers::{ns, seconds};
+use decode::{Recording, short_name};
+use export::{About, ExportError, Writer};
+use schema::lines::Line;
+use schema::operations::{Mode, When};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use terminal::number::{bytes, count, nanoseconds};
+
+/// Events that stand on the page one by one.
+const SINGLE: usize = 10_000;
+/// Bins of time.
+const BINS: usize = 400;
+/// Threads and channels with rows; what others did is in the row of the last one.
+const LANES: usize = 64;
+/// Names of events that are told apart, and letters of each.
+const NAMES: usize = 5_000;
+const LETTERS: usize = 90;
+/// Stands for the names that are more.
+const MANY: &str = "(one of many names)";
+/// Rows of the table below.
+const LISTED: usize = 20;
+
+/// What the page draws with its script.
+#[derive(Clone, Debug, Default)]
+pub struct Timeline {
+    /// As JSON: `end` in ns, `names`, `kinds`, `lanes` with their bins, `events` as five numbers each.
+    pub data: String,
+    /// What is on it.
+    pub says: String,
+}
+
+/// Kinds of events: a row each below a thread or a channel.
+const KINDS: [&str; 7] = ["calls", "waits for locks", "locks held", "driver calls", "doorbells", "copies", "launches"];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Place {
+    Thread(u32, i32),
+    Channel(u32, u32, u32),
+    Others,
+}
+
+struct Lane {
+    name: String,
+    /// Of each kind: events by bin.
+    bins: [Vec<u32>; KINDS.len()],
+}
+
+/// The longest comes last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Event {
+    ns: u64,
+    from: i64,
+    lane: usize,
+    kind: usize,
+    name: usize,
+}
+
+struct Collected<'a> {
+    about: &'a About,
+    end: u64,
+    lanes: Vec<Lane>,
+    places: HashMap<Place, usize>,
+    names: Vec<String>,
+    numbers: HashMap<String, usize>,
+    longest: BinaryHeap<Reverse<Event>>,
+    all: u64,
+}
+
+/// `None` where nothing has a time.
+pub fn section(r: &Recording) -> Result<Option<Section>, Error> {
+    let about = About::of(r, 0)?;
+    let mut c = Collected::new(&about);
+    export::each_row(r, &about, &mut c)?;
+    Ok((c.all > 0 && c.end > 0).then(|| c.section()))
+}
+
+impl Writer for Collected<'_> {
+    fn wants_commands(&self) -> bool {
+        false
+    }
+
+    fn row(&mut self, row: &Line<'_>) -> Result<(), ExportError> {
+        let about = self.about;
+        let at = |tsc: u64| about.ns(tsc);
+        match row {
+            Line::CudaCall(c) => {
+                let till_end = (self.end as i64).saturating_sub(at(c.tsc)).max(0) as u64;
+                self.add(Place::Thread(c.process, c.tid), 0, at(c.tsc), c.ns.unwrap_or(till_end), &c.call);
+            }
+            Line::Lock(u) => {
+                let thread = Place::Thread(u.process, u.tid);
+                for (kind, span) in [(1, u.waited), (2, u.held)] {
+                    if let Some((from, to)) = span {
+                        self.add(thread, kind, at(from), at(to).abs_diff(at(from)), &u.lock);
+                    }
+                }
+            }
+            Line::Call(c) => {
+                let ticks = c.ticks.unwrap_or(0);
+                let took = at(c.tsc.saturating_add(ticks)).abs_diff(at(c.tsc));
+                self.add(Place::Thread(c.process, c.tid), 3, at(c.tsc), took, c.what.as_deref().unwrap_or(c.call));
+            }
+            Line::Submission(s) => {
+                let name = format!("doorbell {}", s.engine);
+                self.add(Place::Thread(s.process, s.tid), 4, at(s.tsc), 0, name.trim_end());
+            }
+            Line::Copy(c) => {
+                let what = match c.mode {
+                    Mode::Fill => "fill",
+                    Mode::Inline => "inline write",
+                    Mode::CopyEngine => "copy",
+                };
+                let name = format!("{what} of {}", bytes(c.bytes));
+                self.add(channel(&c.when), 5, at(c.when.tsc), 0, &name);
+            }
+            Line::Launch(l) if !l.empty => {
+                let code = || l.shape.map_or("kernel ?".into(), |s| format!("kernel {:#x}", s.code()));
+                let name = l.name.as_deref().map_or_else(code, short_name);
+                self.add(channel(&l.when), 6, at(l.when.tsc), 0, &name);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn channel(when: &When) -> Place {
+    Place::Channel(when.process, when.slot, when.generation)
+}
+
+impl Collected<'_> {
+    fn new(about: &About) -> Collected<'_> {
+        Collected {
+            end: (about.summary.seconds.unwrap_or(0.0).max(0.0) * 1e9) as u64,
+            about,
+            lanes: Vec::new(),
+            places: HashMap::new(),
+            names: Vec::new(),
+            numbers: HashMap::new(),
+            longest: BinaryHeap::new(),
+            all: 0,
+        }
+    }
+
+    fn add(&mut self, place: Place, kind: usize, from: i64, ns: u64, name: &str) {
+        self.all += 1;
+        let lane = self.lane(place);
+        let bin = (from.max(0) as u128 * BINS as u128 / u128::from(self.end.max(1))).min(BINS as u128 - 1) as usize;
+        let bins = &mut self.lanes[lane].bins[kind];
+        bins.resize(BINS, 0);
+        bins[bin] = bins[bin].saturating_add(1);
+        if self.longest.len() == SINGLE && self.longest.peek().is_some_and(|least| ns < least.0.ns) {
+            return;
+        }
+        let name = self.name(name);
+        self.longest.push(Reverse(Event { ns, from, lane, kind, name }));
+        if self.longest.len() > SINGLE {
+            self.longest.pop();
+        }
+    }
+
+    fn lane(&mut self, place: Place) -> usize {
+        if let Some(&lane) = self.places.get(&place) {
+            return lane;
+        }
+        if self.lanes.len() >= LANES - 1 && place != Place::Others {
+            return self.lane(Place::Others);
+        }
+        let (bins, name) = (Default::default(), self.called(place));
+        self.lanes.push(Lane { name, bins });
+        self.places.insert(place, self.lanes.len() - 1);
+        self.lanes.len() - 1
+    }
+
+    fn called(&self, place: Place) -> String {
+        let s = &self.about.summary;
+        let pid = |process: u32| match s.processes.iter().find(|p| p.index == process) {
+            Some(p) if s.processes.len() > 1 => format!(", pid {}", p.pid),
+            _ => String::new(),
+        };
+        match place {
+            Place::Others => "all others".into(),
+            Place::Thread(process, tid) => {
+                let named = self.about.threads.iter().find(|t| (t.process, t.tid) == (process, tid));
+                let name = named.map(|t| t.name.as_str()).filter(|name| !name.is_empty());
+                format!("thread {tid}{}{}", name.map_or(String::new(), |name| format!(" {name}")), pid(process))
+            }
+            Place::Channel(process, slot, generation) => {
+                let of =
+                    |c: &&schema::channel::Channel| (c.process, c.slot, c.generation) == (process, slot, generation);
+                let Some(c) = s.channel_list.iter().find(of) else { return format!("channel {slot}") };
+                let gpu = c.gpu.map_or(String::new(), |n| format!(", GPU {n}"));
+                format!("channel {} {}{gpu}{}", c.label(), c.engine, pid(process))
+            }
+        }
+    }
+
+    fn name(&mut self, name: &str) -> usize {
+        let name: String = name.chars().take(LETTERS).collect();
+        if let Some(&number) = self.numbers.get(&name) {
+            return number;
+        }
+        if self.names.len() >= NAMES - 1 && name != MANY {
+            return self.name(MANY);
+        }
+        self.names.push(name.clone());
+        self.numbers.insert(name, self.names.len() - 1);
+        self.names.len() - 1
+    }
+
+    fn section(self) -> Section {
+        let mut longest: Vec<Event> = self.longest.into_iter().map(|e| e.0).collect();
+        longest.sort_unstable_by(|a, b| b.cmp(a));
+        let single = longest.len() as u64;
+        let says = if self.all > single {
+            format!(
+                "The {} longest of {} events are drawn one by one. The others are counted: each shade is a bin of {}.",
+                count(single),
+                count(self.all),
+                nanoseconds(self.end / BINS as u64)
+            )
+        } else {
+            format!("All {} events are drawn one by one.", count(self.all))
+        };
+        let mut table = Table::new(
+            "longest",
+            format!("The {LISTED} longest events"),
+            vec![text("what"), text("row"), text("of"), number("at", "s"), number("took", "ns")],
+        )
+        .folded();
+        for e in longest.iter().filter(|e| e.ns > 0).take(LISTED) {
+            table.row(vec![
+                Cell::text(&*self.names[e.name]),
+                Cell::text(KINDS[e.kind]),
+                Cell::text(&*self.lanes[e.lane].name),
+                seconds(e.from as f64 / 1e9),
+                ns(e.ns),
+            ]);
+        }
+        // Threads by their numbers, then channels.
+        let mut order: Vec<(Place, usize)> = self.places.into_iter().collect();
+        order.sort_unstable();
+        let mut rank = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(n, (_, lane))| rank[*lane] = n as i64);
+        let lane = |l: &Lane| serde_json::json!({ "name": l.name, "bins": sparse(&l.bins) });
+        let lanes: Vec<_> = order.iter().map(|(_, n)| lane(&self.lanes[*n])).collect();
+        let events: Vec<i64> = longest
+            .iter()
+            .flat_map(|e| [rank[e.lane], e.kind as i64, e.from, e.ns.min(i64::MAX as u64) as i64, e.name as i64])
+            .collect();
+        let data = serde_json::json!({
+            "end": self.end, "bins": BINS, "kinds": KINDS, "names": self.names, "lanes": lanes, "events": events,
+        });
+        let times = "The GPU's own times are not recorded: copies and launches are at the time of their doorbell.";
+        let mut section = Section::new("timeline", "Timeline");
+        section.push(Block::Timeline(Timeline { data: data.to_string(), says: format!("{says} {times}") }));
+        if !table.rows.is_empty() {
+            section.push(Block::Table(table));
+        }
+        section
+    }
+}
+
+/// Of each kind: bins with something in them, and how much.
+fn sparse(bins: &[Vec<u32>; KINDS.len()]) -> Vec<Vec<u32>> {
+    let pairs = |all: &Vec<u32>| {
+        let some = all.iter().enumerate().filter(|(_, n)| **n > 0);
+        some.flat_map(|(bin, n)| [bin as u32, *n]).collect()
+    };
+    bins.iter().map(pairs).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn the_longest_events_are_single_and_a_page_stays_small() {
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../explain/decode/fixtures/h200-copies.doorbell");
+        let about = About::of(&Recording::open(&fixture).unwrap(), 0).unwrap();
+        let mut c = Collected::new(&about);
+        let many = 120_000;
+        for n in 0..many {
+            let name = format!("{n} {}", "x".repeat(200));
+            c.add(Place::Thread(0, n % 1000), (n % 7) as usize, i64::from(n) * 1000, n as u64, &name);
+        }
+        let section = c.section();
+        let Block::Timeline(t) = &section.blocks[0] else { panic!("{section:?}") };
+        assert!(t.says.starts_with("The 10,000 longest of 120,000 events are drawn one by one."), "{}", t.says);
+        assert!(t.data.len() < 2 << 20, "{}", t.data.len());
+        let data: serde_json::Value = serde_json::from_str(&t.data).unwrap();
+        let events: Vec<i64> = data["events"].as_array().unwrap().iter().map(|n| n.as_i64().unwrap()).collect();
+        assert_eq!((events.len(), data["lanes"].as_array().unwrap().len()), (5 * SINGLE, LANES));
+        assert!(events.chunks(5).all(|e| e[3] >= (many as i64) - SINGLE as i64));
+        // Every event is in a bin, single or not.
+        let bins = data["lanes"].as_array().unwrap().iter().flat_map(|l| l["bins"].as_array().unwrap());
+        let in_bins: u64 =
+            bins.flat_map(|kind| kind.as_array().unwrap().iter().skip(1).step_by(2)).map(|n| n.as_u64().unwrap()).sum();
+        assert_eq!(in_bins, many as u64);
+        assert_eq!(data["lanes"][LANES - 1]["name"], "all others");
+    }
+
+    #[test]
+    fn a_recording_of_an_h200_has_rows_for_its_thread_and_channels() {
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../explain/decode/fixtures/h200-copies.doorbell");
+        let r = Recording::open(&fixture).unwrap();
+        let section = section(&r).unwrap().unwrap();
+        let Block::Timeline(t) = &section.blocks[0] else { panic!("{section:?}") };
+        let data: serde_json::Value = serde_json::from_str(&t.data).unwrap();
+        let names: Vec<&str> = data["lanes"].as_array().unwrap().iter().map(|l| l["name"].as_str().unwrap()).collect();
+        assert!(names[0].starts_with("thread ") && names.iter().any(|n| n.starts_with("channel ")), "{names:?}");
+        assert!(t.says.contains("GPU's own times are not recorded"), "{}", t.says);
+    }
+}
