@@ -301,6 +301,7 @@ impl Writer for Trace<'_> {
             Line::Header(_)
             | Line::Recording(_)
             | Line::Switch(_)
+            | Line::Symbol { .. }
             | Line::Note { .. }
             | Line::Channel(_)
             | Line::End(_) => {}

@@ -18,6 +18,7 @@ use schema::lock_uses::UseRow;
 use schema::operations::{CopyRow, InCall, LaunchRow, Mode, Shape, When};
 use schema::processes::ProcessRow;
 use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
+use schema::symbols::SymbolRow;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,6 +47,7 @@ struct Tables {
     locks: Table,
     cuda_calls: Table,
     switches: Table,
+    symbols: Table,
     notes: Table,
 }
 
@@ -75,6 +77,7 @@ impl Tables {
             locks: table("locks"),
             cuda_calls: table("cuda_calls"),
             switches: table("switches"),
+            symbols: table("symbols"),
             notes: table("notes"),
             metadata,
         }
@@ -94,6 +97,7 @@ impl Tables {
             ("rows_locks", self.locks),
             ("rows_cuda_calls", self.cuda_calls),
             ("rows_switches", self.switches),
+            ("rows_symbols", self.symbols),
             ("rows_notes", self.notes),
         ];
         let mut counts = Vec::with_capacity(tables.len());
@@ -276,6 +280,13 @@ impl Tables {
         })
     }
 
+    fn symbol(&mut self, place: &str, s: &SymbolRow) -> io::Result<()> {
+        self.symbols.push(|out| {
+            out.text("place", place).text("name", s.name.as_deref()).text("file", s.file.as_deref());
+            out.uint("line", s.line.map(u64::from)).text("refused", s.refused);
+        })
+    }
+
     fn note(&mut self, text: &str) -> io::Result<()> {
         self.notes.push(|out| {
             out.text("text", text);
@@ -295,6 +306,7 @@ impl Writer for Tables {
             Line::Switch(s) => self.switch(s)?,
             Line::Channel(c) => self.channel(c)?,
             Line::Note { text } => self.note(text)?,
+            Line::Symbol { place, symbol } => self.symbol(place, symbol)?,
             Line::Header(_) | Line::Recording(_) | Line::End(_) => {}
         }
         Ok(())

@@ -116,6 +116,8 @@ impl Writer for Trace<'_> {
             Line::Switch(s) => self.switch(s)?,
             // (What these have is known before.)
             Line::Header(_) | Line::Recording(_) | Line::Note { .. } | Line::Channel(_) | Line::End(_) => {}
+            // Behind all slices: too late for their names.
+            Line::Symbol { .. } => {}
         }
         Ok(())
     }
