@@ -129,7 +129,7 @@ def run(command, **more):
 def costs(doorbell, to):
     me = [sys.executable, os.path.abspath(__file__)]
     rows = []
-    ways = [("torch.profiler", None, 40), ("bare", ["--tap", "off"], 80), ("commands", [], 240), ("calls", ["--calls"], 240), ("locks", ["--locks"], 240)]
+    ways = [("torch.profiler", None, 40), ("nothing", ["--tap", "off"], 200), ("commands", [], 400), ("calls", ["--calls"], 600), ("locks", ["--locks"], 240)]
     for name in ("resnet50", "gpt2"):
         for way, options, blocks in ways:
             program = [*me, "cost", name, str(blocks)]
@@ -234,8 +234,27 @@ def program(name, to):
         json.dump(collections.Counter(on_gpu), f)
 
 
-def squeezed(name):
-    return name.replace(" ", "").replace("(bool)1", "true").replace("(bool)0", "false")
+def spelled(symbols):
+    """Names as CUPTI spells them: those of c++filt. (doorbell's own demangler writes `(unsigned long)2` for `2ul`.)"""
+    out = subprocess.run(["c++filt"], input="\n".join(symbols), stdout=subprocess.PIPE, text=True).stdout.split("\n")
+    return dict(zip(symbols, out))
+
+
+def moved(doorbell, tape, launches, copies):
+    """Calls that copy or set memory, and how many of them have a copy, a fill or a kernel that is theirs."""
+    import collections
+    of, calls, with_commands = collections.Counter(), collections.Counter(), 0
+    theirs = {(row["tid"], row["call"]["number"]) for row in launches + copies if row["call"]}
+    with subprocess.Popen([doorbell, "export", "--jsonl", tape], stdout=subprocess.PIPE, text=True) as lines:
+        for line in lines.stdout:
+            if not line.startswith('{"type":"cuda_call"'):
+                continue
+            call = json.loads(line)
+            of[call["tid"]] += 1
+            if call["kind"] in ("copy", "async copy", "memset"):
+                calls[call["kind"]] += 1
+                with_commands += (call["tid"], call.get("number", of[call["tid"]])) in theirs
+    return {"calls": dict(calls), "calls_with_commands": with_commands}
 
 
 def counts(doorbell, to):
@@ -250,11 +269,14 @@ def counts(doorbell, to):
         with open(profiled) as f:
             theirs = json.load(f)
         mine = {}
+        names = spelled([k["symbol"] for k in kernels["kernels"] if k["symbol"]])
         for k in kernels["kernels"]:
-            key = squeezed(k["name"]) if k["name"] else None
+            key = names.get(k["symbol"], k["symbol"])
             mine[key] = mine.get(key, 0) + k["launches"] + k["in_graphs"]
         kinds = {k: n for k, n in theirs.items() if k.startswith("Mem")}
-        named = {squeezed(k): n for k, n in theirs.items() if not k.startswith("Mem")}
+        # (Names of some thousand letters CUPTI leaves as they are.)
+        long = spelled([k for k in theirs if k.startswith("_Z")])
+        named = {long.get(k, k): n for k, n in theirs.items() if not k.startswith("Mem")}
         real = [l for l in launches if not l["empty"]]
         differ = {k: [n, mine.get(k, 0)] for k, n in named.items() if mine.get(k, 0) != n}
         only = {k: n for k, n in mine.items() if k and k not in named}
@@ -263,9 +285,7 @@ def counts(doorbell, to):
                "with_call": sum(l["call"] is not None for l in real), "with_name": sum(l["name"] is not None for l in real),
                "unknown_graph_launches": kernels["unknown_graph_launches"], "profiler_moves": kinds,
                "copies": len([c for c in copies if c["mode"] != "fill"]), "fills": sum(c["mode"] == "fill" for c in copies),
-               "copies_without_call": sum(c["call"] is None for c in copies),
-               "moves": {f"{a} to {b}": n for a, b, n in sorted((str(a), b, sum(str(c["src_place"]) == a and c["dst_place"] == b for c in copies))
-                         for a, b in {(str(c["src_place"]), c["dst_place"]) for c in copies})},
+               **moved(doorbell, tape, launches, copies),
                "complete": summary["complete"], "lost": summary["lost"]}
         rows.append(row)
         print(f"{name}: {row['kernels']} kernels of the profiler, {row['runs']} runs; {row['same']} with the same count; recorded {row['launches']} launches, "
@@ -274,7 +294,7 @@ def counts(doorbell, to):
             print(f"    profiler {a}, recorded {b}: {k[:110]}")
         for k, n in list(only.items())[:6]:
             print(f"    only recorded, {n}: {k[:110]}")
-        print(f"    moves of the profiler: {kinds}; recorded: {row['moves']}, {row['copies_without_call']} without call", flush=True)
+        print(f"    moves of the profiler: {kinds}; calls recorded: {row['calls']}, {row['calls_with_commands']} with their commands", flush=True)
         os.remove(tape)
     with open(to, "w") as f:
         json.dump(rows, f, indent=1)

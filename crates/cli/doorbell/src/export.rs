@@ -12,7 +12,9 @@ use terminal::ReportError;
 
 /// Write a recording in a form that other programs read
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
+#[command(
+    override_usage = "doorbell export <FORM> [OPTIONS] [FILE]",
+    after_help = "\
 Examples:
   doorbell export --perfetto app.doorbell -o app.pftrace    open it in https://ui.perfetto.dev
   doorbell export --kineto app.doorbell -o app.json         for tools that read PyTorch's traces
@@ -21,7 +23,8 @@ Examples:
   doorbell export --jsonl app.doorbell -o app.jsonl
 
 No form has times of the GPU, which are not recorded: a copy or a launch is at the time of its doorbell.
-docs/reference/exports.md describes the forms, docs/reference/json.md every key.")]
+docs/reference/exports.md describes the forms, docs/reference/json.md every key."
+)]
 pub struct Args {
     #[command(flatten)]
     form: Form,

@@ -47,6 +47,11 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("cargo run --release -- demo", "the same, and a build"),
     ("doorbell record python3 train.py", "needs PyTorch and a GPU"),
     ("doorbell record --calls -o python3.doorbell python3 train.py", "needs PyTorch and a GPU"),
+    (
+        "doorbell record --calls --capture",
+        "needs PyTorch and a GPU, or a server; a test of its own records parts (pauses)",
+    ),
+    ("doorbell show --copies --call", "the recording that is there has no calls"),
     ("docker run", "needs a container engine"),
     (
         "doorbell record --agent-dir /dev/shm/doorbell -o chroot.doorbell chroot",

@@ -6,7 +6,7 @@
 //!
 //! What the arguments of the macro are that fills memory is told by all its calls on the tape together, if they tell it: of streams and of graphs.
 //!
-//! A launch may have several submissions: one that waits for a counter that the launch has set, and sets none of them again, belongs to it.
+//! A launch may have several submissions. Where calls were recorded, they are those of one call. Elsewhere one that waits for a counter that the launch has set, and sets none of them again, belongs to it.
 
 mod rows;
 
@@ -24,6 +24,8 @@ use schema::Clock;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
+use tape::call::Class;
+use tape::event::RingBody;
 
 /// A graph that was launched more than once.
 #[derive(Debug)]
@@ -92,6 +94,11 @@ pub fn graphs(r: &Recording) -> Result<Vec<Graph>, InsightError> {
     Ok(found.into_iter().map(learn).collect())
 }
 
+fn is_graph_launch(ring: &RingBody) -> bool {
+    let function = u16::try_from(ring.function).ok().and_then(tape::call::function);
+    function.is_some_and(|f| f.class == Class::GraphLaunch)
+}
+
 /// What is written of a QMD of versions 3 and 4.
 const QMD_BYTES: u64 = 0x180;
 /// Words that are kept for uploads not yet overwritten, at most: 256 MiB.
@@ -109,6 +116,8 @@ struct Submission {
     slot: u32,
     generation: u32,
     seconds: Option<f64>,
+    /// The call that launches a graph in which it was made: its thread, and its number.
+    call: Option<(i32, u32)>,
     /// Index of its channel.
     channel: usize,
     /// As many as were sent, whether the tape has them or not.
@@ -138,6 +147,10 @@ impl Launch {
     /// Whether a submission belongs to it: it waits for a counter of the launch, or starts only QMDs of the same graph (`own`). The next launch of the graph
     /// sets the same counters again, and starts the same QMDs.
     fn goes_on_with(&self, next: &Submission, own: impl Fn(&u64) -> bool) -> bool {
+        let call = self.submissions.last().and_then(|s| s.call);
+        if call.is_some() || next.call.is_some() {
+            return call == next.call;
+        }
         let among = |all: &[u64]| all.iter().any(|address| self.set.contains(address));
         let rest = |qmd: &u64| own(qmd) && !self.started.contains(qmd);
         let starts_the_rest = !next.started.is_empty() && next.started.iter().all(rest);
@@ -209,6 +222,7 @@ impl Sink for Finder {
             slot: at.channel.slot,
             generation: at.channel.generation,
             seconds: self.clock.seconds(at.submission.tsc),
+            call: at.submission.ring.filter(is_graph_launch).map(|ring| (at.submission.tid, ring.call)),
             channel,
             ..Submission::default()
         };

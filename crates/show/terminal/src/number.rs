@@ -15,7 +15,7 @@ pub fn count(n: u64) -> String {
 
 /// A count with its noun: `1 program`, `2,000 programs`, `3 processes`.
 pub fn of(n: u64, noun: &str) -> String {
-    let end = match noun.ends_with('s') {
+    let end = match noun.ends_with('s') || noun.ends_with("ch") {
         _ if n == 1 => "",
         true => "es",
         false => "s",

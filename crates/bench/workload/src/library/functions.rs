@@ -54,6 +54,9 @@ pub(super) fn all() -> impl IntoIterator<Item = (&'static str, usize)> {
         doorbell_graph_free,
         doorbell_version,
         doorbell_watching,
+        doorbell_pause_recording,
+        doorbell_resume_recording,
+        doorbell_is_recorded,
         doorbell_error_text,
         doorbell_error_detail,
     ]
