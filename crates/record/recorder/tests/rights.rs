@@ -42,7 +42,8 @@ fn plays_the_recorder() {
 /// This test's program under another name, for everybody to execute.
 fn copy(dir: &Path, name: &str) -> PathBuf {
     let to = dir.join(name);
-    std::fs::copy(std::env::current_exe().unwrap(), &to).unwrap();
+    // By another process: what this one has open for writing, a child that another test forks has, too, and nobody may execute it.
+    assert!(Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&to).status().unwrap().success());
     std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o755)).unwrap();
     to
 }
