@@ -197,8 +197,8 @@ fn kernels_are_counted_by_themselves_and_in_graphs() {
     tape.call = RingBody { function: 1, call: 1, stream: 0x51, kernel: 0xf1, ..RingBody::default() };
     let by_itself = synthetic::launch_of(synthetic::QMD_AT, &qmd);
     tape.submit(7, 0, &[&by_itself, &by_itself]);
-    tape.call = RingBody { function: 260, call: 2, ..RingBody::default() };
-    for words in [&upload, &again[0], &again[1], &again[1]] {
+    for (call, words) in (2..).zip([&upload, &again[0], &again[1], &again[1]]) {
+        tape.call = RingBody { function: 260, call, ..RingBody::default() };
         tape.submit(7, 0, &[words]);
     }
     tape.write(&path);
