@@ -4,6 +4,7 @@
     names.py costs DOORBELL OUT.json    what recording costs, on this machine's GPU (about 5 minutes)
     names.py counts DOORBELL OUT.json   kernels and copies, and those of torch.profiler in another run (about 5 minutes)
     names.py cost MODEL BLOCKS          one model, inside a recorded program: blocks with and without recording in turns (ABBA)
+    names.py rows COMMIT STARTED        the data files of names.md, from names/costs.json and names/counts.json
     names.py program NAME [OUT.json]    one program, for counting; with OUT.json under torch.profiler
 """
 
@@ -300,6 +301,43 @@ def counts(doorbell, to):
         json.dump(rows, f, indent=1)
 
 
+def rows(commit, started):
+    """The data files of names.md, from costs.json and counts.json."""
+    here = os.path.join(os.path.dirname(os.path.abspath(__file__)))
+    with open(f"{here}/names/costs.json") as f:
+        c = json.load(f)
+    with open(f"{here}/names/counts.json") as f:
+        n = json.load(f)
+    what = {"nothing": "nothing (`--tap off`)", "commands": "commands", "calls": "commands, calls, names (`--calls`)",
+            "locks": "the same, locks, context switches (`--locks`)", "torch.profiler": "torch.profiler, CPU and CUDA"}
+
+    def write(name, about, sub, rows):
+        machine = {"gpu.name": "NVIDIA H200", "gpu.driver": "580.159.04", "gpu.cuda": "13.0", "cpu.online": 16, "host.virtual_machine": True}
+        head = {"schema": "doorbell.rows/1", "name": name, "about": about, "doorbell": "0.1.0", "commit": commit,
+                "command": ["docs/results/names.py", sub], "started": started, "functional": False, "complete": True, "machine": machine,
+                "experiment": "", "rows": []}
+        text = ",\n".join(json.dumps(row, separators=(",", ":"), sort_keys=True) for row in rows)
+        with open(f"{here}/data/{name}.json", "w") as f:
+            f.write(json.dumps(head, separators=(",", ":"))[:-2] + "\n" + text + "]}\n")
+
+    of = {(r["model"], r["way"]): r for r in c}
+    write("names-costs", "What recording costs, by blocks in turns", "costs", [
+        {"model": title, "recorded": words, "change": f"{r['percent']:+.1f} %",
+         "interval": f"{r['interval'][0]:+.1f} to {r['interval'][1]:+.1f} %", "p50_without": f"{r['without']['p50_ms']:.2f}",
+         "p50": f"{r['with']['p50_ms']:.2f}", "p99": f"{r['with']['p99_ms']:.2f}", "max": f"{r['with']['max_ms']:.2f}", "blocks": str(r["blocks"])}
+        for model, title in (("resnet50", "ResNet-50, training"), ("gpt2", "GPT-2, decoding")) for way, words in what.items()
+        for r in [of[model, way]]])
+
+    def one(r):
+        moves = lambda kind: sum(v for k, v in r["profiler_moves"].items() if k.startswith(kind))
+        numbers = {"kernels": r["kernels"], "runs": r["runs"], "same": r["same"], "launches": r["launches"], "with_call": r["with_call"],
+                   "with_name": r["with_name"], "lost": r["lost"], "copies": moves("Memcpy"), "memsets": moves("Memset"),
+                   "copy_calls": r["calls"].get("async copy", 0) + r["calls"].get("copy", 0), "memset_calls": r["calls"].get("memset", 0),
+                   "with_commands": r["calls_with_commands"]}
+        return {"program": r["program"], **{k: f"{v:,}" for k, v in numbers.items()}}
+    write("names-counts", "Kernels and copies beside torch.profiler", "counts", [one(r) for r in n])
+
+
 if __name__ == "__main__":
     what = sys.argv[1:]
     if what[:1] == ["cost"] and len(what) == 3:
@@ -310,5 +348,7 @@ if __name__ == "__main__":
         costs(what[1], what[2])
     elif what[:1] == ["counts"] and len(what) == 3:
         counts(what[1], what[2])
+    elif what[:1] == ["rows"] and len(what) == 3:
+        rows(what[1], what[2])
     else:
         raise SystemExit(__doc__)
