@@ -10,13 +10,13 @@ use crate::record;
 /// True if locks are recorded in this process now. The first one attaches it.
 #[inline(always)]
 pub fn live() -> bool {
-    if goes_on(which::LOCKS) { !region::paused() } else { wanted(want::LOCKS) && begins() }
+    (goes_on(which::LOCKS) || (wanted(want::LOCKS) && begins())) && !region::paused()
 }
 
 #[cold]
 #[inline(never)]
 fn begins() -> bool {
-    !goes_on(which::TURNED_AWAY) && region::attach().is_some() && goes_on(which::LOCKS) && !region::paused()
+    !goes_on(which::TURNED_AWAY) && region::attach().is_some() && goes_on(which::LOCKS)
 }
 
 /// This thread, if what it does is to be recorded; `site` is where the call came from.

@@ -14,10 +14,11 @@ use tape::region::CallRow;
 /// True if calls are recorded in this process now. The first one attaches it.
 #[inline(always)]
 pub fn live() -> bool {
-    if goes_on(which::CALLS) { !region::paused() } else { wanted(want::CALLS) && begins() && !region::paused() }
+    are_followed() && !region::paused()
 }
 
 /// As [`live`], also in a pause.
+#[inline(always)]
 pub fn are_followed() -> bool {
     goes_on(which::CALLS) || (wanted(want::CALLS) && begins())
 }

@@ -6,7 +6,7 @@ use crate::policy::{Me, guard};
 use crate::process::sys;
 use crate::process::thread::{self, Thread};
 use crate::record::pauses;
-use crate::trace::call::{self as trace, Words, arrive, begin, end, live};
+use crate::trace::call::{self as trace, Words, are_followed, arrive, begin, end, live};
 use crate::trace::code;
 use core::arch::asm;
 use core::ffi::c_void;
@@ -75,6 +75,10 @@ pub unsafe extern "C" fn call<const F: usize>(
     if const { FUNCTIONS[F].starts_profilers() } {
         pauses::profiler(false);
     }
+    // In a pause as well: the handle may be another kernel's when that ends.
+    if const { FUNCTIONS[F].unloads_code() } && are_followed() {
+        names::forget();
+    }
     let outermost = stack >= t.call_stack.get();
     // SAFETY: the caller's.
     let r = unsafe { one::<F>(t, stack, site, e, at, &a) };
@@ -100,9 +104,6 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
                 launches(row, f, a);
             }
         }
-        if const { FUNCTIONS[F].unloads_code() } {
-            names::forget();
-        }
         // SAFETY: the caller's.
         return unsafe { real(at, f.words, a) };
     }
@@ -123,9 +124,6 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
         launches(row, f, a);
     } else {
         row.kernel.store(0, Ordering::Relaxed);
-    }
-    if const { FUNCTIONS[F].unloads_code() } {
-        names::forget();
     }
     t.call_stack.set(stack);
     t.calls_inside.set(0);
