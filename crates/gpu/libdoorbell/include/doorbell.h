@@ -885,16 +885,16 @@ int32_t doorbell_copy_after(const doorbell_piece_t *pieces,
                             doorbell_ticket_t *ticket);
 
 /*
- Pauses the recording of this process, under `doorbell record`, for all its threads. In a pause nothing is recorded but driver calls,
- and what the program does costs a few nanoseconds more than without doorbell. The latest word counts, whoever says it.
- `recorded` (may be null): whether the process is recorded at all. If it is not, nothing happens.
+ Pauses the recording of this process by `doorbell record`, for all its threads. In a pause only driver calls are recorded, and each
+ operation costs a few nanoseconds more than without doorbell. The latest call decides, whichever thread makes it.
+ `recorded` (may be null): whether the process is recorded. If it is not, the call has no effect.
  Cost: some 100 ns. Threads: any. Errors: none.
  */
 int32_t doorbell_pause_recording(bool *recorded);
 
 /*
- Goes on with the recording of this process, for all its threads: after doorbell_pause_recording(), or where `doorbell record
- --capture` has it begin with a pause. `recorded`: as there.
+ Resumes the recording of this process, for all its threads: after doorbell_pause_recording(), or with `doorbell record --capture`,
+ which begins with a pause. `recorded`: as there.
  Cost: some 100 ns. Threads: any. Errors: none.
  */
 int32_t doorbell_resume_recording(bool *recorded);

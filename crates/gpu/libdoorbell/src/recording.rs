@@ -1,9 +1,9 @@
-//! What a program says to the `doorbell record` that it runs under.
+//! Pauses of the recording, where the program runs under `doorbell record`.
 
 use crate::calls::run;
 use std::sync::OnceLock;
 
-/// Of the recorder's agent, which is loaded before the program: see its `record::pauses`.
+/// The function of the recorder's agent (its `record::pauses`), which is loaded before the program.
 type Recording = unsafe extern "C" fn(i32) -> i32;
 
 fn agent() -> Option<Recording> {
@@ -17,7 +17,7 @@ fn agent() -> Option<Recording> {
     })
 }
 
-/// Says it to the agent, and whether the process is recorded to the caller.
+/// Calls the agent. `recorded`: whether the process is recorded.
 ///
 /// # Safety
 /// `recorded` is null or may be written.
@@ -33,9 +33,9 @@ unsafe fn say(what: i32, recorded: *mut bool) -> i32 {
     })
 }
 
-/// Pauses the recording of this process, under `doorbell record`, for all its threads. In a pause nothing is recorded but driver calls,
-/// and what the program does costs a few nanoseconds more than without doorbell. The latest word counts, whoever says it.
-/// `recorded` (may be null): whether the process is recorded at all. If it is not, nothing happens.
+/// Pauses the recording of this process by `doorbell record`, for all its threads. In a pause only driver calls are recorded, and each
+/// operation costs a few nanoseconds more than without doorbell. The latest call decides, whichever thread makes it.
+/// `recorded` (may be null): whether the process is recorded. If it is not, the call has no effect.
 /// Cost: some 100 ns. Threads: any. Errors: none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_pause_recording(recorded: *mut bool) -> i32 {
@@ -43,8 +43,8 @@ pub unsafe extern "C" fn doorbell_pause_recording(recorded: *mut bool) -> i32 {
     unsafe { say(0, recorded) }
 }
 
-/// Goes on with the recording of this process, for all its threads: after doorbell_pause_recording(), or where `doorbell record
-/// --capture` has it begin with a pause. `recorded`: as there.
+/// Resumes the recording of this process, for all its threads: after doorbell_pause_recording(), or with `doorbell record --capture`,
+/// which begins with a pause. `recorded`: as there.
 /// Cost: some 100 ns. Threads: any. Errors: none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_resume_recording(recorded: *mut bool) -> i32 {
