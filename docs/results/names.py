@@ -127,7 +127,20 @@ def run(command, **more):
     return out.stdout.strip().splitlines()[-1] if out.returncode == 0 and out.stdout.strip() else None
 
 
+def write_machine(folder):
+    """What the figures were taken on, beside them."""
+    import torch
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    name, driver = subprocess.run(query, stdout=subprocess.PIPE, text=True).stdout.splitlines()[0].split(", ")
+    with open("/proc/cpuinfo") as f:
+        is_virtual = "hypervisor" in f.read()
+    with open(os.path.join(folder, "machine.json"), "w") as f:
+        json.dump({"gpu.name": name, "gpu.driver": driver, "gpu.cuda": torch.version.cuda, "cpu.online": os.cpu_count(),
+                   "host.virtual_machine": is_virtual}, f)
+
+
 def costs(doorbell, to):
+    write_machine(os.path.dirname(os.path.abspath(to)))
     me = [sys.executable, os.path.abspath(__file__)]
     rows = []
     ways = [("torch.profiler", None, 40), ("nothing", ["--tap", "off"], 200), ("commands", [], 400), ("calls", ["--calls"], 600), ("locks", ["--locks"], 240)]
@@ -303,7 +316,9 @@ def counts(doorbell, to):
 
 def rows(commit, started):
     """The data files of names.md, from costs.json and counts.json."""
-    here = os.path.join(os.path.dirname(os.path.abspath(__file__)))
+    here = os.path.dirname(os.path.abspath(__file__))
+    with open(f"{here}/names/machine.json") as f:
+        machine = json.load(f)
     with open(f"{here}/names/costs.json") as f:
         c = json.load(f)
     with open(f"{here}/names/counts.json") as f:
@@ -312,7 +327,6 @@ def rows(commit, started):
             "locks": "the same, locks, context switches (`--locks`)", "torch.profiler": "torch.profiler, CPU and CUDA"}
 
     def write(name, about, sub, rows):
-        machine = {"gpu.name": "NVIDIA H200", "gpu.driver": "580.159.04", "gpu.cuda": "13.0", "cpu.online": 16, "host.virtual_machine": True}
         head = {"schema": "doorbell.rows/1", "name": name, "about": about, "doorbell": "0.1.0", "commit": commit,
                 "command": ["docs/results/names.py", sub], "started": started, "functional": False, "complete": True, "machine": machine,
                 "experiment": "", "rows": []}
