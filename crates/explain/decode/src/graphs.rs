@@ -25,7 +25,6 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 use tape::call::Class;
-use tape::event::RingBody;
 
 /// A graph that was launched more than once.
 #[derive(Debug)]
@@ -92,11 +91,6 @@ pub fn graphs(r: &Recording) -> Result<Vec<Graph>, InsightError> {
         found.learn(&finder.channels, fills, codes)
     };
     Ok(found.into_iter().map(learn).collect())
-}
-
-fn is_graph_launch(ring: &RingBody) -> bool {
-    let function = u16::try_from(ring.function).ok().and_then(tape::call::function);
-    function.is_some_and(|f| f.class == Class::GraphLaunch)
 }
 
 /// What is written of a QMD of versions 3 and 4.
@@ -222,7 +216,11 @@ impl Sink for Finder {
             slot: at.channel.slot,
             generation: at.channel.generation,
             seconds: self.clock.seconds(at.submission.tsc),
-            call: at.submission.ring.filter(is_graph_launch).map(|ring| (at.submission.tid, ring.call)),
+            call: at
+                .submission
+                .ring
+                .filter(|ring| ring.called().is_some_and(|f| f.class == Class::GraphLaunch))
+                .map(|ring| (at.submission.tid, ring.call)),
             channel,
             ..Submission::default()
         };

@@ -105,7 +105,9 @@ impl Sink for Tally<'_> {
         let Some(row) = rows::launch(at, op, &self.clock) else { return };
         match row.shape {
             None => self.without_qmd += u64::from(self.filter.kernel.is_none()),
-            Some(shape) if !row.empty && !row.again && self.filter.wants_kernel(&row) => self.launch(row, shape),
+            Some(shape) if !row.empty && !row.again && self.filter.wants_kernel(row.name.as_deref()) => {
+                self.launch(row, shape)
+            }
             Some(_) => {}
         }
     }
@@ -151,8 +153,7 @@ impl Tally<'_> {
             for node in recipe.nodes {
                 let Some(shape) = node.shape.filter(|shape| !shape.is_empty()) else { continue };
                 let kernel = node.symbol.as_deref().zip(node.name.as_deref());
-                let wanted = |name: &str| self.filter.kernel.as_ref().is_none_or(|k| k.matches(name));
-                if !wanted(kernel.map_or("", |(_, name)| name)) {
+                if !self.filter.wants_kernel(node.name.as_deref()) {
                     continue;
                 }
                 let Some(one) = self.one(g.process, shape.code(), kernel) else { continue };

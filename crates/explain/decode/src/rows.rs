@@ -42,8 +42,7 @@ fn when(at: &At<'_>, clock: &Clock) -> When {
 /// The call in which it was rung.
 pub fn in_call(submission: &Submission) -> Option<InCall> {
     let ring = submission.ring.filter(|ring| ring.function != 0)?;
-    let function = u16::try_from(ring.function).ok().and_then(tape::call::function);
-    let name = function.map_or("unknown", |f| f.name);
+    let name = ring.called().map_or("unknown", |f| f.name);
     Some(InCall { name, number: ring.call, stream: ring.stream, object: ring.object })
 }
 

@@ -92,6 +92,11 @@ pub struct RingBody {
 }
 
 impl RingBody {
+    /// The function of the call; `None` if it was in none, or in one that only a newer doorbell knows.
+    pub fn called(&self) -> Option<&'static call::Function> {
+        call::function(u16::try_from(self.function).ok()?)
+    }
+
     /// Its bytes, for [`crate::ring::Writer::push_words_with`].
     #[inline(always)]
     pub const fn words(self) -> [u64; 8] {

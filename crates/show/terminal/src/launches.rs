@@ -66,7 +66,8 @@ fn line(out: &mut dyn Write, l: &LaunchRow) -> io::Result<()> {
 
 fn each(r: &Recording, filter: Filter, f: &mut dyn FnMut(LaunchRow) -> io::Result<()>) -> Result<(), ReportError> {
     let wanted = filter.clone();
-    let launch =
-        |at: &At<'_>, op: &Op, clock: &Clock| decode::rows::launch(at, op, clock).filter(|l| wanted.wants_kernel(l));
+    let launch = |at: &At<'_>, op: &Op, clock: &Clock| {
+        decode::rows::launch(at, op, clock).filter(|l| wanted.wants_kernel(l.name.as_deref()))
+    };
     rows::each(r, filter, launch, f)
 }

@@ -5,7 +5,6 @@ use crate::rows;
 use regex_lite::Regex;
 use schema::Clock;
 use schema::channel::Channel;
-use schema::operations::LaunchRow;
 
 /// Which submissions a reader wants.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -54,10 +53,9 @@ impl Filter {
         })
     }
 
-    /// Whether a launch is wanted, by its kernel.
-    pub fn wants_kernel(&self, launch: &LaunchRow) -> bool {
-        let name = launch.name.as_deref().unwrap_or_default();
-        self.kernel.as_ref().is_none_or(|pattern| pattern.matches(name))
+    /// Whether a kernel of this name is wanted; `None`: it has none.
+    pub fn wants_kernel(&self, name: Option<&str>) -> bool {
+        self.kernel.as_ref().is_none_or(|pattern| pattern.matches(name.unwrap_or_default()))
     }
 }
 
