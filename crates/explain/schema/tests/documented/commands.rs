@@ -1,0 +1,235 @@
+//! A value for each field: what was sent, and the driver's objects.
+
+use schema::Place;
+use schema::driver_calls::DriverCallRow;
+use schema::graphs::{CounterRow, EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow, SentRow, StartRow};
+use schema::kernels::{CallCount, KernelRow, Kernels};
+use schema::objects::{MappingRow, ObjectRow, Objects};
+use schema::operations::{CopyRow, InCall, LaunchRow, Mode, Shape, When};
+use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
+
+pub fn shape() -> Shape {
+    Shape {
+        grid: [1; 3],
+        block: [1; 3],
+        cluster: Some([1; 3]),
+        registers: 1,
+        shared_memory: 1,
+        program: 1,
+        kernel: Some(1),
+    }
+}
+
+pub fn command_row() -> CommandRow {
+    CommandRow {
+        word: 1,
+        class: Some(1),
+        offset: Some(1),
+        method: Some("x".into()),
+        value: Some(1),
+        words: Some(1),
+        text: "x".into(),
+    }
+}
+
+pub fn entry_row() -> EntryRow {
+    EntryRow {
+        index: 1,
+        seq: 1,
+        gp: 1,
+        va: 1,
+        place: Place::Video,
+        dwords: 1,
+        recorded: 1,
+        lack: Some("x"),
+        late: true,
+        after_gap: true,
+        va_guessed: true,
+        commands: vec![command_row()],
+    }
+}
+
+pub fn submission_row() -> SubmissionRow {
+    SubmissionRow {
+        number: 1,
+        tsc: 1,
+        seconds: Some(1.0),
+        process: 1,
+        pid: 1,
+        tid: 1,
+        slot: 1,
+        generation: 1,
+        engine: "x".into(),
+        call: Some(in_call()),
+        token: Some(1),
+        seq: Some(1),
+        put_from: Some(1),
+        put_to: Some(1),
+        trapped: true,
+        handed_over: true,
+        entries: vec![entry_row()],
+    }
+}
+
+pub fn when() -> When {
+    When {
+        submission: 1,
+        tsc: 1,
+        seconds: Some(1.0),
+        process: 1,
+        pid: 1,
+        tid: 1,
+        slot: 1,
+        generation: 1,
+        engine: "x".into(),
+        call: Some(in_call()),
+    }
+}
+
+pub fn in_call() -> InCall {
+    InCall { name: "x", number: 1, stream: 1, object: 1 }
+}
+
+pub fn copy_row() -> CopyRow {
+    CopyRow {
+        when: when(),
+        mode: Mode::Inline,
+        src: Some(1),
+        src_place: Some(Place::Video),
+        src_gpu: Some(1),
+        dst: 1,
+        dst_place: Place::Video,
+        dst_gpu: Some(1),
+        bytes: 1,
+        lines: 1,
+        pipelined: true,
+        pitch: true,
+        semaphore: Some(1),
+        payload: Some(1),
+        physical: true,
+        complete: true,
+        guessed: true,
+    }
+}
+
+pub fn launch_row() -> LaunchRow {
+    LaunchRow {
+        when: when(),
+        how: "x",
+        qmd: 1,
+        shape: Some(shape()),
+        empty: true,
+        again: true,
+        symbol: Some("x".into()),
+        name: Some("x".into()),
+        guessed: true,
+    }
+}
+
+pub fn kernels() -> Kernels {
+    let row = KernelRow {
+        symbol: Some("x".into()),
+        name: Some("x".into()),
+        code: 1,
+        launches: 1,
+        in_graphs: Some(1),
+        share: 1.0,
+        shape: shape(),
+        shape_launches: 1,
+        shapes: 1,
+        threads: 1,
+        streams: 1,
+        calls: vec![CallCount { name: "x", launches: 1 }],
+        first_seconds: Some(1.0),
+        last_seconds: Some(1.0),
+    };
+    Kernels { kernels: vec![row], without_qmd: 1, unknown_graph_launches: 1 }
+}
+
+pub fn graph_row() -> GraphRow {
+    let node = NodeRow {
+        kind: "x",
+        group: 1,
+        address: 1,
+        bytes: Some(1),
+        value: Some(1),
+        shape: Some(shape()),
+        symbol: Some("x".into()),
+        name: Some("x".into()),
+        bank: Some(1),
+        bank_bytes: Some(1),
+        parameter_bytes: Some(1),
+    };
+    let start = StartRow { node: 1, action: Some("x") };
+    let recipe = RecipeRow {
+        kernels: 1,
+        has_data: true,
+        upload_words: Some(1),
+        relaunch_words: Some(1),
+        references: 1,
+        foreign: 1,
+        nodes: vec![node],
+        edges: vec![EdgeRow { from: 1, to: 1, by: "x", action: Some("x") }],
+        groups: vec![GroupRow { channel: 1, waits: vec!["x"], starts: vec![start], nodes: 1 }],
+        counters: vec![CounterRow { address: 1, nodes: vec![1], step: Some(1) }],
+    };
+    GraphRow {
+        submission: 1,
+        seconds: Some(1.0),
+        process: 1,
+        pid: 1,
+        tid: 1,
+        slot: 1,
+        generation: 1,
+        uploaded_by: Some(1),
+        launches: 1,
+        upload: Some(SentRow { submissions: 1, words: 1 }),
+        launch: SentRow { submissions: 1, words: 1 },
+        refused: Some("x".into()),
+        recipe: Some(recipe),
+    }
+}
+
+pub fn object_row() -> ObjectRow {
+    ObjectRow {
+        process: 1,
+        client: 1,
+        handle: 1,
+        parent: 1,
+        class: 1,
+        class_name: "x".into(),
+        detail: "x".into(),
+        depth: 1,
+        freed: true,
+    }
+}
+
+pub fn mapping_row() -> MappingRow {
+    MappingRow { process: 1, base: 1, length: 1, client: Some(1), handle: Some(1), offset: 1, place: Place::Video }
+}
+
+pub fn objects() -> Objects {
+    Objects { objects: vec![object_row()], gpu_mappings: vec![mapping_row()] }
+}
+
+pub fn driver_call_row() -> DriverCallRow<'static> {
+    DriverCallRow {
+        call: "x",
+        tsc: 1,
+        seconds: Some(1.0),
+        process: 1,
+        pid: 1,
+        tid: 1,
+        file: Some("x".into()),
+        fd: Some(1),
+        what: Some("x".into()),
+        request: Some(1),
+        ret: Some(1),
+        status: Some(1),
+        status_name: Some("x"),
+        ticks: Some(1),
+        address: Some(1),
+        length: Some(1),
+        path: Some("x".into()),
+    }
+}

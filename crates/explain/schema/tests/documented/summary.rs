@@ -1,0 +1,245 @@
+//! A value for each field: what is known of a recording as a whole.
+
+use crate::commands::shape;
+use schema::Place;
+use schema::channel::{Accounted, Channel, Watch};
+use schema::lines::RecordingRow;
+use schema::processes::{HowEnded, ProcessRow, RankRow, UnwatchedRow};
+use schema::summary::{
+    Bucket, Copies, Direction, LaunchShape, Launches, Lost, Page, Pauses, Problems, Program, Semaphores, Site,
+    SizeCount, Summary, Tap, Transfers, UnknownMethod,
+};
+
+pub fn program() -> Program {
+    Program { exe: "x".into(), args: Some(vec!["x".into()]), pid: 1, started: "x".into() }
+}
+
+pub fn tap() -> Tap {
+    Tap { asked: "x".into(), trapped: 1, rewritten: 1, handed_over: 1, sites_patched: 1 }
+}
+
+pub fn lost() -> Lost {
+    Lost {
+        by_channels: 1,
+        by_gaps: 1,
+        gap_events: 1,
+        gap_bytes: 1,
+        channels_unaccounted: 1,
+        rings_missing: 1,
+        blind_rings: 1,
+        unrung: 1,
+        strangers: 1,
+    }
+}
+
+pub fn direction() -> Direction {
+    Direction { from: Some(Place::Video), from_gpu: Some(1), to: Place::Video, to_gpu: Some(1), count: 1, bytes: 1 }
+}
+
+pub fn bucket() -> Bucket {
+    Bucket { from: 1, to: 1, count: 1, bytes: 1 }
+}
+
+pub fn size_count() -> SizeCount {
+    SizeCount { bytes: 1, count: 1 }
+}
+
+pub fn transfers() -> Transfers {
+    Transfers {
+        bytes: 1,
+        by_place: vec![direction()],
+        sizes: vec![bucket()],
+        commonest_sizes: vec![size_count()],
+        other_sizes: 1,
+    }
+}
+
+pub fn copies() -> Copies {
+    Copies {
+        copy_engine: 1,
+        copy_engine_detail: transfers(),
+        inline: 1,
+        inline_detail: transfers(),
+        inline_for_launches: 1,
+        inline_for_launches_bytes: 1,
+    }
+}
+
+pub fn semaphores() -> Semaphores {
+    Semaphores { released: 1, acquired: 1, timestamps: 1 }
+}
+
+pub fn launches() -> Launches {
+    Launches {
+        by_pcas: 1,
+        by_inline_qmd: 1,
+        empty: 1,
+        again: 1,
+        without_qmd: 1,
+        programs: 1,
+        shapes: 1,
+        not_told_apart: 1,
+    }
+}
+
+pub fn launch_shape() -> LaunchShape {
+    LaunchShape { shape: shape(), count: 1 }
+}
+
+pub fn channel() -> Channel {
+    Channel {
+        number: 1,
+        process: 1,
+        pid: 1,
+        slot: 1,
+        generation: 1,
+        client: 1,
+        handle: 1,
+        class: 1,
+        class_name: "x".into(),
+        gpu: Some(1),
+        engine: "x".into(),
+        runlist: Some(1),
+        chid: Some(1),
+        token: Some(1),
+        ring_entries: 1,
+        gpfifo: 1,
+        gpfifo_place: Place::Video,
+        userd_place: Place::Video,
+        pushbuffer_place: Place::Video,
+        watch: Watch::Direct,
+        rings: 1,
+        submissions: 1,
+        entries: 1,
+        command_bytes: 1,
+        accounted: 1,
+        accounted_by: Accounted::End,
+        lost: 1,
+        surplus: 1,
+        unrung: 1,
+        rings_missing: 1,
+        freed: true,
+        announced: true,
+    }
+}
+
+pub fn unknown_method() -> UnknownMethod {
+    UnknownMethod { class: 1, offset: 1, count: 1 }
+}
+
+pub fn problems() -> Problems {
+    Problems {
+        unknown_methods: vec![unknown_method()],
+        bad_headers: 1,
+        skipped_words: 1,
+        unmapped_segments: 1,
+        unmapped_bytes: 1,
+        cut_segments: 1,
+        torn_segments: 1,
+        late_segments: 1,
+        uncopied_segments: 1,
+        holes: 1,
+        guessed: 1,
+        unknown_events: 1,
+        stray_bytes: 1,
+        late_rings: 1,
+    }
+}
+
+pub fn site() -> Site {
+    Site { process: 1, address: 1, module: "x".into(), offset: 1, patched: true, why: Some("x"), code: "x".into() }
+}
+
+pub fn page() -> Page {
+    Page { process: 1, address: 1, class: 1, handle: 1, tapped: true }
+}
+
+pub fn how_ended() -> HowEnded {
+    HowEnded { how: "x".into(), exit_code: Some(1), signal: Some(1) }
+}
+
+pub fn rank_row() -> RankRow {
+    RankRow { rank: 1, local_rank: Some(1), world_size: Some(1), launcher: "x".into() }
+}
+
+pub fn process_row() -> ProcessRow {
+    ProcessRow {
+        index: 1,
+        pid: 1,
+        ppid: 1,
+        parent: Some(1),
+        image: 1,
+        exe: "x".into(),
+        args: Some(vec!["x".into()]),
+        rank: Some(rank_row()),
+        began: Some(1.0),
+        end: Some(how_ended()),
+        complete: true,
+        incomplete_because: vec!["x".into()],
+        doorbells: 1,
+        submissions: 1,
+        entries: 1,
+        lost: 1,
+        copies: 1,
+        launches: 1,
+        channels: 1,
+        driver_calls: 1,
+    }
+}
+
+pub fn unwatched_row() -> UnwatchedRow {
+    UnwatchedRow { pid: 1, parent: Some(1), path: "x".into(), why: "x".into(), seconds: Some(1.0) }
+}
+
+pub fn summary() -> Summary {
+    Summary {
+        program: program(),
+        children: "x",
+        nothing: Some("x"),
+        driver: "x".into(),
+        gpu: "x".into(),
+        gpus: vec![1],
+        cuda: Some("x".into()),
+        tap: tap(),
+        seconds: Some(1.0),
+        submissions: 1,
+        doorbells: 1,
+        entries: 1,
+        complete: true,
+        incomplete_because: vec!["x".into()],
+        pauses: Some(Pauses { count: 1, seconds: 1.0, doorbells: 1 }),
+        lost: 1,
+        lost_detail: lost(),
+        command_bytes: 1,
+        command_bytes_recorded: 1,
+        copies: copies(),
+        fills: 1,
+        fill_bytes: 1,
+        semaphores: semaphores(),
+        launches: 1,
+        launch_detail: launches(),
+        launch_shapes: vec![launch_shape()],
+        channels: 1,
+        channel_list: vec![channel()],
+        problems: problems(),
+        sites: vec![site()],
+        pages: vec![page()],
+        notes: vec!["x".into()],
+        trouble: vec!["x".into()],
+        end: Some(how_ended()),
+        driver_calls: 1,
+        processes: vec![process_row()],
+        unwatched: vec![unwatched_row()],
+        damage: Some("x".into()),
+    }
+}
+
+pub fn recording_row() -> RecordingRow {
+    RecordingRow {
+        complete: true,
+        incomplete_because: vec!["x".into()],
+        lost: 1,
+        lost_detail: lost(),
+        clock_error_ns: Some(1),
+    }
+}
