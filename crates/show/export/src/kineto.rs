@@ -286,7 +286,7 @@ impl Trace<'_> {
 }
 
 impl Writer for Trace<'_> {
-    fn wants_commands(&self) -> bool {
+    fn wants_details(&self) -> bool {
         false
     }
 

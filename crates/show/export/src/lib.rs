@@ -30,8 +30,8 @@ pub enum ExportError {
 
 /// What takes rows: a format, or a picture.
 pub trait Writer {
-    /// Whether rows of submissions have their decoded commands.
-    fn wants_commands(&self) -> bool {
+    /// Whether rows of submissions have their decoded commands, and rows of symbols come last: those take a look into each mapped file.
+    fn wants_details(&self) -> bool {
         true
     }
 

@@ -40,9 +40,11 @@ pub fn each(r: &Recording, about: &About, writer: &mut dyn Writer) -> Result<(),
         })
     })?;
     places.add(of_calls);
-    let symbols = symbols::look_up(&places, places.by_name.keys().map(String::as_str));
-    for (place, symbol) in &symbols.0 {
-        writer.row(&Line::Symbol { place, symbol })?;
+    if writer.wants_details() {
+        let symbols = symbols::look_up(&places, places.by_name.keys().map(String::as_str));
+        for (place, symbol) in &symbols.0 {
+            writer.row(&Line::Symbol { place, symbol })?;
+        }
     }
     match r.end() {
         Some(end) => writer.row(&Line::End(end)),
@@ -99,7 +101,7 @@ impl Sink for Walked<'_> {
     }
 
     fn item(&mut self, _: &At<'_>, item: &Item<'_>) {
-        if self.writer.wants_commands() {
+        if self.writer.wants_details() {
             self.collector.item(item);
         }
     }

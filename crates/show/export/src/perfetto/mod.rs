@@ -101,7 +101,7 @@ fn flow_of_call(process: u32, tid: i32, number: u32) -> u64 {
 }
 
 impl Writer for Trace<'_> {
-    fn wants_commands(&self) -> bool {
+    fn wants_details(&self) -> bool {
         false
     }
 
@@ -116,7 +116,7 @@ impl Writer for Trace<'_> {
             Line::Switch(s) => self.switch(s)?,
             // (What these have is known before.)
             Line::Header(_) | Line::Recording(_) | Line::Note { .. } | Line::Channel(_) | Line::End(_) => {}
-            // Behind all slices: too late for their names.
+            // (Not asked for: they come after the slices that they name.)
             Line::Symbol { .. } => {}
         }
         Ok(())

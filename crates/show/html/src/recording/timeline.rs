@@ -82,7 +82,7 @@ pub fn section(r: &Recording) -> Result<Option<Section>, Error> {
 }
 
 impl Writer for Collected<'_> {
-    fn wants_commands(&self) -> bool {
+    fn wants_details(&self) -> bool {
         false
     }
 
