@@ -586,8 +586,7 @@ fn no_numbers_make_it_panic() {
                                 result,
                                 flags: flags_,
                                 inner,
-                                seq: 0,
-                                pad: 0,
+                                ..CallBody::default()
                             };
                             let k = if w() % 4 == 0 { call::kind::IN_CALL } else { call::kind::CALL };
                             t.add(k, [257, 267, 1, 13, flags][w() as usize % 5], tsc, &b, &[])

@@ -65,14 +65,23 @@ pub struct CallBody {
     /// ([`crate::event::RingBody::call`]). 0 on older tapes.
     pub seq: u32,
     pub pad: u32,
+    /// Where a copy reads from ([`Function::source_at`]). On the tape with such functions alone, else 0.
+    pub source: u64,
 }
 
 impl CallBody {
-    /// Its bytes, as words of a little-endian machine.
+    /// Its bytes without the source, as words of a little-endian machine.
     #[inline(always)]
     pub const fn words(self) -> [u64; 7] {
         let sixth = self.result as u32 as u64 | (self.flags as u64) << 32 | (self.inner as u64) << 48;
         [self.began, self.site, self.stream, self.object, self.size, sixth, self.seq as u64]
+    }
+
+    /// All of its bytes.
+    #[inline(always)]
+    pub const fn words_with_source(self) -> [u64; 8] {
+        let [a, b, c, d, e, f, g] = self.words();
+        [a, b, c, d, e, f, g, self.source]
     }
 }
 
@@ -240,10 +249,32 @@ impl Function {
         matches!(self.class, Class::Launch) && self.number < 256
     }
 
+    /// The word that is a copy's source, where the object is its destination; `None` for what is no copy from one address to another.
+    pub const fn source_at(&self) -> Option<u8> {
+        match self.number {
+            // cuMemcpy.., cudaMemcpy, cudaMemcpyAsync
+            10..=17 | 266 | 267 => Some(1),
+            // The Peer functions name a device or context before it.
+            18 | 19 | 268 | 269 => Some(2),
+            _ => None,
+        }
+    }
+
     /// Handles of kernels end with it.
     pub const fn unloads_code(&self) -> bool {
         // cuModuleUnload, cuLibraryUnload
         matches!(self.number, 91 | 92)
+    }
+
+    pub const fn loads_code(&self) -> bool {
+        // cuModuleLoadData, cuModuleLoadDataEx, cuLibraryLoadData
+        matches!(self.number, 88..=90)
+    }
+
+    /// A graph that can be launched is changed by it.
+    pub const fn changes_graph(&self) -> bool {
+        // cuGraphExecUpdate, cudaGraphExecUpdate
+        matches!(self.number, 95 | 347)
     }
 
     /// cuProfilerStart, cudaProfilerStart
@@ -284,9 +315,9 @@ mod tests {
             inner: 8,
             seq: 9,
             pad: 0,
+            source: 10,
         };
-        let words = body.words();
-        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let bytes: Vec<u8> = body.words_with_source().iter().flat_map(|w| w.to_le_bytes()).collect();
         assert_eq!(bytes, crate::event::bytes_of(&body));
     }
 
@@ -320,7 +351,9 @@ mod tests {
                 Stream::Word(a) | Stream::Config(a) => a,
             };
             let direction = if f.direction_at == Function::NOT_SAID { 0 } else { f.direction_at };
-            for word in [last, stream, f.object_at, direction] {
+            let source = f.source_at().unwrap_or(0);
+            assert!(source == 0 || f.object == Object::Address && f.object_at == 0, "{}", f.name);
+            for word in [last, stream, f.object_at, direction, source] {
                 assert!(word < f.words.max(1), "{}: word {word} of {}", f.name, f.words);
             }
         }

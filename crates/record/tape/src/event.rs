@@ -408,7 +408,7 @@ plain! {
     GapBody = 24, PauseBody = 8, lock::LocksBody = 8, lock::PairBody = 24, lock::HoldBody = 48, lock::OpBody = 40, lock::HeldBody = 40,
     lock::SchedBody = 64, lock::MappingBody = 32, switch::SwitchesBody = 16, switch::SwitchBody = 16, switch::LostBody = 8,
     switch::TaskBody = 40, switch::DeadlineBody = 32,
-    call::CallsBody = 8, call::CallBody = 56, call::NameBody = 16,
+    call::CallsBody = 8, call::CallBody = 64, call::NameBody = 16,
 }
 
 /// Bytes of a value, for writing it.

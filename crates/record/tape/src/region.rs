@@ -375,6 +375,7 @@ impl CallRow {
             inner: 0,
             seq: self.seq.load(Ordering::Relaxed),
             pad: 0,
+            source: 0,
         };
         Some((function, body))
     }

@@ -7,7 +7,7 @@ use crate::process::thread::Thread;
 use crate::process::wiped::{goes_on, live as which};
 use crate::record;
 use core::sync::atomic::{Ordering, compiler_fence};
-use tape::call::{CallBody, Function, Size, Stream, flag, kind};
+use tape::call::{CallBody, FUNCTIONS, Function, Size, Stream, flag, kind};
 use tape::event::RingBody;
 use tape::region::CallRow;
 
@@ -133,23 +133,29 @@ pub fn around(t: &Thread, ring: RingBody) -> RingBody {
     RingBody { function, call: row.seq.load(Ordering::Relaxed), stream, object, kernel, ..ring }
 }
 
-/// The call has returned: its event, from the row.
+/// The call has returned: its event, from the row and the arguments.
 #[inline(always)]
-pub fn end(t: &Thread, row: &CallRow, function: u16, ended: u64, result: i32) {
+pub fn end<const F: usize>(t: &Thread, row: &CallRow, a: &Words, ended: u64, result: i32) {
+    let function = const { FUNCTIONS[F].number };
     t.call_stack.set(0);
     row.function.store(0, Ordering::Relaxed);
     if t.busy.replace(true) {
         return lost();
     }
     compiler_fence(Ordering::SeqCst);
-    let body = body(t, row, result);
+    let source = const { FUNCTIONS[F].source_at() };
+    let body = CallBody { source: source.map_or(0, |word| a.at(word) as u64), ..body(t, row, result) };
     // SAFETY: `arrive` has made sure that there is a writer; it is this thread's, and `busy` keeps a signal handler from
     // making a second reference.
     let w = unsafe { &mut *t.writer.get() };
-    if w.push_words(kind::CALL, function, ended, body.words()) {
+    let is_there = match source {
+        None => w.push_words(kind::CALL, function, ended, body.words()),
+        Some(_) => w.push_words(kind::CALL, function, ended, body.words_with_source()),
+    };
+    if is_there {
         w.publish();
     } else {
-        end_with_gap(t, row, function, ended, result);
+        end_with_gap(t, &body, function, ended);
     }
     compiler_fence(Ordering::SeqCst);
     t.busy.set(false);
@@ -168,6 +174,7 @@ fn body(t: &Thread, row: &CallRow, result: i32) -> CallBody {
         inner: t.calls_inside.get(),
         seq: row.seq.load(Ordering::Relaxed),
         pad: 0,
+        source: 0,
     }
 }
 
@@ -189,11 +196,10 @@ pub fn left(t: &Thread) {
 /// An event that does not fit: waits for room or counts a gap. The thread is busy.
 #[cold]
 #[inline(never)]
-fn end_with_gap(t: &Thread, row: &CallRow, function: u16, ended: u64, result: i32) {
-    let body = body(t, row, result);
+fn end_with_gap(t: &Thread, body: &CallBody, function: u16, ended: u64) {
     // SAFETY: as in `end`.
     let w = unsafe { &mut *t.writer.get() };
-    record::push(w, kind::CALL, function, ended, &body, &[], &[]);
+    record::push(w, kind::CALL, function, ended, body, &[], &[]);
     w.publish();
 }
 

@@ -125,6 +125,8 @@ pub const FUNCTIONS: &[Function] = &[
     f(92, "cuLibraryUnload", PLAIN, Destroy, 1),
     f(93, "cuProfilerStart", PLAIN, Profiler, 0),
     f(94, "cuProfilerStop", PLAIN, Profiler, 0),
+    // The first version has a pointer more.
+    f(95, "cuGraphExecUpdate", V1_V2, Create, 4).of(Graph, 0),
 
     f(257, "cudaLaunchKernel", SZ, Launch, 8).size(Dim3(1)).stream(7).of(Kernel, 0),
     f(258, "cudaLaunchKernelExC", SZ, Launch, 3).config(0).of(Kernel, 1),
@@ -178,4 +180,6 @@ pub const FUNCTIONS: &[Function] = &[
     f(344, "cudaGraphExecDestroy", PLAIN, Destroy, 1).of(Graph, 0),
     f(345, "cudaProfilerStart", PLAIN, Profiler, 0),
     f(346, "cudaProfilerStop", PLAIN, Profiler, 0),
+    // Before CUDA 12 it had a pointer more.
+    f(347, "cudaGraphExecUpdate", PLAIN, Create, 4).of(Graph, 0),
 ];

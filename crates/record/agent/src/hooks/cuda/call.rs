@@ -132,7 +132,7 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
     // SAFETY: the caller's.
     let r = leaving::run(t, left, || unsafe { real(at, f.words, a) });
     let ended = sys::rdtsc();
-    end(t, row, f.number, ended, r as i32);
+    end::<F>(t, row, a, ended, r as i32);
     r
 }
 
