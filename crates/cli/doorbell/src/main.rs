@@ -20,6 +20,7 @@ mod result;
 mod show;
 mod signals;
 mod units;
+mod why;
 
 #[cfg(not(target_arch = "x86_64"))]
 mod refused;
@@ -96,6 +97,7 @@ struct Cli {
 enum Command {
     Record(record::Args),
     Show(show::Args),
+    Why(why::Args),
     Plan(plan::Args),
     Run(run::Args),
     Diff(diff::Args),
@@ -153,6 +155,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Record(a) => a.run(),
         Command::Show(a) => a.run(),
+        Command::Why(a) => a.run(),
         Command::Plan(a) => a.run(),
         Command::Run(a) => a.run(),
         Command::Diff(a) => a.run(),

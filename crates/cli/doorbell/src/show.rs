@@ -30,6 +30,7 @@ Examples:
   doorbell show app.doorbell --copies --json | jq '.[].bytes'
   doorbell show app.doorbell --locks                        who held a lock while another waited, and why so long
   doorbell show app.doorbell --calls --top 3                CUDA's calls, which locks they take and share
+  doorbell show app.doorbell --driver-calls                 what the driver was asked for, as `strace -c` counts it
   doorbell show app.doorbell --calls --json | jq '.totals.launch.mean_ns'
   doorbell show app.doorbell --summary --json | jq .lost
 
@@ -108,6 +109,9 @@ struct View {
     /// Locks: waits and their holders, orders, priority inversions (recorded with `record --locks`).
     #[arg(long)]
     locks: bool,
+    /// Driver calls, counted: what was asked for, how often, how long it took, and within which call of CUDA's.
+    #[arg(long)]
+    driver_calls: bool,
     /// CUDA's calls: latency, what they waited for, the locks of each in their order (recorded with `record --locks`).
     #[arg(long)]
     calls: bool,
@@ -159,7 +163,7 @@ struct Applies {
 
 /// One for each option of [`View`]. A new view has a field there, a row here and an arm in [`Args::run`]. The last one is shown where none
 /// is asked for.
-const VIEWS: [Applies; 10] = [
+const VIEWS: [Applies; 11] = [
     Applies {
         view: "--submissions",
         asked: |v| v.submissions,
@@ -226,6 +230,15 @@ const VIEWS: [Applies; 10] = [
     Applies {
         view: "--calls",
         asked: |v| v.calls,
+        channel: false,
+        submission: false,
+        kernel: false,
+        limit: true,
+        sorts: &[],
+    },
+    Applies {
+        view: "--driver-calls",
+        asked: |v| v.driver_calls,
         channel: false,
         submission: false,
         kernel: false,
@@ -325,6 +338,7 @@ impl Args {
             v if v.kernels => terminal::kernels::print(r, &filter, style, json)?,
             v if v.channels => terminal::channels::print(r, filter, sort, style, json)?,
             v if v.locks => terminal::locks::print(r, self.limit, style, json)?,
+            v if v.driver_calls => terminal::driver_calls::print(r, self.limit, style, json)?,
             v if v.calls => terminal::calls::print(r, self.limit, style, json)?,
             v if v.objects => terminal::objects::print(r, filter, style, json)?,
             _ => terminal::summary::print(r, style, json)?,

@@ -3,15 +3,17 @@
 //! A thread's holds reach the tape before the call around them returns, so each call is settled when its event comes;
 //! memory grows with the kinds of calls and the locks that they take, not with the calls.
 
+use crate::call_kind::CallKind;
 use crate::facts::{Addresses, Held};
 use crate::fast_map::FastMap;
 use crate::labels::{Labels, function_name};
 use crate::ops::{self, Class};
 use crate::pattern::{Mode, Patterns, Taken};
 use decode::Source;
+use decode::histogram::Histogram;
 use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, ShareRow, SharedRow, Total};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use tape::call::{self, CallBody, flag};
+use tape::call::{self, CallBody};
 use tape::event::{Body, Event};
 use tape::switch::switch_flags;
 
@@ -19,33 +21,6 @@ use tape::switch::switch_flags;
 const PENDING: usize = 1 << 18;
 /// CUDA's `not ready`: an answer, no error.
 const NOT_READY: i32 = 600;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    function: u16,
-    direction: u8,
-    size: u8,
-}
-
-/// Sizes of copies that are told apart.
-const SIZES: [(u64, &str); 5] = [
-    (4 << 10, "to 4 KiB"),
-    (64 << 10, "to 64 KiB"),
-    (1 << 20, "to 1 MiB"),
-    (16 << 20, "to 16 MiB"),
-    (u64::MAX, "above 16 MiB"),
-];
-const DIRECTIONS: [&str; 5] = ["host to host", "host to device", "device to host", "device to device", "by address"];
-
-impl Key {
-    fn of(function: u16, c: &CallBody) -> Key {
-        let moves = call::function(function)
-            .is_some_and(|f| matches!(f.class, call::Class::Copy | call::Class::CopyAsync | call::Class::Memset));
-        let class = SIZES.iter().position(|(most, _)| c.size <= *most).unwrap_or(0) as u8;
-        let direction = ((c.flags & flag::DIRECTION) >> flag::DIRECTION_SHIFT) as u8;
-        Key { function, direction, size: if moves { class + 1 } else { 0 } }
-    }
-}
 
 #[derive(Debug, Default)]
 struct Group {
@@ -58,49 +33,6 @@ struct Group {
     latency: Histogram,
     max: (u64, u64, Source),
     patterns: Patterns,
-}
-
-/// Counts by logarithm, 64 steps to the power of two: a value read from it is at most 1/64 too small.
-/// (As large as its largest value asks for, because there is one for each function: `statistics::Histogram` is of fixed size.)
-#[derive(Debug, Default)]
-struct Histogram(Vec<u64>);
-
-impl Histogram {
-    fn slot(v: u64) -> usize {
-        if v < 64 {
-            return v as usize;
-        }
-        let power = 63 - v.leading_zeros() as usize;
-        (power - 5) * 64 + ((v >> (power - 6)) & 63) as usize
-    }
-
-    fn value(slot: usize) -> u64 {
-        if slot < 64 {
-            return slot as u64;
-        }
-        let power = slot / 64 + 5;
-        (64 + (slot % 64) as u64) << (power - 6)
-    }
-
-    fn add(&mut self, v: u64) {
-        let slot = Histogram::slot(v);
-        if self.0.len() <= slot {
-            self.0.resize(slot + 1, 0);
-        }
-        self.0[slot] += 1;
-    }
-
-    /// The value that so many per cent do not exceed.
-    fn percentile(&self, percent: f64) -> u64 {
-        let all: u64 = self.0.iter().sum();
-        let wanted = ((all as f64 * percent / 100.0).ceil() as u64).clamp(1, all.max(1));
-        let mut seen = 0;
-        let slot = self.0.iter().position(|n| {
-            seen += n;
-            seen >= wanted
-        });
-        slot.map_or(0, Histogram::value)
-    }
 }
 
 /// What a thread did since its last call.
@@ -132,7 +64,7 @@ pub struct Gather<'a> {
     names: Vec<&'a str>,
     addresses: Addresses,
     threads: FastMap<Source, Pending>,
-    groups: BTreeMap<Key, Group>,
+    groups: BTreeMap<CallKind, Group>,
     shares: BTreeMap<(usize, u16), Share>,
     unfinished: u64,
     cut: u64,
@@ -236,7 +168,7 @@ impl<'a> Gather<'a> {
         self.cut += u64::from(std::mem::take(&mut p.cut) > c.began);
         taken.sort_by_key(|t| (t.taken, std::cmp::Reverse(t.released)));
         let ticks = ended.saturating_sub(c.began);
-        let g = self.groups.entry(Key::of(function, c)).or_default();
+        let g = self.groups.entry(CallKind::of(function, c)).or_default();
         g.total.calls += 1;
         g.total.failed += u64::from(c.result != 0 && c.result != NOT_READY);
         g.total.bytes = g.total.bytes.saturating_add(c.size);
@@ -315,8 +247,8 @@ impl<'a> Gather<'a> {
             calls.push(CallRow {
                 call: function_name(key.function),
                 kind,
-                direction: usize::from(key.direction).checked_sub(1).and_then(|d| DIRECTIONS.get(d)).copied(),
-                size: usize::from(key.size).checked_sub(1).and_then(|s| SIZES.get(s)).map(|(_, name)| *name),
+                direction: key.direction(),
+                size: key.size(),
                 total,
                 p50_ns: t.ns(g.latency.percentile(50.0)),
                 p99_ns: t.ns(g.latency.percentile(99.0)),
@@ -424,21 +356,6 @@ fn shared(t: &Labels<'_>, shares: &BTreeMap<(usize, u16), Share>, names: &[&str]
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn percentiles_are_within_a_64th() {
-        let mut h = Histogram::default();
-        (1..=100_000u64).for_each(|v| h.add(v));
-        for (percent, v) in [(50.0, 50_000.0), (99.0, 99_000.0), (100.0, 100_000.0)] {
-            let got = h.percentile(percent) as f64;
-            assert!(got <= v && got >= v * 63.0 / 64.0, "{percent} {got}");
-        }
-        for v in [0, 1, 63, 64, 65, 1 << 40, u64::MAX] {
-            let low = Histogram::value(Histogram::slot(v));
-            assert!(low <= v && v - low <= v / 64, "{v} {low}");
-        }
-        assert_eq!(Histogram::default().percentile(50.0), 0);
-    }
 
     #[test]
     fn off_cpu_counts_where_no_lock_was_waited_for() {

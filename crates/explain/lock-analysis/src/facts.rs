@@ -279,7 +279,7 @@ impl Facts {
             Body::Task(t) => self.threads.task(source, e.head.tsc, t),
             Body::Deadline(d) => self.threads.deadline(source, d),
             Body::Calls(c) => self.calls = Some(c.layout),
-            Body::Call(_) => {
+            Body::Call(_) | Body::InCall(_) => {
                 self.callers.insert(source);
             }
             Body::Gap(g) => self.gaps.add(source, g),

@@ -7,23 +7,24 @@
 //!
 //! Invariant: as for `decode`, no tape makes this panic, whatever its bytes.
 
+pub mod call_kind;
 mod calls;
 mod diff;
 mod events;
-mod facts;
-mod fast_map;
-mod graph;
+pub mod facts;
+pub mod fast_map;
+pub mod graph;
 mod happened;
 mod holders;
-mod labels;
+pub mod labels;
 mod looked;
-mod names;
-mod ops;
+pub mod names;
+pub mod ops;
 mod pattern;
 pub mod remedy;
 mod rows;
 mod spans;
-mod threads;
+pub mod threads;
 mod uses;
 
 use decode::{InsightError, Recording};
@@ -54,7 +55,7 @@ pub fn locks(r: &Recording, waits: usize) -> Result<Locks, InsightError> {
 }
 
 /// What the names of places stand for that were given so far.
-fn places(r: &Recording, facts: &Facts) -> Places {
+pub fn places(r: &Recording, facts: &Facts) -> Places {
     let recorded_ns = r.clocks().first().map_or(0, |clock| clock.realtime_ns);
     Places { by_name: facts.names.given(), recorded_ns }
 }

@@ -4,6 +4,7 @@ use crate::cuda_calls::Calls;
 use crate::diff::Diff;
 use crate::locks::Locks;
 use crate::objects::Objects;
+use crate::slow_calls::Why;
 use crate::summary::Summary;
 use serde::Serialize;
 
@@ -30,6 +31,10 @@ impl Kind for Objects {
 
 impl Kind for Diff {
     const SCHEMA: &'static str = "doorbell.diff/2";
+}
+
+impl Kind for Why {
+    const SCHEMA: &'static str = "doorbell.why/1";
 }
 
 /// The first line of an export.

@@ -1,4 +1,4 @@
-//! A driver call.
+//! Driver calls, one by one and counted.
 
 use serde::Serialize;
 use std::borrow::Cow;
@@ -38,4 +38,29 @@ pub struct DriverCallRow<'a> {
     pub length: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<Cow<'a, str>>,
+}
+
+/// Driver calls of one kind.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DriverCallCount {
+    /// What was asked for: `RM_ALLOC HOPPER_CHANNEL_GPFIFO_A`, `mmap`, ...
+    pub what: String,
+    pub calls: u64,
+    /// They returned an error, or the driver's status was one.
+    pub failed: u64,
+    /// Only ioctls are timed. Time in all of them, and of one of them.
+    pub ns: Option<u64>,
+    pub mean_ns: Option<u64>,
+    pub p50_ns: Option<u64>,
+    pub p99_ns: Option<u64>,
+    pub max_ns: Option<u64>,
+    /// CUDA's calls that made them, the commonest first: as far as calls were recorded.
+    pub within: Vec<WithinCount>,
+}
+
+/// Driver calls within CUDA's calls of one function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WithinCount {
+    pub call: String,
+    pub driver_calls: u64,
 }

@@ -1,7 +1,14 @@
 //! Functions, variables and lines in the place of `app+0x11a9`, for people. Keys, plans and comparisons keep that form.
 
 use schema::locks::{Locks, OrderRow};
-use schema::symbols::{Content, Place, SymbolRow};
+use schema::symbols::{Content, Place, Places, SymbolRow, Symbols};
+
+/// The names of places in rows, and what the source calls them.
+#[derive(Clone, Copy)]
+pub struct Named<'a> {
+    pub places: &'a Places,
+    pub symbols: &'a Symbols,
+}
 
 /// Looks up what is called by name in the first `rows` rows of each kind, and only that.
 pub fn look_up(l: &mut Locks, rows: usize) {
@@ -53,20 +60,55 @@ fn names(l: &Locks, rows: usize) -> Vec<String> {
 }
 
 /// Of `app+0x4060/mutex#2` the place, and the rest.
-fn parts(lock: &str) -> (&str, &str) {
+pub fn parts(lock: &str) -> (&str, &str) {
     lock.rfind('/').map_or((lock, ""), |at| lock.split_at(at))
 }
 
-/// `push_work at queue.c:4`, `PyThread_acquire_lock`; or the place, with the reason where its file is here and was not used.
+/// What [`Named::site`] says of a recording's locks.
 pub fn site(l: &Locks, place: &str) -> String {
-    let Some(row) = l.symbols.0.get(place) else { return place.into() };
-    if let Some(refused) = row.refused {
-        return format!("{place} ({refused})");
+    Named::of(l).site(place)
+}
+
+impl<'a> Named<'a> {
+    pub fn of(l: &'a Locks) -> Named<'a> {
+        Named { places: &l.places, symbols: &l.symbols }
     }
-    let name = row.name.as_deref().map_or_else(|| place.into(), short);
-    match (&row.file, row.line) {
-        (Some(file), Some(line)) => format!("{name} at {}:{line}", file.rsplit('/').next().unwrap_or(file)),
-        _ => name,
+
+    /// `push_work at queue.c:4`, `PyThread_acquire_lock`; or the place, with the reason where its file is here and was not used.
+    pub fn site(&self, place: &str) -> String {
+        let Some(row) = self.symbols.0.get(place) else { return place.into() };
+        if let Some(refused) = row.refused {
+            return format!("{place} ({refused})");
+        }
+        let name = row.name.as_deref().map_or_else(|| place.into(), short);
+        match (&row.file, row.line) {
+            (Some(file), Some(line)) => format!("{name} at {}:{line}", file.rsplit('/').next().unwrap_or(file)),
+            _ => name,
+        }
+    }
+
+    /// `queue_lock/mutex#2` for a lock that is a variable.
+    pub fn lock(&self, name: &str) -> String {
+        let (place, rest) = parts(name);
+        match self.variable(place) {
+            Some(SymbolRow { refused: Some(refused), .. }) => format!("{name} ({refused})"),
+            Some(SymbolRow { name: Some(variable), .. }) if self.is_only(place, variable) => {
+                format!("{variable}{rest}")
+            }
+            Some(SymbolRow { name: Some(variable), .. }) => format!("{variable}{rest} ({place})"),
+            _ => name.into(),
+        }
+    }
+
+    fn variable(&self, place: &str) -> Option<&'a SymbolRow> {
+        let is_variable = |content: Content| content == Content::Variable;
+        self.places.by_name.get(place)?.as_ref().filter(|p| is_variable(p.content))?;
+        self.symbols.0.get(place)
+    }
+
+    /// No other place in the rows has this variable's name: there may be a `lock` in each file.
+    fn is_only(&self, place: &str, variable: &str) -> bool {
+        !self.symbols.0.iter().any(|(other, row)| other != place && row.name.as_deref() == Some(variable))
     }
 }
 
@@ -98,20 +140,14 @@ fn short(name: &str) -> String {
     out
 }
 
-/// `queue_lock/mutex#2` for a lock that is a variable.
+/// What [`Named::lock`] says of a recording's locks.
 pub fn lock(l: &Locks, name: &str) -> String {
-    let (place, rest) = parts(name);
-    match variable(l, place) {
-        Some(SymbolRow { refused: Some(refused), .. }) => format!("{name} ({refused})"),
-        Some(SymbolRow { name: Some(variable), .. }) if is_only(l, place, variable) => format!("{variable}{rest}"),
-        Some(SymbolRow { name: Some(variable), .. }) => format!("{variable}{rest} ({place})"),
-        _ => name.into(),
-    }
+    Named::of(l).lock(name)
 }
 
 /// The same with the name that a plan has to give.
 pub fn lock_and_key(l: &Locks, name: &str) -> String {
-    match variable(l, parts(name).0) {
+    match Named::of(l).variable(parts(name).0) {
         Some(SymbolRow { name: Some(variable), .. }) => format!("{variable} ({name})"),
         _ => lock(l, name),
     }
@@ -119,18 +155,7 @@ pub fn lock_and_key(l: &Locks, name: &str) -> String {
 
 /// The name of a lock that is a variable, for a comment.
 pub fn variable_of<'a>(l: &'a Locks, name: &str) -> Option<&'a str> {
-    variable(l, parts(name).0)?.name.as_deref()
-}
-
-fn variable<'a>(l: &'a Locks, place: &str) -> Option<&'a SymbolRow> {
-    let is_variable = |content: Content| content == Content::Variable;
-    l.places.by_name.get(place)?.as_ref().filter(|p| is_variable(p.content))?;
-    l.symbols.0.get(place)
-}
-
-/// No other place in the rows has this variable's name: there may be a `lock` in each file.
-fn is_only(l: &Locks, place: &str, variable: &str) -> bool {
-    !l.symbols.0.iter().any(|(other, row)| other != place && row.name.as_deref() == Some(variable))
+    Named::of(l).variable(parts(name).0)?.name.as_deref()
 }
 
 #[cfg(test)]

@@ -166,7 +166,7 @@ impl Walk<'_> {
                 return;
             }
             Body::Name(n, name) => return self.state(process).name(n.handle, name),
-            // Of locks and calls: crate lock-analysis.
+            // The walk itself has no use for them.
             Body::Call(_)
             | Body::InCall(_)
             | Body::Pair(_)
@@ -179,7 +179,7 @@ impl Walk<'_> {
             | Body::Switch(_)
             | Body::SwitchesLost(_)
             | Body::Task(_)
-            | Body::Deadline(_) => return,
+            | Body::Deadline(_) => return sink.event(source, e),
             Body::Unknown => {
                 self.out.unknown_events += 1;
                 return;

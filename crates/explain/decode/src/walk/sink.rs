@@ -18,7 +18,7 @@ use schema::channel::Channel;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use tape::event::{PageBody, SiteBody};
+use tape::event::{Event, PageBody, SiteBody};
 
 /// What a reader of a tape takes. Every method does nothing unless it is written.
 pub trait Sink {
@@ -28,6 +28,8 @@ pub trait Sink {
     }
     /// `branch`: whose layouts the call is read with.
     fn call(&mut self, _source: Source, _tsc: u64, _call: &Call<'_>, _branch: &Branch) {}
+    /// An event of a lock, of a call of CUDA's, or of a context switch.
+    fn event(&mut self, _source: Source, _event: &Event<'_>) {}
     fn page(&mut self, _process: u32, _page: &PageBody) {}
     fn site(&mut self, _process: u32, _site: &SiteBody, _path: &[u8]) {}
     fn note(&mut self, _text: &[u8]) {}

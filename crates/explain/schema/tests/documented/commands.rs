@@ -1,7 +1,7 @@
 //! A value for each field: what was sent, and the driver's objects.
 
 use schema::Place;
-use schema::driver_calls::DriverCallRow;
+use schema::driver_calls::{DriverCallCount, DriverCallRow, WithinCount};
 use schema::graphs::{CounterRow, EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow, SentRow, StartRow};
 use schema::kernels::{CallCount, KernelRow, Kernels};
 use schema::objects::{MappingRow, ObjectRow, Objects};
@@ -231,5 +231,19 @@ pub fn driver_call_row() -> DriverCallRow<'static> {
         address: Some(1),
         length: Some(1),
         path: Some("x".into()),
+    }
+}
+
+pub fn driver_call_count() -> DriverCallCount {
+    DriverCallCount {
+        what: "x".into(),
+        calls: 1,
+        failed: 1,
+        ns: Some(1),
+        mean_ns: Some(1),
+        p50_ns: Some(1),
+        p99_ns: Some(1),
+        max_ns: Some(1),
+        within: vec![WithinCount { call: "x".into(), driver_calls: 1 }],
     }
 }

@@ -1,0 +1,68 @@
+//! `doorbell why`: what held up CUDA's calls.
+
+use crate::{show, units};
+use slow_calls::Wanted;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use terminal::table::Style;
+
+/// Say why CUDA's calls were slow
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  doorbell record --locks ./app                  records the calls, and what they wait for
+  doorbell why                                   the newest recording of this folder
+  doorbell why app.doorbell --worst 3            the three calls that lost the most
+  doorbell why app.doorbell --above 1ms          calls that lost a millisecond or more
+  doorbell why app.doorbell --call 4711          the calls with this number (`show` has it at each submission)
+  doorbell why app.doorbell --starting           the time in which a process begins, too
+  doorbell why app.doorbell --json | jq '.worst[0].cause'
+
+All of a call's time is put down to something. What is usual for calls of its kind, and what a call waits for because that
+is what it is there for, is not lost; the rest is. `unknown`: on a CPU, and nothing was seen in the way.")]
+pub struct Args {
+    /// The recording, made with `record --locks` or `--calls`; without one, the newest of this folder
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// So many calls, those that lost the most
+    #[arg(long, value_name = "N", default_value_t = 10, conflicts_with = "call")]
+    worst: usize,
+    /// The calls with this number in their thread, for example 4711
+    #[arg(long, value_name = "NUMBER")]
+    call: Option<u32>,
+    /// Only calls of this thread, for example 4243
+    #[arg(long, value_name = "TID")]
+    thread: Option<i32>,
+    /// Only this process, for example 4242
+    #[arg(long, value_name = "PID")]
+    process: Option<i32>,
+    /// A call is slow if it lost this or more, for example 1ms
+    #[arg(long, value_name = units::TIME, default_value = "50us", value_parser = units::time)]
+    above: Duration,
+    /// Also the calls of the time in which a process begins, its first 1,000 launches and copies
+    #[arg(long)]
+    starting: bool,
+    /// JSON, numbers as numbers
+    #[arg(long)]
+    json: bool,
+}
+
+/// Calls with one number that are shown, at most: each thread may have one.
+const OF_ONE_NUMBER: usize = 100;
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let file = show::given_or_newest(self.file.as_deref())?;
+        let recording = show::open(&file, self.process)?;
+        let wanted = Wanted {
+            worst: if self.call.is_some() { OF_ONE_NUMBER } else { self.worst },
+            number: self.call,
+            thread: self.thread,
+            slow_from_ns: u64::try_from(self.above.as_nanos()).unwrap_or(u64::MAX),
+            starting: self.starting,
+        };
+        terminal::slow_calls::print(&recording, &wanted, Style::of_stdout(), self.json)?;
+        show::damage_of(&recording)
+    }
+}

@@ -1,0 +1,84 @@
+//! `doorbell why` of a program whose launches wait for a lock that another thread has while it makes memory.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn doorbell(arguments: &[&str]) -> Output {
+    Command::new(assert_cmd::cargo::cargo_bin!("doorbell")).args(arguments).output().unwrap()
+}
+
+fn text(arguments: &[&str]) -> String {
+    let out = doorbell(arguments);
+    assert!(out.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// The program, with its library beside it. `Err` without a C compiler.
+fn built(dir: &Path) -> Result<(), String> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/why");
+    let cc = |source: &str, args: &[&str]| {
+        let mut cc = Command::new("cc");
+        cc.current_dir(dir).args(["-O1", "-pthread"]).arg(sources.join(source)).args(args);
+        let out = cc.output().map_err(|e| format!("no C compiler ({e})"))?;
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        Ok::<(), String>(())
+    };
+    cc("libcuda.c", &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", "libcuda.so.1"])?;
+    cc("app.c", &["libcuda.so.1", "-o", "app"])
+}
+
+fn recorded(dir: &Path, name: &str, how: &[&str], mode: &str) -> String {
+    let file = dir.join(name).to_str().unwrap().to_owned();
+    let app = dir.join("app").to_str().unwrap().to_owned();
+    let all = [&["record", "--quiet", "--tap", "off", "-o", &file], how, &["--", &app, mode]].concat();
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let out = command.args(all).env("LD_LIBRARY_PATH", dir).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    file
+}
+
+#[test]
+fn a_launch_behind_an_allocation_is_put_down_to_the_lock_and_its_holder() {
+    let dir = tempfile::tempdir().unwrap();
+    if let Err(why) = built(dir.path()) {
+        test_support::skip!("{why}");
+    }
+    let file = recorded(dir.path(), "a.doorbell", &["--locks"], "makes");
+    let why: Value = serde_json::from_str(&text(&["why", "--json", "--above", "5ms", &file])).unwrap();
+    assert_eq!(why["schema"], "doorbell.why/1");
+    let of = |v: &Value| v["ns"].as_u64().unwrap();
+    let sum: u64 = why["causes"].as_array().unwrap().iter().map(of).sum();
+    assert_eq!(sum, of(&why));
+    // (One of the three may find no launch in its way.)
+    let launch = why["worst"].as_array().unwrap().iter().find(|w| w["call"] == "cuLaunchKernel").unwrap();
+    assert_eq!(launch["cause"], "lock", "{launch}");
+    let lock = &launch["parts"][0]["of"][0];
+    assert_eq!(lock["because"][0]["call"], "cuMemAlloc", "{lock}");
+    assert!(lock["what"].as_str().unwrap().starts_with("libcuda+0x"), "{lock}");
+    assert!(
+        why["worst"].as_array().unwrap().iter().any(|w| w["call"] == "cuMemAlloc" && w["cause"] == "memory"),
+        "{why}"
+    );
+    // As text, and one call by its number.
+    let number = launch["number"].to_string();
+    let one = text(&["why", "--call", &number, "--thread", &launch["tid"].to_string(), &file]);
+    for part in ["where the time went", "what to do", "inside cuMemAlloc", "libcuda"] {
+        assert!(one.contains(part), "{part:?} is not in\n{one}");
+    }
+}
+
+#[test]
+fn without_locks_it_says_so_and_without_calls_it_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    if let Err(why) = built(dir.path()) {
+        test_support::skip!("{why}");
+    }
+    let file = recorded(dir.path(), "c.doorbell", &["--calls"], "makes");
+    let why = text(&["why", "--above", "5ms", &file]);
+    assert!(why.contains("not watched: locks (record --locks)") && why.contains("unknown"), "{why}");
+    let none = recorded(dir.path(), "n.doorbell", &[], "launches");
+    let out = doorbell(&["why", &none]);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.code() == Some(2) && said.contains("CUDA calls were not recorded"), "{said}");
+}

@@ -1,0 +1,64 @@
+//! Values by their logarithm.
+
+/// Counts by logarithm, 64 steps to the power of two: a value read from it is at most 1/64 too small.
+/// (As large as its largest value asks for, because there is one for each function: `statistics::Histogram` is of fixed size.)
+#[derive(Debug, Default)]
+pub struct Histogram(Vec<u64>);
+
+impl Histogram {
+    fn slot(v: u64) -> usize {
+        if v < 64 {
+            return v as usize;
+        }
+        let power = 63 - v.leading_zeros() as usize;
+        (power - 5) * 64 + ((v >> (power - 6)) & 63) as usize
+    }
+
+    fn value(slot: usize) -> u64 {
+        if slot < 64 {
+            return slot as u64;
+        }
+        let power = slot / 64 + 5;
+        (64 + (slot % 64) as u64) << (power - 6)
+    }
+
+    pub fn add(&mut self, v: u64) {
+        let slot = Histogram::slot(v);
+        if self.0.len() <= slot {
+            self.0.resize(slot + 1, 0);
+        }
+        self.0[slot] += 1;
+    }
+
+    /// The value that so many per cent do not exceed.
+    pub fn percentile(&self, percent: f64) -> u64 {
+        let all: u64 = self.0.iter().sum();
+        let wanted = ((all as f64 * percent / 100.0).ceil() as u64).clamp(1, all.max(1));
+        let mut seen = 0;
+        let slot = self.0.iter().position(|n| {
+            seen += n;
+            seen >= wanted
+        });
+        slot.map_or(0, Histogram::value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_within_a_64th() {
+        let mut h = Histogram::default();
+        (1..=100_000u64).for_each(|v| h.add(v));
+        for (percent, v) in [(50.0, 50_000.0), (99.0, 99_000.0), (100.0, 100_000.0)] {
+            let got = h.percentile(percent) as f64;
+            assert!(got <= v && got >= v * 63.0 / 64.0, "{percent} {got}");
+        }
+        for v in [0, 1, 63, 64, 65, 1 << 40, u64::MAX] {
+            let low = Histogram::value(Histogram::slot(v));
+            assert!(low <= v && v - low <= v / 64, "{v} {low}");
+        }
+        assert_eq!(Histogram::default().percentile(50.0), 0);
+    }
+}

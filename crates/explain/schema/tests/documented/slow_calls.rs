@@ -1,0 +1,83 @@
+//! A value for each field: why calls were slow.
+
+use crate::locks::symbol_row;
+use schema::slow_calls::{Cause, CauseRow, LinkRow, OfRow, PageableRow, PartRow, SlowCall, UnfinishedRow, Why};
+use schema::symbols::Symbols;
+
+fn part() -> PartRow {
+    let link = LinkRow {
+        pid: 1,
+        tid: 1,
+        thread: "x".into(),
+        how: "x",
+        what: "x".into(),
+        ns: 1,
+        times: 1,
+        call: Some("x".into()),
+        doing: Cause::Lock,
+        doing_what: Some("x".into()),
+        doing_ns: 1,
+    };
+    PartRow {
+        cause: Cause::Lock,
+        ns: 1,
+        of: vec![OfRow { what: "x".into(), ns: 1, free_ns: Some(1), because: vec![link] }],
+    }
+}
+
+fn slow_call() -> SlowCall {
+    SlowCall {
+        at: 1.0,
+        tsc: 1,
+        process: 1,
+        pid: 1,
+        tid: 1,
+        thread: "x".into(),
+        call: "x".into(),
+        number: 1,
+        kernel: Some("x".into()),
+        size: 1,
+        stream: 1,
+        site: "x".into(),
+        ns: 1,
+        lost_ns: 1,
+        cause: Some(Cause::Lock),
+        parts: vec![part()],
+        pageable_bytes: 1,
+        host_functions: 1,
+        advice: Some("x"),
+    }
+}
+
+pub fn why() -> Why {
+    Why {
+        complete: true,
+        incomplete_because: vec!["x".into()],
+        not_watched: vec!["x"],
+        calls: 1,
+        ns: 1,
+        slow_from_ns: 1,
+        slow: 1,
+        causes: vec![CauseRow {
+            cause: Cause::Lock,
+            ns: 1,
+            calls: 1,
+            longest_ns: 1,
+            starting_ns: 1,
+            advice: Some("x"),
+        }],
+        pageable: vec![PageableRow { site: "x".into(), call: "x".into(), calls: 1, bytes: 1, ns: 1 }],
+        unfinished: 1,
+        first_unfinished: vec![UnfinishedRow {
+            at: 1.0,
+            pid: 1,
+            tid: 1,
+            thread: "x".into(),
+            call: "x".into(),
+            number: 1,
+            ns: 1,
+        }],
+        worst: vec![slow_call()],
+        symbols: Symbols([("*".into(), symbol_row())].into()),
+    }
+}

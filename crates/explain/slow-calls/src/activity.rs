@@ -1,0 +1,143 @@
+//! What a thread did in a time, as far as the tape has it.
+
+/// In this order: where two of them lie over each other, the first counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum What {
+    /// Waited for a mutex or a rwlock. `of`: the lock.
+    Lock,
+    /// Could have run, and somebody else had its CPU. `of`: the thread that had it.
+    Preempted,
+    /// Was in an ioctl. `of`: its name's number.
+    Driver,
+    /// Waited for a condition or a semaphore. `of`: which one.
+    Condition,
+    /// Was off CPU of its own will.
+    Asleep,
+}
+
+/// Kinds of [`What`].
+pub const KINDS: usize = 5;
+
+/// From when to when, ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    pub from: u64,
+    pub to: u64,
+    pub what: What,
+    pub of: u64,
+}
+
+/// How a time is divided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shares {
+    /// Ticks by [`What`].
+    pub of: [u64; KINDS],
+    /// On a CPU, with nothing else known of it.
+    pub rest: u64,
+}
+
+impl Shares {
+    pub fn get(&self, what: What) -> u64 {
+        self.of.get(what as usize).copied().unwrap_or(0)
+    }
+}
+
+/// Divides a time by what fills it: `f` is given each piece, in order, and what the thread did then.
+pub fn divide<'s>(from: u64, to: u64, spans: &'s [Span], mut f: impl FnMut(u64, u64, Option<&'s Span>)) {
+    let mut ends: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * spans.len());
+    for (i, s) in spans.iter().enumerate() {
+        let (from, to) = (s.from.max(from), s.to.min(to));
+        if from < to {
+            ends.extend([(from, true, i), (to, false, i)]);
+        }
+    }
+    ends.sort_unstable();
+    let (mut at, mut active) = (from, Vec::<usize>::new());
+    for (tsc, begins, i) in ends {
+        if tsc > at {
+            f(at, tsc, active.iter().filter_map(|i| spans.get(*i)).min_by_key(|s| s.what));
+            at = tsc;
+        }
+        if begins {
+            active.push(i);
+        } else {
+            active.retain(|j| *j != i);
+        }
+    }
+    if to > at {
+        f(at, to, None);
+    }
+}
+
+/// The shares of a time. They add up to it.
+pub fn shares(from: u64, to: u64, spans: &[Span]) -> Shares {
+    let mut all = Shares::default();
+    divide(from, to, spans, |from, to, span| {
+        let ticks = to - from;
+        match span {
+            None => all.rest += ticks,
+            Some(s) => all.of[s.what as usize] += ticks,
+        }
+    });
+    all
+}
+
+/// What one kind's share is made of, the longest first: `of`, ticks, and from when to when it was.
+pub fn made_of(from: u64, to: u64, spans: &[Span], what: What) -> Vec<Piece> {
+    let mut all: Vec<Piece> = Vec::new();
+    divide(from, to, spans, |from, to, span| {
+        let Some(s) = span.filter(|s| s.what == what) else { return };
+        match all.iter_mut().find(|p| p.of == s.of) {
+            Some(p) => (p.ticks, p.to) = (p.ticks + (to - from), to),
+            None => all.push(Piece { of: s.of, ticks: to - from, from, to }),
+        }
+    });
+    all.sort_by_key(|p| std::cmp::Reverse(p.ticks));
+    all
+}
+
+/// Part of a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    pub of: u64,
+    pub ticks: u64,
+    pub from: u64,
+    pub to: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn span(from: u64, to: u64, what: What, of: u64) -> Span {
+        Span { from, to, what, of }
+    }
+
+    #[test]
+    fn the_first_kind_counts_where_two_lie_over_each_other() {
+        let spans = [
+            span(10, 50, What::Asleep, 0),
+            span(20, 40, What::Lock, 1),
+            span(30, 60, What::Driver, 2),
+            span(90, 200, What::Preempted, 3),
+        ];
+        let s = shares(0, 100, &spans);
+        assert_eq!(s.of, [20, 10, 20, 0, 10]);
+        assert_eq!(s.rest, 40);
+        let pieces = made_of(0, 100, &spans, What::Driver);
+        assert_eq!(pieces, [Piece { of: 2, ticks: 20, from: 40, to: 60 }]);
+    }
+
+    proptest! {
+        #[test]
+        fn shares_add_up(
+            all in proptest::collection::vec((0..100u64, 0..100u64, 0..KINDS), 0..20), from in 0..100u64, long in 0..100u64,
+        ) {
+            const ALL: [What; KINDS] = [What::Lock, What::Preempted, What::Driver, What::Condition, What::Asleep];
+            let spans: Vec<Span> = all.iter().map(|&(from, to, k)| span(from, to, ALL[k], 0)).collect();
+            let s = shares(from, from + long, &spans);
+            prop_assert_eq!(s.of.iter().sum::<u64>() + s.rest, long);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Who had what a thread waited for, and why that took so long: from holder to holder.
+
+use crate::activity::{self, Span, What};
+use crate::windows::{Hold, Seen, Window};
+use decode::Source;
+use lock_analysis::labels::{Labels, function_name};
+use schema::slow_calls::{Cause, LinkRow};
+use std::collections::BTreeMap;
+
+/// Links of a chain.
+const LINKS: usize = 6;
+/// Ticks before a wait in which a hold may have ended that made it one: the lock was tried, then the clock read.
+const BEFORE: u64 = 3000;
+
+/// Who kept another one waiting.
+struct Turns {
+    how: &'static str,
+    thread: Source,
+    ticks: u64,
+    times: u64,
+    /// The longest turn.
+    from: u64,
+    to: u64,
+}
+
+pub struct Chains<'a> {
+    pub labels: &'a Labels<'a>,
+    pub seen: &'a Seen,
+    pub window: &'a Window,
+}
+
+impl Chains<'_> {
+    /// Why this thread waited for a lock or a condition from then to then.
+    pub fn of(&self, waiter: Source, what: What, lock: u64, from: u64, to: u64) -> Vec<LinkRow> {
+        let mut links = Vec::new();
+        let mut next = Some((waiter, what, lock, from, to));
+        let mut threads = vec![waiter];
+        while let Some((waiter, what, lock, from, to)) = next.take().filter(|_| links.len() < LINKS) {
+            let found = match what {
+                What::Condition => self.waker(waiter, lock, from, to),
+                _ => self.holder(waiter, lock, from, to),
+            };
+            let Some(Turns { how, thread, ticks, times, from, to }) = found else { break };
+            let spans = self.window.spans.get(&thread).map_or(&[][..], Vec::as_slice);
+            let shares = activity::shares(from, to, spans);
+            let kinds = [What::Lock, What::Preempted, What::Driver, What::Condition, What::Asleep];
+            let most = kinds.into_iter().max_by_key(|k| (shares.get(*k), std::cmp::Reverse(*k)));
+            let most = most.filter(|k| shares.get(*k) > shares.rest);
+            let pieces = most.map_or(Vec::new(), |k| activity::made_of(from, to, spans, k));
+            let call = self.call(thread, from, to);
+            links.push(LinkRow {
+                pid: self.labels.recording.pid(thread.process),
+                tid: thread.tid,
+                thread: self.labels.thread(thread),
+                how,
+                what: self.labels.name(lock as usize),
+                ns: self.labels.ns(ticks),
+                times,
+                call,
+                doing: most.map_or(Cause::Unknown, cause),
+                doing_what: most.zip(pieces.first()).and_then(|(k, p)| self.named(thread, k, p.of, p.from)),
+                doing_ns: self.labels.ns(most.map_or(shares.rest, |k| shares.get(k))),
+            });
+            if let Some(piece) = pieces.first()
+                && let Some(most @ (What::Lock | What::Condition)) = most
+                && !threads.contains(&thread)
+            {
+                threads.push(thread);
+                next = Some((thread, most, piece.of, piece.from, piece.to));
+            }
+        }
+        links
+    }
+
+    /// The holds of a lock by others in a time.
+    fn holds(&self, waiter: Source, lock: u64, from: u64, to: u64) -> impl Iterator<Item = &Hold> {
+        self.window.holds.iter().filter(move |h| {
+            h.lock == lock
+                && h.thread != waiter
+                && h.thread.process == waiter.process
+                && h.taken < to
+                && h.released.saturating_add(BEFORE) > from
+        })
+    }
+
+    /// Who had the lock for the most of that time, and the longest turn of it.
+    fn holder(&self, waiter: Source, lock: u64, from: u64, to: u64) -> Option<Turns> {
+        let share = |h: &Hold| to.min(h.released).saturating_sub(from.max(h.taken));
+        let mut of: BTreeMap<(u32, i32), (u64, u64, &Hold)> = BTreeMap::new();
+        for h in self.holds(waiter, lock, from, to) {
+            let (ticks, times, longest) = of.entry((h.thread.process, h.thread.tid)).or_insert((0, 0, h));
+            (*ticks, *times) = (*ticks + share(h), *times + 1);
+            if share(h) > share(longest) {
+                *longest = h;
+            }
+        }
+        let (ticks, times, h) = of.into_values().max_by_key(|(ticks, ..)| *ticks)?;
+        let begin = from.max(h.taken);
+        let end = to.min(h.released).max(begin);
+        Some(Turns { how: "held", thread: h.thread, ticks, times, from: begin, to: end })
+    }
+
+    /// How long of a wait nobody held the lock; `None` where no hold of it is known.
+    pub fn free(&self, waiter: Source, lock: u64, from: u64, to: u64) -> Option<u64> {
+        let span = |h: &Hold| Span { from: h.taken, to: h.released, what: What::Lock, of: lock };
+        let held: Vec<Span> = self.holds(waiter, lock, from, to).map(span).collect();
+        (!held.is_empty()).then(|| activity::shares(from, to, &held).rest)
+    }
+
+    /// Who signalled last before the wait was over: what it did until then kept the other waiting.
+    fn waker(&self, waiter: Source, lock: u64, from: u64, to: u64) -> Option<Turns> {
+        let before = |at: u64| at >= from && at <= to.saturating_add(BEFORE);
+        let signals = self.window.signals.iter().filter(|s| s.lock == lock && s.thread != waiter && before(s.at));
+        let s = signals.max_by_key(|s| s.at)?;
+        let end = to.min(s.at).max(from);
+        Some(Turns { how: "signalled", thread: s.thread, ticks: end - from, times: 1, from, to: end })
+    }
+
+    /// The call that the thread was in for the most of a time.
+    fn call(&self, thread: Source, from: u64, to: u64) -> Option<String> {
+        let calls = self.window.calls.iter().filter(|c| c.thread == thread && c.began <= to && c.ended >= from);
+        let most = calls.max_by_key(|c| c.ended.min(to).saturating_sub(c.began.max(from)))?;
+        Some(function_name(most.function))
+    }
+
+    /// A driver call of another thread's that went on at the same time for the most of it.
+    pub fn meanwhile(&self, thread: Source, from: u64, to: u64) -> Option<LinkRow> {
+        let all = self.window.spans.iter().filter(|(other, _)| **other != thread);
+        let calls = all.flat_map(|(other, spans)| spans.iter().map(move |s| (*other, s)));
+        let share = |s: &activity::Span| s.to.min(to).saturating_sub(s.from.max(from));
+        let (other, s) =
+            calls.filter(|(_, s)| s.what == What::Driver).max_by_key(|(other, s)| (share(s), other.tid))?;
+        let ticks = share(s);
+        // Less is a coincidence.
+        (ticks >= (to - from) / 2 && ticks > 0).then(|| LinkRow {
+            pid: self.labels.recording.pid(other.process),
+            tid: other.tid,
+            thread: self.labels.thread(other),
+            how: "meanwhile",
+            what: self.seen.driver_names.name(s.of).into(),
+            ns: self.labels.ns(ticks),
+            times: 1,
+            call: self.call(other, from, to),
+            doing: Cause::DriverCall,
+            doing_what: None,
+            doing_ns: self.labels.ns(ticks),
+        })
+    }
+
+    /// What a piece of a thread's time is called.
+    pub fn named(&self, thread: Source, what: What, of: u64, when: u64) -> Option<String> {
+        match what {
+            What::Lock | What::Condition => Some(self.labels.name(of as usize)).filter(|name| !name.is_empty()),
+            What::Driver => Some(self.seen.driver_names.name(of).into()),
+            What::Preempted => {
+                let by = of as u32 as i32;
+                let name = self.labels.other(thread.process, by, when);
+                match (by, name.is_empty()) {
+                    (i32::MIN..0, _) => None,
+                    (0, _) => Some("nobody: the CPU was idle".into()),
+                    (by, true) => Some(format!("thread {by}")),
+                    (by, false) => Some(format!("thread {by} ({name})")),
+                }
+            }
+            What::Asleep => None,
+        }
+    }
+}
+
+pub fn cause(what: What) -> Cause {
+    match what {
+        What::Lock => Cause::Lock,
+        What::Preempted => Cause::Preempted,
+        What::Driver => Cause::DriverCall,
+        What::Condition => Cause::Condition,
+        What::Asleep => Cause::Asleep,
+    }
+}

@@ -1,0 +1,31 @@
+//! Names of driver calls by number.
+
+use std::collections::HashMap;
+
+/// Names that are told apart; a program makes some hundred different driver calls.
+const MOST: usize = 4096;
+
+#[derive(Debug, Default)]
+pub struct DriverNames {
+    of: HashMap<String, u64>,
+    names: Vec<String>,
+}
+
+impl DriverNames {
+    pub fn number(&mut self, name: String) -> u64 {
+        if let Some(n) = self.of.get(&name) {
+            return *n;
+        }
+        if self.names.len() >= MOST {
+            return u64::MAX;
+        }
+        let number = self.names.len() as u64;
+        self.names.push(name.clone());
+        self.of.insert(name, number);
+        number
+    }
+
+    pub fn name(&self, number: u64) -> &str {
+        usize::try_from(number).ok().and_then(|n| self.names.get(n)).map_or("another driver call", String::as_str)
+    }
+}

@@ -1,0 +1,512 @@
+//! The walk over all calls: what their time is put down to, and which lost the most.
+
+use crate::Wanted;
+use crate::activity::{self, Span, What};
+use crate::driver_names::DriverNames;
+use crate::parts::{About, CAUSES, Parts};
+use crate::rings::Rings;
+use crate::usual::Usual;
+use decode::Source;
+use decode::walk::{At, Call, Sink};
+use lock_analysis::call_kind::CallKind;
+use lock_analysis::facts::{Addresses, Held};
+use lock_analysis::fast_map::FastMap;
+use lock_analysis::labels::Labels;
+use lock_analysis::ops::Class as LockClass;
+use pushbuf::ops::{Op, Purpose, What as Did};
+use rm::abi::Branch;
+use schema::slow_calls::Cause;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet};
+use tape::call::{self, CallBody, Class, Function};
+use tape::event::{Body, Event};
+use tape::switch::switch_flags;
+
+/// What of a thread is remembered until its call ends.
+const PENDING: usize = 1 << 16;
+/// Kernels and graphs that are known to have been launched.
+const LAUNCHED: usize = 1 << 20;
+/// Kinds of calls and graphs that are told apart.
+const KINDS: usize = 1 << 16;
+/// Calls that had not returned, told one by one.
+const UNFINISHED: usize = 10;
+/// Places that copy pageable memory.
+const SITES: usize = 1 << 12;
+/// Launches and copies with which a process begins.
+pub const STARTING: u64 = 1000;
+/// Nobody knows yet what is usual: seconds.
+const USUAL_AT_FIRST: f64 = 10e-6;
+/// Seconds beyond the usual by which a call counts as slowed down by a full ring, with others beside it.
+const SLOWED: f64 = 3e-6;
+/// Bytes a second that the CPU and the engine move at least when memory is pageable.
+const PAGEABLE: f64 = 3e9;
+/// CUDA moves so many bytes from pinned memory in its commands (docs/results/act.md): below, pinned and pageable look alike.
+const INLINE: u64 = 24 << 10;
+
+/// A call that is to be explained by itself.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    pub source: Source,
+    pub function: u16,
+    pub body: CallBody,
+    pub ended: u64,
+    pub parts: Parts,
+    pub spans: Vec<Span>,
+    pub pageable_bytes: u64,
+    pub host_functions: u64,
+}
+
+/// Sums over all calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sum {
+    pub ticks: u64,
+    pub calls: u64,
+    pub longest: u64,
+    /// Of the time in which a process begins.
+    pub starting: u64,
+}
+
+/// From where pageable memory is copied.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pageable {
+    pub calls: u64,
+    pub bytes: u64,
+    pub ticks: u64,
+    /// When it was last.
+    pub last: u64,
+}
+
+/// What the walk found.
+pub struct Gathered {
+    pub calls: u64,
+    pub slow: u64,
+    pub sums: [Sum; CAUSES.len()],
+    /// What lost the most first.
+    pub chosen: Vec<Chosen>,
+    /// By process, place and function.
+    pub pageable: FastMap<(u32, u64, u16), Pageable>,
+    pub driver_names: DriverNames,
+    /// Calls that did more than was remembered.
+    pub cut: u64,
+    pub has_sources: bool,
+    /// Calls whose thread, or the recording, ended in them: how many, and the first of them.
+    pub unfinished: u64,
+    pub first_unfinished: Vec<(Source, u16, CallBody, u64)>,
+}
+
+/// Bytes that one command moved.
+#[derive(Clone, Copy, Debug)]
+struct Moved {
+    src: Option<u64>,
+    dst: u64,
+    is_inline: bool,
+}
+
+/// A thread since its last call.
+#[derive(Debug, Default)]
+struct Doing {
+    spans: Vec<Span>,
+    /// Off CPU: since when, whether somebody took it, and who.
+    out: Option<(u64, bool, i32)>,
+    /// What the call that it is in has submitted: on which channels, and what was moved.
+    channels: Vec<usize>,
+    moved: Vec<Moved>,
+    /// Of the last eight calls, those that were slower than usual.
+    slowed: u8,
+    cut: bool,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    launched: u64,
+    /// Functions of the host's by stream, since that was last empty.
+    host_functions: FastMap<u64, u64>,
+}
+
+pub struct Gather<'a> {
+    labels: &'a Labels<'a>,
+    wanted: &'a Wanted,
+    slow_from: u64,
+    /// Ticks a second.
+    hz: f64,
+    addresses: Addresses,
+    threads: FastMap<Source, Doing>,
+    processes: FastMap<u32, Process>,
+    usual: FastMap<(CallKind, u64), Usual>,
+    launched: HashSet<(u32, u64)>,
+    rings: Rings,
+    chosen: BinaryHeap<Reverse<ByLoss>>,
+    out: Gathered,
+}
+
+/// In the order of what was lost; of two alike the earlier one is the greater.
+struct ByLoss {
+    lost: u64,
+    call: Chosen,
+}
+
+impl ByLoss {
+    fn key(&self) -> (u64, Reverse<u64>, i32) {
+        (self.lost, Reverse(self.call.body.began), self.call.source.tid)
+    }
+}
+
+impl PartialEq for ByLoss {
+    fn eq(&self, other: &ByLoss) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for ByLoss {}
+
+impl PartialOrd for ByLoss {
+    fn partial_cmp(&self, other: &ByLoss) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ByLoss {
+    fn cmp(&self, other: &ByLoss) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl<'a> Gather<'a> {
+    pub fn new(labels: &'a Labels<'a>, wanted: &'a Wanted) -> Gather<'a> {
+        let hz = 1e9 / (labels.ns(1_000_000_000).max(1) as f64 / 1e9);
+        Gather {
+            labels,
+            wanted,
+            slow_from: (wanted.slow_from_ns as f64 * hz / 1e9) as u64,
+            hz,
+            addresses: Addresses::default(),
+            threads: FastMap::default(),
+            processes: FastMap::default(),
+            usual: FastMap::default(),
+            launched: HashSet::new(),
+            rings: Rings::default(),
+            chosen: BinaryHeap::new(),
+            out: Gathered {
+                calls: 0,
+                slow: 0,
+                sums: [Sum::default(); CAUSES.len()],
+                chosen: Vec::new(),
+                pageable: FastMap::default(),
+                driver_names: DriverNames::default(),
+                cut: 0,
+                has_sources: false,
+                unfinished: 0,
+                first_unfinished: Vec::new(),
+            },
+        }
+    }
+
+    pub fn finish(mut self) -> Gathered {
+        let mut chosen: Vec<ByLoss> = self.chosen.into_iter().map(|Reverse(c)| c).collect();
+        chosen.sort_by(|a, b| b.cmp(a));
+        self.out.chosen = chosen.into_iter().map(|c| c.call).collect();
+        self.out
+    }
+
+    /// The thread, if it makes calls.
+    fn doing(&mut self, thread: Source) -> Option<&mut Doing> {
+        self.labels.facts.callers.contains(&thread).then(|| self.threads.entry(thread).or_default())
+    }
+
+    fn remember(&mut self, thread: Source, span: Span) {
+        let Some(t) = self.doing(thread) else { return };
+        if t.spans.len() < PENDING {
+            t.spans.push(span);
+        } else {
+            t.cut = true;
+        }
+    }
+
+    fn switch(&mut self, thread: Source, flags: u16, tsc: u64, other: i32) {
+        let Some(t) = self.doing(thread) else { return };
+        if flags & switch_flags::OUT != 0 {
+            t.out = Some((tsc, flags & switch_flags::PREEMPTED != 0, other));
+        } else if let Some((from, preempted, by)) = t.out.take() {
+            let (what, of) = if preempted { (What::Preempted, by as u32 as u64) } else { (What::Asleep, 0) };
+            self.remember(thread, Span { from, to: tsc, what, of });
+        }
+    }
+
+    fn lock(&mut self, thread: Source, e: &Event<'_>) {
+        if let Some(span) = waited(&mut self.addresses, thread, e) {
+            self.remember(thread, span);
+        }
+    }
+
+    fn call(&mut self, thread: Source, number: u16, ended: u64, c: &CallBody) {
+        let Some(t) = self.doing(thread) else { return };
+        let mut spans = std::mem::take(&mut t.spans);
+        spans.retain(|s| s.to > c.began && s.from < ended);
+        let (channels, moved) = (std::mem::take(&mut t.channels), std::mem::take(&mut t.moved));
+        let cut = std::mem::take(&mut t.cut);
+        let function = call::function(number);
+        let class = function.map(|f| f.class);
+        let ended = ended.max(c.began);
+        let shares = activity::shares(c.began, ended, &spans);
+        let pageable_bytes = if is_pageable(function, c, &moved) { c.size } else { 0 };
+        let process = self.processes.entry(thread.process).or_default();
+        let starting = process.launched < STARTING;
+        process.launched += u64::from(class.is_some_and(Class::is_guarded));
+        let host_functions = self.after(thread.process, function, c);
+        let is_first = self.is_first(thread.process, class, c.object);
+        let usual = self.usual(number, c, shares.rest, is_first || pageable_bytes > 0);
+        let about = About {
+            is_first,
+            pageable: (pageable_bytes as f64 / PAGEABLE * self.hz) as u64,
+            ring_is_full: self.ring_is_full(thread, shares.rest, usual, &channels),
+            host_functions: host_functions > 0,
+            usual,
+        };
+        let parts = Parts::of(function, &shares, &about);
+        self.out.cut += u64::from(cut);
+        self.out.has_sources |= c.source != 0;
+        self.sum(&parts, starting);
+        if pageable_bytes > 0 {
+            self.pageable(thread, number, c, &parts);
+        }
+        let lost = parts.lost();
+        let is_slow = lost >= self.slow_from && (!starting || self.wanted.starting);
+        self.out.slow += u64::from(is_slow);
+        let is_wanted = self.wanted.number.map_or(is_slow, |number| number == c.seq)
+            && self.wanted.thread.is_none_or(|tid| tid == thread.tid);
+        if is_wanted {
+            let body = *c;
+            let function = number;
+            self.choose(
+                lost,
+                Chosen { source: thread, function, body, ended, parts, spans, pageable_bytes, host_functions },
+            );
+        }
+    }
+
+    /// Keeps it if it is one of those that lost the most.
+    fn choose(&mut self, lost: u64, call: Chosen) {
+        let least = self.chosen.peek().map_or(0, |Reverse(least)| least.lost);
+        if self.chosen.len() < self.wanted.worst {
+            self.chosen.push(Reverse(ByLoss { lost, call }));
+        } else if lost > least && self.wanted.worst > 0 {
+            self.chosen.pop();
+            self.chosen.push(Reverse(ByLoss { lost, call }));
+        }
+    }
+
+    /// How long such calls are on a CPU. One that is known to be slow teaches nothing.
+    fn usual(&mut self, number: u16, c: &CallBody, rest: u64, is_slow: bool) -> u64 {
+        let at_first = (USUAL_AT_FIRST * self.hz) as u64;
+        let is_graph = call::function(number).is_some_and(|f| f.class == Class::GraphLaunch);
+        // Each graph has its own size.
+        let key = (CallKind::of(number, c), if is_graph { c.object } else { 0 });
+        if self.usual.len() >= KINDS && !self.usual.contains_key(&key) {
+            return at_first;
+        }
+        let usual = self.usual.entry(key).or_default();
+        let before = usual.of(at_first);
+        if !is_slow {
+            usual.add(rest);
+        }
+        before
+    }
+
+    fn is_first(&mut self, process: u32, class: Option<Class>, object: u64) -> bool {
+        matches!(class, Some(Class::Launch | Class::GraphLaunch))
+            && self.launched.len() < LAUNCHED
+            && self.launched.insert((process, object))
+    }
+
+    /// One of its channels may be full, and the seven calls before it were slowed down as well.
+    fn ring_is_full(&mut self, thread: Source, rest: u64, usual: u64, channels: &[usize]) -> bool {
+        let slowed = rest.saturating_sub(usual) > usual.max((SLOWED * self.hz) as u64);
+        let Some(t) = self.threads.get_mut(&thread) else { return false };
+        t.slowed = t.slowed << 1 | u8::from(slowed);
+        t.slowed == u8::MAX && channels.iter().any(|channel| self.rings.may_be_full(*channel))
+    }
+
+    /// What the call changes for those that follow. How many functions of the host's it had to wait for.
+    fn after(&mut self, process: u32, function: Option<&Function>, c: &CallBody) -> u64 {
+        let Some(f) = function else { return 0 };
+        let of = self.processes.entry(process).or_default();
+        match f.class {
+            Class::HostFunction => {
+                if of.host_functions.len() < KINDS {
+                    *of.host_functions.entry(c.stream).or_default() += 1;
+                }
+                0
+            }
+            Class::Synchronize | Class::Query if c.result == 0 && f.object != call::Object::Event => {
+                let whole = matches!(f.stream, call::Stream::None);
+                self.rings.emptied(process, (!whole).then_some(c.stream));
+                if whole {
+                    return std::mem::take(&mut of.host_functions).into_values().sum();
+                }
+                of.host_functions.remove(&c.stream).unwrap_or(0)
+            }
+            _ => {
+                if f.changes_graph() {
+                    self.launched.remove(&(process, c.object));
+                }
+                0
+            }
+        }
+    }
+
+    fn sum(&mut self, parts: &Parts, starting: bool) {
+        self.out.calls += 1;
+        for (cause, ticks) in parts.each() {
+            let sum = &mut self.out.sums[cause as usize];
+            sum.calls += 1;
+            sum.ticks = sum.ticks.saturating_add(ticks);
+            sum.longest = sum.longest.max(ticks);
+            sum.starting = sum.starting.saturating_add(if starting { ticks } else { 0 });
+        }
+    }
+
+    fn pageable(&mut self, thread: Source, number: u16, c: &CallBody, parts: &Parts) {
+        let key = (thread.process, c.site, number);
+        if self.out.pageable.len() >= SITES && !self.out.pageable.contains_key(&key) {
+            return;
+        }
+        let p = self.out.pageable.entry(key).or_default();
+        p.calls += 1;
+        p.bytes = p.bytes.saturating_add(c.size);
+        p.ticks = p.ticks.saturating_add(parts.get(Cause::Pageable));
+        p.last = p.last.max(c.began);
+    }
+}
+
+/// Whether the bytes went through memory of CUDA's own, because the program's is not pinned. False where that is not known.
+fn is_pageable(function: Option<&Function>, c: &CallBody, moved: &[Moved]) -> bool {
+    let moves_between_addresses = function.is_some_and(|f| f.source_at().is_some());
+    if !moves_between_addresses || c.source == 0 || c.size <= INLINE {
+        return false;
+    }
+    let within = |va: u64, begin: u64| va.wrapping_sub(begin) < c.size;
+    // The engine uses the program's own addresses where it reaches its memory.
+    moved.iter().any(|m| match m.src {
+        Some(src) => within(src, c.source) != within(m.dst, c.object),
+        None => m.is_inline && within(m.dst, c.object),
+    })
+}
+
+/// When the thread waited for a lock, a condition or a semaphore, as an event has it. To be called with all events of locks, in
+/// order.
+pub fn waited(addresses: &mut Addresses, thread: Source, e: &Event<'_>) -> Option<Span> {
+    let op = (e.head.flags >> 8) as u8;
+    let (class, addr, result, to, wait) = match (Held::of(e), &e.body) {
+        (Some(h), _) => {
+            let to = if h.taken == 0 { h.released } else { h.taken };
+            (LockClass::of_hold(h.op)?, h.addr, 0, to, h.wait)
+        }
+        (None, Body::Op(o)) => (LockClass::of(op)?, o.addr, o.result, e.head.tsc, o.wait),
+        (None, Body::Held(h)) => (LockClass::of(op)?, h.addr, 0, e.head.tsc, e.head.tsc.saturating_sub(h.since)),
+        _ => return None,
+    };
+    let (lock, _) = addresses.lock(thread.process, addr, class, op, result);
+    let what = match class {
+        LockClass::Mutex | LockClass::Rwlock => What::Lock,
+        LockClass::Cond | LockClass::Sem => What::Condition,
+    };
+    (wait > 0).then(|| Span { from: to.saturating_sub(wait), to, what, of: lock as u64 })
+}
+
+impl Sink for Gather<'_> {
+    fn call(&mut self, thread: Source, tsc: u64, call: &Call<'_>, branch: &Branch) {
+        let Call::Ioctl { body, .. } = call else { return };
+        if !self.labels.facts.callers.contains(&thread) {
+            return;
+        }
+        let name = driver_call_name(self.labels, thread, tsc, call, branch);
+        let of = self.out.driver_names.number(name);
+        self.remember(thread, Span { from: tsc, to: body.tsc_end, what: What::Driver, of });
+    }
+
+    fn event(&mut self, thread: Source, e: &Event<'_>) {
+        match &e.body {
+            Body::Call(c) => self.call(thread, e.head.flags, e.head.tsc, c),
+            Body::InCall(c) => {
+                self.out.unfinished += 1;
+                if self.out.first_unfinished.len() < UNFINISHED {
+                    self.out.first_unfinished.push((thread, e.head.flags, *c, e.head.tsc));
+                }
+                self.call(thread, e.head.flags, e.head.tsc, c);
+            }
+            Body::Switch(s) => {
+                let thread = Source { process: thread.process, tid: s.tid };
+                self.switch(thread, e.head.flags, e.head.tsc, s.other);
+            }
+            Body::SwitchesLost(_) => self.threads.values_mut().for_each(|t| t.out = None),
+            _ => self.lock(thread, e),
+        }
+    }
+
+    fn submission(&mut self, at: &At<'_>) {
+        let (s, c) = (at.submission, at.channel);
+        let stream = s.ring.filter(|ring| ring.function != 0).map(|ring| ring.stream);
+        self.rings.submitted(c.number, c.process, c.ring_entries, s.entries.len(), stream);
+        let thread = Source { process: c.process, tid: s.tid };
+        if let Some(t) = self.doing(thread)
+            && t.channels.len() < PENDING
+            && !t.channels.contains(&c.number)
+        {
+            t.channels.push(c.number);
+        }
+    }
+
+    fn op(&mut self, at: &At<'_>, op: &Op) {
+        let (src, dst, is_inline) = match &op.what {
+            Did::Copy(c) => (Some(c.src), c.dst, false),
+            Did::Inline(i) if i.purpose == Purpose::Data => (None, i.dst, true),
+            _ => return,
+        };
+        let thread = Source { process: at.channel.process, tid: at.submission.tid };
+        if let Some(t) = self.doing(thread)
+            && t.moved.len() < PENDING
+        {
+            t.moved.push(Moved { src, dst, is_inline });
+        }
+    }
+}
+
+/// What a driver call is called.
+pub fn driver_call_name(labels: &Labels<'_>, thread: Source, tsc: u64, call: &Call<'_>, branch: &Branch) -> String {
+    let clock = decode::rows::clock(labels.recording);
+    let row = decode::driver_call(labels.recording, thread, tsc, call, branch, &clock);
+    row.what.unwrap_or_else(|| row.call.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_pageable_where_the_engine_does_not_read_or_write_the_programs_own() {
+        let (host, device, size) = (0x7f00_0000_0000, 0x10_0000_0000, 1 << 20);
+        let engine = |src, dst| Moved { src: Some(src), dst, is_inline: false };
+        let inline = |dst| Moved { src: None, dst, is_inline: true };
+        let to_device = CallBody { source: host, object: device, size, ..CallBody::default() };
+        let from_device = CallBody { source: device, object: host, size, ..CallBody::default() };
+        let staging = 0x7e00_0000_0000;
+        let is = |number, c: &CallBody, moved: &[Moved]| is_pageable(call::function(number), c, moved);
+        // cuMemcpyHtoDAsync, cudaMemcpyAsync: pinned in two pieces, staged in two pieces.
+        for number in [13, 267] {
+            let pinned = [engine(host, device), engine(host + 4096, device + 4096)];
+            assert!(!is(number, &to_device, &pinned));
+            assert!(is(number, &to_device, &[engine(staging, device), engine(staging, device + size / 2)]));
+            assert!(is(number, &from_device, &[engine(device, staging)]));
+            assert!(!is(number, &from_device, &[engine(device, host)]));
+        }
+        // In CUDA's commands: above what it moves so from pinned memory.
+        let c = CallBody { size: 64 << 10, ..to_device };
+        assert!(is(13, &c, &[inline(device)]));
+        assert!(!is(13, &CallBody { size: INLINE, ..c }, &[inline(device)]));
+        // Nothing was seen of it, an older recording, a copy of rows, a write that is none of its own.
+        assert!(!is(13, &to_device, &[]));
+        assert!(!is(13, &CallBody { source: 0, ..to_device }, &[engine(staging, device)]));
+        assert!(!is(22, &to_device, &[engine(staging, device)]));
+        assert!(!is(13, &to_device, &[inline(device + 2 * size)]));
+    }
+}

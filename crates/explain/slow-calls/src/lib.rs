@@ -1,0 +1,58 @@
+//! Why calls of CUDA's took long: each moment of each call is put down to one cause, by what the tape has of it.
+//!
+//! The tape is walked for its locks and threads (`lock-analysis`), for the calls ([`gather`]: where the time of all of them went,
+//! and which lost the most), and for what other threads did during those ([`windows`]). Memory grows with the kinds of calls, not with
+//! the calls.
+//!
+//! Invariants: the parts of a call add up to all of it; what no event explains is called unknown. As for `decode`, no tape makes
+//! this panic, whatever its bytes.
+
+mod activity;
+mod chain;
+mod driver_names;
+mod gather;
+mod parts;
+mod rings;
+mod rows;
+mod usual;
+mod windows;
+
+use decode::{InsightError, Recording};
+use gather::Gather;
+use lock_analysis::facts::Facts;
+use lock_analysis::labels::Labels;
+use schema::slow_calls::Why;
+use schema::symbols::Places;
+use windows::Windows;
+
+/// Which calls to explain one by one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    /// So many of those that lost the most.
+    pub worst: usize,
+    /// The calls with this number in their thread, instead.
+    pub number: Option<u32>,
+    /// Of this thread alone.
+    pub thread: Option<i32>,
+    /// Calls that lost this or more count as slow.
+    pub slow_from_ns: u64,
+    /// Those of the time in which a process begins, too.
+    pub starting: bool,
+}
+
+/// What is known of the calls, and what the names of places in it stand for. `None` for a recording without calls.
+///
+/// # Errors
+/// The recording cannot be read.
+pub fn why(r: &Recording, wanted: &Wanted) -> Result<Option<(Why, Places)>, InsightError> {
+    let Some(facts) = Facts::of(r)?.filter(|facts| facts.calls.is_some()) else { return Ok(None) };
+    let labels = Labels::new(r, &facts);
+    let mut gather = Gather::new(&labels, wanted);
+    decode::walk::walk(r, &mut gather)?;
+    let gathered = gather.finish();
+    let mut windows = Windows::new(&labels, &gathered.chosen);
+    decode::walk::walk(r, &mut windows)?;
+    let seen = windows.finish();
+    let why = rows::why(&labels, wanted, gathered, &seen);
+    Ok(Some((why, lock_analysis::places(r, &facts))))
+}

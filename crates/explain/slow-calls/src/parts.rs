@@ -1,0 +1,182 @@
+//! What the time of a call is put down to, once it is known what filled it.
+
+use crate::activity::{Shares, What};
+use schema::slow_calls::Cause;
+use tape::call::{Class, Function};
+
+/// Causes, in the order of [`Cause`].
+pub const CAUSES: [Cause; 15] = [
+    Cause::Usual,
+    Cause::Gpu,
+    Cause::HostFunction,
+    Cause::Lock,
+    Cause::Condition,
+    Cause::DriverCall,
+    Cause::Preempted,
+    Cause::CodeLoading,
+    Cause::Memory,
+    Cause::Making,
+    Cause::GraphUpload,
+    Cause::Pageable,
+    Cause::FullRing,
+    Cause::Asleep,
+    Cause::Unknown,
+];
+
+/// Ticks by cause. They add up to the call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts([u64; CAUSES.len()]);
+
+impl Parts {
+    fn add(&mut self, cause: Cause, ticks: u64) {
+        self.0[cause as usize] += ticks;
+    }
+
+    pub fn each(&self) -> impl Iterator<Item = (Cause, u64)> + '_ {
+        CAUSES.iter().copied().zip(self.0.iter().copied()).filter(|(_, ticks)| *ticks > 0)
+    }
+
+    pub fn get(&self, cause: Cause) -> u64 {
+        self.0[cause as usize]
+    }
+
+    /// What is not by design.
+    pub fn lost(&self) -> u64 {
+        self.each().filter(|(cause, _)| !cause.is_by_design()).map(|(_, ticks)| ticks).sum()
+    }
+
+    /// The largest part of what was lost.
+    pub fn cause(&self) -> Option<Cause> {
+        let lost = self.each().filter(|(cause, _)| !cause.is_by_design());
+        lost.max_by_key(|(_, ticks)| *ticks).map(|(cause, _)| cause)
+    }
+}
+
+/// What else is known of a call.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct About {
+    /// The kernel, or the graph as it is, was not launched before.
+    pub is_first: bool,
+    /// So long the CPU and the engine may take for what it moved from or to pageable memory, ticks; 0 if it did not.
+    pub pageable: u64,
+    /// Its channel's ring may be full, and calls beside it were as slow.
+    pub ring_is_full: bool,
+    /// There were functions of the host's in what it waits for.
+    pub host_functions: bool,
+    /// Ticks on a CPU that are usual for its kind.
+    pub usual: u64,
+}
+
+impl Parts {
+    pub fn of(function: Option<&Function>, shares: &Shares, about: &About) -> Parts {
+        let mut p = Parts::default();
+        let s = |what| shares.get(what);
+        p.add(Cause::Lock, s(What::Lock));
+        p.add(Cause::Preempted, s(What::Preempted));
+        let class = function.map(|f| f.class);
+        let (driver, condition, asleep, rest) = (s(What::Driver), s(What::Condition), s(What::Asleep), shares.rest);
+        match class {
+            Some(Class::Synchronize) => {
+                p.add(Cause::DriverCall, driver);
+                p.add(if about.host_functions { Cause::HostFunction } else { Cause::Gpu }, condition + asleep + rest);
+                return p;
+            }
+            Some(Class::Alloc | Class::Free) => p.add(Cause::Memory, driver + asleep + rest),
+            Some(Class::Create | Class::Destroy) => {
+                let loads = function.is_some_and(|f| f.unloads_code() || f.loads_code());
+                p.add(if loads { Cause::CodeLoading } else { Cause::Making }, driver + asleep + rest);
+            }
+            Some(Class::Copy) => {
+                p.add(Cause::DriverCall, driver);
+                let pageable = about.pageable.min(asleep + rest);
+                p.add(Cause::Pageable, pageable);
+                p.add(Cause::Gpu, asleep + rest - pageable);
+            }
+            _ => {
+                // Calls of a kind differ. What nothing explains is more than twice the usual.
+                let explained = about.pageable > 0 || about.is_first || about.ring_is_full;
+                let own = rest.min(if explained { about.usual } else { about.usual.saturating_mul(2) });
+                let beyond = rest - own;
+                p.add(Cause::Usual, own);
+                if about.pageable > 0 {
+                    // (Where it is longer, it waited for what was in the stream before it.)
+                    let pageable = about.pageable.min(beyond + asleep);
+                    p.add(Cause::Pageable, pageable);
+                    p.add(Cause::Gpu, beyond + asleep - pageable);
+                    p.add(Cause::DriverCall, driver);
+                } else if about.is_first {
+                    let graph = matches!(class, Some(Class::GraphLaunch));
+                    let cause = if graph { Cause::GraphUpload } else { Cause::CodeLoading };
+                    p.add(cause, beyond + driver + asleep);
+                } else {
+                    p.add(if about.ring_is_full { Cause::FullRing } else { Cause::Unknown }, beyond);
+                    p.add(Cause::DriverCall, driver);
+                    p.add(Cause::Asleep, asleep);
+                }
+            }
+        }
+        p.add(Cause::Condition, condition);
+        p
+    }
+}
+
+/// What to do about a cause.
+pub fn advice(cause: Cause) -> Option<&'static str> {
+    Some(match cause {
+        Cause::Lock => {
+            "another thread had CUDA's lock: let that one make its slow calls at another time or in another process; `doorbell plan` tries other \
+             lock protocols"
+        }
+        Cause::HostFunction => {
+            "the stream waits for a function of the program's (cudaLaunchHostFunc), which CUDA runs in one thread of its own: keep it short"
+        }
+        Cause::Condition => "another thread had to do something first: see who, and what held it up",
+        Cause::DriverCall => {
+            "the call went into the kernel's driver: what needs that (memory, peers, events of processes) belongs before the loop"
+        }
+        Cause::Preempted => {
+            "somebody else had the CPU: give the thread a CPU of its own (taskset, cpusets) or a real-time policy"
+        }
+        Cause::CodeLoading => "load code before the loop: launch each kernel once, or set CUDA_MODULE_LOADING=EAGER",
+        Cause::Memory => "make memory before the loop, or take it from a pool (cudaMallocAsync, a caching allocator)",
+        Cause::Making => "make streams, events and graphs before the loop, and use them again",
+        Cause::GraphUpload => "upload the graph before its first launch (cudaGraphUpload), and change it seldom",
+        Cause::Pageable => {
+            "use pinned memory (cudaMallocHost; in PyTorch pin_memory): the engine then reads it, and the call returns at once"
+        }
+        Cause::FullRing => {
+            "the CPU is ahead of the GPU by all that the channel can hold: the GPU is the limit; larger kernels or a graph need fewer entries"
+        }
+        Cause::Usual | Cause::Gpu | Cause::Asleep | Cause::Unknown => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_numbered_as_they_stand() {
+        assert!(CAUSES.iter().enumerate().all(|(i, cause)| *cause as usize == i));
+    }
+
+    #[test]
+    fn parts_add_up_for_each_function() {
+        let shares = Shares { of: [1, 20, 300, 4_000, 50_000], rest: 600_000 };
+        let all = shares.of.iter().sum::<u64>() + shares.rest;
+        let functions = tape::call::FUNCTIONS.iter().map(Some).chain([None]);
+        for f in functions {
+            for bits in 0..16 {
+                let about = About {
+                    is_first: bits & 1 != 0,
+                    pageable: if bits & 2 != 0 { 100_000 } else { 0 },
+                    ring_is_full: bits & 4 != 0,
+                    host_functions: bits & 8 != 0,
+                    usual: 70_000,
+                };
+                let parts = Parts::of(f, &shares, &about);
+                assert_eq!(parts.each().map(|(_, ticks)| ticks).sum::<u64>(), all, "{f:?} {about:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Rows of the schema.
+
+use crate::Wanted;
+use crate::activity::{self, What};
+use crate::chain::Chains;
+use crate::gather::{Chosen, Gathered};
+use crate::parts::{self, CAUSES};
+use crate::windows::Seen;
+use decode::Source;
+use lock_analysis::labels::{Labels, function_name};
+use schema::slow_calls::{Cause, CauseRow, OfRow, PageableRow, PartRow, SlowCall, UnfinishedRow, Why};
+use schema::symbols::Symbols;
+use tape::call::CallBody;
+
+/// Locks, driver calls or threads that are named of one part.
+const NAMED: usize = 3;
+
+pub fn why(labels: &Labels<'_>, wanted: &Wanted, g: Gathered, seen: &Seen) -> Why {
+    let facts = labels.facts;
+    let mut not_watched = Vec::new();
+    if facts.layout.is_none() {
+        not_watched.push("locks (record --locks)");
+    }
+    if !facts.has_switches() {
+        not_watched.push("context switches (record --locks, and the rights to see them)");
+    }
+    if !g.has_sources {
+        not_watched.push("where copies read from: no copy was recorded that says it");
+    }
+    not_watched.push("page faults, and time that a hypervisor took");
+    let mut causes: Vec<CauseRow> = CAUSES
+        .iter()
+        .zip(&g.sums)
+        .filter(|(_, sum)| sum.calls > 0)
+        .map(|(cause, sum)| CauseRow {
+            cause: *cause,
+            ns: labels.ns(sum.ticks),
+            calls: sum.calls,
+            longest_ns: labels.ns(sum.longest),
+            starting_ns: labels.ns(sum.starting),
+            advice: parts::advice(*cause),
+        })
+        .collect();
+    causes.sort_by_key(|c| std::cmp::Reverse(c.ns));
+    let mut pageable: Vec<PageableRow> = g
+        .pageable
+        .iter()
+        .map(|((process, site, function), p)| PageableRow {
+            site: facts.names.site(*process, *site, p.last),
+            call: function_name(*function),
+            calls: p.calls,
+            bytes: p.bytes,
+            ns: labels.ns(p.ticks),
+        })
+        .collect();
+    pageable.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| (&a.site, &a.call).cmp(&(&b.site, &b.call))));
+    let mut incomplete_because = decode::complete::of_tape(labels.recording, labels.lost);
+    if g.cut > 0 {
+        incomplete_because.push(format!("{} calls did more than is remembered of one", g.cut));
+    }
+    Why {
+        complete: incomplete_because.is_empty(),
+        incomplete_because,
+        not_watched,
+        calls: g.calls,
+        // (So that the parts add up to it, rounded as they are.)
+        ns: causes.iter().fold(0u64, |all, c| all.saturating_add(c.ns)),
+        slow_from_ns: wanted.slow_from_ns,
+        slow: g.slow,
+        causes,
+        pageable,
+        unfinished: g.unfinished,
+        first_unfinished: g.first_unfinished.iter().map(|u| unfinished(labels, u)).collect(),
+        worst: g
+            .chosen
+            .iter()
+            .zip(&seen.windows)
+            .map(|(c, window)| slow_call(labels, c, &Chains { labels, seen, window }, &g))
+            .collect(),
+        symbols: Symbols::default(),
+    }
+}
+
+fn unfinished(labels: &Labels<'_>, (source, function, c, seen): &(Source, u16, CallBody, u64)) -> UnfinishedRow {
+    UnfinishedRow {
+        at: labels.seconds(c.began),
+        pid: labels.recording.pid(source.process),
+        tid: source.tid,
+        thread: labels.thread(*source),
+        call: function_name(*function),
+        number: c.seq,
+        ns: labels.ns(seen.saturating_sub(c.began)),
+    }
+}
+
+fn slow_call(labels: &Labels<'_>, c: &Chosen, chains: &Chains<'_>, g: &Gathered) -> SlowCall {
+    let cause = c.parts.cause();
+    let mut rows: Vec<PartRow> = c
+        .parts
+        .each()
+        .map(|(cause, ticks)| PartRow { cause, ns: labels.ns(ticks), of: of(c, cause, chains, g) })
+        .collect();
+    rows.sort_by_key(|p| std::cmp::Reverse(p.ns));
+    let lost = c.parts.lost();
+    SlowCall {
+        at: labels.seconds(c.body.began),
+        tsc: c.body.began,
+        process: c.source.process,
+        pid: labels.recording.pid(c.source.process),
+        tid: c.source.tid,
+        thread: labels.thread(c.source),
+        call: function_name(c.function),
+        number: c.body.seq,
+        kernel: chains.window.kernel.clone(),
+        size: c.body.size,
+        stream: c.body.stream,
+        site: labels.facts.names.site(c.source.process, c.body.site, c.ended),
+        ns: rows.iter().fold(0u64, |all, p| all.saturating_add(p.ns)),
+        lost_ns: labels.ns(lost),
+        cause,
+        parts: rows,
+        pageable_bytes: c.pageable_bytes,
+        host_functions: c.host_functions,
+        advice: cause.and_then(parts::advice),
+    }
+}
+
+/// Which locks, driver calls or threads a part of a call is made of.
+fn of(c: &Chosen, cause: Cause, chains: &Chains<'_>, g: &Gathered) -> Vec<OfRow> {
+    let what = match cause {
+        Cause::Lock => What::Lock,
+        Cause::Condition => What::Condition,
+        Cause::Preempted => What::Preempted,
+        Cause::DriverCall | Cause::Memory | Cause::Making | Cause::CodeLoading | Cause::GraphUpload => What::Driver,
+        _ => return Vec::new(),
+    };
+    let pieces = activity::made_of(c.body.began, c.ended, &c.spans, what);
+    let row = |p: &activity::Piece| {
+        let free = (what == What::Lock).then(|| chains.free(c.source, p.of, p.from, p.to));
+        let (what_it_is, because) = match what {
+            What::Driver => {
+                let name = g.driver_names.name(p.of).to_owned();
+                (name, chains.meanwhile(c.source, p.from, p.to).into_iter().collect())
+            }
+            What::Lock | What::Condition => {
+                let name = chains.named(c.source, what, p.of, p.from).unwrap_or_default();
+                (name, chains.of(c.source, what, p.of, p.from, p.to))
+            }
+            _ => (chains.named(c.source, what, p.of, p.from).unwrap_or_default(), Vec::new()),
+        };
+        OfRow {
+            what: what_it_is,
+            ns: chains.labels.ns(p.ticks),
+            free_ns: free.flatten().map(|t| chains.labels.ns(t)),
+            because,
+        }
+    };
+    pieces.iter().take(NAMED).map(row).collect()
+}

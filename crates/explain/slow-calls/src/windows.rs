@@ -1,0 +1,213 @@
+//! The walk over what other threads did while the chosen calls were slow.
+
+use crate::activity::Span;
+use crate::activity::What;
+use crate::driver_names::DriverNames;
+use crate::gather::{self, Chosen};
+use decode::Source;
+use decode::walk::{At, Call, Sink};
+use lock_analysis::facts::{Addresses, Held, Lock};
+use lock_analysis::fast_map::FastMap;
+use lock_analysis::labels::Labels;
+use lock_analysis::ops::Class;
+use pushbuf::ops::Op;
+use rm::abi::Branch;
+use std::collections::HashMap;
+use tape::event::{Body, Event};
+use tape::lock::{ended, op};
+use tape::switch::switch_flags;
+
+/// Holds, signals, calls and times of each kind that are kept of one call's time.
+const KEPT: usize = 1 << 13;
+
+/// A lock that a thread had.
+#[derive(Clone, Copy, Debug)]
+pub struct Hold {
+    pub thread: Source,
+    pub lock: u64,
+    pub taken: u64,
+    pub released: u64,
+}
+
+/// A condition that a thread signalled, or a semaphore that it posted.
+#[derive(Clone, Copy, Debug)]
+pub struct Signal {
+    pub thread: Source,
+    pub lock: u64,
+    pub at: u64,
+}
+
+/// A call that a thread was in.
+#[derive(Clone, Copy, Debug)]
+pub struct InCall {
+    pub thread: Source,
+    pub function: u16,
+    pub began: u64,
+    pub ended: u64,
+}
+
+/// The time of one chosen call.
+#[derive(Debug, Default)]
+pub struct Window {
+    pub from: u64,
+    pub to: u64,
+    pub spans: FastMap<Source, Vec<Span>>,
+    pub holds: Vec<Hold>,
+    pub signals: Vec<Signal>,
+    pub calls: Vec<InCall>,
+    /// The kernel that the call launched.
+    pub kernel: Option<String>,
+    kept: usize,
+}
+
+impl Window {
+    fn has_room(&mut self) -> bool {
+        self.kept += 1;
+        self.kept <= KEPT * 4
+    }
+}
+
+/// What the walk found.
+pub struct Seen {
+    /// One for each chosen call.
+    pub windows: Vec<Window>,
+    pub driver_names: DriverNames,
+}
+
+pub struct Windows<'a> {
+    labels: &'a Labels<'a>,
+    seen: Seen,
+    /// The windows in the order of their begins: begin, the latest end so far, which.
+    order: Vec<(u64, u64, usize)>,
+    /// Chosen calls by thread and number.
+    calls: HashMap<(u32, i32, u32), usize>,
+    addresses: Addresses,
+    out: FastMap<Source, (u64, bool, i32)>,
+}
+
+impl<'a> Windows<'a> {
+    pub fn new(labels: &'a Labels<'a>, chosen: &[Chosen]) -> Windows<'a> {
+        let windows: Vec<Window> =
+            chosen.iter().map(|c| Window { from: c.body.began, to: c.ended, ..Window::default() }).collect();
+        let mut order: Vec<(u64, u64, usize)> = windows.iter().enumerate().map(|(i, w)| (w.from, w.to, i)).collect();
+        order.sort_unstable();
+        let mut latest = 0;
+        for (_, to, _) in &mut order {
+            latest = latest.max(*to);
+            *to = latest;
+        }
+        let of = |(i, c): (usize, &Chosen)| ((c.source.process, c.source.tid, c.body.seq), i);
+        Windows {
+            labels,
+            seen: Seen { windows, driver_names: DriverNames::default() },
+            order,
+            calls: chosen.iter().enumerate().map(of).collect(),
+            addresses: Addresses::default(),
+            out: FastMap::default(),
+        }
+    }
+
+    pub fn finish(self) -> Seen {
+        self.seen
+    }
+
+    /// The windows that a time lies in, in part.
+    fn each(&mut self, from: u64, to: u64, mut f: impl FnMut(&mut Window)) {
+        let first = self.order.partition_point(|(_, latest, _)| *latest < from);
+        for &(begin, _, i) in self.order.get(first..).unwrap_or_default() {
+            if begin > to {
+                break;
+            }
+            if let Some(w) = self.seen.windows.get_mut(i).filter(|w| w.to >= from)
+                && w.has_room()
+            {
+                f(w);
+            }
+        }
+    }
+
+    fn span(&mut self, thread: Source, span: Span) {
+        self.each(span.from, span.to, |w| w.spans.entry(thread).or_default().push(span));
+    }
+
+    fn lock(&mut self, thread: Source, e: &Event<'_>) {
+        if let Some(h) = Held::of(e)
+            && let Some(class) = Class::of_hold(h.op)
+            && h.taken != 0
+            && h.ended != ended::CANCELLED_WAIT
+        {
+            let (lock, _) = self.addresses.lock(thread.process, h.addr, class, h.op, 0);
+            let mut released = h.released;
+            if h.ended != ended::UNLOCK && h.ended != ended::COND_WAIT {
+                // Another thread may have released it meanwhile.
+                let foreign = self.labels.facts.locks.get(lock).map_or(&[][..], |l: &Lock| &l.foreign);
+                let next = foreign.partition_point(|t| *t < h.taken);
+                released = released.min(foreign.get(next).copied().unwrap_or(u64::MAX));
+            }
+            let hold = Hold { thread, lock: lock as u64, taken: h.taken, released };
+            self.each(h.taken, released, |w| w.holds.push(hold));
+            if h.wait > 0 {
+                let span =
+                    Span { from: h.taken.saturating_sub(h.wait), to: h.taken, what: What::Lock, of: lock as u64 };
+                self.span(thread, span);
+            }
+            return;
+        }
+        let done = (e.head.flags >> 8) as u8;
+        let wakes = matches!(done, op::COND_SIGNAL | op::COND_BROADCAST | op::SEM_POST);
+        if let Body::Op(o) = &e.body
+            && wakes
+            && let Some(class) = Class::of(done)
+        {
+            let (lock, _) = self.addresses.lock(thread.process, o.addr, class, done, o.result);
+            let signal = Signal { thread, lock: lock as u64, at: e.head.tsc };
+            self.each(signal.at, signal.at, |w| w.signals.push(signal));
+        } else if let Some(span) = gather::waited(&mut self.addresses, thread, e) {
+            self.span(thread, span);
+        }
+    }
+}
+
+impl Sink for Windows<'_> {
+    fn call(&mut self, thread: Source, tsc: u64, call: &Call<'_>, branch: &Branch) {
+        let Call::Ioctl { body, .. } = call else { return };
+        let mut is_inside = false;
+        self.each(tsc, body.tsc_end, |_| is_inside = true);
+        if is_inside {
+            let name = gather::driver_call_name(self.labels, thread, tsc, call, branch);
+            let of = self.seen.driver_names.number(name);
+            self.span(thread, Span { from: tsc, to: body.tsc_end, what: What::Driver, of });
+        }
+    }
+
+    fn event(&mut self, thread: Source, e: &Event<'_>) {
+        let tsc = e.head.tsc;
+        match &e.body {
+            Body::Call(c) | Body::InCall(c) => {
+                let call = InCall { thread, function: e.head.flags, began: c.began, ended: tsc };
+                self.each(c.began, tsc, |w| w.calls.push(call));
+            }
+            Body::Switch(s) => {
+                let thread = Source { process: thread.process, tid: s.tid };
+                if e.head.flags & switch_flags::OUT != 0 {
+                    self.out.insert(thread, (tsc, e.head.flags & switch_flags::PREEMPTED != 0, s.other));
+                } else if let Some((from, preempted, by)) = self.out.remove(&thread) {
+                    let (what, of) = if preempted { (What::Preempted, by as u32 as u64) } else { (What::Asleep, 0) };
+                    self.span(thread, Span { from, to: tsc, what, of });
+                }
+            }
+            Body::SwitchesLost(_) => self.out.clear(),
+            _ => self.lock(thread, e),
+        }
+    }
+
+    fn op(&mut self, at: &At<'_>, _op: &Op) {
+        let Some(ring) = at.submission.ring else { return };
+        let key = (at.channel.process, at.submission.tid, ring.call);
+        if let Some(w) = self.calls.get(&key).and_then(|i| self.seen.windows.get_mut(*i))
+            && w.kernel.is_none()
+        {
+            w.kernel = at.kernel().map(|kernel| kernel.name.clone());
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Tapes of calls that are slow for a reason that is known, because it was written here.
+
+use decode::Recording;
+use proptest::prelude::*;
+use schema::slow_calls::{Cause, SlowCall, Why};
+use slow_calls::Wanted;
+use tape::call::{self, CallBody, CallsBody};
+use tape::event::{ChannelBody, EntryBody, Head, IoctlBody, Plain, RingBody, bytes_of, file};
+use tape::file::{End, Header, Writer};
+use tape::lock::{HoldBody, LAYOUT, LocksBody, OpBody, op};
+use tape::switch::{self, SwitchBody, SwitchesBody, switch_flags};
+
+/// One tick is a nanosecond.
+const HZ: f64 = 1e9;
+/// Functions by their numbers on tapes.
+const LAUNCH: u16 = 1;
+const GRAPH_LAUNCH: u16 = 4;
+const SYNCHRONIZE: u16 = 61;
+const ALLOC: u16 = 70;
+const REGISTER: u16 = 77;
+const LOAD: u16 = 90;
+const UPDATE: u16 = 95;
+
+const US: u64 = 1000;
+
+#[derive(Clone, Default)]
+struct Thread {
+    bytes: Vec<u8>,
+    calls: u32,
+    /// When its last call ended.
+    now: u64,
+}
+
+impl Thread {
+    fn add<B: Plain>(mut self, kind: u16, flags: u16, tsc: u64, body: &B) -> Thread {
+        let len = (size_of::<Head>() + size_of::<B>()) as u32;
+        self.bytes.extend_from_slice(bytes_of(&Head { kind, flags, len, tsc }));
+        self.bytes.extend_from_slice(bytes_of(body));
+        self
+    }
+
+    fn begins(self) -> Thread {
+        self.add(tape::lock::kind::LOCKS, 0, 1, &LocksBody { layout: LAYOUT, pid: 7 }).add(
+            call::kind::CALLS,
+            0,
+            1,
+            &CallsBody { layout: call::LAYOUT, pid: 7 },
+        )
+    }
+
+    /// A call of so many ticks, a microsecond behind the last one.
+    fn call(mut self, function: u16, object: u64, ticks: u64) -> Thread {
+        let began = self.now + US;
+        (self.calls, self.now) = (self.calls + 1, began + ticks);
+        let body = CallBody { began, object, seq: self.calls, ..CallBody::default() };
+        let now = self.now;
+        self.add(call::kind::CALL, function, now, &body)
+    }
+
+    /// Past what a process begins with: the same kernel again and again.
+    fn started(self) -> Thread {
+        (0..1100).fold(self, |t, i| t.call(LAUNCH, 0x10, 5 * US + i % 7 * 10))
+    }
+
+    /// Waits for a lock from then to then, and has it for so long.
+    fn waits(self, addr: u64, from: u64, to: u64, hold: u64) -> Thread {
+        let body = HoldBody { addr, wait: to - from, hold, ..HoldBody::default() };
+        self.add(tape::lock::kind::HOLD, u16::from(op::MUTEX_LOCK) << 8, to + hold, &body)
+    }
+
+    fn op(self, op: u8, addr: u64, wait: u64, tsc: u64) -> Thread {
+        self.add(tape::lock::kind::OP, u16::from(op) << 8, tsc, &OpBody { addr, wait, ..OpBody::default() })
+    }
+
+    fn driver(self, from: u64, to: u64) -> Thread {
+        // A request that no driver has.
+        let body = IoctlBody { request: 0x1234, file: file::CTL, tsc_end: to, ..IoctlBody::default() };
+        self.add(tape::event::kind::IOCTL, 0, from, &body)
+    }
+}
+
+fn switches() -> Thread {
+    let body = SwitchesBody { layout: switch::LAYOUT, scope: switch::scope::PROGRAM, ..SwitchesBody::default() };
+    Thread::default().add(switch::kind::SWITCHES, 0, 1, &body)
+}
+
+fn off(t: Thread, tid: i32, preempted_by: Option<i32>, from: u64, to: u64) -> Thread {
+    let out = switch_flags::OUT | if preempted_by.is_some() { switch_flags::PREEMPTED } else { 0 };
+    let other = preempted_by.unwrap_or(0);
+    t.add(switch::kind::SWITCH, out, from, &SwitchBody { tid, other, other_pid: 9, cpu: 0 }).add(
+        switch::kind::SWITCH,
+        0,
+        to,
+        &SwitchBody { tid, other, other_pid: 9, cpu: 0 },
+    )
+}
+
+fn wanted() -> Wanted {
+    Wanted { worst: 10, number: None, thread: None, slow_from_ns: 50 * US, starting: false }
+}
+
+fn told_with(threads: &[(i32, Vec<u8>)], wanted: &Wanted) -> Option<Why> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.doorbell");
+    let mut w = Writer::create(&path, &Header { tsc_hz: HZ, locks: true, ..Default::default() }).unwrap();
+    for (tid, bytes) in threads {
+        w.events(0, *tid, 1, bytes).unwrap();
+    }
+    w.end(&End::default()).unwrap();
+    let why = slow_calls::why(&Recording::open(&path).unwrap(), wanted).unwrap()?.0;
+    assert_eq!(why.causes.iter().fold(0u64, |all, c| all.saturating_add(c.ns)), why.ns, "{why:?}");
+    for call in &why.worst {
+        assert_eq!(call.parts.iter().fold(0u64, |all, p| all.saturating_add(p.ns)), call.ns, "{call:?}");
+    }
+    Some(why)
+}
+
+fn told(threads: Vec<(i32, Thread)>) -> Why {
+    let threads: Vec<(i32, Vec<u8>)> = threads.into_iter().map(|(tid, t)| (tid, t.bytes)).collect();
+    told_with(&threads, &wanted()).unwrap()
+}
+
+fn only(why: &Why) -> &SlowCall {
+    assert_eq!((why.slow, why.worst.len()), (1, 1), "{why:?}");
+    &why.worst[0]
+}
+
+#[test]
+fn a_program_that_only_launches_and_waits_for_the_gpu_has_no_slow_call() {
+    let mut t = Thread::default().begins().started();
+    for i in 0..500 {
+        t = t.call(LAUNCH, 0x10, 5 * US + i * 3).call(SYNCHRONIZE, 0, 900 * US);
+    }
+    let why = told(vec![(1, t)]);
+    assert_eq!((why.slow, why.worst.len()), (0, 0), "{why:?}");
+    let lost: u64 = why.causes.iter().filter(|c| !c.cause.is_by_design()).map(|c| c.ns).sum();
+    assert_eq!(lost, 0, "{why:?}");
+}
+
+/// Who waits for the lock waits for a thread that waits for another lock, whose holder is in the driver.
+#[test]
+fn a_chain_of_holders_is_followed_to_its_end() {
+    let a = Thread::default().begins().started();
+    let at = a.now + US;
+    let (ended, gil) = (at + 800 * US, 0x9000);
+    // The first waits for 0x8000, which the second has while it waits for what the third has.
+    let a = a.waits(0x8000, at + US, ended - US, 10).call(LAUNCH, 0x10, 800 * US);
+    let b =
+        Thread::default().waits(gil, at - 5 * US, ended - 3 * US, US).waits(0x8000, at - 10 * US, at - 10 * US + 1, 0);
+    // (Its hold of 0x8000 is told at its release.)
+    let hold = HoldBody { addr: 0x8000, hold: ended - 2 * US - (at - 10 * US), ..HoldBody::default() };
+    let b = b.add(tape::lock::kind::HOLD, u16::from(op::MUTEX_LOCK) << 8, ended - 2 * US, &hold);
+    let mut c = Thread::default().begins().driver(at - 20 * US, ended - 4 * US);
+    let hold = HoldBody { addr: gil, hold: ended - 3 * US - (at - 30 * US), ..HoldBody::default() };
+    c = c.add(tape::lock::kind::HOLD, u16::from(op::MUTEX_LOCK) << 8, ended - 3 * US, &hold);
+    c.now = at - 40 * US;
+    let c = c.call(REGISTER, 0, ended - 2 * US - (at - 39 * US));
+    let why = told(vec![(1, a), (2, b), (3, c)]);
+    let call = why.worst.iter().find(|w| w.tid == 1).unwrap();
+    assert_eq!(call.cause, Some(Cause::Lock), "{call:?}");
+    let lock = &call.parts.iter().find(|p| p.cause == Cause::Lock).unwrap().of[0];
+    assert!(lock.free_ns.unwrap() <= 2 * US, "{lock:?}");
+    let links: Vec<_> = lock.because.iter().map(|l| (l.tid, l.how, l.doing, l.call.as_deref())).collect();
+    assert_eq!(
+        links,
+        [(2, "held", Cause::Lock, None), (3, "held", Cause::DriverCall, Some("cuMemHostRegister"))],
+        "{lock:?}"
+    );
+}
+
+#[test]
+fn a_lock_that_changed_hands_is_put_down_to_who_had_it_the_longest_in_all() {
+    let a = Thread::default().begins().started();
+    let at = a.now + US;
+    let a = a.waits(0x8000, at, at + 100 * US, 1).call(LAUNCH, 0x10, 110 * US);
+    let mut b = Thread::default();
+    for i in 0..10 {
+        b = b.waits(0x8000, at + i * 10 * US, at + i * 10 * US, 6 * US);
+    }
+    let c = Thread::default().waits(0x8000, at + 7 * US, at + 7 * US, 2 * US);
+    let why = told(vec![(1, a), (2, b), (3, c)]);
+    let lock = &only(&why).parts[0].of[0];
+    let first = &lock.because[0];
+    assert_eq!((first.tid, first.times, first.ns), (2, 10, 60 * US), "{lock:?}");
+    assert_eq!(lock.free_ns, Some(38 * US));
+}
+
+#[test]
+fn a_condition_is_put_down_to_who_signalled_it() {
+    let a = Thread::default().begins().started();
+    let at = a.now + US;
+    let a = a.op(op::COND_WAIT, 0x8000, 300 * US, at + 301 * US).call(LAUNCH, 0x10, 305 * US);
+    let b = Thread::default().driver(at, at + 299 * US).op(op::COND_SIGNAL, 0x8000, 0, at + 300 * US);
+    let why = told(vec![(1, a), (2, b)]);
+    let call = only(&why);
+    assert_eq!(call.cause, Some(Cause::Condition));
+    let link = &call.parts[0].of[0].because[0];
+    assert_eq!((link.tid, link.how, link.doing), (2, "signalled", Cause::DriverCall), "{link:?}");
+}
+
+#[test]
+fn a_cpu_that_was_taken_away_is_told_from_one_that_was_given_up() {
+    let t = Thread::default().begins().started();
+    let at = t.now + US;
+    let t = t.call(LAUNCH, 0x10, 400 * US);
+    let next = t.now + US;
+    let t = t.call(LAUNCH, 0x10, 300 * US);
+    let s = off(switches(), 1, Some(99), at + 10 * US, at + 390 * US);
+    let s = off(s, 1, None, next + 5 * US, next + 295 * US);
+    let why = told(vec![(1, t), (switch::WRITER, s)]);
+    let causes: Vec<_> = why.worst.iter().map(|c| (c.number, c.cause.unwrap())).collect();
+    assert_eq!(causes, [(1101, Cause::Preempted), (1102, Cause::Asleep)]);
+    assert_eq!(why.worst[0].parts[0].of[0].what, "thread 99");
+}
+
+#[test]
+fn what_a_call_does_for_the_first_time_and_what_it_makes_have_causes_of_their_own() {
+    let t = Thread::default().begins().started();
+    let t = t.call(LAUNCH, 0x20, 100 * US).call(LAUNCH, 0x20, 5 * US);
+    let t = t.call(GRAPH_LAUNCH, 0x30, 200 * US).call(GRAPH_LAUNCH, 0x30, 8 * US);
+    let t = t.call(UPDATE, 0x30, 90 * US).call(GRAPH_LAUNCH, 0x30, 150 * US);
+    let t = t.call(ALLOC, 0, 300 * US).call(LOAD, 0, 400 * US);
+    let why = told(vec![(1, t)]);
+    let mut causes: Vec<_> = why.worst.iter().map(|c| (c.tsc, c.cause.unwrap())).collect();
+    causes.sort_unstable();
+    let causes: Vec<_> = causes.into_iter().map(|(_, cause)| cause).collect();
+    let expected =
+        [Cause::CodeLoading, Cause::GraphUpload, Cause::Making, Cause::GraphUpload, Cause::Memory, Cause::CodeLoading];
+    assert_eq!(causes, expected, "{why:?}");
+}
+
+#[test]
+fn what_nothing_explains_is_unknown_and_the_time_in_which_a_process_begins_is_left_out() {
+    let t = Thread::default().begins().call(LAUNCH, 0x10, 5 * US).call(LAUNCH, 0x10, 700 * US).started();
+    let t = t.call(LAUNCH, 0x10, 600 * US);
+    let why = told(vec![(1, t.clone())]);
+    let call = only(&why);
+    assert_eq!((call.number, call.cause), (1103, Some(Cause::Unknown)));
+    let all = told_with(&[(1, t.bytes.clone())], &Wanted { starting: true, ..wanted() }).unwrap();
+    assert_eq!(all.worst.iter().map(|c| c.number).collect::<Vec<_>>(), [2, 1103]);
+    let one = told_with(&[(1, t.bytes)], &Wanted { number: Some(7), worst: 100, ..wanted() }).unwrap();
+    assert_eq!((one.worst.len(), one.worst[0].number, one.worst[0].cause), (1, 7, None));
+}
+
+/// Each launch is an entry of a ring for 64; after 100 that nobody waited for, all are as slow as the GPU.
+#[test]
+fn launches_that_are_as_slow_as_the_gpu_behind_a_full_ring_are_put_down_to_it() {
+    let channel = ChannelBody { slot: 0, class: 0xc86f, entries: 64, ..ChannelBody::default() };
+    let t = Thread::default().begins().add(tape::event::kind::CHANNEL, 0, 2, &channel);
+    let t = t.started().call(SYNCHRONIZE, 0, 10 * US);
+    let mut t = t;
+    for i in 0..400u32 {
+        let call = t.calls + 1;
+        let ring = RingBody {
+            token: 5,
+            seq: i.into(),
+            put_from: i % 64,
+            put_to: (i + 1) % 64,
+            tid: 1,
+            function: 1,
+            call,
+            ..RingBody::default()
+        };
+        let entry = EntryBody { gp: 0, seq: i.into(), slot: 0, index: i % 64, words: 0, lack: 0 };
+        let at = t.now + 2 * US;
+        t = t.add(tape::event::kind::RING, 0, at, &ring).add(tape::event::kind::ENTRY, 0, at, &entry);
+        t = t.call(LAUNCH, 0x10, if i < 100 { 5 * US } else { 30 * US });
+    }
+    let why = told(vec![(1, t)]);
+    let of = |cause| why.causes.iter().find(|c| c.cause == cause).map_or(0, |c| c.calls);
+    assert!(of(Cause::FullRing) >= 290 && of(Cause::Unknown) <= 10, "{why:?}");
+}
+
+#[test]
+fn a_call_in_which_its_thread_ended_is_named() {
+    let t = Thread::default().begins().call(LAUNCH, 0x10, 5 * US);
+    let body = CallBody { began: 50 * US, seq: 2, ..CallBody::default() };
+    let t = t.add(call::kind::IN_CALL, SYNCHRONIZE, 900 * US, &body);
+    // Of a thread that has made no other call, too.
+    let other = Thread::default().add(call::kind::IN_CALL, LAUNCH, 800 * US, &CallBody { seq: 1, ..body });
+    let why = told(vec![(1, t), (2, other)]);
+    assert_eq!((why.unfinished, why.calls), (2, 3));
+    let rows: Vec<_> = why.first_unfinished.iter().map(|u| (u.tid, u.call.as_str(), u.ns)).collect();
+    assert_eq!(rows, [(2, "cuLaunchKernel", 750 * US), (1, "cuStreamSynchronize", 850 * US)]);
+}
+
+#[test]
+fn a_recording_without_calls_has_nothing_to_tell() {
+    let t = Thread::default().add(tape::lock::kind::LOCKS, 0, 1, &LocksBody { layout: LAYOUT, pid: 7 });
+    assert_eq!(told_with(&[(1, t.bytes)], &wanted()), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Whatever the bytes: no panic, and the parts add up.
+    #[test]
+    fn damaged_events_are_told_without_panic(at in proptest::collection::vec((0..20_000usize, any::<u8>()), 1..60)) {
+        let t = Thread::default().begins();
+        let t = (0..100).fold(t, |t, i| {
+            let from = t.now + US;
+            t.waits(0x8000 + i % 3, from, from + 60 * US, 5).driver(from, from + 10 * US).call(LAUNCH, i % 5, 100 * US)
+        });
+        let s = (0..100).fold(switches(), |s, i| off(s, 1, Some(9), i * 100 * US, i * 100 * US + 40 * US));
+        let mut all = vec![(1, t.bytes.clone()), (2, t.bytes), (switch::WRITER, s.bytes)];
+        for (at, value) in at {
+            let bytes = &mut all[at % 3].1;
+            let n = bytes.len();
+            bytes[at % n] = value;
+        }
+        told_with(&all, &Wanted { starting: true, ..wanted() });
+    }
+}
