@@ -2,7 +2,8 @@
 """What names and calls cost, and whether each kernel is counted: the figures of names.md.
 
     names.py costs DOORBELL OUT.json    what recording costs, on this machine's GPU (about 5 minutes)
-    names.py counts DOORBELL OUT.json   kernels and copies, and those of torch.profiler in another run (about 5 minutes)
+    names.py counts DOORBELL OUT.json [PROGRAM...]
+                                        kernels and copies, and those of torch.profiler in another run (about 5 minutes)
     names.py cost MODEL BLOCKS          one model, inside a recorded program: blocks with and without recording in turns (ABBA)
     names.py rows COMMIT STARTED        the data files of names.md, from names/costs.json and names/counts.json
     names.py program NAME [OUT.json]    one program, for counting; with OUT.json under torch.profiler
@@ -16,6 +17,8 @@ import statistics
 import subprocess
 import sys
 import time
+
+import data_file
 
 
 def model(name):
@@ -228,24 +231,121 @@ def moves():
         float(gpu[0])
 
 
+def jax_training():
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    import jax
+    import jax.numpy as jnp
+    a, b = jax.random.split(jax.random.PRNGKey(0))
+    weights = [jax.random.normal(a, (256, 512)) * 0.05, jax.random.normal(b, (512, 10)) * 0.05]
+    x, y = jnp.ones((64, 256)), jnp.zeros((64, 10))
+
+    @jax.jit
+    def step(weights):
+        def loss(weights):
+            return jnp.mean((jax.nn.relu(x @ weights[0]) @ weights[1] - y) ** 2)
+        return [w - 0.1 * g for w, g in zip(weights, jax.grad(loss)(weights))]
+    for _ in range(20):
+        weights = step(weights)
+    jax.block_until_ready(weights)
+
+
+def cupy_arrays():
+    import cupy
+    x = cupy.random.RandomState(1).rand(512, 512, dtype=cupy.float32)
+    own = cupy.RawKernel("extern \"C\" __global__ void twice(float *x, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] *= 2; }",
+                         "twice")
+    for _ in range(20):
+        x = cupy.tanh(x @ x) + x.sum(axis=0)
+        own((1024,), (256,), (x, x.size))
+        cupy.sort(x[0])
+    cupy.cuda.Device().synchronize()
+
+
+def triton_kernel():
+    import torch
+    from names_triton import add
+    x, y = torch.ones(1 << 16, device="cuda"), torch.ones(1 << 16, device="cuda")
+    out = torch.empty_like(x)
+    for _ in range(20):
+        add[(64,)](x, y, out, x.numel(), BLOCK=1024)
+
+
+def static_cudart():
+    """Kernels and copies of a library that has the CUDA runtime inside."""
+    import tempfile
+    here = os.path.dirname(os.path.abspath(__file__))
+    with tempfile.TemporaryDirectory() as folder:
+        library = os.path.join(folder, "libown.so")
+        subprocess.run(["nvcc", "-O2", "-w", "--shared", "-cudart", "static", "-Xcompiler", "-fPIC", "-o", library, f"{here}/names/static.cu"], check=True)
+        if ctypes.CDLL(library).run(20) != 0:
+            raise SystemExit("static.cu: a call of CUDA failed")
+
+
+def rank(number, ranks, to):
+    import torch
+    torch.cuda.set_device(number)
+    torch.distributed.init_process_group("nccl", init_method="tcp://127.0.0.1:29533", rank=number, world_size=ranks)
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(
+        torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)).cuda(), device_ids=[number])
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    x = torch.ones(64, 512, device="cuda")
+
+    def steps():
+        for _ in range(20):
+            optimizer.zero_grad(set_to_none=True)
+            net(x).sum().backward()
+            optimizer.step()
+    watched(steps, to and f"{to}.{number}")
+    torch.distributed.destroy_process_group()
+
+
+def ddp(to):
+    """Data parallel training on two GPUs, a process each. Each profiles itself, for its 20 steps."""
+    import torch
+    torch.multiprocessing.spawn(rank, (2, to), 2)
+    if to is not None:
+        import collections
+        all_ranks = collections.Counter()
+        for number in range(2):
+            with open(f"{to}.{number}") as f:
+                all_ranks.update(json.load(f))
+        with open(to, "w") as f:
+            json.dump(all_ranks, f)
+
+
 PROGRAMS = {"resnet50": steps_of("resnet50"), "gpt2 decoding": steps_of("gpt2"), "gpt2 generate": generation,
-            "timm resnet18, CUDA graph": graphs, "torch.compile": compiled, "copies": moves}
+            "timm resnet18, CUDA graph": graphs, "torch.compile": compiled, "copies": moves, "JAX": jax_training, "CuPy": cupy_arrays,
+            "Triton": triton_kernel, "C++, static cudart": static_cudart}
 
 
-def program(name, to):
+def watched(steps, to):
+    """Runs them; under torch.profiler, whose kernels and copies go to a file, if there is one."""
     import torch
     if to is None:
-        PROGRAMS[name]()
+        steps()
         torch.cuda.synchronize()
         return
     import collections
     from torch.profiler import ProfilerActivity, profile
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        PROGRAMS[name]()
+        steps()
         torch.cuda.synchronize()
     on_gpu = [e.name for e in profiler.events() if e.device_type == torch.autograd.DeviceType.CUDA]
     with open(to, "w") as f:
         json.dump(collections.Counter(on_gpu), f)
+
+
+def program(name, to):
+    if name == "DDP, two GPUs":
+        ddp(to)
+    else:
+        watched(PROGRAMS[name], to)
+
+
+def programs():
+    """With the one for two GPUs, where there are two."""
+    import torch
+    return [*PROGRAMS, *(["DDP, two GPUs"] if torch.cuda.device_count() > 1 else [])]
 
 
 def spelled(symbols):
@@ -271,10 +371,10 @@ def moved(doorbell, tape, launches, copies):
     return {"calls": dict(calls), "calls_with_commands": with_commands}
 
 
-def counts(doorbell, to):
+def counts(doorbell, to, only=()):
     me = [sys.executable, os.path.abspath(__file__), "program"]
     rows = []
-    for name in PROGRAMS:
+    for name in only or programs():
         tape, profiled = f"/tmp/names-{os.getpid()}.doorbell", f"/tmp/names-{os.getpid()}.json"
         subprocess.run([doorbell, "record", "-q", "--force", "--calls", "-o", tape, "--", *me, name], timeout=300, stderr=subprocess.DEVNULL)
         subprocess.run([*me, name, profiled], timeout=300, stderr=subprocess.DEVNULL)
@@ -327,12 +427,7 @@ def rows(commit, started):
             "locks": "the same, locks, context switches (`--locks`)", "torch.profiler": "torch.profiler, CPU and CUDA"}
 
     def write(name, about, sub, rows):
-        head = {"schema": "doorbell.rows/1", "name": name, "about": about, "doorbell": "0.1.0", "commit": commit,
-                "command": ["docs/results/names.py", sub], "started": started, "functional": False, "complete": True, "machine": machine,
-                "experiment": "", "rows": []}
-        text = ",\n".join(json.dumps(row, separators=(",", ":"), sort_keys=True) for row in rows)
-        with open(f"{here}/data/{name}.json", "w") as f:
-            f.write(json.dumps(head, separators=(",", ":"))[:-2] + "\n" + text + "]}\n")
+        data_file.write(name, about, ["docs/results/names.py", sub], commit, started, machine, rows)
 
     of = {(r["model"], r["way"]): r for r in c}
     write("names-costs", "What recording costs, by blocks in turns", "costs", [
@@ -360,8 +455,8 @@ if __name__ == "__main__":
         program(what[1], what[2] if len(what) > 2 else None)
     elif what[:1] == ["costs"] and len(what) == 3:
         costs(what[1], what[2])
-    elif what[:1] == ["counts"] and len(what) == 3:
-        counts(what[1], what[2])
+    elif what[:1] == ["counts"] and len(what) > 2:
+        counts(what[1], what[2], what[3:])
     elif what[:1] == ["rows"] and len(what) == 3:
         rows(what[1], what[2])
     else:
