@@ -11,6 +11,7 @@ use crate::ops::{self, Class};
 use crate::pattern::{Mode, Patterns, Taken};
 use decode::Source;
 use decode::histogram::Histogram;
+use decode::merge::Submission;
 use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, ShareRow, SharedRow, Total};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use tape::call::{self, CallBody};
@@ -44,6 +45,8 @@ struct Pending {
     /// Off CPU, from and to.
     off: VecDeque<(u64, u64)>,
     out: Option<u64>,
+    /// Doorbells that it rang in the call that it is in.
+    submissions: u64,
     /// End of the last that was forgotten.
     cut: u64,
 }
@@ -131,6 +134,14 @@ impl<'a> Gather<'a> {
         }
     }
 
+    /// To be called with all submissions, among the events.
+    pub fn submission(&mut self, s: &Submission) {
+        let thread = Source { process: s.process, tid: s.tid };
+        if s.ring.is_some_and(|ring| ring.function != 0) && self.callers.contains(&thread) {
+            self.threads.entry(thread).or_default().submissions += 1;
+        }
+    }
+
     fn held(&mut self, source: Source, h: &Held) {
         let Some(class) = Class::of_hold(h.op) else { return };
         let (lock, _) = self.addresses.lock(source.process, h.addr, class, h.op, 0);
@@ -166,6 +177,7 @@ impl<'a> Gather<'a> {
         let others = p.others.drain(..).filter(|t| *t >= c.began && *t <= ended).count() as u64;
         let off: Vec<(u64, u64)> = p.off.drain(..).collect();
         self.cut += u64::from(std::mem::take(&mut p.cut) > c.began);
+        let submissions = std::mem::take(&mut p.submissions);
         taken.sort_by_key(|t| (t.taken, std::cmp::Reverse(t.released)));
         let ticks = ended.saturating_sub(c.began);
         let g = self.groups.entry(CallKind::of(function, c)).or_default();
@@ -173,6 +185,7 @@ impl<'a> Gather<'a> {
         g.total.failed += u64::from(c.result != 0 && c.result != NOT_READY);
         g.total.bytes = g.total.bytes.saturating_add(c.size);
         g.total.other_operations += others;
+        g.total.submissions += submissions;
         g.ticks = g.ticks.saturating_add(ticks);
         g.latency.add(ticks);
         if g.total.calls == 1 || ticks > g.max.0 {
@@ -276,6 +289,7 @@ fn add(to: &mut Total, o: &Total) {
         (&mut to.failed, o.failed),
         (&mut to.ns, o.ns),
         (&mut to.bytes, o.bytes),
+        (&mut to.submissions, o.submissions),
         (&mut to.mutex_locks, o.mutex_locks),
         (&mut to.read_locks, o.read_locks),
         (&mut to.write_locks, o.write_locks),

@@ -1,21 +1,38 @@
 //! All events of a recording, one after the other.
 
 use decode::ahead::read_ahead;
-use decode::merge::Step;
+use decode::merge::{Step, Submission};
 use decode::{InsightError, Recording, Source};
+use tape::event::Event;
 
 /// Goes over all events.
-pub fn each(r: &Recording, mut f: impl FnMut(Source, &tape::event::Event<'_>)) -> Result<(), InsightError> {
+pub fn each(r: &Recording, mut f: impl FnMut(Source, &Event<'_>)) -> Result<(), InsightError> {
+    each_step(r, |what| {
+        if let What::Event(source, e) = what {
+            f(source, e);
+        }
+    })
+}
+
+pub enum What<'a> {
+    Event(Source, &'a Event<'a>),
+    /// A doorbell, with what it brought.
+    Submission(&'a Submission),
+}
+
+/// Goes over all events and submissions.
+pub fn each_step(r: &Recording, mut f: impl FnMut(What<'_>)) -> Result<(), InsightError> {
     read_ahead(r, |steps| {
         loop {
             let submission = match steps.next_step()? {
                 None => return Ok(()),
                 Some(Step::Event(source, e)) => {
-                    f(source, &e);
+                    f(What::Event(source, &e));
                     continue;
                 }
                 Some(Step::Submission(s)) => s,
             };
+            f(What::Submission(&submission));
             steps.recycle(submission);
         }
     })

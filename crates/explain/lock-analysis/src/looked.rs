@@ -1,7 +1,7 @@
 //! What is known of the longest waits: who held the lock, what those threads did, what they waited for themselves.
 
 use crate::calls::Gather;
-use crate::events;
+use crate::events::{self, What};
 use crate::facts::{Facts, Wait};
 use crate::holders::InTheWay;
 use crate::labels::Labels;
@@ -62,10 +62,17 @@ impl Looked {
         }
         let mut spans = Spans::new(spans);
         let mut calls = facts.calls.is_some().then(|| Gather::new(labels, &facts.callers));
-        events::each(r, |source, e| {
-            spans.event(source, e);
-            if let Some(c) = &mut calls {
-                c.event(source, e);
+        events::each_step(r, |what| match what {
+            What::Event(source, e) => {
+                spans.event(source, e);
+                if let Some(c) = &mut calls {
+                    c.event(source, e);
+                }
+            }
+            What::Submission(s) => {
+                if let Some(c) = &mut calls {
+                    c.submission(s);
+                }
             }
         })?;
         spans.finish();

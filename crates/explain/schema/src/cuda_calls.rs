@@ -30,6 +30,8 @@ pub struct Total {
     pub ns: u64,
     pub mean_ns: u64,
     pub bytes: u64,
+    /// Doorbells that were rung in them.
+    pub submissions: u64,
     pub mutex_locks: u64,
     pub read_locks: u64,
     pub write_locks: u64,

@@ -124,28 +124,27 @@ impl Parts {
 pub fn advice(cause: Cause) -> Option<&'static str> {
     Some(match cause {
         Cause::Lock => {
-            "another thread had CUDA's lock: let that one make its slow calls at another time or in another process; `doorbell plan` tries other \
-             lock protocols"
+            "another thread held the lock: make its slow calls at another time or in another process; `doorbell plan` tries other lock protocols"
         }
         Cause::HostFunction => {
             "the stream waits for a function of the program's (cudaLaunchHostFunc), which CUDA runs in one thread of its own: keep it short"
         }
-        Cause::Condition => "another thread had to do something first: see who, and what held it up",
+        Cause::Condition => "another thread had to do something first: see which one, and what delayed it",
         Cause::DriverCall => {
-            "the call went into the kernel's driver: what needs that (memory, peers, events of processes) belongs before the loop"
+            "the call needed the driver in the kernel: make such calls (memory, peers, events between processes) before the loop"
         }
         Cause::Preempted => {
-            "somebody else had the CPU: give the thread a CPU of its own (taskset, cpusets) or a real-time policy"
+            "another thread had the CPU: reserve a CPU for this one (taskset, cpusets), or give it a real-time policy"
         }
         Cause::CodeLoading => "load code before the loop: launch each kernel once, or set CUDA_MODULE_LOADING=EAGER",
         Cause::Memory => "make memory before the loop, or take it from a pool (cudaMallocAsync, a caching allocator)",
         Cause::Making => "make streams, events and graphs before the loop, and use them again",
         Cause::GraphUpload => "upload the graph before its first launch (cudaGraphUpload), and change it seldom",
         Cause::Pageable => {
-            "use pinned memory (cudaMallocHost; in PyTorch pin_memory): the engine then reads it, and the call returns at once"
+            "use pinned memory (cudaMallocHost; in PyTorch pin_memory): the engine then accesses it itself, and the call returns immediately"
         }
         Cause::FullRing => {
-            "the CPU is ahead of the GPU by all that the channel can hold: the GPU is the limit; larger kernels or a graph need fewer entries"
+            "the channel is full, because the GPU is slower than the CPU submits: larger kernels or a graph need fewer entries"
         }
         Cause::Usual | Cause::Gpu | Cause::Asleep | Cause::Unknown => return None,
     })

@@ -56,7 +56,19 @@ pub fn table(c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::
     for (n, noun, what) in lacks.iter().filter(|(n, ..)| *n > 0) {
         writeln!(out, "  {} {what}", of(*n, noun))?;
     }
-    let heads = ["call", ">n", ">mean", ">p50", ">p99", ">max", ">waited", ">off CPU", ">holding", ">locks a call"];
+    let heads = [
+        "call",
+        ">n",
+        ">mean",
+        ">p50",
+        ">p99",
+        ">max",
+        ">doorbells",
+        ">waited",
+        ">off CPU",
+        ">holding",
+        ">locks a call",
+    ];
     let mut t = style.table(&heads);
     for r in c.calls.iter().take(limit) {
         let part = |ns: u64| if ns == 0 { "-".into() } else { percent(ns, r.total.ns) };
@@ -67,6 +79,7 @@ pub fn table(c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::
             nanoseconds(r.p50_ns),
             nanoseconds(r.p99_ns),
             nanoseconds(r.max_ns),
+            if r.total.submissions == 0 { "-".into() } else { count(r.total.submissions) },
             part(r.total.wait_ns),
             r.total.off_cpu_ns.map_or_else(|| "?".into(), part),
             part(r.total.held_ns),
@@ -213,6 +226,7 @@ mod tests {
             hold_ns: 3100,
         };
         let total = Total {
+            submissions: 200,
             calls: 100,
             ns: 500_000,
             mean_ns: 5000,
@@ -271,7 +285,7 @@ mod tests {
         for line in [
             "calls 100: async copy 100",
             "1 call had not returned",
-            "  cudaMemcpyAsync host to device, to 4 KiB  100  5.00 us  4.90 us  9.00 us  12.0 us    10 %        -",
+            "  cudaMemcpyAsync host to device, to 4 KiB  100  5.00 us  4.90 us  9.00 us  12.0 us        200    10 %        -",
             "3.0 mutex, 1.0 read",
             "  cudaMemcpyAsync host to device, to 4 KiB: 98 of 100 calls, 4.95 us on average",
             "    libcuda+0x1/rwlock   read          310 ns  3.10 us       -",

@@ -181,7 +181,11 @@ fn piece(out: &mut dyn Write, row: &OfRow, named: Named<'_>) -> io::Result<()> {
     writeln!(out, "{:16}{:>9}    {what}", "", nanoseconds(row.ns))?;
     if let Some(free) = row.free_ns.filter(|free| *free >= row.ns / 4) {
         let free = nanoseconds(free);
-        writeln!(out, "{:29}nobody had it for {free} of that: the thread was not woken, or had no CPU", "")?;
+        writeln!(
+            out,
+            "{:29}no thread held it for {free} of that: the waiting thread was not woken, or had no CPU",
+            ""
+        )?;
     }
     row.because.iter().try_for_each(|link| writeln!(out, "{:29}{}", "", because(link, named)))
 }

@@ -143,6 +143,7 @@ pub fn total() -> Total {
         ns: 1,
         mean_ns: 1,
         bytes: 1,
+        submissions: 1,
         mutex_locks: 1,
         read_locks: 1,
         write_locks: 1,
