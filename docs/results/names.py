@@ -5,7 +5,8 @@
     names.py counts DOORBELL OUT.json [PROGRAM...]
                                         kernels and copies, and those of torch.profiler in another run (about 5 minutes)
     names.py cost MODEL BLOCKS          one model, inside a recorded program: blocks with and without recording in turns (ABBA)
-    names.py rows COMMIT STARTED        the data files of names.md, from names/costs.json and names/counts.json
+    names.py rows costs|counts COMMIT STARTED
+                                        a data file of names.md, from names/costs.json or names/counts.json
     names.py program NAME [OUT.json]    one program, for counting; with OUT.json under torch.profiler
 """
 
@@ -410,32 +411,33 @@ def counts(doorbell, to, only=()):
             print(f"    only recorded, {n}: {k[:110]}")
         print(f"    moves of the profiler: {kinds}; calls recorded: {row['calls']}, {row['calls_with_commands']} with their commands", flush=True)
         os.remove(tape)
-    with open(to, "w") as f:
-        json.dump(rows, f, indent=1)
+        # (After each: one that hangs loses itself only.)
+        with open(to, "w") as f:
+            json.dump(rows, f, indent=1)
 
 
-def rows(commit, started):
-    """The data files of names.md, from costs.json and counts.json."""
+def rows(which, commit, started):
+    """A data file of names.md, from costs.json or counts.json."""
     here = os.path.dirname(os.path.abspath(__file__))
     with open(f"{here}/names/machine.json") as f:
         machine = json.load(f)
-    with open(f"{here}/names/costs.json") as f:
-        c = json.load(f)
-    with open(f"{here}/names/counts.json") as f:
-        n = json.load(f)
-    what = {"nothing": "nothing (`--tap off`)", "commands": "commands", "calls": "commands, calls, names (`--calls`)",
-            "locks": "the same, locks, context switches (`--locks`)", "torch.profiler": "torch.profiler, CPU and CUDA"}
+    with open(f"{here}/names/{which}.json") as f:
+        kept = json.load(f)
 
-    def write(name, about, sub, rows):
-        data_file.write(name, about, ["docs/results/names.py", sub], commit, started, machine, rows)
+    def write(about, rows):
+        data_file.write(f"names-{which}", about, ["docs/results/names.py", which], commit, started, machine, rows)
 
-    of = {(r["model"], r["way"]): r for r in c}
-    write("names-costs", "What recording costs, by blocks in turns", "costs", [
-        {"model": title, "recorded": words, "change": f"{r['percent']:+.1f} %",
-         "interval": f"{r['interval'][0]:+.1f} to {r['interval'][1]:+.1f} %", "p50_without": f"{r['without']['p50_ms']:.2f}",
-         "p50": f"{r['with']['p50_ms']:.2f}", "p99": f"{r['with']['p99_ms']:.2f}", "max": f"{r['with']['max_ms']:.2f}", "blocks": str(r["blocks"])}
-        for model, title in (("resnet50", "ResNet-50, training"), ("gpt2", "GPT-2, decoding")) for way, words in what.items()
-        for r in [of[model, way]]])
+    if which == "costs":
+        what = {"nothing": "nothing (`--tap off`)", "commands": "commands", "calls": "commands, calls, names (`--calls`)",
+                "locks": "the same, locks, context switches (`--locks`)", "torch.profiler": "torch.profiler, CPU and CUDA"}
+        of = {(r["model"], r["way"]): r for r in kept}
+        write("What recording costs, by blocks in turns", [
+            {"model": title, "recorded": words, "change": f"{r['percent']:+.1f} %",
+             "interval": f"{r['interval'][0]:+.1f} to {r['interval'][1]:+.1f} %", "p50_without": f"{r['without']['p50_ms']:.2f}",
+             "p50": f"{r['with']['p50_ms']:.2f}", "p99": f"{r['with']['p99_ms']:.2f}", "max": f"{r['with']['max_ms']:.2f}", "blocks": str(r["blocks"])}
+            for model, title in (("resnet50", "ResNet-50, training"), ("gpt2", "GPT-2, decoding")) for way, words in what.items()
+            for r in [of[model, way]]])
+        return
 
     def one(r):
         moves = lambda kind: sum(v for k, v in r["profiler_moves"].items() if k.startswith(kind))
@@ -444,7 +446,7 @@ def rows(commit, started):
                    "copy_calls": r["calls"].get("async copy", 0) + r["calls"].get("copy", 0), "memset_calls": r["calls"].get("memset", 0),
                    "with_commands": r["calls_with_commands"]}
         return {"program": r["program"], **{k: f"{v:,}" for k, v in numbers.items()}}
-    write("names-counts", "Kernels and copies beside torch.profiler", "counts", [one(r) for r in n])
+    write("Kernels and copies beside torch.profiler", [one(r) for r in kept])
 
 
 if __name__ == "__main__":
@@ -457,7 +459,7 @@ if __name__ == "__main__":
         costs(what[1], what[2])
     elif what[:1] == ["counts"] and len(what) > 2:
         counts(what[1], what[2], what[3:])
-    elif what[:1] == ["rows"] and len(what) == 3:
-        rows(what[1], what[2])
+    elif what[:1] == ["rows"] and len(what) == 4:
+        rows(*what[1:])
     else:
         raise SystemExit(__doc__)
