@@ -285,23 +285,23 @@ def static_cudart():
 def rank(number, ranks, to):
     import torch
     torch.cuda.set_device(number)
-    torch.distributed.init_process_group("nccl", init_method="tcp://127.0.0.1:29533", rank=number, world_size=ranks)
-    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(
-        torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)).cuda(), device_ids=[number])
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    x = torch.ones(64, 512, device="cuda")
 
-    def steps():
+    def training():
+        torch.distributed.init_process_group("nccl", init_method="tcp://127.0.0.1:29533", rank=number, world_size=ranks)
+        net = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(
+            torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10)).cuda(), device_ids=[number])
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+        x = torch.ones(64, 512, device="cuda")
         for _ in range(20):
             optimizer.zero_grad(set_to_none=True)
             net(x).sum().backward()
             optimizer.step()
-    watched(steps, to and f"{to}.{number}")
+    watched(training, to and f"{to}.{number}")
     torch.distributed.destroy_process_group()
 
 
 def ddp(to):
-    """Data parallel training on two GPUs, a process each. Each profiles itself, for its 20 steps."""
+    """Data parallel training on two GPUs, a process each. Each profiles itself."""
     import torch
     torch.multiprocessing.spawn(rank, (2, to), 2)
     if to is not None:
