@@ -123,6 +123,7 @@ impl Args {
             force: true,
             tap: self.tap,
             locks: false,
+            python: false,
             no_switches: false,
             calls: false,
             no_calls: false,

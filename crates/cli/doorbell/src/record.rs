@@ -24,6 +24,7 @@ use terminal::table::Style;
         ("doorbell record -o run-%n.doorbell --tap trap python3 train.py", "run-1.doorbell, run-2.doorbell, ..."),
         ("doorbell record --locks ./app", "its locks, CUDA calls and context switches as well: show --locks, show --calls"),
         ("doorbell record --calls --tap off ./app", "CUDA calls alone: launches, copies, graphs, events, waits"),
+        ("doorbell record --python python3 train.py", "which line of Python makes each CUDA call: show --python"),
         ("doorbell record --calls --capture profiler python3 train.py", "from torch.cuda.profiler.start() to stop()"),
         ("doorbell record --no-data --no-args ./app", "none of its data and arguments on the tape"),
         ("doorbell record --gpu soft doorbell sample copies --gpu soft", "without a GPU"),
@@ -57,8 +58,11 @@ pub struct Args {
     #[arg(long)]
     pub calls: bool,
     /// With --locks: do not record CUDA calls
-    #[arg(long, conflicts_with = "calls")]
+    #[arg(long, conflicts_with_all = ["calls", "python"])]
     pub no_calls: bool,
+    /// Record CUDA calls, each with the line of Python that makes it (CPython 3.9 to 3.13)
+    #[arg(long)]
+    pub python: bool,
     /// When the program is recorded. Driver calls always are; `doorbell.pause()` and `doorbell.resume()` (Python, libdoorbell) count
     /// whatever is asked for here
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = CaptureArg::Always)]
@@ -155,7 +159,7 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let driver = recorder::driver_version();
         // Locks are there without a GPU, and calls where a library brings its own.
-        let no_gpu = (self.locks || self.calls) && driver.is_none();
+        let no_gpu = (self.locks || self.calls || self.python) && driver.is_none();
         if self.gpu == Gpu::Real && !no_gpu {
             // A program may bring a driver of its own, as one with the software GPU linked into it does.
             if driver.is_none() && !gpu::accepts_unverified() {
@@ -199,7 +203,8 @@ impl Args {
             wait_on_full: self.on_full == OnFull::Wait,
             locks: self.locks,
             switches: !self.no_switches,
-            calls: self.calls || self.locks && !self.no_calls,
+            calls: self.calls || self.python || self.locks && !self.no_calls,
+            python: self.python,
             ring_bytes: self.ring as usize,
             memory: self.memory,
             // The file was claimed, see `claim`.
@@ -258,7 +263,7 @@ fn default_name(program: &OsStr) -> PathBuf {
 fn tell(out: &Path, o: &Outcome, args: &Args) {
     let e = &o.end;
     let name = Style::of_stderr().bold("doorbell:");
-    let doorbells = match (e.trapped + e.tapped, args.locks || args.calls) {
+    let doorbells = match (e.trapped + e.tapped, args.locks || args.calls || args.python) {
         // Without a GPU there are none, and nobody asked for them.
         (0, true) => String::new(),
         (n, _) => format!(", {} ({} rewritten, {} trapped)", number::of(n, "doorbell"), e.tapped, e.trapped),
@@ -287,9 +292,10 @@ fn tell(out: &Path, o: &Outcome, args: &Args) {
     if let Some(hint) = not_watched(&e.incomplete_because, args.agent_dir.is_some()) {
         let _ = writeln!(err, "{name} hint: {hint}");
     }
-    let view = match (args.locks, args.calls) {
-        (true, _) => " --locks",
-        (_, true) => " --calls",
+    let view = match (args.locks, args.calls, args.python) {
+        (_, _, true) => " --python",
+        (true, ..) => " --locks",
+        (_, true, _) => " --calls",
         _ => "",
     };
     // (Nothing can be read again from a device or a pipe.)

@@ -115,6 +115,9 @@ struct View {
     /// CUDA's calls: latency, what they waited for, the locks of each in their order (recorded with `record --locks`).
     #[arg(long)]
     calls: bool,
+    /// CUDA's calls by the line of Python that makes them (recorded with `record --python`).
+    #[arg(long)]
+    python: bool,
 }
 
 fn channel(text: &str) -> Result<(u32, Option<u32>), String> {
@@ -163,7 +166,7 @@ struct Applies {
 
 /// One for each option of [`View`]. A new view has a field there, a row here and an arm in [`Args::run`]. The last one is shown where none
 /// is asked for.
-const VIEWS: [Applies; 11] = [
+const VIEWS: [Applies; 12] = [
     Applies {
         view: "--submissions",
         asked: |v| v.submissions,
@@ -239,6 +242,15 @@ const VIEWS: [Applies; 11] = [
     Applies {
         view: "--driver-calls",
         asked: |v| v.driver_calls,
+        channel: false,
+        submission: false,
+        kernel: false,
+        limit: true,
+        sorts: &[],
+    },
+    Applies {
+        view: "--python",
+        asked: |v| v.python,
         channel: false,
         submission: false,
         kernel: false,
@@ -340,6 +352,7 @@ impl Args {
             v if v.locks => terminal::locks::print(r, self.limit, style, json)?,
             v if v.driver_calls => terminal::driver_calls::print(r, self.limit, style, json)?,
             v if v.calls => terminal::calls::print(r, self.limit, style, json)?,
+            v if v.python => terminal::python::print(r, self.limit, style, json)?,
             v if v.objects => terminal::objects::print(r, filter, style, json)?,
             _ => terminal::summary::print(r, style, json)?,
         }

@@ -25,6 +25,7 @@ mod pauses;
 mod place;
 pub mod present;
 mod processes;
+pub mod python;
 pub mod qmds;
 mod recording;
 pub mod rows;

@@ -52,7 +52,7 @@ impl Sink for Look<'_> {
     fn submission(&mut self, at: &At<'_>) {
         self.found |= self.filter.wants_at(at, &self.clock);
         self.present.threads.insert(at.submission.tid);
-        if let Some(call) = rows::in_call(at.submission) {
+        if let Some(call) = rows::in_call(at) {
             self.present.calls.insert(call.name);
             if self.present.streams.len() < STREAMS {
                 self.present.streams.insert(call.stream);

@@ -1,12 +1,14 @@
 //! Rows of the schema, filled from a walk.
 
-use crate::merge::{Submission, missing};
+use crate::merge::missing;
 use crate::place::place;
+use crate::python;
 use crate::recording::Recording;
 use crate::walk::{At, Segment};
 use pushbuf::decode::Item;
 use pushbuf::ops::{How, Layout, Op, Purpose, Semaphore, Space, Transfer, What};
 use pushbuf::text::MethodName;
+use python_frames::Found;
 use rm::graph::ObjectGraph;
 use schema::objects::{MappingRow, ObjectRow, Objects};
 use schema::operations::{CopyRow, InCall, LaunchRow, Mode, When};
@@ -35,15 +37,19 @@ fn when(at: &At<'_>, clock: &Clock) -> When {
         slot: at.channel.slot,
         generation: at.channel.generation,
         engine: at.channel.engine.clone(),
-        call: in_call(at.submission),
+        call: in_call(at),
     }
 }
 
 /// The call in which it was rung.
-pub fn in_call(submission: &Submission) -> Option<InCall> {
-    let ring = submission.ring.filter(|ring| ring.function != 0)?;
+pub fn in_call(at: &At<'_>) -> Option<InCall> {
+    let ring = at.submission.ring.filter(|ring| ring.function != 0)?;
     let name = ring.called().map_or("unknown", |f| f.name);
-    Some(InCall { name, number: ring.call, stream: ring.stream, object: ring.object })
+    let python = match at.stacks.stack(at.channel.process, ring.python) {
+        Found::Stack(stack) => stack.user().map(python::frame),
+        Found::None | Found::Lost => None,
+    };
+    Some(InCall { name, number: ring.call, stream: ring.stream, object: ring.object, python })
 }
 
 /// `None` for anything else, and for inline writes that are a launch's own.
@@ -180,7 +186,7 @@ impl Collector {
             slot: c.slot,
             generation: c.generation,
             engine: c.engine.clone(),
-            call: in_call(s),
+            call: in_call(at),
             token: s.ring.map(|r| r.token),
             seq: s.ring.map(|r| r.seq),
             put_from: s.ring.map(|r| r.put_from),

@@ -4,7 +4,9 @@ use crate::events;
 use crate::facts::Facts;
 use crate::labels::Labels;
 use crate::labels::function_name;
+use decode::python::{frame, stacks};
 use decode::{InsightError, Recording, Source};
+use python_frames::Stacks;
 use schema::happened::{OneCall, OneSwitch};
 use schema::symbols::Places;
 use tape::call::{self, CallBody};
@@ -25,10 +27,11 @@ pub fn each_call<E: From<InsightError>>(
 ) -> Result<Places, E> {
     let Some(facts) = Facts::of(r)? else { return Ok(Places::default()) };
     let labels = Labels::new(r, &facts);
+    let stacks = stacks(r)?;
     let mut outcome = Ok(());
     events::each(r, |source, e| {
         if outcome.is_ok()
-            && let Some(happened) = of(&labels, source, e)
+            && let Some(happened) = of(&labels, &stacks, source, e)
         {
             outcome = f(happened);
         }
@@ -36,16 +39,16 @@ pub fn each_call<E: From<InsightError>>(
     outcome.map(|()| crate::places(r, &facts))
 }
 
-fn of(t: &Labels<'_>, source: Source, e: &Event<'_>) -> Option<Happened> {
+fn of(t: &Labels<'_>, stacks: &Stacks, source: Source, e: &Event<'_>) -> Option<Happened> {
     Some(match &e.body {
-        Body::Call(c) => Happened::Call(one_call(t, source, e, c, true)),
-        Body::InCall(c) => Happened::Call(one_call(t, source, e, c, false)),
+        Body::Call(c) => Happened::Call(one_call(t, stacks, source, e, c, true)),
+        Body::InCall(c) => Happened::Call(one_call(t, stacks, source, e, c, false)),
         Body::Switch(s) => Happened::Switch(one_switch(t, source.process, e, s)),
         _ => return None,
     })
 }
 
-fn one_call(t: &Labels<'_>, source: Source, e: &Event<'_>, c: &CallBody, returned: bool) -> OneCall {
+fn one_call(t: &Labels<'_>, stacks: &Stacks, source: Source, e: &Event<'_>, c: &CallBody, returned: bool) -> OneCall {
     let Source { process, tid } = source;
     let function = e.head.flags;
     OneCall {
@@ -64,6 +67,10 @@ fn one_call(t: &Labels<'_>, source: Source, e: &Event<'_>, c: &CallBody, returne
         size: c.size,
         site: t.facts.names.site(process, c.site, e.head.tsc),
         inner: c.inner,
+        python: match stacks.stack(process, c.python) {
+            python_frames::Found::Stack(stack) => stack.frames.iter().map(frame).collect(),
+            _ => Vec::new(),
+        },
     }
 }
 

@@ -1,5 +1,6 @@
 //! One call of CUDA's, one context switch.
 
+use crate::python::FrameRow;
 use serde::Serialize;
 
 /// A call of CUDA's.
@@ -34,6 +35,9 @@ pub struct OneCall {
     pub site: String,
     /// Tapped calls that it made itself.
     pub inner: u16,
+    /// The Python frames that made it, the innermost first. Absent where there were none, or none were recorded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub python: Vec<FrameRow>,
 }
 
 /// A thread of the program left a CPU or came onto one.

@@ -21,6 +21,7 @@ pub mod objects;
 pub mod operations;
 pub mod place;
 pub mod processes;
+pub mod python;
 pub mod slow_calls;
 pub mod submissions;
 pub mod summary;

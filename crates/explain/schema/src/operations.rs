@@ -1,6 +1,7 @@
 //! One row for each copy and each launch, with when and where.
 
 use crate::place::Place;
+use crate::python::FrameRow;
 use serde::Serialize;
 
 /// What a kernel is launched with.
@@ -61,6 +62,8 @@ pub struct InCall {
     pub stream: u64,
     #[serde(serialize_with = "crate::wide::hex")]
     pub object: u64,
+    /// The line of the user's Python code that made the call; `None` where there was none, or none was recorded.
+    pub python: Option<FrameRow>,
 }
 
 /// How bytes were moved.

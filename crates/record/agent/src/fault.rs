@@ -14,6 +14,8 @@ pub enum Fault {
     Access { address: u64 },
     /// A breakpoint instruction at `at`.
     Breakpoint { at: u64 },
+    /// An access to what is no address, or another protection fault without one.
+    Protection,
 }
 
 /// True if the fault was this one's and the program goes on.
@@ -45,7 +47,7 @@ pub fn answered(signal: i32, forced: bool, c: &mut Context) -> bool {
         libc::SIGTRAP => Fault::Breakpoint { at: c.rip().wrapping_sub(1) },
         libc::SIGSEGV if forced => match c.fault_address() {
             Some(address) => Fault::Access { address },
-            None => return false,
+            None => Fault::Protection,
         },
         _ => return false,
     };

@@ -41,7 +41,9 @@ fn begin_session(s: &'static Session) {
     record::thread_end::begin();
     children::begin();
     let bit = |flag: u32, what: u32| if s.locks & flag != 0 { what } else { 0 };
-    session::set_wanted(bit(wish::RECORD, want::LOCKS) | bit(wish::CALLS, want::CALLS));
+    session::set_wanted(
+        bit(wish::RECORD, want::LOCKS) | bit(wish::CALLS, want::CALLS) | bit(wish::PYTHON, want::PYTHON),
+    );
     if sys::getppid() == s.recorder {
         let _ = region::attach();
     }

@@ -9,6 +9,7 @@ use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tape::file::{End, EndChannel, ProcessEnd, Unwatched};
+use tape::python::state;
 use tape::region::{self, Slot};
 
 /// Names of programs in one reason, at most.
@@ -17,6 +18,16 @@ const NAMES: usize = 5;
 /// Why the loader of a program that can load the agent does not.
 const LOST_RIGHTS: &str =
     "it may not open the recorder's memory: dropped capabilities, another namespace, a limit of open files";
+
+/// Why a call has no Python frames begins so.
+const NO_FRAMES: &str = "no Python frames";
+
+/// Why an image has none, if its interpreter was refused.
+fn refused_python(region: &Region) -> Option<String> {
+    let found = region.control().python.load(Ordering::Relaxed);
+    let why = state::TEXT.get(found as usize).filter(|_| !matches!(found, state::NONE | state::READ))?;
+    Some(format!("{NO_FRAMES}: {why}"))
+}
 
 /// How an image of a process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +60,10 @@ pub struct Totals {
     pub left: u32,
     /// Regions could not be made: why.
     pub no_region: Option<String>,
+    /// Python's frames were asked for.
+    pub wants_python: bool,
+    /// They were read in some image.
+    has_python: bool,
 }
 
 impl Totals {
@@ -67,6 +82,7 @@ impl Totals {
                 t.trouble.push(text);
             }
         }
+        self.has_python |= e.python == state::READ;
         self.images += 1;
         t.channels = if self.images == 1 { e.channels } else { Vec::new() };
         for reason in e.incomplete_because {
@@ -94,6 +110,9 @@ impl Totals {
             let text = "the agent never reported in: the program did not load it";
             trouble.push(text.into());
             because.push(text.into());
+        }
+        if self.wants_python && !self.has_python && !trouble.iter().any(|t| t.starts_with(NO_FRAMES)) {
+            trouble.push(format!("{NO_FRAMES}: no call of CUDA's was made from Python"));
         }
         if self.turned_away > 0 {
             because.push(format!("{} found no region to be recorded in", processes(self.turned_away)));
@@ -188,7 +207,8 @@ pub fn of_image(image: &Image, ending: &Ending, stopped: Option<&str>) -> Proces
         gap_entries: gaps.entries,
         gap_bytes: gaps.bytes,
         paused_doorbells: c.paused_rings.load(Ordering::Relaxed),
-        trouble: trouble(&image.region).map(|t| t.1.to_owned()).collect(),
+        trouble: trouble(&image.region).map(|t| t.1.to_owned()).chain(refused_python(&image.region)).collect(),
+        python: c.python.load(Ordering::Relaxed),
         channels: channels.map(|(i, s)| end_channel(&image.region, i, s)).collect(),
         complete: because.is_empty(),
         incomplete_because: because,
@@ -237,6 +257,7 @@ fn reasons(image: &Image, ending: &Ending, stopped: Option<&str>, ringless: u64)
     }
     out.extend(image.unmapped.as_ref().map(|e| format!("a ring could not be mapped: {e}")));
     out.extend(trouble(&image.region).filter(|t| t.0).map(|t| t.1.to_owned()));
+    out.extend(refused_python(&image.region));
     out
 }
 
@@ -305,6 +326,11 @@ fn trouble(region: &Region) -> impl Iterator<Item = (bool, &'static str)> {
             region::trouble::CALLS_FULL,
             true,
             "a function of CUDA's has more variants than doorbell has entries for it: calls of some are missing",
+        ),
+        (
+            region::trouble::STACKS_FULL,
+            false,
+            "there were more Python stacks than are remembered: some are in the recording more than once",
         ),
         (region::trouble::NAMES_FULL, false, "more than 16,000 kernels were launched: some have no name"),
         (

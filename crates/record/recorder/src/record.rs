@@ -92,6 +92,8 @@ pub struct Options<'a> {
     pub switches: bool,
     /// Record CUDA's calls.
     pub calls: bool,
+    /// And the Python frames that make them.
+    pub python: bool,
     /// Bytes of the ring of a thread that records much; rounded up to a power of two.
     pub ring_bytes: usize,
     /// Bytes of all rings together.
@@ -182,7 +184,8 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
         tap: o.tap.code(),
         on_full: if o.wait_on_full { region::on_full::WAIT } else { region::on_full::GAP },
         locks: wish(o.locks, region::locks::RECORD)
-            | wish(o.calls, region::locks::CALLS)
+            | wish(o.calls || o.python, region::locks::CALLS)
+            | wish(o.python, region::locks::PYTHON)
             | wish(o.no_args, region::locks::NO_NAMES),
         capture: o.capture.code(),
         geometry: Geometry { small: SMALL_BYTES.min(large), large },
@@ -194,7 +197,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let session = SharedSession::new(&place, settings, o.memory).map_err(RecordError::memory)?;
     let preload = Preload::new(&place, o.agent, o.soft).map_err(RecordError::memory)?;
 
-    let switches = (o.locks || o.calls).then(|| Switches::open(o.switches, !o.no_args));
+    let switches = (o.locks || o.calls || o.python).then(|| Switches::open(o.switches, !o.no_args));
     // Behind what needs privileges.
     rights::let_the_program_see_us();
     let header = header(o, &program.path, tsc_hz);
@@ -241,7 +244,8 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     });
     let took = begun.elapsed();
     closing::close(starts);
-    let (mut out, totals) = followed.finish();
+    let (mut out, mut totals) = followed.finish();
+    totals.wants_python = o.python;
     out.clock(&clock::read(tsc_hz));
     let mut end = totals.end(pid, status, took, out.stopped());
     let bytes = out.end(&mut end).map_err(|cause| {
@@ -427,6 +431,7 @@ fn header(o: &Options, exe: &Path, tsc_hz: f64) -> Header {
         tap: o.tap.name().into(),
         no_data: o.no_data,
         locks: o.locks,
+        python: o.python,
         extra: Default::default(),
     }
 }

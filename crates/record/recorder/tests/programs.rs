@@ -67,6 +67,7 @@ fn options(command: Vec<OsString>, out: &Path) -> Options<'static> {
         locks: false,
         switches: false,
         calls: false,
+        python: false,
         ring_bytes: 1 << 20,
         memory: 256 << 20,
         force: false,

@@ -6,6 +6,7 @@ use crate::scrub::whole_event;
 use tape::call::NameBody;
 use tape::event::{Body, Event, FileBody, Head, NoteBody, Plain, SiteBody, bytes_of};
 use tape::lock::{MappingBody, SchedBody};
+use tape::python::{self, CodeBody};
 use tape::switch::{SwitchesBody, TaskBody};
 
 const HEAD: usize = size_of::<Head>();
@@ -43,6 +44,16 @@ pub fn rewrite(clean: &[u8], names: &mut Names, calls: &mut DriverCalls, out: &m
             Body::Name(n, name) => {
                 let name = names.kernel(name);
                 put(out, head, &NameBody { name: name.len() as u32, ..n }, &name);
+            }
+            Body::PythonCode(c, file, name, lines) => {
+                let (file, name) = (python::text(file, c.file_unit), python::text(name, c.name_unit));
+                let (mut payload, file_unit) = python::units(&names.python_file(&file));
+                let (name, name_unit) = python::units(&names.python_function(&name));
+                let body = CodeBody { file: payload.len() as u32, name: name.len() as u32, file_unit, name_unit, ..c };
+                payload.extend(name);
+                payload.resize(payload.len().next_multiple_of(8), 0);
+                payload.extend(lines);
+                put(out, head, &body, &payload);
             }
             Body::Note(text) => {
                 let text = note(names, &String::from_utf8_lossy(text));

@@ -8,6 +8,8 @@ use std::collections::HashMap;
 const KERNEL: [&[u8]; 6] = [b"[heap]", b"[stack]", b"[vdso]", b"[vvar]", b"[vvar_vclock]", b"[vsyscall]"];
 /// Paths that say nothing of the program.
 const PUBLIC: [&str; 2] = ["/dev/nvidia", "/proc/sys/"];
+/// Files and functions that Python names itself.
+const PYTHON: [&str; 6] = ["<string>", "<stdin>", "<module>", "<lambda>", "<listcomp>", "<genexpr>"];
 /// A shorter name in a text may as well be a word.
 const SHORTEST: usize = 3;
 
@@ -18,6 +20,7 @@ enum Kind {
     Program,
     Thread,
     Kernel,
+    Function,
     Folder,
 }
 
@@ -84,6 +87,21 @@ impl Names {
         }
         let out = format!("kernel_{}", self.number(Kind::Kernel, symbol)).into_bytes();
         self.remember(symbol, &out);
+        out
+    }
+
+    /// The file of a piece of Python code.
+    pub fn python_file(&mut self, file: &str) -> String {
+        if PYTHON.contains(&file) || file.starts_with("<frozen ") { file.into() } else { self.path_text(file) }
+    }
+
+    /// The function of a piece of Python code.
+    pub fn python_function(&mut self, name: &str) -> String {
+        if !self.names || name.is_empty() || PYTHON.contains(&name) {
+            return name.into();
+        }
+        let out = format!("function_{}", self.number(Kind::Function, name.as_bytes()));
+        self.remember(name.as_bytes(), out.as_bytes());
         out
     }
 

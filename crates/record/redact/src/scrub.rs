@@ -16,6 +16,7 @@ mod stream;
 use stream::Stream;
 use tape::call::NameBody;
 use tape::event::{Body, EntryBody, Event, RingBody, entry_flags, ring_flags};
+use tape::python::{CodeBody, PythonBody, StackBody};
 use tape::region::SLOTS;
 
 /// Bytes of an event's head, and of an ENTRY event's head and body.
@@ -115,6 +116,13 @@ impl Scrubber {
             Body::Hold(_) => 48,
             Body::Ring(_) => size_of::<RingBody>(),
             Body::Name(_, name) => size_of::<NameBody>() + name.len(),
+            Body::Python(_, version) => size_of::<PythonBody>() + version.len(),
+            Body::PythonStack(_, frames) => size_of::<StackBody>() + frames.len(),
+            Body::PythonCode(_, file, name, lines) => {
+                let text = size_of::<CodeBody>() + file.len() + name.len();
+                zero(&mut self.out, at + HEAD + text, at + HEAD + text.next_multiple_of(8));
+                text.next_multiple_of(8) + lines.len()
+            }
             Body::Mmap(_) | Body::Op(_) | Body::Held(_) | Body::Task(_) => 40,
             Body::Mremap(_) | Body::Channel(_) | Body::Page(_) | Body::Deadline(_) => 32,
             Body::ChannelEnd(_) | Body::Gap(_) | Body::Thread(_) | Body::Pair(_) => 24,

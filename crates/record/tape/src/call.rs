@@ -64,7 +64,9 @@ pub struct CallBody {
     /// Counts the outermost calls of this thread, from 1: doorbells that it rings inside carry it
     /// ([`crate::event::RingBody::call`]). 0 on older tapes.
     pub seq: u32,
-    pub pad: u32,
+    /// The Python stack that made it: [`crate::python::StackBody::number`]. 0 if there was none, or none was asked for;
+    /// [`crate::python::LOST`] if it could not be written.
+    pub python: u32,
     /// Where a copy reads from ([`Function::source_at`]). On the tape with such functions alone, else 0.
     pub source: u64,
 }
@@ -74,7 +76,15 @@ impl CallBody {
     #[inline(always)]
     pub const fn words(self) -> [u64; 7] {
         let sixth = self.result as u32 as u64 | (self.flags as u64) << 32 | (self.inner as u64) << 48;
-        [self.began, self.site, self.stream, self.object, self.size, sixth, self.seq as u64]
+        [
+            self.began,
+            self.site,
+            self.stream,
+            self.object,
+            self.size,
+            sixth,
+            self.seq as u64 | (self.python as u64) << 32,
+        ]
     }
 
     /// All of its bytes.
@@ -314,8 +324,8 @@ mod tests {
             flags: 7,
             inner: 8,
             seq: 9,
-            pad: 0,
-            source: 10,
+            python: 10,
+            source: 11,
         };
         let bytes: Vec<u8> = body.words_with_source().iter().flat_map(|w| w.to_le_bytes()).collect();
         assert_eq!(bytes, crate::event::bytes_of(&body));

@@ -5,7 +5,7 @@
 //! written by one copy and read back with [`Event::parse`]. The meaning of the words (what a token or an ioctl is) is
 //! nobody's business here: the agent writes facts, `decode` explains them.
 
-use crate::{call, lock, switch};
+use crate::{call, lock, python, switch};
 
 /// Starts every event.
 #[repr(C)]
@@ -89,6 +89,9 @@ pub struct RingBody {
     /// The kernel that is being launched: the handle that the driver was given in that call, [`call::NameBody::handle`]; 0 if
     /// none is.
     pub kernel: u64,
+    /// The Python stack that made the call: [`call::CallBody::python`].
+    pub python: u32,
+    pub pad: u32,
 }
 
 impl RingBody {
@@ -99,7 +102,7 @@ impl RingBody {
 
     /// Its bytes, for [`crate::ring::Writer::push_words_with`].
     #[inline(always)]
-    pub const fn words(self) -> [u64; 8] {
+    pub const fn words(self) -> [u64; 9] {
         [
             self.token as u64 | (self.slot as u64) << 32,
             self.seq,
@@ -109,6 +112,7 @@ impl RingBody {
             self.stream,
             self.object,
             self.kernel,
+            self.python as u64,
         ]
     }
 }
@@ -403,12 +407,13 @@ macro_rules! plain {
 }
 
 plain! {
-    Head = 16, RingBody = 64, ThreadBody = 24, EntryBody = 32, IoctlBody = 40, MmapBody = 40, MunmapBody = 16, MremapBody = 32,
+    Head = 16, RingBody = 72, ThreadBody = 24, EntryBody = 32, IoctlBody = 40, MmapBody = 40, MunmapBody = 16, MremapBody = 32,
     FileBody = 16, ChannelBody = 32, TokenBody = 8, ChannelEndBody = 24, PageBody = 32, SiteBody = 48, NoteBody = 8,
     GapBody = 24, PauseBody = 8, lock::LocksBody = 8, lock::PairBody = 24, lock::HoldBody = 48, lock::OpBody = 40, lock::HeldBody = 40,
     lock::SchedBody = 64, lock::MappingBody = 32, switch::SwitchesBody = 16, switch::SwitchBody = 16, switch::LostBody = 8,
     switch::TaskBody = 40, switch::DeadlineBody = 32,
     call::CallsBody = 8, call::CallBody = 64, call::NameBody = 16,
+    python::PythonBody = 16, python::CodeBody = 24, python::StackBody = 8, python::Frame = 8,
 }
 
 /// Bytes of a value, for writing it.
@@ -485,6 +490,12 @@ pub enum Body<'a> {
     InCall(call::CallBody),
     /// name bytes
     Name(call::NameBody, &'a [u8]),
+    /// version
+    Python(python::PythonBody, &'a [u8]),
+    /// name of the file, of the function, line table
+    PythonCode(python::CodeBody, &'a [u8], &'a [u8], &'a [u8]),
+    /// [`python::Frame`]s as bytes: [`python_frames`]
+    PythonStack(python::StackBody, &'a [u8]),
     /// A kind that this version does not know; kept so that it can be counted.
     Unknown,
 }
@@ -568,10 +579,30 @@ impl<'a> Event<'a> {
                 let n: call::NameBody = read(b, 16)?;
                 Body::Name(n, tail(16, n.name)?)
             }
+            python::kind::PYTHON => {
+                let p: python::PythonBody = read(b, 16)?;
+                Body::Python(p, tail(16, p.text)?)
+            }
+            python::kind::CODE => {
+                let c: python::CodeBody = read(b, 16)?;
+                let (file, both) = (tail(24, c.file)?, c.file.checked_add(c.name)?);
+                let name = tail(24, both)?.get(file.len()..)?;
+                let lines = tail(24 + (both as usize).next_multiple_of(8), c.lines)?;
+                Body::PythonCode(c, file, name, lines)
+            }
+            python::kind::STACK => {
+                let s: python::StackBody = read(b, 16)?;
+                Body::PythonStack(s, tail(8, s.frames.checked_mul(8)?)?)
+            }
             _ => Body::Unknown,
         };
         Some((Event { head, body }, len))
     }
+}
+
+/// The frames of a [`Body::PythonStack`].
+pub fn python_frames(bytes: &[u8]) -> impl Iterator<Item = python::Frame> + '_ {
+    bytes.chunks_exact(size_of::<python::Frame>()).filter_map(|b| read(b, 0))
 }
 
 /// Events of a chunk, in order. Stops at the first bytes that are no event; [`Events::rest`] says how many were left.
@@ -619,6 +650,8 @@ mod tests {
             stream: 10,
             object: 11,
             kernel: 12,
+            python: 13,
+            pad: 0,
         };
         assert_eq!(ring.words().map(u64::to_ne_bytes).concat(), bytes_of(&ring));
         let entry = EntryBody { gp: 1 << 63 | 1, seq: 2, slot: 3, index: 4, words: 5, lack: 6 };

@@ -1,5 +1,5 @@
-//! The recording: what an event looks like ([`event`], those of locks in [`lock`], of CUDA's calls in [`call`], of context
-//! switches in [`switch`]), how processes find their recorder ([`session`]), which started programs load the agent ([`starts`]), the rings in shared memory through which their
+//! The recording: what an event looks like ([`event`], those of locks in [`lock`], of CUDA's calls in [`call`], of
+//! Python's frames in [`python`], of context switches in [`switch`]), how processes find their recorder ([`session`]), which started programs load the agent ([`starts`]), the rings in shared memory through which their
 //! agents hand it events ([`region`], [`rings`], [`ring`]), and the file of chunks ([`file`]).
 //!
 //! Invariant: bytes that were published in a ring are whole events; a file is a sequence of checked chunks of whole
@@ -12,6 +12,7 @@ pub mod event;
 pub mod file;
 pub mod lock;
 pub mod policy;
+pub mod python;
 pub mod region;
 pub mod ring;
 pub mod rings;

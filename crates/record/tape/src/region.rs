@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 /// "DRBLRGN1"
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLRGN1");
 /// Changes whenever a layout here or in `event` changes; agent and recorder must agree.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// x86-64's page: agent and recorder are at work there alone. The file has no pages, and its reader maps nothing: any machine reads it,
 /// whatever its pages are.
@@ -60,6 +60,8 @@ pub mod locks {
     pub const NO_NAMES: u32 = 2;
     /// CUDA's calls are recorded.
     pub const CALLS: u32 = 4;
+    /// And the Python frames that make them.
+    pub const PYTHON: u32 = 8;
 }
 
 /// What happens when a ring is full.
@@ -132,6 +134,8 @@ pub struct Control {
     pub paused_rings: AtomicU64,
     /// Time stamp counter when the latest pause began. Whoever began it.
     pub paused_at: AtomicU64,
+    /// What became of Python's frames: one of [`crate::python::state`]. Agent.
+    pub python: AtomicU32,
 }
 
 impl Control {
@@ -218,6 +222,8 @@ pub mod trouble {
     pub const UNKNOWN_UVM: u32 = 4096;
     /// More kernels were launched than are looked up by name.
     pub const NAMES_FULL: u32 = 8192;
+    /// More Python stacks than are remembered: each of the others is on the tape once for each call.
+    pub const STACKS_FULL: u32 = 16384;
 }
 
 /// One channel, as the agent follows it. All fields are written by the agent, under the slot's claim or in the cold zone.
@@ -358,6 +364,8 @@ pub struct CallRow {
     pub kernel: AtomicU64,
     /// [`crate::call::CallBody::seq`]
     pub seq: AtomicU32,
+    /// [`crate::call::CallBody::python`]
+    pub python: AtomicU32,
 }
 
 impl CallRow {
@@ -374,7 +382,7 @@ impl CallRow {
             flags: self.flags.load(Ordering::Relaxed) as u16,
             inner: 0,
             seq: self.seq.load(Ordering::Relaxed),
-            pad: 0,
+            python: self.python.load(Ordering::Relaxed),
             source: 0,
         };
         Some((function, body))

@@ -270,12 +270,14 @@ fn events_of_version_1_lack_what_came_later() {
         stream: 10,
         object: 11,
         kernel: 12,
+        python: 13,
+        pad: 0,
     };
     let call = CallBody { began: 1, site: 2, size: 5, result: -6, flags: 7, inner: 8, seq: 9, ..CallBody::default() };
     // One between: it had a word more, which was always 0.
     let between = old(kind::RING, &bytes_of(&ring)[..40]);
     assert!(
-        matches!(Event::parse(&between).unwrap().0.body, Body::Ring(r) if r == RingBody { stream: 0, object: 0, kernel: 0, ..ring })
+        matches!(Event::parse(&between).unwrap().0.body, Body::Ring(r) if r == RingBody { stream: 0, object: 0, kernel: 0, python: 0, ..ring })
     );
     let both = [(kind::RING, bytes_of(&ring), 32), (call::kind::CALL, bytes_of(&call), 48)];
     for (kind, body, len) in both {
@@ -286,7 +288,7 @@ fn events_of_version_1_lack_what_came_later() {
             match e.body {
                 Body::Ring(r) if new => assert_eq!(r, ring),
                 Body::Ring(r) => {
-                    assert_eq!(r, RingBody { function: 0, call: 0, stream: 0, object: 0, kernel: 0, ..ring })
+                    assert_eq!(r, RingBody { function: 0, call: 0, stream: 0, object: 0, kernel: 0, python: 0, ..ring })
                 }
                 Body::Call(c) if new => assert_eq!(c, call),
                 Body::Call(c) => assert_eq!(c, CallBody { seq: 0, ..call }),

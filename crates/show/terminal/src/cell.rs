@@ -2,6 +2,7 @@
 
 use schema::Place;
 use schema::operations::{InCall, Shape};
+use schema::python::FrameRow;
 
 /// `video`, and of which GPU where there are several: `video of GPU 1`.
 pub fn place_name(p: Place, gpu: Option<u32>) -> String {
@@ -23,9 +24,20 @@ pub fn through(shape: &Shape) -> String {
     shape.kernel.map_or(String::new(), |_| format!(", through {:#x}", shape.program))
 }
 
-/// The call in which something was submitted: `cudaMemcpyAsync #17`.
+/// The call in which something was submitted: `cudaMemcpyAsync #17`, `cudaMemcpyAsync #17 at train.py:9`.
 pub fn called(call: &InCall) -> String {
-    format!("{} #{}", call.name, call.number)
+    let line = call.python.as_ref().map_or(String::new(), |at| format!(" at {}", line_of(at)));
+    format!("{} #{}{line}", call.name, call.number)
+}
+
+/// `train.py:12`
+pub fn line_of(f: &FrameRow) -> String {
+    plain(&decode::python::place(f))
+}
+
+/// A name without what would move the cursor.
+pub fn plain(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 pub fn time(s: Option<f64>) -> String {

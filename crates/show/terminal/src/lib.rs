@@ -26,6 +26,7 @@ pub mod objects;
 #[cfg(target_arch = "x86_64")]
 pub mod p2p;
 mod processes;
+pub mod python;
 #[cfg(target_arch = "x86_64")]
 pub mod raw;
 pub mod rows;

@@ -72,7 +72,7 @@ impl Text<'_> {
             Some(r) => line.push_str(&format!("  token {:#x}  GP_PUT {} -> {}", r.token, r.put_from, r.put_to)),
             None => line.push_str("  (the ring itself fell into a gap)"),
         }
-        if let Some(call) = in_call(s) {
+        if let Some(call) = in_call(at) {
             line.push_str(&format!("  in {}", called(&call)));
         }
         if s.handed_over() {

@@ -48,7 +48,7 @@ impl Filter {
         if self.call.is_none() && self.stream.is_none() {
             return true;
         }
-        rows::in_call(at.submission).is_some_and(|call| {
+        rows::in_call(at).is_some_and(|call| {
             self.call.as_ref().is_none_or(|name| *name == call.name) && self.stream.is_none_or(|s| s == call.stream)
         })
     }

@@ -14,10 +14,12 @@ use crate::channels::{announced, implied, set_token};
 use crate::gaps::{GapTotals, Gaps};
 use crate::merge::{Step, Submission};
 use crate::pauses::Pauses;
+use crate::python;
 use crate::recording::{InsightError, Recording, Source};
 pub use crate::state::Call;
 use crate::state::State;
 pub use filter::{Filter, Pattern};
+use python_frames::Stacks;
 use rm::call::FileKind;
 use schema::channel::{Accounted, Channel};
 pub use sink::{At, Outcome, Segment, Sink};
@@ -29,6 +31,7 @@ use tape::region::SLOTS;
 
 struct Walk<'r> {
     recording: &'r Recording,
+    stacks: Stacks,
     out: Outcome,
     streams: Vec<Stream>,
     images: BTreeMap<u32, State>,
@@ -47,6 +50,7 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
     let hz = recording.header().tsc_hz;
     let mut w = Walk {
         recording,
+        stacks: python::stacks(recording)?,
         out: Outcome {
             channels: Vec::new(),
             graphs: BTreeMap::new(),
@@ -180,6 +184,8 @@ impl Walk<'_> {
             | Body::SwitchesLost(_)
             | Body::Task(_)
             | Body::Deadline(_) => return sink.event(source, e),
+            // Of Python: crate python-frames.
+            Body::Python(..) | Body::PythonCode(..) | Body::PythonStack(..) => return,
             Body::Unknown => {
                 self.out.unknown_events += 1;
                 return;

@@ -11,6 +11,7 @@ use crate::state::Call;
 use pushbuf::decode::Item;
 use pushbuf::gpfifo;
 use pushbuf::ops::Op;
+use python_frames::Stacks;
 use rm::abi::Branch;
 use rm::graph::ObjectGraph;
 use schema::Place;
@@ -57,6 +58,8 @@ pub struct At<'a> {
     /// Whether a kernel's handle was being launched, and the kernel if it has a name.
     pub(super) handle: Option<Option<&'a Rc<Kernel>>>,
     pub(super) codes: &'a RefCell<Codes>,
+    /// Python's stacks of the recording.
+    pub stacks: &'a Stacks,
     /// Of the launch at hand.
     pub(super) started: Cell<Option<Started>>,
 }

@@ -53,6 +53,7 @@ impl Walk<'_> {
                 .filter(|handle| *handle != 0)
                 .map(|handle| state.kernels.get(&handle)),
             codes: &state.codes,
+            stacks: &self.stacks,
         };
         sink.submission(&at);
         let mut decoding = self.streams[i].decoding.as_deref_mut();

@@ -6,6 +6,7 @@ use schema::graphs::{CounterRow, EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow
 use schema::kernels::{CallCount, KernelRow, Kernels};
 use schema::objects::{MappingRow, ObjectRow, Objects};
 use schema::operations::{CopyRow, InCall, LaunchRow, Mode, Shape, When};
+use schema::python::{FrameRow, FunctionRow, InterpreterRow, LineRow, Python};
 use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
 
 pub fn shape() -> Shape {
@@ -87,7 +88,33 @@ pub fn when() -> When {
 }
 
 pub fn in_call() -> InCall {
-    InCall { name: "x", number: 1, stream: 1, object: 1 }
+    InCall { name: "x", number: 1, stream: 1, object: 1, python: Some(frame_row()) }
+}
+
+pub fn frame_row() -> FrameRow {
+    FrameRow { file: "x".into(), line: Some(1), function: "x".into() }
+}
+
+pub fn python() -> Python {
+    let row = LineRow {
+        at: frame_row(),
+        calls: 1,
+        failed: 1,
+        launches: 1,
+        bytes: 1,
+        ns: 1,
+        mean_ns: 1,
+        p50_ns: 1,
+        p99_ns: 1,
+        max_ns: 1,
+        max_at: 1.0,
+        functions: vec![FunctionRow { name: "x".into(), calls: 1 }],
+        stacks: 1,
+        stack: vec![frame_row()],
+        deeper: true,
+    };
+    let interpreter = InterpreterRow { process: 1, pid: 1, version: "x".into(), read: true, why: "x" };
+    Python { recorded: true, interpreters: vec![interpreter], lines: vec![row], without: 1, lost: 1, others: 1 }
 }
 
 pub fn copy_row() -> CopyRow {

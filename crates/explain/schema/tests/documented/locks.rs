@@ -334,6 +334,7 @@ pub fn one_call() -> OneCall {
         size: 1,
         site: "x".into(),
         inner: 1,
+        python: vec![crate::commands::frame_row()],
     }
 }
 

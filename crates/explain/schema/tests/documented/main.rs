@@ -7,7 +7,9 @@ mod locks;
 mod slow_calls;
 mod summary;
 
-use commands::{copy_row, driver_call_count, driver_call_row, graph_row, kernels, launch_row, objects, submission_row};
+use commands::{
+    copy_row, driver_call_count, driver_call_row, graph_row, kernels, launch_row, objects, python, submission_row,
+};
 use locks::{calls, diff, locks, one_call, one_switch, symbol_row, use_row, wait_row};
 use schema::document::{Document, Kind};
 use schema::lines::Line;
@@ -76,6 +78,7 @@ fn documented_keys_are_the_printed_ones() {
     same("launch", &launch_row());
     same("kernels", &kernels());
     same("driver calls", &driver_call_count());
+    same("python", &python());
     same("graph", &graph_row());
     same("channel", &channel());
     document("objects", &objects());

@@ -6,7 +6,7 @@
 use crate::process::wiped::{goes_on, live};
 use crate::process::{region, symbol, sys};
 use crate::record;
-use crate::trace::code;
+use crate::trace::{code, python};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -54,9 +54,11 @@ pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     // SAFETY: the function of that name, or one that returns 0.
     let f = unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void) -> c_int>(f) };
     code::about_to_close();
+    python::about_to_close();
     // SAFETY: the caller's.
     let r = unsafe { f(handle) };
     code::close();
+    python::closed();
     r
 }
 

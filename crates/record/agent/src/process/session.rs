@@ -93,6 +93,8 @@ pub fn claim(s: &Session, again: bool) -> Option<(Claim, i32)> {
 pub mod want {
     pub const LOCKS: u32 = 1;
     pub const CALLS: u32 = 2;
+    /// With calls: the Python frames that make them.
+    pub const PYTHON: u32 = 4;
 }
 
 static WANTED: AtomicU32 = AtomicU32::new(0);

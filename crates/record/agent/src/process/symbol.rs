@@ -268,6 +268,15 @@ impl Tables {
         unsafe { self.symbol(name, STT_FUNC) }
     }
 
+    /// As [`Tables::function`], of a variable or constant.
+    ///
+    /// # Safety
+    /// The library is still loaded.
+    pub unsafe fn object(&self, name: &[u8]) -> Option<*mut Sym> {
+        // SAFETY: the caller's.
+        unsafe { self.symbol(name, STT_OBJECT) }
+    }
+
     /// As [`Tables::function`], of another kind.
     ///
     /// # Safety

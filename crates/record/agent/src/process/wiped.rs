@@ -24,6 +24,8 @@ pub mod live {
     pub const GUARD: u32 = 32;
     /// The process cannot map a region, and does not ask again.
     pub const UNREACHABLE: u32 = 64;
+    /// Calls of CUDA are recorded with the Python frames that make them.
+    pub const PYTHON: u32 = 128;
 }
 
 /// The agent's own locks ([`super::own_lock`]): which word is whose.
@@ -36,6 +38,7 @@ pub mod word {
     pub const LIBRARIES: usize = 5;
     pub const SIGNALS: usize = 6;
     pub const SHELLS: usize = 7;
+    pub const PYTHON: usize = 8;
 }
 
 const WORDS: usize = 16;

@@ -37,6 +37,7 @@ pub fn open(rings: &Rings, i: usize, t: &Thread) -> Option<(Writer, usize)> {
     locks.n.store(0, Ordering::Relaxed);
     locks.waits.store(0, Ordering::Relaxed);
     call.function.store(0, Ordering::Relaxed);
+    call.python.store(0, Ordering::Relaxed);
     // SAFETY: the ring is ours by the claim and mapped for good.
     let mut w = unsafe { Writer::new(head, (at + PAGE) as *mut u8, bytes as u64) };
     w.prepare_with(make_present);

@@ -21,6 +21,7 @@ pub fn answer(fault: Fault, c: &mut Context) -> bool {
             }
             false
         }
+        Fault::Protection => false,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The call of CUDA's that a thread is in, and its event.
 
-use super::{code, holds};
+use super::{code, holds, python};
 use crate::process::region;
 use crate::process::session::{want, wanted};
 use crate::process::thread::Thread;
@@ -59,6 +59,14 @@ pub unsafe fn begin(row: &CallRow, f: &Function, mut flags: u32, site: usize, a:
     row.flags.store(flags, Ordering::Relaxed);
     row.seq.store(row.seq.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     row.function.store(u32::from(f.number), Ordering::Relaxed);
+}
+
+/// Which Python frames make the call. (Before the function of the call is written down: this may write events.)
+#[inline(always)]
+pub fn frames(row: &CallRow) {
+    if goes_on(which::PYTHON) {
+        row.python.store(python::stack(), Ordering::Relaxed);
+    }
 }
 
 /// A word that the caller passes a pointer to; 0 where it passes none.
@@ -130,7 +138,8 @@ pub fn around(t: &Thread, ring: RingBody) -> RingBody {
     }
     let (stream, object) = (row.stream.load(Ordering::Relaxed), row.object.load(Ordering::Relaxed));
     let kernel = row.kernel.load(Ordering::Relaxed);
-    RingBody { function, call: row.seq.load(Ordering::Relaxed), stream, object, kernel, ..ring }
+    let (call, python) = (row.seq.load(Ordering::Relaxed), row.python.load(Ordering::Relaxed));
+    RingBody { function, call, stream, object, kernel, python, ..ring }
 }
 
 /// The call has returned: its event, from the row and the arguments.
@@ -173,7 +182,7 @@ fn body(t: &Thread, row: &CallRow, result: i32) -> CallBody {
         flags: row.flags.load(Ordering::Relaxed) as u16,
         inner: t.calls_inside.get(),
         seq: row.seq.load(Ordering::Relaxed),
-        pad: 0,
+        python: row.python.load(Ordering::Relaxed),
         source: 0,
     }
 }

@@ -1,13 +1,14 @@
 //! Records what threads do with locks, and their calls of CUDA, on their rings.
 //!
 //! [`arrival`] says whether a thread's operation is to be recorded, [`holds`] what a thread holds and the events that come of
-//! it, [`call`] the call of CUDA's that it is in, [`code`] which library lies where.
+//! it, [`call`] the call of CUDA's that it is in, [`python`] the Python frames that make it, [`code`] which library lies where.
 
 pub mod arrival;
 mod build_id;
 pub mod call;
 pub mod code;
 pub mod holds;
+pub mod python;
 
 use crate::process::renewal::Child;
 use crate::process::restrictions::no_tsc;

@@ -319,6 +319,7 @@ pub fn options(command: Vec<OsString>, out: &Path) -> recorder::Options<'static>
         locks: false,
         switches: false,
         calls: false,
+        python: false,
         ring_bytes: 1 << 20,
         memory: 256 << 20,
         force: false,

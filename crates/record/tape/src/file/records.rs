@@ -28,6 +28,8 @@ pub struct Header {
     pub no_data: bool,
     /// Locks were recorded (`--locks`).
     pub locks: bool,
+    /// Python frames were asked for (`--python`).
+    pub python: bool,
     pub extra: serde_json::Map<String, serde_json::Value>,
 }
 
@@ -113,6 +115,8 @@ pub struct ProcessEnd {
     pub gap_bytes: u64,
     /// Doorbells that went by in pauses.
     pub paused_doorbells: u64,
+    /// What became of Python's frames, if they were asked for: one of [`crate::python::state`].
+    pub python: u32,
     /// What the agent had trouble with, in words.
     pub trouble: Vec<String>,
     /// Channels as they stood at the end, in particular those that the program did not free.
@@ -208,6 +212,7 @@ impl End {
             gap_entries: e.gap_entries,
             gap_bytes: e.gap_bytes,
             paused_doorbells: e.paused_doorbells,
+            python: 0,
             trouble: e.trouble,
             channels: e.channels,
             complete: e.complete,

@@ -16,6 +16,7 @@ use schema::happened::{OneCall, OneSwitch};
 use schema::lines::Line;
 use schema::lock_uses::UseRow;
 use schema::operations::{CopyRow, InCall, LaunchRow, Mode, When};
+use schema::python::FrameRow;
 use schema::submissions::SubmissionRow;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -334,6 +335,9 @@ impl Trace<'_> {
             e.text("kind", c.kind).pointer("stream", c.stream).pointer("object", c.object).uint("size", c.size);
             e.text("site", &c.site).uint("inner", c.inner.into());
             c.result.map(|result| e.int("result", result.into()));
+            if !c.python.is_empty() {
+                e.text("python", &stack(&c.python));
+            }
         })?;
         match c.ns {
             Some(ns) => self.packets.event(from.saturating_add(ns), track, "cuda call", What::End, |_| ()),
@@ -371,6 +375,12 @@ fn in_call(e: &mut Event<'_, '_>, call: Option<&InCall>) {
     if let Some(call) = call {
         e.text("in_call", call.name).uint("call_number", call.number.into()).pointer("stream", call.stream);
     }
+}
+
+/// `train.py:12 Net.forward`, a line for each frame, the innermost first.
+fn stack(frames: &[FrameRow]) -> String {
+    let line = |f: &FrameRow| format!("{} {}", decode::python::place(f), f.function);
+    frames.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn operation(e: &mut Event<'_, '_>, u: &UseRow) {

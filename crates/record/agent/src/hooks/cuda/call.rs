@@ -6,7 +6,7 @@ use crate::policy::{Me, guard};
 use crate::process::sys;
 use crate::process::thread::{self, Thread};
 use crate::record::pauses;
-use crate::trace::call::{self as trace, Words, are_followed, arrive, begin, end, live};
+use crate::trace::call::{self as trace, Words, are_followed, arrive, begin, end, frames, live};
 use crate::trace::code;
 use core::arch::asm;
 use core::ffi::c_void;
@@ -118,6 +118,7 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
     }
     // SAFETY: a thread that has arrived has a ring, and its row lies in a page that is never unmapped.
     let row = unsafe { &*t.call.get() };
+    frames(row);
     // SAFETY: the caller's arguments, which the function reads, too.
     unsafe { begin(row, f, e.flags.load(Ordering::Relaxed), site, a) };
     if const { FUNCTIONS[F].is_drivers_launch() } {

@@ -6,9 +6,11 @@
 use super::names;
 use super::slots::{self, LOOKUP};
 use crate::process::own_lock::OwnLock;
-use crate::process::symbol::{Dyn, Tables};
+use crate::process::session::{want, wanted};
+use crate::process::symbol::{Dyn, Sym, Tables};
 use crate::process::wiped::word;
 use crate::process::{region, sys, thread};
+use crate::trace::python;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use tape::call::{FUNCTIONS, flag};
@@ -26,6 +28,8 @@ struct State {
     seen: Counts,
     /// How many there were: since then others were added behind.
     looked: usize,
+    /// What a program starts with was looked through: what comes later may be closed.
+    started: bool,
     /// A symbol table was changed.
     changed: bool,
     /// Real function and its entry, in the order of the former.
@@ -36,6 +40,7 @@ struct State {
 static STATE: OwnLock<State, { word::LIBRARIES }> = OwnLock::new(State {
     seen: Counts { loaded: 0, unloaded: 0 },
     looked: 0,
+    started: false,
     changed: false,
     known: [(0, 0); KNOWN],
     n: 0,
@@ -72,6 +77,7 @@ pub unsafe fn look() {
         true
     });
     s.looked = i;
+    s.started = true;
     // Whoever comes later is bound to the entries.
     if s.changed {
         each(&mut |l| {
@@ -162,6 +168,9 @@ struct Library {
 impl State {
     /// Puts entries into the symbol table of a library that defines calls.
     fn define(&mut self, l: &Library) {
+        if wanted(want::PYTHON) {
+            self.python(l);
+        }
         // SAFETY: a library that is loaded.
         unsafe {
             if MARKER_SYMBOLS.iter().all(|s| l.tables.function(s).is_none()) {
@@ -178,6 +187,21 @@ impl State {
             for suffix in ["", "_v2"] {
                 self.replace(l, LOOKUP, &[b"cuGetProcAddress", suffix.as_bytes()], 0);
             }
+        }
+    }
+
+    /// Notes where a Python interpreter has what its frames are read by.
+    fn python(&self, l: &Library) {
+        let at = |symbol: *mut Sym| {
+            // SAFETY: in the library's symbol table.
+            l.base.wrapping_add(unsafe { (*symbol).value })
+        };
+        // SAFETY: a library that is loaded.
+        let functions = python::FUNCTIONS.map(|name| unsafe { l.tables.function(name) }.map_or(0, at));
+        if functions[0] != 0 {
+            // SAFETY: as above.
+            let objects = python::OBJECTS.map(|name| unsafe { l.tables.object(name) }.map_or(0, at));
+            python::found(functions, objects, self.started);
         }
     }
 

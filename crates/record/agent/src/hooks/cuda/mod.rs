@@ -27,7 +27,7 @@ use crate::process::wiped::{self, live};
 use crate::process::{sys, thread};
 use crate::record;
 use crate::trace::call as trace;
-use crate::trace::has_clock;
+use crate::trace::{has_clock, python};
 use tape::call::{CallsBody, LAYOUT, kind};
 use tape::region::{Control, locks as wish};
 
@@ -42,6 +42,7 @@ pub fn begin(c: &'static Control) {
         let body = CallsBody { layout: LAYOUT, pid: sys::getpid() as u32 };
         record::event(kind::CALLS, 0, sys::tsc(), &body, &[], &[]);
     }
+    python::begin(c);
 }
 
 /// An entry for a function of the caller's own, as if it were the function of CUDA's with this number

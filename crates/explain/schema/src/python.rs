@@ -1,0 +1,80 @@
+//! CUDA's calls by the line of Python that makes them.
+
+use serde::Serialize;
+
+/// What a recording has of Python.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Python {
+    /// Python's frames were asked for.
+    pub recorded: bool,
+    /// The interpreters that made calls.
+    pub interpreters: Vec<InterpreterRow>,
+    /// By line, what took the most time in all first.
+    pub lines: Vec<LineRow>,
+    /// Calls by threads that ran no Python code, or while nothing of Python was read.
+    pub without: u64,
+    /// Calls whose stack is not in the recording.
+    pub lost: u64,
+    /// Lines that were not told apart, because there were too many: their calls.
+    pub others: u64,
+}
+
+/// An interpreter of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InterpreterRow {
+    /// Index of the process image.
+    pub process: u32,
+    pub pid: i32,
+    /// As `sys.version` begins, for example `3.11.2`.
+    pub version: String,
+    /// Its frames were read.
+    pub read: bool,
+    /// What became of it, in words.
+    pub why: &'static str,
+}
+
+/// The innermost line of the user's code that made calls; a library's where there is nothing else.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LineRow {
+    #[serde(flatten)]
+    pub at: FrameRow,
+    pub calls: u64,
+    /// They returned an error (`not ready` is none).
+    pub failed: u64,
+    /// Launches of kernels and of graphs among them.
+    pub launches: u64,
+    /// Bytes that they copied, set or allocated.
+    pub bytes: u64,
+    pub ns: u64,
+    pub mean_ns: u64,
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+    pub max_ns: u64,
+    /// When the longest began, s.
+    pub max_at: f64,
+    /// The functions, the most frequent first.
+    pub functions: Vec<FunctionRow>,
+    /// Ways to get there.
+    pub stacks: u64,
+    /// The most frequent of them, the innermost frame first.
+    pub stack: Vec<FrameRow>,
+    /// That one has more frames further out.
+    pub deeper: bool,
+}
+
+/// How often a function of CUDA's was called from a line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FunctionRow {
+    pub name: String,
+    pub calls: u64,
+}
+
+/// A line of Python.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct FrameRow {
+    pub file: String,
+    /// Absent where it is not known.
+    pub line: Option<u32>,
+    /// Its qualified name; with Python before 3.11 its name.
+    pub function: String,
+}
