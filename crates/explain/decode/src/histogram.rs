@@ -1,5 +1,7 @@
 //! Values by their logarithm.
 
+use std::collections::BTreeMap;
+
 /// Counts by logarithm, 64 steps to the power of two: a value read from it is at most 1/64 too small.
 /// (As large as its largest value asks for, because there is one for each function: `statistics::Histogram` is of fixed size.)
 #[derive(Debug, Default)]
@@ -32,15 +34,36 @@ impl Histogram {
 
     /// The value that so many per cent do not exceed.
     pub fn percentile(&self, percent: f64) -> u64 {
-        let all: u64 = self.0.iter().sum();
-        let wanted = ((all as f64 * percent / 100.0).ceil() as u64).clamp(1, all.max(1));
-        let mut seen = 0;
-        let slot = self.0.iter().position(|n| {
-            seen += n;
-            seen >= wanted
-        });
-        slot.map_or(0, Histogram::value)
+        percentile(self.0.iter().copied().enumerate(), percent)
     }
+}
+
+/// The same for many that hold little each.
+#[derive(Debug, Default)]
+pub struct Sparse(BTreeMap<usize, u64>);
+
+impl Sparse {
+    pub fn add(&mut self, v: u64) {
+        *self.0.entry(Histogram::slot(v)).or_default() += 1;
+    }
+
+    /// As [`Histogram::percentile`].
+    pub fn percentile(&self, percent: f64) -> u64 {
+        percentile(self.0.iter().map(|(slot, n)| (*slot, *n)), percent)
+    }
+}
+
+/// Of slots in their order, and how many are in each.
+fn percentile(slots: impl Iterator<Item = (usize, u64)> + Clone, percent: f64) -> u64 {
+    let all: u64 = slots.clone().map(|(_, n)| n).sum();
+    let wanted = ((all as f64 * percent / 100.0).ceil() as u64).clamp(1, all.max(1));
+    let mut seen = 0;
+    let mut slots = slots;
+    let slot = slots.find(|(_, n)| {
+        seen += n;
+        seen >= wanted
+    });
+    slot.map_or(0, |(slot, _)| Histogram::value(slot))
 }
 
 #[cfg(test)]
@@ -49,9 +72,11 @@ mod tests {
 
     #[test]
     fn percentiles_are_within_a_64th() {
-        let mut h = Histogram::default();
+        let (mut h, mut sparse) = (Histogram::default(), Sparse::default());
         (1..=100_000u64).for_each(|v| h.add(v));
+        (1..=100_000u64).for_each(|v| sparse.add(v));
         for (percent, v) in [(50.0, 50_000.0), (99.0, 99_000.0), (100.0, 100_000.0)] {
+            assert_eq!(h.percentile(percent), sparse.percentile(percent));
             let got = h.percentile(percent) as f64;
             assert!(got <= v && got >= v * 63.0 / 64.0, "{percent} {got}");
         }

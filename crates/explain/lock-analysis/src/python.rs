@@ -2,7 +2,7 @@
 
 use crate::calls::NOT_READY;
 use crate::events;
-use decode::histogram::Histogram;
+use decode::histogram::Sparse;
 use crate::labels::function_name;
 use decode::python::{frame, stacks};
 use decode::{InsightError, Recording, Source};
@@ -26,7 +26,15 @@ pub fn python(r: &Recording) -> Result<Python, InsightError> {
         return Ok(Python::default());
     }
     let stacks = stacks(r)?;
-    let mut tally = Tally { stacks: &stacks, of: BTreeMap::new(), without: 0, lost: 0, others: 0 };
+    let mut tally = Tally {
+        stacks: &stacks,
+        lines: HashMap::new(),
+        of: Vec::new(),
+        known: HashMap::new(),
+        without: 0,
+        lost: 0,
+        others: 0,
+    };
     events::each(r, |source, e| tally.event(source, e))?;
     let hz = Some(r.header().tsc_hz).filter(|hz| hz.is_finite() && *hz > 0.0).unwrap_or(1e9);
     let clock = decode::rows::clock_at(r, hz);
@@ -63,7 +71,9 @@ pub fn python(r: &Recording) -> Result<Python, InsightError> {
             deeper,
         }
     };
-    let mut lines: Vec<LineRow> = tally.of.into_iter().map(row).collect();
+    let mut at: Vec<(FrameRow, usize)> = tally.lines.into_iter().collect();
+    at.sort_by_key(|(_, place)| *place);
+    let mut lines: Vec<LineRow> = at.into_iter().map(|(at, _)| at).zip(tally.of).map(row).collect();
     lines.sort_by_key(|l| Reverse(l.ns));
     let interpreters = stacks.interpreters().iter().map(|i| InterpreterRow {
         process: i.process,
@@ -82,7 +92,7 @@ struct One {
     launches: u64,
     bytes: u64,
     ticks: u64,
-    latency: Histogram,
+    latency: Sparse,
     /// Ticks, and when it began.
     max: (u64, u64),
     functions: BTreeMap<u16, u64>,
@@ -92,7 +102,10 @@ struct One {
 
 struct Tally<'s> {
     stacks: &'s Stacks,
-    of: BTreeMap<FrameRow, One>,
+    /// Where in `of` a line is, and by image and number that of a stack; `None` for one too many.
+    lines: HashMap<FrameRow, usize>,
+    known: HashMap<(u32, u32), Option<usize>>,
+    of: Vec<One>,
     without: u64,
     lost: u64,
     others: u64,
@@ -106,12 +119,22 @@ impl Tally<'_> {
             Found::Lost => return self.lost += 1,
             Found::Stack(stack) => stack,
         };
-        let Some(line) = stack.user().map(frame) else { return };
-        if self.of.len() >= MOST && !self.of.contains_key(&line) {
-            self.others += 1;
-            return;
+        let (lines, of) = (&mut self.lines, &mut self.of);
+        let place = *self.known.entry((source.process, c.python)).or_insert_with(|| {
+            let line = stack.user().map(frame)?;
+            if of.len() >= MOST && !lines.contains_key(&line) {
+                return None;
+            }
+            let place = *lines.entry(line).or_insert(of.len());
+            if place == of.len() {
+                of.push(One::default());
+            }
+            Some(place)
+        });
+        match place.and_then(|place| self.of.get_mut(place)) {
+            Some(one) => one.add(source.process, e.head.flags, e.head.tsc, c),
+            None => self.others += 1,
         }
-        self.of.entry(line).or_default().add(source.process, e.head.flags, e.head.tsc, c);
     }
 }
 

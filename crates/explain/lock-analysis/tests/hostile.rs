@@ -9,6 +9,7 @@ use tape::call::{self, CallBody};
 use tape::event::*;
 use tape::file::{Header, Process, Unwatched, Writer};
 use tape::lock::{self, HeldBody, HoldBody, LAYOUT, LocksBody, MappingBody, OpBody, PairBody, SchedBody, op};
+use tape::python::{self, CodeBody, StackBody};
 use tape::ring::event_len;
 use tape::switch::{self, SwitchBody, TaskBody, switch_flags};
 
@@ -77,7 +78,7 @@ fn of(op: u8) -> u16 {
 }
 
 /// Each makes its `i`th event or few.
-const SHAPES: [(&str, Make); 22] = [
+const SHAPES: [(&str, Make); 23] = [
     ("doorbells of slots without end", |t, i, _| {
         t.event(kind::RING, 0, &RingBody { slot: i as u32, seq: 0, ..Default::default() }, &[]);
     }),
@@ -231,6 +232,15 @@ const SHAPES: [(&str, Make); 22] = [
         let body = CallBody { began: t.tsc - 39, size: r.next(), ..Default::default() };
         t.event(call::kind::CALL, r.below(200) as u16, &body, &[]);
     }),
+    ("lines of Python, each with a long table and a call", |t, i, r| {
+        let body = CodeBody { number: i as u32, file: 8, lines: 200, file_unit: 1, minor: 11, ..Default::default() };
+        let table: Vec<u8> = (0..208).map(|_| r.next() as u8 | 0x80).collect();
+        t.event(python::kind::CODE, 0, &body, &table);
+        let frames: Vec<u8> = (0..200).flat_map(|_| (r.below(i + 1) | r.below(400) << 32).to_le_bytes()).collect();
+        t.event(python::kind::STACK, 0, &StackBody { number: i as u32 + 1, frames: 200 }, &frames);
+        let body = CallBody { began: t.tsc >> r.below(60), python: i as u32 + 1, ..Default::default() };
+        t.event(call::kind::CALL, r.below(200) as u16, &body, &[]);
+    }),
     ("notes, programs and processes", |t, i, _| {
         let p = Process { index: 3_000_000 - i as u32, pid: i as i32, ..Default::default() };
         t.file.process(&p).unwrap();
@@ -263,7 +273,7 @@ const SHAPES: [(&str, Make); 22] = [
 ];
 
 fn make(path: &Path, shape: Make, bytes: u64) {
-    let header = Header { tsc_hz: 1e9, locks: true, ..Default::default() };
+    let header = Header { tsc_hz: 1e9, locks: true, python: true, ..Default::default() };
     let file = Writer::replace(path, &header).unwrap();
     let mut t = Tape { file, bytes: Vec::new(), tsc: 1000, process: 0, tid: 1 };
     let mut random = Random(42);
@@ -284,6 +294,7 @@ fn plays_the_reader() {
     // (A refusal is an answer, too.)
     match &told[1][..] {
         "locks" => drop(lock_analysis::locks(&r, 20)),
+        "python" => drop(lock_analysis::python(&r)),
         _ => drop(decode::summary(&r)),
     }
 }
@@ -324,7 +335,8 @@ fn all(bytes: u64, seconds: f64, memory: u64) {
     let mut over = Vec::new();
     for (name, shape) in SHAPES.iter().filter(|s| s.0.contains(&only)) {
         make(&path, *shape, bytes);
-        for what in ["summary", "locks"] {
+        let what = if name.contains("Python") { &["summary", "locks", "python"][..] } else { &["summary", "locks"] };
+        for what in what {
             let (took, most) = read(&path, what, Duration::from_secs_f64(4.0 * seconds));
             let line = format!("{name}, {what}: {:.2} s, {} MiB", took.as_secs_f64(), most >> 20);
             println!("{line}");

@@ -1,10 +1,10 @@
 //! Stacks by their numbers.
 
-use crate::lines;
+use crate::lines::Lines;
 use std::collections::HashMap;
 use std::rc::Rc;
 use tape::event::{Body, Event, python_frames};
-use tape::python::{LAYOUT, LOST, code_flags, stack_flags, state, text};
+use tape::python::{DEPTH, LAYOUT, LOST, code_flags, stack_flags, state, text};
 
 /// Stacks and code objects of a recording that are kept, at most.
 const MOST: usize = 1 << 20;
@@ -15,9 +15,7 @@ pub struct Code {
     pub file: String,
     /// Its qualified name; before 3.11 its name.
     pub function: String,
-    first_line: i32,
-    minor: u8,
-    lines: Vec<u8>,
+    lines: Lines,
 }
 
 /// A frame of a stack.
@@ -102,13 +100,13 @@ impl Stacks {
                 let cut = |flag: u8| if c.flags & flag != 0 { "..." } else { "" };
                 let file = format!("{}{}", cut(code_flags::FILE_CUT), text(file, c.file_unit));
                 let function = format!("{}{}", text(name, c.name_unit), cut(code_flags::NAME_CUT));
-                let (first_line, minor, lines) = (c.first_line, c.minor, table.to_vec());
-                let code = Code { file, function, first_line, minor, lines };
+                let lines = Lines::of(table, c.minor, c.first_line);
+                let code = Code { file, function, lines };
                 self.codes.insert((process, c.number), Rc::new(code));
             }
             Body::PythonStack(s, frames) if self.written.len() < MOST => {
                 let deeper = e.head.flags & stack_flags::DEEPER != 0;
-                let frames = python_frames(frames).map(|f| (f.code, f.at)).collect();
+                let frames = python_frames(frames).take(DEPTH).map(|f| (f.code, f.at)).collect();
                 self.written.insert((process, s.number), Written { frames, deeper });
             }
             _ => {}
@@ -123,8 +121,7 @@ impl Stacks {
             }
             let frame = |&(code, at): &(u32, u32)| {
                 let code = self.codes.get(&(process, code))?;
-                let line = lines::line(&code.lines, code.minor, code.first_line, at);
-                Some(Frame { code: Rc::clone(code), line })
+                Some(Frame { code: Rc::clone(code), line: code.lines.at(at) })
             };
             // (A frame whose code is not on the tape would make its neighbours look as if they had called each other.)
             let frames: Option<Vec<Frame>> = written.frames.iter().map(frame).collect();

@@ -2,7 +2,7 @@
 //!
 //! `fixtures/lines.py` writes what is compared with.
 
-use python_frames::lines::line;
+use python_frames::lines::Lines;
 
 const SAID: [(u8, &str); 5] = [
     (9, include_str!("../fixtures/lines-3.9.txt")),
@@ -24,12 +24,13 @@ fn every_instruction_has_the_line_that_cpython_says() {
                 "-" => Vec::new(),
                 hex => (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect(),
             };
+            let lines = Lines::of(&table, minor, first);
             for range in parts {
                 let (range, expected) = range.split_once(':').unwrap();
                 let (from, to) = range.split_once('-').unwrap();
                 let expected: Option<u32> = expected.parse().ok();
                 for at in from.parse::<u32>().unwrap()..to.parse().unwrap() {
-                    assert_eq!(line(&table, minor, first, at), expected, "3.{minor} {name} at {at}");
+                    assert_eq!(lines.at(at), expected, "3.{minor} {name} at {at}");
                     compared += 1;
                 }
             }

@@ -70,7 +70,7 @@ pub struct FunctionRow {
 }
 
 /// A line of Python.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct FrameRow {
     pub file: String,
     /// Absent where it is not known.
