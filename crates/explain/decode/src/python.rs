@@ -41,9 +41,3 @@ pub fn frame(f: &Frame) -> FrameRow {
 pub fn user(frames: &[FrameRow]) -> Option<&FrameRow> {
     frames.iter().find(|f| !is_of_a_library(&f.file)).or(frames.first())
 }
-
-/// `train.py:12`
-pub fn place(f: &FrameRow) -> String {
-    let line = f.line.map_or("?".into(), |line| line.to_string());
-    format!("{}:{line}", f.file)
-}

@@ -78,3 +78,11 @@ pub struct FrameRow {
     /// Its qualified name; with Python before 3.11 its name.
     pub function: String,
 }
+
+impl FrameRow {
+    /// `train.py:12`
+    pub fn place(&self) -> String {
+        let line = self.line.map_or("?".into(), |line| line.to_string());
+        format!("{}:{line}", self.file)
+    }
+}

@@ -12,6 +12,7 @@ use pushbuf::decode::Item;
 use pushbuf::ops::Op;
 use schema::lines::Line;
 use schema::operations::{CopyRow, LaunchRow};
+use schema::python::FrameRow;
 use schema::{Clock, Document};
 
 /// Hands the whole tape to a writer.
@@ -126,4 +127,10 @@ impl Sink for Walked<'_> {
             }
         }
     }
+}
+
+/// `train.py:12 Net.forward`, a line for each frame, the innermost first.
+pub fn stack(frames: &[FrameRow]) -> String {
+    let line = |f: &FrameRow| format!("{} {}", f.place(), f.function);
+    frames.iter().map(line).collect::<Vec<_>>().join("\n")
 }

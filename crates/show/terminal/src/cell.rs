@@ -32,7 +32,7 @@ pub fn called(call: &InCall) -> String {
 
 /// `train.py:12`
 pub fn line_of(f: &FrameRow) -> String {
-    plain(&decode::python::place(f))
+    plain(&f.place())
 }
 
 /// A name without what would move the cursor.

@@ -268,6 +268,7 @@ impl Tables {
             out.text("call", &*c.call).uint("number", c.number.map(u64::from)).text("kind", c.kind);
             out.uint("ns", c.ns).int("result", c.result.map(i64::from)).uint("stream", c.stream);
             out.uint("object", c.object).uint("size", c.size).text("site", &*c.site).uint("inner", u64::from(c.inner));
+            out.text("python", (!c.python.is_empty()).then(|| rows::stack(&c.python)).as_deref());
         })
     }
 
@@ -331,6 +332,9 @@ fn when(out: &mut Row<'_>, w: &When) {
 fn in_call(out: &mut Row<'_>, call: Option<&InCall>) {
     out.text("call_name", call.map(|c| c.name)).uint("call_number", call.map(|c| c.number.into()));
     out.uint("call_stream", call.map(|c| c.stream)).uint("call_object", call.map(|c| c.object));
+    let python = call.and_then(|c| c.python.as_ref());
+    out.text("call_python_file", python.map(|f| &*f.file)).text("call_python_function", python.map(|f| &*f.function));
+    out.uint("call_python_line", python.and_then(|f| f.line).map(u64::from));
 }
 
 fn shape(out: &mut Row<'_>, s: Option<&Shape>) {

@@ -16,7 +16,6 @@ use schema::happened::{OneCall, OneSwitch};
 use schema::lines::Line;
 use schema::lock_uses::UseRow;
 use schema::operations::{CopyRow, InCall, LaunchRow, Mode, When};
-use schema::python::FrameRow;
 use schema::submissions::SubmissionRow;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -336,7 +335,7 @@ impl Trace<'_> {
             e.text("site", &c.site).uint("inner", c.inner.into());
             c.result.map(|result| e.int("result", result.into()));
             if !c.python.is_empty() {
-                e.text("python", &stack(&c.python));
+                e.text("python", &rows::stack(&c.python));
             }
         })?;
         match c.ns {
@@ -375,12 +374,6 @@ fn in_call(e: &mut Event<'_, '_>, call: Option<&InCall>) {
     if let Some(call) = call {
         e.text("in_call", call.name).uint("call_number", call.number.into()).pointer("stream", call.stream);
     }
-}
-
-/// `train.py:12 Net.forward`, a line for each frame, the innermost first.
-fn stack(frames: &[FrameRow]) -> String {
-    let line = |f: &FrameRow| format!("{} {}", decode::python::place(f), f.function);
-    frames.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn operation(e: &mut Event<'_, '_>, u: &UseRow) {

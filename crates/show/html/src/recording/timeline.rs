@@ -92,8 +92,7 @@ impl Writer for Collected<'_> {
         match row {
             Line::CudaCall(c) => {
                 let till_end = (self.end as i64).saturating_sub(at(c.tsc)).max(0) as u64;
-                let line =
-                    decode::python::user(&c.python).map(|f| format!("{} at {}", c.call, decode::python::place(f)));
+                let line = decode::python::user(&c.python).map(|f| format!("{} at {}", c.call, f.place()));
                 let name = line.as_ref().unwrap_or(&c.call);
                 self.add(Place::Thread(c.process, c.tid), 0, at(c.tsc), c.ns.unwrap_or(till_end), name);
             }

@@ -58,11 +58,13 @@ pub fn walk(o: &Offsets, state: usize, code_type: usize) -> Stack {
     if o.current != NONE && frame != 0 {
         frame = word(frame + usize::from(o.current));
     }
+    // The file of the frame before, and what stands for its name: most neighbours are of one file.
+    let mut known = (0, 0);
     for _ in 0..LOOKED {
         if frame == 0 {
             return stack;
         }
-        if let Some(found) = look(o, frame, code_type) {
+        if let Some(found) = look(o, frame, code_type, &mut known) {
             let Some(to) = stack.frames.get_mut(stack.n) else { break };
             to.write(found);
             stack.n += 1;
@@ -77,7 +79,7 @@ pub fn walk(o: &Offsets, state: usize, code_type: usize) -> Stack {
 
 /// A frame; `None` for one that is not of Python code, or not begun.
 #[inline(always)]
-fn look(o: &Offsets, frame: usize, code_type: usize) -> Option<Frame> {
+fn look(o: &Offsets, frame: usize, code_type: usize, known: &mut (usize, u64)) -> Option<Frame> {
     let owner = if o.owner == NONE { 0 } else { byte(frame + usize::from(o.owner)) };
     if owner == OWNED_BY_C_STACK {
         return None;
@@ -102,12 +104,12 @@ fn look(o: &Offsets, frame: usize, code_type: usize) -> Option<Frame> {
             at
         }
     };
-    Some(Frame { code, at, key: key(o, code) })
+    Some(Frame { code, at, key: key(o, code, known) })
 }
 
 /// Stands for a code object.
 #[inline(always)]
-fn key(o: &Offsets, code: usize) -> u64 {
+fn key(o: &Offsets, code: usize, known: &mut (usize, u64)) -> u64 {
     let (file, name) = (word(code + usize::from(o.file)), word(code + usize::from(o.name)));
     let first_line = u64::from(half(code + usize::from(o.first_line)));
     let version = if o.version == NONE { 0 } else { u64::from(half(code + usize::from(o.version))) };
@@ -117,8 +119,12 @@ fn key(o: &Offsets, code: usize) -> u64 {
     }
     // The memory of one that was freed has the next of its kind, and so have those of its names: what is in them counts.
     let lines = word(code + usize::from(o.lines));
-    let (file, name) = (Text::of(o, file), Text::of(o, name));
-    let texts = mix(ends(file.at, file.bytes), ends(name.at, name.bytes));
+    if known.0 != file {
+        let text = Text::of(o, file);
+        *known = (file, ends(text.at, text.bytes));
+    }
+    let name = Text::of(o, name);
+    let texts = mix(known.1, ends(name.at, name.bytes));
     mix(h, texts ^ ends(lines + BYTES, word(lines + SIZE)).rotate_left(32))
 }
 
