@@ -2,8 +2,8 @@
 
 use crate::calls::NOT_READY;
 use crate::events;
-use decode::histogram::Sparse;
 use crate::labels::function_name;
+use decode::histogram::Sparse;
 use decode::python::{frame, stacks};
 use decode::{InsightError, Recording, Source};
 use python_frames::{Found, Stacks};
