@@ -127,6 +127,8 @@ impl Args {
             no_switches: false,
             calls: false,
             no_calls: false,
+            nvtx: false,
+            no_nvtx: false,
             capture: CaptureArg::Always,
             on_full: OnFull::Gap,
             ring: 8 << 20,

@@ -157,7 +157,10 @@ fn hint(e: &anyhow::Error) -> Option<String> {
             return Some(hint.into());
         }
         if let Some(ReportError::NotRecorded { .. }) = c.downcast_ref::<ReportError>() {
-            return Some("record it again: `doorbell record --locks PROGRAM` records locks and CUDA calls".into());
+            return Some(
+                "record it again: `doorbell record --locks PROGRAM` records locks, CUDA calls and ranges of NVTX"
+                    .into(),
+            );
         }
         let tape = match c.downcast_ref::<decode::InsightError>() {
             Some(decode::InsightError::Tape(t)) => Some(t),

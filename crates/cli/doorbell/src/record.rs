@@ -4,8 +4,10 @@ use crate::failure::Failure;
 use crate::help::Page;
 use crate::{preload, result, units};
 use clap::ValueEnum;
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use output::Claim;
-use recorder::{Capture, Options, Outcome, Tap};
+use recorder::{Capture, Options, Outcome, Range, Tap};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -26,6 +28,7 @@ use terminal::table::Style;
         ("doorbell record --calls --tap off ./app", "CUDA calls alone: launches, copies, graphs, events, waits"),
         ("doorbell record --python python3 train.py", "which line of Python makes each CUDA call: show --python"),
         ("doorbell record --calls --capture profiler python3 train.py", "from torch.cuda.profiler.start() to stop()"),
+        ("doorbell record --calls --capture nvtx:step python3 train.py", "while a range of NVTX named `step` is open"),
         ("doorbell record --no-data --no-args ./app", "none of its data and arguments on the tape"),
         ("doorbell record --gpu soft doorbell sample copies --gpu soft", "without a GPU"),
         ("srun -n 8 doorbell record ./app", "app.rank0.doorbell to app.rank7.doorbell"),
@@ -63,9 +66,16 @@ pub struct Args {
     /// Record CUDA calls, each with the line of Python that makes it (CPython 3.9 to 3.13)
     #[arg(long)]
     pub python: bool,
+    /// Record ranges and marks of NVTX as well: `torch.cuda.nvtx`, the Python package `nvtx`, nvtx3 in C and C++ (--calls and
+    /// --locks do that, too)
+    #[arg(long)]
+    pub nvtx: bool,
+    /// With --calls or --locks: do not record ranges of NVTX
+    #[arg(long, conflicts_with = "nvtx")]
+    pub no_nvtx: bool,
     /// When the program is recorded. Driver calls always are; `doorbell.pause()` and `doorbell.resume()` (Python, libdoorbell) count
     /// whatever is asked for here
-    #[arg(long, value_enum, value_name = "WHEN", default_value_t = CaptureArg::Always)]
+    #[arg(long, value_name = "WHEN", value_parser = When, default_value = "always")]
     pub capture: CaptureArg,
     /// What to do when a thread's ring buffer is full
     #[arg(long, value_enum, value_name = "ACTION", default_value_t = OnFull::Gap)]
@@ -116,16 +126,75 @@ pub enum TapArg {
     Off,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureArg {
-    /// From its start on
     Always,
-    /// Not before it calls doorbell.resume()
     Call,
-    /// From cudaProfilerStart to cudaProfilerStop (torch.cuda.profiler.start and stop)
     Profiler,
-    /// From one SIGUSR2 to doorbell to the next, which is not passed on to the program then
     Signal,
+    Range(Range),
+}
+
+/// Reads a [`CaptureArg`].
+#[derive(Clone)]
+struct When;
+
+impl When {
+    const RANGE: &str = "nvtx:";
+    const VALUES: [(&str, &str); 5] = [
+        ("always", "From its start on"),
+        ("call", "Not before it calls doorbell.resume()"),
+        ("profiler", "From cudaProfilerStart to cudaProfilerStop (torch.cuda.profiler.start and stop)"),
+        ("signal", "From one SIGUSR2 to doorbell to the next, which is not passed on to the program then"),
+        (
+            "nvtx:NAME",
+            "While a range of NVTX with this text is open, of any domain; `nvtx:NAME@DOMAIN` of one, `nvtx:NAME@` of the default domain",
+        ),
+    ];
+
+    fn read(text: &str) -> Option<CaptureArg> {
+        Some(match text {
+            "always" => CaptureArg::Always,
+            "call" => CaptureArg::Call,
+            "profiler" => CaptureArg::Profiler,
+            "signal" => CaptureArg::Signal,
+            _ => {
+                let range = text.strip_prefix(When::RANGE)?;
+                let (name, domain) =
+                    range.rsplit_once('@').map_or((range, None), |(name, domain)| (name, Some(domain)));
+                if name.is_empty() {
+                    return None;
+                }
+                CaptureArg::Range(Range::new(name, domain.filter(|domain| *domain != "*")))
+            }
+        })
+    }
+}
+
+impl TypedValueParser for When {
+    type Value = CaptureArg;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<CaptureArg, clap::Error> {
+        value.to_str().and_then(When::read).ok_or_else(|| {
+            let mut error = clap::Error::new(ErrorKind::InvalidValue).with_cmd(command);
+            if let Some(argument) = argument {
+                error.insert(ContextKind::InvalidArg, ContextValue::String(argument.to_string()));
+            }
+            error.insert(ContextKind::InvalidValue, ContextValue::String(value.to_string_lossy().into_owned()));
+            let values = When::VALUES.map(|(value, _)| value.to_owned()).into();
+            error.insert(ContextKind::ValidValue, ContextValue::Strings(values));
+            error
+        })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(When::VALUES.iter().map(|(value, help)| PossibleValue::new(*value).help(*help))))
+    }
 }
 
 impl From<CaptureArg> for Capture {
@@ -135,6 +204,7 @@ impl From<CaptureArg> for Capture {
             CaptureArg::Call => Capture::Call,
             CaptureArg::Profiler => Capture::Profiler,
             CaptureArg::Signal => Capture::Signal,
+            CaptureArg::Range(range) => Capture::Range(range),
         }
     }
 }
@@ -158,8 +228,8 @@ pub enum Gpu {
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let driver = recorder::driver_version();
-        // Locks are there without a GPU, and calls where a library brings its own.
-        let no_gpu = (self.locks || self.calls || self.python) && driver.is_none();
+        // Locks and ranges are there without a GPU, and calls where a library brings its own.
+        let no_gpu = (self.locks || self.calls || self.python || self.has_nvtx()) && driver.is_none();
         if self.gpu == Gpu::Real && !no_gpu {
             // A program may bring a driver of its own, as one with the software GPU linked into it does.
             if driver.is_none() && !gpu::accepts_unverified() {
@@ -179,6 +249,11 @@ impl Args {
             tell(&out, &outcome, &self);
         }
         Ok(status_of(outcome.status))
+    }
+
+    fn has_nvtx(&self) -> bool {
+        let range = matches!(self.capture, CaptureArg::Range(_));
+        self.nvtx || range || (self.calls || self.locks) && !self.no_nvtx
     }
 
     /// The file to write, created. Nothing is created for a program that cannot be recorded.
@@ -205,6 +280,7 @@ impl Args {
             switches: !self.no_switches,
             calls: self.calls || self.python || self.locks && !self.no_calls,
             python: self.python,
+            nvtx: self.has_nvtx(),
             ring_bytes: self.ring as usize,
             memory: self.memory,
             // The file was claimed, see `claim`.
@@ -263,7 +339,7 @@ fn default_name(program: &OsStr) -> PathBuf {
 fn tell(out: &Path, o: &Outcome, args: &Args) {
     let e = &o.end;
     let name = Style::of_stderr().bold("doorbell:");
-    let doorbells = match (e.trapped + e.tapped, args.locks || args.calls || args.python) {
+    let doorbells = match (e.trapped + e.tapped, args.locks || args.calls || args.python || args.has_nvtx()) {
         // Without a GPU there are none, and nobody asked for them.
         (0, true) => String::new(),
         (n, _) => format!(", {} ({} rewritten, {} trapped)", number::of(n, "doorbell"), e.tapped, e.trapped),
@@ -292,10 +368,11 @@ fn tell(out: &Path, o: &Outcome, args: &Args) {
     if let Some(hint) = not_watched(&e.incomplete_because, args.agent_dir.is_some()) {
         let _ = writeln!(err, "{name} hint: {hint}");
     }
-    let view = match (args.locks, args.calls, args.python) {
-        (_, _, true) => " --python",
+    let view = match (args.locks, args.calls, args.python, args.has_nvtx()) {
+        (_, _, true, _) => " --python",
         (true, ..) => " --locks",
-        (_, true, _) => " --calls",
+        (_, true, ..) => " --calls",
+        (.., true) => " --nvtx",
         _ => "",
     };
     // (Nothing can be read again from a device or a pipe.)
@@ -329,6 +406,17 @@ mod tests {
         let names: Vec<_> = TapArg::value_variants().iter().filter_map(|t| t.to_possible_value()).collect();
         let names: Vec<_> = names.iter().map(|v| v.get_name()).collect();
         assert_eq!(names, ["auto", "trap", "off"]);
+    }
+
+    #[test]
+    fn a_range_that_decides_has_a_text_and_maybe_a_domain() {
+        let range = |name, domain| Some(CaptureArg::Range(Range::new(name, domain)));
+        assert_eq!(When::read("nvtx:step"), range("step", None));
+        assert_eq!(When::read("nvtx:step@lib"), range("step", Some("lib")));
+        assert_eq!(When::read("nvtx:step@"), range("step", Some("")));
+        assert_eq!(When::read("nvtx:a@b@*"), range("a@b", None));
+        assert_eq!([When::read("nvtx:"), When::read("nvtx"), When::read("sometimes")], [None; 3]);
+        assert!(When::VALUES[..4].iter().all(|(value, _)| When::read(value).is_some()));
     }
 
     #[test]

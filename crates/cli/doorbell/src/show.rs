@@ -31,6 +31,8 @@ Examples:
   doorbell show app.doorbell --locks                        who held a lock while another waited, and why so long
   doorbell show app.doorbell --calls --top 3                CUDA's calls, which locks they take and share
   doorbell show app.doorbell --driver-calls                 what the driver was asked for, as `strace -c` counts it
+  doorbell show app.doorbell --nvtx                         ranges of NVTX: how long, and what was done in them
+  doorbell show app.doorbell --launches --range '^forward$' what was launched in such ranges
   doorbell show app.doorbell --calls --json | jq '.totals.launch.mean_ns'
   doorbell show app.doorbell --summary --json | jq .lost
 
@@ -74,6 +76,10 @@ pub struct Args {
     /// Only launches of kernels whose name this regular expression matches somewhere, for example 'gemm|attention'
     #[arg(long, value_name = "REGEX", value_parser = Pattern::new)]
     kernel: Option<Pattern>,
+    /// Only what was submitted in ranges of NVTX whose name (`text`, or `domain:text`) this regular expression matches somewhere,
+    /// for example '^forward$'; with --nvtx, those ranges
+    #[arg(long, value_name = "REGEX", value_parser = Pattern::new)]
+    range: Option<Pattern>,
     /// The largest first, for example bytes; without it, in the order of time
     #[arg(long, value_name = "KEY")]
     sort: Option<String>,
@@ -118,6 +124,9 @@ struct View {
     /// CUDA's calls by the line of Python that makes them (recorded with `record --python`).
     #[arg(long)]
     python: bool,
+    /// Ranges of NVTX: how often, how long, and what was done in them (recorded with `record --calls` or `record --nvtx`).
+    #[arg(long)]
+    nvtx: bool,
 }
 
 fn channel(text: &str) -> Result<(u32, Option<u32>), String> {
@@ -160,19 +169,22 @@ struct Applies {
     submission: bool,
     /// `--kernel`
     kernel: bool,
+    /// `--range`
+    range: bool,
     limit: bool,
     sorts: &'static [&'static str],
 }
 
 /// One for each option of [`View`]. A new view has a field there, a row here and an arm in [`Args::run`]. The last one is shown where none
 /// is asked for.
-const VIEWS: [Applies; 12] = [
+const VIEWS: [Applies; 13] = [
     Applies {
         view: "--submissions",
         asked: |v| v.submissions,
         channel: true,
         submission: true,
         kernel: false,
+        range: true,
         limit: true,
         sorts: &[],
     },
@@ -182,6 +194,7 @@ const VIEWS: [Applies; 12] = [
         channel: true,
         submission: true,
         kernel: false,
+        range: true,
         limit: true,
         sorts: terminal::copies::SORTS,
     },
@@ -191,6 +204,7 @@ const VIEWS: [Applies; 12] = [
         channel: true,
         submission: true,
         kernel: true,
+        range: true,
         limit: true,
         sorts: terminal::launches::SORTS,
     },
@@ -200,6 +214,7 @@ const VIEWS: [Applies; 12] = [
         channel: true,
         submission: true,
         kernel: true,
+        range: true,
         limit: true,
         sorts: &[],
     },
@@ -209,6 +224,7 @@ const VIEWS: [Applies; 12] = [
         channel: true,
         submission: false,
         kernel: false,
+        range: false,
         limit: true,
         sorts: terminal::channels::SORTS,
     },
@@ -218,6 +234,7 @@ const VIEWS: [Applies; 12] = [
         channel: false,
         submission: false,
         kernel: false,
+        range: false,
         limit: true,
         sorts: &[],
     },
@@ -227,6 +244,7 @@ const VIEWS: [Applies; 12] = [
         channel: false,
         submission: false,
         kernel: false,
+        range: false,
         limit: true,
         sorts: &[],
     },
@@ -236,6 +254,17 @@ const VIEWS: [Applies; 12] = [
         channel: false,
         submission: false,
         kernel: false,
+        range: false,
+        limit: true,
+        sorts: &[],
+    },
+    Applies {
+        view: "--nvtx",
+        asked: |v| v.nvtx,
+        channel: false,
+        submission: false,
+        kernel: false,
+        range: true,
         limit: true,
         sorts: &[],
     },
@@ -263,6 +292,7 @@ const VIEWS: [Applies; 12] = [
         channel: false,
         submission: false,
         kernel: false,
+        range: false,
         limit: true,
         sorts: terminal::graphs::SORTS,
     },
@@ -272,6 +302,7 @@ const VIEWS: [Applies; 12] = [
         channel: false,
         submission: false,
         kernel: false,
+        range: false,
         limit: false,
         sorts: &[],
     },
@@ -288,7 +319,7 @@ impl Args {
     fn check(&self) -> Result<(), Failure> {
         let at = self.view.applies();
         type Filter = (&'static str, bool, fn(&Applies) -> bool);
-        let filters: [Filter; 9] = [
+        let filters: [Filter; 10] = [
             ("--channel", self.channel.is_some(), |a| a.channel),
             ("--engine", self.engine.is_some(), |a| a.channel),
             ("--thread", self.thread.is_some(), |a| a.submission),
@@ -296,6 +327,7 @@ impl Args {
             ("--call", self.call.is_some(), |a| a.submission),
             ("--stream", self.stream.is_some(), |a| a.submission),
             ("--kernel", self.kernel.is_some(), |a| a.kernel),
+            ("--range", self.range.is_some(), |a| a.range),
             (failure::typed("--limit", "--top"), self.limit.is_some(), |a| a.limit),
             ("--sort", self.sort.is_some(), |a| !a.sorts.is_empty()),
         ];
@@ -327,9 +359,11 @@ impl Args {
             call: self.call.clone(),
             stream: self.stream,
             kernel: self.kernel.clone(),
+            range: self.range.clone(),
             limit: self.limit,
         };
-        if filter != (Filter { limit: self.limit, kernel: self.kernel.clone(), ..Filter::default() })
+        if !self.view.nvtx
+            && filter != (Filter { limit: self.limit, kernel: self.kernel.clone(), ..Filter::default() })
             && let Some(present) = decode::present::unmatched(&recording, &filter)?
         {
             damage_of(&recording)?;
@@ -353,6 +387,7 @@ impl Args {
             v if v.driver_calls => terminal::driver_calls::print(r, self.limit, style, json)?,
             v if v.calls => terminal::calls::print(r, self.limit, style, json)?,
             v if v.python => terminal::python::print(r, self.limit, style, json)?,
+            v if v.nvtx => terminal::ranges::print(r, &filter, style, json)?,
             v if v.objects => terminal::objects::print(r, filter, style, json)?,
             _ => terminal::summary::print(r, style, json)?,
         }
@@ -393,6 +428,14 @@ fn nothing_matches(file: &Path, filter: &Filter, present: &Present) -> Failure {
             let streams = present.streams.iter().map(|stream| format!("{stream:#x}")).collect();
             let calls = present.calls.iter().map(|name| (*name).to_owned()).collect();
             format!("submissions in {}; streams: {}", listed(calls), listed(streams))
+        });
+    }
+    if let Some(range) = &filter.range {
+        asked.push(format!("--range {range}"));
+        has.push(if present.ranges.is_empty() {
+            "no submission in a range of NVTX: `record --nvtx` or `record --calls` records them".into()
+        } else {
+            format!("submissions in ranges: {}", listed(present.ranges.iter().cloned().collect()))
         });
     }
     if let Some((from, to)) = filter.between {

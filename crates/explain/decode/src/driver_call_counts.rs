@@ -2,6 +2,7 @@
 
 use crate::driver_calls::driver_call;
 use crate::histogram::Histogram;
+use crate::ranges::Open;
 use crate::recording::{InsightError, Recording, Source};
 use crate::rows;
 use crate::walk::{Call, Sink, walk};
@@ -108,7 +109,11 @@ impl Sink for Counts<'_> {
         }
     }
 
-    fn event(&mut self, source: Source, e: &Event<'_>) {
+    fn wants_events(&self) -> bool {
+        true
+    }
+
+    fn event(&mut self, source: Source, e: &Event<'_>, _: Option<&Open>) {
         let (Body::Call(c) | Body::InCall(c)) = &e.body else { return };
         for (tsc, i) in self.pending.get_mut(&source).map(std::mem::take).into_iter().flatten() {
             if tsc >= c.began

@@ -27,6 +27,7 @@ pub mod present;
 mod processes;
 pub mod python;
 pub mod qmds;
+pub mod ranges;
 mod recording;
 pub mod rows;
 mod state;

@@ -6,10 +6,12 @@
 //! Invariant: events of one thread never overtake each other, whatever their time stamps claim.
 
 use crate::event_time::order_key;
+use crate::ranges::Open;
 use crate::recording::{ChunkAt, InsightError, Recording, Source};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 use tape::event::{Body, EntryBody, Event, RingBody, entry_flags, kind, lack, ring_flags};
 
 /// Why words are missing, as far as the tape as a whole says it: codes beside those of [`tape::event::lack`].
@@ -59,6 +61,8 @@ pub struct Submission {
     /// Thread that rang.
     pub tid: i32,
     pub entries: Vec<Entry>,
+    /// Ranges of NVTX that it was made in.
+    pub ranges: Option<Arc<Open>>,
     words: Vec<u32>,
 }
 
@@ -77,6 +81,11 @@ impl Submission {
         self.flags & ring_flags::HANDED_OVER != 0
     }
 
+    /// False if another thread than the one that rang has written it down, and did not know which.
+    pub fn thread_is_known(&self) -> bool {
+        self.ring.is_some_and(|r| r.tid != 0 || !self.handed_over())
+    }
+
     /// Doorbells of its channel went by in a pause before it.
     pub fn after_pause(&self) -> bool {
         self.flags & ring_flags::AFTER_PAUSE != 0
@@ -90,6 +99,7 @@ impl Submission {
     fn clear(&mut self) {
         self.ring = None;
         self.flags = 0;
+        self.ranges = None;
         self.entries.clear();
         self.words.clear();
     }

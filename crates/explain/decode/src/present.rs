@@ -16,6 +16,8 @@ pub struct Present {
     /// Calls in which they did, and their streams.
     pub calls: BTreeSet<&'static str>,
     pub streams: BTreeSet<u64>,
+    /// Ranges in which they did.
+    pub ranges: BTreeSet<String>,
     /// Seconds of the first and the last submission.
     pub span: Option<(f64, f64)>,
 }
@@ -25,8 +27,11 @@ pub struct Present {
 /// # Errors
 /// The recording cannot be read.
 pub fn unmatched(r: &Recording, filter: &Filter) -> Result<Option<Present>, InsightError> {
-    let of_submissions =
-        filter.thread.is_some() || filter.between.is_some() || filter.call.is_some() || filter.stream.is_some();
+    let of_submissions = filter.thread.is_some()
+        || filter.between.is_some()
+        || filter.call.is_some()
+        || filter.stream.is_some()
+        || filter.range.is_some();
     let mut look = Look { filter, clock: rows::clock(r), found: false, present: Present::default() };
     let out = walk(r, &mut look)?;
     let found = look.found || !of_submissions && out.channels.iter().any(|c| filter.wants(c));
@@ -36,6 +41,8 @@ pub fn unmatched(r: &Recording, filter: &Filter) -> Result<Option<Present>, Insi
 
 /// Streams that are told apart, at most.
 const STREAMS: usize = 1000;
+/// The same of ranges.
+const RANGES: usize = 1000;
 
 struct Look<'f> {
     filter: &'f Filter,
@@ -57,6 +64,9 @@ impl Sink for Look<'_> {
             if self.present.streams.len() < STREAMS {
                 self.present.streams.insert(call.stream);
             }
+        }
+        if self.present.ranges.len() < RANGES {
+            self.present.ranges.extend(at.ranges());
         }
         if let Some(seconds) = self.clock.seconds(at.submission.tsc) {
             let (first, last) = self.present.span.unwrap_or((seconds, seconds));

@@ -3,6 +3,7 @@
 use crate::merge::missing;
 use crate::place::place;
 use crate::python;
+use crate::ranges::{Range, Style, Texts};
 use crate::recording::Recording;
 use crate::walk::{At, Segment};
 use pushbuf::decode::Item;
@@ -10,11 +11,13 @@ use pushbuf::ops::{How, Layout, Op, Purpose, Semaphore, Space, Transfer, What};
 use pushbuf::text::MethodName;
 use python_frames::Found;
 use rm::graph::ObjectGraph;
+use schema::happened::OneRange;
 use schema::objects::{MappingRow, ObjectRow, Objects};
 use schema::operations::{CopyRow, InCall, LaunchRow, Mode, When};
 use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
 use schema::{Clock, Place};
 use tape::event::lack;
+use tape::nvtx::{payload, range_flags};
 
 /// The clock of a recording's rows: it counts from the first clock reading of the tape, or from its first event.
 pub fn clock(r: &Recording) -> Clock {
@@ -38,6 +41,7 @@ fn when(at: &At<'_>, clock: &Clock) -> When {
         generation: at.channel.generation,
         engine: at.channel.engine.clone(),
         call: in_call(at),
+        ranges: at.ranges().collect(),
     }
 }
 
@@ -187,6 +191,7 @@ impl Collector {
             generation: c.generation,
             engine: c.engine.clone(),
             call: in_call(at),
+            ranges: at.ranges().collect(),
             token: s.ring.map(|r| r.token),
             seq: s.ring.map(|r| r.seq),
             put_from: s.ring.map(|r| r.put_from),
@@ -219,6 +224,46 @@ impl Collector {
             e.commands.push(command(item));
         }
     }
+}
+
+/// A range of NVTX, or a mark.
+pub fn range(r: &Recording, range: &Range, texts: &Texts, clock: &Clock) -> OneRange {
+    let (body, flags) = (&range.body, range.flags);
+    let ended = range.ended.filter(|_| range.style != Style::Mark);
+    let seconds = |tsc: u64| clock.seconds(tsc).unwrap_or(0.0);
+    OneRange {
+        at: seconds(range.began),
+        tsc: range.began,
+        process: range.source.process,
+        pid: r.pid(range.source.process),
+        tid: range.source.tid,
+        domain: texts.domain(range.key),
+        text: texts.text(range.key),
+        style: range.style.name(),
+        ns: ended.map(|(tsc, _)| (seconds(tsc.max(range.began)) * 1e9 - seconds(range.began) * 1e9).round() as u64),
+        end_tid: ended.map(|(_, tid)| tid),
+        level: range.level as u64,
+        payload: payload_text(flags & range_flags::PAYLOAD, body.payload),
+        color: (flags & range_flags::COLOR != 0).then(|| color(body.color)),
+        category: (flags & range_flags::CATEGORY != 0).then_some(body.category),
+    }
+}
+
+/// `#rrggbb`
+pub fn color(argb: u32) -> String {
+    format!("#{:06x}", argb & 0xff_ffff)
+}
+
+fn payload_text(kind: u16, bits: u64) -> Option<String> {
+    Some(match kind {
+        payload::U64 => bits.to_string(),
+        payload::I64 => (bits as i64).to_string(),
+        payload::F64 => f64::from_bits(bits).to_string(),
+        payload::U32 => (bits as u32).to_string(),
+        payload::I32 => (bits as i32).to_string(),
+        payload::F32 => f32::from_bits(bits as u32).to_string(),
+        _ => return None,
+    })
 }
 
 /// The objects of each image and what it has mapped, at most so many of each.

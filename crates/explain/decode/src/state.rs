@@ -4,6 +4,7 @@
 use crate::kernel::{Codes, Kernel, MOST};
 use crate::pauses::Pauses;
 use crate::qmds::Qmds;
+use crate::ranges::Ranges;
 use rm::call::FileKind;
 use rm::graph::{IoctlRecord, MmapRecord, ObjectGraph};
 use std::cell::RefCell;
@@ -43,6 +44,7 @@ pub(crate) struct State {
     /// The same by the address of their code.
     pub codes: RefCell<Codes>,
     pub pauses: Pauses,
+    pub ranges: Ranges,
     /// How many channels a slot has had.
     generations: HashMap<u32, u32>,
 }

@@ -5,6 +5,7 @@ use crate::gaps::Gaps;
 use crate::inline_writes::Window;
 use crate::merge::missing;
 use crate::processes;
+use crate::ranges::{Range, Texts, watched};
 use crate::recording::{InsightError, Recording, Source};
 use crate::tally::{Commonest, Sizes};
 use crate::walk::{At, Call, Outcome, Segment, Sink, walk};
@@ -54,6 +55,8 @@ struct Tally {
     pages: Vec<Page>,
     notes: Vec<String>,
     calls: u64,
+    /// Ranges and marks of NVTX.
+    ranges: u64,
     /// Copies and launches of each image.
     of_image: BTreeMap<u32, (u64, u64)>,
 }
@@ -108,6 +111,10 @@ impl Kind {
 impl Sink for Tally {
     fn call(&mut self, _: Source, _: u64, _: &Call<'_>, _: &rm::abi::Branch) {
         self.calls += 1;
+    }
+
+    fn range(&mut self, _: &Range, _: &Texts) {
+        self.ranges += 1;
     }
 
     fn page(&mut self, process: u32, p: &PageBody) {
@@ -302,6 +309,7 @@ impl Tally {
             complete: incomplete_because.is_empty(),
             incomplete_because,
             pauses: pauses(r, &out),
+            nvtx: out.nvtx.map(|_| watched(out.nvtx, self.ranges)),
             lost: if entries_lost > 0 { entries_lost } else { lost.gap_events },
             lost_detail: lost,
             command_bytes: sum(|c| c.command_bytes),

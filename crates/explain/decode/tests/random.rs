@@ -3,7 +3,8 @@
 #[path = "synthetic/mod.rs"]
 mod synthetic;
 
-use decode::walk::{At, Filter, Sink, walk};
+use decode::ranges::{Range, Texts};
+use decode::walk::{At, Filter, Pattern, Sink, walk};
 use decode::{LaunchWrites, Recording, rows};
 use proptest::prelude::*;
 use pushbuf::ops::Op;
@@ -61,13 +62,18 @@ struct All {
 }
 
 impl Sink for All {
+    fn range(&mut self, range: &Range, texts: &Texts) {
+        assert!(texts.label(range.key).len() < 2000 && range.level < 1000);
+    }
+
     fn op(&mut self, at: &At<'_>, op: &Op) {
         let clock = schema::Clock::new(0, 1e9);
         if rows::copy(at, op, &clock).is_some() && !self.own.holds(at, op) {
             self.copies += 1;
         }
         let _ = rows::launch(at, op, &clock);
-        let _ = Filter { thread: Some(1), between: Some((0.0, 1.0)), ..Filter::default() }.wants_at(at, &clock);
+        let range = Pattern::new("x").ok();
+        let _ = Filter { between: Some((0.0, 1.0)), range, ..Filter::default() }.wants_at(at, &clock);
     }
 }
 

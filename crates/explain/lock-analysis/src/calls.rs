@@ -21,7 +21,7 @@ use tape::switch::switch_flags;
 /// Uses of locks by a thread since its last call that are remembered.
 const PENDING: usize = 1 << 18;
 /// CUDA's `not ready`: an answer, no error.
-const NOT_READY: i32 = 600;
+pub const NOT_READY: i32 = 600;
 
 #[derive(Debug, Default)]
 struct Group {

@@ -9,6 +9,7 @@ use tape::call::{self, CallBody};
 use tape::event::*;
 use tape::file::{Header, Process, Unwatched, Writer};
 use tape::lock::{self, HeldBody, HoldBody, LAYOUT, LocksBody, MappingBody, OpBody, PairBody, SchedBody, op};
+use tape::nvtx;
 use tape::python::{self, CodeBody, StackBody};
 use tape::ring::event_len;
 use tape::switch::{self, SwitchBody, TaskBody, switch_flags};
@@ -78,7 +79,7 @@ fn of(op: u8) -> u16 {
 }
 
 /// Each makes its `i`th event or few.
-const SHAPES: [(&str, Make); 23] = [
+const SHAPES: [(&str, Make); 25] = [
     ("doorbells of slots without end", |t, i, _| {
         t.event(kind::RING, 0, &RingBody { slot: i as u32, seq: 0, ..Default::default() }, &[]);
     }),
@@ -241,6 +242,17 @@ const SHAPES: [(&str, Make); 23] = [
         let body = CallBody { began: t.tsc >> r.below(60), python: i as u32 + 1, ..Default::default() };
         t.event(call::kind::CALL, r.below(200) as u16, &body, &[]);
     }),
+    ("ranges in ranges, and calls in them", |t, i, _| {
+        let body = nvtx::RangeBody { text: i, id: i, ..Default::default() };
+        t.event(nvtx::kind::PUSH, 0, &body, &[]);
+        t.event(call::kind::CALL, 1, &CallBody { began: t.tsc - 5, ..Default::default() }, &[]);
+    }),
+    ("ranges of the process, their texts, and doorbells", |t, i, _| {
+        t.event(nvtx::kind::TEXT, 0, &nvtx::TextBody { id: i, bytes: 200, ..Default::default() }, &[b'x'; 200]);
+        let body = nvtx::RangeBody { domain: i, text: i, id: i, ..Default::default() };
+        t.event(nvtx::kind::START, 0, &body, &[]);
+        t.event(kind::RING, 0, &RingBody { slot: 1, seq: i, ..Default::default() }, &[]);
+    }),
     ("notes, programs and processes", |t, i, _| {
         let p = Process { index: 3_000_000 - i as u32, pid: i as i32, ..Default::default() };
         t.file.process(&p).unwrap();
@@ -258,8 +270,8 @@ const SHAPES: [(&str, Make); 23] = [
         if i == 0 {
             t.locks();
         }
-        const KINDS: [u16; 9] = [0, 32, 33, 34, 35, 36, 37, 64, 96];
-        let kind = KINDS[r.below(9) as usize] + r.below(20) as u16;
+        const KINDS: [u16; 10] = [0, 32, 33, 34, 35, 36, 37, 56, 64, 96];
+        let kind = KINDS[r.below(10) as usize] + r.below(20) as u16;
         let words = r.below(12) as usize + 2;
         let small = r.below(2) == 0;
         let body: Vec<u8> =
@@ -295,6 +307,7 @@ fn plays_the_reader() {
     match &told[1][..] {
         "locks" => drop(lock_analysis::locks(&r, 20)),
         "python" => drop(lock_analysis::python(&r)),
+        "ranges" => drop(lock_analysis::ranges(&r, &decode::walk::Filter::default())),
         _ => drop(decode::summary(&r)),
     }
 }
@@ -335,8 +348,9 @@ fn all(bytes: u64, seconds: f64, memory: u64) {
     let mut over = Vec::new();
     for (name, shape) in SHAPES.iter().filter(|s| s.0.contains(&only)) {
         make(&path, *shape, bytes);
-        let what = if name.contains("Python") { &["summary", "locks", "python"][..] } else { &["summary", "locks"] };
-        for what in what {
+        let has_ranges = name.contains("ranges") || *name == "anything";
+        let views = [("summary", true), ("locks", true), ("ranges", has_ranges), ("python", name.contains("Python"))];
+        for (what, _) in views.into_iter().filter(|view| view.1) {
             let (took, most) = read(&path, what, Duration::from_secs_f64(4.0 * seconds));
             let line = format!("{name}, {what}: {:.2} s, {} MiB", took.as_secs_f64(), most >> 20);
             println!("{line}");

@@ -1,4 +1,4 @@
-//! One call of CUDA's, one context switch.
+//! One call of CUDA's, one context switch, one range of NVTX.
 
 use crate::python::FrameRow;
 use serde::Serialize;
@@ -58,4 +58,45 @@ pub struct OneSwitch {
     pub other: Option<i32>,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub other_name: String,
+}
+
+/// A range of NVTX, or a mark.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OneRange {
+    /// When it began, seconds and time stamp.
+    pub at: f64,
+    #[serde(serialize_with = "crate::wide::decimal")]
+    pub tsc: u64,
+    pub process: u32,
+    pub pid: i32,
+    pub tid: i32,
+    /// Absent for the default domain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    pub text: String,
+    /// As in [`crate::ranges::RangeRow`].
+    pub style: &'static str,
+    /// Absent if its end is not on the tape, and for marks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ns: Option<u64>,
+    /// Thread that ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_tid: Option<i32>,
+    /// Ranges of its thread around it.
+    pub level: u64,
+    /// The program's number, in decimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<String>,
+    /// `#rrggbb`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub color: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub category: Option<u32>,
+}
+
+impl OneRange {
+    /// `text`, or `domain:text`.
+    pub fn label(&self) -> String {
+        self.domain.as_ref().map_or_else(|| self.text.clone(), |domain| format!("{domain}:{}", self.text))
+    }
 }

@@ -22,6 +22,7 @@ pub mod operations;
 pub mod place;
 pub mod processes;
 pub mod python;
+pub mod ranges;
 pub mod slow_calls;
 pub mod submissions;
 pub mod summary;

@@ -48,6 +48,9 @@ pub struct When {
     pub engine: String,
     /// `None` where it was submitted outside of any call, and where calls were not recorded.
     pub call: Option<InCall>,
+    /// Ranges of NVTX around it, as `text` or `domain:text`: those of the thread, the outermost first, then those of the process.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranges: Vec<String>,
 }
 
 /// The call of CUDA's in which something was submitted: the outermost one of its thread.

@@ -19,6 +19,9 @@ pub struct SubmissionRow {
     pub generation: u32,
     pub engine: String,
     pub call: Option<InCall>,
+    /// As [`crate::operations::When::ranges`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranges: Vec<String>,
     pub token: Option<u32>,
     pub seq: Option<u64>,
     pub put_from: Option<u32>,

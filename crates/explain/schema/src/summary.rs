@@ -4,6 +4,7 @@ use crate::channel::Channel;
 use crate::operations::Shape;
 use crate::place::Place;
 use crate::processes::{HowEnded, ProcessRow, UnwatchedRow};
+use crate::ranges::Watched;
 use serde::Serialize;
 
 /// Everything that `show` says of a recording at a glance.
@@ -36,6 +37,9 @@ pub struct Summary {
     /// Times in which nothing was recorded but driver calls, because the user or the program said so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pauses: Option<Pauses>,
+    /// Ranges of NVTX, where they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvtx: Option<Watched>,
     /// GPFIFO entries that were rung but are not on the tape. Where none is missing: events of locks and calls that did not fit into the rings.
     pub lost: u64,
     pub lost_detail: Lost,

@@ -7,6 +7,7 @@ use crate::parts::{About, CAUSES, Parts};
 use crate::rings::Rings;
 use crate::usual::Usual;
 use decode::Source;
+use decode::ranges::Open;
 use decode::walk::{At, Call, Sink};
 use lock_analysis::call_kind::CallKind;
 use lock_analysis::facts::{Addresses, Held};
@@ -424,7 +425,11 @@ impl Sink for Gather<'_> {
         self.remember(thread, Span { from: tsc, to: body.tsc_end, what: What::Driver, of });
     }
 
-    fn event(&mut self, thread: Source, e: &Event<'_>) {
+    fn wants_events(&self) -> bool {
+        true
+    }
+
+    fn event(&mut self, thread: Source, e: &Event<'_>, _: Option<&Open>) {
         match &e.body {
             Body::Call(c) => self.call(thread, e.head.flags, e.head.tsc, c),
             Body::InCall(c) => {

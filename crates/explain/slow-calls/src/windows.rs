@@ -5,6 +5,7 @@ use crate::activity::What;
 use crate::driver_names::DriverNames;
 use crate::gather::{self, Chosen};
 use decode::Source;
+use decode::ranges::Open;
 use decode::walk::{At, Call, Sink};
 use lock_analysis::facts::{Addresses, Held, Lock};
 use lock_analysis::fast_map::FastMap;
@@ -180,7 +181,11 @@ impl Sink for Windows<'_> {
         }
     }
 
-    fn event(&mut self, thread: Source, e: &Event<'_>) {
+    fn wants_events(&self) -> bool {
+        true
+    }
+
+    fn event(&mut self, thread: Source, e: &Event<'_>, _: Option<&Open>) {
         let tsc = e.head.tsc;
         match &e.body {
             Body::Call(c) | Body::InCall(c) => {

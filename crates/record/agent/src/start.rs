@@ -13,12 +13,13 @@ use tape::session::Session;
 use tape::starts::Starts;
 
 static STEPS: Steps = Steps {
-    attached: &[record::pauses::begin, trace::begin, hooks::cuda::begin],
+    attached: &[record::pauses::begin, trace::begin, trace::ranges::begin, hooks::cuda::begin],
     renewed: &[
         (live::RECORDING, record::renew),
         (live::RECORDING, tap::renew),
         (live::RECORDING, driver::renew),
         (live::RECORDING, trace::renew),
+        (live::RECORDING, trace::ranges::renew),
         (live::RECORDING, |_| region::renew()),
         (live::POLICIES, policy::renew),
     ],
@@ -42,8 +43,12 @@ fn begin_session(s: &'static Session) {
     children::begin();
     let bit = |flag: u32, what: u32| if s.locks & flag != 0 { what } else { 0 };
     session::set_wanted(
-        bit(wish::RECORD, want::LOCKS) | bit(wish::CALLS, want::CALLS) | bit(wish::PYTHON, want::PYTHON),
+        bit(wish::RECORD, want::LOCKS)
+            | bit(wish::CALLS, want::CALLS)
+            | bit(wish::PYTHON, want::PYTHON)
+            | bit(wish::NVTX, want::NVTX),
     );
+    trace::ranges::prepare(s);
     if sys::getppid() == s.recorder {
         let _ = region::attach();
     }

@@ -334,6 +334,16 @@ fn trouble(region: &Region) -> impl Iterator<Item = (bool, &'static str)> {
         ),
         (region::trouble::NAMES_FULL, false, "more than 16,000 kernels were launched: some have no name"),
         (
+            region::trouble::TEXTS_FULL,
+            false,
+            "more than 8,000 texts of NVTX were registered: after a fork or a pause some ranges have no name",
+        ),
+        (
+            region::trouble::NO_RANGES,
+            true,
+            "ranges of NVTX were not watched: the program has an injection library of its own, or an NVTX that is not known",
+        ),
+        (
             region::trouble::BYPASSED,
             true,
             "a library was opened with a scope or a namespace of its own (RTLD_DEEPBIND, dlmopen): its locks and calls are not recorded",

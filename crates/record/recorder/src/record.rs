@@ -21,9 +21,9 @@ use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tape::file::{End, Header, TapeError, Writer};
-use tape::region;
 use tape::rings::{Geometry, SMALL_BYTES};
-use tape::session::{Noted, environment, unwatched};
+use tape::session::{ANY_DOMAIN, Noted, environment, unwatched};
+use tape::{nvtx, region};
 
 /// How doorbells are tapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +66,25 @@ pub enum Capture {
     Profiler,
     /// From one SIGUSR2 to the next.
     Signal,
+    /// While a range of NVTX is open.
+    Range(Range),
+}
+
+/// Which range of NVTX.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The number of its text ([`tape::nvtx::text`]).
+    pub text: u64,
+    /// That of its domain's name, 0 for the default domain; `None`: any domain.
+    pub domain: Option<u64>,
+}
+
+impl Range {
+    /// By its text and its domain, which is empty for the default domain.
+    pub fn new(text: &str, domain: Option<&str>) -> Range {
+        let number = |name: &str| if name.is_empty() { 0 } else { nvtx::text(name.as_bytes()) };
+        Range { text: nvtx::text(text.as_bytes()), domain: domain.map(number) }
+    }
 }
 
 impl Capture {
@@ -75,6 +94,14 @@ impl Capture {
             Capture::Call => region::capture::CALL,
             Capture::Profiler => region::capture::PROFILER,
             Capture::Signal => region::capture::SIGNAL,
+            Capture::Range(_) => region::capture::RANGE,
+        }
+    }
+
+    fn range(self) -> (u64, u64) {
+        match self {
+            Capture::Range(range) => (range.text, range.domain.unwrap_or(ANY_DOMAIN)),
+            _ => (0, 0),
         }
     }
 }
@@ -94,6 +121,8 @@ pub struct Options<'a> {
     pub calls: bool,
     /// And the Python frames that make them.
     pub python: bool,
+    /// Record ranges and marks of NVTX.
+    pub nvtx: bool,
     /// Bytes of the ring of a thread that records much; rounded up to a power of two.
     pub ring_bytes: usize,
     /// Bytes of all rings together.
@@ -186,8 +215,10 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
         locks: wish(o.locks, region::locks::RECORD)
             | wish(o.calls || o.python, region::locks::CALLS)
             | wish(o.python, region::locks::PYTHON)
+            | wish(o.nvtx, region::locks::NVTX)
             | wish(o.no_args, region::locks::NO_NAMES),
         capture: o.capture.code(),
+        range: o.capture.range(),
         geometry: Geometry { small: SMALL_BYTES.min(large), large },
     };
     let place = match &o.agent_dir {

@@ -40,6 +40,8 @@ impl SharedSession {
             (&raw mut (*s).on_full).write(settings.on_full);
             (&raw mut (*s).locks).write(settings.locks);
             (&raw mut (*s).capture).write(settings.capture);
+            (&raw mut (*s).range).write(settings.range.0);
+            (&raw mut (*s).range_domain).write(settings.range.1);
             (*s).paused.store(u32::from(settings.capture != capture::ALWAYS), Ordering::Relaxed);
             (&raw mut (*s).small_bytes).write(settings.geometry.small as u32);
             (&raw mut (*s).ring_bytes).write(settings.geometry.large as u32);

@@ -6,6 +6,7 @@ use crate::scrub::whole_event;
 use tape::call::NameBody;
 use tape::event::{Body, Event, FileBody, Head, NoteBody, Plain, SiteBody, bytes_of};
 use tape::lock::{MappingBody, SchedBody};
+use tape::nvtx::{self, EndBody, RangeBody, TextBody};
 use tape::python::{self, CodeBody};
 use tape::switch::{SwitchesBody, TaskBody};
 
@@ -54,6 +55,22 @@ pub fn rewrite(clean: &[u8], names: &mut Names, calls: &mut DriverCalls, out: &m
                 payload.resize(payload.len().next_multiple_of(8), 0);
                 payload.extend(lines);
                 put(out, head, &body, &payload);
+            }
+            Body::Text(t, text) => {
+                let (id, text) = match t.names {
+                    nvtx::names::TEXT => (names.range_number(t.id), names.range(t.id, text)),
+                    nvtx::names::THREAD => (t.id, names.thread(text)),
+                    _ => (t.id, names.range(nvtx::text(text), text)),
+                };
+                let body = TextBody { id, domain: names.range_number(t.domain), bytes: text.len() as u32, ..t };
+                put(out, head, &body, &text);
+            }
+            Body::Push(r) | Body::Start(r) | Body::Mark(r) => {
+                let (domain, text) = (names.range_number(r.domain), names.range_number(r.text));
+                put(out, head, &RangeBody { domain, text, ..r }, &[]);
+            }
+            Body::Pop(e) | Body::End(e) => {
+                put(out, head, &EndBody { domain: names.range_number(e.domain), ..e }, &[]);
             }
             Body::Note(text) => {
                 let text = note(names, &String::from_utf8_lossy(text));

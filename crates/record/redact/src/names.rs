@@ -3,6 +3,7 @@
 //! Invariant: the same name gets the same substitute wherever it occurs, and different names get different ones.
 
 use std::collections::HashMap;
+use tape::nvtx;
 
 /// Names of mappings that the kernel gives: they are the same in every program.
 const KERNEL: [&[u8]; 6] = [b"[heap]", b"[stack]", b"[vdso]", b"[vvar]", b"[vvar_vclock]", b"[vsyscall]"];
@@ -21,6 +22,8 @@ enum Kind {
     Thread,
     Kernel,
     Function,
+    /// A range of NVTX, a mark or a domain.
+    Range,
     Folder,
 }
 
@@ -103,6 +106,25 @@ impl Names {
         let out = format!("function_{}", self.number(Kind::Function, name.as_bytes()));
         self.remember(name.as_bytes(), out.as_bytes());
         out
+    }
+
+    /// The text of a range of NVTX, which has this number.
+    pub fn range(&mut self, id: u64, text: &[u8]) -> Vec<u8> {
+        if !self.names || text.is_empty() {
+            return text.into();
+        }
+        let out = self.range_name(id);
+        self.remember(text, &out);
+        out
+    }
+
+    /// The number of its substitute: that of a text is made of the text.
+    pub fn range_number(&mut self, id: u64) -> u64 {
+        if !self.names || id == 0 { id } else { nvtx::text(&self.range_name(id)) }
+    }
+
+    fn range_name(&mut self, id: u64) -> Vec<u8> {
+        format!("range-{}", self.number(Kind::Range, &id.to_le_bytes())).into_bytes()
     }
 
     /// A text for people, in which names and paths may occur.
@@ -224,6 +246,17 @@ mod tests {
         assert_eq!(n.text("in (/home/me/x y)"), "in (/dir-4/program-3 y)");
         assert_eq!(n.text("/dir-4/program-3 stays"), "/dir-4/program-3 stays");
         assert_eq!(n.text("see /proc/sys/kernel/perf_event_paranoid"), "see /proc/sys/kernel/perf_event_paranoid");
+    }
+
+    #[test]
+    fn a_range_and_its_number_get_a_substitute_together() {
+        let id = nvtx::text(b"secret");
+        let mut n = Names::new(true, true);
+        let substitute = n.range(id, b"secret");
+        assert_eq!((&substitute[..], n.range_number(id)), (&b"range-1"[..], nvtx::text(b"range-1")));
+        assert_eq!((n.range_number(0), n.range(7, b"other")), (0, b"range-2".to_vec()));
+        let mut none = Names::new(false, true);
+        assert_eq!((none.range_number(id), none.range(id, b"secret")), (id, b"secret".to_vec()));
     }
 
     #[test]

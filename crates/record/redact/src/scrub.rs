@@ -16,6 +16,7 @@ mod stream;
 use stream::Stream;
 use tape::call::NameBody;
 use tape::event::{Body, EntryBody, Event, RingBody, entry_flags, ring_flags};
+use tape::nvtx::{RangeBody, TextBody, range_flags};
 use tape::python::{CodeBody, PythonBody, StackBody};
 use tape::region::SLOTS;
 
@@ -79,6 +80,7 @@ impl Scrubber {
                 }
                 Body::Entry(..) if self.keeps_data => {}
                 Body::Entry(body, bytes) => self.entry(&event, body, bytes, at),
+                Body::Push(_) | Body::Start(_) | Body::Mark(_) if !self.keeps_data => self.payload(&event, at),
                 Body::Channel(c) => {
                     if let Some(slot) = self.streams.get_mut(c.slot as usize) {
                         *slot = Some(Box::new(Stream::new(c.class)));
@@ -112,6 +114,7 @@ impl Scrubber {
             }
             Body::Switches(_, text) => 16 + text.len(),
             Body::Sched(_) => 64,
+            Body::Text(_, text) => size_of::<TextBody>() + text.len(),
             Body::Call(_) | Body::InCall(_) => 56,
             Body::Hold(_) => 48,
             Body::Ring(_) => size_of::<RingBody>(),
@@ -123,14 +126,33 @@ impl Scrubber {
                 zero(&mut self.out, at + HEAD + text, at + HEAD + text.next_multiple_of(8));
                 text.next_multiple_of(8) + lines.len()
             }
+            Body::Push(_) | Body::Start(_) | Body::Mark(_) => size_of::<RangeBody>(),
             Body::Mmap(_) | Body::Op(_) | Body::Held(_) | Body::Task(_) => 40,
             Body::Mremap(_) | Body::Channel(_) | Body::Page(_) | Body::Deadline(_) => 32,
             Body::ChannelEnd(_) | Body::Gap(_) | Body::Thread(_) | Body::Pair(_) => 24,
-            Body::Munmap(_) | Body::Close(_) | Body::Dup(_) | Body::Switch(_) => 16,
-            Body::Token(_) | Body::Pause(_) | Body::Locks(_) | Body::Calls(_) | Body::SwitchesLost(_) => 8,
+            Body::Pop(_) | Body::End(_) | Body::Munmap(_) | Body::Close(_) | Body::Dup(_) | Body::Switch(_) => 16,
+            Body::Token(_)
+            | Body::Pause(_)
+            | Body::Locks(_)
+            | Body::Calls(_)
+            | Body::Nvtx(_)
+            | Body::SwitchesLost(_) => 8,
             Body::Unknown => 0,
         };
         zero(&mut self.out, at + HEAD + used, end);
+    }
+
+    /// The payload of a range of NVTX, at `at`: a number of the program's.
+    fn payload(&mut self, event: &Event<'_>, at: usize) {
+        let from = at + HEAD + core::mem::offset_of!(RangeBody, payload);
+        zero(&mut self.out, from, from + size_of::<u64>());
+        self.flags(at, event.head.flags & !range_flags::PAYLOAD);
+    }
+
+    fn flags(&mut self, at: usize, flags: u16) {
+        if let Some(to) = self.out.get_mut(at + 2..at + 4) {
+            to.copy_from_slice(&flags.to_ne_bytes());
+        }
     }
 
     /// An ENTRY event that begins at `at`.
@@ -154,10 +176,7 @@ impl Scrubber {
             !bytes.is_empty()
         };
         if dropped {
-            let flags = event.head.flags | entry_flags::SCRUBBED;
-            if let Some(to) = self.out.get_mut(at + 2..at + 4) {
-                to.copy_from_slice(&flags.to_ne_bytes());
-            }
+            self.flags(at, event.head.flags | entry_flags::SCRUBBED);
         }
     }
 }

@@ -5,7 +5,7 @@
 //! written by one copy and read back with [`Event::parse`]. The meaning of the words (what a token or an ioctl is) is
 //! nobody's business here: the agent writes facts, `decode` explains them.
 
-use crate::{call, lock, python, switch};
+use crate::{call, lock, nvtx, python, switch};
 
 /// Starts every event.
 #[repr(C)]
@@ -376,6 +376,8 @@ pub mod pause_by {
     pub const PROFILER: u32 = 2;
     /// SIGUSR2 to the recorder.
     pub const SIGNAL: u32 = 3;
+    /// A range of NVTX.
+    pub const RANGE: u32 = 4;
 }
 
 /// A ring number that means 'none'.
@@ -414,6 +416,7 @@ plain! {
     switch::TaskBody = 40, switch::DeadlineBody = 32,
     call::CallsBody = 8, call::CallBody = 64, call::NameBody = 16,
     python::PythonBody = 16, python::CodeBody = 24, python::StackBody = 8, python::Frame = 8,
+    nvtx::NvtxBody = 8, nvtx::TextBody = 24, nvtx::RangeBody = 40, nvtx::EndBody = 16,
 }
 
 /// Bytes of a value, for writing it.
@@ -496,6 +499,14 @@ pub enum Body<'a> {
     PythonCode(python::CodeBody, &'a [u8], &'a [u8], &'a [u8]),
     /// [`python::Frame`]s as bytes: [`python_frames`]
     PythonStack(python::StackBody, &'a [u8]),
+    Nvtx(nvtx::NvtxBody),
+    /// text bytes
+    Text(nvtx::TextBody, &'a [u8]),
+    Push(nvtx::RangeBody),
+    Pop(nvtx::EndBody),
+    Start(nvtx::RangeBody),
+    End(nvtx::EndBody),
+    Mark(nvtx::RangeBody),
     /// A kind that this version does not know; kept so that it can be counted.
     Unknown,
 }
@@ -594,6 +605,16 @@ impl<'a> Event<'a> {
                 let s: python::StackBody = read(b, 16)?;
                 Body::PythonStack(s, tail(8, s.frames.checked_mul(8)?)?)
             }
+            nvtx::kind::NVTX => Body::Nvtx(read(b, 16)?),
+            nvtx::kind::TEXT => {
+                let t: nvtx::TextBody = read(b, 16)?;
+                Body::Text(t, tail(24, t.bytes)?)
+            }
+            nvtx::kind::PUSH => Body::Push(read(b, 16)?),
+            nvtx::kind::POP => Body::Pop(read(b, 16)?),
+            nvtx::kind::START => Body::Start(read(b, 16)?),
+            nvtx::kind::END => Body::End(read(b, 16)?),
+            nvtx::kind::MARK => Body::Mark(read(b, 16)?),
             _ => Body::Unknown,
         };
         Some((Event { head, body }, len))

@@ -1,5 +1,5 @@
 //! The recording: what an event looks like ([`event`], those of locks in [`lock`], of CUDA's calls in [`call`], of
-//! Python's frames in [`python`], of context switches in [`switch`]), how processes find their recorder ([`session`]), which started programs load the agent ([`starts`]), the rings in shared memory through which their
+//! Python's frames in [`python`], of NVTX in [`nvtx`], of context switches in [`switch`]), how processes find their recorder ([`session`]), which started programs load the agent ([`starts`]), the rings in shared memory through which their
 //! agents hand it events ([`region`], [`rings`], [`ring`]), and the file of chunks ([`file`]).
 //!
 //! Invariant: bytes that were published in a ring are whole events; a file is a sequence of checked chunks of whole
@@ -11,6 +11,7 @@ pub mod event;
 #[cfg(feature = "file")]
 pub mod file;
 pub mod lock;
+pub mod nvtx;
 pub mod policy;
 pub mod python;
 pub mod region;

@@ -62,6 +62,8 @@ pub mod locks {
     pub const CALLS: u32 = 4;
     /// And the Python frames that make them.
     pub const PYTHON: u32 = 8;
+    /// Ranges and marks of NVTX are recorded.
+    pub const NVTX: u32 = 16;
 }
 
 /// What happens when a ring is full.
@@ -82,6 +84,8 @@ pub mod capture {
     pub const PROFILER: u32 = 2;
     /// While the user says so: SIGUSR2 to the recorder.
     pub const SIGNAL: u32 = 3;
+    /// While a range of NVTX with a certain text is open: [`crate::session::Session::range`].
+    pub const RANGE: u32 = 4;
 }
 
 /// Page 0. Two groups on cache lines of their own: what the tap reads, what the agent counts.
@@ -224,6 +228,10 @@ pub mod trouble {
     pub const NAMES_FULL: u32 = 8192;
     /// More Python stacks than are remembered: each of the others is on the tape once for each call.
     pub const STACKS_FULL: u32 = 16384;
+    /// More texts of NVTX were registered than are kept: in forked children, and after a pause, some are missing.
+    pub const TEXTS_FULL: u32 = 32768;
+    /// A copy of NVTX has an injection library of the program's own, or tables that are not known: its ranges are missing.
+    pub const NO_RANGES: u32 = 65536;
 }
 
 /// One channel, as the agent follows it. All fields are written by the agent, under the slot's claim or in the cold zone.

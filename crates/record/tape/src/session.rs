@@ -51,7 +51,7 @@ use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU8, AtomicU32, AtomicU64, O
 /// "DRBLSES1"
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLSES1");
 /// Changes whenever a layout here changes.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Images recorded at a time.
 pub const REGIONS: usize = 1024;
@@ -71,6 +71,9 @@ pub mod environment {
     /// There for a shell that is started by its path and must find itself named as libc's `system` names it: `sh`.
     pub const SHELL: &str = "DOORBELL_SHELL";
 }
+
+/// Of [`Session::range_domain`].
+pub const ANY_DOMAIN: u64 = u64::MAX;
 
 /// One region.
 #[repr(C, align(64))]
@@ -222,7 +225,11 @@ pub struct Session {
     pub capture: u32,
     /// 1 while a region begins with a pause. Recorder.
     pub paused: AtomicU32,
-    _pad0: [u32; 20],
+    /// With [`crate::region::capture::RANGE`]: the number of the range's text ([`crate::nvtx::text`]), and that of its domain's
+    /// name, 0 for the default domain, [`ANY_DOMAIN`] for all.
+    pub range: u64,
+    pub range_domain: u64,
+    _pad0: [u32; 16],
     /// The heartbeat: it moves as long as the recorder lives. Recorder.
     pub beat: AtomicU64,
     /// 1 when no more regions are given: the recording has ended or stopped. Recorder.

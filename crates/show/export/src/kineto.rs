@@ -8,7 +8,7 @@ use crate::{ExportError, Writer, rows};
 use decode::Recording;
 use schema::Place;
 use schema::driver_calls::DriverCallRow;
-use schema::happened::OneCall;
+use schema::happened::{OneCall, OneRange};
 use schema::lines::Line;
 use schema::lock_uses::UseRow;
 use schema::operations::{CopyRow, InCall, LaunchRow, Mode, When};
@@ -267,6 +267,22 @@ impl Trace<'_> {
         self.json(&Event { ph: "X", dur, s: None, args, ..e })
     }
 
+    /// (Ranges of the process do not nest with those of a thread.)
+    fn range(&mut self, r: &OneRange) -> io::Result<()> {
+        if r.style == "start_end" {
+            return Ok(());
+        }
+        let pid = json!(r.pid);
+        let args = json!({ "domain": r.domain, "payload": r.payload, "color": r.color, "category": r.category });
+        let e = self.event((&pid, r.tid), "user_annotation", &r.text, r.tsc);
+        let e = match r.ns {
+            Some(ns) => Event { ph: "X", dur: Some(ns as f64 / 1e3), s: None, args, ..e },
+            None if r.style == "mark" => Event { args, ..e },
+            None => Event { ph: "B", s: None, args, ..e },
+        };
+        self.json(&e)
+    }
+
     fn cuda_call(&mut self, c: &OneCall) -> io::Result<()> {
         let cat = if c.call.starts_with("cuda") { "cuda_runtime" } else { "cuda_driver" };
         let pid = json!(c.pid);
@@ -296,6 +312,7 @@ impl Writer for Trace<'_> {
             Line::Submission(s) => self.submission(s)?,
             Line::Copy(c) => self.copy(c)?,
             Line::Launch(l) => self.launch(l)?,
+            Line::Range(r) => self.range(r)?,
             Line::Lock(u) => self.lock(u)?,
             Line::CudaCall(c) => self.cuda_call(c)?,
             Line::Header(_)

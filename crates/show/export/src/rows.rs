@@ -1,9 +1,10 @@
-//! The rows of a recording, one after the other: driver calls, submissions, copies and launches as they come first in
-//! time, and behind those the channels, the operations of locks, then CUDA's calls and the context switches, and at last each place
+//! The rows of a recording, one after the other: driver calls, submissions, copies, launches and, when they are over, ranges of NVTX as
+//! they come first in time, and behind those the channels, the operations of locks, then CUDA's calls and the context switches, and at last each place
 //! that has a name in the source.
 
 use crate::about::About;
 use crate::{ExportError, Writer};
+use decode::ranges::{Range, Texts};
 use decode::rows::{self, Collector};
 use decode::walk::{At, Call, Segment, Sink, walk};
 use decode::{LaunchWrites, Recording, Source};
@@ -115,6 +116,10 @@ impl Sink for Walked<'_> {
         } else if let Some(row) = rows::launch(at, op, &self.clock) {
             self.ops.push(OpRow::Launch(row));
         }
+    }
+
+    fn range(&mut self, range: &Range, texts: &Texts) {
+        self.row(&Line::Range(&rows::range(self.recording, range, texts, &self.clock)));
     }
 
     fn submission_end(&mut self, _: &At<'_>) {

@@ -28,6 +28,7 @@ pub mod p2p;
 mod processes;
 pub mod python;
 #[cfg(target_arch = "x86_64")]
+pub mod ranges;
 pub mod raw;
 pub mod rows;
 pub mod run;

@@ -6,6 +6,7 @@ use crate::table::{Style, to_stdout, write as write_table};
 use crate::{ReportError, channels, json, processes};
 use decode::Recording;
 use schema::Summary;
+use schema::ranges::Watched;
 use schema::summary::{Problems, Site, Transfers};
 use std::io::{self, Write};
 
@@ -54,6 +55,9 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
     if gpu {
         operations(&mut row, s)?;
     }
+    if let Some(nvtx) = &s.nvtx {
+        row("NVTX", ranges(nvtx))?;
+    }
     if let Some(e) = &s.end {
         row("end", e.how.clone())?;
     } else {
@@ -80,6 +84,19 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
 /// The program did something that a GPU or its driver was to see: without that there is nothing to tell of them.
 fn used_gpu(s: &Summary) -> bool {
     s.doorbells > 0 || s.driver_calls > 0 || s.channels > 0
+}
+
+fn ranges(nvtx: &Watched) -> String {
+    match (nvtx.connected, nvtx.missed) {
+        (false, false) => "not used".into(),
+        (false, true) => {
+            "not watched: the program has an injection library of its own, or an NVTX that is not known".into()
+        }
+        (true, missed) => {
+            let lacks = if missed { ", and some that were not watched" } else { "" };
+            format!("{}{lacks} (`show --nvtx`)", of(nvtx.seen, "range"))
+        }
+    }
 }
 
 fn submissions(s: &Summary) -> String {

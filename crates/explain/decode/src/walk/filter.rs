@@ -21,6 +21,8 @@ pub struct Filter {
     pub stream: Option<u64>,
     /// Of launches: only those of kernels with such a name.
     pub kernel: Option<Pattern>,
+    /// Only what was submitted in ranges of NVTX with such a name.
+    pub range: Option<Pattern>,
     /// At most so many of whatever is listed.
     pub limit: Option<u64>,
 }
@@ -42,6 +44,7 @@ impl Filter {
             && self.thread.is_none_or(|t| at.submission.tid == t)
             && self.between.as_ref().is_none_or(inside)
             && self.wants_call(at)
+            && self.range.as_ref().is_none_or(|pattern| at.ranges().any(|label| pattern.matches(&label)))
     }
 
     fn wants_call(&self, at: &At<'_>) -> bool {
@@ -59,7 +62,7 @@ impl Filter {
     }
 }
 
-/// A regular expression that a kernel's name has somewhere in it. Nothing matches a kernel without name but what matches no letters.
+/// A regular expression that a name has somewhere in it. Nothing matches a kernel without name but what matches no letters.
 #[derive(Clone, Debug)]
 pub struct Pattern(Regex);
 
@@ -72,6 +75,12 @@ impl Pattern {
 
     pub fn matches(&self, name: &str) -> bool {
         self.0.is_match(name)
+    }
+}
+
+impl std::fmt::Display for Pattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.as_str().fmt(f)
     }
 }
 

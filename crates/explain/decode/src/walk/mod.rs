@@ -15,6 +15,7 @@ use crate::gaps::{GapTotals, Gaps};
 use crate::merge::{Step, Submission};
 use crate::pauses::Pauses;
 use crate::python;
+use crate::ranges::{Oddities, Texts};
 use crate::recording::{InsightError, Recording, Source};
 pub use crate::state::Call;
 use crate::state::State;
@@ -39,6 +40,7 @@ struct Walk<'r> {
     patience: u64,
     ready: Vec<Submission>,
     gaps: GapTotals,
+    texts: Texts,
     /// Submissions given to the sink.
     given: u64,
     /// Channels that have a decoder, some of which have ended since.
@@ -60,6 +62,9 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
             gaps: Gaps::default(),
             lock_layout: None,
             call_layout: None,
+            nvtx: None,
+            range_oddities: Oddities::default(),
+            texts: Texts::default(),
             strangers: 0,
             doorbells: 0,
             unknown_events: 0,
@@ -73,6 +78,7 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
         patience: if hz.is_finite() && hz > 1.0 { hz as u64 } else { 3_000_000_000 },
         ready: Vec::new(),
         gaps: GapTotals::default(),
+        texts: Texts::default(),
         given: 0,
         decoders: Vec::new(),
     };
@@ -157,9 +163,21 @@ impl Walk<'_> {
             }
             Body::Thread(_) => {
                 self.gaps.begins(source);
+                return self.range(source, e, sink);
+            }
+            Body::Pause(p) => {
+                self.state(process).pauses.event(p.paused != 0, tsc);
+                return self.range(source, e, sink);
+            }
+            Body::Nvtx(n) => {
+                let states = self.out.nvtx.map_or(0, |(_, states)| states);
+                self.out.nvtx = Some((n.layout, states | 1u32.checked_shl(n.state).unwrap_or(0)));
                 return;
             }
-            Body::Pause(p) => return self.state(process).pauses.event(p.paused != 0, tsc),
+            Body::Text(t, text) => return self.texts.event(e.head.flags, t, text),
+            Body::Push(_) | Body::Pop(_) | Body::Start(_) | Body::End(_) | Body::Mark(_) => {
+                return self.range(source, e, sink);
+            }
             Body::Ring(_) | Body::Entry(..) => return,
             Body::Calls(c) => {
                 self.out.call_layout = Some(c.layout);
@@ -183,7 +201,13 @@ impl Walk<'_> {
             | Body::Switch(_)
             | Body::SwitchesLost(_)
             | Body::Task(_)
-            | Body::Deadline(_) => return sink.event(source, e),
+            | Body::Deadline(_) => {
+                if sink.wants_events() {
+                    let around = self.state(process).ranges.around(source.tid);
+                    sink.event(source, e, around.as_deref());
+                }
+                return;
+            }
             // Of Python: crate python-frames.
             Body::Python(..) | Body::PythonCode(..) | Body::PythonStack(..) => return,
             Body::Unknown => {
@@ -195,6 +219,12 @@ impl Walk<'_> {
         state.learn(&call);
         let branch = state.graph.branch();
         sink.call(source, tsc, &call, branch);
+    }
+
+    fn range(&mut self, source: Source, e: &Event<'_>, sink: &mut impl Sink) {
+        let driver = &self.recording.header().driver;
+        let (texts, state) = (&self.texts, self.images.entry(source.process).or_insert_with(|| State::of(driver)));
+        state.ranges.event(source, e, &mut |range| sink.range(range, texts));
     }
 
     fn begin(&mut self, process: u32, channel: Channel) -> usize {
@@ -230,7 +260,7 @@ impl Walk<'_> {
     }
 
     /// Takes a submission as the merge gives it.
-    fn take(&mut self, s: Submission, sink: &mut impl Sink) {
+    fn take(&mut self, mut s: Submission, sink: &mut impl Sink) {
         if s.slot as usize >= SLOTS && s.slot != NO_SLOT {
             // No agent has written that.
             self.out.unknown_events += 1;
@@ -242,6 +272,9 @@ impl Walk<'_> {
             self.state(s.process).doorbells += 1;
             self.out.first_ring.get_or_insert(s.tsc);
             self.out.last_ring = Some(self.out.last_ring.map_or(s.tsc, |l| l.max(s.tsc)));
+        }
+        if s.thread_is_known() {
+            s.ranges = self.state(s.process).ranges.around(s.tid);
         }
         if s.slot == NO_SLOT {
             self.out.strangers += 1;
@@ -309,7 +342,14 @@ impl Walk<'_> {
             self.streams[i].seen.settle(c, end);
         }
         let recorded_until = self.recording.clocks().last().map_or(0, |c| c.tsc);
-        for (process, state) in std::mem::take(&mut self.images) {
+        self.out.texts = std::mem::take(&mut self.texts);
+        for (process, mut state) in std::mem::take(&mut self.images) {
+            if !sink.done() {
+                let texts = &self.out.texts;
+                state.ranges.give_up(&mut |range| sink.range(range, texts));
+            }
+            self.out.range_oddities.strays += state.ranges.oddities.strays;
+            self.out.range_oddities.left_out += state.ranges.oddities.left_out;
             self.out.pauses.add(&state.pauses, recorded_until);
             self.out.doorbells_of.insert(process, (state.doorbells, state.calls));
             self.out.codes.insert(process, state.codes.into_inner());

@@ -6,6 +6,7 @@ use crate::merge::{Entry, Submission};
 use crate::pauses::Pauses;
 use crate::place::{Reach, place_in};
 use crate::qmds::{Qmds, Started};
+use crate::ranges::{Oddities, Open, Range, Texts};
 use crate::recording::Source;
 use crate::state::Call;
 use pushbuf::decode::Item;
@@ -29,8 +30,6 @@ pub trait Sink {
     }
     /// `branch`: whose layouts the call is read with.
     fn call(&mut self, _source: Source, _tsc: u64, _call: &Call<'_>, _branch: &Branch) {}
-    /// An event of a lock, of a call of CUDA's, or of a context switch.
-    fn event(&mut self, _source: Source, _event: &Event<'_>) {}
     fn page(&mut self, _process: u32, _page: &PageBody) {}
     fn site(&mut self, _process: u32, _site: &SiteBody, _path: &[u8]) {}
     fn note(&mut self, _text: &[u8]) {}
@@ -44,6 +43,14 @@ pub trait Sink {
     /// An operation that the commands add up to: after the items of its segment, or among them.
     fn op(&mut self, _at: &At<'_>, _op: &Op) {}
     fn submission_end(&mut self, _at: &At<'_>) {}
+    /// A range of NVTX is over, or nothing more comes of it; or a mark.
+    fn range(&mut self, _range: &Range, _texts: &Texts) {}
+    /// True to be given events of calls, locks and context switches.
+    fn wants_events(&self) -> bool {
+        false
+    }
+    /// Such an event, and the ranges that it happened in. A call is given when it has returned.
+    fn event(&mut self, _source: Source, _e: &Event<'_>, _ranges: Option<&Open>) {}
 }
 
 /// Where in the tape a sink is.
@@ -60,6 +67,7 @@ pub struct At<'a> {
     pub(super) codes: &'a RefCell<Codes>,
     /// Python's stacks of the recording.
     pub stacks: &'a Stacks,
+    pub(super) texts: &'a Texts,
     /// Of the launch at hand.
     pub(super) started: Cell<Option<Started>>,
 }
@@ -94,6 +102,13 @@ impl At<'_> {
         let (Some(code), Some(kernel)) = (self.code(), self.handle) else { return };
         // (What was there before is not there any more.)
         self.codes.borrow_mut().name(code, self.number, kernel);
+    }
+
+    /// The ranges of NVTX that it was submitted in, the outermost first, those of the process behind those of the thread.
+    pub fn ranges(&self) -> impl Iterator<Item = String> {
+        let open = self.submission.ranges.as_deref();
+        let keys = open.into_iter().flat_map(|open| open.thread.iter().chain(&open.process));
+        keys.map(|key| self.texts.label(*key))
     }
 
     /// What the launch that a sink was just given starts, from the stream or from memory.
@@ -134,6 +149,12 @@ pub struct Outcome {
     /// Layouts of the events of locks and of calls, if there are any.
     pub lock_layout: Option<u32>,
     pub call_layout: Option<u32>,
+    /// What the tape says of NVTX: the layout, and bits of [`tape::nvtx::state`]; `None` if it was not asked for.
+    pub nvtx: Option<(u32, u32)>,
+    /// Ranges that do not add up.
+    pub range_oddities: Oddities,
+    /// Texts of ranges.
+    pub texts: Texts,
     /// Rings whose token belongs to no channel that the agent knew.
     pub strangers: u64,
     /// Doorbells on the tape.

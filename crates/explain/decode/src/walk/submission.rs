@@ -54,6 +54,7 @@ impl Walk<'_> {
                 .map(|handle| state.kernels.get(&handle)),
             codes: &state.codes,
             stacks: &self.stacks,
+            texts: &self.texts,
         };
         sink.submission(&at);
         let mut decoding = self.streams[i].decoding.as_deref_mut();

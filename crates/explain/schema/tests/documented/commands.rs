@@ -7,6 +7,7 @@ use schema::kernels::{CallCount, KernelRow, Kernels};
 use schema::objects::{MappingRow, ObjectRow, Objects};
 use schema::operations::{CopyRow, InCall, LaunchRow, Mode, Shape, When};
 use schema::python::{FrameRow, FunctionRow, InterpreterRow, LineRow, Python};
+use schema::ranges::{RangeRow, Ranges, Watched};
 use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
 
 pub fn shape() -> Shape {
@@ -62,6 +63,7 @@ pub fn submission_row() -> SubmissionRow {
         generation: 1,
         engine: "x".into(),
         call: Some(in_call()),
+        ranges: vec!["x".into()],
         token: Some(1),
         seq: Some(1),
         put_from: Some(1),
@@ -84,6 +86,7 @@ pub fn when() -> When {
         generation: 1,
         engine: "x".into(),
         call: Some(in_call()),
+        ranges: vec!["x".into()],
     }
 }
 
@@ -272,5 +275,42 @@ pub fn driver_call_count() -> DriverCallCount {
         p99_ns: Some(1),
         max_ns: Some(1),
         within: vec![WithinCount { call: "x".into(), driver_calls: 1 }],
+    }
+}
+
+pub fn ranges() -> Ranges {
+    Ranges {
+        watched: Watched { asked: true, connected: true, missed: true, seen: 1 },
+        ranges: vec![RangeRow {
+            domain: Some("x".into()),
+            text: "x".into(),
+            cut: true,
+            style: "x",
+            count: 1,
+            unfinished: 1,
+            ns: 1,
+            mean_ns: 1,
+            min_ns: 1,
+            p50_ns: 1,
+            p99_ns: 1,
+            max_ns: 1,
+            max_at: 1.0,
+            max_tsc: 1,
+            max_process: 1,
+            max_tid: 1,
+            threads: 1,
+            submissions: 1,
+            launches: 1,
+            copies: 1,
+            copy_bytes: 1,
+            calls: Some(1),
+            calls_ns: Some(1),
+            lock_waits: Some(1),
+            lock_wait_ns: Some(1),
+            color: Some("x".into()),
+            category: Some(1),
+        }],
+        stray_ends: 1,
+        left_out: 1,
     }
 }

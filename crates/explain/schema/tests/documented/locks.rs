@@ -2,7 +2,7 @@
 
 use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, ShareRow, SharedRow, Total};
 use schema::diff::{CallDiff, Change, Diff, LockDiff, OrderDiff, Tolerance};
-use schema::happened::{OneCall, OneSwitch};
+use schema::happened::{OneCall, OneRange, OneSwitch};
 use schema::lock_uses::UseRow;
 use schema::locks::{
     BehindRow, Cycle, HolderRow, Inversion, LeftRow, LockRow, Locks, OffCpu, OrderRow, SwitchesRow, ThreadRow, WaitRow,
@@ -340,4 +340,23 @@ pub fn one_call() -> OneCall {
 
 pub fn one_switch() -> OneSwitch {
     OneSwitch { at: 1.0, tsc: 1, process: 1, pid: 1, tid: 1, cpu: 1, what: "x", other: Some(1), other_name: "x".into() }
+}
+
+pub fn one_range() -> OneRange {
+    OneRange {
+        at: 1.0,
+        tsc: 1,
+        process: 1,
+        pid: 1,
+        tid: 1,
+        domain: Some("x".into()),
+        text: "x".into(),
+        style: "x",
+        ns: Some(1),
+        end_tid: Some(1),
+        level: 1,
+        payload: Some("1".into()),
+        color: Some("x".into()),
+        category: Some(1),
+    }
 }

@@ -8,9 +8,10 @@ mod slow_calls;
 mod summary;
 
 use commands::{
-    copy_row, driver_call_count, driver_call_row, graph_row, kernels, launch_row, objects, python, submission_row,
+    copy_row, driver_call_count, driver_call_row, graph_row, kernels, launch_row, objects, python, ranges,
+    submission_row,
 };
-use locks::{calls, diff, locks, one_call, one_switch, symbol_row, use_row, wait_row};
+use locks::{calls, diff, locks, one_call, one_range, one_switch, symbol_row, use_row, wait_row};
 use schema::document::{Document, Kind};
 use schema::lines::Line;
 use serde::Serialize;
@@ -79,6 +80,7 @@ fn documented_keys_are_the_printed_ones() {
     same("kernels", &kernels());
     same("driver calls", &driver_call_count());
     same("python", &python());
+    same("ranges", &ranges());
     same("graph", &graph_row());
     same("channel", &channel());
     document("objects", &objects());
@@ -90,6 +92,7 @@ fn documented_keys_are_the_printed_ones() {
     same("lock", &use_row());
     same("cuda_call", &one_call());
     same("switch", &one_switch());
+    same("range", &one_range());
     let Value::Object(mut symbol) = serde_json::to_value(Line::Symbol { place: "x", symbol: &symbol_row() }).unwrap()
     else {
         panic!()

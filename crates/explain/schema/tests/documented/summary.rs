@@ -5,6 +5,7 @@ use schema::Place;
 use schema::channel::{Accounted, Channel, Watch};
 use schema::lines::RecordingRow;
 use schema::processes::{HowEnded, ProcessRow, RankRow, UnwatchedRow};
+use schema::ranges::Watched;
 use schema::summary::{
     Bucket, Copies, Direction, LaunchShape, Launches, Lost, Page, Pauses, Problems, Program, Semaphores, Site,
     SizeCount, Summary, Tap, Transfers, UnknownMethod,
@@ -207,6 +208,7 @@ pub fn summary() -> Summary {
         entries: 1,
         complete: true,
         incomplete_because: vec!["x".into()],
+        nvtx: Some(Watched { asked: true, connected: true, missed: true, seen: 1 }),
         pauses: Some(Pauses { count: 1, seconds: 1.0, doorbells: 1 }),
         lost: 1,
         lost_detail: lost(),

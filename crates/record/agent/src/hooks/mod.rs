@@ -8,6 +8,7 @@ mod files;
 mod loading;
 mod locks;
 mod memory;
+mod nvtx;
 mod restrictions;
 mod sanitizers;
 mod signals;

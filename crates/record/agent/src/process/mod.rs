@@ -9,6 +9,7 @@
 pub mod children;
 pub mod clock;
 pub mod cores;
+pub mod depths;
 pub mod environment;
 mod identity;
 pub mod key;

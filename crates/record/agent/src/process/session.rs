@@ -95,6 +95,7 @@ pub mod want {
     pub const CALLS: u32 = 2;
     /// With calls: the Python frames that make them.
     pub const PYTHON: u32 = 4;
+    pub const NVTX: u32 = 8;
 }
 
 static WANTED: AtomicU32 = AtomicU32::new(0);

@@ -137,6 +137,20 @@ pub fn loader() -> Option<&'static CStr> {
     found
 }
 
+/// The name under which our library was loaded. It stays where it is.
+pub fn own_name() -> Option<&'static CStr> {
+    let mut found = None;
+    each(&mut |m| {
+        let ours = core::ptr::addr_eq(m.dynamic, &raw const _DYNAMIC);
+        if ours {
+            // SAFETY: the loader's own string, of a library that stays.
+            found = Some(unsafe { CStr::from_ptr(m.name) });
+        }
+        !ours
+    });
+    found
+}
+
 /// The newest version of glibc, 2.N, whose symbols our library needs.
 pub fn glibc_needed() -> u32 {
     let mut newest = 0;

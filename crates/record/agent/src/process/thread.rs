@@ -6,6 +6,7 @@
 //!
 //! Invariant: all zero is the state of a new thread; nothing has a destructor, so what runs after ours still finds it.
 
+use super::depths::Depths;
 use super::{symbol, sys};
 use core::arch::{asm, global_asm};
 use core::cell::{Cell, UnsafeCell};
@@ -41,6 +42,10 @@ pub struct Thread {
     pub call_code: Cell<(usize, usize)>,
     /// Tapped calls in the call that it is in.
     pub calls_inside: Cell<u16>,
+    /// Ranges of NVTX that it is in.
+    pub ranges: Depths,
+    /// The range of its own for which recording goes on: its domain, and in how many of that it is with this one; 0 for none.
+    pub capturing: Cell<(u64, u64)>,
     /// [`crate::process::region::pauses`] at its last operation of a lock that is recorded.
     pub pauses: Cell<u32>,
     /// While it writes: a signal handler that comes in then must not.
@@ -64,7 +69,7 @@ pub struct Thread {
     pub seat: Cell<usize>,
 }
 
-const BYTES: usize = 1024;
+const BYTES: usize = 1152;
 const _: () = assert!(size_of::<Thread>() <= BYTES && align_of::<Thread>() <= 16);
 
 global_asm!(

@@ -26,6 +26,8 @@ pub mod live {
     pub const UNREACHABLE: u32 = 64;
     /// Calls of CUDA are recorded with the Python frames that make them.
     pub const PYTHON: u32 = 128;
+    /// Ranges of NVTX are among the events.
+    pub const NVTX: u32 = 256;
 }
 
 /// The agent's own locks ([`super::own_lock`]): which word is whose.

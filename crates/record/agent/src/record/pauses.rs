@@ -5,6 +5,7 @@
 
 use super::event;
 use crate::process::{region, sys};
+use core::sync::atomic::{AtomicU32, Ordering};
 use tape::event::{PauseBody, kind, pause_by};
 use tape::region::{Control, capture};
 
@@ -36,6 +37,34 @@ pub fn profiler_decides() -> bool {
 pub fn profiler(pause: bool) {
     if region::active() && profiler_decides() {
         set(pause, pause_by::PROFILER);
+    }
+}
+
+/// Ranges that are open for which the recorder wants the program recorded.
+static OPEN: AtomicU32 = AtomicU32::new(0);
+
+/// In a forked child.
+pub fn no_range() {
+    OPEN.store(0, Ordering::Relaxed);
+}
+
+/// One of them begins.
+#[cold]
+pub fn range_begins() {
+    let _keep = sys::Errno::keep();
+    OPEN.fetch_add(1, Ordering::Relaxed);
+    if region::arrive() {
+        set(false, pause_by::RANGE);
+    }
+}
+
+/// One of them ends. (A range may be ended twice, or in a forked child.)
+#[cold]
+pub fn range_ends() {
+    let _keep = sys::Errno::keep();
+    let last = OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)) == Ok(1);
+    if last && region::active() {
+        set(true, pause_by::RANGE);
     }
 }
 

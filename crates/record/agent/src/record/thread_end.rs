@@ -1,7 +1,7 @@
 //! A thread's end, which libc announces by the destructor of a key's value. The locks that the thread still holds are recorded, and
 //! its rings are given back.
 
-use super::push;
+use super::{pauses, push};
 use crate::process::region::{active, rings};
 use crate::process::thread::{self, Thread};
 use crate::process::{key, sys};
@@ -54,6 +54,9 @@ unsafe extern "C" fn ended(round: *mut c_void) {
 /// The thread ends: what it still holds, and the call that it is in, go on the tape, and the next thread may have its rings. If it does record something
 /// more, it is given others.
 fn thread_ends(t: &Thread) {
+    if t.capturing.replace((0, 0)).1 != 0 {
+        pauses::range_ends();
+    }
     let w = t.writer.get();
     if w.is_null() || !active() || t.busy.replace(true) {
         return;

@@ -2,6 +2,7 @@
 //!
 //! [`arrival`] says whether a thread's operation is to be recorded, [`holds`] what a thread holds and the events that come of
 //! it, [`call`] the call of CUDA's that it is in, [`python`] the Python frames that make it, [`code`] which library lies where.
+//! [`ranges`] records NVTX, whose texts [`texts`] reads.
 
 pub mod arrival;
 mod build_id;
@@ -9,6 +10,8 @@ pub mod call;
 pub mod code;
 pub mod holds;
 pub mod python;
+pub mod ranges;
+pub mod texts;
 
 use crate::process::renewal::Child;
 use crate::process::restrictions::no_tsc;

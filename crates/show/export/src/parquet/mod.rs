@@ -12,7 +12,7 @@ use schema::Place;
 use schema::channel::{Accounted, Channel};
 use schema::document::Kind;
 use schema::driver_calls::DriverCallRow;
-use schema::happened::{OneCall, OneSwitch};
+use schema::happened::{OneCall, OneRange, OneSwitch};
 use schema::lines::Line;
 use schema::lock_uses::UseRow;
 use schema::operations::{CopyRow, InCall, LaunchRow, Mode, Shape, When};
@@ -44,6 +44,7 @@ struct Tables {
     commands: Table,
     copies: Table,
     launches: Table,
+    ranges: Table,
     locks: Table,
     cuda_calls: Table,
     switches: Table,
@@ -74,6 +75,7 @@ impl Tables {
             commands: table("commands"),
             copies: table("copies"),
             launches: table("launches"),
+            ranges: table("ranges"),
             locks: table("locks"),
             cuda_calls: table("cuda_calls"),
             switches: table("switches"),
@@ -94,6 +96,7 @@ impl Tables {
             ("rows_commands", self.commands),
             ("rows_copies", self.copies),
             ("rows_launches", self.launches),
+            ("rows_ranges", self.ranges),
             ("rows_locks", self.locks),
             ("rows_cuda_calls", self.cuda_calls),
             ("rows_switches", self.switches),
@@ -190,6 +193,7 @@ impl Tables {
             out.uint("process", u64::from(s.process)).int("pid", i64::from(s.pid)).int("tid", i64::from(s.tid));
             out.uint("slot", u64::from(s.slot)).uint("generation", u64::from(s.generation)).text("engine", &*s.engine);
             in_call(out, s.call.as_ref());
+            ranges(out, &s.ranges);
             out.uint("token", s.token.map(u64::from)).uint("seq", s.seq);
             out.uint("put_from", s.put_from.map(u64::from)).uint("put_to", s.put_to.map(u64::from));
             out.flag("trapped", s.trapped).flag("handed_over", s.handed_over);
@@ -261,6 +265,17 @@ impl Tables {
         })
     }
 
+    fn range(&mut self, r: &OneRange) -> io::Result<()> {
+        self.ranges.push(|out| {
+            out.double("at", r.at).uint("tsc", r.tsc);
+            out.uint("process", u64::from(r.process)).int("pid", i64::from(r.pid)).int("tid", i64::from(r.tid));
+            out.text("domain", r.domain.as_deref()).text("text", &*r.text).text("style", r.style);
+            out.uint("ns", r.ns).int("end_tid", r.end_tid.map(i64::from)).uint("level", r.level);
+            out.text("payload", r.payload.as_deref()).text("color", r.color.as_deref());
+            out.uint("category", r.category.map(u64::from));
+        })
+    }
+
     fn cuda_call(&mut self, c: &OneCall) -> io::Result<()> {
         self.cuda_calls.push(|out| {
             out.double("at", c.at).uint("tsc", c.tsc);
@@ -302,6 +317,7 @@ impl Writer for Tables {
             Line::Submission(s) => self.submission(s)?,
             Line::Copy(c) => self.copy(c)?,
             Line::Launch(l) => self.launch(l)?,
+            Line::Range(r) => self.range(r)?,
             Line::Lock(u) => self.lock(u)?,
             Line::CudaCall(c) => self.cuda_call(c)?,
             Line::Switch(s) => self.switch(s)?,
@@ -327,6 +343,12 @@ fn when(out: &mut Row<'_>, w: &When) {
     out.uint("process", u64::from(w.process)).int("pid", i64::from(w.pid)).int("tid", i64::from(w.tid));
     out.uint("slot", u64::from(w.slot)).uint("generation", u64::from(w.generation)).text("engine", &*w.engine);
     in_call(out, w.call.as_ref());
+    ranges(out, &w.ranges);
+}
+
+/// The outermost first, joined by a line feed each: texts may have anything else in them.
+fn ranges(out: &mut Row<'_>, ranges: &[String]) {
+    out.text("ranges", Some(ranges.join("\n")).filter(|all| !all.is_empty()).as_deref());
 }
 
 fn in_call(out: &mut Row<'_>, call: Option<&InCall>) {

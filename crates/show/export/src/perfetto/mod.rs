@@ -12,7 +12,7 @@ use crate::{ExportError, Writer, rows};
 use decode::{Recording, short_name};
 use packets::{Event, Packets, What};
 use schema::driver_calls::DriverCallRow;
-use schema::happened::{OneCall, OneSwitch};
+use schema::happened::{OneCall, OneRange, OneSwitch};
 use schema::lines::Line;
 use schema::lock_uses::UseRow;
 use schema::operations::{CopyRow, InCall, LaunchRow, Mode, When};
@@ -111,6 +111,7 @@ impl Writer for Trace<'_> {
             Line::Submission(s) => self.submission(s)?,
             Line::Copy(c) => self.copy(c)?,
             Line::Launch(l) => self.launch(l)?,
+            Line::Range(r) => self.range(r)?,
             Line::Lock(u) => self.lock(u)?,
             Line::CudaCall(c) => self.cuda_call(c)?,
             Line::Switch(s) => self.switch(s)?,
@@ -297,7 +298,7 @@ impl Trace<'_> {
         }
         if let Some((from, to)) = u.held {
             let ns = (self.about.monotonic(from), self.about.monotonic(to));
-            let track = self.tracks.for_hold(thread, ns.0, ns.1, &mut self.packets)?;
+            let track = self.tracks.beside(thread, Below::LocksHeld, ns, &mut self.packets)?;
             self.packets.event(ns.0, track, "lock hold", What::Begin(&u.lock), |e| {
                 operation(e, u);
                 u.release_site.as_deref().map(|site| e.text("release_site", site));
@@ -322,6 +323,30 @@ impl Trace<'_> {
             })?;
         }
         Ok(())
+    }
+
+    fn range(&mut self, r: &OneRange) -> io::Result<()> {
+        let thread = (r.process, r.tid);
+        let from = self.about.monotonic(r.tsc);
+        let fill = |e: &mut Event<'_, '_>| {
+            r.domain.as_deref().map(|domain| e.text("domain", domain));
+            r.payload.as_deref().map(|payload| e.text("payload", payload));
+            r.color.as_deref().map(|color| e.text("color", color));
+            r.category.map(|category| e.uint("category", category.into()));
+            r.end_tid.filter(|tid| *tid != r.tid).map(|tid| e.int("end_tid", tid.into()));
+        };
+        if r.style == "mark" {
+            let track = self.tracks.below(thread, Below::Ranges, &mut self.packets)?;
+            return self.packets.event(from, track, "nvtx", What::Instant(&r.text), fill);
+        }
+        let to = r.ns.map(|ns| from.saturating_add(ns));
+        let which = if r.style == "start_end" { Below::ProcessRanges } else { Below::Ranges };
+        let track = self.tracks.beside(thread, which, (from, to.unwrap_or(u64::MAX)), &mut self.packets)?;
+        self.packets.event(from, track, "nvtx", What::Begin(&r.text), fill)?;
+        match to {
+            Some(to) => self.packets.event(to, track, "nvtx", What::End, |_| ()),
+            None => Ok(()),
+        }
     }
 
     fn cuda_call(&mut self, c: &OneCall) -> io::Result<()> {

@@ -15,6 +15,8 @@ pub const RECORDING: u64 = 1;
 /// Tracks below a thread, in the order in which they are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Below {
+    Ranges,
+    ProcessRanges,
     LockWaits,
     LocksHeld,
     LockOperations,
@@ -25,6 +27,8 @@ pub enum Below {
 impl Below {
     fn name(self) -> &'static str {
         match self {
+            Below::Ranges => "NVTX",
+            Below::ProcessRanges => "NVTX, of the process",
             Below::LockWaits => "lock waits",
             Below::LocksHeld => "locks held",
             Below::LockOperations => "lock operations",
@@ -46,7 +50,7 @@ pub struct Tracks {
     threads: HashMap<Thread, u64>,
     /// With a number where tracks of one name lie side by side.
     below: HashMap<(Thread, Below, usize), u64>,
-    lanes: HashMap<Thread, Lanes>,
+    lanes: HashMap<(Thread, Below), Lanes>,
     /// By image, slot and generation.
     channels: HashMap<(u32, u32, u32), u64>,
     gpus: HashMap<Option<u32>, u64>,
@@ -165,10 +169,16 @@ impl Tracks {
         self.lane(thread, which, 0, out)
     }
 
-    /// The track for a hold: those of a thread need not lie in each other.
-    pub fn for_hold(&mut self, thread: Thread, from: u64, to: u64, out: &mut Packets<'_>) -> io::Result<u64> {
-        let lane = self.lanes.entry(thread).or_default().place(from, to);
-        self.lane(thread, Below::LocksHeld, lane, out)
+    /// The track for one of several slices that need not lie in each other.
+    pub fn beside(
+        &mut self,
+        thread: Thread,
+        which: Below,
+        (from, to): (u64, u64),
+        out: &mut Packets<'_>,
+    ) -> io::Result<u64> {
+        let lane = self.lanes.entry((thread, which)).or_default().place(from, to);
+        self.lane(thread, which, lane, out)
     }
 
     fn lane(&mut self, thread: Thread, which: Below, lane: usize, out: &mut Packets<'_>) -> io::Result<u64> {

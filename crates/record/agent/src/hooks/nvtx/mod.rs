@@ -1,0 +1,144 @@
+//! NVTX: ranges and marks that the program sets.
+//!
+//! NVTX is code in the program, a copy in each library that uses it (and the older libnvToolsExt). At its first call a copy
+//! asks `getenv` for the path of an injection library, opens that, and calls a function of it with a table of its own functions,
+//! which the library replaces. Here `getenv` answers that one question with the agent's own path, so that the loader finds a
+//! library that is there. The program's environment stays as it is.
+//!
+//! Where the program, or a profiler, has set an injection library, that one is used and the recording says that ranges were
+//! not watched.
+//!
+//! Invariant: without a recorder that asked for ranges everything is as without the agent. What replaces NVTX's functions never
+//! allocates, locks or makes a system call, but for a thread's first event.
+
+mod calls;
+
+use crate::process::session::{want, wanted};
+use crate::process::{symbol, sys};
+use crate::start;
+use crate::trace::ranges;
+use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use tape::nvtx::state;
+
+const PATH: &CStr = c"NVTX_INJECTION64_PATH";
+
+static GETENV: AtomicUsize = AtomicUsize::new(0);
+
+/// As the C function of that name.
+///
+/// # Safety
+/// As getenv.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getenv(name: *const c_char) -> *mut c_char {
+    let f = match GETENV.load(Ordering::Relaxed) {
+        0 => symbol::resolved(&GETENV, c"getenv"),
+        f => f,
+    };
+    // SAFETY: the function of that name, with what the caller gave; or one that returns null.
+    let found = unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(*const c_char) -> *mut c_char>(f)(name) };
+    // SAFETY: a C string, or the real function would have failed.
+    if name.is_null() || unsafe { *name } != b'N' as c_char || unsafe { CStr::from_ptr(name) } != PATH {
+        return found;
+    }
+    answer(found)
+}
+
+/// A copy of NVTX asks for the path of its injection library.
+#[cold]
+fn answer(found: *mut c_char) -> *mut c_char {
+    let _keep = sys::Errno::keep();
+    // (Another library's constructor may come first.)
+    start::begin();
+    if !wanted(want::NVTX) {
+        return found;
+    }
+    let Some(own) = symbol::own_name().filter(|own| !own.is_empty()) else { return found };
+    if found.is_null() {
+        return own.as_ptr().cast_mut();
+    }
+    // SAFETY: what getenv gave.
+    let theirs = unsafe { CStr::from_ptr(found) };
+    if theirs != own {
+        is_theirs(theirs.to_bytes());
+    }
+    found
+}
+
+/// Bytes of a path that a note keeps.
+const KEPT: usize = 200;
+
+#[cold]
+fn is_theirs(path: &[u8]) {
+    let parts =
+        [&path[..path.len().min(KEPT)], b": opened with NVTX_INJECTION64_PATH: ranges of NVTX are not recorded"];
+    let mut text = [0; KEPT + 80];
+    let mut n = 0;
+    for part in parts {
+        if let Some(to) = text.get_mut(n..n + part.len()) {
+            to.copy_from_slice(part);
+            n += part.len();
+        }
+    }
+    ranges::is_known(state::OWN, text.get(..n).unwrap_or_default());
+}
+
+/// Which function of NVTX's is asked for a table.
+type GetExportTable = unsafe extern "C" fn(u32) -> *const c_void;
+
+/// Number of the table of callbacks, and that table.
+const CALLBACKS: u32 = 1;
+
+#[repr(C)]
+struct Callbacks {
+    bytes: usize,
+    /// Functions of a module: an array of pointers to where NVTX keeps each, and its length.
+    functions: Option<unsafe extern "C" fn(u32, *mut *const *mut usize, *mut u32) -> i32>,
+}
+
+/// What NVTX calls in its injection library, with the function that gives its tables. 1: go on with what was put there; 0: as without.
+///
+/// # Safety
+/// As NVTX calls it.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)]
+pub unsafe extern "C" fn InitializeInjectionNvtx2(table: Option<GetExportTable>) -> i32 {
+    let _keep = sys::Errno::keep();
+    let Some(table) = table.filter(|_| wanted(want::NVTX)) else { return 0 };
+    // SAFETY: NVTX's own function and table, which says how long it is.
+    let replaced = unsafe {
+        let callbacks = table(CALLBACKS).cast::<Callbacks>().as_ref();
+        let functions = callbacks.filter(|c| c.bytes >= size_of::<Callbacks>()).and_then(|c| c.functions);
+        functions.is_some_and(|functions| {
+            calls::MODULES.iter().fold(false, |any, (module, ours)| replace(functions, *module, ours) || any)
+        })
+    };
+    ranges::is_known(if replaced { state::CONNECTED } else { state::REFUSED }, b"");
+    i32::from(replaced)
+}
+
+/// Puts our functions in the place of a module's. False if it has none that is known.
+unsafe fn replace(
+    functions: unsafe extern "C" fn(u32, *mut *const *mut usize, *mut u32) -> i32,
+    module: u32,
+    ours: &[(usize, calls::Replacement)],
+) -> bool {
+    let mut table: *const *mut usize = core::ptr::null();
+    let mut n = 0;
+    // SAFETY: NVTX's function, with room for what it says.
+    if unsafe { functions(module, &raw mut table, &raw mut n) } == 0 || table.is_null() {
+        return false;
+    }
+    let mut any = false;
+    for (i, function) in ours.iter().filter(|(i, _)| *i < n as usize) {
+        // SAFETY: an array of so many pointers, each null or to where NVTX keeps a function of the type that goes with its place.
+        unsafe {
+            let at = *table.add(*i);
+            if !at.is_null() {
+                at.write(function.0 as usize);
+                any = true;
+            }
+        }
+    }
+    any
+}
