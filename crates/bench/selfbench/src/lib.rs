@@ -2,7 +2,7 @@
 //!
 //! Bare and doorbell's ways take turns, round by round, each in a process of its own, so that a machine that changes its
 //! speed changes it for all. What is added is the median of the rounds' differences. The measured loops ([`pairs`],
-//! [`ring_loop`], [`calls::run_loop`]) are programs of their own, which the command line starts under doorbell.
+//! [`ring_loop`], [`calls::run_loop`], [`ranges::run_loop`]) are programs of their own, which the command line starts under doorbell.
 
 use std::path::PathBuf;
 
@@ -10,6 +10,7 @@ mod affinity;
 pub mod calls;
 pub mod locks;
 pub mod pairs;
+pub mod ranges;
 pub mod ring_loop;
 mod rounds;
 pub mod tap;

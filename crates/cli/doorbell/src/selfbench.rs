@@ -2,6 +2,7 @@
 
 mod calls;
 mod locks;
+mod ranges;
 mod tap;
 
 use crate::help::Page;
@@ -15,6 +16,7 @@ use std::process::ExitCode;
         ("doorbell selfbench tap", "one doorbell bare, rewritten and trapped; on a GPU CUDA's loops too"),
         ("doorbell selfbench locks --at-most 30ns", "what recording and each policy add to a lock and its unlock"),
         ("doorbell selfbench calls --at-most 40ns", "what recording and the guard add to a CUDA call"),
+        ("doorbell selfbench ranges", "what recording adds to a range of NVTX"),
     ])
     .text("Bare and doorbell's runs take turns, round by round, so that a machine that changes its speed changes it for all.")
     .statuses(&[(0, "done"), (1, "more than --at-most"), (2, "an error")])
@@ -29,9 +31,13 @@ enum What {
     Tap(tap::Args),
     Locks(locks::Args),
     Calls(calls::Args),
+    Ranges(ranges::Args),
     /// (The loop that `calls` measures, as a program of its own.)
     #[command(hide = true)]
     CallLoop(Loop),
+    /// (The loop that `ranges` measures, as a program of its own.)
+    #[command(hide = true)]
+    RangeLoop(Loop),
     /// (The loops that `locks` measures, as a program of their own.)
     #[command(hide = true)]
     Pairs(Loop),
@@ -75,6 +81,8 @@ impl Args {
             What::Tap(t) => return t.run(),
             What::Locks(l) => return l.run(),
             What::Calls(c) => return c.run(),
+            What::Ranges(r) => return r.run(),
+            What::RangeLoop(l) => selfbench::ranges::run_loop(l.count, l.cpu)?,
             What::Pairs(l) => selfbench::pairs::run(l.count, l.cpu)?,
             What::CallLoop(l) => selfbench::calls::run_loop(l.count, l.cpu)?,
             What::Ring(l) => selfbench::ring_loop::run(l.count, l.cpu)?,
