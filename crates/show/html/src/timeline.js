@@ -52,7 +52,7 @@
     box.append(probe);
     const colour = (name) => { probe.style.color = "var(--" + name + ")"; return getComputedStyle(probe).color; };
     const [paper, ink, muted, line, fine, bad] = ["paper", "ink", "muted", "line", "fine", "bad"].map(colour);
-    const of = [0, 1, 2, 5, 4, 3, 6].map((n) => colour("c" + n));
+    const of = [0, 1, 2, 5, 4, 3, 6, 0].map((n) => colour("c" + n));
     probe.remove();
     pen.fillStyle = paper;
     pen.fillRect(0, 0, wide, high);

@@ -37,7 +37,8 @@ pub struct Timeline {
 }
 
 /// Kinds of events: a row each below a thread or a channel.
-const KINDS: [&str; 7] = ["calls", "waits for locks", "locks held", "driver calls", "doorbells", "copies", "launches"];
+const KINDS: [&str; 8] =
+    ["calls", "waits for locks", "locks held", "driver calls", "doorbells", "copies", "launches", "ranges of NVTX"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Place {
@@ -126,6 +127,11 @@ impl Writer for Collected<'_> {
                 let code = || l.shape.map_or("kernel ?".into(), |s| format!("kernel {:#x}", s.code()));
                 let name = l.name.as_deref().map_or_else(code, short_name);
                 self.add(channel(&l.when), 6, at(l.when.tsc), 0, &name);
+            }
+            Line::Range(r) => {
+                let till_end = (self.end as i64).saturating_sub(at(r.tsc)).max(0) as u64;
+                let took = r.ns.unwrap_or(if r.style == "mark" { 0 } else { till_end });
+                self.add(Place::Thread(r.process, r.tid), 7, at(r.tsc), took, &r.label());
             }
             _ => {}
         }
