@@ -113,6 +113,8 @@ unsafe fn length(at: *const u8) -> usize {
 const SEEN_BITS: u32 = 14;
 /// Numbers of texts that are on this process's tape.
 static SEEN: [AtomicU64; 1 << SEEN_BITS] = [const { AtomicU64::new(0) }; 1 << SEEN_BITS];
+/// 1 as soon as there is one.
+static ANY: AtomicU32 = AtomicU32::new(0);
 /// Places behind its own in which a number may stand.
 const NEAR: usize = 8;
 
@@ -139,6 +141,7 @@ fn look(w: &mut Writer, text: &Text, first: usize) {
     };
     // What did not fit into the ring is said again.
     if said {
+        ANY.store(1, Ordering::Relaxed);
         let _ = places().any(|seen| seen.compare_exchange(0, text.id, Ordering::Relaxed, Ordering::Relaxed).is_ok());
     }
 }
@@ -158,9 +161,11 @@ pub fn name(id: u64, domain: u64, what: u32, text: &Text) {
     });
 }
 
-/// In a forked child: nothing of it is on its tape.
+/// In a forked child: nothing of it is on its tape. (What is not written to is not copied for the child.)
 pub fn renew() {
-    SEEN.iter().for_each(|seen| seen.store(0, Ordering::Relaxed));
+    if ANY.swap(0, Ordering::Relaxed) != 0 {
+        SEEN.iter().filter(|seen| seen.load(Ordering::Relaxed) != 0).for_each(|seen| seen.store(0, Ordering::Relaxed));
+    }
 }
 
 const KEPT: usize = 1 << 13;
