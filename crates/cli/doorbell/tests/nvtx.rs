@@ -273,6 +273,9 @@ fn what_was_sent_belongs_to_the_ranges_around_it() {
     let ranges: Vec<&Value> = lines.iter().filter(|l| l["type"] == "range").collect();
     let texts: Vec<&str> = ranges.iter().map(|l| l["text"].as_str().unwrap()).collect();
     assert_eq!(texts, ["step", "step", "step", "step", "epoch", "tail"]);
+    let calls =
+        lines.iter().filter(|l| l["type"] == "cuda_call" && l["ranges"] == serde_json::json!(["epoch", "step"]));
+    assert_eq!(calls.count(), 8);
     assert!(ranges[0]["level"] == 1 && ranges[4]["level"] == 0 && ranges[4]["ns"].as_u64() > ranges[0]["ns"].as_u64());
     let trace: Value = serde_json::from_slice(&r.doorbell(&["export", "--kineto"]).stdout).unwrap();
     let annotations = trace["traceEvents"].as_array().unwrap().iter().filter(|e| e["cat"] == "user_annotation");

@@ -5,10 +5,12 @@ use crate::facts::Facts;
 use crate::labels::Labels;
 use crate::labels::function_name;
 use decode::python::{frame, stacks};
+use decode::ranges::{Ranges, Texts};
 use decode::{InsightError, Recording, Source};
 use python_frames::Stacks;
 use schema::happened::{OneCall, OneSwitch};
 use schema::symbols::Places;
+use std::collections::HashMap;
 use tape::call::{self, CallBody};
 use tape::event::{Body, Event};
 use tape::switch::{SwitchBody, switch_flags};
@@ -29,10 +31,21 @@ pub fn each_call<E: From<InsightError>>(
     let labels = Labels::new(r, &facts);
     let stacks = stacks(r)?;
     let mut outcome = Ok(());
+    let (mut ranges, mut texts) = (HashMap::<u32, Ranges>::new(), Texts::default());
     events::each(r, |source, e| {
+        if let Body::Text(t, text) = &e.body {
+            texts.event(e.head.flags, t, text);
+        }
+        let ranges = ranges.entry(source.process).or_default();
+        ranges.event(source, e, &mut |_| ());
         if outcome.is_ok()
-            && let Some(happened) = of(&labels, &stacks, source, e)
+            && let Some(mut happened) = of(&labels, &stacks, source, e)
         {
+            if let Happened::Call(call) = &mut happened
+                && let Some(open) = ranges.around(source.tid)
+            {
+                call.ranges = open.thread.iter().chain(&open.process).map(|key| texts.label(*key)).collect();
+            }
             outcome = f(happened);
         }
     })?;
@@ -71,6 +84,7 @@ fn one_call(t: &Labels<'_>, stacks: &Stacks, source: Source, e: &Event<'_>, c: &
             python_frames::Found::Stack(stack) => stack.frames.iter().map(frame).collect(),
             _ => Vec::new(),
         },
+        ranges: Vec::new(),
     }
 }
 

@@ -38,6 +38,9 @@ pub struct OneCall {
     /// The Python frames that made it, the innermost first. Absent where there were none, or none were recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<FrameRow>,
+    /// Ranges of NVTX that it was made in, as [`crate::operations::When::ranges`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranges: Vec<String>,
 }
 
 /// A thread of the program left a CPU or came onto one.

@@ -335,6 +335,7 @@ pub fn one_call() -> OneCall {
         site: "x".into(),
         inner: 1,
         python: vec![crate::commands::frame_row()],
+        ranges: vec!["x".into()],
     }
 }
 

@@ -284,6 +284,7 @@ impl Tables {
             out.uint("ns", c.ns).int("result", c.result.map(i64::from)).uint("stream", c.stream);
             out.uint("object", c.object).uint("size", c.size).text("site", &*c.site).uint("inner", u64::from(c.inner));
             out.text("python", (!c.python.is_empty()).then(|| rows::stack(&c.python)).as_deref());
+            ranges(out, &c.ranges);
         })
     }
 
