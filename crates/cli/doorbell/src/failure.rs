@@ -156,11 +156,12 @@ fn hint(e: &anyhow::Error) -> Option<String> {
         if let Some(hint) = recording::hint(c) {
             return Some(hint.into());
         }
-        if let Some(ReportError::NotRecorded { .. }) = c.downcast_ref::<ReportError>() {
-            return Some(
-                "record it again: `doorbell record --locks PROGRAM` records locks, CUDA calls and ranges of NVTX"
+        if let Some(ReportError::NotRecorded { what, .. }) = c.downcast_ref::<ReportError>() {
+            return Some(match *what {
+                terminal::python::WHAT => "record it again: `doorbell record --python python3 train.py`".into(),
+                _ => "record it again: `doorbell record --locks PROGRAM` records locks, CUDA calls and ranges of NVTX"
                     .into(),
-            );
+            });
         }
         let tape = match c.downcast_ref::<decode::InsightError>() {
             Some(decode::InsightError::Tape(t)) => Some(t),

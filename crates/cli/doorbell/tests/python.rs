@@ -241,6 +241,11 @@ fn views_name_the_line_and_redaction_removes_its_names() {
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap()
     };
+    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../explain/decode/fixtures/h200-launches.doorbell");
+    let mut without = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let out = without.args(["show", "--python"]).arg(old).output().unwrap();
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert!(!out.status.success() && said.contains("record --python"), "{said}");
     let text = show(&tape, &["--python"]);
     assert!(text.contains("secret_train.py:6  secret_step") && text.contains("secret_train.py:9  <module>"), "{text}");
     let json: Value = serde_json::from_str(&show(&tape, &["--python", "--json"])).unwrap();

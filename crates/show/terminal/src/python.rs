@@ -8,6 +8,9 @@ use decode::Recording;
 use schema::python::{LineRow, Python};
 use std::io::{self, Write};
 
+/// What is lacking where it was not asked for.
+pub const WHAT: &str = "Python frames";
+
 /// Rows where the reader has not said how many.
 const ROWS: usize = 20;
 
@@ -15,7 +18,7 @@ const ROWS: usize = 20;
 pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> Result<(), ReportError> {
     let python = lock_analysis::python(r)?;
     if !python.recorded {
-        return Err(ReportError::NotRecorded { path: r.path().into(), what: "Python frames" });
+        return Err(ReportError::NotRecorded { path: r.path().into(), what: WHAT });
     }
     if as_json {
         return json::print(&python);
