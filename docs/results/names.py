@@ -147,7 +147,7 @@ def costs(doorbell, to):
     write_machine(os.path.dirname(os.path.abspath(to)))
     me = [sys.executable, os.path.abspath(__file__)]
     rows = []
-    ways = [("torch.profiler", None, 40), ("nothing", ["--tap", "off"], 200), ("commands", [], 400), ("calls", ["--calls"], 600), ("locks", ["--locks"], 240)]
+    ways = [("torch.profiler", None, 40), ("nothing", ["--tap", "off"], 200), ("commands", [], 400), ("calls", ["--calls"], 600), ("python", ["--python"], 240), ("locks", ["--locks"], 240)]
     for name in ("resnet50", "gpt2"):
         for way, options, blocks in ways:
             program = [*me, "cost", name, str(blocks)]
@@ -428,8 +428,9 @@ def rows(which, commit, started):
         data_file.write(f"names-{which}", about, ["docs/results/names.py", which], commit, started, machine, rows)
 
     if which == "costs":
-        what = {"nothing": "nothing (`--tap off`)", "commands": "commands", "calls": "commands, calls, names (`--calls`)",
-                "locks": "the same, locks, context switches (`--locks`)", "torch.profiler": "torch.profiler, CPU and CUDA"}
+        what = {"nothing": "nothing (`--tap off`)", "commands": "commands", "calls": "commands, calls, names, ranges (`--calls`)",
+                "python": "the same, Python frames (`--python`)",
+                "locks": "as `--calls`, locks, context switches (`--locks`)", "torch.profiler": "torch.profiler, CPU and CUDA"}
         of = {(r["model"], r["way"]): r for r in kept}
         write("What recording costs, by blocks in turns", [
             {"model": title, "recorded": words, "change": f"{r['percent']:+.1f} %",

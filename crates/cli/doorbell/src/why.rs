@@ -15,7 +15,8 @@ Examples:
   doorbell why                                   the newest recording of this folder
   doorbell why app.doorbell --worst 3            the three calls that lost the most
   doorbell why app.doorbell --above 1ms          calls that lost a millisecond or more
-  doorbell why app.doorbell --call 4711          the calls with this number (`show` has it at each submission)
+  doorbell why app.doorbell --number 4711        the calls with this number (`show` has it at each submission)
+  doorbell why app.doorbell --call cudaMalloc    calls of this function
   doorbell why app.doorbell --starting           the time in which a process begins, too
   doorbell why app.doorbell --json | jq '.worst[0].cause'
 
@@ -26,11 +27,14 @@ pub struct Args {
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     /// So many calls, those that lost the most
-    #[arg(long, value_name = "N", default_value_t = 10, conflicts_with = "call")]
+    #[arg(long, value_name = "N", default_value_t = 10, conflicts_with = "number")]
     worst: usize,
     /// The calls with this number in their thread, for example 4711
     #[arg(long, value_name = "NUMBER")]
-    call: Option<u32>,
+    number: Option<u32>,
+    /// Only calls of this function, for example cudaMemcpyAsync
+    #[arg(long, value_name = "NAME")]
+    call: Option<String>,
     /// Only calls of this thread, for example 4243
     #[arg(long, value_name = "TID")]
     thread: Option<i32>,
@@ -56,8 +60,9 @@ impl Args {
         let file = show::given_or_newest(self.file.as_deref())?;
         let recording = show::open(&file, self.process)?;
         let wanted = Wanted {
-            worst: if self.call.is_some() { OF_ONE_NUMBER } else { self.worst },
-            number: self.call,
+            worst: if self.number.is_some() { OF_ONE_NUMBER } else { self.worst },
+            number: self.number,
+            function: self.call,
             thread: self.thread,
             slow_from_ns: u64::try_from(self.above.as_nanos()).unwrap_or(u64::MAX),
             starting: self.starting,

@@ -62,7 +62,7 @@ fn a_launch_behind_an_allocation_is_put_down_to_the_lock_and_its_holder() {
     );
     // As text, and one call by its number.
     let number = launch["number"].to_string();
-    let one = text(&["why", "--call", &number, "--thread", &launch["tid"].to_string(), &file]);
+    let one = text(&["why", "--number", &number, "--thread", &launch["tid"].to_string(), &file]);
     for part in ["where the time went", "what to do", "inside cuMemAlloc", "libcuda"] {
         assert!(one.contains(part), "{part:?} is not in\n{one}");
     }

@@ -12,7 +12,7 @@ use decode::walk::{At, Call, Sink};
 use lock_analysis::call_kind::CallKind;
 use lock_analysis::facts::{Addresses, Held};
 use lock_analysis::fast_map::FastMap;
-use lock_analysis::labels::Labels;
+use lock_analysis::labels::{Labels, function_name};
 use lock_analysis::ops::Class as LockClass;
 use pushbuf::ops::{Op, Purpose, What as Did};
 use rm::abi::Branch;
@@ -274,7 +274,8 @@ impl<'a> Gather<'a> {
         let is_slow = lost >= self.slow_from && (!starting || self.wanted.starting);
         self.out.slow += u64::from(is_slow);
         let is_wanted = self.wanted.number.map_or(is_slow, |number| number == c.seq)
-            && self.wanted.thread.is_none_or(|tid| tid == thread.tid);
+            && self.wanted.thread.is_none_or(|tid| tid == thread.tid)
+            && self.wanted.function.as_ref().is_none_or(|name| *name == function_name(number));
         if is_wanted {
             let body = *c;
             let function = number;

@@ -32,6 +32,8 @@ pub struct Wanted {
     pub worst: usize,
     /// The calls with this number in their thread, instead.
     pub number: Option<u32>,
+    /// Of this function alone.
+    pub function: Option<String>,
     /// Of this thread alone.
     pub thread: Option<i32>,
     /// Calls that lost this or more count as slow.

@@ -96,7 +96,7 @@ fn off(t: Thread, tid: i32, preempted_by: Option<i32>, from: u64, to: u64) -> Th
 }
 
 fn wanted() -> Wanted {
-    Wanted { worst: 10, number: None, thread: None, slow_from_ns: 50 * US, starting: false }
+    Wanted { worst: 10, number: None, function: None, thread: None, slow_from_ns: 50 * US, starting: false }
 }
 
 fn told_with(threads: &[(i32, Vec<u8>)], wanted: &Wanted) -> Option<Why> {
@@ -238,6 +238,9 @@ fn what_nothing_explains_is_unknown_and_the_time_in_which_a_process_begins_is_le
     assert_eq!((call.number, call.cause), (1103, Some(Cause::Unknown)));
     let all = told_with(&[(1, t.bytes.clone())], &Wanted { starting: true, ..wanted() }).unwrap();
     assert_eq!(all.worst.iter().map(|c| c.number).collect::<Vec<_>>(), [2, 1103]);
+    let other =
+        told_with(&[(1, t.bytes.clone())], &Wanted { function: Some("cuMemAlloc".into()), ..wanted() }).unwrap();
+    assert!(other.worst.is_empty());
     let one = told_with(&[(1, t.bytes)], &Wanted { number: Some(7), worst: 100, ..wanted() }).unwrap();
     assert_eq!((one.worst.len(), one.worst[0].number, one.worst[0].cause), (1, 7, None));
 }
