@@ -22,6 +22,8 @@ const HERE: &[(&str, &str, &str)] = &[
     ("doorbell doctor", "", ""),
     ("doorbell show", "", ""),
     ("doorbell record --locks ./app", "", ""),
+    ("doorbell record --locks -o app.doorbell ./app", "", ""),
+    ("doorbell why app.doorbell", "", ""),
     ("doorbell export --perfetto -o app.pftrace", "", ""),
     ("doorbell record -o app.doorbell ./app", "record -o", "record --gpu soft -o"),
     ("unshare -r -n -m --pid --fork --mount-proc doorbell record", "record -o", "record --gpu soft -o"),

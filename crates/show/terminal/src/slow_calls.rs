@@ -49,6 +49,9 @@ fn names(why: &Why) -> Vec<String> {
 }
 
 fn write(out: &mut dyn Write, why: &Why, wanted: &Wanted, named: Named<'_>, style: Style) -> io::Result<()> {
+    if why.calls == 0 {
+        return writeln!(out, "no CUDA calls were made while it was recorded");
+    }
     writeln!(out, "{} {} took {}", style.bold("calls"), count(why.calls), nanoseconds(why.ns))?;
     for because in &why.incomplete_because {
         writeln!(out, "  {}", style.bad(&format!("not complete: {because}")))?;
