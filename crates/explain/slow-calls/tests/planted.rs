@@ -107,7 +107,8 @@ fn told_with(threads: &[(i32, Vec<u8>)], wanted: &Wanted) -> Option<Why> {
         w.events(0, *tid, 1, bytes).unwrap();
     }
     w.end(&End::default()).unwrap();
-    let why = slow_calls::why(&Recording::open(&path).unwrap(), wanted).unwrap()?.0;
+    // (A layout that is not known is refused: damaged bytes may say one.)
+    let why = slow_calls::why(&Recording::open(&path).unwrap(), wanted).ok()??.0;
     assert_eq!(why.causes.iter().fold(0u64, |all, c| all.saturating_add(c.ns)), why.ns, "{why:?}");
     for call in &why.worst {
         assert_eq!(call.parts.iter().fold(0u64, |all, p| all.saturating_add(p.ns)), call.ns, "{call:?}");
