@@ -5,8 +5,8 @@
     names.py counts DOORBELL OUT.json [PROGRAM...]
                                         kernels and copies, and those of torch.profiler in another run (about 5 minutes)
     names.py cost MODEL BLOCKS          one model, inside a recorded program: blocks with and without recording in turns (ABBA)
-    names.py rows costs|counts COMMIT STARTED
-                                        a data file of names.md, from names/costs.json or names/counts.json
+    names.py rows costs|counts|ddp COMMIT STARTED
+                                        a data file of names.md, from names/costs.json, counts.json or ddp.json
     names.py program NAME [OUT.json]    one program, for counting; with OUT.json under torch.profiler
 """
 
@@ -417,15 +417,16 @@ def counts(doorbell, to, only=()):
 
 
 def rows(which, commit, started):
-    """A data file of names.md, from costs.json or counts.json."""
+    """A data file of names.md, from costs.json, counts.json or ddp.json."""
     here = os.path.dirname(os.path.abspath(__file__))
-    with open(f"{here}/names/machine.json") as f:
+    own = f"{here}/names/{which}-machine.json"
+    with open(own if os.path.exists(own) else f"{here}/names/machine.json") as f:
         machine = json.load(f)
     with open(f"{here}/names/{which}.json") as f:
         kept = json.load(f)
 
     def write(about, rows):
-        data_file.write(f"names-{which}", about, ["docs/results/names.py", which], commit, started, machine, rows)
+        data_file.write(f"names-{which}", about, ["docs/results/names.py", "costs" if which == "costs" else "counts"], commit, started, machine, rows)
 
     if which == "costs":
         what = {"nothing": "nothing (`--tap off`)", "commands": "commands", "calls": "commands, calls, names, ranges (`--calls`)",
