@@ -100,9 +100,9 @@ impl RingBody {
         call::function(u16::try_from(self.function).ok()?)
     }
 
-    /// Its bytes, for [`crate::ring::Writer::push_words_with`].
+    /// Its bytes without the Python stack, for [`crate::ring::Writer::push_words_with`].
     #[inline(always)]
-    pub const fn words(self) -> [u64; 9] {
+    pub const fn words(self) -> [u64; 8] {
         [
             self.token as u64 | (self.slot as u64) << 32,
             self.seq,
@@ -112,8 +112,14 @@ impl RingBody {
             self.stream,
             self.object,
             self.kernel,
-            self.python as u64,
         ]
+    }
+
+    /// All of its bytes.
+    #[inline(always)]
+    pub const fn words_with_python(self) -> [u64; 9] {
+        let [a, b, c, d, e, f, g, h] = self.words();
+        [a, b, c, d, e, f, g, h, self.python as u64]
     }
 }
 
@@ -674,7 +680,7 @@ mod tests {
             python: 13,
             pad: 0,
         };
-        assert_eq!(ring.words().map(u64::to_ne_bytes).concat(), bytes_of(&ring));
+        assert_eq!(ring.words_with_python().map(u64::to_ne_bytes).concat(), bytes_of(&ring));
         let entry = EntryBody { gp: 1 << 63 | 1, seq: 2, slot: 3, index: 4, words: 5, lack: 6 };
         assert_eq!(entry.words().map(u64::to_ne_bytes).concat(), bytes_of(&entry));
     }

@@ -57,13 +57,22 @@ pub fn push<B: Plain>(w: &mut Writer, k: u16, flags: u16, tsc: u64, body: &B, a:
 /// Appends the event of a doorbell, as [`push`].
 #[inline(always)]
 pub fn ring(w: &mut Writer, flags: u16, tsc: u64, body: RingBody) -> bool {
-    let words = body.words();
     let fits = has_room(w, Writer::len_of(size_of::<RingBody>(), 0, 0));
-    if fits && w.push_words_with(kind::RING, flags, tsc, words, 0).is_some() {
+    let is_there = match body.python {
+        0 => fits && w.push_words_with(kind::RING, flags, tsc, body.words(), 0).is_some(),
+        _ => fits && ring_with_python(w, flags, tsc, body),
+    };
+    if is_there {
         return true;
     }
     lose(w, 1, 0, 0, tsc);
     false
+}
+
+#[cold]
+#[inline(never)]
+fn ring_with_python(w: &mut Writer, flags: u16, tsc: u64, body: RingBody) -> bool {
+    w.push_words_with(kind::RING, flags, tsc, body.words_with_python(), 0).is_some()
 }
 
 /// Reserves an ENTRY event and returns where its words go. A full ring is waited for or counted.
