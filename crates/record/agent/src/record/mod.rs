@@ -60,19 +60,14 @@ pub fn ring(w: &mut Writer, flags: u16, tsc: u64, body: RingBody) -> bool {
     let fits = has_room(w, Writer::len_of(size_of::<RingBody>(), 0, 0));
     let is_there = match body.python {
         0 => fits && w.push_words_with(kind::RING, flags, tsc, body.words(), 0).is_some(),
-        _ => fits && ring_with_python(w, flags, tsc, body),
+        // (In registers, too: the body in memory would be read back wider than it was written.)
+        _ => fits && w.push_words_with(kind::RING, flags, tsc, body.words_with_python(), 0).is_some(),
     };
     if is_there {
         return true;
     }
     lose(w, 1, 0, 0, tsc);
     false
-}
-
-#[cold]
-#[inline(never)]
-fn ring_with_python(w: &mut Writer, flags: u16, tsc: u64, body: RingBody) -> bool {
-    w.push_words_with(kind::RING, flags, tsc, body.words_with_python(), 0).is_some()
 }
 
 /// Reserves an ENTRY event and returns where its words go. A full ring is waited for or counted.
