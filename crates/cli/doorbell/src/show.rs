@@ -175,139 +175,53 @@ struct Applies {
     sorts: &'static [&'static str],
 }
 
+impl Applies {
+    /// A view that is narrowed down by `--limit` alone.
+    const fn limit_alone(view: &'static str, asked: fn(&View) -> bool) -> Applies {
+        Applies { view, asked, channel: false, submission: false, kernel: false, range: false, limit: true, sorts: &[] }
+    }
+}
+
 /// One for each option of [`View`]. A new view has a field there, a row here and an arm in [`Args::run`]. The last one is shown where none
 /// is asked for.
 const VIEWS: [Applies; 13] = [
     Applies {
-        view: "--submissions",
-        asked: |v| v.submissions,
         channel: true,
         submission: true,
-        kernel: false,
         range: true,
-        limit: true,
-        sorts: &[],
+        ..Applies::limit_alone("--submissions", |v| v.submissions)
     },
     Applies {
-        view: "--copies",
-        asked: |v| v.copies,
         channel: true,
         submission: true,
-        kernel: false,
         range: true,
-        limit: true,
         sorts: terminal::copies::SORTS,
+        ..Applies::limit_alone("--copies", |v| v.copies)
     },
     Applies {
-        view: "--launches",
-        asked: |v| v.launches,
         channel: true,
         submission: true,
         kernel: true,
         range: true,
-        limit: true,
         sorts: terminal::launches::SORTS,
+        ..Applies::limit_alone("--launches", |v| v.launches)
     },
     Applies {
-        view: "--kernels",
-        asked: |v| v.kernels,
         channel: true,
         submission: true,
         kernel: true,
         range: true,
-        limit: true,
-        sorts: &[],
+        ..Applies::limit_alone("--kernels", |v| v.kernels)
     },
-    Applies {
-        view: "--channels",
-        asked: |v| v.channels,
-        channel: true,
-        submission: false,
-        kernel: false,
-        range: false,
-        limit: true,
-        sorts: terminal::channels::SORTS,
-    },
-    Applies {
-        view: "--objects",
-        asked: |v| v.objects,
-        channel: false,
-        submission: false,
-        kernel: false,
-        range: false,
-        limit: true,
-        sorts: &[],
-    },
-    Applies {
-        view: "--locks",
-        asked: |v| v.locks,
-        channel: false,
-        submission: false,
-        kernel: false,
-        range: false,
-        limit: true,
-        sorts: &[],
-    },
-    Applies {
-        view: "--calls",
-        asked: |v| v.calls,
-        channel: false,
-        submission: false,
-        kernel: false,
-        range: false,
-        limit: true,
-        sorts: &[],
-    },
-    Applies {
-        view: "--nvtx",
-        asked: |v| v.nvtx,
-        channel: false,
-        submission: false,
-        kernel: false,
-        range: true,
-        limit: true,
-        sorts: &[],
-    },
-    Applies {
-        view: "--driver-calls",
-        asked: |v| v.driver_calls,
-        channel: false,
-        submission: false,
-        kernel: false,
-        range: false,
-        limit: true,
-        sorts: &[],
-    },
-    Applies {
-        view: "--python",
-        asked: |v| v.python,
-        channel: false,
-        submission: false,
-        kernel: false,
-        range: false,
-        limit: true,
-        sorts: &[],
-    },
-    Applies {
-        view: "--graphs",
-        asked: |v| v.graphs,
-        channel: false,
-        submission: false,
-        kernel: false,
-        range: false,
-        limit: true,
-        sorts: terminal::graphs::SORTS,
-    },
-    Applies {
-        view: "--summary",
-        asked: |_| true,
-        channel: false,
-        submission: false,
-        kernel: false,
-        range: false,
-        limit: false,
-        sorts: &[],
-    },
+    Applies { channel: true, sorts: terminal::channels::SORTS, ..Applies::limit_alone("--channels", |v| v.channels) },
+    Applies::limit_alone("--objects", |v| v.objects),
+    Applies::limit_alone("--locks", |v| v.locks),
+    Applies::limit_alone("--calls", |v| v.calls),
+    Applies { range: true, ..Applies::limit_alone("--nvtx", |v| v.nvtx) },
+    Applies::limit_alone("--driver-calls", |v| v.driver_calls),
+    Applies::limit_alone("--python", |v| v.python),
+    Applies { sorts: terminal::graphs::SORTS, ..Applies::limit_alone("--graphs", |v| v.graphs) },
+    Applies { limit: false, ..Applies::limit_alone("--summary", |_| true) },
 ];
 
 impl View {
