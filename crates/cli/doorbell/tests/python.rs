@@ -10,6 +10,7 @@ use tape::call::{CallBody, function};
 use tape::event::{Body, Events};
 use tape::file::{Item, Reader};
 use tape::python::DEPTH;
+use test_support::Source;
 
 fn tests(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
@@ -20,14 +21,11 @@ fn library() -> Option<&'static Path> {
     static DIR: OnceLock<Result<tempfile::TempDir, String>> = OnceLock::new();
     let dir = DIR.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
-        let mut cc = Command::new("cc");
-        cc.args(["-O1", "-pthread", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"]);
-        let out = cc.arg(dir.path().join("libcuda.so.1")).arg(tests("calls/libcuda.c")).output();
-        let out = out.map_err(|e| format!("no C compiler ({e})"))?;
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        let mut cc = Command::new("cc");
-        cc.args(["-O1", "-shared", "-fPIC", "-o"]).arg(dir.path().join("libloop.so")).arg(tests("python/loop.c"));
-        assert!(cc.status().is_ok_and(|status| status.success()));
+        let library = |file: &str, name| {
+            Source { file: &tests(file), compiler: "cc", flags: &[] }.compile_library(dir.path(), name)
+        };
+        library("calls/libcuda.c", "libcuda.so.1")?;
+        library("python/loop.c", "libloop.so")?;
         Ok(dir)
     });
     match dir {

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
+use test_support::Source;
 
 fn doorbell(arguments: &[&str]) -> Output {
     Command::new(assert_cmd::cargo::cargo_bin!("doorbell")).args(arguments).output().unwrap()
@@ -17,15 +18,10 @@ fn text(arguments: &[&str]) -> String {
 /// The program, with its library beside it. `Err` without a C compiler.
 fn built(dir: &Path) -> Result<(), String> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/why");
-    let cc = |source: &str, args: &[&str]| {
-        let mut cc = Command::new("cc");
-        cc.current_dir(dir).args(["-O1", "-pthread"]).arg(sources.join(source)).args(args);
-        let out = cc.output().map_err(|e| format!("no C compiler ({e})"))?;
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        Ok::<(), String>(())
-    };
-    cc("libcuda.c", &["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", "libcuda.so.1"])?;
-    cc("app.c", &["libcuda.so.1", "-o", "app"])
+    let (library, app) = (sources.join("libcuda.c"), sources.join("app.c"));
+    let library = Source { file: &library, compiler: "cc", flags: &[] }.compile_library(dir, "libcuda.so.1")?;
+    Source { file: &app, compiler: "cc", flags: &[library.to_str().unwrap()] }.compile(dir)?;
+    Ok(())
 }
 
 fn recorded(dir: &Path, name: &str, how: &[&str], mode: &str) -> String {

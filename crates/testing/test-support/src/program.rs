@@ -63,9 +63,17 @@ impl Source<'_> {
     /// Compiles it into `dir`. `Err` with a reason for [`skip!`](crate::skip) where the compiler is missing; panics where
     /// the source is wrong.
     pub fn compile(&self, dir: &Path) -> Result<PathBuf, String> {
-        let to = dir.join(self.file.file_stem().expect("a file"));
+        self.compile_to(dir.join(self.file.file_stem().expect("a file")), &[])
+    }
+
+    /// Compiles it into a shared library of this name in `dir`, as [`Source::compile`].
+    pub fn compile_library(&self, dir: &Path, name: &str) -> Result<PathBuf, String> {
+        self.compile_to(dir.join(name), &["-shared", "-fPIC", &format!("-Wl,-soname,{name}")])
+    }
+
+    fn compile_to(&self, to: PathBuf, flags: &[&str]) -> Result<PathBuf, String> {
         let mut command = Command::new(self.compiler);
-        command.args(["-O1", "-pthread", "-o"]).arg(&to).arg(self.file).args(self.flags);
+        command.args(["-O1", "-pthread", "-o"]).arg(&to).arg(self.file).args(flags).args(self.flags);
         let out = command.output().map_err(|e| format!("no C compiler ({}: {e})", self.compiler))?;
         assert!(out.status.success(), "{}: {}", self.file.display(), String::from_utf8_lossy(&out.stderr));
         Ok(to)
