@@ -26,10 +26,7 @@ pub fn driver_call_counts(r: &Recording) -> Result<Vec<DriverCallCount>, Insight
     let clock = rows::clock(r);
     let mut counts = Counts { recording: r, clock, of: Vec::new(), number: HashMap::new(), pending: HashMap::new() };
     walk(r, &mut counts)?;
-    let hz = r.header().tsc_hz;
-    let hz = if hz.is_finite() && hz > 0.0 { hz } else { 1e9 };
-    let ns = |ticks: u64| (ticks as f64 / hz * 1e9).round() as u64;
-    let mut rows: Vec<DriverCallCount> = counts.of.into_iter().map(|one| one.row(ns)).collect();
+    let mut rows: Vec<DriverCallCount> = counts.of.into_iter().map(|one| one.row(|ticks| r.ns(ticks))).collect();
     rows.sort_by(|a, b| (b.ns, b.calls, &a.what).cmp(&(a.ns, a.calls, &b.what)));
     Ok(rows)
 }

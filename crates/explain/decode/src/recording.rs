@@ -203,6 +203,17 @@ impl Recording {
         &self.header
     }
 
+    /// Time stamps a second. Where the tape does not say it, one is taken for a nanosecond.
+    pub fn hz(&self) -> f64 {
+        let hz = self.header.tsc_hz;
+        if hz.is_finite() && hz > 0.0 { hz } else { 1e9 }
+    }
+
+    /// Ticks of the time stamp counter as nanoseconds.
+    pub fn ns(&self, ticks: u64) -> u64 {
+        (ticks as f64 / self.hz() * 1e9).round() as u64
+    }
+
     pub fn clocks(&self) -> &[Clock] {
         &self.clocks
     }

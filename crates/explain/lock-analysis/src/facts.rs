@@ -50,6 +50,17 @@ pub struct Lock {
     pub foreign: Vec<u64>,
 }
 
+impl Lock {
+    /// When a hold of it ended: where its thread did not release it, another one may have meanwhile.
+    pub fn released(&self, h: &Held) -> u64 {
+        if matches!(h.ended, ended::UNLOCK | ended::COND_WAIT) {
+            return h.released;
+        }
+        let next = self.foreign.partition_point(|t| *t < h.taken);
+        h.released.min(self.foreign.get(next).copied().unwrap_or(u64::MAX))
+    }
+}
+
 /// How often each operation was made: most locks see two or three kinds, and there may be millions of locks.
 #[derive(Clone, Debug, Default)]
 pub struct Ops(Vec<(u8, u64)>);

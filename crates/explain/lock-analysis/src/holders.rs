@@ -93,13 +93,7 @@ impl<'a> Holders<'a> {
 
     fn held(&mut self, tid: i32, lock: usize, h: &Held) {
         let Some(overlaps) = self.of_lock.get(&lock) else { return };
-        let mut released = h.released;
-        if h.ended != ended::UNLOCK && h.ended != ended::COND_WAIT {
-            // Another thread may have released it meanwhile.
-            let foreign = self.locks.get(lock).map_or(&[][..], |l| &l.foreign);
-            let next = foreign.partition_point(|t| *t < h.taken);
-            released = released.min(foreign.get(next).copied().unwrap_or(u64::MAX));
-        }
+        let released = self.locks.get(lock).map_or(h.released, |l| l.released(h));
         let most = LOOKS.saturating_sub(self.looks).max(LOOKS_AFTER);
         self.looks += overlaps.each(h.taken, released.saturating_add(BEFORE), most, |w| {
             let wait = &self.waits[w];

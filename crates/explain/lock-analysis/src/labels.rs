@@ -10,7 +10,6 @@ pub struct Labels<'a> {
     pub facts: &'a Facts,
     pub recording: &'a Recording,
     clock: Clock,
-    hz: f64,
     /// Of each lock: its name without number, and how it was found.
     pub names: Vec<(String, &'static str)>,
     /// Its number among those of its name, from 1; 0 if it is the only one.
@@ -20,7 +19,6 @@ pub struct Labels<'a> {
 
 impl<'a> Labels<'a> {
     pub fn new(r: &'a Recording, facts: &'a Facts) -> Labels<'a> {
-        let hz = r.header().tsc_hz;
         let names: Vec<_> = facts.locks.iter().map(|l| name(facts, l)).collect();
         let mut count: HashMap<&str, usize> = HashMap::new();
         names.iter().for_each(|(n, _)| *count.entry(n).or_default() += 1);
@@ -34,14 +32,11 @@ impl<'a> Labels<'a> {
             })
             .collect();
         let lost = facts.gap_events().max(r.end().map_or(0, |e| e.gap_events));
-        let hz = if hz.is_finite() && hz > 0.0 { hz } else { 1e9 };
-        // (Where the tape does not say how fast its time stamps count, one is taken for a nanosecond.)
-        let clock = decode::rows::clock_at(r, hz);
-        Labels { facts, recording: r, clock, hz, names, numbers, lost }
+        Labels { facts, recording: r, clock: decode::rows::clock_at(r, r.hz()), names, numbers, lost }
     }
 
     pub fn ns(&self, ticks: u64) -> u64 {
-        (ticks as f64 / self.hz * 1e9).round() as u64
+        self.recording.ns(ticks)
     }
 
     pub fn seconds(&self, tsc: u64) -> f64 {

@@ -29,10 +29,9 @@ pub fn ranges(r: &Recording, filter: &Filter) -> Result<Ranges, InsightError> {
     if let Some((found, _)) = out.nvtx.filter(|(layout, _)| *layout != LAYOUT) {
         return Err(InsightError::Layout { path: r.path().into(), what: "ranges", found, known: LAYOUT });
     }
-    let hz = r.header().tsc_hz;
-    let to = Scale {
+    let to = Told {
+        recording: r,
         clock: rows::clock(r),
-        hz: if hz.is_finite() && hz > 0.0 { hz } else { 1e9 },
         calls: out.call_layout.is_some(),
         locks: out.lock_layout.is_some(),
     };
@@ -224,16 +223,17 @@ impl Sink for Tally {
     }
 }
 
-struct Scale {
+/// What a row needs beside its counts.
+struct Told<'r> {
+    recording: &'r Recording,
     clock: Clock,
-    hz: f64,
     calls: bool,
     locks: bool,
 }
 
-impl Scale {
+impl Told<'_> {
     fn ns(&self, ticks: u64) -> u64 {
-        (ticks as f64 / self.hz * 1e9).round() as u64
+        self.recording.ns(ticks)
     }
 
     fn row(&self, named: RangeRow, mut own: Own, a: Around) -> RangeRow {

@@ -3,6 +3,7 @@
 use crate::Wanted;
 use crate::activity::{self, Span, What};
 use crate::driver_names::DriverNames;
+use crate::off_cpu::OffCpu;
 use crate::parts::{About, CAUSES, Parts};
 use crate::rings::Rings;
 use crate::usual::Usual;
@@ -21,7 +22,6 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 use tape::call::{self, CallBody, Class, Function};
 use tape::event::{Body, Event};
-use tape::switch::switch_flags;
 
 /// What of a thread is remembered until its call ends.
 const PENDING: usize = 1 << 16;
@@ -107,8 +107,6 @@ struct Moved {
 #[derive(Debug, Default)]
 struct Doing {
     spans: Vec<Span>,
-    /// Off CPU: since when, whether somebody took it, and who.
-    out: Option<(u64, bool, i32)>,
     /// What the call that it is in has submitted: on which channels, and what was moved.
     channels: Vec<usize>,
     moved: Vec<Moved>,
@@ -132,6 +130,7 @@ pub struct Gather<'a> {
     hz: f64,
     addresses: Addresses,
     threads: FastMap<Source, Doing>,
+    off: OffCpu,
     processes: FastMap<u32, Process>,
     usual: FastMap<(CallKind, u64), Usual>,
     launched: HashSet<(u32, u64)>,
@@ -174,7 +173,7 @@ impl Ord for ByLoss {
 
 impl<'a> Gather<'a> {
     pub fn new(labels: &'a Labels<'a>, wanted: &'a Wanted) -> Gather<'a> {
-        let hz = 1e9 / (labels.ns(1_000_000_000).max(1) as f64 / 1e9);
+        let hz = labels.recording.hz();
         Gather {
             labels,
             wanted,
@@ -182,6 +181,7 @@ impl<'a> Gather<'a> {
             hz,
             addresses: Addresses::default(),
             threads: FastMap::default(),
+            off: OffCpu::default(),
             processes: FastMap::default(),
             usual: FastMap::default(),
             launched: HashSet::new(),
@@ -220,16 +220,6 @@ impl<'a> Gather<'a> {
             t.spans.push(span);
         } else {
             t.cut = true;
-        }
-    }
-
-    fn switch(&mut self, thread: Source, flags: u16, tsc: u64, other: i32) {
-        let Some(t) = self.doing(thread) else { return };
-        if flags & switch_flags::OUT != 0 {
-            t.out = Some((tsc, flags & switch_flags::PREEMPTED != 0, other));
-        } else if let Some((from, preempted, by)) = t.out.take() {
-            let (what, of) = if preempted { (What::Preempted, by as u32 as u64) } else { (What::Asleep, 0) };
-            self.remember(thread, Span { from, to: tsc, what, of });
         }
     }
 
@@ -442,9 +432,13 @@ impl Sink for Gather<'_> {
             }
             Body::Switch(s) => {
                 let thread = Source { process: thread.process, tid: s.tid };
-                self.switch(thread, e.head.flags, e.head.tsc, s.other);
+                if self.labels.facts.callers.contains(&thread)
+                    && let Some(span) = self.off.event(thread, e.head.flags, e.head.tsc, s.other)
+                {
+                    self.remember(thread, span);
+                }
             }
-            Body::SwitchesLost(_) => self.threads.values_mut().for_each(|t| t.out = None),
+            Body::SwitchesLost(_) => self.off = OffCpu::default(),
             _ => self.lock(thread, e),
         }
     }

@@ -11,6 +11,7 @@ mod activity;
 mod chain;
 mod driver_names;
 mod gather;
+mod off_cpu;
 mod parts;
 mod rings;
 mod rows;

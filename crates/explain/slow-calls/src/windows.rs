@@ -1,13 +1,13 @@
 //! The walk over what other threads did while the chosen calls were slow.
 
-use crate::activity::Span;
-use crate::activity::What;
+use crate::activity::{Span, What};
 use crate::driver_names::DriverNames;
 use crate::gather::{self, Chosen};
+use crate::off_cpu::OffCpu;
 use decode::Source;
 use decode::ranges::Open;
 use decode::walk::{At, Call, Sink};
-use lock_analysis::facts::{Addresses, Held, Lock};
+use lock_analysis::facts::{Addresses, Held};
 use lock_analysis::fast_map::FastMap;
 use lock_analysis::labels::Labels;
 use lock_analysis::ops::Class;
@@ -16,7 +16,6 @@ use rm::abi::Branch;
 use std::collections::HashMap;
 use tape::event::{Body, Event};
 use tape::lock::{ended, op};
-use tape::switch::switch_flags;
 
 /// Holds, signals, calls and times of each kind that are kept of one call's time.
 const KEPT: usize = 1 << 13;
@@ -83,7 +82,7 @@ pub struct Windows<'a> {
     /// Chosen calls by thread and number.
     calls: HashMap<(u32, i32, u32), usize>,
     addresses: Addresses,
-    out: FastMap<Source, (u64, bool, i32)>,
+    off: OffCpu,
 }
 
 impl<'a> Windows<'a> {
@@ -104,7 +103,7 @@ impl<'a> Windows<'a> {
             order,
             calls: chosen.iter().enumerate().map(of).collect(),
             addresses: Addresses::default(),
-            out: FastMap::default(),
+            off: OffCpu::default(),
         }
     }
 
@@ -138,13 +137,7 @@ impl<'a> Windows<'a> {
             && h.ended != ended::CANCELLED_WAIT
         {
             let (lock, _) = self.addresses.lock(thread.process, h.addr, class, h.op, 0);
-            let mut released = h.released;
-            if h.ended != ended::UNLOCK && h.ended != ended::COND_WAIT {
-                // Another thread may have released it meanwhile.
-                let foreign = self.labels.facts.locks.get(lock).map_or(&[][..], |l: &Lock| &l.foreign);
-                let next = foreign.partition_point(|t| *t < h.taken);
-                released = released.min(foreign.get(next).copied().unwrap_or(u64::MAX));
-            }
+            let released = self.labels.facts.locks.get(lock).map_or(h.released, |l| l.released(&h));
             let hold = Hold { thread, lock: lock as u64, taken: h.taken, released };
             self.each(h.taken, released, |w| w.holds.push(hold));
             if h.wait > 0 {
@@ -194,14 +187,11 @@ impl Sink for Windows<'_> {
             }
             Body::Switch(s) => {
                 let thread = Source { process: thread.process, tid: s.tid };
-                if e.head.flags & switch_flags::OUT != 0 {
-                    self.out.insert(thread, (tsc, e.head.flags & switch_flags::PREEMPTED != 0, s.other));
-                } else if let Some((from, preempted, by)) = self.out.remove(&thread) {
-                    let (what, of) = if preempted { (What::Preempted, by as u32 as u64) } else { (What::Asleep, 0) };
-                    self.span(thread, Span { from, to: tsc, what, of });
+                if let Some(span) = self.off.event(thread, e.head.flags, tsc, s.other) {
+                    self.span(thread, span);
                 }
             }
-            Body::SwitchesLost(_) => self.out.clear(),
+            Body::SwitchesLost(_) => self.off = OffCpu::default(),
             _ => self.lock(thread, e),
         }
     }
