@@ -132,6 +132,13 @@ pub struct Open {
     pub of_thread: Vec<Key>,
 }
 
+impl Open {
+    /// What they are called, the outermost first, those of the process behind those of the thread.
+    pub fn labels<'a>(&'a self, texts: &'a Texts) -> impl Iterator<Item = String> + 'a {
+        self.thread.iter().chain(&self.process).map(|key| texts.label(*key))
+    }
+}
+
 /// Ranges of one thread, threads of one process, and ranges of one process that are followed at a time.
 const DEEPEST: usize = 128;
 const THREADS: usize = 1 << 16;

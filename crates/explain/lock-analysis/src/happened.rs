@@ -2,6 +2,7 @@
 
 use crate::events;
 use crate::facts::Facts;
+use crate::fast_map::FastMap;
 use crate::labels::Labels;
 use crate::labels::function_name;
 use decode::python::{frame, stacks};
@@ -10,7 +11,6 @@ use decode::{InsightError, Recording, Source};
 use python_frames::Stacks;
 use schema::happened::{OneCall, OneSwitch};
 use schema::symbols::Places;
-use std::collections::HashMap;
 use tape::call::{self, CallBody};
 use tape::event::{Body, Event};
 use tape::switch::{SwitchBody, switch_flags};
@@ -31,7 +31,7 @@ pub fn each_call<E: From<InsightError>>(
     let labels = Labels::new(r, &facts);
     let stacks = stacks(r)?;
     let mut outcome = Ok(());
-    let (mut ranges, mut texts) = (HashMap::<u32, Ranges>::new(), Texts::default());
+    let (mut ranges, mut texts) = (FastMap::<u32, Ranges>::default(), Texts::default());
     events::each(r, |source, e| {
         if let Body::Text(t, text) = &e.body {
             texts.event(e.head.flags, t, text);
@@ -44,7 +44,7 @@ pub fn each_call<E: From<InsightError>>(
             if let Happened::Call(call) = &mut happened
                 && let Some(open) = ranges.around(source.tid)
             {
-                call.ranges = open.thread.iter().chain(&open.process).map(|key| texts.label(*key)).collect();
+                call.ranges = open.labels(&texts).collect();
             }
             outcome = f(happened);
         }

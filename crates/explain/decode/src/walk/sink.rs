@@ -106,9 +106,7 @@ impl At<'_> {
 
     /// The ranges of NVTX that it was submitted in, the outermost first, those of the process behind those of the thread.
     pub fn ranges(&self) -> impl Iterator<Item = String> {
-        let open = self.submission.ranges.as_deref();
-        let keys = open.into_iter().flat_map(|open| open.thread.iter().chain(&open.process));
-        keys.map(|key| self.texts.label(*key))
+        self.submission.ranges.as_deref().into_iter().flat_map(|open| open.labels(self.texts))
     }
 
     /// What the launch that a sink was just given starts, from the stream or from memory.
