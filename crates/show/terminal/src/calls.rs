@@ -87,7 +87,7 @@ pub fn table(c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::
         ]);
     }
     table::write(out, &t, 2)?;
-    more(c.calls.len(), limit, out)?;
+    table::more(out, c.calls.len(), limit, 2)?;
     writeln!(out, "  (waited: for mutexes and rwlocks; off CPU: but for that; holding: at least one of them)")
 }
 
@@ -144,7 +144,7 @@ fn patterns(l: &Locks, c: &Calls, limit: usize, style: Style, out: &mut dyn Writ
             writeln!(out, "    {} otherwise (--json)", of(r.total.calls - told, "call"))?;
         }
     }
-    more(with.len(), limit, out)
+    table::more(out, with.len(), limit, 2)
 }
 
 fn pattern(all: &Locks, p: &PatternRow, style: Style, out: &mut dyn Write) -> io::Result<()> {
@@ -185,7 +185,7 @@ pub fn shared(l: &Locks, c: &Calls, limit: usize, style: Style, out: &mut dyn Wr
     for s in c.shared.iter().take(limit) {
         writeln!(out, "  {}: {}", lock(l, &s.lock), line(s))?;
     }
-    more(c.shared.len(), limit, out)
+    table::more(out, c.shared.len(), limit, 2)
 }
 
 fn line(s: &SharedRow) -> String {
@@ -197,13 +197,6 @@ fn line(s: &SharedRow) -> String {
         format!("{} {}{waited}", b.call, how.join(" + "))
     });
     by.collect::<Vec<_>>().join(", ")
-}
-
-fn more(n: usize, limit: usize, out: &mut dyn Write) -> io::Result<()> {
-    if n > limit {
-        writeln!(out, "  and {} more (--top)", count((n - limit) as u64))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

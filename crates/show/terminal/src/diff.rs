@@ -59,7 +59,7 @@ pub fn write(d: &Diff, of: (&Locks, &Locks), top: usize, style: Style, out: &mut
         for l in moved.iter().take(top) {
             writeln!(out, "  {} -> {}", l.name, l.moved_to.as_deref().unwrap_or_default())?;
         }
-        more(moved.len(), top, out)?;
+        table::more(out, moved.len(), top, 2)?;
     }
     if orders > 0 {
         writeln!(out, "\n{}", style.bold("order"))?;
@@ -68,7 +68,7 @@ pub fn write(d: &Diff, of: (&Locks, &Locks), top: usize, style: Style, out: &mut
             t.add_row([word(o.change).to_owned(), o.held.clone(), o.taken.clone(), count(o.count.0), count(o.count.1)]);
         }
         table::write(out, &t, 2)?;
-        more(orders as usize, top, out)?;
+        table::more(out, orders as usize, top, 2)?;
     }
     Ok(())
 }
@@ -92,7 +92,7 @@ fn calls(d: &Diff, top: usize, style: Style, out: &mut dyn Write) -> io::Result<
         ]);
     }
     table::write(out, &t, 2)?;
-    more(d.calls.len(), top, out)?;
+    table::more(out, d.calls.len(), top, 2)?;
     for c in d.calls.iter().filter(|c| c.change != Change::Same).take(top) {
         let Some((a, b)) = &c.pattern else { continue };
         for (which, lines) in [("first", a), ("second", b)] {
@@ -133,7 +133,7 @@ fn locks(d: &Diff, of: (&Locks, &Locks), top: usize, style: Style, out: &mut dyn
         ]);
     }
     table::write(out, &t, 2)?;
-    more(changed.len(), top, out)
+    table::more(out, changed.len(), top, 2)
 }
 
 fn ns(n: u64) -> String {
@@ -147,11 +147,4 @@ fn word(c: Change) -> &'static str {
         Change::New => "new",
         Change::Gone => "gone",
     }
-}
-
-fn more(n: usize, top: usize, out: &mut dyn Write) -> io::Result<()> {
-    if n > top {
-        writeln!(out, "  and {} more (--top)", count((n - top) as u64))?;
-    }
-    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Driver calls, counted.
 
 use crate::number::{count, nanoseconds};
-use crate::table::{Style, to_stdout, write as write_table};
+use crate::table::{Style, more, to_stdout, write as write_table};
 use crate::{ReportError, json};
 use decode::Recording;
 use schema::driver_calls::DriverCallCount;
@@ -42,8 +42,5 @@ fn write(out: &mut dyn Write, style: &Style, counts: &[DriverCallCount], limit: 
         return writeln!(out, "no driver call was made while it was recorded");
     }
     write_table(out, &table, 0)?;
-    if counts.len() > limit {
-        writeln!(out, "and {} more (--top)", counts.len() - limit)?;
-    }
-    Ok(())
+    more(out, counts.len(), limit, 0)
 }

@@ -131,18 +131,11 @@ fn rows(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Resul
         ]);
     }
     table::write(out, &t, 2)?;
-    more(l.locks.len(), limit, out)
+    table::more(out, l.locks.len(), limit, 2)
 }
 
 fn held_from(l: &Locks, r: &LockRow) -> String {
     r.longest_hold_site.as_ref().map_or_else(|| "-".into(), |s| site(l, s) + &inside(&r.longest_hold_inside))
-}
-
-fn more(n: usize, limit: usize, out: &mut dyn Write) -> io::Result<()> {
-    if n > limit {
-        writeln!(out, "  and {} more (--top)", count((n - limit) as u64))?;
-    }
-    Ok(())
 }
 
 fn who(tid: i32, name: &str) -> String {
@@ -309,7 +302,7 @@ fn left(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Resul
         let (thread, lock, from) = (who(r.tid, &r.thread), lock(l, &r.lock), site(l, &r.site));
         writeln!(out, "  {thread} {what} {lock} from {from} since {:.6} s", r.since)?;
     }
-    more(l.left.len(), limit, out)
+    table::more(out, l.left.len(), limit, 2)
 }
 
 fn cycle(l: &Locks, c: &Cycle, out: &mut dyn Write) -> io::Result<()> {
@@ -338,7 +331,7 @@ fn order(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Resu
         t.add_row([lock(l, held), lock(l, taken), count(*n), site(l, held_site), site(l, taken_site)]);
     }
     table::write(out, &t, 2)?;
-    more(l.order.len(), limit, out)
+    table::more(out, l.order.len(), limit, 2)
 }
 
 fn inversions(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
@@ -354,7 +347,7 @@ fn inversions(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Res
     for i in l.inversions.iter().take(limit) {
         inversion(l, i, out)?;
     }
-    Ok(more(l.inversions.len(), limit, out)?)
+    Ok(table::more(out, l.inversions.len(), limit, 2)?)
 }
 
 fn inversion(l: &Locks, i: &Inversion, out: &mut dyn Write) -> io::Result<()> {

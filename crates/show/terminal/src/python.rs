@@ -66,9 +66,7 @@ fn write(p: &Python, limit: usize, style: Style, out: &mut dyn Write) -> io::Res
             ]);
         }
         table::write(out, &t, 2)?;
-        if p.lines.len() > limit {
-            writeln!(out, "  and {} more (--top)", count((p.lines.len() - limit) as u64))?;
-        }
+        table::more(out, p.lines.len(), limit, 2)?;
     }
     for (n, what) in [
         (p.without, "by threads that ran no Python code"),

@@ -3,6 +3,7 @@
 mod narrow;
 
 use crate::ReportError;
+use crate::number::count;
 use colorchoice::ColorChoice;
 use comfy_table::{CellAlignment, Row, presets};
 use std::io::{self, IsTerminal, Write};
@@ -122,6 +123,14 @@ pub fn write(out: &mut dyn Write, t: &Table, indent: usize) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Says how many of `n` rows were left out behind `shown` of them.
+pub fn more(out: &mut dyn Write, n: usize, shown: usize, indent: usize) -> io::Result<()> {
+    match n.saturating_sub(shown) {
+        0 => Ok(()),
+        left => writeln!(out, "{:indent$}and {} more (--top)", "", count(left as u64)),
+    }
 }
 
 /// Runs `f` on standard output, buffered. A closed pipe ends it without an error.
