@@ -1,8 +1,8 @@
 //! All events of a recording, one after the other.
 
-use decode::ahead::read_ahead;
-use decode::merge::{Step, Submission};
-use decode::{InsightError, Recording, Source};
+use crate::ahead::read_ahead;
+use crate::merge::{Step, Submission};
+use crate::recording::{InsightError, Recording, Source};
 use tape::event::Event;
 
 /// Goes over all events.

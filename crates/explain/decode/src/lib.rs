@@ -13,6 +13,7 @@ pub mod complete;
 pub mod driver_call_counts;
 mod driver_calls;
 mod event_time;
+pub mod events;
 pub mod gaps;
 pub mod graphs;
 pub mod histogram;

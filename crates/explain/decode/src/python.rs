@@ -1,7 +1,6 @@
 //! Python's stacks of a recording.
 
-use crate::ahead::read_ahead;
-use crate::merge::Step;
+use crate::events;
 use crate::recording::{InsightError, Recording};
 use python_frames::{Frame, Stacks, is_of_a_library};
 use schema::python::FrameRow;
@@ -15,19 +14,7 @@ pub fn stacks(r: &Recording) -> Result<Stacks, InsightError> {
     if !r.header().python {
         return Ok(all);
     }
-    read_ahead(r, |steps| {
-        loop {
-            let submission = match steps.next_step()? {
-                None => return Ok::<(), InsightError>(()),
-                Some(Step::Event(source, e)) => {
-                    all.event(source.process, &e);
-                    continue;
-                }
-                Some(Step::Submission(s)) => s,
-            };
-            steps.recycle(submission);
-        }
-    })?;
+    events::each(r, |source, e| all.event(source.process, e))?;
     all.finish();
     Ok(all)
 }

@@ -1,11 +1,11 @@
 //! The first walk over a tape's locks: which there are, what was done with them, and the waits that were worth a look.
 
-use crate::events;
 use crate::fast_map::FastMap;
 use crate::graph::{Graph, Hold};
 use crate::names::Names;
 use crate::ops::{self, Class};
 use crate::threads::Threads;
+use decode::events;
 use decode::gaps::GapTotals;
 use decode::{InsightError, Recording, Source};
 use std::cmp::Reverse;

@@ -1,10 +1,10 @@
 //! Every call of CUDA's and every context switch, one after the other.
 
-use crate::events;
 use crate::facts::Facts;
 use crate::fast_map::FastMap;
 use crate::labels::Labels;
 use crate::labels::function_name;
+use decode::events;
 use decode::python::{frame, stacks};
 use decode::ranges::{Ranges, Texts};
 use decode::{InsightError, Recording, Source};

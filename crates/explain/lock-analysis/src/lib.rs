@@ -10,7 +10,6 @@
 pub mod call_kind;
 mod calls;
 mod diff;
-mod events;
 pub mod facts;
 pub mod fast_map;
 pub mod graph;
@@ -29,6 +28,7 @@ mod spans;
 pub mod threads;
 mod uses;
 
+use decode::events;
 use decode::{InsightError, Recording};
 pub use diff::diff;
 use facts::Facts;

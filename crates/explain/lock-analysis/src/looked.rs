@@ -1,11 +1,11 @@
 //! What is known of the longest waits: who held the lock, what those threads did, what they waited for themselves.
 
 use crate::calls::Gather;
-use crate::events::{self, What};
 use crate::facts::{Facts, Wait};
 use crate::holders::InTheWay;
 use crate::labels::Labels;
 use crate::spans::{Seen, Span, Spans};
+use decode::events::{self, What};
 use decode::{InsightError, Recording, Source};
 use schema::cuda_calls::Calls;
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
 //! CUDA's calls by the line of Python that makes them.
 
 use crate::calls::NOT_READY;
-use crate::events;
 use crate::labels::function_name;
+use decode::events;
 use decode::histogram::Sparse;
 use decode::python::{frame, stacks};
 use decode::{InsightError, Recording, Source};

@@ -1,9 +1,9 @@
 //! Every operation of every lock, one after the other.
 
-use crate::events;
 use crate::facts::{AT_THE_END, Addresses, Facts, Held};
 use crate::labels::Labels;
 use crate::ops::{self, Class};
+use decode::events;
 use decode::{InsightError, Recording, Source};
 use schema::lock_uses::UseRow;
 use schema::symbols::Places;
