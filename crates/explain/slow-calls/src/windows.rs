@@ -140,12 +140,6 @@ impl<'a> Windows<'a> {
             let released = self.labels.facts.locks.get(lock).map_or(h.released, |l| l.released(&h));
             let hold = Hold { thread, lock: lock as u64, taken: h.taken, released };
             self.each(h.taken, released, |w| w.holds.push(hold));
-            if h.wait > 0 {
-                let span =
-                    Span { from: h.taken.saturating_sub(h.wait), to: h.taken, what: What::Lock, of: lock as u64 };
-                self.span(thread, span);
-            }
-            return;
         }
         let done = (e.head.flags >> 8) as u8;
         let wakes = matches!(done, op::COND_SIGNAL | op::COND_BROADCAST | op::SEM_POST);
