@@ -124,6 +124,7 @@ impl Args {
             tap: self.tap,
             locks: false,
             python: false,
+            gpu_times: false,
             no_switches: false,
             calls: false,
             no_calls: false,

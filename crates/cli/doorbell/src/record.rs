@@ -66,6 +66,10 @@ pub struct Args {
     /// Record CUDA calls, each with the line of Python that makes it (CPython 3.9 to 3.13)
     #[arg(long)]
     pub python: bool,
+    /// Record CUDA calls, and when each kernel ended, by the GPU's own clock. Changes unused words of the program's commands, so that the
+    /// GPU writes that down
+    #[arg(long)]
+    pub gpu_times: bool,
     /// Record ranges and marks of NVTX as well: `torch.cuda.nvtx`, the Python package `nvtx`, nvtx3 in C and C++ (--calls and
     /// --locks do that, too)
     #[arg(long)]
@@ -229,7 +233,7 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let driver = recorder::driver_version();
         // Locks and ranges are there without a GPU, and calls where a library brings its own.
-        let no_gpu = (self.locks || self.calls || self.python || self.has_nvtx()) && driver.is_none();
+        let no_gpu = (self.locks || self.calls || self.python || self.gpu_times || self.has_nvtx()) && driver.is_none();
         if self.gpu == Gpu::Real && !no_gpu {
             // A program may bring a driver of its own, as one with the software GPU linked into it does.
             if driver.is_none() && !gpu::accepts_unverified() {
@@ -253,7 +257,7 @@ impl Args {
 
     fn has_nvtx(&self) -> bool {
         let range = matches!(self.capture, CaptureArg::Range(_));
-        self.nvtx || range || (self.calls || self.locks) && !self.no_nvtx
+        self.nvtx || range || (self.calls || self.gpu_times || self.locks) && !self.no_nvtx
     }
 
     /// The file to write, created. Nothing is created for a program that cannot be recorded.
@@ -278,8 +282,9 @@ impl Args {
             wait_on_full: self.on_full == OnFull::Wait,
             locks: self.locks,
             switches: !self.no_switches,
-            calls: self.calls || self.python || self.locks && !self.no_calls,
+            calls: self.calls || self.python || self.gpu_times || self.locks && !self.no_calls,
             python: self.python,
+            gpu_times: self.gpu_times,
             nvtx: self.has_nvtx(),
             ring_bytes: self.ring as usize,
             memory: self.memory,
@@ -339,11 +344,12 @@ fn default_name(program: &OsStr) -> PathBuf {
 fn tell(out: &Path, o: &Outcome, args: &Args) {
     let e = &o.end;
     let name = Style::of_stderr().bold("doorbell:");
-    let doorbells = match (e.trapped + e.tapped, args.locks || args.calls || args.python || args.has_nvtx()) {
-        // Without a GPU there are none, and nobody asked for them.
-        (0, true) => String::new(),
-        (n, _) => format!(", {} ({} rewritten, {} trapped)", number::of(n, "doorbell"), e.tapped, e.trapped),
-    };
+    let doorbells =
+        match (e.trapped + e.tapped, args.locks || args.calls || args.python || args.gpu_times || args.has_nvtx()) {
+            // Without a GPU there are none, and nobody asked for them.
+            (0, true) => String::new(),
+            (n, _) => format!(", {} ({} rewritten, {} trapped)", number::of(n, "doorbell"), e.tapped, e.trapped),
+        };
     let (seconds, size) = (number::seconds(e.seconds), number::bytes(o.bytes));
     let mut err = std::io::stderr().lock();
     let _ = writeln!(err, "{name} wrote {}: {seconds}{doorbells}, {size}", out.display());

@@ -106,6 +106,9 @@ struct View {
     /// Which kernels ran, and how often, by themselves and in graphs (with names where `record --calls` was asked for).
     #[arg(long)]
     kernels: bool,
+    /// Each time that a kernel ran: when it started, and how long it took (recorded with `record --gpu-times`).
+    #[arg(long)]
+    gpu_times: bool,
     /// The channels.
     #[arg(long)]
     channels: bool,
@@ -184,7 +187,7 @@ impl Applies {
 
 /// One for each option of [`View`]. A new view has a field there, a row here and an arm in [`Args::run`]. The last one is shown where none
 /// is asked for.
-const VIEWS: [Applies; 13] = [
+const VIEWS: [Applies; 14] = [
     Applies {
         channel: true,
         submission: true,
@@ -212,6 +215,14 @@ const VIEWS: [Applies; 13] = [
         kernel: true,
         range: true,
         ..Applies::limit_alone("--kernels", |v| v.kernels)
+    },
+    Applies {
+        channel: true,
+        submission: true,
+        kernel: true,
+        range: true,
+        sorts: terminal::gpu_times::SORTS,
+        ..Applies::limit_alone("--gpu-times", |v| v.gpu_times)
     },
     Applies { channel: true, sorts: terminal::channels::SORTS, ..Applies::limit_alone("--channels", |v| v.channels) },
     Applies::limit_alone("--objects", |v| v.objects),
@@ -298,6 +309,7 @@ impl Args {
             v if v.launches => terminal::launches::LIST.print(r, &filter, sort, style, json)?,
             v if v.graphs => terminal::graphs::print(r, self.limit, sort, style, form)?,
             v if v.kernels => terminal::kernels::print(r, &filter, style, json)?,
+            v if v.gpu_times => terminal::gpu_times::LIST.print(r, &filter, sort, style, json)?,
             v if v.channels => terminal::channels::print(r, filter, sort, style, json)?,
             v if v.locks => terminal::locks::print(r, self.limit, style, json)?,
             v if v.driver_calls => terminal::driver_calls::print(r, self.limit, style, json)?,

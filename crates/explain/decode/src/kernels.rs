@@ -7,11 +7,11 @@ use crate::graphs::{self, Graph};
 use crate::recording::{InsightError, Recording};
 use crate::rows;
 use crate::tally::Commonest;
-use crate::walk::{At, Filter, Sink, walk};
+use crate::walk::{At, Filter, GraphKernel, Sink, walk};
 use pushbuf::ops::Op;
 use schema::Clock;
-use schema::kernels::{CallCount, KernelRow, Kernels};
-use schema::operations::{LaunchRow, Shape};
+use schema::kernels::{CallCount, GpuTimes, KernelRow, Kernels};
+use schema::operations::{GpuTime, LaunchRow, Shape, Start};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Kernels that are told apart, at most.
@@ -19,7 +19,7 @@ const MOST: usize = 1 << 17;
 /// Threads and streams of one kernel that are told apart, at most.
 const FEW: usize = 1 << 12;
 
-/// What ran, the commonest first. Graphs are counted where the filter wants everything.
+/// What ran: what took the GPU longest first, where times were recorded, then the commonest. Graphs are counted where the filter wants everything.
 ///
 /// # Errors
 /// The recording cannot be read.
@@ -33,11 +33,13 @@ pub fn kernels(r: &Recording, filter: &Filter) -> Result<Kernels, InsightError> 
     let total: u64 = tally.of.values().map(|k| k.launches + k.in_graphs).sum();
     let mut kernels: Vec<KernelRow> = tally.of.into_iter().filter_map(|(key, k)| k.row(key, total, whole)).collect();
     kernels.sort_by(|a, b| {
+        let time = |k: &KernelRow| k.gpu.map_or(0, |gpu| gpu.total_ns);
         let ran = |k: &KernelRow| k.launches + k.in_graphs.unwrap_or(0);
-        ran(b).cmp(&ran(a)).then_with(|| (&a.name, a.code).cmp(&(&b.name, b.code)))
+        time(b).cmp(&time(a)).then_with(|| ran(b).cmp(&ran(a))).then_with(|| (&a.name, a.code).cmp(&(&b.name, b.code)))
     });
     kernels.truncate(filter.limit.unwrap_or(u64::MAX).try_into().unwrap_or(usize::MAX));
-    Ok(Kernels { kernels, without_qmd: tally.without_qmd, unknown_graph_launches: unknown })
+    let (without_qmd, gpu_times) = (tally.without_qmd, r.header().gpu_times);
+    Ok(Kernels { kernels, without_qmd, unknown_graph_launches: unknown, gpu_times })
 }
 
 /// By its symbol, in whatever process; one without name by its process and the address of its code.
@@ -59,6 +61,7 @@ struct One {
     calls: BTreeMap<&'static str, u64>,
     first: Option<f64>,
     last: Option<f64>,
+    gpu: Option<GpuTimes>,
 }
 
 impl One {
@@ -82,7 +85,19 @@ impl One {
             calls,
             first_seconds: self.first,
             last_seconds: self.last,
+            gpu: self.gpu,
         })
+    }
+
+    fn ran(&mut self, time: &GpuTime) {
+        let ns = time.duration_ns();
+        let gpu = self.gpu.get_or_insert(GpuTimes { shortest_ns: u64::MAX, ..GpuTimes::default() });
+        gpu.runs += 1;
+        gpu.bounded += u64::from(time.start == Start::Bounded);
+        gpu.total_ns = gpu.total_ns.saturating_add(ns);
+        gpu.shortest_ns = gpu.shortest_ns.min(ns);
+        gpu.longest_ns = gpu.longest_ns.max(ns);
+        gpu.queued_ns = gpu.queued_ns.saturating_add(time.queued_ns);
     }
 }
 
@@ -111,6 +126,17 @@ impl Sink for Tally<'_> {
             Some(_) => {}
         }
     }
+
+    fn graph_kernel(&mut self, at: &At<'_>, k: &GraphKernel) {
+        let name = k.kernel.as_ref().map(|kernel| (kernel.symbol.as_str(), kernel.name.as_str()));
+        if !self.filter.wants_at(at, &self.clock) || !self.filter.wants_kernel(name.map(|(_, name)| name)) {
+            return;
+        }
+        if let Some(one) = self.one(at.channel.process, k.shape.code(), name) {
+            one.shapes.add_many(k.shape, 0);
+            one.ran(&k.gpu);
+        }
+    }
 }
 
 impl Tally<'_> {
@@ -137,6 +163,7 @@ impl Tally<'_> {
             }
             *one.calls.entry(call.name).or_default() += 1;
         }
+        row.gpu.iter().for_each(|time| one.ran(time));
         one.first = one.first.or(row.when.seconds);
         one.last = row.when.seconds.or(one.last);
     }

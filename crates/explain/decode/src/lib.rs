@@ -15,6 +15,7 @@ mod driver_calls;
 mod event_time;
 pub mod events;
 pub mod gaps;
+mod gpu_times;
 pub mod graphs;
 pub mod histogram;
 mod inline_writes;

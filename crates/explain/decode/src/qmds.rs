@@ -37,6 +37,8 @@ const REMEMBERED: usize = 1 << 18;
 #[derive(Debug, Default)]
 pub(crate) struct Qmds {
     known: HashMap<u64, (Shape, usize, Option<At>)>,
+    /// Which QMDs those of graphs act on when they are done.
+    starts: HashMap<u64, [u64; 2]>,
 }
 
 impl Qmds {
@@ -55,6 +57,25 @@ impl Qmds {
         {
             self.known.insert(l.qmd_address, (shape, channel, l.written_at));
         }
+        if let Some(q) = &l.qmd
+            && (self.starts.len() < REMEMBERED || self.starts.contains_key(&l.qmd_address))
+        {
+            let mut starts = [0; 2];
+            starts.iter_mut().zip(q.dependents()).for_each(|(to, (_, dependent))| *to = dependent.address);
+            if starts != [0; 2] || self.starts.contains_key(&l.qmd_address) {
+                self.starts.insert(l.qmd_address, starts);
+            }
+        }
         Started { shape, again }
+    }
+
+    /// What lies at an address.
+    pub fn shape(&self, qmd: u64) -> Option<Shape> {
+        self.known.get(&qmd).map(|known| known.0)
+    }
+
+    /// Which QMDs the one at an address acts on when it is done.
+    pub fn starts(&self, qmd: u64) -> [u64; 2] {
+        self.starts.get(&qmd).copied().unwrap_or_default()
     }
 }

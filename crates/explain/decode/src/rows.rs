@@ -1,19 +1,21 @@
 //! Rows of the schema, filled from a walk.
 
+use crate::kernel::Kernel;
 use crate::merge::missing;
 use crate::place::place;
 use crate::python;
 use crate::ranges::{Range, Style, Texts};
 use crate::recording::Recording;
-use crate::walk::{At, Segment};
+use crate::walk::{At, GraphKernel, Segment};
 use pushbuf::decode::Item;
 use pushbuf::ops::{How, Layout, Op, Purpose, Semaphore, Space, Transfer, What};
 use pushbuf::text::MethodName;
 use python_frames::Found;
 use rm::graph::ObjectGraph;
 use schema::happened::OneRange;
+use schema::kernel_runs::KernelRun;
 use schema::objects::{MappingRow, ObjectRow, Objects};
-use schema::operations::{CopyRow, InCall, LaunchRow, Mode, When};
+use schema::operations::{CopyRow, GpuTime, InCall, LaunchRow, Mode, Shape, When};
 use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
 use schema::{Clock, Place};
 use tape::event::lack;
@@ -120,8 +122,36 @@ pub fn launch(at: &At<'_>, op: &Op, clock: &Clock) -> Option<LaunchRow> {
         again: started.is_some_and(|s| s.again),
         name: kernel.as_ref().map(|kernel| kernel.name.clone()),
         symbol: kernel.as_ref().map(|kernel| kernel.symbol.clone()),
+        gpu: at.gpu_time(),
         guessed: op.guessed,
     })
+}
+
+/// The run of a kernel that was launched by itself; `None` for anything else, and where its time is not known.
+pub fn kernel_run(at: &At<'_>, op: &Op, clock: &Clock) -> Option<KernelRun> {
+    let What::Launch(_) = &op.what else { return None };
+    let (gpu, shape) = (at.gpu_time()?, at.started()?.shape?);
+    Some(run(at, shape, at.kernel().as_deref(), false, gpu, clock))
+}
+
+/// The run of a graph's kernel.
+pub fn graph_kernel_run(at: &At<'_>, k: &GraphKernel, clock: &Clock) -> KernelRun {
+    run(at, k.shape, k.kernel.as_deref(), true, k.gpu, clock)
+}
+
+fn run(at: &At<'_>, shape: Shape, kernel: Option<&Kernel>, in_graph: bool, gpu: GpuTime, clock: &Clock) -> KernelRun {
+    let when = when(at, clock);
+    let start_seconds = when.seconds.map(|s| s + gpu.queued_ns as f64 / 1e9);
+    KernelRun {
+        symbol: kernel.map(|kernel| kernel.symbol.clone()),
+        name: kernel.map(|kernel| kernel.name.clone()),
+        code: shape.code(),
+        in_graph,
+        start_seconds,
+        end_seconds: start_seconds.map(|s| s + gpu.duration_ns() as f64 / 1e9),
+        gpu,
+        when,
+    }
 }
 
 /// Why words are missing.

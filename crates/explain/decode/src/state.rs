@@ -1,6 +1,7 @@
 //! What is known of one process image while its events are read: its driver objects, which channel has which slot, and the
 //! QMDs in its memory. Images share none of it.
 
+use crate::gpu_times::Running;
 use crate::kernel::{Codes, Kernel, MOST};
 use crate::pauses::Pauses;
 use crate::qmds::Qmds;
@@ -45,6 +46,7 @@ pub(crate) struct State {
     pub codes: RefCell<Codes>,
     pub pauses: Pauses,
     pub ranges: Ranges,
+    pub running: RefCell<Running>,
     /// How many channels a slot has had.
     generations: HashMap<u32, u32>,
 }

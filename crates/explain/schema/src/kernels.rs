@@ -12,6 +12,8 @@ pub struct Kernels {
     pub without_qmd: u64,
     /// Launches of graphs that are not understood, and of graphs that were uploaded before the recording: which kernels they ran is not known.
     pub unknown_graph_launches: u64,
+    /// Whether the GPU's times were recorded (`record --gpu-times`).
+    pub gpu_times: bool,
 }
 
 /// A kernel, by its name; by the address of its code where it has none.
@@ -39,6 +41,28 @@ pub struct KernelRow {
     /// Of the first and of the last launch of its own.
     pub first_seconds: Option<f64>,
     pub last_seconds: Option<f64>,
+    /// How long it ran on the GPU; `None` where no time of it is known.
+    pub gpu: Option<GpuTimes>,
+}
+
+/// How long a kernel ran, over all runs of which that is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct GpuTimes {
+    /// Runs with a time.
+    pub runs: u64,
+    /// Those of them of which only bounds are known: they may have been shorter.
+    pub bounded: u64,
+    pub total_ns: u64,
+    pub shortest_ns: u64,
+    pub longest_ns: u64,
+    /// From the doorbell to the start, of all runs together.
+    pub queued_ns: u64,
+}
+
+impl GpuTimes {
+    pub fn mean_ns(&self) -> u64 {
+        self.total_ns / self.runs.max(1)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -13,6 +13,7 @@ pub mod document;
 pub mod driver_calls;
 pub mod graphs;
 pub mod happened;
+pub mod kernel_runs;
 pub mod kernels;
 pub mod lines;
 pub mod lock_uses;

@@ -122,6 +122,42 @@ pub struct CopyRow {
     pub guessed: bool,
 }
 
+/// When a kernel ran, by the GPU's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct GpuTime {
+    /// Nanoseconds, as the GPU stored them.
+    #[serde(serialize_with = "crate::wide::decimal")]
+    pub end_ns: u64,
+    /// Nanoseconds, worked out as `start` says, and the earliest that it can have been. It was before the end.
+    #[serde(serialize_with = "crate::wide::decimal")]
+    pub start_ns: u64,
+    #[serde(serialize_with = "crate::wide::decimal")]
+    pub earliest_ns: u64,
+    pub start: Start,
+    /// From the doorbell to the start.
+    pub queued_ns: u64,
+    /// By how much the CPU's time of the doorbell may be off on the GPU's clock.
+    pub clock_error_ns: u64,
+}
+
+impl GpuTime {
+    pub fn duration_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.start_ns)
+    }
+}
+
+/// What a kernel's start is worked out from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Start {
+    /// Its doorbell: the stream was idle.
+    AfterTheDoorbell,
+    /// The end of the kernel before it in its stream.
+    AfterTheOneBefore,
+    /// It started between `earliest_ns` and `end_ns`: it waited for another channel, or ran beside others.
+    Bounded,
+}
+
 /// A kernel launch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LaunchRow {
@@ -139,6 +175,8 @@ pub struct LaunchRow {
     /// The kernel, where the call that launched it is known: the name of its symbol, and that as C++ writes it.
     pub symbol: Option<String>,
     pub name: Option<String>,
+    /// When it ran (recorded with `record --gpu-times`); `None` where that is not known.
+    pub gpu: Option<GpuTime>,
     /// Some of its registers were set in words that are not on the tape.
     pub guessed: bool,
 }

@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tape::file::{End, EndChannel, ProcessEnd, Unwatched};
+use tape::file::{End, EndChannel, KernelEnds, ProcessEnd, Unwatched};
 use tape::python::state;
 use tape::region::{self, Slot};
 
@@ -209,9 +209,22 @@ pub fn of_image(image: &Image, ending: &Ending, stopped: Option<&str>) -> Proces
         paused_doorbells: c.paused_rings.load(Ordering::Relaxed),
         trouble: trouble(&image.region).map(|t| t.1.to_owned()).chain(refused_python(&image.region)).collect(),
         python: c.python.load(Ordering::Relaxed),
+        kernel_ends: (c.locks & region::locks::GPU_TIMES != 0).then(|| kernel_ends(image)),
         channels: channels.map(|(i, s)| end_channel(&image.region, i, s)).collect(),
         complete: because.is_empty(),
         incomplete_because: because,
+    }
+}
+
+fn kernel_ends(image: &Image) -> KernelEnds {
+    let c = image.region.control();
+    let count = |n: &AtomicU64| n.load(Ordering::Relaxed);
+    KernelEnds {
+        stamped: count(&c.stamped),
+        ends: image.ends.taken,
+        slots_full: count(&c.slots_full),
+        words_in_use: count(&c.words_in_use),
+        other_version: count(&c.other_version),
     }
 }
 

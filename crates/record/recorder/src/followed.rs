@@ -4,6 +4,7 @@
 //! taken before.
 
 use crate::end::{self, Ending, Totals};
+use crate::gpu_clock::GpuClocks;
 use crate::image::Image;
 use crate::output::Output;
 use crate::processes::{self, Handle, Identity};
@@ -41,6 +42,8 @@ pub struct Followed<'a> {
     latest: HashMap<i32, (u32, u32)>,
     next: u32,
     switches: Option<Switches>,
+    /// Where ends of kernels are recorded.
+    clocks: Option<GpuClocks>,
     totals: Totals,
     /// The first program.
     first: i32,
@@ -57,6 +60,7 @@ pub struct Followed<'a> {
 pub struct Options {
     pub no_data: bool,
     pub no_args: bool,
+    pub gpu_times: bool,
 }
 
 struct Claimed {
@@ -81,6 +85,7 @@ impl<'a> Followed<'a> {
             latest: HashMap::new(),
             next: 0,
             switches,
+            clocks: options.gpu_times.then(GpuClocks::open),
             totals: Totals::default(),
             first: 0,
             unwatched: HashMap::new(),
@@ -109,6 +114,7 @@ impl<'a> Followed<'a> {
         let page = self.session.page();
         let taken = self.images.iter_mut().map(|i| i.round(page, &mut self.out)).sum();
         self.look_at_switches(false);
+        self.read_gpu_clocks();
         if self.looked.elapsed() > if self.is_short_of_rings() && self.freed > 0 { LOOK_SHORT } else { LOOK } {
             self.looked = Instant::now();
             self.freed = self.images.iter_mut().map(|i| i.free_dead(&mut self.out)).sum();
@@ -118,6 +124,17 @@ impl<'a> Followed<'a> {
             self.stop();
         }
         taken
+    }
+
+    fn read_gpu_clocks(&mut self) {
+        let stamped = |image: &Image| image.region.control().stamped.load(Ordering::Relaxed) > 0;
+        if !self.images.iter().any(stamped) {
+            return;
+        }
+        let events = self.clocks.as_mut().map(GpuClocks::events).unwrap_or_default();
+        for image in self.images.iter_mut().filter(|image| !events.is_empty() && stamped(image)) {
+            image.tell(WRITER, &events, &mut self.out);
+        }
     }
 
     /// The user wants a pause of all processes to begin, or to end.

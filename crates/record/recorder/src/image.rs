@@ -4,6 +4,7 @@
 //! they are looked at, and no number in the shared memory is trusted further than its own ring. A ring that holds no
 //! events costs what it held and a note, never the recording.
 
+use crate::ends::Ends;
 use crate::output::{Dropped, Output};
 use crate::processes::{self, Handle};
 use crate::region::{Region, Ring};
@@ -42,6 +43,8 @@ pub struct Image {
     pub region: Region,
     pub begun: Instant,
     scrub: Option<Scrubber>,
+    /// When its kernels ended.
+    pub ends: Ends,
     pub dropped: Dropped,
     /// A ring could not be mapped: why.
     pub unmapped: Option<String>,
@@ -61,6 +64,7 @@ impl Image {
             region,
             begun: Instant::now(),
             scrub: no_data.then(Scrubber::default),
+            ends: Ends::default(),
             dropped: Dropped::default(),
             unmapped: None,
             stopped: false,
@@ -125,7 +129,15 @@ impl Image {
                 }
             }
         }
-        taken
+        taken + self.take_ends(out)
+    }
+
+    /// After the rings: a kernel's launch is on the tape before its end.
+    fn take_ends(&mut self, out: &mut Output) -> usize {
+        let region = &self.region;
+        let ends = self.ends.take(region.control(), || region.stamps());
+        self.tell(WRITER, &ends, out);
+        ends.len()
     }
 
     /// True if there were any.

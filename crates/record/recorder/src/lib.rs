@@ -10,7 +10,9 @@
 mod clock;
 mod closing;
 mod end;
+mod ends;
 mod followed;
+mod gpu_clock;
 mod image;
 mod machine;
 mod memory;

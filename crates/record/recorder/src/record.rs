@@ -121,6 +121,8 @@ pub struct Options<'a> {
     pub calls: bool,
     /// And the Python frames that make them.
     pub python: bool,
+    /// Have the GPU write down when kernels end. Needs `calls`.
+    pub gpu_times: bool,
     /// Record ranges and marks of NVTX.
     pub nvtx: bool,
     /// Bytes of the ring of a thread that records much; rounded up to a power of two.
@@ -213,9 +215,10 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
         tap: o.tap.code(),
         on_full: if o.wait_on_full { region::on_full::WAIT } else { region::on_full::GAP },
         locks: wish(o.locks, region::locks::RECORD)
-            | wish(o.calls || o.python, region::locks::CALLS)
+            | wish(o.calls || o.python || o.gpu_times, region::locks::CALLS)
             | wish(o.python, region::locks::PYTHON)
             | wish(o.nvtx, region::locks::NVTX)
+            | wish(o.gpu_times, region::locks::GPU_TIMES)
             | wish(o.no_args, region::locks::NO_NAMES),
         capture: o.capture.code(),
         range: o.capture.range(),
@@ -233,7 +236,8 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     rights::let_the_program_see_us();
     let header = header(o, &program.path, tsc_hz);
     let writer = if o.force { Writer::replace(&o.out, &header) } else { Writer::create(&o.out, &header) }?;
-    let wanted = followed::Options { no_data: o.no_data, no_args: o.no_args };
+    let wanted =
+        followed::Options { no_data: o.no_data, no_args: o.no_args, gpu_times: o.gpu_times && o.soft.is_none() };
     let mut followed = Followed::new(&session, Output::new(writer, o.limit), wanted, switches);
     let cleared = |e: RecordError| {
         // Not a device or a pipe: those are not ours.
@@ -463,6 +467,7 @@ fn header(o: &Options, exe: &Path, tsc_hz: f64) -> Header {
         no_data: o.no_data,
         locks: o.locks,
         python: o.python,
+        gpu_times: o.gpu_times,
         extra: Default::default(),
     }
 }

@@ -202,6 +202,11 @@ impl Region {
             .then(|| u32::from_ne_bytes(b))
     }
 
+    /// Where the GPU writes when kernels end.
+    pub fn stamps(&self) -> io::Result<Mapping> {
+        Mapping::new(&self.slab.shared.file, self.begins + region::STAMPS_AT, region::STAMPS_BYTES)
+    }
+
     /// Maps the rings that have come into use.
     ///
     /// # Errors

@@ -68,6 +68,7 @@ fn options(command: Vec<OsString>, out: &Path) -> Options<'static> {
         switches: false,
         calls: false,
         python: false,
+        gpu_times: false,
         nvtx: false,
         ring_bytes: 1 << 20,
         memory: 256 << 20,

@@ -19,6 +19,7 @@ use tape::event::{Body, EntryBody, Event, RingBody, entry_flags, ring_flags};
 use tape::nvtx::{RangeBody, TextBody, range_flags};
 use tape::python::{CodeBody, PythonBody, StackBody};
 use tape::region::SLOTS;
+use tape::stamp::{EndsBody, LaunchedBody};
 
 /// Bytes of an event's head, and of an ENTRY event's head and body.
 const HEAD: usize = 16;
@@ -127,9 +128,12 @@ impl Scrubber {
                 text.next_multiple_of(8) + lines.len()
             }
             Body::Push(_) | Body::Start(_) | Body::Mark(_) => size_of::<RangeBody>(),
+            Body::Ends(_, ends) => size_of::<EndsBody>() + ends.len(),
+            Body::Launched(_, runs) => size_of::<LaunchedBody>() + runs.len(),
             Body::Mmap(_) | Body::Op(_) | Body::Held(_) | Body::Task(_) => 40,
             Body::Mremap(_) | Body::Channel(_) | Body::Page(_) | Body::Deadline(_) => 32,
             Body::ChannelEnd(_) | Body::Gap(_) | Body::Thread(_) | Body::Pair(_) => 24,
+            Body::Stamps(_) | Body::GpuClock(_) => 24,
             Body::Pop(_) | Body::End(_) | Body::Munmap(_) | Body::Close(_) | Body::Dup(_) | Body::Switch(_) => 16,
             Body::Token(_)
             | Body::Pause(_)

@@ -281,6 +281,11 @@ impl Function {
         matches!(self.number, 88..=90)
     }
 
+    /// The driver's, by which the kernels of a graph may get to the GPU.
+    pub const fn uploads_graphs(&self) -> bool {
+        matches!(self.class, Class::GraphLaunch) && self.number < 256
+    }
+
     /// A graph that can be launched is changed by it.
     pub const fn changes_graph(&self) -> bool {
         // cuGraphExecUpdate, cudaGraphExecUpdate

@@ -5,7 +5,7 @@
 //! written by one copy and read back with [`Event::parse`]. The meaning of the words (what a token or an ioctl is) is
 //! nobody's business here: the agent writes facts, `decode` explains them.
 
-use crate::{call, lock, nvtx, python, switch};
+use crate::{call, lock, nvtx, python, stamp, switch};
 
 /// Starts every event.
 #[repr(C)]
@@ -423,6 +423,7 @@ plain! {
     call::CallsBody = 8, call::CallBody = 64, call::NameBody = 16,
     python::PythonBody = 16, python::CodeBody = 24, python::StackBody = 8, python::Frame = 8,
     nvtx::NvtxBody = 8, nvtx::TextBody = 24, nvtx::RangeBody = 40, nvtx::EndBody = 16,
+    stamp::StampsBody = 24, stamp::ClockBody = 24, stamp::EndsBody = 16, stamp::End = 16, stamp::LaunchedBody = 24, stamp::Run = 16,
 }
 
 /// Bytes of a value, for writing it.
@@ -513,6 +514,12 @@ pub enum Body<'a> {
     Start(nvtx::RangeBody),
     End(nvtx::EndBody),
     Mark(nvtx::RangeBody),
+    Stamps(stamp::StampsBody),
+    GpuClock(stamp::ClockBody),
+    /// [`stamp::End`]s as bytes: [`ends`]
+    Ends(stamp::EndsBody, &'a [u8]),
+    /// [`stamp::Run`]s as bytes: [`runs`]
+    Launched(stamp::LaunchedBody, &'a [u8]),
     /// A kind that this version does not know; kept so that it can be counted.
     Unknown,
 }
@@ -621,6 +628,16 @@ impl<'a> Event<'a> {
             nvtx::kind::START => Body::Start(read(b, 16)?),
             nvtx::kind::END => Body::End(read(b, 16)?),
             nvtx::kind::MARK => Body::Mark(read(b, 16)?),
+            stamp::kind::STAMPS => Body::Stamps(read(b, 16)?),
+            stamp::kind::CLOCK => Body::GpuClock(read(b, 16)?),
+            stamp::kind::ENDS => {
+                let e: stamp::EndsBody = read(b, 16)?;
+                Body::Ends(e, tail(16, e.count.checked_mul(size_of::<stamp::End>() as u32)?)?)
+            }
+            stamp::kind::LAUNCHED => {
+                let l: stamp::LaunchedBody = read(b, 16)?;
+                Body::Launched(l, tail(24, l.runs.checked_mul(size_of::<stamp::Run>() as u32)?)?)
+            }
             _ => Body::Unknown,
         };
         Some((Event { head, body }, len))
@@ -630,6 +647,16 @@ impl<'a> Event<'a> {
 /// The frames of a [`Body::PythonStack`].
 pub fn python_frames(bytes: &[u8]) -> impl Iterator<Item = python::Frame> + '_ {
     bytes.chunks_exact(size_of::<python::Frame>()).filter_map(|b| read(b, 0))
+}
+
+/// The ends of a [`Body::Ends`].
+pub fn ends(bytes: &[u8]) -> impl Iterator<Item = stamp::End> + '_ {
+    bytes.chunks_exact(size_of::<stamp::End>()).filter_map(|b| read(b, 0))
+}
+
+/// The runs of a [`Body::Launched`].
+pub fn runs(bytes: &[u8]) -> impl Iterator<Item = stamp::Run> + '_ {
+    bytes.chunks_exact(size_of::<stamp::Run>()).filter_map(|b| read(b, 0))
 }
 
 /// Events of a chunk, in order. Stops at the first bytes that are no event; [`Events::rest`] says how many were left.

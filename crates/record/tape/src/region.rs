@@ -7,6 +7,7 @@
 //! | [`SLOTS_AT`] | [`SLOTS`] channel slots: what the agent knows of each channel, readable after the program died |
 //! | [`TABLE_AT`] | one [`RingEntry`] a ring: who owns it |
 //! | [`SHADOW_AT`] | shadow pages: what lies at the program's GPFIFO and USERD addresses instead of video memory |
+//! | [`STAMPS_AT`] | where the GPU writes when kernels ended: see [`crate::stamp`] |
 //! | [`RINGS_AT`] | the rings, each a page of [`RingHead`] and its events: see [`crate::rings`] |
 //!
 //! The agent maps the first [`FIXED_BYTES`] when it attaches, and the rest piece by piece when it is needed: shadow pages
@@ -20,7 +21,7 @@ use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 /// "DRBLRGN1"
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLRGN1");
 /// Changes whenever a layout here or in `event` changes; agent and recorder must agree.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// x86-64's page: agent and recorder are at work there alone. The file has no pages, and its reader maps nothing: any machine reads it,
 /// whatever its pages are.
@@ -41,7 +42,12 @@ pub const FIXED_BYTES: usize = (TABLE_AT + TABLE_BYTES).next_multiple_of(PAGE);
 pub const SHADOW_AT: usize = FIXED_BYTES;
 /// Bytes of shadow pages: 12 KiB a channel of 1024 entries.
 pub const SHADOW_BYTES: usize = 16 << 20;
-pub const RINGS_AT: usize = SHADOW_AT + SHADOW_BYTES;
+pub const STAMPS_AT: usize = SHADOW_AT + SHADOW_BYTES;
+pub const STAMPS_BYTES: usize = crate::stamp::SLOTS as usize * size_of::<crate::stamp::Slot>();
+/// Behind them: the agent's copies of segments, with words of its own.
+pub const SEGMENTS_AT: usize = STAMPS_AT + STAMPS_BYTES;
+pub const SEGMENTS_BYTES: usize = 4 << 20;
+pub const RINGS_AT: usize = SEGMENTS_AT + SEGMENTS_BYTES;
 
 /// How doorbells are tapped.
 pub mod tap {
@@ -64,6 +70,8 @@ pub mod locks {
     pub const PYTHON: u32 = 8;
     /// Ranges and marks of NVTX are recorded.
     pub const NVTX: u32 = 16;
+    /// The GPU writes down when kernels end.
+    pub const GPU_TIMES: u32 = 32;
 }
 
 /// What happens when a ring is full.
@@ -140,6 +148,18 @@ pub struct Control {
     pub paused_at: AtomicU64,
     /// What became of Python's frames: one of [`crate::python::state`]. Agent.
     pub python: AtomicU32,
+    /// Kernels stamped so far. Agent.
+    pub stamped: AtomicU64,
+    /// Kernels without a stamp because all slots were in use. Agent.
+    pub slots_full: AtomicU64,
+    /// Kernels without a stamp because the program uses the words itself. Agent.
+    pub words_in_use: AtomicU64,
+    /// Kernels without a stamp because their QMD has a version that the agent does not know. Agent.
+    pub other_version: AtomicU64,
+    /// Kernels whose end was given up. Recorder, before it counts them in `settled`.
+    pub given_up: AtomicU64,
+    /// All kernels below this number have their end on the tape, or never will: their slots are free. Recorder.
+    pub settled: AtomicU64,
 }
 
 impl Control {

@@ -1,12 +1,12 @@
 //! Which kernels ran, and how often.
 
 use crate::cell::extent;
-use crate::number::{bytes, count, of};
+use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{Style, to_stdout, write as write_table};
 use crate::{ReportError, json};
 use decode::Recording;
 use decode::walk::Filter;
-use schema::kernels::Kernels;
+use schema::kernels::{GpuTimes, Kernels};
 use std::io::{self, Write};
 
 /// Shows the kernels on standard output, the one that ran most often first.
@@ -15,14 +15,22 @@ pub fn print(r: &Recording, filter: &Filter, style: Style, as_json: bool) -> Res
     if as_json { json::print(&kernels) } else { to_stdout(|out| Ok(write(out, &style, &kernels)?)) }
 }
 
+/// In all, of a run, of the longest, and from the doorbell to the start.
+fn gpu_times(gpu: Option<&GpuTimes>) -> Vec<String> {
+    let Some(gpu) = gpu else { return vec!["-".into(); 4] };
+    [gpu.total_ns, gpu.mean_ns(), gpu.longest_ns, gpu.queued_ns / gpu.runs.max(1)].map(nanoseconds).into()
+}
+
 fn write(out: &mut dyn Write, style: &Style, k: &Kernels) -> io::Result<()> {
+    let times: &[&str] = if k.gpu_times { &[">GPU time", ">mean", ">longest", ">queued"] } else { &[] };
     let heads =
         [">launches", ">in graphs", ">share", "grid", "block", ">registers", ">shared", ">shapes", "call", "kernel"];
-    let mut table = style.table(&heads);
+    let mut table = style.table(&[times, &heads].concat());
     for row in &k.kernels {
         let call = row.calls.first().map_or("-", |call| call.name);
         let more = row.calls.len().saturating_sub(1);
-        table.add_row([
+        let times = if k.gpu_times { gpu_times(row.gpu.as_ref()) } else { Vec::new() };
+        table.add_row(times.into_iter().chain([
             count(row.launches),
             row.in_graphs.map_or("-".into(), count),
             format!("{:.1} %", 100.0 * row.share),
@@ -33,7 +41,7 @@ fn write(out: &mut dyn Write, style: &Style, k: &Kernels) -> io::Result<()> {
             count(row.shapes),
             if more > 0 { format!("{call} and {more} more") } else { call.into() },
             row.name.clone().unwrap_or_else(|| format!("{:#x}", row.code)),
-        ]);
+        ]));
     }
     if k.kernels.is_empty() {
         writeln!(out, "no kernel was launched, of those that were asked for")?;
@@ -53,6 +61,13 @@ fn write(out: &mut dyn Write, style: &Style, k: &Kernels) -> io::Result<()> {
             out,
             "{n} more of graphs that are not understood: which kernels they ran is not known (`show --graphs` says why)"
         )?;
+    }
+    if k.gpu_times {
+        let (timed, bounded) =
+            k.kernels.iter().filter_map(|row| row.gpu).fold((0, 0), |(t, b), gpu| (t + gpu.runs, b + gpu.bounded));
+        let runs: u64 = k.kernels.iter().map(|row| row.launches + row.in_graphs.unwrap_or(0)).sum();
+        let most = if bounded > 0 { format!(", of {} at most that", count(bounded)) } else { String::new() };
+        writeln!(out, "the GPU's time is known of {} of {}{most}", count(timed), of(runs, "run"))?;
     }
     if k.kernels.iter().any(|row| row.name.is_none()) {
         writeln!(

@@ -2,14 +2,14 @@
 
 use crate::ReportError;
 use crate::cell::{called, extent, kernel, slot, through, time};
-use crate::number::bytes;
+use crate::number::{bytes, nanoseconds};
 use crate::rows::{self, List};
 use crate::table::Style;
 use decode::Recording;
 use decode::walk::{At, Filter};
 use pushbuf::ops::Op;
 use schema::Clock;
-use schema::operations::LaunchRow;
+use schema::operations::{GpuTime, LaunchRow, Start};
 use std::io::{self, Write};
 
 /// What the rows can be sorted by, the largest first.
@@ -49,7 +49,7 @@ fn line(out: &mut dyn Write, l: &LaunchRow) -> io::Result<()> {
         }
         Some(s) => writeln!(
             out,
-            "{begin}  {:<16}  {:<14}  {:<9}  {:>9}  {:>10}  {:<16}  {:#x} ({}{again}{}){call}",
+            "{begin}  {:<16}  {:<14}  {:<9}  {:>9}  {:>10}  {:<16}  {:#x} ({}{again}{}){call}{}",
             extent(s.grid),
             extent(s.block),
             s.cluster.map_or("-".into(), extent),
@@ -58,10 +58,18 @@ fn line(out: &mut dyn Write, l: &LaunchRow) -> io::Result<()> {
             kernel(l.name.as_deref(), s),
             l.qmd,
             l.how,
-            through(s)
+            through(s),
+            l.gpu.as_ref().map_or(String::new(), ran)
         ),
         None => writeln!(out, "{begin}  the QMD at {:#x} was never in the stream ({}){call}", l.qmd, l.how),
     }
+}
+
+/// `, ran 12.3 us, 1.7 us after its doorbell`
+fn ran(gpu: &GpuTime) -> String {
+    let most = if gpu.start == Start::Bounded { "at most " } else { "" };
+    let ns = if gpu.start == Start::Bounded { gpu.end_ns - gpu.earliest_ns } else { gpu.duration_ns() };
+    format!(", ran {most}{}, {} after its doorbell", nanoseconds(ns), nanoseconds(gpu.queued_ns))
 }
 
 fn each(r: &Recording, filter: Filter, f: &mut dyn FnMut(LaunchRow) -> io::Result<()>) -> Result<(), ReportError> {

@@ -1,7 +1,7 @@
 //! The functions of the CUDA driver API that it has. Those that it only has by name answer `CUDA_ERROR_NOT_SUPPORTED`.
 
 use crate::kernels;
-use crate::memory::{allocate, copy, find, free, soft};
+use crate::memory::{allocate, copy, find, free, register, soft};
 use crate::node::Node;
 use crate::status::*;
 use crate::stream::Stream;
@@ -56,8 +56,8 @@ macro_rules! refused {
 }
 
 refused! {
-    cuCtxCreate_v2 cuCtxDestroy_v2 cuCtxEnablePeerAccess cuMemHostRegister_v2 cuMemHostUnregister
-    cuMemcpyPeerAsync cuEventCreate cuEventRecord cuEventSynchronize cuEventElapsedTime cuEventDestroy_v2 cuMemFreeAsync
+    cuCtxCreate_v2 cuCtxDestroy_v2 cuCtxEnablePeerAccess cuMemcpyPeerAsync
+    cuEventCreate cuEventRecord cuEventSynchronize cuEventElapsedTime cuEventDestroy_v2 cuMemFreeAsync
 }
 
 calls! {
@@ -110,6 +110,11 @@ calls! {
         in_context(|| allocate(bytes, false).map_or(OUT_OF_MEMORY, |at| give(pointer, at as *mut c_void)))
     }
     cuMemFreeHost(pointer: *mut c_void) { status(free(pointer as u64, false), INVALID_VALUE) }
+    cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, _flags: c_uint) {
+        // SAFETY: the caller's: its memory, which stays until it is unregistered.
+        in_context(|| status(unsafe { register(pointer.cast(), bytes) }, INVALID_VALUE))
+    }
+    cuMemHostUnregister(pointer: *mut c_void) { status(free(pointer as u64, false), INVALID_VALUE) }
     cuMemHostGetDevicePointer_v2(address: *mut u64, pointer: *mut c_void, _flags: c_uint) {
         give(address, pointer as u64)
     }
@@ -177,6 +182,7 @@ calls! {
             })
         })
     }
+    cuThreadExchangeStreamCaptureMode(mode: *mut c_int) { status(!mode.is_null(), INVALID_VALUE) }
     cuStreamQuery(stream: *mut c_void) {
         on(stream, |stream| {
             stream.unless_captured(|stream| unless_failed(status(stream.is_idle(), NOT_READY)))

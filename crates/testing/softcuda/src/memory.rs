@@ -5,6 +5,7 @@ use crate::channel::GraphicsChannel;
 use gpu::{AddressSpace, Device, DeviceOptions, Memory};
 use rm::driver::Libc;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// An allocation.
@@ -64,11 +65,27 @@ pub(crate) fn allocate(bytes: usize, video: bool) -> Option<u64> {
             (memory.va(), Some(memory))
         }
     };
+    remember(at, bytes, video, memory);
+    Some(at)
+}
+
+fn remember(at: u64, bytes: usize, video: bool, memory: Option<Arc<Memory>>) {
     let mut blocks = blocks();
     blocks.0 += 1;
     let number = blocks.0;
     blocks.1.insert(at, Block { bytes: bytes as u64, video, number, memory });
-    Some(at)
+}
+
+/// Maps pages of the program's for the GPU, at the CPU's address.
+///
+/// # Safety
+/// They stay until they are freed here.
+pub(crate) unsafe fn register(at: *mut u8, bytes: usize) -> bool {
+    let (Some(soft), Some(pages)) = (soft(), NonNull::new(at)) else { return false };
+    // SAFETY: the caller's.
+    let Ok(memory) = (unsafe { soft.space.adopt_host(pages, bytes as u64, Arc::new(())) }) else { return false };
+    remember(at as u64, bytes, false, Some(memory));
+    true
 }
 
 pub(crate) fn free(at: u64, video: bool) -> bool {

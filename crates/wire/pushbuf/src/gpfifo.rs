@@ -102,6 +102,14 @@ impl Raw {
         (self.0 >> 42) as usize & MAX_DWORDS as usize
     }
 
+    /// The same entry for another segment; `None` where its address or length does not fit (without an extended base).
+    pub const fn moved_to(self, address: u64, words: usize) -> Option<Raw> {
+        if address & !VA != 0 || words == 0 || words > MAX_DWORDS as usize {
+            return None;
+        }
+        Some(Raw(self.0 & !VA & !((MAX_DWORDS as u64) << 42) | address | (words as u64) << 42))
+    }
+
     /// Address of the segment, above the extended base.
     #[inline]
     pub const fn address(self, base: u64) -> u64 {

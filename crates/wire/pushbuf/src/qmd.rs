@@ -6,6 +6,7 @@
 use crate::class::Enum;
 
 mod check;
+pub mod end_time;
 mod order;
 
 pub use check::Unfit;

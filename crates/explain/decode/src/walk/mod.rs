@@ -12,6 +12,7 @@ mod submission;
 use crate::ahead::read_ahead;
 use crate::channels::{announced, implied, set_token};
 use crate::gaps::{GapTotals, Gaps};
+use crate::gpu_times::GpuTimes;
 use crate::merge::{Step, Submission};
 use crate::pauses::Pauses;
 use crate::python;
@@ -23,7 +24,7 @@ pub use filter::{Filter, Pattern};
 use python_frames::Stacks;
 use rm::call::FileKind;
 use schema::channel::{Accounted, Channel};
-pub use sink::{At, Outcome, Segment, Sink};
+pub use sink::{At, GraphKernel, Outcome, Segment, Sink};
 use std::collections::BTreeMap;
 use stream::Stream;
 use tape::event::{Body, ChannelBody, ChannelEndBody, Event, NO_SLOT, TokenBody};
@@ -33,6 +34,7 @@ use tape::region::SLOTS;
 struct Walk<'r> {
     recording: &'r Recording,
     stacks: Stacks,
+    times: GpuTimes,
     out: Outcome,
     streams: Vec<Stream>,
     images: BTreeMap<u32, State>,
@@ -53,6 +55,7 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
     let mut w = Walk {
         recording,
         stacks: python::stacks(recording)?,
+        times: GpuTimes::read(recording)?,
         out: Outcome {
             channels: Vec::new(),
             graphs: BTreeMap::new(),
@@ -210,6 +213,9 @@ impl Walk<'_> {
             }
             // Of Python: crate python-frames.
             Body::Python(..) | Body::PythonCode(..) | Body::PythonStack(..) => return,
+            // Were read before: crate::gpu_times.
+            Body::Stamps(_) | Body::GpuClock(_) | Body::Ends(..) => return,
+            Body::Launched(l, runs) => return self.state(process).running.get_mut().launched(l, runs),
             Body::Unknown => {
                 self.out.unknown_events += 1;
                 return;

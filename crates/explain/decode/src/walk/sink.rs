@@ -1,6 +1,7 @@
 //! What a reader of a tape is given, and what is known at its end.
 
 use crate::gaps::Gaps;
+use crate::gpu_times::{self, Ran, Running};
 use crate::kernel::{Codes, Kernel};
 use crate::merge::{Entry, Submission};
 use crate::pauses::Pauses;
@@ -17,6 +18,7 @@ use rm::abi::Branch;
 use rm::graph::ObjectGraph;
 use schema::Place;
 use schema::channel::Channel;
+use schema::operations::{GpuTime, Shape};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -42,6 +44,8 @@ pub trait Sink {
     fn item(&mut self, _at: &At<'_>, _item: &Item<'_>) {}
     /// An operation that the commands add up to: after the items of its segment, or among them.
     fn op(&mut self, _at: &At<'_>, _op: &Op) {}
+    /// A kernel of a graph ran that the submission has launched (recorded with the GPU's times).
+    fn graph_kernel(&mut self, _at: &At<'_>, _kernel: &GraphKernel) {}
     fn submission_end(&mut self, _at: &At<'_>) {}
     /// A range of NVTX is over, or nothing more comes of it; or a mark.
     fn range(&mut self, _range: &Range, _texts: &Texts) {}
@@ -51,6 +55,15 @@ pub trait Sink {
     }
     /// Such an event, and the ranges that it happened in. A call is given when it has returned.
     fn event(&mut self, _source: Source, _e: &Event<'_>, _ranges: Option<&Open>) {}
+}
+
+/// A kernel of a graph, in one launch of it.
+pub struct GraphKernel {
+    pub qmd: u64,
+    pub shape: Shape,
+    /// Where another launch has named its code.
+    pub kernel: Option<Rc<Kernel>>,
+    pub gpu: GpuTime,
 }
 
 /// Where in the tape a sink is.
@@ -68,8 +81,16 @@ pub struct At<'a> {
     /// Python's stacks of the recording.
     pub stacks: &'a Stacks,
     pub(super) texts: &'a Texts,
+    /// When kernels ended, and what is remembered of them.
+    pub(super) times: Option<&'a gpu_times::Image>,
+    pub(super) running: &'a RefCell<Running>,
+    /// Numbers of the kernels of the segment at hand, by the addresses of their QMDs.
+    pub(super) stamps: RefCell<Vec<(u64, u64)>>,
+    /// Kernels of graphs that the segment at hand uploads.
+    pub(super) uploaded: RefCell<Vec<Ran>>,
     /// Of the launch at hand.
     pub(super) started: Cell<Option<Started>>,
+    pub(super) gpu_time: Cell<Option<GpuTime>>,
 }
 
 impl At<'_> {
@@ -107,6 +128,55 @@ impl At<'_> {
     /// The ranges of NVTX that it was submitted in, the outermost first, those of the process behind those of the thread.
     pub fn ranges(&self) -> impl Iterator<Item = String> {
         self.submission.ranges.as_deref().into_iter().flat_map(|open| open.labels(self.texts))
+    }
+
+    /// When the kernel ran that a sink was just given the launch of.
+    pub fn gpu_time(&self) -> Option<GpuTime> {
+        self.gpu_time.get()
+    }
+
+    /// The kernels of graphs that an entry has launched, in the order of their ends: those of graphs that were uploaded before, and those that it
+    /// uploads itself.
+    pub(super) fn graph_kernels(&self, entry: u64, mut f: impl FnMut(&GraphKernel)) {
+        let Some(times) = self.times else { return };
+        let mut running = self.running.borrow_mut();
+        let mut kernels = running.take_launched(self.channel.slot, entry);
+        kernels.extend(self.uploaded.borrow_mut().drain(..));
+        if kernels.is_empty() {
+            return;
+        }
+        let stream = self.submission.ring.map_or(0, |ring| ring.stream);
+        let qmds = self.qmds.borrow();
+        let ran = running.graph(times, (self.channel, stream), self.submission.tsc, &kernels, |qmd| qmds.starts(qmd));
+        for (qmd, gpu) in ran {
+            let Some(shape) = qmds.shape(qmd) else { continue };
+            let kernel = self.codes.borrow().latest(shape.code()).cloned();
+            f(&GraphKernel { qmd, shape, kernel, gpu });
+        }
+    }
+
+    /// Works that out, for the launch at hand.
+    pub(super) fn time(&self, qmd: u64) {
+        let Some(times) = self.times else { return };
+        if self.started.get().and_then(|s| s.shape).is_none_or(|shape| shape.is_empty()) {
+            return;
+        }
+        let stamps = self.stamps.borrow();
+        if self.is_by_a_graph() {
+            if let Some((qmd, number)) = stamps.iter().rev().find(|(address, _)| *address == qmd) {
+                self.uploaded.borrow_mut().push(Ran { qmd: *qmd, number: *number });
+            }
+            return;
+        }
+        let number = stamps.iter().rev().find(|(address, _)| *address == qmd).map(|(_, number)| *number);
+        let stream = self.submission.ring.map_or(0, |ring| ring.stream);
+        let mut running = self.running.borrow_mut();
+        self.gpu_time.set(running.kernel(times, self.channel, stream, self.submission.tsc, number));
+    }
+
+    /// Whether it was not launched by its handle: by a graph, or by CUDA itself.
+    fn is_by_a_graph(&self) -> bool {
+        self.handle.is_none()
     }
 
     /// What the launch that a sink was just given starts, from the stream or from memory.

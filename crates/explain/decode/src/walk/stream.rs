@@ -32,6 +32,8 @@ pub struct Decoding {
     pub engine: Engine,
     /// The number of the last submission that it decoded.
     pub used: u64,
+    /// The words of a segment without stamps.
+    words: Vec<u32>,
 }
 
 /// The host class whose methods are assumed on a channel whose class is not on the tape.
@@ -75,7 +77,7 @@ impl Stream {
 impl Decoding {
     pub fn new(class: u32) -> Box<Decoding> {
         let decoder = Decoder::new(if class == 0 { HOPPER_CHANNEL } else { class });
-        Box::new(Decoding { decoder, engine: Engine::new(), used: 0 })
+        Box::new(Decoding { decoder, engine: Engine::new(), used: 0, words: Vec::new() })
     }
 }
 
@@ -90,6 +92,16 @@ impl Decoding {
         let words = s.words(e);
         let (va, dwords) = place.map_or((0, 0), |p| (p.va, p.dwords));
         let va_guessed = place.is_some_and(|p| p.guessed);
+        let words = match at.times {
+            Some(times) => {
+                self.words.clear();
+                self.words.extend_from_slice(words);
+                let mut stamps = at.stamps.borrow_mut();
+                times.take_stamps(&mut self.words, |qmd, number| stamps.push((qmd, number)));
+                &self.words[..]
+            }
+            None => words,
+        };
         sink.segment(at, &Segment { entry: e, gp, va, dwords, words, after_gap, va_guessed });
         if place.is_none() {
             return;
@@ -100,6 +112,7 @@ impl Decoding {
             engine.item(&item, &mut |op| give(sink, at, op));
         });
         engine.end_segment(&mut |op| give(sink, at, op));
+        at.graph_kernels(e.seq, |kernel| sink.graph_kernel(at, kernel));
         if (words.len() as u64) < u64::from(dwords) {
             // The rest of a sequence, and more, was in words that are not on the tape.
             self.decoder.resynchronise();
@@ -109,9 +122,18 @@ impl Decoding {
 }
 
 fn give(sink: &mut impl Sink, at: &At<'_>, op: &Op) {
-    let What::Launch(l) = &op.what else { return sink.op(at, op) };
+    let l = match &op.what {
+        What::Launch(l) => l,
+        What::Semaphore(s) if s.operation.is_acquire() => {
+            at.running.borrow_mut().waits(at.channel.number);
+            return sink.op(at, op);
+        }
+        _ => return sink.op(at, op),
+    };
     at.started.set(Some(at.qmds.borrow_mut().start(at.channel.number, l)));
     at.name_code();
+    at.time(l.qmd_address);
     sink.op(at, op);
     at.started.set(None);
+    at.gpu_time.set(None);
 }

@@ -10,7 +10,7 @@ use pushbuf::decode::Decoder;
 use pushbuf::gpfifo;
 use schema::Place;
 use schema::channel::Watch;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use tape::event::lack;
 
 /// Channels whose decoders are there at a time. Each process may have hundreds, and a tape that was written over any number; one
@@ -46,7 +46,12 @@ impl Walk<'_> {
             graph: &state.graph,
             reach: self.streams[i].reach,
             qmds: &state.qmds,
+            times: self.times.of(channel.process),
+            running: &state.running,
+            stamps: RefCell::default(),
+            uploaded: RefCell::default(),
             started: Cell::new(None),
+            gpu_time: Cell::new(None),
             handle: s
                 .ring
                 .map(|ring| ring.kernel)

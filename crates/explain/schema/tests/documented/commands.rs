@@ -3,9 +3,10 @@
 use schema::Place;
 use schema::driver_calls::{DriverCallCount, DriverCallRow, WithinCount};
 use schema::graphs::{CounterRow, EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow, SentRow, StartRow};
-use schema::kernels::{CallCount, KernelRow, Kernels};
+use schema::kernel_runs::KernelRun;
+use schema::kernels::{CallCount, GpuTimes, KernelRow, Kernels};
 use schema::objects::{MappingRow, ObjectRow, Objects};
-use schema::operations::{CopyRow, InCall, LaunchRow, Mode, Shape, When};
+use schema::operations::{CopyRow, GpuTime, InCall, LaunchRow, Mode, Shape, Start, When};
 use schema::python::{FrameRow, FunctionRow, InterpreterRow, LineRow, Python};
 use schema::ranges::{RangeRow, Ranges, Watched};
 use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
@@ -152,7 +153,25 @@ pub fn launch_row() -> LaunchRow {
         again: true,
         symbol: Some("x".into()),
         name: Some("x".into()),
+        gpu: Some(gpu_time()),
         guessed: true,
+    }
+}
+
+fn gpu_time() -> GpuTime {
+    GpuTime { end_ns: 1, start_ns: 1, earliest_ns: 1, start: Start::Bounded, queued_ns: 1, clock_error_ns: 1 }
+}
+
+pub fn kernel_run() -> KernelRun {
+    KernelRun {
+        when: when(),
+        symbol: Some("x".into()),
+        name: Some("x".into()),
+        code: 1,
+        in_graph: true,
+        start_seconds: Some(1.0),
+        end_seconds: Some(1.0),
+        gpu: gpu_time(),
     }
 }
 
@@ -172,8 +191,9 @@ pub fn kernels() -> Kernels {
         calls: vec![CallCount { name: "x", launches: 1 }],
         first_seconds: Some(1.0),
         last_seconds: Some(1.0),
+        gpu: Some(GpuTimes { runs: 1, bounded: 1, total_ns: 1, shortest_ns: 1, longest_ns: 1, queued_ns: 1 }),
     };
-    Kernels { kernels: vec![row], without_qmd: 1, unknown_graph_launches: 1 }
+    Kernels { kernels: vec![row], without_qmd: 1, unknown_graph_launches: 1, gpu_times: true }
 }
 
 pub fn graph_row() -> GraphRow {

@@ -8,7 +8,7 @@ mod slow_calls;
 mod summary;
 
 use commands::{
-    copy_row, driver_call_count, driver_call_row, graph_row, kernels, launch_row, objects, python, ranges,
+    copy_row, driver_call_count, driver_call_row, graph_row, kernel_run, kernels, launch_row, objects, python, ranges,
     submission_row,
 };
 use locks::{calls, diff, locks, one_call, one_range, one_switch, symbol_row, use_row, wait_row};
@@ -77,6 +77,7 @@ fn documented_keys_are_the_printed_ones() {
     same("submission", &submission_row());
     same("copy", &copy_row());
     same("launch", &launch_row());
+    same("kernel run", &kernel_run());
     same("kernels", &kernels());
     same("driver calls", &driver_call_count());
     same("python", &python());

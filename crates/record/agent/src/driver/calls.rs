@@ -5,6 +5,7 @@ use super::channels;
 use super::model;
 use crate::process::{real, sys};
 use crate::record;
+use crate::tap::stamps;
 use core::ffi::{c_int, c_ulong, c_void};
 use rm::abi::{self, Branch, nr, uvm};
 use rm::call::{self, Call, FileKind};
@@ -34,6 +35,8 @@ pub unsafe fn ioctl(fd: c_int, file: u32, request: c_ulong, arg: *mut c_void) ->
     let on = FileKind::from_raw(file);
     if on == FileKind::Uvm {
         super::before_uvm(fd);
+        // SAFETY: as below.
+        unsafe { before_unmapping(request, arg) };
     }
     let mut going = [0u16; SLOTS];
     // SAFETY: the program's argument, of the size that its request declares.
@@ -108,6 +111,17 @@ fn write_down(tsc: u64, mut body: IoctlBody, on: FileKind, seen: &Seen<'_>) {
     body.arg = arg.len() as u32;
     body.nested = seen.nested.len() as u32;
     record::event(kind::IOCTL, flags, tsc, &body, arg, seen.nested);
+}
+
+/// Memory that the GPU is told to write may go.
+///
+/// # Safety
+/// `arg` is the argument of `request`.
+unsafe fn before_unmapping(request: c_ulong, arg: *mut c_void) {
+    if request == uvm::FREE && stamps::area() != 0 && sys::is_readable(arg as usize) {
+        // SAFETY: readable; UVM_FREE_PARAMS begins with the base address.
+        stamps::unmaps(unsafe { arg.cast::<u64>().read_unaligned() });
+    }
 }
 
 /// Which channels RM_FREE will take: see [`channels::before_free`].

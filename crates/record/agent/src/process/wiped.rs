@@ -28,6 +28,8 @@ pub mod live {
     pub const PYTHON: u32 = 128;
     /// Ranges of NVTX are among the events.
     pub const NVTX: u32 = 256;
+    /// The GPU writes down when kernels end.
+    pub const GPU_TIMES: u32 = 512;
 }
 
 /// The agent's own locks ([`super::own_lock`]): which word is whose.

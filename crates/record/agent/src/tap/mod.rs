@@ -7,11 +7,13 @@
 pub mod access;
 pub mod answer;
 pub mod channel;
+mod graphs;
 pub mod hole;
 pub mod page;
 pub mod ranges;
 pub mod shadow;
 pub mod site;
+pub mod stamps;
 pub mod submit;
 
 use crate::process::renewal::Child;
@@ -23,4 +25,6 @@ pub fn renew(_: &Child) {
     channel::renew();
     shadow::renew();
     ranges::renew();
+    stamps::renew();
+    graphs::renew();
 }

@@ -9,11 +9,12 @@
 //! Nobody spins behind a preempted thread; the ring itself waits until that thread goes on.
 
 use super::channel::{self, Channel, GP_PUT};
-use super::{page, ranges, shadow};
+use super::{graphs, page, ranges, shadow, stamps};
 use crate::process::{region, sys};
 use crate::record;
 use crate::trace::call;
 use core::sync::atomic::Ordering;
+use pushbuf::gpfifo::Raw;
 use tape::event::{EntryBody, Head, NO_SLOT, RingBody, entry_flags, kind, lack, ring_flags, watch};
 use tape::region::{Slot, on_full};
 use tape::ring::{MAX_EVENT, Writer};
@@ -93,6 +94,9 @@ fn store_for(p: usize, offset: u64, value: u32, trapped: bool, left_to_us: bool)
         }
         if let Some(l) = submitted.and_then(|s| s.later) {
             l.copy();
+        }
+        if stamps::area() != 0 {
+            stamps::read_clocks(p);
         }
         // ORDERING: AcqRel: hands our changes to the next owner, and takes over what the waiting thread wrote.
         if slot.claim.fetch_sub(1, Ordering::AcqRel) <= 1 {
@@ -264,7 +268,14 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, bell: &Bell) -> Submitted {
     let first = slot.entries_total.load(Ordering::Relaxed);
     ask_for_words(c, from, n);
     if c.watch == watch::SHADOW {
-        forward(c, from, put, n);
+        hand_on(c, from, n);
+    }
+    // While the entries drain, the words come from memory.
+    if stamps::is_for(i) {
+        stamp(c, i, from, n, first, tsc);
+    }
+    if c.watch == watch::SHADOW {
+        announce(c, put);
     }
     let mut later = None;
     let recorded = if region::stopped() {
@@ -334,6 +345,39 @@ fn pass(c: &mut Channel, slot: &Slot, from: u32) -> Submitted {
     Submitted { put, entries: slot.entries_total.load(Ordering::Relaxed), later: None }
 }
 
+/// Has the kernels of the new entries store their ends. `first`: the number of the first entry.
+#[inline(never)]
+fn stamp(c: &mut Channel, i: usize, from: u32, n: u32, first: u64, tsc: u64) {
+    let Some(control) = region::control() else { return };
+    let mut at = from;
+    for k in 0..n {
+        let (index, gp) = (at, c.entry(at));
+        at = next(at, c.entries);
+        let words = gp.words();
+        // (A new base counts from the next entry on, as in `entry`, which sets it for good.)
+        let base = c.base;
+        if words == 0 {
+            continue;
+        }
+        let Some(segment) = locate(c, gp.address(base), words as u64 * 4).filter(|s| !s.video) else { continue };
+        // SAFETY: the segment is mapped as a whole; the program has written it and rings now, so it writes it no more.
+        if unsafe { stamps::stamp(segment.at, words, control) } || c.watch != watch::SHADOW || base != 0 {
+            // (Without a shadow the GPU reads the program's own entries.)
+            continue;
+        }
+        let word = |i: usize| {
+            // SAFETY: as above.
+            unsafe { (segment.at as *const u32).add(i).read_volatile() }
+        };
+        if let Some(copy) = graphs::launch(words, word, gp, (i as u32, first + u64::from(k)), control, tsc) {
+            hand_on_one(c, index, copy);
+            // ORDERING: this entry before GP_PUT, as in `hand_on`.
+            // SAFETY: needs nothing.
+            unsafe { core::arch::x86_64::_mm_sfence() };
+        }
+    }
+}
+
 /// If this entry's segment is large: puts the entry without its words on the ring and says where they are.
 #[inline]
 fn large(c: &mut Channel, w: &mut Writer, i: usize, index: u32, seq: u64, tsc: u64) -> Option<Later> {
@@ -393,16 +437,32 @@ fn ask_for_words(c: &mut Channel, from: u32, n: u32) {
 /// Writes the new entries and GP_PUT to the real GPFIFO and USERD, with posted stores.
 #[inline]
 fn forward(c: &Channel, from: u32, put: u32, n: u32) {
+    hand_on(c, from, n);
+    announce(c, put);
+}
+
+#[inline]
+fn hand_on(c: &Channel, from: u32, n: u32) {
     let mut at = from;
     for _ in 0..n {
-        // SAFETY: the real ring has as many entries and stays mapped while the channel has a shadow; at < entries.
-        unsafe { ((c.real_ring + 8 * at as u64) as *mut u64).write_volatile(c.entry(at).0) };
+        hand_on_one(c, at, c.entry(at));
         at = next(at, c.entries);
     }
     // ORDERING: entries before GP_PUT: the real ring is write-combined and drains in any order without a fence.
+    // SAFETY: needs nothing.
+    unsafe { core::arch::x86_64::_mm_sfence() };
+}
+
+#[inline]
+fn hand_on_one(c: &Channel, at: u32, entry: Raw) {
+    // SAFETY: the real ring has as many entries and stays mapped while the channel has a shadow; at < entries.
+    unsafe { ((c.real_ring + 8 * u64::from(at)) as *mut u64).write_volatile(entry.0) };
+}
+
+#[inline]
+fn announce(c: &Channel, put: u32) {
     // SAFETY: as above.
     unsafe {
-        core::arch::x86_64::_mm_sfence();
         ((c.real_userd + GP_PUT) as *mut u32).write_volatile(put);
         // ORDERING: GP_PUT before the doorbell. Loads do not wait for this fence: the words are copied while it drains.
         core::arch::x86_64::_mm_sfence();

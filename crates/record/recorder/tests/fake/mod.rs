@@ -320,6 +320,7 @@ pub fn options(command: Vec<OsString>, out: &Path) -> recorder::Options<'static>
         switches: false,
         calls: false,
         python: false,
+        gpu_times: false,
         nvtx: false,
         ring_bytes: 1 << 20,
         memory: 256 << 20,

@@ -30,6 +30,8 @@ pub struct Header {
     pub locks: bool,
     /// Python frames were asked for (`--python`).
     pub python: bool,
+    /// Ends of kernels were asked for (`--gpu-times`).
+    pub gpu_times: bool,
     pub extra: serde_json::Map<String, serde_json::Value>,
 }
 
@@ -117,6 +119,8 @@ pub struct ProcessEnd {
     pub paused_doorbells: u64,
     /// What became of Python's frames, if they were asked for: one of [`crate::python::state`].
     pub python: u32,
+    /// What became of the ends of its kernels, if they were asked for.
+    pub kernel_ends: Option<KernelEnds>,
     /// What the agent had trouble with, in words.
     pub trouble: Vec<String>,
     /// Channels as they stood at the end, in particular those that the program did not free.
@@ -125,6 +129,20 @@ pub struct ProcessEnd {
     pub complete: bool,
     /// Why not, in words.
     pub incomplete_because: Vec<String>,
+}
+
+/// How many kernels of an image have their end on the tape (`--gpu-times`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KernelEnds {
+    /// Kernels that were told to store their end, those of graphs when they were uploaded.
+    pub stamped: u64,
+    /// Ends on the tape.
+    pub ends: u64,
+    /// Without a stamp: all slots were in use; the program uses the words itself; the QMD has a version that is not known.
+    pub slots_full: u64,
+    pub words_in_use: u64,
+    pub other_version: u64,
 }
 
 /// A program that was started and cannot be recorded, or a process that could not be attached to.
@@ -213,6 +231,7 @@ impl End {
             gap_bytes: e.gap_bytes,
             paused_doorbells: e.paused_doorbells,
             python: 0,
+            kernel_ends: None,
             trouble: e.trouble,
             channels: e.channels,
             complete: e.complete,

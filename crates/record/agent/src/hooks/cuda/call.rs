@@ -1,7 +1,7 @@
 //! What an entry does: one call, and the event of it.
 
 use super::slots::Slot;
-use super::{names, slots};
+use super::{names, slots, stamps};
 use crate::policy::{Me, guard};
 use crate::process::sys;
 use crate::process::thread::{self, Thread};
@@ -125,6 +125,9 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
         launches(row, f, a);
     } else {
         row.kernel.store(0, Ordering::Relaxed);
+        if const { FUNCTIONS[F].uploads_graphs() } {
+            stamps::launches();
+        }
     }
     t.call_stack.set(stack);
     t.calls_inside.set(0);
@@ -142,6 +145,7 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
 fn launches(row: &CallRow, f: &Function, a: &Words) {
     let handle = a.0.get(usize::from(f.object_at)).copied().unwrap_or(0);
     names::launched(handle);
+    stamps::launches();
     row.kernel.store(handle as u64, Ordering::Relaxed);
 }
 

@@ -3,8 +3,8 @@
 //!
 //! Everything here runs where nobody else loads, unloads or binds a library: see [`super::lookups`].
 
-use super::names;
 use super::slots::{self, LOOKUP};
+use super::{names, stamps};
 use crate::process::own_lock::OwnLock;
 use crate::process::session::{want, wanted};
 use crate::process::symbol::{Dyn, Sym, Tables};
@@ -66,6 +66,7 @@ pub unsafe fn look() {
         // Anew: where a library was, there may be another one now.
         (s.looked, s.n) = (0, 0);
         names::unloaded();
+        stamps::unloaded();
     }
     s.seen = now;
     let mut i = 0;
@@ -184,6 +185,8 @@ impl State {
             }
             let names = names::SYMBOLS.map(|name| l.tables.function(name));
             names::found(names.map(|symbol| symbol.map_or(0, |symbol| l.base.wrapping_add((*symbol).value))));
+            let stamps = stamps::SYMBOLS.map(|name| l.tables.function(name));
+            stamps::found(stamps.map(|symbol| symbol.map_or(0, |symbol| l.base.wrapping_add((*symbol).value))));
             for suffix in ["", "_v2"] {
                 self.replace(l, LOOKUP, &[b"cuGetProcAddress", suffix.as_bytes()], 0);
             }

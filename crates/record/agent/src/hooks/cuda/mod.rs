@@ -21,6 +21,7 @@ mod lookups;
 mod names;
 mod proc_address;
 mod slots;
+pub mod stamps;
 
 use crate::policy::guard;
 use crate::process::wiped::{self, live};
@@ -41,6 +42,9 @@ pub fn begin(c: &'static Control) {
     if record::ready(t) {
         let body = CallsBody { layout: LAYOUT, pid: sys::getpid() as u32 };
         record::event(kind::CALLS, 0, sys::tsc(), &body, &[], &[]);
+    }
+    if c.locks & wish::GPU_TIMES != 0 {
+        wiped::begin(live::GPU_TIMES);
     }
     python::begin(c);
 }

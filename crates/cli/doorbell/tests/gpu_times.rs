@@ -1,0 +1,101 @@
+//! When kernels ended, as the GPU stored it, with CUDA and the GPU in software.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn doorbell(arguments: &[&str]) -> Output {
+    let out = Command::new(assert_cmd::cargo::cargo_bin!("doorbell")).args(arguments).output().unwrap();
+    assert!(out.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
+    out
+}
+
+/// A sample that launches graphs, recorded, and what it printed.
+fn recorded(dir: &Path, ways: &[&str], shapes: &str) -> (String, String) {
+    let library = std::env::current_exe().unwrap().with_file_name("libsoftcuda.so");
+    let _ = std::os::unix::fs::symlink(library, dir.join("libcuda.so.1"));
+    let file = dir.join("a.doorbell").to_str().unwrap().to_owned();
+    let command = assert_cmd::cargo::cargo_bin!("doorbell");
+    let mut record = Command::new(command);
+    record.args(["record", "--quiet", "--force", "--gpu", "soft", "-o", &file]).args(ways).arg("--").arg(command);
+    let out = record.args(["sample", "graphs", "--only", shapes]).env("LD_LIBRARY_PATH", dir).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    (file, String::from_utf8(out.stdout).unwrap())
+}
+
+fn rows(file: &str, view: &str) -> Value {
+    serde_json::from_slice(&doorbell(&["show", view, "--json", file]).stdout).unwrap()
+}
+
+fn ns(run: &Value, key: &str) -> u64 {
+    run["gpu"][key].as_str().unwrap().parse().unwrap()
+}
+
+#[test]
+fn each_kernel_of_each_launch_of_a_graph_has_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, bare) = recorded(dir.path(), &[], "chain-2,chain-10");
+    let (file, printed) = recorded(dir.path(), &["--gpu-times"], "chain-2,chain-10");
+    assert_eq!(printed, bare, "the results are the same");
+    let kernels = rows(&file, "--kernels");
+    let (mut runs, mut expected) = (0, 0);
+    for kernel in kernels["kernels"].as_array().unwrap() {
+        runs += kernel["gpu"]["runs"].as_u64().unwrap_or(0);
+        expected += kernel["in_graphs"].as_u64().unwrap();
+    }
+    assert!(expected >= 24 && runs == expected, "{runs} of {expected}: {kernels}");
+    let mut launches: BTreeMap<u64, Vec<&Value>> = BTreeMap::new();
+    let all = rows(&file, "--gpu-times");
+    for run in all.as_array().unwrap() {
+        assert_eq!(run["in_graph"], true);
+        launches.entry(run["submission"].as_u64().unwrap()).or_default().push(run);
+    }
+    let sizes: Vec<usize> = launches.values().map(Vec::len).collect();
+    assert!(sizes.iter().all(|n| [2, 10].contains(n)), "{sizes:?}");
+    let mut latest = 0;
+    for runs in launches.values() {
+        for run in runs {
+            let (earliest, start, end) = (ns(run, "earliest_ns"), ns(run, "start_ns"), ns(run, "end_ns"));
+            assert!(earliest <= start && start <= end && end > latest, "one after the other: {run}");
+            latest = end;
+        }
+        let how = runs.iter().skip(1).all(|run| run["gpu"]["start"] == "after_the_one_before");
+        assert!(how, "a chain: {runs:?}");
+    }
+    let text = String::from_utf8(doorbell(&["show", &file, "--gpu-times", "--sort", "time", "--top", "3"]).stdout);
+    assert_eq!(text.unwrap().lines().count(), 4);
+}
+
+#[test]
+fn views_show_the_words_that_the_program_wrote() {
+    let dir = tempfile::tempdir().unwrap();
+    let graphs = |ways: &[&str]| {
+        let (file, _) = recorded(dir.path(), ways, "chain-2,fork");
+        let text = String::from_utf8(doorbell(&["show", &file, "--graphs"]).stdout).unwrap();
+        // Addresses, times and processes differ from run to run.
+        let (_, graph) = text.split_once("slot ").unwrap();
+        graph.split_whitespace().filter(|word| !word.contains("0x")).collect::<Vec<_>>().join(" ")
+    };
+    let (without, with) = (graphs(&["--calls"]), graphs(&["--gpu-times"]));
+    assert_eq!(without, with);
+    assert!(!with.contains("refused"), "{with}");
+}
+
+#[test]
+fn without_shadow_rings_a_graph_has_the_times_of_its_first_launch() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, bare) = recorded(dir.path(), &[], "chain-10");
+    let (file, printed) = recorded(dir.path(), &["--gpu-times", "--tap", "trap"], "chain-10");
+    assert_eq!(printed, bare);
+    assert_eq!(rows(&file, "--gpu-times").as_array().unwrap().len(), 10);
+}
+
+#[test]
+fn a_recording_without_them_has_no_times() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, _) = recorded(dir.path(), &["--calls"], "chain-2");
+    assert_eq!(rows(&file, "--gpu-times").as_array().unwrap().len(), 0);
+    let kernels = rows(&file, "--kernels");
+    assert_eq!((&kernels["gpu_times"], &kernels["kernels"][0]["gpu"]), (&Value::Bool(false), &Value::Null));
+}

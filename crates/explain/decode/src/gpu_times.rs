@@ -1,0 +1,275 @@
+//! When kernels ran, from the ends that the GPU stored (`record --gpu-times`).
+//!
+//! An end is exact: the GPU wrote it. A start is worked out. Where the stream was idle, the kernel started some time after its doorbell; where it was
+//! busy, some time after the kernel before it ended. Both times were measured (`IDLE`, `BUSY`). Where the channel waited for another, or kernels
+//! overlap, only bounds are known.
+
+use crate::events;
+use crate::recording::{InsightError, Recording};
+use pushbuf::qmd::end_time::{self, Found};
+use schema::channel::Channel;
+use schema::operations::{GpuTime, Start};
+use std::collections::{HashMap, HashSet};
+use tape::event::{Body, ends, runs};
+use tape::region::STAMPS_BYTES;
+use tape::stamp::{LaunchedBody, OWN_GPU, SLOTS, STRIDE, state};
+
+/// Nanoseconds from the doorbell to the start of a kernel on an idle stream (seen on an H200: 2.6 to 7.1 us from p1 to p99, p50 2.9).
+const IDLE: i64 = 3_000;
+/// From the end that a kernel stores to the start of the next in its stream (seen on two H200: 0.86 to 1.41 us from p1 to p99).
+const BUSY: i64 = 1_000;
+/// The same for a kernel that another one of its graph starts (seen on an H200: 0.48 to 0.67 us).
+const NODE: u64 = 550;
+/// Kernels of one process that are remembered, at most (8 bytes each).
+const MOST: usize = 1 << 26;
+
+/// Ends and clocks of all processes.
+#[derive(Debug, Default)]
+pub(crate) struct GpuTimes {
+    images: HashMap<u32, Image>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Image {
+    /// The GPU's address of the slots.
+    area: Option<u64>,
+    /// Nanoseconds by number; 0 where none came.
+    ends: Vec<u64>,
+    /// By the GPU's instance.
+    clocks: HashMap<u32, Vec<Pair>>,
+    hz: f64,
+}
+
+/// One moment by both clocks.
+#[derive(Debug, Clone, Copy)]
+struct Pair {
+    tsc: f64,
+    ns: f64,
+    /// Half the time that the reading took, in nanoseconds.
+    error: f64,
+}
+
+impl GpuTimes {
+    /// Reads the tape, if ends were asked for.
+    ///
+    /// # Errors
+    /// The recording cannot be read.
+    pub fn read(r: &Recording) -> Result<GpuTimes, InsightError> {
+        let mut all = GpuTimes::default();
+        let hz = r.header().tsc_hz;
+        if !(r.header().gpu_times && hz.is_finite() && hz > 1.0) {
+            return Ok(all);
+        }
+        events::each(r, |source, e| match &e.body {
+            Body::Stamps(s) if s.state == state::ON => {
+                all.image(source.process, hz).area.get_or_insert(s.area);
+            }
+            Body::GpuClock(c) => {
+                let ticks = c.after.saturating_sub(e.head.tsc) as f64;
+                let tsc = e.head.tsc as f64 + ticks / 2.0;
+                let error = ticks / 2.0 / hz * 1e9;
+                all.image(source.process, hz).clocks.entry(c.gpu).or_default().push(Pair {
+                    tsc,
+                    ns: c.gpu_ns as f64,
+                    error,
+                });
+            }
+            Body::Ends(_, bytes) => ends(bytes).for_each(|end| all.image(source.process, hz).end(end.number, end.ns)),
+            _ => {}
+        })?;
+        Ok(all)
+    }
+
+    fn image(&mut self, process: u32, hz: f64) -> &mut Image {
+        self.images.entry(process).or_insert_with(|| Image { hz, ..Image::default() })
+    }
+
+    pub fn of(&self, process: u32) -> Option<&Image> {
+        self.images.get(&process)
+    }
+}
+
+impl Image {
+    fn end(&mut self, number: u64, ns: u64) {
+        let Some(i) = usize::try_from(number).ok().filter(|i| *i < MOST) else { return };
+        if i >= self.ends.len() {
+            self.ends.resize(i + 1, 0);
+        }
+        self.ends[i] = ns;
+    }
+
+    /// Takes the stamps out of a segment's words, which are then as the program wrote them. Calls `stamp` with a QMD's address and its number.
+    pub fn take_stamps(&self, words: &mut [u32], mut stamp: impl FnMut(u64, u64)) {
+        let Some(area) = self.area else { return };
+        let cells = std::cell::Cell::from_mut(words).as_slice_of_cells();
+        let word = |i: usize| cells.get(i).map_or(0, std::cell::Cell::get);
+        let set = |i: usize, value: u32| {
+            if let Some(cell) = cells.get(i) {
+                cell.set(value);
+            }
+        };
+        let is_slot = |address: u64| address.wrapping_sub(area) < STAMPS_BYTES as u64;
+        end_time::find(cells.len(), word, |found| {
+            if let Found::Kernel(qmd) = found
+                && let Some((_, payload)) = end_time::take(qmd.at, is_slot, word, set)
+            {
+                stamp(qmd.address, u64::from(payload & 0x7fff_ffff));
+            }
+        });
+    }
+
+    /// The GPU's time at a time stamp, and by how much it may be off.
+    fn gpu_ns(&self, gpu: Option<u32>, tsc: u64) -> Option<(f64, f64)> {
+        let clocks = gpu.and_then(|gpu| self.clocks.get(&gpu)).or(self.clocks.get(&OWN_GPU))?;
+        let tsc = tsc as f64;
+        let i = clocks.partition_point(|c| c.tsc <= tsc);
+        let slope = 1e9 / self.hz;
+        let (before, after) = (i.checked_sub(1).and_then(|i| clocks.get(i)), clocks.get(i));
+        Some(match (before, after) {
+            (Some(a), Some(b)) => {
+                let part = (tsc - a.tsc) / (b.tsc - a.tsc).max(1.0);
+                (a.ns + part * (b.ns - a.ns), a.error.max(b.error))
+            }
+            (Some(c), None) | (None, Some(c)) => {
+                let ticks = tsc - c.tsc;
+                // 10 ppm of drift.
+                (c.ns + ticks * slope, c.error + (ticks * slope).abs() * 1e-5)
+            }
+            (None, None) => return None,
+        })
+    }
+}
+
+/// A graph's kernel that ran in a launch.
+#[derive(Debug, Clone, Copy)]
+pub struct Ran {
+    pub qmd: u64,
+    pub number: u64,
+}
+
+/// What is remembered of the kernels of an image while its submissions are read.
+#[derive(Debug, Default)]
+pub(crate) struct Running {
+    /// When the last kernel of a channel's stream ended, by the GPU's clock; `None` if that is not known.
+    last: HashMap<(usize, u64), Option<u64>>,
+    /// Channels that were told to wait for something since their last kernel.
+    waited: HashSet<usize>,
+    /// Entries that launch graphs which were uploaded before, by their slot and number: the kernels.
+    launched: HashMap<(u32, u64), Vec<Ran>>,
+}
+
+/// Launches of graphs that wait for their doorbell, at most.
+const LAUNCHED: usize = 1 << 16;
+
+impl Running {
+    pub fn launched(&mut self, body: &LaunchedBody, bytes: &[u8]) {
+        if self.launched.len() >= LAUNCHED {
+            return;
+        }
+        let qmds =
+            runs(bytes).flat_map(|run| (0..u64::from(run.count)).map(move |i| run.qmd.saturating_add(STRIDE * i)));
+        let kernels = qmds.take(SLOTS as usize).zip(body.number..).map(|(qmd, number)| Ran { qmd, number });
+        self.launched.insert((body.slot, body.entry), kernels.collect());
+    }
+
+    /// The kernels of graphs that an entry launches.
+    pub fn take_launched(&mut self, slot: u32, entry: u64) -> Vec<Ran> {
+        self.launched.remove(&(slot, entry)).unwrap_or_default()
+    }
+
+    /// When the kernels of a graph ran that a doorbell at a time stamp has launched, in the order of their ends. `starts`: which QMDs one acts on
+    /// when it is done.
+    pub fn graph(
+        &mut self,
+        times: &Image,
+        (channel, stream): (&Channel, u64),
+        tsc: u64,
+        kernels: &[Ran],
+        starts: impl Fn(u64) -> [u64; 2],
+    ) -> Vec<(u64, GpuTime)> {
+        let end = |number: u64| times.ends.get(usize::try_from(number).ok()?).copied().filter(|ns| *ns != 0);
+        let mut ended: Vec<(u64, Ran)> = kernels.iter().filter_map(|k| Some((end(k.number)?, *k))).collect();
+        ended.sort_by_key(|(ns, _)| *ns);
+        // The latest end of those that a kernel waits for.
+        let mut waits_for: HashMap<u64, u64> = HashMap::new();
+        for (ns, k) in &ended {
+            for then in starts(k.qmd).into_iter().filter(|qmd| *qmd != 0) {
+                let latest = waits_for.entry(then).or_insert(*ns);
+                *latest = (*latest).max(*ns);
+            }
+        }
+        let is_whole = ended.len() == kernels.len();
+        let mut all = Vec::with_capacity(ended.len());
+        for (ns, k) in ended {
+            let time = match waits_for.get(&k.qmd) {
+                Some(before) => {
+                    let start = before.saturating_add(NODE).min(ns);
+                    let kind = if is_whole { Start::AfterTheOneBefore } else { Start::Bounded };
+                    let bell =
+                        times.gpu_ns(channel.gpu, tsc).map_or((start, 0), |(ns, error)| (ns as u64, error as u64));
+                    let queued_ns = start.saturating_sub(bell.0);
+                    GpuTime {
+                        end_ns: ns,
+                        start_ns: start,
+                        earliest_ns: start,
+                        start: kind,
+                        queued_ns,
+                        clock_error_ns: bell.1,
+                    }
+                }
+                None => match self.kernel(times, channel, stream, tsc, Some(k.number)) {
+                    Some(time) => time,
+                    None => continue,
+                },
+            };
+            all.push((k.qmd, time));
+        }
+        if let Some((_, last)) = all.last() {
+            self.last.insert((channel.number, stream), Some(last.end_ns));
+        }
+        all
+    }
+
+    pub fn waits(&mut self, channel: usize) {
+        self.waited.insert(channel);
+    }
+
+    /// A kernel of a channel's stream was launched by a doorbell at a time stamp, and ended at the time of the GPU's, as far as that is known.
+    pub fn kernel(
+        &mut self,
+        times: &Image,
+        channel: &Channel,
+        stream: u64,
+        tsc: u64,
+        number: Option<u64>,
+    ) -> Option<GpuTime> {
+        let end = number.and_then(|n| times.ends.get(usize::try_from(n).ok()?)).copied().filter(|ns| *ns != 0);
+        let before = self.last.insert((channel.number, stream), end);
+        let has_waited = self.waited.remove(&channel.number);
+        let end = end?;
+        let (bell, error) = times.gpu_ns(channel.gpu, tsc)?;
+        let (bell, error) = (bell as i64, error.ceil() as i64);
+        let last = end as i64;
+        let idle = bell + IDLE;
+        let busy = before.flatten().map(|ns| ns as i64 + BUSY);
+        // Not before its doorbell, and not before the kernel ahead of it in its stream is done.
+        let earliest = busy.unwrap_or(0).max(bell).min(last);
+        let start = busy.unwrap_or(0).max(idle).min(last);
+        let kind = match before {
+            // A kernel of the stream whose end is not known, a wait for another channel.
+            Some(None) => Start::Bounded,
+            _ if has_waited && busy.is_none_or(|busy| busy < idle) => Start::Bounded,
+            Some(Some(ns)) if ns as i64 > last => Start::Bounded,
+            _ if busy.is_some_and(|busy| busy > idle) => Start::AfterTheOneBefore,
+            _ => Start::AfterTheDoorbell,
+        };
+        Some(GpuTime {
+            end_ns: end,
+            start_ns: start as u64,
+            earliest_ns: earliest as u64,
+            start: kind,
+            queued_ns: (start - bell).max(0) as u64,
+            clock_error_ns: error as u64,
+        })
+    }
+}

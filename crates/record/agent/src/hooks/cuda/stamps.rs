@@ -1,0 +1,111 @@
+//! Has CUDA map the slots of [`tape::stamp`] for the GPU, once in a process: the thread that launches first asks for it, before that launch. No thread of ours
+//! calls CUDA.
+
+use crate::process::wiped::{goes_on, live};
+use crate::process::{region, sys};
+use crate::record;
+use crate::tap::stamps;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use tape::region::{SEGMENTS_BYTES, STAMPS_AT, STAMPS_BYTES};
+use tape::stamp::{LAYOUT, StampsBody, kind, state};
+
+/// `CUresult cuMemHostRegister(void *, size_t, unsigned flags)`, `cuMemHostGetDevicePointer(CUdeviceptr *, void *, unsigned)` and
+/// `cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *)`.
+pub const SYMBOLS: [&[u8]; 3] =
+    [b"cuMemHostRegister_v2", b"cuMemHostGetDevicePointer_v2", b"cuThreadExchangeStreamCaptureMode"];
+static FUNCTIONS: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
+
+/// CU_MEMHOSTREGISTER_PORTABLE and _DEVICEMAP: for all contexts of the process.
+const PORTABLE_AND_MAPPED: u32 = 1 | 2;
+/// CU_STREAM_CAPTURE_MODE_RELAXED: a capture of another stream is not disturbed.
+const RELAXED: i32 = 2;
+
+/// Slots and segments.
+const BYTES: usize = STAMPS_BYTES + SEGMENTS_BYTES;
+/// Where they may lie: above what CUDA reserves for itself, and below 2^40.
+const LOW: usize = 0xa0_0000_0000;
+const LOW_STEP: usize = 1 << 30;
+const LOW_TRIES: usize = 64;
+
+/// 1: asked for.
+static ASKED: AtomicU32 = AtomicU32::new(0);
+/// A library that defines CUDA's calls has these of [`SYMBOLS`]; 0 for one that it lacks.
+pub fn found(at: [usize; 3]) {
+    for (to, at) in FUNCTIONS.iter().zip(at) {
+        if at != 0 {
+            to.store(at, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A library was unloaded, which may have been CUDA's.
+pub fn unloaded() {
+    FUNCTIONS.iter().for_each(|f| f.store(0, Ordering::Relaxed));
+}
+
+/// The thread is about to launch a kernel, in a context of its own.
+#[inline(always)]
+pub fn launches() {
+    if goes_on(live::GPU_TIMES) && ASKED.load(Ordering::Relaxed) == 0 {
+        ask();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn ask() {
+    if ASKED.swap(1, Ordering::AcqRel) != 0 {
+        return;
+    }
+    let _keep = sys::Errno::keep();
+    let (state, area, cpu, result) = map();
+    let body = StampsBody { layout: LAYOUT, state, area, result, pad: 0 };
+    record::event(kind::STAMPS, 0, sys::tsc(), &body, &[], &[]);
+    if state == state::ON {
+        stamps::begin(area, cpu);
+    }
+}
+
+/// What [`StampsBody`] says.
+fn map() -> (u32, u64, u64, u32) {
+    let [register, pointer, capture] = FUNCTIONS.each_ref().map(|f| f.load(Ordering::Relaxed));
+    if [register, pointer, capture].contains(&0) {
+        return (state::NO_FUNCTION, 0, 0, 0);
+    }
+    let Some(at) = place() else { return (state::REFUSED, 0, 0, 0) };
+    // SAFETY: functions of these types, called as a program may, with memory that stays mapped.
+    unsafe {
+        let register: unsafe extern "C" fn(*mut c_void, usize, u32) -> u32 = core::mem::transmute(register);
+        let pointer: unsafe extern "C" fn(*mut u64, *mut c_void, u32) -> u32 = core::mem::transmute(pointer);
+        let capture: unsafe extern "C" fn(*mut i32) -> u32 = core::mem::transmute(capture);
+        let mut mode = RELAXED;
+        let exchanged = capture(&raw mut mode) == 0;
+        let mut area = 0;
+        let mut result = register(at as *mut c_void, BYTES, PORTABLE_AND_MAPPED);
+        if result == 0 {
+            result = pointer(&raw mut area, at as *mut c_void, 0);
+        }
+        if exchanged {
+            capture(&raw mut mode);
+        }
+        if result == 0 { (state::ON, area, at as u64, 0) } else { (state::REFUSED, 0, 0, result) }
+    }
+}
+
+/// Maps the area here: below 2^40, so that entries of a GPFIFO can name it without more ado.
+fn place() -> Option<usize> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    let try_at = |i: usize| {
+        // SAFETY: an address range where nothing lies, then replaced by a piece of the region.
+        unsafe { sys::mmap(LOW + i * LOW_STEP, BYTES, libc::PROT_NONE, flags, -1, 0) }
+    };
+    let at = (0..LOW_TRIES).find_map(try_at)?;
+    // SAFETY: our own range.
+    unsafe { region::map_piece(STAMPS_AT, BYTES, at) }.then_some(at)
+}
+
+/// In a forked child: nothing is mapped there.
+pub fn renew() {
+    ASKED.store(0, Ordering::Relaxed);
+}

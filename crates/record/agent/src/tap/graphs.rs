@@ -1,0 +1,357 @@
+//! Ends of a graph's kernels. Their QMDs are uploaded once and launched many times, so each launch first tells them where its ends go.
+//!
+//! A launch of an uploaded graph names the QMDs that start it, in a short segment behind a wait for the launch before. The tap hands on a copy of that
+//! segment with a few words more: an inline write, by the same engine, of the slots into the QMDs. The copy lies in memory that CUDA has mapped beside
+//! the slots ([`tape::region::SEGMENTS_AT`]).
+//!
+//! Invariant: a copy is written over only when the ends of its kernels, and of many younger ones, have come. After one was given up, nothing is copied
+//! any more.
+
+use super::stamps;
+use crate::record;
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, Ordering};
+use pushbuf::gpfifo::Raw;
+use pushbuf::header::{Header, Kind};
+use pushbuf::qmd::end_time::{self, Node};
+use tape::region::{Control, SEGMENTS_BYTES};
+use tape::stamp::{LaunchedBody, Run, SLOTS, kind, payload};
+
+/// QMDs of graphs that are remembered, and groups of them that start one another.
+const NODES: usize = 1 << 15;
+const GROUPS: usize = 1 << 12;
+/// Places behind its own in which a QMD may stand.
+const NEAR: usize = 32;
+/// QMDs of one upload, at most; runs of QMDs of one group.
+const UPLOAD: usize = 1 << 12;
+const RUNS: usize = 8;
+/// Bytes from one QMD of a graph to the next (seen on an H200, CUDA 13).
+const STRIDE: u64 = 0x200;
+/// Words of a segment that launches a graph, at most.
+const SHORT: usize = 1024;
+/// Copies that are in use, at most.
+const COPIES: usize = 1 << 12;
+/// So many younger kernels must have ended before a copy is written over.
+const MARGIN: u64 = 1 << 12;
+/// Words of a write into QMDs, without the data.
+const WRITE: usize = 9;
+/// Words of a release that are written: the address and the payload.
+const RELEASE: usize = 3;
+/// LAUNCH_DMA of the compute class: DST_MEMORY_LAYOUT PITCH, SYSMEMBAR_DISABLE; as CUDA writes QMDs.
+const WRITE_DMA: u32 = 0x41;
+
+#[derive(Clone, Copy)]
+struct Place {
+    qmd: u64,
+    group: u32,
+    uploaded: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Group {
+    /// Which upload it is of: its place may be used again.
+    uploaded: u32,
+    runs: [Run; RUNS],
+    n: u32,
+}
+
+#[derive(Clone, Copy)]
+struct CopyOf {
+    from: usize,
+    /// The first number behind its kernels'.
+    number: u64,
+}
+
+struct State {
+    nodes: [Place; NODES],
+    groups: [Group; GROUPS],
+    next_group: u32,
+    uploads: u32,
+    upload: [Node; UPLOAD],
+    /// Where the next copy goes, and those before it that may still be read.
+    at: usize,
+    copies: [CopyOf; COPIES],
+    first: usize,
+    n: usize,
+}
+
+struct Shared(UnsafeCell<State>);
+// SAFETY: reached by the thread that has BUSY only.
+unsafe impl Sync for Shared {}
+static STATE: Shared = Shared(UnsafeCell::new(State {
+    nodes: [Place { qmd: 0, group: 0, uploaded: 0 }; NODES],
+    groups: [Group { uploaded: 0, runs: [Run { qmd: 0, count: 0, pad: 0 }; RUNS], n: 0 }; GROUPS],
+    next_group: 0,
+    uploads: 0,
+    upload: [Node::NONE; UPLOAD],
+    at: 0,
+    copies: [CopyOf { from: 0, number: 0 }; COPIES],
+    first: 0,
+    n: 0,
+}));
+static BUSY: AtomicBool = AtomicBool::new(false);
+
+/// Runs `f` alone. `None` if another thread is at it: nobody waits here.
+fn alone<R>(f: impl FnOnce(&mut State) -> R) -> Option<R> {
+    // ORDERING: Acquire and Release: what one has written, the next one finds.
+    if BUSY.swap(true, Ordering::Acquire) {
+        return None;
+    }
+    // SAFETY: whoever finds BUSY clear is alone.
+    let r = f(unsafe { &mut *STATE.0.get() });
+    BUSY.store(false, Ordering::Release);
+    Some(r)
+}
+
+/// A segment has uploaded these nodes of graphs: which of them start one another is remembered.
+pub fn uploaded(length: usize, word: impl Fn(usize) -> u32) {
+    alone(|s| {
+        let mut n = 0;
+        end_time::nodes(length, &word, |node| {
+            if let Some(to) = s.upload.get_mut(n) {
+                *to = node;
+                n += 1;
+            }
+        });
+        s.uploads = s.uploads.wrapping_add(1).max(1);
+        s.link(n);
+    });
+}
+
+impl State {
+    fn link(&mut self, n: usize) {
+        let Some(nodes) = self.upload.get_mut(..n) else { return };
+        nodes.sort_unstable_by_key(|node| node.address);
+        // What starts what belongs together: the group's number is that of its first node, carried along until nothing changes.
+        nodes.iter_mut().enumerate().for_each(|(i, node)| node.group = i as u32);
+        loop {
+            let mut changed = false;
+            for i in 0..n {
+                for then in nodes[i].starts {
+                    let Ok(j) = nodes.binary_search_by_key(&then, |node| node.address) else { continue };
+                    let least = nodes[i].group.min(nodes[j].group);
+                    changed |= nodes[i].group != least || nodes[j].group != least;
+                    (nodes[i].group, nodes[j].group) = (least, least);
+                }
+            }
+            if !changed {
+                break;
+            }
+        }
+        for i in 0..n {
+            if self.upload[i].group == i as u32 {
+                self.group(i, n);
+            }
+        }
+    }
+
+    /// The group whose first node is number `first` of the upload.
+    fn group(&mut self, first: usize, n: usize) {
+        let index = self.next_group;
+        self.next_group = (index + 1) % GROUPS as u32;
+        let mut group = Group { uploaded: self.uploads, runs: [Run::default(); RUNS], n: 0 };
+        for i in first..n {
+            let node = self.upload[i];
+            if node.group != first as u32 {
+                continue;
+            }
+            self.remember(node.address, index);
+            if !node.is_kernel {
+                continue;
+            }
+            let last = (group.n as usize).checked_sub(1).and_then(|last| group.runs.get_mut(last));
+            match last {
+                Some(run) if run.qmd + STRIDE * u64::from(run.count) == node.address => run.count += 1,
+                _ => match group.runs.get_mut(group.n as usize) {
+                    Some(run) => {
+                        *run = Run { qmd: node.address, count: 1, pad: 0 };
+                        group.n += 1;
+                    }
+                    // Too scattered: its ends stay unknown.
+                    None => return,
+                },
+            }
+        }
+        if let Some(to) = self.groups.get_mut(index as usize) {
+            *to = group;
+        }
+    }
+
+    fn place(&self, qmd: u64) -> usize {
+        ((qmd >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49) as usize % NODES
+    }
+
+    fn remember(&mut self, qmd: u64, group: u32) {
+        let (first, uploaded) = (self.place(qmd), self.uploads);
+        let place = (0..NEAR).map(|i| (first + i) % NODES).find(|i| [0, qmd].contains(&self.nodes[*i].qmd));
+        if let Some(i) = place {
+            self.nodes[i] = Place { qmd, group, uploaded };
+        }
+    }
+
+    fn find(&self, qmd: u64) -> Option<u32> {
+        let first = self.place(qmd);
+        let found = (0..NEAR).map(|i| &self.nodes[(first + i) % NODES]).find(|p| p.qmd == qmd)?;
+        let group = self.groups.get(found.group as usize)?;
+        (group.uploaded == found.uploaded && group.n > 0).then_some(found.group)
+    }
+
+    /// Room for so many words: where they begin in the area.
+    fn room(&mut self, words: usize, settled: u64) -> Option<usize> {
+        while self.n > 0 && self.copies[self.first].number + MARGIN <= settled {
+            self.first = (self.first + 1) % COPIES;
+            self.n -= 1;
+        }
+        let bytes = (4 * words).next_multiple_of(64);
+        if self.n == COPIES {
+            return None;
+        }
+        if self.n == 0 {
+            self.at = 0;
+        }
+        let oldest = if self.n == 0 { SEGMENTS_BYTES } else { self.copies[self.first].from };
+        let is_round_the_end = self.n > 0 && self.at <= oldest;
+        let from = match self.at + bytes {
+            until if is_round_the_end => (until <= oldest).then_some(self.at),
+            until if until <= SEGMENTS_BYTES => Some(self.at),
+            _ => (bytes <= oldest && self.n > 0).then_some(0),
+        }?;
+        self.at = from + bytes;
+        Some(from)
+    }
+}
+
+/// If a segment launches graphs that were uploaded before: where a copy of it lies that has their ends stored, and its words.
+///
+/// `entry`: which entry of which channel it is.
+pub fn launch(
+    length: usize,
+    word: impl Fn(usize) -> u32,
+    gp: Raw,
+    entry: (u32, u64),
+    c: &Control,
+    tsc: u64,
+) -> Option<Raw> {
+    if length > SHORT {
+        return None;
+    }
+    let (at, subchannel) = first_start(length, &word)?;
+    alone(|s| s.copy(length, &word, gp, entry, (at, subchannel), c, tsc)).flatten()
+}
+
+/// Where the first header stands whose methods start a QMD, and its subchannel.
+fn first_start(length: usize, word: impl Fn(usize) -> u32) -> Option<(usize, u8)> {
+    let mut i = 0;
+    while i < length {
+        match Header::parse(word(i)) {
+            Header::Methods { kind: Kind::Inc, subch, address: end_time::SEND_PCAS_A, .. } => return Some((i, subch)),
+            Header::Methods { count, .. } => i += 1 + usize::from(count),
+            Header::EndSegment { .. } => return None,
+            _ => i += 1,
+        }
+    }
+    None
+}
+
+impl State {
+    #[allow(clippy::too_many_arguments)]
+    fn copy(
+        &mut self,
+        length: usize,
+        word: impl Fn(usize) -> u32,
+        gp: Raw,
+        (slot, entry): (u32, u64),
+        (start, subchannel): (usize, u8),
+        c: &Control,
+        tsc: u64,
+    ) -> Option<Raw> {
+        let mut groups = [0u32; RUNS];
+        let mut n = 0;
+        end_time::starts(length, &word, |qmd| {
+            if let Some(group) = self.find(qmd)
+                && !groups.get(..n).is_some_and(|known| known.contains(&group))
+                && let Some(to) = groups.get_mut(n)
+            {
+                *to = group;
+                n += 1;
+            }
+        });
+        let mut runs = [Run::default(); RUNS];
+        let mut used = 0;
+        for group in groups.get(..n)? {
+            let group = self.groups.get(*group as usize)?;
+            for run in group.runs.get(..group.n as usize)? {
+                *runs.get_mut(used)? = *run;
+                used += 1;
+            }
+        }
+        let runs = runs.get(..used).filter(|runs| !runs.is_empty())?;
+        let kernels: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
+        let taken = c.stamped.load(Ordering::Relaxed);
+        let settled = c.settled.load(Ordering::Acquire);
+        // ORDERING: the recorder counts what it gives up before it says that it is settled.
+        if c.given_up.load(Ordering::Acquire) != 0 || kernels > SLOTS / 8 {
+            return None;
+        }
+        if taken.wrapping_sub(settled) + kernels >= SLOTS - stamps::SPARE {
+            c.slots_full.fetch_add(kernels, Ordering::Relaxed);
+            return None;
+        }
+        let data = RELEASE * kernels as usize;
+        let whole = length + runs.len() * WRITE + data;
+        let area = stamps::segments()?;
+        let from = self.room(whole, settled)?;
+        let number = c.stamped.fetch_add(kernels, Ordering::Relaxed);
+        let mut to = Words { at: (area.cpu + from as u64) as *mut u32, n: 0 };
+        (0..start).for_each(|i| to.put(word(i)));
+        let mut next = number;
+        for run in runs {
+            let first = run.qmd + 4 * end_time::LAST_RELEASE as u64;
+            let count = run.count;
+            let bytes = 4 * RELEASE as u32;
+            to.header(subchannel, Kind::Inc, end_time::LINE_LENGTH_IN, 5);
+            [bytes, count, (first >> 32) as u32, first as u32, STRIDE as u32].into_iter().for_each(|w| to.put(w));
+            to.header(subchannel, Kind::Inc, end_time::LAUNCH_DMA, 1);
+            to.put(WRITE_DMA);
+            to.header(subchannel, Kind::NonInc, end_time::LOAD_INLINE_DATA, (RELEASE as u32 * count) as u16);
+            for _ in 0..count {
+                let slot = stamps::slot(next);
+                [slot as u32, (slot >> 32) as u32, payload(next)].into_iter().for_each(|w| to.put(w));
+                next += 1;
+            }
+        }
+        (start..length).for_each(|i| to.put(word(i)));
+        let words = to.n;
+        let last = (self.first + self.n) % COPIES;
+        self.copies[last] = CopyOf { from, number: next };
+        self.n += 1;
+        let body = LaunchedBody { entry, number, slot, runs: runs.len() as u32 };
+        // SAFETY: Run is Plain.
+        let bytes = unsafe { core::slice::from_raw_parts(runs.as_ptr().cast::<u8>(), size_of_val(runs)) };
+        record::event(kind::LAUNCHED, 0, tsc, &body, bytes, &[]);
+        gp.moved_to(area.gpu + from as u64, words)
+    }
+}
+
+/// Where a copy is written.
+struct Words {
+    at: *mut u32,
+    n: usize,
+}
+
+impl Words {
+    fn put(&mut self, word: u32) {
+        // SAFETY: `copy` has made room for all of its words.
+        unsafe { self.at.add(self.n).write_volatile(word) };
+        self.n += 1;
+    }
+
+    fn header(&mut self, subch: u8, kind: Kind, address: u16, count: u16) {
+        self.put(Header::Methods { kind, subch, address, count }.encode());
+    }
+}
+
+/// In a forked child: the graphs are the parent's.
+pub fn renew() {
+    BUSY.store(false, Ordering::Relaxed);
+}

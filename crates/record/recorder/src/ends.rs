@@ -1,0 +1,90 @@
+//! Ends of kernels, taken out of the slots into which the GPU writes them ([`tape::stamp`]).
+//!
+//! Kernels of several streams end in any order, so each is looked at until it has come. Slots are free again up to the oldest that has not. One that does
+//! not come while many others did is given up: its channel may be gone.
+
+use crate::memory::Mapping;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use tape::event::{Head, bytes_of};
+use tape::region::Control;
+use tape::stamp::{End, EndsBody, SLOTS, Slot, kind, payload};
+
+/// So many younger numbers may be taken before one is given up.
+const PATIENCE: u64 = SLOTS / 2;
+/// Ends of one event, at most.
+const AT_ONCE: usize = 4096;
+
+#[derive(Default)]
+pub struct Ends {
+    /// The slots; mapped when the first kernel was stamped.
+    mapping: Option<Mapping>,
+    /// Below this number all ends are on the tape, or were given up.
+    settled: u64,
+    /// Which of the numbers from there on have come.
+    come: VecDeque<bool>,
+    pub taken: u64,
+    pub given_up: u64,
+}
+
+impl Ends {
+    /// Takes what has come since, as events. `map` maps the slots.
+    pub fn take(&mut self, c: &Control, map: impl FnOnce() -> std::io::Result<Mapping>) -> Vec<u8> {
+        // (Whatever the program writes over its counter: no more than there are slots.)
+        let stamped = c.stamped.load(Ordering::Acquire).clamp(self.settled, self.settled + SLOTS);
+        if stamped == self.settled {
+            return Vec::new();
+        }
+        if self.mapping.is_none() {
+            self.mapping = map().ok();
+        }
+        let Some(mapping) = &self.mapping else { return Vec::new() };
+        self.come.resize((stamped - self.settled) as usize, false);
+        let mut ends = Vec::new();
+        for (i, come) in self.come.iter_mut().enumerate().filter(|(_, come)| !**come) {
+            let number = self.settled + i as u64;
+            // SAFETY: the mapping holds SLOTS of them; atomics only.
+            let slot = unsafe { &*mapping.at().cast::<Slot>().add((number % SLOTS) as usize) };
+            // ORDERING: Acquire: the GPU writes the 16 bytes of a slot in one piece.
+            if slot.payload.load(Ordering::Acquire) != payload(number) {
+                continue;
+            }
+            let ns = slot.ns.swap(0, Ordering::AcqRel);
+            if ns != 0 {
+                *come = true;
+                ends.push(End { number, ns });
+            }
+        }
+        self.taken += ends.len() as u64;
+        self.settle(stamped);
+        c.given_up.store(self.given_up, Ordering::Release);
+        c.settled.store(self.settled, Ordering::Release);
+        self.events(&ends)
+    }
+
+    fn settle(&mut self, stamped: u64) {
+        while let Some(come) = self.come.front() {
+            if !come {
+                if stamped - self.settled <= PATIENCE {
+                    break;
+                }
+                self.given_up += 1;
+            }
+            self.come.pop_front();
+            self.settled += 1;
+        }
+    }
+
+    fn events(&self, ends: &[End]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for some in ends.chunks(AT_ONCE) {
+            let body = EndsBody { count: some.len() as u32, pad: 0, settled: self.settled };
+            let len = size_of::<Head>() + size_of::<EndsBody>() + size_of_val(some);
+            let head = Head { kind: kind::ENDS, flags: 0, len: len as u32, tsc: crate::clock::tsc() };
+            out.extend_from_slice(bytes_of(&head));
+            out.extend_from_slice(bytes_of(&body));
+            some.iter().for_each(|end| out.extend_from_slice(bytes_of(end)));
+        }
+        out
+    }
+}

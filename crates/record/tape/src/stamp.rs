@@ -1,0 +1,128 @@
+//! When kernels ended, by the GPU's own clock (`record --gpu-times`).
+//!
+//! The agent numbers the kernels that it stamps, from 0. The GPU writes the end of number `n` into slot `n % SLOTS` of an area of the
+//! region; the recorder takes it from there before the slot is used again. The number is on the tape in the QMD: its release names the
+//! slot and carries [`payload`].
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Layout of the bodies here.
+pub const LAYOUT: u32 = 1;
+
+/// Kernels whose ends may be awaited at a time.
+pub const SLOTS: u64 = 1 << 18;
+
+/// What the GPU writes: a release of four words.
+#[repr(C, align(16))]
+pub struct Slot {
+    pub payload: AtomicU32,
+    _reserved: AtomicU32,
+    /// Nanoseconds of the GPU's clock; 0 when the recorder has taken it.
+    pub ns: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Slot>() == 16);
+
+/// What kernel `number` writes into its slot. Never 0.
+pub const fn payload(number: u64) -> u32 {
+    number as u32 | 1 << 31
+}
+
+/// Event kinds, beside those of [`crate::event::kind`].
+pub mod kind {
+    /// Ends are recorded of this process, or why not: [`super::StampsBody`].
+    pub const STAMPS: u16 = 72;
+    /// The GPU's clock and the CPU's: [`super::ClockBody`].
+    pub const CLOCK: u16 = 73;
+    /// Ends, by the recorder: [`super::EndsBody`].
+    pub const ENDS: u16 = 74;
+    /// A launch of an uploaded graph, whose kernels got new numbers: [`super::LaunchedBody`].
+    pub const LAUNCHED: u16 = 75;
+}
+
+/// Whether ends are recorded of a process.
+pub mod state {
+    pub const ON: u32 = 1;
+    /// CUDA did not map the area: [`super::StampsBody::result`].
+    pub const REFUSED: u32 = 2;
+    /// This libcuda lacks the functions that map it.
+    pub const NO_FUNCTION: u32 = 3;
+    /// A profiler that uses CUPTI is at work in the process. It uses the same words.
+    pub const PROFILER: u32 = 4;
+    /// The context that the area was mapped in is gone.
+    pub const CONTEXT_GONE: u32 = 5;
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StampsBody {
+    /// [`LAYOUT`]
+    pub layout: u32,
+    /// One of [`state`].
+    pub state: u32,
+    /// The GPU's address of slot 0.
+    pub area: u64,
+    /// What CUDA said (CUresult).
+    pub result: u32,
+    pub pad: u32,
+}
+
+/// A GPU's number that means 'the one of the process'.
+pub const OWN_GPU: u32 = u32::MAX;
+
+/// One moment by both clocks. The event's time stamp was read before the GPU's clock.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockBody {
+    /// Time stamp counter behind the reading.
+    pub after: u64,
+    /// Nanoseconds.
+    pub gpu_ns: u64,
+    /// The GPU's instance, as the driver counts them; [`OWN_GPU`] where the process read it.
+    pub gpu: u32,
+    pub pad: u32,
+}
+
+/// `count` times [`End`] follow.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndsBody {
+    pub count: u32,
+    pub pad: u32,
+    /// Kernels below this number whose end is not on the tape by now never come: their slots were given up.
+    pub settled: u64,
+}
+
+/// A kernel ended.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct End {
+    pub number: u64,
+    /// Nanoseconds of the GPU's clock.
+    pub ns: u64,
+}
+
+/// An entry that launches an uploaded graph. `runs` times [`Run`] follow. The entry's event comes behind it in the same ring.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaunchedBody {
+    /// [`crate::event::EntryBody::seq`] and `slot`
+    pub entry: u64,
+    /// Of the first kernel of the first run; the others follow in the order of the runs.
+    pub number: u64,
+    pub slot: u32,
+    pub runs: u32,
+}
+
+/// QMDs of kernels at every 512th byte.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// The first one's address.
+    pub qmd: u64,
+    pub count: u32,
+    pub pad: u32,
+}
+
+/// Bytes from one QMD of a run to the next.
+pub const STRIDE: u64 = 0x200;

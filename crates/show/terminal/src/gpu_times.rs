@@ -1,0 +1,95 @@
+//! Each time that a kernel ran.
+
+use crate::ReportError;
+use crate::cell::{plain, time};
+use crate::number::nanoseconds;
+use crate::rows::List;
+use crate::table::Style;
+use decode::Recording;
+use decode::walk::{At, Filter, GraphKernel, Sink, walk};
+use pushbuf::ops::Op;
+use schema::Clock;
+use schema::kernel_runs::KernelRun;
+use schema::operations::Start;
+use std::io::{self, Write};
+
+/// What the rows can be sorted by, the largest first.
+pub const SORTS: &[&str] = &["time", "queued"];
+
+/// In the order of their doorbells, or by one of [`SORTS`].
+pub const LIST: List<KernelRun> = List { each, head, line, key };
+
+fn key(sort: &str, row: &KernelRun) -> u64 {
+    match sort {
+        "time" => row.gpu.duration_ns(),
+        "queued" => row.gpu.queued_ns,
+        _ => 0,
+    }
+}
+
+fn head(style: Style, out: &mut dyn Write) -> io::Result<()> {
+    let head = format!(
+        "{:>11}  {:>10}  {:>10}  {:<7}  {:>7}  {:<14}  kernel",
+        "start", "GPU time", "queued", "start", "thread", "stream"
+    );
+    writeln!(out, "{}", style.bold(&head))
+}
+
+fn line(out: &mut dyn Write, k: &KernelRun) -> io::Result<()> {
+    let start = match k.gpu.start {
+        Start::AfterTheDoorbell => "idle",
+        Start::AfterTheOneBefore => "busy",
+        Start::Bounded => "bounded",
+    };
+    let stream = k.when.call.as_ref().map_or("-".into(), |call| format!("{:#x}", call.stream));
+    let name = k.name.as_deref().map_or(format!("{:#x}", k.code), plain);
+    let graph = if k.in_graph { " (in a graph)" } else { "" };
+    writeln!(
+        out,
+        "{:>11}  {:>10}  {:>10}  {start:<7}  {:>7}  {stream:<14}  {name}{graph}",
+        time(k.start_seconds),
+        nanoseconds(k.gpu.duration_ns()),
+        nanoseconds(k.gpu.queued_ns),
+        k.when.tid,
+    )
+}
+
+fn each(r: &Recording, filter: Filter, f: &mut dyn FnMut(KernelRun) -> io::Result<()>) -> Result<(), ReportError> {
+    let left = filter.limit.unwrap_or(u64::MAX);
+    let mut runs = Runs { filter, clock: decode::rows::clock(r), left, f, error: None };
+    walk(r, &mut runs)?;
+    runs.error.map_or(Ok(()), |e| Err(e.into()))
+}
+
+struct Runs<'f> {
+    filter: Filter,
+    clock: Clock,
+    left: u64,
+    f: &'f mut dyn FnMut(KernelRun) -> io::Result<()>,
+    error: Option<io::Error>,
+}
+
+impl Runs<'_> {
+    fn give(&mut self, at: &At<'_>, run: impl FnOnce(&Clock) -> Option<KernelRun>) {
+        if self.done() || !self.filter.wants_at(at, &self.clock) {
+            return;
+        }
+        let Some(run) = run(&self.clock).filter(|run| self.filter.wants_kernel(run.name.as_deref())) else { return };
+        self.left -= 1;
+        self.error = (self.f)(run).err();
+    }
+}
+
+impl Sink for Runs<'_> {
+    fn done(&self) -> bool {
+        self.left == 0 || self.error.is_some()
+    }
+
+    fn op(&mut self, at: &At<'_>, op: &Op) {
+        self.give(at, |clock| decode::rows::kernel_run(at, op, clock));
+    }
+
+    fn graph_kernel(&mut self, at: &At<'_>, kernel: &GraphKernel) {
+        self.give(at, |clock| Some(decode::rows::graph_kernel_run(at, kernel, clock)));
+    }
+}

@@ -1,0 +1,349 @@
+//! Has a kernel's QMD store when the kernel ended, in words that its program left unused.
+//!
+//! Version 4.0 (class 0xcbc0) has three release semaphores. CUDA 13 leaves at least the last one free, in launches and in nodes of graphs. A release of four
+//! words carries a time stamp (RELEASE_STRUCTURE_SIZE 0). Seen on an H100: 41,261 of 41,261 kernels stored their end, with the same results.
+
+use crate::header::{Header, Kind};
+
+/// Words of a QMD of version 4.0, and the word that holds the version.
+const WORDS: usize = super::MAX_WORDS;
+const VERSION_AT: usize = 18;
+const VERSION: u32 = 0x40;
+/// QMD_TYPE 25:23: 0 is a queue, 1 has no blocks, 2 to 5 are grids.
+const TYPE_SHIFT: u32 = 23;
+/// GRID_WIDTH; GRID_HEIGHT and GRID_DEPTH are the lower halves of the next two words.
+const GRID_AT: usize = 32;
+/// RELEASE_ENABLE(i) and what follows it take 16 bits from bit 320 + 16 i on; RELEASE_SEMAPHOREi_ADDR_LOWER is word 20 + 4 i. The last release first.
+const RELEASES: [Release; 2] = [Release { word: 11, shift: 0, at: 28 }, Release { word: 10, shift: 16, at: 24 }];
+impl Release {
+    fn is_enabled(&self, at: usize, word: impl Fn(usize) -> u32) -> bool {
+        word(at + self.word) >> self.shift & 1 != 0
+    }
+}
+
+/// RELEASE_SEMAPHOREi_ADDR_UPPER has 25 bits.
+const UPPER: u64 = 0x1ff_ffff;
+
+/// The word of the last release's address; its payload is the third from there.
+pub const LAST_RELEASE: usize = RELEASES[0].at;
+
+struct Release {
+    word: usize,
+    shift: u32,
+    at: usize,
+}
+
+/// Methods of the compute class (0xcbc0).
+pub const LINE_LENGTH_IN: u16 = 0x180;
+const LINE_COUNT: u16 = 0x184;
+const OFFSET_OUT_UPPER: u16 = 0x188;
+const OFFSET_OUT: u16 = 0x18c;
+pub const LAUNCH_DMA: u16 = 0x1b0;
+pub const LOAD_INLINE_DATA: u16 = 0x1b4;
+pub const SEND_PCAS_A: u16 = 0x2b4;
+
+/// QMDs of one segment that wait for the scheduler to be told of them, at most. CUDA tells it right behind each.
+const WAITING: usize = 4;
+
+/// What lies in a segment at a QMD's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// Version 4.0, with blocks.
+    Kernel(Written),
+    /// Version 4.0, without blocks: it only orders or starts others.
+    Order(Written),
+    /// Another version, which this code does not know.
+    OtherVersion(Written),
+}
+
+/// A QMD that a segment writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// Where the GPU has it.
+    pub address: u64,
+    /// The index of its first word in the segment.
+    pub at: usize,
+}
+
+/// Finds the QMDs that a segment of `length` words writes and then hands to the compute scheduler (SEND_PCAS_A with their address). Bytes of the
+/// program that merely look like one are no QMD: nobody schedules them. `word` reads one of the segment's words.
+pub fn find(length: usize, mut word: impl FnMut(usize) -> u32, mut found: impl FnMut(Found)) {
+    let mut waiting = [Written { address: 0, at: 0 }; WAITING];
+    let (mut upper, mut lower, mut bytes, mut lines) = (0u32, 0u32, 0u32, 0u32);
+    let mut i = 0;
+    while i < length {
+        let header = Header::parse(word(i));
+        i += 1;
+        let (kind, address, count) = match header {
+            Header::Methods { kind, address, count, .. } => (kind, address, usize::from(count)),
+            Header::EndSegment { .. } => return,
+            Header::Immediate { address, value, .. } => {
+                match address {
+                    LINE_LENGTH_IN => bytes = value.into(),
+                    LINE_COUNT => lines = value.into(),
+                    _ => {}
+                }
+                continue;
+            }
+            _ => continue,
+        };
+        if count > length - i {
+            return;
+        }
+        if address == LOAD_INLINE_DATA {
+            if kind != Kind::Inc && count == WORDS && bytes as usize == 4 * WORDS && lines == 1 {
+                waiting.rotate_right(1);
+                waiting[0] = Written { address: u64::from(upper) << 32 | u64::from(lower), at: i };
+            }
+        } else if matches!(kind, Kind::Inc) {
+            for k in 0..count {
+                let method = usize::from(address) + 4 * k;
+                match u16::try_from(method).unwrap_or(0) {
+                    LINE_LENGTH_IN => bytes = word(i + k),
+                    LINE_COUNT => lines = word(i + k),
+                    OFFSET_OUT_UPPER => upper = word(i + k),
+                    OFFSET_OUT => lower = word(i + k),
+                    SEND_PCAS_A => {
+                        let scheduled = u64::from(word(i + k)) << 8;
+                        for w in waiting.iter_mut().filter(|w| w.at != 0 && w.address == scheduled) {
+                            if word(w.at + VERSION_AT) & 0xff != VERSION {
+                                found(Found::OtherVersion(*w));
+                            } else if has_blocks(w.at, &mut word) {
+                                found(Found::Kernel(*w));
+                            } else {
+                                found(Found::Order(*w));
+                            }
+                            w.at = 0;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        i += count;
+    }
+}
+
+/// A QMD without blocks only orders others, and stores no end (seen on an H100).
+fn has_blocks(at: usize, mut word: impl FnMut(usize) -> u32) -> bool {
+    let is_grid = (2..=5).contains(&(word(at) >> TYPE_SHIFT & 7));
+    is_grid && word(at + GRID_AT) != 0 && word(at + GRID_AT + 1) & 0xffff != 0 && word(at + GRID_AT + 2) & 0xffff != 0
+}
+
+/// Has the QMD that begins at word `at` store its end at `slot`, a multiple of 16, with a payload. False, with nothing changed, if its program uses
+/// the words itself, or for an address that does not fit.
+pub fn store_at(
+    at: usize,
+    slot: u64,
+    payload: u32,
+    word: impl Fn(usize) -> u32,
+    mut set: impl FnMut(usize, u32),
+) -> bool {
+    let free = RELEASES.iter().find(|r| !r.is_enabled(at, &word));
+    let Some(r) = free.filter(|_| slot.is_multiple_of(16) && slot >> 32 <= UPPER) else { return false };
+    set(at + r.at, slot as u32);
+    set(at + r.at + 1, (slot >> 32) as u32);
+    set(at + r.at + 2, payload);
+    set(at + r.at + 3, 0);
+    // RELEASE_ENABLE alone: four words, no membar, no reduction, no trap.
+    set(at + r.word, word(at + r.word) & !(0xffff << r.shift) | 1 << r.shift);
+    true
+}
+
+/// Where a QMD stores its end, and the payload, if that is at an address that `is_slot` knows. It is then as its program wrote it.
+pub fn take(
+    at: usize,
+    is_slot: impl Fn(u64) -> bool,
+    word: impl Fn(usize) -> u32,
+    mut set: impl FnMut(usize, u32),
+) -> Option<(u64, u32)> {
+    let slot_of = |r: &Release| u64::from(word(at + r.at)) | (u64::from(word(at + r.at + 1)) & UPPER) << 32;
+    let r = RELEASES.iter().find(|r| r.is_enabled(at, &word) && is_slot(slot_of(r)))?;
+    let found = (slot_of(r), word(at + r.at + 2));
+    (0..4).for_each(|i| set(at + r.at + i, 0));
+    set(at + r.word, word(at + r.word) & !(0xffff << r.shift));
+    Some(found)
+}
+
+/// A QMD of a graph.
+#[derive(Debug, Clone, Copy)]
+pub struct Node {
+    pub address: u64,
+    /// It runs a kernel, whose end it can store in its last release.
+    pub is_kernel: bool,
+    /// The QMDs that it acts on when it is done; 0 for none.
+    pub starts: [u64; 2],
+    /// For whoever puts nodes together.
+    pub group: u32,
+}
+
+impl Node {
+    pub const NONE: Node = Node { address: 0, is_kernel: false, starts: [0; 2], group: 0 };
+}
+
+/// RELEASE_REDUCTION_ENABLE(0), which CUDA 13 sets in the QMDs of graphs, and only there (seen on an H200).
+const REDUCTION: (usize, u32) = (10, 1 << 4);
+/// DEPENDENT_QMD_ENABLE(i), and DEPENDENT_QMDi_POINTER, an address divided by 256.
+const DEPENDENTS: [(u32, usize); 2] = [(1 << 16, 14), (1 << 21, 15)];
+const DEPENDENTS_AT: usize = 11;
+
+/// True for the QMD of a graph's kernel, which may be launched again.
+pub fn is_of_a_graph(at: usize, mut word: impl FnMut(usize) -> u32) -> bool {
+    word(at + REDUCTION.0) & REDUCTION.1 != 0
+}
+
+/// The QMDs that a segment uploads, if they are a graph's; call it before [`store_at`].
+pub fn nodes(length: usize, word: impl Fn(usize) -> u32, mut node: impl FnMut(Node)) {
+    find(length, &word, |found| {
+        let (w, is_kernel) = match found {
+            Found::Kernel(w) => (w, true),
+            Found::Order(w) => (w, false),
+            Found::OtherVersion(_) => return,
+        };
+        let enabled = word(w.at + DEPENDENTS_AT);
+        let starts = DEPENDENTS.map(|(bit, at)| if enabled & bit != 0 { u64::from(word(w.at + at)) << 8 } else { 0 });
+        node(Node { address: w.address, is_kernel, starts, group: 0 });
+    });
+}
+
+/// The QMDs that a segment starts, or tells the scheduler of, whether it has written them or not.
+pub fn starts(length: usize, word: impl Fn(usize) -> u32, mut start: impl FnMut(u64)) {
+    let mut i = 0;
+    while i < length {
+        match Header::parse(word(i)) {
+            Header::Methods { kind: Kind::Inc, address: SEND_PCAS_A, count, .. } if count > 0 && i + 1 < length => {
+                start(u64::from(word(i + 1)) << 8);
+                i += 1 + usize::from(count);
+            }
+            Header::Methods { count, .. } => i += 1 + usize::from(count),
+            Header::EndSegment { .. } => return,
+            _ => i += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encode::Words;
+    use crate::qmd::{Layout, Qmd};
+    use proptest::prelude::*;
+    use std::cell::{Cell, RefCell};
+
+    const COMPUTE: u8 = 1;
+    const AT: u64 = 0x2_04c0_0400;
+
+    fn qmd(grid: u64) -> Qmd {
+        let mut q = Qmd::new(Layout::of(4, 0).unwrap());
+        for (field, value) in [("QMD_TYPE", 2), ("GRID_WIDTH", grid), ("GRID_HEIGHT", 1), ("GRID_DEPTH", 1)] {
+            q.set(field, value).unwrap();
+        }
+        q
+    }
+
+    /// A segment that writes words to an address and hands another address to the scheduler.
+    fn segment(words: &[u32], to: u64, scheduled: u64) -> Vec<u32> {
+        let mut room = [0; 256];
+        let mut out = Words::new(&mut room);
+        let bytes = 4 * words.len() as u32;
+        out.inc(COMPUTE, LINE_LENGTH_IN, &[bytes, 1, (to >> 32) as u32, to as u32]).unwrap();
+        out.inc(COMPUTE, LAUNCH_DMA, &[0x41]).unwrap();
+        let header = Header::Methods {
+            kind: Kind::NonInc,
+            subch: COMPUTE,
+            address: LOAD_INLINE_DATA,
+            count: words.len() as u16,
+        };
+        let mut all = out.as_slice().to_vec();
+        all.push(header.encode());
+        all.extend_from_slice(words);
+        let start = Header::Methods { kind: Kind::Inc, subch: COMPUTE, address: SEND_PCAS_A, count: 1 };
+        all.extend([start.encode(), (scheduled >> 8) as u32]);
+        all
+    }
+
+    fn found(words: &[u32]) -> Vec<Found> {
+        let mut all = Vec::new();
+        find(words.len(), |i| words[i], |f| all.push(f));
+        all
+    }
+
+    fn stored(words: &mut [u32], at: usize, slot: u64, payload: u32) -> bool {
+        let cells = Cell::from_mut(words).as_slice_of_cells();
+        store_at(at, slot, payload, |i| cells[i].get(), |i, v| cells[i].set(v))
+    }
+
+    #[test]
+    fn a_qmd_that_is_scheduled_stores_its_end_and_is_given_back_as_it_was() {
+        let mut words = segment(qmd(8).words(), AT, AT);
+        let before = words.clone();
+        let [Found::Kernel(w)] = found(&words)[..] else { panic!("{:?}", found(&words)) };
+        assert_eq!(w.address, AT);
+        assert!(stored(&mut words, w.at, 0xa0_0000_1230, 77));
+        let q = Qmd::parse(&words[w.at..w.at + WORDS]).unwrap();
+        let all: Vec<_> = q.releases().collect();
+        let [(2, release)] = all[..] else { panic!("{all:?}") };
+        assert_eq!((release.address, release.payload, release.timestamp), (0xa0_0000_1230, 77, true));
+        assert_eq!(q.release_reduction(2), None);
+        let cells = Cell::from_mut(&mut words[..]).as_slice_of_cells();
+        let taken = take(w.at, |slot| slot >> 20 == 0xa_0000, |i| cells[i].get(), |i, v| cells[i].set(v));
+        assert_eq!(taken, Some((0xa0_0000_1230, 77)));
+        assert_eq!(words, before);
+    }
+
+    #[test]
+    fn what_is_no_kernel_of_a_known_version_is_left_alone() {
+        // Bytes of the program's that look like a QMD, but nobody schedules them.
+        assert_eq!(found(&segment(qmd(8).words(), AT, AT + 0x200)), []);
+        assert!(matches!(found(&segment(qmd(0).words(), AT, AT))[..], [Found::Order(_)]));
+        let mut other = qmd(8).words().to_vec();
+        other[VERSION_AT] = 0x30;
+        assert!(matches!(found(&segment(&other, AT, AT))[..], [Found::OtherVersion(_)]));
+        // Half of it.
+        assert_eq!(found(&segment(&qmd(8).words()[..48], AT, AT)), []);
+    }
+
+    #[test]
+    fn releases_that_the_program_uses_stay() {
+        let mut q = qmd(8);
+        q.set_element("RELEASE_ENABLE", 2, 1).unwrap();
+        let mut words = q.words().to_vec();
+        assert!(stored(&mut words, 0, 0x1000, 1));
+        assert_eq!(words[28..32], [0; 4], "the last one is the program's");
+        assert_eq!(words[24], 0x1000);
+        let before = words.clone();
+        assert!(!stored(&mut words, 0, 0x1000, 1) && words == before, "none is free");
+        assert!(!stored(&mut qmd(8).words().to_vec(), 0, 0x1008, 1), "a slot begins at a multiple of 16");
+        assert!(!stored(&mut qmd(8).words().to_vec(), 0, 1 << 57, 1), "an address has 57 bits");
+    }
+
+    #[test]
+    fn a_graphs_qmds_say_what_they_start() {
+        let mut q = qmd(8);
+        q.set_element("RELEASE_REDUCTION_ENABLE", 0, 1).unwrap();
+        q.set_element("DEPENDENT_QMD_ENABLE", 0, 1).unwrap();
+        q.set("DEPENDENT_QMD0_POINTER", (AT + 0x200) >> 8).unwrap();
+        let words = segment(q.words(), AT, AT);
+        let all = RefCell::new(Vec::new());
+        nodes(words.len(), |i| words[i], |node| all.borrow_mut().push(node));
+        let all = all.into_inner();
+        assert_eq!((all.len(), all[0].address, all[0].is_kernel, all[0].starts), (1, AT, true, [AT + 0x200, 0]));
+        let [Found::Kernel(w)] = found(&words)[..] else { panic!() };
+        assert!(is_of_a_graph(w.at, |i| words[i]));
+        let mut started = Vec::new();
+        starts(words.len(), |i| words[i], |qmd| started.push(qmd));
+        assert_eq!(started, [AT]);
+    }
+
+    proptest! {
+        /// Whatever a segment holds: nothing beyond its words is looked at.
+        #[test]
+        fn no_words_lead_out_of_the_segment(mut words in prop::collection::vec(any::<u32>(), 0..400), cut in 0..400usize) {
+            let whole = segment(qmd(8).words(), AT, AT);
+            words.extend_from_slice(&whole[..cut.min(whole.len())]);
+            let _ = found(&words);
+            nodes(words.len(), |i| words[i], |_| ());
+            starts(words.len(), |i| words[i], |_| ());
+        }
+    }
+}
