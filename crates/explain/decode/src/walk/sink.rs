@@ -141,7 +141,12 @@ impl At<'_> {
         let Some(times) = self.times else { return };
         let mut running = self.running.borrow_mut();
         let mut kernels = running.take_launched(self.channel.slot, entry);
-        kernels.extend(self.uploaded.borrow_mut().drain(..));
+        let uploaded = self.uploaded.take();
+        if !uploaded.is_empty() {
+            // How long the upload took is not known.
+            running.waits(self.channel.number);
+            kernels.extend(uploaded);
+        }
         if kernels.is_empty() {
             return;
         }

@@ -271,12 +271,15 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, bell: &Bell) -> Submitted {
         hand_on(c, from, n);
     }
     // While the entries drain, the words come from memory.
-    if stamps::is_for(i) {
+    let is_stamped = stamps::is_for(i);
+    if is_stamped {
         stamp(c, i, from, n, first, tsc);
     }
     if c.watch == watch::SHADOW {
         announce(c, put);
     }
+    // A kernel's start is worked out from the doorbell's time, so it is read again, nearer to the store.
+    let tsc = if is_stamped { sys::tsc() } else { tsc };
     let mut later = None;
     let recorded = if region::stopped() {
         None

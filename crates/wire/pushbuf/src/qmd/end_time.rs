@@ -95,7 +95,7 @@ pub fn find(length: usize, mut word: impl FnMut(usize) -> u32, mut found: impl F
                 waiting.rotate_right(1);
                 waiting[0] = Written { address: u64::from(upper) << 32 | u64::from(lower), at: i };
             }
-        } else if matches!(kind, Kind::Inc) {
+        } else if matches!(kind, Kind::Inc) && address <= SEND_PCAS_A {
             for k in 0..count {
                 let method = usize::from(address) + 4 * k;
                 match u16::try_from(method).unwrap_or(0) {
