@@ -118,29 +118,25 @@ pub struct Refused {
     paranoid: String,
 }
 
+impl Refused {
+    pub fn because(cause: io::Error) -> Refused {
+        let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+        Refused { cause, paranoid: paranoid.map_or_else(|_| "not known".into(), |s| s.trim().to_owned()) }
+    }
+}
+
 impl Buffers {
     /// Opens them. Where only the program may be looked at, that is what this thread starts from now on.
     pub fn open() -> Result<Buffers, Refused> {
-        Buffers::of(true).or_else(|_| Buffers::of(false)).map_err(|cause| {
-            let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
-            Refused { cause, paranoid: paranoid.map_or_else(|_| "not known".into(), |s| s.trim().to_owned()) }
-        })
+        Buffers::of(true).or_else(|_| Buffers::of(false)).map_err(Refused::because)
     }
 
     fn of(whole_machine: bool) -> io::Result<Buffers> {
-        // SAFETY: asks only.
-        let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }.clamp(1, 4096);
-        let mut cpus = Vec::new();
-        for cpu in 0..n as i32 {
-            let most = (ALL / n as usize).clamp(*BUFFER.start(), *BUFFER.end());
-            match Buffer::open(cpu, whole_machine, (most + 1).next_power_of_two() / 2) {
-                Ok(b) => cpus.push(b),
-                // Not on line.
-                Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
-                Err(e) => return Err(e),
-            }
-        }
-        if cpus.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(Buffers::together(cpus, whole_machine)) }
+        let cpus = each_cpu(|cpu, n| {
+            let most = (ALL / n).clamp(*BUFFER.start(), *BUFFER.end());
+            Buffer::open(cpu, whole_machine, (most + 1).next_power_of_two() / 2)
+        })?;
+        Ok(Buffers::together(cpus, whole_machine))
     }
 
     /// Buffers that are open by now.
@@ -156,11 +152,61 @@ impl Buffers {
                 f(r);
             }
         };
-        self.cpus.iter_mut().for_each(|b| b.take(&mut counts));
+        self.cpus.iter_mut().for_each(|b| b.take(|bytes| each(bytes, &mut counts)));
     }
 }
 
-struct Buffer {
+/// A software event, the times of whose records are CLOCK_MONOTONIC.
+pub fn attribute(config: abi::perf_sw_ids) -> abi::perf_event_attr {
+    let mut a = abi::perf_event_attr {
+        type_: abi::PERF_TYPE_SOFTWARE,
+        size: size_of::<abi::perf_event_attr>() as u32,
+        config: config.into(),
+        clockid: libc::CLOCK_MONOTONIC,
+        ..Default::default()
+    };
+    a.set_use_clockid(1);
+    a.set_sample_id_all(1);
+    a
+}
+
+/// Opens an event on a CPU: of all threads, or else of what this thread starts from now on.
+pub fn event(mut a: abi::perf_event_attr, cpu: i32, whole_machine: bool) -> io::Result<OwnedFd> {
+    let pid = if whole_machine {
+        -1
+    } else {
+        // What one may ask of oneself without privileges; children and their threads inherit it.
+        a.set_exclude_kernel(1);
+        a.set_exclude_hv(1);
+        a.set_inherit(1);
+        0
+    };
+    // SAFETY: a filled attribute; the descriptor that comes back is ours.
+    unsafe {
+        match sys::perf_event_open(&mut a, pid, cpu, -1, abi::PERF_FLAG_FD_CLOEXEC.into()) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
+/// Calls `f` for each CPU that is on line, and says what it made. An error of any is one of all.
+pub fn each_cpu<T>(mut f: impl FnMut(i32, usize) -> io::Result<T>) -> io::Result<Vec<T>> {
+    // SAFETY: asks only.
+    let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }.clamp(1, 4096) as usize;
+    let mut all = Vec::new();
+    for cpu in 0..n as i32 {
+        match f(cpu, n) {
+            Ok(made) => all.push(made),
+            // Not on line.
+            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    if all.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(all) }
+}
+
+pub struct Buffer {
     _event: OwnedFd,
     base: *mut u8,
     /// Bytes of records, a power of two; they begin one page behind `base`.
@@ -171,35 +217,16 @@ struct Buffer {
 
 impl Buffer {
     /// `bytes`: a power of two.
-    fn open(cpu: i32, whole_machine: bool, mut bytes: usize) -> io::Result<Buffer> {
-        let mut a = abi::perf_event_attr {
-            type_: abi::PERF_TYPE_SOFTWARE,
-            size: size_of::<abi::perf_event_attr>() as u32,
-            config: abi::PERF_COUNT_SW_DUMMY.into(),
-            sample_type: u64::from(abi::PERF_SAMPLE_TID | abi::PERF_SAMPLE_TIME | abi::PERF_SAMPLE_CPU),
-            clockid: libc::CLOCK_MONOTONIC,
-            ..Default::default()
-        };
-        a.set_use_clockid(1);
-        a.set_sample_id_all(1);
+    fn open(cpu: i32, whole_machine: bool, bytes: usize) -> io::Result<Buffer> {
+        let mut a = attribute(abi::PERF_COUNT_SW_DUMMY);
+        a.sample_type = (abi::PERF_SAMPLE_TID | abi::PERF_SAMPLE_TIME | abi::PERF_SAMPLE_CPU).into();
         a.set_context_switch(1);
         a.set_comm(1);
-        let pid = if whole_machine {
-            -1
-        } else {
-            // What one may ask of oneself without privileges; children and their threads inherit it.
-            a.set_exclude_kernel(1);
-            a.set_exclude_hv(1);
-            a.set_inherit(1);
-            0
-        };
-        // SAFETY: a filled attribute; the descriptor that comes back is ours.
-        let event = unsafe {
-            match sys::perf_event_open(&mut a, pid, cpu, -1, abi::PERF_FLAG_FD_CLOEXEC.into()) {
-                -1 => return Err(io::Error::last_os_error()),
-                fd => OwnedFd::from_raw_fd(fd),
-            }
-        };
+        Buffer::map(event(a, cpu, whole_machine)?, bytes)
+    }
+
+    /// The buffer of an event: so many bytes, a power of two, or as many as the kernel gives.
+    pub fn map(event: OwnedFd, mut bytes: usize) -> io::Result<Buffer> {
         loop {
             // SAFETY: a fresh mapping of our own descriptor.
             let base = unsafe {
@@ -222,7 +249,8 @@ impl Buffer {
         unsafe { &*self.base.add(offset).cast() }
     }
 
-    fn take(&mut self, f: &mut impl FnMut(Record)) {
+    /// Takes the records, as bytes.
+    pub fn take(&mut self, f: impl FnOnce(&[u8])) {
         let (head, tail) = (
             self.word(std::mem::offset_of!(abi::perf_event_mmap_page, data_head)),
             self.word(std::mem::offset_of!(abi::perf_event_mmap_page, data_tail)),
@@ -242,7 +270,7 @@ impl Buffer {
         }
         // ORDERING: Release: the copy is made before the kernel may write there again.
         self.word(std::mem::offset_of!(abi::perf_event_mmap_page, data_tail)).store(to, Ordering::Release);
-        each(&copy, f);
+        f(&copy);
         self.copy = copy;
     }
 }
