@@ -54,7 +54,7 @@ pub struct Args {
     /// Record every lock operation as well: mutexes, rwlocks, conditions, semaphores (any program, with or without a GPU)
     #[arg(long)]
     pub locks: bool,
-    /// With --locks or --calls: do not record context switches, which show what kept a lock holder off its CPU
+    /// With --locks or --calls: do not record context switches, which show what kept a lock holder off its CPU, nor page faults
     #[arg(long)]
     pub no_switches: bool,
     /// Record CUDA calls as well, each with its time, result, stream and bytes (--locks does that, too)

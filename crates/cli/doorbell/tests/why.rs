@@ -64,6 +64,36 @@ fn a_launch_behind_an_allocation_is_put_down_to_the_lock_and_its_holder() {
     }
 }
 
+/// 2,048 pages that were never touched; the second copy finds them there.
+#[test]
+fn a_copy_from_fresh_memory_is_put_down_to_page_faults() {
+    let dir = tempfile::tempdir().unwrap();
+    if let Err(why) = built(dir.path()) {
+        test_support::skip!("{why}");
+    }
+    let file = recorded(dir.path(), "f.doorbell", &["--locks"], "fresh");
+    let all = ["why", "--json", "--starting", "--above", "1ns", "--call", "cuMemcpyHtoD", &file];
+    let why: Value = serde_json::from_str(&text(&all)).unwrap();
+    let not_watched = why["not_watched"].to_string();
+    if not_watched.contains("page faults") {
+        test_support::skip!("{not_watched}");
+    }
+    let mut copies: Vec<&Value> = why["worst"].as_array().unwrap().iter().collect();
+    copies.sort_by_key(|c| c["number"].as_u64());
+    let minor = |c: &Value| c["page_faults"]["minor"].as_u64().unwrap();
+    let first = copies[0];
+    if why["incomplete_because"].to_string().contains("page faults") {
+        test_support::skip!("{}", why["incomplete_because"]);
+    }
+    assert!((2048..2100).contains(&minor(first)), "{first}");
+    let part = first["parts"].as_array().unwrap().iter().find(|p| p["cause"] == "page_fault").unwrap();
+    assert_eq!(part["of"][0]["what"], "minor");
+    assert_eq!(part["of"][0]["times"], first["page_faults"]["minor"]);
+    assert!(copies.get(1).is_none_or(|second| minor(second) < 50), "{copies:?}");
+    let shown = text(&["why", "--number", &first["number"].to_string(), &file]);
+    assert!(shown.contains("minor faults") && shown.contains("page faults"), "{shown}");
+}
+
 #[test]
 fn without_locks_it_says_so_and_without_calls_it_is_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -9,14 +9,17 @@ use decode::events;
 use decode::gaps::GapTotals;
 use decode::{InsightError, Recording, Source};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 use tape::event::{Body, Event};
+use tape::fault::{self, WatchedBody};
 use tape::lock::{LAYOUT, attr, ended, op};
 use tape::region::HELD;
 use tape::switch::scope;
 
 /// Waits that are kept, the longest ones.
 pub const WAITS: usize = 50_000;
+/// Times at which a hypervisor had taken some, a tenth of a second apart.
+const STOLEN: usize = 1 << 20;
 /// Unlocks by threads that had not taken the lock, kept of each lock.
 const FOREIGN: usize = 10_000;
 
@@ -226,6 +229,39 @@ pub struct Switches {
     pub lost: u64,
 }
 
+/// The page faults in the recording, and the time that a hypervisor took.
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// One of [`tape::fault::scope`], and why if it is nothing: of several processes, the least. `None` on older tapes.
+    pub scope: Option<(u32, String)>,
+    /// One of [`tape::fault::steal`].
+    pub steal: u32,
+    /// Records that were lost, 0 for an unknown number.
+    pub lost: Option<u64>,
+    /// When and how long, ns: each process has the same.
+    stolen: BTreeMap<u64, u64>,
+}
+
+impl Faults {
+    fn watched(&mut self, w: &WatchedBody, text: &[u8]) {
+        self.steal = w.steal;
+        let reach = |scope: u32| match scope {
+            fault::scope::ALL => 2,
+            fault::scope::PROGRAM => 1,
+            _ => 0,
+        };
+        if self.scope.as_ref().is_none_or(|(scope, _)| reach(w.scope) < reach(*scope)) {
+            self.scope = Some((w.scope, String::from_utf8_lossy(text).into_owned()));
+        }
+    }
+
+    /// Time that a hypervisor took from all CPUs together, ns; `None` where that is not known.
+    pub fn stolen(&self) -> Option<u64> {
+        (self.steal != fault::steal::NOT_KNOWN)
+            .then(|| self.stolen.values().fold(0u64, |all, ns| all.saturating_add(*ns)))
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Facts {
     pub layout: Option<u32>,
@@ -234,6 +270,7 @@ pub struct Facts {
     /// Threads that made some.
     pub callers: HashSet<Source>,
     pub switches: Switches,
+    pub faults: Faults,
     pub locks: Vec<Lock>,
     addresses: Addresses,
     pub names: Names,
@@ -287,6 +324,11 @@ impl Facts {
             }
             Body::Switch(_) => self.switches.count += 1,
             Body::SwitchesLost(l) => self.switches.lost = self.switches.lost.saturating_add(l.records),
+            Body::FaultsWatched(w, text) => self.faults.watched(w, text),
+            Body::FaultsLost(l) => self.faults.lost = Some(self.faults.lost.unwrap_or(0).saturating_add(l.records)),
+            Body::Stolen(s) if self.faults.stolen.len() < STOLEN => {
+                self.faults.stolen.insert(e.head.tsc, s.ns);
+            }
             Body::Task(t) => self.threads.task(source, e.head.tsc, t),
             Body::Deadline(d) => self.threads.deadline(source, d),
             Body::Calls(c) => self.calls = Some(c.layout),

@@ -21,6 +21,8 @@ pub enum Cause {
     DriverCall,
     /// Somebody else had the CPU.
     Preempted,
+    /// The kernel had to give it a page that was not there, or not for it.
+    PageFault,
     /// Code came to the GPU: a module, or a kernel that was launched for the first time.
     CodeLoading,
     /// Memory was made, pinned or given back.
@@ -50,6 +52,7 @@ impl Cause {
             Cause::Condition => "condition",
             Cause::DriverCall => "driver call",
             Cause::Preempted => "CPU taken away",
+            Cause::PageFault => "page faults",
             Cause::CodeLoading => "loading code",
             Cause::Memory => "memory",
             Cause::Making => "making objects",
@@ -73,7 +76,10 @@ pub struct Why {
     pub complete: bool,
     pub incomplete_because: Vec<String>,
     /// What the recording has nothing of, so that its causes are among the unknown ones.
-    pub not_watched: Vec<&'static str>,
+    pub not_watched: Vec<String>,
+    /// Time that a hypervisor took from all CPUs of the machine together, to a hundredth of a second; absent if it is not known. Which
+    /// calls it was taken from is not known.
+    pub stolen_ns: Option<u64>,
     pub calls: u64,
     /// From begin to end of each call, all of them together.
     pub ns: u64,
@@ -159,8 +165,18 @@ pub struct SlowCall {
     pub pageable_bytes: u64,
     /// The stream had this many functions of the host's to wait for.
     pub host_functions: u64,
+    /// Page faults in it.
+    pub page_faults: PageFaults,
     /// What else is known of it.
     pub advice: Option<&'static str>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PageFaults {
+    /// The page was in memory, or a new one.
+    pub minor: u64,
+    /// It was read from a disk, or waited for.
+    pub major: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -171,11 +187,13 @@ pub struct PartRow {
     pub of: Vec<OfRow>,
 }
 
-/// A lock that was waited for, a driver call, a thread that had the CPU.
+/// A lock that was waited for, a driver call, a thread that had the CPU, or a kind of page faults: `minor`, `major`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OfRow {
     pub what: String,
     pub ns: u64,
+    /// How often.
+    pub times: u64,
     /// A lock: how long of that nobody had it, as far as is known. The thread was not woken then, or had no CPU.
     pub free_ns: Option<u64>,
     /// Who had it, or brought it about, and why that took so long: one after the other.

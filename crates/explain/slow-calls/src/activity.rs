@@ -11,12 +11,14 @@ pub enum What {
     Driver,
     /// Waited for a condition or a semaphore. `of`: which one.
     Condition,
+    /// Was in a page fault. `of`: 1 if it waited for a disk.
+    Fault,
     /// Was off CPU of its own will.
     Asleep,
 }
 
 /// Kinds of [`What`].
-pub const KINDS: usize = 5;
+pub const KINDS: usize = 6;
 
 /// From when to when, ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,8 +90,11 @@ pub fn made_of(from: u64, to: u64, spans: &[Span], what: What) -> Vec<Piece> {
     divide(from, to, spans, |from, to, span| {
         let Some(s) = span.filter(|s| s.what == what) else { return };
         match all.iter_mut().find(|p| p.of == s.of) {
-            Some(p) => (p.ticks, p.to) = (p.ticks + (to - from), to),
-            None => all.push(Piece { of: s.of, ticks: to - from, from, to }),
+            Some(p) => {
+                p.times += u64::from(p.last != (s.from, s.to));
+                (p.ticks, p.to, p.last) = (p.ticks + (to - from), to, (s.from, s.to));
+            }
+            None => all.push(Piece { of: s.of, ticks: to - from, times: 1, from, to, last: (s.from, s.to) }),
         }
     });
     all.sort_by_key(|p| std::cmp::Reverse(p.ticks));
@@ -101,8 +106,12 @@ pub fn made_of(from: u64, to: u64, spans: &[Span], what: What) -> Vec<Piece> {
 pub struct Piece {
     pub of: u64,
     pub ticks: u64,
+    /// Spans that it is made of.
+    pub times: u64,
     pub from: u64,
     pub to: u64,
+    /// The span that came last.
+    last: (u64, u64),
 }
 
 #[cfg(test)]
@@ -123,10 +132,14 @@ mod tests {
             span(90, 200, What::Preempted, 3),
         ];
         let s = shares(0, 100, &spans);
-        assert_eq!(s.of, [20, 10, 20, 0, 10]);
+        assert_eq!(s.of, [20, 10, 20, 0, 0, 10]);
         assert_eq!(s.rest, 40);
         let pieces = made_of(0, 100, &spans, What::Driver);
-        assert_eq!(pieces, [Piece { of: 2, ticks: 20, from: 40, to: 60 }]);
+        let expected = Piece { of: 2, ticks: 20, times: 1, from: 40, to: 60, last: (30, 60) };
+        assert_eq!(pieces, [expected]);
+        let faults: Vec<_> = (0..5).map(|i| span(i * 20, i * 20 + 5, What::Fault, i / 4)).collect();
+        let pieces = made_of(2, 100, &faults, What::Fault);
+        assert_eq!(pieces.iter().map(|p| (p.of, p.ticks, p.times)).collect::<Vec<_>>(), [(0, 18, 4), (1, 5, 1)]);
     }
 
     proptest! {
@@ -134,7 +147,8 @@ mod tests {
         fn shares_add_up(
             all in proptest::collection::vec((0..100u64, 0..100u64, 0..KINDS), 0..20), from in 0..100u64, long in 0..100u64,
         ) {
-            const ALL: [What; KINDS] = [What::Lock, What::Preempted, What::Driver, What::Condition, What::Asleep];
+            const ALL: [What; KINDS] =
+                [What::Lock, What::Preempted, What::Driver, What::Condition, What::Fault, What::Asleep];
             let spans: Vec<Span> = all.iter().map(|&(from, to, k)| span(from, to, ALL[k], 0)).collect();
             let s = shares(from, from + long, &spans);
             prop_assert_eq!(s.of.iter().sum::<u64>() + s.rest, long);

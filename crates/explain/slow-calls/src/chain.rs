@@ -43,7 +43,7 @@ impl Chains<'_> {
             let Some(Turns { how, thread, ticks, times, from, to }) = found else { break };
             let spans = self.window.spans.get(&thread).map_or(&[][..], Vec::as_slice);
             let shares = activity::shares(from, to, spans);
-            let kinds = [What::Lock, What::Preempted, What::Driver, What::Condition, What::Asleep];
+            let kinds = [What::Lock, What::Preempted, What::Driver, What::Condition, What::Fault, What::Asleep];
             let most = kinds.into_iter().max_by_key(|k| (shares.get(*k), std::cmp::Reverse(*k)));
             let most = most.filter(|k| shares.get(*k) > shares.rest);
             let pieces = most.map_or(Vec::new(), |k| activity::made_of(from, to, spans, k));
@@ -162,7 +162,7 @@ impl Chains<'_> {
                     (by, false) => Some(format!("thread {by} ({name})")),
                 }
             }
-            What::Asleep => None,
+            What::Fault | What::Asleep => None,
         }
     }
 }
@@ -173,6 +173,7 @@ pub fn cause(what: What) -> Cause {
         What::Preempted => Cause::Preempted,
         What::Driver => Cause::DriverCall,
         What::Condition => Cause::Condition,
+        What::Fault => Cause::PageFault,
         What::Asleep => Cause::Asleep,
     }
 }

@@ -3,6 +3,7 @@
 use crate::Wanted;
 use crate::activity::{self, Span, What};
 use crate::driver_names::DriverNames;
+use crate::faults::{self, Faults};
 use crate::off_cpu::OffCpu;
 use crate::parts::{About, CAUSES, Parts};
 use crate::rings::Rings;
@@ -110,6 +111,7 @@ struct Doing {
     /// What the call that it is in has submitted: on which channels, and what was moved.
     channels: Vec<usize>,
     moved: Vec<Moved>,
+    faults: Faults,
     /// Of the last eight calls, those that were slower than usual.
     slowed: u8,
     cut: bool,
@@ -233,8 +235,9 @@ impl<'a> Gather<'a> {
         let Some(t) = self.doing(thread) else { return };
         let mut spans = std::mem::take(&mut t.spans);
         spans.retain(|s| s.to > c.began && s.from < ended);
+        let faults_are_whole = t.faults.of_call(c.began, ended, &mut spans);
         let (channels, moved) = (std::mem::take(&mut t.channels), std::mem::take(&mut t.moved));
-        let cut = std::mem::take(&mut t.cut);
+        let cut = std::mem::take(&mut t.cut) || !faults_are_whole;
         let function = call::function(number);
         let class = function.map(|f| f.class);
         let ended = ended.max(c.began);
@@ -436,6 +439,11 @@ impl Sink for Gather<'_> {
                     && let Some(span) = self.off.event(thread, e.head.flags, e.head.tsc, s.other)
                 {
                     self.remember(thread, span);
+                }
+            }
+            Body::Faults(f, faults) => {
+                if let Some(t) = self.doing(Source { process: thread.process, tid: f.tid }) {
+                    faults::spans(e, faults).for_each(|span| t.faults.add(span));
                 }
             }
             Body::SwitchesLost(_) => self.off = OffCpu::default(),

@@ -10,6 +10,7 @@
 mod activity;
 mod chain;
 mod driver_names;
+mod faults;
 mod gather;
 mod off_cpu;
 mod parts;

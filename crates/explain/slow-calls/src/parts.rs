@@ -5,7 +5,7 @@ use schema::slow_calls::Cause;
 use tape::call::{Class, Function};
 
 /// Causes, in the order of [`Cause`].
-pub const CAUSES: [Cause; 15] = [
+pub const CAUSES: [Cause; 16] = [
     Cause::Usual,
     Cause::Gpu,
     Cause::HostFunction,
@@ -13,6 +13,7 @@ pub const CAUSES: [Cause; 15] = [
     Cause::Condition,
     Cause::DriverCall,
     Cause::Preempted,
+    Cause::PageFault,
     Cause::CodeLoading,
     Cause::Memory,
     Cause::Making,
@@ -73,6 +74,7 @@ impl Parts {
         let s = |what| shares.get(what);
         p.add(Cause::Lock, s(What::Lock));
         p.add(Cause::Preempted, s(What::Preempted));
+        p.add(Cause::PageFault, s(What::Fault));
         let class = function.map(|f| f.class);
         let (driver, condition, asleep, rest) = (s(What::Driver), s(What::Condition), s(What::Asleep), shares.rest);
         match class {
@@ -136,6 +138,9 @@ pub fn advice(cause: Cause) -> Option<&'static str> {
         Cause::Preempted => {
             "another thread had the CPU: reserve a CPU for this one (taskset, cpusets), or give it a real-time policy"
         }
+        Cause::PageFault => {
+            "memory was touched for the first time, or was not in memory: touch it before the loop, use it again, or lock it (mlockall)"
+        }
         Cause::CodeLoading => "load code before the loop: launch each kernel once, or set CUDA_MODULE_LOADING=EAGER",
         Cause::Memory => "make memory before the loop, or take it from a pool (cudaMallocAsync, a caching allocator)",
         Cause::Making => "make streams, events and graphs before the loop, and use them again",
@@ -161,7 +166,7 @@ mod tests {
 
     #[test]
     fn parts_add_up_for_each_function() {
-        let shares = Shares { of: [1, 20, 300, 4_000, 50_000], rest: 600_000 };
+        let shares = Shares { of: [1, 20, 300, 4_000, 7_000, 50_000], rest: 600_000 };
         let all = shares.of.iter().sum::<u64>() + shares.rest;
         let functions = tape::call::FUNCTIONS.iter().map(Some).chain([None]);
         for f in functions {

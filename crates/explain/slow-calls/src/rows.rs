@@ -8,9 +8,10 @@ use crate::parts::{self, CAUSES};
 use crate::windows::Seen;
 use decode::Source;
 use lock_analysis::labels::{Labels, function_name};
-use schema::slow_calls::{Cause, CauseRow, OfRow, PageableRow, PartRow, SlowCall, UnfinishedRow, Why};
+use schema::slow_calls::{Cause, CauseRow, OfRow, PageFaults, PageableRow, PartRow, SlowCall, UnfinishedRow, Why};
 use schema::symbols::Symbols;
 use tape::call::CallBody;
+use tape::fault::scope;
 
 /// Locks, driver calls or threads that are named of one part.
 const NAMED: usize = 3;
@@ -19,15 +20,26 @@ pub fn why(labels: &Labels<'_>, wanted: &Wanted, g: Gathered, seen: &Seen) -> Wh
     let facts = labels.facts;
     let mut not_watched = Vec::new();
     if facts.layout.is_none() {
-        not_watched.push("locks (record --locks)");
+        not_watched.push("locks (record --locks)".to_owned());
     }
     if !facts.has_switches() {
-        not_watched.push("context switches (record --locks, and the rights to see them)");
+        not_watched.push("context switches (record --locks or --calls, and the rights to see them)".into());
     }
     if !g.has_sources {
-        not_watched.push("where copies read from: no copy was recorded that says it");
+        not_watched.push("where copies read from: no copy was recorded that says it".into());
     }
-    not_watched.push("page faults, and time that a hypervisor took");
+    match &facts.faults.scope {
+        Some((scope::ALL, _)) => {}
+        Some((scope::PROGRAM, _)) => {
+            not_watched.push("page faults in system calls (they take the rights to see them)".into())
+        }
+        Some((_, why)) => not_watched.push(format!("page faults: {why}")),
+        None => not_watched.push("page faults".into()),
+    }
+    let stolen_ns = facts.faults.stolen();
+    if stolen_ns.is_none() {
+        not_watched.push("time that a hypervisor took: it does not count it, or the recording is older".into());
+    }
     let mut causes: Vec<CauseRow> = CAUSES
         .iter()
         .zip(&g.sums)
@@ -58,10 +70,15 @@ pub fn why(labels: &Labels<'_>, wanted: &Wanted, g: Gathered, seen: &Seen) -> Wh
     if g.cut > 0 {
         incomplete_because.push(format!("{} calls did more than is remembered of one", g.cut));
     }
+    if let Some(lost) = facts.faults.lost {
+        let lost = if lost == 0 { String::new() } else { format!("{lost} ") };
+        incomplete_because.push(format!("{lost}records of page faults were lost"));
+    }
     Why {
         complete: incomplete_because.is_empty(),
         incomplete_because,
         not_watched,
+        stolen_ns,
         calls: g.calls,
         // (So that the parts add up to it, rounded as they are.)
         ns: causes.iter().fold(0u64, |all, c| all.saturating_add(c.ns)),
@@ -121,8 +138,14 @@ fn slow_call(labels: &Labels<'_>, c: &Chosen, chains: &Chains<'_>, g: &Gathered)
         parts: rows,
         pageable_bytes: c.pageable_bytes,
         host_functions: c.host_functions,
+        page_faults: page_faults(c),
         advice: cause.and_then(parts::advice),
     }
+}
+
+fn page_faults(c: &Chosen) -> PageFaults {
+    let count = |of| c.spans.iter().filter(|s| s.what == What::Fault && s.of == of).count() as u64;
+    PageFaults { minor: count(0), major: count(1) }
 }
 
 /// Which locks, driver calls or threads a part of a call is made of.
@@ -131,6 +154,7 @@ fn of(c: &Chosen, cause: Cause, chains: &Chains<'_>, g: &Gathered) -> Vec<OfRow>
         Cause::Lock => What::Lock,
         Cause::Condition => What::Condition,
         Cause::Preempted => What::Preempted,
+        Cause::PageFault => What::Fault,
         Cause::DriverCall | Cause::Memory | Cause::Making | Cause::CodeLoading | Cause::GraphUpload => What::Driver,
         _ => return Vec::new(),
     };
@@ -146,11 +170,13 @@ fn of(c: &Chosen, cause: Cause, chains: &Chains<'_>, g: &Gathered) -> Vec<OfRow>
                 let name = chains.named(c.source, what, p.of, p.from).unwrap_or_default();
                 (name, chains.of(c.source, what, p.of, p.from, p.to))
             }
+            What::Fault => (if p.of == 0 { "minor" } else { "major" }.to_owned(), Vec::new()),
             _ => (chains.named(c.source, what, p.of, p.from).unwrap_or_default(), Vec::new()),
         };
         OfRow {
             what: what_it_is,
             ns: chains.labels.ns(p.ticks),
+            times: p.times,
             free_ns: free.flatten().map(|t| chains.labels.ns(t)),
             because,
         }

@@ -2,6 +2,7 @@
 
 use crate::activity::{Span, What};
 use crate::driver_names::DriverNames;
+use crate::faults;
 use crate::gather::{self, Chosen};
 use crate::off_cpu::OffCpu;
 use decode::Source;
@@ -58,6 +59,7 @@ pub struct Window {
     /// The kernel that the call launched.
     pub kernel: Option<String>,
     kept: usize,
+    faults: usize,
 }
 
 impl Window {
@@ -130,6 +132,20 @@ impl<'a> Windows<'a> {
         self.each(span.from, span.to, |w| w.spans.entry(thread).or_default().push(span));
     }
 
+    /// (There may be many: they have room of their own.)
+    fn fault(&mut self, thread: Source, span: Span) {
+        let first = self.order.partition_point(|(_, latest, _)| *latest < span.from);
+        for &(begin, _, i) in self.order.get(first..).unwrap_or_default() {
+            if begin > span.to {
+                break;
+            }
+            if let Some(w) = self.seen.windows.get_mut(i).filter(|w| w.to >= span.from && w.faults < KEPT) {
+                w.faults += 1;
+                w.spans.entry(thread).or_default().push(span);
+            }
+        }
+    }
+
     fn lock(&mut self, thread: Source, e: &Event<'_>) {
         if let Some(h) = Held::of(e)
             && let Some(class) = Class::of_hold(h.op)
@@ -184,6 +200,10 @@ impl Sink for Windows<'_> {
                 if let Some(span) = self.off.event(thread, e.head.flags, tsc, s.other) {
                     self.span(thread, span);
                 }
+            }
+            Body::Faults(f, faults) => {
+                let thread = Source { process: thread.process, tid: f.tid };
+                faults::spans(e, faults).for_each(|span| self.fault(thread, span));
             }
             Body::SwitchesLost(_) => self.off = OffCpu::default(),
             _ => self.lock(thread, e),

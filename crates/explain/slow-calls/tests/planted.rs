@@ -6,6 +6,7 @@ use schema::slow_calls::{Cause, SlowCall, Why};
 use slow_calls::Wanted;
 use tape::call::{self, CallBody, CallsBody};
 use tape::event::{ChannelBody, EntryBody, Head, IoctlBody, Plain, RingBody, bytes_of, file};
+use tape::fault::{self, Fault, FaultsBody, StolenBody, WatchedBody};
 use tape::file::{End, Header, Writer};
 use tape::lock::{HoldBody, LAYOUT, LocksBody, OpBody, op};
 use tape::switch::{self, SwitchBody, SwitchesBody, switch_flags};
@@ -37,6 +38,19 @@ impl Thread {
         self.bytes.extend_from_slice(bytes_of(&Head { kind, flags, len, tsc }));
         self.bytes.extend_from_slice(bytes_of(body));
         self
+    }
+
+    /// Bytes of the last event, which its body counts.
+    fn tail(&mut self, bytes: &[u8]) {
+        let mut at = 0;
+        let len = |b: &[u8], at: usize| u32::from_ne_bytes(b[at + 4..at + 8].try_into().unwrap()) as usize;
+        while at + len(&self.bytes, at) < self.bytes.len() {
+            at += len(&self.bytes, at);
+        }
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        let whole = (self.bytes.len() - at) as u32;
+        self.bytes[at + 4..at + 8].copy_from_slice(&whole.to_ne_bytes());
     }
 
     fn begins(self) -> Thread {
@@ -214,6 +228,75 @@ fn a_cpu_that_was_taken_away_is_told_from_one_that_was_given_up() {
     assert_eq!(why.worst[0].parts[0].of[0].what, "thread 99");
 }
 
+/// Faults of a thread, one after the other: how long after the one before it, and its ticks.
+fn faults(t: Thread, tid: i32, flags: u16, from: u64, all: &[(u64, u64)]) -> Thread {
+    let bytes: Vec<u8> = all
+        .iter()
+        .flat_map(|(after, ticks)| bytes_of(&Fault { after: *after as u32, ticks: *ticks as u32 }).to_vec())
+        .collect();
+    let mut t = t.add(fault::kind::FAULTS, flags, from, &FaultsBody { tid, count: all.len() as u32 });
+    t.tail(&bytes);
+    t
+}
+
+fn watched(scope: u32, steal: u32, why: &str) -> Thread {
+    let body = WatchedBody { layout: fault::LAYOUT, scope, steal, text: why.len() as u32 };
+    let mut t = Thread::default().add(fault::kind::WATCHED, 0, 1, &body);
+    t.tail(why.as_bytes());
+    t
+}
+
+/// One event has faults of two calls and of the time between them; a major one is off CPU as well.
+#[test]
+fn page_faults_are_put_down_to_the_calls_that_they_were_in() {
+    let t = Thread::default().begins().started();
+    let at = t.now + US;
+    let t = t.call(LAUNCH, 0x10, 200 * US);
+    let second = t.now + US;
+    let t = t.call(LAUNCH, 0x10, 300 * US);
+    // 100 of 1 us in the first call, one between, one of 80 us in the second.
+    let mut all = vec![(0, US); 100];
+    all.push((at + 200 * US + 200 - (at + 10 * US + 100 * US), 500));
+    all.push((second + 20 * US - (at + 200 * US + 700), 80 * US));
+    let f = watched(fault::scope::ALL, fault::steal::NONE, "");
+    let f = faults(f, 1, 0, at + 10 * US, &all);
+    let f = faults(f, 1, fault::MAJOR, second + 120 * US, &[(0, 150 * US)]);
+    let s = off(switches(), 1, None, second + 125 * US, second + 265 * US);
+    let why = told(vec![(1, t), (switch::WRITER, s), (fault::WRITER, f)]);
+    let call = |number| why.worst.iter().find(|c| c.number == number).unwrap();
+    let part = |number| call(number).parts.iter().find(|p| p.cause == Cause::PageFault).unwrap();
+    assert_eq!((part(1101).ns, part(1102).ns), (100 * US, 230 * US), "{why:?}");
+    let of = |number| part(number).of.iter().map(|o| (o.what.as_str(), o.times, o.ns)).collect::<Vec<_>>();
+    assert_eq!(of(1101), [("minor", 100, 100 * US)]);
+    assert_eq!(of(1102), [("major", 1, 150 * US), ("minor", 1, 80 * US)]);
+    assert_eq!((call(1102).page_faults.minor, call(1102).page_faults.major), (1, 1));
+    assert!(call(1102).parts.iter().all(|p| p.cause != Cause::Asleep), "{why:?}");
+    assert_eq!(call(1102).cause, Some(Cause::PageFault));
+    assert_eq!(why.stolen_ns, Some(0));
+    assert!(!why.not_watched.iter().any(|w| w.contains("page faults") || w.contains("hypervisor")), "{why:?}");
+}
+
+#[test]
+fn what_was_not_watched_is_named_with_its_reason_and_what_was_lost_is_not_complete() {
+    let t = Thread::default().begins().started();
+    let says = |f: Option<Thread>| {
+        let rest = f.map(|f| (fault::WRITER, f));
+        told([Some((1, t.clone())), rest].into_iter().flatten().collect())
+    };
+    let older = says(None);
+    assert!(older.not_watched.iter().any(|w| w == "page faults") && older.stolen_ns.is_none(), "{older:?}");
+    let refused = says(Some(watched(fault::scope::REFUSED, fault::steal::NOT_KNOWN, "not today")));
+    assert!(refused.not_watched.iter().any(|w| w == "page faults: not today"), "{refused:?}");
+    assert!(refused.not_watched.iter().any(|w| w.starts_with("time that a hypervisor took")), "{refused:?}");
+    let own = watched(fault::scope::PROGRAM, fault::steal::COUNTED, "");
+    let own = own.add(fault::kind::STOLEN, 0, 500, &StolenBody { ns: 20_000_000 });
+    let own = own.add(fault::kind::STOLEN, 0, 900, &StolenBody { ns: 10_000_000 });
+    let own = says(Some(own.add(fault::kind::LOST, 0, 950, &switch::LostBody { records: 7 })));
+    assert!(own.not_watched.iter().any(|w| w.contains("in system calls")), "{own:?}");
+    assert_eq!(own.stolen_ns, Some(30_000_000));
+    assert!(own.incomplete_because.iter().any(|w| w == "7 records of page faults were lost"), "{own:?}");
+}
+
 #[test]
 fn what_a_call_does_for_the_first_time_and_what_it_makes_have_causes_of_their_own() {
     let t = Thread::default().begins().started();
@@ -306,9 +389,11 @@ proptest! {
             t.waits(0x8000 + i % 3, from, from + 60 * US, 5).driver(from, from + 10 * US).call(LAUNCH, i % 5, 100 * US)
         });
         let s = (0..100).fold(switches(), |s, i| off(s, 1, Some(9), i * 100 * US, i * 100 * US + 40 * US));
-        let mut all = vec![(1, t.bytes.clone()), (2, t.bytes), (switch::WRITER, s.bytes)];
+        let f = (0..100).fold(watched(fault::scope::ALL, 1, ""), |f, i| faults(f, 1, i as u16 % 2, i * 9000, &[(0, 5); 9]));
+        let mut all =
+            vec![(1, t.bytes.clone()), (2, t.bytes), (switch::WRITER, s.bytes), (fault::WRITER, f.bytes)];
         for (at, value) in at {
-            let bytes = &mut all[at % 3].1;
+            let bytes = &mut all[at % 4].1;
             let n = bytes.len();
             bytes[at % n] = value;
         }

@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use tape::file::{Ancestor, Clock, Process, Unwatched};
 use tape::region::capture;
 use tape::session::{Noted, REGIONS, environment, state, unwatched};
-use tape::switch::WRITER;
 
 /// A ring is looked for a dead owner so often; more often while threads come and go faster than that.
 const LOOK: Duration = Duration::from_millis(50);
@@ -325,9 +324,10 @@ impl<'a> Followed<'a> {
         }
         if let Some(s) = &mut self.switches {
             s.look(true);
-            let events = s.take(image.pid);
+            for (writer, events) in s.take(image.pid) {
+                image.tell(writer, &events, &mut self.out);
+            }
             s.forget(image.pid);
-            image.tell(WRITER, &events, &mut self.out);
         }
         let end = end::of_image(&image, &ending, self.out.stopped());
         self.out.process_end(&end);
@@ -346,8 +346,9 @@ impl<'a> Followed<'a> {
             s.look(end);
             for image in &mut self.images {
                 s.policies(image.pid, || image.threads());
-                let events = s.take(image.pid);
-                image.tell(WRITER, &events, &mut self.out);
+                for (writer, events) in s.take(image.pid) {
+                    image.tell(writer, &events, &mut self.out);
+                }
             }
         }
         self.switches = Some(s);

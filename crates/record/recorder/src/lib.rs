@@ -11,6 +11,7 @@ mod clock;
 mod closing;
 mod end;
 mod ends;
+mod faults;
 mod followed;
 mod gpu_clock;
 mod image;
@@ -29,6 +30,7 @@ mod rights;
 mod sched;
 mod shared_session;
 mod signals;
+mod steal;
 mod switches;
 
 pub use machine::{Machine, driver_version, machine};

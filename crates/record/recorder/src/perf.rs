@@ -207,7 +207,7 @@ pub fn each_cpu<T>(mut f: impl FnMut(i32, usize) -> io::Result<T>) -> io::Result
 }
 
 pub struct Buffer {
-    _event: OwnedFd,
+    event: OwnedFd,
     base: *mut u8,
     /// Bytes of records, a power of two; they begin one page behind `base`.
     bytes: usize,
@@ -234,7 +234,7 @@ impl Buffer {
                 libc::mmap(std::ptr::null_mut(), PAGE + bytes, rights, libc::MAP_SHARED, event.as_raw_fd(), 0)
             };
             if base != libc::MAP_FAILED {
-                return Ok(Buffer { _event: event, base: base.cast(), bytes, copy: Vec::new() });
+                return Ok(Buffer { event, base: base.cast(), bytes, copy: Vec::new() });
             }
             let e = io::Error::last_os_error();
             if bytes <= *BUFFER.start() {
@@ -244,9 +244,19 @@ impl Buffer {
         }
     }
 
+    /// The event whose buffer it is.
+    pub fn event(&self) -> &OwnedFd {
+        &self.event
+    }
+
     fn word(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: an aligned word of the first page, which lives as long as `self` and which the kernel writes to.
         unsafe { &*self.base.add(offset).cast() }
+    }
+
+    /// Its bytes of records.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Takes the records, as bytes.

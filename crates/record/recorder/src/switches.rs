@@ -1,4 +1,5 @@
-//! Context switches of the program's threads, and how its threads are scheduled, as events for the tape.
+//! Context switches and page faults of the program's threads, time that a hypervisor took, and how the threads are scheduled, as
+//! events for the tape.
 //!
 //! The kernel's records are turned into events in batches: only what both clocks have passed, in the order of time over
 //! all CPUs, so that a thread that leaves one CPU and comes onto another does so in this order. A record's time becomes
@@ -7,14 +8,19 @@
 //! The kernel is asked for policies as well: a change by a raw system call, or by another process, passes no tap.
 
 use crate::clock;
+use crate::faults::{self, Faults, Over};
 use crate::perf::{Buffers, Record};
 use crate::sched;
-use std::collections::{HashMap, HashSet};
+use crate::steal::Steal;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 use tape::event::{Head, Plain, bytes_of};
+use tape::fault::{self, StolenBody, WatchedBody};
 use tape::file::Clock;
 use tape::lock::{self, SchedBody, sched_why};
-use tape::switch::{DeadlineBody, LAYOUT, LostBody, SwitchBody, SwitchesBody, TaskBody, kind, scope, switch_flags};
+use tape::switch::{
+    self, DeadlineBody, LAYOUT, LostBody, SwitchBody, SwitchesBody, TaskBody, kind, scope, switch_flags,
+};
 
 /// Records are taken so often.
 const EVERY: Duration = Duration::from_millis(10);
@@ -22,12 +28,19 @@ const EVERY: Duration = Duration::from_millis(10);
 const YOUNG_NS: u64 = 50_000;
 /// Threads that came behind the program's and are named, at most.
 const TASKS: usize = 4096;
+/// Faults that are kept of processes that are not looked at yet.
+const EARLY: usize = 1 << 16;
 /// Threads are asked for their policy so often, and so many at a time.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 const ASKED: usize = 64;
 
 pub struct Switches {
     buffers: Option<Buffers>,
+    /// Or why there are none.
+    faults: Result<Faults, String>,
+    /// The latest faults, ticks, of processes that are not looked at, or not yet: a program may begin before it is known.
+    early: VecDeque<Over>,
+    steal: Steal,
     /// [`scope`], and why if that is REFUSED: how each image's events begin.
     scope: u32,
     text: String,
@@ -48,6 +61,9 @@ struct Followed {
     same_numbers: bool,
     /// Events for its tape.
     out: Vec<u8>,
+    /// Those of page faults, and of those what is not yet written.
+    faults: Vec<u8>,
+    rows: faults::Rows,
     known_tasks: HashSet<i32>,
     /// Of those, the program's own: they may have done nothing that is recorded.
     own: Vec<i32>,
@@ -60,29 +76,67 @@ struct Followed {
 impl Switches {
     /// To be called before the program starts.
     pub fn open(wanted: bool, names: bool) -> Switches {
+        const UNWANTED: &str = "not asked for (--no-switches)";
         let (buffers, scope, text) = match wanted.then(Buffers::open) {
-            None => (None, scope::REFUSED, "not asked for (--no-switches)".into()),
+            None => (None, scope::REFUSED, UNWANTED.into()),
             Some(Err(e)) => (None, scope::REFUSED, e.to_string()),
             Some(Ok(b)) if b.whole_machine => (Some(b), scope::ALL_CPUS, String::new()),
             Some(Ok(b)) => (Some(b), scope::PROGRAM, String::new()),
         };
+        // Behind those of switches: where memory is short, these are what is gone without.
+        let faults = if wanted { Faults::open() } else { Err(UNWANTED.into()) };
         let (last, taken) = (clock::near(), Instant::now());
-        Switches { buffers, scope, text, names, last, waiting: Vec::new(), taken, followed: Vec::new() }
+        let steal = Steal::watch();
+        let early = VecDeque::new();
+        Switches {
+            early,
+            buffers,
+            faults,
+            steal,
+            scope,
+            text,
+            names,
+            last,
+            waiting: Vec::new(),
+            taken,
+            followed: Vec::new(),
+        }
     }
 
     /// This process, too, from now on. `same_numbers`: its threads are known to it by the numbers that we see.
     pub fn follow(&mut self, pid: i32, same_numbers: bool) {
+        const OTHER_NUMBERS: &str = "the process is in a pid namespace of its own";
         let mut out = Vec::new();
         let (scope, text) = match (self.scope, same_numbers) {
             (scope::REFUSED, _) | (_, true) => (self.scope, self.text.as_str()),
-            (_, false) => (scope::REFUSED, "the process is in a pid namespace of its own"),
+            (_, false) => (scope::REFUSED, OTHER_NUMBERS),
         };
         let body = SwitchesBody { layout: LAYOUT, scope, text: text.len() as u32, pad: 0 };
         add(&mut out, kind::SWITCHES, 0, clock::tsc(), &body, text.as_bytes());
+        let (scope, text) = match &self.faults {
+            Err(why) => (fault::scope::REFUSED, why.as_str()),
+            Ok(_) if !same_numbers => (fault::scope::REFUSED, OTHER_NUMBERS),
+            Ok(f) if f.in_the_kernel => (fault::scope::ALL, ""),
+            Ok(_) => (fault::scope::PROGRAM, ""),
+        };
+        let mut rows = faults::Rows::default();
+        if same_numbers {
+            self.early.retain(|e| {
+                if e.pid == pid {
+                    rows.add(e.tid, e.major, e.from, e.to);
+                }
+                e.pid != pid
+            });
+        }
+        let mut faults = Vec::new();
+        let body = WatchedBody { layout: fault::LAYOUT, scope, steal: self.steal.known, text: text.len() as u32 };
+        add(&mut faults, fault::kind::WATCHED, 0, clock::tsc(), &body, text.as_bytes());
         self.followed.push(Followed {
             pid,
             same_numbers,
             out,
+            faults,
+            rows,
             known_tasks: HashSet::new(),
             own: Vec::new(),
             asked: Instant::now(),
@@ -96,39 +150,51 @@ impl Switches {
         self.followed.retain(|f| f.pid != pid);
     }
 
-    /// The events for a process's tape since they were last taken.
-    pub fn take(&mut self, pid: i32) -> Vec<u8> {
-        self.followed.iter_mut().find(|f| f.pid == pid).map(|f| std::mem::take(&mut f.out)).unwrap_or_default()
+    /// The events for a process's tape since they were last taken, by the number of who writes them.
+    pub fn take(&mut self, pid: i32) -> [(i32, Vec<u8>); 2] {
+        let followed = self.followed.iter_mut().find(|f| f.pid == pid);
+        let (switches, faults) =
+            followed.map(|f| (std::mem::take(&mut f.out), std::mem::take(&mut f.faults))).unwrap_or_default();
+        [(switch::WRITER, switches), (fault::WRITER, faults)]
     }
 
     /// Looks at what has happened since, if it is time to. `end`: at all that has happened by now.
     pub fn look(&mut self, end: bool) {
-        if self.buffers.is_none() || (!end && self.taken.elapsed() < EVERY) {
+        if !end && self.taken.elapsed() < EVERY {
             return;
         }
         self.taken = Instant::now();
         let before = clock::near();
-        let mut records = std::mem::take(&mut self.waiting);
-        if let Some(b) = &mut self.buffers {
-            let followed = |pid| self.followed.iter().any(|f| f.pid == pid && f.same_numbers);
-            b.take(|r| {
-                let ours = match r {
-                    // (One that is ending has no number any more.)
-                    Record::Switch(s) => s.tid > 0 && followed(s.pid),
-                    Record::Name { pid, .. } => followed(pid),
-                    Record::Lost { .. } => true,
-                };
-                if ours {
-                    records.push(r);
-                }
-            });
-        }
-        records.sort_by_key(Record::time);
         // Never at what happened while the buffers were read, one CPU after the other: it is not whole.
         let old = if end { before.monotonic_ns } else { before.monotonic_ns.saturating_sub(YOUNG_NS) };
+        let to = Between(self.last, before);
+        self.look_at_switches(old, &to);
+        self.look_at_faults(old, &to);
+        if let Some(ns) = self.steal.taken(end) {
+            let all = self.followed.iter_mut();
+            all.for_each(|f| add(&mut f.faults, fault::kind::STOLEN, 0, before.tsc, &StolenBody { ns }, &[]));
+        }
+        self.last = before;
+    }
+
+    fn look_at_switches(&mut self, old: u64, to: &Between) {
+        let Some(b) = &mut self.buffers else { return };
+        let mut records = std::mem::take(&mut self.waiting);
+        let followed = |pid| self.followed.iter().any(|f| f.pid == pid && f.same_numbers);
+        b.take(|r| {
+            let ours = match r {
+                // (One that is ending has no number any more.)
+                Record::Switch(s) => s.tid > 0 && followed(s.pid),
+                Record::Name { pid, .. } => followed(pid),
+                Record::Lost { .. } => true,
+            };
+            if ours {
+                records.push(r);
+            }
+        });
+        records.sort_by_key(Record::time);
         let n = records.partition_point(|r| r.time() < old);
         self.waiting = records.split_off(n);
-        let to = Between(self.last, before);
         for r in &records {
             let tsc = to.tsc(r.time());
             let of = match *r {
@@ -145,7 +211,33 @@ impl Switches {
                 f.add(r, tsc, self.names);
             }
         }
-        self.last = before;
+    }
+
+    fn look_at_faults(&mut self, old: u64, to: &Between) {
+        let Ok(faults) = &mut self.faults else { return };
+        let mut over = Vec::new();
+        let lost = faults.take(old, |o| over.push(o));
+        for o in over {
+            let o = Over { from: to.tsc(o.from), to: to.tsc(o.to), ..o };
+            match self.followed.iter_mut().find(|f| f.pid == o.pid) {
+                Some(f) if f.same_numbers => f.rows.add(o.tid, o.major, o.from, o.to),
+                Some(_) => {}
+                None => {
+                    if self.early.len() >= EARLY {
+                        self.early.pop_front();
+                    }
+                    self.early.push_back(o);
+                }
+            }
+        }
+        for f in &mut self.followed {
+            let out = &mut f.faults;
+            f.rows.write(|kind, flags, tsc, body, faults| add(out, kind, flags, tsc, body, faults));
+            // Nobody knows whose they were.
+            if let Some(records) = lost.filter(|_| f.same_numbers) {
+                add(out, fault::kind::LOST, 0, to.tsc(old), &LostBody { records }, &[]);
+            }
+        }
     }
 
     /// How a process's threads are scheduled where that has changed, if it is time to ask.
@@ -252,6 +344,11 @@ mod tests {
     use super::*;
     use tape::event::{Body, Events};
 
+    fn switches(s: &mut Switches, pid: i32) -> Vec<u8> {
+        let [(_, switches), _] = s.take(pid);
+        switches
+    }
+
     #[test]
     fn a_time_becomes_a_time_stamp() {
         let at = |tsc, monotonic_ns| Clock { tsc, monotonic_ns, ..Clock::default() };
@@ -269,13 +366,16 @@ mod tests {
         let mut s = Switches::open(false, true);
         for pid in [5, 6] {
             s.follow(pid, true);
-            let first = s.take(pid);
+            let [(_, first), (_, faults)] = s.take(pid);
             let events: Vec<_> = Events::new(&first).collect();
             assert!(matches!(events[..], [tape::event::Event { body: Body::Switches(b, t), .. }]
                 if b.scope == scope::REFUSED && t.starts_with(b"not asked for")));
+            let events: Vec<_> = Events::new(&faults).collect();
+            assert!(matches!(events[..], [tape::event::Event { body: Body::FaultsWatched(b, t), .. }]
+                if b.scope == scope::REFUSED && t.starts_with(b"not asked for")));
         }
         s.look(true);
-        assert!(s.take(5).is_empty());
+        assert!(switches(&mut s, 5).is_empty());
     }
 
     #[test]
@@ -287,7 +387,7 @@ mod tests {
             let from = clock::tsc();
             let mut s = Switches::open(true, true);
             s.follow(pid, true);
-            let mut bytes = s.take(pid);
+            let mut bytes = switches(&mut s, pid);
             let scope = match Events::new(&bytes).next().map(|e| e.body) {
                 Some(Body::Switches(b, text)) if b.scope == scope::REFUSED => {
                     test_support::skip!("{}", String::from_utf8_lossy(text));
@@ -301,7 +401,7 @@ mod tests {
                 assert!(clock::tsc() - from < 1 << 38, "about a minute: {mine:?}");
                 std::thread::sleep(Duration::from_millis(2));
                 s.look(true);
-                bytes.extend(s.take(pid));
+                bytes.extend(switches(&mut s, pid));
                 let event = |e: tape::event::Event<'_>| match e.body {
                     Body::Switch(b) if b.tid == me => {
                         Some((e.head.tsc, e.head.flags & switch_flags::OUT != 0, b.other))
@@ -311,7 +411,10 @@ mod tests {
                 mine = Events::new(&bytes).filter_map(event).collect();
             }
             let to = clock::tsc();
-            assert!(!Events::new(&s.take(i32::MAX)).any(|e| matches!(e.body, Body::Switch(_))), "no one else's");
+            assert!(
+                !Events::new(&switches(&mut s, i32::MAX)).any(|e| matches!(e.body, Body::Switch(_))),
+                "no one else's"
+            );
             if Events::new(&bytes).any(|e| matches!(e.body, Body::SwitchesLost(_))) {
                 // A busy machine may fill the buffers: whose records are missing nobody knows.
                 continue;
@@ -328,6 +431,44 @@ mod tests {
     }
 
     #[test]
+    fn own_page_faults_become_events_with_times_of_this_machine() {
+        // SAFETY: no arguments.
+        let me = unsafe { libc::gettid() };
+        let pid = std::process::id() as i32;
+        let mut s = Switches::open(true, true);
+        if let Err(why) = &s.faults {
+            test_support::skip!("{why}");
+        }
+        let from = clock::tsc();
+        let mut fresh = vec![0u8; 4 << 20];
+        (0..fresh.len()).step_by(4096).for_each(|i| fresh[i] = 1);
+        std::hint::black_box(&fresh);
+        // They are of a process that becomes known only now.
+        s.look(true);
+        s.follow(pid, true);
+        s.look(true);
+        let to = clock::tsc();
+        let [_, (writer, bytes)] = s.take(pid);
+        assert_eq!(writer, fault::WRITER);
+        let (mut mine, mut lost) = (0, false);
+        for e in Events::new(&bytes) {
+            match e.body {
+                Body::Faults(b, faults) if b.tid == me => {
+                    mine += b.count;
+                    assert_eq!(tape::event::faults(e.head.tsc, faults).count(), b.count as usize);
+                    let slack = (to - from) / 10 + 1_000_000;
+                    let of = |(begin, end)| begin + slack > from && end < to + slack && end >= begin;
+                    assert!(tape::event::faults(e.head.tsc, faults).all(of));
+                }
+                Body::FaultsLost(_) => lost = true,
+                _ => {}
+            }
+        }
+        // (Huge pages make one fault of 512.)
+        assert!(mine >= 2 || lost, "{mine}");
+    }
+
+    #[test]
     fn a_threads_policy_is_told_once() {
         let mut s = Switches::open(false, false);
         let pid = std::process::id() as i32;
@@ -337,12 +478,12 @@ mod tests {
         let me = unsafe { libc::gettid() };
         s.followed[0].asked -= ASK_EVERY * 2;
         s.policies(pid, || vec![me, i32::MAX]);
-        let bytes = s.take(pid);
+        let bytes = switches(&mut s, pid);
         let all: Vec<_> = Events::new(&bytes).map(|e| e.body).collect();
         let [Body::Sched(b)] = all[..] else { panic!("{all:?}") };
         assert!(b.tid == me && b.cpus > 0 && b.mask != [0; 2] && b.name == [0; 16], "{b:?}");
         s.followed[0].asked -= ASK_EVERY * 2;
         s.policies(pid, || vec![me]);
-        assert!(s.take(pid).is_empty());
+        assert!(switches(&mut s, pid).is_empty());
     }
 }

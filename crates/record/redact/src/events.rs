@@ -5,6 +5,7 @@ use crate::names::Names;
 use crate::scrub::whole_event;
 use tape::call::NameBody;
 use tape::event::{Body, Event, FileBody, Head, NoteBody, Plain, SiteBody, bytes_of};
+use tape::fault::WatchedBody;
 use tape::lock::{MappingBody, SchedBody};
 use tape::nvtx::{self, EndBody, RangeBody, TextBody};
 use tape::python::{self, CodeBody};
@@ -79,6 +80,10 @@ pub fn rewrite(clean: &[u8], names: &mut Names, calls: &mut DriverCalls, out: &m
             Body::Switches(s, text) => {
                 let text = names.text(&String::from_utf8_lossy(text));
                 put(out, head, &SwitchesBody { text: text.len() as u32, ..s }, text.as_bytes());
+            }
+            Body::FaultsWatched(w, text) => {
+                let text = names.text(&String::from_utf8_lossy(text));
+                put(out, head, &WatchedBody { text: text.len() as u32, ..w }, text.as_bytes());
             }
             Body::Sched(s) => put(out, head, &SchedBody { name: thread(names, &s.name), ..s }, &[]),
             Body::Task(t) => put(out, head, &TaskBody { name: thread(names, &t.name), ..t }, &[]),

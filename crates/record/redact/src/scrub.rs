@@ -113,7 +113,8 @@ impl Scrubber {
                 zero(&mut self.out, at + HEAD + 32 + path.len(), at + HEAD + from);
                 from + id.len()
             }
-            Body::Switches(_, text) => 16 + text.len(),
+            Body::Switches(_, text) | Body::FaultsWatched(_, text) => 16 + text.len(),
+            Body::Faults(_, faults) => 8 + faults.len(),
             Body::Sched(_) => 64,
             Body::Text(_, text) => size_of::<TextBody>() + text.len(),
             Body::Call(_) | Body::InCall(_) => 56,
@@ -140,7 +141,9 @@ impl Scrubber {
             | Body::Locks(_)
             | Body::Calls(_)
             | Body::Nvtx(_)
-            | Body::SwitchesLost(_) => 8,
+            | Body::SwitchesLost(_)
+            | Body::FaultsLost(_)
+            | Body::Stolen(_) => 8,
             Body::Unknown => 0,
         };
         zero(&mut self.out, at + HEAD + used, end);

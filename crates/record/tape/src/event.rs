@@ -5,7 +5,7 @@
 //! written by one copy and read back with [`Event::parse`]. The meaning of the words (what a token or an ioctl is) is
 //! nobody's business here: the agent writes facts, `decode` explains them.
 
-use crate::{call, lock, nvtx, python, stamp, switch};
+use crate::{call, fault, lock, nvtx, python, stamp, switch};
 
 /// Starts every event.
 #[repr(C)]
@@ -420,6 +420,7 @@ plain! {
     GapBody = 24, PauseBody = 8, lock::LocksBody = 8, lock::PairBody = 24, lock::HoldBody = 48, lock::OpBody = 40, lock::HeldBody = 40,
     lock::SchedBody = 64, lock::MappingBody = 32, switch::SwitchesBody = 16, switch::SwitchBody = 16, switch::LostBody = 8,
     switch::TaskBody = 40, switch::DeadlineBody = 32,
+    fault::WatchedBody = 16, fault::FaultsBody = 8, fault::Fault = 8, fault::StolenBody = 8,
     call::CallsBody = 8, call::CallBody = 64, call::NameBody = 16,
     python::PythonBody = 16, python::CodeBody = 24, python::StackBody = 8, python::Frame = 8,
     nvtx::NvtxBody = 8, nvtx::TextBody = 24, nvtx::RangeBody = 40, nvtx::EndBody = 16,
@@ -495,6 +496,12 @@ pub enum Body<'a> {
     SwitchesLost(switch::LostBody),
     Task(switch::TaskBody),
     Deadline(switch::DeadlineBody),
+    /// text bytes
+    FaultsWatched(fault::WatchedBody, &'a [u8]),
+    /// [`fault::Fault`]s as bytes: [`faults`]
+    Faults(fault::FaultsBody, &'a [u8]),
+    FaultsLost(switch::LostBody),
+    Stolen(fault::StolenBody),
     Calls(call::CallsBody),
     Call(call::CallBody),
     InCall(call::CallBody),
@@ -596,6 +603,16 @@ impl<'a> Event<'a> {
             switch::kind::LOST => Body::SwitchesLost(read(b, 16)?),
             switch::kind::TASK => Body::Task(read(b, 16)?),
             switch::kind::DEADLINE => Body::Deadline(read(b, 16)?),
+            fault::kind::WATCHED => {
+                let w: fault::WatchedBody = read(b, 16)?;
+                Body::FaultsWatched(w, tail(16, w.text)?)
+            }
+            fault::kind::FAULTS => {
+                let f: fault::FaultsBody = read(b, 16)?;
+                Body::Faults(f, tail(8, f.count.checked_mul(8)?)?)
+            }
+            fault::kind::LOST => Body::FaultsLost(read(b, 16)?),
+            fault::kind::STOLEN => Body::Stolen(read(b, 16)?),
             call::kind::CALLS => Body::Calls(read(b, 16)?),
             call::kind::CALL => Body::Call(read_grown::<_, CALL_V1>(b)?),
             call::kind::IN_CALL => Body::InCall(read_grown::<_, CALL_V1>(b)?),
@@ -657,6 +674,16 @@ pub fn ends(bytes: &[u8]) -> impl Iterator<Item = stamp::End> + '_ {
 /// The runs of a [`Body::Launched`].
 pub fn runs(bytes: &[u8]) -> impl Iterator<Item = stamp::Run> + '_ {
     bytes.chunks_exact(size_of::<stamp::Run>()).filter_map(|b| read(b, 0))
+}
+
+/// Begin and end of the faults of a [`Body::Faults`], the first of which began then.
+pub fn faults(began: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_ {
+    let all = bytes.chunks_exact(size_of::<fault::Fault>()).filter_map(|b| read::<fault::Fault>(b, 0));
+    all.scan(began, |now, f| {
+        let from = now.saturating_add(f.after.into());
+        *now = from.saturating_add(f.ticks.into());
+        Some((from, *now))
+    })
 }
 
 /// Events of a chunk, in order. Stops at the first bytes that are no event; [`Events::rest`] says how many were left.

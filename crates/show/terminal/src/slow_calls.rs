@@ -57,7 +57,13 @@ fn write(out: &mut dyn Write, why: &Why, wanted: &Wanted, named: Named<'_>, styl
         writeln!(out, "  {}", style.bad(&format!("not complete: {because}")))?;
     }
     causes(out, why, style)?;
-    writeln!(out, "  (not watched: {})", why.not_watched.join("; "))?;
+    if !why.not_watched.is_empty() {
+        writeln!(out, "  (not watched: {})", why.not_watched.join("; "))?;
+    }
+    if let Some(stolen) = why.stolen_ns.filter(|ns| *ns > 0) {
+        let stolen = nanoseconds(stolen);
+        writeln!(out, "  (a hypervisor took {stolen} from this machine's CPUs meanwhile: not known from which calls)")?;
+    }
     advice(out, why, style)?;
     pageable(out, why, named, style)?;
     unfinished(out, why, style)?;
@@ -174,9 +180,18 @@ fn slow_call(out: &mut dyn Write, c: &SlowCall, named: Named<'_>, style: Style) 
 fn part(out: &mut dyn Write, p: &PartRow, named: Named<'_>) -> io::Result<()> {
     writeln!(out, "{:16}{:>9}  {}", "", nanoseconds(p.ns), p.cause.name())?;
     for row in p.of.iter().filter(|row| row.ns >= p.ns / 10) {
-        piece(out, row, named)?;
+        match p.cause {
+            Cause::PageFault => faults(out, row)?,
+            _ => piece(out, row, named)?,
+        }
     }
     Ok(())
+}
+
+fn faults(out: &mut dyn Write, row: &OfRow) -> io::Result<()> {
+    let waited = if row.what == "major" { ": the page was read from a disk, or waited for" } else { "" };
+    let faults = of(row.times, &format!("{} fault", row.what));
+    writeln!(out, "{:16}{:>9}    {faults}{waited}", "", nanoseconds(row.ns))
 }
 
 fn piece(out: &mut dyn Write, row: &OfRow, named: Named<'_>) -> io::Result<()> {
@@ -213,6 +228,7 @@ fn because(l: &LinkRow, named: Named<'_>) -> String {
         (Cause::DriverCall, Some(call)) => format!("{doing} in {call}"),
         (Cause::Preempted, Some(by)) => format!("{doing} without its CPU, which {by} had"),
         (Cause::Preempted, None) => format!("{doing} without its CPU"),
+        (Cause::PageFault, _) => format!("{doing} in page faults"),
         (Cause::Asleep, _) => format!("asleep for {doing}"),
         _ => format!("on a CPU for {doing}"),
     };

@@ -1,11 +1,17 @@
-// Launches; with "makes", another thread makes memory meanwhile.
+// Launches; with "makes", another thread makes memory meanwhile; with "fresh", it copies memory that was never touched; with a path,
+// a file's, that is not in memory.
+#define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 int cuMemAlloc_v2(unsigned long long *, size_t);
+
+int cuMemcpyHtoD_v2(unsigned long long, const void *, size_t);
 
 static volatile int made;
 
@@ -23,10 +29,25 @@ static void *makes(void *unused) {
   return unused;
 }
 
+enum { BYTES = 8 << 20 };
+
+static int copies(const char *path) {
+  int file = path ? open(path, O_RDONLY) : -1;
+  if (path) fdatasync(file), posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  void *from = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | (path ? 0 : MAP_ANONYMOUS), file, 0);
+  // A page at a time: no huge ones, nothing read ahead.
+  madvise(from, BYTES, MADV_NOHUGEPAGE);
+  madvise(from, BYTES, MADV_RANDOM);
+  // The second time all is there.
+  return cuMemcpyHtoD_v2(0, from, BYTES) + cuMemcpyHtoD_v2(0, from, BYTES);
+}
+
 int main(int argc, char **argv) {
   pthread_t thread;
   // What a process begins with is left out.
   launch(1100);
+  if (argc > 1 && !strcmp(argv[1], "fresh")) return copies(NULL);
+  if (argc > 1 && strchr(argv[1], '/')) return copies(argv[1]);
   if (argc < 2 || strcmp(argv[1], "makes")) return 0;
   pthread_create(&thread, NULL, makes, NULL);
   while (!made) launch(10), usleep(100);

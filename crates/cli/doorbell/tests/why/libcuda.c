@@ -1,6 +1,7 @@
 // A library of CUDA's name in which a lock stands in the way: launches take it, and whoever makes memory has it for 20 ms.
 #include <pthread.h>
 #include <stddef.h>
+#include <string.h>
 #include <unistd.h>
 
 // By this it is known as CUDA's.
@@ -14,6 +15,14 @@ int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned bx, uns
   pthread_mutex_lock(&lock);
   pthread_mutex_unlock(&lock);
   return 0;
+}
+
+// Touches all of the memory, on the CPU.
+int cuMemcpyHtoD_v2(unsigned long long to, const void *from, size_t bytes) {
+  static char page[4096];
+  (void)to;
+  for (size_t i = 0; i < bytes; i += sizeof page) memcpy(page, (const char *)from + i, sizeof page);
+  return page[0];
 }
 
 int cuMemAlloc_v2(unsigned long long *to, size_t bytes) {

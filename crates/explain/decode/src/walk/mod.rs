@@ -204,7 +204,11 @@ impl Walk<'_> {
             | Body::Switch(_)
             | Body::SwitchesLost(_)
             | Body::Task(_)
-            | Body::Deadline(_) => {
+            | Body::Deadline(_)
+            | Body::FaultsWatched(..)
+            | Body::Faults(..)
+            | Body::FaultsLost(_)
+            | Body::Stolen(_) => {
                 if sink.wants_events() {
                     let around = self.state(process).ranges.around(source.tid);
                     sink.event(source, e, around.as_deref());

@@ -1,7 +1,9 @@
 //! A value for each field: why calls were slow.
 
 use crate::locks::symbol_row;
-use schema::slow_calls::{Cause, CauseRow, LinkRow, OfRow, PageableRow, PartRow, SlowCall, UnfinishedRow, Why};
+use schema::slow_calls::{
+    Cause, CauseRow, LinkRow, OfRow, PageFaults, PageableRow, PartRow, SlowCall, UnfinishedRow, Why,
+};
 use schema::symbols::Symbols;
 
 fn part() -> PartRow {
@@ -21,7 +23,7 @@ fn part() -> PartRow {
     PartRow {
         cause: Cause::Lock,
         ns: 1,
-        of: vec![OfRow { what: "x".into(), ns: 1, free_ns: Some(1), because: vec![link] }],
+        of: vec![OfRow { what: "x".into(), ns: 1, times: 1, free_ns: Some(1), because: vec![link] }],
     }
 }
 
@@ -45,6 +47,7 @@ fn slow_call() -> SlowCall {
         parts: vec![part()],
         pageable_bytes: 1,
         host_functions: 1,
+        page_faults: PageFaults { minor: 1, major: 1 },
         advice: Some("x"),
     }
 }
@@ -53,7 +56,8 @@ pub fn why() -> Why {
     Why {
         complete: true,
         incomplete_because: vec!["x".into()],
-        not_watched: vec!["x"],
+        not_watched: vec!["x".into()],
+        stolen_ns: Some(1),
         calls: 1,
         ns: 1,
         slow_from_ns: 1,

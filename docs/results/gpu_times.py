@@ -1,0 +1,326 @@
+#!/usr/bin/env python3
+"""How true the times of `record --gpu-times` are, and what they cost: the figures of gpu-times.md.
+
+    gpu_times.py run DOORBELL FOLDER [PART...]   on this machine's GPU; parts: own cupti programs million costs (about 9 minutes)
+    gpu_times.py program NAME [OUT.json]         one program; with OUT.json under torch.profiler
+    gpu_times.py rows COMMIT STARTED             the data files of gpu-times.md, from gpu-times/*.json
+"""
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import data_file
+import names
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def recorded(doorbell, tape, command, *how):
+    """What the program printed."""
+    out = subprocess.run([doorbell, "record", "-q", "--force", *how, "-o", tape, "--", *command], stdout=subprocess.PIPE,
+                         stderr=subprocess.DEVNULL, text=True, timeout=300)
+    return out.stdout
+
+
+def show(doorbell, tape, *view):
+    return json.loads(subprocess.run([doorbell, "show", "--json", *view, tape], stdout=subprocess.PIPE).stdout)
+
+
+def spread(values):
+    values = sorted(values)
+    at = lambda q: values[min(len(values) - 1, int(q * len(values)))]
+    return {"n": len(values), "p1": at(0.01), "p50": at(0.5), "p99": at(0.99), "max": values[-1]} if values else None
+
+
+def ns(run, key):
+    return int(run["gpu"][key])
+
+
+def own(doorbell, tmp):
+    """Kernels that read the GPU's clock themselves."""
+    program, tape = f"{tmp}/own", f"{tmp}/own.doorbell"
+    subprocess.run(["nvcc", "-O2", "-o", program, f"{HERE}/gpu-times/own.cu"], check=True)
+    theirs = {}
+    for line in recorded(doorbell, tape, [program], "--gpu-times").splitlines():
+        name, _, start, end = line.split()
+        theirs.setdefault(name, []).append((int(start), int(end)))
+    ours = {}
+    for run in show(doorbell, tape, "--gpu-times"):
+        ours.setdefault((run["name"] or hex(run["code"])).split("(")[0], []).append(run)
+    rows = []
+    for name, runs in theirs.items():
+        # A graph's kernels were launched by no handle: they are known by how many there are.
+        mine = ours.get(name) or next((v for k, v in ours.items() if k.startswith("0x") and len(v) == len(runs)), [])
+        row = {"class": name, "kernels": len(runs), "ends": min(len(mine), len(runs))}
+        if len(mine) >= len(runs):
+            mine = sorted(mine, key=lambda r: ns(r, "end_ns"))[-len(runs):]
+            pairs = list(zip(mine, sorted(runs, key=lambda r: r[1])))
+            row["end"] = spread([ns(r, "end_ns") - end for r, (_, end) in pairs])
+            row["start"] = spread([ns(r, "start_ns") - start for r, (start, _) in pairs])
+            row["duration"] = spread([ns(r, "end_ns") - ns(r, "start_ns") - (e - s) for r, (s, e) in pairs])
+            row["kinds"] = Counter(r["gpu"]["start"] for r, _ in pairs)
+            bounded = [(r, o) for r, o in pairs if r["gpu"]["start"] == "bounded"]
+            row["bounded"] = len(bounded)
+            row["hold"] = sum(ns(r, "earliest_ns") <= s <= ns(r, "end_ns") for r, (s, _) in bounded)
+            row["sum"] = sum(ns(r, "end_ns") - ns(r, "start_ns") for r, _ in pairs) / sum(e - s for _, (s, e) in pairs)
+            row["clock_error"] = spread([r["gpu"]["clock_error_ns"] for r, _ in pairs])
+        rows.append(row)
+        print(row, flush=True)
+    return rows
+
+
+def sequence():
+    """A deterministic sequence: kernels on a busy stream, behind a copy, and on an idle one. What is measured is in the range `measured`."""
+    import torch
+    import torchvision
+    torch.manual_seed(0)
+    torch.backends.cudnn.benchmark = False
+    net = torchvision.models.resnet18(weights=None).cuda().eval()
+    images, a = torch.randn(4, 3, 224, 224).cuda(), torch.randn(2048, 2048).cuda()
+    host, device = torch.randn(1 << 20).pin_memory(), torch.empty(1 << 20).cuda()
+
+    @torch.inference_mode()
+    def step():
+        # So that what follows is queued.
+        torch.cuda._sleep(12_000_000)
+        device.copy_(host, non_blocking=True)
+        y = net(images)
+        out = torch.sort(torch.softmax(a @ a, -1)[:256], -1)[0].sum() + y.sum()
+        torch.cuda.synchronize()
+        for _ in range(20):
+            torch.softmax(a[:256], -1)
+            torch.cuda.synchronize()
+            a @ a
+            torch.cuda.synchronize()
+        return out
+    return step
+
+
+def profiled(to):
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+    step = sequence()
+    for _ in range(3):
+        step()
+    if to is None:
+        torch.cuda.nvtx.range_push("measured")
+        for _ in range(20):
+            step()
+        torch.cuda.nvtx.range_pop()
+        return
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
+        for _ in range(20):
+            step()
+    profiler.export_chrome_trace(to + ".trace")
+    with open(to + ".trace") as f:
+        events = json.load(f)["traceEvents"]
+    with open(to, "w") as f:
+        json.dump(sorted((e["ts"], e["dur"], e["name"]) for e in events if e.get("cat") == "kernel"), f)
+
+
+def cupti(doorbell, tmp):
+    """The same kernels by CUPTI, twice, and by doorbell, each in a run of its own."""
+    me = [sys.executable, os.path.abspath(__file__), "program", "sequence"]
+    for i in "ab":
+        subprocess.run([*me, f"{tmp}/cupti-{i}.json"], stderr=subprocess.DEVNULL, timeout=200)
+    recorded(doorbell, f"{tmp}/sequence.doorbell", me, "--gpu-times")
+    # (A memset that CUDA does by a kernel is none for CUPTI.)
+    ours = [r for r in show(doorbell, f"{tmp}/sequence.doorbell", "--gpu-times", "--range", "measured") if r["name"]]
+    ours.sort(key=lambda r: ns(r, "end_ns"))
+    named = names.spelled(sorted({r["symbol"] for r in ours}))
+    with open(f"{tmp}/cupti-a.json") as a, open(f"{tmp}/cupti-b.json") as b:
+        a, b = json.load(a), json.load(b)
+    if not len(ours) == len(a) == len(b):
+        print("cupti: not as many kernels:", len(ours), len(a), len(b))
+    of = {"all": []}
+    for r, x, y in zip(ours, a, b):
+        us = (ns(r, "end_ns") - ns(r, "start_ns")) / 1e3
+        for kind in ("all", r["gpu"]["start"]):
+            of.setdefault(kind, []).append((us, x[1], y[1], named[r["symbol"]] == x[2]))
+    rows = []
+    for kind, all in of.items():
+        within = sum(abs(us - x) <= max(1, 0.02 * x, abs(x - y)) for us, x, y, _ in all)
+        rows.append({"kind": kind, "kernels": len(all), "same_name": sum(same for *_, same in all), "within": within,
+                     "differ": spread([us - x for us, x, _, _ in all]), "cuptis": spread([abs(x - y) for _, x, y, _ in all]),
+                     "sum": sum(us for us, *_ in all) / sum(x for _, x, *_ in all)})
+        print(rows[-1], flush=True)
+    return rows
+
+
+def hashed(name):
+    """A program whose results are one number."""
+    import torch
+    torch.manual_seed(0)
+    torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    digest = hashlib.sha256()
+    add = lambda t: digest.update(t.detach().float().cpu().numpy().tobytes())
+    if name == "ResNet-50, training":
+        step = names.model("resnet50")
+        for _ in range(30):
+            step()
+        for p in step.__closure__:
+            for t in getattr(p.cell_contents, "parameters", list)():
+                add(t)
+    elif name == "GPT-2, generation":
+        import transformers
+        net = transformers.GPT2LMHeadModel(transformers.GPT2Config()).cuda().eval()
+        words = torch.randint(0, 50000, (1, 32)).cuda()
+        with torch.inference_mode():
+            add(net.generate(words, max_new_tokens=60, do_sample=False, pad_token_id=0))
+    elif name == "a CUDA graph, replayed":
+        net = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(20)]).cuda().eval()
+        x = torch.randn(32, 256).cuda()
+        with torch.inference_mode():
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(3):
+                    net(x)
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                y = net(x)
+            for _ in range(50):
+                x.copy_(torch.randn(32, 256))
+                graph.replay()
+                add(y)
+    elif name == "torch.compile":
+        f = torch.compile(lambda x: torch.nn.functional.gelu(x @ x + 1).sum(dim=0))
+        x = torch.randn(256, 256).cuda()
+        for _ in range(20):
+            add(f(x))
+    elif name == "cuBLAS, four streams":
+        streams, all = [torch.cuda.Stream() for _ in range(4)], []
+        a = torch.randn(512, 512).cuda()
+        torch.cuda.synchronize()
+        for i in range(400):
+            with torch.cuda.stream(streams[i % 4]):
+                all.append(a @ a)
+        torch.cuda.synchronize()
+        for t in all:
+            add(t)
+    elif name == "JAX":
+        import jax
+        import numpy
+        f = jax.jit(lambda x: jax.numpy.tanh(x @ x).sum(axis=0))
+        x = jax.numpy.asarray(numpy.random.default_rng(0).standard_normal((256, 256), dtype=numpy.float32))
+        for _ in range(50):
+            digest.update(numpy.asarray(f(x)).tobytes())
+    torch.cuda.synchronize()
+    print(digest.hexdigest()[:16])
+
+
+PROGRAMS = ["ResNet-50, training", "GPT-2, generation", "a CUDA graph, replayed", "torch.compile", "cuBLAS, four streams", "JAX"]
+
+
+def programs(doorbell, tmp):
+    rows = []
+    for name in PROGRAMS:
+        command, tape = [sys.executable, os.path.abspath(__file__), "program", name], f"{tmp}/program.doorbell"
+        bare = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=200).stdout
+        with_times = recorded(doorbell, tape, command, "--gpu-times")
+        kernels, launches = show(doorbell, tape, "--kernels"), show(doorbell, tape, "--launches")
+        runs = show(doorbell, tape, "--gpu-times")
+        own = sum(1 for l in launches if not l["empty"] and not l["again"])
+        in_graphs = sum(k["in_graphs"] for k in kernels["kernels"])
+        rows.append({"program": name, "same": bare == with_times and bare != "", "launches": own, "in_graphs": in_graphs,
+                     "runs": len(runs), "unknown_graphs": kernels["unknown_graph_launches"], "kinds": Counter(r["gpu"]["start"] for r in runs)})
+        print(rows[-1], flush=True)
+    return rows
+
+
+def million(doorbell, tmp):
+    """A million launches; the program was built by `own`."""
+    rows = []
+    for _ in range(3):
+        for how in (["--calls"], ["--gpu-times"]):
+            tape = f"{tmp}/million.doorbell"
+            began = time.perf_counter()
+            recorded(doorbell, tape, [f"{tmp}/own", "1000000"], *how)
+            took = time.perf_counter() - began
+            row = {"how": how[0], "seconds": took}
+            if how == ["--gpu-times"]:
+                kernels = show(doorbell, tape, "--kernels")["kernels"]
+                row |= {"launches": sum(k["launches"] for k in kernels), "runs": sum((k["gpu"] or {"runs": 0})["runs"] for k in kernels)}
+            rows.append(row)
+            print(row, flush=True)
+            os.remove(tape)
+    return rows
+
+
+def costs(doorbell, tmp, blocks=300, rounds=2):
+    """Blocks with and without recording in turns, in one process; the ways in random order."""
+    rows = []
+    turns = [(m, way) for _ in range(rounds) for m in ("resnet50", "gpt2") for way in ("--calls", "--gpu-times")] + [(m, None) for m in ("resnet50", "gpt2")]
+    random.Random(1).shuffle(turns)
+    for m, way in turns:
+        program = [sys.executable, f"{HERE}/names.py", "cost", m, str(blocks if way else 40)]
+        tape = f"{tmp}/cost.doorbell"
+        said = recorded(doorbell, tape, program, way) if way else subprocess.run(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+        rows.append({"way": way or "torch.profiler", **json.loads(said.strip().splitlines()[-1])})
+        r = rows[-1]
+        print(r["model"], r["way"], f"{r['percent']:+.2f} % {r['interval']}", r["without"]["p50_ms"], r["with"]["p50_ms"], flush=True)
+    return rows
+
+
+PARTS = {"own": own, "cupti": cupti, "programs": programs, "million": million, "costs": costs}
+
+
+def run(doorbell, folder, parts):
+    os.makedirs(folder, exist_ok=True)
+    tmp = f"/tmp/gpu-times-{os.getpid()}"
+    os.makedirs(tmp)
+    names.write_machine(folder)
+    for part in parts or PARTS:
+        began = time.perf_counter()
+        with_rows = PARTS[part](doorbell, tmp)
+        with open(f"{folder}/{part}.json", "w") as f:
+            json.dump(with_rows, f, indent=1)
+        print(part, f"{time.perf_counter() - began:.0f} s", flush=True)
+
+
+def rows(commit, started):
+    def load(name):
+        with open(f"{HERE}/gpu-times/{name}.json") as f:
+            return json.load(f)
+
+    def write(part, about, rows):
+        data_file.write(f"gpu-times-{part}", about, ["docs/results/gpu_times.py", "run", part], commit, started, load("machine"), rows)
+    us = lambda v: f"{v / 1e3:.2f}"
+    kinds = lambda r: ", ".join(f"{n:,} {k.replace('_', ' ')}" for k, n in sorted(r["kinds"].items()))
+    triple = lambda s: f"{us(s['p1'])}, {us(s['p50'])}, {us(s['p99'])}"
+    write("own", "Times beside those of the kernels themselves", [
+        {"class": r["class"], "kernels": f"{r['kernels']:,}", "ends": f"{r['ends']:,}", "end": triple(r["end"]), "start": triple(r["start"]),
+         "starts": kinds(r), "bounds": f"{r['hold']:,} of {r['bounded']:,}", "sum": f"{r['sum']:.3f}"} for r in load("own") if "end" in r])
+    write("cupti", "Durations beside CUPTI's", [
+        {"kind": r["kind"].replace("_", " "), "kernels": f"{r['kernels']:,}", "differ": ", ".join(f"{r['differ'][q]:.2f}" for q in ("p1", "p50", "p99")),
+         "cuptis": f"{r['cuptis']['p99']:.2f}", "within": f"{100 * r['within'] / r['kernels']:.1f} %", "sum": f"{r['sum']:.3f}"} for r in load("cupti")])
+    write("programs", "Whole programs", [
+        {"program": r["program"], "same": "yes" if r["same"] else "no", "launches": f"{r['launches']:,}", "in_graphs": f"{r['in_graphs']:,}",
+         "runs": f"{r['runs']:,}", "unknown": f"{r['unknown_graphs']:,}"} for r in load("programs")])
+    titles = {"resnet50": "ResNet-50, training", "gpt2": "GPT-2, decoding"}
+    write("costs", "What they cost", [
+        {"model": titles[r["model"]], "recorded": r["way"], "change": f"{r['percent']:+.1f} %", "interval": f"{r['interval'][0]:+.1f} to {r['interval'][1]:+.1f} %",
+         "p50_without": f"{r['without']['p50_ms']:.2f}", "p50": f"{r['with']['p50_ms']:.2f}", "blocks": str(r["blocks"])}
+        for r in sorted(load("costs"), key=lambda r: (r["model"], r["way"]))])
+
+
+if __name__ == "__main__":
+    what = sys.argv[1:]
+    if what[:1] == ["run"] and len(what) > 2:
+        run(what[1], what[2], what[3:])
+    elif what[:2] == ["program", "sequence"]:
+        profiled(what[2] if len(what) > 2 else None)
+    elif what[:1] == ["program"] and len(what) == 2:
+        hashed(what[1])
+    elif what[:1] == ["rows"] and len(what) == 3:
+        rows(*what[1:])
+    else:
+        raise SystemExit(__doc__)
