@@ -94,6 +94,34 @@ fn a_copy_from_fresh_memory_is_put_down_to_page_faults() {
     assert!(shown.contains("minor faults") && shown.contains("page faults"), "{shown}");
 }
 
+/// The thread that launches waits for the GIL between its calls, while the other one has it in a call.
+#[test]
+fn a_wait_for_pythons_lock_between_calls_is_put_down_to_the_call_of_who_had_it() {
+    let dir = tempfile::tempdir().unwrap();
+    if let Err(why) = built(dir.path()) {
+        test_support::skip!("{why}");
+    }
+    let ask = ["-c", "import sys; print(sys.executable, sys.version_info >= (3, 9))"];
+    let Ok(said) = Command::new("python3").args(ask).output() else { test_support::skip!("there is no python3") };
+    let said = String::from_utf8_lossy(&said.stdout).trim().to_owned();
+    let Some(python) = said.strip_suffix(" True") else { test_support::skip!("python3 is {said:?}") };
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/why/gil.py");
+    let file = dir.path().join("g.doorbell").to_str().unwrap().to_owned();
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    command.args(["record", "--quiet", "--tap", "off", "--locks", "-o", &file, "--", python]).arg(program);
+    let out = command.env("LD_LIBRARY_PATH", dir.path()).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let why: Value = serde_json::from_str(&text(&["why", "--json", "--starting", "--above", "5ms", &file])).unwrap();
+    let worst = &why["between"]["worst"][0];
+    assert!(worst["ns"].as_u64().unwrap() > 5_000_000 && worst["call"] == "cuLaunchKernel", "{}", why["between"]);
+    assert_eq!(worst["because"][0]["call"], "cuCtxSynchronize", "{worst}");
+    assert_ne!(worst["because"][0]["tid"], worst["tid"]);
+    let shown = text(&["why", "--starting", "--above", "5ms", &file]);
+    for part in ["between calls: waited for Python's lock (GIL)", "before cuLaunchKernel", "inside cuCtxSynchronize"] {
+        assert!(shown.contains(part), "{part:?} is not in\n{shown}");
+    }
+}
+
 #[test]
 fn without_locks_it_says_so_and_without_calls_it_is_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -93,10 +93,46 @@ pub struct Why {
     /// Calls in which their thread was when it, or the recording, ended, and the first of them.
     pub unfinished: u64,
     pub first_unfinished: Vec<UnfinishedRow>,
+    /// Waits for Python's lock between calls: they make no call slow.
+    pub between: Between,
     /// The calls that lost the most, or those that were asked for.
     pub worst: Vec<SlowCall>,
     /// Names from the source of the places in these rows.
     pub symbols: Symbols,
+}
+
+/// Time between two calls of a thread in which it waited for Python's lock (GIL).
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Between {
+    /// Pairs of calls with such a wait between them, all their waits, and the longest of one pair.
+    pub gaps: u64,
+    pub ns: u64,
+    pub longest_ns: u64,
+    /// The longest first.
+    pub worst: Vec<GapRow>,
+}
+
+/// The waits for Python's lock between two calls.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GapRow {
+    /// When the first began.
+    pub at: f64,
+    #[serde(serialize_with = "crate::wide::decimal")]
+    pub tsc: u64,
+    pub process: u32,
+    pub pid: i32,
+    pub tid: i32,
+    pub thread: String,
+    /// The call that came after it.
+    pub call: String,
+    pub number: u32,
+    /// All of them together, and how many.
+    pub ns: u64,
+    pub waits: u64,
+    /// The lock's condition.
+    pub lock: String,
+    /// Who had it, the longest first, and what they did for the most of their longest turn.
+    pub because: Vec<LinkRow>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]

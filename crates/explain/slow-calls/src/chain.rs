@@ -40,28 +40,11 @@ impl Chains<'_> {
                 What::Condition => self.waker(waiter, lock, from, to),
                 _ => self.holder(waiter, lock, from, to),
             };
-            let Some(Turns { how, thread, ticks, times, from, to }) = found else { break };
-            let spans = self.window.spans.get(&thread).map_or(&[][..], Vec::as_slice);
-            let shares = activity::shares(from, to, spans);
-            let kinds = [What::Lock, What::Preempted, What::Driver, What::Condition, What::Fault, What::Asleep];
-            let most = kinds.into_iter().max_by_key(|k| (shares.get(*k), std::cmp::Reverse(*k)));
-            let most = most.filter(|k| shares.get(*k) > shares.rest);
-            let pieces = most.map_or(Vec::new(), |k| activity::made_of(from, to, spans, k));
-            let call = self.call(thread, from, to);
-            links.push(LinkRow {
-                pid: self.labels.recording.pid(thread.process),
-                tid: thread.tid,
-                thread: self.labels.thread(thread),
-                how,
-                what: self.labels.name(lock as usize),
-                ns: self.labels.ns(ticks),
-                times,
-                call,
-                doing: most.map_or(Cause::Unknown, cause),
-                doing_what: most.zip(pieces.first()).and_then(|(k, p)| self.named(thread, k, p.of, p.from)),
-                doing_ns: self.labels.ns(most.map_or(shares.rest, |k| shares.get(k))),
-            });
-            if let Some(piece) = pieces.first()
+            let Some(turns) = found else { break };
+            let thread = turns.thread;
+            let (link, most, piece) = self.link(lock, &turns);
+            links.push(link);
+            if let Some(piece) = piece
                 && let Some(most @ (What::Lock | What::Condition)) = most
                 && !threads.contains(&thread)
             {
@@ -70,6 +53,59 @@ impl Chains<'_> {
             }
         }
         links
+    }
+
+    /// Who had Python's lock while this thread waited for it, the longest first, and what they did. Who drops it signals its
+    /// condition: until then, from when the one before did, it was its own.
+    pub fn of_gil(&self, waiter: Source, lock: u64, from: u64, to: u64, most: usize) -> Vec<LinkRow> {
+        let mut drops: Vec<(u64, Source)> = self
+            .window
+            .signals
+            .iter()
+            .filter(|s| s.lock == lock && s.thread != waiter && s.at >= from && s.at <= to.saturating_add(BEFORE))
+            .map(|s| (s.at.min(to), s.thread))
+            .collect();
+        drops.sort_unstable_by_key(|(at, thread)| (*at, thread.tid));
+        let mut of: BTreeMap<i32, Turns> = BTreeMap::new();
+        let mut since = from;
+        for (at, thread) in drops {
+            let turn = Turns { how: "held", thread, ticks: 0, times: 0, from: since, to: at };
+            let t = of.entry(thread.tid).or_insert(turn);
+            (t.ticks, t.times) = (t.ticks + (at - since), t.times + 1);
+            if at - since > t.to - t.from {
+                (t.from, t.to) = (since, at);
+            }
+            since = at;
+        }
+        let mut all: Vec<Turns> = of.into_values().collect();
+        all.sort_by_key(|t| std::cmp::Reverse(t.ticks));
+        all.iter().take(most).map(|t| self.link(lock, t).0).collect()
+    }
+
+    /// What a thread did in its turns; the kind of most of that, and its longest piece.
+    fn link(&self, lock: u64, turns: &Turns) -> (LinkRow, Option<What>, Option<activity::Piece>) {
+        let &Turns { how, thread, ticks, times, from, to } = turns;
+        let spans = self.window.spans.get(&thread).map_or(&[][..], Vec::as_slice);
+        let shares = activity::shares(from, to, spans);
+        let kinds = [What::Lock, What::Preempted, What::Driver, What::Condition, What::Fault, What::Asleep];
+        let most = kinds.into_iter().max_by_key(|k| (shares.get(*k), std::cmp::Reverse(*k)));
+        let most = most.filter(|k| shares.get(*k) > shares.rest);
+        let pieces = most.map_or(Vec::new(), |k| activity::made_of(from, to, spans, k));
+        let call = self.call(thread, from, to);
+        let link = LinkRow {
+            pid: self.labels.recording.pid(thread.process),
+            tid: thread.tid,
+            thread: self.labels.thread(thread),
+            how,
+            what: self.labels.name(lock as usize),
+            ns: self.labels.ns(ticks),
+            times,
+            call,
+            doing: most.map_or(Cause::Unknown, cause),
+            doing_what: most.zip(pieces.first()).and_then(|(k, p)| self.named(thread, k, p.of, p.from)),
+            doing_ns: self.labels.ns(most.map_or(shares.rest, |k| shares.get(k))),
+        };
+        (link, most, pieces.first().copied())
     }
 
     /// The holds of a lock by others in a time.

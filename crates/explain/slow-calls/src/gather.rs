@@ -2,6 +2,7 @@
 
 use crate::Wanted;
 use crate::activity::{self, Span, What};
+use crate::between::{self, Between, Gap};
 use crate::driver_names::DriverNames;
 use crate::faults::{self, Faults};
 use crate::off_cpu::OffCpu;
@@ -94,6 +95,9 @@ pub struct Gathered {
     /// Calls whose thread, or the recording, ended in them: how many, and the first of them.
     pub unfinished: u64,
     pub first_unfinished: Vec<(Source, u16, CallBody, u64)>,
+    /// Waits for Python's lock between calls, and the longest of them.
+    pub between: Between,
+    pub gaps: Vec<Gap>,
 }
 
 /// Bytes that one command moved.
@@ -112,6 +116,8 @@ struct Doing {
     channels: Vec<usize>,
     moved: Vec<Moved>,
     faults: Faults,
+    /// When its last call ended.
+    ended: Option<u64>,
     /// Of the last eight calls, those that were slower than usual.
     slowed: u8,
     cut: bool,
@@ -200,6 +206,8 @@ impl<'a> Gather<'a> {
                 has_sources: false,
                 unfinished: 0,
                 first_unfinished: Vec::new(),
+                between: Between::default(),
+                gaps: Vec::new(),
             },
         }
     }
@@ -208,6 +216,7 @@ impl<'a> Gather<'a> {
         let mut chosen: Vec<ByLoss> = self.chosen.into_iter().map(|Reverse(c)| c).collect();
         chosen.sort_by(|a, b| b.cmp(a));
         self.out.chosen = chosen.into_iter().map(|c| c.call).collect();
+        self.out.gaps = self.out.between.worst(self.wanted.worst);
         self.out
     }
 
@@ -232,8 +241,11 @@ impl<'a> Gather<'a> {
     }
 
     fn call(&mut self, thread: Source, number: u16, ended: u64, c: &CallBody) {
+        let labels = self.labels;
         let Some(t) = self.doing(thread) else { return };
         let mut spans = std::mem::take(&mut t.spans);
+        let since = t.ended.replace(ended.max(c.began));
+        let gap = since.and_then(|since| between::gap(labels, thread, &spans, (since, c.began), (number, c.seq)));
         spans.retain(|s| s.to > c.began && s.from < ended);
         let faults_are_whole = t.faults.of_call(c.began, ended, &mut spans);
         let (channels, moved) = (std::mem::take(&mut t.channels), std::mem::take(&mut t.moved));
@@ -263,13 +275,19 @@ impl<'a> Gather<'a> {
         if pageable_bytes > 0 {
             self.pageable(thread, number, c, &parts);
         }
+        let is_asked_for = |is_slow: bool| {
+            self.wanted.number.map_or(is_slow, |number| number == c.seq)
+                && self.wanted.thread.is_none_or(|tid| tid == thread.tid)
+                && self.wanted.function.as_ref().is_none_or(|name| *name == function_name(number))
+        };
+        if let Some(gap) = gap {
+            let is_slow = gap.ticks >= self.slow_from && (!starting || self.wanted.starting);
+            self.out.between.add(gap, is_asked_for(is_slow), self.wanted.worst);
+        }
         let lost = parts.lost();
         let is_slow = lost >= self.slow_from && (!starting || self.wanted.starting);
         self.out.slow += u64::from(is_slow);
-        let is_wanted = self.wanted.number.map_or(is_slow, |number| number == c.seq)
-            && self.wanted.thread.is_none_or(|tid| tid == thread.tid)
-            && self.wanted.function.as_ref().is_none_or(|name| *name == function_name(number));
-        if is_wanted {
+        if is_asked_for(is_slow) {
             let body = *c;
             let function = number;
             self.choose(

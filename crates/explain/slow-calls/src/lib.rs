@@ -8,6 +8,7 @@
 //! this panic, whatever its bytes.
 
 mod activity;
+mod between;
 mod chain;
 mod driver_names;
 mod faults;
@@ -54,7 +55,7 @@ pub fn why(r: &Recording, wanted: &Wanted) -> Result<Option<(Why, Places)>, Insi
     let mut gather = Gather::new(&labels, wanted);
     decode::walk::walk(r, &mut gather)?;
     let gathered = gather.finish();
-    let mut windows = Windows::new(&labels, &gathered.chosen);
+    let mut windows = Windows::new(&labels, &gathered.chosen, &gathered.gaps);
     decode::walk::walk(r, &mut windows)?;
     let seen = windows.finish();
     let why = rows::why(&labels, wanted, gathered, &seen);

@@ -2,13 +2,16 @@
 
 use crate::Wanted;
 use crate::activity::{self, What};
+use crate::between::Gap;
 use crate::chain::Chains;
 use crate::gather::{Chosen, Gathered};
 use crate::parts::{self, CAUSES};
-use crate::windows::Seen;
+use crate::windows::{Seen, Window};
 use decode::Source;
 use lock_analysis::labels::{Labels, function_name};
-use schema::slow_calls::{Cause, CauseRow, OfRow, PageFaults, PageableRow, PartRow, SlowCall, UnfinishedRow, Why};
+use schema::slow_calls::{
+    Between, Cause, CauseRow, GapRow, OfRow, PageFaults, PageableRow, PartRow, SlowCall, UnfinishedRow, Why,
+};
 use schema::symbols::Symbols;
 use tape::call::CallBody;
 use tape::fault::scope;
@@ -88,6 +91,7 @@ pub fn why(labels: &Labels<'_>, wanted: &Wanted, g: Gathered, seen: &Seen) -> Wh
         pageable,
         unfinished: g.unfinished,
         first_unfinished: g.first_unfinished.iter().map(|u| unfinished(labels, u)).collect(),
+        between: between(labels, &g, seen),
         worst: g
             .chosen
             .iter()
@@ -140,6 +144,32 @@ fn slow_call(labels: &Labels<'_>, c: &Chosen, chains: &Chains<'_>, g: &Gathered)
         host_functions: c.host_functions,
         page_faults: page_faults(c),
         advice: cause.and_then(parts::advice),
+    }
+}
+
+fn between(labels: &Labels<'_>, g: &Gathered, seen: &Seen) -> Between {
+    let row = |(gap, window): (&Gap, &Window)| {
+        let chains = Chains { labels, seen, window };
+        GapRow {
+            at: labels.seconds(gap.from),
+            tsc: gap.from,
+            process: gap.source.process,
+            pid: labels.recording.pid(gap.source.process),
+            tid: gap.source.tid,
+            thread: labels.thread(gap.source),
+            call: function_name(gap.function),
+            number: gap.number,
+            ns: labels.ns(gap.ticks),
+            waits: gap.waits,
+            lock: labels.name(gap.lock as usize),
+            because: chains.of_gil(gap.source, gap.lock, gap.from, gap.to, NAMED),
+        }
+    };
+    Between {
+        gaps: g.between.gaps,
+        ns: labels.ns(g.between.ticks),
+        longest_ns: labels.ns(g.between.longest),
+        worst: g.gaps.iter().zip(seen.windows.iter().skip(g.chosen.len())).map(row).collect(),
     }
 }
 

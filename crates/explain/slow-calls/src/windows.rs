@@ -1,6 +1,7 @@
 //! The walk over what other threads did while the chosen calls were slow.
 
 use crate::activity::{Span, What};
+use crate::between::Gap;
 use crate::driver_names::DriverNames;
 use crate::faults;
 use crate::gather::{self, Chosen};
@@ -71,7 +72,7 @@ impl Window {
 
 /// What the walk found.
 pub struct Seen {
-    /// One for each chosen call.
+    /// One for each chosen call, then one for each gap between calls.
     pub windows: Vec<Window>,
     pub driver_names: DriverNames,
 }
@@ -88,9 +89,10 @@ pub struct Windows<'a> {
 }
 
 impl<'a> Windows<'a> {
-    pub fn new(labels: &'a Labels<'a>, chosen: &[Chosen]) -> Windows<'a> {
-        let windows: Vec<Window> =
-            chosen.iter().map(|c| Window { from: c.body.began, to: c.ended, ..Window::default() }).collect();
+    pub fn new(labels: &'a Labels<'a>, chosen: &[Chosen], gaps: &[Gap]) -> Windows<'a> {
+        let calls = chosen.iter().map(|c| (c.body.began, c.ended));
+        let all = calls.chain(gaps.iter().map(|g| (g.from, g.to)));
+        let windows: Vec<Window> = all.map(|(from, to)| Window { from, to, ..Window::default() }).collect();
         let mut order: Vec<(u64, u64, usize)> = windows.iter().enumerate().map(|(i, w)| (w.from, w.to, i)).collect();
         order.sort_unstable();
         let mut latest = 0;

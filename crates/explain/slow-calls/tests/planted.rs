@@ -8,7 +8,7 @@ use tape::call::{self, CallBody, CallsBody};
 use tape::event::{ChannelBody, EntryBody, Head, IoctlBody, Plain, RingBody, bytes_of, file};
 use tape::fault::{self, Fault, FaultsBody, StolenBody, WatchedBody};
 use tape::file::{End, Header, Writer};
-use tape::lock::{HoldBody, LAYOUT, LocksBody, OpBody, op};
+use tape::lock::{HoldBody, LAYOUT, LocksBody, MappingBody, OpBody, op};
 use tape::switch::{self, SwitchBody, SwitchesBody, switch_flags};
 
 /// One tick is a nanosecond.
@@ -274,6 +274,39 @@ fn page_faults_are_put_down_to_the_calls_that_they_were_in() {
     assert_eq!(call(1102).cause, Some(Cause::PageFault));
     assert_eq!(why.stolen_ns, Some(0));
     assert!(!why.not_watched.iter().any(|w| w.contains("page faults") || w.contains("hypervisor")), "{why:?}");
+}
+
+/// Thread 1 waits for the GIL between two calls, 5 ms at a time: thread 2 has it in a call, then thread 3 outside of any.
+#[test]
+fn a_wait_for_pythons_lock_between_two_calls_is_named_with_who_had_it() {
+    const GIL: u64 = 0x7000_2010;
+    let path = "/usr/lib/libpython3.11.so.1.0";
+    let map = MappingBody { start: 0x7000_0000, end: 0x7000_4000, offset: 0, rights: 3, path: path.len() as u32 };
+    let mut a = Thread::default().begins().add(tape::lock::kind::MAPPING, 0, 1, &map);
+    a.tail(path.as_bytes());
+    let mut a = a.started();
+    let at = a.now + 100 * US;
+    for i in 1..=3 {
+        a = a.op(op::COND_TIMEDWAIT, GIL, 5000 * US, at + i * 5000 * US);
+    }
+    // A condition that is the program's own, and waits after the last call.
+    a = a.op(op::COND_WAIT, 0x8000, 50 * US, at + 15_100 * US);
+    a.now = at + 15_200 * US;
+    let a = a.call(LAUNCH, 0x10, 5 * US);
+    let later = a.now + 1000 * US;
+    let a = a.op(op::COND_TIMEDWAIT, GIL, 900 * US, later);
+    let mut b = Thread::default().begins();
+    b.now = at - 500 * US;
+    let b = b.call(SYNCHRONIZE, 0, 12_400 * US).op(op::COND_SIGNAL, GIL, 0, at + 12_000 * US);
+    let c = Thread::default().begins().op(op::COND_SIGNAL, GIL, 0, at + 15_000 * US);
+    let why = told(vec![(1, a), (2, b), (3, c)]);
+    assert_eq!((why.slow, why.between.gaps, why.between.ns, why.between.longest_ns), (0, 1, 15_000 * US, 15_000 * US));
+    let gap = &why.between.worst[0];
+    assert_eq!((gap.tid, gap.number, gap.waits, gap.ns), (1, 1101, 3, 15_000 * US), "{gap:?}");
+    assert_eq!(gap.lock, "libpython3.11+0x2010/cond");
+    let who: Vec<_> = gap.because.iter().map(|l| (l.tid, l.how, l.ns, l.call.as_deref())).collect();
+    let held = [(2, "held", 12_000 * US, Some("cuStreamSynchronize")), (3, "held", 3000 * US, None)];
+    assert_eq!(who, held);
 }
 
 #[test]

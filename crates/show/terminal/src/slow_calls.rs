@@ -33,6 +33,8 @@ pub fn print(r: &Recording, wanted: &Wanted, style: Style, as_json: bool) -> Res
 /// The places in the rows.
 fn names(why: &Why) -> Vec<String> {
     let mut names: Vec<&str> = why.pageable.iter().map(|p| p.site.as_str()).collect();
+    let gaps = why.between.worst.iter().flat_map(|gap| &gap.because).filter_map(|l| l.doing_what.as_ref());
+    names.extend(gaps.map(|what| symbols::parts(what).0));
     for call in &why.worst {
         names.push(&call.site);
         let rows = call.parts.iter().flat_map(|p| &p.of);
@@ -82,7 +84,29 @@ fn write(out: &mut dyn Write, why: &Why, wanted: &Wanted, named: Named<'_>, styl
             count(why.slow)
         )?;
     }
-    why.worst.iter().try_for_each(|call| slow_call(out, call, named, style))
+    why.worst.iter().try_for_each(|call| slow_call(out, call, named, style))?;
+    between(out, why, named, style)
+}
+
+fn between(out: &mut dyn Write, why: &Why, named: Named<'_>, style: Style) -> io::Result<()> {
+    let b = &why.between;
+    if b.gaps == 0 {
+        return Ok(());
+    }
+    let title = style.bold("between calls");
+    let (ns, longest) = (nanoseconds(b.ns), nanoseconds(b.longest_ns));
+    writeln!(out, "\n{title}: waited for Python's lock (GIL) {}, {ns}, {longest} at the longest", times(b.gaps))?;
+    b.worst.iter().try_for_each(|gap| {
+        let thread = if gap.thread.is_empty() { String::new() } else { format!(" ({})", gap.thread) };
+        let before = if gap.number == 0 { gap.call.clone() } else { format!("{}, call {},", gap.call, gap.number) };
+        let (at, tid, ns) = (gap.at, gap.tid, nanoseconds(gap.ns));
+        writeln!(out, "{at:>11.6} s  before {before} of thread {tid}{thread}: {ns}")?;
+        gap.because.iter().try_for_each(|link| writeln!(out, "{:16}{}", "", because(link, named)))
+    })
+}
+
+fn times(n: u64) -> String {
+    if n == 1 { "once".into() } else { format!("{} times", count(n)) }
 }
 
 fn causes(out: &mut dyn Write, why: &Why, style: Style) -> io::Result<()> {

@@ -25,6 +25,9 @@ int cuMemcpyHtoD_v2(unsigned long long to, const void *from, size_t bytes) {
   return page[0];
 }
 
+// Takes no lock.
+int cuCtxSynchronize(void) { return usleep(20000); }
+
 int cuMemAlloc_v2(unsigned long long *to, size_t bytes) {
   (void)bytes;
   pthread_mutex_lock(&lock);

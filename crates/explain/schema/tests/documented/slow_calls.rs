@@ -2,12 +2,12 @@
 
 use crate::locks::symbol_row;
 use schema::slow_calls::{
-    Cause, CauseRow, LinkRow, OfRow, PageFaults, PageableRow, PartRow, SlowCall, UnfinishedRow, Why,
+    Between, Cause, CauseRow, GapRow, LinkRow, OfRow, PageFaults, PageableRow, PartRow, SlowCall, UnfinishedRow, Why,
 };
 use schema::symbols::Symbols;
 
-fn part() -> PartRow {
-    let link = LinkRow {
+fn link() -> LinkRow {
+    LinkRow {
         pid: 1,
         tid: 1,
         thread: "x".into(),
@@ -19,11 +19,14 @@ fn part() -> PartRow {
         doing: Cause::Lock,
         doing_what: Some("x".into()),
         doing_ns: 1,
-    };
+    }
+}
+
+fn part() -> PartRow {
     PartRow {
         cause: Cause::Lock,
         ns: 1,
-        of: vec![OfRow { what: "x".into(), ns: 1, times: 1, free_ns: Some(1), because: vec![link] }],
+        of: vec![OfRow { what: "x".into(), ns: 1, times: 1, free_ns: Some(1), because: vec![link()] }],
     }
 }
 
@@ -49,6 +52,23 @@ fn slow_call() -> SlowCall {
         host_functions: 1,
         page_faults: PageFaults { minor: 1, major: 1 },
         advice: Some("x"),
+    }
+}
+
+fn gap() -> GapRow {
+    GapRow {
+        at: 1.0,
+        tsc: 1,
+        process: 1,
+        pid: 1,
+        tid: 1,
+        thread: "x".into(),
+        call: "x".into(),
+        number: 1,
+        ns: 1,
+        waits: 1,
+        lock: "x".into(),
+        because: vec![link()],
     }
 }
 
@@ -81,6 +101,7 @@ pub fn why() -> Why {
             number: 1,
             ns: 1,
         }],
+        between: Between { gaps: 1, ns: 1, longest_ns: 1, worst: vec![gap()] },
         worst: vec![slow_call()],
         symbols: Symbols([("*".into(), symbol_row())].into()),
     }
