@@ -130,7 +130,9 @@ impl Switches {
         }
         let mut faults = Vec::new();
         let body = WatchedBody { layout: fault::LAYOUT, scope, steal: self.steal.known, text: text.len() as u32 };
-        add(&mut faults, fault::kind::WATCHED, 0, clock::tsc(), &body, text.as_bytes());
+        // Not later than what follows it: a reader takes one writer's events in their order.
+        let tsc = rows.begin().map_or(clock::tsc(), |begin| begin.min(clock::tsc()));
+        add(&mut faults, fault::kind::WATCHED, 0, tsc, &body, text.as_bytes());
         self.followed.push(Followed {
             pid,
             same_numbers,
@@ -172,7 +174,8 @@ impl Switches {
         self.look_at_faults(old, &to);
         if let Some(ns) = self.steal.taken(end) {
             let all = self.followed.iter_mut();
-            all.for_each(|f| add(&mut f.faults, fault::kind::STOLEN, 0, before.tsc, &StolenBody { ns }, &[]));
+            let tsc = to.tsc(old);
+            all.for_each(|f| add(&mut f.faults, fault::kind::STOLEN, 0, tsc, &StolenBody { ns }, &[]));
         }
         self.last = before;
     }
@@ -450,8 +453,10 @@ mod tests {
         let to = clock::tsc();
         let [_, (writer, bytes)] = s.take(pid);
         assert_eq!(writer, fault::WRITER);
-        let (mut mine, mut lost) = (0, false);
+        let (mut mine, mut lost, mut last) = (0, false, 0);
         for e in Events::new(&bytes) {
+            assert!(e.head.tsc >= last, "what says that they are watched does not hold them up");
+            last = e.head.tsc;
             match e.body {
                 Body::Faults(b, faults) if b.tid == me => {
                     mine += b.count;
