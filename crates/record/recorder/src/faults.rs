@@ -298,11 +298,6 @@ impl Rows {
         }
     }
 
-    /// When the first of them began.
-    pub fn begin(&self) -> Option<u64> {
-        self.0.iter().map(|r| r.from).min()
-    }
-
     /// Writes them in the order of their begins.
     pub fn write(&mut self, mut add: impl FnMut(u16, u16, u64, &FaultsBody, &[u8])) {
         self.0.sort_by_key(|r| r.from);

@@ -41,6 +41,8 @@ pub struct Switches {
     /// The latest faults, ticks, of processes that are not looked at, or not yet: a program may begin before it is known.
     early: VecDeque<Over>,
     steal: Steal,
+    /// When all was open, ticks.
+    opened: u64,
     /// [`scope`], and why if that is REFUSED: how each image's events begin.
     scope: u32,
     text: String,
@@ -88,7 +90,9 @@ impl Switches {
         let (last, taken) = (clock::near(), Instant::now());
         let steal = Steal::watch();
         let early = VecDeque::new();
+        let opened = last.tsc;
         Switches {
+            opened,
             early,
             buffers,
             faults,
@@ -112,7 +116,7 @@ impl Switches {
             (_, false) => (scope::REFUSED, OTHER_NUMBERS),
         };
         let body = SwitchesBody { layout: LAYOUT, scope, text: text.len() as u32, pad: 0 };
-        add(&mut out, kind::SWITCHES, 0, clock::tsc(), &body, text.as_bytes());
+        add(&mut out, kind::SWITCHES, 0, self.opened, &body, text.as_bytes());
         let (scope, text) = match &self.faults {
             Err(why) => (fault::scope::REFUSED, why.as_str()),
             Ok(_) if !same_numbers => (fault::scope::REFUSED, OTHER_NUMBERS),
@@ -130,9 +134,9 @@ impl Switches {
         }
         let mut faults = Vec::new();
         let body = WatchedBody { layout: fault::LAYOUT, scope, steal: self.steal.known, text: text.len() as u32 };
-        // Not later than what follows it: a reader takes one writer's events in their order.
-        let tsc = rows.begin().map_or(clock::tsc(), |begin| begin.min(clock::tsc()));
-        add(&mut faults, fault::kind::WATCHED, 0, tsc, &body, text.as_bytes());
+        // Since then they are watched. Not the time of now: a reader takes one writer's events in their order, and the faults that follow may
+        // have been before this process was known.
+        add(&mut faults, fault::kind::WATCHED, 0, self.opened, &body, text.as_bytes());
         self.followed.push(Followed {
             pid,
             same_numbers,
@@ -446,8 +450,10 @@ mod tests {
         let mut fresh = vec![0u8; 4 << 20];
         (0..fresh.len()).step_by(4096).for_each(|i| fresh[i] = 1);
         std::hint::black_box(&fresh);
-        // They are of a process that becomes known only now.
+        // They are of a process that becomes known only now; some were taken before.
         s.look(true);
+        fresh.resize(8 << 20, 2);
+        std::hint::black_box(&fresh);
         s.follow(pid, true);
         s.look(true);
         let to = clock::tsc();
