@@ -252,6 +252,26 @@ fn views_name_the_line_and_redaction_removes_its_names() {
     assert_eq!((&row(9)["calls"], &row(9)["launches"], &row(9)["stacks"]), (&1.into(), &1.into(), &1.into()));
     assert_eq!(row(6)["stack"][1]["line"], 8);
     assert_eq!((&json["without"], &json["lost"]), (&0.into(), &0.into()));
+    // The same line beside each call, and the whole stack in a trace for tools of PyTorch's.
+    let calls: Value = serde_json::from_str(&show(&tape, &["--calls", "--json"])).unwrap();
+    let call =
+        |name: &str| calls["calls"].as_array().unwrap().iter().find(|c| c["call"] == name).unwrap()["python"].clone();
+    let (copy, launch) = (call("cuMemcpyHtoD"), call("cuGraphLaunch"));
+    assert_eq!((&copy["line"], &copy["times"], &copy["others"]), (&6.into(), &5.into(), &0.into()));
+    assert_eq!((&copy["function"], &launch["line"]), (&"secret_step".into(), &9.into()));
+    let text = show(&tape, &["--calls"]);
+    assert!(text.contains("line of Python") && text.contains("secret_train.py:6"), "{text}");
+    let mut export = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
+    let out = export.args(["export", "--kineto"]).arg(&tape).output().unwrap();
+    let trace: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let stack = |e: &&Value| e["name"] == "cuMemcpyHtoD" && e["args"]["Call stack"].is_string();
+    let copies: Vec<&str> = events.iter().filter(stack).map(|e| e["args"]["Call stack"].as_str().unwrap()).collect();
+    assert_eq!(copies.len(), 5);
+    assert!(
+        copies[0].contains("secret_train.py(6): secret_step;") && copies[0].ends_with("(8): <module>"),
+        "{copies:?}"
+    );
     let clean = dir.path().join("clean.doorbell");
     let mut redact = Command::new(assert_cmd::cargo::cargo_bin!("doorbell"));
     assert!(redact.args(["redact"]).args([&tape, &clean]).status().unwrap().success());

@@ -4,6 +4,7 @@
 //! with the graph, and so is what starts a QMD that was not written since.
 
 use crate::graphs::{self, Graph};
+use crate::python::main_line;
 use crate::recording::{InsightError, Recording};
 use crate::rows;
 use crate::tally::Commonest;
@@ -12,11 +13,12 @@ use pushbuf::ops::Op;
 use schema::Clock;
 use schema::kernels::{CallCount, GpuTimes, KernelRow, Kernels};
 use schema::operations::{GpuTime, LaunchRow, Shape, Start};
+use schema::python::FrameRow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Kernels that are told apart, at most.
 const MOST: usize = 1 << 17;
-/// Threads and streams of one kernel that are told apart, at most.
+/// Threads, streams and lines of Python of one kernel that are told apart, at most.
 const FEW: usize = 1 << 12;
 
 /// What ran: what took the GPU longest first, where times were recorded, then the commonest. Graphs are counted where the filter wants everything.
@@ -59,6 +61,7 @@ struct One {
     threads: HashSet<(u32, i32)>,
     streams: HashSet<(u32, u64)>,
     calls: BTreeMap<&'static str, u64>,
+    lines: HashMap<FrameRow, u64>,
     first: Option<f64>,
     last: Option<f64>,
     gpu: Option<GpuTimes>,
@@ -83,6 +86,7 @@ impl One {
             threads: self.threads.len() as u64,
             streams: self.streams.len() as u64,
             calls,
+            python: main_line(self.lines),
             first_seconds: self.first,
             last_seconds: self.last,
             gpu: self.gpu,
@@ -162,6 +166,13 @@ impl Tally<'_> {
                 one.streams.insert((row.when.process, call.stream));
             }
             *one.calls.entry(call.name).or_default() += 1;
+            if let Some(line) = &call.python {
+                if let Some(n) = one.lines.get_mut(line) {
+                    *n += 1;
+                } else if one.lines.len() < FEW {
+                    one.lines.insert(line.clone(), 1);
+                }
+            }
         }
         row.gpu.iter().for_each(|time| one.ran(time));
         one.first = one.first.or(row.when.seconds);

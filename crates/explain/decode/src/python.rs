@@ -3,7 +3,9 @@
 use crate::events;
 use crate::recording::{InsightError, Recording};
 use python_frames::{Frame, Stacks, is_of_a_library};
-use schema::python::FrameRow;
+use schema::python::{FrameRow, MainLine};
+use std::cmp::Reverse;
+use std::collections::HashMap;
 
 /// The stacks that calls and doorbells name by numbers. Reads the tape, if Python's frames were asked for.
 ///
@@ -22,6 +24,15 @@ pub fn stacks(r: &Recording) -> Result<Stacks, InsightError> {
 /// A frame as rows have it.
 pub fn frame(f: &Frame) -> FrameRow {
     FrameRow { file: f.code.file.clone(), line: f.line, function: f.code.function.clone() }
+}
+
+/// The line with the largest count.
+pub fn main_line(lines: HashMap<FrameRow, u64>) -> Option<MainLine> {
+    let others = (lines.len() as u64).saturating_sub(1);
+    let first = |f: &FrameRow| (f.file.clone(), f.line, f.function.clone());
+    // (Of two alike the one that comes first by its name: the same each time.)
+    let (at, times) = lines.into_iter().max_by_key(|(at, times)| (*times, Reverse(first(at))))?;
+    Some(MainLine { at, times, others })
 }
 
 /// The innermost frame of the user's code, or the innermost at all where every frame is a library's.

@@ -12,6 +12,7 @@ use pushbuf::qmd::{DependentAction, PcasAction};
 use std::path::PathBuf;
 use tape::call::{NameBody, kind};
 use tape::event::RingBody;
+use tape::python::{self, CodeBody, StackBody};
 
 fn recorded() -> Vec<Graph> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/h200-launches.doorbell");
@@ -194,10 +195,20 @@ fn kernels_are_counted_by_themselves_and_in_graphs() {
     tape.context(7);
     tape.channel(7, 0, 0x5c00_0020, 1, 1024);
     tape.event(7, kind::NAME, 0, &NameBody { handle: 0xf1, name: 8, pad: 0 }, b"_Z3addPi", &[]);
-    tape.call = RingBody { function: 1, call: 1, stream: 0x51, kernel: 0xf1, ..RingBody::default() };
+    // From two lines of Python, twice from the second.
+    tape.header.python = true;
+    for (number, name) in [(1, b"load"), (2, b"step")] {
+        let code = CodeBody { number, file: 8, name: 4, file_unit: 1, name_unit: 1, minor: 11, ..CodeBody::default() };
+        tape.event(7, python::kind::CODE, 0, &code, b"train.py", name);
+        let frame = u64::from(number).to_le_bytes();
+        tape.event(7, python::kind::STACK, 0, &StackBody { number, frames: 1 }, &frame, &[]);
+    }
     let by_itself = synthetic::launch_of(synthetic::QMD_AT, &qmd);
-    tape.submit(7, 0, &[&by_itself, &by_itself]);
-    for (call, words) in (2..).zip([&upload, &again[0], &again[1], &again[1]]) {
+    for (call, python) in [(1, 1), (2, 2), (3, 2)] {
+        tape.call = RingBody { function: 1, call, stream: 0x51, kernel: 0xf1, python, ..RingBody::default() };
+        tape.submit(7, 0, &[&by_itself]);
+    }
+    for (call, words) in (4..).zip([&upload, &again[0], &again[1], &again[1]]) {
         tape.call = RingBody { function: 260, call, ..RingBody::default() };
         tape.submit(7, 0, &[words]);
     }
@@ -205,10 +216,12 @@ fn kernels_are_counted_by_themselves_and_in_graphs() {
     let r = Recording::open(&path).unwrap();
     let all = kernels(&r, &Filter::default()).unwrap();
     let ran: u64 = all.kernels.iter().map(|k| k.launches + k.in_graphs.unwrap()).sum();
-    assert_eq!((ran, all.without_qmd, all.unknown_graph_launches), (2 + 3 * 4, 0, 0), "{all:?}");
+    assert_eq!((ran, all.without_qmd, all.unknown_graph_launches), (3 + 3 * 4, 0, 0), "{all:?}");
     let add = all.kernels.iter().find(|k| k.name.is_some()).unwrap();
-    assert_eq!((add.name.as_deref(), add.launches, add.streams), (Some("add(int*)"), 2, 1));
-    assert_eq!((add.calls[0].name, add.calls[0].launches), ("cuLaunchKernel", 2));
+    assert_eq!((add.name.as_deref(), add.launches, add.streams), (Some("add(int*)"), 3, 1));
+    assert_eq!((add.calls[0].name, add.calls[0].launches), ("cuLaunchKernel", 3));
+    let line = add.python.as_ref().unwrap();
+    assert_eq!((&*line.at.file, &*line.at.function, line.times, line.others), ("train.py", "step", 2, 1));
     assert_eq!(add.in_graphs.unwrap() % 4, 0);
     // What is chosen is not of the whole recording.
     let chosen = kernels(&r, &Filter { call: Some("cuLaunchKernel".into()), ..Filter::default() }).unwrap();

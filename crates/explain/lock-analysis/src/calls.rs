@@ -12,7 +12,10 @@ use crate::pattern::{Mode, Patterns, Taken};
 use decode::Source;
 use decode::histogram::Histogram;
 use decode::merge::Submission;
+use decode::python::{frame, main_line};
+use python_frames::{Found, Stacks};
 use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, ShareRow, SharedRow, Total};
+use schema::python::FrameRow;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use tape::call::{self, CallBody};
 use tape::event::{Body, Event};
@@ -20,6 +23,8 @@ use tape::switch::switch_flags;
 
 /// Uses of locks by a thread since its last call that are remembered.
 const PENDING: usize = 1 << 18;
+/// Python stacks of one kind of call that are told apart.
+const STACKS: usize = 1 << 16;
 /// CUDA's `not ready`: an answer, no error.
 pub const NOT_READY: i32 = 600;
 
@@ -34,6 +39,8 @@ struct Group {
     latency: Histogram,
     max: (u64, u64, Source),
     patterns: Patterns,
+    /// Calls by process image and Python stack.
+    stacks: HashMap<(u32, u32), u64>,
 }
 
 /// What a thread did since its last call.
@@ -62,6 +69,7 @@ pub struct Gather<'a> {
     labels: &'a Labels<'a>,
     /// Threads that make calls.
     callers: &'a HashSet<Source>,
+    stacks: Stacks,
     /// Of each lock the number of its name, and the names.
     name_of: Vec<u32>,
     names: Vec<&'a str>,
@@ -74,7 +82,7 @@ pub struct Gather<'a> {
 }
 
 impl<'a> Gather<'a> {
-    pub fn new(labels: &'a Labels<'a>, callers: &'a HashSet<Source>) -> Gather<'a> {
+    pub fn new(labels: &'a Labels<'a>, callers: &'a HashSet<Source>, stacks: Stacks) -> Gather<'a> {
         let mut numbers: HashMap<&str, u32> = HashMap::new();
         let mut names = Vec::new();
         let name_of = labels
@@ -90,6 +98,7 @@ impl<'a> Gather<'a> {
         Gather {
             labels,
             callers,
+            stacks,
             name_of,
             names,
             addresses: Addresses::default(),
@@ -191,6 +200,10 @@ impl<'a> Gather<'a> {
         if g.total.calls == 1 || ticks > g.max.0 {
             g.max = (ticks, c.began, source);
         }
+        let stack = (source.process, c.python);
+        if c.python != 0 && (g.stacks.len() < STACKS || g.stacks.contains_key(&stack)) {
+            *g.stacks.entry(stack).or_default() += 1;
+        }
         let mut held_until = 0;
         let mut waits: Vec<(u64, u64)> = Vec::new();
         for t in &taken {
@@ -270,6 +283,7 @@ impl<'a> Gather<'a> {
                 max_tsc: g.max.1,
                 max_process: g.max.2.process,
                 max_tid: g.max.2.tid,
+                python: main_line(lines(&self.stacks, g.stacks)),
                 patterns,
                 other_patterns: g.patterns.others,
             });
@@ -281,6 +295,19 @@ impl<'a> Gather<'a> {
         let shared = shared(t, &self.shares, &self.names, &self.name_of);
         Calls { totals, calls, shared, unfinished: self.unfinished, cut: self.cut, ..Calls::default() }
     }
+}
+
+/// How often each line of the user's code is in these stacks.
+fn lines(all: &Stacks, of: HashMap<(u32, u32), u64>) -> HashMap<FrameRow, u64> {
+    let mut lines = HashMap::new();
+    for ((process, number), calls) in of {
+        if let Found::Stack(stack) = all.stack(process, number)
+            && let Some(user) = stack.user()
+        {
+            *lines.entry(frame(user)).or_default() += calls;
+        }
+    }
+    lines
 }
 
 fn add(to: &mut Total, o: &Total) {

@@ -302,6 +302,7 @@ mod tests {
                 max_tsc: 0,
                 max_process: 0,
                 max_tid: 1,
+                python: None,
                 patterns: vec![pattern],
                 other_patterns: 0,
             }

@@ -6,6 +6,7 @@ use crate::holders::InTheWay;
 use crate::labels::Labels;
 use crate::spans::{Seen, Span, Spans};
 use decode::events::{self, What};
+use decode::python::stacks;
 use decode::{InsightError, Recording, Source};
 use schema::cuda_calls::Calls;
 use std::collections::HashMap;
@@ -61,7 +62,10 @@ impl Looked {
             }
         }
         let mut spans = Spans::new(spans);
-        let mut calls = facts.calls.is_some().then(|| Gather::new(labels, &facts.callers));
+        let mut calls = match facts.calls {
+            Some(_) => Some(Gather::new(labels, &facts.callers, stacks(r)?)),
+            None => None,
+        };
         events::each_step(r, |what| match what {
             What::Event(source, e) => {
                 spans.event(source, e);

@@ -1,5 +1,6 @@
 //! CUDA's calls and the locks that they take.
 
+use crate::python::MainLine;
 use crate::symbols::Symbols;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -66,6 +67,8 @@ pub struct CallRow {
     pub max_tsc: u64,
     pub max_process: u32,
     pub max_tid: i32,
+    /// The line of Python that makes it most often; absent where none was recorded.
+    pub python: Option<MainLine>,
     /// What most calls follow first.
     pub patterns: Vec<PatternRow>,
     /// Calls that follow none of them.

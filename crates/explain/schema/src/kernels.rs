@@ -1,6 +1,7 @@
 //! One row for each kernel of a recording.
 
 use crate::operations::Shape;
+use crate::python::MainLine;
 use serde::Serialize;
 
 /// The kernels.
@@ -38,6 +39,8 @@ pub struct KernelRow {
     pub streams: u64,
     /// The calls that launched it, the commonest first.
     pub calls: Vec<CallCount>,
+    /// The line of Python that launched it most often; absent where none was recorded.
+    pub python: Option<MainLine>,
     /// Of the first and of the last launch of its own.
     pub first_seconds: Option<f64>,
     pub last_seconds: Option<f64>,

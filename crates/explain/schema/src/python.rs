@@ -62,6 +62,17 @@ pub struct LineRow {
     pub deeper: bool,
 }
 
+/// The line of the user's code that did something most often.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MainLine {
+    #[serde(flatten)]
+    pub at: FrameRow,
+    /// How often.
+    pub times: u64,
+    /// Other lines that did it.
+    pub others: u64,
+}
+
 /// How often a function of CUDA's was called from a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FunctionRow {

@@ -12,6 +12,7 @@ use schema::happened::{OneCall, OneRange};
 use schema::lines::Line;
 use schema::lock_uses::UseRow;
 use schema::operations::{CopyRow, InCall, LaunchRow, Mode, When};
+use schema::python::FrameRow;
 use schema::submissions::SubmissionRow;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -172,6 +173,9 @@ impl Trace<'_> {
         let Some(call) = call else { return };
         args["call"] = json!(call.name);
         args["stream"] = json!(call.stream);
+        if let Some(line) = &call.python {
+            args["python"] = json!(line.place());
+        }
         if call.number != 0 {
             args["correlation"] = json!(self.correlation(process, tid, call.number));
         }
@@ -288,6 +292,9 @@ impl Trace<'_> {
         let pid = json!(c.pid);
         let mut args =
             json!({ "kind": c.kind, "stream": c.stream, "size": c.size, "result": c.result, "site": c.site });
+        if !c.python.is_empty() {
+            args["Call stack"] = json!(call_stack(&c.python));
+        }
         if let Some(number) = c.number {
             args["correlation"] = json!(self.correlation(c.process, c.tid, number));
         }
@@ -299,6 +306,15 @@ impl Trace<'_> {
         };
         self.json(&e)
     }
+}
+
+/// As PyTorch's profiler writes it (`with_stack`): `train.py(12): forward;...`, the innermost frame first.
+fn call_stack(frames: &[FrameRow]) -> String {
+    let frame = |f: &FrameRow| match f.line {
+        Some(line) => format!("{}({line}): {}", f.file, f.function),
+        None => format!("{}: {}", f.file, f.function),
+    };
+    frames.iter().map(frame).collect::<Vec<_>>().join(";")
 }
 
 impl Writer for Trace<'_> {

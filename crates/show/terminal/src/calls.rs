@@ -1,5 +1,6 @@
 //! CUDA's calls: how long they took and what for, the pattern of locks in each, the locks that they share.
 
+use crate::cell::main_line;
 use crate::number::{count, nanoseconds, of};
 use crate::symbols::{self, lock};
 use crate::table::{self, Style, to_stdout};
@@ -56,7 +57,7 @@ pub fn table(c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::
     for (n, noun, what) in lacks.iter().filter(|(n, ..)| *n > 0) {
         writeln!(out, "  {} {what}", of(*n, noun))?;
     }
-    let heads = [
+    let mut heads = vec![
         "call",
         ">n",
         ">mean",
@@ -69,10 +70,14 @@ pub fn table(c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::
         ">holding",
         ">locks a call",
     ];
+    let has_lines = c.calls.iter().any(|r| r.python.is_some());
+    if has_lines {
+        heads.push("line of Python");
+    }
     let mut t = style.table(&heads);
     for r in c.calls.iter().take(limit) {
         let part = |ns: u64| if ns == 0 { "-".into() } else { percent(ns, r.total.ns) };
-        t.add_row([
+        let mut cells = vec![
             name(r),
             count(r.total.calls),
             nanoseconds(r.total.mean_ns),
@@ -84,7 +89,11 @@ pub fn table(c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::
             r.total.off_cpu_ns.map_or_else(|| "?".into(), part),
             part(r.total.held_ns),
             locks_a_call(&r.total),
-        ]);
+        ];
+        if has_lines {
+            cells.push(main_line(r.python.as_ref()));
+        }
+        t.add_row(cells);
     }
     table::write(out, &t, 2)?;
     table::more(out, c.calls.len(), limit, 2)?;
@@ -242,6 +251,7 @@ mod tests {
             max_tsc: 0,
             max_process: 0,
             max_tid: 7,
+            python: None,
             patterns: vec![PatternRow {
                 calls: 98,
                 mean_ns: 4950,

@@ -1,8 +1,9 @@
 //! How values of rows stand in the cells of tables.
 
+use crate::number::count;
 use schema::Place;
 use schema::operations::{InCall, Shape};
-use schema::python::FrameRow;
+use schema::python::{FrameRow, MainLine};
 
 /// `video`, and of which GPU where there are several: `video of GPU 1`.
 pub fn place_name(p: Place, gpu: Option<u32>) -> String {
@@ -33,6 +34,15 @@ pub fn called(call: &InCall) -> String {
 /// `train.py:12`
 pub fn line_of(f: &FrameRow) -> String {
     plain(&f.place())
+}
+
+/// `train.py:12`, `train.py:12 and 3 more`
+pub fn main_line(line: Option<&MainLine>) -> String {
+    match line {
+        None => "-".into(),
+        Some(l) if l.others == 0 => line_of(&l.at),
+        Some(l) => format!("{} and {} more", line_of(&l.at), count(l.others)),
+    }
 }
 
 /// A name without what would move the cursor.

@@ -1,6 +1,6 @@
 //! Which kernels ran, and how often.
 
-use crate::cell::extent;
+use crate::cell::{extent, main_line};
 use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{Style, to_stdout, write as write_table};
 use crate::{ReportError, json};
@@ -22,15 +22,29 @@ fn gpu_times(gpu: Option<&GpuTimes>) -> Vec<String> {
 }
 
 fn write(out: &mut dyn Write, style: &Style, k: &Kernels) -> io::Result<()> {
-    let times: &[&str] = if k.gpu_times { &[">GPU time", ">mean", ">longest", ">queued"] } else { &[] };
-    let heads =
-        [">launches", ">in graphs", ">share", "grid", "block", ">registers", ">shared", ">shapes", "call", "kernel"];
-    let mut table = style.table(&[times, &heads].concat());
+    let mut heads = if k.gpu_times { vec![">GPU time", ">mean", ">longest", ">queued"] } else { Vec::new() };
+    heads.extend([
+        ">launches",
+        ">in graphs",
+        ">share",
+        "grid",
+        "block",
+        ">registers",
+        ">shared",
+        ">shapes",
+        "call",
+        "kernel",
+    ]);
+    let has_lines = k.kernels.iter().any(|row| row.python.is_some());
+    if has_lines {
+        heads.push("line of Python");
+    }
+    let mut table = style.table(&heads);
     for row in &k.kernels {
         let call = row.calls.first().map_or("-", |call| call.name);
         let more = row.calls.len().saturating_sub(1);
-        let times = if k.gpu_times { gpu_times(row.gpu.as_ref()) } else { Vec::new() };
-        table.add_row(times.into_iter().chain([
+        let mut cells = if k.gpu_times { gpu_times(row.gpu.as_ref()) } else { Vec::new() };
+        cells.extend([
             count(row.launches),
             row.in_graphs.map_or("-".into(), count),
             format!("{:.1} %", 100.0 * row.share),
@@ -41,7 +55,11 @@ fn write(out: &mut dyn Write, style: &Style, k: &Kernels) -> io::Result<()> {
             count(row.shapes),
             if more > 0 { format!("{call} and {more} more") } else { call.into() },
             row.name.clone().unwrap_or_else(|| format!("{:#x}", row.code)),
-        ]));
+        ]);
+        if has_lines {
+            cells.push(main_line(row.python.as_ref()));
+        }
+        table.add_row(cells);
     }
     if k.kernels.is_empty() {
         writeln!(out, "no kernel was launched, of those that were asked for")?;

@@ -7,7 +7,7 @@ use schema::kernel_runs::KernelRun;
 use schema::kernels::{CallCount, GpuTimes, KernelRow, Kernels};
 use schema::objects::{MappingRow, ObjectRow, Objects};
 use schema::operations::{CopyRow, GpuTime, InCall, LaunchRow, Mode, Shape, Start, When};
-use schema::python::{FrameRow, FunctionRow, InterpreterRow, LineRow, Python};
+use schema::python::{FrameRow, FunctionRow, InterpreterRow, LineRow, MainLine, Python};
 use schema::ranges::{RangeRow, Ranges, Watched};
 use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
 
@@ -189,11 +189,17 @@ pub fn kernels() -> Kernels {
         threads: 1,
         streams: 1,
         calls: vec![CallCount { name: "x", launches: 1 }],
+        python: Some(main_line()),
         first_seconds: Some(1.0),
         last_seconds: Some(1.0),
         gpu: Some(GpuTimes { runs: 1, bounded: 1, total_ns: 1, shortest_ns: 1, longest_ns: 1, queued_ns: 1 }),
     };
     Kernels { kernels: vec![row], without_qmd: 1, unknown_graph_launches: 1, gpu_times: true }
+}
+
+pub fn main_line() -> MainLine {
+    let at = FrameRow { file: "x".into(), line: Some(1), function: "x".into() };
+    MainLine { at, times: 1, others: 1 }
 }
 
 pub fn graph_row() -> GraphRow {

@@ -187,6 +187,7 @@ pub fn call_row() -> CallRow {
         max_tsc: 1,
         max_process: 1,
         max_tid: 1,
+        python: Some(crate::commands::main_line()),
         patterns: vec![pattern_row()],
         other_patterns: 1,
     }
