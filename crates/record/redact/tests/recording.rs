@@ -12,6 +12,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use synthetic::{CLIENT, CTL, GPU_0, Tape, one_of_everything};
 use tape::event::{FileBody, IoctlBody, NoteBody, SiteBody, file, kind};
+use tape::fault::{self, WatchedBody};
 use tape::file::{Ancestor, Process, TapeError, Unwatched};
 use tape::lock::{self, HoldBody, LocksBody, MappingBody, PairBody, SchedBody};
 use tape::switch::{self, SwitchesBody, TaskBody};
@@ -70,6 +71,8 @@ fn planted() -> Tape {
     let text = b"/home/PLANTEDPATH/PLANTEDNAME may not";
     let switches = SwitchesBody { layout: switch::LAYOUT, scope: 1, text: text.len() as u32, ..Default::default() };
     t.event(switch::WRITER, switch::kind::SWITCHES, 0, &switches, text, &[]);
+    let watched = WatchedBody { layout: fault::LAYOUT, text: text.len() as u32, ..WatchedBody::default() };
+    t.event(fault::WRITER, fault::kind::WATCHED, 0, &watched, text, &[]);
     t.event(switch::WRITER, switch::kind::TASK, 0, &task, &[], &[]);
     for n in 0..4 {
         let pair = PairBody { addr: 0x2000 + 64 * (n % 2), site: 0x1100, hold: 5, release: 4 };
