@@ -31,13 +31,13 @@ pub const fn payload(number: u64) -> u32 {
 /// Event kinds, beside those of [`crate::event::kind`].
 pub mod kind {
     /// Ends are recorded of this process, or why not: [`super::StampsBody`].
-    pub const STAMPS: u16 = 72;
+    pub const STAMPS: u16 = 80;
     /// The GPU's clock and the CPU's: [`super::ClockBody`].
-    pub const CLOCK: u16 = 73;
+    pub const CLOCK: u16 = 81;
     /// Ends, by the recorder: [`super::EndsBody`].
-    pub const ENDS: u16 = 74;
+    pub const ENDS: u16 = 82;
     /// A launch of an uploaded graph, whose kernels got new numbers: [`super::LaunchedBody`].
-    pub const LAUNCHED: u16 = 75;
+    pub const LAUNCHED: u16 = 83;
 }
 
 /// Whether ends are recorded of a process.
