@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How true the times of `record --gpu-times` are, and what they cost: the figures of gpu-times.md.
 
-    gpu_times.py run DOORBELL FOLDER [PART...]   on this machine's GPU; parts: own cupti programs million costs (about 9 minutes)
+    gpu_times.py run DOORBELL FOLDER [PART...]   on this machine's GPU; parts: own launches cupti programs million costs
     gpu_times.py program NAME [OUT.json]         one program; with OUT.json under torch.profiler
     gpu_times.py rows COMMIT STARTED             the data files of gpu-times.md, from gpu-times/*.json
 """
@@ -270,7 +270,20 @@ def costs(doorbell, tmp, blocks=300, rounds=2):
     return rows
 
 
-PARTS = {"own": own, "cupti": cupti, "programs": programs, "million": million, "costs": costs}
+def launches(doorbell, tmp):
+    """What a launch costs, beside the same one in a pause; the program was built by `own`."""
+    rows = []
+    for _ in range(4):
+        for how in (["--calls"], ["--gpu-times"]):
+            said = [line.split() for line in recorded(doorbell, f"{tmp}/launches.doorbell", [f"{tmp}/own", "0", "400"], *how).splitlines()]
+            times = {which: [int(ns) for w, ns in said if w == which] for which in "ab"}
+            more = [b - a for a, b in zip(times["a"], times["b"])]
+            rows.append({"how": how[0], "without": spread(times["a"]), "with": spread(times["b"]), "more": spread(more)})
+            print(rows[-1], flush=True)
+    return rows
+
+
+PARTS = {"own": own, "launches": launches, "cupti": cupti, "programs": programs, "million": million, "costs": costs}
 
 
 def run(doorbell, folder, parts):

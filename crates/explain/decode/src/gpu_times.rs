@@ -177,7 +177,7 @@ impl Running {
         self.launched.remove(&(slot, entry)).unwrap_or_default()
     }
 
-    /// When the kernels of a graph ran that a doorbell at a time stamp has launched, in the order of their ends. `starts`: which QMDs one acts on
+    /// When the kernels of a graph ran that a doorbell at a time stamp has launched, in the order of their ends. `is_again`: it was uploaded before. `starts`: which QMDs one acts on
     /// when it is done.
     pub fn graph(
         &mut self,
@@ -185,6 +185,7 @@ impl Running {
         (channel, stream): (&Channel, u64),
         tsc: u64,
         kernels: &[Ran],
+        is_again: bool,
         starts: impl Fn(u64) -> [u64; 2],
     ) -> Vec<(u64, GpuTime)> {
         let end = |number: u64| times.ends.get(usize::try_from(number).ok()?).copied().filter(|ns| *ns != 0);
@@ -217,7 +218,7 @@ impl Running {
                         clock_error_ns: bell.1,
                     }
                 }
-                None => match self.kernel(times, channel, stream, tsc, Some(k.number)) {
+                None => match self.kernel(times, channel, stream, tsc, Some(k.number), is_again) {
                     Some(time) => time,
                     None => continue,
                 },
@@ -234,7 +235,9 @@ impl Running {
         self.waited.insert(channel);
     }
 
-    /// A kernel of a channel's stream was launched by a doorbell at a time stamp, and ended at the time of the GPU's, as far as that is known.
+    /// A kernel of a channel's stream was launched by a doorbell at a time stamp. `waits_for_itself`: it is a graph's that was launched before, and what its channel
+    /// waits for is that launch.
+    #[allow(clippy::too_many_arguments)]
     pub fn kernel(
         &mut self,
         times: &Image,
@@ -242,6 +245,7 @@ impl Running {
         stream: u64,
         tsc: u64,
         number: Option<u64>,
+        waits_for_itself: bool,
     ) -> Option<GpuTime> {
         let end = number.and_then(|n| times.ends.get(usize::try_from(n).ok()?)).copied().filter(|ns| *ns != 0);
         let before = self.last.insert((channel.number, stream), end);
@@ -258,7 +262,7 @@ impl Running {
         let kind = match before {
             // A kernel of the stream whose end is not known, a wait for another channel.
             Some(None) => Start::Bounded,
-            _ if has_waited && busy.is_none_or(|busy| busy < idle) => Start::Bounded,
+            _ if has_waited && !waits_for_itself => Start::Bounded,
             Some(Some(ns)) if ns as i64 > last => Start::Bounded,
             _ if busy.is_some_and(|busy| busy > idle) => Start::AfterTheOneBefore,
             _ => Start::AfterTheDoorbell,

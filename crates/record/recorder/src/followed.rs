@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use tape::file::{Ancestor, Clock, Process, Unwatched};
 use tape::region::capture;
 use tape::session::{Noted, REGIONS, environment, state, unwatched};
+use tape::stamp;
 
 /// A ring is looked for a dead owner so often; more often while threads come and go faster than that.
 const LOOK: Duration = Duration::from_millis(50);
@@ -132,7 +133,7 @@ impl<'a> Followed<'a> {
         }
         let events = self.clocks.as_mut().map(GpuClocks::events).unwrap_or_default();
         for image in self.images.iter_mut().filter(|image| !events.is_empty() && stamped(image)) {
-            image.tell(WRITER, &events, &mut self.out);
+            image.tell(stamp::WRITER, &events, &mut self.out);
         }
     }
 

@@ -19,6 +19,7 @@ use tape::region::{CallRow, HeldLock};
 use tape::ring::{MAX_EVENT, event_len, events_of_one_thread, gap_left, whole_events};
 use tape::rings::RINGS;
 use tape::session::Session;
+use tape::stamp;
 use tape::switch::WRITER;
 
 /// Bytes of one chunk at most.
@@ -136,7 +137,7 @@ impl Image {
     fn take_ends(&mut self, out: &mut Output) -> usize {
         let region = &self.region;
         let ends = self.ends.take(region.control(), || region.stamps());
-        self.tell(WRITER, &ends, out);
+        self.tell(stamp::WRITER, &ends, out);
         ends.len()
     }
 

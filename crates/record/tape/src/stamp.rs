@@ -6,6 +6,9 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+/// The thread number under which the recorder's events here stand: no thread's.
+pub const WRITER: i32 = -3;
+
 /// Layout of the bodies here.
 pub const LAYOUT: u32 = 1;
 

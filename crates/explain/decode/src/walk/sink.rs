@@ -142,7 +142,8 @@ impl At<'_> {
         let mut running = self.running.borrow_mut();
         let mut kernels = running.take_launched(self.channel.slot, entry);
         let uploaded = self.uploaded.take();
-        if !uploaded.is_empty() {
+        let is_again = uploaded.is_empty();
+        if !is_again {
             // How long the upload took is not known.
             running.waits(self.channel.number);
             kernels.extend(uploaded);
@@ -152,7 +153,8 @@ impl At<'_> {
         }
         let stream = self.submission.ring.map_or(0, |ring| ring.stream);
         let qmds = self.qmds.borrow();
-        let ran = running.graph(times, (self.channel, stream), self.submission.tsc, &kernels, |qmd| qmds.starts(qmd));
+        let ran = running
+            .graph(times, (self.channel, stream), self.submission.tsc, &kernels, is_again, |qmd| qmds.starts(qmd));
         for (qmd, gpu) in ran {
             let Some(shape) = qmds.shape(qmd) else { continue };
             let kernel = self.codes.borrow().latest(shape.code()).cloned();
@@ -176,7 +178,7 @@ impl At<'_> {
         let number = stamps.iter().rev().find(|(address, _)| *address == qmd).map(|(_, number)| *number);
         let stream = self.submission.ring.map_or(0, |ring| ring.stream);
         let mut running = self.running.borrow_mut();
-        self.gpu_time.set(running.kernel(times, self.channel, stream, self.submission.tsc, number));
+        self.gpu_time.set(running.kernel(times, self.channel, stream, self.submission.tsc, number, false));
     }
 
     /// Whether it was not launched by its handle: by a graph, or by CUDA itself.

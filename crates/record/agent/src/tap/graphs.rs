@@ -104,6 +104,8 @@ fn alone<R>(f: impl FnOnce(&mut State) -> R) -> Option<R> {
 }
 
 /// A segment has uploaded these nodes of graphs: which of them start one another is remembered.
+#[cold]
+#[inline(never)]
 pub fn uploaded(length: usize, word: impl Fn(usize) -> u32) {
     alone(|s| {
         let mut n = 0;
@@ -224,6 +226,7 @@ impl State {
 /// If a segment launches graphs that were uploaded before: where a copy of it lies that has their ends stored, and its words.
 ///
 /// `entry`: which entry of which channel it is.
+#[inline(never)]
 pub fn launch(
     length: usize,
     word: impl Fn(usize) -> u32,
@@ -354,4 +357,80 @@ impl Words {
 /// In a forked child: the graphs are the parent's.
 pub fn renew() {
     BUSY.store(false, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn state() -> Box<State> {
+        // SAFETY: integers and arrays of them: all zero is a value.
+        unsafe { Box::<State>::new_zeroed().assume_init() }
+    }
+
+    fn upload(s: &mut State, nodes: &[(u64, bool, [u64; 2])]) {
+        s.uploads += 1;
+        for (to, (address, is_kernel, starts)) in s.upload.iter_mut().zip(nodes) {
+            *to = Node { address: *address, is_kernel: *is_kernel, starts: *starts, group: 0 };
+        }
+        s.link(nodes.len());
+    }
+
+    #[test]
+    fn what_starts_one_another_is_one_group() {
+        let mut s = state();
+        let at = |i: u64| 0x2_0000_0000 + STRIDE * i;
+        // order -> 1 -> 2 -> 3, as CUDA uploads them; then a kernel of another group, and one behind a gap.
+        upload(
+            &mut s,
+            &[
+                (at(1), true, [at(2), 0]),
+                (at(0), false, [at(1), 0]),
+                (at(3), true, [0, 0]),
+                (at(2), true, [at(3), 0]),
+                (at(9), true, [0, 0]),
+            ],
+        );
+        let group = s.find(at(0)).unwrap();
+        assert!((1..4).all(|i| s.find(at(i)) == Some(group)));
+        let runs = &s.groups[group as usize];
+        assert_eq!((runs.n, runs.runs[0]), (1, Run { qmd: at(1), count: 3, pad: 0 }));
+        let other = s.find(at(9)).unwrap();
+        assert!(other != group && s.groups[other as usize].runs[0].qmd == at(9));
+        assert_eq!(s.find(at(4)), None);
+        // Uploaded again, as a graph of its own.
+        upload(&mut s, &[(at(1), true, [0, 0])]);
+        assert_ne!(s.find(at(1)), Some(group));
+    }
+
+    #[test]
+    fn a_group_that_is_too_scattered_has_no_times() {
+        let mut s = state();
+        let nodes: Vec<_> = (0..=RUNS as u64).map(|i| (0x1_0000 * (i + 1), true, [0x1_0000 * (i + 2), 0])).collect();
+        upload(&mut s, &nodes);
+        assert!(nodes.iter().all(|(at, ..)| s.find(*at).is_none()));
+    }
+
+    proptest! {
+        /// A copy is written over only when its kernels, and many younger ones, have ended.
+        #[test]
+        fn copies_in_use_stay(steps in prop::collection::vec((1..200_000usize, 0..9000u64), 1..300)) {
+            let mut s = state();
+            let (mut live, mut number, mut settled) = (Vec::<(usize, usize, u64)>::new(), 0, 0);
+            for (words, ended) in steps {
+                settled = (settled + ended).min(number);
+                live.retain(|(.., until)| until + MARGIN > settled);
+                let Some(from) = s.room(words, settled) else { continue };
+                let until = from + 4 * words;
+                prop_assert!(until <= SEGMENTS_BYTES);
+                prop_assert!(live.iter().all(|(f, u, _)| until <= *f || *u <= from), "{from} {until} {live:?}");
+                number += 1000;
+                let last = (s.first + s.n) % COPIES;
+                s.copies[last] = CopyOf { from, number };
+                s.n += 1;
+                live.push((from, until, number));
+            }
+        }
+    }
 }

@@ -269,17 +269,18 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, bell: &Bell) -> Submitted {
     ask_for_words(c, from, n);
     if c.watch == watch::SHADOW {
         hand_on(c, from, n);
+        announce(c, put);
     }
-    // While the entries drain, the words come from memory.
+    // While GP_PUT drains, the words come from memory.
     let is_stamped = stamps::is_for(i);
     if is_stamped {
         stamp(c, i, from, n, first, tsc);
     }
     if c.watch == watch::SHADOW {
-        announce(c, put);
+        drain();
     }
     // A kernel's start is worked out from the doorbell's time, so it is read again, nearer to the store.
-    let tsc = if is_stamped { sys::tsc() } else { tsc };
+    let tsc = if is_stamped { sys::rdtsc() } else { tsc };
     let mut later = None;
     let recorded = if region::stopped() {
         None
@@ -374,9 +375,6 @@ fn stamp(c: &mut Channel, i: usize, from: u32, n: u32, first: u64, tsc: u64) {
         };
         if let Some(copy) = graphs::launch(words, word, gp, (i as u32, first + u64::from(k)), control, tsc) {
             hand_on_one(c, index, copy);
-            // ORDERING: this entry before GP_PUT, as in `hand_on`.
-            // SAFETY: needs nothing.
-            unsafe { core::arch::x86_64::_mm_sfence() };
         }
     }
 }
@@ -442,6 +440,7 @@ fn ask_for_words(c: &mut Channel, from: u32, n: u32) {
 fn forward(c: &Channel, from: u32, put: u32, n: u32) {
     hand_on(c, from, n);
     announce(c, put);
+    drain();
 }
 
 #[inline]
@@ -465,11 +464,14 @@ fn hand_on_one(c: &Channel, at: u32, entry: Raw) {
 #[inline]
 fn announce(c: &Channel, put: u32) {
     // SAFETY: as above.
-    unsafe {
-        ((c.real_userd + GP_PUT) as *mut u32).write_volatile(put);
-        // ORDERING: GP_PUT before the doorbell. Loads do not wait for this fence: the words are copied while it drains.
-        core::arch::x86_64::_mm_sfence();
-    }
+    unsafe { ((c.real_userd + GP_PUT) as *mut u32).write_volatile(put) };
+}
+
+#[inline]
+fn drain() {
+    // ORDERING: GP_PUT, words and entries before the doorbell. Loads do not wait for this fence: the words are copied while it drains.
+    // SAFETY: needs nothing.
+    unsafe { core::arch::x86_64::_mm_sfence() };
 }
 
 /// Puts one entry and its words on the ring. False if it was lost.

@@ -68,7 +68,8 @@ pub struct Written {
 /// Finds the QMDs that a segment of `length` words writes and then hands to the compute scheduler (SEND_PCAS_A with their address). Bytes of the
 /// program that merely look like one are no QMD: nobody schedules them. `word` reads one of the segment's words.
 pub fn find(length: usize, mut word: impl FnMut(usize) -> u32, mut found: impl FnMut(Found)) {
-    let mut waiting = [Written { address: 0, at: 0 }; WAITING];
+    // Their addresses, and where they begin in the segment (0: none); the oldest is written over.
+    let (mut addresses, mut places, mut next) = ([0u64; WAITING], [0usize; WAITING], 0usize);
     let (mut upper, mut lower, mut bytes, mut lines) = (0u32, 0u32, 0u32, 0u32);
     let mut i = 0;
     while i < length {
@@ -92,8 +93,10 @@ pub fn find(length: usize, mut word: impl FnMut(usize) -> u32, mut found: impl F
         }
         if address == LOAD_INLINE_DATA {
             if kind != Kind::Inc && count == WORDS && bytes as usize == 4 * WORDS && lines == 1 {
-                waiting.rotate_right(1);
-                waiting[0] = Written { address: u64::from(upper) << 32 | u64::from(lower), at: i };
+                let n = next % WAITING;
+                addresses[n] = u64::from(upper) << 32 | u64::from(lower);
+                places[n] = i;
+                next += 1;
             }
         } else if matches!(kind, Kind::Inc) && address <= SEND_PCAS_A {
             for k in 0..count {
@@ -105,15 +108,18 @@ pub fn find(length: usize, mut word: impl FnMut(usize) -> u32, mut found: impl F
                     OFFSET_OUT => lower = word(i + k),
                     SEND_PCAS_A => {
                         let scheduled = u64::from(word(i + k)) << 8;
-                        for w in waiting.iter_mut().filter(|w| w.at != 0 && w.address == scheduled) {
-                            if word(w.at + VERSION_AT) & 0xff != VERSION {
-                                found(Found::OtherVersion(*w));
-                            } else if has_blocks(w.at, &mut word) {
-                                found(Found::Kernel(*w));
-                            } else {
-                                found(Found::Order(*w));
+                        for n in 0..WAITING {
+                            if places[n] == 0 || addresses[n] != scheduled {
+                                continue;
                             }
-                            w.at = 0;
+                            let written = Written { address: scheduled, at: core::mem::take(&mut places[n]) };
+                            if word(written.at + VERSION_AT) & 0xff != VERSION {
+                                found(Found::OtherVersion(written));
+                            } else if has_blocks(written.at, &mut word) {
+                                found(Found::Kernel(written));
+                            } else {
+                                found(Found::Order(written));
+                            }
                         }
                     }
                     _ => {}
