@@ -54,6 +54,11 @@ const NOT_RUN: &[(&str, &str)] = &[
         "needs PyTorch and a GPU, or a server; a test of its own records parts (pauses)",
     ),
     ("doorbell show --copies --call", "the recording that is there has no calls"),
+    (
+        "doorbell record --gpu-times -o run.doorbell python3 train.py",
+        "needs PyTorch and a GPU; its own test records times (gpu_times)",
+    ),
+    ("doorbell show run.doorbell", "the recording of the line before"),
     ("doorbell record --python python3 train.py", "needs PyTorch and a GPU; its own test records Python (python)"),
     ("doorbell show --python python3.doorbell", "the recording that is there has no Python frames"),
     ("docker run", "needs a container engine"),

@@ -14,8 +14,8 @@ use tape::event::{Body, ends, runs};
 use tape::region::STAMPS_BYTES;
 use tape::stamp::{LaunchedBody, OWN_GPU, SLOTS, STRIDE, state};
 
-/// Nanoseconds from the doorbell to the start of a kernel on an idle stream (seen on an H200: 2.6 to 7.1 us from p1 to p99, p50 2.9).
-const IDLE: i64 = 3_000;
+/// Nanoseconds from the doorbell to the start of a kernel on an idle stream (seen on an H200: 1.9 to 2.8 us from p1 to p99).
+const IDLE: i64 = 2_100;
 /// From the end that a kernel stores to the start of the next in its stream (seen on two H200: 0.86 to 1.41 us from p1 to p99).
 const BUSY: i64 = 1_000;
 /// The same for a kernel that another one of its graph starts (seen on an H200: 0.48 to 0.67 us).
@@ -154,10 +154,14 @@ pub(crate) struct Running {
     last: HashMap<(usize, u64), Option<u64>>,
     /// Channels that were told to wait for something since their last kernel.
     waited: HashSet<usize>,
+    /// Words that kernels count up when they are done, and the channel's stream that these are of: by them a stream waits for its own kernels.
+    own: HashMap<u64, (usize, u64)>,
     /// Entries that launch graphs which were uploaded before, by their slot and number: the kernels.
     launched: HashMap<(u32, u64), Vec<Ran>>,
 }
 
+/// Words that kernels count up, at most.
+const OWN: usize = 1 << 16;
 /// Launches of graphs that wait for their doorbell, at most.
 const LAUNCHED: usize = 1 << 16;
 
@@ -233,6 +237,20 @@ impl Running {
 
     pub fn waits(&mut self, channel: usize) {
         self.waited.insert(channel);
+    }
+
+    /// A channel's stream waits for a word of memory.
+    pub fn waits_for(&mut self, channel: usize, stream: u64, word: u64) {
+        if self.own.get(&word) != Some(&(channel, stream)) {
+            self.waits(channel);
+        }
+    }
+
+    /// A kernel of a channel's stream changes a word when it is done.
+    pub fn releases(&mut self, channel: usize, stream: u64, word: u64) {
+        if self.own.len() < OWN || self.own.contains_key(&word) {
+            self.own.insert(word, (channel, stream));
+        }
     }
 
     /// A kernel of a channel's stream was launched by a doorbell at a time stamp. `waits_for_itself`: it is a graph's that was launched before, and what its channel

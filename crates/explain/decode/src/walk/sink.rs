@@ -12,7 +12,7 @@ use crate::recording::Source;
 use crate::state::Call;
 use pushbuf::decode::Item;
 use pushbuf::gpfifo;
-use pushbuf::ops::Op;
+use pushbuf::ops::{Launch, Op};
 use python_frames::Stacks;
 use rm::abi::Branch;
 use rm::graph::ObjectGraph;
@@ -151,7 +151,7 @@ impl At<'_> {
         if kernels.is_empty() {
             return;
         }
-        let stream = self.submission.ring.map_or(0, |ring| ring.stream);
+        let stream = self.stream();
         let qmds = self.qmds.borrow();
         let ran = running
             .graph(times, (self.channel, stream), self.submission.tsc, &kernels, is_again, |qmd| qmds.starts(qmd));
@@ -162,9 +162,22 @@ impl At<'_> {
         }
     }
 
+    /// The channel waits for a word of memory.
+    pub(super) fn waits_for(&self, word: u64) {
+        if self.times.is_some() {
+            self.running.borrow_mut().waits_for(self.channel.number, self.stream(), word);
+        }
+    }
+
+    /// The stream that was passed to the call; 0 outside of one.
+    fn stream(&self) -> u64 {
+        self.submission.ring.map_or(0, |ring| ring.stream)
+    }
+
     /// Works that out, for the launch at hand.
-    pub(super) fn time(&self, qmd: u64) {
+    pub(super) fn time(&self, l: &Launch) {
         let Some(times) = self.times else { return };
+        let qmd = l.qmd_address;
         if self.started.get().and_then(|s| s.shape).is_none_or(|shape| shape.is_empty()) {
             return;
         }
@@ -176,8 +189,11 @@ impl At<'_> {
             return;
         }
         let number = stamps.iter().rev().find(|(address, _)| *address == qmd).map(|(_, number)| *number);
-        let stream = self.submission.ring.map_or(0, |ring| ring.stream);
+        let stream = self.stream();
         let mut running = self.running.borrow_mut();
+        for (_, release) in l.qmd.iter().flat_map(|qmd| qmd.releases()) {
+            running.releases(self.channel.number, stream, release.address);
+        }
         self.gpu_time.set(running.kernel(times, self.channel, stream, self.submission.tsc, number, false));
     }
 

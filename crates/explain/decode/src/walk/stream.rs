@@ -125,14 +125,14 @@ fn give(sink: &mut impl Sink, at: &At<'_>, op: &Op) {
     let l = match &op.what {
         What::Launch(l) => l,
         What::Semaphore(s) if s.operation.is_acquire() => {
-            at.running.borrow_mut().waits(at.channel.number);
+            at.waits_for(s.address);
             return sink.op(at, op);
         }
         _ => return sink.op(at, op),
     };
     at.started.set(Some(at.qmds.borrow_mut().start(at.channel.number, l)));
     at.name_code();
-    at.time(l.qmd_address);
+    at.time(l);
     sink.op(at, op);
     at.started.set(None);
     at.gpu_time.set(None);

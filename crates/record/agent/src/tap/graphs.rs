@@ -8,9 +8,9 @@
 //! any more.
 
 use super::stamps;
+use crate::process::sys;
 use crate::record;
-use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use pushbuf::gpfifo::Raw;
 use pushbuf::header::{Header, Kind};
 use pushbuf::qmd::end_time::{self, Node};
@@ -75,20 +75,8 @@ struct State {
     n: usize,
 }
 
-struct Shared(UnsafeCell<State>);
-// SAFETY: reached by the thread that has BUSY only.
-unsafe impl Sync for Shared {}
-static STATE: Shared = Shared(UnsafeCell::new(State {
-    nodes: [Place { qmd: 0, group: 0, uploaded: 0 }; NODES],
-    groups: [Group { uploaded: 0, runs: [Run { qmd: 0, count: 0, pad: 0 }; RUNS], n: 0 }; GROUPS],
-    next_group: 0,
-    uploads: 0,
-    upload: [Node::NONE; UPLOAD],
-    at: 0,
-    copies: [CopyOf { from: 0, number: 0 }; COPIES],
-    first: 0,
-    n: 0,
-}));
+/// In memory of its own, for most programs need none of it: 1.3 MiB. Null until it is needed.
+static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
 static BUSY: AtomicBool = AtomicBool::new(false);
 
 /// Runs `f` alone. `None` if another thread is at it: nobody waits here.
@@ -97,10 +85,20 @@ fn alone<R>(f: impl FnOnce(&mut State) -> R) -> Option<R> {
     if BUSY.swap(true, Ordering::Acquire) {
         return None;
     }
-    // SAFETY: whoever finds BUSY clear is alone.
-    let r = f(unsafe { &mut *STATE.0.get() });
+    // SAFETY: null or what `begin` has mapped for good; whoever finds BUSY clear is alone.
+    let r = unsafe { STATE.load(Ordering::Acquire).as_mut() }.map(f);
     BUSY.store(false, Ordering::Release);
-    Some(r)
+    r
+}
+
+/// Before the first stamp.
+pub fn begin() {
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a fresh mapping of our own, which is never unmapped. All zero is a State: integers and arrays of them.
+    let at = unsafe { sys::mmap(sys::AWAY, size_of::<State>(), protection, flags, -1, 0) };
+    if let Some(at) = at.filter(|_| STATE.load(Ordering::Relaxed).is_null()) {
+        STATE.store(at as *mut State, Ordering::Release);
+    }
 }
 
 /// A segment has uploaded these nodes of graphs: which of them start one another is remembered.

@@ -37,6 +37,7 @@ static CPU: AtomicU64 = AtomicU64::new(0);
 
 /// From now on kernels are stamped: the area lies at these addresses of the GPU's and the CPU's. The calling thread launches on the device that has it.
 pub fn begin(area: u64, cpu: u64) {
+    graphs::begin();
     CPU.store(cpu, Ordering::Relaxed);
     DEVICE.store(0, Ordering::Relaxed);
     OWNER.store(record::tid() as u32, Ordering::Relaxed);
