@@ -3,7 +3,7 @@
 
     gpu_times.py run DOORBELL FOLDER [PART...]   on this machine's GPU; parts: own launches cupti programs million costs
     gpu_times.py program NAME [OUT.json]         one program; with OUT.json under torch.profiler
-    gpu_times.py rows COMMIT STARTED             the data files of gpu-times.md, from gpu-times/*.json
+    gpu_times.py rows COMMIT STARTED PART...     the data files of gpu-times.md, from gpu-times/*.json: own launches cupti programs costs
 """
 
 import hashlib
@@ -138,8 +138,6 @@ def cupti(doorbell, tmp):
         a, b = json.load(a), json.load(b)
     if not len(ours) == len(a) == len(b):
         print("cupti: not as many kernels:", len(ours), len(a), len(b))
-    with open(f"{tmp}/pairs.json", "w") as f:
-        json.dump([(r["name"], r["gpu"]["start"], ns(r, "end_ns") - ns(r, "start_ns"), x[1], y[1]) for r, x, y in zip(ours, a, b)], f)
     of = {"all": []}
     for r, x, y in zip(ours, a, b):
         us = (ns(r, "end_ns") - ns(r, "start_ns")) / 1e3
@@ -211,6 +209,8 @@ def hashed(name):
         for t in all:
             add(t)
     elif name == "JAX":
+        # Or it chooses its kernels by their speed, in each run anew.
+        os.environ["XLA_FLAGS"] = "--xla_gpu_autotune_level=0"
         import jax
         import numpy
         f = jax.jit(lambda x: jax.numpy.tanh(x @ x).sum(axis=0))
@@ -303,30 +303,32 @@ def run(doorbell, folder, parts):
         print(part, f"{time.perf_counter() - began:.0f} s", flush=True)
 
 
-def rows(commit, started):
+def rows(commit, started, parts):
     def load(name):
         with open(f"{HERE}/gpu-times/{name}.json") as f:
             return json.load(f)
 
-    def write(part, about, rows):
-        data_file.write(f"gpu-times-{part}", about, ["docs/results/gpu_times.py", "run", part], commit, started, load("machine"), rows)
+    def write(part, about, make):
+        if part in parts:
+            data_file.write(f"gpu-times-{part}", about, ["docs/results/gpu_times.py", "run", part], commit, started, load("machine"),
+                            [{"row": str(i + 1), **make(r)} for i, r in enumerate(load(part))])
+
     us = lambda v: f"{v / 1e3:.2f}"
-    kinds = lambda r: ", ".join(f"{n:,} {k.replace('_', ' ')}" for k, n in sorted(r["kinds"].items()))
-    triple = lambda s: f"{us(s['p1'])}, {us(s['p50'])}, {us(s['p99'])}"
-    write("own", "Times beside those of the kernels themselves", [
-        {"class": r["class"], "kernels": f"{r['kernels']:,}", "ends": f"{r['ends']:,}", "end": triple(r["end"]), "start": triple(r["start"]),
-         "starts": kinds(r), "bounds": f"{r['hold']:,} of {r['bounded']:,}", "sum": f"{r['sum']:.3f}"} for r in load("own") if "end" in r])
-    write("cupti", "Durations beside CUPTI's", [
-        {"kind": r["kind"].replace("_", " "), "kernels": f"{r['kernels']:,}", "differ": ", ".join(f"{r['differ'][q]:.2f}" for q in ("p1", "p50", "p99")),
-         "cuptis": f"{r['cuptis']['p99']:.2f}", "within": f"{100 * r['within'] / r['kernels']:.1f} %", "sum": f"{r['sum']:.3f}"} for r in load("cupti")])
-    write("programs", "Whole programs", [
-        {"program": r["program"], "same": "yes" if r["same"] else "no", "launches": f"{r['launches']:,}", "in_graphs": f"{r['in_graphs']:,}",
-         "runs": f"{r['runs']:,}", "unknown": f"{r['unknown_graphs']:,}"} for r in load("programs")])
+    of = lambda s, what: {f"{what}_{q}": us(s[q]) for q in ("p1", "p50", "p99")}
+    write("own", "Times beside those of the kernels themselves", lambda r: {
+        "class": r["class"], "kernels": f"{r['kernels']:,}", "ends": f"{r['ends']:,}", **of(r["end"], "end"), **of(r["start"], "start"),
+        "bounded": f"{r['bounded']:,}", "hold": f"{r['hold']:,}", "sum": f"{100 * r['sum'] - 100:+.1f} %"})
+    write("cupti", "Durations beside CUPTI's", lambda r: {
+        "kind": r["kind"].replace("_", " "), "kernels": f"{r['kernels']:,}", **{q: f"{r['differ'][q]:+.2f}" for q in ("p1", "p50", "p99")},
+        "cuptis": f"{r['cuptis']['p99']:.2f}", "within": f"{100 * r['within'] / r['kernels']:.1f} %", "sum": f"{100 * r['sum'] - 100:+.1f} %"})
+    write("programs", "Whole programs", lambda r: {
+        "program": r["program"], "same": "yes" if r["same"] else "no", "kernels": f"{r['launches'] + r['in_graphs'] :,}", "runs": f"{r['runs']:,}"})
+    write("launches", "What a launch costs", lambda r: {
+        "recorded": r["how"], "without": f"{r['without']['p50'] / 1e3:.2f}", "with": f"{r['with']['p50'] / 1e3:.2f}", "more": f"{r['more']['p50']:+}"})
     titles = {"resnet50": "ResNet-50, training", "gpt2": "GPT-2, decoding"}
-    write("costs", "What they cost", [
-        {"model": titles[r["model"]], "recorded": r["way"], "change": f"{r['percent']:+.1f} %", "interval": f"{r['interval'][0]:+.1f} to {r['interval'][1]:+.1f} %",
-         "p50_without": f"{r['without']['p50_ms']:.2f}", "p50": f"{r['with']['p50_ms']:.2f}", "blocks": str(r["blocks"])}
-        for r in sorted(load("costs"), key=lambda r: (r["model"], r["way"]))])
+    write("costs", "What they cost", lambda r: {
+        "model": titles[r["model"]], "recorded": r["way"], "change": f"{r['percent']:+.1f} %", "interval": f"{r['interval'][0]:+.1f} to {r['interval'][1]:+.1f} %",
+        "p50_without": f"{r['without']['p50_ms']:.2f}", "p50": f"{r['with']['p50_ms']:.2f}", "blocks": str(r["blocks"])})
 
 
 if __name__ == "__main__":
@@ -337,7 +339,7 @@ if __name__ == "__main__":
         profiled(what[2] if len(what) > 2 else None)
     elif what[:1] == ["program"] and len(what) == 2:
         hashed(what[1])
-    elif what[:1] == ["rows"] and len(what) == 3:
-        rows(*what[1:])
+    elif what[:1] == ["rows"] and len(what) > 3:
+        rows(what[1], what[2], what[3:])
     else:
         raise SystemExit(__doc__)
