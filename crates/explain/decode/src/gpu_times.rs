@@ -36,11 +36,19 @@ pub(crate) struct Image {
     /// Nanoseconds by number; 0 where none came.
     ends: Vec<u64>,
     /// By the GPU's instance.
-    clocks: HashMap<u32, Vec<Pair>>,
+    clocks: HashMap<u32, Readings>,
     hz: f64,
 }
 
-/// One moment by both clocks.
+/// What one GPU's clock said.
+#[derive(Debug)]
+struct Readings {
+    /// The first one. Nanoseconds since 1970 are more than a double holds: those of `pairs` count from here.
+    base: u64,
+    pairs: Vec<Pair>,
+}
+
+/// One moment by both clocks, the GPU's since the first reading of it.
 #[derive(Debug, Clone, Copy)]
 struct Pair {
     tsc: f64,
@@ -68,11 +76,9 @@ impl GpuTimes {
                 let ticks = c.after.saturating_sub(e.head.tsc) as f64;
                 let tsc = e.head.tsc as f64 + ticks / 2.0;
                 let error = ticks / 2.0 / hz * 1e9;
-                all.image(source.process, hz).clocks.entry(c.gpu).or_default().push(Pair {
-                    tsc,
-                    ns: c.gpu_ns as f64,
-                    error,
-                });
+                let clocks = &mut all.image(source.process, hz).clocks;
+                let readings = clocks.entry(c.gpu).or_insert_with(|| Readings { base: c.gpu_ns, pairs: Vec::new() });
+                readings.pairs.push(Pair { tsc, ns: since(readings.base, c.gpu_ns), error });
             }
             Body::Ends(_, bytes) => ends(bytes).for_each(|end| all.image(source.process, hz).end(end.number, end.ns)),
             _ => {}
@@ -118,14 +124,17 @@ impl Image {
         });
     }
 
+    fn readings(&self, gpu: Option<u32>) -> Option<&Readings> {
+        gpu.and_then(|gpu| self.clocks.get(&gpu)).or(self.clocks.get(&OWN_GPU))
+    }
+
     /// The GPU's time at a time stamp, and by how much it may be off.
-    fn gpu_ns(&self, gpu: Option<u32>, tsc: u64) -> Option<(f64, f64)> {
-        let clocks = gpu.and_then(|gpu| self.clocks.get(&gpu)).or(self.clocks.get(&OWN_GPU))?;
+    fn gpu_ns(&self, gpu: Option<u32>, tsc: u64) -> Option<(u64, f64)> {
+        let clock = self.readings(gpu)?;
         let tsc = tsc as f64;
-        let i = clocks.partition_point(|c| c.tsc <= tsc);
+        let i = clock.pairs.partition_point(|c| c.tsc <= tsc);
         let slope = 1e9 / self.hz;
-        let (before, after) = (i.checked_sub(1).and_then(|i| clocks.get(i)), clocks.get(i));
-        Some(match (before, after) {
+        let (ns, error) = match clock.around(i) {
             (Some(a), Some(b)) => {
                 let part = (tsc - a.tsc) / (b.tsc - a.tsc).max(1.0);
                 (a.ns + part * (b.ns - a.ns), a.error.max(b.error))
@@ -136,8 +145,34 @@ impl Image {
                 (c.ns + ticks * slope, c.error + (ticks * slope).abs() * 1e-5)
             }
             (None, None) => return None,
-        })
+        };
+        Some((clock.base.saturating_add_signed(ns.round() as i64), error))
     }
+
+    /// The time stamp at a time of the GPU's: what [`Image::gpu_ns`] does, the other way round.
+    pub fn tsc(&self, gpu: Option<u32>, ns: u64) -> Option<u64> {
+        let clock = self.readings(gpu)?;
+        let ns = since(clock.base, ns);
+        let i = clock.pairs.partition_point(|c| c.ns <= ns);
+        let tsc = match clock.around(i) {
+            (Some(a), Some(b)) => a.tsc + (ns - a.ns) / (b.ns - a.ns).max(1.0) * (b.tsc - a.tsc),
+            (Some(c), None) | (None, Some(c)) => c.tsc + (ns - c.ns) * self.hz / 1e9,
+            (None, None) => return None,
+        };
+        Some(tsc.round() as u64)
+    }
+}
+
+impl Readings {
+    /// The readings before and after place `i`.
+    fn around(&self, i: usize) -> (Option<&Pair>, Option<&Pair>) {
+        (i.checked_sub(1).and_then(|i| self.pairs.get(i)), self.pairs.get(i))
+    }
+}
+
+/// Nanoseconds from one time to another.
+fn since(base: u64, ns: u64) -> f64 {
+    ns.wrapping_sub(base) as i64 as f64
 }
 
 /// A graph's kernel that ran in a launch.
@@ -211,7 +246,7 @@ impl Running {
                     let start = before.saturating_add(NODE).min(ns);
                     let kind = if is_whole { Start::AfterTheOneBefore } else { Start::Bounded };
                     let bell =
-                        times.gpu_ns(channel.gpu, tsc).map_or((start, 0), |(ns, error)| (ns as u64, error as u64));
+                        times.gpu_ns(channel.gpu, tsc).map_or((start, 0), |(ns, error)| (ns, error.ceil() as u64));
                     let queued_ns = start.saturating_sub(bell.0);
                     GpuTime {
                         end_ns: ns,
@@ -293,5 +328,44 @@ impl Running {
             queued_ns: (start - bell).max(0) as u64,
             clock_error_ns: error as u64,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Readings 200 ms apart of clocks that drift, since 1970 as the GPU counts.
+    fn image() -> Image {
+        let base = 1_790_000_000_123_456_789;
+        let at = [0.0, 2e8, 4e8, 6e8].map(|t| Pair {
+            tsc: 3.0 * t + 1e14,
+            ns: t * (1.0 + 8e-6) + t * t * 1e-15,
+            error: 50.0,
+        });
+        Image { clocks: [(0, Readings { base, pairs: at.to_vec() })].into(), hz: 3e9, ..Image::default() }
+    }
+
+    #[test]
+    fn a_time_of_today_is_known_to_the_nanosecond() {
+        let image = image();
+        let ns = |tsc: u64| image.gpu_ns(Some(0), tsc).unwrap().0;
+        let first = 100_000_000_000_000;
+        assert_eq!(ns(first), 1_790_000_000_123_456_789);
+        for n in 1..1000 {
+            let step = ns(first + 30 * n) - ns(first + 30 * (n - 1));
+            assert!((9..=11).contains(&step), "{step} ns in 10");
+        }
+    }
+
+    #[test]
+    fn a_time_of_the_gpus_and_a_time_stamp_lead_to_each_other() {
+        let image = image();
+        for i in 0..3000 {
+            // Before the first reading, between all, and behind the last one.
+            let tsc = 100_000_000_000_000 - 300_000_000 + i * 1_000_003;
+            let (ns, _) = image.gpu_ns(Some(0), tsc).unwrap();
+            assert!(image.tsc(Some(0), ns).unwrap().abs_diff(tsc) <= 3, "{tsc}");
+        }
     }
 }

@@ -141,14 +141,15 @@ pub fn graph_kernel_run(at: &At<'_>, k: &GraphKernel, clock: &Clock) -> KernelRu
 
 fn run(at: &At<'_>, shape: Shape, kernel: Option<&Kernel>, in_graph: bool, gpu: GpuTime, clock: &Clock) -> KernelRun {
     let when = when(at, clock);
-    let start_seconds = when.seconds.map(|s| s + gpu.queued_ns as f64 / 1e9);
+    // (Not from the doorbell on: the clocks drift while a kernel is queued, and runs of one stream would overlap.)
+    let seconds = |ns: u64| at.tsc_at(ns).and_then(|tsc| clock.seconds(tsc));
     KernelRun {
         symbol: kernel.map(|kernel| kernel.symbol.clone()),
         name: kernel.map(|kernel| kernel.name.clone()),
         code: shape.code(),
         in_graph,
-        start_seconds,
-        end_seconds: start_seconds.map(|s| s + gpu.duration_ns() as f64 / 1e9),
+        start_seconds: seconds(gpu.start_ns),
+        end_seconds: seconds(gpu.end_ns),
         gpu,
         when,
     }

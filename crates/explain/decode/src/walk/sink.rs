@@ -135,6 +135,11 @@ impl At<'_> {
         self.gpu_time.get()
     }
 
+    /// The time stamp at a time of the GPU's.
+    pub(crate) fn tsc_at(&self, gpu_ns: u64) -> Option<u64> {
+        self.times?.tsc(self.channel.gpu, gpu_ns)
+    }
+
     /// The kernels of graphs that an entry has launched, in the order of their ends: those of graphs that were uploaded before, and those that it
     /// uploads itself.
     pub(super) fn graph_kernels(&self, entry: u64, mut f: impl FnMut(&GraphKernel)) {
