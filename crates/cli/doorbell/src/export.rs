@@ -54,7 +54,7 @@ struct Form {
     /// A folder of Parquet files, one for each type of row.
     #[arg(long, requires = "out")]
     parquet: bool,
-    /// JSON Lines: one object for each driver call, submission, copy, launch, operation of a lock, call of CUDA's and context switch.
+    /// JSON Lines: one object for each driver call, submission, copy, launch, run of a kernel, operation of a lock, call of CUDA's and context switch.
     #[arg(long)]
     jsonl: bool,
 }

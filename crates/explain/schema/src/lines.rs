@@ -4,6 +4,7 @@ use crate::channel::Channel;
 use crate::document::Document;
 use crate::driver_calls::DriverCallRow;
 use crate::happened::{OneCall, OneRange, OneSwitch};
+use crate::kernel_runs::KernelRun;
 use crate::lock_uses::UseRow;
 use crate::operations::{CopyRow, LaunchRow};
 use crate::submissions::SubmissionRow;
@@ -38,6 +39,7 @@ pub enum Line<'a> {
     Submission(&'a SubmissionRow),
     Copy(&'a CopyRow),
     Launch(&'a LaunchRow),
+    KernelRun(&'a KernelRun),
     Range(&'a OneRange),
     Lock(&'a UseRow),
     CudaCall(&'a OneCall),

@@ -158,6 +158,16 @@ pub enum Start {
     Bounded,
 }
 
+impl Start {
+    pub fn name(self) -> &'static str {
+        match self {
+            Start::AfterTheDoorbell => "after_the_doorbell",
+            Start::AfterTheOneBefore => "after_the_one_before",
+            Start::Bounded => "bounded",
+        }
+    }
+}
+
 /// A kernel launch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LaunchRow {

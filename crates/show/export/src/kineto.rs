@@ -328,6 +328,7 @@ impl Writer for Trace<'_> {
             Line::Submission(s) => self.submission(s)?,
             Line::Copy(c) => self.copy(c)?,
             Line::Launch(l) => self.launch(l)?,
+            Line::KernelRun(_) => {}
             Line::Range(r) => self.range(r)?,
             Line::Lock(u) => self.lock(u)?,
             Line::CudaCall(c) => self.cuda_call(c)?,

@@ -1,16 +1,17 @@
-//! The rows of a recording, one after the other: driver calls, submissions, copies, launches and, when they are over, ranges of NVTX as
-//! they come first in time, and behind those the channels, the operations of locks, then CUDA's calls and the context switches, and at last each place
+//! The rows of a recording, one after the other: driver calls, submissions, copies, launches, runs of kernels and, when they are over, ranges of NVTX
+//! as they come first in time, and behind those the channels, the operations of locks, then CUDA's calls and the context switches, and at last each place
 //! that has a name in the source.
 
 use crate::about::About;
 use crate::{ExportError, Writer};
 use decode::ranges::{Range, Texts};
 use decode::rows::{self, Collector};
-use decode::walk::{At, Call, Segment, Sink, walk};
+use decode::walk::{At, Call, GraphKernel, Segment, Sink, walk};
 use decode::{LaunchWrites, Recording, Source};
 use lock_analysis::Happened;
 use pushbuf::decode::Item;
 use pushbuf::ops::Op;
+use schema::kernel_runs::KernelRun;
 use schema::lines::Line;
 use schema::operations::{CopyRow, LaunchRow};
 use schema::python::FrameRow;
@@ -61,7 +62,7 @@ struct Walked<'a> {
     collector: Collector,
     /// Inline writes that are no copies.
     own: LaunchWrites,
-    /// Copies and launches of the submission at hand; they follow it.
+    /// Copies, launches and runs of the submission at hand; they follow it. A launch's own run follows the launch.
     ops: Vec<OpRow>,
     outcome: Result<(), ExportError>,
 }
@@ -71,6 +72,7 @@ struct Walked<'a> {
 enum OpRow {
     Copy(CopyRow),
     Launch(LaunchRow),
+    Run(KernelRun),
 }
 
 impl Walked<'_> {
@@ -115,7 +117,12 @@ impl Sink for Walked<'_> {
             }
         } else if let Some(row) = rows::launch(at, op, &self.clock) {
             self.ops.push(OpRow::Launch(row));
+            self.ops.extend(rows::kernel_run(at, op, &self.clock).map(OpRow::Run));
         }
+    }
+
+    fn graph_kernel(&mut self, at: &At<'_>, kernel: &GraphKernel) {
+        self.ops.push(OpRow::Run(rows::graph_kernel_run(at, kernel, &self.clock)));
     }
 
     fn range(&mut self, range: &Range, texts: &Texts) {
@@ -129,6 +136,7 @@ impl Sink for Walked<'_> {
             match op {
                 OpRow::Copy(row) => self.row(&Line::Copy(&row)),
                 OpRow::Launch(row) => self.row(&Line::Launch(&row)),
+                OpRow::Run(row) => self.row(&Line::KernelRun(&row)),
             }
         }
     }

@@ -37,3 +37,31 @@ fn segments_without_their_words_and_with_late_ones_say_so() {
     assert_eq!((entry(0)["late"].as_bool(), entry(0)["lack"].as_str()), (Some(true), None));
     assert_eq!(entry(1)["lack"].as_str(), Some("the program died before they were copied"));
 }
+
+#[test]
+fn each_run_of_a_kernel_follows_its_launch() {
+    let rows = rows(synthetic::kernel_times());
+    let runs: Vec<&Value> = rows.iter().filter(|r| r["type"] == "kernel_run").collect();
+    let us = |r: &Value, key: &str| (r[key].as_f64().unwrap() * 1e7).round() / 10.0;
+    // (The recording's second 0 is time stamp 1,000, and the GPU's clock gains 1 us in 100 ms.)
+    let found: Vec<_> = runs
+        .iter()
+        .map(|r| {
+            (us(r, "start_seconds"), us(r, "end_seconds"), r["gpu"]["start"].as_str().unwrap(), r["in_graph"] == true)
+        })
+        .collect();
+    let (idle, busy, bounded) = ("after_the_doorbell", "after_the_one_before", "bounded");
+    assert_eq!(
+        found,
+        [
+            (201.1, 209.0, idle, false),
+            (210.0, 229.0, busy, false),
+            (203.1, 224.0, idle, false),
+            (301.1, 319.0, bounded, true),
+            (320.0, 324.0, busy, true)
+        ]
+    );
+    for (i, row) in rows.iter().enumerate().filter(|(_, r)| r["type"] == "kernel_run" && r["in_graph"] == false) {
+        assert_eq!((&rows[i - 1]["type"], &rows[i - 1]["gpu"]), (&"launch".into(), &row["gpu"]));
+    }
+}

@@ -85,8 +85,13 @@ fn same(parquet: &Value, json: &Value) -> bool {
 
 #[test]
 fn every_table_has_the_rows_keys_and_values_of_json_lines() {
-    let (dir, lines) = exported(synthetic::calls_and_locks());
-    for (name, kind) in TABLES {
+    same_as_json(synthetic::calls_and_locks(), &TABLES);
+    same_as_json(synthetic::kernel_times(), &[("kernel_runs", "kernel_run"), ("launches", "launch")]);
+}
+
+fn same_as_json(tape: synthetic::Tape, tables: &[(&str, &str)]) {
+    let (dir, lines) = exported(tape);
+    for &(name, kind) in tables {
         let rows = table(dir.path(), name);
         let lines: Vec<&Value> = lines.iter().filter(|l| l["type"] == kind).collect();
         assert!(!rows.is_empty() && rows.len() == lines.len(), "{name}: {} rows of {}", rows.len(), lines.len());

@@ -3,6 +3,7 @@
 
 use pushbuf::encode::{Words, inline_dma, launch_dma};
 use pushbuf::gpfifo;
+use pushbuf::qmd::end_time::{self, Found};
 use pushbuf::qmd::{Layout, Qmd};
 use rm::abi::{self, Plain as _, nr, rm_request, uvm};
 use rm::class;
@@ -413,6 +414,11 @@ pub fn copy(src: u64, dst: u64, bytes: u32) -> Vec<u32> {
 
 /// A launch as the driver sends it: the QMD and constants by an inline write, then SEND_PCAS.
 pub fn launch(qmd_at: u64, grid: [u64; 3]) -> Vec<u32> {
+    launch_of(qmd_at, &qmd(grid))
+}
+
+/// What launches it.
+fn qmd(grid: [u64; 3]) -> Qmd {
     let mut qmd = Qmd::new(Layout::of(4, 0).unwrap());
     for (name, value) in [
         ("QMD_TYPE", 2),
@@ -428,7 +434,7 @@ pub fn launch(qmd_at: u64, grid: [u64; 3]) -> Vec<u32> {
     ] {
         qmd.set(name, value).unwrap();
     }
-    launch_of(qmd_at, &qmd)
+    qmd
 }
 
 /// The same with this QMD.
@@ -544,6 +550,89 @@ pub fn calls_and_locks() -> Tape {
     t.tsc = 200_000;
     t.submit(100, 0, &[&launch(QMD_AT, [64, 2, 1])]);
     t.submit(101, 1, &[&copy(DEVICE_AT, HOST_AT, 4096), &fill(DEVICE_AT, 0, 1024)]);
+    t
+}
+
+/// GPU address of the slots into which kernels store their ends, and what the GPU's clock says at time stamp 0.
+pub const SLOTS_AT: u64 = 0x7f20_0000_0000;
+pub const GPU_ZERO: u64 = 1_790_000_000_000_000_000;
+
+/// A launch whose kernel stores its end as that of kernel `number`.
+pub fn stamped(qmd_at: u64, number: u64) -> Vec<u32> {
+    let mut buffer = vec![0; 1000];
+    let mut w = Words::new(&mut buffer);
+    let qmd: Vec<u8> = qmd([1, 1, 1]).words().iter().flat_map(|w| w.to_le_bytes()).collect();
+    w.inline(1, qmd_at, &qmd, inline_dma::PITCH | inline_dma::NO_SYSMEMBAR).unwrap();
+    w.launch(1, qmd_at).unwrap();
+    let mut words = w.as_slice().to_vec();
+    let mut at = None;
+    end_time::find(
+        words.len(),
+        |i| words[i],
+        |found| {
+            if let Found::Kernel(qmd) = found {
+                at = Some(qmd.at);
+            }
+        },
+    );
+    let slot = SLOTS_AT + 16 * number;
+    let cells = std::cell::Cell::from_mut(&mut words[..]).as_slice_of_cells();
+    let payload = tape::stamp::payload(number);
+    assert!(end_time::store_at(at.unwrap(), slot, payload, |i| cells[i].get(), |i, value| cells[i].set(value)));
+    words
+}
+
+/// A program whose kernels' ends are recorded. On channel 0, in ns after time stamp 0: stream 0x51 runs kernels until 210,000 and 230,000, behind one
+/// another; stream 0x52 one until 225,000; a graph in stream 0x53 two kernels beside each other, until 320,000 and 325,000. A last kernel has no end.
+pub fn kernel_times() -> Tape {
+    use tape::call::{self, CallBody, CallsBody, NameBody};
+    use tape::stamp::{self, ClockBody, EndsBody, StampsBody, state};
+    let mut t = Tape::new();
+    t.header.gpu_times = true;
+    t.event(100, call::kind::CALLS, 0, &CallsBody { layout: call::LAYOUT, pid: 4242 }, &[], &[]);
+    let stamps = StampsBody { layout: stamp::LAYOUT, state: state::ON, area: SLOTS_AT, ..StampsBody::default() };
+    t.event(100, stamp::kind::STAMPS, 0, &stamps, &[], &[]);
+    t.context(100);
+    t.channel(100, 0, 0x5c00_1000, 1, 1024);
+    let name = b"_Z3addPi";
+    let body = NameBody { handle: 0xf1, name: name.len() as u32, pad: 0 };
+    t.event(100, call::kind::NAME, 0, &body, name, &[]);
+    // (The GPU counts 1 ns a tick, and 1,000 more at the second reading.)
+    for (tsc, gpu_ns) in [(100_000, 100_000), (100_100_000, 100_101_000)] {
+        let body = ClockBody { after: tsc + 100, gpu_ns: GPU_ZERO + gpu_ns + 50, gpu: stamp::OWN_GPU, pad: 0 };
+        t.event_at(stamp::WRITER, tsc, stamp::kind::CLOCK, 0, &body, &[], &[]);
+    }
+    let (kernel, graph) = (1, 260);
+    let mut number = 0;
+    let launches: [(u64, u32, u64, &[u64]); 5] = [
+        (200_000, kernel, 0x51, &[210_000]),
+        (201_000, kernel, 0x51, &[230_000]),
+        (202_000, kernel, 0x52, &[225_000]),
+        (300_000, graph, 0x53, &[320_000, 325_000]),
+        (400_000, kernel, 0x51, &[0]),
+    ];
+    for (call, (tsc, function, stream, ends)) in (1..).zip(launches) {
+        let handle = if function == kernel { 0xf1 } else { 0 };
+        let ring = RingBody { function, call, stream, object: 0xf0, kernel: handle, ..RingBody::default() };
+        t.call = ring;
+        let mut words = Vec::new();
+        let mut all = Vec::new();
+        for ns in ends {
+            words.extend(stamped(QMD_AT + 0x200 * number, number));
+            if *ns != 0 {
+                all.extend(number.to_le_bytes());
+                all.extend((GPU_ZERO + ns).to_le_bytes());
+            }
+            number += 1;
+        }
+        t.submit_at(100, tsc, 0, &[&words], 0, 1 << 12);
+        t.call = RingBody::default();
+        let done = CallBody { began: tsc - 500, stream, seq: call, ..CallBody::default() };
+        t.event_at(100, tsc + 500, call::kind::CALL, function as u16, &done, &[], &[]);
+        let body = EndsBody { count: (all.len() / 16) as u32, pad: 0, settled: 0 };
+        t.event_at(stamp::WRITER, tsc + 50_000, stamp::kind::ENDS, 0, &body, &all, &[]);
+    }
+    t.tsc = 101_000_000;
     t
 }
 

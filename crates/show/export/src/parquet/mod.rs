@@ -13,9 +13,10 @@ use schema::channel::{Accounted, Channel};
 use schema::document::Kind;
 use schema::driver_calls::DriverCallRow;
 use schema::happened::{OneCall, OneRange, OneSwitch};
+use schema::kernel_runs::KernelRun;
 use schema::lines::Line;
 use schema::lock_uses::UseRow;
-use schema::operations::{CopyRow, InCall, LaunchRow, Mode, Shape, When};
+use schema::operations::{CopyRow, GpuTime, InCall, LaunchRow, Mode, Shape, When};
 use schema::processes::ProcessRow;
 use schema::submissions::{CommandRow, EntryRow, SubmissionRow};
 use schema::symbols::SymbolRow;
@@ -44,6 +45,7 @@ struct Tables {
     commands: Table,
     copies: Table,
     launches: Table,
+    kernel_runs: Table,
     ranges: Table,
     locks: Table,
     cuda_calls: Table,
@@ -75,6 +77,7 @@ impl Tables {
             commands: table("commands"),
             copies: table("copies"),
             launches: table("launches"),
+            kernel_runs: table("kernel_runs"),
             ranges: table("ranges"),
             locks: table("locks"),
             cuda_calls: table("cuda_calls"),
@@ -96,6 +99,7 @@ impl Tables {
             ("rows_commands", self.commands),
             ("rows_copies", self.copies),
             ("rows_launches", self.launches),
+            ("rows_kernel_runs", self.kernel_runs),
             ("rows_ranges", self.ranges),
             ("rows_locks", self.locks),
             ("rows_cuda_calls", self.cuda_calls),
@@ -250,7 +254,19 @@ impl Tables {
             out.text("how", l.how).uint("qmd", l.qmd);
             shape(out, l.shape.as_ref());
             out.flag("empty", l.empty).flag("again", l.again);
-            out.text("symbol", l.symbol.as_deref()).text("name", l.name.as_deref()).flag("guessed", l.guessed);
+            out.text("symbol", l.symbol.as_deref()).text("name", l.name.as_deref());
+            gpu(out, l.gpu.as_ref());
+            out.flag("guessed", l.guessed);
+        })
+    }
+
+    fn kernel_run(&mut self, k: &KernelRun) -> io::Result<()> {
+        self.kernel_runs.push(|out| {
+            when(out, &k.when);
+            out.text("symbol", k.symbol.as_deref()).text("name", k.name.as_deref());
+            out.uint("code", k.code).flag("in_graph", k.in_graph);
+            out.double("start_seconds", k.start_seconds).double("end_seconds", k.end_seconds);
+            gpu(out, Some(&k.gpu));
         })
     }
 
@@ -318,6 +334,7 @@ impl Writer for Tables {
             Line::Submission(s) => self.submission(s)?,
             Line::Copy(c) => self.copy(c)?,
             Line::Launch(l) => self.launch(l)?,
+            Line::KernelRun(k) => self.kernel_run(k)?,
             Line::Range(r) => self.range(r)?,
             Line::Lock(u) => self.lock(u)?,
             Line::CudaCall(c) => self.cuda_call(c)?,
@@ -358,6 +375,12 @@ fn in_call(out: &mut Row<'_>, call: Option<&InCall>) {
     let python = call.and_then(|c| c.python.as_ref());
     out.text("call_python_file", python.map(|f| &*f.file)).text("call_python_function", python.map(|f| &*f.function));
     out.uint("call_python_line", python.and_then(|f| f.line).map(u64::from));
+}
+
+fn gpu(out: &mut Row<'_>, gpu: Option<&GpuTime>) {
+    out.uint("gpu_end_ns", gpu.map(|g| g.end_ns)).uint("gpu_start_ns", gpu.map(|g| g.start_ns));
+    out.uint("gpu_earliest_ns", gpu.map(|g| g.earliest_ns)).text("gpu_start", gpu.map(|g| g.start.name()));
+    out.uint("gpu_queued_ns", gpu.map(|g| g.queued_ns)).uint("gpu_clock_error_ns", gpu.map(|g| g.clock_error_ns));
 }
 
 fn shape(out: &mut Row<'_>, s: Option<&Shape>) {
