@@ -22,7 +22,7 @@ Examples:
   doorbell export --jsonl app.doorbell | jq -c 'select(.type == \"copy\")'
   doorbell export --jsonl app.doorbell -o app.jsonl
 
-No form has times of the GPU, which are not recorded: a copy or a launch is at the time of its doorbell.
+A copy or a launch is at the time of its doorbell. Recordings with --gpu-times have when each kernel ran, too.
 docs/reference/exports.md describes the forms, docs/reference/json.md every key."
 )]
 pub struct Args {
@@ -45,7 +45,7 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct Form {
-    /// A trace for Perfetto: threads, calls, locks, doorbells, channels, and arrows between them.
+    /// A trace for Perfetto: threads, calls, locks, doorbells, channels, kernels, and arrows between them.
     #[arg(long)]
     perfetto: bool,
     /// JSON as PyTorch's profiler (Kineto) writes it: calls, waits for locks, doorbells, copies and launches.

@@ -2,6 +2,7 @@
 
 use crate::ExportError;
 use decode::Recording;
+use schema::kernel_runs::KernelRun;
 use schema::lines::RecordingRow;
 use schema::locks::{ThreadRow, WaitRow};
 use schema::{Clock, Summary};
@@ -13,6 +14,8 @@ pub struct About {
     pub threads: Vec<ThreadRow>,
     /// The longest waits for locks.
     pub waits: Vec<WaitRow>,
+    /// Recorded with `--gpu-times`.
+    pub has_gpu_times: bool,
     clock: Clock,
     /// CLOCK_MONOTONIC at the recording's second 0; 0 if it is not known.
     pub monotonic_ns: u64,
@@ -40,12 +43,20 @@ impl About {
         // (As for locks: where the tape does not say how fast its time stamps count, one is taken for a nanosecond.)
         let clock = decode::rows::clock_at(r, if hz.is_finite() && hz > 0.0 { hz } else { 1e9 });
         let monotonic_ns = r.clocks().first().map_or(0, |c| c.monotonic_ns);
-        Ok(About { summary, row, threads: locks.threads, waits: locks.waits, clock, monotonic_ns })
+        let has_gpu_times = r.header().gpu_times;
+        Ok(About { summary, row, threads: locks.threads, waits: locks.waits, has_gpu_times, clock, monotonic_ns })
     }
 
     /// Nanoseconds since the recording's second 0.
     pub fn ns(&self, tsc: u64) -> i64 {
         (self.clock.seconds(tsc).unwrap_or(0.0) * 1e9).round() as i64
+    }
+
+    /// When a kernel started and ended, in ns since the recording's second 0; `None` if the clock of either is not known.
+    pub fn run(&self, k: &KernelRun) -> Option<(i64, i64)> {
+        let ns = |seconds: f64| (seconds * 1e9).round() as i64;
+        let (from, to) = (ns(k.start_seconds?), ns(k.end_seconds?));
+        Some((from, to.max(from)))
     }
 
     /// CLOCK_MONOTONIC, by the recording's clock.

@@ -20,14 +20,29 @@ impl Lanes {
     /// The lane of a slice. Best called in the order of their ends.
     pub fn place(&mut self, from: u64, to: u64) -> usize {
         let found = self.0.iter_mut().position(|lane| lane.take(from, to));
-        found.unwrap_or_else(|| {
-            self.0.push(Lane { spans: [(from, to)].into(), forgotten: 0 });
-            self.0.len() - 1
-        })
+        found.unwrap_or_else(|| self.another(from, to))
+    }
+
+    /// The same for slices none of which is a part of another: those of one lane are all apart.
+    pub fn place_apart(&mut self, from: u64, to: u64) -> usize {
+        let found = self.0.iter_mut().position(|lane| lane.is_free(from, to) && lane.take(from, to));
+        found.unwrap_or_else(|| self.another(from, to))
+    }
+
+    fn another(&mut self, from: u64, to: u64) -> usize {
+        self.0.push(Lane { spans: [(from, to)].into(), forgotten: 0 });
+        self.0.len() - 1
     }
 }
 
 impl Lane {
+    /// No slice is in between. One that begins at `to` was written before: a viewer would end that one first.
+    fn is_free(&self, from: u64, to: u64) -> bool {
+        let before = self.spans.partition_point(|s| s.0 < from);
+        let ends = before.checked_sub(1).and_then(|i| self.spans.get(i)).is_none_or(|s| s.1 <= from);
+        ends && self.spans.get(before).is_none_or(|s| s.0 > to)
+    }
+
     fn take(&mut self, from: u64, to: u64) -> bool {
         if from < self.forgotten {
             return false;
@@ -86,6 +101,13 @@ mod tests {
             }
         }
         assert!(of_lane.len() < 20, "{}", of_lane.len());
+    }
+
+    #[test]
+    fn runs_of_kernels_are_apart_in_each_lane() {
+        let mut lanes = Lanes::default();
+        let runs = [(0, 10), (10, 20), (12, 18), (5, 25), (20, 30), (40, 50), (30, 40), (31, 39)];
+        assert_eq!(runs.map(|(from, to)| lanes.place_apart(from, to)), [0, 0, 1, 2, 0, 0, 1, 0]);
     }
 
     #[test]

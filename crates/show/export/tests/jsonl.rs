@@ -58,7 +58,8 @@ fn each_run_of_a_kernel_follows_its_launch() {
             (210.0, 229.0, busy, false),
             (203.1, 224.0, idle, false),
             (301.1, 319.0, bounded, true),
-            (320.0, 324.0, busy, true)
+            (319.5, 324.0, busy, true),
+            (319.5, 329.0, busy, true)
         ]
     );
     for (i, row) in rows.iter().enumerate().filter(|(_, r)| r["type"] == "kernel_run" && r["in_graph"] == false) {

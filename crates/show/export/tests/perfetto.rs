@@ -82,6 +82,41 @@ fn arrows_lead_from_calls_to_what_they_sent_and_from_waiters_to_holders() {
 }
 
 #[test]
+fn kernels_that_ran_are_slices_in_lanes_of_their_stream_and_launches_lead_to_them() {
+    let (t, all) = exported(synthetic::kernel_times());
+    let runs: Vec<&Event> = t.of("kernel").collect();
+    assert_eq!((runs.len(), rows(&all, "kernel_run").count()), (6, 6));
+    for (run, row) in runs.iter().zip(rows(&all, "kernel_run")) {
+        assert_eq!(run.ns, 5_000_000_000 + (row["start_seconds"].as_f64().unwrap() * 1e9).round() as u64);
+        assert_eq!(
+            (run.text("start"), run.number("queued_ns")),
+            (row["gpu"]["start"].as_str().unwrap(), row["gpu"]["queued_ns"].as_u64().unwrap())
+        );
+        assert_eq!(run.number("in_graph"), u64::from(row["in_graph"] == true));
+        assert!(t.place(run).starts_with("kernels of stream 0x5"), "{}", t.place(run));
+        let channel = t.tracks[&run.track].0.unwrap();
+        assert!(t.tracks[&channel].1.starts_with("channel 0 GRAPHICS"), "{:?}", t.tracks[&channel]);
+        let end = t.events.iter().find(|e| e.track == run.track && e.kind == Kind::End && e.ns > run.ns).unwrap();
+        assert_eq!(end.ns, 5_000_000_000 + (row["end_seconds"].as_f64().unwrap() * 1e9).round() as u64);
+    }
+    // A track for each stream, and one more for the kernel of the graph that runs while another one does.
+    let lane = |n: usize| runs.iter().position(|run| run.track == runs[n].track).unwrap();
+    assert_eq!([0, 1, 2, 3, 4, 5].map(lane), [0, 0, 2, 3, 3, 5]);
+    assert_eq!(t.place(runs[3]), t.place(runs[5]));
+    for run in &runs[..3] {
+        let launch = t.of("launch").find(|e| e.flows.contains(&run.flows[0])).unwrap();
+        assert_eq!((launch.number("submission"), launch.ns < run.ns), (run.number("submission"), true));
+        assert_eq!(t.events.iter().filter(|e| e.flows.contains(&run.flows[0])).count(), 2);
+        assert_eq!((run.name.as_str(), run.text("in_call")), ("add", "cuLaunchKernel"));
+    }
+    for run in &runs[3..] {
+        assert!(t.of("doorbell").any(|e| e.flows.contains(&run.flows[0]) && e.text("in_call") == "cudaGraphLaunch"));
+    }
+    let title = t.tracks.values().find(|(_, name)| name.starts_with("GPU 0")).unwrap();
+    assert!(title.1.contains("times of all but kernels"), "{title:?}");
+}
+
+#[test]
 fn tracks_have_the_names_of_threads_channels_and_gpus() {
     let (t, _) = exported(synthetic::two_gpus());
     let mut names: Vec<&str> = t.tracks.values().map(|(_, name)| name.as_str()).collect();
@@ -112,8 +147,8 @@ fn what_is_missing_is_on_the_first_track() {
 #[test]
 fn no_tape_makes_a_trace_that_cannot_be_read() {
     let mut random = 7u64;
-    for _ in 0..10 {
-        let mut tape = synthetic::calls_and_locks();
+    for round in 0..20 {
+        let mut tape = if round % 2 == 0 { synthetic::calls_and_locks() } else { synthetic::kernel_times() };
         tape.flip(12, |n| {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (random >> 33) as usize % n

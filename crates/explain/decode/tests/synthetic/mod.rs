@@ -557,11 +557,17 @@ pub fn calls_and_locks() -> Tape {
 pub const SLOTS_AT: u64 = 0x7f20_0000_0000;
 pub const GPU_ZERO: u64 = 1_790_000_000_000_000_000;
 
-/// A launch whose kernel stores its end as that of kernel `number`.
-pub fn stamped(qmd_at: u64, number: u64) -> Vec<u32> {
+/// A launch whose kernel stores its end as that of kernel `number`, and starts the QMDs at `then` when it is done.
+pub fn stamped(qmd_at: u64, number: u64, then: &[u64]) -> Vec<u32> {
+    let mut qmd = qmd([1, 1, 1]);
+    for (i, (at, pointer)) in then.iter().zip(["DEPENDENT_QMD0_POINTER", "DEPENDENT_QMD1_POINTER"]).enumerate() {
+        qmd.set_element("DEPENDENT_QMD_ENABLE", i as u32, 1).unwrap();
+        qmd.set_element("DEPENDENT_QMD_ACTION", i as u32, 1).unwrap();
+        qmd.set(pointer, at >> 8).unwrap();
+    }
     let mut buffer = vec![0; 1000];
     let mut w = Words::new(&mut buffer);
-    let qmd: Vec<u8> = qmd([1, 1, 1]).words().iter().flat_map(|w| w.to_le_bytes()).collect();
+    let qmd: Vec<u8> = qmd.words().iter().flat_map(|w| w.to_le_bytes()).collect();
     w.inline(1, qmd_at, &qmd, inline_dma::PITCH | inline_dma::NO_SYSMEMBAR).unwrap();
     w.launch(1, qmd_at).unwrap();
     let mut words = w.as_slice().to_vec();
@@ -583,7 +589,8 @@ pub fn stamped(qmd_at: u64, number: u64) -> Vec<u32> {
 }
 
 /// A program whose kernels' ends are recorded. On channel 0, in ns after time stamp 0: stream 0x51 runs kernels until 210,000 and 230,000, behind one
-/// another; stream 0x52 one until 225,000; a graph in stream 0x53 two kernels beside each other, until 320,000 and 325,000. A last kernel has no end.
+/// another; stream 0x52 one until 225,000; a graph in stream 0x53 one until 320,000, which starts two that run until 330,000 and 325,000. A last kernel has
+/// no end.
 pub fn kernel_times() -> Tape {
     use tape::call::{self, CallBody, CallsBody, NameBody};
     use tape::stamp::{self, ClockBody, EndsBody, StampsBody, state};
@@ -608,7 +615,7 @@ pub fn kernel_times() -> Tape {
         (200_000, kernel, 0x51, &[210_000]),
         (201_000, kernel, 0x51, &[230_000]),
         (202_000, kernel, 0x52, &[225_000]),
-        (300_000, graph, 0x53, &[320_000, 325_000]),
+        (300_000, graph, 0x53, &[320_000, 330_000, 325_000]),
         (400_000, kernel, 0x51, &[0]),
     ];
     for (call, (tsc, function, stream, ends)) in (1..).zip(launches) {
@@ -617,8 +624,10 @@ pub fn kernel_times() -> Tape {
         t.call = ring;
         let mut words = Vec::new();
         let mut all = Vec::new();
-        for ns in ends {
-            words.extend(stamped(QMD_AT + 0x200 * number, number));
+        let qmd = |number: u64| QMD_AT + 0x200 * number;
+        for (i, ns) in ends.iter().enumerate() {
+            let then = if function == graph && i == 0 { vec![qmd(number + 1), qmd(number + 2)] } else { Vec::new() };
+            words.extend(stamped(qmd(number), number, &then));
             if *ns != 0 {
                 all.extend(number.to_le_bytes());
                 all.extend((GPU_ZERO + ns).to_le_bytes());

@@ -1,6 +1,7 @@
 //! A trace for ui.perfetto.dev and its trace processor: what threads did, and what their doorbells sent to each channel.
 //!
-//! Times are CLOCK_MONOTONIC. The GPU's own times are not recorded, so copies and launches are instants at the time of their doorbell.
+//! Times are CLOCK_MONOTONIC. Copies and launches are instants at the time of their doorbell. Kernels that ran are slices where the GPU's times were
+//! recorded.
 //! Packets come in the order of the rows, which is not that of time: readers sort them.
 
 mod packets;
@@ -13,6 +14,7 @@ use decode::{Recording, short_name};
 use packets::{Event, Packets, What};
 use schema::driver_calls::DriverCallRow;
 use schema::happened::{OneCall, OneRange, OneSwitch};
+use schema::kernel_runs::KernelRun;
 use schema::lines::Line;
 use schema::lock_uses::UseRow;
 use schema::operations::{CopyRow, InCall, LaunchRow, Mode, When};
@@ -35,7 +37,7 @@ pub fn perfetto(r: &Recording, out: &mut dyn Write) -> Result<(), ExportError> {
         packets.clocks(0, None)?;
     }
     let tracks = Tracks::of(&about, &mut packets)?;
-    let mut trace = Trace { joins: Joins::of(&about), about: &about, packets, tracks };
+    let mut trace = Trace { joins: Joins::of(&about), about: &about, packets, tracks, launches: 0 };
     trace.begin(r)?;
     rows::each(r, &about, &mut trace)
 }
@@ -45,6 +47,8 @@ struct Trace<'a> {
     packets: Packets<'a>,
     tracks: Tracks,
     joins: Joins,
+    /// Launches whose kernel's run follows.
+    launches: u64,
 }
 
 /// Which waits are joined with which holds.
@@ -85,11 +89,13 @@ enum Flow {
     Submission,
     /// A wait with who held the lock.
     Wait,
+    /// A launch with its kernel.
+    Run,
 }
 
 /// A number of its own for each flow: the bits of splitmix64, which maps no two numbers onto one.
 fn flow(of: Flow, number: u64) -> u64 {
-    let mut x = number.wrapping_mul(3).wrapping_add(of as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut x = number.wrapping_mul(4).wrapping_add(of as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ x >> 31
@@ -111,7 +117,7 @@ impl Writer for Trace<'_> {
             Line::Submission(s) => self.submission(s)?,
             Line::Copy(c) => self.copy(c)?,
             Line::Launch(l) => self.launch(l)?,
-            Line::KernelRun(_) => {}
+            Line::KernelRun(k) => self.kernel_run(k)?,
             Line::Range(r) => self.range(r)?,
             Line::Lock(u) => self.lock(u)?,
             Line::CudaCall(c) => self.cuda_call(c)?,
@@ -141,7 +147,12 @@ impl Trace<'_> {
             if let Some(ns) = row.clock_error_ns {
                 e.uint("clock_error_ns", ns);
             }
-            e.text_once("gpu_times", "not recorded: copies and launches are at the time of their doorbell");
+            let times = if about.has_gpu_times {
+                "of kernels: copies and launches are at the time of their doorbell"
+            } else {
+                "not recorded: copies and launches are at the time of their doorbell"
+            };
+            e.text_once("gpu_times", times);
             let facts = [
                 ("program", &header.exe),
                 ("started", &header.started),
@@ -264,7 +275,10 @@ impl Trace<'_> {
             (None, Some(shape)) => format!("kernel {:#x}", shape.code()),
             (None, None) => "kernel ?".to_owned(),
         };
+        self.launches += u64::from(l.gpu.is_some());
+        let run = l.gpu.map(|_| flow(Flow::Run, self.launches));
         self.operation(&l.when, if l.empty { "empty launch" } else { "launch" }, &name, |e| {
+            run.map(|run| e.flow(run));
             l.name.as_deref().map(|name| e.text("kernel", name));
             if let Some(s) = &l.shape {
                 let extent = |[x, y, z]: [u32; 3]| format!("{x} x {y} x {z}");
@@ -280,6 +294,28 @@ impl Trace<'_> {
                 }
             }
         })
+    }
+
+    /// When a kernel ran. (One that was launched by itself follows its launch.)
+    fn kernel_run(&mut self, k: &KernelRun) -> io::Result<()> {
+        let Some((from, to)) = self.about.run(k) else { return Ok(()) };
+        let ns = |ns: i64| self.about.monotonic_ns.saturating_add_signed(ns);
+        let (from, to) = (ns(from), ns(to));
+        let track = self.tracks.of_run(&k.when, (from, to), &mut self.packets)?;
+        let name = k.name.as_deref().map_or_else(|| format!("kernel {:#x}", k.code), short_name);
+        let joins = if k.in_graph { flow(Flow::Submission, k.when.submission) } else { flow(Flow::Run, self.launches) };
+        self.packets.event(from, track, "kernel", What::Begin(&name), |e| {
+            e.flow(joins);
+            k.name.as_deref().map(|name| e.text("kernel", name));
+            e.text("start", k.gpu.start.name()).uint("queued_ns", k.gpu.queued_ns).flag("in_graph", k.in_graph);
+            if k.gpu.earliest_ns < k.gpu.start_ns {
+                e.uint("earlier_by_ns", k.gpu.start_ns - k.gpu.earliest_ns);
+            }
+            e.uint("clock_error_ns", k.gpu.clock_error_ns);
+            e.uint("submission", k.when.submission).int("tid", k.when.tid.into());
+            in_call(e, k.when.call.as_ref());
+        })?;
+        self.packets.event(to, track, "kernel", What::End, |_| ())
     }
 
     fn lock(&mut self, u: &UseRow) -> io::Result<()> {

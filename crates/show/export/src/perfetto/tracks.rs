@@ -41,6 +41,16 @@ impl Below {
 /// A process image and a thread.
 pub type Thread = (u32, i32);
 
+/// An image, slot and generation, and the stream that was passed.
+type Stream = (u32, u32, u32, u64);
+
+/// Tracks side by side, for kernels that run beside each other.
+#[derive(Default)]
+struct Runs {
+    lanes: Lanes,
+    tracks: Vec<u64>,
+}
+
 /// Which tracks there are.
 pub struct Tracks {
     last: u64,
@@ -54,6 +64,8 @@ pub struct Tracks {
     /// By image, slot and generation.
     channels: HashMap<(u32, u32, u32), u64>,
     gpus: HashMap<Option<u32>, u64>,
+    /// Of the kernels that ran in a channel's stream.
+    streams: HashMap<Stream, Runs>,
     /// Threads that are off CPU.
     off: HashMap<Thread, u64>,
 }
@@ -70,6 +82,7 @@ impl Tracks {
             lanes: HashMap::new(),
             channels: HashMap::new(),
             gpus: HashMap::new(),
+            streams: HashMap::new(),
             off: HashMap::new(),
         };
         let title = if about.row.complete { "doorbell: complete recording" } else { "doorbell: INCOMPLETE recording" };
@@ -100,7 +113,7 @@ impl Tracks {
             tracks.names.insert((t.process, t.tid), t.name.clone());
         }
         for c in &about.summary.channel_list {
-            tracks.channel(c, &about.summary.gpu, out)?;
+            tracks.channel(c, about, out)?;
         }
         Ok(tracks)
     }
@@ -110,14 +123,15 @@ impl Tracks {
         self.last
     }
 
-    fn channel(&mut self, c: &Channel, gpu_name: &str, out: &mut Packets<'_>) -> io::Result<()> {
+    fn channel(&mut self, c: &Channel, about: &About, out: &mut Packets<'_>) -> io::Result<()> {
         let gpu = match self.gpus.get(&c.gpu) {
             Some(&uuid) => uuid,
             None => {
                 let uuid = self.next();
                 self.gpus.insert(c.gpu, uuid);
                 let which = c.gpu.map_or("GPU ?".into(), |n| format!("GPU {n}"));
-                let name = format!("{which}: {gpu_name}; times are those of the doorbells");
+                let of = if about.has_gpu_times { "times of all but kernels" } else { "times" };
+                let name = format!("{which}: {}; {of} are those of the doorbells", about.summary.gpu);
                 out.track(|m| {
                     m.varint(track_descriptor::UUID, uuid);
                     m.text(track_descriptor::NAME, &name);
@@ -140,6 +154,26 @@ impl Tracks {
     /// The track of a channel.
     pub fn of_channel(&self, when: &When) -> u64 {
         self.channels.get(&(when.process, when.slot, when.generation)).copied().unwrap_or(RECORDING)
+    }
+
+    /// The track of a kernel that ran from one time to another, below its channel's.
+    pub fn of_run(&mut self, when: &When, (from, to): (u64, u64), out: &mut Packets<'_>) -> io::Result<u64> {
+        let stream = when.call.as_ref().map_or(0, |call| call.stream);
+        let parent = self.of_channel(when);
+        let next = self.last + 1;
+        let runs = self.streams.entry((when.process, when.slot, when.generation, stream)).or_default();
+        let lane = runs.lanes.place_apart(from, to);
+        if let Some(&uuid) = runs.tracks.get(lane) {
+            return Ok(uuid);
+        }
+        runs.tracks.push(next);
+        self.last = next;
+        out.track(|m| {
+            m.varint(track_descriptor::UUID, next);
+            m.varint(track_descriptor::PARENT_UUID, parent);
+            m.text(track_descriptor::NAME, &format!("kernels of stream {stream:#x}"));
+        })?;
+        Ok(next)
     }
 
     /// The track of a thread.
