@@ -48,7 +48,7 @@ struct Form {
     /// A trace for Perfetto: threads, calls, locks, doorbells, channels, kernels, and arrows between them.
     #[arg(long)]
     perfetto: bool,
-    /// JSON as PyTorch's profiler (Kineto) writes it: calls, waits for locks, doorbells, copies and launches.
+    /// JSON as PyTorch's profiler (Kineto) writes it: calls, waits for locks, doorbells, copies, launches and kernels.
     #[arg(long)]
     kineto: bool,
     /// A folder of Parquet files, one for each type of row.

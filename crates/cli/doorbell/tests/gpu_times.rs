@@ -68,6 +68,35 @@ fn each_kernel_of_each_launch_of_a_graph_has_its_end() {
 }
 
 #[test]
+fn every_export_has_each_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, _) = recorded(dir.path(), &["--gpu-times"], "chain-2,chain-10");
+    let runs = rows(&file, "--gpu-times").as_array().unwrap().len();
+    assert!(runs >= 24, "{runs}");
+    let lines = String::from_utf8(doorbell(&["export", "--jsonl", &file]).stdout).unwrap();
+    assert_eq!(lines.lines().filter(|line| line.starts_with("{\"type\":\"kernel_run\"")).count(), runs);
+    let trace: Value = serde_json::from_slice(&doorbell(&["export", "--kineto", &file]).stdout).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let kernels: Vec<&Value> = events.iter().filter(|e| e["cat"] == "kernel").collect();
+    assert_eq!(kernels.len(), runs);
+    for kernel in &kernels {
+        assert!(kernel["ph"] == "X" && kernel["args"]["stream"].as_u64() > Some(0), "{kernel}");
+        let is_its = |e: &&Value| e["args"]["correlation"] == kernel["args"]["correlation"] && e["args"]["result"] == 0;
+        let call = events.iter().find(is_its).unwrap();
+        assert!(call["name"].as_str().unwrap().contains("GraphLaunch"), "{call}");
+        assert!(call["ts"].as_f64() < kernel["ts"].as_f64(), "{call} {kernel}");
+    }
+    // (A chain: no lanes.)
+    let rows: BTreeMap<u64, ()> = kernels.iter().map(|k| (k["tid"].as_u64().unwrap(), ())).collect();
+    assert_eq!(rows.len(), 1);
+    let tables = dir.path().join("tables");
+    doorbell(&["export", "--parquet", &file, "-o", tables.to_str().unwrap()]);
+    assert!(tables.join("kernel_runs.parquet").exists());
+    let trace = doorbell(&["export", "--perfetto", &file]).stdout;
+    assert!(trace.windows(22).any(|bytes| bytes.starts_with(b"kernels of stream 0x")));
+}
+
+#[test]
 fn views_show_the_words_that_the_program_wrote() {
     let dir = tempfile::tempdir().unwrap();
     let graphs = |ways: &[&str]| {

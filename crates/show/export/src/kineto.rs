@@ -1,14 +1,18 @@
 //! The JSON that PyTorch's profiler writes: a Chrome trace with Kineto's categories and metadata.
 //!
-//! The GPU's own times are not recorded, so copies and launches are instants at the time of their doorbell, never durations. Locks held,
-//! operations that did not wait, and context switches are left out: threads have one row each here, and these would not nest.
+//! Copies and launches are instants at the time of their doorbell. Where the GPU's times were recorded, kernels that ran have durations, and a launch of one is
+//! not drawn. Locks held, operations that did not wait, and context switches are left out: threads have one row each here, and these would not nest.
+//!
+//! Tools take what has `stream` for work of a GPU, and 0 for none: it is the number of a row here, and handles of streams have another key.
 
 use crate::about::About;
+use crate::lanes::Lanes;
 use crate::{ExportError, Writer, rows};
 use decode::Recording;
 use schema::Place;
 use schema::driver_calls::DriverCallRow;
 use schema::happened::{OneCall, OneRange};
+use schema::kernel_runs::KernelRun;
 use schema::lines::Line;
 use schema::lock_uses::UseRow;
 use schema::operations::{CopyRow, InCall, LaunchRow, Mode, When};
@@ -21,6 +25,7 @@ use std::io::{self, Write};
 
 const TIMES: &str =
     "The GPU's own times are not recorded. Copies and launches are instants at the time of their doorbell.";
+const TIMES_OF_KERNELS: &str = "Kernels have their times on the GPU. Copies, and launches of kernels whose end is not known, are instants at the time of their doorbell.";
 
 /// Writes the whole tape as a trace.
 pub fn kineto(r: &Recording, out: &mut dyn Write) -> Result<(), ExportError> {
@@ -36,12 +41,33 @@ struct Trace<'a> {
     about: &'a About,
     out: &'a mut dyn Write,
     any: bool,
-    /// By image, slot and generation: its GPU's row, and its number in there.
-    channels: HashMap<(u32, u32, u32), (Value, usize)>,
+    /// By image, slot and generation.
+    channels: HashMap<(u32, u32, u32), Row>,
+    /// Where kernels of a channel's stream are, by the channel and the handle that was passed.
+    streams: HashMap<((u32, u32, u32), u64), Runs>,
+    /// The last row of a channel or of a stream.
+    last_row: usize,
     /// The submission whose arrow has begun.
     arrow: Option<u64>,
     /// Threads that made calls, by image and number.
     threads: HashMap<(u32, i32), u64>,
+}
+
+/// A channel.
+#[derive(Clone)]
+struct Row {
+    /// Its GPU.
+    pid: Value,
+    gpu: Option<u32>,
+    number: usize,
+    title: String,
+}
+
+/// Rows next to each other, for kernels that run at the same time.
+#[derive(Default)]
+struct Runs {
+    lanes: Lanes,
+    rows: Vec<usize>,
 }
 
 /// An event of the trace.
@@ -76,10 +102,22 @@ impl Trace<'_> {
             Some(n) => json!(format!("GPU {n}")),
             None => json!("GPU ?"),
         };
-        let channels = about.summary.channel_list.iter();
-        let channels =
-            channels.map(|c| ((c.process, c.slot, c.generation), (row(c.gpu), c.number))).collect::<HashMap<_, _>>();
-        Trace { about, out, any: false, channels, arrow: None, threads: HashMap::new() }
+        let channels = about.summary.channel_list.iter().map(|c| {
+            let title = format!("channel {} {}, pid {}", c.label(), c.engine, c.pid);
+            ((c.process, c.slot, c.generation), Row { pid: row(c.gpu), gpu: c.gpu, number: c.number, title })
+        });
+        let channels = channels.collect::<HashMap<_, _>>();
+        let last_row = channels.values().map(|c| c.number).max().unwrap_or(0);
+        Trace {
+            about,
+            out,
+            any: false,
+            channels,
+            streams: HashMap::new(),
+            last_row,
+            arrow: None,
+            threads: HashMap::new(),
+        }
     }
 
     /// All but the events, and the names of rows.
@@ -96,7 +134,7 @@ impl Trace<'_> {
             "traceName": r.path().file_name().unwrap_or_default().to_string_lossy(),
             "doorbell": self.about.row,
             "doorbell_version": r.header().doorbell,
-            "gpu_times": TIMES,
+            "gpu_times": if self.about.has_gpu_times { TIMES_OF_KERNELS } else { TIMES },
         });
         if let [rank] = ranks[..] {
             head["distributedInfo"] = json!({ "rank": rank.rank, "world_size": rank.world_size });
@@ -108,7 +146,6 @@ impl Trace<'_> {
 
     fn names(&mut self) -> Result<(), ExportError> {
         let mut names = Vec::new();
-        let name = |what: &str, pid: &Value, tid: i64, args: Value| json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args });
         for p in &self.about.summary.processes {
             let pid = json!(p.pid);
             let exe = p.exe.rsplit('/').next().unwrap_or_default();
@@ -122,14 +159,17 @@ impl Trace<'_> {
         }
         let mut gpus = BTreeSet::new();
         for c in &self.about.summary.channel_list {
-            let Some((pid, number)) = self.channels.get(&(c.process, c.slot, c.generation)) else { continue };
+            let Some(Row { pid, number, title, .. }) = self.channels.get(&(c.process, c.slot, c.generation)) else {
+                continue;
+            };
             let gpu = c.gpu.map_or("GPU ?".into(), |n| format!("GPU {n}"));
             if gpus.insert(c.gpu) {
-                let title = format!("{} (times of doorbells)", self.about.summary.gpu);
+                let of =
+                    if self.about.has_gpu_times { "times of kernels, else of doorbells" } else { "times of doorbells" };
+                let title = format!("{} ({of})", self.about.summary.gpu);
                 names.push(name("process_name", pid, 0, json!({ "name": title })));
                 names.push(name("process_labels", pid, 0, json!({ "labels": gpu })));
             }
-            let title = format!("channel {} {}, pid {}", c.label(), c.engine, c.pid);
             names.push(name("thread_name", pid, *number as i64, json!({ "name": title })));
         }
         names.iter().try_for_each(|row| Ok(self.json(row)?))
@@ -172,7 +212,7 @@ impl Trace<'_> {
     fn in_call(&mut self, args: &mut Value, process: u32, tid: i32, call: Option<&InCall>) {
         let Some(call) = call else { return };
         args["call"] = json!(call.name);
-        args["stream"] = json!(call.stream);
+        args["stream_handle"] = json!(format!("{:#x}", call.stream));
         if let Some(line) = &call.python {
             args["python"] = json!(line.place());
         }
@@ -208,16 +248,27 @@ impl Trace<'_> {
         self.json(&Event { args, ..e })
     }
 
+    fn channel(&self, when: &When) -> Row {
+        let known = self.channels.get(&(when.process, when.slot, when.generation)).cloned();
+        known.unwrap_or_else(|| Row { pid: json!("GPU ?"), gpu: None, number: 0, title: "channel ?".into() })
+    }
+
+    /// From the thread that rang; once for each submission.
+    fn begin_arrow(&mut self, when: &When) -> io::Result<()> {
+        if self.arrow.replace(when.submission) == Some(when.submission) {
+            return Ok(());
+        }
+        let pid = json!(when.pid);
+        let begin = self.event((&pid, when.tid), "ac2g", "ac2g", when.tsc);
+        self.json(&Event { ph: "s", id: Some(when.submission), s: None, ..begin })
+    }
+
     /// Something that a submission sent, and the arrow to it from the thread.
     fn operation(&mut self, when: &When, cat: &'static str, name: &str, mut args: Value) -> io::Result<()> {
-        let known = self.channels.get(&(when.process, when.slot, when.generation)).cloned();
-        let (row, number) = known.unwrap_or((json!("GPU ?"), 0));
-        let (pid, tid) = (json!(when.pid), number as i32);
+        let Row { pid: row, number, .. } = self.channel(when);
+        let tid = number as i32;
         let id = Some(when.submission);
-        if self.arrow.replace(when.submission) != Some(when.submission) {
-            let begin = self.event((&pid, when.tid), "ac2g", "ac2g", when.tsc);
-            self.json(&Event { ph: "s", id, s: None, ..begin })?;
-        }
+        self.begin_arrow(when)?;
         args["submission"] = json!(when.submission);
         self.in_call(&mut args, when.process, when.tid, when.call.as_ref());
         let e = self.event((&row, tid), cat, name, when.tsc);
@@ -245,6 +296,10 @@ impl Trace<'_> {
     }
 
     fn launch(&mut self, l: &LaunchRow) -> io::Result<()> {
+        // (Its run follows. Tools would count the kernel twice.)
+        if l.gpu.is_some_and(|_| self.about.has_gpu_times) {
+            return Ok(());
+        }
         let unnamed = || l.shape.map_or("kernel ?".into(), |s| format!("kernel {:#x}", s.code()));
         let name = if l.empty { "empty QMD".to_owned() } else { l.name.clone().unwrap_or_else(unnamed) };
         let args = match &l.shape {
@@ -258,7 +313,55 @@ impl Trace<'_> {
             }),
             None => json!({ "again": l.again }),
         };
-        self.operation(&l.when, if l.empty { "empty_launch" } else { "kernel" }, &name, args)
+        let category = match l.empty {
+            true => "empty_launch",
+            false if self.about.has_gpu_times => "launch",
+            false => "kernel",
+        };
+        self.operation(&l.when, category, &name, args)
+    }
+
+    fn kernel_run(&mut self, k: &KernelRun) -> io::Result<()> {
+        let Some((from, to)) = self.about.run(k) else { return Ok(()) };
+        let (ts, dur) = (from as f64 / 1e3, (to - from) as f64 / 1e3);
+        let channel = self.channel(&k.when);
+        let (stream, row) = self.row_of_run(k, &channel, (from, to))?;
+        self.begin_arrow(&k.when)?;
+        let name = k.name.clone().unwrap_or_else(|| format!("kernel {:#x}", k.code));
+        let mut args = json!({
+            "device": channel.gpu,
+            "stream": stream,
+            "start": k.gpu.start.name(),
+            "queued_ns": k.gpu.queued_ns,
+            "earlier_by_ns": k.gpu.start_ns.saturating_sub(k.gpu.earliest_ns),
+            "in_graph": k.in_graph,
+            "submission": k.when.submission,
+        });
+        self.in_call(&mut args, k.when.process, k.when.tid, k.when.call.as_ref());
+        let place = (&channel.pid, row as i32);
+        let e = self.event(place, "kernel", &name, k.when.tsc);
+        self.json(&Event { ph: "X", ts, dur: Some(dur), s: None, args, ..e })?;
+        let end = self.event(place, "ac2g", "ac2g", k.when.tsc);
+        self.json(&Event { ph: "f", ts, id: Some(k.when.submission), s: None, bp: Some("e"), ..end })
+    }
+
+    /// The number of its stream, and the row that it is drawn in.
+    fn row_of_run(&mut self, k: &KernelRun, channel: &Row, (from, to): (i64, i64)) -> io::Result<(usize, usize)> {
+        let w = &k.when;
+        let handle = w.call.as_ref().map_or(0, |call| call.stream);
+        let runs = self.streams.entry(((w.process, w.slot, w.generation), handle)).or_default();
+        // (As numbers without sign, in the same order.)
+        let lane = runs.lanes.place_apart(from as u64 ^ 1 << 63, to as u64 ^ 1 << 63);
+        if let (Some(stream), Some(row)) = (runs.rows.first(), runs.rows.get(lane)) {
+            return Ok((*stream, *row));
+        }
+        self.last_row += 1;
+        runs.rows.push(self.last_row);
+        let (stream, row) = (runs.rows.first().copied().unwrap_or(self.last_row), self.last_row);
+        let beside = if lane == 0 { String::new() } else { format!(" ({})", lane + 1) };
+        let title = format!("stream {handle:#x}{beside}, {}", channel.title);
+        self.json(&name("thread_name", &channel.pid, row as i64, json!({ "name": title })))?;
+        Ok((stream, row))
     }
 
     fn lock(&mut self, u: &UseRow) -> io::Result<()> {
@@ -290,8 +393,7 @@ impl Trace<'_> {
     fn cuda_call(&mut self, c: &OneCall) -> io::Result<()> {
         let cat = if c.call.starts_with("cuda") { "cuda_runtime" } else { "cuda_driver" };
         let pid = json!(c.pid);
-        let mut args =
-            json!({ "kind": c.kind, "stream": c.stream, "size": c.size, "result": c.result, "site": c.site });
+        let mut args = json!({ "kind": c.kind, "stream_handle": format!("{:#x}", c.stream), "size": c.size, "result": c.result, "site": c.site });
         if !c.python.is_empty() {
             args["Call stack"] = json!(call_stack(&c.python));
         }
@@ -306,6 +408,11 @@ impl Trace<'_> {
         };
         self.json(&e)
     }
+}
+
+/// What a row is called.
+fn name(what: &str, pid: &Value, tid: i64, args: Value) -> Value {
+    json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args })
 }
 
 /// As PyTorch's profiler writes it (`with_stack`): `train.py(12): forward;...`, the innermost frame first.
@@ -328,7 +435,7 @@ impl Writer for Trace<'_> {
             Line::Submission(s) => self.submission(s)?,
             Line::Copy(c) => self.copy(c)?,
             Line::Launch(l) => self.launch(l)?,
-            Line::KernelRun(_) => {}
+            Line::KernelRun(k) => self.kernel_run(k)?,
             Line::Range(r) => self.range(r)?,
             Line::Lock(u) => self.lock(u)?,
             Line::CudaCall(c) => self.cuda_call(c)?,

@@ -75,3 +75,35 @@ fn a_gpu_is_told_from_a_process_of_the_same_number() {
     tape.end.as_mut().unwrap().pid = 0;
     assert!(events(&exported(tape), "i", "kernel").iter().all(|e| e["pid"] == "GPU 0"));
 }
+
+#[test]
+fn kernels_that_ran_have_durations_and_what_tools_join_them_by() {
+    let t = exported(synthetic::kernel_times());
+    let runs = events(&t, "X", "kernel");
+    let us = |e: &Value, key: &str| (e[key].as_f64().unwrap() * 10.0).round() / 10.0;
+    let found: Vec<_> = runs.iter().map(|e| (us(e, "ts"), us(e, "dur"))).collect();
+    assert_eq!(found, [(201.1, 7.9), (210.0, 19.0), (203.1, 20.9), (301.1, 17.9), (319.5, 4.5), (319.5, 9.5)]);
+    assert_eq!((runs[0]["name"].as_str(), runs[0]["pid"].as_u64()), (Some("add(int*)"), Some(0)));
+    // Two kernels of one stream behind each other; those of the graph that overlap have rows of their own, and one stream.
+    let rows: Vec<_> =
+        runs.iter().map(|e| (e["tid"].as_u64().unwrap(), e["args"]["stream"].as_u64().unwrap())).collect();
+    assert_eq!(rows, [(1, 1), (1, 1), (2, 2), (3, 3), (3, 3), (4, 3)]);
+    let named = |tid: u64| {
+        let is = |e: &&Value| e["name"] == "thread_name" && e["pid"] == 0 && e["tid"] == tid;
+        t["traceEvents"].as_array().unwrap().iter().find(is).unwrap()["args"]["name"].as_str().unwrap()
+    };
+    assert!(named(1).starts_with("stream 0x51, channel 0 GRAPHICS"), "{}", named(1));
+    assert!(named(4).starts_with("stream 0x53 (2), channel 0 GRAPHICS"), "{}", named(4));
+    // Each is joined with its call, which has no stream: tools would take it for work of the GPU.
+    let calls = events(&t, "X", "cuda_driver").into_iter().chain(events(&t, "X", "cuda_runtime"));
+    let calls: Vec<&Value> = calls.collect();
+    for (run, call) in runs.iter().zip(["cuLaunchKernel", "cuLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch"]) {
+        let joined = calls.iter().find(|c| c["args"]["correlation"] == run["args"]["correlation"]).unwrap();
+        assert_eq!((joined["name"].as_str(), &joined["args"]["stream"]), (Some(call), &Value::Null));
+        assert!(run["args"]["correlation"].is_u64() && joined["ts"].as_f64() < run["ts"].as_f64());
+    }
+    // The one without an end, and the graph's QMDs, which are launches at their doorbells: no kernel is counted twice.
+    assert_eq!((events(&t, "i", "kernel").len(), events(&t, "i", "launch").len()), (0, 4));
+    assert_eq!((events(&t, "s", "ac2g").len(), events(&t, "f", "ac2g").len()), (5, 10));
+    assert!(t["gpu_times"].as_str().unwrap().starts_with("Kernels have"));
+}
