@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
 use test_support::Source;
 
 fn doorbell(arguments: &[&str]) -> Output {
@@ -24,7 +25,11 @@ fn built(dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// Each program alone: what takes its CPU changes which of its calls are slow.
+static ONE: Mutex<()> = Mutex::new(());
+
 fn recorded(dir: &Path, name: &str, how: &[&str], mode: &str) -> String {
+    let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let file = dir.join(name).to_str().unwrap().to_owned();
     let app = dir.join("app").to_str().unwrap().to_owned();
     let all = [&["record", "--quiet", "--tap", "off", "-o", &file], how, &["--", &app, mode]].concat();
