@@ -240,6 +240,8 @@ impl Running {
         }
         let is_whole = ended.len() == kernels.len();
         let mut all = Vec::with_capacity(ended.len());
+        // The first that waits for none. Others that do may run beside it.
+        let mut first: Option<GpuTime> = None;
         for (ns, k) in ended {
             let time = match waits_for.get(&k.qmd) {
                 Some(before) => {
@@ -257,9 +259,12 @@ impl Running {
                         clock_error_ns: bell.1,
                     }
                 }
-                None => match self.kernel(times, channel, stream, tsc, Some(k.number), is_again) {
-                    Some(time) => time,
-                    None => continue,
+                None => match first {
+                    Some(first) => GpuTime { end_ns: ns, start: Start::Bounded, ..first },
+                    None => match self.kernel(times, channel, stream, tsc, Some(k.number), is_again) {
+                        Some(time) => *first.insert(time),
+                        None => continue,
+                    },
                 },
             };
             all.push((k.qmd, time));
