@@ -180,15 +180,7 @@ def hashed(name):
         net = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(20)]).cuda().eval()
         x = torch.randn(32, 256).cuda()
         with torch.inference_mode():
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                for _ in range(3):
-                    net(x)
-            torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                y = net(x)
+            graph, y = names.captured(net, x)
             for _ in range(50):
                 x.copy_(torch.randn(32, 256))
                 graph.replay()

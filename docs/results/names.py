@@ -170,6 +170,21 @@ def costs(doorbell, to):
         json.dump(rows, f, indent=1)
 
 
+def captured(net, x):
+    """A CUDA graph of `net(x)`, and the tensor that it writes."""
+    import torch
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            net(x)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = net(x)
+    return graph, y
+
+
 def graphs():
     """A model of timm replayed as a CUDA graph."""
     import timm
@@ -178,15 +193,7 @@ def graphs():
     net = timm.create_model("resnet18").cuda().eval()
     images = torch.randn(4, 3, 64, 64).cuda()
     with torch.inference_mode():
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                net(images)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            net(images)
+        graph, _ = captured(net, images)
         for _ in range(20):
             graph.replay()
 

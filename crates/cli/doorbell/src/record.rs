@@ -233,7 +233,7 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let driver = recorder::driver_version();
         // Locks and ranges are there without a GPU, and calls where a library brings its own.
-        let no_gpu = (self.locks || self.calls || self.python || self.gpu_times || self.has_nvtx()) && driver.is_none();
+        let no_gpu = self.is_more_than_commands() && driver.is_none();
         if self.gpu == Gpu::Real && !no_gpu {
             // A program may bring a driver of its own, as one with the software GPU linked into it does.
             if driver.is_none() && !gpu::accepts_unverified() {
@@ -258,6 +258,11 @@ impl Args {
     fn has_nvtx(&self) -> bool {
         let range = matches!(self.capture, CaptureArg::Range(_));
         self.nvtx || range || (self.calls || self.gpu_times || self.locks) && !self.no_nvtx
+    }
+
+    /// What is asked for can be had without a GPU, too.
+    fn is_more_than_commands(&self) -> bool {
+        self.locks || self.calls || self.python || self.gpu_times || self.has_nvtx()
     }
 
     /// The file to write, created. Nothing is created for a program that cannot be recorded.
@@ -344,12 +349,11 @@ fn default_name(program: &OsStr) -> PathBuf {
 fn tell(out: &Path, o: &Outcome, args: &Args) {
     let e = &o.end;
     let name = Style::of_stderr().bold("doorbell:");
-    let doorbells =
-        match (e.trapped + e.tapped, args.locks || args.calls || args.python || args.gpu_times || args.has_nvtx()) {
-            // Without a GPU there are none, and nobody asked for them.
-            (0, true) => String::new(),
-            (n, _) => format!(", {} ({} rewritten, {} trapped)", number::of(n, "doorbell"), e.tapped, e.trapped),
-        };
+    let doorbells = match (e.trapped + e.tapped, args.is_more_than_commands()) {
+        // Without a GPU there are none, and nobody asked for them.
+        (0, true) => String::new(),
+        (n, _) => format!(", {} ({} rewritten, {} trapped)", number::of(n, "doorbell"), e.tapped, e.trapped),
+    };
     let (seconds, size) = (number::seconds(e.seconds), number::bytes(o.bytes));
     let mut err = std::io::stderr().lock();
     let _ = writeln!(err, "{name} wrote {}: {seconds}{doorbells}, {size}", out.display());

@@ -12,7 +12,7 @@ use schema::operations::{GpuTime, Start};
 use std::collections::{HashMap, HashSet};
 use tape::event::{Body, ends, runs};
 use tape::region::STAMPS_BYTES;
-use tape::stamp::{LaunchedBody, OWN_GPU, SLOTS, STRIDE, state};
+use tape::stamp::{LaunchedBody, OWN_GPU, SLOTS, STRIDE, number, state};
 
 /// Nanoseconds from the doorbell to the start of a kernel on an idle stream (seen on an H200: 1.9 to 2.8 us from p1 to p99).
 const IDLE: i64 = 2_100;
@@ -119,9 +119,14 @@ impl Image {
             if let Found::Kernel(qmd) = found
                 && let Some((_, payload)) = end_time::take(qmd.at, is_slot, word, set)
             {
-                stamp(qmd.address, u64::from(payload & 0x7fff_ffff));
+                stamp(qmd.address, number(payload));
             }
         });
+    }
+
+    /// When a kernel ended; `None` if that is not on the tape.
+    fn ended(&self, number: u64) -> Option<u64> {
+        self.ends.get(usize::try_from(number).ok()?).copied().filter(|ns| *ns != 0)
     }
 
     fn readings(&self, gpu: Option<u32>) -> Option<&Readings> {
@@ -227,8 +232,7 @@ impl Running {
         is_again: bool,
         starts: impl Fn(u64) -> [u64; 2],
     ) -> Vec<(u64, GpuTime)> {
-        let end = |number: u64| times.ends.get(usize::try_from(number).ok()?).copied().filter(|ns| *ns != 0);
-        let mut ended: Vec<(u64, Ran)> = kernels.iter().filter_map(|k| Some((end(k.number)?, *k))).collect();
+        let mut ended: Vec<(u64, Ran)> = kernels.iter().filter_map(|k| Some((times.ended(k.number)?, *k))).collect();
         ended.sort_by_key(|(ns, _)| *ns);
         // The latest end of those that a kernel waits for.
         let mut waits_for: HashMap<u64, u64> = HashMap::new();
@@ -239,6 +243,7 @@ impl Running {
             }
         }
         let is_whole = ended.len() == kernels.len();
+        let bell = times.gpu_ns(channel.gpu, tsc);
         let mut all = Vec::with_capacity(ended.len());
         // The first that waits for none. Others that do may run beside it.
         let mut first: Option<GpuTime> = None;
@@ -247,16 +252,14 @@ impl Running {
                 Some(before) => {
                     let start = before.saturating_add(NODE).min(ns);
                     let kind = if is_whole { Start::AfterTheOneBefore } else { Start::Bounded };
-                    let bell =
-                        times.gpu_ns(channel.gpu, tsc).map_or((start, 0), |(ns, error)| (ns, error.ceil() as u64));
-                    let queued_ns = start.saturating_sub(bell.0);
+                    let (rung, error) = bell.unwrap_or((start, 0.0));
                     GpuTime {
                         end_ns: ns,
                         start_ns: start,
                         earliest_ns: start,
                         start: kind,
-                        queued_ns,
-                        clock_error_ns: bell.1,
+                        queued_ns: start.saturating_sub(rung),
+                        clock_error_ns: error.ceil() as u64,
                     }
                 }
                 None => match first {
@@ -295,7 +298,6 @@ impl Running {
 
     /// A kernel of a channel's stream was launched by a doorbell at a time stamp. `waits_for_itself`: it is a graph's that was launched before, and what its channel
     /// waits for is that launch.
-    #[allow(clippy::too_many_arguments)]
     pub fn kernel(
         &mut self,
         times: &Image,
@@ -305,7 +307,7 @@ impl Running {
         number: Option<u64>,
         waits_for_itself: bool,
     ) -> Option<GpuTime> {
-        let end = number.and_then(|n| times.ends.get(usize::try_from(n).ok()?)).copied().filter(|ns| *ns != 0);
+        let end = number.and_then(|n| times.ended(n));
         let before = self.last.insert((channel.number, stream), end);
         let has_waited = self.waited.remove(&channel.number);
         let end = end?;

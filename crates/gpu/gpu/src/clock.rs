@@ -5,14 +5,12 @@
 
 use crate::device::{Bar, Device};
 use crate::stores::lfence;
+use rm::abi::usermode::{TIME_0, TIME_1};
 use std::arch::x86_64::_rdtsc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// TIME_0 and TIME_1 of a usermode page (class 0xC361 and later).
-const TIME_0: usize = 0x80;
-const TIME_1: usize = 0x84;
 /// TIME_0 counts in these steps (NSEC 31:5), nanoseconds.
 const STEP_NS: u64 = 32;
 /// Readings of which the tightest is taken.
@@ -81,7 +79,7 @@ impl Clock {
     fn reading(&self) -> Reading {
         let page = self.device.usermode(Bar::Bar0);
         // SAFETY: the page is mapped as long as the device lives, and both registers lie within it.
-        let read = |offset: usize| unsafe { (*page.add(offset).cast::<AtomicU32>()).load(Ordering::Relaxed) };
+        let read = |offset: u64| unsafe { (*page.add(offset as usize).cast::<AtomicU32>()).load(Ordering::Relaxed) };
         loop {
             let hi = read(TIME_1);
             let before = tsc();

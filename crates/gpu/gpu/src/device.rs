@@ -325,7 +325,7 @@ impl Own {
         // From here on closing the control file frees the client and all that is in it.
         let client = driver::alloc_client(&*driver, ctl)?;
         let cards = driver::card_info(&*driver, ctl)?;
-        let card = choose(&cards, &|gpu_id| instance(&*driver, ctl, client, gpu_id))?;
+        let card = choose(&cards, &|gpu_id| Ok(driver::device_instance(&*driver, ctl, client, gpu_id)?))?;
         let gpu = files.open(&node(&card))?;
         driver::register_fd(&*driver, gpu, ctl)?;
         Ok(Own { files, abi, version, card, ctl, client, device: 0, subdevice: 0, opener })
@@ -338,7 +338,7 @@ impl Own {
     /// Device and sub-device of our own; the GPU's UUID.
     fn add_device(&mut self) -> Result<[u8; 16], Error> {
         let (driver, ctl, client) = (&*self.files.driver, self.ctl, self.client);
-        let device_id = instance(driver, ctl, client, self.card.gpu_id)?;
+        let device_id = driver::device_instance(driver, ctl, client, self.card.gpu_id)?;
         let mut params =
             DeviceAlloc { device_id, client_share: client, va_mode: MULTIPLE_VASPACES, ..Default::default() };
         self.device = driver::alloc(driver, ctl, client, client, 0, class::NV01_DEVICE_0, &mut params)?;
@@ -386,14 +386,6 @@ impl Own {
 
 fn node(card: &CardInfo) -> String {
     format!("/dev/nvidia{}", card.minor)
-}
-
-/// The device instance by which RM knows a GPU.
-fn instance(driver: &dyn Driver, ctl: RawFd, client: u32, gpu_id: u32) -> Result<u32, Error> {
-    let mut id = rm::abi::control::GpuIdInfo { gpu_id, ..Default::default() };
-    // SAFETY: the parameters hold no pointers.
-    unsafe { driver::control(driver, ctl, client, client, rm::abi::control::GPU_ID_INFO_V2, &mut id)? };
-    Ok(id.device_instance)
 }
 
 /// Files that are closed unless a device takes them over.

@@ -1,7 +1,7 @@
 //! Ends of kernels, taken out of the slots into which the GPU writes them ([`tape::stamp`]).
 //!
-//! Kernels of several streams end in any order, so each is looked at until it has come. Slots are free again up to the oldest that has not. One that does
-//! not come while many others did is given up: its channel may be gone.
+//! Kernels of several streams end in any order, so each slot is read until its end has arrived. Slots below the oldest awaited one are free again. An end
+//! that does not arrive while many others do is given up: its channel may be gone.
 
 use crate::memory::Mapping;
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Takes what has come since, as events. `map` maps the slots.
+    /// Takes the ends that have arrived since, as events. `map` maps the slots.
     pub fn take(&mut self, c: &Control, map: impl FnOnce() -> std::io::Result<Mapping>) -> Vec<u8> {
         // (Whatever the program writes over its counter: no more than there are slots.)
         let stamped = c.stamped.load(Ordering::Acquire).clamp(self.settled, self.settled + SLOTS);

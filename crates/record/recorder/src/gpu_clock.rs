@@ -1,8 +1,9 @@
-//! The GPUs' own clocks beside the CPU's, for the ends of kernels. Read through usermode pages of a client of our own: the page through which CUDA rings (BAR1) reads
-//! zero there (seen on an H200).
+//! Readings of each GPU's clock together with the CPU's, for the ends of kernels. The recorder has its own RM client and usermode page for it: in the page that CUDA
+//! rings (BAR1), the clock is zero (seen on an H200).
 
 use crate::clock;
-use rm::abi::{DeviceAlloc, SubdeviceAlloc, control};
+use rm::abi::usermode::{LENGTH, TIME_0, TIME_1};
+use rm::abi::{DeviceAlloc, SubdeviceAlloc};
 use rm::class;
 use rm::driver::{self, Driver, Libc, RmError};
 use std::ffi::{CString, c_void};
@@ -12,14 +13,11 @@ use std::time::{Duration, Instant};
 use tape::event::{Head, bytes_of};
 use tape::stamp::{ClockBody, kind};
 
-/// TIME_0 and TIME_1 of a usermode page (class 0xC361 and later).
-const TIME_0: usize = 0x80;
-const TIME_1: usize = 0x84;
 /// Bytes of a usermode mapping.
-const PAGE: usize = 0x10000;
-/// The clocks drift by some 10 ppm, so what lies between two readings is known within some nanoseconds.
+const PAGE: usize = LENGTH as usize;
+/// The clocks drift by 10 ppm, steadily, so times between two readings are interpolated.
 const EVERY: Duration = Duration::from_millis(200);
-/// Readings of which the tightest is taken; one takes about 1 us.
+/// The fastest of so many readings is taken. One takes about 1 us.
 const READINGS: usize = 16;
 
 /// The clocks of all GPUs that can be opened.
@@ -40,7 +38,7 @@ struct Gpu {
 unsafe impl Send for Gpu {}
 
 impl GpuClocks {
-    /// Opens them. Where there is no driver, or it refuses, there are none.
+    /// Opens them. Without a driver, or if it refuses, there are none.
     pub fn open() -> GpuClocks {
         let cards = cards().unwrap_or_default();
         GpuClocks {
@@ -49,7 +47,7 @@ impl GpuClocks {
         }
     }
 
-    /// Events of all clocks, if they were not read for a while.
+    /// Events of all clocks, if the last were [`EVERY`] ago.
     pub fn events(&mut self) -> Vec<u8> {
         if self.read.is_some_and(|at| at.elapsed() < EVERY) {
             return Vec::new();
@@ -97,23 +95,20 @@ impl Gpu {
         let ctl = self.ctl;
         let client = driver::alloc_client(&Libc, ctl)?;
         self.files.iter().try_for_each(|file| driver::register_fd(&Libc, *file, ctl))?;
-        let mut id = control::GpuIdInfo { gpu_id, ..Default::default() };
-        // SAFETY: the parameters hold no pointers.
-        unsafe { driver::control(&Libc, ctl, client, client, control::GPU_ID_INFO_V2, &mut id)? };
-        self.instance = id.device_instance;
+        self.instance = driver::device_instance(&Libc, ctl, client, gpu_id)?;
         let mut params = DeviceAlloc { device_id: self.instance, client_share: client, ..Default::default() };
         let device = driver::alloc(&Libc, ctl, client, client, 0, class::NV01_DEVICE_0, &mut params)?;
         let mut params = SubdeviceAlloc::default();
         let subdevice = driver::alloc(&Libc, ctl, client, device, 0, class::NV20_SUBDEVICE_0, &mut params)?;
         let object = driver::alloc_bytes(&Libc, ctl, client, subdevice, 0, class::HOPPER_USERMODE_A, &mut [])?;
-        driver::map_memory(&Libc, ctl, client, subdevice, object, 0, PAGE as u64, 0, self.files[1])?;
+        driver::map_memory(&Libc, ctl, client, subdevice, object, 0, LENGTH, 0, self.files[1])?;
         Ok(())
     }
 
-    /// The tightest of some readings; `None` for a clock that does not go.
+    /// The fastest of some readings; `None` for a clock that is zero.
     fn reading(&self) -> Option<(u64, ClockBody)> {
-        // SAFETY: both registers lie within the mapped page; reading them changes nothing.
-        let read = |offset: usize| u64::from(unsafe { self.page.add(offset).cast::<u32>().read_volatile() });
+        // SAFETY: both registers are in the mapped page, and a load of them has no effect.
+        let read = |offset: u64| u64::from(unsafe { self.page.add(offset as usize).cast::<u32>().read_volatile() });
         let one = || loop {
             let upper = read(TIME_1);
             let before = clock::tsc();
@@ -132,7 +127,7 @@ impl Gpu {
 impl Drop for Gpu {
     fn drop(&mut self) {
         if !self.page.is_null() {
-            // SAFETY: our own mapping, which nobody reads any more.
+            // SAFETY: `self` made the mapping, and its last user ends here.
             let _ = unsafe { Libc.munmap(self.page.cast::<c_void>(), PAGE) };
         }
         for fd in [self.files[1], self.files[0], self.ctl].into_iter().filter(|fd| *fd >= 0) {

@@ -156,7 +156,7 @@ impl Buffers {
     }
 }
 
-/// A software event, the times of whose records are CLOCK_MONOTONIC.
+/// A software event. Its records have times of CLOCK_MONOTONIC.
 pub fn attribute(config: abi::perf_sw_ids) -> abi::perf_event_attr {
     let mut a = abi::perf_event_attr {
         type_: abi::PERF_TYPE_SOFTWARE,
@@ -170,18 +170,18 @@ pub fn attribute(config: abi::perf_sw_ids) -> abi::perf_event_attr {
     a
 }
 
-/// Opens an event on a CPU: of all threads, or else of what this thread starts from now on.
+/// Opens an event on a CPU: of all threads, or of this thread's later children.
 pub fn event(mut a: abi::perf_event_attr, cpu: i32, whole_machine: bool) -> io::Result<OwnedFd> {
     let pid = if whole_machine {
         -1
     } else {
-        // What one may ask of oneself without privileges; children and their threads inherit it.
+        // Allowed without privileges; children and their threads inherit it.
         a.set_exclude_kernel(1);
         a.set_exclude_hv(1);
         a.set_inherit(1);
         0
     };
-    // SAFETY: a filled attribute; the descriptor that comes back is ours.
+    // SAFETY: a filled attribute. The returned descriptor has no other owner.
     unsafe {
         match sys::perf_event_open(&mut a, pid, cpu, -1, abi::PERF_FLAG_FD_CLOEXEC.into()) {
             -1 => Err(io::Error::last_os_error()),
@@ -190,7 +190,7 @@ pub fn event(mut a: abi::perf_event_attr, cpu: i32, whole_machine: bool) -> io::
     }
 }
 
-/// Calls `f` for each CPU that is on line, and says what it made. An error of any is one of all.
+/// Calls `f` for each CPU that is on line, and returns the results. The first error ends it.
 pub fn each_cpu<T>(mut f: impl FnMut(i32, usize) -> io::Result<T>) -> io::Result<Vec<T>> {
     // SAFETY: asks only.
     let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }.clamp(1, 4096) as usize;
@@ -225,7 +225,7 @@ impl Buffer {
         Buffer::map(event(a, cpu, whole_machine)?, bytes)
     }
 
-    /// The buffer of an event: so many bytes, a power of two, or as many as the kernel gives.
+    /// The buffer of an event: `bytes` bytes, a power of two, or fewer if the kernel allows fewer.
     pub fn map(event: OwnedFd, mut bytes: usize) -> io::Result<Buffer> {
         loop {
             // SAFETY: a fresh mapping of our own descriptor.

@@ -215,7 +215,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
         tap: o.tap.code(),
         on_full: if o.wait_on_full { region::on_full::WAIT } else { region::on_full::GAP },
         locks: wish(o.locks, region::locks::RECORD)
-            | wish(o.calls || o.python || o.gpu_times, region::locks::CALLS)
+            | wish(o.calls || o.python, region::locks::CALLS)
             | wish(o.python, region::locks::PYTHON)
             | wish(o.nvtx, region::locks::NVTX)
             | wish(o.gpu_times, region::locks::GPU_TIMES)

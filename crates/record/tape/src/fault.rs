@@ -1,10 +1,10 @@
-//! Events of page faults: when threads of the program waited for the kernel to give them a page; and time that a
+//! Events of page faults: when threads of the program waited for a page from the kernel. And of the time that a
 //! hypervisor took from the CPUs.
 //!
-//! Written by the recorder, from the kernel's records, as events of the thread [`WRITER`]. A [`WatchedBody`] comes first
-//! and says what was allowed; older tapes have none of these.
+//! Written by the recorder, from the kernel's records, as events of the thread [`WRITER`]. The first is a
+//! [`WatchedBody`] with what was allowed. Older tapes have none of these.
 
-/// The thread number under which these events stand: no thread's.
+/// The thread number of these events, which no thread has.
 pub const WRITER: i32 = -2;
 
 /// Layout of the bodies here.
@@ -17,14 +17,14 @@ pub const MOST: usize = 512;
 pub mod kind {
     pub const WATCHED: u16 = 72;
     pub const FAULTS: u16 = 73;
-    /// [`crate::switch::LostBody`]; 0 records: an unknown number.
+    /// [`crate::switch::LostBody`]. 0 records mean an unknown number.
     pub const LOST: u16 = 74;
     pub const STOLEN: u16 = 75;
 }
 
 /// Which faults are on the tape.
 pub mod scope {
-    /// None: the text that follows says why.
+    /// None. The text that follows has the reason.
     pub const REFUSED: u32 = 0;
     /// All of the program's.
     pub const ALL: u32 = 1;
@@ -34,11 +34,11 @@ pub mod scope {
 
 /// What is known of time that a hypervisor took.
 pub mod steal {
-    /// There is one, and it does not say.
+    /// There is one, and it does not report that.
     pub const NOT_KNOWN: u32 = 0;
-    /// No hypervisor: nothing is taken.
+    /// There is no hypervisor.
     pub const NONE: u32 = 1;
-    /// It says how long: [`super::StolenBody`].
+    /// It reports the time: [`super::StolenBody`].
     pub const COUNTED: u32 = 2;
 }
 
@@ -55,7 +55,7 @@ pub struct WatchedBody {
     pub text: u32,
 }
 
-/// Flag of a [`FaultsBody`]'s head: the page had to be read, or waited for; else it was there or was made.
+/// Flag of a [`FaultsBody`]'s head: the thread waited for the page to be read. Without it the page was in memory, or was made.
 pub const MAJOR: u16 = 1;
 
 /// Page faults of one thread, one after the other. `count` of [`Fault`] follow. The head's time is when the first began.

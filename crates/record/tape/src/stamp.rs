@@ -31,6 +31,11 @@ pub const fn payload(number: u64) -> u32 {
     number as u32 | 1 << 31
 }
 
+/// The number of the kernel that writes a payload, as long as there are fewer than 2^31.
+pub const fn number(payload: u32) -> u64 {
+    (payload & !(1 << 31)) as u64
+}
+
 /// Event kinds, beside those of [`crate::event::kind`].
 pub mod kind {
     /// Ends are recorded of this process, or why not: [`super::StampsBody`].
@@ -50,8 +55,6 @@ pub mod state {
     pub const REFUSED: u32 = 2;
     /// This libcuda lacks the functions that map it.
     pub const NO_FUNCTION: u32 = 3;
-    /// A profiler that uses CUPTI is at work in the process. It uses the same words.
-    pub const PROFILER: u32 = 4;
     /// The context that the area was mapped in is gone.
     pub const CONTEXT_GONE: u32 = 5;
 }
@@ -77,7 +80,7 @@ pub const OWN_GPU: u32 = u32::MAX;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockBody {
-    /// Time stamp counter behind the reading.
+    /// Time stamp counter after the reading.
     pub after: u64,
     /// Nanoseconds.
     pub gpu_ns: u64,
@@ -105,13 +108,13 @@ pub struct End {
     pub ns: u64,
 }
 
-/// An entry that launches an uploaded graph. `runs` times [`Run`] follow. The entry's event comes behind it in the same ring.
+/// An entry that launches an uploaded graph. `runs` times [`Run`] follow. The entry's event follows in the same ring.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaunchedBody {
     /// [`crate::event::EntryBody::seq`] and `slot`
     pub entry: u64,
-    /// Of the first kernel of the first run; the others follow in the order of the runs.
+    /// The number of the first kernel. The others follow in the order of the runs.
     pub number: u64,
     pub slot: u32,
     pub runs: u32,
@@ -127,5 +130,5 @@ pub struct Run {
     pub pad: u32,
 }
 
-/// Bytes from one QMD of a run to the next.
+/// Bytes from one QMD of a run to the next: CUDA 13 has those of a graph so (seen on an H200).
 pub const STRIDE: u64 = 0x200;

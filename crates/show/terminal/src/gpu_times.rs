@@ -3,12 +3,10 @@
 use crate::ReportError;
 use crate::cell::{plain, time};
 use crate::number::nanoseconds;
-use crate::rows::List;
+use crate::rows::{self, List};
 use crate::table::Style;
 use decode::Recording;
-use decode::walk::{At, Filter, GraphKernel, Sink, walk};
-use pushbuf::ops::Op;
-use schema::Clock;
+use decode::walk::Filter;
 use schema::kernel_runs::KernelRun;
 use schema::operations::Start;
 use std::io::{self, Write};
@@ -55,41 +53,13 @@ fn line(out: &mut dyn Write, k: &KernelRun) -> io::Result<()> {
 }
 
 fn each(r: &Recording, filter: Filter, f: &mut dyn FnMut(KernelRun) -> io::Result<()>) -> Result<(), ReportError> {
-    let left = filter.limit.unwrap_or(u64::MAX);
-    let mut runs = Runs { filter, clock: decode::rows::clock(r), left, f, error: None };
-    walk(r, &mut runs)?;
-    runs.error.map_or(Ok(()), |e| Err(e.into()))
-}
-
-struct Runs<'f> {
-    filter: Filter,
-    clock: Clock,
-    left: u64,
-    f: &'f mut dyn FnMut(KernelRun) -> io::Result<()>,
-    error: Option<io::Error>,
-}
-
-impl Runs<'_> {
-    fn give(&mut self, at: &At<'_>, run: impl FnOnce(&Clock) -> Option<KernelRun>) {
-        if self.done() || !self.filter.wants_at(at, &self.clock) {
-            return;
-        }
-        let Some(run) = run(&self.clock).filter(|run| self.filter.wants_kernel(run.name.as_deref())) else { return };
-        self.left -= 1;
-        self.error = (self.f)(run).err();
-    }
-}
-
-impl Sink for Runs<'_> {
-    fn done(&self) -> bool {
-        self.left == 0 || self.error.is_some()
-    }
-
-    fn op(&mut self, at: &At<'_>, op: &Op) {
-        self.give(at, |clock| decode::rows::kernel_run(at, op, clock));
-    }
-
-    fn graph_kernel(&mut self, at: &At<'_>, kernel: &GraphKernel) {
-        self.give(at, |clock| Some(decode::rows::graph_kernel_run(at, kernel, clock)));
-    }
+    let wanted = filter.clone();
+    let wants = |run: &KernelRun| wanted.wants_kernel(run.name.as_deref());
+    rows::each_with_graphs(
+        r,
+        filter,
+        |at, op, clock| decode::rows::kernel_run(at, op, clock).filter(wants),
+        |at, kernel, clock| Some(decode::rows::graph_kernel_run(at, kernel, clock)).filter(wants),
+        f,
+    )
 }

@@ -4,7 +4,7 @@ use crate::table::{Style, to_stdout};
 use crate::{ReportError, json};
 use decode::Recording;
 use decode::rows;
-use decode::walk::{At, Filter, Sink, walk};
+use decode::walk::{At, Filter, GraphKernel, Sink, walk};
 use pushbuf::ops::Op;
 use schema::Clock;
 use serde::Serialize;
@@ -65,37 +65,74 @@ pub fn each<R>(
     of: impl FnMut(&At<'_>, &Op, &Clock) -> Option<R>,
     f: impl FnMut(R) -> io::Result<()>,
 ) -> Result<(), ReportError> {
+    each_with_graphs(r, filter, of, |_, _, _| None, f)
+}
+
+/// As [`each`], and with what `of_graph` makes of each kernel that a graph ran.
+pub fn each_with_graphs<R>(
+    r: &Recording,
+    filter: Filter,
+    of: impl FnMut(&At<'_>, &Op, &Clock) -> Option<R>,
+    of_graph: impl FnMut(&At<'_>, &GraphKernel, &Clock) -> Option<R>,
+    f: impl FnMut(R) -> io::Result<()>,
+) -> Result<(), ReportError> {
     let left = filter.limit.unwrap_or(u64::MAX);
-    let mut rows = Rows { filter, clock: rows::clock(r), left, of, f, error: None };
+    let mut rows = Rows { filter, clock: rows::clock(r), left, of, of_graph, f, error: None };
     walk(r, &mut rows)?;
     rows.error.map_or(Ok(()), |e| Err(e.into()))
 }
 
-struct Rows<O, F> {
+struct Rows<O, G, F> {
     filter: Filter,
     clock: Clock,
     left: u64,
     of: O,
+    of_graph: G,
     f: F,
     error: Option<io::Error>,
 }
 
-impl<R, O, F> Sink for Rows<O, F>
-where
-    O: FnMut(&At<'_>, &Op, &Clock) -> Option<R>,
-    F: FnMut(R) -> io::Result<()>,
-{
-    fn done(&self) -> bool {
+impl<O, G, F> Rows<O, G, F> {
+    fn is_done(&self) -> bool {
         self.left == 0 || self.error.is_some()
     }
 
-    fn op(&mut self, at: &At<'_>, op: &Op) {
-        if self.done() || !self.filter.wants_at(at, &self.clock) {
-            return;
-        }
-        if let Some(row) = (self.of)(at, op, &self.clock) {
+    fn wants(&self, at: &At<'_>) -> bool {
+        !self.is_done() && self.filter.wants_at(at, &self.clock)
+    }
+
+    fn give<R>(&mut self, row: Option<R>)
+    where
+        F: FnMut(R) -> io::Result<()>,
+    {
+        if let Some(row) = row {
             self.left -= 1;
             self.error = (self.f)(row).err();
+        }
+    }
+}
+
+impl<R, O, G, F> Sink for Rows<O, G, F>
+where
+    O: FnMut(&At<'_>, &Op, &Clock) -> Option<R>,
+    G: FnMut(&At<'_>, &GraphKernel, &Clock) -> Option<R>,
+    F: FnMut(R) -> io::Result<()>,
+{
+    fn done(&self) -> bool {
+        self.is_done()
+    }
+
+    fn op(&mut self, at: &At<'_>, op: &Op) {
+        if self.wants(at) {
+            let row = (self.of)(at, op, &self.clock);
+            self.give(row);
+        }
+    }
+
+    fn graph_kernel(&mut self, at: &At<'_>, kernel: &GraphKernel) {
+        if self.wants(at) {
+            let row = (self.of_graph)(at, kernel, &self.clock);
+            self.give(row);
         }
     }
 }

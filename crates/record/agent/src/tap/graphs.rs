@@ -1,11 +1,11 @@
-//! Ends of a graph's kernels. Their QMDs are uploaded once and launched many times, so each launch first tells them where its ends go.
+//! Ends of a graph's kernels. Their QMDs are uploaded once and launched many times, so each launch first writes new slots into them.
 //!
-//! A launch of an uploaded graph names the QMDs that start it, in a short segment behind a wait for the launch before. The tap hands on a copy of that
-//! segment with a few words more: an inline write, by the same engine, of the slots into the QMDs. The copy lies in memory that CUDA has mapped beside
-//! the slots ([`tape::region::SEGMENTS_AT`]).
+//! A launch of an uploaded graph is a short segment: a wait for the launch before, then the QMDs that start the graph. The GPU gets a copy of that
+//! segment. After the wait the copy writes the slots into the QMDs, by an inline write of the same engine. CUDA has mapped the memory of the copies
+//! together with the slots ([`tape::region::SEGMENTS_AT`]).
 //!
-//! Invariant: a copy is written over only when the ends of its kernels, and of many younger ones, have come. After one was given up, nothing is copied
-//! any more.
+//! Invariant: a copy is overwritten only after the ends of its kernels, and of many younger ones, have arrived. After the recorder has given up one end,
+//! launches are no longer copied.
 
 use super::stamps;
 use crate::process::sys;
@@ -13,25 +13,23 @@ use crate::record;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use pushbuf::gpfifo::Raw;
 use pushbuf::header::{Header, Kind};
-use pushbuf::qmd::end_time::{self, Node};
+use pushbuf::qmd::end_time::{self, Handed, Node};
 use tape::region::{Control, SEGMENTS_BYTES};
-use tape::stamp::{LaunchedBody, Run, SLOTS, kind, payload};
+use tape::stamp::{LaunchedBody, Run, SLOTS, STRIDE, kind, payload};
 
 /// QMDs of graphs that are remembered, and groups of them that start one another.
 const NODES: usize = 1 << 15;
 const GROUPS: usize = 1 << 12;
-/// Places behind its own in which a QMD may stand.
+/// How far from its hash a QMD may be in the table.
 const NEAR: usize = 32;
 /// QMDs of one upload, at most; runs of QMDs of one group.
 const UPLOAD: usize = 1 << 12;
 const RUNS: usize = 8;
-/// Bytes from one QMD of a graph to the next (seen on an H200, CUDA 13).
-const STRIDE: u64 = 0x200;
 /// Words of a segment that launches a graph, at most.
 const SHORT: usize = 1024;
 /// Copies that are in use, at most.
 const COPIES: usize = 1 << 12;
-/// So many younger kernels must have ended before a copy is written over.
+/// So many younger kernels must have ended before a copy is overwritten.
 const MARGIN: u64 = 1 << 12;
 /// Words of a write into QMDs, without the data.
 const WRITE: usize = 9;
@@ -49,7 +47,7 @@ struct Place {
 
 #[derive(Clone, Copy)]
 struct Group {
-    /// Which upload it is of: its place may be used again.
+    /// The number of its upload: another upload may use its place.
     uploaded: u32,
     runs: [Run; RUNS],
     n: u32,
@@ -58,7 +56,7 @@ struct Group {
 #[derive(Clone, Copy)]
 struct CopyOf {
     from: usize,
-    /// The first number behind its kernels'.
+    /// One more than its last kernel's number.
     number: u64,
 }
 
@@ -68,24 +66,24 @@ struct State {
     next_group: u32,
     uploads: u32,
     upload: [Node; UPLOAD],
-    /// Where the next copy goes, and those before it that may still be read.
+    /// The place of the next copy, and the copies that the GPU may still read.
     at: usize,
     copies: [CopyOf; COPIES],
     first: usize,
     n: usize,
 }
 
-/// In memory of its own, for most programs need none of it: 1.3 MiB. Null until it is needed.
+/// 1.3 MiB, mapped when the first kernel is stamped: most programs need none of it. Null until then.
 static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
 static BUSY: AtomicBool = AtomicBool::new(false);
 
-/// Runs `f` alone. `None` if another thread is at it: nobody waits here.
+/// Runs `f` in one thread at a time. `None` if another thread runs one: the tap never waits.
 fn alone<R>(f: impl FnOnce(&mut State) -> R) -> Option<R> {
-    // ORDERING: Acquire and Release: what one has written, the next one finds.
+    // ORDERING: Acquire and Release: each thread sees all stores of the one before it.
     if BUSY.swap(true, Ordering::Acquire) {
         return None;
     }
-    // SAFETY: null or what `begin` has mapped for good; whoever finds BUSY clear is alone.
+    // SAFETY: null, or the mapping that `begin` made and that is never unmapped. BUSY admits one thread.
     let r = unsafe { STATE.load(Ordering::Acquire).as_mut() }.map(f);
     BUSY.store(false, Ordering::Release);
     r
@@ -94,14 +92,14 @@ fn alone<R>(f: impl FnOnce(&mut State) -> R) -> Option<R> {
 /// Before the first stamp.
 pub fn begin() {
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a fresh mapping of our own, which is never unmapped. All zero is a State: integers and arrays of them.
+    // SAFETY: a new mapping, which is never unmapped. All zero is a State: integers and arrays of them.
     let at = unsafe { sys::mmap(sys::AWAY, size_of::<State>(), protection, flags, -1, 0) };
     if let Some(at) = at.filter(|_| STATE.load(Ordering::Relaxed).is_null()) {
         STATE.store(at as *mut State, Ordering::Release);
     }
 }
 
-/// A segment has uploaded these nodes of graphs: which of them start one another is remembered.
+/// Remembers which QMDs of an uploaded graph start one another.
 #[cold]
 #[inline(never)]
 pub fn uploaded(length: usize, word: impl Fn(usize) -> u32) {
@@ -122,7 +120,7 @@ impl State {
     fn link(&mut self, n: usize) {
         let Some(nodes) = self.upload.get_mut(..n) else { return };
         nodes.sort_unstable_by_key(|node| node.address);
-        // What starts what belongs together: the group's number is that of its first node, carried along until nothing changes.
+        // A QMD and those that it starts are one group. Its number is the lowest of its nodes', passed on until no node changes.
         nodes.iter_mut().enumerate().for_each(|(i, node)| node.group = i as u32);
         loop {
             let mut changed = false;
@@ -196,7 +194,7 @@ impl State {
         (group.uploaded == found.uploaded && group.n > 0).then_some(found.group)
     }
 
-    /// Room for so many words: where they begin in the area.
+    /// Room for `words` words: their offset in the area.
     fn room(&mut self, words: usize, settled: u64) -> Option<usize> {
         while self.n > 0 && self.copies[self.first].number + MARGIN <= settled {
             self.first = (self.first + 1) % COPIES;
@@ -221,9 +219,9 @@ impl State {
     }
 }
 
-/// If a segment launches graphs that were uploaded before: where a copy of it lies that has their ends stored, and its words.
+/// If a segment launches graphs that were uploaded before: the GPFIFO entry of a copy that has their ends stored.
 ///
-/// `entry`: which entry of which channel it is.
+/// `entry`: the channel's slot, and the entry's number.
 #[inline(never)]
 pub fn launch(
     length: usize,
@@ -236,22 +234,12 @@ pub fn launch(
     if length > SHORT {
         return None;
     }
-    let (at, subchannel) = first_start(length, &word)?;
-    alone(|s| s.copy(length, &word, gp, entry, (at, subchannel), c, tsc)).flatten()
-}
-
-/// Where the first header stands whose methods start a QMD, and its subchannel.
-fn first_start(length: usize, word: impl Fn(usize) -> u32) -> Option<(usize, u8)> {
-    let mut i = 0;
-    while i < length {
-        match Header::parse(word(i)) {
-            Header::Methods { kind: Kind::Inc, subch, address: end_time::SEND_PCAS_A, .. } => return Some((i, subch)),
-            Header::Methods { count, .. } => i += 1 + usize::from(count),
-            Header::EndSegment { .. } => return None,
-            _ => i += 1,
-        }
-    }
-    None
+    let mut first = None;
+    end_time::handed(length, &word, |handed| {
+        first.get_or_insert(handed);
+    });
+    let first = first?;
+    alone(|s| s.copy(length, &word, gp, entry, first, c, tsc)).flatten()
 }
 
 impl State {
@@ -262,14 +250,14 @@ impl State {
         word: impl Fn(usize) -> u32,
         gp: Raw,
         (slot, entry): (u32, u64),
-        (start, subchannel): (usize, u8),
+        Handed { at: start, subchannel, .. }: Handed,
         c: &Control,
         tsc: u64,
     ) -> Option<Raw> {
         let mut groups = [0u32; RUNS];
         let mut n = 0;
-        end_time::starts(length, &word, |qmd| {
-            if let Some(group) = self.find(qmd)
+        end_time::handed(length, &word, |handed| {
+            if let Some(group) = self.find(handed.qmd)
                 && !groups.get(..n).is_some_and(|known| known.contains(&group))
                 && let Some(to) = groups.get_mut(n)
             {
@@ -290,7 +278,7 @@ impl State {
         let kernels: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
         let taken = c.stamped.load(Ordering::Relaxed);
         let settled = c.settled.load(Ordering::Acquire);
-        // ORDERING: the recorder counts what it gives up before it says that it is settled.
+        // ORDERING: the recorder stores `given_up` before `settled`.
         if c.given_up.load(Ordering::Acquire) != 0 || kernels > SLOTS / 8 {
             return None;
         }
@@ -334,7 +322,7 @@ impl State {
     }
 }
 
-/// Where a copy is written.
+/// A copy while it is written.
 struct Words {
     at: *mut u32,
     n: usize,
@@ -379,7 +367,7 @@ mod tests {
     fn what_starts_one_another_is_one_group() {
         let mut s = state();
         let at = |i: u64| 0x2_0000_0000 + STRIDE * i;
-        // order -> 1 -> 2 -> 3, as CUDA uploads them; then a kernel of another group, and one behind a gap.
+        // order -> 1 -> 2 -> 3, in CUDA's order of upload; then a kernel of another group.
         upload(
             &mut s,
             &[
@@ -397,7 +385,7 @@ mod tests {
         let other = s.find(at(9)).unwrap();
         assert!(other != group && s.groups[other as usize].runs[0].qmd == at(9));
         assert_eq!(s.find(at(4)), None);
-        // Uploaded again, as a graph of its own.
+        // Uploaded again, as another graph.
         upload(&mut s, &[(at(1), true, [0, 0])]);
         assert_ne!(s.find(at(1)), Some(group));
     }
@@ -411,7 +399,7 @@ mod tests {
     }
 
     proptest! {
-        /// A copy is written over only when its kernels, and many younger ones, have ended.
+        /// A copy is overwritten only after its kernels, and many younger ones, have ended.
         #[test]
         fn copies_in_use_stay(steps in prop::collection::vec((1..200_000usize, 0..9000u64), 1..300)) {
             let mut s = state();

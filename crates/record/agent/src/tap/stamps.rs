@@ -1,18 +1,16 @@
-//! Ends of kernels (`record --gpu-times`): before a doorbell goes on, each kernel's QMD in its words is told to store when the kernel ended.
+//! Ends of kernels (`record --gpu-times`): before a doorbell is made, each kernel's QMD gets a release that stores the kernel's end.
 //!
-//! The GPU writes into slots of the region, which CUDA has mapped for it ([`crate::hooks::cuda::stamps`]). The recorder takes ends from there, so a slot
-//! is used again only when it has said so ([`Control::settled`]). A kernel that finds no free slot gets no stamp and is counted.
+//! The GPU writes into slots of the region, which CUDA has mapped ([`crate::hooks::cuda::stamps`]). The recorder reads the ends there and counts the slots that
+//! are free again ([`Control::settled`]). If no slot is free, a kernel gets no stamp and is counted.
 //!
-//! Invariant: a word is changed only in a QMD of a version that is known, that the same segment hands to the scheduler, in a release that the program
-//! has left disabled.
+//! Invariant: only words of a disabled release are changed, in a QMD of a known version that the same segment hands to the scheduler.
 
-use super::channel;
-use super::graphs;
-use super::page;
+use super::{channel, graphs, page};
 use crate::process::sys;
 use crate::record;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use pushbuf::qmd::end_time::{self, Found};
+use rm::abi::usermode::{TIME_0, TIME_1};
 use tape::region::{Control, STAMPS_BYTES};
 use tape::stamp::{ClockBody, LAYOUT, OWN_GPU, SLOTS, StampsBody, kind, payload, state};
 
@@ -21,21 +19,20 @@ static AREA: AtomicU64 = AtomicU64::new(0);
 /// The device whose channels are stamped; 0 until the thread that had the area mapped rings for the first time.
 static DEVICE: AtomicU32 = AtomicU32::new(0);
 static OWNER: AtomicU32 = AtomicU32::new(0);
-/// Numbers that are kept free for threads that count at the same time.
+/// Slots that are kept free, because several threads may take one at the same time.
 pub const SPARE: u64 = 1024;
 
-/// TIME_0 and TIME_1 of a usermode page (class 0xC361 and later).
-const TIME_0: u64 = 0x80;
-const TIME_1: u64 = 0x84;
-/// Ticks of the time stamp counter between two readings of the GPU's clock: about a fifth of a second. The clocks drift by some 10 ppm, so what lies
-/// between two readings is known within some nanoseconds.
+/// Ticks of the time stamp counter between two readings of the GPU's clock: about a fifth of a second. The clocks drift by 10 ppm, steadily, so times
+/// between two readings are interpolated.
 const CLOCK_EVERY: u64 = 500_000_000;
 static CLOCK_READ: AtomicU64 = AtomicU64::new(0);
+/// Of [`CLOCK_READ`]: the page has no clock.
+const NO_CLOCK: u64 = u64::MAX;
 
-/// Where the area lies for the CPU.
+/// The CPU's address of slot 0.
 static CPU: AtomicU64 = AtomicU64::new(0);
 
-/// From now on kernels are stamped: the area lies at these addresses of the GPU's and the CPU's. The calling thread launches on the device that has it.
+/// Starts to stamp. `area` and `cpu`: the addresses of slot 0 for the GPU and the CPU. The calling thread is about to launch on that GPU.
 pub fn begin(area: u64, cpu: u64) {
     graphs::begin();
     CPU.store(cpu, Ordering::Relaxed);
@@ -51,7 +48,7 @@ pub fn area() -> u64 {
     AREA.load(Ordering::Relaxed)
 }
 
-/// The driver is about to unmap memory of the GPU's that begins at `base`: of the slots, no kernel may write there any more.
+/// The driver is about to unmap memory of the GPU from `base` on. If that has the slots, no further kernel is stamped.
 pub fn unmaps(base: u64) {
     let area = area();
     if area != 0 && base.wrapping_sub(area) < STAMPS_BYTES as u64 && AREA.swap(0, Ordering::AcqRel) != 0 {
@@ -65,13 +62,13 @@ pub fn slot(number: u64) -> u64 {
     area() + (number % SLOTS) * size_of::<tape::stamp::Slot>() as u64
 }
 
-/// Memory for segments of our own.
+/// Memory for copies of segments, by its addresses for the GPU and the CPU.
 pub struct Segments {
     pub gpu: u64,
     pub cpu: u64,
 }
 
-/// Behind the slots.
+/// It follows the slots.
 pub fn segments() -> Option<Segments> {
     let at = |base: u64| base + STAMPS_BYTES as u64;
     (area() != 0).then(|| Segments { gpu: at(area()), cpu: at(CPU.load(Ordering::Relaxed)) })
@@ -96,10 +93,10 @@ pub fn is_for(i: usize) -> bool {
 /// Stamps the kernels of a segment. True if it writes QMDs.
 ///
 /// # Safety
-/// `words` words lie at `at`, in memory of the program's that nobody else writes before the doorbell.
+/// `at` has `words` words of the program, which no other thread writes before the doorbell.
 pub unsafe fn stamp(at: u64, words: usize, c: &Control) -> bool {
     let at = at as *mut u32;
-    // SAFETY: the caller's: `i` is below `words`.
+    // SAFETY: the caller's promise, and `find` reads below `words`.
     let word = |i: usize| unsafe { at.add(i).read_volatile() };
     let (mut of_graph, mut writes) = (false, false);
     end_time::find(words, word, |found| {
@@ -119,7 +116,7 @@ pub unsafe fn stamp(at: u64, words: usize, c: &Control) -> bool {
             return;
         }
         let number = c.stamped.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's; the QMD lies within the segment, as `find` says.
+        // SAFETY: the caller's promise; `find` reports QMDs that are whole within the segment.
         let set = |i: usize, value: u32| unsafe { at.add(i).write_volatile(value) };
         if !end_time::store_at(qmd.at, slot(number), payload(number), word, set) {
             c.words_in_use.fetch_add(1, Ordering::Relaxed);
@@ -131,11 +128,14 @@ pub unsafe fn stamp(at: u64, words: usize, c: &Control) -> bool {
     writes
 }
 
-/// Reads both clocks, if that was not done for a while.
+/// Reads both clocks, if the last time was [`CLOCK_EVERY`] ago.
 #[inline]
 pub fn read_clocks(p: usize) {
-    let tsc = sys::rdtsc();
     let last = CLOCK_READ.load(Ordering::Relaxed);
+    if last == NO_CLOCK {
+        return;
+    }
+    let tsc = sys::rdtsc();
     if tsc.wrapping_sub(last) > CLOCK_EVERY
         && CLOCK_READ.compare_exchange(last, tsc, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     {
@@ -147,9 +147,9 @@ pub fn read_clocks(p: usize) {
 #[inline(never)]
 fn read_both(p: usize) {
     let Some(real) = page::real(p) else { return };
-    // SAFETY: our mapping of the usermode page; loads of the clock change nothing.
+    // SAFETY: the agent's mapping of the usermode page. A load of the clock has no effect.
     let load = |offset: u64| u64::from(unsafe { ((real + offset) as *const u32).read_volatile() });
-    // The tightest of a few: a load takes about 1 us, sometimes much longer.
+    // The fastest of a few: a load takes about 1 us, sometimes much longer.
     let mut best: Option<(u64, ClockBody)> = None;
     for _ in 0..READINGS {
         let before = sys::tsc();
@@ -160,8 +160,11 @@ fn read_both(p: usize) {
             best = Some((before, body));
         }
     }
-    // CUDA's page of a real GPU reads zero; the recorder reads the clock then.
-    if let Some((before, body)) = best.filter(|(_, body)| body.gpu_ns != 0) {
+    let Some((before, body)) = best else { return };
+    if body.gpu_ns == 0 {
+        // As CUDA's page of a real GPU has none: the recorder reads the clock.
+        CLOCK_READ.store(NO_CLOCK, Ordering::Relaxed);
+    } else {
         record::with(|w, _| {
             record::push(w, kind::CLOCK, 0, before, &body, &[], &[]);
         });

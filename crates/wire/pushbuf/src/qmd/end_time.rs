@@ -212,13 +212,22 @@ pub fn nodes(length: usize, word: impl Fn(usize) -> u32, mut node: impl FnMut(No
     });
 }
 
-/// The QMDs that a segment starts, or tells the scheduler of, whether it has written them or not.
-pub fn starts(length: usize, word: impl Fn(usize) -> u32, mut start: impl FnMut(u64)) {
+/// A QMD that a segment hands to the scheduler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Handed {
+    pub qmd: u64,
+    /// The index of the header, and its subchannel.
+    pub at: usize,
+    pub subchannel: u8,
+}
+
+/// The QMDs that a segment hands to the scheduler, whether it has written them or not.
+pub fn handed(length: usize, word: impl Fn(usize) -> u32, mut found: impl FnMut(Handed)) {
     let mut i = 0;
     while i < length {
         match Header::parse(word(i)) {
-            Header::Methods { kind: Kind::Inc, address: SEND_PCAS_A, count, .. } if count > 0 && i + 1 < length => {
-                start(u64::from(word(i + 1)) << 8);
+            Header::Methods { kind: Kind::Inc, subch, address: SEND_PCAS_A, count } if count > 0 && i + 1 < length => {
+                found(Handed { qmd: u64::from(word(i + 1)) << 8, at: i, subchannel: subch });
                 i += 1 + usize::from(count);
             }
             Header::Methods { count, .. } => i += 1 + usize::from(count),
@@ -336,9 +345,9 @@ mod tests {
         assert_eq!((all.len(), all[0].address, all[0].is_kernel, all[0].starts), (1, AT, true, [AT + 0x200, 0]));
         let [Found::Kernel(w)] = found(&words)[..] else { panic!() };
         assert!(is_of_a_graph(w.at, |i| words[i]));
-        let mut started = Vec::new();
-        starts(words.len(), |i| words[i], |qmd| started.push(qmd));
-        assert_eq!(started, [AT]);
+        let mut all = Vec::new();
+        handed(words.len(), |i| words[i], |h| all.push(h));
+        assert_eq!(all, [Handed { qmd: AT, at: words.len() - 2, subchannel: COMPUTE }]);
     }
 
     proptest! {
@@ -349,7 +358,7 @@ mod tests {
             words.extend_from_slice(&whole[..cut.min(whole.len())]);
             let _ = found(&words);
             nodes(words.len(), |i| words[i], |_| ());
-            starts(words.len(), |i| words[i], |_| ());
+            handed(words.len(), |i| words[i], |_| ());
         }
     }
 }

@@ -226,6 +226,14 @@ pub fn gpu_id(driver: &dyn Driver, fd: RawFd, client: u32, subdevice: u32) -> Re
     Ok(id)
 }
 
+/// The device instance by which RM knows a GPU.
+pub fn device_instance(driver: &dyn Driver, fd: RawFd, client: u32, gpu_id: u32) -> Result<u32, RmError> {
+    let mut id = abi::control::GpuIdInfo { gpu_id, ..Default::default() };
+    // SAFETY: the parameters hold no pointers.
+    unsafe { control(driver, fd, client, client, abi::control::GPU_ID_INFO_V2, &mut id)? };
+    Ok(id.device_instance)
+}
+
 /// The GPU's 16-byte UUID, from its subdevice.
 pub fn gpu_uuid(driver: &dyn Driver, fd: RawFd, client: u32, subdevice: u32) -> Result<[u8; 16], RmError> {
     let mut p = abi::control::GidInfo { flags: abi::control::GidInfo::BINARY, length: 16, ..Default::default() };

@@ -166,6 +166,24 @@ struct Library {
     counts: Counts,
 }
 
+impl Library {
+    /// Where its functions of these names begin; 0 for one that it lacks.
+    ///
+    /// # Safety
+    /// It is loaded.
+    unsafe fn functions<const N: usize>(&self, names: [&[u8]; N]) -> [usize; N] {
+        // SAFETY: the caller's.
+        names.map(|name| unsafe { self.address(self.tables.function(name)) })
+    }
+
+    /// # Safety
+    /// The symbol is in its table.
+    unsafe fn address(&self, symbol: Option<*mut Sym>) -> usize {
+        // SAFETY: the caller's.
+        symbol.map_or(0, |symbol| self.base.wrapping_add(unsafe { (*symbol).value }))
+    }
+}
+
 impl State {
     /// Puts entries into the symbol table of a library that defines calls.
     fn define(&mut self, l: &Library) {
@@ -183,10 +201,8 @@ impl State {
                     self.replace(l, i, &[f.name.as_bytes(), suffix.as_bytes()], flags);
                 }
             }
-            let names = names::SYMBOLS.map(|name| l.tables.function(name));
-            names::found(names.map(|symbol| symbol.map_or(0, |symbol| l.base.wrapping_add((*symbol).value))));
-            let stamps = stamps::SYMBOLS.map(|name| l.tables.function(name));
-            stamps::found(stamps.map(|symbol| symbol.map_or(0, |symbol| l.base.wrapping_add((*symbol).value))));
+            names::found(l.functions(names::SYMBOLS));
+            stamps::found(l.functions(stamps::SYMBOLS));
             for suffix in ["", "_v2"] {
                 self.replace(l, LOOKUP, &[b"cuGetProcAddress", suffix.as_bytes()], 0);
             }
@@ -195,15 +211,11 @@ impl State {
 
     /// Notes where a Python interpreter has what its frames are read by.
     fn python(&self, l: &Library) {
-        let at = |symbol: *mut Sym| {
-            // SAFETY: in the library's symbol table.
-            l.base.wrapping_add(unsafe { (*symbol).value })
-        };
         // SAFETY: a library that is loaded.
-        let functions = python::FUNCTIONS.map(|name| unsafe { l.tables.function(name) }.map_or(0, at));
+        let functions = unsafe { l.functions(python::FUNCTIONS) };
         if functions[0] != 0 {
             // SAFETY: as above.
-            let objects = python::OBJECTS.map(|name| unsafe { l.tables.object(name) }.map_or(0, at));
+            let objects = python::OBJECTS.map(|name| unsafe { l.address(l.tables.object(name)) });
             python::found(functions, objects, self.started);
         }
     }

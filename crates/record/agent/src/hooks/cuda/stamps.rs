@@ -1,5 +1,5 @@
-//! Has CUDA map the slots of [`tape::stamp`] for the GPU, once in a process: the thread that launches first asks for it, before that launch. No thread of ours
-//! calls CUDA.
+//! Has CUDA map the slots of [`tape::stamp`] for the GPU, once in a process. The first thread that launches calls CUDA for it, before its launch. doorbell has no
+//! thread that calls CUDA.
 
 use crate::process::wiped::{goes_on, live};
 use crate::process::{region, sys};
@@ -18,18 +18,19 @@ static FUNCTIONS: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
 
 /// CU_MEMHOSTREGISTER_PORTABLE and _DEVICEMAP: for all contexts of the process.
 const PORTABLE_AND_MAPPED: u32 = 1 | 2;
-/// CU_STREAM_CAPTURE_MODE_RELAXED: a capture of another stream is not disturbed.
+/// CU_STREAM_CAPTURE_MODE_RELAXED: the call does not end a capture in another stream.
 const RELAXED: i32 = 2;
 
 /// Slots and segments.
 const BYTES: usize = STAMPS_BYTES + SEGMENTS_BYTES;
-/// Where they may lie: above what CUDA reserves for itself, and below 2^40.
+/// Addresses that are tried: above those that CUDA reserves, and below 2^40.
 const LOW: usize = 0xa0_0000_0000;
 const LOW_STEP: usize = 1 << 30;
 const LOW_TRIES: usize = 64;
 
-/// 1: asked for.
+/// 1 after the first attempt.
 static ASKED: AtomicU32 = AtomicU32::new(0);
+
 /// A library that defines CUDA's calls has these of [`SYMBOLS`]; 0 for one that it lacks.
 pub fn found(at: [usize; 3]) {
     for (to, at) in FUNCTIONS.iter().zip(at) {
@@ -44,7 +45,7 @@ pub fn unloaded() {
     FUNCTIONS.iter().for_each(|f| f.store(0, Ordering::Relaxed));
 }
 
-/// The thread is about to launch a kernel, in a context of its own.
+/// The thread is about to launch a kernel: it has a context.
 #[inline(always)]
 pub fn launches() {
     if goes_on(live::GPU_TIMES) && ASKED.load(Ordering::Relaxed) == 0 {
@@ -67,7 +68,7 @@ fn ask() {
     }
 }
 
-/// What [`StampsBody`] says.
+/// The state and the result of [`StampsBody`], and slot 0's addresses for the GPU and the CPU.
 fn map() -> (u32, u64, u64, u32) {
     let [register, pointer, capture] = FUNCTIONS.each_ref().map(|f| f.load(Ordering::Relaxed));
     if [register, pointer, capture].contains(&0) {
@@ -93,19 +94,19 @@ fn map() -> (u32, u64, u64, u32) {
     }
 }
 
-/// Maps the area here: below 2^40, so that entries of a GPFIFO can name it without more ado.
+/// Maps the area in this process, below 2^40: a GPFIFO entry has 40 bits of an address.
 fn place() -> Option<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     let try_at = |i: usize| {
-        // SAFETY: an address range where nothing lies, then replaced by a piece of the region.
+        // SAFETY: MAP_FIXED_NOREPLACE: only an address range without a mapping is taken.
         unsafe { sys::mmap(LOW + i * LOW_STEP, BYTES, libc::PROT_NONE, flags, -1, 0) }
     };
     let at = (0..LOW_TRIES).find_map(try_at)?;
-    // SAFETY: our own range.
+    // SAFETY: the range was just mapped for this.
     unsafe { region::map_piece(STAMPS_AT, BYTES, at) }.then_some(at)
 }
 
-/// In a forked child: nothing is mapped there.
+/// In a forked child: the area is not mapped.
 pub fn renew() {
     ASKED.store(0, Ordering::Relaxed);
 }
