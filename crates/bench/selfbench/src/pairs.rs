@@ -2,7 +2,7 @@
 
 use crate::stay_on;
 use serde_json::json;
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -47,6 +47,41 @@ fn write_pair() {
     unsafe {
         libc::pthread_rwlock_wrlock(RWLOCK.0.get());
         libc::pthread_rwlock_unlock(RWLOCK.0.get());
+    }
+}
+
+/// Libraries from which a mutex is called in turns: as many as a program with PyTorch has in one step.
+const LIBRARIES: usize = 10;
+
+/// Code that calls `lock(mutex)` and `unlock(mutex)`: push rbx, mov rbx rdi, push r12, mov r12 rdx, push rax, call rsi, mov rdi rbx,
+/// call r12, pop rax, pop r12, pop rbx, ret.
+const CALLER: [u8; 26] = [
+    0x53, 0x48, 0x89, 0xfb, 0x41, 0x54, 0x49, 0x89, 0xd4, 0x50, 0xff, 0xd6, 0x48, 0x89, 0xdf, 0x41, 0xff, 0xd4, 0x58,
+    0x41, 0x5c, 0x5b, 0xc3, 0xcc, 0xcc, 0xcc,
+];
+
+type LockAndUnlock = unsafe extern "C" fn(*mut libc::pthread_mutex_t, usize, usize);
+
+/// [`CALLER`] in mappings of its own, as if each were in a library.
+fn callers() -> anyhow::Result<Vec<LockAndUnlock>> {
+    const PAGE: usize = 4096;
+    let (private, anywhere) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, std::ptr::null_mut());
+    // SAFETY: a fresh mapping, whose every second page becomes code: what lies between keeps them apart.
+    unsafe {
+        let at = libc::mmap(anywhere, 2 * LIBRARIES * PAGE, libc::PROT_NONE, private, -1, 0);
+        anyhow::ensure!(at != libc::MAP_FAILED, "no memory for code: {}", std::io::Error::last_os_error());
+        (0..LIBRARIES)
+            .map(|i| {
+                let page = at.byte_add(2 * i * PAGE);
+                let writable = libc::mprotect(page, PAGE, libc::PROT_READ | libc::PROT_WRITE) == 0;
+                if writable {
+                    page.cast::<[u8; CALLER.len()]>().write(CALLER);
+                }
+                let is_code = writable && libc::mprotect(page, PAGE, libc::PROT_READ | libc::PROT_EXEC) == 0;
+                anyhow::ensure!(is_code, "memory does not become code: {}", std::io::Error::last_os_error());
+                Ok(std::mem::transmute::<*mut libc::c_void, LockAndUnlock>(page))
+            })
+            .collect()
     }
 }
 
@@ -124,9 +159,19 @@ pub fn run(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
     // The first way round a ring, and what it costs once its pages are there.
     let start = timed(count.min(A_RING), mutex_pair);
     timed(A_RING.saturating_sub(count), mutex_pair);
+    let callers = callers()?;
+    let turn = Cell::new(0);
+    let from_libraries = || {
+        let caller = callers[turn.replace((turn.get() + 1) % LIBRARIES)];
+        let (lock, unlock) =
+            (libc::pthread_mutex_lock as *const () as usize, libc::pthread_mutex_unlock as *const () as usize);
+        // SAFETY: as above, by code that calls these two.
+        unsafe { caller(MUTEX.0.get(), lock, unlock) };
+    };
     let out = json!({
         "start": start,
         "mutex": timed(count, mutex_pair),
+        "libraries": timed(quarter, from_libraries),
         "read": timed(quarter, read_pair),
         "write": timed(quarter, write_pair),
         "clocked": timed(quarter, clocked_pair),

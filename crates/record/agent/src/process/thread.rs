@@ -28,25 +28,19 @@ pub struct Thread {
     pub ordinal: Cell<u32>,
     /// Where the thread's held locks are written down: in its ring's first page.
     pub locks: Cell<*const LockTable>,
-    /// Code in which a caller of a lock was last seen, twice: start and length. Its mapping is on the tape.
-    pub code: [Cell<(usize, usize)>; 2],
     /// Where the call of CUDA's that it is in is written down: in its ring's first page.
     pub call: Cell<*const CallRow>,
     /// Where the stack stood at the begin of the outermost call of CUDA's; 0 outside of any.
     pub call_stack: Cell<usize>,
     /// Outermost calls of CUDA's that it had made when it gave its last ring back: [`tape::region::CallRow::seq`] counts on from there.
     pub calls: Cell<u32>,
-    /// [`crate::trace::code::closed`], as it was when `code` and `call_code` were found.
-    pub closed: Cell<u32>,
-    /// Code in which a caller of CUDA was last seen, as `code`.
-    pub call_code: Cell<(usize, usize)>,
     /// Tapped calls in the call that it is in.
     pub calls_inside: Cell<u16>,
     /// Ranges of NVTX that it is in.
     pub ranges: Depths,
     /// The range of its own for which recording goes on: its domain, and in how many of that it is with this one; 0 for none.
     pub capturing: Cell<(u64, u64)>,
-    /// [`crate::process::region::pauses`] at its last operation of a lock that is recorded.
+    /// [`crate::process::region::pauses`] at its last operation of a lock that is recorded, plus 1; 0 while it has no ring.
     pub pauses: Cell<u32>,
     /// While it writes: a signal handler that comes in then must not.
     pub busy: Cell<bool>,

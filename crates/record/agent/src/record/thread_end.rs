@@ -82,9 +82,8 @@ fn thread_ends(t: &Thread) {
     // (Lost events that are not in the ring: the recorder frees it, and says so.)
     let settled = w.settle_gap();
     w.publish();
-    // The code first: a signal handler that knows no caller does not look for the tables.
-    t.code.iter().for_each(|c| c.set((0, 0)));
-    t.call_code.set((0, 0));
+    // This first: a signal handler that finds 0 does not look for the tables.
+    t.pauses.set(0);
     compiler_fence(Ordering::SeqCst);
     t.writer.set(core::ptr::null_mut());
     t.locks.set(core::ptr::null());

@@ -28,17 +28,15 @@ pub fn enter(site: usize) -> Option<&'static Thread> {
     known_caller(site).or_else(|| arrive(thread::here(), site))
 }
 
-/// This thread, if it has called from around `site` before. ([`live`] is the caller's question.)
+/// This thread, if it has recorded something since the last pause, and the code at `site` is on the tape. ([`live`] is the caller's
+/// question.)
 #[inline(always)]
 pub fn known_caller(site: usize) -> Option<&'static Thread> {
     let t = thread::here();
-    // (A thread without a ring knows no code.)
-    let same = t.closed.get() == code::closed() && t.pauses.get() == region::pauses();
-    let known = same && t.code.iter().any(|c| site.wrapping_sub(c.get().0) < c.get().1);
-    known.then_some(t)
+    (t.pauses.get() == region::pauses().wrapping_add(1) && code::is_known(site)).then_some(t)
 }
 
-/// A thread's first call, or the first from this code.
+/// A thread's first call, the first since a pause, or the first from this code.
 #[cold]
 #[inline(never)]
 fn arrive(t: &'static Thread, site: usize) -> Option<&'static Thread> {
@@ -49,9 +47,12 @@ fn arrive(t: &'static Thread, site: usize) -> Option<&'static Thread> {
     if pauses & 1 != 0 {
         return None;
     }
-    if t.pauses.get() != pauses {
-        holds::forget(t, t.pauses.replace(pauses).wrapping_add(2) == pauses);
+    let before = t.pauses.replace(pauses + 1);
+    if before != pauses + 1 {
+        holds::forget(t, before + 1 == pauses);
     }
-    code::look(t, site);
+    if !code::is_known(site) {
+        code::look(t, site);
+    }
     Some(t)
 }

@@ -224,8 +224,6 @@ pub fn arrive(t: &Thread, site: usize) -> bool {
     if t.writer.get().is_null() && !record::ready(t) {
         return false;
     }
-    if let Some(code) = code::code_at(t, site) {
-        t.call_code.set(code);
-    }
+    code::look(t, site);
     true
 }

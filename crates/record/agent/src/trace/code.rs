@@ -1,4 +1,6 @@
 //! Which library lies where: the mappings onto the tape, again whenever a caller comes from code that is not on it.
+//!
+//! Callers are looked up by the page of their code ([`is_known`]): a program's locks are called from ten libraries in turns.
 
 use super::build_id;
 use crate::process::maps::{self, EXECUTE, Mapping, PRIVATE, READ, WRITE};
@@ -20,8 +22,8 @@ const PAUSE: u64 = 1_000_000;
 
 struct State {
     known: Known,
-    /// [`closed`], before the mappings were read.
-    closed: u32,
+    /// [`EDITION`], before the mappings were read.
+    edition: u32,
     text: [u8; 32 << 10],
     /// Where a file's build id is looked for.
     beginning: [u8; build_id::ROOM],
@@ -38,24 +40,41 @@ struct Known {
 
 static STATE: OwnLock<State, { word::CODE }> = OwnLock::new(State {
     known: Known { now: [NONE; KNOWN], n: 0, next: [NONE; KNOWN], exe: [0; 512], exe_len: 0 },
-    closed: 0,
+    edition: 0,
     text: [0; 32 << 10],
     beginning: [0; build_id::ROOM],
 });
 
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// Libraries that the program has closed: where one of them was there may be another now.
-static CLOSED: AtomicU32 = AtomicU32::new(0);
+/// Pages of code whose mapping is on the tape, each in the slot that the low bits of its number name: the rest of the number above
+/// [`EDITION`]. A page that takes another's slot costs that one another look.
+static PAGES: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
+const SLOTS: usize = 4096;
+
+/// What is known of code, as a number: another one after the program has closed a library, because there may be another where that was.
+/// (Not 0, which is what empty slots have.)
+static EDITION: AtomicU32 = AtomicU32::new(1);
 
 #[inline(always)]
-pub fn closed() -> u32 {
-    CLOSED.load(Ordering::Relaxed)
+fn slot(site: usize) -> &'static AtomicU64 {
+    &PAGES[(site >> 12) % SLOTS]
+}
+
+#[inline(always)]
+fn entry(site: usize, edition: u32) -> u64 {
+    (site / 4096 / SLOTS) as u64 * (1 << 32) + u64::from(edition)
+}
+
+/// True if the mapping of the code at `site` is on the tape.
+#[inline(always)]
+pub fn is_known(site: usize) -> bool {
+    slot(site).load(Ordering::Relaxed) == entry(site, EDITION.load(Ordering::Relaxed))
 }
 
 /// The program has closed a library: no code that was known is, until the mappings were read again.
 pub fn close() {
-    CLOSED.fetch_add(1, Ordering::Relaxed);
+    EDITION.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Code was called that is on no map that was read: there was no time for another reading.
@@ -74,43 +93,29 @@ pub fn about_to_close() {
     }
 }
 
-/// Makes sure that the code at `site` is on the tape, and remembers it for this thread.
+/// Makes sure that the code at `site` is on the tape. If that is another thread's work just now, or was done a moment ago in vain, it
+/// stays unknown: the caller comes again with its next call.
 #[cold]
 pub fn look(t: &Thread, site: usize) {
-    if let Some(code) = code_at(t, site) {
-        t.code[1].set(t.code[0].get());
-        t.code[0].set(code);
-    }
-}
-
-/// Makes sure that the code at `site` is on the tape: where it begins, and its length. `None` if that is another thread's
-/// work just now, or was done a moment ago in vain: the caller comes again with its next call.
-#[cold]
-pub fn code_at(t: &Thread, site: usize) -> Option<(usize, usize)> {
-    let closed = closed();
-    if t.closed.replace(closed) != closed {
-        t.code.iter().chain([&t.call_code]).for_each(|c| c.set((0, 0)));
-    }
-    let mut s = STATE.try_lock()?;
-    let s = &mut *s;
-    let mut found = s.known.code(site).filter(|_| s.closed == closed);
-    if found.is_none() && may(need::FILES) {
+    let edition = EDITION.load(Ordering::Relaxed);
+    let Some(mut s) = STATE.try_lock() else { return };
+    let on_tape = s.edition == edition && s.known.has(site);
+    if !on_tape && may(need::FILES) {
         let now = sys::rdtsc();
         if now.wrapping_sub(LAST.load(Ordering::Relaxed)) < PAUSE {
             MISSED.store(true, Ordering::Relaxed);
-            return None;
+            return;
         }
         LAST.store(now, Ordering::Relaxed);
         s.read(t);
-        found = s.known.code(site);
     }
-    // Code that was mapped a moment ago and is on no map: its page, so that this is not done again at each call.
-    Some(found.map_or((site & !4095, 4096), |r| (r.start, r.end - r.start)))
+    // Also code that was mapped a moment ago and is on no map: this is not done again at each call.
+    slot(site).store(entry(site, edition), Ordering::Relaxed);
 }
 
 impl State {
     fn read(&mut self, t: &Thread) {
-        self.closed = closed();
+        self.edition = EDITION.load(Ordering::Relaxed);
         MISSED.store(false, Ordering::Relaxed);
         let State { known, text, beginning, .. } = self;
         if known.exe_len == 0 && !names() {
@@ -134,10 +139,11 @@ impl State {
 }
 
 impl Known {
-    fn code(&self, site: usize) -> Option<Mapping> {
-        let known = self.now.get(..self.n)?;
-        let i = known.partition_point(|r| r.start <= site).checked_sub(1)?;
-        known.get(i).copied().filter(|r| site < r.end && r.rights & EXECUTE != 0)
+    /// True if code at `site` is on the tape.
+    fn has(&self, site: usize) -> bool {
+        let known = self.now.get(..self.n).unwrap_or(&[]);
+        let before = &known[..known.partition_point(|r| r.start <= site)];
+        before.last().is_some_and(|r| site < r.end && r.rights & EXECUTE != 0)
     }
 
     fn line(&mut self, t: &Thread, mut r: Mapping, path: &[u8], beginning: &mut [u8], walk: &mut Walk) {
@@ -174,8 +180,9 @@ impl Known {
     }
 }
 
-/// In a forked child.
+/// In a forked child: nothing of its code is on its tape.
 pub fn renew() {
+    EDITION.fetch_add(1, Ordering::Relaxed);
     if let Some(mut s) = STATE.try_lock() {
         s.known.n = 0;
         // (Looked at first: a child gets a page of its own for each page that it writes to.)

@@ -42,12 +42,10 @@ pub fn begin(c: &'static Control) {
     }
 }
 
-/// In a forked child: nothing of its code is on its tape.
+/// In a forked child.
 pub fn renew(child: &Child) {
     code::renew();
     let t = child.thread;
-    t.code.iter().for_each(|c| c.set((0, 0)));
-    t.call_code.set((0, 0));
     t.call_stack.set(0);
     t.pauses.set(0);
 }

@@ -111,7 +111,7 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
         // SAFETY: the caller's.
         return unsafe { guarded(t, f, at, stack, a) };
     }
-    let is_known = site.wrapping_sub(t.call_code.get().0) < t.call_code.get().1 && t.closed.get() == code::closed();
+    let is_known = !t.call.get().is_null() && code::is_known(site);
     if !is_known && !arrive(t, site) {
         // SAFETY: the caller's.
         return unsafe { real(at, f.words, a) };
