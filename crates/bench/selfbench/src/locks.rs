@@ -27,11 +27,12 @@ const WAYS: [Way; 7] = [
 ];
 
 /// Pairs of which there are figures, as the loops, the table and the keys have them.
-const PAIRS: [(&str, &str, &str); 4] = [
+const PAIRS: [(&str, &str, &str); 5] = [
     ("mutex", "mutex lock + unlock", "pair_ns"),
     ("libraries", "the same, called from ten libraries in turns", "libraries_pair_ns"),
     ("read", "rwlock rdlock + unlock", "read_pair_ns"),
     ("write", "rwlock wrlock + unlock", "write_pair_ns"),
+    ("signal", "signal of a condition", "signal_ns"),
 ];
 
 impl Way {
@@ -53,8 +54,8 @@ impl Way {
         match self {
             Way::Policy("ticket" | "pi") => pair == "mutex",
             Way::Policy("phase-fair") => matches!(pair, "read" | "write"),
-            // (Only recording looks at where a call comes from.)
-            Way::Policy(_) => pair != "libraries",
+            // (Only recording looks at where a call comes from, and at signals.)
+            Way::Policy(_) => !matches!(pair, "libraries" | "signal"),
             Way::Bare | Way::Traced => true,
         }
     }
@@ -320,8 +321,8 @@ mod tests {
     #[test]
     fn a_policy_is_measured_where_it_has_something_to_do() {
         let about = |p| PAIRS.map(|pair| Way::Policy(p).is_about(pair.0));
-        assert_eq!(about("pi"), [true, false, false, false]);
-        assert_eq!(about("phase-fair"), [false, false, true, true]);
-        assert_eq!(about("boost"), [true, false, true, true]);
+        assert_eq!(about("pi"), [true, false, false, false, false]);
+        assert_eq!(about("phase-fair"), [false, false, true, true, false]);
+        assert_eq!(about("boost"), [true, false, true, true, false]);
     }
 }

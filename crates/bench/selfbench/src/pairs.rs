@@ -34,6 +34,14 @@ fn mutex_pair() {
     }
 }
 
+static COND: Alone<libc::pthread_cond_t> = Alone(UnsafeCell::new(libc::PTHREAD_COND_INITIALIZER));
+
+/// Nobody waits.
+fn signal() {
+    // SAFETY: a static, initialised condition.
+    unsafe { libc::pthread_cond_signal(COND.0.get()) };
+}
+
 fn read_pair() {
     // SAFETY: as above.
     unsafe {
@@ -174,6 +182,7 @@ pub fn run(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
         "libraries": timed(quarter, from_libraries),
         "read": timed(quarter, read_pair),
         "write": timed(quarter, write_pair),
+        "signal": timed(quarter, signal),
         "clocked": timed(quarter, clocked_pair),
         "clocks": timed(quarter, two_clock_reads),
         "contended": contended,

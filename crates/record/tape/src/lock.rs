@@ -155,6 +155,14 @@ pub struct OpBody {
     pub pad: u32,
 }
 
+impl OpBody {
+    /// Its bytes, as words of a little-endian machine.
+    #[inline(always)]
+    pub const fn words(self) -> [u64; 5] {
+        [self.addr, self.site, self.wait, self.other, self.result as u32 as u64 | (self.pad as u64) << 32]
+    }
+}
+
 /// Held, or waited for, by a thread when it ended or the recording did. Written by the recorder.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

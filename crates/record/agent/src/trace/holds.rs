@@ -313,10 +313,28 @@ fn put_hold(t: &Thread, h: &Held, tsc: u64, release_site: u64, ended: u32) {
 }
 
 /// Anything that is no pair.
-#[inline(never)]
+#[inline(always)]
 pub fn op(t: &Thread, c: Call, wait: u64, other: u64, result: c_int) {
-    let body = OpBody { addr: c.addr as u64, site: c.site as u64, wait, other, result, pad: 0 };
-    put(t, kind::OP, c.flags, body);
+    put_op(t, c.addr as u64, c.site as u64, c.flags, wait, other, result);
+}
+
+/// (Words again, as for [`put_pair`].)
+#[inline(never)]
+fn put_op(t: &Thread, addr: u64, site: u64, flags: u16, wait: u64, other: u64, result: c_int) {
+    if t.busy.replace(true) {
+        return lost();
+    }
+    compiler_fence(Ordering::SeqCst);
+    let tsc = sys::rdtsc();
+    let body = OpBody { addr, site, wait, other, result, pad: 0 };
+    // SAFETY: as in `put_at`.
+    let w = unsafe { &mut *t.writer.get() };
+    if !w.push_words(kind::OP, flags, tsc, body.words()) {
+        record::push(w, kind::OP, flags, tsc, &body, &[], &[]);
+    }
+    w.publish();
+    compiler_fence(Ordering::SeqCst);
+    t.busy.set(false);
 }
 
 /// Runs a call that may wait, with what it waits for where the recorder finds it. Returns what it returned, when it
