@@ -188,7 +188,11 @@ fn stranger(p: usize, value: u32, trapped: bool) {
 
 /// Words of an entry that are copied after its doorbell: see [`Later::copy`].
 struct Later {
-    body: EntryBody,
+    /// [`EntryBody::gp`] and `seq`; `slot`, and `index` above it: in one word, because two halves that were stored apart are loaded
+    /// as one only when every store before them has left the core.
+    gp: u64,
+    seq: u64,
+    place: u64,
     from: *const u8,
     words: usize,
     tsc: u64,
@@ -203,15 +207,18 @@ const LATE: u64 = 50_000;
 impl Later {
     /// Copies the words now that the doorbell has been rung. The driver holds its channel until the store returns, so
     /// nobody reuses the segment; if this thread was held up for long the words are marked all the same.
-    fn copy(mut self) {
+    fn copy(self) {
+        let Later { gp, seq, place, .. } = self;
+        let mut body =
+            EntryBody { gp, seq, slot: place as u32, index: (place >> 32) as u32, words: 0, lack: lack::NONE };
         record::with(|w, _| {
             let mut done = 0;
             while done < self.words {
                 let n = (self.words - done).min(CHUNK);
                 let more = if done + n < self.words { entry_flags::MORE } else { 0 };
-                self.body.words = n as u32;
+                body.words = n as u32;
                 // The words must be there before it is known whether they came in time, so the flag is set behind them.
-                let Some(to) = record::entry(w, entry_flags::CONTINUED | more, self.tsc, self.body) else {
+                let Some(to) = record::entry(w, entry_flags::CONTINUED | more, self.tsc, body) else {
                     break;
                 };
                 // SAFETY: the segment is mapped and this long; `to` has room for n words.
@@ -395,7 +402,8 @@ fn large(c: &mut Channel, w: &mut Writer, i: usize, index: u32, seq: u64, tsc: u
     }
     let body = EntryBody { gp: gp.0, seq, slot: i as u32, index, words: 0, lack: lack::NONE };
     record::entry(w, entry_flags::MORE, tsc, body)?;
-    Some(Later { body, from: segment.at as *const u8, words, tsc })
+    let place = i as u64 | u64::from(index) << 32;
+    Some(Later { gp: gp.0, seq, place, from: segment.at as *const u8, words, tsc })
 }
 
 #[inline]
