@@ -1,21 +1,18 @@
 //! Ends of a graph's kernels. Their QMDs are uploaded once and launched many times, so each launch first writes new slots into them.
 //!
 //! A launch of an uploaded graph is a short segment: a wait for the launch before, then the QMDs that start the graph. The GPU gets a copy of that
-//! segment. After the wait the copy writes the slots into the QMDs, by an inline write of the same engine. CUDA has mapped the memory of the copies
-//! together with the slots ([`tape::region::SEGMENTS_AT`]).
-//!
-//! Invariant: a copy is overwritten only after the ends of its kernels, and of many younger ones, have arrived. After the recorder has given up one end,
-//! launches are no longer copied.
+//! segment ([`super::segments`]). After the wait the copy writes the slots into the QMDs, by an inline write of the same engine.
 
+use super::segments::{self, Words};
 use super::stamps;
 use crate::process::sys;
 use crate::record;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use pushbuf::gpfifo::Raw;
-use pushbuf::header::{Header, Kind};
+use pushbuf::header::Kind;
 use pushbuf::qmd::end_time::{self, Handed, Node};
-use tape::region::{Control, SEGMENTS_BYTES};
-use tape::stamp::{LaunchedBody, Run, SLOTS, STRIDE, kind, payload};
+use tape::region::Control;
+use tape::stamp::{LaunchedBody, Run, STRIDE, kind, payload};
 
 /// QMDs of graphs that are remembered, and groups of them that start one another.
 const NODES: usize = 1 << 15;
@@ -27,10 +24,6 @@ const UPLOAD: usize = 1 << 12;
 const RUNS: usize = 8;
 /// Words of a segment that launches a graph, at most.
 const SHORT: usize = 1024;
-/// Copies that are in use, at most.
-const COPIES: usize = 1 << 12;
-/// So many younger kernels must have ended before a copy is overwritten.
-const MARGIN: u64 = 1 << 12;
 /// Words of a write into QMDs, without the data.
 const WRITE: usize = 9;
 /// Words of a release that are written: the address and the payload.
@@ -53,27 +46,15 @@ struct Group {
     n: u32,
 }
 
-#[derive(Clone, Copy)]
-struct CopyOf {
-    from: usize,
-    /// One more than its last kernel's number.
-    number: u64,
-}
-
 struct State {
     nodes: [Place; NODES],
     groups: [Group; GROUPS],
     next_group: u32,
     uploads: u32,
     upload: [Node; UPLOAD],
-    /// The place of the next copy, and the copies that the GPU may still read.
-    at: usize,
-    copies: [CopyOf; COPIES],
-    first: usize,
-    n: usize,
 }
 
-/// 1.3 MiB, mapped when the first kernel is stamped: most programs need none of it. Null until then.
+/// 1.2 MiB, mapped when the first kernel is stamped: most programs need none of it. Null until then.
 static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
 static BUSY: AtomicBool = AtomicBool::new(false);
 
@@ -193,30 +174,6 @@ impl State {
         let group = self.groups.get(found.group as usize)?;
         (group.uploaded == found.uploaded && group.n > 0).then_some(found.group)
     }
-
-    /// Room for `words` words: their offset in the area.
-    fn room(&mut self, words: usize, settled: u64) -> Option<usize> {
-        while self.n > 0 && self.copies[self.first].number + MARGIN <= settled {
-            self.first = (self.first + 1) % COPIES;
-            self.n -= 1;
-        }
-        let bytes = (4 * words).next_multiple_of(64);
-        if self.n == COPIES {
-            return None;
-        }
-        if self.n == 0 {
-            self.at = 0;
-        }
-        let oldest = if self.n == 0 { SEGMENTS_BYTES } else { self.copies[self.first].from };
-        let is_round_the_end = self.n > 0 && self.at <= oldest;
-        let from = match self.at + bytes {
-            until if is_round_the_end => (until <= oldest).then_some(self.at),
-            until if until <= SEGMENTS_BYTES => Some(self.at),
-            _ => (bytes <= oldest && self.n > 0).then_some(0),
-        }?;
-        self.at = from + bytes;
-        Some(from)
-    }
 }
 
 /// If a segment launches graphs that were uploaded before: the GPFIFO entry of a copy that has their ends stored.
@@ -276,67 +233,39 @@ impl State {
         }
         let runs = runs.get(..used).filter(|runs| !runs.is_empty())?;
         let kernels: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
-        let taken = c.stamped.load(Ordering::Relaxed);
-        let settled = c.settled.load(Ordering::Acquire);
-        // ORDERING: the recorder stores `given_up` before `settled`.
-        if c.given_up.load(Ordering::Acquire) != 0 || kernels > SLOTS / 8 {
-            return None;
-        }
-        if taken.wrapping_sub(settled) + kernels >= SLOTS - stamps::SPARE {
-            c.slots_full.fetch_add(kernels, Ordering::Relaxed);
-            return None;
-        }
         let data = RELEASE * kernels as usize;
         let whole = length + runs.len() * WRITE + data;
-        let area = stamps::segments()?;
-        let from = self.room(whole, settled)?;
-        let number = c.stamped.fetch_add(kernels, Ordering::Relaxed);
-        let mut to = Words { at: (area.cpu + from as u64) as *mut u32, n: 0 };
-        (0..start).for_each(|i| to.put(word(i)));
-        let mut next = number;
-        for run in runs {
-            let first = run.qmd + 4 * end_time::LAST_RELEASE as u64;
-            let count = run.count;
-            let bytes = 4 * RELEASE as u32;
-            to.header(subchannel, Kind::Inc, end_time::LINE_LENGTH_IN, 5);
-            [bytes, count, (first >> 32) as u32, first as u32, STRIDE as u32].into_iter().for_each(|w| to.put(w));
-            to.header(subchannel, Kind::Inc, end_time::LAUNCH_DMA, 1);
-            to.put(WRITE_DMA);
-            to.header(subchannel, Kind::NonInc, end_time::LOAD_INLINE_DATA, (RELEASE as u32 * count) as u16);
-            for _ in 0..count {
-                let slot = stamps::slot(next);
-                [slot as u32, (slot >> 32) as u32, payload(next)].into_iter().for_each(|w| to.put(w));
-                next += 1;
+        segments::copy(gp, whole, kernels, c, |to, number| {
+            (0..start).for_each(|i| to.put(word(i)));
+            let mut next = number;
+            for run in runs {
+                to.write_slots(subchannel, run, &mut next);
             }
-        }
-        (start..length).for_each(|i| to.put(word(i)));
-        let words = to.n;
-        let last = (self.first + self.n) % COPIES;
-        self.copies[last] = CopyOf { from, number: next };
-        self.n += 1;
-        let body = LaunchedBody { entry, number, slot, runs: runs.len() as u32 };
-        // SAFETY: Run is Plain.
-        let bytes = unsafe { core::slice::from_raw_parts(runs.as_ptr().cast::<u8>(), size_of_val(runs)) };
-        record::event(kind::LAUNCHED, 0, tsc, &body, bytes, &[]);
-        gp.moved_to(area.gpu + from as u64, words)
+            (start..length).for_each(|i| to.put(word(i)));
+            let body = LaunchedBody { entry, number, slot, runs: runs.len() as u32 };
+            // SAFETY: Run is Plain.
+            let bytes = unsafe { core::slice::from_raw_parts(runs.as_ptr().cast::<u8>(), size_of_val(runs)) };
+            record::event(kind::LAUNCHED, 0, tsc, &body, bytes, &[]);
+        })
     }
-}
-
-/// A copy while it is written.
-struct Words {
-    at: *mut u32,
-    n: usize,
 }
 
 impl Words {
-    fn put(&mut self, word: u32) {
-        // SAFETY: `copy` has made room for all of its words.
-        unsafe { self.at.add(self.n).write_volatile(word) };
-        self.n += 1;
-    }
-
-    fn header(&mut self, subch: u8, kind: Kind, address: u16, count: u16) {
-        self.put(Header::Methods { kind, subch, address, count }.encode());
+    /// An inline write of the next slots into the QMDs of a run.
+    fn write_slots(&mut self, subchannel: u8, run: &Run, next: &mut u64) {
+        let first = run.qmd + 4 * end_time::LAST_RELEASE as u64;
+        let count = run.count;
+        let bytes = 4 * RELEASE as u32;
+        self.header(subchannel, Kind::Inc, end_time::LINE_LENGTH_IN, 5);
+        [bytes, count, (first >> 32) as u32, first as u32, STRIDE as u32].into_iter().for_each(|w| self.put(w));
+        self.header(subchannel, Kind::Inc, end_time::LAUNCH_DMA, 1);
+        self.put(WRITE_DMA);
+        self.header(subchannel, Kind::NonInc, end_time::LOAD_INLINE_DATA, (RELEASE as u32 * count) as u16);
+        for _ in 0..count {
+            let slot = stamps::slot(*next);
+            [slot as u32, (slot >> 32) as u32, payload(*next)].into_iter().for_each(|w| self.put(w));
+            *next += 1;
+        }
     }
 }
 
@@ -348,7 +277,6 @@ pub fn renew() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn state() -> Box<State> {
         // SAFETY: integers and arrays of them: all zero is a value.
@@ -396,27 +324,5 @@ mod tests {
         let nodes: Vec<_> = (0..=RUNS as u64).map(|i| (0x1_0000 * (i + 1), true, [0x1_0000 * (i + 2), 0])).collect();
         upload(&mut s, &nodes);
         assert!(nodes.iter().all(|(at, ..)| s.find(*at).is_none()));
-    }
-
-    proptest! {
-        /// A copy is overwritten only after its kernels, and many younger ones, have ended.
-        #[test]
-        fn copies_in_use_stay(steps in prop::collection::vec((1..200_000usize, 0..9000u64), 1..300)) {
-            let mut s = state();
-            let (mut live, mut number, mut settled) = (Vec::<(usize, usize, u64)>::new(), 0, 0);
-            for (words, ended) in steps {
-                settled = (settled + ended).min(number);
-                live.retain(|(.., until)| until + MARGIN > settled);
-                let Some(from) = s.room(words, settled) else { continue };
-                let until = from + 4 * words;
-                prop_assert!(until <= SEGMENTS_BYTES);
-                prop_assert!(live.iter().all(|(f, u, _)| until <= *f || *u <= from), "{from} {until} {live:?}");
-                number += 1000;
-                let last = (s.first + s.n) % COPIES;
-                s.copies[last] = CopyOf { from, number };
-                s.n += 1;
-                live.push((from, until, number));
-            }
-        }
     }
 }

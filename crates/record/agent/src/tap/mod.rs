@@ -11,6 +11,7 @@ mod graphs;
 pub mod hole;
 pub mod page;
 pub mod ranges;
+mod segments;
 pub mod shadow;
 pub mod site;
 pub mod stamps;
@@ -26,5 +27,6 @@ pub fn renew(_: &Child) {
     shadow::renew();
     ranges::renew();
     stamps::renew();
+    segments::renew();
     graphs::renew();
 }
