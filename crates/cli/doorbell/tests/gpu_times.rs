@@ -13,13 +13,18 @@ fn doorbell(arguments: &[&str]) -> Output {
 
 /// A sample that launches graphs, recorded, and what it printed.
 fn recorded(dir: &Path, ways: &[&str], shapes: &str) -> (String, String) {
+    sample(dir, ways, &["graphs", "--only", shapes])
+}
+
+fn sample(dir: &Path, ways: &[&str], what: &[&str]) -> (String, String) {
     let library = std::env::current_exe().unwrap().with_file_name("libsoftcuda.so");
     let _ = std::os::unix::fs::symlink(library, dir.join("libcuda.so.1"));
     let file = dir.join("a.doorbell").to_str().unwrap().to_owned();
     let command = assert_cmd::cargo::cargo_bin!("doorbell");
     let mut record = Command::new(command);
     record.args(["record", "--quiet", "--force", "--gpu", "soft", "-o", &file]).args(ways).arg("--").arg(command);
-    let out = record.args(["sample", "graphs", "--only", shapes]).env("LD_LIBRARY_PATH", dir).output().unwrap();
+    record.env("DOORBELL_SOFTCUDA_COPIES", "engine");
+    let out = record.arg("sample").args(what).env("LD_LIBRARY_PATH", dir).output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     (file, String::from_utf8(out.stdout).unwrap())
 }
@@ -65,6 +70,34 @@ fn each_kernel_of_each_launch_of_a_graph_has_its_end() {
     }
     let text = String::from_utf8(doorbell(&["show", &file, "--gpu-times", "--sort", "time", "--top", "3"]).stdout);
     assert_eq!(text.unwrap().lines().count(), 4);
+}
+
+#[test]
+fn each_copy_and_fill_of_the_copy_engine_has_its_begin_and_end() {
+    let dir = tempfile::tempdir().unwrap();
+    // (Before the first graph it is not known which GPU a doorbell is of: this CUDA's streams are threads of their own.)
+    let what = ["graphs", "copies", "--count", "1"];
+    let (_, bare) = sample(dir.path(), &[], &what);
+    let (file, printed) = sample(dir.path(), &["--gpu-times"], &what);
+    assert_eq!(printed, bare, "the results are the same");
+    let copies = rows(&file, "--copies");
+    // (Not those of graphs: what releases the semaphores of their segments was set before.)
+    let by_engine = |c: &&Value| c["mode"] != "inline" && c["call"].is_null();
+    let copies: Vec<&Value> = copies.as_array().unwrap().iter().filter(by_engine).collect();
+    assert!(copies.len() > 50, "{}", copies.len());
+    let mut ended: BTreeMap<u64, u64> = BTreeMap::new();
+    for c in &copies {
+        assert!(c["gpu"]["start"] == "stored" && c["start_seconds"].is_number(), "{c}");
+        let (start, end) = (ns(c, "start_ns"), ns(c, "end_ns"));
+        let before = ended.insert(c["slot"].as_u64().unwrap(), end).unwrap_or(0);
+        assert!(before <= start && start <= end, "one after the other on its channel: {c}");
+    }
+    // The commands on the tape are the program's own.
+    let ops = |file: &str| doorbell(&["show", "--submissions", file]).stdout.len();
+    assert!(ops(&file) > 0);
+    let text =
+        String::from_utf8(doorbell(&["show", &file, "--copies", "--sort", "time", "--top", "2"]).stdout).unwrap();
+    assert!(text.lines().skip(1).all(|line| line.contains("ran ")), "{text}");
 }
 
 #[test]

@@ -10,9 +10,10 @@ use pushbuf::qmd::end_time::{self, Found};
 use schema::channel::Channel;
 use schema::operations::{GpuTime, Start};
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use tape::event::{Body, ends, runs};
 use tape::region::STAMPS_BYTES;
-use tape::stamp::{LaunchedBody, OWN_GPU, SLOTS, STRIDE, number, state};
+use tape::stamp::{CopiedBody, LaunchedBody, OWN_GPU, SLOTS, STRIDE, number, state};
 
 /// Nanoseconds from the doorbell to the start of a kernel on an idle stream (seen on an H200: 1.9 to 2.8 us from p1 to p99).
 const IDLE: i64 = 2_100;
@@ -129,6 +130,20 @@ impl Image {
         self.ends.get(usize::try_from(number).ok()?).copied().filter(|ns| *ns != 0)
     }
 
+    /// When a transfer of a copy engine ran that a doorbell at a time stamp has started; its begin and end were stored under these numbers.
+    pub fn transfer(&self, gpu: Option<u32>, tsc: u64, [begin, end]: [u64; 2]) -> Option<GpuTime> {
+        let (start, end) = (self.ended(begin)?, self.ended(end)?);
+        let (bell, error) = self.gpu_ns(gpu, tsc).unwrap_or((start, 0.0));
+        Some(GpuTime {
+            end_ns: end,
+            start_ns: start.min(end),
+            earliest_ns: start.min(end),
+            start: Start::Stored,
+            queued_ns: start.saturating_sub(bell),
+            clock_error_ns: error.ceil() as u64,
+        })
+    }
+
     fn readings(&self, gpu: Option<u32>) -> Option<&Readings> {
         gpu.and_then(|gpu| self.clocks.get(&gpu)).or(self.clocks.get(&OWN_GPU))
     }
@@ -198,6 +213,8 @@ pub(crate) struct Running {
     own: HashMap<u64, (usize, u64)>,
     /// Entries that launch graphs which were uploaded before, by their slot and number: the kernels.
     launched: HashMap<(u32, u64), Vec<Ran>>,
+    /// Entries of copy engines, likewise: the numbers of their transfers' begins and ends.
+    copied: HashMap<(u32, u64), Range<u64>>,
 }
 
 /// Words that kernels count up, at most.
@@ -214,6 +231,18 @@ impl Running {
             runs(bytes).flat_map(|run| (0..u64::from(run.count)).map(move |i| run.qmd.saturating_add(STRIDE * i)));
         let kernels = qmds.take(SLOTS as usize).zip(body.number..).map(|(qmd, number)| Ran { qmd, number });
         self.launched.insert((body.slot, body.entry), kernels.collect());
+    }
+
+    pub fn copied(&mut self, body: &CopiedBody) {
+        if self.copied.len() < LAUNCHED {
+            let numbers = body.number..body.number.saturating_add(2 * u64::from(body.transfers));
+            self.copied.insert((body.slot, body.entry), numbers);
+        }
+    }
+
+    /// The numbers under which an entry's transfers stored their begins and ends; none where they were not told to.
+    pub fn take_copied(&mut self, slot: u32, entry: u64) -> Range<u64> {
+        self.copied.remove(&(slot, entry)).unwrap_or_default()
     }
 
     /// The kernels of graphs that an entry launches.

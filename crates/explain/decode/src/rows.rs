@@ -60,6 +60,7 @@ pub fn in_call(at: &At<'_>) -> Option<InCall> {
 
 /// `None` for anything else, and for inline writes that are a launch's own.
 pub fn copy(at: &At<'_>, op: &Op, clock: &Clock) -> Option<CopyRow> {
+    let gpu = at.gpu_time();
     let row = |mode, dst, bytes, lines, semaphore: Option<Semaphore>| CopyRow {
         when: when(at, clock),
         mode,
@@ -76,6 +77,9 @@ pub fn copy(at: &At<'_>, op: &Op, clock: &Clock) -> Option<CopyRow> {
         semaphore: semaphore.map(|s| s.address),
         payload: semaphore.map(|s| s.payload),
         physical: false,
+        gpu,
+        start_seconds: gpu.and_then(|gpu| seconds_at(at, clock, gpu.start_ns)),
+        end_seconds: gpu.and_then(|gpu| seconds_at(at, clock, gpu.end_ns)),
         complete: true,
         guessed: op.guessed,
     };
@@ -140,19 +144,22 @@ pub fn graph_kernel_run(at: &At<'_>, k: &GraphKernel, clock: &Clock) -> KernelRu
 }
 
 fn run(at: &At<'_>, shape: Shape, kernel: Option<&Kernel>, in_graph: bool, gpu: GpuTime, clock: &Clock) -> KernelRun {
-    let when = when(at, clock);
-    // (Not from the doorbell on: the clocks drift while a kernel is queued, and runs of one stream would overlap.)
-    let seconds = |ns: u64| at.tsc_at(ns).and_then(|tsc| clock.seconds(tsc));
     KernelRun {
         symbol: kernel.map(|kernel| kernel.symbol.clone()),
         name: kernel.map(|kernel| kernel.name.clone()),
         code: shape.code(),
         in_graph,
-        start_seconds: seconds(gpu.start_ns),
-        end_seconds: seconds(gpu.end_ns),
+        start_seconds: seconds_at(at, clock, gpu.start_ns),
+        end_seconds: seconds_at(at, clock, gpu.end_ns),
         gpu,
-        when,
+        when: when(at, clock),
     }
+}
+
+/// A time of the GPU's on the recording's clock. (Not from the doorbell on: the clocks drift while a kernel is queued, and runs of one stream would
+/// overlap.)
+fn seconds_at(at: &At<'_>, clock: &Clock, gpu_ns: u64) -> Option<f64> {
+    clock.seconds(at.tsc_at(gpu_ns)?)
 }
 
 /// Why words are missing.

@@ -116,13 +116,17 @@ pub struct CopyRow {
     pub payload: Option<u64>,
     /// Physical addresses, which only a privileged channel may use.
     pub physical: bool,
+    /// When it ran (recorded with `record --gpu-times`), also on the recording's clock; `None` where that is not known, and for inline writes.
+    pub gpu: Option<GpuTime>,
+    pub start_seconds: Option<f64>,
+    pub end_seconds: Option<f64>,
     /// All inline data is on the tape.
     pub complete: bool,
     /// Some of its registers were set in words that are not on the tape: addresses and sizes may be wrong.
     pub guessed: bool,
 }
 
-/// When a kernel ran, by the GPU's clock.
+/// When a kernel or a copy ran, by the GPU's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct GpuTime {
     /// Nanoseconds, as the GPU stored them.
@@ -156,6 +160,8 @@ pub enum Start {
     AfterTheOneBefore,
     /// It started between `earliest_ns` and `end_ns`: it waited for another channel, or ran beside others.
     Bounded,
+    /// Nothing: the GPU stored the start, too. (Copies and fills.)
+    Stored,
 }
 
 impl Start {
@@ -164,6 +170,7 @@ impl Start {
             Start::AfterTheDoorbell => "after_the_doorbell",
             Start::AfterTheOneBefore => "after_the_one_before",
             Start::Bounded => "bounded",
+            Start::Stored => "stored",
         }
     }
 }

@@ -134,7 +134,7 @@ impl Scrubber {
             Body::Mmap(_) | Body::Op(_) | Body::Held(_) | Body::Task(_) => 40,
             Body::Mremap(_) | Body::Channel(_) | Body::Page(_) | Body::Deadline(_) => 32,
             Body::ChannelEnd(_) | Body::Gap(_) | Body::Thread(_) | Body::Pair(_) => 24,
-            Body::Stamps(_) | Body::GpuClock(_) => 24,
+            Body::Stamps(_) | Body::GpuClock(_) | Body::Copied(_) => 24,
             Body::Pop(_) | Body::End(_) | Body::Munmap(_) | Body::Close(_) | Body::Dup(_) | Body::Switch(_) => 16,
             Body::Token(_)
             | Body::Pause(_)

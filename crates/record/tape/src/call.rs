@@ -281,9 +281,9 @@ impl Function {
         matches!(self.number, 88..=90)
     }
 
-    /// The driver's, by which the kernels of a graph may get to the GPU.
-    pub const fn uploads_graphs(&self) -> bool {
-        matches!(self.class, Class::GraphLaunch) && self.number < 256
+    /// Has the GPU copy, fill or run a graph, by a function of the driver's.
+    pub const fn is_drivers_transfer(&self) -> bool {
+        matches!(self.class, Class::GraphLaunch | Class::Copy | Class::CopyAsync | Class::Memset) && self.number < 256
     }
 
     /// A graph that can be launched is changed by it.

@@ -425,6 +425,7 @@ plain! {
     python::PythonBody = 16, python::CodeBody = 24, python::StackBody = 8, python::Frame = 8,
     nvtx::NvtxBody = 8, nvtx::TextBody = 24, nvtx::RangeBody = 40, nvtx::EndBody = 16,
     stamp::StampsBody = 24, stamp::ClockBody = 24, stamp::EndsBody = 16, stamp::End = 16, stamp::LaunchedBody = 24, stamp::Run = 16,
+    stamp::CopiedBody = 24,
 }
 
 /// Bytes of a value, for writing it.
@@ -527,6 +528,7 @@ pub enum Body<'a> {
     Ends(stamp::EndsBody, &'a [u8]),
     /// [`stamp::Run`]s as bytes: [`runs`]
     Launched(stamp::LaunchedBody, &'a [u8]),
+    Copied(stamp::CopiedBody),
     /// A kind that this version does not know; kept so that it can be counted.
     Unknown,
 }
@@ -651,6 +653,7 @@ impl<'a> Event<'a> {
                 let e: stamp::EndsBody = read(b, 16)?;
                 Body::Ends(e, tail(16, e.count.checked_mul(size_of::<stamp::End>() as u32)?)?)
             }
+            stamp::kind::COPIED => Body::Copied(read(b, 16)?),
             stamp::kind::LAUNCHED => {
                 let l: stamp::LaunchedBody = read(b, 16)?;
                 Body::Launched(l, tail(24, l.runs.checked_mul(size_of::<stamp::Run>() as u32)?)?)

@@ -1,4 +1,4 @@
-//! When kernels ended, by the GPU's own clock (`record --gpu-times`).
+//! When kernels ended, and copies began and ended, by the GPU's own clock (`record --gpu-times`).
 //!
 //! The agent numbers the kernels that it stamps, from 0. The GPU writes the end of number `n` into slot `n % SLOTS` of an area of the
 //! region; the recorder takes it from there before the slot is used again. The number is on the tape in the QMD: its release names the
@@ -12,7 +12,7 @@ pub const WRITER: i32 = -3;
 /// Layout of the bodies here.
 pub const LAYOUT: u32 = 1;
 
-/// Kernels whose ends may be awaited at a time.
+/// Ends that may be awaited at a time.
 pub const SLOTS: u64 = 1 << 18;
 
 /// What the GPU writes: a release of four words.
@@ -46,6 +46,8 @@ pub mod kind {
     pub const ENDS: u16 = 82;
     /// A launch of an uploaded graph, whose kernels got new numbers: [`super::LaunchedBody`].
     pub const LAUNCHED: u16 = 83;
+    /// An entry of a copy engine, whose transfers store their times: [`super::CopiedBody`].
+    pub const COPIED: u16 = 84;
 }
 
 /// Whether ends are recorded of a process.
@@ -118,6 +120,18 @@ pub struct LaunchedBody {
     pub number: u64,
     pub slot: u32,
     pub runs: u32,
+}
+
+/// An entry that moves data by a copy engine. The entry's event follows in the same ring.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopiedBody {
+    /// [`crate::event::EntryBody::seq`] and `slot`
+    pub entry: u64,
+    /// The number under which the first transfer's begin is stored. Its end follows, then the next transfer's begin.
+    pub number: u64,
+    pub slot: u32,
+    pub transfers: u32,
 }
 
 /// QMDs of kernels at every 512th byte.

@@ -2,7 +2,6 @@
 
 use crate::ExportError;
 use decode::Recording;
-use schema::kernel_runs::KernelRun;
 use schema::lines::RecordingRow;
 use schema::locks::{ThreadRow, WaitRow};
 use schema::{Clock, Summary};
@@ -52,10 +51,10 @@ impl About {
         (self.clock.seconds(tsc).unwrap_or(0.0) * 1e9).round() as i64
     }
 
-    /// When a kernel started and ended, in ns since the recording's second 0; `None` if the clock of either is not known.
-    pub fn run(&self, k: &KernelRun) -> Option<(i64, i64)> {
+    /// From start to end, in ns since the recording's second 0; `None` if the clock of either is not known.
+    pub fn ran(&self, start_seconds: Option<f64>, end_seconds: Option<f64>) -> Option<(i64, i64)> {
         let ns = |seconds: f64| (seconds * 1e9).round() as i64;
-        let (from, to) = (ns(k.start_seconds?), ns(k.end_seconds?));
+        let (from, to) = (ns(start_seconds?), ns(end_seconds?));
         Some((from, to.max(from)))
     }
 

@@ -15,7 +15,7 @@ use schema::happened::{OneCall, OneRange};
 use schema::kernel_runs::KernelRun;
 use schema::lines::Line;
 use schema::lock_uses::UseRow;
-use schema::operations::{CopyRow, InCall, LaunchRow, Mode, When};
+use schema::operations::{CopyRow, GpuTime, InCall, LaunchRow, Mode, When};
 use schema::python::FrameRow;
 use schema::submissions::SubmissionRow;
 use serde::Serialize;
@@ -292,7 +292,10 @@ impl Trace<'_> {
             _ => ("gpu_memcpy", format!("Memcpy Hto{} (inline)", letter(c.dst_place))),
         };
         let args = json!({ "bytes": c.bytes, "src_gpu": c.src_gpu, "dst_gpu": c.dst_gpu, "guessed": c.guessed });
-        self.operation(&c.when, cat, &name, args)
+        match (c.gpu, self.about.ran(c.start_seconds, c.end_seconds)) {
+            (Some(gpu), Some(ran)) => self.ran(&c.when, &gpu, ran, cat, &name, args),
+            _ => self.operation(&c.when, cat, &name, args),
+        }
     }
 
     fn launch(&mut self, l: &LaunchRow) -> io::Result<()> {
@@ -322,32 +325,41 @@ impl Trace<'_> {
     }
 
     fn kernel_run(&mut self, k: &KernelRun) -> io::Result<()> {
-        let Some((from, to)) = self.about.run(k) else { return Ok(()) };
-        let (ts, dur) = (from as f64 / 1e3, (to - from) as f64 / 1e3);
-        let channel = self.channel(&k.when);
-        let (stream, row) = self.row_of_run(k, &channel, (from, to))?;
-        self.begin_arrow(&k.when)?;
+        let Some(ran) = self.about.ran(k.start_seconds, k.end_seconds) else { return Ok(()) };
         let name = k.name.clone().unwrap_or_else(|| format!("kernel {:#x}", k.code));
-        let mut args = json!({
-            "device": channel.gpu,
-            "stream": stream,
-            "start": k.gpu.start.name(),
-            "queued_ns": k.gpu.queued_ns,
-            "earlier_by_ns": k.gpu.start_ns.saturating_sub(k.gpu.earliest_ns),
-            "in_graph": k.in_graph,
-            "submission": k.when.submission,
-        });
-        self.in_call(&mut args, k.when.process, k.when.tid, k.when.call.as_ref());
+        self.ran(&k.when, &k.gpu, ran, "kernel", &name, json!({ "in_graph": k.in_graph }))
+    }
+
+    /// What the GPU has done from one time to another.
+    fn ran(
+        &mut self,
+        when: &When,
+        gpu: &GpuTime,
+        (from, to): (i64, i64),
+        cat: &'static str,
+        name: &str,
+        mut args: Value,
+    ) -> io::Result<()> {
+        let (ts, dur) = (from as f64 / 1e3, (to - from) as f64 / 1e3);
+        let channel = self.channel(when);
+        let (stream, row) = self.row_of_run(when, &channel, (from, to))?;
+        self.begin_arrow(when)?;
+        args["device"] = json!(channel.gpu);
+        args["stream"] = json!(stream);
+        args["start"] = json!(gpu.start.name());
+        args["queued_ns"] = json!(gpu.queued_ns);
+        args["earlier_by_ns"] = json!(gpu.start_ns.saturating_sub(gpu.earliest_ns));
+        args["submission"] = json!(when.submission);
+        self.in_call(&mut args, when.process, when.tid, when.call.as_ref());
         let place = (&channel.pid, row as i32);
-        let e = self.event(place, "kernel", &name, k.when.tsc);
+        let e = self.event(place, cat, name, when.tsc);
         self.json(&Event { ph: "X", ts, dur: Some(dur), s: None, args, ..e })?;
-        let end = self.event(place, "ac2g", "ac2g", k.when.tsc);
-        self.json(&Event { ph: "f", ts, id: Some(k.when.submission), s: None, bp: Some("e"), ..end })
+        let end = self.event(place, "ac2g", "ac2g", when.tsc);
+        self.json(&Event { ph: "f", ts, id: Some(when.submission), s: None, bp: Some("e"), ..end })
     }
 
     /// The number of its stream, and the row that it is drawn in.
-    fn row_of_run(&mut self, k: &KernelRun, channel: &Row, (from, to): (i64, i64)) -> io::Result<(usize, usize)> {
-        let w = &k.when;
+    fn row_of_run(&mut self, w: &When, channel: &Row, (from, to): (i64, i64)) -> io::Result<(usize, usize)> {
         let handle = w.call.as_ref().map_or(0, |call| call.stream);
         let runs = self.streams.entry(((w.process, w.slot, w.generation), handle)).or_default();
         // (As numbers without sign, in the same order.)

@@ -2,6 +2,7 @@
 
 use crate::ReportError;
 use crate::cell::{called, place_name, slot, time};
+use crate::launches::ran;
 use crate::number::bytes;
 use crate::rows::{self, List};
 use crate::table::Style;
@@ -11,12 +12,13 @@ use schema::operations::CopyRow;
 use std::io::{self, Write};
 
 /// What the rows can be sorted by, the largest first.
-pub const SORTS: &[&str] = &["bytes", "lines"];
+pub const SORTS: &[&str] = &["bytes", "lines", "time"];
 
 fn key(sort: &str, row: &CopyRow) -> u64 {
     match sort {
         "bytes" => row.bytes,
         "lines" => row.lines.into(),
+        "time" => row.gpu.map_or(0, |gpu| gpu.duration_ns()),
         _ => 0,
     }
 }
@@ -54,6 +56,9 @@ fn line(out: &mut dyn Write, c: &CopyRow) -> io::Result<()> {
             rest.push_str(if rest.is_empty() { "" } else { ", " });
             rest.push_str(&what);
         }
+    }
+    if let Some(gpu) = &c.gpu {
+        rest.push_str(ran(gpu).trim_start_matches(if rest.is_empty() { ", " } else { "" }));
     }
     let text = format!(
         "{:>11}  {:>7}  {:<6}  {:<8}  {:<11}  {:>10}  {from:<23}  {to:<23}  {rest}",

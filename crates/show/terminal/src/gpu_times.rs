@@ -38,6 +38,7 @@ fn line(out: &mut dyn Write, k: &KernelRun) -> io::Result<()> {
         Start::AfterTheDoorbell => "idle",
         Start::AfterTheOneBefore => "busy",
         Start::Bounded => "bounded",
+        Start::Stored => "stored",
     };
     let stream = k.when.call.as_ref().map_or("-".into(), |call| format!("{:#x}", call.stream));
     let name = k.name.as_deref().map_or(format!("{:#x}", k.code), plain);

@@ -66,7 +66,7 @@ fn line(out: &mut dyn Write, l: &LaunchRow) -> io::Result<()> {
 }
 
 /// `, ran 12.3 us, 1.7 us after its doorbell`
-fn ran(gpu: &GpuTime) -> String {
+pub fn ran(gpu: &GpuTime) -> String {
     let most = if gpu.start == Start::Bounded { "at most " } else { "" };
     let ns = if gpu.start == Start::Bounded { gpu.end_ns - gpu.earliest_ns } else { gpu.duration_ns() };
     format!(", ran {most}{}, {} after its doorbell", nanoseconds(ns), nanoseconds(gpu.queued_ns))

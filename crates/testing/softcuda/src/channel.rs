@@ -4,7 +4,7 @@
 use crate::fills;
 use crate::wait::{has_come, wait_until};
 use gpu::{AddressSpace, Channel, ChannelOptions, Engine, Error, Memory, Observer};
-use pushbuf::encode::{Words, offset};
+use pushbuf::encode::{Words, launch_dma, offset};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,7 +21,12 @@ pub(crate) struct GraphicsChannel {
     /// Fills that were submitted; the host's word counts those that are done.
     fills: Mutex<u32>,
     filled: Arc<Memory>,
+    /// Likewise for copies by the copy engine.
+    copies: Mutex<u32>,
 }
+
+/// Where the copies that are done are counted, beside the fills.
+const COPIED: u64 = 0x40;
 
 struct State {
     channel: Channel,
@@ -49,10 +54,12 @@ impl GraphicsChannel {
             in_flight: AtomicUsize::new(0),
             fills: Mutex::new(0),
             filled: space.alloc_host(0x1000)?,
+            copies: Mutex::new(0),
         };
         let mut first = [0; 16];
         let mut words = Words::new(&mut first);
         words.set_object(graph_words::COMPUTE, rm::class::HOPPER_COMPUTE_A)?;
+        words.set_object(graph_words::COPY, rm::class::HOPPER_DMA_COPY_A)?;
         fills::load(&mut words)?;
         opened.submit(words.as_slice()).map(drop)?;
         Ok(opened)
@@ -113,6 +120,29 @@ impl GraphicsChannel {
         };
         let Ok((submitted, number)) = submitted else { return false };
         submitted.wait(|| has_come(self.filled.word(0), number));
+        true
+    }
+
+    /// Copies by the copy engine and waits, in words as CUDA writes them. False: it could not be submitted.
+    pub fn copy(&self, to: u64, from: u64, bytes: u32) -> bool {
+        let mut buffer = [0; 32];
+        let mut words = Words::new(&mut buffer);
+        let submitted = {
+            let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+            let (number, done) = (copies.wrapping_add(1), self.filled.va() + COPIED);
+            let launch = launch_dma::NON_PIPELINED | launch_dma::PITCH;
+            words
+                .copy(graph_words::COPY, from, to, bytes, launch)
+                .and_then(|()| words.copy_release(graph_words::COPY, done, number, true))
+                .map_err(Error::from)
+                .and_then(|()| self.submit(words.as_slice()))
+                .map(|submitted| {
+                    *copies = number;
+                    (submitted, number)
+                })
+        };
+        let Ok((submitted, number)) = submitted else { return false };
+        submitted.wait(|| has_come(self.filled.word(COPIED), number));
         true
     }
 

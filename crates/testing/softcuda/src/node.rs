@@ -3,6 +3,7 @@
 use crate::kernels::Launch;
 use crate::memory;
 use crate::wait::Ended;
+use std::sync::OnceLock;
 
 /// Its addresses name memory that lives until it has run, which the program promises.
 #[derive(Clone)]
@@ -20,6 +21,20 @@ pub(crate) enum Node {
         from: u64,
         bytes: usize,
     },
+}
+
+/// `DOORBELL_SOFTCUDA_COPIES=engine`: copies go through the channel's copy engine, where the GPU knows both sides.
+fn by_the_engine() -> bool {
+    static ASKED: OnceLock<bool> = OnceLock::new();
+    *ASKED.get_or_init(|| std::env::var("DOORBELL_SOFTCUDA_COPIES").is_ok_and(|way| way == "engine"))
+}
+
+fn has_copied(to: u64, from: u64, bytes: usize) -> bool {
+    let is_mapped = |at: u64| memory::find(at, |_, _| ()).is_some();
+    let (Some(soft), Ok(bytes), true) = (memory::soft(), u32::try_from(bytes), is_mapped(to) && is_mapped(from)) else {
+        return false;
+    };
+    bytes > 0 && soft.channel.copy(to, from, bytes)
 }
 
 impl Node {
@@ -60,8 +75,12 @@ impl Node {
         match *self {
             Node::Kernel(ref launch) => launch.run(ended),
             Node::Fill { .. } => {}
-            // SAFETY: as promised.
-            Node::Copy { to, from, bytes } => unsafe { memory::copy(to, from, bytes) },
+            Node::Copy { to, from, bytes } => {
+                if !by_the_engine() || !has_copied(to, from, bytes) {
+                    // SAFETY: as promised.
+                    unsafe { memory::copy(to, from, bytes) }
+                }
+            }
         }
     }
 }

@@ -29,6 +29,7 @@
 extern crate alloc;
 
 pub mod class;
+pub mod copy_times;
 pub mod decode;
 pub mod encode;
 pub mod gpfifo;

@@ -220,6 +220,7 @@ impl Walk<'_> {
             // Were read before: crate::gpu_times.
             Body::Stamps(_) | Body::GpuClock(_) | Body::Ends(..) => return,
             Body::Launched(l, runs) => return self.state(process).running.get_mut().launched(l, runs),
+            Body::Copied(c) => return self.state(process).running.get_mut().copied(c),
             Body::Unknown => {
                 self.out.unknown_events += 1;
                 return;

@@ -21,6 +21,7 @@ use schema::channel::Channel;
 use schema::operations::{GpuTime, Shape};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops;
 use std::rc::Rc;
 use tape::event::{Event, PageBody, SiteBody};
 
@@ -91,6 +92,8 @@ pub struct At<'a> {
     /// Of the launch at hand.
     pub(super) started: Cell<Option<Started>>,
     pub(super) gpu_time: Cell<Option<GpuTime>>,
+    /// Numbers of the times of transfers that follow in the segment at hand.
+    pub(super) copied: RefCell<ops::Range<u64>>,
 }
 
 impl At<'_> {
@@ -130,9 +133,17 @@ impl At<'_> {
         self.submission.ranges.as_deref().into_iter().flat_map(|open| open.labels(self.texts))
     }
 
-    /// When the kernel ran that a sink was just given the launch of.
+    /// When the kernel ran that a sink was just given the launch of, or the transfer of a copy engine.
     pub fn gpu_time(&self) -> Option<GpuTime> {
         self.gpu_time.get()
+    }
+
+    /// Works that out, for the transfer at hand.
+    pub(super) fn time_transfer(&self) {
+        let mut numbers = self.copied.borrow_mut();
+        if let (Some(times), Some(begin), Some(end)) = (self.times, numbers.next(), numbers.next()) {
+            self.gpu_time.set(times.transfer(self.channel.gpu, self.submission.tsc, [begin, end]));
+        }
     }
 
     /// The time stamp at a time of the GPU's.

@@ -106,6 +106,9 @@ impl Decoding {
         if place.is_none() {
             return;
         }
+        if at.times.is_some() {
+            at.copied.replace(at.running.borrow_mut().take_copied(at.channel.slot, e.seq));
+        }
         let (decoder, engine) = (&mut self.decoder, &mut self.engine);
         decoder.segment(words, |item| {
             sink.item(at, &item);
@@ -127,6 +130,11 @@ fn give(sink: &mut impl Sink, at: &At<'_>, op: &Op) {
         What::Semaphore(s) if s.operation.is_acquire() => {
             at.waits_for(s.address);
             return sink.op(at, op);
+        }
+        What::Copy(_) | What::Fill(_) => {
+            at.time_transfer();
+            sink.op(at, op);
+            return at.gpu_time.set(None);
         }
         _ => return sink.op(at, op),
     };

@@ -52,6 +52,7 @@ impl Walk<'_> {
             uploaded: RefCell::default(),
             started: Cell::new(None),
             gpu_time: Cell::new(None),
+            copied: RefCell::default(),
             handle: s
                 .ring
                 .map(|ring| ring.kernel)

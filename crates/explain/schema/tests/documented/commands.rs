@@ -138,6 +138,9 @@ pub fn copy_row() -> CopyRow {
         semaphore: Some(1),
         payload: Some(1),
         physical: true,
+        gpu: Some(gpu_time()),
+        start_seconds: Some(1.0),
+        end_seconds: Some(1.0),
         complete: true,
         guessed: true,
     }

@@ -7,6 +7,7 @@
 pub mod access;
 pub mod answer;
 pub mod channel;
+mod copies;
 mod graphs;
 pub mod hole;
 pub mod page;

@@ -9,7 +9,7 @@
 //! Nobody spins behind a preempted thread; the ring itself waits until that thread goes on.
 
 use super::channel::{self, Channel, GP_PUT};
-use super::{graphs, page, ranges, shadow, stamps};
+use super::{copies, graphs, page, ranges, shadow, stamps};
 use crate::process::{region, sys};
 use crate::record;
 use crate::trace::call;
@@ -356,7 +356,7 @@ fn pass(c: &mut Channel, slot: &Slot, from: u32) -> Submitted {
     Submitted { put, entries: slot.entries_total.load(Ordering::Relaxed), later: None }
 }
 
-/// Has the kernels of the new entries store their ends. `first`: the number of the first entry.
+/// Has the kernels of the new entries store their ends, and the copies their begins and ends. `first`: the number of the first entry.
 #[inline(never)]
 fn stamp(c: &mut Channel, i: usize, from: u32, n: u32, first: u64, tsc: u64) {
     let Some(control) = region::control() else { return };
@@ -380,7 +380,9 @@ fn stamp(c: &mut Channel, i: usize, from: u32, n: u32, first: u64, tsc: u64) {
             // SAFETY: as above.
             unsafe { (segment.at as *const u32).add(i).read_volatile() }
         };
-        if let Some(copy) = graphs::launch(words, word, gp, (i as u32, first + u64::from(k)), control, tsc) {
+        let entry = (i as u32, first + u64::from(k));
+        let copy = graphs::launch(words, word, gp, entry, control, tsc);
+        if let Some(copy) = copy.or_else(|| copies::timed(words, word, gp, entry, control, tsc)) {
             hand_on_one(c, index, copy);
         }
     }

@@ -245,6 +245,8 @@ impl Tables {
             out.flag("pipelined", c.pipelined).flag("pitch", c.pitch).uint("semaphore", c.semaphore);
             out.uint("payload", c.payload).flag("physical", c.physical).flag("complete", c.complete);
             out.flag("guessed", c.guessed);
+            out.double("start_seconds", c.start_seconds).double("end_seconds", c.end_seconds);
+            gpu(out, c.gpu.as_ref());
         })
     }
 

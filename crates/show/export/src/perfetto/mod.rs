@@ -17,7 +17,7 @@ use schema::happened::{OneCall, OneRange, OneSwitch};
 use schema::kernel_runs::KernelRun;
 use schema::lines::Line;
 use schema::lock_uses::UseRow;
-use schema::operations::{CopyRow, InCall, LaunchRow, Mode, When};
+use schema::operations::{CopyRow, GpuTime, InCall, LaunchRow, Mode, When};
 use schema::submissions::SubmissionRow;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -253,7 +253,7 @@ impl Trace<'_> {
             (Mode::CopyEngine, from) => format!("copy {} to {to}", from.map_or("?", |from| from.name())),
         };
         let category = if c.mode == Mode::Fill { "fill" } else { "copy" };
-        self.operation(&c.when, category, &name, |e| {
+        let fill = |e: &mut Event<'_, '_>| {
             e.uint("bytes", c.bytes);
             c.src.map(|src| e.pointer("src", src));
             e.pointer("dst", c.dst);
@@ -265,7 +265,14 @@ impl Trace<'_> {
                     e.flag(what, true);
                 }
             }
-        })
+        };
+        match (&c.gpu, self.about.ran(c.start_seconds, c.end_seconds)) {
+            (Some(gpu), Some(ran)) => {
+                let joins = flow(Flow::Submission, c.when.submission);
+                self.ran(&c.when, gpu, ran, category, &name, joins, fill)
+            }
+            _ => self.operation(&c.when, category, &name, fill),
+        }
     }
 
     fn launch(&mut self, l: &LaunchRow) -> io::Result<()> {
@@ -298,24 +305,42 @@ impl Trace<'_> {
 
     /// When a kernel ran. (One that was launched by itself follows its launch.)
     fn kernel_run(&mut self, k: &KernelRun) -> io::Result<()> {
-        let Some((from, to)) = self.about.run(k) else { return Ok(()) };
-        let ns = |ns: i64| self.about.monotonic_ns.saturating_add_signed(ns);
-        let (from, to) = (ns(from), ns(to));
-        let track = self.tracks.of_run(&k.when, (from, to), &mut self.packets)?;
+        let Some(ran) = self.about.ran(k.start_seconds, k.end_seconds) else { return Ok(()) };
         let name = k.name.as_deref().map_or_else(|| format!("kernel {:#x}", k.code), short_name);
         let joins = if k.in_graph { flow(Flow::Submission, k.when.submission) } else { flow(Flow::Run, self.launches) };
-        self.packets.event(from, track, "kernel", What::Begin(&name), |e| {
-            e.flow(joins);
+        self.ran(&k.when, &k.gpu, ran, "kernel", &name, joins, |e| {
             k.name.as_deref().map(|name| e.text("kernel", name));
-            e.text("start", k.gpu.start.name()).uint("queued_ns", k.gpu.queued_ns).flag("in_graph", k.in_graph);
-            if k.gpu.earliest_ns < k.gpu.start_ns {
-                e.uint("earlier_by_ns", k.gpu.start_ns - k.gpu.earliest_ns);
+            e.flag("in_graph", k.in_graph);
+        })
+    }
+
+    /// What the GPU has done from one time to another.
+    #[allow(clippy::too_many_arguments)]
+    fn ran(
+        &mut self,
+        when: &When,
+        gpu: &GpuTime,
+        (from, to): (i64, i64),
+        category: &'static str,
+        name: &str,
+        joins: u64,
+        fill: impl FnOnce(&mut Event<'_, '_>),
+    ) -> io::Result<()> {
+        let ns = |ns: i64| self.about.monotonic_ns.saturating_add_signed(ns);
+        let (from, to) = (ns(from), ns(to));
+        let track = self.tracks.of_run(when, (from, to), &mut self.packets)?;
+        self.packets.event(from, track, category, What::Begin(name), |e| {
+            e.flow(joins);
+            fill(e);
+            e.text("start", gpu.start.name()).uint("queued_ns", gpu.queued_ns);
+            if gpu.earliest_ns < gpu.start_ns {
+                e.uint("earlier_by_ns", gpu.start_ns - gpu.earliest_ns);
             }
-            e.uint("clock_error_ns", k.gpu.clock_error_ns);
-            e.uint("submission", k.when.submission).int("tid", k.when.tid.into());
-            in_call(e, k.when.call.as_ref());
+            e.uint("clock_error_ns", gpu.clock_error_ns);
+            e.uint("submission", when.submission).int("tid", when.tid.into());
+            in_call(e, when.call.as_ref());
         })?;
-        self.packets.event(to, track, "kernel", What::End, |_| ())
+        self.packets.event(to, track, category, What::End, |_| ())
     }
 
     fn lock(&mut self, u: &UseRow) -> io::Result<()> {

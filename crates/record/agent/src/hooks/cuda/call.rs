@@ -104,6 +104,9 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
                 launches(row, f, a);
             }
         }
+        if const { FUNCTIONS[F].is_drivers_transfer() } && live() {
+            stamps::launches();
+        }
         // SAFETY: the caller's.
         return unsafe { real(at, f.words, a) };
     }
@@ -125,7 +128,7 @@ unsafe fn one<const F: usize>(t: &'static Thread, stack: usize, site: usize, e: 
         launches(row, f, a);
     } else {
         row.kernel.store(0, Ordering::Relaxed);
-        if const { FUNCTIONS[F].uploads_graphs() } {
+        if const { FUNCTIONS[F].is_drivers_transfer() } {
             stamps::launches();
         }
     }

@@ -1,4 +1,4 @@
-//! Has CUDA map the slots of [`tape::stamp`] for the GPU, once in a process. The first thread that launches calls CUDA for it, before its launch. doorbell has no
+//! Has CUDA map the slots of [`tape::stamp`] for the GPU, once in a process. The first thread that launches or copies calls CUDA for it, before that. doorbell has no
 //! thread that calls CUDA.
 
 use crate::process::wiped::{goes_on, live};
@@ -45,7 +45,7 @@ pub fn unloaded() {
     FUNCTIONS.iter().for_each(|f| f.store(0, Ordering::Relaxed));
 }
 
-/// The thread is about to launch a kernel: it has a context.
+/// The thread is about to launch a kernel, or to copy: it has a context.
 #[inline(always)]
 pub fn launches() {
     if goes_on(live::GPU_TIMES) && ASKED.load(Ordering::Relaxed) == 0 {
