@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """How true the times of `record --gpu-times` are, and what they cost: the figures of gpu-times.md.
 
-    gpu_times.py run DOORBELL FOLDER [PART...]   on this machine's GPU; parts: own launches cupti programs million costs
+    gpu_times.py run DOORBELL FOLDER [PART...]   on this machine's GPU; parts: own launches cupti transfers programs million costs
     gpu_times.py program NAME [OUT.json]         one program; with OUT.json under torch.profiler
-    gpu_times.py rows COMMIT STARTED PART...     the data files of gpu-times.md, from gpu-times/*.json: own launches cupti programs costs
+    gpu_times.py rows COMMIT STARTED PART...     the data files of gpu-times.md, from gpu-times/*.json: own launches cupti transfers
+                                                 programs costs
 """
 
 import hashlib
@@ -155,6 +156,114 @@ def cupti(doorbell, tmp):
     return rows
 
 
+SIZES = [4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
+
+
+def transfers_of(rounds):
+    """Copies of each direction and fills, one by one and queued, with their data checked."""
+    import ctypes
+    import torch
+    torch.cuda.init()
+    with open("/proc/self/maps") as f:
+        runtime = next(line.split()[-1] for line in f if "libcudart" in line)
+    memset = ctypes.CDLL(runtime).cudaMemsetAsync
+    memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p]
+    most = max(SIZES)
+    host, back = torch.randint(0, 255, (most,), dtype=torch.uint8).pin_memory(), torch.zeros(most, dtype=torch.uint8).pin_memory()
+    device, other = torch.zeros(most, dtype=torch.uint8).cuda(), torch.zeros(most, dtype=torch.uint8).cuda()
+    stream = torch.cuda.current_stream().cuda_stream
+
+    def one(size, how):
+        if how == "host to device":
+            device[:size].copy_(host[:size], non_blocking=True)
+        elif how == "device to host":
+            back[:size].copy_(device[:size], non_blocking=True)
+        elif how == "device to device":
+            other[:size].copy_(device[:size], non_blocking=True)
+        else:
+            assert memset(other.data_ptr(), 7, size, stream) == 0
+
+    def run():
+        for size in SIZES:
+            for how in ("host to device", "device to host", "device to device", "fill"):
+                for _ in range(3):
+                    one(size, how)
+                    torch.cuda.synchronize()
+                # Queued behind one another.
+                for _ in range(3):
+                    one(size, how)
+                torch.cuda.synchronize()
+            assert torch.equal(back[:size], host[:size]) and bool((other[:size] == 7).all())
+    return lambda: [run() for _ in range(rounds)]
+
+
+def moved(to):
+    import torch
+    run = transfers_of(10)
+    transfers_of(1)()
+    if to is None:
+        torch.cuda.nvtx.range_push("measured")
+        run()
+        torch.cuda.nvtx.range_pop()
+        return
+    from torch.profiler import ProfilerActivity, profile
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
+        run()
+    profiler.export_chrome_trace(to + ".trace")
+    with open(to + ".trace") as f:
+        events = json.load(f)["traceEvents"]
+    kinds = {"Memcpy HtoD": "host to device", "Memcpy DtoH": "device to host", "Memcpy DtoD": "device to device", "Memset": "fill"}
+    with open(to, "w") as f:
+        json.dump(sorted((e["ts"], e["dur"], next(v for k, v in kinds.items() if e["name"].startswith(k)), int(e["args"]["bytes"]))
+                         for e in events if e.get("cat") in ("gpu_memcpy", "gpu_memset")), f)
+
+
+def transfers(doorbell, tmp):
+    """The same copies and fills by CUPTI, twice, and by doorbell, each in a run of its own."""
+    me = [sys.executable, os.path.abspath(__file__), "program", "transfers"]
+    for i in "ab":
+        subprocess.run([*me, f"{tmp}/moved-{i}.json"], stderr=subprocess.DEVNULL, timeout=200)
+    recorded(doorbell, f"{tmp}/moved.doorbell", me, "--gpu-times")
+    theirs = []
+    for i in "ab":
+        of = {}
+        with open(f"{tmp}/moved-{i}.json") as f:
+            for _, dur, kind, size in json.load(f):
+                of.setdefault((kind, size), []).append(dur)
+        theirs.append(of)
+    ours, without = {}, Counter()
+    for c in show(doorbell, f"{tmp}/moved.doorbell", "--copies", "--range", "measured"):
+        place = lambda p: {"video": "device"}.get(p, p)
+        kind = "fill" if c["mode"] == "fill" else f"{place(c['src_place'] or 'host')} to {place(c['dst_place'])}"
+        ours.setdefault((kind, c["bytes"]), []).append(c)
+        without[kind, c["bytes"]] += c["gpu"] is None
+    # CUDA makes copies within the device, and fills, by kernels of its own: in the order of the sizes.
+    by_kernels = {"device to device": "cudaMemcpy", "fill": "cudaMemset"}
+    runs = show(doorbell, f"{tmp}/moved.doorbell", "--gpu-times", "--range", "measured")
+    for kind, call in by_kernels.items():
+        mine = sorted((r for r in runs if (r["call"] or {"name": ""})["name"].startswith(call)), key=lambda r: ns(r, "end_ns"))
+        sizes = [size for _ in range(10) for size in SIZES for _ in range(6)]
+        if len(mine) == len(sizes):
+            for r, size in zip(mine, sizes):
+                ours.setdefault((kind, size), []).append({**r, "mode": "kernel"})
+        else:
+            print(kind, "by kernels:", len(mine), "instead of", len(sizes))
+    rows = []
+    for (kind, size), a in sorted(theirs[0].items()):
+        b, mine = theirs[1].get((kind, size), []), ours.get((kind, size), [])
+        row = {"kind": kind, "bytes": size, "cuptis": len(a), "ours": len(mine), "without": without[kind, size]}
+        us = [(ns(c, "end_ns") - ns(c, "start_ns")) / 1e3 for c in mine if c["gpu"]]
+        row |= {"us": spread(us), "cupti_us": spread(a), "cupti_again_us": spread(b), "modes": Counter(c["mode"] for c in mine)}
+        if len(us) == len(a) == len(b):
+            row["within"] = sum(abs(x - y) <= 0.02 * y for x, y in zip(us, a))
+            row["cupti_within"] = sum(abs(x - y) <= 0.02 * y for x, y in zip(b, a))
+            row["differ"] = spread([x - y for x, y in zip(us, a)])
+            row["sum"] = sum(us) / sum(a)
+        rows.append(row)
+        print(row, flush=True)
+    return rows
+
+
 def hashed(name):
     """A program whose results are one number."""
     import torch
@@ -279,7 +388,7 @@ def launches(doorbell, tmp):
     return rows
 
 
-PARTS = {"own": own, "launches": launches, "cupti": cupti, "programs": programs, "million": million, "costs": costs}
+PARTS = {"own": own, "launches": launches, "cupti": cupti, "transfers": transfers, "programs": programs, "million": million, "costs": costs}
 
 
 def run(doorbell, folder, parts):
@@ -329,6 +438,8 @@ if __name__ == "__main__":
         run(what[1], what[2], what[3:])
     elif what[:2] == ["program", "sequence"]:
         profiled(what[2] if len(what) > 2 else None)
+    elif what[:2] == ["program", "transfers"]:
+        moved(what[2] if len(what) > 2 else None)
     elif what[:1] == ["program"] and len(what) == 2:
         hashed(what[1])
     elif what[:1] == ["rows"] and len(what) > 3:

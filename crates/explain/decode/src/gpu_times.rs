@@ -15,12 +15,14 @@ use tape::event::{Body, ends, runs};
 use tape::region::STAMPS_BYTES;
 use tape::stamp::{CopiedBody, LaunchedBody, OWN_GPU, SLOTS, STRIDE, number, state};
 
-/// Nanoseconds from the doorbell to the start of a kernel on an idle stream (seen on an H200: 1.9 to 2.8 us from p1 to p99).
-const IDLE: i64 = 2_100;
+/// Nanoseconds from the doorbell to the start of a kernel on an idle stream (seen on four H200: 2.3 to 3.0 us from p1 to p99, and 1.9 to 2.8 on one).
+const IDLE: i64 = 2_300;
 /// From the end that a kernel stores to the start of the next in its stream (seen on two H200: 0.86 to 1.41 us from p1 to p99).
 const BUSY: i64 = 1_000;
-/// The same for a kernel that another one of its graph starts (seen on an H200: 0.48 to 0.67 us).
-const NODE: u64 = 550;
+/// The same for a kernel that another one of its graph starts (seen on two H200: 0.22 to 0.42 us).
+const NODE: u64 = 300;
+/// From the end of a copy to the start of a kernel that waits for it, at the least and usually (seen on an H200: 1.8 us at p1, 3.0 at p50, 9.5 at p99).
+const AFTER_A_COPY: (u64, u64) = (1_500, 3_000);
 /// Kernels of one process that are remembered, at most (8 bytes each).
 const MOST: usize = 1 << 26;
 
@@ -207,8 +209,15 @@ pub struct Ran {
 pub(crate) struct Running {
     /// When the last kernel of a channel's stream ended, by the GPU's clock; `None` if that is not known.
     last: HashMap<(usize, u64), Option<u64>>,
+    /// The stream of the last kernel of a channel, and its end.
+    latest: HashMap<usize, (u64, u64)>,
     /// Channels that were told to wait for something since their last kernel.
     waited: HashSet<usize>,
+    /// When the last transfer of a channel ended, where that is known; and, by the words that such channels release behind it, the same.
+    moved: HashMap<usize, u64>,
+    moved_by: HashMap<u64, u64>,
+    /// When the copies ended that channels have waited for since their last kernel.
+    not_before: HashMap<usize, u64>,
     /// Words that kernels count up when they are done, and the channel's stream that these are of: by them a stream waits for its own kernels.
     own: HashMap<u64, (usize, u64)>,
     /// Entries that launch graphs which were uploaded before, by their slot and number: the kernels.
@@ -315,6 +324,24 @@ impl Running {
     pub fn waits_for(&mut self, channel: usize, stream: u64, word: u64) {
         if self.own.get(&word) != Some(&(channel, stream)) {
             self.waits(channel);
+            if let Some(end) = self.moved_by.get(&word) {
+                let latest = self.not_before.entry(channel).or_insert(*end);
+                *latest = (*latest).max(*end);
+            }
+        }
+    }
+
+    /// A transfer of a copy engine's channel ended.
+    pub fn moved(&mut self, channel: usize, end_ns: u64) {
+        self.moved.insert(channel, end_ns);
+    }
+
+    /// A channel releases a word, by a command.
+    pub fn releases_by_command(&mut self, channel: usize, word: u64) {
+        if let Some(end) = self.moved.get(&channel)
+            && (self.moved_by.len() < OWN || self.moved_by.contains_key(&word))
+        {
+            self.moved_by.insert(word, *end);
         }
     }
 
@@ -339,18 +366,24 @@ impl Running {
         let end = number.and_then(|n| times.ended(n));
         let before = self.last.insert((channel.number, stream), end);
         let has_waited = self.waited.remove(&channel.number);
+        let copied = self.not_before.remove(&channel.number).unwrap_or(0);
         let end = end?;
         let (bell, error) = times.gpu_ns(channel.gpu, tsc)?;
         let (bell, error) = (bell as i64, error.ceil() as i64);
         let last = end as i64;
         let idle = bell + IDLE;
         let busy = before.flatten().map(|ns| ns as i64 + BUSY);
-        // Not before its doorbell, and not before the kernel ahead of it in its stream is done.
-        let earliest = busy.unwrap_or(0).max(bell).min(last);
-        let start = busy.unwrap_or(0).max(idle).min(last);
+        // Not before its doorbell, not before the kernel ahead of it in its stream is done, nor the copy that it waits for.
+        let (least, usual) = AFTER_A_COPY;
+        let after_copy = |ns: u64| if copied == 0 { 0 } else { copied.saturating_add(ns) as i64 };
+        let earliest = busy.unwrap_or(0).max(bell).max(after_copy(least)).min(last);
+        let start = busy.unwrap_or(0).max(idle).max(after_copy(usual)).min(last);
+        let beside = self.latest.insert(channel.number, (stream, end));
         let kind = match before {
-            // A kernel of the stream whose end is not known, a wait for another channel.
+            // A kernel of the stream whose end is not known; one of another stream on this channel, which may have been in the way; a wait for
+            // another channel.
             Some(None) => Start::Bounded,
+            _ if beside.is_some_and(|(other, ns)| other != stream && ns as i64 > start) => Start::Bounded,
             _ if has_waited && !waits_for_itself => Start::Bounded,
             Some(Some(ns)) if ns as i64 > last => Start::Bounded,
             _ if busy.is_some_and(|busy| busy > idle) => Start::AfterTheOneBefore,
@@ -403,5 +436,46 @@ mod tests {
             let (ns, _) = image.gpu_ns(Some(0), tsc).unwrap();
             assert!(image.tsc(Some(0), ns).unwrap().abs_diff(tsc) <= 3, "{tsc}");
         }
+    }
+
+    fn channel(number: usize) -> Channel {
+        Channel { number, gpu: Some(0), ..Channel::default() }
+    }
+
+    /// An image whose kernels ended so many nanoseconds after the doorbell, which is the first reading of its clocks.
+    fn ended(after: &[u64]) -> (Image, u64) {
+        let mut image = image();
+        let (tsc, base) = (100_000_000_000_000, 1_790_000_000_123_456_789);
+        after.iter().enumerate().for_each(|(i, ns)| image.end(i as u64, base + ns));
+        (image, tsc)
+    }
+
+    #[test]
+    fn a_kernel_that_waits_for_a_copy_starts_behind_it() {
+        let (image, tsc) = ended(&[50_000, 60_000]);
+        let copied = image.ended(0).unwrap();
+        let mut running = Running::default();
+        running.moved(7, copied);
+        running.releases_by_command(7, 0x1000);
+        running.waits_for(1, 0, 0x1000);
+        let time = running.kernel(&image, &channel(1), 0, tsc, Some(1), false).unwrap();
+        assert_eq!((time.start, time.earliest_ns), (Start::Bounded, copied + AFTER_A_COPY.0));
+        assert_eq!(time.start_ns, copied + AFTER_A_COPY.1);
+        // The next kernel follows the one before; another word tells nothing of copies.
+        running.waits_for(1, 0, 0x2000);
+        let (image, tsc) = ended(&[50_000, 60_000, 70_000]);
+        let time = running.kernel(&image, &channel(1), 0, tsc, Some(2), false).unwrap();
+        assert_eq!((time.start, time.earliest_ns), (Start::Bounded, image.ended(1).unwrap() + BUSY as u64));
+    }
+
+    #[test]
+    fn a_kernel_of_another_stream_on_the_channel_may_be_in_the_way() {
+        let (image, tsc) = ended(&[20_000, 22_000, 90_000]);
+        let mut running = Running::default();
+        let mut start = |stream, number| running.kernel(&image, &channel(1), stream, tsc, Some(number), false).unwrap();
+        assert_eq!(start(1, 0).start, Start::AfterTheDoorbell);
+        assert_eq!(start(2, 1).start, Start::Bounded);
+        // On its own stream it is known what was in the way.
+        assert_eq!(start(2, 2).start, Start::AfterTheOneBefore);
     }
 }

@@ -11,10 +11,10 @@ const COPY: u8 = 4;
 const SET_SEMAPHORE_A: u16 = offset::COPY_SET_SEMAPHORE_A;
 const SET_SEMAPHORE_PAYLOAD: u16 = SET_SEMAPHORE_A + 8;
 const LAUNCH_DMA: u16 = offset::COPY_LAUNCH_DMA;
-/// DATA_TRANSFER_TYPE, SEMAPHORE_TYPE, and what changes a release: SEMAPHORE_REDUCTION, _SIGN and _ENABLE, SEMAPHORE_PAYLOAD_SIZE.
+/// DATA_TRANSFER_TYPE, SEMAPHORE_TYPE, and what changes a release: SEMAPHORE_REDUCTION, _SIGN and _ENABLE, FLUSH_TYPE, SEMAPHORE_PAYLOAD_SIZE.
 const TRANSFER: u32 = 3;
 const RELEASES: u32 = 3 << 3;
-const CHANGED: u32 = 0x3f << 14 | 1 << 27;
+const CHANGED: u32 = 0x3f << 14 | launch_dma::FLUSH_LOCAL | 1 << 27;
 /// Words that come with each transfer: two times SET_SEMAPHORE, and a LAUNCH_DMA.
 pub const MORE: usize = 10;
 
@@ -49,7 +49,8 @@ pub fn write(
             set_semaphore(begin, &mut put);
             put_launch(launch_dma::RELEASE_TIMED, &mut put);
             set_semaphore(end, &mut put);
-            put_launch(launch | launch_dma::RELEASE_TIMED, &mut put);
+            // (With a flush: what was copied is seen by all when the end is stored.)
+            put_launch(launch | launch_dma::FLUSH | launch_dma::RELEASE_TIMED, &mut put);
         }
     });
 }
@@ -177,7 +178,7 @@ mod tests {
             w.inc(COPY, SET_SEMAPHORE_A, &[0xa0, 32, 2]).unwrap();
             w.inc(COPY, LAUNCH_DMA, &[launch_dma::RELEASE_TIMED]).unwrap();
             w.inc(COPY, SET_SEMAPHORE_A, &[0xa0, 48, 3]).unwrap();
-            w.inc(COPY, LAUNCH_DMA, &[NON_PIPELINED | launch_dma::RELEASE_TIMED]).unwrap();
+            w.inc(COPY, LAUNCH_DMA, &[NON_PIPELINED | launch_dma::FLUSH | launch_dma::RELEASE_TIMED]).unwrap();
             tracker(w);
         });
         assert_eq!(after, expected);

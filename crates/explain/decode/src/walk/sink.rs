@@ -142,7 +142,18 @@ impl At<'_> {
     pub(super) fn time_transfer(&self) {
         let mut numbers = self.copied.borrow_mut();
         if let (Some(times), Some(begin), Some(end)) = (self.times, numbers.next(), numbers.next()) {
-            self.gpu_time.set(times.transfer(self.channel.gpu, self.submission.tsc, [begin, end]));
+            let time = times.transfer(self.channel.gpu, self.submission.tsc, [begin, end]);
+            self.gpu_time.set(time);
+            if let Some(time) = time {
+                self.running.borrow_mut().moved(self.channel.number, time.end_ns);
+            }
+        }
+    }
+
+    /// The channel releases a word of memory, by a command.
+    pub(super) fn releases(&self, word: u64) {
+        if self.times.is_some() {
+            self.running.borrow_mut().releases_by_command(self.channel.number, word);
         }
     }
 

@@ -127,8 +127,12 @@ impl Decoding {
 fn give(sink: &mut impl Sink, at: &At<'_>, op: &Op) {
     let l = match &op.what {
         What::Launch(l) => l,
-        What::Semaphore(s) if s.operation.is_acquire() => {
-            at.waits_for(s.address);
+        What::Semaphore(s) => {
+            if s.operation.is_acquire() {
+                at.waits_for(s.address);
+            } else {
+                at.releases(s.address);
+            }
             return sink.op(at, op);
         }
         What::Copy(_) | What::Fill(_) => {
