@@ -92,6 +92,9 @@ pub struct At<'a> {
     /// Of the launch at hand.
     pub(super) started: Cell<Option<Started>>,
     pub(super) gpu_time: Cell<Option<GpuTime>>,
+    /// Of the segment at hand: it writes inline data of the program's; it launches something.
+    pub(super) writes: Cell<bool>,
+    pub(super) launches: Cell<bool>,
     /// Numbers of the times of transfers that follow in the segment at hand.
     pub(super) copied: RefCell<ops::Range<u64>>,
 }
@@ -147,6 +150,22 @@ impl At<'_> {
             if let Some(time) = time {
                 self.running.borrow_mut().moved(self.channel.number, time.end_ns);
             }
+        }
+    }
+
+    /// A segment begins: what its transfers' times are stored under.
+    pub(super) fn begin_segment(&self, entry: u64) {
+        self.writes.set(false);
+        self.launches.set(false);
+        if self.times.is_some() {
+            self.copied.replace(self.running.borrow_mut().take_copied(self.channel.slot, entry));
+        }
+    }
+
+    pub(super) fn end_segment(&self) {
+        // (What a launch writes is its own.)
+        if self.times.is_some() && self.writes.get() && !self.launches.get() {
+            self.running.borrow_mut().writes(self.channel.number);
         }
     }
 

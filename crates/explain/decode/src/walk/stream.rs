@@ -7,7 +7,7 @@ use crate::order::Reorder;
 use crate::place::Reach;
 use pushbuf::decode::Decoder;
 use pushbuf::gpfifo;
-use pushbuf::ops::{Engine, Op, What};
+use pushbuf::ops::{Engine, Op, Purpose, What};
 
 /// One channel's stream. What decodes it is nearly 100 KiB, so it is there from the first submission to the channel's end.
 pub struct Stream {
@@ -106,15 +106,14 @@ impl Decoding {
         if place.is_none() {
             return;
         }
-        if at.times.is_some() {
-            at.copied.replace(at.running.borrow_mut().take_copied(at.channel.slot, e.seq));
-        }
+        at.begin_segment(e.seq);
         let (decoder, engine) = (&mut self.decoder, &mut self.engine);
         decoder.segment(words, |item| {
             sink.item(at, &item);
             engine.item(&item, &mut |op| give(sink, at, op));
         });
         engine.end_segment(&mut |op| give(sink, at, op));
+        at.end_segment();
         at.graph_kernels(e.seq, |kernel| sink.graph_kernel(at, kernel));
         if (words.len() as u64) < u64::from(dwords) {
             // The rest of a sequence, and more, was in words that are not on the tape.
@@ -140,8 +139,13 @@ fn give(sink: &mut impl Sink, at: &At<'_>, op: &Op) {
             sink.op(at, op);
             return at.gpu_time.set(None);
         }
+        What::Inline(i) => {
+            at.writes.set(at.writes.get() || i.purpose == Purpose::Data);
+            return sink.op(at, op);
+        }
         _ => return sink.op(at, op),
     };
+    at.launches.set(true);
     at.started.set(Some(at.qmds.borrow_mut().start(at.channel.number, l)));
     at.name_code();
     at.time(l);

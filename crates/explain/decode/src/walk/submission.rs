@@ -52,6 +52,8 @@ impl Walk<'_> {
             uploaded: RefCell::default(),
             started: Cell::new(None),
             gpu_time: Cell::new(None),
+            writes: Cell::new(false),
+            launches: Cell::new(false),
             copied: RefCell::default(),
             handle: s
                 .ring
