@@ -33,6 +33,8 @@ pub(crate) struct GpuTimes {
 pub(crate) struct Image {
     /// The GPU's address of the slots.
     area: Option<u64>,
+    /// One of [`state`] as it was last, and what CUDA returned.
+    state: Option<(u32, u32)>,
     /// Nanoseconds by number; 0 where none came.
     ends: Vec<u64>,
     /// By the GPU's instance.
@@ -69,8 +71,12 @@ impl GpuTimes {
             return Ok(all);
         }
         events::each(r, |source, e| match &e.body {
-            Body::Stamps(s) if s.state == state::ON => {
-                all.image(source.process, hz).area.get_or_insert(s.area);
+            Body::Stamps(s) => {
+                let image = all.image(source.process, hz);
+                image.state = Some((s.state, s.result));
+                if s.state == state::ON {
+                    image.area.get_or_insert(s.area);
+                }
             }
             Body::GpuClock(c) => {
                 let ticks = c.after.saturating_sub(e.head.tsc) as f64;
@@ -122,6 +128,19 @@ impl Image {
                 stamp(qmd.address, number(payload));
             }
         });
+    }
+
+    pub fn state(&self) -> Option<(u32, u32)> {
+        self.state
+    }
+
+    pub fn has_clock(&self) -> bool {
+        !self.clocks.is_empty()
+    }
+
+    /// How many ends are on the tape.
+    pub fn ends(&self) -> u64 {
+        self.ends.iter().filter(|ns| **ns != 0).count() as u64
     }
 
     /// When a kernel ended; `None` if that is not on the tape.

@@ -143,6 +143,8 @@ pub struct KernelEnds {
     pub slots_full: u64,
     pub words_in_use: u64,
     pub other_version: u64,
+    /// Stamped, and the end did not come while many younger ones did. 0 on older tapes.
+    pub given_up: u64,
 }
 
 /// A program that was started and cannot be recorded, or a process that could not be attached to.
