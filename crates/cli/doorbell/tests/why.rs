@@ -173,3 +173,20 @@ fn a_wait_for_the_gpu_names_its_kernels() {
     let why: Value = serde_json::from_str(&text(&["why", "--json", "--starting", file])).unwrap();
     assert_eq!((&why["slow"], &why["waits"][0]["cause"]), (&0.into(), &"engine".into()));
 }
+
+/// The library of the tests lacks the functions that map memory for the GPU.
+#[test]
+fn a_cuda_that_cannot_map_the_memory_for_times_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    if let Err(why) = built(dir.path()) {
+        test_support::skip!("{why}");
+    }
+    let file = recorded(dir.path(), "a.doorbell", &["--gpu-times"], "makes");
+    for view in ["--summary", "--kernels", "--gpu-times"] {
+        let shown = text(&["show", &file, view]);
+        assert!(shown.contains("no kernel was seen; the program's CUDA has no function that maps"), "{shown}");
+    }
+    let shown: Value = serde_json::from_str(&text(&["show", "--gpu-times", "--json", &file])).unwrap();
+    let times = shown["kernel_times"].as_array().unwrap();
+    assert_eq!((times.len(), &times[0]["state"], &times[0]["stamped"]), (1, &"no_function".into(), &0.into()));
+}

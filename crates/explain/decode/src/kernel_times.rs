@@ -150,17 +150,10 @@ fn row(process: u32, pid: i32, c: &Counted, ends: Option<KernelEnds>, times: &Gp
     let given_up = e.given_up.saturating_sub(e.words_in_use).min(never);
     put(Reason::GivenUp, given_up);
     put(Reason::NotEnded, never - given_up);
-    match state {
-        State::Refused => put(Reason::Refused, u64::MAX),
-        State::NoFunction => put(Reason::NoFunction, u64::MAX),
-        State::NotBegun => put(Reason::NotBegun, u64::MAX),
-        State::On | State::ContextGone => {}
+    if !matches!(state, State::Refused | State::NoFunction | State::NotBegun) {
+        put(Reason::GraphAgain, c.in_graphs.saturating_sub(c.graph_timed));
     }
-    put(Reason::GraphAgain, c.in_graphs.saturating_sub(c.graph_timed));
-    if state == State::ContextGone {
-        put(Reason::ContextGone, u64::MAX);
-    }
-    put(Reason::NotKnown, u64::MAX);
+    put(state.reason().unwrap_or(Reason::NotKnown), u64::MAX);
     let stamped = ends.map(|ends| ends.stamped);
     Some(KernelTimes { process, pid, state, cuda_result: result, kernels, timed, stamped, ends: on_tape, lacking })
 }

@@ -53,6 +53,19 @@ pub enum State {
     NotBegun,
 }
 
+impl State {
+    /// Why a kernel has no time that nothing else explains.
+    pub fn reason(self) -> Option<Reason> {
+        match self {
+            State::On => None,
+            State::Refused => Some(Reason::Refused),
+            State::NoFunction => Some(Reason::NoFunction),
+            State::ContextGone => Some(Reason::ContextGone),
+            State::NotBegun => Some(Reason::NotBegun),
+        }
+    }
+}
+
 /// Why a kernel has no time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

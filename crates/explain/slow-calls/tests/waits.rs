@@ -75,10 +75,15 @@ impl Program {
         self.t.event_at(100, ended, call::kind::CALL, function, &body, &[], &[]);
     }
 
-    fn why_with(mut self, number: Option<u32>) -> Why {
+    /// All ends that were given are on the tape.
+    fn end(&mut self) {
         let body = EndsBody { count: (self.ends.len() / 16) as u32, pad: 0, settled: 0 };
         self.t.event_at(stamp::WRITER, 1001 * MS, stamp::kind::ENDS, 0, &body, &self.ends, &[]);
         self.t.tsc = 1002 * MS;
+    }
+
+    fn why_with(mut self, number: Option<u32>) -> Why {
+        self.end();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.doorbell");
         self.t.write(&path);
@@ -272,4 +277,39 @@ fn without_the_gpus_times_nothing_changes() {
     let parts: Vec<_> = why.worst[0].parts.iter().map(|p| (p.cause, p.ns, p.of.len())).collect();
     assert_eq!(parts, [(Cause::Gpu, 9995 * US, 0)]);
     assert!(!why.not_watched.iter().any(|w| w.contains("kernels ran")), "{why:?}");
+}
+
+/// Whatever the bytes: no panic, and the parts add up.
+#[test]
+fn damaged_kernels_are_told_without_panic() {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = |n: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as usize % n
+    };
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..30 {
+        let mut p = Program::new(true);
+        for i in 0..20 {
+            let at = 1000 * US + i * 100 * US;
+            p.launch([STREAM, OTHER][i as usize % 2], ADD, at, Some(at + 70 * US));
+            p.call(RECORD, STREAM, 0x77, at + US, at + 2 * US);
+            let ways = [(EVENT_SYNCHRONIZE, 0x77), (STREAM_SYNCHRONIZE, 0), (CONTEXT_SYNCHRONIZE, 0), (COPY, 0)];
+            let (function, object) = ways[i as usize % 4];
+            p.call(function, STREAM, object, at + 3 * US, at + 80 * US);
+        }
+        p.end();
+        p.t.flip(2 + round * 3, &mut random);
+        let path = dir.path().join(format!("{round}.doorbell"));
+        p.t.write(&path);
+        let wanted = Wanted { worst: 10, number: None, function: None, thread: None, slow_from_ns: 1, starting: true };
+        // (A layout that is not known is refused.)
+        let Ok(Some((why, _))) = slow_calls::why(&Recording::open(&path).unwrap(), &wanted) else { continue };
+        assert_eq!(why.causes.iter().fold(0u64, |all, c| all.saturating_add(c.ns)), why.ns, "{why:?}");
+        for call in why.worst.iter().chain(&why.waits) {
+            assert_eq!(call.parts.iter().fold(0u64, |all, p| all.saturating_add(p.ns)), call.ns, "{call:?}");
+        }
+    }
 }

@@ -15,7 +15,7 @@ pub fn lines(all: &[KernelTimes]) -> Vec<String> {
     for k in all {
         let process = if several { format!("process {}: ", k.pid) } else { String::new() };
         lines.push(match (k.kernels, k.timed) {
-            (0, _) => format!("{process}no kernel was launched"),
+            (0, _) => format!("{process}no kernel was seen{}", without(k)),
             (all, timed) if all == timed => format!("{process}the GPU's time is known of {}", every(all)),
             (all, 0) => format!("{process}the GPU's time is known of none of {}", of(all, "run")),
             (all, timed) => format!("{process}the GPU's time is known of {} of {}", count(timed), of(all, "run")),
@@ -44,10 +44,23 @@ fn every(runs: u64) -> String {
 
 /// `  204 without: more than 260,000 kernels were in flight: wait for the GPU more often`
 fn lacking(k: &KernelTimes, row: &LackingRow) -> String {
+    format!("  {} without: {}{}", count(row.kernels), row.text, why(k, row))
+}
+
+/// Why no time would have been recorded, for a process without kernels.
+fn without(k: &KernelTimes) -> String {
+    let reason = k.state.reason().filter(|reason| *reason != Reason::NotBegun);
+    reason.map_or(String::new(), |reason| {
+        let row = LackingRow::of(reason, 0);
+        format!("; {}{}", row.text, why(k, &row))
+    })
+}
+
+/// What else is known of a reason.
+fn why(k: &KernelTimes, row: &LackingRow) -> String {
     let result = k.cuda_result.filter(|result| row.reason == Reason::Refused && *result != 0);
     let result = result.map_or(String::new(), |result| format!(" (CUresult {result})"));
-    let hint = row.hint.map_or(String::new(), |hint| format!(". {}", capital(hint)));
-    format!("  {} without: {}{result}{hint}", count(row.kernels), row.text)
+    format!("{result}{}", row.hint.map_or(String::new(), |hint| format!(". {}", capital(hint))))
 }
 
 fn capital(text: &str) -> String {
