@@ -260,3 +260,14 @@ pub struct EndChannel {
     /// GP_PUT in the shadow USERD at the end, if there is one: differs from `put` if the program died between writing it and ringing.
     pub final_put: Option<u32>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_tape_has_fewer_counts_of_kernels() {
+        let ends: KernelEnds = serde_json::from_str(r#"{"stamped": 3, "ends": 2, "slots_full": 1}"#).unwrap();
+        assert_eq!(ends, KernelEnds { stamped: 3, ends: 2, slots_full: 1, ..KernelEnds::default() });
+    }
+}
