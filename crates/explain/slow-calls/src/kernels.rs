@@ -49,7 +49,7 @@ struct Run {
     from: u64,
     to: u64,
     stream: u64,
-    /// How long its stream had nothing to do before it was submitted.
+    /// How long its stream ran no kernel before it was submitted; 0 where that is not known.
     idle: u64,
     name: u32,
     is_bounded: bool,
@@ -81,7 +81,7 @@ pub struct Waited {
     /// Within the call: ticks and name of the longest.
     pub longest: u64,
     pub longest_name: u64,
-    /// How long the stream of the first one had nothing to do before that was submitted.
+    /// How long the stream of the first one ran no kernel before that was submitted.
     pub idle: u64,
     pub idle_name: u64,
     /// When the last of them ended.
@@ -168,7 +168,8 @@ impl Process {
         self.runs.sort_by_key(|r| (r.to, r.rung));
         let mut ended: FastMap<u64, u64> = FastMap::default();
         for r in &mut self.runs {
-            r.idle = ended.insert(r.stream, r.to).map_or(0, |before| r.rung.saturating_sub(before));
+            let before = ended.insert(r.stream, r.to).filter(|_| !r.is_bounded);
+            r.idle = before.map_or(0, |before| r.rung.saturating_sub(before));
         }
         let mut least = u64::MAX;
         self.earliest = vec![0; self.runs.len()];

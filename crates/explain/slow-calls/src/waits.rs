@@ -57,7 +57,7 @@ pub fn saving(labels: &Labels<'_>, c: &Chosen, runs: Option<&Runs>) -> Option<(S
     let (kernels, none) = (w.kernels, time(queue));
     let queued = format!("{kernels} kernels ran, and none for {none} between them: fewer, longer kernels, or a graph");
     let late = format!(
-        "launches are late: the stream was idle for {} before {} was submitted",
+        "launches are late: the stream ran no kernel for {} before {} was submitted",
         time(w.idle),
         runs.names.name(w.idle_name)
     );

@@ -162,7 +162,7 @@ fn many_short_kernels_stand_in_the_queue() {
 }
 
 #[test]
-fn a_late_launch_is_named_with_how_long_the_stream_was_idle() {
+fn a_late_launch_is_named_with_how_long_the_stream_ran_nothing() {
     let mut p = Program::new(true);
     p.launch(STREAM, ADD, 1000 * US, Some(1100 * US));
     p.launch(STREAM, GEMM, 2000 * US, Some(2100 * US));
@@ -171,7 +171,7 @@ fn a_late_launch_is_named_with_how_long_the_stream_was_idle() {
     let call = only(&why);
     assert_eq!(
         call.advice.as_deref(),
-        Some("launches are late: the stream was idle for 900.0 us before gemm(int) was submitted")
+        Some("launches are late: the stream ran no kernel for 900.0 us before gemm(int) was submitted")
     );
     assert!(near(call.saves_ns.unwrap(), 95 * US), "no more than it waited: {call:?}");
 }
