@@ -309,7 +309,7 @@ impl Args {
             v if v.launches => terminal::launches::LIST.print(r, &filter, sort, style, json)?,
             v if v.graphs => terminal::graphs::print(r, self.limit, sort, style, form)?,
             v if v.kernels => terminal::kernels::print(r, &filter, style, json)?,
-            v if v.gpu_times => terminal::gpu_times::LIST.print(r, &filter, sort, style, json)?,
+            v if v.gpu_times => terminal::gpu_times::print(r, &filter, sort, style, json)?,
             v if v.channels => terminal::channels::print(r, filter, sort, style, json)?,
             v if v.locks => terminal::locks::print(r, self.limit, style, json)?,
             v if v.driver_calls => terminal::driver_calls::print(r, self.limit, style, json)?,

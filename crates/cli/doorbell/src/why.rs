@@ -12,6 +12,7 @@ use terminal::table::Style;
 #[command(after_help = "\
 Examples:
   doorbell record --locks ./app                  records the calls, and what they wait for
+  doorbell record --locks --gpu-times ./app      and which kernels those waited for that wait for the GPU
   doorbell why                                   the newest recording of this folder
   doorbell why app.doorbell --worst 3            the three calls that lost the most
   doorbell why app.doorbell --above 1ms          calls that lost a millisecond or more

@@ -52,7 +52,12 @@ fn each_kernel_of_each_launch_of_a_graph_has_its_end() {
     assert!(expected >= 24 && runs == expected, "{runs} of {expected}: {kernels}");
     let mut launches: BTreeMap<u64, Vec<&Value>> = BTreeMap::new();
     let all = rows(&file, "--gpu-times");
-    for run in all.as_array().unwrap() {
+    let (timed, whole) = (expected.into(), &all["kernel_times"][0]);
+    assert_eq!((&whole["kernels"], &whole["timed"], &whole["state"]), (&timed, &timed, &"on".into()), "{whole}");
+    assert_eq!(whole["lacking"], Value::Array(Vec::new()));
+    assert_eq!(all["kernel_times"], kernels["kernel_times"]);
+    assert_eq!(all["kernel_times"], rows(&file, "--summary")["kernel_times"]);
+    for run in all["runs"].as_array().unwrap() {
         assert_eq!(run["in_graph"], true);
         launches.entry(run["submission"].as_u64().unwrap()).or_default().push(run);
     }
@@ -69,7 +74,14 @@ fn each_kernel_of_each_launch_of_a_graph_has_its_end() {
         assert!(how, "a chain: {runs:?}");
     }
     let text = String::from_utf8(doorbell(&["show", &file, "--gpu-times", "--sort", "time", "--top", "3"]).stdout);
-    assert_eq!(text.unwrap().lines().count(), 4);
+    let text = text.unwrap();
+    assert_eq!(text.lines().count(), 5);
+    let says = format!("the GPU's time is known of all {expected} runs");
+    assert_eq!(text.lines().last(), Some(&*says));
+    for view in ["--summary", "--kernels"] {
+        let text = String::from_utf8(doorbell(&["show", &file, view]).stdout).unwrap();
+        assert!(text.contains(&says), "{text}");
+    }
 }
 
 #[test]
@@ -104,7 +116,7 @@ fn each_copy_and_fill_of_the_copy_engine_has_its_begin_and_end() {
 fn every_export_has_each_run() {
     let dir = tempfile::tempdir().unwrap();
     let (file, _) = recorded(dir.path(), &["--gpu-times"], "chain-2,chain-10");
-    let runs = rows(&file, "--gpu-times").as_array().unwrap().len();
+    let runs = rows(&file, "--gpu-times")["runs"].as_array().unwrap().len();
     assert!(runs >= 24, "{runs}");
     let lines = String::from_utf8(doorbell(&["export", "--jsonl", &file]).stdout).unwrap();
     assert_eq!(lines.lines().filter(|line| line.starts_with("{\"type\":\"kernel_run\"")).count(), runs);
@@ -150,14 +162,27 @@ fn without_shadow_rings_a_graph_has_the_times_of_its_first_launch() {
     let (_, bare) = recorded(dir.path(), &[], "chain-10");
     let (file, printed) = recorded(dir.path(), &["--gpu-times", "--tap", "trap"], "chain-10");
     assert_eq!(printed, bare);
-    assert_eq!(rows(&file, "--gpu-times").as_array().unwrap().len(), 10);
+    let all = rows(&file, "--gpu-times");
+    assert_eq!(all["runs"].as_array().unwrap().len(), 10);
+    let times = &all["kernel_times"][0];
+    let (kernels, lacking) = (times["kernels"].as_u64().unwrap(), &times["lacking"]);
+    assert!(kernels > 10 && times["timed"] == 10, "{times}");
+    assert_eq!((&lacking[0]["reason"], lacking[0]["kernels"].as_u64()), (&"graph_again".into(), Some(kernels - 10)));
+    assert_eq!(lacking.as_array().unwrap().len(), 1);
+    for view in ["--summary", "--kernels", "--gpu-times"] {
+        let text = String::from_utf8(doorbell(&["show", &file, view]).stdout).unwrap();
+        assert!(text.contains(&format!("known of 10 of {kernels} runs")) && text.contains("--tap trap"), "{text}");
+    }
 }
 
 #[test]
 fn a_recording_without_them_has_no_times() {
     let dir = tempfile::tempdir().unwrap();
     let (file, _) = recorded(dir.path(), &["--calls"], "chain-2");
-    assert_eq!(rows(&file, "--gpu-times").as_array().unwrap().len(), 0);
+    let all = rows(&file, "--gpu-times");
+    assert_eq!((all["runs"].as_array().unwrap().len(), &all["kernel_times"]), (0, &Value::Null));
+    let text = String::from_utf8(doorbell(&["show", &file, "--gpu-times"]).stdout).unwrap();
+    assert!(text.contains("record --gpu-times"), "{text}");
     let kernels = rows(&file, "--kernels");
     assert_eq!((&kernels["gpu_times"], &kernels["kernels"][0]["gpu"]), (&Value::Bool(false), &Value::Null));
 }

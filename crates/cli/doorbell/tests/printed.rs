@@ -24,6 +24,8 @@ const HERE: &[(&str, &str, &str)] = &[
     ("doorbell record --locks ./app", "", ""),
     ("doorbell record --locks -o app.doorbell ./app", "", ""),
     ("doorbell why app.doorbell", "", ""),
+    ("doorbell record --locks --gpu-times -o waits.doorbell ./app", "", ""),
+    ("doorbell why waits.doorbell", "", ""),
     ("doorbell export --perfetto -o app.pftrace", "", ""),
     ("doorbell record -o app.doorbell ./app", "record -o", "record --gpu soft -o"),
     ("unshare -r -n -m --pid --fork --mount-proc doorbell record", "record -o", "record --gpu soft -o"),

@@ -1,5 +1,8 @@
 //! `doorbell why` of a program whose launches wait for a lock that another thread has while it makes memory.
 
+#[path = "../../../explain/decode/tests/synthetic/mod.rs"]
+mod synthetic;
+
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -140,4 +143,50 @@ fn without_locks_it_says_so_and_without_calls_it_is_refused() {
     let out = doorbell(&["why", &none]);
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.code() == Some(2) && said.contains("CUDA calls were not recorded"), "{said}");
+}
+
+/// Nine kernels, the last of which runs for 5 ms while the program waits for its stream.
+#[test]
+fn a_wait_for_the_gpu_names_its_kernels() {
+    use tape::call::{self, CallBody};
+    use tape::stamp::{self, StampsBody, state};
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t.doorbell");
+    let mut t = synthetic::kernel_launches(9, |t| {
+        let body = StampsBody { state: state::ON, area: synthetic::SLOTS_AT, ..StampsBody::default() };
+        t.event(100, stamp::kind::STAMPS, 0, &body, &[], &[]);
+    });
+    let body = CallBody { began: 210_000, stream: 0x51, seq: 10, ..CallBody::default() };
+    t.event_at(100, 5_302_000, call::kind::CALL, 61, &body, &[], &[]);
+    t.ends(&[1, 2, 3, 4, 5, 6, 7, 8, 5000]);
+    t.write(&file);
+    let file = file.to_str().unwrap();
+    let shown = text(&["why", "--starting", file]);
+    for part in [
+        "\n  engine",
+        "waits for the GPU: 1 call waited for 50.0 us or more",
+        "call 10 of thread 100: 5.09 ms, engine",
+        "saves up to 4.99 ms",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let why: Value = serde_json::from_str(&text(&["why", "--json", "--starting", file])).unwrap();
+    assert_eq!((&why["slow"], &why["waits"][0]["cause"]), (&0.into(), &"engine".into()));
+}
+
+/// The library of the tests lacks the functions that map memory for the GPU.
+#[test]
+fn a_cuda_that_cannot_map_the_memory_for_times_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    if let Err(why) = built(dir.path()) {
+        test_support::skip!("{why}");
+    }
+    let file = recorded(dir.path(), "a.doorbell", &["--gpu-times"], "makes");
+    for view in ["--summary", "--kernels", "--gpu-times"] {
+        let shown = text(&["show", &file, view]);
+        assert!(shown.contains("no kernel was seen; the program's CUDA has no function that maps"), "{shown}");
+    }
+    let shown: Value = serde_json::from_str(&text(&["show", "--gpu-times", "--json", &file])).unwrap();
+    let times = shown["kernel_times"].as_array().unwrap();
+    assert_eq!((times.len(), &times[0]["state"], &times[0]["stamped"]), (1, &"no_function".into(), &0.into()));
 }

@@ -39,6 +39,8 @@ pub(crate) struct GpuTimes {
 pub(crate) struct Image {
     /// The GPU's address of the slots.
     area: Option<u64>,
+    /// One of [`state`] as it was last, and what CUDA returned.
+    state: Option<(u32, u32)>,
     /// Nanoseconds by number; 0 where none came.
     ends: Vec<u64>,
     /// By the GPU's instance.
@@ -75,8 +77,12 @@ impl GpuTimes {
             return Ok(all);
         }
         events::each(r, |source, e| match &e.body {
-            Body::Stamps(s) if s.state == state::ON => {
-                all.image(source.process, hz).area.get_or_insert(s.area);
+            Body::Stamps(s) => {
+                let image = all.image(source.process, hz);
+                image.state = Some((s.state, s.result));
+                if s.state == state::ON {
+                    image.area.get_or_insert(s.area);
+                }
             }
             Body::GpuClock(c) => {
                 let ticks = c.after.saturating_sub(e.head.tsc) as f64;
@@ -130,6 +136,19 @@ impl Image {
         });
     }
 
+    pub fn state(&self) -> Option<(u32, u32)> {
+        self.state
+    }
+
+    pub fn has_clock(&self) -> bool {
+        !self.clocks.is_empty()
+    }
+
+    /// How many ends are on the tape.
+    pub fn ends(&self) -> u64 {
+        self.ends.iter().filter(|ns| **ns != 0).count() as u64
+    }
+
     /// When a kernel ended; `None` if that is not on the tape.
     fn ended(&self, number: u64) -> Option<u64> {
         self.ends.get(usize::try_from(number).ok()?).copied().filter(|ns| *ns != 0)
@@ -156,42 +175,36 @@ impl Image {
     /// The GPU's time at a time stamp, and by how much it may be off.
     fn gpu_ns(&self, gpu: Option<u32>, tsc: u64) -> Option<(u64, f64)> {
         let clock = self.readings(gpu)?;
-        let tsc = tsc as f64;
-        let i = clock.pairs.partition_point(|c| c.tsc <= tsc);
-        let slope = 1e9 / self.hz;
-        let (ns, error) = match clock.around(i) {
-            (Some(a), Some(b)) => {
-                let part = (tsc - a.tsc) / (b.tsc - a.tsc).max(1.0);
-                (a.ns + part * (b.ns - a.ns), a.error.max(b.error))
-            }
-            (Some(c), None) | (None, Some(c)) => {
-                let ticks = tsc - c.tsc;
-                // 10 ppm of drift.
-                (c.ns + ticks * slope, c.error + (ticks * slope).abs() * 1e-5)
-            }
-            (None, None) => return None,
-        };
+        let (ns, error) = clock.convert(tsc as f64, |p| p.tsc, |p| p.ns, 1e9 / self.hz)?;
         Some((clock.base.saturating_add_signed(ns.round() as i64), error))
     }
 
     /// The time stamp at a time of the GPU's: what [`Image::gpu_ns`] does, the other way round.
     pub fn tsc(&self, gpu: Option<u32>, ns: u64) -> Option<u64> {
         let clock = self.readings(gpu)?;
-        let ns = since(clock.base, ns);
-        let i = clock.pairs.partition_point(|c| c.ns <= ns);
-        let tsc = match clock.around(i) {
-            (Some(a), Some(b)) => a.tsc + (ns - a.ns) / (b.ns - a.ns).max(1.0) * (b.tsc - a.tsc),
-            (Some(c), None) | (None, Some(c)) => c.tsc + (ns - c.ns) * self.hz / 1e9,
-            (None, None) => return None,
-        };
+        let (tsc, _) = clock.convert(since(clock.base, ns), |p| p.ns, |p| p.tsc, self.hz / 1e9)?;
         Some(tsc.round() as u64)
     }
 }
 
 impl Readings {
-    /// The readings before and after place `i`.
-    fn around(&self, i: usize) -> (Option<&Pair>, Option<&Pair>) {
-        (i.checked_sub(1).and_then(|i| self.pairs.get(i)), self.pairs.get(i))
+    /// What the clock `to` said when the clock `from` said `at`, and by how much nanoseconds may be off. `slope`: what `to` counts in one of `from`,
+    /// for times outside of all readings.
+    fn convert(&self, at: f64, from: fn(&Pair) -> f64, to: fn(&Pair) -> f64, slope: f64) -> Option<(f64, f64)> {
+        let i = self.pairs.partition_point(|p| from(p) <= at);
+        let before = i.checked_sub(1).and_then(|i| self.pairs.get(i));
+        match (before, self.pairs.get(i)) {
+            (Some(a), Some(b)) => {
+                let part = (at - from(a)) / (from(b) - from(a)).max(1.0);
+                Some((to(a) + part * (to(b) - to(a)), a.error.max(b.error)))
+            }
+            (Some(p), None) | (None, Some(p)) => {
+                let away = (at - from(p)) * slope;
+                // 10 ppm of drift.
+                Some((to(p) + away, p.error + away.abs() * 1e-5))
+            }
+            (None, None) => None,
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! with the graph, and so is what starts a QMD that was not written since.
 
 use crate::graphs::{self, Graph};
+use crate::kernel_times::kernel_times;
 use crate::python::main_line;
 use crate::recording::{InsightError, Recording};
 use crate::rows;
@@ -41,7 +42,7 @@ pub fn kernels(r: &Recording, filter: &Filter) -> Result<Kernels, InsightError> 
     });
     kernels.truncate(filter.limit.unwrap_or(u64::MAX).try_into().unwrap_or(usize::MAX));
     let (without_qmd, gpu_times) = (tally.without_qmd, r.header().gpu_times);
-    Ok(Kernels { kernels, without_qmd, unknown_graph_launches: unknown, gpu_times })
+    Ok(Kernels { kernels, without_qmd, unknown_graph_launches: unknown, gpu_times, kernel_times: kernel_times(r)? })
 }
 
 /// By its symbol, in whatever process; one without name by its process and the address of its code.

@@ -20,6 +20,7 @@ pub mod graphs;
 pub mod histogram;
 mod inline_writes;
 mod kernel;
+pub mod kernel_times;
 pub mod kernels;
 pub mod merge;
 mod order;

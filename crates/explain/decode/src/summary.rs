@@ -3,12 +3,13 @@
 use crate::complete;
 use crate::gaps::Gaps;
 use crate::inline_writes::Window;
+use crate::kernel_times::Counter;
 use crate::merge::missing;
 use crate::processes;
 use crate::ranges::{Range, Texts, watched};
 use crate::recording::{InsightError, Recording, Source};
 use crate::tally::{Commonest, Sizes};
-use crate::walk::{At, Call, Outcome, Segment, Sink, walk};
+use crate::walk::{At, Call, GraphKernel, Outcome, Segment, Sink, walk};
 use pushbuf::decode::Item;
 use pushbuf::ops::{How, Inline, Launch, Op, Purpose, Semaphore, What};
 use schema::Place;
@@ -27,7 +28,7 @@ const LISTED: usize = 12;
 
 /// Goes through the whole tape.
 pub fn summary(recording: &Recording) -> Result<Summary, InsightError> {
-    let mut tally = Tally::default();
+    let mut tally = Tally { kernel_times: Counter::of(recording)?, ..Tally::default() };
     let outcome = walk(recording, &mut tally)?;
     Ok(tally.close(recording, outcome))
 }
@@ -59,6 +60,8 @@ struct Tally {
     ranges: u64,
     /// Copies and launches of each image.
     of_image: BTreeMap<u32, (u64, u64)>,
+    /// Where times were asked for.
+    kernel_times: Option<Counter>,
 }
 
 /// Where bytes lie, and on which GPU.
@@ -191,7 +194,16 @@ impl Sink for Tally {
         }
     }
 
+    fn graph_kernel(&mut self, at: &At<'_>, kernel: &GraphKernel) {
+        if let Some(counter) = &mut self.kernel_times {
+            counter.graph_kernel(at, kernel);
+        }
+    }
+
     fn op(&mut self, at: &At<'_>, op: &Op) {
+        if let Some(counter) = &mut self.kernel_times {
+            counter.op(at, op);
+        }
         self.problems.guessed += u64::from(op.guessed);
         if let Some(s) = op.semaphore() {
             self.semaphore(s);
@@ -256,6 +268,7 @@ impl Tally {
     }
 
     fn close(self, r: &Recording, out: Outcome) -> Summary {
+        let kernel_times = self.kernel_times.map(|counter| counter.close(r, &out));
         let h = r.header();
         let end = r.end();
         let lost = losses(r, &out);
@@ -309,6 +322,7 @@ impl Tally {
             complete: incomplete_because.is_empty(),
             incomplete_because,
             pauses: pauses(r, &out),
+            kernel_times,
             nvtx: out.nvtx.map(|_| watched(out.nvtx, self.ranges)),
             lost: if entries_lost > 0 { entries_lost } else { lost.gap_events },
             lost_detail: lost,

@@ -1,5 +1,6 @@
 //! One row for each kernel of a recording.
 
+use crate::kernel_times::KernelTimes;
 use crate::operations::Shape;
 use crate::python::MainLine;
 use serde::Serialize;
@@ -15,6 +16,8 @@ pub struct Kernels {
     pub unknown_graph_launches: u64,
     /// Whether the GPU's times were recorded (`record --gpu-times`).
     pub gpu_times: bool,
+    /// Of the whole recording, whatever was chosen; `None` where times were not asked for.
+    pub kernel_times: Option<Vec<KernelTimes>>,
 }
 
 /// A kernel, by its name; by the address of its code where it has none.

@@ -11,6 +11,10 @@ pub enum Cause {
     Usual,
     /// The call is there to wait for the GPU.
     Gpu,
+    /// The same, while the GPU ran kernels that the call waits for.
+    Engine,
+    /// A kernel that the call waits for was submitted and did not run yet.
+    Queue,
     /// The call waits for a stream in which functions of the host's were.
     HostFunction,
     /// A mutex or a rwlock that another thread had.
@@ -47,6 +51,8 @@ impl Cause {
         match self {
             Cause::Usual => "usual work",
             Cause::Gpu => "waiting for the GPU",
+            Cause::Engine => "engine",
+            Cause::Queue => "queue",
             Cause::HostFunction => "host function",
             Cause::Lock => "lock",
             Cause::Condition => "condition",
@@ -66,7 +72,7 @@ impl Cause {
 
     /// The time is what the call is for, not something in its way.
     pub fn is_by_design(self) -> bool {
-        matches!(self, Cause::Usual | Cause::Gpu)
+        matches!(self, Cause::Usual | Cause::Gpu | Cause::Engine)
     }
 }
 
@@ -97,6 +103,9 @@ pub struct Why {
     pub between: Between,
     /// The calls that lost the most, or those that were asked for.
     pub worst: Vec<SlowCall>,
+    /// Calls that waited for the GPU for `slow_from_ns` or more, where the GPU's times were recorded, and those that waited the longest.
+    pub long_waits: u64,
+    pub waits: Vec<SlowCall>,
     /// Names from the source of the places in these rows.
     pub symbols: Symbols,
 }
@@ -193,7 +202,7 @@ pub struct SlowCall {
     pub ns: u64,
     /// What is not by design.
     pub lost_ns: u64,
-    /// The largest part of what was lost; absent if nothing was.
+    /// The largest part of what was lost; absent if nothing was. Of a wait for the GPU the largest part of that.
     pub cause: Option<Cause>,
     /// All of its time, the longest part first.
     pub parts: Vec<PartRow>,
@@ -203,8 +212,9 @@ pub struct SlowCall {
     pub host_functions: u64,
     /// Page faults in it.
     pub page_faults: PageFaults,
-    /// What else is known of it.
-    pub advice: Option<&'static str>,
+    /// What to do about it, and how much of the call that saves at most, where that is known.
+    pub advice: Option<String>,
+    pub saves_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -223,13 +233,15 @@ pub struct PartRow {
     pub of: Vec<OfRow>,
 }
 
-/// A lock that was waited for, a driver call, a thread that had the CPU, or a kind of page faults: `minor`, `major`.
+/// A lock that was waited for, a driver call, a thread that had the CPU, a kernel, or a kind of page faults: `minor`, `major`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OfRow {
     pub what: String,
     pub ns: u64,
     /// How often.
     pub times: u64,
+    /// A kernel of which only bounds are known: it may have run for a shorter time.
+    pub at_most: bool,
     /// A lock: how long of that nobody had it, as far as is known. The thread was not woken then, or had no CPU.
     pub free_ns: Option<u64>,
     /// Who had it, or brought it about, and why that took so long: one after the other.

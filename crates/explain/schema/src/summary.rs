@@ -1,6 +1,7 @@
 //! What `show` says of a recording at a glance.
 
 use crate::channel::Channel;
+use crate::kernel_times::KernelTimes;
 use crate::operations::Shape;
 use crate::place::Place;
 use crate::processes::{HowEnded, ProcessRow, UnwatchedRow};
@@ -40,6 +41,9 @@ pub struct Summary {
     /// Ranges of NVTX, where they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvtx: Option<Watched>,
+    /// Times of kernels, where they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_times: Option<Vec<KernelTimes>>,
     /// GPFIFO entries that were rung but are not on the tape. Where none is missing: events of locks and calls that did not fit into the rings.
     pub lost: u64,
     pub lost_detail: Lost,

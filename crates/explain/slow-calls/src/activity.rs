@@ -15,10 +15,18 @@ pub enum What {
     Fault,
     /// Was off CPU of its own will.
     Asleep,
+    /// Waited for the GPU, which ran a kernel for it. `of`: the kernel's name.
+    Engine,
+    /// The same of a kernel of which only bounds are known: it may have run for a shorter time.
+    Bounded,
+    /// Waited for a kernel that did not run yet, while the GPU ran another one of the process. `of`: that one's name.
+    Beside,
+    /// Waited for a kernel that did not run yet.
+    Queue,
 }
 
 /// Kinds of [`What`].
-pub const KINDS: usize = 6;
+pub const KINDS: usize = 10;
 
 /// From when to when, ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +140,7 @@ mod tests {
             span(90, 200, What::Preempted, 3),
         ];
         let s = shares(0, 100, &spans);
-        assert_eq!(s.of, [20, 10, 20, 0, 0, 10]);
+        assert_eq!(s.of, [20, 10, 20, 0, 0, 10, 0, 0, 0, 0]);
         assert_eq!(s.rest, 40);
         let pieces = made_of(0, 100, &spans, What::Driver);
         let expected = Piece { of: 2, ticks: 20, times: 1, from: 40, to: 60, last: (30, 60) };
@@ -147,8 +155,9 @@ mod tests {
         fn shares_add_up(
             all in proptest::collection::vec((0..100u64, 0..100u64, 0..KINDS), 0..20), from in 0..100u64, long in 0..100u64,
         ) {
+            use What::*;
             const ALL: [What; KINDS] =
-                [What::Lock, What::Preempted, What::Driver, What::Condition, What::Fault, What::Asleep];
+                [Lock, Preempted, Driver, Condition, Fault, Asleep, Engine, Bounded, Beside, Queue];
             let spans: Vec<Span> = all.iter().map(|&(from, to, k)| span(from, to, ALL[k], 0)).collect();
             let s = shares(from, from + long, &spans);
             prop_assert_eq!(s.of.iter().sum::<u64>() + s.rest, long);

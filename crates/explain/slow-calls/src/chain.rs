@@ -199,6 +199,7 @@ impl Chains<'_> {
                 }
             }
             What::Fault | What::Asleep => None,
+            What::Engine | What::Bounded | What::Beside | What::Queue => None,
         }
     }
 }
@@ -211,5 +212,7 @@ pub fn cause(what: What) -> Cause {
         What::Condition => Cause::Condition,
         What::Fault => Cause::PageFault,
         What::Asleep => Cause::Asleep,
+        What::Engine | What::Bounded => Cause::Engine,
+        What::Beside | What::Queue => Cause::Queue,
     }
 }

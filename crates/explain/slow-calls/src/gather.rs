@@ -3,8 +3,9 @@
 use crate::Wanted;
 use crate::activity::{self, Span, What};
 use crate::between::{self, Between, Gap};
-use crate::driver_names::DriverNames;
 use crate::faults::{self, Faults};
+use crate::kernels::{self, Runs, Wait, Waited};
+use crate::names::Names;
 use crate::off_cpu::OffCpu;
 use crate::parts::{About, CAUSES, Parts};
 use crate::rings::Rings;
@@ -57,6 +58,8 @@ pub struct Chosen {
     pub spans: Vec<Span>,
     pub pageable_bytes: u64,
     pub host_functions: u64,
+    /// The kernels that it waited for, where the GPU's times were recorded.
+    pub waited: Option<Waited>,
 }
 
 /// Sums over all calls.
@@ -86,9 +89,12 @@ pub struct Gathered {
     pub sums: [Sum; CAUSES.len()],
     /// What lost the most first.
     pub chosen: Vec<Chosen>,
+    /// Calls that waited for the GPU as long as a slow one loses: how many, and those that waited the longest. None without the GPU's times.
+    pub long_waits: u64,
+    pub waits: Vec<Chosen>,
     /// By process, place and function.
     pub pageable: FastMap<(u32, u64, u16), Pageable>,
-    pub driver_names: DriverNames,
+    pub driver_names: Names,
     /// Calls that did more than was remembered.
     pub cut: u64,
     pub has_sources: bool,
@@ -128,6 +134,8 @@ struct Process {
     launched: u64,
     /// Functions of the host's by stream, since that was last empty.
     host_functions: FastMap<u64, u64>,
+    /// Where and when events were last recorded.
+    events: FastMap<u64, (u64, u64)>,
 }
 
 pub struct Gather<'a> {
@@ -144,10 +152,12 @@ pub struct Gather<'a> {
     launched: HashSet<(u32, u64)>,
     rings: Rings,
     chosen: BinaryHeap<Reverse<ByLoss>>,
+    waits: BinaryHeap<Reverse<ByLoss>>,
+    runs: Option<&'a Runs>,
     out: Gathered,
 }
 
-/// In the order of what was lost; of two alike the earlier one is the greater.
+/// In the order of what was lost, or waited; of two alike the earlier one is the greater.
 struct ByLoss {
     lost: u64,
     call: Chosen,
@@ -180,7 +190,7 @@ impl Ord for ByLoss {
 }
 
 impl<'a> Gather<'a> {
-    pub fn new(labels: &'a Labels<'a>, wanted: &'a Wanted) -> Gather<'a> {
+    pub fn new(labels: &'a Labels<'a>, wanted: &'a Wanted, runs: Option<&'a Runs>) -> Gather<'a> {
         let hz = labels.recording.hz();
         Gather {
             labels,
@@ -195,13 +205,17 @@ impl<'a> Gather<'a> {
             launched: HashSet::new(),
             rings: Rings::default(),
             chosen: BinaryHeap::new(),
+            waits: BinaryHeap::new(),
+            runs,
             out: Gathered {
                 calls: 0,
                 slow: 0,
                 sums: [Sum::default(); CAUSES.len()],
                 chosen: Vec::new(),
+                long_waits: 0,
+                waits: Vec::new(),
                 pageable: FastMap::default(),
-                driver_names: DriverNames::default(),
+                driver_names: Names::default(),
                 cut: 0,
                 has_sources: false,
                 unfinished: 0,
@@ -213,9 +227,12 @@ impl<'a> Gather<'a> {
     }
 
     pub fn finish(mut self) -> Gathered {
-        let mut chosen: Vec<ByLoss> = self.chosen.into_iter().map(|Reverse(c)| c).collect();
-        chosen.sort_by(|a, b| b.cmp(a));
-        self.out.chosen = chosen.into_iter().map(|c| c.call).collect();
+        let sorted = |heap: BinaryHeap<Reverse<ByLoss>>| {
+            let mut all: Vec<ByLoss> = heap.into_iter().map(|Reverse(c)| c).collect();
+            all.sort_by(|a, b| b.cmp(a));
+            all.into_iter().map(|c| c.call).collect()
+        };
+        (self.out.chosen, self.out.waits) = (sorted(self.chosen), sorted(self.waits));
         self.out.gaps = self.out.between.worst(self.wanted.worst);
         self.out
     }
@@ -249,16 +266,33 @@ impl<'a> Gather<'a> {
         spans.retain(|s| s.to > c.began && s.from < ended);
         let faults_are_whole = t.faults.of_call(c.began, ended, &mut spans);
         let (channels, moved) = (std::mem::take(&mut t.channels), std::mem::take(&mut t.moved));
-        let cut = std::mem::take(&mut t.cut) || !faults_are_whole;
+        let mut cut = std::mem::take(&mut t.cut) || !faults_are_whole;
         let function = call::function(number);
         let class = function.map(|f| f.class);
         let ended = ended.max(c.began);
-        let shares = activity::shares(c.began, ended, &spans);
         let pageable_bytes = if is_pageable(function, c, &moved) { c.size } else { 0 };
+        let wait = function.and_then(|f| self.wait(thread, f, c, pageable_bytes > 0));
+        let waited = self.runs.zip(wait).map(|(runs, wait)| {
+            // (Asleep or on a CPU is all the same. Of a copy, what it does with other threads is not.)
+            let waits_only = class == Some(Class::Synchronize);
+            spans.retain(|s| s.what != What::Asleep && !(waits_only && s.what == What::Condition));
+            let waited = runs.spans(&wait, c.began, ended, &mut spans);
+            // Until the last kernel has ended, a thread that has no CPU misses nothing.
+            for s in spans.iter_mut().filter(|s| waits_only && matches!(s.what, What::Preempted | What::Fault)) {
+                s.from = s.from.max(waited.last);
+            }
+            waited
+        });
+        cut |= waited.is_some_and(|w| w.is_cut);
         let process = self.processes.entry(thread.process).or_default();
         let starting = process.launched < STARTING;
         process.launched += u64::from(class.is_some_and(Class::is_guarded));
-        let host_functions = self.after(thread.process, function, c);
+        let host_functions = self.after(thread, function, c);
+        if host_functions > 0 {
+            // What stood in the queue waited for them.
+            spans.retain(|s| !matches!(s.what, What::Beside | What::Queue));
+        }
+        let shares = activity::shares(c.began, ended, &spans);
         let is_first = self.is_first(thread.process, class, c.object);
         let usual = self.usual(number, c, shares.rest, is_first || pageable_bytes > 0);
         let about = About {
@@ -287,24 +321,36 @@ impl<'a> Gather<'a> {
         let lost = parts.lost();
         let is_slow = lost >= self.slow_from && (!starting || self.wanted.starting);
         self.out.slow += u64::from(is_slow);
-        if is_asked_for(is_slow) {
-            let body = *c;
-            let function = number;
-            self.choose(
-                lost,
-                Chosen { source: thread, function, body, ended, parts, spans, pageable_bytes, host_functions },
-            );
+        let is_long = waited.is_some() && parts.waited() >= self.slow_from && (!starting || self.wanted.starting);
+        self.out.long_waits += u64::from(is_long);
+        let (is_chosen, is_wait) = (is_asked_for(is_slow), self.wanted.number.is_none() && is_asked_for(is_long));
+        if is_chosen || is_wait {
+            let (body, function) = (*c, number);
+            let call =
+                Chosen { source: thread, function, body, ended, parts, spans, pageable_bytes, host_functions, waited };
+            if is_wait {
+                choose(&mut self.waits, self.wanted.worst, parts.waited(), || call.clone());
+            }
+            if is_chosen {
+                choose(&mut self.chosen, self.wanted.worst, lost, || call);
+            }
         }
     }
 
-    /// Keeps it if it is one of those that lost the most.
-    fn choose(&mut self, lost: u64, call: Chosen) {
-        let least = self.chosen.peek().map_or(0, |Reverse(least)| least.lost);
-        if self.chosen.len() < self.wanted.worst {
-            self.chosen.push(Reverse(ByLoss { lost, call }));
-        } else if lost > least && self.wanted.worst > 0 {
-            self.chosen.pop();
-            self.chosen.push(Reverse(ByLoss { lost, call }));
+    /// What the call waits for, if it is there to wait for the GPU.
+    fn wait(&self, thread: Source, f: &Function, c: &CallBody, is_pageable: bool) -> Option<Wait> {
+        let stream = kernels::stream(c.stream, thread.tid);
+        let all = Wait { process: thread.process, stream: None, until: c.began };
+        match f.class {
+            Class::Synchronize if f.object == call::Object::Event => {
+                let recorded = self.processes.get(&thread.process).and_then(|of| of.events.get(&c.object));
+                Some(recorded.map_or(all, |(stream, until)| Wait { stream: Some(*stream), until: *until, ..all }))
+            }
+            Class::Synchronize if f.stream == call::Stream::None => Some(all),
+            Class::Synchronize => Some(Wait { stream: Some(stream), ..all }),
+            Class::Copy => Some(all),
+            Class::CopyAsync if is_pageable => Some(Wait { stream: Some(stream), ..all }),
+            _ => None,
         }
     }
 
@@ -340,13 +386,20 @@ impl<'a> Gather<'a> {
     }
 
     /// What the call changes for those that follow. How many functions of the host's it had to wait for.
-    fn after(&mut self, process: u32, function: Option<&Function>, c: &CallBody) -> u64 {
+    fn after(&mut self, thread: Source, function: Option<&Function>, c: &CallBody) -> u64 {
         let Some(f) = function else { return 0 };
+        let process = thread.process;
         let of = self.processes.entry(process).or_default();
         match f.class {
             Class::HostFunction => {
                 if of.host_functions.len() < KINDS {
                     *of.host_functions.entry(c.stream).or_default() += 1;
+                }
+                0
+            }
+            Class::EventRecord => {
+                if self.runs.is_some() && (of.events.len() < KINDS || of.events.contains_key(&c.object)) {
+                    of.events.insert(c.object, (kernels::stream(c.stream, thread.tid), c.began));
                 }
                 0
             }
@@ -389,6 +442,18 @@ impl<'a> Gather<'a> {
         p.ticks = p.ticks.saturating_add(parts.get(Cause::Pageable));
         p.last = p.last.max(c.began);
     }
+}
+
+/// Keeps a call if it is one of so many that lost the most.
+fn choose(heap: &mut BinaryHeap<Reverse<ByLoss>>, most: usize, lost: u64, call: impl FnOnce() -> Chosen) {
+    let least = heap.peek().map_or(0, |Reverse(least)| least.lost);
+    if heap.len() >= most {
+        if lost <= least || most == 0 {
+            return;
+        }
+        heap.pop();
+    }
+    heap.push(Reverse(ByLoss { lost, call: call() }));
 }
 
 /// Whether the bytes went through memory of CUDA's own, because the program's is not pinned. False where that is not known.

@@ -2,7 +2,7 @@
 //!
 //! The tape is walked for its locks and threads (`lock-analysis`), for the calls ([`gather`]: where the time of all of them went,
 //! and which lost the most), and for what other threads did during those ([`windows`]). Memory grows with the kinds of calls, not with
-//! the calls.
+//! the calls; where the GPU's times were recorded ([`kernels`]), with the kernels up to a limit.
 //!
 //! Invariants: the parts of a call add up to all of it; what no event explains is called unknown. As for `decode`, no tape makes
 //! this panic, whatever its bytes.
@@ -10,18 +10,21 @@
 mod activity;
 mod between;
 mod chain;
-mod driver_names;
 mod faults;
 mod gather;
+mod kernels;
+mod names;
 mod off_cpu;
 mod parts;
 mod rings;
 mod rows;
 mod usual;
+mod waits;
 mod windows;
 
 use decode::{InsightError, Recording};
 use gather::Gather;
+use kernels::Runs;
 use lock_analysis::facts::Facts;
 use lock_analysis::labels::Labels;
 use schema::slow_calls::Why;
@@ -52,12 +55,14 @@ pub struct Wanted {
 pub fn why(r: &Recording, wanted: &Wanted) -> Result<Option<(Why, Places)>, InsightError> {
     let Some(facts) = Facts::of(r)?.filter(|facts| facts.calls.is_some()) else { return Ok(None) };
     let labels = Labels::new(r, &facts);
-    let mut gather = Gather::new(&labels, wanted);
+    let runs = Runs::of(r)?;
+    let mut gather = Gather::new(&labels, wanted, runs.as_ref());
     decode::walk::walk(r, &mut gather)?;
     let gathered = gather.finish();
-    let mut windows = Windows::new(&labels, &gathered.chosen, &gathered.gaps);
+    let mut windows = Windows::new(&labels, gathered.chosen.iter().chain(&gathered.waits), &gathered.gaps);
     decode::walk::walk(r, &mut windows)?;
     let seen = windows.finish();
-    let why = rows::why(&labels, wanted, gathered, &seen);
+    let times = decode::kernel_times::kernel_times(r)?;
+    let why = rows::why(&labels, wanted, gathered, &seen, runs.as_ref(), &times.unwrap_or_default());
     Ok(Some((why, lock_analysis::places(r, &facts))))
 }

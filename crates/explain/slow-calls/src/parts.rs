@@ -5,9 +5,11 @@ use schema::slow_calls::Cause;
 use tape::call::{Class, Function};
 
 /// Causes, in the order of [`Cause`].
-pub const CAUSES: [Cause; 16] = [
+pub const CAUSES: [Cause; 18] = [
     Cause::Usual,
     Cause::Gpu,
+    Cause::Engine,
+    Cause::Queue,
     Cause::HostFunction,
     Cause::Lock,
     Cause::Condition,
@@ -23,6 +25,9 @@ pub const CAUSES: [Cause; 16] = [
     Cause::Asleep,
     Cause::Unknown,
 ];
+
+/// Waits for the GPU.
+const WAITS: [Cause; 3] = [Cause::Gpu, Cause::Queue, Cause::Engine];
 
 /// Ticks by cause. They add up to the call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +49,16 @@ impl Parts {
     /// What is not by design.
     pub fn lost(&self) -> u64 {
         self.each().filter(|(cause, _)| !cause.is_by_design()).map(|(_, ticks)| ticks).sum()
+    }
+
+    /// How long it waited for the GPU.
+    pub fn waited(&self) -> u64 {
+        WAITS.iter().map(|cause| self.get(*cause)).sum()
+    }
+
+    /// The largest part of that.
+    pub fn waits_for(&self) -> Option<Cause> {
+        WAITS.into_iter().filter(|cause| self.get(*cause) > 0).max_by_key(|cause| self.get(*cause))
     }
 
     /// The largest part of what was lost.
@@ -75,6 +90,8 @@ impl Parts {
         p.add(Cause::Lock, s(What::Lock));
         p.add(Cause::Preempted, s(What::Preempted));
         p.add(Cause::PageFault, s(What::Fault));
+        p.add(Cause::Engine, s(What::Engine) + s(What::Bounded));
+        p.add(Cause::Queue, s(What::Beside) + s(What::Queue));
         let class = function.map(|f| f.class);
         let (driver, condition, asleep, rest) = (s(What::Driver), s(What::Condition), s(What::Asleep), shares.rest);
         match class {
@@ -151,6 +168,12 @@ pub fn advice(cause: Cause) -> Option<&'static str> {
         Cause::FullRing => {
             "the channel is full, because the GPU is slower than the CPU submits: larger kernels or a graph need fewer entries"
         }
+        Cause::Engine => {
+            "the GPU ran kernels that the calls wait for: make those faster that take the most (`show --kernels`), or do other work before the wait"
+        }
+        Cause::Queue => {
+            "kernels were submitted and did not run: fewer, longer kernels or a graph have fewer pauses between them"
+        }
         Cause::Usual | Cause::Gpu | Cause::Asleep | Cause::Unknown => return None,
     })
 }
@@ -166,7 +189,7 @@ mod tests {
 
     #[test]
     fn parts_add_up_for_each_function() {
-        let shares = Shares { of: [1, 20, 300, 4_000, 7_000, 50_000], rest: 600_000 };
+        let shares = Shares { of: [1, 20, 300, 4_000, 7_000, 50_000, 3, 40, 500, 6_000], rest: 600_000 };
         let all = shares.of.iter().sum::<u64>() + shares.rest;
         let functions = tape::call::FUNCTIONS.iter().map(Some).chain([None]);
         for f in functions {

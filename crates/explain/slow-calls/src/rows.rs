@@ -5,10 +5,13 @@ use crate::activity::{self, What};
 use crate::between::Gap;
 use crate::chain::Chains;
 use crate::gather::{Chosen, Gathered};
+use crate::kernels::Runs;
 use crate::parts::{self, CAUSES};
+use crate::waits;
 use crate::windows::{Seen, Window};
 use decode::Source;
 use lock_analysis::labels::{Labels, function_name};
+use schema::kernel_times::KernelTimes;
 use schema::slow_calls::{
     Between, Cause, CauseRow, GapRow, OfRow, PageFaults, PageableRow, PartRow, SlowCall, UnfinishedRow, Why,
 };
@@ -19,7 +22,14 @@ use tape::fault::scope;
 /// Locks, driver calls or threads that are named of one part.
 const NAMED: usize = 3;
 
-pub fn why(labels: &Labels<'_>, wanted: &Wanted, g: Gathered, seen: &Seen) -> Why {
+pub fn why(
+    labels: &Labels<'_>,
+    wanted: &Wanted,
+    g: Gathered,
+    seen: &Seen,
+    runs: Option<&Runs>,
+    times: &[KernelTimes],
+) -> Why {
     let facts = labels.facts;
     let mut not_watched = Vec::new();
     if facts.layout.is_none() {
@@ -38,6 +48,11 @@ pub fn why(labels: &Labels<'_>, wanted: &Wanted, g: Gathered, seen: &Seen) -> Wh
         }
         Some((_, why)) => not_watched.push(format!("page faults: {why}")),
         None => not_watched.push("page faults".into()),
+    }
+    let (kernels, timed) = times.iter().fold((0, 0), |(k, t), row| (k + row.kernels, t + row.timed));
+    if timed < kernels {
+        let lacking = kernels - timed;
+        not_watched.push(format!("when {lacking} of {kernels} kernels ran (`show` has the reasons)"));
     }
     let stolen_ns = facts.faults.stolen();
     if stolen_ns.is_none() {
@@ -73,6 +88,9 @@ pub fn why(labels: &Labels<'_>, wanted: &Wanted, g: Gathered, seen: &Seen) -> Wh
     if g.cut > 0 {
         incomplete_because.push(format!("{} calls did more than is remembered of one", g.cut));
     }
+    if let Some(left_out) = runs.map(|runs| runs.left_out).filter(|n| *n > 0) {
+        incomplete_because.push(format!("the times of {left_out} kernels were left out: there are too many"));
+    }
     if let Some(lost) = facts.faults.lost {
         let lost = if lost == 0 { String::new() } else { format!("{lost} ") };
         incomplete_because.push(format!("{lost}records of page faults were lost"));
@@ -96,7 +114,17 @@ pub fn why(labels: &Labels<'_>, wanted: &Wanted, g: Gathered, seen: &Seen) -> Wh
             .chosen
             .iter()
             .zip(&seen.windows)
-            .map(|(c, window)| slow_call(labels, c, &Chains { labels, seen, window }, &g))
+            .map(|(c, window)| slow_call(labels, c, &Chains { labels, seen, window }, &g, runs))
+            .collect(),
+        long_waits: g.long_waits,
+        waits: g
+            .waits
+            .iter()
+            .zip(seen.windows.iter().skip(g.chosen.len()))
+            .map(|(c, window)| SlowCall {
+                cause: c.parts.waits_for(),
+                ..slow_call(labels, c, &Chains { labels, seen, window }, &g, runs)
+            })
             .collect(),
         symbols: Symbols::default(),
     }
@@ -114,15 +142,20 @@ fn unfinished(labels: &Labels<'_>, (source, function, c, seen): &(Source, u16, C
     }
 }
 
-fn slow_call(labels: &Labels<'_>, c: &Chosen, chains: &Chains<'_>, g: &Gathered) -> SlowCall {
+fn slow_call(labels: &Labels<'_>, c: &Chosen, chains: &Chains<'_>, g: &Gathered, runs: Option<&Runs>) -> SlowCall {
     let cause = c.parts.cause();
     let mut rows: Vec<PartRow> = c
         .parts
         .each()
-        .map(|(cause, ticks)| PartRow { cause, ns: labels.ns(ticks), of: of(c, cause, chains, g) })
+        .map(|(cause, ticks)| PartRow { cause, ns: labels.ns(ticks), of: of(c, cause, chains, g, runs) })
         .collect();
     rows.sort_by_key(|p| std::cmp::Reverse(p.ns));
     let lost = c.parts.lost();
+    let saving = waits::saving(labels, c, runs);
+    let (advice, saves_ns) = saving.map_or_else(
+        || (cause.and_then(parts::advice).map(str::to_owned), None),
+        |(advice, ticks)| (Some(advice), Some(labels.ns(ticks))),
+    );
     SlowCall {
         at: labels.seconds(c.body.began),
         tsc: c.body.began,
@@ -143,7 +176,8 @@ fn slow_call(labels: &Labels<'_>, c: &Chosen, chains: &Chains<'_>, g: &Gathered)
         pageable_bytes: c.pageable_bytes,
         host_functions: c.host_functions,
         page_faults: page_faults(c),
-        advice: cause.and_then(parts::advice),
+        advice,
+        saves_ns,
     }
 }
 
@@ -169,7 +203,7 @@ fn between(labels: &Labels<'_>, g: &Gathered, seen: &Seen) -> Between {
         gaps: g.between.gaps,
         ns: labels.ns(g.between.ticks),
         longest_ns: labels.ns(g.between.longest),
-        worst: g.gaps.iter().zip(seen.windows.iter().skip(g.chosen.len())).map(row).collect(),
+        worst: g.gaps.iter().zip(seen.windows.iter().skip(g.chosen.len() + g.waits.len())).map(row).collect(),
     }
 }
 
@@ -179,7 +213,10 @@ fn page_faults(c: &Chosen) -> PageFaults {
 }
 
 /// Which locks, driver calls or threads a part of a call is made of.
-fn of(c: &Chosen, cause: Cause, chains: &Chains<'_>, g: &Gathered) -> Vec<OfRow> {
+fn of(c: &Chosen, cause: Cause, chains: &Chains<'_>, g: &Gathered, runs: Option<&Runs>) -> Vec<OfRow> {
+    if let Some(rows) = waits::of(chains.labels, c, cause, runs) {
+        return rows.into_iter().take(NAMED).collect();
+    }
     let what = match cause {
         Cause::Lock => What::Lock,
         Cause::Condition => What::Condition,
@@ -207,6 +244,7 @@ fn of(c: &Chosen, cause: Cause, chains: &Chains<'_>, g: &Gathered) -> Vec<OfRow>
             what: what_it_is,
             ns: chains.labels.ns(p.ticks),
             times: p.times,
+            at_most: false,
             free_ns: free.flatten().map(|t| chains.labels.ns(t)),
             because,
         }

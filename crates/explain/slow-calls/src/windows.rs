@@ -2,9 +2,9 @@
 
 use crate::activity::{Span, What};
 use crate::between::Gap;
-use crate::driver_names::DriverNames;
 use crate::faults;
 use crate::gather::{self, Chosen};
+use crate::names::Names;
 use crate::off_cpu::OffCpu;
 use decode::Source;
 use decode::ranges::Open;
@@ -72,9 +72,9 @@ impl Window {
 
 /// What the walk found.
 pub struct Seen {
-    /// One for each chosen call, then one for each gap between calls.
+    /// One for each chosen call, then for each wait for the GPU, then one for each gap between calls.
     pub windows: Vec<Window>,
-    pub driver_names: DriverNames,
+    pub driver_names: Names,
 }
 
 pub struct Windows<'a> {
@@ -89,8 +89,12 @@ pub struct Windows<'a> {
 }
 
 impl<'a> Windows<'a> {
-    pub fn new(labels: &'a Labels<'a>, chosen: &[Chosen], gaps: &[Gap]) -> Windows<'a> {
-        let calls = chosen.iter().map(|c| (c.body.began, c.ended));
+    pub fn new<'c>(
+        labels: &'a Labels<'a>,
+        chosen: impl Iterator<Item = &'c Chosen> + Clone,
+        gaps: &[Gap],
+    ) -> Windows<'a> {
+        let calls = chosen.clone().map(|c| (c.body.began, c.ended));
         let all = calls.chain(gaps.iter().map(|g| (g.from, g.to)));
         let windows: Vec<Window> = all.map(|(from, to)| Window { from, to, ..Window::default() }).collect();
         let mut order: Vec<(u64, u64, usize)> = windows.iter().enumerate().map(|(i, w)| (w.from, w.to, i)).collect();
@@ -103,9 +107,9 @@ impl<'a> Windows<'a> {
         let of = |(i, c): (usize, &Chosen)| ((c.source.process, c.source.tid, c.body.seq), i);
         Windows {
             labels,
-            seen: Seen { windows, driver_names: DriverNames::default() },
+            seen: Seen { windows, driver_names: Names::default() },
             order,
-            calls: chosen.iter().enumerate().map(of).collect(),
+            calls: chosen.enumerate().map(of).collect(),
             addresses: Addresses::default(),
             off: OffCpu::default(),
         }

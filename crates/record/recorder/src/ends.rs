@@ -88,3 +88,30 @@ impl Ends {
         out
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first two of many kernels never end.
+    #[test]
+    fn ends_that_do_not_come_while_many_others_do_are_given_up_and_counted() {
+        let bytes = SLOTS as usize * size_of::<Slot>();
+        let file = crate::memory::memfd(c"slots", &[], bytes).unwrap();
+        let (ours, theirs) = (Mapping::new(&file, 0, bytes).unwrap(), Mapping::new(&file, 0, bytes).unwrap());
+        // SAFETY: zeroed is a Control: atomics alone.
+        let c: Box<Control> = unsafe { Box::new(std::mem::zeroed()) };
+        let stamped = PATIENCE + 2;
+        c.stamped.store(stamped, Ordering::Relaxed);
+        for number in 2..stamped {
+            // SAFETY: the mapping holds SLOTS of them, all zero.
+            let slot = unsafe { &*theirs.at().cast::<Slot>().add(number as usize) };
+            slot.ns.store(number, Ordering::Relaxed);
+            slot.payload.store(payload(number), Ordering::Release);
+        }
+        let mut ends = Ends::default();
+        assert!(!ends.take(&c, || Ok(ours)).is_empty());
+        assert_eq!((ends.taken, ends.given_up), (PATIENCE, 2));
+        assert_eq!(c.settled.load(Ordering::Relaxed), stamped);
+    }
+}

@@ -1,10 +1,10 @@
 //! Each time that a kernel ran.
 
-use crate::ReportError;
 use crate::cell::{plain, time};
 use crate::number::nanoseconds;
 use crate::rows::{self, List};
-use crate::table::Style;
+use crate::table::{Style, to_stdout};
+use crate::{ReportError, json, kernel_times};
 use decode::Recording;
 use decode::walk::Filter;
 use schema::kernel_runs::KernelRun;
@@ -15,7 +15,36 @@ use std::io::{self, Write};
 pub const SORTS: &[&str] = &["time", "queued"];
 
 /// In the order of their doorbells, or by one of [`SORTS`].
-pub const LIST: List<KernelRun> = List { each, head, line, key };
+const LIST: List<KernelRun> = List { each, head, line, key };
+
+/// Shows them on standard output, as [`List::print`] does, and how many kernels have a time.
+pub fn print(
+    r: &Recording,
+    filter: &Filter,
+    sort: Option<&str>,
+    style: Style,
+    as_json: bool,
+) -> Result<(), ReportError> {
+    let times = decode::kernel_times::kernel_times(r)?;
+    let sorted = LIST.sorted(r, filter, sort)?;
+    to_stdout(|out| {
+        if as_json {
+            write!(out, "{{\"kernel_times\": ")?;
+            serde_json::to_writer(&mut *out, &times).map_err(io::Error::from)?;
+            write!(out, ",\n\"runs\": ")?;
+            let mut array = json::Array::begin(out)?;
+            LIST.each_of(r, filter, sorted, &mut |row| array.push(&row))?;
+            array.end()?;
+            return Ok(writeln!(out, "}}")?);
+        }
+        let Some(times) = times else {
+            return Ok(writeln!(out, "no times of kernels were recorded: `record --gpu-times` records them")?);
+        };
+        head(style, out)?;
+        LIST.each_of(r, filter, sorted, &mut |row| line(out, &row))?;
+        Ok(kernel_times::write(out, &style, &times)?)
+    })
+}
 
 fn key(sort: &str, row: &KernelRun) -> u64 {
     match sort {

@@ -3,7 +3,7 @@
 use crate::cell::{extent, main_line};
 use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{Style, to_stdout, write as write_table};
-use crate::{ReportError, json};
+use crate::{ReportError, json, kernel_times};
 use decode::Recording;
 use decode::walk::Filter;
 use schema::kernels::{GpuTimes, Kernels};
@@ -84,9 +84,15 @@ fn write(out: &mut dyn Write, style: &Style, k: &Kernels) -> io::Result<()> {
         let (timed, bounded) =
             k.kernels.iter().filter_map(|row| row.gpu).fold((0, 0), |(t, b), gpu| (t + gpu.runs, b + gpu.bounded));
         let runs: u64 = k.kernels.iter().map(|row| row.launches + row.in_graphs.unwrap_or(0)).sum();
-        let most = if bounded > 0 { format!(", of {} at most that", count(bounded)) } else { String::new() };
-        writeln!(out, "the GPU's time is known of {} of {}{most}", count(timed), of(runs, "run"))?;
+        let all: u64 = k.kernel_times.iter().flatten().map(|process| process.timed).sum();
+        if timed != all {
+            writeln!(out, "these rows have the GPU's time of {} of {}", count(timed), of(runs, "run"))?;
+        }
+        if bounded > 0 {
+            writeln!(out, "of {} only bounds are known: the time is at most that", of(bounded, "run"))?;
+        }
     }
+    k.kernel_times.iter().try_for_each(|all| kernel_times::write(out, style, all))?;
     if k.kernels.iter().any(|row| row.name.is_none()) {
         writeln!(
             out,

@@ -15,6 +15,7 @@ pub mod driver_calls;
 pub mod gpu_times;
 pub mod graphs;
 pub mod json;
+pub mod kernel_times;
 pub mod kernels;
 pub mod launches;
 pub mod locks;

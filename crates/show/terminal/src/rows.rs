@@ -34,21 +34,36 @@ impl<R: Serialize> List<R> {
         style: Style,
         as_json: bool,
     ) -> Result<(), ReportError> {
-        let sorted = sort.map(|sort| sorted(r, filter, |row| (self.key)(sort, row), self.each)).transpose()?;
-        let all = |f: &mut dyn FnMut(R) -> io::Result<()>| match sorted {
-            Some(rows) => Ok(rows.into_iter().try_for_each(f)?),
-            None => (self.each)(r, filter.clone(), f),
-        };
+        let sorted = self.sorted(r, filter, sort)?;
         to_stdout(|out| {
             if as_json {
                 let mut array = json::Array::begin(out)?;
-                all(&mut |row| array.push(&row))?;
+                self.each_of(r, filter, sorted, &mut |row| array.push(&row))?;
                 Ok(array.end()?)
             } else {
                 (self.head)(style, out)?;
-                all(&mut |row| (self.line)(out, &row))
+                self.each_of(r, filter, sorted, &mut |row| (self.line)(out, &row))
             }
         })
+    }
+
+    /// All rows, those with the largest first; `None` for the order of time, in which they need not be kept.
+    pub fn sorted(&self, r: &Recording, filter: &Filter, sort: Option<&str>) -> Result<Option<Vec<R>>, ReportError> {
+        sort.map(|sort| sorted(r, filter, |row| (self.key)(sort, row), self.each)).transpose()
+    }
+
+    /// Calls `f` with each row, in the order that [`List::sorted`] gave.
+    pub fn each_of(
+        &self,
+        r: &Recording,
+        filter: &Filter,
+        sorted: Option<Vec<R>>,
+        f: &mut dyn FnMut(R) -> io::Result<()>,
+    ) -> Result<(), ReportError> {
+        match sorted {
+            Some(rows) => Ok(rows.into_iter().try_for_each(f)?),
+            None => (self.each)(r, filter.clone(), f),
+        }
     }
 
     /// Writes rows as lines of fixed columns, as they come.

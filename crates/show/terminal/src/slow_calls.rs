@@ -85,7 +85,20 @@ fn write(out: &mut dyn Write, why: &Why, wanted: &Wanted, named: Named<'_>, styl
         )?;
     }
     why.worst.iter().try_for_each(|call| slow_call(out, call, named, style))?;
+    waits(out, why, named, style)?;
     between(out, why, named, style)
+}
+
+/// Those that were not shown as slow calls.
+fn waits(out: &mut dyn Write, why: &Why, named: Named<'_>, style: Style) -> io::Result<()> {
+    let is_shown = |call: &SlowCall| why.worst.iter().any(|w| (w.tsc, w.tid) == (call.tsc, call.tid));
+    if why.waits.iter().all(is_shown) {
+        return Ok(());
+    }
+    let (head, from) = (style.bold("waits for the GPU"), nanoseconds(why.slow_from_ns));
+    let calls = if why.long_waits == 1 { "call waited" } else { "calls waited" };
+    writeln!(out, "\n{head}: {} {calls} for {from} or more; the longest first", count(why.long_waits))?;
+    why.waits.iter().filter(|call| !is_shown(call)).try_for_each(|call| slow_call(out, call, named, style))
 }
 
 fn between(out: &mut dyn Write, why: &Why, named: Named<'_>, style: Style) -> io::Result<()> {
@@ -178,6 +191,7 @@ fn unfinished(out: &mut dyn Write, why: &Why, style: Style) -> io::Result<()> {
 fn slow_call(out: &mut dyn Write, c: &SlowCall, named: Named<'_>, style: Style) -> io::Result<()> {
     let thread = if c.thread.is_empty() { String::new() } else { format!(" ({})", c.thread) };
     let verdict = match c.cause {
+        Some(cause) if cause.is_by_design() => style.good(cause.name()),
         Some(cause) => style.bad(cause.name()),
         None => style.good("by design"),
     };
@@ -198,6 +212,10 @@ fn slow_call(out: &mut dyn Write, c: &SlowCall, named: Named<'_>, style: Style) 
     for p in c.parts.iter().filter(|p| p.ns >= c.ns / SMALL) {
         part(out, p, named)?;
     }
+    if let (Some(advice), Some(saves)) = (&c.advice, c.saves_ns) {
+        let text = format!("{advice}; saves up to {}", nanoseconds(saves));
+        wrapped(out, style, &format!("{:16}", ""), &text)?;
+    }
     writeln!(out, "                called at {}", named.site(&c.site))
 }
 
@@ -206,6 +224,7 @@ fn part(out: &mut dyn Write, p: &PartRow, named: Named<'_>) -> io::Result<()> {
     for row in p.of.iter().filter(|row| row.ns >= p.ns / 10) {
         match p.cause {
             Cause::PageFault => faults(out, row)?,
+            Cause::Engine | Cause::Queue | Cause::Gpu => kernels(out, row)?,
             _ => piece(out, row, named)?,
         }
     }
@@ -216,6 +235,12 @@ fn faults(out: &mut dyn Write, row: &OfRow) -> io::Result<()> {
     let waited = if row.what == "major" { ": the page was read from a disk, or waited for" } else { "" };
     let faults = of(row.times, &format!("{} fault", row.what));
     writeln!(out, "{:16}{:>9}    {faults}{waited}", "", nanoseconds(row.ns))
+}
+
+fn kernels(out: &mut dyn Write, row: &OfRow) -> io::Result<()> {
+    let ran = if row.times > 1 { format!(", {} times", count(row.times)) } else { String::new() };
+    let at_most = if row.at_most { ", at most: only bounds are known" } else { "" };
+    writeln!(out, "{:16}{:>9}    {}{ran}{at_most}", "", nanoseconds(row.ns), row.what)
 }
 
 fn piece(out: &mut dyn Write, row: &OfRow, named: Named<'_>) -> io::Result<()> {

@@ -3,7 +3,7 @@
 use crate::cell::{extent, place_name, through};
 use crate::number::{bytes, count, of, seconds};
 use crate::table::{Style, to_stdout, write as write_table};
-use crate::{ReportError, channels, json, processes};
+use crate::{ReportError, channels, json, kernel_times, processes};
 use decode::Recording;
 use schema::Summary;
 use schema::ranges::Watched;
@@ -54,6 +54,9 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
     }
     if gpu {
         operations(&mut row, s)?;
+    }
+    for (i, line) in s.kernel_times.iter().flat_map(|all| kernel_times::lines(all)).enumerate() {
+        row(if i == 0 { "kernel times" } else { "" }, line)?;
     }
     if let Some(nvtx) = &s.nvtx {
         row("NVTX", ranges(nvtx))?;

@@ -155,3 +155,35 @@ fn a_narrow_terminal_gets_no_line_longer_than_it_is() {
     let t = text(|out| Ok(channels::write(out, &Style { colour: false, width: Some(100) }, &s.channel_list, 0)?));
     assert!(t.lines().all(|l| l.chars().count() <= 100), "{t}");
 }
+
+#[test]
+fn a_recording_with_kernel_times_says_what_has_none_and_why() {
+    use tape::file::{KernelEnds, ProcessEnd};
+    use tape::stamp::{self, StampsBody, state};
+    let shown = |state: u32, ends: KernelEnds| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut t = synthetic::kernel_launches(9, |t| {
+            let body = StampsBody { state, area: synthetic::SLOTS_AT, result: 2, ..StampsBody::default() };
+            t.event(100, stamp::kind::STAMPS, 0, &body, &[], &[]);
+        });
+        t.ends(if state == state::ON { &[1, 2, 3] } else { &[] });
+        t.process_ends = vec![ProcessEnd { kernel_ends: Some(ends), ..ProcessEnd::default() }];
+        t.write(&dir.path().join("t"));
+        let s = decode::summary(&Recording::open(&dir.path().join("t")).unwrap()).unwrap();
+        let text = text(|out| Ok(summary::write(out, &PLAIN, &s)?));
+        let lines = text.lines().skip_while(|line| !line.starts_with("kernel times"));
+        lines.take_while(|line| !line.starts_with("end")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let ends = KernelEnds { stamped: 7, ends: 3, slots_full: 2, ..KernelEnds::default() };
+    let expected = [
+        "kernel times the GPU's time is known of 3 of 9 runs",
+        "               2 without: more than 260,000 kernels were in flight. Wait for the GPU more often, or record a part of the program (`record --capture`)",
+        "               4 without: they had not ended when the recording did. Wait for the GPU (`cudaDeviceSynchronize`) before the program ends",
+    ];
+    assert_eq!(shown(state::ON, ends), expected);
+    let expected = [
+        "kernel times the GPU's time is known of none of 9 runs",
+        "               9 without: CUDA did not map doorbell's memory for the GPU (CUresult 2). Raise the limit of locked memory (`ulimit -l`)",
+    ];
+    assert_eq!(shown(state::REFUSED, KernelEnds::default()), expected);
+}

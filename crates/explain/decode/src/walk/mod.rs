@@ -75,6 +75,7 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
             late: 0,
             first_ring: None,
             last_ring: None,
+            times: GpuTimes::default(),
         },
         streams: Vec::new(),
         images: BTreeMap::new(),
@@ -354,6 +355,7 @@ impl Walk<'_> {
         }
         let recorded_until = self.recording.clocks().last().map_or(0, |c| c.tsc);
         self.out.texts = std::mem::take(&mut self.texts);
+        self.out.times = std::mem::take(&mut self.times);
         for (process, mut state) in std::mem::take(&mut self.images) {
             if !sink.done() {
                 let texts = &self.out.texts;

@@ -177,7 +177,7 @@ impl At<'_> {
     }
 
     /// The time stamp at a time of the GPU's.
-    pub(crate) fn tsc_at(&self, gpu_ns: u64) -> Option<u64> {
+    pub fn tsc_at(&self, gpu_ns: u64) -> Option<u64> {
         self.times?.tsc(self.channel.gpu, gpu_ns)
     }
 
@@ -305,4 +305,6 @@ pub struct Outcome {
     /// First and last time stamp of a doorbell.
     pub first_ring: Option<u64>,
     pub last_ring: Option<u64>,
+    /// When kernels ended.
+    pub(crate) times: gpu_times::GpuTimes,
 }

@@ -645,6 +645,48 @@ pub fn kernel_times() -> Tape {
     t
 }
 
+/// So many kernels, each launched by itself in a call, a microsecond after the one before; their ends are asked for. `begin` adds what comes before.
+pub fn kernel_launches(kernels: u64, begin: impl FnOnce(&mut Tape)) -> Tape {
+    use tape::call::{self, CallBody, CallsBody};
+    let mut t = Tape::new();
+    t.header.gpu_times = true;
+    t.event(100, call::kind::CALLS, 0, &CallsBody { layout: call::LAYOUT, pid: 4242 }, &[], &[]);
+    begin(&mut t);
+    t.context(100);
+    t.channel(100, 0, 0x5c00_1000, 1, 1024);
+    for number in 0..kernels {
+        let (tsc, call) = (200_000 + 1000 * number, number as u32 + 1);
+        t.call = RingBody { function: 1, call, stream: 0x51, object: 0xf0, kernel: 0xf1, ..RingBody::default() };
+        t.submit_at(100, tsc, 0, &[&stamped(QMD_AT + 0x200 * number, number, &[])], 0, 1 << 12);
+        t.call = RingBody::default();
+        let done = CallBody { began: tsc - 500, stream: 0x51, seq: call, ..CallBody::default() };
+        t.event_at(100, tsc + 400, call::kind::CALL, 1, &done, &[], &[]);
+    }
+    t.tsc = 101_000_000;
+    t
+}
+
+impl Tape {
+    /// The first kernels ended, so many microseconds after 300,000 ns; the GPU counts a nanosecond a tick.
+    pub fn ends(&mut self, us: &[u64]) {
+        use tape::stamp::{self, ClockBody};
+        for tsc in [100_000, 100_100_000] {
+            let body = ClockBody { after: tsc + 100, gpu_ns: GPU_ZERO + tsc + 50, gpu: stamp::OWN_GPU, pad: 0 };
+            self.event_at(stamp::WRITER, tsc, stamp::kind::CLOCK, 0, &body, &[], &[]);
+        }
+        self.ends_without_clock(us);
+    }
+
+    pub fn ends_without_clock(&mut self, us: &[u64]) {
+        use tape::stamp::{self, EndsBody};
+        let ends = us.iter().zip(0u64..);
+        let all: Vec<u8> =
+            ends.flat_map(|(us, n)| [n, GPU_ZERO + 300_000 + 1000 * us]).flat_map(u64::to_le_bytes).collect();
+        let body = EndsBody { count: us.len() as u32, pad: 0, settled: 0 };
+        self.event_at(stamp::WRITER, 100_200_000, stamp::kind::ENDS, 0, &body, &all, &[]);
+    }
+}
+
 /// A program on two GPUs. Both show memory of their own at [`BOTH_AT`]; [`PEER_AT`] is video memory of the second, mapped on
 /// both. Slots 0 and 1 are copy channels of the first and of the second.
 pub fn two_gpus() -> Tape {

@@ -4,6 +4,7 @@ use schema::Place;
 use schema::driver_calls::{DriverCallCount, DriverCallRow, WithinCount};
 use schema::graphs::{CounterRow, EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow, SentRow, StartRow};
 use schema::kernel_runs::KernelRun;
+use schema::kernel_times::{KernelTimes, LackingRow, Reason, State};
 use schema::kernels::{CallCount, GpuTimes, KernelRow, Kernels};
 use schema::objects::{MappingRow, ObjectRow, Objects};
 use schema::operations::{CopyRow, GpuTime, InCall, LaunchRow, Mode, Shape, Start, When};
@@ -197,7 +198,27 @@ pub fn kernels() -> Kernels {
         last_seconds: Some(1.0),
         gpu: Some(GpuTimes { runs: 1, bounded: 1, total_ns: 1, shortest_ns: 1, longest_ns: 1, queued_ns: 1 }),
     };
-    Kernels { kernels: vec![row], without_qmd: 1, unknown_graph_launches: 1, gpu_times: true }
+    Kernels {
+        kernels: vec![row],
+        without_qmd: 1,
+        unknown_graph_launches: 1,
+        gpu_times: true,
+        kernel_times: Some(vec![kernel_times()]),
+    }
+}
+
+pub fn kernel_times() -> KernelTimes {
+    KernelTimes {
+        process: 1,
+        pid: 1,
+        state: State::On,
+        cuda_result: Some(1),
+        kernels: 1,
+        timed: 1,
+        stamped: Some(1),
+        ends: 1,
+        lacking: vec![LackingRow::of(Reason::NotEnded, 1)],
+    }
 }
 
 pub fn main_line() -> MainLine {

@@ -8,14 +8,14 @@ mod slow_calls;
 mod summary;
 
 use commands::{
-    copy_row, driver_call_count, driver_call_row, graph_row, kernel_run, kernels, launch_row, objects, python, ranges,
-    submission_row,
+    copy_row, driver_call_count, driver_call_row, graph_row, kernel_run, kernel_times, kernels, launch_row, objects,
+    python, ranges, submission_row,
 };
 use locks::{calls, diff, locks, one_call, one_range, one_switch, symbol_row, use_row, wait_row};
 use schema::document::{Document, Kind};
 use schema::lines::Line;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use summary::{channel, recording_row, summary};
 
@@ -78,6 +78,8 @@ fn documented_keys_are_the_printed_ones() {
     same("copy", &copy_row());
     same("launch", &launch_row());
     same("kernel run", &kernel_run());
+    same("kernel times", &kernel_times());
+    same("gpu times", &json!({ "kernel_times": [kernel_times()], "runs": [kernel_run()] }));
     same("kernels", &kernels());
     same("driver calls", &driver_call_count());
     same("python", &python());

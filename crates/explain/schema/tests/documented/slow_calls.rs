@@ -26,7 +26,7 @@ fn part() -> PartRow {
     PartRow {
         cause: Cause::Lock,
         ns: 1,
-        of: vec![OfRow { what: "x".into(), ns: 1, times: 1, free_ns: Some(1), because: vec![link()] }],
+        of: vec![OfRow { what: "x".into(), ns: 1, times: 1, at_most: true, free_ns: Some(1), because: vec![link()] }],
     }
 }
 
@@ -51,7 +51,8 @@ fn slow_call() -> SlowCall {
         pageable_bytes: 1,
         host_functions: 1,
         page_faults: PageFaults { minor: 1, major: 1 },
-        advice: Some("x"),
+        advice: Some("x".into()),
+        saves_ns: Some(1),
     }
 }
 
@@ -103,6 +104,8 @@ pub fn why() -> Why {
         }],
         between: Between { gaps: 1, ns: 1, longest_ns: 1, worst: vec![gap()] },
         worst: vec![slow_call()],
+        long_waits: 1,
+        waits: vec![slow_call()],
         symbols: Symbols([("*".into(), symbol_row())].into()),
     }
 }

@@ -209,6 +209,7 @@ pub fn summary() -> Summary {
         complete: true,
         incomplete_because: vec!["x".into()],
         nvtx: Some(Watched { asked: true, connected: true, missed: true, seen: 1 }),
+        kernel_times: Some(vec![crate::commands::kernel_times()]),
         pauses: Some(Pauses { count: 1, seconds: 1.0, doorbells: 1 }),
         lost: 1,
         lost_detail: lost(),

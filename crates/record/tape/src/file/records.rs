@@ -143,6 +143,8 @@ pub struct KernelEnds {
     pub slots_full: u64,
     pub words_in_use: u64,
     pub other_version: u64,
+    /// Stamped, and the end did not come while many younger ones did. 0 on older tapes.
+    pub given_up: u64,
 }
 
 /// A program that was started and cannot be recorded, or a process that could not be attached to.
@@ -257,4 +259,15 @@ pub struct EndChannel {
     pub lost: u64,
     /// GP_PUT in the shadow USERD at the end, if there is one: differs from `put` if the program died between writing it and ringing.
     pub final_put: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_tape_has_fewer_counts_of_kernels() {
+        let ends: KernelEnds = serde_json::from_str(r#"{"stamped": 3, "ends": 2, "slots_full": 1}"#).unwrap();
+        assert_eq!(ends, KernelEnds { stamped: 3, ends: 2, slots_full: 1, ..KernelEnds::default() });
+    }
 }

@@ -1,17 +1,17 @@
-//! Names of driver calls by number.
+//! Names of driver calls and of kernels by number.
 
 use std::collections::HashMap;
 
-/// Names that are told apart; a program makes some hundred different driver calls.
+/// Names that are told apart; a program makes some hundred different driver calls, and has some hundred kernels.
 const MOST: usize = 4096;
 
 #[derive(Debug, Default)]
-pub struct DriverNames {
+pub struct Names {
     of: HashMap<String, u64>,
     names: Vec<String>,
 }
 
-impl DriverNames {
+impl Names {
     pub fn number(&mut self, name: String) -> u64 {
         if let Some(n) = self.of.get(&name) {
             return *n;
@@ -26,6 +26,6 @@ impl DriverNames {
     }
 
     pub fn name(&self, number: u64) -> &str {
-        usize::try_from(number).ok().and_then(|n| self.names.get(n)).map_or("another driver call", String::as_str)
+        usize::try_from(number).ok().and_then(|n| self.names.get(n)).map_or("another one", String::as_str)
     }
 }

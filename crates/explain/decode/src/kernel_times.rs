@@ -1,0 +1,159 @@
+//! How many kernels of each process have a time, and why the others have none.
+//!
+//! The runs are counted on the tape. The agent and the recorder counted why a kernel got no stamp, or why its end did not come. What none of
+//! them explains is named as not known: the reasons always add up to the kernels that have no time.
+
+use crate::gpu_times::GpuTimes;
+use crate::graphs::{self, Graph};
+use crate::recording::{InsightError, Recording};
+use crate::walk::{At, GraphKernel, Outcome, Sink, walk};
+use pushbuf::ops::{Op, What};
+use schema::kernel_times::{KernelTimes, LackingRow, Reason, State};
+use std::collections::{BTreeMap, BTreeSet};
+use tape::file::KernelEnds;
+use tape::stamp::state;
+
+/// `None` where times were not asked for.
+///
+/// # Errors
+/// The recording cannot be read.
+pub fn kernel_times(r: &Recording) -> Result<Option<Vec<KernelTimes>>, InsightError> {
+    let Some(mut counter) = Counter::of(r)? else { return Ok(None) };
+    let out = walk(r, &mut counter)?;
+    Ok(Some(counter.close(r, &out)))
+}
+
+/// Counts runs as a walk goes.
+pub(crate) struct Counter {
+    graphs: Vec<Graph>,
+    /// Submissions that upload graphs which are understood.
+    uploads: BTreeSet<u64>,
+    of: BTreeMap<u32, Counted>,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    /// Launches of single kernels, by the GPU that they were for.
+    own: BTreeMap<Option<u32>, u64>,
+    own_timed: u64,
+    in_graphs: u64,
+    graph_timed: u64,
+    /// GPUs whose kernels have times.
+    gpus: BTreeSet<Option<u32>>,
+    not_understood: u64,
+}
+
+impl Counter {
+    /// `None` where times were not asked for.
+    pub fn of(r: &Recording) -> Result<Option<Counter>, InsightError> {
+        Ok(if r.header().gpu_times { Some(Counter::with(graphs::graphs(r)?)) } else { None })
+    }
+
+    pub fn with(graphs: Vec<Graph>) -> Counter {
+        let uploads = graphs.iter().filter(|g| g.recipe.is_ok()).flat_map(|g| g.uploads.iter().copied()).collect();
+        Counter { graphs, uploads, of: BTreeMap::new() }
+    }
+
+    fn counted(&mut self, at: &At<'_>) -> &mut Counted {
+        self.of.entry(at.channel.process).or_default()
+    }
+
+    /// What processes have. `out`: of the walk.
+    pub fn close(mut self, r: &Recording, out: &Outcome) -> Vec<KernelTimes> {
+        for g in &self.graphs {
+            let c = self.of.entry(g.process).or_default();
+            match graphs::row(g).recipe {
+                None => c.not_understood = c.not_understood.saturating_add(g.launches),
+                Some(recipe) => {
+                    let runs = recipe.nodes.iter().filter(|n| n.shape.is_some_and(|shape| !shape.is_empty())).count();
+                    c.in_graphs = c.in_graphs.saturating_add(g.launches.saturating_mul(runs as u64));
+                }
+            }
+        }
+        let images = r.images().iter().map(|image| {
+            let index = image.process.index;
+            let ends = image.end.as_ref().and_then(|end| end.kernel_ends);
+            let counted = self.of.remove(&index).unwrap_or_default();
+            row(index, r.pid(index), &counted, ends, &out.times)
+        });
+        images.flatten().collect()
+    }
+}
+
+impl Sink for Counter {
+    fn op(&mut self, at: &At<'_>, op: &Op) {
+        let What::Launch(_) = &op.what else { return };
+        let by_handle = at.submission.ring.is_some_and(|ring| ring.kernel != 0);
+        let Some(started) = at.started().filter(|_| by_handle || !self.uploads.contains(&at.number)) else { return };
+        let gpu = at.channel.gpu;
+        let c = self.counted(at);
+        match started.shape {
+            None => c.not_understood += 1,
+            Some(shape) if !shape.is_empty() && !started.again => {
+                *c.own.entry(gpu).or_default() += 1;
+                if at.gpu_time().is_some() {
+                    c.own_timed += 1;
+                    c.gpus.insert(gpu);
+                }
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn graph_kernel(&mut self, at: &At<'_>, _: &GraphKernel) {
+        let gpu = at.channel.gpu;
+        let c = self.counted(at);
+        c.graph_timed += 1;
+        c.gpus.insert(gpu);
+    }
+}
+
+/// `None` for a process that has no kernels.
+fn row(process: u32, pid: i32, c: &Counted, ends: Option<KernelEnds>, times: &GpuTimes) -> Option<KernelTimes> {
+    let image = times.of(process);
+    let on_tape = image.map_or(0, |image| image.ends());
+    let (state, result) =
+        image.and_then(|image| image.state()).map_or((State::NotBegun, None), |(of, result)| match of {
+            state::REFUSED => (State::Refused, Some(result)),
+            state::NO_FUNCTION => (State::NoFunction, None),
+            state::CONTEXT_GONE => (State::ContextGone, None),
+            _ => (State::On, None),
+        });
+    let own: u64 = c.own.values().sum();
+    let timed = c.own_timed.saturating_add(c.graph_timed);
+    let kernels = own.saturating_add(c.in_graphs).saturating_add(c.not_understood).max(timed);
+    if kernels == 0 && ends.is_none_or(|ends| ends.stamped == 0) && state == State::NotBegun {
+        return None;
+    }
+    let mut left = kernels - timed;
+    let mut lacking = Vec::new();
+    let mut put = |reason, kernels: u64| {
+        let kernels = kernels.min(left);
+        if kernels > 0 {
+            left -= kernels;
+            lacking.push(LackingRow::of(reason, kernels));
+        }
+    };
+    // What was counted kernel by kernel first, then what explains all others.
+    let e = ends.unwrap_or_default();
+    put(Reason::WordsInUse, e.words_in_use);
+    put(Reason::OtherVersion, e.other_version);
+    put(Reason::SlotsFull, e.slots_full);
+    let elsewhere = c.own.iter().filter(|(gpu, _)| !c.gpus.is_empty() && !c.gpus.contains(gpu));
+    put(Reason::OtherGpu, elsewhere.map(|(_, n)| n).sum());
+    if !image.is_some_and(|image| image.has_clock()) {
+        put(Reason::NoClock, on_tape);
+    }
+    put(Reason::NotUnderstood, c.not_understood);
+    // (A kernel whose words are in use has a number, whose end does not come.)
+    let never = e.stamped.saturating_sub(e.ends).saturating_sub(e.words_in_use);
+    let given_up = e.given_up.saturating_sub(e.words_in_use).min(never);
+    put(Reason::GivenUp, given_up);
+    put(Reason::NotEnded, never - given_up);
+    if !matches!(state, State::Refused | State::NoFunction | State::NotBegun) {
+        put(Reason::GraphAgain, c.in_graphs.saturating_sub(c.graph_timed));
+    }
+    put(state.reason().unwrap_or(Reason::NotKnown), u64::MAX);
+    let stamped = ends.map(|ends| ends.stamped);
+    Some(KernelTimes { process, pid, state, cuda_result: result, kernels, timed, stamped, ends: on_tape, lacking })
+}

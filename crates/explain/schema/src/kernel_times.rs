@@ -1,0 +1,128 @@
+//! How many kernels of a process have a time, and why the others have none (`record --gpu-times`).
+
+use serde::Serialize;
+
+/// The kernels of one process image.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KernelTimes {
+    pub process: u32,
+    pub pid: i32,
+    pub state: State,
+    /// What CUDA returned where `state` is `refused` (CUresult); 0 if there was no address for the memory.
+    pub cuda_result: Option<u32>,
+    /// Runs of kernels on the tape, and those of them that have a time.
+    pub kernels: u64,
+    pub timed: u64,
+    /// Kernels that were told to store their end; `None` where the end of the process is not on the tape.
+    pub stamped: Option<u64>,
+    /// Ends on the tape.
+    pub ends: u64,
+    /// Why the others have none. The sum of these is `kernels` less `timed`.
+    pub lacking: Vec<LackingRow>,
+}
+
+/// Kernels without a time, for one reason.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LackingRow {
+    pub reason: Reason,
+    pub kernels: u64,
+    /// The reason in words, and what can be done about it.
+    pub text: &'static str,
+    pub hint: Option<&'static str>,
+}
+
+impl LackingRow {
+    pub fn of(reason: Reason, kernels: u64) -> LackingRow {
+        LackingRow { reason, kernels, text: reason.text(), hint: reason.hint() }
+    }
+}
+
+/// Whether times of a process were recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// They were, to the end.
+    On,
+    /// CUDA did not map the memory for them.
+    Refused,
+    /// The program's CUDA lacks the functions that map it.
+    NoFunction,
+    /// They were until their context was destroyed.
+    ContextGone,
+    /// No launch was seen before which the memory could have been mapped.
+    NotBegun,
+}
+
+impl State {
+    /// Why a kernel has no time that nothing else explains.
+    pub fn reason(self) -> Option<Reason> {
+        match self {
+            State::On => None,
+            State::Refused => Some(Reason::Refused),
+            State::NoFunction => Some(Reason::NoFunction),
+            State::ContextGone => Some(Reason::ContextGone),
+            State::NotBegun => Some(Reason::NotBegun),
+        }
+    }
+}
+
+/// Why a kernel has no time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    NotUnderstood,
+    WordsInUse,
+    OtherVersion,
+    SlotsFull,
+    OtherGpu,
+    NoClock,
+    Refused,
+    NoFunction,
+    ContextGone,
+    NotBegun,
+    GivenUp,
+    NotEnded,
+    GraphAgain,
+    NotKnown,
+}
+
+impl Reason {
+    pub fn text(self) -> &'static str {
+        match self {
+            Reason::NotUnderstood => "launches whose kernels are not known",
+            Reason::WordsInUse => "the program or its profiler uses the words that would store the end",
+            Reason::OtherVersion => "the GPU describes kernels in a version that doorbell does not know",
+            Reason::SlotsFull => "more than 260,000 kernels were in flight",
+            Reason::OtherGpu => "they ran on another GPU: only the first one that a process uses has times",
+            Reason::NoClock => "the GPU's clock was not read",
+            Reason::Refused => "CUDA did not map doorbell's memory for the GPU",
+            Reason::NoFunction => "the program's CUDA has no function that maps doorbell's memory for the GPU",
+            Reason::ContextGone => "the context in which times were recorded was destroyed",
+            Reason::NotBegun => "no call of CUDA's launched them that doorbell sees",
+            Reason::GivenUp => "their end did not arrive, but those of 130,000 later ones did",
+            Reason::NotEnded => "they had not ended when the recording did",
+            Reason::GraphAgain => "later launches of a graph, whose kernels could not be told to store their end again",
+            Reason::NotKnown => "it is not known why",
+        }
+    }
+
+    /// What to do about it.
+    pub fn hint(self) -> Option<&'static str> {
+        Some(match self {
+            Reason::NotUnderstood => "`show --graphs` has what is known of graphs",
+            Reason::WordsInUse => "record without another profiler",
+            Reason::OtherVersion => "record on an H100 or H200",
+            Reason::SlotsFull => "wait for the GPU more often, or record a part of the program (`record --capture`)",
+            Reason::OtherGpu => "use one process for each GPU",
+            Reason::NoClock => "record as a user who may open /dev/nvidiactl and the GPU's device file",
+            Reason::Refused => "raise the limit of locked memory (`ulimit -l`)",
+            Reason::NoFunction => "use the CUDA of a driver of branch 418 or later",
+            Reason::ContextGone => "keep the first context until the end (no `cudaDeviceReset`)",
+            Reason::NotBegun => "start the program under `doorbell record`",
+            Reason::GivenUp => return None,
+            Reason::NotEnded => "wait for the GPU (`cudaDeviceSynchronize`) before the program ends",
+            Reason::GraphAgain => "record without `--tap trap`",
+            Reason::NotKnown => return None,
+        })
+    }
+}
