@@ -143,7 +143,6 @@ fn give(sink: &mut impl Sink, at: &At<'_>, op: &Op) {
             at.writes.set(at.writes.get() || i.purpose == Purpose::Data);
             return sink.op(at, op);
         }
-        _ => return sink.op(at, op),
     };
     at.launches.set(true);
     at.started.set(Some(at.qmds.borrow_mut().start(at.channel.number, l)));
