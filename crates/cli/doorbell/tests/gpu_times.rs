@@ -138,7 +138,7 @@ fn every_export_has_each_run() {
     doorbell(&["export", "--parquet", &file, "-o", tables.to_str().unwrap()]);
     assert!(tables.join("kernel_runs.parquet").exists());
     let trace = doorbell(&["export", "--perfetto", &file]).stdout;
-    assert!(trace.windows(22).any(|bytes| bytes.starts_with(b"kernels of stream 0x")));
+    assert!(trace.windows(22).any(|bytes| bytes.starts_with(b"work of stream 0x")));
 }
 
 #[test]

@@ -13,9 +13,9 @@ pub struct KernelTimes {
     /// Runs of kernels on the tape, and those of them that have a time.
     pub kernels: u64,
     pub timed: u64,
-    /// Kernels that were told to store their end; `None` where the end of the process is not on the tape.
+    /// Times that the GPU was told to store: one of a kernel, two of a copy. `None` where the end of the process is not on the tape.
     pub stamped: Option<u64>,
-    /// Ends on the tape.
+    /// Those of them that are on the tape.
     pub ends: u64,
     /// Why the others have none. The sum of these is `kernels` less `timed`.
     pub lacking: Vec<LackingRow>,

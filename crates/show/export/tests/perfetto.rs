@@ -93,7 +93,7 @@ fn kernels_that_ran_are_slices_in_lanes_of_their_stream_and_launches_lead_to_the
             (row["gpu"]["start"].as_str().unwrap(), row["gpu"]["queued_ns"].as_u64().unwrap())
         );
         assert_eq!(run.number("in_graph"), u64::from(row["in_graph"] == true));
-        assert!(t.place(run).starts_with("kernels of stream 0x5"), "{}", t.place(run));
+        assert!(t.place(run).starts_with("work of stream 0x5"), "{}", t.place(run));
         let channel = t.tracks[&run.track].0.unwrap();
         assert!(t.tracks[&channel].1.starts_with("channel 0 GRAPHICS"), "{:?}", t.tracks[&channel]);
         let end = t.events.iter().find(|e| e.track == run.track && e.kind == Kind::End && e.ns > run.ns).unwrap();

@@ -171,7 +171,7 @@ impl Tracks {
         out.track(|m| {
             m.varint(track_descriptor::UUID, next);
             m.varint(track_descriptor::PARENT_UUID, parent);
-            m.text(track_descriptor::NAME, &format!("kernels of stream {stream:#x}"));
+            m.text(track_descriptor::NAME, &format!("work of stream {stream:#x}"));
         })?;
         Ok(next)
     }
