@@ -136,11 +136,11 @@ impl Chains<'_> {
         Some(Turns { how: "held", thread: h.thread, ticks, times, from: begin, to: end })
     }
 
-    /// How long of a wait nobody held the lock; `None` where no hold of it is known.
+    /// How long of a wait nobody held the lock; `None` where no hold of it is known, or not all are.
     pub fn free(&self, waiter: Source, lock: u64, from: u64, to: u64) -> Option<u64> {
         let span = |h: &Hold| Span { from: h.taken, to: h.released, what: What::Lock, of: lock };
         let held: Vec<Span> = self.holds(waiter, lock, from, to).map(span).collect();
-        (!held.is_empty()).then(|| activity::shares(from, to, &held).rest)
+        (!held.is_empty() && !self.window.is_cut()).then(|| activity::shares(from, to, &held).rest)
     }
 
     /// Who signalled last before the wait was over: what it did until then kept the other waiting.

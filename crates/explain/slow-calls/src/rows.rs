@@ -88,6 +88,12 @@ pub fn why(
     if g.cut > 0 {
         incomplete_because.push(format!("{} calls did more than is remembered of one", g.cut));
     }
+    let cut = seen.windows.iter().filter(|w| w.is_cut()).count();
+    if cut > 0 {
+        incomplete_because.push(format!(
+            "during {cut} of the slow calls and waits more happened than is remembered: holders may have held longer"
+        ));
+    }
     if let Some(left_out) = runs.map(|runs| runs.left_out).filter(|n| *n > 0) {
         incomplete_because.push(format!("the times of {left_out} kernels were left out: there are too many"));
     }

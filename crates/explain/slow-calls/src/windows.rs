@@ -64,9 +64,14 @@ pub struct Window {
 }
 
 impl Window {
+    /// More happened than is remembered.
+    pub fn is_cut(&self) -> bool {
+        self.kept > KEPT * 4
+    }
+
     fn has_room(&mut self) -> bool {
         self.kept += 1;
-        self.kept <= KEPT * 4
+        !self.is_cut()
     }
 }
 

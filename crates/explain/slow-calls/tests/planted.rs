@@ -201,6 +201,20 @@ fn a_lock_that_changed_hands_is_put_down_to_who_had_it_the_longest_in_all() {
 }
 
 #[test]
+fn a_call_in_which_more_happened_than_is_remembered_makes_the_answer_incomplete() {
+    let during = |holds: u64| {
+        let a = Thread::default().begins().started();
+        let at = a.now + US;
+        let a = a.waits(0x8000, at, at + 900 * US, 1).call(LAUNCH, 0x10, 910 * US);
+        let b = (0..holds).fold(Thread::default(), |b, i| b.waits(0x8000, at + i * 10, at + i * 10, 5));
+        told(vec![(1, a), (2, b)]).incomplete_because
+    };
+    assert!(!during(1000).iter().any(|why| why.contains("more happened")), "{:?}", during(1000));
+    let why = during(40_000);
+    assert!(why.iter().any(|why| why.starts_with("during 1 of the slow calls")), "{why:?}");
+}
+
+#[test]
 fn a_condition_is_put_down_to_who_signalled_it() {
     let a = Thread::default().begins().started();
     let at = a.now + US;
