@@ -173,6 +173,7 @@ pub fn kernel_run() -> KernelRun {
         name: Some("x".into()),
         code: 1,
         in_graph: true,
+        shape: shape(),
         start_seconds: Some(1.0),
         end_seconds: Some(1.0),
         gpu: gpu_time(),
