@@ -3,6 +3,8 @@ const gpuTracks = (data, text) => {
   const gpu = data.gpu, of_call = new Map();
   const colours = { kernel: "c6", copy: "c3" };
   const starts = ["the stream was idle", "right after the kernel before it", "", "the GPU stored its start"];
+  // As `show --gpu-times` prints it.
+  const at = (ns) => (ns / 1e9).toFixed(6) + " s";
   const extent = (e) => e.from + e.ns;
   // A title, the share of time in each bin, then a row for each lane.
   const rows = gpu.tracks.flatMap((track, n) => [
@@ -53,9 +55,9 @@ const gpuTracks = (data, text) => {
     const start = !bounded ? starts[bar.start]
       : bar.earlier ? "its start is bounded: from " + text(bar.earlier) + " before this time to its end" : "its start is bounded: at this time or later";
     const call = bar.call
-      ? "launched by " + bar.call.name + " of " + data.lanes[bar.call.row.lane].name + " at " + text(bar.call.from)
+      ? "launched by " + bar.call.name + " of " + data.lanes[bar.call.row.lane].name + " at " + at(bar.call.from)
       : "no call launched it that is recorded";
-    return bar.whole + " (" + bar.kind + (bar.in_graph ? " of a graph" : "") + ") at " + text(bar.from) + ", took " + (bounded ? "at most " : "") + text(bar.ns) +
+    return bar.whole + " (" + bar.kind + (bar.in_graph ? " of a graph" : "") + ") at " + at(bar.from) + ", took " + (bounded ? "at most " : "") + text(bar.ns) +
       "; " + start + "; queued " + text(bar.queued) + "; " + bar.grid + "; " + call;
   };
   // A pattern of lines, so that a bounded start is told without its colour.

@@ -92,7 +92,7 @@
         const e = row.events[i], from = x(e.from), to = x(e.from + e.ns);
         if (to < gutter()) continue;
         const joined = chosen && (e === chosen.call || (e.call && e.call === chosen));
-        pen.globalAlpha = found && !e.found && !joined ? 0.25 : 0.9;
+        pen.globalAlpha = found && !e.found && !joined && e !== chosen ? 0.25 : 0.9;
         pen.fillStyle = of[row.kind];
         if (e.kind) gpu.draw_bar(pen, e, x, y, LINE, colour);
         else pen.fillRect(from, y + 3, Math.max(1.5, to - from), LINE - 6);
@@ -166,7 +166,10 @@
   };
   // The kernel that is the next longest after the chosen one, and from a call to a kernel and back.
   const kernels = gpu ? all.filter((e) => e.kind) : [];
-  const kernel = () => choose(kernels[(kernels.indexOf(chosen) + 1) % kernels.length], true);
+  const kernel = () => {
+    const list = found ? kernels.filter((e) => e.found) : kernels;
+    if (list.length) choose(list[(list.indexOf(chosen) + 1) % list.length], true);
+  };
   const follow = () => {
     const from = chosen, e = gpu?.other(from);
     if (!e) return;

@@ -225,8 +225,8 @@ fn kernels(tab: &mut Tab<'_>, page: &Path) {
     tab.key("k", 75, "k");
     let first = tab.evaluate(said).as_str().unwrap().to_owned();
     for part in [
-        "add(int*) (kernel) at 203.1 us, took 20.9 us",
-        "the stream was idle",
+        "add(int*) (kernel) at 0.000203 s, took at most 20.",
+        "its start is bounded: from ",
         "1 x 1 x 1 blocks",
         "launched by cuLaunchKernel",
     ] {
@@ -241,6 +241,21 @@ fn kernels(tab: &mut Tab<'_>, page: &Path) {
     assert_ne!(tab.evaluate(picture), of_kernel);
     tab.key("Enter", 13, "\r");
     assert_eq!(tab.evaluate(said), first);
+    // It is in the middle of the view now, in the third row of the second track. Above it is how busy the stream was.
+    tab.key("Escape", 27, "");
+    let mut click = |row: u32| {
+        let at = "(() => { const r = document.querySelector('#timeline-view canvas').getBoundingClientRect();
+                    return [r.left + 104 + (r.width - 104) / 2, r.top]; })()";
+        let at = tab.evaluate(at);
+        let (x, y) = (at[0].as_f64().unwrap(), at[1].as_f64().unwrap() + f64::from(24 + 18 * row + 9));
+        for kind in ["mousePressed", "mouseReleased"] {
+            let params = json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 });
+            tab.call("Input.dispatchMouseEvent", params);
+        }
+        tab.evaluate(said).as_str().unwrap().to_owned()
+    };
+    assert!(click(4).starts_with("A kernel ran for "), "{}", click(4));
+    assert_eq!(click(5), first);
     tab.evaluate(
         "(() => { const s = document.querySelector('#timeline-tools input'); s.focus(); s.value = 'Add(int';
                     s.dispatchEvent(new Event('input')); })()",
