@@ -63,6 +63,13 @@ fn each_kernel_of_each_launch_of_a_graph_has_its_end() {
     }
     let sizes: Vec<usize> = launches.values().map(Vec::len).collect();
     assert!(sizes.iter().all(|n| [2, 10].contains(n)), "{sizes:?}");
+    let streams = kernels["streams"].as_array().unwrap();
+    let of_streams: u64 = streams.iter().map(|s| s["runs"].as_u64().unwrap()).sum();
+    assert_eq!(of_streams, runs);
+    for stream in streams {
+        let (busy, span) = (stream["busy_ns"].as_u64().unwrap(), stream["span_ns"].as_u64().unwrap());
+        assert!(0 < busy && busy <= span && stream["gaps_ns"].as_u64().unwrap() <= span - busy, "{stream}");
+    }
     let mut latest = 0;
     for runs in launches.values() {
         for run in runs {

@@ -8,9 +8,10 @@ use crate::kernel_times::kernel_times;
 use crate::python::main_line;
 use crate::recording::{InsightError, Recording};
 use crate::rows;
+use crate::streams::{Stream, Streams};
 use crate::tally::Commonest;
 use crate::walk::{At, Filter, GraphKernel, Sink, walk};
-use pushbuf::ops::Op;
+use pushbuf::ops::{Op, What};
 use schema::Clock;
 use schema::kernels::{CallCount, GpuTimes, KernelRow, Kernels};
 use schema::operations::{GpuTime, LaunchRow, Shape, Start};
@@ -30,8 +31,10 @@ pub fn kernels(r: &Recording, filter: &Filter) -> Result<Kernels, InsightError> 
     let whole = *filter == Filter { limit: filter.limit, kernel: filter.kernel.clone(), ..Filter::default() };
     let graphs = if whole { graphs::graphs(r)? } else { Vec::new() };
     let uploads = graphs.iter().filter(|g| g.recipe.is_ok()).flat_map(|g| g.uploads.iter().copied()).collect();
-    let mut tally = Tally { clock: rows::clock(r), filter, uploads, of: HashMap::new(), without_qmd: 0 };
-    walk(r, &mut tally)?;
+    let streams = (whole && filter.kernel.is_none()).then(Streams::default);
+    let mut tally = Tally { clock: rows::clock(r), filter, uploads, of: HashMap::new(), without_qmd: 0, streams };
+    let outcome = walk(r, &mut tally)?;
+    let streams = tally.streams.take().map_or_else(Vec::new, |streams| streams.rows(&outcome.channels));
     let unknown = tally.graphs(&graphs);
     let total: u64 = tally.of.values().map(|k| k.launches + k.in_graphs).sum();
     let mut kernels: Vec<KernelRow> = tally.of.into_iter().filter_map(|(key, k)| k.row(key, total, whole)).collect();
@@ -42,7 +45,14 @@ pub fn kernels(r: &Recording, filter: &Filter) -> Result<Kernels, InsightError> 
     });
     kernels.truncate(filter.limit.unwrap_or(u64::MAX).try_into().unwrap_or(usize::MAX));
     let (without_qmd, gpu_times) = (tally.without_qmd, r.header().gpu_times);
-    Ok(Kernels { kernels, without_qmd, unknown_graph_launches: unknown, gpu_times, kernel_times: kernel_times(r)? })
+    Ok(Kernels {
+        kernels,
+        without_qmd,
+        unknown_graph_launches: unknown,
+        gpu_times,
+        kernel_times: kernel_times(r)?,
+        streams,
+    })
 }
 
 /// By its symbol, in whatever process; one without name by its process and the address of its code.
@@ -113,10 +123,15 @@ struct Tally<'f> {
     uploads: BTreeSet<u64>,
     of: HashMap<Key, One>,
     without_qmd: u64,
+    /// `None` where rows were chosen.
+    streams: Option<Streams>,
 }
 
 impl Sink for Tally<'_> {
     fn op(&mut self, at: &At<'_>, op: &Op) {
+        if let (What::Launch(_), Some(time)) = (&op.what, at.gpu_time()) {
+            self.ran(at, &time);
+        }
         // (A kernel that was launched by its handle is none of a graph's, though its submission may look like a part of an upload.)
         let by_handle = at.submission.ring.is_some_and(|ring| ring.kernel != 0);
         if (self.uploads.contains(&at.number) && !by_handle) || !self.filter.wants_at(at, &self.clock) {
@@ -133,6 +148,7 @@ impl Sink for Tally<'_> {
     }
 
     fn graph_kernel(&mut self, at: &At<'_>, k: &GraphKernel) {
+        self.ran(at, &k.gpu);
         let name = k.kernel.as_ref().map(|kernel| (kernel.symbol.as_str(), kernel.name.as_str()));
         if !self.filter.wants_at(at, &self.clock) || !self.filter.wants_kernel(name.map(|(_, name)| name)) {
             return;
@@ -145,6 +161,14 @@ impl Sink for Tally<'_> {
 }
 
 impl Tally<'_> {
+    fn ran(&mut self, at: &At<'_>, time: &GpuTime) {
+        let c = at.channel;
+        let handle = at.submission.ring.filter(|ring| ring.function != 0).map(|ring| ring.stream);
+        if let Some(streams) = &mut self.streams {
+            streams.add(Stream { process: c.process, slot: c.slot, generation: c.generation, handle }, time);
+        }
+    }
+
     fn one(&mut self, process: u32, code: u64, kernel: Option<(&str, &str)>) -> Option<&mut One> {
         let key = kernel.map_or(Key::Code(process, code), |(symbol, _)| Key::Symbol(symbol.to_owned()));
         if self.of.len() >= MOST && !self.of.contains_key(&key) {

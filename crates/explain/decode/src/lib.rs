@@ -34,6 +34,7 @@ pub mod ranges;
 mod recording;
 pub mod rows;
 mod state;
+pub mod streams;
 mod summary;
 pub mod tally;
 pub mod walk;

@@ -149,6 +149,7 @@ fn run(at: &At<'_>, shape: Shape, kernel: Option<&Kernel>, in_graph: bool, gpu: 
         name: kernel.map(|kernel| kernel.name.clone()),
         code: shape.code(),
         in_graph,
+        shape,
         start_seconds: seconds_at(at, clock, gpu.start_ns),
         end_seconds: seconds_at(at, clock, gpu.end_ns),
         gpu,

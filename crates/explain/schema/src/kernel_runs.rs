@@ -1,6 +1,6 @@
 //! One row for each time that a kernel ran (recorded with `record --gpu-times`).
 
-use crate::operations::{GpuTime, When};
+use crate::operations::{GpuTime, Shape, When};
 use serde::Serialize;
 
 /// A kernel that ran: launched by itself, or in a launch of a graph.
@@ -15,6 +15,9 @@ pub struct KernelRun {
     /// Address of its code.
     pub code: u64,
     pub in_graph: bool,
+    /// What it was launched with. (Not written: a launch by itself has it, and graphs have it for each of their kernels.)
+    #[serde(skip)]
+    pub shape: Shape,
     /// On the recording's clock.
     pub start_seconds: Option<f64>,
     pub end_seconds: Option<f64>,

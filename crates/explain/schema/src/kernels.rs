@@ -18,6 +18,8 @@ pub struct Kernels {
     pub gpu_times: bool,
     /// Of the whole recording, whatever was chosen; `None` where times were not asked for.
     pub kernel_times: Option<Vec<KernelTimes>>,
+    /// Streams whose kernels have times, the busiest first. Empty where rows were chosen: gaps are between all kernels of a stream.
+    pub streams: Vec<StreamRow>,
 }
 
 /// A kernel, by its name; by the address of its code where it has none.
@@ -69,6 +71,36 @@ impl GpuTimes {
     pub fn mean_ns(&self) -> u64 {
         self.total_ns / self.runs.max(1)
     }
+}
+
+/// A stream on a channel, over all of its kernels of which the times are known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct StreamRow {
+    /// Index of the process image, and the process.
+    pub process: u32,
+    pub pid: i32,
+    pub slot: u32,
+    pub generation: u32,
+    /// The driver's device instance.
+    pub gpu: Option<u32>,
+    pub engine: String,
+    /// The handle that was passed (0 default, 1 legacy, 2 per thread); `None` outside of any call.
+    #[serde(serialize_with = "crate::wide::hex_if_any")]
+    pub stream: Option<u64>,
+    /// Kernels, and those of them of which only bounds are known: with these the stream may have been less busy.
+    pub runs: u64,
+    pub bounded: u64,
+    /// From the first start to the last end.
+    pub span_ns: u64,
+    /// At least one of its kernels ran, and which part of `span_ns` that is, from 0 to 1.
+    pub busy_ns: u64,
+    pub share: f64,
+    /// From the doorbell to the start, of all of them together.
+    pub queued_ns: u64,
+    /// Gaps of more than 10 us in which none of its kernels ran, all of these together, and the longest gap.
+    pub gaps: u64,
+    pub gaps_ns: u64,
+    pub longest_gap_ns: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

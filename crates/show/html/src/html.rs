@@ -12,6 +12,9 @@ use sha2::{Digest, Sha256};
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = concat!(include_str!("script.js"), include_str!("timeline.js"));
+/// With tracks of the GPU.
+const SCRIPT_OF_GPU: &str =
+    concat!(include_str!("script.js"), include_str!("gpu_tracks.js"), include_str!("timeline.js"));
 
 fn hash(text: &str) -> String {
     format!("'sha256-{}'", base64::engine::general_purpose::STANDARD.encode(Sha256::digest(text)))
@@ -19,10 +22,13 @@ fn hash(text: &str) -> String {
 
 /// The text of the file.
 pub fn write(document: &Document) -> String {
+    let mut blocks = document.articles.iter().flat_map(|a| &a.sections).flat_map(|s| &s.blocks);
+    let has_gpu_tracks = blocks.any(|b| matches!(b, Block::Timeline(t) if t.has_gpu_tracks));
+    let script = if has_gpu_tracks { SCRIPT_OF_GPU } else { SCRIPT };
     let policy = format!(
         "default-src 'none'; style-src {}; script-src {}; base-uri 'none'; form-action 'none'",
         hash(STYLE),
-        hash(SCRIPT)
+        hash(script)
     );
     let several = document.articles.len() > 1;
     let page = html! {
@@ -59,7 +65,7 @@ pub fn write(document: &Document) -> String {
                     @for article in &document.articles { (self::article(article)) }
                 }
                 footer { p { (document.by) } }
-                script { (PreEscaped(SCRIPT)) }
+                script { (PreEscaped(script)) }
             }
         }
     };
@@ -157,15 +163,49 @@ fn figure(f: &Figure) -> Markup {
 fn timeline(t: &Timeline) -> Markup {
     // In an element for data nothing is a tag but its own end.
     let data = t.data.replace('<', "\\u003c");
+    let more = if t.has_gpu_tracks {
+        ", k goes to the next longest kernel, Enter from a kernel to its call and back"
+    } else {
+        ""
+    };
+    let hint = if t.has_gpu_tracks { ", k for the next longest kernel" } else { "" };
+    let keys = format!(
+        "Timeline. Arrow keys move, plus and minus zoom, n goes to the next longest event, slash searches{more}."
+    );
     html! {
         div #timeline-tools .tools role="group" aria-label="Timeline" hidden {}
         div #timeline-view .timeline hidden {
-            canvas tabindex="0" role="application" aria-label="Timeline. Arrow keys move, plus and minus zoom, n goes to the next longest event, slash searches." {}
+            canvas tabindex="0" role="application" aria-label=(keys) {}
         }
-        p #timeline-said .said aria-live="polite" { "Click an event, drag to move, zoom with + and -, or press n for the next longest event." }
+        p #timeline-said .said aria-live="polite" { "Click an event, drag to move, zoom with + and -, or press n for the next longest event" (hint) "." }
+        @if t.has_gpu_tracks { (legend()) }
         p { (inline(&t.says)) }
         script #timeline-data type="application/json" { (PreEscaped(data)) }
     }
+}
+
+/// What is on tracks of the GPU.
+fn legend() -> Markup {
+    let swatch =
+        |inside: Markup| html! { svg width="34" height="14" viewBox="0 0 34 14" aria-hidden="true" { (inside) } };
+    let columns = html! {
+        rect.a.full.c6 x="3" y="8" width="7" height="5" {}
+        rect.a.full.c6 x="10" y="2" width="7" height="11" {}
+        rect.a.full.c6 x="17" y="5" width="7" height="8" {}
+    };
+    let bar = html! { rect.a.full.c6 x="2" y="2" width="30" height="10" {} };
+    let bounded = html! {
+        path.l.c6 d="M0 7H10" {}
+        path.l.thin.c6 d="M10 2.5H33V11.5H10ZM10 8L15 3M12 11L20 3M17 11L25 3M22 11L30 3M27 11L33 5" {}
+    };
+    let arrow = html! { path.l.thin.ink d="M3 12C16 12 24 11 26 2M22 6L26.2 1.5L29 7" {} };
+    let entries = [
+        (columns, "busy: the share of time in which a kernel of the stream ran"),
+        (bar, "a kernel, from its start to its end"),
+        (bounded, "a kernel whose start is bounded: it started within the hatched bar, or the line before it"),
+        (arrow, "from a call to a kernel that it launched, once one of them is chosen"),
+    ];
+    html! { ul.legend { @for (inside, what) in entries { li { span { (swatch(inside)) " " (what) } } } } }
 }
 
 fn entry(e: &Entry) -> Markup {

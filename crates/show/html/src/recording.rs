@@ -1,8 +1,10 @@
 //! What a recording says: totals, CUDA's calls, waits for locks with their holders, channels, graphs.
 
 mod calls;
+mod gpu_tracks;
 mod graphs;
 mod locks;
+mod streams;
 mod summary;
 mod timeline;
 

@@ -8,15 +8,21 @@
   const said = document.getElementById("timeline-said");
   const pen = canvas.getContext("2d");
   const LINE = 18;
-  const rows = [];
+  const text = (ns) => {
+    const [unit, by] = ns >= 1e9 ? ["s", 1e9] : ns >= 1e6 ? ["ms", 1e6] : ns >= 1e3 ? ["us", 1e3] : ["ns", 1];
+    return Number((ns / by).toPrecision(4)) + " " + unit;
+  };
+  // Kernels that ran, where the GPU's times are recorded.
+  const gpu = data.gpu ? gpuTracks(data, text) : null;
+  const rows = gpu ? gpu.rows : [];
   const rowOf = new Map();
   data.lanes.forEach((lane, n) => {
     // Its name, then a row for each kind of event that it has.
-    rows.push({ lane: n, title: true, bins: [], events: [], longest: 0 });
+    rows.push({ lane: n, title: lane.name, bins: [], events: [], longest: 0 });
     data.kinds.forEach((kind, k) => {
       if (!lane.bins[k].length) return;
       rowOf.set(n * 16 + k, rows.length);
-      rows.push({ lane: n, kind: k, bins: lane.bins[k], events: [], longest: 0 });
+      rows.push({ lane: n, kind: k, label: kind, bins: lane.bins[k], events: [], longest: 0 });
     });
   });
   for (let i = 0; i < data.events.length; i += 5) {
@@ -25,15 +31,12 @@
     row.events.push({ row, from, ns, name: data.names[name], at: i });
     row.longest = Math.max(row.longest, ns);
   }
+  gpu?.join((lane) => rows[rowOf.get(lane * 16)]);
   for (const row of rows) row.events.sort((a, b) => a.from - b.from);
   // The longest first, as they come.
-  const all = rows.flatMap((row) => row.events).sort((a, b) => a.at - b.at);
+  const all = rows.flatMap((row) => row.events).sort((a, b) => b.ns - a.ns || a.at - b.at);
   let view = { from: 0, to: data.end }, found = null, at = -1, chosen = null, queued = false;
 
-  const text = (ns) => {
-    const [unit, by] = ns >= 1e9 ? ["s", 1e9] : ns >= 1e6 ? ["ms", 1e6] : ns >= 1e3 ? ["us", 1e3] : ["ns", 1];
-    return Number((ns / by).toPrecision(4)) + " " + unit;
-  };
   const top = (n) => 24 + n * LINE;
   const gutter = () => 104;
   const x = (ns) => gutter() + ((ns - view.from) / (view.to - view.from)) * (canvas.clientWidth - gutter());
@@ -50,9 +53,14 @@
     // Colours of the page: canvas knows no light-dark().
     const probe = document.createElement("span");
     box.append(probe);
-    const colour = (name) => { probe.style.color = "var(--" + name + ")"; return getComputedStyle(probe).color; };
+    const known = new Map();
+    const colour = (name) => {
+      if (!known.has(name)) { probe.style.color = "var(--" + name + ")"; known.set(name, getComputedStyle(probe).color); }
+      return known.get(name);
+    };
     const [paper, ink, muted, line, fine, bad] = ["paper", "ink", "muted", "line", "fine", "bad"].map(colour);
     const of = [0, 1, 2, 5, 4, 3, 6, 0].map((n) => colour("c" + n));
+    ["c3", "c6"].forEach(colour);
     probe.remove();
     pen.fillStyle = paper;
     pen.fillRect(0, 0, wide, high);
@@ -79,12 +87,15 @@
         pen.globalAlpha = 0.12 + 0.25 * (row.bins[i + 1] / most);
         pen.fillRect(from, y + 2, Math.max(1, to - from), LINE - 4);
       }
+      if (row.busy) gpu.draw_busy(pen, row, x, y, LINE, wide, colour);
       for (let i = first(row); i < row.events.length && row.events[i].from <= view.to; i++) {
         const e = row.events[i], from = x(e.from), to = x(e.from + e.ns);
         if (to < gutter()) continue;
-        pen.globalAlpha = found && !e.found ? 0.25 : 0.9;
+        const joined = chosen && (e === chosen.call || (e.call && e.call === chosen));
+        pen.globalAlpha = found && !e.found && !joined && e !== chosen ? 0.25 : 0.9;
         pen.fillStyle = of[row.kind];
-        pen.fillRect(from, y + 3, Math.max(1.5, to - from), LINE - 6);
+        if (e.kind) gpu.draw_bar(pen, e, x, y, LINE, colour);
+        else pen.fillRect(from, y + 3, Math.max(1.5, to - from), LINE - 6);
         if (e === chosen || (found && e.found)) {
           pen.globalAlpha = 1;
           pen.strokeStyle = e === chosen ? ink : bad;
@@ -95,20 +106,26 @@
           pen.save();
           pen.globalAlpha = 1;
           pen.beginPath(); pen.rect(Math.max(from, gutter()), y, Math.min(to, wide) - Math.max(from, gutter()) - 2, LINE); pen.clip();
-          pen.fillStyle = paper;
+          if (e.start === 2) {
+            // Letters on lines cannot be read.
+            pen.fillStyle = paper;
+            pen.fillRect(Math.max(from, gutter()) + 1, y + 3, pen.measureText(e.name).width + 4, LINE - 6);
+          }
+          pen.fillStyle = e.start === 2 ? ink : paper;
           pen.fillText(e.name, Math.max(from, gutter()) + 3, y + LINE / 2);
           pen.restore();
         }
       }
       pen.globalAlpha = 1;
     });
+    if (gpu && chosen) gpu.arrows(pen, chosen, x, (row) => top(rows.indexOf(row)), LINE, wide, ink);
     pen.restore();
     // What the rows are of.
     rows.forEach((row, n) => {
       if (row.title && n) { pen.fillStyle = line; pen.fillRect(0, top(n), wide, 1); }
       pen.fillStyle = row.title ? ink : muted;
       pen.font = (row.title ? "600 " : "") + "11px " + style.fontFamily;
-      pen.fillText(row.title ? data.lanes[row.lane].name : data.kinds[row.kind], row.title ? 4 : 12, top(n) + LINE / 2 + 1);
+      pen.fillText(row.title || row.label, row.title ? 4 : 12, top(n) + LINE / 2 + 1);
     });
   };
   // The first event that may reach into view.
@@ -131,7 +148,8 @@
     chosen = e;
     if (!e) { said.textContent = "Nothing is chosen."; return redraw(); }
     const took = e.ns ? ", took " + text(e.ns) : "";
-    said.textContent = e.name + " (" + data.kinds[e.row.kind] + " of " + data.lanes[e.row.lane].name + ") at " + text(e.from) + took;
+    const launched = !e.kernels ? "" : e.kernels.length > 1 ? "; " + e.kernels.length + " of the kernels that it launched are drawn" : "; a kernel that it launched is drawn";
+    said.textContent = e.tells ? e.tells() : e.name + " (" + data.kinds[e.row.kind] + " of " + data.lanes[e.row.lane].name + ") at " + text(e.from) + took + launched;
     if (go) {
       const span = Math.max(e.ns * 3, Math.min(view.to - view.from, data.end / 20));
       show(e.from + e.ns / 2 - span / 2, e.from + e.ns / 2 + span / 2);
@@ -146,6 +164,20 @@
     at = (at + by + list.length) % list.length;
     choose(list[at], true);
   };
+  // The kernel that is the next longest after the chosen one, and from a call to a kernel and back.
+  const kernels = gpu ? all.filter((e) => e.kind) : [];
+  const kernel = () => {
+    const list = found ? kernels.filter((e) => e.found) : kernels;
+    if (list.length) choose(list[(list.indexOf(chosen) + 1) % list.length], true);
+  };
+  const follow = () => {
+    const from = chosen, e = gpu?.other(from);
+    if (!e) return;
+    choose(e, true);
+    // Both are in view, as long as that is.
+    const [low, high] = [Math.min(e.from, from.from), Math.max(e.from + e.ns, from.from + from.ns)];
+    show(low - (high - low) / 8, high + (high - low) / 8);
+  };
   const button = (name, label, action) => {
     const b = document.createElement("button");
     b.type = "button"; b.textContent = name; b.setAttribute("aria-label", label); b.title = label;
@@ -156,7 +188,7 @@
   search.type = "search"; search.placeholder = "Find events"; search.setAttribute("aria-label", "Find events by name");
   search.addEventListener("input", () => {
     const word = search.value.trim().toLowerCase();
-    at = -1; found = word ? all.filter((e) => (e.found = e.name.toLowerCase().includes(word))) : null;
+    at = -1; found = word ? all.filter((e) => (e.found = (e.whole || e.name).toLowerCase().includes(word))) : null;
     if (found) said.textContent = found.length + " events found; Enter goes to the longest of them, then to the next";
     redraw();
   });
@@ -166,6 +198,9 @@
     button("+", "Zoom in", () => zoom(0.5)), button("-", "Zoom out", () => zoom(2)),
     button("<", "Earlier", () => move(-0.25)), button(">", "Later", () => move(0.25)),
     button("All", "All of the recording", () => show(0, data.end)), button("Next", "Next longest event", () => next(1)), search);
+  if (gpu) {
+    search.before(button("Kernel", "Next longest kernel", kernel), button("Follow", "Follow a kernel to the call that launched it, and back", follow));
+  }
   tools.hidden = false; box.hidden = false;
   canvas.addEventListener("keydown", (k) => {
     const keys = {
@@ -173,6 +208,7 @@
       ArrowLeft: () => move(-0.1), a: () => move(-0.1), ArrowRight: () => move(0.1), d: () => move(0.1),
       Home: () => show(0, data.end), n: () => next(1), p: () => next(-1), "/": () => search.focus(), Escape: () => choose(null),
     };
+    if (gpu) Object.assign(keys, { k: kernel, Enter: follow });
     if (keys[k.key] && !k.ctrlKey && !k.metaKey && !k.altKey) { k.preventDefault(); keys[k.key](); }
   });
   const ns = (px) => view.from + ((px - gutter()) / (canvas.clientWidth - gutter())) * (view.to - view.from);
@@ -194,6 +230,7 @@
       const row = rows[Math.floor((p.offsetY - 24) / LINE)], t = ns(p.offsetX), near = (view.to - view.from) / 200;
       const hit = row && row.events.filter((e) => t >= e.from - near && t <= e.from + e.ns + near);
       choose(hit && hit.sort((a, b) => a.ns - b.ns)[0] || null);
+      if (row?.busy && p.offsetX > gutter()) said.textContent = gpu.tells_busy(row, t);
     }
     held = null;
   });

@@ -50,6 +50,17 @@ pub fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
+/// A stream by its handle, or what the handle means; `-` outside of any call.
+pub fn stream(handle: Option<u64>) -> String {
+    match handle {
+        None => "-".into(),
+        Some(0) => "default".into(),
+        Some(1) => "legacy default".into(),
+        Some(2) => "default of the thread".into(),
+        Some(handle) => format!("{handle:#x}"),
+    }
+}
+
 pub fn time(s: Option<f64>) -> String {
     s.map_or("-".into(), |s| format!("{s:.6}"))
 }

@@ -1,12 +1,12 @@
 //! Which kernels ran, and how often.
 
-use crate::cell::{extent, main_line};
+use crate::cell::{extent, main_line, slot, stream};
 use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{Style, to_stdout, write as write_table};
 use crate::{ReportError, json, kernel_times};
 use decode::Recording;
 use decode::walk::Filter;
-use schema::kernels::{GpuTimes, Kernels};
+use schema::kernels::{GpuTimes, Kernels, StreamRow};
 use std::io::{self, Write};
 
 /// Shows the kernels on standard output, the one that ran most often first.
@@ -99,5 +99,42 @@ fn write(out: &mut dyn Write, style: &Style, k: &Kernels) -> io::Result<()> {
             "An address is that of a kernel's code: calls were not recorded (`record --calls`), or the kernel ran in graphs alone, or CUDA launched it for itself"
         )?;
     }
-    Ok(())
+    if k.streams.is_empty() { Ok(()) } else { write_streams(out, style, &k.streams) }
+}
+
+/// How busy each stream was.
+fn write_streams(out: &mut dyn Write, style: &Style, streams: &[StreamRow]) -> io::Result<()> {
+    let many = streams.iter().any(|s| s.pid != streams[0].pid);
+    let mut heads = vec![">busy", ">GPU time", ">kernels", ">queued", ">gaps", ">in gaps", ">longest gap"];
+    heads.extend(["stream", "channel", "engine", "GPU"]);
+    if many {
+        heads.push(">process");
+    }
+    let mut table = style.table(&heads);
+    for s in streams {
+        let most = if s.bounded > 0 { "at most " } else { "" };
+        let mut cells = vec![
+            format!("{most}{:.1} %", 100.0 * s.share),
+            nanoseconds(s.busy_ns),
+            count(s.runs),
+            nanoseconds(s.queued_ns / s.runs.max(1)),
+            count(s.gaps),
+            nanoseconds(s.gaps_ns),
+            nanoseconds(s.longest_gap_ns),
+            stream(s.stream),
+            slot(s.slot, s.generation),
+            s.engine.clone(),
+            s.gpu.map_or("-".into(), |gpu| gpu.to_string()),
+        ];
+        if many {
+            cells.push(s.pid.to_string());
+        }
+        table.add_row(cells);
+    }
+    writeln!(out)?;
+    write_table(out, &table, 0)?;
+    writeln!(
+        out,
+        "busy: of the time from a stream's first kernel to its last. gaps: longer than 10 us, without a kernel of the stream"
+    )
 }

@@ -4,7 +4,7 @@
 //! what a terminal sees; a reader that stops reading (a closed pipe) is no error.
 
 pub mod calls;
-mod cell;
+pub mod cell;
 pub mod channels;
 #[cfg(target_arch = "x86_64")]
 pub mod checks;

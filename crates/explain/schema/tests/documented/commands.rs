@@ -5,7 +5,7 @@ use schema::driver_calls::{DriverCallCount, DriverCallRow, WithinCount};
 use schema::graphs::{CounterRow, EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow, SentRow, StartRow};
 use schema::kernel_runs::KernelRun;
 use schema::kernel_times::{KernelTimes, LackingRow, Reason, State};
-use schema::kernels::{CallCount, GpuTimes, KernelRow, Kernels};
+use schema::kernels::{CallCount, GpuTimes, KernelRow, Kernels, StreamRow};
 use schema::objects::{MappingRow, ObjectRow, Objects};
 use schema::operations::{CopyRow, GpuTime, InCall, LaunchRow, Mode, Shape, Start, When};
 use schema::python::{FrameRow, FunctionRow, InterpreterRow, LineRow, MainLine, Python};
@@ -173,6 +173,7 @@ pub fn kernel_run() -> KernelRun {
         name: Some("x".into()),
         code: 1,
         in_graph: true,
+        shape: shape(),
         start_seconds: Some(1.0),
         end_seconds: Some(1.0),
         gpu: gpu_time(),
@@ -198,12 +199,31 @@ pub fn kernels() -> Kernels {
         last_seconds: Some(1.0),
         gpu: Some(GpuTimes { runs: 1, bounded: 1, total_ns: 1, shortest_ns: 1, longest_ns: 1, queued_ns: 1 }),
     };
+    let stream = StreamRow {
+        process: 1,
+        pid: 1,
+        slot: 1,
+        generation: 1,
+        gpu: Some(1),
+        engine: "x".into(),
+        stream: Some(1),
+        runs: 1,
+        bounded: 1,
+        span_ns: 1,
+        busy_ns: 1,
+        share: 1.0,
+        queued_ns: 1,
+        gaps: 1,
+        gaps_ns: 1,
+        longest_gap_ns: 1,
+    };
     Kernels {
         kernels: vec![row],
         without_qmd: 1,
         unknown_graph_launches: 1,
         gpu_times: true,
         kernel_times: Some(vec![kernel_times()]),
+        streams: vec![stream],
     }
 }
 

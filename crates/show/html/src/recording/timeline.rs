@@ -5,8 +5,11 @@
 use crate::Error;
 use crate::document::{Block, Cell, Section, Table, number, text};
 use crate::numbers::{ns, seconds};
+use crate::recording::gpu_tracks::{GpuTracks, LongCalls, Shown};
+use crate::recording::streams;
 use decode::{Recording, short_name};
 use export::{About, ExportError, Writer};
+use lock_analysis::Happened;
 use schema::lines::Line;
 use schema::operations::{Mode, When};
 use std::cmp::Reverse;
@@ -34,6 +37,8 @@ pub struct Timeline {
     pub data: String,
     /// What is on it.
     pub says: String,
+    /// It has tracks of the GPU.
+    pub has_gpu_tracks: bool,
 }
 
 /// Kinds of events: a row each below a thread or a channel.
@@ -72,14 +77,32 @@ struct Collected<'a> {
     numbers: HashMap<String, usize>,
     longest: BinaryHeap<Reverse<Event>>,
     all: u64,
+    /// `None` where the GPU's times are not recorded.
+    gpu: Option<GpuTracks>,
 }
 
 /// `None` where nothing has a time.
 pub fn section(r: &Recording) -> Result<Option<Section>, Error> {
     let about = About::of(r, 0)?;
     let mut c = Collected::new(&about);
+    if about.has_gpu_times {
+        c.gpu = Some(GpuTracks::new(c.end, long_calls(r)?));
+    }
     export::each_row(r, &about, &mut c)?;
-    Ok((c.all > 0 && c.end > 0).then(|| c.section()))
+    let has_kernels = c.gpu.as_ref().is_some_and(|gpu| !gpu.is_empty());
+    Ok(((c.all > 0 || has_kernels) && c.end > 0).then(|| c.section()))
+}
+
+/// The calls that took the longest to launch something.
+fn long_calls(r: &Recording) -> Result<LongCalls, Error> {
+    let mut long = LongCalls::default();
+    lock_analysis::each_call(r, |c| {
+        if let Happened::Call(c) = &c {
+            long.add(c);
+        }
+        Ok::<(), decode::InsightError>(())
+    })?;
+    Ok(long)
 }
 
 impl Writer for Collected<'_> {
@@ -95,7 +118,13 @@ impl Writer for Collected<'_> {
                 let till_end = (self.end as i64).saturating_sub(at(c.tsc)).max(0) as u64;
                 let line = decode::python::user(&c.python).map(|f| format!("{} at {}", c.call, f.place()));
                 let name = line.as_ref().unwrap_or(&c.call);
-                self.add(Place::Thread(c.process, c.tid), 0, at(c.tsc), c.ns.unwrap_or(till_end), name);
+                let (thread, when) = (Place::Thread(c.process, c.tid), (at(c.tsc), c.ns.unwrap_or(till_end)));
+                self.add(thread, 0, when.0, when.1, name);
+                let key = c.number.map(|number| (c.process, c.tid, number));
+                if let Some(key) = key.filter(|key| self.gpu.as_mut().is_some_and(|gpu| gpu.wants(*key))) {
+                    let (lane, name) = (self.lane(thread), self.name(name));
+                    self.gpu.iter_mut().for_each(|gpu| gpu.call(key, lane, when, name));
+                }
             }
             Line::Lock(u) => {
                 let thread = Place::Thread(u.process, u.tid);
@@ -128,6 +157,11 @@ impl Writer for Collected<'_> {
                 let name = l.name.as_deref().map_or_else(code, short_name);
                 self.add(channel(&l.when), 6, at(l.when.tsc), 0, &name);
             }
+            Line::KernelRun(k) => {
+                if let (Some(gpu), Some(when)) = (&mut self.gpu, about.ran(k.start_seconds, k.end_seconds)) {
+                    gpu.add(k, when);
+                }
+            }
             Line::Range(r) => {
                 let till_end = (self.end as i64).saturating_sub(at(r.tsc)).max(0) as u64;
                 let took = r.ns.unwrap_or(if r.style == "mark" { 0 } else { till_end });
@@ -154,6 +188,7 @@ impl Collected<'_> {
             numbers: HashMap::new(),
             longest: BinaryHeap::new(),
             all: 0,
+            gpu: None,
         }
     }
 
@@ -263,17 +298,45 @@ impl Collected<'_> {
             .iter()
             .flat_map(|e| [rank[e.lane], e.kind as i64, e.from, e.ns.min(i64::MAX as u64) as i64, e.name as i64])
             .collect();
-        let data = serde_json::json!({
+        let gpu = self.gpu.filter(|gpu| !gpu.is_empty()).map(|gpu| gpu.shown(self.about, &rank));
+        let mut data = serde_json::json!({
             "end": self.end, "bins": BINS, "kinds": KINDS, "names": self.names, "lanes": lanes, "events": events,
         });
-        let times = "The GPU's own times are not recorded: copies and launches are at the time of their doorbell.";
+        let times = match &gpu {
+            Some(gpu) => kernels(gpu),
+            None => {
+                "The GPU's own times are not recorded: copies and launches are at the time of their doorbell.".into()
+            }
+        };
+        let (says, has_gpu_tracks) = (format!("{says} {times}"), gpu.is_some());
+        let streams = gpu.map(|gpu| {
+            data["gpu"] = gpu.data;
+            streams::table(&gpu.streams)
+        });
         let mut section = Section::new("timeline", "Timeline");
-        section.push(Block::Timeline(Timeline { data: data.to_string(), says: format!("{says} {times}") }));
+        section.push(Block::Timeline(Timeline { data: data.to_string(), says, has_gpu_tracks }));
+        section.blocks.extend(streams.map(Block::Table));
         if !table.rows.is_empty() {
             section.push(Block::Table(table));
         }
         section
     }
+}
+
+/// What is on the tracks of the GPU.
+fn kernels(gpu: &Shown) -> String {
+    let drawn = if gpu.all > gpu.single {
+        format!(
+            "Of {} kernels with a time of the GPU's {} are drawn one by one: the longest, the longest of each name, and those that the longest calls launched. \
+             Rows `busy` count all of them, in bins of {}.",
+            count(gpu.all),
+            count(gpu.single),
+            nanoseconds(gpu.bin)
+        )
+    } else {
+        format!("All {} kernels with a time of the GPU's are drawn one by one.", count(gpu.all))
+    };
+    format!("{drawn} Copies and launches are at the time of their doorbell.")
 }
 
 /// Of each kind: bins with something in them, and how much.
@@ -288,6 +351,7 @@ fn sparse(bins: &[Vec<u32>; KINDS.len()]) -> Vec<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recording::gpu_tracks;
     use std::path::Path;
 
     #[test]
@@ -300,11 +364,15 @@ mod tests {
             let name = format!("{n} {}", "x".repeat(200));
             c.add(Place::Thread(0, n % 1000), (n % 7) as usize, i64::from(n) * 1000, n as u64, &name);
         }
+        c.gpu = Some(gpu_tracks::tests::worst(c.end));
         let section = c.section();
         let Block::Timeline(t) = &section.blocks[0] else { panic!("{section:?}") };
         assert!(t.says.starts_with("The 10,000 longest of 120,000 events are drawn one by one."), "{}", t.says);
-        assert!(t.data.len() < 2 << 20, "{}", t.data.len());
         let data: serde_json::Value = serde_json::from_str(&t.data).unwrap();
+        let of_gpu = data["gpu"].to_string().len();
+        assert!(t.data.len() - of_gpu < 2 << 20, "{}", t.data.len() - of_gpu);
+        // (A page is at most 3 MiB, and the rest of it is less than 200 KiB.)
+        assert!(t.data.len() < 2_800 << 10, "{}", t.data.len());
         let events: Vec<i64> = data["events"].as_array().unwrap().iter().map(|n| n.as_i64().unwrap()).collect();
         assert_eq!((events.len(), data["lanes"].as_array().unwrap().len()), (5 * SINGLE, LANES));
         assert!(events.chunks(5).all(|e| e[3] >= (many as i64) - SINGLE as i64));

@@ -3,6 +3,8 @@
 mod devtools;
 #[path = "../made/mod.rs"]
 mod made;
+#[path = "../../../../explain/decode/tests/synthetic/mod.rs"]
+mod synthetic;
 
 use devtools::{Browser, Tab};
 use made::{THOUSAND, named, recorded, run, saturated, soak, two};
@@ -15,6 +17,9 @@ use std::time::Duration;
 fn pages(folder: &Path) -> Vec<PathBuf> {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../explain/decode/fixtures/h200-launches.doorbell");
     let recording = decode::Recording::open(&fixture).unwrap();
+    let tape = folder.join("kernels.doorbell");
+    synthetic::kernel_times().write(&tape);
+    let kernels = decode::Recording::open(&tape).unwrap();
     let small = THOUSAND.replace("4B..64MiB", "8B,4KiB,1MiB");
     let soft = small.replace("samples = 2000", "samples = 2000\ngpu = \"soft\"");
     let documents = [
@@ -27,6 +32,7 @@ fn pages(folder: &Path) -> Vec<PathBuf> {
         ),
         ("soft", html::of_runs(&[named(run(&soft))]).unwrap()),
         ("recording", html::of_recording(&recording).unwrap()),
+        ("kernels", html::of_recording(&kernels).unwrap()),
         ("commands", html::of_runs(&[named(recorded(run(&small)))]).unwrap()),
         ("soak", html::of_soak(&soak())),
         ("saturated", html::of_saturated(&saturated(false))),
@@ -70,6 +76,9 @@ fn pages_work_in_a_browser() {
         keyboard(&mut tab, page, &name);
         if name == "recording" {
             timeline(&mut tab, page);
+        }
+        if name == "kernels" {
+            kernels(&mut tab, page);
         }
         assert_eq!(tab.complaints(page), Vec::<String>::new(), "{name}");
         // What these have, the others have too.
@@ -204,6 +213,66 @@ fn timeline(tab: &mut Tab<'_>, page: &Path) {
     assert!(found.as_str().unwrap().contains(" events found"), "{found}");
     tab.key("Enter", 13, "\r");
     assert!(tab.evaluate(said).as_str().unwrap().starts_with("doorbell "));
+}
+
+/// Kernels are found by key and by name, lead to their calls and back, and each choice draws something else.
+fn kernels(tab: &mut Tab<'_>, page: &Path) {
+    opened(tab, page, 1280, "light");
+    let picture = "document.querySelector('#timeline-view canvas').toDataURL()";
+    let frame = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))";
+    let said = "document.getElementById('timeline-said').textContent";
+    tab.evaluate("document.querySelector('#timeline-view canvas').focus()");
+    tab.key("k", 75, "k");
+    let first = tab.evaluate(said).as_str().unwrap().to_owned();
+    for part in [
+        "add(int*) (kernel) at 0.000203 s, took at most 20.",
+        "its start is bounded: from ",
+        "1 x 1 x 1 blocks",
+        "launched by cuLaunchKernel",
+    ] {
+        assert!(first.contains(part), "{part}: {first}");
+    }
+    tab.evaluate(frame);
+    let of_kernel = tab.evaluate(picture);
+    tab.key("Enter", 13, "\r");
+    let call = tab.evaluate(said).as_str().unwrap().to_owned();
+    assert!(call.starts_with("cuLaunchKernel (calls of") && call.contains("launched is drawn"), "{call}");
+    tab.evaluate(frame);
+    assert_ne!(tab.evaluate(picture), of_kernel);
+    tab.key("Enter", 13, "\r");
+    assert_eq!(tab.evaluate(said), first);
+    // It is in the middle of the view now, in the third row of the second track. Above it is how busy the stream was.
+    tab.key("Escape", 27, "");
+    let mut click = |row: u32| {
+        let at = "(() => { const r = document.querySelector('#timeline-view canvas').getBoundingClientRect();
+                    return [r.left + 104 + (r.width - 104) / 2, r.top]; })()";
+        let at = tab.evaluate(at);
+        let (x, y) = (at[0].as_f64().unwrap(), at[1].as_f64().unwrap() + f64::from(24 + 18 * row + 9));
+        for kind in ["mousePressed", "mouseReleased"] {
+            let params = json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 });
+            tab.call("Input.dispatchMouseEvent", params);
+        }
+        tab.evaluate(said).as_str().unwrap().to_owned()
+    };
+    assert!(click(4).starts_with("A kernel ran for "), "{}", click(4));
+    assert_eq!(click(5), first);
+    tab.evaluate(
+        "(() => { const s = document.querySelector('#timeline-tools input'); s.focus(); s.value = 'Add(int';
+                    s.dispatchEvent(new Event('input')); })()",
+    );
+    assert!(tab.evaluate(said).as_str().unwrap().starts_with("6 events found"));
+    tab.key("Enter", 13, "\r");
+    assert_eq!(tab.evaluate(said), first);
+    // The sixth has a bounded start, and its graph's launch leads to three.
+    for _ in 0..5 {
+        tab.key("Enter", 13, "\r");
+    }
+    let bounded = tab.evaluate(said).as_str().unwrap().to_owned();
+    assert!(bounded.contains("(kernel of a graph)"), "{bounded}");
+    tab.evaluate("document.querySelector('#timeline-view canvas').focus()");
+    tab.key("Enter", 13, "\r");
+    let call = tab.evaluate(said).as_str().unwrap().to_owned();
+    assert!(call.contains("3 of the kernels that it launched are drawn"), "{call}");
 }
 
 /// What axe finds wrong, contrast included.

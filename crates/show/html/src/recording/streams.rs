@@ -1,0 +1,75 @@
+//! How busy the kernels of each stream kept the GPU (`record --gpu-times`).
+
+use crate::document::{Cell, Table, head, number, text};
+use crate::numbers::{count, ns};
+use schema::kernels::StreamRow;
+use terminal::cell;
+
+/// Rows of a table that is open from the start.
+const OPEN: usize = 20;
+
+/// How busy each stream was.
+pub fn table(rows: &[StreamRow]) -> Table {
+    let columns = vec![
+        head("stream"),
+        text("on"),
+        text("process"),
+        number("kernels", ""),
+        number("busy", ""),
+        number("kernels ran", "ns"),
+        number("mean wait", "ns"),
+        number("gaps", ""),
+        number("in gaps", "ns"),
+        number("longest gap", "ns"),
+    ];
+    let about =
+        "How busy the kernels of each stream kept the GPU, from the first to the last of them; gaps of more than 10 us";
+    let mut table = Table::new("streams", about, columns);
+    let many = rows.iter().any(|s| s.pid != rows[0].pid);
+    for s in rows {
+        table.row(vec![
+            stream(s).into(),
+            on(s).trim_start_matches("engine ").into(),
+            if many { Cell::text(s.pid.to_string()) } else { Cell::none() },
+            count(s.runs),
+            Cell::number(busy(s), s.share),
+            ns(s.busy_ns),
+            ns(s.queued_ns / s.runs.max(1)),
+            count(s.gaps),
+            ns(s.gaps_ns),
+            ns(s.longest_gap_ns),
+        ]);
+    }
+    let many = table.rows.len() > OPEN;
+    let table = table.without_empty();
+    if many { table.folded() } else { table }
+}
+
+/// A stream, its engine and channel, and how busy it was.
+pub fn title(row: &StreamRow, with_process: bool) -> String {
+    let process = if with_process { format!(", pid {}", row.pid) } else { String::new() };
+    format!("{} on {}{process}: busy {}", stream(row), on(row), busy(row))
+}
+
+fn on(row: &StreamRow) -> String {
+    let engine = if row.engine.is_empty() { "?" } else { &row.engine };
+    let gpu = row.gpu.map_or(String::new(), |gpu| format!(", GPU {gpu}"));
+    format!("engine {engine}, channel {}{gpu}", cell::slot(row.slot, row.generation))
+}
+
+/// A stream in words.
+fn stream(row: &StreamRow) -> String {
+    match row.stream {
+        None => "kernels that no call launched".into(),
+        Some(0) => "default stream".into(),
+        Some(1) => "legacy default stream".into(),
+        Some(2) => "default stream of each thread".into(),
+        Some(handle) => format!("stream {handle:#x}"),
+    }
+}
+
+/// Of its time.
+fn busy(row: &StreamRow) -> String {
+    let most = if row.bounded > 0 { "at most " } else { "" };
+    format!("{most}{:.1} %", 100.0 * row.share)
+}
