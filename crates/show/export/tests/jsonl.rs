@@ -54,12 +54,12 @@ fn each_run_of_a_kernel_follows_its_launch() {
     assert_eq!(
         found,
         [
-            (201.1, 209.0, idle, false),
+            (201.3, 209.0, idle, false),
             (210.0, 229.0, busy, false),
-            (203.1, 224.0, idle, false),
-            (301.1, 319.0, bounded, true),
-            (319.5, 324.0, busy, true),
-            (319.5, 329.0, busy, true)
+            (203.3, 224.0, bounded, false),
+            (301.3, 319.0, bounded, true),
+            (319.3, 324.0, busy, true),
+            (319.3, 329.0, busy, true)
         ]
     );
     for (i, row) in rows.iter().enumerate().filter(|(_, r)| r["type"] == "kernel_run" && r["in_graph"] == false) {

@@ -82,7 +82,7 @@ fn kernels_that_ran_have_durations_and_what_tools_join_them_by() {
     let runs = events(&t, "X", "kernel");
     let us = |e: &Value, key: &str| (e[key].as_f64().unwrap() * 10.0).round() / 10.0;
     let found: Vec<_> = runs.iter().map(|e| (us(e, "ts"), us(e, "dur"))).collect();
-    assert_eq!(found, [(201.1, 7.9), (210.0, 19.0), (203.1, 20.9), (301.1, 17.9), (319.5, 4.5), (319.5, 9.5)]);
+    assert_eq!(found, [(201.3, 7.7), (210.0, 19.0), (203.3, 20.7), (301.3, 17.7), (319.3, 4.7), (319.3, 9.7)]);
     assert_eq!((runs[0]["name"].as_str(), runs[0]["pid"].as_u64()), (Some("add(int*)"), Some(0)));
     // Two kernels of one stream behind each other; those of the graph that overlap have rows of their own, and one stream.
     let rows: Vec<_> =
