@@ -225,8 +225,8 @@ pub struct Ran {
 pub(crate) struct Running {
     /// When the last kernel of a channel's stream ended, by the GPU's clock; `None` if that is not known.
     last: HashMap<(usize, u64), Option<u64>>,
-    /// The stream of the last kernel of a channel, and its end.
-    latest: HashMap<usize, (u64, u64)>,
+    /// The latest ends on each GPU.
+    latest: HashMap<Option<u32>, Latest>,
     /// Channels that were told to wait for something since their last kernel.
     waited: HashSet<usize>,
     /// Channels that have written inline data, by themselves or by a macro, since their last kernel.
@@ -248,6 +248,26 @@ pub(crate) struct Running {
 const OWN: usize = 1 << 16;
 /// Launches of graphs that wait for their doorbell, at most.
 const LAUNCHED: usize = 1 << 16;
+
+/// The latest ends of the two streams whose kernels ended last; a stream is a channel's.
+#[derive(Debug, Default)]
+struct Latest([Option<((usize, u64), u64)>; 2]);
+
+impl Latest {
+    /// The latest end of other streams' kernels, launched before this one; 0 if there is none.
+    fn of_others(&mut self, stream: (usize, u64), end: u64) -> u64 {
+        let [first, second] = self.0;
+        let (mine, other) = match (first, second) {
+            (Some((of, ns)), second) if of == stream => (Some(ns), second),
+            (first, Some((of, ns))) if of == stream => (Some(ns), first),
+            (first, _) => (None, first),
+        };
+        let mine = Some((stream, mine.map_or(end, |ns| ns.max(end))));
+        let ends = |of: Option<((usize, u64), u64)>| of.map_or(0, |(_, ns)| ns);
+        self.0 = if ends(mine) >= ends(other) { [mine, other] } else { [other, mine] };
+        ends(other)
+    }
+}
 
 impl Running {
     pub fn launched(&mut self, body: &LaunchedBody, bytes: &[u8]) {
@@ -405,12 +425,11 @@ impl Running {
         let after_copy = |ns: u64| if copied == 0 { 0 } else { copied.saturating_add(ns) as i64 };
         let earliest = earliest_busy.unwrap_or(0).max(bell).max(after_copy(least)).min(last);
         let start = busy.unwrap_or(0).max(idle).max(after_copy(usual)).min(last);
-        let beside = self.latest.insert(channel.number, (stream, end));
+        let beside = self.latest.entry(channel.gpu).or_default().of_others((channel.number, stream), end);
         let kind = match before {
-            // A kernel of the stream whose end is not known; one of another stream on this channel, which may have been in the way; a wait for
-            // another channel.
+            // A kernel of the stream whose end is not known; one of another stream, which may have been in the way; a wait for another channel.
             Some(None) => Start::Bounded,
-            _ if beside.is_some_and(|(other, ns)| other != stream && ns as i64 > start) => Start::Bounded,
+            _ if beside as i64 > start => Start::Bounded,
             _ if has_waited && !waits_for_itself => Start::Bounded,
             Some(Some(ns)) if ns as i64 > last => Start::Bounded,
             _ if has_written && busy.is_some_and(|busy| busy > idle) => Start::Bounded,
@@ -509,13 +528,30 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_of_another_stream_on_the_channel_may_be_in_the_way() {
-        let (image, tsc) = ended(&[20_000, 22_000, 90_000]);
+    fn a_kernel_of_another_stream_may_be_in_the_way() {
+        let (image, tsc) = ended(&[20_000, 22_000, 90_000, 91_000]);
         let mut running = Running::default();
-        let mut start = |stream, number| running.kernel(&image, &channel(1), stream, tsc, Some(number), false).unwrap();
-        assert_eq!(start(1, 0).start, Start::AfterTheDoorbell);
-        assert_eq!(start(2, 1).start, Start::Bounded);
+        let mut start =
+            |at: usize, stream, number| running.kernel(&image, &channel(at), stream, tsc, Some(number), false).unwrap();
+        assert_eq!(start(1, 1, 0).start, Start::AfterTheDoorbell);
+        assert_eq!(start(1, 2, 1).start, Start::Bounded);
         // On its own stream it is known what was in the way.
-        assert_eq!(start(2, 2).start, Start::AfterTheOneBefore);
+        assert_eq!(start(1, 2, 2).start, Start::AfterTheOneBefore);
+        // Another channel of the GPU.
+        assert_eq!(start(2, 1, 3).start, Start::Bounded);
+    }
+
+    #[test]
+    fn the_latest_ends_of_others_are_remembered() {
+        let mut latest = Latest::default();
+        let (a, b, c) = ((1, 0), (2, 0), (3, 0));
+        assert_eq!(latest.of_others(a, 10), 0);
+        assert_eq!(latest.of_others(a, 20), 0);
+        assert_eq!(latest.of_others(b, 15), 20);
+        assert_eq!(latest.of_others(a, 30), 15);
+        assert_eq!(latest.of_others(c, 40), 30);
+        assert_eq!(latest.of_others(c, 35), 30);
+        assert_eq!(latest.of_others(b, 41), 40);
+        assert_eq!(latest.of_others(c, 50), 41);
     }
 }
