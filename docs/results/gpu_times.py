@@ -243,7 +243,8 @@ def transfers(doorbell, tmp):
     runs = show(doorbell, f"{tmp}/moved.doorbell", "--gpu-times", "--range", "measured")
     for kind, call in by_kernels.items():
         mine = sorted((r for r in runs if (r["call"] or {"name": ""})["name"].startswith(call)), key=lambda r: ns(r, "end_ns"))
-        sizes = [size for _ in range(10) for size in SIZES for _ in range(6)]
+        # (The smallest fill is made by a macro, without a kernel.)
+        sizes = [size for _ in range(10) for size in SIZES[1 if kind == "fill" else 0:] for _ in range(6)]
         if len(mine) == len(sizes):
             for r, size in zip(mine, sizes):
                 ours.setdefault((kind, size), []).append({**r, "mode": "kernel"})
@@ -423,6 +424,14 @@ def rows(commit, started, parts):
     write("cupti", "Durations beside CUPTI's", lambda r: {
         "kind": r["kind"].replace("_", " "), "kernels": f"{r['kernels']:,}", **{q: f"{r['differ'][q]:+.2f}" for q in ("p1", "p50", "p99")},
         "cuptis": f"{r['cuptis']['p99']:.2f}", "within": f"{100 * r['within'] / r['kernels']:.1f} %", "sum": f"{100 * r['sum'] - 100:+.1f} %"})
+    moved = lambda r: {
+        "kind": r["kind"], "bytes": f"{r['bytes']:,}", "copies": f"{r['ours']:,}", "ours": us(1e3 * r["us"]["p50"]), "p99": us(1e3 * r["us"]["p99"]),
+        "cupti": us(1e3 * r["cupti_us"]["p50"]), "cupti_p99": us(1e3 * r["cupti_us"]["p99"]), "again": us(1e3 * r["cupti_again_us"]["p50"]),
+        "differ": f"{100 * r['us']['p50'] / r['cupti_us']['p50'] - 100:+.1f} %",
+        "same": f"{100 * r['cupti_again_us']['p50'] / r['cupti_us']['p50'] - 100:+.1f} %"}
+    if "transfers" in parts:
+        data_file.write("gpu-times-transfers", "Copies beside CUPTI's", ["docs/results/gpu_times.py", "run", "transfers"], commit, started, load("machine"),
+                        [{"row": str(i + 1), **moved(r)} for i, r in enumerate(r for r in load("transfers") if r["us"] and r["bytes"] > 1)])
     write("programs", "Whole programs", lambda r: {
         "program": r["program"], "same": "yes" if r["same"] else "no", "kernels": f"{r['launches'] + r['in_graphs'] :,}", "runs": f"{r['runs']:,}"})
     write("launches", "What a launch costs", lambda r: {
