@@ -52,6 +52,8 @@ def own(doorbell, tmp):
     for line in recorded(doorbell, tape, [program], "--gpu-times").splitlines():
         name, _, start, end = line.split()
         theirs.setdefault(name, []).append((int(start), int(end)))
+    summary = show(doorbell, tape, "--summary")
+    print("lost", summary["lost"], "kernels without a time", [t["lacking"] for t in summary.get("kernel_times") or []], flush=True)
     ours = {}
     for run in show(doorbell, tape, "--gpu-times"):
         ours.setdefault((run["name"] or hex(run["code"])).split("(")[0], []).append(run)
