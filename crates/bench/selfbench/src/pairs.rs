@@ -25,6 +25,7 @@ unsafe impl<T> Sync for Alone<T> {}
 
 static MUTEX: Alone<libc::pthread_mutex_t> = Alone(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
 static RWLOCK: Alone<libc::pthread_rwlock_t> = Alone(UnsafeCell::new(libc::PTHREAD_RWLOCK_INITIALIZER));
+static COND: Alone<libc::pthread_cond_t> = Alone(UnsafeCell::new(libc::PTHREAD_COND_INITIALIZER));
 
 fn mutex_pair() {
     // SAFETY: a static, initialised mutex; this thread unlocks what it has locked.
@@ -33,8 +34,6 @@ fn mutex_pair() {
         libc::pthread_mutex_unlock(MUTEX.0.get());
     }
 }
-
-static COND: Alone<libc::pthread_cond_t> = Alone(UnsafeCell::new(libc::PTHREAD_COND_INITIALIZER));
 
 /// Nobody waits.
 fn signal() {

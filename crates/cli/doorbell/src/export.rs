@@ -22,7 +22,7 @@ Examples:
   doorbell export --jsonl app.doorbell | jq -c 'select(.type == \"copy\")'
   doorbell export --jsonl app.doorbell -o app.jsonl
 
-A copy or a launch is at the time of its doorbell. Recordings with --gpu-times have when each kernel ran, too.
+A copy or a launch is at the time of its doorbell. Recordings with --gpu-times have when kernels and copies ran.
 docs/reference/exports.md describes the forms, docs/reference/json.md every key."
 )]
 pub struct Args {

@@ -2,7 +2,7 @@
 //!
 //! A call waits for the kernels of its stream, event or device that were submitted before and ended in it. While one of them runs, the call waits for the
 //! engine; while none does, and one was submitted and did not start, for the queue. Where only bounds of a kernel are known, all of them count as running, and
-//! are marked. What is left is not known: copies have no times.
+//! are marked. What is left is not known: times of copies are not used here.
 
 use crate::activity::{Span, What};
 use crate::names::Names;

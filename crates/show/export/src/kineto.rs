@@ -1,6 +1,6 @@
 //! The JSON that PyTorch's profiler writes: a Chrome trace with Kineto's categories and metadata.
 //!
-//! Copies and launches are instants at the time of their doorbell. Where the GPU's times were recorded, kernels that ran have durations, and a launch of one is
+//! Copies and launches are instants at the time of their doorbell. Where the GPU's times were recorded, kernels and copies that ran have durations, and a launch is
 //! not drawn. Locks held, operations that did not wait, and context switches are left out: threads have one row each here, and these would not nest.
 //!
 //! Tools take what has `stream` for work of a GPU, and 0 for none: it is the number of a row here, and handles of streams have another key.
@@ -25,7 +25,7 @@ use std::io::{self, Write};
 
 const TIMES: &str =
     "The GPU's own times are not recorded. Copies and launches are instants at the time of their doorbell.";
-const TIMES_OF_KERNELS: &str = "Kernels have their times on the GPU. Copies, and launches of kernels whose end is not known, are instants at the time of their doorbell.";
+const TIMES_OF_THE_GPU: &str = "Kernels have their times on the GPU, and so have copies. Those whose times are not known are instants at the time of their doorbell.";
 
 /// Writes the whole tape as a trace.
 pub fn kineto(r: &Recording, out: &mut dyn Write) -> Result<(), ExportError> {
@@ -134,7 +134,7 @@ impl Trace<'_> {
             "traceName": r.path().file_name().unwrap_or_default().to_string_lossy(),
             "doorbell": self.about.row,
             "doorbell_version": r.header().doorbell,
-            "gpu_times": if self.about.has_gpu_times { TIMES_OF_KERNELS } else { TIMES },
+            "gpu_times": if self.about.has_gpu_times { TIMES_OF_THE_GPU } else { TIMES },
         });
         if let [rank] = ranks[..] {
             head["distributedInfo"] = json!({ "rank": rank.rank, "world_size": rank.world_size });

@@ -51,14 +51,12 @@ fn line(out: &mut dyn Write, c: &CopyRow) -> io::Result<()> {
         (!c.complete, "not all data seen".into()),
         (c.guessed, "guessed: set in a gap".into()),
         (c.when.call.is_some(), c.when.call.as_ref().map_or(String::new(), |call| format!("in {}", called(call)))),
+        (c.gpu.is_some(), c.gpu.as_ref().map_or(String::new(), ran)),
     ] {
         if is {
             rest.push_str(if rest.is_empty() { "" } else { ", " });
             rest.push_str(&what);
         }
-    }
-    if let Some(gpu) = &c.gpu {
-        rest.push_str(ran(gpu).trim_start_matches(if rest.is_empty() { ", " } else { "" }));
     }
     let text = format!(
         "{:>11}  {:>7}  {:<6}  {:<8}  {:<11}  {:>10}  {from:<23}  {to:<23}  {rest}",

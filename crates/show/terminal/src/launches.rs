@@ -59,17 +59,17 @@ fn line(out: &mut dyn Write, l: &LaunchRow) -> io::Result<()> {
             l.qmd,
             l.how,
             through(s),
-            l.gpu.as_ref().map_or(String::new(), ran)
+            l.gpu.as_ref().map_or(String::new(), |gpu| format!(", {}", ran(gpu)))
         ),
         None => writeln!(out, "{begin}  the QMD at {:#x} was never in the stream ({}){call}", l.qmd, l.how),
     }
 }
 
-/// `, ran 12.3 us, 1.7 us after its doorbell`
+/// `ran 12.3 us, 1.7 us after its doorbell`
 pub fn ran(gpu: &GpuTime) -> String {
     let most = if gpu.start == Start::Bounded { "at most " } else { "" };
     let ns = if gpu.start == Start::Bounded { gpu.end_ns - gpu.earliest_ns } else { gpu.duration_ns() };
-    format!(", ran {most}{}, {} after its doorbell", nanoseconds(ns), nanoseconds(gpu.queued_ns))
+    format!("ran {most}{}, {} after its doorbell", nanoseconds(ns), nanoseconds(gpu.queued_ns))
 }
 
 fn each(r: &Recording, filter: Filter, f: &mut dyn FnMut(LaunchRow) -> io::Result<()>) -> Result<(), ReportError> {

@@ -40,7 +40,8 @@ static AREA: Shared = Shared(UnsafeCell::new(Area { at: 0, copies: [NONE; COPIES
 static BUSY: AtomicBool = AtomicBool::new(false);
 
 /// Writes a copy of a segment that stores `ends` ends, and returns the GPFIFO entry for it. `write` is given the number of the first end; it writes
-/// `words` words at most. `None`, with nothing changed, where there is no room, or where another thread makes a copy: the tap never waits.
+/// `words` words at most. `None` where there is no room, or where another thread makes a copy: the GPU then reads the program's own segment. (The tap never
+/// waits.)
 pub fn copy(gp: Raw, words: usize, ends: u64, c: &Control, write: impl FnOnce(&mut Words, u64)) -> Option<Raw> {
     let taken = c.stamped.load(Ordering::Relaxed);
     let settled = c.settled.load(Ordering::Acquire);
@@ -64,7 +65,8 @@ pub fn copy(gp: Raw, words: usize, ends: u64, c: &Control, write: impl FnOnce(&m
         area.use_for(from, number + ends);
         let mut to = Words { at: (memory.cpu + from as u64) as *mut u32, n: 0, room: words };
         write(&mut to, number);
-        gp.moved_to(memory.gpu + from as u64, to.n)
+        // (A copy that is cut would lose commands of the program's.)
+        if to.n > words { None } else { gp.moved_to(memory.gpu + from as u64, to.n) }
     });
     BUSY.store(false, Ordering::Release);
     copied
@@ -105,6 +107,7 @@ impl Area {
 /// A copy while it is written.
 pub struct Words {
     at: *mut u32,
+    /// Words so far, also those for which there was no room.
     n: usize,
     room: usize,
 }
@@ -114,8 +117,8 @@ impl Words {
         if self.n < self.room {
             // SAFETY: `copy` has made room for so many words.
             unsafe { self.at.add(self.n).write_volatile(word) };
-            self.n += 1;
         }
+        self.n += 1;
     }
 
     pub fn header(&mut self, subch: u8, kind: Kind, address: u16, count: u16) {

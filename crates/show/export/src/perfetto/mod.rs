@@ -1,7 +1,7 @@
 //! A trace for ui.perfetto.dev and its trace processor: what threads did, and what their doorbells sent to each channel.
 //!
-//! Times are CLOCK_MONOTONIC. Copies and launches are instants at the time of their doorbell. Kernels that ran are slices where the GPU's times were
-//! recorded.
+//! Times are CLOCK_MONOTONIC. Copies and launches are instants at the time of their doorbell. Where the GPU's times were recorded, kernels and copies that ran are
+//! slices.
 //! Packets come in the order of the rows, which is not that of time: readers sort them.
 
 mod packets;
@@ -148,7 +148,7 @@ impl Trace<'_> {
                 e.uint("clock_error_ns", ns);
             }
             let times = if about.has_gpu_times {
-                "of kernels: copies and launches are at the time of their doorbell"
+                "of kernels and copies: launches, and copies whose times are not known, are at the time of their doorbell"
             } else {
                 "not recorded: copies and launches are at the time of their doorbell"
             };

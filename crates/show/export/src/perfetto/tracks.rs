@@ -130,7 +130,7 @@ impl Tracks {
                 let uuid = self.next();
                 self.gpus.insert(c.gpu, uuid);
                 let which = c.gpu.map_or("GPU ?".into(), |n| format!("GPU {n}"));
-                let of = if about.has_gpu_times { "times of all but kernels" } else { "times" };
+                let of = if about.has_gpu_times { "times of all but kernels and copies" } else { "times" };
                 let name = format!("{which}: {}; {of} are those of the doorbells", about.summary.gpu);
                 out.track(|m| {
                     m.varint(track_descriptor::UUID, uuid);
