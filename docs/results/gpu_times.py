@@ -346,18 +346,18 @@ def programs(doorbell, tmp):
 
 
 def million(doorbell, tmp):
-    """A million launches; the program was built by `own`."""
+    """A million launches, on one stream and on several; the program was built by `own`."""
     rows = []
-    for _ in range(3):
-        for how in (["--calls"], ["--gpu-times"]):
+    for streams in ("1", "4", "64"):
+        for how in (["--calls"], ["--gpu-times"], ["--calls"], ["--gpu-times"]):
             tape = f"{tmp}/million.doorbell"
             began = time.perf_counter()
-            recorded(doorbell, tape, [f"{tmp}/own", "1000000"], *how)
+            recorded(doorbell, tape, [f"{tmp}/own", "many", "1000000", streams], *how)
             took = time.perf_counter() - began
-            row = {"how": how[0], "seconds": took}
+            row = {"streams": int(streams), "how": how[0], "seconds": took}
             if how == ["--gpu-times"]:
-                kernels = show(doorbell, tape, "--kernels")["kernels"]
-                row |= {"launches": sum(k["launches"] for k in kernels), "runs": sum((k["gpu"] or {"runs": 0})["runs"] for k in kernels)}
+                times = show(doorbell, tape, "--summary")["kernel_times"][0]
+                row |= {"launches": times["kernels"], "runs": times["timed"], "lacking": times["lacking"]}
             rows.append(row)
             print(row, flush=True)
             os.remove(tape)
@@ -384,7 +384,7 @@ def launches(doorbell, tmp):
     rows = []
     for _ in range(4):
         for how in (["--calls"], ["--gpu-times"]):
-            said = [line.split() for line in recorded(doorbell, f"{tmp}/launches.doorbell", [f"{tmp}/own", "0", "400"], *how).splitlines()]
+            said = [line.split() for line in recorded(doorbell, f"{tmp}/launches.doorbell", [f"{tmp}/own", "cost", "400"], *how).splitlines()]
             times = {which: [int(ns) for w, ns in said if w == which] for which in "ab"}
             more = [b - a for a, b in zip(times["a"], times["b"])]
             rows.append({"how": how[0], "without": spread(times["a"]), "with": spread(times["b"]), "more": spread(more)})

@@ -115,9 +115,10 @@ int main(int argc, char **argv) {
   cudaStream_t s, many[64];
   CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
   for (auto &x : many) CHECK(cudaStreamCreateWithFlags(&x, cudaStreamNonBlocking));
-  if (argc > 2) return launches(atoi(argv[2]), s);
-  if (argc > 1) { // so many launches, and nothing else
-    for (long i = 0; i < atol(argv[1]); i++) nothing<<<1, 32, 0, s>>>();
+  std::string what = argc > 2 ? argv[1] : "";
+  if (what == "cost") return launches(atoi(argv[2]), s);
+  if (what == "many") { // so many launches, on so many streams in turns, and nothing else
+    for (long i = 0; i < atol(argv[2]); i++) nothing<<<1, 32, 0, many[i % atol(argv[3])]>>>();
     CHECK(cudaDeviceSynchronize());
     return 0;
   }

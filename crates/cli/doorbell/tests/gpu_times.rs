@@ -17,12 +17,18 @@ fn recorded(dir: &Path, ways: &[&str], shapes: &str) -> (String, String) {
 }
 
 fn sample(dir: &Path, ways: &[&str], what: &[&str]) -> (String, String) {
+    sample_on("strict", dir, ways, what)
+}
+
+/// `gpu`: it works when a doorbell says so (`strict`), or whenever it sees new entries (`poll`).
+fn sample_on(gpu: &str, dir: &Path, ways: &[&str], what: &[&str]) -> (String, String) {
     let library = std::env::current_exe().unwrap().with_file_name("libsoftcuda.so");
     let _ = std::os::unix::fs::symlink(library, dir.join("libcuda.so.1"));
     let file = dir.join("a.doorbell").to_str().unwrap().to_owned();
     let command = assert_cmd::cargo::cargo_bin!("doorbell");
     let mut record = Command::new(command);
     record.args(["record", "--quiet", "--force", "--gpu", "soft", "-o", &file]).args(ways).arg("--").arg(command);
+    record.env("DOORBELL_SOFTGPU", gpu);
     if what.contains(&"copies") {
         record.env("DOORBELL_SOFTCUDA_COPIES", "engine");
     }
@@ -163,22 +169,33 @@ fn views_show_the_words_that_the_program_wrote() {
     assert!(!with.contains("refused"), "{with}");
 }
 
+/// The GPU reads an entry as soon as GP_PUT is there, maybe before its doorbell. (When GP_PUT came first, a third of these kernels had no time.)
 #[test]
-fn without_shadow_rings_a_graph_has_the_times_of_its_first_launch() {
+fn a_gpu_that_does_not_wait_for_the_doorbell_finds_all_kernels_stamped() {
+    let dir = tempfile::tempdir().unwrap();
+    let what = ["graphs", "--only", "chain-10,chain-100", "--count", "20"];
+    let (file, _) = sample_on("poll", dir.path(), &["--gpu-times"], &what);
+    let times = &rows(&file, "--summary")["kernel_times"][0];
+    assert!(times["timed"].as_u64() > Some(2000) && times["timed"] == times["kernels"], "{times}");
+    assert_eq!(times["lacking"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn without_shadow_rings_nothing_is_stamped_and_the_reason_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let (_, bare) = recorded(dir.path(), &[], "chain-10");
     let (file, printed) = recorded(dir.path(), &["--gpu-times", "--tap", "trap"], "chain-10");
     assert_eq!(printed, bare);
     let all = rows(&file, "--gpu-times");
-    assert_eq!(all["runs"].as_array().unwrap().len(), 10);
+    assert_eq!(all["runs"].as_array().unwrap().len(), 0);
     let times = &all["kernel_times"][0];
     let (kernels, lacking) = (times["kernels"].as_u64().unwrap(), &times["lacking"]);
-    assert!(kernels > 10 && times["timed"] == 10, "{times}");
-    assert_eq!((&lacking[0]["reason"], lacking[0]["kernels"].as_u64()), (&"graph_again".into(), Some(kernels - 10)));
-    assert_eq!(lacking.as_array().unwrap().len(), 1);
+    assert!(kernels > 10 && times["timed"] == 0 && times["stamped"] == 0, "{times}");
+    assert_eq!(lacking[0]["reason"], "no_shadow");
+    assert_eq!(lacking.as_array().unwrap().iter().map(|l| l["kernels"].as_u64().unwrap()).sum::<u64>(), kernels);
     for view in ["--summary", "--kernels", "--gpu-times"] {
         let text = String::from_utf8(doorbell(&["show", &file, view]).stdout).unwrap();
-        assert!(text.contains(&format!("known of 10 of {kernels} runs")) && text.contains("--tap trap"), "{text}");
+        assert!(text.contains("--tap trap"), "{text}");
     }
 }
 

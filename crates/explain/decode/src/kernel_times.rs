@@ -139,6 +139,7 @@ fn row(process: u32, pid: i32, c: &Counted, ends: Option<KernelEnds>, times: &Gp
     put(Reason::WordsInUse, e.words_in_use);
     put(Reason::OtherVersion, e.other_version);
     put(Reason::SlotsFull, e.slots_full);
+    put(Reason::NoShadow, e.no_shadow);
     let elsewhere = c.own.iter().filter(|(gpu, _)| !c.gpus.is_empty() && !c.gpus.contains(gpu));
     put(Reason::OtherGpu, elsewhere.map(|(_, n)| n).sum());
     if !image.is_some_and(|image| image.has_clock()) {

@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 /// "DRBLRGN1"
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DRBLRGN1");
 /// Changes whenever a layout here or in `event` changes; agent and recorder must agree.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// x86-64's page: agent and recorder are at work there alone. The file has no pages, and its reader maps nothing: any machine reads it,
 /// whatever its pages are.
@@ -156,6 +156,8 @@ pub struct Control {
     pub words_in_use: AtomicU64,
     /// Kernels without a stamp because their QMD has a version that the agent does not know. Agent.
     pub other_version: AtomicU64,
+    /// Kernels without a stamp because the GPU may have been reading them: their channel has no shadow. Agent.
+    pub no_shadow: AtomicU64,
     /// Kernels whose end was given up. Recorder, before it counts them in `settled`.
     pub given_up: AtomicU64,
     /// All kernels below this number have their end on the tape, or never will: their slots are free. Recorder.

@@ -3,7 +3,8 @@
 //! The GPU writes into slots of the region, which CUDA has mapped ([`crate::hooks::cuda::stamps`]). The recorder reads the ends there and counts the slots that
 //! are free again ([`Control::settled`]). If no slot is free, a kernel gets no stamp and is counted.
 //!
-//! Invariant: only words of a disabled release are changed, in a QMD of a known version that the same segment hands to the scheduler.
+//! Invariants: only words of a disabled release are changed, in a QMD of a known version that the same segment hands to the scheduler. And only before the
+//! GPU knows of the segment: without a shadow of the ring the program has written GP_PUT by now, so nothing is stamped.
 
 use super::{channel, graphs, page};
 use crate::process::sys;
@@ -90,10 +91,24 @@ pub fn is_for(i: usize) -> bool {
     }
 }
 
+/// Counts the kernels of a segment that the GPU may be reading.
+///
+/// # Safety
+/// `at` has `words` words of the program.
+pub unsafe fn count(at: u64, words: usize, c: &Control) {
+    // SAFETY: the caller's promise, and `find` reads below `words`.
+    let word = |i: usize| unsafe { (at as *const u32).add(i).read_volatile() };
+    end_time::find(words, word, |found| {
+        if matches!(found, Found::Kernel(_)) {
+            c.no_shadow.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+}
+
 /// Stamps the kernels of a segment. True if it writes QMDs.
 ///
 /// # Safety
-/// `at` has `words` words of the program, which no other thread writes before the doorbell.
+/// `at` has `words` words of the program, which no other thread writes before the doorbell, and which the GPU does not read before it.
 pub unsafe fn stamp(at: u64, words: usize, c: &Control) -> bool {
     let at = at as *mut u32;
     // SAFETY: the caller's promise, and `find` reads below `words`.

@@ -276,16 +276,16 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, bell: &Bell) -> Submitted {
     let (put, n) = c.written(from);
     let first = slot.entries_total.load(Ordering::Relaxed);
     ask_for_words(c, from, n);
+    let is_stamped = stamps::is_for(i);
     if c.watch == watch::SHADOW {
         hand_on(c, from, n);
-        announce(c, put);
     }
-    // While GP_PUT drains, the words come from memory.
-    let is_stamped = stamps::is_for(i);
+    // ORDERING: before GP_PUT. The GPU also reads new entries without their doorbell: when it looks at the channel for an earlier one.
     if is_stamped {
         stamp(c, i, from, n, first, tsc);
     }
     if c.watch == watch::SHADOW {
+        announce(c, put);
         drain();
     }
     // A kernel's start is worked out from the doorbell's time, so it is read again, nearer to the store. Before that, memory of the ring is made
@@ -379,9 +379,13 @@ fn stamp(c: &mut Channel, i: usize, from: u32, n: u32, first: u64, tsc: u64) {
             continue;
         }
         let Some(segment) = locate(c, gp.address(base), words as u64 * 4).filter(|s| !s.video) else { continue };
-        // SAFETY: the segment is mapped as a whole; the program has written it and rings now, so it writes it no more.
-        if unsafe { stamps::stamp(segment.at, words, control) } || c.watch != watch::SHADOW || base != 0 {
-            // (Without a shadow the GPU reads the program's own entries.)
+        if c.watch != watch::SHADOW {
+            // SAFETY: the segment is mapped as a whole; the program has written it and rings now, so it writes it no more.
+            unsafe { stamps::count(segment.at, words, control) };
+            continue;
+        }
+        // SAFETY: as above, and the GPU does not know of it.
+        if unsafe { stamps::stamp(segment.at, words, control) } || base != 0 {
             continue;
         }
         let word = |i: usize| {
@@ -468,9 +472,6 @@ fn hand_on(c: &Channel, from: u32, n: u32) {
         hand_on_one(c, at, c.entry(at));
         at = next(at, c.entries);
     }
-    // ORDERING: entries before GP_PUT: the real ring is write-combined and drains in any order without a fence.
-    // SAFETY: needs nothing.
-    unsafe { core::arch::x86_64::_mm_sfence() };
 }
 
 #[inline]
@@ -481,7 +482,10 @@ fn hand_on_one(c: &Channel, at: u32, entry: Raw) {
 
 #[inline]
 fn announce(c: &Channel, put: u32) {
-    // SAFETY: as above.
+    // ORDERING: entries before GP_PUT: the real ring is write-combined and drains in any order without a fence.
+    // SAFETY: needs nothing.
+    unsafe { core::arch::x86_64::_mm_sfence() };
+    // SAFETY: as in `hand_on_one`.
     unsafe { ((c.real_userd + GP_PUT) as *mut u32).write_volatile(put) };
 }
 

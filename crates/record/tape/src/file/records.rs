@@ -139,10 +139,11 @@ pub struct KernelEnds {
     pub stamped: u64,
     /// Ends on the tape.
     pub ends: u64,
-    /// Without a stamp: all slots were in use; the program uses the words itself; the QMD has a version that is not known.
+    /// Without a stamp: all slots were in use; the program uses the words itself; the QMD has a version that is not known; the channel has no shadow.
     pub slots_full: u64,
     pub words_in_use: u64,
     pub other_version: u64,
+    pub no_shadow: u64,
     /// Stamped, and the end did not come while many younger ones did. 0 on older tapes.
     pub given_up: u64,
 }
