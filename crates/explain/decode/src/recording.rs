@@ -7,7 +7,6 @@
 use crate::event_time::order_key;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use tape::event::Event;
 use tape::file::{Clock, End, Header, Item, Place, Process, ProcessEnd, Reader, TapeError, Unwatched};
@@ -31,8 +30,7 @@ pub enum InsightError {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChunkAt {
     pub source: Source,
-    pub offset: u64,
-    pub len: usize,
+    pub place: Place,
     /// [`order_key`] of the first event.
     pub first: u64,
 }
@@ -148,9 +146,8 @@ impl Recording {
             match item {
                 Item::Events { process, tid, bytes } => {
                     if let Some((first, _)) = Event::parse(&bytes) {
-                        let Place { offset, len } = reader.place();
                         let source = Source { process, tid };
-                        self.chunks.push(ChunkAt { source, offset, len, first: order_key(&first) });
+                        self.chunks.push(ChunkAt { source, place: reader.place(), first: order_key(&first) });
                     }
                 }
                 Item::Clock(c) => self.clocks.push(c),
@@ -289,13 +286,9 @@ impl Recording {
     }
 
     pub(crate) fn load(&self, chunk: &ChunkAt, into: &mut Vec<u8>) -> Result<(), InsightError> {
-        into.resize(chunk.len, 0);
-        self.file.read_exact_at(into, chunk.offset).map_err(|cause| InsightError::Reread {
-            path: self.path.clone(),
-            offset: chunk.offset,
-            len: chunk.len,
-            cause,
-        })
+        let Place { offset, len, .. } = chunk.place;
+        let path = || self.path.clone();
+        chunk.place.load(&self.file, into).map_err(|cause| InsightError::Reread { path: path(), offset, len, cause })
     }
 }
 

@@ -34,6 +34,8 @@ impl Random {
 struct Tape {
     file: Writer,
     bytes: Vec<u8>,
+    /// Bytes of events, before they are packed.
+    written: u64,
     tsc: u64,
     process: u32,
     tid: i32,
@@ -56,7 +58,8 @@ impl Tape {
 
     fn flush(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        self.file.events(self.process, self.tid, self.tsc, &bytes).unwrap();
+        self.written += bytes.len() as u64;
+        self.file.events(self.process, self.tid, &bytes).unwrap();
     }
 
     /// One event of process `p`, thread `t`, in a chunk of its own.
@@ -287,11 +290,11 @@ const SHAPES: [(&str, Make); 25] = [
 fn make(path: &Path, shape: Make, bytes: u64) {
     let header = Header { tsc_hz: 1e9, locks: true, python: true, ..Default::default() };
     let file = Writer::replace(path, &header).unwrap();
-    let mut t = Tape { file, bytes: Vec::new(), tsc: 1000, process: 0, tid: 1 };
+    let mut t = Tape { file, written: 0, bytes: Vec::new(), tsc: 1000, process: 0, tid: 1 };
     let mut random = Random(42);
     for i in 0.. {
         shape(&mut t, i, &mut random);
-        if t.file.bytes() + t.bytes.len() as u64 >= bytes {
+        if t.written.max(t.file.bytes()) + t.bytes.len() as u64 >= bytes {
             break;
         }
     }

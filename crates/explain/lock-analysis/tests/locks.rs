@@ -83,7 +83,7 @@ fn locks_of(threads: Vec<(i32, Thread)>) -> Locks {
     let path = dir.path().join("t.doorbell");
     let mut w = Writer::create(&path, &Header { tsc_hz: HZ, locks: true, ..Default::default() }).unwrap();
     for (tid, t) in threads {
-        w.events(0, tid, 1, &t.0).unwrap();
+        w.events(0, tid, &t.0).unwrap();
     }
     w.end(&End::default()).unwrap();
     lock_analysis::locks(&Recording::open(&path).unwrap(), 100).unwrap()
@@ -96,7 +96,7 @@ fn told_of_two(first: Vec<(i32, Thread)>, second: Vec<(i32, Thread)>) -> Locks {
     let mut w = Writer::create(&path, &Header { tsc_hz: HZ, locks: true, ..Default::default() }).unwrap();
     for (process, threads) in [(0, first), (1, second)] {
         for (tid, t) in threads {
-            w.events(process, tid, 1, &t.0).unwrap();
+            w.events(process, tid, &t.0).unwrap();
         }
     }
     w.end(&End::default()).unwrap();
@@ -413,7 +413,7 @@ fn another_layout_is_refused_in_words() {
     let path = dir.path().join("t.doorbell");
     let mut w = Writer::create(&path, &Header::default()).unwrap();
     let t = Thread::default().add(kind::LOCKS, 0, 1, &LocksBody { layout: LAYOUT + 1, pid: 7 }, &[]);
-    w.events(0, 1, 1, &t.0).unwrap();
+    w.events(0, 1, &t.0).unwrap();
     w.end(&End::default()).unwrap();
     let e = lock_analysis::locks(&Recording::open(&path).unwrap(), 1).unwrap_err().to_string();
     assert!(e.contains(&format!("layout {}", LAYOUT + 1)) && e.contains("t.doorbell"), "{e}");
@@ -446,7 +446,7 @@ fn everything() -> Vec<(i32, Vec<u8>)> {
 
 fn written(path: &std::path::Path, threads: &[(i32, Vec<u8>)]) {
     let mut w = Writer::replace(path, &Header { tsc_hz: HZ, locks: true, ..Default::default() }).unwrap();
-    threads.iter().filter(|t| !t.1.is_empty()).for_each(|(tid, b)| w.events(0, *tid, 1, b).unwrap());
+    threads.iter().filter(|t| !t.1.is_empty()).for_each(|(tid, b)| w.events(0, *tid, b).unwrap());
     w.end(&End::default()).unwrap();
 }
 

@@ -118,7 +118,7 @@ fn told_with(threads: &[(i32, Vec<u8>)], wanted: &Wanted) -> Option<Why> {
     let path = dir.path().join("t.doorbell");
     let mut w = Writer::create(&path, &Header { tsc_hz: HZ, locks: true, ..Default::default() }).unwrap();
     for (tid, bytes) in threads {
-        w.events(0, *tid, 1, bytes).unwrap();
+        w.events(0, *tid, bytes).unwrap();
     }
     w.end(&End::default()).unwrap();
     // (A layout that is not known is refused: damaged bytes may say one.)

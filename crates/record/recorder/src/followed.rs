@@ -330,6 +330,7 @@ impl<'a> Followed<'a> {
             }
             s.forget(image.pid);
         }
+        image.dropped = self.out.dropped(image.index);
         let end = end::of_image(&image, &ending, self.out.stopped());
         self.out.process_end(&end);
         self.totals.add(end);

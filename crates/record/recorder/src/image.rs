@@ -46,6 +46,7 @@ pub struct Image {
     scrub: Option<Scrubber>,
     /// When its kernels ended.
     pub ends: Ends,
+    /// Known when it has ended.
     pub dropped: Dropped,
     /// A ring could not be mapped: why.
     pub unmapped: Option<String>,
@@ -200,7 +201,7 @@ impl Image {
             ring.reader.take(n);
             chunk.truncate(n);
             taken += n;
-            self.dropped.add(out.events(self.index, tid, &chunk, self.scrub.as_mut()));
+            out.events(self.index, tid, &chunk, self.scrub.as_mut());
             out.chunk = chunk;
         }
         (taken, false)
@@ -284,7 +285,7 @@ impl Image {
         while !rest.is_empty() {
             let n = whole_events(rest, CHUNK);
             let (part, later) = rest.split_at(if n == 0 { rest.len() } else { n });
-            self.dropped.add(out.events(self.index, tid, part, self.scrub.as_mut()));
+            out.events(self.index, tid, part, self.scrub.as_mut());
             rest = later;
         }
     }

@@ -4,7 +4,7 @@
 //! program loses nothing that was rung (the rings are ours), a full disk stops the recording and not the program, and if
 //! this process dies the program goes on unrecorded.
 //!
-//! From the top: `record` starts the program, `followed` goes round all its processes, `image` drains the rings of one, `output` writes the
+//! From the top: `record` starts the program, `followed` goes round all its processes, `image` drains the rings of one, `output` and `writing` write the
 //! chunks, `end` says how the program ended.
 
 mod clock;
@@ -32,6 +32,7 @@ mod shared_session;
 mod signals;
 mod steal;
 mod switches;
+mod writing;
 
 pub use machine::{Machine, driver_version, machine};
 pub use policies::{PolicyOptions, run_with_policies};

@@ -1,15 +1,21 @@
 //! The tape, and when nothing more is written to it: at its size limit, or when the disk is full.
+//!
+//! A thread of its own packs and writes ([`crate::writing`]), so that the one that empties the rings never waits for the disk while there is room in
+//! between.
 
+use crate::writing::{Piece, Progress, Writing};
 use redact::Scrubber;
 use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::thread::JoinHandle;
 use tape::event::{Body, Events, entry_flags};
 use tape::file::{Clock, End, Process, ProcessEnd, Unwatched, Writer};
-use tape::ring::whole_events;
 
-/// Bytes that a chunk takes in the file beside its events, at most.
-const CHUNK_COST: u64 = 56;
 /// Notes of damaged rings on one tape, at most.
 const NOTES: u32 = 64;
+/// Pieces between the two threads, at most; each is a chunk of a ring, of 1 MiB at most.
+const BETWEEN: usize = 32;
 
 /// Events that came after the recording had stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,89 +27,109 @@ pub struct Dropped {
 }
 
 pub struct Output {
-    writer: Writer,
-    limit: Option<u64>,
+    to: SyncSender<Piece>,
+    /// Memory of pieces that were written.
+    spare: Receiver<Vec<u8>>,
+    progress: Arc<Progress>,
+    thread: JoinHandle<Writer>,
     notes: u32,
-    stopped: Option<String>,
     /// Room for the chunk in hand.
     pub chunk: Vec<u8>,
 }
 
 impl Output {
-    pub fn new(writer: Writer, limit: Option<u64>) -> Output {
-        Output { writer, limit, notes: 0, stopped: None, chunk: Vec::new() }
+    /// # Errors
+    /// The thread could not be started.
+    pub fn new(writer: Writer, limit: Option<u64>) -> io::Result<Output> {
+        let (to, from) = sync_channel(BETWEEN);
+        let (back, spare) = sync_channel(BETWEEN);
+        let progress = Arc::new(Progress::default());
+        let writing = Writing::new(writer, limit, progress.clone(), back);
+        let thread = std::thread::Builder::new().name("tape".into()).spawn(move || writing.run(&from))?;
+        Ok(Output { to, spare, progress, thread, notes: 0, chunk: Vec::new() })
     }
 
     /// Why nothing more is written.
     pub fn stopped(&self) -> Option<&str> {
-        self.stopped.as_deref()
+        self.progress.stopped()
     }
 
-    pub fn stop(&mut self, why: &str) {
-        if self.stopped.is_none() {
-            self.stopped = Some(why.to_owned());
-        }
-    }
-
-    /// Writes whole events of one thread, as much of them as the limit allows; says what was not written.
-    pub fn events(&mut self, process: u32, tid: i32, events: &[u8], scrub: Option<&mut Scrubber>) -> Dropped {
-        let n = match (&self.stopped, self.limit) {
-            (Some(_), _) => 0,
-            (None, None) => events.len(),
-            (None, Some(limit)) => {
-                let room = limit.saturating_sub(self.writer.bytes() + CHUNK_COST);
-                whole_events(events, usize::try_from(room).unwrap_or(usize::MAX))
-            }
+    /// Writes whole events of one thread, as much of them as the limit allows.
+    pub fn events(&mut self, process: u32, tid: i32, events: &[u8], scrub: Option<&mut Scrubber>) {
+        let mut bytes = match self.spare.try_recv() {
+            Ok(bytes) => bytes,
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => Vec::new(),
         };
-        let (kept, rest) = events.split_at(n);
-        let mut dropped = Dropped::default();
-        if !kept.is_empty() {
-            let tsc = u64::from_ne_bytes(kept.get(8..16).and_then(|b| b.try_into().ok()).unwrap_or_default());
-            let clean = scrub.map_or(kept, |s| s.clean(kept));
-            if let Err(e) = self.writer.events(process, tid, tsc, clean) {
-                self.stop(&describe(&e));
-                dropped.count(kept);
-            }
-        }
-        if !rest.is_empty() {
-            self.stop("the size limit was reached");
-            dropped.count(rest);
-        }
-        dropped
+        bytes.clear();
+        bytes.extend_from_slice(scrub.map_or(events, |s| s.clean(events)));
+        self.send(Piece::Events { process, tid, bytes });
+    }
+
+    /// What of a process's events was not written. Waits until all that it has so far is written.
+    pub fn dropped(&mut self, process: u32) -> Dropped {
+        let (to, from) = sync_channel(1);
+        self.send(Piece::Settle { process, to });
+        from.recv().unwrap_or_default()
     }
 
     /// Something that a reader should know; a few on each tape.
     pub fn note(&mut self, text: &str) {
         if self.notes < NOTES {
             self.notes += 1;
-            self.write(|w| w.note(text));
+            let text = text.to_owned();
+            self.write(move |w| w.note(&text));
         }
     }
 
     pub fn clock(&mut self, c: &Clock) {
-        self.write(|w| w.clock(c));
+        let c = c.clone();
+        self.write(move |w| w.clock(&c));
     }
 
     pub fn process(&mut self, p: &Process) {
-        self.write(|w| w.process(p));
+        let p = p.clone();
+        self.write(move |w| w.process(&p));
     }
 
-    /// False: it is not on the tape.
-    pub fn process_end(&mut self, e: &ProcessEnd) -> bool {
-        // (When nothing more is written, too: it is small, and says what is missing.)
-        self.writer.process_end(e).map_err(|e| self.stop(&describe(&e))).is_ok()
+    /// Also when nothing more is written: it is small, and says what is missing. Behind all that the process did.
+    pub fn process_end(&mut self, e: &ProcessEnd) {
+        let e = e.clone();
+        self.send(Piece::Other { anyway: true, write: Box::new(move |w| w.process_end(&e)) });
     }
 
     pub fn unwatched(&mut self, u: &Unwatched) {
-        self.write(|w| w.unwatched(u));
+        let u = u.clone();
+        self.write(move |w| w.unwatched(&u));
     }
 
-    fn write(&mut self, f: impl FnOnce(&mut Writer) -> io::Result<()>) {
-        if self.stopped.is_none()
-            && let Err(e) = f(&mut self.writer)
-        {
-            self.stop(&describe(&e));
-        }
+    fn write(&mut self, write: impl FnOnce(&mut Writer) -> io::Result<()> + Send + 'static) {
+        self.send(Piece::Other { anyway: false, write: Box::new(write) });
+    }
+
+    fn send(&mut self, piece: Piece) {
+        // (The thread ends only after this side.)
+        let _ = self.to.send(piece);
+    }
+
+    /// Writes all that is left.
+    pub fn close(self) -> Closing {
+        let Output { to, thread, progress, .. } = self;
+        drop(to);
+        let writer = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Closing { writer, stopped: progress.stopped().map(str::to_owned) }
+    }
+}
+
+/// A tape that lacks nothing but its end.
+pub struct Closing {
+    writer: Writer,
+    stopped: Option<String>,
+}
+
+impl Closing {
+    /// Why not all was written.
+    pub fn stopped(&self) -> Option<&str> {
+        self.stopped.as_deref()
     }
 
     /// Closes the tape; says how long it became. On a full disk the last chunks make room for the end, which then says so.
@@ -126,13 +152,7 @@ impl Output {
 }
 
 impl Dropped {
-    pub fn add(&mut self, more: Dropped) {
-        self.events += more.events;
-        self.entries += more.entries;
-        self.bytes += more.bytes;
-    }
-
-    fn count(&mut self, events: &[u8]) {
+    pub fn count(&mut self, events: &[u8]) {
         for e in Events::new(events) {
             let first = matches!(e.body, Body::Entry(..)) && e.head.flags & entry_flags::CONTINUED == 0;
             self.events += 1;
@@ -142,7 +162,7 @@ impl Dropped {
     }
 }
 
-fn describe(e: &io::Error) -> String {
+pub fn describe(e: &io::Error) -> String {
     match e.raw_os_error() {
         Some(libc::ENOSPC) => "the disk is full".into(),
         Some(libc::EDQUOT) => "the disk quota is used up".into(),

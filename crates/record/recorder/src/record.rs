@@ -170,6 +170,8 @@ pub enum RecordError {
         "shared memory for the rings: larger than the file size limit of {limit} bytes, which holds for memory files, too"
     )]
     FileSizeLimit { limit: u64 },
+    #[error("a thread that writes the tape could not be started: {0}")]
+    Thread(io::Error),
     #[error("/proc is not mounted, or not to be read: doorbell finds the program's processes there")]
     NoProc,
     #[error("/proc is of another pid namespace: doorbell is process {outside} there and process {inside} here")]
@@ -236,9 +238,10 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     rights::let_the_program_see_us();
     let header = header(o, &program.path, tsc_hz);
     let writer = if o.force { Writer::replace(&o.out, &header) } else { Writer::create(&o.out, &header) }?;
+    let output = Output::new(writer, o.limit).map_err(RecordError::Thread)?;
     let wanted =
         followed::Options { no_data: o.no_data, no_args: o.no_args, gpu_times: o.gpu_times && o.soft.is_none() };
-    let mut followed = Followed::new(&session, Output::new(writer, o.limit), wanted, switches);
+    let mut followed = Followed::new(&session, output, wanted, switches);
     let cleared = |e: RecordError| {
         // Not a device or a pipe: those are not ours.
         if o.out.symlink_metadata().is_ok_and(|m| m.is_file()) {
@@ -282,6 +285,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let (mut out, mut totals) = followed.finish();
     totals.wants_python = o.python;
     out.clock(&clock::read(tsc_hz));
+    let out = out.close();
     let mut end = totals.end(pid, status, took, out.stopped());
     let bytes = out.end(&mut end).map_err(|cause| {
         let how = format!("the program itself: {}", how_it_ended(status));

@@ -32,6 +32,11 @@ fn plays_the_program() {
         ["threads", n, at_a_time] => threads(&region, n.parse().unwrap(), at_a_time.parse().unwrap()),
         ["storm", entries, words] => storm(&region, entries.parse().unwrap(), words.parse().unwrap(), false),
         ["patient storm", entries, words] => storm(&region, entries.parse().unwrap(), words.parse().unwrap(), true),
+        ["numbers", entries, words] => {
+            let mut ring = region.claim().unwrap();
+            (0..entries.parse().unwrap()).for_each(|i| assert!(ring.entry_of(i, words.parse().unwrap(), |_| i as u32)));
+            0
+        }
         ["stray"] => stray(&region),
         ["wild"] => wild(&region),
         ["until", go, done] => {
@@ -245,7 +250,12 @@ fn a_ring_that_fills_is_a_counted_gap_and_nothing_is_torn() {
     assert_eq!(o.status.code(), Some(3), "320 MB through 256 KiB: some did not fit");
     let t = read(&out);
     assert!(t.error.is_none() && t.stray == 0);
-    assert!(t.entries.iter().all(|(seq, words, _)| words.len() == 4000 && words.iter().all(|w| *w == *seq as u32)));
+    assert!(
+        t.entries
+            .iter()
+            .all(|(seq, words, _)| words.len() == 4000
+                && words.iter().enumerate().all(|(i, w)| *w == fake::word(*seq, i)))
+    );
     assert!(t.entries.windows(2).all(|w| w[0].0 < w[1].0));
     assert_eq!(t.entries.len() as u64 + o.end.gap_entries, 20000);
     let because = format!("{} events did not fit into the rings", o.end.gap_events);
@@ -300,7 +310,7 @@ fn garbage_everywhere_spoils_only_its_own_ring() {
 fn without_data_words_of_no_known_method_are_zero() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("t");
-    let mut o = options(program(&["storm", "10", "100"]), &out);
+    let mut o = options(program(&["numbers", "10", "100"]), &out);
     o.no_data = true;
     recorder::record(&o).unwrap();
     let t = read(&out);

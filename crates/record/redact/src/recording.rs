@@ -124,8 +124,7 @@ impl Redaction {
                 n => n,
             };
             let (chunk, behind) = rest.split_at(n);
-            let tsc = chunk.get(8..16).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes);
-            to.events(process, tid, tsc, chunk)?;
+            to.events(process, tid, chunk)?;
             rest = behind;
         }
         Ok(())

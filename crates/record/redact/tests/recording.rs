@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use synthetic::{CLIENT, CTL, GPU_0, Tape, one_of_everything};
 use tape::event::{FileBody, IoctlBody, NoteBody, SiteBody, file, kind};
 use tape::fault::{self, WatchedBody};
-use tape::file::{Ancestor, Process, TapeError, Unwatched};
+use tape::file::{Ancestor, Item, Process, Reader, TapeError, Unwatched};
 use tape::lock::{self, HoldBody, LocksBody, MappingBody, PairBody, SchedBody};
 use tape::switch::{self, SwitchesBody, TaskBody};
 
@@ -126,9 +126,16 @@ fn redacted(from: &Path, what: What) -> (PathBuf, Option<TapeError>) {
     (to, damage)
 }
 
-/// Whether the bytes are anywhere in the file, whose chunks are not packed.
+/// Whether the bytes are anywhere in the file, or in its events when they are unpacked.
 fn has(path: &Path, bytes: &[u8]) -> bool {
-    fs::read(path).unwrap().windows(bytes.len()).any(|w| w == bytes)
+    let mut all = fs::read(path).unwrap();
+    let mut reader = Reader::open(path).unwrap();
+    while let Ok(Some(item)) = reader.item() {
+        if let Item::Events { bytes, .. } = item {
+            all.extend(bytes);
+        }
+    }
+    all.windows(bytes.len()).any(|w| w == bytes)
 }
 
 /// Where two documents differ in more than a text in which a marker was planted.

@@ -28,8 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 if let Some(u) = uuid {
                     blank(&mut bytes, &u);
                 }
-                let tsc = bytes.get(8..16).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes);
-                w.events(process, tid, tsc, &bytes)?;
+                w.events(process, tid, &bytes)?;
             }
             Item::Clock(c) => w.clock(&tape::file::Clock { realtime_ns: 0, ..c })?,
             Item::Note(n) => w.note(&n)?,

@@ -20,7 +20,7 @@ enum Piece {
 impl Piece {
     fn write(&self, w: &mut Writer) -> std::io::Result<()> {
         match self {
-            Piece::Events(process, tid, b) => w.events(*process, *tid, 9, b),
+            Piece::Events(process, tid, b) => w.events(*process, *tid, b),
             Piece::Clock(tsc) => w.clock(&Clock { tsc: *tsc, ..Clock::default() }),
             Piece::Note(t) => w.note(t),
             Piece::Process(index) => w.process(&Process { index: *index, ..Process::default() }),
@@ -54,6 +54,8 @@ impl Piece {
 fn piece() -> impl Strategy<Value = Piece> {
     prop_oneof![
         6 => (0u32..4, any::<i32>(), prop::collection::vec(any::<u8>(), 0..60)).prop_map(|(p, t, b)| Piece::Events(p, t, b)),
+        // (These are packed.)
+        2 => (0u32..4, any::<i32>(), any::<u8>(), 256..400usize).prop_map(|(p, t, b, n)| Piece::Events(p, t, vec![b; n])),
         1 => any::<u64>().prop_map(Piece::Clock),
         1 => "[a-z ]{0,20}".prop_map(Piece::Note),
         1 => (0u32..4).prop_map(Piece::Process),
@@ -484,7 +486,7 @@ fn a_failed_write_leaves_whole_chunks() {
     let mut w = Writer::create(&path, &Header::default()).unwrap();
     w.note("one").unwrap();
     let bytes = w.bytes();
-    assert!(w.events(0, 1, 2, &vec![0; tape::file::MAX_CHUNK + 8]).is_err());
+    assert!(w.events(0, 1, &vec![0; tape::file::MAX_CHUNK + 8]).is_err());
     assert_eq!((w.bytes(), path.metadata().unwrap().len()), (bytes, bytes));
     w.note("two").unwrap();
     let (got, _, error) = read(&path);

@@ -364,7 +364,7 @@ impl Tape {
         w.clock(&Clock { tsc: 1000, monotonic_ns: 5_000_000_000, ..Clock::default() }).unwrap();
         self.processes.iter().for_each(|p| w.process(p).unwrap());
         for ((process, tid), bytes) in &self.chunks {
-            w.events(*process, *tid, 0, bytes).unwrap();
+            w.events(*process, *tid, bytes).unwrap();
         }
         w.clock(&Clock { tsc: self.tsc, monotonic_ns: 5_000_000_000 + self.tsc - 1000, ..Clock::default() }).unwrap();
         self.unwatched.iter().for_each(|u| w.unwatched(u).unwrap());

@@ -271,15 +271,25 @@ impl Claimed {
         fits
     }
 
-    /// An entry whose words all say its number. False if it did not fit.
+    /// An entry whose words are [`word`]s. False if it did not fit.
     pub fn entry(&mut self, seq: u64, words: usize) -> bool {
+        self.entry_of(seq, words, |i| word(seq, i))
+    }
+
+    pub fn entry_of(&mut self, seq: u64, words: usize, word: impl Fn(usize) -> u32) -> bool {
         let gp = (words as u64) << 42;
         let body = EntryBody { gp, seq, slot: 1, index: 0, words: words as u32, lack: 0 };
-        let payload = (seq as u32).to_le_bytes().repeat(words);
+        let payload: Vec<u8> = (0..words).flat_map(|i| word(i).to_le_bytes()).collect();
         let fits = self.writer.push(kind::ENTRY, 0, 1, &body, &payload, &[]);
         self.writer.publish();
         fits
     }
+}
+
+/// Word `i` of entry `seq`. They cannot be packed.
+pub fn word(seq: u64, i: usize) -> u32 {
+    let mixed = (seq << 20 | i as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) as u32
 }
 
 /// Arguments that tests give to a role, behind its name.

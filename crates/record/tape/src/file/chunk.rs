@@ -1,4 +1,6 @@
-//! The head of a chunk, in both versions.
+//! The head of a chunk, in all versions.
+
+use super::VERSION;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CHNK");
 /// No chunk is longer than this; a longer length in a file is corruption.
@@ -34,6 +36,8 @@ pub struct ChunkHead {
     pub tsc: u64,
     /// Index of the process image, or [`WHOLE`].
     pub process: u32,
+    /// Bytes of the payload when it is unpacked; 0: it is not packed. (Since version 4.)
+    pub unpacked: u32,
 }
 
 impl ChunkHead {
@@ -55,7 +59,8 @@ impl ChunkHead {
         b[24..32].copy_from_slice(&self.tsc.to_le_bytes());
         b[32..36].copy_from_slice(&self.crc.to_le_bytes());
         b[36..40].copy_from_slice(&self.process.to_le_bytes());
-        // 40..44 is spare. The head's own checksum: a flipped length must not send the reader astray.
+        b[40..44].copy_from_slice(&self.unpacked.to_le_bytes());
+        // The head's own checksum: a flipped length must not send the reader astray.
         let own = crc32fast::hash(&b[..44]);
         b[44..48].copy_from_slice(&own.to_le_bytes());
         b
@@ -84,8 +89,9 @@ impl ChunkHead {
                 (1, _) => WHOLE,
                 _ => u32_at(36),
             },
+            unpacked: if version < VERSION { 0 } else { u32_at(40) },
         };
-        if h.len as usize > MAX_CHUNK {
+        if h.len.max(h.unpacked) as usize > MAX_CHUNK {
             return Err("chunk longer than any chunk is");
         }
         Ok(h)

@@ -12,10 +12,13 @@
 //! every chunk before a truncation or a flipped bit, then an error with the offset. The index is a help only: without it the
 //! reader goes from head to head.
 //!
-//! Version 1 had no processes: its chunks read as those of image 0.
+//! Events are packed by zstd where that makes them smaller (`packed.rs`); each chunk is a frame of its own.
+//!
+//! Version 1 had no processes: its chunks read as those of image 0. Version 2 packed nothing.
 
 mod chunk;
 mod index;
+mod packed;
 mod reader;
 mod records;
 mod writer;
@@ -30,8 +33,8 @@ use std::io;
 use std::path::PathBuf;
 
 const MAGIC: &[u8; 8] = b"DOORBELL";
-/// Layout version of the file that [`Writer`] writes.
-pub const VERSION: u32 = 2;
+/// Layout version of the file that [`Writer`] writes. (There is no 3, which is one flipped bit from 2.)
+pub const VERSION: u32 = 4;
 
 /// Why a tape cannot be written or read. Each text says all: a cause in it is not a `source` too, or it would be said twice.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +47,7 @@ pub enum TapeError {
     Link(PathBuf),
     #[error("{path}: not a doorbell recording (it does not begin with DOORBELL)")]
     NotATape { path: PathBuf },
-    #[error("{path}: recorded with layout version {found}, this doorbell reads versions 1 to {VERSION}")]
+    #[error("{path}: recorded with layout version {found}, this doorbell reads versions 1, 2 and {VERSION}")]
     Version { path: PathBuf, found: u32 },
     #[error("{path}: {what} at offset {offset}; everything before it was read")]
     Damaged { path: PathBuf, offset: u64, what: String },

