@@ -381,14 +381,14 @@ def costs(doorbell, tmp, blocks=320, rounds=2):
 
 def launches(doorbell, tmp):
     """What a launch costs, beside the same one in a pause; the program was built by `own`."""
-    rows = []
-    for _ in range(4):
-        for how in (["--calls"], ["--gpu-times"]):
-            said = [line.split() for line in recorded(doorbell, f"{tmp}/launches.doorbell", [f"{tmp}/own", "cost", "400"], *how).splitlines()]
-            times = {which: [int(ns) for w, ns in said if w == which] for which in "ab"}
-            more = [b - a for a, b in zip(times["a"], times["b"])]
-            rows.append({"how": how[0], "without": spread(times["a"]), "with": spread(times["b"]), "more": spread(more)})
-            print(rows[-1], flush=True)
+    rows, turns = [], 8 * [["--calls"], ["--gpu-times"]]
+    random.Random(2).shuffle(turns)
+    for how in turns:
+        said = [line.split() for line in recorded(doorbell, f"{tmp}/launches.doorbell", [f"{tmp}/own", "cost", "400"], *how).splitlines()]
+        times = {which: [int(ns) for w, ns in said if w == which] for which in "ab"}
+        more = [b - a for a, b in zip(times["a"], times["b"])]
+        rows.append({"how": how[0], "without": spread(times["a"]), "with": spread(times["b"]), "more": spread(more)})
+        print(rows[-1], flush=True)
     return rows
 
 

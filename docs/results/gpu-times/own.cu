@@ -117,14 +117,19 @@ int main(int argc, char **argv) {
   for (auto &x : many) CHECK(cudaStreamCreateWithFlags(&x, cudaStreamNonBlocking));
   std::string what = argc > 2 ? argv[1] : "";
   if (what == "cost") return launches(atoi(argv[2]), s);
-  if (what == "many") { // so many launches, on so many streams in turns, and nothing else
-    for (long i = 0; i < atol(argv[2]); i++) nothing<<<1, 32, 0, many[i % atol(argv[3])]>>>();
+  Run *warm;
+  CHECK(cudaMalloc(&warm, sizeof(Run)));
+  if (what == "many") { // so many launches on so many streams in turns, and nothing else; on several streams as `streams4` below
+    for (long i = 0, n = atol(argv[2]), streams = atol(argv[3]); i < n; i++)
+      if (streams == 1) nothing<<<1, 32, 0, s>>>();
+      else {
+        streams64<<<1, 32, 0, many[i % streams]>>>(warm, 0, lasts(i / streams));
+        if (i % 100 == 99) CHECK(cudaDeviceSynchronize());
+      }
     CHECK(cudaDeviceSynchronize());
     return 0;
   }
   // Each kernel is loaded, and named, by its first launch.
-  Run *warm;
-  CHECK(cudaMalloc(&warm, sizeof(Run)));
   for (auto k : {idle, busy, wide, copied, streams4, streams64}) k<<<1, 1, 0, s>>>(warm, 0, 100);
   CHECK(cudaDeviceSynchronize());
   single("idle", [&](Run *r) {

@@ -1,6 +1,7 @@
 //! Times of copies and fills: the GPU gets a copy of the segment ([`super::segments`]) in which each transfer of the copy engine stores its begin and its end.
 
 use super::{segments, stamps};
+use crate::process::sys;
 use crate::record;
 use pushbuf::copy_times::{self, MORE};
 use pushbuf::gpfifo::Raw;
@@ -18,7 +19,6 @@ pub fn timed(
     gp: Raw,
     (slot, entry): (u32, u64),
     c: &Control,
-    tsc: u64,
 ) -> Option<Raw> {
     if length > SHORT {
         return None;
@@ -31,6 +31,6 @@ pub fn timed(
             (stamps::slot(next - 1), payload(next - 1))
         };
         copy_times::write(length, &word, || [one(), one()], |w| to.put(w));
-        record::event(kind::COPIED, 0, tsc, &CopiedBody { entry, number, slot, transfers }, &[], &[]);
+        record::event(kind::COPIED, 0, sys::tsc(), &CopiedBody { entry, number, slot, transfers }, &[], &[]);
     })
 }

@@ -180,14 +180,7 @@ impl State {
 ///
 /// `entry`: the channel's slot, and the entry's number.
 #[inline(never)]
-pub fn launch(
-    length: usize,
-    word: impl Fn(usize) -> u32,
-    gp: Raw,
-    entry: (u32, u64),
-    c: &Control,
-    tsc: u64,
-) -> Option<Raw> {
+pub fn launch(length: usize, word: impl Fn(usize) -> u32, gp: Raw, entry: (u32, u64), c: &Control) -> Option<Raw> {
     if length > SHORT {
         return None;
     }
@@ -196,11 +189,10 @@ pub fn launch(
         first.get_or_insert(handed);
     });
     let first = first?;
-    alone(|s| s.copy(length, &word, gp, entry, first, c, tsc)).flatten()
+    alone(|s| s.copy(length, &word, gp, entry, first, c)).flatten()
 }
 
 impl State {
-    #[allow(clippy::too_many_arguments)]
     fn copy(
         &mut self,
         length: usize,
@@ -209,7 +201,6 @@ impl State {
         (slot, entry): (u32, u64),
         Handed { at: start, subchannel, .. }: Handed,
         c: &Control,
-        tsc: u64,
     ) -> Option<Raw> {
         let mut groups = [0u32; RUNS];
         let mut n = 0;
@@ -245,7 +236,7 @@ impl State {
             let body = LaunchedBody { entry, number, slot, runs: runs.len() as u32 };
             // SAFETY: Run is Plain.
             let bytes = unsafe { core::slice::from_raw_parts(runs.as_ptr().cast::<u8>(), size_of_val(runs)) };
-            record::event(kind::LAUNCHED, 0, tsc, &body, bytes, &[]);
+            record::event(kind::LAUNCHED, 0, sys::tsc(), &body, bytes, &[]);
         })
     }
 }

@@ -143,14 +143,13 @@ pub unsafe fn stamp(at: u64, words: usize, c: &Control) -> bool {
     writes
 }
 
-/// Reads both clocks, if the last time was [`CLOCK_EVERY`] ago.
+/// Reads both clocks, if the last time was [`CLOCK_EVERY`] before `tsc`.
 #[inline]
-pub fn read_clocks(p: usize) {
+pub fn read_clocks(p: usize, tsc: u64) {
     let last = CLOCK_READ.load(Ordering::Relaxed);
     if last == NO_CLOCK {
         return;
     }
-    let tsc = sys::rdtsc();
     if tsc.wrapping_sub(last) > CLOCK_EVERY
         && CLOCK_READ.compare_exchange(last, tsc, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     {

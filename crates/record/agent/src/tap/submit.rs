@@ -92,11 +92,13 @@ fn store_for(p: usize, offset: u64, value: u32, trapped: bool, left_to_us: bool)
             account();
             ring();
         }
-        if let Some(l) = submitted.and_then(|s| s.later) {
-            l.copy();
-        }
-        if stamps::area() != 0 {
-            stamps::read_clocks(p);
+        if let Some(s) = submitted {
+            if let Some(l) = s.later {
+                l.copy();
+            }
+            if stamps::area() != 0 && s.tsc != 0 {
+                stamps::read_clocks(p, s.tsc);
+            }
         }
         // ORDERING: AcqRel: hands our changes to the next owner, and takes over what the waiting thread wrote.
         if slot.claim.fetch_sub(1, Ordering::AcqRel) <= 1 {
@@ -250,6 +252,8 @@ struct Submitted {
     /// Entries of the channel, these included.
     entries: u64,
     later: Option<Later>,
+    /// When it was submitted; 0 in a pause.
+    tsc: u64,
 }
 
 /// A ring, as it came.
@@ -267,7 +271,8 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, bell: &Bell) -> Submitted {
         return pass(c, slot, from);
     }
     let flags = bell.flags | if core::mem::take(&mut c.paused) { ring_flags::AFTER_PAUSE } else { 0 };
-    let tsc = sys::tsc();
+    let is_stamped = stamps::is_for(i);
+    let tsc = if is_stamped { 0 } else { sys::tsc() };
     let seq = slot.rings_total.load(Ordering::Relaxed);
     slot.rings_total.store(seq + 1, Ordering::Relaxed);
     if flags & ring_flags::TRAPPED != 0 {
@@ -276,19 +281,18 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, bell: &Bell) -> Submitted {
     let (put, n) = c.written(from);
     let first = slot.entries_total.load(Ordering::Relaxed);
     ask_for_words(c, from, n);
-    let is_stamped = stamps::is_for(i);
     if c.watch == watch::SHADOW {
         hand_on(c, from, n);
     }
     // ORDERING: before GP_PUT. The GPU also reads new entries without their doorbell: when it looks at the channel for an earlier one.
     if is_stamped {
-        stamp(c, i, from, n, first, tsc);
+        stamp(c, i, from, n, first);
     }
     if c.watch == watch::SHADOW {
         announce(c, put);
         drain();
     }
-    // A kernel's start is worked out from the doorbell's time, so it is read again, nearer to the store. Before that, memory of the ring is made
+    // A kernel's start is worked out from the doorbell's time, so it is read as near to the store as can be. Before that, memory of the ring is made
     // present where it has to be: 6 to 10 us, each 17th launch of a thread's first ones (seen on an H200).
     let tsc = if is_stamped {
         record::with(|w, _| w.fits(USUAL));
@@ -338,7 +342,7 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, bell: &Bell) -> Submitted {
     if c.watch == watch::SHADOW {
         shadow::look_for_room(c, put);
     }
-    Submitted { put, entries: first + n as u64, later }
+    Submitted { put, entries: first + n as u64, later, tsc }
 }
 
 /// A doorbell in a pause: nothing of it is written down, and its entries are not counted.
@@ -361,12 +365,12 @@ fn pass(c: &mut Channel, slot: &Slot, from: u32) -> Submitted {
     }
     c.paused = true;
     region::count(|c| &c.paused_rings);
-    Submitted { put, entries: slot.entries_total.load(Ordering::Relaxed), later: None }
+    Submitted { put, entries: slot.entries_total.load(Ordering::Relaxed), later: None, tsc: 0 }
 }
 
 /// Has the kernels of the new entries store their ends, and the copies their begins and ends. `first`: the number of the first entry.
 #[inline(never)]
-fn stamp(c: &mut Channel, i: usize, from: u32, n: u32, first: u64, tsc: u64) {
+fn stamp(c: &mut Channel, i: usize, from: u32, n: u32, first: u64) {
     let Some(control) = region::control() else { return };
     let mut at = from;
     for k in 0..n {
@@ -393,8 +397,8 @@ fn stamp(c: &mut Channel, i: usize, from: u32, n: u32, first: u64, tsc: u64) {
             unsafe { (segment.at as *const u32).add(i).read_volatile() }
         };
         let entry = (i as u32, first + u64::from(k));
-        let copy = graphs::launch(words, word, gp, entry, control, tsc);
-        if let Some(copy) = copy.or_else(|| copies::timed(words, word, gp, entry, control, tsc)) {
+        let copy = graphs::launch(words, word, gp, entry, control);
+        if let Some(copy) = copy.or_else(|| copies::timed(words, word, gp, entry, control)) {
             hand_on_one(c, index, copy);
         }
     }
