@@ -246,7 +246,7 @@ impl Thread {
 
     /// When this thread goes on, without loading its next chunk.
     fn peek(&mut self) -> Option<u64> {
-        if self.look() { self.next.map(|n| n.0) } else { self.chunks.front().map(|c| self.key.max(c.first)) }
+        if self.look() { self.next.map(|n| n.0) } else { self.chunks.front().map(|c| self.key.max(c.place.tsc)) }
     }
 }
 
@@ -286,10 +286,13 @@ impl<'r> Merge<'r> {
         }
         let i = loop {
             let Some(i) = self.pick() else { return Ok(None) };
-            if self.threads[i].ready(self.recording, &mut self.stray)? {
-                break i;
+            let known = self.threads[i].next.is_some();
+            match self.threads[i].ready(self.recording, &mut self.stray)? {
+                true if known => break i,
+                // Of a chunk that was not read yet the time of its first event was a guess, and never too late.
+                true => {}
+                false => self.current = None,
             }
-            self.current = None;
         };
         if self.threads[i].is_of_submission() {
             return Ok(Some(Raw::Submission(self.group(i)?)));

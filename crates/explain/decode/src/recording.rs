@@ -1,13 +1,14 @@
 //! A tape on disk: what its chunks say beside the events, and where its chunks of events lie.
 //!
-//! [`Recording::open`] reads the whole file once, checks every chunk and keeps an index of a few words a chunk, so that
-//! [`crate::merge`] can afterwards read all threads side by side with one chunk of each in memory. Damage is no error
-//! here: everything before it is served, and [`Recording::damage`] says where it begins.
+//! [`Recording::open`] goes from chunk to chunk, reads all but events, and keeps a few words of each chunk, so that [`crate::merge`] can afterwards
+//! read all threads side by side with one chunk of each in memory. What is not asked for is never read. Damage is no error here: everything before a
+//! damaged head is served, and all but a chunk whose events are damaged; [`Recording::damage`] says which.
 
 use crate::event_time::order_key;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use tape::event::Event;
 use tape::file::{Clock, End, Header, Item, Place, Process, ProcessEnd, Reader, TapeError, Unwatched};
 
@@ -31,8 +32,6 @@ pub enum InsightError {
 pub(crate) struct ChunkAt {
     pub source: Source,
     pub place: Place,
-    /// [`order_key`] of the first event.
-    pub first: u64,
 }
 
 /// Whose events they are.
@@ -67,20 +66,20 @@ pub struct Recording {
     /// One process was asked for.
     selected: bool,
     pub(crate) chunks: Vec<ChunkAt>,
-    damage: Option<TapeError>,
+    /// The first that was found. (Of events it is found when they are read.)
+    damage: OnceLock<TapeError>,
     bytes: u64,
 }
 
 impl Recording {
-    /// Reads and checks the file. An error only if not even the header can be read; later damage is kept in
-    /// [`Recording::damage`].
+    /// Reads all but events. An error only if not even the header can be read; later damage is kept in [`Recording::damage`].
     pub fn open(path: &Path) -> Result<Recording, InsightError> {
         Recording::open_watched(path, &mut |_, _| ())
     }
 
     /// As [`Recording::open`]; `progress` hears how many bytes of how many are read.
     pub fn open_watched(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Recording, InsightError> {
-        let reader = Reader::open(path)?;
+        let reader = Reader::open(path)?.unread();
         let mut r = Recording::empty(path, &reader)?;
         r.read(reader, progress);
         r.imply();
@@ -104,9 +103,9 @@ impl Recording {
         r.selected = true;
         for index in wanted {
             let mut only = Recording::empty(path, &Reader::open(path)?)?;
-            only.read(Reader::open(path)?.only(index), progress);
+            only.read(Reader::open(path)?.unread().only(index), progress);
             r.chunks.extend(only.chunks.into_iter().filter(|c| c.source.process == index));
-            r.damage = r.damage.or(only.damage);
+            only.damage.into_inner().into_iter().for_each(|damage| r.damaged(damage));
         }
         Ok(r)
     }
@@ -124,7 +123,7 @@ impl Recording {
             end: None,
             selected: false,
             chunks: Vec::new(),
-            damage: None,
+            damage: OnceLock::new(),
             bytes: 0,
             file,
         })
@@ -138,17 +137,14 @@ impl Recording {
                 Ok(Some(item)) => item,
                 Ok(None) => break,
                 Err(e) => {
-                    self.damage = Some(e);
+                    self.damaged(e);
                     break;
                 }
             };
             progress(reader.bytes(), size);
             match item {
-                Item::Events { process, tid, bytes } => {
-                    if let Some((first, _)) = Event::parse(&bytes) {
-                        let source = Source { process, tid };
-                        self.chunks.push(ChunkAt { source, place: reader.place(), first: order_key(&first) });
-                    }
+                Item::Events { process, tid, .. } => {
+                    self.chunks.push(ChunkAt { source: Source { process, tid }, place: reader.place() });
                 }
                 Item::Clock(c) => self.clocks.push(c),
                 Item::Note(n) => self.notes.push(n),
@@ -263,32 +259,56 @@ impl Recording {
         }
     }
 
-    /// Why reading stopped before the end of the file.
+    /// Why not all of the file was read, as far as it was read by now.
     pub fn damage(&self) -> Option<&TapeError> {
-        self.damage.as_ref()
+        self.damage.get()
+    }
+
+    fn damaged(&self, e: TapeError) {
+        // (The first is told.)
+        let _ = self.damage.set(e);
     }
 
     /// True if everything that the program left in its rings is on the tape.
     pub fn is_whole(&self) -> bool {
         // (So the recorder begins what it says of a full disk or a limit.)
         let stopped = |e: &End| e.how.starts_with("recording stopped");
-        self.damage.is_none() && self.end.as_ref().is_some_and(|e| !stopped(e))
+        self.damage().is_none() && self.end.as_ref().is_some_and(|e| !stopped(e))
     }
 
-    /// Bytes of the file that were read and checked.
+    /// Bytes of the file up to which it can be read.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Time of the earliest event.
     pub fn first_tsc(&self) -> Option<u64> {
-        self.chunks.iter().map(|c| c.first).min()
+        let (mut earliest, mut bytes) = (None::<u64>, Vec::new());
+        let mut chunks: Vec<&ChunkAt> = self.chunks.iter().collect();
+        chunks.sort_by_key(|c| c.place.tsc);
+        for c in chunks {
+            if earliest.is_some_and(|earliest| c.place.tsc >= earliest) {
+                break;
+            }
+            self.load(c, &mut bytes).ok()?;
+            let first = Event::parse(&bytes).map(|(e, _)| order_key(&e));
+            earliest = first.into_iter().chain(earliest).min();
+        }
+        earliest
     }
 
+    /// Reads a chunk's events: none where they are damaged, which [`Recording::damage`] then says.
     pub(crate) fn load(&self, chunk: &ChunkAt, into: &mut Vec<u8>) -> Result<(), InsightError> {
         let Place { offset, len, .. } = chunk.place;
         let path = || self.path.clone();
-        chunk.place.load(&self.file, into).map_err(|cause| InsightError::Reread { path: path(), offset, len, cause })
+        match chunk.place.load(&self.file, into) {
+            Err(e) if e.kind() == std::io::ErrorKind::InvalidData => {
+                self.damaged(TapeError::Events { path: path(), offset, what: e.to_string() });
+                into.clear();
+                Ok(())
+            }
+            read => read.map_err(|cause| InsightError::Reread { path: path(), offset, len, cause }),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use decode::Recording;
 use schema::Summary;
 use std::path::Path;
 use synthetic::*;
-use tape::file::TapeError;
+use tape::file::{Item, Reader, TapeError};
 
 fn small() -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
@@ -88,6 +88,32 @@ fn a_flipped_bit_is_found_and_never_a_panic() {
             assert!(s.copies.copy_engine <= 6);
         }
     }
+}
+
+/// A file that lost bytes in the middle of one chunk of events: that chunk is missing, and said to be.
+#[test]
+fn behind_events_that_are_damaged_the_rest_is_read() {
+    let mut b = small();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hole");
+    std::fs::write(&path, &b).unwrap();
+    let mut reader = Reader::open(&path).unwrap();
+    let mut places = Vec::new();
+    while let Some(item) = reader.item().unwrap() {
+        if matches!(item, Item::Events { tid: 2, .. }) {
+            places.push(reader.place());
+        }
+    }
+    let place = places[2];
+    b[place.offset as usize + place.len / 2] ^= 0x40;
+    let (r, s) = read(&path, &b).unwrap();
+    assert!(
+        matches!(r.damage(), Some(TapeError::Events { offset, .. }) if *offset == place.offset),
+        "{:?}",
+        r.damage()
+    );
+    assert_eq!((s.copies.copy_engine, s.complete), (places.len() as u64 - 1, false));
+    assert!(s.lost > 0 && s.damage.unwrap().contains(&format!("offset {}; what it held is missing", place.offset)));
 }
 
 #[test]

@@ -51,4 +51,6 @@ pub enum TapeError {
     Version { path: PathBuf, found: u32 },
     #[error("{path}: {what} at offset {offset}; everything before it was read")]
     Damaged { path: PathBuf, offset: u64, what: String },
+    #[error("{path}: {what} at offset {offset}; what it held is missing, the rest was read")]
+    Events { path: PathBuf, offset: u64, what: String },
 }

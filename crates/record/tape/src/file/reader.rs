@@ -18,6 +18,7 @@ pub enum Item {
         /// [`Process::index`]
         process: u32,
         tid: i32,
+        /// None with [`Reader::unread`].
         bytes: Vec<u8>,
     },
     Clock(Clock),
@@ -35,23 +36,29 @@ pub enum Item {
 pub struct Place {
     pub offset: u64,
     pub len: usize,
+    /// Of events, the time of the first one (ticks of the time stamp counter).
+    pub tsc: u64,
     /// Bytes when it is unpacked; 0: it is not packed.
     unpacked: usize,
+    crc: u32,
 }
 
 impl Place {
-    /// Reads the payload again.
+    /// Reads the payload.
     ///
     /// # Errors
-    /// The file is no longer what it was.
+    /// It cannot be read, or it is damaged.
     pub fn load(&self, file: &File, into: &mut Vec<u8>) -> io::Result<()> {
-        if self.unpacked == 0 {
-            into.resize(self.len, 0);
-            return file.read_exact_at(into, self.offset);
+        let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+        into.resize(self.len, 0);
+        file.read_exact_at(into, self.offset)?;
+        if crc32fast::hash(into) != self.crc {
+            return Err(invalid("chunk fails its checksum"));
         }
-        let mut packed = vec![0; self.len];
-        file.read_exact_at(&mut packed, self.offset)?;
-        packed::unpack(&packed, self.unpacked, into)
+        if self.unpacked != 0 {
+            *into = packed::unpack(into, self.unpacked).map_err(invalid)?;
+        }
+        Ok(())
     }
 }
 
@@ -67,6 +74,8 @@ enum Wanted {
 
 /// Bytes that are read at a time, at most.
 const BUFFER: u64 = 1 << 20;
+/// The same where only heads are read.
+const HEADS: usize = 4096;
 
 /// Reads a tape chunk by chunk.
 pub struct Reader {
@@ -78,6 +87,7 @@ pub struct Reader {
     header: Header,
     done: bool,
     wanted: Wanted,
+    reads_events: bool,
     /// What is still to be read after the run at hand, if an index says where that is.
     extents: Option<VecDeque<Extent>>,
     /// Where the run at hand ends.
@@ -111,6 +121,7 @@ impl Reader {
             header: Header::default(),
             done: false,
             wanted: Wanted::All,
+            reads_events: true,
             extents: None,
             until: u64::MAX,
             place: Place::default(),
@@ -148,6 +159,22 @@ impl Reader {
     /// From here on everything but events.
     pub fn without_events(mut self) -> Reader {
         self.wanted = Wanted::NoEvents;
+        self
+    }
+
+    /// From here on events come without their bytes, which are not read and not checked: [`Reader::place`] loads them.
+    pub fn unread(mut self) -> Reader {
+        self.reads_events = false;
+        // (Of what is not read, little should come along.)
+        let at = self.at;
+        if self.file.get_ref().metadata().is_ok_and(|m| m.is_file())
+            && let Ok(file) = self.file.get_ref().try_clone()
+        {
+            let mut file = BufReader::with_capacity(HEADS, file);
+            if file.seek(SeekFrom::Start(at)).is_ok() {
+                self.file = file;
+            }
+        }
         self
     }
 
@@ -259,7 +286,7 @@ impl Reader {
             return Err(damaged(format!("chunk {} where chunk {} should be", h.seq, self.seq)));
         }
         let mut payload = Vec::new();
-        if self.wants(&h) {
+        if self.wants(&h) && (self.reads_events || h.kind != Chunk::Events as u32) {
             payload.resize(h.padded(), 0);
             let n = read_up_to(&mut self.file, &mut payload).map_err(io_err)?;
             if n < payload.len() {
@@ -270,14 +297,13 @@ impl Reader {
                 return Err(damaged("chunk fails its checksum".into()));
             }
             if h.unpacked != 0 {
-                let mut whole = Vec::new();
-                packed::unpack(&payload, h.unpacked as usize, &mut whole).map_err(|e| damaged(e.to_string()))?;
-                payload = whole;
+                payload = packed::unpack(&payload, h.unpacked as usize).map_err(|e| damaged(e.into()))?;
             }
         } else if !skip(&mut self.file, h.padded() as u64).map_err(io_err)? {
             return Err(damaged("the file ends in a chunk".into()));
         }
-        self.place = Place { offset: offset + size as u64, len: h.len as usize, unpacked: h.unpacked as usize };
+        let (len, unpacked) = (h.len as usize, h.unpacked as usize);
+        self.place = Place { offset: offset + size as u64, len, tsc: h.tsc, unpacked, crc: h.crc };
         self.at += (size + h.padded()) as u64;
         self.seq += 1;
         Ok(Some((h, payload)))
