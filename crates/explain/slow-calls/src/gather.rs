@@ -10,9 +10,9 @@ use crate::off_cpu::OffCpu;
 use crate::parts::{About, CAUSES, Parts};
 use crate::rings::Rings;
 use crate::usual::Usual;
-use decode::Source;
 use decode::ranges::Open;
 use decode::walk::{At, Call, Sink};
+use decode::{Largest, Source};
 use lock_analysis::call_kind::CallKind;
 use lock_analysis::facts::{Addresses, Held};
 use lock_analysis::fast_map::FastMap;
@@ -22,7 +22,7 @@ use pushbuf::ops::{Op, Purpose, What as Did};
 use rm::abi::Branch;
 use schema::slow_calls::Cause;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::HashSet;
 use tape::call::{self, CallBody, Class, Function};
 use tape::event::{Body, Event};
 
@@ -151,8 +151,8 @@ pub struct Gather<'a> {
     usual: FastMap<(CallKind, u64), Usual>,
     launched: HashSet<(u32, u64)>,
     rings: Rings,
-    chosen: BinaryHeap<Reverse<ByLoss>>,
-    waits: BinaryHeap<Reverse<ByLoss>>,
+    chosen: Largest<ByLoss>,
+    waits: Largest<ByLoss>,
     runs: Option<&'a Runs>,
     out: Gathered,
 }
@@ -204,8 +204,8 @@ impl<'a> Gather<'a> {
             usual: FastMap::default(),
             launched: HashSet::new(),
             rings: Rings::default(),
-            chosen: BinaryHeap::new(),
-            waits: BinaryHeap::new(),
+            chosen: Largest::new(wanted.worst),
+            waits: Largest::new(wanted.worst),
             runs,
             out: Gathered {
                 calls: 0,
@@ -227,11 +227,7 @@ impl<'a> Gather<'a> {
     }
 
     pub fn finish(mut self) -> Gathered {
-        let sorted = |heap: BinaryHeap<Reverse<ByLoss>>| {
-            let mut all: Vec<ByLoss> = heap.into_iter().map(|Reverse(c)| c).collect();
-            all.sort_by(|a, b| b.cmp(a));
-            all.into_iter().map(|c| c.call).collect()
-        };
+        let sorted = |all: Largest<ByLoss>| all.into_sorted().into_iter().map(|c| c.call).collect();
         (self.out.chosen, self.out.waits) = (sorted(self.chosen), sorted(self.waits));
         self.out.gaps = self.out.between.worst(self.wanted.worst);
         self.out
@@ -329,10 +325,10 @@ impl<'a> Gather<'a> {
             let call =
                 Chosen { source: thread, function, body, ended, parts, spans, pageable_bytes, host_functions, waited };
             if is_wait {
-                choose(&mut self.waits, self.wanted.worst, parts.waited(), || call.clone());
+                choose(&mut self.waits, parts.waited(), || call.clone());
             }
             if is_chosen {
-                choose(&mut self.chosen, self.wanted.worst, lost, || call);
+                choose(&mut self.chosen, lost, || call);
             }
         }
     }
@@ -445,15 +441,10 @@ impl<'a> Gather<'a> {
 }
 
 /// Keeps a call if it is one of so many that lost the most.
-fn choose(heap: &mut BinaryHeap<Reverse<ByLoss>>, most: usize, lost: u64, call: impl FnOnce() -> Chosen) {
-    let least = heap.peek().map_or(0, |Reverse(least)| least.lost);
-    if heap.len() >= most {
-        if lost <= least || most == 0 {
-            return;
-        }
-        heap.pop();
+fn choose(all: &mut Largest<ByLoss>, lost: u64, call: impl FnOnce() -> Chosen) {
+    if all.would_keep(|least| lost > least.lost) {
+        all.add(ByLoss { lost, call: call() });
     }
-    heap.push(Reverse(ByLoss { lost, call: call() }));
 }
 
 /// Whether the bytes went through memory of CUDA's own, because the program's is not pinned. False where that is not known.

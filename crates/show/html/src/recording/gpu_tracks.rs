@@ -4,15 +4,14 @@
 //! calls started. All are counted: a track has bins with the share of time in which one of its kernels ran.
 
 use crate::recording::streams::title;
-use decode::short_name;
 use decode::streams::{Apart, Stream, Streams};
+use decode::{Largest, short_name};
 use export::About;
 use schema::happened::OneCall;
 use schema::kernel_runs::KernelRun;
 use schema::kernels::StreamRow;
 use schema::operations::{Shape, Start};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use terminal::cell;
 
 /// Kernels that are bars because they are the longest.
@@ -113,11 +112,11 @@ pub struct GpuTracks {
     /// The code of the last kernel, and the number of its name.
     last: Option<(u64, usize)>,
     grids: Texts,
-    longest: BinaryHeap<Reverse<Bar>>,
+    longest: Largest<Bar>,
     of_name: Vec<Option<Bar>>,
     /// The longest launching calls, and how many of their kernels are bars.
     long_calls: HashMap<CallKey, (u64, u32)>,
-    of_calls: BinaryHeap<Reverse<(u64, Bar)>>,
+    of_calls: Largest<(u64, Bar)>,
     streams: Streams,
     all: u64,
     /// Calls that are asked for, once all kernels are known.
@@ -137,8 +136,13 @@ pub struct Shown {
 }
 
 /// The calls whose kernels are bars in any case: those that took the longest to launch something.
-#[derive(Default)]
-pub struct LongCalls(BinaryHeap<Reverse<(u64, CallKey)>>);
+pub struct LongCalls(Largest<(u64, CallKey)>);
+
+impl Default for LongCalls {
+    fn default() -> LongCalls {
+        LongCalls(Largest::new(CALLS))
+    }
+}
 
 impl LongCalls {
     pub fn add(&mut self, call: &OneCall) {
@@ -146,10 +150,7 @@ impl LongCalls {
         if !matches!(call.kind, "launch" | "graph launch") {
             return;
         }
-        self.0.push(Reverse((ns, (call.process, call.tid, number))));
-        if self.0.len() > CALLS {
-            self.0.pop();
-        }
+        self.0.add((ns, (call.process, call.tid, number)));
     }
 }
 
@@ -163,10 +164,10 @@ impl GpuTracks {
             names: Texts::of(NAMES),
             last: None,
             grids: Texts::of(GRIDS),
-            longest: BinaryHeap::new(),
+            longest: Largest::new(LONGEST),
             of_name: Vec::new(),
-            long_calls: long.0.into_iter().map(|Reverse((ns, call))| (call, (ns, 0))).collect(),
-            of_calls: BinaryHeap::new(),
+            long_calls: long.0.iter().map(|(ns, call)| (*call, (*ns, 0))).collect(),
+            of_calls: Largest::new(OF_CALLS),
             streams: Streams::default(),
             all: 0,
             wanted: None,
@@ -213,7 +214,7 @@ impl GpuTracks {
             *kernels += 1;
             (*kernels <= OF_ONE_CALL).then_some(*ns)
         });
-        let is_long = self.longest.len() < LONGEST || self.longest.peek().is_some_and(|least| bar.ns > least.0.ns);
+        let is_long = self.longest.would_keep(|least| bar.ns > least.ns);
         let is_of_name = self.of_name[bar.name].is_none_or(|longest| bar.ns > longest.ns);
         if !(is_long || is_of_name || of_its_call.is_some()) {
             return;
@@ -223,16 +224,10 @@ impl GpuTracks {
             self.of_name[bar.name] = Some(bar);
         }
         if is_long {
-            self.longest.push(Reverse(bar));
-            if self.longest.len() > LONGEST {
-                self.longest.pop();
-            }
+            self.longest.add(bar);
         }
         if let Some(ns) = of_its_call {
-            self.of_calls.push(Reverse((ns, bar)));
-            if self.of_calls.len() > OF_CALLS {
-                self.of_calls.pop();
-            }
+            self.of_calls.add((ns, bar));
         }
     }
 
@@ -271,8 +266,8 @@ impl GpuTracks {
 
     /// Each bar once, by the order of their doorbells.
     fn bars(&self) -> BTreeMap<u64, Bar> {
-        let longest = self.longest.iter().map(|Reverse(bar)| bar);
-        let of_calls = self.of_calls.iter().map(|Reverse((_, bar))| bar);
+        let longest = self.longest.iter();
+        let of_calls = self.of_calls.iter().map(|(_, bar)| bar);
         let of_names = self.of_name.iter().flatten();
         longest.chain(of_calls).chain(of_names).map(|bar| (bar.number, *bar)).collect()
     }
@@ -477,7 +472,7 @@ pub(super) mod tests {
     fn of_many_kernels_the_longest_of_all_of_each_name_and_of_long_calls_are_bars() {
         let (many, end) = (150_000u64, 150_000 * 1_000);
         let mut long = LongCalls::default();
-        long.0.push(Reverse((1_000_000, (0, 7, 5))));
+        long.0.add((1_000_000, (0, 7, 5)));
         let mut tracks = GpuTracks::new(end, long);
         for n in 0..many {
             // Short ones of a rare name, some of them by a long call.

@@ -7,13 +7,12 @@ use crate::document::{Block, Cell, Section, Table, number, text};
 use crate::numbers::{ns, seconds};
 use crate::recording::gpu_tracks::{GpuTracks, LongCalls, Shown};
 use crate::recording::streams;
-use decode::{Recording, short_name};
+use decode::{Largest, Recording, short_name};
 use export::{About, ExportError, Writer};
 use lock_analysis::Happened;
 use schema::lines::Line;
 use schema::operations::{Mode, When};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 use terminal::number::{bytes, count, nanoseconds};
 
 /// Events that stand on the page one by one.
@@ -75,7 +74,7 @@ struct Collected<'a> {
     places: HashMap<Place, usize>,
     names: Vec<String>,
     numbers: HashMap<String, usize>,
-    longest: BinaryHeap<Reverse<Event>>,
+    longest: Largest<Event>,
     all: u64,
     /// `None` where the GPU's times are not recorded.
     gpu: Option<GpuTracks>,
@@ -186,7 +185,7 @@ impl Collected<'_> {
             places: HashMap::new(),
             names: Vec::new(),
             numbers: HashMap::new(),
-            longest: BinaryHeap::new(),
+            longest: Largest::new(SINGLE),
             all: 0,
             gpu: None,
         }
@@ -199,14 +198,11 @@ impl Collected<'_> {
         let bins = &mut self.lanes[lane].bins[kind];
         bins.resize(BINS, 0);
         bins[bin] = bins[bin].saturating_add(1);
-        if self.longest.len() == SINGLE && self.longest.peek().is_some_and(|least| ns < least.0.ns) {
+        if !self.longest.would_keep(|least| ns >= least.ns) {
             return;
         }
         let name = self.name(name);
-        self.longest.push(Reverse(Event { ns, from, lane, kind, name }));
-        if self.longest.len() > SINGLE {
-            self.longest.pop();
-        }
+        self.longest.add(Event { ns, from, lane, kind, name });
     }
 
     fn lane(&mut self, place: Place) -> usize {
@@ -259,8 +255,7 @@ impl Collected<'_> {
     }
 
     fn section(self) -> Section {
-        let mut longest: Vec<Event> = self.longest.into_iter().map(|e| e.0).collect();
-        longest.sort_unstable_by(|a, b| b.cmp(a));
+        let longest = self.longest.into_sorted();
         let single = longest.len() as u64;
         let says = if self.all > single {
             format!(
