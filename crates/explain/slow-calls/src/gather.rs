@@ -7,6 +7,7 @@ use crate::faults::{self, Faults};
 use crate::kernels::{self, Runs, Wait, Waited};
 use crate::names::Names;
 use crate::off_cpu::OffCpu;
+use crate::pageable::{Moved, is_pageable};
 use crate::parts::{About, CAUSES, Parts};
 use crate::rings::Rings;
 use crate::usual::Usual;
@@ -18,7 +19,7 @@ use lock_analysis::facts::{Addresses, Held};
 use lock_analysis::fast_map::FastMap;
 use lock_analysis::labels::{Labels, function_name};
 use lock_analysis::ops::Class as LockClass;
-use pushbuf::ops::{Op, Purpose, What as Did};
+use pushbuf::ops::Op;
 use rm::abi::Branch;
 use schema::slow_calls::Cause;
 use std::cmp::Reverse;
@@ -44,8 +45,6 @@ const USUAL_AT_FIRST: f64 = 10e-6;
 const SLOWED: f64 = 3e-6;
 /// Bytes a second that the CPU and the engine move at least when memory is pageable.
 const PAGEABLE: f64 = 3e9;
-/// CUDA moves so many bytes from pinned memory in its commands (docs/results/act.md): below, pinned and pageable look alike.
-const INLINE: u64 = 24 << 10;
 
 /// A call that is to be explained by itself.
 #[derive(Clone, Debug)]
@@ -104,14 +103,6 @@ pub struct Gathered {
     /// Waits for Python's lock between calls, and the longest of them.
     pub between: Between,
     pub gaps: Vec<Gap>,
-}
-
-/// Bytes that one command moved.
-#[derive(Clone, Copy, Debug)]
-struct Moved {
-    src: Option<u64>,
-    dst: u64,
-    is_inline: bool,
 }
 
 /// A thread since its last call.
@@ -447,20 +438,6 @@ fn choose(all: &mut Largest<ByLoss>, lost: u64, call: impl FnOnce() -> Chosen) {
     }
 }
 
-/// Whether the bytes went through memory of CUDA's own, because the program's is not pinned. False where that is not known.
-fn is_pageable(function: Option<&Function>, c: &CallBody, moved: &[Moved]) -> bool {
-    let moves_between_addresses = function.is_some_and(|f| f.source_at().is_some());
-    if !moves_between_addresses || c.source == 0 || c.size <= INLINE {
-        return false;
-    }
-    let within = |va: u64, begin: u64| va.wrapping_sub(begin) < c.size;
-    // The engine uses the program's own addresses where it reaches its memory.
-    moved.iter().any(|m| match m.src {
-        Some(src) => within(src, c.source) != within(m.dst, c.object),
-        None => m.is_inline && within(m.dst, c.object),
-    })
-}
-
 /// When the thread waited for a lock, a condition or a semaphore, as an event has it. To be called with all events of locks, in
 /// order.
 pub fn waited(addresses: &mut Addresses, thread: Source, e: &Event<'_>) -> Option<Span> {
@@ -539,16 +516,12 @@ impl Sink for Gather<'_> {
     }
 
     fn op(&mut self, at: &At<'_>, op: &Op) {
-        let (src, dst, is_inline) = match &op.what {
-            Did::Copy(c) => (Some(c.src), c.dst, false),
-            Did::Inline(i) if i.purpose == Purpose::Data => (None, i.dst, true),
-            _ => return,
-        };
+        let Some(moved) = Moved::of(op) else { return };
         let thread = Source { process: at.channel.process, tid: at.submission.tid };
         if let Some(t) = self.doing(thread)
             && t.moved.len() < PENDING
         {
-            t.moved.push(Moved { src, dst, is_inline });
+            t.moved.push(moved);
         }
     }
 }
@@ -558,37 +531,4 @@ pub fn driver_call_name(labels: &Labels<'_>, thread: Source, tsc: u64, call: &Ca
     let clock = decode::rows::clock(labels.recording);
     let row = decode::driver_call(labels.recording, thread, tsc, call, branch, &clock);
     row.what.unwrap_or_else(|| row.call.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_is_pageable_where_the_engine_does_not_read_or_write_the_programs_own() {
-        let (host, device, size) = (0x7f00_0000_0000, 0x10_0000_0000, 1 << 20);
-        let engine = |src, dst| Moved { src: Some(src), dst, is_inline: false };
-        let inline = |dst| Moved { src: None, dst, is_inline: true };
-        let to_device = CallBody { source: host, object: device, size, ..CallBody::default() };
-        let from_device = CallBody { source: device, object: host, size, ..CallBody::default() };
-        let staging = 0x7e00_0000_0000;
-        let is = |number, c: &CallBody, moved: &[Moved]| is_pageable(call::function(number), c, moved);
-        // cuMemcpyHtoDAsync, cudaMemcpyAsync: pinned in two pieces, staged in two pieces.
-        for number in [13, 267] {
-            let pinned = [engine(host, device), engine(host + 4096, device + 4096)];
-            assert!(!is(number, &to_device, &pinned));
-            assert!(is(number, &to_device, &[engine(staging, device), engine(staging, device + size / 2)]));
-            assert!(is(number, &from_device, &[engine(device, staging)]));
-            assert!(!is(number, &from_device, &[engine(device, host)]));
-        }
-        // In CUDA's commands: above what it moves so from pinned memory.
-        let c = CallBody { size: 64 << 10, ..to_device };
-        assert!(is(13, &c, &[inline(device)]));
-        assert!(!is(13, &CallBody { size: INLINE, ..c }, &[inline(device)]));
-        // Nothing was seen of it, an older recording, a copy of rows, a write that is none of its own.
-        assert!(!is(13, &to_device, &[]));
-        assert!(!is(13, &CallBody { source: 0, ..to_device }, &[engine(staging, device)]));
-        assert!(!is(22, &to_device, &[engine(staging, device)]));
-        assert!(!is(13, &to_device, &[inline(device + 2 * size)]));
-    }
 }

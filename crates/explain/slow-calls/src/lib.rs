@@ -15,6 +15,7 @@ mod gather;
 mod kernels;
 mod names;
 mod off_cpu;
+mod pageable;
 mod parts;
 mod rings;
 mod rows;
