@@ -57,7 +57,7 @@ pub struct Chosen {
     pub spans: Vec<Span>,
     pub pageable_bytes: u64,
     pub host_functions: u64,
-    /// The kernels that it waited for, where the GPU's times were recorded.
+    /// The kernels and copies that it waited for, where the GPU's times were recorded.
     pub waited: Option<Waited>,
 }
 
@@ -264,7 +264,7 @@ impl<'a> Gather<'a> {
             let waits_only = class == Some(Class::Synchronize);
             spans.retain(|s| s.what != What::Asleep && !(waits_only && s.what == What::Condition));
             let waited = runs.spans(&wait, c.began, ended, &mut spans);
-            // Until the last kernel has ended, a thread that has no CPU misses nothing.
+            // Until the last of them has ended, a thread that has no CPU misses nothing.
             for s in spans.iter_mut().filter(|s| waits_only && matches!(s.what, What::Preempted | What::Fault)) {
                 s.from = s.from.max(waited.last);
             }
@@ -327,7 +327,7 @@ impl<'a> Gather<'a> {
     /// What the call waits for, if it is there to wait for the GPU.
     fn wait(&self, thread: Source, f: &Function, c: &CallBody, is_pageable: bool) -> Option<Wait> {
         let stream = kernels::stream(c.stream, thread.tid);
-        let all = Wait { process: thread.process, stream: None, until: c.began };
+        let all = Wait { process: thread.process, stream: None, until: c.began, own: None };
         match f.class {
             Class::Synchronize if f.object == call::Object::Event => {
                 let recorded = self.processes.get(&thread.process).and_then(|of| of.events.get(&c.object));
@@ -335,7 +335,7 @@ impl<'a> Gather<'a> {
             }
             Class::Synchronize if f.stream == call::Stream::None => Some(all),
             Class::Synchronize => Some(Wait { stream: Some(stream), ..all }),
-            Class::Copy => Some(all),
+            Class::Copy => Some(Wait { own: Some(thread.tid), ..all }),
             Class::CopyAsync if is_pageable => Some(Wait { stream: Some(stream), ..all }),
             _ => None,
         }
