@@ -123,6 +123,24 @@ fn each_copy_and_fill_of_the_copy_engine_has_its_begin_and_end() {
     let text =
         String::from_utf8(doorbell(&["show", &file, "--copies", "--sort", "time", "--top", "2"]).stdout).unwrap();
     assert!(text.lines().skip(1).all(|line| line.contains("ran ")), "{text}");
+    // On the report's timeline each is a bar, on a track of its channel.
+    let gpu = &timeline(dir.path(), &file)["gpu"];
+    let tracks = gpu["tracks"].as_array().unwrap().iter().filter(|track| track["kind"] == 1).count();
+    let bars: Vec<u64> = gpu["bars"].as_array().unwrap().iter().map(|n| n.as_i64().unwrap() as u64).collect();
+    let bars = bars.chunks(11).filter(|bar| bar[2] == 1).count();
+    let timed = rows(&file, "--copies").as_array().unwrap().iter().filter(|c| c["gpu"].is_object()).count();
+    assert_eq!((tracks, bars), (ended.len(), timed));
+    let names = gpu["names"].to_string();
+    assert!(names.contains("\"copy 4 KiB host to device\""), "{names}");
+}
+
+/// What the report of a recording draws.
+fn timeline(dir: &Path, file: &str) -> Value {
+    let page = dir.join("report.html");
+    doorbell(&["report", file, "-o", page.to_str().unwrap()]);
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, data) = page.split_once("id=\"timeline-data\" type=\"application/json\">").unwrap();
+    serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap()
 }
 
 #[test]

@@ -174,6 +174,32 @@ fn a_wait_for_the_gpu_names_its_kernels() {
     assert_eq!((&why["slow"], &why["waits"][0]["cause"]), (&0.into(), &"engine".into()));
 }
 
+/// A copy to the device, a kernel that waits for it, a copy back, while the program waits for their stream.
+#[test]
+fn a_wait_for_the_gpu_names_its_copies() {
+    use tape::call::{self, CallBody};
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t.doorbell");
+    let mut t = synthetic::copy_times();
+    let body = CallBody { began: 207_500, stream: 0x51, seq: 6, ..CallBody::default() };
+    t.event_at(100, 694_000, call::kind::CALL, 61, &body, &[], &[]);
+    t.write(&file);
+    let file = file.to_str().unwrap();
+    let shown = text(&["why", "--starting", file]);
+    let told = "copy 4 MiB host to device: add(int*) waited behind it in its stream";
+    for part in [
+        "call 6 of thread 100: 486 us, engine",
+        "220 us    copy 4 MiB device to host\n",
+        &format!("190 us    {told}\n"),
+        "the longest that it waits for is the copy 4 MiB device to host; saves up to 220 us",
+        "when 1 of 4 copies ran",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let why: Value = serde_json::from_str(&text(&["why", "--json", "--starting", file])).unwrap();
+    assert_eq!(why["waits"][0]["parts"][0]["of"][1]["what"], told);
+}
+
 /// The library of the tests lacks the functions that map memory for the GPU.
 #[test]
 fn a_cuda_that_cannot_map_the_memory_for_times_is_named() {

@@ -414,9 +414,9 @@ impl Running {
         let (bell, error) = times.gpu_ns(channel.gpu, tsc)?;
         let (bell, error) = (bell as i64, error.ceil() as i64);
         let last = end as i64;
-        let idle = bell + IDLE;
+        let idle = bell.saturating_add(IDLE);
         let has_written = self.wrote.remove(&channel.number);
-        let behind = |ns: i64, gap: i64| ns + if has_written { gap } else { BUSY };
+        let behind = |ns: i64, gap: i64| ns.saturating_add(if has_written { gap } else { BUSY });
         let (least, usual) = AFTER_A_WRITE;
         let busy = before.flatten().map(|ns| behind(ns as i64, usual as i64));
         let earliest_busy = before.flatten().map(|ns| behind(ns as i64, least as i64));
@@ -441,7 +441,7 @@ impl Running {
             start_ns: start as u64,
             earliest_ns: earliest as u64,
             start: kind,
-            queued_ns: (start - bell).max(0) as u64,
+            queued_ns: start.saturating_sub(bell).max(0) as u64,
             clock_error_ns: error as u64,
         })
     }
@@ -513,6 +513,22 @@ mod tests {
         let (image, tsc) = ended(&[50_000, 60_000, 70_000]);
         let time = running.kernel(&image, &channel(1), 0, tsc, Some(2), false).unwrap();
         assert_eq!((time.start, time.earliest_ns), (Start::Bounded, image.ended(1).unwrap() + BUSY as u64));
+    }
+
+    /// (A clock's reading may be anything on a damaged tape.)
+    #[test]
+    fn clocks_that_are_far_apart_are_no_panic() {
+        for (base, end) in [(1 << 40, 1 << 63), (i64::MAX as u64, 2), (u64::MAX / 2 + 7, i64::MAX as u64)] {
+            let mut image = image();
+            image.clocks.get_mut(&0).unwrap().base = base;
+            image.end(0, end);
+            image.end(1, end - 1);
+            let mut running = Running::default();
+            for number in [0, 1] {
+                running.writes(1);
+                running.kernel(&image, &channel(1), 0, 100_000_000_000_000, Some(number), false);
+            }
+        }
     }
 
     #[test]

@@ -26,6 +26,11 @@ impl Stream {
         let handle = when.call.as_ref().map(|call| call.stream);
         Stream { process: when.process, slot: when.slot, generation: when.generation, handle }
     }
+
+    /// As traces have it: what is outside of any call is in the default stream.
+    pub fn or_default(self) -> Stream {
+        Stream { handle: Some(self.handle.unwrap_or(0)), ..self }
+    }
 }
 
 /// Times that may overlap, as times that are apart. Best given in the order of their ends.

@@ -7,6 +7,7 @@
 
 pub mod channel;
 pub mod clock;
+pub mod copy_names;
 pub mod cuda_calls;
 pub mod diff;
 pub mod document;

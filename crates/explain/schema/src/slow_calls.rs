@@ -11,9 +11,9 @@ pub enum Cause {
     Usual,
     /// The call is there to wait for the GPU.
     Gpu,
-    /// The same, while the GPU ran kernels that the call waits for.
+    /// The same, while the GPU ran kernels or copies that the call waits for.
     Engine,
-    /// A kernel that the call waits for was submitted and did not run yet.
+    /// A kernel or a copy that the call waits for was submitted and did not run yet.
     Queue,
     /// The call waits for a stream in which functions of the host's were.
     HostFunction,
@@ -233,7 +233,7 @@ pub struct PartRow {
     pub of: Vec<OfRow>,
 }
 
-/// A lock that was waited for, a driver call, a thread that had the CPU, a kernel, or a kind of page faults: `minor`, `major`.
+/// A lock that was waited for, a driver call, a thread that had the CPU, a kernel, a copy, or a kind of page faults: `minor`, `major`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OfRow {
     pub what: String,

@@ -15,13 +15,13 @@ pub enum What {
     Fault,
     /// Was off CPU of its own will.
     Asleep,
-    /// Waited for the GPU, which ran a kernel for it. `of`: the kernel's name.
+    /// Waited for the GPU, which ran a kernel or a copy for it. `of`: its name.
     Engine,
     /// The same of a kernel of which only bounds are known: it may have run for a shorter time.
     Bounded,
-    /// Waited for a kernel that did not run yet, while the GPU ran another one of the process. `of`: that one's name.
+    /// Waited for a kernel or a copy that did not run yet, while the GPU ran another one of the process. `of`: that one's name.
     Beside,
-    /// Waited for a kernel that did not run yet.
+    /// Waited for a kernel or a copy that did not run yet.
     Queue,
 }
 

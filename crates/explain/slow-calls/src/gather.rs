@@ -7,22 +7,23 @@ use crate::faults::{self, Faults};
 use crate::kernels::{self, Runs, Wait, Waited};
 use crate::names::Names;
 use crate::off_cpu::OffCpu;
+use crate::pageable::{Moved, is_pageable};
 use crate::parts::{About, CAUSES, Parts};
 use crate::rings::Rings;
 use crate::usual::Usual;
-use decode::Source;
 use decode::ranges::Open;
 use decode::walk::{At, Call, Sink};
+use decode::{Largest, Source};
 use lock_analysis::call_kind::CallKind;
 use lock_analysis::facts::{Addresses, Held};
 use lock_analysis::fast_map::FastMap;
 use lock_analysis::labels::{Labels, function_name};
 use lock_analysis::ops::Class as LockClass;
-use pushbuf::ops::{Op, Purpose, What as Did};
+use pushbuf::ops::Op;
 use rm::abi::Branch;
 use schema::slow_calls::Cause;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::HashSet;
 use tape::call::{self, CallBody, Class, Function};
 use tape::event::{Body, Event};
 
@@ -44,8 +45,6 @@ const USUAL_AT_FIRST: f64 = 10e-6;
 const SLOWED: f64 = 3e-6;
 /// Bytes a second that the CPU and the engine move at least when memory is pageable.
 const PAGEABLE: f64 = 3e9;
-/// CUDA moves so many bytes from pinned memory in its commands (docs/results/act.md): below, pinned and pageable look alike.
-const INLINE: u64 = 24 << 10;
 
 /// A call that is to be explained by itself.
 #[derive(Clone, Debug)]
@@ -58,7 +57,7 @@ pub struct Chosen {
     pub spans: Vec<Span>,
     pub pageable_bytes: u64,
     pub host_functions: u64,
-    /// The kernels that it waited for, where the GPU's times were recorded.
+    /// The kernels and copies that it waited for, where the GPU's times were recorded.
     pub waited: Option<Waited>,
 }
 
@@ -106,14 +105,6 @@ pub struct Gathered {
     pub gaps: Vec<Gap>,
 }
 
-/// Bytes that one command moved.
-#[derive(Clone, Copy, Debug)]
-struct Moved {
-    src: Option<u64>,
-    dst: u64,
-    is_inline: bool,
-}
-
 /// A thread since its last call.
 #[derive(Debug, Default)]
 struct Doing {
@@ -151,8 +142,8 @@ pub struct Gather<'a> {
     usual: FastMap<(CallKind, u64), Usual>,
     launched: HashSet<(u32, u64)>,
     rings: Rings,
-    chosen: BinaryHeap<Reverse<ByLoss>>,
-    waits: BinaryHeap<Reverse<ByLoss>>,
+    chosen: Largest<ByLoss>,
+    waits: Largest<ByLoss>,
     runs: Option<&'a Runs>,
     out: Gathered,
 }
@@ -204,8 +195,8 @@ impl<'a> Gather<'a> {
             usual: FastMap::default(),
             launched: HashSet::new(),
             rings: Rings::default(),
-            chosen: BinaryHeap::new(),
-            waits: BinaryHeap::new(),
+            chosen: Largest::new(wanted.worst),
+            waits: Largest::new(wanted.worst),
             runs,
             out: Gathered {
                 calls: 0,
@@ -227,11 +218,7 @@ impl<'a> Gather<'a> {
     }
 
     pub fn finish(mut self) -> Gathered {
-        let sorted = |heap: BinaryHeap<Reverse<ByLoss>>| {
-            let mut all: Vec<ByLoss> = heap.into_iter().map(|Reverse(c)| c).collect();
-            all.sort_by(|a, b| b.cmp(a));
-            all.into_iter().map(|c| c.call).collect()
-        };
+        let sorted = |all: Largest<ByLoss>| all.into_sorted().into_iter().map(|c| c.call).collect();
         (self.out.chosen, self.out.waits) = (sorted(self.chosen), sorted(self.waits));
         self.out.gaps = self.out.between.worst(self.wanted.worst);
         self.out
@@ -277,7 +264,7 @@ impl<'a> Gather<'a> {
             let waits_only = class == Some(Class::Synchronize);
             spans.retain(|s| s.what != What::Asleep && !(waits_only && s.what == What::Condition));
             let waited = runs.spans(&wait, c.began, ended, &mut spans);
-            // Until the last kernel has ended, a thread that has no CPU misses nothing.
+            // Until the last of them has ended, a thread that has no CPU misses nothing.
             for s in spans.iter_mut().filter(|s| waits_only && matches!(s.what, What::Preempted | What::Fault)) {
                 s.from = s.from.max(waited.last);
             }
@@ -329,10 +316,10 @@ impl<'a> Gather<'a> {
             let call =
                 Chosen { source: thread, function, body, ended, parts, spans, pageable_bytes, host_functions, waited };
             if is_wait {
-                choose(&mut self.waits, self.wanted.worst, parts.waited(), || call.clone());
+                choose(&mut self.waits, parts.waited(), || call.clone());
             }
             if is_chosen {
-                choose(&mut self.chosen, self.wanted.worst, lost, || call);
+                choose(&mut self.chosen, lost, || call);
             }
         }
     }
@@ -340,7 +327,7 @@ impl<'a> Gather<'a> {
     /// What the call waits for, if it is there to wait for the GPU.
     fn wait(&self, thread: Source, f: &Function, c: &CallBody, is_pageable: bool) -> Option<Wait> {
         let stream = kernels::stream(c.stream, thread.tid);
-        let all = Wait { process: thread.process, stream: None, until: c.began };
+        let all = Wait { process: thread.process, stream: None, until: c.began, own: None };
         match f.class {
             Class::Synchronize if f.object == call::Object::Event => {
                 let recorded = self.processes.get(&thread.process).and_then(|of| of.events.get(&c.object));
@@ -348,7 +335,7 @@ impl<'a> Gather<'a> {
             }
             Class::Synchronize if f.stream == call::Stream::None => Some(all),
             Class::Synchronize => Some(Wait { stream: Some(stream), ..all }),
-            Class::Copy => Some(all),
+            Class::Copy => Some(Wait { own: Some(thread.tid), ..all }),
             Class::CopyAsync if is_pageable => Some(Wait { stream: Some(stream), ..all }),
             _ => None,
         }
@@ -445,29 +432,10 @@ impl<'a> Gather<'a> {
 }
 
 /// Keeps a call if it is one of so many that lost the most.
-fn choose(heap: &mut BinaryHeap<Reverse<ByLoss>>, most: usize, lost: u64, call: impl FnOnce() -> Chosen) {
-    let least = heap.peek().map_or(0, |Reverse(least)| least.lost);
-    if heap.len() >= most {
-        if lost <= least || most == 0 {
-            return;
-        }
-        heap.pop();
+fn choose(all: &mut Largest<ByLoss>, lost: u64, call: impl FnOnce() -> Chosen) {
+    if all.would_keep(|least| lost > least.lost) {
+        all.add(ByLoss { lost, call: call() });
     }
-    heap.push(Reverse(ByLoss { lost, call: call() }));
-}
-
-/// Whether the bytes went through memory of CUDA's own, because the program's is not pinned. False where that is not known.
-fn is_pageable(function: Option<&Function>, c: &CallBody, moved: &[Moved]) -> bool {
-    let moves_between_addresses = function.is_some_and(|f| f.source_at().is_some());
-    if !moves_between_addresses || c.source == 0 || c.size <= INLINE {
-        return false;
-    }
-    let within = |va: u64, begin: u64| va.wrapping_sub(begin) < c.size;
-    // The engine uses the program's own addresses where it reaches its memory.
-    moved.iter().any(|m| match m.src {
-        Some(src) => within(src, c.source) != within(m.dst, c.object),
-        None => m.is_inline && within(m.dst, c.object),
-    })
 }
 
 /// When the thread waited for a lock, a condition or a semaphore, as an event has it. To be called with all events of locks, in
@@ -548,16 +516,12 @@ impl Sink for Gather<'_> {
     }
 
     fn op(&mut self, at: &At<'_>, op: &Op) {
-        let (src, dst, is_inline) = match &op.what {
-            Did::Copy(c) => (Some(c.src), c.dst, false),
-            Did::Inline(i) if i.purpose == Purpose::Data => (None, i.dst, true),
-            _ => return,
-        };
+        let Some(moved) = Moved::of(op) else { return };
         let thread = Source { process: at.channel.process, tid: at.submission.tid };
         if let Some(t) = self.doing(thread)
             && t.moved.len() < PENDING
         {
-            t.moved.push(Moved { src, dst, is_inline });
+            t.moved.push(moved);
         }
     }
 }
@@ -567,37 +531,4 @@ pub fn driver_call_name(labels: &Labels<'_>, thread: Source, tsc: u64, call: &Ca
     let clock = decode::rows::clock(labels.recording);
     let row = decode::driver_call(labels.recording, thread, tsc, call, branch, &clock);
     row.what.unwrap_or_else(|| row.call.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_is_pageable_where_the_engine_does_not_read_or_write_the_programs_own() {
-        let (host, device, size) = (0x7f00_0000_0000, 0x10_0000_0000, 1 << 20);
-        let engine = |src, dst| Moved { src: Some(src), dst, is_inline: false };
-        let inline = |dst| Moved { src: None, dst, is_inline: true };
-        let to_device = CallBody { source: host, object: device, size, ..CallBody::default() };
-        let from_device = CallBody { source: device, object: host, size, ..CallBody::default() };
-        let staging = 0x7e00_0000_0000;
-        let is = |number, c: &CallBody, moved: &[Moved]| is_pageable(call::function(number), c, moved);
-        // cuMemcpyHtoDAsync, cudaMemcpyAsync: pinned in two pieces, staged in two pieces.
-        for number in [13, 267] {
-            let pinned = [engine(host, device), engine(host + 4096, device + 4096)];
-            assert!(!is(number, &to_device, &pinned));
-            assert!(is(number, &to_device, &[engine(staging, device), engine(staging, device + size / 2)]));
-            assert!(is(number, &from_device, &[engine(device, staging)]));
-            assert!(!is(number, &from_device, &[engine(device, host)]));
-        }
-        // In CUDA's commands: above what it moves so from pinned memory.
-        let c = CallBody { size: 64 << 10, ..to_device };
-        assert!(is(13, &c, &[inline(device)]));
-        assert!(!is(13, &CallBody { size: INLINE, ..c }, &[inline(device)]));
-        // Nothing was seen of it, an older recording, a copy of rows, a write that is none of its own.
-        assert!(!is(13, &to_device, &[]));
-        assert!(!is(13, &CallBody { source: 0, ..to_device }, &[engine(staging, device)]));
-        assert!(!is(22, &to_device, &[engine(staging, device)]));
-        assert!(!is(13, &to_device, &[inline(device + 2 * size)]));
-    }
 }

@@ -1,27 +1,36 @@
-//! When kernels ran (`record --gpu-times`), and which of them a call waited for.
+//! When kernels and copies ran (`record --gpu-times`), and which of them a call waited for.
 //!
-//! A call waits for the kernels of its stream, event or device that were submitted before and ended in it. While one of them runs, the call waits for the
-//! engine; while none does, and one was submitted and did not start, for the queue. Where only bounds of a kernel are known, all of them count as running, and
-//! are marked. What is left is not known: times of copies are not used here.
+//! A call waits for the kernels and copies of its stream, event or device that were submitted before and ended in it; one that copies, for its own copies, too.
+//! While one of them runs, the call waits for the engine; while none does, and one was submitted and did not start, for the queue. Where only bounds of a kernel
+//! are known, all of them count as running, and are marked. What is left is not known.
 
 use crate::activity::{Span, What};
 use crate::names::Names;
+use crate::pageable::{Moved, is_pageable};
+use decode::ranges::Open;
 use decode::walk::{At, GraphKernel, Sink, walk};
-use decode::{InsightError, Recording};
+use decode::{InsightError, Recording, Source};
 use lock_analysis::fast_map::FastMap;
 use pushbuf::ops::{Op, What as Did};
-use schema::operations::{GpuTime, Start};
+use schema::copy_names;
+use schema::operations::{GpuTime, Mode, Start};
+use tape::call::{self, CallBody};
+use tape::event::{Body, Event};
 
 /// Runs that are remembered, at most (48 bytes each).
 const MOST: usize = 1 << 22;
 /// Runs of one call, at most.
 const OF_ONE: usize = 1 << 16;
+/// Copies and what they moved that are remembered of a thread until its call ends.
+const PENDING: usize = 1 << 16;
+/// Names of copies with their sizes; those of more sizes are named without.
+const SIZED: usize = 1024;
 /// Seconds by which a kernel may seem to end after the call that waited for it: the clocks are read to less than a microsecond.
 const SLACK: f64 = 5e-6;
-/// [`Span::of`] of a time between kernels.
+/// [`Span::of`] of a time in which nothing ran.
 pub const NONE: u64 = u64::MAX - 1;
 
-/// The stream of a kernel or of a call, as handles name it. Stream 2 is each thread's own.
+/// The stream of a kernel, a copy or a call, as handles name it. Stream 2 is each thread's own.
 pub fn stream(handle: u64, tid: i32) -> u64 {
     match handle {
         // The legacy default stream by its other name.
@@ -39,9 +48,11 @@ pub struct Wait {
     pub stream: Option<u64>,
     /// What was submitted until then.
     pub until: u64,
+    /// The thread whose submissions after that it waits for, too: they are its own.
+    pub own: Option<i32>,
 }
 
-/// A kernel that ran, times as time stamps.
+/// A kernel or a copy that ran, times as time stamps.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     rung: u64,
@@ -49,11 +60,16 @@ struct Run {
     from: u64,
     to: u64,
     stream: u64,
-    /// How long its stream ran no kernel before it was submitted; 0 where that is not known.
+    /// How long its stream ran nothing before it was submitted; 0 where that is not known.
     idle: u64,
-    name: u32,
+    tid: i32,
+    /// Its number among the names, of which there are fewer.
+    name: u16,
     is_bounded: bool,
+    is_copy: bool,
 }
+
+const _: () = assert!(size_of::<Run>() == 48);
 
 #[derive(Debug, Default)]
 struct Process {
@@ -68,26 +84,51 @@ struct Process {
 pub struct Runs {
     of: FastMap<u32, Process>,
     pub names: Names,
+    sized: usize,
     kept: usize,
     /// Runs that were not remembered.
     pub left_out: u64,
+    /// Copies and fills by copy engines, and those of them that have no time.
+    pub copies: u64,
+    pub copies_without: u64,
     slack: u64,
+    pending: FastMap<Source, Pending>,
 }
 
-/// What is known of the kernels that a call waited for.
+/// A thread since its last call.
+#[derive(Debug, Default)]
+struct Pending {
+    moved: Vec<Moved>,
+    /// Copies among the runs of its process.
+    copies: Vec<usize>,
+}
+
+/// What is known of the kernels and copies that a call waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
     pub kernels: u64,
+    pub copies: u64,
     /// Within the call: ticks and name of the longest.
     pub longest: u64,
     pub longest_name: u64,
-    /// How long the stream of the first one ran no kernel before that was submitted.
+    pub longest_is_copy: bool,
+    pub behind: Option<Behind>,
+    /// How long the stream of the first one ran nothing before that was submitted.
     pub idle: u64,
     pub idle_name: u64,
+    pub idle_is_copy: bool,
     /// When the last of them ended.
     pub last: u64,
     /// There were more than are looked at.
     pub is_cut: bool,
+}
+
+/// The kernel that waited the longest for a copy before it in its stream, of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behind {
+    pub ticks: u64,
+    pub kernel: u64,
+    pub copy: u64,
 }
 
 impl Runs {
@@ -99,54 +140,120 @@ impl Runs {
         let mut runs = Runs { slack: (SLACK * r.hz()) as u64, ..Runs::default() };
         walk(r, &mut runs)?;
         runs.of.values_mut().for_each(Process::settle);
+        runs.pending = FastMap::default();
         Ok(Some(runs))
     }
 
-    fn add(&mut self, at: &At<'_>, gpu: &GpuTime, name: impl FnOnce() -> String) {
-        if self.kept >= MOST {
-            self.left_out += 1;
-            return;
-        }
-        let is_bounded = gpu.start == Start::Bounded;
-        let from = at.tsc_at(if is_bounded { gpu.earliest_ns } else { gpu.start_ns });
-        let (Some(from), Some(to)) = (from, at.tsc_at(gpu.end_ns)) else { return };
-        self.kept += 1;
-        let handle = at.submission.ring.map_or(0, |ring| ring.stream);
-        let stream = stream(handle, at.submission.tid);
-        let name = self.names.number(name()) as u32;
-        let run = Run { rung: at.submission.tsc, from, to: to.max(from), stream, idle: 0, name, is_bounded };
-        self.of.entry(at.channel.process).or_default().runs.push(run);
+    fn kernel(&mut self, at: &At<'_>, gpu: &GpuTime, name: impl FnOnce() -> String) {
+        self.add(at, gpu, false, |runs| runs.names.number(name()));
     }
 
-    /// Appends to `spans` what the kernels did that a call waited for from `began` to `ended`.
+    /// A copy or a fill by a copy engine.
+    fn copy(&mut self, at: &At<'_>, op: &Op) {
+        let (mode, bytes, src, dst) = match &op.what {
+            Did::Copy(c) => (Mode::CopyEngine, c.bytes(), Some(c.src), c.dst),
+            Did::Fill(f) => (Mode::Fill, f.bytes(), None, f.dst),
+            _ => return,
+        };
+        self.copies += 1;
+        let Some(gpu) = at.gpu_time() else {
+            self.copies_without += 1;
+            return;
+        };
+        let (from, to) = (src.map(|src| at.located(src)), at.located(dst));
+        let index = self.add(at, &gpu, true, |runs| runs.copy_name(mode, bytes, from, to));
+        let thread = Source { process: at.channel.process, tid: at.submission.tid };
+        let pending = &mut self.pending.entry(thread).or_default().copies;
+        pending.extend(index.filter(|_| pending.len() < PENDING));
+    }
+
+    fn copy_name(&mut self, mode: Mode, bytes: u64, from: Option<copy_names::Side>, to: copy_names::Side) -> u64 {
+        let sized = copy_names::name(mode, bytes, from, to);
+        if let Some(number) = self.names.known(&sized) {
+            return number;
+        }
+        if self.sized >= SIZED {
+            return self.names.number(copy_names::name_of_many(mode, from, to));
+        }
+        self.sized += 1;
+        self.names.number(sized)
+    }
+
+    /// Where it is among the runs of its process.
+    fn add(&mut self, at: &At<'_>, gpu: &GpuTime, is_copy: bool, name: impl FnOnce(&mut Runs) -> u64) -> Option<usize> {
+        if self.kept >= MOST {
+            self.left_out += 1;
+            return None;
+        }
+        let is_bounded = gpu.start == Start::Bounded;
+        let from = at.tsc_at(if is_bounded { gpu.earliest_ns } else { gpu.start_ns })?;
+        let to = at.tsc_at(gpu.end_ns)?.max(from);
+        self.kept += 1;
+        let tid = at.submission.tid;
+        let stream = stream(at.submission.ring.map_or(0, |ring| ring.stream), tid);
+        let name = name(self) as u16;
+        let run = Run { rung: at.submission.tsc, from, to, stream, idle: 0, tid, name, is_bounded, is_copy };
+        let runs = &mut self.of.entry(at.channel.process).or_default().runs;
+        runs.push(run);
+        Some(runs.len() - 1)
+    }
+
+    /// A call ended: what it copied is known, and with that whether the program's memory is pageable.
+    fn call(&mut self, thread: Source, number: u16, c: &CallBody) {
+        let Some(pending) = self.pending.get_mut(&thread) else { return };
+        let (moved, copies) = (std::mem::take(&mut pending.moved), std::mem::take(&mut pending.copies));
+        if copies.is_empty() || !is_pageable(call::function(number), c, &moved) {
+            return;
+        }
+        let Some(p) = self.of.get_mut(&thread.process) else { return };
+        for i in copies {
+            if let Some(run) = p.runs.get_mut(i) {
+                run.name = self.names.number(format!("{}, pageable", self.names.name(run.name.into()))) as u16;
+            }
+        }
+    }
+
+    /// Appends to `spans` what the kernels and copies did that a call waited for from `began` to `ended`.
     pub fn spans(&self, wait: &Wait, began: u64, ended: u64, spans: &mut Vec<Span>) -> Waited {
         let mut all = Waited::default();
         let Some(p) = self.of.get(&wait.process) else { return all };
         let first = p.runs.partition_point(|r| r.to <= began);
         let near = || p.runs.iter().zip(&p.earliest).skip(first).take_while(|(_, earliest)| **earliest < ended);
-        let is_waited_for = |r: &Run| {
-            wait.stream.is_none_or(|stream| stream == r.stream)
-                && r.rung <= wait.until
-                && r.to <= ended.saturating_add(self.slack)
-        };
+        let is_own = |r: &Run| r.rung > wait.until && wait.own == Some(r.tid);
+        let is_before = |r: &Run| r.rung <= wait.until && wait.stream.is_none_or(|stream| stream == r.stream);
+        let is_waited_for = |r: &Run| r.to <= ended.saturating_add(self.slack) && (is_before(r) || is_own(r));
+        let mut copies: FastMap<u64, Run> = FastMap::default();
         let (mut started, mut first_rung) = (began, u64::MAX);
         for (r, _) in near().filter(|(r, _)| is_waited_for(r)) {
-            if all.kernels as usize >= OF_ONE {
+            if (all.kernels + all.copies) as usize >= OF_ONE {
                 all.is_cut = true;
                 break;
             }
-            all.kernels += 1;
+            if r.is_copy {
+                all.copies += 1;
+                copies.insert(r.stream, *r);
+            } else {
+                all.kernels += 1;
+                let behind = copies.remove(&r.stream).and_then(|copy| behind(&copy, r, began, ended));
+                if behind.is_some_and(|b| all.behind.is_none_or(|most| b.ticks > most.ticks)) {
+                    all.behind = behind;
+                }
+            }
             let what = if r.is_bounded { What::Bounded } else { What::Engine };
             let (from, to) = (r.from.max(began), r.to.min(ended));
             let name = u64::from(r.name);
             spans.push(Span { from, to, what, of: name });
             if to.saturating_sub(from) > all.longest {
-                (all.longest, all.longest_name) = (to - from, name);
+                (all.longest, all.longest_name, all.longest_is_copy) = (to - from, name, r.is_copy);
             }
             if r.rung < first_rung {
-                (first_rung, all.idle, all.idle_name) = (r.rung, r.idle, name);
+                (first_rung, all.idle, all.idle_name, all.idle_is_copy) = (r.rung, r.idle, name, r.is_copy);
             }
-            started = started.max(r.from.min(ended));
+            if is_own(r) {
+                spans.push(Span { from: r.rung, to: r.from.min(ended), what: What::Queue, of: NONE });
+            } else {
+                started = started.max(r.from.min(ended));
+            }
             all.last = all.last.max(to);
         }
         if started > began {
@@ -161,6 +268,13 @@ impl Runs {
         }
         all
     }
+}
+
+/// For how long of a call a kernel waited for a copy, if it was submitted after it and before it had ended.
+fn behind(copy: &Run, kernel: &Run, began: u64, ended: u64) -> Option<Behind> {
+    let ticks = copy.to.min(ended).saturating_sub(copy.from.max(kernel.rung).max(began));
+    let (kernel_name, copy_name) = (kernel.name.into(), copy.name.into());
+    (copy.rung <= kernel.rung && ticks > 0).then_some(Behind { ticks, kernel: kernel_name, copy: copy_name })
 }
 
 impl Process {
@@ -181,17 +295,35 @@ impl Process {
 }
 
 impl Sink for Runs {
+    fn wants_events(&self) -> bool {
+        true
+    }
+
+    fn event(&mut self, thread: Source, e: &Event<'_>, _: Option<&Open>) {
+        if let Body::Call(c) = &e.body {
+            self.call(thread, e.head.flags, c);
+        }
+    }
+
     fn op(&mut self, at: &At<'_>, op: &Op) {
+        if let Some(moved) = Moved::of(op) {
+            let thread = Source { process: at.channel.process, tid: at.submission.tid };
+            let pending = &mut self.pending.entry(thread).or_default().moved;
+            if pending.len() < PENDING {
+                pending.push(moved);
+            }
+        }
+        self.copy(at, op);
         if let Did::Launch(_) = &op.what
             && let (Some(gpu), Some(shape)) = (at.gpu_time(), at.started().and_then(|s| s.shape))
         {
             let name = || at.kernel().map_or_else(|| format!("{:#x}", shape.code()), |kernel| kernel.name.clone());
-            self.add(at, &gpu, name);
+            self.kernel(at, &gpu, name);
         }
     }
 
     fn graph_kernel(&mut self, at: &At<'_>, k: &GraphKernel) {
         let name = || k.kernel.as_ref().map_or_else(|| format!("{:#x}", k.shape.code()), |kernel| kernel.name.clone());
-        self.add(at, &k.gpu, name);
+        self.kernel(at, &k.gpu, name);
     }
 }

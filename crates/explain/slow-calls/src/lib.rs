@@ -2,7 +2,7 @@
 //!
 //! The tape is walked for its locks and threads (`lock-analysis`), for the calls ([`gather`]: where the time of all of them went,
 //! and which lost the most), and for what other threads did during those ([`windows`]). Memory grows with the kinds of calls, not with
-//! the calls; where the GPU's times were recorded ([`kernels`]), with the kernels up to a limit.
+//! the calls; where the GPU's times were recorded ([`kernels`]), with the kernels and copies up to a limit.
 //!
 //! Invariants: the parts of a call add up to all of it; what no event explains is called unknown. As for `decode`, no tape makes
 //! this panic, whatever its bytes.
@@ -15,6 +15,7 @@ mod gather;
 mod kernels;
 mod names;
 mod off_cpu;
+mod pageable;
 mod parts;
 mod rings;
 mod rows;

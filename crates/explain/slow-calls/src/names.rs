@@ -1,4 +1,4 @@
-//! Names of driver calls and of kernels by number.
+//! Names of driver calls, kernels and copies by number.
 
 use std::collections::HashMap;
 
@@ -23,6 +23,11 @@ impl Names {
         self.names.push(name.clone());
         self.of.insert(name, number);
         number
+    }
+
+    /// `None` for one that came not yet.
+    pub fn known(&self, name: &str) -> Option<u64> {
+        self.of.get(name).copied()
     }
 
     pub fn name(&self, number: u64) -> &str {

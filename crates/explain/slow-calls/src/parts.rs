@@ -169,10 +169,10 @@ pub fn advice(cause: Cause) -> Option<&'static str> {
             "the channel is full, because the GPU is slower than the CPU submits: larger kernels or a graph need fewer entries"
         }
         Cause::Engine => {
-            "the GPU ran kernels that the calls wait for: make those faster that take the most (`show --kernels`), or do other work before the wait"
+            "the GPU ran kernels and copies that the calls wait for: shorten those that take the most (`show --kernels`, `show --copies --sort time`), or do other work before the wait"
         }
         Cause::Queue => {
-            "kernels were submitted and did not run: fewer, longer kernels or a graph have fewer pauses between them"
+            "kernels or copies were submitted and did not run: fewer, longer ones or a graph have fewer pauses between them"
         }
         Cause::Usual | Cause::Gpu | Cause::Asleep | Cause::Unknown => return None,
     })

@@ -54,6 +54,10 @@ pub fn why(
         let lacking = kernels - timed;
         not_watched.push(format!("when {lacking} of {kernels} kernels ran (`show` has the reasons)"));
     }
+    if let Some(runs) = runs.filter(|runs| runs.copies_without > 0) {
+        let (lacking, copies) = (runs.copies_without, runs.copies);
+        not_watched.push(format!("when {lacking} of {copies} copies ran (`show --copies` has those that have times)"));
+    }
     let stolen_ns = facts.faults.stolen();
     if stolen_ns.is_none() {
         not_watched.push("time that a hypervisor took: it does not count it, or the recording is older".into());
@@ -95,7 +99,8 @@ pub fn why(
         ));
     }
     if let Some(left_out) = runs.map(|runs| runs.left_out).filter(|n| *n > 0) {
-        incomplete_because.push(format!("the times of {left_out} kernels were left out: there are too many"));
+        incomplete_because
+            .push(format!("the times of {left_out} kernels and copies were left out: there are too many"));
     }
     if let Some(lost) = facts.faults.lost {
         let lost = if lost == 0 { String::new() } else { format!("{lost} ") };

@@ -1,12 +1,14 @@
-//! Waits for the GPU whose kernels are known, because they were written here.
+//! Waits for the GPU whose kernels and copies are known, because they were written here.
 
 #[path = "../../decode/tests/synthetic/mod.rs"]
 mod synthetic;
 
 use decode::Recording;
+use pushbuf::encode::Words;
+use pushbuf::semaphore::Execute;
 use schema::slow_calls::{Cause, PartRow, SlowCall, Why};
 use slow_calls::Wanted;
-use synthetic::{GPU_ZERO, QMD_AT, SLOTS_AT, Tape, stamped};
+use synthetic::{DEVICE_AT, GPU_ZERO, HOST_AT, QMD_AT, RINGS_AT, SLOTS_AT, Tape, copy, fill, stamped};
 use tape::call::{self, CallBody, CallsBody, NameBody};
 use tape::event::RingBody;
 use tape::stamp::{self, ClockBody, EndsBody, StampsBody, state};
@@ -20,6 +22,10 @@ const EVENT_SYNCHRONIZE: u16 = 60;
 const STREAM_SYNCHRONIZE: u16 = 61;
 const CONTEXT_SYNCHRONIZE: u16 = 62;
 const COPY: u16 = 14;
+const COPY_TO_DEVICE: u16 = 12;
+const COPY_TO_DEVICE_ASYNC: u16 = 13;
+
+const MIB: u32 = 1 << 20;
 
 const GEMM: u64 = 0xf1;
 const ADD: u64 = 0xf2;
@@ -32,6 +38,8 @@ struct Program {
     numbers: u64,
     calls: u32,
     ends: Vec<u8>,
+    /// Words before the next launch.
+    waits: Vec<u32>,
 }
 
 impl Program {
@@ -43,6 +51,7 @@ impl Program {
         t.event(100, stamp::kind::STAMPS, 0, &stamps, &[], &[]);
         t.context(100);
         t.channel(100, 0, 0x5c00_1000, 1, 1 << 14);
+        t.channel(100, 1, 0x5c00_1001, 11, 1 << 14);
         for (handle, name) in [(GEMM, b"_Z4gemmi"), (ADD, b"_Z4add_i")] {
             let body = NameBody { handle, name: name.len() as u32, pad: 0 };
             t.event(100, call::kind::NAME, 0, &body, name, &[]);
@@ -51,14 +60,15 @@ impl Program {
             let body = ClockBody { after: tsc + 100, gpu_ns: GPU_ZERO + tsc + 50, gpu: stamp::OWN_GPU, pad: 0 };
             t.event_at(stamp::WRITER, tsc, stamp::kind::CLOCK, 0, &body, &[], &[]);
         }
-        Program { t, numbers: 0, calls: 0, ends: Vec::new() }
+        Program { t, numbers: 0, calls: 0, ends: Vec::new(), waits: Vec::new() }
     }
 
     /// A kernel, submitted at a time; it ends at another, if that is known.
     fn launch(&mut self, stream: u64, kernel: u64, at: u64, end: Option<u64>) {
         let call = self.calls + 1;
         self.t.call = RingBody { function: LAUNCH.into(), call, stream, object: kernel, kernel, ..RingBody::default() };
-        let words = stamped(QMD_AT + 0x200 * (self.numbers % 64), self.numbers, &[]);
+        let launch = stamped(QMD_AT + 0x200 * (self.numbers % 64), self.numbers, &[]);
+        let words = [std::mem::take(&mut self.waits), launch].concat();
         self.t.submit_at(100, at, 0, &[&words], 0, 1 << 14);
         self.t.call = RingBody::default();
         self.call(LAUNCH, stream, kernel, at - 200, at + 200);
@@ -67,6 +77,42 @@ impl Program {
             self.ends.extend((GPU_ZERO + end).to_le_bytes());
         }
         self.numbers += 1;
+    }
+
+    /// The next kernel's channel waits for what copies release.
+    fn wait_for_copies(&mut self) {
+        let mut buffer = vec![0; 100];
+        let mut w = Words::new(&mut buffer);
+        w.host_semaphore(0, RINGS_AT + 0x10, 0x17, Execute::WAIT).unwrap();
+        self.waits = w.as_slice().to_vec();
+    }
+
+    /// What a copy engine does of the call that comes next, from one time to another if those are known.
+    fn engine(&mut self, function: u16, stream: u64, words: &[u32], at: u64, ran: Option<(u64, u64)>) {
+        let call = self.calls + 1;
+        self.t.call = RingBody { function: function.into(), call, stream, ..RingBody::default() };
+        self.t.submit_timed(100, at, 1, words, self.numbers);
+        self.t.call = RingBody::default();
+        if let Some((from, to)) = ran {
+            for (number, ns) in [(self.numbers, from), (self.numbers + 1, to)] {
+                self.ends.extend(number.to_le_bytes());
+                self.ends.extend((GPU_ZERO + ns).to_le_bytes());
+            }
+        }
+        self.numbers += 2;
+    }
+
+    /// A copy of pinned memory to the device, submitted at a time; the call does not wait for it.
+    fn copy(&mut self, stream: u64, mib: u32, at: u64, ran: Option<(u64, u64)>) {
+        let words = copy(HOST_AT, DEVICE_AT, mib * MIB);
+        self.engine(COPY_TO_DEVICE_ASYNC, stream, &words, at, ran);
+        self.copying(COPY_TO_DEVICE_ASYNC, stream, (HOST_AT, u64::from(mib * MIB)), at - 200, at + 200);
+    }
+
+    fn copying(&mut self, function: u16, stream: u64, (source, size): (u64, u64), began: u64, ended: u64) {
+        self.calls += 1;
+        let body = CallBody { began, stream, object: DEVICE_AT, source, size, seq: self.calls, ..CallBody::default() };
+        self.t.event_at(100, ended, call::kind::CALL, function, &body, &[], &[]);
     }
 
     fn call(&mut self, function: u16, stream: u64, object: u64, began: u64, ended: u64) {
@@ -171,7 +217,7 @@ fn a_late_launch_is_named_with_how_long_the_stream_ran_nothing() {
     let call = only(&why);
     assert_eq!(
         call.advice.as_deref(),
-        Some("launches are late: the stream ran no kernel for 900.0 us before gemm(int) was submitted")
+        Some("launches are late: the stream ran nothing for 900.0 us before gemm(int) was submitted")
     );
     assert!(near(call.saves_ns.unwrap(), 95 * US), "no more than it waited: {call:?}");
 }
@@ -184,7 +230,7 @@ fn a_wait_in_which_the_gpu_does_nothing_is_named_so() {
     let why = p.why();
     let call = only(&why);
     assert_eq!((call.cause, ns(call, Cause::Gpu), call.advice.as_ref()), (Some(Cause::Gpu), 1000 * US, None));
-    assert!(part(call, Cause::Gpu).unwrap().of[0].what.starts_with("no kernel"), "{call:?}");
+    assert!(part(call, Cause::Gpu).unwrap().of[0].what.starts_with("nothing that it waits for has a time"), "{call:?}");
 }
 
 #[test]
@@ -258,6 +304,113 @@ fn each_way_to_wait_has_its_kernels() {
 }
 
 #[test]
+fn a_long_copy_is_named_with_its_bytes_and_direction() {
+    let mut p = Program::new(true);
+    p.copy(STREAM, 64, 1000 * US, Some((1005 * US, 6000 * US)));
+    // Another stream's, which the call does not wait for.
+    p.copy(OTHER, 1, 1001 * US, Some((1005 * US, 9000 * US)));
+    p.call(STREAM_SYNCHRONIZE, STREAM, 0, 1010 * US, 6003 * US);
+    let why = p.why();
+    let call = only(&why);
+    assert_eq!((why.slow, call.cause), (0, Some(Cause::Engine)), "{why:?}");
+    let engine = part(call, Cause::Engine).unwrap();
+    assert!(near(engine.ns, 4990 * US) && near(ns(call, Cause::Gpu), 3 * US), "{call:?}");
+    assert_eq!(engine.of.len(), 1);
+    assert_eq!((engine.of[0].what.as_str(), engine.of[0].at_most), ("copy 64 MiB host to device", false));
+    assert_eq!(call.advice.as_deref(), Some("the longest that it waits for is the copy 64 MiB host to device"));
+    assert!(part(call, Cause::Gpu).unwrap().of[0].what.starts_with("outside of the copies"), "{call:?}");
+}
+
+#[test]
+fn a_kernel_that_waits_behind_a_copy_is_told() {
+    let mut p = Program::new(true);
+    p.copy(STREAM, 64, 1000 * US, Some((1005 * US, 6000 * US)));
+    p.wait_for_copies();
+    p.launch(STREAM, GEMM, 1004 * US, Some(6500 * US));
+    p.launch(STREAM, ADD, 1005 * US, Some(6600 * US));
+    p.call(STREAM_SYNCHRONIZE, STREAM, 0, 1010 * US, 6603 * US);
+    let why = p.why();
+    let call = only(&why);
+    let copy = "copy 64 MiB host to device: gemm(int) waited behind it in its stream";
+    assert_eq!(call.advice.as_deref(), Some(&*format!("the longest that it waits for is the {copy}")));
+    let engine: Vec<&str> = part(call, Cause::Engine).unwrap().of.iter().map(|row| row.what.as_str()).collect();
+    assert!(engine.contains(&copy) && engine.contains(&"gemm(int)"), "{engine:?}");
+}
+
+/// The CPU copies into memory of CUDA's own, from which the engine copies: 2 MiB at a time.
+#[test]
+fn a_call_that_copies_pageable_memory_has_its_own_copies() {
+    let mut p = Program::new(true);
+    for i in 0..4 {
+        let at = 1100 * US + i * 400 * US;
+        p.engine(COPY_TO_DEVICE, 0, &copy(HOST_AT, DEVICE_AT, 2 * MIB), at, Some((at + 3 * US, at + 103 * US)));
+    }
+    p.copying(COPY_TO_DEVICE, 0, (0x5555_0000, 8 << 20), 1000 * US, 2405 * US);
+    let why = p.why_with(Some(1));
+    let call = &why.worst[0];
+    assert_eq!(call.cause, Some(Cause::Pageable), "{call:?}");
+    let engine = part(call, Cause::Engine).unwrap();
+    assert_eq!(engine.of[0].what, "copy 2 MiB host to device, pageable");
+    assert!(engine.of[0].times == 4 && near(engine.ns, 400 * US), "{engine:?}");
+    let queue = part(call, Cause::Queue).unwrap();
+    assert!(near(queue.ns, 12 * US), "from its doorbell, not from the call: {queue:?}");
+    assert!(near(ns(call, Cause::Pageable), 993 * US), "{call:?}");
+}
+
+#[test]
+fn a_copy_in_the_way_and_copies_in_the_queue_are_told() {
+    let mut p = Program::new(true);
+    p.copy(OTHER, 16, 900 * US, Some((905 * US, 2000 * US)));
+    for i in 0..10 {
+        let begin = 2000 * US + i * 200 * US;
+        p.copy(STREAM, 1, 1000 * US + i * US, Some((begin, begin + 50 * US)));
+    }
+    p.call(STREAM_SYNCHRONIZE, STREAM, 0, 1020 * US, 3853 * US);
+    let why = p.why();
+    let call = only(&why);
+    assert_eq!(call.cause, Some(Cause::Queue), "{call:?}");
+    let queue = &part(call, Cause::Queue).unwrap().of;
+    assert_eq!(queue[0].what, "while no kernel and no copy of the process ran");
+    assert_eq!(queue[1].what, "while copy 16 MiB host to device ran");
+    assert!(near(queue[1].ns, 980 * US), "{queue:?}");
+    let advice = call.advice.as_deref().unwrap();
+    assert!(advice.starts_with("10 copies ran, and none for ") && advice.ends_with("fewer, larger copies"), "{advice}");
+}
+
+#[test]
+fn a_fill_is_named_and_copies_without_a_time_are_counted() {
+    let mut p = Program::new(true);
+    p.copy(STREAM, 1, 900 * US, None);
+    p.engine(31, STREAM, &fill(DEVICE_AT, 0, 1 << 20), 1000 * US, Some((1005 * US, 1200 * US)));
+    p.call(31, STREAM, 0, 999 * US, 1001 * US);
+    p.call(STREAM_SYNCHRONIZE, STREAM, 0, 1010 * US, 1203 * US);
+    let why = p.why();
+    assert_eq!(part(only(&why), Cause::Engine).unwrap().of[0].what, "fill 4 MiB of device");
+    assert!(why.not_watched.iter().any(|w| w.starts_with("when 1 of 2 copies ran")), "{why:?}");
+}
+
+#[test]
+fn copies_of_very_many_sizes_leave_room_for_the_names_of_kernels() {
+    let mut p = Program::new(true);
+    for i in 0..2000 {
+        let at = i * 10 * US + 1000 * US;
+        let words = copy(HOST_AT, DEVICE_AT, (1025.0 * 1.004f64.powi(i as i32)) as u32);
+        p.engine(COPY_TO_DEVICE_ASYNC, STREAM, &words, at, Some((at + US, at + 2 * US)));
+        p.call(COPY_TO_DEVICE_ASYNC, STREAM, 0, at - 200, at + 200);
+    }
+    let at = 40_000 * US;
+    p.engine(COPY_TO_DEVICE_ASYNC, STREAM, &copy(HOST_AT, DEVICE_AT, 77 * MIB), at, Some((at + US, at + 500 * US)));
+    p.call(COPY_TO_DEVICE_ASYNC, STREAM, 0, at - 200, at + 200);
+    p.wait_for_copies();
+    p.launch(STREAM, GEMM, at + US, Some(at + 1000 * US));
+    p.call(STREAM_SYNCHRONIZE, STREAM, 0, at + 2 * US, at + 1003 * US);
+    let why = p.why();
+    let engine: Vec<&str> = part(only(&why), Cause::Engine).unwrap().of.iter().map(|row| row.what.as_str()).collect();
+    let copies = "copies host to device: gemm(int) waited behind it in its stream";
+    assert!(engine.contains(&"gemm(int)") && engine.contains(&copies), "{engine:?}");
+}
+
+#[test]
 fn one_call_by_its_number_is_split_too() {
     let mut p = Program::new(true);
     p.launch(STREAM, GEMM, 1000 * US, Some(1040 * US));
@@ -295,6 +448,7 @@ fn damaged_kernels_are_told_without_panic() {
         for i in 0..20 {
             let at = 1000 * US + i * 100 * US;
             p.launch([STREAM, OTHER][i as usize % 2], ADD, at, Some(at + 70 * US));
+            p.copy([OTHER, STREAM][i as usize % 2], 1, at + US, Some((at + 5 * US, at + 60 * US)));
             p.call(RECORD, STREAM, 0x77, at + US, at + 2 * US);
             let ways = [(EVENT_SYNCHRONIZE, 0x77), (STREAM_SYNCHRONIZE, 0), (CONTEXT_SYNCHRONIZE, 0), (COPY, 0)];
             let (function, object) = ways[i as usize % 4];

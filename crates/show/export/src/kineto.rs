@@ -9,6 +9,7 @@ use crate::about::About;
 use crate::lanes::Lanes;
 use crate::{ExportError, Writer, rows};
 use decode::Recording;
+use decode::streams::Stream;
 use schema::Place;
 use schema::driver_calls::DriverCallRow;
 use schema::happened::{OneCall, OneRange};
@@ -43,8 +44,8 @@ struct Trace<'a> {
     any: bool,
     /// By image, slot and generation.
     channels: HashMap<(u32, u32, u32), Row>,
-    /// Where kernels of a channel's stream are, by the channel and the handle that was passed.
-    streams: HashMap<((u32, u32, u32), u64), Runs>,
+    /// Where the work of a channel's stream is.
+    streams: HashMap<Stream, Runs>,
     /// The last row of a channel or of a stream.
     last_row: usize,
     /// The submission whose arrow has begun.
@@ -360,8 +361,9 @@ impl Trace<'_> {
 
     /// The number of its stream, and the row that it is drawn in.
     fn row_of_run(&mut self, w: &When, channel: &Row, (from, to): (i64, i64)) -> io::Result<(usize, usize)> {
-        let handle = w.call.as_ref().map_or(0, |call| call.stream);
-        let runs = self.streams.entry(((w.process, w.slot, w.generation), handle)).or_default();
+        let stream = Stream::of(w).or_default();
+        let runs = self.streams.entry(stream).or_default();
+        let handle = stream.handle.unwrap_or(0);
         // (As numbers without sign, in the same order.)
         let lane = runs.lanes.place_apart(from as u64 ^ 1 << 63, to as u64 ^ 1 << 63);
         if let (Some(stream), Some(row)) = (runs.rows.first(), runs.rows.get(lane)) {

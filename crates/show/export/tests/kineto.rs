@@ -107,3 +107,24 @@ fn kernels_that_ran_have_durations_and_what_tools_join_them_by() {
     assert_eq!((events(&t, "s", "ac2g").len(), events(&t, "f", "ac2g").len()), (5, 10));
     assert!(t["gpu_times"].as_str().unwrap().starts_with("Kernels have"));
 }
+
+#[test]
+fn copies_that_ran_have_durations_bytes_and_their_call() {
+    let t = exported(synthetic::copy_times());
+    let us = |e: &Value, key: &str| e[key].as_f64().unwrap().round();
+    let found = |cat: &str| {
+        let all = events(&t, "X", cat).into_iter();
+        let one = |e: &Value| (e["name"].clone(), us(e, "ts"), us(e, "dur"), e["args"]["bytes"].as_u64().unwrap());
+        all.map(one).collect::<Vec<_>>()
+    };
+    let (there, back) = (("Memcpy HtoD".into(), 209.0, 190.0, 4 << 20), ("Memcpy DtoH".into(), 459.0, 220.0, 4 << 20));
+    assert_eq!(found("gpu_memcpy"), [there, back]);
+    assert_eq!(found("gpu_memset"), [("Memset".into(), 689.0, 2.0, 4096)]);
+    let calls = events(&t, "X", "cuda_driver");
+    for (run, call) in events(&t, "X", "gpu_memcpy").iter().zip(["cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync"]) {
+        let joined = calls.iter().find(|c| c["args"]["correlation"] == run["args"]["correlation"]).unwrap();
+        assert_eq!((joined["name"].as_str(), &run["args"]["start"]), (Some(call), &"stored".into()));
+    }
+    // The one without times is at its doorbell.
+    assert_eq!((events(&t, "i", "gpu_memcpy").len(), events(&t, "i", "gpu_memset").len()), (1, 0));
+}

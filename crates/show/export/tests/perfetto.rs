@@ -117,6 +117,22 @@ fn kernels_that_ran_are_slices_in_lanes_of_their_stream_and_launches_lead_to_the
 }
 
 #[test]
+fn copies_that_ran_are_slices_below_their_channel() {
+    let (t, all) = exported(synthetic::copy_times());
+    let copies: Vec<&Event> = t.of("copy").chain(t.of("fill")).collect();
+    let ran: Vec<&&Event> = copies.iter().filter(|e| e.kind == Kind::Begin).collect();
+    assert_eq!((copies.len(), ran.len()), (4, 3));
+    for (run, row) in ran.iter().zip(rows(&all, "copy")) {
+        assert_eq!(run.ns, 5_000_000_000 + (row["start_seconds"].as_f64().unwrap() * 1e9).round() as u64);
+        assert_eq!((run.number("bytes"), run.text("start")), (row["bytes"].as_u64().unwrap(), "stored"));
+        assert!(t.place(run).starts_with("work of stream 0x51"), "{}", t.place(run));
+        let channel = t.tracks[&run.track].0.unwrap();
+        assert!(t.tracks[&channel].1.contains(" COPY"), "{:?}", t.tracks[&channel]);
+        assert!(t.of("doorbell").any(|e| e.flows.contains(&run.flows[0])), "its doorbell leads to it");
+    }
+}
+
+#[test]
 fn tracks_have_the_names_of_threads_channels_and_gpus() {
     let (t, _) = exported(synthetic::two_gpus());
     let mut names: Vec<&str> = t.tracks.values().map(|(_, name)| name.as_str()).collect();

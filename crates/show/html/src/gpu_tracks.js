@@ -1,7 +1,7 @@
-// The GPU's tracks of a timeline: how busy each stream was, bars of its kernels in lanes, and arrows from calls to what they launched.
+// The GPU's tracks of a timeline: how busy each stream or channel was, bars of its kernels or copies in lanes, and arrows from calls to what they started.
 const gpuTracks = (data, text) => {
   const gpu = data.gpu, of_call = new Map();
-  const colours = { kernel: "c6", copy: "c3" };
+  const colours = { kernel: "c6", copy: "c3" }, many = { kernel: "kernels", copy: "copies" };
   const starts = ["the stream was idle", "right after the kernel before it", "", "the GPU stored its start"];
   // As `show --gpu-times` prints it.
   const at = (ns) => (ns / 1e9).toFixed(6) + " s";
@@ -9,8 +9,8 @@ const gpuTracks = (data, text) => {
   // A title, the share of time in each bin, then a row for each lane.
   const rows = gpu.tracks.flatMap((track, n) => [
     { track: n, title: track.title, bins: [], events: [], longest: 0 },
-    { track: n, label: "busy", busy: track.busy, bins: [], events: [], longest: 0 },
-    ...Array.from({ length: track.lanes }, (_, lane) => ({ track: n, label: lane ? "" : "kernels", lane, bins: [], events: [], longest: 0 })),
+    { track: n, label: "busy", kind_of_bars: gpu.kinds[track.kind], busy: track.busy, bins: [], events: [], longest: 0 },
+    ...Array.from({ length: track.lanes }, (_, lane) => ({ track: n, label: lane ? "" : many[gpu.kinds[track.kind]], lane, bins: [], events: [], longest: 0 })),
   ]);
   const lanes = new Map(rows.filter((row) => row.lane !== undefined).map((row) => [row.track * 64 + row.lane, row]));
   const bars = [];
@@ -41,22 +41,23 @@ const gpuTracks = (data, text) => {
         row.events.push(call);
         row.longest = Math.max(row.longest, ns);
       }
-      call.kernels = [];
+      call.bars = [];
       calls.push(call);
     }
     for (const bar of bars) {
       if (bar.number < 0) continue;
       bar.call = calls[bar.number];
-      bar.call?.kernels.push(bar);
+      bar.call?.bars.push(bar);
     }
   };
   const tells = (bar) => {
     const bounded = bar.start === 2;
     const start = !bounded ? starts[bar.start]
       : bar.earlier ? "its start is bounded: from " + text(bar.earlier) + " before this time to its end" : "its start is bounded: at this time or later";
+    const verb = bar.kind === "copy" ? "made" : "launched";
     const call = bar.call
-      ? "launched by " + bar.call.name + " of " + data.lanes[bar.call.row.lane].name + " at " + at(bar.call.from)
-      : "no call launched it that is recorded";
+      ? verb + " by " + bar.call.name + " of " + data.lanes[bar.call.row.lane].name + " at " + at(bar.call.from)
+      : "no call " + verb + " it that is recorded";
     return bar.whole + " (" + bar.kind + (bar.in_graph ? " of a graph" : "") + ") at " + at(bar.from) + ", took " + (bounded ? "at most " : "") + text(bar.ns) +
       "; " + start + "; queued " + text(bar.queued) + "; " + bar.grid + "; " + call;
   };
@@ -84,7 +85,7 @@ const gpuTracks = (data, text) => {
     if (wide > 4) pen.strokeRect(from + 0.5, y + 3.5, wide - 1, high - 7);
   };
   const draw_busy = (pen, row, x, y, high, wide, colour) => {
-    pen.fillStyle = colour(colours.kernel);
+    pen.fillStyle = colour(colours[row.kind_of_bars]);
     pen.globalAlpha = 0.65;
     for (let i = 0; i < row.busy.length; i += 2) {
       const from = x((row.busy[i] * data.end) / gpu.bins), to = x(((row.busy[i] + 1) * data.end) / gpu.bins);
@@ -96,7 +97,7 @@ const gpuTracks = (data, text) => {
   };
   // From the doorbell within the call to the start of each bar.
   const arrows = (pen, chosen, x, y_of, high, wide, ink) => {
-    const pairs = chosen.call ? [[chosen.call, chosen]] : (chosen.kernels || []).map((bar) => [chosen, bar]);
+    const pairs = chosen.call ? [[chosen.call, chosen]] : (chosen.bars || []).map((bar) => [chosen, bar]);
     pen.strokeStyle = pen.fillStyle = ink;
     pen.lineWidth = 1.2;
     for (const [call, bar] of pairs.slice(0, 400)) {
@@ -112,9 +113,14 @@ const gpuTracks = (data, text) => {
   const tells_busy = (row, t) => {
     const bin = Math.floor((t * gpu.bins) / data.end), at = row.busy.findIndex((n, i) => i % 2 === 0 && n === bin);
     const share = at < 0 ? 0 : row.busy[at + 1] / 10, edge = (n) => text((n * data.end) / gpu.bins);
-    return "A kernel ran for " + share.toFixed(1) + " % of the time from " + edge(bin) + " to " + edge(bin + 1) + " (" + gpu.tracks[row.track].title.split(": busy")[0] + ")";
+    return "A " + row.kind_of_bars + " ran for " + share.toFixed(1) + " % of the time from " + edge(bin) + " to " + edge(bin + 1) + " (" + gpu.tracks[row.track].title.split(": busy")[0] + ")";
   };
   // The call of a bar, the first bar of a call.
-  const other = (e) => e?.call || e?.kernels?.[0];
-  return { rows, bars, join, draw_bar, draw_busy, arrows, tells_busy, other };
+  const other = (e) => e?.call || e?.bars?.[0];
+  // What of a call is drawn.
+  const started = (bars) => gpu.kinds.map((kind) => {
+    const n = bars.filter((bar) => bar.kind === kind).length, verb = kind === "copy" ? "made" : "launched";
+    return !n ? "" : n > 1 ? "; " + n + " of the " + many[kind] + " that it " + verb + " are drawn" : "; a " + kind + " that it " + verb + " is drawn";
+  }).join("");
+  return { rows, bars, join, draw_bar, draw_busy, arrows, tells_busy, other, started };
 };

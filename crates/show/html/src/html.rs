@@ -163,12 +163,17 @@ fn figure(f: &Figure) -> Markup {
 fn timeline(t: &Timeline) -> Markup {
     // In an element for data nothing is a tag but its own end.
     let data = t.data.replace('<', "\\u003c");
-    let more = if t.has_gpu_tracks {
-        ", k goes to the next longest kernel, Enter from a kernel to its call and back"
-    } else {
-        ""
+    let (more, hint) = match (t.has_gpu_tracks, t.has_copies) {
+        (true, true) => (
+            ", k goes to the next longest kernel, c to the next longest copy, Enter from either to its call and back",
+            ", k for the next longest kernel, c for the next longest copy",
+        ),
+        (true, false) => (
+            ", k goes to the next longest kernel, Enter from a kernel to its call and back",
+            ", k for the next longest kernel",
+        ),
+        _ => ("", ""),
     };
-    let hint = if t.has_gpu_tracks { ", k for the next longest kernel" } else { "" };
     let keys = format!(
         "Timeline. Arrow keys move, plus and minus zoom, n goes to the next longest event, slash searches{more}."
     );
@@ -178,14 +183,14 @@ fn timeline(t: &Timeline) -> Markup {
             canvas tabindex="0" role="application" aria-label=(keys) {}
         }
         p #timeline-said .said aria-live="polite" { "Click an event, drag to move, zoom with + and -, or press n for the next longest event" (hint) "." }
-        @if t.has_gpu_tracks { (legend()) }
+        @if t.has_gpu_tracks { (legend(t.has_copies)) }
         p { (inline(&t.says)) }
         script #timeline-data type="application/json" { (PreEscaped(data)) }
     }
 }
 
 /// What is on tracks of the GPU.
-fn legend() -> Markup {
+fn legend(has_copies: bool) -> Markup {
     let swatch =
         |inside: Markup| html! { svg width="34" height="14" viewBox="0 0 34 14" aria-hidden="true" { (inside) } };
     let columns = html! {
@@ -199,12 +204,16 @@ fn legend() -> Markup {
         path.l.thin.c6 d="M10 2.5H33V11.5H10ZM10 8L15 3M12 11L20 3M17 11L25 3M22 11L30 3M27 11L33 5" {}
     };
     let arrow = html! { path.l.thin.ink d="M3 12C16 12 24 11 26 2M22 6L26.2 1.5L29 7" {} };
-    let entries = [
+    let copy = html! { rect.a.full.c3 x="2" y="2" width="30" height="10" {} };
+    let mut entries = vec![
         (columns, "busy: the share of time in which a kernel of the stream ran"),
         (bar, "a kernel, from its start to its end"),
         (bounded, "a kernel whose start is bounded: it started within the hatched bar, or the line before it"),
         (arrow, "from a call to a kernel that it launched, once one of them is chosen"),
     ];
+    if has_copies {
+        entries.insert(2, (copy, "a copy or a fill, on the track of its channel"));
+    }
     html! { ul.legend { @for (inside, what) in entries { li { span { (swatch(inside)) " " (what) } } } } }
 }
 

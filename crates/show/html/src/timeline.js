@@ -12,7 +12,7 @@
     const [unit, by] = ns >= 1e9 ? ["s", 1e9] : ns >= 1e6 ? ["ms", 1e6] : ns >= 1e3 ? ["us", 1e3] : ["ns", 1];
     return Number((ns / by).toPrecision(4)) + " " + unit;
   };
-  // Kernels that ran, where the GPU's times are recorded.
+  // Kernels and copies that ran, where the GPU's times are recorded.
   const gpu = data.gpu ? gpuTracks(data, text) : null;
   const rows = gpu ? gpu.rows : [];
   const rowOf = new Map();
@@ -148,8 +148,7 @@
     chosen = e;
     if (!e) { said.textContent = "Nothing is chosen."; return redraw(); }
     const took = e.ns ? ", took " + text(e.ns) : "";
-    const launched = !e.kernels ? "" : e.kernels.length > 1 ? "; " + e.kernels.length + " of the kernels that it launched are drawn" : "; a kernel that it launched is drawn";
-    said.textContent = e.tells ? e.tells() : e.name + " (" + data.kinds[e.row.kind] + " of " + data.lanes[e.row.lane].name + ") at " + text(e.from) + took + launched;
+    said.textContent = e.tells ? e.tells() : e.name + " (" + data.kinds[e.row.kind] + " of " + data.lanes[e.row.lane].name + ") at " + text(e.from) + took + (e.bars ? gpu.started(e.bars) : "");
     if (go) {
       const span = Math.max(e.ns * 3, Math.min(view.to - view.from, data.end / 20));
       show(e.from + e.ns / 2 - span / 2, e.from + e.ns / 2 + span / 2);
@@ -164,10 +163,10 @@
     at = (at + by + list.length) % list.length;
     choose(list[at], true);
   };
-  // The kernel that is the next longest after the chosen one, and from a call to a kernel and back.
-  const kernels = gpu ? all.filter((e) => e.kind) : [];
-  const kernel = () => {
-    const list = found ? kernels.filter((e) => e.found) : kernels;
+  // The kernel or copy that is the next longest after the chosen one, and from a call to what it started and back.
+  const has = (kind) => gpu?.bars.some((e) => e.kind === kind);
+  const longest = (kind) => () => {
+    const list = all.filter((e) => e.kind === kind && (!found || e.found));
     if (list.length) choose(list[(list.indexOf(chosen) + 1) % list.length], true);
   };
   const follow = () => {
@@ -199,7 +198,9 @@
     button("<", "Earlier", () => move(-0.25)), button(">", "Later", () => move(0.25)),
     button("All", "All of the recording", () => show(0, data.end)), button("Next", "Next longest event", () => next(1)), search);
   if (gpu) {
-    search.before(button("Kernel", "Next longest kernel", kernel), button("Follow", "Follow a kernel to the call that launched it, and back", follow));
+    if (has("kernel")) search.before(button("Kernel", "Next longest kernel", longest("kernel")));
+    if (has("copy")) search.before(button("Copy", "Next longest copy", longest("copy")));
+    search.before(button("Follow", "Follow a kernel or a copy to the call that started it, and back", follow));
   }
   tools.hidden = false; box.hidden = false;
   canvas.addEventListener("keydown", (k) => {
@@ -208,7 +209,7 @@
       ArrowLeft: () => move(-0.1), a: () => move(-0.1), ArrowRight: () => move(0.1), d: () => move(0.1),
       Home: () => show(0, data.end), n: () => next(1), p: () => next(-1), "/": () => search.focus(), Escape: () => choose(null),
     };
-    if (gpu) Object.assign(keys, { k: kernel, Enter: follow });
+    if (gpu) Object.assign(keys, { k: longest("kernel"), c: longest("copy"), Enter: follow });
     if (keys[k.key] && !k.ctrlKey && !k.metaKey && !k.altKey) { k.preventDefault(); keys[k.key](); }
   });
   const ns = (px) => view.from + ((px - gutter()) / (canvas.clientWidth - gutter())) * (view.to - view.from);

@@ -60,12 +60,46 @@ fn each_stream_has_a_track_and_each_kernel_leads_to_its_call() {
 }
 
 #[test]
+fn each_channel_that_copies_has_a_track_and_each_copy_leads_to_its_call() {
+    let document = page(synthetic::copy_times());
+    let (data, says) = timeline(&document);
+    assert!(says.contains("All 1 kernels with a time") && says.contains("All 3 copies with a time"), "{says}");
+    let gpu = &data["gpu"];
+    let titles: Vec<&str> = gpu["tracks"].as_array().unwrap().iter().map(|t| t["title"].as_str().unwrap()).collect();
+    assert_eq!(
+        titles,
+        [
+            "stream 0x51 on engine GRAPHICS, channel 0, GPU 0: busy at most 100.0 %",
+            "copies on engine COPY2, channel 1, GPU 0: busy 39.8 %",
+            "copies on engine COPY3, channel 2, GPU 0: busy 100.0 %"
+        ]
+    );
+    let bars = numbers(&gpu["bars"]);
+    let bars: Vec<&[i64]> = bars.chunks(11).filter(|bar| bar[2] == 1).collect();
+    let text = |key: &str, n: i64| gpu[key][n as usize].clone();
+    let names: Vec<Value> = bars.iter().map(|bar| text("names", bar[5])[0].clone()).collect();
+    assert_eq!(names, ["copy 4 MiB host to device", "copy 4 MiB device to host", "fill 4 KiB of device"]);
+    let [track, lane, _, _, ns, _, start, earlier, queued, stream, call] = bars[0] else { panic!("{bars:?}") };
+    assert_eq!((*track, *lane, *start, *earlier), (1, 0, 3, 0), "the GPU stored both times");
+    assert!(ns.abs_diff(190_000) < 100 && queued.abs_diff(10_000) < 100, "{bars:?}");
+    assert_eq!(text("grids", *stream), "stream 0x51");
+    let called = &numbers(&gpu["calls"])[4 * *call as usize..][..4];
+    assert_eq!(text("calls", 4 * call + 1), called[1]);
+    assert_eq!(data["names"][called[3] as usize], "cuMemcpyHtoDAsync");
+    let page = html::html(&document);
+    for said in ["a copy or a fill, on the track of its channel", "c to the next longest copy"] {
+        assert!(page.contains(said), "{said}");
+    }
+}
+
+#[test]
 fn the_page_has_a_legend_and_a_row_for_each_stream() {
     let document = page(synthetic::kernel_times());
     let text = html::html(&document);
     for said in ["const gpuTracks", "whose start is bounded", "How busy the kernels of each stream", "at most "] {
         assert!(text.contains(said), "{said}");
     }
+    assert!(!text.contains("a copy or a fill"), "it has none");
     let table = document.tables().find(|t| t.name == "streams").unwrap();
     assert_eq!(table.rows.len(), 3);
     assert!(table.columns.iter().any(|c| c.head == "longest gap"));

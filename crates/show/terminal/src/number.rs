@@ -1,5 +1,7 @@
 //! How numbers are written.
 
+pub use schema::copy_names::bytes;
+
 /// With a comma every three digits.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
@@ -21,25 +23,6 @@ pub fn of(n: u64, noun: &str) -> String {
         false => "s",
     };
     format!("{} {noun}{end}", count(n))
-}
-
-/// Bytes with a binary unit; exact where the unit divides them, else three digits.
-pub fn bytes(n: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let mut shift = 0;
-    while shift + 1 < units.len() && n >> (10 * (shift + 1)) != 0 {
-        shift += 1;
-    }
-    let unit = units[shift];
-    if n & ((1 << (10 * shift)) - 1) == 0 {
-        return format!("{} {unit}", n >> (10 * shift));
-    }
-    let v = n as f64 / (1u64 << (10 * shift)) as f64;
-    match v {
-        v if v < 10.0 => format!("{v:.2} {unit}"),
-        v if v < 100.0 => format!("{v:.1} {unit}"),
-        _ => format!("{v:.0} {unit}"),
-    }
 }
 
 /// Seconds with a unit that leaves one to three digits before the point.
@@ -104,22 +87,5 @@ mod tests {
         for (n, t) in cases {
             assert_eq!(nanoseconds(n), t);
         }
-    }
-
-    #[test]
-    fn bytes_are_exact_where_a_unit_divides_them() {
-        let cases = [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (4096, "4 KiB"),
-            (64 << 20, "64 MiB"),
-            (1536, "1.50 KiB"),
-            (1 << 60, "1 EiB"),
-        ];
-        for (n, t) in cases {
-            assert_eq!(bytes(n), t);
-        }
-        assert_eq!(bytes(123 * 1024 + 1), "123 KiB");
-        assert_eq!(bytes(u64::MAX), "16.0 EiB");
     }
 }

@@ -1,6 +1,9 @@
 //! Tapes made by hand, as a recorder would write them: the tests of `decode`, `terminal` and `doorbell` share them.
-#![allow(dead_code)] // each test binary uses a part
+#![allow(dead_code, unused_imports)] // each test binary uses a part
 
+mod copies;
+
+pub use copies::copy_times;
 use pushbuf::encode::{Words, inline_dma, launch_dma};
 use pushbuf::gpfifo;
 use pushbuf::qmd::end_time::{self, Found};
@@ -307,6 +310,14 @@ impl Tape {
                 self.event_at(tid, tsc, kind::ENTRY, flags, &body, &bytes, &[]);
             }
         }
+    }
+
+    /// As [`Tape::submit_at`], one segment with one transfer, which stores its begin as number `number` and its end as the next.
+    pub fn submit_timed(&mut self, tid: i32, tsc: u64, slot: u32, words: &[u32], number: u64) {
+        let entry = self.live[&(self.process, slot)].entries;
+        let body = tape::stamp::CopiedBody { entry, number, slot, transfers: 1 };
+        self.event_at(tid, tsc, tape::stamp::kind::COPIED, 0, &body, &[], &[]);
+        self.submit_at(tid, tsc, slot, &[words], 0, 1 << 12);
     }
 
     /// One entry of any kind as its own ring: `gp` as given, no words.

@@ -4,6 +4,7 @@ use super::packets::Packets;
 use super::proto::{Message, process_descriptor, thread_descriptor, track_descriptor};
 use crate::about::About;
 use crate::lanes::Lanes;
+use decode::streams::Stream;
 use schema::channel::Channel;
 use schema::operations::When;
 use std::collections::{BTreeMap, HashMap};
@@ -40,9 +41,6 @@ impl Below {
 
 /// A process image and a thread.
 pub type Thread = (u32, i32);
-
-/// An image, slot and generation, and the stream that was passed.
-type Stream = (u32, u32, u32, u64);
 
 /// Tracks side by side, for kernels that run beside each other.
 #[derive(Default)]
@@ -158,10 +156,10 @@ impl Tracks {
 
     /// The track of a kernel that ran from one time to another, below its channel's.
     pub fn of_run(&mut self, when: &When, (from, to): (u64, u64), out: &mut Packets<'_>) -> io::Result<u64> {
-        let stream = when.call.as_ref().map_or(0, |call| call.stream);
+        let stream = Stream::of(when).or_default();
         let parent = self.of_channel(when);
         let next = self.last + 1;
-        let runs = self.streams.entry((when.process, when.slot, when.generation, stream)).or_default();
+        let runs = self.streams.entry(stream).or_default();
         let lane = runs.lanes.place_apart(from, to);
         if let Some(&uuid) = runs.tracks.get(lane) {
             return Ok(uuid);
@@ -171,7 +169,7 @@ impl Tracks {
         out.track(|m| {
             m.varint(track_descriptor::UUID, next);
             m.varint(track_descriptor::PARENT_UUID, parent);
-            m.text(track_descriptor::NAME, &format!("work of stream {stream:#x}"));
+            m.text(track_descriptor::NAME, &format!("work of stream {:#x}", stream.handle.unwrap_or(0)));
         })?;
         Ok(next)
     }

@@ -1,45 +1,54 @@
-//! The GPU's tracks of a timeline: when the kernels of each stream ran (`record --gpu-times`).
+//! The GPU's tracks of a timeline: when the kernels of each stream and the copies of each channel ran (`record --gpu-times`).
 //!
-//! As on the other rows a page has room for so many. These kernels are bars: the longest, the longest of each name, and those that the longest launching
-//! calls started. All are counted: a track has bins with the share of time in which one of its kernels ran.
+//! As on the other rows a page has room for so many. These are bars: the longest, the longest of each name, and those that the longest calls started, kernels
+//! and copies apart from each other. All are counted: a track has bins with the share of time in which one of its kernels or copies ran.
 
-use crate::recording::streams::title;
-use decode::short_name;
+use crate::recording::streams::{copies_title, stream_name, title};
 use decode::streams::{Apart, Stream, Streams};
+use decode::{Largest, short_name};
 use export::About;
+use schema::channel::Channel;
 use schema::happened::OneCall;
 use schema::kernel_runs::KernelRun;
 use schema::kernels::StreamRow;
-use schema::operations::{Shape, Start};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use schema::operations::{CopyRow, GpuTime, Shape, Start, When};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use terminal::cell;
 
-/// Kernels that are bars because they are the longest.
-const LONGEST: usize = 10_000;
-/// Kernels that are bars because a long call launched them, such calls, and kernels of one of them.
-const OF_CALLS: usize = 2_000;
-const CALLS: usize = 1_000;
+/// What a page has room for, of kernels or of copies.
+struct Room {
+    /// Bars because they are the longest.
+    longest: usize,
+    /// Bars because a long call started them, and such calls.
+    of_calls: usize,
+    calls: usize,
+    /// Tracks; what others did is on the last one.
+    tracks: usize,
+    /// Names that are told apart.
+    names: usize,
+}
+
+const KERNELS: Room = Room { longest: 10_000, of_calls: 2_000, calls: 1_000, tracks: 32, names: 2_000 };
+const COPIES: Room = Room { longest: 2_500, of_calls: 500, calls: 250, tracks: 8, names: 250 };
+/// Bars of one call.
 const OF_ONE_CALL: u32 = 100;
-/// Tracks; what other streams did is on the last one.
-const TRACKS: usize = 32;
-/// Rows of a track for kernels that overlap.
+/// Rows of a track for what overlaps.
 const LANES: usize = 6;
 /// Bins of time of a track, and of all tracks together.
 const BINS: usize = 2_000;
 const ALL_BINS: usize = 16_000;
-/// Names that are told apart, letters of a short one, and bytes of all whole ones.
-const NAMES: usize = 2_000;
+/// Letters of a short name, and bytes of all whole ones.
 const LETTERS: usize = 90;
 const WHOLE: usize = 128 << 10;
-/// Grids that are told apart.
+/// Grids, and streams of copies, that are told apart.
 const GRIDS: usize = 1_000;
 /// Stands for the texts that are more.
 const MANY: &str = "(one of many)";
 
-/// Kinds of bars: more may follow.
-const BARS: [&str; 1] = ["kernel"];
-const KERNEL: i64 = 0;
+/// Kinds of bars.
+const BARS: [&str; 2] = ["kernel", "copy"];
+const KERNEL: usize = 0;
+const COPY: usize = 1;
 
 /// A process image, a thread, and the number of one of its calls.
 pub type CallKey = (u32, i32, u32);
@@ -52,7 +61,10 @@ struct Bar {
     number: u64,
     from: i64,
     track: usize,
+    kind: usize,
+    /// Of its kind.
     name: usize,
+    /// Of a copy its stream.
     grid: usize,
     start: u8,
     in_graph: bool,
@@ -64,11 +76,11 @@ struct Bar {
 
 struct Track {
     apart: Apart,
-    /// Nanoseconds of each bin in which a kernel ran.
+    /// Nanoseconds of each bin in which something ran.
     busy: Vec<u64>,
 }
 
-/// A call that launched a bar.
+/// A call that started a bar.
 struct Call {
     lane: usize,
     from: i64,
@@ -102,72 +114,176 @@ impl Texts {
     }
 }
 
+/// All kernels, or all copies.
+struct Kind {
+    room: Room,
+    /// Whole ones.
+    names: Texts,
+    longest: Largest<Bar>,
+    of_name: Vec<Option<Bar>>,
+    /// The longest calls that start some, and how many of those are bars.
+    long_calls: HashMap<CallKey, (u64, u32)>,
+    of_calls: Largest<(u64, Bar)>,
+    streams: Streams,
+    places: HashMap<Stream, usize>,
+    others: Option<usize>,
+    all: u64,
+}
+
+impl Kind {
+    fn new(room: Room, long: Largest<(u64, CallKey)>) -> Kind {
+        Kind {
+            names: Texts::of(room.names),
+            longest: Largest::new(room.longest),
+            of_name: Vec::new(),
+            long_calls: long.iter().map(|(ns, call)| (*call, (*ns, 0))).collect(),
+            of_calls: Largest::new(room.of_calls),
+            streams: Streams::default(),
+            places: HashMap::new(),
+            others: None,
+            all: 0,
+            room,
+        }
+    }
+
+    /// Makes it a bar if it is one. `grid`: the number of its text.
+    fn bar(&mut self, mut bar: Bar, grid: impl FnOnce() -> usize) {
+        self.of_name.resize(self.names.all.len(), None);
+        let of_its_call = bar.call.and_then(|call| self.long_calls.get_mut(&call)).and_then(|(ns, bars)| {
+            *bars += 1;
+            (*bars <= OF_ONE_CALL).then_some(*ns)
+        });
+        let is_long = self.longest.would_keep(|least| bar.ns > least.ns);
+        let is_of_name = self.of_name[bar.name].is_none_or(|longest| bar.ns > longest.ns);
+        if !(is_long || is_of_name || of_its_call.is_some()) {
+            return;
+        }
+        bar.grid = grid();
+        if is_of_name {
+            self.of_name[bar.name] = Some(bar);
+        }
+        if is_long {
+            self.longest.add(bar);
+        }
+        if let Some(ns) = of_its_call {
+            self.of_calls.add((ns, bar));
+        }
+    }
+
+    fn bars(&self) -> impl Iterator<Item = &Bar> {
+        let of_calls = self.of_calls.iter().map(|(_, bar)| bar);
+        self.longest.iter().chain(of_calls).chain(self.of_name.iter().flatten())
+    }
+
+    fn track(&mut self, stream: Stream, tracks: &mut Vec<Track>) -> usize {
+        if let Some(track) = self.places.get(&stream).copied().or(self.others) {
+            return track;
+        }
+        let track = tracks.len();
+        tracks.push(Track { apart: Apart::default(), busy: vec![0; BINS] });
+        if self.places.len() + 1 < self.room.tracks {
+            self.places.insert(stream, track);
+        } else {
+            self.others = Some(track);
+        }
+        track
+    }
+
+    /// Its tracks by process, channel and stream, with their titles; all others are the last. And how busy each stream was.
+    fn tracks(
+        &mut self,
+        channels: &[Channel],
+        title: impl Fn(&StreamRow) -> String,
+        others: &str,
+    ) -> (Vec<(usize, String)>, Vec<StreamRow>) {
+        let rows = std::mem::take(&mut self.streams).rows(channels);
+        let of_row =
+            |r: &StreamRow| Stream { process: r.process, slot: r.slot, generation: r.generation, handle: r.stream };
+        let by: HashMap<Stream, &StreamRow> = rows.iter().map(|row| (of_row(row), row)).collect();
+        let mut order: Vec<(Stream, usize)> = self.places.iter().map(|(stream, track)| (*stream, *track)).collect();
+        order.sort_unstable();
+        let titled =
+            |(stream, track): &(Stream, usize)| (*track, by.get(stream).map_or_else(String::new, |row| title(row)));
+        let mut tracks: Vec<(usize, String)> = order.iter().map(titled).collect();
+        tracks.extend(self.others.map(|track| (track, others.to_owned())));
+        (tracks, rows)
+    }
+}
+
+/// What the GPU has done from one time of the recording to another.
+struct Ran<'a> {
+    kind: usize,
+    stream: Stream,
+    when: &'a When,
+    gpu: &'a GpuTime,
+    from: i64,
+    to: i64,
+    name: usize,
+    in_graph: bool,
+}
+
 pub struct GpuTracks {
     /// Of the recording, in ns.
     end: u64,
     tracks: Vec<Track>,
-    places: HashMap<Stream, usize>,
-    others: Option<usize>,
-    /// By their whole names.
-    names: Texts,
+    /// Kernels, then copies.
+    kinds: [Kind; BARS.len()],
     /// The code of the last kernel, and the number of its name.
     last: Option<(u64, usize)>,
     grids: Texts,
-    longest: BinaryHeap<Reverse<Bar>>,
-    of_name: Vec<Option<Bar>>,
-    /// The longest launching calls, and how many of their kernels are bars.
-    long_calls: HashMap<CallKey, (u64, u32)>,
-    of_calls: BinaryHeap<Reverse<(u64, Bar)>>,
-    streams: Streams,
     all: u64,
-    /// Calls that are asked for, once all kernels are known.
+    /// Calls that are asked for, once all bars are known.
     wanted: Option<BTreeSet<CallKey>>,
     calls: BTreeMap<CallKey, Call>,
+}
+
+/// How many there are, and how many of them are bars.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    pub all: u64,
+    pub single: u64,
 }
 
 /// What a page shows of it.
 pub struct Shown {
     pub data: serde_json::Value,
     pub streams: Vec<StreamRow>,
-    /// Kernels, and those of them that are bars.
-    pub all: u64,
-    pub single: u64,
+    pub kernels: Counted,
+    pub copies: Counted,
     /// Nanoseconds of a bin.
     pub bin: u64,
 }
 
-/// The calls whose kernels are bars in any case: those that took the longest to launch something.
-#[derive(Default)]
-pub struct LongCalls(BinaryHeap<Reverse<(u64, CallKey)>>);
+/// The calls whose kernels and copies are bars in any case: those that took the longest to start something.
+pub struct LongCalls([Largest<(u64, CallKey)>; BARS.len()]);
+
+impl Default for LongCalls {
+    fn default() -> LongCalls {
+        LongCalls([KERNELS, COPIES].map(|room| Largest::new(room.calls)))
+    }
+}
 
 impl LongCalls {
     pub fn add(&mut self, call: &OneCall) {
         let (Some(number), Some(ns)) = (call.number, call.ns) else { return };
-        if !matches!(call.kind, "launch" | "graph launch") {
-            return;
-        }
-        self.0.push(Reverse((ns, (call.process, call.tid, number))));
-        if self.0.len() > CALLS {
-            self.0.pop();
-        }
+        let kind = match call.kind {
+            "launch" | "graph launch" => KERNEL,
+            "copy" | "async copy" | "memset" => COPY,
+            _ => return,
+        };
+        self.0[kind].add((ns, (call.process, call.tid, number)));
     }
 }
 
 impl GpuTracks {
     pub fn new(end: u64, long: LongCalls) -> GpuTracks {
+        let [of_kernels, of_copies] = long.0;
         GpuTracks {
             end,
             tracks: Vec::new(),
-            places: HashMap::new(),
-            others: None,
-            names: Texts::of(NAMES),
+            kinds: [Kind::new(KERNELS, of_kernels), Kind::new(COPIES, of_copies)],
             last: None,
             grids: Texts::of(GRIDS),
-            longest: BinaryHeap::new(),
-            of_name: Vec::new(),
-            long_calls: long.0.into_iter().map(|Reverse((ns, call))| (call, (ns, 0))).collect(),
-            of_calls: BinaryHeap::new(),
-            streams: Streams::default(),
             all: 0,
             wanted: None,
             calls: BTreeMap::new(),
@@ -179,105 +295,79 @@ impl GpuTracks {
     }
 
     /// A kernel ran from one time of the recording to another.
-    pub fn add(&mut self, k: &KernelRun, (from, to): (i64, i64)) {
+    pub fn kernel(&mut self, k: &KernelRun, (from, to): (i64, i64)) {
+        let (name, stream) = (self.kernel_name(k), Stream::of(&k.when));
+        let ran = Ran { kind: KERNEL, stream, when: &k.when, gpu: &k.gpu, from, to, name, in_graph: k.in_graph };
+        self.add(&ran, || shape(&k.shape));
+    }
+
+    /// A copy or a fill did, at times of the GPU's. (Those of a channel are one behind the other, whichever stream they are of.)
+    pub fn copy(&mut self, c: &CopyRow, gpu: &GpuTime, (from, to): (i64, i64)) {
+        let name = self.kinds[COPY].names.number(&c.label());
+        let stream = Stream::of(&c.when);
+        let channel = Stream { handle: None, ..stream };
+        let ran = Ran { kind: COPY, stream: channel, when: &c.when, gpu, from, to, name, in_graph: false };
+        self.add(&ran, || stream.handle.map_or("its stream is not known".into(), stream_name));
+    }
+
+    fn add(&mut self, ran: &Ran<'_>, grid: impl FnOnce() -> String) {
+        let Ran { kind, stream, when, gpu, from, to, name, in_graph } = *ran;
         self.all += 1;
-        let stream = Stream::of(&k.when);
-        self.streams.add(stream, &k.gpu);
-        let track = self.track(stream);
+        let of = &mut self.kinds[kind];
+        of.all += 1;
+        of.streams.add(stream, gpu);
+        let track = of.track(stream, &mut self.tracks);
         let Track { apart, busy } = &mut self.tracks[track];
         let end = self.end;
         apart.add(from.max(0) as u64, to.max(0) as u64, |from, to| spread(busy, end, from, to));
 
-        let call = k.when.call.as_ref().filter(|call| call.number != 0);
-        let mut bar = Bar {
+        let call = when.call.as_ref().filter(|call| call.number != 0);
+        let bar = Bar {
             ns: to.abs_diff(from),
             number: self.all,
             from,
             track,
-            name: 0,
+            kind,
+            name,
             grid: 0,
-            start: match k.gpu.start {
+            start: match gpu.start {
                 Start::AfterTheDoorbell => 0,
                 Start::AfterTheOneBefore => 1,
                 Start::Bounded => 2,
                 Start::Stored => 3,
             },
-            in_graph: k.in_graph,
-            earlier: k.gpu.start_ns.saturating_sub(k.gpu.earliest_ns),
-            queued: k.gpu.queued_ns,
-            call: call.map(|call| (k.when.process, k.when.tid, call.number)),
+            in_graph,
+            earlier: gpu.start_ns.saturating_sub(gpu.earliest_ns),
+            queued: gpu.queued_ns,
+            call: call.map(|call| (when.process, when.tid, call.number)),
         };
-        bar.name = self.name(k);
-        self.of_name.resize(self.names.all.len(), None);
-        let of_its_call = bar.call.and_then(|call| self.long_calls.get_mut(&call)).and_then(|(ns, kernels)| {
-            *kernels += 1;
-            (*kernels <= OF_ONE_CALL).then_some(*ns)
-        });
-        let is_long = self.longest.len() < LONGEST || self.longest.peek().is_some_and(|least| bar.ns > least.0.ns);
-        let is_of_name = self.of_name[bar.name].is_none_or(|longest| bar.ns > longest.ns);
-        if !(is_long || is_of_name || of_its_call.is_some()) {
-            return;
-        }
-        bar.grid = self.grids.number(&shape(&k.shape));
-        if is_of_name {
-            self.of_name[bar.name] = Some(bar);
-        }
-        if is_long {
-            self.longest.push(Reverse(bar));
-            if self.longest.len() > LONGEST {
-                self.longest.pop();
-            }
-        }
-        if let Some(ns) = of_its_call {
-            self.of_calls.push(Reverse((ns, bar)));
-            if self.of_calls.len() > OF_CALLS {
-                self.of_calls.pop();
-            }
-        }
+        let grids = &mut self.grids;
+        of.bar(bar, || grids.number(&grid()));
     }
 
-    fn name(&mut self, k: &KernelRun) -> usize {
+    fn kernel_name(&mut self, k: &KernelRun) -> usize {
+        let names = &mut self.kinds[KERNEL].names;
         // (Most kernels follow one of the same code, and a name is long.)
         if let Some((code, number)) = self.last
             && code == k.code
-            && k.name.as_ref().is_none_or(|name| self.names.all[number] == *name)
+            && k.name.as_ref().is_none_or(|name| names.all[number] == *name)
         {
             return number;
         }
         let number = match &k.name {
-            Some(name) => self.names.number(name),
-            None => self.names.number(&format!("kernel {:#x}", k.code)),
+            Some(name) => names.number(name),
+            None => names.number(&format!("kernel {:#x}", k.code)),
         };
         self.last = Some((k.code, number));
         number
     }
 
-    fn track(&mut self, stream: Stream) -> usize {
-        if let Some(&track) = self.places.get(&stream) {
-            return track;
-        }
-        if let Some(others) = self.others {
-            return others;
-        }
-        let track = self.tracks.len();
-        self.tracks.push(Track { apart: Apart::default(), busy: vec![0; BINS] });
-        if track + 1 < TRACKS {
-            self.places.insert(stream, track);
-        } else {
-            self.others = Some(track);
-        }
-        track
-    }
-
     /// Each bar once, by the order of their doorbells.
     fn bars(&self) -> BTreeMap<u64, Bar> {
-        let longest = self.longest.iter().map(|Reverse(bar)| bar);
-        let of_calls = self.of_calls.iter().map(|Reverse((_, bar))| bar);
-        let of_names = self.of_name.iter().flatten();
-        longest.chain(of_calls).chain(of_names).map(|bar| (bar.number, *bar)).collect()
+        self.kinds.iter().flat_map(Kind::bars).map(|bar| (bar.number, *bar)).collect()
     }
 
-    /// Whether a call launched a bar. Asked once all kernels were added.
+    /// Whether a call started a bar. Asked once all kernels and copies were added.
     pub fn wants(&mut self, call: CallKey) -> bool {
         if self.wanted.is_none() {
             self.wanted = Some(self.bars().values().filter_map(|bar| bar.call).collect());
@@ -297,23 +387,13 @@ impl GpuTracks {
             std::mem::take(apart).finish().for_each(|(from, to)| spread(busy, end, from, to));
         }
         let bars = self.bars();
-        let streams = std::mem::take(&mut self.streams).rows(&about.summary.channel_list);
-        // By process, channel and stream; all others are the last.
-        let mut order: Vec<(Stream, usize)> = self.places.iter().map(|(stream, track)| (*stream, *track)).collect();
-        order.sort_unstable();
-        let mut place = vec![order.len(); self.tracks.len()];
-        order.iter().enumerate().for_each(|(n, (_, track))| place[*track] = n);
-        let of_row =
-            |r: &StreamRow| Stream { process: r.process, slot: r.slot, generation: r.generation, handle: r.stream };
-        let by: HashMap<Stream, &StreamRow> = streams.iter().map(|row| (of_row(row), row)).collect();
-        let many = about.summary.processes.len() > 1;
-        let mut titles: Vec<String> =
-            order.iter().map(|(s, _)| by.get(s).map_or_else(String::new, |row| title(row, many))).collect();
-        let mut tracks: Vec<usize> = order.iter().map(|(_, track)| *track).collect();
-        if let Some(others) = self.others {
-            titles.push("kernels of all other streams".into());
-            tracks.push(others);
-        }
+        let (channels, many) = (&about.summary.channel_list, about.summary.processes.len() > 1);
+        let [kernels, copies] = &mut self.kinds;
+        let (mut tracks, streams) = kernels.tracks(channels, |row| title(row, many), "kernels of all other streams");
+        let of_kernels = tracks.len();
+        tracks.extend(copies.tracks(channels, |row| copies_title(row, many), "copies of all other channels").0);
+        let mut place = vec![0; self.tracks.len()];
+        tracks.iter().enumerate().for_each(|(n, (track, _))| place[*track] = n);
         let step = if tracks.len() * BINS > ALL_BINS { 5 } else { 1 };
         let bins = BINS / step;
 
@@ -321,6 +401,7 @@ impl GpuTracks {
         let call_numbers: HashMap<CallKey, i64> = (0..).zip(&calls).map(|(n, (key, _))| (**key, n)).collect();
         let mut sorted: Vec<Bar> = bars.into_values().collect();
         sorted.sort_unstable_by_key(|bar| (bar.from, bar.number));
+        let first_name = [0, self.kinds[KERNEL].names.all.len()];
         let mut lanes: Vec<Vec<i64>> = vec![Vec::new(); tracks.len()];
         let (mut flat, mut last) = (Vec::new(), 0);
         for bar in &sorted {
@@ -328,24 +409,32 @@ impl GpuTracks {
             let lane = lane_of(&mut lanes[track], bar.from, bar.from.saturating_add_unsigned(bar.ns));
             let call = bar.call.and_then(|call| call_numbers.get(&call)).copied().unwrap_or(-1);
             let start = i64::from(bar.start) + if bar.in_graph { 4 } else { 0 };
-            flat.extend([track as i64, lane as i64, KERNEL, bar.from - last]);
-            flat.extend([bar.ns as i64, bar.name as i64, start, bar.earlier as i64, bar.queued as i64]);
+            let name = first_name[bar.kind] + bar.name;
+            flat.extend([track as i64, lane as i64, bar.kind as i64, bar.from - last]);
+            flat.extend([bar.ns as i64, name as i64, start, bar.earlier as i64, bar.queued as i64]);
             flat.extend([bar.grid as i64, call]);
             last = bar.from;
         }
-        let track = |(n, number): (usize, &usize)| {
+        let track = |(n, (number, title)): (usize, &(usize, String))| {
             let busy = permille(&self.tracks[*number].busy, step, end);
-            serde_json::json!({ "title": titles[n], "lanes": lanes[n].len(), "busy": busy })
+            let kind = if n < of_kernels { KERNEL } else { COPY };
+            serde_json::json!({ "title": title, "kind": kind, "lanes": lanes[n].len(), "busy": busy })
         };
         let rows: Vec<_> = tracks.iter().enumerate().map(track).collect();
         let calls: Vec<i64> = calls
             .iter()
             .flat_map(|(_, c)| [rank[c.lane], c.from, i64::try_from(c.ns).unwrap_or(i64::MAX), c.name as i64])
             .collect();
+        let mut texts = names(&self.kinds[KERNEL].names.all);
+        texts.extend(self.kinds[COPY].names.all.iter().map(|name| vec![name.clone()]));
         let data = serde_json::json!({
-            "kinds": BARS, "bins": bins, "names": names(&self.names.all), "grids": self.grids.all, "tracks": rows, "calls": calls, "bars": flat,
+            "kinds": BARS, "bins": bins, "names": texts, "grids": self.grids.all, "tracks": rows, "calls": calls, "bars": flat,
         });
-        Shown { data, streams, all: self.all, single: sorted.len() as u64, bin: end / bins as u64 }
+        let [kernels, copies] = [KERNEL, COPY].map(|kind| Counted {
+            all: self.kinds[kind].all,
+            single: sorted.iter().filter(|bar| bar.kind == kind).count() as u64,
+        });
+        Shown { data, streams, kernels, copies, bin: end / bins as u64 }
     }
 }
 
@@ -410,7 +499,8 @@ fn shape(s: &Shape) -> String {
 pub(super) mod tests {
     use super::*;
     use decode::Recording;
-    use schema::operations::{GpuTime, InCall, When};
+    use schema::Place;
+    use schema::operations::{InCall, Mode};
     use std::path::Path;
 
     /// A kernel of stream `stream` that a call launched.
@@ -466,7 +556,40 @@ pub(super) mod tests {
 
     fn add(tracks: &mut GpuTracks, run: &KernelRun) {
         let (from, to) = (run.gpu.start_ns as i64, run.gpu.end_ns as i64);
-        tracks.add(run, (from, to));
+        tracks.kernel(run, (from, to));
+    }
+
+    /// A copy to the device on channel `slot`.
+    fn copied(slot: u64, (start, ns): (u64, u64), bytes: u64, call: u32) -> CopyRow {
+        let KernelRun { mut when, gpu, .. } = run(0x51, (start, ns), "", call);
+        when.slot = slot as u32;
+        CopyRow {
+            when,
+            mode: Mode::CopyEngine,
+            src: Some(0),
+            src_place: Some(Place::Host),
+            src_gpu: None,
+            dst: 0,
+            dst_place: Place::Video,
+            dst_gpu: Some(0),
+            bytes,
+            lines: 1,
+            pipelined: false,
+            pitch: true,
+            semaphore: None,
+            payload: None,
+            physical: false,
+            gpu: Some(GpuTime { start: Start::Stored, ..gpu }),
+            start_seconds: None,
+            end_seconds: None,
+            complete: true,
+            guessed: false,
+        }
+    }
+
+    fn add_copy(tracks: &mut GpuTracks, copy: &CopyRow) {
+        let gpu = copy.gpu.unwrap();
+        tracks.copy(copy, &gpu, (gpu.start_ns as i64, gpu.end_ns as i64));
     }
 
     fn numbers(v: &serde_json::Value) -> Vec<i64> {
@@ -477,7 +600,7 @@ pub(super) mod tests {
     fn of_many_kernels_the_longest_of_all_of_each_name_and_of_long_calls_are_bars() {
         let (many, end) = (150_000u64, 150_000 * 1_000);
         let mut long = LongCalls::default();
-        long.0.push(Reverse((1_000_000, (0, 7, 5))));
+        long.0[KERNEL].add((1_000_000, (0, 7, 5)));
         let mut tracks = GpuTracks::new(end, long);
         for n in 0..many {
             // Short ones of a rare name, some of them by a long call.
@@ -494,16 +617,19 @@ pub(super) mod tests {
         assert!(text.len() < 900 << 10, "{}", text.len());
         let bars = numbers(&shown.data["bars"]);
         let bars: Vec<&[i64]> = bars.chunks(11).collect();
-        assert_eq!((shown.all, bars.len() as u64), (many, shown.single));
-        assert!((LONGEST..LONGEST + OF_CALLS + NAMES).contains(&bars.len()), "{}", bars.len());
+        assert_eq!(shown.kernels, Counted { all: many, single: bars.len() as u64 });
+        let room = KERNELS;
+        let most = room.longest + room.of_calls + room.names;
+        assert!((room.longest..most).contains(&bars.len()), "{}", bars.len());
         let of_call = bars.iter().filter(|bar| bar[10] == 0).count();
         assert_eq!(of_call, many as usize / 1_500, "each kernel of the long call");
         let last_track = shown.data["tracks"].as_array().unwrap().len() as i64 - 1;
-        assert_eq!(last_track + 1, TRACKS as i64);
+        assert_eq!(last_track + 1, KERNELS.tracks as i64);
         assert_eq!(shown.data["tracks"][last_track as usize]["title"], "kernels of all other streams");
         assert!(bars.iter().any(|bar| bar[0] == last_track));
         // Every kernel is counted, a bar or not.
-        let busy: i64 = (0..TRACKS).flat_map(|n| numbers(&shown.data["tracks"][n]["busy"])).skip(1).step_by(2).sum();
+        let busy: i64 =
+            (0..KERNELS.tracks).flat_map(|n| numbers(&shown.data["tracks"][n]["busy"])).skip(1).step_by(2).sum();
         let bin = shown.bin as f64;
         let sum = (0..many).map(|n| if n % 1_500 == 0 { 10 } else { 100 + n % 800 }).sum::<u64>() as f64;
         let counted = busy as f64 / 1000.0 * bin;
@@ -514,7 +640,7 @@ pub(super) mod tests {
         assert!(whole >= 40, "{whole}");
     }
 
-    /// 60,000 kernels, each with a name, a grid and a call of its own.
+    /// 60,000 kernels, each with a name, a grid and a call of its own; as many copies, each of its own size.
     pub(in crate::recording) fn worst(end: u64) -> GpuTracks {
         let mut tracks = GpuTracks::new(end, LongCalls::default());
         let step = end / 60_001;
@@ -523,6 +649,8 @@ pub(super) mod tests {
             let mut one = run(n % 40, (n * step, ns), &format!("k{n}_{}", "y".repeat(200)), n as u32);
             one.shape.grid = [n as u32; 3];
             add(&mut tracks, &one);
+            let one = copied(n % 20, (n * step, ns), 1025 * n, n as u32);
+            add_copy(&mut tracks, &one);
         }
         for n in 0..60_000 {
             if tracks.wants((0, 7, n)) {
@@ -533,10 +661,38 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn of_many_copies_the_longest_are_bars_and_each_channel_has_a_track() {
+        let (many, end) = (100_000u64, 100_000 * 1_000);
+        let mut long = LongCalls::default();
+        long.0[COPY].add((1_000_000, (0, 7, 5)));
+        let mut tracks = GpuTracks::new(end, long);
+        // A kernel that is shorter than all copies is a bar for all that.
+        add(&mut tracks, &run(0x51, (10, 5), "k", 1));
+        for n in 0..many {
+            let (ns, call) = if n % 1_000 == 0 { (10, 5) } else { (100 + n % 800, 9) };
+            add_copy(&mut tracks, &copied(n % 3, (n * 1_000, ns), (n % 40) << 20, call));
+        }
+        let shown = tracks.shown(&about(), &[0]);
+        let bars = numbers(&shown.data["bars"]);
+        let bars: Vec<&[i64]> = bars.chunks(11).collect();
+        assert_eq!((shown.kernels, shown.copies.all), (Counted { all: 1, single: 1 }, many));
+        assert!((COPIES.longest..COPIES.longest + 150).contains(&(bars.len() - 1)), "{}", bars.len());
+        assert_eq!(bars.iter().filter(|bar| bar[4] == 10).count(), 100, "each copy of the long call");
+        let tracks = shown.data["tracks"].as_array().unwrap();
+        assert_eq!(tracks.iter().map(|t| t["kind"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 1, 1, 1]);
+        let name = |bar: &[i64]| shown.data["names"][bar[5] as usize][0].as_str().unwrap().to_owned();
+        let names: BTreeSet<String> = bars.iter().filter(|bar| bar[2] == 1).map(|bar| name(bar)).collect();
+        assert!(names.len() == 40 && names.contains("copy 7 MiB host to device"), "{names:?}");
+    }
+
+    #[test]
     fn names_and_grids_have_an_end() {
         let shown = worst(100_000_000_000).shown(&about(), &[63]);
-        assert_eq!(shown.data["names"].as_array().unwrap().len(), NAMES);
-        assert_eq!(shown.data["names"][NAMES - 1][0], MANY);
+        let names = shown.data["names"].as_array().unwrap();
+        assert_eq!(names.len(), KERNELS.names + COPIES.names);
+        for last in [KERNELS.names - 1, KERNELS.names + COPIES.names - 1] {
+            assert_eq!(names[last][0], MANY);
+        }
         assert_eq!(shown.data["grids"].as_array().unwrap().len(), GRIDS);
     }
 

@@ -28,7 +28,7 @@ pub fn table(rows: &[StreamRow]) -> Table {
     let many = rows.iter().any(|s| s.pid != rows[0].pid);
     for s in rows {
         table.row(vec![
-            stream(s).into(),
+            s.stream.map_or("kernels that no call launched".into(), stream_name).into(),
             on(s).trim_start_matches("engine ").into(),
             if many { Cell::text(s.pid.to_string()) } else { Cell::none() },
             count(s.runs),
@@ -48,7 +48,14 @@ pub fn table(rows: &[StreamRow]) -> Table {
 /// A stream, its engine and channel, and how busy it was.
 pub fn title(row: &StreamRow, with_process: bool) -> String {
     let process = if with_process { format!(", pid {}", row.pid) } else { String::new() };
-    format!("{} on {}{process}: busy {}", stream(row), on(row), busy(row))
+    let stream = row.stream.map_or("kernels that no call launched".into(), stream_name);
+    format!("{stream} on {}{process}: busy {}", on(row), busy(row))
+}
+
+/// A channel that copies, and how busy it was.
+pub fn copies_title(row: &StreamRow, with_process: bool) -> String {
+    let process = if with_process { format!(", pid {}", row.pid) } else { String::new() };
+    format!("copies on {}{process}: busy {}", on(row), busy(row))
 }
 
 fn on(row: &StreamRow) -> String {
@@ -58,13 +65,12 @@ fn on(row: &StreamRow) -> String {
 }
 
 /// A stream in words.
-fn stream(row: &StreamRow) -> String {
-    match row.stream {
-        None => "kernels that no call launched".into(),
-        Some(0) => "default stream".into(),
-        Some(1) => "legacy default stream".into(),
-        Some(2) => "default stream of each thread".into(),
-        Some(handle) => format!("stream {handle:#x}"),
+pub fn stream_name(handle: u64) -> String {
+    match handle {
+        0 => "default stream".into(),
+        1 => "legacy default stream".into(),
+        2 => "default stream of each thread".into(),
+        handle => format!("stream {handle:#x}"),
     }
 }
 

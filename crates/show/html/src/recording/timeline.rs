@@ -5,15 +5,14 @@
 use crate::Error;
 use crate::document::{Block, Cell, Section, Table, number, text};
 use crate::numbers::{ns, seconds};
-use crate::recording::gpu_tracks::{GpuTracks, LongCalls, Shown};
+use crate::recording::gpu_tracks::{Counted, GpuTracks, LongCalls, Shown};
 use crate::recording::streams;
-use decode::{Recording, short_name};
+use decode::{Largest, Recording, short_name};
 use export::{About, ExportError, Writer};
 use lock_analysis::Happened;
 use schema::lines::Line;
 use schema::operations::{Mode, When};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 use terminal::number::{bytes, count, nanoseconds};
 
 /// Events that stand on the page one by one.
@@ -37,8 +36,9 @@ pub struct Timeline {
     pub data: String,
     /// What is on it.
     pub says: String,
-    /// It has tracks of the GPU.
+    /// It has tracks of the GPU, and some of copies.
     pub has_gpu_tracks: bool,
+    pub has_copies: bool,
 }
 
 /// Kinds of events: a row each below a thread or a channel.
@@ -75,7 +75,7 @@ struct Collected<'a> {
     places: HashMap<Place, usize>,
     names: Vec<String>,
     numbers: HashMap<String, usize>,
-    longest: BinaryHeap<Reverse<Event>>,
+    longest: Largest<Event>,
     all: u64,
     /// `None` where the GPU's times are not recorded.
     gpu: Option<GpuTracks>,
@@ -89,11 +89,11 @@ pub fn section(r: &Recording) -> Result<Option<Section>, Error> {
         c.gpu = Some(GpuTracks::new(c.end, long_calls(r)?));
     }
     export::each_row(r, &about, &mut c)?;
-    let has_kernels = c.gpu.as_ref().is_some_and(|gpu| !gpu.is_empty());
-    Ok(((c.all > 0 || has_kernels) && c.end > 0).then(|| c.section()))
+    let has_bars = c.gpu.as_ref().is_some_and(|gpu| !gpu.is_empty());
+    Ok(((c.all > 0 || has_bars) && c.end > 0).then(|| c.section()))
 }
 
-/// The calls that took the longest to launch something.
+/// The calls that took the longest to launch or copy something.
 fn long_calls(r: &Recording) -> Result<LongCalls, Error> {
     let mut long = LongCalls::default();
     lock_analysis::each_call(r, |c| {
@@ -151,6 +151,11 @@ impl Writer for Collected<'_> {
                 };
                 let name = format!("{what} of {}", bytes(c.bytes));
                 self.add(channel(&c.when), 5, at(c.when.tsc), 0, &name);
+                if let (Some(gpu), Some(time), Some(when)) =
+                    (&mut self.gpu, &c.gpu, about.ran(c.start_seconds, c.end_seconds))
+                {
+                    gpu.copy(c, time, when);
+                }
             }
             Line::Launch(l) if !l.empty => {
                 let code = || l.shape.map_or("kernel ?".into(), |s| format!("kernel {:#x}", s.code()));
@@ -159,7 +164,7 @@ impl Writer for Collected<'_> {
             }
             Line::KernelRun(k) => {
                 if let (Some(gpu), Some(when)) = (&mut self.gpu, about.ran(k.start_seconds, k.end_seconds)) {
-                    gpu.add(k, when);
+                    gpu.kernel(k, when);
                 }
             }
             Line::Range(r) => {
@@ -186,7 +191,7 @@ impl Collected<'_> {
             places: HashMap::new(),
             names: Vec::new(),
             numbers: HashMap::new(),
-            longest: BinaryHeap::new(),
+            longest: Largest::new(SINGLE),
             all: 0,
             gpu: None,
         }
@@ -199,14 +204,11 @@ impl Collected<'_> {
         let bins = &mut self.lanes[lane].bins[kind];
         bins.resize(BINS, 0);
         bins[bin] = bins[bin].saturating_add(1);
-        if self.longest.len() == SINGLE && self.longest.peek().is_some_and(|least| ns < least.0.ns) {
+        if !self.longest.would_keep(|least| ns >= least.ns) {
             return;
         }
         let name = self.name(name);
-        self.longest.push(Reverse(Event { ns, from, lane, kind, name }));
-        if self.longest.len() > SINGLE {
-            self.longest.pop();
-        }
+        self.longest.add(Event { ns, from, lane, kind, name });
     }
 
     fn lane(&mut self, place: Place) -> usize {
@@ -259,8 +261,7 @@ impl Collected<'_> {
     }
 
     fn section(self) -> Section {
-        let mut longest: Vec<Event> = self.longest.into_iter().map(|e| e.0).collect();
-        longest.sort_unstable_by(|a, b| b.cmp(a));
+        let longest = self.longest.into_sorted();
         let single = longest.len() as u64;
         let says = if self.all > single {
             format!(
@@ -303,18 +304,19 @@ impl Collected<'_> {
             "end": self.end, "bins": BINS, "kinds": KINDS, "names": self.names, "lanes": lanes, "events": events,
         });
         let times = match &gpu {
-            Some(gpu) => kernels(gpu),
+            Some(gpu) => on_the_gpu(gpu),
             None => {
                 "The GPU's own times are not recorded: copies and launches are at the time of their doorbell.".into()
             }
         };
         let (says, has_gpu_tracks) = (format!("{says} {times}"), gpu.is_some());
-        let streams = gpu.map(|gpu| {
+        let has_copies = gpu.as_ref().is_some_and(|gpu| gpu.copies.all > 0);
+        let streams = gpu.and_then(|gpu| {
             data["gpu"] = gpu.data;
-            streams::table(&gpu.streams)
+            (!gpu.streams.is_empty()).then(|| streams::table(&gpu.streams))
         });
         let mut section = Section::new("timeline", "Timeline");
-        section.push(Block::Timeline(Timeline { data: data.to_string(), says, has_gpu_tracks }));
+        section.push(Block::Timeline(Timeline { data: data.to_string(), says, has_gpu_tracks, has_copies }));
         section.blocks.extend(streams.map(Block::Table));
         if !table.rows.is_empty() {
             section.push(Block::Table(table));
@@ -324,19 +326,26 @@ impl Collected<'_> {
 }
 
 /// What is on the tracks of the GPU.
-fn kernels(gpu: &Shown) -> String {
-    let drawn = if gpu.all > gpu.single {
-        format!(
-            "Of {} kernels with a time of the GPU's {} are drawn one by one: the longest, the longest of each name, and those that the longest calls launched. \
-             Rows `busy` count all of them, in bins of {}.",
-            count(gpu.all),
-            count(gpu.single),
-            nanoseconds(gpu.bin)
-        )
-    } else {
-        format!("All {} kernels with a time of the GPU's are drawn one by one.", count(gpu.all))
-    };
-    format!("{drawn} Copies and launches are at the time of their doorbell.")
+fn on_the_gpu(gpu: &Shown) -> String {
+    let mut says = Vec::new();
+    for (Counted { all, single }, things, started) in
+        [(gpu.kernels, "kernels", "launched"), (gpu.copies, "copies", "made")]
+    {
+        if all > single {
+            says.push(format!(
+                "Of {} {things} with a time of the GPU's {} are drawn one by one: the longest, the longest of each name, and those that the longest calls {started}.",
+                count(all),
+                count(single)
+            ));
+        } else if all > 0 {
+            says.push(format!("All {} {things} with a time of the GPU's are drawn one by one.", count(all)));
+        }
+    }
+    if gpu.kernels.all > gpu.kernels.single || gpu.copies.all > gpu.copies.single {
+        says.push(format!("Rows `busy` count all of them, in bins of {}.", nanoseconds(gpu.bin)));
+    }
+    says.push("The rows of channels have copies and launches at the time of their doorbell.".into());
+    says.join(" ")
 }
 
 /// Of each kind: bins with something in them, and how much.

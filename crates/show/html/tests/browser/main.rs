@@ -20,6 +20,9 @@ fn pages(folder: &Path) -> Vec<PathBuf> {
     let tape = folder.join("kernels.doorbell");
     synthetic::kernel_times().write(&tape);
     let kernels = decode::Recording::open(&tape).unwrap();
+    let tape = folder.join("copies.doorbell");
+    synthetic::copy_times().write(&tape);
+    let copies = decode::Recording::open(&tape).unwrap();
     let small = THOUSAND.replace("4B..64MiB", "8B,4KiB,1MiB");
     let soft = small.replace("samples = 2000", "samples = 2000\ngpu = \"soft\"");
     let documents = [
@@ -33,6 +36,7 @@ fn pages(folder: &Path) -> Vec<PathBuf> {
         ("soft", html::of_runs(&[named(run(&soft))]).unwrap()),
         ("recording", html::of_recording(&recording).unwrap()),
         ("kernels", html::of_recording(&kernels).unwrap()),
+        ("copies", html::of_recording(&copies).unwrap()),
         ("commands", html::of_runs(&[named(recorded(run(&small)))]).unwrap()),
         ("soak", html::of_soak(&soak())),
         ("saturated", html::of_saturated(&saturated(false))),
@@ -79,6 +83,9 @@ fn pages_work_in_a_browser() {
         }
         if name == "kernels" {
             kernels(&mut tab, page);
+        }
+        if name == "copies" {
+            copies(&mut tab, page);
         }
         assert_eq!(tab.complaints(page), Vec::<String>::new(), "{name}");
         // What these have, the others have too.
@@ -273,6 +280,36 @@ fn kernels(tab: &mut Tab<'_>, page: &Path) {
     tab.key("Enter", 13, "\r");
     let call = tab.evaluate(said).as_str().unwrap().to_owned();
     assert!(call.contains("3 of the kernels that it launched are drawn"), "{call}");
+}
+
+/// Copies are found by key and by name, and lead to their calls and back.
+fn copies(tab: &mut Tab<'_>, page: &Path) {
+    opened(tab, page, 1280, "light");
+    let said = "document.getElementById('timeline-said').textContent";
+    tab.evaluate("document.querySelector('#timeline-view canvas').focus()");
+    tab.key("c", 67, "c");
+    let first = tab.evaluate(said).as_str().unwrap().to_owned();
+    for part in [
+        "copy 4 MiB device to host (copy) at 0.000459 s, took 220 us; the GPU stored its start; queued 256",
+        "; stream 0x51; made by cuMemcpyDtoHAsync of thread 100",
+    ] {
+        assert!(first.contains(part), "{part}: {first}");
+    }
+    tab.key("c", 67, "c");
+    assert!(tab.evaluate(said).as_str().unwrap().starts_with("copy 4 MiB host to device"));
+    tab.key("Enter", 13, "\r");
+    let call = tab.evaluate(said).as_str().unwrap().to_owned();
+    assert!(
+        call.starts_with("cuMemcpyHtoDAsync (calls of") && call.ends_with("; a copy that it made is drawn"),
+        "{call}"
+    );
+    tab.evaluate(
+        "(() => { const s = document.querySelector('#timeline-tools input'); s.focus(); s.value = 'Device to host';
+                    s.dispatchEvent(new Event('input')); })()",
+    );
+    assert!(tab.evaluate(said).as_str().unwrap().starts_with("1 events found"));
+    tab.key("Enter", 13, "\r");
+    assert_eq!(tab.evaluate(said), first);
 }
 
 /// What axe finds wrong, contrast included.

@@ -1,0 +1,122 @@
+//! What copies are called: `copy 4 MiB host to device`.
+
+use crate::operations::{CopyRow, Mode};
+use crate::place::Place;
+
+/// What lies on one side of a copy, and on which GPU if that is a GPU's memory.
+pub type Side = (Place, Option<u32>);
+
+/// `copy 4 MiB host to device`, `copy 4 MiB GPU 0 to GPU 1`, `fill 4 MiB of device`. `from`: `None` where the bytes do not come from memory.
+pub fn name(mode: Mode, bytes: u64, from: Option<Side>, to: Side) -> String {
+    format!("{} {}", verb(mode), of(mode, Some(bytes), from, to))
+}
+
+/// The same of copies whose sizes differ: `copies host to device`.
+pub fn name_of_many(mode: Mode, from: Option<Side>, to: Side) -> String {
+    let verb = match mode {
+        Mode::CopyEngine => "copies",
+        Mode::Inline => "inline writes",
+        Mode::Fill => "fills",
+    };
+    format!("{verb} {}", of(mode, None, from, to))
+}
+
+fn verb(mode: Mode) -> &'static str {
+    match mode {
+        Mode::CopyEngine => "copy",
+        Mode::Inline => "inline write",
+        Mode::Fill => "fill",
+    }
+}
+
+fn of(mode: Mode, size: Option<u64>, from: Option<Side>, to: Side) -> String {
+    let size = size.map_or_else(String::new, |n| format!("{} ", bytes(n)));
+    match (mode, from) {
+        (Mode::Fill, _) => format!("{size}of {}", side(to)),
+        (_, None) => format!("{size}to {}", side(to)),
+        (_, Some((Place::Video, Some(a)))) if matches!(to, (Place::Video, Some(b)) if a != b) => {
+            format!("{size}GPU {a} to GPU {}", to.1.unwrap_or(a))
+        }
+        (_, Some(from)) => format!("{size}{} to {}", side(from), side(to)),
+    }
+}
+
+fn side((place, _): Side) -> &'static str {
+    match place {
+        Place::Video => "device",
+        Place::Host => "host",
+        Place::Unknown => "unknown memory",
+    }
+}
+
+impl CopyRow {
+    /// As [`name`].
+    pub fn label(&self) -> String {
+        let from = self.src_place.map(|place| (place, self.src_gpu));
+        name(self.mode, self.bytes, from, (self.dst_place, self.dst_gpu))
+    }
+}
+
+/// Bytes with a binary unit; exact where the unit divides them, else three digits.
+pub fn bytes(n: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut shift = 0;
+    while shift + 1 < units.len() && n >> (10 * (shift + 1)) != 0 {
+        shift += 1;
+    }
+    let unit = units[shift];
+    if n & ((1 << (10 * shift)) - 1) == 0 {
+        return format!("{} {unit}", n >> (10 * shift));
+    }
+    let v = n as f64 / (1u64 << (10 * shift)) as f64;
+    match v {
+        v if v < 10.0 => format!("{v:.2} {unit}"),
+        v if v < 100.0 => format!("{v:.1} {unit}"),
+        _ => format!("{v:.0} {unit}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_named_by_its_size_and_both_sides() {
+        let (host, gpu, other) = ((Place::Host, None), (Place::Video, Some(0)), (Place::Video, Some(1)));
+        let unknown = (Place::Unknown, None);
+        for (mode, from, to, one, many) in [
+            (Mode::CopyEngine, Some(host), gpu, "copy 4 MiB host to device", "copies host to device"),
+            (Mode::CopyEngine, Some(gpu), gpu, "copy 4 MiB device to device", "copies device to device"),
+            (Mode::CopyEngine, Some(gpu), other, "copy 4 MiB GPU 0 to GPU 1", "copies GPU 0 to GPU 1"),
+            (
+                Mode::CopyEngine,
+                Some(unknown),
+                host,
+                "copy 4 MiB unknown memory to host",
+                "copies unknown memory to host",
+            ),
+            (Mode::Inline, None, gpu, "inline write 4 MiB to device", "inline writes to device"),
+            (Mode::Fill, None, gpu, "fill 4 MiB of device", "fills of device"),
+        ] {
+            assert_eq!(name(mode, 4 << 20, from, to), one);
+            assert_eq!(name_of_many(mode, from, to), many);
+        }
+    }
+
+    #[test]
+    fn bytes_are_exact_where_a_unit_divides_them() {
+        let cases = [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (4096, "4 KiB"),
+            (64 << 20, "64 MiB"),
+            (1536, "1.50 KiB"),
+            (1 << 60, "1 EiB"),
+        ];
+        for (n, t) in cases {
+            assert_eq!(bytes(n), t);
+        }
+        assert_eq!(bytes(123 * 1024 + 1), "123 KiB");
+        assert_eq!(bytes(u64::MAX), "16.0 EiB");
+    }
+}
