@@ -17,18 +17,31 @@ fn recorded(dir: &Path, ways: &[&str], shapes: &str) -> (String, String) {
 }
 
 fn sample(dir: &Path, ways: &[&str], what: &[&str]) -> (String, String) {
+    let copies = [("DOORBELL_SOFTCUDA_COPIES", "engine")];
+    let (file, out) = run(dir, ways, what, if what.contains(&"copies") { &copies } else { &[] });
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    (file, String::from_utf8(out.stdout).unwrap())
+}
+
+fn run(dir: &Path, ways: &[&str], what: &[&str], set: &[(&str, &str)]) -> (String, Output) {
     let library = std::env::current_exe().unwrap().with_file_name("libsoftcuda.so");
     let _ = std::os::unix::fs::symlink(library, dir.join("libcuda.so.1"));
     let file = dir.join("a.doorbell").to_str().unwrap().to_owned();
     let command = assert_cmd::cargo::cargo_bin!("doorbell");
     let mut record = Command::new(command);
     record.args(["record", "--quiet", "--force", "--gpu", "soft", "-o", &file]).args(ways).arg("--").arg(command);
-    if what.contains(&"copies") {
-        record.env("DOORBELL_SOFTCUDA_COPIES", "engine");
-    }
-    let out = record.arg("sample").args(what).env("LD_LIBRARY_PATH", dir).output().unwrap();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    (file, String::from_utf8(out.stdout).unwrap())
+    let set = set.iter().copied();
+    let out = record.arg("sample").args(what).env("LD_LIBRARY_PATH", dir).envs(set).output().unwrap();
+    (file, out)
+}
+
+/// How many kernels have a time, and the reasons why the others have none.
+fn times(file: &str) -> (u64, u64, Vec<(String, u64)>) {
+    let all = rows(file, "--gpu-times");
+    let times = &all["kernel_times"][0];
+    let lacking = times["lacking"].as_array().unwrap().iter();
+    let lacking = lacking.map(|row| (row["reason"].as_str().unwrap().into(), row["kernels"].as_u64().unwrap()));
+    (times["kernels"].as_u64().unwrap(), times["timed"].as_u64().unwrap(), lacking.collect())
 }
 
 fn rows(file: &str, view: &str) -> Value {
@@ -192,4 +205,16 @@ fn a_recording_without_them_has_no_times() {
     assert!(text.contains("record --gpu-times"), "{text}");
     let kernels = rows(&file, "--kernels");
     assert_eq!((&kernels["gpu_times"], &kernels["kernels"][0]["gpu"]), (&Value::Bool(false), &Value::Null));
+}
+
+/// A GPU may read GP_PUT at any moment, not at the doorbell alone: what is submitted must be complete by then.
+#[test]
+fn a_gpu_that_does_not_wait_for_the_doorbell_stores_every_end() {
+    let dir = tempfile::tempdir().unwrap();
+    for _ in 0..8 {
+        let what = ["graphs", "--only", "one,chain-2", "--count", "400"];
+        let (file, out) = run(dir.path(), &["--gpu-times"], &what, &[("DOORBELL_SOFTGPU", "poll")]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        assert_eq!(times(&file), (1200, 1200, Vec::new()));
+    }
 }

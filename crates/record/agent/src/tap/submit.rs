@@ -276,16 +276,18 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, bell: &Bell) -> Submitted {
     let (put, n) = c.written(from);
     let first = slot.entries_total.load(Ordering::Relaxed);
     ask_for_words(c, from, n);
-    if c.watch == watch::SHADOW {
-        hand_on(c, from, n);
-        announce(c, put);
-    }
-    // While GP_PUT drains, the words come from memory.
+    let has_shadow = c.watch == watch::SHADOW;
     let is_stamped = stamps::is_for(i);
+    if has_shadow {
+        hand_on(c, from, n);
+    }
+    // The GPU may read GP_PUT before this doorbell, because of the one before it: words and entries are changed ahead of GP_PUT.
     if is_stamped {
         stamp(c, i, from, n, first, tsc);
+        drain();
     }
-    if c.watch == watch::SHADOW {
+    if has_shadow {
+        announce(c, put);
         drain();
     }
     // A kernel's start is worked out from the doorbell's time, so it is read again, nearer to the store. Before that, memory of the ring is made
