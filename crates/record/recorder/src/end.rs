@@ -225,6 +225,7 @@ fn kernel_ends(image: &Image) -> KernelEnds {
         slots_full: count(&c.slots_full),
         words_in_use: count(&c.words_in_use),
         other_version: count(&c.other_version),
+        by_cupti: count(&c.by_cupti),
         given_up: image.ends.given_up,
     }
 }

@@ -156,6 +156,8 @@ pub struct Control {
     pub words_in_use: AtomicU64,
     /// Kernels without a stamp because their QMD has a version that the agent does not know. Agent.
     pub other_version: AtomicU64,
+    /// Kernels without a stamp because CUPTI was active. Agent.
+    pub by_cupti: AtomicU64,
     /// Kernels whose end was given up. Recorder, before it counts them in `settled`.
     pub given_up: AtomicU64,
     /// All kernels below this number have their end on the tape, or never will: their slots are free. Recorder.

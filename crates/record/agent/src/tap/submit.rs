@@ -381,9 +381,9 @@ fn stamp(c: &mut Channel, i: usize, from: u32, n: u32, first: u64, tsc: u64) {
             continue;
         }
         let Some(segment) = locate(c, gp.address(base), words as u64 * 4).filter(|s| !s.video) else { continue };
+        let has_shadow = c.watch == watch::SHADOW;
         // SAFETY: the segment is mapped as a whole; the program has written it and rings now, so it writes it no more.
-        if unsafe { stamps::stamp(segment.at, words, control) } || c.watch != watch::SHADOW || base != 0 {
-            // (Without a shadow the GPU reads the program's own entries.)
+        if unsafe { stamps::stamp(segment.at, words, has_shadow, control) } {
             continue;
         }
         let word = |i: usize| {
@@ -391,8 +391,11 @@ fn stamp(c: &mut Channel, i: usize, from: u32, n: u32, first: u64, tsc: u64) {
             unsafe { (segment.at as *const u32).add(i).read_volatile() }
         };
         let entry = (i as u32, first + u64::from(k));
-        let copy = graphs::launch(words, word, gp, entry, control, tsc);
-        if let Some(copy) = copy.or_else(|| copies::timed(words, word, gp, entry, control, tsc)) {
+        // Without a shadow the GPU reads the program's own entries.
+        let can_copy = has_shadow && base == 0 && !stamps::steps_back();
+        let copy = graphs::launch(words, word, gp, entry, control, tsc, can_copy);
+        let timed = || can_copy.then(|| copies::timed(words, word, gp, entry, control, tsc)).flatten();
+        if let Some(copy) = copy.or_else(timed) {
             hand_on_one(c, index, copy);
         }
     }

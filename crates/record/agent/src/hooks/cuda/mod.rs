@@ -15,6 +15,7 @@
 //! call, but for a thread's first event and new code of callers.
 
 mod call;
+mod cupti;
 mod entry;
 mod find;
 mod lookups;
@@ -27,6 +28,7 @@ use crate::policy::guard;
 use crate::process::wiped::{self, live};
 use crate::process::{sys, thread};
 use crate::record;
+use crate::tap::stamps as tap_stamps;
 use crate::trace::call as trace;
 use crate::trace::{has_clock, python};
 use tape::call::{CallsBody, LAYOUT, kind};
@@ -45,6 +47,7 @@ pub fn begin(c: &'static Control) {
     }
     if c.locks & wish::GPU_TIMES != 0 {
         wiped::begin(live::GPU_TIMES);
+        tap_stamps::asked_for();
     }
     python::begin(c);
 }

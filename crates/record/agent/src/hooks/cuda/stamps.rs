@@ -1,6 +1,7 @@
 //! Has CUDA map the slots of [`tape::stamp`] for the GPU, once in a process. The first thread that launches or copies calls CUDA for it, before that. doorbell has no
 //! thread that calls CUDA.
 
+use crate::driver::confidential;
 use crate::process::wiped::{goes_on, live};
 use crate::process::{region, sys};
 use crate::record;
@@ -48,7 +49,8 @@ pub fn unloaded() {
 /// The thread is about to launch a kernel, or to copy: it has a context.
 #[inline(always)]
 pub fn launches() {
-    if goes_on(live::GPU_TIMES) && ASKED.load(Ordering::Relaxed) == 0 {
+    // (While CUPTI is active the program's trace would have a call that is not its own.)
+    if goes_on(live::GPU_TIMES) && ASKED.load(Ordering::Relaxed) == 0 && !stamps::steps_back() {
         ask();
     }
 }
@@ -70,6 +72,12 @@ fn ask() {
 
 /// The state and the result of [`StampsBody`], and slot 0's addresses for the GPU and the CPU.
 fn map() -> (u32, u64, u64, u32) {
+    if stamps::is_divided() {
+        return (state::DIVIDED, 0, 0, 0);
+    }
+    if confidential::is_on() {
+        return (state::CONFIDENTIAL, 0, 0, 0);
+    }
     let [register, pointer, capture] = FUNCTIONS.each_ref().map(|f| f.load(Ordering::Relaxed));
     if [register, pointer, capture].contains(&0) {
         return (state::NO_FUNCTION, 0, 0, 0);
