@@ -361,3 +361,18 @@ fn while_cupti_is_active_nothing_is_stamped_and_the_recording_says_so() {
     let (kernels, timed, lacking) = times(&file);
     assert_eq!((timed, lacking), (kernels, Vec::new()));
 }
+
+/// More kernels than there are slots, and more words of graphs' launches than their memory holds.
+#[test]
+#[ignore = "14 s; run by .ci/run"]
+fn slots_and_copies_of_segments_are_used_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let ways = ["--gpu-times", "--on-full", "wait"];
+    let (file, _) = sample(dir.path(), &ways, &["graphs", "--only", "chain-2000", "--count", "150"]);
+    assert_eq!(times(&file), (300_000, 300_000, Vec::new()));
+    let mut latest = 0;
+    for run in rows(&file, "--gpu-times")["runs"].as_array().unwrap() {
+        assert!(ns(run, "start_ns") >= latest && ns(run, "end_ns") > latest, "one after the other: {run}");
+        latest = ns(run, "end_ns");
+    }
+}
