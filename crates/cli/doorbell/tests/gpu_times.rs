@@ -362,6 +362,22 @@ fn while_cupti_is_active_nothing_is_stamped_and_the_recording_says_so() {
     assert_eq!((timed, lacking), (kernels, Vec::new()));
 }
 
+/// What `selfbench tap` measures is a launch that is stamped.
+#[test]
+fn selfbench_launches_are_stamped() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.doorbell").to_str().unwrap().to_owned();
+    let command = assert_cmd::cargo::cargo_bin!("doorbell").to_str().unwrap();
+    let ways = ["record", "--quiet", "--gpu", "soft", "--gpu-times", "-o", &file, "--"];
+    let printed = doorbell(&[&ways[..], &[command, "selfbench", "ring", "--count", "500"]].concat()).stdout;
+    let loops: Value = serde_json::from_slice(&printed).unwrap();
+    assert_eq!(loops["loops"]["launch"]["n"], 500);
+    let times = &rows(&file, "--gpu-times")["kernel_times"][0];
+    // (The loop does not wait for the last ones. It has 1,000 launches more ahead of those that it measures.)
+    assert!(times["stamped"] == 1500 && times["timed"].as_u64() > Some(300), "{times}");
+    assert_eq!(times["state"], "on");
+}
+
 /// More kernels than there are slots, and more words of graphs' launches than their memory holds.
 #[test]
 #[ignore = "14 s; run by .ci/run"]

@@ -62,6 +62,18 @@ pub extern "C" fn doorbell_entry_of_call(number: u32, real: usize) -> usize {
     u16::try_from(number).map_or(0, |number| find::for_measuring(number, real))
 }
 
+/// Where the area for stamps and its segments begin, mapped, if times are asked for; 0 otherwise. For `selfbench tap`, whose channels are not CUDA's.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_area_of_stamps() -> usize {
+    stamps::for_measuring()
+}
+
+/// The area at this address can be reached by the GPU at the same one: the calling thread's launches are stamped from now on.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_stamp_at(area: usize) {
+    stamps::is_reached(area as u64);
+}
+
 /// From now on, libraries of CUDA's are looked for.
 pub fn look_for_cuda() {
     entry::place();

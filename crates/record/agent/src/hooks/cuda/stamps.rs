@@ -63,6 +63,10 @@ fn ask() {
     }
     let _keep = sys::Errno::keep();
     let (state, area, cpu, result) = map();
+    answered(state, area, cpu, result);
+}
+
+fn answered(state: u32, area: u64, cpu: u64, result: u32) {
     let body = StampsBody { layout: LAYOUT, state, area, result, pad: 0 };
     record::event(kind::STAMPS, 0, sys::tsc(), &body, &[], &[]);
     if state == state::ON {
@@ -112,6 +116,19 @@ fn place() -> Option<usize> {
     let at = (0..LOW_TRIES).find_map(try_at)?;
     // SAFETY: the range was just mapped for this.
     unsafe { region::map_piece(STAMPS_AT, BYTES, at) }.then_some(at)
+}
+
+/// Maps the area for a program that has the GPU reach it without CUDA, where times are asked for: its address, or 0.
+pub fn for_measuring() -> usize {
+    if !goes_on(live::GPU_TIMES) || ASKED.swap(1, Ordering::AcqRel) != 0 {
+        return 0;
+    }
+    place().unwrap_or(0)
+}
+
+/// The GPU reaches it at the same address now.
+pub fn is_reached(area: u64) {
+    answered(state::ON, area, area, 0);
 }
 
 /// In a forked child: the area is not mapped.
