@@ -380,14 +380,17 @@ fn selfbench_launches_are_stamped() {
 
 /// More kernels than there are slots, and more words of graphs' launches than their memory holds.
 #[test]
-#[ignore = "14 s; run by .ci/run"]
+#[ignore = "22 s; run by .ci/run"]
 fn slots_and_copies_of_segments_are_used_again() {
     let dir = tempfile::tempdir().unwrap();
     let ways = ["--gpu-times", "--on-full", "wait"];
     let (file, _) = sample(dir.path(), &ways, &["graphs", "--only", "chain-2000", "--count", "150"]);
-    assert_eq!(times(&file), (300_000, 300_000, Vec::new()));
+    let all = rows(&file, "--gpu-times");
+    assert_eq!(all["kernel_times"][0]["lacking"], Value::Array(Vec::new()));
+    let runs = all["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 300_000);
     let mut latest = 0;
-    for run in rows(&file, "--gpu-times")["runs"].as_array().unwrap() {
+    for run in runs {
         assert!(ns(run, "start_ns") >= latest && ns(run, "end_ns") > latest, "one after the other: {run}");
         latest = ns(run, "end_ns");
     }
