@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 mod affinity;
 pub mod calls;
+mod launch_loop;
 pub mod locks;
 pub mod pairs;
 pub mod ranges;

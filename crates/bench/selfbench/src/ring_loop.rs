@@ -3,12 +3,14 @@
 //! `ring` is the tap's own work. In `posted` the stores to GPFIFO and USERD take their time to leave the core, as those to a
 //! GPU do: whatever waits for them between the program's store and the doorbell shows here, and nowhere else without a GPU.
 
+use crate::launch_loop::Launches;
 use crate::stay_on;
 use anyhow::Context;
-use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Pushbuffer, Validated};
+use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Pushbuffer};
 use rm::driver::Libc;
 use serde_json::{Value, json};
 use std::arch::x86_64::{_mm_clflush, _mm_mfence};
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
@@ -38,23 +40,30 @@ pub fn run(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
     words.inline(target.va(), &data)?;
     anyhow::ensure!(words.len() == DWORDS, "the segment has {} words instead of {DWORDS}", words.len());
     let segment = words.validate(&channel)?;
-    let ring = times(&mut channel, &segment, count as usize, || {})?;
+    let mut submit = || channel.submit(&segment).map(drop);
+    let ring = times(count as usize, || {}, &mut submit)?;
     let far = VideoMemory::of_this_process()?;
-    let posted = times(&mut channel, &segment, count as usize, || far.forget())?;
+    let posted = times(count as usize, || far.forget(), &mut submit)?;
     let mut got = vec![0; data.len()];
     target.read(0, &mut got);
     anyhow::ensure!(got == data, "the copy's data did not arrive");
-    println!("{}", json!({ "loops": { "ring": figures(ring), "posted": figures(posted) } }));
+    let launches = RefCell::new(Launches::open(&space)?);
+    let launch = times(count as usize, || launches.borrow_mut().write(), || launches.borrow_mut().submit())?;
+    println!("{}", json!({ "loops": { "ring": figures(ring), "posted": figures(posted), "launch": figures(launch) } }));
     Ok(())
 }
 
 /// Nanoseconds of each submission; `before` comes before each, outside of the times.
-fn times(channel: &mut Channel, segment: &Validated, count: usize, before: impl Fn()) -> anyhow::Result<Vec<u64>> {
+fn times(
+    count: usize,
+    before: impl Fn(),
+    mut submit: impl FnMut() -> Result<(), gpu::Error>,
+) -> anyhow::Result<Vec<u64>> {
     let mut times = Vec::with_capacity(WARM_UP + count);
     while times.len() < WARM_UP + count {
         before();
         let begun = Instant::now();
-        let submitted = channel.submit(segment);
+        let submitted = submit();
         // ORDERING: the stores have left the core: a driver's unlock of its channel waits for them, too, tapped or not.
         fence(Ordering::SeqCst);
         match submitted {

@@ -1,4 +1,4 @@
-//! Programs run bare, under rewritten sites and under traps, taking turns; the loops that they report, side by side.
+//! Programs run bare, under rewritten sites, under traps, and with calls or the GPU's times recorded, taking turns; the loops that they report, side by side.
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -15,16 +15,33 @@ pub enum Mode {
     Bare,
     Patch,
     Trap,
+    /// Rewritten, with CUDA's calls.
+    Calls,
+    /// The same, with the GPU's times.
+    Times,
 }
 
 impl Mode {
-    const ALL: [Mode; 3] = [Mode::Bare, Mode::Patch, Mode::Trap];
+    const ALL: [Mode; 5] = [Mode::Bare, Mode::Patch, Mode::Trap, Mode::Calls, Mode::Times];
 
     fn name(self) -> &'static str {
         match self {
             Mode::Bare => "bare",
             Mode::Patch => "patch",
             Mode::Trap => "trap",
+            Mode::Calls => "calls",
+            Mode::Times => "gpu_times",
+        }
+    }
+
+    /// How a program is recorded.
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Mode::Bare => &[],
+            Mode::Patch => &["--tap", "patch"],
+            Mode::Trap => &["--tap", "trap"],
+            Mode::Calls => &["--tap", "patch", "--calls"],
+            Mode::Times => &["--tap", "patch", "--gpu-times"],
         }
     }
 }
@@ -103,17 +120,10 @@ impl Runner {
         let mut words: Vec<OsString> = Vec::new();
         if mode != Mode::Bare {
             words.push(self.me.clone().into());
-            let options = [
-                "record",
-                "--quiet",
-                "--force",
-                "--tap",
-                mode.name(),
-                "--gpu",
-                if soft { "soft" } else { "real" },
-                "-o",
-            ];
-            words.extend(options.iter().map(OsString::from));
+            let gpu = if soft { "soft" } else { "real" };
+            words.extend(["record", "--quiet", "--force", "--gpu", gpu].iter().map(OsString::from));
+            words.extend(mode.options().iter().map(OsString::from));
+            words.push("-o".into());
             words.push(self.tape.clone().into());
             words.push("--".into());
         }

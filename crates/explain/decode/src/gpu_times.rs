@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use tape::event::{Body, ends, runs};
 use tape::region::STAMPS_BYTES;
-use tape::stamp::{CopiedBody, LaunchedBody, OWN_GPU, SLOTS, STRIDE, number, state};
+use tape::stamp::{AS_BEFORE, CopiedBody, LaunchedBody, OWN_GPU, SLOTS, STRIDE, number, state};
 
 /// Nanoseconds from the doorbell to the start of a kernel on an idle stream (seen on four H200: 2.3 to 3.0 us from p1 to p99, and 1.9 to 2.8 on one).
 const IDLE: i64 = 2_300;
@@ -29,6 +29,9 @@ const AFTER_A_WRITE: (u64, u64) = (1_500, 2_350);
 /// Kernels of one process that are remembered, at most (8 bytes each).
 const MOST: usize = 1 << 26;
 
+/// Launches of graphs' kernels that had the numbers of the launch before, at most.
+const MOST_AGAIN: usize = 1 << 22;
+
 /// Ends and clocks of all processes.
 #[derive(Debug, Default)]
 pub(crate) struct GpuTimes {
@@ -43,6 +46,10 @@ pub(crate) struct Image {
     state: Option<(u32, u32)>,
     /// Nanoseconds by number; 0 where none came.
     ends: Vec<u64>,
+    /// When kernels of graphs, by their QMDs, were launched again with the numbers that they had.
+    as_before: HashMap<u64, Vec<u64>>,
+    /// How many these are; beyond [`MOST_AGAIN`] none is remembered.
+    again: usize,
     /// By the GPU's instance.
     clocks: HashMap<u32, Readings>,
     hz: f64,
@@ -92,9 +99,14 @@ impl GpuTimes {
                 let readings = clocks.entry(c.gpu).or_insert_with(|| Readings { base: c.gpu_ns, pairs: Vec::new() });
                 readings.pairs.push(Pair { tsc, ns: since(readings.base, c.gpu_ns), error });
             }
+            Body::Launched(l, bytes) if l.number == AS_BEFORE => {
+                let image = all.image(source.process, hz);
+                qmds(bytes).for_each(|qmd| image.as_before(qmd, e.head.tsc));
+            }
             Body::Ends(_, bytes) => ends(bytes).for_each(|end| all.image(source.process, hz).end(end.number, end.ns)),
             _ => {}
         })?;
+        all.images.values_mut().flat_map(|image| image.as_before.values_mut()).for_each(|at| at.sort_unstable());
         Ok(all)
     }
 
@@ -114,6 +126,13 @@ impl Image {
             self.ends.resize(i + 1, 0);
         }
         self.ends[i] = ns;
+    }
+
+    fn as_before(&mut self, qmd: u64, tsc: u64) {
+        if self.again < MOST_AGAIN {
+            self.as_before.entry(qmd).or_default().push(tsc);
+        }
+        self.again += 1;
     }
 
     /// Takes the stamps out of a segment's words, which are then as the program wrote them. Calls `stamp` with a QMD's address and its number.
@@ -152,6 +171,18 @@ impl Image {
     /// When a kernel ended; `None` if that is not on the tape.
     fn ended(&self, number: u64) -> Option<u64> {
         self.ends.get(usize::try_from(number).ok()?).copied().filter(|ns| *ns != 0)
+    }
+
+    /// When a graph's kernel ended that a doorbell at a time stamp has launched; `None` also if that may be the end of a later launch, which was written to the
+    /// same place.
+    fn ended_of(&self, gpu: Option<u32>, tsc: u64, kernel: &Ran) -> Option<u64> {
+        let end = self.ended(kernel.number)?;
+        let again = self.as_before.get(&kernel.qmd).map_or(&[][..], Vec::as_slice);
+        let later = again.get(again.partition_point(|at| *at <= tsc));
+        let is_before =
+            |at: u64| self.gpu_ns(gpu, at).is_some_and(|(ns, error)| end <= ns.saturating_add(error as u64));
+        let is_sure = later.map_or(self.again <= MOST_AGAIN, |at| is_before(*at));
+        is_sure.then_some(end)
     }
 
     /// When a transfer of a copy engine ran that a doorbell at a time stamp has started; its begin and end were stored under these numbers.
@@ -213,6 +244,12 @@ fn since(base: u64, ns: u64) -> f64 {
     ns.wrapping_sub(base) as i64 as f64
 }
 
+/// The QMDs of some runs.
+fn qmds(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    let each = runs(bytes).flat_map(|run| (0..u64::from(run.count)).map(move |i| run.qmd.saturating_add(STRIDE * i)));
+    each.take(SLOTS as usize)
+}
+
 /// A graph's kernel that ran in a launch.
 #[derive(Debug, Clone, Copy)]
 pub struct Ran {
@@ -271,20 +308,23 @@ impl Latest {
 
 impl Running {
     pub fn launched(&mut self, body: &LaunchedBody, bytes: &[u8]) {
-        if self.launched.len() >= LAUNCHED {
+        if body.number == AS_BEFORE {
             return;
         }
-        let qmds =
-            runs(bytes).flat_map(|run| (0..u64::from(run.count)).map(move |i| run.qmd.saturating_add(STRIDE * i)));
-        let kernels = qmds.take(SLOTS as usize).zip(body.number..).map(|(qmd, number)| Ran { qmd, number });
+        // (The entries of so many are not on the tape.)
+        if self.launched.len() >= LAUNCHED {
+            self.launched.clear();
+        }
+        let kernels = qmds(bytes).zip(body.number..).map(|(qmd, number)| Ran { qmd, number });
         self.launched.insert((body.slot, body.entry), kernels.collect());
     }
 
     pub fn copied(&mut self, body: &CopiedBody) {
-        if self.copied.len() < LAUNCHED {
-            let numbers = body.number..body.number.saturating_add(2 * u64::from(body.transfers));
-            self.copied.insert((body.slot, body.entry), numbers);
+        if self.copied.len() >= LAUNCHED {
+            self.copied.clear();
         }
+        let numbers = body.number..body.number.saturating_add(2 * u64::from(body.transfers));
+        self.copied.insert((body.slot, body.entry), numbers);
     }
 
     /// The numbers under which an entry's transfers stored their begins and ends; none where they were not told to.
@@ -308,7 +348,8 @@ impl Running {
         is_again: bool,
         starts: impl Fn(u64) -> [u64; 2],
     ) -> Vec<(u64, GpuTime)> {
-        let mut ended: Vec<(u64, Ran)> = kernels.iter().filter_map(|k| Some((times.ended(k.number)?, *k))).collect();
+        let end_of = |k: &Ran| times.ended_of(channel.gpu, tsc, k);
+        let mut ended: Vec<(u64, Ran)> = kernels.iter().filter_map(|k| Some((end_of(k)?, *k))).collect();
         ended.sort_by_key(|(ns, _)| *ns);
         // The latest end of those that a kernel waits for.
         let mut waits_for: HashMap<u64, u64> = HashMap::new();
@@ -555,6 +596,58 @@ mod tests {
         assert_eq!(start(1, 2, 2).start, Start::AfterTheOneBefore);
         // Another channel of the GPU.
         assert_eq!(start(2, 1, 3).start, Start::Bounded);
+    }
+
+    /// Two GPUs whose clocks are a second apart, and a third whose clock was not read.
+    #[test]
+    fn a_kernel_has_the_time_of_its_own_gpu_alone() {
+        let (tsc, base) = (100_000_000_000_000, 1_790_000_000_123_456_789);
+        let clock = |base| Readings { base, pairs: vec![Pair { tsc: tsc as f64, ns: 0.0, error: 50.0 }] };
+        let (first, second) = (base, base + 1_000_000_000);
+        let mut image = Image { clocks: [(0, clock(first)), (1, clock(second))].into(), hz: 3e9, ..Image::default() };
+        [first, second, second].iter().zip(0..).for_each(|(clock, number)| image.end(number, clock + 20_000));
+        let mut running = Running::default();
+        let mut run = |gpu, number: u64| {
+            let channel = Channel { gpu: Some(gpu), ..channel(number as usize) };
+            running.kernel(&image, &channel, 0, tsc, Some(number), false)
+        };
+        for gpu in [0, 1] {
+            let time = run(gpu, gpu.into()).unwrap();
+            assert_eq!((time.queued_ns, time.duration_ns()), (IDLE as u64, 20_000 - IDLE as u64));
+            // (Kernels of the other GPU are not in the way.)
+            assert_eq!(time.start, Start::AfterTheDoorbell);
+        }
+        assert_eq!(run(2, 2), None);
+    }
+
+    #[test]
+    fn launches_whose_entries_are_lost_leave_room_for_others() {
+        let mut running = Running::default();
+        let launch = |entry| LaunchedBody { entry, number: entry, slot: 0, runs: 0 };
+        let copy = |entry| CopiedBody { entry, number: entry, slot: 0, transfers: 1 };
+        for entry in 0..=LAUNCHED as u64 {
+            running.launched(&launch(entry), &[]);
+            running.copied(&copy(entry));
+        }
+        assert!(running.launched.contains_key(&(0, LAUNCHED as u64)));
+        assert!(running.launched.len() <= LAUNCHED && running.copied.len() <= LAUNCHED);
+        assert_eq!(running.take_copied(0, LAUNCHED as u64).count(), 2);
+    }
+
+    /// A graph's kernel whose later launch writes its end to the same place.
+    #[test]
+    fn an_end_that_may_be_of_a_later_launch_is_no_time() {
+        let (mut image, tsc) = ended(&[50_000]);
+        let kernel = Ran { qmd: 0x1000, number: 0 };
+        let at = |ns: u64| tsc + 3 * ns;
+        let of = |image: &Image| image.ended_of(Some(0), tsc, &kernel).is_some();
+        assert!(of(&image));
+        image.as_before.insert(0x1000, vec![tsc - 30, at(60_000)]);
+        assert!(of(&image), "launched again after its end");
+        image.as_before.insert(0x1000, vec![tsc - 30, at(40_000)]);
+        assert!(!of(&image), "launched again before it");
+        let ran = Running::default().graph(&image, (&channel(1), 0), tsc, &[kernel], false, |_| [0; 2]);
+        assert!(ran.is_empty());
     }
 
     #[test]

@@ -117,6 +117,9 @@ fn row(process: u32, pid: i32, c: &Counted, ends: Option<KernelEnds>, times: &Gp
             state::REFUSED => (State::Refused, Some(result)),
             state::NO_FUNCTION => (State::NoFunction, None),
             state::CONTEXT_GONE => (State::ContextGone, None),
+            state::CUPTI => (State::Cupti, None),
+            state::DIVIDED => (State::Divided, None),
+            state::CONFIDENTIAL => (State::Confidential, None),
             _ => (State::On, None),
         });
     let own: u64 = c.own.values().sum();
@@ -136,6 +139,7 @@ fn row(process: u32, pid: i32, c: &Counted, ends: Option<KernelEnds>, times: &Gp
     };
     // What was counted kernel by kernel first, then what explains all others.
     let e = ends.unwrap_or_default();
+    put(Reason::Cupti, e.by_cupti);
     put(Reason::WordsInUse, e.words_in_use);
     put(Reason::OtherVersion, e.other_version);
     put(Reason::SlotsFull, e.slots_full);
@@ -146,12 +150,11 @@ fn row(process: u32, pid: i32, c: &Counted, ends: Option<KernelEnds>, times: &Gp
         put(Reason::NoClock, on_tape);
     }
     put(Reason::NotUnderstood, c.not_understood);
-    // (A kernel whose words are in use has a number, whose end does not come.)
-    let never = e.stamped.saturating_sub(e.ends).saturating_sub(e.words_in_use);
-    let given_up = e.given_up.saturating_sub(e.words_in_use).min(never);
+    let never = e.stamped.saturating_sub(e.ends);
+    let given_up = e.given_up.min(never);
     put(Reason::GivenUp, given_up);
     put(Reason::NotEnded, never - given_up);
-    if !matches!(state, State::Refused | State::NoFunction | State::NotBegun) {
+    if matches!(state, State::On | State::ContextGone | State::Cupti) {
         put(Reason::GraphAgain, c.in_graphs.saturating_sub(c.graph_timed));
     }
     put(state.reason().unwrap_or(Reason::NotKnown), u64::MAX);

@@ -78,11 +78,11 @@ fn each_count_of_the_agent_and_the_recorder_is_a_reason() {
     assert_eq!(of(some), [(Reason::NotEnded, 4), (Reason::NotKnown, 2)]);
     assert_eq!(of(KernelEnds { slots_full: 2, ..some }), [(Reason::SlotsFull, 2), (Reason::NotEnded, 4)]);
     assert_eq!(of(KernelEnds { other_version: 2, ..some }), [(Reason::OtherVersion, 2), (Reason::NotEnded, 4)]);
-    let taken = KernelEnds { words_in_use: 3, stamped: 9, ..some };
-    assert_eq!(of(taken), [(Reason::WordsInUse, 3), (Reason::NotEnded, 3)]);
-    // (The numbers of those whose words are in use are given up, too.)
-    let given_up = KernelEnds { given_up: 5, ..taken };
-    assert_eq!(of(given_up), [(Reason::WordsInUse, 3), (Reason::GivenUp, 2), (Reason::NotEnded, 1)]);
+    let taken = KernelEnds { words_in_use: 2, ..some };
+    assert_eq!(of(taken), [(Reason::WordsInUse, 2), (Reason::NotEnded, 4)]);
+    let given_up = KernelEnds { given_up: 3, ..taken };
+    assert_eq!(of(given_up), [(Reason::WordsInUse, 2), (Reason::GivenUp, 3), (Reason::NotEnded, 1)]);
+    assert_eq!(of(KernelEnds { by_cupti: 2, ..some }), [(Reason::Cupti, 2), (Reason::NotEnded, 4)]);
 }
 
 #[test]
@@ -95,6 +95,15 @@ fn each_state_of_the_agent_is_a_reason() {
     assert_eq!((k.state, k.cuda_result, reasons(&k)), (State::NoFunction, None, vec![(Reason::NoFunction, 9)]));
     let k = one(ended(launches(|_| (), &[]), none));
     assert_eq!((k.state, reasons(&k)), (State::NotBegun, vec![(Reason::NotBegun, 9)]));
+    let others = [
+        (state::CUPTI, State::Cupti, Reason::Cupti),
+        (state::DIVIDED, State::Divided, Reason::Divided),
+        (state::CONFIDENTIAL, State::Confidential, Reason::Confidential),
+    ];
+    for (of, state, reason) in others {
+        let k = one(ended(launches(|t| stamps(t, of, 0), &[]), none));
+        assert_eq!((k.state, reasons(&k)), (state, vec![(reason, 9)]));
+    }
     let mut t = launches(|t| stamps(t, state::ON, 0), &ALL[..4]);
     stamps(&mut t, state::CONTEXT_GONE, 0);
     let k = one(ended(t, KernelEnds { stamped: 5, ends: 4, ..none }));

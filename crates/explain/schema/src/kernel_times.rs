@@ -51,6 +51,12 @@ pub enum State {
     ContextGone,
     /// No launch was seen before which the memory could have been mapped.
     NotBegun,
+    /// The program had CUPTI take times when it ended, or when the recording did.
+    Cupti,
+    /// The program has a part of a GPU (MIG).
+    Divided,
+    /// Confidential computing is on.
+    Confidential,
 }
 
 impl State {
@@ -62,6 +68,9 @@ impl State {
             State::NoFunction => Some(Reason::NoFunction),
             State::ContextGone => Some(Reason::ContextGone),
             State::NotBegun => Some(Reason::NotBegun),
+            State::Cupti => Some(Reason::Cupti),
+            State::Divided => Some(Reason::Divided),
+            State::Confidential => Some(Reason::Confidential),
         }
     }
 }
@@ -85,6 +94,9 @@ pub enum Reason {
     NotEnded,
     GraphAgain,
     NotKnown,
+    Cupti,
+    Divided,
+    Confidential,
 }
 
 impl Reason {
@@ -102,9 +114,12 @@ impl Reason {
             Reason::ContextGone => "the context in which times were recorded was destroyed",
             Reason::NotBegun => "no call of CUDA's launched them that doorbell sees",
             Reason::GivenUp => "their end did not arrive, but those of 130,000 later ones did",
-            Reason::NotEnded => "they had not ended when the recording did",
-            Reason::GraphAgain => "later launches of a graph, whose kernels could not be told to store their end again",
+            Reason::NotEnded => "their end had not arrived when the recording ended",
+            Reason::GraphAgain => "launches of a graph whose kernels could not each be told to store their end",
             Reason::NotKnown => "it is not known why",
+            Reason::Cupti => "CUPTI was active: the program or its profiler had CUPTI take times",
+            Reason::Divided => "the GPU is divided (MIG), where no times were seen yet",
+            Reason::Confidential => "confidential computing is on: what is sent to the GPU is encrypted",
         }
     }
 
@@ -126,6 +141,9 @@ impl Reason {
             Reason::NotEnded => "wait for the GPU (`cudaDeviceSynchronize`) before the program ends",
             Reason::GraphAgain => "record without `--tap trap`",
             Reason::NotKnown => return None,
+            Reason::Cupti => "record without torch.profiler, nsys or another user of CUPTI",
+            Reason::Divided => "use a whole GPU",
+            Reason::Confidential => "use a GPU without it",
         })
     }
 }

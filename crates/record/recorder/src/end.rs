@@ -226,6 +226,7 @@ fn kernel_ends(image: &Image) -> KernelEnds {
         words_in_use: count(&c.words_in_use),
         other_version: count(&c.other_version),
         no_shadow: count(&c.no_shadow),
+        by_cupti: count(&c.by_cupti),
         given_up: image.ends.given_up,
     }
 }

@@ -93,6 +93,45 @@ impl Ends {
 mod tests {
     use super::*;
 
+    /// Slots are used again: what is left of the kernel before in a slot is not taken for the end of the next.
+    #[test]
+    fn a_slot_that_is_used_again_gives_the_end_of_its_latest_kernel() {
+        let bytes = SLOTS as usize * size_of::<Slot>();
+        let file = crate::memory::memfd(c"slots", &[], bytes).unwrap();
+        let (ours, theirs) = (Mapping::new(&file, 0, bytes).unwrap(), Mapping::new(&file, 0, bytes).unwrap());
+        // SAFETY: zeroed is a Control: atomics alone.
+        let c: Box<Control> = unsafe { Box::new(std::mem::zeroed()) };
+        let mut ours = Some(ours);
+        let mut ends = Ends::default();
+        let mut take = |ends: &mut Ends| ends.take(&c, || Ok(ours.take().unwrap())).len();
+        let end = |number: u64, ns: u64| {
+            // SAFETY: the mapping holds SLOTS of them.
+            let slot = unsafe { &*theirs.at().cast::<Slot>().add((number % SLOTS) as usize) };
+            slot.ns.store(ns, Ordering::Relaxed);
+            slot.payload.store(payload(number), Ordering::Release);
+        };
+        for number in 0..3 * SLOTS {
+            c.stamped.store(number + 1, Ordering::Relaxed);
+            if number % (SLOTS / 4) == 0 {
+                // Its end has not come: the slot has what was before in it, also an end that came late.
+                assert_eq!(take(&mut ends), if number == 0 { 0 } else { take_of(SLOTS / 4 - 1) });
+                if number >= SLOTS {
+                    end(number - SLOTS, 1);
+                    assert_eq!(take(&mut ends), 0);
+                }
+            }
+            end(number, 1000 + number);
+        }
+        assert_eq!(take(&mut ends), take_of(SLOTS / 4));
+        assert_eq!((ends.taken, ends.given_up), (3 * SLOTS, 0));
+    }
+
+    /// Bytes of the events of so many ends.
+    fn take_of(ends: u64) -> usize {
+        let ends = ends as usize;
+        ends.div_ceil(AT_ONCE) * (size_of::<Head>() + size_of::<EndsBody>()) + ends * size_of::<End>()
+    }
+
     /// The first two of many kernels never end.
     #[test]
     fn ends_that_do_not_come_while_many_others_do_are_given_up_and_counted() {

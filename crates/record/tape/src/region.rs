@@ -158,6 +158,8 @@ pub struct Control {
     pub other_version: AtomicU64,
     /// Kernels without a stamp because the GPU may have been reading them: their channel has no shadow. Agent.
     pub no_shadow: AtomicU64,
+    /// Kernels without a stamp because CUPTI was active. Agent.
+    pub by_cupti: AtomicU64,
     /// Kernels whose end was given up. Recorder, before it counts them in `settled`.
     pub given_up: AtomicU64,
     /// All kernels below this number have their end on the tape, or never will: their slots are free. Recorder.

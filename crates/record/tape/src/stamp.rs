@@ -59,6 +59,12 @@ pub mod state {
     pub const NO_FUNCTION: u32 = 3;
     /// The context that the area was mapped in is gone.
     pub const CONTEXT_GONE: u32 = 5;
+    /// The program has CUPTI take times: none are recorded until that ends. Then [`ON`] follows, if the area is mapped.
+    pub const CUPTI: u32 = 6;
+    /// The program has a part of a divided GPU (MIG).
+    pub const DIVIDED: u32 = 7;
+    /// Confidential computing is on.
+    pub const CONFIDENTIAL: u32 = 8;
 }
 
 #[repr(C)]
@@ -116,11 +122,14 @@ pub struct End {
 pub struct LaunchedBody {
     /// [`crate::event::EntryBody::seq`] and `slot`
     pub entry: u64,
-    /// The number of the first kernel. The others follow in the order of the runs.
+    /// The number of the first kernel. The others follow in the order of the runs. [`AS_BEFORE`] if they got none.
     pub number: u64,
     pub slot: u32,
     pub runs: u32,
 }
+
+/// Kernels of a graph that were launched again with the numbers that they had: their ends are written where those of the launch before are.
+pub const AS_BEFORE: u64 = u64::MAX;
 
 /// An entry that moves data by a copy engine. The entry's event follows in the same ring.
 #[repr(C)]

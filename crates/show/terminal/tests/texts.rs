@@ -178,7 +178,7 @@ fn a_recording_with_kernel_times_says_what_has_none_and_why() {
     let expected = [
         "kernel times the GPU's time is known of 3 of 9 runs",
         "               2 without: more than 260,000 kernels were in flight. Wait for the GPU more often, or record a part of the program (`record --capture`)",
-        "               4 without: they had not ended when the recording did. Wait for the GPU (`cudaDeviceSynchronize`) before the program ends",
+        "               4 without: their end had not arrived when the recording ended. Wait for the GPU (`cudaDeviceSynchronize`) before the program ends",
     ];
     assert_eq!(shown(state::ON, ends), expected);
     let expected = [

@@ -62,7 +62,10 @@ refused! {
 
 calls! {
     cuInit(flags: c_uint) {
-        if flags != 0 { INVALID_VALUE } else { status(soft().is_some(), NO_DEVICE) }
+        if flags != 0 { return INVALID_VALUE; }
+        let found = status(soft().is_some(), NO_DEVICE);
+        crate::injection::load();
+        found
     }
     cuDriverGetVersion(version: *mut c_int) { give(version, 13_000) }
     cuGetErrorName(_status: c_int, name: *mut *const c_char) { give(name, c"CUDA_ERROR_OF_SOFTCUDA".as_ptr()) }

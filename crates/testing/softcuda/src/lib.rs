@@ -18,6 +18,7 @@ mod copy3d;
 mod fills;
 mod graph;
 mod graph_calls;
+mod injection;
 mod kernels;
 mod memory;
 mod node;

@@ -3,7 +3,9 @@
 
 use crate::channel::GraphicsChannel;
 use gpu::{AddressSpace, Device, DeviceOptions, Memory};
-use rm::driver::Libc;
+use rm::abi::{DeviceAlloc, SubdeviceAlloc};
+use rm::class;
+use rm::driver::{self, Driver, Libc, RmError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -40,6 +42,9 @@ static BLOCKS: Mutex<(u64, BTreeMap<u64, Block>)> = Mutex::new((0, BTreeMap::new
 /// Opened by the first call; `None` where there is no software GPU.
 pub(crate) fn soft() -> Option<&'static Soft> {
     SOFT.get_or_init(|| {
+        if std::env::var_os(FAULT).is_some_and(|fault| fault == "divided") {
+            part().ok()?;
+        }
         let device = DeviceOptions::default().as_cuda().open(Arc::new(Libc), 0).ok()?;
         let space = AddressSpace::new(&device).ok()?;
         let chunk = space.alloc_video(CHUNK).ok()?;
@@ -49,6 +54,21 @@ pub(crate) fn soft() -> Option<&'static Soft> {
         Some(Soft { device, space, channel, code, chunk, small })
     })
     .as_ref()
+}
+
+/// Of the software GPU. CUDA finds a part of a GPU in the list of devices; there is none here.
+const FAULT: &str = "DOORBELL_SOFTGPU_FAULT";
+
+/// As CUDA does on a divided GPU (MIG): takes a part of it. Its file stays open.
+fn part() -> Result<(), RmError> {
+    let io = |cause| RmError::Io { operation: "open", subject: driver::Subject::None, cause };
+    let ctl = Libc.open(c"/dev/nvidiactl").map_err(io)?;
+    let client = driver::alloc_client(&Libc, ctl)?;
+    let mut params = DeviceAlloc { client_share: client, ..Default::default() };
+    let device = driver::alloc(&Libc, ctl, client, client, 0, class::NV01_DEVICE_0, &mut params)?;
+    let mut params = SubdeviceAlloc::default();
+    let subdevice = driver::alloc(&Libc, ctl, client, device, 0, class::NV20_SUBDEVICE_0, &mut params)?;
+    driver::alloc_bytes(&Libc, ctl, client, subdevice, 0, class::AMPERE_SMC_PARTITION_REF, &mut []).map(drop)
 }
 
 fn blocks() -> MutexGuard<'static, (u64, BTreeMap<u64, Block>)> {

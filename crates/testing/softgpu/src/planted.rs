@@ -42,13 +42,15 @@ pub enum Planted {
     StaleBank,
     /// Confidential computing is on, as far as the driver is asked. (Nothing is encrypted.)
     Confidential,
+    /// The GPU is divided (MIG), as far as the driver is asked: clients may have a part of it.
+    Divided,
     /// The GPU has this compute class and no other: that of another chip.
     Compute { class: u32 },
 }
 
 impl Planted {
     /// `short-copy`, `torn-copy[:FROM[:LINES]]`, `long-copy`, `lost-release[:FROM]`, `dead-channel:ENTRY[:XID]`, `clock-back`, `lost-doorbell[:NTH]`,
-    /// `slow-kernel[:TURNS]`, `lost-decrement[:NTH]`, `lost-qmd-release[:NTH]`, `stale-bank`, `confidential`,
+    /// `slow-kernel[:TURNS]`, `lost-decrement[:NTH]`, `lost-qmd-release[:NTH]`, `stale-bank`, `confidential`, `divided`,
     /// `compute:CLASS` (the number in decimals).
     pub fn parse(text: &str) -> Result<Planted, NoFault> {
         let mut parts = text.split(':');
@@ -73,6 +75,7 @@ impl Planted {
             "lost-qmd-release" => Planted::LostQmdRelease { nth: number(1)? },
             "stale-bank" => Planted::StaleBank,
             "confidential" => Planted::Confidential,
+            "divided" => Planted::Divided,
             "compute" => match u32::try_from(number(0)?) {
                 Ok(class) if class > 0 => Planted::Compute { class },
                 _ => return Err(NoFault(text.into())),
@@ -98,7 +101,7 @@ impl fmt::Display for NoFault {
             f,
             "no fault is called {:?}: short-copy, torn-copy[:FROM[:LINES]], long-copy, lost-release[:FROM], dead-channel:ENTRY[:XID], \
              clock-back, lost-doorbell[:NTH], slow-kernel[:TURNS], lost-decrement[:NTH], lost-qmd-release[:NTH], stale-bank, \
-             confidential, compute:CLASS",
+             confidential, divided, compute:CLASS",
             self.0
         )
     }
@@ -188,6 +191,11 @@ impl Plot {
         self.now() == Some(Planted::Confidential)
     }
 
+    /// Whether clients may have a part of the GPU.
+    pub(crate) fn is_divided(&self) -> bool {
+        self.now() == Some(Planted::Divided)
+    }
+
     /// The compute class, if it is another chip's.
     pub(crate) fn compute_class(&self) -> Option<u32> {
         match self.now() {
@@ -241,6 +249,7 @@ mod tests {
             ("lost-qmd-release:2", Planted::LostQmdRelease { nth: 2 }),
             ("stale-bank", Planted::StaleBank),
             ("confidential", Planted::Confidential),
+            ("divided", Planted::Divided),
             ("compute:51136", Planted::Compute { class: 0xc7c0 }),
             ("dead-channel", Planted::DeadChannel { entry: 2, xid: 31 }),
             ("dead-channel:7", Planted::DeadChannel { entry: 7, xid: 31 }),

@@ -9,6 +9,7 @@ use crate::tap::stamps;
 use core::ffi::{c_int, c_ulong, c_void};
 use rm::abi::{self, Branch, nr, uvm};
 use rm::call::{self, Call, FileKind};
+use rm::class::AMPERE_SMC_PARTITION_REF;
 use rm::fact::{Fact, What};
 use tape::event::{self, IoctlBody, ioctl_flags, kind};
 use tape::region::SLOTS;
@@ -159,6 +160,9 @@ fn learn(fd: c_int, fact: &Fact<'_>, going: &[u16]) {
     match fact {
         Fact::Version(v) => v.text().into_iter().for_each(|text| super::version(fd, text)),
         Fact::Created(c) => {
+            if c.class == AMPERE_SMC_PARTITION_REF {
+                stamps::divided();
+            }
             if let What::Channel(p) = &c.what {
                 channels::begin(c.client, c.handle, c.class, p);
             }

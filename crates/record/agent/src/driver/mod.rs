@@ -5,6 +5,7 @@
 
 pub mod calls;
 mod channels;
+pub mod confidential;
 pub mod files;
 pub mod mappings;
 mod model;

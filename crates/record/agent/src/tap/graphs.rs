@@ -12,7 +12,7 @@ use pushbuf::gpfifo::Raw;
 use pushbuf::header::Kind;
 use pushbuf::qmd::end_time::{self, Handed, Node};
 use tape::region::Control;
-use tape::stamp::{LaunchedBody, Run, STRIDE, kind, payload};
+use tape::stamp::{AS_BEFORE, LaunchedBody, Run, STRIDE, kind, payload};
 
 /// QMDs of graphs that are remembered, and groups of them that start one another.
 const NODES: usize = 1 << 15;
@@ -42,8 +42,11 @@ struct Place {
 struct Group {
     /// The number of its upload: another upload may use its place.
     uploaded: u32,
+    /// Kernels that store their end.
     runs: [Run; RUNS],
     n: u32,
+    /// All of its kernels.
+    kernels: u32,
 }
 
 struct State {
@@ -72,6 +75,9 @@ fn alone<R>(f: impl FnOnce(&mut State) -> R) -> Option<R> {
 
 /// Before the first stamp.
 pub fn begin() {
+    if !STATE.load(Ordering::Relaxed).is_null() {
+        return;
+    }
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping, which is never unmapped. All zero is a State: integers and arrays of them.
     let at = unsafe { sys::mmap(sys::AWAY, size_of::<State>(), protection, flags, -1, 0) };
@@ -86,7 +92,7 @@ pub fn begin() {
 pub fn uploaded(length: usize, word: impl Fn(usize) -> u32) {
     alone(|s| {
         let mut n = 0;
-        end_time::nodes(length, &word, |node| {
+        end_time::nodes(length, &word, stamps::is_slot, |node| {
             if let Some(to) = s.upload.get_mut(n) {
                 *to = node;
                 n += 1;
@@ -128,14 +134,15 @@ impl State {
     fn group(&mut self, first: usize, n: usize) {
         let index = self.next_group;
         self.next_group = (index + 1) % GROUPS as u32;
-        let mut group = Group { uploaded: self.uploads, runs: [Run::default(); RUNS], n: 0 };
+        let mut group = Group { uploaded: self.uploads, runs: [Run::default(); RUNS], n: 0, kernels: 0 };
         for i in first..n {
             let node = self.upload[i];
             if node.group != first as u32 {
                 continue;
             }
             self.remember(node.address, index);
-            if !node.is_kernel {
+            group.kernels += u32::from(node.is_kernel);
+            if !node.is_stamped {
                 continue;
             }
             let last = (group.n as usize).checked_sub(1).and_then(|last| group.runs.get_mut(last));
@@ -172,15 +179,22 @@ impl State {
         let first = self.place(qmd);
         let found = (0..NEAR).map(|i| &self.nodes[(first + i) % NODES]).find(|p| p.qmd == qmd)?;
         let group = self.groups.get(found.group as usize)?;
-        (group.uploaded == found.uploaded && group.n > 0).then_some(found.group)
+        (group.uploaded == found.uploaded && group.kernels > 0).then_some(found.group)
     }
 }
 
 /// If a segment launches graphs that were uploaded before: the GPFIFO entry of a copy that has their ends stored.
 ///
-/// `entry`: the channel's slot, and the entry's number.
+/// `entry`: the channel's slot, and the entry's number. `can_copy`: the GPU may be given one.
 #[inline(never)]
-pub fn launch(length: usize, word: impl Fn(usize) -> u32, gp: Raw, entry: (u32, u64), c: &Control) -> Option<Raw> {
+pub fn launch(
+    length: usize,
+    word: impl Fn(usize) -> u32,
+    gp: Raw,
+    entry: (u32, u64),
+    c: &Control,
+    can_copy: bool,
+) -> Option<Raw> {
     if length > SHORT {
         return None;
     }
@@ -189,7 +203,7 @@ pub fn launch(length: usize, word: impl Fn(usize) -> u32, gp: Raw, entry: (u32, 
         first.get_or_insert(handed);
     });
     let first = first?;
-    alone(|s| s.copy(length, &word, gp, entry, first, c)).flatten()
+    alone(|s| s.copy(length, &word, gp, entry, first, c, can_copy)).flatten()
 }
 
 impl State {
@@ -201,6 +215,7 @@ impl State {
         (slot, entry): (u32, u64),
         Handed { at: start, subchannel, .. }: Handed,
         c: &Control,
+        can_copy: bool,
     ) -> Option<Raw> {
         let mut groups = [0u32; RUNS];
         let mut n = 0;
@@ -217,6 +232,9 @@ impl State {
         let mut used = 0;
         for group in groups.get(..n)? {
             let group = self.groups.get(*group as usize)?;
+            if stamps::steps_back() {
+                c.by_cupti.fetch_add(group.kernels.into(), Ordering::Relaxed);
+            }
             for run in group.runs.get(..group.n as usize)? {
                 *runs.get_mut(used)? = *run;
                 used += 1;
@@ -226,18 +244,26 @@ impl State {
         let kernels: u64 = runs.iter().map(|run| u64::from(run.count)).sum();
         let data = RELEASE * kernels as usize;
         let whole = length + runs.len() * WRITE + data;
-        segments::copy(gp, whole, kernels, c, |to, number| {
+        let launched = |number: u64| {
+            let body = LaunchedBody { entry, number, slot, runs: runs.len() as u32 };
+            // SAFETY: Run is Plain.
+            let bytes = unsafe { core::slice::from_raw_parts(runs.as_ptr().cast::<u8>(), size_of_val(runs)) };
+            record::event(kind::LAUNCHED, 0, sys::tsc(), &body, bytes, &[]);
+        };
+        let write = |to: &mut Words, number: u64| {
             (0..start).for_each(|i| to.put(word(i)));
             let mut next = number;
             for run in runs {
                 to.write_slots(subchannel, run, &mut next);
             }
             (start..length).for_each(|i| to.put(word(i)));
-            let body = LaunchedBody { entry, number, slot, runs: runs.len() as u32 };
-            // SAFETY: Run is Plain.
-            let bytes = unsafe { core::slice::from_raw_parts(runs.as_ptr().cast::<u8>(), size_of_val(runs)) };
-            record::event(kind::LAUNCHED, 0, sys::tsc(), &body, bytes, &[]);
-        })
+            launched(number);
+        };
+        let copy = if can_copy { segments::copy(gp, whole, kernels, c, write) } else { None };
+        if copy.is_none() {
+            launched(AS_BEFORE);
+        }
+        copy
     }
 }
 
@@ -277,7 +303,7 @@ mod tests {
     fn upload(s: &mut State, nodes: &[(u64, bool, [u64; 2])]) {
         s.uploads += 1;
         for (to, (address, is_kernel, starts)) in s.upload.iter_mut().zip(nodes) {
-            *to = Node { address: *address, is_kernel: *is_kernel, starts: *starts, group: 0 };
+            *to = Node { address: *address, is_kernel: *is_kernel, is_stamped: *is_kernel, starts: *starts, group: 0 };
         }
         s.link(nodes.len());
     }

@@ -8,8 +8,9 @@
 
 use super::{channel, graphs, page};
 use crate::process::sys;
+use crate::process::wiped::{goes_on, live};
 use crate::record;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use pushbuf::qmd::end_time::{self, Found};
 use rm::abi::usermode::{TIME_0, TIME_1};
 use tape::region::{Control, STAMPS_BYTES};
@@ -32,6 +33,55 @@ const NO_CLOCK: u64 = u64::MAX;
 
 /// The CPU's address of slot 0.
 static CPU: AtomicU64 = AtomicU64::new(0);
+
+/// CUPTI is active.
+static STEPS_BACK: AtomicBool = AtomicBool::new(false);
+/// The program has a part of a GPU (MIG).
+static DIVIDED: AtomicBool = AtomicBool::new(false);
+
+/// CUPTI takes times from now on, or no longer: see [`crate::hooks::cuda`]. Meanwhile kernels are counted, and get no stamp.
+#[cold]
+pub fn step_back(back: bool) {
+    STEPS_BACK.store(back, Ordering::Relaxed);
+    if goes_on(live::GPU_TIMES) {
+        stepped(back);
+    }
+}
+
+/// Times of this process are asked for from now on.
+pub fn asked_for() {
+    if steps_back() {
+        stepped(true);
+    }
+}
+
+fn stepped(back: bool) {
+    graphs::begin();
+    let area = area();
+    let state = match back {
+        true => state::CUPTI,
+        false if area != 0 => state::ON,
+        // The next launch asks for the area.
+        false => return,
+    };
+    let body = StampsBody { layout: LAYOUT, state, area, result: 0, pad: 0 };
+    record::event(kind::STAMPS, 0, sys::tsc(), &body, &[], &[]);
+}
+
+#[inline(always)]
+pub fn steps_back() -> bool {
+    STEPS_BACK.load(Ordering::Relaxed) && goes_on(live::GPU_TIMES)
+}
+
+/// The program has got a part of a GPU: where its kernels run, no stamp was ever seen.
+#[cold]
+pub fn divided() {
+    DIVIDED.store(true, Ordering::Relaxed);
+}
+
+pub fn is_divided() -> bool {
+    DIVIDED.load(Ordering::Relaxed)
+}
 
 /// Starts to stamp. `area` and `cpu`: the addresses of slot 0 for the GPU and the CPU. The calling thread is about to launch on that GPU.
 pub fn begin(area: u64, cpu: u64) {
@@ -78,8 +128,8 @@ pub fn segments() -> Option<Segments> {
 /// Whether the channel of slot `i` is of the device that has the area.
 #[inline]
 pub fn is_for(i: usize) -> bool {
-    if area() == 0 {
-        return false;
+    if area() == 0 || steps_back() {
+        return steps_back();
     }
     let device = channel::device(i);
     match DEVICE.load(Ordering::Acquire) {
@@ -91,25 +141,17 @@ pub fn is_for(i: usize) -> bool {
     }
 }
 
-/// Counts the kernels of a segment that the GPU may be reading.
-///
-/// # Safety
-/// `at` has `words` words of the program.
-pub unsafe fn count(at: u64, words: usize, c: &Control) {
-    // SAFETY: the caller's promise, and `find` reads below `words`.
-    let word = |i: usize| unsafe { (at as *const u32).add(i).read_volatile() };
-    end_time::find(words, word, |found| {
-        if matches!(found, Found::Kernel(_)) {
-            c.no_shadow.fetch_add(1, Ordering::Relaxed);
-        }
-    });
+/// True for the address of a slot.
+pub fn is_slot(address: u64) -> bool {
+    let area = area();
+    area != 0 && address.wrapping_sub(area) < STAMPS_BYTES as u64
 }
 
-/// Stamps the kernels of a segment. True if it writes QMDs.
+/// Stamps the kernels of a segment; only counts them if it is not `hidden` from the GPU by now. True if it writes QMDs.
 ///
 /// # Safety
-/// `at` has `words` words of the program, which no other thread writes before the doorbell, and which the GPU does not read before it.
-pub unsafe fn stamp(at: u64, words: usize, c: &Control) -> bool {
+/// `at` has `words` words of the program, which no other thread writes before the doorbell.
+pub unsafe fn stamp(at: u64, words: usize, hidden: bool, c: &Control) -> bool {
     let at = at as *mut u32;
     // SAFETY: the caller's promise, and `find` reads below `words`.
     let word = |i: usize| unsafe { at.add(i).read_volatile() };
@@ -124,7 +166,20 @@ pub unsafe fn stamp(at: u64, words: usize, c: &Control) -> bool {
                 return;
             }
         };
+        if !hidden {
+            c.no_shadow.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         of_graph |= end_time::is_of_a_graph(qmd.at, word);
+        if steps_back() {
+            c.by_cupti.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        // (Ahead of the number: one that never comes would be waited for.)
+        if !end_time::has_room(qmd.at, word) {
+            c.words_in_use.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         let taken = c.stamped.load(Ordering::Relaxed);
         if taken.wrapping_sub(c.settled.load(Ordering::Acquire)) >= SLOTS - SPARE {
             c.slots_full.fetch_add(1, Ordering::Relaxed);
@@ -133,9 +188,7 @@ pub unsafe fn stamp(at: u64, words: usize, c: &Control) -> bool {
         let number = c.stamped.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller's promise; `find` reports QMDs that are whole within the segment.
         let set = |i: usize, value: u32| unsafe { at.add(i).write_volatile(value) };
-        if !end_time::store_at(qmd.at, slot(number), payload(number), word, set) {
-            c.words_in_use.fetch_add(1, Ordering::Relaxed);
-        }
+        end_time::store_at(qmd.at, slot(number), payload(number), word, set);
     });
     if of_graph {
         graphs::uploaded(words, word);
@@ -147,7 +200,8 @@ pub unsafe fn stamp(at: u64, words: usize, c: &Control) -> bool {
 #[inline]
 pub fn read_clocks(p: usize, tsc: u64) {
     let last = CLOCK_READ.load(Ordering::Relaxed);
-    if last == NO_CLOCK {
+    // (The page of another GPU has another clock.)
+    if last == NO_CLOCK || page::device(p) != DEVICE.load(Ordering::Relaxed) {
         return;
     }
     if tsc.wrapping_sub(last) > CLOCK_EVERY

@@ -383,13 +383,9 @@ fn stamp(c: &mut Channel, i: usize, from: u32, n: u32, first: u64) {
             continue;
         }
         let Some(segment) = locate(c, gp.address(base), words as u64 * 4).filter(|s| !s.video) else { continue };
-        if c.watch != watch::SHADOW {
-            // SAFETY: the segment is mapped as a whole; the program has written it and rings now, so it writes it no more.
-            unsafe { stamps::count(segment.at, words, control) };
-            continue;
-        }
-        // SAFETY: as above, and the GPU does not know of it.
-        if unsafe { stamps::stamp(segment.at, words, control) } || base != 0 {
+        let has_shadow = c.watch == watch::SHADOW;
+        // SAFETY: the segment is mapped as a whole; the program has written it and rings now, so it writes it no more.
+        if unsafe { stamps::stamp(segment.at, words, has_shadow, control) } {
             continue;
         }
         let word = |i: usize| {
@@ -397,8 +393,10 @@ fn stamp(c: &mut Channel, i: usize, from: u32, n: u32, first: u64) {
             unsafe { (segment.at as *const u32).add(i).read_volatile() }
         };
         let entry = (i as u32, first + u64::from(k));
-        let copy = graphs::launch(words, word, gp, entry, control);
-        if let Some(copy) = copy.or_else(|| copies::timed(words, word, gp, entry, control)) {
+        let can_copy = has_shadow && base == 0 && !stamps::steps_back();
+        let copy = graphs::launch(words, word, gp, entry, control, can_copy);
+        let timed = || can_copy.then(|| copies::timed(words, word, gp, entry, control)).flatten();
+        if let Some(copy) = copy.or_else(timed) {
             hand_on_one(c, index, copy);
         }
     }

@@ -144,7 +144,9 @@ pub struct KernelEnds {
     pub words_in_use: u64,
     pub other_version: u64,
     pub no_shadow: u64,
-    /// Stamped, and the end did not come while many younger ones did. 0 on older tapes.
+    /// CUPTI was active. 0 on older tapes, as is what follows.
+    pub by_cupti: u64,
+    /// Stamped, and the end did not come while many younger ones did.
     pub given_up: u64,
 }
 

@@ -122,6 +122,7 @@ impl Machine {
                 }
                 Kind::Confidential
             }
+            (class::AMPERE_SMC_PARTITION_REF, Some(Kind::Subdevice)) if self.runlists.plot.is_divided() => Kind::Part,
             (class::NV20_SUBDEVICE_0, Some(Kind::Device)) => {
                 if request.optional::<SubdeviceAlloc>()?.is_some_and(|p| p.subdevice_id != 0) {
                     return Err(status::INVALID_ARGUMENT);

@@ -33,6 +33,8 @@ pub enum Kind {
     },
     /// What tells whether confidential computing is on.
     Confidential,
+    /// A client's part of the GPU (MIG).
+    Part,
     /// A copy, compute or inline object on a channel.
     EngineObject {
         channel: Weak<Channel>,
@@ -53,6 +55,7 @@ impl Kind {
             Kind::ContextShare(_) => class::FERMI_CONTEXT_SHARE_A,
             Kind::Channel { .. } => class::HOPPER_CHANNEL_GPFIFO_A,
             Kind::Confidential => class::NV_CONFIDENTIAL_COMPUTE,
+            Kind::Part => class::AMPERE_SMC_PARTITION_REF,
             Kind::EngineObject { class, .. } => *class,
         }
     }

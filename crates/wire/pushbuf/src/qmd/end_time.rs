@@ -19,6 +19,10 @@ impl Release {
     fn is_enabled(&self, at: usize, word: impl Fn(usize) -> u32) -> bool {
         word(at + self.word) >> self.shift & 1 != 0
     }
+
+    fn slot(&self, at: usize, word: impl Fn(usize) -> u32) -> u64 {
+        u64::from(word(at + self.at)) | (u64::from(word(at + self.at + 1)) & UPPER) << 32
+    }
 }
 
 /// RELEASE_SEMAPHOREi_ADDR_UPPER has 25 bits.
@@ -136,8 +140,13 @@ fn has_blocks(at: usize, mut word: impl FnMut(usize) -> u32) -> bool {
     is_grid && word(at + GRID_AT) != 0 && word(at + GRID_AT + 1) & 0xffff != 0 && word(at + GRID_AT + 2) & 0xffff != 0
 }
 
+/// Whether the QMD that begins at word `at` has a release that its program leaves unused.
+pub fn has_room(at: usize, word: impl Fn(usize) -> u32) -> bool {
+    RELEASES.iter().any(|r| !r.is_enabled(at, &word))
+}
+
 /// Has the QMD that begins at word `at` store its end at `slot`, a multiple of 16, with a payload. False, with nothing changed, if its program uses
-/// the words itself, or for an address that does not fit.
+/// the words itself, or for an address that does not fit. The word that enables the release is set last.
 pub fn store_at(
     at: usize,
     slot: u64,
@@ -163,9 +172,8 @@ pub fn take(
     word: impl Fn(usize) -> u32,
     mut set: impl FnMut(usize, u32),
 ) -> Option<(u64, u32)> {
-    let slot_of = |r: &Release| u64::from(word(at + r.at)) | (u64::from(word(at + r.at + 1)) & UPPER) << 32;
-    let r = RELEASES.iter().find(|r| r.is_enabled(at, &word) && is_slot(slot_of(r)))?;
-    let found = (slot_of(r), word(at + r.at + 2));
+    let r = RELEASES.iter().find(|r| r.is_enabled(at, &word) && is_slot(r.slot(at, &word)))?;
+    let found = (r.slot(at, &word), word(at + r.at + 2));
     (0..4).for_each(|i| set(at + r.at + i, 0));
     set(at + r.word, word(at + r.word) & !(0xffff << r.shift));
     Some(found)
@@ -175,8 +183,10 @@ pub fn take(
 #[derive(Debug, Clone, Copy)]
 pub struct Node {
     pub address: u64,
-    /// It runs a kernel, whose end it can store in its last release.
+    /// It runs a kernel.
     pub is_kernel: bool,
+    /// It stores the kernel's end by its last release.
+    pub is_stamped: bool,
     /// The QMDs that it acts on when it is done; 0 for none.
     pub starts: [u64; 2],
     /// For whoever puts nodes together.
@@ -184,7 +194,7 @@ pub struct Node {
 }
 
 impl Node {
-    pub const NONE: Node = Node { address: 0, is_kernel: false, starts: [0; 2], group: 0 };
+    pub const NONE: Node = Node { address: 0, is_kernel: false, is_stamped: false, starts: [0; 2], group: 0 };
 }
 
 /// RELEASE_REDUCTION_ENABLE(0), which CUDA 13 sets in the QMDs of graphs, and only there (seen on an H200).
@@ -198,8 +208,8 @@ pub fn is_of_a_graph(at: usize, mut word: impl FnMut(usize) -> u32) -> bool {
     word(at + REDUCTION.0) & REDUCTION.1 != 0
 }
 
-/// The QMDs that a segment uploads, if they are a graph's; call it before [`store_at`].
-pub fn nodes(length: usize, word: impl Fn(usize) -> u32, mut node: impl FnMut(Node)) {
+/// The QMDs that a segment uploads, if they are a graph's; call it after [`store_at`]. `is_slot` knows the addresses that were given to it.
+pub fn nodes(length: usize, word: impl Fn(usize) -> u32, is_slot: impl Fn(u64) -> bool, mut node: impl FnMut(Node)) {
     find(length, &word, |found| {
         let (w, is_kernel) = match found {
             Found::Kernel(w) => (w, true),
@@ -208,7 +218,9 @@ pub fn nodes(length: usize, word: impl Fn(usize) -> u32, mut node: impl FnMut(No
         };
         let enabled = word(w.at + DEPENDENTS_AT);
         let starts = DEPENDENTS.map(|(bit, at)| if enabled & bit != 0 { u64::from(word(w.at + at)) << 8 } else { 0 });
-        node(Node { address: w.address, is_kernel, starts, group: 0 });
+        let [last, _] = &RELEASES;
+        let is_stamped = is_kernel && last.is_enabled(w.at, &word) && is_slot(last.slot(w.at, &word));
+        node(Node { address: w.address, is_kernel, is_stamped, starts, group: 0 });
     });
 }
 
@@ -340,11 +352,23 @@ mod tests {
         q.set("DEPENDENT_QMD0_POINTER", (AT + 0x200) >> 8).unwrap();
         let words = segment(q.words(), AT, AT);
         let all = RefCell::new(Vec::new());
-        nodes(words.len(), |i| words[i], |node| all.borrow_mut().push(node));
+        nodes(words.len(), |i| words[i], |_| true, |node| all.borrow_mut().push(node));
         let all = all.into_inner();
         assert_eq!((all.len(), all[0].address, all[0].is_kernel, all[0].starts), (1, AT, true, [AT + 0x200, 0]));
         let [Found::Kernel(w)] = found(&words)[..] else { panic!() };
-        assert!(is_of_a_graph(w.at, |i| words[i]));
+        assert!(is_of_a_graph(w.at, |i| words[i]) && !all[0].is_stamped);
+        // Stamped by its last release; and by another one, because its program uses the last.
+        let is_stamped = |words: &[u32]| {
+            let mut stamped = None;
+            nodes(words.len(), |i| words[i], |slot| slot == 0x1230, |node| stamped = Some(node.is_stamped));
+            stamped.unwrap()
+        };
+        let mut ours = words.clone();
+        assert!(stored(&mut ours, w.at, 0x1230, 77) && is_stamped(&ours));
+        let mut theirs = q;
+        theirs.set_element("RELEASE_ENABLE", 2, 1).unwrap();
+        let mut theirs = segment(theirs.words(), AT, AT);
+        assert!(stored(&mut theirs, w.at, 0x1230, 77) && !is_stamped(&theirs));
         let mut all = Vec::new();
         handed(words.len(), |i| words[i], |h| all.push(h));
         assert_eq!(all, [Handed { qmd: AT, at: words.len() - 2, subchannel: COMPUTE }]);
@@ -357,7 +381,7 @@ mod tests {
             let whole = segment(qmd(8).words(), AT, AT);
             words.extend_from_slice(&whole[..cut.min(whole.len())]);
             let _ = found(&words);
-            nodes(words.len(), |i| words[i], |_| ());
+            nodes(words.len(), |i| words[i], |_| true, |_| ());
             handed(words.len(), |i| words[i], |_| ());
         }
     }

@@ -4,7 +4,7 @@
 //! Everything here runs where nobody else loads, unloads or binds a library: see [`super::lookups`].
 
 use super::slots::{self, LOOKUP};
-use super::{names, stamps};
+use super::{cupti, names, stamps};
 use crate::process::own_lock::OwnLock;
 use crate::process::session::{want, wanted};
 use crate::process::symbol::{Dyn, Sym, Tables};
@@ -190,6 +190,7 @@ impl State {
         if wanted(want::PYTHON) {
             self.python(l);
         }
+        self.cupti(l);
         // SAFETY: a library that is loaded.
         unsafe {
             if MARKER_SYMBOLS.iter().all(|s| l.tables.function(s).is_none()) {
@@ -206,6 +207,26 @@ impl State {
             for suffix in ["", "_v2"] {
                 self.replace(l, LOOKUP, &[b"cuGetProcAddress", suffix.as_bytes()], 0);
             }
+        }
+    }
+
+    /// Puts entries into the symbol table of a library that defines CUPTI's calls.
+    fn cupti(&mut self, l: &Library) {
+        for (i, name) in cupti::NAMES.iter().enumerate() {
+            // SAFETY: a library that is loaded, and its symbol table.
+            let value = unsafe {
+                let Some(symbol) = l.tables.function(name) else { continue };
+                &*(&raw mut (*symbol).value).cast::<AtomicUsize>()
+            };
+            let (now, entry) = (l.base.wrapping_add(value.load(Ordering::Relaxed)), cupti::entry(i));
+            if now != entry {
+                cupti::found(i, now);
+                if !l.store(value, entry.wrapping_sub(l.base)) {
+                    continue;
+                }
+                self.changed = true;
+            }
+            self.remember(cupti::real(i), entry);
         }
     }
 
@@ -244,6 +265,11 @@ impl State {
                 None => return region::trouble(trouble::CALLS_FULL),
             },
         };
+        self.remember(real, at);
+    }
+
+    /// A real function has an entry.
+    fn remember(&mut self, real: usize, at: usize) {
         let known = self.known.get(..self.n).unwrap_or(&[]);
         let i = known.partition_point(|k| k.0 < real);
         if known.get(i).is_none_or(|k| k.0 != real) && self.n < KNOWN {

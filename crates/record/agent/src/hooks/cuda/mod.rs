@@ -15,6 +15,7 @@
 //! call, but for a thread's first event and new code of callers.
 
 mod call;
+mod cupti;
 mod entry;
 mod find;
 mod lookups;
@@ -27,6 +28,7 @@ use crate::policy::guard;
 use crate::process::wiped::{self, live};
 use crate::process::{sys, thread};
 use crate::record;
+use crate::tap::stamps as tap_stamps;
 use crate::trace::call as trace;
 use crate::trace::{has_clock, python};
 use tape::call::{CallsBody, LAYOUT, kind};
@@ -45,6 +47,7 @@ pub fn begin(c: &'static Control) {
     }
     if c.locks & wish::GPU_TIMES != 0 {
         wiped::begin(live::GPU_TIMES);
+        tap_stamps::asked_for();
     }
     python::begin(c);
 }
@@ -57,6 +60,18 @@ pub extern "C" fn doorbell_entry_of_call(number: u32, real: usize) -> usize {
         return 0;
     }
     u16::try_from(number).map_or(0, |number| find::for_measuring(number, real))
+}
+
+/// Where the area for stamps and its segments begin, mapped, if times are asked for; 0 otherwise. For `selfbench tap`, whose channels are not CUDA's.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_area_of_stamps() -> usize {
+    stamps::for_measuring()
+}
+
+/// The area at this address can be reached by the GPU at the same one: the calling thread's launches are stamped from now on.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_stamp_at(area: usize) {
+    stamps::is_reached(area as u64);
 }
 
 /// From now on, libraries of CUDA's are looked for.

@@ -1,6 +1,7 @@
 //! Has CUDA map the slots of [`tape::stamp`] for the GPU, once in a process. The first thread that launches or copies calls CUDA for it, before that. doorbell has no
 //! thread that calls CUDA.
 
+use crate::driver::confidential;
 use crate::process::wiped::{goes_on, live};
 use crate::process::{region, sys};
 use crate::record;
@@ -48,7 +49,8 @@ pub fn unloaded() {
 /// The thread is about to launch a kernel, or to copy: it has a context.
 #[inline(always)]
 pub fn launches() {
-    if goes_on(live::GPU_TIMES) && ASKED.load(Ordering::Relaxed) == 0 {
+    // (While CUPTI is active the program's trace would have a call that is not its own.)
+    if goes_on(live::GPU_TIMES) && ASKED.load(Ordering::Relaxed) == 0 && !stamps::steps_back() {
         ask();
     }
 }
@@ -61,6 +63,10 @@ fn ask() {
     }
     let _keep = sys::Errno::keep();
     let (state, area, cpu, result) = map();
+    answered(state, area, cpu, result);
+}
+
+fn answered(state: u32, area: u64, cpu: u64, result: u32) {
     let body = StampsBody { layout: LAYOUT, state, area, result, pad: 0 };
     record::event(kind::STAMPS, 0, sys::tsc(), &body, &[], &[]);
     if state == state::ON {
@@ -70,6 +76,12 @@ fn ask() {
 
 /// The state and the result of [`StampsBody`], and slot 0's addresses for the GPU and the CPU.
 fn map() -> (u32, u64, u64, u32) {
+    if stamps::is_divided() {
+        return (state::DIVIDED, 0, 0, 0);
+    }
+    if confidential::is_on() {
+        return (state::CONFIDENTIAL, 0, 0, 0);
+    }
     let [register, pointer, capture] = FUNCTIONS.each_ref().map(|f| f.load(Ordering::Relaxed));
     if [register, pointer, capture].contains(&0) {
         return (state::NO_FUNCTION, 0, 0, 0);
@@ -104,6 +116,19 @@ fn place() -> Option<usize> {
     let at = (0..LOW_TRIES).find_map(try_at)?;
     // SAFETY: the range was just mapped for this.
     unsafe { region::map_piece(STAMPS_AT, BYTES, at) }.then_some(at)
+}
+
+/// Maps the area for a program that has the GPU reach it without CUDA, where times are asked for: its address, or 0.
+pub fn for_measuring() -> usize {
+    if !goes_on(live::GPU_TIMES) || ASKED.swap(1, Ordering::AcqRel) != 0 {
+        return 0;
+    }
+    place().unwrap_or(0)
+}
+
+/// The GPU reaches it at the same address now.
+pub fn is_reached(area: u64) {
+    answered(state::ON, area, area, 0);
 }
 
 /// In a forked child: the area is not mapped.

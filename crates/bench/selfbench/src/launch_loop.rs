@@ -1,0 +1,99 @@
+//! The loop `launch`: one kernel a doorbell, with the words that CUDA launches one by. Recorded with `--gpu-times`, each is stamped.
+
+use gpu::{AddressSpace, Channel, ChannelOptions, Engine, Memory};
+use graph_words::{COMPUTE, Graph, Kernel, Places, Step};
+use pushbuf::encode::Words;
+use pushbuf::qmd::PcasAction;
+use std::ffi::CStr;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tape::region::{SEGMENTS_BYTES, STAMPS_BYTES};
+
+/// Kernels that are launched in turns: more than a ring has entries, so that the GPU has read a segment before it is written again. And bytes of each one's
+/// segment.
+const KERNELS: usize = 2048;
+const SEGMENT: u64 = 0x1000;
+/// The agent's functions.
+const AREA: &CStr = c"doorbell_area_of_stamps";
+const STAMP_AT: &CStr = c"doorbell_stamp_at";
+
+pub struct Launches {
+    channel: Channel,
+    segments: Arc<Memory>,
+    /// The words of each kernel's launch.
+    words: Vec<Vec<u32>>,
+    next: usize,
+    #[allow(dead_code, reason = "kept alive: the GPU comes to it")]
+    kept: [Arc<Memory>; 3],
+}
+
+impl Launches {
+    pub fn open(space: &Arc<AddressSpace>) -> anyhow::Result<Launches> {
+        let mut channel = Channel::new(space, Engine::Graphics, ChannelOptions::default())?;
+        let segments = space.alloc_host(KERNELS as u64 * SEGMENT)?;
+        let video = space.alloc_video(KERNELS as u64 * (Places::QMD_BYTES + Places::BANK_BYTES))?;
+        let host = space.alloc_host(SEGMENT)?;
+        // (Zeros: this GPU runs nothing of them.)
+        let code = space.alloc_video(SEGMENT)?;
+        let graph = |i: u64| Graph {
+            kernels: vec![Kernel { grid: [1; 3], block: [1; 3], ..Kernel::default() }],
+            launch: vec![Step::Start(0, PcasAction::InvalidatePrefetchCopySchedule)],
+            at: Places {
+                qmds: video.va() + Places::QMD_BYTES * i,
+                banks: video.va() + Places::QMD_BYTES * KERNELS as u64 + Places::BANK_BYTES * i,
+                shared_banks: None,
+                counters: host.va(),
+                trackers: host.va() + SEGMENT / 2,
+                code: code.va(),
+            },
+            table: None,
+        };
+        let words = (0..KERNELS as u64).map(|i| graph(i).upload()).collect();
+        let mut first = [0; 8];
+        let mut objects = Words::new(&mut first);
+        objects.set_object(COMPUTE, rm::class::HOPPER_COMPUTE_A)?;
+        write(&segments, 0, objects.as_slice());
+        channel.submit_unchecked(segments.va(), objects.as_slice().len() as u32)?;
+        let mut launches = Launches { channel, segments, words, next: 1, kept: [video, host, code] };
+        launches.stamped(space)?;
+        Ok(launches)
+    }
+
+    /// Where times are recorded: has the GPU reach the memory for them, as CUDA does.
+    fn stamped(&mut self, space: &Arc<AddressSpace>) -> anyhow::Result<()> {
+        // SAFETY: NUL-terminated; the agent's functions of these names have these types.
+        let (area, stamp_at) = unsafe {
+            let [area, stamp_at] = [AREA, STAMP_AT].map(|name| libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()));
+            if area.is_null() || stamp_at.is_null() {
+                return Ok(());
+            }
+            let area: extern "C" fn() -> usize = std::mem::transmute(area);
+            (area(), std::mem::transmute::<*mut libc::c_void, extern "C" fn(usize)>(stamp_at))
+        };
+        let Some(at) = NonNull::new(area as *mut u8) else { return Ok(()) };
+        // SAFETY: the agent has mapped so many bytes there, for good.
+        let memory = unsafe { space.adopt_host(at, (STAMPS_BYTES + SEGMENTS_BYTES) as u64, Arc::new(()))? };
+        // (The GPU comes to it until the process ends.)
+        std::mem::forget(memory);
+        stamp_at(area);
+        Ok(())
+    }
+
+    /// Writes the next launch's words, as its program does each time.
+    pub fn write(&mut self) {
+        write(&self.segments, self.next as u64 * SEGMENT, &self.words[self.next]);
+    }
+
+    /// Launches it. (Where the ring is full, the same one comes again: the GPU has not read the segments of those before.)
+    pub fn submit(&mut self) -> Result<(), gpu::Error> {
+        let words = self.words[self.next].len() as u32;
+        self.channel.submit_unchecked(self.segments.va() + self.next as u64 * SEGMENT, words)?;
+        self.next = (self.next + 1) % KERNELS;
+        Ok(())
+    }
+}
+
+fn write(to: &Memory, at: u64, words: &[u32]) {
+    words.iter().zip(0u64..).for_each(|(word, i)| to.word(at + 4 * i).store(*word, Ordering::Relaxed));
+}
