@@ -203,6 +203,7 @@ pub fn tape_hint(e: &TapeError) -> Option<String> {
             TapeError::Damaged { .. } => {
                 "the file was cut or changed after it was written, or the recorder was killed; what is shown ends there"
             }
+            TapeError::Events { .. } => "the file was changed after it was written, or the disk failed",
         }
         .into(),
     )
