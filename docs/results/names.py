@@ -147,7 +147,7 @@ def costs(doorbell, to):
     write_machine(os.path.dirname(os.path.abspath(to)))
     me = [sys.executable, os.path.abspath(__file__)]
     rows = []
-    ways = [("torch.profiler", None, 40), ("nothing", ["--tap", "off"], 200), ("commands", [], 400), ("calls", ["--calls"], 600), ("python", ["--python"], 240), ("locks", ["--locks"], 240)]
+    ways = [("torch.profiler", None, 40), ("nothing", ["--tap", "off"], 200), ("commands", [], 400), ("calls", ["--calls"], 600), ("python", ["--python"], 240), ("locks", ["--locks"], 240), ("lock-waits", ["--locks=waits"], 240)]
     for name in ("resnet50", "gpt2"):
         for way, options, blocks in ways:
             program = [*me, "cost", name, str(blocks)]
@@ -438,14 +438,14 @@ def rows(which, commit, started):
     if which == "costs":
         what = {"nothing": "nothing (`--tap off`)", "commands": "commands", "calls": "commands, calls, names, ranges (`--calls`)",
                 "python": "the same, Python frames (`--python`)",
-                "locks": "as `--calls`, locks, context switches (`--locks`)", "torch.profiler": "torch.profiler, CPU and CUDA"}
+                "locks": "as `--calls`, locks, context switches (`--locks`)", "lock-waits": "as `--calls`, waits for locks, context switches (`--locks=waits`)", "torch.profiler": "torch.profiler, CPU and CUDA"}
         of = {(r["model"], r["way"]): r for r in kept}
         write("What recording costs, by blocks in turns", [
             {"model": title, "recorded": words, "change": f"{r['percent']:+.1f} %",
              "interval": f"{r['interval'][0]:+.1f} to {r['interval'][1]:+.1f} %", "p50_without": f"{r['without']['p50_ms']:.2f}",
              "p50": f"{r['with']['p50_ms']:.2f}", "p99": f"{r['with']['p99_ms']:.2f}", "max": f"{r['with']['max_ms']:.2f}", "blocks": str(r["blocks"])}
             for model, title in (("resnet50", "ResNet-50, training"), ("gpt2", "GPT-2, decoding")) for way, words in what.items()
-            for r in [of[model, way]]])
+            for r in [of.get((model, way))] if r])
         return
 
     def one(r):

@@ -13,12 +13,15 @@ use std::process::{Command, Stdio};
 enum Way {
     Bare,
     Traced,
+    /// `record --locks=waits`
+    Waits,
     Policy(&'static str),
 }
 
-const WAYS: [Way; 7] = [
+const WAYS: [Way; 8] = [
     Way::Bare,
     Way::Traced,
+    Way::Waits,
     Way::Policy("stock"),
     Way::Policy("ticket"),
     Way::Policy("pi"),
@@ -40,6 +43,7 @@ impl Way {
         match self {
             Way::Bare => "bare",
             Way::Traced => "traced",
+            Way::Waits => "waits",
             Way::Policy(p) => p,
         }
     }
@@ -56,7 +60,7 @@ impl Way {
             Way::Policy("phase-fair") => matches!(pair, "read" | "write"),
             // (Only recording looks at where a call comes from, and at signals.)
             Way::Policy(_) => !matches!(pair, "libraries" | "signal"),
-            Way::Bare | Way::Traced => true,
+            Way::Bare | Way::Traced | Way::Waits => true,
         }
     }
 }
@@ -134,8 +138,8 @@ impl Figures {
         for way in WAYS.into_iter().skip(1) {
             for (what, name, _) in PAIRS.into_iter().filter(|p| way.is_about(p.0)) {
                 let most = match way {
-                    Way::Traced if !matches!(what, "mutex" | "libraries") => None,
-                    Way::Traced => limits.recording,
+                    Way::Traced | Way::Waits if !matches!(what, "mutex" | "libraries") => None,
+                    Way::Traced | Way::Waits => limits.recording,
                     Way::Policy("pi") => limits.policies.map(|most| 2.0 * most),
                     _ => limits.policies,
                 };
@@ -240,11 +244,12 @@ impl Run<'_> {
         };
         let checked = match way {
             Way::Bare => self.loops(&[]),
-            Way::Traced => {
+            Way::Traced | Way::Waits => {
+                let form = if way == Way::Waits { "--locks=waits" } else { "--locks" };
                 let before =
-                    words(&["record", "--locks", "--quiet", "--tap", "off", "--ring", "8MiB", "--force", "-o"], &tape);
+                    words(&["record", form, "--quiet", "--tap", "off", "--ring", "8MiB", "--force", "-o"], &tape);
                 self.loops(&before).and_then(|sample| {
-                    *lost += self.lost_of(&tape)?;
+                    *lost += self.lost_of(&tape, way)?;
                     Ok(sample)
                 })
             }
@@ -291,10 +296,16 @@ impl Run<'_> {
         Ok(sample)
     }
 
-    /// Every pair is on the tape or counted as lost: a tap that did not record would be cheap.
-    fn lost_of(&self, tape: &Path) -> anyhow::Result<u64> {
+    /// Every pair is on the tape or counted as lost, where that is recorded; else waits are: a tap that did not record would be cheap.
+    fn lost_of(&self, tape: &Path, way: Way) -> anyhow::Result<u64> {
         let recording = decode::Recording::open(tape)?;
         let locks = lock_analysis::locks(&recording, 0)?;
+        if way == Way::Waits {
+            if !locks.waits_only || locks.contended == 0 {
+                bail!("no waits are on the tape: the taps were not at work");
+            }
+            return Ok(locks.lost_events);
+        }
         let n = locks.operations.get("mutex_lock").copied().unwrap_or(0) + locks.lost_events;
         if n < u64::from(self.plan.count) {
             bail!("{n} locks are on the tape or counted as lost, {} were taken", self.plan.count);

@@ -156,11 +156,13 @@ fn the_same_names_for_the_same_things() {
             assert_eq!(value_name(&arg).filter(|_| takes_value(&arg)).as_deref(), *value, "{name}");
             assert_eq!(arg.get_short(), *short, "{name}");
         }
-        let value = value_name(&arg).filter(|_| takes_value(&arg));
+        // (Without a value that may be left out, the option is the same as one that takes none.)
+        let takes_value = takes_value(&arg) && arg.get_num_args().is_none_or(|n| n.min_values() > 0);
+        let value = value_name(&arg).filter(|_| takes_value);
         // A directory is a file to be named, too.
         let value = value.map(|v| if v == "DIR" { "FILE".to_owned() } else { v });
-        let first = values.entry(long.to_owned()).or_insert_with(|| (name.clone(), value.clone(), takes_value(&arg)));
-        assert_eq!((&first.1, first.2), (&value, takes_value(&arg)), "--{long}: {} and {name}", first.0);
+        let first = values.entry(long.to_owned()).or_insert_with(|| (name.clone(), value.clone(), takes_value));
+        assert_eq!((&first.1, first.2), (&value, takes_value), "--{long}: {} and {name}", first.0);
     }
 }
 

@@ -122,7 +122,7 @@ impl Args {
             out: Some(file.to_owned()),
             force: true,
             tap: self.tap,
-            locks: false,
+            locks: None,
             python: false,
             gpu_times: false,
             no_switches: false,

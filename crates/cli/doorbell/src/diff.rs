@@ -75,6 +75,6 @@ fn locks(path: &Path) -> anyhow::Result<(Locks, Recording)> {
         return Err(Failure::new(what, "`doorbell compare` compares runs of `doorbell bench`").into());
     }
     let recording = Recording::open(path)?;
-    let locks = terminal::locks::recorded(&recording, 1)?;
+    let locks = terminal::locks::all_recorded(&recording, 1, "a comparison")?;
     Ok((locks, recording))
 }

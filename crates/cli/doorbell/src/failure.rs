@@ -163,6 +163,9 @@ fn hint(e: &anyhow::Error) -> Option<String> {
                     .into(),
             });
         }
+        if let Some(ReportError::WaitsOnly { .. }) = c.downcast_ref::<ReportError>() {
+            return Some("record it again: `doorbell record --locks PROGRAM` records every operation".into());
+        }
         let tape = match c.downcast_ref::<decode::InsightError>() {
             Some(decode::InsightError::Tape(t)) => Some(t),
             _ => c.downcast_ref::<TapeError>(),

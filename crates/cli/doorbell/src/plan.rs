@@ -43,7 +43,7 @@ impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let file = crate::show::given_or_newest(self.file.as_deref())?;
         let recording = Recording::open(&file)?;
-        let mut locks = terminal::locks::recorded(&recording, WAITS)?;
+        let mut locks = terminal::locks::all_recorded(&recording, WAITS, "a plan")?;
         terminal::symbols::look_up_variables(&mut locks);
         let plan = terminal::locks::plan(&locks);
         match &self.out {

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use output::Claim;
-use recorder::{Capture, Options, Outcome, Range, Tap};
+use recorder::{Capture, Locks, Options, Outcome, Range, Tap};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -25,6 +25,7 @@ use terminal::table::Style;
         ("doorbell record ./app --its-own-options", "writes app.doorbell"),
         ("doorbell record -o run-%n.doorbell --tap trap python3 train.py", "run-1.doorbell, run-2.doorbell, ..."),
         ("doorbell record --locks ./app", "its locks, CUDA calls and context switches as well: show --locks, show --calls"),
+        ("doorbell record --locks=waits ./app", "waits for locks and who held them, nothing of locks that were free: costs less"),
         ("doorbell record --calls --tap off ./app", "CUDA calls alone: launches, copies, graphs, events, waits"),
         ("doorbell record --python python3 train.py", "which line of Python makes each CUDA call: show --python"),
         ("doorbell record --calls --capture profiler python3 train.py", "from torch.cuda.profiler.start() to stop()"),
@@ -51,9 +52,9 @@ pub struct Args {
     /// How doorbells are seen
     #[arg(long, value_enum, value_name = "TAP", default_value_t = TapArg::Auto)]
     pub tap: TapArg,
-    /// Record every lock operation as well: mutexes, rwlocks, conditions, semaphores (any program, with or without a GPU)
-    #[arg(long)]
-    pub locks: bool,
+    /// Record locks as well: mutexes, rwlocks, conditions, semaphores (any program, with or without a GPU)
+    #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
+    pub locks: Option<LocksArg>,
     /// With --locks or --calls: do not record context switches, which show what kept a lock holder off its CPU, nor page faults
     #[arg(long)]
     pub no_switches: bool,
@@ -128,6 +129,15 @@ pub enum TapArg {
     Trap,
     /// Driver calls only
     Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LocksArg {
+    /// Every operation
+    All,
+    /// Waits, each with the thread that held the lock: for programs that run so for long. Costs less, because nothing is written of
+    /// an operation that nobody waited for
+    Waits,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,12 +267,12 @@ impl Args {
 
     fn has_nvtx(&self) -> bool {
         let range = matches!(self.capture, CaptureArg::Range(_));
-        self.nvtx || range || (self.calls || self.gpu_times || self.locks) && !self.no_nvtx
+        self.nvtx || range || (self.calls || self.gpu_times || self.locks.is_some()) && !self.no_nvtx
     }
 
     /// What is asked for can be had without a GPU, too.
     fn is_more_than_commands(&self) -> bool {
-        self.locks || self.calls || self.python || self.gpu_times || self.has_nvtx()
+        self.locks.is_some() || self.calls || self.python || self.gpu_times || self.has_nvtx()
     }
 
     /// The file to write, created. Nothing is created for a program that cannot be recorded.
@@ -285,9 +295,13 @@ impl Args {
                 TapArg::Off => Tap::Off,
             },
             wait_on_full: self.on_full == OnFull::Wait,
-            locks: self.locks,
+            locks: match self.locks {
+                None => Locks::Off,
+                Some(LocksArg::All) => Locks::All,
+                Some(LocksArg::Waits) => Locks::Waits,
+            },
             switches: !self.no_switches,
-            calls: self.calls || self.python || self.gpu_times || self.locks && !self.no_calls,
+            calls: self.calls || self.python || self.gpu_times || self.locks.is_some() && !self.no_calls,
             python: self.python,
             gpu_times: self.gpu_times,
             nvtx: self.has_nvtx(),
@@ -378,7 +392,7 @@ fn tell(out: &Path, o: &Outcome, args: &Args) {
     if let Some(hint) = not_watched(&e.incomplete_because, args.agent_dir.is_some()) {
         let _ = writeln!(err, "{name} hint: {hint}");
     }
-    let view = match (args.locks, args.calls, args.python, args.has_nvtx()) {
+    let view = match (args.locks.is_some(), args.calls, args.python, args.has_nvtx()) {
         (_, _, true, _) => " --python",
         (true, ..) => " --locks",
         (_, true, ..) => " --calls",

@@ -39,12 +39,19 @@ impl Histogram {
 }
 
 /// The same for many that hold little each.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Sparse(BTreeMap<usize, u64>);
 
 impl Sparse {
     pub fn add(&mut self, v: u64) {
         *self.0.entry(Histogram::slot(v)).or_default() += 1;
+    }
+
+    /// What another one holds as well.
+    pub fn add_all(&mut self, other: &Sparse) {
+        for (slot, n) in &other.0 {
+            *self.0.entry(*slot).or_default() += n;
+        }
     }
 
     /// As [`Histogram::percentile`].

@@ -315,6 +315,7 @@ impl Tally {
                 handed_over: self.handed_over,
                 sites_patched: sites.iter().filter(|s| s.patched).count() as u64,
             },
+            locks: h.locks.then_some(if h.lock_waits { "waits" } else { "all" }),
             seconds: seconds(r, &out),
             submissions: sum(|c| c.submissions),
             doorbells: out.doorbells,

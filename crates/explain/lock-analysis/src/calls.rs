@@ -193,7 +193,7 @@ impl<'a> Gather<'a> {
         g.total.calls += 1;
         g.total.failed += u64::from(c.result != 0 && c.result != NOT_READY);
         g.total.bytes = g.total.bytes.saturating_add(c.size);
-        g.total.other_operations += others;
+        g.total.other_operations += if self.labels.facts.waits_only() { 0 } else { others };
         g.total.submissions += submissions;
         g.ticks = g.ticks.saturating_add(ticks);
         g.latency.add(ticks);
@@ -204,6 +204,7 @@ impl<'a> Gather<'a> {
         if c.python != 0 && (g.stacks.len() < STACKS || g.stacks.contains_key(&stack)) {
             *g.stacks.entry(stack).or_default() += 1;
         }
+        let waits_only = self.labels.facts.waits_only();
         let mut held_until = 0;
         let mut waits: Vec<(u64, u64)> = Vec::new();
         for t in &taken {
@@ -211,6 +212,10 @@ impl<'a> Gather<'a> {
                 g.total.contended += 1;
                 waits.push((t.taken.saturating_sub(t.wait), t.taken));
                 g.wait = g.wait.saturating_add(t.wait.min(ticks));
+            }
+            // (Of what a call takes and holds a recording of waits has too little.)
+            if waits_only {
+                continue;
             }
             // (What another thread released, or nobody, is not held for longer than the call.)
             let released = t.released.min(ended);
@@ -230,7 +235,9 @@ impl<'a> Gather<'a> {
             share.wait = share.wait.saturating_add(t.wait);
         }
         g.off = g.off.saturating_add(outside(&off, &waits, c.began, ended));
-        g.patterns.add(c.began, ticks, &taken);
+        if !waits_only {
+            g.patterns.add(c.began, ticks, &taken);
+        }
     }
 
     pub fn finish(self) -> Calls {
@@ -293,7 +300,8 @@ impl<'a> Gather<'a> {
             total.mean_ns = total.ns / total.calls.max(1);
         }
         let shared = shared(t, &self.shares, &self.names, &self.name_of);
-        Calls { totals, calls, shared, unfinished: self.unfinished, cut: self.cut, ..Calls::default() }
+        let waits_only = t.facts.waits_only();
+        Calls { waits_only, totals, calls, shared, unfinished: self.unfinished, cut: self.cut, ..Calls::default() }
     }
 }
 

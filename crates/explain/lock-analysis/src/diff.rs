@@ -78,7 +78,7 @@ fn lock(a: Option<&LockRow>, b: Option<&LockRow>, moved_to: Option<String>, tole
         contended: both(|r| r.contended),
         wait_ns: both(|r| r.wait_ns),
         longest_wait_ns: both(|r| r.longest_wait_ns),
-        longest_hold_ns: both(|r| r.longest_hold_ns),
+        longest_hold_ns: both(|r| r.longest_hold_ns.unwrap_or(0)),
     }
 }
 

@@ -7,12 +7,13 @@ use crate::ops::{self, Class};
 use crate::threads::Threads;
 use decode::events;
 use decode::gaps::GapTotals;
+use decode::histogram::Sparse;
 use decode::{InsightError, Recording, Source};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
 use tape::event::{Body, Event};
 use tape::fault::{self, WatchedBody};
-use tape::lock::{LAYOUT, attr, ended, op};
+use tape::lock::{LAYOUT, LAYOUT_WAITS, attr, ended, left, op};
 use tape::region::HELD;
 use tape::switch::scope;
 
@@ -44,6 +45,8 @@ pub struct Lock {
     pub contended: u64,
     pub wait: u64,
     pub longest_wait: u64,
+    /// Waits by their length, ticks; with the first of them.
+    pub waits: Option<Box<Sparse>>,
     pub hold: u64,
     pub longest_hold: u64,
     /// Where and when the longest hold began, and in which thread.
@@ -159,6 +162,8 @@ pub struct Held {
     pub wait: u64,
     /// One of [`ended`], or [`AT_THE_END`].
     pub ended: u32,
+    /// When it began is not known, only that it had by `taken`: the number of the call of CUDA's in which it did, 0 for none.
+    pub open: Option<u32>,
 }
 
 /// Held when the thread or the recording ended.
@@ -167,7 +172,12 @@ pub const AT_THE_END: u32 = 100;
 impl Held {
     /// When it was released, or that it was not, is on the tape.
     pub fn end_is_known(&self) -> bool {
-        !matches!(self.ended, ended::BY_ANOTHER | ended::PAUSED)
+        !matches!(self.ended, ended::BY_ANOTHER | ended::PAUSED | ended::OPEN_LATE)
+    }
+
+    /// Open, and held when its thread or the recording ended: `taken` is only when that was seen.
+    pub fn is_left_open(&self) -> bool {
+        self.open.is_some() && self.ended == AT_THE_END
     }
 
     pub fn of(e: &Event<'_>) -> Option<Held> {
@@ -183,6 +193,7 @@ impl Held {
                 released: tsc,
                 wait: 0,
                 ended: ended::UNLOCK,
+                open: None,
             },
             Body::Hold(h) => Held {
                 addr: h.addr,
@@ -191,10 +202,22 @@ impl Held {
                 attr,
                 taken: tsc.saturating_sub(h.hold),
                 released: tsc,
-                wait: h.wait,
+                wait: if ended::is_open(h.ended) { 0 } else { h.wait },
                 ended: h.ended,
+                open: ended::is_open(h.ended).then_some(h.wait as u32),
             },
-            Body::Held(h) if h.waiting == 0 => Held {
+            Body::Held(h) if h.waiting == left::OPEN => Held {
+                addr: h.addr,
+                site: h.site,
+                op,
+                attr,
+                taken: tsc,
+                released: tsc,
+                wait: 0,
+                ended: AT_THE_END,
+                open: Some((h.wait >> 32) as u32),
+            },
+            Body::Held(h) if h.waiting == left::HELD => Held {
                 addr: h.addr,
                 site: h.site,
                 op,
@@ -203,6 +226,7 @@ impl Held {
                 released: tsc,
                 wait: h.wait,
                 ended: AT_THE_END,
+                open: None,
             },
             // Taken, and its release was not seen by this thread.
             Body::Op(o) if ops::takes(op) && o.result == 0 && o.other != 0 => Held {
@@ -214,10 +238,23 @@ impl Held {
                 released: tsc,
                 wait: o.wait,
                 ended: ended::BY_ANOTHER,
+                open: None,
             },
             _ => return None,
         })
     }
+}
+
+/// Held or waited for at the end.
+#[derive(Clone, Copy, Debug)]
+pub struct Left {
+    pub tid: i32,
+    pub lock: usize,
+    pub since: u64,
+    pub site: u64,
+    pub waiting: bool,
+    /// Since when it was held is not known: `since` is when that was seen.
+    pub open: bool,
 }
 
 /// The context switches in the recording.
@@ -281,7 +318,9 @@ pub struct Facts {
     /// Of each thread, what it holds at the end: lock and where it was taken; as many as its table has rows.
     at_end: HashMap<Source, VecDeque<(usize, u64)>>,
     /// Held and waited for at the end: thread, lock, since, site, waited for.
-    pub left: Vec<(i32, usize, u64, u64, bool)>,
+    pub left: Vec<Left>,
+    /// On a recording of waits only: locks that a thread took while it held as many as are followed.
+    pub without_room: u64,
     gaps: GapTotals,
     pub unknown: u64,
 }
@@ -294,7 +333,8 @@ impl Facts {
         if facts.layout.is_none() && facts.calls.is_none() {
             return Ok(None);
         }
-        for (what, found, known) in [("locks", facts.layout, LAYOUT), ("calls", facts.calls, tape::call::LAYOUT)] {
+        let lock_layout = if facts.waits_only() { LAYOUT_WAITS } else { LAYOUT };
+        for (what, found, known) in [("locks", facts.layout, lock_layout), ("calls", facts.calls, tape::call::LAYOUT)] {
             if let Some(found) = found.filter(|f| *f != known) {
                 return Err(InsightError::Layout { path: r.path().into(), what, found, known });
             }
@@ -302,6 +342,11 @@ impl Facts {
         facts.names.finish();
         facts.threads.finish();
         Ok(Some(facts))
+    }
+
+    /// The recording has waits for locks and the holds that they were for, not all operations (`record --locks=waits`).
+    pub fn waits_only(&self) -> bool {
+        self.layout == Some(LAYOUT_WAITS)
     }
 
     pub fn has_switches(&self) -> bool {
@@ -365,6 +410,7 @@ impl Facts {
                 contended: 0,
                 wait: 0,
                 longest_wait: 0,
+                waits: None,
                 hold: 0,
                 longest_hold: 0,
                 longest_hold_at: (0, 0, 0),
@@ -407,7 +453,7 @@ impl Facts {
         let cancelled = h.ended == ended::CANCELLED_WAIT;
         let hold = h.released.saturating_sub(h.taken);
         // (Of those that another thread ended it is not known when.)
-        if !cancelled && h.end_is_known() {
+        if !cancelled && h.end_is_known() && h.open.is_none() {
             l.hold = l.hold.saturating_add(hold);
             if hold > l.longest_hold {
                 l.longest_hold = hold;
@@ -425,9 +471,11 @@ impl Facts {
                 held.pop_front();
             }
             held.push_back((i, h.site));
-            self.left.push((tid, i, h.taken, h.site, false));
+            let open = h.open.is_some();
+            self.left.push(Left { tid, lock: i, since: h.taken, site: h.site, waiting: false, open });
         }
-        if !cancelled && h.end_is_known() {
+        // (Of a thread's other holds those are missing that nobody waited for.)
+        if !cancelled && h.end_is_known() && !self.waits_only() {
             let depth = (h.attr & attr::DEPTH) >> attr::DEPTH_SHIFT;
             let tried = ops::tries(h.op);
             let hold = Hold { lock: i, taken: h.taken, released: h.released, site: h.site, depth, tried };
@@ -455,6 +503,7 @@ impl Facts {
                 l.foreign.push(tsc);
             }
         }
+        self.without_room += u64::from(self.layout == Some(LAYOUT_WAITS) && ops::takes(op) && o.result == 0);
         if o.wait > 0 && ops::takes(op) {
             let from = tsc.saturating_sub(o.wait);
             let (ticks, site, result) = (o.wait, o.site, o.result);
@@ -472,7 +521,7 @@ impl Facts {
         let Source { process, tid } = source;
         let (addr, when, site) = (h.addr, h.since, h.site);
         let i = self.lock(Use { process, addr, class, op, attr: 0, result: 0, when, site });
-        self.left.push((tid, i, h.since, h.site, true));
+        self.left.push(Left { tid, lock: i, since: h.since, site: h.site, waiting: true, open: false });
         if ops::takes(op) {
             // (What it holds comes before, and it waits for one lock.)
             let held = self.at_end.remove(&source).into_iter().flatten();
@@ -488,6 +537,7 @@ impl Facts {
             l.contended += 1;
             l.wait = l.wait.saturating_add(w.ticks);
             l.longest_wait = l.longest_wait.max(w.ticks);
+            l.waits.get_or_insert_default().add(w.ticks);
         }
         self.waits_seen += 1;
         if self.waits.len() < WAITS {

@@ -4,6 +4,7 @@ use crate::facts::{AT_THE_END, Addresses, Held, Lock, Wait};
 use crate::fast_map::FastMap;
 use crate::ops::{self, Class};
 use decode::Source;
+use std::collections::{BTreeMap, HashSet};
 use tape::event::{Body, Event};
 use tape::lock::ended;
 
@@ -44,6 +45,10 @@ pub struct Holder {
     pub share: u64,
     /// It had not released it when the recording ended.
     pub unfinished: bool,
+    /// When it took the lock is not known, only that it had it at `taken`: the call of CUDA's in which it did, 0 for none.
+    pub open: Option<u32>,
+    /// When it released it is not known, only that it had by `released`.
+    pub late: bool,
 }
 
 /// Finds the holders of waits.
@@ -54,6 +59,10 @@ pub struct Holders<'a> {
     addresses: Addresses,
     of_lock: FastMap<usize, Overlaps>,
     looks: usize,
+    /// Processes in which nothing was recorded for a time: what a thread holds may have changed then.
+    paused: HashSet<u32>,
+    /// Of each wait: holds that may have been in its way, if no other was.
+    perhaps: BTreeMap<usize, Vec<Holder>>,
     /// Of each wait.
     pub found: Vec<InTheWay>,
 }
@@ -66,18 +75,29 @@ impl<'a> Holders<'a> {
         }
         let of_lock = of_lock.into_iter().map(|(lock, rows)| (lock, Overlaps::new(rows, waits))).collect();
         let found = vec![InTheWay::default(); waits.len()];
-        Holders { waits, locks, addresses: Addresses::default(), of_lock, looks: 0, found }
+        Holders {
+            waits,
+            locks,
+            addresses: Addresses::default(),
+            of_lock,
+            looks: 0,
+            paused: HashSet::new(),
+            perhaps: BTreeMap::new(),
+            found,
+        }
     }
 
     /// To be called with all events again, in the same order.
     pub fn event(&mut self, source: Source, e: &Event<'_>) {
-        let Source { process, tid } = source;
+        let process = source.process;
         if let Some(h) = Held::of(e) {
             let Some(class) = Class::of_hold(h.op) else { return };
             let (i, _) = self.addresses.lock(process, h.addr, class, h.op, 0);
             if h.taken != 0 && h.ended != ended::CANCELLED_WAIT {
-                self.held(tid, i, &h);
+                self.held(source, i, &h);
             }
+        } else if let Body::Pause(_) = &e.body {
+            self.paused.insert(process);
         } else if let Body::Op(o) = &e.body {
             let op = (e.head.flags >> 8) as u8;
             if let Some(class) = Class::of(op) {
@@ -91,7 +111,30 @@ impl<'a> Holders<'a> {
         }
     }
 
-    fn held(&mut self, tid: i32, lock: usize, h: &Held) {
+    /// To be called behind the last event.
+    pub fn finish(self) -> Vec<InTheWay> {
+        let mut found = self.found;
+        for (w, perhaps) in self.perhaps {
+            let (way, wait) = (&mut found[w], &self.waits[w]);
+            // Of two, or beside one that is certain, who it was is not known.
+            if let [holder] = perhaps[..]
+                && way.held == 0
+            {
+                let share = wait.to().min(holder.released).saturating_sub(wait.from);
+                way.holders = vec![Holder { share, ..holder }];
+                (way.held, way.holds) = (share, 1);
+            }
+        }
+        found
+    }
+
+    fn held(&mut self, Source { process, tid }: Source, lock: usize, h: &Held) {
+        if h.is_left_open() {
+            if !self.paused.contains(&process) {
+                self.left_open(tid, lock, h);
+            }
+            return;
+        }
         let Some(overlaps) = self.of_lock.get(&lock) else { return };
         let released = self.locks.get(lock).map_or(h.released, |l| l.released(h));
         let most = LOOKS.saturating_sub(self.looks).max(LOOKS_AFTER);
@@ -102,13 +145,23 @@ impl<'a> Holders<'a> {
             if wait.tid == tid || beside {
                 return;
             }
-            let share = wait.to().min(released).saturating_sub(wait.from.max(h.taken));
+            // Nobody waited when an open hold began: a wait that it was in the way of began later.
+            let begin = if h.open.is_some() && wait.to() >= released { wait.from } else { h.taken };
+            let share = wait.to().min(released).saturating_sub(wait.from.max(begin));
             let unfinished = h.ended == AT_THE_END && released == h.released;
-            let holder = Holder { tid, site: h.site, taken: h.taken, released, share, unfinished };
+            let late = h.ended == ended::OPEN_LATE;
+            let holder = Holder { tid, site: h.site, taken: h.taken, released, share, unfinished, open: h.open, late };
+            if late {
+                let perhaps = self.perhaps.entry(w).or_default();
+                if perhaps.len() < KEPT {
+                    perhaps.push(holder);
+                }
+                return;
+            }
             let found = &mut self.found[w];
             found.held = found.held.saturating_add(share);
             found.holds += u64::from(share > 0);
-            let asked_later = share > 0 && h.taken.saturating_sub(h.wait) > wait.from;
+            let asked_later = share > 0 && h.open.is_none() && h.taken.saturating_sub(h.wait) > wait.from;
             found.overtaken += u64::from(asked_later);
             found.overtaken_by_readers += u64::from(asked_later && ops::reads(h.op));
             if !unfinished {
@@ -119,6 +172,33 @@ impl<'a> Holders<'a> {
                 found.holders.insert(at, holder);
                 found.holders.truncate(KEPT);
             }
+        });
+    }
+}
+
+impl Holders<'_> {
+    /// A hold of unknown begin that never ended: whoever still waits at the end began to when it was held.
+    fn left_open(&mut self, tid: i32, lock: usize, h: &Held) {
+        let Some(overlaps) = self.of_lock.get(&lock) else { return };
+        // (Where another thread has unlocked it, this one may not have it any more.)
+        if self.locks.get(lock).is_some_and(|l| !l.foreign.is_empty()) {
+            return;
+        }
+        overlaps.each(h.taken.saturating_sub(1), h.taken.saturating_add(BEFORE), LOOKS_AFTER * KEPT, |w| {
+            let wait = &self.waits[w];
+            if !wait.unfinished || wait.tid == tid || ops::reads(wait.op) && ops::reads(h.op) {
+                return;
+            }
+            let found = &mut self.found[w];
+            let (taken, released) = (wait.from, h.released.max(wait.to()));
+            let share = wait.ticks;
+            found.held = found.held.saturating_add(share);
+            found.holds += u64::from(share > 0);
+            found.holders.truncate(KEPT - 1);
+            let open = h.open;
+            found
+                .holders
+                .insert(0, Holder { tid, site: h.site, taken, released, share, unfinished: true, open, late: false });
         });
     }
 }

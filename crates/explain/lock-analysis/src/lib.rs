@@ -49,7 +49,7 @@ pub fn locks(r: &Recording, waits: usize) -> Result<Locks, InsightError> {
     let kept = facts.take_waits();
     let mut holders = Holders::new(&kept, &facts.locks);
     events::each(r, |source, e| holders.event(source, e))?;
-    let found = holders.found;
+    let found = holders.finish();
     let labels = Labels::new(r, &facts);
     let (seen, calls) = Looked::of(r, &labels, &kept, &found)?;
     let incomplete_because = incomplete(r, &labels);
@@ -69,6 +69,12 @@ fn incomplete(r: &Recording, labels: &Labels<'_>) -> Vec<String> {
     let f = labels.facts;
     if f.switches.lost > 0 {
         all.push(format!("the kernel lost {} records of context switches: times off CPU lack them", f.switches.lost));
+    }
+    if f.without_room > 0 {
+        all.push(format!(
+            "locks taken by a thread that held as many as are followed: {}; who was in the way of waits for those is not known",
+            f.without_room
+        ));
     }
     if f.unknown > 0 {
         all.push(format!("{} operations of a kind that this doorbell does not know", f.unknown));

@@ -42,10 +42,10 @@ impl Looked {
             let free_from = way.released.unwrap_or(u64::MAX);
             let process = facts.process(w.lock);
             let thread = |tid: i32| Source { process, tid };
-            spans.push(Span { thread: thread(w.tid), from: w.from, to: w.to(), at: w.from, free_from });
+            spans.push(Span { thread: thread(w.tid), from: w.from, to: w.to(), at: w.from, call: None, free_from });
             spans.extend(way.holders.iter().map(|h| {
                 let (from, to) = (w.from.max(h.taken), w.to().min(h.released));
-                Span { thread: thread(h.tid), from, to, at: h.taken, free_from: u64::MAX }
+                Span { thread: thread(h.tid), from, to, at: h.taken, call: h.open, free_from: u64::MAX }
             }));
         }
         let mut holds: HashMap<String, usize> = HashMap::new();
@@ -58,7 +58,7 @@ impl Looked {
                 holds.insert(name.clone(), spans.len());
                 let to = from.saturating_add(l.longest_hold);
                 let thread = Source { process: l.process, tid };
-                spans.push(Span { thread, from, to, at: from, free_from: u64::MAX });
+                spans.push(Span { thread, from, to, at: from, call: None, free_from: u64::MAX });
             }
         }
         let mut spans = Spans::new(spans);

@@ -64,15 +64,16 @@ pub fn is_of(row: &LockRow, name: &str) -> bool {
     name == row.name || name.strip_prefix(&row.name).is_some_and(|n| n.starts_with('#'))
 }
 
-/// `None` where nobody waited long enough.
+/// `None` where nobody waited long enough, and where holds are not known ([`Locks::waits_only`]).
 pub fn remedy(row: &LockRow, locks: &Locks) -> Option<Remedy> {
     let mutex = row.name.ends_with("/mutex");
+    let longest_hold_ns = row.longest_hold_ns?;
     if row.longest_wait_ns < SHORT_NS || !(mutex || row.name.ends_with("/rwlock")) {
         return None;
     }
     let inverted = locks.inversions.iter().any(|i| i.inheritance_helps && is_of(row, &i.lock));
     let mut waits = locks.waits.iter().filter(|w| is_of(row, &w.lock));
-    let passed = row.longest_wait_ns / PASSED > row.longest_hold_ns || !mutex && waits.any(is_overtaken);
+    let passed = row.longest_wait_ns / PASSED > longest_hold_ns || !mutex && waits.any(is_overtaken);
     let own = ["process-shared", "robust", "priority inheritance", "priority ceiling"];
     if let Some(own) = own.into_iter().find(|own| row.attributes.contains(own)) {
         return Some(Remedy::None(Refusal::OwnProtocol(own)));

@@ -1,12 +1,13 @@
 //! From facts to the rows of the schema.
 
-use crate::facts::Lock;
+use crate::facts::{Left, Lock};
 use crate::holders::Holder;
 use crate::labels::{Labels, function_name};
 use crate::looked::{Found, Looked};
 use crate::ops::{self, Class};
 use crate::spans::Seen;
 use decode::Source;
+use decode::histogram::Sparse;
 use schema::locks::{
     BehindRow, Cycle, HolderRow, Inversion, LeftRow, LockRow, Locks, OffCpu, OrderRow, SwitchesRow, WaitRow,
 };
@@ -26,12 +27,13 @@ impl Rows<'_> {
     pub fn all(&self, found: &Found<'_>, waits: usize) -> Locks {
         let f = self.labels.facts;
         let mut operations: BTreeMap<&'static str, u64> = BTreeMap::new();
-        for l in &f.locks {
+        for l in f.locks.iter().filter(|_| !f.waits_only()) {
             add_operations(&mut operations, l);
         }
         let kept = || 0..found.waits.len();
         Locks {
             recorded: f.layout.is_some(),
+            waits_only: f.waits_only(),
             complete: false,
             incomplete_because: Vec::new(),
             operations,
@@ -52,7 +54,9 @@ impl Rows<'_> {
     }
 
     fn rows(&self, seen: &Looked) -> Vec<LockRow> {
+        let waits_only = self.labels.facts.waits_only();
         let mut rows: BTreeMap<&str, LockRow> = BTreeMap::new();
+        let mut waits: BTreeMap<&str, Sparse> = BTreeMap::new();
         for (l, (name, by)) in self.labels.facts.locks.iter().zip(&self.labels.names) {
             let row =
                 rows.entry(name).or_insert_with(|| LockRow { name: name.clone(), named_by: by, ..LockRow::default() });
@@ -62,17 +66,25 @@ impl Rows<'_> {
                     row.attributes.push(a);
                 }
             }
-            add_operations(&mut row.operations, l);
+            if let Some(of) = &l.waits {
+                waits.entry(name).or_default().add_all(of);
+            }
+            if !waits_only {
+                add_operations(&mut row.operations, l);
+            }
             row.failed += l.failed;
             row.reacquired += l.reacquired;
             row.contended += l.contended;
             row.wait_ns = row.wait_ns.saturating_add(self.labels.ns(l.wait));
             row.longest_wait_ns = row.longest_wait_ns.max(self.labels.ns(l.longest_wait));
-            row.hold_ns = row.hold_ns.saturating_add(self.labels.ns(l.hold));
+            if !waits_only {
+                row.hold_ns = Some(row.hold_ns.unwrap_or(0).saturating_add(self.labels.ns(l.hold)));
+                row.longest_hold_ns = row.longest_hold_ns.or(Some(0));
+            }
             row.foreign_unlocks += l.foreign_unlocks;
             let hold = self.labels.ns(l.longest_hold);
-            if l.longest_hold > 0 && hold >= row.longest_hold_ns {
-                row.longest_hold_ns = hold;
+            if l.longest_hold > 0 && row.longest_hold_ns.is_some_and(|longest| hold >= longest) {
+                row.longest_hold_ns = Some(hold);
                 row.longest_hold_site =
                     Some(self.labels.facts.names.site(l.process, l.longest_hold_at.0, l.longest_hold_at.1));
                 row.longest_hold_process = Some(l.process);
@@ -81,7 +93,11 @@ impl Rows<'_> {
         }
         let mut rows: Vec<LockRow> = rows.into_values().collect();
         for row in &mut rows {
-            let hold = seen.longest_hold(&row.name);
+            if let Some(waits) = waits.get(row.name.as_str()) {
+                let percentile = |percent| Some(self.labels.ns(waits.percentile(percent)));
+                (row.wait_p50_ns, row.wait_p99_ns) = (percentile(50.0), percentile(99.0));
+            }
+            let hold = seen.longest_hold(&row.name).filter(|_| !waits_only);
             (row.longest_hold_inside, row.longest_hold_off_cpu) = (inside(hold), self.off_cpu(hold));
         }
         let uses = |r: &LockRow| r.operations.values().sum::<u64>();
@@ -156,6 +172,8 @@ impl Rows<'_> {
             hold_ns: self.labels.ns(h.released.saturating_sub(h.taken)),
             of_wait_ns: self.labels.ns(h.share),
             unfinished: h.unfinished,
+            begin_unknown: h.open.is_some(),
+            end_unknown: h.late,
             off_cpu: self.off_cpu(seen),
             inside: inside(seen),
             behind: self.behind(
@@ -274,7 +292,7 @@ impl Rows<'_> {
         self.labels.thread(Source { process: self.labels.facts.process(lock), tid })
     }
 
-    fn left(&self, &(tid, lock, since, site, waiting): &(i32, usize, u64, u64, bool)) -> LeftRow {
+    fn left(&self, &Left { tid, lock, since, site, waiting, open }: &Left) -> LeftRow {
         LeftRow {
             process: self.labels.facts.process(lock),
             tid,
@@ -284,6 +302,7 @@ impl Rows<'_> {
             since: self.labels.seconds(since),
             tsc: since,
             waiting,
+            since_unknown: open,
         }
     }
 }

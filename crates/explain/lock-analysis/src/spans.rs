@@ -18,6 +18,8 @@ pub struct Span {
     pub to: u64,
     /// The call that is asked for is the one in which the thread was at this time.
     pub at: u64,
+    /// Only the call with this number counts ([`tape::call::CallBody::seq`]).
+    pub call: Option<u32>,
     /// From here on nothing but a CPU was missing.
     pub free_from: u64,
 }
@@ -43,6 +45,7 @@ pub struct Seen {
 pub struct InCall {
     pub function: u16,
     pub size: u64,
+    pub seq: u32,
 }
 
 impl Seen {
@@ -124,8 +127,10 @@ impl Spans {
                 self.out.clear();
                 self.waiting.clear();
             }
-            Body::Call(c) => self.call(source, c.began, e.head.tsc, InCall { function: e.head.flags, size: c.size }),
-            Body::InCall(c) => self.call(source, c.began, e.head.tsc, InCall { function: e.head.flags, size: c.size }),
+            Body::Call(c) | Body::InCall(c) => {
+                let call = InCall { function: e.head.flags, size: c.size, seq: c.seq };
+                self.call(source, c.began, e.head.tsc, call);
+            }
             _ => {}
         }
     }
@@ -218,7 +223,9 @@ impl Spans {
             if self.spans[i].at > ended {
                 break;
             }
-            self.seen[i].call = Some(call);
+            if self.spans[i].call.is_none_or(|number| number == call.seq) {
+                self.seen[i].call = Some(call);
+            }
         }
     }
 }
@@ -237,7 +244,7 @@ mod tests {
     }
 
     fn span(tid: i32, from: u64, to: u64) -> Span {
-        Span { thread: Source { process: 0, tid }, from, to, at: from, free_from: u64::MAX }
+        Span { thread: Source { process: 0, tid }, from, to, at: from, call: None, free_from: u64::MAX }
     }
 
     const OUT: u16 = switch_flags::OUT;

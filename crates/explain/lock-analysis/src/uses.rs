@@ -44,6 +44,7 @@ fn row(t: &Labels<'_>, addresses: &mut Addresses, source: Source, e: &Event<'_>)
         result: 0,
         wait_ns: 0,
         hold_ns: None,
+        held_at_least_ns: None,
         ended: None,
         release_site: None,
         depth: None,
@@ -54,16 +55,18 @@ fn row(t: &Labels<'_>, addresses: &mut Addresses, source: Source, e: &Event<'_>)
     if let Some(h) = Held::of(e) {
         let class = Class::of_hold(h.op)?;
         let (lock, _) = addresses.lock(process, h.addr, class, h.op, 0);
-        let known = matches!(h.ended, ended::UNLOCK | ended::COND_WAIT | AT_THE_END) && h.taken != 0;
+        let known =
+            matches!(h.ended, ended::UNLOCK | ended::COND_WAIT | AT_THE_END) && h.taken != 0 && h.open.is_none();
+        let at_least = matches!(h.ended, ended::OPEN_UNLOCK | ended::OPEN_COND_WAIT);
         let (result, release_site) = match &e.body {
             Body::Pair(p) => (0, Some(p.site.wrapping_add_signed(p.release.into()))),
-            Body::Hold(b) => (b.result, h.end_is_known().then_some(b.release_site)),
+            Body::Hold(b) => (b.result, (h.end_is_known() || h.open.is_some()).then_some(b.release_site)),
             Body::Held(h) => (h.result, None),
             _ => (0, None),
         };
         let ended = match h.ended {
-            ended::UNLOCK => "unlock",
-            ended::COND_WAIT => "cond_wait",
+            ended::UNLOCK | ended::OPEN_UNLOCK | ended::OPEN_LATE => "unlock",
+            ended::COND_WAIT | ended::OPEN_COND_WAIT => "cond_wait",
             ended::CANCELLED_WAIT => "cancelled_wait",
             AT_THE_END => "at_the_end",
             ended::PAUSED => "pause",
@@ -73,11 +76,12 @@ fn row(t: &Labels<'_>, addresses: &mut Addresses, source: Source, e: &Event<'_>)
             result,
             wait_ns: t.ns(h.wait),
             hold_ns: known.then(|| t.ns(h.released.saturating_sub(h.taken))),
+            held_at_least_ns: at_least.then(|| t.ns(h.released.saturating_sub(h.taken))),
             ended: Some(ended),
             release_site: release_site.map(|s| names.site(process, s, e.head.tsc)),
             depth: Some((attributes & attr::DEPTH) >> attr::DEPTH_SHIFT),
             waited: waited(if h.taken == 0 { h.released } else { h.taken }, h.wait),
-            held: known.then_some((h.taken, h.released)),
+            held: (known || at_least).then_some((h.taken, h.released)),
             ..base(lock, class, h.addr, h.site)
         });
     }

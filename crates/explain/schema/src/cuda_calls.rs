@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 /// What a tape says of CUDA's calls.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Calls {
+    /// The recording has of locks waits only (`record --locks=waits`): what the calls take and hold is not counted, so those numbers
+    /// are 0 and there are no patterns.
+    pub waits_only: bool,
     /// By kind: launches, copies and so on.
     pub totals: BTreeMap<&'static str, Total>,
     /// By function, direction and size, what took the most time in all first.

@@ -25,6 +25,9 @@ pub struct UseRow {
     /// Of a hold; absent if it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold_ns: Option<u64>,
+    /// Of a hold that began at an unknown time (`record --locks=waits`): from when a thread began to wait for it to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_at_least_ns: Option<u64>,
     /// How the hold ended: `unlock`, `cond_wait`, `cancelled_wait`, `by_another`, `at_the_end`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<&'static str>,

@@ -10,11 +10,14 @@ use std::collections::BTreeMap;
 pub struct Locks {
     /// False if the tape was recorded without `--locks`: then all else is empty.
     pub recorded: bool,
+    /// The recording has waits and the holds that they were for, not all operations (`record --locks=waits`): operations are not
+    /// counted, and holds and the order of locks are not known.
+    pub waits_only: bool,
     /// Every operation of the recorded kinds is on the tape.
     pub complete: bool,
     /// Why it is not complete, one sentence each.
     pub incomplete_because: Vec<String>,
-    /// Operations by function, over all locks.
+    /// Operations by function, over all locks. Empty where they are not counted (`waits_only`).
     pub operations: BTreeMap<&'static str, u64>,
     /// Operations that took a mutex or rwlock that was not free.
     pub contended: u64,
@@ -89,8 +92,12 @@ pub struct LockRow {
     pub contended: u64,
     pub wait_ns: u64,
     pub longest_wait_ns: u64,
-    pub hold_ns: u64,
-    pub longest_hold_ns: u64,
+    /// Half of the waits, and 99 in 100, are not longer; absent without any.
+    pub wait_p50_ns: Option<u64>,
+    pub wait_p99_ns: Option<u64>,
+    /// All holds together, and the longest; absent where they are not known (`waits_only`).
+    pub hold_ns: Option<u64>,
+    pub longest_hold_ns: Option<u64>,
     /// Where the longest hold began, and its thread, with the index of its process image.
     pub longest_hold_site: Option<String>,
     pub longest_hold_process: Option<u32>,
@@ -154,6 +161,10 @@ pub struct HolderRow {
     /// How much of the wait it held the lock.
     pub of_wait_ns: u64,
     pub unfinished: bool,
+    /// When it took the lock is not known: it had it at `since`, and held it for `hold_ns` at least.
+    pub begin_unknown: bool,
+    /// When it released the lock is not known exactly: `of_wait_ns` is what it can have been at most.
+    pub end_unknown: bool,
     /// Of `of_wait_ns`: its time off CPU; absent without context switches.
     pub off_cpu: Option<OffCpu>,
     /// The call of CUDA's in which it took it.
@@ -231,6 +242,8 @@ pub struct LeftRow {
     pub tsc: u64,
     /// It waited for it; else it held it.
     pub waiting: bool,
+    /// Since when it held it is not known: `since` and `tsc` are of the time at which that was seen.
+    pub since_unknown: bool,
 }
 
 /// A thread as a reader sees it.

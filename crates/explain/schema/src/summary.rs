@@ -23,6 +23,9 @@ pub struct Summary {
     pub gpus: Vec<u32>,
     pub cuda: Option<String>,
     pub tap: Tap,
+    /// What of locks was recorded: `all` operations or `waits` only; absent if nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locks: Option<&'static str>,
     /// From the first clock reading to the last, or what the recorder said at the end.
     pub seconds: Option<f64>,
     /// Rings that brought GPFIFO entries (on a channel whose ring cannot be seen: all its rings).

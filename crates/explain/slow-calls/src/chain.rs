@@ -123,7 +123,12 @@ impl Chains<'_> {
     fn holder(&self, waiter: Source, lock: u64, from: u64, to: u64) -> Option<Turns> {
         let share = |h: &Hold| to.min(h.released).saturating_sub(from.max(h.taken));
         let mut of: BTreeMap<(u32, i32), (u64, u64, &Hold)> = BTreeMap::new();
-        for h in self.holds(waiter, lock, from, to) {
+        let is_certain = |h: &&Hold| !h.late && share(h) > 0;
+        let certain = self.holds(waiter, lock, from, to).any(|h| is_certain(&h));
+        let late = self.holds(waiter, lock, from, to).filter(|h| h.late).count();
+        // Of two that may have been in the way, or beside one that was, who it was is not known.
+        let counts = |h: &&Hold| !h.late || !certain && late == 1;
+        for h in self.holds(waiter, lock, from, to).filter(counts) {
             let (ticks, times, longest) = of.entry((h.thread.process, h.thread.tid)).or_insert((0, 0, h));
             (*ticks, *times) = (*ticks + share(h), *times + 1);
             if share(h) > share(longest) {

@@ -29,6 +29,8 @@ pub struct Hold {
     pub lock: u64,
     pub taken: u64,
     pub released: u64,
+    /// It had been released by `released`, perhaps before: it may have been in the way of a wait, if no other hold was.
+    pub late: bool,
 }
 
 /// A condition that a thread signalled, or a semaphore that it posted.
@@ -162,10 +164,11 @@ impl<'a> Windows<'a> {
             && let Some(class) = Class::of_hold(h.op)
             && h.taken != 0
             && h.ended != ended::CANCELLED_WAIT
+            && !h.is_left_open()
         {
             let (lock, _) = self.addresses.lock(thread.process, h.addr, class, h.op, 0);
             let released = self.labels.facts.locks.get(lock).map_or(h.released, |l| l.released(&h));
-            let hold = Hold { thread, lock: lock as u64, taken: h.taken, released };
+            let hold = Hold { thread, lock: lock as u64, taken: h.taken, released, late: h.ended == ended::OPEN_LATE };
             self.each(h.taken, released, |w| w.holds.push(hold));
         }
         let done = (e.head.flags >> 8) as u8;

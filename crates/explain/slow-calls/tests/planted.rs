@@ -8,7 +8,7 @@ use tape::call::{self, CallBody, CallsBody};
 use tape::event::{ChannelBody, EntryBody, Head, IoctlBody, Plain, RingBody, bytes_of, file};
 use tape::fault::{self, Fault, FaultsBody, StolenBody, WatchedBody};
 use tape::file::{End, Header, Writer};
-use tape::lock::{HoldBody, LAYOUT, LocksBody, MappingBody, OpBody, op};
+use tape::lock::{HoldBody, LAYOUT, LAYOUT_WAITS, LocksBody, MappingBody, OpBody, ended, op};
 use tape::switch::{self, SwitchBody, SwitchesBody, switch_flags};
 
 /// One tick is a nanosecond.
@@ -181,6 +181,37 @@ fn a_chain_of_holders_is_followed_to_its_end() {
         [(2, "held", Cause::Lock, None), (3, "held", Cause::DriverCall, Some("cuMemHostRegister"))],
         "{lock:?}"
     );
+}
+
+/// A recording of waits only: when a hold began is not known, who it was and which call it made is.
+#[test]
+fn a_holder_whose_hold_began_at_an_unknown_time_is_named_with_its_call() {
+    let a = Thread::default()
+        .add(tape::lock::kind::LOCKS, 0, 1, &LocksBody { layout: LAYOUT_WAITS, pid: 7 })
+        .add(call::kind::CALLS, 0, 1, &CallsBody { layout: call::LAYOUT, pid: 7 })
+        .started();
+    let at = a.now + US;
+    let end = at + 800 * US;
+    let a = a.waits(0x8000, at + US, end - US, 10).call(LAUNCH, 0x10, 800 * US);
+    let open = |how: u32| {
+        let hold = HoldBody { addr: 0x8000, wait: 1, hold: 797 * US, ended: how, ..HoldBody::default() };
+        let t = Thread { now: at - 40 * US, ..Thread::default() };
+        t.driver(at - 20 * US, end - 4 * US)
+            .add(tape::lock::kind::HOLD, u16::from(op::MUTEX_LOCK) << 8, end - 2 * US, &hold)
+            .call(REGISTER, 0, 839 * US)
+    };
+    let links = |threads: Vec<(i32, Thread)>| {
+        let why = told(threads);
+        let call = why.worst.iter().find(|w| w.tid == 1).unwrap();
+        let lock = &call.parts.iter().find(|p| p.cause == Cause::Lock).unwrap().of[0];
+        lock.because.iter().map(|l| (l.tid, l.how, l.doing, l.call.clone())).collect::<Vec<_>>()
+    };
+    let named = |tid| vec![(tid, "held", Cause::DriverCall, Some("cuMemHostRegister".to_owned()))];
+    assert_eq!(links(vec![(1, a.clone()), (2, open(ended::OPEN_UNLOCK))]), named(2));
+    let late = || open(ended::OPEN_LATE);
+    assert_eq!(links(vec![(1, a.clone()), (2, late())]), named(2), "nobody else can be meant");
+    assert_eq!(links(vec![(1, a.clone()), (2, late()), (3, open(ended::OPEN_UNLOCK))]), named(3));
+    assert_eq!(links(vec![(1, a), (2, late()), (3, late())]), [], "one of two");
 }
 
 #[test]

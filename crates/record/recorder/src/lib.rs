@@ -37,4 +37,4 @@ mod writing;
 pub use machine::{Machine, driver_version, machine};
 pub use policies::{PolicyOptions, run_with_policies};
 pub use program::{Program, ProgramError};
-pub use record::{Capture, Options, Outcome, Range, RecordError, Tap, record};
+pub use record::{Capture, Locks, Options, Outcome, Range, RecordError, Tap, record};

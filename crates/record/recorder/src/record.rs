@@ -106,6 +106,17 @@ impl Capture {
     }
 }
 
+/// What of locks is recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Locks {
+    #[default]
+    Off,
+    /// Every operation.
+    All,
+    /// Waits, and the holds that they were for.
+    Waits,
+}
+
 pub struct Options<'a> {
     /// Program and its arguments.
     pub command: Vec<OsString>,
@@ -113,8 +124,7 @@ pub struct Options<'a> {
     pub tap: Tap,
     /// Wait for the recorder when a ring is full, instead of counting a gap.
     pub wait_on_full: bool,
-    /// Record every operation of locks.
-    pub locks: bool,
+    pub locks: Locks,
     /// With locks or calls: when its threads were taken off their CPUs, and by whom.
     pub switches: bool,
     /// Record CUDA's calls.
@@ -216,7 +226,8 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let settings = Settings {
         tap: o.tap.code(),
         on_full: if o.wait_on_full { region::on_full::WAIT } else { region::on_full::GAP },
-        locks: wish(o.locks, region::locks::RECORD)
+        locks: wish(o.locks != Locks::Off, region::locks::RECORD)
+            | wish(o.locks == Locks::Waits, region::locks::WAITS)
             | wish(o.calls || o.python, region::locks::CALLS)
             | wish(o.python, region::locks::PYTHON)
             | wish(o.nvtx, region::locks::NVTX)
@@ -233,7 +244,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let session = SharedSession::new(&place, settings, o.memory).map_err(RecordError::memory)?;
     let preload = Preload::new(&place, o.agent, o.soft).map_err(RecordError::memory)?;
 
-    let switches = (o.locks || o.calls || o.python).then(|| Switches::open(o.switches, !o.no_args));
+    let switches = (o.locks != Locks::Off || o.calls || o.python).then(|| Switches::open(o.switches, !o.no_args));
     // Behind what needs privileges.
     rights::let_the_program_see_us();
     let header = header(o, &program.path, tsc_hz);
@@ -469,7 +480,8 @@ fn header(o: &Options, exe: &Path, tsc_hz: f64) -> Header {
         tsc_hz,
         tap: o.tap.name().into(),
         no_data: o.no_data,
-        locks: o.locks,
+        locks: o.locks != Locks::Off,
+        lock_waits: o.locks == Locks::Waits,
         python: o.python,
         gpu_times: o.gpu_times,
         extra: Default::default(),

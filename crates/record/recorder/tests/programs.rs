@@ -64,7 +64,7 @@ fn options(command: Vec<OsString>, out: &Path) -> Options<'static> {
         out: out.into(),
         tap: Tap::Auto,
         wait_on_full: false,
-        locks: false,
+        locks: recorder::Locks::Off,
         switches: false,
         calls: false,
         python: false,

@@ -34,7 +34,7 @@ fn plays_the_recorder() {
     let mut command = program(&told[2..].iter().map(String::as_str).collect::<Vec<_>>());
     command[0] = (&told[1]).into();
     let mut o = options(command, Path::new(&told[0]));
-    (o.locks, o.switches) = (true, true);
+    (o.locks, o.switches) = (recorder::Locks::All, true);
     let o = recorder::record(&o).unwrap_or_else(|e| panic!("{e}"));
     std::process::exit(o.status.code().unwrap_or(99));
 }

@@ -7,9 +7,16 @@
 //! high byte and the lock's attributes ([`attr`]) in the low byte.
 //!
 //! A [`LocksBody`] with the layout comes before all others; tapes without locks have none of these.
+//!
+//! A tape of waits only ([`LAYOUT_WAITS`], `record --locks=waits`) has less: an operation that nobody waited for is not on it.
+//! What a thread holds without having read the clock ends in a [`HoldBody`] that says since when it was held at the latest,
+//! and only if another thread began to wait meanwhile.
 
 /// Layout of the bodies here; said by the first event. Changes whenever one of them does.
 pub const LAYOUT: u32 = 1;
+/// As [`LAYOUT`], where only waits and those who were in their way are recorded. A reader that does not know it must not take the
+/// tape for one of all operations.
+pub const LAYOUT_WAITS: u32 = LAYOUT | 1 << 8;
 
 /// Event kinds, beside those of [`crate::event::kind`].
 pub mod kind {
@@ -137,6 +144,20 @@ pub mod ended {
     pub const BY_ANOTHER: u32 = 3;
     /// Not seen: it was held when a pause began. Where more pauses came after that one, `hold` is 0.
     pub const PAUSED: u32 = 4;
+    /// By an unlock; when it began is not known, see [`is_open`].
+    pub const OPEN_UNLOCK: u32 = 5;
+    /// By waiting for a condition; when it began is not known.
+    pub const OPEN_COND_WAIT: u32 = 6;
+    /// By an unlock at some time before the head's time stamp; when it began is not known. That somebody waits was seen only after
+    /// the unlock: who waited may have waited for the next holder, where there was one.
+    pub const OPEN_LATE: u32 = 7;
+
+    /// A hold whose begin was not recorded, on a tape of waits only: `hold` is for how long it lasted at least, since the first
+    /// thread that waited for it began to, and `wait` is not a wait but the number of the call of CUDA's in which it was taken
+    /// ([`crate::call::CallBody::seq`]), 0 for none.
+    pub const fn is_open(ended: u32) -> bool {
+        matches!(ended, OPEN_UNLOCK | OPEN_COND_WAIT | OPEN_LATE)
+    }
 }
 
 /// One operation that is no pair: one that failed, that makes or destroys, of a condition or a semaphore; a lock whose
@@ -173,8 +194,17 @@ pub struct HeldBody {
     pub since: u64,
     pub wait: u64,
     pub result: i32,
-    /// 1: waited for, not held.
+    /// One of [`left`].
     pub waiting: u32,
+}
+
+pub mod left {
+    pub const HELD: u32 = 0;
+    /// Waited for, not held.
+    pub const WAITING: u32 = 1;
+    /// Held since an unknown time, at which nobody waited for it: `since` is 0, the high half of `wait` the number of the call of
+    /// CUDA's in which it was taken, 0 for none.
+    pub const OPEN: u32 = 2;
 }
 
 /// A thread's scheduling: at its first event, and when something changes it.

@@ -72,6 +72,8 @@ pub mod locks {
     pub const NVTX: u32 = 16;
     /// The GPU writes down when kernels end.
     pub const GPU_TIMES: u32 = 32;
+    /// With [`RECORD`]: waits and those who were in their way alone.
+    pub const WAITS: u32 = 64;
 }
 
 /// What happens when a ring is full.
@@ -348,7 +350,7 @@ pub struct HeldLock {
     pub site: AtomicU64,
     /// When it was taken, or the wait began; 0 while the thread waits for a condition with this mutex.
     pub since: AtomicU64,
-    /// Ticks that it took to get it, if `flags` says so.
+    /// Ticks that it took to get it, or [`HeldLock::open`], as `flags` says.
     pub wait: AtomicU64,
     /// Flags of the event, see [`crate::lock`], and [`HeldLock::LONG`].
     pub flags: AtomicU32,
@@ -359,18 +361,28 @@ pub struct HeldLock {
 impl HeldLock {
     /// `wait` and `result` are not both 0.
     pub const LONG: u32 = 1 << 16;
+    /// Taken without a look at the clock: `since` is no begin, `wait` is [`HeldLock::open`].
+    pub const OPEN: u32 = 1 << 17;
+
+    /// `wait` of a lock that was taken without a look at the clock: how many threads had begun to wait in its place of the agent's
+    /// table, and the number of the call of CUDA's, 0 for none.
+    #[inline(always)]
+    pub const fn open(turn: u32, call: u32) -> u64 {
+        turn as u64 | (call as u64) << 32
+    }
 
     /// As an event: its flags and its body. `waiting`: 1 for what a thread waits for.
     pub fn event(&self, waiting: u32) -> (u16, crate::lock::HeldBody) {
         let flags = self.flags.load(Ordering::Relaxed);
         let long = flags & HeldLock::LONG != 0;
+        let is_open = waiting == crate::lock::left::HELD && flags & HeldLock::OPEN != 0;
         let body = crate::lock::HeldBody {
             addr: self.addr.load(Ordering::Relaxed),
             site: self.site.load(Ordering::Relaxed),
-            since: self.since.load(Ordering::Relaxed),
-            wait: if long { self.wait.load(Ordering::Relaxed) } else { 0 },
+            since: if is_open { 0 } else { self.since.load(Ordering::Relaxed) },
+            wait: if long || is_open { self.wait.load(Ordering::Relaxed) } else { 0 },
             result: if long { self.result.load(Ordering::Relaxed) } else { 0 },
-            waiting,
+            waiting: if is_open { crate::lock::left::OPEN } else { waiting },
         };
         (flags as u16, body)
     }

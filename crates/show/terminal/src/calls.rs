@@ -12,6 +12,9 @@ use std::io::{self, Write};
 
 /// Rows of each kind where the reader has not said how many.
 const ROWS: usize = 10;
+/// Of a recording of waits only.
+const NOT_COUNTED: &str =
+    "of locks only waits were recorded (`record --locks=waits`), so not which locks a call takes, nor for how long";
 /// Patterns of each call.
 const PATTERNS: usize = 2;
 
@@ -41,6 +44,9 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::
     table(c, limit, style, out)?;
     if !l.recorded {
         return writeln!(out, "\nno locks were recorded (`record --locks`), so not what the calls wait for");
+    }
+    if l.waits_only {
+        return writeln!(out, "\n{}", NOT_COUNTED);
     }
     patterns(l, c, limit, style, out)?;
     shared(l, c, limit, style, out)
@@ -87,8 +93,8 @@ pub fn table(c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::
             if r.total.submissions == 0 { "-".into() } else { count(r.total.submissions) },
             part(r.total.wait_ns),
             r.total.off_cpu_ns.map_or_else(|| "?".into(), part),
-            part(r.total.held_ns),
-            locks_a_call(&r.total),
+            if c.waits_only { "?".into() } else { part(r.total.held_ns) },
+            if c.waits_only { "?".into() } else { locks_a_call(&r.total) },
         ];
         if has_lines {
             cells.push(main_line(r.python.as_ref()));

@@ -50,6 +50,11 @@ pub enum ReportError {
     /// `locks` or `calls`.
     #[error("{path}: {what} were not recorded")]
     NotRecorded { path: std::path::PathBuf, what: &'static str },
+    /// What is to be told needs all operations of locks.
+    #[error(
+        "{path}: {what} needs every operation of locks, and this recording has waits only (`record --locks=waits`)"
+    )]
+    WaitsOnly { path: std::path::PathBuf, what: &'static str },
     #[error("the output could not be written")]
     Write(#[from] std::io::Error),
 }

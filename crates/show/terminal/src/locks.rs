@@ -41,21 +41,37 @@ pub fn recorded(r: &Recording, waits: usize) -> Result<Locks, ReportError> {
     if locks.recorded { Ok(locks) } else { Err(ReportError::NotRecorded { path: r.path().into(), what: "locks" }) }
 }
 
+/// As [`recorded`], for what needs every operation.
+///
+/// # Errors
+/// As there; it has waits only.
+pub fn all_recorded(r: &Recording, waits: usize, what: &'static str) -> Result<Locks, ReportError> {
+    let locks = recorded(r, waits)?;
+    if locks.waits_only { Err(ReportError::WaitsOnly { path: r.path().into(), what }) } else { Ok(locks) }
+}
+
 /// Writes the text.
 pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
-    let operations: u64 = l.operations.values().sum();
+    let operations =
+        if l.waits_only { "operations not counted".into() } else { of(l.operations.values().sum(), "operation") };
     let instances: u64 = l.locks.iter().map(|r| r.instances).sum();
     writeln!(
         out,
         "{} {}, {}, {} contended, {}",
         style.bold("locks"),
         of(instances, "lock"),
-        of(operations, "operation"),
+        operations,
         count(l.contended),
         of(l.threads.len() as u64, "thread")
     )?;
     for line in wrapped(&l.operations, 100) {
         writeln!(out, "  {line}")?;
+    }
+    if l.waits_only {
+        writeln!(
+            out,
+            "  waits only (`record --locks=waits`): how often locks were taken, how long they were held and in which order is not known"
+        )?;
     }
     for why in &l.incomplete_because {
         writeln!(out, "  {}", style.bad(&format!("not complete: {why}")))?;
@@ -76,8 +92,10 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Resu
     if let Some(c) = l.calls.as_ref().filter(|c| !c.calls.is_empty()) {
         writeln!(out)?;
         crate::calls::table(c, limit.min(CALLS), style, out)?;
-        crate::calls::shared(l, c, limit.min(CALLS), style, out)?;
-        writeln!(out, "  (`show --calls` has the locks of each call in their order)")?;
+        if !l.waits_only {
+            crate::calls::shared(l, c, limit.min(CALLS), style, out)?;
+            writeln!(out, "  (`show --calls` has the locks of each call in their order)")?;
+        }
     }
     left(l, limit, style, out)?;
     if !l.cycles.is_empty() {
@@ -105,8 +123,11 @@ fn wrapped(operations: &BTreeMap<&'static str, u64>, width: usize) -> Vec<String
 
 fn rows(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)?;
-    let heads =
-        ["lock", ">n", ">operations", ">contended", ">longest wait", ">waited", ">longest hold", "held from", "kind"];
+    let mut heads = vec!["lock", ">n"];
+    heads.extend((!l.waits_only).then_some(">operations"));
+    heads.extend([">contended", ">longest wait", ">p50", ">p99", ">waited"]);
+    heads.extend([">longest hold", "held from"].into_iter().filter(|_| !l.waits_only));
+    heads.push("kind");
     let mut t = style.table(&heads);
     for r in l.locks.iter().take(limit) {
         let ns = |n: u64| if n == 0 { "-".into() } else { nanoseconds(n) };
@@ -118,17 +139,16 @@ fn rows(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Resul
                 .collect::<Vec<_>>()
                 .join(", ");
         }
-        t.add_row([
-            lock_and_key(l, &r.name),
-            count(r.instances),
-            count(r.operations.values().sum()),
-            count(r.contended),
-            ns(r.longest_wait_ns),
-            ns(r.wait_ns),
-            ns(r.longest_hold_ns),
-            held_from(l, r),
-            kind,
-        ]);
+        let mut cells = vec![lock_and_key(l, &r.name), count(r.instances)];
+        cells.extend((!l.waits_only).then(|| count(r.operations.values().sum())));
+        cells.extend([count(r.contended), ns(r.longest_wait_ns)]);
+        cells.extend([r.wait_p50_ns, r.wait_p99_ns].map(|p| ns(p.unwrap_or(0))));
+        cells.push(ns(r.wait_ns));
+        if !l.waits_only {
+            cells.extend([ns(r.longest_hold_ns.unwrap_or(0)), held_from(l, r)]);
+        }
+        cells.push(kind);
+        t.add_row(cells);
     }
     table::write(out, &t, 2)?;
     table::more(out, l.locks.len(), limit, 2)
@@ -271,8 +291,21 @@ fn inside(call: &Option<String>) -> String {
 
 fn held(l: &Locks, h: &HolderRow, lock: &str) -> String {
     let (part, hold) = (nanoseconds(h.of_wait_ns), nanoseconds(h.hold_ns));
-    let end = if h.unfinished { "never released" } else { &format!("held for {hold}") };
     let (thread, from, inside) = (who(h.tid, &h.thread), site(l, &h.site), inside(&h.inside));
+    if h.begin_unknown {
+        let most = if h.end_unknown { "at most " } else { "" };
+        let to = h.since + h.hold_ns as f64 / 1e9;
+        let end = match (h.unfinished, h.end_unknown) {
+            (true, _) => "never released".to_owned(),
+            (_, true) => format!("released by {to:.6} s"),
+            _ => format!("held for {hold} at least, to {to:.6} s"),
+        };
+        return format!(
+            "{thread} held {lock} from {from}{inside} since {:.6} s or before ({most}{part} of the wait, {end})",
+            h.since
+        );
+    }
+    let end = if h.unfinished { "never released" } else { &format!("held for {hold}") };
     format!("{thread} held {lock} from {from}{inside} since {:.6} s ({part} of the wait, {end})", h.since)
 }
 
@@ -300,7 +333,8 @@ fn left(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Resul
     for r in l.left.iter().take(limit) {
         let what = if r.waiting { "waited for" } else { "held" };
         let (thread, lock, from) = (who(r.tid, &r.thread), lock(l, &r.lock), site(l, &r.site));
-        writeln!(out, "  {thread} {what} {lock} from {from} since {:.6} s", r.since)?;
+        let since = if r.since_unknown { "since an unknown time, at" } else { "since" };
+        writeln!(out, "  {thread} {what} {lock} from {from} {since} {:.6} s", r.since)?;
     }
     table::more(out, l.left.len(), limit, 2)
 }

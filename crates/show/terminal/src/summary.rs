@@ -43,6 +43,11 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
         row("tap", tap(s))?;
         row("submissions", submissions(s))?;
     }
+    match s.locks {
+        Some("waits") => row("locks", "waits only, each with who held the lock (--locks=waits)".into())?,
+        Some(_) => row("locks", "every operation (--locks)".into())?,
+        None => {}
+    }
     if let Some(why) = s.nothing {
         row(if gpu { "" } else { "submissions" }, style.bad(why))?;
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
         ("doorbell selfbench locks", "about a minute"),
         ("doorbell selfbench locks --at-most 30ns --policies-at-most 15ns -o locks.json", ""),
     ])
-    .text("All ways take turns, each in a process of its own: the program itself, under `record --locks`, and under `run \
+    .text("All ways take turns, each in a process of its own: the program itself, under `record --locks` (`traced`), under `record --locks=waits` (`waits`), and under `run \
            --lock-policy` with each policy. `stock` has the agent in the program and every lock its own protocol.")
     .text("`two clock readings` is what the CPU's clock costs alone. `pair, clock read twice` is a pair with these inside: a \
            recording that knows how long a lock was held cannot cost less. `first way round the ring` is what a thread's first 200,000 \

@@ -29,8 +29,10 @@ pub fn lock_row() -> LockRow {
         contended: 1,
         wait_ns: 1,
         longest_wait_ns: 1,
-        hold_ns: 1,
-        longest_hold_ns: 1,
+        wait_p50_ns: Some(1),
+        wait_p99_ns: Some(1),
+        hold_ns: Some(1),
+        longest_hold_ns: Some(1),
         longest_hold_site: Some("x".into()),
         longest_hold_process: Some(1),
         longest_hold_tid: Some(1),
@@ -54,6 +56,8 @@ pub fn holder_row() -> HolderRow {
         hold_ns: 1,
         of_wait_ns: 1,
         unfinished: true,
+        begin_unknown: true,
+        end_unknown: true,
         off_cpu: Some(off_cpu()),
         inside: Some("x".into()),
         behind: vec![behind_row()],
@@ -129,6 +133,7 @@ pub fn left_row() -> LeftRow {
         since: 1.0,
         tsc: 1,
         waiting: true,
+        since_unknown: true,
     }
 }
 
@@ -203,6 +208,7 @@ pub fn shared_row() -> SharedRow {
 
 pub fn calls() -> Calls {
     Calls {
+        waits_only: true,
         totals: [("*", total())].into(),
         calls: vec![call_row()],
         shared: vec![shared_row()],
@@ -215,6 +221,7 @@ pub fn calls() -> Calls {
 pub fn locks() -> Locks {
     Locks {
         recorded: true,
+        waits_only: true,
         complete: true,
         incomplete_because: vec!["x".into()],
         operations: [("*", 1)].into(),
@@ -310,6 +317,7 @@ pub fn use_row() -> UseRow {
         result: 1,
         wait_ns: 1,
         hold_ns: Some(1),
+        held_at_least_ns: Some(1),
         ended: Some("x"),
         release_site: Some("x".into()),
         depth: Some(1),

@@ -202,6 +202,7 @@ pub fn summary() -> Summary {
         gpus: vec![1],
         cuda: Some("x".into()),
         tap: tap(),
+        locks: Some("x"),
         seconds: Some(1.0),
         submissions: 1,
         doorbells: 1,

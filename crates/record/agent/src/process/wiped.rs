@@ -30,6 +30,8 @@ pub mod live {
     pub const NVTX: u32 = 256;
     /// The GPU writes down when kernels end.
     pub const GPU_TIMES: u32 = 512;
+    /// Of locks only waits are recorded, and who was in their way.
+    pub const WAITS: u32 = 1024;
 }
 
 /// The agent's own locks ([`super::own_lock`]): which word is whose.

@@ -13,6 +13,12 @@ pub fn live() -> bool {
     (goes_on(which::LOCKS) || (wanted(want::LOCKS) && begins())) && !region::paused()
 }
 
+/// True if of locks only waits are recorded, and who was in their way.
+#[inline(always)]
+pub fn waits_only() -> bool {
+    goes_on(which::WAITS)
+}
+
 #[cold]
 #[inline(never)]
 fn begins() -> bool {

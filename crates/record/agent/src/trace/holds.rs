@@ -4,6 +4,8 @@
 //! A row is reserved before it is filled and read before it is freed, so that a signal handler that locks and unlocks
 //! in between leaves it as it was.
 
+use super::arrival::waits_only;
+use super::asked;
 use crate::process::thread::{self, Thread};
 use crate::process::{region, sys};
 use crate::record;
@@ -131,6 +133,58 @@ pub fn took(t: &Thread, c: &Call, tsc: u64) -> c_int {
     0
 }
 
+/// As [`took`], now; where only waits are recorded, without a look at the clock.
+#[inline(always)]
+pub fn took_now(t: &Thread, c: &Call) -> c_int {
+    if waits_only() { took_open(t, c) } else { took(t, c, sys::rdtsc()) }
+}
+
+/// As [`took`], of a hold that nobody waits for: when it began is not noted.
+#[inline(always)]
+pub fn took_open(t: &Thread, c: &Call) -> c_int {
+    let Some(turn) = asked::nobody(c.addr) else {
+        return took_asked(t, c.addr, c.site, c.flags);
+    };
+    let table = table(t);
+    if table.n.load(Ordering::Relaxed) != 0 {
+        return took_open_inside(t, c.addr, c.site, c.flags, turn);
+    }
+    let row = &table.held[0];
+    table.n.store(1, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    row.addr.store(c.addr as u64, Ordering::Relaxed);
+    row.site.store(c.site as u64, Ordering::Relaxed);
+    row.flags.store(u32::from(c.flags) | HeldLock::OPEN, Ordering::Relaxed);
+    row.since.store(0, Ordering::Relaxed);
+    row.wait.store(HeldLock::open(turn, current_call(t)), Ordering::Relaxed);
+    0
+}
+
+/// The number of the call of CUDA's that the thread is in; 0 if it is in none.
+#[inline(always)]
+fn current_call(t: &Thread) -> u32 {
+    // SAFETY: set together with the writer, to a row in a page that is never unmapped.
+    let row = unsafe { &*t.call.get() };
+    if row.function.load(Ordering::Relaxed) == 0 { 0 } else { row.seq.load(Ordering::Relaxed) }
+}
+
+/// As [`took_open`], by a thread that holds locks already.
+#[inline(never)]
+fn took_open_inside(t: &Thread, addr: usize, site: usize, flags: u16, turn: u32) -> c_int {
+    if let Some(row) = new_row(t, &Call { addr, site, flags }, HeldLock::OPEN) {
+        row.since.store(0, Ordering::Relaxed);
+        row.wait.store(HeldLock::open(turn, current_call(t)), Ordering::Relaxed);
+    }
+    done()
+}
+
+/// As [`took_open`], where somebody waits, and this thread was faster.
+#[cold]
+#[inline(never)]
+fn took_asked(t: &Thread, addr: usize, site: usize, flags: u16) -> c_int {
+    took(t, &Call { addr, site, flags }, sys::rdtsc())
+}
+
 /// As [`took`], by a thread that holds locks already.
 #[inline(never)]
 fn took_inside(t: &Thread, addr: usize, site: usize, flags: u16, tsc: u64) -> c_int {
@@ -190,12 +244,18 @@ fn make_room(t: &Thread, table: &LockTable, addr: usize, site: usize, flags: u16
     if !recursive && let Some(i) = find(table, c.addr) {
         let h = read(&table.held[i]);
         remove(table, i);
-        put_hold(t, &h, sys::rdtsc(), c.site as u64, ended::BY_ANOTHER);
+        // (Of one that is open nothing is known but that it has ended.)
+        if !h.is_open {
+            put_hold(t, &h, sys::rdtsc(), c.site as u64, ended::BY_ANOTHER);
+        }
     }
     if rows(table).len() == HELD {
         let h = read(&table.held[0]);
         remove(table, 0);
-        let body = OpBody { addr: h.addr, site: h.site, wait: h.wait, other: h.since, result: h.result, pad: 0 };
+        // (An open one has no time: the reader counts it.)
+        let wait = if h.is_open { 0 } else { h.wait };
+        let other = if h.is_open { 0 } else { h.since };
+        let body = OpBody { addr: h.addr, site: h.site, wait, other, result: h.result, pad: 0 };
         put(t, kind::OP, h.flags, body);
     }
     rows(table).len()
@@ -209,6 +269,9 @@ pub fn forget(t: &Thread, one: bool) {
     let began = region::control().map_or(0, |c| c.paused_at.load(Ordering::Relaxed));
     for row in rows(table) {
         let h = read(row);
+        if h.is_open {
+            continue;
+        }
         let until = if one { began.max(h.since) } else { h.since };
         put_hold(t, &h, until, 0, ended::PAUSED);
     }
@@ -223,18 +286,21 @@ struct Held {
     wait: u64,
     flags: u16,
     result: i32,
+    /// `since` is not known, and `wait` is [`HeldLock::open`].
+    is_open: bool,
 }
 
 fn read(r: &HeldLock) -> Held {
     let flags = r.flags.load(Ordering::Relaxed);
-    let long = flags & HeldLock::LONG != 0;
+    let (long, is_open) = (flags & HeldLock::LONG != 0, flags & HeldLock::OPEN != 0);
     Held {
         addr: r.addr.load(Ordering::Relaxed),
         site: r.site.load(Ordering::Relaxed),
         since: r.since.load(Ordering::Relaxed),
-        wait: if long { r.wait.load(Ordering::Relaxed) } else { 0 },
+        wait: if long || is_open { r.wait.load(Ordering::Relaxed) } else { 0 },
         flags: flags as u16,
         result: if long { r.result.load(Ordering::Relaxed) } else { 0 },
+        is_open,
     }
 }
 
@@ -271,7 +337,7 @@ pub fn released(t: &Thread, c: &Call, tsc: u64) -> c_int {
     let hold = tsc.wrapping_sub(row.since.load(Ordering::Relaxed));
     let release = (c.site as u64).wrapping_sub(site) as i64;
     let usual = row.addr.load(Ordering::Relaxed) == c.addr as u64
-        && flags & HeldLock::LONG == 0
+        && flags & (HeldLock::LONG | HeldLock::OPEN) == 0
         && hold >> 32 == 0
         && i64::from(release as i32) == release;
     if !usual {
@@ -293,6 +359,9 @@ fn released_otherwise(t: &Thread, addr: usize, site: usize, flags: u16, tsc: u64
     };
     let h = read(&table.held[i]);
     remove(table, i);
+    if h.is_open {
+        return released_open(t, &h, tsc, c.site);
+    }
     let hold = tsc.wrapping_sub(h.since);
     let release = (c.site as u64).wrapping_sub(h.site) as i64;
     if h.since != 0 && h.wait == 0 && h.result == 0 && hold >> 32 == 0 && i64::from(release as i32) == release {
@@ -303,6 +372,83 @@ fn released_otherwise(t: &Thread, addr: usize, site: usize, flags: u16, tsc: u64
         put_hold(t, &h, tsc, c.site as u64, how);
     }
     done()
+}
+
+/// Before an unlock: the time. Where only waits are recorded the clock is read only for a hold that somebody waits for, or whose times are noted. 0: it was not.
+#[inline(always)]
+pub fn releases(t: &Thread, addr: usize) -> u64 {
+    if !waits_only() {
+        return sys::rdtsc();
+    }
+    if is_asked(t, addr) { note_since(t, addr) } else { 0 }
+}
+
+/// Somebody waits for what the thread is about to release: since when, into its row. (After the unlock, others may have come and gone.)
+/// Returns the time.
+#[cold]
+#[inline(never)]
+fn note_since(t: &Thread, addr: usize) -> u64 {
+    let (table, tsc) = (table(t), sys::rdtsc());
+    if let Some(row) = find(table, addr).and_then(|i| table.held.get(i))
+        && row.flags.load(Ordering::Relaxed) & HeldLock::OPEN != 0
+    {
+        let turn = row.wait.load(Ordering::Relaxed) as u32;
+        row.since.store(asked::since(addr, turn, tsc).unwrap_or(0), Ordering::Relaxed);
+    }
+    tsc
+}
+
+/// False where the lock is the latest that the thread holds, and nobody has begun to wait for it since.
+#[inline(always)]
+fn is_asked(t: &Thread, addr: usize) -> bool {
+    let table = table(t);
+    let n = table.n.load(Ordering::Relaxed) as usize;
+    let Some(row) = table.held.get(n.wrapping_sub(1)) else { return true };
+    row.addr.load(Ordering::Relaxed) != addr as u64
+        || row.flags.load(Ordering::Relaxed) & HeldLock::OPEN == 0
+        || row.wait.load(Ordering::Relaxed) as u32 != asked::begun(addr)
+}
+
+/// As [`released`], `tsc` being what [`releases`] returned.
+#[inline(always)]
+pub fn has_released(t: &Thread, c: &Call, tsc: u64) -> c_int {
+    if tsc != 0 {
+        return released(t, c, tsc);
+    }
+    // Again: who began to wait between that look and the unlock waited for this thread.
+    if is_asked(t, c.addr) {
+        return released_otherwise(t, c.addr, c.site, c.flags, 0);
+    }
+    let table = table(t);
+    let n = table.n.load(Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    table.n.store(n.wrapping_sub(1), Ordering::Relaxed);
+    0
+}
+
+/// An open hold is over: an event only if somebody has begun to wait meanwhile, and if the thread does not hold the lock still,
+/// having taken it more than once.
+#[inline(never)]
+fn released_open(t: &Thread, h: &Held, tsc: u64, release: usize) -> c_int {
+    let (addr, turn) = (h.addr as usize, h.wait as u32);
+    if asked::begun(addr) == turn || find(table(t), addr).is_some() {
+        return done();
+    }
+    let since = if h.since != 0 { Some(h.since) } else { asked::since(addr, turn, sys::rdtsc()) };
+    match since.filter(|since| *since < tsc) {
+        Some(since) => put_open(t, h, since, tsc, release, ended::OPEN_UNLOCK),
+        None => {
+            let now = sys::rdtsc();
+            put_open(t, h, since.unwrap_or(now), now, release, ended::OPEN_LATE);
+        }
+    }
+    done()
+}
+
+/// An open hold that lasted from `since`, or before, to `tsc`.
+fn put_open(t: &Thread, h: &Held, since: u64, tsc: u64, release: usize, ended: u32) {
+    let call = h.wait >> 32;
+    put_hold(t, &Held { addr: h.addr, since, wait: call, result: 0, ..*h }, tsc, release as u64, ended);
 }
 
 #[inline(never)]
@@ -343,7 +489,7 @@ fn put_op(t: &Thread, addr: u64, site: u64, flags: u16, wait: u64, other: u64, r
 pub fn waiting(t: &Thread, c: &Call, f: impl FnOnce() -> c_int) -> (c_int, u64, u64) {
     let table = table(t);
     let row = &table.waiting;
-    let from = sys::rdtsc();
+    let from = if waits_only() { asked::begins(c.addr) } else { sys::rdtsc() };
     row.addr.store(c.addr as u64, Ordering::Relaxed);
     row.site.store(c.site as u64, Ordering::Relaxed);
     row.since.store(from, Ordering::Relaxed);
@@ -353,6 +499,9 @@ pub fn waiting(t: &Thread, c: &Call, f: impl FnOnce() -> c_int) -> (c_int, u64, 
     let r = leaving::run(table, waits_no_more, f);
     table.waits.store(0, Ordering::Relaxed);
     let now = sys::rdtsc();
+    if waits_only() {
+        asked::ends(c.addr);
+    }
     // Never 0: that would say that nothing was waited for.
     (r, now, now.wrapping_sub(from).max(1))
 }
@@ -360,7 +509,11 @@ pub fn waiting(t: &Thread, c: &Call, f: impl FnOnce() -> c_int) -> (c_int, u64, 
 /// The thread was cancelled in its wait, or jumped out of it.
 extern "C" fn waits_no_more(table: *mut c_void) {
     // SAFETY: `leaving::run` was given a table, in a page that is never unmapped.
-    unsafe { &*table.cast::<LockTable>() }.waits.store(0, Ordering::Relaxed);
+    let table = unsafe { &*table.cast::<LockTable>() };
+    table.waits.store(0, Ordering::Relaxed);
+    if waits_only() {
+        asked::ends(table.waiting.addr.load(Ordering::Relaxed) as usize);
+    }
 }
 
 /// The thread is about to wait for a condition with the mutex that `c` names: the hold ends here, and another begins when
@@ -375,6 +528,14 @@ pub fn suspended(t: &Thread, c: &Call) {
     row.site.store(c.site as u64, Ordering::Relaxed);
     let depth = h.flags & u16::from(attr::DEPTH);
     row.flags.store(u32::from(c.flags | depth), Ordering::Relaxed);
+    if h.is_open {
+        let (addr, turn) = (h.addr as usize, h.wait as u32);
+        let since = if asked::begun(addr) == turn { None } else { asked::since(addr, turn, tsc) };
+        if let Some(since) = since.filter(|since| *since < tsc) {
+            put_open(t, &h, since, tsc, c.site, ended::OPEN_COND_WAIT);
+        }
+        return;
+    }
     let how = if h.since == 0 { ended::CANCELLED_WAIT } else { ended::COND_WAIT };
     put_hold(t, &h, tsc, c.site as u64, how);
 }
@@ -394,6 +555,20 @@ pub fn resumed(t: &Thread, c: &Call, tsc: u64, result: c_int) {
         row.result.store(result, Ordering::Relaxed);
         row.flags.fetch_or(HeldLock::LONG, Ordering::Relaxed);
     }
+}
+
+/// An operation that ended without a wait: where only waits are recorded it is not, unless it failed with more than 'not now'.
+#[inline(always)]
+pub fn op_without_wait(t: &Thread, c: Call, r: c_int) {
+    if !(waits_only() && matches!(r, 0 | libc::EBUSY | libc::EAGAIN)) {
+        op(t, c, 0, 0, r);
+    }
+}
+
+/// True if a signal of this condition, or a post of this semaphore, is recorded: where only waits are, while somebody waits.
+#[inline(always)]
+pub fn wakes(addr: usize) -> bool {
+    !waits_only() || asked::nobody(addr).is_none()
 }
 
 /// An unlock that was refused, of any kind of lock. Returns its result.

@@ -326,7 +326,7 @@ pub fn options(command: Vec<OsString>, out: &Path) -> recorder::Options<'static>
         out: out.into(),
         tap: recorder::Tap::Auto,
         wait_on_full: false,
-        locks: false,
+        locks: recorder::Locks::Off,
         switches: false,
         calls: false,
         python: false,

@@ -28,6 +28,8 @@ pub struct Header {
     pub no_data: bool,
     /// Locks were recorded (`--locks`).
     pub locks: bool,
+    /// Of these only waits, and the holds that they were for (`--locks=waits`).
+    pub lock_waits: bool,
     /// Python frames were asked for (`--python`).
     pub python: bool,
     /// Ends of kernels were asked for (`--gpu-times`).

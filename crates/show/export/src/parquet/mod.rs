@@ -278,7 +278,8 @@ impl Tables {
             out.uint("process", u64::from(u.process)).int("pid", i64::from(u.pid)).int("tid", i64::from(u.tid));
             out.text("operation", u.operation).text("lock", &*u.lock).uint("address", u.address);
             out.text("kind", &*u.kind.join(", ")).text("site", &*u.site).int("result", i64::from(u.result));
-            out.uint("wait_ns", u.wait_ns).uint("hold_ns", u.hold_ns).text("ended", u.ended);
+            out.uint("wait_ns", u.wait_ns).uint("hold_ns", u.hold_ns);
+            out.uint("held_at_least_ns", u.held_at_least_ns).text("ended", u.ended);
             out.text("release_site", u.release_site.as_deref()).uint("depth", u.depth.map(u64::from));
         })
     }

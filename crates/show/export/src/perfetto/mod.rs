@@ -365,6 +365,7 @@ impl Trace<'_> {
                 operation(e, u);
                 u.release_site.as_deref().map(|site| e.text("release_site", site));
                 u.ended.map(|ended| e.text("ended", ended));
+                u.held_at_least_ns.map(|_| e.text("began", "here or before: not known"));
             })?;
             for w in self.joins.holds.get(&(thread, from)).into_iter().flatten() {
                 // (Behind the begin of the wait, so that the arrow leads from it.)

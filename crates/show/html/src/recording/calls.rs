@@ -13,7 +13,11 @@ pub fn section(locks: &Locks) -> Option<Section> {
     let calls = locks.calls.as_ref().filter(|c| !c.calls.is_empty())?;
     let mut section = Section::new("calls", "CUDA's calls");
     section.push(Block::Table(all(calls)));
-    section.push(Block::Table(patterns(locks, calls).folded()));
+    if calls.waits_only {
+        section.push(Block::Text("Only waits for locks were recorded, so not which locks a call takes.".into()));
+    } else {
+        section.push(Block::Table(patterns(locks, calls).folded()));
+    }
     let shared = shared(locks, calls);
     if !shared.rows.is_empty() {
         section.push(Block::Table(shared));
@@ -46,14 +50,14 @@ fn all(calls: &Calls) -> Table {
     ];
     let mut table = Table::new("calls", "By function, what took the most time in all first", columns);
     for c in &calls.calls {
-        table.row(call(c));
+        table.row(call(c, calls.waits_only));
     }
     let many = table.rows.len() > OPEN;
     let table = table.without_empty();
     if many { table.folded() } else { table }
 }
 
-fn call(c: &CallRow) -> Vec<crate::document::Cell> {
+fn call(c: &CallRow, waits_only: bool) -> Vec<crate::document::Cell> {
     let t = &c.total;
     vec![
         c.call.as_str().into(),
@@ -66,7 +70,7 @@ fn call(c: &CallRow) -> Vec<crate::document::Cell> {
         ns(c.p50_ns),
         ns(c.p99_ns),
         ns(c.max_ns),
-        count(t.mutex_locks + t.read_locks + t.write_locks),
+        if waits_only { crate::document::Cell::none() } else { count(t.mutex_locks + t.read_locks + t.write_locks) },
         count(t.contended),
         ns(t.wait_ns),
         ns_or_none(t.off_cpu_ns),

@@ -21,6 +21,11 @@ pub fn section(locks: &Locks) -> Option<Section> {
     for why in &locks.incomplete_because {
         section.push(Block::Notice(Notice { kind: Kind::Warning, text: why.clone() }));
     }
+    if locks.waits_only {
+        let text = "Only waits for locks were recorded (record --locks=waits). How often locks were taken and how long they were held is not \
+                    known; where a holder's time is given, it is at least that.";
+        section.push(Block::Notice(Notice { kind: Kind::Note, text: text.into() }));
+    }
     answer(locks).into_iter().for_each(|text| section.push(Block::Answer(text)));
     if locks.waits.len() > 1 {
         section.push(Block::Figure(Box::new(picture(locks))));
@@ -221,6 +226,8 @@ fn all(locks: &Locks) -> Table {
         number("had to wait", ""),
         number("waited", "ns"),
         number("longest wait", "ns"),
+        number("p50 wait", "ns"),
+        number("p99 wait", "ns"),
         number("held", "ns"),
         number("longest hold", "ns"),
         text("held from"),
@@ -239,12 +246,14 @@ fn row(locks: &Locks, l: &LockRow) -> Vec<Cell> {
     vec![
         lock_and_key(locks, &l.name).into(),
         count(l.instances),
-        count(l.operations.values().sum()),
+        if locks.waits_only { Cell::none() } else { count(l.operations.values().sum()) },
         count(l.contended),
         ns(l.wait_ns),
         ns(l.longest_wait_ns),
-        ns(l.hold_ns),
-        ns(l.longest_hold_ns),
+        ns_or_none(l.wait_p50_ns),
+        ns_or_none(l.wait_p99_ns),
+        ns_or_none(l.hold_ns),
+        ns_or_none(l.longest_hold_ns),
         l.longest_hold_site.as_deref().map_or_else(|| "-".into(), |place| site(locks, place).into()),
         if l.attributes.is_empty() { Cell::none() } else { l.attributes.join(", ").into() },
     ]

@@ -110,7 +110,7 @@ mod tests {
             contended: 1,
             wait_ns: w.wait_ns,
             longest_wait_ns: w.wait_ns,
-            longest_hold_ns,
+            longest_hold_ns: Some(longest_hold_ns),
             ..LockRow::default()
         };
         let locks = Locks { recorded: true, locks: vec![row], ..Locks::default() };

@@ -26,7 +26,7 @@ fn waits(row: &LockRow) -> String {
         of(row.contended, "operation"),
         of(row.instances, "lock"),
         ms(row.longest_wait_ns),
-        ms(row.longest_hold_ns)
+        row.longest_hold_ns.map_or_else(|| "not known".into(), ms)
     )
 }
 
@@ -58,7 +58,7 @@ mod tests {
     use schema::locks::{HolderRow, Inversion, WaitRow};
 
     fn row(name: &str, wait: u64, hold: u64) -> LockRow {
-        LockRow { name: name.into(), longest_wait_ns: wait, longest_hold_ns: hold, ..LockRow::default() }
+        LockRow { name: name.into(), longest_wait_ns: wait, longest_hold_ns: Some(hold), ..LockRow::default() }
     }
 
     fn wait(lock: &str, holds: u64, longest_ns: u64) -> WaitRow {

@@ -63,14 +63,22 @@ fn record_result(c: Cond, site: usize, op: u8, r: c_int) -> c_int {
     r
 }
 
+/// `f` wakes whoever waits. (Asked before and after it: who was woken may have counted his end by now.)
+#[inline(always)]
+fn wake(c: Cond, site: usize, op: u8, f: impl FnOnce() -> c_int) -> c_int {
+    let wakes = holds::wakes(c as usize);
+    let r = f();
+    if wakes || r != 0 || holds::wakes(c as usize) { record_result(c, site, op, r) } else { r }
+}
+
 pub unsafe extern "C" fn signal(c: Cond, site: usize) -> c_int {
     // SAFETY: the caller's.
-    record_result(c, site, op::COND_SIGNAL, unsafe { real::pthread_cond_signal(c) })
+    wake(c, site, op::COND_SIGNAL, move || unsafe { real::pthread_cond_signal(c) })
 }
 
 pub unsafe extern "C" fn broadcast(c: Cond, site: usize) -> c_int {
     // SAFETY: the caller's.
-    record_result(c, site, op::COND_BROADCAST, unsafe { real::pthread_cond_broadcast(c) })
+    wake(c, site, op::COND_BROADCAST, move || unsafe { real::pthread_cond_broadcast(c) })
 }
 
 pub unsafe extern "C" fn init(c: Cond, with: *const c_void, site: usize) -> c_int {

@@ -4,7 +4,7 @@ use crate::policy;
 use crate::process::real::{self, Clock, Mutex, Time};
 use crate::process::sys;
 use crate::process::thread::{self, Thread};
-use crate::trace::arrival::{enter, known_caller, live};
+use crate::trace::arrival::{enter, known_caller, live, waits_only};
 use crate::trace::holds::{self, Call, not_released};
 use core::ffi::{c_int, c_void};
 use tape::lock::{attr, op};
@@ -53,8 +53,7 @@ unsafe fn take(t: &'static Thread, m: Mutex, site: usize, op: u8, f: impl FnOnce
     // SAFETY: the caller's: a mutex. Its attributes afterwards: fewer words to keep over the call.
     let (r, c) = unsafe { (real::pthread_mutex_trylock(m), call(m, site, op)) };
     if r == 0 {
-        holds::took(t, &c, sys::rdtsc());
-        return 0;
+        return holds::took_now(t, &c);
     }
     if r == libc::EBUSY { wait(t, c, f) } else { refused(t, c, r) }
 }
@@ -76,7 +75,7 @@ fn refused(t: &'static Thread, c: Call, r: c_int) -> c_int {
     if has(r) {
         holds::took_late(t, c, sys::rdtsc(), 0, r);
     } else {
-        holds::op(t, c, 0, 0, r);
+        holds::op_without_wait(t, c, r);
     }
     r
 }
@@ -99,6 +98,10 @@ unsafe extern "C" fn recorded_lock(m: Mutex, site: usize) -> c_int {
     if r != 0 {
         // SAFETY: as above.
         return unsafe { not_free(m, site, r) };
+    }
+    if waits_only() {
+        // SAFETY: as above.
+        return holds::took_open(thread::here(), &unsafe { call(m, site, op::MUTEX_LOCK) });
     }
     // ORDERING: rdtsc follows the locked instruction that took the mutex, and precedes the one that will release it. Both are
     // full barriers for memory, but rdtsc is none: a core may execute it while the first still waits for its cache line. So a
@@ -145,8 +148,7 @@ pub unsafe extern "C" fn trylock(m: Mutex, site: usize) -> c_int {
     // SAFETY: the caller's: a mutex.
     let (c, r) = unsafe { (call(m, site, op::MUTEX_TRYLOCK), real::pthread_mutex_trylock(m)) };
     if r == 0 {
-        holds::took(t, &c, sys::rdtsc());
-        return 0;
+        return holds::took_now(t, &c);
     }
     refused(t, c, r)
 }
@@ -191,14 +193,14 @@ unsafe extern "C" fn recorded_unlock(m: Mutex, site: usize) -> c_int {
         return unsafe { unlock_otherwise(m, site) };
     }
     // ORDERING: as in `recorded_lock`; the locked instruction that releases waits for the reading in front of it.
-    let tsc = sys::rdtsc();
+    let tsc = holds::releases(thread::here(), m as usize);
     // SAFETY: the caller's: a mutex. Behind the unlock another thread may destroy it.
     let r = unsafe { real::known::pthread_mutex_unlock(m) };
     let c = Call::new(m as usize, site, op::MUTEX_UNLOCK, 0);
     if r != 0 {
         return not_released(c.addr, site, c.flags, r);
     }
-    holds::released(thread::here(), &c, tsc)
+    holds::has_released(thread::here(), &c, tsc)
 }
 
 /// An unlock by a thread that is new here, or new in this code.
@@ -209,12 +211,12 @@ unsafe extern "C" fn unlock_otherwise(m: Mutex, site: usize) -> c_int {
         // SAFETY: the caller's.
         return unsafe { policy::mutex::unlock(m, site) };
     };
-    let tsc = sys::rdtsc();
+    let tsc = holds::releases(t, m as usize);
     // SAFETY: the caller's: a mutex.
     let r = unsafe { real::pthread_mutex_unlock(m) };
     let c = Call::new(m as usize, site, op::MUTEX_UNLOCK, 0);
     if r == 0 {
-        holds::released(t, &c, tsc);
+        holds::has_released(t, &c, tsc);
     } else {
         holds::op(t, c, 0, 0, r);
     }

@@ -4,7 +4,7 @@ use crate::policy;
 use crate::process::real::{self, Clock, Rwlock, Time};
 use crate::process::sys;
 use crate::process::thread::{self, Thread};
-use crate::trace::arrival::{enter, known_caller, live};
+use crate::trace::arrival::{enter, known_caller, live, waits_only};
 use crate::trace::holds::{self, Call, not_released};
 use core::ffi::{c_int, c_void};
 use tape::lock::{attr, op};
@@ -55,8 +55,7 @@ unsafe fn take(t: &'static Thread, l: Rwlock, c: Call, first: Try, f: impl FnOnc
     // SAFETY: the caller's: a rwlock.
     let r = unsafe { first(l) };
     if r == 0 {
-        holds::took(t, &c, sys::rdtsc());
-        return 0;
+        return holds::took_now(t, &c);
     }
     if r == libc::EBUSY {
         return wait(t, c, f);
@@ -100,6 +99,10 @@ macro_rules! plain {
                 // SAFETY: the caller's: a rwlock.
                 let r = unsafe { real::known::$try(l) };
                 if r == 0 {
+                    if waits_only() {
+                        // SAFETY: as above.
+                        return holds::took_open(thread::here(), &unsafe { call(l, site, op::$op) });
+                    }
                     // ORDERING: as for mutexes.
                     let tsc = sys::rdtsc();
                     // SAFETY: as above.
@@ -138,9 +141,9 @@ macro_rules! tries {
             // SAFETY: the caller's: a rwlock.
             let (c, r) = unsafe { (call(l, site, op::$op), real::$real(l)) };
             if r == 0 {
-                holds::took(t, &c, sys::rdtsc());
+                holds::took_now(t, &c);
             } else {
-                holds::op(t, c, 0, 0, r);
+                holds::op_without_wait(t, c, r);
             }
             r
         }
@@ -190,14 +193,14 @@ unsafe extern "C" fn recorded_unlock(l: Rwlock, site: usize) -> c_int {
         // SAFETY: the caller's.
         return unsafe { unlock_otherwise(l, site) };
     }
-    let tsc = sys::rdtsc();
+    let tsc = holds::releases(thread::here(), l as usize);
     // SAFETY: the caller's: a rwlock. Behind the unlock another thread may destroy it.
     let r = unsafe { real::known::pthread_rwlock_unlock(l) };
     let c = Call::new(l as usize, site, op::RWLOCK_UNLOCK, 0);
     if r != 0 {
         return not_released(c.addr, site, c.flags, r);
     }
-    holds::released(thread::here(), &c, tsc)
+    holds::has_released(thread::here(), &c, tsc)
 }
 
 /// An unlock by a thread that is new here, or new in this code.
@@ -208,12 +211,12 @@ unsafe extern "C" fn unlock_otherwise(l: Rwlock, site: usize) -> c_int {
         // SAFETY: the caller's.
         return unsafe { policy::rwlock::unlock(l, site) };
     };
-    let tsc = sys::rdtsc();
+    let tsc = holds::releases(t, l as usize);
     // SAFETY: the caller's: a rwlock.
     let r = unsafe { real::pthread_rwlock_unlock(l) };
     let c = Call::new(l as usize, site, op::RWLOCK_UNLOCK, 0);
     if r == 0 {
-        holds::released(t, &c, tsc);
+        holds::has_released(t, &c, tsc);
     } else {
         holds::op(t, c, 0, 0, r);
     }

@@ -45,7 +45,8 @@ unsafe fn take(t: &Thread, s: Sem, c: Call, f: impl FnOnce() -> c_int) -> c_int 
     unsafe { pthread_testcancel() };
     // SAFETY: the caller's: a semaphore.
     if unsafe { real::sem_trywait(s) } == 0 {
-        return record_result(t, c, 0, 0);
+        holds::op_without_wait(t, c, 0);
+        return 0;
     }
     Errno::set(e);
     let (r, _, wait) = holds::waiting(t, &c, f);
@@ -68,7 +69,9 @@ unsafe extern "C" fn trywait(s: Sem, site: usize) -> c_int {
     };
     // SAFETY: the caller's: a semaphore.
     let (c, r) = unsafe { (call(s, site, op::SEM_TRYWAIT), real::sem_trywait(s)) };
-    record_result(t, c, 0, r)
+    let errno = Errno::keep();
+    holds::op_without_wait(t, c, if r == 0 { 0 } else { errno.kept() });
+    r
 }
 
 unsafe fn until_then(s: Sem, clock: Clock, until: Time, site: usize, op: u8, f: impl FnOnce() -> c_int) -> c_int {
@@ -109,8 +112,8 @@ unsafe extern "C" fn post(s: Sem, site: usize) -> c_int {
     };
     // Behind the post another thread may destroy it.
     // SAFETY: the caller's: a semaphore.
-    let (c, r) = unsafe { (call(s, site, op::SEM_POST), real::sem_post(s)) };
-    record_result(t, c, 0, r)
+    let (c, wakes, r) = unsafe { (call(s, site, op::SEM_POST), holds::wakes(s as usize), real::sem_post(s)) };
+    if wakes || r != 0 || holds::wakes(s as usize) { record_result(t, c, 0, r) } else { r }
 }
 
 unsafe extern "C" fn init(s: Sem, shared: c_int, value: c_uint, site: usize) -> c_int {
