@@ -114,7 +114,7 @@ mod tests {
             c.stamped.store(number + 1, Ordering::Relaxed);
             if number % (SLOTS / 4) == 0 {
                 // Its end has not come: the slot has what was before in it, also an end that came late.
-                assert_eq!(take(&mut ends), if number == 0 { 0 } else { take_of(SLOTS / 4 - 1) });
+                assert_eq!(take(&mut ends), if number == 0 { 0 } else { take_of(SLOTS / 4) });
                 if number >= SLOTS {
                     end(number - SLOTS, 1);
                     assert_eq!(take(&mut ends), 0);

@@ -1,13 +1,13 @@
 //! The tape, and when nothing more is written to it: at its size limit, or when the disk is full.
 //!
-//! A thread of its own packs and writes ([`crate::writing`]), so that the one that empties the rings never waits for the disk while there is room in
-//! between.
+//! A thread of its own packs and writes ([`crate::writing`]), so that the one that empties the rings does not wait for the disk while there is room
+//! between them.
 
 use crate::writing::{Piece, Progress, Writing};
 use redact::Scrubber;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use tape::event::{Body, Events, entry_flags};
 use tape::file::{Clock, End, Process, ProcessEnd, Unwatched, Writer};
@@ -27,26 +27,50 @@ pub struct Dropped {
 }
 
 pub struct Output {
-    to: SyncSender<Piece>,
-    /// Memory of pieces that were written.
-    spare: Receiver<Vec<u8>>,
+    by: By,
     progress: Arc<Progress>,
-    thread: JoinHandle<Writer>,
     notes: u32,
     /// Room for the chunk in hand.
     pub chunk: Vec<u8>,
 }
 
+/// Who writes.
+enum By {
+    Us(Box<Writing>),
+    Thread {
+        to: SyncSender<Piece>,
+        /// Memory of pieces that were written.
+        spare: Receiver<Vec<u8>>,
+        thread: JoinHandle<Option<Writer>>,
+    },
+    /// While one takes over from the other.
+    Nobody,
+}
+
 impl Output {
-    /// # Errors
-    /// The thread could not be started.
-    pub fn new(writer: Writer, limit: Option<u64>) -> io::Result<Output> {
-        let (to, from) = sync_channel(BETWEEN);
-        let (back, spare) = sync_channel(BETWEEN);
+    pub fn new(writer: Writer, limit: Option<u64>) -> Output {
         let progress = Arc::new(Progress::default());
-        let writing = Writing::new(writer, limit, progress.clone(), back);
-        let thread = std::thread::Builder::new().name("tape".into()).spawn(move || writing.run(&from))?;
-        Ok(Output { to, spare, progress, thread, notes: 0, chunk: Vec::new() })
+        let by = By::Us(Box::new(Writing::new(writer, limit, progress.clone())));
+        Output { by, progress, notes: 0, chunk: Vec::new() }
+    }
+
+    /// From here on a thread writes; without one, all goes on as before. (Not before the program is started: glibc takes a signal for its own use with
+    /// the first thread, and the program would find it changed.)
+    pub fn start_thread(&mut self) {
+        let By::Us(mut writing) = std::mem::replace(&mut self.by, By::Nobody) else { return };
+        let (give, take) = sync_channel::<(Box<Writing>, Receiver<Piece>)>(1);
+        let run = move || take.recv().ok().map(|(writing, from)| writing.run(&from));
+        self.by = match std::thread::Builder::new().name("tape".into()).spawn(run) {
+            Ok(thread) => {
+                let (to, from) = sync_channel(BETWEEN);
+                let (back, spare) = sync_channel(BETWEEN);
+                writing.give_back(back);
+                // (It waits for this.)
+                let _ = give.send((writing, from));
+                By::Thread { to, spare, thread }
+            }
+            Err(_) => By::Us(writing),
+        };
     }
 
     /// Why nothing more is written.
@@ -56,9 +80,9 @@ impl Output {
 
     /// Writes whole events of one thread, as much of them as the limit allows.
     pub fn events(&mut self, process: u32, tid: i32, events: &[u8], scrub: Option<&mut Scrubber>) {
-        let mut bytes = match self.spare.try_recv() {
-            Ok(bytes) => bytes,
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => Vec::new(),
+        let mut bytes = match &self.by {
+            By::Thread { spare, .. } => spare.try_recv().unwrap_or_default(),
+            _ => Vec::new(),
         };
         bytes.clear();
         bytes.extend_from_slice(scrub.map_or(events, |s| s.clean(events)));
@@ -107,16 +131,29 @@ impl Output {
     }
 
     fn send(&mut self, piece: Piece) {
-        // (The thread ends only after this side.)
-        let _ = self.to.send(piece);
+        match &mut self.by {
+            By::Us(writing) => writing.take(piece),
+            // (The thread ends only after this side.)
+            By::Thread { to, .. } => drop(to.send(piece)),
+            By::Nobody => {}
+        }
     }
 
     /// Writes all that is left.
-    pub fn close(self) -> Closing {
-        let Output { to, thread, progress, .. } = self;
-        drop(to);
-        let writer = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Closing { writer, stopped: progress.stopped().map(str::to_owned) }
+    ///
+    /// # Errors
+    /// The thread never got its work.
+    pub fn close(self) -> io::Result<Closing> {
+        let writer = match self.by {
+            By::Us(writing) => Some(writing.end()),
+            By::Thread { to, thread, .. } => {
+                drop(to);
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            }
+            By::Nobody => None,
+        };
+        let writer = writer.ok_or_else(|| io::Error::other("the thread that writes it never began"))?;
+        Ok(Closing { writer, stopped: self.progress.stopped().map(str::to_owned) })
     }
 }
 

@@ -180,8 +180,6 @@ pub enum RecordError {
         "shared memory for the rings: larger than the file size limit of {limit} bytes, which holds for memory files, too"
     )]
     FileSizeLimit { limit: u64 },
-    #[error("a thread that writes the tape could not be started: {0}")]
-    Thread(io::Error),
     #[error("/proc is not mounted, or not to be read: doorbell finds the program's processes there")]
     NoProc,
     #[error("/proc is of another pid namespace: doorbell is process {outside} there and process {inside} here")]
@@ -249,7 +247,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     rights::let_the_program_see_us();
     let header = header(o, &program.path, tsc_hz);
     let writer = if o.force { Writer::replace(&o.out, &header) } else { Writer::create(&o.out, &header) }?;
-    let output = Output::new(writer, o.limit).map_err(RecordError::Thread)?;
+    let output = Output::new(writer, o.limit);
     let wanted =
         followed::Options { no_data: o.no_data, no_args: o.no_args, gpu_times: o.gpu_times && o.soft.is_none() };
     let mut followed = Followed::new(&session, output, wanted, switches);
@@ -274,6 +272,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
         starts.expect();
     }
     let child = command.spawn().map_err(|cause| cleared(RecordError::Start { path: program.path.clone(), cause }))?;
+    followed.out.start_thread();
     let pid = child.id() as i32;
     rights::have_many_files();
     followed.program(pid);
@@ -296,12 +295,13 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let (mut out, mut totals) = followed.finish();
     totals.wants_python = o.python;
     out.clock(&clock::read(tsc_hz));
-    let out = out.close();
-    let mut end = totals.end(pid, status, took, out.stopped());
-    let bytes = out.end(&mut end).map_err(|cause| {
+    let failed = |cause| {
         let how = format!("the program itself: {}", how_it_ended(status));
         RecordError::Close { path: o.out.clone(), cause, how }
-    })?;
+    };
+    let out = out.close().map_err(failed)?;
+    let mut end = totals.end(pid, status, took, out.stopped());
+    let bytes = out.end(&mut end).map_err(failed)?;
     Ok(Outcome { status, end, bytes })
 }
 

@@ -61,7 +61,8 @@ pub struct Writing {
     writer: Writer,
     limit: Option<u64>,
     progress: Arc<Progress>,
-    back: SyncSender<Vec<u8>>,
+    /// For memory that can be used again.
+    back: Option<SyncSender<Vec<u8>>>,
     gathered: BTreeMap<(u32, i32), Gathered>,
     /// Bytes of all of them, and when the first came.
     bytes: usize,
@@ -71,9 +72,13 @@ pub struct Writing {
 }
 
 impl Writing {
-    pub fn new(writer: Writer, limit: Option<u64>, progress: Arc<Progress>, back: SyncSender<Vec<u8>>) -> Writing {
+    pub fn new(writer: Writer, limit: Option<u64>, progress: Arc<Progress>) -> Writing {
         let (gathered, dropped) = Default::default();
-        Writing { writer, limit, progress, back, gathered, bytes: 0, since: Instant::now(), came: 0, dropped }
+        Writing { writer, limit, progress, back: None, gathered, bytes: 0, since: Instant::now(), came: 0, dropped }
+    }
+
+    pub fn give_back(&mut self, to: SyncSender<Vec<u8>>) {
+        self.back = Some(to);
     }
 
     /// Until the other side is gone.
@@ -85,23 +90,32 @@ impl Writing {
                 from.recv_timeout(LATEST.saturating_sub(self.since.elapsed()))
             };
             match piece {
-                Ok(Piece::Events { process, tid, bytes }) => self.gather(process, tid, bytes),
-                Ok(Piece::Other { anyway, write }) => self.other(anyway, write),
-                Ok(Piece::Settle { process, to }) => {
-                    self.write_all();
-                    // (Nobody may wait for it any more.)
-                    let _ = to.send(self.dropped.remove(&process).unwrap_or_default());
-                }
+                Ok(piece) => self.take(piece),
                 Err(RecvTimeoutError::Timeout) => self.write_all(),
-                Err(RecvTimeoutError::Disconnected) => {
-                    self.write_all();
-                    return self.writer;
-                }
-            }
-            if self.bytes >= MOST || self.bytes > 0 && self.since.elapsed() >= LATEST {
-                self.write_all();
+                Err(RecvTimeoutError::Disconnected) => return self.end(),
             }
         }
+    }
+
+    pub fn take(&mut self, piece: Piece) {
+        match piece {
+            Piece::Events { process, tid, bytes } => self.gather(process, tid, bytes),
+            Piece::Other { anyway, write } => self.other(anyway, write),
+            Piece::Settle { process, to } => {
+                self.write_all();
+                // (Nobody may wait for it any more.)
+                let _ = to.send(self.dropped.remove(&process).unwrap_or_default());
+            }
+        }
+        if self.bytes >= MOST || self.bytes > 0 && self.since.elapsed() >= LATEST {
+            self.write_all();
+        }
+    }
+
+    /// Writes all that is left.
+    pub fn end(mut self) -> Writer {
+        self.write_all();
+        self.writer
     }
 
     fn gather(&mut self, process: u32, tid: i32, bytes: Vec<u8>) {
@@ -116,7 +130,7 @@ impl Writing {
         }
         of.events.extend_from_slice(&bytes);
         // (Where there is enough of it already, it is freed.)
-        let _ = self.back.try_send(bytes);
+        let _ = self.back.as_ref().map(|back| back.try_send(bytes));
         if of.events.len() >= ENOUGH {
             let mut events = std::mem::take(&mut of.events);
             self.write(process, tid, &events);

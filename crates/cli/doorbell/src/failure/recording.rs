@@ -35,7 +35,6 @@ fn helps(e: &RecordError) -> &'static str {
         RecordError::FileSizeLimit { .. } => {
             "raise it (`ulimit -f unlimited`), or take smaller rings (`--ring 1MiB`); `--max-size` bounds the recording alone"
         }
-        RecordError::Thread(_) => "raise the limit of threads (`ulimit -u`)",
         RecordError::NoProc => "mount it: `mount -t proc proc /proc`",
         RecordError::OtherProc { .. } => {
             "mount this namespace's: `mount -t proc proc /proc`, or `unshare --pid --fork --mount-proc doorbell record ./app`"
