@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How true the times of `record --gpu-times` are, and what they cost: the figures of gpu-times.md.
 
-    gpu_times.py run DOORBELL FOLDER [PART...]   on this machine's GPU; parts: own launches cupti transfers programs million costs
+    gpu_times.py run DOORBELL FOLDER [PART...]   on this machine's GPU; parts: own launches cupti transfers programs million threads costs
     gpu_times.py program NAME [OUT.json]         one program; with OUT.json under torch.profiler
     gpu_times.py rows COMMIT STARTED PART...     the data files of gpu-times.md, from gpu-times/*.json: own launches cupti transfers
                                                  programs costs
@@ -364,6 +364,29 @@ def million(doorbell, tmp):
     return rows
 
 
+def threads(doorbell, tmp):
+    """Two million launches by eight threads, bare and recorded; the program was built by `own`."""
+    program, rows = [f"{tmp}/own", "threads", "250000", "8"], []
+    turns = 3 * [None, ["--calls"], ["--gpu-times"], ["--gpu-times", "--no-data"]]
+    random.Random(4).shuffle(turns)
+    for how in turns:
+        tape, began = f"{tmp}/threads.doorbell", time.perf_counter()
+        if how is None:
+            subprocess.run(program, check=True)
+        else:
+            recorded(doorbell, tape, program, *how)
+        row = {"how": " ".join(how or ["bare"]), "seconds": time.perf_counter() - began}
+        if how is not None:
+            summary = show(doorbell, tape, "--summary")
+            row |= {"bytes": os.path.getsize(tape), "doorbells": summary["doorbells"], "lost": summary["lost"], "summary_seconds": time.perf_counter() - began - row["seconds"]}
+            began = time.perf_counter()
+            subprocess.run([doorbell, "show", "--launches", "--limit", "20", tape], stdout=subprocess.DEVNULL)
+            row["limit_20_seconds"] = time.perf_counter() - began
+        rows.append(row)
+        print(row, flush=True)
+    return rows
+
+
 def costs(doorbell, tmp, blocks=320, rounds=2):
     """Blocks with and without recording in turns, in one process; the ways in random order."""
     rows = []
@@ -392,7 +415,7 @@ def launches(doorbell, tmp):
     return rows
 
 
-PARTS = {"own": own, "launches": launches, "cupti": cupti, "transfers": transfers, "programs": programs, "million": million, "costs": costs}
+PARTS = {"own": own, "launches": launches, "cupti": cupti, "transfers": transfers, "programs": programs, "million": million, "threads": threads, "costs": costs}
 
 
 def run(doorbell, folder, parts):

@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <string>
+#include <thread>
 #include <time.h>
 #include <vector>
 
@@ -117,6 +118,16 @@ int main(int argc, char **argv) {
   for (auto &x : many) CHECK(cudaStreamCreateWithFlags(&x, cudaStreamNonBlocking));
   std::string what = argc > 2 ? argv[1] : "";
   if (what == "cost") return launches(atoi(argv[2]), s);
+  if (what == "threads") { // so many launches by each of so many threads
+    std::vector<std::thread> all;
+    for (int t = 0; t < atoi(argv[3]); t++)
+      all.emplace_back([&, t] {
+        for (long i = 0; i < atol(argv[2]); i++) nothing<<<1, 32, 0, many[t]>>>();
+        CHECK(cudaStreamSynchronize(many[t]));
+      });
+    for (auto &t : all) t.join();
+    return 0;
+  }
   Run *warm;
   CHECK(cudaMalloc(&warm, sizeof(Run)));
   if (what == "many") { // so many launches on so many streams in turns, and nothing else; on several streams as `streams4` below
