@@ -65,7 +65,7 @@ fn locks_of(threads: Vec<(i32, Thread)>) -> Locks {
     let header = Header { tsc_hz: 1e9, locks: true, lock_waits: true, ..Default::default() };
     let mut w = Writer::create(&path, &header).unwrap();
     for (tid, t) in threads {
-        w.events(0, tid, 1, &t.0).unwrap();
+        w.events(0, tid, &t.0).unwrap();
     }
     w.end(&End::default()).unwrap();
     lock_analysis::locks(&Recording::open(&path).unwrap(), 100).unwrap()

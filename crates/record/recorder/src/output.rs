@@ -86,6 +86,7 @@ impl Output {
         };
         bytes.clear();
         bytes.extend_from_slice(scrub.map_or(events, |s| s.clean(events)));
+        self.progress.wait(bytes.len());
         self.send(Piece::Events { process, tid, bytes });
     }
 
@@ -106,7 +107,7 @@ impl Output {
     }
 
     pub fn clock(&mut self, c: &Clock) {
-        let c = c.clone();
+        let c = *c;
         self.write(move |w| w.clock(&c));
     }
 

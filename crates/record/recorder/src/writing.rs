@@ -3,6 +3,7 @@
 use crate::output::{Dropped, describe};
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -15,6 +16,9 @@ const ENOUGH: usize = 64 << 10;
 const LATEST: Duration = Duration::from_millis(100);
 /// or when so many bytes of all threads wait.
 const MOST: usize = 16 << 20;
+/// So many bytes that were handed over and not taken mean that packing is too slow: it is left out until there are fewer. (Eight threads of a program may
+/// write 800 MB/s.)
+const BEHIND: usize = 8 << 20;
 /// Bytes that a chunk takes in the file beside its events, at most.
 const CHUNK_COST: u64 = 56;
 
@@ -28,7 +32,7 @@ pub enum Piece {
     /// `anyway`: also when nothing more is written; behind all events that came before.
     Other {
         anyway: bool,
-        write: Box<dyn FnOnce(&mut Writer) -> io::Result<()> + Send>,
+        write: Box<Write>,
     },
     /// Write what there is of a process, and say what of it was dropped.
     Settle {
@@ -37,13 +41,22 @@ pub enum Piece {
     },
 }
 
-/// What the other thread may know at any time.
+pub type Write = dyn FnOnce(&mut Writer) -> io::Result<()> + Send;
+
+/// What both threads know at any time.
 #[derive(Default)]
 pub struct Progress {
     stopped: OnceLock<String>,
+    /// Bytes that were handed over and not taken yet.
+    waiting: AtomicUsize,
 }
 
 impl Progress {
+    /// So many bytes are about to be handed over.
+    pub fn wait(&self, bytes: usize) {
+        self.waiting.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Why nothing more is written.
     pub fn stopped(&self) -> Option<&str> {
         self.stopped.get().map(String::as_str)
@@ -119,6 +132,7 @@ impl Writing {
     }
 
     fn gather(&mut self, process: u32, tid: i32, bytes: Vec<u8>) {
+        self.progress.waiting.fetch_sub(bytes.len(), Ordering::Relaxed);
         if self.bytes == 0 {
             self.since = Instant::now();
         }
@@ -170,7 +184,9 @@ impl Writing {
                 self.stop("the size limit was reached");
                 break;
             }
-            if let Err(e) = self.writer.events(process, tid, part) {
+            let packs = self.progress.waiting.load(Ordering::Relaxed) < BEHIND;
+            let write = if packs { Writer::events } else { Writer::plain_events };
+            if let Err(e) = write(&mut self.writer, process, tid, part) {
                 self.stop(&describe(&e));
                 break;
             }

@@ -207,6 +207,7 @@ pub fn launch(
 }
 
 impl State {
+    #[allow(clippy::too_many_arguments)]
     fn copy(
         &mut self,
         length: usize,

@@ -21,7 +21,8 @@ pub struct Writer {
     recent: std::collections::VecDeque<(u64, u64)>,
     /// A small chunk as it is written.
     small: Vec<u8>,
-    packer: Packer,
+    /// None while it is at work, and before it was.
+    packer: Option<Packer>,
 }
 
 /// Payloads up to this are copied, to be written together with their heads.
@@ -66,16 +67,8 @@ impl Writer {
     pub fn begin(file: File, path: &Path, header: &Header) -> Result<Writer, TapeError> {
         let err = |cause| TapeError::Io { path: path.into(), cause };
         let (index, recent) = (Index::default(), Default::default());
-        let mut w = Writer {
-            file,
-            path: path.into(),
-            seq: 0,
-            bytes: 0,
-            index,
-            recent,
-            small: Vec::new(),
-            packer: Packer::default(),
-        };
+        let mut w =
+            Writer { file, path: path.into(), seq: 0, bytes: 0, index, recent, small: Vec::new(), packer: None };
         let mut start = [0; 16];
         start[..8].copy_from_slice(MAGIC);
         start[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -97,18 +90,27 @@ impl Writer {
     /// Appends a chunk of whole events of thread `tid` of the image `process`. On an error (a full disk) the file is cut
     /// back to the last whole chunk.
     pub fn events(&mut self, process: u32, tid: i32, events: &[u8]) -> io::Result<()> {
-        // (The first one's.)
-        let tsc = events.get(8..16).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
+        let mut packer = self.packer.take().unwrap_or_default();
+        let written = match packer.pack(events) {
+            Some(packed) => self.chunk_of(process, tid, events, packed, events.len() as u32),
+            None => self.plain_events(process, tid, events),
+        };
+        self.packer = Some(packer);
+        written
+    }
+
+    /// The same without packing them, which is faster.
+    pub fn plain_events(&mut self, process: u32, tid: i32, events: &[u8]) -> io::Result<()> {
+        self.chunk_of(process, tid, events, events, 0)
+    }
+
+    fn chunk_of(&mut self, process: u32, tid: i32, events: &[u8], payload: &[u8], unpacked: u32) -> io::Result<()> {
         if events.len() > MAX_CHUNK {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "chunk too long"));
         }
-        let mut packer = std::mem::take(&mut self.packer);
-        let written = match packer.pack(events) {
-            Some(packed) => self.chunk(Chunk::Events, process, tid, tsc, packed, events.len() as u32),
-            None => self.chunk(Chunk::Events, process, tid, tsc, events, 0),
-        };
-        self.packer = packer;
-        written
+        // (The first one's.)
+        let tsc = events.get(8..16).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
+        self.chunk(Chunk::Events, process, tid, tsc, payload, unpacked)
     }
 
     /// On a full disk: cuts off the last chunks until `bytes` are free for what must still be written. False if there were
