@@ -17,8 +17,9 @@ use tape::stamp::{AS_BEFORE, CopiedBody, LaunchedBody, OWN_GPU, SLOTS, STRIDE, n
 
 /// Nanoseconds from the doorbell to the start of a kernel on an idle stream (seen on four H200: 2.3 to 3.0 us from p1 to p99, and 1.9 to 2.8 on one).
 const IDLE: i64 = 2_300;
-/// From the end that a kernel stores to the start of the next in its stream (seen on two H200: 0.86 to 1.41 us from p1 to p99).
-const BUSY: i64 = 1_000;
+/// From the end that a kernel stores to the start of the next in its stream, at least and usually (seen on two H200: 0.86 to 1.41 us from p1 to p99; one
+/// of a hundred beside other streams' kernels came earlier).
+const BUSY: (u64, u64) = (600, 1_000);
 /// The same for a kernel that another one of its graph starts (seen on two H200: 0.22 to 0.42 us).
 const NODE: u64 = 300;
 /// From the end of a copy to the start of a kernel that waits for it, at the least and usually (seen on an H200: 1.8 us at p1, 3.0 at p50, 9.5 at p99).
@@ -457,10 +458,9 @@ impl Running {
         let last = end as i64;
         let idle = bell.saturating_add(IDLE);
         let has_written = self.wrote.remove(&channel.number);
-        let behind = |ns: i64, gap: i64| ns.saturating_add(if has_written { gap } else { BUSY });
-        let (least, usual) = AFTER_A_WRITE;
-        let busy = before.flatten().map(|ns| behind(ns as i64, usual as i64));
-        let earliest_busy = before.flatten().map(|ns| behind(ns as i64, least as i64));
+        let (least, usual) = if has_written { AFTER_A_WRITE } else { BUSY };
+        let behind = |gap: u64| before.flatten().map(|ns| ns.saturating_add(gap) as i64);
+        let (earliest_busy, busy) = (behind(least), behind(usual));
         // Not before its doorbell, not before the kernel ahead of it in its stream is done, nor the copy that it waits for.
         let (least, usual) = AFTER_A_COPY;
         let after_copy = |ns: u64| if copied == 0 { 0 } else { copied.saturating_add(ns) as i64 };
@@ -553,7 +553,7 @@ mod tests {
         running.waits_for(1, 0, 0x2000);
         let (image, tsc) = ended(&[50_000, 60_000, 70_000]);
         let time = running.kernel(&image, &channel(1), 0, tsc, Some(2), false).unwrap();
-        assert_eq!((time.start, time.earliest_ns), (Start::Bounded, image.ended(1).unwrap() + BUSY as u64));
+        assert_eq!((time.start, time.earliest_ns), (Start::Bounded, image.ended(1).unwrap() + BUSY.0));
     }
 
     /// (A clock's reading may be anything on a damaged tape.)
