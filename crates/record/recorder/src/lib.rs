@@ -18,6 +18,7 @@ mod image;
 mod machine;
 mod memory;
 mod output;
+mod packing;
 mod perf;
 mod place;
 mod policies;

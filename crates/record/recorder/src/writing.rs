@@ -1,6 +1,7 @@
 //! The thread that writes the tape. It gathers what each of the program's threads did into pieces large enough to pack well, and writes them.
 
 use crate::output::{Dropped, describe};
+use crate::packing::{Packed, Packing};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -74,6 +75,8 @@ pub struct Writing {
     writer: Writer,
     limit: Option<u64>,
     progress: Arc<Progress>,
+    /// None until there is a thread to write, and where the size is limited: what a piece takes must be known before the next.
+    packing: Option<Packing>,
     /// For memory that can be used again.
     back: Option<SyncSender<Vec<u8>>>,
     gathered: BTreeMap<(u32, i32), Gathered>,
@@ -87,17 +90,30 @@ pub struct Writing {
 impl Writing {
     pub fn new(writer: Writer, limit: Option<u64>, progress: Arc<Progress>) -> Writing {
         let (gathered, dropped) = Default::default();
-        Writing { writer, limit, progress, back: None, gathered, bytes: 0, since: Instant::now(), came: 0, dropped }
+        Writing {
+            writer,
+            limit,
+            progress,
+            packing: None,
+            back: None,
+            gathered,
+            bytes: 0,
+            since: Instant::now(),
+            came: 0,
+            dropped,
+        }
     }
 
     pub fn give_back(&mut self, to: SyncSender<Vec<u8>>) {
         self.back = Some(to);
+        self.packing = if self.limit.is_none() { Packing::start() } else { None };
     }
 
     /// Until the other side is gone.
     pub fn run(mut self, from: &Receiver<Piece>) -> Writer {
         loop {
-            let piece = if self.bytes == 0 {
+            let is_idle = self.bytes == 0 && self.packing.as_ref().is_none_or(Packing::is_empty);
+            let piece = if is_idle {
                 from.recv().map_err(|_| RecvTimeoutError::Disconnected)
             } else {
                 from.recv_timeout(LATEST.saturating_sub(self.since.elapsed()))
@@ -146,13 +162,9 @@ impl Writing {
         // (Where there is enough of it already, it is freed.)
         let _ = self.back.as_ref().map(|back| back.try_send(bytes));
         if of.events.len() >= ENOUGH {
-            let mut events = std::mem::take(&mut of.events);
-            self.write(process, tid, &events);
+            let events = std::mem::take(&mut of.events);
             self.bytes -= events.len();
-            events.clear();
-            if let Some(of) = self.gathered.get_mut(&(process, tid)) {
-                of.events = events;
-            }
+            self.write(process, tid, events);
         }
     }
 
@@ -162,13 +174,41 @@ impl Writing {
         all.sort_by_key(|(_, of)| of.came);
         for ((process, tid), of) in all {
             if !of.events.is_empty() {
-                self.write(process, tid, &of.events);
+                self.write(process, tid, of.events);
             }
         }
         self.bytes = 0;
+        self.write_packed(true);
     }
 
-    fn write(&mut self, process: u32, tid: i32, events: &[u8]) {
+    fn write(&mut self, process: u32, tid: i32, events: Vec<u8>) {
+        let packs = self.progress.waiting.load(Ordering::Relaxed) < BEHIND;
+        match &mut self.packing {
+            Some(packing) => {
+                packing.give(Packed { process, tid, events, packed: None }, packs);
+                self.write_packed(false);
+            }
+            None => self.write_within(process, tid, &events),
+        }
+    }
+
+    /// Writes what is packed by now, or `all`.
+    fn write_packed(&mut self, all: bool) {
+        while let Some(p) = self.packing.as_mut().and_then(|packing| packing.next(all)) {
+            let written = match self.progress.stopped() {
+                None => self.writer.packed_events(p.process, p.tid, &p.events, p.packed.as_deref()),
+                Some(_) => Ok(()),
+            };
+            if let Err(e) = &written {
+                self.stop(&describe(e));
+            }
+            if self.progress.stopped().is_some() {
+                self.dropped.entry(p.process).or_default().count(&p.events);
+            }
+        }
+    }
+
+    fn write_within(&mut self, process: u32, tid: i32, events: &[u8]) {
         let mut rest = events;
         while !rest.is_empty() && self.progress.stopped().is_none() {
             let n = match self.limit {
@@ -184,9 +224,7 @@ impl Writing {
                 self.stop("the size limit was reached");
                 break;
             }
-            let packs = self.progress.waiting.load(Ordering::Relaxed) < BEHIND;
-            let write = if packs { Writer::events } else { Writer::plain_events };
-            if let Err(e) = write(&mut self.writer, process, tid, part) {
+            if let Err(e) = self.writer.events(process, tid, part) {
                 self.stop(&describe(&e));
                 break;
             }

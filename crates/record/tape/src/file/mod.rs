@@ -25,6 +25,7 @@ mod writer;
 
 pub use chunk::{Chunk, MAX_CHUNK, WHOLE};
 pub use index::Extent;
+pub use packed::Packer;
 pub use reader::{Image, Item, Place, Reader};
 pub use records::{Ancestor, Clock, End, EndChannel, Header, KernelEnds, Process, ProcessEnd, Rank, Unwatched};
 pub use writer::Writer;

@@ -91,17 +91,17 @@ impl Writer {
     /// back to the last whole chunk.
     pub fn events(&mut self, process: u32, tid: i32, events: &[u8]) -> io::Result<()> {
         let mut packer = self.packer.take().unwrap_or_default();
-        let written = match packer.pack(events) {
-            Some(packed) => self.chunk_of(process, tid, events, packed, events.len() as u32),
-            None => self.plain_events(process, tid, events),
-        };
+        let written = self.packed_events(process, tid, events, packer.pack(events));
         self.packer = Some(packer);
         written
     }
 
-    /// The same without packing them, which is faster.
-    pub fn plain_events(&mut self, process: u32, tid: i32, events: &[u8]) -> io::Result<()> {
-        self.chunk_of(process, tid, events, events, 0)
+    /// The same with what a [`Packer`] made of them; `None`: they stay as they are.
+    pub fn packed_events(&mut self, process: u32, tid: i32, events: &[u8], packed: Option<&[u8]>) -> io::Result<()> {
+        match packed {
+            Some(packed) => self.chunk_of(process, tid, events, packed, events.len() as u32),
+            None => self.chunk_of(process, tid, events, events, 0),
+        }
     }
 
     fn chunk_of(&mut self, process: u32, tid: i32, events: &[u8], payload: &[u8], unpacked: u32) -> io::Result<()> {
