@@ -171,8 +171,7 @@ impl Image {
                 break;
             }
             // Copied, out of the program's reach.
-            let mut chunk = std::mem::take(&mut out.chunk);
-            chunk.clear();
+            let mut chunk = out.room();
             chunk.extend_from_slice(bytes.get(..CHUNK + MAX_EVENT).unwrap_or(bytes));
             let n = events_of_one_thread(&chunk, CHUNK);
             if n == 0 {
@@ -181,13 +180,13 @@ impl Image {
                 ring.reader.take(lost);
                 ring.strange += lost as u64;
                 taken += lost;
-                out.chunk = chunk;
+                out.keep(chunk);
                 out.note(&format!("{}ring {i}: {lost} bytes are no events, skipped", self.who()));
                 break;
             }
             if let Some((Event { body: Body::Thread(t), .. }, _)) = Event::parse(&chunk) {
                 if self.comes_later(i, &t) {
-                    out.chunk = chunk;
+                    out.keep(chunk);
                     return (taken, true);
                 }
                 if let Some(ring) = self.region.ring_mut(i) {
@@ -201,8 +200,7 @@ impl Image {
             ring.reader.take(n);
             chunk.truncate(n);
             taken += n;
-            out.events(self.index, tid, &chunk, self.scrub.as_mut());
-            out.chunk = chunk;
+            out.events(self.index, tid, chunk, self.scrub.as_mut());
         }
         (taken, false)
     }
@@ -285,7 +283,7 @@ impl Image {
         while !rest.is_empty() {
             let n = whole_events(rest, CHUNK);
             let (part, later) = rest.split_at(if n == 0 { rest.len() } else { n });
-            out.events(self.index, tid, part, self.scrub.as_mut());
+            out.events(self.index, tid, part.to_vec(), self.scrub.as_mut());
             rest = later;
         }
     }

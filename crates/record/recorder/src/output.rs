@@ -30,8 +30,8 @@ pub struct Output {
     by: By,
     progress: Arc<Progress>,
     notes: u32,
-    /// Room for the chunk in hand.
-    pub chunk: Vec<u8>,
+    /// Room that was not used.
+    room: Vec<u8>,
 }
 
 /// Who writes.
@@ -51,7 +51,7 @@ impl Output {
     pub fn new(writer: Writer, limit: Option<u64>) -> Output {
         let progress = Arc::new(Progress::default());
         let by = By::Us(Box::new(Writing::new(writer, limit, progress.clone())));
-        Output { by, progress, notes: 0, chunk: Vec::new() }
+        Output { by, progress, notes: 0, room: Vec::new() }
     }
 
     /// From here on a thread writes; without one, all goes on as before. (Not before the program is started: glibc takes a signal for its own use with
@@ -78,14 +78,29 @@ impl Output {
         self.progress.stopped()
     }
 
+    /// Empty memory for the events in hand, from a piece that was written, if there is one.
+    pub fn room(&mut self) -> Vec<u8> {
+        let mut room = std::mem::take(&mut self.room);
+        if room.capacity() == 0
+            && let By::Thread { spare, .. } = &self.by
+        {
+            room = spare.try_recv().unwrap_or_default();
+        }
+        room.clear();
+        room
+    }
+
+    /// Takes room back that was not used.
+    pub fn keep(&mut self, room: Vec<u8>) {
+        self.room = room;
+    }
+
     /// Writes whole events of one thread, as much of them as the limit allows.
-    pub fn events(&mut self, process: u32, tid: i32, events: &[u8], scrub: Option<&mut Scrubber>) {
-        let mut bytes = match &self.by {
-            By::Thread { spare, .. } => spare.try_recv().unwrap_or_default(),
-            _ => Vec::new(),
-        };
-        bytes.clear();
-        bytes.extend_from_slice(scrub.map_or(events, |s| s.clean(events)));
+    pub fn events(&mut self, process: u32, tid: i32, mut bytes: Vec<u8>, scrub: Option<&mut Scrubber>) {
+        if let Some(scrub) = scrub {
+            let clean = scrub.clean(&bytes).to_vec();
+            self.keep(std::mem::replace(&mut bytes, clean));
+        }
         self.progress.wait(bytes.len());
         self.send(Piece::Events { process, tid, bytes });
     }
