@@ -123,14 +123,21 @@ pub fn took(t: &Thread, c: &Call, tsc: u64) -> c_int {
     if table.n.load(Ordering::Relaxed) != 0 {
         return took_inside(t, c.addr, c.site, c.flags, tsc);
     }
+    first_row(table, c, 0, tsc);
+    0
+}
+
+/// The only lock that the thread holds.
+#[inline(always)]
+fn first_row<'t>(table: &'t LockTable, c: &Call, flags: u32, since: u64) -> &'t HeldLock {
     let row = &table.held[0];
     table.n.store(1, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
     row.addr.store(c.addr as u64, Ordering::Relaxed);
     row.site.store(c.site as u64, Ordering::Relaxed);
-    row.flags.store(u32::from(c.flags), Ordering::Relaxed);
-    row.since.store(tsc, Ordering::Relaxed);
-    0
+    row.flags.store(u32::from(c.flags) | flags, Ordering::Relaxed);
+    row.since.store(since, Ordering::Relaxed);
+    row
 }
 
 /// As [`took`], now; where only waits are recorded, without a look at the clock.
@@ -149,13 +156,7 @@ pub fn took_open(t: &Thread, c: &Call) -> c_int {
     if table.n.load(Ordering::Relaxed) != 0 {
         return took_open_inside(t, c.addr, c.site, c.flags, turn);
     }
-    let row = &table.held[0];
-    table.n.store(1, Ordering::Relaxed);
-    compiler_fence(Ordering::SeqCst);
-    row.addr.store(c.addr as u64, Ordering::Relaxed);
-    row.site.store(c.site as u64, Ordering::Relaxed);
-    row.flags.store(u32::from(c.flags) | HeldLock::OPEN, Ordering::Relaxed);
-    row.since.store(0, Ordering::Relaxed);
+    let row = first_row(table, c, HeldLock::OPEN, 0);
     row.wait.store(HeldLock::open(turn, current_call(t)), Ordering::Relaxed);
     0
 }
