@@ -5,18 +5,15 @@
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use test_support::finished;
+use test_support::{Source, finished};
 
 /// The planted program. `None`, with a reason said, without a C compiler.
 fn program(dir: &Path) -> Option<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/locks/waits.c");
-    let to = dir.join("waits");
-    let out = Command::new("cc").args(["-O1", "-w", "-pthread", "-o"]).arg(&to).arg(&source).output();
-    let Ok(out) = out else {
-        test_support::skip!("no C compiler (cc)");
-    };
-    assert!(out.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&out.stderr));
-    Some(to)
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/locks/waits.c");
+    match (Source { file: &file, compiler: "cc", flags: &["-w"] }).compile(dir) {
+        Ok(program) => Some(program),
+        Err(why) => test_support::skip!("{why}"),
+    }
 }
 
 fn doorbell() -> Command {

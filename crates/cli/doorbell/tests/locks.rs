@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
-use test_support::finished;
+use test_support::{Source, finished};
 
 fn text(out: &Output) -> String {
     String::from_utf8_lossy(&out.stdout).into_owned()
@@ -15,14 +15,11 @@ fn text(out: &Output) -> String {
 
 /// The program of this name, compiled. `None`, with a reason said, without a C compiler.
 fn program(dir: &Path, name: &str) -> Option<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/locks").join(format!("{name}.c"));
-    let to = dir.join(name);
-    let out = Command::new("cc").args(["-O1", "-w", "-pthread", "-o"]).arg(&to).arg(&source).output();
-    let Ok(out) = out else {
-        test_support::skip!("no C compiler (cc)");
-    };
-    assert!(out.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&out.stderr));
-    Some(to)
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/locks").join(format!("{name}.c"));
+    match (Source { file: &file, compiler: "cc", flags: &["-w"] }).compile(dir) {
+        Ok(program) => Some(program),
+        Err(why) => test_support::skip!("{why}"),
+    }
 }
 
 fn doorbell() -> Command {

@@ -1,36 +1,23 @@
 //! Tapes with locks, written here: who held what, and bytes that no agent writes.
 
+mod thread;
+
 use decode::Recording;
 use schema::locks::Locks;
 use tape::call::{self, CallBody, CallsBody};
-use tape::event::{Head, Plain, bytes_of};
 use tape::file::{End, Header, Writer};
 use tape::lock::{
     HeldBody, HoldBody, LAYOUT, LocksBody, MappingBody, OpBody, PairBody, SchedBody, attr, ended, kind, op,
 };
-
 use tape::switch::{self, DeadlineBody, LostBody, SwitchBody, SwitchesBody, TaskBody, scope, switch_flags};
+use thread::{Thread, told};
 
 /// One tick is a nanosecond.
 const HZ: f64 = 1e9;
 
-#[derive(Default)]
-struct Thread(Vec<u8>);
-
 impl Thread {
-    fn add<B: Plain>(mut self, kind: u16, flags: u16, tsc: u64, body: &B, tail: &[u8]) -> Thread {
-        let len = (size_of::<Head>() + size_of::<B>() + tail.len()).next_multiple_of(8);
-        self.0.extend_from_slice(bytes_of(&Head { kind, flags, len: len as u32, tsc }));
-        self.0.extend_from_slice(bytes_of(body));
-        self.0.extend_from_slice(tail);
-        self.0.resize(self.0.len().next_multiple_of(8), 0);
-        self
-    }
-
     fn begins(self) -> Thread {
-        let path = b"/opt/app";
-        let map = MappingBody { start: 0x1000, end: 0x9000, rights: 5, path: path.len() as u32, ..Default::default() };
-        self.add(kind::LOCKS, 0, 1, &LocksBody { layout: LAYOUT, pid: 7 }, &[]).add(kind::MAPPING, 0, 1, &map, path)
+        self.begins_with(LAYOUT)
     }
 
     fn pair(self, op: u8, depth: u8, addr: u64, site: u64, from: u64, to: u64) -> Thread {
@@ -79,28 +66,13 @@ fn flags(op: u8, attr: u8) -> u16 {
 }
 
 fn locks_of(threads: Vec<(i32, Thread)>) -> Locks {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("t.doorbell");
-    let mut w = Writer::create(&path, &Header { tsc_hz: HZ, locks: true, ..Default::default() }).unwrap();
-    for (tid, t) in threads {
-        w.events(0, tid, &t.0).unwrap();
-    }
-    w.end(&End::default()).unwrap();
-    lock_analysis::locks(&Recording::open(&path).unwrap(), 100).unwrap()
+    told(Header::default(), threads.into_iter().map(|(tid, t)| (0, tid, t)))
 }
 
 /// Two process images, one of which has another module at the same addresses.
 fn told_of_two(first: Vec<(i32, Thread)>, second: Vec<(i32, Thread)>) -> Locks {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("t.doorbell");
-    let mut w = Writer::create(&path, &Header { tsc_hz: HZ, locks: true, ..Default::default() }).unwrap();
-    for (process, threads) in [(0, first), (1, second)] {
-        for (tid, t) in threads {
-            w.events(process, tid, &t.0).unwrap();
-        }
-    }
-    w.end(&End::default()).unwrap();
-    lock_analysis::locks(&Recording::open(&path).unwrap(), 100).unwrap()
+    let of = |process, threads: Vec<(i32, Thread)>| threads.into_iter().map(move |(tid, t)| (process, tid, t));
+    told(Header::default(), of(0, first).chain(of(1, second)))
 }
 
 #[test]

@@ -1,33 +1,18 @@
 //! Tapes of waits only (`record --locks=waits`), written here: whom a wait is put down to, and when nobody is named.
 
-use decode::Recording;
+mod thread;
+
 use schema::locks::{HolderRow, Locks};
 use tape::call::{self, CallBody, CallsBody};
-use tape::event::{Head, Plain, bytes_of};
-use tape::file::{End, Header, Writer};
-use tape::lock::{HeldBody, HoldBody, LAYOUT_WAITS, LocksBody, MappingBody, OpBody, ended, kind, left, op};
+use tape::file::Header;
+use tape::lock::{HeldBody, HoldBody, LAYOUT_WAITS, OpBody, ended, kind, left, op};
+use thread::{Thread, told};
 
 const HEAP: u64 = 0x7f00_0000;
 
-#[derive(Default)]
-struct Thread(Vec<u8>);
-
 impl Thread {
-    fn add<B: Plain>(mut self, kind: u16, flags: u16, tsc: u64, body: &B, tail: &[u8]) -> Thread {
-        let len = (size_of::<Head>() + size_of::<B>() + tail.len()).next_multiple_of(8);
-        self.0.extend_from_slice(bytes_of(&Head { kind, flags, len: len as u32, tsc }));
-        self.0.extend_from_slice(bytes_of(body));
-        self.0.extend_from_slice(tail);
-        self.0.resize(self.0.len().next_multiple_of(8), 0);
-        self
-    }
-
     fn begins(self) -> Thread {
-        let path = b"/opt/app";
-        let map = MappingBody { start: 0x1000, end: 0x9000, rights: 5, path: path.len() as u32, ..Default::default() };
-        self.add(kind::LOCKS, 0, 1, &LocksBody { layout: LAYOUT_WAITS, pid: 7 }, &[])
-            .add(kind::MAPPING, 0, 1, &map, path)
-            .add(call::kind::CALLS, 0, 1, &CallsBody { layout: call::LAYOUT, pid: 7 }, &[])
+        self.begins_with(LAYOUT_WAITS).add(call::kind::CALLS, 0, 1, &CallsBody { layout: call::LAYOUT, pid: 7 }, &[])
     }
 
     /// Held from an unknown time, `from` at the latest, to `to`; taken in the call with this number.
@@ -60,15 +45,7 @@ impl Thread {
 }
 
 fn locks_of(threads: Vec<(i32, Thread)>) -> Locks {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("t.doorbell");
-    let header = Header { tsc_hz: 1e9, locks: true, lock_waits: true, ..Default::default() };
-    let mut w = Writer::create(&path, &header).unwrap();
-    for (tid, t) in threads {
-        w.events(0, tid, &t.0).unwrap();
-    }
-    w.end(&End::default()).unwrap();
-    lock_analysis::locks(&Recording::open(&path).unwrap(), 100).unwrap()
+    told(Header { lock_waits: true, ..Header::default() }, threads.into_iter().map(|(tid, t)| (0, tid, t)))
 }
 
 /// Who held the lock in the wait of a thread, and for how much of it.

@@ -12,21 +12,14 @@ pub fn copy_times() -> Tape {
     use tape::call::{self, CallBody, CallsBody, NameBody};
     use tape::stamp::{self, ClockBody, EndsBody, StampsBody, state};
     const MIB: u32 = 1 << 20;
-    let mut t = Tape::new();
-    t.header.gpu_times = true;
-    t.event(100, call::kind::CALLS, 0, &CallsBody { layout: call::LAYOUT, pid: 4242 }, &[], &[]);
-    let stamps = StampsBody { layout: stamp::LAYOUT, state: state::ON, area: SLOTS_AT, ..StampsBody::default() };
-    t.event(100, stamp::kind::STAMPS, 0, &stamps, &[], &[]);
+    let mut t = Tape::with_times();
     t.context(100);
     for (slot, engine) in [(0, 1), (1, 11), (2, 12)] {
         t.channel(100, slot, 0x5c00_1000 + slot, engine, 1024);
     }
-    let name = b"_Z3addPi";
-    let body = NameBody { handle: 0xf1, name: name.len() as u32, pad: 0 };
-    t.event(100, call::kind::NAME, 0, &body, name, &[]);
+    t.name_kernel();
     for tsc in [100_000, 100_100_000] {
-        let body = ClockBody { after: tsc + 100, gpu_ns: GPU_ZERO + tsc + 50, gpu: stamp::OWN_GPU, pad: 0 };
-        t.event_at(stamp::WRITER, tsc, stamp::kind::CLOCK, 0, &body, &[], &[]);
+        t.clocks(tsc, tsc);
     }
     let (htod, kernel, dtoh, memset) = (13, 1, 15, 31);
     let (there, back) = (copy(HOST_AT, DEVICE_AT, 4 * MIB), copy(DEVICE_AT, HOST_AT, 4 * MIB));

@@ -605,20 +605,13 @@ pub fn stamped(qmd_at: u64, number: u64, then: &[u64]) -> Vec<u32> {
 pub fn kernel_times() -> Tape {
     use tape::call::{self, CallBody, CallsBody, NameBody};
     use tape::stamp::{self, ClockBody, EndsBody, StampsBody, state};
-    let mut t = Tape::new();
-    t.header.gpu_times = true;
-    t.event(100, call::kind::CALLS, 0, &CallsBody { layout: call::LAYOUT, pid: 4242 }, &[], &[]);
-    let stamps = StampsBody { layout: stamp::LAYOUT, state: state::ON, area: SLOTS_AT, ..StampsBody::default() };
-    t.event(100, stamp::kind::STAMPS, 0, &stamps, &[], &[]);
+    let mut t = Tape::with_times();
     t.context(100);
     t.channel(100, 0, 0x5c00_1000, 1, 1024);
-    let name = b"_Z3addPi";
-    let body = NameBody { handle: 0xf1, name: name.len() as u32, pad: 0 };
-    t.event(100, call::kind::NAME, 0, &body, name, &[]);
+    t.name_kernel();
     // (The GPU counts 1 ns a tick, and 1,000 more at the second reading.)
     for (tsc, gpu_ns) in [(100_000, 100_000), (100_100_000, 100_101_000)] {
-        let body = ClockBody { after: tsc + 100, gpu_ns: GPU_ZERO + gpu_ns + 50, gpu: stamp::OWN_GPU, pad: 0 };
-        t.event_at(stamp::WRITER, tsc, stamp::kind::CLOCK, 0, &body, &[], &[]);
+        t.clocks(tsc, gpu_ns);
     }
     let (kernel, graph) = (1, 260);
     let mut number = 0;
@@ -678,12 +671,38 @@ pub fn kernel_launches(kernels: u64, begin: impl FnOnce(&mut Tape)) -> Tape {
 }
 
 impl Tape {
+    /// Calls and times on the GPU are recorded.
+    fn with_times() -> Tape {
+        use tape::call::{self, CallsBody};
+        use tape::stamp::{self, StampsBody, state};
+        let mut t = Tape::new();
+        t.header.gpu_times = true;
+        t.event(100, call::kind::CALLS, 0, &CallsBody { layout: call::LAYOUT, pid: 4242 }, &[], &[]);
+        let stamps = StampsBody { layout: stamp::LAYOUT, state: state::ON, area: SLOTS_AT, ..StampsBody::default() };
+        t.event(100, stamp::kind::STAMPS, 0, &stamps, &[], &[]);
+        t
+    }
+
+    /// The kernel with handle 0xf1 is `add(int*)`.
+    fn name_kernel(&mut self) {
+        use tape::call::{self, NameBody};
+        let name = b"_Z3addPi";
+        let body = NameBody { handle: 0xf1, name: name.len() as u32, pad: 0 };
+        self.event(100, call::kind::NAME, 0, &body, name, &[]);
+    }
+
+    /// A reading of both clocks.
+    fn clocks(&mut self, tsc: u64, gpu_ns: u64) {
+        use tape::stamp::{self, ClockBody};
+        let body = ClockBody { after: tsc + 100, gpu_ns: GPU_ZERO + gpu_ns + 50, gpu: stamp::OWN_GPU, pad: 0 };
+        self.event_at(stamp::WRITER, tsc, stamp::kind::CLOCK, 0, &body, &[], &[]);
+    }
+
     /// The first kernels ended, so many microseconds after 300,000 ns; the GPU counts a nanosecond a tick.
     pub fn ends(&mut self, us: &[u64]) {
         use tape::stamp::{self, ClockBody};
         for tsc in [100_000, 100_100_000] {
-            let body = ClockBody { after: tsc + 100, gpu_ns: GPU_ZERO + tsc + 50, gpu: stamp::OWN_GPU, pad: 0 };
-            self.event_at(stamp::WRITER, tsc, stamp::kind::CLOCK, 0, &body, &[], &[]);
+            self.clocks(tsc, tsc);
         }
         self.ends_without_clock(us);
     }
