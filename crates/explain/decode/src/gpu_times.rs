@@ -17,8 +17,8 @@ use tape::stamp::{AS_BEFORE, CopiedBody, LaunchedBody, OWN_GPU, SLOTS, STRIDE, n
 
 /// Nanoseconds from the doorbell to the start of a kernel on an idle stream (seen on four H200: 2.3 to 3.0 us from p1 to p99, and 1.9 to 2.8 on one).
 const IDLE: i64 = 2_300;
-/// From the end that a kernel stores to the start of the next in its stream, at least and usually (seen on two H200: 0.86 to 1.41 us from p1 to p99; one
-/// of a hundred beside other streams' kernels came earlier).
+/// From the end that a kernel stores to the start of the next in its stream: the minimum, and the usual time. Seen on two H200: 0.86 to 1.41 us from p1 to p99.
+/// Where kernels of other streams ran, one in a hundred started earlier.
 const BUSY: (u64, u64) = (600, 1_000);
 /// The same for a kernel that another one of its graph starts (seen on two H200: 0.22 to 0.42 us).
 const NODE: u64 = 300;

@@ -126,7 +126,7 @@ impl Chains<'_> {
         let is_certain = |h: &&Hold| !h.late && share(h) > 0;
         let certain = self.holds(waiter, lock, from, to).any(|h| is_certain(&h));
         let late = self.holds(waiter, lock, from, to).filter(|h| h.late).count();
-        // Of two that may have been in the way, or beside one that was, who it was is not known.
+        // A late hold counts only if it is the only candidate.
         let counts = |h: &&Hold| !h.late || !certain && late == 1;
         for h in self.holds(waiter, lock, from, to).filter(counts) {
             let (ticks, times, longest) = of.entry((h.thread.process, h.thread.tid)).or_insert((0, 0, h));

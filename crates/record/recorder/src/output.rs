@@ -1,7 +1,6 @@
 //! The tape, and when nothing more is written to it: at its size limit, or when the disk is full.
 //!
-//! A thread of its own packs and writes ([`crate::writing`]), so that the one that empties the rings does not wait for the disk while there is room
-//! between them.
+//! A separate thread writes ([`crate::writing`]). The one that empties the rings waits for it only when the queue between them is full.
 
 use crate::writing::{Piece, Progress, Writing};
 use redact::Scrubber;
@@ -131,7 +130,7 @@ impl Output {
         self.write(move |w| w.process(&p));
     }
 
-    /// Also when nothing more is written: it is small, and says what is missing. Behind all that the process did.
+    /// Also after the recording has stopped: it is small, and names what is missing. It is written after all events of the process.
     pub fn process_end(&mut self, e: &ProcessEnd) {
         let e = e.clone();
         self.send(Piece::Other { anyway: true, write: Box::new(move |w| w.process_end(&e)) });

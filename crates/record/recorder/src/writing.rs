@@ -30,7 +30,7 @@ pub enum Piece {
         tid: i32,
         bytes: Vec<u8>,
     },
-    /// `anyway`: also when nothing more is written; behind all events that came before.
+    /// `anyway`: also after the recording has stopped. It is written after all events that came before it.
     Other {
         anyway: bool,
         write: Box<Write>,

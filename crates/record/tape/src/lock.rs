@@ -8,9 +8,8 @@
 //!
 //! A [`LocksBody`] with the layout comes before all others; tapes without locks have none of these.
 //!
-//! A tape of waits only ([`LAYOUT_WAITS`], `record --locks=waits`) has less: an operation that nobody waited for is not on it.
-//! What a thread holds without having read the clock ends in a [`HoldBody`] that says since when it was held at the latest,
-//! and only if another thread began to wait meanwhile.
+//! A tape of waits only ([`LAYOUT_WAITS`], `record --locks=waits`) has only operations that a thread waited for. A hold whose begin was not
+//! read from the clock is on it if another thread began to wait during the hold; its [`HoldBody`] has the latest time at which the hold can have begun.
 
 /// Layout of the bodies here; said by the first event. Changes whenever one of them does.
 pub const LAYOUT: u32 = 1;
@@ -202,8 +201,8 @@ pub mod left {
     pub const HELD: u32 = 0;
     /// Waited for, not held.
     pub const WAITING: u32 = 1;
-    /// Held since an unknown time, at which nobody waited for it: `since` is 0, the high half of `wait` the number of the call of
-    /// CUDA's in which it was taken, 0 for none.
+    /// Held since an unknown time, at which no thread waited for it. `since` is 0. The high half of `wait` is the number of the CUDA call
+    /// in which it was taken, 0 for none.
     pub const OPEN: u32 = 2;
 }
 

@@ -1,13 +1,12 @@
 //! Whether threads wait for a lock, for those who hold it without having read the clock (`record --locks=waits`).
 //!
-//! Each address has a place in a table of fixed size; addresses may share one. A thread that is about to wait counts itself
-//! there, then reads the clock. A thread that has taken a lock notes the count, and compares it after the release: if it is the
-//! same, nobody has begun to wait for the lock meanwhile, and there is nothing to record. If somebody waits already when a lock is
-//! taken, the hold is recorded with its times, as under `--locks`.
+//! Each address has a place in a table of fixed size; addresses may share one. A thread that is about to wait increments the count of
+//! its place, then reads the clock. A thread that has taken a lock keeps the count, and compares it after the release. If the count is the
+//! same, no thread has begun to wait for the lock, and the hold is not recorded. If a thread waits already when a lock is taken, the hold
+//! is recorded with its times, as under `--locks`.
 //!
-//! Invariant: [`since`] is never earlier than the hold that asks: it is the time of a thread that counted itself after the holder
-//! had noted the count. A place that two locks share, and a thread that never counts its end, cost readings of the clock, no
-//! truth.
+//! Invariant: [`since`] is never earlier than the begin of the hold: it is the time of a thread that incremented the count after the
+//! holder had read it. Two locks that share a place, or a thread that never counts its end, cost readings of the clock; the times stay true.
 
 use crate::process::sys;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -98,8 +97,8 @@ pub fn ends(addr: usize) {
     place(addr).ended.fetch_add(1, Ordering::Release);
 }
 
-/// Since when at the latest a lock was held whose holder noted `turn` when it took it: when the first of those began to wait who
-/// have come since. `None` if nobody came, or that is not to be found.
+/// A lock whose holder kept the count `turn` was held at this time: the first thread that came after it began to wait then. `None` if no thread
+/// came, or its time is no longer in the table.
 #[cold]
 pub fn since(addr: usize, turn: u32, now: u64) -> Option<u64> {
     let p = place(addr);

@@ -1,7 +1,7 @@
 //! Records what threads do with locks, and their calls of CUDA, on their rings.
 //!
 //! [`arrival`] says whether a thread's operation is to be recorded, [`holds`] what a thread holds and the events that come of
-//! it, [`asked`] whether somebody waits for it, [`call`] the call of CUDA's that it is in, [`python`] the Python frames that make it, [`code`] which library lies where.
+//! it, [`asked`] whether a thread waits for it, [`call`] the current CUDA call, [`python`] its Python frames, [`code`] where each library is mapped.
 //! [`ranges`] records NVTX, whose texts [`texts`] reads.
 
 pub mod arrival;
