@@ -54,7 +54,9 @@ struct State {
     groups: [Group; GROUPS],
     next_group: u32,
     uploads: u32,
+    /// The latest upload: so many nodes, in the order of their addresses. A graph of some thousand nodes is uploaded by several segments.
     upload: [Node; UPLOAD],
+    n: usize,
 }
 
 /// 1.2 MiB, mapped when the first kernel is stamped: most programs need none of it. Null until then.
@@ -91,29 +93,76 @@ pub fn begin() {
 #[inline(never)]
 pub fn uploaded(length: usize, word: impl Fn(usize) -> u32) {
     alone(|s| {
-        let mut n = 0;
-        end_time::nodes(length, &word, stamps::is_slot, |node| {
-            if let Some(to) = s.upload.get_mut(n) {
-                *to = node;
-                n += 1;
-            }
-        });
-        s.uploads = s.uploads.wrapping_add(1).max(1);
-        s.link(n);
+        s.upload(|node| end_time::nodes(length, &word, stamps::is_slot, node));
     });
 }
 
+/// Where a QMD is among nodes in the order of their addresses.
+fn find(nodes: &[Node], address: u64) -> Option<usize> {
+    nodes.binary_search_by_key(&address, |node| node.address).ok()
+}
+
+/// True if nodes continue an upload: one of them starts one that came before, or is started by one that came before and did not know it.
+///
+/// (One that came before and comes again is another graph's, or has changed: what starts it says nothing.)
+fn continues(before: &[Node], nodes: &[Node]) -> bool {
+    let is_old = |qmd: u64| find(before, qmd).is_some() && find(nodes, qmd).is_none();
+    let is_new = |qmd: u64| find(nodes, qmd).is_some() && find(before, qmd).is_none();
+    nodes.iter().any(|node| node.starts.iter().any(|qmd| is_old(*qmd)))
+        || before.iter().any(|node| is_old(node.address) && node.starts.iter().any(|qmd| is_new(*qmd)))
+}
+
 impl State {
-    fn link(&mut self, n: usize) {
-        let Some(nodes) = self.upload.get_mut(..n) else { return };
+    /// `each` calls its function with each node that a segment uploads.
+    fn upload(&mut self, each: impl Fn(&mut dyn FnMut(Node))) {
+        let mut from = self.n;
+        let mut to = self.put(from, &each);
+        if to == UPLOAD {
+            (from, to) = (0, self.put(0, &each));
+        }
+        let (before, nodes) = self.upload[..to].split_at_mut(from);
         nodes.sort_unstable_by_key(|node| node.address);
+        if continues(before, nodes) {
+            for node in before {
+                if find(nodes, node.address).is_some() {
+                    *node = Node::NONE;
+                }
+            }
+        } else {
+            self.upload.copy_within(from..to, 0);
+            to -= from;
+        }
+        self.link(to);
+    }
+
+    /// Where what was put from `from` on ends.
+    fn put(&mut self, from: usize, each: impl Fn(&mut dyn FnMut(Node))) -> usize {
+        let mut to = from;
+        each(&mut |node| {
+            if let Some(place) = self.upload.get_mut(to) {
+                *place = node;
+                to += 1;
+            }
+        });
+        to
+    }
+
+    fn link(&mut self, n: usize) {
+        self.uploads = self.uploads.wrapping_add(1).max(1);
+        let nodes = &mut self.upload[..n];
+        nodes.sort_unstable_by_key(|node| node.address);
+        let gone = nodes.iter().take_while(|node| node.address == 0).count();
+        nodes.copy_within(gone.., 0);
+        let n = n - gone;
+        self.n = n;
+        let nodes = &mut self.upload[..n];
         // A QMD and those that it starts are one group. Its number is the lowest of its nodes', passed on until no node changes.
         nodes.iter_mut().enumerate().for_each(|(i, node)| node.group = i as u32);
         loop {
             let mut changed = false;
             for i in 0..n {
                 for then in nodes[i].starts {
-                    let Ok(j) = nodes.binary_search_by_key(&then, |node| node.address) else { continue };
+                    let Some(j) = find(nodes, then) else { continue };
                     let least = nodes[i].group.min(nodes[j].group);
                     changed |= nodes[i].group != least || nodes[j].group != least;
                     (nodes[i].group, nodes[j].group) = (least, least);
@@ -302,11 +351,42 @@ mod tests {
     }
 
     fn upload(s: &mut State, nodes: &[(u64, bool, [u64; 2])]) {
-        s.uploads += 1;
-        for (to, (address, is_kernel, starts)) in s.upload.iter_mut().zip(nodes) {
-            *to = Node { address: *address, is_kernel: *is_kernel, is_stamped: *is_kernel, starts: *starts, group: 0 };
-        }
-        s.link(nodes.len());
+        s.upload(|f| {
+            for (address, is_kernel, starts) in nodes {
+                f(Node { address: *address, is_kernel: *is_kernel, is_stamped: *is_kernel, starts: *starts, group: 0 });
+            }
+        });
+    }
+
+    /// CUDA begins a new segment where its memory for commands ends.
+    #[test]
+    fn a_graph_that_several_segments_upload_is_one_group() {
+        let mut s = state();
+        let at = |i: u64| 0x2_0000_0000 + STRIDE * i;
+        let chain = |of: std::ops::Range<u64>, end: u64| {
+            of.rev().map(|i| (at(i), true, [if i == end { 0 } else { at(i + 1) }, 0])).collect::<Vec<_>>()
+        };
+        // A graph before it, at the place of its beginning.
+        upload(&mut s, &chain(0..4, 3));
+        // 0 to 9 and 20 to 29, then 10 to 19 and 30 to 39.
+        upload(&mut s, &[chain(0..10, 39), chain(20..30, 39)].concat());
+        upload(&mut s, &[chain(10..20, 39), chain(30..40, 39)].concat());
+        let group = s.find(at(0)).unwrap();
+        assert!((1..40).all(|i| s.find(at(i)) == Some(group)));
+        let of = &s.groups[group as usize];
+        assert_eq!((of.n, of.kernels, of.runs[0]), (1, 40, Run { qmd: at(0), count: 40, pad: 0 }));
+        // Another graph in some of its places: the rest is gone.
+        upload(&mut s, &chain(5..8, 7));
+        let other = s.find(at(5)).unwrap();
+        assert_ne!(other, group);
+        assert_eq!((s.groups[other as usize].kernels, s.n), (3, 3));
+        // One node again, with other arguments: it is of its graph still.
+        upload(&mut s, &[(at(6), true, [at(7), 0])]);
+        assert_eq!(s.find(at(6)), s.find(at(7)));
+        // More than are remembered.
+        upload(&mut s, &chain(0..UPLOAD as u64 + 9, UPLOAD as u64 + 9));
+        upload(&mut s, &chain(0..3, 2));
+        assert_eq!(s.n, 3);
     }
 
     #[test]
