@@ -5,6 +5,7 @@
 //! overlap, only bounds are known.
 
 use crate::events;
+use crate::qmds::Order;
 use crate::recording::{InsightError, Recording};
 use pushbuf::qmd::end_time::{self, Found};
 use schema::channel::Channel;
@@ -261,8 +262,10 @@ pub struct Ran {
 /// What is remembered of the kernels of an image while its submissions are read.
 #[derive(Debug, Default)]
 pub(crate) struct Running {
-    /// When the last kernel of a channel's stream ended, by the GPU's clock; `None` if that is not known.
-    last: HashMap<(usize, u64), Option<u64>>,
+    /// When the last kernel of a channel's stream ran, by the GPU's clock; `None` if that is not known.
+    last: HashMap<(usize, u64), Option<Last>>,
+    /// Channels whose next kernel may begin while the one before it in its stream still runs.
+    early: HashSet<usize>,
     /// The latest ends on each GPU.
     latest: HashMap<Option<u32>, Latest>,
     /// Channels that were told to wait for something since their last kernel.
@@ -280,6 +283,19 @@ pub(crate) struct Running {
     launched: HashMap<(u32, u64), Vec<Ran>>,
     /// Entries of copy engines, likewise: the numbers of their transfers' begins and ends.
     copied: HashMap<(u32, u64), Range<u64>>,
+}
+
+/// When a kernel ran: not before, and until.
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    earliest: u64,
+    end: u64,
+}
+
+impl From<GpuTime> for Last {
+    fn from(time: GpuTime) -> Last {
+        Last { earliest: time.earliest_ns, end: time.end_ns }
+    }
 }
 
 /// Words that kernels count up, at most.
@@ -338,8 +354,7 @@ impl Running {
         self.launched.remove(&(slot, entry)).unwrap_or_default()
     }
 
-    /// When the kernels of a graph ran that a doorbell at a time stamp has launched, in the order of their ends. `is_again`: it was uploaded before. `starts`: which QMDs one acts on
-    /// when it is done.
+    /// When the kernels of a graph ran that a doorbell at a time stamp has launched, in the order of their ends. `is_again`: it was uploaded before. `order`: of a QMD.
     pub fn graph(
         &mut self,
         times: &Image,
@@ -347,19 +362,22 @@ impl Running {
         tsc: u64,
         kernels: &[Ran],
         is_again: bool,
-        starts: impl Fn(u64) -> [u64; 2],
+        order: impl Fn(u64) -> Order,
     ) -> Vec<(u64, GpuTime)> {
         let end_of = |k: &Ran| times.ended_of(channel.gpu, tsc, k);
         let mut ended: Vec<(u64, Ran)> = kernels.iter().filter_map(|k| Some((end_of(k)?, *k))).collect();
         ended.sort_by_key(|(ns, _)| *ns);
+        let then = |k: &Ran| order(k.qmd).starts.into_iter().filter(|qmd| *qmd != 0);
         // The latest end of those that a kernel waits for.
         let mut waits_for: HashMap<u64, u64> = HashMap::new();
         for (ns, k) in &ended {
-            for then in starts(k.qmd).into_iter().filter(|qmd| *qmd != 0) {
+            for then in then(k) {
                 let latest = waits_for.entry(then).or_insert(*ns);
                 *latest = (*latest).max(*ns);
             }
         }
+        // Before which these did not begin.
+        let mut begun: HashMap<u64, u64> = HashMap::new();
         let is_whole = ended.len() == kernels.len();
         let bell = times.gpu_ns(channel.gpu, tsc);
         let mut all = Vec::with_capacity(ended.len());
@@ -368,13 +386,18 @@ impl Running {
         for (ns, k) in ended {
             let time = match waits_for.get(&k.qmd) {
                 Some(before) => {
-                    let start = before.saturating_add(NODE).min(ns);
-                    let kind = if is_whole { Start::AfterTheOneBefore } else { Start::Bounded };
-                    let (rung, error) = bell.unwrap_or((start, 0.0));
+                    let is_early = order(k.qmd).early;
+                    let start =
+                        if is_early { begun.get(&k.qmd).copied().unwrap_or(0) } else { before.saturating_add(NODE) };
+                    let earliest = start.max(bell.map_or(0, |(ns, _)| ns)).min(ns);
+                    let idle = bell.map_or(0, |(ns, _)| ns.saturating_add_signed(IDLE));
+                    let start = earliest.max(idle).min(ns);
+                    let kind = if is_whole && !is_early { Start::AfterTheOneBefore } else { Start::Bounded };
+                    let (rung, error) = bell.unwrap_or((earliest, 0.0));
                     GpuTime {
                         end_ns: ns,
                         start_ns: start,
-                        earliest_ns: start,
+                        earliest_ns: earliest,
                         start: kind,
                         queued_ns: start.saturating_sub(rung),
                         clock_error_ns: error.ceil() as u64,
@@ -388,12 +411,21 @@ impl Running {
                     },
                 },
             };
+            for then in then(&k) {
+                let earliest = begun.entry(then).or_insert(time.earliest_ns);
+                *earliest = (*earliest).max(time.earliest_ns);
+            }
             all.push((k.qmd, time));
         }
         if let Some((_, last)) = all.last() {
-            self.last.insert((channel.number, stream), Some(last.end_ns));
+            self.last.insert((channel.number, stream), Some((*last).into()));
         }
         all
+    }
+
+    /// The next kernel of a channel may begin while the one before it in its stream still runs.
+    pub fn begins_early(&mut self, channel: usize) {
+        self.early.insert(channel);
     }
 
     pub fn waits(&mut self, channel: usize) {
@@ -449,7 +481,8 @@ impl Running {
         waits_for_itself: bool,
     ) -> Option<GpuTime> {
         let end = number.and_then(|n| times.ended(n));
-        let before = self.last.insert((channel.number, stream), end);
+        let before = self.last.insert((channel.number, stream), None);
+        let is_early = self.early.remove(&channel.number);
         let has_waited = self.waited.remove(&channel.number);
         let copied = self.not_before.remove(&channel.number).unwrap_or(0);
         let end = end?;
@@ -459,32 +492,39 @@ impl Running {
         let idle = bell.saturating_add(IDLE);
         let has_written = self.wrote.remove(&channel.number);
         let (least, usual) = if has_written { AFTER_A_WRITE } else { BUSY };
-        let behind = |gap: u64| before.flatten().map(|ns| ns.saturating_add(gap) as i64);
-        let (earliest_busy, busy) = (behind(least), behind(usual));
+        let behind = |gap: u64| before.flatten().map(|before| before.end.saturating_add(gap) as i64);
+        let busy = behind(usual);
+        // One that begins early may begin as soon as the one before it has.
+        let earliest_busy =
+            if is_early { before.flatten().map(|before| before.earliest as i64) } else { behind(least) };
         // Not before its doorbell, not before the kernel ahead of it in its stream is done, nor the copy that it waits for.
         let (least, usual) = AFTER_A_COPY;
         let after_copy = |ns: u64| if copied == 0 { 0 } else { copied.saturating_add(ns) as i64 };
         let earliest = earliest_busy.unwrap_or(0).max(bell).max(after_copy(least)).min(last);
-        let start = busy.unwrap_or(0).max(idle).max(after_copy(usual)).min(last);
+        let busy_at = if is_early { earliest_busy } else { busy };
+        let start = busy_at.unwrap_or(0).max(idle).max(after_copy(usual)).min(last);
         let beside = self.latest.entry(channel.gpu).or_default().of_others((channel.number, stream), end);
         let kind = match before {
             // A kernel of the stream whose end is not known; one of another stream, which may have been in the way; a wait for another channel.
             Some(None) => Start::Bounded,
             _ if beside as i64 > start => Start::Bounded,
             _ if has_waited && !waits_for_itself => Start::Bounded,
-            Some(Some(ns)) if ns as i64 > last => Start::Bounded,
+            _ if is_early => Start::Bounded,
+            Some(Some(before)) if before.end as i64 > last => Start::Bounded,
             _ if has_written && busy.is_some_and(|busy| busy > idle) => Start::Bounded,
             _ if busy.is_some_and(|busy| busy > idle) => Start::AfterTheOneBefore,
             _ => Start::AfterTheDoorbell,
         };
-        Some(GpuTime {
+        let time = GpuTime {
             end_ns: end,
             start_ns: start as u64,
             earliest_ns: earliest as u64,
             start: kind,
             queued_ns: start.saturating_sub(bell).max(0) as u64,
             clock_error_ns: error as u64,
-        })
+        };
+        self.last.insert((channel.number, stream), Some(time.into()));
+        Some(time)
     }
 }
 
@@ -584,6 +624,32 @@ mod tests {
         assert_eq!(time.start_ns, before + AFTER_A_WRITE.1);
     }
 
+    /// A programmatic dependent launch. The GPU stores its end behind that of the one before all the same.
+    #[test]
+    fn a_kernel_that_may_begin_early_has_a_bounded_start() {
+        let (image, tsc) = ended(&[20_000, 21_000, 30_000]);
+        let mut running = Running::default();
+        let mut run = |early: bool, number| {
+            if early {
+                running.begins_early(1);
+            }
+            running.kernel(&image, &channel(1), 0, tsc, Some(number), false).unwrap()
+        };
+        let first = run(false, 0);
+        let second = run(true, 1);
+        assert_eq!((second.start, second.earliest_ns), (Start::Bounded, first.earliest_ns));
+        assert!(second.start_ns < image.ended(0).unwrap());
+        let third = run(false, 2);
+        assert_eq!((third.start, third.earliest_ns), (Start::AfterTheOneBefore, image.ended(1).unwrap() + BUSY.0));
+        // The same in a graph.
+        let kernels = [0, 1, 2].map(|number| Ran { qmd: 0x1000 * (number + 1), number });
+        let order = |qmd| Order { starts: [if qmd < 0x3000 { qmd + 0x1000 } else { 0 }, 0], early: qmd == 0x2000 };
+        let ran = Running::default().graph(&image, (&channel(1), 0), tsc, &kernels, false, order);
+        let starts: Vec<_> = ran.iter().map(|(_, time)| (time.start, time.earliest_ns)).collect();
+        let then = (Start::AfterTheOneBefore, image.ended(1).unwrap() + NODE);
+        assert_eq!(starts[1..], [(Start::Bounded, first.earliest_ns), then]);
+    }
+
     #[test]
     fn a_kernel_of_another_stream_may_be_in_the_way() {
         let (image, tsc) = ended(&[20_000, 22_000, 90_000, 91_000]);
@@ -646,7 +712,7 @@ mod tests {
         assert!(of(&image), "launched again after its end");
         image.as_before.insert(0x1000, vec![tsc - 30, at(40_000)]);
         assert!(!of(&image), "launched again before it");
-        let ran = Running::default().graph(&image, (&channel(1), 0), tsc, &[kernel], false, |_| [0; 2]);
+        let ran = Running::default().graph(&image, (&channel(1), 0), tsc, &[kernel], false, |_| Order::default());
         assert!(ran.is_empty());
     }
 

@@ -30,6 +30,15 @@ pub struct Started {
     pub again: bool,
 }
 
+/// How a QMD is ordered with others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Order {
+    /// Which QMDs it acts on when it is done; 0 for none.
+    pub starts: [u64; 2],
+    /// It may begin while those that act on it still run.
+    pub early: bool,
+}
+
 /// QMDs remembered, at most.
 const REMEMBERED: usize = 1 << 18;
 
@@ -37,8 +46,8 @@ const REMEMBERED: usize = 1 << 18;
 #[derive(Debug, Default)]
 pub(crate) struct Qmds {
     known: HashMap<u64, (Shape, usize, Option<At>)>,
-    /// Which QMDs those of graphs act on when they are done.
-    starts: HashMap<u64, [u64; 2]>,
+    /// How those of graphs are ordered.
+    orders: HashMap<u64, Order>,
 }
 
 impl Qmds {
@@ -58,12 +67,12 @@ impl Qmds {
             self.known.insert(l.qmd_address, (shape, channel, l.written_at));
         }
         if let Some(q) = &l.qmd
-            && (self.starts.len() < REMEMBERED || self.starts.contains_key(&l.qmd_address))
+            && (self.orders.len() < REMEMBERED || self.orders.contains_key(&l.qmd_address))
         {
-            let mut starts = [0; 2];
-            starts.iter_mut().zip(q.dependents()).for_each(|(to, (_, dependent))| *to = dependent.address);
-            if starts != [0; 2] || self.starts.contains_key(&l.qmd_address) {
-                self.starts.insert(l.qmd_address, starts);
+            let mut order = Order { early: q.waits_on_latch(), ..Order::default() };
+            order.starts.iter_mut().zip(q.dependents()).for_each(|(to, (_, dependent))| *to = dependent.address);
+            if order != Order::default() || self.orders.contains_key(&l.qmd_address) {
+                self.orders.insert(l.qmd_address, order);
             }
         }
         Started { shape, again }
@@ -74,8 +83,8 @@ impl Qmds {
         self.known.get(&qmd).map(|known| known.0)
     }
 
-    /// Which QMDs the one at an address acts on when it is done.
-    pub fn starts(&self, qmd: u64) -> [u64; 2] {
-        self.starts.get(&qmd).copied().unwrap_or_default()
+    /// How the one at an address is ordered.
+    pub fn order(&self, qmd: u64) -> Order {
+        self.orders.get(&qmd).copied().unwrap_or_default()
     }
 }

@@ -1,11 +1,16 @@
-//! Two recordings of the driver itself (580.159.04, CUDA 13.0, H200, `--no-data`): what a better decoder must still say.
+//! Recordings of the driver itself (580.159.04, CUDA 13.0, H200, without data): what a better decoder must still say.
 //!
 //! Made with `docs/results/see.sh OUT fixtures` and `cargo run -p tape --example anonymous`.
+//! `h200-programmatic`: with `--gpu-times`, kernels `plain` and, by programmatic dependent launch, `pdl` and `nolaunch`, then four `pdl` in a graph, twice.
 
-use decode::Recording;
+use decode::walk::{At, GraphKernel, Sink, walk};
+use decode::{Kernel, Recording};
 use pushbuf::gpfifo::Entry;
 use pushbuf::header::Header;
+use pushbuf::ops::{Op, What};
+use schema::operations::Start;
 use schema::{Place, Summary};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tape::event::{Body, Events};
 use tape::file::{Item, Reader};
@@ -48,6 +53,42 @@ fn launches_and_graphs_through_cuda() {
     assert!(s.problems.unknown_methods.is_empty() && s.problems.bad_headers == 0);
     let sizes: Vec<_> = s.launch_shapes.iter().map(|l| l.shape.block[0]).collect();
     assert!(sizes.iter().all(|b| (1..=1024).contains(b)), "{sizes:?}");
+}
+
+#[derive(Default)]
+struct Starts(BTreeMap<(String, bool), Vec<Start>>);
+
+impl Starts {
+    fn add(&mut self, kernel: Option<&Kernel>, in_graph: bool, start: Start) {
+        let name = decode::short_name(kernel.map_or("?", |k| &k.name));
+        self.0.entry((name, in_graph)).or_default().push(start);
+    }
+}
+
+impl Sink for Starts {
+    fn op(&mut self, at: &At<'_>, op: &Op) {
+        if let (What::Launch(_), Some(time)) = (&op.what, at.gpu_time()) {
+            self.add(at.kernel().as_deref(), false, time.start);
+        }
+    }
+
+    fn graph_kernel(&mut self, _: &At<'_>, kernel: &GraphKernel) {
+        self.add(kernel.kernel.as_deref(), true, kernel.gpu.start);
+    }
+}
+
+#[test]
+fn a_programmatic_launch_may_begin_while_the_kernel_before_it_runs() {
+    let mut starts = Starts::default();
+    walk(&Recording::open(&fixture("h200-programmatic.doorbell")).unwrap(), &mut starts).unwrap();
+    let of = |name: &str, in_graph| starts.0.get(&(name.to_owned(), in_graph)).cloned().unwrap_or_default();
+    let bounded = |starts: &[Start]| starts.iter().filter(|s| **s == Start::Bounded).count();
+    for (name, in_graph, all, early) in
+        [("plain", false, 4, 0), ("pdl", false, 5, 5), ("nolaunch", false, 4, 4), ("pdl", true, 8, 7)]
+    {
+        let starts = of(name, in_graph);
+        assert_eq!((starts.len(), bounded(&starts)), (all, early), "{name} {in_graph} {starts:?}");
+    }
 }
 
 #[test]

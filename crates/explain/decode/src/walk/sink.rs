@@ -13,6 +13,7 @@ use crate::state::Call;
 use pushbuf::decode::Item;
 use pushbuf::gpfifo;
 use pushbuf::ops::{Launch, Op};
+use pushbuf::qmd::Qmd;
 use python_frames::Stacks;
 use rm::abi::Branch;
 use rm::graph::ObjectGraph;
@@ -200,7 +201,7 @@ impl At<'_> {
         let stream = self.stream();
         let qmds = self.qmds.borrow();
         let ran = running
-            .graph(times, (self.channel, stream), self.submission.tsc, &kernels, is_again, |qmd| qmds.starts(qmd));
+            .graph(times, (self.channel, stream), self.submission.tsc, &kernels, is_again, |qmd| qmds.order(qmd));
         for (qmd, gpu) in ran {
             let Some(shape) = qmds.shape(qmd) else { continue };
             let kernel = self.codes.borrow().latest(shape.code()).cloned();
@@ -239,6 +240,9 @@ impl At<'_> {
         let mut running = self.running.borrow_mut();
         for (_, release) in l.qmd.iter().flat_map(|qmd| qmd.releases()) {
             running.releases(self.channel.number, stream, release.address);
+        }
+        if l.qmd.as_ref().is_some_and(Qmd::waits_on_latch) {
+            running.begins_early(self.channel.number);
         }
         self.gpu_time.set(running.kernel(times, self.channel, stream, self.submission.tsc, number, false));
     }

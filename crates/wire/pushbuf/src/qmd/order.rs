@@ -183,6 +183,11 @@ impl Qmd {
         Some((lower | self.field("PROGRAM_PREFETCH_ADDR_UPPER_SHIFTED")? << 32) << 8)
     }
 
+    /// True for a programmatic dependent launch (version 4): the kernel may begin while the one before it in its stream still runs.
+    pub fn waits_on_latch(&self) -> bool {
+        self.field("WAIT_ON_LATCH_VALID") == Some(1)
+    }
+
     /// How many times the QMD must be decremented before it runs.
     pub fn dependence_counter(&self) -> u32 {
         self.field("DEPENDENCE_COUNTER").unwrap_or(0) as u32
