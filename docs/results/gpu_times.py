@@ -20,6 +20,7 @@ import data_file
 import names
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+NVCC = ["nvcc", "-O2", "-arch=sm_90", f"{HERE}/gpu-times/own.cu"]
 
 
 def recorded(doorbell, tape, command, *how):
@@ -47,11 +48,11 @@ def ns(run, key):
 def own(doorbell, tmp):
     """Kernels that read the GPU's clock themselves."""
     program, tape = f"{tmp}/own", f"{tmp}/own.doorbell"
-    subprocess.run(["nvcc", "-O2", "-o", program, f"{HERE}/gpu-times/own.cu"], check=True)
+    subprocess.run([*NVCC, "-o", program], check=True)
     theirs = {}
     for line in recorded(doorbell, tape, [program], "--gpu-times").splitlines():
-        name, _, start, end = line.split()
-        theirs.setdefault(name, []).append((int(start), int(end)))
+        name, number, start, end = line.split()
+        theirs.setdefault(name, []).append((int(start), int(end), int(number)))
     summary = show(doorbell, tape, "--summary")
     print("lost", summary["lost"], "kernels without a time", [t["lacking"] for t in summary.get("kernel_times") or []], flush=True)
     ours = {}
@@ -64,7 +65,8 @@ def own(doorbell, tmp):
         row = {"class": name, "kernels": len(runs), "ends": min(len(mine), len(runs))}
         if len(mine) >= len(runs):
             mine = sorted(mine, key=lambda r: ns(r, "end_ns"))[-len(runs):]
-            pairs = list(zip(mine, sorted(runs, key=lambda r: r[1])))
+            # Programmatic ones reach their last instruction in any order, and the GPU ends them in the order of their launches.
+            pairs = [(r, own[:2]) for r, own in zip(mine, sorted(runs, key=lambda r: r[2 if name == "programmatic" else 1]))]
             row["end"] = spread([ns(r, "end_ns") - end for r, (_, end) in pairs])
             row["start"] = spread([ns(r, "start_ns") - start for r, (start, _) in pairs])
             row["duration"] = spread([ns(r, "end_ns") - ns(r, "start_ns") - (e - s) for r, (s, e) in pairs])
@@ -156,6 +158,83 @@ def cupti(doorbell, tmp):
                      "differ": spread([us - x for us, x, _, _ in all]), "cuptis": spread([abs(x - y) for _, x, y, _ in all]),
                      "sum": sum(us for us, *_ in all) / sum(x for _, x, *_ in all)})
         print(rows[-1], flush=True)
+    return rows
+
+
+def own_profiled(library, to):
+    """The kernels of `own.cu` under torch.profiler: what they say themselves is printed, what CUPTI says is written."""
+    import ctypes
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+    torch.cuda.init()
+    program = ctypes.CDLL(library)
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        arguments = (ctypes.c_char_p * 2)(b"own", None)
+        assert program.main(1, arguments) == 0
+    profiler.export_chrome_trace(to + ".trace")
+    with open(to + ".trace") as f:
+        events = json.load(f)["traceEvents"]
+    with open(to, "w") as f:
+        kernels = [(e["ts"], e["dur"], e["name"].split("(")[0]) for e in events if e.get("cat") == "kernel"]
+        json.dump(sorted(kernels, key=lambda k: k[0] if k[2] == "programmatic" else k[0] + k[1]), f)
+
+
+def beside(doorbell, tmp):
+    """Durations less the kernels' own, by CUPTI and by doorbell: a run of each."""
+    program, library, tape = f"{tmp}/own", f"{tmp}/own.so", f"{tmp}/own.doorbell"
+    for extra in (["-o", program], ["-shared", "-Xcompiler", "-fPIC", "-o", library]):
+        subprocess.run([*NVCC, *extra], check=True)
+
+    # In the order of their ends; programmatic ones in the order of their launches, because they end in any.
+    def theirs(said):
+        of = {}
+        for name, number, start, end in (line.split() for line in said.splitlines()):
+            of.setdefault(name, []).append((int(number if name == "programmatic" else end), int(end) - int(start)))
+        return {name: [dur for _, dur in sorted(runs)] for name, runs in of.items()}
+
+    me = [sys.executable, os.path.abspath(__file__), "program", "own", library, f"{tmp}/own.json"]
+    said = subprocess.run(me, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=300).stdout
+    by_cupti = {"own": theirs(said), "of": {}}
+    with open(f"{tmp}/own.json") as f:
+        for _, dur, name in json.load(f):
+            by_cupti["of"].setdefault(name, []).append(1e3 * dur)
+    by_us = {"own": theirs(recorded(doorbell, tape, [program], "--gpu-times")), "of": {}}
+    for r in sorted(show(doorbell, tape, "--gpu-times"), key=lambda r: ns(r, "end_ns")):
+        by_us["of"].setdefault((r["name"] or hex(r["code"])).split("(")[0], []).append(ns(r, "end_ns") - ns(r, "start_ns"))
+    rows = []
+    for name, runs in by_us["own"].items():
+        row = {"class": name, "kernels": len(runs)}
+        for by, said in (("cupti", by_cupti), ("ours", by_us)):
+            own = said["own"].get(name, [])
+            # A graph's kernels were launched by no handle: they are known by how many there are.
+            of = said["of"].get(name) or next((v for k, v in said["of"].items() if k.startswith("0x") and len(v) == len(own)), [])
+            row[by] = spread([x - y for x, y in zip(of[-len(own):], own)]) if 0 < len(own) <= len(of) else None
+        rows.append(row)
+        print(row, flush=True)
+    return rows
+
+
+def profiler(doorbell, tmp):
+    """torch.profiler in a recorded program: doorbell leaves the times to it."""
+    out, tape = f"{tmp}/profiler.json", f"{tmp}/profiler.doorbell"
+    recorded(doorbell, tape, [sys.executable, os.path.abspath(__file__), "program", "sequence", out], "--gpu-times")
+    with open(out) as f:
+        row = {"kernels_of_cupti": len(json.load(f)), "kernel_times": show(doorbell, tape, "--summary").get("kernel_times")}
+    print(row, flush=True)
+    return [row]
+
+
+def sizes(doorbell, tmp):
+    """Bytes of a recording for each launch."""
+    rows = []
+    for name in PROGRAMS[:2]:
+        for how in (["--calls"], ["--calls", "--no-data"], ["--gpu-times"], ["--gpu-times", "--no-data"]):
+            tape = f"{tmp}/sizes.doorbell"
+            recorded(doorbell, tape, [sys.executable, os.path.abspath(__file__), "program", name], *how)
+            summary = show(doorbell, tape, "--summary")
+            rows.append({"program": name, "how": " ".join(how), "bytes": os.path.getsize(tape), "doorbells": summary["doorbells"],
+                         "launches": summary["launches"], "lost": summary["lost"]})
+            print(rows[-1], flush=True)
     return rows
 
 
@@ -415,7 +494,7 @@ def launches(doorbell, tmp):
     return rows
 
 
-PARTS = {"own": own, "launches": launches, "cupti": cupti, "transfers": transfers, "programs": programs, "million": million, "threads": threads, "costs": costs}
+PARTS = {"own": own, "launches": launches, "beside": beside, "cupti": cupti, "profiler": profiler, "sizes": sizes, "transfers": transfers, "programs": programs, "million": million, "threads": threads, "costs": costs}
 
 
 def run(doorbell, folder, parts):
@@ -475,6 +554,8 @@ if __name__ == "__main__":
         profiled(what[2] if len(what) > 2 else None)
     elif what[:2] == ["program", "transfers"]:
         moved(what[2] if len(what) > 2 else None)
+    elif what[:2] == ["program", "own"] and len(what) == 4:
+        own_profiled(*what[2:])
     elif what[:1] == ["program"] and len(what) == 2:
         hashed(what[1])
     elif what[:1] == ["rows"] and len(what) > 3:

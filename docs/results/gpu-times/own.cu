@@ -27,7 +27,15 @@ __device__ unsigned long long now() {
     if (threadIdx.x == 0 && blockIdx.x == 0) runs[i].start = start; \
     if (threadIdx.x == 0) atomicMax(&runs[i].end, end); \
   }
-KERNEL(idle) KERNEL(busy) KERNEL(wide) KERNEL(copied) KERNEL(streams4) KERNEL(streams64)
+KERNEL(idle) KERNEL(busy) KERNEL(wide) KERNEL(copied) KERNEL(streams4) KERNEL(streams64) KERNEL(cooperative) KERNEL(clusters)
+
+// Lets the next kernel of the stream begin at once.
+__global__ void programmatic(Run *runs, int i, unsigned long long ns) {
+  asm volatile("griddepcontrol.launch_dependents;");
+  unsigned long long start = now(), end;
+  do end = now(); while (end - start < ns);
+  if (threadIdx.x == 0) runs[i] = {start, end};
+}
 
 // A node of a graph: counts its launches.
 #define NODE(name) \
@@ -141,7 +149,7 @@ int main(int argc, char **argv) {
     return 0;
   }
   // Each kernel is loaded, and named, by its first launch.
-  for (auto k : {idle, busy, wide, copied, streams4, streams64}) k<<<1, 1, 0, s>>>(warm, 0, 100);
+  for (auto k : {idle, busy, wide, copied, streams4, streams64, cooperative, clusters, programmatic}) k<<<1, 1, 0, s>>>(warm, 0, 100);
   CHECK(cudaDeviceSynchronize());
   single("idle", [&](Run *r) {
     for (int i = 0; i < N; i++) { idle<<<1, 32, 0, s>>>(r, i, lasts(i)); CHECK(cudaStreamSynchronize(s)); }
@@ -166,6 +174,21 @@ int main(int argc, char **argv) {
   });
   single("streams4", [&](Run *r) { rows(r, streams4, 1, 32, many, 4); });
   single("streams64", [&](Run *r) { rows(r, streams64, 1, 32, many, 64); });
+  auto with = [&](Run *r, cudaLaunchAttribute attribute, void (*k)(Run *, int, unsigned long long), int blocks) {
+    cudaLaunchConfig_t how = {};
+    how.gridDim = dim3(blocks), how.blockDim = dim3(32), how.stream = s, how.attrs = &attribute, how.numAttrs = 1;
+    for (int i = 0; i < N; i++) {
+      CHECK(cudaLaunchKernelEx(&how, k, r, i, lasts(i)));
+      if (i % 100 == 99) CHECK(cudaDeviceSynchronize());
+    }
+  };
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeCooperative, attribute.val.cooperative = 1;
+  single("cooperative", [&](Run *r) { with(r, attribute, cooperative, 4); });
+  attribute.id = cudaLaunchAttributeClusterDimension, attribute.val.clusterDim = {2, 1, 1};
+  single("clusters", [&](Run *r) { with(r, attribute, clusters, 4); });
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization, attribute.val.programmaticStreamSerializationAllowed = 1;
+  single("programmatic", [&](Run *r) { with(r, attribute, programmatic, 1); });
   graph("graph1", graph1, 1, 400, 5000, s);
   graph("graph10", graph10, 10, 400, 3000, s);
   graph("graph100", graph100, 100, 200, 2000, s);
