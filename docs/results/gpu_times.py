@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """How true the times of `record --gpu-times` are, and what they cost: the figures of gpu-times.md.
 
-    gpu_times.py run DOORBELL FOLDER [PART...]   on this machine's GPU; parts: own launches cupti transfers programs million threads costs
+    gpu_times.py run DOORBELL FOLDER [PART...]   on this machine's GPU; parts: own launches beside cupti
+                                                 profiler sizes transfers programs million threads costs
     gpu_times.py program NAME [OUT.json]         one program; with OUT.json under torch.profiler
-    gpu_times.py rows COMMIT STARTED PART...     the data files of gpu-times.md, from gpu-times/*.json: own launches cupti transfers
-                                                 programs costs
+    gpu_times.py rows COMMIT STARTED PART...     the data files of gpu-times.md, from gpu-times/*.json: own launches beside cupti
+                                                 sizes transfers programs costs
 """
 
 import hashlib
@@ -45,6 +46,11 @@ def ns(run, key):
     return int(run["gpu"][key])
 
 
+def at(name, launch, end):
+    """What kernels of a class are told apart by: a graph's by their ends, others by the order of their launches."""
+    return end if name.startswith("graph") else launch
+
+
 def own(doorbell, tmp):
     """Kernels that read the GPU's clock themselves."""
     program, tape = f"{tmp}/own", f"{tmp}/own.doorbell"
@@ -64,9 +70,8 @@ def own(doorbell, tmp):
         mine = ours.get(name) or next((v for k, v in ours.items() if k.startswith("0x") and len(v) == len(runs)), [])
         row = {"class": name, "kernels": len(runs), "ends": min(len(mine), len(runs))}
         if len(mine) >= len(runs):
-            mine = sorted(mine, key=lambda r: ns(r, "end_ns"))[-len(runs):]
-            # Programmatic ones reach their last instruction in any order, and the GPU ends them in the order of their launches.
-            pairs = [(r, own[:2]) for r, own in zip(mine, sorted(runs, key=lambda r: r[2 if name == "programmatic" else 1]))]
+            mine = sorted(mine, key=lambda r: at(name, r["submission"], ns(r, "end_ns")))[-len(runs):]
+            pairs = [(r, own[:2]) for r, own in zip(mine, sorted(runs, key=lambda r: at(name, r[2], r[1])))]
             row["end"] = spread([ns(r, "end_ns") - end for r, (_, end) in pairs])
             row["start"] = spread([ns(r, "start_ns") - start for r, (start, _) in pairs])
             row["duration"] = spread([ns(r, "end_ns") - ns(r, "start_ns") - (e - s) for r, (s, e) in pairs])
@@ -175,8 +180,8 @@ def own_profiled(library, to):
     with open(to + ".trace") as f:
         events = json.load(f)["traceEvents"]
     with open(to, "w") as f:
-        kernels = [(e["ts"], e["dur"], e["name"].split("(")[0]) for e in events if e.get("cat") == "kernel"]
-        json.dump(sorted(kernels, key=lambda k: k[0] if k[2] == "programmatic" else k[0] + k[1]), f)
+        kernels = [(e["name"].split("(")[0], e) for e in events if e.get("cat") == "kernel"]
+        json.dump(sorted((at(name, e["args"]["correlation"], e["ts"] + e["dur"]), e["dur"], name) for name, e in kernels), f)
 
 
 def beside(doorbell, tmp):
@@ -185,11 +190,10 @@ def beside(doorbell, tmp):
     for extra in (["-o", program], ["-shared", "-Xcompiler", "-fPIC", "-o", library]):
         subprocess.run([*NVCC, *extra], check=True)
 
-    # In the order of their ends; programmatic ones in the order of their launches, because they end in any.
     def theirs(said):
         of = {}
         for name, number, start, end in (line.split() for line in said.splitlines()):
-            of.setdefault(name, []).append((int(number if name == "programmatic" else end), int(end) - int(start)))
+            of.setdefault(name, []).append((at(name, int(number), int(end)), int(end) - int(start)))
         return {name: [dur for _, dur in sorted(runs)] for name, runs in of.items()}
 
     me = [sys.executable, os.path.abspath(__file__), "program", "own", library, f"{tmp}/own.json"]
@@ -199,16 +203,20 @@ def beside(doorbell, tmp):
         for _, dur, name in json.load(f):
             by_cupti["of"].setdefault(name, []).append(1e3 * dur)
     by_us = {"own": theirs(recorded(doorbell, tape, [program], "--gpu-times")), "of": {}}
-    for r in sorted(show(doorbell, tape, "--gpu-times"), key=lambda r: ns(r, "end_ns")):
-        by_us["of"].setdefault((r["name"] or hex(r["code"])).split("(")[0], []).append(ns(r, "end_ns") - ns(r, "start_ns"))
+    named = [((r["name"] or "graph " + hex(r["code"])).split("(")[0], r) for r in show(doorbell, tape, "--gpu-times")]
+    for name, r in sorted(named, key=lambda n: at(n[0], n[1]["submission"], ns(n[1], "end_ns"))):
+        by_us["of"].setdefault(name, []).append(ns(r, "end_ns") - ns(r, "start_ns"))
     rows = []
     for name, runs in by_us["own"].items():
         row = {"class": name, "kernels": len(runs)}
         for by, said in (("cupti", by_cupti), ("ours", by_us)):
             own = said["own"].get(name, [])
             # A graph's kernels were launched by no handle: they are known by how many there are.
-            of = said["of"].get(name) or next((v for k, v in said["of"].items() if k.startswith("0x") and len(v) == len(own)), [])
-            row[by] = spread([x - y for x, y in zip(of[-len(own):], own)]) if 0 < len(own) <= len(of) else None
+            of = said["of"].get(name) or next((v for k, v in said["of"].items() if k.startswith("graph ") and len(v) == len(own)), [])
+            more = [x - y for x, y in zip(of[-len(own):], own)] if 0 < len(own) <= len(of) else []
+            row[by] = spread(more)
+        # (CUPTI's and ours are of two runs: each is held against the kernels' own times in its run.)
+        row["within"] = sum(abs(ns - row["cupti"]["p50"]) <= 1000 for ns in more) if row["cupti"] else None
         rows.append(row)
         print(row, flush=True)
     return rows
@@ -224,16 +232,28 @@ def profiler(doorbell, tmp):
     return [row]
 
 
+def steps(model, number):
+    import torch
+    step = names.model(model)
+    for _ in range(int(number)):
+        step()
+    torch.cuda.synchronize()
+
+
 def sizes(doorbell, tmp):
-    """Bytes of a recording for each launch."""
+    """Bytes of a recording: of a short run, and for each launch that a longer one has more."""
     rows = []
-    for name in PROGRAMS[:2]:
-        for how in (["--calls"], ["--calls", "--no-data"], ["--gpu-times"], ["--gpu-times", "--no-data"]):
-            tape = f"{tmp}/sizes.doorbell"
-            recorded(doorbell, tape, [sys.executable, os.path.abspath(__file__), "program", name], *how)
-            summary = show(doorbell, tape, "--summary")
-            rows.append({"program": name, "how": " ".join(how), "bytes": os.path.getsize(tape), "doorbells": summary["doorbells"],
-                         "launches": summary["launches"], "lost": summary["lost"]})
+    for model in ("resnet50", "gpt2"):
+        for how in (["--calls"], ["--gpu-times"], ["--gpu-times", "--no-data"]):
+            runs = []
+            for number in ("20", "220"):
+                tape = f"{tmp}/sizes.doorbell"
+                recorded(doorbell, tape, [sys.executable, os.path.abspath(__file__), "program", "steps", model, number], *how)
+                summary = show(doorbell, tape, "--summary")
+                runs.append({"bytes": os.path.getsize(tape), "launches": summary["launches"], "lost": summary["lost"]})
+            short, long = runs
+            more = (long["bytes"] - short["bytes"]) / (long["launches"] - short["launches"])
+            rows.append({"model": model, "how": " ".join(how), "short": short, "long": long, "more": more})
             print(rows[-1], flush=True)
     return rows
 
@@ -538,9 +558,16 @@ def rows(commit, started, parts):
                         [{"row": str(i + 1), **moved(r)} for i, r in enumerate(r for r in load("transfers") if r["us"] and r["bytes"] > 1)])
     write("programs", "Whole programs", lambda r: {
         "program": r["program"], "same": "yes" if r["same"] else "no", "kernels": f"{r['launches'] + r['in_graphs'] :,}", "runs": f"{r['runs']:,}"})
+    three = lambda s, by: {f"{by}_{q}": us(s[q]) for q in ("p1", "p50", "p99")}
+    write("beside", "Durations beside the kernels' own", lambda r: {
+        "class": r["class"], "kernels": f"{r['kernels']:,}", **three(r["cupti"], "cupti"), **three(r["ours"], "ours"),
+        "within": f"{100 * r['within'] / r['kernels']:.1f} %"})
+    titles = {"resnet50": "ResNet-50, training", "gpt2": "GPT-2, decoding"}
+    write("sizes", "Bytes of a recording", lambda r: {
+        "model": titles[r["model"]], "recorded": r["how"], "short": f"{r['short']['bytes'] / r['short']['launches']:.0f}", "launches": f"{r['short']['launches']:,}",
+        "more": f"{r['more']:.0f}", "lost": str(r["short"]["lost"] + r["long"]["lost"])})
     write("launches", "What a launch costs", lambda r: {
         "recorded": r["how"], "without": f"{r['without']['p50'] / 1e3:.2f}", "with": f"{r['with']['p50'] / 1e3:.2f}", "more": f"{r['more']['p50']:+}"})
-    titles = {"resnet50": "ResNet-50, training", "gpt2": "GPT-2, decoding"}
     write("costs", "What they cost", lambda r: {
         "model": titles[r["model"]], "recorded": r["way"], "change": f"{r['percent']:+.1f} %", "interval": f"{r['interval'][0]:+.1f} to {r['interval'][1]:+.1f} %",
         "p50_without": f"{r['without']['p50_ms']:.2f}", "p50": f"{r['with']['p50_ms']:.2f}", "blocks": str(r["blocks"])})
@@ -554,6 +581,8 @@ if __name__ == "__main__":
         profiled(what[2] if len(what) > 2 else None)
     elif what[:2] == ["program", "transfers"]:
         moved(what[2] if len(what) > 2 else None)
+    elif what[:2] == ["program", "steps"] and len(what) == 4:
+        steps(*what[2:])
     elif what[:2] == ["program", "own"] and len(what) == 4:
         own_profiled(*what[2:])
     elif what[:1] == ["program"] and len(what) == 2:

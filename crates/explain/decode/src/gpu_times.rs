@@ -492,11 +492,12 @@ impl Running {
         let idle = bell.saturating_add(IDLE);
         let has_written = self.wrote.remove(&channel.number);
         let (least, usual) = if has_written { AFTER_A_WRITE } else { BUSY };
-        let behind = |gap: u64| before.flatten().map(|before| before.end.saturating_add(gap) as i64);
+        // (One that ended later was no kernel ahead of it: a graph's launch that several segments upload.)
+        let ahead = before.flatten().filter(|before| before.end <= end);
+        let behind = |gap: u64| ahead.map(|before| before.end.saturating_add(gap) as i64);
         let busy = behind(usual);
         // One that begins early may begin as soon as the one before it has.
-        let earliest_busy =
-            if is_early { before.flatten().map(|before| before.earliest as i64) } else { behind(least) };
+        let earliest_busy = if is_early { ahead.map(|before| before.earliest as i64) } else { behind(least) };
         // Not before its doorbell, not before the kernel ahead of it in its stream is done, nor the copy that it waits for.
         let (least, usual) = AFTER_A_COPY;
         let after_copy = |ns: u64| if copied == 0 { 0 } else { copied.saturating_add(ns) as i64 };
