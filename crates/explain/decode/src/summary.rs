@@ -28,7 +28,7 @@ const LISTED: usize = 12;
 
 /// Goes through the whole tape.
 pub fn summary(recording: &Recording) -> Result<Summary, InsightError> {
-    let mut tally = Tally { kernel_times: Counter::of(recording)?, ..Tally::default() };
+    let mut tally = Tally { kernel_times: Counter::of(recording), ..Tally::default() };
     let outcome = walk(recording, &mut tally)?;
     Ok(tally.close(recording, outcome))
 }
@@ -157,9 +157,15 @@ impl Sink for Tally {
             self.handed_over += u64::from(s.handed_over());
         }
         self.recorded += s.word_count() as u64 * 4;
+        self.kernel_times.iter_mut().for_each(|counter| counter.submission(at));
     }
 
-    fn segment(&mut self, _: &At<'_>, s: &Segment<'_>) {
+    fn submission_end(&mut self, at: &At<'_>) {
+        self.kernel_times.iter_mut().for_each(|counter| counter.submission_end(at));
+    }
+
+    fn segment(&mut self, at: &At<'_>, s: &Segment<'_>) {
+        self.kernel_times.iter_mut().for_each(|counter| counter.segment(at, s));
         let p = &mut self.problems;
         p.holes += u64::from(s.after_gap);
         match s.entry.lack {
@@ -175,7 +181,8 @@ impl Sink for Tally {
         p.late_segments += u64::from(s.entry.is_late());
     }
 
-    fn item(&mut self, _: &At<'_>, item: &Item<'_>) {
+    fn item(&mut self, at: &At<'_>, item: &Item<'_>) {
+        self.kernel_times.iter_mut().for_each(|counter| counter.item(at, item));
         let (target, address) = match item {
             Item::Write(w) => (w.target, w.address),
             Item::Run(r) => (r.target, r.address),

@@ -55,7 +55,7 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
     let mut w = Walk {
         recording,
         stacks: python::stacks(recording)?,
-        times: GpuTimes::read(recording)?,
+        times: GpuTimes::of_recording(recording),
         out: Outcome {
             channels: Vec::new(),
             graphs: BTreeMap::new(),
@@ -218,8 +218,9 @@ impl Walk<'_> {
             }
             // Of Python: crate python-frames.
             Body::Python(..) | Body::PythonCode(..) | Body::PythonStack(..) => return,
-            // Were read before: crate::gpu_times.
-            Body::Stamps(_) | Body::GpuClock(_) | Body::Ends(..) => return,
+            Body::Stamps(s) => return self.times.state(process, s),
+            // Are read where they are asked for: crate::gpu_times.
+            Body::GpuClock(_) | Body::Ends(..) => return,
             Body::Launched(l, runs) => return self.state(process).running.get_mut().launched(l, runs),
             Body::Copied(c) => return self.state(process).running.get_mut().copied(c),
             Body::Unknown => {

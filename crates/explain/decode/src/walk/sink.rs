@@ -83,7 +83,7 @@ pub struct At<'a> {
     pub stacks: &'a Stacks,
     pub(super) texts: &'a Texts,
     /// When kernels ended, and what is remembered of them.
-    pub(super) times: Option<&'a gpu_times::Image>,
+    pub(super) times: Option<gpu_times::Times<'a>>,
     pub(super) running: &'a RefCell<Running>,
     /// Numbers of the kernels of the segment at hand, by the addresses of their QMDs.
     pub(super) stamps: RefCell<Vec<(u64, u64)>>,
