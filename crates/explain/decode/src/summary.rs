@@ -8,6 +8,7 @@ use crate::merge::missing;
 use crate::processes;
 use crate::ranges::{Range, Texts, watched};
 use crate::recording::{InsightError, Recording, Source};
+use crate::stored::stored;
 use crate::tally::{Commonest, Sizes};
 use crate::walk::{At, Call, GraphKernel, Outcome, Segment, Sink, walk};
 use pushbuf::decode::Item;
@@ -20,17 +21,53 @@ use schema::summary::{
     Copies, Direction, LaunchShape, Launches, Lost, Page, Pauses, Problems, Program, Semaphores, Site, SizeCount,
     Summary, Tap, Transfers, UnknownMethod,
 };
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 use tape::event::{PageBody, SiteBody, lack, site_why};
 
 /// Shapes and sizes listed, at most.
 const LISTED: usize = 12;
 
-/// Goes through the whole tape.
+/// The summary that is in the file, else of a walk.
 pub fn summary(recording: &Recording) -> Result<Summary, InsightError> {
+    stored(recording).map_or_else(|| summary_of_walk(recording), Ok)
+}
+
+/// Goes through the whole tape.
+pub fn summary_of_walk(recording: &Recording) -> Result<Summary, InsightError> {
     let mut tally = Tally { kernel_times: Counter::of(recording), ..Tally::default() };
     let outcome = walk(recording, &mut tally)?;
     Ok(tally.close(recording, outcome))
+}
+
+/// The same; `None` if it is not done at that time.
+pub(crate) fn summary_until(recording: &Recording, end: Option<Instant>) -> Result<Option<Summary>, InsightError> {
+    let patience = Patience { end, ..Patience::default() };
+    let mut tally = Tally { kernel_times: Counter::of(recording), patience, ..Tally::default() };
+    let outcome = walk(recording, &mut tally)?;
+    Ok((!tally.patience.is_over.get()).then(|| tally.close(recording, outcome)))
+}
+
+/// Until when a walk may go on.
+#[derive(Default)]
+struct Patience {
+    end: Option<Instant>,
+    steps: Cell<u32>,
+    is_over: Cell<bool>,
+}
+
+impl Patience {
+    /// Asked at each step. The clock is read at some.
+    fn is_over(&self) -> bool {
+        if let Some(end) = self.end {
+            self.steps.set(self.steps.get().wrapping_add(1));
+            if self.steps.get().is_multiple_of(1024) {
+                self.is_over.set(self.is_over.get() || Instant::now() > end);
+            }
+        }
+        self.is_over.get()
+    }
 }
 
 /// Counts as the walk goes.
@@ -62,6 +99,7 @@ struct Tally {
     of_image: BTreeMap<u32, (u64, u64)>,
     /// Where times were asked for.
     kernel_times: Option<Counter>,
+    patience: Patience,
 }
 
 /// Where bytes lie, and on which GPU.
@@ -112,6 +150,10 @@ impl Kind {
 }
 
 impl Sink for Tally {
+    fn done(&self) -> bool {
+        self.patience.is_over()
+    }
+
     fn call(&mut self, _: Source, _: u64, _: &Call<'_>, _: &rm::abi::Branch) {
         self.calls += 1;
     }
@@ -132,7 +174,7 @@ impl Sink for Tally {
             module: String::from_utf8_lossy(path).into_owned(),
             offset: s.offset,
             patched,
-            why: (!patched).then(|| site_text(s.why)),
+            why: (!patched).then(|| site_text(s.why).into()),
             code: s.code.iter().map(|b| format!("{b:02x}")).collect(),
         };
         // A site is told of again when its state changes.
@@ -309,8 +351,8 @@ impl Tally {
         let sites: Vec<Site> = self.sites.into_values().collect();
         Summary {
             program: program(r),
-            children: if r.version() == 1 { "not recorded" } else { "followed" },
-            nothing: nothing(&out, r).filter(|_| r.damage().is_none() && lost.gap_events == 0),
+            children: if r.version() == 1 { "not recorded" } else { "followed" }.into(),
+            nothing: nothing(&out, r).filter(|_| r.damage().is_none() && lost.gap_events == 0).map(Into::into),
             driver: h.driver.clone(),
             gpu: h.gpu.clone(),
             gpus,
@@ -322,7 +364,7 @@ impl Tally {
                 handed_over: self.handed_over,
                 sites_patched: sites.iter().filter(|s| s.patched).count() as u64,
             },
-            locks: h.locks.then_some(if h.lock_waits { "waits" } else { "all" }),
+            locks: h.locks.then_some(if h.lock_waits { "waits" } else { "all" }.into()),
             seconds: seconds(r, &out),
             submissions: sum(|c| c.submissions),
             doorbells: out.doorbells,

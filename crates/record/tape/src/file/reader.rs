@@ -27,6 +27,8 @@ pub enum Item {
     ProcessEnd(Box<ProcessEnd>),
     Unwatched(Box<Unwatched>),
     End(Box<End>),
+    /// A summary of all before it, for whoever made it to read.
+    Summary(Vec<u8>),
     /// A kind that this version does not know.
     Unknown(u32),
 }
@@ -60,6 +62,12 @@ impl Place {
         }
         Ok(())
     }
+
+    /// Whether the payload is what was written.
+    pub fn is_whole(&self, file: &File, buffer: &mut Vec<u8>) -> bool {
+        buffer.resize(self.len, 0);
+        file.read_exact_at(buffer, self.offset).is_ok() && crc32fast::hash(buffer) == self.crc
+    }
 }
 
 /// Which chunks are wanted.
@@ -86,6 +94,8 @@ pub struct Reader {
     seq: u64,
     header: Header,
     done: bool,
+    /// The end was read: what follows is an aid, and nothing is missing if it is cut.
+    ended: bool,
     wanted: Wanted,
     reads_events: bool,
     /// What is still to be read after the run at hand, if an index says where that is.
@@ -120,6 +130,7 @@ impl Reader {
             seq: 0,
             header: Header::default(),
             done: false,
+            ended: false,
             wanted: Wanted::All,
             reads_events: true,
             extents: None,
@@ -231,6 +242,7 @@ impl Reader {
                 4 => Item::Note(serde_json::from_slice(&payload).map_err(damaged)?),
                 5 => {
                     let mut end: Box<End> = serde_json::from_slice(&payload).map_err(damaged)?;
+                    self.ended = true;
                     if self.version == 1 {
                         end.judge();
                         self.ahead.push_back(Item::End(end.clone()));
@@ -243,6 +255,7 @@ impl Reader {
                 8 => Item::Unwatched(serde_json::from_slice(&payload).map_err(damaged)?),
                 // The index: it says nothing but where things are.
                 9 => continue,
+                10 => Item::Summary(payload),
                 k => Item::Unknown(k),
             }));
         }
@@ -274,7 +287,7 @@ impl Reader {
         let mut head = [0; ChunkHead::SIZE];
         let head = &mut head[..ChunkHead::size(self.version)];
         let n = read_up_to(&mut self.file, head).map_err(io_err)?;
-        if n == 0 {
+        if n == 0 || n < head.len() && self.ended {
             return Ok(None);
         }
         if n < head.len() {
@@ -289,6 +302,9 @@ impl Reader {
         if self.wants(&h) && (self.reads_events || h.kind != Chunk::Events as u32) {
             payload.resize(h.padded(), 0);
             let n = read_up_to(&mut self.file, &mut payload).map_err(io_err)?;
+            if n < payload.len() && self.ended {
+                return Ok(None);
+            }
             if n < payload.len() {
                 return Err(damaged("the file ends in a chunk".into()));
             }
@@ -316,6 +332,11 @@ impl Reader {
 
     /// The index, if the file ends with one that fits it.
     fn index(&self) -> Option<Index> {
+        self.numbered_index().map(|(index, _)| index)
+    }
+
+    /// The same with the number of its chunk.
+    pub(super) fn numbered_index(&self) -> Option<(Index, u64)> {
         let file = self.file.get_ref();
         let size = file.metadata().ok().filter(|m| m.is_file())?.len();
         let mut trailer = [0; 16];
@@ -333,7 +354,7 @@ impl Reader {
         }
         let mut payload = vec![0; head.len as usize];
         file.read_exact_at(&mut payload, at + ChunkHead::SIZE as u64).ok()?;
-        (crc32fast::hash(&payload) == head.crc).then(|| Index::decode(&payload))?
+        (crc32fast::hash(&payload) == head.crc).then(|| Some((Index::decode(&payload)?, head.seq)))?
     }
 }
 
