@@ -4,6 +4,7 @@ use super::chunk::{Chunk, ChunkHead, WHOLE};
 use super::index::{Extent, Index};
 use super::packed;
 use super::{Clock, End, Header, MAGIC, Process, ProcessEnd, TapeError, Unwatched, VERSION};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -33,6 +34,11 @@ pub enum Item {
     Unknown(u32),
 }
 
+thread_local! {
+    /// A payload before it is unpacked. Its memory is used again.
+    static PACKED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Where a payload lies in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
@@ -52,15 +58,18 @@ impl Place {
     /// It cannot be read, or it is damaged.
     pub fn load(&self, file: &File, into: &mut Vec<u8>) -> io::Result<()> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
-        into.resize(self.len, 0);
-        file.read_exact_at(into, self.offset)?;
-        if crc32fast::hash(into) != self.crc {
-            return Err(invalid("chunk fails its checksum"));
+        let read = |into: &mut Vec<u8>| {
+            into.resize(self.len, 0);
+            file.read_exact_at(into, self.offset)?;
+            if crc32fast::hash(into) == self.crc { Ok(()) } else { Err(invalid("chunk fails its checksum")) }
+        };
+        if self.unpacked == 0 {
+            return read(into);
         }
-        if self.unpacked != 0 {
-            *into = packed::unpack(into, self.unpacked).map_err(invalid)?;
-        }
-        Ok(())
+        PACKED.with_borrow_mut(|buffer| {
+            read(buffer)?;
+            packed::unpack(buffer, self.unpacked, into).map_err(invalid)
+        })
     }
 
     /// Whether the payload is what was written.
@@ -313,7 +322,8 @@ impl Reader {
                 return Err(damaged("chunk fails its checksum".into()));
             }
             if h.unpacked != 0 {
-                payload = packed::unpack(&payload, h.unpacked as usize).map_err(|e| damaged(e.into()))?;
+                let packed = std::mem::take(&mut payload);
+                packed::unpack(&packed, h.unpacked as usize, &mut payload).map_err(|e| damaged(e.into()))?;
             }
         } else if !skip(&mut self.file, h.padded() as u64).map_err(io_err)? {
             return Err(damaged("the file ends in a chunk".into()));
