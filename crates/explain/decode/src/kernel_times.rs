@@ -6,6 +6,7 @@
 use crate::gpu_times::Times;
 use crate::graphs::{self, Finder, Graph};
 use crate::recording::{InsightError, Recording};
+use crate::stored::stored;
 use crate::walk::{At, GraphKernel, Outcome, Segment, Sink, walk};
 use pushbuf::decode::Item;
 use pushbuf::ops::{Op, What};
@@ -14,11 +15,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use tape::file::KernelEnds;
 use tape::stamp::state;
 
-/// `None` where times were not asked for.
+/// As the stored summary has them, else by a walk. `None` where times were not asked for.
 ///
 /// # Errors
 /// The recording cannot be read.
 pub fn kernel_times(r: &Recording) -> Result<Option<Vec<KernelTimes>>, InsightError> {
+    if let Some(summary) = stored(r) {
+        return Ok(summary.kernel_times);
+    }
     let Some(mut counter) = Counter::of(r) else { return Ok(None) };
     let out = walk(r, &mut counter)?;
     Ok(Some(counter.close(r, &out)))

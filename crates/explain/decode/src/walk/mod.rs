@@ -86,11 +86,14 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
         given: 0,
         decoders: Vec::new(),
     };
+    // (Those that wait for their turn are given when the walk ends, or before.)
+    let until = sink.until().map(|until| until.saturating_add(w.patience));
     read_ahead(recording, |steps| {
         while !sink.done() {
             match steps.next_step()? {
                 None => break,
                 Some(Step::Event(source, e)) => w.event(source, &e, sink),
+                Some(Step::Submission(s)) if until.is_some_and(|until| s.tsc > until) => break,
                 Some(Step::Submission(s)) => w.take(s, sink),
             }
             w.ready.drain(..).for_each(|s| steps.recycle(s));

@@ -31,6 +31,10 @@ pub trait Sink {
     fn done(&self) -> bool {
         false
     }
+    /// The time stamp after which no submission is wanted, asked once: the walk ends soon after it.
+    fn until(&self) -> Option<u64> {
+        None
+    }
     /// `branch`: whose layouts the call is read with.
     fn call(&mut self, _source: Source, _tsc: u64, _call: &Call<'_>, _branch: &Branch) {}
     fn page(&mut self, _process: u32, _page: &PageBody) {}
