@@ -235,19 +235,23 @@ fn main() {
             versions.insert(version, (name.trim_end_matches("qmd").into(), method));
         }
     }
-    let mut out = String::from("/// Sorted by version.\npub static LAYOUTS: &[Layout] = &[");
-    for (version, (class, method)) in &versions {
+    let mut out = String::new();
+    for (version, (_, method)) in &versions {
+        write!(out, "const {version}: &[Field] = ").expect("a String takes any text");
+        fields_source(&mut out, &method.fields, true);
+        out.push_str(";\n");
+    }
+    out.push_str("/// Sorted by version.\npub static LAYOUTS: &[Layout] = &[");
+    for (version, (class, _)) in &versions {
         let digits = version.strip_prefix("QMDV").expect("versions read QMDVmm_nn");
         let (major, minor) = digits.split_once('_').expect("versions read QMDVmm_nn");
         write!(
             out,
-            "\nLayout {{ name: {version:?}, major: {}, minor: {}, class: 0x{class}, fields: ",
+            "\nLayout {{ name: {version:?}, major: {}, minor: {}, class: 0x{class}, fields: {version}, places: Places::of({version}) }},",
             number(major.trim_start_matches('0')),
             minor.parse::<u32>().expect("the minor version is decimal")
         )
         .expect("a String takes any text");
-        fields_source(&mut out, &method.fields, true);
-        out.push_str(" },");
     }
     out.push_str("];\n");
     fs::write(Path::new(&out_dir).join("qmd.rs"), out).expect("cannot write qmd.rs");

@@ -14,6 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
 use tape::session::unwatched;
 use terminal::number;
 use terminal::table::Style;
@@ -253,7 +254,7 @@ impl Args {
         let claim = self.claim()?;
         let out = claim.path().to_owned();
         let outcome = match self.record(&out) {
-            Ok(outcome) => outcome,
+            Ok(outcome) => self.with_summary(&out, outcome),
             Err(e) => {
                 claim.give_up();
                 return Err(e);
@@ -263,6 +264,20 @@ impl Args {
             tell(&out, &outcome, &self);
         }
         Ok(status_of(outcome.status))
+    }
+
+    /// Stores the summary in the recording, where that takes seconds at most, or a tenth of what was recorded. Without it `show` makes it anew.
+    fn with_summary(&self, out: &Path, mut outcome: Outcome) -> Outcome {
+        let stopped = outcome.end.how.starts_with("recording stopped");
+        if stopped || self.max_size.is_some() || !out.is_file() {
+            return outcome;
+        }
+        let recorded = Duration::try_from_secs_f64(outcome.end.seconds).unwrap_or_default();
+        // (What was recorded stays as it is if this fails.)
+        if decode::store_summary(out, SUMMARY_WITHIN.max(recorded / 10)).unwrap_or(false) {
+            outcome.bytes = out.metadata().map_or(outcome.bytes, |m| m.len());
+        }
+        outcome
     }
 
     fn has_nvtx(&self) -> bool {
@@ -328,6 +343,9 @@ pub fn claim_result(out: Option<&Path>, default: &Path, force: bool) -> anyhow::
     result::is_file("--out", out, "standard output is the program's; give a file or a named pipe")?;
     Ok(output::claim(out, MODE, force)?)
 }
+
+/// What the program's caller can wait for behind its end.
+const SUMMARY_WITHIN: Duration = Duration::from_secs(5);
 
 /// A recording is its owner's alone.
 const MODE: u32 = 0o600;

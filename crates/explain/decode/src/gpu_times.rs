@@ -4,17 +4,20 @@
 //! busy, some time after the kernel before it ended. Both times were measured (`IDLE`, `BUSY`). Where the channel waited for another, or kernels
 //! overlap, only bounds are known.
 
-use crate::events;
+mod on_tape;
+
 use crate::qmds::Order;
-use crate::recording::{InsightError, Recording};
+use crate::recording::Recording;
+use on_tape::{Again, OnTape};
 use pushbuf::qmd::end_time::{self, Found};
 use schema::channel::Channel;
 use schema::operations::{GpuTime, Start};
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use tape::event::{Body, ends, runs};
+use tape::event::runs;
 use tape::region::STAMPS_BYTES;
-use tape::stamp::{AS_BEFORE, CopiedBody, LaunchedBody, OWN_GPU, SLOTS, STRIDE, number, state};
+use tape::stamp::{AS_BEFORE, CopiedBody, LaunchedBody, SLOTS, STRIDE, StampsBody, WRITER, number, state};
 
 /// Nanoseconds from the doorbell to the start of a kernel on an idle stream (seen on four H200: 2.3 to 3.0 us from p1 to p99, and 1.9 to 2.8 on one).
 const IDLE: i64 = 2_300;
@@ -28,12 +31,6 @@ const AFTER_A_COPY: (u64, u64) = (1_500, 3_000);
 /// From the end of a kernel to the start of the next, where a small fill or an inline write comes between them: at the least, and usually (seen on an H200:
 /// 100 such kernels begin 2.35 us behind the end, if they last as long as under CUPTI. CUPTI delays them by 2 us more).
 const AFTER_A_WRITE: (u64, u64) = (1_500, 2_350);
-/// Kernels of one process that are remembered, at most (8 bytes each).
-const MOST: usize = 1 << 26;
-
-/// Launches of graphs' kernels that had the numbers of the launch before, at most.
-const MOST_AGAIN: usize = 1 << 22;
-
 /// Ends and clocks of all processes.
 #[derive(Debug, Default)]
 pub(crate) struct GpuTimes {
@@ -46,15 +43,16 @@ pub(crate) struct Image {
     area: Option<u64>,
     /// One of [`state`] as it was last, and what CUDA returned.
     state: Option<(u32, u32)>,
-    /// Nanoseconds by number; 0 where none came.
-    ends: Vec<u64>,
-    /// When kernels of graphs, by their QMDs, were launched again with the numbers that they had.
-    as_before: HashMap<u64, Vec<u64>>,
-    /// How many these are; beyond [`MOST_AGAIN`] none is remembered.
-    again: usize,
-    /// By the GPU's instance.
-    clocks: HashMap<u32, Readings>,
+    tape: RefCell<OnTape>,
     hz: f64,
+}
+
+/// What is known of the times of an image, and the tape that has the rest.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times<'a> {
+    image: &'a Image,
+    /// None where nothing is left to be read.
+    r: Option<&'a Recording>,
 }
 
 /// What one GPU's clock said.
@@ -63,6 +61,7 @@ struct Readings {
     /// The first one. Nanoseconds since 1970 are more than a double holds: those of `pairs` count from here.
     base: u64,
     pairs: Vec<Pair>,
+    is_sorted: bool,
 }
 
 /// One moment by both clocks, the GPU's since the first reading of it.
@@ -75,71 +74,44 @@ struct Pair {
 }
 
 impl GpuTimes {
-    /// Reads the tape, if ends were asked for.
-    ///
-    /// # Errors
-    /// The recording cannot be read.
-    pub fn read(r: &Recording) -> Result<GpuTimes, InsightError> {
+    /// Nothing is read yet. Without images if ends were not asked for.
+    pub fn of_recording(r: &Recording) -> GpuTimes {
         let mut all = GpuTimes::default();
         let hz = r.header().tsc_hz;
         if !(r.header().gpu_times && hz.is_finite() && hz > 1.0) {
-            return Ok(all);
+            return all;
         }
-        events::each(r, |source, e| match &e.body {
-            Body::Stamps(s) => {
-                let image = all.image(source.process, hz);
-                image.state = Some((s.state, s.result));
-                if s.state == state::ON {
-                    image.area.get_or_insert(s.area);
-                }
-            }
-            Body::GpuClock(c) => {
-                let ticks = c.after.saturating_sub(e.head.tsc) as f64;
-                let tsc = e.head.tsc as f64 + ticks / 2.0;
-                let error = ticks / 2.0 / hz * 1e9;
-                let clocks = &mut all.image(source.process, hz).clocks;
-                let readings = clocks.entry(c.gpu).or_insert_with(|| Readings { base: c.gpu_ns, pairs: Vec::new() });
-                readings.pairs.push(Pair { tsc, ns: since(readings.base, c.gpu_ns), error });
-            }
-            Body::Launched(l, bytes) if l.number == AS_BEFORE => {
-                let image = all.image(source.process, hz);
-                qmds(bytes).for_each(|qmd| image.as_before(qmd, e.head.tsc));
-            }
-            Body::Ends(_, bytes) => ends(bytes).for_each(|end| all.image(source.process, hz).end(end.number, end.ns)),
-            _ => {}
-        })?;
-        all.images.values_mut().flat_map(|image| image.as_before.values_mut()).for_each(|at| at.sort_unstable());
-        Ok(all)
+        let mut chunks: Vec<u32> = (0..).take(r.chunks.len()).collect();
+        let chunk = |i: &u32| &r.chunks[*i as usize];
+        chunks.sort_by_key(|i| chunk(i).place.tsc);
+        let pages = on_tape::pages();
+        for i in chunks {
+            let source = chunk(&i).source;
+            let new = || Image { hz, tape: RefCell::new(OnTape::new(&pages)), ..Image::default() };
+            let tape = all.images.entry(source.process).or_insert_with(new).tape.get_mut();
+            (if source.tid == WRITER { &mut tape.of_recorder } else { &mut tape.of_others }).push_back(i);
+        }
+        all
     }
 
-    fn image(&mut self, process: u32, hz: f64) -> &mut Image {
-        self.images.entry(process).or_insert_with(|| Image { hz, ..Image::default() })
+    /// Whether ends are recorded of a process from here on.
+    pub fn state(&mut self, process: u32, s: &StampsBody) {
+        let Some(image) = self.images.get_mut(&process) else { return };
+        image.state = Some((s.state, s.result));
+        if s.state == state::ON {
+            image.area.get_or_insert(s.area);
+        }
     }
 
-    pub fn of(&self, process: u32) -> Option<&Image> {
-        self.images.get(&process)
+    pub fn of<'a>(&'a self, r: &'a Recording, process: u32) -> Option<Times<'a>> {
+        self.images.get(&process).map(|image| Times { image, r: Some(r) })
     }
 }
 
-impl Image {
-    fn end(&mut self, number: u64, ns: u64) {
-        let Some(i) = usize::try_from(number).ok().filter(|i| *i < MOST) else { return };
-        if i >= self.ends.len() {
-            self.ends.resize(i + 1, 0);
-        }
-        self.ends[i] = ns;
-    }
-
-    fn as_before(&mut self, qmd: u64, tsc: u64) {
-        if self.again < MOST_AGAIN {
-            self.as_before.entry(qmd).or_default().push(tsc);
-        }
-        self.again += 1;
-    }
-
+impl Times<'_> {
     /// Takes the stamps out of a segment's words, which are then as the program wrote them. Calls `stamp` with a QMD's address and its number.
-    pub fn take_stamps(&self, words: &mut [u32], mut stamp: impl FnMut(u64, u64)) {
-        let Some(area) = self.area else { return };
+    pub fn take_stamps(self, words: &mut [u32], mut stamp: impl FnMut(u64, u64)) {
+        let Some(area) = self.image.area else { return };
         let cells = std::cell::Cell::from_mut(words).as_slice_of_cells();
         let word = |i: usize| cells.get(i).map_or(0, std::cell::Cell::get);
         let set = |i: usize, value: u32| {
@@ -157,38 +129,42 @@ impl Image {
         });
     }
 
-    pub fn state(&self) -> Option<(u32, u32)> {
-        self.state
+    pub fn state(self) -> Option<(u32, u32)> {
+        self.image.state
     }
 
-    pub fn has_clock(&self) -> bool {
-        !self.clocks.is_empty()
+    pub fn has_clock(self) -> bool {
+        self.image.tape.borrow_mut().has_clock(self.r)
     }
 
     /// How many ends are on the tape.
-    pub fn ends(&self) -> u64 {
-        self.ends.iter().filter(|ns| **ns != 0).count() as u64
+    pub fn ends(self) -> u64 {
+        self.image.tape.borrow_mut().ends(self.r)
     }
 
     /// When a kernel ended; `None` if that is not on the tape.
-    fn ended(&self, number: u64) -> Option<u64> {
-        self.ends.get(usize::try_from(number).ok()?).copied().filter(|ns| *ns != 0)
+    fn ended(self, number: u64) -> Option<u64> {
+        self.image.tape.borrow_mut().ended(self.r, number)
     }
 
     /// When a graph's kernel ended that a doorbell at a time stamp has launched; `None` also if that may be the end of a later launch, which was written to the
     /// same place.
-    fn ended_of(&self, gpu: Option<u32>, tsc: u64, kernel: &Ran) -> Option<u64> {
+    fn ended_of(self, gpu: Option<u32>, tsc: u64, kernel: &Ran) -> Option<u64> {
         let end = self.ended(kernel.number)?;
-        let again = self.as_before.get(&kernel.qmd).map_or(&[][..], Vec::as_slice);
-        let later = again.get(again.partition_point(|at| *at <= tsc));
-        let is_before =
-            |at: u64| self.gpu_ns(gpu, at).is_some_and(|(ns, error)| end <= ns.saturating_add(error as u64));
-        let is_sure = later.map_or(self.again <= MOST_AGAIN, |at| is_before(*at));
+        let is_before = |tape: &mut OnTape, at: u64| {
+            self.convert(tape, gpu, at).is_some_and(|(ns, error)| end <= ns.saturating_add(error as u64))
+        };
+        let mut tape = self.image.tape.borrow_mut();
+        let is_sure = match tape.again(self.r, kernel.qmd, tsc, is_before) {
+            Again::At(at) => is_before(&mut tape, at),
+            Again::Never => true,
+            Again::NotKnown => false,
+        };
         is_sure.then_some(end)
     }
 
     /// When a transfer of a copy engine ran that a doorbell at a time stamp has started; its begin and end were stored under these numbers.
-    pub fn transfer(&self, gpu: Option<u32>, tsc: u64, [begin, end]: [u64; 2]) -> Option<GpuTime> {
+    pub fn transfer(self, gpu: Option<u32>, tsc: u64, [begin, end]: [u64; 2]) -> Option<GpuTime> {
         let (start, end) = (self.ended(begin)?, self.ended(end)?);
         let (bell, error) = self.gpu_ns(gpu, tsc).unwrap_or((start, 0.0));
         Some(GpuTime {
@@ -201,26 +177,46 @@ impl Image {
         })
     }
 
-    fn readings(&self, gpu: Option<u32>) -> Option<&Readings> {
-        gpu.and_then(|gpu| self.clocks.get(&gpu)).or(self.clocks.get(&OWN_GPU))
+    /// The GPU's time at a time stamp, and by how much it may be off.
+    fn gpu_ns(self, gpu: Option<u32>, tsc: u64) -> Option<(u64, f64)> {
+        self.convert(&mut self.image.tape.borrow_mut(), gpu, tsc)
     }
 
-    /// The GPU's time at a time stamp, and by how much it may be off.
-    fn gpu_ns(&self, gpu: Option<u32>, tsc: u64) -> Option<(u64, f64)> {
-        let clock = self.readings(gpu)?;
-        let (ns, error) = clock.convert(tsc as f64, |p| p.tsc, |p| p.ns, 1e9 / self.hz)?;
+    fn convert(self, tape: &mut OnTape, gpu: Option<u32>, tsc: u64) -> Option<(u64, f64)> {
+        let at = tsc as f64;
+        let clock = tape.readings(self.r, gpu, Some(tsc), |clock| clock.next(at, |p| p.tsc))?;
+        let (ns, error) = clock.convert(at, |p| p.tsc, |p| p.ns, 1e9 / self.image.hz)?;
         Some((clock.base.saturating_add_signed(ns.round() as i64), error))
     }
 
-    /// The time stamp at a time of the GPU's: what [`Image::gpu_ns`] does, the other way round.
-    pub fn tsc(&self, gpu: Option<u32>, ns: u64) -> Option<u64> {
-        let clock = self.readings(gpu)?;
-        let (tsc, _) = clock.convert(since(clock.base, ns), |p| p.ns, |p| p.tsc, self.hz / 1e9)?;
+    /// The time stamp at a time of the GPU's: what [`Times::gpu_ns`] does, the other way round.
+    pub fn tsc(self, gpu: Option<u32>, ns: u64) -> Option<u64> {
+        let mut tape = self.image.tape.borrow_mut();
+        let at = |clock: &Readings| since(clock.base, ns);
+        let clock = tape.readings(self.r, gpu, None, |clock| clock.next(at(clock), |p| p.ns))?;
+        let (tsc, _) = clock.convert(at(clock), |p| p.ns, |p| p.tsc, self.image.hz / 1e9)?;
         Some(tsc.round() as u64)
     }
 }
 
 impl Readings {
+    fn from(base: u64) -> Readings {
+        Readings { base, pairs: Vec::new(), is_sorted: true }
+    }
+
+    fn add(&mut self, pair: Pair) {
+        self.is_sorted &= self.pairs.last().is_none_or(|last| last.tsc <= pair.tsc);
+        self.pairs.push(pair);
+    }
+
+    /// The first reading after a time.
+    fn next(&mut self, at: f64, from: fn(&Pair) -> f64) -> Option<Pair> {
+        if !std::mem::replace(&mut self.is_sorted, true) {
+            self.pairs.sort_by(|a, b| a.tsc.total_cmp(&b.tsc));
+        }
+        self.pairs.get(self.pairs.partition_point(|p| from(p) <= at)).copied()
+    }
+
     /// What the clock `to` said when the clock `from` said `at`, and by how much nanoseconds may be off. `slope`: what `to` counts in one of `from`,
     /// for times outside of all readings.
     fn convert(&self, at: f64, from: fn(&Pair) -> f64, to: fn(&Pair) -> f64, slope: f64) -> Option<(f64, f64)> {
@@ -357,7 +353,7 @@ impl Running {
     /// When the kernels of a graph ran that a doorbell at a time stamp has launched, in the order of their ends. `is_again`: it was uploaded before. `order`: of a QMD.
     pub fn graph(
         &mut self,
-        times: &Image,
+        times: Times<'_>,
         (channel, stream): (&Channel, u64),
         tsc: u64,
         kernels: &[Ran],
@@ -473,7 +469,7 @@ impl Running {
     /// waits for is that launch.
     pub fn kernel(
         &mut self,
-        times: &Image,
+        times: Times<'_>,
         channel: &Channel,
         stream: u64,
         tsc: u64,
@@ -541,13 +537,33 @@ mod tests {
             ns: t * (1.0 + 8e-6) + t * t * 1e-15,
             error: 50.0,
         });
-        Image { clocks: [(0, Readings { base, pairs: at.to_vec() })].into(), hz: 3e9, ..Image::default() }
+        of_clocks([(0, readings(base, &at))])
+    }
+
+    fn readings(base: u64, pairs: &[Pair]) -> Readings {
+        let mut readings = Readings::from(base);
+        pairs.iter().for_each(|pair| readings.add(*pair));
+        readings
+    }
+
+    fn of_clocks<const N: usize>(clocks: [(u32, Readings); N]) -> Image {
+        Image { tape: RefCell::new(OnTape::of_clocks(clocks)), hz: 3e9, ..Image::default() }
+    }
+
+    impl Image {
+        fn end(&mut self, number: u64, ns: u64) {
+            self.tape.get_mut().end(number, ns);
+        }
+
+        fn times(&self) -> Times<'_> {
+            Times { image: self, r: None }
+        }
     }
 
     #[test]
     fn a_time_of_today_is_known_to_the_nanosecond() {
         let image = image();
-        let ns = |tsc: u64| image.gpu_ns(Some(0), tsc).unwrap().0;
+        let ns = |tsc: u64| image.times().gpu_ns(Some(0), tsc).unwrap().0;
         let first = 100_000_000_000_000;
         assert_eq!(ns(first), 1_790_000_000_123_456_789);
         for n in 1..1000 {
@@ -562,8 +578,8 @@ mod tests {
         for i in 0..3000 {
             // Before the first reading, between all, and behind the last one.
             let tsc = 100_000_000_000_000 - 300_000_000 + i * 1_000_003;
-            let (ns, _) = image.gpu_ns(Some(0), tsc).unwrap();
-            assert!(image.tsc(Some(0), ns).unwrap().abs_diff(tsc) <= 3, "{tsc}");
+            let (ns, _) = image.times().gpu_ns(Some(0), tsc).unwrap();
+            assert!(image.times().tsc(Some(0), ns).unwrap().abs_diff(tsc) <= 3, "{tsc}");
         }
     }
 
@@ -582,19 +598,19 @@ mod tests {
     #[test]
     fn a_kernel_that_waits_for_a_copy_starts_behind_it() {
         let (image, tsc) = ended(&[50_000, 60_000]);
-        let copied = image.ended(0).unwrap();
+        let copied = image.times().ended(0).unwrap();
         let mut running = Running::default();
         running.moved(7, copied);
         running.releases_by_command(7, 0x1000);
         running.waits_for(1, 0, 0x1000);
-        let time = running.kernel(&image, &channel(1), 0, tsc, Some(1), false).unwrap();
+        let time = running.kernel(image.times(), &channel(1), 0, tsc, Some(1), false).unwrap();
         assert_eq!((time.start, time.earliest_ns), (Start::Bounded, copied + AFTER_A_COPY.0));
         assert_eq!(time.start_ns, copied + AFTER_A_COPY.1);
         // The next kernel follows the one before; another word tells nothing of copies.
         running.waits_for(1, 0, 0x2000);
         let (image, tsc) = ended(&[50_000, 60_000, 70_000]);
-        let time = running.kernel(&image, &channel(1), 0, tsc, Some(2), false).unwrap();
-        assert_eq!((time.start, time.earliest_ns), (Start::Bounded, image.ended(1).unwrap() + BUSY.0));
+        let time = running.kernel(image.times(), &channel(1), 0, tsc, Some(2), false).unwrap();
+        assert_eq!((time.start, time.earliest_ns), (Start::Bounded, image.times().ended(1).unwrap() + BUSY.0));
     }
 
     /// (A clock's reading may be anything on a damaged tape.)
@@ -602,13 +618,13 @@ mod tests {
     fn clocks_that_are_far_apart_are_no_panic() {
         for (base, end) in [(1 << 40, 1 << 63), (i64::MAX as u64, 2), (u64::MAX / 2 + 7, i64::MAX as u64)] {
             let mut image = image();
-            image.clocks.get_mut(&0).unwrap().base = base;
+            image.tape.get_mut().set_base(base);
             image.end(0, end);
             image.end(1, end - 1);
             let mut running = Running::default();
             for number in [0, 1] {
                 running.writes(1);
-                running.kernel(&image, &channel(1), 0, 100_000_000_000_000, Some(number), false);
+                running.kernel(image.times(), &channel(1), 0, 100_000_000_000_000, Some(number), false);
             }
         }
     }
@@ -617,10 +633,10 @@ mod tests {
     fn a_kernel_behind_a_write_starts_later() {
         let (image, tsc) = ended(&[20_000, 60_000]);
         let mut running = Running::default();
-        running.kernel(&image, &channel(1), 0, tsc, Some(0), false).unwrap();
+        running.kernel(image.times(), &channel(1), 0, tsc, Some(0), false).unwrap();
         running.writes(1);
-        let time = running.kernel(&image, &channel(1), 0, tsc, Some(1), false).unwrap();
-        let before = image.ended(0).unwrap();
+        let time = running.kernel(image.times(), &channel(1), 0, tsc, Some(1), false).unwrap();
+        let before = image.times().ended(0).unwrap();
         assert_eq!((time.start, time.earliest_ns), (Start::Bounded, before + AFTER_A_WRITE.0));
         assert_eq!(time.start_ns, before + AFTER_A_WRITE.1);
     }
@@ -634,20 +650,20 @@ mod tests {
             if early {
                 running.begins_early(1);
             }
-            running.kernel(&image, &channel(1), 0, tsc, Some(number), false).unwrap()
+            running.kernel(image.times(), &channel(1), 0, tsc, Some(number), false).unwrap()
         };
         let first = run(false, 0);
         let second = run(true, 1);
         assert_eq!((second.start, second.earliest_ns), (Start::Bounded, first.earliest_ns));
-        assert!(second.start_ns < image.ended(0).unwrap());
+        assert!(second.start_ns < image.times().ended(0).unwrap());
         let third = run(false, 2);
-        assert_eq!((third.start, third.earliest_ns), (Start::AfterTheOneBefore, image.ended(1).unwrap() + BUSY.0));
+        assert_eq!((third.start, third.earliest_ns), (Start::AfterTheOneBefore, image.times().ended(1).unwrap() + BUSY.0));
         // The same in a graph.
         let kernels = [0, 1, 2].map(|number| Ran { qmd: 0x1000 * (number + 1), number });
         let order = |qmd| Order { starts: [if qmd < 0x3000 { qmd + 0x1000 } else { 0 }, 0], early: qmd == 0x2000 };
-        let ran = Running::default().graph(&image, (&channel(1), 0), tsc, &kernels, false, order);
+        let ran = Running::default().graph(image.times(), (&channel(1), 0), tsc, &kernels, false, order);
         let starts: Vec<_> = ran.iter().map(|(_, time)| (time.start, time.earliest_ns)).collect();
-        let then = (Start::AfterTheOneBefore, image.ended(1).unwrap() + NODE);
+        let then = (Start::AfterTheOneBefore, image.times().ended(1).unwrap() + NODE);
         assert_eq!(starts[1..], [(Start::Bounded, first.earliest_ns), then]);
     }
 
@@ -655,8 +671,9 @@ mod tests {
     fn a_kernel_of_another_stream_may_be_in_the_way() {
         let (image, tsc) = ended(&[20_000, 22_000, 90_000, 91_000]);
         let mut running = Running::default();
-        let mut start =
-            |at: usize, stream, number| running.kernel(&image, &channel(at), stream, tsc, Some(number), false).unwrap();
+        let mut start = |at: usize, stream, number| {
+            running.kernel(image.times(), &channel(at), stream, tsc, Some(number), false).unwrap()
+        };
         assert_eq!(start(1, 1, 0).start, Start::AfterTheDoorbell);
         assert_eq!(start(1, 2, 1).start, Start::Bounded);
         // On its own stream it is known what was in the way.
@@ -669,14 +686,14 @@ mod tests {
     #[test]
     fn a_kernel_has_the_time_of_its_own_gpu_alone() {
         let (tsc, base) = (100_000_000_000_000, 1_790_000_000_123_456_789);
-        let clock = |base| Readings { base, pairs: vec![Pair { tsc: tsc as f64, ns: 0.0, error: 50.0 }] };
+        let clock = |base| readings(base, &[Pair { tsc: tsc as f64, ns: 0.0, error: 50.0 }]);
         let (first, second) = (base, base + 1_000_000_000);
-        let mut image = Image { clocks: [(0, clock(first)), (1, clock(second))].into(), hz: 3e9, ..Image::default() };
+        let mut image = of_clocks([(0, clock(first)), (1, clock(second))]);
         [first, second, second].iter().zip(0..).for_each(|(clock, number)| image.end(number, clock + 20_000));
         let mut running = Running::default();
         let mut run = |gpu, number: u64| {
             let channel = Channel { gpu: Some(gpu), ..channel(number as usize) };
-            running.kernel(&image, &channel, 0, tsc, Some(number), false)
+            running.kernel(image.times(), &channel, 0, tsc, Some(number), false)
         };
         for gpu in [0, 1] {
             let time = run(gpu, gpu.into()).unwrap();
@@ -707,13 +724,13 @@ mod tests {
         let (mut image, tsc) = ended(&[50_000]);
         let kernel = Ran { qmd: 0x1000, number: 0 };
         let at = |ns: u64| tsc + 3 * ns;
-        let of = |image: &Image| image.ended_of(Some(0), tsc, &kernel).is_some();
+        let of = |image: &Image| image.times().ended_of(Some(0), tsc, &kernel).is_some();
         assert!(of(&image));
-        image.as_before.insert(0x1000, vec![tsc - 30, at(60_000)]);
+        image.tape.get_mut().as_before(0x1000, vec![tsc - 30, at(60_000)]);
         assert!(of(&image), "launched again after its end");
-        image.as_before.insert(0x1000, vec![tsc - 30, at(40_000)]);
+        image.tape.get_mut().as_before(0x1000, vec![tsc - 30, at(40_000)]);
         assert!(!of(&image), "launched again before it");
-        let ran = Running::default().graph(&image, (&channel(1), 0), tsc, &[kernel], false, |_| Order::default());
+        let ran = Running::default().graph(image.times(), (&channel(1), 0), tsc, &[kernel], false, |_| Order::default());
         assert!(ran.is_empty());
     }
 

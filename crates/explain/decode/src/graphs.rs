@@ -67,36 +67,18 @@ impl Sent {
 
 /// All graphs of a recording, in the order of their first launches.
 pub fn graphs(r: &Recording) -> Result<Vec<Graph>, InsightError> {
-    let mut finder = Finder {
-        clock: crate::rows::clock(r),
-        processes: BTreeMap::new(),
-        graphs: BTreeMap::new(),
-        channels: Vec::new(),
-        numbers: HashMap::new(),
-        fills: BTreeMap::new(),
-        now: Submission::default(),
-    };
+    let mut finder = Finder::new(r);
     let codes = walk(r, &mut finder)?.codes;
-    let codes: BTreeMap<u32, Rc<Codes>> = codes.into_iter().map(|(p, all)| (p, Rc::new(all))).collect();
-    let processes: Vec<u32> = finder.processes.keys().copied().collect();
-    processes.into_iter().for_each(|process| finder.close(process));
-    let mut found: Vec<Found> = finder.graphs.into_values().collect();
-    found.sort_by_key(|f| f.first.number);
-    let of_calls = |calls: &HashSet<FillCall>| FillMacro::of_calls(&Vec::from_iter(calls.iter().copied()));
-    let fills: BTreeMap<u32, FillMacro> =
-        finder.fills.iter().filter_map(|(process, calls)| Some((*process, of_calls(calls)?))).collect();
-    let learn = |found: Found| {
-        let fills = fills.get(&found.process).copied();
-        let codes = codes.get(&found.process).cloned().unwrap_or_default();
-        found.learn(&finder.channels, fills, codes)
-    };
-    Ok(found.into_iter().map(learn).collect())
+    Ok(finder.finish(codes.into_iter().map(|(p, all)| (p, Rc::new(all))).collect()))
 }
 
 /// What is written of a QMD of versions 3 and 4.
 const QMD_BYTES: u64 = 0x180;
 /// Words that are kept for uploads not yet overwritten, at most: 256 MiB.
 const KEPT: usize = 64 << 20;
+
+/// Segments whose memory is kept, at most.
+const SPARE: usize = 16;
 
 /// Calls of the fill macro that are looked at, of one process.
 const CALLS: usize = 1 << 16;
@@ -119,7 +101,7 @@ struct Submission {
     segments: Vec<Vec<u32>>,
     /// QMDs that it does something to, and those that it writes, as far as they may be QMDs.
     started: Vec<u64>,
-    written: HashSet<u64>,
+    written: Vec<u64>,
     /// Whether it writes anything of the size of a QMD.
     sized: bool,
     acquired: Vec<u64>,
@@ -184,7 +166,8 @@ struct Found {
     samples: Vec<Vec<Rc<Submission>>>,
 }
 
-struct Finder {
+/// Finds graphs as a walk goes.
+pub(crate) struct Finder {
     clock: Clock,
     processes: BTreeMap<u32, Process>,
     /// By process, submission of the upload, and first QMD.
@@ -195,6 +178,8 @@ struct Finder {
     /// Calls of the fill macro, by process.
     fills: BTreeMap<u32, HashSet<FillCall>>,
     now: Submission,
+    /// Memory of segments, to be used again.
+    spare: Vec<Vec<u32>>,
 }
 
 impl Sink for Finder {
@@ -209,6 +194,18 @@ impl Sink for Finder {
             });
             channels.len() - 1
         });
+        let now = &mut self.now;
+        self.spare.append(&mut now.segments);
+        self.spare.truncate(SPARE);
+        [&mut now.started, &mut now.written, &mut now.acquired, &mut now.set].into_iter().for_each(Vec::clear);
+        let memory = Submission {
+            segments: std::mem::take(&mut now.segments),
+            started: std::mem::take(&mut now.started),
+            written: std::mem::take(&mut now.written),
+            acquired: std::mem::take(&mut now.acquired),
+            set: std::mem::take(&mut now.set),
+            ..Submission::default()
+        };
         self.now = Submission {
             number: at.number,
             pid: at.channel.pid,
@@ -222,14 +219,17 @@ impl Sink for Finder {
                 .filter(|ring| ring.called().is_some_and(|f| f.class == Class::GraphLaunch))
                 .map(|ring| (at.submission.tid, ring.call)),
             channel,
-            ..Submission::default()
+            ..memory
         };
     }
 
     fn segment(&mut self, _: &At<'_>, segment: &Segment<'_>) {
         self.now.words += segment.dwords as usize;
         if segment.dwords > 0 {
-            self.now.segments.push(segment.words.to_vec());
+            let mut words = self.spare.pop().unwrap_or_default();
+            words.clear();
+            words.extend_from_slice(segment.words);
+            self.now.segments.push(words);
         }
     }
 
@@ -248,7 +248,7 @@ impl Sink for Finder {
             What::Inline(inline) if inline.by_macro => self.now.by_macro = true,
             What::Inline(inline) if inline.bytes() == 4 => self.now.set.push(inline.dst),
             What::Inline(inline) => {
-                self.now.written.insert(inline.dst);
+                self.now.written.push(inline.dst);
                 self.now.sized |= inline.bytes() == QMD_BYTES;
             }
             What::Semaphore(s) if s.operation.is_acquire() => self.now.acquired.push(s.address),
@@ -257,7 +257,7 @@ impl Sink for Finder {
     }
 
     fn submission_end(&mut self, at: &At<'_>) {
-        let now = std::mem::take(&mut self.now);
+        let now = &self.now;
         if now.by_macro {
             let segments: Vec<Words<'_>> =
                 now.segments.iter().map(|words| Words { channel: now.channel, words }).collect();
@@ -267,11 +267,68 @@ impl Sink for Finder {
                 cuda_graph::fill_calls(&self.channels, &segments).into_iter().take(CALLS.saturating_sub(calls.len())),
             );
         }
-        self.take(at.channel.process, now);
+        if at.submission.ring.is_some_and(|ring| ring.kernel != 0) {
+            self.alone(at.channel.process);
+        } else {
+            let now = std::mem::take(&mut self.now);
+            self.take(at.channel.process, now);
+        }
     }
 }
 
 impl Finder {
+    pub fn new(r: &Recording) -> Finder {
+        Finder {
+            clock: crate::rows::clock(r),
+            processes: BTreeMap::new(),
+            graphs: BTreeMap::new(),
+            channels: Vec::new(),
+            numbers: HashMap::new(),
+            fills: BTreeMap::new(),
+            now: Submission::default(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// What was found when the walk is over, with the names of each process's kernels.
+    pub fn finish(mut self, codes: BTreeMap<u32, Rc<Codes>>) -> Vec<Graph> {
+        let processes: Vec<u32> = self.processes.keys().copied().collect();
+        processes.into_iter().for_each(|process| self.close(process));
+        let mut found: Vec<Found> = self.graphs.into_values().collect();
+        found.sort_by_key(|f| f.first.number);
+        let of_calls = |calls: &HashSet<FillCall>| FillMacro::of_calls(&Vec::from_iter(calls.iter().copied()));
+        let fills: BTreeMap<u32, FillMacro> =
+            self.fills.iter().filter_map(|(process, calls)| Some((*process, of_calls(calls)?))).collect();
+        let learn = |found: Found| {
+            let fills = fills.get(&found.process).copied();
+            let codes = codes.get(&found.process).cloned().unwrap_or_default();
+            found.learn(&self.channels, fills, codes)
+        };
+        found.into_iter().map(learn).collect()
+    }
+
+    /// Submissions that may turn out to upload graphs.
+    pub fn candidates(&self) -> HashSet<u64> {
+        let mut all = HashSet::new();
+        let mut add = |upload: &Upload| all.extend(upload.borrow().submissions.iter().map(|s| s.number));
+        for process in self.processes.values() {
+            process.writers.values().chain(&process.upload).for_each(&mut add);
+            process.launch.iter().flat_map(|(_, uploads)| uploads.values()).for_each(&mut add);
+        }
+        self.graphs.values().flat_map(|found| found.uploads.values()).for_each(&mut add);
+        all
+    }
+
+    /// A kernel that was launched by its handle is none of a graph's: what is written for it is of no use to graphs.
+    fn alone(&mut self, process: u32) {
+        self.close(process);
+        let state = self.processes.entry(process).or_default();
+        state.upload = None;
+        if !state.writers.is_empty() {
+            self.now.written.iter().for_each(|qmd| drop(state.writers.remove(qmd)));
+        }
+    }
+
     fn take(&mut self, process: u32, now: Submission) {
         let state = self.processes.entry(process).or_default();
         let writers = &state.writers;
@@ -285,8 +342,9 @@ impl Finder {
         }
         // (An upload apart from the first launch may start nothing.)
         let alone = now.started.is_empty() && now.sized;
-        let writes = alone || now.started.iter().any(|qmd| now.written.contains(qmd));
-        let goes_on = |u: &&Upload| u.borrow().goes_on_with(&now, |qmd| of(qmd, u) && !now.written.contains(qmd));
+        let written: HashSet<u64> = now.written.iter().copied().collect();
+        let writes = alone || now.started.iter().any(|qmd| written.contains(qmd));
+        let goes_on = |u: &&Upload| u.borrow().goes_on_with(&now, |qmd| of(qmd, u) && !written.contains(qmd));
         if let Some(upload) = state.upload.as_ref().filter(goes_on) {
             let upload = Rc::clone(upload);
             return self.wrote(process, now, upload);

@@ -3,33 +3,65 @@
 //! The runs are counted on the tape. The agent and the recorder counted why a kernel got no stamp, or why its end did not come. What none of
 //! them explains is named as not known: the reasons always add up to the kernels that have no time.
 
-use crate::gpu_times::GpuTimes;
-use crate::graphs::{self, Graph};
+use crate::gpu_times::Times;
+use crate::graphs::{self, Finder, Graph};
 use crate::recording::{InsightError, Recording};
-use crate::walk::{At, GraphKernel, Outcome, Sink, walk};
+use crate::stored::stored;
+use crate::walk::{At, GraphKernel, Outcome, Segment, Sink, walk};
+use pushbuf::decode::Item;
 use pushbuf::ops::{Op, What};
 use schema::kernel_times::{KernelTimes, LackingRow, Reason, State};
 use std::collections::{BTreeMap, BTreeSet};
 use tape::file::KernelEnds;
 use tape::stamp::state;
 
-/// `None` where times were not asked for.
+/// As the stored summary has them, else by a walk. `None` where times were not asked for.
 ///
 /// # Errors
 /// The recording cannot be read.
 pub fn kernel_times(r: &Recording) -> Result<Option<Vec<KernelTimes>>, InsightError> {
-    let Some(mut counter) = Counter::of(r)? else { return Ok(None) };
+    if let Some(summary) = stored(r) {
+        return Ok(summary.kernel_times);
+    }
+    let Some(mut counter) = Counter::of(r) else { return Ok(None) };
     let out = walk(r, &mut counter)?;
     Ok(Some(counter.close(r, &out)))
 }
 
 /// Counts runs as a walk goes.
 pub(crate) struct Counter {
+    /// Where the graphs are not known yet.
+    finder: Option<Finder>,
     graphs: Vec<Graph>,
     /// Submissions that upload graphs which are understood.
     uploads: BTreeSet<u64>,
     of: BTreeMap<u32, Counted>,
+    /// What the submission at hand launches without a handle.
+    now: Launched,
+    /// Those that may turn out to upload a graph, whose kernels do not run when they are written.
+    undecided: BTreeMap<u64, Launched>,
+    /// Look which of them may when there are so many.
+    look_at: usize,
 }
+
+/// Launches of one submission.
+#[derive(Debug, Clone, Copy, Default)]
+struct Launched {
+    process: u32,
+    gpu: Option<u32>,
+    own: u32,
+    own_timed: u32,
+    not_understood: u32,
+}
+
+impl Launched {
+    fn is_empty(&self) -> bool {
+        self.own == 0 && self.not_understood == 0
+    }
+}
+
+/// Submissions of which it is not known whether they upload a graph, before that is looked at.
+const UNDECIDED: usize = 1 << 16;
 
 #[derive(Debug, Default)]
 struct Counted {
@@ -43,23 +75,66 @@ struct Counted {
     not_understood: u64,
 }
 
+impl Counted {
+    fn add(&mut self, launched: &Launched) {
+        let Launched { gpu, own, own_timed, not_understood, .. } = *launched;
+        self.not_understood += u64::from(not_understood);
+        if own > 0 {
+            *self.own.entry(gpu).or_default() += u64::from(own);
+        }
+        if own_timed > 0 {
+            self.own_timed += u64::from(own_timed);
+            self.gpus.insert(gpu);
+        }
+    }
+}
+
 impl Counter {
-    /// `None` where times were not asked for.
-    pub fn of(r: &Recording) -> Result<Option<Counter>, InsightError> {
-        Ok(if r.header().gpu_times { Some(Counter::with(graphs::graphs(r)?)) } else { None })
+    /// Finds the graphs itself, and is to be given all that the walk gives. `None` where times were not asked for.
+    pub fn of(r: &Recording) -> Option<Counter> {
+        r.header().gpu_times.then(|| Counter { finder: Some(Finder::new(r)), ..Counter::with(Vec::new()) })
     }
 
     pub fn with(graphs: Vec<Graph>) -> Counter {
-        let uploads = graphs.iter().filter(|g| g.recipe.is_ok()).flat_map(|g| g.uploads.iter().copied()).collect();
-        Counter { graphs, uploads, of: BTreeMap::new() }
+        let mut counter = Counter {
+            finder: None,
+            graphs: Vec::new(),
+            uploads: BTreeSet::new(),
+            of: BTreeMap::new(),
+            now: Launched::default(),
+            undecided: BTreeMap::new(),
+            look_at: UNDECIDED,
+        };
+        counter.found(graphs);
+        counter
     }
 
-    fn counted(&mut self, at: &At<'_>) -> &mut Counted {
-        self.of.entry(at.channel.process).or_default()
+    fn found(&mut self, graphs: Vec<Graph>) {
+        self.uploads = graphs.iter().filter(|g| g.recipe.is_ok()).flat_map(|g| g.uploads.iter().copied()).collect();
+        self.graphs = graphs;
+    }
+
+    /// Counts what does not upload a graph, as far as that is known.
+    fn decide(&mut self, may_upload: impl Fn(u64) -> bool) {
+        let of = &mut self.of;
+        self.undecided.retain(|number, launched| {
+            let is_undecided = may_upload(*number);
+            if !is_undecided {
+                of.entry(launched.process).or_default().add(launched);
+            }
+            is_undecided
+        });
+        self.look_at = UNDECIDED.max(2 * self.undecided.len());
     }
 
     /// What processes have. `out`: of the walk.
     pub fn close(mut self, r: &Recording, out: &Outcome) -> Vec<KernelTimes> {
+        if let Some(finder) = self.finder.take() {
+            // (Nobody asks for their kernels' names.)
+            self.found(finder.finish(BTreeMap::new()));
+            let uploads = std::mem::take(&mut self.uploads);
+            self.decide(|number| uploads.contains(&number));
+        }
         for g in &self.graphs {
             let c = self.of.entry(g.process).or_default();
             match graphs::row(g).recipe {
@@ -74,27 +149,35 @@ impl Counter {
             let index = image.process.index;
             let ends = image.end.as_ref().and_then(|end| end.kernel_ends);
             let counted = self.of.remove(&index).unwrap_or_default();
-            row(index, r.pid(index), &counted, ends, &out.times)
+            row(index, r.pid(index), &counted, ends, out.times.of(r, index))
         });
         images.flatten().collect()
     }
 }
 
 impl Sink for Counter {
+    fn submission(&mut self, at: &At<'_>) {
+        self.now = Launched { process: at.channel.process, gpu: at.channel.gpu, ..Launched::default() };
+        self.finder.iter_mut().for_each(|finder| finder.submission(at));
+    }
+
+    fn segment(&mut self, at: &At<'_>, segment: &Segment<'_>) {
+        self.finder.iter_mut().for_each(|finder| finder.segment(at, segment));
+    }
+
+    fn item(&mut self, at: &At<'_>, item: &Item<'_>) {
+        self.finder.iter_mut().for_each(|finder| finder.item(at, item));
+    }
+
     fn op(&mut self, at: &At<'_>, op: &Op) {
+        self.finder.iter_mut().for_each(|finder| finder.op(at, op));
         let What::Launch(_) = &op.what else { return };
-        let by_handle = at.submission.ring.is_some_and(|ring| ring.kernel != 0);
-        let Some(started) = at.started().filter(|_| by_handle || !self.uploads.contains(&at.number)) else { return };
-        let gpu = at.channel.gpu;
-        let c = self.counted(at);
+        let Some(started) = at.started() else { return };
         match started.shape {
-            None => c.not_understood += 1,
+            None => self.now.not_understood += 1,
             Some(shape) if !shape.is_empty() && !started.again => {
-                *c.own.entry(gpu).or_default() += 1;
-                if at.gpu_time().is_some() {
-                    c.own_timed += 1;
-                    c.gpus.insert(gpu);
-                }
+                self.now.own += 1;
+                self.now.own_timed += u32::from(at.gpu_time().is_some());
             }
             Some(_) => {}
         }
@@ -102,15 +185,31 @@ impl Sink for Counter {
 
     fn graph_kernel(&mut self, at: &At<'_>, _: &GraphKernel) {
         let gpu = at.channel.gpu;
-        let c = self.counted(at);
+        let c = self.of.entry(at.channel.process).or_default();
         c.graph_timed += 1;
         c.gpus.insert(gpu);
+    }
+
+    fn submission_end(&mut self, at: &At<'_>) {
+        self.finder.iter_mut().for_each(|finder| finder.submission_end(at));
+        let by_handle = at.submission.ring.is_some_and(|ring| ring.kernel != 0);
+        match &self.finder {
+            _ if self.now.is_empty() => {}
+            Some(finder) if !by_handle => {
+                self.undecided.insert(at.number, self.now);
+                if self.undecided.len() >= self.look_at {
+                    let candidates = finder.candidates();
+                    self.decide(|number| candidates.contains(&number));
+                }
+            }
+            None if !by_handle && self.uploads.contains(&at.number) => {}
+            _ => self.of.entry(self.now.process).or_default().add(&self.now),
+        }
     }
 }
 
 /// `None` for a process that has no kernels.
-fn row(process: u32, pid: i32, c: &Counted, ends: Option<KernelEnds>, times: &GpuTimes) -> Option<KernelTimes> {
-    let image = times.of(process);
+fn row(process: u32, pid: i32, c: &Counted, ends: Option<KernelEnds>, image: Option<Times<'_>>) -> Option<KernelTimes> {
     let on_tape = image.map_or(0, |image| image.ends());
     let (state, result) =
         image.and_then(|image| image.state()).map_or((State::NotBegun, None), |(of, result)| match of {
@@ -146,7 +245,7 @@ fn row(process: u32, pid: i32, c: &Counted, ends: Option<KernelEnds>, times: &Gp
     put(Reason::NoShadow, e.no_shadow);
     let elsewhere = c.own.iter().filter(|(gpu, _)| !c.gpus.is_empty() && !c.gpus.contains(gpu));
     put(Reason::OtherGpu, elsewhere.map(|(_, n)| n).sum());
-    if !image.is_some_and(|image| image.has_clock()) {
+    if on_tape > 0 && !image.is_some_and(|image| image.has_clock()) {
         put(Reason::NoClock, on_tape);
     }
     put(Reason::NotUnderstood, c.not_understood);

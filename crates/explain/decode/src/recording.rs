@@ -63,6 +63,7 @@ pub struct Recording {
     images: Vec<Image>,
     unwatched: Vec<Unwatched>,
     end: Option<End>,
+    summary: Option<Vec<u8>>,
     /// One process was asked for.
     selected: bool,
     pub(crate) chunks: Vec<ChunkAt>,
@@ -121,6 +122,7 @@ impl Recording {
             images: Vec::new(),
             unwatched: Vec::new(),
             end: None,
+            summary: None,
             selected: false,
             chunks: Vec::new(),
             damage: OnceLock::new(),
@@ -158,6 +160,7 @@ impl Recording {
                 }
                 Item::Unwatched(u) => self.unwatched.push(*u),
                 Item::End(e) => self.end = Some(*e),
+                Item::Summary(s) => self.summary = Some(s),
                 Item::Unknown(kind) => self.notes.push(format!("a chunk of unknown kind {kind} was left out")),
             }
         }
@@ -244,6 +247,17 @@ impl Recording {
     /// Absent if the recording did not end as it should.
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
+    }
+
+    /// The summary that was stored in the file, as it was stored.
+    pub(crate) fn stored_summary(&self) -> Option<&[u8]> {
+        self.summary.as_deref()
+    }
+
+    /// Whether all events are what was written. They are read for that, and not unpacked.
+    pub(crate) fn events_are_whole(&self) -> bool {
+        let mut buffer = Vec::new();
+        self.chunks.iter().all(|c| c.place.is_whole(&self.file, &mut buffer))
     }
 
     /// How the images ended, as far as the tape says.

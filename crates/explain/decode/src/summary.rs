@@ -8,6 +8,7 @@ use crate::merge::missing;
 use crate::processes;
 use crate::ranges::{Range, Texts, watched};
 use crate::recording::{InsightError, Recording, Source};
+use crate::stored::stored;
 use crate::tally::{Commonest, Sizes};
 use crate::walk::{At, Call, GraphKernel, Outcome, Segment, Sink, walk};
 use pushbuf::decode::Item;
@@ -20,17 +21,53 @@ use schema::summary::{
     Copies, Direction, LaunchShape, Launches, Lost, Page, Pauses, Problems, Program, Semaphores, Site, SizeCount,
     Summary, Tap, Transfers, UnknownMethod,
 };
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 use tape::event::{PageBody, SiteBody, lack, site_why};
 
 /// Shapes and sizes listed, at most.
 const LISTED: usize = 12;
 
-/// Goes through the whole tape.
+/// The summary that is in the file, else of a walk.
 pub fn summary(recording: &Recording) -> Result<Summary, InsightError> {
-    let mut tally = Tally { kernel_times: Counter::of(recording)?, ..Tally::default() };
+    stored(recording).map_or_else(|| summary_of_walk(recording), Ok)
+}
+
+/// Goes through the whole tape.
+pub fn summary_of_walk(recording: &Recording) -> Result<Summary, InsightError> {
+    let mut tally = Tally { kernel_times: Counter::of(recording), ..Tally::default() };
     let outcome = walk(recording, &mut tally)?;
     Ok(tally.close(recording, outcome))
+}
+
+/// The same; `None` if it is not done at that time.
+pub(crate) fn summary_until(recording: &Recording, end: Option<Instant>) -> Result<Option<Summary>, InsightError> {
+    let patience = Patience { end, ..Patience::default() };
+    let mut tally = Tally { kernel_times: Counter::of(recording), patience, ..Tally::default() };
+    let outcome = walk(recording, &mut tally)?;
+    Ok((!tally.patience.is_over.get()).then(|| tally.close(recording, outcome)))
+}
+
+/// Until when a walk may go on.
+#[derive(Default)]
+struct Patience {
+    end: Option<Instant>,
+    steps: Cell<u32>,
+    is_over: Cell<bool>,
+}
+
+impl Patience {
+    /// Asked at each step. The clock is read at some.
+    fn is_over(&self) -> bool {
+        if let Some(end) = self.end {
+            self.steps.set(self.steps.get().wrapping_add(1));
+            if self.steps.get().is_multiple_of(1024) {
+                self.is_over.set(self.is_over.get() || Instant::now() > end);
+            }
+        }
+        self.is_over.get()
+    }
 }
 
 /// Counts as the walk goes.
@@ -62,6 +99,7 @@ struct Tally {
     of_image: BTreeMap<u32, (u64, u64)>,
     /// Where times were asked for.
     kernel_times: Option<Counter>,
+    patience: Patience,
 }
 
 /// Where bytes lie, and on which GPU.
@@ -112,6 +150,10 @@ impl Kind {
 }
 
 impl Sink for Tally {
+    fn done(&self) -> bool {
+        self.patience.is_over()
+    }
+
     fn call(&mut self, _: Source, _: u64, _: &Call<'_>, _: &rm::abi::Branch) {
         self.calls += 1;
     }
@@ -132,7 +174,7 @@ impl Sink for Tally {
             module: String::from_utf8_lossy(path).into_owned(),
             offset: s.offset,
             patched,
-            why: (!patched).then(|| site_text(s.why)),
+            why: (!patched).then(|| site_text(s.why).into()),
             code: s.code.iter().map(|b| format!("{b:02x}")).collect(),
         };
         // A site is told of again when its state changes.
@@ -157,9 +199,15 @@ impl Sink for Tally {
             self.handed_over += u64::from(s.handed_over());
         }
         self.recorded += s.word_count() as u64 * 4;
+        self.kernel_times.iter_mut().for_each(|counter| counter.submission(at));
     }
 
-    fn segment(&mut self, _: &At<'_>, s: &Segment<'_>) {
+    fn submission_end(&mut self, at: &At<'_>) {
+        self.kernel_times.iter_mut().for_each(|counter| counter.submission_end(at));
+    }
+
+    fn segment(&mut self, at: &At<'_>, s: &Segment<'_>) {
+        self.kernel_times.iter_mut().for_each(|counter| counter.segment(at, s));
         let p = &mut self.problems;
         p.holes += u64::from(s.after_gap);
         match s.entry.lack {
@@ -175,7 +223,8 @@ impl Sink for Tally {
         p.late_segments += u64::from(s.entry.is_late());
     }
 
-    fn item(&mut self, _: &At<'_>, item: &Item<'_>) {
+    fn item(&mut self, at: &At<'_>, item: &Item<'_>) {
+        self.kernel_times.iter_mut().for_each(|counter| counter.item(at, item));
         let (target, address) = match item {
             Item::Write(w) => (w.target, w.address),
             Item::Run(r) => (r.target, r.address),
@@ -302,8 +351,8 @@ impl Tally {
         let sites: Vec<Site> = self.sites.into_values().collect();
         Summary {
             program: program(r),
-            children: if r.version() == 1 { "not recorded" } else { "followed" },
-            nothing: nothing(&out, r).filter(|_| r.damage().is_none() && lost.gap_events == 0),
+            children: if r.version() == 1 { "not recorded" } else { "followed" }.into(),
+            nothing: nothing(&out, r).filter(|_| r.damage().is_none() && lost.gap_events == 0).map(Into::into),
             driver: h.driver.clone(),
             gpu: h.gpu.clone(),
             gpus,
@@ -315,7 +364,7 @@ impl Tally {
                 handed_over: self.handed_over,
                 sites_patched: sites.iter().filter(|s| s.patched).count() as u64,
             },
-            locks: h.locks.then_some(if h.lock_waits { "waits" } else { "all" }),
+            locks: h.locks.then_some(if h.lock_waits { "waits" } else { "all" }.into()),
             seconds: seconds(r, &out),
             submissions: sum(|c| c.submissions),
             doorbells: out.doorbells,

@@ -69,7 +69,7 @@ fn one_process_is_read_alone() {
     assert_eq!(s.end.unwrap().how, "killed by signal 9");
     assert!(s.complete, "{:?}", s.incomplete_because);
     let s = decode::summary(&open(4242).unwrap()).unwrap();
-    assert_eq!((s.submissions, s.nothing), (0, Some("this process rang no doorbell")));
+    assert_eq!((s.submissions, s.nothing.as_deref()), (0, Some("this process rang no doorbell")));
     assert!(open(77).unwrap_err().to_string().contains("no process 77; it has 4242, 5000, 5001"));
     // A file without an index (its recorder was killed) is read the long way.
     let bytes = std::fs::read(&path).unwrap();

@@ -1,10 +1,10 @@
 //! A channel of a recording.
 
 use crate::place::Place;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How a channel's ring was watched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Watch {
     /// Read where the program's ring lies.
@@ -18,7 +18,7 @@ pub enum Watch {
 }
 
 /// Where the number of entries that a channel should have comes from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Accounted {
     /// The channel was freed and its final GP_PUT read.
@@ -31,7 +31,7 @@ pub enum Accounted {
 }
 
 /// One channel.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Channel {
     /// Number in the table of this recording.
     pub number: usize,

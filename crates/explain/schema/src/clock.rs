@@ -17,4 +17,10 @@ impl Clock {
     pub fn seconds(&self, tsc: u64) -> Option<f64> {
         (self.hz > 0.0).then(|| tsc.wrapping_sub(self.zero) as i64 as f64 / self.hz)
     }
+
+    /// The time stamp at a time, rounded up; `None` as with [`Clock::seconds`], and beyond all that time stamps count.
+    pub fn tsc(&self, seconds: f64) -> Option<u64> {
+        let ticks = (seconds * self.hz).ceil();
+        (self.hz > 0.0 && ticks.abs() < 1e18).then(|| self.zero.checked_add_signed(ticks as i64))?
+    }
 }

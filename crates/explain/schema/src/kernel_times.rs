@@ -1,9 +1,9 @@
 //! How many kernels of a process have a time, and why the others have none (`record --gpu-times`).
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The kernels of one process image.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelTimes {
     pub process: u32,
     pub pid: i32,
@@ -31,6 +31,19 @@ pub struct LackingRow {
     pub hint: Option<&'static str>,
 }
 
+/// What of it is read back: the rest follows.
+#[derive(Deserialize)]
+struct Lacking {
+    reason: Reason,
+    kernels: u64,
+}
+
+impl<'de> Deserialize<'de> for LackingRow {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<LackingRow, D::Error> {
+        Lacking::deserialize(from).map(|row| LackingRow::of(row.reason, row.kernels))
+    }
+}
+
 impl LackingRow {
     pub fn of(reason: Reason, kernels: u64) -> LackingRow {
         LackingRow { reason, kernels, text: reason.text(), hint: reason.hint() }
@@ -38,7 +51,7 @@ impl LackingRow {
 }
 
 /// Whether times of a process were recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// They were, to the end.
@@ -76,7 +89,7 @@ impl State {
 }
 
 /// Why a kernel has no time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     NotUnderstood,

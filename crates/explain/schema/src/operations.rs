@@ -2,10 +2,10 @@
 
 use crate::place::Place;
 use crate::python::FrameRow;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a kernel is launched with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Shape {
     pub grid: [u32; 3],
     pub block: [u32; 3],

@@ -1,9 +1,9 @@
 //! Where memory lies.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Where the bytes behind a GPU virtual address lie, as far as the driver calls on the tape say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
     /// The GPU's own memory.

@@ -1,9 +1,9 @@
 //! The processes of a recording.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A process image: what one execve, or one fork, made of a process.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessRow {
     /// Number of the image in this recording; rows of other kinds carry it as `process`.
     pub index: u32,
@@ -34,7 +34,7 @@ pub struct ProcessRow {
 }
 
 /// Which part of a job a process is, as its launcher says in the environment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankRow {
     pub rank: u32,
     pub local_rank: Option<u32>,
@@ -44,7 +44,7 @@ pub struct RankRow {
 }
 
 /// A program that was started and not recorded.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct UnwatchedRow {
     pub pid: i32,
     /// Index of the image that started it, if that is recorded.
@@ -55,7 +55,7 @@ pub struct UnwatchedRow {
     pub seconds: Option<f64>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HowEnded {
     pub how: String,
     pub exit_code: Option<i32>,

@@ -1,6 +1,6 @@
 //! One row for each range of NVTX.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a recording says of NVTX.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -15,7 +15,7 @@ pub struct Ranges {
 }
 
 /// Whether ranges were recorded.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watched {
     /// The recording was to have them.
     pub asked: bool,

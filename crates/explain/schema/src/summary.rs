@@ -6,17 +6,18 @@ use crate::operations::Shape;
 use crate::place::Place;
 use crate::processes::{HowEnded, ProcessRow, UnwatchedRow};
 use crate::ranges::Watched;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Everything that `show` says of a recording at a glance.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Summary {
     pub program: Program,
     /// `followed`, or `not recorded` where the recording is of an older doorbell: then nothing is known of the program's children and of what it execs.
-    pub children: &'static str,
+    pub children: Cow<'static, str>,
     /// Where there is no submission: what that usually means.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub nothing: Option<&'static str>,
+    pub nothing: Option<Cow<'static, str>>,
     pub driver: String,
     pub gpu: String,
     /// Device instances of the GPUs that its channels are on.
@@ -25,7 +26,7 @@ pub struct Summary {
     pub tap: Tap,
     /// What of locks was recorded: `all` operations or `waits` only; absent if nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub locks: Option<&'static str>,
+    pub locks: Option<Cow<'static, str>>,
     /// From the first clock reading to the last, or what the recorder said at the end.
     pub seconds: Option<f64>,
     /// Rings that brought GPFIFO entries (on a channel whose ring cannot be seen: all its rings).
@@ -83,7 +84,7 @@ pub struct Summary {
     pub damage: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Program {
     pub exe: String,
     pub args: Option<Vec<String>>,
@@ -91,7 +92,7 @@ pub struct Program {
     pub started: String,
 }
 
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Tap {
     /// As asked for.
     pub asked: String,
@@ -104,7 +105,7 @@ pub struct Tap {
 }
 
 /// Those of all processes together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pauses {
     pub count: u64,
     pub seconds: f64,
@@ -112,7 +113,7 @@ pub struct Pauses {
     pub doorbells: u64,
 }
 
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Lost {
     /// What the channels' final GP_PUTs account for and the tape lacks.
     pub by_channels: u64,
@@ -133,7 +134,7 @@ pub struct Lost {
     pub strangers: u64,
 }
 
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Copies {
     /// Copies by a copy engine.
     pub copy_engine: u64,
@@ -146,7 +147,7 @@ pub struct Copies {
     pub inline_for_launches_bytes: u64,
 }
 
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Transfers {
     pub bytes: u64,
     /// By where source and destination lie.
@@ -158,14 +159,14 @@ pub struct Transfers {
     pub other_sizes: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeCount {
     pub bytes: u64,
     pub count: u64,
 }
 
 /// A power of two of sizes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bucket {
     /// Smallest and largest size that falls into it, bytes.
     pub from: u64,
@@ -174,7 +175,7 @@ pub struct Bucket {
     pub bytes: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Direction {
     /// `None` for inline data.
     pub from: Option<Place>,
@@ -186,7 +187,7 @@ pub struct Direction {
     pub bytes: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Semaphores {
     pub released: u64,
     pub acquired: u64,
@@ -194,7 +195,7 @@ pub struct Semaphores {
     pub timestamps: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launches {
     /// QMDs sent to the compute engine: by SEND_PCAS_A, and in methods.
     pub by_pcas: u64,
@@ -214,7 +215,7 @@ pub struct Launches {
     pub not_told_apart: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchShape {
     #[serde(flatten)]
     pub shape: Shape,
@@ -222,7 +223,7 @@ pub struct LaunchShape {
 }
 
 /// What could not be decoded.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Problems {
     /// Methods of no name, by class and offset.
     pub unknown_methods: Vec<UnknownMethod>,
@@ -250,14 +251,14 @@ pub struct Problems {
     pub late_rings: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnknownMethod {
     pub class: u32,
     pub offset: u16,
     pub count: u64,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Site {
     /// Index of the process image.
     pub process: u32,
@@ -266,12 +267,12 @@ pub struct Site {
     pub offset: u64,
     pub patched: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub why: Option<&'static str>,
+    pub why: Option<Cow<'static, str>>,
     /// Hexadecimal bytes of the code.
     pub code: String,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Page {
     /// Index of the process image.
     pub process: u32,

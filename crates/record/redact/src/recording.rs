@@ -105,6 +105,8 @@ impl Redaction {
             Item::ProcessEnd(e) => to.process_end(&self.process_end(*e)),
             Item::Unwatched(u) => to.unwatched(&self.unwatched(*u)),
             Item::End(e) => to.end(&self.end(*e)),
+            // It has the names and the paths of all before it.
+            Item::Summary(_) => Ok(()),
             // It cannot be known what is in it.
             Item::Unknown(kind) => to.note(&format!("a chunk of unknown kind {kind} was left out")),
         }

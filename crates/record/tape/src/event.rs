@@ -540,14 +540,20 @@ pub struct Event<'a> {
     pub body: Body<'a>,
 }
 
+impl Head {
+    /// The head at the start of `b`; `None` unless an event of that length follows.
+    pub fn parse(b: &[u8]) -> Option<Head> {
+        let head: Head = read(b, 0)?;
+        let len = head.len as usize;
+        (len >= 16 && len.is_multiple_of(8) && len <= b.len()).then_some(head)
+    }
+}
+
 impl<'a> Event<'a> {
     /// Parses the event at the start of `b` and says how many bytes it took. `None` if the bytes are no whole event.
     pub fn parse(b: &'a [u8]) -> Option<(Event<'a>, usize)> {
-        let head: Head = read(b, 0)?;
+        let head = Head::parse(b)?;
         let len = head.len as usize;
-        if len < 16 || !len.is_multiple_of(8) || len > b.len() {
-            return None;
-        }
         let b = &b[..len];
         let tail = |body: usize, n: u32| b.get(16 + body..(16 + body).checked_add(n as usize)?);
         let body = match head.kind {

@@ -74,7 +74,7 @@ fn notices(s: &Summary) -> Vec<Notice> {
             "The program ran on the software GPU: what it sent is what a program sends, and no time of it is a GPU's.";
         all.push(Notice { kind: Kind::Warning, text: text.into() });
     }
-    all.extend(s.nothing.map(|why| Notice { kind: Kind::Note, text: why.into() }));
+    all.extend(s.nothing.iter().map(|why| Notice { kind: Kind::Note, text: why.to_string() }));
     if s.complete {
         all.push(Notice { kind: Kind::Good, text: "The recording is complete: nothing is lost.".into() });
     }

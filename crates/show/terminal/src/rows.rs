@@ -137,6 +137,10 @@ where
         self.is_done()
     }
 
+    fn until(&self) -> Option<u64> {
+        self.filter.until(&self.clock)
+    }
+
     fn op(&mut self, at: &At<'_>, op: &Op) {
         if self.wants(at) {
             let row = (self.of)(at, op, &self.clock);

@@ -108,6 +108,10 @@ impl Sink for Text<'_> {
         self.error.is_some() || self.filter.limit.is_some_and(|n| self.shown >= n)
     }
 
+    fn until(&self) -> Option<u64> {
+        self.filter.until(&self.clock)
+    }
+
     fn submission(&mut self, at: &At<'_>) {
         if !self.skips(at) {
             self.targets = [None; 8];
@@ -188,6 +192,10 @@ struct Json<'a, 'b> {
 impl Sink for Json<'_, '_> {
     fn done(&self) -> bool {
         self.error.is_some() || self.filter.limit.is_some_and(|n| self.shown >= n)
+    }
+
+    fn until(&self) -> Option<u64> {
+        self.filter.until(self.clock)
     }
 
     fn submission(&mut self, at: &At<'_>) {

@@ -43,12 +43,12 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
         row("tap", tap(s))?;
         row("submissions", submissions(s))?;
     }
-    match s.locks {
+    match s.locks.as_deref() {
         Some("waits") => row("locks", "waits only, each with who held the lock (--locks=waits)".into())?,
         Some(_) => row("locks", "every operation (--locks)".into())?,
         None => {}
     }
-    if let Some(why) = s.nothing {
+    if let Some(why) = &s.nothing {
         row(if gpu { "" } else { "submissions" }, style.bad(why))?;
     }
     let lost = lost(s);
@@ -306,7 +306,11 @@ fn sites(out: &mut dyn Write, style: &Style, sites: &[Site]) -> io::Result<()> {
     let mut t = style.table(&[">address", "module", "code", "tapped by"]);
     for s in sites {
         let module = if s.module.is_empty() { "no file".into() } else { format!("{} + {:#x}", s.module, s.offset) };
-        let by = if s.patched { "rewritten".into() } else { format!("trap: {}", s.why.unwrap_or("no reason given")) };
+        let by = if s.patched {
+            "rewritten".into()
+        } else {
+            format!("trap: {}", s.why.as_deref().unwrap_or("no reason given"))
+        };
         t.add_row([format!("{:#x}", s.address), module, s.code.clone(), by]);
     }
     write_table(out, &t, 2)

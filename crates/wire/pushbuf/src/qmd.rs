@@ -62,6 +62,39 @@ pub struct Layout {
     /// The class whose reference the fields are taken from.
     pub class: u32,
     pub fields: &'static [Field],
+    places: Places,
+}
+
+/// Where fields are in their table, by their names: to compare a name with all others takes most of the time of reading a launch.
+#[derive(Debug, PartialEq, Eq)]
+struct Places {
+    /// One more than the index of the first field with such a name; 0: there is none.
+    first: [u16; 256],
+    /// The same of the next field, by the index of one.
+    next: [u16; 512],
+}
+
+impl Places {
+    const fn of(fields: &[Field]) -> Places {
+        let mut places = Places { first: [0; 256], next: [0; 512] };
+        // (From behind: of equal names the first is found.)
+        let mut i = fields.len();
+        while i > 0 {
+            let first = &mut places.first[Places::of_name(fields[i - 1].name)];
+            places.next[i - 1] = *first;
+            *first = i as u16;
+            i -= 1;
+        }
+        places
+    }
+
+    const fn of_name(name: &str) -> usize {
+        let (b, n) = (name.as_bytes(), name.len());
+        if n == 0 {
+            return 0;
+        }
+        ((n * 7) ^ (b[n - 1] as usize * 13) ^ (b[n / 2] as usize * 31) ^ (b[n / 4] as usize * 57)) & 0xff
+    }
 }
 
 impl Layout {
@@ -75,7 +108,15 @@ impl Layout {
     }
 
     pub fn field(&self, name: &str) -> Option<&'static Field> {
-        self.fields.iter().find(|f| f.name == name)
+        let mut next = *self.places.first.get(Places::of_name(name))?;
+        while let Some(i) = usize::from(next).checked_sub(1) {
+            let field = self.fields.get(i)?;
+            if field.name == name {
+                return Some(field);
+            }
+            next = self.places.next.get(i).copied().unwrap_or(0);
+        }
+        None
     }
 }
 
@@ -499,6 +540,19 @@ mod tests {
         old.set_element("CONSTANT_BUFFER_VALID", 0, 1).unwrap();
         old.set_element("CONSTANT_BUFFER_ADDR_UPPER", 0, 1).unwrap();
         assert_eq!(old.constant_buffer(0), Some(ConstantBuffer { address: 1 << 32, bytes: 0 }));
+    }
+
+    #[test]
+    fn each_field_is_found_by_its_name_and_no_other_is() {
+        for layout in LAYOUTS {
+            for field in layout.fields {
+                let first = layout.fields.iter().find(|f| f.name == field.name);
+                assert_eq!(layout.field(field.name), first);
+                let longer = std::format!("{}_", field.name);
+                assert_eq!(layout.field(&longer), layout.fields.iter().find(|f| f.name == longer));
+            }
+            assert_eq!((layout.field(""), layout.field("NONE")), (None, None));
+        }
     }
 
     #[test]

@@ -47,6 +47,12 @@ impl Filter {
             && self.range.as_ref().is_none_or(|pattern| at.ranges().any(|label| pattern.matches(&label)))
     }
 
+    /// The time stamp after which no submission is wanted.
+    pub fn until(&self, clock: &Clock) -> Option<u64> {
+        // (Of a rounded one.)
+        self.between.and_then(|(_, to)| clock.tsc(to)).map(|tsc| tsc.saturating_add(1))
+    }
+
     fn wants_call(&self, at: &At<'_>) -> bool {
         if self.call.is_none() && self.stream.is_none() {
             return true;

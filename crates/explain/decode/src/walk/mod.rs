@@ -55,7 +55,7 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
     let mut w = Walk {
         recording,
         stacks: python::stacks(recording)?,
-        times: GpuTimes::read(recording)?,
+        times: GpuTimes::of_recording(recording),
         out: Outcome {
             channels: Vec::new(),
             graphs: BTreeMap::new(),
@@ -86,11 +86,14 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
         given: 0,
         decoders: Vec::new(),
     };
+    // (Those that wait for their turn are given when the walk ends, or before.)
+    let until = sink.until().map(|until| until.saturating_add(w.patience));
     read_ahead(recording, |steps| {
         while !sink.done() {
             match steps.next_step()? {
                 None => break,
                 Some(Step::Event(source, e)) => w.event(source, &e, sink),
+                Some(Step::Submission(s)) if until.is_some_and(|until| s.tsc > until) => break,
                 Some(Step::Submission(s)) => w.take(s, sink),
             }
             w.ready.drain(..).for_each(|s| steps.recycle(s));
@@ -218,8 +221,9 @@ impl Walk<'_> {
             }
             // Of Python: crate python-frames.
             Body::Python(..) | Body::PythonCode(..) | Body::PythonStack(..) => return,
-            // Were read before: crate::gpu_times.
-            Body::Stamps(_) | Body::GpuClock(_) | Body::Ends(..) => return,
+            Body::Stamps(s) => return self.times.state(process, s),
+            // Are read where they are asked for: crate::gpu_times.
+            Body::GpuClock(_) | Body::Ends(..) => return,
             Body::Launched(l, runs) => return self.state(process).running.get_mut().launched(l, runs),
             Body::Copied(c) => return self.state(process).running.get_mut().copied(c),
             Body::Unknown => {

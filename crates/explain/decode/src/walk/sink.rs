@@ -32,6 +32,10 @@ pub trait Sink {
     fn done(&self) -> bool {
         false
     }
+    /// The time stamp after which no submission is wanted, asked once: the walk ends soon after it.
+    fn until(&self) -> Option<u64> {
+        None
+    }
     /// `branch`: whose layouts the call is read with.
     fn call(&mut self, _source: Source, _tsc: u64, _call: &Call<'_>, _branch: &Branch) {}
     fn page(&mut self, _process: u32, _page: &PageBody) {}
@@ -84,7 +88,7 @@ pub struct At<'a> {
     pub stacks: &'a Stacks,
     pub(super) texts: &'a Texts,
     /// When kernels ended, and what is remembered of them.
-    pub(super) times: Option<&'a gpu_times::Image>,
+    pub(super) times: Option<gpu_times::Times<'a>>,
     pub(super) running: &'a RefCell<Running>,
     /// Numbers of the kernels of the segment at hand, by the addresses of their QMDs.
     pub(super) stamps: RefCell<Vec<(u64, u64)>>,

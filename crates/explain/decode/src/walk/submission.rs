@@ -46,7 +46,7 @@ impl Walk<'_> {
             graph: &state.graph,
             reach: self.streams[i].reach,
             qmds: &state.qmds,
-            times: self.times.of(channel.process),
+            times: self.times.of(self.recording, channel.process),
             running: &state.running,
             stamps: RefCell::default(),
             uploaded: RefCell::default(),

@@ -2,8 +2,10 @@
 #![allow(dead_code, unused_imports)] // each test binary uses a part
 
 mod copies;
+mod large;
 
 pub use copies::copy_times;
+pub use large::large;
 use pushbuf::encode::{Words, inline_dma, launch_dma};
 use pushbuf::gpfifo;
 use pushbuf::qmd::end_time::{self, Found};
@@ -371,12 +373,33 @@ impl Tape {
     /// Writes the file: the chunks cut so far, what is open, clocks, the end with the channels still alive.
     pub fn write(&mut self, path: &Path) {
         self.chunks.extend(std::mem::take(&mut self.open));
-        let mut w = Writer::replace(path, &self.header).unwrap();
-        w.clock(&Clock { tsc: 1000, monotonic_ns: 5_000_000_000, ..Clock::default() }).unwrap();
-        self.processes.iter().for_each(|p| w.process(p).unwrap());
+        let mut w = self.begin(path);
         for ((process, tid), bytes) in &self.chunks {
             w.events(*process, *tid, bytes).unwrap();
         }
+        self.finish(w);
+    }
+
+    /// The file up to its events.
+    pub fn begin(&self, path: &Path) -> Writer {
+        let mut w = Writer::replace(path, &self.header).unwrap();
+        w.clock(&Clock { tsc: 1000, monotonic_ns: 5_000_000_000, ..Clock::default() }).unwrap();
+        self.processes.iter().for_each(|p| w.process(p).unwrap());
+        w
+    }
+
+    /// Writes the events of threads that have so many bytes of them.
+    pub fn pour(&mut self, w: &mut Writer, bytes: usize) {
+        for ((process, tid), events) in &mut self.open {
+            if events.len() >= bytes {
+                w.events(*process, *tid, events).unwrap();
+                events.clear();
+            }
+        }
+    }
+
+    /// What comes behind the events.
+    pub fn finish(&mut self, mut w: Writer) {
         w.clock(&Clock { tsc: self.tsc, monotonic_ns: 5_000_000_000 + self.tsc - 1000, ..Clock::default() }).unwrap();
         self.unwatched.iter().for_each(|u| w.unwatched(u).unwrap());
         for e in &self.process_ends {
@@ -570,6 +593,11 @@ pub const GPU_ZERO: u64 = 1_790_000_000_000_000_000;
 
 /// A launch whose kernel stores its end as that of kernel `number`, and starts the QMDs at `then` when it is done.
 pub fn stamped(qmd_at: u64, number: u64, then: &[u64]) -> Vec<u32> {
+    stamped_in(qmd_at, number, number, then)
+}
+
+/// The same, in a slot of any number.
+fn stamped_in(qmd_at: u64, number: u64, slot: u64, then: &[u64]) -> Vec<u32> {
     let mut qmd = qmd([1, 1, 1]);
     for (i, (at, pointer)) in then.iter().zip(["DEPENDENT_QMD0_POINTER", "DEPENDENT_QMD1_POINTER"]).enumerate() {
         qmd.set_element("DEPENDENT_QMD_ENABLE", i as u32, 1).unwrap();
@@ -592,7 +620,7 @@ pub fn stamped(qmd_at: u64, number: u64, then: &[u64]) -> Vec<u32> {
             }
         },
     );
-    let slot = SLOTS_AT + 16 * number;
+    let slot = SLOTS_AT + 16 * slot;
     let cells = std::cell::Cell::from_mut(&mut words[..]).as_slice_of_cells();
     let payload = tape::stamp::payload(number);
     assert!(end_time::store_at(at.unwrap(), slot, payload, |i| cells[i].get(), |i, value| cells[i].set(value)));

@@ -25,6 +25,8 @@ pub enum Chunk {
     Unwatched = 8,
     /// Where each image's chunks lie: [`super::index`].
     Index = 9,
+    /// What the recording says at a glance, made of it when it had ended: [`super::Writer::add_summary`].
+    Summary = 10,
 }
 
 pub struct ChunkHead {

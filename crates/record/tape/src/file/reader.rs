@@ -4,6 +4,7 @@ use super::chunk::{Chunk, ChunkHead, WHOLE};
 use super::index::{Extent, Index};
 use super::packed;
 use super::{Clock, End, Header, MAGIC, Process, ProcessEnd, TapeError, Unwatched, VERSION};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -27,8 +28,15 @@ pub enum Item {
     ProcessEnd(Box<ProcessEnd>),
     Unwatched(Box<Unwatched>),
     End(Box<End>),
+    /// A summary of all before it, for whoever made it to read.
+    Summary(Vec<u8>),
     /// A kind that this version does not know.
     Unknown(u32),
+}
+
+thread_local! {
+    /// A payload before it is unpacked. Its memory is used again.
+    static PACKED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Where a payload lies in the file.
@@ -50,15 +58,24 @@ impl Place {
     /// It cannot be read, or it is damaged.
     pub fn load(&self, file: &File, into: &mut Vec<u8>) -> io::Result<()> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
-        into.resize(self.len, 0);
-        file.read_exact_at(into, self.offset)?;
-        if crc32fast::hash(into) != self.crc {
-            return Err(invalid("chunk fails its checksum"));
+        let read = |into: &mut Vec<u8>| {
+            into.resize(self.len, 0);
+            file.read_exact_at(into, self.offset)?;
+            if crc32fast::hash(into) == self.crc { Ok(()) } else { Err(invalid("chunk fails its checksum")) }
+        };
+        if self.unpacked == 0 {
+            return read(into);
         }
-        if self.unpacked != 0 {
-            *into = packed::unpack(into, self.unpacked).map_err(invalid)?;
-        }
-        Ok(())
+        PACKED.with_borrow_mut(|buffer| {
+            read(buffer)?;
+            packed::unpack(buffer, self.unpacked, into).map_err(invalid)
+        })
+    }
+
+    /// Whether the payload is what was written.
+    pub fn is_whole(&self, file: &File, buffer: &mut Vec<u8>) -> bool {
+        buffer.resize(self.len, 0);
+        file.read_exact_at(buffer, self.offset).is_ok() && crc32fast::hash(buffer) == self.crc
     }
 }
 
@@ -86,6 +103,8 @@ pub struct Reader {
     seq: u64,
     header: Header,
     done: bool,
+    /// The end was read: what follows is an aid, and nothing is missing if it is cut.
+    ended: bool,
     wanted: Wanted,
     reads_events: bool,
     /// What is still to be read after the run at hand, if an index says where that is.
@@ -120,6 +139,7 @@ impl Reader {
             seq: 0,
             header: Header::default(),
             done: false,
+            ended: false,
             wanted: Wanted::All,
             reads_events: true,
             extents: None,
@@ -231,6 +251,7 @@ impl Reader {
                 4 => Item::Note(serde_json::from_slice(&payload).map_err(damaged)?),
                 5 => {
                     let mut end: Box<End> = serde_json::from_slice(&payload).map_err(damaged)?;
+                    self.ended = true;
                     if self.version == 1 {
                         end.judge();
                         self.ahead.push_back(Item::End(end.clone()));
@@ -243,6 +264,7 @@ impl Reader {
                 8 => Item::Unwatched(serde_json::from_slice(&payload).map_err(damaged)?),
                 // The index: it says nothing but where things are.
                 9 => continue,
+                10 => Item::Summary(payload),
                 k => Item::Unknown(k),
             }));
         }
@@ -274,7 +296,7 @@ impl Reader {
         let mut head = [0; ChunkHead::SIZE];
         let head = &mut head[..ChunkHead::size(self.version)];
         let n = read_up_to(&mut self.file, head).map_err(io_err)?;
-        if n == 0 {
+        if n == 0 || n < head.len() && self.ended {
             return Ok(None);
         }
         if n < head.len() {
@@ -289,6 +311,9 @@ impl Reader {
         if self.wants(&h) && (self.reads_events || h.kind != Chunk::Events as u32) {
             payload.resize(h.padded(), 0);
             let n = read_up_to(&mut self.file, &mut payload).map_err(io_err)?;
+            if n < payload.len() && self.ended {
+                return Ok(None);
+            }
             if n < payload.len() {
                 return Err(damaged("the file ends in a chunk".into()));
             }
@@ -297,7 +322,8 @@ impl Reader {
                 return Err(damaged("chunk fails its checksum".into()));
             }
             if h.unpacked != 0 {
-                payload = packed::unpack(&payload, h.unpacked as usize).map_err(|e| damaged(e.into()))?;
+                let packed = std::mem::take(&mut payload);
+                packed::unpack(&packed, h.unpacked as usize, &mut payload).map_err(|e| damaged(e.into()))?;
             }
         } else if !skip(&mut self.file, h.padded() as u64).map_err(io_err)? {
             return Err(damaged("the file ends in a chunk".into()));
@@ -316,6 +342,11 @@ impl Reader {
 
     /// The index, if the file ends with one that fits it.
     fn index(&self) -> Option<Index> {
+        self.numbered_index().map(|(index, _)| index)
+    }
+
+    /// The same with the number of its chunk.
+    pub(super) fn numbered_index(&self) -> Option<(Index, u64)> {
         let file = self.file.get_ref();
         let size = file.metadata().ok().filter(|m| m.is_file())?.len();
         let mut trailer = [0; 16];
@@ -333,7 +364,7 @@ impl Reader {
         }
         let mut payload = vec![0; head.len as usize];
         file.read_exact_at(&mut payload, at + ChunkHead::SIZE as u64).ok()?;
-        (crc32fast::hash(&payload) == head.crc).then(|| Index::decode(&payload))?
+        (crc32fast::hash(&payload) == head.crc).then(|| Some((Index::decode(&payload)?, head.seq)))?
     }
 }
 

@@ -3,6 +3,7 @@
 use super::chunk::{Chunk, ChunkHead, MAX_CHUNK, WHOLE};
 use super::index::Index;
 use super::packed::Packer;
+use super::reader::Reader;
 use super::{Clock, End, Header, MAGIC, Process, ProcessEnd, TapeError, Unwatched, VERSION};
 use serde::Serialize;
 use std::fs::{File, Permissions};
@@ -156,6 +157,34 @@ impl Writer {
             let _ = self.chunk(Chunk::Index, WHOLE, 0, 0, &index, 0);
         }
         Ok(())
+    }
+
+    /// Adds a summary to a recording that has ended, and an index behind it. False: the file does not end with an index, has no room for another, or is
+    /// none of this version. What was in the file stays as it is, also where writing fails or ends half-way: then the file is cut back, or a reader stops
+    /// behind the end of the recording.
+    pub fn add_summary(path: &Path, summary: &[u8]) -> Result<bool, TapeError> {
+        let err = |cause| TapeError::Io { path: path.into(), cause };
+        let reader = Reader::open(path)?;
+        let Some((index, seq)) = reader.numbered_index().filter(|_| reader.version() == VERSION) else {
+            return Ok(false);
+        };
+        let file = File::options().write(true).custom_flags(libc::O_NOFOLLOW).open(path).map_err(err)?;
+        let bytes = file.metadata().map_err(err)?.len();
+        let (recent, small) = Default::default();
+        let mut w = Writer { file, path: path.into(), seq: seq + 1, bytes, index, recent, small, packer: None };
+        w.file.seek(io::SeekFrom::End(0)).map_err(err)?;
+        let mut packer = Packer::default();
+        let written = match packer.pack(summary) {
+            Some(packed) => w.chunk(Chunk::Summary, WHOLE, 0, 0, packed, summary.len() as u32),
+            None => w.chunk(Chunk::Summary, WHOLE, 0, 0, summary, 0),
+        };
+        written.map_err(err)?;
+        let index = w.index.encode(w.bytes).ok_or(io::ErrorKind::FileTooLarge.into());
+        let indexed = index.and_then(|index| w.chunk(Chunk::Index, WHOLE, 0, 0, &index, 0));
+        if indexed.is_err() {
+            w.file.set_len(bytes).map_err(err)?;
+        }
+        Ok(indexed.is_ok())
     }
 
     fn json<T: Serialize>(&mut self, kind: Chunk, process: u32, v: &T) -> io::Result<()> {

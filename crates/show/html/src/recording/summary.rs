@@ -230,7 +230,7 @@ pub fn surroundings(s: &Summary) -> Option<Section> {
             "" => "no file".to_owned(),
             module => format!("{module} + {:#x}", site.offset),
         };
-        let by = match (site.patched, site.why) {
+        let by = match (site.patched, site.why.as_deref()) {
             (true, _) => "a rewritten site".to_owned(),
             (false, why) => format!("a trap: {}", why.unwrap_or("no reason given")),
         };
