@@ -49,8 +49,10 @@ impl Filter {
 
     /// The time stamp after which no submission is wanted.
     pub fn until(&self, clock: &Clock) -> Option<u64> {
-        // (Of a rounded one.)
-        self.between.and_then(|(_, to)| clock.tsc(to)).map(|tsc| tsc.saturating_add(1))
+        let (_, to) = self.between?;
+        // (No counter is below 0. And one more, for one that was rounded.)
+        let tsc = if to < 0.0 { Some(clock.tsc(to).unwrap_or(0)) } else { clock.tsc(to) };
+        tsc.map(|tsc| tsc.saturating_add(1))
     }
 
     fn wants_call(&self, at: &At<'_>) -> bool {
