@@ -5,7 +5,7 @@
                                                  profiler sizes transfers programs million threads costs
     gpu_times.py program NAME [OUT.json]         one program; with OUT.json under torch.profiler
     gpu_times.py rows COMMIT STARTED PART...     the data files of gpu-times.md, from gpu-times/*.json: own launches beside cupti
-                                                 sizes transfers programs costs
+                                                 sizes threads transfers programs costs
 """
 
 import hashlib
@@ -566,6 +566,10 @@ def rows(commit, started, parts):
     write("sizes", "Bytes of a recording", lambda r: {
         "model": titles[r["model"]], "recorded": r["how"], "short": f"{r['short']['bytes'] / r['short']['launches']:.0f}", "launches": f"{r['short']['launches']:,}",
         "more": f"{r['more']:.0f}", "lost": str(r["short"]["lost"] + r["long"]["lost"])})
+    per = lambda r, what: f"{r['bytes'] / r['doorbells']:.0f}" if what == "bytes" else f"{r[what]:.2f}"
+    write("threads", "Two million launches by eight threads", lambda r: {
+        "recorded": r["how"], "seconds": f"{r['seconds']:.2f}", "lost": f"{r['lost']:,}" if "lost" in r else "",
+        **{what: per(r, what) if "bytes" in r else "" for what in ("bytes", "summary_seconds", "limit_20_seconds")}})
     write("launches", "What a launch costs", lambda r: {
         "recorded": r["how"], "without": f"{r['without']['p50'] / 1e3:.2f}", "with": f"{r['with']['p50'] / 1e3:.2f}", "more": f"{r['more']['p50']:+}"})
     write("costs", "What they cost", lambda r: {
