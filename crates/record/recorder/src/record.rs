@@ -484,6 +484,7 @@ fn header(o: &Options, exe: &Path, tsc_hz: f64) -> Header {
         lock_waits: o.locks == Locks::Waits,
         python: o.python,
         gpu_times: o.gpu_times,
+        saved: None,
         extra: Default::default(),
     }
 }
