@@ -7,6 +7,7 @@
 //! From the top: `record` starts the program, `followed` goes round all its processes, `image` drains the rings of one, `output` and `writing` write the
 //! chunks, `end` says how the program ended.
 
+mod beside;
 mod clock;
 mod closing;
 mod end;

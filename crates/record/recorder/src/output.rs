@@ -2,6 +2,7 @@
 //!
 //! A separate thread writes ([`crate::writing`]). The one that empties the rings waits for it only when the queue between them is full.
 
+use crate::beside::Beside;
 use crate::writing::{Piece, Progress, Writing};
 use redact::Scrubber;
 use std::io;
@@ -115,34 +116,28 @@ impl Output {
     pub fn note(&mut self, text: &str) {
         if self.notes < NOTES {
             self.notes += 1;
-            let text = text.to_owned();
-            self.write(move |w| w.note(&text));
+            self.beside(Beside::Note(text.to_owned()));
         }
     }
 
     pub fn clock(&mut self, c: &Clock) {
-        let c = *c;
-        self.write(move |w| w.clock(&c));
+        self.beside(Beside::Clock(*c));
     }
 
     pub fn process(&mut self, p: &Process) {
-        let p = p.clone();
-        self.write(move |w| w.process(&p));
+        self.beside(Beside::Process(p.clone()));
     }
 
-    /// Also after the recording has stopped: it is small, and names what is missing. It is written after all events of the process.
     pub fn process_end(&mut self, e: &ProcessEnd) {
-        let e = e.clone();
-        self.send(Piece::Other { anyway: true, write: Box::new(move |w| w.process_end(&e)) });
+        self.beside(Beside::ProcessEnd(e.clone()));
     }
 
     pub fn unwatched(&mut self, u: &Unwatched) {
-        let u = u.clone();
-        self.write(move |w| w.unwatched(&u));
+        self.beside(Beside::Unwatched(u.clone()));
     }
 
-    fn write(&mut self, write: impl FnOnce(&mut Writer) -> io::Result<()> + Send + 'static) {
-        self.send(Piece::Other { anyway: false, write: Box::new(write) });
+    fn beside(&mut self, what: Beside) {
+        self.send(Piece::Beside(what));
     }
 
     fn send(&mut self, piece: Piece) {

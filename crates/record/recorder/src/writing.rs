@@ -1,9 +1,9 @@
 //! The thread that writes the tape. It gathers what each of the program's threads did into pieces large enough to pack well, and writes them.
 
+use crate::beside::Beside;
 use crate::output::{Dropped, describe};
 use crate::packing::{Packed, Packing};
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, OnceLock};
@@ -30,19 +30,13 @@ pub enum Piece {
         tid: i32,
         bytes: Vec<u8>,
     },
-    /// `anyway`: also after the recording has stopped. It is written after all events that came before it.
-    Other {
-        anyway: bool,
-        write: Box<Write>,
-    },
+    Beside(Beside),
     /// Write what there is of a process, and say what of it was dropped.
     Settle {
         process: u32,
         to: SyncSender<Dropped>,
     },
 }
-
-pub type Write = dyn FnOnce(&mut Writer) -> io::Result<()> + Send;
 
 /// What both threads know at any time.
 #[derive(Default)]
@@ -129,7 +123,7 @@ impl Writing {
     pub fn take(&mut self, piece: Piece) {
         match piece {
             Piece::Events { process, tid, bytes } => self.gather(process, tid, bytes),
-            Piece::Other { anyway, write } => self.other(anyway, write),
+            Piece::Beside(what) => self.beside(&what),
             Piece::Settle { process, to } => {
                 self.write_all();
                 // (Nobody may wait for it any more.)
@@ -235,12 +229,13 @@ impl Writing {
         }
     }
 
-    fn other(&mut self, anyway: bool, write: impl FnOnce(&mut Writer) -> io::Result<()>) {
+    fn beside(&mut self, what: &Beside) {
+        let anyway = what.is_end();
         if anyway {
             self.write_all();
         }
         if (anyway || self.progress.stopped().is_none())
-            && let Err(e) = write(&mut self.writer)
+            && let Err(e) = what.write(&mut self.writer)
         {
             self.stop(&describe(&e));
         }
