@@ -315,6 +315,8 @@ impl Args {
             no_args: self.no_args,
             limit: self.max_size,
             capture: self.capture.into(),
+            last: None,
+            tell: None,
             agent: preload::AGENT,
             soft: (self.gpu == Gpu::Soft).then_some(preload::SOFTGPU),
             version: env!("CARGO_PKG_VERSION"),

@@ -3,7 +3,9 @@
 //! A separate thread writes ([`crate::writing`]). The one that empties the rings waits for it only when the queue between them is full.
 
 use crate::beside::Beside;
-use crate::writing::{Piece, Progress, Writing};
+use crate::last::Newest;
+use crate::saving::Request;
+use crate::writing::{Piece, Progress, Store, Writing};
 use redact::Scrubber;
 use std::io;
 use std::sync::Arc;
@@ -41,16 +43,16 @@ enum By {
         to: SyncSender<Piece>,
         /// Memory of pieces that were written.
         spare: Receiver<Vec<u8>>,
-        thread: JoinHandle<Option<Writer>>,
+        thread: JoinHandle<Option<Store>>,
     },
     /// While one takes over from the other.
     Nobody,
 }
 
 impl Output {
-    pub fn new(writer: Writer, limit: Option<u64>) -> Output {
+    pub fn new(store: Store, limit: Option<u64>) -> Output {
         let progress = Arc::new(Progress::default());
-        let by = By::Us(Box::new(Writing::new(writer, limit, progress.clone())));
+        let by = By::Us(Box::new(Writing::new(store, limit, progress.clone())));
         Output { by, progress, notes: 0, room: Vec::new() }
     }
 
@@ -136,6 +138,11 @@ impl Output {
         self.beside(Beside::Unwatched(u.clone()));
     }
 
+    /// Saves the newest part, where that is all that is kept.
+    pub fn save(&mut self, request: Request) {
+        self.send(Piece::Save(Box::new(request)));
+    }
+
     fn beside(&mut self, what: Beside) {
         self.send(Piece::Beside(what));
     }
@@ -154,7 +161,7 @@ impl Output {
     /// # Errors
     /// The thread never got its work.
     pub fn close(self) -> io::Result<Closing> {
-        let writer = match self.by {
+        let store = match self.by {
             By::Us(writing) => Some(writing.end()),
             By::Thread { to, thread, .. } => {
                 drop(to);
@@ -162,14 +169,14 @@ impl Output {
             }
             By::Nobody => None,
         };
-        let writer = writer.ok_or_else(|| io::Error::other("the thread that writes it never began"))?;
-        Ok(Closing { writer, stopped: self.progress.stopped().map(str::to_owned) })
+        let store = store.ok_or_else(|| io::Error::other("the thread that writes it never began"))?;
+        Ok(Closing { store, stopped: self.progress.stopped().map(str::to_owned) })
     }
 }
 
 /// A tape that lacks nothing but its end.
 pub struct Closing {
-    writer: Writer,
+    store: Store,
     stopped: Option<String>,
 }
 
@@ -179,23 +186,41 @@ impl Closing {
         self.stopped.as_deref()
     }
 
-    /// Closes the tape; says how long it became. On a full disk the last chunks make room for the end, which then says so.
-    pub fn end(mut self, end: &mut End) -> io::Result<u64> {
-        while let Err(e) = self.writer.end(end) {
-            if self.stopped.is_none() {
-                end.how = format!("recording stopped early: {}", describe(&e));
-                self.stopped = Some(describe(&e));
-                end.complete = false;
-                end.incomplete_because.insert(0, end.how.clone());
-            }
-            // The end is some hundred bytes and a line a channel.
-            if !self.writer.give_up(64 << 10)? {
-                self.writer.end(end)?;
-                break;
+    /// Closes the tape, and says how long it became; or gives the newest part, if that is all there is.
+    pub fn end(mut self, end: &mut End) -> io::Result<Closed> {
+        match self.store {
+            Store::Memory(newest) => Ok(Closed::Memory(newest)),
+            Store::File(ref mut writer) => {
+                write_end(writer, self.stopped, end)?;
+                Ok(Closed::File(writer.bytes()))
             }
         }
-        Ok(self.writer.bytes())
     }
+}
+
+/// What is left of a recording.
+pub enum Closed {
+    /// A file of so many bytes.
+    File(u64),
+    Memory(Box<Newest>),
+}
+
+/// On a full disk the last chunks make room for the end, which then says so.
+fn write_end(writer: &mut Writer, mut stopped: Option<String>, end: &mut End) -> io::Result<()> {
+    while let Err(e) = writer.end(end) {
+        if stopped.is_none() {
+            end.how = format!("recording stopped early: {}", describe(&e));
+            stopped = Some(describe(&e));
+            end.complete = false;
+            end.incomplete_because.insert(0, end.how.clone());
+        }
+        // The end is some hundred bytes and a line a channel.
+        if !writer.give_up(64 << 10)? {
+            writer.end(end)?;
+            break;
+        }
+    }
+    Ok(())
 }
 
 impl Dropped {

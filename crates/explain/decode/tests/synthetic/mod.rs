@@ -368,6 +368,11 @@ impl Tape {
         self.event(tid, kind::NOTE, 0, &NoteBody { text: text.len() as u32, pad: 0 }, text.as_bytes(), &[]);
     }
 
+    /// What is in no chunk yet: of each thread.
+    pub fn take_open(&mut self) -> BTreeMap<(u32, i32), Vec<u8>> {
+        std::mem::take(&mut self.open)
+    }
+
     /// Writes the file: the chunks cut so far, what is open, clocks, the end with the channels still alive.
     pub fn write(&mut self, path: &Path) {
         self.chunks.extend(std::mem::take(&mut self.open));
