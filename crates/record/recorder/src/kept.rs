@@ -6,6 +6,7 @@
 //! Invariant: the memory is bounded. What has no room is forgotten and counted: of names the oldest, of driver calls the newest, because all others
 //! rest upon the first.
 
+use crate::compact::compact;
 use rm::abi::{Abi, Branch};
 use rm::call::{Call, FileKind};
 use rm::fact::Fact;
@@ -13,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use tape::event::{Body, Event, Head, LEFT_OUT_WRITER, LeftOutBody, bytes_of, kind};
-use tape::file::Packer;
+use tape::file::{Packer, unpack};
 use tape::nvtx::NO_DEPTH;
 use tape::python::UNKEPT;
 use tape::switch::switch_flags;
@@ -21,6 +22,10 @@ use tape::{call, fault, lock, nvtx, python, stamp, switch};
 
 /// Driver calls of one thread are packed when there are so many bytes.
 const ENOUGH: usize = 32 << 10;
+/// Driver calls are looked through for those of what is gone when they take so many bytes; each time after that when they have doubled.
+const COMPACT: usize = 512 << 10;
+/// A process with more is not looked through: that would take too long.
+const TOO_MANY: usize = 16 << 20;
 /// What one thing costs in memory beside its bytes, about.
 const COST: usize = 128;
 /// Threads that are remembered without anything in the queue.
@@ -275,12 +280,15 @@ struct Image {
 /// Of all processes.
 #[derive(Clone)]
 pub struct Kept {
+    driver: String,
     branch: &'static Branch,
     images: BTreeMap<u32, Image>,
     /// Bytes of driver calls and of everything else, and the most that there may be of each.
     calls: usize,
     words: usize,
     most: usize,
+    /// When driver calls take so many bytes, those of what is gone are left out.
+    compact_at: usize,
     order: u64,
     /// Threads, and when something of them came last (a count).
     threads: HashMap<(u32, i32), u64>,
@@ -292,11 +300,13 @@ impl Kept {
     /// `driver`: its version, as in the header. `most`: bytes.
     pub fn new(driver: &str, most: usize) -> Kept {
         Kept {
+            driver: driver.to_owned(),
             branch: Abi::of(driver).branch(),
             images: BTreeMap::new(),
             calls: 0,
             words: 0,
             most: most / 2,
+            compact_at: (most / 8).min(COMPACT),
             order: 0,
             threads: HashMap::new(),
             forgotten: 0,
@@ -310,6 +320,12 @@ impl Kept {
     /// Bytes that it takes, about.
     pub fn bytes(&self) -> usize {
         self.calls + self.words + self.threads.len() * COST / 2
+    }
+
+    /// Bytes of driver calls, and of all else.
+    #[cfg(test)]
+    pub fn sizes(&self) -> (usize, usize) {
+        (self.calls, self.words)
     }
 
     /// Events of a thread came as the `count`th: it is alive. Those that were silent since before the `oldest` are forgotten, if there are too many.
@@ -468,6 +484,10 @@ impl Kept {
     }
 
     fn call(&mut self, process: u32, tid: i32, bytes: &[u8], packer: &mut Packer) {
+        if self.calls > self.compact_at {
+            self.compact(packer);
+            self.compact_at = (2 * self.calls).max((self.most / 4).min(COMPACT));
+        }
         if self.calls + bytes.len() > self.most {
             // What is not packed yet takes less once it is.
             self.pack_calls(packer);
@@ -492,6 +512,28 @@ impl Kept {
                     self.calls = self.calls.saturating_add_signed(calls.pack(*process, *tid, packer));
                 }
             }
+        }
+    }
+
+    fn compact(&mut self, packer: &mut Packer) {
+        for (&process, image) in &mut self.images {
+            let before: usize = image.calls.values().map(Calls::bytes).sum();
+            if before > TOO_MANY {
+                continue;
+            }
+            let all: Option<BTreeMap<i32, Vec<u8>>> =
+                image.calls.iter().map(|(tid, calls)| Some((*tid, calls.unpacked()?))).collect();
+            let Some(fewer) = all.and_then(|all| compact(&self.driver, self.branch, &all)) else { continue };
+            image.calls.clear();
+            for (tid, open) in fewer.into_iter().filter(|(_, events)| !events.is_empty()) {
+                let mut calls = Calls { packed: Vec::new(), open };
+                if calls.open.len() >= ENOUGH / 8 {
+                    calls.pack(process, tid, packer);
+                }
+                image.calls.insert(tid, calls);
+            }
+            self.calls -= before;
+            self.calls += image.calls.values().map(Calls::bytes).sum::<usize>();
         }
     }
 
@@ -555,16 +597,30 @@ impl Calls {
         self.open.len() + self.packed.iter().map(|p| p.payload.len() + COST).sum::<usize>()
     }
 
+    fn unpacked(&self) -> Option<Vec<u8>> {
+        let mut all = Vec::new();
+        for p in &self.packed {
+            match p.unpacked {
+                0 => all.extend_from_slice(&p.payload),
+                n => all.extend_from_slice(&unpack(&p.payload, n as usize).ok()?),
+            }
+        }
+        all.extend_from_slice(&self.open);
+        Some(all)
+    }
+
     /// By how many bytes it grows.
     fn pack(&mut self, process: u32, tid: i32, packer: &mut Packer) -> isize {
         let before = self.bytes();
-        let open = std::mem::take(&mut self.open);
-        let tsc = open.get(8..16).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
-        let (payload, unpacked) = match packer.pack(&open) {
-            Some(packed) => (packed.into(), open.len() as u32),
-            None => (open.into(), 0),
-        };
-        self.packed.push(Pack { process, tid, tsc, unpacked, payload });
+        let packed = &mut self.packed;
+        let _ = plain(process, tid, &std::mem::take(&mut self.open), &mut |p| {
+            let (payload, unpacked) = match packer.pack(&p.payload) {
+                Some(packed) => (packed.into(), p.payload.len() as u32),
+                None => (p.payload.clone(), 0),
+            };
+            packed.push(Pack { unpacked, payload, ..p.clone() });
+            Ok(())
+        });
         self.bytes() as isize - before as isize
     }
 }

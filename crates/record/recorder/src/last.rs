@@ -90,6 +90,8 @@ pub struct Newest {
     came: u64,
     /// Everything that was over before this is gone, but for what lasts.
     cut: u64,
+    /// The newest event that came. (What is gathered may be behind the clock.)
+    newest: u64,
     left: Left,
     pub processes: BTreeMap<u32, Process>,
     /// Those that have ended, in the order of their ends, and when.
@@ -122,6 +124,7 @@ impl Newest {
             bytes: 0,
             came: 0,
             cut: 0,
+            newest: 0,
             left: Left::default(),
             processes: BTreeMap::new(),
             ended: VecDeque::new(),
@@ -166,6 +169,7 @@ impl Newest {
             // It was silent for long, and what it is called is forgotten. (Or what said it did not fit into the ring.)
             self.kept.forgotten += 1;
         }
+        self.newest = self.newest.max(last);
         self.came += 1;
         let oldest = self.came - self.queue.len() as u64;
         self.kept.heard(process, tid, self.came, oldest);
@@ -215,7 +219,7 @@ impl Newest {
                 self.clocks.push(c);
             }
             Beside::Process(p) => drop(self.processes.insert(p.index, p)),
-            Beside::ProcessEnd(e) => self.ended.push_back(((self.now)(), e)),
+            Beside::ProcessEnd(e) => self.ended.push_back((self.newest, e)),
             Beside::Unwatched(u) => self.unwatched.push(u),
         }
     }

@@ -10,6 +10,7 @@
 mod beside;
 mod clock;
 mod closing;
+mod compact;
 mod end;
 mod ends;
 mod faults;

@@ -18,6 +18,8 @@ use tape::file::{Clock, End, Process, ProcessEnd, Unwatched, Writer};
 const NOTES: u32 = 64;
 /// Pieces between the two threads, at most; each is a chunk of a ring, of 1 MiB at most.
 const BETWEEN: usize = 32;
+/// The same where memory is bounded.
+const BETWEEN_IN_MEMORY: usize = 8;
 
 /// Events that came after the recording had stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,12 +62,13 @@ impl Output {
     /// the first thread, and the program would find it changed.)
     pub fn start_thread(&mut self) {
         let By::Us(mut writing) = std::mem::replace(&mut self.by, By::Nobody) else { return };
+        let between = if writing.is_in_memory() { BETWEEN_IN_MEMORY } else { BETWEEN };
         let (give, take) = sync_channel::<(Box<Writing>, Receiver<Piece>)>(1);
         let run = move || take.recv().ok().map(|(writing, from)| writing.run(&from));
         self.by = match std::thread::Builder::new().name("tape".into()).spawn(run) {
             Ok(thread) => {
-                let (to, from) = sync_channel(BETWEEN);
-                let (back, spare) = sync_channel(BETWEEN);
+                let (to, from) = sync_channel(between);
+                let (back, spare) = sync_channel(between);
                 writing.give_back(back);
                 // (It waits for this.)
                 let _ = give.send((writing, from));

@@ -159,6 +159,10 @@ impl Writing {
         }
     }
 
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self.store, Store::Memory(_))
+    }
+
     pub fn give_back(&mut self, to: SyncSender<Vec<u8>>) {
         self.back = Some(to);
         self.packing = if self.limit.is_none() { Packing::start() } else { None };

@@ -131,7 +131,7 @@ impl Tape {
         }
     }
 
-    fn ioctl(&mut self, tid: i32, fd: i32, file: u32, request: u64, arg: &[u8], nested: &[u8]) {
+    pub fn ioctl(&mut self, tid: i32, fd: i32, file: u32, request: u64, arg: &[u8], nested: &[u8]) {
         self.tsc += 10;
         let arg = if self.without_uvm && file == file::UVM { &[] } else { arg };
         let body = IoctlBody {
@@ -146,7 +146,7 @@ impl Tape {
         self.event(tid, kind::IOCTL, 0, &body, arg, nested);
     }
 
-    fn rm<T: abi::Plain>(&mut self, tid: i32, nr: u32, arg: &T, nested: &[u8]) {
+    pub fn rm<T: abi::Plain>(&mut self, tid: i32, nr: u32, arg: &T, nested: &[u8]) {
         self.ioctl(tid, CTL, file::CTL, rm_request(nr, size_of::<T>()), arg.as_bytes(), nested);
     }
 
