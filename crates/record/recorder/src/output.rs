@@ -147,7 +147,7 @@ impl Output {
     }
 
     fn beside(&mut self, what: Beside) {
-        self.send(Piece::Beside(what));
+        self.send(Piece::Beside(Box::new(what)));
     }
 
     fn send(&mut self, piece: Piece) {

@@ -33,7 +33,7 @@ pub enum Piece {
         tid: i32,
         bytes: Vec<u8>,
     },
-    Beside(Beside),
+    Beside(Box<Beside>),
     /// Save what is in memory.
     Save(Box<Request>),
     /// Write what there is of a process, and say what of it was dropped.
@@ -188,7 +188,7 @@ impl Writing {
     pub fn take(&mut self, piece: Piece) {
         match piece {
             Piece::Events { process, tid, bytes } => self.gather(process, tid, bytes),
-            Piece::Beside(what) => self.beside(what),
+            Piece::Beside(what) => self.beside(*what),
             Piece::Save(request) => {
                 self.write_all();
                 if let Store::Memory(newest) = &mut self.store {
