@@ -138,6 +138,7 @@ impl Args {
             no_data: false,
             no_args: false,
             max_size: None,
+            flight: Default::default(),
             agent_dir: None,
             gpu,
             quiet: true,

@@ -32,6 +32,7 @@ mod needs_x86_64 {
     pub mod demo;
     pub mod doctor;
     pub mod files;
+    pub mod flight;
     pub mod nvme;
     pub mod preload;
     pub mod record;

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::help::Page;
-use crate::{preload, result, units};
+use crate::{flight, preload, result, units};
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -31,6 +31,7 @@ use terminal::table::Style;
         ("doorbell record --python python3 train.py", "which line of Python makes each CUDA call: show --python"),
         ("doorbell record --calls --capture profiler python3 train.py", "from torch.cuda.profiler.start() to stop()"),
         ("doorbell record --calls --capture nvtx:step python3 train.py", "while a range of NVTX named `step` is open"),
+        ("doorbell record --calls --last 30s --save-when 'call > 5ms' ./app", "the last 30 s, when a call takes longer"),
         ("doorbell record --no-data --no-args ./app", "none of its data and arguments on the tape"),
         ("doorbell record --gpu soft doorbell sample copies --gpu soft", "without a GPU"),
         ("srun -n 8 doorbell record ./app", "app.rank0.doorbell to app.rank7.doorbell"),
@@ -105,6 +106,8 @@ pub struct Args {
     /// Stop recording (not the program) when the file has this size, for example 500MiB
     #[arg(long, value_name = units::SIZE, value_parser = units::size)]
     pub max_size: Option<u64>,
+    #[command(flatten)]
+    pub flight: flight::Args,
     /// Keep the agent and the memory that it shares with doorbell as files in DIR, for example /dev/shm/doorbell: for programs
     /// that enter another user, namespace or root directory and find DIR there at the same path. Everybody who can get at DIR
     /// can read and change what is recorded
@@ -251,6 +254,13 @@ impl Args {
                 return Err(no_driver().into());
             }
         }
+        if self.flight.last.is_some() {
+            let outcome = self.record(&self.saved_name())?;
+            if !self.quiet {
+                tell_end(&self.saved_name(), &outcome, &self);
+            }
+            return Ok(status_of(outcome.status));
+        }
         let claim = self.claim()?;
         let out = claim.path().to_owned();
         let outcome = match self.record(&out) {
@@ -280,6 +290,16 @@ impl Args {
         outcome
     }
 
+    /// The name that a flight recorder's files are made of.
+    fn saved_name(&self) -> PathBuf {
+        let program = self.command.first().cloned().unwrap_or_default();
+        self.out.clone().unwrap_or_else(|| default_name(&program))
+    }
+
+    fn records_calls(&self) -> bool {
+        self.calls || self.python || self.gpu_times || self.locks.is_some() && !self.no_calls
+    }
+
     fn has_nvtx(&self) -> bool {
         let range = matches!(self.capture, CaptureArg::Range(_));
         self.nvtx || range || (self.calls || self.gpu_times || self.locks.is_some()) && !self.no_nvtx
@@ -301,6 +321,12 @@ impl Args {
     }
 
     pub fn record(&self, out: &Path) -> anyhow::Result<Outcome> {
+        let last = self.flight.asked(out.into(), self.force, self.records_calls(), self.locks.is_some())?;
+        if last.is_some() {
+            // Whether there can be a file is known before the program starts.
+            result::is_file("--out", out, "give a file: what is kept is written to files")?;
+            output::claim_next(out, MODE)?.give_up();
+        }
         Ok(recorder::record(&Options {
             command: self.command.clone(),
             out: out.into(),
@@ -316,7 +342,7 @@ impl Args {
                 Some(LocksArg::Waits) => Locks::Waits,
             },
             switches: !self.no_switches,
-            calls: self.calls || self.python || self.gpu_times || self.locks.is_some() && !self.no_calls,
+            calls: self.records_calls(),
             python: self.python,
             gpu_times: self.gpu_times,
             nvtx: self.has_nvtx(),
@@ -330,6 +356,8 @@ impl Args {
             no_args: self.no_args,
             limit: self.max_size,
             capture: self.capture.into(),
+            last,
+            tell: flight::teller(self.quiet),
             agent: preload::AGENT,
             soft: (self.gpu == Gpu::Soft).then_some(preload::SOFTGPU),
             version: env!("CARGO_PKG_VERSION"),
@@ -381,14 +409,31 @@ fn default_name(program: &OsStr) -> PathBuf {
 fn tell(out: &Path, o: &Outcome, args: &Args) {
     let e = &o.end;
     let name = Style::of_stderr().bold("doorbell:");
+    let size = number::bytes(o.bytes);
+    let mut err = std::io::stderr().lock();
+    let _ = writeln!(err, "{name} wrote {}: {}, {size}", out.display(), recorded(e, args));
+    drop(err);
+    tell_end(out, o, args);
+}
+
+/// `1.20 s, 200 doorbells (200 rewritten, 0 trapped)`
+fn recorded(e: &tape::file::End, args: &Args) -> String {
     let doorbells = match (e.trapped + e.tapped, args.is_more_than_commands()) {
         // Without a GPU there are none, and nobody asked for them.
         (0, true) => String::new(),
         (n, _) => format!(", {} ({} rewritten, {} trapped)", number::of(n, "doorbell"), e.tapped, e.trapped),
     };
-    let (seconds, size) = (number::seconds(e.seconds), number::bytes(o.bytes));
+    format!("{}{doorbells}", number::seconds(e.seconds))
+}
+
+/// What is said at the end of any recording.
+fn tell_end(out: &Path, o: &Outcome, args: &Args) {
+    let e = &o.end;
+    let name = Style::of_stderr().bold("doorbell:");
     let mut err = std::io::stderr().lock();
-    let _ = writeln!(err, "{name} wrote {}: {seconds}{doorbells}, {size}", out.display());
+    for line in o.saves.iter().flat_map(flight::lines) {
+        let _ = writeln!(err, "{name} {line}");
+    }
     let stopped = e.how.starts_with("recording stopped");
     if stopped {
         let _ = writeln!(err, "{name} {}", e.how);
@@ -417,8 +462,9 @@ fn tell(out: &Path, o: &Outcome, args: &Args) {
         (.., true) => " --nvtx",
         _ => "",
     };
+    let out = o.saves.as_ref().map_or(Some(out), |saves| saves.files.last().map(|f| f.path.as_path()));
     // (Nothing can be read again from a device or a pipe.)
-    if out.is_file() {
+    if let Some(out) = out.filter(|out| out.is_file()) {
         let _ = writeln!(err, "{name} `doorbell show{view} {}` explains it", out.display());
     }
 }

@@ -40,6 +40,8 @@ const HERE: &[(&str, &str, &str)] = &[
     ("doorbell files read model.bin --verify", "", " --gpu soft"),
     ("doorbell files read model.bin --depth", "", " --gpu soft"),
     ("doorbell files write out.bin", "1GiB", "1MiB --gpu soft"),
+    ("doorbell record --locks --last 30s", "", ""),
+    ("doorbell record --calls --last 256MiB", "", ""),
     ("doorbell calibrate --dry-run", "", ""),
 ];
 
@@ -55,6 +57,7 @@ const NOT_RUN: &[(&str, &str)] = &[
         "doorbell record --calls --capture",
         "needs PyTorch and a GPU, or a server; a test of its own records parts (pauses)",
     ),
+    ("doorbell why stall.doorbell", "a file of a stall; a test of its own makes some (last)"),
     ("doorbell show --copies --call", "the recording that is there has no calls"),
     (
         "doorbell record --gpu-times -o run.doorbell python3 train.py",

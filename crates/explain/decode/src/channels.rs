@@ -58,6 +58,8 @@ pub(crate) struct Seen {
     pub cut: u64,
     /// Doorbells rung for it, as said at its end.
     pub rings: Option<u64>,
+    /// Entries and doorbells of the account that were left out on purpose.
+    pub left_out: (u64, u64),
 }
 
 impl Seen {
@@ -75,11 +77,12 @@ impl Seen {
                 None => c.accounted = self.next_entry,
             }
         }
+        c.accounted = c.accounted.saturating_sub(self.left_out.0);
         let kept = c.entries - self.cut;
         // More than the account has is a fault of the account and is said as such: it makes up for nothing that is lost.
         c.lost = if kept <= c.accounted { c.accounted - kept } else { self.cut.min(c.accounted) };
         c.surplus = c.entries.saturating_sub(c.accounted);
-        let rings = self.rings.or(end.map(|e| e.rings));
+        let rings = self.rings.or(end.map(|e| e.rings)).map(|rings| rings.saturating_sub(self.left_out.1));
         c.rings_missing = c.rings_missing.max(rings.map_or(0, |r| r.saturating_sub(c.rings)));
     }
 }
@@ -102,6 +105,17 @@ mod tests {
         (c.accounted, c.accounted_by) = (2050, Accounted::Freed);
         seen.settle(&mut c, Some(&EndChannel { entries: 9999, ..Default::default() }));
         assert_eq!(c.lost, 0);
+    }
+
+    #[test]
+    fn what_was_left_out_is_not_lost() {
+        let end = EndChannel { entries: 2050, put: 2, rings: 700, ..Default::default() };
+        for (end, by) in [(Some(&end), Accounted::End), (None, Accounted::Seen)] {
+            let (mut c, mut seen) = channel(50, 2050);
+            (seen.left_out, c.rings) = ((2000, 680), 20);
+            seen.settle(&mut c, end);
+            assert_eq!((c.lost, c.surplus, c.accounted, c.rings_missing, c.accounted_by), (0, 0, 50, 0, by));
+        }
     }
 
     #[test]

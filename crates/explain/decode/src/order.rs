@@ -24,6 +24,11 @@ pub(crate) struct Reorder {
 }
 
 impl Reorder {
+    /// Rings before this one are not waited for.
+    pub fn begin_at(&mut self, seq: u64) {
+        self.next = self.next.max(seq);
+    }
+
     /// Takes a submission; whatever is now in order is appended to `out`. `patience`: ticks to wait for a missing ring.
     pub fn push(&mut self, s: Submission, patience: u64, out: &mut Vec<Submission>) {
         let now = s.tsc;

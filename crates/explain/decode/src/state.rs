@@ -69,6 +69,12 @@ impl State {
         generation
     }
 
+    /// A slot has had so many channels, at least.
+    pub fn had_channels(&mut self, slot: u32, many: u32) {
+        let next = self.generations.entry(slot).or_default();
+        *next = (*next).max(many);
+    }
+
     pub fn name(&mut self, handle: u64, symbol: &[u8]) {
         if self.kernels.len() < MOST || self.kernels.contains_key(&handle) {
             self.kernels.insert(handle, Rc::new(Kernel::new(symbol)));

@@ -18,8 +18,8 @@ use schema::channel::{Accounted, Channel, Watch};
 use schema::operations::Shape;
 use schema::processes::HowEnded;
 use schema::summary::{
-    Copies, Direction, LaunchShape, Launches, Lost, Page, Pauses, Problems, Program, Semaphores, Site, SizeCount,
-    Summary, Tap, Transfers, UnknownMethod,
+    Copies, Direction, LaunchShape, Launches, Lost, Page, Pauses, Problems, Program, Saved, Semaphores, Site,
+    SizeCount, Summary, Tap, Transfers, UnknownMethod,
 };
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -371,6 +371,7 @@ impl Tally {
             entries: sum(|c| c.entries),
             complete: incomplete_because.is_empty(),
             incomplete_because,
+            saved: saved(r),
             pauses: pauses(r, &out),
             kernel_times,
             nvtx: out.nvtx.map(|_| watched(out.nvtx, self.ranges)),
@@ -433,6 +434,7 @@ fn nothing(out: &Outcome, r: &Recording) -> Option<&'static str> {
         Some(e) if !e.agent => {
             "the agent never reported in: the program did not load it, or ended before; nothing of it was seen"
         }
+        _ if r.header().saved.is_some() => "no doorbell was rung in the time that this file covers",
         _ if r.version() == 1 => {
             "the program rang no doorbell itself: its children or a program that it execed did, or it used no GPU"
         }
@@ -448,6 +450,21 @@ fn pauses(r: &Recording, out: &Outcome) -> Option<Pauses> {
         count: out.pauses.count,
         seconds: if hz.is_finite() && hz > 0.0 { out.pauses.ticks as f64 / hz } else { 0.0 },
         doorbells: r.total(|e| e.paused_doorbells, |e| e.paused_doorbells),
+    })
+}
+
+fn saved(r: &Recording) -> Option<Saved> {
+    let s = r.header().saved.clone()?;
+    Some(Saved {
+        reason: s.reason,
+        what: s.what,
+        number: s.number,
+        seconds: s.seconds,
+        events: s.events,
+        bytes: s.bytes,
+        doorbells: s.doorbells,
+        processes: s.processes,
+        forgotten: s.forgotten,
     })
 }
 

@@ -39,6 +39,9 @@ pub struct Summary {
     pub complete: bool,
     /// Why it is not complete, one sentence each; empty if it is.
     pub incomplete_because: Vec<String>,
+    /// The newest part of a recording that kept no more (`record --last`): what is left out on purpose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saved: Option<Saved>,
     /// Times in which nothing was recorded but driver calls, because the user or the program said so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pauses: Option<Pauses>,
@@ -102,6 +105,27 @@ pub struct Tap {
     /// Rung by a thread that found the channel's tap busy.
     pub handed_over: u64,
     pub sites_patched: u64,
+}
+
+/// The newest part of a recording.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Saved {
+    /// What was waited for: `call > 5ms`, `SIGUSR1`, `the program ended`.
+    pub reason: String,
+    /// What happened, in words. May be empty.
+    pub what: String,
+    /// Number of the file in this recording, from 1.
+    pub number: u32,
+    /// Seconds that the file covers, up to its end.
+    pub seconds: f64,
+    /// Of the time before: events that tell only of one moment, with their bytes, and doorbells among them.
+    pub events: u64,
+    pub bytes: u64,
+    pub doorbells: u64,
+    /// Processes that ended before that time.
+    pub processes: u64,
+    /// Driver calls, names and other lasting things that there was no memory to keep.
+    pub forgotten: u64,
 }
 
 /// Those of all processes together.

@@ -59,6 +59,19 @@ pub fn claim_default(name: &Path, mode: u32, force: bool) -> Result<Claim, Error
     numbered(|n| if n == 1 { name.clone() } else { before_extension(&name, &n.to_string()) }, mode)
 }
 
+/// Claims the file that `name` (see [`Pattern`]) stands for, or if that exists the name with the first free number, from 2 on, before its extension.
+///
+/// # Errors
+/// As [`claim`].
+pub fn claim_next(name: &Path, mode: u32) -> Result<Claim, Error> {
+    let pattern = Pattern::new(name)?;
+    if pattern.has_counter() {
+        return numbered(|n| pattern.path(n), mode);
+    }
+    let name = pattern.path(0);
+    numbered(|n| if n == 1 { name.clone() } else { before_extension(&name, &n.to_string()) }, mode)
+}
+
 fn numbered(path: impl Fn(u64) -> PathBuf, mode: u32) -> Result<Claim, Error> {
     for n in 1..=MOST {
         match create(&path(n), mode) {
@@ -131,6 +144,9 @@ mod tests {
         assert_eq!(counted, ["a1", "a2", "a3"]);
         let default = names(&|| claim_default(&dir.path().join("app.doorbell"), 0o600, false).unwrap());
         assert_eq!(default, ["app.doorbell", "app.2.doorbell", "app.3.doorbell"]);
+        let next = names(&|| claim_next(&dir.path().join("b.doorbell"), 0o600).unwrap());
+        assert_eq!(next, ["b.doorbell", "b.2.doorbell", "b.3.doorbell"]);
+        assert_eq!(name_of(&claim_next(&dir.path().join("a%n"), 0o600).unwrap()), "a4");
     }
 
     #[test]

@@ -40,10 +40,15 @@ pub enum Ending {
     Exec,
     /// The process still runs when the recording ends.
     StillRunning,
+    /// It goes on, and so does its recording: the newest part is saved.
+    GoesOn,
 }
 
+/// How a process is that has not ended.
+const STILL_RUNNING: &str = "still running";
+
 /// What all images come to.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Totals {
     ends: End,
     /// Reasons of images, with how many have each.
@@ -90,6 +95,23 @@ impl Totals {
                 Some((_, n)) => *n += 1,
                 None => self.because.push((reason, 1)),
             }
+        }
+    }
+
+    /// For a part that is saved while the program goes on.
+    pub fn so_far(self, pid: i32) -> End {
+        let because = self.because.into_iter();
+        let because: Vec<String> = because
+            .map(|(reason, n)| if n == 1 { reason } else { format!("{reason} (in {})", processes(n)) })
+            .collect();
+        End {
+            how: STILL_RUNNING.into(),
+            pid,
+            agent: self.images > 0,
+            processes: self.images,
+            complete: because.is_empty(),
+            incomplete_because: because,
+            ..self.ends
         }
     }
 
@@ -193,7 +215,7 @@ pub fn of_image(image: &Image, ending: &Ending, stopped: Option<&str>) -> Proces
         how: match (ending, status) {
             (_, Some(s)) => how_it_ended(s),
             (Ending::Exec, _) => "exec".into(),
-            (Ending::StillRunning, _) => "still running".into(),
+            (Ending::StillRunning | Ending::GoesOn, _) => STILL_RUNNING.into(),
             _ => "ended".into(),
         },
         exit_code: status.and_then(|s| s.code()),
@@ -210,7 +232,11 @@ pub fn of_image(image: &Image, ending: &Ending, stopped: Option<&str>) -> Proces
         trouble: trouble(&image.region).map(|t| t.1.to_owned()).chain(refused_python(&image.region)).collect(),
         python: c.python.load(Ordering::Relaxed),
         kernel_ends: (c.locks & region::locks::GPU_TIMES != 0).then(|| kernel_ends(image)),
-        channels: channels.map(|(i, s)| end_channel(&image.region, i, s)).collect(),
+        // (Of one that goes on some doorbells may be on their way.)
+        channels: match ending {
+            Ending::GoesOn => Vec::new(),
+            _ => channels.map(|(i, s)| end_channel(&image.region, i, s)).collect(),
+        },
         complete: because.is_empty(),
         incomplete_because: because,
     }

@@ -6,12 +6,16 @@
 use crate::end::{self, Ending, Totals};
 use crate::gpu_clock::GpuClocks;
 use crate::image::Image;
+use crate::last;
 use crate::output::Output;
 use crate::processes::{self, Handle, Identity};
 use crate::region::Region;
+use crate::saving::{Request, Shared};
 use crate::shared_session::SharedSession;
 use crate::switches::Switches;
-use std::collections::HashMap;
+use crate::triggers::{Triggers, Why};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tape::file::{Ancestor, Clock, Process, Unwatched};
@@ -53,7 +57,22 @@ pub struct Followed<'a> {
     calls: u32,
     looked: Instant,
     freed: usize,
+    /// When the round at hand began: what was published before comes with it.
+    round: u64,
+    flight: Option<Flight>,
 }
+
+/// Where only the newest part is kept, and saved when something happens.
+struct Flight {
+    shared: Arc<Shared>,
+    triggers: Triggers,
+    looked: Instant,
+    /// Calls that have not returned and were told of: thread, and when it began.
+    told: HashSet<(i32, u64)>,
+}
+
+/// Calls that have not returned are looked at so often.
+const LOOK_AT_CALLS: Duration = Duration::from_millis(20);
 
 /// What goes onto the tape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +111,58 @@ impl<'a> Followed<'a> {
             calls: 0,
             looked: Instant::now(),
             freed: 0,
+            round: 0,
+            flight: None,
+        }
+    }
+
+    /// Only the newest part is kept.
+    pub fn keeps_newest(&mut self, shared: Arc<Shared>, triggers: Triggers) {
+        self.flight = Some(Flight { shared, triggers, looked: Instant::now(), told: HashSet::new() });
+    }
+
+    /// Somebody wants the newest part in a file. (Nothing happens where all is written.)
+    pub fn save(&mut self, reason: &str, what: &str) {
+        if let Some(flight) = &self.flight {
+            flight.shared.asked(last::why(reason, what.into(), crate::clock::tsc()));
+        }
+    }
+
+    /// Hands what is due to the thread that writes.
+    fn save_what_is_due(&mut self) {
+        let Some(flight) = &mut self.flight else { return };
+        if flight.looked.elapsed() > LOOK_AT_CALLS && flight.triggers.has_calls() {
+            flight.looked = Instant::now();
+            let now = crate::clock::tsc();
+            let calls: Vec<_> = self.images.iter().flat_map(Image::calls).collect();
+            flight.told.retain(|(tid, began)| calls.iter().any(|c| (c.0, c.2) == (*tid, *began)));
+            for (tid, function, began) in calls {
+                if let Some(why) = flight.triggers.in_call(tid, function, began, now)
+                    && flight.told.insert((tid, began))
+                {
+                    flight.shared.happened(why, Instant::now());
+                }
+            }
+        }
+        if let Some(why) = flight.shared.due(Instant::now()) {
+            let request = self.request(why);
+            self.out.save(request);
+        }
+    }
+
+    /// A file of how all is at this moment.
+    fn request(&self, why: Why) -> Request {
+        let mut totals = self.totals.clone();
+        let ends: Vec<_> = self.images.iter().map(|i| end::of_image(i, &Ending::GoesOn, None)).collect();
+        ends.iter().cloned().for_each(|e| totals.add(e));
+        let held = self.images.iter().flat_map(|i| i.held().into_iter().map(|(tid, bytes)| (i.index, tid, bytes)));
+        Request {
+            why,
+            ends,
+            held: held.collect(),
+            until: self.round,
+            clock: Some(crate::clock::near()),
+            end: totals.so_far(self.first),
         }
     }
 
@@ -109,6 +180,7 @@ impl<'a> Followed<'a> {
     /// One round over everything; says how many bytes of events it took.
     pub fn round(&mut self) -> usize {
         self.calls = self.session.page().calls.load(Ordering::Acquire);
+        self.round = crate::clock::tsc();
         self.look_at_claims();
         self.take_unwatched();
         let page = self.session.page();
@@ -120,6 +192,7 @@ impl<'a> Followed<'a> {
             self.freed = self.images.iter_mut().map(|i| i.free_dead(&mut self.out)).sum();
         }
         self.end_those_that_ended();
+        self.save_what_is_due();
         if self.out.stopped().is_some() {
             self.stop();
         }

@@ -265,6 +265,25 @@ impl Image {
         freed
     }
 
+    /// What its threads hold, wait for and are in at this moment, as events of each.
+    pub fn held(&self) -> Vec<(i32, Vec<u8>)> {
+        let of = |i: usize| {
+            let (owner, ring) = (self.region.table().owner(i)?, self.region.ring(i)?);
+            Some((owner.tid(), held(ring))).filter(|(_, events)| !events.is_empty())
+        };
+        self.region.mapped().filter_map(of).collect()
+    }
+
+    /// Calls that its threads are in: thread, function and when it began.
+    pub fn calls(&self) -> Vec<(i32, u16, u64)> {
+        let of = |i: usize| {
+            let (owner, ring) = (self.region.table().owner(i)?, self.region.ring(i)?);
+            let (function, body) = ring.call().event()?;
+            Some((owner.tid(), function, body.began))
+        };
+        self.region.mapped().filter_map(of).collect()
+    }
+
     /// Takes all that is left, and puts on the tape what the threads held and waited for when the program ended.
     pub fn finish(&mut self, session: &Session, out: &mut Output) {
         // (A process that still runs may write over its rings all the time.)

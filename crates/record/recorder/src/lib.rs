@@ -5,16 +5,20 @@
 //! this process dies the program goes on unrecorded.
 //!
 //! From the top: `record` starts the program, `followed` goes round all its processes, `image` drains the rings of one, `output` and `writing` write the
-//! chunks, `end` says how the program ended.
+//! chunks, `end` says how the program ended. A flight recorder keeps the newest part in `last` and `kept`, and `saving` writes files of it.
 
+mod beside;
 mod clock;
 mod closing;
+mod compact;
 mod end;
 mod ends;
 mod faults;
 mod followed;
 mod gpu_clock;
 mod image;
+mod kept;
+mod last;
 mod machine;
 mod memory;
 mod output;
@@ -28,14 +32,19 @@ mod program;
 mod record;
 mod region;
 mod rights;
+mod saving;
 mod sched;
 mod shared_session;
 mod signals;
 mod steal;
 mod switches;
+mod triggers;
 mod writing;
 
+pub use last::{Last, Span};
 pub use machine::{Machine, driver_version, machine};
 pub use policies::{PolicyOptions, run_with_policies};
 pub use program::{Program, ProgramError};
 pub use record::{Capture, Locks, Options, Outcome, Range, RecordError, Tap, record};
+pub use saving::{SavedFile, Saves};
+pub use triggers::{Trigger, When, Why};

@@ -2,7 +2,10 @@
 //!
 //! A separate thread writes ([`crate::writing`]). The one that empties the rings waits for it only when the queue between them is full.
 
-use crate::writing::{Piece, Progress, Writing};
+use crate::beside::Beside;
+use crate::last::Newest;
+use crate::saving::Request;
+use crate::writing::{Piece, Progress, Store, Writing};
 use redact::Scrubber;
 use std::io;
 use std::sync::Arc;
@@ -15,6 +18,8 @@ use tape::file::{Clock, End, Process, ProcessEnd, Unwatched, Writer};
 const NOTES: u32 = 64;
 /// Pieces between the two threads, at most; each is a chunk of a ring, of 1 MiB at most.
 const BETWEEN: usize = 32;
+/// The same where memory is bounded.
+const BETWEEN_IN_MEMORY: usize = 8;
 
 /// Events that came after the recording had stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,16 +45,16 @@ enum By {
         to: SyncSender<Piece>,
         /// Memory of pieces that were written.
         spare: Receiver<Vec<u8>>,
-        thread: JoinHandle<Option<Writer>>,
+        thread: JoinHandle<Option<Store>>,
     },
     /// While one takes over from the other.
     Nobody,
 }
 
 impl Output {
-    pub fn new(writer: Writer, limit: Option<u64>) -> Output {
+    pub fn new(store: Store, limit: Option<u64>) -> Output {
         let progress = Arc::new(Progress::default());
-        let by = By::Us(Box::new(Writing::new(writer, limit, progress.clone())));
+        let by = By::Us(Box::new(Writing::new(store, limit, progress.clone())));
         Output { by, progress, notes: 0, room: Vec::new() }
     }
 
@@ -57,12 +62,13 @@ impl Output {
     /// the first thread, and the program would find it changed.)
     pub fn start_thread(&mut self) {
         let By::Us(mut writing) = std::mem::replace(&mut self.by, By::Nobody) else { return };
+        let between = if writing.is_in_memory() { BETWEEN_IN_MEMORY } else { BETWEEN };
         let (give, take) = sync_channel::<(Box<Writing>, Receiver<Piece>)>(1);
         let run = move || take.recv().ok().map(|(writing, from)| writing.run(&from));
         self.by = match std::thread::Builder::new().name("tape".into()).spawn(run) {
             Ok(thread) => {
-                let (to, from) = sync_channel(BETWEEN);
-                let (back, spare) = sync_channel(BETWEEN);
+                let (to, from) = sync_channel(between);
+                let (back, spare) = sync_channel(between);
                 writing.give_back(back);
                 // (It waits for this.)
                 let _ = give.send((writing, from));
@@ -115,34 +121,33 @@ impl Output {
     pub fn note(&mut self, text: &str) {
         if self.notes < NOTES {
             self.notes += 1;
-            let text = text.to_owned();
-            self.write(move |w| w.note(&text));
+            self.beside(Beside::Note(text.to_owned()));
         }
     }
 
     pub fn clock(&mut self, c: &Clock) {
-        let c = *c;
-        self.write(move |w| w.clock(&c));
+        self.beside(Beside::Clock(*c));
     }
 
     pub fn process(&mut self, p: &Process) {
-        let p = p.clone();
-        self.write(move |w| w.process(&p));
+        self.beside(Beside::Process(p.clone()));
     }
 
-    /// Also after the recording has stopped: it is small, and names what is missing. It is written after all events of the process.
     pub fn process_end(&mut self, e: &ProcessEnd) {
-        let e = e.clone();
-        self.send(Piece::Other { anyway: true, write: Box::new(move |w| w.process_end(&e)) });
+        self.beside(Beside::ProcessEnd(e.clone()));
     }
 
     pub fn unwatched(&mut self, u: &Unwatched) {
-        let u = u.clone();
-        self.write(move |w| w.unwatched(&u));
+        self.beside(Beside::Unwatched(u.clone()));
     }
 
-    fn write(&mut self, write: impl FnOnce(&mut Writer) -> io::Result<()> + Send + 'static) {
-        self.send(Piece::Other { anyway: false, write: Box::new(write) });
+    /// Saves the newest part, where that is all that is kept.
+    pub fn save(&mut self, request: Request) {
+        self.send(Piece::Save(Box::new(request)));
+    }
+
+    fn beside(&mut self, what: Beside) {
+        self.send(Piece::Beside(Box::new(what)));
     }
 
     fn send(&mut self, piece: Piece) {
@@ -159,7 +164,7 @@ impl Output {
     /// # Errors
     /// The thread never got its work.
     pub fn close(self) -> io::Result<Closing> {
-        let writer = match self.by {
+        let store = match self.by {
             By::Us(writing) => Some(writing.end()),
             By::Thread { to, thread, .. } => {
                 drop(to);
@@ -167,14 +172,14 @@ impl Output {
             }
             By::Nobody => None,
         };
-        let writer = writer.ok_or_else(|| io::Error::other("the thread that writes it never began"))?;
-        Ok(Closing { writer, stopped: self.progress.stopped().map(str::to_owned) })
+        let store = store.ok_or_else(|| io::Error::other("the thread that writes it never began"))?;
+        Ok(Closing { store, stopped: self.progress.stopped().map(str::to_owned) })
     }
 }
 
 /// A tape that lacks nothing but its end.
 pub struct Closing {
-    writer: Writer,
+    store: Store,
     stopped: Option<String>,
 }
 
@@ -184,23 +189,41 @@ impl Closing {
         self.stopped.as_deref()
     }
 
-    /// Closes the tape; says how long it became. On a full disk the last chunks make room for the end, which then says so.
-    pub fn end(mut self, end: &mut End) -> io::Result<u64> {
-        while let Err(e) = self.writer.end(end) {
-            if self.stopped.is_none() {
-                end.how = format!("recording stopped early: {}", describe(&e));
-                self.stopped = Some(describe(&e));
-                end.complete = false;
-                end.incomplete_because.insert(0, end.how.clone());
-            }
-            // The end is some hundred bytes and a line a channel.
-            if !self.writer.give_up(64 << 10)? {
-                self.writer.end(end)?;
-                break;
+    /// Closes the tape, and says how long it became; or gives the newest part, if that is all there is.
+    pub fn end(mut self, end: &mut End) -> io::Result<Closed> {
+        match self.store {
+            Store::Memory(newest) => Ok(Closed::Memory(newest)),
+            Store::File(ref mut writer) => {
+                write_end(writer, self.stopped, end)?;
+                Ok(Closed::File(writer.bytes()))
             }
         }
-        Ok(self.writer.bytes())
     }
+}
+
+/// What is left of a recording.
+pub enum Closed {
+    /// A file of so many bytes.
+    File(u64),
+    Memory(Box<Newest>),
+}
+
+/// On a full disk the last chunks make room for the end, which then says so.
+fn write_end(writer: &mut Writer, mut stopped: Option<String>, end: &mut End) -> io::Result<()> {
+    while let Err(e) = writer.end(end) {
+        if stopped.is_none() {
+            end.how = format!("recording stopped early: {}", describe(&e));
+            stopped = Some(describe(&e));
+            end.complete = false;
+            end.incomplete_because.insert(0, end.how.clone());
+        }
+        // The end is some hundred bytes and a line a channel.
+        if !writer.give_up(64 << 10)? {
+            writer.end(end)?;
+            break;
+        }
+    }
+    Ok(())
 }
 
 impl Dropped {

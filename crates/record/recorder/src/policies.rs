@@ -63,7 +63,7 @@ pub fn run_with_policies(
     let starts = &board.board().starts;
     closing::open(starts);
     let mut command = preload.command(&program, &o.command, (environment::BOARD, &board.shared.path));
-    let signals = Signals::handle(false);
+    let signals = Signals::handle(false, false);
     signals.prepare(&mut command);
     if program.is_static {
         starts.leave_out(unwatched::STATIC);

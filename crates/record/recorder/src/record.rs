@@ -2,14 +2,18 @@
 
 use crate::end::how_it_ended;
 use crate::followed::{self, Followed};
-use crate::output::Output;
+use crate::last::{self, Last, Newest};
+use crate::output::{Closed, Output};
 use crate::place::Place;
 use crate::preload::Preload;
 use crate::program::{Program, ProgramError};
 use crate::region::Settings;
+use crate::saving::{Request, Saver, Saves, Shared, Tell};
 use crate::shared_session::SharedSession;
 use crate::signals::Signals;
 use crate::switches::Switches;
+use crate::triggers::{Trigger, Triggers, Why};
+use crate::writing::Store;
 use crate::{clock, closing, machine, processes, rights};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -18,6 +22,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tape::file::{End, Header, TapeError, Writer};
@@ -150,6 +155,10 @@ pub struct Options<'a> {
     /// Stop recording (not the program) at this size of the tape.
     pub limit: Option<u64>,
     pub capture: Capture,
+    /// Keep only the newest part, in memory, and save it when something happens; nothing is written to `out` then.
+    pub last: Option<Last>,
+    /// Hears of each file that is saved.
+    pub tell: Option<Arc<Tell>>,
     /// The agent library's bytes.
     pub agent: &'a [u8],
     /// The software GPU's bytes, if the program is to find that one.
@@ -165,6 +174,8 @@ pub struct Outcome {
     pub end: End,
     /// Size of the tape.
     pub bytes: u64,
+    /// Files of a flight recorder.
+    pub saves: Option<Saves>,
 }
 
 /// Why nothing was recorded. As with [`TapeError`], each text says all.
@@ -246,14 +257,28 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     // Behind what needs privileges.
     rights::let_the_program_see_us();
     let header = header(o, &program.path, tsc_hz);
-    let writer = if o.force { Writer::replace(&o.out, &header) } else { Writer::create(&o.out, &header) }?;
-    let output = Output::new(writer, o.limit);
+    let flight = o.last.as_ref().map(|last| {
+        let tell = o.tell.clone().unwrap_or_else(|| Arc::new(|_| ()));
+        let shared = Shared::new(last.clone(), tell);
+        (Newest::new(header.clone(), last, Saver::new(shared.clone()), clock::tsc), shared)
+    });
+    let (store, shared) = match flight {
+        Some((newest, shared)) => (Store::Memory(Box::new(newest)), Some(shared)),
+        None => {
+            let writer = if o.force { Writer::replace(&o.out, &header) } else { Writer::create(&o.out, &header) }?;
+            (Store::File(Box::new(writer)), None)
+        }
+    };
+    let output = Output::new(store, o.limit);
     let wanted =
         followed::Options { no_data: o.no_data, no_args: o.no_args, gpu_times: o.gpu_times && o.soft.is_none() };
     let mut followed = Followed::new(&session, output, wanted, switches);
+    if let (Some(shared), Some(last)) = (&shared, &o.last) {
+        followed.keeps_newest(shared.clone(), Triggers::new(&last.when, tsc_hz));
+    }
     let cleared = |e: RecordError| {
         // Not a device or a pipe: those are not ours.
-        if o.out.symlink_metadata().is_ok_and(|m| m.is_file()) {
+        if o.last.is_none() && o.out.symlink_metadata().is_ok_and(|m| m.is_file()) {
             let _ = std::fs::remove_file(&o.out);
         }
         e
@@ -265,7 +290,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     closing::open(starts);
     let mut command = preload.command(&program, &o.command, (environment::SESSION, session.path()));
     // Not earlier: a tape on a pipe that nobody reads must not outlive a SIGINT.
-    let signals = Signals::handle(o.capture == Capture::Signal);
+    let signals = Signals::handle(o.capture == Capture::Signal, o.last.is_some());
     signals.prepare(&mut command);
     let begun = Instant::now();
     if !program.is_static {
@@ -301,8 +326,34 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     };
     let out = out.close().map_err(failed)?;
     let mut end = totals.end(pid, status, took, out.stopped());
-    let bytes = out.end(&mut end).map_err(failed)?;
-    Ok(Outcome { status, end, bytes })
+    let (bytes, saves) = match out.end(&mut end).map_err(failed)? {
+        Closed::File(bytes) => (bytes, None),
+        Closed::Memory(newest) => {
+            let why = shared.as_ref().and_then(|s| s.left()).or_else(|| why_at_the_end(o.last.as_ref(), &end));
+            let request = why.map(|why| Request {
+                why,
+                ends: Vec::new(),
+                held: Vec::new(),
+                until: u64::MAX,
+                clock: None,
+                end: end.clone(),
+            });
+            (0, Some(newest.finish(request)))
+        }
+    };
+    Ok(Outcome { status, end, bytes, saves })
+}
+
+/// A flight recorder saves its memory when the program crashed, or at any end if that was asked for.
+fn why_at_the_end(last: Option<&Last>, end: &End) -> Option<Why> {
+    let asked = last.and_then(|last| last.when.iter().find(|w| w.trigger == Trigger::Exit));
+    let crashed = end.exit_code != Some(0);
+    let reason = match asked {
+        _ if crashed => "crash",
+        Some(w) => &w.text,
+        None => return None,
+    };
+    Some(last::why(reason, end.how.clone(), clock::tsc()))
 }
 
 /// Bytes of a large ring: what the longest events need, and what some hundred leave of the address space.
@@ -374,6 +425,9 @@ fn follow(followed: &mut Followed, pid: i32, signals: &Signals, tsc_hz: f64, rin
         if signals.toggled() {
             followed.toggle();
         }
+        if signals.saves() {
+            followed.save("SIGUSR1", "");
+        }
         let taken = followed.round();
         if clocked.elapsed() > Duration::from_secs(60) {
             clocked = Instant::now();
@@ -413,6 +467,9 @@ fn go_on(
     while !signals.interrupted() {
         if signals.toggled() {
             followed.toggle();
+        }
+        if signals.saves() {
+            followed.save("SIGUSR1", "");
         }
         let taken = followed.round();
         match patience {
@@ -484,6 +541,7 @@ fn header(o: &Options, exe: &Path, tsc_hz: f64) -> Header {
         lock_waits: o.locks == Locks::Waits,
         python: o.python,
         gpu_times: o.gpu_times,
+        saved: None,
         extra: Default::default(),
     }
 }

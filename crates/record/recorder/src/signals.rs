@@ -4,7 +4,7 @@
 //! a process sent them: from the terminal they reach the program by themselves. Once it has ended, any of them ends the wait
 //! for the processes that it left behind. A signal that was ignored when we started stays ignored, by us and by the
 //! program (`nohup`); the program's own dispositions are those it would have without us.
-//! Where the user asked for it, SIGUSR2 begins and ends pauses instead.
+//! Where the user asked for it, SIGUSR2 begins and ends pauses instead, and SIGUSR1 saves what a flight recorder has.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -19,6 +19,13 @@ static OVER: AtomicBool = AtomicBool::new(false);
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// The user wants a pause to begin or to end.
 static TOGGLED: AtomicBool = AtomicBool::new(false);
+
+/// The user wants a file of what is in memory.
+static SAVE: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn save(_: libc::c_int) {
+    SAVE.store(true, Ordering::SeqCst);
+}
 
 extern "C" fn toggle(_: libc::c_int) {
     TOGGLED.store(true, Ordering::SeqCst);
@@ -62,21 +69,25 @@ pub fn survive_file_size_limit() -> Signals {
 }
 
 impl Signals {
-    /// `toggles`: SIGUSR2 begins and ends pauses, and is not passed on.
-    pub fn handle(toggles: bool) -> Signals {
+    /// `toggles`: SIGUSR2 begins and ends pauses; `saves`: SIGUSR1 has memory saved. Neither is passed on then.
+    pub fn handle(toggles: bool, saves: bool) -> Signals {
         let mut s = Signals { before: Vec::new(), child_ignored: false };
         EARLY.store(0, Ordering::SeqCst);
         OVER.store(false, Ordering::SeqCst);
         INTERRUPTED.store(false, Ordering::SeqCst);
         TOGGLED.store(false, Ordering::SeqCst);
-        for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1] {
+        SAVE.store(false, Ordering::SeqCst);
+        for signal in [libc::SIGTERM, libc::SIGHUP] {
             s.set(signal, pass_on as *const () as libc::sighandler_t);
         }
-        let usr2 = if toggles { toggle as *const () } else { pass_on as *const () };
-        s.set(libc::SIGUSR2, usr2 as libc::sighandler_t);
-        if toggles {
-            // For good: one that comes while the recording is being closed must not end us.
-            s.before.retain(|(signal, _)| *signal != libc::SIGUSR2);
+        let ours = [(libc::SIGUSR2, toggles, toggle as *const ()), (libc::SIGUSR1, saves, save as *const ())];
+        for (signal, is_ours, handler) in ours {
+            let handler = if is_ours { handler } else { pass_on as *const () };
+            s.set(signal, handler as libc::sighandler_t);
+            if is_ours {
+                // For good: one that comes while the recording is being closed must not end us.
+                s.before.retain(|(before, _)| *before != signal);
+            }
         }
         for signal in [libc::SIGINT, libc::SIGQUIT] {
             s.set(signal, pass_on_if_sent as *const () as libc::sighandler_t);
@@ -143,6 +154,11 @@ impl Signals {
     /// The user wants a pause to begin or to end. Says it once.
     pub fn toggled(&self) -> bool {
         TOGGLED.swap(false, Ordering::SeqCst)
+    }
+
+    /// The user wants a file of what is in memory. Says it once.
+    pub fn saves(&self) -> bool {
+        SAVE.swap(false, Ordering::SeqCst)
     }
 
     /// A signal came after the program had ended: somebody wants an end of it.

@@ -1,7 +1,10 @@
 //! The thread that writes the tape. It gathers what each of the program's threads did into pieces large enough to pack well, and writes them.
 
+use crate::beside::Beside;
+use crate::last::Newest;
 use crate::output::{Dropped, describe};
 use crate::packing::{Packed, Packing};
+use crate::saving::Request;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,19 +33,15 @@ pub enum Piece {
         tid: i32,
         bytes: Vec<u8>,
     },
-    /// `anyway`: also after the recording has stopped. It is written after all events that came before it.
-    Other {
-        anyway: bool,
-        write: Box<Write>,
-    },
+    Beside(Box<Beside>),
+    /// Save what is in memory.
+    Save(Box<Request>),
     /// Write what there is of a process, and say what of it was dropped.
     Settle {
         process: u32,
         to: SyncSender<Dropped>,
     },
 }
-
-pub type Write = dyn FnOnce(&mut Writer) -> io::Result<()> + Send;
 
 /// What both threads know at any time.
 #[derive(Default)]
@@ -64,6 +63,60 @@ impl Progress {
     }
 }
 
+/// Where all goes.
+pub enum Store {
+    File(Box<Writer>),
+    /// Only the newest part is kept, in memory.
+    Memory(Box<Newest>),
+}
+
+impl Store {
+    fn bytes(&self) -> u64 {
+        match self {
+            Store::File(w) => w.bytes(),
+            Store::Memory(_) => 0,
+        }
+    }
+
+    fn events(&mut self, process: u32, tid: i32, events: &[u8]) -> io::Result<()> {
+        match self {
+            Store::File(w) => w.events(process, tid, events),
+            Store::Memory(newest) => {
+                newest.events(process, tid, events, None);
+                Ok(())
+            }
+        }
+    }
+
+    fn packed(&mut self, p: &Packed) -> io::Result<()> {
+        match self {
+            Store::File(w) => w.packed_events(p.process, p.tid, &p.events, p.packed.as_deref()),
+            Store::Memory(newest) => {
+                newest.events(p.process, p.tid, &p.events, p.packed.as_deref());
+                Ok(())
+            }
+        }
+    }
+
+    fn beside(&mut self, what: Beside) -> io::Result<()> {
+        match self {
+            Store::File(w) => what.write(w),
+            Store::Memory(newest) => {
+                newest.beside(what);
+                Ok(())
+            }
+        }
+    }
+
+    /// Bytes of gathered events, at most.
+    fn most(&self) -> usize {
+        match self {
+            Store::File(_) => MOST,
+            Store::Memory(newest) => MOST.min(newest.bound() / 4),
+        }
+    }
+}
+
 /// Events of one thread, not written yet.
 struct Gathered {
     events: Vec<u8>,
@@ -72,7 +125,8 @@ struct Gathered {
 }
 
 pub struct Writing {
-    writer: Writer,
+    store: Store,
+    most: usize,
     limit: Option<u64>,
     progress: Arc<Progress>,
     /// None until there is a thread to write, and where the size is limited: what a piece takes must be known before the next.
@@ -88,10 +142,11 @@ pub struct Writing {
 }
 
 impl Writing {
-    pub fn new(writer: Writer, limit: Option<u64>, progress: Arc<Progress>) -> Writing {
+    pub fn new(store: Store, limit: Option<u64>, progress: Arc<Progress>) -> Writing {
         let (gathered, dropped) = Default::default();
         Writing {
-            writer,
+            most: store.most(),
+            store,
             limit,
             progress,
             packing: None,
@@ -104,13 +159,17 @@ impl Writing {
         }
     }
 
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self.store, Store::Memory(_))
+    }
+
     pub fn give_back(&mut self, to: SyncSender<Vec<u8>>) {
         self.back = Some(to);
         self.packing = if self.limit.is_none() { Packing::start() } else { None };
     }
 
     /// Until the other side is gone.
-    pub fn run(mut self, from: &Receiver<Piece>) -> Writer {
+    pub fn run(mut self, from: &Receiver<Piece>) -> Store {
         loop {
             let is_idle = self.bytes == 0 && self.packing.as_ref().is_none_or(Packing::is_empty);
             let piece = if is_idle {
@@ -129,22 +188,28 @@ impl Writing {
     pub fn take(&mut self, piece: Piece) {
         match piece {
             Piece::Events { process, tid, bytes } => self.gather(process, tid, bytes),
-            Piece::Other { anyway, write } => self.other(anyway, write),
+            Piece::Beside(what) => self.beside(*what),
+            Piece::Save(request) => {
+                self.write_all();
+                if let Store::Memory(newest) = &mut self.store {
+                    newest.save(*request);
+                }
+            }
             Piece::Settle { process, to } => {
                 self.write_all();
                 // (Nobody may wait for it any more.)
                 let _ = to.send(self.dropped.remove(&process).unwrap_or_default());
             }
         }
-        if self.bytes >= MOST || self.bytes > 0 && self.since.elapsed() >= LATEST {
+        if self.bytes >= self.most || self.bytes > 0 && self.since.elapsed() >= LATEST {
             self.write_all();
         }
     }
 
     /// Writes all that is left.
-    pub fn end(mut self) -> Writer {
+    pub fn end(mut self) -> Store {
         self.write_all();
-        self.writer
+        self.store
     }
 
     fn gather(&mut self, process: u32, tid: i32, bytes: Vec<u8>) {
@@ -196,7 +261,7 @@ impl Writing {
     fn write_packed(&mut self, all: bool) {
         while let Some(p) = self.packing.as_mut().and_then(|packing| packing.next(all)) {
             let written = match self.progress.stopped() {
-                None => self.writer.packed_events(p.process, p.tid, &p.events, p.packed.as_deref()),
+                None => self.store.packed(&p),
                 Some(_) => Ok(()),
             };
             if let Err(e) = &written {
@@ -215,7 +280,7 @@ impl Writing {
                 None => rest.len(),
                 // (Packed they take less: the next time round there is room again.)
                 Some(limit) => {
-                    let room = limit.saturating_sub(self.writer.bytes() + CHUNK_COST);
+                    let room = limit.saturating_sub(self.store.bytes() + CHUNK_COST);
                     whole_events(rest, usize::try_from(room).unwrap_or(usize::MAX))
                 }
             };
@@ -224,7 +289,7 @@ impl Writing {
                 self.stop("the size limit was reached");
                 break;
             }
-            if let Err(e) = self.writer.events(process, tid, part) {
+            if let Err(e) = self.store.events(process, tid, part) {
                 self.stop(&describe(&e));
                 break;
             }
@@ -235,12 +300,13 @@ impl Writing {
         }
     }
 
-    fn other(&mut self, anyway: bool, write: impl FnOnce(&mut Writer) -> io::Result<()>) {
+    fn beside(&mut self, what: Beside) {
+        let anyway = what.is_end();
         if anyway {
             self.write_all();
         }
         if (anyway || self.progress.stopped().is_none())
-            && let Err(e) = write(&mut self.writer)
+            && let Err(e) = self.store.beside(what)
         {
             self.stop(&describe(&e));
         }

@@ -78,6 +78,8 @@ fn options(command: Vec<OsString>, out: &Path) -> Options<'static> {
         no_data: false,
         no_args: false,
         limit: None,
+        last: None,
+        tell: None,
         capture: recorder::Capture::Always,
         agent: b"none",
         soft: None,

@@ -79,6 +79,11 @@ impl Scrubber {
                         stream.lose();
                     }
                 }
+                Body::LeftOut(l) => {
+                    if let Some(Some(stream)) = self.streams.get_mut(l.slot as usize) {
+                        stream.lose();
+                    }
+                }
                 Body::Entry(..) if self.keeps_data => {}
                 Body::Entry(body, bytes) => self.entry(&event, body, bytes, at),
                 Body::Push(_) | Body::Start(_) | Body::Mark(_) if !self.keeps_data => self.payload(&event, at),
@@ -133,7 +138,7 @@ impl Scrubber {
             Body::Launched(_, runs) => size_of::<LaunchedBody>() + runs.len(),
             Body::Mmap(_) | Body::Op(_) | Body::Held(_) | Body::Task(_) => 40,
             Body::Mremap(_) | Body::Channel(_) | Body::Page(_) | Body::Deadline(_) => 32,
-            Body::ChannelEnd(_) | Body::Gap(_) | Body::Thread(_) | Body::Pair(_) => 24,
+            Body::ChannelEnd(_) | Body::Gap(_) | Body::Thread(_) | Body::Pair(_) | Body::LeftOut(_) => 24,
             Body::Stamps(_) | Body::GpuClock(_) | Body::Copied(_) => 24,
             Body::Pop(_) | Body::End(_) | Body::Munmap(_) | Body::Close(_) | Body::Dup(_) | Body::Switch(_) => 16,
             Body::Token(_)

@@ -43,6 +43,8 @@ pub mod kind {
     pub const THREAD: u16 = 17;
     /// Nothing but driver calls is recorded of the process from here on, or all again: [`PauseBody`](super::PauseBody).
     pub const PAUSE: u16 = 18;
+    /// What a channel did before this is left out: [`LeftOutBody`](super::LeftOutBody).
+    pub const LEFT_OUT: u16 = 19;
 }
 
 /// Which file a descriptor is.
@@ -386,6 +388,22 @@ pub mod pause_by {
     pub const RANGE: u32 = 4;
 }
 
+/// The thread number under which the recorder's [`LeftOutBody`]s are: no thread's.
+pub const LEFT_OUT_WRITER: i32 = -4;
+
+/// In a recording that keeps only the newest part: what this channel did before the event's time is left out on purpose. What its engine
+/// was told is not known from here on. Counts begin where those of the channel's events do.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOutBody {
+    pub slot: u32,
+    /// Channels that had the slot before this one.
+    pub generation: u32,
+    /// [`RingBody::seq`] of the first ring that may follow, and [`EntryBody::seq`] of the first entry.
+    pub rings: u64,
+    pub entries: u64,
+}
+
 /// A ring number that means 'none'.
 pub const NO_RING: u32 = u32::MAX;
 
@@ -417,7 +435,7 @@ macro_rules! plain {
 plain! {
     Head = 16, RingBody = 72, ThreadBody = 24, EntryBody = 32, IoctlBody = 40, MmapBody = 40, MunmapBody = 16, MremapBody = 32,
     FileBody = 16, ChannelBody = 32, TokenBody = 8, ChannelEndBody = 24, PageBody = 32, SiteBody = 48, NoteBody = 8,
-    GapBody = 24, PauseBody = 8, lock::LocksBody = 8, lock::PairBody = 24, lock::HoldBody = 48, lock::OpBody = 40, lock::HeldBody = 40,
+    GapBody = 24, PauseBody = 8, LeftOutBody = 24, lock::LocksBody = 8, lock::PairBody = 24, lock::HoldBody = 48, lock::OpBody = 40, lock::HeldBody = 40,
     lock::SchedBody = 64, lock::MappingBody = 32, switch::SwitchesBody = 16, switch::SwitchBody = 16, switch::LostBody = 8,
     switch::TaskBody = 40, switch::DeadlineBody = 32,
     fault::WatchedBody = 16, fault::FaultsBody = 8, fault::Fault = 8, fault::StolenBody = 8,
@@ -483,6 +501,7 @@ pub enum Body<'a> {
     Gap(GapBody),
     Thread(ThreadBody),
     Pause(PauseBody),
+    LeftOut(LeftOutBody),
     Locks(lock::LocksBody),
     Pair(lock::PairBody),
     Hold(lock::HoldBody),
@@ -592,6 +611,7 @@ impl<'a> Event<'a> {
             kind::GAP => Body::Gap(read(b, 16)?),
             kind::THREAD => Body::Thread(read(b, 16)?),
             kind::PAUSE => Body::Pause(read(b, 16)?),
+            kind::LEFT_OUT => Body::LeftOut(read(b, 16)?),
             lock::kind::LOCKS => Body::Locks(read(b, 16)?),
             lock::kind::PAIR => Body::Pair(read(b, 16)?),
             lock::kind::HOLD => Body::Hold(read(b, 16)?),

@@ -35,6 +35,7 @@ pub mod raw;
 pub mod rows;
 pub mod run;
 pub mod saturate;
+mod saved;
 pub mod slow_calls;
 pub mod soak;
 pub mod submissions;

@@ -48,6 +48,9 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
         Some(_) => row("locks", "every operation (--locks)".into())?,
         None => {}
     }
+    for (i, line) in s.saved.iter().flat_map(crate::saved::lines).enumerate() {
+        row(["saved", "left out", ""][i.min(2)], line)?;
+    }
     if let Some(why) = &s.nothing {
         row(if gpu { "" } else { "submissions" }, style.bad(why))?;
     }

@@ -27,7 +27,7 @@ use schema::channel::{Accounted, Channel};
 pub use sink::{At, GraphKernel, Outcome, Segment, Sink};
 use std::collections::BTreeMap;
 use stream::Stream;
-use tape::event::{Body, ChannelBody, ChannelEndBody, Event, NO_SLOT, TokenBody};
+use tape::event::{Body, ChannelBody, ChannelEndBody, Event, LeftOutBody, NO_SLOT, TokenBody};
 use tape::file::EndChannel;
 use tape::region::SLOTS;
 
@@ -124,6 +124,7 @@ impl Walk<'_> {
             Body::Channel(ChannelBody { slot, .. })
             | Body::Token(TokenBody { slot, .. })
             | Body::ChannelEnd(ChannelEndBody { slot, .. })
+            | Body::LeftOut(LeftOutBody { slot, .. })
                 if *slot as usize >= SLOTS =>
             {
                 self.out.unknown_events += 1;
@@ -161,6 +162,7 @@ impl Walk<'_> {
                 self.state(process).live.remove(&b.slot);
                 return;
             }
+            Body::LeftOut(l) => return self.left_out(process, l),
             Body::Page(p) => return sink.page(process, p),
             Body::Site(s, path) => return sink.site(process, s, path),
             Body::Note(text) => return sink.note(text),
@@ -263,6 +265,22 @@ impl Walk<'_> {
         }
     }
 
+    /// The recording has nothing of the slot's channel before this, and nothing of the channels before it.
+    fn left_out(&mut self, process: u32, l: &LeftOutBody) {
+        let state = self.state(process);
+        state.had_channels(l.slot, l.generation);
+        if !state.live.contains_key(&l.slot) && (l.rings, l.entries) == (0, 0) {
+            return;
+        }
+        let i = self.channel_of(process, l.slot);
+        let channel = &mut self.out.channels[i];
+        channel.generation = channel.generation.max(l.generation);
+        self.state(process).had_channels(l.slot, l.generation.saturating_add(1));
+        if l.rings > 0 || l.entries > 0 {
+            self.streams[i].left_out(l);
+        }
+    }
+
     /// The slot is another's now, though the end of its channel is not on the tape.
     fn end_of(&mut self, process: u32, slot: u32, sink: &mut impl Sink) {
         if let Some(i) = self.state(process).live.remove(&slot) {
@@ -280,6 +298,11 @@ impl Walk<'_> {
         if s.slot as usize >= SLOTS && s.slot != NO_SLOT {
             // No agent has written that.
             self.out.unknown_events += 1;
+            self.ready.push(s);
+            return;
+        }
+        let live = self.state(s.process).live.get(&s.slot).copied();
+        if live.is_some_and(|i| self.streams[i].is_left_out(&s) && !self.is_of_another_token(i, &s)) {
             self.ready.push(s);
             return;
         }
@@ -311,16 +334,18 @@ impl Walk<'_> {
     /// True if a submission is not of the channel that has its slot: both ends of a channel's life fell into a gap. Its token
     /// is another one, or its counters begin anew although it came later.
     fn is_of_another(&self, i: usize, s: &Submission) -> bool {
-        let (c, stream) = (&self.out.channels[i], &self.streams[i]);
-        if let (Some(r), Some(known)) = (s.ring, c.token)
-            && r.token != known
-        {
+        let stream = &self.streams[i];
+        if self.is_of_another_token(i, s) {
             return true;
         }
         let ring_again = s.ring.is_none_or(|r| r.seq < stream.reorder.next());
         let entry_again = s.entries.first().is_none_or(|e| e.seq < stream.top_entry);
         let any = s.ring.is_some() || !s.entries.is_empty();
         any && ring_again && entry_again && s.tsc > stream.newest
+    }
+
+    fn is_of_another_token(&self, i: usize, s: &Submission) -> bool {
+        matches!((s.ring, self.out.channels[i].token), (Some(r), Some(known)) if r.token != known)
     }
 
     fn flush(&mut self, i: usize, sink: &mut impl Sink) {

@@ -8,6 +8,7 @@ use crate::place::Reach;
 use pushbuf::decode::Decoder;
 use pushbuf::gpfifo;
 use pushbuf::ops::{Engine, Op, Purpose, What};
+use tape::event::LeftOutBody;
 
 /// One channel's stream. What decodes it is nearly 100 KiB, so it is there from the first submission to the channel's end.
 pub struct Stream {
@@ -25,6 +26,8 @@ pub struct Stream {
     pub newest: u64,
     pub top_entry: u64,
     pub reach: Reach,
+    /// What its engine was told before the next submission was left out.
+    pub begins_anew: bool,
 }
 
 pub struct Decoding {
@@ -52,6 +55,26 @@ impl Stream {
             newest: 0,
             top_entry: 0,
             reach: Reach::default(),
+            begins_anew: false,
+        }
+    }
+
+    /// What came before is left out of the recording.
+    pub fn left_out(&mut self, l: &LeftOutBody) {
+        let seen = &mut self.seen;
+        seen.left_out = (l.entries, l.rings);
+        seen.next_entry = seen.next_entry.max(l.entries);
+        self.top_entry = self.top_entry.max(l.entries);
+        self.reorder.begin_at(l.rings);
+        self.begins_anew = true;
+    }
+
+    /// A submission of before, that came to the recording later than others.
+    pub fn is_left_out(&self, s: &Submission) -> bool {
+        let (entries, rings) = self.seen.left_out;
+        match s.ring {
+            Some(r) => r.seq < rings,
+            None => s.entries.first().is_some_and(|e| e.seq < entries),
         }
     }
 
@@ -82,10 +105,15 @@ impl Decoding {
 }
 
 impl Decoding {
+    /// What was said before is not known: entries are missing, or were left out.
+    pub fn begin_anew(&mut self, at: &At<'_>, sink: &mut impl Sink) {
+        self.decoder.entries_missing();
+        self.engine.forget(&mut |op| give(sink, at, op));
+    }
+
     pub fn entry(&mut self, at: &At<'_>, s: &Submission, e: &Entry, after_gap: bool, sink: &mut impl Sink) {
         if after_gap {
-            self.decoder.entries_missing();
-            self.engine.forget(&mut |op| give(sink, at, op));
+            self.begin_anew(at, sink);
         }
         let gp = gpfifo::Entry::parse(e.gp);
         let place = self.decoder.entry(&gp);

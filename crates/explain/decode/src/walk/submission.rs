@@ -37,6 +37,7 @@ impl Walk<'_> {
         self.given += 1;
         let mut expected = self.streams[i].seen.next_entry;
         let mut after_pause = s.after_pause();
+        let begins_anew = !s.entries.is_empty() && std::mem::take(&mut self.streams[i].begins_anew);
         let channel = &self.out.channels[i];
         let Some(state) = self.images.get(&channel.process) else { return };
         let at = At {
@@ -66,6 +67,9 @@ impl Walk<'_> {
         };
         sink.submission(&at);
         let mut decoding = self.streams[i].decoding.as_deref_mut();
+        if let Some(d) = decoding.as_mut().filter(|_| begins_anew) {
+            d.begin_anew(&at, sink);
+        }
         for e in &s.entries {
             let after_gap = e.seq != expected || std::mem::take(&mut after_pause);
             expected = e.seq.saturating_add(1);

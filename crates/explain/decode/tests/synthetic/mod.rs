@@ -133,7 +133,7 @@ impl Tape {
         }
     }
 
-    fn ioctl(&mut self, tid: i32, fd: i32, file: u32, request: u64, arg: &[u8], nested: &[u8]) {
+    pub fn ioctl(&mut self, tid: i32, fd: i32, file: u32, request: u64, arg: &[u8], nested: &[u8]) {
         self.tsc += 10;
         let arg = if self.without_uvm && file == file::UVM { &[] } else { arg };
         let body = IoctlBody {
@@ -148,7 +148,7 @@ impl Tape {
         self.event(tid, kind::IOCTL, 0, &body, arg, nested);
     }
 
-    fn rm<T: abi::Plain>(&mut self, tid: i32, nr: u32, arg: &T, nested: &[u8]) {
+    pub fn rm<T: abi::Plain>(&mut self, tid: i32, nr: u32, arg: &T, nested: &[u8]) {
         self.ioctl(tid, CTL, file::CTL, rm_request(nr, size_of::<T>()), arg.as_bytes(), nested);
     }
 
@@ -368,6 +368,11 @@ impl Tape {
 
     pub fn note(&mut self, tid: i32, text: &str) {
         self.event(tid, kind::NOTE, 0, &NoteBody { text: text.len() as u32, pad: 0 }, text.as_bytes(), &[]);
+    }
+
+    /// What is in no chunk yet: of each thread.
+    pub fn take_open(&mut self) -> BTreeMap<(u32, i32), Vec<u8>> {
+        std::mem::take(&mut self.open)
     }
 
     /// Writes the file: the chunks cut so far, what is open, clocks, the end with the channels still alive.

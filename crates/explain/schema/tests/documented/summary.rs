@@ -7,7 +7,7 @@ use schema::lines::RecordingRow;
 use schema::processes::{HowEnded, ProcessRow, RankRow, UnwatchedRow};
 use schema::ranges::Watched;
 use schema::summary::{
-    Bucket, Copies, Direction, LaunchShape, Launches, Lost, Page, Pauses, Problems, Program, Semaphores, Site,
+    Bucket, Copies, Direction, LaunchShape, Launches, Lost, Page, Pauses, Problems, Program, Saved, Semaphores, Site,
     SizeCount, Summary, Tap, Transfers, UnknownMethod,
 };
 
@@ -211,6 +211,17 @@ pub fn summary() -> Summary {
         incomplete_because: vec!["x".into()],
         nvtx: Some(Watched { asked: true, connected: true, missed: true, seen: 1 }),
         kernel_times: Some(vec![crate::commands::kernel_times()]),
+        saved: Some(Saved {
+            reason: "x".into(),
+            what: "x".into(),
+            number: 1,
+            seconds: 1.0,
+            events: 1,
+            bytes: 1,
+            doorbells: 1,
+            processes: 1,
+            forgotten: 1,
+        }),
         pauses: Some(Pauses { count: 1, seconds: 1.0, doorbells: 1 }),
         lost: 1,
         lost_detail: lost(),

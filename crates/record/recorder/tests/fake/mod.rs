@@ -340,6 +340,8 @@ pub fn options(command: Vec<OsString>, out: &Path) -> recorder::Options<'static>
         no_data: false,
         no_args: false,
         limit: None,
+        last: None,
+        tell: None,
         capture: recorder::Capture::Always,
         // No library: the loader says so and goes on.
         agent: b"none",

@@ -34,7 +34,35 @@ pub struct Header {
     pub python: bool,
     /// Ends of kernels were asked for (`--gpu-times`).
     pub gpu_times: bool,
+    /// This is the newest part of a recording that kept no more (`--last`).
+    pub saved: Option<Saved>,
     pub extra: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Why the newest part of a recording was saved, and what was left out of it on purpose.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Saved {
+    /// What was waited for: `call > 5ms`, `SIGUSR1`, `the program ended`.
+    pub reason: String,
+    /// What happened, in words. May be empty.
+    pub what: String,
+    /// Time stamp counter when it happened.
+    pub tsc: u64,
+    /// Number of the file in this recording, from 1.
+    pub number: u32,
+    /// Time stamp counter where the part begins: everything that is known from there on is in it. 0: nothing was left out.
+    pub from_tsc: u64,
+    /// Seconds from there to the save.
+    pub seconds: f64,
+    /// Of the time before: events that tell only of one moment, with their bytes, and doorbells among them.
+    pub events: u64,
+    pub bytes: u64,
+    pub doorbells: u64,
+    /// Processes that ended before.
+    pub processes: u64,
+    /// Driver calls, names and other lasting things for which the memory was too small. What they said is not known.
+    pub forgotten: u64,
 }
 
 /// Clocks read together: at the start, every minute, and at the end.

@@ -105,6 +105,11 @@ impl Writer {
         }
     }
 
+    /// A chunk of events that was made before: packed, with `unpacked` bytes, or as it is where that is 0. `tsc`: of the first event.
+    pub fn made_events(&mut self, process: u32, tid: i32, tsc: u64, payload: &[u8], unpacked: u32) -> io::Result<()> {
+        self.chunk(Chunk::Events, process, tid, tsc, payload, unpacked)
+    }
+
     fn chunk_of(&mut self, process: u32, tid: i32, events: &[u8], payload: &[u8], unpacked: u32) -> io::Result<()> {
         if events.len() > MAX_CHUNK {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "chunk too long"));

@@ -6,6 +6,7 @@
 
 mod apply;
 mod intervals;
+mod living;
 mod mapping;
 mod objects;
 mod query;

@@ -1,0 +1,178 @@
+//! `record --last`: what is kept, when it is saved, and what is said of it.
+
+use crate::failure::Failure;
+use crate::units;
+use recorder::{Last, SavedFile, Saves, Span, Trigger, When};
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use terminal::number;
+use terminal::table::Style;
+
+#[derive(Debug, Default, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// Keep only the newest part, in memory, for example 256MiB or 30s (of a time at most 1GiB). A file is written when the program
+    /// crashes, when doorbell gets SIGUSR1, and as --save-when says. Its names: NAME.doorbell, NAME.2.doorbell, ...
+    #[arg(long, value_name = "SIZE|TIME", value_parser = span, conflicts_with = "max_size")]
+    pub last: Option<Span>,
+    /// With --last: write a file when this happens, such as `call > 5ms` (a CUDA call takes longer), `wait > 1ms` (for a lock, with
+    /// --locks), `lost > 0` (events that did not fit into the rings), `exit` (the program ends). May be given more than once
+    #[arg(long, value_name = "EVENT", value_parser = when, requires = "last")]
+    pub save_when: Vec<When>,
+    /// With --last: write at most so many files, and one more at the end
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "last")]
+    pub max_saves: u32,
+}
+
+/// The least memory that holds what a program needs to be understood.
+const LEAST: u64 = 1 << 20;
+const LONGEST: Duration = Duration::from_secs(3600);
+
+fn span(text: &str) -> Result<Span, String> {
+    let of_time = match units::time(text) {
+        Ok(d) if d <= LONGEST => return Ok(Span::Time(d)),
+        Ok(_) => return Err("at most an hour (1h) fits; a size such as 1GiB keeps what fits".into()),
+        Err(e) => e,
+    };
+    match units::size(text) {
+        Ok(n) if n >= LEAST => Ok(Span::Bytes(n)),
+        Ok(_) if text.bytes().all(|b| b.is_ascii_digit()) => Err("it needs a unit: 256MiB or 30s".into()),
+        Ok(_) => Err("at least 1MiB is needed".into()),
+        Err(_) if text.ends_with('s') => Err(of_time),
+        Err(_) => Err("a size or a time, such as 256MiB or 30s".into()),
+    }
+}
+
+const EVENTS: &str = "examples: 'call > 5ms', 'wait > 1ms', 'lost > 0', exit";
+
+fn when(text: &str) -> Result<When, String> {
+    let trigger = trigger(text.trim()).map_err(|e| format!("{e}; {EVENTS}"))?;
+    Ok(When { trigger, text: text.split_whitespace().collect::<Vec<_>>().join(" ") })
+}
+
+fn trigger(text: &str) -> Result<Trigger, String> {
+    if text == "exit" {
+        return Ok(Trigger::Exit);
+    }
+    let Some((what, limit)) = text.split_once('>') else {
+        return Err(if text.contains(['<', '=']) { "only > is known".into() } else { format!("`{text}` is no event") });
+    };
+    let (what, limit) = (what.trim(), limit.trim());
+    let time = || units::time(limit).map_err(|e| format!("`{limit}`: {e}"));
+    match what {
+        "call" => time().map(Trigger::Call),
+        "wait" => time().map(Trigger::Wait),
+        "lost" => limit.parse().map(Trigger::Lost).map_err(|_| format!("`{limit}` is no number of events")),
+        _ => Err(format!("`{what}` is nothing that is watched")),
+    }
+}
+
+impl Args {
+    /// What the recorder is asked for. `calls`, `locks`: these are recorded.
+    pub fn asked(&self, name: PathBuf, force: bool, calls: bool, locks: bool) -> anyhow::Result<Option<Last>> {
+        let Some(span) = self.last else { return Ok(None) };
+        for w in &self.save_when {
+            let (lacks, option) = match w.trigger {
+                Trigger::Call(_) => (!calls, "--calls"),
+                Trigger::Wait(_) => (!locks, "--locks"),
+                _ => (false, ""),
+            };
+            if lacks {
+                let what = format!("--save-when '{}': that is not recorded", w.text);
+                return Err(Failure::new(what, format!("{option} records it")).into());
+            }
+        }
+        Ok(Some(Last { span, when: self.save_when.clone(), name, force, most_files: self.max_saves }))
+    }
+}
+
+/// Says of each file when it is written.
+pub fn teller(quiet: bool) -> Option<Arc<dyn Fn(Result<&SavedFile, &str>) + Send + Sync>> {
+    if quiet {
+        return None;
+    }
+    Some(Arc::new(|done| {
+        let name = Style::of_stderr().bold("doorbell:");
+        let _ = match done {
+            Ok(file) => writeln!(std::io::stderr().lock(), "{name} {}", line(file)),
+            Err(e) => writeln!(std::io::stderr().lock(), "{name} nothing was saved: {e}; the recording goes on"),
+        };
+    }))
+}
+
+fn line(file: &SavedFile) -> String {
+    let what = if file.why.what.is_empty() { String::new() } else { format!(": {}", file.why.what) };
+    let (seconds, size) = (number::seconds(file.seconds), number::bytes(file.bytes));
+    format!("wrote {}: the last {seconds}, {size} ({}{what})", file.path.display(), file.why.reason)
+}
+
+/// What is said of all files at the end.
+pub fn lines(saves: &Saves) -> Vec<String> {
+    let mut out = Vec::new();
+    if saves.files.is_empty() && saves.failed == 0 {
+        out.push("nothing happened: no file was written".to_owned());
+    }
+    if saves.failed > 1 {
+        out.push(format!("{} could not be written", number::of(saves.failed, "file")));
+    }
+    if saves.too_soon > 0 {
+        let n = number::of(saves.too_soon, "event");
+        out.push(format!("{n} came less than 10 s after a file, and wrote none"));
+    }
+    if saves.too_many > 0 {
+        let n = number::of(saves.too_many, "event");
+        out.push(format!("{n} came when there were as many files as --max-saves allows"));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_or_a_time_is_kept() {
+        assert_eq!(span("256MiB"), Ok(Span::Bytes(256 << 20)));
+        assert_eq!(span("30s"), Ok(Span::Time(Duration::from_secs(30))));
+        assert_eq!(span("1m30s"), Ok(Span::Time(Duration::from_secs(90))));
+        for (wrong, says) in [
+            ("30", "needs a unit"),
+            ("4KiB", "1MiB"),
+            ("2h", "an hour"),
+            ("", "256MiB or 30s"),
+            ("lots", "256MiB or 30s"),
+        ] {
+            let e = span(wrong).unwrap_err();
+            assert!(e.contains(says), "{wrong}: {e}");
+        }
+    }
+
+    #[test]
+    fn events_have_one_grammar_and_errors_have_examples() {
+        let ms = Duration::from_millis;
+        assert_eq!(when("call > 5ms").unwrap().trigger, Trigger::Call(ms(5)));
+        assert_eq!(when(" wait>1ms ").unwrap().trigger, Trigger::Wait(ms(1)));
+        assert_eq!(when("lost > 0").unwrap().trigger, Trigger::Lost(0));
+        assert_eq!(when("exit").unwrap().trigger, Trigger::Exit);
+        assert_eq!(when("call   >  5ms").unwrap().text, "call > 5ms");
+        for wrong in
+            ["", "call", "call < 5ms", "call > 5", "lost > 5ms", "kernel > 2x median", "call > 5ms > 4ms", "crash"]
+        {
+            let e = when(wrong).unwrap_err();
+            assert!(e.contains("'call > 5ms'"), "{wrong}: {e}");
+        }
+    }
+
+    #[test]
+    fn what_is_watched_for_must_be_recorded() {
+        let of = |text: &str, calls, locks| {
+            let args = Args { last: Some(Span::Bytes(1 << 20)), save_when: vec![when(text).unwrap()], max_saves: 1 };
+            args.asked("a".into(), false, calls, locks).is_ok()
+        };
+        assert!(of("call > 5ms", true, false) && !of("call > 5ms", false, false));
+        assert!(of("wait > 5ms", true, true) && !of("wait > 5ms", true, false));
+        assert!(of("lost > 5", false, false) && of("exit", false, false));
+    }
+}

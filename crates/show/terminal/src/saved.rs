@@ -1,0 +1,53 @@
+//! What the newest part of a recording lacks on purpose.
+
+use crate::number::{bytes, count, of, seconds};
+use schema::summary::Saved;
+
+/// Why it was saved, then what was left out.
+pub fn lines(s: &Saved) -> Vec<String> {
+    let what = if s.what.is_empty() { String::new() } else { format!(": {}", s.what) };
+    let mut out = vec![format!("the last {}, because of `{}`{what}", seconds(s.seconds), s.reason)];
+    if s.events == 0 && s.processes == 0 {
+        out.push("nothing: the file has everything from the start on".into());
+    } else {
+        let (events, doorbells) = (of(s.events, "event"), of(s.doorbells, "doorbell"));
+        out.push(format!("{events} of before ({doorbells}, {}), on purpose", bytes(s.bytes)));
+    }
+    if s.processes > 0 {
+        out.push(format!("{} that ended before", of(s.processes, "process")));
+    }
+    if s.forgotten > 0 {
+        let n = format!("{} driver calls, names and other facts", count(s.forgotten));
+        out.push(format!(
+            "{n} of before had no room in memory: some names and places of memory are not known, or those of before"
+        ));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_left_out_is_named() {
+        let s = Saved {
+            reason: "call > 5ms".into(),
+            what: "cuModuleLoadData took 7.2 ms in thread 12".into(),
+            number: 1,
+            seconds: 2.5,
+            events: 0,
+            bytes: 0,
+            doorbells: 0,
+            processes: 0,
+            forgotten: 0,
+        };
+        let text = lines(&s).join("\n");
+        assert!(text.contains("`call > 5ms`: cuModuleLoadData took 7.2 ms") && text.contains("nothing: "), "{text}");
+        let text =
+            lines(&Saved { events: 1200, bytes: 1 << 20, doorbells: 3, processes: 2, forgotten: 4, ..s }).join("\n");
+        for part in ["1,200 events of before (3 doorbells, 1.0 MiB)", "2 processes", "4 driver calls"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}
