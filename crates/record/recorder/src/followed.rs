@@ -77,7 +77,6 @@ const LOOK_AT_CALLS: Duration = Duration::from_millis(20);
 /// What goes onto the tape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    pub no_data: bool,
     pub no_args: bool,
     pub gpu_times: bool,
 }
@@ -323,7 +322,7 @@ impl<'a> Followed<'a> {
         if let Some(s) = &mut self.switches {
             s.follow(pid, same_numbers);
         }
-        let mut image = Image::new(index, entry, pid, handle, region, self.options.no_data);
+        let mut image = Image::new(index, entry, pid, handle, region);
         // It may have claimed its region a moment before the user changed his mind.
         if image.region.control().capture == capture::SIGNAL {
             image.pause(self.session.page().paused.load(Ordering::Acquire) != 0, &mut self.out);

@@ -8,7 +8,6 @@ use crate::ends::Ends;
 use crate::output::{Dropped, Output};
 use crate::processes::{self, Handle};
 use crate::region::{Region, Ring};
-use redact::Scrubber;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -43,7 +42,6 @@ pub struct Image {
     pub handle: Handle,
     pub region: Region,
     pub begun: Instant,
-    scrub: Option<Scrubber>,
     /// When its kernels ended.
     pub ends: Ends,
     /// Known when it has ended.
@@ -57,7 +55,7 @@ pub struct Image {
 }
 
 impl Image {
-    pub fn new(index: u32, entry: usize, pid: i32, handle: Handle, region: Region, no_data: bool) -> Image {
+    pub fn new(index: u32, entry: usize, pid: i32, handle: Handle, region: Region) -> Image {
         Image {
             index,
             entry,
@@ -65,7 +63,6 @@ impl Image {
             handle,
             region,
             begun: Instant::now(),
-            scrub: no_data.then(Scrubber::default),
             ends: Ends::default(),
             dropped: Dropped::default(),
             unmapped: None,
@@ -200,7 +197,7 @@ impl Image {
             ring.reader.take(n);
             chunk.truncate(n);
             taken += n;
-            out.events(self.index, tid, chunk, self.scrub.as_mut());
+            out.events(self.index, tid, chunk);
         }
         (taken, false)
     }
@@ -302,7 +299,7 @@ impl Image {
         while !rest.is_empty() {
             let n = whole_events(rest, CHUNK);
             let (part, later) = rest.split_at(if n == 0 { rest.len() } else { n });
-            out.events(self.index, tid, part.to_vec(), self.scrub.as_mut());
+            out.events(self.index, tid, part.to_vec());
             rest = later;
         }
     }

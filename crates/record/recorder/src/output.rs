@@ -6,7 +6,6 @@ use crate::beside::Beside;
 use crate::last::Newest;
 use crate::saving::Request;
 use crate::writing::{Piece, Progress, Store, Writing};
-use redact::Scrubber;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -52,9 +51,10 @@ enum By {
 }
 
 impl Output {
-    pub fn new(store: Store, limit: Option<u64>) -> Output {
+    /// `no_data`: what the program sends within its commands is left out.
+    pub fn new(store: Store, limit: Option<u64>, no_data: bool) -> Output {
         let progress = Arc::new(Progress::default());
-        let by = By::Us(Box::new(Writing::new(store, limit, progress.clone())));
+        let by = By::Us(Box::new(Writing::new(store, limit, no_data, progress.clone())));
         Output { by, progress, notes: 0, room: Vec::new() }
     }
 
@@ -101,11 +101,7 @@ impl Output {
     }
 
     /// Writes whole events of one thread, as much of them as the limit allows.
-    pub fn events(&mut self, process: u32, tid: i32, mut bytes: Vec<u8>, scrub: Option<&mut Scrubber>) {
-        if let Some(scrub) = scrub {
-            let clean = scrub.clean(&bytes).to_vec();
-            self.keep(std::mem::replace(&mut bytes, clean));
-        }
+    pub fn events(&mut self, process: u32, tid: i32, bytes: Vec<u8>) {
         self.progress.wait(bytes.len());
         self.send(Piece::Events { process, tid, bytes });
     }

@@ -269,9 +269,8 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
             (Store::File(Box::new(writer)), None)
         }
     };
-    let output = Output::new(store, o.limit);
-    let wanted =
-        followed::Options { no_data: o.no_data, no_args: o.no_args, gpu_times: o.gpu_times && o.soft.is_none() };
+    let output = Output::new(store, o.limit, o.no_data);
+    let wanted = followed::Options { no_args: o.no_args, gpu_times: o.gpu_times && o.soft.is_none() };
     let mut followed = Followed::new(&session, output, wanted, switches);
     if let (Some(shared), Some(last)) = (&shared, &o.last) {
         followed.keeps_newest(shared.clone(), Triggers::new(&last.when, tsc_hz));

@@ -5,6 +5,7 @@ use crate::last::Newest;
 use crate::output::{Dropped, describe};
 use crate::packing::{Packed, Packing};
 use crate::saving::Request;
+use redact::Scrubber;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -133,6 +134,8 @@ pub struct Writing {
     packing: Option<Packing>,
     /// For memory that can be used again.
     back: Option<SyncSender<Vec<u8>>>,
+    /// What takes the data out of each process's events, if they are not wanted.
+    scrubbers: Option<BTreeMap<u32, Scrubber>>,
     gathered: BTreeMap<(u32, i32), Gathered>,
     /// Bytes of all of them, and when the first came.
     bytes: usize,
@@ -142,7 +145,7 @@ pub struct Writing {
 }
 
 impl Writing {
-    pub fn new(store: Store, limit: Option<u64>, progress: Arc<Progress>) -> Writing {
+    pub fn new(store: Store, limit: Option<u64>, no_data: bool, progress: Arc<Progress>) -> Writing {
         let (gathered, dropped) = Default::default();
         Writing {
             most: store.most(),
@@ -151,6 +154,7 @@ impl Writing {
             progress,
             packing: None,
             back: None,
+            scrubbers: no_data.then(BTreeMap::new),
             gathered,
             bytes: 0,
             since: Instant::now(),
@@ -223,7 +227,10 @@ impl Writing {
             self.came += 1;
             of.came = self.came;
         }
-        of.events.extend_from_slice(&bytes);
+        match &mut self.scrubbers {
+            Some(of_process) => of.events.extend_from_slice(of_process.entry(process).or_default().clean(&bytes)),
+            None => of.events.extend_from_slice(&bytes),
+        }
         // (Where there is enough of it already, it is freed.)
         let _ = self.back.as_ref().map(|back| back.try_send(bytes));
         if of.events.len() >= ENOUGH {
@@ -304,6 +311,9 @@ impl Writing {
         let anyway = what.is_end();
         if anyway {
             self.write_all();
+        }
+        if let (Beside::ProcessEnd(e), Some(scrubbers)) = (&what, &mut self.scrubbers) {
+            scrubbers.remove(&e.index);
         }
         if (anyway || self.progress.stopped().is_none())
             && let Err(e) = self.store.beside(what)
