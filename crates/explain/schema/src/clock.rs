@@ -18,9 +18,9 @@ impl Clock {
         (self.hz > 0.0).then(|| tsc.wrapping_sub(self.zero) as i64 as f64 / self.hz)
     }
 
-    /// The time stamp at a time, rounded up; `None` as with [`Clock::seconds`], and beyond all that time stamps count.
+    /// The time stamp at a time, rounded up, or the one next to it; `None` as with [`Clock::seconds`], and for times of centuries.
     pub fn tsc(&self, seconds: f64) -> Option<u64> {
         let ticks = (seconds * self.hz).ceil();
-        (self.hz > 0.0 && ticks.abs() < 1e18).then(|| self.zero.checked_add_signed(ticks as i64))?
+        (self.hz > 0.0 && ticks.abs() < 1e18).then(|| self.zero.saturating_add_signed(ticks as i64))
     }
 }

@@ -148,7 +148,15 @@ pub fn problems() -> Problems {
 }
 
 pub fn site() -> Site {
-    Site { process: 1, address: 1, module: "x".into(), offset: 1, patched: true, why: Some("x"), code: "x".into() }
+    Site {
+        process: 1,
+        address: 1,
+        module: "x".into(),
+        offset: 1,
+        patched: true,
+        why: Some("x".into()),
+        code: "x".into(),
+    }
 }
 
 pub fn page() -> Page {
@@ -195,14 +203,14 @@ pub fn unwatched_row() -> UnwatchedRow {
 pub fn summary() -> Summary {
     Summary {
         program: program(),
-        children: "x",
-        nothing: Some("x"),
+        children: "x".into(),
+        nothing: Some("x".into()),
         driver: "x".into(),
         gpu: "x".into(),
         gpus: vec![1],
         cuda: Some("x".into()),
         tap: tap(),
-        locks: Some("x"),
+        locks: Some("x".into()),
         seconds: Some(1.0),
         submissions: 1,
         doorbells: 1,

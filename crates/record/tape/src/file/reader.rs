@@ -100,6 +100,8 @@ pub struct Reader {
     path: PathBuf,
     version: u32,
     at: u64,
+    /// Bytes of the file, as far as was looked; `None`: it is no file that can be read anywhere.
+    size: Option<u64>,
     seq: u64,
     header: Header,
     done: bool,
@@ -120,8 +122,8 @@ impl Reader {
     pub fn open(path: &Path) -> Result<Reader, TapeError> {
         let io_err = |cause| TapeError::Io { path: path.into(), cause };
         let file = File::open(path).map_err(io_err)?;
-        let size = file.metadata().ok().filter(|m| m.is_file()).map_or(BUFFER, |m| m.len());
-        let mut file = BufReader::with_capacity(size.clamp(4096, BUFFER) as usize, file);
+        let size = size_of(&file);
+        let mut file = BufReader::with_capacity(size.unwrap_or(BUFFER).clamp(4096, BUFFER) as usize, file);
         let mut start = [0; 16];
         let n = read_up_to(&mut file, &mut start).map_err(io_err)?;
         if n < 8 || &start[..8] != MAGIC {
@@ -136,6 +138,7 @@ impl Reader {
             path: path.into(),
             version: found,
             at: 16,
+            size,
             seq: 0,
             header: Header::default(),
             done: false,
@@ -325,7 +328,7 @@ impl Reader {
                 let packed = std::mem::take(&mut payload);
                 packed::unpack(&packed, h.unpacked as usize, &mut payload).map_err(|e| damaged(e.into()))?;
             }
-        } else if !skip(&mut self.file, h.padded() as u64).map_err(io_err)? {
+        } else if !self.skip(offset + size as u64, h.padded() as u64).map_err(io_err)? {
             return Err(damaged("the file ends in a chunk".into()));
         }
         let (len, unpacked) = (h.len as usize, h.unpacked as usize);
@@ -333,6 +336,19 @@ impl Reader {
         self.at += (size + h.padded()) as u64;
         self.seq += 1;
         Ok(Some((h, payload)))
+    }
+
+    /// Goes on `n` bytes from `at`, where it is; false if the file ends before.
+    fn skip(&mut self, at: u64, n: u64) -> io::Result<bool> {
+        if self.size.is_some_and(|size| at.saturating_add(n) > size) {
+            // (It may have grown.)
+            self.size = size_of(self.file.get_ref());
+        }
+        if let (Some(size), Ok(by)) = (self.size, i64::try_from(n)) {
+            self.file.seek_relative(by)?;
+            return Ok(at.saturating_add(n) <= size);
+        }
+        Ok(io::copy(&mut (&mut self.file).take(n), &mut io::sink())? == n)
     }
 
     /// True if the file ends with an index. A recording that was cut short has none.
@@ -419,14 +435,9 @@ fn union<'a>(extents: impl Iterator<Item = &'a Extent>) -> VecDeque<Extent> {
     out
 }
 
-/// Goes on `n` bytes further; false if the file ends before.
-fn skip(f: &mut BufReader<File>, n: u64) -> io::Result<bool> {
-    let size = f.get_ref().metadata().ok().filter(|m| m.is_file()).map(|m| m.len());
-    if let (Some(size), Ok(at), Ok(by)) = (size, f.stream_position(), i64::try_from(n)) {
-        f.seek_relative(by)?;
-        return Ok(at + n <= size);
-    }
-    Ok(io::copy(&mut f.take(n), &mut io::sink())? == n)
+/// `None`: it is no file that can be read anywhere.
+fn size_of(file: &File) -> Option<u64> {
+    file.metadata().ok().filter(|m| m.is_file()).map(|m| m.len())
 }
 
 fn read_up_to(f: &mut impl Read, buf: &mut [u8]) -> io::Result<usize> {
