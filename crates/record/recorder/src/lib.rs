@@ -6,9 +6,12 @@
 //!
 //! From the top: `record` starts the program, `followed` goes round all its processes, `image` drains the rings of one, `output` and `writing` write the
 //! chunks, `end` says how the program ended.
+//! Meanwhile `control` is asked by others what goes on, and `wishes` does what they want.
 
 mod clock;
 mod closing;
+pub mod control;
+pub mod counters;
 mod end;
 mod ends;
 mod faults;
@@ -33,6 +36,8 @@ mod shared_session;
 mod signals;
 mod steal;
 mod switches;
+mod usage;
+mod wishes;
 mod writing;
 
 pub use machine::{Machine, driver_version, machine};

@@ -2,6 +2,8 @@
 //!
 //! A separate thread writes ([`crate::writing`]). The one that empties the rings waits for it only when the queue between them is full.
 
+use crate::control::messages::Written;
+use crate::counters::Counters;
 use crate::writing::{Piece, Progress, Writing};
 use redact::Scrubber;
 use std::io;
@@ -29,6 +31,8 @@ pub struct Output {
     by: By,
     progress: Arc<Progress>,
     notes: u32,
+    /// What passes, for who looks on.
+    pub counters: Counters,
     /// Room that was not used.
     room: Vec<u8>,
 }
@@ -47,10 +51,10 @@ enum By {
 }
 
 impl Output {
-    pub fn new(writer: Writer, limit: Option<u64>) -> Output {
+    pub fn new(writer: Writer, limit: Option<u64>, tsc_hz: f64) -> Output {
         let progress = Arc::new(Progress::default());
         let by = By::Us(Box::new(Writing::new(writer, limit, progress.clone())));
-        Output { by, progress, notes: 0, room: Vec::new() }
+        Output { by, progress, notes: 0, counters: Counters::new(tsc_hz), room: Vec::new() }
     }
 
     /// From here on a thread writes; without one, all goes on as before. (Not before the program is started: glibc takes a signal for its own use with
@@ -139,6 +143,15 @@ impl Output {
     pub fn unwatched(&mut self, u: &Unwatched) {
         let u = u.clone();
         self.write(move |w| w.unwatched(&u));
+    }
+
+    /// Calls `f` once all that was handed over so far is in the file. On the thread that writes: it waits for nothing.
+    pub fn once_written(&mut self, f: impl FnOnce(Written) + Send + 'static) {
+        let write = move |w: &mut Writer| {
+            f(Written { bytes: w.bytes(), chunks: w.chunks() });
+            Ok(())
+        };
+        self.send(Piece::Other { anyway: true, write: Box::new(write) });
     }
 
     fn write(&mut self, write: impl FnOnce(&mut Writer) -> io::Result<()> + Send + 'static) {

@@ -27,7 +27,9 @@ pub use chunk::{Chunk, MAX_CHUNK, WHOLE};
 pub use index::Extent;
 pub use packed::Packer;
 pub use reader::{Image, Item, Place, Reader};
-pub use records::{Ancestor, Clock, End, EndChannel, Header, KernelEnds, Process, ProcessEnd, Rank, Unwatched};
+pub use records::{
+    Ancestor, Clock, End, EndChannel, Header, KernelEnds, Process, ProcessEnd, Rank, RecorderUse, Unwatched,
+};
 pub use writer::Writer;
 
 use std::io;
