@@ -169,7 +169,7 @@ impl<'a> Followed<'a> {
     pub fn is_paused(&self) -> bool {
         let of_all = self.session.page().paused.load(Ordering::Acquire) != paused::NO;
         let paused = self.images.iter().filter(|i| i.is_paused()).count();
-        paused == self.images.len() && (of_all || paused > 0) && self.claimed.is_empty()
+        paused == self.images.len() && (of_all || paused > 0)
     }
 
     /// All processes are paused until we say otherwise. (Where programs end pauses by themselves, they do not wait for us.)

@@ -174,6 +174,39 @@ mod tests {
         assert_eq!(two_lines.lines().count(), 1, "one request a line");
     }
 
+    const REFERENCE: &str = include_str!("../../../../../docs/reference/control-socket.md");
+
+    fn keys(v: &serde_json::Value, prefix: &str, into: &mut Vec<String>) {
+        for (k, v) in v.as_object().into_iter().flatten() {
+            into.push(format!("{prefix}{k}"));
+            keys(v, &format!("{prefix}{k}."), into);
+        }
+    }
+
+    #[test]
+    fn each_key_is_documented_and_each_documented_one_is_sent() {
+        let worst = Some(crate::counters::Worst::default());
+        let all = Answer {
+            error: Some(String::new()),
+            status: Some(Status { stopped: Some(String::new()), attached: Some(1), ..Status::default() }),
+            counters: Some(Counts { worst_call: worst.clone(), worst_lock_wait: worst, ..Counts::default() }),
+            written: Some(Written::default()),
+            ..Answer::ok()
+        };
+        let mut sent = Vec::new();
+        keys(&serde_json::to_value(all).unwrap(), "", &mut sent);
+        let answers = &REFERENCE[REFERENCE.find("## Answers").unwrap()..];
+        let mut documented: Vec<&str> =
+            answers.lines().filter_map(|l| Some(l.strip_prefix("| `")?.split_once('`')?.0)).collect();
+        sent.sort_unstable();
+        documented.sort_unstable();
+        assert_eq!(documented, sent);
+        let requests = &REFERENCE[..REFERENCE.len() - answers.len()];
+        for verb in ["status", "pause", "resume", "attach", "counters", "save"] {
+            assert!(requests.contains(&format!("\n| `{verb}")), "{verb}");
+        }
+    }
+
     #[test]
     fn an_answer_is_a_line_and_has_only_what_there_is() {
         let line = serde_json::to_string(&Answer::error("no\nsuch")).unwrap();

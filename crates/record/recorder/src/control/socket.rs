@@ -3,6 +3,7 @@
 use super::folder::{self, Folder};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -70,6 +71,7 @@ impl Drop for Socket {
 /// The name has the mode 0600 from the moment when it is there.
 fn listen(folder: &Folder, name: &str) -> io::Result<UnixListener> {
     let (address, len) = folder::address(&folder.here(name))?;
+    let own = std::fs::Permissions::from_mode(0o600);
     let done = |r: i32| if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
     // SAFETY: a filled address, and a descriptor that has no other owner.
     unsafe {
@@ -79,6 +81,8 @@ fn listen(folder: &Folder, name: &str) -> io::Result<UnixListener> {
         // (The kernel makes the name with the mode of the socket, less the umask.)
         done(libc::fchmod(fd.as_raw_fd(), 0o600))?;
         done(libc::bind(fd.as_raw_fd(), (&raw const address).cast(), len))?;
+        // (Whatever the umask left of it.)
+        std::fs::set_permissions(folder.here(name), own)?;
         done(libc::listen(fd.as_raw_fd(), BACKLOG))?;
         Ok(UnixListener::from(fd))
     }
@@ -87,7 +91,7 @@ fn listen(folder: &Folder, name: &str) -> io::Result<UnixListener> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::fs::MetadataExt;
 
     fn folder(dir: &tempfile::TempDir) -> Folder {
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
