@@ -30,6 +30,7 @@ use terminal::table::Style;
         ("doorbell record --python python3 train.py", "which line of Python makes each CUDA call: show --python"),
         ("doorbell record --calls --capture profiler python3 train.py", "from torch.cuda.profiler.start() to stop()"),
         ("doorbell record --calls --capture nvtx:step python3 train.py", "while a range of NVTX named `step` is open"),
+        ("doorbell record --dormant --calls ./server", "switched on later: doorbell attach, doorbell top"),
         ("doorbell record --no-data --no-args ./app", "none of its data and arguments on the tape"),
         ("doorbell record --gpu soft doorbell sample copies --gpu soft", "without a GPU"),
         ("srun -n 8 doorbell record ./app", "app.rank0.doorbell to app.rank7.doorbell"),
@@ -82,6 +83,10 @@ pub struct Args {
     /// whatever is asked for here
     #[arg(long, value_name = "WHEN", value_parser = When, default_value = "always")]
     pub capture: CaptureArg,
+    /// Start with recording switched off, at next to no cost: `doorbell attach` switches it on and off. What is to be recorded then (--calls,
+    /// --locks, --gpu-times) is asked for now
+    #[arg(long, conflicts_with = "capture")]
+    pub dormant: bool,
     /// What to do when a thread's ring buffer is full
     #[arg(long, value_enum, value_name = "ACTION", default_value_t = OnFull::Gap)]
     pub on_full: OnFull,
@@ -314,7 +319,7 @@ impl Args {
             no_data: self.no_data,
             no_args: self.no_args,
             limit: self.max_size,
-            capture: self.capture.into(),
+            capture: if self.dormant { Capture::Attach } else { self.capture.into() },
             agent: preload::AGENT,
             soft: (self.gpu == Gpu::Soft).then_some(preload::SOFTGPU),
             version: env!("CARGO_PKG_VERSION"),
@@ -369,8 +374,14 @@ fn tell(out: &Path, o: &Outcome, args: &Args) {
         (n, _) => format!(", {} ({} rewritten, {} trapped)", number::of(n, "doorbell"), e.tapped, e.trapped),
     };
     let (seconds, size) = (number::seconds(e.seconds), number::bytes(o.bytes));
+    let own = e.recorder_use.unwrap_or_default();
+    let own = number::seconds(own.user_seconds + own.system_seconds);
     let mut err = std::io::stderr().lock();
-    let _ = writeln!(err, "{name} wrote {}: {seconds}{doorbells}, {size}", out.display());
+    let _ = writeln!(
+        err,
+        "{name} wrote {}: {seconds}{doorbells}, {size}; doorbell itself took {own} of CPU time",
+        out.display()
+    );
     let stopped = e.how.starts_with("recording stopped");
     if stopped {
         let _ = writeln!(err, "{name} {}", e.how);
@@ -388,6 +399,9 @@ fn tell(out: &Path, o: &Outcome, args: &Args) {
     }
     for reason in e.incomplete_because.iter().filter(|r| !e.trouble.contains(r) && **r != e.how) {
         let _ = writeln!(err, "{name} not complete: {reason}");
+    }
+    if let Some(why) = &o.no_control {
+        let _ = writeln!(err, "{name} `doorbell top` and `doorbell attach` could not reach it: {why}");
     }
     if let Some(hint) = not_watched(&e.incomplete_because, args.agent_dir.is_some()) {
         let _ = writeln!(err, "{name} hint: {hint}");

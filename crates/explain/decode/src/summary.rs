@@ -323,6 +323,7 @@ impl Tally {
             complete: incomplete_because.is_empty(),
             incomplete_because,
             pauses: pauses(r, &out),
+            recorder: r.end().and_then(|e| e.recorder_use),
             kernel_times,
             nvtx: out.nvtx.map(|_| watched(out.nvtx, self.ranges)),
             lost: if entries_lost > 0 { entries_lost } else { lost.gap_events },
