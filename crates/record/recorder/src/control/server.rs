@@ -52,10 +52,13 @@ impl Asks {
     }
 }
 
+/// An answer, and the peer that it is for.
+type Answered = (u64, Answer);
+
 /// Where an answer goes. Any thread may send it.
 pub struct Reply {
     peer: u64,
-    to: Sender<(u64, Answer)>,
+    to: Sender<Answered>,
     bell: Arc<Bell>,
 }
 
@@ -129,7 +132,7 @@ pub struct Server {
     asks: Sender<Ask>,
     /// Requests among them that were not looked at yet.
     waiting: Arc<AtomicUsize>,
-    answers: (Sender<(u64, Answer)>, Receiver<(u64, Answer)>),
+    answers: (Sender<Answered>, Receiver<Answered>),
     peers: Vec<Peer>,
     next: u64,
     /// Whom it talks to, besides root.
