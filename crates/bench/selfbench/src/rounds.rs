@@ -1,4 +1,4 @@
-//! Programs run bare, under rewritten sites, under traps, and with calls or the GPU's times recorded, taking turns; the loops that they report, side by side.
+//! Programs run bare, dormant, under rewritten sites, under traps, and with calls or the GPU's times recorded, taking turns; the loops that they report, side by side.
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -19,10 +19,12 @@ pub enum Mode {
     Calls,
     /// The same, with the GPU's times.
     Times,
+    /// As `Calls`, in a pause from the start on.
+    Dormant,
 }
 
 impl Mode {
-    const ALL: [Mode; 5] = [Mode::Bare, Mode::Patch, Mode::Trap, Mode::Calls, Mode::Times];
+    const ALL: [Mode; 6] = [Mode::Bare, Mode::Dormant, Mode::Patch, Mode::Trap, Mode::Calls, Mode::Times];
 
     fn name(self) -> &'static str {
         match self {
@@ -31,6 +33,7 @@ impl Mode {
             Mode::Trap => "trap",
             Mode::Calls => "calls",
             Mode::Times => "gpu_times",
+            Mode::Dormant => "dormant",
         }
     }
 
@@ -42,6 +45,7 @@ impl Mode {
             Mode::Trap => &["--tap", "trap"],
             Mode::Calls => &["--tap", "patch", "--calls"],
             Mode::Times => &["--tap", "patch", "--gpu-times"],
+            Mode::Dormant => &["--tap", "patch", "--calls", "--dormant"],
         }
     }
 }

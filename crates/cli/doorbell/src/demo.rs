@@ -131,6 +131,7 @@ impl Args {
             nvtx: false,
             no_nvtx: false,
             capture: CaptureArg::Always,
+            dormant: false,
             on_full: OnFull::Gap,
             ring: 8 << 20,
             memory: 1 << 30,

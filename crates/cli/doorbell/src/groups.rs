@@ -5,7 +5,10 @@ use std::fmt::Write;
 
 /// What a reader looks for, and the commands that do it, in the order in which one would meet them.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Record a program, explain a recording", &["record", "show", "why", "export", "report", "diff", "redact"]),
+    (
+        "Record a program, explain a recording",
+        &["record", "attach", "top", "show", "why", "export", "report", "diff", "redact"],
+    ),
     ("Fix its locks", &["plan", "run"]),
     ("Measure", &["bench", "compare", "calibrate", "soak"]),
     ("This machine", &["doctor", "demo", "selftest"]),

@@ -27,6 +27,7 @@ mod refused;
 #[cfg(target_arch = "x86_64")]
 #[path = "."]
 mod needs_x86_64 {
+    pub mod attach;
     pub mod bench;
     pub mod calibrate;
     pub mod demo;
@@ -41,6 +42,7 @@ mod needs_x86_64 {
     pub mod selfbench;
     pub mod selftest;
     pub mod soak;
+    pub mod top;
 }
 #[cfg(target_arch = "x86_64")]
 use needs_x86_64::*;
@@ -97,6 +99,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Record(record::Args),
+    Attach(attach::Args),
+    Top(top::Args),
     Show(show::Args),
     Why(why::Args),
     Plan(plan::Args),
@@ -155,6 +159,8 @@ fn main() -> ExitCode {
     let is_wrapper = cli.command.is_wrapper();
     let done = match cli.command {
         Command::Record(a) => a.run(),
+        Command::Attach(a) => a.run(),
+        Command::Top(a) => a.run(),
         Command::Show(a) => a.run(),
         Command::Why(a) => a.run(),
         Command::Plan(a) => a.run(),

@@ -32,6 +32,7 @@ use terminal::table::Style;
         ("doorbell record --calls --capture profiler python3 train.py", "from torch.cuda.profiler.start() to stop()"),
         ("doorbell record --calls --capture nvtx:step python3 train.py", "while a range of NVTX named `step` is open"),
         ("doorbell record --calls --last 30s --save-when 'call > 5ms' ./app", "the last 30 s, when a call takes longer"),
+        ("doorbell record --dormant --calls ./server", "switched on later: doorbell attach, doorbell top"),
         ("doorbell record --no-data --no-args ./app", "none of its data and arguments on the tape"),
         ("doorbell record --gpu soft doorbell sample copies --gpu soft", "without a GPU"),
         ("srun -n 8 doorbell record ./app", "app.rank0.doorbell to app.rank7.doorbell"),
@@ -84,6 +85,10 @@ pub struct Args {
     /// whatever is asked for here
     #[arg(long, value_name = "WHEN", value_parser = When, default_value = "always")]
     pub capture: CaptureArg,
+    /// Start with recording switched off, at next to no cost: `doorbell attach` switches it on and off. What is to be recorded then (--calls,
+    /// --locks, --gpu-times) is asked for now
+    #[arg(long, conflicts_with = "capture")]
+    pub dormant: bool,
     /// What to do when a thread's ring buffer is full
     #[arg(long, value_enum, value_name = "ACTION", default_value_t = OnFull::Gap)]
     pub on_full: OnFull,
@@ -355,7 +360,7 @@ impl Args {
             no_data: self.no_data,
             no_args: self.no_args,
             limit: self.max_size,
-            capture: self.capture.into(),
+            capture: if self.dormant { Capture::Attach } else { self.capture.into() },
             last,
             tell: flight::teller(self.quiet),
             agent: preload::AGENT,
@@ -410,8 +415,11 @@ fn tell(out: &Path, o: &Outcome, args: &Args) {
     let e = &o.end;
     let name = Style::of_stderr().bold("doorbell:");
     let size = number::bytes(o.bytes);
+    let own = e.recorder_use.unwrap_or_default();
+    let own = number::seconds(own.user_seconds + own.system_seconds);
     let mut err = std::io::stderr().lock();
-    let _ = writeln!(err, "{name} wrote {}: {}, {size}", out.display(), recorded(e, args));
+    let wrote = format!("wrote {}: {}, {size}", out.display(), recorded(e, args));
+    let _ = writeln!(err, "{name} {wrote}; doorbell itself took {own} of CPU time");
     drop(err);
     tell_end(out, o, args);
 }
@@ -451,6 +459,9 @@ fn tell_end(out: &Path, o: &Outcome, args: &Args) {
     }
     for reason in e.incomplete_because.iter().filter(|r| !e.trouble.contains(r) && **r != e.how) {
         let _ = writeln!(err, "{name} not complete: {reason}");
+    }
+    if let Some(why) = &o.no_control {
+        let _ = writeln!(err, "{name} `doorbell top` and `doorbell attach` could not reach it: {why}");
     }
     if let Some(hint) = not_watched(&e.incomplete_because, args.agent_dir.is_some()) {
         let _ = writeln!(err, "{name} hint: {hint}");

@@ -59,6 +59,10 @@ const NOT_RUN: &[(&str, &str)] = &[
     ),
     ("doorbell why stall.doorbell", "a file of a stall; a test of its own makes some (last)"),
     ("doorbell show --copies --call", "the recording that is there has no calls"),
+    ("doorbell record --dormant --calls", "a server; its own test attaches to a program (attach)"),
+    ("doorbell attach 1234", "the server of the line before"),
+    ("doorbell show --calls slow.doorbell", "the recording of the line before"),
+    ("doorbell top", "nothing is being recorded; its own test looks at a program (attach)"),
     (
         "doorbell record --gpu-times -o run.doorbell python3 train.py",
         "needs PyTorch and a GPU; its own test records times (gpu_times)",

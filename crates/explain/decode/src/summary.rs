@@ -373,6 +373,7 @@ impl Tally {
             incomplete_because,
             saved: saved(r),
             pauses: pauses(r, &out),
+            recorder: r.end().and_then(|e| e.recorder_use),
             kernel_times,
             nvtx: out.nvtx.map(|_| watched(out.nvtx, self.ranges)),
             lost: if entries_lost > 0 { entries_lost } else { lost.gap_events },

@@ -6,6 +6,7 @@ use crate::locks::Locks;
 use crate::objects::Objects;
 use crate::slow_calls::Why;
 use crate::summary::Summary;
+use crate::top::Top;
 use serde::Serialize;
 
 /// What has a schema of its own. The number after the slash rises whenever a key goes, or means something else.
@@ -35,6 +36,10 @@ impl Kind for Diff {
 
 impl Kind for Why {
     const SCHEMA: &'static str = "doorbell.why/1";
+}
+
+impl Kind for Top {
+    const SCHEMA: &'static str = "doorbell.top/1";
 }
 
 /// The first line of an export.

@@ -30,6 +30,7 @@ pub mod slow_calls;
 pub mod submissions;
 pub mod summary;
 pub mod symbols;
+pub mod top;
 mod wide;
 
 pub use clock::Clock;

@@ -8,6 +8,7 @@ use crate::processes::{HowEnded, ProcessRow, UnwatchedRow};
 use crate::ranges::Watched;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use tape::file::RecorderUse;
 
 /// Everything that `show` says of a recording at a glance.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -45,6 +46,9 @@ pub struct Summary {
     /// Times in which nothing was recorded but driver calls, because the user or the program said so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pauses: Option<Pauses>,
+    /// What the recorder used; absent where the recording has no end, or is older.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorder: Option<RecorderUse>,
     /// Ranges of NVTX, where they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvtx: Option<Watched>,

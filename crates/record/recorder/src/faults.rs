@@ -99,7 +99,7 @@ impl Numbers {
 struct Cpu {
     buffer: Buffer,
     numbers: Numbers,
-    _others: [OwnedFd; 2],
+    others: [OwnedFd; 2],
 }
 
 impl Cpu {
@@ -125,7 +125,7 @@ impl Cpu {
                 return Err(io::Error::last_os_error());
             }
         }
-        Ok(Cpu { buffer, numbers, _others: [minor, major] })
+        Ok(Cpu { buffer, numbers, others: [minor, major] })
     }
 
     fn take(&mut self, f: &mut impl FnMut(Record)) {
@@ -199,6 +199,19 @@ impl Faults {
         let (cpus, in_the_kernel) = of(true).or_else(|_| of(false)).map_err(|e| Refused::because(e).to_string())?;
         let since = clock::near().monotonic_ns;
         Ok(Faults { cpus, since, in_the_kernel, waiting: Vec::new(), begun: HashMap::new() })
+    }
+
+    /// Has the kernel write records from now on, or none.
+    pub fn watch(&mut self, on: bool) {
+        for cpu in &self.cpus {
+            perf::enable(cpu.buffer.event(), on);
+            cpu.others.iter().for_each(|event| perf::enable(event, on));
+        }
+        self.begun.clear();
+        self.waiting.clear();
+        if on {
+            self.since = clock::near().monotonic_ns;
+        }
     }
 
     /// Takes what is older than `old`: each fault that was over by then. How many records were lost, if some were.

@@ -18,14 +18,16 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tape::event::pause_by;
 use tape::file::{Ancestor, Clock, Process, Unwatched};
 use tape::region::capture;
-use tape::session::{Noted, REGIONS, environment, state, unwatched};
+use tape::session::{Noted, REGIONS, environment, paused, state, unwatched};
 use tape::stamp;
 
 /// A ring is looked for a dead owner so often; more often while threads come and go faster than that.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOK_SHORT: Duration = Duration::from_millis(2);
+const LOOK_LONG: Duration = Duration::from_millis(500);
 /// Rings of a process beyond which it is short of them.
 const MANY_RINGS: usize = tape::rings::SMALL / 4;
 
@@ -51,6 +53,8 @@ pub struct Followed<'a> {
     totals: Totals,
     /// The first program.
     first: i32,
+    /// Who has begun or ended pauses for all processes: one of [`pause_by`].
+    said_by: Option<u32>,
     /// Programs that could not be followed: how often each, and why.
     unwatched: HashMap<(String, &'static str), u64>,
     /// [`tape::session::Session::calls`] as last seen.
@@ -106,6 +110,7 @@ impl<'a> Followed<'a> {
             clocks: options.gpu_times.then(GpuClocks::open),
             totals: Totals::default(),
             first: 0,
+            said_by: None,
             unwatched: HashMap::new(),
             calls: 0,
             looked: Instant::now(),
@@ -186,7 +191,13 @@ impl<'a> Followed<'a> {
         let taken = self.images.iter_mut().map(|i| i.round(page, &mut self.out)).sum();
         self.look_at_switches(false);
         self.read_gpu_clocks();
-        if self.looked.elapsed() > if self.is_short_of_rings() && self.freed > 0 { LOOK_SHORT } else { LOOK } {
+        let look = match self.is_short_of_rings() && self.freed > 0 {
+            true => LOOK_SHORT,
+            // (A ring that is kept for a while costs its memory.)
+            false if self.is_dormant() => LOOK_LONG,
+            false => LOOK,
+        };
+        if self.looked.elapsed() > look {
             self.looked = Instant::now();
             self.freed = self.images.iter_mut().map(|i| i.free_dead(&mut self.out)).sum();
         }
@@ -211,9 +222,47 @@ impl<'a> Followed<'a> {
 
     /// The user wants a pause of all processes to begin, or to end.
     pub fn toggle(&mut self) {
-        let page = self.session.page();
-        let pause = page.paused.fetch_xor(1, Ordering::AcqRel) == 0;
-        self.images.iter_mut().for_each(|i| i.pause(pause, &mut self.out));
+        let pause = self.session.page().paused.load(Ordering::Acquire) == paused::NO;
+        self.pause(pause, pause_by::SIGNAL);
+    }
+
+    /// Begins a pause of all processes, those included that come later, or ends it. `by`: one of [`pause_by`].
+    pub fn pause(&mut self, pause: bool, by: u32) {
+        let paused = if pause { paused::BY_RECORDER } else { paused::NO };
+        self.session.page().paused.store(paused, Ordering::Release);
+        self.said_by = Some(by);
+        if !pause && let Some(s) = &mut self.switches {
+            s.watch(true);
+        }
+        self.images.iter_mut().for_each(|i| i.pause(pause, by, &mut self.out));
+    }
+
+    /// Nothing but driver calls is recorded of any process. (Each may have begun or ended a pause by itself.)
+    pub fn is_paused(&self) -> bool {
+        let of_all = self.session.page().paused.load(Ordering::Acquire) != paused::NO;
+        let paused = self.images.iter().filter(|i| i.is_paused()).count();
+        paused == self.images.len() && (of_all || paused > 0)
+    }
+
+    /// All processes are paused until we say otherwise. (Where programs end pauses by themselves, they do not wait for us.)
+    pub fn is_dormant(&self) -> bool {
+        self.session.page().paused.load(Ordering::Acquire) == paused::BY_RECORDER && self.is_paused()
+    }
+
+    /// Takes what there is, at a time when nothing more comes; a program that goes on is not waited for.
+    pub fn drain(&mut self) {
+        let begun = Instant::now();
+        while self.round() > 0 && begun.elapsed() < LAST {}
+    }
+
+    /// The processes that are recorded.
+    pub fn pids(&self) -> Vec<i32> {
+        self.images.iter().map(|i| i.pid).collect()
+    }
+
+    /// Events that did not fit into the rings of the processes that are recorded now.
+    pub fn lost(&self) -> u64 {
+        self.images.iter().fold(0, |n, i| n.saturating_add(i.gaps().events))
     }
 
     /// Sleeps until a process calls, at most so long.
@@ -324,8 +373,9 @@ impl<'a> Followed<'a> {
         }
         let mut image = Image::new(index, entry, pid, handle, region);
         // It may have claimed its region a moment before the user changed his mind.
-        if image.region.control().capture == capture::SIGNAL {
-            image.pause(self.session.page().paused.load(Ordering::Acquire) != 0, &mut self.out);
+        if matches!(image.region.control().capture, capture::SIGNAL | capture::ATTACH) || self.said_by.is_some() {
+            let by = self.said_by.unwrap_or(pause_by::START);
+            image.pause(self.session.page().paused.load(Ordering::Acquire) != paused::NO, by, &mut self.out);
         }
         if self.out.stopped().is_some() {
             image.stop();
@@ -416,6 +466,7 @@ impl<'a> Followed<'a> {
 
     fn look_at_switches(&mut self, end: bool) {
         let Some(mut s) = self.switches.take() else { return };
+        s.watch(!self.is_dormant());
         if self.out.stopped().is_none() {
             s.look(end);
             for image in &mut self.images {
@@ -498,8 +549,7 @@ impl<'a> Followed<'a> {
     pub fn finish(mut self) -> (Output, Totals) {
         self.stop();
         // (A program that writes over its rings may have us find something for ever.)
-        let begun = Instant::now();
-        while self.round() > 0 && begun.elapsed() < LAST {}
+        self.drain();
         while !self.images.is_empty() {
             let ended = self.images[0].has_ended();
             let ending = if ended { self.ending(0) } else { Ending::StillRunning };

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tape::call::{self, CallBody};
-use tape::event::{Body, Event, GapBody, Head, NO_RING, PauseBody, ThreadBody, bytes_of, kind, pause_by};
+use tape::event::{Body, Event, GapBody, Head, NO_RING, PauseBody, ThreadBody, bytes_of, kind};
 use tape::lock::{self, HeldBody};
 use tape::region::{CallRow, HeldLock};
 use tape::ring::{MAX_EVENT, event_len, events_of_one_thread, gap_left, whole_events};
@@ -84,14 +84,19 @@ impl Image {
         }
     }
 
-    /// Begins a pause or ends it, if that is not so already.
-    pub fn pause(&mut self, pause: bool, out: &mut Output) {
+    /// True while nothing but driver calls is recorded.
+    pub fn is_paused(&self) -> bool {
+        self.region.control().pauses.load(Ordering::Relaxed) & 1 != 0
+    }
+
+    /// Begins a pause or ends it, if that is not so already. `by`: one of [`tape::event::pause_by`].
+    pub fn pause(&mut self, pause: bool, by: u32, out: &mut Output) {
         let tsc = crate::clock::tsc();
         if !self.region.control().pause(pause, tsc) {
             return;
         }
         let head = Head { kind: kind::PAUSE, flags: 0, len: 16 + size_of::<PauseBody>() as u32, tsc };
-        let body = PauseBody { paused: pause.into(), by: pause_by::SIGNAL };
+        let body = PauseBody { paused: pause.into(), by };
         self.tell(WRITER, &[bytes_of(&head), bytes_of(&body)].concat(), out);
     }
 
@@ -197,6 +202,7 @@ impl Image {
             ring.reader.take(n);
             chunk.truncate(n);
             taken += n;
+            out.counters.pass(self.pid, tid, &chunk);
             out.events(self.index, tid, chunk);
         }
         (taken, false)

@@ -6,11 +6,14 @@
 //!
 //! From the top: `record` starts the program, `followed` goes round all its processes, `image` drains the rings of one, `output` and `writing` write the
 //! chunks, `end` says how the program ended. A flight recorder keeps the newest part in `last` and `kept`, and `saving` writes files of it.
+//! Meanwhile `control` is asked by others what goes on, and `wishes` does what they want.
 
 mod beside;
 mod clock;
 mod closing;
 mod compact;
+pub mod control;
+pub mod counters;
 mod end;
 mod ends;
 mod faults;
@@ -39,6 +42,8 @@ mod signals;
 mod steal;
 mod switches;
 mod triggers;
+mod usage;
+mod wishes;
 mod writing;
 
 pub use last::{Last, Span};

@@ -3,6 +3,8 @@
 //! A separate thread writes ([`crate::writing`]). The one that empties the rings waits for it only when the queue between them is full.
 
 use crate::beside::Beside;
+use crate::control::messages::Written;
+use crate::counters::Counters;
 use crate::last::Newest;
 use crate::saving::Request;
 use crate::writing::{Piece, Progress, Store, Writing};
@@ -33,6 +35,8 @@ pub struct Output {
     by: By,
     progress: Arc<Progress>,
     notes: u32,
+    /// What passes, for who looks on.
+    pub counters: Counters,
     /// Room that was not used.
     room: Vec<u8>,
 }
@@ -52,10 +56,10 @@ enum By {
 
 impl Output {
     /// `no_data`: what the program sends within its commands is left out.
-    pub fn new(store: Store, limit: Option<u64>, no_data: bool) -> Output {
+    pub fn new(store: Store, limit: Option<u64>, no_data: bool, tsc_hz: f64) -> Output {
         let progress = Arc::new(Progress::default());
         let by = By::Us(Box::new(Writing::new(store, limit, no_data, progress.clone())));
-        Output { by, progress, notes: 0, room: Vec::new() }
+        Output { by, progress, notes: 0, counters: Counters::new(tsc_hz), room: Vec::new() }
     }
 
     /// From here on a thread writes; without one, all goes on as before. (Not before the program is started: glibc takes a signal for its own use with
@@ -140,6 +144,11 @@ impl Output {
     /// Saves the newest part, where that is all that is kept.
     pub fn save(&mut self, request: Request) {
         self.send(Piece::Save(Box::new(request)));
+    }
+
+    /// Calls `f` once all that was handed over so far is in the file. On the thread that writes: it waits for nothing.
+    pub fn once_written(&mut self, f: impl FnOnce(Written) + Send + 'static) {
+        self.send(Piece::OnceWritten(Box::new(f)));
     }
 
     fn beside(&mut self, what: Beside) {

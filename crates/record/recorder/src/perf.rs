@@ -144,6 +144,14 @@ impl Buffers {
         Buffers { cpus, since: clock::near().monotonic_ns, whole_machine }
     }
 
+    /// Has the kernel write records from now on, or none.
+    pub fn watch(&mut self, on: bool) {
+        self.cpus.iter().for_each(|b| enable(&b.event, on));
+        if on {
+            self.since = clock::near().monotonic_ns;
+        }
+    }
+
     /// Takes all records, CPU by CPU. What happens meanwhile may be taken from one CPU and be missing from another.
     pub fn take(&mut self, mut f: impl FnMut(Record)) {
         let since = self.since;
@@ -188,6 +196,13 @@ pub fn event(mut a: abi::perf_event_attr, cpu: i32, whole_machine: bool) -> io::
             fd => Ok(OwnedFd::from_raw_fd(fd)),
         }
     }
+}
+
+/// Starts an event or stops it, with those of children that have inherited it.
+pub fn enable(event: &OwnedFd, on: bool) {
+    let fd = event.as_raw_fd();
+    // SAFETY: an event of ours. (It is in its state then, or stays as it was: more is recorded than is asked for.)
+    unsafe { if on { sys::ioctls::ENABLE(fd, 0) } else { sys::ioctls::DISABLE(fd, 0) } };
 }
 
 /// Calls `f` for each CPU that is on line, and returns the results. The first error ends it.

@@ -1,5 +1,6 @@
 //! One recording: start the program with the agent in it, follow it and its children until it ends, close the tape.
 
+use crate::control::Control;
 use crate::end::how_it_ended;
 use crate::followed::{self, Followed};
 use crate::last::{self, Last, Newest};
@@ -13,8 +14,9 @@ use crate::shared_session::SharedSession;
 use crate::signals::Signals;
 use crate::switches::Switches;
 use crate::triggers::{Trigger, Triggers, Why};
+use crate::wishes::{About, Wishes};
 use crate::writing::Store;
-use crate::{clock, closing, machine, processes, rights};
+use crate::{clock, closing, machine, processes, rights, usage};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -27,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tape::file::{End, Header, TapeError, Writer};
 use tape::rings::{Geometry, SMALL_BYTES};
-use tape::session::{ANY_DOMAIN, Noted, environment, unwatched};
+use tape::session::{ANY_DOMAIN, Noted, environment, paused, unwatched};
 use tape::{nvtx, region};
 
 /// How doorbells are tapped.
@@ -73,6 +75,8 @@ pub enum Capture {
     Signal,
     /// While a range of NVTX is open.
     Range(Range),
+    /// While somebody asks for it at the control socket.
+    Attach,
 }
 
 /// Which range of NVTX.
@@ -100,6 +104,7 @@ impl Capture {
             Capture::Profiler => region::capture::PROFILER,
             Capture::Signal => region::capture::SIGNAL,
             Capture::Range(_) => region::capture::RANGE,
+            Capture::Attach => region::capture::ATTACH,
         }
     }
 
@@ -176,6 +181,8 @@ pub struct Outcome {
     pub bytes: u64,
     /// Files of a flight recorder.
     pub saves: Option<Saves>,
+    /// Why nobody could ask for anything while it was made; `None`: one could.
+    pub no_control: Option<String>,
 }
 
 /// Why nothing was recorded. As with [`TapeError`], each text says all.
@@ -199,6 +206,8 @@ pub enum RecordError {
     AgentDir { path: PathBuf, cause: io::Error },
     #[error("{path}: could not be started: {cause}")]
     Start { path: PathBuf, cause: io::Error },
+    #[error("nobody could attach to it, because it has no control socket: {0}")]
+    NoControl(String),
     #[error("{0}: is the program itself, which the tape would replace")]
     IsProgram(PathBuf),
     /// `how`: what became of the program.
@@ -269,7 +278,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
             (Store::File(Box::new(writer)), None)
         }
     };
-    let output = Output::new(store, o.limit, o.no_data);
+    let output = Output::new(store, o.limit, o.no_data, tsc_hz);
     let wanted = followed::Options { no_args: o.no_args, gpu_times: o.gpu_times && o.soft.is_none() };
     let mut followed = Followed::new(&session, output, wanted, switches);
     if let (Some(shared), Some(last)) = (&shared, &o.last) {
@@ -284,6 +293,10 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     };
     followed.prepare().map_err(|e| cleared(RecordError::memory(e)))?;
     followed.clock(&clock::read(tsc_hz));
+    let control = Control::make();
+    if let Some(why) = control.why_not().filter(|_| o.capture == Capture::Attach) {
+        return Err(cleared(RecordError::NoControl(why.to_owned())));
+    }
 
     let starts = &session.page().starts;
     closing::open(starts);
@@ -307,11 +320,12 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
             followed.unwatched(Noted { why, pid, parent: 0, tsc: clock::tsc(), path });
         }
     }
+    let mut wishes = Wishes::new(&signals, control, About::new(o, pid));
     let mut status = ExitStatus::default();
     beating(&session, || {
-        status = follow(&mut followed, pid, &signals, tsc_hz, large);
+        status = follow(&mut followed, pid, &signals, &mut wishes, tsc_hz, large);
         let patience = if o.wait { None } else { Some(GRACE) };
-        go_on(&mut followed, &session, &signals, patience, large);
+        go_on(&mut followed, &session, &signals, &mut wishes, patience, large);
         followed.look_for_others();
     });
     let took = begun.elapsed();
@@ -325,6 +339,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     };
     let out = out.close().map_err(failed)?;
     let mut end = totals.end(pid, status, took, out.stopped());
+    end.recorder_use = Some(usage::now());
     let (bytes, saves) = match out.end(&mut end).map_err(failed)? {
         Closed::File(bytes) => (bytes, None),
         Closed::Memory(newest) => {
@@ -340,7 +355,10 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
             (0, Some(newest.finish(request)))
         }
     };
-    Ok(Outcome { status, end, bytes, saves })
+    let no_control = wishes.no_control().map(str::to_owned);
+    // (Last: a peer that is turned away finds the file as it stays.)
+    drop(wishes);
+    Ok(Outcome { status, end, bytes, saves, no_control })
 }
 
 /// A flight recorder saves its memory when the program crashed, or at any end if that was asked for.
@@ -374,7 +392,8 @@ fn beating<R>(session: &SharedSession, work: impl FnOnce() -> R) -> R {
         let ticker = s.spawn(|| {
             while !done.load(Ordering::Acquire) {
                 beat.fetch_add(1, Ordering::Relaxed);
-                std::thread::park_timeout(BEAT);
+                let paused = session.page().paused.load(Ordering::Relaxed) == paused::BY_RECORDER;
+                std::thread::park_timeout(if paused { BEAT_PAUSED } else { BEAT });
             }
         });
         let r = work();
@@ -385,6 +404,8 @@ fn beating<R>(session: &SharedSession, work: impl FnOnce() -> R) -> R {
 }
 
 const BEAT: Duration = Duration::from_millis(50);
+/// Agents give up after half a second at least.
+const BEAT_PAUSED: Duration = Duration::from_millis(250);
 
 /// A round that took more than this is followed by the next at once.
 const BUSY: usize = 512 << 10;
@@ -394,6 +415,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Nothing came for so many rounds: the pause may be longer.
 const IDLE: u32 = 1000;
+/// Where all is paused. An agent that ends a pause calls; a ring has room for the driver calls of so long.
+const PAUSED: Duration = Duration::from_millis(50);
 /// A ring is looked at before so many bytes a second can fill it.
 const FASTEST: u64 = 2 << 30;
 
@@ -408,31 +431,37 @@ impl Pace {
         Pace { idle: 0, fills_in: Duration::from_nanos(ring_bytes as u64 * 1_000_000_000 / FASTEST) }
     }
 
-    /// After a round that took so many bytes. `None`: the next one at once.
-    fn after(&mut self, taken: usize) -> Option<Duration> {
+    /// After a round that took so many bytes. `None`: the next one at once. `paused`: only driver calls come.
+    fn after(&mut self, taken: usize, paused: bool) -> Option<Duration> {
         self.idle = if taken > 0 { 0 } else { self.idle.saturating_add(1) };
-        let pause = if self.idle > IDLE { self.fills_in } else { PAUSE.min(self.fills_in) };
+        let pause = match self.idle > IDLE {
+            true if paused => PAUSED.max(self.fills_in),
+            true => self.fills_in,
+            false => PAUSE.min(self.fills_in),
+        };
         (taken <= BUSY).then_some(pause)
     }
 }
 
 /// Drains until the first program has ended and its rings are empty.
-fn follow(followed: &mut Followed, pid: i32, signals: &Signals, tsc_hz: f64, ring_bytes: usize) -> ExitStatus {
+fn follow(
+    followed: &mut Followed,
+    pid: i32,
+    signals: &Signals,
+    wishes: &mut Wishes,
+    tsc_hz: f64,
+    ring_bytes: usize,
+) -> ExitStatus {
     let mut pace = Pace::new(ring_bytes);
     let mut clocked = Instant::now();
     loop {
-        if signals.toggled() {
-            followed.toggle();
-        }
-        if signals.saves() {
-            followed.save("SIGUSR1", "");
-        }
+        wishes.look(followed);
         let taken = followed.round();
         if clocked.elapsed() > Duration::from_secs(60) {
             clocked = Instant::now();
             followed.clock(&clock::read(tsc_hz));
         }
-        let Some(pause) = pace.after(taken) else { continue };
+        let Some(pause) = pace.after(taken, followed.is_dormant()) else { continue };
         if has_ended(pid, false) {
             // From here on the number may be another process's.
             signals.program(None);
@@ -457,6 +486,7 @@ fn go_on(
     followed: &mut Followed,
     session: &SharedSession,
     signals: &Signals,
+    wishes: &mut Wishes,
     patience: Option<Duration>,
     ring_bytes: usize,
 ) {
@@ -464,12 +494,7 @@ fn go_on(
     let mut pace = Pace::new(ring_bytes);
     let mut searched = None::<Instant>;
     while !signals.interrupted() {
-        if signals.toggled() {
-            followed.toggle();
-        }
-        if signals.saves() {
-            followed.save("SIGUSR1", "");
-        }
+        wishes.look(followed);
         let taken = followed.round();
         match patience {
             Some(patience) if followed.live() == 0 || begun.elapsed() > patience => return,
@@ -482,7 +507,7 @@ fn go_on(
             }
             _ => {}
         }
-        if let Some(pause) = pace.after(taken) {
+        if let Some(pause) = pace.after(taken, followed.is_dormant()) {
             followed.sleep(pause);
         }
     }

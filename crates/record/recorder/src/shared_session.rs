@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tape::region::capture;
-use tape::session::{MAGIC, REGIONS, Session, VERSION};
+use tape::session::{MAGIC, REGIONS, Session, VERSION, paused};
 
 /// Entries whose region is kept in memory ahead of use, from the first on: agents take the first that is ready. Each takes
 /// about 280 KiB. Others cost their process some page faults.
@@ -42,7 +42,12 @@ impl SharedSession {
             (&raw mut (*s).capture).write(settings.capture);
             (&raw mut (*s).range).write(settings.range.0);
             (&raw mut (*s).range_domain).write(settings.range.1);
-            (*s).paused.store(u32::from(settings.capture != capture::ALWAYS), Ordering::Relaxed);
+            let paused = match settings.capture {
+                capture::ALWAYS => paused::NO,
+                capture::SIGNAL | capture::ATTACH => paused::BY_RECORDER,
+                _ => paused::AT_FIRST,
+            };
+            (*s).paused.store(paused, Ordering::Relaxed);
             (&raw mut (*s).small_bytes).write(settings.geometry.small as u32);
             (&raw mut (*s).ring_bytes).write(settings.geometry.large as u32);
         }

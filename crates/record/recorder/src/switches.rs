@@ -52,6 +52,8 @@ pub struct Switches {
     /// Records that are too young for the last batch.
     waiting: Vec<Record>,
     taken: Instant,
+    /// False in a pause: the kernel writes no records then, which costs the program something at each switch.
+    watches: bool,
     /// The processes that are looked at.
     followed: Vec<Followed>,
 }
@@ -103,6 +105,7 @@ impl Switches {
             last,
             waiting: Vec::new(),
             taken,
+            watches: true,
             followed: Vec::new(),
         }
     }
@@ -164,9 +167,36 @@ impl Switches {
         [(switch::WRITER, switches), (fault::WRITER, faults)]
     }
 
+    /// Watches from now on, or no longer. Who was off a CPU when that stopped may be on one when it begins: readers are told of a loss of no
+    /// records.
+    pub fn watch(&mut self, on: bool) {
+        if on == self.watches {
+            return;
+        }
+        if !on {
+            self.look(true);
+        }
+        self.watches = on;
+        self.waiting.clear();
+        if let Some(b) = &mut self.buffers {
+            b.watch(on);
+        }
+        if let Ok(faults) = &mut self.faults {
+            faults.watch(on);
+        }
+        if on {
+            self.last = clock::near();
+            // (What was taken in the pause is nobody's.)
+            let _ = self.steal.taken(true);
+            let tsc = self.last.tsc;
+            let all = self.followed.iter_mut().filter(|_| self.buffers.is_some());
+            all.for_each(|f| add(&mut f.out, kind::LOST, 0, tsc, &LostBody { records: 0 }, &[]));
+        }
+    }
+
     /// Looks at what has happened since, if it is time to. `end`: at all that has happened by now.
     pub fn look(&mut self, end: bool) {
-        if !end && self.taken.elapsed() < EVERY {
+        if !self.watches || !end && self.taken.elapsed() < EVERY {
             return;
         }
         self.taken = Instant::now();
@@ -249,6 +279,9 @@ impl Switches {
 
     /// How a process's threads are scheduled where that has changed, if it is time to ask.
     pub fn policies(&mut self, pid: i32, tids: impl FnOnce() -> Vec<i32>) {
+        if !self.watches {
+            return;
+        }
         if let Some(f) = self.followed.iter_mut().find(|f| f.pid == pid) {
             f.policies(tids, self.names);
         }
@@ -477,6 +510,40 @@ mod tests {
         }
         // (Huge pages make one fault of 512.)
         assert!(mine >= 2 || lost, "{mine}");
+    }
+
+    #[test]
+    fn nothing_is_watched_in_a_pause_and_what_comes_after_it_says_so() {
+        let pid = std::process::id() as i32;
+        let mut s = Switches::open(true, true);
+        if s.buffers.is_none() {
+            test_support::skip!("{}", s.text);
+        }
+        s.follow(pid, true);
+        s.watch(false);
+        switches(&mut s, pid);
+        (0..10).for_each(|_| std::thread::sleep(Duration::from_millis(1)));
+        s.look(true);
+        assert!(switches(&mut s, pid).is_empty());
+        let mut raw = 0;
+        s.buffers.as_mut().unwrap().take(|_| raw += 1);
+        assert_eq!(raw, 0, "the kernel wrote none");
+        s.watch(true);
+        let again = clock::tsc();
+        let begun = Instant::now();
+        let mut bytes = Vec::new();
+        let is_switch = |e: &tape::event::Event<'_>| matches!(e.body, Body::Switch(_));
+        while !Events::new(&bytes).any(|e| is_switch(&e)) {
+            assert!(begun.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(2));
+            s.look(true);
+            bytes.extend(switches(&mut s, pid));
+        }
+        assert!(
+            matches!(Events::new(&bytes).next(), Some(e) if matches!(e.body, Body::SwitchesLost(l) if l.records == 0))
+        );
+        let slack = (clock::tsc() - again) / 10 + 1_000_000;
+        assert!(Events::new(&bytes).filter(is_switch).all(|e| e.head.tsc + slack > again));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The thread that writes the tape. It gathers what each of the program's threads did into pieces large enough to pack well, and writes them.
 
 use crate::beside::Beside;
+use crate::control::messages::Written;
 use crate::last::Newest;
 use crate::output::{Dropped, describe};
 use crate::packing::{Packed, Packing};
@@ -37,6 +38,8 @@ pub enum Piece {
     Beside(Box<Beside>),
     /// Save what is in memory.
     Save(Box<Request>),
+    /// Write all that there is, and call this.
+    OnceWritten(Box<dyn FnOnce(Written) + Send>),
     /// Write what there is of a process, and say what of it was dropped.
     Settle {
         process: u32,
@@ -72,6 +75,14 @@ pub enum Store {
 }
 
 impl Store {
+    /// What is in the file.
+    fn written(&self) -> Written {
+        match self {
+            Store::File(w) => Written { bytes: w.bytes(), chunks: w.chunks() },
+            Store::Memory(_) => Written { bytes: 0, chunks: 0 },
+        }
+    }
+
     fn bytes(&self) -> u64 {
         match self {
             Store::File(w) => w.bytes(),
@@ -198,6 +209,10 @@ impl Writing {
                 if let Store::Memory(newest) = &mut self.store {
                     newest.save(*request);
                 }
+            }
+            Piece::OnceWritten(f) => {
+                self.write_all();
+                f(self.store.written());
             }
             Piece::Settle { process, to } => {
                 self.write_all();

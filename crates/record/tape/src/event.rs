@@ -386,6 +386,8 @@ pub mod pause_by {
     pub const SIGNAL: u32 = 3;
     /// A range of NVTX.
     pub const RANGE: u32 = 4;
+    /// A request at the recorder's control socket.
+    pub const REQUEST: u32 = 5;
 }
 
 /// The thread number under which the recorder's [`LeftOutBody`]s are: no thread's.

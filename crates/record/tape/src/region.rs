@@ -96,6 +96,8 @@ pub mod capture {
     pub const SIGNAL: u32 = 3;
     /// While a range of NVTX with a certain text is open: [`crate::session::Session::range`].
     pub const RANGE: u32 = 4;
+    /// While a request at the recorder's control socket says so.
+    pub const ATTACH: u32 = 5;
 }
 
 /// Page 0. Two groups on cache lines of their own: what the tap reads, what the agent counts.

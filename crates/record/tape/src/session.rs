@@ -10,7 +10,8 @@
 //! Who writes what when:
 //!
 //! 1. **Start.** The recorder fills in the settings and offers its regions ([`Session::offer`]) before the first
-//!    program starts. It raises [`Session::beat`] at least every 50 ms, whatever its disk does, until it ends.
+//!    program starts. It raises [`Session::beat`] at least every 50 ms, whatever its disk does, until it ends; every
+//!    250 ms while it keeps all processes paused.
 //! 2. **Load** (agent, its constructor): map the session, check `magic`, `version` and `region_version` ([`Session::check`]; if
 //!    they differ, add 1 to `refused` and go on unrecorded), [`Starts::arrive`], look in `locks` whether locks or calls are to be
 //!    hooked. A process that does nothing of interest costs no more than that.
@@ -92,6 +93,17 @@ pub struct RegionEntry {
     /// The pid namespace of the process, its file number; 0 if it is not known. Agent, after the claim, before `tsc`.
     pub namespace: AtomicU64,
     _pad: [u32; 4],
+}
+
+/// Whether a region begins with a pause.
+pub mod paused {
+    pub const NO: u32 = 0;
+    /// Yes, and the program ends it.
+    pub const AT_FIRST: u32 = 1;
+    /// Yes, and the recorder ends it, which keeps all processes paused and sleeps for long: whoever ends a pause [`Session::call`]s it.
+    ///
+    /// [`Session::call`]: super::Session::call
+    pub const BY_RECORDER: u32 = 2;
 }
 
 /// States of a [`RegionEntry`].
@@ -223,7 +235,7 @@ pub struct Session {
     pub ring_bytes: u32,
     /// [`crate::region::capture`], as in each region's control page.
     pub capture: u32,
-    /// 1 while a region begins with a pause. Recorder.
+    /// One of [`paused`]. Recorder.
     pub paused: AtomicU32,
     /// With [`crate::region::capture::RANGE`]: the number of the range's text ([`crate::nvtx::text`]), and that of its domain's
     /// name, 0 for the default domain, [`ANY_DOMAIN`] for all.

@@ -74,6 +74,10 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
     } else {
         row("end", style.bad("not on the tape: the recording did not end as it should"))?;
     }
+    if let Some(used) = &s.recorder {
+        let cpu = seconds(used.user_seconds + used.system_seconds);
+        row("doorbell", format!("{cpu} of CPU time, {} of memory", bytes(used.peak_memory_bytes)))?;
+    }
     processes::write(out, style, s)?;
     sizes(out, style, "Copy engine, by size", &s.copies.copy_engine_detail)?;
     sizes(out, style, "Inline, by size", &s.copies.inline_detail)?;

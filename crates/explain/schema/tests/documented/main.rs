@@ -17,7 +17,7 @@ use schema::lines::Line;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use summary::{channel, recording_row, summary};
+use summary::{channel, recording_row, summary, top};
 
 const REFERENCE: &str = include_str!("../../../../../docs/reference/json.md");
 
@@ -91,6 +91,7 @@ fn documented_keys_are_the_printed_ones() {
     document("why", &slow_calls::why());
     document("calls", &calls());
     document("diff", &diff());
+    document("top", &top());
     same("call", &driver_call_row());
     same("lock", &use_row());
     same("cuda_call", &one_call());

@@ -10,6 +10,30 @@ use schema::summary::{
     Bucket, Copies, Direction, LaunchShape, Launches, Lost, Page, Pauses, Problems, Program, Saved, Semaphores, Site,
     SizeCount, Summary, Tap, Transfers, UnknownMethod,
 };
+use schema::top::{Top, TopWorst};
+use tape::file::RecorderUse;
+
+pub fn top() -> Top {
+    let worst = || Some(TopWorst { name: "x".into(), pid: 1, tid: 1, thread: Some("x".into()), ms: 1.0 });
+    Top {
+        pid: 1,
+        program: "x".into(),
+        state: "x",
+        seconds: 1.0,
+        submissions_per_second: 1.0,
+        kernels_per_second: 1.0,
+        copies_per_second: 1.0,
+        bytes_per_second: 1.0,
+        calls_per_second: Some(1.0),
+        worst_call: worst(),
+        lock_waits_per_second: Some(1.0),
+        worst_lock_wait: worst(),
+        lost_events: 1,
+        recorder_cpu_percent: 1.0,
+        recorder_peak_memory_bytes: 1,
+        processes: 1,
+    }
+}
 
 pub fn program() -> Program {
     Program { exe: "x".into(), args: Some(vec!["x".into()]), pid: 1, started: "x".into() }
@@ -231,6 +255,7 @@ pub fn summary() -> Summary {
             forgotten: 1,
         }),
         pauses: Some(Pauses { count: 1, seconds: 1.0, doorbells: 1 }),
+        recorder: Some(RecorderUse { user_seconds: 1.0, system_seconds: 1.0, peak_memory_bytes: 1 }),
         lost: 1,
         lost_detail: lost(),
         command_bytes: 1,

@@ -4,10 +4,12 @@
 //! itself.
 
 use super::event;
-use crate::process::{region, sys};
+use crate::process::restrictions::{may, need};
+use crate::process::{region, session, sys};
 use core::sync::atomic::{AtomicU32, Ordering};
 use tape::event::{PauseBody, kind, pause_by};
 use tape::region::{Control, capture};
+use tape::session::{Session, paused};
 
 /// The process has attached: its recording may begin with a pause.
 pub fn begin(_: &'static Control) {
@@ -24,6 +26,18 @@ fn set(pause: bool, by: u32) {
     let tsc = sys::tsc();
     if region::control().is_some_and(|c| c.pause(pause, tsc)) {
         tell(pause, by, tsc);
+        // (It sleeps for long then.)
+        if let Some(s) = session::get().filter(|s| !pause && s.paused.load(Ordering::Relaxed) == paused::BY_RECORDER) {
+            wake(s);
+        }
+    }
+}
+
+#[cold]
+fn wake(s: &Session) {
+    s.call();
+    if may(need::FUTEX) {
+        sys::futex_wake(&s.calls);
     }
 }
 

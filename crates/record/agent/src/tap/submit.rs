@@ -81,13 +81,19 @@ fn store_for(p: usize, offset: u64, value: u32, trapped: bool, left_to_us: bool)
         // ORDERING: events before the doorbell, so that a program killed now leaves everything that was rung on its ring.
         // Both are plain stores, which x86 makes visible in order; a fence here would wait for the line of the ring's head
         // to come back from the recorder's core.
-        let published = record::with(|w, _| {
-            let len = w.unpublished();
-            w.publish();
-            account();
-            ring();
-            w.warm(len + len / 4);
-        });
+        // In a pause nothing is: a thread that only rings takes no ring for itself then.
+        let is_recorded = submitted.as_ref().is_none_or(|s| s.tsc != 0);
+        let published = is_recorded
+            .then(|| {
+                record::with(|w, _| {
+                    let len = w.unpublished();
+                    w.publish();
+                    account();
+                    ring();
+                    w.warm(len + len / 4);
+                })
+            })
+            .flatten();
         if published.is_none() {
             account();
             ring();

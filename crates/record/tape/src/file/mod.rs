@@ -28,7 +28,9 @@ pub use chunk::{Chunk, MAX_CHUNK, WHOLE};
 pub use index::Extent;
 pub use packed::{Packer, unpack};
 pub use reader::{Image, Item, Place, Reader};
-pub use records::{Ancestor, Clock, End, EndChannel, Header, KernelEnds, Process, ProcessEnd, Rank, Saved, Unwatched};
+pub use records::{
+    Ancestor, Clock, End, EndChannel, Header, KernelEnds, Process, ProcessEnd, Rank, RecorderUse, Saved, Unwatched,
+};
 pub use writer::Writer;
 
 use std::io;

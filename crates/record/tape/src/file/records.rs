@@ -229,10 +229,23 @@ pub struct End {
     pub agent: bool,
     /// Images that were recorded.
     pub processes: u32,
+    /// What the recorder itself has used.
+    pub recorder_use: Option<RecorderUse>,
     /// Everything that was to be recorded is on the tape. For a tape of version 1 it is judged by what that says.
     pub complete: bool,
     /// Why not, in words, the most important first.
     pub incomplete_because: Vec<String>,
+}
+
+/// What a recorder has used of the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecorderUse {
+    /// CPU time of all its threads.
+    pub user_seconds: f64,
+    pub system_seconds: f64,
+    /// The most memory that was resident, with the rings that it shares with the program.
+    pub peak_memory_bytes: u64,
 }
 
 impl End {

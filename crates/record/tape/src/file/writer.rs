@@ -17,7 +17,8 @@ pub struct Writer {
     path: PathBuf,
     seq: u64,
     bytes: u64,
-    index: Index,
+    /// None where chunks were written by another.
+    index: Option<Index>,
     /// Where the last chunks began, with their numbers (never the header): what can be given up to make room for the end.
     recent: std::collections::VecDeque<(u64, u64)>,
     /// A small chunk as it is written.
@@ -67,7 +68,7 @@ impl Writer {
     /// Writes to a file that is open and empty, under whatever name; `path` is for errors.
     pub fn begin(file: File, path: &Path, header: &Header) -> Result<Writer, TapeError> {
         let err = |cause| TapeError::Io { path: path.into(), cause };
-        let (index, recent) = (Index::default(), Default::default());
+        let (index, recent) = (Some(Index::default()), Default::default());
         let mut w =
             Writer { file, path: path.into(), seq: 0, bytes: 0, index, recent, small: Vec::new(), packer: None };
         let mut start = [0; 16];
@@ -79,6 +80,15 @@ impl Writer {
         Ok(w)
     }
 
+    /// Goes on in a copy of a recording that is still made: of `file` it keeps so many bytes, which are so many whole chunks ([`Writer::bytes`],
+    /// [`Writer::chunks`] of the other writer). What is closed here has no index.
+    pub fn go_on(mut file: File, path: &Path, bytes: u64, chunks: u64) -> io::Result<Writer> {
+        file.set_len(bytes)?;
+        file.seek(io::SeekFrom::Start(bytes))?;
+        let (recent, small) = Default::default();
+        Ok(Writer { file, path: path.into(), seq: chunks, bytes, index: None, recent, small, packer: None })
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -86,6 +96,11 @@ impl Writer {
     /// Bytes written so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Chunks written so far.
+    pub fn chunks(&self) -> u64 {
+        self.seq
     }
 
     /// Appends a chunk of whole events of thread `tid` of the image `process`. On an error (a full disk) the file is cut
@@ -126,7 +141,7 @@ impl Writer {
         while let Some((at, seq)) = self.recent.pop_back() {
             self.file.set_len(at)?;
             self.file.seek(io::SeekFrom::Start(at))?;
-            self.index.cut(at);
+            self.index.iter_mut().for_each(|index| index.cut(at));
             (self.bytes, self.seq) = (at, seq);
             if full - at >= bytes {
                 return Ok(true);
@@ -158,7 +173,7 @@ impl Writer {
     /// Closes the recording. The index behind the end is left out if there is no room for it.
     pub fn end(&mut self, e: &End) -> io::Result<()> {
         self.json(Chunk::End, WHOLE, e)?;
-        if let Some(index) = self.index.encode(self.bytes) {
+        if let Some(index) = self.index.as_ref().and_then(|index| index.encode(self.bytes)) {
             let _ = self.chunk(Chunk::Index, WHOLE, 0, 0, &index, 0);
         }
         Ok(())
@@ -176,7 +191,8 @@ impl Writer {
         let file = File::options().write(true).custom_flags(libc::O_NOFOLLOW).open(path).map_err(err)?;
         let bytes = file.metadata().map_err(err)?.len();
         let (recent, small) = Default::default();
-        let mut w = Writer { file, path: path.into(), seq: seq + 1, bytes, index, recent, small, packer: None };
+        let mut w =
+            Writer { file, path: path.into(), seq: seq + 1, bytes, index: Some(index), recent, small, packer: None };
         w.file.seek(io::SeekFrom::End(0)).map_err(err)?;
         let mut packer = Packer::default();
         let written = match packer.pack(summary) {
@@ -184,7 +200,7 @@ impl Writer {
             None => w.chunk(Chunk::Summary, WHOLE, 0, 0, summary, 0),
         };
         written.map_err(err)?;
-        let index = w.index.encode(w.bytes).ok_or(io::ErrorKind::FileTooLarge.into());
+        let index = w.index.as_ref().and_then(|index| index.encode(w.bytes)).ok_or(io::ErrorKind::FileTooLarge.into());
         let indexed = index.and_then(|index| w.chunk(Chunk::Index, WHOLE, 0, 0, &index, 0));
         if indexed.is_err() {
             w.file.set_len(bytes).map_err(err)?;
@@ -237,7 +253,9 @@ impl Writer {
                 self.recent.pop_front();
             }
             self.recent.push_back((self.bytes, self.seq));
-            self.index.add(process, self.bytes, whole, self.seq);
+            if let Some(index) = &mut self.index {
+                index.add(process, self.bytes, whole, self.seq);
+            }
         }
         self.seq += 1;
         self.bytes += whole;

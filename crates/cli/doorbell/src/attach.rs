@@ -1,0 +1,200 @@
+//! `doorbell attach`: switches on the recording of a program that `doorbell record --dormant` has started.
+
+use crate::failure::Failure;
+use crate::help::Page;
+use crate::record::claim_result;
+use crate::{signals, units};
+use recorder::control::client::{Client, ClientError};
+use recorder::control::messages::{Request, Status, Written, parts};
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tape::file::{End, Writer};
+use terminal::number;
+use terminal::table::Style;
+
+/// Switch the recording of a running program on, and off again at the end
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = Page::examples(&[
+        ("doorbell record --dormant --calls ./server", "start it so, with what may be wanted later"),
+        ("doorbell attach 1234 --for 10s -o slow.doorbell", "ten seconds of it, in a file of their own"),
+        ("doorbell attach 1234", "until Ctrl-C, into the recording that `record` writes"),
+        ("doorbell attach 1234 --locks --for 1m", "refused if its locks cannot be recorded"),
+    ])
+    .text("PID is the program's, or that of a process that it has started; `doorbell top` lists them. The recording of \
+           `doorbell record` goes on: while nobody is attached it has driver calls alone, without which later commands cannot be \
+           read. All that the program was started with is recorded; --calls, --locks and --gpu-times only make sure of it.")
+    .text("Recording ends with this command, also if it is killed. Only the program's user and root can attach.")
+    .statuses(&[(0, "recorded"), (crate::ERROR, "not recorded, or not to the end")])
+)]
+pub struct Args {
+    /// Process to record, for example 1234
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: i32,
+    /// End after this time, for example 10s [default: at Ctrl-C]
+    #[arg(long = "duration", visible_alias = "for", value_name = units::TIME, value_parser = units::long_time)]
+    pub duration: Option<Duration>,
+    /// Copy what was recorded so far to this file, which can be read while the program goes on; the name takes %h, %p, %n, %q{VAR} (for example slow-%n.doorbell)
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Replace the file of --out if it exists
+    #[arg(long, requires = "out")]
+    pub force: bool,
+    /// Refuse unless CUDA calls are recorded
+    #[arg(long)]
+    pub calls: bool,
+    /// Refuse unless locks are recorded
+    #[arg(long)]
+    pub locks: bool,
+    /// Refuse unless times of kernels are recorded
+    #[arg(long)]
+    pub gpu_times: bool,
+    /// Print nothing on standard error
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+impl Args {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let mut client = Client::of(self.pid).map_err(failure)?;
+        let status = client.status().map_err(failure)?;
+        // Before anything is recorded: what cannot be copied is known now.
+        let claim = match &self.out {
+            None => None,
+            Some(out) if !Path::new(&status.file).is_file() => {
+                return Err(Failure::new(
+                    format!("{}: no file, so it cannot be copied to {}", status.file, out.display()),
+                    "leave -o out: it is recorded to where `doorbell record` writes",
+                )
+                .into());
+            }
+            Some(out) => Some(claim_result(Some(out), out, self.force)?),
+        };
+        let interrupted = signals::count_interrupts();
+        let recorded = self.record(&mut client, &status, || interrupted.load(Ordering::Relaxed) > 0);
+        let copied = recorded.and_then(|recorded| {
+            if let Some(claim) = &claim {
+                copy(&status, recorded.written, claim.path(), recorded.took)?;
+            }
+            Ok(recorded)
+        });
+        match copied {
+            Ok(recorded) => {
+                let file = claim.as_ref().map_or(Path::new(&status.file), |claim| claim.path());
+                if !self.quiet {
+                    tell(&status, &recorded, file);
+                }
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(e) => {
+                claim.into_iter().for_each(output::Claim::give_up);
+                Err(e)
+            }
+        }
+    }
+
+    fn record(&self, client: &mut Client, status: &Status, interrupted: impl Fn() -> bool) -> anyhow::Result<Recorded> {
+        let wish = |on: bool, bit: u32| if on { bit } else { 0 };
+        let what =
+            wish(self.calls, parts::CALLS) | wish(self.locks, parts::LOCKS) | wish(self.gpu_times, parts::GPU_TIMES);
+        client.ask(&Request::Attach(what)).map_err(failure)?;
+        if !self.quiet && self.duration.is_none() && io::stderr().is_terminal() {
+            let name = Style::of_stderr().bold("doorbell:");
+            eprintln!("{name} recording process {}; Ctrl-C ends it", status.pid);
+        }
+        let begun = Instant::now();
+        while !interrupted() && !client.is_gone() {
+            let left = self.duration.map(|d| d.saturating_sub(begun.elapsed()));
+            if left == Some(Duration::ZERO) {
+                break;
+            }
+            std::thread::sleep(left.unwrap_or(LOOK).min(LOOK));
+        }
+        let took = begun.elapsed();
+        match client.ask(&Request::Pause) {
+            Ok(answer) => Ok(Recorded { took, written: answer.written }),
+            // The program has ended: its recording is complete.
+            Err(ClientError::Gone { .. }) => Ok(Recorded { took, written: None }),
+            Err(e) => Err(failure(e)),
+        }
+    }
+}
+
+/// Signals and the end of the program are looked for so often.
+const LOOK: Duration = Duration::from_millis(50);
+
+struct Recorded {
+    took: Duration,
+    /// How far the recording is; `None`: it has ended.
+    written: Option<Written>,
+}
+
+/// A recording of its own, from that of the program as far as it is written.
+fn copy(status: &Status, written: Option<Written>, to: &Path, took: Duration) -> anyhow::Result<()> {
+    let failed = |path: &Path, e: io::Error| {
+        Failure::new(
+            format!("{}: {e}", path.display()),
+            format!("`doorbell show {}` reads what was recorded", status.file),
+        )
+    };
+    let from = Path::new(&status.file);
+    let source = File::open(from).map_err(|e| failed(from, e))?;
+    let mut file = File::options().write(true).truncate(true).open(to).map_err(|e| failed(to, e))?;
+    let bytes = written.map_or(u64::MAX, |w| w.bytes);
+    io::copy(&mut source.take(bytes), &mut file).map_err(|e| failed(to, e))?;
+    let Some(written) = written else { return Ok(()) };
+    let mut writer = Writer::go_on(file, to, written.bytes, written.chunks).map_err(|e| failed(to, e))?;
+    let because = format!(
+        "the program went on: this is a copy of {} after {:.1} s of recording",
+        status.file,
+        took.as_secs_f64()
+    );
+    let end = End {
+        how: "still running".into(),
+        pid: status.pid,
+        seconds: status.seconds + took.as_secs_f64(),
+        gap_events: status.lost_events,
+        agent: !status.processes.is_empty(),
+        processes: status.processes.len() as u32,
+        recorder_use: Some(status.recorder_use),
+        incomplete_because: vec![because],
+        ..End::default()
+    };
+    Ok(writer.end(&end).map_err(|e| failed(to, e))?)
+}
+
+fn tell(status: &Status, recorded: &Recorded, file: &Path) {
+    let name = Style::of_stderr().bold("doorbell:");
+    let ended = if recorded.written.is_none() { "; it has ended" } else { "" };
+    let took = number::seconds(recorded.took.as_secs_f64());
+    let mut err = io::stderr().lock();
+    let _ = writeln!(err, "{name} recorded process {} for {took}{ended}: {}", status.pid, file.display());
+    let view = match status.parts.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [.., "locks"] | [.., "locks", "gpu-times"] => " --locks",
+        ["calls", ..] => " --calls",
+        _ => "",
+    };
+    let _ = writeln!(err, "{name} `doorbell show{view} {}` explains it", file.display());
+}
+
+/// What helps where a recorder could not be asked.
+pub fn failure(e: ClientError) -> anyhow::Error {
+    let hint = match &e {
+        ClientError::NotRecorded(_) => {
+            "`doorbell record --dormant PROGRAM` starts one that can be attached to; `doorbell top` lists those that are recorded"
+        }
+        ClientError::AnotherUser { .. } => "run it as that user, or as root",
+        ClientError::NoProcess(_) => "`doorbell top` lists the programs that are recorded",
+        ClientError::Silent { .. } => "`ps` shows its state; `kill -CONT` wakes a stopped one",
+        ClientError::Gone { .. } => "`doorbell show` reads what it has recorded",
+        ClientError::Refused { .. } => "`doorbell top PID` shows what it does",
+        ClientError::Io { .. } | ClientError::Impostor { .. } => {
+            "look at the folder in which it lies: $XDG_RUNTIME_DIR/doorbell, or /tmp/doorbell-UID"
+        }
+    };
+    Failure::new(e.to_string(), hint).into()
+}

@@ -1,0 +1,152 @@
+//! The side that asks: finds the socket of a program, and asks one thing after the other.
+
+use super::folder::{self, Folder};
+use super::messages::{Answer, Request, Status};
+use super::server::who;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// A recorder answers within milliseconds. One that is stopped does not.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// For a queue of others who connect at the same time.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(2);
+
+/// Why a recorder could not be asked. Each text says all.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("process {0} is not recorded by doorbell, or by another user's")]
+    NotRecorded(i32),
+    #[error("process {pid} belongs to user {uid}: only that user and root can look at its recording")]
+    AnotherUser { pid: i32, uid: u32 },
+    #[error("there is no process {0}")]
+    NoProcess(i32),
+    #[error("the recorder of process {pid} does not answer: is it stopped?")]
+    Silent { pid: i32 },
+    #[error("the recorder of process {pid} is gone: its program has ended, or it was killed")]
+    Gone { pid: i32 },
+    #[error("the recorder of process {pid}: {why}")]
+    Refused { pid: i32, why: String },
+    #[error("the socket of process {pid}: {cause}")]
+    Io { pid: i32, cause: io::Error },
+    #[error("the socket of process {pid} belongs to a process of user {uid}: it is not asked")]
+    Impostor { pid: i32, uid: u32 },
+}
+
+/// A recorder that answers.
+#[derive(Debug)]
+pub struct Client {
+    /// The program that it has started.
+    pub pid: i32,
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// The recorder that records process `pid`: the program that was started, or a process of it.
+    ///
+    /// # Errors
+    /// There is none, or it may not be asked.
+    pub fn of(pid: i32) -> Result<Client, ClientError> {
+        let owner =
+            std::fs::metadata(format!("/proc/{pid}")).map(|m| m.uid()).map_err(|_| ClientError::NoProcess(pid))?;
+        let own = folder::own_uid();
+        // (A recorder of root's may have started a program that is another user's by now.)
+        let mut folders = Folder::of_user(own);
+        if own == 0 && owner != 0 {
+            folders.extend(Folder::of_user(owner));
+        }
+        let mut failed = None;
+        for f in folders.iter().filter(|f| f.programs().contains(&pid)) {
+            match Client::at(f, pid) {
+                Ok(client) => return Ok(client),
+                Err(e) => failed = Some(e),
+            }
+        }
+        for mut client in folders.iter().flat_map(in_folder) {
+            if client.status().is_ok_and(|s| s.processes.contains(&pid)) {
+                return Ok(client);
+            }
+        }
+        Err(match failed {
+            Some(e) => e,
+            None if own != 0 && owner != own => ClientError::AnotherUser { pid, uid: owner },
+            None => ClientError::NotRecorded(pid),
+        })
+    }
+
+    /// All that this user may ask.
+    pub fn all() -> Vec<Client> {
+        Folder::all().iter().flat_map(in_folder).collect()
+    }
+
+    fn at(f: &Folder, pid: i32) -> Result<Client, ClientError> {
+        let io = |cause: io::Error| match cause.kind() {
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => ClientError::Gone { pid },
+            io::ErrorKind::WouldBlock => ClientError::Silent { pid },
+            _ => ClientError::Io { pid, cause },
+        };
+        let begun = Instant::now();
+        let stream = loop {
+            match folder::connect(&f.here(&folder::name_of(pid))) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && begun.elapsed() < CONNECTS_WITHIN => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                other => break other.map_err(io)?,
+            }
+        };
+        let (uid, _) = who(&stream).map_err(io)?;
+        if uid != f.uid && uid != 0 {
+            return Err(ClientError::Impostor { pid, uid });
+        }
+        stream.set_nonblocking(false).map_err(io)?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(io)?;
+        stream.set_write_timeout(Some(PATIENCE)).map_err(io)?;
+        Ok(Client { pid, stream: BufReader::new(stream) })
+    }
+
+    /// # Errors
+    /// The recorder is gone, says nothing, or refuses.
+    pub fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
+        let pid = self.pid;
+        let io = |cause: io::Error| match cause.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Silent { pid },
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ClientError::Gone { pid },
+            _ => ClientError::Io { pid, cause },
+        };
+        // (One that turns us away has said why, and has closed.)
+        let sent = self.stream.get_mut().write_all(request.line().as_bytes());
+        let mut line = String::new();
+        let read = self.stream.read_line(&mut line);
+        if line.is_empty() {
+            sent.map_err(io)?;
+        }
+        if read.map_err(io)? == 0 {
+            return Err(ClientError::Gone { pid });
+        }
+        let answer: Answer = serde_json::from_str(&line).map_err(|e| ClientError::Io { pid, cause: e.into() })?;
+        match answer {
+            Answer { ok: true, .. } => Ok(answer),
+            Answer { error, .. } => Err(ClientError::Refused { pid, why: error.unwrap_or_else(|| "refused".into()) }),
+        }
+    }
+
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn status(&mut self) -> Result<Status, ClientError> {
+        Ok(self.ask(&Request::Status)?.status.unwrap_or_default())
+    }
+
+    /// True if the recorder has gone away, which it does without a word.
+    pub fn is_gone(&self) -> bool {
+        use std::os::fd::AsRawFd;
+        let mut fd = libc::pollfd { fd: self.stream.get_ref().as_raw_fd(), events: 0, revents: 0 };
+        // SAFETY: one entry.
+        unsafe { libc::poll(&mut fd, 1, 0) };
+        fd.revents & (libc::POLLHUP | libc::POLLERR) != 0
+    }
+}
+
+fn in_folder(f: &Folder) -> Vec<Client> {
+    f.programs().into_iter().filter_map(|pid| Client::at(f, pid).ok()).collect()
+}

@@ -1,0 +1,217 @@
+//! What is said at the control socket: a request is a line of words, its answer a line of JSON.
+
+use crate::counters::Counts;
+use serde::{Deserialize, Serialize};
+use tape::file::RecorderUse;
+
+/// Bytes of a request, at most, its newline included.
+pub const LINE: usize = 4096;
+
+/// What a peer wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// What is recorded, and how it goes.
+    Status,
+    /// Nothing but driver calls from now on.
+    Pause,
+    /// Everything again.
+    Resume,
+    /// As `Resume`, until the peer says `Pause` or is gone. The parts that are to be recorded, as bits of [`parts`].
+    Attach(u32),
+    /// What happened since the recording began or was last asked for: [`Counts`].
+    Counters,
+    /// Write down what a flight recorder holds, for this reason.
+    Save(String),
+}
+
+/// What of a program can be recorded, beside its commands.
+pub mod parts {
+    pub const CALLS: u32 = 1;
+    pub const LOCKS: u32 = 2;
+    pub const GPU_TIMES: u32 = 4;
+    /// Each by its bit and its name, which is also the option's.
+    pub const NAMES: [(u32, &str); 3] = [(CALLS, "calls"), (LOCKS, "locks"), (GPU_TIMES, "gpu-times")];
+
+    /// `calls,locks`; nothing for none.
+    pub fn names(of: u32) -> Vec<String> {
+        NAMES.iter().filter(|(bit, _)| of & bit != 0).map(|(_, name)| (*name).to_owned()).collect()
+    }
+
+    /// # Errors
+    /// The name that is none.
+    pub fn read(text: &str) -> Result<u32, String> {
+        let bit = |name: &str| NAMES.iter().find(|(_, n)| *n == name).map(|(bit, _)| *bit).ok_or(name.to_owned());
+        text.split(',').filter(|name| !name.is_empty()).try_fold(0, |all, name| Ok(all | bit(name)?))
+    }
+}
+
+impl Request {
+    /// # Errors
+    /// What is wrong, in words for the peer.
+    pub fn read(line: &[u8]) -> Result<Request, String> {
+        let text = std::str::from_utf8(line).map_err(|_| "a request is a line of UTF-8".to_owned())?.trim();
+        let (verb, rest) = text.split_once(' ').map_or((text, ""), |(verb, rest)| (verb, rest.trim()));
+        match (verb, rest) {
+            ("status", "") => Ok(Request::Status),
+            ("pause", "") => Ok(Request::Pause),
+            ("resume", "") => Ok(Request::Resume),
+            ("counters", "") => Ok(Request::Counters),
+            ("attach", what) => Ok(Request::Attach(parts::read(what).map_err(|name| format!("no part `{name}`"))?)),
+            ("save", reason) => Ok(Request::Save(reason.to_owned())),
+            _ => {
+                Err("requests: status, pause, resume, attach [calls,locks,gpu-times], counters, save [REASON]"
+                    .to_owned())
+            }
+        }
+    }
+
+    /// As [`Request::read`] reads it, with its newline.
+    pub fn line(&self) -> String {
+        match self {
+            Request::Status => "status\n".into(),
+            Request::Pause => "pause\n".into(),
+            Request::Resume => "resume\n".into(),
+            Request::Counters => "counters\n".into(),
+            Request::Attach(what) => format!("attach {}\n", parts::names(*what).join(",")),
+            Request::Save(reason) => format!("save {}\n", reason.replace('\n', " ")),
+        }
+    }
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Answer {
+    pub ok: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Status>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counters: Option<Counts>,
+    /// To `pause`: the file holds all that was recorded before it, in so many bytes and chunks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub written: Option<Written>,
+}
+
+impl Answer {
+    pub fn ok() -> Answer {
+        Answer { ok: true, ..Answer::default() }
+    }
+
+    pub fn error(why: impl Into<String>) -> Answer {
+        Answer { error: Some(why.into()), ..Answer::default() }
+    }
+}
+
+/// How far a file is written: whole chunks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Written {
+    pub bytes: u64,
+    pub chunks: u64,
+}
+
+/// What is recorded, and how it goes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// doorbell's version.
+    pub doorbell: String,
+    /// The program that was started, and its recorder.
+    pub pid: i32,
+    pub recorder: i32,
+    /// Empty with `--no-args`.
+    pub program: String,
+    /// The recording, an absolute path.
+    pub file: String,
+    /// `recording`, `paused` (by a request or by SIGUSR2: only driver calls), `dormant` (paused, until somebody attaches), or `stopped` (nothing more is
+    /// written: the disk is full, or the size limit was reached).
+    pub state: String,
+    /// Why it has stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<String>,
+    /// Started with `--dormant`.
+    pub dormant: bool,
+    /// What of the program can be recorded, beside its commands: `calls`, `locks`, `gpu-times`.
+    pub parts: Vec<String>,
+    /// The process that has switched recording on, and switches it off when it ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attached: Option<i32>,
+    /// Since the recording began.
+    pub seconds: f64,
+    /// Processes that are recorded.
+    pub processes: Vec<i32>,
+    /// Events that did not fit into the rings so far.
+    pub lost_events: u64,
+    /// What the recorder has used.
+    pub recorder_use: RecorderUse,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_as_they_are_written() {
+        for r in [
+            Request::Status,
+            Request::Pause,
+            Request::Resume,
+            Request::Counters,
+            Request::Attach(0),
+            Request::Attach(parts::CALLS | parts::GPU_TIMES),
+            Request::Save(String::new()),
+            Request::Save("a slow call".into()),
+        ] {
+            assert_eq!(Request::read(r.line().as_bytes()).as_ref(), Ok(&r));
+        }
+        for line in [&b"status now"[..], b"", b"\xff", b"attach calls,everything", b"delete"] {
+            assert!(Request::read(line).is_err(), "{line:?}");
+        }
+        let two_lines = Request::Save("a\nb".into()).line();
+        assert_eq!(two_lines.lines().count(), 1, "one request a line");
+    }
+
+    const REFERENCE: &str = include_str!("../../../../../docs/reference/control-socket.md");
+
+    fn keys(v: &serde_json::Value, prefix: &str, into: &mut Vec<String>) {
+        for (k, v) in v.as_object().into_iter().flatten() {
+            into.push(format!("{prefix}{k}"));
+            keys(v, &format!("{prefix}{k}."), into);
+        }
+    }
+
+    #[test]
+    fn each_key_is_documented_and_each_documented_one_is_sent() {
+        let worst = Some(crate::counters::Worst::default());
+        let all = Answer {
+            error: Some(String::new()),
+            status: Some(Status { stopped: Some(String::new()), attached: Some(1), ..Status::default() }),
+            counters: Some(Counts { worst_call: worst.clone(), worst_lock_wait: worst, ..Counts::default() }),
+            written: Some(Written::default()),
+            ..Answer::ok()
+        };
+        let mut sent = Vec::new();
+        keys(&serde_json::to_value(all).unwrap(), "", &mut sent);
+        let answers = &REFERENCE[REFERENCE.find("## Answers").unwrap()..];
+        let mut documented: Vec<&str> =
+            answers.lines().filter_map(|l| Some(l.strip_prefix("| `")?.split_once('`')?.0)).collect();
+        sent.sort_unstable();
+        documented.sort_unstable();
+        assert_eq!(documented, sent);
+        let requests = &REFERENCE[..REFERENCE.len() - answers.len()];
+        for verb in ["status", "pause", "resume", "attach", "counters", "save"] {
+            assert!(requests.contains(&format!("\n| `{verb}")), "{verb}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_a_line_and_has_only_what_there_is() {
+        let line = serde_json::to_string(&Answer::error("no\nsuch")).unwrap();
+        assert_eq!(line, r#"{"ok":false,"error":"no\nsuch"}"#);
+        let back: Answer = serde_json::from_str(r#"{"ok":true,"newer":1}"#).unwrap();
+        assert_eq!(back, Answer::ok());
+    }
+}
