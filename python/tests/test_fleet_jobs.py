@@ -189,6 +189,16 @@ class BadInputs(unittest.TestCase):
         self.assertIn("MISSING: no recording of rank 8", said)
         self.assertIn("FAILED: rank 4", said)
 
+    def test_one_recording_of_several_ranks_gives_each_of_them(self):
+        folder = os.path.join(root, "several")
+        os.makedirs(folder, exist_ok=True)
+        each = "for n in 0 1 2 3 4 5; do held=100; [ $n = 4 ] && held=3000; RANK=$n WORLD_SIZE=6 LD_LIBRARY_PATH={0} {1} 20 $held 4 0 & done; wait"
+        maker.recorded(os.path.join(folder, "node.doorbell"), ["sh", "-c", each.format(maker.dir, maker.program)])
+        found = fleet.analyse(folder)
+        self.assertEqual((sorted(found.part.ranks), found.missing, found.failed), (list(range(6)), [], {}))
+        self.assertEqual({own.counts["launches"] for own in found.part.ranks.values()}, {4})
+        self.assertEqual(worst(found, "locks", "queue_lock"), 4)
+
     def test_a_recording_without_times_locks_or_calls_says_so(self):
         folder = os.path.join(root, "bare")
         maker.one_after_the_other(folder, [Plan(options=[]) if n == 2 else Plan(options=["--calls"]) if n == 3 else Plan() for n in range(6)])

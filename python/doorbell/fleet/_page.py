@@ -51,7 +51,7 @@ def _top(job: Job, name: str) -> List[str]:
             out.append(f"<li><b>{escape(late_in_words(late))}</b>{f'<ul>{because}</ul>' if because else ''}</li>")
         out.append("</ul>")
     else:
-        out.append(f"<p><b>No rank is late.</b> {escape(job.verdict.why_not or '')}</p>")
+        out.append(f"<p><b>No rank is late:</b> {escape(job.verdict.why_not or '')}</p>")
     if job.on_software:
         out.append(f'<p class="soft">{SOFTWARE}</p>')
     return [*out, f'<p class="soft">{escape(alignment_in_words(job))}</p>']

@@ -119,7 +119,7 @@ def _head(job: Job) -> List[str]:
 
 def _late(job: Job) -> List[str]:
     if not job.verdict.late:
-        return [f"late: none. {job.verdict.why_not}"]
+        return [f"late: none: {job.verdict.why_not}"]
     lines = []
     for one in job.verdict.late[:3]:
         lines.append(late_in_words(one))

@@ -65,6 +65,12 @@ class Maker:
                    *map(str, (plan.steps, plan.held_us, plan.kernels, 0)), *more]
         return subprocess.Popen(command, env={**os.environ, **asked}, stderr=subprocess.PIPE)
 
+    def recorded(self, path: str, program: List[str]) -> None:
+        """One recording of a program and all that it starts."""
+        asked = {"DOORBELL_SOFTCUDA_COPIES": "engine"}
+        command = [self.doorbell, "record", "--quiet", "--gpu", "soft", "--gpu-times", "--locks", "-o", path, "--", *program]
+        subprocess.run(command, env={**os.environ, **asked}, check=True)
+
     def one_after_the_other(self, folder: str, plans: List[Plan]) -> None:
         os.makedirs(folder, exist_ok=True)
         for rank, plan in enumerate(plans):
