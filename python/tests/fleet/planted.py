@@ -122,11 +122,11 @@ def rewrite_header(path: str, key: str, value: str) -> None:
         file.write(bytes(head) + replaced)
 
 
-def planted(ranks: int, *, steps: int = 20) -> List[Plan]:
+def planted(ranks: int, *, held_us: int = 4000, reads: int = 100) -> List[Plan]:
     """A job in which a rank has a slow lock, one a slow link, one twice the kernels, one another driver and one another Linux."""
-    plans = [Plan(steps=steps) for _ in range(ranks)]
-    plans[ranks // 2].held_us = 4000
-    plans[ranks // 2 + 1].fault = "slow-copy:100"
+    plans = [Plan() for _ in range(ranks)]
+    plans[ranks // 2].held_us = held_us
+    plans[ranks // 2 + 1].fault = f"slow-copy:{reads}"
     plans[1].kernels = 16
     plans[ranks - 2].header = {"driver": "9.99"}
     plans[ranks - 1].header = {"kernel": "5.4.0"}
