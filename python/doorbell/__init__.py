@@ -37,13 +37,23 @@ have the GIL for 5 ms at a time (sys.getswitchinterval()). All other calls let o
 open(check_allocations=True) submissions do, too, because they call CUDA.
 """
 
-from ._errors import (Busy, Closed, DoorbellError, Forked, Freed, Full, InvalidHandle, NotLaunchable, NotPinnable, OutOfRange,
-                      Overrun, Timeout, Unavailable)
-from ._graph import Graph, chain, graph, instantiate, kernel
-from ._library import version, watching
-from ._record import pause, record, recording, resume
-from ._session import (Buffer, Frame, Message, Ring, Ticket, Transfer, allocate, close, copy_, copy_async, copy_batch, explain,
-                       message, open, pin, prepare, prepare_bytes, ring, session)
+from ._errors import (Busy, Closed, DoorbellError, Forked, Freed, Full, InvalidHandle, NoLibrary, NotLaunchable, NotPinnable,
+                      OutOfRange, Overrun, Timeout, Unavailable)
+
+try:
+    from ._graph import Graph, chain, graph, instantiate, kernel
+    from ._library import version, watching
+    from ._record import pause, record, recording, resume
+    from ._session import (Buffer, Frame, Message, Ring, Ticket, Transfer, allocate, close, copy_, copy_async, copy_batch, explain,
+                           message, open, pin, prepare, prepare_bytes, ring, session)
+except NoLibrary as _without:
+    # doorbell.fleet reads recordings, also where there is no libdoorbell.so. Everything else raises the error at its first use.
+    _reason = str(_without)
+
+    def __getattr__(name):
+        if name in __all__ or name == "open":
+            raise NoLibrary(_reason)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 # Not open(): `from doorbell import *` leaves Python's own.
 __all__ = [

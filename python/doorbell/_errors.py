@@ -56,6 +56,10 @@ class Unavailable(DoorbellError):
     """Not possible on this machine."""
 
 
+class NoLibrary(ImportError):
+    """There is no libdoorbell.so."""
+
+
 class NotLaunchable(DoorbellError, ValueError):
     """A CUDA graph has something that doorbell does not launch, or cannot be read."""
 

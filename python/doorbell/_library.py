@@ -9,7 +9,7 @@ import ctypes
 import os
 from ctypes import c_bool, c_char_p, c_int32
 
-from ._errors import CODES, DoorbellError, Unavailable
+from ._errors import CODES, DoorbellError, NoLibrary, Unavailable
 from ._header import (BY_ENGINE, BY_INLINE, BY_LOADS, BY_STORES, CHAIN_COUNTER, CHAIN_ENGINES, FUNCTIONS, STEP_ENGINE, STEP_INLINE,
                       STEP_STORES)
 
@@ -40,7 +40,7 @@ def _load():
             function = getattr(library, name)
             function.argtypes, function.restype = arguments, answer
         return library
-    raise ImportError("no libdoorbell.so: name it in DOORBELL_LIB, or put it beside the package: " + "; ".join(reasons))
+    raise NoLibrary("no libdoorbell.so: name it in DOORBELL_LIB, or put it beside the package: " + "; ".join(reasons))
 
 
 library = _load()

@@ -22,7 +22,7 @@ if [ -z "$from" ]; then
     cargo rustc -p libdoorbell --release --crate-type cdylib -- -C "link-arg=-Wl,-soname,libdoorbell.so.$major")
   from=${CARGO_TARGET_DIR:-$here/../../../target}/release
 fi
-mkdir -p "$prefix/include" "$prefix/lib/pkgconfig" "$prefix/share/doorbell/python/doorbell"
+mkdir -p "$prefix/include" "$prefix/lib/pkgconfig" "$prefix/share/doorbell/python/doorbell/fleet"
 prefix=$(cd "$prefix" && pwd)
 install -m 644 "$here/include/doorbell.h" "$prefix/include/"
 install -m 755 "$from/libdoorbell.so" "$prefix/lib/libdoorbell.so.$version"
@@ -31,5 +31,6 @@ ln -sf "libdoorbell.so.$major" "$prefix/lib/libdoorbell.so"
 install -m 644 "$from/libdoorbell.a" "$prefix/lib/"
 sed "s|@VERSION@|$version|" "$here/doorbell.pc.in" >"$prefix/lib/pkgconfig/doorbell.pc"
 install -m 644 "$here"/../../../python/doorbell/*.py "$prefix/share/doorbell/python/doorbell/"
+install -m 644 "$here"/../../../python/doorbell/fleet/*.py "$prefix/share/doorbell/python/doorbell/fleet/"
 ln -sf ../../../../lib/libdoorbell.so "$prefix/share/doorbell/python/doorbell/libdoorbell.so"
 echo "doorbell $version in $prefix"

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::units;
-use recorder::{Last, SavedFile, Saves, Span, Trigger, When};
+use recorder::{Last, SavedFile, Saves, Span, Tell, Trigger, When};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ impl Args {
 }
 
 /// Says of each file when it is written.
-pub fn teller(quiet: bool) -> Option<Arc<dyn Fn(Result<&SavedFile, &str>) + Send + Sync>> {
+pub fn teller(quiet: bool) -> Option<Arc<Tell>> {
     if quiet {
         return None;
     }

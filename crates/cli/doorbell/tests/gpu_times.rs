@@ -132,6 +132,17 @@ fn each_copy_and_fill_of_the_copy_engine_has_its_begin_and_end() {
         assert!(before <= start && start <= end, "one after the other on its channel: {c}");
         assert!(c["semaphore"].is_null(), "the commands on the tape are the program's own: {c}");
     }
+    // The summary has their sums.
+    let timed = copies.iter().filter(|c| c["mode"] == "copy_engine");
+    let (mut count, mut time, mut longest) = (0, 0, 0);
+    for ns in timed.map(|c| ns(c, "end_ns") - ns(c, "start_ns")) {
+        (count, time, longest) = (count + 1, time + ns, longest.max(ns));
+    }
+    let summary = rows(&file, "--summary");
+    let ways = summary["copies"]["copy_engine_detail"]["by_place"].as_array().unwrap();
+    let of_ways = |key: &'static str| ways.iter().map(move |way| way[key].as_u64().unwrap());
+    assert_eq!((of_ways("timed").sum::<u64>(), of_ways("gpu_ns").sum::<u64>()), (count, time));
+    assert_eq!(of_ways("longest_ns").max(), Some(longest));
     let text =
         String::from_utf8(doorbell(&["show", &file, "--copies", "--sort", "time", "--top", "2"]).stdout).unwrap();
     assert!(text.lines().skip(1).all(|line| line.contains("ran ")), "{text}");

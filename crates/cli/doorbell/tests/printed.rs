@@ -73,6 +73,8 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("doorbell export --parquet run.doorbell", "the same recording; its own test exports one (gpu_times)"),
     ("doorbell record --python python3 train.py", "needs PyTorch and a GPU; its own test records Python (python)"),
     ("doorbell show --python python3.doorbell", "the recording that is there has no Python frames"),
+    ("doorbell show --locks job/job.rank2.doorbell", "needs a job; its own test records some (fleet)"),
+    ("doorbell why job/job.rank2.doorbell", "the same"),
     ("docker run", "needs a container engine"),
     (
         "doorbell record --agent-dir /dev/shm/doorbell -o chroot.doorbell chroot",

@@ -657,7 +657,10 @@ mod tests {
         assert_eq!((second.start, second.earliest_ns), (Start::Bounded, first.earliest_ns));
         assert!(second.start_ns < image.times().ended(0).unwrap());
         let third = run(false, 2);
-        assert_eq!((third.start, third.earliest_ns), (Start::AfterTheOneBefore, image.times().ended(1).unwrap() + BUSY.0));
+        assert_eq!(
+            (third.start, third.earliest_ns),
+            (Start::AfterTheOneBefore, image.times().ended(1).unwrap() + BUSY.0)
+        );
         // The same in a graph.
         let kernels = [0, 1, 2].map(|number| Ran { qmd: 0x1000 * (number + 1), number });
         let order = |qmd| Order { starts: [if qmd < 0x3000 { qmd + 0x1000 } else { 0 }, 0], early: qmd == 0x2000 };
@@ -730,7 +733,8 @@ mod tests {
         assert!(of(&image), "launched again after its end");
         image.tape.get_mut().as_before(0x1000, vec![tsc - 30, at(40_000)]);
         assert!(!of(&image), "launched again before it");
-        let ran = Running::default().graph(image.times(), (&channel(1), 0), tsc, &[kernel], false, |_| Order::default());
+        let ran =
+            Running::default().graph(image.times(), (&channel(1), 0), tsc, &[kernel], false, |_| Order::default());
         assert!(ran.is_empty());
     }
 

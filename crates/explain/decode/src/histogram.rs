@@ -1,5 +1,6 @@
 //! Values by their logarithm.
 
+use schema::histogram::Step;
 use std::collections::BTreeMap;
 
 /// Counts by logarithm, 64 steps to the power of two: a value read from it is at most 1/64 too small.
@@ -36,6 +37,11 @@ impl Histogram {
     pub fn percentile(&self, percent: f64) -> u64 {
         percentile(self.0.iter().copied().enumerate(), percent)
     }
+
+    /// Its counts in steps that are the same in every recording. `ns` turns a value into nanoseconds.
+    pub fn steps(&self, ns: impl Fn(u64) -> u64) -> Vec<Step> {
+        steps(self.0.iter().copied().enumerate(), ns)
+    }
 }
 
 /// The same for many that hold little each.
@@ -58,6 +64,11 @@ impl Sparse {
     pub fn percentile(&self, percent: f64) -> u64 {
         percentile(self.0.iter().map(|(slot, n)| (*slot, *n)), percent)
     }
+
+    /// As [`Histogram::steps`].
+    pub fn steps(&self, ns: impl Fn(u64) -> u64) -> Vec<Step> {
+        steps(self.0.iter().map(|(slot, n)| (*slot, *n)), ns)
+    }
 }
 
 /// Of slots in their order, and how many are in each.
@@ -71,6 +82,17 @@ fn percentile(slots: impl Iterator<Item = (usize, u64)> + Clone, percent: f64) -
         seen >= wanted
     });
     slot.map_or(0, |(slot, _)| Histogram::value(slot))
+}
+
+/// Slots of nanoseconds, 16 to the power of two, because these are what ranks of a job have in common.
+fn steps(slots: impl Iterator<Item = (usize, u64)>, ns: impl Fn(u64) -> u64) -> Vec<Step> {
+    let mut steps = BTreeMap::new();
+    for (slot, count) in slots.filter(|(_, count)| *count > 0) {
+        let exact = Histogram::slot(ns(Histogram::value(slot)));
+        let wide = if exact < 64 { exact } else { exact & !3 };
+        *steps.entry(Histogram::value(wide)).or_default() += count;
+    }
+    steps.into_iter().map(|(from_ns, count)| Step { from_ns, count }).collect()
 }
 
 #[cfg(test)]
@@ -92,5 +114,21 @@ mod tests {
             assert!(low <= v && v - low <= v / 64, "{v} {low}");
         }
         assert_eq!(Histogram::default().percentile(50.0), 0);
+    }
+
+    #[test]
+    fn steps_have_every_value_and_the_same_bounds_whatever_the_clock() {
+        let (mut h, mut twice) = (Histogram::default(), Sparse::default());
+        (1..=100_000u64).for_each(|v| h.add(v));
+        (1..=100_000u64).for_each(|v| twice.add(2 * v));
+        let (of_h, of_twice) = (h.steps(|v| v), twice.steps(|v| v / 2));
+        assert_eq!(of_h.iter().map(|s| s.count).sum::<u64>(), 100_000);
+        assert_eq!(of_twice.iter().map(|s| s.count).sum::<u64>(), 100_000);
+        let bounds: Vec<u64> = of_h.iter().map(|s| s.from_ns).collect();
+        assert!(of_twice.iter().all(|s| s.from_ns == 0 || bounds.contains(&s.from_ns)));
+        assert!(
+            of_h.windows(2)
+                .all(|w| w[0].from_ns < w[1].from_ns && w[1].from_ns - w[0].from_ns <= 1 + w[0].from_ns / 16)
+        );
     }
 }

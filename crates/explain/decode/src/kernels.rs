@@ -4,6 +4,7 @@
 //! with the graph, and so is what starts a QMD that was not written since.
 
 use crate::graphs::{self, Graph};
+use crate::histogram::Sparse;
 use crate::kernel_times::kernel_times;
 use crate::python::main_line;
 use crate::recording::{InsightError, Recording};
@@ -76,6 +77,7 @@ struct One {
     first: Option<f64>,
     last: Option<f64>,
     gpu: Option<GpuTimes>,
+    times: Sparse,
 }
 
 impl One {
@@ -101,11 +103,13 @@ impl One {
             first_seconds: self.first,
             last_seconds: self.last,
             gpu: self.gpu,
+            gpu_histogram: self.times.steps(|ns| ns),
         })
     }
 
     fn ran(&mut self, time: &GpuTime) {
         let ns = time.duration_ns();
+        self.times.add(ns);
         let gpu = self.gpu.get_or_insert(GpuTimes { shortest_ns: u64::MAX, ..GpuTimes::default() });
         gpu.runs += 1;
         gpu.bounded += u64::from(time.start == Start::Bounded);

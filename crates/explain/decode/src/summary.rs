@@ -18,8 +18,8 @@ use schema::channel::{Accounted, Channel, Watch};
 use schema::operations::Shape;
 use schema::processes::HowEnded;
 use schema::summary::{
-    Copies, Direction, LaunchShape, Launches, Lost, Page, Pauses, Problems, Program, Saved, Semaphores, Site,
-    SizeCount, Summary, Tap, Transfers, UnknownMethod,
+    Copies, Direction, FirstClock, LaunchShape, Launches, Lost, Page, Pauses, Problems, Program, RecordedBy, Saved,
+    Semaphores, Site, SizeCount, Summary, Tap, Transfers, UnknownMethod,
 };
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,20 +108,40 @@ type Located = (Place, Option<u32>);
 #[derive(Default)]
 struct Kind {
     sizes: Sizes,
-    directions: BTreeMap<(Option<Located>, Located), (u64, u64)>,
+    directions: BTreeMap<(Option<Located>, Located), Moved>,
+}
+
+/// What was transferred in one direction.
+#[derive(Clone, Copy, Default)]
+struct Moved {
+    count: u64,
+    bytes: u64,
+    timed: u64,
+    timed_bytes: u64,
+    ns: u64,
+    longest_ns: u64,
 }
 
 impl Kind {
     fn add(&mut self, from: Option<Located>, to: Located, bytes: u64) {
         self.sizes.add(bytes);
         let d = self.directions.entry((from, to)).or_default();
-        (d.0, d.1) = (d.0 + 1, d.1.saturating_add(bytes));
+        (d.count, d.bytes) = (d.count + 1, d.bytes.saturating_add(bytes));
+    }
+
+    /// One of those took so long.
+    fn took(&mut self, from: Option<Located>, to: Located, bytes: u64, ns: u64) {
+        let d = self.directions.entry((from, to)).or_default();
+        d.timed += 1;
+        d.timed_bytes = d.timed_bytes.saturating_add(bytes);
+        d.ns = d.ns.saturating_add(ns);
+        d.longest_ns = d.longest_ns.max(ns);
     }
 
     fn take_back(&mut self, from: Option<Located>, to: Located, bytes: u64) {
         self.sizes.remove(bytes);
         if let Some(d) = self.directions.get_mut(&(from, to)) {
-            (d.0, d.1) = (d.0.saturating_sub(1), d.1.saturating_sub(bytes));
+            (d.count, d.bytes) = (d.count.saturating_sub(1), d.bytes.saturating_sub(bytes));
         }
     }
 
@@ -132,14 +152,18 @@ impl Kind {
             by_place: self
                 .directions
                 .iter()
-                .filter(|(_, d)| d.0 > 0)
-                .map(|(&(from, to), &(count, bytes))| Direction {
+                .filter(|(_, d)| d.count > 0)
+                .map(|(&(from, to), d)| Direction {
                     from: from.map(|f| f.0),
                     from_gpu: from.and_then(|f| f.1),
                     to: to.0,
                     to_gpu: to.1,
-                    count,
-                    bytes,
+                    count: d.count,
+                    bytes: d.bytes,
+                    timed: d.timed,
+                    timed_bytes: d.timed_bytes,
+                    gpu_ns: d.ns,
+                    longest_ns: d.longest_ns,
                 })
                 .collect(),
             sizes: self.sizes.buckets(),
@@ -259,7 +283,11 @@ impl Sink for Tally {
         }
         match &op.what {
             What::Copy(c) => {
-                self.copy_engine.add(Some(at.located(c.src)), at.located(c.dst), c.bytes());
+                let (from, to) = (Some(at.located(c.src)), at.located(c.dst));
+                self.copy_engine.add(from, to, c.bytes());
+                if let Some(time) = at.gpu_time() {
+                    self.copy_engine.took(from, to, c.bytes(), time.duration_ns());
+                }
                 self.of_image.entry(at.channel.process).or_default().0 += 1;
             }
             What::Fill(f) => self.fills = (self.fills.0 + 1, self.fills.1.saturating_add(f.bytes())),
@@ -351,6 +379,17 @@ impl Tally {
         let sites: Vec<Site> = self.sites.into_values().collect();
         Summary {
             program: program(r),
+            recorded_by: RecordedBy {
+                doorbell: h.doorbell.clone(),
+                host: h.host.clone(),
+                kernel: h.kernel.clone(),
+                cpu: h.cpu.clone(),
+            },
+            clock: r.clocks().first().map(|c| FirstClock {
+                monotonic_ns: c.monotonic_ns,
+                realtime_ns: c.realtime_ns,
+                error_ns: c.error_ns,
+            }),
             children: if r.version() == 1 { "not recorded" } else { "followed" }.into(),
             nothing: nothing(&out, r).filter(|_| r.damage().is_none() && lost.gap_events == 0).map(Into::into),
             driver: h.driver.clone(),

@@ -286,6 +286,7 @@ impl<'a> Gather<'a> {
                 p50_ns: t.ns(g.latency.percentile(50.0)),
                 p99_ns: t.ns(g.latency.percentile(99.0)),
                 max_ns: t.ns(g.max.0),
+                histogram: g.latency.steps(|ticks| t.ns(ticks)),
                 max_at: t.seconds(g.max.1),
                 max_tsc: g.max.1,
                 max_process: g.max.2.process,

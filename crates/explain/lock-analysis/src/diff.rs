@@ -298,6 +298,7 @@ mod tests {
                 p50_ns: 5,
                 p99_ns: 5,
                 max_ns: 5,
+                histogram: Vec::new(),
                 max_at: 0.0,
                 max_tsc: 0,
                 max_process: 0,

@@ -96,6 +96,7 @@ impl Rows<'_> {
             if let Some(waits) = waits.get(row.name.as_str()) {
                 let percentile = |percent| Some(self.labels.ns(waits.percentile(percent)));
                 (row.wait_p50_ns, row.wait_p99_ns) = (percentile(50.0), percentile(99.0));
+                row.wait_histogram = waits.steps(|ticks| self.labels.ns(ticks));
             }
             let hold = seen.longest_hold(&row.name).filter(|_| !waits_only);
             (row.longest_hold_inside, row.longest_hold_off_cpu) = (inside(hold), self.off_cpu(hold));

@@ -1,5 +1,6 @@
 //! CUDA's calls and the locks that they take.
 
+use crate::histogram::Step;
 use crate::python::MainLine;
 use crate::symbols::Symbols;
 use serde::Serialize;
@@ -64,6 +65,8 @@ pub struct CallRow {
     pub p50_ns: u64,
     pub p99_ns: u64,
     pub max_ns: u64,
+    /// How many took how long.
+    pub histogram: Vec<Step>,
     /// When the longest began, and its thread.
     pub max_at: f64,
     #[serde(serialize_with = "crate::wide::decimal")]

@@ -1,5 +1,6 @@
 //! One row for each kernel of a recording.
 
+use crate::histogram::Step;
 use crate::kernel_times::KernelTimes;
 use crate::operations::Shape;
 use crate::python::MainLine;
@@ -51,6 +52,8 @@ pub struct KernelRow {
     pub last_seconds: Option<f64>,
     /// How long it ran on the GPU; `None` where no time of it is known.
     pub gpu: Option<GpuTimes>,
+    /// How many of these runs took how long.
+    pub gpu_histogram: Vec<Step>,
 }
 
 /// How long a kernel ran, over all runs of which that is known.

@@ -14,6 +14,7 @@ pub mod document;
 pub mod driver_calls;
 pub mod graphs;
 pub mod happened;
+pub mod histogram;
 pub mod kernel_runs;
 pub mod kernel_times;
 pub mod kernels;

@@ -1,6 +1,7 @@
 //! What `show --locks` tells.
 
 use crate::cuda_calls::Calls;
+use crate::histogram::Step;
 use crate::symbols::{Places, Symbols};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -95,6 +96,8 @@ pub struct LockRow {
     /// Half of the waits, and 99 in 100, are not longer; absent without any.
     pub wait_p50_ns: Option<u64>,
     pub wait_p99_ns: Option<u64>,
+    /// How many waits took how long.
+    pub wait_histogram: Vec<Step>,
     /// All holds together, and the longest; absent where they are not known (`waits_only`).
     pub hold_ns: Option<u64>,
     pub longest_hold_ns: Option<u64>,

@@ -14,6 +14,10 @@ use tape::file::RecorderUse;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Summary {
     pub program: Program,
+    /// Which doorbell recorded it, on which machine.
+    pub recorded_by: RecordedBy,
+    /// The first reading of the clocks, where times in seconds count from.
+    pub clock: Option<FirstClock>,
     /// `followed`, or `not recorded` where the recording is of an older doorbell: then nothing is known of the program's children and of what it execs.
     pub children: Cow<'static, str>,
     /// Where there is no submission: what that usually means.
@@ -97,6 +101,27 @@ pub struct Program {
     pub args: Option<Vec<String>>,
     pub pid: i32,
     pub started: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RecordedBy {
+    /// doorbell's version.
+    pub doorbell: String,
+    pub host: String,
+    pub kernel: String,
+    pub cpu: String,
+}
+
+/// Clocks read together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstClock {
+    /// CLOCK_MONOTONIC and CLOCK_REALTIME.
+    #[serde(serialize_with = "crate::wide::decimal", deserialize_with = "crate::wide::read_decimal")]
+    pub monotonic_ns: u64,
+    #[serde(serialize_with = "crate::wide::decimal", deserialize_with = "crate::wide::read_decimal")]
+    pub realtime_ns: u64,
+    /// Largest error of the reading.
+    pub error_ns: u64,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -213,6 +238,11 @@ pub struct Direction {
     pub to_gpu: Option<u32>,
     pub count: u64,
     pub bytes: u64,
+    /// Transfers of which the GPU's times are known (`record --gpu-times`), with their bytes, their time and the longest.
+    pub timed: u64,
+    pub timed_bytes: u64,
+    pub gpu_ns: u64,
+    pub longest_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

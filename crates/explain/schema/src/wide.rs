@@ -1,11 +1,16 @@
 //! Numbers of 64 bits in JSON. Many readers keep numbers as doubles, which are exact up to 2^53 only. What may exceed that is
 //! a string: time stamps in decimal, patterns of bits in hexadecimal.
 
-use serde::Serializer;
+use serde::{Deserialize, Deserializer, Serializer};
 
 /// `"123456789"`
 pub fn decimal<S: Serializer>(v: &u64, s: S) -> Result<S::Ok, S::Error> {
     s.collect_str(v)
+}
+
+/// What [`decimal`] writes.
+pub fn read_decimal<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
+    String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
 }
 
 /// `"0x1f"`

@@ -71,6 +71,13 @@ fn a_prefix_has_all_that_programs_need() {
         command.args(["-c", "import doorbell; print(doorbell.version())"]).env_remove("DOORBELL_LIB");
         command.env("PYTHONPATH", prefix.join("share/doorbell/python")).env("PYTHONDONTWRITEBYTECODE", "1");
         assert_eq!(words(&soft(command)), ["(0,", "1,", "0)"]);
+        let mut command = Command::new("python3");
+        command
+            .args(["-m", "doorbell.fleet", "/nonexistent"])
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("DOORBELL", "sh");
+        let out = command.env("PYTHONPATH", prefix.join("share/doorbell/python")).output().unwrap();
+        assert!(String::from_utf8_lossy(&out.stderr).contains("no such folder"), "{out:?}");
     } else {
         test_support::skip_part!("no python3");
     }

@@ -51,5 +51,5 @@ pub use machine::{Machine, driver_version, machine};
 pub use policies::{PolicyOptions, run_with_policies};
 pub use program::{Program, ProgramError};
 pub use record::{Capture, Locks, Options, Outcome, Range, RecordError, Tap, record};
-pub use saving::{SavedFile, Saves};
+pub use saving::{SavedFile, Saves, Tell};
 pub use triggers::{Trigger, When, Why};

@@ -253,6 +253,7 @@ mod tests {
             p50_ns: 4900,
             p99_ns: 9000,
             max_ns: 12_000,
+            histogram: Vec::new(),
             max_at: 0.5,
             max_tsc: 0,
             max_process: 0,

@@ -48,7 +48,8 @@ fn a_tape_without_submissions_says_what_that_usually_means() {
     let why = why.unwrap();
     assert!(why.contains("used no GPU") && t.contains(&why), "{t}");
     let (t, why) = said(|t| t.end.as_mut().unwrap().agent = false);
-    assert!(why.unwrap().contains("agent never reported in") && t.contains(why.unwrap()), "{t}");
+    let why = why.unwrap();
+    assert!(why.contains("agent never reported in") && t.contains(&why), "{t}");
     assert!(said(|t| t.header.tap = "off".into()).1.unwrap().contains("tap was off"));
     // Recorded and lost, or perhaps behind the damage, is not nothing.
     assert_eq!(said(|t| t.gap(1, 3, 2, 100)).1, None);

@@ -15,6 +15,9 @@ const BACK_NS: u64 = 1 << 20;
 /// Turns of a slow kernel: longer than a CPU takes to submit the next launch.
 const SLOW_TURNS: u64 = 10_000;
 
+/// How often a slow copy reads its source.
+const SLOW_TIMES: u64 = 10;
+
 /// What is wrong with the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
@@ -28,6 +31,8 @@ pub enum Planted {
     LostRelease { from: u64 },
     /// Each channel dies at its n-th GPFIFO entry, counted from 1, with this error in its notifier.
     DeadChannel { entry: u64, xid: u32 },
+    /// Copies read their source so many times: a link that is slower by about as much.
+    SlowCopy { times: u64 },
     /// Every second timestamp is about a millisecond before the one that came before it.
     ClockBack,
     /// The n-th store to the doorbell, counted from 1, is not seen.
@@ -50,7 +55,7 @@ pub enum Planted {
 
 impl Planted {
     /// `short-copy`, `torn-copy[:FROM[:LINES]]`, `long-copy`, `lost-release[:FROM]`, `dead-channel:ENTRY[:XID]`, `clock-back`, `lost-doorbell[:NTH]`,
-    /// `slow-kernel[:TURNS]`, `lost-decrement[:NTH]`, `lost-qmd-release[:NTH]`, `stale-bank`, `confidential`, `divided`,
+    /// `slow-copy[:TIMES]`, `slow-kernel[:TURNS]`, `lost-decrement[:NTH]`, `lost-qmd-release[:NTH]`, `stale-bank`, `confidential`, `divided`,
     /// `compute:CLASS` (the number in decimals).
     pub fn parse(text: &str) -> Result<Planted, NoFault> {
         let mut parts = text.split(':');
@@ -65,6 +70,7 @@ impl Planted {
             "long-copy" => Planted::LongCopy,
             // The first is the answer of a new channel.
             "lost-release" => Planted::LostRelease { from: number(2)? },
+            "slow-copy" => Planted::SlowCopy { times: number(SLOW_TIMES)? },
             "clock-back" => Planted::ClockBack,
             // The first is a new channel's own.
             "lost-doorbell" => {
@@ -100,7 +106,7 @@ impl fmt::Display for NoFault {
         write!(
             f,
             "no fault is called {:?}: short-copy, torn-copy[:FROM[:LINES]], long-copy, lost-release[:FROM], dead-channel:ENTRY[:XID], \
-             clock-back, lost-doorbell[:NTH], slow-kernel[:TURNS], lost-decrement[:NTH], lost-qmd-release[:NTH], stale-bank, \
+             clock-back, lost-doorbell[:NTH], slow-copy[:TIMES], slow-kernel[:TURNS], lost-decrement[:NTH], lost-qmd-release[:NTH], stale-bank, \
              confidential, divided, compute:CLASS",
             self.0
         )
@@ -155,6 +161,14 @@ impl Plot {
         let Some(nth) = planted.0.and_then(which) else { return false };
         planted.1 += 1;
         planted.1 == nth
+    }
+
+    /// How often a copy reads its source.
+    pub(crate) fn reads(&self) -> u64 {
+        match self.now() {
+            Some(Planted::SlowCopy { times }) => times,
+            _ => 1,
+        }
     }
 
     /// Turns that a QMD stays active beyond its own.

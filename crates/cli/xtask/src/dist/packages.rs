@@ -80,6 +80,10 @@ fn a_wheel_lists_what_is_in_it() {
         let value = metadata.lines().find_map(|line| line.strip_prefix(here)).unwrap();
         assert!(project.contains(&format!("{there}\"{value}\"")), "python/pyproject.toml has not {value}");
     }
+    let extra =
+        metadata.lines().filter_map(|line| line.strip_prefix("Requires-Dist: ")?.strip_suffix("; extra == \"fleet\""));
+    let extra: Vec<String> = extra.map(|package| format!("\"{package}\"")).collect();
+    assert!(project.contains(&format!("\nfleet = [{}]\n", extra.join(", "))), "{extra:?}");
 }
 
 #[test]

@@ -52,12 +52,19 @@ pub fn wheel(root: &Path, prefix: &Files, release: &Release) -> anyhow::Result<(
 
 const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 
+/// What `doorbell.fleet` uses where it is there.
+const FLEET: [&str; 5] = ["dask", "distributed", "duckdb", "pandas", "pyarrow"];
+
 fn metadata(readme: &str) -> String {
     let mut text = format!("Metadata-Version: 2.4\nName: {NAME}\nVersion: {VERSION}\nSummary: {SUMMARY}\n");
     text += "Requires-Python: >=3.9\nLicense-Expression: MIT OR Apache-2.0\n";
     for name in LICENCES.iter().chain([&licences::NAME]) {
         text += &format!("License-File: {name}\n");
     }
+    for package in FLEET {
+        text += &format!("Requires-Dist: {package}; extra == \"fleet\"\n");
+    }
+    text += "Provides-Extra: fleet\n";
     text + "Description-Content-Type: text/markdown\n\n" + readme
 }
 

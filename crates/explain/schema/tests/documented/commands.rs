@@ -3,6 +3,7 @@
 use schema::Place;
 use schema::driver_calls::{DriverCallCount, DriverCallRow, WithinCount};
 use schema::graphs::{CounterRow, EdgeRow, GraphRow, GroupRow, NodeRow, RecipeRow, SentRow, StartRow};
+use schema::histogram::Step;
 use schema::kernel_runs::KernelRun;
 use schema::kernel_times::{KernelTimes, LackingRow, Reason, State};
 use schema::kernels::{CallCount, GpuTimes, KernelRow, Kernels, StreamRow};
@@ -198,6 +199,7 @@ pub fn kernels() -> Kernels {
         first_seconds: Some(1.0),
         last_seconds: Some(1.0),
         gpu: Some(GpuTimes { runs: 1, bounded: 1, total_ns: 1, shortest_ns: 1, longest_ns: 1, queued_ns: 1 }),
+        gpu_histogram: vec![Step { from_ns: 1, count: 1 }],
     };
     let stream = StreamRow {
         process: 1,

@@ -3,6 +3,7 @@
 use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, ShareRow, SharedRow, Total};
 use schema::diff::{CallDiff, Change, Diff, LockDiff, OrderDiff, Tolerance};
 use schema::happened::{OneCall, OneRange, OneSwitch};
+use schema::histogram::Step;
 use schema::lock_uses::UseRow;
 use schema::locks::{
     BehindRow, Cycle, HolderRow, Inversion, LeftRow, LockRow, Locks, OffCpu, OrderRow, SwitchesRow, ThreadRow, WaitRow,
@@ -31,6 +32,7 @@ pub fn lock_row() -> LockRow {
         longest_wait_ns: 1,
         wait_p50_ns: Some(1),
         wait_p99_ns: Some(1),
+        wait_histogram: vec![Step { from_ns: 1, count: 1 }],
         hold_ns: Some(1),
         longest_hold_ns: Some(1),
         longest_hold_site: Some("x".into()),
@@ -188,6 +190,7 @@ pub fn call_row() -> CallRow {
         p50_ns: 1,
         p99_ns: 1,
         max_ns: 1,
+        histogram: vec![Step { from_ns: 1, count: 1 }],
         max_at: 1.0,
         max_tsc: 1,
         max_process: 1,

@@ -7,8 +7,8 @@ use schema::lines::RecordingRow;
 use schema::processes::{HowEnded, ProcessRow, RankRow, UnwatchedRow};
 use schema::ranges::Watched;
 use schema::summary::{
-    Bucket, Copies, Direction, LaunchShape, Launches, Lost, Page, Pauses, Problems, Program, Saved, Semaphores, Site,
-    SizeCount, Summary, Tap, Transfers, UnknownMethod,
+    Bucket, Copies, Direction, FirstClock, LaunchShape, Launches, Lost, Page, Pauses, Problems, Program, RecordedBy,
+    Saved, Semaphores, Site, SizeCount, Summary, Tap, Transfers, UnknownMethod,
 };
 use schema::top::{Top, TopWorst};
 use tape::file::RecorderUse;
@@ -58,7 +58,18 @@ pub fn lost() -> Lost {
 }
 
 pub fn direction() -> Direction {
-    Direction { from: Some(Place::Video), from_gpu: Some(1), to: Place::Video, to_gpu: Some(1), count: 1, bytes: 1 }
+    Direction {
+        from: Some(Place::Video),
+        from_gpu: Some(1),
+        to: Place::Video,
+        to_gpu: Some(1),
+        count: 1,
+        bytes: 1,
+        timed: 1,
+        timed_bytes: 1,
+        gpu_ns: 1,
+        longest_ns: 1,
+    }
 }
 
 pub fn bucket() -> Bucket {
@@ -227,6 +238,8 @@ pub fn unwatched_row() -> UnwatchedRow {
 pub fn summary() -> Summary {
     Summary {
         program: program(),
+        recorded_by: RecordedBy { doorbell: "x".into(), host: "x".into(), kernel: "x".into(), cpu: "x".into() },
+        clock: Some(FirstClock { monotonic_ns: 1, realtime_ns: 1, error_ns: 1 }),
         children: "x".into(),
         nothing: Some("x".into()),
         driver: "x".into(),

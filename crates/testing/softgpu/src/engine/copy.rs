@@ -100,12 +100,14 @@ impl Copy {
     }
 
     fn copy_line(&mut self, from: u64, to: u64, length: u64, ch: &Channel, gpu: &Runlists) -> Result<u64, Fault> {
-        let written = gpu.plot.line(length);
+        let (written, reads) = (gpu.plot.line(length), gpu.plot.reads());
         let mut done = 0;
         while done < length {
             let part = CHUNK.min(length - done);
             self.buffer.resize(part as usize, 0);
-            ch.space.read(from.wrapping_add(done), &mut self.buffer)?;
+            for _ in 0..reads {
+                ch.space.read(from.wrapping_add(done), &mut self.buffer)?;
+            }
             self.buffer.truncate((written.max(done) - done) as usize);
             ch.space.write(to.wrapping_add(done), &self.buffer)?;
             done += part;

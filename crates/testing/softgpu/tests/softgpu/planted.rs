@@ -35,6 +35,27 @@ fn a_short_copy_lacks_its_last_byte_and_a_long_one_has_one_more() {
 }
 
 #[test]
+fn a_slow_copy_copies_every_byte_and_takes_longer() {
+    let rig = Rig::new();
+    let channel = rig.copy_channel();
+    let data = noise(DATA as usize / 2, 7);
+    let took = |times| {
+        rig.driver.machine.plant(times);
+        rig.src.write(0, &data);
+        rig.dst.write(0, &vec![0xee; data.len()]);
+        let began = std::time::Instant::now();
+        channel.ok(&copy(SRC, DST, data.len() as u32, 0x182));
+        let took = began.elapsed();
+        assert_eq!(rig.dst.read(0, data.len()), data);
+        took
+    };
+    let usual = (0..5).map(|_| took(None)).max().unwrap();
+    let slow = (0..5).map(|_| took(Some(Planted::SlowCopy { times: 1000 }))).min().unwrap();
+    assert!(slow > usual, "{slow:?} {usual:?}");
+    assert_eq!(Planted::parse("slow-copy:3"), Ok(Planted::SlowCopy { times: 3 }));
+}
+
+#[test]
 fn a_lost_release_leaves_the_word_and_goes_on() {
     let rig = Rig::new();
     let channel = rig.copy_channel();

@@ -1,0 +1,26 @@
+"""Recordings of all ranks of a job as one answer: which rank is late, on which call, kernel or lock, what is unlike on one rank, and
+what changed since the run before.
+
+    from doorbell import fleet
+
+    job = fleet.analyse("job/")                     # threads of this machine
+    job = fleet.analyse("job/", client=client)      # a Client or a cluster of Dask
+    print(fleet.text(job))
+
+`python -m doorbell.fleet job/` prints the same. The command `doorbell` reads each recording where it lies; only its totals travel.
+This needs neither a GPU nor any package; Dask, DuckDB and pandas are used if they are there.
+"""
+
+from ._align import Alignment
+from ._answer import Job, analyse
+from ._changes import Change, Changes
+from ._command import CommandFailed
+from ._find import NoRecordings
+from ._late import Late, Verdict
+from ._outliers import MINIMUM_RANKS, Odd, Outlier
+from ._page import page
+from ._partial import Part, Rank, Row
+from ._text import text
+
+__all__ = ["Alignment", "Change", "Changes", "CommandFailed", "Job", "Late", "MINIMUM_RANKS", "NoRecordings", "Odd", "Outlier",
+           "Part", "Rank", "Row", "Verdict", "analyse", "page", "text"]

@@ -1,0 +1,261 @@
+"""doorbell.fleet without recordings: what is added up, aligned and judged. Needs no library and no command."""
+
+import multiprocessing
+import os
+import random
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+from doorbell import fleet
+from doorbell.fleet import _run
+from doorbell.fleet._align import align
+from doorbell.fleet._anchors import KEPT, Thinned
+from doorbell.fleet._changes import changes
+from doorbell.fleet._find import recordings
+from doorbell.fleet._late import late_ranks
+from doorbell.fleet._map import Options, failed, map_recording
+from doorbell.fleet._outliers import odd_facts, outliers
+from doorbell.fleet._partial import Part, Rank, Row, merge, percentile
+from doorbell.fleet._run import run
+from doorbell.fleet._find import Recording
+
+
+def rank(n, **more):
+    return Rank(n, f"job.rank{n}.doorbell", host=more.pop("host", f"node{n // 8}"), complete=True, seconds=10.0, world=more.pop("world", None),
+                began_ns=more.pop("began_ns", 10**18), **more)
+
+
+def job(ranks, **rows):
+    """Parts of as many ranks: `kind=lambda n: {name: Row}`."""
+    parts = []
+    for n in range(ranks):
+        part = Part(ranks={n: rank(n)})
+        for kind, of in rows.items():
+            for name, row in of(n).items():
+                part.add_row(kind.replace("_", " "), name, n, row)
+        parts.append(part)
+    return merge(parts)
+
+
+def collectives(ranks, *, late=None, late_s=0.0, noise_s=2e-6, offset_s=0.5, drift=0.0, host=None, count=200):
+    """Each rank's own clock; `late` begins each collective later, and all end together."""
+    rng = random.Random(1)
+    parts = []
+    for n in range(ranks):
+        own_offset, own_drift = rng.uniform(-offset_s, offset_s), rng.uniform(-drift, drift)
+        anchors, at, rng_steps = {}, 0.0, random.Random(5)
+        for k in range(count):
+            at += 0.01 * rng_steps.uniform(0.9, 1.1)
+            end = at + max(late_s, 0.0) + 0.001 + rng.gauss(0, noise_s)
+            begin = at + (late_s if n == late else 0.0) + rng.gauss(0, noise_s)
+            anchors[f"nccl #{k}"] = tuple((t - own_offset) * (1 + own_drift) for t in (begin, end))
+        own = rank(n, began_ns=10**18 + int(1e9 * own_offset))
+        if host:
+            own.host = host
+        parts.append(Part(ranks={n: own}, anchors={"collectives": {n: anchors}}))
+    return merge(parts)
+
+
+class Sums(unittest.TestCase):
+    def test_parts_are_merged_in_any_order_and_grouping(self):
+        parts = []
+        for n in range(20):
+            part = Part(ranks={n: rank(n)})
+            part.add_row("locks", "queue", n, Row(n, 10 * n, n))
+            part.add_steps("locks", "queue", [(64, n), (128, 1)])
+            parts.append(part)
+        whole = merge(parts)
+        grouped = merge([merge(parts[10:]), merge(parts[:10])])
+        self.assertEqual(whole.rows, grouped.rows)
+        self.assertEqual(whole.histograms, grouped.histograms)
+        self.assertEqual(whole.histograms["locks"]["queue"], {64: sum(range(20)), 128: 20})
+        self.assertEqual(sorted(whole.ranks), sorted(grouped.ranks))
+
+    def test_a_percentile_of_many_ranks_is_that_of_all_their_values(self):
+        self.assertEqual(percentile({1: 50, 100: 49, 1000: 1}, 50), 1)
+        self.assertEqual(percentile({1: 50, 100: 49, 1000: 1}, 99), 100)
+        self.assertEqual(percentile({1: 50, 100: 49, 1000: 1}, 100), 1000)
+        self.assertIsNone(percentile({}, 50))
+
+    def test_of_two_recordings_of_a_rank_the_first_counts_and_the_other_is_named(self):
+        first, second = Part(ranks={0: rank(0)}), Part(ranks={0: Rank(0, "old.rank0.doorbell")})
+        first.add_row("calls", "f", 0, Row(1, 5))
+        second.add_row("calls", "f", 0, Row(9, 900))
+        whole = merge([first, second])
+        self.assertEqual(whole.rows["calls"]["f"][0], Row(1, 5))
+        self.assertIn("old.rank0.doorbell", whole.left_out[0])
+
+    def test_anchors_are_bounded_and_the_same_on_all_ranks(self):
+        long, longer = Thinned(), Thinned()
+        for n in range(10_000):
+            long.add(n, n)
+        for n in range(10_100):
+            longer.add(n, n)
+        self.assertLessEqual(len(long.kept), KEPT)
+        self.assertTrue(set(long.kept) <= set(longer.kept))
+
+
+class Clocks(unittest.TestCase):
+    def test_offsets_and_drifts_are_found_and_the_error_is_that_of_the_ends(self):
+        part = collectives(16, offset_s=0.5, drift=20e-6, noise_s=2e-6)
+        found = align(part)
+        self.assertEqual((found.by, found.one_clock), ("collectives", False))
+        self.assertLess(found.error_ns, 20_000)
+        self.assertGreater(found.error_ns, 500)
+        begins = [found.common(n, part.anchors["collectives"][n]["nccl #150"][0]) for n in range(16)]
+        self.assertLess(max(begins) - min(begins), 40e-6)
+
+    def test_the_late_rank_is_named_above_the_error_and_nobody_below_it(self):
+        part = collectives(16, late=11, late_s=200e-6)
+        verdict = late_ranks(part, align(part), [])
+        self.assertEqual([one.rank for one in verdict.late], [11])
+        self.assertAlmostEqual(verdict.late[0].late_ns, 200_000, delta=20_000)
+        part = collectives(16, late=11, late_s=200e-6, noise_s=500e-6)
+        verdict = late_ranks(part, align(part), [])
+        self.assertEqual(verdict.late, [])
+        self.assertIn("error of the alignment", verdict.why_not)
+
+    def test_fewer_ranks_than_the_minimum_get_no_verdict(self):
+        part = collectives(4, late=1, late_s=1e-3)
+        verdict = late_ranks(part, align(part), [])
+        self.assertEqual(verdict.late, [])
+        self.assertIn("fewer than 5", verdict.why_not)
+
+    def test_a_rank_with_other_events_or_another_day_is_left_out_with_the_reason(self):
+        part = collectives(16)
+        times = part.anchors["collectives"][3]
+        del times["nccl #199"]
+        found = align(part)
+        self.assertEqual((found.without, found.events), ({}, 199), "its recording ended before the last one")
+        # It began to record later: each of its numbers is that of another collective.
+        part.anchors["collectives"][3] = {f"nccl #{n}": times[f"nccl #{n + 1}"] for n in range(198)}
+        self.assertIn("198 events", align(part).without[3])
+        part = collectives(16)
+        part.ranks[5].began_ns += 3600 * 10**9
+        self.assertIn("clock", align(part).without[5])
+
+    def test_without_events_the_clocks_of_the_machines_are_used_and_their_error_is_stated(self):
+        found = align(job(8))
+        self.assertEqual(found.by, "clocks of the machines")
+        self.assertEqual(found.error_ns, 0)
+        far = merge([Part(ranks={n: rank(n, host=f"node{n}")}) for n in range(8)])
+        self.assertEqual(align(far).error_ns, 10_000_000)
+        self.assertEqual(late_ranks(far, align(far), []).late, [])
+        for own in far.ranks.values():
+            own.began_ns = None
+        self.assertEqual(align(far).by, "nothing")
+
+    def test_on_one_machine_nothing_is_fitted(self):
+        # Ranks that ran one after the other: a fit would call that aligned.
+        part = collectives(8, host="one")
+        for n, own in part.ranks.items():
+            own.began_ns = 10**18 + n * 10**9
+        found = align(part)
+        self.assertTrue(found.one_clock)
+        self.assertGreater(found.error_ns, 10**8)
+
+
+class Unlike(unittest.TestCase):
+    def test_a_slow_lock_is_found_and_noise_is_not(self):
+        rng = random.Random(2)
+        part = job(64, locks=lambda n: {"queue": Row(20, 80_000_000 if n == 9 else int(rng.gauss(2e6, 2e5)))})
+        found = outliers(part)
+        self.assertEqual([(one.rank, one.kind, one.name) for one in found], [(9, "locks", "queue")])
+        self.assertEqual(found[0].ranks, 64)
+
+    def test_many_bad_ranks_do_not_hide_one_another(self):
+        part = job(64, locks=lambda n: {"queue": Row(20, 80_000_000 if n < 20 else 2_000_000)})
+        self.assertEqual(len(outliers(part)), 20)
+
+    def test_four_ranks_are_not_judged(self):
+        self.assertEqual(outliers(job(4, locks=lambda n: {"queue": Row(1, 10**9 if n == 3 else 1)})), [])
+
+    def test_a_row_that_a_rank_does_not_name_has_at_most_what_its_last_row_has(self):
+        def rows(n):
+            return {"gemm": Row(1, 5_000_000_000)} if n < 6 else {}
+        part = job(12, kernels=rows)
+        self.assertEqual(len(outliers(part)), 0, "half of the ranks: none is the usual")
+        part = job(12, kernels=lambda n: {"gemm": Row(1, 5_000_000_000)} if n < 11 else {})
+        self.assertEqual([one.rank for one in outliers(part)], [11])
+        part.ranks[11].folded["kernels"] = 4_900_000_000
+        self.assertEqual(outliers(part), [])
+
+    def test_another_driver_and_another_kernel_are_named(self):
+        part = job(16, runs=lambda n: {"gemm": Row(1, 0), **({"odd": Row(1, 0)} if n == 4 else {})})
+        for n, own in part.ranks.items():
+            own.facts = {"driver": "570.10" if n == 12 else "580.95"}
+        odd = odd_facts(part)
+        self.assertEqual([(one.what, one.value, one.ranks) for one in odd], [("driver", "570.10", [12]), ("kernel odd", "runs", [4])])
+        for n, own in part.ranks.items():
+            own.facts = {"driver": "570.10" if n % 2 else "580.95"}
+        self.assertEqual([one.what for one in odd_facts(part)], ["kernel odd"], "half and half: none is odd")
+
+
+class Between(unittest.TestCase):
+    def test_what_every_rank_has_more_of_is_a_change_and_ranks_that_always_differ_are_none(self):
+        before = job(16, kernels=lambda n: {"gemm": Row(10, (n + 1) * 10**8), "same": Row(1, n * 10**8)})
+        after = job(16, kernels=lambda n: {"gemm": Row(10, (n + 1) * 10**8 + 3 * 10**8), "same": Row(1, n * 10**8), "new": Row(1, 1)})
+        found = changes(before, after)
+        self.assertEqual([one.name for one in found.times], ["gemm"])
+        self.assertEqual(found.times[0].after_ns - found.times[0].before_ns, 3 * 10**8)
+        self.assertEqual(found.new, ["kernels: new"])
+
+    def test_facts_and_the_number_of_ranks(self):
+        before, after = job(8), job(6)
+        for part, driver in ((before, "570.10"), (after, "580.95")):
+            for own in part.ranks.values():
+                own.facts = {"driver": driver}
+        found = changes(before, after)
+        self.assertEqual([(one.what, one.before, one.after) for one in found.facts], [("driver", "570.10", "580.95"), ("ranks", "8", "6")])
+        self.assertIn("from 5 on", changes(job(4), job(4)).why_not)
+
+
+class Reading(unittest.TestCase):
+    def test_a_folder_without_recordings_is_an_error(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaisesRegex(fleet.NoRecordings, "no recording"):
+                recordings(folder)
+        with self.assertRaisesRegex(fleet.NoRecordings, "no such folder"):
+            recordings("/nonexistent")
+
+    def test_a_recording_that_cannot_be_read_is_a_rank_that_failed(self):
+        options = Options("/nonexistent/doorbell")
+        part = map_recording(Recording("a.rank3.doorbell", 3), options)
+        self.assertIn("/nonexistent/doorbell", part.ranks[3].failed)
+        part = map_recording(Recording("a.doorbell", None), options)
+        self.assertEqual((part.ranks, len(part.left_out)), ({}, 1))
+
+    def test_a_task_that_dies_is_one_rank_and_the_rest_goes_on(self):
+        found = [Recording(f"a.rank{n}.doorbell", n) for n in range(40)]
+        part, cost = run(found, Options("/nonexistent/doorbell"), workers=2)
+        self.assertEqual(len(part.ranks), 40)
+        self.assertTrue(all(own.failed for own in part.ranks.values()))
+        self.assertGreater(cost.moved_bytes, 0)
+        part = merge([failed(found[3], "its task failed: KilledWorker"), job(3)])
+        self.assertEqual(sorted(part.ranks), [0, 1, 2, 3])
+
+
+    @unittest.skipIf(multiprocessing.get_start_method() != "fork", "processes are not forked here")
+    def test_a_process_that_is_killed_ends_nothing(self):
+        real, _run.sized = _run.sized, dies_in_a_child
+        try:
+            found = [Recording(f"a.rank{n}.doorbell", n) for n in range(40)]
+            part, _ = run(found, Options("/nonexistent/doorbell"), workers=2, processes=True)
+        finally:
+            _run.sized = real
+        self.assertEqual(len(part.ranks), 40)
+        self.assertIn("/nonexistent/doorbell", part.ranks[3].failed)
+
+
+def dies_in_a_child(recording, options, parent=os.getpid()):
+    if recording.rank == 3 and os.getpid() != parent:
+        os._exit(1)
+    part = map_recording(recording, options)
+    return part, 1
+
+
+if __name__ == "__main__":
+    unittest.main()
