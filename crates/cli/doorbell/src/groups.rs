@@ -7,7 +7,7 @@ use std::fmt::Write;
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "Record a program, explain a recording",
-        &["record", "attach", "top", "show", "why", "export", "report", "diff", "redact"],
+        &["record", "attach", "save", "top", "show", "why", "export", "report", "diff", "redact"],
     ),
     ("Fix its locks", &["plan", "run"]),
     ("Measure", &["bench", "compare", "calibrate", "soak"]),

@@ -39,6 +39,7 @@ mod needs_x86_64 {
     pub mod record;
     pub mod run;
     pub mod sample;
+    pub mod save;
     pub mod selfbench;
     pub mod selftest;
     pub mod soak;
@@ -100,6 +101,7 @@ struct Cli {
 enum Command {
     Record(record::Args),
     Attach(attach::Args),
+    Save(save::Args),
     Top(top::Args),
     Show(show::Args),
     Why(why::Args),
@@ -160,6 +162,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Record(a) => a.run(),
         Command::Attach(a) => a.run(),
+        Command::Save(a) => a.run(),
         Command::Top(a) => a.run(),
         Command::Show(a) => a.run(),
         Command::Why(a) => a.run(),

@@ -37,6 +37,7 @@ macro_rules! refused {
 refused! {
     record: "recording", "Run a program and record every command that it sends to the GPU";
     attach: "recording", "Switch the recording of a running program on, and off again at the end";
+    save: "recording", "Have a flight recorder (`record --last`) write a file now";
     top: "recording", "Show each second what a program that is being recorded does";
     run: "running a program with other lock protocols", "Run a program with other lock protocols under it, without rebuilding it";
     bench: "measuring", "Run an experiment: every transfer a sample, what is compared takes turns";

@@ -326,3 +326,38 @@ fn what_cannot_be_watched_is_an_error_with_examples() {
         assert!(out.status.code() == Some(125) && said.contains(says), "{options:?}: {said}");
     }
 }
+
+/// Starts a program that says its number and goes on until it is killed; its recorder, and the number.
+fn started(dir: &Path, how: &[&str]) -> (Child, String) {
+    let mut recorder = record(dir, how, &["sh", "-c", "echo $$; exec sleep 600"]).spawn().unwrap();
+    let mut pid = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(recorder.stdout.as_mut().unwrap()), &mut pid).unwrap();
+    (recorder, pid.trim().to_owned())
+}
+
+#[test]
+fn a_file_is_written_when_somebody_asks_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let save = |pid: &str| doorbell().args(["save", pid, "--reason", "it is slow"]).output().unwrap();
+    let kill = |mut recorder: Child, pid: &str| {
+        assert!(Command::new("kill").arg(pid).status().unwrap().success());
+        recorder.wait().unwrap();
+    };
+    let (recorder, pid) = started(dir.path(), &["--locks", "--last", "4MiB", "--max-saves", "2", "-o", "a.doorbell"]);
+    for name in ["a.doorbell", "a.2.doorbell"] {
+        let out = save(&pid);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let file = dir.path().canonicalize().unwrap().join(name);
+        assert_eq!(String::from_utf8_lossy(&out.stdout).trim(), file.to_str().unwrap());
+        let saved = &show(&["show", "--summary"], &file)["saved"];
+        assert_eq!((&saved["reason"], &saved["what"]), (&"doorbell save".into(), &"it is slow".into()));
+    }
+    let out = save(&pid);
+    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("2 files were written"), "{out:?}");
+    kill(recorder, &pid);
+    // Of one that keeps everything there is nothing to save.
+    let (recorder, pid) = started(dir.path(), &["--locks", "-o", "b.doorbell"]);
+    let out = save(&pid);
+    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("keeps everything"), "{out:?}");
+    kill(recorder, &pid);
+}

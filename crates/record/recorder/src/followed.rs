@@ -3,6 +3,7 @@
 //! Invariant: a region is freed only when its process has ended or will write no more, and everything that it holds was
 //! taken before.
 
+use crate::control::messages::SavedSoFar;
 use crate::end::{self, Ending, Totals};
 use crate::gpu_clock::GpuClocks;
 use crate::image::Image;
@@ -125,11 +126,24 @@ impl<'a> Followed<'a> {
         self.flight = Some(Flight { shared, triggers, looked: Instant::now(), told: HashSet::new() });
     }
 
-    /// Somebody wants the newest part in a file. (Nothing happens where all is written.)
-    pub fn save(&mut self, reason: &str, what: &str) {
-        if let Some(flight) = &self.flight {
-            flight.shared.asked(last::why(reason, what.into(), crate::clock::tsc()));
+    /// Somebody wants the newest part in a file.
+    ///
+    /// # Errors
+    /// Why there will be none, in words.
+    pub fn save(&mut self, reason: &str, what: &str) -> Result<(), String> {
+        let Some(flight) = &self.flight else {
+            return Err("this recording keeps everything: there is nothing to save".into());
+        };
+        if flight.shared.asked(last::why(reason, what.into(), crate::clock::tsc())) {
+            Ok(())
+        } else {
+            Err(format!("{} files were written, and no more may be: --max-saves", flight.shared.most_files()))
         }
+    }
+
+    /// What a flight recorder has saved so far.
+    pub fn saved(&self) -> Option<SavedSoFar> {
+        self.flight.as_ref().map(|flight| flight.shared.so_far())
     }
 
     /// Hands what is due to the thread that writes.

@@ -3,6 +3,7 @@
 //! A file is written by a thread of its own from a snapshot, which shares the packed pieces with the queue: neither the rings nor the thread that
 //! gathers events wait for a disk. It has another name until it is whole. What cannot be written is told once, and the recording goes on.
 
+use crate::control::messages::SavedSoFar;
 use crate::kept::{Kept, Pack, plain};
 use crate::last::{Held, Last, Left, Looked, before, look};
 use crate::output::describe;
@@ -92,23 +93,43 @@ impl Shared {
         if s.begun.is_some_and(|at| now.saturating_duration_since(at) < APART) {
             s.saves.too_soon += 1;
         } else {
-            self.make_due(&mut s, why, now + AFTER);
+            let _ = self.make_due(&mut s, why, now + AFTER);
         }
     }
 
-    /// Somebody asks for a file: at once.
-    pub fn asked(&self, why: Why) {
+    /// Somebody asks for a file: at once. False: there are as many as may be.
+    pub fn asked(&self, why: Why) -> bool {
         let mut s = self.state();
-        self.make_due(&mut s, why, Instant::now());
+        self.make_due(&mut s, why, Instant::now())
     }
 
-    fn make_due(&self, s: &mut State, why: Why, at: Instant) {
+    fn make_due(&self, s: &mut State, why: Why, at: Instant) -> bool {
         if s.begun_files >= self.last.most_files {
             s.saves.too_many += 1;
-            return;
+            return false;
         }
         s.due = Some((why, at));
         self.is_due.store(true, Ordering::Release);
+        true
+    }
+
+    /// Files at most.
+    pub fn most_files(&self) -> u32 {
+        self.last.most_files
+    }
+
+    /// What was saved so far.
+    pub fn so_far(&self) -> SavedSoFar {
+        let saves = &self.state().saves;
+        SavedSoFar {
+            files: saves.files.len() as u64,
+            latest: saves.files.last().map(|f| {
+                let path = std::path::absolute(&f.path).unwrap_or_else(|_| f.path.clone());
+                path.to_string_lossy().into_owned()
+            }),
+            failed: saves.failed,
+            failure: saves.failure.clone(),
+        }
     }
 
     /// Why memory is to be saved now. Says it once.

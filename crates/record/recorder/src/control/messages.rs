@@ -147,6 +147,23 @@ pub struct Status {
     pub lost_events: u64,
     /// What the recorder has used.
     pub recorder_use: RecorderUse,
+    /// What a flight recorder has saved; absent from other recordings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saved: Option<SavedSoFar>,
+}
+
+/// Files of a flight recorder.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SavedSoFar {
+    pub files: u64,
+    /// The latest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latest: Option<String>,
+    /// What could not be saved: how often, and why the first time.
+    pub failed: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 #[cfg(test)]
@@ -186,9 +203,16 @@ mod tests {
     #[test]
     fn each_key_is_documented_and_each_documented_one_is_sent() {
         let worst = Some(crate::counters::Worst::default());
+        let some = || Some(String::new());
+        let saved = SavedSoFar { latest: some(), failure: some(), ..SavedSoFar::default() };
         let all = Answer {
             error: Some(String::new()),
-            status: Some(Status { stopped: Some(String::new()), attached: Some(1), ..Status::default() }),
+            status: Some(Status {
+                stopped: Some(String::new()),
+                attached: Some(1),
+                saved: Some(saved),
+                ..Status::default()
+            }),
             counters: Some(Counts { worst_call: worst.clone(), worst_lock_wait: worst, ..Counts::default() }),
             written: Some(Written::default()),
             ..Answer::ok()
