@@ -391,7 +391,7 @@ class Finding(unittest.TestCase):
         self.assertIs(found["pin"], doorbell.pin)
 
     def test_the_error_says_where_the_library_is_looked_for(self):
-        out = subprocess.run([sys.executable, "-c", "import doorbell"], capture_output=True, text=True,
+        out = subprocess.run([sys.executable, "-c", "import doorbell; doorbell.open()"], capture_output=True, text=True,
                              env={**os.environ, "DOORBELL_LIB": "/nowhere/libdoorbell.so", "LD_PRELOAD": ""})
         self.assertIn("DOORBELL_LIB", out.stderr)
         self.assertIn("/nowhere/libdoorbell.so", out.stderr)

@@ -14,7 +14,7 @@ use terminal::table::Style;
 #[group(skip)]
 pub struct Args {
     /// Keep only the newest part, in memory, for example 256MiB or 30s (of a time at most 1GiB). A file is written when the program
-    /// crashes, when doorbell gets SIGUSR1, and as --save-when says. Its names: NAME.doorbell, NAME.2.doorbell, ...
+    /// crashes, when doorbell gets SIGUSR1, and as --save-when says. Its names: NAME.doorbell, NAME.2.doorbell and so on
     #[arg(long, value_name = "SIZE|TIME", value_parser = span, conflicts_with = "max_size")]
     pub last: Option<Span>,
     /// With --last: write a file when this happens, such as `call > 5ms` (a CUDA call takes longer), `wait > 1ms` (for a lock, with
@@ -40,7 +40,7 @@ fn span(text: &str) -> Result<Span, String> {
         Ok(n) if n >= LEAST => Ok(Span::Bytes(n)),
         Ok(_) if text.bytes().all(|b| b.is_ascii_digit()) => Err("it needs a unit: 256MiB or 30s".into()),
         Ok(_) => Err("at least 1MiB is needed".into()),
-        Err(_) if text.ends_with('s') => Err(of_time),
+        Err(_) if text.starts_with(|c: char| c.is_ascii_digit()) && text.ends_with('s') => Err(of_time),
         Err(_) => Err("a size or a time, such as 256MiB or 30s".into()),
     }
 }

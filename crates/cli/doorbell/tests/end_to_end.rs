@@ -529,12 +529,19 @@ fn a_real_tape_cut_anywhere_is_shown_up_to_the_cut() {
     let whole = std::fs::read(&tape).unwrap();
     let all = number(&summary(&tape), "/entries");
     let cut = dir.path().join("cut.doorbell");
-    let mut most = 0;
+    let (mut most, mut behind) = (0, 0);
     for part in 1..24 {
         let at = whole.len() * part / 24;
         std::fs::write(&cut, &whole[..at]).unwrap();
         let out = run(doorbell().args(["show", "--summary", "--json"]).arg(&cut));
         let err = text(&out.stderr);
+        // Behind the end lies what only makes reading faster.
+        let is_whole = serde_json::from_slice::<Value>(&out.stdout).is_ok_and(|v| v["damage"].is_null());
+        if is_whole {
+            assert_eq!((out.status.code(), number(&summary(&cut), "/entries")), (Some(0), all), "cut at {at}: {err}");
+            behind += 1;
+            continue;
+        }
         assert_eq!(out.status.code(), Some(2), "cut at {at}: {err}");
         assert!(err.starts_with("error: ") && !err.contains("panicked"), "cut at {at}: {err}");
         if let Ok(v) = serde_json::from_slice::<Value>(&out.stdout) {
@@ -549,6 +556,7 @@ fn a_real_tape_cut_anywhere_is_shown_up_to_the_cut() {
         assert_eq!(out.status.code(), Some(2), "flipped at {at}: {}", text(&out.stderr));
         assert!(!text(&out.stderr).contains("panicked"), "flipped at {at}");
     }
+    assert!(behind < 12, "{behind} of 23");
 }
 
 #[test]

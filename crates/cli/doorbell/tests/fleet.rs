@@ -10,10 +10,10 @@ fn tests(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../python/tests").join(name)
 }
 
-/// The tests of one file, by `DOORBELL_FLEET_PYTHON` (an interpreter that has Dask, DuckDB and pandas) or `python3`. `None`, said where
+/// The tests of one file, by `FLEET_PYTHON` (an interpreter that has Dask, DuckDB and pandas) or `python3`. `None`, said where
 /// skips are counted, without one.
 fn ran(name: &str) -> Option<Output> {
-    let named = std::env::var("DOORBELL_FLEET_PYTHON").unwrap_or_else(|_| "python3".into());
+    let named = std::env::var("FLEET_PYTHON").unwrap_or_else(|_| "python3".into());
     if !test_support::installed(&named) {
         test_support::skip_part!("no {named}");
         return None;

@@ -9,7 +9,7 @@ use schema::Summary;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tape::file::Writer;
+use tape::file::{Header, Writer};
 
 /// Of what is stored. To be raised where a summary gets other fields, or a walk finds something else.
 const LAYOUT: u32 = 1;
@@ -45,7 +45,15 @@ pub(crate) fn stored(r: &Recording) -> Option<Summary> {
     if head.layout != LAYOUT || head.doorbell != DOORBELL || head.chunks != r.chunks.len() || !r.events_are_whole() {
         return None;
     }
-    Some(serde_json::from_slice::<Read>(stored).ok()?.summary)
+    let summary = serde_json::from_slice::<Read>(stored).ok()?.summary;
+    is_of(&summary, r.header()).then_some(summary)
+}
+
+/// Whether a summary is of a recording with this header.
+fn is_of(s: &Summary, h: &Header) -> bool {
+    let by = &s.recorded_by;
+    [&by.doorbell, &by.host, &by.kernel, &by.cpu, &s.driver, &s.gpu, &s.program.exe, &s.program.started]
+        == [&h.doorbell, &h.host, &h.kernel, &h.cpu, &h.driver, &h.gpu, &h.exe, &h.started]
 }
 
 /// Bytes of a summary that is stored, at most: one that lists more is of many processes and channels, and as good as a walk.

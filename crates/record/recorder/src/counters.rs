@@ -5,6 +5,7 @@
 
 use pushbuf::encode::{launch_dma, offset, subchannel};
 use pushbuf::header::{Header, Kind};
+use pushbuf::qmd::end_time;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -86,6 +87,8 @@ struct Words {
     skip: usize,
     line_length: u32,
     lines: u32,
+    /// The QMD that was written last runs no kernel: it only orders or starts others.
+    is_order: bool,
 }
 
 pub struct Counters {
@@ -238,6 +241,9 @@ impl Words {
         word: impl Fn(usize) -> u32,
         sums: &mut Counts,
     ) {
+        if subch == subchannel::COMPUTE && address == end_time::LOAD_INLINE_DATA {
+            self.is_order = kind == Kind::NonInc && end_time::is_order(count, &word);
+        }
         let methods = match subch {
             subchannel::COMPUTE => SEND_SIGNALING_PCAS_B..=offset::SEND_SIGNALING_PCAS2_B,
             subchannel::COPY => offset::COPY_LAUNCH_DMA..=COPY_LINE_COUNT,
@@ -266,7 +272,8 @@ impl Words {
         match (subch, address) {
             // PCAS_ACTION: those that schedule.
             (subchannel::COMPUTE, offset::SEND_SIGNALING_PCAS2_B) => {
-                sums.kernels += u64::from(matches!(value & 15, 2 | 3 | 9 | 10));
+                let schedules = matches!(value & 15, 2 | 3 | 9 | 10);
+                sums.kernels += u64::from(schedules && !std::mem::take(&mut self.is_order));
             }
             (subchannel::COMPUTE, SEND_SIGNALING_PCAS_B) => sums.kernels += u64::from(value >> 1 & 1),
             (subchannel::COPY, offset::COPY_LINE_LENGTH_IN) => self.line_length = value,
@@ -332,7 +339,7 @@ fn word_at(b: &[u8], i: usize) -> Option<u32> {
 mod tests {
     use super::*;
     use pushbuf::encode::Words as Written;
-    use pushbuf::qmd::PcasAction;
+    use pushbuf::qmd::{Layout, PcasAction, Qmd};
     use tape::event::{EntryBody, Plain, RingBody, bytes_of};
     use tape::lock::{HoldBody, OpBody, op};
 
@@ -403,6 +410,23 @@ mod tests {
         let found = c.asked();
         assert_eq!((found.kernels, found.copies, found.copy_bytes), (launches, copies, 4096));
         assert!(launches > 0 && copies == 2);
+    }
+
+    /// CUDA starts one before a kernel that has to wait for the kernel before it.
+    #[test]
+    fn a_qmd_without_blocks_is_no_kernel() {
+        let mut c = counting();
+        let mut qmd = Qmd::new(Layout::of(4, 0).unwrap());
+        for (kind, kernels) in [(1, 0), (2, 1)] {
+            qmd.set("QMD_TYPE", kind).unwrap();
+            let bytes: Vec<u8> = qmd.words().iter().flat_map(|w| w.to_le_bytes()).collect();
+            let words = written(|w| {
+                w.inline(subchannel::COMPUTE, 0x2000, &bytes, 0x41).unwrap();
+                w.launch(subchannel::COMPUTE, 0x2000).unwrap();
+            });
+            c.pass(1, 2, &entry(0, &words));
+            assert_eq!(c.asked().kernels, kernels);
+        }
     }
 
     #[test]

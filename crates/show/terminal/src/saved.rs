@@ -46,7 +46,7 @@ mod tests {
         assert!(text.contains("`call > 5ms`: cuModuleLoadData took 7.2 ms") && text.contains("nothing: "), "{text}");
         let text =
             lines(&Saved { events: 1200, bytes: 1 << 20, doorbells: 3, processes: 2, forgotten: 4, ..s }).join("\n");
-        for part in ["1,200 events of before (3 doorbells, 1.0 MiB)", "2 processes", "4 driver calls"] {
+        for part in ["1,200 events of before (3 doorbells, 1 MiB)", "2 processes", "4 driver calls"] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

@@ -93,8 +93,23 @@ pub fn begin() {
 #[inline(never)]
 pub fn uploaded(length: usize, word: impl Fn(usize) -> u32) {
     alone(|s| {
-        s.upload(|node| end_time::nodes(length, &word, stamps::is_slot, node));
+        s.upload(|to| end_time::nodes(length, &word, stamps::is_slot, |node| to.put(node)));
     });
+}
+
+/// Nodes of an upload, behind those of the one before.
+struct Upload<'a> {
+    nodes: &'a mut [Node; UPLOAD],
+    n: usize,
+}
+
+impl Upload<'_> {
+    fn put(&mut self, node: Node) {
+        if let Some(to) = self.nodes.get_mut(self.n) {
+            *to = node;
+            self.n += 1;
+        }
+    }
 }
 
 /// Where a QMD is among nodes in the order of their addresses.
@@ -114,48 +129,43 @@ fn continues(before: &[Node], nodes: &[Node]) -> bool {
 
 impl State {
     /// `each` calls its function with each node that a segment uploads.
-    fn upload(&mut self, each: impl Fn(&mut dyn FnMut(Node))) {
-        let mut from = self.n;
-        let mut to = self.put(from, &each);
+    fn upload(&mut self, each: impl Fn(&mut Upload)) {
+        let mut put = Upload { nodes: &mut self.upload, n: self.n };
+        each(&mut put);
+        let (mut from, mut to) = (self.n, put.n);
         if to == UPLOAD {
-            (from, to) = (0, self.put(0, &each));
+            let mut put = Upload { nodes: &mut self.upload, n: 0 };
+            each(&mut put);
+            (from, to) = (0, put.n);
         }
-        let (before, nodes) = self.upload[..to].split_at_mut(from);
+        let Some((before, nodes)) = self.upload.get_mut(..to).and_then(|all| all.split_at_mut_checked(from)) else {
+            return;
+        };
         nodes.sort_unstable_by_key(|node| node.address);
-        if continues(before, nodes) {
-            for node in before {
-                if find(nodes, node.address).is_some() {
-                    *node = Node::NONE;
-                }
+        let goes_on = continues(before, nodes);
+        for node in before {
+            // (Without an address it is none.)
+            if !goes_on || find(nodes, node.address).is_some() {
+                *node = Node::NONE;
             }
-        } else {
-            self.upload.copy_within(from..to, 0);
-            to -= from;
         }
         self.link(to);
     }
 
-    /// Where what was put from `from` on ends.
-    fn put(&mut self, from: usize, each: impl Fn(&mut dyn FnMut(Node))) -> usize {
-        let mut to = from;
-        each(&mut |node| {
-            if let Some(place) = self.upload.get_mut(to) {
-                *place = node;
-                to += 1;
-            }
-        });
-        to
-    }
-
     fn link(&mut self, n: usize) {
         self.uploads = self.uploads.wrapping_add(1).max(1);
-        let nodes = &mut self.upload[..n];
+        self.n = 0;
+        for i in 0..n {
+            if let Some(node) = self.upload.get(i).copied().filter(|node| node.address != 0)
+                && let Some(to) = self.upload.get_mut(self.n)
+            {
+                *to = node;
+                self.n += 1;
+            }
+        }
+        let n = self.n;
+        let Some(nodes) = self.upload.get_mut(..n) else { return };
         nodes.sort_unstable_by_key(|node| node.address);
-        let gone = nodes.iter().take_while(|node| node.address == 0).count();
-        nodes.copy_within(gone.., 0);
-        let n = n - gone;
-        self.n = n;
-        let nodes = &mut self.upload[..n];
         // A QMD and those that it starts are one group. Its number is the lowest of its nodes', passed on until no node changes.
         nodes.iter_mut().enumerate().for_each(|(i, node)| node.group = i as u32);
         loop {
@@ -351,9 +361,15 @@ mod tests {
     }
 
     fn upload(s: &mut State, nodes: &[(u64, bool, [u64; 2])]) {
-        s.upload(|f| {
+        s.upload(|to| {
             for (address, is_kernel, starts) in nodes {
-                f(Node { address: *address, is_kernel: *is_kernel, is_stamped: *is_kernel, starts: *starts, group: 0 });
+                to.put(Node {
+                    address: *address,
+                    is_kernel: *is_kernel,
+                    is_stamped: *is_kernel,
+                    starts: *starts,
+                    group: 0,
+                });
             }
         });
     }

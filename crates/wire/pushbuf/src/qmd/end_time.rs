@@ -140,6 +140,11 @@ fn has_blocks(at: usize, mut word: impl FnMut(usize) -> u32) -> bool {
     is_grid && word(at + GRID_AT) != 0 && word(at + GRID_AT + 1) & 0xffff != 0 && word(at + GRID_AT + 2) & 0xffff != 0
 }
 
+/// True for the words of a QMD of version 4.0 that runs no kernel.
+pub fn is_order(words: usize, word: impl Fn(usize) -> u32) -> bool {
+    words == WORDS && word(VERSION_AT) & 0xff == VERSION && word(0) >> TYPE_SHIFT & 7 < 2
+}
+
 /// Whether the QMD that begins at word `at` has a release that its program leaves unused.
 pub fn has_room(at: usize, word: impl Fn(usize) -> u32) -> bool {
     RELEASES.iter().any(|r| !r.is_enabled(at, &word))
