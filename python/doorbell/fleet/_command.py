@@ -25,14 +25,7 @@ class Command:
 
     def json(self, arguments: Sequence[str]) -> Any:
         """One JSON value. A damaged recording has one up to the damage, with exit status 2."""
-        self.views += 1
-        try:
-            done = subprocess.run([self.program, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
-                                  timeout=self.timeout, check=False)
-        except subprocess.TimeoutExpired:
-            raise CommandFailed(f"`doorbell {arguments[0]}` took more than {self.timeout:g} s") from None
-        except OSError as error:
-            raise CommandFailed(f"{self.program}: {error.strerror}") from None
+        done = self._done(arguments)
         self.printed += len(done.stdout)
         try:
             return json.loads(done.stdout)
@@ -61,16 +54,19 @@ class Command:
 
     def run(self, arguments: Sequence[str]) -> None:
         """For what it leaves on the disk. A damaged recording leaves what is before the damage."""
+        done = self._done(arguments)
+        if done.returncode not in (0, 2):
+            raise CommandFailed(reason(done.stderr, done.returncode, arguments))
+
+    def _done(self, arguments: Sequence[str]) -> "subprocess.CompletedProcess[bytes]":
         self.views += 1
         try:
-            done = subprocess.run([self.program, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
+            return subprocess.run([self.program, *arguments], stdin=subprocess.DEVNULL, capture_output=True,
                                   timeout=self.timeout, check=False)
         except subprocess.TimeoutExpired:
             raise CommandFailed(f"`doorbell {arguments[0]}` took more than {self.timeout:g} s") from None
         except OSError as error:
             raise CommandFailed(f"{self.program}: {error.strerror}") from None
-        if done.returncode not in (0, 2):
-            raise CommandFailed(reason(done.stderr, done.returncode, arguments))
 
 
 def reason(stderr: bytes, status: int, arguments: Sequence[str]) -> str:
