@@ -51,6 +51,19 @@ def at(name, launch, end):
     return end if name.startswith("graph") else launch
 
 
+def runs_of(doorbell, tape):
+    """Runs by the names of their kernels. A graph's kernels were launched by no handle, so these have an address."""
+    of = {}
+    for run in show(doorbell, tape, "--gpu-times"):
+        of.setdefault((run["name"] or "graph " + hex(run["code"])).split("(")[0], []).append(run)
+    return of
+
+
+def of_class(of, name, number):
+    """Those of a class. A graph's kernels are known by how many there are."""
+    return of.get(name) or next((runs for key, runs in of.items() if key.startswith("graph ") and len(runs) == number), [])
+
+
 def own(doorbell, tmp):
     """Kernels that read the GPU's clock themselves."""
     program, tape = f"{tmp}/own", f"{tmp}/own.doorbell"
@@ -61,13 +74,9 @@ def own(doorbell, tmp):
         theirs.setdefault(name, []).append((int(start), int(end), int(number)))
     summary = show(doorbell, tape, "--summary")
     print("lost", summary["lost"], "kernels without a time", [t["lacking"] for t in summary.get("kernel_times") or []], flush=True)
-    ours = {}
-    for run in show(doorbell, tape, "--gpu-times"):
-        ours.setdefault((run["name"] or hex(run["code"])).split("(")[0], []).append(run)
-    rows = []
+    ours, rows = runs_of(doorbell, tape), []
     for name, runs in theirs.items():
-        # A graph's kernels were launched by no handle: they are known by how many there are.
-        mine = ours.get(name) or next((v for k, v in ours.items() if k.startswith("0x") and len(v) == len(runs)), [])
+        mine = of_class(ours, name, len(runs))
         row = {"class": name, "kernels": len(runs), "ends": min(len(mine), len(runs))}
         if len(mine) >= len(runs):
             mine = sorted(mine, key=lambda r: at(name, r["submission"], ns(r, "end_ns")))[-len(runs):]
@@ -203,16 +212,15 @@ def beside(doorbell, tmp):
         for _, dur, name in json.load(f):
             by_cupti["of"].setdefault(name, []).append(1e3 * dur)
     by_us = {"own": theirs(recorded(doorbell, tape, [program], "--gpu-times")), "of": {}}
-    named = [((r["name"] or "graph " + hex(r["code"])).split("(")[0], r) for r in show(doorbell, tape, "--gpu-times")]
-    for name, r in sorted(named, key=lambda n: at(n[0], n[1]["submission"], ns(n[1], "end_ns"))):
-        by_us["of"].setdefault(name, []).append(ns(r, "end_ns") - ns(r, "start_ns"))
+    for name, runs in runs_of(doorbell, tape).items():
+        runs.sort(key=lambda r: at(name, r["submission"], ns(r, "end_ns")))
+        by_us["of"][name] = [ns(r, "end_ns") - ns(r, "start_ns") for r in runs]
     rows = []
     for name, runs in by_us["own"].items():
         row = {"class": name, "kernels": len(runs)}
         for by, said in (("cupti", by_cupti), ("ours", by_us)):
             own = said["own"].get(name, [])
-            # A graph's kernels were launched by no handle: they are known by how many there are.
-            of = said["of"].get(name) or next((v for k, v in said["of"].items() if k.startswith("graph ") and len(v) == len(own)), [])
+            of = of_class(said["of"], name, len(own))
             more = [x - y for x, y in zip(of[-len(own):], own)] if 0 < len(own) <= len(of) else []
             row[by] = spread(more)
         # (CUPTI's and ours are of two runs: each is held against the kernels' own times in its run.)
