@@ -329,16 +329,26 @@ fn what_cannot_be_watched_is_an_error_with_examples() {
 
 /// Starts a program that says its number and goes on until it is killed; its recorder, and the number.
 fn started(dir: &Path, how: &[&str]) -> (Child, String) {
-    let mut recorder = record(dir, how, &["sh", "-c", "echo $$; exec sleep 600"]).spawn().unwrap();
+    let mut command = record(dir, how, &["sh", "-c", "echo $$; exec sleep 600"]);
+    let mut recorder = command.env("XDG_RUNTIME_DIR", dir).spawn().unwrap();
     let mut pid = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(recorder.stdout.as_mut().unwrap()), &mut pid).unwrap();
-    (recorder, pid.trim().to_owned())
+    let pid = pid.trim().to_owned();
+    let (begun, socket) = (Instant::now(), dir.join(format!("doorbell/{pid}.sock")));
+    while !socket.exists() {
+        assert!(begun.elapsed() < PATIENCE, "no socket");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    (recorder, pid)
 }
 
 #[test]
 fn a_file_is_written_when_somebody_asks_for_it() {
     let dir = tempfile::tempdir().unwrap();
-    let save = |pid: &str| doorbell().args(["save", pid, "--reason", "it is slow"]).output().unwrap();
+    let save = |pid: &str| {
+        let mut command = doorbell();
+        command.env("XDG_RUNTIME_DIR", dir.path()).args(["save", pid, "--reason", "it is slow"]).output().unwrap()
+    };
     let kill = |mut recorder: Child, pid: &str| {
         assert!(Command::new("kill").arg(pid).status().unwrap().success());
         recorder.wait().unwrap();
