@@ -117,9 +117,9 @@ fn find(nodes: &[Node], address: u64) -> Option<usize> {
     nodes.binary_search_by_key(&address, |node| node.address).ok()
 }
 
-/// True if nodes continue an upload: one of them starts one that came before, or is started by one that came before and did not know it.
+/// True if nodes continue the upload before: one of them starts an earlier node, or an earlier node starts one of them.
 ///
-/// (One that came before and comes again is another graph's, or has changed: what starts it says nothing.)
+/// (A node that is uploaded again may be another graph's. So it connects nothing.)
 fn continues(before: &[Node], nodes: &[Node]) -> bool {
     let is_old = |qmd: u64| find(before, qmd).is_some() && find(nodes, qmd).is_none();
     let is_new = |qmd: u64| find(nodes, qmd).is_some() && find(before, qmd).is_none();

@@ -1,7 +1,7 @@
-//! The control socket: how others ask a recorder what it does, and have it begin and end pauses.
+//! The control socket: other processes read a recorder's state, begin and end pauses, and have a flight recorder save.
 //!
-//! [`folder`] says where sockets are and who may get at them, [`socket`] makes one, [`server`] is the thread that talks to peers, [`messages`] is what is
-//! said, [`client`] is the other side. A recorder without a socket records as ever.
+//! [`folder`]: where sockets are, and their modes. [`socket`] makes one. [`server`]: the thread that serves peers. [`messages`]: requests and answers.
+//! [`client`]: the other side. Without a socket the recording goes on.
 //!
 //! Invariant: the program sees nothing of it. The thread begins after the program, and descriptors are closed at its exec.
 

@@ -1,11 +1,11 @@
-//! What is alive, for comparing what two graphs know.
+//! The living objects of a graph as texts, so that two graphs can be compared.
 
 use super::objects::{Backing, External};
 use super::*;
 
 impl ObjectGraph {
-    /// All that a reader can ask of what is alive, as texts in an order of their own: two graphs that were told different things give the same
-    /// answers if these are equal. What was freed, and the numbers of things, do not count.
+    /// Everything that can be read of living objects, as sorted texts. If two graphs have equal texts, a reader gets the same from both.
+    /// Freed objects and the indices of objects are left out.
     pub fn living(&self) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
         for (key, id) in &self.live {
