@@ -281,10 +281,10 @@ impl Args {
         Ok(status_of(outcome.status))
     }
 
-    /// Stores the summary in the recording, where that takes seconds at most, or a tenth of what was recorded. Without it `show` makes it anew.
+    /// Stores the summary in a large recording, where that takes seconds at most, or a tenth of what was recorded. Without it `show` makes it anew.
     fn with_summary(&self, out: &Path, mut outcome: Outcome) -> Outcome {
         let stopped = outcome.end.how.starts_with("recording stopped");
-        if stopped || self.max_size.is_some() || !out.is_file() {
+        if stopped || self.max_size.is_some() || outcome.bytes < SUMMARY_FROM || !out.is_file() {
             return outcome;
         }
         let recorded = Duration::try_from_secs_f64(outcome.end.seconds).unwrap_or_default();
@@ -379,6 +379,8 @@ pub fn claim_result(out: Option<&Path>, default: &Path, force: bool) -> anyhow::
 
 /// What the program's caller can wait for behind its end.
 const SUMMARY_WITHIN: Duration = Duration::from_secs(5);
+/// `show` makes the summary of a recording that is smaller than this in a fraction of a second (some 60,000 launches).
+const SUMMARY_FROM: u64 = 8 << 20;
 
 /// A recording is its owner's alone.
 const MODE: u32 = 0o600;
