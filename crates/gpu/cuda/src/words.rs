@@ -6,11 +6,14 @@ use crate::error::Error;
 use crate::functions::{Cuda, RawContext};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
 const PORTABLE_MAPPED: u32 = 0x01 | 0x02;
 /// `CU_STREAM_WAIT_VALUE_GEQ`: counting up, and wrapping.
 const REACHED: u32 = 0;
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: u32 = 1;
 
 /// Words of 32 bits in pinned host memory, zero at first; freed when dropped.
 #[derive(Debug)]
@@ -18,6 +21,8 @@ pub struct Words {
     cuda: Cuda,
     at: *mut AtomicU32,
     count: usize,
+    /// Of the words' own, as a number: what waits for events. 0 before the first one.
+    stream: Mutex<usize>,
 }
 
 // SAFETY: the words are atomic, and CUDA's calls may be made from any thread.
@@ -40,7 +45,7 @@ impl Words {
         let mut at = std::ptr::null_mut();
         // SAFETY: writes one pointer.
         unsafe { cuda.cuMemHostAlloc(&mut at, 4 * count, PORTABLE_MAPPED) }?;
-        let words = Words { cuda, at: at.cast(), count };
+        let words = Words { cuda, at: at.cast(), count, stream: Mutex::new(0) };
         (0..count).for_each(|index| words.word(index).store(0, Ordering::SeqCst));
         Ok(words)
     }
@@ -68,6 +73,26 @@ impl Words {
         unsafe { self.cuda.cuStreamWriteValue32_v2(stream, at, value, 0) }
     }
 
+    /// Writes the word when what the event has recorded is done. Events are waited for one after the other, in a stream of the words' own.
+    ///
+    /// # Safety
+    /// `event` is an event's handle (`CUevent`) of a context on the words' GPU, whose context is current; the words live until it is done.
+    pub unsafe fn write_after_event(&self, event: *mut c_void, index: usize, value: u32) -> Result<()> {
+        let mut own = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        if *own == 0 {
+            let mut made = std::ptr::null_mut();
+            // SAFETY: writes one handle.
+            unsafe { self.cuda.cuStreamCreate(&mut made, NON_BLOCKING) }?;
+            *own = made as usize;
+        }
+        let stream = *own as *mut c_void;
+        // SAFETY: the caller's, and a stream of ours.
+        unsafe {
+            self.cuda.cuStreamWaitEvent(stream, event, 0)?;
+            self.write_after(stream, index, value)
+        }
+    }
+
     /// What is put into the stream from now on waits until the word has come to `value`.
     ///
     /// # Safety
@@ -82,6 +107,13 @@ impl Words {
 impl Drop for Words {
     fn drop(&mut self) {
         // SAFETY: allocated by `new`; whoever put writes and waits into streams has waited for them.
+        unsafe {
+            let stream = *self.stream.get_mut().unwrap_or_else(PoisonError::into_inner);
+            if stream != 0 {
+                let _ = self.cuda.cuStreamDestroy_v2(stream as *mut c_void);
+            }
+        }
+        // SAFETY: as above.
         let _ = unsafe { self.cuda.cuMemFreeHost(self.at.cast()) };
     }
 }

@@ -3,6 +3,7 @@
 use crate::by_cpu::DONE;
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, COPY, Copy};
+use crate::in_order::{InOrder, Queued};
 use crate::lane::{Inner, Lane};
 use crate::open::LANES;
 use crate::session::{BESIDE, LAUNCHES, Now, Session};
@@ -52,49 +53,28 @@ impl Session {
     /// As [`Session::copy_async`]; [`Error::Limit`] for more than [`Session::PIECES`].
     #[inline]
     pub fn copy_batch(&self, pieces: &[Piece]) -> Result<Copy, Error> {
-        self.ordered(pieces, None, None)
+        self.copy_queued(pieces, &InOrder::default(), &Queued::default())
     }
 
     /// Most pieces of a batch.
     pub const PIECES: usize = 4096;
 
-    /// As [`Session::copy_batch`], between two words that somebody else writes and reads: the lane waits until the first has come
-    /// to its value, counting up; the second is written when all pieces are there. What is submitted on the lane later waits,
-    /// too.
-    ///
-    /// # Errors
-    /// As [`Session::copy_batch`].
-    pub fn ordered(
-        &self,
-        pieces: &[Piece],
-        after: Option<(Buffer, u64, u32)>,
-        before: Option<(Buffer, u64, u32)>,
-    ) -> Result<Copy, Error> {
-        self.in_order(pieces, after, before, None)
-    }
-
-    /// As [`Session::ordered`]; `behind`: a submission that is waited for.
+    /// As [`Session::copy_in`], when the words of streams are on their way.
     #[inline]
-    pub(crate) fn in_order(
-        &self,
-        pieces: &[Piece],
-        after: Option<(Buffer, u64, u32)>,
-        before: Option<(Buffer, u64, u32)>,
-        behind: Option<Copy>,
-    ) -> Result<Copy, Error> {
+    pub(crate) fn copy_queued(&self, pieces: &[Piece], order: &InOrder<'_>, queued: &Queued) -> Result<Copy, Error> {
         let now = self.now()?;
         if pieces.len() > Session::PIECES {
             return Err(Error::Limit(Session::PIECES));
         }
-        let first = match (pieces.first(), after, before) {
-            (Some(piece), ..) => (piece.to, piece.from),
-            (None, Some((word, ..)), _) | (None, None, Some((word, ..))) => (word, word),
-            (None, None, None) => return Err(Error::Argument("an empty batch: pass one piece at least")),
+        let half = match (pieces.first(), order.word.or(order.signal)) {
+            (Some(piece), _) => self.half(now, (piece.to, piece.from))?,
+            (None, Some((word, ..))) => self.half(now, (word, word))?,
+            (None, None) if !order.is_free() => 0,
+            (None, None) => return Err(Error::Argument("an empty batch: pass one piece at least")),
         };
-        let half = self.half(now, first)?;
         let (at, mut claim) = self.any_lane(half, now)?;
         // What nothing has to be ordered against may go without an engine.
-        if let ([piece], None, None, None, Some(inner)) = (pieces, after, before, behind, &mut *claim)
+        if let ([piece], true, Some(inner)) = (pieces, order.is_free(), &mut *claim)
             && let Some(done) =
                 self.by_cpu_if_chosen(now, inner, (piece.to, piece.to_at), (piece.from, piece.from_at), piece.bytes)?
         {
@@ -110,18 +90,16 @@ impl Session {
                 Ok(find(piece.from)?.region.ask_where_wanted()?)
             })?;
         }
-        if let Some(behind) = behind {
-            self.wait_behind(channel, now, behind)?;
-        }
+        self.wait_for(channel, now, at, order, queued)?;
         let mut written = copies.begin(channel)?;
-        if let Some((word, at, value)) = after {
+        if let Some((word, at, value)) = order.word {
             written.acquire((&find(word)?.region, at), value)?;
         }
         for piece in pieces {
             let (to, from) = (find(piece.to)?, find(piece.from)?);
             written.copy((&to.region, piece.to_at), (&from.region, piece.from_at), piece.bytes)?;
         }
-        if let Some((word, at, value)) = before {
+        if let Some((word, at, value)) = order.signal {
             written.release((&find(word)?.region, at), value)?;
         }
         Ok(self.submitted(now, at, written.submit()?))

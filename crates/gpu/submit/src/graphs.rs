@@ -238,7 +238,7 @@ impl Session {
 
     /// Launches it once more, behind all that was launched before, of whatever graph. [`Session::wait`],
     /// [`Session::poll`] and [`Session::query`] take what it answers. Nothing orders it against copies and CUDA's
-    /// streams ([`Session::launch_after`] and [`Session::hold_stream`] do). No lock, no allocation, no system call.
+    /// streams ([`Session::launch_in`] and [`Session::stream_wait`] do). No lock, no allocation, no system call.
     ///
     /// # Errors
     /// [`Error::Busy`] while another thread launches, [`Error::Full`] while 32 launches of it are under way, or one of a chain whose bytes the CPU stores or of a
@@ -250,41 +250,6 @@ impl Session {
         let mut claim = self.claim(LAUNCHES, now)?;
         let (launching, channel) = found(&mut claim, now, graph)?;
         self.start(now, &mut launching.form, channel)
-    }
-
-    /// As [`Session::launch`], behind what the CUDA stream has queued now: a write of a word goes into the stream, and
-    /// the channel of launches waits for it. What is launched later waits, too, whatever graph it is of. A call of
-    /// CUDA's, with its locks.
-    ///
-    /// # Errors
-    /// As [`Session::launch`]; [`Error::Cuda`], and [`Error::Full`] while 1,024 orders of streams are under way. Where
-    /// another thread took the room meanwhile, nothing was launched, and later launches may wait for the stream all the same.
-    ///
-    /// # Safety
-    /// `stream` is a stream's handle (`CUstream`) of this GPU, or null for the default stream.
-    pub unsafe fn launch_after(&self, stream: *mut c_void, graph: Graph) -> Result<Copy, Error> {
-        let (setup, now) = (self.setup()?, self.now()?);
-        {
-            // Before anything goes into the stream. Other threads may still take the room meanwhile.
-            let mut claim = self.claim(LAUNCHES, now)?;
-            let (launching, channel) = found(&mut claim, now, graph)?;
-            self.has_room_for(now, &mut launching.form, channel)?;
-        }
-        let _context = setup.enter()?;
-        let order = self.order(&setup, now)?;
-        let (index, value) = order.take()?;
-        // The stream first: the channel never waits for what nobody has queued.
-        // SAFETY: the caller's; the words go with the session, whose close waits for its lanes.
-        if let Err(error) = unsafe { order.words.write_after(stream, index, value) } {
-            order.give_up((index, value));
-            return Err(error.into());
-        }
-        let mut claim = self.claim(LAUNCHES, now)?;
-        let (launching, channel) = found(&mut claim, now, graph)?;
-        let region = order.for_launches(channel.space())?;
-        self.start_behind(now, &mut launching.form, channel, |channel| {
-            Ok(channel.wait_for_word((region, 4 * index as u64), value)?)
-        })
     }
 
     /// Ends a graph. Launches of it that are under way go on; where parameters point into buffers, or memcpy nodes name pageable memory, they are waited for, up to

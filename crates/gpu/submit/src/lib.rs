@@ -6,8 +6,8 @@
 //! that two threads want at the same instant is [`Error::Busy`] for the second: no thread ever spins for another.
 //!
 //! [`Session::prepare_graph`] clones a CUDA graph, and [`Session::launch`] starts it past CUDA. Launches go by a channel of
-//! their own, in CUDA's channel group, one after the other. [`Session::instantiate_graph`] is for graphs that name pageable memory. [`Session::prepare_chain`] makes copies and launches one; [`Session::launch_behind`] and
-//! [`Session::submit_behind`] put submissions of several lanes in order.
+//! their own, in CUDA's channel group, one after the other. [`Session::instantiate_graph`] is for graphs that name pageable memory. [`Session::prepare_chain`] makes copies and launches one; [`Session::launch_in`],
+//! [`Session::submit_in`] and [`Session::copy_in`] put submissions in order behind others, streams and events ([`InOrder`]).
 //!
 //! Handles are numbers that carry the session, the place and how often the place was used. A handle of something that is gone
 //! is an error, never another's.
@@ -25,7 +25,6 @@
 //! unpinned. What a graph's kernels touch nobody knows: see [`Session::prepare_graph`]. [`Options::check_each_submission`]
 //! asks CUDA for the allocation's number each time and finds most of them.
 
-mod behind;
 mod buffers;
 mod by_cpu;
 mod chains;
@@ -36,11 +35,13 @@ mod explain;
 mod follow;
 mod graphs;
 mod handle;
+mod in_order;
 mod lane;
 mod launching;
 mod mailbox;
 mod message;
 mod open;
+mod openings;
 mod order;
 mod prepared;
 mod promises;
@@ -58,6 +59,7 @@ pub use copying::Piece;
 pub use error::Error;
 pub use follow::Follow;
 pub use handle::{Buffer, Copy, Graph, Message, Ring, Transfer};
+pub use in_order::{Event, InOrder, Stream, Word};
 pub use launch::{Order, Way};
 pub use open::{Kind, Options};
 pub use ring::Frame;

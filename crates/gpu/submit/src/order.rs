@@ -8,13 +8,13 @@ use crate::by_cpu::DONE;
 use crate::copying::Piece;
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, Copy};
+use crate::in_order::Stream;
 use crate::lane::Inner;
 use crate::open::Setup;
 use crate::promises::{Promise, Promises};
 use crate::session::{BESIDE, LAUNCHES, Now, Session};
 use crate::words::{Order, WORDS};
 use gpu::{InlineMode, Prepared};
-use std::ffi::c_void;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, PoisonError};
 
@@ -40,7 +40,7 @@ impl Session {
     }
 
     /// Whether a lane of a batch's direction has room for a submission now. Other threads may still take it.
-    fn has_room(&self, now: Now, pieces: &[Piece]) -> Result<(), Error> {
+    pub(crate) fn has_room(&self, now: Now, pieces: &[Piece]) -> Result<(), Error> {
         // (One without pieces only waits, on a lane to the GPU.)
         let half = pieces.first().map_or(Ok(0), |piece| self.half(now, (piece.to, piece.from)))?;
         let (_, mut claim) = self.any_lane(half, now)?;
@@ -50,31 +50,6 @@ impl Session {
         Ok(())
     }
 
-    /// As [`Session::copy_batch`], behind what the CUDA stream has queued now: a write of a word goes into the stream, and the lane
-    /// waits for it. What is submitted on this thread's lane later waits, too. A call of CUDA's, with its locks.
-    ///
-    /// # Errors
-    /// As [`Session::copy_batch`]; [`Error::Unavailable`] without CUDA, [`Error::Cuda`], [`Error::Full`] while 1,024 orders are
-    /// under way.
-    ///
-    /// # Safety
-    /// `stream` is a stream's handle (`CUstream`) of this GPU, or null for the default stream.
-    pub unsafe fn copy_after(&self, stream: *mut c_void, pieces: &[Piece]) -> Result<Copy, Error> {
-        let (setup, now) = (self.setup()?, self.now()?);
-        // Before anything goes into the stream.
-        self.has_room(now, pieces)?;
-        let _context = setup.enter()?;
-        let order = self.order(&setup, now)?;
-        let taken = order.take()?;
-        // The stream first: a lane never waits for what nobody has queued.
-        // SAFETY: the caller's; the words go with the session, whose close waits for its lanes.
-        if let Err(error) = unsafe { order.words.write_after(stream, taken.0, taken.1) } {
-            order.give_up(taken);
-            return Err(error.into());
-        }
-        self.ordered(pieces, Some(order.place(taken)), None)
-    }
-
     /// What is put into the CUDA stream from now on waits for a copy or launch: the lane writes a word behind it, and a wait for that goes
     /// into the stream. A call of CUDA's, with its locks. A copy by stores or loads is done: nothing goes into the stream.
     ///
@@ -82,11 +57,8 @@ impl Session {
     /// the copy's ticket says.
     ///
     /// # Errors
-    /// As [`Session::copy_after`]; [`Error::Busy`] while another thread submits on the lane.
-    ///
-    /// # Safety
-    /// As [`Session::copy_after`].
-    pub unsafe fn hold_stream(&self, stream: *mut c_void, copy: Copy) -> Result<(), Error> {
+    /// As [`Session::copy_in`]; [`Error::Busy`] while another thread submits on the lane.
+    pub fn stream_wait(&self, Stream(stream): Stream, copy: Copy) -> Result<(), Error> {
         let (setup, now) = (self.setup()?, self.now()?);
         let (lane, _) = self.lane_of(now, copy)?;
         // That it is one.
@@ -134,7 +106,7 @@ impl Session {
                 return Err(error);
             }
         }
-        // SAFETY: the caller's, and as above.
+        // SAFETY: who made the handle says that it is a stream; the words go with the session, whose close waits for its lanes.
         Ok(unsafe { order.words.hold_until(stream, taken.0, taken.1) }?)
     }
 }

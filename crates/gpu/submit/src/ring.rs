@@ -4,6 +4,7 @@
 
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, Copy, RING, Ring};
+use crate::in_order::InOrder;
 use crate::lane::{Inner, Place};
 use crate::prepared::Rotating;
 use crate::session::{Now, Session};
@@ -24,6 +25,10 @@ pub struct Frame {
     pub offset: u64,
     /// Where the CPU sees it; 0 in memory of CUDA's on the GPU, which the CPU does not see.
     pub pointer: u64,
+}
+
+fn taken(ring: &Rotating) -> Result<(), Error> {
+    if ring.taken { Ok(()) } else { Err(Error::Argument("take a frame of the ring first")) }
 }
 
 impl Session {
@@ -89,10 +94,21 @@ impl Session {
     /// # Errors
     /// [`Error::Argument`] without a frame, and as [`Session::submit`]; the frame stays the next then.
     pub fn ring_submit(&self, ring: Ring) -> Result<Copy, Error> {
+        self.ring_submit_in(ring, &InOrder::default())
+    }
+
+    /// As [`Session::ring_submit`], in order.
+    ///
+    /// # Errors
+    /// As [`Session::ring_submit`] and [`Session::copy_in`]; [`Error::Argument`] for words.
+    pub fn ring_submit_in(&self, ring: Ring, order: &InOrder<'_>) -> Result<Copy, Error> {
+        if order.word.or(order.signal).is_some() {
+            return Err(Error::Argument("a frame waits for tickets, streams and events; words are for batches"));
+        }
+        let queued = self.queue(order, |_| self.with_ring(ring, |_, _, _, ring| taken(ring)))?;
         self.with_ring(ring, |now, lane, channel, ring| {
-            if !ring.taken {
-                return Err(Error::Argument("take a frame of the ring first"));
-            }
+            taken(ring)?;
+            self.wait_for(channel, now, lane, order, &queued)?;
             let at = ring.next as u64 * ring.bytes;
             let ticket = ring.prepared.submit_at(channel, ring.to + at, ring.from + at)?;
             let copy = self.submitted(now, lane, ticket);

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::handle::{BUFFER, Buffer};
 use crate::lane::{Claim, Inner, Lane};
 use crate::open::{LANES, Options, Setup};
+use crate::openings;
 use crate::staged;
 use crate::thread;
 use gpu::points::Point;
@@ -28,7 +29,7 @@ pub(crate) const LOOKS: usize = BESIDE + 1;
 /// GPFIFO entries of a lane's channel.
 pub(crate) const ENTRIES: u32 = 512;
 
-/// One process's copies. Everything takes `&self`, from any thread.
+/// Copies and launches on one GPU. A process may have several. Everything takes `&self`, from any thread.
 pub struct Session {
     pub(crate) lanes: [Lane; ALL],
     pub(crate) buffers: Buffers,
@@ -139,17 +140,22 @@ impl Session {
         if setup.is_some() {
             return Err(Error::AlreadyOpen);
         }
-        let made = make(options)?;
-        for lane in 0..options.lanes {
-            for (half, engine) in [0, LANES].into_iter().zip(made.engines) {
-                if let Err(error) = make_lane(&self.lanes[half + lane], &made, engine) {
-                    self.empty();
-                    return Err(error);
-                }
+        let opening = openings::take().ok_or(Error::Limit(openings::MOST))?;
+        let lanes = |made: &Setup| {
+            (0..options.lanes).try_for_each(|lane| {
+                let halves = [0, LANES].into_iter().zip(made.engines);
+                halves.into_iter().try_for_each(|(half, engine)| make_lane(&self.lanes[half + lane], made, engine))
+            })
+        };
+        let made = make(options).and_then(|made| match lanes(&made) {
+            Ok(()) => Ok(made),
+            Err(error) => {
+                self.empty();
+                Err(error)
             }
-        }
+        });
+        let made = made.inspect_err(|_| openings::give_back(opening))?;
         self.opener.store(std::process::id(), Ordering::SeqCst);
-        let opening = (self.state.load(Ordering::Relaxed) >> 16) + 1;
         let asks = u64::from(options.check_each_submission) << 1;
         self.state.store(opening << 16 | (options.lanes as u64) << 8 | asks | 1, Ordering::SeqCst);
         *setup = Some(made);
@@ -164,7 +170,7 @@ impl Session {
         self.same_process()?;
         let mut setup = self.setup.write().unwrap_or_else(PoisonError::into_inner);
         let was = setup.take().ok_or(Error::Closed)?;
-        self.state.fetch_and(!1, Ordering::SeqCst);
+        let state = self.state.fetch_and(!1, Ordering::SeqCst);
         Point::AfterClose.reached();
         // What it has of CUDA's is freed in CUDA's context.
         let kept = was.enter();
@@ -173,6 +179,7 @@ impl Session {
         was.say(|| "closed".into());
         drop(was);
         drop(kept);
+        openings::give_back(state >> 16);
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use crate::choose::{Direction, Executor};
 use crate::copying::Piece;
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, Copy, TRANSFER, Transfer};
+use crate::in_order::{InOrder, Queued};
 use crate::lane::Place;
 use crate::prepared::{ByCpu, Ends, Ready};
 use crate::session::{INLINE, Now, Session};
@@ -95,7 +96,7 @@ impl Session {
     /// [`Error::Killed`], [`Error::Stopped`], and [`Error::Argument`] for what needs bytes. Nothing was submitted.
     #[inline]
     pub fn submit(&self, transfer: Transfer) -> Result<Copy, Error> {
-        self.go(transfer, None, None)
+        self.go(transfer, None, &InOrder::default(), &Queued::default())
     }
 
     /// As [`Session::submit`], with new bytes for what [`Session::prepare_bytes`] has made ready.
@@ -104,28 +105,30 @@ impl Session {
     /// As [`Session::submit`]; [`Error::Argument`] for another number of bytes than was prepared.
     #[inline]
     pub fn submit_bytes(&self, transfer: Transfer, bytes: &[u8]) -> Result<Copy, Error> {
-        self.go(transfer, Some(bytes), None)
+        self.go(transfer, Some(bytes), &InOrder::default(), &Queued::default())
     }
 
     #[inline]
-    pub(crate) fn go(&self, transfer: Transfer, bytes: Option<&[u8]>, behind: Option<Copy>) -> Result<Copy, Error> {
+    pub(crate) fn go(
+        &self,
+        transfer: Transfer,
+        bytes: Option<&[u8]>,
+        order: &InOrder<'_>,
+        queued: &Queued,
+    ) -> Result<Copy, Error> {
         let now = self.now()?;
-        let (place, used) = TRANSFER.decode(now.opening(), transfer.0)?;
-        let (lane, index) = locate(place);
-        if lane > INLINE {
-            return Err(TRANSFER.wrong());
-        }
+        let (lane, index, used) = Session::locate_transfer(now, transfer)?;
         let mut claim = self.claim(lane, now)?;
         let inner = claim.as_mut().ok_or(Error::Closed)?;
         let ready = Place::find(&mut inner.transfers, index, used).ok_or_else(|| TRANSFER.wrong())?;
-        if let Some(behind) = behind {
+        if !order.is_free() {
             if let Ready::ByCpu(ByCpu { ends, .. }) | Ready::Read { ends, .. } = ready {
                 // The CPU would read the source now, in front of what is waited for.
                 let piece = ends.piece(now);
                 drop(claim);
-                return self.in_order(&[piece], None, None, Some(behind)).map_err(gone);
+                return self.copy_queued(&[piece], order, queued).map_err(gone);
             }
-            self.wait_behind(&mut inner.channel, now, behind)?;
+            self.wait_for(&mut inner.channel, now, lane, order, queued)?;
         }
         let ticket = match (ready, bytes) {
             (Ready::ByCpu(copy), None) => {
@@ -155,6 +158,22 @@ impl Session {
             (_, Some(_)) => return Err(Error::Argument("the transfer has a source: it takes no bytes")),
         };
         Ok(self.submitted(now, lane, ticket))
+    }
+
+    /// Whether the transfer is there and its lane is free now.
+    pub(crate) fn can_go(&self, now: Now, transfer: Transfer) -> Result<(), Error> {
+        let (lane, index, used) = Session::locate_transfer(now, transfer)?;
+        let claim = self.claim(lane, now)?;
+        let inner = claim.as_ref().ok_or(Error::Closed)?;
+        Place::look(&inner.transfers, index, used).map(|_| ()).ok_or_else(|| TRANSFER.wrong())
+    }
+
+    /// Lane, place there, and how often that was used.
+    #[inline]
+    fn locate_transfer(now: Now, transfer: Transfer) -> Result<(usize, u32, u32), Error> {
+        let (place, used) = TRANSFER.decode(now.opening(), transfer.0)?;
+        let (lane, index) = locate(place);
+        if lane > INLINE { Err(TRANSFER.wrong()) } else { Ok((lane, index, used)) }
     }
 
     /// Ends a transfer. What of it is under way goes on.

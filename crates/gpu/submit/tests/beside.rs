@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
-use submit::{Chooser, Direction, Error, Executor, Follow, Options, Piece};
+use submit::{Chooser, Direction, Error, Executor, Follow, InOrder, Options, Piece, Stream};
 
 #[test]
 fn cudas_memory_is_pinned_and_copied_both_ways_and_the_thread_keeps_its_context() {
@@ -112,7 +112,7 @@ fn a_copy_that_waits_while_its_memory_is_freed_is_stopped_and_says_so() {
     let host = s.allocate(BYTES as u64, false).unwrap();
     let pinned = s.pin(block.address(), BYTES as u64).unwrap();
     let piece = Piece { to: pinned, to_at: 0, from: host, from_at: 0, bytes: 64 };
-    let copy = s.ordered(&[piece], Some((host, 1024, 1)), None).unwrap();
+    let copy = s.copy_in(&[piece], &InOrder { word: Some((host, 1024, 1)), ..InOrder::default() }).unwrap();
     // Waits a second, then gives up on it.
     drop(block);
     let next = DeviceBuffer::new(&rig.context, BYTES).unwrap();
@@ -142,7 +142,7 @@ fn a_copy_waits_for_a_stream_and_a_stream_for_a_copy() {
     // More than there are words: each is used again.
     for round in 0..1100 {
         // SAFETY: no stream is looked at.
-        let copy = unsafe { s.copy_after(stream, &[piece]) }.unwrap();
+        let copy = s.copy_in(&[piece], &InOrder::after_stream(unsafe { Stream::from_raw(stream) })).unwrap();
         let (of, at, value, wait) = last();
         assert_eq!((of, wait), (0x77, false));
         if round < 3 {
@@ -152,7 +152,7 @@ fn a_copy_waits_for_a_stream_and_a_stream_for_a_copy() {
         run_stream(at, value);
         s.wait(copy, LIMIT).unwrap();
         // SAFETY: as above.
-        unsafe { s.hold_stream(stream, copy) }.unwrap();
+        s.stream_wait(unsafe { Stream::from_raw(stream) }, copy).unwrap();
         let (of, at, value, wait) = last();
         assert_eq!((of, wait), (0x77, true));
         let start = std::time::Instant::now();
@@ -165,7 +165,10 @@ fn a_copy_waits_for_a_stream_and_a_stream_for_a_copy() {
     for _ in 0..2 {
         ANSWER.store(700, Ordering::SeqCst);
         // SAFETY: as above.
-        assert!(matches!(unsafe { s.copy_after(stream, &[piece]) }, Err(Error::Cuda(_))));
+        assert!(matches!(
+            s.copy_in(&[piece], &InOrder::after_stream(unsafe { Stream::from_raw(stream) })),
+            Err(Error::Cuda(_))
+        ));
     }
     s.copy((to, 0), (from, 0), 8, LIMIT).unwrap();
     s.close().unwrap();
@@ -201,7 +204,7 @@ fn a_stream_waits_for_a_copy_whichever_way_it_goes_and_a_copy_that_waits_for_a_s
     for round in 0..80 {
         let copy = if round % 2 == 0 { s.submit(inline) } else { s.submit_bytes(given, &[1; 8]) }.unwrap();
         // SAFETY: no stream is looked at.
-        unsafe { s.hold_stream(stream, copy) }.unwrap();
+        s.stream_wait(unsafe { Stream::from_raw(stream) }, copy).unwrap();
         let (of, at, value, wait) = *QUEUED.lock().unwrap().last().unwrap();
         assert_eq!((of, wait), (0x77, true));
         let start = std::time::Instant::now();
@@ -214,12 +217,12 @@ fn a_stream_waits_for_a_copy_whichever_way_it_goes_and_a_copy_that_waits_for_a_s
     // Stores are over: there is nothing that the stream could wait for.
     let (stored, before) = (s.copy_async((to, 0), (from, 0), 16).unwrap(), queued());
     // SAFETY: as above.
-    unsafe { s.hold_stream(stream, stored) }.unwrap();
+    s.stream_wait(unsafe { Stream::from_raw(stream) }, stored).unwrap();
     assert!(s.poll(stored).unwrap() && queued() == before);
     // Of stores' size, but behind the stream.
     let piece = Piece { to, to_at: 0, from, from_at: 0, bytes: 16 };
     // SAFETY: as above.
-    let copy = unsafe { s.copy_after(stream, &[piece]) }.unwrap();
+    let copy = s.copy_in(&[piece], &InOrder::after_stream(unsafe { Stream::from_raw(stream) })).unwrap();
     let (_, at, value, _) = *QUEUED.lock().unwrap().last().unwrap();
     std::thread::sleep(Duration::from_millis(3));
     assert!(!s.poll(copy).unwrap(), "it waits for the stream");
@@ -306,7 +309,7 @@ fn a_word_is_not_used_again_before_its_stream_has_written_it() {
     let rig = rig(true, &Options { lanes: 16, ..one_lane() });
     let s = &rig.session;
     // SAFETY: no stream is looked at.
-    let order = || unsafe { s.copy_after(0x77 as *mut c_void, &[]) };
+    let order = || s.copy_in(&[], &InOrder::after_stream(unsafe { Stream::from_raw(0x77 as *mut c_void) }));
     // Each thread fills the slots of its lane. What finds them full takes no word.
     let taken = AtomicU32::new(0);
     let fill = || loop {

@@ -8,7 +8,7 @@ use cuda::Argument::{U32, U64};
 use cuda::{Context, Cuda, Function, GraphExec, Module, PinnedBuffer, Stream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use submit::{ChainHow, ChainStep, Error, Follow, Kind, Options, Session, Way};
+use submit::{ChainHow, ChainStep, Error, Follow, InOrder, Kind, Options, Session, Way};
 use test_support::counting::{Counting, cost, watch_system_calls};
 
 #[global_allocator]
@@ -112,8 +112,8 @@ fn chains_and_what_waits_for_tickets_allocate_nothing_and_make_no_system_call() 
                 0 => session.launch(chain).ok(),
                 _ => session
                     .submit(to)
-                    .and_then(|copied| session.launch_behind(graph, copied))
-                    .and_then(|launched| session.submit_behind(from, launched))
+                    .and_then(|copied| session.launch_in(graph, &InOrder::after(&[copied])))
+                    .and_then(|launched| session.submit_in(from, None, &InOrder::after(&[launched])))
                     .ok(),
             };
             std::hint::black_box(last.map(|copy| session.poll(copy).is_ok()));
@@ -254,7 +254,8 @@ fn a_copy_behind_a_stream_for_which_there_is_no_room_takes_no_order() {
     // SAFETY: the words outlive what the stream does with them.
     unsafe { gate.hold_until(stream.handle(), 0, 1) }.unwrap();
     // SAFETY: the stream lives.
-    let copied = || unsafe { session.copy_after(stream.handle(), &piece) };
+    let copied =
+        || session.copy_in(&piece, &InOrder::after_stream(unsafe { submit::Stream::from_raw(stream.handle()) }));
     let mut last = copied().unwrap();
     let refused = loop {
         match copied() {
@@ -265,11 +266,13 @@ fn a_copy_behind_a_stream_for_which_there_is_no_room_takes_no_order() {
     assert!(matches!(refused, Error::Full(slots) if slots < 1024), "{refused:?}");
     assert!((0..1100).all(|_| matches!(copied(), Err(Error::Full(slots)) if slots < 1024)));
     // SAFETY: the stream lives.
-    unsafe { session.hold_stream(stream.handle(), last) }.expect_err("no room for the word behind it, either");
+    session
+        .stream_wait(unsafe { submit::Stream::from_raw(stream.handle()) }, last)
+        .expect_err("no room for the word behind it, either");
     gate.word(0).store(1, Ordering::SeqCst);
     session.wait(last, LIMIT).unwrap();
     // SAFETY: as above.
-    unsafe { session.hold_stream(stream.handle(), last) }.unwrap();
+    session.stream_wait(unsafe { submit::Stream::from_raw(stream.handle()) }, last).unwrap();
     stream.synchronize().unwrap();
     session.close().unwrap();
 }
@@ -467,7 +470,8 @@ fn a_graph_that_ends_while_a_launch_waits_is_given_back_later() {
     // SAFETY: the words outlive what the stream does with them.
     unsafe { gate.hold_until(stream.handle(), 0, 1) }.unwrap();
     // SAFETY: the stream lives.
-    let launched = unsafe { session.launch_after(stream.handle(), first) }.unwrap();
+    let launched =
+        session.launch_in(first, &InOrder::after_stream(unsafe { submit::Stream::from_raw(stream.handle()) })).unwrap();
     session.unpin(pointed).unwrap();
     assert!(matches!(session.graph_release(first), Err(Error::Timeout(_))) && is_mapped());
     assert!(matches!(session.launch(first), Err(Error::Handle(_))), "it has ended all the same");

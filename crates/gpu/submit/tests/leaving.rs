@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use submit::{Buffer, Chooser, Copy, Direction, Error, Executor, Follow, Options, Piece, Session};
+use submit::{Buffer, Chooser, Copy, Direction, Error, Executor, Follow, InOrder, Options, Piece, Session, Stream};
 
 /// Less than any wait for something that does not come to its end.
 const SOON: Duration = Duration::from_millis(700);
@@ -56,7 +56,7 @@ fn timed<T>(make: impl FnOnce() -> T) -> (T, Duration) {
 fn memory_that_nothing_names_is_given_back_at_once_while_a_lane_waits() {
     let s = alone(&Options { lanes: 2, ..Options::default() });
     let [gate, to, from] = [(); 3].map(|()| s.allocate(4096, false).unwrap());
-    let waits = s.ordered(&piece(to, from), Some((gate, 0, 1)), None).unwrap();
+    let waits = s.copy_in(&piece(to, from), &InOrder { word: Some((gate, 0, 1)), ..InOrder::default() }).unwrap();
     for _ in 0..10 {
         let other = s.allocate(1 << 20, false).unwrap();
         let (at, _) = s.place(other).unwrap();
@@ -75,7 +75,7 @@ fn memory_that_a_waiting_copy_names_is_kept_until_it_is_done_and_given_back_then
     let [gate, to, from] = [(); 3].map(|()| s.allocate(4096, false).unwrap());
     let (at, _) = s.place(to).unwrap();
     let was = mapped(at);
-    let waits = s.ordered(&piece(to, from), Some((gate, 0, 1)), None).unwrap();
+    let waits = s.copy_in(&piece(to, from), &InOrder { word: Some((gate, 0, 1)), ..InOrder::default() }).unwrap();
     s.unpin(to).unwrap();
     assert!(was.is_some() && mapped(at) == was, "the GPU may still write there");
     assert!(matches!(s.copy_async((to, 0), (from, 0), 8), Err(Error::Handle(_))));
@@ -93,7 +93,7 @@ fn nothing_is_left_mapped_when_a_session_closes_however_long_a_copy_waits() {
     let [gate, to, from] = [(); 3].map(|()| s.allocate(4096, false).unwrap());
     let all = [gate, to, from].map(|buffer| s.place(buffer).unwrap().0);
     let were = all.map(mapped);
-    s.ordered(&piece(to, from), Some((gate, 0, 1)), None).unwrap();
+    s.copy_in(&piece(to, from), &InOrder { word: Some((gate, 0, 1)), ..InOrder::default() }).unwrap();
     s.unpin(to).unwrap();
     assert!(were.iter().all(Option::is_some) && mapped(all[1]) == were[1]);
     // Ten seconds would be waited for it: it comes to its end meanwhile.
@@ -163,13 +163,14 @@ fn what_waits_for_another_copy_reads_its_source_after_it_whatever_the_profile_na
         word(&s, source).store(0x2222, Ordering::SeqCst);
         word(&s, host).store(0x1111, Ordering::SeqCst);
         let up = s.prepare((to, 0), (host, 0), bytes).unwrap();
-        let down = s.ordered(&piece(host, source), Some((gate, 0, 1)), None).unwrap();
-        let last = s.submit_behind(up, down).unwrap();
+        let down =
+            s.copy_in(&piece(host, source), &InOrder { word: Some((gate, 0, 1)), ..InOrder::default() }).unwrap();
+        let last = s.submit_in(up, None, &InOrder::after(&[down])).unwrap();
         word(&s, gate).store(1, Ordering::SeqCst);
         s.wait(last, LIMIT).unwrap();
         assert_eq!(word(&s, to).load(Ordering::SeqCst), 0x2222, "{bytes} bytes");
         s.unpin(host).unwrap();
-        assert!(matches!(s.submit_behind(up, down), Err(Error::Freed)));
+        assert!(matches!(s.submit_in(up, None, &InOrder::after(&[down])), Err(Error::Freed)));
     }
 }
 
@@ -195,7 +196,10 @@ fn waiting(lanes: usize) -> Waiting {
     });
     let buffers = [device.address(), from, gate, other.address()];
     let buffers = buffers.map(|at| rig.session.pin(at, BYTES as u64).unwrap());
-    let copy = rig.session.ordered(&piece(buffers[0], buffers[1]), Some((buffers[2], 0, 1)), None).unwrap();
+    let copy = rig
+        .session
+        .copy_in(&piece(buffers[0], buffers[1]), &InOrder { word: Some((buffers[2], 0, 1)), ..InOrder::default() })
+        .unwrap();
     // SAFETY: the first word of the gate, which is never freed.
     let gate = unsafe { AtomicU32::from_ptr(gate as *mut u32) };
     Waiting { rig, device, gate, copy, buffers }
@@ -222,7 +226,7 @@ fn what_was_named_before_on_a_lane_that_waits_is_not_waited_for() {
     let prepared = s.prepare((other, 0), (from, 0), 64).unwrap();
     s.wait(s.submit(prepared).unwrap(), LIMIT).unwrap();
     s.copy((other, 0), (from, 0), 8, LIMIT).unwrap();
-    let copy = s.ordered(&piece(to, from), Some((word, 0, 2)), None).unwrap();
+    let copy = s.copy_in(&piece(to, from), &InOrder { word: Some((word, 0, 2)), ..InOrder::default() }).unwrap();
     let (ended, took) = timed(|| s.unpin(other));
     ended.unwrap();
     assert!(took < SOON, "{took:?}");
@@ -238,7 +242,7 @@ fn a_lane_is_stopped_for_its_own_memory_alone_and_what_waits_for_it_is_stopped_w
     let mine = s.allocate(BYTES as u64, false).unwrap();
     let video = s.allocate(BYTES as u64, true).unwrap();
     let down = s.prepare((mine, 0), (video, 0), 64).unwrap();
-    let behind = s.submit_behind(down, copy).unwrap();
+    let behind = s.submit_in(down, None, &InOrder::after(&[copy])).unwrap();
     let (ended, took) = timed(|| s.unpin(to));
     ended.unwrap();
     assert!((Duration::from_millis(900)..Duration::from_secs(5)).contains(&took), "{took:?}");
@@ -260,7 +264,7 @@ fn a_close_does_not_wait_for_what_waits_for_a_dead_lane() {
     let s = &rig.session;
     let [video, host] = [true, false].map(|video| s.allocate(BYTES as u64, video).unwrap());
     let down = s.prepare((host, 0), (video, 0), 64).unwrap();
-    s.submit_behind(down, copy).unwrap();
+    s.submit_in(down, None, &InOrder::after(&[copy])).unwrap();
     s.unpin(to).unwrap();
     let (closed, took) = timed(|| s.close());
     closed.unwrap();
@@ -272,7 +276,7 @@ fn a_stream_that_waits_for_a_lane_goes_on_when_the_lane_dies() {
     let Waiting { rig, copy, buffers: [to, ..], .. } = waiting(1);
     let s = &rig.session;
     // SAFETY: the stand-in does not look at streams.
-    unsafe { s.hold_stream(0x77 as *mut c_void, copy) }.unwrap();
+    s.stream_wait(unsafe { Stream::from_raw(0x77 as *mut c_void) }, copy).unwrap();
     let (_, at, value, is_wait) = QUEUED.lock().unwrap().pop().unwrap();
     assert!(is_wait);
     // SAFETY: a word of the session's.
@@ -287,7 +291,7 @@ fn a_stream_that_waits_for_a_lane_goes_on_when_the_lane_dies() {
     }
     assert!(matches!(s.query(copy), Err(Error::Stopped)), "what it was to wait for did not happen");
     // SAFETY: as above.
-    let held = unsafe { s.hold_stream(0x77 as *mut c_void, copy) };
+    let held = s.stream_wait(unsafe { Stream::from_raw(0x77 as *mut c_void) }, copy);
     assert!(held.is_err() && QUEUED.lock().unwrap().is_empty(), "{held:?}");
     run_stream(at, value);
 }

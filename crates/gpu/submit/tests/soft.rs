@@ -5,7 +5,7 @@ use gpu::{AddressSpace, Device};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
-use submit::{Buffer, Chooser, Direction, Error, Executor, Follow, Options, Piece, Session};
+use submit::{Buffer, Chooser, Direction, Error, Executor, Follow, InOrder, Options, Piece, Session};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -330,7 +330,7 @@ fn a_ring_gives_its_frames_in_turn_and_says_when_the_producer_has_come_round() {
         assert!(rig.bytes(video)[to..to + 4096] == rig.bytes(host)[at..at + 4096], "round {round}");
     }
     // The lane waits at a word: no frame is done until it is written.
-    let held = s.ordered(&[], Some((gate, 0, 1)), None).unwrap();
+    let held = s.copy_in(&[], &InOrder { word: Some((gate, 0, 1)), ..InOrder::default() }).unwrap();
     for _ in 0..4 {
         s.ring_next(ring).unwrap();
         s.ring_submit(ring).unwrap();
@@ -359,7 +359,9 @@ fn a_copy_waits_for_a_word_and_writes_one_when_it_is_there() {
     let words = s.allocate(64, false).unwrap();
     noise(rig.bytes(host), 4);
     let piece = Piece { to: video, to_at: 0, from: host, from_at: 0, bytes: 512 };
-    let copy = s.ordered(&[piece], Some((words, 4, 7)), Some((words, 8, 9))).unwrap();
+    let copy = s
+        .copy_in(&[piece], &InOrder { word: Some((words, 4, 7)), signal: Some((words, 8, 9)), ..InOrder::default() })
+        .unwrap();
     std::thread::sleep(Duration::from_millis(20));
     assert!(!s.poll(copy).unwrap() && s.query(copy).unwrap() == 1 && rig.bytes(video)[0..8] == [0; 8]);
     assert!(matches!(s.wait(copy, Duration::from_millis(5)), Err(Error::Timeout(_))));
@@ -367,8 +369,11 @@ fn a_copy_waits_for_a_word_and_writes_one_when_it_is_there() {
     rig.bytes(words)[4] = 8;
     s.wait(copy, LIMIT).unwrap();
     assert!(rig.bytes(video)[..512] == rig.bytes(host)[..512] && rig.bytes(words)[8] == 9);
-    assert!(s.ordered(&[piece], Some((words, 2, 7)), None).is_err(), "not aligned");
-    assert!(matches!(s.ordered(&[piece], None, Some((words, 4096, 7))), Err(Error::Outside { .. })));
+    assert!(s.copy_in(&[piece], &InOrder { word: Some((words, 2, 7)), ..InOrder::default() }).is_err(), "not aligned");
+    assert!(matches!(
+        s.copy_in(&[piece], &InOrder { signal: Some((words, 4096, 7)), ..InOrder::default() }),
+        Err(Error::Outside { .. })
+    ));
     s.copy((video, 0), (host, 0), 8, LIMIT).unwrap();
 }
 
@@ -426,7 +431,7 @@ fn so_many_submissions_of_one_transfer_are_under_way_and_one_more_is_an_error() 
     let s = &rig.session;
     let (host, gate) = (s.allocate(4096, false).unwrap(), s.allocate(64, false).unwrap());
     let t = s.prepare((host, 0), (host, 2048), 64).unwrap();
-    s.ordered(&[], Some((gate, 0, 1)), None).unwrap();
+    s.copy_in(&[], &InOrder { word: Some((gate, 0, 1)), ..InOrder::default() }).unwrap();
     for n in 0..32 {
         assert!(s.submit(t).is_ok(), "{n}");
     }
@@ -508,7 +513,7 @@ fn a_profile_chooses_and_without_one_the_log_says_so() {
     let piece = Piece { to: video, to_at: 0, from: host, from_at: 0, bytes: 8 };
     let by_engine: [&dyn Fn() -> Result<submit::Copy, Error>; 4] = [
         &|| s.copy_async((video, 0), (host, 0), 65),
-        &|| s.ordered(&[piece], None, Some((host, 4092, 1))),
+        &|| s.copy_in(&[piece], &InOrder { signal: Some((host, 4092, 1)), ..InOrder::default() }),
         &|| s.copy_async((host, 0), (video, 0), 33),
         &|| s.copy_async((host, 0), (host, 64), 8),
     ];

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use submit::{
-    Buffer, ChainHow, ChainStep, Chooser, Copy, Direction, Error, Executor, Follow, Graph, Kind, Options, Piece,
-    Session,
+    Buffer, ChainHow, ChainStep, Chooser, Copy, Direction, Error, Executor, Follow, Graph, InOrder, Kind, Options,
+    Piece, Session,
 };
 
 const BYTES: usize = 4096;
@@ -150,7 +150,7 @@ impl Stress<'_> {
         let block = DeviceBuffer::new(self.context, BYTES).map_err(Error::Cuda)?;
         let pinned = self.session.pin(block.address(), BYTES as u64)?;
         let piece = [Piece { to: pinned, to_at: 0, from: gate, from_at: 64, bytes: 64 }];
-        let copy = self.session.ordered(&piece, Some((gate, 0, 1)), None)?;
+        let copy = self.session.copy_in(&piece, &InOrder { word: Some((gate, 0, 1)), ..InOrder::default() })?;
         self.last.store(copy.raw(), Ordering::SeqCst);
         // A second, then the lane is stopped.
         let ended = self.session.unpin(pinned);
@@ -194,11 +194,15 @@ impl Stress<'_> {
             "behind" => {
                 let last = Copy::from_raw(self.last.load(Ordering::SeqCst));
                 match random(3) {
-                    0 => self.over(s.copy_behind(&self.pieces(), last)?),
-                    1 => self.over(s.launch_behind(Graph::from_raw(self.graph.load(Ordering::SeqCst)), last)?),
+                    0 => self.over(s.copy_in(&self.pieces(), &InOrder::after(&[last]))?),
+                    1 => self.over(
+                        s.launch_in(Graph::from_raw(self.graph.load(Ordering::SeqCst)), &InOrder::after(&[last]))?,
+                    ),
                     _ => {
                         let transfer = s.prepare((self.buffer(), 0), (self.buffer(), 512), 300)?;
-                        s.submit_behind(transfer, last).and_then(|copy| self.over(copy)).or_else(known)?;
+                        s.submit_in(transfer, None, &InOrder::after(&[last]))
+                            .and_then(|copy| self.over(copy))
+                            .or_else(known)?;
                         s.release(transfer)
                     }
                 }
