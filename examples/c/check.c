@@ -13,6 +13,8 @@
 #include <inttypes.h>
 #include <pthread.h>
 
+static doorbell_t *doorbell;
+
 enum { THREADS = 8, LARGEST = 1 << 20, SIZES = 18, SAMPLES = 20000 };
 #define PATIENCE UINT64_C(10000000000)
 
@@ -82,11 +84,11 @@ static struct memory allocate(int with_cuda)
         cuda(cuCtxSetCurrent(context), "cuCtxSetCurrent");
         cuda(cuMemHostAlloc(&host, 2 * LARGEST, 0), "cuMemHostAlloc");
         cuda(cuMemAlloc(&device, LARGEST), "cuMemAlloc");
-        check(doorbell_pin(host, 2 * LARGEST, &m.host), "pin host memory");
-        check(doorbell_pin((void *)(uintptr_t)device, LARGEST, &m.device), "pin device memory");
+        check(doorbell_buffer_register(doorbell, host, 2 * LARGEST, &m.host), "pin host memory");
+        check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)device, LARGEST, &m.device), "pin device memory");
     } else {
-        check(doorbell_allocate(DOORBELL_HOST, 2 * LARGEST, &m.host, &host), "allocate host memory");
-        check(doorbell_allocate(DOORBELL_VIDEO, LARGEST, &m.device, NULL), "allocate video memory");
+        check(doorbell_buffer_create(doorbell, DOORBELL_HOST, 2 * LARGEST, &m.host, &host), "allocate host memory");
+        check(doorbell_buffer_create(doorbell, DOORBELL_VIDEO, LARGEST, &m.device, NULL), "allocate video memory");
     }
     m.data = host;
     m.back = m.data + LARGEST;
@@ -104,7 +106,7 @@ static doorbell_ticket_t submitted(struct thread *t, doorbell_transfer_t transfe
     doorbell_ticket_t ticket = 0;
     for (;;) {
         uint64_t start = now();
-        int code = doorbell_submit(transfer, &ticket);
+        int code = doorbell_transfer_async(doorbell, transfer, NULL, &ticket);
         uint64_t end = now();
         if (code == DOORBELL_OK) {
             add(&t->submits, end - start);
@@ -122,7 +124,7 @@ static doorbell_ticket_t asked(struct thread *t, doorbell_buffer_t to, uint64_t 
     doorbell_ticket_t ticket = 0;
     for (;;) {
         uint64_t start = now();
-        int code = doorbell_copy_async(to, to_at, from, from_at, bytes, &ticket);
+        int code = doorbell_copy_async(doorbell, to, to_at, from, from_at, bytes, NULL, &ticket);
         uint64_t end = now();
         if (code == DOORBELL_OK) {
             add(&t->asyncs, end - start);
@@ -140,8 +142,8 @@ static void *work(void *argument)
     struct memory m = allocate(with_cuda);
     doorbell_transfer_t down[SIZES], up[SIZES];
     for (int i = 0; i < SIZES; i++) {
-        check(doorbell_prepare(m.device, 0, m.host, 0, UINT64_C(8) << i, &down[i]), "prepare");
-        check(doorbell_prepare(m.host, LARGEST, m.device, 0, UINT64_C(8) << i, &up[i]), "prepare");
+        check(doorbell_transfer_create(doorbell, m.device, 0, m.host, 0, UINT64_C(8) << i, &down[i]), "prepare");
+        check(doorbell_transfer_create(doorbell, m.host, LARGEST, m.device, 0, UINT64_C(8) << i, &up[i]), "prepare");
     }
     for (unsigned long round = 0; t->verified < copies_each; round++) {
         int i = (int)(round % SIZES);
@@ -150,11 +152,11 @@ static void *work(void *argument)
         memset(m.back, 0, bytes);
         /* What was prepared, and what is written when it is submitted, in turn. */
         if (round / SIZES % 2 == 0) {
-            check(doorbell_wait(submitted(t, down[i]), PATIENCE), "wait");
-            check(doorbell_wait(submitted(t, up[i]), PATIENCE), "wait");
+            check(doorbell_wait(doorbell, submitted(t, down[i]), PATIENCE), "wait");
+            check(doorbell_wait(doorbell, submitted(t, up[i]), PATIENCE), "wait");
         } else {
-            check(doorbell_wait(asked(t, m.device, 0, m.host, 0, bytes), PATIENCE), "wait");
-            check(doorbell_wait(asked(t, m.host, LARGEST, m.device, 0, bytes), PATIENCE), "wait");
+            check(doorbell_wait(doorbell, asked(t, m.device, 0, m.host, 0, bytes), PATIENCE), "wait");
+            check(doorbell_wait(doorbell, asked(t, m.host, LARGEST, m.device, 0, bytes), PATIENCE), "wait");
         }
         if (memcmp(m.data, m.back, bytes) != 0) {
             fprintf(stderr, "thread %u, round %lu: %zu bytes came back wrong\n", t->number, round, bytes);
@@ -194,7 +196,7 @@ int main(int argc, char **argv)
     options.size = sizeof options;
     options.lanes = THREADS;
     options.log = report;
-    check(doorbell_open(&options), "doorbell_open");
+    check(doorbell_create(&options, &doorbell), "doorbell_open");
 
     for (unsigned i = 0; i < THREADS; i++) {
         threads[i].number = i;
@@ -220,22 +222,22 @@ int main(int argc, char **argv)
     struct memory m = allocate(with_cuda);
     for (int i = 0; i < SIZES; i += 3) {
         char why[512];
-        check(doorbell_explain(m.device, m.host, UINT64_C(8) << i, true, NULL, why, sizeof why), "explain");
+        check(doorbell_copy_explain(doorbell, m.device, m.host, UINT64_C(8) << i, true, NULL, why, sizeof why), "explain");
         printf("%7lu bytes to the GPU: %s\n", 8ul << i, why);
     }
 
     /* Alone, 8 bytes. */
     doorbell_transfer_t alone[2];
-    check(doorbell_prepare(m.device, 0, m.host, 0, 8, &alone[0]), "prepare");
-    check(doorbell_prepare(m.host, LARGEST, m.device, 0, 8, &alone[1]), "prepare");
+    check(doorbell_transfer_create(doorbell, m.device, 0, m.host, 0, 8, &alone[0]), "prepare");
+    check(doorbell_transfer_create(doorbell, m.host, LARGEST, m.device, 0, 8, &alone[1]), "prepare");
     for (unsigned long round = 0; round < copies_each * 2; round++) {
         doorbell_ticket_t ticket;
         fill(m.data, 8, round);
         for (int way = 0; way < 2; way++) {
             uint64_t start = now(), middle = now();
-            check(doorbell_submit(alone[way], &ticket), "submit");
+            check(doorbell_transfer_async(doorbell, alone[way], NULL, &ticket), "submit");
             uint64_t end = now();
-            check(doorbell_wait(ticket, PATIENCE), "wait");
+            check(doorbell_wait(doorbell, ticket, PATIENCE), "wait");
             add(&done[way], now() - middle);
             add(&one, end - middle);
             add(&pair, middle - start);
@@ -249,7 +251,7 @@ int main(int argc, char **argv)
     say("submit, alone, with the clock", &one);
     say("8 B to the GPU, submit and wait", &done[0]);
     say("8 B from the GPU, submit and wait", &done[1]);
-    check(doorbell_close(), "doorbell_close");
+    check(doorbell_free(doorbell), "doorbell_close");
     free(submits);
     return 0;
 }

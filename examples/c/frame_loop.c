@@ -21,6 +21,8 @@
 #include <sched.h>
 #include <sys/syscall.h>
 
+static doorbell_t *doorbell;
+
 enum { BYTES = 4096, THREADS = 256, PERIOD = 1000000 };
 #define PATIENCE UINT64_C(10000000000)
 
@@ -89,7 +91,7 @@ static void *graph_of(void *kernels[2], int with_copies)
 static doorbell_buffer_t pinned(void *pointer)
 {
     doorbell_buffer_t buffer;
-    check(doorbell_pin(pointer, BYTES, &buffer), "doorbell_pin");
+    check(doorbell_buffer_register(doorbell, pointer, BYTES, &buffer), "doorbell_pin");
     return buffer;
 }
 
@@ -98,7 +100,7 @@ static doorbell_graph_t chain_of(void *exec)
 {
     doorbell_graph_t inference, chain;
     doorbell_step_t steps[3];
-    int prepared = doorbell_graph_prepare(exec, stream, &inference);
+    int prepared = doorbell_graph_create(doorbell, exec, stream, &inference);
     if (prepared == DOORBELL_UNAVAILABLE) {
         printf("the graph cannot be cloned: %s\n", doorbell_error_detail());
         return 0;
@@ -115,9 +117,9 @@ static doorbell_graph_t chain_of(void *exec)
     steps[2].to = pinned(result);
     steps[2].from = pinned((void *)(uintptr_t)output);
     steps[2].bytes = BYTES;
-    check(doorbell_chain_prepare(steps, 3, 0, &chain), "doorbell_chain_prepare");
+    check(doorbell_chain_create(doorbell, steps, 3, sizeof(doorbell_step_t), 0, &chain), "doorbell_chain_prepare");
     /* The chain has a copy of it. */
-    check(doorbell_graph_free(inference), "doorbell_graph_free");
+    check(doorbell_graph_free(doorbell, inference), "doorbell_graph_free");
     return chain;
 }
 
@@ -169,8 +171,8 @@ static void run(struct loop *loop, double seconds, doorbell_graph_t chain, void 
         until(due);
         if (chain) {
             doorbell_ticket_t ticket;
-            check(doorbell_launch(chain, &ticket), "doorbell_launch");
-            check(doorbell_wait(ticket, PATIENCE), "doorbell_wait");
+            check(doorbell_graph_launch(doorbell, chain, NULL, &ticket), "doorbell_launch");
+            check(doorbell_wait(doorbell, ticket, PATIENCE), "doorbell_wait");
         } else {
             cuda(cuGraphLaunch(exec, stream), "cuGraphLaunch");
             cuda(cuStreamSynchronize(stream), "cuStreamSynchronize");
@@ -237,7 +239,7 @@ int main(int argc, char **argv)
     memset(&options, 0, sizeof options);
     options.size = sizeof options;
     options.kind = DOORBELL_BESIDE_CUDA;
-    check(doorbell_open(&options), "doorbell_open");
+    check(doorbell_create(&options, &doorbell), "doorbell_open");
     /* All of it before the neighbour begins: preparing takes CUDA's locks. */
     void *alone = graph_of(kernels, 0), *whole = graph_of(kernels, 1);
     doorbell_graph_t chain = chain_of(alone);
@@ -264,7 +266,7 @@ int main(int argc, char **argv)
     print("doorbell", &ours, times);
     print("CUDA", &theirs, times);
     printf("beside a thread that loaded %" PRIu64 " modules\n", loads.done);
-    check(doorbell_graph_free(chain), "doorbell_graph_free");
-    check(doorbell_close(), "doorbell_close");
+    check(doorbell_graph_free(doorbell, chain), "doorbell_graph_free");
+    check(doorbell_free(doorbell), "doorbell_close");
     return ours.wrong || theirs.wrong ? 1 : 0;
 }

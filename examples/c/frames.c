@@ -4,11 +4,13 @@
  *   cc frames.c -o frames -ldoorbell && ./frames [frames, 200]
  *
  * The memory is doorbell's own, so this runs beside CUDA or on the software GPU (LD_PRELOAD); cudaHostAlloc's and cudaMalloc's
- * memory is pinned with doorbell_pin() instead. */
+ * memory is pinned with doorbell_buffer_register() instead. */
 #include <doorbell.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static doorbell_t *doorbell;
 
 enum { FRAMES = 4, BYTES = 64 * 1024 };
 
@@ -27,23 +29,23 @@ int main(int argc, char **argv)
     doorbell_ring_t ring;
     doorbell_ticket_t last[FRAMES] = {0};
     void *seen;
-    check(doorbell_open(NULL), "open");
-    check(doorbell_allocate(DOORBELL_HOST, FRAMES * BYTES, &camera, NULL), "allocate");
-    check(doorbell_allocate(DOORBELL_VIDEO, FRAMES * BYTES, &gpu, NULL), "allocate");
-    check(doorbell_allocate(DOORBELL_HOST, BYTES, &back, &seen), "allocate");
-    check(doorbell_ring_open(gpu, 0, camera, 0, BYTES, FRAMES, &ring), "ring");
+    check(doorbell_create(NULL, &doorbell), "open");
+    check(doorbell_buffer_create(doorbell, DOORBELL_HOST, FRAMES * BYTES, &camera, NULL), "allocate");
+    check(doorbell_buffer_create(doorbell, DOORBELL_VIDEO, FRAMES * BYTES, &gpu, NULL), "allocate");
+    check(doorbell_buffer_create(doorbell, DOORBELL_HOST, BYTES, &back, &seen), "allocate");
+    check(doorbell_ring_create(doorbell, gpu, 0, camera, 0, BYTES, FRAMES, &ring), "ring");
     for (unsigned long n = 0; n < wanted; n++) {
-        doorbell_frame_t frame;
+        doorbell_frame_t frame = {.size = sizeof(doorbell_frame_t)};
         int code;
-        while ((code = doorbell_ring_next(ring, &frame)) == DOORBELL_OVERRUN)
+        while ((code = doorbell_ring_next(doorbell, ring, &frame)) == DOORBELL_OVERRUN)
             overruns++; /* A real camera would drop this frame. */
         check(code, "next frame");
         memset(frame.pointer, (int)(n % 251), BYTES);
-        check(doorbell_ring_submit(ring, &last[frame.index]), "submit");
+        check(doorbell_ring_async(doorbell, ring, NULL, &last[frame.index]), "submit");
         /* Every so often, look at what the GPU has. */
         if (n % 50 == 49) {
-            check(doorbell_wait(last[frame.index], DOORBELL_FOREVER), "wait");
-            check(doorbell_copy(back, 0, gpu, frame.offset, BYTES, DOORBELL_FOREVER), "copy back");
+            check(doorbell_wait(doorbell, last[frame.index], DOORBELL_FOREVER), "wait");
+            check(doorbell_copy(doorbell, back, 0, gpu, frame.offset, BYTES, DOORBELL_FOREVER), "copy back");
             if (memcmp(seen, frame.pointer, BYTES) != 0) {
                 fprintf(stderr, "frame %lu is another on the GPU\n", n);
                 return 1;
@@ -52,7 +54,7 @@ int main(int argc, char **argv)
     }
     printf("%lu frames, the last four in slots of %d bytes; the camera had to wait %s\n", wanted, BYTES,
            overruns ? "at times" : "never");
-    check(doorbell_ring_close(ring), "close ring");
-    check(doorbell_close(), "close");
+    check(doorbell_ring_free(doorbell, ring), "close ring");
+    check(doorbell_free(doorbell), "close");
     return 0;
 }

@@ -6,7 +6,7 @@
  *   target/prefix/launch [launches, 100000]
  *
  * The graph is captured from a stream: three kernels, one after the other. The first stores a number in a word of video memory, the second adds 1
- * for each of its threads, the third copies the word to host memory. doorbell_graph_prepare() clones it. Each launch of ours gets a number of its own
+ * for each of its threads, the third copies the word to host memory. doorbell_graph_create() clones it. Each launch of ours gets a number of its own
  * (doorbell_graph_set_param), and what lies in host memory after it is compared. In between CUDA launches the graph itself: that has the number with which it was
  * captured, and goes on to work.
  *
@@ -19,6 +19,8 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
+
+static doorbell_t *doorbell;
 
 enum { BLOCKS = 4, THREADS = 64, FIRST = 1000000, EACH = 4 };
 #define PATIENCE UINT64_C(10000000000)
@@ -232,9 +234,9 @@ int main(int argc, char **argv)
     memset(&options, 0, sizeof options);
     options.size = sizeof options;
     options.kind = DOORBELL_BESIDE_CUDA;
-    check(doorbell_open(&options), "doorbell_open");
+    check(doorbell_create(&options, &doorbell), "doorbell_open");
     /* It is launched a few times by CUDA, and its words are read. */
-    int prepared = doorbell_graph_prepare(exec, stream, &graph);
+    int prepared = doorbell_graph_create(doorbell, exec, stream, &graph);
     if (prepared == DOORBELL_UNAVAILABLE) {
         printf("the graph cannot be cloned: %s\n", doorbell_error_detail());
         return 77;
@@ -247,10 +249,10 @@ int main(int argc, char **argv)
         doorbell_ticket_t ticket;
         uint64_t begun = now(), called;
         /* Kernel 0, its second argument: behind a pointer of 8 bytes. */
-        check(doorbell_graph_set_param(graph, 0, 8, &i, sizeof i), "doorbell_graph_set_param");
-        check(doorbell_launch(graph, &ticket), "doorbell_launch");
+        check(doorbell_graph_set_param(doorbell, graph, 0, 8, &i, sizeof i), "doorbell_graph_set_param");
+        check(doorbell_graph_launch(doorbell, graph, NULL, &ticket), "doorbell_launch");
         called = now();
-        check(doorbell_wait(ticket, PATIENCE), "doorbell_wait");
+        check(doorbell_wait(doorbell, ticket, PATIENCE), "doorbell_wait");
         took(&ours, begun, called);
         expect(i, "doorbell's launch");
         if (i % EACH == 0) {
@@ -270,8 +272,8 @@ int main(int argc, char **argv)
         print_series(&ours);
         print_series(&theirs);
     }
-    check(doorbell_graph_free(graph), "doorbell_graph_free");
-    check(doorbell_close(), "doorbell_close");
+    check(doorbell_graph_free(doorbell, graph), "doorbell_graph_free");
+    check(doorbell_free(doorbell), "doorbell_close");
     cuda(cuGraphExecDestroy(exec), "cuGraphExecDestroy");
     return wrong ? 1 : 0;
 }

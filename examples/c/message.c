@@ -14,6 +14,8 @@
 #include <inttypes.h>
 #include <stdarg.h>
 
+static doorbell_t *doorbell;
+
 enum { WORDS = 14, NUMBER = 14, SUM = 15, MOST = 1000000 };
 #define PATIENCE UINT64_C(5000000000)
 
@@ -136,10 +138,10 @@ int main(int argc, char **argv)
     options.size = sizeof options;
     options.kind = DOORBELL_BESIDE_CUDA;
     options.lanes = 1;
-    check(doorbell_open(&options), "doorbell_open");
-    check(doorbell_pin((void *)(uintptr_t)video, 64, &mailbox), "pin device memory");
-    check(doorbell_pin(host, 64, &answers), "pin host memory");
-    check(doorbell_message_open(mailbox, 0, answers, 0, &message), "doorbell_message_open");
+    check(doorbell_create(&options, &doorbell), "doorbell_open");
+    check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)video, 64, &mailbox), "pin device memory");
+    check(doorbell_buffer_register(doorbell, host, 64, &answers), "pin host memory");
+    check(doorbell_message_create(doorbell, mailbox, 0, answers, 0, &message), "doorbell_message_open");
     address_t answers_at = (address_t)(uintptr_t)host;
     void *arguments[] = {&video, &answers_at};
     cuda(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL), "cuLaunchKernel");
@@ -152,9 +154,9 @@ int main(int argc, char **argv)
         for (uint32_t i = 0; i < WORDS; i++)
             parameters[i] = n == messages ? UINT32_MAX : (uint32_t)n * 31 + i * i;
         uint64_t start = now();
-        check(doorbell_message_send(message, parameters, sizeof parameters, &number), "send");
+        check(doorbell_message_send(doorbell, message, parameters, sizeof parameters, &number), "send");
         uint64_t sent = now();
-        check(doorbell_message_wait(message, number, answer, PATIENCE), "wait for the answer");
+        check(doorbell_message_wait(doorbell, message, number, answer, PATIENCE), "wait for the answer");
         uint64_t end = now();
         if (n < messages) {
             sends[n] = (uint32_t)(sent - start);
@@ -171,7 +173,7 @@ int main(int argc, char **argv)
     printf("%lu messages of 56 bytes to a running kernel, every answer right\n", messages);
     say("send", sends, messages);
     say("send, and its answer", rounds, messages);
-    check(doorbell_message_close(message), "doorbell_message_close");
-    check(doorbell_close(), "doorbell_close");
+    check(doorbell_message_free(doorbell, message), "doorbell_message_close");
+    check(doorbell_free(doorbell), "doorbell_close");
     return 0;
 }

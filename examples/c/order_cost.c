@@ -8,7 +8,7 @@
  * kernel that says "running". All is queued before the CPU gives the word, so no call is on the way. The CPU polls host memory:
  * `ended` is when the first kernel's word arrives, `there` when the data's last word has arrived at the copy's end (copies to host
  * memory alone), `next` when the second kernel's word arrives. CUDA's copy is cuMemcpyAsync on the stream; ours is
- * doorbell_copy_after_stream() and doorbell_hold_stream(); `nothing` has no copy. What the calls cost is read around them in the
+ * doorbell_copy_batch_async() and doorbell_stream_wait(); `nothing` has no copy. What the calls cost is read around them in the
  * same rounds. Both ways write data that changes with each round, and it is compared.
  *
  * Exit status: 0, 1 for wrong data or an error, 77 without CUDA. */
@@ -16,6 +16,8 @@
 #include "driver_api.h"
 #include <inttypes.h>
 #include <sched.h>
+
+static doorbell_t *doorbell;
 
 enum { LARGE = 64 * 1024, MOST = 20000, WARM = 20 };
 #define PATIENCE UINT64_C(5000000000)
@@ -183,12 +185,13 @@ static void shot(struct cell *c, uint32_t number, int counts, FILE *raw)
     } else if (c->by == OURS) {
         doorbell_piece_t piece = c->to_host ? (doorbell_piece_t){host, BACK, video, 0, c->bytes}
                                             : (doorbell_piece_t){video, 0, host, AWAY, c->bytes};
+        doorbell_order_t after = doorbell_after_stream(stream);
         doorbell_ticket_t ticket;
-        while (is_later(doorbell_copy_after_stream(&piece, 1, stream, &ticket), "copy"))
+        while (is_later(doorbell_copy_batch_async(doorbell, &piece, 1, sizeof piece, &after, &ticket), "copy"))
             start = now();
         called = now() - start;
         holding = now();
-        while (is_later(doorbell_hold_stream(stream, ticket), "hold the stream"))
+        while (is_later(doorbell_stream_wait(doorbell, stream, ticket), "hold the stream"))
             holding = now();
         held = now() - holding;
     }
@@ -235,8 +238,9 @@ static void first_calls(void)
         cuda(cuMemcpyDtoHAsync(host_at + BACK, video_at, bytes, stream), "cuMemcpyAsync");
         cuda(cuMemcpyHtoDAsync(video_at, host_at + AWAY, bytes, stream), "cuMemcpyAsync");
         for (int i = 0; i < 2; i++) {
-            check(doorbell_copy_after_stream(&pieces[i], 1, stream, &ticket), "copy");
-            check(doorbell_hold_stream(stream, ticket), "hold the stream");
+            doorbell_order_t after = doorbell_after_stream(stream);
+            check(doorbell_copy_batch_async(doorbell, &pieces[i], 1, sizeof pieces[i], &after, &ticket), "copy");
+            check(doorbell_stream_wait(doorbell, stream, ticket), "hold the stream");
         }
     }
     launch(mark, second);
@@ -270,9 +274,9 @@ static void open_all(void)
     options.size = sizeof options;
     options.kind = DOORBELL_BESIDE_CUDA;
     options.lanes = 1;
-    check(doorbell_open(&options), "doorbell_open");
-    check(doorbell_pin((void *)(uintptr_t)video_at, LARGE, &video), "pin device memory");
-    check(doorbell_pin(pointer, ALL, &host), "pin host memory");
+    check(doorbell_create(&options, &doorbell), "doorbell_open");
+    check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)video_at, LARGE, &video), "pin device memory");
+    check(doorbell_buffer_register(doorbell, pointer, ALL, &host), "pin host memory");
 }
 
 int main(int argc, char **argv)
@@ -333,6 +337,6 @@ int main(int argc, char **argv)
     }
     if (raw)
         fclose(raw);
-    check(doorbell_close(), "doorbell_close");
+    check(doorbell_free(doorbell), "doorbell_close");
     return 0;
 }

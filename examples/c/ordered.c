@@ -25,6 +25,8 @@
 #include <sched.h>
 #include <stdatomic.h>
 
+static doorbell_t *doorbell;
+
 enum { THREADS = 8, ALONE = 4, CHAINS = ALONE + (THREADS - ALONE) / 2, WORDS = 16384, DEPTH = 32, PIECES = 4 };
 #define PATIENCE UINT64_C(10000000000)
 
@@ -196,7 +198,7 @@ static void one_step(struct thread *t, unsigned long step)
     doorbell_ticket_t *ticket = &c->last[step % DEPTH];
     size_t count = 0;
     if (step >= DEPTH)
-        check(doorbell_wait(*ticket, PATIENCE), "wait for an older copy");
+        check(doorbell_wait(doorbell, *ticket, PATIENCE), "wait for an older copy");
     /* One to four pieces, at odd places. */
     while (done < bytes) {
         uint64_t left = bytes - done, part = count + 1 == PIECES || left < 64 ? left : 1 + left * (1 + (step + count) % 3) / 4;
@@ -204,10 +206,11 @@ static void one_step(struct thread *t, unsigned long step)
         pieces[count++] = piece;
         done += part;
     }
-    while (is_later(t, copies_wait ? doorbell_copy_after_stream(pieces, count, t->other, ticket)
-                                   : doorbell_copy_batch(pieces, count, ticket), "copy"))
+    doorbell_order_t after = doorbell_after_stream(t->other);
+    const doorbell_order_t *order = copies_wait ? &after : NULL;
+    while (is_later(t, doorbell_copy_batch_async(doorbell, pieces, count, sizeof pieces[0], order, ticket), "copy"))
         ;
-    while (streams_wait && is_later(t, doorbell_hold_stream(t->stream, *ticket), "hold the stream"))
+    while (streams_wait && is_later(t, doorbell_stream_wait(doorbell, t->stream, *ticket), "hold the stream"))
         ;
     launch(t, t->stream, step + 1, 0);
     t->copies++;
@@ -264,9 +267,9 @@ static void open_all(void)
     options.size = sizeof options;
     options.kind = DOORBELL_BESIDE_CUDA;
     options.lanes = THREADS;
-    check(doorbell_open(&options), "doorbell_open");
-    check(doorbell_pin((void *)(uintptr_t)video_at, CHAINS * 2 * WORDS * 4u, &video), "pin device memory");
-    check(doorbell_pin(pointer, CHAINS * WORDS * 4u, &host), "pin host memory");
+    check(doorbell_create(&options, &doorbell), "doorbell_open");
+    check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)video_at, CHAINS * 2 * WORDS * 4u, &video), "pin device memory");
+    check(doorbell_buffer_register(doorbell, pointer, CHAINS * WORDS * 4u, &host), "pin host memory");
     for (unsigned i = 0; i < CHAINS; i++) {
         chains[i].number = i;
         chains[i].wrong = wrong + 8 * i;
@@ -352,7 +355,7 @@ int main(int argc, char **argv)
     cuda(cuCtxSynchronize(), "cuCtxSynchronize");
     for (unsigned i = 0; i < CHAINS; i++)
         for (unsigned long n = chains[i].step > DEPTH ? chains[i].step - DEPTH : 0; n < chains[i].step; n++)
-            check(doorbell_wait(chains[i].last[n % DEPTH], PATIENCE), "wait");
+            check(doorbell_wait(doorbell, chains[i].last[n % DEPTH], PATIENCE), "wait");
     double seconds = (double)(now() - start) / 1e9;
 
     unsigned long copies = 0, kernels = 0, again = 0;
@@ -388,7 +391,7 @@ int main(int argc, char **argv)
         printf("stopped after %.1f s, before all %lu copies\n", seconds, all);
     if (raw)
         fclose(raw);
-    check(doorbell_close(), "doorbell_close");
+    check(doorbell_free(doorbell), "doorbell_close");
     if (!copies_wait || !streams_wait) {
         printf("without order there %s\n", mismatches ? "are mismatches, as there must be" : "is no mismatch: the test sees nothing");
         return mismatches == 0;

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static doorbell_t *doorbell;
+
 enum { PAGE = 4096 };
 
 static void check(int code, const char *what)
@@ -26,21 +28,21 @@ int main(int argc, char **argv)
     void *swapped, *filled;
     doorbell_ticket_t ticket;
     doorbell_piece_t *out = calloc(count, sizeof *out), *in = calloc(count, sizeof *in);
-    check(doorbell_open(NULL), "open");
-    check(doorbell_allocate(DOORBELL_VIDEO, 2 * count * PAGE, &cache, NULL), "allocate");
-    check(doorbell_allocate(DOORBELL_HOST, count * PAGE, &swap, &swapped), "allocate");
-    check(doorbell_allocate(DOORBELL_HOST, 2 * count * PAGE, &image, &filled), "allocate");
+    check(doorbell_create(NULL, &doorbell), "open");
+    check(doorbell_buffer_create(doorbell, DOORBELL_VIDEO, 2 * count * PAGE, &cache, NULL), "allocate");
+    check(doorbell_buffer_create(doorbell, DOORBELL_HOST, count * PAGE, &swap, &swapped), "allocate");
+    check(doorbell_buffer_create(doorbell, DOORBELL_HOST, 2 * count * PAGE, &image, &filled), "allocate");
     for (unsigned long n = 0; n < 2 * count; n++)
         memset((char *)filled + n * PAGE, (int)(n * 31 % 256), PAGE);
-    check(doorbell_copy(cache, 0, image, 0, 2 * count * PAGE, DOORBELL_FOREVER), "fill the cache");
+    check(doorbell_copy(doorbell, cache, 0, image, 0, 2 * count * PAGE, DOORBELL_FOREVER), "fill the cache");
 
     /* Every second page goes to the host, the last first. */
     for (unsigned long n = 0; n < count; n++) {
         doorbell_piece_t piece = {swap, n * PAGE, cache, 2 * (count - 1 - n) * PAGE, PAGE};
         out[n] = piece;
     }
-    check(doorbell_copy_batch(out, count, &ticket), "evict");
-    check(doorbell_wait(ticket, DOORBELL_FOREVER), "wait");
+    check(doorbell_copy_batch_async(doorbell, out, count, sizeof(doorbell_piece_t), NULL, &ticket), "evict");
+    check(doorbell_wait(doorbell, ticket, DOORBELL_FOREVER), "wait");
     for (unsigned long n = 0; n < count; n++) {
         if (memcmp((char *)swapped + n * PAGE, (char *)filled + 2 * (count - 1 - n) * PAGE, PAGE) != 0) {
             fprintf(stderr, "page %lu is another\n", n);
@@ -52,10 +54,10 @@ int main(int argc, char **argv)
         doorbell_piece_t piece = {cache, (2 * (count - 1 - n) + 1) * PAGE, swap, n * PAGE, PAGE};
         in[n] = piece;
     }
-    check(doorbell_copy_batch(in, count, &ticket), "bring back");
-    check(doorbell_wait(ticket, DOORBELL_FOREVER), "wait");
+    check(doorbell_copy_batch_async(doorbell, in, count, sizeof(doorbell_piece_t), NULL, &ticket), "bring back");
+    check(doorbell_wait(doorbell, ticket, DOORBELL_FOREVER), "wait");
     memset(filled, 0xff, 2 * count * PAGE);
-    check(doorbell_copy(image, 0, cache, 0, 2 * count * PAGE, DOORBELL_FOREVER), "look");
+    check(doorbell_copy(doorbell, image, 0, cache, 0, 2 * count * PAGE, DOORBELL_FOREVER), "look");
     for (unsigned long n = 0; n < count; n++) {
         if (memcmp((char *)filled + 2 * n * PAGE, (char *)filled + (2 * n + 1) * PAGE, PAGE) != 0) {
             fprintf(stderr, "pages %lu and %lu differ\n", 2 * n, 2 * n + 1);
@@ -63,7 +65,7 @@ int main(int argc, char **argv)
         }
     }
     printf("%lu pages of %d bytes out and in, two doorbells\n", count, PAGE);
-    check(doorbell_close(), "close");
+    check(doorbell_free(doorbell), "close");
     free(out);
     free(in);
     return 0;

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static doorbell_t *doorbell;
+
 struct parameters { float gain[14]; };
 
 static void check(int code, const char *what)
@@ -28,18 +30,18 @@ int main(int argc, char **argv)
     doorbell_transfer_t values, number;
     doorbell_ticket_t ticket = 0;
     void *seen;
-    check(doorbell_open(NULL), "open");
+    check(doorbell_create(NULL, &doorbell), "open");
     /* In host memory, so that this program can play the kernel. For a real kernel: DOORBELL_VIDEO, or its cudaMalloc'ed block. */
-    check(doorbell_allocate(DOORBELL_HOST, 64, &block, &seen), "allocate");
-    check(doorbell_prepare_bytes(block, 0, sizeof(struct parameters), &values), "prepare");
-    check(doorbell_prepare_bytes(block, sizeof(struct parameters), sizeof(uint32_t), &number), "prepare");
+    check(doorbell_buffer_create(doorbell, DOORBELL_HOST, 64, &block, &seen), "allocate");
+    check(doorbell_transfer_create_bytes(doorbell, block, 0, sizeof(struct parameters), &values), "prepare");
+    check(doorbell_transfer_create_bytes(doorbell, block, sizeof(struct parameters), sizeof(uint32_t), &number), "prepare");
     for (uint32_t n = 1; n <= updates; n++) {
         struct parameters now;
         for (int i = 0; i < 14; i++)
             now.gain[i] = (float)n + (float)i / 16;
-        check(doorbell_submit_bytes(values, &now, sizeof now, &ticket), "submit");
-        check(doorbell_submit_bytes(number, &n, sizeof n, &ticket), "submit");
-        check(doorbell_wait(ticket, DOORBELL_FOREVER), "wait");
+        check(doorbell_transfer_bytes_async(doorbell, values, &now, sizeof now, NULL, &ticket), "submit");
+        check(doorbell_transfer_bytes_async(doorbell, number, &n, sizeof n, NULL, &ticket), "submit");
+        check(doorbell_wait(doorbell, ticket, DOORBELL_FOREVER), "wait");
         uint32_t arrived;
         memcpy(&arrived, (char *)seen + sizeof now, sizeof arrived);
         if (arrived != n || memcmp(seen, &now, sizeof now) != 0) {
@@ -48,8 +50,8 @@ int main(int argc, char **argv)
         }
     }
     printf("%lu updates of %zu bytes\n", updates, sizeof(struct parameters));
-    check(doorbell_release(values), "release");
-    check(doorbell_release(number), "release");
-    check(doorbell_close(), "close");
+    check(doorbell_transfer_free(doorbell, values), "release");
+    check(doorbell_transfer_free(doorbell, number), "release");
+    check(doorbell_free(doorbell), "close");
     return 0;
 }

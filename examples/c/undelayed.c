@@ -22,6 +22,8 @@
 #include <getopt.h>
 #include <sched.h>
 
+static doorbell_t *doorbell;
+
 enum { MOST_THREADS = 128, MOST_COUNTS = 8, COMPARE = 64 };
 #define PIECE ((size_t)1 << 20)  /* what is pinned, and the largest copy */
 #define PATIENCE UINT64_C(10000000000)
@@ -77,8 +79,8 @@ static void copy_back(void)
 {
     doorbell_ticket_t ticket;
     memset(back, 0, options.bytes);
-    check(doorbell_submit(up, &ticket), "submit");
-    check(doorbell_wait(ticket, PATIENCE), "wait");
+    check(doorbell_transfer_async(doorbell, up, NULL, &ticket), "submit");
+    check(doorbell_wait(doorbell, ticket, PATIENCE), "wait");
     compare(back, data, "libdoorbell's copy, as libdoorbell reads them");
 }
 
@@ -116,9 +118,9 @@ static uint64_t slice_ours(struct row *row, uint64_t length)
         doorbell_ticket_t ticket;
         renew(data, options.bytes);
         uint64_t before = now();
-        check(doorbell_submit(down, &ticket), "submit");
+        check(doorbell_transfer_async(doorbell, down, NULL, &ticket), "submit");
         uint64_t middle = now();
-        check(doorbell_wait(ticket, PATIENCE), "wait");
+        check(doorbell_wait(doorbell, ticket, PATIENCE), "wait");
         end = now();
         add(&row->of[SUBMIT], middle - before);
         add(&row->of[OURS], end - before);
@@ -154,9 +156,9 @@ static uint64_t slice_pin(struct row *row, uint64_t length)
         int place = (int)(piece % 2);
         doorbell_buffer_t pinned;
         uint64_t before = patient();
-        check(doorbell_pin(place ? (void *)(uintptr_t)(pool_device + at) : pool_host + at, PIECE, &pinned), "pin");
+        check(doorbell_buffer_register(doorbell, place ? (void *)(uintptr_t)(pool_device + at) : pool_host + at, PIECE, &pinned), "pin");
         uint64_t middle = patient();
-        check(doorbell_unpin(pinned), "unpin");
+        check(doorbell_buffer_free(doorbell, pinned), "unpin");
         end = now();
         took(row, place ? PIN_DEVICE : PIN_HOST, before, middle);
         took(row, UNPIN, middle, end);
@@ -171,9 +173,9 @@ static uint64_t slice_prepare(struct row *row, uint64_t length)
     while (end - start < length && !stop) {
         doorbell_transfer_t transfer;
         uint64_t before = patient();
-        check(doorbell_prepare(device, 0, host, 0, options.bytes, &transfer), "prepare");
+        check(doorbell_transfer_create(doorbell, device, 0, host, 0, options.bytes, &transfer), "prepare");
         uint64_t middle = patient();
-        check(doorbell_release(transfer), "release");
+        check(doorbell_transfer_free(doorbell, transfer), "release");
         end = now();
         took(row, PREPARE, before, middle);
         took(row, RELEASE, middle, end);
@@ -382,7 +384,7 @@ static void open_all(void)
     how.size = sizeof how;
     how.lanes = 1;
     how.kind = options.software ? DOORBELL_SOFTWARE : DOORBELL_ANY;
-    check(doorbell_open(&how), "doorbell_open");
+    check(doorbell_create(&how, &doorbell), "doorbell_open");
     on_cudas_memory = with_cuda && !options.software;
     void *memory = NULL;
     if (with_cuda) {
@@ -394,20 +396,20 @@ static void open_all(void)
     if (on_cudas_memory) {
         cuda(cuMemHostAlloc(&memory, 2 * PIECE, 0), "cuMemHostAlloc");
         cuda(cuMemAlloc(&device_address, 2 * PIECE), "cuMemAlloc");
-        check(doorbell_pin(memory, 2 * options.bytes, &host), "pin host memory");
-        check(doorbell_pin((void *)(uintptr_t)device_address, options.bytes, &device), "pin device memory");
+        check(doorbell_buffer_register(doorbell, memory, 2 * options.bytes, &host), "pin host memory");
+        check(doorbell_buffer_register(doorbell, (void *)(uintptr_t)device_address, options.bytes, &device), "pin device memory");
         data = memory;
         cuda(cuMemHostAlloc(&memory, BLOCK, 0), "cuMemHostAlloc");
         pool_host = memory;
         cuda(cuMemAlloc(&pool_device, BLOCK), "cuMemAlloc");
     } else {
-        check(doorbell_allocate(DOORBELL_HOST, 2 * options.bytes, &host, &memory), "allocate host memory");
-        check(doorbell_allocate(DOORBELL_VIDEO, options.bytes, &device, NULL), "allocate video memory");
+        check(doorbell_buffer_create(doorbell, DOORBELL_HOST, 2 * options.bytes, &host, &memory), "allocate host memory");
+        check(doorbell_buffer_create(doorbell, DOORBELL_VIDEO, options.bytes, &device, NULL), "allocate video memory");
         data = memory;
     }
     back = data + options.bytes;
-    check(doorbell_prepare(device, 0, host, 0, options.bytes, &down), "prepare");
-    check(doorbell_prepare(host, options.bytes, device, 0, options.bytes, &up), "prepare");
+    check(doorbell_transfer_create(doorbell, device, 0, host, 0, options.bytes, &down), "prepare");
+    check(doorbell_transfer_create(doorbell, host, options.bytes, device, 0, options.bytes, &up), "prepare");
 }
 
 static void usage(int status)
@@ -557,6 +559,6 @@ int main(int argc, char **argv)
         write_json(rows, count);
     if (raw)
         fclose(raw);
-    check(doorbell_close(), "doorbell_close");
+    check(doorbell_free(doorbell), "doorbell_close");
     return wrong ? 1 : 0;
 }

@@ -24,6 +24,11 @@ Copies and launches become one, behind one doorbell: a frame in, its inference, 
     frame = doorbell.chain([(input, camera), step, (result, output)])
     frame.replay().wait()
 
+A program with several GPUs, or a library that must not care what else is in the process, makes sessions of its own:
+
+    with doorbell.Session(gpu=1) as second:
+        second.copy_(dst, src)
+
 For the quickest form, replay() stores the frame into the GPU's memory itself, and a copy engine's own channel brings the result back:
 
     frame = doorbell.chain([(input, camera, "stores"), step, (result, output)], beside=True)
@@ -41,11 +46,15 @@ from ._errors import (Busy, Closed, DoorbellError, Forked, Freed, Full, InvalidH
                       OutOfRange, Overrun, Timeout, Unavailable)
 
 try:
-    from ._graph import Graph, chain, graph, instantiate, kernel
+    from ._default import (allocate, chain, close, copy_, copy_async, copy_batch, current, explain, graph, instantiate, kernel, message, open, pin,
+                           prepare, prepare_bytes, ring, session)
+    from ._graph import Graph
+    from ._handle import Buffer
     from ._library import version, watching
     from ._record import pause, record, recording, resume
-    from ._session import (Buffer, Frame, Message, Ring, Ticket, Transfer, allocate, close, copy_, copy_async, copy_batch, explain,
-                           message, open, pin, prepare, prepare_bytes, ring, session)
+    from ._session import Session
+    from ._ticket import Ticket
+    from ._transfers import Frame, Message, Ring, Transfer
 except NoLibrary as _without:
     # doorbell.fleet reads recordings, also where there is no libdoorbell.so. Everything else raises the error at its first use.
     _reason = str(_without)
@@ -58,7 +67,7 @@ except NoLibrary as _without:
 # Not open(): `from doorbell import *` leaves Python's own.
 __all__ = [
     "Buffer", "Busy", "Closed", "DoorbellError", "Forked", "Frame", "Freed", "Full", "Graph", "InvalidHandle", "Message",
-    "NotLaunchable", "NotPinnable", "OutOfRange", "Overrun", "Ring", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate",
-    "chain", "close", "copy_", "copy_async", "copy_batch", "explain", "graph", "instantiate", "kernel", "message", "pause", "pin",
+    "NotLaunchable", "NotPinnable", "OutOfRange", "Overrun", "Ring", "Session", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate",
+    "chain", "close", "copy_", "copy_async", "copy_batch", "current", "explain", "graph", "instantiate", "kernel", "message", "pause", "pin",
     "prepare", "prepare_bytes", "record", "recording", "resume", "ring", "session", "version", "watching",
 ]

@@ -64,5 +64,5 @@ class NotLaunchable(DoorbellError, ValueError):
     """A CUDA graph has something that doorbell does not launch, or cannot be read."""
 
 
-CODES = {1: Closed, 3: Forked, 4: InvalidHandle, 5: Freed, 6: OutOfRange, 7: Busy, 8: Full, 9: Overrun, 12: Timeout,
-         15: NotPinnable, 16: Unavailable, 20: NotLaunchable}
+CODES = {1: Closed, 2: Forked, 3: InvalidHandle, 4: Freed, 5: OutOfRange, 6: Busy, 7: Full, 8: Overrun, 11: Timeout,
+         14: NotPinnable, 15: Unavailable, 19: NotLaunchable}

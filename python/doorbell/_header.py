@@ -5,40 +5,43 @@ Generated from crates/gpu/libdoorbell. Do not edit."""
 import ctypes
 from ctypes import POINTER, c_bool, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 
+VERSION_MAJOR = 0
+VERSION_MINOR = 9
+VERSION_PATCH = 0
+FOREVER = (1 << 64) - 1
+ORDER_STREAM = 1
 OK = 0
 CLOSED = 1
-ALREADY_OPEN = 2
-FORKED = 3
-HANDLE = 4
-FREED = 5
-OUTSIDE = 6
-BUSY = 7
-FULL = 8
-OVERRUN = 9
-LIMIT = 10
-ARGUMENT = 11
-TIMEOUT = 12
-KILLED = 13
-STOPPED = 14
-NOT_PINNABLE = 15
-UNAVAILABLE = 16
-DRIVER = 17
-CUDA = 18
-PANIC = 19
-GRAPH = 20
+FORKED = 2
+HANDLE = 3
+FREED = 4
+OUTSIDE = 5
+BUSY = 6
+FULL = 7
+OVERRUN = 8
+LIMIT = 9
+ARGUMENT = 10
+TIMEOUT = 11
+KILLED = 12
+STOPPED = 13
+NOT_PINNABLE = 14
+UNAVAILABLE = 15
+DRIVER = 16
+CUDA = 17
+PANIC = 18
+GRAPH = 19
 ANY = 0
 BESIDE_CUDA = 1
 SOFTWARE = 2
 CHECK = 1
 OWN_PROFILE = 2
+HOST = 0
+VIDEO = 1
 BY_ENGINE = 0
 BY_INLINE = 1
 BY_STORES = 2
 BY_LOADS = 3
-HOST = 0
-VIDEO = 1
 MESSAGE_BYTES = 56
-FOREVER = (1 << 64) - 1
 STEP_COPY = 0
 STEP_LAUNCH = 1
 STEP_INLINE = 1
@@ -48,6 +51,23 @@ CHAIN_ENGINES = 1
 CHAIN_HOST_COUNTER = 2
 CHAIN_COUNTER = 4
 CHAIN_BESIDE = 8
+
+
+class Order(ctypes.Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("flags", c_uint32),
+        ("ticket_count", c_uint32),
+        ("tickets", POINTER(c_uint64)),
+        ("stream", c_void_p),
+        ("event", c_void_p),
+        ("wait_buffer", c_uint64),
+        ("wait_offset", c_uint64),
+        ("signal_buffer", c_uint64),
+        ("signal_offset", c_uint64),
+        ("wait_value", c_uint32),
+        ("signal_value", c_uint32),
+    ]
 
 Log = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
 
@@ -75,19 +95,12 @@ class Piece(ctypes.Structure):
     ]
 
 
-class Word(ctypes.Structure):
-    _fields_ = [
-        ("buffer", c_uint64),
-        ("offset", c_uint64),
-        ("value", c_uint32),
-    ]
-
-
 class Frame(ctypes.Structure):
     _fields_ = [
-        ("index", c_uint32),
+        ("size", c_size_t),
         ("offset", c_uint64),
         ("pointer", c_void_p),
+        ("index", c_uint32),
     ]
 
 
@@ -111,49 +124,43 @@ FUNCTIONS = {
     "doorbell_version": (c_uint32, []),
     "doorbell_init": (c_int32, []),
     "doorbell_watching": (c_int32, [POINTER(c_bool)]),
-    "doorbell_open": (c_int32, [POINTER(Options)]),
-    "doorbell_close": (c_int32, []),
-    "doorbell_pin": (c_int32, [c_void_p, c_size_t, POINTER(c_uint64)]),
-    "doorbell_allocate": (c_int32, [c_uint32, c_size_t, POINTER(c_uint64), POINTER(c_void_p)]),
-    "doorbell_unpin": (c_int32, [c_uint64]),
-    "doorbell_buffer": (c_int32, [c_uint64, POINTER(c_void_p), POINTER(c_uint64)]),
-    "doorbell_explain": (c_int32, [c_uint64, c_uint64, c_uint64, c_bool, POINTER(c_uint32), c_char_p, c_size_t]),
-    "doorbell_copy": (c_int32, [c_uint64, c_uint64, c_uint64, c_uint64, c_uint64, c_uint64]),
-    "doorbell_copy_async": (c_int32, [c_uint64, c_uint64, c_uint64, c_uint64, c_uint64, POINTER(c_uint64)]),
-    "doorbell_copy_batch": (c_int32, [POINTER(Piece), c_size_t, POINTER(c_uint64)]),
-    "doorbell_copy_ordered": (c_int32, [POINTER(Piece), c_size_t, POINTER(Word), POINTER(Word), POINTER(c_uint64)]),
-    "doorbell_copy_after_stream": (c_int32, [POINTER(Piece), c_size_t, c_void_p, POINTER(c_uint64)]),
-    "doorbell_hold_stream": (c_int32, [c_void_p, c_uint64]),
-    "doorbell_prepare": (c_int32, [c_uint64, c_uint64, c_uint64, c_uint64, c_uint64, POINTER(c_uint64)]),
-    "doorbell_prepare_bytes": (c_int32, [c_uint64, c_uint64, c_uint64, POINTER(c_uint64)]),
-    "doorbell_submit": (c_int32, [c_uint64, POINTER(c_uint64)]),
-    "doorbell_submit_bytes": (c_int32, [c_uint64, c_void_p, c_size_t, POINTER(c_uint64)]),
-    "doorbell_release": (c_int32, [c_uint64]),
-    "doorbell_wait": (c_int32, [c_uint64, c_uint64]),
-    "doorbell_poll": (c_int32, [c_uint64, POINTER(c_bool)]),
-    "doorbell_query": (c_int32, [c_uint64, POINTER(c_uint64)]),
-    "doorbell_ring_open": (c_int32, [c_uint64, c_uint64, c_uint64, c_uint64, c_uint64, c_uint32, POINTER(c_uint64)]),
-    "doorbell_ring_next": (c_int32, [c_uint64, POINTER(Frame)]),
-    "doorbell_ring_submit": (c_int32, [c_uint64, POINTER(c_uint64)]),
-    "doorbell_ring_close": (c_int32, [c_uint64]),
-    "doorbell_message_open": (c_int32, [c_uint64, c_uint64, c_uint64, c_uint64, POINTER(c_uint64)]),
-    "doorbell_message_send": (c_int32, [c_uint64, c_void_p, c_size_t, POINTER(c_uint32)]),
-    "doorbell_message_wait": (c_int32, [c_uint64, c_uint32, c_void_p, c_uint64]),
-    "doorbell_message_close": (c_int32, [c_uint64]),
-    "doorbell_graph_prepare": (c_int32, [c_void_p, c_void_p, POINTER(c_uint64)]),
-    "doorbell_graph_instantiate": (c_int32, [c_void_p, c_void_p, POINTER(c_uint64)]),
-    "doorbell_kernel_prepare": (c_int32, [c_void_p, POINTER(c_uint32), POINTER(c_uint32), c_uint32, POINTER(c_void_p), c_void_p, POINTER(c_uint64)]),
-    "doorbell_graph_kernels": (c_int32, [c_uint64, POINTER(c_uint32), c_size_t, POINTER(c_size_t)]),
-    "doorbell_graph_set_param": (c_int32, [c_uint64, c_uint32, c_uint32, c_void_p, c_size_t]),
-    "doorbell_graph_set_pointer": (c_int32, [c_uint64, c_uint32, c_uint32, c_uint64, c_uint64]),
-    "doorbell_launch": (c_int32, [c_uint64, POINTER(c_uint64)]),
-    "doorbell_launch_after_stream": (c_int32, [c_uint64, c_void_p, POINTER(c_uint64)]),
-    "doorbell_graph_free": (c_int32, [c_uint64]),
-    "doorbell_chain_prepare": (c_int32, [POINTER(Step), c_size_t, c_uint32, POINTER(c_uint64)]),
-    "doorbell_launch_after": (c_int32, [c_uint64, c_uint64, POINTER(c_uint64)]),
-    "doorbell_submit_after": (c_int32, [c_uint64, c_uint64, POINTER(c_uint64)]),
-    "doorbell_copy_after": (c_int32, [POINTER(Piece), c_size_t, c_uint64, POINTER(c_uint64)]),
-    "doorbell_pause_recording": (c_int32, [POINTER(c_bool)]),
-    "doorbell_resume_recording": (c_int32, [POINTER(c_bool)]),
-    "doorbell_is_recorded": (c_int32, [POINTER(c_bool)]),
+    "doorbell_create": (c_int32, [POINTER(Options), POINTER(c_void_p)]),
+    "doorbell_free": (c_int32, [c_void_p]),
+    "doorbell_buffer_register": (c_int32, [c_void_p, c_void_p, c_size_t, POINTER(c_uint64)]),
+    "doorbell_buffer_create": (c_int32, [c_void_p, c_uint32, c_size_t, POINTER(c_uint64), POINTER(c_void_p)]),
+    "doorbell_buffer_get": (c_int32, [c_void_p, c_uint64, POINTER(c_void_p), POINTER(c_uint64)]),
+    "doorbell_buffer_free": (c_int32, [c_void_p, c_uint64]),
+    "doorbell_copy": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64, c_uint64, c_uint64, c_uint64]),
+    "doorbell_copy_async": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64, c_uint64, c_uint64, POINTER(Order), POINTER(c_uint64)]),
+    "doorbell_copy_batch_async": (c_int32, [c_void_p, POINTER(Piece), c_size_t, c_size_t, POINTER(Order), POINTER(c_uint64)]),
+    "doorbell_copy_explain": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64, c_bool, POINTER(c_uint32), c_char_p, c_size_t]),
+    "doorbell_transfer_create": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64, c_uint64, c_uint64, POINTER(c_uint64)]),
+    "doorbell_transfer_create_bytes": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64, POINTER(c_uint64)]),
+    "doorbell_transfer_async": (c_int32, [c_void_p, c_uint64, POINTER(Order), POINTER(c_uint64)]),
+    "doorbell_transfer_bytes_async": (c_int32, [c_void_p, c_uint64, c_void_p, c_size_t, POINTER(Order), POINTER(c_uint64)]),
+    "doorbell_transfer_free": (c_int32, [c_void_p, c_uint64]),
+    "doorbell_wait": (c_int32, [c_void_p, c_uint64, c_uint64]),
+    "doorbell_poll": (c_int32, [c_void_p, c_uint64, POINTER(c_bool)]),
+    "doorbell_pending": (c_int32, [c_void_p, c_uint64, POINTER(c_uint64)]),
+    "doorbell_stream_wait": (c_int32, [c_void_p, c_void_p, c_uint64]),
+    "doorbell_ring_create": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64, c_uint64, c_uint64, c_uint32, POINTER(c_uint64)]),
+    "doorbell_ring_next": (c_int32, [c_void_p, c_uint64, POINTER(Frame)]),
+    "doorbell_ring_async": (c_int32, [c_void_p, c_uint64, POINTER(Order), POINTER(c_uint64)]),
+    "doorbell_ring_free": (c_int32, [c_void_p, c_uint64]),
+    "doorbell_message_create": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64, c_uint64, POINTER(c_uint64)]),
+    "doorbell_message_send": (c_int32, [c_void_p, c_uint64, c_void_p, c_size_t, POINTER(c_uint32)]),
+    "doorbell_message_wait": (c_int32, [c_void_p, c_uint64, c_uint32, c_void_p, c_uint64]),
+    "doorbell_message_free": (c_int32, [c_void_p, c_uint64]),
+    "doorbell_graph_create": (c_int32, [c_void_p, c_void_p, c_void_p, POINTER(c_uint64)]),
+    "doorbell_graph_instantiate": (c_int32, [c_void_p, c_void_p, c_void_p, POINTER(c_uint64)]),
+    "doorbell_graph_create_kernel": (c_int32, [c_void_p, c_void_p, POINTER(c_uint32), POINTER(c_uint32), c_uint32, POINTER(c_void_p), c_void_p, POINTER(c_uint64)]),
+    "doorbell_graph_kernels": (c_int32, [c_void_p, c_uint64, POINTER(c_uint32), c_size_t, POINTER(c_size_t)]),
+    "doorbell_graph_set_param": (c_int32, [c_void_p, c_uint64, c_uint32, c_uint32, c_void_p, c_size_t]),
+    "doorbell_graph_set_pointer": (c_int32, [c_void_p, c_uint64, c_uint32, c_uint32, c_uint64, c_uint64]),
+    "doorbell_graph_launch": (c_int32, [c_void_p, c_uint64, POINTER(Order), POINTER(c_uint64)]),
+    "doorbell_graph_free": (c_int32, [c_void_p, c_uint64]),
+    "doorbell_chain_create": (c_int32, [c_void_p, POINTER(Step), c_size_t, c_size_t, c_uint32, POINTER(c_uint64)]),
+    "doorbell_recording_pause": (c_int32, [POINTER(c_bool)]),
+    "doorbell_recording_resume": (c_int32, [POINTER(c_bool)]),
+    "doorbell_recording_get": (c_int32, [POINTER(c_bool)]),
 }

@@ -18,17 +18,17 @@ def _say(function):
 
 def recording():
     """Whether this program is recorded: it was started under `doorbell record`."""
-    return _say(library.doorbell_is_recorded)
+    return _say(library.doorbell_recording_get)
 
 
 def pause():
     """Pauses the recording of this program, for all its threads. Returns whether it is recorded at all; if not, nothing happens."""
-    return _say(library.doorbell_pause_recording)
+    return _say(library.doorbell_recording_pause)
 
 
 def resume():
     """Goes on with the recording: after pause(), or where `doorbell record --capture` has it begin with a pause."""
-    return _say(library.doorbell_resume_recording)
+    return _say(library.doorbell_recording_resume)
 
 
 def _command(path):

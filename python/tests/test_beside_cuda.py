@@ -55,6 +55,15 @@ class Device:
 
 
 @unittest.skipUnless(cuda, "no libcuda")
+def behind_a_word(host):
+    """A copy that waits until the first word of host is 1. So does what is submitted after it."""
+    session, header = doorbell.current(), doorbell._header
+    late, piece = doorbell.Ticket.of(session), header.Piece(host.handle, 32, host.handle, 16, 8)
+    order = header.Order(ctypes.sizeof(header.Order), wait_buffer=host.handle, wait_value=1)
+    doorbell._library.check(doorbell._library.library.doorbell_copy_batch_async(session.at, piece, 1, ctypes.sizeof(piece), order, late))
+    return late
+
+
 class BesideCuda(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -108,18 +117,16 @@ class BesideCuda(unittest.TestCase):
         self.addCleanup(doorbell.close)
         device, word, source = Device(4096), doorbell.allocate(64), doorbell.allocate(4096)
         source.view[:8] = b"dropped!"
-        late, at = doorbell.Ticket(), doorbell._header.Word(word.handle, 0, 1)
-        piece = (doorbell._header.Piece * 1)(doorbell._header.Piece(word.handle, 32, word.handle, 16, 8))
-        doorbell._library.check(doorbell._library.library.doorbell_copy_ordered(piece, 1, at, None, late))
+        late = behind_a_word(word)
         start = time.monotonic()
         doorbell.copy_async(device, source, 8)
         self.assertLess(time.monotonic() - start, 0.5)
-        self.assertEqual(len(doorbell._session._dropped), 1)
+        self.assertEqual(len(doorbell.current().dropped), 1)
         word.view[0] = 1
         late.wait(10)
-        while doorbell._session._dropped and time.monotonic() - start < 10:
+        while doorbell.current().dropped and time.monotonic() - start < 10:
             doorbell.copy_async(source, word, 8, dst_offset=64).wait()
-        self.assertEqual(doorbell._session._dropped, [])
+        self.assertEqual(doorbell.current().dropped, [])
         self.assertEqual(device.read(8), b"dropped!")
         device.free()
 
@@ -138,6 +145,46 @@ class BesideCuda(unittest.TestCase):
             call("cuStreamSynchronize", stream)
             self.assertEqual(back.raw, data)
             self.assertTrue(ticket.done())
+
+    def test_each_form_waits_for_a_stream_and_an_event(self):
+        device, pinned, transfer, host = self.used()
+        stream, event = ctypes.c_void_p(), ctypes.c_void_p()
+        call("cuStreamCreate", ctypes.byref(stream), 1)
+        call("cuEventCreate", ctypes.byref(event), 0)
+
+        class Event:
+            cuda_event = None
+
+            def record(self):
+                call("cuEventRecord", event, stream)
+                self.cuda_event = event.value
+
+            def synchronize(self):
+                call("cuEventSynchronize", event)
+
+        gate, wait = ctypes.c_void_p(), ctypes.CDLL("libcuda.so.1").cuStreamWaitValue32_v2
+        call("cuMemHostAlloc", ctypes.byref(gate), ctypes.c_size_t(64), 0)
+        word = ctypes.c_uint32.from_address(gate.value)
+        given, ring = doorbell.prepare_bytes(host, 8, dst_offset=8), doorbell.ring(host, host, 64, 2, dst_offset=1024, src_offset=2048)
+        ring.next()
+        recorded = Event()
+        with self.assertRaisesRegex(ValueError, "not recorded"):
+            transfer.submit(after=recorded)
+        for number, form in enumerate([
+                lambda after: transfer.submit(after=after), lambda after: given.submit(b"12345678", after=after),
+                lambda after: ring.submit(after=after), lambda after: doorbell.copy_async(host, pinned, 8, after=after)], 1):
+            for behind in (stream.value, recorded):
+                self.assertEqual(wait(stream, ctypes.c_uint64(gate.value), number, 0), 0)
+                recorded.record()
+                if behind is recorded and number == 3:
+                    ring.next()
+                ticket = form(behind)
+                time.sleep(0.002)
+                self.assertFalse(ticket.done())
+                word.value = number
+                ticket.wait(10)
+                word.value = 0
+        call("cuStreamSynchronize", stream)
 
     def test_a_second_open_a_closed_session_and_a_forked_child(self):
         device, pinned, transfer, host = self.used()
@@ -162,8 +209,8 @@ class BesideCuda(unittest.TestCase):
             with self.assertRaises(doorbell.Closed):
                 use()
         doorbell.open(kind="cuda", lanes=1)
-        # Of another opening.
-        with self.assertRaises(doorbell.InvalidHandle):
+        # Of another session.
+        with self.assertRaises((doorbell.Closed, doorbell.InvalidHandle)):
             transfer.submit()
 
     def captured(self, word):

@@ -12,7 +12,7 @@ import time
 import unittest
 
 import doorbell
-from doorbell import _header, _library, _memory, _session
+from doorbell import _header, _library, _memory, _session, _ticket
 
 try:
     import numpy
@@ -119,9 +119,10 @@ class OnTheSoftwareGpu(unittest.TestCase):
     @staticmethod
     def late(host):
         """A copy that waits until the first byte of host is 1. So does what is submitted after it."""
-        late, word = doorbell.Ticket(), _header.Word(host.handle, 0, 1)
-        piece = (_header.Piece * 1)(_header.Piece(host.handle, 32, host.handle, 16, 8))
-        _library.check(_library.library.doorbell_copy_ordered(piece, 1, word, None, late))
+        session = doorbell.current()
+        late, piece = doorbell.Ticket.of(session), _header.Piece(host.handle, 32, host.handle, 16, 8)
+        order = _header.Order(ctypes.sizeof(_header.Order), wait_buffer=host.handle, wait_value=1)
+        _library.check(_library.library.doorbell_copy_batch_async(session.at, piece, 1, ctypes.sizeof(piece), order, late))
         return late
 
     def test_every_way_of_copying(self):
@@ -152,6 +153,44 @@ class OnTheSoftwareGpu(unittest.TestCase):
             frame.view[:] = bytes([n]) * 1024
             ring.submit().wait()
             self.assertEqual(bytes(gpu.view[frame.offset:frame.offset + 1024]), bytes([n]) * 1024)
+
+    def test_each_form_waits_for_a_ticket(self):
+        host, gpu = doorbell.allocate(4096), doorbell.allocate(8192, "gpu")
+        transfer, given, ring = doorbell.prepare(gpu, host, 64), doorbell.prepare_bytes(gpu, 8, dst_offset=128), doorbell.ring(gpu, host, 1024, dst_offset=1024)
+        ring.next()
+        forms = [lambda after: transfer.submit(after=after), lambda after: given.submit(b"12345678", after=after),
+                 lambda after: ring.submit(after=after), lambda after: doorbell.copy_async(gpu, host, 8, dst_offset=512, after=after),
+                 lambda after: doorbell.copy_batch([(gpu, 600, host, 0, 8)], after=after)]
+        for form in forms:
+            host.view[0] = 0
+            late = self.late(host)
+            other = doorbell.copy_async(host, gpu, 8, dst_offset=64)
+            behind = form([late, other])
+            time.sleep(0.002)
+            self.assertFalse(behind.done())
+            host.view[0] = 1
+            behind.wait(10)
+            self.assertTrue(late.done() and other.done())
+
+    def test_two_sessions_share_nothing(self):
+        host = doorbell.allocate(64)
+        with doorbell.Session(kind="soft", lanes=2) as second:
+            other, gpu = second.allocate(64), second.allocate(64, "gpu")
+            other.view[:] = os.urandom(64)
+            second.copy_(gpu, other)
+            self.assertEqual(gpu.view, other.view)
+            with self.assertRaises(doorbell.InvalidHandle):
+                doorbell.copy_async(host, other)
+            held = self.late(host)
+            # A lane that waits in one session holds up nothing in the other.
+            second.copy_async(other, gpu, 32).wait(10)
+            self.assertFalse(held.done())
+            host.view[0] = 1
+            held.wait(10)
+            self.assertIs(doorbell.current().at.value == second.at.value, False)
+        with self.assertRaises(doorbell.Closed):
+            second.allocate(64)
+        self.assertEqual(len(host.view), 64)
 
     def test_messages(self):
         """The program plays the kernel: it answers with each byte inverted."""
@@ -203,7 +242,7 @@ class OnTheSoftwareGpu(unittest.TestCase):
             (lambda: doorbell.pin(bytearray(64)), doorbell.Unavailable),
             (lambda: doorbell.pin(7), TypeError),
             (lambda: doorbell.allocate(64, "disk"), ValueError),
-            (lambda: doorbell.open(kind="other"), ValueError),
+            (lambda: doorbell.Session(kind="other"), ValueError),
             (lambda: doorbell.copy_batch([]), doorbell.DoorbellError),
         ]:
             with self.assertRaises(error):
@@ -225,10 +264,10 @@ class OnTheSoftwareGpu(unittest.TestCase):
             cuda_stream = 0x70
 
         host = doorbell.allocate(64)
-        self.assertEqual([_session._stream(s) for s in (Stream(), 7, None)], [0x70, 7, None])
+        self.assertEqual([_ticket.stream_of(s) for s in (Stream(), 7, None)], [0x70, 7, None])
         for other in (host, doorbell.prepare(host, host, 8, dst_offset=32), doorbell.Ticket()):
             with self.assertRaisesRegex(TypeError, "no CUDA stream"):
-                _session._stream(other)
+                _ticket.stream_of(other)
         with self.assertRaises(doorbell.Unavailable):
             doorbell.copy_batch([(host, 0, host, 32, 8)], after=Stream())
         ticket = doorbell.copy_async(host, host, 8, dst_offset=32)
@@ -306,10 +345,10 @@ class OnTheSoftwareGpu(unittest.TestCase):
             host.view[0] = 1
 
     def test_submissions_that_ask_cuda_let_go_of_the_gil(self):
-        self.assertIs(_session._submits, doorbell._library.held)
+        self.assertIs(doorbell.current().submits, doorbell._library.held)
         doorbell.close()
         doorbell.open(kind="soft", lanes=1, check_allocations=True)
-        self.assertIs(_session._submits, doorbell._library.library)
+        self.assertIs(doorbell.current().submits, doorbell._library.library)
         host, gpu = doorbell.allocate(64), doorbell.allocate(64, "gpu")
         host.view[:] = os.urandom(64)
         transfer, given = doorbell.prepare(gpu, host), doorbell.prepare_bytes(gpu, 8)

@@ -15,19 +15,21 @@ while [ $# -gt 0 ]; do
   esac
 done
 [ -n "$prefix" ] || { echo "usage: install.sh --prefix DIR [--from DIR]" >&2; exit 2; }
-version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$here/../../../Cargo.toml" | head -n 1)
-major=${version%%.*}
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$here/Cargo.toml" | head -n 1)
+# What programs are linked to: the major version, before 1.0 with the minor one.
+interface=${version%%.*}
+[ "$interface" != 0 ] || interface=${version%.*}
 if [ -z "$from" ]; then
   (cd "$here" && cargo rustc -p libdoorbell --release --crate-type staticlib &&
-    cargo rustc -p libdoorbell --release --crate-type cdylib -- -C "link-arg=-Wl,-soname,libdoorbell.so.$major")
+    cargo rustc -p libdoorbell --release --crate-type cdylib -- -C "link-arg=-Wl,-soname,libdoorbell.so.$interface")
   from=${CARGO_TARGET_DIR:-$here/../../../target}/release
 fi
 mkdir -p "$prefix/include" "$prefix/lib/pkgconfig" "$prefix/share/doorbell/python/doorbell/fleet"
 prefix=$(cd "$prefix" && pwd)
-install -m 644 "$here/include/doorbell.h" "$prefix/include/"
+install -m 644 "$here/include/doorbell.h" "$here/include/doorbell.hpp" "$prefix/include/"
 install -m 755 "$from/libdoorbell.so" "$prefix/lib/libdoorbell.so.$version"
-ln -sf "libdoorbell.so.$version" "$prefix/lib/libdoorbell.so.$major"
-ln -sf "libdoorbell.so.$major" "$prefix/lib/libdoorbell.so"
+ln -sf "libdoorbell.so.$version" "$prefix/lib/libdoorbell.so.$interface"
+ln -sf "libdoorbell.so.$interface" "$prefix/lib/libdoorbell.so"
 install -m 644 "$from/libdoorbell.a" "$prefix/lib/"
 sed "s|@VERSION@|$version|" "$here/doorbell.pc.in" >"$prefix/lib/pkgconfig/doorbell.pc"
 install -m 644 "$here"/../../../python/doorbell/*.py "$prefix/share/doorbell/python/doorbell/"

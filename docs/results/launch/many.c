@@ -25,6 +25,8 @@
 #include <stdatomic.h>
 #include <sys/wait.h>
 
+static doorbell_t *doorbell;
+
 enum { SLOTS = 32, CALL_EVERY = 64, DONE_EVERY = 1024, SYNCHRONISE_EVERY = 1000, APART = 256, MOST_THREADS = 1000 };
 #define PATIENCE UINT64_C(10000000000)
 
@@ -162,7 +164,7 @@ static void wait_for_slots(struct launcher *own)
         return;
     }
     own->over += (under_way + 1) / 2;
-    check(doorbell_wait(own->tickets[(own->over - 1) % SLOTS], PATIENCE), "doorbell_wait");
+    check(doorbell_wait(doorbell, own->tickets[(own->over - 1) % SLOTS], PATIENCE), "doorbell_wait");
 }
 
 static void launch(struct launcher *own)
@@ -173,7 +175,7 @@ static void launch(struct launcher *own)
     for (int again = 0;;) {
         if (timed)
             begun = now();
-        int code = doorbell_launch(own->graph, &ticket);
+        int code = doorbell_graph_launch(doorbell, own->graph, NULL, &ticket);
         if (code == DOORBELL_FULL) {
             own->full++;
             wait_for_slots(own);
@@ -190,7 +192,7 @@ static void launch(struct launcher *own)
     if (timed)
         took(&own->call, now() - begun);
     if (own->launched % DONE_EVERY == 0) {
-        check(doorbell_wait(ticket, PATIENCE), "doorbell_wait");
+        check(doorbell_wait(doorbell, ticket, PATIENCE), "doorbell_wait");
         took(&own->done, now() - begun);
     }
     own->tickets[own->launched++ % SLOTS] = ticket;
@@ -208,7 +210,7 @@ static void *launches(void *of)
         for (; taken > 0; taken--)
             launch(own);
     if (own->launched > 0)
-        check(doorbell_wait(own->tickets[(own->launched - 1) % SLOTS], PATIENCE), "doorbell_wait");
+        check(doorbell_wait(doorbell, own->tickets[(own->launched - 1) % SLOTS], PATIENCE), "doorbell_wait");
     own->ns = now() - begun;
     return NULL;
 }
@@ -245,7 +247,7 @@ static int fork_children(uint64_t children, doorbell_graph_t graph)
         doorbell_ticket_t ticket;
         pid_t child = fork();
         if (child == 0) {
-            int refused = doorbell_launch(graph, &ticket) == DOORBELL_FORKED;
+            int refused = doorbell_graph_launch(doorbell, graph, NULL, &ticket) == DOORBELL_FORKED;
             if (refused && i % 2 == 0)
                 execl("/bin/true", "true", (char *)NULL);
             _exit(refused ? CHILD_REFUSED : CHILD_LAUNCHED);
@@ -353,7 +355,7 @@ int main(int argc, char **argv)
     memset(&options, 0, sizeof options);
     options.size = sizeof options;
     options.kind = DOORBELL_BESIDE_CUDA;
-    check(doorbell_open(&options), "doorbell_open");
+    check(doorbell_create(&options, &doorbell), "doorbell_open");
     /* The last one is CUDA's; one more for the sums. */
     struct launcher *all = calloc(threads + 2, sizeof *all), *theirs = all + threads, *sum = theirs + 1;
     pthread_t *handles = calloc(threads + 1, sizeof *handles);
@@ -365,7 +367,7 @@ int main(int argc, char **argv)
         make_graph(&all[i], kernel);
         if (&all[i] == theirs)
             continue;
-        int prepared = doorbell_graph_prepare(all[i].exec, all[i].stream, &all[i].graph);
+        int prepared = doorbell_graph_create(doorbell, all[i].exec, all[i].stream, &all[i].graph);
         if (prepared == DOORBELL_UNAVAILABLE) {
             printf("the graph cannot be cloned: %s\n", doorbell_error_detail());
             return 77;
@@ -415,8 +417,8 @@ int main(int argc, char **argv)
                &all[i] == theirs ? "CUDA's thread," : "thread", i, all[i].launched, found);
     }
     for (size_t i = 0; i < threads; i++)
-        check(doorbell_graph_free(all[i].graph), "doorbell_graph_free");
-    check(doorbell_close(), "doorbell_close");
+        check(doorbell_graph_free(doorbell, all[i].graph), "doorbell_graph_free");
+    check(doorbell_free(doorbell), "doorbell_close");
     printf(wrong ? "something is WRONG\n" : "all right\n");
     return wrong;
 }

@@ -5,54 +5,51 @@ use submit::Error;
 
 /// Done.
 pub const DOORBELL_OK: i32 = 0;
-/// The session is not open.
+/// The session was freed.
 pub const DOORBELL_CLOSED: i32 = 1;
-/// The session is open already: a process has one.
-pub const DOORBELL_ALREADY_OPEN: i32 = 2;
 /// A forked child has no session, and cannot open one.
-pub const DOORBELL_FORKED: i32 = 3;
-/// No such handle: closed, unpinned, of another kind, or never one.
-pub const DOORBELL_HANDLE: i32 = 4;
+pub const DOORBELL_FORKED: i32 = 2;
+/// No such handle: freed, of another kind or another session, or never one.
+pub const DOORBELL_HANDLE: i32 = 3;
 /// The memory behind a buffer was freed, or given to another allocation.
-pub const DOORBELL_FREED: i32 = 5;
+pub const DOORBELL_FREED: i32 = 4;
 /// An offset or length lies outside of a buffer.
-pub const DOORBELL_OUTSIDE: i32 = 6;
+pub const DOORBELL_OUTSIDE: i32 = 5;
 /// Another thread submits on this lane at this moment. Nothing was submitted; it may be tried again.
-pub const DOORBELL_BUSY: i32 = 7;
+pub const DOORBELL_BUSY: i32 = 6;
 /// Too many submissions are under way. Nothing was submitted; it may be tried again when one is done.
-pub const DOORBELL_FULL: i32 = 8;
+pub const DOORBELL_FULL: i32 = 7;
 /// The producer has come round a ring: its next frame is still under way.
-pub const DOORBELL_OVERRUN: i32 = 9;
+pub const DOORBELL_OVERRUN: i32 = 8;
 /// More of something than there may be at a time.
-pub const DOORBELL_LIMIT: i32 = 10;
+pub const DOORBELL_LIMIT: i32 = 9;
 /// An argument is wrong: a null pointer, no bytes, an unknown flag.
-pub const DOORBELL_ARGUMENT: i32 = 11;
+pub const DOORBELL_ARGUMENT: i32 = 10;
 /// Not done within the time that was given.
-pub const DOORBELL_TIMEOUT: i32 = 12;
-/// The channel was killed by an error of the GPU's (Xid): close the session.
-pub const DOORBELL_KILLED: i32 = 13;
+pub const DOORBELL_TIMEOUT: i32 = 11;
+/// The channel was killed by an error of the GPU's (Xid): free the session.
+pub const DOORBELL_KILLED: i32 = 12;
 /// The channel was stopped, because memory was freed under a copy that did not end, or because a channel that it waited for died:
-/// close the session.
-pub const DOORBELL_STOPPED: i32 = 14;
+/// free the session.
+pub const DOORBELL_STOPPED: i32 = 13;
 /// The memory cannot be pinned.
-pub const DOORBELL_NOT_PINNABLE: i32 = 15;
+pub const DOORBELL_NOT_PINNABLE: i32 = 14;
 /// Not possible on this machine, or not in this order.
-pub const DOORBELL_UNAVAILABLE: i32 = 16;
+pub const DOORBELL_UNAVAILABLE: i32 = 15;
 /// The GPU's kernel driver refused.
-pub const DOORBELL_DRIVER: i32 = 17;
+pub const DOORBELL_DRIVER: i32 = 16;
 /// CUDA refused.
-pub const DOORBELL_CUDA: i32 = 18;
+pub const DOORBELL_CUDA: i32 = 17;
 /// A defect of doorbell's: please report it with the detail.
-pub const DOORBELL_PANIC: i32 = 19;
+pub const DOORBELL_PANIC: i32 = 18;
 /// The graph has something that doorbell does not launch, or cannot be read: the detail says what.
-pub const DOORBELL_GRAPH: i32 = 20;
+pub const DOORBELL_GRAPH: i32 = 19;
 
-const TEXTS: [&CStr; 21] = [
+const TEXTS: [&CStr; 20] = [
     c"done",
-    c"the session is not open; call doorbell_open first",
-    c"the session is open already: a process has one",
+    c"the session was freed, or never made: call doorbell_create",
     c"this is a forked child: start a new program (exec) to use the GPU here",
-    c"no such handle: it was closed, is of another kind, or was never one",
+    c"no such handle: it was freed, is of another kind or another session, or was never one",
     c"the memory behind the buffer was freed, or is another allocation now",
     c"the bytes do not lie within the buffer",
     c"another thread submits on this lane at this moment; nothing was submitted: try again, or open more lanes",
@@ -61,8 +58,8 @@ const TEXTS: [&CStr; 21] = [
     c"more of these than there may be at a time",
     c"an argument is wrong",
     c"not done in time",
-    c"the channel was killed by an error of the GPU's (Xid); close the session and open it again",
-    c"the channel was stopped because memory was freed under a copy; close the session and open it again",
+    c"the channel was killed by an error of the GPU's (Xid); free the session and make it again",
+    c"the channel was stopped because memory was freed under a copy; free the session and make it again",
     c"the memory cannot be pinned",
     c"not possible here",
     c"the kernel driver refused",
@@ -78,8 +75,8 @@ fn text(code: i32) -> &'static CStr {
 
 pub(crate) fn code(error: &Error) -> i32 {
     match error {
-        Error::Closed => DOORBELL_CLOSED,
-        Error::AlreadyOpen => DOORBELL_ALREADY_OPEN,
+        // (C's sessions are opened by who makes them.)
+        Error::Closed | Error::AlreadyOpen => DOORBELL_CLOSED,
         Error::Forked => DOORBELL_FORKED,
         Error::Handle(_) => DOORBELL_HANDLE,
         Error::Freed => DOORBELL_FREED,

@@ -1,6 +1,7 @@
 //! The functions that launch CUDA graphs.
 
-use crate::calls::{SESSION, To, many, run};
+use crate::call::{To, many, run};
+use crate::session::of;
 use crate::types::*;
 use std::ffi::c_void;
 use submit::{Buffer, Graph};
@@ -19,7 +20,8 @@ use submit::{Buffer, Graph};
 /// where its channels were not seen (doorbell_init() came too late); DOORBELL_CUDA, DOORBELL_LIMIT (4,096 at a time),
 /// DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn doorbell_graph_prepare(
+pub unsafe extern "C" fn doorbell_graph_create(
+    doorbell: *mut doorbell_t,
     exec: *mut c_void,
     stream: *mut c_void,
     graph: *mut doorbell_graph_t,
@@ -28,21 +30,22 @@ pub unsafe extern "C" fn doorbell_graph_prepare(
         // SAFETY: the caller's.
         let answer = unsafe { To::new(graph) }?;
         // SAFETY: the caller's, as the documentation says.
-        answer.put(unsafe { SESSION.prepare_graph(exec, stream) }?.raw());
+        answer.put(unsafe { of(doorbell)?.prepare_graph(exec, stream) }?.raw());
         Ok(())
     })
 }
 
 /// Makes a graph (CUgraph, cudaGraph_t) ready to be launched past CUDA: doorbell instantiates it, so it does not matter
 /// whether the program has, or has launched that. The graph itself may be changed or destroyed: the clone stays what it was.
-/// For the rest as doorbell_graph_prepare(), but memcpy nodes may name pageable memory: the CPU copies in their place, out
-/// of it in doorbell_launch(), and into it in the first doorbell_wait(), doorbell_poll() or doorbell_query() of any
+/// For the rest as doorbell_graph_create(), but memcpy nodes may name pageable memory: the CPU copies in their place, out
+/// of it in doorbell_graph_launch(), and into it in the first doorbell_wait(), doorbell_poll() or doorbell_pending() of any
 /// launch's ticket that finds it over. So one launch of such a graph may be under way (DOORBELL_FULL), and what a stream
-/// is held for (doorbell_hold_stream()) is the GPU's part. Leave what memcpy nodes write alone until the ticket is done.
-/// Cost, threads: as doorbell_graph_prepare(); for pageable memory CUDA pins as many bytes. Errors: the same;
+/// is held for (doorbell_stream_wait()) is the GPU's part. Leave what memcpy nodes write alone until the ticket is done.
+/// Cost, threads: as doorbell_graph_create(); for pageable memory CUDA pins as many bytes. Errors: the same;
 /// DOORBELL_GRAPH also where a memcpy node writes pageable memory that another one uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_graph_instantiate(
+    doorbell: *mut doorbell_t,
     cuda_graph: *mut c_void,
     stream: *mut c_void,
     graph: *mut doorbell_graph_t,
@@ -51,18 +54,19 @@ pub unsafe extern "C" fn doorbell_graph_instantiate(
         // SAFETY: the caller's.
         let answer = unsafe { To::new(graph) }?;
         // SAFETY: the caller's, as the documentation says.
-        answer.put(unsafe { SESSION.instantiate_graph(cuda_graph, stream) }?.raw());
+        answer.put(unsafe { of(doorbell)?.instantiate_graph(cuda_graph, stream) }?.raw());
         Ok(())
     })
 }
 
 /// Makes a kernel (CUfunction) ready to be launched past CUDA: a graph of it alone is captured from `stream`, which is not
-/// the default one, and prepared as doorbell_graph_prepare() does. `grid` and `block` are three numbers each, `shared_bytes`
+/// the default one, and prepared as doorbell_graph_create() does. `grid` and `block` are three numbers each, `shared_bytes`
 /// is dynamic shared memory, `arguments` has a pointer to each argument, as cuLaunchKernel() takes them; they are read
 /// before this returns. CUDA launches the kernel a few times, and it does its work then.
-/// Cost, threads: as doorbell_graph_prepare(). Errors: the same; DOORBELL_ARGUMENT for the default stream or no function.
+/// Cost, threads: as doorbell_graph_create(). Errors: the same; DOORBELL_ARGUMENT for the default stream or no function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn doorbell_kernel_prepare(
+pub unsafe extern "C" fn doorbell_graph_create_kernel(
+    doorbell: *mut doorbell_t,
     function: *mut c_void,
     grid: *const u32,
     block: *const u32,
@@ -80,7 +84,9 @@ pub unsafe extern "C" fn doorbell_kernel_prepare(
             return Err(submit::Error::Argument("a grid and a block are three numbers each"));
         };
         // SAFETY: the caller's, as the documentation says.
-        answer.put(unsafe { SESSION.prepare_kernel(function, grid, block, shared_bytes, arguments, stream) }?.raw());
+        answer.put(
+            unsafe { of(doorbell)?.prepare_kernel(function, grid, block, shared_bytes, arguments, stream) }?.raw(),
+        );
         Ok(())
     })
 }
@@ -92,6 +98,7 @@ pub unsafe extern "C" fn doorbell_kernel_prepare(
 /// DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_graph_kernels(
+    doorbell: *mut doorbell_t,
     graph: doorbell_graph_t,
     parameter_bytes: *mut u32,
     room: usize,
@@ -102,7 +109,7 @@ pub unsafe extern "C" fn doorbell_graph_kernels(
         let answer = unsafe { To::new(count) }?;
         // SAFETY: the caller's; checked here, written below.
         unsafe { many(parameter_bytes.cast_const(), room) }?;
-        let kernels = SESSION.graph_kernels(Graph::from_raw(graph))?;
+        let kernels = of(doorbell)?.graph_kernels(Graph::from_raw(graph))?;
         for (n, bytes) in kernels.iter().take(room).enumerate() {
             // SAFETY: within the caller's room.
             unsafe { parameter_bytes.add(n).write(*bytes) };
@@ -114,12 +121,13 @@ pub unsafe extern "C" fn doorbell_graph_kernels(
 
 /// Changes bytes of a kernel's parameters, from the next launch on: `offset` counts from the first one, laid out as a C
 /// compiler lays out a struct of them. The bytes are read before this returns; they go to the GPU with the next
-/// doorbell_launch(), ahead of the kernels and behind the launches before it. What is a pointer is not looked at.
+/// doorbell_graph_launch(), ahead of the kernels and behind the launches before it. What is a pointer is not looked at.
 /// Cost: a copy of the bytes; no lock, no allocation, no system call. Threads: any; DOORBELL_BUSY while another
 /// launches. Errors: DOORBELL_BUSY, after which it may be tried again; DOORBELL_HANDLE, DOORBELL_OUTSIDE,
 /// DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_graph_set_param(
+    doorbell: *mut doorbell_t,
     graph: doorbell_graph_t,
     kernel: u32,
     offset: u32,
@@ -129,64 +137,50 @@ pub unsafe extern "C" fn doorbell_graph_set_param(
     run(|| {
         // SAFETY: the caller's.
         let bytes = unsafe { many(bytes.cast::<u8>(), length) }?;
-        SESSION.set_parameter(Graph::from_raw(graph), kernel, offset, bytes)
+        of(doorbell)?.set_parameter(Graph::from_raw(graph), kernel, offset, bytes)
     })
 }
 
 /// As doorbell_graph_set_param(), of a pointer of 8 bytes: it points to `buffer_offset` in a buffer from the next launch on.
 /// Memory of CUDA's is pinned for the graph: when CUDA frees it, launches answer DOORBELL_FREED until the pointer is set
-/// anew. Memory of doorbell_allocate() stays until then, also after doorbell_unpin(). What the kernel touches from there on is not
+/// anew. Memory of doorbell_buffer_create() stays until then, also after doorbell_buffer_free(). What the kernel touches from there on is not
 /// looked at.
 /// Cost: microseconds; where the parameter was such a pointer before, it waits for launches that are under way. Threads:
 /// any; it waits for the launches of others. Errors: as doorbell_graph_set_param() but DOORBELL_BUSY; DOORBELL_FREED,
 /// DOORBELL_TIMEOUT after ten seconds: the pointer was set.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_graph_set_pointer(
+    doorbell: *mut doorbell_t,
     graph: doorbell_graph_t,
     kernel: u32,
     offset: u32,
     buffer: doorbell_buffer_t,
     buffer_offset: u64,
 ) -> i32 {
-    run(|| SESSION.set_pointer(Graph::from_raw(graph), kernel, offset, (Buffer::from_raw(buffer), buffer_offset)))
+    run(|| of(doorbell)?.set_pointer(Graph::from_raw(graph), kernel, offset, (Buffer::from_raw(buffer), buffer_offset)))
 }
 
 /// Launches a graph. Launches of all graphs run one after the other, in the order of these calls: the GPU waits, and
-/// this call never. doorbell_wait(), doorbell_poll() and doorbell_query() take the ticket. Nothing orders a launch
-/// against copies but doorbell_launch_after(), doorbell_submit_after(), and chains (doorbell_chain_prepare()).
-/// doorbell_launch_after_stream() and doorbell_hold_stream() order it against streams of CUDA's.
+/// this call never. doorbell_wait(), doorbell_poll() and doorbell_pending() take the ticket. Nothing orders a launch
+/// against copies but doorbell_launch_after(), doorbell_submit_after(), and chains (doorbell_chain_create()).
+/// an order and doorbell_stream_wait() order it against streams of CUDA's.
 /// Cost: one doorbell; no lock, no allocation, no system call, unless memory was unmapped since. Threads: any;
 /// DOORBELL_BUSY while another launches. Errors: DOORBELL_BUSY and DOORBELL_FULL (32 launches of a graph may be under
 /// way, and one of a chain with DOORBELL_STEP_STORES or of a graph that names pageable memory), after which it may be tried again; DOORBELL_FREED where memory that the graph copies or fills was freed;
 /// DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED. Nothing was launched then.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn doorbell_launch(graph: doorbell_graph_t, ticket: *mut doorbell_ticket_t) -> i32 {
-    run(|| {
-        // SAFETY: the caller's.
-        let answer = unsafe { To::new(ticket) }?;
-        answer.put(SESSION.launch(Graph::from_raw(graph))?.raw());
-        Ok(())
-    })
-}
-
-/// As doorbell_launch(), behind all that the CUDA stream (CUstream, cudaStream_t; null: the default stream) has queued
-/// now: a write of a word goes into the stream, and the channel of launches waits for it. All that is launched later
-/// waits, too, whatever graph it is of.
-/// Cost: a call of cuStreamWriteValue32, with CUDA's locks: it waits where another thread is in a long call of CUDA's.
-/// Threads, errors: as doorbell_launch(); DOORBELL_CUDA, and DOORBELL_FULL while 1,024 orders of streams are under way,
-/// too. Where another thread took the room meanwhile, nothing was launched, and later launches wait for the stream all
-/// the same.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn doorbell_launch_after_stream(
+pub unsafe extern "C" fn doorbell_graph_launch(
+    doorbell: *mut doorbell_t,
     graph: doorbell_graph_t,
-    stream: *mut c_void,
+    order: *const doorbell_order_t,
     ticket: *mut doorbell_ticket_t,
 ) -> i32 {
     run(|| {
         // SAFETY: the caller's.
         let answer = unsafe { To::new(ticket) }?;
+        let (session, graph) = (of(doorbell)?, Graph::from_raw(graph));
         // SAFETY: the caller's.
-        answer.put(unsafe { SESSION.launch_after(stream, Graph::from_raw(graph)) }?.raw());
+        answer.put(unsafe { in_order(order, |order| session.launch_in(graph, order)) }?.raw());
         Ok(())
     })
 }
@@ -197,6 +191,6 @@ pub unsafe extern "C" fn doorbell_launch_after_stream(
 /// Cost: microseconds; it frees memory. Threads: any; it waits for the launches of others. Errors: DOORBELL_TIMEOUT,
 /// DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
-pub extern "C" fn doorbell_graph_free(graph: doorbell_graph_t) -> i32 {
-    run(|| SESSION.graph_release(Graph::from_raw(graph)))
+pub extern "C" fn doorbell_graph_free(doorbell: *mut doorbell_t, graph: doorbell_graph_t) -> i32 {
+    run(|| of(doorbell)?.graph_release(Graph::from_raw(graph)))
 }

@@ -1,24 +1,58 @@
-//! The C ABI of crate `submit`: one session for the process, handles that are numbers, errors that are codes.
+//! The C ABI of crate `submit`: sessions behind pointers, handles that are numbers, errors that are codes.
 //!
 //! The invariant: nothing that a caller passes makes this crash, but a pointer that is not null and does not lead to what its
 //! function says: an array of as many as the count, a place for the answer. That is what all functions that take pointers ask
 //! of their callers. No panic leaves a function: it becomes [`DOORBELL_PANIC`].
+//!
+//! Each file is a section of `doorbell.h`, which is made from them (`tests/header`).
 
 #![allow(clippy::missing_safety_doc, reason = "one rule for all, above; the docs below are C's")]
 #![allow(non_camel_case_types, reason = "names as C has them")]
+#![allow(clippy::too_many_arguments, reason = "C has no other way")]
 
-mod calls;
+mod buffers;
+mod call;
 mod chains;
 mod codes;
+mod copies;
 mod detail;
 mod graphs;
+mod growing;
+mod messages;
 mod recording;
+mod rings;
+mod session;
+mod tickets;
+mod transfers;
 mod types;
 
-pub use calls::*;
+pub use buffers::*;
 pub use chains::*;
 pub use codes::*;
+pub use copies::*;
 pub use detail::doorbell_error_detail;
 pub use graphs::*;
+pub use messages::*;
 pub use recording::*;
+pub use rings::*;
+pub use session::*;
+pub use tickets::*;
+pub use transfers::*;
 pub use types::*;
+
+/// The version of the interface, as DOORBELL_VERSION: major << 16 | minor << 8 | patch.
+pub(crate) const VERSION: u32 = version();
+
+const fn version() -> u32 {
+    const fn number(text: &str) -> u32 {
+        let (bytes, mut at, mut value) = (text.as_bytes(), 0, 0);
+        while at < bytes.len() {
+            value = value * 10 + (bytes[at] - b'0') as u32;
+            at += 1;
+        }
+        value
+    }
+    number(env!("CARGO_PKG_VERSION_MAJOR")) << 16
+        | number(env!("CARGO_PKG_VERSION_MINOR")) << 8
+        | number(env!("CARGO_PKG_VERSION_PATCH"))
+}

@@ -1,6 +1,6 @@
 //! Pauses of the recording, where the program runs under `doorbell record`.
 
-use crate::calls::run;
+use crate::call::run;
 use std::sync::OnceLock;
 
 /// The function of the recorder's agent (its `record::pauses`), which is loaded before the program.
@@ -38,16 +38,16 @@ unsafe fn say(what: i32, recorded: *mut bool) -> i32 {
 /// `recorded` (may be null): whether the process is recorded. If it is not, the call has no effect.
 /// Cost: some 100 ns. Threads: any. Errors: none.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn doorbell_pause_recording(recorded: *mut bool) -> i32 {
+pub unsafe extern "C" fn doorbell_recording_pause(recorded: *mut bool) -> i32 {
     // SAFETY: the caller's.
     unsafe { say(0, recorded) }
 }
 
-/// Resumes the recording of this process, for all its threads: after doorbell_pause_recording(), or with `doorbell record --capture`,
+/// Resumes the recording of this process, for all its threads: after doorbell_recording_pause(), or with `doorbell record --capture`,
 /// which begins with a pause. `recorded`: as there.
 /// Cost: some 100 ns. Threads: any. Errors: none.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn doorbell_resume_recording(recorded: *mut bool) -> i32 {
+pub unsafe extern "C" fn doorbell_recording_resume(recorded: *mut bool) -> i32 {
     // SAFETY: the caller's.
     unsafe { say(1, recorded) }
 }
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn doorbell_resume_recording(recorded: *mut bool) -> i32 {
 /// Whether this process runs under `doorbell record`, in a pause or not.
 /// Cost: some 100 ns. Threads: any. Errors: none.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn doorbell_is_recorded(recorded: *mut bool) -> i32 {
+pub unsafe extern "C" fn doorbell_recording_get(recorded: *mut bool) -> i32 {
     // SAFETY: the caller's.
     unsafe { say(-1, recorded) }
 }

@@ -1,5 +1,5 @@
 /* What must be an error, and never a crash. Runs on the software GPU; prints nothing unless something is wrong. */
-#include <doorbell.h>
+#include "order.h"
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -8,6 +8,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+static doorbell_t *doorbell;
 
 static int failures;
 
@@ -29,7 +31,7 @@ static void *from_another_thread(void *unused)
 {
     (void)unused;
     for (int n = 0; n < 20; n++)
-        EXPECT(doorbell_copy(video, 0, host, 0, 256, DOORBELL_FOREVER), DOORBELL_OK);
+        EXPECT(doorbell_copy(doorbell, video, 0, host, 0, 256, DOORBELL_FOREVER), DOORBELL_OK);
     return NULL;
 }
 
@@ -37,13 +39,13 @@ static void in_a_child(doorbell_transfer_t transfer, doorbell_ticket_t ticket)
 {
     bool done;
     doorbell_buffer_t buffer;
-    EXPECT(doorbell_submit(transfer, &ticket), DOORBELL_FORKED);
-    EXPECT(doorbell_poll(ticket, &done), DOORBELL_FORKED);
-    EXPECT(doorbell_copy(video, 0, host, 0, 8, DOORBELL_FOREVER), DOORBELL_FORKED);
-    EXPECT(doorbell_allocate(DOORBELL_HOST, 64, &buffer, NULL), DOORBELL_FORKED);
-    EXPECT(doorbell_unpin(host), DOORBELL_FORKED);
-    EXPECT(doorbell_close(), DOORBELL_FORKED);
-    EXPECT(doorbell_open(NULL), DOORBELL_FORKED);
+    EXPECT(doorbell_transfer_async(doorbell, transfer, NULL, &ticket), DOORBELL_FORKED);
+    EXPECT(doorbell_poll(doorbell, ticket, &done), DOORBELL_FORKED);
+    EXPECT(doorbell_copy(doorbell, video, 0, host, 0, 8, DOORBELL_FOREVER), DOORBELL_FORKED);
+    EXPECT(doorbell_buffer_create(doorbell, DOORBELL_HOST, 64, &buffer, NULL), DOORBELL_FORKED);
+    EXPECT(doorbell_buffer_free(doorbell, host), DOORBELL_FORKED);
+    EXPECT(doorbell_free(doorbell), DOORBELL_FORKED);
+    EXPECT(doorbell_create(NULL, &doorbell), DOORBELL_FORKED);
     _exit(failures != 0);
 }
 
@@ -59,20 +61,20 @@ static void without_descriptors(void)
     low = limit;
     low.rlim_cur = (rlim_t)free_one + ROOM;
     EXPECT(setrlimit(RLIMIT_NOFILE, &low), 0);
-    while (count < ROOM && (code = doorbell_prepare(video, 0, host, 0, 64, &made[count])) == DOORBELL_OK)
+    while (count < ROOM && (code = doorbell_transfer_create(doorbell, video, 0, host, 0, 64, &made[count])) == DOORBELL_OK)
         count++;
     EXPECT(code, DOORBELL_DRIVER);
-    EXPECT(doorbell_prepare(video, 0, host, 0, 64, &one), DOORBELL_DRIVER);
-    EXPECT(doorbell_copy(video, 0, host, 0, 64, DOORBELL_FOREVER), DOORBELL_OK);
+    EXPECT(doorbell_transfer_create(doorbell, video, 0, host, 0, 64, &one), DOORBELL_DRIVER);
+    EXPECT(doorbell_copy(doorbell, video, 0, host, 0, 64, DOORBELL_FOREVER), DOORBELL_OK);
     if (count > 0) {
-        EXPECT(doorbell_submit(made[0], &ticket), DOORBELL_OK);
-        EXPECT(doorbell_wait(ticket, DOORBELL_FOREVER), DOORBELL_OK);
+        EXPECT(doorbell_transfer_async(doorbell, made[0], NULL, &ticket), DOORBELL_OK);
+        EXPECT(doorbell_wait(doorbell, ticket, DOORBELL_FOREVER), DOORBELL_OK);
     }
     EXPECT(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    EXPECT(doorbell_prepare(video, 0, host, 0, 64, &one), DOORBELL_OK);
-    EXPECT(doorbell_release(one), DOORBELL_OK);
+    EXPECT(doorbell_transfer_create(doorbell, video, 0, host, 0, 64, &one), DOORBELL_OK);
+    EXPECT(doorbell_transfer_free(doorbell, one), DOORBELL_OK);
     while (count > 0)
-        EXPECT(doorbell_release(made[--count]), DOORBELL_OK);
+        EXPECT(doorbell_transfer_free(doorbell, made[--count]), DOORBELL_OK);
     close(free_one);
 }
 
@@ -83,7 +85,7 @@ int main(int argc, char **argv)
     doorbell_ticket_t ticket = 0;
     doorbell_transfer_t transfer = 0, bytes = 0;
     doorbell_ring_t ring = 0;
-    doorbell_frame_t frame;
+    doorbell_frame_t frame = {.size = sizeof(doorbell_frame_t)};
     void *pointer = NULL;
     uint64_t length = 0, left = 7;
     bool done = false;
@@ -91,139 +93,155 @@ int main(int argc, char **argv)
 
     if (doorbell_version() >> 16 != 0 || doorbell_error_text(-1)[0] == 0)
         failures++;
-    /* Not open yet. */
-    EXPECT(doorbell_close(), DOORBELL_CLOSED);
-    EXPECT(doorbell_pin(data, 8, &host), DOORBELL_CLOSED);
-    EXPECT(doorbell_submit(1, &ticket), DOORBELL_CLOSED);
-    EXPECT(doorbell_wait(1, 0), DOORBELL_CLOSED);
+    /* No session. */
+    EXPECT(doorbell_free(NULL), DOORBELL_OK);
+    EXPECT(doorbell_buffer_register(NULL, data, 8, &host), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_transfer_async(NULL, 1, NULL, &ticket), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_wait((doorbell_t *)data, 1, 0), DOORBELL_HANDLE);
+    EXPECT(doorbell_free((doorbell_t *)data), DOORBELL_HANDLE);
+    EXPECT(doorbell_create(NULL, NULL), DOORBELL_ARGUMENT);
 
     memset(&options, 0, sizeof options);
-    EXPECT(doorbell_open(&options), DOORBELL_ARGUMENT); /* no size */
+    EXPECT(doorbell_create(&options, &doorbell), DOORBELL_ARGUMENT); /* no size */
     options.size = sizeof options;
     options.kind = 9;
-    EXPECT(doorbell_open(&options), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_create(&options, &doorbell), DOORBELL_ARGUMENT);
     options.kind = DOORBELL_SOFTWARE;
     options.flags = 4;
-    EXPECT(doorbell_open(&options), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_create(&options, &doorbell), DOORBELL_ARGUMENT);
     options.flags = DOORBELL_OWN_PROFILE;
     options.profile = "/nowhere/profile.toml";
-    EXPECT(doorbell_open(&options), DOORBELL_ARGUMENT); /* one or the other */
+    EXPECT(doorbell_create(&options, &doorbell), DOORBELL_ARGUMENT); /* one or the other */
     options.flags = 0;
-    EXPECT(doorbell_open(&options), DOORBELL_UNAVAILABLE); /* no such file */
+    EXPECT(doorbell_create(&options, &doorbell), DOORBELL_UNAVAILABLE); /* no such file */
     options.profile = "";
-    options.size = offsetof(doorbell_options_t, profile);
-    options.lanes = 65;
-    EXPECT(doorbell_open(&options), DOORBELL_ARGUMENT); /* for its lanes: as long as it was before there were profiles */
-    options.size -= 8;
-    options.lanes = 1;
-    EXPECT(doorbell_open(&options), DOORBELL_ARGUMENT);
+    struct {
+        doorbell_options_t known;
+        uint64_t later;
+    } longer;
+    memset(&longer, 0, sizeof longer);
+    longer.known = options;
+    longer.known.size = sizeof longer;
+    longer.later = 1;
+    EXPECT(doorbell_create(&longer.known, &doorbell), DOORBELL_ARGUMENT); /* set, and not known here */
+    longer.later = 0;
+    longer.known.kind = DOORBELL_SOFTWARE;
+    EXPECT(doorbell_create(&longer.known, &doorbell), DOORBELL_OK);
+    EXPECT(doorbell_free(doorbell), DOORBELL_OK);
     options.size = sizeof options;
     options.flags = 0;
     options.lanes = 65;
-    EXPECT(doorbell_open(&options), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_create(&options, &doorbell), DOORBELL_ARGUMENT);
     options.lanes = 1;
     options.gpu = 7;
-    EXPECT(doorbell_open(&options), DOORBELL_DRIVER); /* there is one GPU */
+    EXPECT(doorbell_create(&options, &doorbell), DOORBELL_DRIVER); /* there is one GPU */
     options.gpu = 0;
     for (long n = 0; n < cycles; n++) {
-        EXPECT(doorbell_open(&options), DOORBELL_OK);
-        EXPECT(doorbell_open(&options), DOORBELL_ALREADY_OPEN);
-        EXPECT(doorbell_close(), DOORBELL_OK);
+        EXPECT(doorbell_create(&options, &doorbell), DOORBELL_OK);
+        doorbell_t *other;
+        doorbell_buffer_t buffer;
+        EXPECT(doorbell_create(&options, &other), DOORBELL_OK);
+        EXPECT(doorbell_buffer_create(other, DOORBELL_HOST, 64, &buffer, NULL), DOORBELL_OK);
+        EXPECT(doorbell_buffer_free(doorbell, buffer), DOORBELL_HANDLE); /* the other's */
+        EXPECT(doorbell_buffer_free(other, buffer), DOORBELL_OK);
+        EXPECT(doorbell_free(other), DOORBELL_OK);
+        EXPECT(doorbell_free(other), DOORBELL_CLOSED);
+        EXPECT(doorbell_free(doorbell), DOORBELL_OK);
         if (failures)
             return 1;
     }
-    EXPECT(doorbell_open(&options), DOORBELL_OK);
+    EXPECT(doorbell_create(&options, &doorbell), DOORBELL_OK);
 
-    EXPECT(doorbell_allocate(DOORBELL_HOST, 4096, &host, &pointer), DOORBELL_OK);
-    EXPECT(doorbell_allocate(DOORBELL_VIDEO, 4096, &video, NULL), DOORBELL_OK);
-    EXPECT(doorbell_allocate(2, 4096, &video, NULL), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_allocate(DOORBELL_HOST, 4096, NULL, NULL), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_pin(data, 8, &ring), DOORBELL_UNAVAILABLE); /* no CUDA */
-    EXPECT(doorbell_buffer(host, NULL, &length), DOORBELL_OK);
-    EXPECT(doorbell_buffer(video + 1, &pointer, NULL), DOORBELL_HANDLE);
+    EXPECT(doorbell_buffer_create(doorbell, DOORBELL_HOST, 4096, &host, &pointer), DOORBELL_OK);
+    EXPECT(doorbell_buffer_create(doorbell, DOORBELL_VIDEO, 4096, &video, NULL), DOORBELL_OK);
+    EXPECT(doorbell_buffer_create(doorbell, 2, 4096, &video, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_buffer_create(doorbell, DOORBELL_HOST, 4096, NULL, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_buffer_register(doorbell, data, 8, &ring), DOORBELL_UNAVAILABLE); /* no CUDA */
+    EXPECT(doorbell_buffer_get(doorbell, host, NULL, &length), DOORBELL_OK);
+    EXPECT(doorbell_buffer_get(doorbell, video + 1, &pointer, NULL), DOORBELL_HANDLE);
     if (length != 4096)
         failures++;
 
     /* Null, stale, of another kind, past the end. */
-    EXPECT(doorbell_prepare(video, 0, host, 0, 64, NULL), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_prepare(video, 0, host, 0, 0, &transfer), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_prepare(video, 4090, host, 0, 64, &transfer), DOORBELL_OUTSIDE);
-    EXPECT(doorbell_prepare(video, 0, 0, 0, 64, &transfer), DOORBELL_HANDLE);
-    EXPECT(doorbell_prepare(video, 0, host, 0, 64, &transfer), DOORBELL_OK);
-    EXPECT(doorbell_prepare_bytes(video, 0, 1 << 20, &bytes), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_prepare_bytes(video, 0, sizeof data, &bytes), DOORBELL_OK);
-    EXPECT(doorbell_submit(transfer, NULL), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_submit(host, &ticket), DOORBELL_HANDLE);
-    EXPECT(doorbell_submit(UINT64_MAX, &ticket), DOORBELL_HANDLE);
-    EXPECT(doorbell_submit(bytes, &ticket), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_submit_bytes(bytes, NULL, sizeof data, &ticket), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_submit_bytes(bytes, data, 8, &ticket), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_submit_bytes(transfer, data, sizeof data, &ticket), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_submit_bytes(bytes, data, sizeof data, &ticket), DOORBELL_OK);
-    EXPECT(doorbell_wait(ticket, DOORBELL_FOREVER), DOORBELL_OK);
-    EXPECT(doorbell_submit(transfer, &ticket), DOORBELL_OK);
-    EXPECT(doorbell_wait(ticket, DOORBELL_FOREVER), DOORBELL_OK);
-    EXPECT(doorbell_poll(ticket, &done), DOORBELL_OK);
-    EXPECT(doorbell_poll(ticket, NULL), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_query(ticket, &left), DOORBELL_OK);
+    EXPECT(doorbell_transfer_create(doorbell, video, 0, host, 0, 64, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_transfer_create(doorbell, video, 0, host, 0, 0, &transfer), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_transfer_create(doorbell, video, 4090, host, 0, 64, &transfer), DOORBELL_OUTSIDE);
+    EXPECT(doorbell_transfer_create(doorbell, video, 0, 0, 0, 64, &transfer), DOORBELL_HANDLE);
+    EXPECT(doorbell_transfer_create(doorbell, video, 0, host, 0, 64, &transfer), DOORBELL_OK);
+    EXPECT(doorbell_transfer_create_bytes(doorbell, video, 0, 1 << 20, &bytes), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_transfer_create_bytes(doorbell, video, 0, sizeof data, &bytes), DOORBELL_OK);
+    EXPECT(doorbell_transfer_async(doorbell, transfer, NULL, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_transfer_async(doorbell, host, NULL, &ticket), DOORBELL_HANDLE);
+    EXPECT(doorbell_transfer_async(doorbell, UINT64_MAX, NULL, &ticket), DOORBELL_HANDLE);
+    EXPECT(doorbell_transfer_async(doorbell, bytes, NULL, &ticket), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_transfer_bytes_async(doorbell, bytes, NULL, sizeof data, NULL, &ticket), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_transfer_bytes_async(doorbell, bytes, data, 8, NULL, &ticket), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_transfer_bytes_async(doorbell, transfer, data, sizeof data, NULL, &ticket), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_transfer_bytes_async(doorbell, bytes, data, sizeof data, NULL, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, ticket, DOORBELL_FOREVER), DOORBELL_OK);
+    EXPECT(doorbell_transfer_async(doorbell, transfer, NULL, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, ticket, DOORBELL_FOREVER), DOORBELL_OK);
+    EXPECT(doorbell_poll(doorbell, ticket, &done), DOORBELL_OK);
+    EXPECT(doorbell_poll(doorbell, ticket, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_pending(doorbell, ticket, &left), DOORBELL_OK);
     if (!done || left != 0)
         failures++;
-    EXPECT(doorbell_wait(ticket + 1, 0), DOORBELL_HANDLE);
-    EXPECT(doorbell_copy_batch(NULL, 1, &ticket), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_copy_batch(NULL, 0, &ticket), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_copy_async(video, 0, host, 0, UINT64_MAX, &ticket), DOORBELL_OUTSIDE);
+    EXPECT(doorbell_wait(doorbell, ticket + 1, 0), DOORBELL_HANDLE);
+    EXPECT(doorbell_copy_batch_async(doorbell, NULL, 1, sizeof(doorbell_piece_t), NULL, &ticket), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_copy_batch_async(doorbell, NULL, 0, sizeof(doorbell_piece_t), NULL, &ticket), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_copy_async(doorbell, video, 0, host, 0, UINT64_MAX, NULL, &ticket), DOORBELL_OUTSIDE);
 
     uint32_t way = 7;
     char why[12] = "ffffffffffe";
-    EXPECT(doorbell_explain(video, host, 64, true, &way, why, sizeof why), DOORBELL_OK);
+    EXPECT(doorbell_copy_explain(doorbell, video, host, 64, true, &way, why, sizeof why), DOORBELL_OK);
     if (way != DOORBELL_BY_ENGINE || strcmp(why, "a copy engi") != 0)
         failures++;
-    EXPECT(doorbell_explain(video, host, 64, false, NULL, NULL, 0), DOORBELL_OK);
-    EXPECT(doorbell_explain(video, host, 0, false, &way, NULL, 0), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_explain(video, transfer, 8, false, &way, NULL, 0), DOORBELL_HANDLE);
+    EXPECT(doorbell_copy_explain(doorbell, video, host, 64, false, NULL, NULL, 0), DOORBELL_OK);
+    EXPECT(doorbell_copy_explain(doorbell, video, host, 0, false, &way, NULL, 0), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_copy_explain(doorbell, video, transfer, 8, false, &way, NULL, 0), DOORBELL_HANDLE);
 
     /* A word that the program writes holds a copy back. */
-    doorbell_word_t gate = {host, 2048, 1}, odd = {host, 2050, 1}, told = {host, 2052, 5};
+    word_t gate = {host, 2048, 1}, odd = {host, 2050, 1}, told = {host, 2052, 5};
     doorbell_piece_t piece = {video, 0, host, 0, 64};
     volatile uint32_t *words = (volatile uint32_t *)((char *)pointer + 2048);
-    EXPECT(doorbell_copy_ordered(&piece, 1, &odd, NULL, &ticket), DOORBELL_DRIVER);
-    EXPECT(doorbell_copy_ordered(&piece, 1, &gate, &told, &ticket), DOORBELL_OK);
-    EXPECT(doorbell_wait(ticket, 2000000), DOORBELL_TIMEOUT);
+    EXPECT(doorbell_copy_batch_async(doorbell, &piece, 1, sizeof(doorbell_piece_t), WORDS(odd, no_word), &ticket), DOORBELL_DRIVER);
+    EXPECT(doorbell_copy_batch_async(doorbell, &piece, 1, sizeof(doorbell_piece_t), WORDS(gate, told), &ticket), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, ticket, 2000000), DOORBELL_TIMEOUT);
     words[0] = 1;
-    EXPECT(doorbell_wait(ticket, DOORBELL_FOREVER), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, ticket, DOORBELL_FOREVER), DOORBELL_OK);
     if (words[1] != 5)
         failures++;
 
-    EXPECT(doorbell_copy_after_stream(&piece, 1, NULL, &ticket), DOORBELL_UNAVAILABLE); /* no CUDA */
-    EXPECT(doorbell_copy_after_stream(&piece, 1, NULL, NULL), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_hold_stream(NULL, ticket), DOORBELL_UNAVAILABLE);
-    EXPECT(doorbell_hold_stream(NULL, host), DOORBELL_HANDLE);
+    EXPECT(doorbell_copy_batch_async(doorbell, &piece, 1, sizeof(doorbell_piece_t), AFTER_STREAM(NULL), &ticket), DOORBELL_UNAVAILABLE); /* no CUDA */
+    EXPECT(doorbell_copy_batch_async(doorbell, &piece, 1, sizeof(doorbell_piece_t), AFTER_STREAM(NULL), NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_stream_wait(doorbell, NULL, ticket), DOORBELL_UNAVAILABLE);
+    EXPECT(doorbell_stream_wait(doorbell, NULL, host), DOORBELL_HANDLE);
 
-    EXPECT(doorbell_ring_open(video, 0, host, 0, 1024, 1, &ring), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_ring_open(video, 0, host, 0, 1024, 4, &ring), DOORBELL_OK);
-    EXPECT(doorbell_ring_submit(ring, &ticket), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_ring_next(ring, NULL), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_ring_next(ring, &frame), DOORBELL_OK);
-    EXPECT(doorbell_ring_submit(ring, &ticket), DOORBELL_OK);
-    EXPECT(doorbell_ring_close(ring), DOORBELL_OK);
-    EXPECT(doorbell_ring_close(ring), DOORBELL_HANDLE);
+    EXPECT(doorbell_ring_create(doorbell, video, 0, host, 0, 1024, 1, &ring), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_ring_create(doorbell, video, 0, host, 0, 1024, 4, &ring), DOORBELL_OK);
+    EXPECT(doorbell_ring_async(doorbell, ring, NULL, &ticket), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_ring_next(doorbell, ring, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_ring_next(doorbell, ring, &frame), DOORBELL_OK);
+    EXPECT(doorbell_ring_async(doorbell, ring, NULL, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_ring_free(doorbell, ring), DOORBELL_OK);
+    EXPECT(doorbell_ring_free(doorbell, ring), DOORBELL_HANDLE);
 
     doorbell_message_t message = 0;
     uint32_t number = 0;
-    EXPECT(doorbell_message_open(host, 0, host, 64, &message), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_message_open(video, 8, host, 64, &message), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_message_open(video, 0, host, 64, NULL), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_message_open(video, 0, host, 64, &message), DOORBELL_OK);
-    EXPECT(doorbell_message_send(message, data, 57, &number), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_message_send(message, NULL, 8, &number), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_message_send(message, data, sizeof data, &number), DOORBELL_OK);
-    EXPECT(doorbell_message_send(message, NULL, 0, NULL), DOORBELL_OK);
-    EXPECT(doorbell_message_wait(message, number, NULL, 0), DOORBELL_TIMEOUT); /* nobody looks */
-    EXPECT(doorbell_message_wait(ring, number, NULL, 0), DOORBELL_HANDLE);
+    EXPECT(doorbell_message_create(doorbell, host, 0, host, 64, &message), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_message_create(doorbell, video, 8, host, 64, &message), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_message_create(doorbell, video, 0, host, 64, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_message_create(doorbell, video, 0, host, 64, &message), DOORBELL_OK);
+    EXPECT(doorbell_message_send(doorbell, message, data, 57, &number), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_message_send(doorbell, message, NULL, 8, &number), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_message_send(doorbell, message, data, sizeof data, &number), DOORBELL_OK);
+    EXPECT(doorbell_message_send(doorbell, message, NULL, 0, NULL), DOORBELL_OK);
+    EXPECT(doorbell_message_wait(doorbell, message, number, NULL, 0), DOORBELL_TIMEOUT); /* nobody looks */
+    EXPECT(doorbell_message_wait(doorbell, ring, number, NULL, 0), DOORBELL_HANDLE);
     if (number != 1)
         failures++;
-    EXPECT(doorbell_message_close(message), DOORBELL_OK);
-    EXPECT(doorbell_message_close(message), DOORBELL_HANDLE);
+    EXPECT(doorbell_message_free(doorbell, message), DOORBELL_OK);
+    EXPECT(doorbell_message_free(doorbell, message), DOORBELL_HANDLE);
 
     pthread_t thread;
     if (pthread_create(&thread, NULL, from_another_thread, NULL) == 0)
@@ -240,17 +258,17 @@ int main(int argc, char **argv)
         failures++;
 
     /* Freed under a transfer; then everything ends. */
-    EXPECT(doorbell_unpin(host), DOORBELL_OK);
-    EXPECT(doorbell_unpin(host), DOORBELL_HANDLE);
-    EXPECT(doorbell_submit(transfer, &ticket), DOORBELL_FREED);
-    EXPECT(doorbell_release(transfer), DOORBELL_OK);
-    EXPECT(doorbell_release(transfer), DOORBELL_HANDLE);
-    EXPECT(doorbell_close(), DOORBELL_OK);
-    EXPECT(doorbell_submit_bytes(bytes, data, sizeof data, &ticket), DOORBELL_CLOSED);
-    EXPECT(doorbell_wait(ticket, 0), DOORBELL_CLOSED);
-    EXPECT(doorbell_open(&options), DOORBELL_OK);
-    EXPECT(doorbell_submit_bytes(bytes, data, sizeof data, &ticket), DOORBELL_HANDLE);
-    EXPECT(doorbell_unpin(video), DOORBELL_HANDLE);
-    EXPECT(doorbell_close(), DOORBELL_OK);
+    EXPECT(doorbell_buffer_free(doorbell, host), DOORBELL_OK);
+    EXPECT(doorbell_buffer_free(doorbell, host), DOORBELL_HANDLE);
+    EXPECT(doorbell_transfer_async(doorbell, transfer, NULL, &ticket), DOORBELL_FREED);
+    EXPECT(doorbell_transfer_free(doorbell, transfer), DOORBELL_OK);
+    EXPECT(doorbell_transfer_free(doorbell, transfer), DOORBELL_HANDLE);
+    EXPECT(doorbell_free(doorbell), DOORBELL_OK);
+    EXPECT(doorbell_transfer_bytes_async(doorbell, bytes, data, sizeof data, NULL, &ticket), DOORBELL_CLOSED);
+    EXPECT(doorbell_wait(doorbell, ticket, 0), DOORBELL_CLOSED);
+    EXPECT(doorbell_create(&options, &doorbell), DOORBELL_OK);
+    EXPECT(doorbell_transfer_bytes_async(doorbell, bytes, data, sizeof data, NULL, &ticket), DOORBELL_HANDLE);
+    EXPECT(doorbell_buffer_free(doorbell, video), DOORBELL_HANDLE);
+    EXPECT(doorbell_free(doorbell), DOORBELL_OK);
     return failures != 0;
 }

@@ -1,13 +1,15 @@
 /* Chains of copies and launches, and launches and copies that wait for each other's tickets, beside CUDA: what they leave, and what must be an error. Prints
  * nothing unless something is wrong. */
 #define _GNU_SOURCE
-#include <doorbell.h>
+#include "order.h"
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+static doorbell_t *doorbell;
 
 typedef unsigned long long address_t;
 enum { MOST = 65536 };
@@ -53,7 +55,7 @@ static doorbell_graph_t graph_of(uint32_t bytes)
     EXPECT(launch(kernel("add1"), 1, 1, 1, 1, 1, 1, 0, stream, add, NULL), 0);
     EXPECT(end(stream, &graph), 0);
     EXPECT(instantiate(&exec, graph, 0), 0);
-    EXPECT(doorbell_graph_prepare(exec, stream, &ours), DOORBELL_OK);
+    EXPECT(doorbell_graph_create(doorbell, exec, stream, &ours), DOORBELL_OK);
     return ours;
 }
 
@@ -105,16 +107,16 @@ static void every_size(void)
             doorbell_step_t steps[] = {copied(firsts, ups, sizes[s], flags[how]), launched(graph), copied(downs, seconds, sizes[s], 0)};
             doorbell_graph_t chain;
             doorbell_ticket_t ticket;
-            EXPECT(doorbell_chain_prepare(steps, 3, orders[how], &chain), DOORBELL_OK);
+            EXPECT(doorbell_chain_create(doorbell, steps, 3, sizeof(doorbell_step_t), orders[how], &chain), DOORBELL_OK);
             for (uint32_t n = 0; n < 3; n++) {
                 fill(s * 18 + how * 3 + n, sizes[s]);
-                EXPECT(doorbell_launch(chain, &ticket), DOORBELL_OK);
-                EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_OK);
+                EXPECT(doorbell_graph_launch(doorbell, chain, NULL, &ticket), DOORBELL_OK);
+                EXPECT(doorbell_wait(doorbell, ticket, PATIENCE), DOORBELL_OK);
                 IS(right(sizes[s]), 1);
             }
-            EXPECT(doorbell_graph_free(chain), DOORBELL_OK);
+            EXPECT(doorbell_graph_free(doorbell, chain), DOORBELL_OK);
         }
-        EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+        EXPECT(doorbell_graph_free(doorbell, graph), DOORBELL_OK);
     }
 }
 
@@ -126,23 +128,23 @@ static void queued(void)
     doorbell_step_t steps[] = {copied(firsts, ups, 8, DOORBELL_STEP_INLINE), launched(graph)};
     doorbell_ticket_t ticket = 0;
     size_t kernels = 0;
-    EXPECT(doorbell_chain_prepare(steps, 2, 0, &chain), DOORBELL_OK);
-    EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
-    EXPECT(doorbell_graph_kernels(chain, NULL, 0, &kernels), DOORBELL_OK);
+    EXPECT(doorbell_chain_create(doorbell, steps, 2, sizeof(doorbell_step_t), 0, &chain), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, graph), DOORBELL_OK);
+    EXPECT(doorbell_graph_kernels(doorbell, chain, NULL, 0, &kernels), DOORBELL_OK);
     IS(kernels, 2);
     for (uint64_t i = 0; i < CHAINS; i++) {
         address_t to = (address_t)(uintptr_t)(down + 8 * i);
         int code;
         memcpy(up, &i, 8);
-        EXPECT(doorbell_graph_set_param(chain, 0, 0, &to, 8), DOORBELL_OK);
-        while ((code = doorbell_launch(chain, &ticket)) == DOORBELL_FULL)
+        EXPECT(doorbell_graph_set_param(doorbell, chain, 0, 0, &to, 8), DOORBELL_OK);
+        while ((code = doorbell_graph_launch(doorbell, chain, NULL, &ticket)) == DOORBELL_FULL)
             ;
         EXPECT(code, DOORBELL_OK);
     }
-    EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, ticket, PATIENCE), DOORBELL_OK);
     for (uint64_t i = 0; i < CHAINS; i++)
         IS(memcmp(down + 8 * i, &i, 8), 0);
-    EXPECT(doorbell_graph_free(chain), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, chain), DOORBELL_OK);
 }
 
 /* The same frame's way by lanes of their own: each submission waits for the ticket of the one before. */
@@ -152,45 +154,45 @@ static void by_tickets(void)
     doorbell_transfer_t in, out;
     doorbell_piece_t piece = {downs, 0, seconds, 0, 4096};
     doorbell_ticket_t a, b, c;
-    EXPECT(doorbell_prepare(firsts, 0, ups, 0, 4096, &in), DOORBELL_OK);
-    EXPECT(doorbell_prepare(downs, 0, seconds, 0, 4096, &out), DOORBELL_OK);
+    EXPECT(doorbell_transfer_create(doorbell, firsts, 0, ups, 0, 4096, &in), DOORBELL_OK);
+    EXPECT(doorbell_transfer_create(doorbell, downs, 0, seconds, 0, 4096, &out), DOORBELL_OK);
     for (uint32_t n = 0; n < 40; n++) {
         fill(n, 4096);
-        EXPECT(doorbell_submit(in, &a), DOORBELL_OK);
-        EXPECT(doorbell_launch_after(graph, a, &b), DOORBELL_OK);
+        EXPECT(doorbell_transfer_async(doorbell, in, NULL, &a), DOORBELL_OK);
+        EXPECT(doorbell_graph_launch(doorbell, graph, AFTER(a), &b), DOORBELL_OK);
         if (n % 2)
-            EXPECT(doorbell_submit_after(out, b, &c), DOORBELL_OK);
+            EXPECT(doorbell_transfer_async(doorbell, out, AFTER(b), &c), DOORBELL_OK);
         else
-            EXPECT(doorbell_copy_after(&piece, 1, b, &c), DOORBELL_OK);
-        EXPECT(doorbell_wait(c, PATIENCE), DOORBELL_OK);
+            EXPECT(doorbell_copy_batch_async(doorbell, &piece, 1, sizeof(doorbell_piece_t), AFTER(b), &c), DOORBELL_OK);
+        EXPECT(doorbell_wait(doorbell, c, PATIENCE), DOORBELL_OK);
         IS(right(4096), 1);
         /* What is done is waited for by nobody. */
-        EXPECT(doorbell_submit_after(in, c, &a), DOORBELL_OK);
-        EXPECT(doorbell_wait(a, PATIENCE), DOORBELL_OK);
+        EXPECT(doorbell_transfer_async(doorbell, in, AFTER(c), &a), DOORBELL_OK);
+        EXPECT(doorbell_wait(doorbell, a, PATIENCE), DOORBELL_OK);
     }
-    EXPECT(doorbell_launch_after(graph, 0, &a), DOORBELL_HANDLE);
-    EXPECT(doorbell_launch_after(graph, b + 100, &a), DOORBELL_HANDLE);
-    EXPECT(doorbell_launch_after(graph, b, NULL), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_launch_after(graph + 1, b, &a), DOORBELL_HANDLE);
-    EXPECT(doorbell_submit_after(out, graph, &a), DOORBELL_HANDLE);
-    EXPECT(doorbell_submit_after(graph, b, &a), DOORBELL_HANDLE);
-    EXPECT(doorbell_copy_after(&piece, 1, 0, &a), DOORBELL_HANDLE);
-    EXPECT(doorbell_copy_after(NULL, 1, b, &a), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_release(in), DOORBELL_OK);
-    EXPECT(doorbell_release(out), DOORBELL_OK);
-    EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+    EXPECT(doorbell_graph_launch(doorbell, graph, AFTER(0), &a), DOORBELL_HANDLE);
+    EXPECT(doorbell_graph_launch(doorbell, graph, AFTER(b + 100), &a), DOORBELL_HANDLE);
+    EXPECT(doorbell_graph_launch(doorbell, graph, AFTER(b), NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_graph_launch(doorbell, graph + 1, AFTER(b), &a), DOORBELL_HANDLE);
+    EXPECT(doorbell_transfer_async(doorbell, out, AFTER(graph), &a), DOORBELL_HANDLE);
+    EXPECT(doorbell_transfer_async(doorbell, graph, AFTER(b), &a), DOORBELL_HANDLE);
+    EXPECT(doorbell_copy_batch_async(doorbell, &piece, 1, sizeof(doorbell_piece_t), AFTER(0), &a), DOORBELL_HANDLE);
+    EXPECT(doorbell_copy_batch_async(doorbell, NULL, 1, sizeof(doorbell_piece_t), AFTER(b), &a), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_transfer_free(doorbell, in), DOORBELL_OK);
+    EXPECT(doorbell_transfer_free(doorbell, out), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, graph), DOORBELL_OK);
 }
 
 static void wrong_steps(void)
 {
     doorbell_graph_t graph = graph_of(64), chain, none;
     doorbell_step_t good[] = {copied(firsts, ups, 64, 0), launched(graph), copied(downs, seconds, 64, 0)};
-    EXPECT(doorbell_chain_prepare(good, 3, 0, NULL), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_chain_prepare(NULL, 3, 0, &none), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_chain_prepare(good, 0, 0, &none), DOORBELL_GRAPH);
-    EXPECT(doorbell_chain_prepare(good, 3, 16, &none), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_chain_prepare(good, 3, DOORBELL_CHAIN_ENGINES | DOORBELL_CHAIN_COUNTER, &none), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_chain_prepare(good, 3, 0, &chain), DOORBELL_OK);
+    EXPECT(doorbell_chain_create(doorbell, good, 3, sizeof(doorbell_step_t), 0, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_chain_create(doorbell, NULL, 3, sizeof(doorbell_step_t), 0, &none), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_chain_create(doorbell, good, 0, sizeof(doorbell_step_t), 0, &none), DOORBELL_GRAPH);
+    EXPECT(doorbell_chain_create(doorbell, good, 3, sizeof(doorbell_step_t), 16, &none), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_chain_create(doorbell, good, 3, sizeof(doorbell_step_t), DOORBELL_CHAIN_ENGINES | DOORBELL_CHAIN_COUNTER, &none), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_chain_create(doorbell, good, 3, sizeof(doorbell_step_t), 0, &chain), DOORBELL_OK);
     struct { uint32_t kind, flags; doorbell_graph_t graph; doorbell_buffer_t to, from; uint64_t offset, bytes; int wanted; } wrong[] = {
         {2, 0, 0, 0, 0, 0, 0, DOORBELL_ARGUMENT},
         {DOORBELL_STEP_LAUNCH, 1, graph, 0, 0, 0, 0, DOORBELL_ARGUMENT},
@@ -215,13 +217,13 @@ static void wrong_steps(void)
         step.graph = wrong[i].graph;
         step.from_offset = wrong[i].offset;
         doorbell_step_t steps[] = {launched(graph), step};
-        int code = doorbell_chain_prepare(steps, 2, 0, &none);
+        int code = doorbell_chain_create(doorbell, steps, 2, sizeof(doorbell_step_t), 0, &none);
         if (code != wrong[i].wanted)
             fprintf(stderr, "step %zu: ", i);
         EXPECT(code, wrong[i].wanted);
     }
-    EXPECT(doorbell_graph_free(chain), DOORBELL_OK);
-    EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, chain), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, graph), DOORBELL_OK);
 }
 
 /* Bytes that the CPU stores: while the last launch is not over, another is refused and stores nothing; others' launches and tickets go on. */
@@ -233,72 +235,72 @@ static void stored(void)
     doorbell_buffer_t host, video;
     doorbell_ticket_t held, ticket, other;
     void *words, *unseen;
-    EXPECT(doorbell_allocate(DOORBELL_HOST, BIG, &host, &words), DOORBELL_OK);
-    EXPECT(doorbell_allocate(DOORBELL_VIDEO, BIG, &video, &unseen), DOORBELL_OK);
+    EXPECT(doorbell_buffer_create(doorbell, DOORBELL_HOST, BIG, &host, &words), DOORBELL_OK);
+    EXPECT(doorbell_buffer_create(doorbell, DOORBELL_VIDEO, BIG, &video, &unseen), DOORBELL_OK);
     doorbell_step_t steps[] = {copied(firsts, ups, 64, DOORBELL_STEP_STORES), launched(graph), copied(downs, seconds, 64, 0)};
-    EXPECT(doorbell_chain_prepare(steps, 3, DOORBELL_CHAIN_BESIDE, &chain), DOORBELL_OK);
-    EXPECT(doorbell_chain_prepare(steps, 3, 0, &alone), DOORBELL_OK);
+    EXPECT(doorbell_chain_create(doorbell, steps, 3, sizeof(doorbell_step_t), DOORBELL_CHAIN_BESIDE, &chain), DOORBELL_OK);
+    EXPECT(doorbell_chain_create(doorbell, steps, 3, sizeof(doorbell_step_t), 0, &alone), DOORBELL_OK);
     doorbell_step_t big[] = {copied(video, host, MOST + 4, DOORBELL_STEP_STORES), launched(graph)}, nested[] = {launched(chain)};
-    EXPECT(doorbell_chain_prepare(big, 2, 0, &none), DOORBELL_GRAPH);
-    EXPECT(doorbell_chain_prepare(nested, 1, 0, &none), DOORBELL_GRAPH);
+    EXPECT(doorbell_chain_create(doorbell, big, 2, sizeof(doorbell_step_t), 0, &none), DOORBELL_GRAPH);
+    EXPECT(doorbell_chain_create(doorbell, nested, 1, sizeof(doorbell_step_t), 0, &none), DOORBELL_GRAPH);
     for (uint32_t n = 0; n < 40; n++) {
         /* Something that waits for a word, and a launch behind it. */
         doorbell_graph_t one = n % 2 ? alone : chain, two = n % 2 ? chain : alone;
         doorbell_piece_t piece = {video, 0, host, 64, 64};
-        doorbell_word_t word = {host, 0, n + 1};
+        word_t word = {host, 0, n + 1};
         fill(n, 64);
         memcpy(was, up, 64);
-        EXPECT(doorbell_copy_ordered(&piece, 1, &word, NULL, &held), DOORBELL_OK);
-        EXPECT(doorbell_launch_after(one, held, &ticket), DOORBELL_OK);
+        EXPECT(doorbell_copy_batch_async(doorbell, &piece, 1, sizeof(doorbell_piece_t), WORDS(word, no_word), &held), DOORBELL_OK);
+        EXPECT(doorbell_graph_launch(doorbell, one, AFTER(held), &ticket), DOORBELL_OK);
         memset(up, 0xaa, 64);
-        EXPECT(doorbell_launch(one, &other), DOORBELL_FULL);
-        EXPECT(doorbell_launch_after(one, held, &other), DOORBELL_FULL);
-        EXPECT(doorbell_launch_after_stream(one, stream, &other), DOORBELL_FULL);
-        EXPECT(doorbell_copy(host, 128, firsts, 0, 64, PATIENCE), DOORBELL_OK);
+        EXPECT(doorbell_graph_launch(doorbell, one, NULL, &other), DOORBELL_FULL);
+        EXPECT(doorbell_graph_launch(doorbell, one, AFTER(held), &other), DOORBELL_FULL);
+        EXPECT(doorbell_graph_launch(doorbell, one, AFTER_STREAM(stream), &other), DOORBELL_FULL);
+        EXPECT(doorbell_copy(doorbell, host, 128, firsts, 0, 64, PATIENCE), DOORBELL_OK);
         IS(memcmp((uint8_t *)words + 128, was, 64), 0);
         bool done = true;
-        EXPECT(doorbell_poll(ticket, &done), DOORBELL_OK);
+        EXPECT(doorbell_poll(doorbell, ticket, &done), DOORBELL_OK);
         IS(done, 0);
         /* A stream waits for it, too. */
-        EXPECT(doorbell_hold_stream(stream, ticket), DOORBELL_OK);
+        EXPECT(doorbell_stream_wait(doorbell, stream, ticket), DOORBELL_OK);
         __atomic_store_n((uint32_t *)words, n + 1, __ATOMIC_SEQ_CST);
         if (n % 3)
-            EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_OK);
+            EXPECT(doorbell_wait(doorbell, ticket, PATIENCE), DOORBELL_OK);
         else
             EXPECT(synchronize(stream), 0);
         memcpy(up, was, 64);
         IS(right(64), 1);
         /* At once, and the other one, which reads the same bytes. */
         fill(n + 100, 64);
-        int code = doorbell_launch(one, &ticket);
+        int code = doorbell_graph_launch(doorbell, one, NULL, &ticket);
         if (n % 3)
             IS(code, DOORBELL_OK);
         while (code == DOORBELL_FULL)
-            code = doorbell_launch(one, &ticket);
+            code = doorbell_graph_launch(doorbell, one, NULL, &ticket);
         EXPECT(code, DOORBELL_OK);
-        EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_OK);
+        EXPECT(doorbell_wait(doorbell, ticket, PATIENCE), DOORBELL_OK);
         IS(right(64), 1);
-        EXPECT(doorbell_launch_after(two, ticket, &ticket), DOORBELL_OK);
-        EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_OK);
+        EXPECT(doorbell_graph_launch(doorbell, two, AFTER(ticket), &ticket), DOORBELL_OK);
+        EXPECT(doorbell_wait(doorbell, ticket, PATIENCE), DOORBELL_OK);
         IS(right(64), 1);
     }
     /* Into doorbell's own memory, which stays for the chain, with the kernel's pointer moved there. */
     doorbell_step_t own[] = {copied(video, ups, 64, DOORBELL_STEP_STORES), launched(graph), copied(downs, seconds, 64, 0)};
-    EXPECT(doorbell_graph_free(chain), DOORBELL_OK);
-    EXPECT(doorbell_chain_prepare(own, 3, DOORBELL_CHAIN_BESIDE, &chain), DOORBELL_OK);
-    EXPECT(doorbell_graph_set_pointer(chain, 0, 8, video, 0), DOORBELL_OK);
-    EXPECT(doorbell_unpin(video), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, chain), DOORBELL_OK);
+    EXPECT(doorbell_chain_create(doorbell, own, 3, sizeof(doorbell_step_t), DOORBELL_CHAIN_BESIDE, &chain), DOORBELL_OK);
+    EXPECT(doorbell_graph_set_pointer(doorbell, chain, 0, 8, video, 0), DOORBELL_OK);
+    EXPECT(doorbell_buffer_free(doorbell, video), DOORBELL_OK);
     for (uint32_t n = 0; n < 20; n++) {
         fill(n, 64);
-        EXPECT(doorbell_launch(chain, &ticket), DOORBELL_OK);
-        EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_OK);
+        EXPECT(doorbell_graph_launch(doorbell, chain, NULL, &ticket), DOORBELL_OK);
+        EXPECT(doorbell_wait(doorbell, ticket, PATIENCE), DOORBELL_OK);
         IS(right(64), 1);
     }
-    EXPECT(doorbell_graph_free(chain), DOORBELL_OK);
-    EXPECT(doorbell_launch(chain, &ticket), DOORBELL_HANDLE);
-    EXPECT(doorbell_graph_free(alone), DOORBELL_OK);
-    EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
-    EXPECT(doorbell_unpin(host), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, chain), DOORBELL_OK);
+    EXPECT(doorbell_graph_launch(doorbell, chain, NULL, &ticket), DOORBELL_HANDLE);
+    EXPECT(doorbell_graph_free(doorbell, alone), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, graph), DOORBELL_OK);
+    EXPECT(doorbell_buffer_free(doorbell, host), DOORBELL_OK);
 }
 
 /* The kernel of a chain stores where nothing is: what waits for the copies behind it hears of it. Nothing is launched after this. */
@@ -308,13 +310,13 @@ static void killed(void)
     doorbell_step_t steps[] = {copied(firsts, ups, 64, DOORBELL_STEP_STORES), launched(graph), copied(downs, seconds, 64, 0)};
     doorbell_ticket_t ticket;
     uint64_t nowhere = UINT64_C(0x123456789000);
-    EXPECT(doorbell_chain_prepare(steps, 3, DOORBELL_CHAIN_BESIDE, &chain), DOORBELL_OK);
-    EXPECT(doorbell_graph_set_param(chain, 1, 0, &nowhere, 8), DOORBELL_OK);
-    EXPECT(doorbell_launch(chain, &ticket), DOORBELL_OK);
-    EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_KILLED);
-    EXPECT(doorbell_launch(chain, &ticket), DOORBELL_KILLED);
-    EXPECT(doorbell_graph_free(chain), DOORBELL_OK);
-    EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+    EXPECT(doorbell_chain_create(doorbell, steps, 3, sizeof(doorbell_step_t), DOORBELL_CHAIN_BESIDE, &chain), DOORBELL_OK);
+    EXPECT(doorbell_graph_set_param(doorbell, chain, 1, 0, &nowhere, 8), DOORBELL_OK);
+    EXPECT(doorbell_graph_launch(doorbell, chain, NULL, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, ticket, PATIENCE), DOORBELL_KILLED);
+    EXPECT(doorbell_graph_launch(doorbell, chain, NULL, &ticket), DOORBELL_KILLED);
+    EXPECT(doorbell_graph_free(doorbell, chain), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, graph), DOORBELL_OK);
 }
 
 /* CUDA frees what the CPU stores into. */
@@ -325,20 +327,20 @@ static void freed_under_stores(void)
     doorbell_ticket_t ticket;
     address_t memory;
     EXPECT(allocate(&memory, MOST), 0);
-    EXPECT(doorbell_pin((void *)(uintptr_t)memory, MOST, &gone), DOORBELL_OK);
+    EXPECT(doorbell_buffer_register(doorbell, (void *)(uintptr_t)memory, MOST, &gone), DOORBELL_OK);
     doorbell_step_t steps[] = {copied(gone, ups, 64, DOORBELL_STEP_STORES), launched(graph), copied(downs, seconds, 64, 0)};
-    EXPECT(doorbell_chain_prepare(steps, 3, DOORBELL_CHAIN_BESIDE, &chain), DOORBELL_OK);
-    EXPECT(doorbell_graph_set_param(chain, 0, 8, &memory, 8), DOORBELL_OK);
+    EXPECT(doorbell_chain_create(doorbell, steps, 3, sizeof(doorbell_step_t), DOORBELL_CHAIN_BESIDE, &chain), DOORBELL_OK);
+    EXPECT(doorbell_graph_set_param(doorbell, chain, 0, 8, &memory, 8), DOORBELL_OK);
     fill(5, 64);
-    EXPECT(doorbell_launch(chain, &ticket), DOORBELL_OK);
-    EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_OK);
+    EXPECT(doorbell_graph_launch(doorbell, chain, NULL, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, ticket, PATIENCE), DOORBELL_OK);
     IS(right(64), 1);
     EXPECT(device_free(memory), 0);
-    EXPECT(doorbell_launch(chain, &ticket), DOORBELL_FREED);
-    EXPECT(doorbell_launch(chain, &ticket), DOORBELL_FREED);
-    EXPECT(doorbell_unpin(gone), DOORBELL_OK);
-    EXPECT(doorbell_graph_free(chain), DOORBELL_OK);
-    EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+    EXPECT(doorbell_graph_launch(doorbell, chain, NULL, &ticket), DOORBELL_FREED);
+    EXPECT(doorbell_graph_launch(doorbell, chain, NULL, &ticket), DOORBELL_FREED);
+    EXPECT(doorbell_buffer_free(doorbell, gone), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, chain), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, graph), DOORBELL_OK);
 }
 
 /* Memory of CUDA's that is freed ends a chain; memory of doorbell's stays for it. */
@@ -349,31 +351,31 @@ static void freed(void)
     doorbell_ticket_t ticket;
     void *pointer, *mine;
     EXPECT(host_alloc(&pointer, MOST, 0), 0);
-    EXPECT(doorbell_pin(pointer, MOST, &gone), DOORBELL_OK);
-    EXPECT(doorbell_allocate(DOORBELL_HOST, 4096, &own, &mine), DOORBELL_OK);
+    EXPECT(doorbell_buffer_register(doorbell, pointer, MOST, &gone), DOORBELL_OK);
+    EXPECT(doorbell_buffer_create(doorbell, DOORBELL_HOST, 4096, &own, &mine), DOORBELL_OK);
     for (int flags = 1; flags <= 2; flags++) {
         doorbell_step_t steps[] = {copied(firsts, gone, 64, (uint32_t)flags), launched(graph), copied(downs, seconds, 64, 0)};
-        EXPECT(doorbell_chain_prepare(steps, 3, 0, flags == 1 ? &chain : &other), DOORBELL_OK);
+        EXPECT(doorbell_chain_create(doorbell, steps, 3, sizeof(doorbell_step_t), 0, flags == 1 ? &chain : &other), DOORBELL_OK);
     }
     doorbell_step_t steps[] = {copied(firsts, own, 64, 0), launched(graph), copied(downs, seconds, 64, 0)};
     doorbell_graph_t stays;
-    EXPECT(doorbell_chain_prepare(steps, 3, 0, &stays), DOORBELL_OK);
-    EXPECT(doorbell_launch(chain, &ticket), DOORBELL_OK);
-    EXPECT(doorbell_unpin(gone), DOORBELL_OK);
-    EXPECT(doorbell_launch(other, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_chain_create(doorbell, steps, 3, sizeof(doorbell_step_t), 0, &stays), DOORBELL_OK);
+    EXPECT(doorbell_graph_launch(doorbell, chain, NULL, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_buffer_free(doorbell, gone), DOORBELL_OK);
+    EXPECT(doorbell_graph_launch(doorbell, other, NULL, &ticket), DOORBELL_OK);
     EXPECT(host_free(pointer), 0);
-    EXPECT(doorbell_launch(chain, &ticket), DOORBELL_FREED);
-    EXPECT(doorbell_launch(other, &ticket), DOORBELL_FREED);
-    EXPECT(doorbell_unpin(own), DOORBELL_OK);
+    EXPECT(doorbell_graph_launch(doorbell, chain, NULL, &ticket), DOORBELL_FREED);
+    EXPECT(doorbell_graph_launch(doorbell, other, NULL, &ticket), DOORBELL_FREED);
+    EXPECT(doorbell_buffer_free(doorbell, own), DOORBELL_OK);
     fill(3, 64);
     memcpy(mine, up, 64);
-    EXPECT(doorbell_launch(stays, &ticket), DOORBELL_OK);
-    EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_OK);
+    EXPECT(doorbell_graph_launch(doorbell, stays, NULL, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, ticket, PATIENCE), DOORBELL_OK);
     IS(right(64), 1);
-    EXPECT(doorbell_graph_free(chain), DOORBELL_OK);
-    EXPECT(doorbell_graph_free(other), DOORBELL_OK);
-    EXPECT(doorbell_graph_free(stays), DOORBELL_OK);
-    EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, chain), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, other), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, stays), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, graph), DOORBELL_OK);
 }
 
 static void *symbol(void *library, const char *name)
@@ -417,19 +419,19 @@ int main(void)
     down = up + 2 * MOST;
     EXPECT(allocate(&first, MOST), 0);
     EXPECT(allocate(&second, MOST), 0);
-    EXPECT(doorbell_chain_prepare(NULL, 0, 0, &chain), DOORBELL_CLOSED);
+    EXPECT(doorbell_chain_create(doorbell, NULL, 0, sizeof(doorbell_step_t), 0, &chain), DOORBELL_ARGUMENT); /* no session */
     memset(&options, 0, sizeof options);
     options.size = sizeof options;
     options.kind = DOORBELL_BESIDE_CUDA;
     options.lanes = 1;
     options.profile = "";
-    EXPECT(doorbell_open(&options), DOORBELL_OK);
-    EXPECT(doorbell_pin(up, MOST, &ups), DOORBELL_OK);
-    EXPECT(doorbell_pin(down, 2 * MOST, &downs), DOORBELL_OK);
-    EXPECT(doorbell_pin((void *)(uintptr_t)first, MOST, &firsts), DOORBELL_OK);
-    EXPECT(doorbell_pin((void *)(uintptr_t)second, MOST, &seconds), DOORBELL_OK);
+    EXPECT(doorbell_create(&options, &doorbell), DOORBELL_OK);
+    EXPECT(doorbell_buffer_register(doorbell, up, MOST, &ups), DOORBELL_OK);
+    EXPECT(doorbell_buffer_register(doorbell, down, 2 * MOST, &downs), DOORBELL_OK);
+    EXPECT(doorbell_buffer_register(doorbell, (void *)(uintptr_t)first, MOST, &firsts), DOORBELL_OK);
+    EXPECT(doorbell_buffer_register(doorbell, (void *)(uintptr_t)second, MOST, &seconds), DOORBELL_OK);
     doorbell_step_t early = copied(firsts, ups, 8, 0);
-    EXPECT(doorbell_chain_prepare(&early, 1, 0, &chain), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_chain_create(doorbell, &early, 1, sizeof(doorbell_step_t), 0, &chain), DOORBELL_ARGUMENT);
     every_size();
     queued();
     by_tickets();
@@ -439,35 +441,35 @@ int main(void)
     freed_under_stores();
     doorbell_graph_t graph = graph_of(8), beside;
     doorbell_step_t steps[] = {copied(firsts, ups, 8, 0), launched(graph)};
-    EXPECT(doorbell_chain_prepare(steps, 2, 0, &chain), DOORBELL_OK);
+    EXPECT(doorbell_chain_create(doorbell, steps, 2, sizeof(doorbell_step_t), 0, &chain), DOORBELL_OK);
     doorbell_step_t by_cpu[] = {copied(firsts, ups, 8, DOORBELL_STEP_STORES), launched(graph), copied(downs, seconds, 8, 0)};
-    EXPECT(doorbell_chain_prepare(by_cpu, 3, DOORBELL_CHAIN_BESIDE, &beside), DOORBELL_OK);
-    EXPECT(doorbell_launch(beside, &ticket), DOORBELL_OK);
-    EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_OK);
+    EXPECT(doorbell_chain_create(doorbell, by_cpu, 3, sizeof(doorbell_step_t), DOORBELL_CHAIN_BESIDE, &beside), DOORBELL_OK);
+    EXPECT(doorbell_graph_launch(doorbell, beside, NULL, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, ticket, PATIENCE), DOORBELL_OK);
     pid_t child = fork();
     if (child == 0) {
-        EXPECT(doorbell_launch(beside, &ticket), DOORBELL_FORKED);
-        EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_FORKED);
-        EXPECT(doorbell_chain_prepare(by_cpu, 3, DOORBELL_CHAIN_BESIDE, &beside), DOORBELL_FORKED);
-        EXPECT(doorbell_launch(chain, &ticket), DOORBELL_FORKED);
-        EXPECT(doorbell_launch_after(chain, ticket, &ticket), DOORBELL_FORKED);
-        EXPECT(doorbell_chain_prepare(steps, 2, 0, &chain), DOORBELL_FORKED);
+        EXPECT(doorbell_graph_launch(doorbell, beside, NULL, &ticket), DOORBELL_FORKED);
+        EXPECT(doorbell_wait(doorbell, ticket, PATIENCE), DOORBELL_FORKED);
+        EXPECT(doorbell_chain_create(doorbell, by_cpu, 3, sizeof(doorbell_step_t), DOORBELL_CHAIN_BESIDE, &beside), DOORBELL_FORKED);
+        EXPECT(doorbell_graph_launch(doorbell, chain, NULL, &ticket), DOORBELL_FORKED);
+        EXPECT(doorbell_graph_launch(doorbell, chain, AFTER(ticket), &ticket), DOORBELL_FORKED);
+        EXPECT(doorbell_chain_create(doorbell, steps, 2, sizeof(doorbell_step_t), 0, &chain), DOORBELL_FORKED);
         _exit(failures != 0);
     }
     int status = 1;
     IS(waitpid(child, &status, 0), child);
     IS(status, 0);
-    EXPECT(doorbell_launch(beside, &ticket), DOORBELL_OK);
-    EXPECT(doorbell_close(), DOORBELL_OK);
-    EXPECT(doorbell_launch(chain, &ticket), DOORBELL_CLOSED);
-    EXPECT(doorbell_launch(beside, &ticket), DOORBELL_CLOSED);
-    EXPECT(doorbell_wait(ticket, PATIENCE), DOORBELL_CLOSED);
-    EXPECT(doorbell_open(&options), DOORBELL_OK);
-    EXPECT(doorbell_pin(up, MOST, &ups), DOORBELL_OK);
-    EXPECT(doorbell_pin(down, 2 * MOST, &downs), DOORBELL_OK);
-    EXPECT(doorbell_pin((void *)(uintptr_t)first, MOST, &firsts), DOORBELL_OK);
-    EXPECT(doorbell_pin((void *)(uintptr_t)second, MOST, &seconds), DOORBELL_OK);
+    EXPECT(doorbell_graph_launch(doorbell, beside, NULL, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_free(doorbell), DOORBELL_OK);
+    EXPECT(doorbell_graph_launch(doorbell, chain, NULL, &ticket), DOORBELL_CLOSED);
+    EXPECT(doorbell_graph_launch(doorbell, beside, NULL, &ticket), DOORBELL_CLOSED);
+    EXPECT(doorbell_wait(doorbell, ticket, PATIENCE), DOORBELL_CLOSED);
+    EXPECT(doorbell_create(&options, &doorbell), DOORBELL_OK);
+    EXPECT(doorbell_buffer_register(doorbell, up, MOST, &ups), DOORBELL_OK);
+    EXPECT(doorbell_buffer_register(doorbell, down, 2 * MOST, &downs), DOORBELL_OK);
+    EXPECT(doorbell_buffer_register(doorbell, (void *)(uintptr_t)first, MOST, &firsts), DOORBELL_OK);
+    EXPECT(doorbell_buffer_register(doorbell, (void *)(uintptr_t)second, MOST, &seconds), DOORBELL_OK);
     killed();
-    EXPECT(doorbell_close(), DOORBELL_OK);
+    EXPECT(doorbell_free(doorbell), DOORBELL_OK);
     return failures ? 1 : 0;
 }

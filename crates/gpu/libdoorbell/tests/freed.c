@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+static doorbell_t *doorbell;
+
 typedef unsigned long long address_t;
 static int failures;
 
@@ -32,7 +34,7 @@ static void freed(uint32_t flags, int (*free_it)(address_t), int wanted)
     options.lanes = 1;
     options.flags = flags;
     options.profile = "";
-    EXPECT(doorbell_open(&options), DOORBELL_OK);
+    EXPECT(doorbell_create(&options, &doorbell), DOORBELL_OK);
     address_t block, next;
     void *pointer;
     doorbell_buffer_t device, host;
@@ -41,27 +43,27 @@ static void freed(uint32_t flags, int (*free_it)(address_t), int wanted)
     doorbell_ticket_t ticket;
     EXPECT(allocate(&block, 4096), 0);
     EXPECT(host_alloc(&pointer, 4096, 0), 0);
-    EXPECT(doorbell_pin((void *)(uintptr_t)block, 4096, &device), DOORBELL_OK);
-    EXPECT(doorbell_pin(pointer, 4096, &host), DOORBELL_OK);
-    EXPECT(doorbell_prepare(device, 0, host, 0, 64, &transfer), DOORBELL_OK);
-    EXPECT(doorbell_message_open(device, 0, host, 0, &message), DOORBELL_OK);
-    EXPECT(doorbell_submit(transfer, &ticket), DOORBELL_OK);
-    EXPECT(doorbell_wait(ticket, DOORBELL_FOREVER), DOORBELL_OK);
+    EXPECT(doorbell_buffer_register(doorbell, (void *)(uintptr_t)block, 4096, &device), DOORBELL_OK);
+    EXPECT(doorbell_buffer_register(doorbell, pointer, 4096, &host), DOORBELL_OK);
+    EXPECT(doorbell_transfer_create(doorbell, device, 0, host, 0, 64, &transfer), DOORBELL_OK);
+    EXPECT(doorbell_message_create(doorbell, device, 0, host, 0, &message), DOORBELL_OK);
+    EXPECT(doorbell_transfer_async(doorbell, transfer, NULL, &ticket), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, ticket, DOORBELL_FOREVER), DOORBELL_OK);
     EXPECT(free_it(block), 0);
     EXPECT(allocate(&next, 4096), 0);
     if (next != block)
         failures++;
-    EXPECT(doorbell_submit(transfer, &ticket), wanted);
-    EXPECT(doorbell_copy_async(device, 0, host, 0, 64, &ticket), wanted);
-    EXPECT(doorbell_message_send(message, "x", 1, NULL), wanted);
-    EXPECT(doorbell_copy(device, 0, host, 0, 64, DOORBELL_FOREVER), wanted);
-    EXPECT(doorbell_unpin(device), DOORBELL_OK);
+    EXPECT(doorbell_transfer_async(doorbell, transfer, NULL, &ticket), wanted);
+    EXPECT(doorbell_copy_async(doorbell, device, 0, host, 0, 64, NULL, &ticket), wanted);
+    EXPECT(doorbell_message_send(doorbell, message, "x", 1, NULL), wanted);
+    EXPECT(doorbell_copy(doorbell, device, 0, host, 0, 64, DOORBELL_FOREVER), wanted);
+    EXPECT(doorbell_buffer_free(doorbell, device), DOORBELL_OK);
     /* What is there now is another buffer. */
-    EXPECT(doorbell_pin((void *)(uintptr_t)next, 4096, &device), DOORBELL_OK);
-    EXPECT(doorbell_copy(device, 0, host, 0, 64, DOORBELL_FOREVER), DOORBELL_OK);
+    EXPECT(doorbell_buffer_register(doorbell, (void *)(uintptr_t)next, 4096, &device), DOORBELL_OK);
+    EXPECT(doorbell_copy(doorbell, device, 0, host, 0, 64, DOORBELL_FOREVER), DOORBELL_OK);
     EXPECT(free_host(pointer), 0);
-    EXPECT(doorbell_copy(device, 0, host, 0, 64, DOORBELL_FOREVER), DOORBELL_FREED);
-    EXPECT(doorbell_close(), DOORBELL_OK);
+    EXPECT(doorbell_copy(doorbell, device, 0, host, 0, 64, DOORBELL_FOREVER), DOORBELL_FREED);
+    EXPECT(doorbell_free(doorbell), DOORBELL_OK);
     EXPECT(seen_free(next), 0);
 }
 

@@ -1,7 +1,7 @@
 /* CUDA graphs launched by doorbell, beside CUDA: order, parameters, and what must be an error. Prints nothing unless
  * something is wrong. */
 #define _GNU_SOURCE
-#include <doorbell.h>
+#include "order.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+static doorbell_t *doorbell;
 
 typedef unsigned long long address_t;
 static int failures;
@@ -68,7 +70,7 @@ static void open_session(void)
     options.kind = DOORBELL_BESIDE_CUDA;
     options.lanes = 1;
     options.profile = "";
-    EXPECT(doorbell_open(&options), DOORBELL_OK);
+    EXPECT(doorbell_create(&options, &doorbell), DOORBELL_OK);
 }
 
 static doorbell_ticket_t launched(doorbell_graph_t graph)
@@ -76,7 +78,7 @@ static doorbell_ticket_t launched(doorbell_graph_t graph)
     doorbell_ticket_t ticket = 0;
     int code;
     do
-        code = doorbell_launch(graph, &ticket);
+        code = doorbell_graph_launch(doorbell, graph, NULL, &ticket);
     while (code == DOORBELL_FULL || code == DOORBELL_BUSY);
     EXPECT(code, DOORBELL_OK);
     return ticket;
@@ -92,12 +94,12 @@ static void in_order(doorbell_graph_t first, doorbell_graph_t second)
         doorbell_graph_t graph = i % 3 ? first : second;
         int code;
         do
-            code = doorbell_graph_set_param(graph, 1, 8, &i, 4);
+            code = doorbell_graph_set_param(doorbell, graph, 1, 8, &i, 4);
         while (code == DOORBELL_BUSY);
         EXPECT(code, DOORBELL_OK);
         last = launched(graph);
     }
-    EXPECT(doorbell_wait(last, UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, last, UINT64_C(10000000000)), DOORBELL_OK);
     IS(words[64], LAUNCHES);
     for (uint32_t i = 0; i < LAUNCHES; i++)
         IS(words[65 + i], i);
@@ -116,23 +118,23 @@ static void with_a_stream(void)
     run("copy", copy);
     EXPECT(end(stream, &graph), 0);
     EXPECT(instantiate(&exec, graph, 0), 0);
-    EXPECT(doorbell_graph_prepare(exec, stream, &ours), DOORBELL_OK);
+    EXPECT(doorbell_graph_create(doorbell, exec, stream, &ours), DOORBELL_OK);
     for (uint32_t i = 0; i < ROUNDS; i++) {
         address_t seen = (address_t)(uintptr_t)&words[SEEN + i];
         void *look[] = {&seen, &to, &bytes};
         int code;
         EXPECT(fill(from, i, 1, stream), 0);
-        while ((code = doorbell_launch_after_stream(ours, stream, &ticket)) == DOORBELL_FULL)
+        while ((code = doorbell_graph_launch(doorbell, ours, AFTER_STREAM(stream), &ticket)) == DOORBELL_FULL)
             ;
         EXPECT(code, DOORBELL_OK);
-        EXPECT(doorbell_hold_stream(stream, ticket), DOORBELL_OK);
+        EXPECT(doorbell_stream_wait(doorbell, stream, ticket), DOORBELL_OK);
         run("copy", look);
     }
     EXPECT(synchronize(stream), 0);
-    EXPECT(doorbell_wait(ticket, UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, ticket, UINT64_C(10000000000)), DOORBELL_OK);
     for (uint32_t i = 0; i < ROUNDS; i++)
         IS(words[SEEN + i], i);
-    EXPECT(doorbell_graph_free(ours), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, ours), DOORBELL_OK);
 }
 
 /* A launch for which there is no room leaves nothing behind: neither in the stream nor of the 1,024 orders. */
@@ -142,14 +144,14 @@ static void full_behind_a_stream(doorbell_graph_t graph)
     int launches = 0, code;
     words[11] = 0;
     EXPECT(wait_value(stream, (address_t)(uintptr_t)&words[11], 1, 0), 0);
-    while ((code = doorbell_launch_after_stream(graph, stream, &last)) == DOORBELL_OK && launches++ < 100)
+    while ((code = doorbell_graph_launch(doorbell, graph, AFTER_STREAM(stream), &last)) == DOORBELL_OK && launches++ < 100)
         ticket = last;
     IS(launches, 32);
     for (int i = 0; i < 1100; i++)
-        EXPECT(doorbell_launch_after_stream(graph, stream, &last), DOORBELL_FULL);
-    EXPECT(doorbell_hold_stream(stream, ticket), DOORBELL_OK);
+        EXPECT(doorbell_graph_launch(doorbell, graph, AFTER_STREAM(stream), &last), DOORBELL_FULL);
+    EXPECT(doorbell_stream_wait(doorbell, stream, ticket), DOORBELL_OK);
     words[11] = 1;
-    EXPECT(doorbell_wait(ticket, UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, ticket, UINT64_C(10000000000)), DOORBELL_OK);
     EXPECT(synchronize(stream), 0);
 }
 
@@ -169,15 +171,15 @@ static void freed_memory(void)
     run("store", store);
     EXPECT(end(stream, &graph), 0);
     EXPECT(instantiate(&exec, graph, 0), 0);
-    EXPECT(doorbell_graph_prepare(exec, stream, &ours), DOORBELL_OK);
-    EXPECT(doorbell_wait(launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_graph_create(doorbell, exec, stream, &ours), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
     launched(ours);
     EXPECT(give_back(block), 0);
-    EXPECT(doorbell_launch(ours, &ticket), DOORBELL_FREED);
+    EXPECT(doorbell_graph_launch(doorbell, ours, NULL, &ticket), DOORBELL_FREED);
     EXPECT(allocate(&next, 4096), 0);
     IS(next == block, 1);
-    EXPECT(doorbell_launch(ours, &ticket), DOORBELL_FREED);
-    EXPECT(doorbell_graph_free(ours), DOORBELL_OK);
+    EXPECT(doorbell_graph_launch(doorbell, ours, NULL, &ticket), DOORBELL_FREED);
+    EXPECT(doorbell_graph_free(doorbell, ours), DOORBELL_OK);
     EXPECT(give_back(next), 0);
 }
 
@@ -195,32 +197,32 @@ static void pointers(void)
     run("store", store);
     EXPECT(end(stream, &graph), 0);
     EXPECT(instantiate(&exec, graph, 0), 0);
-    EXPECT(doorbell_graph_prepare(exec, stream, &ours), DOORBELL_OK);
+    EXPECT(doorbell_graph_create(doorbell, exec, stream, &ours), DOORBELL_OK);
     EXPECT(allocate(&block, 4096), 0);
-    EXPECT(doorbell_pin((void *)(uintptr_t)block, 4096, &cudas), DOORBELL_OK);
-    EXPECT(doorbell_allocate(DOORBELL_HOST, 4096, &allocated, &pointer), DOORBELL_OK);
+    EXPECT(doorbell_buffer_register(doorbell, (void *)(uintptr_t)block, 4096, &cudas), DOORBELL_OK);
+    EXPECT(doorbell_buffer_create(doorbell, DOORBELL_HOST, 4096, &allocated, &pointer), DOORBELL_OK);
     own = pointer;
-    EXPECT(doorbell_graph_set_pointer(ours, 0, 0, cudas, 4096), DOORBELL_OUTSIDE);
-    EXPECT(doorbell_graph_set_pointer(ours, 0, 8, cudas, 0), DOORBELL_OUTSIDE);
-    EXPECT(doorbell_graph_set_pointer(ours, 1, 0, cudas, 0), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_graph_set_pointer(ours, 0, 0, cudas + 1, 0), DOORBELL_HANDLE);
-    EXPECT(doorbell_graph_set_pointer(ours, 0, 0, cudas, 16), DOORBELL_OK);
-    EXPECT(doorbell_wait(launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
-    EXPECT(doorbell_copy(allocated, 0, cudas, 16, 4, DOORBELL_FOREVER), DOORBELL_OK);
+    EXPECT(doorbell_graph_set_pointer(doorbell, ours, 0, 0, cudas, 4096), DOORBELL_OUTSIDE);
+    EXPECT(doorbell_graph_set_pointer(doorbell, ours, 0, 8, cudas, 0), DOORBELL_OUTSIDE);
+    EXPECT(doorbell_graph_set_pointer(doorbell, ours, 1, 0, cudas, 0), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_graph_set_pointer(doorbell, ours, 0, 0, cudas + 1, 0), DOORBELL_HANDLE);
+    EXPECT(doorbell_graph_set_pointer(doorbell, ours, 0, 0, cudas, 16), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_copy(doorbell, allocated, 0, cudas, 16, 4, DOORBELL_FOREVER), DOORBELL_OK);
     IS(own[0], 21);
-    EXPECT(doorbell_unpin(cudas), DOORBELL_OK);
-    EXPECT(doorbell_wait(launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_buffer_free(doorbell, cudas), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
     EXPECT(give_back(block), 0);
-    EXPECT(doorbell_launch(ours, &ticket), DOORBELL_FREED);
-    EXPECT(doorbell_graph_set_pointer(ours, 0, 0, allocated, 64), DOORBELL_OK);
-    EXPECT(doorbell_wait(launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_graph_launch(doorbell, ours, NULL, &ticket), DOORBELL_FREED);
+    EXPECT(doorbell_graph_set_pointer(doorbell, ours, 0, 0, allocated, 64), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
     IS(own[16], 21);
     own[16] = 0;
-    EXPECT(doorbell_unpin(allocated), DOORBELL_OK);
-    EXPECT(doorbell_wait(launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_buffer_free(doorbell, allocated), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(ours), UINT64_C(10000000000)), DOORBELL_OK);
     IS(own[16], 21);
     launched(ours);
-    EXPECT(doorbell_graph_free(ours), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, ours), DOORBELL_OK);
     IS(words[10], 21);
 }
 
@@ -233,26 +235,26 @@ static void alone(void)
     void *arguments[] = {&word, &value}, *store = kernel("store");
     doorbell_graph_t graph = 0;
     words[11] = 0;
-    EXPECT(doorbell_kernel_prepare(store, one, one, 0, arguments, NULL, &graph), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_kernel_prepare(NULL, one, one, 0, arguments, stream, &graph), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_kernel_prepare(store, NULL, one, 0, arguments, stream, &graph), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_graph_create_kernel(doorbell, store, one, one, 0, arguments, NULL, &graph), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_graph_create_kernel(doorbell, NULL, one, one, 0, arguments, stream, &graph), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_graph_create_kernel(doorbell, store, NULL, one, 0, arguments, stream, &graph), DOORBELL_ARGUMENT);
     IS(words[11], 0);
-    EXPECT(doorbell_kernel_prepare(store, one, one, 0, arguments, stream, &graph), DOORBELL_OK);
+    EXPECT(doorbell_graph_create_kernel(doorbell, store, one, one, 0, arguments, stream, &graph), DOORBELL_OK);
     IS(words[11], 31);
     words[11] = 0;
-    EXPECT(doorbell_wait(launched(graph), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(graph), UINT64_C(10000000000)), DOORBELL_OK);
     IS(words[11], 31);
     value = 32;
-    EXPECT(doorbell_graph_set_param(graph, 0, 8, &value, sizeof value), DOORBELL_OK);
-    EXPECT(doorbell_wait(launched(graph), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_graph_set_param(doorbell, graph, 0, 8, &value, sizeof value), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(graph), UINT64_C(10000000000)), DOORBELL_OK);
     IS(words[11], 32);
-    EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, graph), DOORBELL_OK);
 }
 
 static void *launches_some(void *graph)
 {
     for (int i = 0; i < 40; i++)
-        EXPECT(doorbell_wait(launched(*(doorbell_graph_t *)graph), UINT64_C(10000000000)), DOORBELL_OK);
+        EXPECT(doorbell_wait(doorbell, launched(*(doorbell_graph_t *)graph), UINT64_C(10000000000)), DOORBELL_OK);
     return NULL;
 }
 
@@ -272,29 +274,29 @@ static void wrong_arguments(doorbell_graph_t graph)
     doorbell_ticket_t ticket;
     uint32_t sizes[2] = {0}, value = 0;
     size_t count = 0;
-    EXPECT(doorbell_graph_prepare(NULL, stream, &none), DOORBELL_CUDA);
-    EXPECT(doorbell_graph_prepare(stream, stream, NULL), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_graph_kernels(graph, NULL, 0, &count), DOORBELL_OK);
+    EXPECT(doorbell_graph_create(doorbell, NULL, stream, &none), DOORBELL_CUDA);
+    EXPECT(doorbell_graph_create(doorbell, stream, stream, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_graph_kernels(doorbell, graph, NULL, 0, &count), DOORBELL_OK);
     IS(count, 2);
-    EXPECT(doorbell_graph_kernels(graph, sizes, 2, &count), DOORBELL_OK);
+    EXPECT(doorbell_graph_kernels(doorbell, graph, sizes, 2, &count), DOORBELL_OK);
     IS(sizes[0], 12);
     IS(sizes[1], 12);
-    EXPECT(doorbell_graph_kernels(graph, NULL, 1, &count), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_graph_kernels(graph, NULL, 0, NULL), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_graph_set_param(graph, 2, 0, &value, 4), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_graph_set_param(graph, 0, 9, &value, 4), DOORBELL_OUTSIDE);
-    EXPECT(doorbell_graph_set_param(graph, 0, UINT32_MAX, &value, 4), DOORBELL_OUTSIDE);
-    EXPECT(doorbell_graph_set_param(graph, 0, 8, NULL, 4), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_launch(graph, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_graph_kernels(doorbell, graph, NULL, 1, &count), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_graph_kernels(doorbell, graph, NULL, 0, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_graph_set_param(doorbell, graph, 2, 0, &value, 4), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_graph_set_param(doorbell, graph, 0, 9, &value, 4), DOORBELL_OUTSIDE);
+    EXPECT(doorbell_graph_set_param(doorbell, graph, 0, UINT32_MAX, &value, 4), DOORBELL_OUTSIDE);
+    EXPECT(doorbell_graph_set_param(doorbell, graph, 0, 8, NULL, 4), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_graph_launch(doorbell, graph, NULL, NULL), DOORBELL_ARGUMENT);
     for (doorbell_graph_t wrong = 0; wrong < 2; wrong++) {
         doorbell_graph_t handle = wrong ? graph + 1 : 0;
-        EXPECT(doorbell_launch(handle, &ticket), DOORBELL_HANDLE);
-        EXPECT(doorbell_graph_set_param(handle, 0, 8, &value, 4), DOORBELL_HANDLE);
-        EXPECT(doorbell_graph_kernels(handle, NULL, 0, &count), DOORBELL_HANDLE);
-        EXPECT(doorbell_graph_free(handle), DOORBELL_HANDLE);
+        EXPECT(doorbell_graph_launch(doorbell, handle, NULL, &ticket), DOORBELL_HANDLE);
+        EXPECT(doorbell_graph_set_param(doorbell, handle, 0, 8, &value, 4), DOORBELL_HANDLE);
+        EXPECT(doorbell_graph_kernels(doorbell, handle, NULL, 0, &count), DOORBELL_HANDLE);
+        EXPECT(doorbell_graph_free(doorbell, handle), DOORBELL_HANDLE);
     }
-    EXPECT(doorbell_launch_after_stream(graph, stream, NULL), DOORBELL_ARGUMENT);
-    EXPECT(doorbell_launch_after_stream(graph + 1, stream, &ticket), DOORBELL_HANDLE);
+    EXPECT(doorbell_graph_launch(doorbell, graph, AFTER_STREAM(stream), NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_graph_launch(doorbell, graph + 1, AFTER_STREAM(stream), &ticket), DOORBELL_HANDLE);
 }
 
 /* CUDA's channel has an entry of its own at the end of each quarter of its ring, 256 entries. Graphs are prepared across the first of these ends. */
@@ -307,11 +309,11 @@ static void across_an_end(void *before)
         doorbell_graph_t graph;
         void *exec = store_and_log(3, i);
         words[64] = 0;
-        EXPECT(doorbell_graph_prepare(exec, stream, &graph), DOORBELL_OK);
-        EXPECT(doorbell_wait(launched(graph), UINT64_C(10000000000)), DOORBELL_OK);
+        EXPECT(doorbell_graph_create(doorbell, exec, stream, &graph), DOORBELL_OK);
+        EXPECT(doorbell_wait(doorbell, launched(graph), UINT64_C(10000000000)), DOORBELL_OK);
         IS(words[3], i);
         IS(words[64], 4);
-        EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+        EXPECT(doorbell_graph_free(doorbell, graph), DOORBELL_OK);
         EXPECT(destroy(exec), 0);
     }
 }
@@ -325,7 +327,7 @@ static void no_kernels(void)
     EXPECT(fill((address_t)(uintptr_t)&words[0], 1, 4, stream), 0);
     EXPECT(end(stream, &graph), 0);
     EXPECT(instantiate(&exec, graph, 0), 0);
-    EXPECT(doorbell_graph_prepare(exec, stream, &none), DOORBELL_GRAPH);
+    EXPECT(doorbell_graph_create(doorbell, exec, stream, &none), DOORBELL_GRAPH);
 }
 
 static void in_a_child(doorbell_graph_t graph, doorbell_ticket_t ticket)
@@ -335,11 +337,11 @@ static void in_a_child(doorbell_graph_t graph, doorbell_ticket_t ticket)
     pid_t child = fork();
     if (child == 0) {
         failures = 0;
-        EXPECT(doorbell_launch(graph, &ticket), DOORBELL_FORKED);
-        EXPECT(doorbell_wait(ticket, 1), DOORBELL_FORKED);
-        EXPECT(doorbell_graph_set_param(graph, 0, 8, &value, 4), DOORBELL_FORKED);
-        EXPECT(doorbell_graph_prepare(stream, stream, &none), DOORBELL_FORKED);
-        EXPECT(doorbell_graph_free(graph), DOORBELL_FORKED);
+        EXPECT(doorbell_graph_launch(doorbell, graph, NULL, &ticket), DOORBELL_FORKED);
+        EXPECT(doorbell_wait(doorbell, ticket, 1), DOORBELL_FORKED);
+        EXPECT(doorbell_graph_set_param(doorbell, graph, 0, 8, &value, 4), DOORBELL_FORKED);
+        EXPECT(doorbell_graph_create(doorbell, stream, stream, &none), DOORBELL_FORKED);
+        EXPECT(doorbell_graph_free(doorbell, graph), DOORBELL_FORKED);
         _exit(failures != 0);
     }
     int status = -1;
@@ -353,11 +355,11 @@ static void killed(void *exec)
     doorbell_graph_t graph;
     doorbell_ticket_t ticket;
     uint64_t nowhere = UINT64_C(0x123456789000);
-    EXPECT(doorbell_graph_prepare(exec, stream, &graph), DOORBELL_OK);
-    EXPECT(doorbell_graph_set_param(graph, 0, 0, &nowhere, 8), DOORBELL_OK);
-    EXPECT(doorbell_wait(launched(graph), UINT64_C(10000000000)), DOORBELL_KILLED);
-    EXPECT(doorbell_launch(graph, &ticket), DOORBELL_KILLED);
-    EXPECT(doorbell_graph_free(graph), DOORBELL_OK);
+    EXPECT(doorbell_graph_create(doorbell, exec, stream, &graph), DOORBELL_OK);
+    EXPECT(doorbell_graph_set_param(doorbell, graph, 0, 0, &nowhere, 8), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(graph), UINT64_C(10000000000)), DOORBELL_KILLED);
+    EXPECT(doorbell_graph_launch(doorbell, graph, NULL, &ticket), DOORBELL_KILLED);
+    EXPECT(doorbell_graph_free(doorbell, graph), DOORBELL_OK);
 }
 
 static void load_cuda(void *cuda)
@@ -393,10 +395,10 @@ int main(void)
     EXPECT(create(&stream, 1), 0);
     EXPECT(load(&module, ".version 8.0\n"), 0);
     void *executables[2] = {store_and_log(0, 7), store_and_log(1, 9)};
-    EXPECT(doorbell_graph_prepare(executables[0], stream, &none), DOORBELL_CLOSED);
+    EXPECT(doorbell_graph_create(doorbell, executables[0], stream, &none), DOORBELL_ARGUMENT); /* no session */
     open_session();
-    EXPECT(doorbell_graph_prepare(executables[0], stream, &first), DOORBELL_OK);
-    EXPECT(doorbell_graph_prepare(executables[1], stream, &second), DOORBELL_OK);
+    EXPECT(doorbell_graph_create(doorbell, executables[0], stream, &first), DOORBELL_OK);
+    EXPECT(doorbell_graph_create(doorbell, executables[1], stream, &second), DOORBELL_OK);
     wrong_arguments(first);
     no_kernels();
     across_an_end(executables[0]);
@@ -412,33 +414,33 @@ int main(void)
     /* What was cloned needs it no more. */
     EXPECT(destroy(executables[0]), 0);
     words[0] = 0;
-    EXPECT(doorbell_wait(launched(first), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(first), UINT64_C(10000000000)), DOORBELL_OK);
     IS(words[0], 7);
     ticket = launched(second);
     in_a_child(first, ticket);
-    EXPECT(doorbell_graph_free(second), DOORBELL_OK);
-    EXPECT(doorbell_graph_free(second), DOORBELL_HANDLE);
-    EXPECT(doorbell_wait(ticket, UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, second), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, second), DOORBELL_HANDLE);
+    EXPECT(doorbell_wait(doorbell, ticket, UINT64_C(10000000000)), DOORBELL_OK);
     /* Closed while launches are under way; handles of before are no handles then. */
     launched(first);
-    EXPECT(doorbell_close(), DOORBELL_OK);
-    EXPECT(doorbell_launch(first, &ticket), DOORBELL_CLOSED);
+    EXPECT(doorbell_free(doorbell), DOORBELL_OK);
+    EXPECT(doorbell_graph_launch(doorbell, first, NULL, &ticket), DOORBELL_CLOSED);
     open_session();
-    EXPECT(doorbell_launch(first, &ticket), DOORBELL_HANDLE);
+    EXPECT(doorbell_graph_launch(doorbell, first, NULL, &ticket), DOORBELL_HANDLE);
     /* CUDA has uploaded that one already, unseen by this session. */
-    EXPECT(doorbell_graph_prepare(executables[1], stream, &second), DOORBELL_GRAPH);
-    EXPECT(doorbell_graph_prepare(store_and_log(2, 11), stream, &second), DOORBELL_OK);
+    EXPECT(doorbell_graph_create(doorbell, executables[1], stream, &second), DOORBELL_GRAPH);
+    EXPECT(doorbell_graph_create(doorbell, store_and_log(2, 11), stream, &second), DOORBELL_OK);
     words[2] = 0;
-    EXPECT(doorbell_wait(launched(second), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(second), UINT64_C(10000000000)), DOORBELL_OK);
     IS(words[2], 11);
     killed(store_and_log(5, 13));
-    EXPECT(doorbell_close(), DOORBELL_OK);
+    EXPECT(doorbell_free(doorbell), DOORBELL_OK);
     /* The next channel works. */
     open_session();
-    EXPECT(doorbell_graph_prepare(store_and_log(6, 15), stream, &second), DOORBELL_OK);
+    EXPECT(doorbell_graph_create(doorbell, store_and_log(6, 15), stream, &second), DOORBELL_OK);
     words[6] = 0;
-    EXPECT(doorbell_wait(launched(second), UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(second), UINT64_C(10000000000)), DOORBELL_OK);
     IS(words[6], 15);
-    EXPECT(doorbell_close(), DOORBELL_OK);
+    EXPECT(doorbell_free(doorbell), DOORBELL_OK);
     return failures != 0;
 }

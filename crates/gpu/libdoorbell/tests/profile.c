@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+static doorbell_t *doorbell;
+
 static int failed(const char *what)
 {
     printf("%s: %s\n", what, doorbell_error_detail());
@@ -17,27 +19,27 @@ int main(void)
     void *data, *seen;
     bool done = false;
     char why[512];
-    if (doorbell_open(NULL) != DOORBELL_OK)
+    if (doorbell_create(NULL, &doorbell) != DOORBELL_OK)
         return failed("open");
-    if (doorbell_allocate(DOORBELL_HOST, 4096, &host, &data) || doorbell_allocate(DOORBELL_VIDEO, 4096, &video, &seen))
+    if (doorbell_buffer_create(doorbell, DOORBELL_HOST, 4096, &host, &data) || doorbell_buffer_create(doorbell, DOORBELL_VIDEO, 4096, &video, &seen))
         return failed("allocate");
     for (uint64_t bytes = 256; bytes <= 257; bytes++) {
         uint32_t way;
         memset(data, (int)bytes - 100, 4096);
-        if (doorbell_explain(video, host, bytes, true, &way, why, sizeof why) != DOORBELL_OK)
+        if (doorbell_copy_explain(doorbell, video, host, bytes, true, &way, why, sizeof why) != DOORBELL_OK)
             return failed("explain");
         printf("%d: way %u, %s\n", (int)bytes, way, why);
-        if (doorbell_prepare(video, 0, host, 0, bytes, &transfer) || doorbell_submit(transfer, &ticket))
+        if (doorbell_transfer_create(doorbell, video, 0, host, 0, bytes, &transfer) || doorbell_transfer_async(doorbell, transfer, NULL, &ticket))
             return failed("submit");
         /* By stores it is done when it has been submitted. */
-        if (doorbell_poll(ticket, &done) || (way == DOORBELL_BY_STORES && !done) || doorbell_wait(ticket, DOORBELL_FOREVER))
+        if (doorbell_poll(doorbell, ticket, &done) || (way == DOORBELL_BY_STORES && !done) || doorbell_wait(doorbell, ticket, DOORBELL_FOREVER))
             return failed("not done");
         if (memcmp(data, seen, bytes) != 0)
             return failed("other bytes");
-        if (doorbell_copy(video, 1000, host, 0, bytes, DOORBELL_FOREVER) || memcmp(data, (char *)seen + 1000, bytes) != 0)
+        if (doorbell_copy(doorbell, video, 1000, host, 0, bytes, DOORBELL_FOREVER) || memcmp(data, (char *)seen + 1000, bytes) != 0)
             return failed("copy");
-        if (doorbell_copy(host, 2000, video, 0, bytes, DOORBELL_FOREVER) || memcmp((char *)data + 2000, seen, bytes) != 0)
+        if (doorbell_copy(doorbell, host, 2000, video, 0, bytes, DOORBELL_FOREVER) || memcmp((char *)data + 2000, seen, bytes) != 0)
             return failed("copy back");
     }
-    return doorbell_close() == DOORBELL_OK ? 0 : failed("close");
+    return doorbell_free(doorbell) == DOORBELL_OK ? 0 : failed("close");
 }

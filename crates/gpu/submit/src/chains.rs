@@ -64,7 +64,7 @@ impl Session {
     /// [`Error::Graph`] for a step that cannot be, [`Error::Argument`], [`Error::Outside`], [`Error::Freed`], [`Error::Handle`], [`Error::Limit`] for more than
     /// 4,096 graphs and chains, [`Error::Closed`], [`Error::Forked`], and what the driver refuses.
     pub fn prepare_chain(&self, steps: &[ChainStep], how: ChainHow) -> Result<Graph, Error> {
-        self.same_process()?;
+        Session::same_process()?;
         // Before the lanes, see `own_lane`.
         let setup = how.beside.then(|| self.setup()).transpose()?;
         let now = self.now()?;

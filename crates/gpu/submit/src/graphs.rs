@@ -163,7 +163,7 @@ impl Session {
     /// # Errors
     /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
     pub fn graph_kernels(&self, graph: Graph) -> Result<Vec<u32>, Error> {
-        self.same_process()?;
+        Session::same_process()?;
         let now = self.now()?;
         let mut claim = self.still(self.lanes[LAUNCHES].claim_in_time(), now)?;
         Ok(found(&mut claim, now, graph)?.0.kernels.iter().map(|(_, bytes)| *bytes).collect())
@@ -201,7 +201,7 @@ impl Session {
         offset: u32,
         (buffer, at): (Buffer, u64),
     ) -> Result<(), Error> {
-        self.same_process()?;
+        Session::same_process()?;
         let now = self.now()?;
         let place = BUFFER.decode(now.opening(), buffer.0)?;
         let mut claim = self.still(self.lanes[LAUNCHES].claim_in_time(), now)?;

@@ -128,7 +128,7 @@ impl Session {
     /// # Errors
     /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
     pub fn message_release(&self, message: Message) -> Result<(), Error> {
-        self.same_process()?;
+        Session::same_process()?;
         let now = self.now()?;
         let (place, used) = MESSAGE.decode(now.opening(), message.0)?;
         let (lane, index) = locate(place);

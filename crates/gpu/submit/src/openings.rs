@@ -1,5 +1,8 @@
-//! Numbers of openings: handles carry the lowest 8 bits, so no two sessions that are open at a time have the same.
+//! Numbers of openings, for all sessions of the process: handles carry the lowest 8 bits, so no two sessions that are open at a time have the same. And which
+//! process that is: a fork's child has none of them.
 
+use crate::error::Error;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Sessions of a process that are open at a time.
@@ -13,9 +16,28 @@ struct Openings {
 
 static OPENINGS: Mutex<Openings> = Mutex::new(Openings { last: 0, open: [false; 256] });
 
-/// A number that was not given before; `None` while [`MOST`] sessions are open.
-pub(crate) fn take() -> Option<u64> {
-    OPENINGS.lock().unwrap_or_else(PoisonError::into_inner).take()
+/// The process that opened the first session; 0 before.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// Set-up calls take locks that a forked child may find taken for ever: they ask this first.
+pub(crate) fn same_process() -> Result<(), Error> {
+    match PROCESS.load(Ordering::SeqCst) {
+        0 => Ok(()),
+        process if process == std::process::id() => Ok(()),
+        _ => Err(Error::Forked),
+    }
+}
+
+/// A number that was not given before. [`Error::Limit`] while [`MOST`] sessions are open, [`Error::Forked`].
+pub(crate) fn take() -> Result<u64, Error> {
+    same_process()?;
+    let taken = OPENINGS.lock().unwrap_or_else(PoisonError::into_inner).take();
+    taken.ok_or(Error::Limit(MOST))
+}
+
+/// A session is open: a fork's child of this process may not have one.
+pub(crate) fn opened() {
+    PROCESS.store(std::process::id(), Ordering::SeqCst);
 }
 
 pub(crate) fn give_back(opening: u64) {

@@ -124,7 +124,7 @@ impl Session {
     /// # Errors
     /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
     pub fn ring_release(&self, ring: Ring) -> Result<(), Error> {
-        self.same_process()?;
+        Session::same_process()?;
         let now = self.now()?;
         let (place, used) = RING.decode(now.opening(), ring.0)?;
         let (lane, index) = locate(place);

@@ -12,7 +12,7 @@ use crate::thread;
 use gpu::points::Point;
 use gpu::{AddressSpace, Channel, ChannelOptions, Copies, Engine};
 use rm::graph::Place;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
@@ -36,8 +36,6 @@ pub struct Session {
     /// Bit 0: open. 1: each submission asks CUDA. 8 to 15: lanes in use. 16 on: which opening.
     state: AtomicU64,
     setup: RwLock<Option<Setup>>,
-    /// The process that opened it; 0 before the first time.
-    opener: AtomicU32,
 }
 
 /// What `state` says.
@@ -88,7 +86,6 @@ impl Session {
             buffers: Buffers::new(),
             state: AtomicU64::new(0),
             setup: RwLock::new(None),
-            opener: AtomicU32::new(0),
         }
     }
 
@@ -132,7 +129,7 @@ impl Session {
     }
 
     fn open_with(&self, options: &Options, make: impl FnOnce(&Options) -> Result<Setup, Error>) -> Result<(), Error> {
-        self.same_process()?;
+        Session::same_process()?;
         if !(1..=LANES).contains(&options.lanes) {
             return Err(Error::Argument("a session has 1 to 64 lanes"));
         }
@@ -140,7 +137,7 @@ impl Session {
         if setup.is_some() {
             return Err(Error::AlreadyOpen);
         }
-        let opening = openings::take().ok_or(Error::Limit(openings::MOST))?;
+        let opening = openings::take()?;
         let lanes = |made: &Setup| {
             (0..options.lanes).try_for_each(|lane| {
                 let halves = [0, LANES].into_iter().zip(made.engines);
@@ -155,7 +152,7 @@ impl Session {
             }
         });
         let made = made.inspect_err(|_| openings::give_back(opening))?;
-        self.opener.store(std::process::id(), Ordering::SeqCst);
+        openings::opened();
         let asks = u64::from(options.check_each_submission) << 1;
         self.state.store(opening << 16 | (options.lanes as u64) << 8 | asks | 1, Ordering::SeqCst);
         *setup = Some(made);
@@ -167,7 +164,7 @@ impl Session {
     /// # Errors
     /// [`Error::Closed`], [`Error::Forked`].
     pub fn close(&self) -> Result<(), Error> {
-        self.same_process()?;
+        Session::same_process()?;
         let mut setup = self.setup.write().unwrap_or_else(PoisonError::into_inner);
         let was = setup.take().ok_or(Error::Closed)?;
         let state = self.state.fetch_and(!1, Ordering::SeqCst);
@@ -207,17 +204,16 @@ impl Session {
         if state & 1 == 1 { Ok(Now(state)) } else { Err(Error::Closed) }
     }
 
-    /// Set-up calls take locks that a forked child may find taken for ever.
-    pub(crate) fn same_process(&self) -> Result<(), Error> {
-        match self.opener.load(Ordering::SeqCst) {
-            0 => Ok(()),
-            opener if opener == std::process::id() => Ok(()),
-            _ => Err(Error::Forked),
-        }
+    /// Whether this is the process that opened sessions, and no fork's child of it. Ask before taking a lock that another thread may have had at the fork.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn same_process() -> Result<(), Error> {
+        openings::same_process()
     }
 
     pub(crate) fn setup(&self) -> Result<Opened<'_>, Error> {
-        self.same_process()?;
+        Session::same_process()?;
         let once = Once::new();
         let setup = self.setup.read().unwrap_or_else(PoisonError::into_inner);
         if setup.is_some() { Ok(Opened(setup, once)) } else { Err(Error::Closed) }
@@ -431,7 +427,7 @@ pub(crate) fn equip(lane: &Lane, claim: &mut Claim<'_>, channel: Channel, copies
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if self.close().is_err() && self.same_process().is_err() {
+        if self.close().is_err() && Session::same_process().is_err() {
             // A fork's child: nothing of it is ours to free.
             std::mem::forget(self.setup.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         }

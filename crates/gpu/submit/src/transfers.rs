@@ -181,7 +181,7 @@ impl Session {
     /// # Errors
     /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
     pub fn release(&self, transfer: Transfer) -> Result<(), Error> {
-        self.same_process()?;
+        Session::same_process()?;
         let now = self.now()?;
         let (place, used) = TRANSFER.decode(now.opening(), transfer.0)?;
         let (lane, index) = locate(place);

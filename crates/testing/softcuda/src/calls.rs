@@ -1,5 +1,6 @@
 //! The functions of the CUDA driver API that it has. Those that it only has by name answer `CUDA_ERROR_NOT_SUPPORTED`.
 
+use crate::event::Event;
 use crate::kernels;
 use crate::memory::{allocate, copy, find, free, register, soft};
 use crate::node::Node;
@@ -57,7 +58,7 @@ macro_rules! refused {
 
 refused! {
     cuCtxCreate_v2 cuCtxDestroy_v2 cuCtxEnablePeerAccess cuMemcpyPeerAsync
-    cuEventCreate cuEventRecord cuEventSynchronize cuEventElapsedTime cuEventDestroy_v2 cuMemFreeAsync
+    cuEventElapsedTime cuMemFreeAsync
 }
 
 calls! {
@@ -185,6 +186,22 @@ calls! {
             })
         })
     }
+    cuEventCreate(event: *mut *mut c_void, _flags: c_uint) {
+        in_context(|| give(event, Event::create() as *mut c_void))
+    }
+    cuEventRecord(event: *mut c_void, stream: *mut c_void) {
+        Event::find(event as u64).map_or(INVALID_HANDLE, |event| work(stream, event.record()))
+    }
+    cuStreamWaitEvent(stream: *mut c_void, event: *mut c_void, _flags: c_uint) {
+        Event::find(event as u64).map_or(INVALID_HANDLE, |event| work(stream, event.wait()))
+    }
+    cuEventQuery(event: *mut c_void) {
+        Event::find(event as u64).map_or(INVALID_HANDLE, |event| status(event.is_done(), NOT_READY))
+    }
+    cuEventSynchronize(event: *mut c_void) {
+        Event::find(event as u64).map_or(INVALID_HANDLE, |event| { event.synchronize(); unless_failed(SUCCESS) })
+    }
+    cuEventDestroy_v2(event: *mut c_void) { status(Event::destroy(event as u64), INVALID_HANDLE) }
     cuThreadExchangeStreamCaptureMode(mode: *mut c_int) { status(!mode.is_null(), INVALID_VALUE) }
     cuStreamQuery(stream: *mut c_void) {
         on(stream, |stream| {

@@ -15,6 +15,7 @@ mod calls;
 mod channel;
 mod code;
 mod copy3d;
+mod event;
 mod fills;
 mod graph;
 mod graph_calls;

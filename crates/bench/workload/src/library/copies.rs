@@ -2,12 +2,12 @@
 //! CUDA, to compare.
 
 use super::python::{Prepared, Python};
-use super::{C, Caller, PYTHON, Session, check, is_done, wait};
+use super::{C, Caller, PYTHON, Session, check, doorbell, is_done, wait};
 use crate::entry::{Call, Entry, Result as Open};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
+use ::doorbell::*;
 use copy::{Difference, View};
 use cuda::{DeviceBuffer, PinnedBuffer, Stream};
-use doorbell::*;
 use std::time::Duration;
 
 /// Where no size is given.
@@ -65,9 +65,9 @@ struct Prepaid {
 
 impl Drop for Prepaid {
     fn drop(&mut self) {
-        doorbell_release(self.transfer);
+        doorbell_transfer_free(doorbell(), self.transfer);
         for buffer in self.buffers {
-            doorbell_unpin(buffer);
+            doorbell_buffer_free(doorbell(), buffer);
         }
     }
 }
@@ -120,7 +120,11 @@ impl<'m> Copies<'m> {
         let (by, own, about) = match caller {
             Caller::C => {
                 let (prepared, own) = Prepaid::new(places, bytes)?;
-                (By::C(prepared), own, "doorbell_submit and doorbell_wait of a prepared copy, from C".to_owned())
+                (
+                    By::C(prepared),
+                    own,
+                    "doorbell_transfer_async and doorbell_wait of a prepared copy, from C".to_owned(),
+                )
             }
             Caller::Python | Caller::PythonByCuda => {
                 let python = Python::of_thread()?;
@@ -131,7 +135,7 @@ impl<'m> Copies<'m> {
                             (stream.handle() as usize, if polled { word.as_ptr() as usize } else { 0 });
                         format!("copy_by_cuda({host}, {device}, {bytes}, {stream}, {word})")
                     }
-                    None => format!("copy_by_doorbell({host}, {device}, {bytes})"),
+                    None => format!("copy_by_doorbell({}, {host}, {device}, {bytes})", doorbell() as usize),
                 };
                 let tuple = python.tuple(&text)?;
                 let prepared = Prepared::of(&tuple)?;
@@ -164,14 +168,14 @@ impl Prepaid {
             // SAFETY: so many bytes are there; a handle and an address are written.
             check(unsafe {
                 match at {
-                    0 => doorbell_allocate(place, bytes, buffer, &mut own[n]),
-                    at => doorbell_pin(at as *const _, bytes, buffer),
+                    0 => doorbell_buffer_create(doorbell(), place, bytes, buffer, &mut own[n]),
+                    at => doorbell_buffer_register(doorbell(), at as *const _, bytes, buffer),
                 }
             })?;
         }
         let [from, to] = prepared.buffers;
         // SAFETY: writes a handle.
-        check(unsafe { doorbell_prepare(to, 0, from, 0, bytes as u64, &mut prepared.transfer) })?;
+        check(unsafe { doorbell_transfer_create(doorbell(), to, 0, from, 0, bytes as u64, &mut prepared.transfer) })?;
         Ok((prepared, (own[0] as u64, own[1] as u64)))
     }
 }
@@ -231,7 +235,9 @@ impl Subject for Moving<'_, '_> {
     fn fire(&mut self) -> Result<(), Error> {
         match self.by {
             // SAFETY: writes a ticket.
-            By::C(prepared) => check(unsafe { doorbell_submit(prepared.transfer, &mut prepared.ticket) }),
+            By::C(prepared) => check(unsafe {
+                doorbell_transfer_async(doorbell(), prepared.transfer, std::ptr::null(), &mut prepared.ticket)
+            }),
             By::Python(prepared) => prepared.fire.call(),
         }
     }

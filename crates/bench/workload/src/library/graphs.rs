@@ -1,10 +1,10 @@
 //! A graph of CUDA's that is launched by libdoorbell's functions from C, or from Python; and from Python by CUDA, to compare.
 
 use super::python::{Prepared, Python};
-use super::{Caller, Session, check, is_done, wait};
+use super::{Caller, Session, check, doorbell, is_done, wait};
 use crate::{Error, Machine};
+use ::doorbell::{doorbell_graph_free, doorbell_graph_instantiate, doorbell_graph_launch};
 use cuda::{Graph, GraphExec, Stream};
-use doorbell::{doorbell_graph_free, doorbell_graph_instantiate, doorbell_launch};
 use std::time::Duration;
 
 /// What launches it.
@@ -49,11 +49,16 @@ impl<'m> Launched<'m> {
         let (by, about) = if caller == Caller::C {
             let mut number = 0;
             // SAFETY: handles that live; the kernels' module and memory outlive this.
-            check(unsafe { doorbell_graph_instantiate(handle, in_stream, &mut number) })?;
-            (By::C { graph: number, ticket: 0 }, "doorbell_launch, from C".to_owned())
+            check(unsafe { doorbell_graph_instantiate(doorbell(), handle, in_stream, &mut number) })?;
+            (By::C { graph: number, ticket: 0 }, "doorbell_graph_launch, from C".to_owned())
         } else {
             let python = Python::of_thread()?;
-            let text = format!("graph_by_doorbell({}, {}, {word}, {step})", handle as usize, in_stream as usize);
+            let text = format!(
+                "graph_by_doorbell({}, {}, {}, {word}, {step})",
+                doorbell() as usize,
+                handle as usize,
+                in_stream as usize
+            );
             let by = By::Python(Prepared::of(&python.tuple(&text)?)?);
             (by, format!("replay() of the package doorbell, from Python {}", python.version))
         };
@@ -64,7 +69,9 @@ impl<'m> Launched<'m> {
     pub(crate) fn launch(&mut self) -> Result<(), Error> {
         match &mut self.by {
             // SAFETY: writes a ticket.
-            By::C { graph, ticket } => check(unsafe { doorbell_launch(*graph, ticket) }),
+            By::C { graph, ticket } => {
+                check(unsafe { doorbell_graph_launch(doorbell(), *graph, std::ptr::null(), ticket) })
+            }
             By::Python(prepared) => prepared.fire.call(),
         }
     }
@@ -92,7 +99,7 @@ impl<'m> Launched<'m> {
 impl Drop for Launched<'_> {
     fn drop(&mut self) {
         if let By::C { graph, .. } = self.by {
-            doorbell_graph_free(graph);
+            doorbell_graph_free(doorbell(), graph);
         }
     }
 }

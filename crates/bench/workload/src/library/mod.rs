@@ -13,8 +13,9 @@ pub(crate) use graphs::Launched;
 
 use crate::entry::{Call, Value};
 use crate::{Error, Machine, Unavailable};
-use doorbell::*;
+use ::doorbell::*;
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -47,10 +48,12 @@ impl Caller {
 
 /// How many subjects need the session.
 static USERS: Mutex<u32> = Mutex::new(0);
+/// The session, as long as somebody needs it.
+static DOORBELL: AtomicPtr<doorbell_t> = AtomicPtr::new(std::ptr::null_mut());
 /// Threads that submit at a time: the one that measures, and loads.
 const LANES: u32 = 4;
 
-/// The process's session, open as long as one of these lives.
+/// The session that all subjects share, open as long as one of these lives.
 pub(crate) struct Session(());
 
 impl Session {
@@ -70,8 +73,10 @@ impl Session {
                 // No profile, whatever the environment names: copy engines move everything.
                 profile: c"".as_ptr(),
             };
-            // SAFETY: options of this size, whose texts live.
-            check(unsafe { doorbell_open(&options) })?;
+            let mut opened = std::ptr::null_mut();
+            // SAFETY: options of this size, whose texts live; a pointer is written.
+            check(unsafe { doorbell_create(&options, &mut opened) })?;
+            DOORBELL.store(opened, Ordering::SeqCst);
         }
         *users += 1;
         Ok(Session(()))
@@ -83,9 +88,15 @@ impl Drop for Session {
         let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
         *users -= 1;
         if *users == 0 {
-            doorbell_close();
+            doorbell_free(DOORBELL.swap(std::ptr::null_mut(), Ordering::SeqCst));
         }
     }
+}
+
+/// The session that the subjects share.
+#[inline]
+pub(crate) fn doorbell() -> *mut doorbell_t {
+    DOORBELL.load(Ordering::Relaxed)
 }
 
 /// What a code of libdoorbell's means here.
@@ -108,7 +119,7 @@ fn failed(code: i32) -> Error {
 #[inline]
 pub(crate) fn wait(ticket: u64, timeout: Duration, bytes: u64) -> Result<(), Error> {
     let limit = u64::try_from(timeout.as_nanos()).unwrap_or(DOORBELL_FOREVER);
-    match doorbell_wait(ticket, limit) {
+    match doorbell_wait(doorbell(), ticket, limit) {
         DOORBELL_TIMEOUT => Err(Error::Late { bytes, after: timeout }),
         code => check(code),
     }
@@ -118,6 +129,6 @@ pub(crate) fn wait(ticket: u64, timeout: Duration, bytes: u64) -> Result<(), Err
 pub(crate) fn is_done(ticket: u64) -> Result<bool, Error> {
     let mut done = false;
     // SAFETY: writes one flag.
-    check(unsafe { doorbell_poll(ticket, &mut done) })?;
+    check(unsafe { doorbell_poll(doorbell(), ticket, &mut done) })?;
     Ok(done)
 }

@@ -55,6 +55,13 @@ def package():
 doorbell = package()
 
 
+def session_at(pointer):
+    """The session that this process has made, as the package's."""
+    session = doorbell.Session.__new__(doorbell.Session)
+    session.at, session.submits, session.dropped = ctypes.c_void_p(pointer), doorbell._library.held, []
+    return session
+
+
 class Memory:
     """Memory of CUDA's, as arrays show it."""
 
@@ -102,19 +109,20 @@ def polled(submit, word, step, *closed):
     return fire, wait, close
 
 
-def copy_by_doorbell(host, device, nbytes):
-    """host, device: CUDA's memory; 0, 0: doorbell's own."""
+def copy_by_doorbell(at, host, device, nbytes):
+    """at: the session's pointer. host, device: CUDA's memory; 0, 0: doorbell's own."""
+    session = session_at(at)
     if host:
-        source, target = doorbell.pin(Memory(host, nbytes)), doorbell.pin(Memory(device, nbytes))
+        source, target = session.pin(Memory(host, nbytes)), session.pin(Memory(device, nbytes))
     else:
-        source, target = doorbell.allocate(nbytes), doorbell.allocate(nbytes, "gpu")
-    transfer = doorbell.prepare(target, source, nbytes)
+        source, target = session.allocate(nbytes), session.allocate(nbytes, "gpu")
+    transfer = session.prepare(target, source, nbytes)
     return *waited(transfer.submit, transfer, source, target), source.pointer, target.pointer
 
 
-def graph_by_doorbell(graph, stream, word, step):
-    """graph: the number of a cudaGraph_t. word: 0, or where its last kernel writes."""
-    launched = doorbell.instantiate(graph, stream=stream)
+def graph_by_doorbell(at, graph, stream, word, step):
+    """at: the session's pointer. graph: the number of a cudaGraph_t. word: 0, or where its last kernel writes."""
+    launched = session_at(at).instantiate(graph, stream=stream)
     if word:
         return polled(lambda _: launched.replay(), word, step, launched)
     return waited(launched.replay, launched)

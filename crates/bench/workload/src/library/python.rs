@@ -34,15 +34,19 @@ print(name)
 const SCRIPT: &str = include_str!("python.py");
 
 /// The package, as it is in this version.
-const PACKAGE: [(&str, &str); 8] = [
+const PACKAGE: [(&str, &str); 12] = [
     ("doorbell", include_str!("../../../../../python/doorbell/__init__.py")),
+    ("doorbell._default", include_str!("../../../../../python/doorbell/_default.py")),
     ("doorbell._errors", include_str!("../../../../../python/doorbell/_errors.py")),
     ("doorbell._graph", include_str!("../../../../../python/doorbell/_graph.py")),
+    ("doorbell._handle", include_str!("../../../../../python/doorbell/_handle.py")),
     ("doorbell._header", include_str!("../../../../../python/doorbell/_header.py")),
     ("doorbell._library", include_str!("../../../../../python/doorbell/_library.py")),
     ("doorbell._memory", include_str!("../../../../../python/doorbell/_memory.py")),
     ("doorbell._record", include_str!("../../../../../python/doorbell/_record.py")),
     ("doorbell._session", include_str!("../../../../../python/doorbell/_session.py")),
+    ("doorbell._ticket", include_str!("../../../../../python/doorbell/_ticket.py")),
+    ("doorbell._transfers", include_str!("../../../../../python/doorbell/_transfers.py")),
 ];
 
 type Raw = *mut c_void;

@@ -1,7 +1,7 @@
 //! The binaries of a release, linked for an old glibc by zig, which has the stubs of every version.
 
 use super::dependencies::{TARGET, Workspace};
-use super::{MAJOR, symbols};
+use super::{interface, symbols};
 use anyhow::{Context, bail};
 use std::env;
 use std::fs;
@@ -68,7 +68,7 @@ pub fn build(workspace: &Workspace, tools: &Tools) -> anyhow::Result<PathBuf> {
             "cdylib",
             "--",
             "-C",
-            &format!("link-arg=-Wl,-soname,libdoorbell.so.{MAJOR}"),
+            &format!("link-arg=-Wl,-soname,libdoorbell.so.{}", interface()),
         ],
         &["build", "-p", "doorbell"],
     ];

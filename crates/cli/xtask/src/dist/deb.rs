@@ -19,7 +19,7 @@ pub fn deb(root: &Path, prefix: &Files, release: &Release) -> anyhow::Result<(St
     }
     let mut control = Files::default();
     control.add("control", self::control(kib).into_bytes());
-    control.add("shlibs", format!("libdoorbell {} doorbell (>= {VERSION})\n", super::MAJOR).into_bytes());
+    control.add("shlibs", format!("libdoorbell {} doorbell (>= {VERSION})\n", super::interface()).into_bytes());
     control.add("triggers", b"activate-noawait ldconfig\n".to_vec());
     // Python writes there when root imports the package.
     control.add_program("prerm", format!("#!/bin/sh\nset -e\nrm -rf /usr/{PYTHON}/__pycache__\n").into_bytes());

@@ -22,7 +22,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-const MAJOR: &str = env!("CARGO_PKG_VERSION_MAJOR");
+
+/// What programs are linked to, `libdoorbell.so.INTERFACE`: the library's major version, before 1.0 with the minor one.
+fn interface() -> &'static str {
+    let text = include_str!("../../../../gpu/libdoorbell/Cargo.toml");
+    let version =
+        text.lines().find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"')).unwrap_or_default();
+    let (major, _) = version.split_once('.').unwrap_or((version, ""));
+    if major == "0" { version.rsplit_once('.').map_or(version, |(interface, _)| interface) } else { major }
+}
 const SUMMARY: &str = "Shows every command that a CUDA program sends to its GPU, finds the locks that stop its threads";
 
 /// Make the packages of a release: a tar, a wheel, a deb, debug symbols, their checksums

@@ -43,14 +43,13 @@ pub fn declared(header: &str) -> Vec<Declared> {
     let (mut all, mut about) = (Vec::new(), String::new());
     let mut lines = header.lines();
     while let Some(line) = lines.next() {
-        if line == "/*" {
-            let text: Vec<&str> =
-                lines.by_ref().take_while(|line| *line != "*/" && *line != " */").map(str::trim).collect();
-            about = text.join(" ");
+        if let Some(text) = line.strip_prefix("//") {
+            about += text;
             continue;
         }
         let mut next = |name: &str, kind| {
-            all.push(Declared { name: name.to_owned(), about: std::mem::take(&mut about), kind });
+            let about = std::mem::take(&mut about).trim().to_owned();
+            all.push(Declared { name: name.to_owned(), about, kind });
         };
         if let Some((name, value)) = line.strip_prefix("#define DOORBELL_").and_then(|rest| rest.split_once(' ')) {
             next(&format!("DOORBELL_{name}"), Kind::Constant { value: value.to_owned() });
@@ -58,7 +57,7 @@ pub fn declared(header: &str) -> Vec<Declared> {
             let mut fields = Vec::new();
             let end = loop {
                 match lines.next().expect("a struct that ends").trim() {
-                    "/*" => drop(lines.find(|line| line.trim() == "*/")),
+                    comment if comment.starts_with("//") => {}
                     end if end.starts_with('}') => break end,
                     field => fields.push(typed(field.trim_end_matches(';'))),
                 }
@@ -75,6 +74,9 @@ pub fn declared(header: &str) -> Vec<Declared> {
                     next(&name, Kind::Alias { of });
                 }
             }
+        } else if line.starts_with("static inline ") {
+            // For C and C++ alone.
+            about.clear();
         } else if line.starts_with(char::is_alphabetic) && line.contains('(') {
             let mut whole = line.to_owned();
             while !whole.ends_with(';') {
@@ -119,9 +121,9 @@ pub fn parts(about: &str) -> (&str, [Option<&str>; 3]) {
 
 #[test]
 fn declarations_are_read() {
-    let header = "#ifndef DOORBELL_H\n#define DOORBELL_H\n/*\n Done.\n */\n#define DOORBELL_OK 0\n\ntypedef uint64_t doorbell_a_t;\n\n/*\n One.\n \
-                  Two.\n */\ntypedef struct {\n  /*\n   Of it.\n   */\n  const char *text;\n} doorbell_s_t;\n\n/*\n Does it. \
-                  Cost: none.\n Threads: any.\n */\nint32_t doorbell_do(doorbell_a_t a,\n                    void **b);\n";
+    let header = "#ifndef DOORBELL_H\n#define DOORBELL_H\n// Done.\n#define DOORBELL_OK 0\n\ntypedef uint64_t doorbell_a_t;\n\n// One.\n// \
+                  Two.\ntypedef struct {\n  // Of it.\n  const char *text;\n} doorbell_s_t;\n\n// Does it. \
+                  Cost: none.\n// Threads: any.\nint32_t doorbell_do(doorbell_a_t a,\n                    void **b);\n";
     let all = declared(header);
     let named: Vec<(&str, &str)> = all.iter().map(|one| (one.name.as_str(), one.about.as_str())).collect();
     let texts = [("DOORBELL_OK", "Done."), ("doorbell_a_t", ""), ("doorbell_s_t", "One. Two.")];

@@ -34,7 +34,8 @@ fn calls(all: &[Declared]) -> String {
     for one in all {
         let Kind::Function { parameters, .. } = &one.kind else { continue };
         let (about, [cost, threads, errors]) = parts(&one.about);
-        let parameters: Vec<String> = parameters.iter().map(parameter).collect();
+        // Nearly all begin with the session.
+        let parameters: Vec<String> = parameters.iter().filter(|one| one.of != "doorbell_t *").map(parameter).collect();
         let said = threads.filter(|threads| *threads != "any." && ![cost, errors].contains(&Some(*threads)));
         let cost = [cost, said.map(|_| "Threads:"), said].into_iter().flatten().collect::<Vec<_>>().join(" ");
         let row = [first_sentence(about), &cost, errors.unwrap_or("none")].map(cell);
@@ -46,8 +47,9 @@ fn calls(all: &[Declared]) -> String {
 
 fn codes(all: &[Declared]) -> String {
     let mut text = String::from("| number | code | meaning |\n|--:|---|---|\n");
-    let last = all.iter().position(|one| one.name == "DOORBELL_ANY").expect("codes come first");
-    for one in &all[..last] {
+    let first = all.iter().position(|one| one.name == "DOORBELL_OK").expect("codes");
+    let codes = all[first..].iter().take_while(|one| matches!(one.kind, Kind::Constant { .. }));
+    for one in codes {
         if let Kind::Constant { value } = &one.kind {
             let _ =
                 writeln!(text, "| {value} | `{}` | {} |", one.name.trim_start_matches("DOORBELL_"), cell(&one.about));
@@ -58,7 +60,8 @@ fn codes(all: &[Declared]) -> String {
 
 /// Answers are passed by their address.
 fn parameter(Typed { of, name }: &Typed) -> String {
-    let is_answer = of.ends_with('*') && !of.starts_with("const") && of != "void *" && of != "char *";
+    let is_answer =
+        of.ends_with('*') && !of.starts_with("const") && !["void *", "char *", "doorbell_t *"].contains(&of.as_str());
     if is_answer { format!("&{name}") } else { name.clone() }
 }
 

@@ -12,6 +12,10 @@ pub fn python(all: &[Declared]) -> String {
     );
     for one in all {
         if let Kind::Constant { value } = &one.kind {
+            if value.starts_with('(') {
+                // Made of the others.
+                continue;
+            }
             let value = if value == "UINT64_MAX" { "(1 << 64) - 1" } else { value };
             let _ = writeln!(text, "{} = {value}", one.name.trim_start_matches("DOORBELL_"));
         }
@@ -57,7 +61,8 @@ fn class(name: &str) -> String {
 fn of_ctypes(of: &str, all: &[Declared]) -> String {
     let plain = of.trim_start_matches("const ").trim();
     match plain {
-        "void *" => return "c_void_p".into(),
+        // (Sessions are pointers that nobody follows.)
+        "void *" | "doorbell_t *" => return "c_void_p".into(),
         "char *" => return "c_char_p".into(),
         "int32_t" | "uint32_t" | "uint64_t" | "size_t" | "bool" => {
             return format!("c_{}", plain.trim_end_matches("_t")).replace("size", "size_t");

@@ -1,0 +1,92 @@
+//! Memory that copies may name.
+
+use crate::call::{To, put_if_wanted, run, wrong};
+use crate::session::of;
+use crate::types::*;
+use std::ffi::c_void;
+use submit::Buffer;
+
+/// doorbell_buffer_create: host memory.
+pub const DOORBELL_HOST: u32 = 0;
+/// doorbell_buffer_create: the GPU's memory. The CPU may write it at some 20 GB/s; each read of it is a round trip over PCIe.
+pub const DOORBELL_VIDEO: u32 = 1;
+
+/// Makes `length` bytes of CUDA's memory at `pointer` (cudaMalloc, cudaHostAlloc, cudaHostRegister) nameable, until
+/// doorbell_buffer_free() or until CUDA frees them: copies answer DOORBELL_FREED then. With a profile that names stores or loads of the CPU, video memory of up
+/// to 256 MiB is mapped for them too (a descriptor, and the kernel driver's locks).
+/// Cost: microseconds, and CUDA's locks: it waits where another thread is in a long call of CUDA's. Threads: any. Errors:
+/// DOORBELL_NOT_PINNABLE with the reason, DOORBELL_UNAVAILABLE without CUDA, DOORBELL_LIMIT (65,536 at a time),
+/// DOORBELL_ARGUMENT, DOORBELL_CLOSED, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_buffer_register(
+    doorbell: *mut doorbell_t,
+    pointer: *const c_void,
+    length: usize,
+    buffer: *mut doorbell_buffer_t,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(buffer) }?;
+        answer.put(of(doorbell)?.pin(pointer as u64, length as u64)?.raw());
+        Ok(())
+    })
+}
+
+/// Allocates memory of doorbell's own: DOORBELL_HOST or DOORBELL_VIDEO, in whole pages. Host memory is pinned, and its pages
+/// are there: no call of CUDA's is made for it. `pointer` may be null.
+/// Cost: some hundred microseconds, and the kernel driver's locks. Threads: any. Errors: DOORBELL_DRIVER, DOORBELL_LIMIT,
+/// DOORBELL_ARGUMENT (no bytes, or more than 16 GiB), DOORBELL_CLOSED, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_buffer_create(
+    doorbell: *mut doorbell_t,
+    place: u32,
+    length: usize,
+    buffer: *mut doorbell_buffer_t,
+    pointer: *mut *mut c_void,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(buffer) }?;
+        if place > DOORBELL_VIDEO {
+            return Err(wrong("the place is neither DOORBELL_HOST nor DOORBELL_VIDEO"));
+        }
+        let session = of(doorbell)?;
+        let made = session.allocate(length as u64, place == DOORBELL_VIDEO)?;
+        if !pointer.is_null() {
+            let (at, _) = session.place(made)?;
+            // SAFETY: the caller's.
+            unsafe { pointer.write(at as *mut c_void) };
+        }
+        answer.put(made.raw());
+        Ok(())
+    })
+}
+
+/// Where a buffer is, and how long. Either pointer may be null.
+/// Cost: a microsecond. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_buffer_get(
+    doorbell: *mut doorbell_t,
+    buffer: doorbell_buffer_t,
+    pointer: *mut *mut c_void,
+    length: *mut u64,
+) -> i32 {
+    run(|| {
+        let (at, bytes) = of(doorbell)?.place(Buffer::from_raw(buffer))?;
+        // SAFETY: the caller's.
+        unsafe {
+            put_if_wanted(pointer, at as *mut c_void);
+            put_if_wanted(length, bytes);
+        }
+        Ok(())
+    })
+}
+
+/// Ends a buffer. From this call on no submission names it. The call waits for other threads' calls that use the buffer, and up to a
+/// second for submissions that name it. After that, lanes that still copy to or from memory of doorbell_buffer_register() are stopped; memory of
+/// doorbell_buffer_create() is freed when those submissions are done. Other submissions are neither waited for nor stopped.
+/// Cost: microseconds and the wait. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_buffer_free(doorbell: *mut doorbell_t, buffer: doorbell_buffer_t) -> i32 {
+    run(|| of(doorbell)?.unpin(Buffer::from_raw(buffer)))
+}

@@ -1,0 +1,78 @@
+//! What every function does around its call: panics and errors become codes, and pointers are looked at first.
+
+use crate::codes::{DOORBELL_OK, DOORBELL_PANIC, code};
+use crate::detail;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+use submit::Error;
+
+#[inline]
+pub(crate) fn run(call: impl FnOnce() -> Result<(), Error>) -> i32 {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(())) => DOORBELL_OK,
+        Ok(Err(error)) => failed(&error),
+        Err(panic) => panicked(&*panic),
+    }
+}
+
+#[cold]
+fn failed(error: &Error) -> i32 {
+    detail::set(error);
+    code(error)
+}
+
+#[cold]
+fn panicked(panic: &(dyn std::any::Any + Send)) -> i32 {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    detail::set(&text.unwrap_or("a panic without a text"));
+    DOORBELL_PANIC
+}
+
+/// A wrong argument.
+pub(crate) const fn wrong(what: &'static str) -> Error {
+    Error::Argument(what)
+}
+
+/// Where an answer goes. Made before the call, so that a call whose answer has no place does nothing.
+pub(crate) struct To<T>(*mut T);
+
+impl<T> To<T> {
+    /// # Safety
+    /// `at` is null or may be written.
+    pub(crate) unsafe fn new(at: *mut T) -> Result<To<T>, Error> {
+        if at.is_null() { Err(wrong("the pointer for the answer is null")) } else { Ok(To(at)) }
+    }
+
+    pub(crate) fn put(self, value: T) {
+        // SAFETY: not null, and the caller of `new` says that it may be written.
+        unsafe { self.0.write(value) };
+    }
+}
+
+/// Writes an answer that the caller may not want.
+///
+/// # Safety
+/// `at` is null or may be written.
+pub(crate) unsafe fn put_if_wanted<T>(at: *mut T, value: T) {
+    if !at.is_null() {
+        // SAFETY: the caller's.
+        unsafe { at.write(value) };
+    }
+}
+
+/// # Safety
+/// `at` is null or leads to `count` values.
+pub(crate) unsafe fn many<'a, T>(at: *const T, count: usize) -> Result<&'a [T], Error> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if at.is_null() || !at.is_aligned() || count > isize::MAX as usize / size_of::<T>() {
+        return Err(wrong("a pointer is null or not aligned, or the count is too large"));
+    }
+    // SAFETY: the caller's.
+    Ok(unsafe { std::slice::from_raw_parts(at, count) })
+}
+
+pub(crate) fn limit(nanoseconds: u64) -> Duration {
+    Duration::from_nanos(nanoseconds)
+}

@@ -1,0 +1,159 @@
+//! Structs that grow: a program says how large the ones of its header are. What an older header did not have is 0; what a newer one has more has to be 0.
+
+use crate::call::wrong;
+use std::borrow::Cow;
+use submit::Error;
+
+/// A struct of numbers and pointers, for which all zeros are good.
+///
+/// # Safety
+/// It is such a struct, without padding that matters.
+pub(crate) unsafe trait Growing: Copy {
+    /// Bytes of it in the first header that had it.
+    const FIRST: usize;
+}
+
+const TOO_SMALL: Error = wrong("a struct's size is smaller than any version of it: set it to sizeof the struct");
+const NEWER: Error =
+    wrong("a struct has something set that this library does not know: it is older than the program's doorbell.h");
+
+/// One struct that begins with its size; `None` for null.
+///
+/// # Safety
+/// Null, or a struct as long as the `size_t` at its beginning says.
+#[inline]
+pub(crate) unsafe fn one<T: Growing>(at: *const T) -> Result<Option<T>, Error> {
+    if at.is_null() {
+        return Ok(None);
+    }
+    if !at.is_aligned() {
+        return Err(wrong("the pointer to a struct is not aligned"));
+    }
+    // SAFETY: the caller's; the size comes first.
+    let size = unsafe { at.cast::<usize>().read() };
+    // SAFETY: the caller's.
+    unsafe { read(at.cast(), size) }.map(Some)
+}
+
+/// An array, whose elements have `size` bytes in the program's header.
+///
+/// # Safety
+/// Null, or `count` elements of so many bytes.
+#[inline]
+pub(crate) unsafe fn array<'a, T: Growing>(at: *const T, count: usize, size: usize) -> Result<Cow<'a, [T]>, Error> {
+    if size == size_of::<T>() {
+        // SAFETY: the caller's.
+        return unsafe { crate::call::many(at, count) }.map(Cow::Borrowed);
+    }
+    if count == 0 {
+        return Ok(Cow::Borrowed(&[]));
+    }
+    if at.is_null() || !at.is_aligned() || size == 0 || count > isize::MAX as usize / size {
+        return Err(wrong("an array is null or not aligned, its elements have no size, or the count is too large"));
+    }
+    // SAFETY: the caller's.
+    let element = |n: usize| unsafe { read(at.cast::<u8>().add(n * size), size) };
+    (0..count).map(element).collect::<Result<Vec<T>, Error>>().map(Cow::Owned)
+}
+
+/// # Safety
+/// So many bytes are there.
+unsafe fn read<T: Growing>(at: *const u8, size: usize) -> Result<T, Error> {
+    if size < T::FIRST {
+        return Err(TOO_SMALL);
+    }
+    let known = size.min(size_of::<T>());
+    // SAFETY: the caller's.
+    let beyond = unsafe { std::slice::from_raw_parts(at.add(known), size - known) };
+    if beyond.iter().any(|byte| *byte != 0) {
+        return Err(NEWER);
+    }
+    let mut whole = std::mem::MaybeUninit::<T>::zeroed();
+    // SAFETY: so many bytes are there, and for what stays 0 that is good.
+    Ok(unsafe {
+        whole.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(at, known);
+        whole.assume_init()
+    })
+}
+
+/// Writes an answer as far as the program's struct goes.
+///
+/// # Safety
+/// `at` may be written for as many bytes as the `size_t` at its beginning says.
+pub(crate) unsafe fn answer<T: Growing>(at: *mut T, value: T) -> Result<(), Error> {
+    if at.is_null() || !at.is_aligned() {
+        return Err(wrong("the pointer for the answer is null or not aligned"));
+    }
+    // SAFETY: the caller's; the size comes first, and stays what it is.
+    let size = unsafe { at.cast::<usize>().read() };
+    if size < T::FIRST {
+        return Err(TOO_SMALL);
+    }
+    let (head, known) = (size_of::<usize>(), size.min(size_of::<T>()));
+    // SAFETY: within both.
+    unsafe {
+        let from = (&raw const value).cast::<u8>().add(head);
+        at.cast::<u8>().add(head).copy_from_nonoverlapping(from, known - head);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(C)]
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    struct Now {
+        size: usize,
+        old: u64,
+        new: u64,
+    }
+
+    // SAFETY: numbers.
+    unsafe impl Growing for Now {
+        const FIRST: usize = 16;
+    }
+
+    fn given(words: &[u64]) -> Result<Option<Now>, Error> {
+        // SAFETY: the words are as many as the first says, in each test.
+        unsafe { one(words.as_ptr().cast::<Now>()) }
+    }
+
+    #[test]
+    fn old_programs_have_zeros_and_new_ones_may_not_set_what_is_unknown() {
+        assert_eq!(given(&[16, 7]).unwrap(), Some(Now { size: 16, old: 7, new: 0 }));
+        assert_eq!(given(&[24, 7, 8]).unwrap(), Some(Now { size: 24, old: 7, new: 8 }));
+        assert_eq!(given(&[40, 7, 8, 0, 0]).unwrap(), Some(Now { size: 40, old: 7, new: 8 }));
+        assert_eq!(given(&[40, 7, 8, 0, 1]).unwrap_err().to_string(), NEWER.to_string());
+        assert_eq!(given(&[8]).unwrap_err().to_string(), TOO_SMALL.to_string());
+        // SAFETY: null is allowed.
+        assert_eq!(unsafe { one::<Now>(std::ptr::null()) }.unwrap(), None);
+    }
+
+    #[test]
+    fn arrays_are_read_by_the_size_of_the_programs_elements() {
+        let words = [1u64, 2, 3, 0, 5, 6, 7, 0];
+        // SAFETY: as many words as are named.
+        let of = |count, size| unsafe { array(words.as_ptr().cast::<Now>(), count, size) };
+        assert_eq!(of(2, 32).unwrap()[1], Now { size: 5, old: 6, new: 7 });
+        assert_eq!(of(4, 16).unwrap()[2], Now { size: 5, old: 6, new: 0 });
+        assert!(matches!(of(2, 24).unwrap(), Cow::Borrowed(_)));
+        assert!(of(1, 64).is_err() && of(1, 0).is_err() && of(usize::MAX, 32).is_err() && of(0, 0).is_ok());
+    }
+
+    #[test]
+    fn answers_fill_what_the_program_has_room_for() {
+        let mut words = [16u64, 9, 9, 9];
+        let mut fill = |size: u64| {
+            words = [size, 9, 9, 9];
+            // SAFETY: the sizes below fit.
+            let done = unsafe { answer(words.as_mut_ptr().cast::<Now>(), Now { size: 0, old: 1, new: 2 }) };
+            done.map(|()| words)
+        };
+        assert_eq!(fill(16).unwrap(), [16, 1, 9, 9]);
+        assert_eq!(fill(24).unwrap(), [24, 1, 2, 9]);
+        assert_eq!(fill(32).unwrap(), [32, 1, 2, 9]);
+        assert!(fill(8).is_err());
+    }
+}

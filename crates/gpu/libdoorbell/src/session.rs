@@ -1,0 +1,234 @@
+//! Sessions: made, found by their pointer, and freed.
+
+use crate::call::{To, run, wrong};
+use crate::growing::{self, Growing};
+use crate::types::doorbell_t;
+use std::ffi::{CStr, CString, OsStr, c_char, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, Mutex, PoisonError};
+use submit::{Error, Follow, Kind, Options, Session};
+
+/// doorbell_options_t.kind: beside CUDA; without CUDA on the software GPU, if it is preloaded.
+pub const DOORBELL_ANY: u32 = 0;
+/// doorbell_options_t.kind: beside CUDA.
+pub const DOORBELL_BESIDE_CUDA: u32 = 1;
+/// doorbell_options_t.kind: on the software GPU, which has to be preloaded.
+pub const DOORBELL_SOFTWARE: u32 = 2;
+
+/// doorbell_options_t.flags: each submission asks CUDA whether the memory is still the allocation that was registered. It finds
+/// frees that nothing else shows, and costs 1 us or more and CUDA's locks each time.
+pub const DOORBELL_CHECK: u32 = 1;
+/// doorbell_options_t.flags: follow the machine's own profile, if `doorbell calibrate` has written one: what $DOORBELL_PROFILE names,
+/// else where the command writes it. One that was taken elsewhere is an error.
+pub const DOORBELL_OWN_PROFILE: u32 = 2;
+
+/// Told what a session does when it is made and freed. It must not call doorbell.
+pub type doorbell_log_t = Option<unsafe extern "C" fn(user: *mut c_void, text: *const c_char)>;
+
+/// What a session is to be. Set all of it to 0, then size, then what is wanted.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct doorbell_options_t {
+    /// sizeof(doorbell_options_t).
+    pub size: usize,
+    /// DOORBELL_ANY, DOORBELL_BESIDE_CUDA or DOORBELL_SOFTWARE.
+    pub kind: u32,
+    /// CUDA's number of the GPU. The session is in the GPU's primary context.
+    pub gpu: u32,
+    /// How many threads have a lane of their own, up to 64; 0: 8. A lane is DOORBELL_BUSY while another thread submits there, or makes or frees something
+    /// of that lane.
+    pub lanes: u32,
+    /// 0, or DOORBELL_CHECK, DOORBELL_OWN_PROFILE or both.
+    pub flags: u32,
+    /// Null, or told what happens.
+    pub log: doorbell_log_t,
+    /// Passed to log.
+    pub log_user: *mut c_void,
+    /// Null, or the file of the profile (`doorbell calibrate -o FILE`) that says which way copies go. Null without DOORBELL_OWN_PROFILE: the
+    /// file that $DOORBELL_PROFILE names, if it is set. An empty text: none.
+    pub profile: *const c_char,
+}
+
+// SAFETY: numbers, pointers, and a function that may be none.
+unsafe impl Growing for doorbell_options_t {
+    const FIRST: usize = size_of::<doorbell_options_t>();
+}
+
+/// Sessions that a process may have at a time.
+const MOST: usize = 64;
+static SESSIONS: [doorbell_t; MOST] = [const { doorbell_t(Session::new()) }; MOST];
+static PLACES: Mutex<Places> = Mutex::new(Places { taken: [false; MOST], next: 0 });
+
+struct Places {
+    taken: [bool; MOST],
+    /// Where the next search begins: a place is used again as late as can be, so that old pointers stay errors for long.
+    next: usize,
+}
+
+impl Places {
+    fn take(&mut self) -> Option<usize> {
+        let free = (0..MOST).map(|n| (self.next + n) % MOST).find(|place| !self.taken[*place])?;
+        self.taken[free] = true;
+        self.next = (free + 1) % MOST;
+        Some(free)
+    }
+}
+
+fn places() -> std::sync::MutexGuard<'static, Places> {
+    PLACES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn place(doorbell: *const doorbell_t) -> Result<usize, Error> {
+    if doorbell.is_null() {
+        return Err(wrong("the doorbell_t * is null"));
+    }
+    let bytes = (doorbell as usize).wrapping_sub(SESSIONS.as_ptr() as usize);
+    let place = bytes / size_of::<doorbell_t>();
+    let is_one = place < MOST && bytes.is_multiple_of(size_of::<doorbell_t>());
+    if is_one { Ok(place) } else { Err(Error::Handle("session (doorbell_t *)")) }
+}
+
+/// The session that a pointer stands for. Its calls say themselves when it is freed.
+#[inline]
+pub(crate) fn of(doorbell: *const doorbell_t) -> Result<&'static Session, Error> {
+    Ok(&SESSIONS[place(doorbell)?].0)
+}
+
+/// The library's version, as DOORBELL_VERSION. A program that was built with the header of 1.2 works with libraries 1.2 and later of the same major version.
+/// Cost: none. Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_version() -> u32 {
+    crate::VERSION
+}
+
+/// From now on CUDA's calls to the kernel driver are seen, as a session beside CUDA needs it. Call it before anything initialises
+/// CUDA; doorbell_create() may come later, when CUDA is at work. It loads libcuda and initialises nothing. A second call does
+/// nothing. Where CUDA was initialised before, this is DOORBELL_OK, too: doorbell_watching() tells, doorbell_create() then asks the kernel driver what CUDA
+/// has, and graphs are DOORBELL_UNAVAILABLE.
+/// Cost: milliseconds, once. Threads: any. Errors: DOORBELL_UNAVAILABLE where there is no libcuda.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_init() -> i32 {
+    run(Session::watch)
+}
+
+/// Whether CUDA's calls to the kernel driver have been seen from CUDA's start on. False: CUDA was initialised before doorbell_init().
+/// Cost: that of doorbell_init(), where nobody has called it. Threads: any. Errors: DOORBELL_UNAVAILABLE where there is no libcuda.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_watching(from_the_start: *mut bool) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(from_the_start) }?;
+        answer.put(Session::watches_from_the_start()?);
+        Ok(())
+    })
+}
+
+/// Makes a session. options may be null: GPU 0, 8 lanes, and the profile that $DOORBELL_PROFILE names, if it is set. A profile that is
+/// no file, or was taken on another machine, is DOORBELL_UNAVAILABLE, and the detail says what is different. A process may have 64 at a time. Sessions
+/// share nothing: a handle of one is DOORBELL_HANDLE for another. Two libraries of a process that use doorbell make a session each.
+/// Cost: some milliseconds for each lane; beside CUDA it makes the GPU's primary context, if there is none. The thread's
+/// current context stays what it was. Threads: any. Errors: DOORBELL_UNAVAILABLE, DOORBELL_ARGUMENT, DOORBELL_LIMIT, DOORBELL_DRIVER,
+/// DOORBELL_CUDA.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_create(options: *const doorbell_options_t, doorbell: *mut *mut doorbell_t) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let (answer, options) = unsafe { (To::new(doorbell)?, growing::one(options)?) };
+        let options = options.map_or(Ok(Options::default()), |options| read(&options))?;
+        let place = places().take().ok_or(Error::Limit(MOST))?;
+        let session = &SESSIONS[place];
+        if let Err(error) = session.0.open(&options) {
+            // One of a parent process stays taken: this is its fork's child.
+            places().taken[place] = matches!(error, Error::Forked | Error::AlreadyOpen);
+            return Err(error);
+        }
+        answer.put((&raw const *session).cast_mut());
+        Ok(())
+    })
+}
+
+fn read(from: &doorbell_options_t) -> Result<Options, Error> {
+    if from.flags & !(DOORBELL_CHECK | DOORBELL_OWN_PROFILE) != 0 {
+        return Err(wrong("options.flags has a flag that this version does not know"));
+    }
+    let kind = match from.kind {
+        DOORBELL_ANY => Kind::Any,
+        DOORBELL_BESIDE_CUDA => Kind::Cuda,
+        DOORBELL_SOFTWARE => Kind::Software,
+        _ => return Err(wrong("options.kind is none that this version knows")),
+    };
+    let lanes = if from.lanes == 0 { Options::default().lanes } else { from.lanes as usize };
+    let log = from.log.map(|log| {
+        let user = User(from.log_user);
+        Arc::new(move |text: &str| user.tell(log, text)) as Arc<dyn Fn(&str) + Send + Sync>
+    });
+    let check_each_submission = from.flags & DOORBELL_CHECK != 0;
+    let own = from.flags & DOORBELL_OWN_PROFILE != 0;
+    // SAFETY: null or the program's text.
+    let named = (!from.profile.is_null()).then(|| unsafe { CStr::from_ptr(from.profile) }.to_bytes());
+    let profile = match named {
+        Some(_) if own => return Err(wrong("a profile is named, and flags asks for the machine's own: choose one")),
+        Some(b"") => Follow::Nothing,
+        Some(path) => Follow::File(OsStr::from_bytes(path).into()),
+        None if own => Follow::Own,
+        None => Follow::Variable,
+    };
+    Ok(Options { kind, gpu: from.gpu, lanes, check_each_submission, profile, log })
+}
+
+struct User(*mut c_void);
+
+// SAFETY: only handed back to the program, whose function is documented to be called from any thread.
+unsafe impl Send for User {}
+// SAFETY: as above.
+unsafe impl Sync for User {}
+
+impl User {
+    fn tell(&self, log: unsafe extern "C" fn(*mut c_void, *const c_char), text: &str) {
+        let text = CString::new(text).unwrap_or_default();
+        // SAFETY: the program's function, with the program's pointer.
+        unsafe { log(self.0, text.as_ptr()) };
+    }
+}
+
+/// Ends a session. What is under way is waited for, up to ten seconds; what is not done then is stopped. All its handles end.
+/// Null does nothing.
+/// Cost: some milliseconds for each lane. Threads: any; calls of others that are under way end first, later ones answer
+/// DOORBELL_CLOSED. Errors: DOORBELL_CLOSED, DOORBELL_HANDLE, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_free(doorbell: *mut doorbell_t) -> i32 {
+    run(|| {
+        if doorbell.is_null() {
+            return Ok(());
+        }
+        let place = place(doorbell)?;
+        SESSIONS[place].0.close()?;
+        places().taken[place] = false;
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_used_again_when_all_others_have_been() {
+        let mut places = Places { taken: [false; MOST], next: 0 };
+        assert_eq!((places.take(), places.take()), (Some(0), Some(1)));
+        places.taken[0] = false;
+        assert!((2..MOST).all(|n| places.take() == Some(n)));
+        assert_eq!((places.take(), places.take()), (Some(0), None));
+    }
+
+    #[test]
+    fn what_is_no_session_is_an_error() {
+        let inside = (&raw const SESSIONS[3]).cast::<u8>().wrapping_add(8).cast::<doorbell_t>();
+        let behind = SESSIONS.as_ptr_range().end;
+        for wrong in [inside, behind, 8 as *const doorbell_t] {
+            assert!(matches!(of(wrong), Err(Error::Handle(_))));
+        }
+        assert!(matches!(of(std::ptr::null()), Err(Error::Argument(_))));
+        assert!(matches!(of(&SESSIONS[3]).map(Session::close), Ok(Err(Error::Closed))));
+    }
+}

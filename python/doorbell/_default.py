@@ -1,0 +1,71 @@
+"""The process's default session, for programs that need one. These functions are its methods: see Session."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from functools import wraps
+
+from ._errors import Closed, DoorbellError
+from ._session import Session
+
+_session: Session | None = None
+
+
+def open(gpu: int = 0, **options) -> Session:
+    """Opens the default session, which the functions of the package use. Arguments: as Session()."""
+    global _session
+    # (In a fork's child the library says that there is none to be had.)
+    if _session is not None and _session.process == os.getpid():
+        raise DoorbellError("the default session is open already: close it first, or make another Session()")
+    _session = Session(gpu, **options)
+    return _session
+
+
+def close() -> None:
+    """Closes the default session."""
+    global _session
+    session = current()
+    session.close()
+    _session = None
+
+
+@contextmanager
+def session(gpu: int = 0, **options):
+    """`with doorbell.session():` opens and closes the default session."""
+    opened = open(gpu, **options)
+    try:
+        yield opened
+    finally:
+        close()
+
+
+def current() -> Session:
+    """The default session."""
+    if _session is None:
+        raise Closed("no session is open: call doorbell.open()")
+    return _session
+
+
+def _of_default(method):
+    @wraps(method)
+    def call(*arguments, **named):
+        return method(current(), *arguments, **named)
+
+    return call
+
+
+pin = _of_default(Session.pin)
+allocate = _of_default(Session.allocate)
+copy_ = _of_default(Session.copy_)
+copy_async = _of_default(Session.copy_async)
+copy_batch = _of_default(Session.copy_batch)
+explain = _of_default(Session.explain)
+prepare = _of_default(Session.prepare)
+prepare_bytes = _of_default(Session.prepare_bytes)
+ring = _of_default(Session.ring)
+message = _of_default(Session.message)
+graph = _of_default(Session.graph)
+instantiate = _of_default(Session.instantiate)
+kernel = _of_default(Session.kernel)
+chain = _of_default(Session.chain)

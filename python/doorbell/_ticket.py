@@ -1,0 +1,133 @@
+"""Submissions, and what they wait for."""
+
+from __future__ import annotations
+
+from ctypes import byref, c_bool, c_uint64, pointer, sizeof
+
+from ._errors import DoorbellError
+from ._handle import Handle
+from ._header import FOREVER, ORDER_STREAM, TIMEOUT, Order
+from ._library import SPIN, check, failed, held, library
+
+_SPIN = c_uint64(SPIN)
+# Nothing is waited for. (None is a stream: the default one.)
+NOW = object()
+
+
+def nanoseconds(seconds):
+    return FOREVER if seconds is None else max(0, min(FOREVER, int(seconds * 1e9)))
+
+
+class Ticket(c_uint64):
+    """A submission. It is its number, where the library writes it."""
+
+    __slots__ = ("_keep", "_session")
+
+    @classmethod
+    def of(cls, session) -> Ticket:
+        ticket = cls()
+        ticket._session = session
+        return ticket
+
+    @property
+    def number(self) -> int:
+        return self.value
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until it is done; seconds, or for ever. For 50 us it keeps the GIL, then other Python threads run meanwhile."""
+        at = self._session.at
+        limit = FOREVER if timeout is None else nanoseconds(timeout)
+        code = held.doorbell_wait(at, self, _SPIN if limit > SPIN else c_uint64(limit))
+        if code == TIMEOUT and limit > SPIN:
+            code = library.doorbell_wait(at, self.value, limit if limit == FOREVER else limit - SPIN)
+        if code:
+            raise failed(code)
+        self._keep = None
+
+    def done(self) -> bool:
+        answer = c_bool()
+        code = held.doorbell_poll(self._session.at, self, byref(answer))
+        if code:
+            raise failed(code)
+        return answer.value
+
+    def left(self) -> int:
+        """Submissions of its lane, up to this one, that are not done."""
+        answer = c_uint64()
+        check(held.doorbell_pending(self._session.at, self, byref(answer)))
+        return answer.value
+
+    def hold(self, stream) -> None:
+        """What is put into the CUDA stream from now on waits for this. A call of CUDA's, with its locks."""
+        check(library.doorbell_stream_wait(self._session.at, stream_of(stream), self.value))
+
+
+def stream_of(stream):
+    """torch.cuda.Stream, cupy.cuda.Stream, a number, or None for the default stream."""
+    if isinstance(stream, (Handle, Ticket)):
+        raise TypeError(f"a {type(stream).__name__} is no CUDA stream")
+    for name in ("cuda_stream", "ptr", "handle"):
+        if hasattr(stream, name):
+            return int(getattr(stream, name))
+    return stream if stream is None else int(stream)
+
+
+def _event_of(thing):
+    """The number of a torch.cuda.Event or cupy.cuda.Event; None for what is no event."""
+    if not hasattr(thing, "record") or not hasattr(thing, "synchronize") or hasattr(thing, "wait_event"):
+        return None
+    for name in ("cuda_event", "ptr"):
+        if hasattr(thing, name):
+            number = getattr(thing, name)
+            if not number:
+                raise ValueError("the event was not recorded yet")
+            return int(number)
+    return None
+
+
+def order_of(after):
+    """What `after` names, as the library takes it, and whether CUDA is called for it: a Ticket or several, a CUDA stream or event, or a list of these, with at most
+    one stream and one event."""
+    if after is NOW:
+        return None, False
+    order = Order()
+    order.size = sizeof(Order)
+    tickets = []
+    for one in after if isinstance(after, (list, tuple)) else (after,):
+        if isinstance(one, Ticket):
+            tickets.append(one.value)
+            continue
+        event = _event_of(one)
+        if event is not None:
+            if order.event:
+                raise ValueError("a submission waits for one event at most: let a stream wait for the others")
+            order.event = event
+            continue
+        if order.flags:
+            raise ValueError("a submission waits for one stream at most: let that stream wait for the others")
+        order.flags, order.stream = ORDER_STREAM, stream_of(one)
+    if tickets:
+        # (The array lives as long as the pointer to it, which the struct keeps.)
+        array = (c_uint64 * len(tickets))(*tickets)
+        order.ticket_count, order.tickets = len(tickets), array
+    return pointer(order), bool(order.flags or order.event)
+
+
+class Pinned:
+    """Buffers that were pinned for one copy. They outlive a ticket that is dropped: to unpin one would wait for the copy, and stop one that
+    does not end within a second, because it waits for a stream."""
+
+    __slots__ = ("ticket", "buffers")
+
+    def __init__(self, ticket, buffers):
+        self.ticket, self.buffers = Ticket(ticket.value), buffers
+        self.ticket._session = ticket._session
+
+    def __del__(self):
+        if library is None:
+            return
+        try:
+            if not self.ticket.done():
+                self.ticket._session.dropped.append((self.ticket, self.buffers))
+        except DoorbellError:
+            pass  # The session is closed, or the channel is gone.

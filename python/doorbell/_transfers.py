@@ -1,0 +1,105 @@
+"""What is made ready once and submitted often: copies, frames, and messages to a running kernel."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_size_t, c_uint32, c_uint64, c_void_p, create_string_buffer
+
+from ._handle import Handle
+from ._header import FOREVER, TIMEOUT
+from ._header import Frame as FrameStruct
+from ._library import SPIN, check, failed, held, library
+from ._memory import memory_of
+from ._ticket import NOW, Ticket, nanoseconds, order_of
+
+
+class Transfer(Handle):
+    """A copy that is ready to go."""
+
+    __slots__ = ("_keep", "_argument")
+    _free = "doorbell_transfer_free"
+
+    def __init__(self, session, handle, keep):
+        self._session, self.handle, self._keep, self._argument = session, handle, keep, c_uint64(handle)
+
+    def submit(self, data=None, *, after=NOW) -> Ticket:
+        """Submits it once more; with the bytes, where prepare_bytes() made it. It keeps the GIL, unless `after` names a stream or an event. after: what the GPU waits
+        for: a Ticket, a CUDA stream (what it has queued now; None: the default stream), a CUDA event, or a list of these."""
+        session = self._session
+        order, calls_cuda = order_of(after)
+        submits, ticket = library if calls_cuda else session.submits, Ticket.of(session)
+        if data is None:
+            code = submits.doorbell_transfer_async(session.at, self._argument, order, byref(ticket))
+        else:
+            memory = memory_of(data)
+            code = submits.doorbell_transfer_bytes_async(session.at, self._argument, c_void_p(memory.pointer), c_size_t(memory.bytes), order,
+                                                         byref(ticket))
+        if code:
+            raise failed(code)
+        ticket._keep = self._keep
+        return ticket
+
+
+class Frame:
+    """A frame of a ring: `view` is its memory; None where that is a CUDA tensor on the GPU, at `offset`."""
+
+    __slots__ = ("index", "offset", "view")
+
+    def __init__(self, index, offset, view):
+        self.index, self.offset, self.view = index, offset, view
+
+
+class Ring(Handle):
+    """Frames that take turns."""
+
+    __slots__ = ("frame_bytes", "_keep")
+    _free = "doorbell_ring_free"
+
+    def __init__(self, session, handle, frame_bytes, keep):
+        self._session, self.handle, self.frame_bytes, self._keep = session, handle, frame_bytes, keep
+
+    def next(self) -> Frame:
+        """The next frame, for the producer to fill. Overrun while its last copy is under way."""
+        frame = FrameStruct(ctypes.sizeof(FrameStruct))
+        check(held.doorbell_ring_next(self._session.at, c_uint64(self.handle), byref(frame)))
+        view = None
+        if frame.pointer:
+            view = memoryview((ctypes.c_ubyte * self.frame_bytes).from_address(frame.pointer)).cast("B")
+        return Frame(frame.index, frame.offset, view)
+
+    def submit(self, *, after=NOW) -> Ticket:
+        """Submits the copy of the frame that next() gave. after: as for Transfer.submit()."""
+        order, calls_cuda = order_of(after)
+        submits, ticket = library if calls_cuda else self._session.submits, Ticket.of(self._session)
+        check(submits.doorbell_ring_async(self._session.at, c_uint64(self.handle), order, byref(ticket)))
+        ticket._keep = self._keep
+        return ticket
+
+
+class Message(Handle):
+    """A mailbox of a running kernel."""
+
+    __slots__ = ("_keep",)
+    _free = "doorbell_message_free"
+
+    def __init__(self, session, handle, keep):
+        self._session, self.handle, self._keep = session, handle, keep
+
+    def send(self, data) -> int:
+        """Sends up to 56 bytes; the message's number. It keeps the GIL."""
+        session, memory, number = self._session, memory_of(data), c_uint32()
+        code = session.submits.doorbell_message_send(session.at, c_uint64(self.handle), c_void_p(memory.pointer), c_size_t(memory.bytes),
+                                                     byref(number))
+        if code:
+            raise failed(code)
+        return number.value
+
+    def wait(self, number: int, timeout: float | None = None) -> bytes:
+        """The 56 bytes with which the kernel has answered this message or a later one. For 50 us it keeps the GIL."""
+        session, limit, answer = self._session, nanoseconds(timeout), create_string_buffer(56)
+        code = session.submits.doorbell_message_wait(session.at, c_uint64(self.handle), c_uint32(number), answer, c_uint64(min(limit, SPIN)))
+        if code == TIMEOUT and limit > SPIN:
+            code = library.doorbell_message_wait(session.at, self.handle, number, answer, limit if limit == FOREVER else limit - SPIN)
+        if code:
+            raise failed(code)
+        return answer.raw
