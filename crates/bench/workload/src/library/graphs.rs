@@ -68,8 +68,8 @@ impl<'m> Launched<'m> {
     #[inline]
     pub(crate) fn launch(&mut self) -> Result<(), Error> {
         match &mut self.by {
-            // SAFETY: writes a ticket.
             By::C { graph, ticket } => {
+                // SAFETY: writes a ticket.
                 check(unsafe { doorbell_graph_launch(doorbell(), *graph, std::ptr::null(), ticket) })
             }
             By::Python(prepared) => prepared.fire.call(),
