@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::fills::{self, Memsets};
 use crate::launches::Launches;
-use crate::learn::learn;
+use crate::learn::{Learning, learn};
 use crate::machine;
 use crate::memory::{move_in, pin, regions, watch};
 use crate::node::{Node, nodes};
@@ -73,6 +73,27 @@ impl Graph {
         let recipe = learn(watched, space, launches, || fills::by_libcuda(watched, space))?;
         // SAFETY: the caller's.
         unsafe { Graph::of(&recipe, channel) }
+    }
+
+    /// One launch by CUDA of a graph that is being learnt; the graph, when there were launches enough. For the rest as [`Graph::learn`]: whoever waits for it decides when the
+    /// next launch is.
+    ///
+    /// # Errors
+    /// As [`Graph::learn`]: it is not learnt then, and further launches teach nothing.
+    ///
+    /// # Safety
+    /// As [`Graph::learn`].
+    pub unsafe fn learn_on(
+        learning: &mut Learning,
+        watched: &Watched,
+        channel: &mut Channel,
+        launches: &mut impl Launches,
+    ) -> Result<Option<Graph>, Error> {
+        fit(channel)?;
+        let space = channel.space();
+        let recipe = learning.step(watched, space, launches, || fills::by_libcuda(watched, space))?;
+        // SAFETY: the caller's.
+        recipe.map(|recipe| unsafe { Graph::of(&recipe, channel) }).transpose()
     }
 
     /// As [`Graph::learn`], where it is this one that has CUDA fill memory if the graph has small memsets, and not the process's libcuda in the current

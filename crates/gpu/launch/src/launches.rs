@@ -58,6 +58,7 @@ pub struct OnStream<'c> {
     holds: u32,
     keeper: Option<Keeper>,
     launched: u64,
+    taken: bool,
     refused: Option<cuda::Error>,
 }
 
@@ -75,12 +76,26 @@ impl<'c> OnStream<'c> {
     /// `exec` and `stream` are handles of this context's GPU (`CUgraphExec`, `CUstream`; a null stream: the default one) that live as long as this; the memory of
     /// the graph's nodes does, too. The context is current on the threads that use this.
     pub unsafe fn new(context: &'c Context, exec: *mut c_void, stream: *mut c_void) -> OnStream<'c> {
-        OnStream { context, exec, stream, word: None, holds: 0, keeper: None, launched: 0, refused: None }
+        OnStream { context, exec, stream, word: None, holds: 0, keeper: None, launched: 0, taken: false, refused: None }
     }
 
     /// How often the graph was launched.
     pub fn launched(&self) -> u64 {
         self.launched
+    }
+
+    /// Waits for what the stream has to do, so that what comes next is not mixed with it.
+    ///
+    /// # Errors
+    /// What CUDA has against it.
+    pub fn wait(&self) -> Result<(), cuda::Error> {
+        // SAFETY: the caller's of `new`.
+        unsafe { self.context.wait_for(self.stream) }
+    }
+
+    /// CUDA took the last launch.
+    pub fn was_taken(&self) -> bool {
+        self.launched > 0 && self.taken
     }
 
     /// What CUDA had against the last launch, if that failed.
@@ -136,6 +151,7 @@ impl Launches for OnStream<'_> {
         }
         // SAFETY: the caller's of `new`.
         let launched = unsafe { self.context.launch_by_handle(self.exec, self.stream) };
+        self.taken = launched.is_ok();
         self.refused = launched.as_ref().err().cloned();
         launched
     }

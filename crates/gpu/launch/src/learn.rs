@@ -23,74 +23,159 @@ struct Again {
     can_hold: bool,
 }
 
-/// Has the graph launched three times, or a few times more, and makes a recipe of what was said. `fills` says how CUDA's macro that fills memory is read,
-/// and is asked if the graph has such a memset.
-pub(crate) fn learn(
-    watched: &Watched,
-    space: &Arc<AddressSpace>,
-    launches: &mut impl Launches,
-    fills: impl FnOnce() -> Result<FillMacro, String>,
-) -> Result<Recipe, Error> {
-    // (It loads and opens what it needs, and may wait for the stream meanwhile.)
-    let upload = once(watched, space, launches)?.0;
-    let (mut fills, mut copies, mut known) = (Some(fills), true, Macros::default());
-    let (mut held, mut tries, mut why) = (0, 0, None);
-    loop {
-        let again = again(watched, space, launches, held < HELD)?;
-        let mut learnt = recipe_of(&upload, &again, known);
-        // (One graph may have both kinds of macro; each is measured once.)
+/// A graph that is being learnt, one launch by CUDA at a time. In between the program may do what it likes.
+pub struct Learning {
+    upload: Option<Given>,
+    again: Again,
+    known: Macros,
+    /// Each kind of macro is measured once.
+    fills: bool,
+    copies: bool,
+    held: usize,
+    tries: usize,
+    why: Option<Error>,
+}
+
+impl Default for Learning {
+    fn default() -> Learning {
+        Learning::new()
+    }
+}
+
+impl std::fmt::Debug for Learning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Learning").field("uploaded", &self.upload.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Learning {
+    /// Of an executable graph that was not launched yet.
+    pub fn new() -> Learning {
+        Learning {
+            upload: None,
+            again: Again::new(true),
+            known: Macros::default(),
+            fills: true,
+            copies: true,
+            held: 0,
+            tries: 0,
+            why: None,
+        }
+    }
+
+    /// Has the graph launched once more. The recipe, when there were launches enough: after three, or a few more. `fills` says how CUDA's macro that fills memory is
+    /// read, and is asked if the graph has such a memset.
+    pub(crate) fn step(
+        &mut self,
+        watched: &Watched,
+        space: &Arc<AddressSpace>,
+        launches: &mut impl Launches,
+        fills: impl FnOnce() -> Result<FillMacro, String>,
+    ) -> Result<Option<Recipe>, Error> {
+        if self.upload.is_none() {
+            // (It loads and opens what it needs, and may wait for the stream meanwhile.)
+            self.upload = Some(once(watched, space, launches)?.0);
+            return Ok(None);
+        }
+        self.again.launch(watched, space, launches)?;
+        if self.again.given.len() < AGAIN {
+            return Ok(None);
+        }
+        let again = std::mem::replace(&mut self.again, Again::new(false));
+        let learnt = self.recipe(watched, space, &again, fills);
+        let more = learnt.or_else(|error| self.goes_on(&again, error).map(|()| None));
+        self.again = Again::new(self.held < HELD);
+        more
+    }
+
+    fn recipe(
+        &mut self,
+        watched: &Watched,
+        space: &Arc<AddressSpace>,
+        again: &Again,
+        fills: impl FnOnce() -> Result<FillMacro, String>,
+    ) -> Result<Option<Recipe>, Error> {
+        let Some(upload) = &self.upload else { return Ok(None) };
+        let mut learnt = recipe_of(upload, again, self.known);
+        let mut fills = Some(fills);
+        // (One graph may have both kinds of macro.)
         for _ in 0..2 {
             let Err(Error::Refused(refused)) = &learnt else { break };
             let unknown = |why| Error::Macro { refused: refused.clone(), why };
             match refused {
-                Refused::MacroArguments { .. } => {
+                Refused::MacroArguments { .. } if self.fills => {
                     let Some(fills) = fills.take() else { break };
-                    known.fills = Some(fills().map_err(unknown)?);
+                    self.fills = false;
+                    self.known.fills = Some(fills().map_err(unknown)?);
                 }
-                Refused::CopyArguments { .. } if copies => {
-                    copies = false;
-                    known.copies = Some(small_copies::by_libcuda(watched, space).map_err(unknown)?);
+                Refused::CopyArguments { .. } if self.copies => {
+                    self.copies = false;
+                    self.known.copies = Some(small_copies::by_libcuda(watched, space).map_err(unknown)?);
                 }
                 _ => break,
             }
-            learnt = recipe_of(&upload, &again, known);
+            learnt = recipe_of(upload, again, self.known);
         }
-        let error = match learnt {
-            Ok(recipe) => return programs(recipe),
-            Err(error) => error,
-        };
+        programs(learnt?).map(Some)
+    }
+
+    /// Whether it is worth while to launch it again, after an error.
+    fn goes_on(&mut self, again: &Again, error: Error) -> Result<(), Error> {
+        if matches!(error, Error::Macro { .. } | Error::Refused(Refused::Staged { .. })) {
+            return Err(error);
+        }
         // (What CUDA leaves out because it is over, it may not leave out another time.)
         let may_differ = matches!(error, Error::Disturbed(_) | Error::Refused(Refused::NoPlace { .. }));
         if again.can_hold {
             // With all waits there, any other reason is the graph's own.
             let its_own = again.held.is_some() && !may_differ;
-            held = if its_own { HELD } else { held + 1 };
-            why = Some(error).filter(|_| again.held.is_some()).or(why);
-            continue;
+            self.held = if its_own { HELD } else { self.held + 1 };
+            let why = Some(error).filter(|_| again.held.is_some());
+            self.why = why.or(self.why.take());
+            return Ok(());
         }
-        (held, tries) = (HELD, tries + 1);
-        if !may_differ || tries == TRIES {
-            return Err(why.unwrap_or(error));
+        (self.held, self.tries) = (HELD, self.tries + 1);
+        if !may_differ || self.tries == TRIES {
+            return Err(self.why.take().unwrap_or(error));
+        }
+        Ok(())
+    }
+}
+
+/// Has the graph launched until it is learnt.
+pub(crate) fn learn(
+    watched: &Watched,
+    space: &Arc<AddressSpace>,
+    launches: &mut impl Launches,
+    mut fills: impl FnMut() -> Result<FillMacro, String>,
+) -> Result<Recipe, Error> {
+    let mut learning = Learning::new();
+    loop {
+        if let Some(recipe) = learning.step(watched, space, launches, &mut fills)? {
+            return Ok(recipe);
         }
     }
 }
 
-/// Some launches after the upload. `hold`: each behind a busy stream, if that can be done.
-fn again(
-    watched: &Watched,
-    space: &Arc<AddressSpace>,
-    launches: &mut impl Launches,
-    hold: bool,
-) -> Result<Again, Error> {
-    let mut again = Again { given: Vec::new(), held: hold.then(Vec::new), can_hold: false };
-    for _ in 0..AGAIN {
-        let before = if again.held.is_some() { held(watched, space, launches)? } else { None };
-        again.can_hold |= before.is_some();
-        let (given, kept) = once(watched, space, launches)?;
-        again.given.push(given);
-        again.held = again.held.zip(before.filter(|_| kept)).map(|(all, more)| [all, more].concat());
+impl Again {
+    fn new(hold: bool) -> Again {
+        Again { given: Vec::new(), held: hold.then(Vec::new), can_hold: false }
     }
-    Ok(again)
+
+    /// One launch more; behind a busy stream, if all so far were, and if that can be done.
+    fn launch(
+        &mut self,
+        watched: &Watched,
+        space: &Arc<AddressSpace>,
+        launches: &mut impl Launches,
+    ) -> Result<(), Error> {
+        let before = if self.held.is_some() { held(watched, space, launches)? } else { None };
+        self.can_hold |= before.is_some();
+        let (given, kept) = once(watched, space, launches)?;
+        self.given.push(given);
+        self.held = self.held.take().zip(before.filter(|_| kept)).map(|(all, more)| [all, more].concat());
+        Ok(())
+    }
 }
 
 /// One launch, and whether the stream was busy until CUDA had written it.

@@ -49,6 +49,7 @@ pub use error::Error;
 pub use fills::{BACKGROUND, Memsets, WORDS};
 pub use graph::{Graph, Set};
 pub use launches::{Launches, OnStream};
+pub use learn::Learning;
 pub use node::{Kind, Node};
 pub use staged::StagedGraph;
 pub use stores::{STORES_MOST, Stored};

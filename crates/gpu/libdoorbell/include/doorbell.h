@@ -64,6 +64,9 @@ typedef uint64_t doorbell_ring_t;
 // A CUDA graph, or a chain, that is ready to be launched. 0 is never one.
 typedef uint64_t doorbell_graph_t;
 
+// A CUDA graph that is being learnt. 0 is never one.
+typedef uint64_t doorbell_learner_t;
+
 // What a submission waits for on the GPU. Every function that submits takes one, or null for nothing. Set all of it to 0, then
 // size, then what is wanted. What is submitted on the same lane later waits, too.
 typedef struct {
@@ -566,6 +569,28 @@ int32_t doorbell_graph_instantiate(doorbell_t *doorbell,
                                    void *cuda_graph,
                                    void *stream,
                                    doorbell_graph_t *graph);
+
+// Begins to learn an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) from launches that the program wants anyway: with doorbell_learner_launch() in the place of
+// cudaGraphLaunch(). Each launch does the graph's work once, so this is the way for graphs whose work must not be done more often than the program asks for.
+// Nothing is launched here. The executable graph lives until doorbell_learner_free(), and is launched by the learner alone until then. For the rest as doorbell_graph_create().
+// Cost: microseconds. Threads: any. Errors: DOORBELL_LIMIT, DOORBELL_CLOSED, DOORBELL_FORKED.
+int32_t doorbell_learner_create(doorbell_t *doorbell,
+                                void *exec,
+                                doorbell_learner_t *learner);
+
+// Has CUDA launch the graph once in `stream` (null: the default stream), behind what is queued there, and waits for it. `launched`: whether the graph's work was done; where it was not, launch the graph by CUDA.
+// `graph`: 0 until the graph is learnt, after three launches or a few more; then the graph for doorbell_graph_launch(). After an error more launches teach nothing: let CUDA launch the graph from then on.
+// No other thread may submit to the GPU by CUDA meanwhile: such a launch teaches nothing, and one more is needed.
+// Cost: a launch by CUDA, and milliseconds; the first graph opens a channel. Threads: any; it waits for the launches of others. Errors: those of doorbell_graph_create().
+int32_t doorbell_learner_launch(doorbell_t *doorbell,
+                                doorbell_learner_t learner,
+                                void *stream,
+                                bool *launched,
+                                doorbell_graph_t *graph);
+
+// Ends a learner. The graph that it has learnt stays.
+// Cost: microseconds. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+int32_t doorbell_learner_free(doorbell_t *doorbell, doorbell_learner_t learner);
 
 // Makes a kernel (CUfunction) ready to be launched past CUDA: a graph of it alone is captured from `stream`, which is not
 // the default one, and prepared as doorbell_graph_create() does. `grid` and `block` are three numbers each, `shared_bytes`

@@ -4,7 +4,7 @@ use crate::call::{To, many, run};
 use crate::session::of;
 use crate::types::*;
 use std::ffi::c_void;
-use submit::{Buffer, Graph};
+use submit::{Buffer, Graph, Learner, Stream};
 
 /// Makes an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) ready to be launched past CUDA. CUDA launches it in
 /// `stream` a few times (it does its work then), the words of these launches are read, and what the graph has on the
@@ -57,6 +57,55 @@ pub unsafe extern "C" fn doorbell_graph_instantiate(
         answer.put(unsafe { of(doorbell)?.instantiate_graph(cuda_graph, stream) }?.raw());
         Ok(())
     })
+}
+
+/// Begins to learn an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) from launches that the program wants anyway: with doorbell_learner_launch() in the place of
+/// cudaGraphLaunch(). Each launch does the graph's work once, so this is the way for graphs whose work must not be done more often than the program asks for.
+/// Nothing is launched here. The executable graph lives until doorbell_learner_free(), and is launched by the learner alone until then. For the rest as doorbell_graph_create().
+/// Cost: microseconds. Threads: any. Errors: DOORBELL_LIMIT, DOORBELL_CLOSED, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_learner_create(
+    doorbell: *mut doorbell_t,
+    exec: *mut c_void,
+    learner: *mut doorbell_learner_t,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(learner) }?;
+        // SAFETY: the caller's, as the documentation says.
+        answer.put(unsafe { of(doorbell)?.learner(exec) }?.raw());
+        Ok(())
+    })
+}
+
+/// Has CUDA launch the graph once in `stream` (null: the default stream), behind what is queued there, and waits for it. `launched`: whether the graph's work was done; where it was not, launch the graph by CUDA.
+/// `graph`: 0 until the graph is learnt, after three launches or a few more; then the graph for doorbell_graph_launch(). After an error more launches teach nothing: let CUDA launch the graph from then on.
+/// No other thread may submit to the GPU by CUDA meanwhile: such a launch teaches nothing, and one more is needed.
+/// Cost: a launch by CUDA, and milliseconds; the first graph opens a channel. Threads: any; it waits for the launches of others. Errors: those of doorbell_graph_create().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_learner_launch(
+    doorbell: *mut doorbell_t,
+    learner: doorbell_learner_t,
+    stream: *mut c_void,
+    launched: *mut bool,
+    graph: *mut doorbell_graph_t,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let (was_launched, answer) = unsafe { (To::new(launched)?, To::new(graph)?) };
+        // SAFETY: the caller's, as the documentation says.
+        let taught = unsafe { of(doorbell)?.learner_launch(Learner::from_raw(learner), Stream::from_raw(stream)) };
+        was_launched.put(taught.launched);
+        answer.put(taught.graph?.map_or(0, |graph| graph.raw()));
+        Ok(())
+    })
+}
+
+/// Ends a learner. The graph that it has learnt stays.
+/// Cost: microseconds. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_learner_free(doorbell: *mut doorbell_t, learner: doorbell_learner_t) -> i32 {
+    run(|| of(doorbell)?.learner_release(Learner::from_raw(learner)))
 }
 
 /// Makes a kernel (CUfunction) ready to be launched past CUDA: a graph of it alone is captured from `stream`, which is not

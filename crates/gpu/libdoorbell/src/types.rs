@@ -20,6 +20,8 @@ pub type doorbell_message_t = u64;
 pub type doorbell_ring_t = u64;
 /// A CUDA graph, or a chain, that is ready to be launched. 0 is never one.
 pub type doorbell_graph_t = u64;
+/// A CUDA graph that is being learnt. 0 is never one.
+pub type doorbell_learner_t = u64;
 
 /// No limit to a wait.
 pub const DOORBELL_FOREVER: u64 = u64::MAX;

@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// Graphs of a session.
 const MOST: usize = 4096;
+/// Never: what is learnt at once has a graph.
+const NONE: &str = "the graph was not learnt";
 /// How long launches that are under way are waited for before memory that they may use is let go.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -53,8 +55,9 @@ impl Session {
             let mut by_cuda = unsafe { OnStream::new(context, exec, stream) };
             // SAFETY: the caller's.
             let learnt = unsafe { launch::Graph::learn(watched, channel, &mut by_cuda) };
-            learnt.map(Form::One).map_err(|error| because(error, by_cuda))
-        })
+            learnt.map(|graph| Some(Form::One(graph))).map_err(|error| because(error, by_cuda))
+        })?
+        .ok_or(Error::Argument(NONE))
     }
 
     /// Makes a graph ready to be launched that is not instantiated: a `CUgraph`. doorbell instantiates it, so it does not matter whether the program has, or
@@ -78,23 +81,25 @@ impl Session {
                 let mut by_cuda = unsafe { OnStream::new(context, exec.handle(), stream) };
                 // SAFETY: the caller's.
                 let learnt = unsafe { launch::Graph::learn(watched, channel, &mut by_cuda) };
-                return learnt.map(Form::One).map_err(|error| because(error, by_cuda));
+                return learnt.map(|graph| Some(Form::One(graph))).map_err(|error| because(error, by_cuda));
             };
             let exec = graph.instantiate()?;
             // SAFETY: as above.
             let mut by_cuda = unsafe { OnStream::new(context, exec.handle(), stream) };
             // SAFETY: the caller's.
             let learnt = unsafe { launch::StagedGraph::learn(watched, channel, staging, &mut by_cuda) };
-            learnt.map(|graph| Form::Staged(Box::new(graph))).map_err(|error| because(error, by_cuda))
-        })
+            let form = learnt.map(|graph| Form::Staged(Box::new(graph)));
+            form.map(Some).map_err(|error| because(error, by_cuda))
+        })?
+        .ok_or(Error::Argument(NONE))
     }
 
-    /// A graph that is made ready on the lane of launches, in CUDA's context.
-    fn learn(
+    /// A graph that is made ready on the lane of launches, in CUDA's context; `None` where `make` has none yet.
+    pub(crate) fn learn(
         &self,
         setup: &Setup,
-        make: impl FnOnce(&Context, &'static Watched, &mut Channel) -> Result<Form, Error>,
-    ) -> Result<Graph, Error> {
+        make: impl FnOnce(&Context, &'static Watched, &mut Channel) -> Result<Option<Form>, Error>,
+    ) -> Result<Option<Graph>, Error> {
         let now = self.now()?;
         let machine = setup.machine.as_ref().ok_or_else(without)?;
         let _context = setup.enter()?;
@@ -106,9 +111,9 @@ impl Session {
         let inner = claim.as_mut().ok_or(Error::Closed)?;
         staged::give_back(inner);
         let Inner { graphs, channel, .. } = inner;
-        let launching = Launching::new(make(context, watched, channel)?);
-        let (place, used) = Place::put(graphs, MOST, launching)?;
-        Ok(Graph(GRAPH.encode(now.opening(), place, used)))
+        let Some(form) = make(context, watched, channel)? else { return Ok(None) };
+        let (place, used) = Place::put(graphs, MOST, Launching::new(form))?;
+        Ok(Some(Graph(GRAPH.encode(now.opening(), place, used))))
     }
 
     /// Makes a kernel ready to be launched past CUDA: a graph of one kernel, which is captured from `stream` and prepared as
@@ -294,7 +299,7 @@ pub(crate) fn found<'c>(
 }
 
 /// Why a graph was not learnt: what CUDA says, if it refused to launch it.
-fn because(error: launch::Error, by_cuda: OnStream<'_>) -> Error {
+pub(crate) fn because(error: launch::Error, by_cuda: OnStream<'_>) -> Error {
     by_cuda.refused().map_or_else(|| error.into(), Error::from)
 }
 

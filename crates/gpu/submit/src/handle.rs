@@ -38,6 +38,10 @@ pub struct Ring(pub(crate) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Graph(pub(crate) u64);
 
+/// A graph that is being learnt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Learner(pub(crate) u64);
+
 /// From the top: 4 bits of kind, 8 of the opening, 20 of the place, 32 of how often it was used.
 const KIND: u32 = 60;
 const OPENING: u32 = 52;
@@ -49,6 +53,7 @@ pub(crate) const RING: Name = Name(3, "ring");
 pub(crate) const COPY: Name = Name(4, "copy");
 pub(crate) const MESSAGE: Name = Name(5, "message");
 pub(crate) const GRAPH: Name = Name(6, "graph");
+pub(crate) const LEARNER: Name = Name(7, "learner");
 
 #[derive(Clone, Copy)]
 pub(crate) struct Name(u64, pub &'static str);
@@ -107,7 +112,7 @@ macro_rules! as_number {
         }
     )*};
 }
-as_number!(Buffer Transfer Ring Message Graph);
+as_number!(Buffer Transfer Ring Message Graph Learner);
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@ use crate::choose::Ways;
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer};
 use crate::lane::{Claim, Inner, Lane};
+use crate::learner::Lessons;
 use crate::open::{LANES, Options, Setup};
 use crate::openings;
 use crate::staged;
@@ -33,6 +34,7 @@ pub(crate) const ENTRIES: u32 = 512;
 pub struct Session {
     pub(crate) lanes: [Lane; ALL],
     pub(crate) buffers: Buffers,
+    pub(crate) lessons: Lessons,
     /// Bit 0: open. 1: each submission asks CUDA. 8 to 15: lanes in use. 16 on: which opening.
     state: AtomicU64,
     setup: RwLock<Option<Setup>>,
@@ -84,6 +86,7 @@ impl Session {
         Session {
             lanes: [const { Lane::new() }; ALL],
             buffers: Buffers::new(),
+            lessons: Lessons::new(Vec::new()),
             state: AtomicU64::new(0),
             setup: RwLock::new(None),
         }
@@ -172,6 +175,7 @@ impl Session {
         // What it has of CUDA's is freed in CUDA's context.
         let kept = was.enter();
         self.empty();
+        self.lessons.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.buffers.clear(&self.lanes);
         was.say(|| "closed".into());
         drop(was);

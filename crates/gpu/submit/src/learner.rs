@@ -1,0 +1,103 @@
+//! Graphs that are learnt while the program launches them: each launch is CUDA's and does the program's work once, until doorbell can launch the graph itself.
+
+use crate::error::Error;
+use crate::graphs::because;
+use crate::handle::{Graph, LEARNER, Learner};
+use crate::in_order::Stream;
+use crate::lane::Place;
+use crate::launching::Form;
+use crate::session::Session;
+use launch::{Learning, OnStream};
+use std::ffi::c_void;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Graphs of a session that are being learnt at a time.
+const MOST: usize = 4096;
+
+/// An executable graph, and what its launches have told.
+pub(crate) struct Lesson {
+    learning: Learning,
+    exec: usize,
+}
+
+pub(crate) type Lessons = Mutex<Vec<Place<Lesson>>>;
+
+/// What came of a launch.
+#[derive(Debug)]
+pub struct Taught {
+    /// CUDA has launched it: its work was done.
+    pub launched: bool,
+    /// The graph, if it is learnt by now. After an error more launches teach nothing: CUDA goes on launching it.
+    pub graph: Result<Option<Graph>, Error>,
+}
+
+impl Session {
+    /// A graph that will be learnt from launches that the program wants anyway ([`Session::learner_launch`]). Nothing is launched here.
+    ///
+    /// # Errors
+    /// [`Error::Limit`], [`Error::Closed`], [`Error::Forked`].
+    ///
+    /// # Safety
+    /// As [`Session::prepare_graph`], of an executable graph that lives until [`Session::learner_release`] and is launched by the learner alone until then.
+    pub unsafe fn learner(&self, exec: *mut c_void) -> Result<Learner, Error> {
+        let (_setup, now) = (self.setup()?, self.now()?);
+        let lesson = Lesson { learning: Learning::new(), exec: exec as usize };
+        let (place, used) = Place::put(&mut self.lessons(), MOST, lesson)?;
+        Ok(Learner(LEARNER.encode(now.opening(), place, used)))
+    }
+
+    /// Has CUDA launch the graph once in the stream, behind all that is queued there, and waits for it. After three launches, or a few more, the answer has the graph. No other thread may have
+    /// CUDA submit anything meanwhile: such a launch teaches nothing, and one more is needed.
+    ///
+    /// # Safety
+    /// As [`Session::prepare_graph`].
+    pub unsafe fn learner_launch(&self, learner: Learner, stream: Stream) -> Taught {
+        let mut launched = false;
+        // SAFETY: the caller's.
+        let graph = unsafe { self.lesson(learner, stream, &mut launched) };
+        Taught { launched, graph }
+    }
+
+    /// # Safety
+    /// As [`Session::learner_launch`].
+    unsafe fn lesson(
+        &self,
+        learner: Learner,
+        Stream(stream): Stream,
+        launched: &mut bool,
+    ) -> Result<Option<Graph>, Error> {
+        let (setup, now) = (self.setup()?, self.now()?);
+        let (place, used) = LEARNER.decode(now.opening(), learner.0)?;
+        let mut lessons = self.lessons();
+        let Lesson { learning, exec } = Place::find(&mut lessons, place, used).ok_or_else(|| LEARNER.wrong())?;
+        let mut learnt = false;
+        let graph = self.learn(&setup, |context, watched, channel| {
+            // SAFETY: the caller's of `learner`.
+            let mut by_cuda = unsafe { OnStream::new(context, *exec as *mut c_void, stream) };
+            by_cuda.wait()?;
+            // SAFETY: the caller's of `learner`.
+            let step = unsafe { launch::Graph::learn_on(learning, watched, channel, &mut by_cuda) };
+            *launched = by_cuda.was_taken();
+            learnt = matches!(step, Ok(Some(_)));
+            step.map(|graph| graph.map(Form::One)).map_err(|error| because(error, by_cuda))
+        })?;
+        if learnt {
+            *learning = Learning::new();
+        }
+        Ok(graph)
+    }
+
+    /// Ends a learner. The graph that it has learnt stays.
+    ///
+    /// # Errors
+    /// [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
+    pub fn learner_release(&self, learner: Learner) -> Result<(), Error> {
+        let (_setup, now) = (self.setup()?, self.now()?);
+        let (place, used) = LEARNER.decode(now.opening(), learner.0)?;
+        Place::take(&mut self.lessons(), place, used).map(drop).ok_or_else(|| LEARNER.wrong())
+    }
+
+    fn lessons(&self) -> MutexGuard<'_, Vec<Place<Lesson>>> {
+        self.lessons.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
