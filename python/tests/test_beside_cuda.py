@@ -54,7 +54,6 @@ class Device:
         call("cuMemFree_v2", ctypes.c_uint64(self.at))
 
 
-@unittest.skipUnless(cuda, "no libcuda")
 def behind_a_word(host):
     """A copy that waits until the first word of host is 1. So does what is submitted after it."""
     session, header = doorbell.current(), doorbell._header
@@ -64,6 +63,7 @@ def behind_a_word(host):
     return late
 
 
+@unittest.skipUnless(cuda, "no libcuda")
 class BesideCuda(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

@@ -42,6 +42,10 @@ extern "C" {
 // doorbell_order_t.flags: wait for all that `stream` has queued now. Without this flag `stream` is not looked at, because null is the default stream.
 #define DOORBELL_ORDER_STREAM 1
 
+// doorbell_order_t.flags, with DOORBELL_ORDER_STREAM: what is put into `stream` after this call waits for the submission, as after doorbell_stream_wait(). So the submission is
+// at this place in the stream. Where the call is an error and the ticket is not 0, it was submitted, and the stream does not wait: wait for the ticket.
+#define DOORBELL_ORDER_STREAM_WAITS 2
+
 // A session: a GPU, doorbell's channels on it, and all handles that belong to it. A process may have several, on one GPU or on many.
 // The pointer is never followed by programs. One that was freed, or that never was one, is an error and no crash.
 typedef struct doorbell_t doorbell_t;
@@ -72,7 +76,7 @@ typedef uint64_t doorbell_learner_t;
 typedef struct {
   // sizeof(doorbell_order_t).
   size_t size;
-  // 0 or DOORBELL_ORDER_STREAM.
+  // 0, DOORBELL_ORDER_STREAM, or that and DOORBELL_ORDER_STREAM_WAITS.
   uint32_t flags;
   // How many tickets there are, up to 64.
   uint32_t ticket_count;

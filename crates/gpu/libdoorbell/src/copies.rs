@@ -1,6 +1,6 @@
 //! Copies that are written when they are submitted.
 
-use crate::call::{To, limit, put_if_wanted, run};
+use crate::call::{limit, put_if_wanted, run};
 use crate::growing::{self, Growing};
 use crate::session::of;
 use crate::types::*;
@@ -78,9 +78,6 @@ pub unsafe extern "C" fn doorbell_copy_async(
     ticket: *mut doorbell_ticket_t,
 ) -> i32 {
     run(|| {
-        // SAFETY: the caller's.
-        let answer = unsafe { To::new(ticket) }?;
-        let session = of(doorbell)?;
         let piece = Piece {
             to: Buffer::from_raw(to),
             to_at: to_offset,
@@ -89,9 +86,7 @@ pub unsafe extern "C" fn doorbell_copy_async(
             bytes,
         };
         // SAFETY: the caller's.
-        let copy = unsafe { in_order(order, |order| session.copy_in(&[piece], order)) }?;
-        answer.put(copy.raw());
-        Ok(())
+        unsafe { in_order(doorbell, order, ticket, |session, order| session.copy_in(&[piece], order)) }
     })
 }
 
@@ -111,16 +106,11 @@ pub unsafe extern "C" fn doorbell_copy_batch_async(
 ) -> i32 {
     run(|| {
         // SAFETY: the caller's.
-        let answer = unsafe { To::new(ticket) }?;
-        let session = of(doorbell)?;
-        // SAFETY: the caller's.
         let pieces = unsafe { growing::array(pieces, count, piece_size) }?;
         // SAFETY: a piece is laid out as submit's (asserted above), whose handles are numbers.
         let pieces = unsafe { std::slice::from_raw_parts(pieces.as_ptr().cast::<Piece>(), pieces.len()) };
         // SAFETY: the caller's.
-        let copy = unsafe { in_order(order, |order| session.copy_in(pieces, order)) }?;
-        answer.put(copy.raw());
-        Ok(())
+        unsafe { in_order(doorbell, order, ticket, |session, order| session.copy_in(pieces, order)) }
     })
 }
 

@@ -225,12 +225,9 @@ pub unsafe extern "C" fn doorbell_graph_launch(
     ticket: *mut doorbell_ticket_t,
 ) -> i32 {
     run(|| {
+        let graph = Graph::from_raw(graph);
         // SAFETY: the caller's.
-        let answer = unsafe { To::new(ticket) }?;
-        let (session, graph) = (of(doorbell)?, Graph::from_raw(graph));
-        // SAFETY: the caller's.
-        answer.put(unsafe { in_order(order, |order| session.launch_in(graph, order)) }?.raw());
-        Ok(())
+        unsafe { in_order(doorbell, order, ticket, |session, order| session.launch_in(graph, order)) }
     })
 }
 

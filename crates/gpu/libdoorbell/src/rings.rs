@@ -82,12 +82,9 @@ pub unsafe extern "C" fn doorbell_ring_async(
     ticket: *mut doorbell_ticket_t,
 ) -> i32 {
     run(|| {
+        let ring = Ring::from_raw(ring);
         // SAFETY: the caller's.
-        let answer = unsafe { To::new(ticket) }?;
-        let (session, ring) = (of(doorbell)?, Ring::from_raw(ring));
-        // SAFETY: the caller's.
-        answer.put(unsafe { in_order(order, |order| session.ring_submit_in(ring, order)) }?.raw());
-        Ok(())
+        unsafe { in_order(doorbell, order, ticket, |session, order| session.ring_submit_in(ring, order)) }
     })
 }
 

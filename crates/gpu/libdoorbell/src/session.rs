@@ -225,7 +225,7 @@ mod tests {
     fn what_is_no_session_is_an_error() {
         let inside = (&raw const SESSIONS[3]).cast::<u8>().wrapping_add(8).cast::<doorbell_t>();
         let behind = SESSIONS.as_ptr_range().end;
-        for wrong in [inside, behind, 8 as *const doorbell_t] {
+        for wrong in [inside, behind, std::ptr::dangling()] {
             assert!(matches!(of(wrong), Err(Error::Handle(_))));
         }
         assert!(matches!(of(std::ptr::null()), Err(Error::Argument(_))));

@@ -64,12 +64,9 @@ pub unsafe extern "C" fn doorbell_transfer_async(
     ticket: *mut doorbell_ticket_t,
 ) -> i32 {
     run(|| {
+        let transfer = Transfer::from_raw(transfer);
         // SAFETY: the caller's.
-        let answer = unsafe { To::new(ticket) }?;
-        let (session, transfer) = (of(doorbell)?, Transfer::from_raw(transfer));
-        // SAFETY: the caller's.
-        answer.put(unsafe { in_order(order, |order| session.submit_in(transfer, None, order)) }?.raw());
-        Ok(())
+        unsafe { in_order(doorbell, order, ticket, |session, order| session.submit_in(transfer, None, order)) }
     })
 }
 
@@ -87,11 +84,10 @@ pub unsafe extern "C" fn doorbell_transfer_bytes_async(
 ) -> i32 {
     run(|| {
         // SAFETY: the caller's.
-        let (answer, data) = unsafe { (To::new(ticket)?, many(data.cast::<u8>(), bytes)?) };
-        let (session, transfer) = (of(doorbell)?, Transfer::from_raw(transfer));
+        let data = unsafe { many(data.cast::<u8>(), bytes) }?;
+        let transfer = Transfer::from_raw(transfer);
         // SAFETY: the caller's.
-        answer.put(unsafe { in_order(order, |order| session.submit_in(transfer, Some(data), order)) }?.raw());
-        Ok(())
+        unsafe { in_order(doorbell, order, ticket, |session, order| session.submit_in(transfer, Some(data), order)) }
     })
 }
 

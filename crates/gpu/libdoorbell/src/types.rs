@@ -1,8 +1,10 @@
 //! Handles and structs that several parts use.
 
-use crate::growing::Growing;
+use crate::call::{To, many};
+use crate::growing::{self, Growing};
+use crate::session::of;
 use std::ffi::c_void;
-use submit::{Buffer, Copy, Error, Event, InOrder, Stream};
+use submit::{Buffer, Copy, Error, Event, InOrder, Session, Stream};
 
 /// A session: a GPU, doorbell's channels on it, and all handles that belong to it. A process may have several, on one GPU or on many.
 /// The pointer is never followed by programs. One that was freed, or that never was one, is an error and no crash.
@@ -28,6 +30,9 @@ pub const DOORBELL_FOREVER: u64 = u64::MAX;
 
 /// doorbell_order_t.flags: wait for all that `stream` has queued now. Without this flag `stream` is not looked at, because null is the default stream.
 pub const DOORBELL_ORDER_STREAM: u32 = 1;
+/// doorbell_order_t.flags, with DOORBELL_ORDER_STREAM: what is put into `stream` after this call waits for the submission, as after doorbell_stream_wait(). So the submission is
+/// at this place in the stream. Where the call is an error and the ticket is not 0, it was submitted, and the stream does not wait: wait for the ticket.
+pub const DOORBELL_ORDER_STREAM_WAITS: u32 = 2;
 
 /// What a submission waits for on the GPU. Every function that submits takes one, or null for nothing. Set all of it to 0, then
 /// size, then what is wanted. What is submitted on the same lane later waits, too.
@@ -36,7 +41,7 @@ pub const DOORBELL_ORDER_STREAM: u32 = 1;
 pub struct doorbell_order_t {
     /// sizeof(doorbell_order_t).
     pub size: usize,
-    /// 0 or DOORBELL_ORDER_STREAM.
+    /// 0, DOORBELL_ORDER_STREAM, or that and DOORBELL_ORDER_STREAM_WAITS.
     pub flags: u32,
     /// How many tickets there are, up to 64.
     pub ticket_count: u32,
@@ -67,31 +72,44 @@ unsafe impl Growing for doorbell_order_t {
 /// Tickets that one submission may wait for.
 const TICKETS: usize = 64;
 
-/// Hands on what a program says of order.
+/// Submits in the order that a program names, and answers the ticket.
 ///
 /// # Safety
-/// Null, or a struct that says its size, whose pointers lead to what it says.
+/// `order` is null, or a struct that says its size, whose pointers lead to what it says; `ticket` is null or may be written.
 #[inline]
-pub(crate) unsafe fn in_order<T>(
+pub(crate) unsafe fn in_order(
+    doorbell: *const doorbell_t,
     order: *const doorbell_order_t,
-    call: impl FnOnce(&InOrder<'_>) -> Result<T, Error>,
-) -> Result<T, Error> {
+    ticket: *mut doorbell_ticket_t,
+    submit: impl FnOnce(&'static Session, &InOrder<'_>) -> Result<Copy, Error>,
+) -> Result<(), Error> {
+    // SAFETY: the caller's.
+    let answer = unsafe { To::new(ticket) }?;
+    let session = of(doorbell)?;
     if order.is_null() {
-        return call(&InOrder::default());
+        answer.put(submit(session, &InOrder::default())?.raw());
+        return Ok(());
     }
     // SAFETY: the caller's.
-    unsafe { given(order, call) }
+    unsafe { given(session, order, answer, submit) }
 }
 
+/// # Safety
+/// As [`in_order`].
 #[inline(never)]
-unsafe fn given<T>(
+unsafe fn given(
+    session: &'static Session,
     order: *const doorbell_order_t,
-    call: impl FnOnce(&InOrder<'_>) -> Result<T, Error>,
-) -> Result<T, Error> {
-    // SAFETY: the caller's.
-    let Some(order) = (unsafe { crate::growing::one(order) })? else { return call(&InOrder::default()) };
-    if order.flags & !DOORBELL_ORDER_STREAM != 0 {
-        return Err(Error::Argument("order.flags has a flag that this version does not know"));
+    answer: To<doorbell_ticket_t>,
+    submit: impl FnOnce(&'static Session, &InOrder<'_>) -> Result<Copy, Error>,
+) -> Result<(), Error> {
+    const KNOWN: u32 = DOORBELL_ORDER_STREAM | DOORBELL_ORDER_STREAM_WAITS;
+    // SAFETY: the caller's; not null.
+    let order = unsafe { growing::one(order) }?.ok_or(Error::Argument("there is no order"))?;
+    if order.flags & !KNOWN != 0 || order.flags == DOORBELL_ORDER_STREAM_WAITS {
+        return Err(Error::Argument(
+            "order.flags has a flag that this version does not know, or STREAM_WAITS without STREAM",
+        ));
     }
     let count = order.ticket_count as usize;
     if count > TICKETS {
@@ -99,17 +117,26 @@ unsafe fn given<T>(
     }
     let mut after = [Copy::from_raw(0); TICKETS];
     // SAFETY: the caller's.
-    for (copy, ticket) in after.iter_mut().zip(unsafe { crate::call::many(order.tickets, count) }?) {
+    for (copy, ticket) in after.iter_mut().zip(unsafe { many(order.tickets, count) }?) {
         *copy = Copy::from_raw(*ticket);
     }
     let word = |buffer: doorbell_buffer_t, at, value| (buffer != 0).then(|| (Buffer::from_raw(buffer), at, value));
-    call(&InOrder {
-        after: &after[..count],
-        // SAFETY: the caller's.
-        stream: (order.flags & DOORBELL_ORDER_STREAM != 0).then(|| unsafe { Stream::from_raw(order.stream) }),
-        // SAFETY: the caller's.
-        event: (!order.event.is_null()).then(|| unsafe { Event::from_raw(order.event) }),
-        word: word(order.wait_buffer, order.wait_offset, order.wait_value),
-        signal: word(order.signal_buffer, order.signal_offset, order.signal_value),
-    })
+    // SAFETY: the caller's.
+    let stream = (order.flags & DOORBELL_ORDER_STREAM != 0).then(|| unsafe { Stream::from_raw(order.stream) });
+    let copy = submit(
+        session,
+        &InOrder {
+            after: &after[..count],
+            stream,
+            // SAFETY: the caller's.
+            event: (!order.event.is_null()).then(|| unsafe { Event::from_raw(order.event) }),
+            word: word(order.wait_buffer, order.wait_offset, order.wait_value),
+            signal: word(order.signal_buffer, order.signal_offset, order.signal_value),
+        },
+    )?;
+    answer.put(copy.raw());
+    match stream {
+        Some(stream) if order.flags & DOORBELL_ORDER_STREAM_WAITS != 0 => session.stream_wait(stream, copy),
+        _ => Ok(()),
+    }
 }

@@ -314,26 +314,30 @@ fn the_python_package_passes_its_tests() {
     }
 }
 
-#[test]
-fn beside_cuda_python_has_an_error_for_each_thing_that_is_gone() {
-    let Some(mut command) = python() else { return };
+/// A test of the Python package that needs a libcuda; what it said.
+fn python_beside_cuda(test: &str) -> Option<String> {
+    let mut command = python()?;
     let folder = tempfile::tempdir().unwrap();
     let paths = beside_cuda("true", folder.path());
     for (name, value) in paths.get_envs().filter(|(name, _)| *name == "LD_LIBRARY_PATH") {
         command.env(name, value.unwrap());
     }
-    let out = test_support::finished(
-        command.arg(examples().join("../python/tests/test_beside_cuda.py")).arg("-v"),
-        "python3",
-    );
+    let out = test_support::finished(command.arg(examples().join("../python/tests").join(test)).arg("-v"), "python3");
     let said = text(&out);
-    assert!(
-        out.status.success()
-            && said.contains("test_what_cuda_frees")
-            && said.contains("launched_by_torchs")
-            && !said.contains("skipped"),
-        "{said}"
-    );
+    assert!(out.status.success() && !said.contains("skipped"), "{said}");
+    Some(said)
+}
+
+#[test]
+fn beside_cuda_python_has_an_error_for_each_thing_that_is_gone() {
+    let Some(said) = python_beside_cuda("test_beside_cuda.py") else { return };
+    assert!(said.contains("test_what_cuda_frees") && said.contains("launched_by_torchs"), "{said}");
+}
+
+#[test]
+fn a_graph_of_pytorchs_does_its_work_once_a_replay_whatever_way_it_goes() {
+    let Some(said) = python_beside_cuda("test_torch.py") else { return };
+    assert!(said.contains("while_it_is_learnt_measured_and_chosen"), "{said}");
 }
 
 #[test]
