@@ -129,8 +129,12 @@ class CUDAGraph(_Torchs):
             # (An older PyTorch, which keeps no graph.)
             return super().__new__(cls)
 
-    def __init__(self, *_):
-        super().__init__()
+    def __init__(self, keep_graph: bool = True):
+        # (torch's constructor is C++'s, which reads the argument here.)
+        try:
+            super().__init__(keep_graph=True)
+        except TypeError:
+            super().__init__()
         self._begin()
 
     def _begin(self):

@@ -55,8 +55,10 @@ class Torchs:
     random = 0
 
     def __new__(cls, keep_graph=False):
-        assert keep_graph
         return super().__new__(cls)
+
+    def __init__(self, keep_graph=False):
+        self.keeps = keep_graph
 
     def capture(self, submit):
         self.graph, self.executable = ctypes.c_void_p(), ctypes.c_void_p()
@@ -66,6 +68,8 @@ class Torchs:
         call("cuGraphInstantiateWithFlags", ctypes.byref(self.executable), self.graph, ctypes.c_uint64(0))
 
     def raw_cuda_graph(self):
+        if not self.keeps:
+            raise RuntimeError("keep_graph")
         return self.graph.value
 
     def replay(self):
