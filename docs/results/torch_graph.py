@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODELS = ("gpt2", "llama-small", "llama-1b")
 TOKENS, ROUNDS = 1000, 5
@@ -25,6 +26,8 @@ def model_of(name):
     import torch
     import transformers
 
+    # Equal texts mean something only where CUDA itself gives the same text twice.
+    torch.use_deterministic_algorithms(True)
     torch.manual_seed(1)
     if name == "gpt2":
         config = transformers.GPT2Config()
@@ -32,9 +35,9 @@ def model_of(name):
         width, layers, heads = (512, 6, 8) if name == "llama-small" else (2048, 16, 32)
         config = transformers.LlamaConfig(vocab_size=32000, hidden_size=width, intermediate_size=4 * width, num_hidden_layers=layers,
                                           num_attention_heads=heads, num_key_value_heads=8, max_position_embeddings=2048)
-    config._attn_implementation = "sdpa"
+    config._attn_implementation = "eager"
     with torch.device("cuda"):
-        return transformers.AutoModelForCausalLM.from_config(config, torch_dtype=torch.bfloat16).eval().cuda(), config
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval().cuda(), config
 
 
 class Decoder:
@@ -45,7 +48,7 @@ class Decoder:
         from transformers import StaticCache
 
         self.torch, self.graph = torch, graph
-        self.cache = StaticCache(config=config, max_batch_size=1, max_cache_len=room, device="cuda", dtype=torch.bfloat16)
+        self.cache = StaticCache(config=config, max_batch_size=1, max_cache_len=room, device="cuda", dtype=torch.float32)
         self.token = torch.zeros(1, 1, dtype=torch.long, device="cuda")
         self.position = torch.zeros(1, dtype=torch.long, device="cuda")
 
@@ -134,8 +137,9 @@ def generate(how, tokens):
     if how == "doorbell":
         import gc
         for thing in gc.get_objects():
-            if isinstance(thing, doorbell.torch.CUDAGraph):
-                ways[thing.way + ": " + thing.why[:150]] = ways.get(thing.way + ": " + thing.why[:150], 0) + 1
+            if type(thing) is doorbell.torch.CUDAGraph:
+                said = f"{thing.way}: {thing.why[:150]}"
+                ways[said] = ways.get(said, 0) + 1
     print(json.dumps({"how": how, "text": hash(tuple(text[0].tolist())), "runs": made, "graphs": ways}))
 
 

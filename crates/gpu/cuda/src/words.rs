@@ -73,6 +73,14 @@ impl Words {
         unsafe { self.cuda.cuStreamWriteValue32_v2(stream, at, value, 0) }
     }
 
+    /// Whether the stream has nothing to do, so that nothing has to wait for it. False where CUDA does not say.
+    ///
+    /// # Safety
+    /// As [`Words::write_after`], of a stream that does not capture.
+    pub unsafe fn is_idle(&self, stream: *mut c_void) -> bool {
+        self.cuda.stream_is_done(stream).unwrap_or(false)
+    }
+
     /// Writes the word when what the event has recorded is done. Events are waited for one after the other, in a stream of the words' own.
     ///
     /// # Safety

@@ -3,7 +3,7 @@
 mod rig;
 
 use cuda::{DeviceBuffer, PinnedBuffer};
-use rig::{ANSWER, BYTES, CURRENT, LIMIT, QUEUED, found, one_lane, rig, run_stream};
+use rig::{ANSWER, BYTES, CURRENT, IDLE, LIMIT, QUEUED, found, one_lane, rig, run_stream};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -161,6 +161,20 @@ fn a_copy_waits_for_a_stream_and_a_stream_for_a_copy() {
             std::thread::yield_now();
         }
     }
+    // Nothing waits for a stream that has nothing to do; but the default stream stands for others, too.
+    IDLE.store(true, Ordering::SeqCst);
+    for (stream, puts) in [(stream, 0), (std::ptr::null_mut(), 1), (std::ptr::without_provenance_mut(1), 1)] {
+        let before = QUEUED.lock().unwrap().len();
+        // SAFETY: as above.
+        let copy = s.copy_in(&[piece], &InOrder::after_stream(unsafe { Stream::from_raw(stream) })).unwrap();
+        assert_eq!(QUEUED.lock().unwrap().len() - before, puts, "{stream:?}");
+        if puts == 1 {
+            let (_, at, value, _) = last();
+            run_stream(at, value);
+        }
+        s.wait(copy, LIMIT).unwrap();
+    }
+    IDLE.store(false, Ordering::SeqCst);
     // CUDA refuses: nothing waits, and the word is good for the next.
     for _ in 0..2 {
         ANSWER.store(700, Ordering::SeqCst);

@@ -12,7 +12,7 @@ use gpu::{AddressSpace, Device, Entry, Watched, Watching};
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use submit::{Options, Session};
@@ -41,6 +41,13 @@ unsafe extern "C" fn write_value(stream: *mut c_void, at: u64, value: c_uint, _f
     queue(stream, at, value, false)
 }
 
+/// Whether streams have nothing to do.
+pub static IDLE: AtomicBool = AtomicBool::new(false);
+
+unsafe extern "C" fn query(_stream: *mut c_void) -> c_int {
+    if IDLE.load(Ordering::SeqCst) { 0 } else { 600 }
+}
+
 unsafe extern "C" fn wait_value(stream: *mut c_void, at: u64, value: c_uint, _flags: c_uint) -> c_int {
     queue(stream, at, value, true)
 }
@@ -62,6 +69,7 @@ fn find(name: &CStr) -> Option<NonNull<c_void>> {
     NonNull::new(match name.to_bytes() {
         b"cuStreamWriteValue32_v2" => write_value as *mut c_void,
         b"cuStreamWaitValue32_v2" => wait_value as *mut c_void,
+        b"cuStreamQuery" => query as *mut c_void,
         b"cuCtxGetCurrent" => get_current as *mut c_void,
         b"cuCtxSetCurrent" => set_current as *mut c_void,
         _ => return fake::find(name),
@@ -83,6 +91,7 @@ pub struct Rig {
 pub fn rig(told: bool, options: &Options) -> Rig {
     let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     QUEUED.lock().unwrap().clear();
+    IDLE.store(false, Ordering::SeqCst);
     let driver = SoftDriver::new(Mode::Strict);
     let watched: &'static Watched = Box::leak(Box::default());
     let theirs = AddressSpace::new(&Device::open(Arc::new(Watching(driver, watched)), 0).unwrap()).unwrap();
