@@ -35,7 +35,7 @@ def model_of(name):
         width, layers, heads = (512, 6, 8) if name == "llama-small" else (2048, 16, 32)
         config = transformers.LlamaConfig(vocab_size=32000, hidden_size=width, intermediate_size=4 * width, num_hidden_layers=layers,
                                           num_attention_heads=heads, num_key_value_heads=8, max_position_embeddings=2048)
-    config._attn_implementation = "eager"
+    config._attn_implementation = "sdpa"
     with torch.device("cuda"):
         return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval().cuda(), config
 
@@ -53,8 +53,9 @@ class Decoder:
         self.position = torch.zeros(1, dtype=torch.long, device="cuda")
 
         def step():
-            logits = model(input_ids=self.token, past_key_values=self.cache, cache_position=self.position, position_ids=self.position.view(1, 1),
-                           use_cache=True).logits
+            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+                logits = model(input_ids=self.token, past_key_values=self.cache, cache_position=self.position,
+                               position_ids=self.position.view(1, 1), use_cache=True).logits
             self.token.copy_(logits[:, -1].argmax(-1, keepdim=True))
             self.position.add_(1)
 

@@ -83,7 +83,7 @@ typedef struct {
   // Submissions of the same session. If the lane of one dies before it is done, what waits does not run: it is DOORBELL_STOPPED.
   const doorbell_ticket_t *tickets;
   // A CUDA stream (CUstream, cudaStream_t). The call writes a word into the stream by CUDA, and takes CUDA's locks for that. A stream that has nothing to do
-  // is not waited for: then the call costs a query of CUDA's. The default stream is waited for always, because it stands for other streams, too.
+  // is not waited for: then the call costs a query of CUDA's.
   void *stream;
   // A CUDA event (CUevent, cudaEvent_t), or null. Two calls of CUDA's. Events are waited for one after the other.
   void *event;

@@ -26,13 +26,6 @@ impl Stream {
     }
 }
 
-impl Stream {
-    /// Whether it is idle when its query says so. What goes into the legacy default stream (null, `CU_STREAM_LEGACY`) waits for all blocking streams, too.
-    fn tells_all(self) -> bool {
-        self.0 as usize > 1
-    }
-}
-
 /// A CUDA event (`CUevent`, `cudaEvent_t`).
 #[derive(Clone, Copy, Debug)]
 pub struct Event(pub(crate) *mut c_void);
@@ -183,9 +176,9 @@ impl Session {
         // SAFETY: as above.
         let after_event =
             |Event(event): Event| word(&|index, value| unsafe { order.words.write_after_event(event, index, value) });
-        // Nothing waits for a stream that has nothing to do: a query costs a third of a word.
+        // Nothing waits for a stream that has nothing to do. (For the default stream a query looks at all blocking streams, as seen with driver 580.)
         // SAFETY: as above.
-        let stream = wanted.stream.filter(|stream| !(stream.tells_all() && unsafe { order.words.is_idle(stream.0) }));
+        let stream = wanted.stream.filter(|stream| !unsafe { order.words.is_idle(stream.0) });
         let words = [stream.map(after_stream).transpose()?, wanted.event.map(after_event).transpose()?];
         Ok(Queued { order: Some(order.clone()), words })
     }
