@@ -31,7 +31,7 @@ pub(crate) unsafe fn exchange(handle: *mut c_void, exchanges: &[Exchange]) -> Re
     }
     for (i, at) in slots {
         // SAFETY: a pointer-sized slot of this library.
-        unsafe { put(at, &exchanges[i])? };
+        unsafe { put(library.base(), at, &exchanges[i])? };
         found[i] += 1;
     }
     Ok(found)
@@ -39,21 +39,34 @@ pub(crate) unsafe fn exchange(handle: *mut c_void, exchanges: &[Exchange]) -> Re
 
 /// # Safety
 /// `at` is a slot for the function that `exchange` names.
-unsafe fn put(at: u64, exchange: &Exchange) -> Result<(), String> {
+unsafe fn put(base: u64, at: u64, exchange: &Exchange) -> Result<(), String> {
     // SAFETY: a slot of a loaded library; it stays writable, as slots that are bound late are.
     unsafe {
         elf::writable(at)?;
         let slot = &*(at as *const AtomicPtr<c_void>);
         let theirs = slot.load(Ordering::Relaxed);
         if theirs != exchange.ours {
-            // A slot that is not bound yet leads into the library's own resolver: dlsym's answer is what it would find.
-            let real = libc::dlsym(libc::RTLD_DEFAULT, exchange.name.as_ptr());
+            // A slot that is not bound yet leads into the library's own resolver: dlsym's answer is what it would find. What is bound stays: it may be
+            // the function of another copy of this code, in another library of the process, which has to see the calls, too.
+            let real = if lies_in(base, theirs) {
+                libc::dlsym(libc::RTLD_DEFAULT, exchange.name.as_ptr())
+            } else {
+                std::ptr::null_mut()
+            };
             exchange.theirs.store(if real.is_null() { theirs } else { real }, Ordering::Release);
             // ORDERING: whoever calls through the slot finds the real function.
             slot.store(exchange.ours, Ordering::Release);
         }
     }
     Ok(())
+}
+
+/// Whether an address is within the library at `base`.
+fn lies_in(base: u64, address: *mut c_void) -> bool {
+    // SAFETY: a struct of pointers, for which zeros are good.
+    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: asks the loader about an address, whatever that is.
+    unsafe { libc::dladdr(address, &mut found) != 0 && found.dli_fbase as u64 == base }
 }
 
 #[cfg(test)]

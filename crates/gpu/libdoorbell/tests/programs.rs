@@ -182,6 +182,23 @@ fn a_running_kernel_answers_each_message() {
     assert!(out.status.success() && text(&out).contains("300 messages of 56 bytes"), "{}", text(&out));
 }
 
+/// Two copies of the library, as two packages bring them along that know nothing of each other.
+#[test]
+fn sessions_of_two_libraries_work_as_if_each_were_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sessions.c");
+    let Some(program) = compiled("cc", "-std=gnu11", source.to_str().unwrap(), folder.path()) else { return };
+    let copies = ["one.so", "two.so"].map(|name| folder.path().join(name));
+    for copy in &copies {
+        std::fs::copy(libraries().join("libdoorbell.so"), copy).unwrap();
+    }
+    let out = test_support::finished(beside_cuda(&program, folder.path()).arg("2").args(&copies), "sessions");
+    let said = text(&out);
+    assert!(out.status.success() && said.contains("all right"), "{said}");
+    assert_eq!(said.matches("session ").count(), 4, "{said}");
+    assert!(!said.contains(": 0 copies") && !said.contains(" 0 launches"), "{said}");
+}
+
 #[test]
 fn memory_that_cuda_frees_is_an_error_in_c_too() {
     let folder = tempfile::tempdir().unwrap();
