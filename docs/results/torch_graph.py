@@ -174,10 +174,39 @@ def run(folder):
         json.dump(made, f, indent=1)
 
 
+def rows(commit, started):
+    def load(name):
+        with open(f"{HERE}/torch-graph/{name}.json") as f:
+            return json.load(f)
+
+    def write(name, about, made):
+        data_file.write(f"torch-graph-{name}", about, ["docs/results/torch_graph.py", "run"], commit, started, load("machine"),
+                        [{"row": str(i + 1), **row} for i, row in enumerate(made)])
+
+    titles = {"gpt2": "GPT-2, 124 million", "llama-small": "Llama, 6 layers", "llama-1b": "Llama, 16 layers of 2,048"}
+    decoded, generated = [], []
+    for row in load("decode"):
+        pairs = sorted(100 * (ours / theirs - 1) for ours, theirs in zip(row["doorbell"]["rounds_us"], row["torch"]["rounds_us"]))
+        for how in ("torch", "doorbell"):
+            one = row[how]
+            decoded.append({"model": titles[row["model"]], "how": how, "p50": f"{one['p50_us']:.1f}", "p99": f"{one['p99_us']:.1f}", "max": f"{one['max_us']:.0f}",
+                            "cpu": f"{one['cpu_us']:.1f}", "tokens": f"{one['tokens']:,}", "equal": "yes" if row["equal"] else "no",
+                            "change": "" if how == "torch" else f"{pairs[len(pairs) // 2]:+.1f} % ({pairs[0]:+.1f} to {pairs[-1]:+.1f})",
+                            "way": "" if how == "torch" else row["way"], "why": "" if how == "torch" else row["why"]})
+    for row in load("generate"):
+        generated.append({"how": row["how"], "us": f"{statistics.median(r['us'] for r in row['runs'][1:]):.0f}",
+                          "cpu": f"{statistics.median(r['cpu_us'] for r in row['runs'][1:]):.0f}", "text": str(row["text"])[-6:], "graphs": str(sum(row["graphs"].values()))})
+    write("decode", "A decoding step as a graph, by torch and by doorbell.torch", decoded)
+    write("generate", "transformers' generate() with torch.compile, as it is and patched", generated)
+
+
 if __name__ == "__main__":
     what = sys.argv[1:]
     if what[:1] == ["run"] and len(what) == 2:
         run(what[1])
+    elif what[:1] == ["rows"] and len(what) == 3:
+        import data_file
+        rows(*what[1:])
     elif what[:1] == ["decode"] and len(what) == 4:
         decode(what[1], int(what[2]), int(what[3]))
     elif what[:1] == ["generate"] and len(what) == 3:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 from ._errors import Closed, DoorbellError
 from ._session import Session
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Concatenate, ParamSpec, TypeVar
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
 _session: Session | None = None
 
 
-def open(gpu: int = 0, **options) -> Session:
+def open(gpu: int = 0, **options: Any) -> Session:
     """Opens the default session, which the functions of the package use. Arguments: as Session()."""
     global _session
     # (In a fork's child the library says that there is none to be had.)
@@ -31,7 +39,7 @@ def close() -> None:
 
 
 @contextmanager
-def session(gpu: int = 0, **options):
+def session(gpu: int = 0, **options: Any) -> Iterator[Session]:
     """`with doorbell.session():` opens and closes the default session."""
     opened = open(gpu, **options)
     try:
@@ -47,9 +55,9 @@ def current() -> Session:
     return _session
 
 
-def _of_default(method):
+def _of_default(method: Callable[Concatenate[Session, P], R]) -> Callable[P, R]:
     @wraps(method)
-    def call(*arguments, **named):
+    def call(*arguments: P.args, **named: P.kwargs) -> R:
         return method(current(), *arguments, **named)
 
     return call

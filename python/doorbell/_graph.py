@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ctypes import byref, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any
 
 from ._handle import Handle
 from ._library import check, failed, library
@@ -42,9 +43,10 @@ class Graph(Handle):
 
     def __init__(self, session, handle, keep):
         self._session, self.handle, self._keep, self._argument = session, handle, keep, c_uint64(handle)
-        self._last, self._pointers = None, {}
+        self._last: Any = None
+        self._pointers: dict = {}
 
-    def replay(self, *, after=NOW) -> Ticket:
+    def replay(self, *, after: Any = NOW) -> Ticket:
         """Launches it; the launch's Ticket. It keeps the GIL, unless `after` names a stream or an event: that is a call of CUDA's, with its locks. after: what the GPU
         waits for: a Ticket, a CUDA stream (what it has queued now; None: the default stream), a CUDA event, or a list of these. Ticket.hold() lets a stream wait for it."""
         session = self._session
@@ -59,13 +61,13 @@ class Graph(Handle):
         self._last._session = session
         return ticket
 
-    def wait(self, timeout=None):
+    def wait(self, timeout: float | None = None) -> None:
         """Waits for the launch that replay() made last; seconds, or for ever."""
         last = self._last
         if last is not None:
             last.wait(timeout)
 
-    def set_param(self, kernel, offset, data):
+    def set_param(self, kernel: int, offset: int, data: Any) -> None:
         """Changes bytes of a kernel's parameters from the next launch on. Kernels are counted from 0 in the order in which a launch
         starts them; the offset counts from the first parameter, laid out as a C compiler lays out a struct of them."""
         memory = memory_of(data)
@@ -74,7 +76,7 @@ class Graph(Handle):
         if code:
             raise failed(code)
 
-    def set_pointer(self, kernel, offset, thing, *, thing_offset=0):
+    def set_pointer(self, kernel: int, offset: int, thing: Any, *, thing_offset: int = 0) -> None:
         """As set_param(), of a pointer: it points into a tensor or buffer from the next launch on. The graph holds that until the pointer
         is set anew or the graph is closed."""
         buffer = self._session.pin(thing)
@@ -82,7 +84,7 @@ class Graph(Handle):
         self._pointers[kernel, offset] = buffer
 
     @property
-    def kernels(self):
+    def kernels(self) -> list[int]:
         """Bytes of parameters of each kernel."""
         count = c_size_t()
         check(library.doorbell_graph_kernels(self._session.at, self._argument, None, 0, byref(count)))

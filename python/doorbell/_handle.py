@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+from typing import TYPE_CHECKING
 
 from ._errors import Closed, DoorbellError, Forked, InvalidHandle
 from ._library import check, library
+
+if TYPE_CHECKING:
+    from ._session import Session
 
 
 class Handle:
     """A number that is freed once, with the session that it belongs to."""
 
     __slots__ = ("handle", "_session")
+    handle: int
+    _session: Session
     _free = ""
 
     def close(self) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable, Iterable, Sequence
 from ctypes import addressof, byref, c_uint32, c_uint64, c_void_p, create_string_buffer, sizeof
+from typing import Any
 
 from ._errors import Busy, DoorbellError, Full, OutOfRange
 from ._graph import Graph, exec_of, raw_of, three
@@ -39,7 +41,8 @@ class Session:
     None: what $DOORBELL_PROFILE names. One that was taken elsewhere is Unavailable, with what is different. explain() says what it does.
     """
 
-    def __init__(self, gpu: int = 0, *, lanes: int = 0, kind: str | None = None, check_allocations: bool = False, log=None, profile=None):
+    def __init__(self, gpu: int = 0, *, lanes: int = 0, kind: str | None = None, check_allocations: bool = False,
+                 log: Callable[[str], object] | None = None, profile: Any = None):
         if kind not in _KINDS:
             raise ValueError(f"kind is 'cuda', 'soft' or None, not {kind!r}")
         # Called until the session is closed.
@@ -91,7 +94,7 @@ class Session:
             self._let_go()
         return ticket
 
-    def pin(self, thing):
+    def pin(self, thing: Any) -> Buffer:
         """Makes the memory of a tensor or array nameable: device memory, or host memory that CUDA has pinned (torch's
         tensor.pin_memory(), cupyx.empty_pinned()). It holds the tensor and its storage until it is closed."""
         if isinstance(thing, Buffer):
@@ -100,7 +103,7 @@ class Session:
         check(library.doorbell_buffer_register(self.at, memory.pointer, memory.bytes, byref(handle)))
         return Buffer(self, handle.value, memory.pointer, memory.bytes, memory.readonly, None, memory.keep)
 
-    def allocate(self, nbytes, where="host"):
+    def allocate(self, nbytes: int, where: str = "host") -> Buffer:
         """Memory of doorbell's own, "host" (pinned) or "gpu". No call of CUDA's is made for it."""
         if where not in ("host", "gpu"):
             raise ValueError(f"memory is allocated on the 'host' or on the 'gpu', not {where!r}")
@@ -108,7 +111,8 @@ class Session:
         check(library.doorbell_buffer_create(self.at, HOST if where == "host" else VIDEO, nbytes, byref(handle), byref(pointer)))
         return Buffer(self, handle.value, pointer.value, nbytes, False, where == "gpu")
 
-    def copy_(self, dst, src, nbytes=None, *, dst_offset=0, src_offset=0, timeout=None):
+    def copy_(self, dst: Any, src: Any, nbytes: int | None = None, *, dst_offset: int = 0, src_offset: int = 0,
+              timeout: float | None = None) -> Any:
         """Copies src to dst and waits. Tensors that are not pinned yet are pinned for this call, which takes CUDA's locks: pin what
         is copied often."""
         ours = [thing for thing in (dst, src) if not isinstance(thing, Buffer)]
@@ -126,7 +130,7 @@ class Session:
                     buffer.close()
         return dst
 
-    def copy_async(self, dst, src, nbytes=None, *, dst_offset=0, src_offset=0, after=NOW):
+    def copy_async(self, dst: Any, src: Any, nbytes: int | None = None, *, dst_offset: int = 0, src_offset: int = 0, after: Any = NOW) -> Ticket:
         """Submits a copy between two buffers; its Ticket. after: what the GPU waits for: a Ticket, a CUDA stream (what it has
         queued now; None: the default stream), a CUDA event, or a list of these; streams and events are calls of CUDA's, with its locks. Ticket.hold() lets a stream wait for it."""
         to, from_ = self._ends(dst, src)
@@ -138,10 +142,12 @@ class Session:
             raise failed(code)
         return self._kept(ticket, (dst, src), (to, from_))
 
-    def copy_batch(self, pieces, *, after=NOW):
+    def copy_batch(self, pieces: Iterable[tuple[Any, int, Any, int, int]], *, after: Any = NOW) -> Ticket:
         """Submits many copies behind one doorbell: (dst, dst_offset, src, src_offset, nbytes) each, of buffers. after: as for copy_async()."""
         pieces = list(pieces)
-        array, given, keep = (Piece * len(pieces))(), [], []
+        array = (Piece * len(pieces))()
+        given: list = []
+        keep: list = []
         for to_piece, (dst, dst_offset, src, src_offset, nbytes) in zip(array, pieces):
             to, from_ = self._ends(dst, src)
             length(to, dst_offset, from_, src_offset, nbytes)
@@ -154,21 +160,21 @@ class Session:
         check(library.doorbell_copy_batch_async(self.at, array, len(pieces), sizeof(Piece), order, byref(ticket)))
         return self._kept(ticket, given, tuple(keep))
 
-    def explain(self, dst, src, nbytes=None, *, prepared=False):
+    def explain(self, dst: Any, src: Any, nbytes: int | None = None, *, prepared: bool = False) -> tuple[str, str]:
         """Which way a copy between two buffers goes, "engine", "inline", "stores" or "loads", and why, in a sentence. prepared: of prepare()."""
         to, from_ = self._ends(dst, src)
         nbytes, way, text = length(to, 0, from_, 0, nbytes), c_uint32(), create_string_buffer(2048)
         check(library.doorbell_copy_explain(self.at, to.handle, from_.handle, nbytes, prepared, byref(way), text, len(text)))
         return WAYS[way.value], text.value.decode(errors="replace")
 
-    def prepare(self, dst, src, nbytes=None, *, dst_offset=0, src_offset=0):
+    def prepare(self, dst: Any, src: Any, nbytes: int | None = None, *, dst_offset: int = 0, src_offset: int = 0) -> Transfer:
         """Makes a copy ready, to be submitted often. It holds both buffers."""
         to, from_ = self._ends(dst, src)
         nbytes, transfer = length(to, dst_offset, from_, src_offset, nbytes), c_uint64()
         check(library.doorbell_transfer_create(self.at, to.handle, dst_offset, from_.handle, src_offset, nbytes, byref(transfer)))
         return Transfer(self, transfer.value, (to, from_))
 
-    def prepare_bytes(self, dst, nbytes, *, dst_offset=0):
+    def prepare_bytes(self, dst: Any, nbytes: int, *, dst_offset: int = 0) -> Transfer:
         """Makes a copy of up to 64 KiB ready whose bytes are given at each submit()."""
         to, transfer = self.pin(dst), c_uint64()
         if to.readonly:
@@ -177,7 +183,7 @@ class Session:
         check(library.doorbell_transfer_create_bytes(self.at, to.handle, dst_offset, nbytes, byref(transfer)))
         return Transfer(self, transfer.value, (to,))
 
-    def ring(self, dst, src, frame_bytes, frames=4, *, dst_offset=0, src_offset=0):
+    def ring(self, dst: Any, src: Any, frame_bytes: int, frames: int = 4, *, dst_offset: int = 0, src_offset: int = 0) -> Ring:
         """A ring of frames, one behind the other in both buffers."""
         to, from_ = self._ends(dst, src)
         length(to, dst_offset, from_, src_offset, frame_bytes)
@@ -185,7 +191,7 @@ class Session:
         check(library.doorbell_ring_create(self.at, to.handle, dst_offset, from_.handle, src_offset, frame_bytes, frames, byref(handle)))
         return Ring(self, handle.value, frame_bytes, (to, from_))
 
-    def message(self, mailbox, answers, *, mailbox_offset=0, answers_offset=0):
+    def message(self, mailbox: Any, answers: Any, *, mailbox_offset: int = 0, answers_offset: int = 0) -> Message:
         """A mailbox of 64 bytes in the GPU's memory, and 64 bytes of host memory for the answers of the kernel that looks there."""
         to, from_ = self.pin(mailbox), self.pin(answers)
         length(to, mailbox_offset, from_, answers_offset, 64)
@@ -193,7 +199,7 @@ class Session:
         check(library.doorbell_message_create(self.at, to.handle, mailbox_offset, from_.handle, answers_offset, byref(handle)))
         return Message(self, handle.value, (to, from_))
 
-    def graph(self, cuda_graph, stream=None):
+    def graph(self, cuda_graph: Any, stream: Any = None) -> Graph:
         """Makes an instantiated CUDA graph ready to be launched past CUDA: a torch.cuda.CUDAGraph, or the number of a cudaGraphExec_t.
 
         CUDA launches it in `stream` a few times (it does its work then), and its words are read. So it must not have been launched before
@@ -203,7 +209,7 @@ class Session:
         check(library.doorbell_graph_create(self.at, exec_of(cuda_graph), stream_of(stream), byref(handle)))
         return Graph(self, handle.value, cuda_graph)
 
-    def instantiate(self, cuda_graph, stream=None):
+    def instantiate(self, cuda_graph: Any, stream: Any = None) -> Graph:
         """Makes a CUDA graph ready to be launched past CUDA: a torch.cuda.CUDAGraph(keep_graph=True), or the number of a cudaGraph_t. doorbell
         instantiates it, so it may have been launched before.
 
@@ -213,7 +219,8 @@ class Session:
         check(library.doorbell_graph_instantiate(self.at, raw_of(cuda_graph), stream_of(stream), byref(handle)))
         return Graph(self, handle.value, cuda_graph)
 
-    def kernel(self, function, grid, block, arguments, stream, *, shared_bytes=0):
+    def kernel(self, function: int, grid: int | Sequence[int], block: int | Sequence[int], arguments: Sequence[Any], stream: Any, *,
+               shared_bytes: int = 0) -> Graph:
         """Makes a kernel ready to be launched past CUDA: a Graph of it alone. function: the number of a CUfunction. arguments: a ctypes
         value for each. stream: not the default one. CUDA launches the kernel there a few times; for the rest as graph()."""
         handle = c_uint64()
@@ -222,7 +229,7 @@ class Session:
                                               byref(handle)))
         return Graph(self, handle.value, None)
 
-    def chain(self, steps, *, order=None, host_counter=False, beside=False):
+    def chain(self, steps: Iterable[Any], *, order: str | None = None, host_counter: bool = False, beside: bool = False) -> Graph:
         """Makes copies and launches of graphs one chain: a Graph that replay() launches with one doorbell. The GPU orders the steps, each
         behind those before it, and the ticket is done when the last one is.
 
@@ -235,7 +242,7 @@ class Session:
         beside: the copies have a copy engine's channel of their own; two doorbells, and no wait until CUDA's kernels are over.
         order: "counter": launches behind copies wait for a counter, always; "engines": never (the engines keep the order, as GA100's manual
         says); None: not behind what goes inline. host_counter: it lies in host memory. The chain holds the buffers, and what its graphs hold."""
-        steps, keep = list(steps), []
+        steps, keep = list(steps), list[Any]()
         if order not in CHAIN_ORDER:
             raise ValueError(f"order is 'counter', 'engines' or None, not {order!r}")
         array = (Step * max(1, len(steps)))()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from ctypes import byref, c_bool, c_uint64, pointer, sizeof
+from typing import TYPE_CHECKING, Any
 
 from ._errors import DoorbellError
 from ._handle import Handle
 from ._header import FOREVER, ORDER_STREAM, TIMEOUT, Order
 from ._library import SPIN, check, failed, held, library
+
+if TYPE_CHECKING:
+    from ._session import Session
 
 _SPIN = c_uint64(SPIN)
 # Nothing is waited for. (None is a stream: the default one.)
@@ -22,9 +26,10 @@ class Ticket(c_uint64):
     """A submission. It is its number, where the library writes it."""
 
     __slots__ = ("_keep", "_session")
+    _session: Session
 
     @classmethod
-    def of(cls, session) -> Ticket:
+    def of(cls, session: Session) -> Ticket:
         ticket = cls()
         ticket._session = session
         return ticket
@@ -57,7 +62,7 @@ class Ticket(c_uint64):
         check(held.doorbell_pending(self._session.at, self, byref(answer)))
         return answer.value
 
-    def hold(self, stream) -> None:
+    def hold(self, stream: Any) -> None:
         """What is put into the CUDA stream from now on waits for this. A call of CUDA's, with its locks."""
         check(library.doorbell_stream_wait(self._session.at, stream_of(stream), self.value))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_size_t, c_uint32, c_uint64, c_void_p, create_string_buffer
+from typing import Any
 
 from ._handle import Handle
 from ._header import FOREVER, TIMEOUT
@@ -22,7 +23,7 @@ class Transfer(Handle):
     def __init__(self, session, handle, keep):
         self._session, self.handle, self._keep, self._argument = session, handle, keep, c_uint64(handle)
 
-    def submit(self, data=None, *, after=NOW) -> Ticket:
+    def submit(self, data: Any = None, *, after: Any = NOW) -> Ticket:
         """Submits it once more; with the bytes, where prepare_bytes() made it. It keeps the GIL, unless `after` names a stream or an event. after: what the GPU waits
         for: a Ticket, a CUDA stream (what it has queued now; None: the default stream), a CUDA event, or a list of these."""
         session = self._session
@@ -67,7 +68,7 @@ class Ring(Handle):
             view = memoryview((ctypes.c_ubyte * self.frame_bytes).from_address(frame.pointer)).cast("B")
         return Frame(frame.index, frame.offset, view)
 
-    def submit(self, *, after=NOW) -> Ticket:
+    def submit(self, *, after: Any = NOW) -> Ticket:
         """Submits the copy of the frame that next() gave. after: as for Transfer.submit()."""
         order, calls_cuda = order_of(after)
         submits, ticket = library if calls_cuda else self._session.submits, Ticket.of(self._session)
@@ -85,7 +86,7 @@ class Message(Handle):
     def __init__(self, session, handle, keep):
         self._session, self.handle, self._keep = session, handle, keep
 
-    def send(self, data) -> int:
+    def send(self, data: Any) -> int:
         """Sends up to 56 bytes; the message's number. It keeps the GIL."""
         session, memory, number = self._session, memory_of(data), c_uint32()
         code = session.submits.doorbell_message_send(session.at, c_uint64(self.handle), c_void_p(memory.pointer), c_size_t(memory.bytes),

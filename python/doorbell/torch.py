@@ -26,6 +26,7 @@ import threading
 import time
 import warnings
 from ctypes import byref, c_bool, c_uint64, c_void_p, sizeof
+from typing import Any
 
 import torch
 
@@ -36,7 +37,7 @@ from ._library import failed, library, watching
 from ._session import Session
 from ._ticket import Ticket
 
-_Torchs = torch.cuda.CUDAGraph
+_Torchs: Any = torch.cuda.CUDAGraph
 # Replays by each way before one is chosen.
 TURNS = 16
 _sessions: dict[int, Session] = {}
@@ -92,7 +93,7 @@ class _Turns:
     def __init__(self):
         self._plan = ["cuda", "doorbell"] * TURNS
         random.shuffle(self._plan)
-        self._taken: list[tuple[str, object, object, float]] = []
+        self._taken: list[tuple[str, Any, Any, float]] = []
 
     def replay(self, replay) -> None:
         way = self._plan.pop()
@@ -104,7 +105,7 @@ class _Turns:
         end.record()
         self._taken.append((way, begin, end, call))
 
-    def measured(self) -> dict[str, tuple[float, float]] | None:
+    def measured(self) -> dict[str, tuple[float, ...]] | None:
         """Of each way the median time in the stream and of the call, in microseconds; None while replays are under way."""
         if self._plan or not all(end.query() for _, _, end, _ in self._taken):
             return None
@@ -137,9 +138,13 @@ class CUDAGraph(_Torchs):
             super().__init__()
         self._begin()
 
-    def _begin(self):
-        self.way, self.why, self.measured = "learning", "the graph was not replayed yet", None
-        self._replays, self._learner, self._turns, self._graph, self._others = 0, None, None, None, False
+    def _begin(self) -> None:
+        self.way, self.why = "learning", "the graph was not replayed yet"
+        self.measured: dict[str, tuple[float, ...]] | None = None
+        self._replays, self._others = 0, False
+        self._learner: _Learner | None = None
+        self._turns: _Turns | None = None
+        self._graph: Graph | None = None
 
     def _stay_with_cuda(self, why) -> None:
         self.way, self.why = "cuda", str(why)
@@ -252,6 +257,7 @@ class CUDAGraph(_Torchs):
             super().replay()
             return
         graph, order, ticket = self._graph, self._order, c_uint64()
+        assert graph is not None
         order.stream = _stream(torch.cuda.current_device())
         # (It calls CUDA, which may wait for a thread that waits for the GIL: not `held`.)
         code = library.doorbell_graph_launch(graph._session.at, graph._argument, order, byref(ticket))
