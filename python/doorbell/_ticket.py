@@ -26,6 +26,7 @@ class Ticket(c_uint64):
     """A submission. It is its number, where the library writes it."""
 
     __slots__ = ("_keep", "_session")
+    _keep: Any
     _session: Session
 
     @classmethod
