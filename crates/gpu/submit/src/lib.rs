@@ -46,10 +46,13 @@ mod prepared;
 mod promises;
 mod ring;
 mod session;
+mod sleepers;
 mod staged;
 mod start;
 mod thread;
 mod transfers;
+mod wait;
+mod waiting;
 mod words;
 
 pub use chains::{ChainHow, ChainStep};
@@ -62,3 +65,4 @@ pub use launch::{Order, Way};
 pub use open::{Kind, Options};
 pub use ring::Frame;
 pub use session::Session;
+pub use wait::Wait;

@@ -37,6 +37,8 @@ pub struct Session {
     setup: RwLock<Option<Setup>>,
     /// The process that opened it; 0 before the first time.
     opener: AtomicU32,
+    /// [`Wait`], as a number.
+    pub(crate) how: AtomicU64,
 }
 
 /// What `state` says.
@@ -88,6 +90,7 @@ impl Session {
             state: AtomicU64::new(0),
             setup: RwLock::new(None),
             opener: AtomicU32::new(0),
+            how: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -165,6 +168,7 @@ impl Session {
         let mut setup = self.setup.write().unwrap_or_else(PoisonError::into_inner);
         let was = setup.take().ok_or(Error::Closed)?;
         self.state.fetch_and(!1, Ordering::SeqCst);
+        self.lanes.iter().for_each(|lane| lane.sleepers.wake_all());
         Point::AfterClose.reached();
         // What it has of CUDA's is freed in CUDA's context.
         let kept = was.enter();
