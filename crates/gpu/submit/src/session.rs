@@ -8,6 +8,7 @@ use crate::lane::{Claim, Inner, Lane};
 use crate::open::{LANES, Options, Setup};
 use crate::staged;
 use crate::thread;
+use crate::watch::Watch;
 use gpu::points::Point;
 use gpu::{AddressSpace, Channel, ChannelOptions, Copies, Engine};
 use rm::graph::Place;
@@ -39,6 +40,7 @@ pub struct Session {
     opener: AtomicU32,
     /// [`Wait`], as a number.
     pub(crate) how: AtomicU64,
+    pub(crate) watch: Watch,
 }
 
 /// What `state` says.
@@ -91,6 +93,7 @@ impl Session {
             setup: RwLock::new(None),
             opener: AtomicU32::new(0),
             how: AtomicU64::new(u64::MAX),
+            watch: Watch::new(),
         }
     }
 
@@ -169,10 +172,12 @@ impl Session {
         let was = setup.take().ok_or(Error::Closed)?;
         self.state.fetch_and(!1, Ordering::SeqCst);
         self.lanes.iter().for_each(|lane| lane.sleepers.wake_all());
+        self.watch.closing();
         Point::AfterClose.reached();
         // What it has of CUDA's is freed in CUDA's context.
         let kept = was.enter();
         self.empty();
+        self.watch.closed();
         self.buffers.clear(&self.lanes);
         was.say(|| "closed".into());
         drop(was);
@@ -430,6 +435,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         if self.close().is_err() && self.same_process().is_err() {
             // A fork's child: nothing of it is ours to free.
+            self.watch.forget();
             std::mem::forget(self.setup.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         }
     }

@@ -127,6 +127,10 @@ impl<'s> Pace<'s> {
         now().saturating_sub(self.start)
     }
 
+    pub fn left(&self) -> Duration {
+        Duration::from_nanos(self.limit.saturating_sub(self.after()))
+    }
+
     /// It has slept.
     #[inline]
     pub fn has_slept(&self) -> bool {

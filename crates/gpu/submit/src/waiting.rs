@@ -2,7 +2,7 @@
 //!
 //! There is no `cancel`. The GPU reads ahead: the words of a submission may be inside the GPU before what they wait for has come, GP_PUT cannot be taken back,
 //! and nothing of a channel but its doorbell may be written. Whoever changed words in memory would never learn which were read. So a submission ends by itself
-//! or with its lane. What can be given up is the wait, by its limit.
+//! or with its lane. What can be given up is the wait: by its limit, or, in a [`crate::Queue`], by [`crate::Queue::wake`] and [`crate::Queue::remove`].
 
 use crate::error::Error;
 use crate::handle::{COPY, Copy};

@@ -4,7 +4,7 @@ use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
 use std::sync::Arc;
 use std::time::Duration;
-use submit::{Chooser, Direction, Executor, Follow, Options, Piece, Session, Wait};
+use submit::{Chooser, Direction, Done, Executor, Follow, Options, Piece, Queue, Session, Wait};
 use test_support::counting::{Counting, cost, watch_system_calls};
 
 #[global_allocator]
@@ -75,18 +75,21 @@ fn submit_copy_and_poll_allocate_nothing_and_make_no_system_call() {
         });
         assert_eq!((number, spent), (Some(round + 1), (0, 0)));
     }
-    // Waits may sleep; they allocate nothing.
+    // Waits may sleep, and a queue may wake; they allocate nothing.
+    let queue = Queue::new(&session, 8).unwrap();
+    let mut done = [Done::default()];
     for how in [Wait::Spin, Wait::SLEEP, Wait::Sleep { spin: Duration::ZERO }] {
         session.set_wait(how);
         for round in 0..100 {
             let copy = session.submit(prepared).unwrap();
             // (A system call that is watched is not made.)
             let (allocations, _) = cost(false, || {
-                let all = session.wait(copy, LIMIT).is_ok() && session.wait_any(&[copy], LIMIT).is_ok();
-                let all = all && session.wait_all(&[copy], LIMIT).is_ok();
+                let mut all = queue.add(copy, round).is_ok() && queue.wait(LIMIT).is_ok();
+                all &= session.wait(copy, LIMIT).is_ok() && session.wait_any(&[copy], LIMIT).is_ok();
+                all &= session.wait_all(&[copy], LIMIT).is_ok() && queue.take(&mut done).is_ok_and(|count| count == 1);
                 assert!(std::hint::black_box(all));
             });
-            assert_eq!(allocations, 0, "{how:?}, round {round}");
+            assert_eq!((allocations, done[0].user), (0, round), "{how:?}");
         }
         // What is done needs no system call, however a session waits; and neither does a submission.
         let copy = session.submit(prepared).unwrap();
