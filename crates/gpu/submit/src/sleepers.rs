@@ -38,7 +38,7 @@ impl Sleepers {
     }
 
     /// Sleeps after a look in vain for a number, which was `after` nanoseconds into the wait; until that number is seen done by another thread, `limit` nanoseconds
-    /// have passed, or a signal came. Whether it slept alone, for as long as it wanted.
+    /// have passed, or a signal came.
     pub fn nap(&self, before: Before, number: u64, start: u64, after: u64, limit: u64) -> Nap {
         // ORDERING: before the kernel compares the word: see the head of the file.
         let others = self.napping.fetch_add(1, Ordering::SeqCst);
@@ -47,9 +47,10 @@ impl Sleepers {
         let at = start.saturating_add(after).saturating_add(long.min(limit.saturating_sub(after)));
         let at = libc::timespec { tv_sec: (at / 1_000_000_000) as i64, tv_nsec: (at % 1_000_000_000) as i64 };
         // (No cancellation point: glibc's functions that sleep end cancelled threads, which would unwind through frames that know nothing of that.)
-        futex::wait_bitset(&self.word, before.0, Some(&Deadline::new(Clock::Monotonic, at)), bit(number));
+        let deadline = Deadline::new(Clock::Monotonic, at);
+        let woken = futex::wait_bitset(&self.word, before.0, Some(&deadline), bit(number)) != futex::Wait::TimedOut;
         self.napping.fetch_sub(1, Ordering::SeqCst);
-        Nap { shared: others > 0, long: alone > LATE }
+        Nap { woken, shared: others > 0, long: alone > LATE }
     }
 
     /// All up to this number are done. After a look; wakes who sleeps for one of those that nobody has seen before.
@@ -77,7 +78,9 @@ impl Sleepers {
 /// How a nap was.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Nap {
-    /// Others slept meanwhile: its length says nothing.
+    /// It ended before its time.
+    pub woken: bool,
+    /// Others slept when it began, so it was longer than it would have been.
     pub shared: bool,
     /// Longer than anybody may be told late, because of what is expected.
     pub long: bool,
@@ -158,6 +161,42 @@ mod tests {
         assert!((1..100).all(|number| (1..=number).all(|seen| bits(seen - 1, number) & bit(number) != 0)));
     }
 
+    #[test]
+    fn a_nap_does_not_begin_where_its_number_came_after_the_look() {
+        let sleepers = Sleepers::new();
+        let before = sleepers.before();
+        // (The look, in vain.) Nobody sleeps, so nobody is woken.
+        sleepers.reached(5);
+        assert!(sleepers.nap(before, 5, now(), 0, u64::MAX).woken);
+        assert!(!sleepers.nap(sleepers.before(), 6, now(), 0, u64::MAX).woken, "nothing has come since");
+        // What was seen before wakes nobody again.
+        let before = sleepers.before();
+        sleepers.reached(5);
+        sleepers.reached(4);
+        assert!(!sleepers.nap(before, 6, now(), 0, u64::MAX).woken);
+    }
+
+    #[test]
+    fn a_wake_reaches_who_sleeps_for_its_number_and_nobody_else() {
+        let sleepers = Sleepers::new();
+        let sleeps = |number: u64| {
+            sleepers.napping.fetch_add(1, Ordering::SeqCst);
+            let soon = Clock::Monotonic.now();
+            let soon = libc::timespec { tv_sec: soon.tv_sec + 2, ..soon };
+            futex::wait_bitset(&sleepers.word, 0, Some(&Deadline::new(Clock::Monotonic, soon)), bit(number))
+        };
+        std::thread::scope(|scope| {
+            let threads = [3, 4, 5].map(|number| scope.spawn(move || sleeps(number)));
+            while sleepers.napping.load(Ordering::SeqCst) < 3 {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(300));
+            sleepers.reached(4);
+            let ended = threads.map(|thread| thread.join().unwrap());
+            assert_eq!(ended, [futex::Wait::Woken, futex::Wait::Woken, futex::Wait::TimedOut]);
+        });
+    }
+
     /// Threads that sleep for numbers of a counter, which one of them alone sees in time: naps of the others are far too long.
     #[test]
     fn no_sleeper_misses_its_number() {
@@ -188,15 +227,15 @@ mod tests {
                 });
             }
             let start = Instant::now();
-            for number in 1..=THREADS * ROUNDS {
+            let mut number = 0;
+            while number < THREADS * ROUNDS {
+                number = (number + 1 + number % 7).min(THREADS * ROUNDS);
                 reached.store(number, Ordering::SeqCst);
                 sleepers.reached(number);
-                if number % 4 == 0 {
-                    // Until somebody sleeps, mostly.
-                    (0..50)
-                        .take_while(|_| sleepers.napping.load(Ordering::SeqCst) == 0)
-                        .for_each(|_| std::thread::yield_now());
-                }
+                // Until somebody sleeps, mostly.
+                (0..50)
+                    .take_while(|_| sleepers.napping.load(Ordering::SeqCst) == 0)
+                    .for_each(|_| std::thread::yield_now());
             }
             assert!(start.elapsed() < Duration::from_secs(60));
         });

@@ -181,12 +181,10 @@ impl<'s> Pace<'s> {
 
     /// What was waited for is there: what to expect next time.
     pub fn done(&self) {
-        let expected = &self.sleepers.expected;
-        match self.how {
-            _ if self.looks == 0 || self.last.shared => {}
-            Wait::Spin => {}
-            Wait::Sleep { .. } if self.last.long => expected.overslept(self.after()),
-            Wait::Sleep { .. } => expected.lasted(self.after()),
+        let Wait::Sleep { .. } = self.how else { return };
+        let (expected, late) = (&self.sleepers.expected, !self.last.woken);
+        if self.looks > 0 && !(late && self.last.shared) {
+            if late && self.last.long { expected.overslept(self.after()) } else { expected.lasted(self.after()) }
         }
     }
 }
