@@ -9,6 +9,9 @@
 //! their own, in CUDA's channel group, one after the other. [`Session::instantiate_graph`] is for graphs that name pageable memory. [`Session::prepare_chain`] makes copies and launches one; [`Session::launch_behind`] and
 //! [`Session::submit_behind`] put submissions of several lanes in order.
 //!
+//! [`Session::wait`] looks until a submission is done, or sleeps between looks ([`Wait`]). [`Session::wait_any`] and [`Session::wait_all`] are for several, and a
+//! [`Queue`] for many, with a descriptor for epoll. Nothing takes a submission back: see the head of `waiting`.
+//!
 //! Handles are numbers that carry the session, the place and how often the place was used. A handle of something that is gone
 //! is an error, never another's.
 //!
