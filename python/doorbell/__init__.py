@@ -24,6 +24,10 @@ Copies and launches become one, behind one doorbell: a frame in, its inference, 
     frame = doorbell.chain([(input, camera), step, (result, output)])
     frame.replay().wait()
 
+A ticket is waited for in asyncio, too, and many of them in a queue:
+
+    await to_gpu.submit()
+
 A program with several GPUs, or a library that must not care what else is in the process, makes sessions of its own:
 
     with doorbell.Session(gpu=1) as second:
@@ -47,11 +51,12 @@ from ._errors import (Busy, Closed, DoorbellError, Forked, Freed, Full, InvalidH
 
 try:
     from ._default import (allocate, chain, close, copy_, copy_async, copy_batch, current, explain, graph, instantiate, kernel, message, open, pin,
-                           prepare, prepare_bytes, ring, session)
+                           prepare, prepare_bytes, queue, ring, session)
     from ._graph import Graph
     from ._handle import Buffer
     from ._library import version, watching
     from ._record import pause, record, recording, resume
+    from ._queue import Done, Queue
     from ._session import Session
     from ._ticket import Ticket
     from ._transfers import Frame, Message, Ring, Transfer
@@ -66,8 +71,8 @@ except NoLibrary as _without:
 
 # Not open(): `from doorbell import *` leaves Python's own.
 __all__ = [
-    "Buffer", "Busy", "Closed", "DoorbellError", "Forked", "Frame", "Freed", "Full", "Graph", "InvalidHandle", "Message",
-    "NotLaunchable", "NotPinnable", "OutOfRange", "Overrun", "Ring", "Session", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate",
+    "Buffer", "Busy", "Closed", "Done", "DoorbellError", "Forked", "Frame", "Freed", "Full", "Graph", "InvalidHandle", "Message",
+    "NotLaunchable", "NotPinnable", "OutOfRange", "Overrun", "Queue", "Ring", "Session", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate",
     "chain", "close", "copy_", "copy_async", "copy_batch", "current", "explain", "graph", "instantiate", "kernel", "message", "pause", "pin",
-    "prepare", "prepare_bytes", "record", "recording", "resume", "ring", "session", "version", "watching",
+    "prepare", "prepare_bytes", "queue", "record", "recording", "resume", "ring", "session", "version", "watching",
 ]

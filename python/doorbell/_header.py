@@ -96,6 +96,14 @@ class Piece(ctypes.Structure):
     ]
 
 
+class Done(ctypes.Structure):
+    _fields_ = [
+        ("ticket", c_uint64),
+        ("user", c_uint64),
+        ("code", c_int32),
+    ]
+
+
 class Frame(ctypes.Structure):
     _fields_ = [
         ("size", c_size_t),
@@ -141,9 +149,19 @@ FUNCTIONS = {
     "doorbell_transfer_bytes_async": (c_int32, [c_void_p, c_uint64, c_void_p, c_size_t, POINTER(Order), POINTER(c_uint64)]),
     "doorbell_transfer_free": (c_int32, [c_void_p, c_uint64]),
     "doorbell_wait": (c_int32, [c_void_p, c_uint64, c_uint64]),
+    "doorbell_wait_sleeping": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64]),
+    "doorbell_wait_any": (c_int32, [c_void_p, POINTER(c_uint64), c_size_t, c_uint64, POINTER(c_size_t)]),
+    "doorbell_wait_all": (c_int32, [c_void_p, POINTER(c_uint64), c_size_t, c_uint64]),
     "doorbell_poll": (c_int32, [c_void_p, c_uint64, POINTER(c_bool)]),
     "doorbell_pending": (c_int32, [c_void_p, c_uint64, POINTER(c_uint64)]),
     "doorbell_stream_wait": (c_int32, [c_void_p, c_void_p, c_uint64]),
+    "doorbell_queue_create": (c_int32, [c_void_p, c_size_t, POINTER(c_uint64)]),
+    "doorbell_queue_add": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64]),
+    "doorbell_queue_poll": (c_int32, [c_void_p, c_uint64, POINTER(Done), c_size_t, c_size_t, POINTER(c_size_t)]),
+    "doorbell_queue_wait": (c_int32, [c_void_p, c_uint64, c_uint64]),
+    "doorbell_queue_remove": (c_int32, [c_void_p, c_uint64, c_uint64, POINTER(c_bool)]),
+    "doorbell_queue_descriptor": (c_int32, [c_void_p, c_uint64, POINTER(c_int32)]),
+    "doorbell_queue_free": (c_int32, [c_void_p, c_uint64]),
     "doorbell_ring_create": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64, c_uint64, c_uint64, c_uint32, POINTER(c_uint64)]),
     "doorbell_ring_next": (c_int32, [c_void_p, c_uint64, POINTER(Frame)]),
     "doorbell_ring_async": (c_int32, [c_void_p, c_uint64, POINTER(Order), POINTER(c_uint64)]),

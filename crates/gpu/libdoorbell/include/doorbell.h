@@ -71,6 +71,9 @@ typedef uint64_t doorbell_graph_t;
 // A CUDA graph that is being learnt. 0 is never one.
 typedef uint64_t doorbell_learner_t;
 
+// Submissions that are waited for together. 0 is never one.
+typedef uint64_t doorbell_queue_t;
+
 // What a submission waits for on the GPU. Every function that submits takes one, or null for nothing. Set all of it to 0, then
 // size, then what is wanted. What is submitted on the same lane later waits, too.
 typedef struct {
@@ -431,6 +434,28 @@ int32_t doorbell_wait(doorbell_t *doorbell,
                       doorbell_ticket_t ticket,
                       uint64_t timeout_ns);
 
+// As doorbell_wait(), and sleeps after `spin_ns`: for waits of milliseconds, which would use up a CPU. DOORBELL_FOREVER never sleeps, 0 sleeps at once.
+// Cost: a thread that sleeps wakes up to look, at most 50 us or an eighth of the wait late. Threads, errors: as doorbell_wait().
+int32_t doorbell_wait_sleeping(doorbell_t *doorbell,
+                               doorbell_ticket_t ticket,
+                               uint64_t spin_ns,
+                               uint64_t timeout_ns);
+
+// Waits until one of several submissions is done, whichever lanes they are on; `index` says which. Of several that are done it is the first.
+// Cost: as doorbell_wait(), and a look at each. Threads: any. Errors: as doorbell_wait(), where none is done and one never will be; DOORBELL_ARGUMENT for none.
+int32_t doorbell_wait_any(doorbell_t *doorbell,
+                          const doorbell_ticket_t *tickets,
+                          size_t count,
+                          uint64_t timeout_ns,
+                          size_t *index);
+
+// Waits until all of several submissions are done, whichever lanes they are on.
+// Cost, threads: as doorbell_wait_any(). Errors: as doorbell_wait(), as soon as one of them never will be done: doorbell_poll() says of which.
+int32_t doorbell_wait_all(doorbell_t *doorbell,
+                          const doorbell_ticket_t *tickets,
+                          size_t count,
+                          uint64_t timeout_ns);
+
 // Whether a submission is done.
 // Cost: a load, and two atomic instructions; no lock, no allocation, no system call. Threads: any. Errors: as doorbell_wait() but DOORBELL_TIMEOUT.
 int32_t doorbell_poll(doorbell_t *doorbell,
@@ -449,6 +474,64 @@ int32_t doorbell_pending(doorbell_t *doorbell, doorbell_ticket_t ticket, uint64_
 int32_t doorbell_stream_wait(doorbell_t *doorbell,
                              void *stream,
                              doorbell_ticket_t ticket);
+
+/* ======== Queues of submissions, for threads and event loops that wait for many. ======== */
+
+// A submission that is done, or never will be.
+typedef struct {
+  doorbell_ticket_t ticket;
+  // What was given to doorbell_queue_add().
+  uint64_t user;
+  // DOORBELL_OK; DOORBELL_KILLED, DOORBELL_STOPPED or DOORBELL_CLOSED where its lane ended before.
+  int32_t code;
+} doorbell_done_t;
+
+// A queue for up to `size` submissions of the session at a time, 65,536 at most. Any number of threads add, take and wait.
+// Cost: some memory. Threads: any. Errors: DOORBELL_ARGUMENT, DOORBELL_LIMIT (4,096 queues in a process), DOORBELL_FORKED.
+int32_t doorbell_queue_create(doorbell_t *doorbell,
+                              size_t size,
+                              doorbell_queue_t *queue);
+
+// Adds a submission, with a number that comes out with it.
+// Cost: a lock of the queue's; with a descriptor it may wake a thread. Threads: any. Errors: DOORBELL_FULL, DOORBELL_HANDLE, DOORBELL_UNAVAILABLE, DOORBELL_CLOSED, DOORBELL_FORKED. That its lane is
+// dead is no error here: it comes out with that.
+int32_t doorbell_queue_add(doorbell_t *doorbell,
+                           doorbell_queue_t queue,
+                           doorbell_ticket_t ticket,
+                           uint64_t user);
+
+// Takes what is done, up to `room`, in the order in which it was added; `count`: how many. `done_size` is sizeof(doorbell_done_t). Never waits.
+// Cost: a lock of the queue's, and a look at what is under way. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_FORKED.
+int32_t doorbell_queue_poll(doorbell_t *doorbell,
+                            doorbell_queue_t queue,
+                            doorbell_done_t *done,
+                            size_t room,
+                            size_t done_size,
+                            size_t *count);
+
+// Waits until something can be taken. It sleeps between looks.
+// Cost: as doorbell_wait_sleeping(). Threads: any, several at a time. Errors: DOORBELL_TIMEOUT, DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+int32_t doorbell_queue_wait(doorbell_t *doorbell,
+                            doorbell_queue_t queue,
+                            uint64_t timeout_ns);
+
+// Takes a submission out that was not taken yet; `was_there` (may be null) says whether it was there. It goes on: nothing ends a submission but its lane.
+// Cost: a lock of the queue's. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_FORKED.
+int32_t doorbell_queue_remove(doorbell_t *doorbell,
+                              doorbell_queue_t queue,
+                              doorbell_ticket_t ticket,
+                              bool *was_there);
+
+// A descriptor for poll, epoll and asyncio: readable when something can be taken, until doorbell_queue_poll() has left nothing that is done. Do not read from it or close it:
+// it goes with the queue. The first one of a session starts a thread that looks at what is in such queues.
+// Cost: a system call. Threads: any. Errors: DOORBELL_UNAVAILABLE, DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+int32_t doorbell_queue_descriptor(doorbell_t *doorbell,
+                                  doorbell_queue_t queue,
+                                  int32_t *descriptor);
+
+// Ends a queue, and the waits of threads that wait there. What was in it goes on.
+// Cost: microseconds. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_FORKED.
+int32_t doorbell_queue_free(doorbell_t *doorbell, doorbell_queue_t queue);
 
 /* ======== Frames that take turns. ======== */
 

@@ -142,6 +142,8 @@ pub unsafe extern "C" fn doorbell_create(options: *const doorbell_options_t, doo
             places().taken[place] = matches!(error, Error::Forked | Error::AlreadyOpen);
             return Err(error);
         }
+        // (As the session before in this place may have been told otherwise.)
+        session.0.set_wait(submit::Wait::Spin);
         answer.put((&raw const *session).cast_mut());
         Ok(())
     })
@@ -203,6 +205,7 @@ pub extern "C" fn doorbell_free(doorbell: *mut doorbell_t) -> i32 {
         }
         let place = place(doorbell)?;
         SESSIONS[place].0.close()?;
+        crate::queues::end(&SESSIONS[place].0);
         places().taken[place] = false;
         Ok(())
     })
