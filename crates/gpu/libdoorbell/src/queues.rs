@@ -4,8 +4,9 @@ use crate::call::{To, limit, put_if_wanted, run, wrong};
 use crate::codes::code;
 use crate::growing::Growing;
 use crate::session::of;
+use crate::table::Table;
 use crate::types::*;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use submit::{Copy, Done, Error, Queue, Session};
 
 /// A submission that is done, or never will be.
@@ -26,39 +27,10 @@ unsafe impl Growing for doorbell_done_t {
 
 /// Entries that are taken at a time.
 const CHUNK: usize = 64;
-/// Queues of a process.
-const MOST: usize = 4096;
-
-struct Place {
-    /// Part of the handle: another number each time the place is used.
-    used: u32,
-    queue: Option<Arc<Queue<&'static Session>>>,
-}
-
-static QUEUES: RwLock<Vec<Place>> = RwLock::new(Vec::new());
-
-/// From the top: 8 as the kind, which no handle of a session has, 28 bits of the place, 32 of how often it was used.
-const KIND: u64 = 8 << 60;
+pub(crate) static QUEUES: Table<Queue<&'static Session>> = Table::new(8, "queue");
 
 fn find(doorbell: *const doorbell_t, queue: doorbell_queue_t) -> Result<Arc<Queue<&'static Session>>, Error> {
-    let session = of(doorbell)?;
-    Session::same_process()?;
-    let queues = QUEUES.read().unwrap_or_else(PoisonError::into_inner);
-    let place = queues
-        .get((queue >> 32 & 0xfff_ffff) as usize)
-        .filter(|place| queue & 15 << 60 == KIND && u64::from(place.used) == queue & 0xffff_ffff);
-    let found = place.and_then(|place| place.queue.clone()).ok_or(Error::Handle("queue"))?;
-    if std::ptr::eq(found.session(), session) { Ok(found) } else { Err(Error::Handle("queue")) }
-}
-
-/// Ends the queues of a session that is closed.
-pub(crate) fn end(session: &'static Session) {
-    let mut queues = QUEUES.write().unwrap_or_else(PoisonError::into_inner);
-    for place in
-        queues.iter_mut().filter(|place| place.queue.as_ref().is_some_and(|of| std::ptr::eq(of.session(), session)))
-    {
-        place.queue = None;
-    }
+    QUEUES.find(doorbell, queue)
 }
 
 /// A queue for up to `size` submissions of the session at a time, 65,536 at most. Any number of threads add, take and wait.
@@ -72,20 +44,8 @@ pub unsafe extern "C" fn doorbell_queue_create(
     run(|| {
         // SAFETY: the caller's.
         let answer = unsafe { To::new(queue) }?;
-        let made = Arc::new(Queue::new(of(doorbell)?, size)?);
-        let mut queues = QUEUES.write().unwrap_or_else(PoisonError::into_inner);
-        let free = queues.iter().position(|place| place.queue.is_none());
-        let place = match free {
-            Some(place) => place,
-            None if queues.len() == MOST => return Err(Error::Limit(MOST)),
-            None => {
-                queues.push(Place { used: 0, queue: None });
-                queues.len() - 1
-            }
-        };
-        let of = &mut queues[place];
-        (of.used, of.queue) = (of.used.wrapping_add(1), Some(made));
-        answer.put(KIND | (place as u64) << 32 | u64::from(of.used));
+        let session = of(doorbell)?;
+        answer.put(QUEUES.put(session, Queue::new(session, size)?)?);
         Ok(())
     })
 }
@@ -191,11 +151,5 @@ pub unsafe extern "C" fn doorbell_queue_descriptor(
 /// Cost: microseconds. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_queue_free(doorbell: *mut doorbell_t, queue: doorbell_queue_t) -> i32 {
-    run(|| {
-        let found = find(doorbell, queue)?;
-        let mut queues = QUEUES.write().unwrap_or_else(PoisonError::into_inner);
-        queues[(queue >> 32 & 0xfff_ffff) as usize].queue = None;
-        drop(queues);
-        found.wake()
-    })
+    run(|| QUEUES.take(doorbell, queue)?.wake())
 }

@@ -204,8 +204,17 @@ pub extern "C" fn doorbell_free(doorbell: *mut doorbell_t) -> i32 {
             return Ok(());
         }
         let place = place(doorbell)?;
-        SESSIONS[place].0.close()?;
-        crate::queues::end(&SESSIONS[place].0);
+        let session = &SESSIONS[place].0;
+        // (A loop ends before its session does: what it has launched is waited for then.)
+        Session::same_process()?;
+        for held in crate::loops::LOOPS.end(session) {
+            held.stop();
+        }
+        let closed = session.close();
+        for queue in crate::queues::QUEUES.end(session) {
+            queue.wake()?;
+        }
+        closed?;
         places().taken[place] = false;
         Ok(())
     })

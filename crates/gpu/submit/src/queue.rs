@@ -240,11 +240,6 @@ impl<S: Deref<Target = Session>> Queue<S> {
         Ok(Queue { session, core })
     }
 
-    /// The session whose submissions it takes.
-    pub fn session(&self) -> &Session {
-        &self.session
-    }
-
     /// Adds a submission, with a number that comes out with it. The same one may be in several queues. It allocates nothing; with a descriptor it may make a
     /// system call, to wake who watches.
     ///

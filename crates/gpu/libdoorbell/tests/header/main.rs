@@ -16,7 +16,7 @@ fn root() -> &'static Path {
 const WRITE: &str = "DOORBELL_WRITE_HEADER";
 
 /// The sections in the order in which a reader needs them.
-const SECTIONS: [&str; 13] = [
+const SECTIONS: [&str; 14] = [
     "types",
     "codes",
     "detail",
@@ -30,6 +30,7 @@ const SECTIONS: [&str; 13] = [
     "messages",
     "graphs",
     "chains",
+    "loops",
 ];
 const LAST: &str = "recording";
 
