@@ -2,7 +2,7 @@
 
 mod rig;
 
-use frame_loop::{Class, Error, Loop, LoopOptions, Pace, Reason, Scheduling, Stamp, State, Waiting};
+use frame_loop::{Class, Error, Loop, LoopOptions, Pace, Producer, Reason, Scheduling, Stamp, State, Waiting};
 use rig::{LIMIT, input, program, until};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,6 +59,14 @@ fn a_loop_is_stopped_at_once_whatever_it_waits_for() {
     std::thread::scope(|scope| (0..3).for_each(|_| drop(scope.spawn(|| stopped(&running, "by three")))));
 }
 
+/// A frame has its result. (Where the thread has no CPU for a whole period, an input is refused: so there are several.)
+fn a_frame(running: &Loop, producer: &mut Producer) {
+    until("a frame", || {
+        let _ = producer.put(&input(1), Stamp::default());
+        running.statistics().frames > 0
+    });
+}
+
 /// Whether so many inputs were taken and no more.
 fn is_taken(running: &Loop, count: u64) -> bool {
     let (memory, _) = running.memory();
@@ -94,13 +102,14 @@ fn a_killed_channel_ends_the_loop_with_its_error() {
     let waits = started(&rig, LoopOptions { input: Some(other.input), ..other.options(Pace::Frames) });
     let mut producer = running.producer().unwrap();
     let results = running.results().unwrap();
-    producer.put(&input(1), Stamp::default()).unwrap();
-    until("a frame", || running.statistics().frames == 1);
+    a_frame(&running, &mut producer);
     // Its kernel stores where nothing is.
     let nowhere = 0x1234_5678_9000u64.to_le_bytes();
     until("a parameter", || rig.session.set_parameter(chain.graph, 1, 0, &nowhere).is_ok());
-    producer.put(&input(2), Stamp::default()).unwrap();
-    until("the end", || running.status().state == State::Ended);
+    until("the end", || {
+        let _ = producer.put(&input(2), Stamp::default());
+        running.status().state == State::Ended
+    });
     let status = running.status();
     assert!(status.reason == Reason::Killed && status.code != 0, "{status:?}");
     assert!(running.why().is_some_and(|why| why.contains("killed by error")), "{:?}", running.why());
@@ -132,8 +141,7 @@ fn memory_that_goes_a_chain_that_is_released_and_a_session_that_is_closed_end_th
     let video = rig.session.pin(cudas.address(), 8192).unwrap();
     let chain = rig.chain_in(video);
     let running = started(&rig, chain.options(pace));
-    running.producer().unwrap().put(&input(1), Stamp::default()).unwrap();
-    until("a frame", || running.statistics().frames == 1);
+    a_frame(&running, &mut running.producer().unwrap());
     drop(cudas);
     ends(&running, Reason::Freed);
     // The chain.
@@ -154,11 +162,8 @@ fn memory_that_goes_a_chain_that_is_released_and_a_session_that_is_closed_end_th
     // The session, which nobody asks before.
     let chain = rig.chain();
     let running = started(&rig, chain.options(pace));
-    let mut producer = running.producer().unwrap();
-    producer.put(&input(1), Stamp::default()).unwrap();
-    until("a frame", || running.statistics().frames == 1);
+    a_frame(&running, &mut running.producer().unwrap());
     rig.session.close().unwrap();
-    drop(producer);
     ends(&running, Reason::Closed);
     // Opened again, nothing of the loop is of that session.
     rig.session.open(&rig::options()).unwrap();
