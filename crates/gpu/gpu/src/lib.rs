@@ -35,6 +35,7 @@ mod lease;
 mod libcuda;
 mod memory;
 mod observer;
+mod os_event;
 mod pin;
 mod pins;
 mod place;
@@ -74,6 +75,7 @@ pub use launch::{ChainWords, Counter, Launch, LaunchWords, NewParameters, Source
 pub use libcuda::Libcuda;
 pub use memory::{MAX_LENGTH, Memory};
 pub use observer::Observer;
+pub use os_event::OsEvent;
 pub use pin::Pin;
 pub use pins::Witness;
 pub use place::Place;

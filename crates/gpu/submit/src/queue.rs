@@ -104,6 +104,8 @@ struct State {
     /// When something changed last, and how long after that whoever takes is asked to see what is wrong.
     since: u64,
     doubt: u64,
+    /// When a take last saw what is wrong.
+    saw: u64,
 }
 
 struct Entry {
@@ -228,6 +230,7 @@ impl<S: Deref<Target = Session>> Queue<S> {
             woken: 0,
             since: 0,
             doubt: DOUBT,
+            saw: 0,
         };
         let core = Arc::new(Core {
             size,
@@ -300,7 +303,13 @@ impl<S: Deref<Target = Session>> Queue<S> {
         let mut state = self.core.state();
         let count = self.take_now(&mut state, into);
         let pending = !state.entries.is_empty();
-        let doubts = pending && count == 0 && now().saturating_sub(state.since) > DOUBT;
+        let doubts = pending && count == 0 && {
+            let now = now();
+            // Not at each take: it takes lanes.
+            let due = now.saturating_sub(state.since.max(state.saw)) > DOUBT;
+            state.saw = if due { now } else { state.saw };
+            due
+        };
         drop(state);
         if doubts {
             self.see_what_is_wrong();

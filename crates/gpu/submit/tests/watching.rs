@@ -3,10 +3,12 @@
 mod alone;
 
 use alone::{LIMIT, alone, piece, word};
+use gpu::points::{self, Point};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use submit::{Done, InOrder, Options, Queue};
+use submit::{Done, InOrder, Options, Queue, Session};
 
 fn threads() -> Vec<PathBuf> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten().map(|task| task.path());
@@ -32,6 +34,24 @@ fn soon(what: impl Fn() -> bool) -> bool {
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+thread_local!(static CLAIMS: Cell<u32> = const { Cell::new(0) });
+
+/// A thread that takes in a loop leaves the lanes to those who submit.
+fn takes_in_vain_take_few_lanes(queue: &Queue<&Session>) {
+    fn at(point: Point) {
+        if point == Point::AfterClaim {
+            CLAIMS.set(CLAIMS.get() + 1);
+        }
+    }
+    let counts = points::hold(at);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(60) {
+        assert_eq!(queue.take(&mut [Done::default()]).unwrap(), 0);
+    }
+    let most = start.elapsed().as_millis() as u32 / 10 + 1;
+    assert!(!counts || (1..=most).contains(&CLAIMS.get()), "{} claims, {most} at most", CLAIMS.get());
 }
 
 #[test]
@@ -61,6 +81,7 @@ fn a_session_has_one_thread_from_its_first_descriptor_to_its_close_which_sleeps_
         .add(one.copy_in(&piece(to, from), &InOrder { word: Some((gate, 0, 1)), ..InOrder::default() }).unwrap(), 1)
         .unwrap();
     std::thread::sleep(Duration::from_millis(9));
+    takes_in_vain_take_few_lanes(&queue);
     let looking = spent(&task);
     word(&one, gate).store(1, Ordering::SeqCst);
     let mut done = [Done::default()];

@@ -12,6 +12,8 @@ pub const NV01_ROOT_CLIENT: u32 = 0x41;
 pub const NV01_MEMORY_VIRTUAL: u32 = 0x70;
 /// User pages, pinned.
 pub const NV01_MEMORY_SYSTEM_OS_DESCRIPTOR: u32 = 0x71;
+/// Makes a descriptor readable.
+pub const NV01_EVENT_OS_EVENT: u32 = 0x79;
 pub const NV01_DEVICE_0: u32 = 0x80;
 pub const NV20_SUBDEVICE_0: u32 = 0x2080;
 pub const NV50_MEMORY_VIRTUAL: u32 = 0x50a0;

@@ -20,11 +20,12 @@ const PATHS: [&str; 4] = [
     "kernel-open/common/inc",
 ];
 
-const HEADERS: [&str; 22] = [
+const HEADERS: [&str; 23] = [
     "nvtypes.h",
     "nvgputypes.h",
     "nvos.h",
     "alloc/alloc_channel.h",
+    "class/cl0005.h",
     "class/cl0080.h",
     "class/cl2080.h",
     "class/clb0b5sw.h",

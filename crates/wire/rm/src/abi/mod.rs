@@ -56,6 +56,16 @@ pub const fn alloc_params_size(branch: &Branch, class: u32, declared: u32) -> u3
     }
 }
 
+/// `notify_index` of an event object. Source: `nvos.h` (flags), `cl2080_notification.h` (numbers).
+pub mod event {
+    /// Of the non-stall interrupts of all engines' channels.
+    pub const FIFO_EVENT_MTHD: u32 = 35;
+    /// By the non-stall interrupt alone. The event's parent is a sub-device.
+    pub const NONSTALL_INTR: u32 = 0x0800_0000;
+    /// Nothing is kept to be read.
+    pub const WITHOUT_EVENT_DATA: u32 = 0x1000_0000;
+}
+
 /// RM ioctl numbers (`nv_escape.h`, `nv-ioctl-numbers.h`).
 pub mod nr {
     pub const ALLOC_MEMORY: u32 = 0x27;
@@ -331,6 +341,14 @@ plain_struct! {
     /// REGISTER_FD: ties a `/dev/nvidiaN` descriptor to the client's `/dev/nvidiactl`.
     pub struct RegisterFd = 4 {
         pub ctl_fd: i32,
+    }
+
+    /// ALLOC_OS_EVENT and FREE_OS_EVENT (`nv_ioctl_alloc_os_event_t`, `nv_ioctl_free_os_event_t`).
+    pub struct OsEvent = 16 {
+        pub client: u32,
+        pub device: u32,
+        pub fd: u32,
+        pub status: u32,
     }
 
     /// One element of CARD_INFO (`nv_ioctl_card_info_t`); the call takes an array, its size is in the request.

@@ -1,6 +1,6 @@
 //! What RM_ALLOC's `params` point to, for the classes that a program needs to submit work.
 //!
-//! Source: `nvos.h`, `alloc_channel.h`, `cl0080.h`, `cl2080.h`, `clb0b5sw.h`, `clc661.h`, `nvgputypes.h`; see
+//! Source: `nvos.h`, `alloc_channel.h`, `cl0005.h`, `cl0080.h`, `cl2080.h`, `clb0b5sw.h`, `clc661.h`, `nvgputypes.h`; see
 //! [`super::BRANCHES`] for which branch lacks what.
 
 use super::plain_struct;
@@ -21,6 +21,17 @@ plain_struct! {
         /// 0 OPTIONAL_MULTIPLE_VASPACES, 1 SINGLE_VASPACE, 2 MULTIPLE_VASPACES.
         pub va_mode: u32,
         pub pad2: u32,
+    }
+
+    /// NV0005_ALLOC_PARAMETERS: NV01_EVENT_OS_EVENT (0x79).
+    pub struct EventAlloc = 24 {
+        pub parent_client: u32,
+        pub source: u32,
+        pub class: u32,
+        /// [`super::event`].
+        pub notify_index: u32,
+        /// The descriptor.
+        pub data: u64,
     }
 
     /// NV2080_ALLOC_PARAMETERS: NV20_SUBDEVICE_0 (0x2080).
