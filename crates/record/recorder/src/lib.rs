@@ -5,7 +5,8 @@
 //! this process dies the program goes on unrecorded.
 //!
 //! From the top: `record` starts the program, `followed` goes round all its processes, `image` drains the rings of one, `output` and `writing` write the
-//! chunks, `end` says how the program ended. A flight recorder keeps the newest part in `last` and `kept`, and `saving` writes files of it.
+//! chunks, `end` says how the program ended. A flight recorder keeps the newest part in `last` and `kept` (`look` divides events), and `saving` writes
+//! files of it.
 //! Meanwhile `control` is asked by others what goes on, and `wishes` does what they want.
 
 mod beside;
@@ -22,6 +23,7 @@ mod gpu_clock;
 mod image;
 mod kept;
 mod last;
+mod look;
 mod machine;
 mod memory;
 mod output;

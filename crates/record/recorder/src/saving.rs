@@ -5,7 +5,8 @@
 
 use crate::control::messages::SavedSoFar;
 use crate::kept::{Kept, Pack, plain};
-use crate::last::{Held, Last, Left, Looked, before, look};
+use crate::last::{Held, Last};
+use crate::look::{Left, Looked, before, look};
 use crate::output::describe;
 use crate::triggers::Why;
 use std::fs::Permissions;

@@ -1,6 +1,7 @@
 //! A part that was saved is read as the whole recording is read for the same time, and memory does not grow.
 
 use super::*;
+use crate::kept::time_of;
 use crate::saving::Shared;
 use decode::walk::{At, Call, Segment, Sink, walk};
 use decode::{Recording, Source};
