@@ -39,7 +39,15 @@ fn newest(header: Header, last: &Last) -> Newest {
 
 fn request(until: u64) -> Request {
     let end = End { how: "still running".into(), agent: true, complete: true, ..End::default() };
-    Request { why: why("SIGUSR1", String::new(), now()), ends: Vec::new(), held: Vec::new(), until, clock: None, end }
+    Request {
+        why: why("SIGUSR1", String::new(), now()),
+        number: None,
+        ends: Vec::new(),
+        held: Vec::new(),
+        until,
+        clock: None,
+        end,
+    }
 }
 
 /// Feeds a recording as it came: in small pieces, in the order of time. `each` sees every piece.
