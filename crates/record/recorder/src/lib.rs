@@ -28,6 +28,7 @@ mod machine;
 mod memory;
 mod output;
 mod packing;
+pub mod part;
 mod perf;
 mod place;
 mod policies;
