@@ -13,7 +13,8 @@ use terminal::table::Style;
 #[derive(Debug, Default, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Keep only the newest part, in memory, for example 256MiB or 30s (of a time at most 1GiB). A file is written when the program
+    /// Keep only the newest part, in memory, for example 256MiB or 30s (of a time at most 1GiB); a busy program takes up to 40 MB more,
+    /// and a file while it is written as much again. A file is written when the program
     /// crashes, when doorbell gets SIGUSR1, and as --save-when says. Its names: NAME.doorbell, NAME.2.doorbell and so on
     #[arg(long, value_name = "SIZE|TIME", value_parser = span, conflicts_with = "max_size")]
     pub last: Option<Span>,

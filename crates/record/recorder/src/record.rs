@@ -267,6 +267,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     rights::let_the_program_see_us();
     let header = header(o, &program.path, tsc_hz);
     let flight = o.last.as_ref().map(|last| {
+        crate::memory::return_large_blocks();
         let tell = o.tell.clone().unwrap_or_else(|| Arc::new(|_| ()));
         let shared = Shared::new(last.clone(), tell);
         (Newest::new(header.clone(), last, Saver::new(shared.clone()), clock::tsc), shared)
