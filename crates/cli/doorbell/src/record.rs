@@ -345,7 +345,9 @@ impl Args {
     }
 
     pub fn record(&self, out: &Path) -> anyhow::Result<Outcome> {
-        let last = self.flight.asked(out.into(), self.force, self.records_calls(), self.locks.is_some())?;
+        let (calls, locks, gpu_times) = (self.records_calls(), self.locks.is_some(), self.gpu_times);
+        let records = flight::Records { calls, locks, gpu_times };
+        let last = self.flight.asked(out.into(), self.force, records)?;
         if last.is_some() {
             // Whether there can be a file is known before the program starts.
             result::is_file("--out", out, "give a file: what is kept is written to files")?;

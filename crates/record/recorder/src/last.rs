@@ -9,7 +9,7 @@ use crate::beside::Beside;
 use crate::kept::{Kept, Pack};
 use crate::look::{Left, Looked, look};
 use crate::saving::{Request, Saver, Saves, Snapshot};
-use crate::triggers::{Triggers, When, Why};
+use crate::triggers::{KernelTriggers, Triggers, When, Why};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -84,6 +84,7 @@ pub struct Newest {
     unwatched: Vec<Unwatched>,
     clocks: Vec<Clock>,
     triggers: Triggers,
+    kernels: Option<KernelTriggers>,
     saver: Saver,
     packer: Packer,
 }
@@ -96,9 +97,11 @@ impl Newest {
             Span::Time(_) => MOST,
         } as usize;
         let hz = if header.tsc_hz.is_finite() && header.tsc_hz > 1.0 { header.tsc_hz } else { 1e9 };
+        let triggers = Triggers::new(&o.when, hz);
         Newest {
             kept: Kept::new(&header.driver, bound / 2),
-            triggers: Triggers::new(&o.when, hz),
+            kernels: KernelTriggers::of(&triggers),
+            triggers,
             header,
             span: o.span,
             bound,
@@ -138,6 +141,9 @@ impl Newest {
             if let Some(why) = self.triggers.look(tid, e) {
                 self.saver.happened(why);
             }
+            if let Some(kernels) = &mut self.kernels {
+                kernels.event(&self.triggers, (process, tid), e, |why| self.saver.happened(why));
+            }
         });
         let tsc = events.get(8..16).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
         let (payload, unpacked) = match packed {
@@ -176,6 +182,7 @@ impl Newest {
         while self.ended.front().is_some_and(|(at, _)| *at < self.cut) {
             let Some((_, end)) = self.ended.pop_front() else { break };
             self.kept.forget(end.index);
+            self.kernels.iter_mut().for_each(|kernels| kernels.forget(end.index));
             self.processes.remove(&end.index);
             self.left.processes += 1;
         }
@@ -217,7 +224,7 @@ impl Newest {
             let snapshot = self.snapshot(request);
             self.saver.finish_with(snapshot);
         }
-        self.saver.finish()
+        Saves { kernels: self.kernels.map(|kernels| kernels.counts()), ..self.saver.finish() }
     }
 
     fn snapshot(&mut self, request: Request) -> Snapshot {

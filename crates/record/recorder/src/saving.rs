@@ -8,7 +8,7 @@ use crate::kept::{Kept, Pack, plain};
 use crate::last::{Held, Last};
 use crate::look::{Left, Looked, before, look};
 use crate::output::describe;
-use crate::triggers::Why;
+use crate::triggers::{KernelCounts, Why};
 use std::collections::VecDeque;
 use std::fs::Permissions;
 use std::io;
@@ -47,6 +47,8 @@ pub struct Saves {
     /// Triggers soon after a file, and triggers and requests after the last allowed file.
     pub too_soon: u64,
     pub too_many: u64,
+    /// With a trigger for kernels.
+    pub kernels: Option<KernelCounts>,
 }
 
 /// Called with each file once it is written, and with the first failure.
