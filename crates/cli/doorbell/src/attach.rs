@@ -38,7 +38,7 @@ pub struct Args {
     /// End after this time, for example 10s [default: at Ctrl-C]
     #[arg(long = "duration", visible_alias = "for", value_name = units::TIME, value_parser = units::long_time)]
     pub duration: Option<Duration>,
-    /// Copy what was recorded so far to this file, which can be read while the program goes on; the name takes %h, %p, %n, %q{VAR} (for example slow-%n.doorbell)
+    /// Copy what was recorded since then to this file, which can be read while the program goes on; the name takes %h, %p, %n, %q{VAR} (for example slow-%n.doorbell)
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Replace the file of --out if it exists
@@ -78,7 +78,7 @@ impl Args {
         let recorded = self.record(&mut client, &status, || interrupted.load(Ordering::Relaxed) > 0);
         let copied = recorded.and_then(|recorded| {
             if let Some(claim) = &claim {
-                copy(&status, recorded.written, claim.path(), recorded.took)?;
+                copy(&status, &recorded, claim.path())?;
             }
             Ok(recorded)
         });
@@ -101,6 +101,7 @@ impl Args {
         let wish = |on: bool, bit: u32| if on { bit } else { 0 };
         let what =
             wish(self.calls, parts::CALLS) | wish(self.locks, parts::LOCKS) | wish(self.gpu_times, parts::GPU_TIMES);
+        let since = recorder::part::now();
         client.ask(&Request::Attach(what)).map_err(failure)?;
         if !self.quiet && self.duration.is_none() && io::stderr().is_terminal() {
             let name = Style::of_stderr().bold("doorbell:");
@@ -116,9 +117,9 @@ impl Args {
         }
         let took = begun.elapsed();
         match client.ask(&Request::Pause) {
-            Ok(answer) => Ok(Recorded { took, written: answer.written }),
+            Ok(answer) => Ok(Recorded { since, took, written: answer.written }),
             // The program has ended: its recording is complete.
-            Err(ClientError::Gone { .. }) => Ok(Recorded { took, written: None }),
+            Err(ClientError::Gone { .. }) => Ok(Recorded { since, took, written: None }),
             Err(e) => Err(failure(e)),
         }
     }
@@ -128,13 +129,16 @@ impl Args {
 const LOOK: Duration = Duration::from_millis(50);
 
 struct Recorded {
+    /// Time stamp counter when it began.
+    since: u64,
     took: Duration,
     /// How far the recording is; `None`: it has ended.
     written: Option<Written>,
 }
 
-/// A recording of its own, from that of the program as far as it is written.
-fn copy(status: &Status, written: Option<Written>, to: &Path, took: Duration) -> anyhow::Result<()> {
+/// A separate recording of what was recorded since, from that of the program.
+fn copy(status: &Status, recorded: &Recorded, to: &Path) -> anyhow::Result<()> {
+    let &Recorded { since, took, written } = recorded;
     let failed = |path: &Path, e: io::Error| {
         Failure::new(
             format!("{}: {e}", path.display()),
@@ -146,13 +150,11 @@ fn copy(status: &Status, written: Option<Written>, to: &Path, took: Duration) ->
     let mut file = File::options().write(true).truncate(true).open(to).map_err(|e| failed(to, e))?;
     let bytes = written.map_or(u64::MAX, |w| w.bytes);
     io::copy(&mut source.take(bytes), &mut file).map_err(|e| failed(to, e))?;
-    let Some(written) = written else { return Ok(()) };
+    let cut = || recorder::part::keep_from(to, since, "doorbell attach").map(drop).map_err(|e| failed(to, e));
+    let Some(written) = written else { return Ok(cut()?) };
     let mut writer = Writer::go_on(file, to, written.bytes, written.chunks).map_err(|e| failed(to, e))?;
-    let because = format!(
-        "the program went on: this is a copy of {} after {:.1} s of recording",
-        status.file,
-        took.as_secs_f64()
-    );
+    let because =
+        format!("the program went on: this is {:.1} s of its recording in {}", took.as_secs_f64(), status.file);
     let end = End {
         how: "still running".into(),
         pid: status.pid,
@@ -164,7 +166,8 @@ fn copy(status: &Status, written: Option<Written>, to: &Path, took: Duration) ->
         incomplete_because: vec![because],
         ..End::default()
     };
-    Ok(writer.end(&end).map_err(|e| failed(to, e))?)
+    writer.end(&end).map_err(|e| failed(to, e))?;
+    Ok(cut()?)
 }
 
 fn tell(status: &Status, recorded: &Recorded, file: &Path) {

@@ -13,17 +13,26 @@ use terminal::table::Style;
 #[derive(Debug, Default, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Keep only the newest part, in memory, for example 256MiB or 30s (of a time at most 1GiB). A file is written when the program
+    /// Keep only the newest part, in memory, for example 256MiB or 30s (of a time at most 1GiB); a busy program takes up to 40 MB more,
+    /// and a file while it is written as much again. A file is written when the program
     /// crashes, when doorbell gets SIGUSR1, and as --save-when says. Its names: NAME.doorbell, NAME.2.doorbell and so on
     #[arg(long, value_name = "SIZE|TIME", value_parser = span, conflicts_with = "max_size")]
     pub last: Option<Span>,
     /// With --last: write a file when this happens, such as `call > 5ms` (a CUDA call takes longer), `wait > 1ms` (for a lock, with
-    /// --locks), `lost > 0` (events that did not fit into the rings), `exit` (the program ends). May be given more than once
+    /// --locks), `kernel > 3ms` or `kernel > 2x median` (of its runs before; with --gpu-times), `lost > 0` (events that did not fit into the rings), `exit` (the program ends). May be given more than once
     #[arg(long, value_name = "EVENT", value_parser = when, requires = "last")]
     pub save_when: Vec<When>,
     /// With --last: write at most so many files, and one more at the end
     #[arg(long, value_name = "N", default_value_t = 10, requires = "last")]
     pub max_saves: u32,
+}
+
+/// What a trigger may need.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Records {
+    pub calls: bool,
+    pub locks: bool,
+    pub gpu_times: bool,
 }
 
 /// The least memory that holds what a program needs to be understood.
@@ -45,7 +54,7 @@ fn span(text: &str) -> Result<Span, String> {
     }
 }
 
-const EVENTS: &str = "examples: 'call > 5ms', 'wait > 1ms', 'lost > 0', exit";
+const EVENTS: &str = "examples: 'call > 5ms', 'wait > 1ms', 'kernel > 3ms', 'kernel > 2x median', 'lost > 0', exit";
 
 fn when(text: &str) -> Result<When, String> {
     let trigger = trigger(text.trim()).map_err(|e| format!("{e}; {EVENTS}"))?;
@@ -64,24 +73,40 @@ fn trigger(text: &str) -> Result<Trigger, String> {
     match what {
         "call" => time().map(Trigger::Call),
         "wait" => time().map(Trigger::Wait),
+        "kernel" => kernel(limit),
         "lost" => limit.parse().map(Trigger::Lost).map_err(|_| format!("`{limit}` is no number of events")),
         _ => Err(format!("`{what}` is nothing that is watched")),
     }
 }
 
+/// A time, or a factor of the median.
+fn kernel(limit: &str) -> Result<Trigger, String> {
+    if let Ok(time) = units::time(limit) {
+        return Ok(Trigger::Kernel(time));
+    }
+    let wrong = || format!("`{limit}`: a time such as 3ms, or a factor above 1 such as `2x median`");
+    let factor = limit.strip_suffix("median").map(str::trim_end).and_then(|f| f.strip_suffix('x')).ok_or_else(wrong)?;
+    let factor: f64 = factor.trim_end().parse().map_err(|_| wrong())?;
+    if !(factor > 1.0 && factor <= 1e6) {
+        return Err(wrong());
+    }
+    Ok(Trigger::KernelMedian((factor * 100.0) as u32))
+}
+
 impl Args {
-    /// What the recorder is asked for. `calls`, `locks`: these are recorded.
-    pub fn asked(&self, name: PathBuf, force: bool, calls: bool, locks: bool) -> anyhow::Result<Option<Last>> {
+    /// What the recorder is asked for. `records`: the options of `record` that are on.
+    pub fn asked(&self, name: PathBuf, force: bool, records: Records) -> anyhow::Result<Option<Last>> {
         let Some(span) = self.last else { return Ok(None) };
         for w in &self.save_when {
             let (lacks, option) = match w.trigger {
-                Trigger::Call(_) => (!calls, "--calls"),
-                Trigger::Wait(_) => (!locks, "--locks"),
+                Trigger::Call(_) => (!records.calls, "--calls"),
+                Trigger::Wait(_) => (!records.locks, "--locks"),
+                Trigger::Kernel(_) | Trigger::KernelMedian(_) => (!records.gpu_times, "--gpu-times"),
                 _ => (false, ""),
             };
             if lacks {
                 let what = format!("--save-when '{}': that is not recorded", w.text);
-                return Err(Failure::new(what, format!("{option} records it")).into());
+                return Err(Failure::new(what, format!("add {option}, which records it")).into());
             }
         }
         Ok(Some(Last { span, when: self.save_when.clone(), name, force, most_files: self.max_saves }))
@@ -125,6 +150,15 @@ pub fn lines(saves: &Saves) -> Vec<String> {
         let n = number::of(saves.too_many, "event");
         out.push(format!("{n} came when there were as many files as --max-saves allows"));
     }
+    let k = saves.kernels.unwrap_or_default();
+    if k.not_timed > 0 {
+        let (n, all) = (number::count(k.not_timed), number::of(k.timed + k.not_timed, "kernel"));
+        out.push(format!("the start of {n} of {all} is not known: they could save no file"));
+    }
+    if k.without_median > 0 {
+        let (n, most) = (number::of(k.without_median, "run"), number::count(recorder::KERNELS_WITH_MEDIAN as u64));
+        out.push(format!("{n} of kernels had no median: more than {most} different kernels ran"));
+    }
     out
 }
 
@@ -155,11 +189,23 @@ mod tests {
         assert_eq!(when("call > 5ms").unwrap().trigger, Trigger::Call(ms(5)));
         assert_eq!(when(" wait>1ms ").unwrap().trigger, Trigger::Wait(ms(1)));
         assert_eq!(when("lost > 0").unwrap().trigger, Trigger::Lost(0));
+        assert_eq!(when("kernel > 3ms").unwrap().trigger, Trigger::Kernel(ms(3)));
+        assert_eq!(when("kernel>2.5x  median").unwrap().trigger, Trigger::KernelMedian(250));
         assert_eq!(when("exit").unwrap().trigger, Trigger::Exit);
         assert_eq!(when("call   >  5ms").unwrap().text, "call > 5ms");
-        for wrong in
-            ["", "call", "call < 5ms", "call > 5", "lost > 5ms", "kernel > 2x median", "call > 5ms > 4ms", "crash"]
-        {
+        for wrong in [
+            "",
+            "call",
+            "call < 5ms",
+            "call > 5",
+            "lost > 5ms",
+            "kernel > 2x",
+            "kernel > median",
+            "kernel > 1x median",
+            "kernel > nanx median",
+            "call > 5ms > 4ms",
+            "crash",
+        ] {
             let e = when(wrong).unwrap_err();
             assert!(e.contains("'call > 5ms'"), "{wrong}: {e}");
         }
@@ -167,12 +213,23 @@ mod tests {
 
     #[test]
     fn what_is_watched_for_must_be_recorded() {
-        let of = |text: &str, calls, locks| {
+        let of = |text: &str, records: Records| {
             let args = Args { last: Some(Span::Bytes(1 << 20)), save_when: vec![when(text).unwrap()], max_saves: 1 };
-            args.asked("a".into(), false, calls, locks).is_ok()
+            args.asked("a".into(), false, records).map_err(|e| e.downcast::<Failure>().unwrap().hint().to_owned())
         };
-        assert!(of("call > 5ms", true, false) && !of("call > 5ms", false, false));
-        assert!(of("wait > 5ms", true, true) && !of("wait > 5ms", true, false));
-        assert!(of("lost > 5", false, false) && of("exit", false, false));
+        let (none, calls) = (Records::default(), Records { calls: true, ..Records::default() });
+        let all = Records { calls: true, locks: true, gpu_times: true };
+        for (text, needs) in [
+            ("call > 5ms", "--calls"),
+            ("wait > 5ms", "--locks"),
+            ("kernel > 5ms", "--gpu-times"),
+            ("kernel > 2x median", "--gpu-times"),
+        ] {
+            let hint = of(text, none).unwrap_err();
+            assert!(hint.contains(needs), "{text}: {hint}");
+            assert!(of(text, all).is_ok(), "{text}");
+        }
+        assert!(of("call > 5ms", calls).is_ok() && of("kernel > 5ms", calls).is_err());
+        assert!(of("lost > 5", none).is_ok() && of("exit", none).is_ok());
     }
 }

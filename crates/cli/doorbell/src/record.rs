@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::help::Page;
-use crate::{flight, preload, result, units};
+use crate::{flight, preload, result, signals, units};
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -14,6 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 use tape::session::unwatched;
 use terminal::number;
@@ -288,8 +289,26 @@ impl Args {
             return outcome;
         }
         let recorded = Duration::try_from_secs_f64(outcome.end.seconds).unwrap_or_default();
-        // (What was recorded stays as it is if this fails.)
-        if decode::store_summary(out, SUMMARY_WITHIN.max(recorded / 10)).unwrap_or(false) {
+        let within = SUMMARY_WITHIN.max(recorded / 10);
+        signals::count_interrupts();
+        let (done, is_done) = mpsc::channel::<()>();
+        let quiet = self.quiet;
+        let stored = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                // (The other end is dropped when the summary is done.)
+                if is_done.recv_timeout(SUMMARY_TOLD_AFTER) == Err(RecvTimeoutError::Timeout) && !quiet {
+                    let (name, within) = (Style::of_stderr().bold("doorbell:"), number::seconds(within.as_secs_f64()));
+                    eprintln!(
+                        "{name} the program has ended; summing up its recording for at most {within}, Ctrl-C skips it"
+                    );
+                }
+            });
+            // (The recording stays as it is if this fails or is skipped.)
+            let stored = decode::store_summary_unless(out, within, signals::is_interrupted).unwrap_or(false);
+            drop(done);
+            stored
+        });
+        if stored {
             outcome.bytes = out.metadata().map_or(outcome.bytes, |m| m.len());
         }
         outcome
@@ -326,7 +345,9 @@ impl Args {
     }
 
     pub fn record(&self, out: &Path) -> anyhow::Result<Outcome> {
-        let last = self.flight.asked(out.into(), self.force, self.records_calls(), self.locks.is_some())?;
+        let (calls, locks, gpu_times) = (self.records_calls(), self.locks.is_some(), self.gpu_times);
+        let records = flight::Records { calls, locks, gpu_times };
+        let last = self.flight.asked(out.into(), self.force, records)?;
         if last.is_some() {
             // Whether there can be a file is known before the program starts.
             result::is_file("--out", out, "give a file: what is kept is written to files")?;
@@ -379,6 +400,8 @@ pub fn claim_result(out: Option<&Path>, default: &Path, force: bool) -> anyhow::
 
 /// What the program's caller can wait for behind its end.
 const SUMMARY_WITHIN: Duration = Duration::from_secs(5);
+/// A summary that takes longer than this is announced.
+const SUMMARY_TOLD_AFTER: Duration = Duration::from_secs(1);
 /// `show` makes the summary of a recording that is smaller than this in a fraction of a second (some 60,000 launches).
 const SUMMARY_FROM: u64 = 8 << 20;
 

@@ -4,7 +4,7 @@ use crate::attach::failure;
 use crate::failure::Failure;
 use crate::help::Page;
 use recorder::control::client::Client;
-use recorder::control::messages::{Request, SavedSoFar};
+use recorder::control::messages::{Request, SaveResult};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -35,22 +35,24 @@ const LOOK: Duration = Duration::from_millis(20);
 impl Args {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut client = Client::of(self.pid).map_err(failure)?;
-        let before = saved(&mut client)?;
-        client.ask(&Request::Save(self.reason.clone())).map_err(failure)?;
+        let number = client.ask(&Request::Save(self.reason.clone())).map_err(failure)?.save;
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
-            let SavedSoFar { files, latest, failed, failure: why } = saved(&mut client)?;
-            if let Some(latest) = latest.filter(|_| files > before.files) {
-                println!("{latest}");
-                return Ok(ExitCode::SUCCESS);
-            }
-            if failed > before.failed {
-                let why = why.unwrap_or_default();
-                return Err(Failure::new(
-                    format!("nothing was saved: {why}"),
-                    "the recording goes on; make room, and try again",
-                )
-                .into());
+            let saved = client.status().map_err(failure)?.saved.unwrap_or_default();
+            match saved.requests.into_iter().find(|result| Some(result.number) == number) {
+                Some(SaveResult { file: Some(file), .. }) => {
+                    println!("{file}");
+                    return Ok(ExitCode::SUCCESS);
+                }
+                Some(SaveResult { failure: why, .. }) => {
+                    let why = why.unwrap_or_default();
+                    return Err(Failure::new(
+                        format!("nothing was saved: {why}"),
+                        "the recording goes on; make room, and try again",
+                    )
+                    .into());
+                }
+                None => {}
             }
             std::thread::sleep(LOOK);
         }
@@ -60,8 +62,4 @@ impl Args {
         )
         .into())
     }
-}
-
-fn saved(client: &mut Client) -> anyhow::Result<SavedSoFar> {
-    Ok(client.status().map_err(failure)?.saved.unwrap_or_default())
 }

@@ -19,9 +19,15 @@ pub fn survive_file_size_limit() {
     }
 }
 
+static HEARD: AtomicU32 = AtomicU32::new(0);
+
+/// Since [`count_interrupts`] there was one.
+pub fn is_interrupted() -> bool {
+    HEARD.load(Ordering::Relaxed) > 0
+}
+
 /// From now on Ctrl-C and SIGTERM are counted and end nothing; the third one ends this process as ever.
 pub fn count_interrupts() -> &'static AtomicU32 {
-    static HEARD: AtomicU32 = AtomicU32::new(0);
     static FIRST_NS: AtomicU64 = AtomicU64::new(0);
     extern "C" fn heard(_: libc::c_int) {
         let now = monotonic_ns();

@@ -1,6 +1,7 @@
 //! A flight recorder (`record --last`): what makes it write a file, and what is in it.
 
 use serde_json::Value;
+use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -64,18 +65,57 @@ fn output_is_part(name: &str) -> bool {
     name.ends_with(".part")
 }
 
+/// Something takes long in a program, and a file is written because of it.
+struct Planted {
+    event: &'static str,
+    /// What takes long, as the program knows it.
+    plant: &'static str,
+    /// In what doorbell says of the file.
+    says: &'static str,
+    /// Causes that `why` finds for calls that lost 10 ms, and what it names among their details.
+    causes: &'static [&'static str],
+    names: &'static str,
+}
+
 #[test]
-fn a_slow_call_a_slow_lock_and_a_long_kernel_each_write_a_file_that_names_them() {
+fn each_planted_stall_writes_a_file_in_which_why_finds_its_cause() {
     let Some(dir) = built() else { test_support::skip!("no C compiler") };
     let cases = [
-        ("call > 15ms", "alloc", &["memory", "lock"][..], "15ms: cu"),
-        ("wait > 15ms", "alloc", &["memory", "lock"], "for a lock"),
-        ("call > 15ms", "kernel", &["gpu"], "cuCtxSynchronize "),
+        Planted {
+            event: "call > 15ms",
+            plant: "alloc",
+            says: "15ms: cu",
+            causes: &["memory", "lock"],
+            names: "\"call\":\"cuMemAlloc\"",
+        },
+        Planted {
+            event: "wait > 15ms",
+            plant: "alloc",
+            says: "for a lock",
+            causes: &["memory", "lock"],
+            names: "\"how\":\"held\"",
+        },
+        // (A wait for the GPU is no call's fault: it is among the causes only.)
+        Planted { event: "call > 15ms", plant: "kernel", says: "cuCtxSynchronize ", causes: &["gpu"], names: "" },
+        Planted {
+            event: "call > 15ms",
+            plant: "module",
+            says: "15ms: cu",
+            causes: &["code_loading", "lock"],
+            names: "\"call\":\"cuModuleLoadData\"",
+        },
+        Planted {
+            event: "call > 15ms",
+            plant: "preempt",
+            says: "cuLaunchKernel ",
+            causes: &["preempted"],
+            names: "(spinner)",
+        },
     ];
-    for (event, plants, causes, says) in cases {
-        let name = format!("{}.doorbell", plants.len() + event.len());
+    for Planted { event, plant, says, causes, names } in cases {
+        let name = format!("{plant}-{}.doorbell", event.len());
         let how = ["--locks", "--last", "2MiB", "--save-when", event, "-o", &name];
-        let (out, said) = recorded(dir.path(), &how, &["./app", plants, "exit"]);
+        let (out, said) = recorded(dir.path(), &how, &["./app", plant, "exit"]);
         assert!(out.status.success() && out.stdout == b"done\n", "{said}");
         assert!(said.contains(&format!("({event}: ")) && said.contains(says), "{said}");
         let file = dir.path().join(&name);
@@ -84,22 +124,106 @@ fn a_slow_call_a_slow_lock_and_a_long_kernel_each_write_a_file_that_names_them()
         // The program went on for 200 ms: the file has half of that.
         assert_eq!(s["end"]["how"], "still running");
         let why = show(&["why", "--above", "10ms", "--starting"], &file);
-        // (A wait for the GPU is no call's fault: it is among the causes only.)
+        if plant == "preempt" && why["not_watched"].to_string().contains("context switches") {
+            eprintln!("context switches cannot be seen here: {}", why["not_watched"]);
+            continue;
+        }
+        assert!(why["saved_because"].as_str().unwrap().starts_with(&format!("{event}: ")), "{}", why["saved_because"]);
         let of = |list: &str| {
-            why[list]
-                .as_array()
-                .unwrap()
-                .iter()
-                .filter(|w| w["ns"].as_u64() > Some(10_000_000))
-                .cloned()
-                .collect::<Vec<_>>()
+            let all = why[list].as_array().unwrap().iter();
+            all.filter(|w| w["ns"].as_u64() > Some(10_000_000)).cloned().collect::<Vec<_>>()
         };
         let found: Vec<String> = [of("worst"), of("causes")].concat().iter().map(|w| w["cause"].to_string()).collect();
         for cause in causes {
-            assert!(found.iter().any(|f| f.contains(cause)), "{event} {plants}: {cause} is not in {found:?}");
+            assert!(found.iter().any(|f| f.contains(cause)), "{event} {plant}: {cause} is not in {found:?}");
         }
+        let details = Value::from(of("worst")).to_string();
+        assert!(details.contains(names), "{event} {plant}: {names} is not in {details}");
         std::fs::remove_file(file).unwrap();
     }
+}
+
+/// The program of kernels, with CUDA in software beside it; or why there is none.
+fn kernels() -> Result<tempfile::TempDir, String> {
+    let library = std::env::current_exe().unwrap().with_file_name("libsoftcuda.so");
+    if !library.exists() {
+        return Err("no libsoftcuda.so beside the tests".into());
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/last/kernel.c");
+    let name = dir.path().join("libcuda.so.1");
+    std::os::unix::fs::symlink(library, &name).unwrap();
+    let flags = [name.to_str().unwrap(), "-Wl,--allow-shlib-undefined"];
+    Source { file: &source, compiler: "cc", flags: &flags }.compile(dir.path())?;
+    Ok(dir)
+}
+
+/// Kernels are launched all the time, and a file is saved in between.
+#[test]
+fn a_saved_file_has_the_ends_of_the_kernels_that_were_launched_before_it() {
+    let dir = match kernels() {
+        Ok(dir) => dir,
+        Err(why) => test_support::skip!("{why}"),
+    };
+    for last in ["30s", "200ms"] {
+        let mut command = doorbell();
+        command.args(["record", "--gpu", "soft", "--gpu-times", "--force", "--last", last, "-o", "r.doorbell", "--"]);
+        command.args(["./kernel", "3000"]).current_dir(dir.path()).env("LD_LIBRARY_PATH", dir.path());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut half = [0; 5];
+        child.stdout.as_mut().unwrap().read_exact(&mut half).unwrap();
+        // SAFETY: a child of ours that was not waited for.
+        unsafe { libc::kill(child.id() as i32, libc::SIGUSR1) };
+        let out = child.wait_with_output().unwrap();
+        assert!(out.status.success() && out.stdout == b"done\n", "{}", String::from_utf8_lossy(&out.stderr));
+        let file = dir.path().join("r.doorbell");
+        let all = show(&["show", "--gpu-times"], &file);
+        let times = &all["kernel_times"][0];
+        assert!(times["kernels"].as_u64() > Some(20), "{times}");
+        let reasons: Vec<_> = times["lacking"].as_array().unwrap().iter().map(|l| l["reason"].clone()).collect();
+        if last == "30s" {
+            // (A GPU's thread that has no CPU for 50 ms is not waited for.)
+            assert!(reasons.iter().all(|reason| reason == "not_ended"), "{times}");
+            assert!(times["timed"].as_u64().unwrap() + 5 >= times["kernels"].as_u64().unwrap(), "{times}");
+        } else {
+            assert_eq!(reasons, ["uploaded_before"], "{times}");
+        }
+    }
+}
+
+/// The same kernel runs 100 times for microseconds, then once for much longer.
+#[test]
+fn a_kernel_that_takes_longer_than_its_median_writes_a_file_that_names_it() {
+    let dir = match kernels() {
+        Ok(dir) => dir,
+        Err(why) => test_support::skip!("{why}"),
+    };
+    let event = "kernel > 20x median";
+    let mut command = doorbell();
+    command.args(["record", "--gpu", "soft", "--gpu-times", "--last", "30s", "--save-when", event, "-o", "k.doorbell"]);
+    command.args(["--", "./kernel"]).current_dir(dir.path()).env("LD_LIBRARY_PATH", dir.path());
+    let out = test_support::finished(&mut command, "a kernel");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && out.stdout == b"done\n", "{said}");
+    assert!(said.contains("(kernel > 20x median: the kernel at 0x") && said.contains("times its median of"), "{said}");
+    let file = dir.path().join("k.doorbell");
+    let why = show(&["why", "--above", "1ms"], &file);
+    let because = why["saved_because"].as_str().unwrap();
+    let (_, code) = because.split_once("the kernel at ").unwrap();
+    let code = code.split_whitespace().next().unwrap();
+    // Whichever run it was (a CPU that is taken from the GPU's thread makes its kernels slow), it is in the file.
+    let all = show(&["show", "--gpu-times"], &file);
+    let runs = all["runs"].as_array().unwrap();
+    let mut ns: Vec<u64> = runs
+        .iter()
+        .filter(|r| format!("{:#x}", r["code"].as_u64().unwrap()) == code)
+        .map(|r| {
+            let at = |key: &str| r["gpu"][key].as_str().unwrap().parse::<u64>().unwrap();
+            at("end_ns") - at("start_ns")
+        })
+        .collect();
+    ns.sort_unstable();
+    assert!(ns.len() > 30 && ns[ns.len() - 1] > 10 * ns[ns.len() / 2], "{because}: {ns:?}");
 }
 
 #[test]
@@ -303,7 +427,7 @@ fn memory_is_bounded_and_the_newest_part_is_whole() {
     println!("{most} bytes at most; {left} bytes of events left out, {has} doorbells");
     assert!(left > 60 << 20, "{}", s["saved"]);
     // Pieces on their way, rings' chunks and the program itself come on top.
-    assert!(most < 64 << 20, "{most}");
+    assert!(most < 54 << 20, "{most}");
     assert_eq!(
         (&s["lost"], &s["problems"]["bad_headers"], &s["complete"]),
         (&0.into(), &0.into(), &true.into()),
@@ -317,7 +441,8 @@ fn what_cannot_be_watched_is_an_error_with_examples() {
     for (options, says) in [
         (&["--last", "30"][..], "256MiB or 30s"),
         (&["--last", "30s", "--save-when", "kernel > 2x"], "'call > 5ms'"),
-        (&["--last", "30s", "--save-when", "call > 5ms"], "--calls records it"),
+        (&["--last", "30s", "--save-when", "call > 5ms"], "add --calls"),
+        (&["--calls", "--last", "30s", "--save-when", "kernel > 2x median"], "add --gpu-times"),
         (&["--last", "30s", "--max-size", "5MiB"], "--max-size"),
         (&["--save-when", "exit"], "--last"),
     ] {

@@ -145,11 +145,12 @@ impl Counter {
                 }
             }
         }
+        let is_part = r.header().saved.as_ref().is_some_and(|saved| saved.events > 0);
         let images = r.images().iter().map(|image| {
             let index = image.process.index;
             let ends = image.end.as_ref().and_then(|end| end.kernel_ends);
             let counted = self.of.remove(&index).unwrap_or_default();
-            row(index, r.pid(index), &counted, ends, out.times.of(r, index))
+            row((index, r.pid(index)), is_part, &counted, ends, out.times.of(r, index))
         });
         images.flatten().collect()
     }
@@ -208,8 +209,14 @@ impl Sink for Counter {
     }
 }
 
-/// `None` for a process that has no kernels.
-fn row(process: u32, pid: i32, c: &Counted, ends: Option<KernelEnds>, image: Option<Times<'_>>) -> Option<KernelTimes> {
+/// `None` for a process that has no kernels. `is_part`: the recording lacks what came before it.
+fn row(
+    (process, pid): (u32, i32),
+    is_part: bool,
+    c: &Counted,
+    ends: Option<KernelEnds>,
+    image: Option<Times<'_>>,
+) -> Option<KernelTimes> {
     let on_tape = image.map_or(0, |image| image.ends());
     let (state, result) =
         image.and_then(|image| image.state()).map_or((State::NotBegun, None), |(of, result)| match of {
@@ -248,7 +255,7 @@ fn row(process: u32, pid: i32, c: &Counted, ends: Option<KernelEnds>, image: Opt
     if on_tape > 0 && !image.is_some_and(|image| image.has_clock()) {
         put(Reason::NoClock, on_tape);
     }
-    put(Reason::NotUnderstood, c.not_understood);
+    put(if is_part { Reason::UploadedBefore } else { Reason::NotUnderstood }, c.not_understood);
     let never = e.stamped.saturating_sub(e.ends);
     let given_up = e.given_up.min(never);
     put(Reason::GivenUp, given_up);

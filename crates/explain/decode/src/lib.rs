@@ -47,5 +47,5 @@ pub use inline_writes::LaunchWrites;
 pub use kernel::{Codes, Kernel, short_name};
 pub use largest::Largest;
 pub use recording::{Image, InsightError, Recording, Source};
-pub use stored::store_summary;
+pub use stored::{store_summary, store_summary_unless};
 pub use summary::{summary, summary_of_walk};

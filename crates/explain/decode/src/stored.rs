@@ -66,6 +66,14 @@ const EACH: u64 = 3_000;
 /// # Errors
 /// The file cannot be read or written; what was in it stays.
 pub fn store_summary(path: &Path, within: Duration) -> Result<bool, InsightError> {
+    store_summary_unless(path, within, || false)
+}
+
+/// As [`store_summary`]. It stops and stores nothing once `skip` returns true, which it calls often.
+///
+/// # Errors
+/// The same.
+pub fn store_summary_unless(path: &Path, within: Duration, skip: fn() -> bool) -> Result<bool, InsightError> {
     let begin = Instant::now();
     let r = Recording::open(path)?;
     let Some(end) = r.end() else { return Ok(false) };
@@ -73,11 +81,11 @@ pub fn store_summary(path: &Path, within: Duration) -> Result<bool, InsightError
     if r.damage().is_some() || r.stored_summary().is_some() || expected > within {
         return Ok(false);
     }
-    let Some(summary) = summary_until(&r, begin.checked_add(within))? else { return Ok(false) };
+    let Some(summary) = summary_until(&r, begin.checked_add(within), skip)? else { return Ok(false) };
     let written = Written { layout: LAYOUT, doorbell: DOORBELL, chunks: r.chunks.len(), summary: &summary };
     let Ok(bytes) = serde_json::to_vec(&written) else { return Ok(false) };
     // (A walk finds damaged events.)
-    if r.damage().is_some() || bytes.len() > MOST {
+    if r.damage().is_some() || bytes.len() > MOST || skip() {
         return Ok(false);
     }
     Ok(Writer::add_summary(path, &bytes)?)

@@ -41,9 +41,13 @@ pub fn summary_of_walk(recording: &Recording) -> Result<Summary, InsightError> {
     Ok(tally.close(recording, outcome))
 }
 
-/// The same; `None` if it is not done at that time.
-pub(crate) fn summary_until(recording: &Recording, end: Option<Instant>) -> Result<Option<Summary>, InsightError> {
-    let patience = Patience { end, ..Patience::default() };
+/// The same; `None` if it is not done at that time, or once `skip` returns true.
+pub(crate) fn summary_until(
+    recording: &Recording,
+    end: Option<Instant>,
+    skip: fn() -> bool,
+) -> Result<Option<Summary>, InsightError> {
+    let patience = Patience { end, skip: Some(skip), ..Patience::default() };
     let mut tally = Tally { kernel_times: Counter::of(recording), patience, ..Tally::default() };
     let outcome = walk(recording, &mut tally)?;
     Ok((!tally.patience.is_over.get()).then(|| tally.close(recording, outcome)))
@@ -53,6 +57,7 @@ pub(crate) fn summary_until(recording: &Recording, end: Option<Instant>) -> Resu
 #[derive(Default)]
 struct Patience {
     end: Option<Instant>,
+    skip: Option<fn() -> bool>,
     steps: Cell<u32>,
     is_over: Cell<bool>,
 }
@@ -60,10 +65,11 @@ struct Patience {
 impl Patience {
     /// Asked at each step. The clock is read at some.
     fn is_over(&self) -> bool {
-        if let Some(end) = self.end {
+        if self.end.is_some() || self.skip.is_some() {
             self.steps.set(self.steps.get().wrapping_add(1));
             if self.steps.get().is_multiple_of(1024) {
-                self.is_over.set(self.is_over.get() || Instant::now() > end);
+                let is_late = self.end.is_some_and(|end| Instant::now() > end);
+                self.is_over.set(self.is_over.get() || is_late || self.skip.is_some_and(|skip| skip()));
             }
         }
         self.is_over.get()

@@ -3,7 +3,7 @@
 #[path = "synthetic/mod.rs"]
 mod synthetic;
 
-use decode::{Recording, store_summary, summary, summary_of_walk};
+use decode::{Recording, store_summary, store_summary_unless, summary, summary_of_walk};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -147,6 +147,9 @@ fn one_that_takes_too_long_is_not_stored() {
     synthetic::large(&path, 5000);
     let before = std::fs::read(&path).unwrap();
     assert!(!store_summary(&path, Duration::ZERO).unwrap());
+    let bytes = std::fs::read(&path).unwrap();
+    assert!(!store_summary_unless(&path, LONG, || true).unwrap());
+    assert_eq!(std::fs::read(&path).unwrap(), bytes, "skipped, it leaves the file as it was");
     assert_eq!(std::fs::read(&path).unwrap(), before);
     assert!(store_summary(&path, LONG).unwrap());
 }

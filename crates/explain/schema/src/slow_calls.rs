@@ -86,6 +86,9 @@ pub struct Why {
     /// Time that a hypervisor took from all CPUs of the machine together, to a hundredth of a second; absent if it is not known. Which
     /// calls it was taken from is not known.
     pub stolen_ns: Option<u64>,
+    /// Why a flight recorder saved this recording, and what happened; absent from other recordings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saved_because: Option<String>,
     pub calls: u64,
     /// From begin to end of each call, all of them together.
     pub ns: u64,

@@ -111,6 +111,10 @@ pub fn why(
         incomplete_because,
         not_watched,
         stolen_ns,
+        saved_because: labels.recording.header().saved.as_ref().map(|s| match s.what.as_str() {
+            "" => s.reason.clone(),
+            what => format!("{}: {what}", s.reason),
+        }),
         calls: g.calls,
         // (So that the parts add up to it, rounded as they are.)
         ns: causes.iter().fold(0u64, |all, c| all.saturating_add(c.ns)),

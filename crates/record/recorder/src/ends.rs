@@ -62,6 +62,11 @@ impl Ends {
         self.events(&ends)
     }
 
+    /// The ends of all kernels below this number are on the tape, or were given up.
+    pub fn is_settled(&self, number: u64) -> bool {
+        self.settled >= number
+    }
+
     fn settle(&mut self, stamped: u64) {
         while let Some(come) = self.come.front() {
             if !come {

@@ -11,7 +11,7 @@ use crate::last;
 use crate::output::Output;
 use crate::processes::{self, Handle, Identity};
 use crate::region::Region;
-use crate::saving::{Request, Shared};
+use crate::saving::{Due, Request, Shared};
 use crate::shared_session::SharedSession;
 use crate::switches::Switches;
 use crate::triggers::{Triggers, Why};
@@ -74,7 +74,19 @@ struct Flight {
     looked: Instant,
     /// Calls that have not returned and were told of: thread, and when it began.
     told: HashSet<(i32, u64)>,
+    waits: Option<Waits>,
 }
+
+/// A file that waits for the ends of the kernels that were launched when it was due.
+struct Waits {
+    due: Due,
+    since: Instant,
+    /// How many kernels of each image there were.
+    stamped: Vec<(u32, u64)>,
+}
+
+/// A file waits no longer for ends of kernels.
+const ENDS_WITHIN: Duration = Duration::from_millis(50);
 
 /// Calls that have not returned are looked at so often.
 const LOOK_AT_CALLS: Duration = Duration::from_millis(20);
@@ -123,22 +135,20 @@ impl<'a> Followed<'a> {
 
     /// Only the newest part is kept.
     pub fn keeps_newest(&mut self, shared: Arc<Shared>, triggers: Triggers) {
-        self.flight = Some(Flight { shared, triggers, looked: Instant::now(), told: HashSet::new() });
+        self.flight = Some(Flight { shared, triggers, looked: Instant::now(), told: HashSet::new(), waits: None });
     }
 
-    /// Somebody wants the newest part in a file.
+    /// Somebody wants the newest part in a file: the number of the request.
     ///
     /// # Errors
     /// Why there will be none, in words.
-    pub fn save(&mut self, reason: &str, what: &str) -> Result<(), String> {
+    pub fn save(&mut self, reason: &str, what: &str) -> Result<u64, String> {
         let Some(flight) = &self.flight else {
             return Err("this recording keeps everything: there is nothing to save".into());
         };
-        if flight.shared.asked(last::why(reason, what.into(), crate::clock::tsc())) {
-            Ok(())
-        } else {
-            Err(format!("{} files were written, and no more may be: --max-saves", flight.shared.most_files()))
-        }
+        flight.shared.asked(last::why(reason, what.into(), crate::clock::tsc())).ok_or_else(|| {
+            format!("{} files were written, and no more may be: --max-saves", flight.shared.most_files())
+        })
     }
 
     /// What a flight recorder has saved so far.
@@ -162,20 +172,40 @@ impl<'a> Followed<'a> {
                 }
             }
         }
-        if let Some(why) = flight.shared.due(Instant::now()) {
-            let request = self.request(why);
+        if flight.waits.is_none() {
+            let stamped = |i: &Image| (i.index, i.region.control().stamped.load(Ordering::Acquire));
+            flight.waits = flight.shared.due(Instant::now()).map(|due| Waits {
+                due,
+                since: Instant::now(),
+                stamped: self.images.iter().map(stamped).collect(),
+            });
+        }
+        let Some(waits) = &flight.waits else { return };
+        let has_ended = |(index, stamped): &(u32, u64)| {
+            self.images.iter().find(|i| i.index == *index).is_none_or(|i| i.ends.is_settled(*stamped))
+        };
+        if (waits.since.elapsed() >= ENDS_WITHIN || waits.stamped.iter().all(has_ended))
+            && let Some(Waits { due, .. }) = flight.waits.take()
+        {
+            let request = self.request(due);
             self.out.save(request);
         }
     }
 
+    /// A file that still waits for kernels.
+    pub fn waiting(&mut self) -> Option<Why> {
+        self.flight.as_mut()?.waits.take().map(|waits| waits.due.why)
+    }
+
     /// A file of how all is at this moment.
-    fn request(&self, why: Why) -> Request {
+    fn request(&self, due: Due) -> Request {
         let mut totals = self.totals.clone();
         let ends: Vec<_> = self.images.iter().map(|i| end::of_image(i, &Ending::GoesOn, None)).collect();
         ends.iter().cloned().for_each(|e| totals.add(e));
         let held = self.images.iter().flat_map(|i| i.held().into_iter().map(|(tid, bytes)| (i.index, tid, bytes)));
         Request {
-            why,
+            why: due.why,
+            number: due.request,
             ends,
             held: held.collect(),
             until: self.round,

@@ -1,19 +1,20 @@
-//! A flight recorder: the newest part of what is recorded, in memory, and a file of it when something happens.
+//! A flight recorder: keeps the newest events in memory, and saves them to a file when something happens.
 //!
-//! Packed pieces wait in a queue instead of going to the file. When the queue is full the oldest goes, and what lasts of it is [`Kept`]. A saved file
-//! begins at a cut: nothing before it but what lasts, and everything after it.
+//! Packed pieces are put into a queue instead of a file. A full queue drops its oldest piece; the events that later ones depend on move to [`Kept`].
+//! A saved file begins at one time: before it only kept events, after it all events.
 //!
-//! Invariant: queue and kept things together take no more than was asked for. What is left out is counted.
+//! Invariant: the queue and [`Kept`] together take no more memory than was asked for. What is left out is counted.
 
 use crate::beside::Beside;
-use crate::kept::{Kept, Lasting, Pack, left_out, time_of};
+use crate::kept::{Kept, Pack};
+use crate::look::{Left, Looked, look};
 use crate::saving::{Request, Saver, Saves, Snapshot};
-use crate::triggers::{Triggers, When, Why};
+use crate::triggers::{KernelTriggers, Triggers, When, Why};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tape::event::{Body, Event, LeftOutBody, NO_SLOT};
+use tape::event::{Body, Event};
 use tape::file::{Clock, Header, Packer, Process, ProcessEnd, Saved, Unwatched};
 
 /// How much is kept.
@@ -21,100 +22,86 @@ use tape::file::{Clock, Header, Packer, Process, ProcessEnd, Saved, Unwatched};
 pub enum Span {
     /// As much as this memory holds.
     Bytes(u64),
-    /// What happened in this time, if [`MOST`] bytes hold it.
+    /// The events of this time, as far as [`MOST`] bytes hold them.
     Time(Duration),
 }
 
-/// Bytes for a span of time, at most.
+/// Maximum bytes for a span of time.
 pub const MOST: u64 = 1 << 30;
 
-/// What a flight recorder is asked for.
+/// The options of a flight recorder.
 #[derive(Clone, Debug)]
 pub struct Last {
     pub span: Span,
     pub when: Vec<When>,
-    /// The file's name ([`output::Pattern`]); the first that is free is taken.
+    /// The file's name ([`output::Pattern`]); the first free one is used.
     pub name: PathBuf,
-    /// The first file takes the place of one that is there.
+    /// The first file replaces an existing one.
     pub force: bool,
-    /// Files, at most, but for the one at the end.
+    /// Maximum number of files, without the one at the program's end.
     pub most_files: u32,
 }
 
-/// What a piece in the queue costs beside its bytes, about.
+/// Memory of a piece in the queue in addition to its bytes, estimated.
 const COST: usize = 192;
-/// Clocks that are kept: one comes each minute.
+/// Maximum number of clock readings; there is one a minute.
 const CLOCKS: usize = 64;
 
 /// A piece in the queue.
 pub struct Held {
     pub pack: Pack,
-    /// When its first event was over, and its last one.
+    /// When its first event ended, and its last.
     pub first: u64,
     pub last: u64,
-    /// What lasts of it, and how far channels have come in it.
+    /// Its events that later ones depend on, and the counters of channels at its end.
     lasting: Vec<u8>,
+    /// The other events.
     left: Left,
 }
 
-/// What a part lacks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Left {
-    pub events: u64,
-    pub bytes: u64,
-    pub doorbells: u64,
-    pub processes: u64,
-}
-
-impl Left {
-    pub fn add(&mut self, other: Left) {
-        self.events += other.events;
-        self.bytes += other.bytes;
-        self.doorbells += other.doorbells;
-        self.processes += other.processes;
-    }
-}
-
-/// The part that is in memory.
+/// The events in memory.
 pub struct Newest {
     header: Header,
     span: Span,
     bound: usize,
-    /// Ticks a second, and the time now.
+    /// Ticks per second, and a function that reads the time.
     hz: f64,
     now: fn() -> u64,
     kept: Kept,
     queue: VecDeque<Arc<Held>>,
     bytes: usize,
-    /// Pieces that came.
+    /// Number of pieces so far.
     came: u64,
-    /// Everything that was over before this is gone, but for what lasts.
+    /// Events that ended before this time are dropped or in `kept`.
     cut: u64,
-    /// The newest event that came. (What is gathered may be behind the clock.)
+    /// Time of the newest event. (Events arrive some milliseconds late.)
     newest: u64,
     left: Left,
     pub processes: BTreeMap<u32, Process>,
-    /// Those that have ended, in the order of their ends, and when.
+    /// Processes that have ended, in the order of their ends, and when.
     ended: VecDeque<(u64, ProcessEnd)>,
     notes: Vec<String>,
     unwatched: Vec<Unwatched>,
     clocks: Vec<Clock>,
     triggers: Triggers,
+    kernels: Option<KernelTriggers>,
     saver: Saver,
     packer: Packer,
 }
 
 impl Newest {
-    /// `now`: the time stamp counter.
+    /// `now` reads the time stamp counter.
     pub fn new(header: Header, o: &Last, saver: Saver, now: fn() -> u64) -> Newest {
         let bound = match o.span {
             Span::Bytes(n) => n,
             Span::Time(_) => MOST,
         } as usize;
         let hz = if header.tsc_hz.is_finite() && header.tsc_hz > 1.0 { header.tsc_hz } else { 1e9 };
+        let triggers = Triggers::new(&o.when, hz);
         Newest {
             kept: Kept::new(&header.driver, bound / 2),
-            triggers: Triggers::new(&o.when, hz),
+            kernels: KernelTriggers::of(&triggers),
+            triggers,
             header,
             span: o.span,
             bound,
@@ -136,17 +123,17 @@ impl Newest {
         }
     }
 
-    /// Bytes that it may take.
+    /// Maximum bytes.
     pub fn bound(&self) -> usize {
         self.bound
     }
 
-    /// Bytes in memory, about.
+    /// Bytes in memory, estimated.
     pub fn bytes(&self) -> usize {
         self.bytes + self.kept.bytes()
     }
 
-    /// Takes whole events of one thread, and what they are packed.
+    /// Adds whole events of one thread. `packed`: the same, packed.
     pub fn events(&mut self, process: u32, tid: i32, events: &[u8], packed: Option<&[u8]>) {
         let now = (self.now)();
         let mut looked = Looked::default();
@@ -154,22 +141,22 @@ impl Newest {
             if let Some(why) = self.triggers.look(tid, e) {
                 self.saver.happened(why);
             }
+            if let Some(kernels) = &mut self.kernels {
+                kernels.event(&self.triggers, (process, tid), e, |why| self.saver.happened(why));
+            }
         });
         let tsc = events.get(8..16).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
         let (payload, unpacked) = match packed {
             Some(packed) => (packed.into(), events.len() as u32),
             None => (events.into(), 0),
         };
-        // A time that has not come is none: the program wrote over its ring.
-        let (first, last) = (looked.first.min(now), looked.last.min(now));
-        let pack = Pack { process, tid, tsc, unpacked, payload };
-        let held = Held { pack, first, last, lasting: looked.lasting, left: looked.left };
+        let held = Held::new(Pack { process, tid, tsc, unpacked, payload }, looked, now);
         let is_new = matches!(Event::parse(events), Some((Event { body: Body::Thread(_), .. }, _)));
         if tid > 0 && !is_new && !self.kept.knows(process, tid) {
-            // It was silent for long, and what it is called is forgotten. (Or what said it did not fit into the ring.)
+            // Its name was dropped because the thread was silent for long, or never fit into the ring.
             self.kept.forgotten += 1;
         }
-        self.newest = self.newest.max(last);
+        self.newest = self.newest.max(held.last);
         self.came += 1;
         let oldest = self.came - self.queue.len() as u64;
         self.kept.heard(process, tid, self.came, oldest);
@@ -178,7 +165,7 @@ impl Newest {
         self.make_room(now);
     }
 
-    /// Lets the oldest pieces go.
+    /// Drops the oldest pieces.
     fn make_room(&mut self, now: u64) {
         let from = self.from(now);
         while let Some(oldest) = self.queue.front() {
@@ -195,12 +182,13 @@ impl Newest {
         while self.ended.front().is_some_and(|(at, _)| *at < self.cut) {
             let Some((_, end)) = self.ended.pop_front() else { break };
             self.kept.forget(end.index);
+            self.kernels.iter_mut().for_each(|kernels| kernels.forget(end.index));
             self.processes.remove(&end.index);
             self.left.processes += 1;
         }
     }
 
-    /// What was over before is not wanted any more.
+    /// Events that ended before this time are not kept.
     fn from(&self, now: u64) -> u64 {
         match self.span {
             Span::Bytes(_) => 0,
@@ -213,7 +201,7 @@ impl Newest {
             Beside::Note(text) => self.notes.push(text),
             Beside::Clock(c) => {
                 if self.clocks.len() >= CLOCKS {
-                    // The first stays.
+                    // The first one stays: all times count from it.
                     self.clocks.remove(1);
                 }
                 self.clocks.push(c);
@@ -224,19 +212,19 @@ impl Newest {
         }
     }
 
-    /// Saves what there is, on a thread of its own.
+    /// Saves all events in memory, on a separate thread.
     pub fn save(&mut self, request: Request) {
         let snapshot = self.snapshot(request);
         self.saver.start(snapshot);
     }
 
-    /// The recording ends: saves what there is if `request` says so, and waits for what is being saved.
+    /// Ends the recording: saves if there is a `request`, and waits until all files are written.
     pub fn finish(mut self, request: Option<Request>) -> Saves {
         if let Some(request) = request {
             let snapshot = self.snapshot(request);
             self.saver.finish_with(snapshot);
         }
-        self.saver.finish()
+        Saves { kernels: self.kernels.map(|kernels| kernels.counts()), ..self.saver.finish() }
     }
 
     fn snapshot(&mut self, request: Request) -> Snapshot {
@@ -273,108 +261,18 @@ impl Newest {
 }
 
 impl Held {
+    /// A time after `now` is wrong: the program wrote over its ring.
+    pub fn new(pack: Pack, looked: Looked, now: u64) -> Held {
+        let (first, last) = (looked.first.min(now), looked.last.min(now));
+        Held { pack, first, last, lasting: looked.lasting, left: looked.left }
+    }
+
     fn cost(&self) -> usize {
         self.pack.payload.len() + self.lasting.capacity() + COST
     }
 }
 
-/// What a look at events finds.
-pub struct Looked {
-    pub first: u64,
-    pub last: u64,
-    pub lasting: Vec<u8>,
-    pub left: Left,
-    /// Events that were over later than asked for.
-    pub rest: Vec<u8>,
-}
-
-impl Default for Looked {
-    fn default() -> Looked {
-        Looked { first: u64::MAX, last: 0, lasting: Vec::new(), left: Left::default(), rest: Vec::new() }
-    }
-}
-
-/// Events without those of one moment that was not before `until`.
-pub fn before(kept: &Kept, tid: i32, mut events: &[u8], until: u64) -> Vec<u8> {
-    let mut out = Vec::with_capacity(events.len());
-    while let Some((e, n)) = Event::parse(events) {
-        let (bytes, rest) = events.split_at(n);
-        events = rest;
-        if time_of(&e) < until || Lasting::of(kept.branch(), tid, &e) != Lasting::Moment {
-            out.extend_from_slice(bytes);
-        }
-    }
-    out
-}
-
-/// How far a channel has come in these events.
-struct Came {
-    token: u32,
-    tsc: u64,
-    body: LeftOutBody,
-}
-
-/// Looks at events of one thread that were over before `until`.
-pub fn look(kept: &Kept, tid: i32, mut events: &[u8], until: u64, out: &mut Looked, mut each: impl FnMut(&Event<'_>)) {
-    let branch = kept.branch();
-    let mut channels: Vec<Came> = Vec::new();
-    let say = |came: Came, lasting: &mut Vec<u8>| lasting.extend(left_out(came.tsc, &came.body));
-    while let Some((e, n)) = Event::parse(events) {
-        let (bytes, rest) = events.split_at(n);
-        events = rest;
-        let time = time_of(&e);
-        (out.first, out.last) = (out.first.min(time), out.last.max(time));
-        if time >= until {
-            out.rest.extend_from_slice(bytes);
-            continue;
-        }
-        each(&e);
-        match Lasting::of(branch, tid, &e) {
-            Lasting::Moment => {
-                out.left.events += 1;
-                out.left.bytes += n as u64;
-            }
-            Lasting::Channel(slot) | Lasting::ChannelEnd(slot) => {
-                // What was rung before was of another channel.
-                if let Some(i) = channels.iter().position(|c| c.body.slot == slot) {
-                    say(channels.swap_remove(i), &mut out.lasting);
-                }
-                out.lasting.extend_from_slice(bytes);
-            }
-            _ => out.lasting.extend_from_slice(bytes),
-        }
-        match &e.body {
-            Body::Ring(r) => {
-                out.left.doorbells += 1;
-                if r.slot == NO_SLOT {
-                    continue;
-                }
-                let another = |c: &Came| c.body.slot == r.slot && (c.token != r.token || r.seq < c.body.rings);
-                if let Some(i) = channels.iter().position(another) {
-                    say(channels.swap_remove(i), &mut out.lasting);
-                }
-                let c = of_slot(&mut channels, r.slot, r.token);
-                (c.tsc, c.body.rings) = (e.head.tsc, r.seq.saturating_add(1));
-            }
-            Body::Entry(b, _) if b.slot != NO_SLOT => {
-                let c = of_slot(&mut channels, b.slot, 0);
-                (c.tsc, c.body.entries) = (e.head.tsc, b.seq.saturating_add(1));
-            }
-            _ => {}
-        }
-    }
-    channels.into_iter().for_each(|c| say(c, &mut out.lasting));
-}
-
-fn of_slot(all: &mut Vec<Came>, slot: u32, token: u32) -> &mut Came {
-    let i = all.iter().position(|c| c.body.slot == slot).unwrap_or_else(|| {
-        all.push(Came { token, tsc: 0, body: LeftOutBody { slot, ..LeftOutBody::default() } });
-        all.len() - 1
-    });
-    &mut all[i]
-}
-
-/// A reason of the recorder's own.
+/// A reason that is no trigger.
 pub fn why(reason: &str, what: String, tsc: u64) -> Why {
     Why { reason: reason.into(), what, tsc }
 }

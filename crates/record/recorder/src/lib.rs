@@ -5,7 +5,8 @@
 //! this process dies the program goes on unrecorded.
 //!
 //! From the top: `record` starts the program, `followed` goes round all its processes, `image` drains the rings of one, `output` and `writing` write the
-//! chunks, `end` says how the program ended. A flight recorder keeps the newest part in `last` and `kept`, and `saving` writes files of it.
+//! chunks, `end` says how the program ended. A flight recorder keeps the newest part in `last` and `kept` (`look` divides events), and `saving` writes
+//! files of it.
 //! Meanwhile `control` is asked by others what goes on, and `wishes` does what they want.
 
 mod beside;
@@ -21,11 +22,15 @@ mod followed;
 mod gpu_clock;
 mod image;
 mod kept;
+mod kernel_watch;
 mod last;
+mod look;
 mod machine;
+mod medians;
 mod memory;
 mod output;
 mod packing;
+pub mod part;
 mod perf;
 mod place;
 mod policies;
@@ -48,8 +53,9 @@ mod writing;
 
 pub use last::{Last, Span};
 pub use machine::{Machine, driver_version, machine};
+pub use medians::KERNELS as KERNELS_WITH_MEDIAN;
 pub use policies::{PolicyOptions, run_with_policies};
 pub use program::{Program, ProgramError};
 pub use record::{Capture, Locks, Options, Outcome, Range, RecordError, Tap, record};
 pub use saving::{SavedFile, Saves, Tell};
-pub use triggers::{Trigger, When, Why};
+pub use triggers::{KernelCounts, Trigger, When, Why};

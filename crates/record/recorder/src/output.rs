@@ -20,7 +20,7 @@ const NOTES: u32 = 64;
 /// Pieces between the two threads, at most; each is a chunk of a ring, of 1 MiB at most.
 const BETWEEN: usize = 32;
 /// The same where memory is bounded.
-const BETWEEN_IN_MEMORY: usize = 8;
+const BETWEEN_IN_MEMORY: usize = 4;
 
 /// Events that came after the recording had stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

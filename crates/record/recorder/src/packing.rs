@@ -7,8 +7,8 @@ use tape::file::Packer;
 
 /// One packs some 600 MB/s, and eight threads of a program write 800 (seen on an H200's host).
 const THREADS: usize = 2;
-/// Pieces that are being packed, at most; each has 64 KiB, or what a ring held at once.
-const AT_ONCE: usize = 16;
+/// Pieces that are being packed, at most; each has 64 KiB, or what a ring held at once (1 MiB).
+pub const AT_ONCE: usize = 16;
 
 /// Whole events of one thread, and what they are packed; `None`: they stay as they are.
 pub struct Packed {
@@ -32,12 +32,13 @@ enum Coming {
 pub struct Packing {
     to: SyncSender<Job>,
     coming: VecDeque<Coming>,
+    at_once: usize,
 }
 
 impl Packing {
-    /// `None` if no thread can be started.
-    pub fn start() -> Option<Packing> {
-        let (to, from) = sync_channel::<Job>(AT_ONCE);
+    /// So many pieces at once. `None` if no thread can be started.
+    pub fn start(at_once: usize) -> Option<Packing> {
+        let (to, from) = sync_channel::<Job>(at_once);
         let from = Arc::new(Mutex::new(from));
         let start = |_: &usize| {
             let from = from.clone();
@@ -45,7 +46,7 @@ impl Packing {
         };
         // (They end when this does.)
         let started = (0..THREADS).filter(start).count();
-        (started > 0).then_some(Packing { to, coming: VecDeque::new() })
+        (started > 0).then_some(Packing { to, coming: VecDeque::new(), at_once })
     }
 
     /// True if all pieces have come back.
@@ -68,7 +69,7 @@ impl Packing {
 
     /// The next piece, if it is ready; waits for it if `all`, or if too many are on their way.
     pub fn next(&mut self, all: bool) -> Option<Packed> {
-        let waits = all || self.coming.len() >= AT_ONCE;
+        let waits = all || self.coming.len() >= self.at_once;
         loop {
             let from = match self.coming.pop_front()? {
                 Coming::Here(piece) => return Some(piece),

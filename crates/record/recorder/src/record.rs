@@ -267,6 +267,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     rights::let_the_program_see_us();
     let header = header(o, &program.path, tsc_hz);
     let flight = o.last.as_ref().map(|last| {
+        crate::memory::return_large_blocks();
         let tell = o.tell.clone().unwrap_or_else(|| Arc::new(|_| ()));
         let shared = Shared::new(last.clone(), tell);
         (Newest::new(header.clone(), last, Saver::new(shared.clone()), clock::tsc), shared)
@@ -329,6 +330,7 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
         followed.look_for_others();
     });
     let took = begun.elapsed();
+    let waiting = followed.waiting();
     closing::close(starts);
     let (mut out, mut totals) = followed.finish();
     totals.wants_python = o.python;
@@ -343,9 +345,12 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let (bytes, saves) = match out.end(&mut end).map_err(failed)? {
         Closed::File(bytes) => (bytes, None),
         Closed::Memory(newest) => {
-            let why = shared.as_ref().and_then(|s| s.left()).or_else(|| why_at_the_end(o.last.as_ref(), &end));
+            let why = waiting
+                .or_else(|| shared.as_ref().and_then(|s| s.left()))
+                .or_else(|| why_at_the_end(o.last.as_ref(), &end));
             let request = why.map(|why| Request {
                 why,
+                number: None,
                 ends: Vec::new(),
                 held: Vec::new(),
                 until: u64::MAX,

@@ -1,13 +1,15 @@
 //! Files of a flight recorder: when one is due, and how it is written.
 //!
-//! A file is written by a thread of its own from a snapshot, which shares the packed pieces with the queue: neither the rings nor the thread that
-//! gathers events wait for a disk. It has another name until it is whole. What cannot be written is told once, and the recording goes on.
+//! A separate thread writes each file from a snapshot, which shares the packed pieces with the queue. So neither the rings nor the thread that gathers
+//! events wait for a disk. A file has another name until it is complete. The first failure to write is reported, and the recording goes on.
 
-use crate::control::messages::SavedSoFar;
+use crate::control::messages::{SaveResult, SavedSoFar};
 use crate::kept::{Kept, Pack, plain};
-use crate::last::{Held, Last, Left, Looked, before, look};
+use crate::last::{Held, Last};
+use crate::look::{Left, Looked, before, look};
 use crate::output::describe;
-use crate::triggers::Why;
+use crate::triggers::{KernelCounts, Why};
+use std::collections::VecDeque;
 use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -18,11 +20,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tape::file::{Clock, End, Header, Packer, Process, ProcessEnd, Saved, Unwatched, Writer, unpack};
 
-/// What follows on a trigger is recorded for so long before memory is saved.
+/// Time from a trigger to its file, so that the file has what followed.
 const AFTER: Duration = Duration::from_millis(100);
-/// Triggers sooner than this after a file are counted, and save nothing.
+/// A trigger within this time after a file saves nothing and is counted.
 const APART: Duration = Duration::from_secs(10);
-/// A recording is its owner's alone.
+/// Only its owner can read a recording.
 const MODE: u32 = 0o600;
 
 /// A file that was saved.
@@ -35,22 +37,24 @@ pub struct SavedFile {
     pub seconds: f64,
 }
 
-/// All that was saved, and what was not.
+/// All files of a recording, and what was not saved.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Saves {
     pub files: Vec<SavedFile>,
-    /// What could not be saved: how often, and why the first time.
+    /// Files that could not be written, and why the first one could not.
     pub failed: u64,
     pub failure: Option<String>,
-    /// Triggers soon after a file, and what came when there were as many files as may be.
+    /// Triggers soon after a file, and triggers and requests after the last allowed file.
     pub too_soon: u64,
     pub too_many: u64,
+    /// With a trigger for kernels.
+    pub kernels: Option<KernelCounts>,
 }
 
-/// Hears of each file at once, and of the first that could not be written.
+/// Called with each file once it is written, and with the first failure.
 pub type Tell = dyn Fn(Result<&SavedFile, &str>) + Send + Sync;
 
-/// What both the thread that goes round the rings and the one that gathers events know.
+/// Known to both the thread that drains the rings and the one that gathers events.
 pub struct Shared {
     /// Something may be due.
     is_due: AtomicBool,
@@ -62,12 +66,28 @@ pub struct Shared {
 
 #[derive(Default)]
 struct State {
-    due: Option<(Why, Instant)>,
+    /// One trigger at most, and requests.
+    due: VecDeque<Due>,
     /// When the last file was begun.
     begun: Option<Instant>,
     begun_files: u32,
+    /// Requests so far, and the results of the latest.
+    requests: u64,
+    results: VecDeque<SaveResult>,
     saves: Saves,
 }
+
+/// A file that is to be begun at a time.
+#[derive(Clone, Debug)]
+pub struct Due {
+    pub why: Why,
+    at: Instant,
+    /// The number of the request; `None`: a trigger.
+    pub request: Option<u64>,
+}
+
+/// Results of requests that are remembered: each peer has one request at a time.
+const RESULTS: usize = 32;
 
 impl Shared {
     pub fn new(last: Last, tell: Arc<Tell>) -> Arc<Shared> {
@@ -84,92 +104,108 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A trigger: memory is saved a little later, so that what follows is seen.
+    /// A trigger: a file is saved 100 ms later, with the events after it.
     pub fn happened(&self, why: Why, now: Instant) {
         let mut s = self.state();
-        if s.due.is_some() {
+        if s.due.iter().any(|d| d.request.is_none()) {
             return;
         }
         if s.begun.is_some_and(|at| now.saturating_duration_since(at) < APART) {
             s.saves.too_soon += 1;
         } else {
-            let _ = self.make_due(&mut s, why, now + AFTER);
+            let _ = self.make_due(&mut s, Due { why, at: now + AFTER, request: None });
         }
     }
 
-    /// Somebody asks for a file: at once. False: there are as many as may be.
-    pub fn asked(&self, why: Why) -> bool {
+    /// Somebody asks for a file now: the number of the request. `None`: there are as many files as may be.
+    pub fn asked(&self, why: Why) -> Option<u64> {
         let mut s = self.state();
-        self.make_due(&mut s, why, Instant::now())
+        // One that was asked for with the same words and is not begun will have all of it, too.
+        let same = |d: &&Due| (&d.why.reason, &d.why.what) == (&why.reason, &why.what);
+        if let Some(number) = s.due.iter().find(same).and_then(|d| d.request) {
+            return Some(number);
+        }
+        let number = s.requests + 1;
+        self.make_due(&mut s, Due { why, at: Instant::now(), request: Some(number) }).then(|| {
+            s.requests = number;
+            number
+        })
     }
 
-    fn make_due(&self, s: &mut State, why: Why, at: Instant) -> bool {
-        if s.begun_files >= self.last.most_files {
+    fn make_due(&self, s: &mut State, due: Due) -> bool {
+        if s.begun_files as usize + s.due.len() >= self.last.most_files as usize {
             s.saves.too_many += 1;
             return false;
         }
-        s.due = Some((why, at));
+        s.due.push_back(due);
         self.is_due.store(true, Ordering::Release);
         true
     }
 
-    /// Files at most.
+    /// Maximum number of files.
     pub fn most_files(&self) -> u32 {
         self.last.most_files
     }
 
     /// What was saved so far.
     pub fn so_far(&self) -> SavedSoFar {
-        let saves = &self.state().saves;
+        let s = self.state();
+        let saves = &s.saves;
         SavedSoFar {
             files: saves.files.len() as u64,
-            latest: saves.files.last().map(|f| {
-                let path = std::path::absolute(&f.path).unwrap_or_else(|_| f.path.clone());
-                path.to_string_lossy().into_owned()
-            }),
+            latest: saves.files.last().map(|f| absolute(&f.path)),
             failed: saves.failed,
             failure: saves.failure.clone(),
+            requests: s.results.iter().cloned().collect(),
         }
     }
 
-    /// Why memory is to be saved now. Says it once.
-    pub fn due(&self, now: Instant) -> Option<Why> {
+    /// A file that is to be begun now, once.
+    pub fn due(&self, now: Instant) -> Option<Due> {
         // (Asked for each millisecond.)
         if !self.is_due.load(Ordering::Acquire) || self.is_saving.load(Ordering::Acquire) {
             return None;
         }
         let mut s = self.state();
-        let (why, _) = s.due.take_if(|(_, at)| *at <= now)?;
-        self.is_due.store(false, Ordering::Release);
+        let i = s.due.iter().position(|d| d.at <= now)?;
+        let due = s.due.remove(i)?;
+        self.is_due.store(!s.due.is_empty(), Ordering::Release);
         (s.begun, s.begun_files) = (Some(now), s.begun_files + 1);
-        Some(why)
+        Some(due)
     }
 
-    /// What is due still, at the end.
+    /// A file that is due at the end.
     pub fn left(&self) -> Option<Why> {
         self.is_due.store(false, Ordering::Release);
-        self.state().due.take().map(|(why, _)| why)
+        self.state().due.pop_front().map(|due| due.why)
     }
 }
 
-/// A file is to be written.
+fn absolute(path: &Path) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    path.to_string_lossy().into_owned()
+}
+
+/// Asks for a file.
 pub struct Request {
     pub why: Why,
-    /// Images that go on: how they are at this moment, and what their threads hold and wait for.
+    /// The number under which somebody waits for it.
+    pub number: Option<u64>,
+    /// Images that still run: their state now, and the locks that their threads hold and wait for.
     pub ends: Vec<ProcessEnd>,
     pub held: Vec<(u32, i32, Vec<u8>)>,
-    /// What came until then has come of all threads; what came later may lack what others did.
+    /// All events before this time have arrived, of all threads. Later ones may be missing.
     pub until: u64,
     pub clock: Option<Clock>,
     pub end: End,
 }
 
-/// All that a file needs.
+/// The contents of a file.
 pub struct Snapshot {
     pub header: Header,
     pub saved: Saved,
     pub left: Left,
-    /// Where the part begins.
+    /// The time at which the part begins.
     pub from: u64,
     pub kept: Kept,
     pub queue: Vec<Arc<Held>>,
@@ -237,6 +273,7 @@ fn run(shared: &Shared, snapshot: &Mutex<Option<Snapshot>>) {
     let snapshot = snapshot.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(snapshot) = snapshot {
         let (why, seconds) = (snapshot.request.why.clone(), snapshot.saved.seconds);
+        let request = snapshot.request.number;
         let done = save(&shared.last, snapshot).map(|(path, bytes)| SavedFile { path, bytes, why, seconds });
         let is_first = {
             let mut s = shared.state();
@@ -246,6 +283,13 @@ fn run(shared: &Shared, snapshot: &Mutex<Option<Snapshot>>) {
                     s.saves.failed += 1;
                     s.saves.failure.get_or_insert_with(|| e.clone());
                 }
+            }
+            if let Some(number) = request {
+                if s.results.len() >= RESULTS {
+                    s.results.pop_front();
+                }
+                let file = done.as_ref().ok().map(|file| absolute(&file.path));
+                s.results.push_back(SaveResult { number, file, failure: done.as_ref().err().cloned() });
             }
             s.saves.failed <= 1
         };
@@ -280,11 +324,11 @@ fn save(last: &Last, snapshot: Snapshot) -> Result<(PathBuf, u64), String> {
 }
 
 impl Snapshot {
-    /// Writes the file, and says how long it is.
+    /// Writes the file. Its size.
     pub fn write(mut self, file: std::fs::File, path: &Path) -> io::Result<u64> {
         let mut packer = Packer::default();
         let from = self.from;
-        // What of the queue was over before the part begins: what lasts of it is kept, the rest left out.
+        // Pieces from before the begin: keep the events that later ones depend on, drop the others.
         let mut queue: Vec<(Pack, bool)> = Vec::with_capacity(self.queue.len());
         let until = self.request.until;
         for held in std::mem::take(&mut self.queue) {
@@ -348,5 +392,45 @@ impl Snapshot {
         end.seconds = self.header.saved.as_ref().map_or(end.seconds, |s| s.seconds);
         w.end(&end)?;
         Ok(w.bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::last::{Span, why};
+
+    fn shared(most_files: u32) -> Arc<Shared> {
+        let last = Last { span: Span::Bytes(1 << 20), when: Vec::new(), name: "a".into(), force: false, most_files };
+        Shared::new(last, Arc::new(|_| ()))
+    }
+
+    #[test]
+    fn a_request_and_a_trigger_of_the_same_moment_are_two_files() {
+        let s = shared(10);
+        let begun = Instant::now();
+        s.happened(why("call > 5ms", "cuMemAlloc took 7 ms".into(), 1), begun);
+        s.happened(why("call > 5ms", "cuMemFree took 7 ms".into(), 2), begun);
+        let first = s.asked(why("doorbell save", "slow".into(), 3)).unwrap();
+        let same = s.asked(why("doorbell save", "slow".into(), 4)).unwrap();
+        let other = s.asked(why("doorbell save", String::new(), 5)).unwrap();
+        assert!(first == same && first != other);
+        let due: Vec<_> = std::iter::from_fn(|| s.due(begun + 2 * AFTER)).collect();
+        let due: Vec<_> = due.iter().map(|d| (d.why.reason.as_str(), d.request)).collect();
+        assert_eq!(due, [("call > 5ms", None), ("doorbell save", Some(first)), ("doorbell save", Some(other))]);
+        // A trigger waits, a request does not; one that is begun is not joined.
+        assert!(s.due(begun + 2 * AFTER).is_none());
+        assert!(s.asked(why("doorbell save", "slow".into(), 6)).unwrap() > other);
+        s.happened(why("call > 5ms", String::new(), 7), begun);
+        assert_eq!(s.state().saves.too_soon, 1);
+    }
+
+    #[test]
+    fn files_that_are_due_count_among_those_that_may_be() {
+        let s = shared(1);
+        s.happened(why("call > 5ms", String::new(), 1), Instant::now());
+        assert_eq!((s.asked(why("doorbell save", String::new(), 2)), s.state().saves.too_many), (None, 1));
+        assert!(s.due(Instant::now()).is_none() && s.due(Instant::now() + AFTER).is_some());
+        assert_eq!(s.asked(why("doorbell save", String::new(), 3)), None);
     }
 }

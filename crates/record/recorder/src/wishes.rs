@@ -104,7 +104,7 @@ impl<'a> Wishes<'a> {
                 Err(why) => ask.answer(Answer::error(why)),
             },
             Request::Save(what) => match followed.save("doorbell save", what) {
-                Ok(()) => ask.answer(Answer::ok()),
+                Ok(number) => ask.answer(Answer { save: Some(number), ..Answer::ok() }),
                 Err(why) => ask.answer(Answer::error(why)),
             },
         }

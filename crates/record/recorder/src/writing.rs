@@ -4,7 +4,7 @@ use crate::beside::Beside;
 use crate::control::messages::Written;
 use crate::last::Newest;
 use crate::output::{Dropped, describe};
-use crate::packing::{Packed, Packing};
+use crate::packing::{self, Packed, Packing};
 use crate::saving::Request;
 use redact::Scrubber;
 use std::collections::BTreeMap;
@@ -22,6 +22,9 @@ const ENOUGH: usize = 64 << 10;
 const LATEST: Duration = Duration::from_millis(100);
 /// or when so many bytes of all threads wait.
 const MOST: usize = 16 << 20;
+/// The same, and the pieces that are packed at once, where memory is bounded: two threads pack, and a piece has up to 1 MiB.
+const MOST_IN_MEMORY: usize = 4 << 20;
+const AT_ONCE_IN_MEMORY: usize = 4;
 /// So many bytes that were handed over and not taken mean that packing is too slow: it is left out until there are fewer. (Eight threads of a program may
 /// write 800 MB/s.)
 const BEHIND: usize = 8 << 20;
@@ -124,7 +127,15 @@ impl Store {
     fn most(&self) -> usize {
         match self {
             Store::File(_) => MOST,
-            Store::Memory(newest) => MOST.min(newest.bound() / 4),
+            Store::Memory(newest) => MOST_IN_MEMORY.min(newest.bound() / 4),
+        }
+    }
+
+    /// Pieces that are packed at once, at most.
+    fn at_once(&self) -> usize {
+        match self {
+            Store::File(_) => packing::AT_ONCE,
+            Store::Memory(_) => AT_ONCE_IN_MEMORY,
         }
     }
 }
@@ -180,7 +191,7 @@ impl Writing {
 
     pub fn give_back(&mut self, to: SyncSender<Vec<u8>>) {
         self.back = Some(to);
-        self.packing = if self.limit.is_none() { Packing::start() } else { None };
+        self.packing = if self.limit.is_none() { Packing::start(self.store.at_once()) } else { None };
     }
 
     /// Until the other side is gone.

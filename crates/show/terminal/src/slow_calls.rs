@@ -51,6 +51,9 @@ fn names(why: &Why) -> Vec<String> {
 }
 
 fn write(out: &mut dyn Write, why: &Why, wanted: &Wanted, named: Named<'_>, style: Style) -> io::Result<()> {
+    if let Some(because) = &why.saved_because {
+        writeln!(out, "{} because of {because}", style.bold("saved"))?;
+    }
     if why.calls == 0 {
         return writeln!(out, "no CUDA calls were made while it was recorded");
     }

@@ -1,7 +1,8 @@
-// A library of CUDA's name in which a lock stands in the way: launches take it, and whoever makes memory has it for 20 ms.
+// A library of CUDA's name in which a lock stands in the way: launches take it, and whoever makes memory or loads a module has it for 20 ms.
 #include <pthread.h>
 #include <stddef.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 // By this it is known as CUDA's.
@@ -11,8 +12,23 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream,
                    void **arguments, void **extra) {
-  (void)f, (void)x, (void)y, (void)z, (void)bx, (void)by, (void)bz, (void)shared, (void)stream, (void)arguments, (void)extra;
+  (void)f, (void)y, (void)z, (void)bx, (void)by, (void)bz, (void)shared, (void)stream, (void)arguments, (void)extra;
   pthread_mutex_lock(&lock);
+  pthread_mutex_unlock(&lock);
+  // A large grid takes as many microseconds of CPU time.
+  struct timespec from, now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+  for (long us = 0; x > 100 && us < x;) {
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    us = (now.tv_sec - from.tv_sec) * 1000000 + (now.tv_nsec - from.tv_nsec) / 1000;
+  }
+  return 0;
+}
+
+int cuModuleLoadData(void **to, const void *image) {
+  *to = (void *)image;
+  pthread_mutex_lock(&lock);
+  usleep(20000);
   pthread_mutex_unlock(&lock);
   return 0;
 }

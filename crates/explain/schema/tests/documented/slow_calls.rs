@@ -79,6 +79,7 @@ pub fn why() -> Why {
         incomplete_because: vec!["x".into()],
         not_watched: vec!["x".into()],
         stolen_ns: Some(1),
+        saved_because: Some(String::new()),
         calls: 1,
         ns: 1,
         slow_from_ns: 1,

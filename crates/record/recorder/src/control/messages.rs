@@ -93,6 +93,9 @@ pub struct Answer {
     /// To `pause`: the file holds all that was recorded before it, in so many bytes and chunks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub written: Option<Written>,
+    /// To `save`: the number of the request, by which [`SavedSoFar::requests`] has its result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub save: Option<u64>,
 }
 
 impl Answer {
@@ -164,6 +167,22 @@ pub struct SavedSoFar {
     pub failed: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+    /// The results of the latest `save` requests.
+    pub requests: Vec<SaveResult>,
+}
+
+/// What came of a `save` request.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SaveResult {
+    /// As the answer to the request had it.
+    pub number: u64,
+    /// An absolute path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Why there is no file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 #[cfg(test)]
@@ -194,6 +213,9 @@ mod tests {
     const REFERENCE: &str = include_str!("../../../../../docs/reference/control-socket.md");
 
     fn keys(v: &serde_json::Value, prefix: &str, into: &mut Vec<String>) {
+        if let Some(first) = v.as_array().and_then(|all| all.first()) {
+            keys(first, prefix, into);
+        }
         for (k, v) in v.as_object().into_iter().flatten() {
             into.push(format!("{prefix}{k}"));
             keys(v, &format!("{prefix}{k}."), into);
@@ -204,7 +226,8 @@ mod tests {
     fn each_key_is_documented_and_each_documented_one_is_sent() {
         let worst = Some(crate::counters::Worst::default());
         let some = || Some(String::new());
-        let saved = SavedSoFar { latest: some(), failure: some(), ..SavedSoFar::default() };
+        let requests = vec![SaveResult { number: 1, file: some(), failure: some() }];
+        let saved = SavedSoFar { latest: some(), failure: some(), requests, ..SavedSoFar::default() };
         let all = Answer {
             error: Some(String::new()),
             status: Some(Status {
@@ -215,6 +238,7 @@ mod tests {
             }),
             counters: Some(Counts { worst_call: worst.clone(), worst_lock_wait: worst, ..Counts::default() }),
             written: Some(Written::default()),
+            save: Some(1),
             ..Answer::ok()
         };
         let mut sent = Vec::new();

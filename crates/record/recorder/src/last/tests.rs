@@ -1,6 +1,7 @@
 //! A part that was saved is read as the whole recording is read for the same time, and memory does not grow.
 
 use super::*;
+use crate::kept::time_of;
 use crate::saving::Shared;
 use decode::walk::{At, Call, Segment, Sink, walk};
 use decode::{Recording, Source};
@@ -38,7 +39,15 @@ fn newest(header: Header, last: &Last) -> Newest {
 
 fn request(until: u64) -> Request {
     let end = End { how: "still running".into(), agent: true, complete: true, ..End::default() };
-    Request { why: why("SIGUSR1", String::new(), now()), ends: Vec::new(), held: Vec::new(), until, clock: None, end }
+    Request {
+        why: why("SIGUSR1", String::new(), now()),
+        number: None,
+        ends: Vec::new(),
+        held: Vec::new(),
+        until,
+        clock: None,
+        end,
+    }
 }
 
 /// Feeds a recording as it came: in small pieces, in the order of time. `each` sees every piece.

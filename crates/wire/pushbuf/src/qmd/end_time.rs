@@ -221,12 +221,37 @@ pub fn nodes(length: usize, word: impl Fn(usize) -> u32, is_slot: impl Fn(u64) -
             Found::Order(w) => (w, false),
             Found::OtherVersion(_) => return,
         };
-        let enabled = word(w.at + DEPENDENTS_AT);
-        let starts = DEPENDENTS.map(|(bit, at)| if enabled & bit != 0 { u64::from(word(w.at + at)) << 8 } else { 0 });
+        let starts = starts(w.at, &word);
         let [last, _] = &RELEASES;
         let is_stamped = is_kernel && last.is_enabled(w.at, &word) && is_slot(last.slot(w.at, &word));
         node(Node { address: w.address, is_kernel, is_stamped, starts, group: 0 });
     });
+}
+
+/// PROGRAM_ADDRESS_LOWER and PROGRAM_ADDRESS_UPPER, and WAIT_ON_LATCH_VALID of version 4.0.
+const PROGRAM: [(usize, u32); 2] = [(38, u32::MAX), (39, UPPER as u32)];
+const LATCH: (usize, u32) = (0, 1 << 29);
+
+/// What the QMD of a kernel runs, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Program {
+    /// The address of its code.
+    pub code: u64,
+    /// The QMDs that it acts on when it is done; 0 for none.
+    pub starts: [u64; 2],
+    /// It may begin while the kernel before it in its stream still runs.
+    pub is_early: bool,
+}
+
+/// Reads the QMD of version 4.0 that begins at word `at`.
+pub fn program(at: usize, word: impl Fn(usize) -> u32) -> Program {
+    let [lower, upper] = PROGRAM.map(|(i, mask)| u64::from(word(at + i) & mask));
+    Program { code: upper << 32 | lower, starts: starts(at, &word), is_early: word(at + LATCH.0) & LATCH.1 != 0 }
+}
+
+fn starts(at: usize, word: impl Fn(usize) -> u32) -> [u64; 2] {
+    let enabled = word(at + DEPENDENTS_AT);
+    DEPENDENTS.map(|(bit, i)| if enabled & bit != 0 { u64::from(word(at + i)) << 8 } else { 0 })
 }
 
 /// A QMD that a segment hands to the scheduler.
@@ -321,6 +346,18 @@ mod tests {
         let taken = take(w.at, |slot| slot >> 20 == 0xa_0000, |i| cells[i].get(), |i, v| cells[i].set(v));
         assert_eq!(taken, Some((0xa0_0000_1230, 77)));
         assert_eq!(words, before);
+    }
+
+    #[test]
+    fn the_program_of_a_qmd_is_read_as_its_fields_say() {
+        let mut q = qmd(8);
+        let fields =
+            [("PROGRAM_ADDRESS_LOWER", 0xfedc_ba80), ("PROGRAM_ADDRESS_UPPER", 0x1ab_cdef), ("WAIT_ON_LATCH_VALID", 1)];
+        fields.into_iter().for_each(|(field, value)| q.set(field, value).unwrap());
+        q.set_dependent(1, 0x2_0000_0400).unwrap();
+        let read = program(3, |i| q.words()[i - 3]);
+        assert_eq!(read, Program { code: q.program_address(), starts: [0, 0x2_0000_0400], is_early: true });
+        assert!(!program(0, |i| qmd(8).words()[i]).is_early);
     }
 
     #[test]
