@@ -5,8 +5,12 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use tape::file::Packer;
 
-/// One packs some 600 MB/s, and eight threads of a program write 800 (seen on an H200's host).
-const THREADS: usize = 2;
+/// One packs some 600 MB/s, and eight threads of a program write 900 (seen on an H200's host).
+fn threads() -> usize {
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= MANY_CPUS) { 3 } else { 2 }
+}
+
+const MANY_CPUS: usize = 8;
 /// Pieces that are being packed, at most; each has 64 KiB, or what a ring held at once.
 const AT_ONCE: usize = 16;
 
@@ -44,7 +48,7 @@ impl Packing {
             std::thread::Builder::new().name("pack".into()).spawn(move || run(&from)).is_ok()
         };
         // (They end when this does.)
-        let started = (0..THREADS).filter(start).count();
+        let started = (0..threads()).filter(start).count();
         (started > 0).then_some(Packing { to, coming: VecDeque::new() })
     }
 

@@ -23,8 +23,8 @@ const LATEST: Duration = Duration::from_millis(100);
 /// or when so many bytes of all threads wait.
 const MOST: usize = 16 << 20;
 /// So many bytes that were handed over and not taken mean that packing is too slow: it is left out until there are fewer. (Eight threads of a program may
-/// write 800 MB/s.)
-const BEHIND: usize = 8 << 20;
+/// write 900 MB/s.)
+const BEHIND: usize = 32 << 20;
 /// Bytes that a chunk takes in the file beside its events, at most.
 const CHUNK_COST: u64 = 56;
 
@@ -51,14 +51,26 @@ pub enum Piece {
 #[derive(Default)]
 pub struct Progress {
     stopped: OnceLock<String>,
-    /// Bytes that were handed over and not taken yet.
+    /// Bytes that were handed over and not taken yet, and of how much memory.
     waiting: AtomicUsize,
+    memory: AtomicUsize,
 }
 
 impl Progress {
-    /// So many bytes are about to be handed over.
-    pub fn wait(&self, bytes: usize) {
-        self.waiting.fetch_add(bytes, Ordering::Relaxed);
+    /// These are about to be handed over.
+    pub fn wait(&self, bytes: &Vec<u8>) {
+        self.waiting.fetch_add(bytes.len(), Ordering::Relaxed);
+        self.memory.fetch_add(bytes.capacity(), Ordering::Relaxed);
+    }
+
+    fn take(&self, bytes: &Vec<u8>) {
+        self.waiting.fetch_sub(bytes.len(), Ordering::Relaxed);
+        self.memory.fetch_sub(bytes.capacity(), Ordering::Relaxed);
+    }
+
+    /// Memory of what was handed over and not taken yet.
+    pub fn memory(&self) -> usize {
+        self.memory.load(Ordering::Relaxed)
     }
 
     /// Why nothing more is written.
@@ -232,7 +244,7 @@ impl Writing {
     }
 
     fn gather(&mut self, process: u32, tid: i32, mut bytes: Vec<u8>) {
-        self.progress.waiting.fetch_sub(bytes.len(), Ordering::Relaxed);
+        self.progress.take(&bytes);
         if self.bytes == 0 {
             self.since = Instant::now();
         }
@@ -391,7 +403,7 @@ mod tests {
             for n in [1, 400, 3, 3, 200, 150, 2000, 10] {
                 for (tid, next) in next.iter_mut().enumerate() {
                     let bytes = entries(*next, n);
-                    writing.progress.wait(bytes.len());
+                    writing.progress.wait(&bytes);
                     writing.take(Piece::Events { process: 0, tid: 7 + tid as i32, bytes });
                     *next += n;
                 }
