@@ -14,7 +14,7 @@ mod kept;
 mod stream;
 
 use stream::Stream;
-use tape::call::NameBody;
+use tape::call::{CallBody, NameBody};
 use tape::event::{Body, EntryBody, Event, RingBody, entry_flags, ring_flags};
 use tape::nvtx::{RangeBody, TextBody, range_flags};
 use tape::python::{CodeBody, PythonBody, StackBody};
@@ -163,7 +163,7 @@ fn used(body: &Body<'_>) -> (usize, std::ops::Range<usize>) {
         Body::Faults(_, faults) => 8 + faults.len(),
         Body::Sched(_) => 64,
         Body::Text(_, text) => size_of::<TextBody>() + text.len(),
-        Body::Call(_) | Body::InCall(_) => 56,
+        Body::Call(_) | Body::InCall(_) => size_of::<CallBody>(),
         Body::Hold(_) => 48,
         Body::Ring(_) => size_of::<RingBody>(),
         Body::Name(_, name) => size_of::<NameBody>() + name.len(),
