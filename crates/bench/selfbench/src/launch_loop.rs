@@ -1,13 +1,18 @@
-//! The loop `launch`: one kernel a doorbell, with the words that CUDA launches one by. Recorded with `--gpu-times`, each is stamped.
+//! The loop `launch`: one kernel a doorbell, with the words that CUDA launches one by. Recorded with `--gpu-times`, each is stamped. [`run`] has several
+//! threads launch, each by a call that the agent takes for one of CUDA's.
 
-use gpu::{AddressSpace, Channel, ChannelOptions, Engine, Memory};
+use anyhow::Context;
+use gpu::{AddressSpace, Channel, ChannelOptions, Device, Engine, Memory};
 use graph_words::{COMPUTE, Graph, Kernel, Places, Step};
 use pushbuf::encode::Words;
 use pushbuf::qmd::PcasAction;
+use rm::driver::Libc;
+use serde_json::json;
+use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, Barrier};
+use std::time::Instant;
 use tape::region::{SEGMENTS_BYTES, STAMPS_BYTES};
 
 /// Kernels that are launched in turns: more than a ring has entries, so that the GPU has read a segment before it is written again. And bytes of each one's
@@ -22,7 +27,7 @@ pub struct Launches {
     channel: Channel,
     segments: Arc<Memory>,
     /// The words of each kernel's launch.
-    words: Vec<Vec<u32>>,
+    words: Vec<Vec<u8>>,
     next: usize,
     #[allow(dead_code, reason = "kept alive: the GPU comes to it")]
     kept: [Arc<Memory>; 3],
@@ -49,11 +54,11 @@ impl Launches {
             },
             table: None,
         };
-        let words = (0..KERNELS as u64).map(|i| graph(i).upload()).collect();
+        let words = (0..KERNELS as u64).map(|i| bytes(&graph(i).upload())).collect();
         let mut first = [0; 8];
         let mut objects = Words::new(&mut first);
         objects.set_object(COMPUTE, rm::class::HOPPER_COMPUTE_A)?;
-        write(&segments, 0, objects.as_slice());
+        segments.write(0, &bytes(objects.as_slice()));
         channel.submit_unchecked(segments.va(), objects.as_slice().len() as u32)?;
         let mut launches = Launches { channel, segments, words, next: 1, kept: [video, host, code] };
         launches.stamped(space)?;
@@ -82,18 +87,159 @@ impl Launches {
 
     /// Writes the next launch's words, as its program does each time.
     pub fn write(&mut self) {
-        write(&self.segments, self.next as u64 * SEGMENT, &self.words[self.next]);
+        self.segments.write(self.next as u64 * SEGMENT, &self.words[self.next]);
     }
 
     /// Launches it. (Where the ring is full, the same one comes again: the GPU has not read the segments of those before.)
     pub fn submit(&mut self) -> Result<(), gpu::Error> {
-        let words = self.words[self.next].len() as u32;
+        let words = self.words[self.next].len() as u32 / 4;
         self.channel.submit_unchecked(self.segments.va() + self.next as u64 * SEGMENT, words)?;
         self.next = (self.next + 1) % KERNELS;
         Ok(())
     }
 }
 
-fn write(to: &Memory, at: u64, words: &[u32]) {
-    words.iter().zip(0u64..).for_each(|(word, i)| to.word(at + 4 * i).store(*word, Ordering::Relaxed));
+fn bytes(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// The arguments of cuLaunchKernel, of which the first is what launches here.
+type Launch = extern "C" fn(*mut Launches, u32, u32, u32, u32, u32, u32, u32, u64, u64, u64) -> i32;
+
+/// (Where the ring is full the GPU lags: that is waited for.)
+#[allow(clippy::too_many_arguments)]
+extern "C" fn launch(
+    on: *mut Launches,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: u32,
+    _: u64,
+    _: u64,
+    _: u64,
+) -> i32 {
+    // SAFETY: `Caller::launch` passes its own, which nobody else has.
+    let on = unsafe { &mut *on };
+    on.write();
+    loop {
+        match on.submit() {
+            Ok(()) => return 0,
+            Err(gpu::Error::RingFull(_)) => std::thread::yield_now(),
+            Err(_) => return 1,
+        }
+    }
+}
+
+/// Launches by what the agent takes for a call of CUDA's, if it records calls.
+struct Caller {
+    launches: Launches,
+    by: Launch,
+}
+
+impl Caller {
+    fn launch(&mut self, n: u32) -> anyhow::Result<()> {
+        let failed = (self.by)(&mut self.launches, n, 1, 1, 1, 1, 1, 0, 0x51, 0, 0) != 0;
+        anyhow::ensure!(!failed, "a launch failed");
+        Ok(())
+    }
+}
+
+/// cuLaunchKernel on tapes.
+const CU_LAUNCH_KERNEL: u32 = 1;
+
+fn entry() -> Launch {
+    // SAFETY: NUL-terminated; the agent's function of that name has this type, and gives an entry for a function of the type that it is told.
+    unsafe {
+        let find = libc::dlsym(libc::RTLD_DEFAULT, c"doorbell_entry_of_call".as_ptr());
+        if find.is_null() {
+            return launch;
+        }
+        let find: extern "C" fn(u32, usize) -> usize = std::mem::transmute(find);
+        match find(CU_LAUNCH_KERNEL, launch as *const () as usize) {
+            0 => launch,
+            at => std::mem::transmute::<usize, Launch>(at),
+        }
+    }
+}
+
+/// Launches of each thread before the time begins. The sites are rewritten by then, and each thread has its rings.
+const WARM_UP: u32 = 1000;
+
+/// Launches for who steps through them: some seconds of them, if nobody ends the process.
+const STEPS: u32 = 2_000_000;
+
+/// `threads` threads launch `count` times each. Prints one line of JSON. With `steps` one thread launches until the process is killed, and passes
+/// [`round`] before each.
+pub fn run(threads: u32, count: u32, steps: bool) -> anyhow::Result<()> {
+    let device = Device::open(Arc::new(Libc), 0).context("the software GPU")?;
+    let space = AddressSpace::new(&device)?;
+    let mut callers = Vec::new();
+    for _ in 0..threads {
+        callers.push(Caller { launches: Launches::open(&space)?, by: launch });
+    }
+    for caller in &mut callers {
+        // By this thread: it had the area for times mapped.
+        caller.by = entry();
+        caller.launch(0)?;
+    }
+    if steps {
+        let mut caller = callers.pop().context("no thread")?;
+        (0..WARM_UP).try_for_each(|n| caller.launch(n))?;
+        // SAFETY: no arguments.
+        let thread = unsafe { libc::gettid() };
+        println!("{}", json!({ "pid": std::process::id(), "thread": thread, "round": round as *const () as usize }));
+        for n in 0..STEPS {
+            round();
+            caller.launch(n)?;
+        }
+        return Ok(());
+    }
+    let barrier = Barrier::new(threads as usize + 1);
+    let (seconds, recorder) = std::thread::scope(|scope| {
+        let work = |mut caller: Caller| -> anyhow::Result<()> {
+            let warm = (0..WARM_UP).try_for_each(|n| caller.launch(n));
+            barrier.wait();
+            let done = warm.and_then(|()| (0..count).try_for_each(|n| caller.launch(n)));
+            barrier.wait();
+            done
+        };
+        let workers: Vec<_> = callers.into_iter().map(|caller| scope.spawn(move || work(caller))).collect();
+        barrier.wait();
+        let (begun, before) = (Instant::now(), parents_threads());
+        barrier.wait();
+        let (seconds, after) = (begun.elapsed().as_secs_f64(), parents_threads());
+        for worker in workers {
+            worker.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+        }
+        let used =
+            after.into_iter().map(|(name, ns)| (name.clone(), ns - before.get(&name).copied().unwrap_or(0).min(ns)));
+        anyhow::Ok((seconds, used.collect::<BTreeMap<_, _>>()))
+    })?;
+    let launches = u64::from(threads) * u64::from(count);
+    // Also those before the time began.
+    let all = launches + u64::from(threads) * u64::from(WARM_UP + 1);
+    println!("{}", json!({ "launches": launches, "all": all, "seconds": seconds, "parent_ns": recorder }));
+    Ok(())
+}
+
+/// Where instructions are counted from and to.
+#[inline(never)]
+extern "C" fn round() {
+    // SAFETY: no instructions; the compiler has to call all the same.
+    unsafe { std::arch::asm!("", options(nostack, preserves_flags)) };
+}
+
+/// CPU time of the parent's threads by their names, ns. The parent of a recorded program is its recorder.
+fn parents_threads() -> BTreeMap<String, u64> {
+    let mut of = BTreeMap::new();
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", std::os::unix::process::parent_id()));
+    for task in tasks.into_iter().flatten().flatten() {
+        let read = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        let ns = read("schedstat").split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
+        *of.entry(read("comm").trim().to_owned()).or_insert(0) += ns;
+    }
+    of
 }

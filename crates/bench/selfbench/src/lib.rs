@@ -2,18 +2,20 @@
 //!
 //! Bare and doorbell's ways take turns, round by round, each in a process of its own, so that a machine that changes its
 //! speed changes it for all. What is added is the median of the rounds' differences. The measured loops ([`pairs`],
-//! [`ring_loop`], [`calls::run_loop`], [`ranges::run_loop`]) are programs of their own, which the command line starts under doorbell.
+//! [`ring_loop`], [`calls::run_loop`], [`ranges::run_loop`], [`launch_loop::run`]) are programs of their own, which the command line starts under doorbell.
 
 use std::path::PathBuf;
 
 mod affinity;
 pub mod calls;
-mod launch_loop;
+pub mod launch_loop;
+pub mod launches;
 pub mod locks;
 pub mod pairs;
 pub mod ranges;
 pub mod ring_loop;
 mod rounds;
+mod steps;
 pub mod tap;
 
 pub use affinity::stay_on;

@@ -68,9 +68,38 @@ pub struct Rounds {
     why: BTreeMap<Mode, String>,
 }
 
+/// The software GPU's library, in memory.
+pub struct SoftFile(File);
+
+impl SoftFile {
+    /// Where programs of this one find it.
+    pub fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+}
+
+pub fn soft_file(bytes: &[u8]) -> anyhow::Result<SoftFile> {
+    // SAFETY: a NUL-terminated name; the descriptor is ours.
+    let mut file = unsafe {
+        let fd = libc::memfd_create(c"doorbell-softgpu.so".as_ptr(), libc::MFD_CLOEXEC);
+        if fd < 0 {
+            return Err(std::io::Error::last_os_error()).context("memory for the software GPU");
+        }
+        File::from_raw_fd(fd)
+    };
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(SoftFile(file))
+}
+
+/// Where measured programs are recorded to.
+pub fn tape() -> PathBuf {
+    std::env::temp_dir().join(format!("doorbell-selfbench-{}.doorbell", std::process::id()))
+}
+
 pub struct Runner {
     me: PathBuf,
-    soft: File,
+    soft: SoftFile,
     cpu: Option<usize>,
     pub with_trap: bool,
     tape: PathBuf,
@@ -78,18 +107,7 @@ pub struct Runner {
 
 impl Runner {
     pub fn new(me: PathBuf, soft: &[u8], cpu: Option<usize>) -> anyhow::Result<Runner> {
-        // SAFETY: a NUL-terminated name; the descriptor is ours.
-        let mut file = unsafe {
-            let fd = libc::memfd_create(c"doorbell-softgpu.so".as_ptr(), libc::MFD_CLOEXEC);
-            if fd < 0 {
-                return Err(std::io::Error::last_os_error()).context("memory for the software GPU");
-            }
-            File::from_raw_fd(fd)
-        };
-        file.write_all(soft)?;
-        file.rewind()?;
-        let tape = std::env::temp_dir().join(format!("doorbell-selfbench-{}.doorbell", std::process::id()));
-        Ok(Runner { me, soft: file, cpu, with_trap: true, tape })
+        Ok(Runner { me, soft: soft_file(soft)?, cpu, with_trap: true, tape: tape() })
     }
 
     /// Runs `command` `rounds` times in each mode. The order of the modes moves on by one each round.
@@ -143,7 +161,7 @@ impl Runner {
         if soft {
             c.env("DOORBELL_SOFTGPU", "poll");
             if mode == Mode::Bare {
-                c.env("LD_PRELOAD", format!("/proc/{}/fd/{}", std::process::id(), self.soft.as_raw_fd()));
+                c.env("LD_PRELOAD", self.soft.path());
             }
         }
         let out = c.output().with_context(|| format!("{}", program.display()))?;

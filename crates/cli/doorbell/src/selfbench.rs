@@ -1,6 +1,7 @@
 //! `doorbell selfbench`: what doorbell itself costs, against the bare thing in the same run.
 
 mod calls;
+mod launches;
 mod locks;
 mod ranges;
 mod tap;
@@ -17,6 +18,7 @@ use std::process::ExitCode;
         ("doorbell selfbench locks --at-most 30ns", "what recording and each policy add to a lock and its unlock"),
         ("doorbell selfbench calls --at-most 40ns", "what recording and the guard add to a CUDA call"),
         ("doorbell selfbench ranges", "what recording adds to a range of NVTX"),
+        ("doorbell selfbench launches", "eight threads that launch: what is lost, and the agent's instructions"),
     ])
     .text("Bare and doorbell's runs take turns, round by round, so that a machine that changes its speed changes it for all.")
     .statuses(&[(0, "done"), (1, "more than --at-most"), (2, "an error")])
@@ -32,6 +34,10 @@ enum What {
     Locks(locks::Args),
     Calls(calls::Args),
     Ranges(ranges::Args),
+    Launches(launches::Args),
+    /// (The loop that `launches` measures, as a program of its own.)
+    #[command(hide = true)]
+    LaunchLoop(LaunchLoop),
     /// (The loop that `calls` measures, as a program of its own.)
     #[command(hide = true)]
     CallLoop(Loop),
@@ -55,6 +61,20 @@ struct Loop {
     /// Run on this CPU only, for example 4
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
+}
+
+/// Threads that launch
+#[derive(Debug, clap::Args)]
+struct LaunchLoop {
+    /// Threads, each on a channel
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    threads: u32,
+    /// Launches of each thread
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    count: u32,
+    /// Launch until killed, to be stepped through
+    #[arg(long)]
+    steps: bool,
 }
 
 // What every measurement takes. (As a doc comment it would become the text of the command it is part of.)
@@ -82,6 +102,8 @@ impl Args {
             What::Locks(l) => return l.run(),
             What::Calls(c) => return c.run(),
             What::Ranges(r) => return r.run(),
+            What::Launches(l) => return l.run(),
+            What::LaunchLoop(l) => selfbench::launch_loop::run(l.threads, l.count, l.steps)?,
             What::RangeLoop(l) => selfbench::ranges::run_loop(l.count, l.cpu)?,
             What::Pairs(l) => selfbench::pairs::run(l.count, l.cpu)?,
             What::CallLoop(l) => selfbench::calls::run_loop(l.count, l.cpu)?,

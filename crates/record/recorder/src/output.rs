@@ -12,15 +12,22 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tape::event::{Body, Events, entry_flags};
 use tape::file::{Clock, End, Process, ProcessEnd, Unwatched, Writer};
 
 /// Notes of damaged rings on one tape, at most.
 const NOTES: u32 = 64;
-/// Pieces between the two threads, at most; each is a chunk of a ring, of 1 MiB at most.
-const BETWEEN: usize = 32;
+/// Pieces between the two threads, at most; each is a chunk of a ring, of 1 MiB at most. At a million doorbells a second one has some 100 KiB.
+const BETWEEN: usize = 1024;
 /// The same where memory is bounded.
 const BETWEEN_IN_MEMORY: usize = 4;
+/// Memory of these pieces, at most. A disk that stalls for 100 ms is waited for here; only then do rings fill.
+const MOST_BETWEEN: usize = 128 << 20;
+/// Memory of so many pieces is kept to be used again.
+const SPARE: usize = 32;
+/// Where there is no room between the threads, it is looked for so often.
+const A_MOMENT: Duration = Duration::from_micros(200);
 
 /// Events that came after the recording had stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +79,7 @@ impl Output {
         self.by = match std::thread::Builder::new().name("tape".into()).spawn(run) {
             Ok(thread) => {
                 let (to, from) = sync_channel(between);
-                let (back, spare) = sync_channel(between);
+                let (back, spare) = sync_channel(between.min(SPARE));
                 writing.give_back(back);
                 // (It waits for this.)
                 let _ = give.send((writing, from));
@@ -106,7 +113,12 @@ impl Output {
 
     /// Writes whole events of one thread, as much of them as the limit allows.
     pub fn events(&mut self, process: u32, tid: i32, bytes: Vec<u8>) {
-        self.progress.wait(bytes.len());
+        if let By::Thread { thread, .. } = &self.by {
+            while self.progress.memory() >= MOST_BETWEEN && !thread.is_finished() {
+                std::thread::sleep(A_MOMENT);
+            }
+        }
+        self.progress.wait(&bytes);
         self.send(Piece::Events { process, tid, bytes });
     }
 
@@ -248,5 +260,46 @@ pub fn describe(e: &io::Error) -> String {
         Some(libc::EDQUOT) => "the disk quota is used up".into(),
         Some(libc::EFBIG) => "the file size limit was reached".into(),
         _ => format!("the tape could not be written: {e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Instant;
+    use tape::file::Header;
+
+    const MIB: usize = 1 << 20;
+
+    /// A disk that stalls: the rings are emptied further, up to a bound of memory, and all is written once it goes on.
+    #[test]
+    fn a_writer_that_stalls_is_waited_for_in_memory_up_to_a_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t");
+        let writer = Writer::create(&path, &Header { tsc_hz: 1e9, ..Header::default() }).unwrap();
+        let mut out = Output::new(Store::File(Box::new(writer)), None, false, 1e9);
+        out.start_thread();
+        let (go, stalls) = sync_channel::<()>(1);
+        out.once_written(move |_| drop(stalls.recv()));
+        let handed = Arc::new(AtomicUsize::new(0));
+        let (more, count) = (200, handed.clone());
+        let empties = std::thread::spawn(move || {
+            for _ in 0..more {
+                out.events(0, 1, vec![0; MIB]);
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            out
+        });
+        let begun = Instant::now();
+        while handed.load(Ordering::Relaxed) < MOST_BETWEEN / MIB && begun.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(A_MOMENT);
+        }
+        std::thread::sleep(100 * A_MOMENT);
+        assert_eq!(handed.load(Ordering::Relaxed), MOST_BETWEEN / MIB, "so much is handed over, and no more");
+        go.send(()).unwrap();
+        let out = empties.join().unwrap();
+        drop(out.close().unwrap());
+        assert_eq!(handed.load(Ordering::Relaxed), more);
     }
 }

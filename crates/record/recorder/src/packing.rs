@@ -5,9 +5,13 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use tape::file::Packer;
 
-/// One packs some 600 MB/s, and eight threads of a program write 800 (seen on an H200's host).
-const THREADS: usize = 2;
-/// Pieces that are being packed, at most; each has 64 KiB, or what a ring held at once (1 MiB).
+/// One packs some 600 MB/s, and eight threads of a program write 900 (seen on an H200's host).
+fn threads() -> usize {
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= MANY_CPUS) { 3 } else { 2 }
+}
+
+const MANY_CPUS: usize = 8;
+/// Pieces that are being packed, at most; each has 64 KiB, or what a ring held at once.
 pub const AT_ONCE: usize = 16;
 
 /// Whole events of one thread, and what they are packed; `None`: they stay as they are.
@@ -45,7 +49,7 @@ impl Packing {
             std::thread::Builder::new().name("pack".into()).spawn(move || run(&from)).is_ok()
         };
         // (They end when this does.)
-        let started = (0..THREADS).filter(start).count();
+        let started = (0..threads()).filter(start).count();
         (started > 0).then_some(Packing { to, coming: VecDeque::new(), at_once })
     }
 

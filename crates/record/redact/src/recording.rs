@@ -98,7 +98,7 @@ impl Redaction {
 
     fn item(&mut self, item: Item, to: &mut Writer) -> io::Result<()> {
         match item {
-            Item::Events { process, tid, bytes } => self.events(process, tid, &bytes, to),
+            Item::Events { process, tid, bytes } => self.events(process, tid, bytes, to),
             Item::Clock(c) => to.clock(&c),
             Item::Note(text) => to.note(&self.names.text(&text)),
             Item::Process(p) => to.process(&self.process(*p)),
@@ -112,11 +112,11 @@ impl Redaction {
         }
     }
 
-    fn events(&mut self, process: u32, tid: i32, bytes: &[u8], to: &mut Writer) -> io::Result<()> {
+    fn events(&mut self, process: u32, tid: i32, mut bytes: Vec<u8>, to: &mut Writer) -> io::Result<()> {
         let new = if self.what.data { Scrubber::default } else { Scrubber::of_slack };
-        let clean = self.scrubbers.entry(process).or_insert_with(new).clean(bytes);
-        let mut out = Vec::with_capacity(clean.len());
-        events::rewrite(clean, &mut self.names, &mut self.calls, &mut out);
+        self.scrubbers.entry(process).or_insert_with(new).clean(&mut bytes);
+        let mut out = Vec::with_capacity(bytes.len());
+        events::rewrite(&bytes, &mut self.names, &mut self.calls, &mut out);
         let mut rest = &out[..];
         while !rest.is_empty() {
             // Substitutes may be longer than what they stand for.

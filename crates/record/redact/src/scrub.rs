@@ -14,7 +14,7 @@ mod kept;
 mod stream;
 
 use stream::Stream;
-use tape::call::NameBody;
+use tape::call::{CallBody, NameBody};
 use tape::event::{Body, EntryBody, Event, RingBody, entry_flags, ring_flags};
 use tape::nvtx::{RangeBody, TextBody, range_flags};
 use tape::python::{CodeBody, PythonBody, StackBody};
@@ -29,7 +29,6 @@ const HOPPER_CHANNEL: u32 = 0xc86f;
 
 /// What it needs to know of each channel.
 pub struct Scrubber {
-    out: Vec<u8>,
     words: Vec<u32>,
     kept: kept::Tables,
     pass: stream::Found,
@@ -42,7 +41,6 @@ pub struct Scrubber {
 impl Default for Scrubber {
     fn default() -> Self {
         Scrubber {
-            out: Vec::new(),
             words: Vec::new(),
             kept: kept::Tables::new(),
             pass: stream::Found::default(),
@@ -52,144 +50,152 @@ impl Default for Scrubber {
     }
 }
 
+/// What an event loses, but for the bytes between its parts.
+enum Lost {
+    Nothing,
+    /// A number of the program's, and the flag that says it is there.
+    Payload,
+    /// Of this many bytes of words: what [`Scrubber::pass`] says.
+    Found(usize),
+    /// So many bytes of words.
+    Words(usize),
+}
+
 impl Scrubber {
     /// One that zeroes only what is no part of an event, and events of kinds that are not known.
     pub fn of_slack() -> Scrubber {
         Scrubber { keeps_data: true, ..Scrubber::default() }
     }
 
-    /// A copy of `chunk`, whole events of one thread's ring, without payloads. The same length, event by event.
-    pub fn clean(&mut self, chunk: &[u8]) -> &[u8] {
-        self.out.clear();
-        self.out.extend_from_slice(chunk);
+    /// Takes payloads out of `chunk`, whole events of one thread's ring. Each event keeps its length.
+    pub fn clean(&mut self, chunk: &mut [u8]) {
         let mut at = 0;
-        while at < chunk.len() {
-            let rest = chunk.get(at..).unwrap_or_default();
-            let Some((event, len)) = Event::parse(rest) else {
-                // An event of impossible contents keeps its head; bytes that are no event keep nothing.
-                let len = whole_event(rest);
-                zero(&mut self.out, at + HEAD.min(len.unwrap_or(0)), at + len.unwrap_or(rest.len()));
-                at += len.unwrap_or(rest.len());
-                continue;
-            };
-            match &event.body {
-                // What its channel was told in a pause is not known.
-                Body::Ring(r) if event.head.flags & ring_flags::AFTER_PAUSE != 0 => {
-                    if let Some(Some(stream)) = self.streams.get_mut(r.slot as usize) {
-                        stream.lose();
-                    }
-                }
-                Body::LeftOut(l) => {
-                    if let Some(Some(stream)) = self.streams.get_mut(l.slot as usize) {
-                        stream.lose();
-                    }
-                }
-                Body::Entry(..) if self.keeps_data => {}
-                Body::Entry(body, bytes) => self.entry(&event, body, bytes, at),
-                Body::Push(_) | Body::Start(_) | Body::Mark(_) if !self.keeps_data => self.payload(&event, at),
-                Body::Channel(c) => {
-                    if let Some(slot) = self.streams.get_mut(c.slot as usize) {
-                        *slot = Some(Box::new(Stream::new(c.class)));
-                    }
-                }
-                _ => {}
-            }
-            self.slack(&event.body, at, at + len);
-            at += len;
+        while let Some(rest) = chunk.get_mut(at..).filter(|rest| !rest.is_empty()) {
+            at += self.event(rest);
         }
-        &self.out
     }
 
-    /// Zeroes what lies in the event behind and between its parts: bytes that were in the ring before it.
-    fn slack(&mut self, body: &Body<'_>, at: usize, end: usize) {
-        let used = match body {
-            Body::Entry(_, words) => 32 + words.len(),
-            Body::Ioctl(_, arg, nested) => {
-                let from = 40 + arg.len().next_multiple_of(8);
-                zero(&mut self.out, at + HEAD + 40 + arg.len(), at + HEAD + from);
-                from + nested.len()
-            }
-            Body::Open(_, path) => 16 + path.len(),
-            Body::Site(_, path) => 48 + path.len(),
-            Body::Note(text) => 8 + text.len(),
-            Body::Mapping(_, path, []) => 32 + path.len(),
-            Body::Mapping(_, path, id) => {
-                let from = 32 + path.len().next_multiple_of(8);
-                zero(&mut self.out, at + HEAD + 32 + path.len(), at + HEAD + from);
-                from + id.len()
-            }
-            Body::Switches(_, text) | Body::FaultsWatched(_, text) => 16 + text.len(),
-            Body::Faults(_, faults) => 8 + faults.len(),
-            Body::Sched(_) => 64,
-            Body::Text(_, text) => size_of::<TextBody>() + text.len(),
-            Body::Call(_) | Body::InCall(_) => 56,
-            Body::Hold(_) => 48,
-            Body::Ring(_) => size_of::<RingBody>(),
-            Body::Name(_, name) => size_of::<NameBody>() + name.len(),
-            Body::Python(_, version) => size_of::<PythonBody>() + version.len(),
-            Body::PythonStack(_, frames) => size_of::<StackBody>() + frames.len(),
-            Body::PythonCode(_, file, name, lines) => {
-                let text = size_of::<CodeBody>() + file.len() + name.len();
-                zero(&mut self.out, at + HEAD + text, at + HEAD + text.next_multiple_of(8));
-                text.next_multiple_of(8) + lines.len()
-            }
-            Body::Push(_) | Body::Start(_) | Body::Mark(_) => size_of::<RangeBody>(),
-            Body::Ends(_, ends) => size_of::<EndsBody>() + ends.len(),
-            Body::Launched(_, runs) => size_of::<LaunchedBody>() + runs.len(),
-            Body::Mmap(_) | Body::Op(_) | Body::Held(_) | Body::Task(_) => 40,
-            Body::Mremap(_) | Body::Channel(_) | Body::Page(_) | Body::Deadline(_) => 32,
-            Body::ChannelEnd(_) | Body::Gap(_) | Body::Thread(_) | Body::Pair(_) | Body::LeftOut(_) => 24,
-            Body::Stamps(_) | Body::GpuClock(_) | Body::Copied(_) => 24,
-            Body::Pop(_) | Body::End(_) | Body::Munmap(_) | Body::Close(_) | Body::Dup(_) | Body::Switch(_) => 16,
-            Body::Token(_)
-            | Body::Pause(_)
-            | Body::Locks(_)
-            | Body::Calls(_)
-            | Body::Nvtx(_)
-            | Body::SwitchesLost(_)
-            | Body::FaultsLost(_)
-            | Body::Stolen(_) => 8,
-            Body::Unknown => 0,
+    /// The event at the beginning of `b`; says how many bytes it took.
+    fn event(&mut self, b: &mut [u8]) -> usize {
+        let Some((event, len)) = Event::parse(b) else {
+            // An event of impossible contents keeps its head; bytes that are no event keep nothing.
+            let len = whole_event(b);
+            zero(b, HEAD.min(len.unwrap_or(0)), len.unwrap_or(b.len()));
+            return len.unwrap_or(b.len());
         };
-        zero(&mut self.out, at + HEAD + used, end);
-    }
-
-    /// The payload of a range of NVTX, at `at`: a number of the program's.
-    fn payload(&mut self, event: &Event<'_>, at: usize) {
-        let from = at + HEAD + core::mem::offset_of!(RangeBody, payload);
-        zero(&mut self.out, from, from + size_of::<u64>());
-        self.flags(at, event.head.flags & !range_flags::PAYLOAD);
-    }
-
-    fn flags(&mut self, at: usize, flags: u16) {
-        if let Some(to) = self.out.get_mut(at + 2..at + 4) {
-            to.copy_from_slice(&flags.to_ne_bytes());
+        let flags = event.head.flags;
+        let lost = match &event.body {
+            // What its channel was told in a pause is not known.
+            Body::Ring(r) if flags & ring_flags::AFTER_PAUSE != 0 => self.lose(r.slot),
+            Body::LeftOut(l) => self.lose(l.slot),
+            Body::Entry(body, words) if !self.keeps_data => self.entry(flags, body, words),
+            Body::Push(_) | Body::Start(_) | Body::Mark(_) if !self.keeps_data => Lost::Payload,
+            Body::Channel(c) => {
+                if let Some(slot) = self.streams.get_mut(c.slot as usize) {
+                    *slot = Some(Box::new(Stream::new(c.class)));
+                }
+                Lost::Nothing
+            }
+            _ => Lost::Nothing,
+        };
+        let (used, between) = used(&event.body);
+        zero(b, HEAD + between.start, HEAD + between.end);
+        zero(b, HEAD + used, len);
+        match lost {
+            Lost::Nothing => {}
+            Lost::Payload => {
+                let from = HEAD + core::mem::offset_of!(RangeBody, payload);
+                zero(b, from, from + size_of::<u64>());
+                set_flags(b, flags & !range_flags::PAYLOAD);
+            }
+            Lost::Words(bytes) => {
+                zero(b, ENTRY_WORDS_AT, ENTRY_WORDS_AT + bytes);
+                if bytes > 0 {
+                    set_flags(b, flags | entry_flags::SCRUBBED);
+                }
+            }
+            Lost::Found(bytes) => {
+                if let Some(to) = b.get_mut(ENTRY_WORDS_AT..ENTRY_WORDS_AT + bytes) {
+                    self.pass.apply(&self.words, to);
+                }
+                if self.pass.changes() {
+                    set_flags(b, flags | entry_flags::SCRUBBED);
+                }
+            }
         }
+        len
     }
 
-    /// An ENTRY event that begins at `at`.
-    fn entry(&mut self, event: &Event<'_>, body: &EntryBody, bytes: &[u8], at: usize) {
-        let words_at = at + ENTRY_WORDS_AT;
-        let words_end = words_at + bytes.len();
+    fn lose(&mut self, slot: u32) -> Lost {
+        if let Some(Some(stream)) = self.streams.get_mut(slot as usize) {
+            stream.lose();
+        }
+        Lost::Nothing
+    }
+
+    fn entry(&mut self, flags: u16, body: &EntryBody, bytes: &[u8]) -> Lost {
         self.words.clear();
         self.words.extend(pushbuf::decode::words_of(bytes));
         // A slot that the agent's table does not have: not the agent's event.
         let known = self.streams.get_mut(body.slot as usize).is_some_and(|s| {
             let stream = s.get_or_insert_with(|| Box::new(Stream::new(HOPPER_CHANNEL)));
-            stream.entry(body, event.head.flags, &self.words, &self.kept, &mut self.pass)
+            stream.entry(body, flags, &self.words, &self.kept, &mut self.pass)
         });
-        let to = self.out.get_mut(words_at..words_end).unwrap_or_default();
-        let dropped = if known {
-            self.pass.drops.iter().for_each(|d| d.apply(&self.words, to));
-            self.pass.qmd_words.iter().for_each(|&i| put(to, i, word(&self.words, i)));
-            self.pass.changes()
-        } else {
-            to.fill(0);
-            !bytes.is_empty()
-        };
-        if dropped {
-            self.flags(at, event.head.flags | entry_flags::SCRUBBED);
+        if known { Lost::Found(bytes.len()) } else { Lost::Words(bytes.len()) }
+    }
+}
+
+/// Bytes of a body that are parts of the event, and where between those there are some that are none: what was in the ring before it.
+fn used(body: &Body<'_>) -> (usize, std::ops::Range<usize>) {
+    let padded = |used: usize, behind: usize| {
+        let from = used.next_multiple_of(8);
+        (from + behind, used..from)
+    };
+    let used = match body {
+        Body::Entry(_, words) => 32 + words.len(),
+        Body::Ioctl(_, arg, nested) => return padded(40 + arg.len(), nested.len()),
+        Body::Open(_, path) => 16 + path.len(),
+        Body::Site(_, path) => 48 + path.len(),
+        Body::Note(text) => 8 + text.len(),
+        Body::Mapping(_, path, []) => 32 + path.len(),
+        Body::Mapping(_, path, id) => return padded(32 + path.len(), id.len()),
+        Body::Switches(_, text) | Body::FaultsWatched(_, text) => 16 + text.len(),
+        Body::Faults(_, faults) => 8 + faults.len(),
+        Body::Sched(_) => 64,
+        Body::Text(_, text) => size_of::<TextBody>() + text.len(),
+        Body::Call(_) | Body::InCall(_) => size_of::<CallBody>(),
+        Body::Hold(_) => 48,
+        Body::Ring(_) => size_of::<RingBody>(),
+        Body::Name(_, name) => size_of::<NameBody>() + name.len(),
+        Body::Python(_, version) => size_of::<PythonBody>() + version.len(),
+        Body::PythonStack(_, frames) => size_of::<StackBody>() + frames.len(),
+        Body::PythonCode(_, file, name, lines) => {
+            return padded(size_of::<CodeBody>() + file.len() + name.len(), lines.len());
         }
+        Body::Push(_) | Body::Start(_) | Body::Mark(_) => size_of::<RangeBody>(),
+        Body::Ends(_, ends) => size_of::<EndsBody>() + ends.len(),
+        Body::Launched(_, runs) => size_of::<LaunchedBody>() + runs.len(),
+        Body::Mmap(_) | Body::Op(_) | Body::Held(_) | Body::Task(_) => 40,
+        Body::Mremap(_) | Body::Channel(_) | Body::Page(_) | Body::Deadline(_) => 32,
+        Body::ChannelEnd(_) | Body::Gap(_) | Body::Thread(_) | Body::Pair(_) | Body::LeftOut(_) => 24,
+        Body::Stamps(_) | Body::GpuClock(_) | Body::Copied(_) => 24,
+        Body::Pop(_) | Body::End(_) | Body::Munmap(_) | Body::Close(_) | Body::Dup(_) | Body::Switch(_) => 16,
+        Body::Token(_)
+        | Body::Pause(_)
+        | Body::Locks(_)
+        | Body::Calls(_)
+        | Body::Nvtx(_)
+        | Body::SwitchesLost(_)
+        | Body::FaultsLost(_)
+        | Body::Stolen(_) => 8,
+        Body::Unknown => 0,
+    };
+    (used, 0..0)
+}
+
+fn set_flags(event: &mut [u8], flags: u16) {
+    if let Some(to) = event.get_mut(2..4) {
+        to.copy_from_slice(&flags.to_ne_bytes());
     }
 }
 

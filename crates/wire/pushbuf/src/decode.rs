@@ -381,7 +381,7 @@ impl Decoder {
 
 /// The little-endian words of bytes of any alignment; one to three bytes at the end are left out.
 pub fn words_of(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
-    bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+    bytes.as_chunks().0.iter().map(|b| u32::from_le_bytes(*b))
 }
 
 #[cfg(test)]

@@ -55,13 +55,17 @@ struct Page {
     live: AtomicU32,
     /// The process whose memory this is; 0 in a forked child, until it asks.
     pid: AtomicI32,
-    locks: [AtomicU32; WORDS],
+    locks: Locks,
 }
+
+/// Away from the words above, which every thread reads at each call: a driver call of one thread writes here.
+#[repr(C, align(128))]
+struct Locks([AtomicU32; WORDS]);
 
 /// In the part of the data that has no file behind it: the kernel wipes nothing else.
 static WIPED: Page =
-    Page { live: AtomicU32::new(0), pid: AtomicI32::new(0), locks: [const { AtomicU32::new(0) }; WORDS] };
-const _: () = assert!(size_of::<Page>() == PAGE);
+    Page { live: AtomicU32::new(0), pid: AtomicI32::new(0), locks: Locks([const { AtomicU32::new(0) }; WORDS]) };
+const _: () = assert!(size_of::<Page>() == PAGE && align_of::<Locks>() == 128);
 
 /// What was begun here or, before a fork, in the parent.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
@@ -149,7 +153,7 @@ pub fn end(what: u32) {
 /// The word of a lock: 0, or the thread that holds it, as the kernel has it for a lock with priority inheritance.
 #[inline(always)]
 pub fn lock_word(w: usize) -> &'static AtomicU32 {
-    &WIPED.locks[w]
+    &WIPED.locks.0[w]
 }
 
 #[cfg(test)]
@@ -163,7 +167,7 @@ mod tests {
     #[test]
     fn a_forked_child_finds_the_page_wiped() {
         assert!(prepare(), "the page lies where the kernel can wipe it");
-        WIPED.locks[word::CODE].store(77, Ordering::Relaxed);
+        WIPED.locks.0[word::CODE].store(77, Ordering::Relaxed);
         // SAFETY: the child looks at one word and leaves.
         let child = unsafe { libc::fork() };
         if child == 0 {

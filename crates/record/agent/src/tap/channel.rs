@@ -17,8 +17,9 @@ pub const GP_GET: u64 = 0x88;
 /// Bytes of a channel's USERD.
 pub const USERD: u64 = 512;
 
-/// What the tap needs of one channel.
+/// What the tap needs of one channel. (No two share a cache line: a launch writes to its channel while other threads launch on the next.)
 #[derive(Clone, Copy)]
+#[repr(align(128))]
 pub struct Channel {
     /// Where the program writes its GPFIFO entries (a shadow, or the thing itself); 0 when it is not mapped.
     pub ring: u64,
@@ -109,6 +110,9 @@ impl Channel {
         Raw(unsafe { ((self.ring + 8 * u64::from(index)) as *const u64).read_volatile() })
     }
 }
+
+/// Processors fetch lines in pairs of 64 bytes.
+const _: () = assert!(align_of::<Channel>() == 128);
 
 struct Table(UnsafeCell<[Channel; SLOTS]>);
 // SAFETY: element i is touched under slot i's claim only.

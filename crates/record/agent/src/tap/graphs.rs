@@ -61,17 +61,21 @@ struct State {
 
 /// 1.2 MiB, mapped when the first kernel is stamped: most programs need none of it. Null until then.
 static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
-static BUSY: AtomicBool = AtomicBool::new(false);
+
+/// On a cache line of its own: launches read what the linker may put next to it.
+#[repr(align(128))]
+struct Busy(AtomicBool);
+static BUSY: Busy = Busy(AtomicBool::new(false));
 
 /// Runs `f` in one thread at a time. `None` if another thread runs one: the tap never waits.
 fn alone<R>(f: impl FnOnce(&mut State) -> R) -> Option<R> {
     // ORDERING: Acquire and Release: each thread sees all stores of the one before it.
-    if BUSY.swap(true, Ordering::Acquire) {
+    if BUSY.0.swap(true, Ordering::Acquire) {
         return None;
     }
     // SAFETY: null, or the mapping that `begin` made and that is never unmapped. BUSY admits one thread.
     let r = unsafe { STATE.load(Ordering::Acquire).as_mut() }.map(f);
-    BUSY.store(false, Ordering::Release);
+    BUSY.0.store(false, Ordering::Release);
     r
 }
 
@@ -348,7 +352,7 @@ impl Words {
 
 /// In a forked child: the graphs are the parent's.
 pub fn renew() {
-    BUSY.store(false, Ordering::Relaxed);
+    BUSY.0.store(false, Ordering::Relaxed);
 }
 
 #[cfg(test)]

@@ -33,11 +33,20 @@ struct Area {
 }
 
 const NONE: CopyOf = CopyOf { from: 0, number: 0 };
-struct Shared(UnsafeCell<Area>);
-// SAFETY: touched by the one thread that BUSY admits.
+
+/// On cache lines of its own: launches read what the linker may put next to it.
+#[repr(align(128))]
+struct Shared {
+    busy: AtomicBool,
+    area: UnsafeCell<Area>,
+}
+
+// SAFETY: touched by the one thread that `busy` admits.
 unsafe impl Sync for Shared {}
-static AREA: Shared = Shared(UnsafeCell::new(Area { at: 0, copies: [NONE; COPIES], first: 0, n: 0 }));
-static BUSY: AtomicBool = AtomicBool::new(false);
+static SHARED: Shared = Shared {
+    busy: AtomicBool::new(false),
+    area: UnsafeCell::new(Area { at: 0, copies: [NONE; COPIES], first: 0, n: 0 }),
+};
 
 /// Writes a copy of a segment that stores `ends` ends, and returns the GPFIFO entry for it. `write` is given the number of the first end; it writes
 /// `words` words at most. `None` where there is no room, or where another thread makes a copy: the GPU then reads the program's own segment. (The tap never
@@ -55,11 +64,11 @@ pub fn copy(gp: Raw, words: usize, ends: u64, c: &Control, write: impl FnOnce(&m
     }
     let memory = stamps::segments()?;
     // ORDERING: Acquire and Release: each thread sees all stores of the one before it.
-    if BUSY.swap(true, Ordering::Acquire) {
+    if SHARED.busy.swap(true, Ordering::Acquire) {
         return None;
     }
-    // SAFETY: BUSY admits one thread.
-    let area = unsafe { &mut *AREA.0.get() };
+    // SAFETY: `busy` admits one thread.
+    let area = unsafe { &mut *SHARED.area.get() };
     let copied = area.room(words, settled).and_then(|from| {
         let number = c.stamped.fetch_add(ends, Ordering::Relaxed);
         area.use_for(from, number + ends);
@@ -68,7 +77,7 @@ pub fn copy(gp: Raw, words: usize, ends: u64, c: &Control, write: impl FnOnce(&m
         // (A copy that is cut would lose commands of the program's.)
         if to.n > words { None } else { gp.moved_to(memory.gpu + from as u64, to.n) }
     });
-    BUSY.store(false, Ordering::Release);
+    SHARED.busy.store(false, Ordering::Release);
     copied
 }
 
@@ -128,9 +137,9 @@ impl Words {
 
 /// In a forked child: the copies are the parent's.
 pub fn renew() {
-    BUSY.store(false, Ordering::Relaxed);
+    SHARED.busy.store(false, Ordering::Relaxed);
     // SAFETY: a forked child has one thread.
-    let area = unsafe { &mut *AREA.0.get() };
+    let area = unsafe { &mut *SHARED.area.get() };
     if area.n != 0 {
         area.n = 0;
     }

@@ -7,8 +7,8 @@
 //! GPU knows of the segment: without a shadow of the ring the program has written GP_PUT by now, so nothing is stamped.
 
 use super::{channel, graphs, page};
-use crate::process::sys;
 use crate::process::wiped::{goes_on, live};
+use crate::process::{region, sys};
 use crate::record;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use pushbuf::qmd::end_time::{self, Found};
@@ -145,6 +145,23 @@ pub fn is_for(i: usize) -> bool {
 pub fn is_slot(address: u64) -> bool {
     let area = area();
     area != 0 && address.wrapping_sub(area) < STAMPS_BYTES as u64
+}
+
+/// Each launch writes the one; the recorder writes the other, and all launches read it and the first of the page.
+const _: () = {
+    const LINE: usize = 64;
+    let (stamped, settled) = (core::mem::offset_of!(Control, stamped), core::mem::offset_of!(Control, settled));
+    assert!(stamped / LINE != settled / LINE && stamped / LINE != core::mem::offset_of!(Control, pauses) / LINE);
+};
+
+/// Asks for the line of the count of stamped kernels, to write it: another thread's core has it. It is here when [`stamp`] takes a number.
+#[inline(always)]
+pub fn ask_for_number() {
+    if let Some(c) = region::control() {
+        let at = &raw const c.stamped;
+        // SAFETY: a prefetch touches no memory as far as the program is concerned.
+        unsafe { core::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags)) };
+    }
 }
 
 /// Stamps the kernels of a segment; only counts them if it is not `hidden` from the GPU by now. True if it writes QMDs.

@@ -276,8 +276,15 @@ fn submit(c: &mut Channel, slot: &Slot, i: usize, bell: &Bell) -> Submitted {
     if region::paused() {
         return pass(c, slot, from);
     }
-    let flags = bell.flags | if core::mem::take(&mut c.paused) { ring_flags::AFTER_PAUSE } else { 0 };
+    let mut flags = bell.flags;
+    if c.paused {
+        c.paused = false;
+        flags |= ring_flags::AFTER_PAUSE;
+    }
     let is_stamped = stamps::is_for(i);
+    if is_stamped {
+        stamps::ask_for_number();
+    }
     let tsc = if is_stamped { 0 } else { sys::tsc() };
     let seq = slot.rings_total.load(Ordering::Relaxed);
     slot.rings_total.store(seq + 1, Ordering::Relaxed);

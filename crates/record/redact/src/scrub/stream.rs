@@ -63,20 +63,55 @@ impl Dropped {
 #[derive(Default)]
 pub struct Found {
     pub drops: Vec<Dropped>,
-    /// Words of QMDs among them, which stay.
-    pub qmd_words: Vec<u32>,
+    /// Words of QMDs among them, which stay. (A word may be in several runs.)
+    pub qmds: Vec<Words>,
     /// Inline data that lies in memory as it lies here.
     data: Vec<Data>,
 }
 
+/// A run of words of an entry.
+#[derive(Clone, Copy)]
+pub struct Words {
+    first: u32,
+    words: u32,
+}
+
+impl Words {
+    fn end(self) -> u32 {
+        self.first.saturating_add(self.words)
+    }
+}
+
 impl Found {
+    /// Zeroes it in `bytes`, the words of the entry as they are in the event.
+    pub fn apply(&self, words: &[u32], bytes: &mut [u8]) {
+        self.drops.iter().for_each(|d| d.apply(words, bytes));
+        for qmd in &self.qmds {
+            let (first, end) = (qmd.first as usize, qmd.end() as usize);
+            let to = bytes.get_mut(4 * first..).unwrap_or_default().chunks_exact_mut(4);
+            to.zip(words.get(first..end).unwrap_or_default()).for_each(|(b, w)| b.copy_from_slice(&w.to_le_bytes()));
+        }
+    }
+
     /// Something is zeroed, or would be if it were not zero already: more than the words that stay after all.
     pub fn changes(&mut self) -> bool {
-        self.qmd_words.sort_unstable();
-        self.qmd_words.dedup();
         let dropped: u64 =
             self.drops.iter().map(|d| if let Dropped::Words { words, .. } = d { u64::from(*words) } else { 1 }).sum();
-        dropped > self.qmd_words.len() as u64
+        self.qmds.sort_unstable_by_key(|qmd| qmd.first);
+        let (mut kept, mut until) = (0u64, 0);
+        for qmd in &self.qmds {
+            kept += u64::from(qmd.end().saturating_sub(qmd.first.max(until)));
+            until = until.max(qmd.end());
+        }
+        dropped > kept
+    }
+
+    /// Word number `i` stays.
+    fn keep(&mut self, i: u32) {
+        match self.qmds.last_mut() {
+            Some(run) if run.end() == i => run.words += 1,
+            _ => self.qmds.push(Words { first: i, words: 1 }),
+        }
     }
 }
 
@@ -131,7 +166,7 @@ impl Stream {
     /// Takes the next event of an entry. True: `found` says what is to be zeroed; false: all of its words.
     pub fn entry(&mut self, body: &EntryBody, flags: u16, words: &[u32], kept: &Tables, found: &mut Found) -> bool {
         found.drops.clear();
-        found.qmd_words.clear();
+        found.qmds.clear();
         found.data.clear();
         let continued = flags & entry_flags::CONTINUED != 0;
         let more = flags & entry_flags::MORE != 0;
@@ -218,7 +253,7 @@ impl Stream {
         }
         if let Some(at) = out_of_step {
             found.drops.push(Dropped::Words { first: at, words: (words.len() as u32).saturating_sub(at) });
-            found.qmd_words.retain(|&w| w < at);
+            found.qmds.iter_mut().for_each(|qmd| qmd.words = qmd.words.min(at.saturating_sub(qmd.first)));
             self.decoder = bound;
             self.lose();
         }
@@ -370,11 +405,33 @@ impl<'a> Pass<'a> {
             return;
         }
         let qmd = u64::from(self.registers[usize::from(subch & 7)].pcas) << 8;
-        let mut words = [0u32; MAX_WORDS];
-        let mut places = [None; MAX_WORDS];
+        let end = qmd.saturating_add(4 * MAX_WORDS as u64);
+        let until = |d: &Data| d.dst.saturating_add(4 * u64::from(d.words));
+        let mut writes = self.found.data.iter().rev().take(LOOK_BACK).filter(|d| {
+            let (from, to) = (d.dst.max(qmd), until(d).min(end));
+            from < to && d.dst.is_multiple_of(4)
+        });
+        let Some(newest) = writes.next().copied() else { return };
+        // Nearly always: one inline copy, of the QMD alone. The general way gives the same.
+        let from = newest.first as usize;
+        if newest.dst == qmd
+            && writes.next().is_none()
+            && let Some(words) = self.words.get(from..from + (newest.words as usize).min(MAX_WORDS))
+        {
+            let len = match words.len() {
+                MAX_WORDS => length(class_id, words),
+                n => {
+                    let mut padded = [0u32; MAX_WORDS];
+                    padded.get_mut(..n).unwrap_or_default().copy_from_slice(words);
+                    length(class_id, &padded)
+                }
+            };
+            let words = words.len().min(len) as u32;
+            return self.found.qmds.push(Words { first: newest.first, words });
+        }
+        let (mut words, mut places) = ([0u32; MAX_WORDS], [None; MAX_WORDS]);
         for d in self.found.data.iter().rev().take(LOOK_BACK) {
-            let end = d.dst.saturating_add(4 * u64::from(d.words));
-            let (from, to) = (d.dst.max(qmd), end.min(qmd.saturating_add(4 * MAX_WORDS as u64)));
+            let (from, to) = (d.dst.max(qmd), until(d).min(end));
             if from >= to || d.dst % 4 != 0 {
                 continue;
             }
@@ -387,10 +444,13 @@ impl<'a> Pass<'a> {
                 }
             }
         }
-        // How long it is, its version says.
-        let len = Qmd::parse_for(class_id, &words).map_or(QMD_WORDS, |q| q.words().len().max(QMD_WORDS));
-        self.found.qmd_words.extend(places.iter().take(len).flatten());
+        places.iter().take(length(class_id, &words)).flatten().for_each(|&place| self.found.keep(place));
     }
+}
+
+/// Words of a QMD: its version says how many.
+fn length(class_id: u32, words: &[u32]) -> usize {
+    Qmd::parse_for(class_id, words).map_or(QMD_WORDS, |q| q.words().len().max(QMD_WORDS))
 }
 
 fn is_inline_data(target: &Target, address: u16, host: bool) -> bool {
