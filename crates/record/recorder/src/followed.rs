@@ -17,7 +17,7 @@ use crate::switches::Switches;
 use crate::triggers::{Triggers, Why};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tape::event::pause_by;
 use tape::file::{Ancestor, Clock, Process, Unwatched};
@@ -65,6 +65,8 @@ pub struct Followed<'a> {
     /// When the round at hand began: what was published before comes with it.
     round: u64,
     flight: Option<Flight>,
+    /// A new part is to begin.
+    cut: Option<Arc<AtomicBool>>,
 }
 
 /// Where only the newest part is kept, and saved when something happens.
@@ -118,7 +120,13 @@ impl<'a> Followed<'a> {
             freed: 0,
             round: 0,
             flight: None,
+            cut: None,
         }
+    }
+
+    /// The recording is in parts: a new one begins at the next round when this says so.
+    pub fn cuts(&mut self, due: Arc<AtomicBool>) {
+        self.cut = Some(due);
     }
 
     /// Only the newest part is kept.
@@ -132,7 +140,8 @@ impl<'a> Followed<'a> {
     /// Why there will be none, in words.
     pub fn save(&mut self, reason: &str, what: &str) -> Result<(), String> {
         let Some(flight) = &self.flight else {
-            return Err("this recording keeps everything: there is nothing to save".into());
+            let why = if self.cut.is_some() { "is in parts" } else { "keeps everything" };
+            return Err(format!("this recording {why}: there is nothing to save"));
         };
         if flight.shared.asked(last::why(reason, what.into(), crate::clock::tsc())) {
             Ok(())
@@ -198,6 +207,8 @@ impl<'a> Followed<'a> {
     /// One round over everything; says how many bytes of events it took.
     pub fn round(&mut self) -> usize {
         self.calls = self.session.page().calls.load(Ordering::Acquire);
+        // ORDERING: what is in the old part was there before it was asked for, so it is older than this round.
+        let is_cut = self.cut.as_ref().is_some_and(|due| due.swap(false, Ordering::AcqRel));
         self.round = crate::clock::tsc();
         self.look_at_claims();
         self.take_unwatched();
@@ -217,6 +228,10 @@ impl<'a> Followed<'a> {
         }
         self.end_those_that_ended();
         self.save_what_is_due();
+        if is_cut {
+            let request = self.request(last::why("part", String::new(), self.round));
+            self.out.save(request);
+        }
         if self.out.stopped().is_some() {
             self.stop();
         }

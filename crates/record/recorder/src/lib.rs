@@ -26,6 +26,7 @@ mod machine;
 mod memory;
 mod output;
 mod packing;
+mod parts;
 mod perf;
 mod place;
 mod policies;
@@ -48,8 +49,9 @@ mod writing;
 
 pub use last::{Last, Span};
 pub use machine::{Machine, driver_version, machine};
+pub use parts::Rotation;
 pub use policies::{PolicyOptions, run_with_policies};
 pub use program::{Program, ProgramError};
-pub use record::{Capture, Locks, Options, Outcome, Range, RecordError, Tap, record};
+pub use record::{Capture, Locks, Options, Outcome, PartsWritten, Range, RecordError, Tap, record};
 pub use saving::{SavedFile, Saves, Tell};
 pub use triggers::{Trigger, When, Why};

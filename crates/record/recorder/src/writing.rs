@@ -5,6 +5,7 @@ use crate::control::messages::Written;
 use crate::last::Newest;
 use crate::output::{Dropped, describe};
 use crate::packing::{Packed, Packing};
+use crate::parts::Parts;
 use crate::saving::Request;
 use redact::Scrubber;
 use std::collections::BTreeMap;
@@ -70,6 +71,8 @@ impl Progress {
 /// Where all goes.
 pub enum Store {
     File(Box<Writer>),
+    /// Files of a bounded size, of which the newest stay.
+    Parts(Box<Parts>),
     /// Only the newest part is kept, in memory.
     Memory(Box<Newest>),
 }
@@ -79,13 +82,14 @@ impl Store {
     fn written(&self) -> Written {
         match self {
             Store::File(w) => Written { bytes: w.bytes(), chunks: w.chunks() },
-            Store::Memory(_) => Written { bytes: 0, chunks: 0 },
+            Store::Parts(_) | Store::Memory(_) => Written { bytes: 0, chunks: 0 },
         }
     }
 
     fn bytes(&self) -> u64 {
         match self {
             Store::File(w) => w.bytes(),
+            Store::Parts(parts) => parts.len(),
             Store::Memory(_) => 0,
         }
     }
@@ -93,6 +97,7 @@ impl Store {
     fn events(&mut self, process: u32, tid: i32, events: &[u8]) -> io::Result<()> {
         match self {
             Store::File(w) => w.events(process, tid, events),
+            Store::Parts(parts) => parts.events(process, tid, events, None),
             Store::Memory(newest) => {
                 newest.events(process, tid, events, None);
                 Ok(())
@@ -103,6 +108,7 @@ impl Store {
     fn packed(&mut self, p: &Packed) -> io::Result<()> {
         match self {
             Store::File(w) => w.packed_events(p.process, p.tid, &p.events, p.packed.as_deref()),
+            Store::Parts(parts) => parts.events(p.process, p.tid, &p.events, p.packed.as_deref()),
             Store::Memory(newest) => {
                 newest.events(p.process, p.tid, &p.events, p.packed.as_deref());
                 Ok(())
@@ -113,6 +119,7 @@ impl Store {
     fn beside(&mut self, what: Beside) -> io::Result<()> {
         match self {
             Store::File(w) => what.write(w),
+            Store::Parts(parts) => parts.beside(what),
             Store::Memory(newest) => {
                 newest.beside(what);
                 Ok(())
@@ -123,7 +130,7 @@ impl Store {
     /// Bytes of gathered events, at most.
     fn most(&self) -> usize {
         match self {
-            Store::File(_) => MOST,
+            Store::File(_) | Store::Parts(_) => MOST,
             Store::Memory(newest) => MOST.min(newest.bound() / 4),
         }
     }
@@ -206,8 +213,14 @@ impl Writing {
             Piece::Beside(what) => self.beside(*what),
             Piece::Save(request) => {
                 self.write_all();
-                if let Store::Memory(newest) = &mut self.store {
-                    newest.save(*request);
+                match &mut self.store {
+                    Store::Memory(newest) => newest.save(*request),
+                    Store::Parts(parts) => {
+                        if let Err(e) = parts.cut(*request) {
+                            self.stop(&describe(&e));
+                        }
+                    }
+                    Store::File(_) => {}
                 }
             }
             Piece::OnceWritten(f) => {
