@@ -54,7 +54,8 @@ impl Snapshot for Codes {
 
     fn load(from: &mut &[u8]) -> Option<Codes> {
         let mut codes = Codes::default();
-        let all: Vec<(u64, Vec<(u64, Option<String>)>)> = Snapshot::load(from)?;
+        type Names = Vec<(u64, Option<String>)>;
+        let all: Vec<(u64, Names)> = Snapshot::load(from)?;
         for (code, all) in all {
             codes.names += all.len();
             let kernel = |symbol: String| Rc::new(Kernel::new(symbol.as_bytes()));

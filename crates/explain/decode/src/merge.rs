@@ -320,7 +320,7 @@ impl<'r> Merge<'r> {
             if t.source != of.source || of.begun > t.chunks.len() {
                 return None;
             }
-            let last = t.chunks.drain(..of.begun).last();
+            let last = t.chunks.drain(..of.begun).next_back();
             if of.is_read {
                 recording.load(&last?, &mut t.bytes).ok()?;
             }

@@ -68,7 +68,8 @@ impl Snapshot for Qmds {
     fn load(from: &mut &[u8]) -> Option<Qmds> {
         let mut qmds = Qmds::default();
         type Shaped = ([u32; 3], [u32; 3], Option<[u32; 3]>, u32, u32, u64, Option<u64>);
-        let all: Vec<(u64, Shaped, usize, Option<(u64, u32)>)> = Snapshot::load(from)?;
+        type Written = Option<(u64, u32)>;
+        let all: Vec<(u64, Shaped, usize, Written)> = Snapshot::load(from)?;
         for (address, shape, channel, written) in all {
             let (grid, block, cluster, registers, shared_memory, program, kernel) = shape;
             let shape = Shape { grid, block, cluster, registers, shared_memory, program, kernel };

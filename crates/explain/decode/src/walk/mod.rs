@@ -151,20 +151,14 @@ impl Walk<'_> {
     fn event(&mut self, source: Source, e: &Event<'_>, sink: &mut impl Sink) {
         let tsc = e.head.tsc;
         let process = source.process;
-        match &e.body {
+        let call = match &e.body {
             Body::Ioctl(..)
             | Body::Mmap(_)
             | Body::Munmap(_)
             | Body::Mremap(_)
             | Body::Open(..)
             | Body::Close(_)
-            | Body::Dup(_) => {
-                let Some(call) = call_of(&e.body) else { return };
-                let state = self.state(process);
-                state.learn(&call);
-                let branch = state.graph.branch();
-                return sink.call(source, tsc, &call, branch);
-            }
+            | Body::Dup(_) => call_of(&e.body),
             Body::Channel(ChannelBody { slot, .. })
             | Body::Token(TokenBody { slot, .. })
             | Body::ChannelEnd(ChannelEndBody { slot, .. })
@@ -276,7 +270,12 @@ impl Walk<'_> {
                 self.out.unknown_events += 1;
                 return;
             }
-        }
+        };
+        let Some(call) = call else { return };
+        let state = self.state(process);
+        state.learn(&call);
+        let branch = state.graph.branch();
+        sink.call(source, tsc, &call, branch);
     }
 
     fn range(&mut self, source: Source, e: &Event<'_>, sink: &mut impl Sink) {
