@@ -139,6 +139,7 @@ impl Args {
             no_data: false,
             no_args: false,
             max_size: None,
+            rotate: None,
             flight: Default::default(),
             agent_dir: None,
             gpu,

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use output::Claim;
-use recorder::{Capture, Locks, Options, Outcome, Range, Tap};
+use recorder::{Capture, Locks, Options, Outcome, PartsWritten, Range, Rotation, Tap};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -109,9 +109,13 @@ pub struct Args {
     /// Leave the program's name and arguments out of the recording
     #[arg(long)]
     pub no_args: bool,
-    /// Stop recording (not the program) when the file has this size, for example 500MiB
+    /// Stop recording (not the program) when the file has this size, for example 500MiB; with --rotate, go on in another file
     #[arg(long, value_name = units::SIZE, value_parser = units::size)]
     pub max_size: Option<u64>,
+    /// With --max-size: go on in NAME.part2.doorbell and so on when a file has that size, and keep the newest N. Each is a recording that
+    /// can be read without the others
+    #[arg(long, value_name = "N", requires = "max_size", conflicts_with_all = ["last", "dormant"], value_parser = clap::value_parser!(u32).range(2..))]
+    pub rotate: Option<u32>,
     #[command(flatten)]
     pub flight: flight::Args,
     /// Keep the agent and the memory that it shares with doorbell as files in DIR, for example /dev/shm/doorbell: for programs
@@ -267,8 +271,22 @@ impl Args {
             }
             return Ok(status_of(outcome.status));
         }
+        if let Some(size) = self.max_size.filter(|size| self.rotate.is_some() && *size < LEAST_PART) {
+            let what = format!("--max-size {}: too small for parts", number::bytes(size));
+            return Err(Failure::new(
+                what,
+                "a part needs 1MiB at least: it begins with what is known of all before it",
+            )
+            .into());
+        }
         let claim = self.claim()?;
         let out = claim.path().to_owned();
+        if self.rotate.is_some() {
+            if !out.is_file() {
+                let what = format!("{}: no file, and parts are files", out.display());
+                return Err(Failure::new(what, "give a file: -o FILE").into());
+            }
+        }
         let outcome = match self.record(&out) {
             Ok(outcome) => self.with_summary(&out, outcome),
             Err(e) => {
@@ -380,7 +398,8 @@ impl Args {
             wait: self.wait,
             no_data: self.no_data,
             no_args: self.no_args,
-            limit: self.max_size,
+            limit: self.max_size.filter(|_| self.rotate.is_none()),
+            rotation: self.max_size.zip(self.rotate).map(|(size, keep)| Rotation { size, keep }),
             capture: if self.dormant { Capture::Attach } else { self.capture.into() },
             last,
             tell: flight::teller(self.quiet),
@@ -405,6 +424,8 @@ const SUMMARY_TOLD_AFTER: Duration = Duration::from_secs(1);
 /// `show` makes the summary of a recording that is smaller than this in a fraction of a second (some 60,000 launches).
 const SUMMARY_FROM: u64 = 8 << 20;
 
+/// A part of a recording begins with what lasts of those before it.
+const LEAST_PART: u64 = 1 << 20;
 /// A recording is its owner's alone.
 const MODE: u32 = 0o600;
 
@@ -443,10 +464,25 @@ fn tell(out: &Path, o: &Outcome, args: &Args) {
     let own = e.recorder_use.unwrap_or_default();
     let own = number::seconds(own.user_seconds + own.system_seconds);
     let mut err = std::io::stderr().lock();
-    let wrote = format!("wrote {}: {}, {size}", out.display(), recorded(e, args));
+    let wrote = match &o.parts {
+        Some(parts) => format!("wrote {}: {}", in_parts(parts), recorded(e, args)),
+        None => format!("wrote {}: {}, {size}", out.display(), recorded(e, args)),
+    };
     let _ = writeln!(err, "{name} {wrote}; doorbell itself took {own} of CPU time");
     drop(err);
     tell_end(out, o, args);
+}
+
+/// `app.part3.doorbell, app.part4.doorbell (parts 3 to 4 of 4)`
+fn in_parts(parts: &PartsWritten) -> String {
+    let there = parts.files.len() as u32;
+    let from = parts.count.saturating_sub(there) + 1;
+    let (first, last) = (parts.files.first(), parts.files.last());
+    let name = |path: Option<&PathBuf>| path.map_or(String::new(), |path| path.display().to_string());
+    match there {
+        0 | 1 => format!("{} (part {from} of {})", name(last), parts.count),
+        _ => format!("{} to {} (parts {from} to {} of {})", name(first), name(last), parts.count, parts.count),
+    }
 }
 
 /// `1.20 s, 200 doorbells (200 rewritten, 0 trapped)`
@@ -479,6 +515,9 @@ fn tell_end(out: &Path, o: &Outcome, args: &Args) {
         let hint = "hint: --ring 64MiB or --on-full wait";
         let _ = writeln!(err, "{name} {events} ({entries} GPFIFO entries) did not fit into the ring buffers; {hint}");
     }
+    if let Some(why) = o.parts.as_ref().and_then(|parts| parts.failure.as_ref()) {
+        let _ = writeln!(err, "{name} another part could not be begun, and the last is larger: {why}");
+    }
     for t in &e.trouble {
         let _ = writeln!(err, "{name} {t}");
     }
@@ -498,7 +537,8 @@ fn tell_end(out: &Path, o: &Outcome, args: &Args) {
         (.., true) => " --nvtx",
         _ => "",
     };
-    let out = o.saves.as_ref().map_or(Some(out), |saves| saves.files.last().map(|f| f.path.as_path()));
+    let newest = o.parts.as_ref().and_then(|parts| parts.files.last()).map_or(out, PathBuf::as_path);
+    let out = o.saves.as_ref().map_or(Some(newest), |saves| saves.files.last().map(|f| f.path.as_path()));
     // (Nothing can be read again from a device or a pipe.)
     if let Some(out) = out.filter(|out| out.is_file()) {
         let _ = writeln!(err, "{name} `doorbell show{view} {}` explains it", out.display());

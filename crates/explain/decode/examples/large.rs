@@ -1,6 +1,7 @@
 //! Writes a recording as of a program that launches much, or times what reads one.
 //!
-//! `cargo run --release -p decode --example large -- write FILE SUBMISSIONS`, then `... -- time FILE`.
+//! `cargo run --release -p decode --example large -- write FILE SUBMISSIONS`, then `... -- time FILE`. `... -- store FILE` stores the summary in it, as
+//! `record` does, with places to begin at.
 
 #[path = "../tests/synthetic/mod.rs"]
 mod synthetic;
@@ -8,7 +9,7 @@ mod synthetic;
 use decode::Recording;
 use decode::walk::{At, Sink, walk};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The first submissions.
 struct First(u64);
@@ -23,18 +24,68 @@ impl Sink for First {
     }
 }
 
+/// Those of a time.
+struct Second {
+    from: u64,
+    until: u64,
+    begins: bool,
+    wanted: u64,
+    given: u64,
+}
+
+impl Sink for Second {
+    fn from(&self) -> Option<u64> {
+        self.begins.then_some(self.from)
+    }
+
+    fn until(&self) -> Option<u64> {
+        Some(self.until)
+    }
+
+    fn submission_end(&mut self, at: &At<'_>) {
+        self.given += 1;
+        self.wanted += u64::from((self.from..self.until).contains(&at.submission.tsc));
+    }
+}
+
+/// CPU seconds of this process so far.
+fn cpu() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let of = |i: usize| stat.rsplit(')').next()?.split_whitespace().nth(i)?.parse::<f64>().ok();
+    (of(11).unwrap_or(0.0) + of(12).unwrap_or(0.0)) / 100.0
+}
+
 fn time(file: &Path) {
-    let timed = |what: &str, begin: Instant| println!("{what}: {:.3} s", begin.elapsed().as_secs_f64());
+    let before = std::cell::Cell::new(cpu());
+    let timed = |what: &str, begin: Instant| {
+        let now = cpu();
+        println!("{what}: {:.3} s, {:.2} s of CPU time", begin.elapsed().as_secs_f64(), now - before.replace(now));
+    };
     let begin = Instant::now();
     let r = Recording::open(file).expect("a recording");
     timed("open", begin);
     let begin = Instant::now();
     walk(&r, &mut First(20)).expect("a recording");
     timed("20 submissions", begin);
+    let middle = r.clocks().first().map_or(0, |c| c.tsc) / 2 + r.clocks().last().map_or(0, |c| c.tsc) / 2;
+    for begins in [true, false] {
+        let mut second = Second { from: middle, until: middle + r.hz() as u64, begins, wanted: 0, given: 0 };
+        let begin = Instant::now();
+        walk(&r, &mut second).expect("a recording");
+        timed(if begins { "a second in the middle" } else { "the same without places" }, begin);
+        println!("{} submissions of {}", second.wanted, second.given);
+    }
     let begin = Instant::now();
     let submissions = decode::summary(&r).expect("a recording").submissions;
     timed("summary", begin);
     println!("{submissions} submissions, {:.2} us each", begin.elapsed().as_secs_f64() * 1e6 / submissions as f64);
+}
+
+fn store(file: &Path) {
+    let (begin, size) = (Instant::now(), || file.metadata().map_or(0, |m| m.len()));
+    let before = size();
+    let stored = decode::store_summary(file, Duration::from_secs(600)).expect("a recording");
+    println!("stored: {stored}, {:.3} s, {} bytes of {before}", begin.elapsed().as_secs_f64(), size() - before);
 }
 
 fn main() {
@@ -42,6 +93,7 @@ fn main() {
     match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["write", file, submissions] => synthetic::large(file.as_ref(), submissions.parse().expect("a number")),
         ["time", file] => time(file.as_ref()),
-        _ => panic!("write FILE SUBMISSIONS, or time FILE"),
+        ["store", file] => store(file.as_ref()),
+        _ => panic!("write FILE SUBMISSIONS, time FILE, or store FILE"),
     }
 }

@@ -3,7 +3,7 @@
 //! What comes is what [`Merge`] gives, in its order. Batches go to and fro between the two, so memory is bounded and nothing is
 //! allocated anew once they have grown.
 
-use crate::merge::{Merge, Raw, Step, Submission};
+use crate::merge::{Merge, Position, Raw, Step, Submission};
 use crate::recording::{InsightError, Recording, Source};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -23,6 +23,8 @@ struct Batch {
     /// Submissions that were made sense of: their memory is used again.
     spare: Vec<Submission>,
     stray: usize,
+    /// Where the next one begins, if that was asked for.
+    position: Option<Position>,
     /// Nothing comes after this batch.
     end: Option<Result<(), InsightError>>,
 }
@@ -48,6 +50,7 @@ enum From<'r> {
 /// The steps of a tape, read ahead.
 pub struct Steps<'r> {
     from: From<'r>,
+    positions: Option<usize>,
     batch: Batch,
     at: usize,
     stray: usize,
@@ -55,23 +58,33 @@ pub struct Steps<'r> {
 
 /// Calls `f` with all threads' events in the order of their time. The reading ends when `f` returns.
 pub fn read_ahead<T>(recording: &Recording, f: impl FnOnce(&mut Steps<'_>) -> T) -> T {
+    read_ahead_from(recording, None, None, f)
+}
+
+/// The same from a position on, which is one of this recording. `positions`: [`Steps::position`] is asked for, about each so many bytes.
+pub(crate) fn read_ahead_from<T>(
+    recording: &Recording,
+    from: Option<&Position>,
+    positions: Option<usize>,
+    f: impl FnOnce(&mut Steps<'_>) -> T,
+) -> T {
+    let merge = || from.and_then(|from| Merge::at(recording, from)).unwrap_or_else(|| Merge::new(recording));
     let (to_full, full) = sync_channel(WAITING);
     let (empty, from_empty) = channel();
     thread::scope(|scope| {
         let reader = thread::Builder::new().name("read ahead".into());
-        let from = match reader.spawn_scoped(scope, move || read(recording, &to_full, &from_empty)) {
+        let from = match reader.spawn_scoped(scope, move || read(merge(), positions, &to_full, &from_empty)) {
             Ok(_) => From::Thread { full, empty },
-            Err(_) => From::Here(Merge::new(recording)),
+            Err(_) => From::Here(merge()),
         };
-        f(&mut Steps { from, batch: Batch::default(), at: 0, stray: 0 })
+        f(&mut Steps { from, positions, batch: Batch::default(), at: 0, stray: 0 })
     })
 }
 
-fn read(recording: &Recording, full: &SyncSender<Batch>, empty: &Receiver<Batch>) {
-    let mut merge = Merge::new(recording);
+fn read(mut merge: Merge<'_>, positions: Option<usize>, full: &SyncSender<Batch>, empty: &Receiver<Batch>) {
     loop {
         let mut batch = empty.try_recv().unwrap_or_default();
-        fill(&mut batch, &mut merge);
+        fill(&mut batch, &mut merge, positions);
         let last = batch.end.is_some();
         // (Nobody takes it if the other half has seen enough.)
         if full.send(batch).is_err() || last {
@@ -80,12 +93,13 @@ fn read(recording: &Recording, full: &SyncSender<Batch>, empty: &Receiver<Batch>
     }
 }
 
-fn fill(batch: &mut Batch, merge: &mut Merge<'_>) {
+fn fill(batch: &mut Batch, merge: &mut Merge<'_>, positions: Option<usize>) {
     batch.spare.drain(..).for_each(|s| merge.recycle(s));
     batch.bytes.clear();
     batch.items.clear();
     let mut words = 0;
-    while batch.end.is_none() && batch.bytes.len() + words < BATCH {
+    let most = positions.map_or(BATCH, |bytes| bytes.min(BATCH));
+    while batch.end.is_none() && batch.bytes.len() + words < most {
         match merge.next_raw() {
             Ok(Some(Raw::Event(source, bytes))) => {
                 batch.items.push_back(Item::Event(source, bytes.len()));
@@ -101,6 +115,7 @@ fn fill(batch: &mut Batch, merge: &mut Merge<'_>) {
         }
     }
     batch.stray = merge.stray_bytes();
+    batch.position = positions.and_then(|_| merge.position());
 }
 
 impl Steps<'_> {
@@ -109,15 +124,14 @@ impl Steps<'_> {
         loop {
             match self.batch.items.pop_front() {
                 Some(Item::Submission(s)) => return Ok(Some(Step::Submission(s))),
-                Some(Item::Made(source, e)) => return Ok(Some(Step::Event(source, e))),
+                Some(Item::Made(source, e)) => return Ok(Some(Step::Event(source, e, &[]))),
                 Some(Item::Event(source, n)) => {
                     let from = self.at;
                     self.at += n;
                     // (It was one a moment ago.)
-                    let Some((e, _)) = Event::parse(self.batch.bytes.get(from..self.at).unwrap_or(&[])) else {
-                        return Ok(None);
-                    };
-                    return Ok(Some(Step::Event(source, e)));
+                    let bytes = self.batch.bytes.get(from..self.at).unwrap_or(&[]);
+                    let Some((e, _)) = Event::parse(bytes) else { return Ok(None) };
+                    return Ok(Some(Step::Event(source, e, bytes)));
                 }
                 None => {
                     if let Some(end) = self.batch.end.take() {
@@ -139,9 +153,14 @@ impl Steps<'_> {
                 // (The last one is of no use to a reader that has come to the end.)
                 let _ = empty.send(done);
             }
-            From::Here(merge) => fill(&mut self.batch, merge),
+            From::Here(merge) => fill(&mut self.batch, merge, self.positions),
         }
         (self.at, self.stray) = (0, self.batch.stray);
+    }
+
+    /// Where the next step is, if it can be said at this one.
+    pub(crate) fn position(&self) -> Option<&Position> {
+        self.batch.position.as_ref().filter(|_| self.batch.items.is_empty() && self.batch.end.is_none())
     }
 
     /// Takes a submission back so that its memory is used again.
@@ -177,7 +196,7 @@ mod tests {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/h200-launches.doorbell");
         let r = Recording::open(&path).unwrap();
         let here = From::Here(Merge::new(&r));
-        let here = steps(&mut Steps { from: here, batch: Batch::default(), at: 0, stray: 0 });
+        let here = steps(&mut Steps { from: here, positions: None, batch: Batch::default(), at: 0, stray: 0 });
         assert!(here.len() > 1000);
         assert!(here == read_ahead(&r, steps));
     }

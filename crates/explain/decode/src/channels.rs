@@ -62,6 +62,8 @@ pub(crate) struct Seen {
     pub left_out: (u64, u64),
 }
 
+pushbuf::snapshot!(Seen { next_entry, cut, rings, left_out });
+
 impl Seen {
     /// Settles the account with what was known at the end.
     pub fn settle(&self, c: &mut Channel, end: Option<&EndChannel>) {

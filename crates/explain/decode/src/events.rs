@@ -26,7 +26,7 @@ pub fn each_step(r: &Recording, mut f: impl FnMut(What<'_>)) -> Result<(), Insig
         loop {
             let submission = match steps.next_step()? {
                 None => return Ok(()),
-                Some(Step::Event(source, e)) => {
+                Some(Step::Event(source, e, _)) => {
                     f(What::Event(source, &e));
                     continue;
                 }

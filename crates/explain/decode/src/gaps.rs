@@ -16,6 +16,8 @@ pub struct Gaps {
     pub bytes: u64,
 }
 
+pushbuf::snapshot!(Gaps { events, entries, bytes });
+
 impl Gaps {
     fn of(b: &GapBody) -> Gaps {
         Gaps { events: b.events, entries: b.entries, bytes: b.bytes }
@@ -47,6 +49,9 @@ struct Thread {
     here: Gaps,
     before: Gaps,
 }
+
+pushbuf::snapshot!(Thread { first, highest, here, before });
+pushbuf::snapshot!(GapTotals { threads, has_begins });
 
 impl Thread {
     fn all(&self) -> Gaps {

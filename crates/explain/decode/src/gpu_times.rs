@@ -10,6 +10,7 @@ use crate::qmds::Order;
 use crate::recording::Recording;
 use on_tape::{Again, OnTape};
 use pushbuf::qmd::end_time::{self, Found};
+use pushbuf::snapshot::Snapshot;
 use schema::channel::Channel;
 use schema::operations::{GpuTime, Start};
 use std::cell::RefCell;
@@ -101,6 +102,27 @@ impl GpuTimes {
         if s.state == state::ON {
             image.area.get_or_insert(s.area);
         }
+    }
+
+    /// What is known, but for what can be read again, and how much of that was read.
+    pub fn save(&self, to: &mut Vec<u8>) {
+        let image = |(process, image): (&u32, &Image)| (*process, image.area, image.state, image.tape.borrow().read);
+        self.images.iter().map(image).collect::<Vec<_>>().save(to);
+    }
+
+    /// Goes on from what was written. `None`: it is of another recording.
+    pub fn load(&mut self, r: &Recording, from: &mut &[u8]) -> Option<()> {
+        type Written = (u32, Option<u64>, Option<(u32, u32)>, [usize; 2]);
+        let all: Vec<Written> = Snapshot::load(from)?;
+        if all.len() != self.images.len() {
+            return None;
+        }
+        for (process, area, state, read) in all {
+            let image = self.images.get_mut(&process)?;
+            (image.area, image.state) = (area, state);
+            image.tape.get_mut().read_again(r, read)?;
+        }
+        Some(())
     }
 
     pub fn of<'a>(&'a self, r: &'a Recording, process: u32) -> Option<Times<'a>> {
@@ -293,6 +315,21 @@ impl From<GpuTime> for Last {
         Last { earliest: time.earliest_ns, end: time.end_ns }
     }
 }
+
+pushbuf::snapshot!(Ran { qmd, number });
+pushbuf::snapshot!(Last { earliest, end });
+
+impl Snapshot for Latest {
+    fn save(&self, to: &mut Vec<u8>) {
+        self.0.save(to);
+    }
+
+    fn load(from: &mut &[u8]) -> Option<Latest> {
+        Snapshot::load(from).map(Latest)
+    }
+}
+
+pushbuf::snapshot!(Running { last, early, latest, waited, wrote, moved, moved_by, not_before, own, launched, copied });
 
 /// Words that kernels count up, at most.
 const OWN: usize = 1 << 16;

@@ -4,8 +4,10 @@
 //! copies until the launch comes. The last ones of each channel are remembered until then.
 
 use crate::recording::{InsightError, Recording};
-use crate::walk::{At, Sink, walk};
+use crate::rows;
+use crate::walk::{At, Filter, Sink, walk};
 use pushbuf::ops::{At as Word, Op, Purpose, What};
+use schema::Clock;
 use schema::channel::Channel;
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -25,12 +27,12 @@ impl<T> Default for Window<T> {
 }
 
 impl<T> Window<T> {
-    pub fn wrote(&mut self, channel: usize, at: Word, what: T) {
+    /// Gives the one back that is remembered no longer.
+    pub fn wrote(&mut self, channel: usize, at: Word, what: T) -> Option<T> {
         let recent = self.recent.entry(channel).or_default();
-        if recent.len() == REMEMBERED {
-            recent.pop_front();
-        }
+        let oldest = if recent.len() == REMEMBERED { recent.pop_front() } else { None };
         recent.push_back((at, what));
+        oldest.map(|(_, what)| what)
     }
 
     /// A launch uses what was written there: takes that out.
@@ -40,8 +42,9 @@ impl<T> Window<T> {
         recent.remove(i).map(|(_, what)| what)
     }
 
-    pub fn ended(&mut self, channel: usize) {
-        self.recent.remove(&channel);
+    /// Gives those back that were remembered.
+    pub fn ended(&mut self, channel: usize) -> impl Iterator<Item = T> + use<T> {
+        self.recent.remove(&channel).into_iter().flatten().map(|(_, what)| what)
     }
 }
 
@@ -49,16 +52,35 @@ impl<T> Window<T> {
 /// them as copies, and lists of copies leave them out.
 #[derive(Debug, Default)]
 pub struct LaunchWrites {
-    window: Window<()>,
     found: HashSet<(usize, Word)>,
 }
 
 impl LaunchWrites {
     /// Walks the whole recording.
     pub fn of(r: &Recording) -> Result<LaunchWrites, InsightError> {
-        let mut all = LaunchWrites::default();
-        walk(r, &mut all)?;
-        Ok(all)
+        LaunchWrites::among(r, &Filter::default())
+    }
+
+    /// Those that a list of copies may have to leave out which a filter wants. Walks as far as that takes.
+    ///
+    /// # Errors
+    /// The recording cannot be read.
+    pub fn among(r: &Recording, filter: &Filter) -> Result<LaunchWrites, InsightError> {
+        let clock = rows::clock(r);
+        let mut look = Look {
+            filter,
+            until: filter.until(&clock).map(|until| until.saturating_add(r.hz() as u64)),
+            clock,
+            window: Window::default(),
+            found: HashSet::new(),
+            wanted: VecDeque::new(),
+            open: 0,
+            first: 0,
+            listed: 0,
+            is_past: false,
+        };
+        walk(r, &mut look)?;
+        Ok(LaunchWrites { found: look.found })
     }
 
     pub fn holds(&self, at: &At<'_>, op: &Op) -> bool {
@@ -66,20 +88,95 @@ impl LaunchWrites {
     }
 }
 
-impl Sink for LaunchWrites {
+/// Whether a row is listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listed {
+    Yes,
+    No,
+    /// A launch may come that uses what it writes.
+    Open,
+}
+
+struct Look<'f> {
+    filter: &'f Filter,
+    clock: Clock,
+    /// When the last row has come that is wanted.
+    until: Option<u64>,
+    /// Of each write the number of its row, if that is wanted.
+    window: Window<Option<usize>>,
+    found: HashSet<(usize, Word)>,
+    /// Rows that are wanted, but for those at the front that are decided, and how many are open.
+    wanted: VecDeque<Listed>,
+    open: usize,
+    /// Number of the first of these, and how many before it are listed.
+    first: usize,
+    listed: u64,
+    is_past: bool,
+}
+
+impl Look<'_> {
+    /// A row of the list. It is remembered where only so many, or only those of a time, are wanted.
+    fn row(&mut self, at: &At<'_>, listed: Listed) -> Option<usize> {
+        if self.filter.limit.is_none() && self.until.is_none() || !self.filter.wants_at(at, &self.clock) {
+            return None;
+        }
+        self.open += usize::from(listed == Listed::Open);
+        self.wanted.push_back(listed);
+        let number = self.first + self.wanted.len() - 1;
+        self.settle();
+        Some(number)
+    }
+
+    fn decide(&mut self, row: Option<usize>, listed: Listed) {
+        let Some(row) = row.and_then(|row| self.wanted.get_mut(row.checked_sub(self.first)?)) else { return };
+        *row = listed;
+        self.open -= 1;
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        while let Some(row) = self.wanted.front().copied().filter(|row| *row != Listed::Open) {
+            self.wanted.pop_front();
+            self.first += 1;
+            self.listed += u64::from(row == Listed::Yes);
+        }
+    }
+}
+
+impl Sink for Look<'_> {
+    fn done(&self) -> bool {
+        self.filter.limit.is_some_and(|limit| self.listed >= limit) || self.is_past && self.open == 0
+    }
+
+    fn from(&self) -> Option<u64> {
+        self.filter.from(&self.clock)
+    }
+
+    fn submission(&mut self, at: &At<'_>) {
+        self.is_past |= self.until.is_some_and(|until| at.submission.tsc > until);
+    }
+
     fn channel_end(&mut self, c: &Channel) {
-        self.window.ended(c.number);
+        for row in self.window.ended(c.number) {
+            self.decide(row, Listed::Yes);
+        }
     }
 
     fn op(&mut self, at: &At<'_>, op: &Op) {
         let channel = at.channel.number;
         match &op.what {
-            What::Inline(i) if i.purpose == Purpose::Data => self.window.wrote(channel, op.at, ()),
+            What::Copy(_) | What::Fill(_) => _ = self.row(at, Listed::Yes),
+            What::Inline(i) if i.purpose == Purpose::Data => {
+                let row = self.row(at, Listed::Open);
+                let oldest = self.window.wrote(channel, op.at, row);
+                self.decide(oldest.flatten(), Listed::Yes);
+            }
             What::Launch(l) => {
                 if let Some(written) = l.written_at
-                    && self.window.launched(channel, written).is_some()
+                    && let Some(row) = self.window.launched(channel, written)
                 {
                     self.found.insert((channel, written));
+                    self.decide(row, Listed::No);
                 }
             }
             _ => {}

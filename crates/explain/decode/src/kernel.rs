@@ -1,5 +1,6 @@
 //! Names of kernels.
 
+use pushbuf::snapshot::Snapshot;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -42,6 +43,26 @@ pub struct Codes {
     /// The latest last.
     of: HashMap<u64, Vec<Named>>,
     names: usize,
+}
+
+impl Snapshot for Codes {
+    fn save(&self, to: &mut Vec<u8>) {
+        let named = |(from, kernel): &Named| (*from, kernel.as_ref().map(|kernel| kernel.symbol.clone()));
+        let all = self.of.iter().map(|(code, all)| (*code, all.iter().map(named).collect::<Vec<_>>()));
+        all.collect::<Vec<_>>().save(to);
+    }
+
+    fn load(from: &mut &[u8]) -> Option<Codes> {
+        let mut codes = Codes::default();
+        type Names = Vec<(u64, Option<String>)>;
+        let all: Vec<(u64, Names)> = Snapshot::load(from)?;
+        for (code, all) in all {
+            codes.names += all.len();
+            let kernel = |symbol: String| Rc::new(Kernel::new(symbol.as_bytes()));
+            codes.of.insert(code, all.into_iter().map(|(from, symbol)| (from, symbol.map(kernel))).collect());
+        }
+        Some(codes)
+    }
 }
 
 impl Codes {

@@ -132,6 +132,14 @@ struct Tally<'f> {
 }
 
 impl Sink for Tally<'_> {
+    fn from(&self) -> Option<u64> {
+        self.filter.from(&self.clock)
+    }
+
+    fn until(&self) -> Option<u64> {
+        self.filter.until(&self.clock)
+    }
+
     fn op(&mut self, at: &At<'_>, op: &Op) {
         if let (What::Launch(_), Some(time)) = (&op.what, at.gpu_time()) {
             self.ran(at, &time);

@@ -8,6 +8,7 @@
 
 pub mod ahead;
 mod channels;
+mod checkpoints;
 mod clock_error;
 pub mod complete;
 pub mod driver_call_counts;
@@ -47,5 +48,5 @@ pub use inline_writes::LaunchWrites;
 pub use kernel::{Codes, Kernel, short_name};
 pub use largest::Largest;
 pub use recording::{Image, InsightError, Recording, Source};
-pub use stored::{store_summary, store_summary_unless};
+pub use stored::{store_summary, store_summary_and_places, store_summary_unless};
 pub use summary::{summary, summary_of_walk};

@@ -8,6 +8,7 @@
 use crate::event_time::order_key;
 use crate::ranges::Open;
 use crate::recording::{ChunkAt, InsightError, Recording, Source};
+use pushbuf::snapshot;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::ops::Range;
@@ -159,8 +160,8 @@ impl Submission {
 #[derive(Debug)]
 pub enum Step<'a> {
     Submission(Submission),
-    /// Anything but RING and ENTRY, with the thread it happened in.
-    Event(Source, Event<'a>),
+    /// Anything but RING and ENTRY, with the thread it happened in, and its bytes (none of what was noted in the middle of a submission).
+    Event(Source, Event<'a>, &'a [u8]),
 }
 
 /// Submissions whose memory is kept for others: in all, and beyond how many no large ones.
@@ -173,6 +174,34 @@ pub(crate) enum Raw<'a> {
     Event(Source, &'a [u8]),
     /// Not from the bytes at hand.
     Made(Source, Event<'static>),
+}
+
+/// How far a merge has come.
+#[derive(Clone, Debug)]
+pub(crate) struct Position {
+    threads: Vec<OfThread>,
+    current: Option<usize>,
+    stray: usize,
+}
+
+#[derive(Clone, Debug)]
+struct OfThread {
+    source: Source,
+    begun: usize,
+    /// The chunk that was begun last is not over.
+    is_read: bool,
+    at: usize,
+    key: u64,
+}
+
+snapshot!(OfThread { source, begun, is_read, at, key });
+snapshot!(Position { threads, current, stray });
+
+impl Position {
+    /// How many chunks of each thread lie before it, with the one in which it is.
+    pub fn begun(&self) -> impl Iterator<Item = (Source, usize)> {
+        self.threads.iter().map(|t| (t.source, t.begun))
+    }
 }
 
 /// Reads all threads side by side.
@@ -190,6 +219,8 @@ pub(crate) struct Merge<'r> {
 
 struct Thread {
     source: Source,
+    /// Chunks that were begun.
+    begun: usize,
     chunks: VecDeque<ChunkAt>,
     bytes: Vec<u8>,
     at: usize,
@@ -218,6 +249,7 @@ impl Thread {
                 self.bytes = Vec::new();
                 return Ok(false);
             };
+            self.begun += 1;
             r.load(&c, &mut self.bytes)?;
         }
         Ok(true)
@@ -259,10 +291,48 @@ impl<'r> Merge<'r> {
         }
         let mut threads: Vec<Thread> = by_source
             .into_iter()
-            .map(|(source, chunks)| Thread { source, chunks, bytes: Vec::new(), at: 0, key: 0, next: None })
+            .map(|(source, chunks)| Thread { source, begun: 0, chunks, bytes: Vec::new(), at: 0, key: 0, next: None })
             .collect();
         let heap = threads.iter_mut().enumerate().filter_map(|(i, t)| Some(Reverse((t.peek()?, i)))).collect();
         Merge { recording, threads, heap, current: None, spare: Vec::new(), gaps: VecDeque::new(), stray: 0 }
+    }
+
+    /// Where it is; `None` in the middle of something.
+    pub fn position(&self) -> Option<Position> {
+        let of = |t: &Thread| OfThread {
+            source: t.source,
+            begun: t.begun,
+            is_read: !t.bytes.is_empty(),
+            at: if t.bytes.is_empty() { 0 } else { t.at },
+            key: t.key,
+        };
+        let threads = self.threads.iter().map(of).collect();
+        self.gaps.is_empty().then_some(Position { threads, current: self.current, stray: self.stray })
+    }
+
+    /// One that goes on from a position; `None` if that is of another recording.
+    pub fn at(recording: &'r Recording, position: &Position) -> Option<Merge<'r>> {
+        let mut merge = Merge::new(recording);
+        if merge.threads.len() != position.threads.len() {
+            return None;
+        }
+        for (t, of) in merge.threads.iter_mut().zip(&position.threads) {
+            if t.source != of.source || of.begun > t.chunks.len() {
+                return None;
+            }
+            let last = t.chunks.drain(..of.begun).next_back();
+            if of.is_read {
+                recording.load(&last?, &mut t.bytes).ok()?;
+            }
+            if of.at > t.bytes.len() {
+                return None;
+            }
+            (t.begun, t.at, t.key) = (of.begun, of.at, of.key);
+        }
+        let others = merge.threads.iter_mut().enumerate().filter(|(i, _)| position.current != Some(*i));
+        merge.heap = others.filter_map(|(i, t)| Some(Reverse((t.peek()?, i)))).collect();
+        (merge.current, merge.stray) = (position.current.filter(|i| *i < merge.threads.len()), position.stray);
+        Some(merge)
     }
 
     /// Bytes inside checked chunks that were no events.

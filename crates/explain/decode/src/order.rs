@@ -4,6 +4,7 @@
 //! counter that never comes (its ring fell into a gap, or lies behind damage) is waited for only within bounds.
 
 use crate::merge::Submission;
+use pushbuf::snapshot::Snapshot;
 use std::collections::BTreeMap;
 
 /// Submissions held back for a missing one, at most.
@@ -24,6 +25,19 @@ pub(crate) struct Reorder {
 }
 
 impl Reorder {
+    /// Writes whose turn it is. False, and nothing is written: some are held back.
+    pub fn save(&self, to: &mut Vec<u8>) -> bool {
+        if self.held.is_empty() {
+            (self.next, self.missing, self.late).save(to);
+        }
+        self.held.is_empty()
+    }
+
+    pub fn load(from: &mut &[u8]) -> Option<Reorder> {
+        let (next, missing, late) = Snapshot::load(from)?;
+        Some(Reorder { next, missing, late, ..Reorder::default() })
+    }
+
     /// Rings before this one are not waited for.
     pub fn begin_at(&mut self, seq: u64) {
         self.next = self.next.max(seq);

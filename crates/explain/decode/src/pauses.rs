@@ -11,6 +11,8 @@ pub struct Pauses {
     since: Option<u64>,
 }
 
+pushbuf::snapshot!(Pauses { count, ticks, since });
+
 impl Pauses {
     /// One begins or ends. (An end without a begin fell into a gap with it: nothing is known of that pause.)
     pub fn event(&mut self, begins: bool, tsc: u64) {

@@ -21,6 +21,8 @@ pub struct Reach {
     pub gpu: Option<u32>,
 }
 
+pushbuf::snapshot!(Reach { space, gpu });
+
 /// Where a GPU virtual address lies for a channel, and on which GPU if it is a GPU's memory.
 pub fn place_in(graph: &ObjectGraph, reach: Reach, va: u64) -> (Place, Option<u32>) {
     graph.place_in(reach.space, reach.gpu, va).map_or((Place::Unknown, None), |(p, gpu)| (place(p), gpu))

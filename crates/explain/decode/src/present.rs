@@ -32,7 +32,16 @@ pub fn unmatched(r: &Recording, filter: &Filter) -> Result<Option<Present>, Insi
         || filter.call.is_some()
         || filter.stream.is_some()
         || filter.range.is_some();
-    let mut look = Look { filter, clock: rows::clock(r), found: false, present: Present::default() };
+    let clock = rows::clock(r);
+    if filter.between.is_some() {
+        // (What there is instead is looked for where this finds nothing.)
+        let mut look = Look { filter, clock, is_short: true, found: false, present: Present::default() };
+        walk(r, &mut look)?;
+        if look.found {
+            return Ok(None);
+        }
+    }
+    let mut look = Look { filter, clock, is_short: false, found: false, present: Present::default() };
     let out = walk(r, &mut look)?;
     let found = look.found || !of_submissions && out.channels.iter().any(|c| filter.wants(c));
     let channels = out.channels.iter().map(|c| (c.label(), c.engine.clone())).collect();
@@ -47,6 +56,8 @@ const RANGES: usize = 1000;
 struct Look<'f> {
     filter: &'f Filter,
     clock: Clock,
+    /// Only the time that the filter wants is of interest.
+    is_short: bool,
     found: bool,
     present: Present,
 }
@@ -54,6 +65,14 @@ struct Look<'f> {
 impl Sink for Look<'_> {
     fn done(&self) -> bool {
         self.found
+    }
+
+    fn from(&self) -> Option<u64> {
+        self.filter.from(&self.clock).filter(|_| self.is_short)
+    }
+
+    fn until(&self) -> Option<u64> {
+        self.filter.until(&self.clock).filter(|_| self.is_short)
     }
 
     fn submission(&mut self, at: &At<'_>) {

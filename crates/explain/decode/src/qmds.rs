@@ -5,6 +5,7 @@
 //! launched at an address is remembered and taken for what lies there until the stream writes another.
 
 use pushbuf::ops::{At, How, Launch};
+use pushbuf::snapshot::Snapshot;
 use schema::operations::Shape;
 use std::collections::HashMap;
 
@@ -48,6 +49,38 @@ pub(crate) struct Qmds {
     known: HashMap<u64, (Shape, usize, Option<At>)>,
     /// How those of graphs are ordered.
     orders: HashMap<u64, Order>,
+}
+
+type Known = (Shape, usize, Option<At>);
+
+impl Snapshot for Qmds {
+    fn save(&self, to: &mut Vec<u8>) {
+        let known = |(address, (shape, channel, written)): (&u64, &Known)| {
+            let Shape { grid, block, cluster, registers, shared_memory, program, kernel } = *shape;
+            let written = written.map(|at| (at.segment, at.word));
+            (*address, (grid, block, cluster, registers, shared_memory, program, kernel), *channel, written)
+        };
+        self.known.iter().map(known).collect::<Vec<_>>().save(to);
+        let orders = self.orders.iter().map(|(address, order)| (*address, order.starts, order.early));
+        orders.collect::<Vec<_>>().save(to);
+    }
+
+    fn load(from: &mut &[u8]) -> Option<Qmds> {
+        let mut qmds = Qmds::default();
+        type Shaped = ([u32; 3], [u32; 3], Option<[u32; 3]>, u32, u32, u64, Option<u64>);
+        type Written = Option<(u64, u32)>;
+        let all: Vec<(u64, Shaped, usize, Written)> = Snapshot::load(from)?;
+        for (address, shape, channel, written) in all {
+            let (grid, block, cluster, registers, shared_memory, program, kernel) = shape;
+            let shape = Shape { grid, block, cluster, registers, shared_memory, program, kernel };
+            let written = written.map(|(segment, word)| At { segment, word });
+            qmds.known.insert(address, (shape, channel, written));
+        }
+        let all: Vec<(u64, [u64; 2], bool)> = Snapshot::load(from)?;
+        let order = |(address, starts, early)| (address, Order { starts, early });
+        qmds.orders = all.into_iter().map(order).collect();
+        Some(qmds)
+    }
 }
 
 impl Qmds {

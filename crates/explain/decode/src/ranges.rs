@@ -6,6 +6,7 @@
 //! Invariant: memory is bounded, whatever a tape says.
 
 use crate::recording::Source;
+use pushbuf::snapshot::Snapshot;
 use schema::ranges::Watched;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -27,6 +28,19 @@ pub struct Texts(HashMap<u64, Text>);
 struct Text {
     text: String,
     cut: bool,
+}
+
+pushbuf::snapshot!(Key { domain, text });
+pushbuf::snapshot!(Text { text, cut });
+
+impl Snapshot for Texts {
+    fn save(&self, to: &mut Vec<u8>) {
+        self.0.save(to);
+    }
+
+    fn load(from: &mut &[u8]) -> Option<Texts> {
+        Snapshot::load(from).map(Texts)
+    }
 }
 
 /// Texts that are kept, at most.
@@ -154,6 +168,48 @@ pub struct Oddities {
     /// Ranges that were not followed: too many at a time.
     pub left_out: u64,
 }
+
+pushbuf::snapshot!(Oddities { strays, left_out });
+
+impl Snapshot for Range {
+    fn save(&self, to: &mut Vec<u8>) {
+        let Range { source, style, key, began, ended, level, flags, body } = self;
+        let style = match style {
+            Style::Thread => 0u8,
+            Style::Process => 1,
+            Style::Mark => 2,
+        };
+        (source.process, source.tid, style, *key, *began).save(to);
+        (*ended, *level, *flags).save(to);
+        (body.domain, body.text, body.id, body.payload, body.color, body.category).save(to);
+    }
+
+    fn load(from: &mut &[u8]) -> Option<Range> {
+        let (process, tid, style, key, began): (_, _, u8, _, _) = Snapshot::load(from)?;
+        let style = match style {
+            0 => Style::Thread,
+            1 => Style::Process,
+            _ => Style::Mark,
+        };
+        let (ended, level, flags) = Snapshot::load(from)?;
+        let (domain, text, id, payload, color, category) = Snapshot::load(from)?;
+        let body = RangeBody { domain, text, id, payload, color, category };
+        Some(Range { source: Source { process, tid }, style, key, began, ended, level, flags, body })
+    }
+}
+
+/// (What is around is made again.)
+impl Snapshot for OfThread {
+    fn save(&self, to: &mut Vec<u8>) {
+        self.open.save(to);
+    }
+
+    fn load(from: &mut &[u8]) -> Option<OfThread> {
+        Some(OfThread { open: Snapshot::load(from)?, ..OfThread::default() })
+    }
+}
+
+pushbuf::snapshot!(Ranges { threads, started, open, version, oddities });
 
 #[derive(Default)]
 struct OfThread {

@@ -5,7 +5,7 @@
 //! damaged head is served, and all but a chunk whose events are damaged; [`Recording::damage`] says which.
 
 use crate::event_time::order_key;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -42,6 +42,8 @@ pub struct Source {
     pub tid: i32,
 }
 
+pushbuf::snapshot!(Source { process, tid });
+
 /// A process image: what is known of its begin and of its end.
 #[derive(Clone, Debug, Default)]
 pub struct Image {
@@ -64,6 +66,8 @@ pub struct Recording {
     unwatched: Vec<Unwatched>,
     end: Option<End>,
     summary: Option<Vec<u8>>,
+    /// Where walks can begin.
+    checkpoints: Vec<Place>,
     /// One process was asked for.
     selected: bool,
     pub(crate) chunks: Vec<ChunkAt>,
@@ -123,6 +127,7 @@ impl Recording {
             unwatched: Vec::new(),
             end: None,
             summary: None,
+            checkpoints: Vec::new(),
             selected: false,
             chunks: Vec::new(),
             damage: OnceLock::new(),
@@ -161,6 +166,7 @@ impl Recording {
                 Item::Unwatched(u) => self.unwatched.push(*u),
                 Item::End(e) => self.end = Some(*e),
                 Item::Summary(s) => self.summary = Some(s),
+                Item::Checkpoint => self.checkpoints.push(reader.place()),
                 Item::Unknown(kind) => self.notes.push(format!("a chunk of unknown kind {kind} was left out")),
             }
         }
@@ -252,6 +258,28 @@ impl Recording {
     /// The summary that was stored in the file, as it was stored.
     pub(crate) fn stored_summary(&self) -> Option<&[u8]> {
         self.summary.as_deref()
+    }
+
+    /// Of each place where a walk can begin the latest time stamp of a submission before it.
+    pub(crate) fn checkpoints(&self) -> impl Iterator<Item = u64> {
+        self.checkpoints.iter().map(|place| place.tsc)
+    }
+
+    /// What is stored of one; `None` if it is damaged.
+    pub(crate) fn load_checkpoint(&self, number: usize, into: &mut Vec<u8>) -> Option<()> {
+        self.checkpoints.get(number)?.load(&self.file, into).ok()
+    }
+
+    /// Whether so many of the first chunks of each thread are what was written.
+    pub(crate) fn are_whole(&self, first: &HashMap<Source, usize>) -> bool {
+        let (mut buffer, mut left) = (Vec::new(), first.clone());
+        self.chunks.iter().all(|c| match left.get_mut(&c.source) {
+            Some(n) if *n > 0 => {
+                *n -= 1;
+                c.place.is_whole(&self.file, &mut buffer)
+            }
+            _ => true,
+        })
     }
 
     /// Whether all events are what was written. They are read for that, and not unpacked.

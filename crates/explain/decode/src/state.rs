@@ -6,6 +6,7 @@ use crate::kernel::{Codes, Kernel, MOST};
 use crate::pauses::Pauses;
 use crate::qmds::Qmds;
 use crate::ranges::Ranges;
+use pushbuf::snapshot::Snapshot;
 use rm::call::FileKind;
 use rm::graph::{IoctlRecord, MmapRecord, ObjectGraph};
 use std::cell::RefCell;
@@ -59,6 +60,36 @@ impl State {
             state.graph.set_driver(driver);
         }
         state
+    }
+
+    /// Writes what is known but the driver's objects, which come from its calls.
+    pub fn save(&self, to: &mut Vec<u8>) {
+        let kernels = self.kernels.iter().map(|(handle, kernel)| (*handle, kernel.symbol.clone()));
+        kernels.collect::<Vec<_>>().save(to);
+        self.qmds.borrow().save(to);
+        self.codes.borrow().save(to);
+        self.running.borrow().save(to);
+        self.ranges.save(to);
+        self.pauses.save(to);
+        (self.calls, self.doorbells).save(to);
+        self.live.save(to);
+        self.generations.save(to);
+    }
+
+    /// Takes back what was written. The driver's calls up to there were learnt.
+    pub fn load(&mut self, from: &mut &[u8]) -> Option<()> {
+        let kernels: Vec<(u64, String)> = Snapshot::load(from)?;
+        self.kernels = kernels.into_iter().map(|(h, symbol)| (h, Rc::new(Kernel::new(symbol.as_bytes())))).collect();
+        self.qmds = RefCell::new(Snapshot::load(from)?);
+        self.codes = RefCell::new(Snapshot::load(from)?);
+        self.running = RefCell::new(Snapshot::load(from)?);
+        self.ranges = Snapshot::load(from)?;
+        self.pauses = Snapshot::load(from)?;
+        let (calls, doorbells): (u64, u64) = Snapshot::load(from)?;
+        self.doorbells = doorbells;
+        self.live = Snapshot::load(from)?;
+        self.generations = Snapshot::load(from)?;
+        (self.calls == calls).then_some(())
     }
 
     /// The number of the channel that begins in a slot.

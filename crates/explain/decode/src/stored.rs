@@ -3,6 +3,7 @@
 //! Invariant: what is read back is what a walk would find, or it is not taken: one of another layout or doorbell, of a damaged file, or where one process of
 //! more is asked for.
 
+use crate::checkpoints::{APART, Checkpoints};
 use crate::recording::{InsightError, Recording};
 use crate::summary::summary_until;
 use schema::Summary;
@@ -74,6 +75,16 @@ pub fn store_summary(path: &Path, within: Duration) -> Result<bool, InsightError
 /// # Errors
 /// The same.
 pub fn store_summary_unless(path: &Path, within: Duration, skip: fn() -> bool) -> Result<bool, InsightError> {
+    store(path, within, APART, skip)
+}
+
+/// As [`store_summary`], with places to begin at ([`crate::checkpoints`]) that are so many submissions apart.
+#[doc(hidden)]
+pub fn store_summary_and_places(path: &Path, within: Duration, apart: u64) -> Result<bool, InsightError> {
+    store(path, within, apart, || false)
+}
+
+fn store(path: &Path, within: Duration, apart: u64, skip: fn() -> bool) -> Result<bool, InsightError> {
     let begin = Instant::now();
     let r = Recording::open(path)?;
     let Some(end) = r.end() else { return Ok(false) };
@@ -81,12 +92,13 @@ pub fn store_summary_unless(path: &Path, within: Duration, skip: fn() -> bool) -
     if r.damage().is_some() || r.stored_summary().is_some() || expected > within {
         return Ok(false);
     }
-    let Some(summary) = summary_until(&r, begin.checked_add(within), skip)? else { return Ok(false) };
+    let mut places = Checkpoints::of(&r, apart);
+    let Some(summary) = summary_until(&r, begin.checked_add(within), skip, &mut places)? else { return Ok(false) };
     let written = Written { layout: LAYOUT, doorbell: DOORBELL, chunks: r.chunks.len(), summary: &summary };
     let Ok(bytes) = serde_json::to_vec(&written) else { return Ok(false) };
     // (A walk finds damaged events.)
     if r.damage().is_some() || bytes.len() > MOST || skip() {
         return Ok(false);
     }
-    Ok(Writer::add_summary(path, &bytes)?)
+    Ok(Writer::add_summary(path, &bytes, places.stored())?)
 }

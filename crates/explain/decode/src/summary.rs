@@ -10,7 +10,7 @@ use crate::ranges::{Range, Texts, watched};
 use crate::recording::{InsightError, Recording, Source};
 use crate::stored::stored;
 use crate::tally::{Commonest, Sizes};
-use crate::walk::{At, Call, GraphKernel, Outcome, Segment, Sink, walk};
+use crate::walk::{At, Call, GraphKernel, Outcome, Places, Segment, Sink, walk, walk_to};
 use pushbuf::decode::Item;
 use pushbuf::ops::{How, Inline, Launch, Op, Purpose, Semaphore, What};
 use schema::Place;
@@ -41,15 +41,16 @@ pub fn summary_of_walk(recording: &Recording) -> Result<Summary, InsightError> {
     Ok(tally.close(recording, outcome))
 }
 
-/// The same; `None` if it is not done at that time, or once `skip` returns true.
+/// The same, and notes places to begin at; `None` if it is not done at that time, or once `skip` returns true.
 pub(crate) fn summary_until(
     recording: &Recording,
     end: Option<Instant>,
     skip: fn() -> bool,
+    places: &mut impl Places,
 ) -> Result<Option<Summary>, InsightError> {
     let patience = Patience { end, skip: Some(skip), ..Patience::default() };
     let mut tally = Tally { kernel_times: Counter::of(recording), patience, ..Tally::default() };
-    let outcome = walk(recording, &mut tally)?;
+    let outcome = walk_to(recording, &mut tally, places)?;
     Ok((!tally.patience.is_over.get()).then(|| tally.close(recording, outcome)))
 }
 
@@ -218,7 +219,7 @@ impl Sink for Tally {
     }
 
     fn channel_end(&mut self, c: &Channel) {
-        self.recent.ended(c.number);
+        drop(self.recent.ended(c.number));
     }
 
     fn submission(&mut self, at: &At<'_>) {
@@ -501,11 +502,13 @@ fn pauses(r: &Recording, out: &Outcome) -> Option<Pauses> {
 
 fn saved(r: &Recording) -> Option<Saved> {
     let s = r.header().saved.clone()?;
+    // (When a part of a recording is begun, it is not known how long it will be.)
+    let seconds = if s.seconds > 0.0 { s.seconds } else { r.end().map_or(0.0, |end| end.seconds) };
     Some(Saved {
         reason: s.reason,
         what: s.what,
         number: s.number,
-        seconds: s.seconds,
+        seconds,
         events: s.events,
         bytes: s.bytes,
         doorbells: s.doorbells,

@@ -69,7 +69,7 @@ fn changed(path: &Path) -> u64 {
     let value = serde_json::json!({
         "layout": 1, "doorbell": env!("CARGO_PKG_VERSION"), "chunks": 2, "summary": s,
     });
-    assert!(tape::file::Writer::add_summary(path, &serde_json::to_vec(&value).unwrap()).unwrap());
+    assert!(tape::file::Writer::add_summary(path, &serde_json::to_vec(&value).unwrap(), std::iter::empty()).unwrap());
     s.submissions
 }
 
@@ -91,7 +91,9 @@ fn one_of_another_layout_or_doorbell_is_made_anew() {
         });
         stored["summary"]["submissions"] = taken.into();
         stored[what] = value;
-        assert!(tape::file::Writer::add_summary(&path, &serde_json::to_vec(&stored).unwrap()).unwrap());
+        assert!(
+            tape::file::Writer::add_summary(&path, &serde_json::to_vec(&stored).unwrap(), std::iter::empty()).unwrap()
+        );
         assert_eq!(of(&path), taken - 1000, "{what}");
     }
 }

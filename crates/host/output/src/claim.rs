@@ -72,6 +72,15 @@ pub fn claim_next(name: &Path, mode: u32) -> Result<Claim, Error> {
     numbered(|n| if n == 1 { name.clone() } else { before_extension(&name, &n.to_string()) }, mode)
 }
 
+/// Claims the file of a later part of what begins in `first`: with `part2` before its extension, or the number from `number` on that is free.
+///
+/// # Errors
+/// As [`claim`].
+pub fn claim_part(first: &Path, number: u32, mode: u32) -> Result<Claim, Error> {
+    let from = u64::from(number).saturating_sub(1);
+    numbered(|n| before_extension(first, &format!("part{}", from.saturating_add(n))), mode)
+}
+
 fn numbered(path: impl Fn(u64) -> PathBuf, mode: u32) -> Result<Claim, Error> {
     for n in 1..=MOST {
         match create(&path(n), mode) {
@@ -147,6 +156,14 @@ mod tests {
         let next = names(&|| claim_next(&dir.path().join("b.doorbell"), 0o600).unwrap());
         assert_eq!(next, ["b.doorbell", "b.2.doorbell", "b.3.doorbell"]);
         assert_eq!(name_of(&claim_next(&dir.path().join("a%n"), 0o600).unwrap()), "a4");
+    }
+
+    #[test]
+    fn parts_have_numbers_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = dir.path().join("a%.doorbell");
+        let part = |n| name_of(&claim_part(&first, n, 0o600).unwrap());
+        assert_eq!([part(2), part(3), part(3)], ["a%.part2.doorbell", "a%.part3.doorbell", "a%.part4.doorbell"]);
     }
 
     #[test]

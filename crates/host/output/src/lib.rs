@@ -9,7 +9,7 @@ mod name;
 mod rank;
 mod whole;
 
-pub use claim::{Claim, claim, claim_default, claim_next};
+pub use claim::{Claim, claim, claim_default, claim_next, claim_part};
 pub use folder::whole_folder;
 pub use name::Pattern;
 pub use rank::Rank;

@@ -47,12 +47,17 @@ pub enum Ending {
 /// How a process is that has not ended.
 const STILL_RUNNING: &str = "still running";
 
+/// Reasons that are told apart, at most.
+const REASONS: usize = 256;
+
 /// What all images come to.
 #[derive(Clone, Default)]
 pub struct Totals {
     ends: End,
     /// Reasons of images, with how many have each.
     because: Vec<(String, u32)>,
+    /// What came when there were as many as are told apart.
+    other_reasons: u64,
     images: u32,
     pub turned_away: u32,
     pub refused: u32,
@@ -83,7 +88,7 @@ impl Totals {
         t.gap_bytes = t.gap_bytes.saturating_add(e.gap_bytes);
         t.paused_doorbells = t.paused_doorbells.saturating_add(e.paused_doorbells);
         for text in e.trouble {
-            if !t.trouble.contains(&text) {
+            if t.trouble.len() < REASONS && !t.trouble.contains(&text) {
                 t.trouble.push(text);
             }
         }
@@ -91,8 +96,11 @@ impl Totals {
         self.images += 1;
         t.channels = if self.images == 1 { e.channels } else { Vec::new() };
         for reason in e.incomplete_because {
+            let many = self.because.len();
             match self.because.iter_mut().find(|(r, _)| *r == reason) {
                 Some((_, n)) => *n += 1,
+                // (Each may have a number of its own: thousands of processes that end in a day would fill memory.)
+                None if many >= REASONS => self.other_reasons += 1,
                 None => self.because.push((reason, 1)),
             }
         }
@@ -103,6 +111,7 @@ impl Totals {
         let because = self.because.into_iter();
         let because: Vec<String> = because
             .map(|(reason, n)| if n == 1 { reason } else { format!("{reason} (in {})", processes(n)) })
+            .chain(others(self.other_reasons))
             .collect();
         End {
             how: STILL_RUNNING.into(),
@@ -149,6 +158,7 @@ impl Totals {
         for (reason, n) in self.because {
             because.push(if n == 1 { reason } else { format!("{reason} (in {})", processes(n)) });
         }
+        because.extend(others(self.other_reasons));
         // (The first one was told of above.)
         let silent = if self.started == 0 { self.silent.saturating_sub(1) } else { self.silent };
         if silent > 0 {
@@ -171,6 +181,10 @@ impl Totals {
             ..self.ends
         }
     }
+}
+
+fn others(n: u64) -> Option<String> {
+    (n > 0).then(|| format!("{n} more reasons of processes"))
 }
 
 fn processes(n: u32) -> String {
@@ -409,4 +423,23 @@ fn trouble(region: &Region) -> impl Iterator<Item = (bool, &'static str)> {
         ),
     ];
     known.into_iter().filter(move |(bit, ..)| bits & bit != 0).map(|(_, missing, text)| (missing, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_that_each_end_for_a_reason_of_their_own_do_not_fill_memory() {
+        let mut totals = Totals::default();
+        for n in 0..100_000 {
+            let because = vec![format!("{n} events did not fit into the rings"), "it was killed".to_owned()];
+            totals.add(ProcessEnd { incomplete_because: because, ..ProcessEnd::default() });
+        }
+        let end = totals.clone().so_far(1);
+        assert!(end.incomplete_because.len() == REASONS + 1 && !end.complete);
+        assert!(end.incomplete_because.iter().any(|r| r == "it was killed (in 100000 processes)"));
+        assert_eq!(end.incomplete_because.last().unwrap(), "99745 more reasons of processes");
+        assert_eq!(totals.end(1, ExitStatus::default(), Duration::ZERO, None).incomplete_because.len(), REASONS + 1);
+    }
 }

@@ -17,7 +17,7 @@ use crate::switches::Switches;
 use crate::triggers::{Triggers, Why};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tape::event::pause_by;
 use tape::file::{Ancestor, Clock, Process, Unwatched};
@@ -65,6 +65,8 @@ pub struct Followed<'a> {
     /// When the round at hand began: what was published before comes with it.
     round: u64,
     flight: Option<Flight>,
+    /// A new part is to begin.
+    cut: Option<Arc<AtomicBool>>,
 }
 
 /// Where only the newest part is kept, and saved when something happens.
@@ -130,7 +132,13 @@ impl<'a> Followed<'a> {
             freed: 0,
             round: 0,
             flight: None,
+            cut: None,
         }
+    }
+
+    /// The recording is in parts: a new one begins at the next round when this says so.
+    pub fn cuts(&mut self, due: Arc<AtomicBool>) {
+        self.cut = Some(due);
     }
 
     /// Only the newest part is kept.
@@ -144,7 +152,8 @@ impl<'a> Followed<'a> {
     /// Why there will be none, in words.
     pub fn save(&mut self, reason: &str, what: &str) -> Result<u64, String> {
         let Some(flight) = &self.flight else {
-            return Err("this recording keeps everything: there is nothing to save".into());
+            let why = if self.cut.is_some() { "is in parts" } else { "keeps everything" };
+            return Err(format!("this recording {why}: there is nothing to save"));
         };
         flight.shared.asked(last::why(reason, what.into(), crate::clock::tsc())).ok_or_else(|| {
             format!("{} files were written, and no more may be: --max-saves", flight.shared.most_files())
@@ -187,7 +196,7 @@ impl<'a> Followed<'a> {
         if (waits.since.elapsed() >= ENDS_WITHIN || waits.stamped.iter().all(has_ended))
             && let Some(Waits { due, .. }) = flight.waits.take()
         {
-            let request = self.request(due);
+            let request = self.request(due.why, due.request);
             self.out.save(request);
         }
     }
@@ -198,14 +207,14 @@ impl<'a> Followed<'a> {
     }
 
     /// A file of how all is at this moment.
-    fn request(&self, due: Due) -> Request {
+    fn request(&self, why: Why, number: Option<u64>) -> Request {
         let mut totals = self.totals.clone();
         let ends: Vec<_> = self.images.iter().map(|i| end::of_image(i, &Ending::GoesOn, None)).collect();
         ends.iter().cloned().for_each(|e| totals.add(e));
         let held = self.images.iter().flat_map(|i| i.held().into_iter().map(|(tid, bytes)| (i.index, tid, bytes)));
         Request {
-            why: due.why,
-            number: due.request,
+            why,
+            number,
             ends,
             held: held.collect(),
             until: self.round,
@@ -228,6 +237,8 @@ impl<'a> Followed<'a> {
     /// One round over everything; says how many bytes of events it took.
     pub fn round(&mut self) -> usize {
         self.calls = self.session.page().calls.load(Ordering::Acquire);
+        // ORDERING: what is in the old part was there before it was asked for, so it is older than this round.
+        let is_cut = self.cut.as_ref().is_some_and(|due| due.swap(false, Ordering::AcqRel));
         self.round = crate::clock::tsc();
         self.look_at_claims();
         self.take_unwatched();
@@ -247,6 +258,10 @@ impl<'a> Followed<'a> {
         }
         self.end_those_that_ended();
         self.save_what_is_due();
+        if is_cut {
+            let request = self.request(last::why("part", String::new(), self.round), None);
+            self.out.save(request);
+        }
         if self.out.stopped().is_some() {
             self.stop();
         }

@@ -6,6 +6,7 @@ use crate::beside::Beside;
 use crate::control::messages::Written;
 use crate::counters::Counters;
 use crate::last::Newest;
+use crate::parts::Parts;
 use crate::saving::Request;
 use crate::writing::{Piece, Progress, Store, Writing};
 use std::io;
@@ -210,6 +211,16 @@ impl Closing {
     pub fn end(mut self, end: &mut End) -> io::Result<Closed> {
         match self.store {
             Store::Memory(newest) => Ok(Closed::Memory(newest)),
+            Store::Parts(mut parts) => {
+                let finished = parts.finish();
+                let stopped = self.stopped.or_else(|| finished.err().map(|e| describe(&e)));
+                // (The part's own; the recording's are told at its end.)
+                let whole = std::mem::replace(&mut end.seconds, parts.seconds(crate::clock::tsc()));
+                let written = write_end(parts.writer(), stopped, end);
+                end.seconds = whole;
+                written?;
+                Ok(Closed::Parts(parts))
+            }
             Store::File(ref mut writer) => {
                 write_end(writer, self.stopped, end)?;
                 Ok(Closed::File(writer.bytes()))
@@ -222,6 +233,7 @@ impl Closing {
 pub enum Closed {
     /// A file of so many bytes.
     File(u64),
+    Parts(Box<Parts>),
     Memory(Box<Newest>),
 }
 

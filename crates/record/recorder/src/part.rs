@@ -72,7 +72,7 @@ pub fn keep_from(path: &Path, since: u64, reason: &str) -> io::Result<u64> {
             Item::ProcessEnd(e) => s.ended.push((newest, *e)),
             Item::Unwatched(u) => s.unwatched.push(*u),
             Item::End(end) => s.request.end = *end,
-            Item::Summary(_) | Item::Unknown(_) => {}
+            Item::Summary(_) | Item::Checkpoint | Item::Unknown(_) => {}
         }
     }
     s.saved.seconds = newest.saturating_sub(since) as f64 / hz;

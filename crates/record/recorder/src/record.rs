@@ -5,6 +5,7 @@ use crate::end::how_it_ended;
 use crate::followed::{self, Followed};
 use crate::last::{self, Last, Newest};
 use crate::output::{Closed, Output};
+use crate::parts::{Parts, Rotation};
 use crate::place::Place;
 use crate::preload::Preload;
 use crate::program::{Program, ProgramError};
@@ -159,6 +160,8 @@ pub struct Options<'a> {
     pub no_args: bool,
     /// Stop recording (not the program) at this size of the tape.
     pub limit: Option<u64>,
+    /// Go on in another file at this size of the tape, and keep the newest.
+    pub rotation: Option<Rotation>,
     pub capture: Capture,
     /// Keep only the newest part, in memory, and save it when something happens; nothing is written to `out` then.
     pub last: Option<Last>,
@@ -181,8 +184,21 @@ pub struct Outcome {
     pub bytes: u64,
     /// Files of a flight recorder.
     pub saves: Option<Saves>,
+    /// Of a recording in parts.
+    pub parts: Option<PartsWritten>,
     /// Why nobody could ask for anything while it was made; `None`: one could.
     pub no_control: Option<String>,
+}
+
+/// The files of a recording in parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartsWritten {
+    /// Those that are there, the newest last.
+    pub files: Vec<PathBuf>,
+    /// How many there were.
+    pub count: u32,
+    /// Why the newest is larger than it should be: another could not be begun.
+    pub failure: Option<String>,
 }
 
 /// Why nothing was recorded. As with [`TapeError`], each text says all.
@@ -272,16 +288,25 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
         let shared = Shared::new(last.clone(), tell);
         (Newest::new(header.clone(), last, Saver::new(shared.clone()), clock::tsc), shared)
     });
+    let cut = Arc::new(AtomicBool::new(false));
     let (store, shared) = match flight {
         Some((newest, shared)) => (Store::Memory(Box::new(newest)), Some(shared)),
         None => {
-            let writer = if o.force { Writer::replace(&o.out, &header) } else { Writer::create(&o.out, &header) }?;
-            (Store::File(Box::new(writer)), None)
+            let first = if o.rotation.is_some() { Parts::header(&header) } else { header.clone() };
+            let writer = if o.force { Writer::replace(&o.out, &first) } else { Writer::create(&o.out, &first) }?;
+            let store = match o.rotation {
+                Some(rotation) => Store::Parts(Box::new(Parts::new(header, rotation, writer, cut.clone()))),
+                None => Store::File(Box::new(writer)),
+            };
+            (store, None)
         }
     };
     let output = Output::new(store, o.limit, o.no_data, tsc_hz);
     let wanted = followed::Options { no_args: o.no_args, gpu_times: o.gpu_times && o.soft.is_none() };
     let mut followed = Followed::new(&session, output, wanted, switches);
+    if o.rotation.is_some() {
+        followed.cuts(cut);
+    }
     if let (Some(shared), Some(last)) = (&shared, &o.last) {
         followed.keeps_newest(shared.clone(), Triggers::new(&last.when, tsc_hz));
     }
@@ -342,8 +367,13 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
     let out = out.close().map_err(failed)?;
     let mut end = totals.end(pid, status, took, out.stopped());
     end.recorder_use = Some(usage::now());
-    let (bytes, saves) = match out.end(&mut end).map_err(failed)? {
-        Closed::File(bytes) => (bytes, None),
+    let (bytes, saves, parts) = match out.end(&mut end).map_err(failed)? {
+        Closed::File(bytes) => (bytes, None, None),
+        Closed::Parts(parts) => {
+            let (files, count) = parts.files();
+            let failure = parts.failure.clone();
+            (parts.len(), None, Some(PartsWritten { files, count, failure }))
+        }
         Closed::Memory(newest) => {
             let why = waiting
                 .or_else(|| shared.as_ref().and_then(|s| s.left()))
@@ -357,13 +387,13 @@ pub fn record(o: &Options) -> Result<Outcome, RecordError> {
                 clock: None,
                 end: end.clone(),
             });
-            (0, Some(newest.finish(request)))
+            (0, Some(newest.finish(request)), None)
         }
     };
     let no_control = wishes.no_control().map(str::to_owned);
     // (Last: a peer that is turned away finds the file as it stays.)
     drop(wishes);
-    Ok(Outcome { status, end, bytes, saves, no_control })
+    Ok(Outcome { status, end, bytes, saves, parts, no_control })
 }
 
 /// A flight recorder saves its memory when the program crashed, or at any end if that was asked for.

@@ -5,6 +5,7 @@ use crate::control::messages::Written;
 use crate::last::Newest;
 use crate::output::{Dropped, describe};
 use crate::packing::{self, Packed, Packing};
+use crate::parts::Parts;
 use crate::saving::Request;
 use redact::Scrubber;
 use std::collections::BTreeMap;
@@ -85,6 +86,8 @@ impl Progress {
 /// Where all goes.
 pub enum Store {
     File(Box<Writer>),
+    /// Files of a bounded size, of which the newest stay.
+    Parts(Box<Parts>),
     /// Only the newest part is kept, in memory.
     Memory(Box<Newest>),
 }
@@ -94,13 +97,14 @@ impl Store {
     fn written(&self) -> Written {
         match self {
             Store::File(w) => Written { bytes: w.bytes(), chunks: w.chunks() },
-            Store::Memory(_) => Written { bytes: 0, chunks: 0 },
+            Store::Parts(_) | Store::Memory(_) => Written { bytes: 0, chunks: 0 },
         }
     }
 
     fn bytes(&self) -> u64 {
         match self {
             Store::File(w) => w.bytes(),
+            Store::Parts(parts) => parts.len(),
             Store::Memory(_) => 0,
         }
     }
@@ -108,6 +112,7 @@ impl Store {
     fn events(&mut self, process: u32, tid: i32, events: &[u8]) -> io::Result<()> {
         match self {
             Store::File(w) => w.events(process, tid, events),
+            Store::Parts(parts) => parts.events(process, tid, events, None),
             Store::Memory(newest) => {
                 newest.events(process, tid, events, None);
                 Ok(())
@@ -118,6 +123,7 @@ impl Store {
     fn packed(&mut self, p: &Packed) -> io::Result<()> {
         match self {
             Store::File(w) => w.packed_events(p.process, p.tid, &p.events, p.packed.as_deref()),
+            Store::Parts(parts) => parts.events(p.process, p.tid, &p.events, p.packed.as_deref()),
             Store::Memory(newest) => {
                 newest.events(p.process, p.tid, &p.events, p.packed.as_deref());
                 Ok(())
@@ -128,6 +134,7 @@ impl Store {
     fn beside(&mut self, what: Beside) -> io::Result<()> {
         match self {
             Store::File(w) => what.write(w),
+            Store::Parts(parts) => parts.beside(what),
             Store::Memory(newest) => {
                 newest.beside(what);
                 Ok(())
@@ -138,7 +145,7 @@ impl Store {
     /// Bytes of gathered events, at most.
     fn most(&self) -> usize {
         match self {
-            Store::File(_) => MOST,
+            Store::File(_) | Store::Parts(_) => MOST,
             Store::Memory(newest) => MOST_IN_MEMORY.min(newest.bound() / 4),
         }
     }
@@ -146,7 +153,7 @@ impl Store {
     /// Pieces that are packed at once, at most.
     fn at_once(&self) -> usize {
         match self {
-            Store::File(_) => packing::AT_ONCE,
+            Store::File(_) | Store::Parts(_) => packing::AT_ONCE,
             Store::Memory(_) => AT_ONCE_IN_MEMORY,
         }
     }
@@ -229,8 +236,14 @@ impl Writing {
             Piece::Beside(what) => self.beside(*what),
             Piece::Save(request) => {
                 self.write_all();
-                if let Store::Memory(newest) = &mut self.store {
-                    newest.save(*request);
+                match &mut self.store {
+                    Store::Memory(newest) => newest.save(*request),
+                    Store::Parts(parts) => {
+                        if let Err(e) = parts.cut(*request) {
+                            self.stop(&describe(&e));
+                        }
+                    }
+                    Store::File(_) => {}
                 }
             }
             Piece::OnceWritten(f) => {

@@ -78,6 +78,7 @@ fn options(command: Vec<OsString>, out: &Path) -> Options<'static> {
         no_data: false,
         no_args: false,
         limit: None,
+        rotation: None,
         last: None,
         tell: None,
         capture: recorder::Capture::Always,

@@ -31,6 +31,11 @@ fn plays_the_program() {
         }
         ["threads", n, at_a_time] => threads(&region, n.parse().unwrap(), at_a_time.parse().unwrap()),
         ["storm", entries, words] => storm(&region, entries.parse().unwrap(), words.parse().unwrap(), false),
+        ["storm", entries, words, done] => {
+            let status = storm(&region, entries.parse().unwrap(), words.parse().unwrap(), false);
+            std::fs::write(done, "").unwrap();
+            status
+        }
         ["patient storm", entries, words] => storm(&region, entries.parse().unwrap(), words.parse().unwrap(), true),
         ["numbers", entries, words] => {
             let mut ring = region.claim().unwrap();
@@ -358,6 +363,32 @@ fn a_disk_that_stalls_does_not_stop_the_heartbeat() {
     reader.join().unwrap();
     let t = read(&dir.path().join("copy"));
     assert_eq!(o.status.code(), Some((t.entries.len() % 100) as i32 + 1));
+    assert_eq!(t.end, Some(o.end));
+}
+
+/// The same disk: the program goes on and ends while nothing is written, and what finds no room is counted.
+#[test]
+fn a_disk_that_stalls_does_not_hold_the_program_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let (fifo, done) = (dir.path().join("t"), dir.path().join("done"));
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let (from, wait, copy) = (fifo.clone(), done.clone(), dir.path().join("copy"));
+    let reader = std::thread::spawn(move || {
+        let mut f = std::fs::File::open(from).unwrap();
+        // (Nothing is read before the program has done all.)
+        wait_for_file(wait.to_str().unwrap());
+        std::io::copy(&mut f, &mut std::fs::File::create(copy).unwrap()).unwrap();
+    });
+    // 320 MB; some 60 MB find room on the way to the disk.
+    let mut o = options(program(&["storm", "20000", "4000", done.to_str().unwrap()]), &fifo);
+    o.ring_bytes = 256 << 10;
+    let o = recorder::record(&o).unwrap();
+    reader.join().unwrap();
+    let t = read(&dir.path().join("copy"));
+    assert!(t.error.is_none() && t.stray == 0 && o.end.gap_entries > 5000, "{}", o.end.gap_entries);
+    assert_eq!(t.entries.len() as u64 + o.end.gap_entries, 20000);
+    let because = format!("{} events did not fit into the rings", o.end.gap_events);
+    assert_eq!((o.status.code(), &o.end.incomplete_because[..]), (Some(3), &[because][..]));
     assert_eq!(t.end, Some(o.end));
 }
 

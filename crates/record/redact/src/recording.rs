@@ -106,7 +106,7 @@ impl Redaction {
             Item::Unwatched(u) => to.unwatched(&self.unwatched(*u)),
             Item::End(e) => to.end(&self.end(*e)),
             // It has the names and the paths of all before it.
-            Item::Summary(_) => Ok(()),
+            Item::Summary(_) | Item::Checkpoint => Ok(()),
             // It cannot be known what is in it.
             Item::Unknown(kind) => to.note(&format!("a chunk of unknown kind {kind} was left out")),
         }

@@ -39,7 +39,7 @@ impl Piece {
             Item::ProcessEnd(p) => Piece::ProcessEnd(p.index),
             Item::Unwatched(u) => Piece::Unwatched(u.path),
             Item::End(_) => return None,
-            Item::Summary(_) => panic!("a summary"),
+            Item::Summary(_) | Item::Checkpoint => panic!("a summary"),
             Item::Unknown(k) => panic!("kind {k}"),
         })
     }

@@ -72,6 +72,6 @@ fn line(out: &mut dyn Write, c: &CopyRow) -> io::Result<()> {
 
 fn each(r: &Recording, filter: Filter, f: &mut dyn FnMut(CopyRow) -> io::Result<()>) -> Result<(), ReportError> {
     // What the summary does not count as a copy is none here.
-    let own = LaunchWrites::of(r)?;
+    let own = LaunchWrites::among(r, &filter)?;
     rows::each(r, filter, |at, op, clock| decode::rows::copy(at, op, clock).filter(|_| !own.holds(at, op)), f)
 }

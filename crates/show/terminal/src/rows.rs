@@ -137,6 +137,10 @@ where
         self.is_done()
     }
 
+    fn from(&self) -> Option<u64> {
+        self.filter.from(&self.clock)
+    }
+
     fn until(&self) -> Option<u64> {
         self.filter.until(&self.clock)
     }

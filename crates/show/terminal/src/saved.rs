@@ -5,8 +5,23 @@ use schema::summary::Saved;
 
 /// Why it was saved, then what was left out.
 pub fn lines(s: &Saved) -> Vec<String> {
+    if s.reason == PART {
+        let first = if s.number == 1 { "" } else { ", which begins with what lasts of those before" };
+        let mut out = vec![format!("part {} of a recording in parts{first}", s.number)];
+        out.extend(left_out(s).into_iter().filter(|_| s.number > 1));
+        return out;
+    }
     let what = if s.what.is_empty() { String::new() } else { format!(": {}", s.what) };
     let mut out = vec![format!("the last {}, because of `{}`{what}", seconds(s.seconds), s.reason)];
+    out.extend(left_out(s));
+    out
+}
+
+/// The reason of the files of `record --rotate`.
+const PART: &str = "part";
+
+fn left_out(s: &Saved) -> Vec<String> {
+    let mut out = Vec::new();
     if s.events == 0 && s.processes == 0 {
         out.push("nothing: the file has everything from the start on".into());
     } else {
@@ -45,9 +60,13 @@ mod tests {
         let text = lines(&s).join("\n");
         assert!(text.contains("`call > 5ms`: cuModuleLoadData took 7.2 ms") && text.contains("nothing: "), "{text}");
         let text =
-            lines(&Saved { events: 1200, bytes: 1 << 20, doorbells: 3, processes: 2, forgotten: 4, ..s }).join("\n");
+            lines(&Saved { events: 1200, bytes: 1 << 20, doorbells: 3, processes: 2, forgotten: 4, ..s.clone() })
+                .join("\n");
         for part in ["1,200 events of before (3 doorbells, 1 MiB)", "2 processes", "4 driver calls"] {
             assert!(text.contains(part), "{part}: {text}");
         }
+        let of = |number| lines(&Saved { reason: "part".into(), number, events: 1200, ..s.clone() }).join("\n");
+        assert_eq!(of(1), "part 1 of a recording in parts");
+        assert!(of(2).starts_with("part 2 of a recording in parts, which begins") && of(2).contains("1,200 events"));
     }
 }

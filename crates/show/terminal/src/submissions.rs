@@ -108,6 +108,10 @@ impl Sink for Text<'_> {
         self.error.is_some() || self.filter.limit.is_some_and(|n| self.shown >= n)
     }
 
+    fn from(&self) -> Option<u64> {
+        self.filter.from(&self.clock)
+    }
+
     fn until(&self) -> Option<u64> {
         self.filter.until(&self.clock)
     }
@@ -192,6 +196,10 @@ struct Json<'a, 'b> {
 impl Sink for Json<'_, '_> {
     fn done(&self) -> bool {
         self.error.is_some() || self.filter.limit.is_some_and(|n| self.shown >= n)
+    }
+
+    fn from(&self) -> Option<u64> {
+        self.filter.from(self.clock)
     }
 
     fn until(&self) -> Option<u64> {

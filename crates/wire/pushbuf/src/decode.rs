@@ -7,6 +7,8 @@
 use crate::class::{self, Class};
 use crate::gpfifo::Entry;
 use crate::header::{Header, Kind, MaskOp};
+#[cfg(feature = "alloc")]
+use crate::snapshot::Snapshot;
 
 /// Methods below this byte offset are executed by the host itself, whatever the subchannel.
 pub const HOST_METHODS: u16 = 0x100;
@@ -160,6 +162,25 @@ impl Decoder {
             base_guessed: false,
             ended: false,
         }
+    }
+
+    /// Writes what it was told. False, and nothing is written: a method sequence is not finished.
+    #[cfg(feature = "alloc")]
+    pub fn save(&self, to: &mut alloc::vec::Vec<u8>) -> bool {
+        if self.pending.is_none() {
+            let bound = self.bound.map(|target| target.class_id);
+            (self.host.class_id, bound, self.extended_base, self.base_guessed, self.ended).save(to);
+        }
+        self.pending.is_none()
+    }
+
+    /// One that goes on from what was written; `None` if the bytes are not that.
+    #[cfg(feature = "alloc")]
+    pub fn load(from: &mut &[u8]) -> Option<Decoder> {
+        let (host, bound, extended_base, base_guessed, ended): (_, [u32; 8], _, _, _) = Snapshot::load(from)?;
+        let mut decoder = Decoder { extended_base, base_guessed, ended, ..Decoder::new(host) };
+        (0..).zip(bound).for_each(|(subch, class)| decoder.bind(subch, class));
+        Some(decoder)
     }
 
     /// Says which class answers on a subchannel, as a SET_OBJECT in the stream does. On graphics runlists the subchannels are fixed: 0 3D, 1 compute,

@@ -38,5 +38,7 @@ pub mod header;
 pub mod ops;
 pub mod qmd;
 pub mod semaphore;
+#[cfg(feature = "alloc")]
+pub mod snapshot;
 pub mod text;
 pub mod userd;

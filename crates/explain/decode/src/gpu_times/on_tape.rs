@@ -50,6 +50,8 @@ pub struct OnTape {
     as_before: HashMap<u64, Moments>,
     /// How many these are; beyond [`MOST_AGAIN`] none is remembered.
     again: usize,
+    /// Chunks of the recorder and of others that were read.
+    pub read: [usize; 2],
     bytes: Vec<u8>,
 }
 
@@ -213,10 +215,22 @@ impl OnTape {
         Some(r?.chunks.get(*self.of_others.front()? as usize)?.place.tsc)
     }
 
+    /// Reads as many chunks as another has. `None`: there are not so many.
+    pub fn read_again(&mut self, r: &Recording, [of_recorder, of_others]: [usize; 2]) -> Option<()> {
+        for _ in 0..of_recorder {
+            self.read_recorders(Some(r)).then_some(())?;
+        }
+        for _ in 0..of_others {
+            self.read_others(Some(r)).then_some(())?;
+        }
+        Some(())
+    }
+
     /// Reads the recorder's next chunk. False: there is none.
     fn read_recorders(&mut self, r: Option<&Recording>) -> bool {
         let Some(next) = self.of_recorder.pop_front() else { return false };
         self.settled = self.will_be_settled;
+        self.read[0] += 1;
         self.read(r, next, true);
         true
     }
@@ -224,6 +238,7 @@ impl OnTape {
     /// Reads another thread's next chunk. False: there is none.
     fn read_others(&mut self, r: Option<&Recording>) -> bool {
         let Some(next) = self.of_others.pop_front() else { return false };
+        self.read[1] += 1;
         self.read(r, next, false);
         true
     }

@@ -47,6 +47,13 @@ impl Filter {
             && self.range.as_ref().is_none_or(|pattern| at.ranges().any(|label| pattern.matches(&label)))
     }
 
+    /// The time stamp before which no submission is wanted.
+    pub fn from(&self, clock: &Clock) -> Option<u64> {
+        let (from, _) = self.between?;
+        // (One less, for one that was rounded.)
+        clock.tsc(from).map(|tsc| tsc.saturating_sub(1))
+    }
+
     /// The time stamp after which no submission is wanted.
     pub fn until(&self, clock: &Clock) -> Option<u64> {
         let (_, to) = self.between?;

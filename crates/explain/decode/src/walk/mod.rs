@@ -4,13 +4,15 @@
 //! channel, its decoder and the few submissions that wait for their turn. What a sink sees of one channel is in the order
 //! of its rings; channels among each other are in the order of time, but for submissions that waited.
 
+mod checkpoint;
 mod filter;
 mod sink;
 mod stream;
 mod submission;
 
-use crate::ahead::read_ahead;
+use crate::ahead::read_ahead_from;
 use crate::channels::{announced, implied, set_token};
+use crate::checkpoints;
 use crate::gaps::{GapTotals, Gaps};
 use crate::gpu_times::GpuTimes;
 use crate::merge::{Step, Submission};
@@ -20,9 +22,10 @@ use crate::ranges::{Oddities, Texts};
 use crate::recording::{InsightError, Recording, Source};
 pub use crate::state::Call;
 use crate::state::State;
+use checkpoint::{Nowhere, call_of};
+pub(crate) use checkpoint::{Places, Start};
 pub use filter::{Filter, Pattern};
 use python_frames::Stacks;
-use rm::call::FileKind;
 use schema::channel::{Accounted, Channel};
 pub use sink::{At, GraphKernel, Outcome, Segment, Sink};
 use std::collections::BTreeMap;
@@ -45,58 +48,54 @@ struct Walk<'r> {
     texts: Texts,
     /// Submissions given to the sink.
     given: u64,
+    /// The latest time stamp of these.
+    newest_given: u64,
     /// Channels that have a decoder, some of which have ended since.
     decoders: Vec<usize>,
 }
 
-/// Goes through the whole tape.
+/// Goes through the whole tape, or from where the sink wants it on.
 pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, InsightError> {
-    let hz = recording.header().tsc_hz;
-    let mut w = Walk {
-        recording,
-        stacks: python::stacks(recording)?,
-        times: GpuTimes::of_recording(recording),
-        out: Outcome {
-            channels: Vec::new(),
-            graphs: BTreeMap::new(),
-            codes: BTreeMap::new(),
-            doorbells_of: BTreeMap::new(),
-            pauses: Pauses::default(),
-            gaps: Gaps::default(),
-            lock_layout: None,
-            call_layout: None,
-            nvtx: None,
-            range_oddities: Oddities::default(),
-            texts: Texts::default(),
-            strangers: 0,
-            doorbells: 0,
-            unknown_events: 0,
-            stray_bytes: 0,
-            late: 0,
-            first_ring: None,
-            last_ring: None,
-            times: GpuTimes::default(),
-        },
-        streams: Vec::new(),
-        images: BTreeMap::new(),
-        patience: if hz.is_finite() && hz > 1.0 { hz as u64 } else { 3_000_000_000 },
-        ready: Vec::new(),
-        gaps: GapTotals::default(),
-        texts: Texts::default(),
-        given: 0,
-        decoders: Vec::new(),
-    };
+    walk_to(recording, sink, &mut Nowhere)
+}
+
+/// The same, and notes places from which it can be done again.
+pub(crate) fn walk_to(
+    recording: &Recording,
+    sink: &mut impl Sink,
+    places: &mut impl Places,
+) -> Result<Outcome, InsightError> {
+    let start = sink.from().and_then(|from| checkpoints::before(recording, from));
+    let mut w = Walk::new(recording)?;
+    let from = start.and_then(|start| match w.load(&start.calls, &start.state) {
+        Some(()) => Some(start.position),
+        None => None,
+    });
+    if from.is_none() {
+        w = Walk::new(recording)?;
+    }
+    let notes = places.apart().is_some();
     // (Those that wait for their turn are given when the walk ends, or before.)
     let until = sink.until().map(|until| until.saturating_add(w.patience));
-    read_ahead(recording, |steps| {
+    read_ahead_from(recording, from.as_ref(), places.apart(), |steps| {
         while !sink.done() {
             match steps.next_step()? {
                 None => break,
-                Some(Step::Event(source, e)) => w.event(source, &e, sink),
+                Some(Step::Event(source, e, bytes)) => {
+                    if notes && call_of(&e.body).is_some() {
+                        places.call(source, bytes);
+                    }
+                    w.event(source, &e, sink);
+                }
                 Some(Step::Submission(s)) if until.is_some_and(|until| s.tsc > until) => break,
                 Some(Step::Submission(s)) => w.take(s, sink),
             }
             w.ready.drain(..).for_each(|s| steps.recycle(s));
+            if places.is_due(w.given)
+                && let Some(position) = steps.position()
+            {
+                places.place(w.given, w.newest_given, position, &mut |to| w.save(to));
+            }
         }
         w.finish(steps.stray_bytes(), sink);
         Ok(w.out)
@@ -104,6 +103,45 @@ pub fn walk(recording: &Recording, sink: &mut impl Sink) -> Result<Outcome, Insi
 }
 
 impl Walk<'_> {
+    fn new(recording: &Recording) -> Result<Walk<'_>, InsightError> {
+        let hz = recording.header().tsc_hz;
+        Ok(Walk {
+            recording,
+            stacks: python::stacks(recording)?,
+            times: GpuTimes::of_recording(recording),
+            out: Outcome {
+                channels: Vec::new(),
+                graphs: BTreeMap::new(),
+                codes: BTreeMap::new(),
+                doorbells_of: BTreeMap::new(),
+                pauses: Pauses::default(),
+                gaps: Gaps::default(),
+                lock_layout: None,
+                call_layout: None,
+                nvtx: None,
+                range_oddities: Oddities::default(),
+                texts: Texts::default(),
+                strangers: 0,
+                doorbells: 0,
+                unknown_events: 0,
+                stray_bytes: 0,
+                late: 0,
+                first_ring: None,
+                last_ring: None,
+                times: GpuTimes::default(),
+            },
+            streams: Vec::new(),
+            images: BTreeMap::new(),
+            patience: if hz.is_finite() && hz > 1.0 { hz as u64 } else { 3_000_000_000 },
+            ready: Vec::new(),
+            gaps: GapTotals::default(),
+            texts: Texts::default(),
+            given: 0,
+            newest_given: 0,
+            decoders: Vec::new(),
+        })
+    }
+
     /// What is known of an image.
     fn state(&mut self, process: u32) -> &mut State {
         let driver = &self.recording.header().driver;
@@ -114,13 +152,13 @@ impl Walk<'_> {
         let tsc = e.head.tsc;
         let process = source.process;
         let call = match &e.body {
-            Body::Ioctl(body, arg, nested) => Call::Ioctl { body, arg, nested },
-            Body::Mmap(m) => Call::Mmap(m),
-            Body::Munmap(m) => Call::Munmap { addr: m.addr, len: m.len },
-            Body::Mremap(m) => Call::Mremap { old: m.old, old_len: m.old_len, new: m.new, new_len: m.new_len },
-            Body::Open(f, path) => Call::Open { fd: f.fd, file: FileKind::from_raw(f.file), path },
-            Body::Close(f) => Call::Close { fd: f.fd, file: FileKind::from_raw(f.file) },
-            Body::Dup(f) => Call::Dup { fd: f.fd, new: f.other, file: FileKind::from_raw(f.file) },
+            Body::Ioctl(..)
+            | Body::Mmap(_)
+            | Body::Munmap(_)
+            | Body::Mremap(_)
+            | Body::Open(..)
+            | Body::Close(_)
+            | Body::Dup(_) => call_of(&e.body),
             Body::Channel(ChannelBody { slot, .. })
             | Body::Token(TokenBody { slot, .. })
             | Body::ChannelEnd(ChannelEndBody { slot, .. })
@@ -233,6 +271,7 @@ impl Walk<'_> {
                 return;
             }
         };
+        let Some(call) = call else { return };
         let state = self.state(process);
         state.learn(&call);
         let branch = state.graph.branch();

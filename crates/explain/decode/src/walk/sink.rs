@@ -36,6 +36,11 @@ pub trait Sink {
     fn until(&self) -> Option<u64> {
         None
     }
+    /// The time stamp before which no submission is wanted, asked once: the walk may begin anywhere before it. What does not come with a submission is
+    /// then given from there on only.
+    fn from(&self) -> Option<u64> {
+        None
+    }
     /// `branch`: whose layouts the call is read with.
     fn call(&mut self, _source: Source, _tsc: u64, _call: &Call<'_>, _branch: &Branch) {}
     fn page(&mut self, _process: u32, _page: &PageBody) {}

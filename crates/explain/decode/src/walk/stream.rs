@@ -8,6 +8,7 @@ use crate::place::Reach;
 use pushbuf::decode::Decoder;
 use pushbuf::gpfifo;
 use pushbuf::ops::{Engine, Op, Purpose, What};
+use pushbuf::snapshot::Snapshot;
 use tape::event::LeftOutBody;
 
 /// One channel's stream. What decodes it is nearly 100 KiB, so it is there from the first submission to the channel's end.
@@ -57,6 +58,31 @@ impl Stream {
             reach: Reach::default(),
             begins_anew: false,
         }
+    }
+
+    /// Writes where it is. False: it is in the middle of something.
+    pub fn save(&self, to: &mut Vec<u8>) -> bool {
+        if !self.reorder.save(to) {
+            return false;
+        }
+        (self.seen, self.ended, self.engines, self.resolved, self.resolved_at).save(to);
+        (self.newest, self.top_entry, self.reach, self.begins_anew).save(to);
+        self.decoding.is_some().save(to);
+        let Some(d) = &self.decoding else { return true };
+        d.used.save(to);
+        d.decoder.save(to) && d.engine.save(to)
+    }
+
+    pub fn load(from: &mut &[u8]) -> Option<Stream> {
+        let mut s = Stream { reorder: Reorder::load(from)?, ..Stream::new() };
+        (s.seen, s.ended, s.engines, s.resolved, s.resolved_at) = Snapshot::load(from)?;
+        (s.newest, s.top_entry, s.reach, s.begins_anew) = Snapshot::load(from)?;
+        if bool::load(from)? {
+            let used = Snapshot::load(from)?;
+            let (decoder, engine) = (Decoder::load(from)?, Engine::load(from)?);
+            s.decoding = Some(Box::new(Decoding { decoder, engine, used, words: Vec::new() }));
+        }
+        Some(s)
     }
 
     /// What came before is left out of the recording.

@@ -35,6 +35,7 @@ impl Walk<'_> {
         self.count(i, s);
         let number = self.given;
         self.given += 1;
+        self.newest_given = self.newest_given.max(s.tsc);
         let mut expected = self.streams[i].seen.next_entry;
         let mut after_pause = s.after_pause();
         let begins_anew = !s.entries.is_empty() && std::mem::take(&mut self.streams[i].begins_anew);

@@ -16,6 +16,8 @@ use tape::file::{End, Item, Reader};
 use tape::ring::whole_events;
 use tape::{call, lock, nvtx};
 
+mod parts;
+
 #[path = "../../../../explain/decode/tests/synthetic/mod.rs"]
 mod synthetic;
 
@@ -50,8 +52,18 @@ fn request(until: u64) -> Request {
     }
 }
 
-/// Feeds a recording as it came: in small pieces, in the order of time. `each` sees every piece.
-fn feed(path: &Path, piece: usize, newest: &mut Newest, mut each: impl FnMut(&mut Newest, u64)) {
+/// Whole events of one thread as they came.
+struct Piece {
+    process: u32,
+    tid: i32,
+    events: Vec<u8>,
+    /// When the last of them was over, and before which nothing comes any more after this piece.
+    last: u64,
+    until: u64,
+}
+
+/// A recording as it came: in small pieces, in the order of time; and what is beside them.
+fn pieces(path: &Path, piece: usize) -> (Vec<Piece>, Vec<Beside>) {
     let mut reader = Reader::open(path).unwrap();
     let (mut pieces, mut beside) = (Vec::new(), Vec::new());
     while let Some(item) = reader.item().unwrap() {
@@ -74,22 +86,29 @@ fn feed(path: &Path, piece: usize, newest: &mut Newest, mut each: impl FnMut(&mu
             _ => {}
         }
     }
-    beside.into_iter().for_each(|b| newest.beside(b));
     // (The pieces of a thread stay in their order.)
     pieces.sort_by_key(|p| p.0);
-    let mut packer = Packer::default();
     let mut until: Vec<u64> = pieces.iter().map(|p| Events::new(&p.3).map(|e| time_of(&e)).min().unwrap()).collect();
     for i in (1..until.len()).rev() {
         until[i - 1] = until[i - 1].min(until[i]);
     }
     until.push(u64::MAX);
-    for (i, (last, process, tid, bytes)) in pieces.into_iter().enumerate() {
+    let piece = |((last, process, tid, events), until)| Piece { process, tid, events, last, until };
+    (pieces.into_iter().zip(until.split_off(1)).map(piece).collect(), beside)
+}
+
+/// Feeds a recording. `each` sees every piece.
+fn feed(path: &Path, piece: usize, newest: &mut Newest, mut each: impl FnMut(&mut Newest, u64)) {
+    let (pieces, beside) = pieces(path, piece);
+    beside.into_iter().for_each(|b| newest.beside(b));
+    let mut packer = Packer::default();
+    for Piece { process, tid, events, last, until } in pieces {
         NOW.set(now().max(last) + 1);
-        let packed = packer.pack(&bytes).map(<[u8]>::to_vec);
-        newest.events(process, tid, &bytes, packed.as_deref());
+        let packed = packer.pack(&events).map(<[u8]>::to_vec);
+        newest.events(process, tid, &events, packed.as_deref());
         assert!(newest.bytes() <= newest.bound.max(newest.kept.bytes()), "{} of {}", newest.bytes(), newest.bound);
         // (What comes next of any thread.)
-        each(newest, until[i + 1]);
+        each(newest, until);
     }
 }
 
@@ -175,9 +194,16 @@ impl Sink for Seen {
 
 /// Compares what was saved with the whole: how many rows the part has.
 fn compare(whole: &Path, part: &Path) -> usize {
+    compare_until(whole, part, u64::MAX)
+}
+
+/// The same where the part ends at a time.
+fn compare_until(whole: &Path, part: &Path, until: u64) -> usize {
     let header = Recording::open(part).unwrap().header().clone();
     let from = header.saved.unwrap().from_tsc;
-    let (a, b) = (Seen::of(whole, from), Seen::of(part, from));
+    let (mut a, b) = (Seen::of(whole, from), Seen::of(part, from));
+    a.all.retain(|row| row.0 < until);
+    a.guessed.retain(|at| at.0 < until);
     // What depends on what is left out says so, and is as many operations.
     let ops = |s: &Seen| s.all.len() + s.guessed.iter().filter(|(tsc, _)| *tsc >= from).count();
     assert_eq!(ops(&a), ops(&b), "{}", part.display());
@@ -388,13 +414,54 @@ fn calls_of_what_is_gone_are_left_out_and_what_is_still_mapped_stays() {
     assert_eq!(crate::compact::compact(driver, branch, &fewer), None);
 }
 
-/// What happens in a program that runs for a day: threads and processes come and go, memory, channels, and texts that are never said again.
+const HZ: u64 = 1_000_000_000;
+/// Turns of a day, of so many seconds each.
+const TURN: u64 = 10;
+const TURNS: u64 = 24 * 3600 / TURN;
+
+/// What happens in a turn of a program that runs for a day: threads and processes come and go, memory, channels, and texts that are never said again.
+fn turn_of_a_day(t: &mut Tape, turn: u64) -> Vec<Beside> {
+    let mut beside = Vec::new();
+    t.tsc = (turn + 1) * TURN * HZ;
+    NOW.set(t.tsc + HZ / 2);
+    let tid = 100 + (turn % 30_000) as i32;
+    if turn == 0 {
+        t.context(1);
+    }
+    if turn % 100 == 0 {
+        // (The process before has ended.)
+        let index = (turn / 100) as u32 + 1;
+        if index > 1 {
+            beside.push(Beside::ProcessEnd(ProcessEnd { index: index - 1, ..ProcessEnd::default() }));
+        }
+        beside.push(Beside::Process(Process { index, pid: 1000 + index as i32, ..Process::default() }));
+    }
+    if turn % 6 == 0 {
+        beside.push(Beside::Clock(Clock { tsc: t.tsc, ..Clock::default() }));
+    }
+    let thread = ThreadBody { tid, ordinal: 0, from_ring: NO_RING, ..ThreadBody::default() };
+    t.event(tid, kind::THREAD, 0, &thread, &[], &[]);
+    t.event(tid, lock::kind::SCHED, 0, &lock::SchedBody { tid, ..Default::default() }, &[], &[]);
+    let name = format!("step {turn}");
+    let body = nvtx::TextBody { id: nvtx::text(name.as_bytes()), bytes: name.len() as u32, ..Default::default() };
+    t.event(tid, nvtx::kind::TEXT, 0, &body, name.as_bytes(), &[]);
+    comes_and_goes(t, tid, turn as u32);
+    if turn % 100 == 0 {
+        t.channel(tid, 0, 0x5c00_1000 + turn as u32, 11, 64);
+    }
+    (0..8).for_each(|_| t.submit(tid, 0, &[&copy(HOST_AT, DEVICE_AT, 4096)]));
+    if turn % 100 == 99 {
+        t.end_channel(tid, 0);
+        t.free(tid, GROUP + (0x5c00_1000 + turn as u32 - 99) % 0x1000);
+    }
+    t.process = (turn / 100) as u32 + 1;
+    t.note(5000 + t.process as i32, "a process that comes and goes");
+    t.process = 0;
+    beside
+}
+
 #[test]
 fn a_day_takes_no_more_memory_than_an_hour() {
-    const HZ: u64 = 1_000_000_000;
-    /// Seconds of a turn.
-    const TURN: u64 = 10;
-    const TURNS: u64 = 24 * 3600 / TURN;
     let header = Header { tsc_hz: HZ as f64, driver: "580.159.04".into(), ..Header::default() };
     for span in [Span::Bytes(2 << 20), Span::Time(Duration::from_secs(30))] {
         let dir = tempfile::tempdir().unwrap();
@@ -403,42 +470,7 @@ fn a_day_takes_no_more_memory_than_an_hour() {
         let mut t = Tape::new();
         newest.beside(Beside::Process(Process { index: 0, pid: 1, ..Process::default() }));
         for turn in 0..TURNS {
-            t.tsc = (turn + 1) * TURN * HZ;
-            NOW.set(t.tsc + HZ / 2);
-            let tid = 100 + (turn % 30_000) as i32;
-            if turn == 0 {
-                t.context(1);
-            }
-            if turn % 100 == 0 {
-                // (The process before has ended.)
-                let index = (turn / 100) as u32 + 1;
-                if index > 1 {
-                    newest.beside(Beside::ProcessEnd(ProcessEnd { index: index - 1, ..ProcessEnd::default() }));
-                }
-                newest.beside(Beside::Process(Process { index, pid: 1000 + index as i32, ..Process::default() }));
-            }
-            if turn % 6 == 0 {
-                newest.beside(Beside::Clock(Clock { tsc: t.tsc, ..Clock::default() }));
-            }
-            let thread = ThreadBody { tid, ordinal: 0, from_ring: NO_RING, ..ThreadBody::default() };
-            t.event(tid, kind::THREAD, 0, &thread, &[], &[]);
-            t.event(tid, lock::kind::SCHED, 0, &lock::SchedBody { tid, ..Default::default() }, &[], &[]);
-            let name = format!("step {turn}");
-            let body =
-                nvtx::TextBody { id: nvtx::text(name.as_bytes()), bytes: name.len() as u32, ..Default::default() };
-            t.event(tid, nvtx::kind::TEXT, 0, &body, name.as_bytes(), &[]);
-            comes_and_goes(&mut t, tid, turn as u32);
-            if turn % 100 == 0 {
-                t.channel(tid, 0, 0x5c00_1000 + turn as u32, 11, 64);
-            }
-            (0..8).for_each(|_| t.submit(tid, 0, &[&copy(HOST_AT, DEVICE_AT, 4096)]));
-            if turn % 100 == 99 {
-                t.end_channel(tid, 0);
-                t.free(tid, GROUP + (0x5c00_1000 + turn as u32 - 99) % 0x1000);
-            }
-            t.process = (turn / 100) as u32 + 1;
-            t.note(5000 + t.process as i32, "a process that comes and goes");
-            t.process = 0;
+            turn_of_a_day(&mut t, turn).into_iter().for_each(|b| newest.beside(b));
             for ((process, tid), bytes) in t.take_open() {
                 let packed = packer.pack(&bytes).map(<[u8]>::to_vec);
                 newest.events(process, tid, &bytes, packed.as_deref());

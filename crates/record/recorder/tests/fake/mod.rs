@@ -340,6 +340,7 @@ pub fn options(command: Vec<OsString>, out: &Path) -> recorder::Options<'static>
         no_data: false,
         no_args: false,
         limit: None,
+        rotation: None,
         last: None,
         tell: None,
         capture: recorder::Capture::Always,

@@ -27,6 +27,8 @@ pub enum Chunk {
     Index = 9,
     /// What the recording says at a glance, made of it when it had ended: [`super::Writer::add_summary`].
     Summary = 10,
+    /// A place from which the recording can be read without all before it, made with the summary. The head's time is that of the newest submission before it.
+    Checkpoint = 11,
 }
 
 pub struct ChunkHead {

@@ -9,7 +9,7 @@
 //! holds all processes of a recording: each chunk head carries the index of its process image, or [`WHOLE`] for what concerns
 //! the recording. A [`Process`] chunk begins an image, its events follow as they lay in the rings, a [`ProcessEnd`] ends it.
 //! [`End`] closes a recording that ended as it should; behind it an index says where each image's chunks lie. A summary may
-//! follow, which was made of the recording when it had ended, and another index. A reader gives every chunk before a truncation
+//! follow, which was made of the recording when it had ended, places to begin at, and another index. A reader gives every chunk before a truncation
 //! or a flipped bit, then an error with the offset. What follows the end is a help only: nothing is missing if it is cut off.
 //! Without an index the reader goes from head to head.
 //!

@@ -30,6 +30,8 @@ pub enum Item {
     End(Box<End>),
     /// A summary of all before it, for whoever made it to read.
     Summary(Vec<u8>),
+    /// What is known at a place, for whoever made it to load ([`Reader::place`]).
+    Checkpoint,
     /// A kind that this version does not know.
     Unknown(u32),
 }
@@ -268,6 +270,7 @@ impl Reader {
                 // The index: it says nothing but where things are.
                 9 => continue,
                 10 => Item::Summary(payload),
+                11 => Item::Checkpoint,
                 k => Item::Unknown(k),
             }));
         }
@@ -311,7 +314,8 @@ impl Reader {
             return Err(damaged(format!("chunk {} where chunk {} should be", h.seq, self.seq)));
         }
         let mut payload = Vec::new();
-        if self.wants(&h) && (self.reads_events || h.kind != Chunk::Events as u32) {
+        let is_read = h.kind != Chunk::Checkpoint as u32 && (self.reads_events || h.kind != Chunk::Events as u32);
+        if self.wants(&h) && is_read {
             payload.resize(h.padded(), 0);
             let n = read_up_to(&mut self.file, &mut payload).map_err(io_err)?;
             if n < payload.len() && self.ended {
@@ -329,6 +333,9 @@ impl Reader {
                 packed::unpack(&packed, h.unpacked as usize, &mut payload).map_err(|e| damaged(e.into()))?;
             }
         } else if !self.skip(offset + size as u64, h.padded() as u64).map_err(io_err)? {
+            if self.ended {
+                return Ok(None);
+            }
             return Err(damaged("the file ends in a chunk".into()));
         }
         let (len, unpacked) = (h.len as usize, h.unpacked as usize);

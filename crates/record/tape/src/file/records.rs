@@ -43,7 +43,7 @@ pub struct Header {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Saved {
-    /// What was waited for: `call > 5ms`, `SIGUSR1`, `the program ended`.
+    /// What was waited for: `call > 5ms`, `SIGUSR1`, `the program ended`; `part` of a recording in parts.
     pub reason: String,
     /// What happened, in words. May be empty.
     pub what: String,
@@ -53,7 +53,7 @@ pub struct Saved {
     pub number: u32,
     /// Time stamp counter where the part begins: everything that is known from there on is in it. 0: nothing was left out.
     pub from_tsc: u64,
-    /// Seconds from there to the save.
+    /// Seconds from there to the save; 0 of a part of a recording in parts, whose end says it.
     pub seconds: f64,
     /// Of the time before: events that tell only of one moment, with their bytes, and doorbells among them.
     pub events: u64,

@@ -182,7 +182,13 @@ impl Writer {
     /// Adds a summary to a recording that has ended, and an index behind it. False: the file does not end with an index, has no room for another, or is
     /// none of this version. What was in the file stays as it is, also where writing fails or ends half-way: then the file is cut back, or a reader stops
     /// behind the end of the recording.
-    pub fn add_summary(path: &Path, summary: &[u8]) -> Result<bool, TapeError> {
+    ///
+    /// `checkpoints`: the places to begin at, each with the time of its head.
+    pub fn add_summary(
+        path: &Path,
+        summary: &[u8],
+        checkpoints: impl Iterator<Item = (u64, Vec<u8>)>,
+    ) -> Result<bool, TapeError> {
         let err = |cause| TapeError::Io { path: path.into(), cause };
         let reader = Reader::open(path)?;
         let Some((index, seq)) = reader.numbered_index().filter(|_| reader.version() == VERSION) else {
@@ -195,11 +201,16 @@ impl Writer {
             Writer { file, path: path.into(), seq: seq + 1, bytes, index: Some(index), recent, small, packer: None };
         w.file.seek(io::SeekFrom::End(0)).map_err(err)?;
         let mut packer = Packer::default();
-        let written = match packer.pack(summary) {
-            Some(packed) => w.chunk(Chunk::Summary, WHOLE, 0, 0, packed, summary.len() as u32),
-            None => w.chunk(Chunk::Summary, WHOLE, 0, 0, summary, 0),
+        let mut add = |w: &mut Writer, kind, tsc, bytes: &[u8]| match packer.pack(bytes) {
+            Some(packed) => w.chunk(kind, WHOLE, 0, tsc, packed, bytes.len() as u32),
+            None => w.chunk(kind, WHOLE, 0, tsc, bytes, 0),
         };
-        written.map_err(err)?;
+        add(&mut w, Chunk::Summary, 0, summary).map_err(err)?;
+        let added = checkpoints.map(|(tsc, bytes)| add(&mut w, Chunk::Checkpoint, tsc, &bytes));
+        if let Err(e) = added.collect::<io::Result<()>>() {
+            w.file.set_len(bytes).map_err(err)?;
+            return Err(err(e));
+        }
         let index = w.index.as_ref().and_then(|index| index.encode(w.bytes)).ok_or(io::ErrorKind::FileTooLarge.into());
         let indexed = index.and_then(|index| w.chunk(Chunk::Index, WHOLE, 0, 0, &index, 0));
         if indexed.is_err() {

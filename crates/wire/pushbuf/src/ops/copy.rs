@@ -2,6 +2,8 @@
 
 use super::{Component, Copy, Fill, Layout, Origin, Remap, Semaphore, Space, Transfer, What, address};
 use crate::semaphore::{Operation, Reduction};
+use crate::snapshot::Snapshot;
+use alloc::vec::Vec;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Registers {
@@ -13,6 +15,18 @@ pub(super) struct Registers {
     components: u32,
     /// Registers whose value is not known, a bit each: `semaphore` from 0, `transfer` from 4, then the constants and components.
     unknown: u16,
+}
+
+impl Snapshot for Registers {
+    fn save(&self, to: &mut Vec<u8>) {
+        let Registers { semaphore, transfer, const_a, const_b, components, unknown } = *self;
+        (semaphore, transfer, const_a, const_b, components, unknown).save(to);
+    }
+
+    fn load(from: &mut &[u8]) -> Option<Registers> {
+        let (semaphore, transfer, const_a, const_b, components, unknown) = Snapshot::load(from)?;
+        Some(Registers { semaphore, transfer, const_a, const_b, components, unknown })
+    }
 }
 
 const CONST_A: u16 = 1 << 12;

@@ -8,6 +8,7 @@ use crate::class::Family;
 use crate::decode::{Decoder, Item, Run, Target, Write};
 use crate::qmd::{MAX_WORDS, Qmd};
 use crate::semaphore::{Execute, Operation, Reduction, method};
+use crate::snapshot::Snapshot;
 
 /// Operations that wait for the launch that may use an inline copy before them.
 const HELD: usize = 64;
@@ -128,7 +129,32 @@ struct Registers {
 
 const PCAS: u16 = 1 << 7;
 
+impl Snapshot for Host {
+    fn save(&self, to: &mut Vec<u8>) {
+        (self.old, self.new, self.unknown).save(to);
+    }
+
+    fn load(from: &mut &[u8]) -> Option<Host> {
+        let (old, new, unknown) = Snapshot::load(from)?;
+        Some(Host { old, new, unknown })
+    }
+}
+
 impl Registers {
+    fn save(&self, to: &mut Vec<u8>) {
+        let Registers { copy, inline, active: _, report, report_old, pcas, qmd_address, qmd, unknown, unknown_qmd } =
+            self;
+        (*copy, *inline).save(to);
+        (*report, *report_old, *pcas, *qmd_address, *qmd, *unknown, *unknown_qmd).save(to);
+    }
+
+    fn load(&mut self, from: &mut &[u8]) -> Option<()> {
+        (self.copy, self.inline) = Snapshot::load(from)?;
+        (self.report, self.report_old, self.pcas, self.qmd_address, self.qmd, self.unknown, self.unknown_qmd) =
+            Snapshot::load(from)?;
+        Some(())
+    }
+
     /// Words are missing: no register is known until it is written again.
     fn forget(&mut self) {
         self.copy.forget();
@@ -221,6 +247,28 @@ impl Engine {
     /// Segments that have ended.
     pub fn segments(&self) -> u64 {
         self.segment
+    }
+
+    /// Writes what it was told. False, and nothing is written: it is in the middle of an inline copy.
+    pub fn save(&self, to: &mut Vec<u8>) -> bool {
+        let is_between = self.held.is_empty() && self.subchannels.iter().all(|r| r.active.is_none());
+        if is_between {
+            (self.segment, self.host).save(to);
+            self.subchannels.iter().for_each(|r| r.save(to));
+            self.recent.save(to);
+        }
+        is_between
+    }
+
+    /// One that goes on from what was written; `None` if the bytes are not that.
+    pub fn load(from: &mut &[u8]) -> Option<Engine> {
+        let mut engine = Engine::new();
+        (engine.segment, engine.host) = Snapshot::load(from)?;
+        for registers in &mut engine.subchannels {
+            registers.load(from)?;
+        }
+        engine.recent = Recent::load(from)?;
+        Some(engine)
     }
 
     fn at(&self, word: u32) -> At {

@@ -5,9 +5,11 @@
 
 use alloc::boxed::Box;
 use alloc::vec;
+use alloc::vec::Vec;
 
 use super::{At, Inline, Layout, Origin, Purpose, Semaphore, Span, address};
 use crate::semaphore::{Operation, Reduction};
+use crate::snapshot::Snapshot;
 
 pub(super) const RECORDS: usize = 64;
 pub(super) const WORDS_EACH: u32 = 4096;
@@ -76,6 +78,18 @@ pub(super) struct Registers {
     semaphore: [u32; 3],
     /// Registers whose value is not known, a bit each in the order of their offsets.
     unknown: u8,
+}
+
+impl Snapshot for Registers {
+    fn save(&self, to: &mut Vec<u8>) {
+        let Registers { line_length, line_count, upper, lower, pitch, semaphore, unknown } = *self;
+        (line_length, line_count, upper, lower, pitch, semaphore, unknown).save(to);
+    }
+
+    fn load(from: &mut &[u8]) -> Option<Registers> {
+        let (line_length, line_count, upper, lower, pitch, semaphore, unknown) = Snapshot::load(from)?;
+        Some(Registers { line_length, line_count, upper, lower, pitch, semaphore, unknown })
+    }
 }
 
 impl Registers {
@@ -163,6 +177,39 @@ pub(super) struct Recent {
 impl Recent {
     pub(super) fn new() -> Recent {
         Recent { records: vec![None; RECORDS].into(), next: 0, words: vec![0; WORDS].into(), head: 0 }
+    }
+
+    /// Writes what can still be read.
+    pub(super) fn save(&self, to: &mut Vec<u8>) {
+        let there = |r: &Record| self.head - r.start <= WORDS as u64;
+        let records =
+            self.records.iter().map(|r| r.filter(there).map(|r| (r.at.segment, r.at.word, r.dst, r.start, r.words)));
+        let records: Vec<_> = records.collect();
+        let oldest = records.iter().flatten().map(|r| r.3).min().unwrap_or(self.head);
+        let word = |i: u64| self.words.get(i as usize % WORDS).copied().unwrap_or(0);
+        (self.next, self.head, records, (oldest..self.head).map(word).collect::<Vec<u32>>()).save(to);
+    }
+
+    pub(super) fn load(from: &mut &[u8]) -> Option<Recent> {
+        type Written = (u64, u32, u64, u64, u32);
+        let mut recent = Recent::new();
+        let (next, head, records, words): (usize, u64, Vec<Option<Written>>, Vec<u32>) = Snapshot::load(from)?;
+        if next >= RECORDS || records.len() != RECORDS || words.len() > WORDS {
+            return None;
+        }
+        let oldest = head.checked_sub(words.len() as u64)?;
+        for (to, from) in recent.records.iter_mut().zip(records) {
+            let Some((segment, word, dst, start, words)) = from else { continue };
+            if start < oldest || start.checked_add(u64::from(words)).is_none_or(|end| end > head) {
+                return None;
+            }
+            *to = Some(Record { at: At { segment, word }, dst, start, words });
+        }
+        for (i, word) in (oldest..head).zip(words) {
+            recent.words[i as usize % WORDS] = word;
+        }
+        (recent.next, recent.head) = (next, head);
+        Some(recent)
     }
 
     /// What was remembered may have been overwritten by copies that were not seen.
