@@ -281,11 +281,9 @@ impl Args {
         }
         let claim = self.claim()?;
         let out = claim.path().to_owned();
-        if self.rotate.is_some() {
-            if !out.is_file() {
-                let what = format!("{}: no file, and parts are files", out.display());
-                return Err(Failure::new(what, "give a file: -o FILE").into());
-            }
+        if self.rotate.is_some() && !out.is_file() {
+            let what = format!("{}: no file, and parts are files", out.display());
+            return Err(Failure::new(what, "give a file: -o FILE").into());
         }
         let outcome = match self.record(&out) {
             Ok(outcome) => self.with_summary(&out, outcome),

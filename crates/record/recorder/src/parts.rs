@@ -40,6 +40,7 @@ const MODE: u32 = 0o600;
 const REASON: &str = "part";
 
 /// What came since a part is nearly full.
+#[allow(clippy::large_enum_variant, reason = "few of the large ones")]
 enum Held {
     Events(Packed),
     Beside(Beside),
