@@ -401,8 +401,8 @@ impl Process {
 
 #[cfg(test)]
 mod tests {
-    use super::synthetic::*;
     use super::*;
+    use crate::synthetic::*;
     use pushbuf::encode::Words;
     use pushbuf::semaphore::Execute;
     use tape::event::Events;
@@ -545,7 +545,3 @@ mod tests {
         );
     }
 }
-
-#[cfg(test)]
-#[path = "../../../explain/decode/tests/synthetic/mod.rs"]
-mod synthetic;

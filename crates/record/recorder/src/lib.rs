@@ -47,6 +47,9 @@ mod shared_session;
 mod signals;
 mod steal;
 mod switches;
+#[cfg(test)]
+#[path = "../../../explain/decode/tests/synthetic/mod.rs"]
+mod synthetic;
 mod triggers;
 mod usage;
 mod wishes;

@@ -293,7 +293,7 @@ mod tests {
         let mut out = Output::new(Store::File(Box::new(writer)), None, false, 1e9);
         out.start_thread();
         let (go, stalls) = sync_channel::<()>(1);
-        out.once_written(move |_| drop(stalls.recv()));
+        out.once_written(move |_| stalls.recv().unwrap_or_default());
         let handed = Arc::new(AtomicUsize::new(0));
         let (more, count) = (200, handed.clone());
         let empties = std::thread::spawn(move || {

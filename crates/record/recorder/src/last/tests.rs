@@ -3,6 +3,7 @@
 use super::*;
 use crate::kept::time_of;
 use crate::saving::Shared;
+use crate::synthetic::*;
 use decode::walk::{At, Call, Segment, Sink, walk};
 use decode::{Recording, Source};
 use pushbuf::ops::{Op, What};
@@ -10,16 +11,12 @@ use rm::abi::{self, Plain as _, nr, uvm};
 use std::cell::Cell;
 use std::path::Path;
 use std::time::Instant;
-use synthetic::*;
 use tape::event::*;
 use tape::file::{End, Item, Reader};
 use tape::ring::whole_events;
 use tape::{call, lock, nvtx};
 
 mod parts;
-
-#[path = "../../../../explain/decode/tests/synthetic/mod.rs"]
-mod synthetic;
 
 thread_local! {
     static NOW: Cell<u64> = const { Cell::new(0) };
@@ -428,7 +425,7 @@ fn turn_of_a_day(t: &mut Tape, turn: u64) -> Vec<Beside> {
     if turn == 0 {
         t.context(1);
     }
-    if turn % 100 == 0 {
+    if turn.is_multiple_of(100) {
         // (The process before has ended.)
         let index = (turn / 100) as u32 + 1;
         if index > 1 {
@@ -436,7 +433,7 @@ fn turn_of_a_day(t: &mut Tape, turn: u64) -> Vec<Beside> {
         }
         beside.push(Beside::Process(Process { index, pid: 1000 + index as i32, ..Process::default() }));
     }
-    if turn % 6 == 0 {
+    if turn.is_multiple_of(6) {
         beside.push(Beside::Clock(Clock { tsc: t.tsc, ..Clock::default() }));
     }
     let thread = ThreadBody { tid, ordinal: 0, from_ring: NO_RING, ..ThreadBody::default() };
@@ -446,7 +443,7 @@ fn turn_of_a_day(t: &mut Tape, turn: u64) -> Vec<Beside> {
     let body = nvtx::TextBody { id: nvtx::text(name.as_bytes()), bytes: name.len() as u32, ..Default::default() };
     t.event(tid, nvtx::kind::TEXT, 0, &body, name.as_bytes(), &[]);
     comes_and_goes(t, tid, turn as u32);
-    if turn % 100 == 0 {
+    if turn.is_multiple_of(100) {
         t.channel(tid, 0, 0x5c00_1000 + turn as u32, 11, 64);
     }
     (0..8).for_each(|_| t.submit(tid, 0, &[&copy(HOST_AT, DEVICE_AT, 4096)]));
