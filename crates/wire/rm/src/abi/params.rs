@@ -1,7 +1,7 @@
 //! What RM_ALLOC's `params` point to, for the classes that a program needs to submit work.
 //!
-//! Source: `nvos.h`, `alloc_channel.h`, `cl0080.h`, `cl2080.h`, `clb0b5sw.h`, `clc661.h`, `nvgputypes.h`; see
-//! [`super::BRANCHES`] for which branch lacks what.
+//! Source: `nvos.h`, `alloc_channel.h`, `cl0080.h`, `cl2080.h`, `clb0b5sw.h`, `clc661.h`, `nvgputypes.h`; see [`super::BRANCHES`] for the fields
+//! that each branch lacks.
 
 use super::plain_struct;
 
@@ -177,7 +177,7 @@ impl ContextShareAlloc {
     pub const SYNC: u32 = 0;
     /// Asynchronous compute subcontext.
     pub const ASYNC: u32 = 1;
-    /// VEID as `subcontext` says.
+    /// VEID given by `subcontext`.
     pub const SPECIFIED: u32 = 2;
 }
 
@@ -186,7 +186,7 @@ pub mod notifier {
     pub const ERROR: usize = 0;
     pub const WORK_SUBMIT_TOKEN: usize = 1;
     pub const KEY_ROTATION: usize = 2;
-    /// Slots that the memory behind hObjectError must hold.
+    /// Slots that the memory object hObjectError must hold.
     pub const SLOTS: usize = 3;
 }
 
