@@ -118,7 +118,7 @@ fn reads_of_two_queues_arrive_in_host_memory_and_in_the_bar() {
     let mut drive = Drive { controller, namespace, leave: None };
     // The rule of `doorbell nvme write`: no word, a word for another drive, a drive with something on it.
     let word = |device: Option<&str>| Word { device: device.map(Into::into), ..Word::of("qemu") };
-    for (said, why) in [(None, "you have not said"), (Some("0000:04:00.0"), "your word is for 0000:04:00.0")] {
+    for (said, why) in [(None, "you have not confirmed"), (Some("0000:04:00.0"), "your word is for 0000:04:00.0")] {
         let refused = drive.ask(&word(said)).unwrap_err().to_string();
         assert!(refused.contains(why) && refused.contains("--i-mean-to-overwrite qemu"), "{refused}");
     }

@@ -45,7 +45,7 @@ pub fn run() -> Outcome {
     check("sysfs refuses a bound function", || {
         through::refused(sysfs::open(drive), &["the kernel's driver nvme has it", "--bind"])
     });
-    check("vfio refuses without an iommu", || through::refused(vfio::open(edu), &["no IOMMU stands before it"]));
+    check("vfio refuses without an iommu", || through::refused(vfio::open(edu), &["there is no IOMMU for it"]));
     check("bind refuses vfio without an iommu", || {
         let word = Word::TakeIt;
         through::refused(bind::take(&Tree::default(), drive, To::Vfio, word), &["no IOMMU", "sysfs"])
