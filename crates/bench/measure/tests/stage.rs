@@ -205,7 +205,7 @@ fn a_metered_cell_goes_on_and_its_samples_stay_as_they_were() {
     assert!(metered.transfers > 10 && metered.seconds >= 0.1, "{metered:?}");
     assert!(metered.loads[0].transfers > 0, "{metered:?}");
     let link = metered.link_count.as_ref().unwrap();
-    assert_eq!((link.by, link.why.as_deref()), (None, Some("the software GPU counts nothing")));
+    assert_eq!((link.by, link.why.as_deref()), (None, Some("the software GPU has no counters")));
     assert!(metered.counted.iter().any(|(name, ms)| name == "cpu_user_ms" && *ms >= 0.0), "{metered:?}");
     assert!(part.cells[0].compared.whole < metered.transfers && part.cells[1].metered.is_none());
     assert!(part.cells[0].worst.iter().all(|worst| worst.round < 4));

@@ -287,7 +287,7 @@ fn what_metered_cells_counted_is_summed_over_repeats() {
         let mut part = part(0, repeat, &cells);
         let metered =
             Metered { seconds: 1.25, transfers: 100, loads: Vec::new(), counted: counted(1e6), link_count: None };
-        let late = "the counter of the link has 32 bits, and 70 ms lay between two looks";
+        let late = "the counter of the link has 32 bits, and two readings were 70 ms apart";
         let counted_by = |by, why: Option<&str>| Some(LinkCount { by, looks: 27, why: why.map(str::to_string) });
         let first = if repeat == 0 {
             counted_by(Some(LinkBy::Counters), None)
@@ -318,7 +318,7 @@ fn what_metered_cells_counted_is_summed_over_repeats() {
     );
     assert_eq!(run.cells[1].metered.as_ref().map(|m| (m.transfers, m.used)), Some((200, Used::default())));
     let link = |n: usize| run.cells[n].metered.as_ref().and_then(|m| m.link_count.clone()).unwrap();
-    let late = "the counter of the link has 32 bits, and 70 ms lay between two looks";
+    let late = "the counter of the link has 32 bits, and two readings were 70 ms apart";
     assert_eq!(link(0), LinkCount { by: Some(LinkBy::Rates), looks: 54, why: Some(late.into()) });
     assert_eq!(link(1), LinkCount { by: None, looks: 54, why: Some("no NVML here".into()) });
     assert_eq!(link(2), LinkCount { by: Some(LinkBy::Counters), looks: 54, why: None });
