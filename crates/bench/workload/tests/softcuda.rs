@@ -1,4 +1,4 @@
-//! Launches beside the libcuda in software: kernel by kernel, as graphs of CUDA's, and as graphs that we launch.
+//! Launches with the software libcuda: kernel by kernel, as CUDA graphs, and as graphs that doorbell launches.
 
 #[path = "../../../testing/softcuda/tests/program/mod.rs"]
 mod program;
@@ -92,10 +92,10 @@ fn chains_bring_every_byte_back_whoever_makes_them() {
         assert_eq!((ready[1].waiting(), ready[3].waiting()), (Waiting::Polled, Waiting::Polled));
     }
     for (text, why) in [
-        ("chain(polled,ours)", "are CUDA's"),
-        ("chain(inline)", "those of `ours`"),
-        ("chain(nodes)", "those of `ours`"),
-        ("chain(ours,nodes,ce)", "how its copies go"),
+        ("chain(polled,ours)", "are for CUDA"),
+        ("chain(inline)", "are for `ours`"),
+        ("chain(nodes)", "are for `ours`"),
+        ("chain(ours,nodes,ce)", "how its copies are made"),
         ("chain(ours,priority=low)", "no priority"),
         ("chain(ours,by-kernels,beside)", "no copy"),
     ] {

@@ -238,7 +238,7 @@ fn what_stands_still_or_dies_is_replaced_and_told_and_starves_the_watchdog() {
     let soak = account(&out);
     let kinds: Vec<FaultKind> = soak.faults.iter().map(|fault| fault.kind).collect();
     assert_eq!(kinds, [FaultKind::Stall, FaultKind::Died], "{:?}", soak.faults);
-    assert!(soak.faults[0].what.contains("stood still") && soak.faults[1].what.contains("signal 9"));
+    assert!(soak.faults[0].what.contains("stalled") && soak.faults[1].what.contains("signal 9"));
     assert!(soak.complete && soak.processes.len() == 3 && soak.periods.len() >= 72);
 }
 

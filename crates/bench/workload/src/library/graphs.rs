@@ -1,4 +1,4 @@
-//! A graph of CUDA's that is launched by libdoorbell's functions from C, or from Python; and from Python by CUDA, to compare.
+//! A CUDA graph that libdoorbell's functions launch from C, or from Python; and that CUDA launches from Python, for comparison.
 
 use super::python::{Prepared, Python};
 use super::{Caller, Session, check, is_done, wait};
@@ -22,11 +22,11 @@ enum By {
 }
 
 impl<'m> Launched<'m> {
-    /// Learns the graph, which CUDA launches a few times in `stream` for it. `told`: where its last kernel writes a word, and by how much that grows with
-    /// each launch.
+    /// Learns the graph, which CUDA launches a few times in `stream` for it. `told`: the word that its last kernel writes, and by how much it grows
+    /// with each launch.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where it cannot be launched, or Python is not here.
+    /// [`Error::Unavailable`] if it cannot be launched, or Python is not available here.
     pub(crate) fn new(
         machine: &'m Machine,
         caller: Caller,
@@ -48,7 +48,7 @@ impl<'m> Launched<'m> {
         let session = Session::open(machine)?;
         let (by, about) = if caller == Caller::C {
             let mut number = 0;
-            // SAFETY: handles that live; the kernels' module and memory outlive this.
+            // SAFETY: both handles are live; the kernels' module and memory outlive this.
             check(unsafe { doorbell_graph_instantiate(handle, in_stream, &mut number) })?;
             (By::C { graph: number, ticket: 0 }, "doorbell_launch, from C".to_owned())
         } else {
