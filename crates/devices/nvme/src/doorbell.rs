@@ -55,7 +55,7 @@ fn passes(event: u32, new: u32, old: u32) -> bool {
     steps(event).wrapping_sub(1) < steps(old)
 }
 
-/// Shows the last value given to the controller, if there is a shadow.
+/// Shows the last value given to the controller and the event, if there is a shadow.
 impl fmt::Debug for Doorbell {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = out.debug_struct("Doorbell");

@@ -9,12 +9,12 @@
 //! |---|---|
 //! | 0 | 0; 1 for a conditional node |
 //! | 1 | rows that follow this one |
-//! | 2 | the first of their numbers in the array, which is one of u32 |
-//! | 3, 4 | how many rows go before it: what is counted down, and what it is set to again. (1 where there are none.) |
+//! | 2 | the index of the first of their numbers in the array (of u32) |
+//! | 3, 4 | how many rows precede it: the count that is decremented, and its reset value. (1 if there are none.) |
 //! | 5 | -1 |
 //! | 6 | address of its QMD / 256 |
-//! | 7 | PCAS_ACTION that is done to it when all of them are over: SCHEDULE, or DECREMENT_DEPENDENCE where others go before it, too |
-//! | 8 to 15 | left over of something else |
+//! | 7 | the PCAS_ACTION on it when all of them are complete: SCHEDULE, or DECREMENT_DEPENDENCE if others precede it, too |
+//! | 8 to 15 | unused, with old contents |
 //!
 //! So the table holds all edges. The words do not show how that kernel reaches the scheduler, and doorbell need not know: a QMD without blocks that
 //! acts on two others does the same, and CUDA itself uses such QMDs for a fork of three streams. One such QMD replaces the kernel and keeps its
@@ -64,7 +64,7 @@ const NO_BLOCKS: [(&str, u64); 4] = [
     // As CUDA's own.
     ("REGISTER_COUNT", 3),
 ];
-/// Fields of the QMDs between it and the others: one other QMD starts each, every time.
+/// Fields of the added QMDs between the replacing QMD and the others: one QMD starts each of them, every time.
 const BETWEEN: [(&str, u64); 3] =
     [("DEPENDENCE_COUNTER", 0), ("REQUIRE_SCHEDULING_PCAS", 1), ("SELF_COPY_ON_COMPLETION", 1)];
 
