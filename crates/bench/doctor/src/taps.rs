@@ -61,16 +61,16 @@ fn patch() -> Check {
             name,
             "a private code page was rewritten; membarrier SYNC_CORE registered; a page moved with mremap",
         ),
-        Ok(1) => Check::no(name, "sites go on trapping", "membarrier has no PRIVATE_EXPEDITED_SYNC_CORE here"),
-        Ok(2) => Check::no(name, "sites go on trapping", "membarrier PRIVATE_EXPEDITED_SYNC_CORE was refused"),
+        Ok(1) => Check::no(name, "sites continue to trap", "membarrier has no PRIVATE_EXPEDITED_SYNC_CORE here"),
+        Ok(2) => Check::no(name, "sites continue to trap", "membarrier PRIVATE_EXPEDITED_SYNC_CORE was refused"),
         Ok(3) => Check::no(name, "sites continue to trap", "doorbell's own executable could not be mapped"),
         Ok(4) => Check::no(
             name,
-            "sites go on trapping",
+            "sites continue to trap",
             "mprotect refused a page that is writable and executable (SELinux execmod?)",
         ),
-        Ok(5) => Check::no(name, "sites go on trapping", "mremap refused to move a page over another"),
-        Ok(code) => Check::no(name, "sites go on trapping", &format!("the trial ended with {code}")),
+        Ok(5) => Check::no(name, "sites continue to trap", "mremap refused to move a page over another"),
+        Ok(code) => Check::no(name, "sites continue to trap", &format!("the trial ended with {code}")),
         Err(e) => Check::no(name, "could not be tried", &e.to_string()),
     }
 }

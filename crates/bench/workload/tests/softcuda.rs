@@ -96,7 +96,7 @@ fn chains_bring_every_byte_back_whoever_makes_them() {
         ("chain(inline)", "are for `ours`"),
         ("chain(nodes)", "are for `ours`"),
         ("chain(ours,nodes,ce)", "how its copies are made"),
-        ("chain(ours,priority=low)", "no priority"),
+        ("chain(ours,priority=low)", "no stream priority"),
         ("chain(ours,by-kernels,beside)", "no copy"),
     ] {
         let error = open(&machine, &What::Call(text.into()), &Wanted::of(8)).err().unwrap();
@@ -162,10 +162,10 @@ fn programs_in_c_and_python_copy_and_launch_through_libdoorbell() {
         ready.iter_mut().for_each(|subject| once(&mut **subject));
     }
     for (text, why) in [
-        ("copy(c,python=cuda)", "choose one"),
-        ("graph(ours,c)", "choose one"),
-        ("copy(polled)", "in any case"),
-        ("graph(c,priority=high)", "no priority"),
+        ("copy(c,python=cuda)", "give one"),
+        ("graph(ours,c)", "give one"),
+        ("copy(polled)", "always polls"),
+        ("graph(c,priority=high)", "no stream priority"),
     ] {
         let error = open(text).err().unwrap();
         assert!(error.to_string().contains(why), "{text}: {error}");

@@ -134,7 +134,7 @@ fn sigterm_leaves_a_complete_report_and_the_same_command_goes_on() {
     // A little more than it has measured, by the same command.
     let minutes = (soak.done_s / 60.0) as u64 + 20;
     words[3] = format!("{minutes}m");
-    doorbell(&words).assert().success().stdout(contains("two ways").and(contains("never how fast")));
+    doorbell(&words).assert().success().stdout(contains("two ways").and(contains("not how fast")));
     let again = account(&out);
     assert!(again.complete && again.verdict.held && again.done_s == minutes as f64 * 60.0, "{:?}", again.verdict);
     assert_eq!((again.processes.len(), again.gaps.len(), &again.started), (2, 1, &soak.started));

@@ -246,7 +246,7 @@ fn a_step_of_the_clock_an_overlap_and_a_maximum_are_no_findings() {
     let shaded = |d: &Document| {
         let cells = d
             .tables()
-            .filter(|t| t.caption.contains("while each load runs"))
+            .filter(|t| t.caption.contains("while a load runs"))
             .flat_map(|t| &t.rows)
             .flat_map(|r| &r.cells);
         cells.filter(|c| matches!(c.mark, html::document::Mark::Heat(_))).count()

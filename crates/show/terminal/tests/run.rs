@@ -237,7 +237,7 @@ fn samples_that_were_cut_short_are_counted_and_it_is_said_how() {
     };
     assert_eq!(of(&run).matches(">= ").count(), 1, "the maximum alone: {}", of(&run));
     let some = text(&run, None);
-    assert!(some.contains("2 samples cut short: the loads rested until it was over"), "{some}");
+    assert!(some.contains("2 samples cut short: the loads rested until it ended"), "{some}");
     // This many are at the rank of p99, not of p50.
     run.cells[0].capped = run.cells[0].samples / 50;
     assert_eq!(of(&run).matches(">= ").count(), 2, "{}", of(&run));
