@@ -1,4 +1,4 @@
-//! Which commit this is, for result files: a figure without its commit cannot be measured again.
+//! The commit of this build, for result files: without it a figure cannot be measured again.
 
 use std::process::Command;
 
@@ -8,9 +8,9 @@ fn main() {
     println!("cargo::rustc-env=DOORBELL_COMMIT={}", commit.unwrap_or_default());
 }
 
-/// The commit's hash, with `-changed` behind it where files differ from it.
+/// The commit's hash, with `-changed` at its end if files differ from the commit.
 fn of_the_checkout() -> Option<String> {
-    // The log of HEAD moves with every commit and checkout; the folder with every edit that might be uncommitted.
+    // The log of HEAD changes with every commit and checkout; the folder changes with every edit that may be uncommitted.
     println!("cargo::rerun-if-changed={}", git(&["rev-parse", "--git-path", "logs/HEAD"])?);
     println!("cargo::rerun-if-changed=..");
     let commit = git(&["rev-parse", "HEAD"])?;

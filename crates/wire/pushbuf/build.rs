@@ -1,4 +1,4 @@
-//! Turns `classes/*.tsv` into static tables, so that a lookup at run time is one array access and nothing is parsed in a traced program.
+//! Turns `classes/*.tsv` into static tables, so that a lookup at run time is one array access and no table is parsed in a traced program.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -84,7 +84,7 @@ fn number(text: &str) -> u32 {
 }
 
 impl Table {
-    /// `versions`: the rows of a QMD table belong to a version, which has no `M` row of its own.
+    /// `versions`: each row of a QMD table belongs to a version, which has no separate `M` row.
     fn read(&mut self, dir: &Path, name: &str, versions: bool) {
         let path = dir.join(format!("{name}.tsv"));
         let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

@@ -1,22 +1,22 @@
-//! At which sizes a copy changes its executor, to the byte: which sizes to try next, and what was found.
+//! Finds the sizes at which a copy changes its executor, to the byte: which sizes to try next, and the result.
 //!
-//! Pure: it asks for sizes, gets the executor of each, and asks for the next. Sizes with the same remainder modulo 4 are searched by
-//! themselves, so a border that depends on alignment is found as one; where two neighbours of a class differ, the gap between them is
-//! divided until it is 4. Around each change every byte is tried then.
+//! Pure: it returns sizes to try, gets the executor of each, and returns the next sizes. Sizes with the same remainder modulo 4 form a class and
+//! are searched separately, so that a border that depends on alignment is found. If two neighbours of a class differ, the gap between them is
+//! divided until it is 4. Then every byte around each change is tried.
 //!
-//! The assumption, which is said with each result: between two tried sizes of one class with the same executor there is no other.
+//! The assumption, printed with each result: between two tried sizes of one class with the same executor there is no other executor.
 
 use run_folder::commands::CommandsOfRun;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Executors may go by words of so many bytes.
+/// Executors may depend on words of so many bytes.
 const CLASSES: u64 = 4;
-/// Sizes that divide a gap at a time.
+/// Number of sizes that divide a gap at a time.
 const SPLIT: u64 = 8;
-/// Bytes round a change of which each is tried.
+/// Every size within this many bytes of a change is tried.
 const ROUND: u64 = 2 * CLASSES;
-/// Changes of one class; with more nothing is narrowed any further.
+/// Maximum number of changes of one class; with more, the search stops narrowing.
 pub const MOST_CHANGES: usize = 16;
 
 /// The search for one subject.
@@ -29,18 +29,18 @@ pub struct Search {
 /// What was found for one subject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Borders {
-    /// Of the least size.
+    /// The executor of the smallest size.
     pub begins_with: String,
-    /// In the order of sizes; where the classes disagree, of each class by itself.
+    /// In the order of sizes; if the classes differ, separately for each class.
     pub borders: Vec<Border>,
-    /// Every class has the same borders: they depend on the size alone.
+    /// Every class has the same borders: they depend only on the size.
     pub by_size_alone: bool,
     /// There were too many changes to narrow.
     pub irregular: bool,
     pub sizes_tried: u64,
     pub least: u64,
     pub most: u64,
-    /// The longest way between two tried sizes of one class with the same executor.
+    /// The largest gap between two tried sizes of one class with the same executor.
     pub widest_gap: u64,
 }
 
@@ -51,20 +51,20 @@ pub struct Border {
     pub first: u64,
     pub from: String,
     pub to: String,
-    /// Sizes of this remainder modulo 4 alone; all sizes if there is none.
+    /// Only sizes with this remainder modulo 4; all sizes if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remainder: Option<u64>,
 }
 
 impl Search {
-    /// Begins at the sizes of a grid, and at those that follow each in the other classes.
+    /// Begins with the sizes of a grid, and the next sizes of the other classes after each.
     pub fn new(sizes: &[u64]) -> Search {
         let most = sizes.iter().copied().max().unwrap_or(0);
         let all = sizes.iter().flat_map(|size| (0..CLASSES).map(move |more| size + more));
         Search { known: BTreeMap::new(), grid: all.filter(|size| (1..=most).contains(size)).collect() }
     }
 
-    /// What moved the bytes at a size.
+    /// Stores the executor of a size.
     pub fn found(&mut self, size: u64, executor: &str) {
         self.grid.remove(&size);
         self.known.insert(size, executor.to_owned());
@@ -75,7 +75,7 @@ impl Search {
         self.grid.remove(&size);
     }
 
-    /// The sizes to try next; none when all borders are known.
+    /// The sizes to try next; none if all borders are known.
     pub fn next(&self) -> Vec<u64> {
         if !self.grid.is_empty() {
             return self.grid.iter().copied().collect();
@@ -111,7 +111,7 @@ impl Search {
         of_class.map(|(size, executor)| (*size, executor.as_str())).collect()
     }
 
-    /// `None` where nothing was tried.
+    /// `None` if no size was tried.
     pub fn borders(&self) -> Option<Borders> {
         let ((least, begins_with), (most, _)) = (self.known.first_key_value()?, self.known.last_key_value()?);
         let border = |low: u64, high: u64, remainder| Border {
@@ -153,7 +153,7 @@ impl Search {
     }
 }
 
-/// What moved the bytes of a copy, by its commands. An executor's own notification of 4 bytes moves none of them.
+/// The executor of a copy's bytes, from its commands. An executor's own notification of 4 bytes is not counted.
 pub fn executor(commands: &CommandsOfRun, size: u64) -> String {
     let of = |name: &str| commands.executors.get(name);
     let is_engine = |name: &&String| *name != "inline" && *name != "kernel" && !name.starts_with("fill ");
@@ -182,7 +182,7 @@ mod tests {
     use proptest::prelude::*;
     use run_folder::commands::{Moved, Typical};
 
-    /// Searches until nothing more is asked; how many passes that took.
+    /// Searches until no more sizes are requested; returns the result and the number of passes.
     fn searched(sizes: &[u64], executor: impl Fn(u64) -> &'static str) -> (Borders, usize) {
         let mut search = Search::new(sizes);
         for pass in 0..64 {
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_border_that_depends_on_alignment_is_one_of_each_class() {
-        // Whole words go inline up to 1,024 bytes, all else up to 255.
+        // Whole words are sent inline up to 1,024 bytes, other sizes up to 255.
         let executor =
             |size: u64| if size <= if size.is_multiple_of(4) { 1_024 } else { 255 } { "inline" } else { "COPY2" };
         let (found, _) = searched(&powers(), executor);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_all_the_time_is_said_to_be_irregular() {
+    fn frequent_changes_are_reported_as_irregular() {
         let sizes: Vec<u64> = (1..200).map(|n| 64 * n).collect();
         let (found, _) = searched(&sizes, |size| if size / 64 % 2 == 0 { "inline" } else { "COPY2" });
         assert!(found.irregular && found.widest_gap <= 64, "{found:?}");
@@ -275,8 +275,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_border_that_lies_between_sizes_of_the_grid_is_found(mut at in prop::collection::btree_set(5..98_000u64, 0..4)) {
-            // Two borders between the same two sizes of the grid hide each other: that is the assumption.
+        fn every_border_between_sizes_of_the_grid_is_found(mut at in prop::collection::btree_set(5..98_000u64, 0..4)) {
+            // Two borders between the same two sizes of the grid hide each other: this is the assumption.
             let grid = powers();
             let place = |size: u64| grid.partition_point(|g| *g + CLASSES <= size);
             let mut taken = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What each call sent: one walk over the submissions of a tape.
+//! The commands that each call sent: one walk over the submissions of a recording.
 
 use crate::windows::{At, Windows};
 use crate::{Error, locks};
@@ -13,22 +13,22 @@ use schema::operations::Mode;
 use schema::{Clock, Place};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a tape says of the calls of a part.
+/// What a recording contains of a part's calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Joined {
-    /// Of each cell; none of those without samples.
+    /// For each cell; none for cells without samples.
     pub commands: Vec<Option<Commands>>,
     pub doorbells: Doorbells,
-    /// How far the clocks of samples and tape can be apart.
+    /// How far the clocks of samples and recording can be apart.
     pub clock_error_ns: f64,
-    /// What keeps the tape from being complete.
+    /// Why the recording is incomplete.
     pub incomplete_because: Vec<String>,
 }
 
-/// Joins a tape with the samples of each cell.
+/// Joins a recording with the samples of each cell.
 ///
 /// # Errors
-/// The tape cannot be read, or is not of the process that measured.
+/// The recording cannot be read, or is not of the measuring process.
 pub fn join(recording: &Recording, counter: &Counter, cells: &[&[Sample]]) -> Result<Joined, Error> {
     if !recording.images().iter().any(|image| image.process.pid == counter.pid) {
         return Err(Error::NoProcess(counter.pid));
@@ -77,17 +77,17 @@ struct Join<'w> {
     clock: Clock,
     launch_writes: LaunchWrites,
     calls: Vec<Vec<Call>>,
-    /// By the number of the channel, and where the pushbuffers of a submission lie.
+    /// Key: the channel's number, and the place of a submission's pushbuffers.
     channels: Vec<BTreeMap<(usize, &'static str), Used>>,
     doorbells: Doorbells,
-    /// The call that the submission at hand is of.
+    /// The call of the current submission.
     at: Option<(usize, usize)>,
-    /// Where its pushbuffer lies.
+    /// The place of its pushbuffer.
     pushbuffer: &'static str,
 }
 
 impl Join<'_> {
-    /// The call that the submission at hand is of.
+    /// The call of the current submission.
     fn call(&mut self) -> Option<&mut Call> {
         let (cell, index) = self.at?;
         self.calls.get_mut(cell)?.get_mut(index)
@@ -129,7 +129,7 @@ impl Sink for Join<'_> {
     fn submission(&mut self, at: &walk::At<'_>) {
         let s = at.submission;
         let rings = u64::from(s.ring.is_some());
-        // (A channel's own is where its first lay: of doorbell's channels that is another place than later ones.)
+        // (The channel's own place is that of its first pushbuffer: for doorbell's channels later ones are elsewhere.)
         let first = s.entries.iter().find_map(|entry| match Entry::parse(entry.gp) {
             Entry::Segment(segment) => Some(at.place(segment.va)).filter(|place| *place != Place::Unknown),
             Entry::Control(_) => None,

@@ -1,4 +1,4 @@
-//! What delayed one transfer: the locks that its thread waited for and who held them, its time off CPU, and the calls around it.
+//! What delayed one transfer: the locks that its thread waited for and their holders, its time off CPU, and the calls at the same time.
 
 use crate::Error;
 use crate::windows::Ticks;
@@ -10,15 +10,15 @@ use run_folder::delay::{CudaCall, Delay, Holder, OffCpu, Waited};
 use schema::happened::{OneCall, OneSwitch};
 use schema::locks::{HolderRow, WaitRow};
 
-/// The longest waits of a recording that are looked through.
+/// The number of longest waits of a recording that are examined.
 const WAITS: usize = 10_000;
-/// Calls of other threads that are told of.
+/// Maximum number of reported calls of other threads.
 const BESIDE: usize = 5;
 
-/// What the recording of a sample's process says of the time from its call to its end.
+/// The events in the recording of a sample's process, from the sample's call to its end.
 ///
 /// # Errors
-/// The recording cannot be read, or is not of the process that measured.
+/// The recording cannot be read, or is not of the measuring process.
 pub fn of_sample(recording: &Recording, counter: &Counter, sample: &Sample) -> Result<Delay, Error> {
     if !recording.images().iter().any(|image| image.process.pid == counter.pid) {
         return Err(Error::NoProcess(counter.pid));
@@ -51,7 +51,7 @@ pub fn of_sample(recording: &Recording, counter: &Counter, sample: &Sample) -> R
     Ok(Delay { waits, off_cpu, calls, beside, incomplete_because: locks.incomplete_because })
 }
 
-/// The time of a sample on the tape.
+/// The time span of a sample in the recording.
 #[derive(Clone, Copy)]
 struct Span {
     tid: i32,
@@ -61,7 +61,7 @@ struct Span {
 }
 
 impl Span {
-    /// How much of a time lies in it, ns.
+    /// How much of a time range is within the span, ns.
     fn share_ns(&self, from: u64, to: u64) -> u64 {
         self.ticks.ns(to.min(self.to).saturating_sub(from.max(self.from)))
     }
@@ -102,7 +102,7 @@ fn cuda_call(call: OneCall) -> CudaCall {
 struct Runs<'s> {
     span: &'s Span,
     off: OffCpu,
-    /// Since when it is off, and whether it could run.
+    /// Since when it is off, and whether it was runnable.
     since: Option<(u64, bool)>,
 }
 

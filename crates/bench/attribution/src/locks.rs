@@ -1,4 +1,4 @@
-//! The pthread locks that each call took: a walk over the lock events of a tape.
+//! The pthread locks that each call took: a walk over the lock events of a recording.
 
 use crate::windows::{At, Windows};
 use decode::{InsightError, Recording};
@@ -14,7 +14,7 @@ pub fn count(
 ) -> Result<(), InsightError> {
     each_use(recording, |used| {
         let is_ours = used.pid == counter.pid && used.tid == counter.tid;
-        // What is still held at the end has no end in a call.
+        // A lock that is still held at the end has no end in a call.
         if is_ours
             && used.ended != Some("at_the_end")
             && let At::Call(cell, index) = windows.at(used.tsc)

@@ -1,12 +1,12 @@
-//! The parts of a run that were recorded and not yet read.
+//! The parts of a run that were recorded but not yet evaluated.
 
 use crate::{Error, Joined, join};
 use decode::Recording;
 use run_folder::commands::Recorded;
 use run_folder::{Folder, Part};
 
-/// Joins every part of a run that was recorded with its tape, and writes it again with what its calls sent. What cannot be
-/// joined says why. `tell` hears of each.
+/// Joins every recorded part of a run with its recording, and writes it again with the commands of its calls. If that is impossible, the part gets
+/// the reason. `tell` is called for each part.
 ///
 /// # Errors
 /// A part or its samples cannot be read, or it cannot be written.

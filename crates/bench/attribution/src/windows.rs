@@ -14,7 +14,7 @@ pub(crate) struct Ticks {
 
 impl Ticks {
     /// # Errors
-    /// The two moments of `counter` are one.
+    /// The two moments of `counter` are equal.
     pub(crate) fn of(counter: &Counter) -> Result<Ticks, Error> {
         let (began, ended) = (&counter.began, &counter.ended);
         let (ns, ticks) = (ended.ns.checked_sub(began.ns), ended.tsc.checked_sub(began.tsc));
@@ -45,7 +45,7 @@ pub struct Windows {
     until: Vec<u64>,
     error_ns: f64,
     ticks: Ticks,
-    /// By which each window begins earlier and ends later, ticks.
+    /// How much earlier each window begins, and how much later it ends, ticks.
     slack: u64,
 }
 
@@ -70,11 +70,11 @@ pub enum At {
 
 impl Windows {
     /// # Errors
-    /// The two moments of `counter` are one.
+    /// The two moments of `counter` are equal.
     pub fn new(counter: &Counter, cells: &[&[Sample]]) -> Result<Windows, Error> {
         let ticks = Ticks::of(counter)?;
         let error_ns = counter.began.error_ns.max(counter.ended.error_ns);
-        // What was done at the very ends of a call is not lost by the clocks' error.
+        // So that the clocks' error loses no event at the very ends of a call.
         let slack = (error_ns * ticks.per_ns).ceil() as u64;
         let tsc = |at: u64| ticks.at(at);
         let window = |cell: usize, index: usize, s: &Sample| Window {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_in_a_call_or_behind_it_or_in_none() {
+    fn a_time_is_in_a_call_or_after_it_or_in_none() {
         let (one, two) = ([sample(100, 200, 900), sample(2_000, 2_100, 2_500)], [sample(1_000, 1_100, 1_900)]);
         let windows = Windows::new(&counter(), &[&one, &two]).unwrap();
         let at = |ns: u64| windows.at(1_000_000 + 3 * ns);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stands_still_is_no_clock() {
+    fn a_stopped_clock_is_refused() {
         let counter = Counter { ended: counter().began, ..counter() };
         assert!(matches!(Windows::new(&counter, &[]), Err(Error::Clock)));
     }

@@ -1,4 +1,4 @@
-//! Calls of CUDA's on an H200, joined with a recording of them: windows are put round submissions that are known from `show`.
+//! CUDA's calls on an H200, joined with their recording: the test puts windows around submissions that are known from `show`.
 
 use attribution::join;
 use decode::walk::{At, Sink, walk};
@@ -7,7 +7,7 @@ use run_folder::Sample;
 use run_folder::commands::{Anchor, Commands, Counter};
 use std::path::Path;
 
-/// When a submission was made, and by whom.
+/// When a submission was made, and its thread.
 #[derive(Clone, Copy)]
 struct Rung {
     number: u64,
@@ -42,7 +42,7 @@ fn counter(all: &[Rung]) -> Counter {
     Counter { pid: first.pid, tid: first.tid, began: anchor(first.tsc), ended: anchor(last.tsc) }
 }
 
-/// A call in which one submission was made, and no other.
+/// A call that contains exactly one submission.
 fn round(all: &[Rung], number: u64) -> Sample {
     let ns = all.iter().find(|rung| rung.number == number).unwrap().tsc - all[0].tsc;
     let (from, to) = (ns.saturating_sub(1), ns + 1);
@@ -51,7 +51,7 @@ fn round(all: &[Rung], number: u64) -> Sample {
 
 fn commands(name: &str, numbers: &[u64]) -> Commands {
     let (recording, all) = recording(name);
-    // The first stands apart.
+    // The first call is counted separately.
     let mut samples: Vec<Sample> = vec![round(&all, numbers[0])];
     samples.extend(numbers.iter().map(|number| round(&all, *number)));
     join(&recording, &counter(&all), &[&samples[1..]]).unwrap().commands.remove(0).unwrap()
@@ -67,7 +67,7 @@ fn launches_of_cudas_have_the_words_that_they_are_known_to_have() {
         assert_eq!(found.executors.get("kernel").map(|moved| moved.operations), kernels, "{number}: {found:?}");
         assert!(!found.executors.keys().any(|name| name.starts_with("COPY")), "{number}: {found:?}");
     }
-    // One by one they are what they are together, but for the first.
+    // Separate calls have the same figures as together, except for the first.
     let both = commands("h200-launches.doorbell", &[176, 554, 606]);
     assert_eq!((both.calls, both.first.pushbuffer_bytes), (2, 387 * 4));
     assert_eq!((both.pushbuffer_bytes.typical().min, both.pushbuffer_bytes.typical().max), (25 * 4, 29 * 4));
@@ -80,7 +80,7 @@ fn every_doorbell_of_a_tape_is_counted_once() {
     for name in ["h200-launches.doorbell", "h200-copies.doorbell"] {
         let (recording, all) = recording(name);
         let own: Vec<u64> = all.iter().filter(|rung| rung.tid == all[0].tid).map(|rung| rung.number).collect();
-        // Of every other submission a call.
+        // One call for every other submission.
         let calls: Vec<Sample> = own.iter().step_by(2).map(|number| round(&all, *number)).collect();
         let joined = join(&recording, &counter(&all), &[&calls]).unwrap();
         let d = joined.doorbells;
@@ -100,5 +100,5 @@ fn a_tape_of_another_process_is_refused() {
     let (recording, all) = recording("h200-copies.doorbell");
     let other = Counter { pid: -7, ..counter(&all) };
     let error = join(&recording, &other, &[]).unwrap_err();
-    assert_eq!(error.to_string(), "process -7 is not on the tape");
+    assert_eq!(error.to_string(), "process -7 is not in the recording");
 }

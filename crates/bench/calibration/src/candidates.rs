@@ -1,35 +1,35 @@
-//! Which routes may be the best one: those that can be opened, and that are safe for any program.
+//! Which routes are candidates for the best one: those that can be opened, and that are safe for any program.
 
 use copy::Machine;
 use copy::spec::{Executor, Host, Memory, Spec};
 use route_choice::{Direction, decide};
 
-/// A route that is not looked at, and why.
+/// A route that is not examined, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
     pub route: String,
     pub why: String,
 }
 
-/// Options that a program has to choose for itself, and why no planner does it.
+/// Options that only a program can choose, and why a planner does not.
 const OPTIONS: [(&str, &str); 6] = [
     ("armed", "it holds the engine between transfers"),
-    ("answered", "a kernel spins on the GPU meanwhile"),
+    ("answered", "it keeps a kernel spinning on the GPU"),
     ("pipelined", "a copy may overtake the one before it"),
     ("timed", "it is for measurements"),
-    ("folded", "the same copy, whose end is told in another way: the time is left to others"),
+    ("folded", "the same copy, with its completion reported in another way: other options decide the time"),
     ("group=cuda", "it shares a channel group with CUDA's own work"),
 ];
 
 /// Executors of the same kind.
 const EXECUTORS: [(&str, &str); 4] = [
-    ("auto", "it is what this is for"),
-    ("message", "it is no copy"),
+    ("auto", "the profile itself is for this"),
+    ("message", "it does not copy"),
     ("aperture", "each submission is a system call"),
-    ("resident", "a kernel spins on the GPU meanwhile"),
+    ("resident", "it keeps a kernel spinning on the GPU"),
 ];
 
-/// The routes of one direction, memory kind and batch length, the most preferred first, and those that are left out.
+/// The routes of one direction, memory kind and batch length, in order of preference, and the routes that are left out.
 pub fn candidates(machine: &Machine, direction: Direction, memory: Host, batch: u32) -> (Vec<String>, Vec<Left>) {
     let (mut kept, mut left) = (Vec::new(), Vec::new());
     for listed in copy::names(machine) {
@@ -53,7 +53,7 @@ pub fn candidates(machine: &Machine, direction: Direction, memory: Host, batch: 
     (kept.into_iter().map(|(_, route)| route).collect(), left)
 }
 
-/// A route as it is listed. Of CUDA's batches one form is, and the one that polls is usually faster.
+/// A route in the forms to try. CUDA's batches have one more form: the one that polls is usually faster.
 fn forms(name: &str) -> Vec<String> {
     let polled = name.replace("cuda[batch,pieces=", "cuda[batch,polled,pieces=");
     if polled == name { vec![polled] } else { vec![name.to_owned(), polled] }
@@ -61,7 +61,7 @@ fn forms(name: &str) -> Vec<String> {
 
 const PIECES: &str = "pieces=";
 
-/// One that moves so many pieces; of one piece, one that moves no pieces.
+/// A route that moves this many pieces; for one piece, a route without pieces.
 fn of_batch(mut spec: Spec, batch: u32) -> Option<Spec> {
     let pieces = spec.executor.numbers.iter_mut().find(|(option, _)| *option == PIECES);
     match (pieces, batch) {
@@ -74,8 +74,8 @@ fn of_batch(mut spec: Spec, batch: u32) -> Option<Spec> {
     }
 }
 
-/// The same executor from or to this kind of memory, if it is of this direction. What lists a kind of its own is also there
-/// with it; what does not is tried.
+/// The same executor from or to this kind of memory, if it is of this direction. If routes with a separate kind are listed, one with it exists as
+/// well; otherwise the form is tried.
 fn of_memory(spec: &Spec, direction: Direction, memory: Host) -> Option<Spec> {
     let mut spec = spec.clone();
     let host = match (direction, spec.source.memory, spec.destination.memory) {
@@ -92,13 +92,13 @@ fn unsafe_default(executor: &Executor, direction: Direction) -> Option<String> {
     let option = || OPTIONS.iter().find(|(option, _)| executor.has(option)).map(|(_, why)| *why);
     let posted = || {
         let posted = executor.name == "bar1" && direction == Direction::ToGpu && !executor.has("flush");
-        posted.then_some("nothing says when its bytes have arrived")
+        posted.then_some("its completion does not show that the bytes have arrived")
     };
     named.or_else(option).or_else(posted).map(str::to_owned)
 }
 
-/// Before others stands what is preferred: by kind; engines beside kernels, the kernel driver's own last, before those on graphics'
-/// runlist; few options.
+/// Order of preference: by kind of executor; engines that run in parallel with kernels (the kernel driver's own engine last) before those on the
+/// graphics runlist; few options.
 fn rank(machine: &Machine, spec: &Spec) -> (usize, usize, usize, Option<u32>) {
     let by_itself = machine.asynchronous_engines();
     let engine = match spec.executor.index {
@@ -108,7 +108,7 @@ fn rank(machine: &Machine, spec: &Spec) -> (usize, usize, usize, Option<u32>) {
     (decide::preference(&spec.to_string()), engine, spec.executor.options.len(), spec.executor.index)
 }
 
-/// As routes name it.
+/// Its name in routes.
 pub fn memory_name(memory: Host) -> String {
     memory.to_string()
 }

@@ -1,9 +1,9 @@
-//! Measures where the best route changes on this machine, and makes a profile of it.
+//! Measures where the best route changes on this machine, and writes a profile.
 //!
-//! [`search`] decides what to measure next, and is pure: it sees only samples. All routes are looked at at two sizes, the best
-//! of each kind at a coarse ladder of sizes; then it bisects between sizes whose best routes differ, and spends what is left
-//! of its budget where routes are close. [`measure`] has the engine of experiments take the samples: what is compared takes
-//! turns in the same rounds, in one stage. There is no other sampling loop here.
+//! [`search`] decides what to measure next, and is pure: it sees only samples. It tries all routes at two sizes, then the best of each kind at a
+//! coarse ladder of sizes. Then it bisects between sizes whose best routes differ, and spends the rest of its budget on close routes. [`measure`]
+//! lets the engine of experiments take the samples: compared routes take turns in the same rounds, in one stage. There is no other sampling loop
+//! here.
 
 pub mod candidates;
 pub mod measure;

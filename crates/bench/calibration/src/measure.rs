@@ -1,4 +1,4 @@
-//! Takes the samples, by the engine of experiments, and makes a profile.
+//! Takes the samples with the engine of experiments, and makes a profile.
 
 use crate::candidates::{self, Left};
 use crate::search::{Answer, Doing, Request, Search, Settings, Sweep};
@@ -13,50 +13,50 @@ use route_choice::{Direction, Key, Metric, Places, Profile};
 use run_folder::{Sample, Status};
 use std::time::{Duration, Instant};
 
-/// What is to be calibrated.
+/// The options of a calibration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
     pub soft: bool,
     pub objective: Metric,
     pub budget: Duration,
-    /// Besides an idle machine.
+    /// A load, in addition to the idle machine.
     pub beside: Option<Beside>,
     pub memories: Vec<Host>,
-    /// Transfers of pinned memory that change their addresses have plans of their own.
+    /// Whether transfers of pinned memory with changing addresses get separate plans.
     pub changing_places: bool,
-    /// Lengths of batches; 1: a transfer by itself. Others are measured with pinned memory.
+    /// Lengths of batches; 1: a single transfer. Others are measured with pinned memory.
     pub batches: Vec<u32>,
     /// The coarse ladder of sizes, ascending.
     pub sizes: Vec<u64>,
 }
 
-/// What runs beside the second half of the measurements.
+/// The load during the second half of the measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Beside {
     /// A route or a call, by its text.
     pub what: String,
     pub threads: u32,
-    /// Of its transfers.
+    /// Bytes of each of its transfers.
     pub bytes: u64,
 }
 
 impl Beside {
-    /// As the profile names it.
+    /// Its name in the profile.
     pub fn name(&self) -> String {
         format!("{} x {} of {}", self.threads, self.what, settings::sizes::text(self.bytes))
     }
 }
 
-/// How far it is.
+/// The progress of a calibration.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'p> {
     pub load: &'p str,
     pub doing: Doing,
-    /// Of the stage that begins.
+    /// Smallest size of the stage that begins.
     pub smallest: u64,
     pub largest: u64,
     pub samples: u64,
-    /// At most.
+    /// Upper limit of the remaining time.
     pub left: Duration,
 }
 
@@ -64,9 +64,9 @@ pub struct Progress<'p> {
 #[derive(Debug)]
 pub enum Ended {
     Done(Box<Done>),
-    /// It was told to stop: there is no profile.
+    /// It was stopped: there is no profile.
     Stopped,
-    /// There is nothing to measure.
+    /// No route can be measured.
     Nothing(Vec<Left>),
 }
 
@@ -75,7 +75,7 @@ pub enum Ended {
 pub struct Done {
     pub profile: Profile,
     pub samples: u64,
-    /// Routes that were left out, or went no further, each once.
+    /// Routes that were left out or dropped, each once.
     pub left: Vec<Left>,
     pub notes: Vec<String>,
 }
@@ -84,7 +84,7 @@ impl Calibration {
     pub const MEMORIES: [Host; 3] = [Host::Pinned, Host::Pageable, Host::Registered];
     pub const BATCHES: [u32; 2] = [1, 256];
     pub const BUDGET: Duration = Duration::from_secs(120);
-    /// The software GPU has no speed: what works is seen in a moment.
+    /// The software GPU has no speed: a short calibration shows what works.
     pub const SOFT_BUDGET: Duration = Duration::from_secs(5);
 
     /// 4 bytes to 64 MiB in powers of four; on the software GPU, whose copies are the CPU's, to 64 KiB.
@@ -93,7 +93,7 @@ impl Calibration {
         (1..=last).map(|n| 1 << (2 * n)).collect()
     }
 
-    /// What will be looked at: the sweeps, and what is left out of them.
+    /// The sweeps to measure, and the routes that are left out of them.
     pub fn sweeps(&self, machine: &Machine) -> (Vec<Sweep>, Vec<Left>) {
         let (mut sweeps, mut all_left) = (Vec::new(), Vec::new());
         let all = self.memories.iter().flat_map(|memory| self.batches.iter().map(move |batch| (*memory, *batch)));
@@ -106,7 +106,7 @@ impl Calibration {
                 }
                 let name = candidates::memory_name(memory);
                 let sweep = Sweep { direction, memory: name, places: Places::Same, batch, candidates };
-                // What changes with the place is how fast the CPU reaches the bytes, whoever pinned them.
+                // With changing places, the time depends on how fast the CPU reaches the bytes, independent of the kind of pinning.
                 if self.changing_places && batch == 1 && memory == Host::Pinned {
                     let candidates = sweep.candidates.iter().filter(|route| may_change_place(route)).cloned().collect();
                     sweeps.push(Sweep { places: Places::Others, candidates, ..sweep.clone() });
@@ -128,7 +128,7 @@ fn may_change_place(route: &str) -> bool {
 const SEARCH: f64 = 0.95;
 /// Rounds of a stage.
 const ROUNDS: u32 = 12;
-/// Opening a route: a channel and buffers, and some transfers. The search corrects it by what stages take.
+/// Opening a route: a channel, buffers, and some transfers. The search corrects it by the time that stages take.
 const OPEN_NS: u64 = 15_000_000;
 const OPEN_SOFT_NS: u64 = 1_000_000;
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -151,7 +151,7 @@ pub fn run(
     let loads: Vec<Option<&Beside>> = std::iter::once(None).chain(asked.beside.as_ref().map(Some)).collect();
     let (mut plans, mut samples, mut notes, mut number) = (Vec::new(), 0, Vec::new(), 0);
     for (n, load) in loads.iter().enumerate() {
-        // What an earlier half left over is the next one's.
+        // Time that the earlier half did not use is added to the next one.
         let whole = asked.budget.mul_f64(SEARCH).saturating_sub(begun.elapsed());
         let budget = whole / (loads.len() - n) as u32;
         let rest = whole - budget;
@@ -161,7 +161,7 @@ pub fn run(
             budget_ns: budget.as_nanos() as u64,
             rounds: ROUNDS,
             open_ns: if asked.soft { OPEN_SOFT_NS } else { OPEN_NS },
-            // It has no speed to be certain of.
+            // The software GPU has no speed that could be certain.
             cell_ns: if asked.soft { 0 } else { Settings::cell_ns(asked.objective) },
         };
         let name = load.map_or_else(|| Key::IDLE.to_owned(), Beside::name);
@@ -196,7 +196,7 @@ pub fn run(
             }
             let measured = began.elapsed();
             search.told(&request, answers, measured.as_nanos() as u64);
-            // Intervals of tails take their time, too.
+            // Computing intervals of tails takes time, too.
             search.spend((began.elapsed() - measured).as_nanos() as u64);
         }
         samples += search.samples();
@@ -216,7 +216,7 @@ pub fn run(
     Ended::Done(Box::new(Done { profile, samples, left, notes }))
 }
 
-/// Of each round; what was cut short is not counted.
+/// Samples by round; samples that were cut short are not counted.
 fn rounds(samples: &[Sample], rounds: u32) -> Vec<Vec<u64>> {
     let mut all = vec![Vec::new(); rounds as usize];
     for sample in samples.iter().filter(|sample| !sample.capped) {
@@ -298,8 +298,8 @@ fn subject(route: &str, places: Places, bytes: u64) -> SubjectSpec {
         rests: true,
     }
 }
-/// Says of counters (`pcie_to_gpu_bytes, energy_mj: why`) that they were not read: nothing here asks for them, and stages are too
-/// short for some.
+/// Whether a note only reports that counters were not read (`pcie_to_gpu_bytes, energy_mj: why`): calibration does not request them, and stages are
+/// too short for some.
 fn is_of_counters(note: &str) -> bool {
     let names = note.split_once(": ").map_or("", |(names, _)| names);
     !names.is_empty() && names.split(", ").all(|name| name.contains('_') && !name.contains(' '))
@@ -314,7 +314,7 @@ mod tests {
         assert!(is_of_counters(
             "pcie_to_gpu_bytes, pcie_from_gpu_bytes: 65 ms are too short for the bytes of the link"
         ));
-        assert!(!is_of_counters("SCHED_FIFO 80 was not given: Operation not permitted"));
+        assert!(!is_of_counters("SCHED_FIFO 80 was refused: Operation not permitted"));
         assert!(
             !is_of_counters("other threads of this process may be on the measuring CPU: no") && !is_of_counters("")
         );

@@ -1,14 +1,14 @@
-//! This machine's own profile, for route `auto`.
+//! This machine's profile, for route `auto`.
 
 use copy::Unavailable;
 use route_choice::Profile;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The profile at the place that the environment says, if it was taken on this machine ([`route_choice::own`]).
+/// The profile at the path from the environment, if it was taken on this machine ([`route_choice::own`]).
 ///
 /// # Errors
-/// Why there is none, and what helps.
+/// Why there is none, and what to do.
 pub fn profile(soft: bool) -> Result<Arc<Profile>, Unavailable> {
     found(route_choice::own(soft, None))
 }

@@ -1,11 +1,11 @@
-//! What is known of one size: the samples of each route, and which route is the best by them.
+//! The knowledge about one size: the samples of each route, and the best route according to them.
 
 use route_choice::{Metric, decide};
 use statistics::{CONFIDENCE, Figure, Percentile, Ratio, Rounds};
 
-/// A tail, and a maximum, of fewer samples rests on a handful of them.
+/// With fewer samples, a tail and a maximum depend on a handful of them.
 pub const NEEDS: u64 = 10_000;
-/// Routes whose median is further from the best are no rivals for a tail.
+/// Routes whose median is farther from the best are no rivals for a tail.
 const RIVALS: f64 = 4.0;
 
 /// Samples that each rival needs for a metric.
@@ -38,12 +38,12 @@ pub struct Point {
 
 #[derive(Clone, Debug, Default)]
 pub struct Cell {
-    /// By the number of the round; what was measured in the same round stands in the same place.
+    /// By the number of the round; samples of the same round have the same index.
     rounds: Vec<Vec<u64>>,
     sorted: Option<Rounds>,
     p50: Option<f64>,
     samples: u64,
-    /// Why it cannot move so many bytes, or what went wrong.
+    /// Why it cannot move so many bytes, or the error.
     pub refused: Option<String>,
 }
 
@@ -52,7 +52,7 @@ impl Cell {
         self.samples
     }
 
-    /// Its median, ns; none where it was not measured.
+    /// Its median, ns; none if it was not measured.
     pub fn p50(&self) -> Option<f64> {
         self.p50
     }
@@ -67,11 +67,11 @@ impl Cell {
     }
 }
 
-/// Which is the best, by which metric.
+/// The best route, and the metric that decided.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Best {
     pub route: usize,
-    /// Samples could still change it.
+    /// More samples could still change it.
     pub open: bool,
     pub by: Metric,
 }
@@ -81,7 +81,7 @@ impl Point {
         Point { cells: vec![Cell::default(); candidates], ..Point::default() }
     }
 
-    /// Room for the rounds of one stage: the number of its first round.
+    /// Makes room for the rounds of one stage, and returns the number of its first round.
     pub fn stage(&mut self, rounds: usize) -> usize {
         self.visits += 1;
         let first = self.rounds;
@@ -89,7 +89,7 @@ impl Point {
         first
     }
 
-    /// The samples of one route in the stage whose first round this is.
+    /// Stores the samples of one route in the stage whose first round this is.
     pub fn told(&mut self, route: usize, first: usize, samples: Vec<Vec<u64>>) {
         let cell = &mut self.cells[route];
         cell.rounds.resize(first, Vec::new());
@@ -104,27 +104,27 @@ impl Point {
         (0..self.cells.len()).filter(|n| self.cells[*n].p50.is_some())
     }
 
-    /// The least median.
+    /// The smallest median.
     pub fn least(&self) -> Option<f64> {
         self.cells.iter().filter_map(Cell::p50).min_by(f64::total_cmp)
     }
 
-    /// Those that may be the best by this metric.
+    /// The routes that may be the best by this metric.
     pub fn rivals(&self, metric: Metric) -> Vec<usize> {
         let Some(least) = self.least() else { return Vec::new() };
         let near = |n: &usize| metric == Metric::P50 || self.cells[*n].p50.is_some_and(|p50| p50 <= least * RIVALS);
         self.measured().filter(near).collect()
     }
 
-    /// The samples of the rival that has the fewest.
+    /// The number of samples of the rival with the fewest.
     pub fn fewest(&self, metric: Metric) -> u64 {
         self.rivals(metric).into_iter().map(|n| self.cells[n].samples).min().unwrap_or(0)
     }
 
-    /// The best by a metric, if there are samples enough for that.
+    /// The best by a metric, if there are enough samples for it.
     pub fn best(&self, routes: &[String], metric: Metric) -> Option<Best> {
         let rivals = self.rivals(metric);
-        // Of one there is nothing to decide.
+        // With a single rival there is no decision to make.
         if rivals.len() > 1 && self.fewest(metric) < needs(metric) {
             return None;
         }
@@ -138,13 +138,13 @@ impl Point {
         Some(Best { route: rivals[verdict.best], open: verdict.open, by: metric })
     }
 
-    /// The best by a metric; by the median where there are too few samples for that.
+    /// The best by a metric; by the median if there are too few samples for the metric.
     pub fn best_or_median(&self, routes: &[String], metric: Metric) -> Option<Best> {
         self.best(routes, metric).or_else(|| self.best(routes, Metric::P50))
     }
 }
 
-/// Paired by rounds. Of maxima those of each round are compared: one maximum of all has no interval.
+/// Paired by rounds. For maxima, those of each round are compared: a single maximum of all samples has no interval.
 fn ratio(these: &Rounds, those: &Rounds, metric: Metric) -> Option<Ratio> {
     match metric {
         Metric::Max => {

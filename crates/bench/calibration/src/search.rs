@@ -1,16 +1,16 @@
-//! What to measure next. Pure: it sees samples and the time that they took, and nothing else.
+//! Decides what to measure next. Pure: its only inputs are samples and the time that they took.
 //!
-//! 1. All routes at two sizes; of each kind of executor the best go on.
-//! 2. These at a coarse ladder of sizes, every other one first. What is left far behind and falls back further is not asked
-//!    again in that direction.
-//! 3. Where the best routes of two neighbouring sizes differ, a size between them, until either would do at both, by the bounds of
-//!    `route_choice::decide`, or until they lie a page apart or a 32nd of the smaller one: first where the other end's route loses most.
-//!    For a tail an end that its samples do not decide is measured again first, for twice as long.
+//! 1. All routes at two sizes; the best of each kind of executor continue.
+//! 2. These at a coarse ladder of sizes, every second one first. A route that is far slower and gets relatively slower is not tried further in that
+//!    direction.
+//! 3. If the best routes of two neighbouring sizes differ: a size between them. This repeats until either route would do at both (by the bounds of
+//!    `route_choice::decide`), or until they are a page apart or a 32nd of the smaller one. The pair where the other end's route loses most comes
+//!    first. For a tail, an end that is not decided by its samples is measured again first, for twice as long.
 //! 4. Sizes that are still open, for twice as long each time.
-//! 5. With time left, a size between two of the ladder that have the same best route, first where another one is near: what costs
-//!    more than the sizes round it say (a limit of the driver's, a cache) is found there, and its borders by 3.
+//! 5. With time left: a size between two of the ladder that have the same best route, first where another route is close. This finds sizes that
+//!    cost more than their neighbours suggest (a limit of the driver, a cache); their borders are then found by 3.
 //!
-//! It ends when nothing is open, or when the next stage would not fit into what is left of the budget.
+//! It ends when no size is open, or when the next stage would not fit into the rest of the budget.
 
 use crate::point::{Best, Point, needs};
 use route_choice::{Direction, Figure, Key, Metric, Places, Plan, Range, Undecided, decide};
@@ -22,7 +22,7 @@ pub struct Sweep {
     pub direction: Direction,
     pub memory: String,
     pub places: Places,
-    /// Pieces of each transfer; 1: it is whole.
+    /// Pieces of each transfer; 1: it is not divided.
     pub batch: u32,
     /// In the order of preference.
     pub candidates: Vec<String>,
@@ -32,19 +32,19 @@ pub struct Sweep {
 pub struct Settings {
     /// The coarse ladder, ascending.
     pub sizes: Vec<u64>,
-    /// For which metric samples are spent.
+    /// The metric for which samples are spent.
     pub objective: Metric,
     pub budget_ns: u64,
-    /// In each stage.
+    /// Rounds in each stage.
     pub rounds: u32,
-    /// What opening, verifying and warming up a cell is thought to take at first, besides its bytes.
+    /// First estimate for opening, verifying and warming up a cell, without the time for its bytes.
     pub open_ns: u64,
-    /// A cell's first visit takes so long at most.
+    /// Maximum time of a cell's first visit.
     pub cell_ns: u64,
 }
 
 impl Settings {
-    /// Of a cell's first visit, enough for a metric's samples of small transfers.
+    /// Time of a cell's first visit, enough for a metric's samples of small transfers.
     pub fn cell_ns(objective: Metric) -> u64 {
         if objective == Metric::P50 { MEDIAN_NS } else { TAIL_NS }
     }
@@ -55,7 +55,7 @@ impl Settings {
 pub struct Ask {
     pub sweep: usize,
     pub bytes: u64,
-    /// Of the sweep's candidates.
+    /// Index into the sweep's candidates.
     pub route: usize,
 }
 
@@ -64,11 +64,11 @@ pub struct Ask {
 pub struct Request {
     pub asks: Vec<Ask>,
     pub rounds: u32,
-    /// Of each cell at most.
+    /// Maximum number of samples of each cell.
     pub samples: u64,
-    /// Of all cells together.
+    /// Time of all cells together.
     pub duration_ns: u64,
-    /// What the whole stage is thought to take.
+    /// Estimated time of the whole stage.
     pub estimate_ns: u64,
     pub doing: Doing,
 }
@@ -79,16 +79,16 @@ pub enum Doing {
     Kinds,
     Ladder,
     Borders,
-    /// What is close.
+    /// Close routes.
     Close,
-    /// Between two sizes that have the same best route.
+    /// Between two sizes with the same best route.
     Between,
 }
 
-/// What came of one cell.
+/// The result of one cell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// Of each round, ns.
+    /// Samples of each round, ns.
     Samples(Vec<Vec<u64>>),
     Refused(String),
 }
@@ -98,17 +98,17 @@ pub struct Search {
     settings: Settings,
     sweeps: Vec<State>,
     left_ns: u64,
-    /// Stages took so many times what was thought.
+    /// How many times the estimate stages really took.
     scale: f64,
 }
 
-/// What a phase has left to do.
+/// The remaining tasks of a phase.
 type Phase = fn(&Search) -> Vec<Task>;
 
 #[derive(Clone, Debug)]
 struct State {
     sweep: Sweep,
-    /// Why a candidate goes no further.
+    /// Why a candidate was dropped.
     dropped: Vec<Option<String>>,
     thinned: bool,
     points: BTreeMap<u64, Slot>,
@@ -121,7 +121,7 @@ struct Slot {
     best: Option<Best>,
 }
 
-/// Routes at one size that have to take turns with each other.
+/// Routes at one size that must take turns with each other.
 #[derive(Clone, Debug)]
 struct Task {
     sweep: usize,
@@ -130,22 +130,22 @@ struct Task {
     visits: u32,
 }
 
-/// Cells of a stage, and the bytes that they move.
+/// Maximum number of cells of a stage, and of bytes that they move.
 const MOST_CELLS: usize = 32;
 const MOST_BYTES: u64 = 1 << 30;
-/// A stage is short enough that Ctrl-C and the progress are prompt.
+/// Stages are short, so that Ctrl-C and progress are prompt.
 const LONGEST_NS: u64 = 3_000_000_000;
-/// Of a kind of executor so many go on.
+/// How many routes of a kind of executor continue.
 const OF_A_KIND: usize = 3;
-/// A route of the same kind that is slower by more goes no further.
+/// A route that is slower than another of its kind by more than this is dropped.
 const KIND: f64 = 1.10;
-/// What is slower by so much, and falls back, is not asked again in that direction.
+/// A route that is slower by this factor, and gets relatively slower, is not tried further in that direction.
 const BEHIND: f64 = 3.0;
-/// Routes that are near enough to the best of one size to be the best of its neighbour.
+/// Routes this close to the best of one size may be the best of its neighbour.
 const NEAR: f64 = 1.6;
-/// Less than so much is not worth another route: half of what is aimed at, 100 ns, because the machine is not as fast at all times.
+/// A smaller gain is not worth another route: half of the 100 ns that are aimed at, because the machine's speed varies.
 const WORTH_NS: f64 = 50.0;
-/// A size is measured so often at most.
+/// Maximum number of visits of a size.
 const VISITS: u32 = 4;
 /// The shortest visit of a cell; the first one of a median, and of a tail.
 const LEAST_NS: u64 = 2_000_000;
@@ -154,11 +154,11 @@ const TAIL_NS: u64 = 150_000_000;
 const MEDIAN_SAMPLES: u64 = 1_000;
 /// What opening, verifying and warming up a cell takes at first for each byte.
 const OPEN_NS_A_BYTE: f64 = 4.0;
-/// The part of the budget that the ladder may take.
+/// The part of the budget for the ladder.
 const LADDER: f64 = 0.6;
-/// Estimates are that much too low now and then.
+/// Estimates may be too low by this factor.
 const MARGIN: f64 = 1.3;
-/// Untimed transfers of a turn, beside the one sample that it has at least.
+/// Untimed transfers of a turn, in addition to its first sample.
 const WARM_UP: f64 = 1.5;
 
 impl Search {
@@ -173,17 +173,17 @@ impl Search {
         Search { settings, sweeps: sweeps.into_iter().map(state).collect(), left_ns, scale: 1.0 }
     }
 
-    /// What is left of the budget.
+    /// The rest of the budget.
     pub fn left_ns(&self) -> u64 {
         self.left_ns
     }
 
-    /// Something else took time.
+    /// Subtracts time that other work took.
     pub fn spend(&mut self, ns: u64) {
         self.left_ns = self.left_ns.saturating_sub(ns);
     }
 
-    /// The next stage; `None` when nothing is open or nothing more fits.
+    /// The next stage; `None` if nothing is open or no stage fits.
     pub fn next(&self) -> Option<Request> {
         let phases: [(Doing, Phase); 5] = [
             (Doing::Kinds, Search::kinds),
@@ -198,10 +198,10 @@ impl Search {
         })
     }
 
-    /// What came of a request, in the order of its cells.
+    /// Stores the answers to a request, in the order of its cells.
     pub fn told(&mut self, request: &Request, answers: Vec<Answer>, spent_ns: u64) {
         self.spend(spent_ns);
-        // What cannot be opened takes next to no time, and says nothing of what can be.
+        // A route that cannot be opened takes almost no time, and does not help to estimate routes that can.
         let opened = answers.iter().filter(|answer| matches!(answer, Answer::Samples(_))).count() as f64;
         let part = (opened / request.asks.len().max(1) as f64).max(0.1);
         let measure = (spent_ns as f64 / part / request.estimate_ns.max(1) as f64).clamp(0.1, 10.0);
@@ -236,7 +236,7 @@ impl Search {
         }
     }
 
-    /// Two sizes of the ladder: a small one, and one that takes its time.
+    /// Two sizes of the ladder: a small one, and a large one.
     fn kind_sizes(&self) -> Vec<u64> {
         let sizes = &self.settings.sizes;
         let mut two = vec![sizes[sizes.len() / 6], sizes[sizes.len() * 4 / 7]];
@@ -259,7 +259,7 @@ impl Search {
 
     fn ladder(&self) -> Vec<Task> {
         let sizes = &self.settings.sizes;
-        // The largest at once with every other one, so that each size lies between two that are known.
+        // The largest is measured early, with every second one, so that each remaining size is between two known ones.
         let (mut first, mut second): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
         sizes.iter().rev().enumerate().for_each(|(n, s)| if n % 2 == 0 { first.push(*s) } else { second.push(*s) });
         let mut tasks = Vec::new();
@@ -297,7 +297,7 @@ impl Search {
                     again.extend(unsure);
                     continue;
                 }
-                // Neither end is certain, and both are near: what lies between them is no more certain.
+                // Neither end is certain, and both are close to each other: a size between them would be no more certain.
                 let is_vague = (a.open || b.open) && (high - low) * 4 <= low;
                 if high - low <= resolution(low) || is_vague {
                     continue;
@@ -318,14 +318,14 @@ impl Search {
 
     fn between(&self) -> Vec<Task> {
         let mut tasks = Vec::new();
-        // A GPU without a speed has nothing that costs more.
+        // On a GPU without a speed no size costs more.
         let sweeps = self.sweeps.iter().enumerate().filter(|_| self.settings.cell_ns > 0);
         for (sweep, state) in sweeps {
             let known: Vec<(u64, &Slot, Best)> =
                 state.points.iter().filter_map(|(bytes, slot)| Some((*bytes, slot, slot.best?))).collect();
             for two in known.windows(2).filter(|two| two[0].2.route == two[1].2.route) {
                 let [(low, lower, _), (high, upper, _)] = [two[0], two[1]];
-                // Once between two of the ladder.
+                // Once between each two sizes of the ladder.
                 if high < 3 * low {
                     continue;
                 }
@@ -348,7 +348,7 @@ impl Search {
                 let rivals = slot.point.rivals(objective);
                 let missing = needs(objective).saturating_sub(slot.point.fewest(objective));
                 let each: f64 = rivals.iter().map(|route| state.expected(*route, *bytes)).sum();
-                // What would take a good part of the rest would leave others undecided.
+                // A task that takes a large part of the rest would leave others undecided.
                 if rivals.len() > 1 && missing > 0 && missing as f64 * each <= self.left_ns as f64 / 4.0 {
                     tasks.push(Task { sweep, bytes: *bytes, routes: rivals, visits: slot.point.visits });
                 } else if slot.best.is_some_and(|best| best.open) {
@@ -359,17 +359,17 @@ impl Search {
         tasks
     }
 
-    /// One stage of the first tasks that fit together.
+    /// One stage with the first tasks that fit together.
     fn pack(&self, tasks: Vec<Task>, doing: Doing) -> Option<Request> {
         let mut packed: Vec<&Task> = Vec::new();
         let (mut cells, mut bytes, mut estimate) = (0, 0u64, 0.0);
-        // What is worth doing only with time left takes no risk: stages that took less than was thought say little of other sizes.
-        // Of the shortest stages nobody knows to a few milliseconds what they take.
+        // Optional work must not take a risk: stages that took less than estimated say little about other sizes. The time of the shortest stages is
+        // uncertain by a few milliseconds.
         let left_ns = self.left_ns.saturating_sub(self.settings.open_ns) as f64;
         let left_ns = if doing == Doing::Between { left_ns * self.scale.min(1.0) } else { left_ns };
         let first = tasks.iter().find(|task| self.estimate(task, LEAST_NS) * MARGIN <= left_ns)?;
         let wanted = self.cell_ns(&tasks, doing, first.visits);
-        // Shorter where the budget does not hold it.
+        // Shorter if the budget is not enough.
         let mut cell_ns = wanted;
         while cell_ns > LEAST_NS && self.estimate(first, cell_ns) * MARGIN > left_ns {
             cell_ns = (cell_ns / 2).max(LEAST_NS);
@@ -401,7 +401,7 @@ impl Search {
         })
     }
 
-    /// Of each cell of a stage at most.
+    /// Maximum number of samples of each cell of a stage.
     fn samples_of(&self, visits: u32) -> u64 {
         let least = match self.settings.objective {
             Metric::P50 => MEDIAN_SAMPLES,
@@ -420,37 +420,37 @@ impl Search {
         if !matches!(doing, Doing::Kinds | Doing::Ladder) {
             return most;
         }
-        // So long that the whole ladder fits into its part of the budget.
+        // So short that the whole ladder fits into its part of the budget.
         let cells: usize = tasks.iter().map(|task| task.routes.len()).sum();
         let opening: f64 = tasks.iter().map(|task| self.estimate(task, 0)).sum();
         let share = self.left_ns as f64 * LADDER - opening;
         ((share / self.scale / cells.max(1) as f64).max(0.0) as u64).clamp(LEAST_NS, most)
     }
 
-    /// What a task takes, ns.
+    /// Estimated time of a task, ns.
     fn estimate(&self, task: &Task, cell_ns: u64) -> f64 {
         let state = &self.sweeps[task.sweep];
         let open = self.settings.open_ns as f64 + task.bytes as f64 * OPEN_NS_A_BYTE;
         let (rounds, samples) = (f64::from(self.settings.rounds), self.samples_of(task.visits) as f64);
         let of = |route: &usize| {
-            // A turn has one sample at least, and its last one may begin just before its time is over.
+            // A turn has at least one sample, and its last one may begin just before its time is over.
             let each = state.expected(*route, task.bytes);
             let one = each * rounds;
             let thought = self.scale * (open + (one * (1.0 + WARM_UP)).max(cell_ns as f64 + one));
-            // However short other stages were, transfers take what they take.
+            // However short other stages were, transfers need their time.
             let transfers = one.max((each * samples).min(cell_ns as f64));
             thought.max(transfers + self.scale.min(1.0) * open)
         };
         task.routes.iter().map(of).sum::<f64>()
     }
 
-    /// What was found, for a load: a plan for each sweep and metric.
+    /// The result for a load: a plan for each sweep and metric.
     pub fn plans(&self, load: &str) -> Vec<Plan> {
         let of = |state: &State| Metric::ALL.map(|metric| state.plan(metric, load));
         self.sweeps.iter().flat_map(of).flatten().collect()
     }
 
-    /// Routes that went no further, and why.
+    /// Dropped routes, and the reasons.
     pub fn dropped(&self) -> impl Iterator<Item = (&str, &str)> {
         self.sweeps.iter().flat_map(|state| {
             let names = state.sweep.candidates.iter().map(String::as_str);
@@ -470,7 +470,7 @@ impl State {
         (0..self.dropped.len()).filter(|n| self.dropped[*n].is_none())
     }
 
-    /// Of each kind of executor the best go on.
+    /// Keeps the best routes of each kind of executor.
     fn thin(&mut self, ends: &[u64]) {
         self.thinned = true;
         let points: Vec<&Point> = ends.iter().filter_map(|bytes| Some(&self.points.get(bytes)?.point)).collect();
@@ -496,18 +496,18 @@ impl State {
         }
     }
 
-    /// Far behind at the sizes next to this one, and falling back towards it.
+    /// Far slower at the neighbouring sizes, and relatively slower towards this one.
     fn is_hopeless(&self, route: usize, bytes: u64) -> bool {
         let behind = |point: &Point| Some(point.cells[route].p50()? / point.least()?);
         let refused = |point: &Point| point.cells[route].refused.is_some();
         let below: Vec<&Point> = self.points.range(..bytes).rev().take(2).map(|(_, slot)| &slot.point).collect();
         let above: Vec<&Point> = self.points.range(bytes + 1..).take(2).map(|(_, slot)| &slot.point).collect();
-        // It was not asked at the nearest size: it was hopeless there.
+        // It was not tried at the nearest size: it was hopeless there.
         let absent = |side: &[&Point]| side.first().is_some_and(|p| !refused(p) && p.cells[route].p50().is_none());
         if absent(&below) || absent(&above) {
             return true;
         }
-        // Too many bytes for it. Of a batch they may have been too few.
+        // Too many bytes for it. For a batch they may have been too few.
         let is_measured = |(_, slot): (&u64, &Slot)| slot.point.cells[route].p50().is_some();
         if below.first().is_some_and(|p| refused(p)) && !self.points.range(bytes + 1..).any(is_measured) {
             return true;
@@ -520,7 +520,7 @@ impl State {
         (falls(&below) && (above.is_empty() || far(&above))) || (far(&below) && far(&above))
     }
 
-    /// What a transfer should take, ns, by the size nearest to it.
+    /// The expected time of a transfer, ns, from the nearest size.
     fn expected(&self, route: usize, bytes: u64) -> f64 {
         let known = |(size, slot): (&u64, &Slot)| Some((*size, slot.point.cells[route].p50()?));
         let below = self.points.range(..=bytes).rev().find_map(known);
@@ -531,7 +531,7 @@ impl State {
         }
     }
 
-    /// Those that are near the best of a size, once more.
+    /// The routes close to the best of a size, for another visit.
     fn again(&self, sweep: usize, bytes: u64) -> Option<Task> {
         let slot = self.points.get(&bytes)?;
         let routes: Vec<usize> = slot.point.measured().filter(|n| slot.is_near(*n)).collect();
@@ -576,15 +576,15 @@ impl State {
         (!ranges.is_empty()).then_some(Plan { key, ranges, points, undecided })
     }
 
-    /// The last size of the range that ends between two sizes: where the medians of the two best routes, drawn as straight lines
-    /// between the sizes, say that the second one becomes the best. In the middle where they say nothing.
+    /// The last size of the range that ends between two sizes. The medians of the two best routes are interpolated linearly between the sizes: the
+    /// border is where the second route becomes the best. If that gives no border, the middle.
     fn border(&self, (low, lower, a): (u64, &Slot, Best), (high, upper, b): (u64, &Slot, Best), metric: Metric) -> u64 {
         if high - low <= 1 {
             return low;
         }
         let routes = &self.sweep.candidates;
         let is_preferred = decide::preference(&routes[b.route]) < decide::preference(&routes[a.route]);
-        // The preferred one is the best as long as it is within the bound.
+        // The preferred route is the best as long as it is within the bound.
         let bound = if is_preferred { 1.0 / decide::WITHIN } else { decide::WITHIN };
         let lead = |slot: &Slot| {
             let p50 = |n: usize| slot.point.cells[n].p50();
@@ -601,8 +601,8 @@ impl State {
 }
 
 impl Slot {
-    /// How many times the fastest one's time a route takes, or 1 where that is a few clock ticks: what is lost by taking it. A
-    /// route that was not measured here may lose anything.
+    /// How many times as long as the fastest a route takes, or 1 if the difference is a few clock ticks: the loss from taking it. For a route that
+    /// was not measured here the loss is unlimited.
     fn loss(&self, route: usize) -> f64 {
         match (self.point.cells[route].p50(), self.point.least()) {
             (Some(p50), Some(least)) if p50 - least > WORTH_NS => p50 / least,
@@ -611,15 +611,14 @@ impl Slot {
         }
     }
 
-    /// How many times the fastest one's time the second one takes.
+    /// How many times as long as the fastest the second one takes.
     fn second(&self) -> f64 {
         let mut all: Vec<f64> = self.point.cells.iter().filter_map(|cell| cell.p50()).collect();
         all.sort_by(f64::total_cmp);
         if let [first, second, ..] = all[..] { second / first } else { f64::INFINITY }
     }
 
-    /// Whether this route could be taken here, though another one is: it loses little against the fastest, and against CUDA's best
-    /// form.
+    /// Whether this route would also do here: it loses little compared with the fastest, and with CUDA's best form.
     fn would_do(&self, route: usize, routes: &[String]) -> bool {
         let Some(p50) = self.point.cells[route].p50() else { return false };
         let cudas = (0..routes.len()).filter(|n| decide::is_cuda(&routes[*n]));
@@ -633,12 +632,12 @@ impl Slot {
     }
 }
 
-/// Two sizes so near need no third between them: a 32nd of the smaller one, 16 bytes at least, a page at most.
+/// Two sizes this close need no third between them: a 32nd of the smaller one, at least 16 bytes, at most a page.
 fn resolution(low: u64) -> u64 {
     (low / 32).clamp(16, 4096)
 }
 
-/// A size between two, as round as they are apart.
+/// A size between two, rounded according to their distance.
 fn middle(low: u64, high: u64) -> u64 {
     let middle = low + (high - low) / 2;
     let grain = match high - low {

@@ -10,14 +10,14 @@ const INLINE: &str = "host->inline->gpu0";
 const CUDA: &str = "host->cuda->gpu0";
 const BAR1: &str = "host->bar1[flush]->gpu0";
 
-/// What a transfer costs: so many ns, and so many a byte.
+/// The cost of a transfer: a number of ns, plus ns per byte.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     start: f64,
     byte: f64,
-    /// It moves no more.
+    /// Maximum bytes of a transfer.
     most: u64,
-    /// From one size to another one so many ns more.
+    /// Additional ns between two sizes.
     hump: (u64, u64, f64),
 }
 
@@ -44,11 +44,11 @@ const H200: [(&str, Cost); 4] = [
 struct Host {
     random: fastrand::Rng,
     slow: bool,
-    /// How far samples of one speed spread.
+    /// The spread of samples at one speed.
     spread: f64,
     /// Opening one cell.
     open_ns: f64,
-    /// And each of its bytes.
+    /// Additional time for each of its bytes.
     open_ns_a_byte: f64,
     samples: u64,
 }
@@ -72,7 +72,7 @@ impl Host {
         (ns * speed * late * (1.0 + self.spread * self.random.f64())) as u64
     }
 
-    /// As the engine does it: each cell has its share of the time in each round, and one sample at least.
+    /// As the engine does it: each cell has its share of the time in each round, and at least one sample.
     fn measure(&mut self, request: &Request, costs: &[&[(&str, Cost)]]) -> (Vec<Answer>, u64) {
         let share = request.duration_ns as f64 / request.asks.len() as f64 / f64::from(request.rounds);
         let mut spent = 0.0;
@@ -118,7 +118,7 @@ fn settings(objective: Metric, budget_ns: u64) -> Settings {
     }
 }
 
-/// Runs a search to its end: what it found, what it spent, and how many stages it took.
+/// Runs a search to its end; returns the search, the time spent, and the number of stages.
 fn run(host: &mut Host, costs: &[&[(&str, Cost)]], settings: Settings) -> (Search, u64, usize) {
     let sweep = |(n, costs): (usize, &&[(&str, Cost)])| Sweep {
         direction: if n == 0 { Direction::ToGpu } else { Direction::FromGpu },
@@ -143,7 +143,7 @@ fn plan(search: &Search, metric: Metric) -> Plan {
     search.plans("idle").into_iter().find(|plan| plan.key.metric == metric).unwrap()
 }
 
-/// The best by the rule, without noise.
+/// The best according to the rule, without noise.
 fn truth<'r>(costs: &[(&'r str, Cost)], bytes: u64) -> &'r str {
     let able: Vec<(&str, Cost)> = costs.iter().copied().filter(|(_, cost)| bytes <= cost.most).collect();
     let (names, figures): (Vec<&str>, Vec<f64>) = able.iter().map(|(name, cost)| (*name, cost.ns(bytes))).unzip();
@@ -154,7 +154,7 @@ fn truth<'r>(costs: &[(&'r str, Cost)], bytes: u64) -> &'r str {
     names[decide::best(&names, compare).unwrap().best]
 }
 
-/// The sizes at which the truth changes, to a byte.
+/// The sizes at which the true best route changes, to a byte.
 fn crossovers(costs: &[(&str, Cost)]) -> Vec<u64> {
     let mut all = Vec::new();
     let mut size = 4u64;
@@ -173,7 +173,7 @@ fn crossovers(costs: &[(&str, Cost)]) -> Vec<u64> {
     all
 }
 
-/// Each border of the plan lies within a page of a true one, and no true one is missing.
+/// Checks that each border of the plan is within a page of a true one, and that no true one is missing.
 fn is_found(plan: &Plan, costs: &[(&str, Cost)]) -> Result<(), String> {
     let true_ones = crossovers(costs);
     let borders: Vec<u64> = plan.ranges.iter().filter_map(|range| range.to).collect();
@@ -250,7 +250,7 @@ fn where_routes_are_far_apart_it_ends_early() {
 
 #[test]
 fn samples_go_where_routes_are_close() {
-    // Just at the bound over CUDA's best form at every size: never certain.
+    // Just at the bound compared with CUDA's best form at every size: never certain.
     let close = [(CE, Cost::of(5050.0, 0.018)), (CUDA, Cost::of(5000.0, 0.01782))];
     let far = [(CE, Cost::of(4000.0, 0.018)), (CUDA, Cost::of(9000.0, 0.06))];
     let (search, ..) = run(&mut Host::new(1), &[&close, &far], settings(Metric::P50, 8_000_000_000));
@@ -331,7 +331,7 @@ fn facts() -> Facts {
     }
 }
 
-/// An H200's routes of one direction, about: their borders lie between sizes of the ladder, some close to one another.
+/// Roughly an H200's routes of one direction: their borders are between sizes of the ladder, some close to each other.
 fn all_routes(to_gpu: bool) -> Vec<(&'static str, Cost)> {
     let mut all = vec![
         (CE, Cost::of(4300.0, 0.0182)),
@@ -357,7 +357,7 @@ fn all_routes(to_gpu: bool) -> Vec<(&'static str, Cost)> {
     all
 }
 
-/// Sizes that a program may ask for: about sixteen to each doubling.
+/// Sizes that a program may use: about sixteen for each doubling.
 fn asked_for() -> impl Iterator<Item = u64> {
     (2..26u32).flat_map(|power| (0..16u64).map(move |part| (1u64 << power) + (part << power) / 16)).chain([64 << 20])
 }
@@ -391,8 +391,8 @@ fn two_minutes_are_enough_for_each_border_of_eight_sweeps() {
 }
 
 #[test]
-fn what_costs_more_between_two_sizes_of_the_ladder_is_found_with_time_left() {
-    // Both ends of 16 to 64 KiB say the copy engine; between them something is in its way.
+fn a_higher_cost_between_two_sizes_of_the_ladder_is_found_with_time_left() {
+    // The copy engine is the best at both ends of 16 to 64 KiB; between them its cost is higher.
     let hump = Cost { hump: (28_000, 50_000, 2_000.0), ..Cost::of(4000.0, 0.018) };
     let costs = [(CE, hump), (CUDA, Cost::of(5000.0, 0.0183))];
     let (search, spent, _) = run(&mut Host::new(4), &[&costs], settings(Metric::P50, 60_000_000_000));

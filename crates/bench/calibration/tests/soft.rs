@@ -1,4 +1,4 @@
-//! A calibration by the engine, on the software GPU: every route is opened, verified and measured.
+//! A calibration with the engine, on the software GPU: every route is opened, verified and measured.
 
 use calibration::{Calibration, Done, Ended, candidates, own, run};
 use copy::Machine;
@@ -65,7 +65,7 @@ fn it_stops_when_it_is_told_to() {
 fn candidates_are_safe_and_stand_in_the_order_of_preference() {
     let (kept, left) = candidates(&machine(), Direction::ToGpu, Host::Pinned, 1);
     let place = |route: &str| kept.iter().position(|k| k == route).unwrap();
-    // Engines beside kernels, those on graphics' runlist, data in the stream, the CPU's own stores.
+    // Engines that run in parallel with kernels, those on the graphics runlist, data in the stream, the CPU's own stores.
     assert!(place("host->ce2->gpu0") < place("host->ce0->gpu0"));
     assert!(place("host->ce0->gpu0") < place("host->inline->gpu0"));
     assert!(place("host->inline->gpu0") < place("host->bar1[flush]->gpu0"));

@@ -1,4 +1,4 @@
-//! Prints the table of docs/reference/compare.md: how often a comparison of synthetic runs comes to which verdict.
+//! Prints the table of docs/reference/compare.md: how often each verdict results from comparisons of synthetic runs.
 //!
 //! `cargo run --release -p comparison --example operating -- 500`
 

@@ -1,28 +1,28 @@
-//! What kept the measuring thread from its CPU, and what a difference between two runs in that may explain.
+//! Time that the measuring thread lost its CPU, and how much of a difference between two runs that may explain.
 
 use crate::Side;
 use serde::{Deserialize, Serialize};
 use statistics::{Estimate, Figure};
 
-/// The CPU of the thread that measured, in one run.
+/// The CPU of the measuring thread, in one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Conditions {
-    /// The part of the time in which it was taken away: the larger of steal and what the noise measurement lost.
+    /// The part of the time in which the thread had no CPU: the larger of steal and the loss in the noise measurement.
     pub away: f64,
-    /// How long it was away at a time, at the longest.
+    /// The longest single loss.
     pub gap_ns: f64,
-    /// The part of the time in which some thread of the machine was ready and had no CPU.
+    /// The part of the time in which some thread of the machine was runnable without a CPU.
     pub pressure: f64,
 }
 
-/// Another thread has the CPU for one turn of Linux's scheduler.
+/// A time slice of Linux's scheduler that another thread may get.
 const TURN_NS: f64 = 3e6;
 
-/// However much of the time was lost, some was not.
+/// Limit for the lost part of the time.
 const MOST_AWAY: f64 = 0.95;
 
 impl Conditions {
-    /// The part of samples of this length in which the thread may have been away.
+    /// The part of samples of this length that may contain a loss.
     fn hit(&self, sample_ns: f64) -> f64 {
         let away = self.away.clamp(0.0, MOST_AWAY);
         let gap = if self.gap_ns > 0.0 { self.gap_ns } else { TURN_NS };
@@ -31,11 +31,11 @@ impl Conditions {
 
     /// How far a difference between the conditions of two runs may move the logarithm of the quotient of a figure.
     ///
-    /// If more samples by the part `h` were hit in one run, a percentile of it may be the one that lies `h` higher or lower
-    /// without them; and a mean may be longer by the part of the time that was lost.
+    /// If the part of affected samples is larger by `h` in one run, a percentile may be the one that is `h` higher or lower without them; and a
+    /// mean may be longer by the lost part of the time.
     pub(crate) fn apart(a: (&Side<'_>, &Estimate), b: (&Side<'_>, &Estimate), figure: Figure) -> f64 {
         let (of_a, of_b) = (a.0.conditions, b.0.conditions);
-        // Of samples that are as long in both: under the same conditions as many are hit.
+        // For samples of the same length in both: equal conditions affect equally many.
         let hit = (of_a.hit(a.0.sample_ns) - of_b.hit(a.0.sample_ns)).abs();
         let Figure::Percentile(p) = figure else {
             return (of_a.away.min(MOST_AWAY) - of_b.away.min(MOST_AWAY)).abs();

@@ -7,7 +7,7 @@ use statistics::distribution::{student_cdf, student_quantile};
 use statistics::{Estimate, Figure, Interval, MIN_ROUNDS, Rounds, Why};
 use std::fmt;
 
-/// Of a ratio's logarithm: rounds that are all alike still leave something to be known.
+/// Minimum variance of a ratio's logarithm: even identical rounds leave some uncertainty.
 const LEAST_VARIANCE: f64 = 1e-12;
 
 /// One of the two.
@@ -16,7 +16,7 @@ pub struct Side<'a> {
     pub rounds: &'a Rounds,
     /// The step of the clock, as a part of the median.
     pub resolution: f64,
-    /// The median of its samples in ns, however they were divided.
+    /// The median of its samples in ns, before any division.
     pub sample_ns: f64,
     pub conditions: Conditions,
 }
@@ -25,12 +25,11 @@ pub struct Side<'a> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
     pub ratio: f64,
-    /// Holds the ratio with 99 %.
+    /// Holds the ratio with 99 % confidence.
     pub interval: Interval<f64>,
-    /// How probable it is that two equal cells are so far apart, or further.
+    /// The probability that two equal cells differ this much or more.
     pub probability: f64,
-    /// By how much the interval is wider to each side, as a part of the ratio, because CPU pressure, steal and the noise floor
-    /// differ between the runs.
+    /// How much wider the interval is to each side, relative to the ratio, because CPU pressure, steal and the noise floor differ between the runs.
     pub widened: f64,
 }
 
@@ -38,15 +37,15 @@ pub struct Difference {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Missing {
-    /// So many rounds.
+    /// Too few rounds.
     Rounds { a: u32, b: u32 },
     /// Too few for a percentile.
     Samples { a: u64, b: u64, needs: u64 },
-    /// The samples beyond a percentile come from a few rounds or repeats.
+    /// The samples beyond a percentile come from too few rounds or repeats.
     Beyond,
-    /// The figure is 0, and nothing is a multiple of it.
+    /// The figure is 0, so that there is no ratio to it.
     Zero,
-    /// Of extremes there is no interval.
+    /// Extremes have no interval.
     Extreme,
 }
 
@@ -73,7 +72,7 @@ impl Difference {
             return Err(Missing::Zero);
         }
         let log = (other.value / one.value).ln();
-        // A value lies anywhere within a step of the clock, however often it is read.
+        // A value may be anywhere within a step of the clock, however often it is read.
         let least = LEAST_VARIANCE + (a.resolution.powi(2) + b.resolution.powi(2)) / 12.0 + 2.0 * BETWEEN_RUNS.powi(2);
         let ((down_a, up_a), (down_b, up_b)) = (logarithmic(&one), logarithmic(&other));
         let error = |of_a: f64, of_b: f64| (of_a.powi(2) + of_b.powi(2) + least).sqrt();
@@ -98,9 +97,9 @@ impl Difference {
     }
 }
 
-/// The standard deviation of a figure's logarithm from one run to the next on a machine that nobody changed, beyond what the rounds and
-/// repeats of one run show: it stays a little slower or faster for longer than a run lasts. In pairs cut from one series without any change
-/// (docs/reference/compare.md) up to 8 of 100 were called different without it.
+/// The standard deviation of a figure's logarithm between runs on an unchanged machine, beyond what the rounds and repeats of one run show: a
+/// machine stays a little slower or faster for longer than a run lasts. Without it, up to 8 of 100 pairs cut from one unchanged series
+/// (docs/reference/compare.md) were called different.
 const BETWEEN_RUNS: f64 = 0.007;
 
 /// The standard deviations of the logarithm, downwards and upwards.
@@ -116,7 +115,7 @@ fn welch((a, of_a): (f64, u32), (b, of_b): (f64, u32), known: f64) -> u32 {
     all.clamp(1.0, MOST_FREEDOM) as u32
 }
 
-/// Beyond it Student's t is the normal distribution.
+/// With more degrees of freedom, Student's t is the normal distribution.
 const MOST_FREEDOM: f64 = 1e4;
 
 fn missing(why: Why, a: Side<'_>, b: Side<'_>, figure: Figure) -> Missing {

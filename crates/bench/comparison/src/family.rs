@@ -1,12 +1,11 @@
 //! Many tests at once.
 
-/// The chance that anything at all is called slower or faster where all cells are equal.
+/// The chance that any cell is called slower or faster if all cells are equal.
 pub const ERROR: f64 = 0.01;
 
-/// Holm's adjusted probabilities, in the order given.
+/// Holm's adjusted probabilities, in the given order.
 ///
-/// Where every one up to some level is called a difference, the chance that any call is false is at most that level,
-/// however the tests depend on each other.
+/// If every test up to some level is called a difference, the chance of any false call is at most that level, for any dependence between the tests.
 pub fn holm(probabilities: &[f64]) -> Vec<f64> {
     let n = probabilities.len();
     let mut order: Vec<usize> = (0..n).collect();
@@ -25,7 +24,7 @@ mod tests {
 
     #[test]
     fn the_least_counts_as_often_as_there_are_tests() {
-        // The figures of R's p.adjust(c(0.01, 0.04, 0.03, 0.005, 0.9), "holm").
+        // The result of R's p.adjust(c(0.01, 0.04, 0.03, 0.005, 0.9), "holm").
         let adjusted = holm(&[0.01, 0.04, 0.03, 0.005, 0.9]);
         for (found, expected) in adjusted.iter().zip([0.04, 0.09, 0.09, 0.025, 0.9]) {
             assert!((found - expected).abs() < 1e-12, "{adjusted:?}");

@@ -1,9 +1,7 @@
-//! Whether one run is slower than another, cell by cell, and which of many machines is an outlier. Pure: samples by rounds in,
-//! verdicts out.
+//! Whether one run is slower than another, cell by cell, and which of many machines is an outlier. Pure: samples by rounds in, verdicts out.
 //!
-//! The invariant: all rounds of both runs count, and intervals and error rates are those of repeats and rounds, never of samples
-//! (`statistics`). Rounds of a speed that one run had more of never make a verdict; they
-//! turn each verdict but `slower` into `unclear`.
+//! The invariant: all rounds of both runs count, and intervals and error rates are those of repeats and rounds, never of samples (`statistics`). If
+//! one run had more rounds of one speed, those rounds never decide a verdict; they turn each verdict except `slower` into `unclear`.
 
 mod conditions;
 mod difference;

@@ -5,11 +5,10 @@ use serde::{Deserialize, Serialize};
 use statistics::distribution::student_quantile;
 use statistics::{Figure, Interval, Rounds, median};
 
-/// With fewer, nobody can say which of them is the odd one.
+/// With fewer machines, the outlier cannot be identified.
 pub const FEWEST_MACHINES: usize = 4;
 
-/// How many robust standard deviations beyond the median a machine is an outlier: of 100 machines whose figures are normal
-/// 0.05 are.
+/// A machine is an outlier beyond this many robust standard deviations from the median: of 100 machines with normal figures, 0.05 are.
 const DEVIATIONS: f64 = 3.5;
 
 /// The median absolute deviation of a normal distribution, times this, is its standard deviation.
@@ -28,7 +27,7 @@ pub struct Machines {
     pub cell: Key,
     pub metric: String,
     pub median: f64,
-    /// How many times the median one robust standard deviation is, 1 where all are the same.
+    /// One robust standard deviation as a factor; 1 if all machines are equal.
     pub spread: f64,
     /// The slowest first.
     pub standings: Vec<Standing>,
@@ -41,13 +40,13 @@ pub struct Standing {
     pub machine: String,
     pub value: f64,
     pub interval: Option<Interval<f64>>,
-    /// To the median of the machines.
+    /// Relative to the median of the machines.
     pub ratio: f64,
-    /// Even the end of its interval that is nearer to the others lies beyond them, by more than asked.
+    /// Even the nearer end of its interval is beyond the others, by more than the limit.
     pub outlier: bool,
 }
 
-/// `None` with fewer than [`FEWEST_MACHINES`] machines that have the figure. An outlier is off by the part `least` at least.
+/// `None` with fewer than [`FEWEST_MACHINES`] machines that have the figure. An outlier differs by at least the part `least`.
 pub fn compare_machines(cell: &Key, machines: &[Machine<'_>], figure: Figure, least: f64) -> Option<Machines> {
     let value = |m: &Machine<'_>| m.rounds.figure(figure).filter(|v| *v > 0.0);
     let (with, without): (Vec<_>, Vec<_>) = machines.iter().partition(|m| value(m).is_some());
@@ -57,7 +56,7 @@ pub fn compare_machines(cell: &Key, machines: &[Machine<'_>], figure: Figure, le
     let logs: Vec<f64> = with.iter().filter_map(|m| value(m)).map(f64::ln).collect();
     let centre = median(&mut logs.clone())?;
     let deviation = NORMAL * median(&mut logs.iter().map(|l| (l - centre).abs()).collect::<Vec<_>>())?;
-    // With few machines the deviation itself is uncertain: as many more deviations as Student's t asks for.
+    // With few machines the deviation itself is uncertain: use as many more deviations as Student's t requires.
     let reach = student_quantile(TAIL, with.len() as u32 - 1).abs().max(DEVIATIONS) * deviation;
     let beyond = reach.max((1.0 + least).ln());
     let mut standings: Vec<Standing> = with
@@ -129,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_may_be_as_fast_as_the_others_is_none() {
-        // Its rounds are up to 60 % apart: 6 of them say little of where it is.
+        // Its rounds are up to 60 % apart: 6 of them show little about its level.
         let mut all = machines(8, 8, 1.0, 0.01, 12, 1);
         all[5].1 = machines(1, 0, 1.15, 0.6, 6, 5).remove(0).1;
         assert_eq!(outliers(&all), Vec::<String>::new());

@@ -8,12 +8,12 @@ use statistics::{Figure, Interval, Rounds};
 use std::borrow::Cow;
 use std::fmt;
 
-/// What makes cells of two runs the same one.
+/// The identity of a cell, for matching two runs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Key {
     pub subject: String,
     pub bytes: u64,
-    /// Names and values of the matrix's axes: `policy=stock copies.count=4`, or nothing.
+    /// Names and values of the matrix's axes: `policy=stock copies.count=4`, or empty.
     pub point: String,
 }
 
@@ -35,39 +35,39 @@ impl fmt::Display for Key {
 pub struct Cell {
     pub rounds: Rounds,
     pub conditions: Conditions,
-    /// The baseline's median in each round, where the experiment names a baseline and this cell is another one.
+    /// The baseline's median in each round, if the experiment names a baseline and this cell is another one.
     pub baseline: Option<Vec<Option<f64>>>,
 }
 
 impl Cell {
-    /// Without a baseline, under conditions that are not known.
+    /// Without a baseline, under unknown conditions.
     pub fn of(rounds: Rounds) -> Cell {
         Cell { rounds, conditions: Conditions::default(), baseline: None }
     }
 }
 
-/// What is there of a cell in one run.
+/// A cell's content in one run.
 #[derive(Clone, Debug)]
 pub enum Run {
     Measured(Box<Cell>),
-    /// The cell is in the run, and has no samples.
+    /// The cell is in the run, but has no samples.
     Failed(String),
     /// It does not exist on that machine, or the experiment has no such cell.
     Absent(String),
 }
 
-/// What is asked.
+/// The options of a comparison.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub figures: Vec<Figure>,
-    /// A slowdown by less than this part is no failure.
+    /// A slowdown by less than this part does not fail.
     pub fail_above: f64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// No difference is certain, and B is not slower by `fail_above`: its interval ends below that.
+    /// No difference is certain, and a slowdown by `fail_above` is ruled out: the interval ends below that.
     Equal,
     /// No difference is certain, and a slowdown by `fail_above` is not ruled out; or one run had more rounds of one speed.
     Unclear,
@@ -88,17 +88,17 @@ pub struct Row {
     pub metric: String,
     pub a: Option<f64>,
     pub b: Option<f64>,
-    /// The ratio is that of the multiples of the baseline.
+    /// The ratio is of the multiples of the baseline.
     pub beside_baseline: bool,
     pub difference: Option<Difference>,
     /// A speed of which one run had more rounds than chance allows: the verdict is then `slower`, or unclear.
     pub speeds: Option<Speeds>,
-    /// In a smaller part of the rounds of B a slowdown by `fail_above` is not found.
+    /// A slowdown by `fail_above` in a smaller part of B's rounds would not be found.
     pub least_share: Option<f64>,
     /// Adjusted for the number of tests.
     pub probability: Option<f64>,
     pub verdict: Verdict,
-    /// It is slower for certain, and by `fail_above` or more as far as the interval says; or it is lost.
+    /// It is certainly slower, and the interval includes a slowdown by `fail_above` or more; or it is lost.
     pub fails: bool,
     pub notes: Vec<String>,
 }
@@ -109,7 +109,7 @@ impl Row {
     }
 }
 
-/// Something that differs between the two environments.
+/// A fact that differs between the two environments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     pub what: String,
@@ -146,7 +146,7 @@ pub fn compare(cell: &Key, a: &Run, b: &Run, request: &Request) -> Vec<Row> {
         let speeds = pair.speeds;
         let mut notes: Vec<String> = speeds.iter().map(said).collect();
         notes.extend(moved.map(|ratio| {
-            format!("the baseline is {ratio:.3} times as slow in B: of the change beside it and that by itself the smaller counts")
+            format!("the baseline is {ratio:.3} times as slow in B: the smaller of two changes is used: relative to the baseline, and absolute")
         }));
         Row {
             cell: cell.clone(),
@@ -166,7 +166,7 @@ pub fn compare(cell: &Key, a: &Run, b: &Run, request: &Request) -> Vec<Row> {
     request.figures.iter().map(row).collect()
 }
 
-/// Rounds of both runs, as they are compared.
+/// Rounds of both runs, as compared.
 struct Pair<'a> {
     rounds: (Cow<'a, Rounds>, Cow<'a, Rounds>),
     /// Medians of the rounds, before speeds were divided out.
@@ -182,7 +182,7 @@ impl<'a> Pair<'a> {
         let median = |cell: &Cell| cell.rounds.figure(Figure::P50).unwrap_or(0.0);
         let medians = (rounds.0.each(Figure::P50), rounds.1.each(Figure::P50));
         let both = (medians.0.as_slice(), medians.1.as_slice());
-        // The baseline shows the speed of the host whatever became of the cell.
+        // The baseline shows the speed of the host, even if the cell failed.
         let host = a.baseline.as_deref().zip(b.baseline.as_deref());
         let same = host.and_then(|host| Same::of(host, both)).or_else(|| Same::of(both, both));
         let speeds = if same.is_some() { None } else { Speeds::changed(&medians.0, &medians.1) };
@@ -228,8 +228,8 @@ impl<'a> Pair<'a> {
         Difference::of(a, b, figure)
     }
 
-    /// In which part of B's rounds a slowdown by `fail_above` is found: as a speed of its own where rounds hardly differ, else
-    /// where it moves the figure out of its interval.
+    /// The smallest part of B's rounds in which a slowdown by `fail_above` is found: as a separate speed if rounds hardly differ, else if it moves
+    /// the figure out of its interval.
     fn least_share(&self, difference: &Difference, fail_above: f64) -> f64 {
         let (a, b) = &self.medians;
         let change = fail_above.ln_1p();
@@ -241,21 +241,20 @@ impl<'a> Pair<'a> {
         if change > 0.0 { (half / change).min(1.0) } else { 1.0 }
     }
 
-    /// How many times as slow it is in B, if that is certain.
+    /// How many times as slow the baseline is in B, if that is certain.
     ///
-    /// A driver whose copies became faster makes all others slower beside them, and a host that is slow throughout makes the
-    /// baseline slow. Which of the two it was nobody can tell; a cell that became slower is slower beside the baseline and by
-    /// itself.
+    /// A driver whose copies became faster makes all others slower relative to them, and a host that is slow throughout makes the baseline slow.
+    /// The two cases look the same. So a cell is slower only if it is slower both relative to the baseline and by itself.
     fn moved(&self) -> Option<f64> {
         let difference = self.judged(Figure::P50).ok()?;
         (difference.probability <= ERROR).then_some(difference.ratio)
     }
 }
 
-/// Samples beside a baseline are whole millionths of its median.
+/// Samples relative to a baseline are whole millionths of its median.
 const UNIT: f64 = 1e6;
 
-/// Samples whose speed is divided out are whole thousandths of what they were.
+/// Samples whose speed is divided out are whole thousandths of their original values.
 const FINER: f64 = 1e3;
 
 fn unmeasured(cell: &Key, a: &Run, b: &Run) -> Row {
@@ -306,7 +305,7 @@ impl Comparison {
             let Some(difference) = &row.difference else { continue };
             let reaches = difference.interval.high >= 1.0 + fail_above;
             row.verdict = match difference.ratio {
-                // Nothing rules out a slowdown by nothing.
+                // A slowdown by 0 cannot be ruled out, so a limit of 0 counts as equal here.
                 _ if adjusted > ERROR && reaches && fail_above > 0.0 => Verdict::Unclear,
                 _ if adjusted > ERROR => Verdict::Equal,
                 ratio if ratio > 1.0 => Verdict::Slower,
@@ -320,7 +319,7 @@ impl Comparison {
         Comparison { fail_above, tests: tested.len() as u32, rows }
     }
 
-    /// No time fails, however slow: these are not times of a GPU. What is lost still does.
+    /// No time fails, however slow, because these are not times of a GPU. A lost cell still fails.
     pub fn forgive_times(&mut self) {
         self.rows.iter_mut().for_each(|r| r.fails = matches!(r.verdict, Verdict::Lost(_)));
     }
@@ -338,7 +337,7 @@ mod tests {
         Key { subject: subject.into(), bytes: 64, point: "policy=stock".into() }
     }
 
-    /// `rounds` rounds of 100 samples of about 1 us times `times`, in up to six repeats.
+    /// `rounds` rounds of 100 samples of about 1 us multiplied by `times`, in up to six repeats.
     fn measured(rounds: usize, times: f64, seed: u64) -> Run {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut round =
@@ -356,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_both_runs_is_said_and_what_failed_in_b_fails() {
+    fn cells_of_one_run_are_reported_and_a_failure_in_b_fails() {
         let (run, failed, absent) =
             (measured(10, 1.0, 1), Run::Failed("no bytes".into()), Run::Absent("no route".into()));
         let verdict = |a, b| {
@@ -443,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rounds_cannot_tell_is_not_called_equal() {
+    fn cells_that_rounds_cannot_distinguish_are_not_called_equal() {
         // Rounds up to 60 % apart: a slowdown by 5 % is neither certain nor ruled out.
         let wild = |seed: u64| {
             let mut random = fastrand::Rng::with_seed(seed);
@@ -474,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_at_another_speed_does_not_matter_beside_a_baseline() {
+    fn a_host_at_another_speed_does_not_matter_relative_to_a_baseline() {
         let with = |speed: f64, times: f64, seed| {
             let (Run::Measured(cell), Run::Measured(other)) =
                 (measured(20, speed * times, seed), measured(20, speed, seed + 9))
@@ -494,7 +493,7 @@ mod tests {
         let beside_faster = Run::Measured(Box::new(Cell { baseline: Some(faster.rounds.each(Figure::P50)), ..*cell }));
         let row = one(&with(1.0, 3.0, 1), &beside_faster, Figure::P50);
         assert!(row.verdict == Verdict::Equal && row.notes[0].contains("times as slow in B"), "{row:?}");
-        // Without it nobody could tell that from a slowdown.
+        // Without it the case would look like a slowdown.
         assert_eq!(one(&measured(20, 1.0, 1), &measured(20, 1.15, 2), Figure::P50).verdict, Verdict::Slower);
     }
 

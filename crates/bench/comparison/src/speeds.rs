@@ -1,23 +1,22 @@
-//! At which speeds the rounds of two runs were measured, and whether their shares changed.
+//! The speeds at which the rounds of two runs were measured, and whether their shares changed.
 //!
-//! Virtual machines and clocks that boost flip between speeds some 5 to 30 % apart, and a change may slow some rounds only. Then the
-//! medians of the rounds lie in clusters. Where both runs had the same speeds with shares that chance explains, rounds are compared
-//! with rounds at the same speed. Otherwise nobody can tell whether a host or a change made them: all rounds are compared as they
-//! are, and the verdict is `slower`, or unclear.
+//! Virtual machines and clocks that boost flip between speeds some 5 to 30 % apart, and a change may slow some rounds only. Then the medians of the
+//! rounds form clusters. If both runs had the same speeds, with shares that chance explains, rounds are compared with rounds at the same speed.
+//! Otherwise the cause (host or change) is unknown: all rounds are compared as they are, and the verdict is `slower` or unclear.
 
 use serde::{Deserialize, Serialize};
 
-/// Clusters nearer to each other are not taken for two speeds: they hardly move a result, and noise makes such clusters too.
+/// Clusters closer together do not count as two speeds: they hardly change a result, and noise makes such clusters too.
 pub const LEAST_APART: f64 = 1.04;
 
-/// The centres of two clusters lie at least so many standard deviations within them apart. Of 60 rounds without clusters less
-/// than one in a thousand is cut into halves so far apart, of evenly spread ones two in a thousand.
+/// Minimum distance of the centres of two clusters, in standard deviations within them. Of 60 rounds without clusters less than one in a thousand
+/// is cut into halves this far apart; of evenly spread ones, two in a thousand.
 pub(crate) const DEVIATIONS: f64 = 4.5;
 
-/// A round by itself is an outlier, and no speed.
+/// A single round is an outlier, and no speed.
 const FEWEST: usize = 2;
 
-/// Shares differ where two runs of one kind are so different with a smaller chance.
+/// Shares differ if the chance of such a difference between two equal runs is smaller.
 const CHANCE: f64 = 0.1;
 
 /// A speed of which one run had more rounds than chance allows.
@@ -31,7 +30,7 @@ pub struct Speeds {
 
 /// Rounds by speed.
 struct Clusters {
-    /// The least logarithm of each slower speed, the fastest first.
+    /// The smallest logarithm of each slower speed, the fastest first.
     cuts: Vec<f64>,
     /// The mean logarithm at each speed.
     centres: Vec<f64>,
@@ -54,33 +53,33 @@ impl Clusters {
         self.cuts.iter().filter(|cut| log >= **cut).count()
     }
 
-    /// Of each round; `None` without a median.
+    /// The speed of each round; `None` without a median.
     fn speeds(&self, medians: &[Option<f64>]) -> Vec<Option<usize>> {
         medians.iter().map(|m| m.filter(|m| *m > 0.0).map(|m| self.speed(m.ln()))).collect()
     }
 
-    /// How many of these are at each speed.
+    /// How many of these have each speed.
     fn counts(&self, logs: &[f64]) -> Vec<usize> {
         let mut counts = vec![0; self.centres.len()];
         logs.iter().for_each(|l| counts[self.speed(*l)] += 1);
         counts
     }
 
-    /// How many times as slow as the fastest speed, in logarithms.
+    /// Each speed relative to the fastest one, in logarithms.
     fn steps(&self) -> Vec<f64> {
         self.centres.iter().map(|c| c - self.centres[0]).collect()
     }
 }
 
-/// Both runs had the same speeds, B's perhaps slower as a whole: what each round is divided by to be at the fastest one.
+/// Both runs had the same speeds, B's possibly slower as a whole: the divisors that bring each round to the fastest speed.
 pub(crate) struct Same {
     pub a: Vec<Option<f64>>,
     pub b: Vec<Option<f64>>,
 }
 
 impl Same {
-    /// From the medians of both runs' rounds. `host` are the medians that show the speeds: the same ones, or a baseline's of the same
-    /// rounds. `None` where each run has one speed, or they are not the same ones.
+    /// From the medians of both runs' rounds. `host`: the medians that show the speeds, either the same ones or a baseline's of the same rounds.
+    /// `None` if each run has one speed, or if the speeds differ.
     pub fn of(host: (&[Option<f64>], &[Option<f64>]), cell: (&[Option<f64>], &[Option<f64>])) -> Option<Same> {
         let (logs_a, logs_b) = (logs(host.0), logs(host.1));
         let (of_a, of_b) = (Clusters::of(&logs_a), Clusters::of(&logs_b));
@@ -111,12 +110,12 @@ impl Same {
     }
 }
 
-/// As many speeds, as far apart.
+/// The same number of speeds, at the same distances.
 fn are_alike(a: &[f64], b: &[f64]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= LEAST_APART.ln() / 2.0)
 }
 
-/// The slowest speed whose shares chance does not explain: that is what a reader looks for.
+/// The slowest speed whose shares chance does not explain: the most interesting one for a reader.
 fn differing(counts: &[(usize, usize)], cuts: usize) -> Option<usize> {
     let all = counts.iter().fold((0, 0), |sum, s| (sum.0 + s.0, sum.1 + s.1));
     let level = CHANCE / cuts.max(1) as f64;
@@ -124,14 +123,13 @@ fn differing(counts: &[(usize, usize)], cuts: usize) -> Option<usize> {
 }
 
 impl Speeds {
-    /// A speed of which one run had more rounds than chance allows. `None` where both have one speed each, the same speeds, or
-    /// shares that are alike.
+    /// A speed of which one run had more rounds than chance allows. `None` if both have one speed each, the same speeds, or similar shares.
     pub fn changed(a: &[Option<f64>], b: &[Option<f64>]) -> Option<Speeds> {
         let (a, b) = (logs(a), logs(b));
         let all: Vec<f64> = a.iter().chain(&b).copied().collect();
         let joint = Clusters::of(&all);
         let counts: Vec<(usize, usize)> = joint.counts(&a).into_iter().zip(joint.counts(&b)).collect();
-        // Each by itself has one speed: then B is as a whole slower or faster, or as fast.
+        // Each has a single speed: then B as a whole is slower, faster, or equal.
         let is_one = |of: fn(&(usize, usize)) -> usize| counts.iter().filter(|s| of(s) >= FEWEST).count() <= 1;
         if is_one(|s| s.0) && is_one(|s| s.1) {
             return None;
@@ -148,7 +146,7 @@ fn logs(medians: &[Option<f64>]) -> Vec<f64> {
     medians.iter().flatten().filter(|m| **m > 0.0).map(|m| m.ln()).collect()
 }
 
-/// The fewest rounds of B at a speed of their own that are more than chance, as a part of them.
+/// The smallest number of B's rounds at a separate speed that is more than chance, as a part of them.
 pub(crate) fn least_share(a: usize, b: usize) -> f64 {
     let found = (FEWEST..=b).find(|m| by_chance((0, *m), (a, b)) < CHANCE);
     found.map_or(1.0, |m| m as f64 / b.max(1) as f64)
@@ -165,10 +163,10 @@ pub(crate) fn spread(medians: &[Option<f64>]) -> f64 {
     (squares / (logs.len() as f64 - 1.0 - cuts.len() as f64).max(1.0)).sqrt()
 }
 
-/// Parts with fewer rounds are not cut again: chance makes clusters of a few.
+/// Parts with fewer rounds are not cut again: a few rounds form clusters by chance.
 const FEWEST_TO_CUT_AGAIN: usize = 10;
 
-/// The least value of each slower cluster, the fastest first.
+/// The smallest value of each slower cluster, the fastest first.
 fn cut_all(sorted: &[f64], cuts: &mut Vec<f64>) {
     let Some(at) = nearest_cut(sorted) else { return };
     let (mut low, mut high) = (Vec::new(), Vec::new());
@@ -177,7 +175,7 @@ fn cut_all(sorted: &[f64], cuts: &mut Vec<f64>) {
             cut_all(part, found);
         }
     }
-    // What lies next to the cut on each side, once the parts are cut themselves: of three speeds two lie together at first.
+    // The clusters next to the cut on each side, once the parts are cut themselves: of three speeds, two are together at first.
     let below = &sorted[sorted[..at].partition_point(|v| low.last().is_some_and(|cut| v < cut))..at];
     let above = &sorted[at..][..sorted[at..].partition_point(|v| high.first().is_none_or(|cut| v < cut))];
     cuts.append(&mut low);
@@ -202,7 +200,7 @@ fn nearest_cut(sorted: &[f64]) -> Option<usize> {
     if n < 2 * FEWEST || sorted[n - 1] - sorted[0] < LEAST_APART.ln() {
         return None;
     }
-    // That with the most standard deviations between the means of both parts.
+    // The cut with the most standard deviations between the means of both parts.
     let (total, all) = (sorted.iter().sum::<f64>(), sorted.iter().map(|v| v * v).sum::<f64>());
     let (mut below, mut squares) = (0.0, 0.0);
     let (mut most, mut best) = (0.0, None);
@@ -223,7 +221,7 @@ fn nearest_cut(sorted: &[f64]) -> Option<usize> {
     best
 }
 
-/// Of rounds that are all alike: what rounding leaves.
+/// For identical rounds: the remainder of rounding.
 const LEAST_SQUARES: f64 = 1e-12;
 
 fn are_apart(low: &[f64], high: &[f64]) -> bool {
@@ -233,7 +231,7 @@ fn are_apart(low: &[f64], high: &[f64]) -> bool {
     apart >= LEAST_APART.ln() && apart >= DEVIATIONS * deviation
 }
 
-/// The chance of counts that are as far apart or further, if both runs are of one kind: Fisher's exact test.
+/// The chance of counts this far apart or farther, if both runs are equal: Fisher's exact test.
 fn by_chance((a, b): (usize, usize), (of_a, of_b): (usize, usize)) -> f64 {
     let some = a + b;
     let logs: Vec<f64> = std::iter::once(0.0)

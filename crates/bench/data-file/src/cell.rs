@@ -1,4 +1,4 @@
-//! The figures of a cell, computed from its rounds. The one place where rounds and intervals meet.
+//! The figures of a cell, computed from its rounds. Rounds and intervals meet only here.
 
 use crate::{Cell, Digest, Error, Stage};
 use experiment::Observe;
@@ -8,28 +8,28 @@ use statistics::{CONFIDENCE, Figure, Interval, Ratio, Rounds};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Value {
     pub value: f64,
-    /// `None` with too few rounds, and of the extremes.
+    /// `None` with too few rounds, and for extremes.
     pub interval: Option<Interval<f64>>,
-    /// Samples were cut short below it: the true one is at least so large.
+    /// Samples were cut short below it: the true value is at least this large.
     pub at_least: bool,
 }
 
-/// One part of a cell, ready to be computed with.
+/// One part of a cell, ready for computation.
 #[derive(Clone, Debug)]
 pub struct Measured {
     rounds: Rounds,
     capped_from: Option<u64>,
     pub capped: u64,
     back_to_back: u32,
-    /// Of all rounds together, where samples do not simply follow each other.
+    /// The span of all rounds together, if samples are not back to back.
     span_ns: Option<u64>,
 }
 
 impl Digest {
-    /// `None` where the file has no such part of the cell. The cell is the stage's `number`-th.
+    /// `None` if the file has no such part of the cell. The cell is the stage's `number`-th.
     ///
     /// # Errors
-    /// A text is no round.
+    /// If a text is no round.
     pub fn measured(&self, stage: &Stage, number: usize, part: Observe) -> Result<Option<Measured>, Error> {
         let Some(cell) = stage.cells.get(number) else { return Ok(None) };
         let Some(series) = cell.series(part) else { return Ok(None) };
@@ -45,7 +45,7 @@ impl Digest {
     }
 }
 
-/// Of paced arrivals a round lasts until the next one is due, or until its last end if that is later.
+/// With paced arrivals, a round lasts until the next release is due, or until its last end if that is later.
 fn span_of(cell: &Cell, rounds: &Rounds) -> Option<u64> {
     let due = |round| cell.period_ns.unwrap_or(0).saturating_mul(rounds.samples(round));
     cell.spans_ns.as_ref().map(|spans| spans.iter().enumerate().map(|(round, ns)| due(round).max(*ns)).sum())
@@ -56,17 +56,17 @@ impl Measured {
         self.rounds.sorted().len() as u64
     }
 
-    /// With samples.
+    /// Number of rounds with samples.
     pub fn rounds(&self) -> u64 {
         self.rounds.sampled().len() as u64
     }
 
-    /// `None` where there are too few samples for it.
+    /// `None` if there are too few samples for it.
     pub fn figure(&self, figure: Figure) -> Option<Value> {
         let value = self.rounds.figure(figure)?;
         let interval = self.rounds.interval(figure, CONFIDENCE);
         let at_least = match figure {
-            // Every sample has its part in it.
+            // Every sample contributes to it.
             Figure::Mean => self.capped > 0,
             _ => self.capped_from.is_some_and(|least| least as f64 <= value),
         };
@@ -79,7 +79,7 @@ impl Measured {
         (sorted.len() - sorted.partition_point(|v| *v <= ns)) as u64
     }
 
-    /// Samples a second, without a pause where they simply follow each other; as they came otherwise.
+    /// Samples a second: back to back without pauses, or else at the times when they arrived.
     pub fn rate(&self) -> Option<Value> {
         let many = f64::from(self.back_to_back.max(1));
         if let Some(ns) = self.span_ns {
@@ -93,8 +93,8 @@ impl Measured {
         Some(Value { value: rate(mean), interval, at_least: false })
     }
 
-    /// So many times what another one takes, in the same rounds. `None` with too few samples or rounds of either, and where a sample that was
-    /// cut short decides one of the two.
+    /// How many times as long it takes as another, in the same rounds. `None` with too few samples or rounds of either, or if a sample that was cut
+    /// short decides one of the two.
     pub fn ratio(&self, to: &Measured, figure: Figure) -> Option<Value> {
         if self.figure(figure)?.at_least || to.figure(figure)?.at_least {
             return None;

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-/// Why a file is no data file, or none can be made.
+/// Why a file is no data file, or why none can be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("no data file of a run: {0}")]
@@ -24,7 +24,7 @@ pub enum Error {
     Results(#[from] run_folder::Error),
 }
 
-/// More than this is no data file.
+/// Larger files are no data files.
 const LONGEST: u64 = 256 << 20;
 
 fn is_compressed(path: &Path) -> bool {
@@ -49,10 +49,10 @@ pub fn read_text(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// What a file of this name holds for such a text: packed, if its name ends in `.gz`.
+/// The contents of a file of this name with this text: packed, if its name ends in `.gz`.
 ///
 /// # Errors
-/// None that memory can have.
+/// Memory cannot cause any.
 pub fn to_bytes(path: &Path, text: &str) -> io::Result<Vec<u8>> {
     if !is_compressed(path) {
         return Ok(text.as_bytes().to_vec());
@@ -72,7 +72,7 @@ struct Versioned {
     schema: String,
 }
 
-/// Before anything else is read.
+/// Checked before anything else is read.
 pub fn check_schema(bytes: &[u8], reads: &'static str) -> Result<(), Error> {
     let Versioned { schema: found } = serde_json::from_slice(bytes)?;
     if found == reads { Ok(()) } else { Err(Error::Schema { found, reads }) }
@@ -80,7 +80,7 @@ pub fn check_schema(bytes: &[u8], reads: &'static str) -> Result<(), Error> {
 
 impl Digest {
     /// # Errors
-    /// It is another file, of another version, or its rounds are not those of its stages.
+    /// It is another kind of file, has another version, or its rounds do not fit its stages.
     pub fn read(bytes: &[u8]) -> Result<Digest, Error> {
         check_schema(bytes, SCHEMA)?;
         let digest: Digest = serde_json::from_slice(bytes)?;
@@ -99,7 +99,7 @@ impl Digest {
         Ok(digest)
     }
 
-    /// One line a stage's cell, so that two versions can be compared line by line.
+    /// One line for each cell of a stage, so that two versions can be compared line by line.
     ///
     /// # Errors
     /// A number that JSON does not have.

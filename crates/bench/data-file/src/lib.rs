@@ -1,7 +1,7 @@
 //! The data file of a run: one small JSON file from which every figure of the run can be computed again.
 //!
-//! It holds the experiment, the machine, and for each cell the samples of each round as a histogram. Pages with tables keep it
-//! beside them (`docs/reference/data-files.md`).
+//! It holds the experiment, the machine, and for each cell the samples of each round as a histogram. Pages with tables keep it next to them
+//! (`docs/reference/data-files.md`).
 //!
 //! The invariant: figures come from the same code as those of `run.json` ([`statistics`]), with the same rounds and repeats. Where
 //! all values are stored, they are equal; otherwise each value is within [`series::ERROR`] of the sample's.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 pub const SCHEMA: &str = "doorbell.digest/1";
 
-/// Where figures are from.
+/// The origin of figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
     /// The experiment's name.
@@ -30,7 +30,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Those of an environment's facts that a figure may depend on.
+    /// The facts of an environment that a figure may depend on.
     pub fn facts(environment: &serde_json::Value) -> BTreeMap<String, serde_json::Value> {
         let facts = environment.get("facts");
         FACTS.iter().filter_map(|name| Some(((*name).to_owned(), facts?.get(*name)?.clone()))).collect()
@@ -103,17 +103,17 @@ pub struct Stage {
     /// Axes of the matrix and their values, as the experiment writes them.
     pub point: Vec<(String, String)>,
     pub policy: String,
-    /// Of one repeat.
+    /// Rounds of one repeat.
     pub rounds: u32,
     pub repeats: u32,
-    /// Of all repeats together.
+    /// Time of all repeats together.
     pub seconds: f64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loads: Vec<Load>,
     pub cells: Vec<Cell>,
 }
 
-/// What ran at the same time.
+/// A load at the same time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     pub name: String,
@@ -132,9 +132,9 @@ pub struct Cell {
     /// The route or call.
     pub what: String,
     pub bytes: u64,
-    /// So many copies are one sample.
+    /// Number of copies in one sample.
     pub back_to_back: u32,
-    /// The part of a sample that stands for it.
+    /// The part of a sample that is evaluated.
     pub observe: Observe,
     /// The subject, or the policy, that the experiment compares it with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -142,10 +142,10 @@ pub struct Cell {
     /// Why there are no samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
-    /// Of paced arrivals: one is released in each such time.
+    /// With paced arrivals: the time between two releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period_ns: Option<u64>,
-    /// From the first release of each round to its last end. Only where samples do not simply follow each other.
+    /// From the first release of each round to its last end. Only if samples are not back to back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spans_ns: Option<Vec<u64>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,12 +154,13 @@ pub struct Cell {
     pub submit: Option<Series>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<Series>,
-    /// What its calls sent to the GPU, by name: a round of [`Series`] whose values are counts or bytes. Only where the process was recorded.
+    /// The commands that its calls sent to the GPU, by name: a round of [`Series`] whose values are counts or bytes. Only if the process was
+    /// recorded.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub commands: BTreeMap<String, String>,
 }
 
-/// What is kept of the commands of each call.
+/// The kept figures of each call's commands.
 pub const COMMANDS: [&str; 5] = ["doorbells", "entries", "pushbuffer_bytes", "inline_bytes", "locks"];
 
 impl Cell {

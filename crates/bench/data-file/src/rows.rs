@@ -1,4 +1,4 @@
-//! A data file of what is no experiment's: a row for each measurement, flat, with the fields that the tool wrote.
+//! A data file for measurements without an experiment: a flat row for each, with the fields that the tool wrote.
 
 use crate::Error;
 use crate::model::Origin;
@@ -19,7 +19,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Objects within a row become paths, as `wire.to_gpu.mean`. Lists, empty values and what `leave_out` names are left out.
+    /// Objects within a row become paths, as `wire.to_gpu.mean`. Lists, empty values and the fields in `leave_out` are left out.
     pub fn of(origin: Origin, rows: impl Iterator<Item = Value>, leave_out: &[&str]) -> Rows {
         let flat = |row: Value| {
             let mut fields = BTreeMap::new();
@@ -36,7 +36,7 @@ impl Rows {
         Ok(serde_json::from_slice(bytes)?)
     }
 
-    /// One line a row.
+    /// One line for each row.
     ///
     /// # Errors
     /// A number that JSON does not have.

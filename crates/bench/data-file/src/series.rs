@@ -5,8 +5,8 @@
 //! occurs once takes the number `2 * distance`, another one `2 * distance + 1` and then `count - 2`. So most samples take one or
 //! two letters, and the text stays text.
 //!
-//! Where that is too much, values are put into buckets first, as a histogram's: the number of its bucket stands for each value,
-//! and the largest value of each round is stored beside it.
+//! If that is too long, values are first put into buckets, as in a histogram: each value becomes the number of its bucket, and the largest value of
+//! each round is stored as well.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,21 +15,21 @@ use serde::{Deserialize, Serialize};
 /// A bucket is 2^k wide and begins at 1024 * 2^k or above it; its middle is read.
 pub const ERROR: f64 = 1.0 / 2048.0;
 
-/// Letters of one series. With more than that, values are put into buckets.
+/// Maximum number of letters of one series. With more, values are put into buckets.
 pub const EXACT: usize = 16 << 10;
 
-/// Of one part (done, submit or engine) of a cell.
+/// The samples of one part (done, submit or engine) of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// The largest value of each round, where values are in buckets; 0 of a round without samples.
+    /// The largest value of each round, if values are in buckets; 0 for a round without samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest: Option<Vec<u64>>,
-    /// How many samples were cut short, so that their values are too small, and the least of them.
+    /// How many samples were cut short, so that their values are too small, and the smallest of them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub capped: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capped_from: Option<u64>,
-    /// Of all repeats, one after the other; empty where a round has no samples.
+    /// The rounds of all repeats in sequence; an empty text for a round without samples.
     pub rounds: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ fn is_zero(n: &u64) -> bool {
 /// Why a text is no round.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Wrong {
-    #[error("the letter {0:?} is none of base 64")]
+    #[error("the letter {0:?} is not in the base 64 alphabet")]
     Letter(char),
     #[error("it ends within a number")]
     Ends,
@@ -52,11 +52,11 @@ pub enum Wrong {
     Largest { largest: usize, rounds: usize },
 }
 
-/// Samples of one round. More are not read: a damaged file must not fill the memory.
+/// Maximum number of samples of one round, so that a damaged file does not fill the memory.
 const MOST: u64 = 1 << 26;
 
 impl Series {
-    /// `rounds` in any order within. With more than `exact` letters values are put into buckets.
+    /// `rounds`: in any order within each. With more than `exact` letters values are put into buckets.
     pub fn of(rounds: &[Vec<u64>], exact: usize) -> Series {
         let sorted: Vec<Vec<u64>> = rounds
             .iter()
@@ -75,7 +75,7 @@ impl Series {
         Series { largest: Some(largest), capped: 0, capped_from: None, rounds: text }
     }
 
-    /// Whether every value is stored as it was.
+    /// Whether every value is stored exactly.
     pub fn is_exact(&self) -> bool {
         self.largest.is_none()
     }
@@ -119,7 +119,7 @@ fn middle(bucket: u64) -> u64 {
     let shift = (bucket / 1024).saturating_sub(1);
     match u32::try_from(shift) {
         Ok(0) => bucket,
-        // Above the largest value there is none.
+        // Buckets above the largest value do not exist.
         Ok(shift @ 1..=53) => ((bucket - u64::from(shift) * 1024) << shift) | (1 << (shift - 1)),
         _ => u64::MAX,
     }
@@ -139,12 +139,12 @@ fn push(text: &mut String, mut number: u64) {
     }
 }
 
-/// Of sorted values.
+/// From sorted values.
 fn text(sorted: impl Iterator<Item = u64>) -> String {
     let mut text = String::new();
     let (mut before, mut current) = (0u64, None::<(u64, u64)>);
     let mut one = |value: u64, count: u64| {
-        // The distance of a value of 2^63 and above has no room for the mark; nothing takes 292 years.
+        // A distance of 2^63 or more has no room for the mark; no sample takes 292 years.
         let distance = (value - before).min(u64::MAX / 2);
         push(&mut text, 2 * distance + u64::from(count > 1));
         if count > 1 {
@@ -219,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_put_in_comes_out(
+        fn stored_values_are_read_back(
             rounds in prop::collection::vec(
                 prop::collection::vec((0u32..63, any::<u64>()).prop_map(|(bits, v)| v & ((1 << bits) - 1)), 0..50), 0..5),
         ) {
@@ -241,7 +241,7 @@ mod tests {
         #[test]
         fn any_text_is_read_or_refused(text in "[A-Za-z0-9+/]{0,12}|.{0,8}") {
             let series = Series { largest: Some(vec![9]), capped: 0, capped_from: None, rounds: vec![text] };
-            // A text may ask for millions of samples: those are read elsewhere.
+            // A text may stand for millions of samples: another test reads those.
             if series.rounds[0].len() < 5 {
                 let _ = series.values();
             }

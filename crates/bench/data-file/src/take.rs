@@ -1,4 +1,4 @@
-//! From the folder of a run to its data file.
+//! Makes the data file from the folder of a run.
 
 use crate::model::{Origin, SCHEMA, SamplesFile};
 use crate::{COMMANDS, Cell, Digest, Error, Load, Series, Stage, series};
@@ -7,7 +7,7 @@ use run_folder::samples::reads_counters;
 use run_folder::{Folder, Part, Run, Samples, Status};
 use std::collections::BTreeMap;
 
-/// The parts that `parts` names; empty: of each subject what it observes.
+/// `parts`: the parts to include; empty: the observed part of each subject.
 ///
 /// # Errors
 /// A part or its samples cannot be read.
@@ -141,7 +141,7 @@ fn one(
     Ok(kept)
 }
 
-/// Of all repeats together.
+/// Commands of all repeats together.
 fn commands<'a>(
     of_parts: impl Iterator<Item = &'a run_folder::commands::Commands>,
 ) -> Result<BTreeMap<String, String>, Error> {

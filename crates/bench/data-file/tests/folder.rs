@@ -86,7 +86,7 @@ fn buckets_are_as_near_as_they_state_and_the_maximum_is_exact() {
 }
 
 #[test]
-fn what_was_cut_short_is_at_least_so_long() {
+fn an_interrupted_sample_has_a_minimum_time() {
     let dir = tempfile::tempdir().unwrap();
     let cut = |_: &mut Experiment, cells: &mut Vec<Vec<Sample>>| {
         let last = cells[0].last_mut().unwrap();
@@ -101,7 +101,7 @@ fn what_was_cut_short_is_at_least_so_long() {
 }
 
 #[test]
-fn what_is_no_data_file_is_refused() {
+fn other_files_than_data_files_are_refused() {
     let read = |text: &str| Digest::read(text.as_bytes()).unwrap_err().to_string();
     assert!(read("{}").contains("no data file"));
     assert!(read(r#"{"schema":"doorbell.run/1"}"#).contains("doorbell.run/1"));

@@ -1,4 +1,4 @@
-//! One thing that was tried, and what was found.
+//! One thing that was tried, and the result.
 
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ pub struct Check {
     pub verdict: Verdict,
     /// What was found.
     pub detail: String,
-    /// Why not.
+    /// Why it does not work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Recording a CUDA program is impossible without it.

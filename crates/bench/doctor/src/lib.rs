@@ -1,7 +1,7 @@
 //! What works on this machine and, for each thing that does not, why: found by trying it.
 //!
-//! Each check says what was tried, what was found and, where it failed, the reason. What recording a CUDA program needs is
-//! marked as required; [`possible`] is the judgement over all of them.
+//! Each check gives what was tried, the result and, if it failed, the reason. Checks that are needed to record a CUDA program are marked as
+//! required; [`possible`] is the overall result.
 
 mod check;
 mod machine;
@@ -14,7 +14,7 @@ mod taps;
 pub use check::{Check, Verdict};
 pub use peers::pairs;
 
-/// Tries everything; `attempt`: a channel and a copy of our own on the GPU as well.
+/// Runs all checks. `attempt`: also makes a separate channel and a copy on the GPU.
 pub fn examine(attempt: bool) -> Vec<Check> {
     let mut all = machine::checks();
     all.extend(nvidia::checks());

@@ -1,4 +1,4 @@
-//! The machine under the driver.
+//! The machine below the driver.
 
 use crate::Check;
 use std::fs;

@@ -1,4 +1,4 @@
-//! NVIDIA's driver and what it drives.
+//! NVIDIA's driver and its GPUs.
 
 use crate::Check;
 use rm::abi::{Abi, Source, Standing};
@@ -65,7 +65,7 @@ fn driver_version() -> Result<(String, &'static str), String> {
         return Ok((v, proc));
     }
     let ctl = open(Path::new("/dev/nvidiactl")).map_err(|e| format!("no {proc}, and /dev/nvidiactl: {}", why(&e)))?;
-    // nv_ioctl_rm_api_version_t: cmd, reply, 64 bytes of text. Command '2' asks without claiming a version.
+    // nv_ioctl_rm_api_version_t: cmd, reply, 64 bytes of text. Command '2' queries without claiming a version.
     let mut arg = [0u8; 72];
     arg[0] = b'2';
     let request = rm::abi::rm_request(rm::abi::nr::CHECK_VERSION_STR, arg.len());
@@ -96,7 +96,7 @@ fn driver(version: &Result<(String, &'static str), String>) -> Check {
     }
 }
 
-/// Which structs the driver has, for recording, and whether channels of our own may be made with them.
+/// The driver's struct layouts, for recording, and whether separate channels may be made with them.
 fn layouts(version: Option<&str>) -> [Check; 2] {
     let Some(version) = version else {
         let none = |name| Check::no(name, "not looked up", "there is no driver");
@@ -107,7 +107,7 @@ fn layouts(version: Option<&str>) -> [Check; 2] {
     of_version(version, gpu::accepts_unverified(), asked.map(|report| (report, begin.elapsed())))
 }
 
-/// `asked`: what the kernel accepted and how long that took, where it was asked.
+/// `asked`: the kernel's answer and how long it took, if it was queried.
 fn of_version(version: &str, accept: bool, asked: Option<(check::Report, Duration)>) -> [Check; 2] {
     let abi = Abi::of(version);
     let branch = abi.branch();
@@ -119,7 +119,7 @@ fn of_version(version: &str, accept: bool, asked: Option<(check::Report, Duratio
         (Standing::Known, _) => "this version compared with published headers".to_owned(),
         (Standing::NewPatch, _) => "its headers compared, this version not".to_owned(),
         (_, Source::Unverified) => "known second hand, not from published headers".to_owned(),
-        (_, Source::Headers) => "nothing of it was compared".to_owned(),
+        (_, Source::Headers) => "its structs were not compared with any headers".to_owned(),
     };
     let asked = match asked {
         None => String::new(),
@@ -127,7 +127,7 @@ fn of_version(version: &str, accept: bool, asked: Option<(check::Report, Duratio
             let us = took.as_micros();
             match (check::names(report.failed).as_str(), check::names(!report.seen).as_str()) {
                 ("", "") => format!("; the kernel has structs of these sizes (asked in {us} us)"),
-                ("", unseen) => format!("; the kernel does not tell the sizes for {unseen} (asked in {us} us)"),
+                ("", unseen) => format!("; the kernel does not report the sizes for {unseen} (asked in {us} us)"),
                 (failed, _) => format!("; the kernel has other sizes for {failed} (asked in {us} us)"),
             }
         }
@@ -141,7 +141,7 @@ fn of_version(version: &str, accept: bool, asked: Option<(check::Report, Duratio
     let own = match Abi::for_own_channels(version, accept) {
         Ok(_) if abi.standing() == Standing::Known => Check::yes(name, format!("{version} is known")),
         Ok(_) => Check::yes(name, format!("{version} is not verified, and accepted all the same")),
-        Err(e) => Check::no(name, "not verified: recording works, own channels are refused", &e.to_string()),
+        Err(e) => Check::no(name, "not verified: recording works, doorbell's own channels are refused", &e.to_string()),
     };
     [Check::yes("driver layouts", format!("{known}; {checked}{asked}; {seen}")).required(), own]
 }
@@ -195,8 +195,8 @@ pub fn confidential_state() -> Result<u8, String> {
     const SYSTEM_GET_CAPABILITIES: u32 = 0xcb33_0101;
     let ctl = open(Path::new("/dev/nvidiactl")).map_err(|e| why(&e))?;
     fn call<T>(ctl: &File, nr: u32, arg: &mut T) -> Result<(), String> {
-        // SAFETY: the request carries the size of `arg`, which the callers below pair with its struct; pointers inside
-        // it name locals of theirs that outlive the call.
+        // SAFETY: the request carries the size of `arg`, and the callers below pair it with its struct; pointers inside it are to their locals,
+        // which outlive the call.
         let ret = unsafe { libc::ioctl(ctl.as_raw_fd(), rm_request(nr, size_of::<T>()), arg as *mut T) };
         if ret == 0 { Ok(()) } else { Err(io::Error::last_os_error().to_string()) }
     }
@@ -234,12 +234,12 @@ pub fn confidential_state() -> Result<u8, String> {
         Ok(caps[3])
     })();
     let mut free = Nvos00 { root: client, parent: client, old: client, status: 0 };
-    // Closing the file frees the client as well.
+    // Closing the file also frees the client.
     let _ = call(&ctl, nr::FREE, &mut free);
     result
 }
 
-/// What a reader of 'Data Transfer Matters of Real-Time GPU Computing' (2013) looks for.
+/// The firmware that readers of 'Data Transfer Matters of Real-Time GPU Computing' (2013) look for.
 fn microcontrollers() -> Check {
     let why = "their firmware must be signed by NVIDIA; kernels that wait at a mailbox do what they did: host->resident[sm]->gpu0, \
                resident[gpc], resident[gpc=4]";
@@ -264,7 +264,7 @@ fn libcuda() -> Check {
         Some(v) => Check::yes(name, format!("libcuda.so.1 loads, CUDA {}.{}", v / 1000, v % 1000 / 10)),
         None => Check::no(name, "libcuda.so.1 loads", "cuDriverGetVersion does not answer"),
     };
-    // Its initialisers may have left threads and handlers behind: it stays loaded.
+    // Its initialisers may have started threads and installed handlers: it stays loaded.
     std::mem::forget(lib);
     check.required()
 }

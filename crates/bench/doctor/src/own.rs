@@ -1,7 +1,7 @@
-//! Channels of our own: tried, where nothing that is known speaks against it.
+//! Separate channels: tried, if no known fact prevents it.
 //!
-//! What is tried has an address space of its own, beside whatever else uses the GPU: one channel of one copy engine, and
-//! eight bytes to video memory and back. All of it is given back.
+//! The trial uses a separate address space, in parallel with other users of the GPU: one channel of one copy engine, and a copy of eight bytes to
+//! GPU memory and back. Everything is freed afterwards.
 
 use crate::{Check, Verdict, places};
 use gpu::{AddressSpace, Channel, ChannelOptions, CopyEngine, CopyMode, DeviceOptions, Engine, Prepared};
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 const CHANNELS: &str = "own channels";
 const BYTES: usize = 8;
-/// Of one copy.
+/// Time limit of one copy.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// With what was found before: where one of those says that it is not possible, the GPU is left alone.
+/// `found`: earlier results. If one of them makes channels impossible, the GPU is not used.
 pub fn checks(found: &[Check], attempt: bool) -> Vec<Check> {
     let mut all = Vec::new();
     let against: Vec<&Check> = found.iter().filter(|c| c.verdict == Verdict::No && speaks_against(&c.name)).collect();
@@ -28,7 +28,7 @@ pub fn checks(found: &[Check], attempt: bool) -> Vec<Check> {
     all
 }
 
-/// One thing with its reason, several by their names: the table has each one's reason already.
+/// The reason of a single check; several are listed by name, because the table already has each reason.
 fn reason(against: &[&Check]) -> Option<String> {
     match against {
         [] => None,
@@ -37,14 +37,14 @@ fn reason(against: &[&Check]) -> Option<String> {
     }
 }
 
-/// What the channels of our own need of the things that are looked at before.
+/// Whether separate channels need the check with this name.
 fn speaks_against(name: &str) -> bool {
     use places::{CONFIDENTIAL, MIG, SANDBOX, WHOLE, WSL};
     const NEEDED: [&str; 8] = ["processor", "driver", "driver version", SANDBOX, WSL, CONFIDENTIAL, MIG, WHOLE];
     NEEDED.contains(&name) || name.starts_with("/dev/")
 }
 
-/// One device, channel and copy of our own, each with what was found, until one of them is refused.
+/// One separate device, channel and copy, each with its result, until one of them is refused.
 pub fn trial(driver: Arc<dyn Driver>, allow_real: bool) -> Vec<Check> {
     within(LIMIT, driver, allow_real)
 }
@@ -68,16 +68,16 @@ fn steps(limit: Duration, driver: Arc<dyn Driver>, allow_real: bool, all: &mut V
     let device =
         DeviceOptions::default().allow_real(allow_real).open(driver, 0).map_err(refused(name, "does not open"))?;
     let whose = if device.is_soft() { "the software GPU" } else { "a GPU" };
-    all.push(Check::yes(name, format!("a client of our own on {whose}, driver {}", device.driver_version())));
+    all.push(Check::yes(name, format!("a separate client on {whose}, driver {}", device.driver_version())));
 
     let name = "copy engines";
-    let engines = device.engines().map_err(refused(name, "the driver does not tell which there are"))?;
+    let engines = device.engines().map_err(refused(name, "the driver does not list them"))?;
     let Some(chosen) = engines.iter().find(|e| e.is_asynchronous()).or(engines.first()) else {
         return Err((name, "none".into(), "the driver lists no copy engine for this client".into()));
     };
-    all.push(Check::yes(name, listed(&engines)).because("which of them CUDA uses is seen only beside it"));
+    all.push(Check::yes(name, listed(&engines)).because("only a recording of CUDA shows which of them it uses"));
 
-    let space = AddressSpace::new(&device).map_err(refused(CHANNELS, "no address space of our own"))?;
+    let space = AddressSpace::new(&device).map_err(refused(CHANNELS, "no separate address space"))?;
     let what = format!("no channel of ce{}", chosen.number);
     let options = ChannelOptions::default();
     let mut channel = Channel::new(&space, Engine::Copy(chosen.number), options).map_err(refused(CHANNELS, &what))?;
@@ -88,13 +88,13 @@ fn steps(limit: Duration, driver: Arc<dyn Driver>, allow_real: bool, all: &mut V
 
     let name = "own copy";
     let (sent, arrived) =
-        copied(&space, &mut channel, limit).map_err(refused(name, "8 bytes to video memory and back"))?;
+        copied(&space, &mut channel, limit).map_err(refused(name, "8 bytes to GPU memory and back"))?;
     match copy::Difference::between(&sent, &arrived, None) {
         None => {
-            all.push(Check::yes(name, "8 random bytes to video memory and back, compared"));
+            all.push(Check::yes(name, "8 random bytes to GPU memory and back, compared"));
             Ok(())
         }
-        Some(d) => Err((name, "8 bytes to video memory and back".into(), d.to_string())),
+        Some(d) => Err((name, "8 bytes to GPU memory and back".into(), d.to_string())),
     }
 }
 
@@ -108,7 +108,7 @@ fn copied(
     fastrand::fill(&mut sent);
     let back = BYTES as u64 * 2;
     host.write(0, &sent);
-    // What is there already would look like what has come.
+    // So that old bytes do not look like copied ones.
     host.write(back, &sent.map(|byte| !byte));
     video.write(0, &sent.map(|byte| !byte));
     let bytes = BYTES as u64;
@@ -123,13 +123,13 @@ fn copied(
     Ok((sent, arrived))
 }
 
-/// `ce0 graphics (GRCE | ..., physical 0x1), ...`, like ones together.
+/// `ce0 graphics (GRCE | ..., physical 0x1), ...`, with equal engines grouped.
 fn listed(engines: &[CopyEngine]) -> String {
     let one = |e: &CopyEngine| {
         let kind = if e.is_asynchronous() { "asynchronous" } else { "graphics" };
         let physical = match &e.physical {
             Ok(mask) => format!("physical engines {mask:#x}"),
-            Err(_) => "physical engines not told".into(),
+            Err(_) => "physical engines unknown".into(),
         };
         format!("ce{} {kind} ({}; {physical})", e.number, e.caps)
     };
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_tried_where_something_speaks_against_it() {
+    fn the_test_is_skipped_if_something_prevents_it() {
         let sandboxed = Check::no("outside a sandbox", "gVisor", "gVisor passes only what it knows").required();
         let found = checks(&[sandboxed, Check::no("tap: trap", "does not work", "no matter")], true);
         let last = found.last().unwrap();
@@ -187,9 +187,9 @@ mod tests {
     }
 
     #[test]
-    fn what_own_channels_need_speaks_against_them() {
+    fn missing_needs_of_own_channels_prevent_them() {
         assert!(speaks_against("whole GPU") && speaks_against("/dev/nvidia-uvm") && !speaks_against("libcuda"));
-        // Own copies do not go through the service.
+        // Separate channels do not use the service.
         assert!(!speaks_against(places::MPS));
     }
 }

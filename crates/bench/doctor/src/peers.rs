@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pair_says_what_stands_between_and_what_to_change() {
+    fn each_pair_reports_what_is_between_and_what_to_change() {
         let refused =
             Pair { obstacles: vec![finding("a port redirects", "setpci")], needs: vec![finding("x", "y")], ..pair(0) };
         let unsure = Pair { doubts: vec![finding("not known", "check")], ..pair(1) };
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_said_and_what_is_too_much_is_counted() {
+    fn missing_devices_are_reported_and_extra_pairs_are_counted() {
         let told = |gpus, sources| lines(&[], gpus, sources, |_| "").remove(0).reason.unwrap();
         assert!(told(0, 1).contains("no NVIDIA GPU") && told(1, 0).contains("no NVMe"));
         let many: Vec<Pair> = (0..20).map(pair).collect();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_here_keeps_a_program_from_being_recorded() {
+    fn no_finding_here_prevents_recording() {
         assert!(checks().iter().all(|check| !check.required && !check.name.is_empty()));
         assert!(checks().iter().all(|check| check.verdict == Verdict::Yes || check.reason.is_some()));
     }

@@ -1,6 +1,6 @@
-//! Places where a GPU is shared, divided, hidden or encrypted: which of them this is, and what works there.
+//! Environments in which a GPU is shared, divided, hidden or encrypted: which of them this is, and what works in it.
 //!
-//! Everything is read, nothing is tried. What was not seen on hardware is said to be so, with what doorbell does then.
+//! Only reads; tries nothing. Cases that were not seen on hardware are marked, with what doorbell does then.
 
 use crate::Check;
 use environment::Virtualization;
@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Of checks that own channels need: see [`crate::own`].
+/// Names of checks that separate channels need: see [`crate::own`].
 pub const SANDBOX: &str = "outside a sandbox";
 pub const WSL: &str = "outside WSL2";
 pub const MIG: &str = "MIG off";
@@ -19,11 +19,11 @@ pub const CONFIDENTIAL: &str = "confidential computing off";
 /// What works wherever there is Linux on x86-64.
 const ALWAYS: &str = "`show`, `report`, `compare` and the software GPU (`--gpu soft`) work";
 
-/// Where the Multi-Process Service has its pipes, unless the environment says otherwise (CUDA's documentation of MPS).
+/// The Multi-Process Service's default folder for its pipes; the environment may name another (CUDA's documentation of MPS).
 const PIPES: &str = "/tmp/nvidia-mps";
 const PIPES_BY: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
-/// What there is to read.
+/// Sources of the checks.
 pub struct Sources {
     /// In front of /proc, /dev, /etc and the rest.
     pub root: PathBuf,
@@ -36,7 +36,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Of this machine.
+    /// The sources on this machine.
     pub fn here() -> Sources {
         Sources {
             root: "/".into(),
@@ -63,7 +63,7 @@ impl Sources {
         names(&self.path(folder))
     }
 
-    /// Whether a process whose name begins so runs here. (The kernel keeps 15 characters of a name.)
+    /// Whether a process with a name that begins like this runs here. (The kernel keeps 15 characters of a name.)
     fn runs(&self, name: &str) -> bool {
         let numbers = self.names("/proc").into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
         numbers.into_iter().any(|number| self.text(&format!("/proc/{number}/comm")).starts_with(name))
@@ -94,13 +94,13 @@ pub fn checks(from: &Sources) -> Vec<Check> {
 }
 
 fn sandbox(from: &Sources) -> Check {
-    // gVisor's own kernel log begins with its name; its kernel version was one constant string, and now has its name.
+    // gVisor's kernel log begins with its name; its kernel version was one constant string, and now contains its name.
     let version = from.text("/proc/version");
     let is_gvisor = from.kernel_log.contains("gVisor")
         || version.contains("4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016")
         || version.contains("gvisor");
     if is_gvisor {
-        let why = "gVisor passes only the driver calls it knows, and maps the doorbell itself: neither recordings nor own channels";
+        let why = "gVisor passes only the driver calls it knows, and maps the doorbell itself: neither recordings nor doorbell's own channels work";
         return Check::no(SANDBOX, "gVisor", &format!("{why}. {ALWAYS}")).required();
     }
     let virtual_machine = from.cpu_flag("hypervisor");
@@ -115,7 +115,7 @@ fn wsl(from: &Sources) -> Check {
         return Check::yes(WSL, "a Linux kernel with its own drivers").required();
     }
     let found = if from.has("/dev/dxg") { "WSL2 with a GPU (/dev/dxg)" } else { "WSL, without a GPU" };
-    let why = "the driver is in Windows, and commands go to it through /dev/dxg: there are no calls and no doorbell to record, and no own channels";
+    let why = "the driver runs in Windows, and commands go to it through /dev/dxg: there are no calls and no doorbell to record, and doorbell's own channels do not work";
     Check::no(WSL, found, &format!("{why}. {ALWAYS}; start Linux itself to record")).required()
 }
 
@@ -130,7 +130,7 @@ fn mig(from: &Sources) -> Check {
         }
     }
     found.sort();
-    // A container may have an instance without the folder that says so.
+    // A container may have an instance without the folder that shows it.
     for name in ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"] {
         let value = (from.environment)(name).unwrap_or_default();
         if value.to_string_lossy().split(',').any(|device| device.starts_with("MIG-")) {
@@ -140,7 +140,7 @@ fn mig(from: &Sources) -> Check {
     if found.is_empty() {
         return Check::yes(MIG, "no GPU instances in /proc/driver/nvidia/capabilities");
     }
-    let why = "engines are numbered within an instance: recordings and own channels were not seen to work there and are not supported";
+    let why = "engines are numbered within an instance: recordings and doorbell's own channels have not been tested there and are not supported";
     Check::no(MIG, found.join(", "), &format!("{why}; use a whole GPU. {ALWAYS}")).required()
 }
 
@@ -154,28 +154,28 @@ fn mps(from: &Sources) -> Check {
     } else {
         return Check::yes(MPS, "no service and no pipe of it");
     };
-    let why = "launches of graphs by doorbell are refused, and recordings were not seen there: what the service does for a program is in none. \
-               Own copies are tried as elsewhere; `echo quit | nvidia-cuda-mps-control` ends the service";
+    let why = "launches of graphs by doorbell are refused, and recordings have not been tested there: they do not show what the service does for a program. \
+               Doorbell's own copies are tried as elsewhere; `echo quit | nvidia-cuda-mps-control` ends the service";
     Check::no(MPS, found, why)
 }
 
 fn vgpu(from: &Sources) -> Check {
     match &from.virtualization {
         Ok(Virtualization::Guest) => {
-            let why = "the hypervisor's driver owns the engines and their channels: own channels are not supported, and recordings were not seen there";
+            let why = "the hypervisor's driver owns the engines and their channels: doorbell's own channels are not supported, and recordings have not been tested there";
             Check::no(WHOLE, "the GPU is a vGPU of a virtual machine", &format!("{why}. {ALWAYS}"))
         }
         Ok(Virtualization::Host) => Check::info(WHOLE, "the GPU is shared out to virtual machines as vGPUs", ""),
         Ok(Virtualization::PassedThrough) => Check::yes(WHOLE, "the GPU is passed through to this virtual machine"),
         Ok(Virtualization::None) => Check::yes(WHOLE, "the GPU is this machine's own"),
         Err(reason) => {
-            // The licence client of vGPU guests; it also runs where a licensed GPU is passed through.
+            // The licence client of vGPU guests; it also runs if a licensed GPU is passed through.
             let guest = from.runs("nvidia-gridd") || from.has("/etc/nvidia/gridd.conf");
             let host = !from.names("/sys/class/mdev_bus").is_empty() && from.runs("nvidia-vgpu");
             let detail = match (guest, host) {
-                (true, _) => "perhaps a part of one, a vGPU: its licence client is installed",
+                (true, _) => "perhaps a vGPU, a part of a GPU: its licence client is installed",
                 (_, true) => "the GPU is shared out to virtual machines as vGPUs",
-                _ => "not known whether it is a part of one, a vGPU",
+                _ => "not known whether it is a vGPU, a part of a GPU",
             };
             Check::info(WHOLE, detail, reason)
         }
@@ -184,9 +184,9 @@ fn vgpu(from: &Sources) -> Check {
 
 fn confidential(from: &Sources) -> Check {
     match &from.confidential {
-        Ok(0) => Check::yes(CONFIDENTIAL, "RM says that it is disabled"),
+        Ok(0) => Check::yes(CONFIDENTIAL, "RM reports it as disabled"),
         Ok(feature) => {
-            let why = "protected memory cannot be read and rings are encrypted: neither recordings nor own channels";
+            let why = "protected memory cannot be read and rings are encrypted: neither recordings nor doorbell's own channels work";
             Check::no(CONFIDENTIAL, format!("on (feature {feature})"), &format!("{why}. {ALWAYS}")).required()
         }
         Err(reason) => {
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use crate::Verdict;
 
-    /// A machine with one whole GPU, but for these files.
+    /// A machine with one whole GPU, except for these files.
     fn planted(files: &[(&str, &str)]) -> (tempfile::TempDir, Sources) {
         let folder = tempfile::tempdir().unwrap();
         let usual = [
@@ -230,7 +230,7 @@ mod tests {
         (folder, sources)
     }
 
-    /// What is not as on a machine with one whole GPU.
+    /// Checks that differ from a machine with one whole GPU.
     fn found(sources: &Sources) -> Vec<Check> {
         checks(sources).into_iter().filter(|check| check.verdict != Verdict::Yes).collect()
     }
@@ -260,7 +260,10 @@ mod tests {
         for text in [old, "Linux version 4.19.0-gvisor #1 SMP"] {
             let (_folder, sources) = planted(&[("/proc/version", text)]);
             let (_, reason) = one(&sources, SANDBOX, true);
-            assert!(reason.contains("neither recordings nor own channels") && reason.contains("`show`"), "{reason}");
+            assert!(
+                reason.contains("neither recordings nor doorbell's own channels work") && reason.contains("`show`"),
+                "{reason}"
+            );
         }
         let (_folder, sources) = planted(&[]);
         one(&Sources { kernel_log: "[    0.000000] Starting gVisor...".into(), ..sources }, SANDBOX, true);
@@ -274,7 +277,7 @@ mod tests {
         assert!(detail.contains("/dev/dxg") && reason.contains("no doorbell to record"), "{detail}: {reason}");
         let (_folder, sources) = planted(&[("/proc/version", version)]);
         assert!(one(&sources, WSL, true).0.contains("without a GPU"));
-        // A container of it has a kernel of another name, or none that is shown.
+        // One of its containers has a kernel with another name, or with no visible name.
         let (_folder, sources) = planted(&[("/dev/dxg", "")]);
         one(&sources, WSL, true);
     }
@@ -335,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn confidential_computing_by_the_driver_and_what_the_machine_says_without_it() {
+    fn confidential_computing_by_the_driver_or_by_the_machine() {
         let (_folder, sources) = planted(&[]);
         let (detail, reason) = one(&Sources { confidential: Ok(1), ..sources }, CONFIDENTIAL, true);
         assert!(detail.contains("feature 1") && reason.contains("rings are encrypted"), "{detail}: {reason}");

@@ -1,4 +1,4 @@
-//! The tap's strategies: each is tried on memory of our own.
+//! The tap's strategies: each is tried on doorbell's own memory.
 
 use crate::Check;
 use std::io;
@@ -10,8 +10,8 @@ pub fn checks() -> Vec<Check> {
 /// Bytes of the page that the trials use.
 const PAGE: usize = 4096;
 
-/// A store to a page without access rights must arrive in a SIGSEGV handler that knows its address. In a child: a handler
-/// that fails ends it.
+/// A store to a page without access rights must reach a SIGSEGV handler that has its address. In a child process, because a handler that fails ends
+/// it.
 fn trap() -> Check {
     let name = "tap: trap";
     match in_child(trap_in_child) {
@@ -61,16 +61,16 @@ fn patch() -> Check {
             name,
             "a private code page was rewritten; membarrier SYNC_CORE registered; a page moved with mremap",
         ),
-        Ok(1) => Check::no(name, "sites go on trapping", "membarrier has no PRIVATE_EXPEDITED_SYNC_CORE here"),
-        Ok(2) => Check::no(name, "sites go on trapping", "membarrier PRIVATE_EXPEDITED_SYNC_CORE was refused"),
-        Ok(3) => Check::no(name, "sites go on trapping", "our own executable could not be mapped"),
+        Ok(1) => Check::no(name, "sites continue to trap", "membarrier has no PRIVATE_EXPEDITED_SYNC_CORE here"),
+        Ok(2) => Check::no(name, "sites continue to trap", "membarrier PRIVATE_EXPEDITED_SYNC_CORE was refused"),
+        Ok(3) => Check::no(name, "sites continue to trap", "doorbell's own executable could not be mapped"),
         Ok(4) => Check::no(
             name,
-            "sites go on trapping",
+            "sites continue to trap",
             "mprotect refused a page that is writable and executable (SELinux execmod?)",
         ),
-        Ok(5) => Check::no(name, "sites go on trapping", "mremap refused to move a page over another"),
-        Ok(code) => Check::no(name, "sites go on trapping", &format!("the trial ended with {code}")),
+        Ok(5) => Check::no(name, "sites continue to trap", "mremap refused to move a page over another"),
+        Ok(code) => Check::no(name, "sites continue to trap", &format!("the trial ended with {code}")),
         Err(e) => Check::no(name, "could not be tried", &e.to_string()),
     }
 }
@@ -80,7 +80,7 @@ fn patch_in_child() -> i32 {
     const CMD_QUERY: i32 = 0;
     const CMD_SYNC_CORE: i32 = 1 << 5;
     const CMD_REGISTER_SYNC_CORE: i32 = 1 << 6;
-    // SAFETY: membarrier takes no memory; the pages are mappings of our own that nobody else uses.
+    // SAFETY: membarrier takes no memory; the pages are new mappings without other users.
     unsafe {
         let membarrier = |cmd: i32| libc::syscall(libc::SYS_membarrier, cmd, 0, 0);
         let offered = membarrier(CMD_QUERY);
@@ -136,20 +136,20 @@ fn watch() -> Check {
     attr[6] = 2 << 32;
     attr[7] = &raw const word as u64;
     attr[8] = 4;
-    // SAFETY: the attribute is as long as it says; the event stays disabled and is closed at once.
+    // SAFETY: the attribute is as long as it declares; the event stays disabled and is closed immediately.
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), 0, -1, -1, 8u64) };
     if fd < 0 {
         let e = io::Error::last_os_error();
         return Check::info(name, "not available (not used yet)", &format!("perf_event_open: {e}"));
     }
-    // SAFETY: a descriptor of ours.
+    // SAFETY: a descriptor opened above.
     unsafe { libc::close(fd as i32) };
     Check::info(name, "available (not used yet)", "")
 }
 
 /// Runs `f` in a child and returns its exit status; a child that a signal ends is an error.
 fn in_child(f: fn() -> i32) -> io::Result<i32> {
-    // SAFETY: doctor has one thread, so the child may go on as a whole program; it leaves by _exit.
+    // SAFETY: doctor has one thread, so the child may continue as a whole program; it leaves by _exit.
     unsafe {
         let pid = libc::fork();
         match pid {

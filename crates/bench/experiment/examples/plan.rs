@@ -1,4 +1,4 @@
-//! Prints what the shipped experiments would do: `cargo run -p experiment --example plan`.
+//! Prints the plans of the shipped experiments: `cargo run -p experiment --example plan`.
 
 fn main() -> Result<(), experiment::Error> {
     for shipped in experiment::shipped() {

@@ -5,39 +5,38 @@ use settings::Error;
 use std::collections::HashSet;
 use std::fmt;
 
-/// Of one process, until its first stage: it loads CUDA, opens the GPU and its channels.
+/// Time of a process until its first stage: it loads CUDA, opens the GPU and its channels.
 pub const START_NS: u64 = 4_000_000_000;
-/// Of one stage, besides what it measures: its buffers are touched, its routes opened, each of its cells checked.
+/// Time of a stage without its measurement: its buffers are touched, its routes opened, each of its cells checked.
 pub const STAGE_NS: u64 = 500_000_000;
-/// How long one sample takes, about, where only a duration is given.
+/// Approximate time of one sample, if only a duration is given.
 pub const SAMPLE_NS: u64 = 10_000;
-/// Of one sample in its file, where times are stored as differences.
+/// Approximate bytes of one sample in its file, in which times are stored as differences.
 pub const SAMPLE_BYTES: u64 = 10;
 
-/// What an experiment will do.
+/// The extent of an experiment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
     pub stages: u64,
-    /// Of all stages.
+    /// Number of cells of all stages.
     pub cells: u64,
     /// One for each repeat under each policy, and one for each repeat of a stage that is recorded.
     pub processes: u64,
-    /// About, of all stages that say how long they last, in all repeats; with their noise, and with what starting costs. A
-    /// stage is shorter where its samples are reached first, and longer where a call does not come back until the load stops.
+    /// Approximate time of all stages with a duration, in all repeats, including their noise measurement and the start. A stage is shorter if its
+    /// samples are reached first, and longer if a call does not return until the load stops.
     pub time_ns: u64,
-    /// Stages that only say how many samples they want: the machine decides how long they take, and their measuring is not in
-    /// `time_ns`.
+    /// Stages with only a number of samples: the machine decides how long they take, and their measuring is not in `time_ns`.
     pub stages_by_samples: u64,
-    /// Of all cells in all repeats: at most where the number is given, else about, with 10 us a sample.
+    /// Samples of all cells in all repeats: the maximum if the number is given, else an estimate with 10 us for each sample.
     pub samples: u64,
     /// Whether `samples` is a limit that the file gives for every stage.
     pub samples_are_limited: bool,
-    /// Of the samples' files, about.
+    /// Approximate bytes of the samples' files.
     pub sample_bytes: u64,
 }
 
 impl Experiment {
-    /// What it will do, before it runs.
+    /// Estimates the extent before the run.
     ///
     /// # Errors
     /// As [`Experiment::stages`].
@@ -66,14 +65,14 @@ impl Experiment {
     }
 }
 
-/// Of one repeat: one under each policy, and one for each stage that is recorded.
+/// Processes of one repeat: one under each policy, and one for each recorded stage.
 fn processes(stages: &[Stage]) -> u64 {
     let (bare, recorded): (Vec<&Stage>, Vec<&Stage>) = stages.iter().partition(|stage| stage.run.record.is_no());
     let policies: HashSet<&str> = bare.iter().map(|stage| stage.run.policy.as_str()).collect();
     (policies.len() + recorded.len()) as u64
 }
 
-/// Of all cells of a stage in one repeat.
+/// Samples of all cells of a stage in one repeat.
 fn samples_of(stage: &Stage) -> u64 {
     let cells = stage.cells.len() as u64;
     let by_time = stage.run.duration_ns.map(|duration| {
@@ -128,7 +127,7 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// To two digits.
+/// Rounded to two digits.
 fn rounded(n: u64) -> u64 {
     let unit = 10u64.pow(n.checked_ilog10().unwrap_or(0).saturating_sub(1));
     (n / unit).saturating_mul(unit)
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reached_first_counts() {
+    fn samples_are_limited_by_the_first_bound_reached() {
         let e = of("[run]\nsamples = 1000\nduration = \"1s\"\n[[subject]]\ncall = \"launch\"\n");
         assert_eq!((e.samples, e.is_open()), (1000, false));
         let e = of("[run]\nsamples = 1000000000\nduration = \"1s\"\n[[subject]]\ncall = \"launch\"\n");

@@ -1,7 +1,7 @@
-//! Every key of the format: its section, what it takes, its default, what it is for. The reader, the JSON Schema and the check of
-//! the documentation all go by this table.
+//! Every key of the format: its section, its values, its default, its purpose. The reader, the JSON Schema and the check of the documentation all
+//! use this table.
 
-/// What a key takes.
+/// The values of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Text,
@@ -34,7 +34,7 @@ pub enum Kind {
     Sum,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// `50us`; of misses `0.1%`, of rates `10GB/s`
+    /// `50us`; for misses `0.1%`, for rates `10GB/s`
     Amount,
     /// `1.2 cuda`
     Times,
@@ -42,7 +42,7 @@ pub enum Kind {
     Within,
     /// A list of names of subjects.
     Names,
-    /// A list of what the key that the axis names takes.
+    /// A list of values of the key that the axis names.
     Values,
 }
 
@@ -50,7 +50,7 @@ pub enum Kind {
 pub struct Key {
     pub name: &'static str,
     pub kind: Kind,
-    /// As it would be written; empty: there is none.
+    /// As written in a file; empty: no default.
     pub default: &'static str,
     pub about: &'static str,
 }
@@ -69,7 +69,7 @@ const fn key(name: &'static str, kind: Kind, default: &'static str, about: &'sta
     Key { name, kind, default, about }
 }
 
-/// Bounds of numbers that are more than anybody needs, so that sums of them fit everywhere.
+/// Bounds of numbers, larger than anyone needs, so that sums of them always fit.
 const MILLION: u64 = 1_000_000;
 const MANY: u64 = 1_000_000_000_000;
 
@@ -81,33 +81,38 @@ pub const SECTIONS: &[Section] = &[
         many: false,
         about: "The experiment.",
         keys: &[
-            key("name", Kind::Text, "", "Letters, digits, `-` and `_`. The file's name unless it is given."),
+            key("name", Kind::Text, "", "Letters, digits, `-` and `_`. Default: the file's name."),
             key(
                 "variant",
                 Kind::Text,
                 "",
-                "In what doorbell writes: which variant of its file this is. A file that has variants has `[variant.NAME]` instead.",
+                "Set in files that doorbell writes: the variant of the experiment's file. A file with variants has `[variant.NAME]` instead.",
             ),
-            key("about", Kind::Text, "", "One line for people."),
+            key("about", Kind::Text, "", "A description in one line."),
         ],
     },
     Section {
         name: "run",
         many: false,
-        about: "How everything is run.",
+        about: "How the experiment runs.",
         keys: &[
-            key("seed", Kind::Whole { least: 0, most: i64::MAX as u64 }, "1", "Of random data and random orders."),
+            key(
+                "seed",
+                Kind::Whole { least: 0, most: i64::MAX as u64 },
+                "1",
+                "The seed of random data and random orders.",
+            ),
             key(
                 "rounds",
                 Kind::Whole { least: 1, most: MILLION },
                 "10",
-                "How often the cells of a stage take turns, in an order drawn anew each time.",
+                "How often the cells of a stage take turns, in a new random order each time.",
             ),
             key(
                 "repeats",
                 Kind::Whole { least: 1, most: 10_000 },
                 "1",
-                "How often the whole is done, each time by new processes.",
+                "How often the experiment is repeated, each time in new processes.",
             ),
             key(
                 "samples",
@@ -119,35 +124,30 @@ pub const SECTIONS: &[Section] = &[
                 "duration",
                 Kind::Time,
                 "",
-                "Of a stage in one repeat. What is reached first, samples or time, ends it.",
+                "The time of a stage in one repeat. The stage ends when it reaches either its samples or this time.",
             ),
             key("timeout", Kind::Time, "1s", "A transfer that takes longer is lost, and ends its cell."),
-            key(
-                "noise",
-                Kind::Time,
-                "200ms",
-                "The machine's own noise is measured for so long before and after a stage.",
-            ),
+            key("noise", Kind::Time, "200ms", "How long the machine's own noise is measured before and after a stage."),
             key(
                 "counters-every",
                 Kind::Whole { least: 0, most: MILLION },
                 "0",
-                "In each n-th round the kernel's counters are read round each call, and its samples count for nothing \
+                "In each n-th round the kernel's counters are read around each call, and its samples are used for nothing \
                  else. 0: never.",
             ),
             key(
                 "meter",
                 Kind::Time,
                 "0s",
-                "When all rounds are over each cell goes on for so long between two looks at what the GPU and the machine \
-                 count: bytes on the link, energy (of 1s and more), CPU time. These transfers are no samples. 100ms at least; 0s: never.",
+                "After all rounds, each cell runs for this time between two readings of what the GPU and the machine \
+                 count: bytes on the link, energy (of 1s and more), CPU time. These transfers are not samples. At least 100ms; 0s: never.",
             ),
             key(
                 "patience",
                 Kind::Time,
                 "",
-                "A call that is under way for so long beside a load, 1s at least: the loads rest until it is over, and its sample \
-                 says that it would have taken longer. The stage's time unless it is given.",
+                "When a call has run this long while a load runs (at least 1s), the loads rest until the call returns, and its sample \
+                 says that it would have taken longer. Default: the stage's time.",
             ),
             key("class", Kind::Class, "other", "The scheduling class of the measuring thread."),
             key("cpus", Kind::Cpus, "any", "Where the measuring thread runs."),
@@ -157,15 +157,15 @@ pub const SECTIONS: &[Section] = &[
                 "device",
                 Kind::Text,
                 "engine",
-                "What routes call `device`: `engine`, a copy engine; `edu`, a card that QEMU emulates, with `gpu = \"soft\"`; \
+                "What `device` means in routes: `engine`, a copy engine; `edu`, a card that QEMU emulates, with `gpu = \"soft\"`; \
                  `xdma@0000:04:00.0`, an FPGA.",
             ),
             key(
                 "record",
                 Kind::Choice(&["no", "commands"]),
                 "no",
-                "`commands`: each stage has a process of its own, which is recorded with its locks, and what each call of a \
-                 subject sends to the GPU is read from the tape. Times are those of a recorded process then.",
+                "`commands`: each stage has a separate process, which is recorded with its locks; the recording shows what each call of a \
+                 subject sends to the GPU. The times are then those of a recorded process.",
             ),
         ],
     },
@@ -174,72 +174,82 @@ pub const SECTIONS: &[Section] = &[
         many: true,
         about: "What is measured.",
         keys: &[
-            key("route", Kind::Text, "", "A way of copying, as `host->cuda->gpu0`. Either `route` or `call`."),
-            key("call", Kind::Text, "", "A call, as `launch` or `graph(20)`. Either `route` or `call`."),
+            key(
+                "route",
+                Kind::Text,
+                "",
+                "A way of copying, such as `host->cuda->gpu0`. Give either `route` or `call`.",
+            ),
+            key("call", Kind::Text, "", "A call, such as `launch` or `graph(20)`. Give either `route` or `call`."),
             key(
                 "name",
                 Kind::Text,
                 "",
-                "For tables, `--set`, the matrix and asserts. The route or call unless it is given.",
+                "The name in tables, `--set`, the matrix and asserts. Default: the route or call.",
             ),
-            key("sizes", Kind::Sizes, "", "One cell for each. What the matrix says unless it is given."),
+            key("sizes", Kind::Sizes, "", "The sizes, one cell for each. Default: those of the matrix."),
             key(
                 "back-to-back",
                 Kind::Whole { least: 1, most: MILLION },
                 "1",
-                "So many copies back to back are one sample, timed by the GPU's clock.",
+                "This many copies back to back are one sample, timed by the GPU's clock.",
             ),
             key(
                 "addresses",
                 Kind::Addresses,
                 "fixed",
-                "`random`: each transfer goes to another place within its buffers. `sweep(64MiB,4GiB)`: in each round to the \
-                 next multiple of 64 MiB below 4 GiB of memory that is not the host's.",
+                "`random`: each transfer goes to another place within its buffers. `sweep(64MiB,4GiB)`: in each round the place moves to the \
+                 next multiple of 64 MiB below 4 GiB, in memory other than the host's.",
             ),
             key("data", Kind::Choice(&["fresh", "fixed"]), "fresh", "Whether the bytes change before each transfer."),
-            key("arrival", Kind::Arrival, "closed(1)", "When the next one starts."),
+            key("arrival", Kind::Arrival, "closed(1)", "When the next transfer or call starts."),
             key(
                 "observe",
                 Kind::Choice(&["submit", "done", "engine"]),
                 "done",
-                "Which part of a sample stands for it in tables, ratios and asserts. All parts are kept.",
+                "Which part of a sample is used in tables, ratios and asserts. All parts are kept.",
             ),
-            key("class", Kind::Class, "", "The scheduling class while it is measured. That of `[run]` unless given."),
-            key("cpus", Kind::Cpus, "", "Where it is measured. As in `[run]` unless it is given."),
-            key("deadline", Kind::Time, "", "A sample that takes longer, from its intended release, has missed it."),
-            key("rests", Kind::Flag, "false", "What is armed or spins on the GPU is let go of behind each turn."),
+            key("class", Kind::Class, "", "The scheduling class while it is measured. Default: that of `[run]`."),
+            key("cpus", Kind::Cpus, "", "The CPUs where it is measured. Default: those of `[run]`."),
+            key(
+                "deadline",
+                Kind::Time,
+                "",
+                "A sample that takes longer, counted from its intended release, has missed the deadline.",
+            ),
+            key(
+                "rests",
+                Kind::Flag,
+                "false",
+                "After each turn, armed submissions and spinning kernels on the GPU are released.",
+            ),
             key(
                 "baseline",
                 Kind::Text,
                 "",
-                "The name of the subject that it is compared with. What `[compare]` says unless it is given; its own name: \
+                "The name of the subject that it is compared with. Default: that of `[compare]`. Its own name: it is compared \
                  with none.",
             ),
             key(
                 "beside",
                 Kind::Sum,
                 "",
-                "Names of loads, with ` + ` between them: it has cells only in stages in which one of these runs. `none`: in \
-                 those without a load. In all unless it is given.",
+                "Names of loads, with ` + ` between them: it has cells only in stages in which one of these runs. `none`: only in \
+                 those without a load. Default: in all.",
             ),
         ],
     },
     Section {
         name: "load",
         many: true,
-        about: "What runs beside the measurement.",
+        about: "Loads that run during the measurement.",
         keys: &[
-            key("route", Kind::Text, "", "A way of copying. Either `route` or `call`."),
-            key("call", Kind::Text, "", "A call. Either `route` or `call`."),
-            key("name", Kind::Text, "", "For tables, `--set` and the matrix. The route or call unless it is given."),
-            key(
-                "bytes",
-                Kind::Size,
-                "",
-                "Of each transfer. A route needs it; a call has a size of its own unless it is given.",
-            ),
-            key("count", Kind::Whole { least: 0, most: 1024 }, "1", "Threads. 0: none."),
-            key("rate", Kind::Rate, "", "Of each thread. Without a pause unless it is given."),
+            key("route", Kind::Text, "", "A way of copying. Give either `route` or `call`."),
+            key("call", Kind::Text, "", "A call. Give either `route` or `call`."),
+            key("name", Kind::Text, "", "The name in tables, `--set` and the matrix. Default: the route or call."),
+            key("bytes", Kind::Size, "", "The size of each transfer. A route needs it; a call has its own default."),
+            key("count", Kind::Whole { least: 0, most: 1024 }, "1", "The number of threads. 0: none."),
+            key("rate", Kind::Rate, "", "The rate of each thread. Default: without pauses."),
             key("cpus", Kind::Cpus, "any", "Where its threads run."),
             key("class", Kind::Class, "other", "Their scheduling class."),
             key(
@@ -252,14 +262,14 @@ pub const SECTIONS: &[Section] = &[
                 "must-reach",
                 Kind::Reach,
                 "",
-                "What all its threads together have to reach, or the stage has no figures: `1000/s`, `5GB/s`, or `90%` of its \
+                "The rate that all its threads together must reach; else the stage has no figures. `1000/s`, `5GB/s`, or `90%` of its \
                  own `rate` (of what it reached alone, if it has none).",
             ),
             key(
                 "process",
                 Kind::Choice(&["shared", "own"]),
                 "shared",
-                "`own`: each of its threads in a process of its own, with a CUDA context of its own.",
+                "`own`: each of its threads runs in a separate process, with its own CUDA context.",
             ),
         ],
     },
@@ -268,7 +278,7 @@ pub const SECTIONS: &[Section] = &[
         many: false,
         about: "Every combination of these values is a stage. Besides these keys: `NAME.key`, with the name of a subject or load.",
         keys: &[
-            key("bytes", Kind::Values, "", "The size of every subject without sizes of its own."),
+            key("bytes", Kind::Values, "", "The size of every subject that has no sizes of its own."),
             key("policy", Kind::Values, "", "Lock policies."),
             key("run.class", Kind::Values, "", "The scheduling class of the measuring thread."),
             key("run.cpus", Kind::Values, "", "Where the measuring thread runs."),
@@ -291,7 +301,7 @@ pub const SECTIONS: &[Section] = &[
             "every",
             Kind::Whole { least: 0, most: MANY },
             "16",
-            "Besides the first and the last of a turn each n-th transfer is compared whole. 1: all are; 0: none.",
+            "Each n-th transfer is compared completely, and the first and the last of a turn. 1: all; 0: none.",
         )],
     },
     Section {
@@ -300,17 +310,17 @@ pub const SECTIONS: &[Section] = &[
         about: "What is compared within the run.",
         keys: &[
             key("baseline", Kind::Text, "", "The name of a subject, or a policy of the matrix."),
-            key("metric", Kind::Choice(METRICS), "p50", "What of it."),
+            key("metric", Kind::Choice(METRICS), "p50", "The metric that is compared."),
         ],
     },
     Section {
         name: "repay",
         many: true,
-        about: "What is paid once, and after how many transfers it has paid.",
+        about: "A cost that is paid once, and the number of transfers that repay it.",
         keys: &[
             key("once", Kind::Sum, "", "The names of the subjects that are paid once, with ` + ` between them."),
-            key("each", Kind::Sum, "", "The subjects that each transfer takes then."),
-            key("against", Kind::Sum, "", "The subjects that it takes otherwise."),
+            key("each", Kind::Sum, "", "The subjects that each transfer needs afterwards."),
+            key("against", Kind::Sum, "", "The subjects that each transfer needs without that."),
         ],
     },
     Section {
@@ -318,30 +328,40 @@ pub const SECTIONS: &[Section] = &[
         many: true,
         about: "A bound that sets the exit status.",
         keys: &[
-            key("subject", Kind::Text, "*", "The name of a subject; `*` for every one."),
-            key("metric", Kind::Choice(METRICS), "p50", "What of it is bounded."),
-            key("at-most", Kind::Amount, "", "A time; of misses a part (`0.1%`), of rates bytes a second (`10GB/s`)."),
-            key("at-least", Kind::Amount, "", "The same, from below."),
-            key("at-most-times", Kind::Times, "", "So many times the same metric of another subject: `1.2 cuda`."),
-            key("above-noise", Kind::Time, "", "At most so much above the longest gap of the machine's own noise."),
+            key("subject", Kind::Text, "*", "The name of a subject; `*`: every subject."),
+            key("metric", Kind::Choice(METRICS), "p50", "The metric that is bounded."),
+            key(
+                "at-most",
+                Kind::Amount,
+                "",
+                "The highest allowed value: a time; for misses a fraction (`0.1%`), for rates bytes per second (`10GB/s`).",
+            ),
+            key("at-least", Kind::Amount, "", "The lowest allowed value, written in the same way."),
+            key(
+                "at-most-times",
+                Kind::Times,
+                "",
+                "At most this many times the same metric of another subject: `1.2 cuda`.",
+            ),
+            key("above-noise", Kind::Time, "", "At most this much above the longest gap of the machine's own noise."),
             key(
                 "within-best",
                 Kind::Within,
                 "",
-                "At most so much above the best other route between the same memories, at the same size in the same stage: \
+                "At most this much above the best other route between the same memories, at the same size in the same stage: \
                  `5%, 100ns` is 5 % or 100 ns, whichever allows more.",
             ),
-            key("among", Kind::Names, "", "With `within-best`: only these subjects. All of them unless it is given."),
+            key("among", Kind::Names, "", "With `within-best`: only these subjects. Default: all."),
         ],
     },
     Section {
         name: "largest",
         many: true,
-        about: "Up to which value of an axis a bound holds.",
+        about: "The largest value of an axis at which a bound holds.",
         keys: &[
             key("axis", Kind::Text, "", "An axis of the matrix, or `bytes` for sizes."),
             key("subject", Kind::Text, "", "The name of a subject."),
-            key("metric", Kind::Choice(METRICS), "p50", "What of it is bounded."),
+            key("metric", Kind::Choice(METRICS), "p50", "The metric that is bounded."),
             key("at-most", Kind::Amount, "", "As in [[assert]]."),
             key("at-least", Kind::Amount, "", "As in [[assert]]."),
             key("at-most-times", Kind::Times, "", "As in [[assert]]."),
@@ -349,16 +369,16 @@ pub const SECTIONS: &[Section] = &[
     },
 ];
 
-/// What an axis may change of a subject (`NAME.key`).
+/// Keys of a subject that an axis may change (`NAME.key`).
 pub const OF_SUBJECTS: &[&str] = &["bytes", "arrival", "route", "call", "what", "class", "cpus"];
-/// What an axis may change of a load.
+/// Keys of a load that an axis may change.
 pub const OF_LOADS: &[&str] = &["count", "bytes", "rate", "route", "call", "what", "class", "cpus"];
 
 pub fn section(name: &str) -> Option<&'static Section> {
     SECTIONS.iter().find(|section| section.name == name)
 }
 
-/// What a key takes; a section that is none is the name of a subject or load.
+/// The values of a key; another section name is the name of a subject or load.
 pub(crate) fn kind(section: &str, key: &str) -> Option<Kind> {
     if section == "matrix" {
         return Some(Kind::Values);

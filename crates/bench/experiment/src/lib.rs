@@ -1,8 +1,7 @@
-//! Experiments as files: a TOML text, checked with line and hint, becomes an [`Experiment`]; its matrix expands into
-//! [`Stage`]s, each with the [`Cell`]s that take turns in it.
+//! Experiments as files: a TOML text becomes an [`Experiment`], and each mistake has a line and a hint. Its matrix expands into [`Stage`]s, each
+//! with the [`Cell`]s that take turns in it.
 //!
-//! Pure: it knows neither routes nor GPUs, measures nothing and opens nothing. What a route's text or a call's name means is
-//! for those to say that open it.
+//! Pure: it does not depend on routes or GPUs, measures nothing and opens nothing. The code that opens routes and calls interprets their texts.
 
 mod estimate;
 pub mod keys;

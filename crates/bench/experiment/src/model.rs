@@ -12,7 +12,7 @@ pub struct Experiment {
     /// Which of its file's variants it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
-    /// One line for people.
+    /// A one-line description.
     pub about: String,
     pub run: Run,
     pub subjects: Vec<SubjectSpec>,
@@ -21,17 +21,17 @@ pub struct Experiment {
     pub matrix: Vec<Axis>,
     pub verify: Verify,
     pub compare: Option<Compare>,
-    /// What is paid once, and after how many transfers it has paid.
+    /// One-time costs, and after how many transfers they are repaid.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repays: Vec<Repay>,
-    /// Up to which value of an axis a bound holds.
+    /// The largest value of an axis up to which a bound holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub largests: Vec<Largest>,
     pub asserts: Vec<Assert>,
 }
 
 impl Experiment {
-    /// Its name for people: `device`, or `device, variant sweep`.
+    /// Its displayed name: `device`, or `device, variant sweep`.
     pub fn title(&self) -> String {
         match &self.variant {
             Some(variant) => format!("{}, variant {variant}", self.name),
@@ -47,7 +47,7 @@ impl Experiment {
         }
     }
 
-    /// What a subject is compared with: a subject's name, or a policy; its own name where it is the baseline itself.
+    /// The baseline of a subject: a subject's name, or a policy; the subject's own name if it is the baseline itself.
     pub fn baseline_of(&self, subject: &str) -> Option<&str> {
         let compare = self.compare.as_ref()?;
         let own = self.subjects.iter().find(|s| s.name == subject).and_then(|s| s.baseline.as_deref());
@@ -55,52 +55,51 @@ impl Experiment {
     }
 }
 
-/// How everything is run.
+/// Settings that apply to everything.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Of random data and of every random order.
+    /// Seed of random data and of every random order.
     pub seed: u64,
-    /// How often the cells of a stage take turns, in an order drawn anew each time.
+    /// How often the cells of a stage take turns, each time in a new random order.
     pub rounds: u32,
-    /// How often the whole is done, each time by new processes. Rounds of all repeats count together.
+    /// How often everything is repeated, each time by new processes. Rounds of all repeats count together.
     pub repeats: u32,
-    /// Samples of each cell of a stage, over the rounds of one repeat. Of `samples` and `duration_ns` one at least is given;
-    /// whichever is reached first ends the stage.
+    /// Samples of each cell of a stage, over the rounds of one repeat. At least one of `samples` and `duration_ns` is given; whichever is reached
+    /// first ends the stage.
     pub samples: Option<u64>,
-    /// Of a stage in one repeat.
+    /// Time of a stage in one repeat.
     pub duration_ns: Option<u64>,
     /// A transfer that takes longer is lost, and ends its cell.
     pub timeout_ns: u64,
-    /// The machine's own noise is looked at for so long before a stage and after it.
+    /// Duration of the measurement of the machine's own noise before a stage and after it.
     pub noise_ns: u64,
-    /// In each n-th round the kernel's counters are read round each call, and its samples count for nothing else; 0: never.
+    /// In each n-th round the kernel's counters are read around each call, and its samples are used for nothing else; 0: never.
     pub counters_every: u32,
-    /// When all rounds are over each cell goes on for so long, between two looks at what the GPU and the machine count; 0: it
-    /// does not.
+    /// After all rounds each cell continues for this time, between two readings of the counters of the GPU and the machine; 0: not at all.
     #[serde(default)]
     pub meter_ns: u64,
-    /// A call that is under way for so long beside a load: the loads rest until it is over. The stage's time unless it is given.
+    /// If a call lasts this long while a load runs, the loads rest until it returns. The default is the stage's time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patience_ns: Option<u64>,
-    /// Of the measuring thread, where a subject says nothing else.
+    /// Class of the measuring thread, unless a subject has its own.
     pub class: Class,
     pub cpus: Cpus,
-    /// `stock`, `agent`, `traced`, or what `run --lock-policy` takes, with `+` between several.
+    /// `stock`, `agent`, `traced`, or values of `run --lock-policy`, joined by `+`.
     pub policy: String,
     pub gpu: Gpu,
-    /// What routes call `device`.
+    /// The device that routes call `device`.
     #[serde(default, skip_serializing_if = "Device::is_engine")]
     pub device: Device,
-    /// What is read from a recording of the process that measures.
+    /// What is evaluated from a recording of the measuring process.
     #[serde(default, skip_serializing_if = "Record::is_no")]
     pub record: Record,
 }
 
-/// What routes call `device`.
+/// The device that routes call `device`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Device {
-    /// A copy engine in the place of one.
+    /// A copy engine in its place.
     #[default]
     Engine,
     /// QEMU's edu, which this program starts.
@@ -110,7 +109,7 @@ pub enum Device {
 }
 
 impl Device {
-    /// The words of [`Device::from_str`].
+    /// The forms that [`Device::from_str`] accepts.
     pub const FORMS: &str = "`engine`, `edu`, or an FPGA by its address on the bus as `xdma@0000:04:00.0`";
 
     pub fn is_engine(&self) -> bool {
@@ -155,13 +154,13 @@ impl fmt::Display for Device {
     }
 }
 
-/// Whether the process of a stage is recorded, and what is read from its tape.
+/// Whether the process of a stage is recorded, and what is evaluated from its recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Record {
     #[default]
     No,
-    /// What each call of a cell's subject sends to the GPU. The times are those of a recorded process.
+    /// The commands that each call of a cell's subject sends to the GPU. The times are those of a recorded process.
     Commands,
 }
 
@@ -176,9 +175,9 @@ impl Record {
 pub enum Gpu {
     #[default]
     Real,
-    /// What works is a result; how long it took is none.
+    /// Results show what works; times have no meaning.
     Soft,
-    /// None is opened: what needs one is not available.
+    /// No GPU is opened: subjects that need one are unavailable.
     None,
 }
 
@@ -192,15 +191,15 @@ pub enum What {
     Call(String),
 }
 
-/// What is measured.
+/// A subject of measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SubjectSpec {
-    /// Unique in the experiment; the text of the route or call unless the file says otherwise.
+    /// Unique in the experiment; by default the text of the route or call.
     pub name: String,
     pub what: What,
-    /// One cell each. Empty: what the matrix says, else what the call needs by itself.
+    /// One cell each. Empty: sizes of the matrix, else the call's default.
     pub sizes: Vec<u64>,
-    /// So many copies back to back count as one sample, timed by the GPU's clock; 1: each copy by itself.
+    /// This many copies back to back count as one sample, timed by the GPU's clock; 1: each copy separately.
     pub back_to_back: u32,
     pub addresses: Addresses,
     pub data: Data,
@@ -208,19 +207,19 @@ pub struct SubjectSpec {
     pub observe: Observe,
     pub class: Option<Class>,
     pub cpus: Option<Cpus>,
-    /// A sample that takes longer, from its intended release to its end, has missed it.
+    /// A sample that takes longer, from its intended release to its end, has missed its deadline.
     pub deadline_ns: Option<u64>,
-    /// What of ours is armed or spins is let go of behind each turn.
+    /// Whether doorbell's armed or spinning work is released after each turn.
     pub rests: bool,
-    /// The name of the subject that it is compared with, in the place of that of `[compare]`; its own: with none.
+    /// The name of its baseline, in place of that of `[compare]`; its own name: no baseline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<String>,
-    /// It has cells only in stages in which one of these loads runs; [`ALONE`]: in those without a load. Empty: in all.
+    /// It has cells only in stages in which one of these loads runs; [`ALONE`] means stages without a load. Empty: in all stages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<String>,
 }
 
-/// Stands for no load at all.
+/// Means no load at all.
 pub const ALONE: &str = "none";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -230,15 +229,15 @@ pub enum Addresses {
     Fixed,
     /// Another place within the buffers for each transfer.
     Random,
-    /// In each round the next multiple of `step` bytes below `range`, of memory that is not the host's.
+    /// In each round the next multiple of `step` bytes below `range`, in memory other than the host's.
     Sweep { step: u64, range: u64 },
 }
 
-/// Places of a sweep: more are more rounds than anybody waits for.
+/// Maximum number of places of a sweep, so that it needs no endless number of rounds.
 pub const MOST_PLACES: u64 = 4096;
 
 impl Addresses {
-    /// How many places a sweep has; 1 for what is no sweep.
+    /// Number of places of a sweep; 1 if it is no sweep.
     pub fn places(self) -> u64 {
         match self {
             Addresses::Sweep { step, range } => (range / step.max(1)).max(1),
@@ -256,16 +255,16 @@ pub enum Data {
     Fixed,
 }
 
-/// How many transfers of one subject may run at once.
+/// Maximum number of simultaneous transfers of one subject.
 pub const MOST_DEPTH: u32 = 32;
 
 /// When the next one starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arrival {
-    /// So many under way at a time; the next starts when one has ended.
+    /// `depth` transfers in flight at a time; the next starts when one has ended.
     Closed { depth: u32 },
-    /// One each period, whatever the one before does: a late one makes those behind it wait, and that counts.
+    /// One each period, whatever the state of earlier ones: a late one makes later ones wait, and that counts.
     Paced { period_ns: u64 },
 }
 
@@ -275,13 +274,13 @@ impl Default for Arrival {
     }
 }
 
-/// Which part of a sample stands for it in tables, ratios and comparisons. All parts are kept.
+/// The part of a sample that is used in tables, ratios and comparisons. All parts are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Observe {
-    /// From the call until it came back.
+    /// From the call until it returned.
     Submit,
-    /// Until the CPU saw the end; of paced arrivals from the intended release.
+    /// Until the CPU saw the end; with paced arrivals from the intended release.
     #[default]
     Done,
     /// From the engine's start to its end, by the GPU's clock.
@@ -301,21 +300,21 @@ pub enum Class {
     RealTime,
 }
 
-/// Where threads run.
+/// The CPUs of threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cpus {
-    /// Wherever the kernel puts them.
+    /// Any CPU, chosen by the kernel.
     #[default]
     Any,
-    /// The last CPU of this process; nothing else of this process runs there.
+    /// The last CPU of this process, without other threads of this process.
     Last,
-    /// All but those of the measuring thread.
+    /// All CPUs except those of the measuring thread.
     Others,
     These(Vec<usize>),
 }
 
-/// What runs beside the measurement, without a pause or at a rate.
+/// A load that runs during the measurement, without a pause or at a rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadSpec {
     /// Unique in the experiment.
@@ -324,27 +323,27 @@ pub struct LoadSpec {
     pub bytes: u64,
     /// Threads; 0: none.
     pub count: u32,
-    /// Of each thread, a second; without a pause if there is none.
+    /// Transfers of each thread a second; no pause if there is none.
     pub rate: Option<f64>,
     pub cpus: Cpus,
     pub class: Class,
-    /// Compare the bytes of each n-th transfer; 0: only those of the last.
+    /// Compares the bytes of each n-th transfer; 0: only those of the last.
     pub check_every: u64,
-    /// What it has to reach, or the stage has no figures.
+    /// The minimum that it must reach, or the stage has no figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub must_reach: Option<MustReach>,
     #[serde(default, skip_serializing_if = "Process::is_shared")]
     pub process: Process,
 }
 
-/// Where a load's threads run.
+/// The process of a load's threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Process {
-    /// In the process that measures.
+    /// In the measuring process.
     #[default]
     Shared,
-    /// Each in a process of its own, with a CUDA context of its own.
+    /// Each in a separate process, with a separate CUDA context.
     Own,
 }
 
@@ -354,14 +353,14 @@ impl Process {
     }
 }
 
-/// What all threads of a load together have to reach.
+/// The minimum that all threads of a load together must reach.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MustReach {
     /// Transfers or calls a second.
     Times(f64),
     Bytes(f64),
-    /// Of its own `rate`; of a load without one, of what it reached alone.
+    /// A part of its own `rate`; for a load without one, of its rate alone.
     Percent(f64),
 }
 
@@ -374,14 +373,14 @@ pub struct Axis {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verify {
-    /// Besides the first and the last of a turn each n-th transfer is compared whole; 1: all are; 0: none.
+    /// In addition to the first and the last of a turn, each n-th transfer is compared whole; 1: all; 0: none.
     pub every: u64,
 }
 
-/// What is compared, within one run.
+/// The comparison within one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Compare {
-    /// The name of a subject, or of a policy where policies are compared. Subjects may have another one of their own.
+    /// The name of a subject, or of a policy where policies are compared. Subjects may have their own.
     pub baseline: String,
     pub metric: Metric,
 }
@@ -399,28 +398,28 @@ pub enum Metric {
     #[serde(rename = "p99.99")]
     P9999,
     Max,
-    /// Deadlines missed, of all.
+    /// Missed deadlines, as a part of all.
     Misses,
     /// Bytes a second.
     Rate,
 }
 
-/// Something that is paid once, so that each transfer takes less: after how many transfers has it paid? All are sums of subjects'
-/// medians, at the same size in the same stage.
+/// A one-time cost that makes each transfer faster: after how many transfers is it repaid? All three are sums of subjects' medians, at the same
+/// size in the same stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Repay {
-    /// What is paid once.
+    /// The one-time cost.
     pub once: Vec<String>,
-    /// What each transfer takes then.
+    /// The cost of each transfer with it.
     pub each: Vec<String>,
-    /// What it takes otherwise.
+    /// The cost of each transfer without it.
     pub against: Vec<String>,
 }
 
 /// The largest value of an axis up to which a bound holds: at that value and at each one before it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Largest {
-    /// An axis of the matrix; `bytes` is also the size where subjects have several.
+    /// An axis of the matrix; `bytes` is also the size if subjects have several.
     pub axis: String,
     pub subject: String,
     pub metric: Metric,
@@ -431,7 +430,7 @@ pub struct Largest {
 /// A bound that sets the exit status.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Assert {
-    /// A subject's name; `*` for every one.
+    /// A subject's name; `*` for every subject.
     pub subject: String,
     pub metric: Metric,
     pub bound: Bound,
@@ -440,23 +439,23 @@ pub struct Assert {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// Nanoseconds; of `misses` a part of all, of `rate` bytes a second.
+    /// Nanoseconds; for `misses` a part of all, for `rate` bytes a second.
     AtMost(f64),
     AtLeast(f64),
-    /// So many times the same metric of another subject.
+    /// A multiple of the same metric of another subject.
     AtMostTimes(f64, String),
-    /// So many nanoseconds above the longest gap of the machine's own noise.
+    /// This many nanoseconds above the longest gap of the machine's own noise.
     AboveNoise(f64),
     /// As good as the best other subject that moves bytes between the same two memories.
     WithinBest(WithinBest),
 }
 
-/// At most so much above the best one: whichever of the two allows more.
+/// The maximum above the best one: whichever of the two allows more.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WithinBest {
     pub percent: f64,
     pub ns: f64,
-    /// The names of the subjects that it is held against; empty: all of them.
+    /// The names of the subjects to compare with; empty: all of them.
     pub among: Vec<String>,
 }
 
@@ -468,9 +467,9 @@ pub struct Stage {
     pub point: Vec<(String, String)>,
     pub run: Run,
     pub verify: Verify,
-    /// What takes turns.
+    /// The cells that take turns.
     pub cells: Vec<Cell>,
-    /// What runs beside it; those with threads.
+    /// Its loads; only those with threads.
     pub loads: Vec<LoadSpec>,
 }
 
@@ -478,6 +477,6 @@ pub struct Stage {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     pub subject: SubjectSpec,
-    /// 0 for calls that move nothing.
+    /// 0 for calls that move no bytes.
     pub bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! From text to an [`Experiment`]: every key is known, every value is of its kind, every name is there.
+//! From text to an [`Experiment`]: every key must be known, every value of its kind, every name defined.
 
 mod bounds;
 
@@ -20,12 +20,12 @@ const LONGEST_NAME: usize = 200;
 /// Reads an experiment. `origin` names its file in messages; `sets` are options `--set`, as `run.duration=60s`.
 ///
 /// # Errors
-/// The first mistake, with its line and what would be right.
+/// The first mistake, with its line and the allowed values.
 pub fn read(text: &str, origin: &str, sets: &[String]) -> Result<Experiment, Error> {
     read_variant(text, origin, None, sets)
 }
 
-/// Reads a variant of an experiment, `[variant.NAME]` of its file; of `sets` each names what the variant has.
+/// Reads a variant of an experiment, `[variant.NAME]` of its file; each of `sets` names a key of the variant.
 ///
 /// # Errors
 /// As [`read`]; there is no such variant.
@@ -47,12 +47,12 @@ pub fn read_variant(text: &str, origin: &str, variant: Option<&str>, sets: &[Str
 /// The variants of a file, in its order.
 ///
 /// # Errors
-/// The first mistake in what says which there are.
+/// The first mistake in the list of variants.
 pub fn variants(text: &str, origin: &str) -> Result<Vec<Variant>, Error> {
     variant::list(text).map_err(|e| Error { origin: origin.into(), ..e })
 }
 
-/// One table of the file and what may stand in it.
+/// One table of the file and its allowed keys.
 struct Keys<'t> {
     section: &'static Section,
     /// For messages.
@@ -93,7 +93,7 @@ impl<'t> Keys<'t> {
         self.text(key, T::of)
     }
 
-    /// A whole number within the bounds that the table of keys gives it.
+    /// A whole number within the bounds in the table of keys.
     fn whole(&self, key: &str) -> Result<Option<u64>, Error> {
         let Some(node) = self.node(key) else { return Ok(None) };
         let bounds = self.section.keys.iter().find(|k| k.name == key).map(|k| k.kind);
@@ -118,13 +118,13 @@ impl<'t> Keys<'t> {
         Wrong { what: format!("{} `{key}`: {}", self.title, wrong.what), ..wrong }
     }
 
-    /// Of the table itself.
+    /// A mistake of the table itself.
     fn wrong(&self, what: &str, allowed: &str) -> Error {
         Wrong::new(format!("{} {what}", self.title), allowed).at(&self.table.place)
     }
 }
 
-/// Where a key is known that is not known here.
+/// The section that has a key which is unknown here.
 fn elsewhere(key: &str, here: &str) -> Option<String> {
     let there = keys::SECTIONS.iter().find(|s| s.name != here && s.keys.iter().any(|k| k.name == key))?;
     Some(titled(there))
@@ -138,7 +138,7 @@ fn titled(section: &Section) -> String {
     }
 }
 
-/// Where what the stages are made of is written.
+/// The places of the parts that make up the stages.
 struct Places {
     subjects: Vec<Place>,
     loads: Vec<Place>,
@@ -180,8 +180,11 @@ fn experiment(root: &Table, origin: &str) -> Result<Experiment, Error> {
     let name = match top.text("name", file_name)? {
         Some(name) => name,
         None => file_name(stem(origin)).map_err(|_| {
-            Wrong::new("the experiment has no `name`, and its file's name is none", "letters, digits, `-` and `_`")
-                .at(&root.place)
+            Wrong::new(
+                "the experiment has no `name`, and its file's name is not a valid one",
+                "letters, digits, `-` and `_`",
+            )
+            .at(&root.place)
         })?,
     };
     let about = top.text("about", |text| Ok(text.to_owned()))?.unwrap_or_default();
@@ -222,7 +225,7 @@ fn experiment(root: &Table, origin: &str) -> Result<Experiment, Error> {
     Ok(read)
 }
 
-/// That no two have one name.
+/// Checks that no two have the same name.
 fn each_once<'e>(named: impl Iterator<Item = (&'e String, &'e &'e Table)>) -> Result<(), Error> {
     let mut seen: HashMap<&str, &Place> = HashMap::new();
     for (name, table) in named {
@@ -237,7 +240,7 @@ fn each_once<'e>(named: impl Iterator<Item = (&'e String, &'e &'e Table)>) -> Re
     Ok(())
 }
 
-/// The top of the file: its own keys, and sections that are known.
+/// The top of the file: its own keys, and known sections.
 fn top(root: &Table) -> Result<Keys<'_>, Error> {
     let section = &keys::SECTIONS[0];
     let own = |entry: &&Entry| section.keys.iter().any(|key| key.name == entry.key);
@@ -330,7 +333,7 @@ fn device(text: &str) -> Result<Device, Wrong> {
     text.parse().map_err(|what: String| Wrong::new(what, Device::FORMS))
 }
 
-/// The GPU's counters tell nothing of less.
+/// The GPU's counters are useless over shorter times.
 const LEAST_METER_NS: u64 = 100_000_000;
 
 fn meter(text: &str) -> Result<u64, Wrong> {
@@ -345,12 +348,12 @@ fn meter(text: &str) -> Result<u64, Wrong> {
 
 fn above_zero(text: &str) -> Result<u64, Wrong> {
     match values::time(text)? {
-        0 => Err(Wrong::new("0 is no time to wait for", "it takes more than 0")),
+        0 => Err(Wrong::new("0 is not a time to wait for", "give more than 0")),
         ns => Ok(ns),
     }
 }
 
-/// What it is: exactly one of `route` and `call`, or the first that an axis says.
+/// The route or call: exactly one of the keys `route` and `call`, or the first value of an axis.
 fn what(keys: &Keys<'_>, matrix: &Table) -> Result<What, Error> {
     let text = |text: &str| match text.trim() {
         "" => Err(Wrong::new("it is empty", "")),
@@ -488,7 +491,7 @@ fn sizes_of(node: &Node) -> Result<Vec<u64>, (Wrong, &Place)> {
     let mut all = match &node.value {
         Value::Text(text) => sizes::parse(text).map_err(|e| wrong(Wrong::new(e.to_string(), "")))?,
         Value::List(list) if list.is_empty() => {
-            return Err(wrong(Wrong::new("the list is empty", "it takes one size at least")));
+            return Err(wrong(Wrong::new("the list is empty", "give at least one size")));
         }
         Value::List(list) => {
             let mut all = Vec::new();
@@ -510,7 +513,7 @@ fn sizes_of(node: &Node) -> Result<Vec<u64>, (Wrong, &Place)> {
     Ok(all)
 }
 
-/// The axes, each value tried at what it changes.
+/// The axes, with each value tried on its target.
 fn axes(matrix: &Table, read: &Experiment) -> Result<Vec<Axis>, Error> {
     let mut axes = Vec::new();
     for entry in &matrix.entries {
@@ -531,12 +534,12 @@ fn axes(matrix: &Table, read: &Experiment) -> Result<Vec<Axis>, Error> {
             _ => vec![(scalar(&entry.node).map_err(|w| wrong(w, &entry.node.place))?, &entry.node.place)],
         };
         if texts.is_empty() {
-            return Err(wrong(Wrong::new("the list is empty", "it takes one value at least"), &entry.node.place));
+            return Err(wrong(Wrong::new("the list is empty", "give at least one value"), &entry.node.place));
         }
         let mut values: Vec<String> = Vec::new();
         for (text, place) in texts {
             draft.apply(&entry.key, &text).map_err(|w| wrong(w, place))?;
-            // Others hold policies against each other by their text.
+            // Policies are compared by their text, so it is normalized.
             let text = if entry.key == "policy" { values::policy(&text).map_err(|w| wrong(w, place))? } else { text };
             if values.contains(&text) {
                 return Err(wrong(Wrong::new(format!("{text:?} is there twice"), "it takes each value once"), place));
@@ -590,7 +593,7 @@ fn compare(table: &Table, read: &Experiment) -> Result<Compare, Error> {
     })
 }
 
-/// That what a subject is compared with is another subject, or itself.
+/// Checks that a subject's baseline is another subject, or itself.
 fn own_baseline(table: &Table, subject: &SubjectSpec, read: &Experiment) -> Result<(), Error> {
     let Some((node, own)) = table.get("baseline").zip(subject.baseline.as_deref()) else { return Ok(()) };
     let title = format!("[[subject]] `{}` `baseline`", subject.name);
@@ -599,13 +602,13 @@ fn own_baseline(table: &Table, subject: &SubjectSpec, read: &Experiment) -> Resu
         return Err(Wrong::word(format!("{title}: there is no subject {own:?}"), own, names()).at(&node.place));
     }
     if read.compare.is_none() {
-        let what = format!("{title}: nothing is compared, for there is no [compare]");
+        let what = format!("{title}: nothing is compared, because there is no [compare]");
         return Err(Wrong::new(what, "`[compare]` with `baseline`, what all others are compared with").at(&node.place));
     }
     Ok(())
 }
 
-/// That a subject is measured beside loads that there are.
+/// Checks that the loads that a subject names exist.
 fn own_loads(table: &Table, subject: &SubjectSpec, read: &Experiment) -> Result<(), Error> {
     let Some(node) = table.get("beside") else { return Ok(()) };
     let names = || read.loads.iter().map(|load| load.name.as_str()).chain([ALONE]);
@@ -637,7 +640,7 @@ fn repay(table: &Table, read: &Experiment) -> Result<Repay, Error> {
     Ok(Repay { once: sum("once")?, each: sum("each")?, against: sum("against")? })
 }
 
-/// Without folders and without its ending.
+/// Without folders and without its extension.
 fn stem(origin: &str) -> &str {
     let file = origin.rsplit(['/', '\\']).next().unwrap_or(origin);
     file.strip_suffix(".toml").unwrap_or(file)

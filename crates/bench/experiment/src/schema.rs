@@ -1,5 +1,5 @@
-//! The format as a JSON Schema, for editors that complete and check TOML while it is written. It is made from the table of keys;
-//! names, sums and what keys say about each other only the reader knows.
+//! The format as a JSON Schema, for editors that complete and check TOML while it is written. It is made from the table of keys; only the reader
+//! checks names, sums and relations between keys.
 
 use crate::keys::{Key, Kind, OF_LOADS, OF_SUBJECTS, SECTIONS, Section};
 use serde_json::{Map, Value, json};
@@ -39,7 +39,7 @@ pub fn schema() -> String {
             }
         }
     }
-    // A text is what doorbell writes; a file that has variants has them as tables.
+    // `variant` is a text in files that doorbell writes; in files with variants it is a table.
     let variants =
         json!({ "type": "object", "properties": {}, "additionalProperties": { "$ref": "#/definitions/variant" } });
     let text = properties.remove("variant").unwrap_or_default();
@@ -77,7 +77,7 @@ fn of_section(section: &Section) -> Value {
     one
 }
 
-/// What `[variant.NAME]` may hold: sections of the file, of which it may have fewer keys, and take some out.
+/// The contents of `[variant.NAME]`: sections of the file, which may have fewer keys, and may remove some.
 fn variant() -> Value {
     let out = json!({ "enum": [""], "description": "Takes the key out." });
     let mut properties: Map<String, Value> =
@@ -100,7 +100,7 @@ fn variant() -> Value {
     }
     json!({
         "type": "object",
-        "description": "A variant: what is different from the file. Lists of tables are replaced whole, all else key by key.",
+        "description": "A variant: what differs from the file. Lists of tables are replaced as a whole, everything else key by key.",
         "properties": properties,
         "required": ["about"],
         "additionalProperties": false,
@@ -168,7 +168,7 @@ fn axis() -> Value {
     keys.dedup();
     let list = json!({ "$ref": "#/definitions/values" });
     let properties: Map<String, Value> = keys.into_iter().map(|key| (key.to_owned(), list.clone())).collect();
-    // Names may have dots in them, and are tables within tables then.
+    // Names may contain dots; TOML then makes tables within tables.
     let inner = json!({ "$ref": "#/definitions/axis" });
     json!({ "anyOf": [list, { "type": "object", "properties": properties, "additionalProperties": inner }] })
 }

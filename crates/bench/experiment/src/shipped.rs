@@ -1,4 +1,4 @@
-//! The experiments that come along, as files to read, run, copy and change.
+//! The experiments that are part of doorbell, as files to read, run, copy and change.
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ const SHIPPED: &[Shipped] = files![
     "budget",
 ];
 
-/// All of them, in the order in which one would meet them.
+/// All of them, in a useful order for reading.
 pub fn shipped() -> &'static [Shipped] {
     SHIPPED
 }

@@ -8,24 +8,24 @@ use settings::{Error, Place, Wrong, sizes};
 use std::collections::HashSet;
 
 pub const MOST_STAGES: usize = 10_000;
-/// Of all stages together.
+/// Maximum for all stages together.
 pub const MOST_CELLS: usize = 200_000;
-/// Of the loads of one stage.
+/// Maximum for the loads of one stage.
 pub const MOST_THREADS: u64 = 1024;
-/// Of one stage: a source and a destination for each thing that moves bytes.
+/// Maximum for one stage: a source and a destination for each thing that moves bytes.
 pub const MOST_BYTES: u64 = 64 << 30;
 
 impl Experiment {
-    /// Every combination of the matrix's values, the first axis changing slowest. What only differs in how a load of no
-    /// threads would look is one stage.
+    /// Every combination of the matrix's values, with the first axis changing slowest. Combinations that differ only in a load without threads are
+    /// one stage.
     ///
     /// # Errors
-    /// What does not fit together, or is more than the limits.
+    /// Values that do not fit together, or exceed the limits.
     pub fn stages(&self) -> Result<Vec<Stage>, Error> {
         expand(self).map_err(|(_, wrong)| Error { origin: self.name.clone(), ..wrong.at(&Place::Whole) })
     }
 
-    /// The policies that it needs processes for, in the order of their stages.
+    /// The policies that need processes, in the order of their stages.
     pub fn policies(&self) -> Vec<String> {
         match self.matrix.iter().find(|axis| axis.name == "policy") {
             Some(axis) => axis.values.iter().map(|v| values::policy(v).unwrap_or_else(|_| v.clone())).collect(),
@@ -34,7 +34,7 @@ impl Experiment {
     }
 }
 
-/// What a mistake is about.
+/// The subject of a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About {
     Subject(usize),
@@ -42,24 +42,24 @@ pub(crate) enum About {
     Matrix,
 }
 
-/// What an axis changes.
+/// The parts that an axis changes.
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
     run: Run,
     subjects: Vec<SubjectSpec>,
     loads: Vec<LoadSpec>,
-    /// Those whose sizes the axis `bytes` gives.
+    /// Subjects whose sizes come from the axis `bytes`.
     unsized_: Vec<bool>,
-    /// The names of the loads that run, where the axis `loads` says it.
+    /// The names of the loads that run, if the axis `loads` gives them.
     selected: Option<Vec<String>>,
 }
 
-/// The name and the key of `NAME.key`. Names may have dots in them, keys have none.
+/// The name and the key of `NAME.key`. Names may contain dots, keys do not.
 fn split(axis: &str) -> (&str, &str) {
     axis.rsplit_once('.').unwrap_or(("", axis))
 }
 
-/// Whether two axes change the same thing of the same name.
+/// Whether two axes change the same key of the same name.
 pub(crate) fn same_target(a: &str, b: &str) -> bool {
     let one = |key| if matches!(key, "route" | "call" | "what") { "what" } else { key };
     let ((name_a, key_a), (name_b, key_b)) = (split(a), split(b));
@@ -147,14 +147,14 @@ impl Draft {
         }
     }
 
-    /// Leaves the loads that run. Done when all axes have been applied: one of them may give a load its threads.
+    /// Keeps only the loads that run. Done after all axes have been applied: one of them may give a load its threads.
     fn select(&mut self) {
         if let Some(selected) = &self.selected {
             self.loads.iter_mut().filter(|load| !selected.contains(&load.name)).for_each(|load| load.count = 0);
         }
     }
 
-    /// Whether an axis makes a difference: how a load of no threads would look makes none, nor how many threads one has that
+    /// Whether an axis makes a difference: properties of a load without threads make none, and neither does the number of threads of a load that
     /// another axis leaves out.
     fn differs_by(&self, axis: &str) -> bool {
         let (name, key) = split(axis);
@@ -163,7 +163,7 @@ impl Draft {
         if key == "count" { !left_out } else { load.count > 0 }
     }
 
-    /// Changes what the axis names.
+    /// Applies a value of an axis.
     pub fn apply(&mut self, axis: &str, text: &str) -> Result<(), Wrong> {
         match axis {
             "bytes" => {
@@ -233,7 +233,7 @@ impl Draft {
     }
 }
 
-/// Where it is, for messages: `policy=pi, crowd.count=8`.
+/// The point, for messages: `policy=pi, crowd.count=8`.
 fn at(point: &[(String, String)]) -> String {
     let values: Vec<String> = point.iter().map(|(name, value)| format!("{name}={value}")).collect();
     if values.is_empty() { String::new() } else { format!(" at {}", values.join(", ")) }
@@ -266,7 +266,7 @@ pub(crate) fn expand(from: &Experiment) -> Result<Vec<Stage>, (About, Wrong)> {
         }
         check(&draft, &point)?;
         if draft.run.record == Record::Commands {
-            // Metered beside a stage that is not recorded: a tape of seconds without a pause is gigabytes.
+            // Counters are read in a stage that is not recorded: a recording of seconds without a pause would be gigabytes.
             draft.run.meter_ns = 0;
         }
         let place = at(&point);
@@ -320,7 +320,7 @@ fn subject_without_sizes(subject: &SubjectSpec) -> SubjectSpec {
     }
 }
 
-/// What goes with a recording of the commands.
+/// Checks the settings that a recording of the commands allows.
 fn recorded(run: &Run, point: &[(String, String)]) -> Result<(), Wrong> {
     if run.policy != "stock" {
         let what = format!("`record = \"commands\"` under the policy `{}`{}", run.policy, at(point));
@@ -328,7 +328,7 @@ fn recorded(run: &Run, point: &[(String, String)]) -> Result<(), Wrong> {
     }
     if run.gpu == Gpu::None {
         let what = format!("`record = \"commands\"` with `gpu = \"none\"`{}", at(point));
-        return Err(Wrong::new(what, "a GPU, or the software GPU: without one nothing is sent"));
+        return Err(Wrong::new(what, "a GPU, or the software GPU: without one, no commands are sent"));
     }
     Ok(())
 }
@@ -373,7 +373,7 @@ fn check(draft: &Draft, point: &[(String, String)]) -> Result<(), (About, Wrong)
         let places = subject.addresses.places();
         if places > u64::from(draft.run.rounds) {
             let what = format!("the sweep of the subject `{}` has {places} places{}", subject.name, at(point));
-            let allowed = format!("as many rounds at least: `rounds = {places}` in [run], one place in each");
+            let allowed = format!("at least as many rounds: `rounds = {places}` in [run], with one place in each");
             return Err((About::Subject(i), Wrong::new(what, allowed)));
         }
         if places > 1 && draft.run.counters_every > 0 {

@@ -1,4 +1,4 @@
-//! A TOML text as a tree in which everything knows where it is written, and what options of the command line change in it.
+//! A TOML text as a tree in which every node has its place, and the changes to it by command line options.
 
 use crate::keys::{self, Kind};
 use settings::{Error, Lines, Place, Wrong};
@@ -16,7 +16,7 @@ pub(crate) enum Value {
     Whole(i128),
     Number(f64),
     Flag(bool),
-    /// A date, or a number that is too large: nothing here takes it.
+    /// A date, or a number that is too large: no key takes it.
     Other(String),
     List(Vec<Node>),
     Table(Table),
@@ -67,7 +67,7 @@ impl Table {
         }
     }
 
-    /// The name of a subject or load: given, or what it is.
+    /// The name of a subject or load: as given, or its route or call.
     pub fn named(&self) -> Option<&str> {
         ["name", "route", "call"].into_iter().find_map(|key| self.text(key))
     }
@@ -128,8 +128,8 @@ fn node(text: &str, lines: &Lines, start: usize, from: &DeValue<'_>) -> Node {
     Node { place, value }
 }
 
-/// `run.duration=60s`, `cuda.arrival=paced(50us)`, `matrix.policy=stock,pi`: puts it into the tree, as if it
-/// stood in the file. Without a value the key is taken out.
+/// `run.duration=60s`, `cuda.arrival=paced(50us)`, `matrix.policy=stock,pi`: puts the value into the tree, as if the file had it. Without a value
+/// the key is removed.
 pub(crate) fn set(root: &mut Table, option: &str) -> Result<(), Error> {
     let place = Place::Option(format!("--set {option}"));
     let names = names(root);
@@ -166,9 +166,9 @@ pub(crate) fn set(root: &mut Table, option: &str) -> Result<(), Error> {
         }
         return Ok(());
     }
-    // Of two with one name both are set: that there are two is said later.
+    // If two have the same name, both are set: the duplicate is reported later.
     for table in tables(root).filter(|table| table.named() == Some(section)) {
-        // What it is, is one of both.
+        // `route` and `call` exclude each other.
         match key {
             "route" => table.entries.retain(|entry| entry.key != "call"),
             "call" => table.entries.retain(|entry| entry.key != "route"),
@@ -179,7 +179,7 @@ pub(crate) fn set(root: &mut Table, option: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes the baseline out, in subjects and loads too: without one nothing is compared.
+/// Removes the baseline, also in subjects and loads: without one there is no comparison.
 pub(crate) fn compare_nothing(root: &mut Table) {
     root.entries.retain(|entry| entry.key != "compare");
     tables(root).for_each(|table| table.entries.retain(|entry| entry.key != "baseline"));
@@ -200,14 +200,14 @@ fn tables(root: &mut Table) -> impl Iterator<Item = &mut Table> {
     })
 }
 
-/// Of all subjects and loads, the longest first.
+/// Names of all subjects and loads, the longest first.
 fn names(root: &mut Table) -> Vec<String> {
     let mut names: Vec<String> = tables(root).filter_map(|table| table.named().map(str::to_owned)).collect();
     names.sort_by_key(|name| std::cmp::Reverse(name.len()));
     names
 }
 
-/// The section or name that an option is for, and what follows it. Names may have dots and `=` in them.
+/// The section or name that an option is for, and the rest. Names may contain dots and `=`.
 fn section<'o>(option: &'o str, names: &[String]) -> Result<(&'o str, &'o str), Wrong> {
     let sections = keys::SECTIONS.iter().filter(|section| !section.many).map(|section| section.name);
     let known: Vec<&str> = names.iter().map(String::as_str).chain(sections).collect();
@@ -237,7 +237,7 @@ fn key<'o>(rest: &'o str, names: &[String]) -> Option<(&'o str, &'o str)> {
     Some((rest[..at].trim(), &rest[at + 1..]))
 }
 
-/// A value as what its key takes: without quotes and brackets, or as it would stand in the file.
+/// A value in the form of its key: without quotes and brackets, or as in the file.
 fn value(text: &str, kind: Option<Kind>, place: &Place) -> Value {
     if text.starts_with(['"', '\'', '['])
         && let Ok(value) = DeValue::parse(text)
@@ -257,7 +257,7 @@ fn value(text: &str, kind: Option<Kind>, place: &Place) -> Value {
     }
 }
 
-/// All of it was given by one option.
+/// All of it comes from one option.
 fn put_at(node: &mut Node, place: &Place) {
     node.place = place.clone();
     if let Value::List(list) = &mut node.value {
@@ -265,7 +265,7 @@ fn put_at(node: &mut Node, place: &Place) {
     }
 }
 
-/// At the commas that stand in no brackets.
+/// Splits at the commas outside of brackets.
 fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0usize);
     for (at, byte) in text.bytes().enumerate() {
@@ -283,7 +283,7 @@ fn split(text: &str) -> Vec<&str> {
     parts
 }
 
-/// `crowd.count = [..]` is a table within a table for TOML, and one name here. Names in quotes stay as they are.
+/// `crowd.count = [..]` is a table within a table in TOML, and one name here. Quoted names stay as they are.
 pub(crate) fn flatten(table: &mut Table) {
     let mut flat = Vec::new();
     for entry in std::mem::take(&mut table.entries) {

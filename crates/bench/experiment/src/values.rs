@@ -1,4 +1,4 @@
-//! How times, rates, classes, CPUs and bounds are written, both ways: every text that is printed here reads back as the same.
+//! The written forms of times, rates, classes, CPUs and bounds, in both directions: every printed text reads back as the same value.
 
 use crate::model::{
     Addresses, Arrival, Bound, Class, Cpus, Data, Gpu, MOST_DEPTH, MOST_PLACES, Metric, MustReach, Observe, Process,
@@ -9,11 +9,11 @@ use std::fmt;
 
 /// Whole nanoseconds up to here are exact as floating point; 104 days.
 const LONGEST_NS: u64 = 9_007_199_254_740_992;
-/// More CPUs than Linux knows.
+/// More CPUs than Linux supports.
 const MOST_CPU: usize = 8191;
 const TIMES: &str = "a time is written `500ns`, `50us`, `1.5ms`, `60s`, `2m`, `1h` or `1m30s`";
 
-/// The first name of a unit is the one that is printed: `min` cannot be taken for `ms`.
+/// The first name of a unit is printed: `min` cannot be mistaken for `ms`.
 const UNITS_OF_TIME: [(&[&str], u64); 6] = [
     (&["h"], 3_600_000_000_000),
     (&["min", "m"], 60_000_000_000),
@@ -30,7 +30,7 @@ pub(crate) fn time(text: &str) -> Result<u64, Wrong> {
     if !text.is_empty() && text.bytes().all(|b| b == b'0') {
         return Ok(0);
     }
-    let wrong = || Wrong::new(format!("{text:?} is no time"), TIMES);
+    let wrong = || Wrong::new(format!("{text:?} is not a time"), TIMES);
     let large = || Wrong::new(format!("{text:?} is too long"), "at most 100 days");
     let (mut rest, mut sum, mut longest) = (text, 0u64, u64::MAX);
     while !rest.is_empty() {
@@ -75,10 +75,10 @@ pub(crate) fn time(text: &str) -> Result<u64, Wrong> {
     }
 }
 
-/// A time as it is written everywhere, in ns.
+/// A time in the usual notation, in ns.
 ///
 /// # Errors
-/// What is wrong with it, and how one is written.
+/// The mistake, and the notation of times.
 pub fn time_ns(text: &str) -> Result<u64, String> {
     time(text).map_err(|wrong| format!("{}; {}", wrong.what, wrong.allowed))
 }
@@ -92,7 +92,7 @@ pub(crate) fn time_text(ns: u64) -> String {
 
 /// A number above 0, finite.
 fn number(text: &str) -> Option<f64> {
-    // What `parse` takes besides: `inf`, `nan`, signs.
+    // Other forms that `parse` accepts: `inf`, `nan`, signs.
     let plain = text.starts_with(|c: char| c.is_ascii_digit());
     text.parse::<f64>().ok().filter(|n| plain && n.is_finite() && *n >= 0.0)
 }
@@ -115,7 +115,7 @@ pub(crate) fn rate(text: &str) -> Result<f64, Wrong> {
 
 /// `1000/s`, `5GB/s`, `90%`
 pub(crate) fn must_reach(text: &str) -> Result<MustReach, Wrong> {
-    const FORM: &str = "it is written `1000/s`, `5GB/s`, or `90%` of its own rate, or of what it reached alone";
+    const FORM: &str = "write `1000/s`, `5GB/s`, or `90%` of its own rate, or of what it reached alone";
     let text = text.trim();
     let above_zero = |n: Option<f64>| n.filter(|n| n.is_finite() && *n > 0.0);
     let found = if let Some(percent) = text.strip_suffix('%') {
@@ -125,7 +125,7 @@ pub(crate) fn must_reach(text: &str) -> Result<MustReach, Wrong> {
     } else {
         text.contains('/').then(|| rate(text).ok()).flatten().map(MustReach::Times)
     };
-    found.ok_or_else(|| Wrong::new(format!("{text:?} is nothing that a load reaches"), FORM))
+    found.ok_or_else(|| Wrong::new(format!("{text:?} is not a rate that a load can reach"), FORM))
 }
 
 impl fmt::Display for MustReach {
@@ -138,7 +138,7 @@ impl fmt::Display for MustReach {
     }
 }
 
-/// `closed(4)`: its word and what stands in the brackets.
+/// `closed(4)`: its word and the text in the brackets.
 fn called(text: &str) -> (&str, Option<&str>) {
     match text.strip_suffix(')').and_then(|t| t.split_once('(')) {
         Some((word, inner)) => (word.trim(), Some(inner.trim())),
@@ -230,7 +230,7 @@ impl fmt::Display for Cpus {
 }
 
 pub(crate) fn arrival(text: &str) -> Result<Arrival, Wrong> {
-    const ARRIVALS: &str = "`closed(4)`: so many under way at a time; `paced(100us)`: one each period";
+    const ARRIVALS: &str = "`closed(4)`: 4 in flight at a time; `paced(100us)`: one per period";
     let text = text.trim();
     match called(text) {
         ("closed", Some(depth)) => match depth.parse().ok().filter(|d| (1..=MOST_DEPTH).contains(d)) {
@@ -304,10 +304,10 @@ pub(crate) fn sum(text: &str) -> Vec<String> {
     text.split(SUM).map(|name| name.trim().to_owned()).collect()
 }
 
-/// Between the names of a sum. Blanks belong to it: names may have a plus in them.
+/// Separates the names of a sum. The blanks are part of it, because names may contain a plus.
 pub(crate) const SUM: &str = " + ";
 
-/// A policy's words, and those that say how the process runs.
+/// The words of a policy, and those for how the process runs.
 const POLICIES: [&str; 8] = ["stock", "agent", "traced", "pi", "ticket", "boost", "phase-fair", "guard"];
 
 /// `pi+phase-fair`, or the file of a plan.
@@ -349,7 +349,7 @@ pub(crate) fn metric(text: &str) -> Result<Metric, Wrong> {
 }
 
 impl Metric {
-    /// As it is written.
+    /// As written in files.
     pub fn name(self) -> &'static str {
         match self {
             Metric::Min => "min",
@@ -372,7 +372,7 @@ impl fmt::Display for Metric {
 }
 
 impl What {
-    /// As it is written.
+    /// As written in files.
     pub fn text(&self) -> &str {
         match self {
             What::Route(text) | What::Call(text) => text,
@@ -386,7 +386,7 @@ impl fmt::Display for What {
     }
 }
 
-/// Those with two or three words.
+/// Types with two or three words.
 pub(crate) trait Word: Sized + Copy + PartialEq + 'static {
     const WORDS: &'static [(&'static str, Self)];
 
@@ -476,8 +476,7 @@ pub(crate) fn times(text: &str) -> Result<Bound, Wrong> {
 
 /// `5%, 100ns`: either or both.
 pub(crate) fn within(text: &str) -> Result<WithinBest, Wrong> {
-    const FORM: &str =
-        "it is written `5%, 100ns`: so much above the best one, whichever of the two allows more; or one of them";
+    const FORM: &str = "write `5%, 100ns`: at most this much above the best one, whichever of the two allows more; or give one of them";
     let (mut percent, mut ns) = (None, None);
     for part in text.split(',').map(str::trim) {
         let twice = match part.strip_suffix('%') {
@@ -488,7 +487,7 @@ pub(crate) fn within(text: &str) -> Result<WithinBest, Wrong> {
             None => ns.replace(time(part).map_err(|wrong| Wrong::new(wrong.what, FORM))? as f64).is_some(),
         };
         if twice {
-            return Err(Wrong::new(format!("{text:?} says the same twice"), FORM));
+            return Err(Wrong::new(format!("{text:?} gives the same kind of bound twice"), FORM));
         }
     }
     Ok(WithinBest { percent: percent.unwrap_or(0.0), ns: ns.unwrap_or(0.0), among: Vec::new() })
@@ -607,7 +606,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_reads_back(ns in 0..LONGEST_NS, per_second in 0.001..1e12f64, set in proptest::collection::btree_set(0..64usize, 1..20)) {
+        fn printed_values_read_back(ns in 0..LONGEST_NS, per_second in 0.001..1e12f64, set in proptest::collection::btree_set(0..64usize, 1..20)) {
             prop_assert_eq!(time(&time_text(ns)), Ok(ns));
             prop_assert_eq!(rate(&format!("{per_second}/s")), Ok(per_second));
             prop_assert_eq!(amount(&amount_text(per_second, Metric::Rate), Metric::Rate), Ok(per_second));

@@ -1,20 +1,20 @@
-//! Variants: one file has several experiments that differ in a few keys. `[variant.NAME]` holds what is different.
+//! Variants: one file has several experiments that differ in a few keys. `[variant.NAME]` holds the differences.
 
 use crate::keys;
 use crate::tree::{self, Entry, Node, Table, Value};
 use settings::{Error, Place, Wrong};
 
-/// One of a file's.
+/// One variant of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variant {
     pub name: String,
     pub about: String,
 }
 
-/// Takes the variants out of a file, and puts what the wanted one says in the place of what the file says.
+/// Removes the variants from a file, and replaces the file's keys by those of the wanted variant.
 ///
-/// Returns the name of the variant that the text is then: the wanted one, or the one that the text is already (`variant = "NAME"`
-/// stands in those that doorbell writes).
+/// Returns the name of the resulting variant: the wanted one, or the one that the text already is (files that doorbell writes contain
+/// `variant = "NAME"`).
 pub(crate) fn choose(root: &mut Table, wanted: Option<&str>) -> Result<Option<String>, Error> {
     let all = tables(root)?;
     let written = root.entries.iter().position(|entry| entry.key == KEY).map(|at| root.entries.remove(at));
@@ -41,7 +41,7 @@ pub(crate) fn choose(root: &mut Table, wanted: Option<&str>) -> Result<Option<St
     Ok(Some(wanted.to_owned()))
 }
 
-/// What a text has.
+/// The variants of a text.
 pub(crate) fn list(text: &str) -> Result<Vec<Variant>, Error> {
     Ok(tables(&tree::parse(text)?)?.into_iter().map(|(variant, _)| variant).collect())
 }
@@ -70,7 +70,7 @@ fn one(entry: &Entry) -> Result<(Variant, Table), Error> {
     let words = || keys::SECTIONS.iter().map(|section| section.name).filter(|name| !name.is_empty()).chain(["about"]);
     for inner in &table.entries {
         if !words().any(|word| word == inner.key) {
-            let what = format!("there is nothing called `{}` in {title}", inner.key);
+            let what = format!("there is no `{}` in {title}", inner.key);
             return Err(Wrong::word(what, &inner.key, words()).at(&inner.place));
         }
     }
@@ -84,8 +84,8 @@ fn one(entry: &Entry) -> Result<(Variant, Table), Error> {
     }
 }
 
-/// Keys that a variant names follow those that it leaves alone, in its order: the order of a matrix is that of its stages. An
-/// empty text takes a key out, as `--set` does.
+/// Keys of a variant come after the keys that it leaves unchanged, in its own order: the order of a matrix is that of its stages. An empty text
+/// removes a key, as with `--set`.
 fn merge(root: &mut Table, entry: &Entry, changes: &Table) {
     let mut changes = changes.clone();
     let mut merged = match root.get(&entry.key).map(|node| &node.value) {

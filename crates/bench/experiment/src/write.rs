@@ -1,4 +1,4 @@
-//! From an [`Experiment`] to a text that reads back as the same.
+//! Writes an [`Experiment`] as a text that reads back as the same.
 
 use crate::keys;
 use crate::model::{Bound, Experiment, LoadSpec, Metric, SubjectSpec, What};
@@ -7,7 +7,7 @@ use settings::sizes;
 use std::fmt::{Display, Write};
 
 impl Experiment {
-    /// The whole, with every value that the file left to its default, as TOML.
+    /// The whole experiment as TOML, including the values that the file left to their defaults.
     pub fn to_toml(&self) -> String {
         let mut out = Out(String::new());
         out.text("name", &self.name);

@@ -1,13 +1,13 @@
-//! What each shipped experiment expands into: moving one to another file changes none of its stages and cells.
+//! The stages and cells of each shipped experiment: moving an experiment to another file must not change them.
 //!
-//! `DOORBELL_WRITE_GOLDEN=1 cargo test -p experiment --test expanded` writes the file again, where a change is meant.
+//! `DOORBELL_WRITE_GOLDEN=1 cargo test -p experiment --test expanded` writes the file again, for an intended change.
 
 use experiment::{Experiment, shipped};
 use std::fmt::Write;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/expanded.tsv");
 
-/// Stages, cells, and a checksum of all but the words: names and `about` may change.
+/// Stages, cells, and a checksum without the descriptions: names and `about` may change.
 fn row(read: &Experiment) -> String {
     let stages = read.stages().unwrap();
     let cells: usize = stages.iter().map(|stage| stage.cells.len()).sum();

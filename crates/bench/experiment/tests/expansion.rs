@@ -1,4 +1,4 @@
-//! What the matrix makes of an experiment, and what options make of it.
+//! The stages that the matrix makes, and the effect of options.
 
 use experiment::{Addresses, Arrival, Class, Cpus, Experiment, Record, What, read};
 
@@ -37,7 +37,7 @@ fn the_first_axis_changes_slowest() {
     assert_eq!(points, expected);
     let last = &stages[7];
     assert_eq!((last.number, last.run.policy.as_str(), last.loads[0].count), (7, "pi", 8));
-    // Only who has no sizes of its own takes those of the axis.
+    // Only subjects without their own sizes take those of the axis.
     assert_eq!(last.cells.iter().map(|c| c.bytes).collect::<Vec<_>>(), [4096, 4]);
     assert_eq!(last.cells[0].subject.sizes, [4096]);
     assert_eq!(last.point[0], ("policy".into(), "pi".into()));
@@ -106,7 +106,7 @@ fn addresses_and_arrivals_of_all_subjects_are_axes() {
 }
 
 #[test]
-fn what_it_is_may_be_left_to_an_axis() {
+fn an_axis_may_choose_the_subject() {
     let text = "[run]\nsamples = 1\n[[subject]]\ncall = \"launch\"\n[[load]]\nname = \"other\"\nbytes = 4\n\
                 [matrix]\nother.what = [\"malloc\", \"host[pageable]->cuda->gpu0\"]\n";
     let all = of(text, &[]);
@@ -186,7 +186,7 @@ fn options_reach_names_with_dots_and_equal_signs() {
 }
 
 #[test]
-fn a_subject_has_cells_only_beside_its_loads() {
+fn a_subject_has_cells_only_with_its_loads() {
     let text = "
 [run]
 duration = \"1s\"
@@ -282,7 +282,7 @@ fn an_axis_selects_loads_single_and_combined() {
     assert_eq!((loads(1), loads(2)), (vec![("crowd", 1, 4096)], vec![("crowd", 1, 8192)]));
     assert_eq!(loads(3), [("crowd", 1, 4096), ("malloc", 2, 0)]);
     assert_eq!((loads(5), loads(6)), (loads(3), loads(4)));
-    // Nor does it matter how many threads one has that is left out.
+    // The number of threads of a load that is left out does not matter either.
     let text = format!("{TWO}[matrix]\nbytes = [8]\ncrowd.count = [1, 8]\nloads = [\"malloc\", \"crowd\"]\n");
     let points: Vec<usize> = of(&text, &[]).stages().unwrap().iter().map(|s| s.point.len()).collect();
     assert_eq!(points, [2, 3, 3]);

@@ -1,4 +1,4 @@
-//! No text panics, and what is written reads back as the same.
+//! No text panics, and a written experiment reads back as the same.
 
 use experiment::{
     Addresses, Arrival, Assert, Axis, Bound, Class, Compare, Cpus, Data, Device, Experiment, Gpu, Largest, LoadSpec,
@@ -7,7 +7,7 @@ use experiment::{
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Reading ends, with a result or with an error that says something; what was read expands and is written.
+/// Reading returns a result or an error with a text; a read experiment expands and can be written.
 fn is_read_or_refused(text: &str, sets: &[String]) {
     match read(text, "x.toml", sets) {
         Ok(experiment) => {
@@ -20,7 +20,7 @@ fn is_read_or_refused(text: &str, sets: &[String]) {
     }
 }
 
-/// What a file is made of, so that mutations are more than noise.
+/// Pieces of files, so that mutations are more than noise.
 const PIECES: &[&str] = &[
     "[run]\n",
     "[[subject]]\n",
@@ -70,7 +70,7 @@ fn shipped_text() -> impl Strategy<Value = String> {
     select(texts)
 }
 
-/// Where something is cut out, and what is put there.
+/// The places of cuts, and their replacements.
 fn mutations() -> impl Strategy<Value = Vec<(prop::sample::Index, usize, String)>> {
     let piece = prop_oneof![
         4 => select(PIECES).prop_map(str::to_owned),
@@ -90,7 +90,7 @@ fn mutated(text: &str, mutations: &[(prop::sample::Index, usize, String)]) -> St
     letters.into_iter().collect()
 }
 
-/// Whole lines taken out, doubled or moved: what people do when they copy and change.
+/// Whole lines removed, doubled or moved, as in a file that people copy and change.
 fn shuffled(text: &str, moves: &[(prop::sample::Index, prop::sample::Index, u8)]) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     for (from, to, what) in moves {
@@ -135,7 +135,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_reads_back(experiment in experiments()) {
+    fn a_written_experiment_reads_back(experiment in experiments()) {
         let text = experiment.to_toml();
         let again = read(&text, "elsewhere.toml", &[]);
         let again = again.map_err(|e| TestCaseError::fail(format!("{e}\n{text}")))?;
@@ -172,7 +172,7 @@ fn arrivals() -> impl Strategy<Value = Arrival> {
     prop_oneof![closed, times().prop_map(|period_ns| Arrival::Paced { period_ns })]
 }
 
-/// With what would end a TOML string too early.
+/// Includes characters that would end a TOML string too early.
 fn names() -> impl Strategy<Value = String> {
     "[a-z][a-z \"\\\\'#=.\\[\\]\u{e9}-]{0,12}[a-z]"
 }
@@ -294,14 +294,14 @@ fn bounds() -> impl Strategy<Value = (Metric, Bound)> {
     ]
 }
 
-/// Whole experiments, each of which holds together.
+/// Whole, consistent experiments.
 fn experiments() -> impl Strategy<Value = Experiment> {
     let named = (prop::collection::vec((subjects(), names()), 1..4), prop::collection::vec((loads(), names()), 0..3));
     let axes = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let rest =
         ("[a-zA-Z0-9_-]{1,20}", "[^\\x00]{0,20}", 0..100u64, prop::option::of(bounds()), any::<prop::sample::Index>());
     (runs(), named, axes, rest).prop_map(|(run, (subjects, loads), axes, (name, about, every, bound, which))| {
-        // Numbers keep them apart.
+        // Numbers make the names unique.
         let mut subjects: Vec<SubjectSpec> = subjects
             .into_iter()
             .enumerate()

@@ -1,4 +1,4 @@
-//! The JSON Schema that editors use and the reader know the same keys, and take the same files.
+//! The JSON Schema for editors and the reader have the same keys, and accept the same files.
 
 use experiment::keys::{Kind, SECTIONS};
 use experiment::{read, shipped};
@@ -14,12 +14,12 @@ fn schema() -> Value {
 }
 
 #[test]
-fn the_file_is_what_the_table_of_keys_says() {
+fn the_file_matches_the_table_of_keys() {
     let hint = "cargo run -p experiment --example schema > docs/reference/experiment.schema.json";
     assert!(FILE == experiment::schema::schema(), "the schema is of another table of keys: {hint}");
 }
 
-/// The first thing that does not fit, by where it is.
+/// The first part that does not fit, with its place.
 fn fits(value: &Value, schema: &Value, root: &Value, at: &str) -> Result<(), String> {
     let no = |why: String| Err(format!("{at}: {why}"));
     for (keyword, says) in schema.as_object().unwrap() {
@@ -148,7 +148,7 @@ fn with(section: &str, line: &str) -> String {
     let key = line.split(" = ").next().unwrap();
     for (name, keys) in &mut sections {
         if *name == section {
-            // In the place of the one that is there.
+            // In place of the existing one.
             *keys = keys.lines().filter(|old| old.split(" = ").next() != Some(key)).map(|l| format!("{l}\n")).collect();
             keys.push_str(&format!("{line}\n"));
         }
@@ -210,7 +210,7 @@ fn every_key_is_known_to_both_with_its_default() {
             };
             let line = format!("{} = {value}", key.name);
             let mut text = with(section.name, &line);
-            // Of some keys there is one only.
+            // Some keys may occur only once.
             match key.name {
                 "call" => {
                     let from = text.find(&format!("[[{}]]", section.name)).unwrap();

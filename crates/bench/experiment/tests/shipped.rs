@@ -1,4 +1,4 @@
-//! The shipped experiments are read, expand, and survive being written and read again.
+//! The shipped experiments can be read and expanded, and are the same after writing and reading.
 
 use experiment::{Experiment, Metric, read, read_variant, shipped, shipped_named, variants};
 use statistics::MIN_ROUNDS;
@@ -72,7 +72,7 @@ fn few_files_are_shipped() {
     assert!(shipped().len() <= 20, "{} files: make it a variant of one", shipped().len());
 }
 
-/// What is wrong with the figures of an experiment, whatever the machine says.
+/// Figures of an experiment that cannot have intervals on any machine.
 fn without_intervals(experiment: &Experiment) -> Option<String> {
     let run = &experiment.run;
     // Rounds in which counters are read have no figures.
@@ -101,7 +101,7 @@ fn experiments_below(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn what_is_shipped_or_published_has_intervals() {
+fn shipped_and_published_experiments_have_intervals() {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
     let mut files = Vec::new();
     for folder in ["experiments", "docs/results"] {

@@ -1,4 +1,4 @@
-//! Variants of one file: what they replace, what they leave, and what is wrong with them.
+//! Variants of one file: the keys that they replace, the keys that they keep, and mistakes in them.
 
 use experiment::{Experiment, read, read_variant, variants};
 
@@ -76,7 +76,7 @@ fn keys_are_replaced_one_by_one_and_an_empty_text_takes_one_out() {
 }
 
 #[test]
-fn lists_of_tables_are_replaced_whole_and_a_named_axis_comes_last() {
+fn lists_of_tables_are_replaced_as_a_whole_and_a_named_axis_is_last() {
     let turned = chosen("turned", &[]);
     assert_eq!(turned.subjects.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["gpu0->cuda->host"]);
     assert_eq!(axes(&turned), ["crowd.count", "policy", "bytes"]);
@@ -91,7 +91,7 @@ fn options_change_the_variant() {
 }
 
 #[test]
-fn what_is_written_remembers_its_variant() {
+fn a_written_experiment_keeps_its_variant() {
     let alone = chosen("alone", &[]);
     let again = read(&alone.to_toml(), "elsewhere", &[]).unwrap();
     assert_eq!(alone, again);

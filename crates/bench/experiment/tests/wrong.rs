@@ -1,8 +1,8 @@
-//! Every mistake is named with its line and column, what is allowed there, and what was probably meant.
+//! Every mistake is reported with its line and column, the allowed values, and the probable intention.
 
 use experiment::read;
 
-/// A file that is right, with `line` put in at its end.
+/// A correct file, with `line` added at its end.
 const GOOD: &str = r#"[run]
 duration = "10s"
 [[subject]]
@@ -56,7 +56,7 @@ fn the_good_one_is_good() {
 }
 
 #[test]
-fn what_is_no_toml() {
+fn invalid_toml() {
     says("[run\n", &["x.toml:1:", "not TOML"]);
     says("[run]\nduration = 10s\n", &["x.toml:2:", "not TOML"]);
     says("[run]\nseed = 1\nseed = 2\n", &["x.toml:3:", "duplicate key"]);
@@ -120,7 +120,7 @@ fn values_of_the_wrong_kind() {
 }
 
 #[test]
-fn a_file_whose_name_is_none() {
+fn a_file_without_a_valid_name() {
     let e = read(GOOD, "/tmp/my file.toml", &[]).unwrap_err().to_string();
     assert!(e.contains("no `name`"), "{e}");
     assert_eq!(read(GOOD, "/tmp/my-file.toml", &[]).unwrap().name, "my-file");
@@ -191,15 +191,18 @@ fn what_is_compared_and_asserted() {
     with("[[assert]]\nat-most-times = \"cuda\"\n", &["1.2 cuda"]);
     with("[[assert]]\nwithin-best = \"5\"\n", &["x.toml:15:", "5%, 100ns"]);
     with("[[assert]]\nwithin-best = \"5%\"\nat-most = \"5us\"\n", &["more than one bound"]);
-    with("[[assert]]\nmetric = \"rate\"\nwithin-best = \"5%\"\n", &["no time"]);
-    with("[[assert]]\nat-most = \"5us\"\namong = [\"cuda\"]\n", &["no `within-best` beside it"]);
+    with("[[assert]]\nmetric = \"rate\"\nwithin-best = \"5%\"\n", &["a metric that is a time"]);
+    with("[[assert]]\nat-most = \"5us\"\namong = [\"cuda\"]\n", &["no `within-best` next to it"]);
     with("[[assert]]\nwithin-best = \"5%\"\namong = []\n", &["the list is empty"]);
     with("[[assert]]\nwithin-best = \"5%\"\namong = \"cuda\"\n", &["a list of names"]);
     with("[[assert]]\nwithin-best = \"5%\"\namong = [\"cud\"]\n", &["did you mean `cuda`?"]);
     with("[[assert]]\nwithin-best = \"5%\"\namong = [\"cuda\", \"cuda\"]\n", &["is there twice"]);
-    with("[[assert]]\nsubject = \"cuda\"\nwithin-best = \"5%\"\namong = [\"cuda\"]\n", &["is what is judged"]);
+    with(
+        "[[assert]]\nsubject = \"cuda\"\nwithin-best = \"5%\"\namong = [\"cuda\"]\n",
+        &["is the judged subject itself"],
+    );
     with("[[assert]]\nmetric = \"misses\"\nat-most = \"0.1%\"\n", &["`cuda` has no deadline", "deadline ="]);
-    with("[[assert]]\nmetric = \"rate\"\nabove-noise = \"5us\"\n", &["no time"]);
+    with("[[assert]]\nmetric = \"rate\"\nabove-noise = \"5us\"\n", &["not a time"]);
     with("[[assert]]\nmetric = \"rate\"\nat-least = \"5GB\"\n", &["10GB/s"]);
 }
 

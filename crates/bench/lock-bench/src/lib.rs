@@ -1,6 +1,5 @@
-//! Experiments on locks: what real-time threads suffer from pthread locks, and what other protocols change and cost.
+//! Experiments on locks: the delays of real-time threads by pthread locks, and the effects and costs of other protocols.
 //!
-//! Invariant: nothing here chooses the process's lock policy. One process runs under one policy, and the caller compares
-//! processes.
+//! Invariant: this crate never chooses the process's lock policy. One process runs under one policy, and the caller compares processes.
 
 pub mod locks;

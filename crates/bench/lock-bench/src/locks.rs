@@ -1,11 +1,11 @@
-//! What pthread locks do to real-time threads, and what the protocols of crate `locks` make of it, without a GPU.
+//! The effect of pthread locks on real-time threads, and the effect of the protocols of crate `locks`, without a GPU.
 //!
-//! * [`starvation`]: a writer behind readers whose sections overlap, a reader behind writers;
-//! * [`inversion`]: three threads of different priority on one CPU, the middle one of which wants no lock at all;
+//! * [`starvation`]: a writer that waits for readers with overlapping sections, and a reader that waits for writers;
+//! * [`inversion`]: three threads of different priority on one CPU, where the middle one uses no lock;
 //! * [`costs`]: a lock and an unlock, alone and contended.
 //!
-//! Policies take turns in rounds within one run. A protocol stands here as it would stand in a program: a gate lies within
-//! the real lock and in front of it, a conversion is that of an ordinary pthread mutex.
+//! Policies take turns in rounds within one run. Each protocol is used as in a program: a gate is inside the real lock and is taken before it, and
+//! a conversion is applied to an ordinary pthread mutex.
 
 mod costs;
 mod inversion;
@@ -29,14 +29,14 @@ pub fn libc_version() -> String {
     format!("glibc {}", version.to_string_lossy())
 }
 
-/// Whose rules a lock follows.
+/// The rules of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Policy {
-    /// glibc's locks as a program gets them that asks for nothing.
+    /// glibc's locks with default attributes.
     Stock,
     /// glibc's rwlock of the kind PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP.
     StockPreferWriter,
-    /// glibc's mutex with PTHREAD_PRIO_INHERIT, as a program asks for it.
+    /// glibc's mutex with PTHREAD_PRIO_INHERIT, requested by the program.
     StockInherit,
     /// The unlock rule of glibc 2.4 to 2.24.
     Old,
@@ -62,7 +62,7 @@ impl Policy {
         }
     }
 
-    /// In a few words, for who reads a table.
+    /// A short description, for readers of a table.
     pub fn about(self) -> &'static str {
         match self {
             Policy::Stock => "glibc as it is",
@@ -73,7 +73,7 @@ impl Policy {
             Policy::Pi => "glibc's mutex converted to priority inheritance",
             Policy::Ticket => "a FIFO ticket before glibc's mutex",
             Policy::Boost => "glibc's mutex, its holder raised under contention",
-            Policy::Guard => "one priority-inheriting mutex round the whole call",
+            Policy::Guard => "one priority-inheriting mutex around the whole call",
         }
     }
 }
@@ -83,7 +83,7 @@ impl Policy {
 pub enum Missing {
     /// Not possible on this machine, with the reason.
     Unavailable(String),
-    /// A lock misbehaved: what it did.
+    /// A lock misbehaved; the text describes how.
     Failed(String),
 }
 
@@ -96,18 +96,18 @@ impl fmt::Display for Missing {
     }
 }
 
-/// What is run, and how often.
+/// The size of the experiments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Draws orders and moments.
+    /// Seed for orders and moments.
     pub seed: u64,
-    /// Threads that a waiter finds before it.
+    /// Number of threads that hold or want the lock before the waiter.
     pub crowd: u32,
     /// How long each of them stays inside.
     pub section: Duration,
-    /// After this a wait counts as endless, and the crowd is sent home.
+    /// A longer wait counts as endless, and the crowd is stopped.
     pub cap: Duration,
-    /// Waits of each policy behind readers, and as many behind writers.
+    /// Waits of each policy for readers, and the same number for writers.
     pub repeats: u32,
     /// CPU time that the thread in the middle burns.
     pub burn: Duration,
@@ -155,17 +155,17 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Of all waits, capped ones included: their p50 and max are then lower bounds.
+    /// All waits, capped ones included: their p50 and max are then lower bounds.
     pub fn summary(&self) -> Option<Summary> {
         Summary::of(&mut self.list().iter().map(|wait| wait.ns).collect::<Vec<_>>())
     }
 
-    /// How many waits did not end by themselves.
+    /// How many waits ended only because of the cap.
     pub fn capped(&self) -> u64 {
         self.list().iter().filter(|wait| wait.capped).count() as u64
     }
 
-    /// The most sections of others that one wait saw begin.
+    /// The maximum number of other threads' sections that began during one wait.
     pub fn overtaken(&self) -> u64 {
         self.list().iter().map(|wait| wait.overtaken).max().unwrap_or(0)
     }
@@ -179,13 +179,13 @@ impl Waits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     pub ns: u64,
-    /// It ended because the others were sent home, not by the lock's rules: it would have been longer.
+    /// It ended because the crowd was stopped, not by the lock's rules: it would have been longer.
     pub capped: bool,
-    /// Sections of others that began after the request and before it was granted.
+    /// Other threads' sections that began after the request and before it was granted.
     pub overtaken: u64,
 }
 
-/// Adds a repeat to the policy's waits; the first one that is missing stands for all.
+/// Adds a repeat to the policy's waits; the first missing one ends the list.
 fn keep(all: &mut [Waits], policy: Policy, wait: Result<Wait, Missing>) {
     let Some(waits) = all.iter_mut().find(|waits| waits.policy == policy) else { return };
     match (&mut waits.outcome, wait) {
@@ -199,7 +199,7 @@ fn none_yet(policies: &[Policy]) -> Vec<Waits> {
     policies.iter().map(|policy| Waits { policy: *policy, outcome: Ok(Vec::new()) }).collect()
 }
 
-/// The policies that can still be measured, in an order of this round's own.
+/// The policies that can still be measured, in a new random order.
 fn turns(all: &[Waits], dice: &mut fastrand::Rng) -> Vec<Policy> {
     let mut turns: Vec<Policy> = all.iter().filter(|waits| waits.outcome.is_ok()).map(|waits| waits.policy).collect();
     dice.shuffle(&mut turns);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 static TURN: RwLock<()> = RwLock::new(());
 
-/// One experiment at a time: they load the machine, and one of them has a CPU for itself.
+/// One experiment at a time: they load the machine, and one of them needs a dedicated CPU.
 fn alone() -> RwLockWriteGuard<'static, ()> {
     TURN.write().unwrap_or_else(PoisonError::into_inner)
 }
@@ -43,7 +43,7 @@ fn longest(all: &[Waits], policy: Policy) -> (Duration, bool) {
 
 #[test]
 #[ignore = "2 s; run by .ci/run"]
-fn a_writer_starves_behind_readers_but_for_the_gate() {
+fn a_writer_starves_with_many_readers_without_the_gate() {
     let _turn = beside_one_another();
     let plan = short();
     println!("{}", libc_version());
@@ -60,7 +60,7 @@ fn a_writer_starves_behind_readers_but_for_the_gate() {
 
 #[test]
 #[ignore = "3 s; run by .ci/run"]
-fn a_reader_starves_behind_writers_under_the_old_rule() {
+fn a_reader_starves_with_many_writers_under_the_old_rule() {
     let _turn = beside_one_another();
     let plan = short();
     test_support::measured(|| {
@@ -93,7 +93,7 @@ fn inherits(plan: &Plan, all: &[Waits]) -> Result<(), String> {
     let (stock, _) = longest(all, Policy::Stock);
     assert!(stock >= plan.burn, "{stock:?}");
     for policy in [Policy::Pi, Policy::Boost, Policy::Guard, Policy::StockInherit] {
-        // In a container as process 1 nothing is converted, and says so.
+        // In a container, process 1 converts no lock, and reports that.
         let waits = all.iter().find(|waits| waits.policy == policy).unwrap();
         if let Err(Missing::Unavailable(reason)) = &waits.outcome {
             test_support::skip_part!("{policy:?}: {reason}");

@@ -42,7 +42,7 @@ impl Clock {
         (self.source == Source::Tsc).then(|| 1e9 / self.ns_per_tick)
     }
 
-    /// What is known of it, for result files.
+    /// Its properties, for result files.
     pub fn calibrated(&self) -> Calibrated {
         let Clock { source, error_ppm, reading_ns, .. } = *self;
         Calibrated { source, tsc_hz: self.tsc_hz(), error_ppm, reading_ns }
@@ -53,13 +53,12 @@ impl Clock {
         self.error_ppm
     }
 
-    /// What one reading costs, ns: the median distance of readings that follow one another. It is part of every sample.
+    /// Cost of one reading, ns: the median distance of consecutive readings. It is part of every sample.
     pub fn reading_ns(&self) -> f64 {
         self.reading_ns
     }
 
-    /// Ticks. What stands before it in the program is done (stores may still be on their way), what stands behind it has
-    /// not begun.
+    /// Ticks. Earlier instructions are complete (stores may still be pending), and later instructions have not begun.
     #[inline(always)]
     pub fn now(&self) -> u64 {
         match self.source {
@@ -77,7 +76,7 @@ impl Clock {
             }
             Source::MonotonicRaw => {
                 let (counter, raw, width) = anchor();
-                // How long a tick of the counter is nobody knows here; it is shorter than a nanosecond on what has one.
+                // The length of a tick of the counter is unknown here; where a counter exists, it is less than a nanosecond.
                 (raw, counter, width as f64)
             }
         }
@@ -116,9 +115,8 @@ impl Default for Clock {
 fn tsc() -> u64 {
     use std::arch::x86_64::{__rdtscp, _mm_lfence};
     let mut cpu = 0;
-    // ORDERING: rdtscp waits until all earlier instructions have executed and loads are visible; the lfence keeps later
-    // ones from starting before it has read the counter.
-    // SAFETY: only reached where `calibrate` saw rdtscp in CPUID; lfence is in every x86-64.
+    // ORDERING: rdtscp waits until all earlier instructions have executed and loads are visible; the lfence keeps later ones from starting before
+    // it has read the counter. SAFETY: only reached if `calibrate` found rdtscp in CPUID; every x86-64 has lfence.
     unsafe {
         let t = __rdtscp(&mut cpu);
         _mm_lfence();
@@ -173,12 +171,12 @@ fn calibrate() -> Option<(f64, f64)> {
     if ticks == 0 || ns == 0 {
         return None;
     }
-    // Each anchor is right to half of the time in which its two counter readings enclose the other clock.
+    // The error of each anchor is half of the time between its two counter readings, which enclose the other clock.
     let error = (width0 + width1) as f64 / 2.0 / ticks as f64;
     Some((ns as f64 / ticks as f64, error * 1e6))
 }
 
-/// One moment on both clocks, and how many ticks wide the doubt about it is: the best of 64 tries.
+/// One moment on both clocks, and its uncertainty in ticks: the best of 64 tries.
 fn anchor() -> (u64, u64, u64) {
     let one = |_| {
         let before = tsc();
@@ -201,7 +199,7 @@ mod tests {
         while begin.elapsed() < Duration::from_millis(30) {}
         let (b1, a1) = (b.now(), a.now());
         let (a, b) = (a.ns(a1 - a0) as f64, b.ns(b1 - b0) as f64);
-        // The readings of `a` enclose those of `b`; nothing bounds from above how long this thread may be off the CPU.
+        // The readings of `a` enclose those of `b`; there is no upper bound, because this thread may be off the CPU for any time.
         assert!(a >= b * 0.999, "{a} {b}");
         assert!(b >= 30e6 * 0.999);
     }

@@ -1,4 +1,4 @@
-//! What the kernel counted for the calling thread: how often it gave the CPU up, and how long it waited for one.
+//! The kernel's counts for the calling thread: how often it gave up the CPU, and how long it waited for one.
 //!
 //! Each reading costs system calls: about 2 us for all of them.
 
@@ -15,13 +15,13 @@ pub struct Counters {
     pub cpu_ns: u64,
     /// Times it slept: in a lock, in a call (getrusage, ru_nvcsw).
     pub voluntary: u64,
-    /// Times another was given its CPU (ru_nivcsw).
+    /// How often its CPU was given to another thread (ru_nivcsw).
     pub involuntary: u64,
-    /// Ready and without a CPU (/proc/thread-self/schedstat, second field); `None` where the kernel does not count it.
+    /// Runnable without a CPU (/proc/thread-self/schedstat, second field); `None` if the kernel does not count it.
     pub run_queue_ns: Option<u64>,
 }
 
-/// What came between two readings.
+/// The difference of two readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spent {
     pub wall_ns: u64,
@@ -88,12 +88,12 @@ impl Spent {
         }
     }
 
-    /// Neither on a CPU nor waiting for one: asleep. `None` where the run queue is not known and the thread gave its CPU up
-    /// in either way, for then the two are not told apart.
+    /// Neither on a CPU nor waiting for one: asleep. `None` if the run queue is unknown and the thread gave up its CPU in either way, because then
+    /// the two cannot be separated.
     pub fn asleep_ns(&self) -> Option<u64> {
         let off = self.wall_ns.saturating_sub(self.cpu_ns);
         match (self.run_queue_ns, self.voluntary) {
-            // Whoever never slept has not slept, whatever the clocks' rounding leaves.
+            // A thread without a voluntary switch has not slept, whatever the clocks' rounding leaves.
             (_, 0) => Some(0),
             (Some(queue), _) => Some(off.saturating_sub(queue)),
             (None, _) => None,
@@ -112,7 +112,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(20));
         let spent = Spent::between(&from, &Counters::of_thread());
         assert!(spent.voluntary >= 1 && spent.wall_ns >= 20_000_000, "{spent:?}");
-        // Of 20 ms of sleep none is the CPU's, and what the run queue had is told apart where the kernel counts it.
+        // In 20 ms of sleep the thread used no CPU, and the time in the run queue is separate if the kernel counts it.
         assert!(spent.cpu_ns < spent.wall_ns / 2, "{spent:?}");
         if let Some(asleep) = spent.asleep_ns() {
             assert!(asleep + spent.run_queue_ns.unwrap_or(0) >= 15_000_000, "{spent:?}");
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_statistics_says_nothing() {
+    fn a_kernel_without_statistics_yields_none() {
         assert_eq!(second_field(b"123 45 6\n"), Some(45));
         assert_eq!(second_field(b"0 0 0\n"), None);
         assert_eq!(second_field(b"12"), None);

@@ -11,12 +11,12 @@ const MARK: &str = "NVRM: Xid";
 /// syslog(2): SYSLOG_ACTION_READ_ALL and SYSLOG_ACTION_SIZE_BUFFER.
 const READ_ALL: i32 = 3;
 const SIZE_BUFFER: i32 = 10;
-/// What is read where the size is not told.
+/// Bytes to read if the size is unknown.
 const USUAL: i32 = 1 << 20;
 
 /// The reports in the log now.
 pub fn reports() -> Reports {
-    // SAFETY: asks for a size and takes no memory.
+    // SAFETY: only reads a size and takes no memory.
     let size = unsafe { libc::klogctl(SIZE_BUFFER, std::ptr::null_mut(), 0) };
     let size = if size > 0 { size } else { USUAL };
     let mut log = vec![0u8; size as usize];
@@ -33,10 +33,10 @@ fn marked(log: &str) -> Vec<String> {
     log.lines().filter(|line| line.contains(MARK)).map(str::to_string).collect()
 }
 
-/// What is in `after` and was not in `before`. Lines carry their time, so each is itself.
+/// Lines in `after` that were not in `before`. Lines contain their time, so each is unique.
 ///
 /// # Errors
-/// Where one of the two could not be read.
+/// If one of the two could not be read.
 pub fn new(before: &Reports, after: &Reports) -> Reports {
     let (before, after) = (before.as_ref().map_err(String::clone)?, after.as_ref().map_err(String::clone)?);
     Ok(after.iter().filter(|line| !before.contains(line)).cloned().collect())

@@ -1,7 +1,7 @@
-//! The engine of all experiments: one stage at a time, whose cells take turns on one measuring thread, beside loads.
+//! The engine of all experiments: one stage at a time, whose cells take turns on one measuring thread, while loads run.
 //!
-//! Every transfer is one sample, and nothing is averaged before it is kept. What is compared takes turns in the same run. It
-//! knows no route and no call from another: each is a [`workload::Subject`].
+//! Every transfer is one sample, and samples are kept before anything is averaged. Compared subjects take turns in the same run. The engine does
+//! not distinguish routes and calls: each is a [`workload::Subject`].
 
 pub mod clock;
 pub mod counters;

@@ -1,8 +1,8 @@
-//! Load beside a measurement: threads that do one thing, without a pause or at a rate.
+//! Load during a measurement: threads that repeat one operation, without a pause or at a rate.
 //!
-//! Load is only what it achieved: each thread counts what it did, and its data is compared. All threads have opened what they
-//! need before any works, and none gives anything back before none works any more: opening and freeing take locks of
-//! libcuda's for which a thread waits for ever beside others that launch.
+//! A load is defined by what it achieved: each thread counts its operations, and its data is compared. All threads open what they need before any
+//! of them works, and none frees anything until all have stopped. Opening and freeing take locks of libcuda, for which a thread waits forever while
+//! others launch.
 
 use crate::clock::Clock;
 use crate::process::Elsewhere;
@@ -15,11 +15,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use workload::{Checks, Machine, Opened, Subject, Wanted};
 
-/// How long a load works alone, and how long the others have before that to end what they are doing.
+/// How long a load works alone, and how long the others get before that to finish their current operations.
 const ALONE: Duration = Duration::from_millis(250);
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// Why a thread of a load did not go on.
+/// Why a thread of a load stopped.
 #[derive(Debug)]
 pub(crate) enum Reason {
     Unavailable(String),
@@ -35,7 +35,7 @@ impl From<workload::Error> for Reason {
     }
 }
 
-/// How the threads of a stage's loads are run.
+/// How to run the threads of a stage's loads.
 pub(crate) struct Plan<'p> {
     pub loads: &'p [LoadSpec],
     /// For each load the CPUs of its threads; empty leaves them where they are.
@@ -43,39 +43,38 @@ pub(crate) struct Plan<'p> {
     pub seed: u64,
     pub timeout: Duration,
     pub clock: &'p Clock,
-    /// Of processes of their own.
+    /// The GPU of separate processes.
     pub gpu: Gpu,
 }
 
-/// What one thread did, in cache lines of its own: the threads share none.
+/// The counts of one thread, in separate cache lines, so that threads share none.
 #[repr(align(128))]
 #[derive(Default)]
 struct Count {
     done: AtomicU64,
-    /// Of calls that say what they moved.
+    /// Bytes of calls that report how much they moved.
     bytes: AtomicU64,
     checked: AtomicU64,
     longest_ns: AtomicU64,
-    /// The kernel's number of the thread; 0 before it has begun.
+    /// The kernel's id of the thread; 0 before it has begun.
     thread: AtomicI32,
 }
 
-/// Where the threads of all loads wait for each other.
+/// The synchronization of all loads' threads.
 struct Gates {
     threads: usize,
-    /// One thread after the other opens what it needs and gives it back: sixty at once would stand in each other's way for
-    /// longer than they work.
+    /// Only one thread at a time opens or frees what it needs: sixty at once would block each other for longer than they work.
     one: Mutex<()>,
-    /// Threads that have all that they need, that have done their work once, and that do no more of it; or have failed.
+    /// Number of threads that are ready, that have done their work once, and that have stopped working; failed threads count, too.
     ready: AtomicUsize,
     started: AtomicUsize,
     left: AtomicUsize,
     stop: AtomicBool,
-    /// Nobody works until it is false again.
+    /// No thread works until it is false again.
     rest: AtomicBool,
-    /// The number of the one load that works, from 1 on; 0: all of them.
+    /// The number of the only load that works, from 1 on; 0: all of them.
     alone: AtomicUsize,
-    /// The measurement is over: until then all threads are there, whatever they were told.
+    /// The measurement is over: until then all threads stay, even if they have stopped.
     over: AtomicBool,
 }
 
@@ -87,7 +86,7 @@ impl Gates {
     }
 }
 
-/// What became of a load's threads that did not go on: why there is no such load here, and why threads failed, with how many.
+/// Results of a load's threads that ended early: why the load is not available here, and why threads failed, with how many.
 #[derive(Default)]
 struct Ended {
     unavailable: Option<String>,
@@ -101,11 +100,11 @@ pub(crate) struct Running<'p> {
     counts: Vec<Vec<Count>>,
     ended: Vec<Mutex<Ended>>,
     rests: Mutex<Rests>,
-    /// What each load reached alone, transfers a second.
+    /// The rate of each load alone, transfers a second.
     alone: Mutex<Vec<Option<f64>>>,
 }
 
-/// How long the loads have rested so far, and since when they do now.
+/// How long the loads have rested so far, and the start of the current rest.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rests {
     before: Duration,
@@ -118,7 +117,7 @@ impl Rests {
     }
 }
 
-/// Bytes that each transfer of a load moves. Calls have a size, too, but move none of it, or any part.
+/// Bytes that each transfer of a load moves. Calls have a size, too, but it is unknown how much of it they move.
 fn moved(load: &LoadSpec) -> u64 {
     match load.what {
         What::Route(_) if load.process == Process::Own => 0,
@@ -127,7 +126,7 @@ fn moved(load: &LoadSpec) -> u64 {
     }
 }
 
-/// A moment of all loads.
+/// The counts of all loads at a moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
     at: Instant,
@@ -155,7 +154,7 @@ impl Running<'_> {
         self.rests.lock().unwrap_or_else(PoisonError::into_inner).so_far()
     }
 
-    /// What was achieved since a moment.
+    /// The work since a moment.
     pub fn since(&self, mark: &Mark) -> Vec<Loaded> {
         let now = self.mark();
         let seconds = now.at.duration_since(mark.at).as_secs_f64().max(1e-9);
@@ -181,7 +180,7 @@ impl Running<'_> {
         self.plan.loads.iter().enumerate().map(one).collect()
     }
 
-    /// The threads whose CPUs the experiment names, by the kernel's numbers.
+    /// The threads with CPUs from the experiment, by their kernel ids.
     pub fn placed(&self) -> Vec<i32> {
         let threads = |(counts, cpus): (&Vec<Count>, &Vec<usize>)| match cpus.as_slice() {
             [] => Vec::new(),
@@ -190,7 +189,7 @@ impl Running<'_> {
         self.counts.iter().zip(&self.plan.cpus).flat_map(threads).collect()
     }
 
-    /// With what is known so far of the threads that did not go on.
+    /// Adds the known results of threads that ended early.
     pub fn with_ends(&self, mut loads: Vec<Loaded>) -> Vec<Loaded> {
         for (n, loaded) in loads.iter_mut().enumerate() {
             loaded.checked = self.counts[n].iter().map(|c| c.checked.load(Ordering::Relaxed)).sum();
@@ -200,7 +199,7 @@ impl Running<'_> {
         loads
     }
 
-    /// Transfers, bytes, the longest and what went wrong, since a load began.
+    /// Transfers, bytes, the longest and the first failure, since a load began.
     pub fn so_far(&self, load: usize) -> (u64, u64, u64, Option<Reason>) {
         let sum = |of: fn(&Count) -> &AtomicU64| self.counts[load].iter().map(|c| of(c).load(Ordering::Relaxed)).sum();
         let longest = self.counts[load].iter().map(|c| c.longest_ns.load(Ordering::Relaxed)).max().unwrap_or(0);
@@ -212,7 +211,7 @@ impl Running<'_> {
         (done, bytes + moved(&self.plan.loads[load]).saturating_mul(done), longest, why)
     }
 
-    /// Lets all threads rest behind what they are doing, or go on; they are not waited for.
+    /// Lets all threads rest after their current operation, or continue; does not wait for them.
     pub fn rest(&self, rest: bool) {
         self.gates.rest.store(rest, Ordering::Relaxed);
         let mut rests = self.rests.lock().unwrap_or_else(PoisonError::into_inner);
@@ -223,7 +222,7 @@ impl Running<'_> {
         }
     }
 
-    /// What each load that is held to a part of that reaches while no other one works and nothing is measured.
+    /// Measures the rate of each load that must reach a part of it, while no other load works and nothing is measured.
     pub fn look_alone(&self) {
         for (n, load) in self.plan.loads.iter().enumerate() {
             if !matches!((load.must_reach, load.rate), (Some(MustReach::Percent(_)), None)) {
@@ -250,10 +249,10 @@ impl Running<'_> {
         }
     }
 
-    /// One thread, from the opening of what it does to the comparison of its last data.
+    /// One thread, from opening its subject to the comparison of its last data.
     fn thread(&self, machine: &Machine, load: usize, n: usize) {
         let mut steps = Steps { gates: self.gates, told: 0 };
-        // SAFETY: asks for the calling thread's number.
+        // SAFETY: only reads the calling thread's id.
         let number = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
         self.counts[load][n].thread.store(number, Ordering::Relaxed);
         if let Err(reason) = self.work(machine, load, n, &mut steps) {
@@ -330,8 +329,7 @@ impl Running<'_> {
             count.bytes.store(bytes, Ordering::Relaxed);
             count.longest_ns.store(longest, Ordering::Relaxed);
             if fired == 1 {
-                // A thread that goes on at once may keep a lock of libcuda's from all others: none goes on before each has
-                // had its turn.
+                // A thread that continues immediately may keep a lock of libcuda from all others: so all wait until each has had its turn.
                 steps.tell(STARTED);
                 self.gates.wait_for(&self.gates.started);
             }
@@ -366,14 +364,14 @@ fn check(subject: &mut dyn Subject, count: &Count) -> Result<(), Reason> {
     }
 }
 
-/// A class that this machine does not grant is one that it does not have.
+/// If the machine does not grant a class, the load counts as unavailable.
 fn place(spec: &LoadSpec, cpus: &[usize]) -> Result<(), Reason> {
     let refused = |what: String, e: std::io::Error| match e.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => Reason::Unavailable(format!("{what} was not given: {e}")),
-        _ => Reason::Failed(format!("{what} was not given: {e}")),
+        Some(libc::EPERM | libc::EACCES) => Reason::Unavailable(format!("{what} was refused: {e}")),
+        _ => Reason::Failed(format!("{what} was refused: {e}")),
     };
     if !cpus.is_empty() {
-        confine(0, cpus).map_err(|e| Reason::Failed(format!("its CPUs were not given: {e}")))?;
+        confine(0, cpus).map_err(|e| Reason::Failed(format!("its CPUs were refused: {e}")))?;
     }
     match spec.class {
         Class::Other => Ok(()),
@@ -396,7 +394,7 @@ fn text(load: &LoadSpec) -> String {
     }
 }
 
-/// What all threads of a load had of CPUs, and what they waited for one, ns.
+/// CPU time of all threads of a load, and their time waiting for a CPU, ns.
 fn scheduled(counts: &[Count]) -> (u64, u64) {
     let of = |count: &Count| {
         let thread = count.thread.load(Ordering::Relaxed);
@@ -407,12 +405,12 @@ fn scheduled(counts: &[Count]) -> (u64, u64) {
     counts.iter().filter_map(of).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
 }
 
-/// What a thread has come to, in this order.
+/// The states of a thread, in this order.
 const READY: u8 = 1;
 const STARTED: u8 = 2;
 const LEFT: u8 = 3;
 
-/// Counts its thread once for all that it comes to; when it ends, for what it has not come to.
+/// Counts its thread once for each state that it reaches; when it ends, also for the other states.
 struct Steps<'g> {
     gates: &'g Gates,
     told: u8,
@@ -447,9 +445,9 @@ impl Drop for Set<'_> {
     }
 }
 
-/// Runs `measure` on the calling thread beside the loads: begun when every thread has done its work once, or has failed.
-/// `tell` hears, on the calling thread, how many threads are ready. The threads are told to stop afterwards and waited for;
-/// `measure`'s own account of what they achieved is completed by what became of them.
+/// Runs `measure` on the calling thread while the loads run. It starts when every thread has done its work once, or has failed. `tell` is called,
+/// on the calling thread, with the number of ready threads. Afterwards the threads are stopped and joined; the counts from `measure` are completed
+/// by the threads' results.
 pub(crate) fn beside<T>(
     machine: &Machine,
     plan: &Plan<'_>,

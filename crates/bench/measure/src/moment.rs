@@ -1,4 +1,4 @@
-//! One sample as it is taken, in ticks, and the slowest of them with what is known of their time.
+//! One sample in ticks, and the slowest samples with details of their time.
 
 use crate::clock::Clock;
 use crate::counters::Spent;
@@ -8,7 +8,7 @@ use run_folder::{Explained, Sample};
 use statistics::Worst;
 use workload::Engine;
 
-/// A sample in ticks of the lab's clock; of the GPU's times nanoseconds of its own.
+/// A sample in ticks of the lab's clock; the GPU's times are in nanoseconds of the GPU's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moment {
     pub round: u32,
@@ -33,7 +33,7 @@ impl Moment {
         self.done.saturating_sub(self.release)
     }
 
-    /// What stands for the sample: ticks, of the engine nanoseconds; 0 where it is not known.
+    /// The observed part of the sample: ticks, for the engine nanoseconds; 0 if unknown.
     #[inline]
     pub fn observed(&self, observe: Observe) -> u64 {
         match observe {
@@ -45,15 +45,15 @@ impl Moment {
     }
 }
 
-/// What was seen of a sample besides its times.
+/// Observations of a sample other than its times.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Beside {
-    /// The longest time between two looks for the end, ticks.
+    /// The longest time between two polls for the end, ticks.
     pub gap: Option<u64>,
     pub spent: Option<Spent>,
 }
 
-/// The slowest so far by what their cell observes: which moment it is, and what was seen besides.
+/// The slowest so far by the observed part of their cell: index of the moment, and its other observations.
 pub(crate) type Slowest = Worst<(usize, Beside)>;
 
 /// Turns ticks into nanoseconds since the part began.
@@ -100,7 +100,7 @@ impl Scale<'_> {
         }
     }
 
-    /// The tick at a time of the GPU's clock, by the two correlations round it, and how far it can be off, ns.
+    /// The tick at a time of the GPU's clock, from the two correlations around it, and its maximum error, ns.
     fn tick_of(&self, gpu_ns: u64) -> Option<(u64, u64)> {
         if gpu_ns == 0 {
             return None;
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn times_of_the_gpu_are_found_between_the_correlations_round_them() {
-        // The GPU's clock goes twice as fast in the second interval.
+        // The GPU's clock runs twice as fast in the second interval.
         let correlation = |tsc, gpu_ns, error_ns| Correlation { tsc, gpu_ns, error_ns, tsc_hz: 1_000_000_000 };
         let all = [correlation(0, 1_000, 10), correlation(1_000, 2_000, 30), correlation(2_000, 4_000, 20)];
         let clock = Clock::monotonic_raw();

@@ -1,8 +1,7 @@
-//! What the machine adds by itself: no transfer can be expected to be steadier than this.
+//! The machine's own noise: no transfer can be expected to be steadier than this.
 //!
-//! Two probes, on the thread that calls them. *Wakeups* (as cyclictest has them): how late the thread runs again after a
-//! deadline of a period. *Gaps* (as osnoise has them): how long a thread that never sleeps is off its CPU, seen as the time
-//! between two readings of the clock.
+//! Two probes, on the calling thread. *Wakeups* (as in cyclictest): how late the thread runs again after a periodic deadline. *Gaps* (as in
+//! osnoise): how long a thread that never sleeps is off its CPU, measured as the time between two readings of the clock.
 
 use crate::clock::Clock;
 use placement::{Placement, Wish, rest_if_due};
@@ -15,7 +14,7 @@ pub struct Wakeups {
     pub period: Duration,
     /// Lateness, ns.
     pub late_ns: Summary,
-    /// Periods whose whole deadline had passed before the thread ran: their lateness is part of the one before.
+    /// Periods whose deadline had passed completely before the thread ran: their lateness is part of the one before.
     pub missed: u64,
 }
 
@@ -26,18 +25,18 @@ pub struct Gaps {
     pub p50_ns: u64,
     pub p99_ns: u64,
     pub max_ns: u64,
-    /// Gaps longer than a microsecond: somebody else had the CPU.
+    /// Gaps longer than a microsecond: something else had the CPU.
     pub interruptions: u64,
     /// Their sum, parts per million of the time.
     pub lost_ppm: f64,
-    /// Of gaps longer than 20 us: those in which the kernel gave the CPU to another thread, and the longest of them.
+    /// Gaps longer than 20 us in which the kernel gave the CPU to another thread, and the longest of them.
     pub switched: u64,
     pub switched_max_ns: u64,
-    /// The longest in which it did not: interrupts, or the host.
+    /// The longest without such a switch: interrupts, or the host.
     pub unswitched_max_ns: u64,
 }
 
-/// Both probes and where they ran.
+/// Both probes and their placement.
 #[derive(Clone, Debug)]
 pub struct Noise {
     pub wakeups: Wakeups,
@@ -47,7 +46,7 @@ pub struct Noise {
     pub notes: Vec<String>,
 }
 
-/// Half of `duration` for each probe, one after the other, placed as `wish` says where that is permitted.
+/// Half of `duration` for each probe, in sequence, placed according to `wish` if that is permitted.
 pub fn measure(clock: &Clock, wish: Wish, duration: Duration) -> Noise {
     let placed = Placement::take(wish);
     let half = duration / 2;
@@ -68,7 +67,7 @@ pub fn wakeups(period: Duration, duration: Duration) -> Wakeups {
         sleep_until(deadline);
         let lateness = monotonic_ns().saturating_sub(deadline);
         late.push(lateness);
-        // A deadline that has passed already is skipped, as cyclictest does: a late thread does not get later by itself.
+        // A deadline that has already passed is skipped, as in cyclictest: otherwise a late thread would become later.
         let over = lateness / period_ns;
         missed += over;
         deadline += period_ns * (over + 1);
@@ -93,7 +92,7 @@ fn sleep_until(ns: u64) {
     {}
 }
 
-/// The thread's timer slack, made the least while this lives: the default lets an ordinary thread sleep 50 us too long.
+/// Sets the thread's timer slack to the minimum while this lives: the default lets an ordinary thread sleep 50 us too long.
 struct Slack(libc::c_ulong);
 
 impl Slack {
@@ -109,17 +108,17 @@ impl Slack {
 
 impl Drop for Slack {
     fn drop(&mut self) {
-        // SAFETY: as above; 0 is the thread's default.
+        // SAFETY: as above; 0 restores the thread's default.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, self.0) };
     }
 }
 
-/// Ticks that are counted one by one; a longer gap is kept as itself.
+/// Gaps up to this many ticks are counted in a histogram; longer ones are stored individually.
 const COUNTED: usize = 1 << 14;
-/// Longer gaps that are kept; more are only counted, with their sum and the longest.
+/// Maximum number of stored long gaps; more are only counted, with their sum and the longest.
 const LONG: usize = 1 << 20;
 
-/// Longer gaps are looked into, ns.
+/// Longer gaps are analysed, ns.
 const LOOKED_INTO: u64 = 20_000;
 
 /// Reads the clock without a pause for `duration`.
@@ -129,7 +128,7 @@ pub fn gaps(clock: &Clock, duration: Duration) -> Gaps {
     looking.gaps(clock)
 }
 
-/// The same in several looks, between which the thread may do something else.
+/// The same in several periods, between which the thread may do other work.
 #[derive(Debug)]
 pub struct Looking {
     counted: Vec<u64>,
@@ -138,7 +137,7 @@ pub struct Looking {
     max: u64,
     interruptions: u64,
     lost_ns: u64,
-    /// Ticks looked at.
+    /// Observed ticks.
     looked: u64,
     switched: u64,
     switched_max_ns: u64,
@@ -153,7 +152,7 @@ impl Default for Looking {
 
 impl Looking {
     pub fn new() -> Looking {
-        // Touched: no page fault falls into a look.
+        // Touched, so that no page fault happens during the observation.
         let (counted, mut long) = (vec![0u64; COUNTED], vec![1; LONG]);
         long.clear();
         let [readings, max, interruptions, lost_ns, looked, switched, switched_max_ns, unswitched_max_ns] = [0; 8];
@@ -171,8 +170,7 @@ impl Looking {
         }
     }
 
-    /// Reads the clock without a pause for `duration`, once at least. A thread with a budget rests when it is due, which is
-    /// no gap.
+    /// Reads the clock without a pause for `duration`, at least once. A thread with a budget rests when it is due; that is no gap.
     pub fn look(&mut self, clock: &Clock, duration: Duration) {
         let mut switches = involuntary();
         let begin = clock.now();
@@ -220,7 +218,7 @@ impl Looking {
         *switches = now;
     }
 
-    /// Of all looks.
+    /// The gaps of all periods.
     pub fn gaps(mut self, clock: &Clock) -> Gaps {
         self.long.sort_unstable();
         let rank =
@@ -248,10 +246,10 @@ impl Looking {
     }
 }
 
-/// Readings between two looks at whether a rest is due, which costs a reading of the system's clock.
+/// Readings between two checks whether a rest is due, because a check costs a reading of the system's clock.
 const REST_EVERY: u64 = 1024;
 
-/// How often another was given the calling thread's CPU (getrusage, ru_nivcsw).
+/// How often the calling thread's CPU was given to another thread (getrusage, ru_nivcsw).
 fn involuntary() -> u64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: writes one rusage, of which all zeros are a value too.

@@ -1,8 +1,8 @@
-//! A load in a process of its own, as another program on the same GPU: with a CUDA context, locks and memory of its own.
+//! A load in a separate process, like another program on the same GPU: with its own CUDA context, locks and memory.
 //!
-//! The process is this program again ([`starts_by`]). It does the one thing that it was told on its command line, writes a line every
-//! few milliseconds with what it has done so far, and reads `go` and `rest`. It ends when what it reads ends: the kernel closes that
-//! when the process that measures ends, whatever ended it.
+//! The process is this program again ([`starts_by`]). It repeats the operation from its command line, writes a line with its counts every few
+//! milliseconds, and reads `go` and `rest`. It ends at the end of its input: the kernel closes the pipe when the measuring process ends, for any
+//! reason.
 
 use copy::Unavailable;
 use experiment::{Gpu, LoadSpec, Process};
@@ -16,17 +16,17 @@ use workload::{Checks, Did, Error, Opened, Subject, Waiting, Wrong};
 
 static COMMAND: OnceLock<Vec<OsString>> = OnceLock::new();
 
-/// How this program is started to work for a load: it calls [`crate::working::work`] with what stands behind these arguments.
+/// The command that starts this program as a load: it calls [`crate::working::work`] with the arguments after these.
 pub fn starts_by(command: Vec<OsString>) {
     let _ = COMMAND.set(command);
 }
 
-/// Between two lines.
+/// Time between two lines.
 pub(crate) const EACH: Duration = Duration::from_millis(5);
-/// A process that was told to end and has not by then is killed.
+/// A process that has not ended this long after it was told to is killed.
 const LEAVE: Duration = Duration::from_secs(3);
 
-/// What a process is to do.
+/// The work of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Work {
     pub load: LoadSpec,
@@ -36,7 +36,7 @@ pub(crate) struct Work {
     pub gpu: Gpu,
 }
 
-/// What it has done since it began.
+/// Its counts since it began.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Line {
     pub done: u64,
@@ -57,7 +57,7 @@ impl Line {
     }
 }
 
-/// A load's thread here, whose work is done elsewhere.
+/// A load's thread in this process, for work in another process.
 pub(crate) struct Elsewhere {
     work: Work,
 }
@@ -71,7 +71,7 @@ impl Elsewhere {
 
 impl Opened for Elsewhere {
     fn about(&self) -> String {
-        format!("{}, in a process of its own", self.work.load.what)
+        format!("{}, in a separate process", self.work.load.what)
     }
 
     fn verify(&mut self, _seed: u64, _timeout: Duration) -> Result<Option<Wrong>, Error> {
@@ -88,7 +88,7 @@ impl Opened for Elsewhere {
         let Some(lines) = child.stdout.take() else { return Err(Error::Idle) };
         let mut far =
             Far { child, lines: BufReader::new(lines), goes: false, last: Line::default(), before: Line::default() };
-        // Behind its first turn.
+        // After its first turn.
         far.read()?;
         far.before = far.last.clone();
         Ok(Box::new(far))
@@ -123,7 +123,7 @@ impl Far {
         told.map_err(|cause| Error::System { what: "a word to a load's process".into(), cause })
     }
 
-    /// Until it has ended; killed if it does not.
+    /// Waits until it has ended; kills it if it does not.
     fn end(&mut self) {
         drop(self.child.stdin.take());
         let begun = Instant::now();
@@ -183,14 +183,14 @@ impl Subject for Far {
         Checks::Bytes
     }
 
-    /// Ends it: its data is compared there, behind its last turn.
+    /// Ends it: it compares its data after its last turn.
     fn check(&mut self) -> Result<Option<Wrong>, Error> {
         drop(self.child.stdin.take());
         loop {
             match self.read() {
                 Ok(()) if self.last.checked > 0 => return Ok(None),
                 Ok(()) => {}
-                // What compares nothing ends without having compared.
+                // A subject without data to compare ends without a comparison.
                 Err(Error::Process(_)) if matches!(self.child.try_wait(), Ok(Some(status)) if status.success()) => {
                     return Ok(None);
                 }

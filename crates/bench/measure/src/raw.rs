@@ -1,11 +1,11 @@
 //! An engine's own time, without the driver (the method of arXiv 2604.26889, section 6.2).
 //!
-//! One pushbuffer holds a warm-up, a release with a timestamp, N equal copies, and another release; it is submitted once,
-//! and the time of a copy is the distance of the two timestamps over N. The CPU takes no part in between. All copies of a
-//! pushbuffer have the same source and destination. Ways of one size take turns, repeat by repeat.
+//! One pushbuffer holds a warm-up, a release with a timestamp, N equal copies, and another release. It is submitted once, and the time of a copy is
+//! the distance of the two timestamps divided by N. The CPU is not involved in between. All copies of a pushbuffer have the same source and
+//! destination. Variants of one size take turns, repeat by repeat.
 //!
-//! Each way is verified at each size: the destination is set to the complement of what must come, with random bytes beside
-//! it, and the very pushbuffer that was timed runs once more. On the software GPU nothing is a time.
+//! Each variant is verified at each size: the destination is set to the complement of the expected bytes, with random bytes around it, and the same
+//! pushbuffer that was timed runs again. On the software GPU there are no times.
 
 pub mod profiler;
 
@@ -17,9 +17,9 @@ use statistics::Summary;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where a transfer lies in its memory: on a page, with room beside it.
+/// Offset of a transfer in its memory: on a page, with room before it.
 const OFFSET: u64 = 0x1000;
-/// Bytes beside the destination that are looked at.
+/// Number of bytes next to the destination that are checked.
 const GUARD: usize = 64;
 /// Words of one pushbuffer, 2 MiB: a GPFIFO entry counts to 2^21 - 1.
 const MAX_WORDS: usize = 1 << 19;
@@ -29,9 +29,9 @@ const INLINE_WORDS: usize = 10;
 /// The largest inline copy here: two of them and a warm-up fit into one pushbuffer.
 const MOST_INLINE: usize = 512 << 10;
 const RELEASES: usize = 32;
-/// Up to here the CPU reads video memory itself; BAR1 loads are slow.
+/// Up to this size the CPU reads GPU memory itself; BAR1 loads are slow.
 const READ_BY_CPU: usize = 64 << 10;
-/// The part of the largest bandwidth at which a way counts as saturated.
+/// The part of the largest bandwidth at which a variant counts as saturated.
 const SATURATED: f64 = 0.9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -45,22 +45,22 @@ pub enum Direction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// A copy-engine copy after those before it (NON_PIPELINED).
+    /// A copy-engine copy that waits for earlier ones (NON_PIPELINED).
     Plain,
-    /// A copy-engine copy that may overlap those before it (PIPELINED).
+    /// A copy-engine copy that may overlap earlier ones (PIPELINED).
     Pipelined,
     /// Data in the command stream itself, by the compute class.
     Inline,
 }
 
-/// One way to move bytes.
+/// A variant: direction and mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
     pub direction: Direction,
     pub mode: Mode,
 }
 
-/// All that there are: inline data only goes to the device.
+/// All variants: inline data is only possible to the device.
 pub const WAYS: [Way; 5] = [
     Way { direction: Direction::HostToDevice, mode: Mode::Inline },
     Way { direction: Direction::HostToDevice, mode: Mode::Plain },
@@ -84,7 +84,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// For hardware: so many that what the releases themselves take is small against the copies.
+    /// For hardware: enough copies that the releases' own time is small.
     pub const REAL: Budget = Budget { bytes: 256 << 20, least: 4, most: 2048 };
     /// For the software GPU, which only shows that it works.
     pub const SOFT: Budget = Budget { bytes: 64 << 10, least: 2, most: 8 };
@@ -94,13 +94,13 @@ impl Budget {
             Mode::Inline => inline_words(bytes),
             Mode::Plain | Mode::Pipelined => COPY_WORDS as u64,
         };
-        // An eighth more of the words is the warm-up.
+        // An eighth more of the words is for the warm-up.
         let room = (MAX_WORDS - RELEASES) as u64 * 8 / 9 / words;
         (self.bytes / bytes.max(1)).clamp(self.least, self.most).min(room.saturating_sub(1)).max(1)
     }
 }
 
-/// Words of an inline copy: one LAUNCH_DMA, and a data header for as many bytes as one counts.
+/// Words of an inline copy: one LAUNCH_DMA, and the data headers that the bytes need.
 fn inline_words(bytes: u64) -> u64 {
     INLINE_WORDS as u64 + bytes.div_ceil(4) + bytes / MAX_INLINE as u64
 }
@@ -116,11 +116,11 @@ pub struct Plan {
     /// Number of the copy engine.
     pub copy_engine: u32,
     pub budget: Budget,
-    /// After which a submission counts as lost.
+    /// Time after which a submission counts as lost.
     pub timeout: Duration,
 }
 
-/// One way at one size, as it goes into result files.
+/// One variant at one size, as in result files.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cell {
     /// `ce2`, `inline`.
@@ -131,18 +131,18 @@ pub struct Cell {
     /// Copies between the two timestamps.
     pub copies: u64,
     pub repeats: u32,
-    /// Nanoseconds of one copy, over the repeats; null on the software GPU and where nothing was measured.
+    /// Nanoseconds of one copy, over the repeats; null on the software GPU and without a measurement.
     pub raw_p50_ns: Option<f64>,
     pub raw_min_ns: Option<f64>,
     pub raw_max_ns: Option<f64>,
     /// 10^9 bytes per second, from the p50.
     pub gbps: Option<f64>,
-    /// Every byte came, and none beside.
+    /// Every byte arrived, and the bytes around are unchanged.
     pub verified: bool,
-    /// Why there is nothing: this way does not move so many bytes.
+    /// Why there is no result: this variant does not move so many bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<String>,
-    /// What went wrong.
+    /// The failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
@@ -161,16 +161,16 @@ pub enum Error {
     NoSemaphore,
     #[error("wrong data: {0}")]
     Data(Difference),
-    #[error("bytes beside the destination were written: {0}")]
+    #[error("bytes next to the destination were written: {0}")]
     Beside(Difference),
     #[error("the second timestamp ({end} ns) is not after the first ({start} ns)")]
     Backwards { start: u64, end: u64 },
 }
 
-/// Runs the whole study; `progress` hears of each size before it begins.
+/// Runs the whole study; `progress` is called with each size before it begins.
 ///
 /// # Errors
-/// Where memory or a channel cannot be had. What goes wrong later is in the cells.
+/// If memory or a channel is unavailable. Later failures are in the cells.
 pub fn run(space: &Arc<AddressSpace>, plan: &Plan, mut progress: impl FnMut(u64)) -> Result<Vec<Cell>, Error> {
     let mut study = Study::open(space, plan)?;
     let mut cells = Vec::new();
@@ -191,11 +191,11 @@ struct Study {
     space: Arc<AddressSpace>,
     copy: Channel,
     graphics: Channel,
-    /// Why a channel is not used any more: copy, graphics.
+    /// Why a channel is no longer used: copy, graphics.
     dead: [Option<String>; 2],
     down: Pair,
     up: Pair,
-    /// Host memory for looking at video memory.
+    /// Host memory for reading GPU memory.
     scratch: Arc<Memory>,
     start: Semaphore,
     end: Semaphore,
@@ -203,7 +203,7 @@ struct Study {
     random: fastrand::Rng,
 }
 
-/// A way that is ready at one size, and what it took.
+/// A variant that is ready at one size, and its times.
 struct Ready {
     way: Way,
     copies: u64,
@@ -262,7 +262,7 @@ impl Study {
     fn prepare(&mut self, plan: &Plan, way: Way, data: &[u8]) -> Ready {
         let copies = plan.budget.copies(data.len() as u64, way.mode);
         let pushbuffer = if way.mode == Mode::Inline && data.len() > MOST_INLINE {
-            Err(format!("of inline copies above {} KiB two do not fit into one pushbuffer", MOST_INLINE >> 10))
+            Err(format!("one pushbuffer has no room for two inline copies above {} KiB", MOST_INLINE >> 10))
         } else {
             Ok(self.pushbuffer(way, data, copies))
         };
@@ -319,7 +319,7 @@ impl Study {
         &mut self.dead[usize::from(way.mode == Mode::Inline)]
     }
 
-    /// One more repeat, unless something went wrong before.
+    /// One more repeat, unless an earlier step failed.
     fn timed(&mut self, plan: &Plan, one: &mut Ready) {
         let Ok(pushbuffer) = &one.pushbuffer else { return };
         if one.failed.is_some() {
@@ -333,7 +333,7 @@ impl Study {
             Ok(taken) => one.taken.push(taken),
             Err(error) => {
                 one.failed = Some(error.to_string());
-                // What was submitted may still be under way, or never end: this channel's semaphores say nothing any more.
+                // The submission may still be pending, or never end: this channel's semaphores are unreliable from now on.
                 if matches!(error, Error::Gpu(_)) {
                     *self.dead(one.way) = Some(format!("not measured, since before: {error}"));
                 }
@@ -373,7 +373,7 @@ impl Study {
         Ok(())
     }
 
-    /// What the destination and its guards hold.
+    /// The contents of the destination and its guards.
     fn look(&mut self, plan: &Plan, way: Way, length: usize) -> Result<Vec<u8>, Error> {
         let at = OFFSET - GUARD as u64;
         let mut found = vec![0; length];
@@ -414,7 +414,7 @@ impl Study {
             raw_p50_ns: p50,
             raw_min_ns: summary.as_ref().map(|s| per_copy(s.min)),
             raw_max_ns: summary.as_ref().map(|s| per_copy(s.max)),
-            // Bytes per nanosecond. Below the clock's step there is no bandwidth to speak of.
+            // Bytes per nanosecond. Below the clock's step there is no meaningful bandwidth.
             gbps: p50.filter(|ns| *ns > 0.0).map(|ns| bytes as f64 / ns),
             verified: one.verified,
             unavailable: one.pushbuffer.err().filter(|reason| !reason.is_empty()),
@@ -431,7 +431,7 @@ fn wait(channel: &Channel, semaphore: &Semaphore, timeout: Duration) -> Result<(
     Ok(())
 }
 
-/// Between two looks: whether it is worth going on. The GPU is left alone meanwhile; nothing of the CPU's is timed.
+/// Called between two polls: whether to continue polling. The GPU is not accessed in between; no CPU time is measured.
 fn alive(
     channel: &Channel,
     semaphore: &Semaphore,
@@ -450,13 +450,13 @@ fn alive(
     Ok(())
 }
 
-/// What one way's sizes say together.
+/// Figures of all sizes of one variant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Curve {
     pub engine: String,
     pub direction: Direction,
     pub mode: Mode,
-    /// The p50 of the smallest size, and which that is.
+    /// The p50 of the smallest size, and that size.
     pub startup_ns: f64,
     pub startup_bytes: u64,
     /// The largest bandwidth, and its size.
@@ -466,7 +466,7 @@ pub struct Curve {
     pub saturation_bytes: u64,
 }
 
-/// A curve for each way that was measured; none on the software GPU.
+/// A curve for each measured variant; none on the software GPU.
 pub fn curves(cells: &[Cell]) -> Vec<Curve> {
     WAYS.iter().filter_map(|way| curve(cells, *way)).collect()
 }
@@ -516,8 +516,8 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_says_where_it_starts_and_where_it_is_saturated() {
-        // 0.04, 1, 9, 9.5, 10 and, smaller again, 9.2 GB/s.
+    fn a_curve_has_its_start_and_its_saturation() {
+        // 0.04, 1, 9, 9.5, 10 and then 9.2 GB/s.
         let cells = [
             cell(4096, 4096.0),
             cell(4, 100.0),

@@ -1,4 +1,4 @@
-//! Where the measuring thread sits: its CPU and its class, and which CPUs that leaves to everything else.
+//! The placement of the measuring thread: its CPU and its class, and the CPUs left for everything else.
 
 use experiment::{Class, Cpus, Stage};
 use placement::{Placement, Wish, renice};
@@ -10,7 +10,7 @@ pub(crate) struct Seats {
     measuring: Vec<usize>,
 }
 
-/// SCHED_FIFO priority of a thread that asks for real time by no number.
+/// SCHED_FIFO priority of a thread that requests real time without a number.
 const PRIORITY: i32 = 80;
 
 impl Seats {
@@ -25,7 +25,7 @@ impl Seats {
         Ok(seats)
     }
 
-    /// Empty: wherever the kernel likes.
+    /// Empty: the kernel chooses.
     ///
     /// # Errors
     /// Which CPUs this process may not use.
@@ -41,19 +41,19 @@ impl Seats {
         }
     }
 
-    /// All but the measuring thread's; all where there is no other.
+    /// All but the measuring thread's; all if there is no other.
     pub fn others(&self) -> Vec<usize> {
         let others: Vec<usize> = self.all.iter().copied().filter(|cpu| !self.measuring.contains(cpu)).collect();
         if others.is_empty() { self.all.clone() } else { others }
     }
 
-    /// Whether the measuring thread has a CPU that the loads leave to it.
+    /// Whether the measuring thread has a CPU without loads.
     pub fn is_alone(&self) -> bool {
         !self.measuring.is_empty() && self.measuring.len() < self.all.len()
     }
 }
 
-/// The calling thread, placed; dropped, it is again what it was.
+/// The calling thread, placed; on drop it gets its earlier placement again.
 pub(crate) struct Seat {
     placed: Placement,
     nice: Option<i32>,
@@ -72,13 +72,13 @@ impl Seat {
         if cpus.len() > 1
             && let Err(e) = placement::cpus::confine(0, cpus)
         {
-            notes.push(format!("CPUs {cpus:?} were not given: {e}"));
+            notes.push(format!("CPUs {cpus:?} were refused: {e}"));
         }
         let mut nice = None;
         if let Class::Nice(wanted) = class {
             match renice(wanted) {
                 Ok(was) => nice = Some(was),
-                Err(e) => notes.push(format!("nice {wanted} was not given: {e}")),
+                Err(e) => notes.push(format!("nice {wanted} was refused: {e}")),
             }
         }
         notes.extend(placed.notes.iter().cloned());
@@ -93,7 +93,7 @@ impl Seat {
         self.placed.throttled()
     }
 
-    /// What was given, for people.
+    /// The granted class, as text.
     pub fn class(&self) -> String {
         match (&self.placed.class, self.nice) {
             (Some(class), _) => class.to_string(),

@@ -1,5 +1,5 @@
-//! One stage in one repeat: what it measures is opened and verified, its loads start, its cells take turns in rounds, in an
-//! order drawn anew for each. What is missing or fails becomes a result, and the others go on.
+//! One stage in one repeat: its subjects are opened and verified, its loads start, its cells take turns in rounds, in a new random order for each.
+//! A missing or failed subject becomes a result, and the others continue.
 
 use crate::clock::Clock;
 use crate::kernel_log;
@@ -22,16 +22,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use workload::{Error, Machine, Opened, Subject, Sweep, Wanted};
 
-/// What a stage is run with.
+/// The context of a stage.
 #[derive(Clone, Copy)]
 pub struct Lab<'l> {
     pub machine: &'l Machine,
     pub clock: &'l Clock,
-    /// Hears what is being done, between turns.
+    /// Called between turns with the current activity.
     pub tell: &'l dyn Fn(&str),
 }
 
-/// What one stage gave in one repeat: its account, and the samples of each cell.
+/// The result of one stage in one repeat: its account, and the samples of each cell.
 #[derive(Debug)]
 pub struct Finished {
     pub part: Part,
@@ -40,18 +40,17 @@ pub struct Finished {
 
 /// A cell, opened or not.
 struct Ready<'m> {
-    /// As many as may be under way at a time.
+    /// One for each simultaneous transfer.
     opened: Vec<Box<dyn Opened + 'm>>,
     about: String,
     status: Status,
 }
 
-/// A call that is under way for so long at least, and for as long as the stage is to last, is stuck behind the loads: they
-/// rest until it is over.
+/// A call that lasts at least this long, and as long as the whole stage should, is stuck because of the loads: they rest until it returns.
 const STUCK: Duration = Duration::from_secs(1);
-/// How often that is looked at.
+/// Interval between checks.
 const LOOK: Duration = Duration::from_millis(20);
-/// Where a stage is bounded by samples alone.
+/// Time limit of a stage that is bounded only by samples.
 const UNBOUNDED: Duration = Duration::from_secs(600);
 /// Untimed transfers of each cell before its first turn.
 const WARM_UP: u32 = 64;
@@ -60,17 +59,17 @@ const WARM_UP_TIME: Duration = Duration::from_millis(100);
 const CORRELATE: Duration = Duration::from_secs(1);
 /// Memory that is touched before a stage, bytes.
 const WARM_MEMORY: std::ops::RangeInclusive<u64> = 256 << 20..=4 << 30;
-/// Room for samples where no number is asked for: one each so many nanoseconds of the cell's time, within these bounds.
+/// Room for samples if no number is given: one for each so many nanoseconds of the cell's time, within these bounds.
 const LEAST_NS: u64 = 250;
 const ROOM: std::ops::RangeInclusive<u64> = 10_000..=8_000_000;
 
-/// A stage that was measured once more.
+/// One lap of a stage that is measured repeatedly.
 #[derive(Debug)]
 pub struct Lap {
     pub finished: Finished,
     /// Why a cell took no more samples, in the order of the stage's cells.
     pub ended: Vec<Option<Ending>>,
-    /// The part's clock began so long ago.
+    /// Time since the part's clock began.
     pub ago: Duration,
 }
 
@@ -82,21 +81,21 @@ pub enum Ending {
     /// A transfer did not end in its time. No lap measures the cell again, nor one that failed.
     Lost,
     Failed,
-    /// The last sample is above the bound: nothing of the lap was measured after it.
+    /// The last sample is above the bound: nothing in the lap was measured after it.
     Above,
 }
 
-/// What comes behind a lap.
+/// What to do after a lap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     Stop,
     Again {
-        /// The machine's own noise is looked at, too.
+        /// Also measure the machine's own noise.
         noise: bool,
     },
 }
 
-/// What hears of each lap.
+/// Called after each lap.
 type Laps<'l> = &'l mut dyn FnMut(Lap) -> Next;
 
 /// Runs a stage on the calling thread.
@@ -104,8 +103,8 @@ pub fn run(lab: &Lab<'_>, stage: &Stage, repeat: u32) -> Finished {
     opened(lab, stage, repeat, None, None)
 }
 
-/// Measures a stage lap after lap on the calling thread: it is opened once, and its loads never end. A sample above `bound` ends
-/// its lap. What comes back is the end: what became of the cells and the loads, without samples.
+/// Measures a stage lap after lap on the calling thread: it is opened once, and its loads run all the time. A sample above `bound` ends its lap.
+/// Returns the final state of the cells and the loads, without samples.
 pub fn run_on(lab: &Lab<'_>, stage: &Stage, bound: Option<Duration>, each: Laps<'_>) -> Finished {
     opened(lab, stage, 0, bound, Some(each))
 }
@@ -222,7 +221,7 @@ fn empty(stage: &Stage, repeat: u32) -> Part {
     }
 }
 
-/// A part in which nothing can be measured.
+/// A part that cannot be measured.
 fn nothing(mut part: Part, stage: &Stage, why: &str) -> Finished {
     let cell = |_: &Cell| no_samples(String::new(), Status::Failed(why.to_owned()));
     part.cells = stage.cells.iter().map(cell).collect();
@@ -261,7 +260,7 @@ fn open<'m>(lab: &Lab<'m>, stage: &Stage, cell: &Cell, seed: u64) -> Ready<'m> {
     };
     let mut ready = Ready { opened: Vec::new(), about: String::new(), status: Status::Measured };
     if depth > MOST_DEPTH {
-        ready.status = Status::Failed(format!("closed({depth}): at most {MOST_DEPTH} may be under way at a time"));
+        ready.status = Status::Failed(format!("closed({depth}): at most {MOST_DEPTH} may be in flight at a time"));
         return ready;
     }
     let timeout = Duration::from_nanos(stage.run.timeout_ns);
@@ -269,7 +268,7 @@ fn open<'m>(lab: &Lab<'m>, stage: &Stage, cell: &Cell, seed: u64) -> Ready<'m> {
         let opened = workload::open(lab.machine, &cell.subject.what, &wanted).and_then(|mut opened| {
             let room = opened.at_once();
             if (room as usize) < depth {
-                let why = format!("closed({depth}): {room} of these may be ready at once on this GPU");
+                let why = format!("closed({depth}): this GPU has room for {room} of these at once");
                 return Err(Unavailable { reason: why }.into());
             }
             let wrong = opened.verify(seed.wrapping_add(n as u64), timeout)?;
@@ -311,7 +310,7 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Samples of each cell that there is room for.
+/// Maximum number of samples of each cell.
 fn room(stage: &Stage, cells: u64) -> usize {
     let by_time = stage.run.duration_ns.map(|ns| (ns / cells.max(1) / LEAST_NS).clamp(*ROOM.start(), *ROOM.end()));
     let asked = match (stage.run.samples, by_time) {
@@ -319,13 +318,13 @@ fn room(stage: &Stage, cells: u64) -> usize {
         (Some(samples), None) => samples,
         (None, by_time) => by_time.unwrap_or(*ROOM.start()),
     };
-    // Once as moments, once as samples, and as much again is left to others.
+    // Once as moments and once as samples; the same amount is left to other uses.
     let each = (size_of::<Moment>() + size_of::<Sample>()) as u64;
     let fits = free_memory().map_or(u64::MAX, |free| free / 2 / each / cells.max(1));
     asked.min(fits).max(1) as usize
 }
 
-/// Memory that the stage's transfers and calls will take, bytes: a virtual machine may get it only when it is touched first.
+/// Memory that the stage's transfers and calls will need, bytes: a virtual machine may get it only when it is first touched.
 fn memory_of(stage: &Stage) -> usize {
     let cells = stage.cells.iter().map(|cell| cell.bytes.saturating_mul(2));
     let loads = stage.loads.iter().map(|load| load.bytes.saturating_mul(2 * u64::from(load.count)));
@@ -348,13 +347,13 @@ fn prepare<'r>(
     seed: u64,
 ) -> Result<Live<'r>, Error> {
     let prepare = |(n, opened): (usize, &'r mut Box<dyn Opened + '_>)| opened.prepare(seed.wrapping_add(n as u64));
-    // Touched: no page fault falls into a sample.
+    // Touched, so that no page fault happens during a sample.
     let mut moments = vec![Moment { round: 1, ..Moment::default() }; room];
     moments.clear();
     let mut subjects: Vec<Box<dyn Subject + 'r>> =
         ready.opened.iter_mut().enumerate().map(prepare).collect::<Result<_, _>>()?;
     if cell.subject.rests {
-        // Others are prepared next, and some of what that asks of CUDA waits for every kernel that runs.
+        // Other subjects are prepared next, and some of CUDA's calls for that wait for every running kernel.
         subjects.iter_mut().try_for_each(|subject| subject.rest())?;
     }
     Ok(Live {
@@ -390,7 +389,7 @@ struct Session<'s> {
     correlations: Vec<Correlation>,
 }
 
-/// When a part began: a tick of the lab's clock, the time stamp counter then, and how far apart they can be.
+/// When a part began: a tick of the lab's clock, the time stamp counter at that moment, and how far apart they can be.
 #[derive(Clone, Copy)]
 struct Began {
     tick: u64,
@@ -404,7 +403,7 @@ impl Began {
         Began { tick, counter, error_ns }
     }
 
-    /// How samples are found on the tape of this process, now that all of them are taken by this thread.
+    /// The data for finding samples in the recording of this process, after this thread has taken all of them.
     fn counter(&self, clock: &Clock) -> Counter {
         let end = Began::now(clock);
         // Times of samples are whole nanoseconds.
@@ -432,7 +431,7 @@ impl Session<'_> {
         let clock = self.lab.clock;
         let cpus = self.seats.resolve(&run.cpus).unwrap_or_default();
         if self.seats.is_alone() {
-            // libcuda may have started threads of its own. A load that has CPUs of its own stays there: it may be a neighbour on purpose.
+            // libcuda may have started threads. A load with its own CPUs stays there: it may share the CPU on purpose.
             match placement::cpus::clear(&self.seats.others(), &running.placed()) {
                 Ok((_, 0)) => {}
                 Ok((_, stayed)) => {
@@ -469,7 +468,7 @@ impl Session<'_> {
         loads
     }
 
-    /// How cells ended so far.
+    /// The endings of cells so far.
     fn endings(&self, live: &[(usize, Live<'_>)]) -> Vec<Option<Ending>> {
         let mut endings = vec![None; self.stage.cells.len()];
         for (n, one) in live {
@@ -484,7 +483,7 @@ impl Session<'_> {
         endings
     }
 
-    /// What was measured since the last time.
+    /// The measurements since the last call.
     fn finished(
         &self,
         mut part: Part,
@@ -506,7 +505,7 @@ impl Session<'_> {
         if let Ok(new) = kernel_log::new(reports, &now)
             && let Some(first) = new.first()
         {
-            // Whose fault it is nobody can say: nothing of this part is to be believed.
+            // The cause is unknown, so no figure of this part is reliable.
             let why = format!("the GPU's driver reported an error meanwhile: {first}");
             cells.iter_mut().for_each(|cell| cell.status = Status::Failed(why.clone()));
             part.notes.extend(new);
@@ -548,7 +547,7 @@ impl Session<'_> {
         let (stage, clock) = (self.stage, self.lab.clock);
         let run = &stage.run;
         let rounds = run.rounds.max(1);
-        // Each cell has its share of the time, and each of its turns a share of that. A cell whose calls take longer has fewer.
+        // Each cell has its share of the time, and each of its turns a share of that. A cell with slower calls has fewer of them.
         let own = run.duration_ns.map(|ns| Duration::from_nanos(ns / live.len().max(1) as u64));
         let time = own.map_or(UNBOUNDED, |own| own / rounds);
         self.watched(running, |session, watch| {
@@ -604,7 +603,7 @@ impl Session<'_> {
         });
     }
 
-    /// Each cell goes on alone, while the GPU and the machine count; none of its transfers is a sample.
+    /// Each cell continues alone while the counters of the GPU and the machine are read; its transfers are no samples.
     fn meter(&mut self, live: &mut [(usize, Live<'_>)], cpu: Option<usize>, running: &Running<'_>) {
         let stage = self.stage;
         let run = &stage.run;
@@ -615,7 +614,7 @@ impl Session<'_> {
             for (_, one) in live.iter_mut().filter(|(_, one)| matches!(one.ended, None | Some(Ended::Full))) {
                 let turn = Turn { round: run.rounds, counted: false, samples: u64::MAX, time, watch };
                 let mark = running.mark();
-                // Nothing is timed here, so a thread may look at the counters of the link meanwhile.
+                // There is no timing here, so a thread may read the link's counters in the meantime.
                 let counters = Counters::follow(counting(run), cpu, &others);
                 let transfers = one.unsampled(clock, &turn);
                 let counted = counters.end();
@@ -632,8 +631,7 @@ impl Session<'_> {
         });
     }
 
-    /// Does something while a second thread watches it: if one call takes as long as the whole stage should, the loads rest until
-    /// it is back.
+    /// Runs `work` while a second thread watches it: if one call takes as long as the whole stage should, the loads rest until it returns.
     fn watched(&mut self, running: &Running<'_>, work: impl FnOnce(&mut Self, &Watch)) {
         let clock = self.lab.clock;
         let (watch, over) = (Watch::default(), AtomicBool::new(false));
@@ -648,7 +646,7 @@ impl Session<'_> {
                     std::thread::park_timeout(LOOK);
                     let call = watch.call.load(Ordering::Relaxed);
                     let rest = call != 0 && clock.ns(clock.now().saturating_sub(call)) > stuck;
-                    // A sample is told of a rest before it begins, and waits for its whole end.
+                    // The flag of a rest is set before the rest begins, and cleared after it ends.
                     if rest {
                         watch.resting.store(true, Ordering::Relaxed);
                     }
@@ -680,7 +678,7 @@ fn counting(run: &Run) -> environment::Gpu<'static> {
     }
 }
 
-/// The account of a cell, and its samples; it has room for others then.
+/// The account of a cell, and its samples; afterwards the cell has room for new ones.
 fn account(
     scale: &Scale<'_>,
     one: &mut Live<'_>,
@@ -722,7 +720,7 @@ mod tests {
     use std::rc::Rc;
     use workload::{Waiting, Wrong};
 
-    /// Counts how often it is told to let go of the GPU.
+    /// Counts the calls of `rest`.
     struct Spins {
         rests: Rc<Count<u32>>,
     }
@@ -765,7 +763,7 @@ mod tests {
     }
 
     #[test]
-    fn what_spins_lets_go_of_the_gpu_before_others_are_prepared() {
+    fn spinning_kernels_release_the_gpu_before_others_are_prepared() {
         for rests in [true, false] {
             let text = format!("[run]\nsamples = 1\n[[subject]]\ncall = \"launch\"\nrests = {rests}\n");
             let stages = experiment::read(&text, "x.toml", &[]).unwrap().stages().unwrap();

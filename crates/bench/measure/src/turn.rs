@@ -1,9 +1,9 @@
 //! The sampling loop: one turn of one cell. Every transfer is a sample.
 //!
-//! The invariant: between a call and the end of its transfer the measuring thread reads the clock and, of what polls, memory;
-//! nothing else. The kernel's counters are read in rounds of their own, whose samples count for nothing else. What is not
-//! timed (new bytes, comparisons, rests) never makes a paced arrival late: the arrivals' clock stands still meanwhile, and a
-//! cell with paced arrivals compares seldom, so that it stands still for little of the time.
+//! The invariant: between a call and the end of its transfer the measuring thread reads only the clock and, for polling subjects, memory. The
+//! kernel's counters are read in separate rounds, whose samples are used for nothing else. Untimed work (new bytes, comparisons, rests) never makes
+//! a paced arrival late, because the arrivals' clock stops during it. A cell with paced arrivals compares rarely, so that its clock stops for
+//! little of the time.
 
 use crate::clock::Clock;
 use crate::counters::{Counters, Spent};
@@ -19,30 +19,30 @@ use workload::{Checks, Error, Subject, Waiting, Wrong};
 
 /// A cell while it is measured.
 pub(crate) struct Live<'r> {
-    /// As many as may be under way at a time.
+    /// One for each simultaneous transfer.
     pub subjects: Vec<Box<dyn Subject + 'r>>,
     pub arrival: Arrival,
-    /// By what the slowest are ranked.
+    /// The ranking of the slowest.
     pub observe: Observe,
     pub timeout: Duration,
-    /// Besides the first and the last of a turn each n-th is compared; 0: only the very last, when all loads have ended.
+    /// In addition to the first and the last of a turn, each n-th is compared; 0: only the very last, when all loads have ended.
     pub check_every: u64,
-    /// A sample that takes longer, ticks, is the last one.
+    /// A sample that takes longer, in ticks, is the last one.
     pub bound: Option<u64>,
-    /// Untimed transfers stand at the beginning of a turn. Beside a load there are none: they would hide what it does.
+    /// Whether a turn begins with untimed transfers. With a load there are none, because they would hide its effect.
     pub warms_up: bool,
     pub rests: bool,
-    /// What its turns took so far, and of that the comparisons.
+    /// Time of its turns so far, and the part of it for comparisons.
     pub spent: Duration,
     pub comparing: Duration,
     pub moments: Vec<Moment>,
     pub turns: Vec<CellTurn>,
     pub slowest: Slowest,
-    /// Of the rounds with counters.
+    /// The slowest in rounds with counters.
     pub slowest_counted: Slowest,
     pub tally: Tally,
     pub compared: Compared,
-    /// What no sample times: comparisons, and giving back what the last one made.
+    /// Work that no sample times: comparisons, and freeing the result of the last call.
     pub between: Between,
     pub metered: Option<Metered>,
     pub ended: Option<Ended>,
@@ -59,9 +59,9 @@ pub(crate) struct Between {
 #[derive(Debug)]
 pub(crate) enum Ended {
     Error(Error),
-    /// What a timed transfer left is not what it should be.
+    /// A timed transfer left wrong bytes.
     Wrong(Wrong),
-    /// There is no more room for samples.
+    /// No room for more samples.
     Full,
     /// The last sample is above the bound.
     Above,
@@ -76,36 +76,36 @@ impl From<Error> for Ended {
 /// One turn.
 pub(crate) struct Turn<'t> {
     pub round: u32,
-    /// The kernel's counters are read round each call.
+    /// Read the kernel's counters around each call.
     pub counted: bool,
     pub samples: u64,
-    /// One sample is taken at least.
+    /// At least one sample is taken.
     pub time: Duration,
     pub watch: &'t Watch,
 }
 
-/// What the measuring thread tells a second one, which lets the loads rest while a call is stuck behind them.
+/// State of the measuring thread for a second one, which lets the loads rest if a call is stuck because of them.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// When what is under way began, a call or what lies between two of them, ticks; 0: nothing is.
+    /// When the current call, or the work between two calls, began, in ticks; 0: none is in progress.
     pub call: AtomicU64,
     /// The loads rest.
     pub resting: AtomicBool,
 }
 
-/// Untimed transfers at the beginning of a turn and behind each comparison: both leave other things in the caches.
+/// Untimed transfers at the beginning of a turn and after each comparison, because both change the contents of the caches.
 const WARM_UP: u32 = 2;
-/// Comparisons take at most one part in so many of a cell's time, unless each transfer is to be compared: beside a load what
-/// they ask of CUDA may take milliseconds.
+/// Comparisons take at most one part in so many of a cell's time, unless each transfer must be compared: with a load, their CUDA calls may take
+/// milliseconds.
 const COMPARING: u32 = 4;
-/// The same of paced arrivals, whose clock stands still meanwhile: one each 50 us with comparisons of 250 us for each sixteenth
-/// came 15,400 times a second.
+/// The same for paced arrivals, whose clock stops during a comparison: one each 50 us, with a comparison of 250 us for each sixteenth, reached only
+/// 15,400 a second.
 const COMPARING_PACED: u32 = 50;
 
-/// The most transfers of a turn without samples.
+/// Maximum number of transfers of a turn without samples.
 const UNSAMPLED: usize = 1 << 20;
 
-/// What is under way.
+/// A transfer in progress.
 #[derive(Clone, Copy, Default)]
 struct UnderWay {
     subject: usize,
@@ -114,9 +114,9 @@ struct UnderWay {
 }
 
 impl Live<'_> {
-    /// Takes the samples of one turn; then lets go of the GPU.
+    /// Takes the samples of one turn; then releases the GPU.
     pub fn turn(&mut self, clock: &Clock, turn: &Turn<'_>) -> Result<(), Ended> {
-        // No part of its share: a place is written whole.
+        // Not counted in its share of time: a place is written whole.
         self.subjects.iter_mut().try_for_each(|subject| subject.place(turn.round))?;
         let (begun, before) = (Instant::now(), self.moments.len());
         let taken = self.samples_of(clock, turn);
@@ -124,7 +124,7 @@ impl Live<'_> {
         let rested = if self.rests { self.rest() } else { Ok(()) };
         self.spent += begun.elapsed();
         turn.watch.call.store(0, Ordering::Relaxed);
-        // Or the next cell's turn would begin beside nothing.
+        // Otherwise the next cell's turn would begin without the loads.
         wait_for_loads(turn);
         let all = (self.moments.len() - before) as u64 >= turn.samples;
         let was_cut = || self.moments[before..].last().is_some_and(|last| last.capped);
@@ -133,7 +133,7 @@ impl Live<'_> {
             Ok(()) if was_cut() => EndedBy::Capped,
             Ok(()) => EndedBy::Time,
             Err(Ended::Full) => EndedBy::Room,
-            // A bound is a soak's, which says so itself.
+            // Only a soak has a bound, and it reports that itself.
             Err(Ended::Error(_) | Ended::Wrong(_) | Ended::Above) => EndedBy::Failed,
         };
         let ns = begun.elapsed().as_nanos() as u64;
@@ -141,7 +141,7 @@ impl Live<'_> {
         taken.and(rested)
     }
 
-    /// A turn whose transfers are no samples, and are not compared; how many there were.
+    /// A turn whose transfers are no samples, and are not compared; returns their number.
     pub fn unsampled(&mut self, clock: &Clock, turn: &Turn<'_>) -> Result<u64, Ended> {
         let samples = std::mem::replace(&mut self.moments, Vec::with_capacity(UNSAMPLED));
         let slowest = std::mem::replace(&mut self.slowest, Slowest::new(WORST));
@@ -158,7 +158,7 @@ impl Live<'_> {
         }
     }
 
-    /// Another lap, after the samples of the last one were taken away. What failed stays where it is.
+    /// Prepares another lap, after the samples of the last one were taken. A failed cell stays failed.
     pub fn again(&mut self) {
         (self.spent, self.comparing) = (Duration::ZERO, Duration::ZERO);
         if !matches!(self.ended, Some(Ended::Error(_))) {
@@ -166,7 +166,7 @@ impl Live<'_> {
         }
     }
 
-    /// Lets go of what is kept busy on the GPU.
+    /// Releases what is kept busy on the GPU: armed transfers and spinning kernels.
     pub fn rest(&mut self) -> Result<(), Ended> {
         self.subjects.iter_mut().try_for_each(|subject| subject.rest()).map_err(Ended::Error)
     }
@@ -191,7 +191,7 @@ impl Live<'_> {
         if !self.warms_up {
             return Ok(());
         }
-        // What was let go of is readied by calls of CUDA's, which may be stuck behind the loads.
+        // Released work is started again by CUDA calls, which may be stuck because of the loads.
         let begun = clock.now();
         turn.watch.call.store(begun, Ordering::Relaxed);
         self.warm_up(clock, WARM_UP, turn.time / 8)?;
@@ -211,7 +211,7 @@ impl Live<'_> {
             if self.moments.len() == self.moments.capacity() {
                 return Err(Ended::Full);
             }
-            // The first one is compared, then each n-th; the n-th ones fall elsewhere in each round.
+            // The first one is compared, then each n-th; the n-th ones are at different places in each round.
             let due = self.check_every == 1 || self.comparing * comparing <= self.spent + whole.elapsed();
             let until_check = match (taken, self.check_every) {
                 (_, 0) => turn.samples,
@@ -224,7 +224,7 @@ impl Live<'_> {
             let untimed = arrivals.pause(clock);
             wait_for_loads(turn);
             if self.check_every > 0 && due {
-                // A comparison may be stuck behind the loads as a call may.
+                // A comparison may be stuck because of the loads, like a call.
                 let (begun, at) = (Instant::now(), clock.now());
                 turn.watch.call.store(at, Ordering::Relaxed);
                 self.check()?;
@@ -239,7 +239,7 @@ impl Live<'_> {
         Ok(())
     }
 
-    /// Samples until `most` are taken or the time is over; nothing is under way then. How many there were.
+    /// Takes samples until there are `most` or the time is over; then none is in progress. Returns their number.
     fn run(
         &mut self,
         clock: &Clock,
@@ -252,7 +252,7 @@ impl Live<'_> {
         let depth = self.subjects.len();
         let (mut fired, mut seen) = (0u64, 0u64);
         let mut under_way = [UnderWay::default(); MOST_DEPTH];
-        // A rest would be in the time of whatever is under way.
+        // A rest would be part of the time of a transfer in progress.
         let must_drain = |under_way: u64| under_way > 0 && rest_is_due();
         loop {
             while fired < most
@@ -266,7 +266,7 @@ impl Live<'_> {
                 if fired == seen {
                     wait_for_loads(turn);
                 }
-                // (It may fall due right after `must_drain` was asked.)
+                // (It may become due right after `must_drain` was called.)
                 if fired == seen && rest_if_due() {
                     *rested += clock.now().saturating_sub(untimed);
                 }
@@ -276,7 +276,7 @@ impl Live<'_> {
                 self.after_untimed(clock, turn, at);
                 arrivals.resume(clock, untimed);
                 *slot = UnderWay { subject, moment: Moment { round: turn.round, ..Moment::default() }, counters: None };
-                // ORDERING: the last sample's own stores are drained, or the submission's fence would wait for them.
+                // ORDERING: drains the last sample's own stores, or the submission's fence would wait for them.
                 std::sync::atomic::fence(Ordering::SeqCst);
                 slot.moment.release = arrivals.next(clock);
                 slot.counters = turn.counted.then(Counters::of_thread);
@@ -298,8 +298,8 @@ impl Live<'_> {
         }
     }
 
-    /// Untimed work is over. If it waited until the loads rested, that is kept; and no sample begins before they run again, for it
-    /// would be one beside nothing.
+    /// Untimed work has ended. If it waited until the loads rested, that is recorded. No sample begins before the loads run again, because it would
+    /// be a sample without loads.
     fn after_untimed(&mut self, clock: &Clock, turn: &Turn<'_>, begun: u64) {
         let resting = turn.watch.resting.load(Ordering::Relaxed);
         turn.watch.call.store(0, Ordering::Relaxed);
@@ -311,7 +311,7 @@ impl Live<'_> {
         wait_for_loads(turn);
     }
 
-    /// Waits for the end of one, and keeps it.
+    /// Waits for the end of one, and stores it.
     fn end_of(&mut self, clock: &Clock, turn: &Turn<'_>, one: &mut UnderWay) -> Result<(), Ended> {
         let subject = &mut self.subjects[one.subject];
         let mut beside = Beside::default();
@@ -327,7 +327,7 @@ impl Live<'_> {
             }
         };
         one.moment.engine(subject.engine());
-        // It waited for the loads until they rested.
+        // It waited because of the loads until they rested.
         one.moment.capped = turn.watch.resting.load(Ordering::Relaxed);
         turn.watch.call.store(0, Ordering::Relaxed);
         let index = self.moments.len();
@@ -346,10 +346,10 @@ impl Live<'_> {
         Ok(())
     }
 
-    /// Compares what the last transfer of each has left.
+    /// Compares the bytes that the last transfer of each subject left.
     ///
     /// # Errors
-    /// What is wrong with it, or with reading it.
+    /// The wrong bytes, or an error of reading them.
     pub fn check(&mut self) -> Result<(), Ended> {
         for subject in &mut self.subjects {
             let checks = subject.checks();
@@ -366,18 +366,18 @@ impl Live<'_> {
     }
 }
 
-/// Until the loads run that rested for a call which is over now: nothing that begins before is beside them.
+/// Waits until the loads run that rested for a call which has ended: a transfer that begins before would run without them.
 fn wait_for_loads(turn: &Turn<'_>) {
     while turn.watch.resting.load(Ordering::Relaxed) {
         std::thread::yield_now();
     }
 }
 
-/// The most that may be under way at a time.
+/// Maximum number of simultaneous transfers.
 pub const MOST_DEPTH: usize = 32;
 
-/// Looks until it is done: when it was, and the longest time between two looks. Two looks that lie far apart say that the
-/// thread was kept from looking.
+/// Polls until it is done; returns when that was, and the longest time between two polls. A long time between two polls means that the thread could
+/// not poll.
 #[inline]
 fn poll(subject: &mut dyn Subject, clock: &Clock, submitted: u64, timeout: Duration) -> Result<(u64, u64), Error> {
     let (mut last, mut gap) = (submitted, 0);
@@ -391,7 +391,7 @@ fn poll(subject: &mut dyn Subject, clock: &Clock, submitted: u64, timeout: Durat
         }
         let passed = clock.ns(now.saturating_sub(submitted));
         if passed > timeout.as_nanos() as u64 {
-            // Says what it is late with; how late is known here.
+            // The subject reports which transfer is late; the delay is known here.
             subject.wait(Duration::ZERO).map_err(|error| match error {
                 Error::Late { bytes, .. } => Error::Late { bytes, after: Duration::from_nanos(passed) },
                 other => other,
@@ -433,7 +433,7 @@ impl Arrivals {
         }
     }
 
-    /// Waits for the release of the next one, and says when it was to be; 0 where each is released by its call.
+    /// Waits for the release of the next one, and returns its intended time; 0 if each is released by its call.
     fn next(&mut self, clock: &Clock) -> u64 {
         let Some(period) = self.period else { return 0 };
         let release = self.next;
@@ -444,12 +444,12 @@ impl Arrivals {
         release
     }
 
-    /// What follows is not timed.
+    /// Untimed work follows.
     fn pause(&self, clock: &Clock) -> u64 {
         clock.now()
     }
 
-    /// The arrivals' clock stood still where somebody was waiting already.
+    /// The arrivals' clock stopped for arrivals that were already waiting.
     fn resume(&mut self, clock: &Clock, paused: u64) {
         if self.period.is_some() {
             let (late_before, late_now) = (paused.saturating_sub(self.next), clock.now().saturating_sub(self.next));
@@ -465,7 +465,7 @@ mod tests {
     use std::rc::Rc;
     use std::sync::Arc;
 
-    /// Takes a time, then is done; stalls once; goes wrong at one transfer; waits until the loads rest.
+    /// A test subject: takes a fixed time; stalls once; fails at one transfer; waits until the loads rest.
     struct Fake {
         /// Work that is not timed.
         renews: Option<Box<dyn FnMut()>>,
@@ -598,7 +598,7 @@ mod tests {
     fn a_stall_makes_paced_arrivals_wait_and_a_closed_loop_hides_it() {
         let clock = Clock::new();
         let stalled = || Fake { stall_at: Some((50, 2_000_000)), ..fake(&clock) };
-        // One each 20 us: a stall of 2 ms is a hundred periods, and each arrival behind it waits for those before.
+        // One each 20 us: a stall of 2 ms is a hundred periods, and each later arrival waits for the earlier ones.
         let late = |l: &Live<'_>| {
             let late = |m: &&Moment| clock.ns(m.done - m.release) > 100_000;
             l.moments.iter().filter(late).count()
@@ -607,7 +607,7 @@ mod tests {
         paced.turn(&clock, &turn(400, false)).unwrap();
         let mut closed = live(vec![stalled()], Arrival::Closed { depth: 1 }, 16);
         closed.turn(&clock, &turn(400, false)).unwrap();
-        // The host may add stalls of its own to both.
+        // The host may add stalls to both.
         assert!(late(&paced) >= 80, "{} of {}", late(&paced), paced.moments.len());
         assert!(late(&closed) >= 1 && late(&closed) < 40, "{}", late(&closed));
         let worst = paced.slowest.into_sorted();
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_timed_does_not_make_arrivals_late() {
+    fn untimed_work_does_not_delay_arrivals() {
         let clock = Clock::new();
         let sleeps = || std::thread::sleep(Duration::from_micros(300));
         let slow = Fake { renews: Some(Box::new(sleeps)), ..fake(&clock) };
@@ -629,19 +629,19 @@ mod tests {
     #[test]
     fn comparisons_take_little_of_the_time_of_paced_arrivals() {
         let clock = Clock::new();
-        // As a comparison through CUDA takes: five periods.
+        // As long as a comparison through CUDA: five periods.
         let slow = Fake { compares_ns: 250_000, ..fake(&clock) };
         let mut l = live(vec![slow], Arrival::Paced { period_ns: 50_000 }, 16);
         l.turn(&clock, &Turn { time: Duration::from_millis(400), ..turn(u64::MAX, false) }).unwrap();
         let (first, last) = (l.moments[0].release, l.moments[l.moments.len() - 1].release);
         let rate = (l.moments.len() - 1) as f64 * 1e9 / clock.ns(last - first) as f64;
-        // The machine may be busy with something else; a comparison for each sixteenth leaves 15,238.
+        // The machine may be busy with other work; a comparison for each sixteenth leaves 15,238.
         assert!(rate > 17_000.0 && rate < 20_001.0, "{rate} a second");
         assert!(l.compared.whole >= 2, "{}", l.compared.whole);
     }
 
     #[test]
-    fn the_slowest_are_those_of_what_is_observed() {
+    fn the_slowest_samples_are_those_of_the_observed_part() {
         let clock = Clock::new();
         // Every tenth call is slow, every other one takes long to end.
         struct Two(Fake);
@@ -690,7 +690,7 @@ mod tests {
         l.turn(&clock, &Turn { round: 3, ..turn(1, false) }).unwrap_err();
         let expected = [(0, EndedBy::Samples), (1, EndedBy::Time), (2, EndedBy::Room), (3, EndedBy::Failed)];
         assert_eq!(ended(&l), expected);
-        // No sample of a turn that is only metered.
+        // A metered turn has no samples.
         l.subjects = vec![Box::new(fake(&clock))];
         l.unsampled(&clock, &turn(20, false)).unwrap();
         assert_eq!(l.turns.len(), 4);
@@ -700,7 +700,7 @@ mod tests {
     fn a_wrong_transfer_ends_the_cell_where_each_is_compared() {
         let clock = Clock::new();
         for at in [1, 67, 100] {
-            // Two warm-ups stand before each: the n-th timed transfer is the 3n-th of all.
+            // Two warm-ups come before each: the n-th timed transfer is the 3n-th of all.
             let wrong = Fake { wrong_at: Some(3 * at), ..fake(&clock) };
             let mut l = live(vec![wrong], Arrival::Closed { depth: 1 }, 1);
             assert!(matches!(l.turn(&clock, &turn(100, false)), Err(Ended::Wrong(_))), "{at}");
@@ -729,7 +729,7 @@ mod tests {
         let ended = l.turn(&clock, &turn(1, false));
         let Err(Ended::Error(Error::Late { after, .. })) = ended else { panic!("{ended:?}") };
         assert!(after >= l.timeout, "{after:?}");
-        // The loads rest because this one waited for them: nobody knows how long it would have taken.
+        // The loads rest because this transfer waited for them: its time with loads is unknown.
         let watch = Arc::<Watch>::default();
         let waits = Fake { behind: Some(watch.clone()), ..fake(&clock) };
         let mut l = live(vec![waits], Arrival::Closed { depth: 1 }, 0);
@@ -739,7 +739,7 @@ mod tests {
             l.turn(&clock, &Turn { watch, time: Duration::from_millis(300), ..turn(2, false) }).unwrap();
         });
         assert!(!l.moments.is_empty() && l.moments.iter().all(|m| m.capped));
-        // What follows it waits until the loads go on, and was not stuck itself.
+        // The next one waits until the loads run again, and was not stuck itself.
         assert_eq!(l.between, Between::default());
         assert!(matches!(l.turns[..], [CellTurn { ended: EndedBy::Capped | EndedBy::Samples, .. }]), "{:?}", l.turns);
     }
@@ -767,7 +767,7 @@ mod tests {
 
     const STUCK_NS: u64 = 250_000_000;
 
-    /// Runs work with a second thread that lets loads rest when something takes longer than that.
+    /// Runs work with a second thread that lets loads rest when a step takes too long.
     fn watched(clock: &Clock, watch: &Watch, work: impl FnOnce(&Watch)) {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {

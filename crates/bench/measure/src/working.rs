@@ -1,4 +1,4 @@
-//! What a load's process does: it works until it is told to end, and says what it did.
+//! The process of a load: it works until it is told to end, and reports its counts.
 
 use crate::clock::Clock;
 use crate::load::{self, Running};
@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 use workload::Machine;
 
-/// What it was told last.
+/// The last command.
 const RESTS: u8 = 0;
 const GOES: u8 = 1;
 const ENDS: u8 = 2;
 
-/// Works for a load until standard input ends: what a process does that was started with the arguments of [`crate::process::starts_by`] and this text.
+/// Works for a load until standard input ends. For a process that was started with the arguments of [`crate::process::starts_by`] and this text.
 ///
 /// # Errors
-/// A text that is no work, and an end of standard output.
+/// An invalid text, and an end of standard output.
 pub fn work(text: &str, open: impl FnOnce(Gpu) -> Result<Machine, String>) -> std::io::Result<()> {
-    // SAFETY: takes numbers. The thread that started this process is there as long as the load is.
+    // SAFETY: takes numbers. The thread that started this process lives as long as the load.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let Work { load, cpus, seed, timeout_ns, gpu } = serde_json::from_str(text)?;
     let machine = match open(gpu) {
@@ -30,7 +30,7 @@ pub fn work(text: &str, open: impl FnOnce(Gpu) -> Result<Machine, String>) -> st
     let timeout = Duration::from_nanos(timeout_ns);
     let plan = load::Plan { loads: std::slice::from_ref(&load), cpus: vec![cpus], seed, timeout, clock: &clock, gpu };
     let told = &*Box::leak(Box::new(AtomicU8::new(RESTS)));
-    // Not waited for: it reads until there is nothing more.
+    // Not joined: it reads until the end of input.
     std::thread::spawn(|| {
         for line in std::io::stdin().lines().map_while(Result::ok) {
             told.store(if line == GO { GOES } else { RESTS }, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The raw study on the software GPU: what it moves is right, what is broken is said, and nothing is a time.
+//! The raw study on the software GPU: its transfers are right, faults are reported, and there are no times.
 
 use doorbell_softgpu::{Mode as Doorbells, Planted, SoftDriver};
 use gpu::{AddressSpace, Device};
@@ -39,7 +39,7 @@ fn every_way_moves_what_it_should_and_no_time_is_given() {
         assert_eq!(cell.engine, if cell.mode == Mode::Inline { "inline" } else { "ce2" });
     }
     assert!(raw::curves(&cells).is_empty());
-    // One submission holds them all: the count of doorbells has nothing to do with the count of copies.
+    // One submission holds all copies: the number of doorbells is independent of the number of copies.
     let c = driver.counters();
     let load = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
     assert!(load(&c.copies) > 4 * load(&c.doorbells), "{} copies, {} doorbells", load(&c.copies), load(&c.doorbells));
@@ -47,10 +47,10 @@ fn every_way_moves_what_it_should_and_no_time_is_given() {
 }
 
 #[test]
-fn a_broken_copy_engine_is_said_and_inline_goes_on() {
+fn a_broken_copy_engine_is_reported_and_inline_copies_continue() {
     for (fault, says) in [
         (Planted::ShortCopy, "1 of 4096 bytes differs, the first at offset 4095"),
-        (Planted::LongCopy, "beside the destination"),
+        (Planted::LongCopy, "next to the destination"),
     ] {
         let cells = run(SoftDriver::broken(Doorbells::Strict, fault), &plan("4KiB"));
         for cell in cells {

@@ -1,4 +1,4 @@
-//! A stage on the software GPU: cells take turns beside loads, what is missing or fails becomes a result.
+//! A stage on the software GPU: cells take turns while loads run; a missing or failed subject becomes a result.
 
 use doorbell_softgpu::{Mode, Planted, SoftDriver};
 use experiment::{
@@ -76,8 +76,8 @@ fn run(stage: &Stage) -> Finished {
     stage::run(&Lab { machine: &machine, clock: &Clock::new(), tell: &|_| {} }, stage, 2)
 }
 
-/// Runs a stage that lasts a time, until enough has happened in it: how much that is, a busy machine decides. `last` gives it
-/// its time, ns. The last run is `enough`, or took longest.
+/// Runs a stage with a duration until enough has happened in it; a busy machine needs longer. `last` sets its duration, ns. The last run is
+/// `enough`, or took longest.
 fn run_until(stage: &mut Stage, last: impl Fn(&mut Run, u64), enough: impl Fn(&Finished) -> bool) -> Finished {
     let mut times = [100, 300, 1_000, 3_000, 10_000].into_iter();
     let mut longer = || {
@@ -147,7 +147,7 @@ call = "lock(mutex,hold=1500ms)"
 }
 
 #[test]
-fn what_is_missing_or_wrong_is_a_result_and_the_others_go_on() {
+fn a_missing_or_wrong_subject_is_a_result_and_the_others_continue() {
     let cells = vec![
         cell("host->ce0->gpu0", 8),
         cell("host->cuda->gpu0", 8),
@@ -166,7 +166,7 @@ fn what_is_missing_or_wrong_is_a_result_and_the_others_go_on() {
 }
 
 #[test]
-fn loads_run_beside_and_say_what_they_did() {
+fn loads_run_during_the_measurement_and_report_their_work() {
     let loads = vec![
         load("host->ce1->gpu0", 2, Cpus::Others),
         LoadSpec { rate: Some(100.0), ..load("gpu0->ce0->host", 1, Cpus::Any) },
@@ -174,7 +174,7 @@ fn loads_run_beside_and_say_what_they_did() {
     ];
     let mut stage = stage(vec![cell("host->inline->gpu0", 64)], loads);
     stage.run.samples = None;
-    // The paced one makes up for what it missed, so that a short time may hold more than its rate.
+    // The paced one catches up after delays, so that a short time may contain more than its rate.
     let paced = |part: &Part| part.loads[1].transfers as f64 / part.loads[1].seconds;
     let enough = |Finished { part, samples }: &Finished| {
         let [copies, _, call] = part.loads.as_slice() else { return false };
@@ -191,7 +191,7 @@ fn loads_run_beside_and_say_what_they_did() {
 }
 
 #[test]
-fn a_metered_cell_goes_on_and_its_samples_stay_as_they_were() {
+fn a_metered_cell_continues_and_its_samples_stay_unchanged() {
     let cells = vec![cell("host->ce0->gpu0", 8), cell("host->ce99->gpu0", 8)];
     let mut stage = stage(cells, vec![load("host->ce1->gpu0", 1, Cpus::Any)]);
     let enough = |Finished { part, .. }: &Finished| {
@@ -205,14 +205,14 @@ fn a_metered_cell_goes_on_and_its_samples_stay_as_they_were() {
     assert!(metered.transfers > 10 && metered.seconds >= 0.1, "{metered:?}");
     assert!(metered.loads[0].transfers > 0, "{metered:?}");
     let link = metered.link_count.as_ref().unwrap();
-    assert_eq!((link.by, link.why.as_deref()), (None, Some("the software GPU counts nothing")));
+    assert_eq!((link.by, link.why.as_deref()), (None, Some("the software GPU has no counters")));
     assert!(metered.counted.iter().any(|(name, ms)| name == "cpu_user_ms" && *ms >= 0.0), "{metered:?}");
     assert!(part.cells[0].compared.whole < metered.transfers && part.cells[1].metered.is_none());
     assert!(part.cells[0].worst.iter().all(|worst| worst.round < 4));
 }
 
 #[test]
-fn a_load_that_is_not_there_is_said_so_and_the_measurement_goes_on() {
+fn a_missing_load_is_reported_and_the_measurement_continues() {
     let stage = stage(vec![cell("host->ce0->gpu0", 8)], vec![load("host->cuda->gpu0", 3, Cpus::Any)]);
     let Finished { part, samples } = run(&stage);
     assert_eq!(samples[0].len(), 40);
@@ -222,7 +222,7 @@ fn a_load_that_is_not_there_is_said_so_and_the_measurement_goes_on() {
 }
 
 #[test]
-fn what_loads_reached_alone_and_beside_is_told_apart() {
+fn rates_of_loads_alone_and_together_are_separate() {
     let hog = |name: &str| LoadSpec {
         name: name.into(),
         what: What::Call("hog".into()),
@@ -232,19 +232,19 @@ fn what_loads_reached_alone_and_beside_is_told_apart() {
     let loads = vec![
         LoadSpec { must_reach: Some(MustReach::Percent(90.0)), ..hog("one") },
         LoadSpec { must_reach: Some(MustReach::Percent(90.0)), rate: Some(50.0), ..hog("at a rate") },
-        // Its first turn, which every load has before anything is measured, and none in the next hours.
+        // Only its first turn, which every load has before the measurement, and none in the following hours.
         LoadSpec { must_reach: Some(MustReach::Times(1.0)), rate: Some(0.0001), ..hog("dead") },
     ];
     let Finished { part, .. } = run(&stage(vec![cell("host->inline->gpu0", 64)], loads));
     let [one, paced, dead] = part.loads.as_slice() else { panic!("{:?}", part.loads) };
-    // A millisecond each: never more than so many, alone or not.
+    // A millisecond each: never more than this, alone or not.
     assert!(one.alone.is_some_and(|a_second| a_second > 1.0 && a_second <= 1000.0), "{one:?}");
     assert!(paced.alone.is_none() && dead.alone.is_none(), "only what has no rate of its own is looked at alone");
     assert!(dead.transfers == 0 && dead.seconds > 0.0 && dead.failed.is_empty(), "{dead:?}");
     assert!(part.loads.iter().all(|load| load.rested == 0.0), "nothing was stuck behind them");
 }
 
-/// A hog on the measuring CPU is a neighbour on purpose: it is not put somewhere else with the threads that are in the way.
+/// A load on the measuring CPU shares it on purpose: it is not moved away with the threads that disturb.
 #[test]
 fn a_load_with_the_measuring_cpu_shares_it() {
     let hog = LoadSpec { what: What::Call("hog(yield)".into()), bytes: 0, ..load("hog", 1, Cpus::Last) };
@@ -274,13 +274,13 @@ fn several_under_way_have_channels_of_their_own() {
     assert_eq!((&part.cells[0].status, samples[0].len()), (&Status::Measured, 40));
 }
 
-/// What becomes of one cell on a broken GPU, and of how many samples. A transfer is given up after `timeout_ns`.
+/// The status of one cell on a broken GPU, and its number of samples. A transfer is given up after `timeout_ns`.
 fn broken(planted: Planted, what: &str, timeout_ns: u64) -> (Status, usize) {
     let driver = SoftDriver::broken(Mode::Strict, planted);
     let machine = copy::Machine::of_driver(std::sync::Arc::new(driver), false).unwrap();
     let mut stage = stage(vec![cell(what, 8)], Vec::new());
     stage.run.timeout_ns = timeout_ns;
-    // More than it comes to, however few transfers warm up on a busy machine.
+    // More than it can take, however few transfers warm up on a busy machine.
     stage.run.samples = Some(400);
     let lab = Lab { machine: &machine, clock: &Clock::new(), tell: &|_| {} };
     let Finished { part, samples } = stage::run(&lab, &stage, 0);
@@ -294,7 +294,7 @@ fn a_broken_gpu_is_a_failed_cell_with_its_reason() {
         (Status::Failed(why), samples) => (why, samples),
         other => panic!("{other:?}"),
     };
-    // Side by side: what is lost is waited for.
+    // In parallel, because lost transfers take their whole time limit.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let (why, samples) = failed(Planted::LostRelease { from: 90 }, 300_000_000);
@@ -310,8 +310,8 @@ fn a_broken_gpu_is_a_failed_cell_with_its_reason() {
 }
 
 #[test]
-fn laps_go_on_with_what_was_opened_once_and_past_a_wrong_byte() {
-    // Each transfer that is compared stands behind at most two that warm up.
+fn laps_reuse_opened_subjects_and_continue_after_a_wrong_byte() {
+    // Each compared transfer comes after at most two that warm up.
     let driver = SoftDriver::broken(Mode::Strict, Planted::TornCopy { from: 300, lines: 3 });
     let machine = copy::Machine::of_driver(std::sync::Arc::new(driver), false).unwrap();
     let mut stage = stage(vec![cell("host->ce0->gpu0", 64), cell("host->inline->gpu0", 64)], Vec::new());
@@ -360,7 +360,7 @@ fn a_subject_may_have_a_seat_of_its_own_and_the_thread_is_afterwards_what_it_was
     let Finished { part, samples } = run(&stage(cells, Vec::new()));
     assert!(part.cells.iter().all(|c| c.status == Status::Measured), "{part:?}");
     assert_eq!(samples.iter().map(Vec::len).collect::<Vec<_>>(), [40, 40]);
-    // Of the stage, not of the one subject.
+    // The stage's placement, not that of the one subject.
     assert_eq!(part.cpu, before.0.last().copied());
     assert_eq!((placement::affinity().unwrap(), placement::scheduler().unwrap()), before);
 }

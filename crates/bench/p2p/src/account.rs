@@ -1,4 +1,4 @@
-//! What a matrix says (`docs/reference/p2p.schema.json`). Rates are bytes a second of one direction, times nanoseconds.
+//! The contents of a matrix (`docs/reference/p2p.schema.json`). Rates are bytes a second of one direction, times nanoseconds.
 
 use crate::way::Way;
 use serde::{Deserialize, Serialize};
@@ -15,10 +15,10 @@ pub struct Matrix {
     pub command: Vec<String>,
     /// UTC, RFC 3339.
     pub started: String,
-    /// On the software GPU: what works is a result, how fast it was is none.
+    /// On the software GPU: results show what works; speeds have no meaning.
     pub functional: bool,
     pub gpus: u32,
-    /// Of a timed transfer, and of one whose latency is taken.
+    /// Bytes of a timed transfer, and of a transfer for the latency.
     pub bytes: u64,
     pub latency_bytes: u64,
     /// In each of them every cell between two GPUs took a turn.
@@ -28,7 +28,7 @@ pub struct Matrix {
     pub cells: Vec<Cell>,
 }
 
-/// From one GPU to one, by one way.
+/// From one GPU to another, by one method.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Cell {
@@ -37,18 +37,18 @@ pub struct Cell {
     pub to: u32,
     /// The route, or its two halves.
     pub route: String,
-    /// Peer access: the bytes do not go through the host's memory.
+    /// Peer access: the bytes do not pass through the host's memory.
     pub p2p: bool,
     pub status: Status,
-    /// Transfers of random bytes that were compared, and what was wrong.
+    /// Transfers of random bytes that were compared, and the error.
     pub verified: u32,
     pub wrong: Option<String>,
-    /// This direction alone.
+    /// This direction, without the other.
     pub alone: Option<Rate>,
-    /// While the same amount goes the other way.
+    /// While the same amount is moved in the other direction.
     pub both: Option<Both>,
     pub latency: Option<Times>,
-    /// The median over rounds of: this way's p50 alone over that of a copy engine in the same direction and round.
+    /// The median over rounds of this method's p50 without the other direction, divided by that of a copy engine in the same direction and round.
     #[cfg_attr(test, schemars(with = "serde_json::Value"))]
     pub over_ce: Option<Ratio>,
 }
@@ -63,7 +63,7 @@ pub enum Status {
     Failed(String),
 }
 
-/// Both directions at once. The cell of the other direction says the same, the other way round.
+/// Both directions at the same time. The cell of the other direction has the same values, exchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Both {
@@ -84,7 +84,7 @@ pub struct Rate {
     pub times: Times,
 }
 
-/// Of all transfers of all rounds, nanoseconds. A percentile needs ten samples beyond it.
+/// Times of all transfers of all rounds, nanoseconds. A percentile needs ten samples beyond it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Times {

@@ -1,8 +1,8 @@
-//! The matrix of copies between GPUs, as p2pBandwidthLatencyTest shows it: from each to each, one direction alone, both at once,
-//! latency; by copy engine, by kernels, by CUDA's own copies, and without peer access, through host memory.
+//! The matrix of copies between GPUs, as in p2pBandwidthLatencyTest: from each to each, one direction, both at the same time, and latency. Methods:
+//! copy engine, kernels, CUDA's own copies, and host memory without peer access.
 //!
-//! The invariant: a rate is that of one direction, and a sum of two is called a sum; every way is verified between every pair before it is
-//! timed; what is compared took turns in the same rounds; of the software GPU nothing is a rate or a time.
+//! The invariant: a rate is of one direction, and a sum of two is called a sum. Every method is verified between every pair before it is timed.
+//! Compared methods took turns in the same rounds. The software GPU has no rates or times.
 
 mod account;
 mod matrix;
@@ -18,5 +18,5 @@ pub use plan::Plan;
 pub use staged::Staged;
 pub use way::Way;
 
-/// GPUs of a matrix.
+/// Maximum number of GPUs of a matrix.
 pub const MOST: u32 = 8;

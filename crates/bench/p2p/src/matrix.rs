@@ -1,4 +1,4 @@
-//! Measures it: every way between every two GPUs, and within each.
+//! Measures the matrix: every method between every two GPUs, and within each.
 
 use crate::MOST;
 use crate::account::Cell;
@@ -7,11 +7,11 @@ use crate::plan::Plan;
 use copy::Machine;
 use measure::clock::Clock;
 
-/// What is about to be done between two GPUs.
+/// The next step between two GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct News {
     pub gpus: (u32, u32),
-    /// `None`: every way is verified.
+    /// `None`: every method is being verified.
     pub round: Option<u32>,
 }
 
@@ -20,7 +20,7 @@ pub fn gpus(machine: &Machine) -> u32 {
     (machine.index()..machine.index() + MOST).take_while(|n| machine.gpu(*n).is_ok()).count() as u32
 }
 
-/// All cells, by way. `functional`: verified, not timed. Stopped between two pairs or two rounds, what is measured so far comes back.
+/// All cells, by method. `functional`: verified, not timed. If it is stopped between two pairs or two rounds, the results so far are returned.
 pub fn run(
     machine: &Machine,
     plan: &Plan,

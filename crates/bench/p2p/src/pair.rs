@@ -1,4 +1,4 @@
-//! All cells between two GPUs, or within one: every way in each direction. They are opened and verified, then they take turns.
+//! All cells between two GPUs, or within one: every method in each direction. They are opened and verified, then they take turns.
 
 use crate::account::{Both, Cell, Rate, Status, Times};
 use crate::plan::Plan;
@@ -13,7 +13,7 @@ use std::time::Instant;
 
 /// Untimed transfers at the beginning of each turn.
 const WARM: u32 = 2;
-/// Random bytes that are compared: what is timed may be longer.
+/// Number of random bytes to compare: timed transfers may be longer.
 const VERIFIED: u64 = 16 << 20;
 
 /// Two GPUs, or one.
@@ -29,12 +29,13 @@ struct Opened<'m> {
     /// Nanoseconds of each round: alone, and of the latency.
     alone: Vec<Vec<u64>>,
     latency: Vec<Vec<u64>>,
-    /// While the other direction runs: this one, and the longer of the two. They stand at the first cell of a way, the other's at the second.
+    /// While the other direction runs: this direction, and the longer of the two. Stored in the first cell of a method; the other direction's in
+    /// the second.
     beside: Vec<Vec<u64>>,
     longer: Vec<Vec<u64>>,
 }
 
-/// What takes turns: by numbers of cells.
+/// The members of a turn, by numbers of cells.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
     Latency(usize),
@@ -43,7 +44,7 @@ enum Turn {
 }
 
 impl<'m> Pair<'m> {
-    /// Opens every way in both directions, and verifies it. What there is not becomes the status of its cell.
+    /// Opens every method in both directions, and verifies it. If it is unavailable, its cell gets that status.
     pub fn open(machine: &'m Machine, plan: &'m Plan, (a, b): (u32, u32)) -> Pair<'m> {
         let directions: &[(u32, u32)] = if a == b { &[(a, b)] } else { &[(a, b), (b, a)] };
         let mut pair = Pair { machine, plan, cells: Vec::new() };
@@ -62,11 +63,11 @@ impl<'m> Pair<'m> {
         pair
     }
 
-    /// `None` where a byte was wrong.
+    /// `None` if a byte was wrong.
     fn verified(&self, cell: &mut Cell) -> Result<Option<Route<'m>>, Error> {
         let (plan, way, ends) = (self.plan, cell.way, (cell.from, cell.to));
         if way == Way::Staged && cell.from == cell.to {
-            return Err(copy::Unavailable::new("within one GPU nothing is staged").into());
+            return Err(copy::Unavailable::new("a copy within one GPU is not staged").into());
         }
         let routes = way.routes(self.machine, cell.from, cell.to)?;
         cell.route = routes.iter().filter(|half| !half.is_empty()).cloned().collect::<Vec<_>>().join(" and ");
@@ -83,21 +84,21 @@ impl<'m> Pair<'m> {
         Ok(Some(route))
     }
 
-    /// Both directions of each way at once, untimed: that they work together is part of what works.
+    /// Runs both directions of each method at the same time, untimed, to show that they work together.
     pub fn try_both(&mut self) {
         let clock = Clock::monotonic_raw();
         for turn in self.turns() {
             let Turn::Both(n, m) = turn else { continue };
             let (before, behind) = self.cells.split_at_mut(m);
             let routes = [&mut before[n].route, &mut behind[0].route];
-            // What it took is nobody's.
+            // Its time is not used.
             if let Err(error) = together(routes, 0, self.plan, &clock) {
                 self.fail(turn, error);
             }
         }
     }
 
-    /// All cells take turns. How many rounds there were.
+    /// All cells take turns. Returns the number of rounds.
     pub fn measure(&mut self, clock: &Clock, is_stopped: &dyn Fn() -> bool, tell: &mut dyn FnMut(u32)) -> u32 {
         let (all, mut told) = (self.turns(), None);
         turns::take(all.len(), self.plan.rounds, self.plan.seed, is_stopped, |n, round| {
@@ -115,7 +116,7 @@ impl<'m> Pair<'m> {
         let mut turns = Vec::new();
         for n in (0..self.cells.len()).filter(|n| is_open(*n)) {
             turns.extend([Turn::Latency(n), Turn::Alone(n)]);
-            // Both directions of a way are adjacent.
+            // The two directions of a method are adjacent.
             if is_open(n + 1) && way(n) == way(n + 1) {
                 turns.push(Turn::Both(n, n + 1));
             }
@@ -157,7 +158,7 @@ impl<'m> Pair<'m> {
         Ok(())
     }
 
-    /// What came of it.
+    /// The results.
     pub fn cells(self) -> Vec<Cell> {
         let plan = self.plan;
         let times = |rounds: &[Vec<u64>]| Times::of(&Rounds::new(rounds));
@@ -230,7 +231,7 @@ fn prepared<'r>(route: &'r mut Option<Route<'_>>, bytes: u64) -> Result<Box<dyn 
     }
 }
 
-/// Nanoseconds until it is there, waiting as this way waits, of each.
+/// Nanoseconds until each transfer is done, with the waiting mode of this method.
 fn alone(route: &mut Option<Route<'_>>, bytes: u64, count: u32, plan: &Plan, clock: &Clock) -> Result<Vec<u64>, Error> {
     let mut transfer = prepared(route, bytes)?;
     let mut once = || {
@@ -247,8 +248,8 @@ fn alone(route: &mut Option<Route<'_>>, bytes: u64, count: u32, plan: &Plan, clo
     taken
 }
 
-/// Both are submitted at once and looked at in turn until both are there: each direction by its own time. Which one is submitted first
-/// changes with each transfer and each round.
+/// Both are submitted and then polled in turn until both are done: each direction has its own time. Which one is submitted first changes with each
+/// transfer and each round.
 fn together(
     routes: [&mut Option<Route<'_>>; 2],
     round: u32,

@@ -1,14 +1,14 @@
-//! What of the matrix is measured, and how often.
+//! The parts of the matrix to measure, and how often.
 
 use crate::way::Way;
 use std::time::Duration;
 
-/// What is measured.
+/// The plan.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub gpus: u32,
     pub ways: Vec<Way>,
-    /// Of a timed transfer.
+    /// Bytes of a timed transfer.
     pub bytes: u64,
     /// In each of them every cell between two GPUs takes a turn.
     pub rounds: u32,
@@ -16,7 +16,7 @@ pub struct Plan {
     pub transfers: u32,
     pub samples: u32,
     pub latency_bytes: u64,
-    /// Of data and orders.
+    /// Seed of data and orders.
     pub seed: u64,
     pub timeout: Duration,
 }

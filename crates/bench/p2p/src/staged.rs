@@ -1,5 +1,5 @@
-//! From GPU to GPU without peer access: the bytes go to pinned host memory and from there to the other GPU, in pieces, so that both halves
-//! work at once.
+//! From GPU to GPU without peer access: the bytes are copied to pinned host memory and from there to the other GPU, in pieces, so that both halves
+//! work at the same time.
 
 use copy::spec::{End, Host, Memory};
 use copy::{Buffer, Error, Executor, HostEnd, Inspect, Machine, Transfer, Unavailable};
@@ -7,22 +7,22 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a piece. Longer transfers are whole pieces.
 pub const PIECE: u64 = 4 << 20;
-/// Pieces that lie in host memory at a time.
+/// Number of pieces in host memory at a time.
 const PIECES: u64 = 2;
 
 /// Two executors with host memory between them.
 pub struct Staged<'m> {
-    // Before the memory that they may name.
+    // Dropped before the memory that they may use.
     out: Box<dyn Executor + 'm>,
     into: Box<dyn Executor + 'm>,
     host: Buffer<'m>,
 }
 
 impl<'m> Staged<'m> {
-    /// Of a route from a GPU to the host, and one from the host to a GPU.
+    /// Made from a route from a GPU to the host, and one from the host to a GPU.
     ///
     /// # Errors
-    /// What there is not here.
+    /// If it is unavailable here.
     pub fn new(machine: &'m Machine, [out, into]: [&str; 2]) -> Result<Staged<'m>, Error> {
         let (out, into) = (copy::executor(machine, out)?, copy::executor(machine, into)?);
         let end = End { memory: Memory::Host(Host::Pinned), offset: 0 };
@@ -77,7 +77,7 @@ impl Inspect for Ends<'_> {
     }
 }
 
-/// A transfer of so many pieces. Of each half: how many were submitted, and how many are done; one is under way at a time.
+/// A transfer of so many pieces. For each half: how many were submitted, and how many are done; one is in progress at a time.
 struct Pieces<'r> {
     out: Box<dyn Transfer + 'r>,
     into: Box<dyn Transfer + 'r>,
@@ -124,7 +124,7 @@ impl Transfer for Pieces<'_> {
         if self.left[1] == self.arrived[1] && self.left[1] < self.arrived[0] {
             self.start_into()?;
         }
-        // A place of the host's memory is free when its piece has gone on.
+        // A place in the host's memory is free once its piece was copied to the other GPU.
         if self.left[0] == self.arrived[0] && self.left[0] < self.count && self.left[0] < self.arrived[1] + PIECES {
             self.start_out()?;
         }

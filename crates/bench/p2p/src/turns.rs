@@ -1,7 +1,7 @@
-//! Rounds, in each of which every cell takes one turn, in an order drawn anew: what is compared was measured in the same moments.
+//! Rounds in which every cell takes one turn, in a new random order: compared cells were measured at the same time.
 
-/// Takes turns until the rounds are over, or it is stopped: a round that has begun is ended. One whose turn says no takes no more. How many
-/// rounds there were.
+/// Takes turns until the rounds are over, or it is stopped: a round that has begun is finished. A cell whose turn returns false takes no more.
+/// Returns the number of rounds.
 pub(crate) fn take(
     turns: usize,
     rounds: u32,
@@ -54,7 +54,7 @@ mod tests {
             }
             n != 1 || round < 1
         });
-        // 3 turns, 3, and 2 of the two that are left.
+        // 3 turns, 3, and 2 of the two remaining ones.
         assert_eq!((taken, told.get(), of_one), (3, 8, vec![0, 1]));
         assert_eq!(take(1, 5, 1, &|| false, |_, _| false), 1);
     }

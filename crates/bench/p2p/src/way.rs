@@ -1,4 +1,4 @@
-//! What moves the bytes of a matrix.
+//! The methods of a matrix.
 
 use copy::Machine;
 use serde::{Deserialize, Serialize};
@@ -8,20 +8,20 @@ use std::fmt;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// A copy engine of the GPU that the bytes leave, on a channel of our own.
+    /// A copy engine of the source GPU, on doorbell's own channel.
     Ce,
     /// A kernel of that GPU, with 16 bytes a load and store.
     Sm,
     /// CUDA's own copies (cuMemcpyPeerAsync), peer access on.
     Cuda,
-    /// Without peer access: through pinned host memory, in pieces, by two copy engines of ours.
+    /// Without peer access: through pinned host memory, in pieces, by two copy engines on doorbell's channels.
     Staged,
 }
 
 impl Way {
     pub const ALL: [Way; 4] = [Way::Ce, Way::Sm, Way::Cuda, Way::Staged];
 
-    /// As it is written.
+    /// Its written name.
     pub fn name(self) -> &'static str {
         match self {
             Way::Ce => "ce",
@@ -31,7 +31,7 @@ impl Way {
         }
     }
 
-    /// Whether the bytes go from GPU to GPU without the host's memory.
+    /// Whether the bytes are copied from GPU to GPU without the host's memory.
     pub fn is_peer(self) -> bool {
         self != Way::Staged
     }
@@ -45,7 +45,7 @@ impl Way {
         }
     }
 
-    /// The route; of what is staged, the two halves.
+    /// The route; for the staged method, the two halves.
     pub(crate) fn routes(self, machine: &Machine, from: u32, to: u32) -> Result<[String; 2], copy::Unavailable> {
         let one = |executor: &str| Ok([format!("gpu{from}->{executor}->gpu{to}"), String::new()]);
         match self {

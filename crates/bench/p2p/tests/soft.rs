@@ -1,4 +1,4 @@
-//! The matrix on the software GPU, under several numbers: what is verified, what there is not, and that nothing is a rate.
+//! The matrix on one software GPU that appears under several numbers: verified methods, unavailable ones, and no rates.
 
 use copy::spec::{End, Memory};
 use copy::{Buffer, Machine, Route, verify};
@@ -62,10 +62,10 @@ fn one_gpu_is_a_matrix_of_one_and_kernels_need_cuda() {
     assert!(cells[1..].iter().all(|cell| matches!(cell.status, Status::Unavailable(_))), "{cells:?}");
 }
 
-/// More pieces than lie in host memory at a time.
+/// More pieces than fit into host memory at a time.
 #[test]
 #[ignore = "1 s: 12 MiB through the software GPU; run by .ci/run"]
-fn what_is_staged_goes_in_pieces_and_arrives_whole() {
+fn staged_copies_are_made_in_pieces_and_arrive_completely() {
     let machine = machine(2);
     let bytes = 3 * (4 << 20);
     let staged = Staged::new(&machine, ["gpu0->ce2->host", "host->ce3->gpu1"]).unwrap();
@@ -85,7 +85,7 @@ fn a_run_that_is_stopped_keeps_what_it_has() {
     assert_eq!(cells.iter().map(|cell| (cell.from, cell.to)).collect::<Vec<_>>(), [(0, 0), (0, 1), (1, 0)]);
 }
 
-/// Counts alone: nothing here is a time.
+/// Only counts; there are no times.
 #[test]
 fn the_cells_of_a_pair_take_turns_and_keep_every_sample() {
     let machine = machine(2);
@@ -105,7 +105,7 @@ fn the_cells_of_a_pair_take_turns_and_keep_every_sample() {
             assert_eq!(cell.from, cell.to);
             continue;
         };
-        // The same moments, told from the other end.
+        // The same measurement, from the other direction's cell.
         let back = cells.iter().find(|o| (o.way, o.from, o.to) == (cell.way, cell.to, cell.from)).unwrap();
         let back = back.both.as_ref().unwrap();
         assert_eq!((&both.this, &both.sum, both.this.times.ns.count), (&back.other, &back.sum, 12));

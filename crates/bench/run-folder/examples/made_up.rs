@@ -1,4 +1,4 @@
-//! Writes the folder of a run that nobody measured, to try readers of samples on: `made_up FOLDER [SAMPLES]`.
+//! Writes the folder of a synthetic run, to try readers of samples: `made_up FOLDER [SAMPLES]`.
 
 #[path = "../tests/made/mod.rs"]
 mod made;

@@ -1,7 +1,7 @@
-//! What the calls of a cell sent to the GPU, as the recording of its process says it.
+//! The commands that the calls of a cell sent to the GPU, from the recording of its process.
 //!
-//! A part keeps how many calls had which value ([`Spread`]), so parts of several repeats add up exactly; `run.json` has the
-//! least, the median and the most of each.
+//! A part stores how many calls had each value ([`Spread`]), so parts of several repeats add up exactly; `run.json` has the minimum, the median and
+//! the maximum of each.
 
 mod compared;
 
@@ -10,7 +10,7 @@ pub use compared::{Differing, Said, compared};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What is needed to find a part's samples on the tape of its process: who measured, and the time stamp counter at two moments.
+/// The data for finding a part's samples in the recording of its process: the measuring thread, and the time stamp counter at two moments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Counter {
     pub pid: i32,
@@ -19,7 +19,7 @@ pub struct Counter {
     pub ended: Anchor,
 }
 
-/// One moment by the clock of the samples and by the time stamp counter.
+/// One moment on the clock of the samples and on the time stamp counter.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Anchor {
     /// Since the part began.
@@ -34,18 +34,18 @@ pub struct Anchor {
 pub struct Recorded {
     /// Its file, in the run's folder.
     pub tape: String,
-    /// Why it was not joined with the samples; no cell has commands then.
+    /// Why it was not joined with the samples; then no cell has commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_joined: Option<String>,
-    /// How far the clocks of samples and tape can be apart.
+    /// How far the clocks of samples and recording can be apart.
     pub clock_error_ns: f64,
-    /// What keeps the tape from being complete: counts may be too low.
+    /// Why the recording is incomplete: counts may be too low.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub incomplete_because: Vec<String>,
     pub doorbells: Doorbells,
 }
 
-/// Every doorbell of a tape, by when it was rung.
+/// Every doorbell of a recording, by when it was rung.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Doorbells {
     /// By the measuring thread between a sample's call and the call's return.
@@ -57,23 +57,23 @@ pub struct Doorbells {
     pub other_threads: u64,
 }
 
-/// What one call sent.
+/// The commands of one call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
     pub doorbells: u64,
     /// GPFIFO entries.
     pub entries: u64,
-    /// Of the segments that the entries point to.
+    /// Bytes of the segments that the entries point to.
     pub pushbuffer_bytes: u64,
-    /// Of these the data that is copied.
+    /// The inline data in them.
     pub inline_bytes: u64,
     /// Operations of pthread locks; a lock with its unlock is one.
     pub locks: u64,
     pub lock_wait_ns: u64,
-    /// From the call until it rang its first doorbell; none where it rang none.
+    /// From the call to its first doorbell; none without a doorbell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_doorbell_ns: Option<u64>,
-    /// What moved bytes or ran: `inline`, `COPY2`, `fill COPY2`, `kernel`.
+    /// The executors that moved bytes or ran: `inline`, `COPY2`, `fill COPY2`, `kernel`.
     pub executors: BTreeMap<String, Moved<u64>>,
     /// Writes of methods, by class.
     pub methods: BTreeMap<String, u64>,
@@ -86,16 +86,16 @@ pub struct Moved<T> {
     pub bytes: T,
 }
 
-/// How many calls had which value.
+/// How many calls had each value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Spread(BTreeMap<u64, u64>);
 
-/// Over calls.
+/// Figures over calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Typical {
     pub min: u64,
-    /// Of an even number of calls the lower one of the two in the middle.
+    /// For an even number of calls, the lower of the two in the middle.
     pub median: u64,
     pub max: u64,
     pub mean: f64,
@@ -120,7 +120,7 @@ impl Spread {
         self.0.values().sum()
     }
 
-    /// Of no calls all is zero.
+    /// All zero without calls.
     pub fn typical(&self) -> Typical {
         let calls = self.calls();
         let (Some((min, _)), Some((max, _))) = (self.0.first_key_value(), self.0.last_key_value()) else {
@@ -137,11 +137,11 @@ impl Spread {
     }
 }
 
-/// What all calls of a cell sent, in one part.
+/// The commands of all calls of a cell, in one part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Commands {
     pub calls: u64,
-    /// The first of them, which is in none of the others.
+    /// The first call, which is not included in the others.
     pub first: Call,
     pub doorbells: Spread,
     pub entries: Spread,
@@ -149,7 +149,7 @@ pub struct Commands {
     pub inline_bytes: Spread,
     pub locks: Spread,
     pub lock_wait_ns: Spread,
-    /// Of calls that rang one.
+    /// Only calls that rang a doorbell.
     #[serde(default)]
     pub until_doorbell_ns: Spread,
     pub executors: BTreeMap<String, Moved<Spread>>,
@@ -157,7 +157,7 @@ pub struct Commands {
     pub channels: Vec<UsedChannel>,
 }
 
-/// A channel that calls of a cell used, where its parts lie, and what all calls together sent through it.
+/// A channel that calls of a cell used, the places of its parts, and the commands that all calls together sent through it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct UsedChannel {
     /// `COPY2`, `GRAPHICS`; empty if it is not known.
@@ -166,7 +166,7 @@ pub struct UsedChannel {
     pub gpfifo: String,
     pub userd: String,
     pub pushbuffer: String,
-    /// Of the semaphores that it released.
+    /// Places of the semaphores that it released.
     pub semaphores: Vec<String>,
     pub doorbells: u64,
     pub entries: u64,
@@ -174,7 +174,7 @@ pub struct UsedChannel {
 }
 
 impl Commands {
-    /// Of all calls of a cell, in their order.
+    /// From all calls of a cell, in their order.
     pub fn of(calls: &[Call], channels: Vec<UsedChannel>) -> Option<Commands> {
         let (first, others) = calls.split_first()?;
         let mut all = Commands { calls: others.len() as u64, first: first.clone(), channels, ..Commands::default() };
@@ -201,7 +201,7 @@ impl Commands {
         }
     }
 
-    /// Calls without an executor or class had none of its operations.
+    /// Adds zeros for calls without an executor or class.
     fn pad(&mut self) {
         let calls = self.calls;
         let executors = self.executors.values_mut().flat_map(|of| [&mut of.operations, &mut of.bytes]);
@@ -210,7 +210,7 @@ impl Commands {
         }
     }
 
-    /// Of several parts; the first call is that of the first part.
+    /// Merges several parts; the first call is that of the first part.
     pub fn merged<'c>(mut parts: impl Iterator<Item = &'c Commands>) -> Option<Commands> {
         let mut all = parts.next()?.clone();
         for part in parts {
@@ -241,7 +241,7 @@ impl Commands {
 }
 
 impl UsedChannel {
-    /// Adds it to the one that is alike in all but its counts.
+    /// Adds it to the channel that is equal except for its counts.
     pub fn add_to(&self, all: &mut Vec<UsedChannel>) {
         let key = |c: &UsedChannel| UsedChannel { doorbells: 0, entries: 0, pushbuffer_bytes: 0, ..c.clone() };
         match all.iter_mut().find(|c| key(c) == key(self)) {
@@ -255,7 +255,7 @@ impl UsedChannel {
     }
 }
 
-/// What the calls of a cell sent, over all repeats.
+/// The commands of a cell's calls, over all repeats.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CommandsOfRun {
     /// All but the first of each repeat.
@@ -268,7 +268,7 @@ pub struct CommandsOfRun {
     pub inline_bytes: Typical,
     pub locks: Typical,
     pub lock_wait_ns: Typical,
-    /// From the call until its first doorbell, of calls that rang one: locks and building commands, in a recorded process.
+    /// From the call to its first doorbell, for calls that rang one: locks and building commands, in a recorded process.
     pub until_doorbell_ns: Typical,
     pub executors: BTreeMap<String, Moved<Typical>>,
     pub methods: BTreeMap<String, Typical>,
@@ -276,23 +276,23 @@ pub struct CommandsOfRun {
     pub to_gpu: ToGpu,
 }
 
-/// What a call sends over the bus to the GPU before any payload, bytes a call in the mean over all calls. Heads of packets, read requests and
-/// what goes the other way are not in it.
+/// Bytes that a call sends over the bus to the GPU before any payload; the mean over all calls. Packet headers, read requests and traffic in the
+/// other direction are not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToGpu {
     /// Stores of the CPU: four bytes a doorbell.
     pub doorbell: f64,
-    /// Stores of the CPU: eight bytes an entry, where the GPFIFO lies in video memory.
+    /// Stores of the CPU: eight bytes for each entry, if the GPFIFO is in GPU memory.
     pub gpfifo: f64,
-    /// Stores of the CPU: GP_PUT, four bytes a doorbell, where USERD lies in video memory.
+    /// Stores of the CPU: GP_PUT, four bytes for each doorbell, if USERD is in GPU memory.
     pub userd: f64,
-    /// Segments in video memory, which the GPU reads there. What of them the CPU stores for a submission the recording does not say: a
-    /// prepared one lies there already, but for a word or two.
+    /// Segments in GPU memory, which the GPU reads there. The recording does not show which of their bytes the CPU stores for a submission: a
+    /// prepared segment is already there, except for a word or two.
     #[serde(alias = "pushbuffer_stored")]
     pub not_fetched: f64,
-    /// Read by the GPU: segments, and entries where the GPFIFO lies in host memory.
+    /// Read by the GPU: segments, and entries if the GPFIFO is in host memory.
     pub fetched: f64,
-    /// Of channels of which nobody knows where their parts lie: in none of the others.
+    /// Bytes of channels whose places are unknown; not included in the others.
     pub unknown: f64,
 }
 
@@ -309,7 +309,7 @@ impl ToGpu {
             }
             match c.userd.as_str() {
                 "video" => all.userd += doorbells as f64,
-                // The GPU reads GP_PUT there; how often is its own affair.
+                // The GPU reads GP_PUT there; how often is unknown.
                 "host" => {}
                 _ => all.unknown += doorbells as f64,
             }
@@ -330,7 +330,7 @@ impl ToGpu {
         }
     }
 
-    /// All that is known to cross the bus.
+    /// All known bytes over the bus.
     pub fn sum(&self) -> f64 {
         self.doorbell + self.gpfifo + self.userd + self.fetched
     }
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_call_stands_apart_and_calls_without_an_executor_count_as_none() {
+    fn the_first_call_is_separate_and_calls_without_an_executor_count_as_none() {
         let calls = [call(9, None), call(1, Some("inline")), call(2, None), call(1, Some("inline"))];
         let all = Commands::of(&calls, Vec::new()).unwrap();
         assert_eq!((all.calls, all.first.doorbells), (3, 9));
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_crosses_the_bus_depends_on_where_it_lies() {
+    fn bytes_on_the_bus_depend_on_the_memory() {
         let channel = |gpfifo: &str, userd: &str, pushbuffer: &str| UsedChannel {
             gpfifo: gpfifo.into(),
             userd: userd.into(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 pub enum Error {
     #[error("{0}: there is a run already")]
     Exists(PathBuf),
-    #[error("{0}: the folder is not empty, and what is in it is no run of doorbell")]
+    #[error("{0}: the folder is not empty, and its contents are not a run of doorbell")]
     NotOurs(PathBuf),
     #[error("{0}: no run: it has no experiment.toml")]
     NoRun(PathBuf),
@@ -19,7 +19,7 @@ pub enum Error {
     Experiment(Box<experiment::Error>),
     #[error("{path}: {what}")]
     Damaged { path: PathBuf, what: String },
-    /// JSON whose end is there, and that this doorbell did not write so.
+    /// JSON with a complete end, but not written like this by doorbell.
     #[error("{path}: {what}")]
     Invalid { path: PathBuf, what: String },
     #[error("{path}: its schema is {found:?}, and this doorbell reads {reads:?}")]
@@ -31,40 +31,38 @@ pub enum Error {
 }
 
 impl Error {
-    /// What helps.
+    /// What to do.
     pub fn hint(&self) -> String {
         use io::ErrorKind::{FileTooLarge, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
         let text = match self {
-            Error::Exists(_) => "--resume goes on with it, --force replaces it, -o DIR writes elsewhere",
+            Error::Exists(_) => "--resume continues it, --force replaces it, -o DIR writes elsewhere",
             Error::NotOurs(_) => "give a new or an empty folder: -o DIR",
             Error::NoRun(_) => "give the folder that `doorbell bench -o` wrote",
             Error::Busy { .. } => "wait for its end, or write elsewhere with -o DIR",
             Error::OtherExperiment { .. } => {
-                "--resume goes on only with the same experiment and the same --set; --force replaces the run"
+                "--resume needs the same experiment and the same --set; --force replaces the run"
             }
             Error::Experiment(_) => {
-                "in the folder of a run it is never changed by hand: begin a new run with the changed file"
+                "the file in a run's folder must not be changed: begin a new run with the changed file"
             }
             Error::Damaged { path, .. } if path.ends_with(crate::folder::RUN) => {
                 "`doorbell bench -o DIR --resume` sums it up again from its parts"
             }
-            Error::Invalid { .. } => {
-                "doorbell does not write this: put back what was changed there, or take the file from a copy"
-            }
+            Error::Invalid { .. } => "doorbell does not write this: undo the changes, or restore the file from a copy",
             Error::Damaged { .. } => "if its part is removed (parts/, samples/), --resume measures it again",
             Error::Version { by: Some(by), .. } => return format!("doorbell {by} wrote it: read it with that one"),
             Error::Version { .. } => "read it with the doorbell that wrote it",
             Error::Read { .. } => "give the folder of a run, with all its files readable",
             Error::Write { cause, .. } => match cause.kind() {
                 StorageFull | QuotaExceeded => {
-                    "free some space; what is finished is kept, and --resume goes on with it"
+                    "free some space; finished parts are kept, and --resume continues after them"
                 }
                 FileTooLarge => {
-                    "raise the file size limit (`ulimit -f unlimited`); --resume goes on with what is finished"
+                    "raise the file size limit (`ulimit -f unlimited`); --resume continues after the finished parts"
                 }
                 PermissionDenied | ReadOnlyFilesystem => "this user may not write there; -o DIR writes elsewhere",
-                NotFound => "the directory that it lies in must exist; -o DIR writes elsewhere",
-                _ => "what is finished is kept, and --resume goes on with it",
+                NotFound => "its directory must exist; -o DIR writes elsewhere",
+                _ => "finished parts are kept, and --resume continues after them",
             },
         };
         text.into()
@@ -78,7 +76,7 @@ impl Error {
         move |cause| Error::Write { path: path.into(), cause }
     }
 
-    /// Of a text that is no document.
+    /// From a text that is no valid document.
     pub(crate) fn of_json(path: &Path, text: &[u8], error: &serde_json::Error) -> Error {
         let (path, what) = (path.to_owned(), crate::json::wrong(text, error));
         if error.is_eof() { Error::Damaged { path, what } } else { Error::Invalid { path, what } }

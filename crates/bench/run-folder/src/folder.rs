@@ -1,4 +1,4 @@
-//! The folder, and who may write to it.
+//! The folder, and the locks for writing to it.
 
 use crate::Error;
 use crate::lock::Lock;
@@ -27,13 +27,13 @@ pub struct Folder {
     path: PathBuf,
     experiment: Experiment,
     stages: Vec<Stage>,
-    /// The folder itself was not there before this run.
+    /// The folder itself did not exist before this run.
     made: bool,
-    /// None where it is only read.
+    /// None if it is only read.
     _lock: Option<Lock>,
 }
 
-/// A part as it lies in `parts`.
+/// A part as stored in `parts`.
 #[derive(Serialize, Deserialize)]
 struct Written {
     schema: String,
@@ -43,11 +43,10 @@ struct Written {
 }
 
 impl Folder {
-    /// A new run, in a folder that is made where it is not there. It takes the place of a run of which nothing was measured; with
-    /// `force` of any, finished or not.
+    /// A new run, in a folder that is made if it does not exist. It replaces a run without any measurement; with `force` any run, finished or not.
     ///
     /// # Errors
-    /// There is a run, or something else; another run writes there; it cannot be written.
+    /// A run or other content exists; another run is writing there; it cannot be written.
     pub fn create(path: &Path, experiment: &Experiment, force: bool) -> Result<Folder, Error> {
         let write = || Error::write(path);
         let made = !path.exists();
@@ -71,7 +70,7 @@ impl Folder {
         let free = || if is_kept() { Err(Error::Exists(path.into())) } else { Ok(()) };
         free()?;
         let lock = Lock::of_run(path)?;
-        // Another run may have come and gone meanwhile.
+        // Another run may have used the folder in the meantime.
         free()?;
         if is_run() {
             clear(path, &CONTENT)?;
@@ -82,13 +81,13 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Nothing was measured: every cell of every part failed, or is not possible here.
+    /// No cell was measured: every cell of every part failed, or is not possible here.
     fn is_in_vain(&self) -> bool {
         let in_vain = |cell: &crate::part::PartCell| matches!(cell.status, Status::Failed(_) | Status::Unavailable(_));
         self.parts().is_ok_and(|parts| parts.iter().flat_map(|part| &part.cells).all(in_vain))
     }
 
-    /// Removes a run that has no part, and the folder with it if this run made it. A run that has one stays.
+    /// Removes a run without parts, and the folder too if this run made it. A run with parts stays.
     ///
     /// # Errors
     /// Something cannot be removed.
@@ -100,10 +99,10 @@ impl Folder {
         remove_folder(&self.path, self.made)
     }
 
-    /// A run that is to go on, or to be summed up again.
+    /// For a run that is to continue, or to be summarized again.
     ///
     /// # Errors
-    /// There is none; another run writes there.
+    /// There is none; another run is writing there.
     pub fn resume(path: &Path) -> Result<Folder, Error> {
         let experiment = read_experiment(path)?;
         let lock = Lock::of_run(path)?;
@@ -112,7 +111,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// To write parts of a run that this process does not lead.
+    /// For writing parts of a run that another process leads.
     ///
     /// # Errors
     /// There is none.
@@ -122,7 +121,7 @@ impl Folder {
         Folder::of(path, experiment, Some(lock))
     }
 
-    /// To read it, finished or not.
+    /// For reading it, finished or not.
     ///
     /// # Errors
     /// There is no run.
@@ -135,7 +134,7 @@ impl Folder {
         Ok(Folder { path: path.into(), experiment, stages, made: false, _lock: lock })
     }
 
-    /// The folders are there, and what was being written when a run was killed is not.
+    /// Makes the folders, and removes unfinished files of a killed run.
     fn make_ready(&self) -> Result<(), Error> {
         let is_recorded = self.stages.iter().any(|stage| !stage.run.record.is_no());
         let tapes = is_recorded.then(|| self.path.join(TAPES));
@@ -158,7 +157,7 @@ impl Folder {
         &self.experiment
     }
 
-    /// Of the experiment, by number.
+    /// The stages of the experiment, by number.
     pub fn stages(&self) -> &[Stage] {
         &self.stages
     }
@@ -181,12 +180,12 @@ impl Folder {
         self.path.join(PARTS).join(format!("{stage:04}-{repeat:02}.json"))
     }
 
-    /// Where the samples of a part lie.
+    /// The path of a part's samples.
     pub fn samples_path(&self, stage: u32, repeat: u32) -> PathBuf {
         self.path.join(SAMPLES).join(format!("{stage:04}-{repeat:02}.parquet"))
     }
 
-    /// Where the recording of a part lies, under the run's folder.
+    /// The path of a part's recording, relative to the run's folder.
     pub fn tape_name(stage: u32, repeat: u32) -> String {
         format!("{TAPES}/{stage:04}-{repeat:02}.doorbell")
     }
@@ -194,7 +193,7 @@ impl Folder {
     /// Writes a part again, with the same samples.
     ///
     /// # Errors
-    /// There is none; it cannot be written, and what was there stays.
+    /// There is none; it cannot be written, and the old part stays.
     pub fn replace_part(&self, part: &Part) -> Result<(), Error> {
         let path = self.part_path(part.stage, part.repeat);
         let all = Written { part: part.clone(), ..read_part(&path)? };
@@ -213,7 +212,7 @@ impl Folder {
         let text = text_of(&all, &path)?;
         let written = whole(&path, &text);
         if written.is_err() && !path.exists() {
-            // Samples of no part: on a full disk somebody else may need the room.
+            // Samples without a part: on a full disk the room may be needed.
             let _ = fs::remove_file(self.samples_path(part.stage, part.repeat));
         }
         written
@@ -265,10 +264,10 @@ impl Folder {
     }
 }
 
-/// What a run writes. Last what makes it a run, so that a removal that was cut short can be repeated.
+/// The files of a run. The one that makes it a run is last, so that an interrupted removal can be repeated.
 const CONTENT: [&str; 6] = [RUN, PLOTS, PARTS, SAMPLES, TAPES, EXPERIMENT];
 
-/// Removes these files and folders of a folder, in this order, where they are there.
+/// Removes these files and folders of a folder, in this order, if they exist.
 ///
 /// # Errors
 /// One cannot be removed.
@@ -284,7 +283,7 @@ pub fn clear(folder: &Path, content: &[&str]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether nothing is in a folder but what a run that was killed at its very start leaves.
+/// Whether a folder contains only files that a run leaves if it is killed at its very start.
 ///
 /// # Errors
 /// It cannot be read.
@@ -315,12 +314,12 @@ pub fn remove_folder(folder: &Path, made: bool) -> Result<(), Error> {
 fn text_of(all: &Written, path: &Path) -> Result<Vec<u8>, Error> {
     let wrong = |e: serde_json::Error| Error::Write { path: path.into(), cause: e.into() };
     let text = serde_json::to_vec(all).map_err(wrong)?;
-    // What JSON cannot hold, a number that is none, is noticed here, not when the run is summed up.
+    // Values that JSON cannot hold (numbers that are not finite) are detected here, not when the run is summarized.
     serde_json::from_slice::<Written>(&text).map_err(wrong)?;
     Ok(text)
 }
 
-/// A file of these bytes, whole or not at all.
+/// A file of these bytes, complete or absent.
 pub(crate) fn whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     output::replace(path, |file| file.write_all(bytes)).map_err(Error::write(path))
 }
@@ -357,7 +356,7 @@ fn read_part(path: &Path) -> Result<Written, Error> {
     read_json(path, PART_SCHEMA)
 }
 
-/// The first thing in which two experiments differ, by its keys.
+/// The first difference between two experiments, by its keys.
 fn difference(old: &Experiment, new: &Experiment) -> String {
     let of = |e| serde_json::to_value(e).unwrap_or_default();
     let (old, new) = (of(old), of(new));

@@ -1,22 +1,21 @@
-//! JSON that reads well in an editor: each key of the document and each element of a list in it begins a line, and what lies
-//! deeper stays on it.
+//! JSON that is readable in an editor: each key of the document and each element of its lists begins a line, and deeper levels stay on that line.
 
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter};
 use std::io::{self, Write};
 
-/// Of the document itself, and of what its lists hold.
+/// Levels that begin lines: the document itself, and the elements of its lists.
 const LINES: usize = 2;
 
 #[derive(Default)]
 struct Lines {
     depth: usize,
-    /// Of each level that begins lines: something stands there.
+    /// For each such level: whether it already has an element.
     any: [bool; LINES],
 }
 
 /// # Errors
-/// What `serde_json` cannot write.
+/// Values that `serde_json` cannot write.
 pub fn to_vec(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     let mut out = Vec::new();
     value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Lines::default()))?;
@@ -91,13 +90,13 @@ impl Formatter for Lines {
     }
 }
 
-/// Bytes of a line that are shown around what is wrong in it.
+/// Bytes of a line to show on both sides of an error in it.
 const AROUND: usize = 24;
 
-/// What other programs write in the place of a number that is none.
+/// Texts that other programs write for a number that is not finite.
 const NO_NUMBERS: [&str; 7] = ["NaN", "nan", "-NaN", "-nan", "Infinity", "-Infinity", "inf"];
 
-/// Why a text could not be read as a document: where, what is wrong, and what stands there.
+/// Why a text could not be read as a document: the place, the error, and the text there.
 pub fn wrong(text: &[u8], error: &serde_json::Error) -> String {
     let (line, column) = (error.line(), error.column());
     if line == 0 {
@@ -107,7 +106,7 @@ pub fn wrong(text: &[u8], error: &serde_json::Error) -> String {
         return format!("it ends at line {line}, column {column}, in the middle: it was cut");
     }
     let of_line = text.split(|b| *b == b'\n').nth(line - 1).unwrap_or_default();
-    // The first byte that does not fit, or the last one of what does not.
+    // The first byte that does not fit, or the last one of the text that does not.
     let at = column.saturating_sub(1).min(of_line.len());
     let word = of_line[..at].iter().rposition(|b| b" ,:[{".contains(b)).map_or(0, |before| before + 1);
     let none = NO_NUMBERS.iter().find(|none| of_line[word..].starts_with(none.as_bytes()));
@@ -128,7 +127,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn what_is_no_number_is_told_with_its_place() {
+    fn a_wrong_number_is_reported_with_its_place() {
         let of = |text: &str| wrong(text.as_bytes(), &serde_json::from_str::<Value>(text).unwrap_err());
         let text = of("{\n\"schema\": \"x\",\n\"cells\": [{\"p50\": 3, \"mean\": NaN}]}");
         assert!(text.starts_with("line 3, column ") && text.contains("NaN is no number in JSON"), "{text}");

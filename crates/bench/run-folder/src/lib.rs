@@ -1,8 +1,7 @@
-//! The folder of one run: what was asked (`experiment.toml`), the parts that are finished (`parts/`), their samples
-//! (`samples/`, Parquet) and what they say together (`run.json`).
+//! The folder of one run: the experiment (`experiment.toml`), the finished parts (`parts/`), their samples (`samples/`, Parquet) and their summary
+//! (`run.json`).
 //!
-//! The invariant: every file appears whole or not at all, so a run that was killed at any moment leaves only whole parts, and
-//! goes on behind them.
+//! The invariant: every file is complete or absent, so a run that was killed at any moment leaves only complete parts, and continues after them.
 
 pub mod commands;
 pub mod delay;

@@ -1,8 +1,7 @@
-//! Who writes to a folder: one run, and the processes that measure for it.
+//! Write locks of a folder: for one run, and for the processes that measure for it.
 //!
-//! Two bytes of one file are locked: the first by the run, the second by the processes that it started, together. A new run
-//! needs both, so it does not start beside a process whose run was killed. The kernel lets go of a lock when its process
-//! ends, however it ends.
+//! Two bytes of one file are locked: the first by the run, the second by the processes that it started, together. A new run needs both, so it does
+//! not start while a process of a killed run still runs. The kernel releases a lock when its process ends, for any reason.
 
 use crate::Error;
 use std::fs::File;
@@ -19,7 +18,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// For a run: nobody else writes, until this is dropped.
+    /// For a run: no other run writes until this is dropped.
     ///
     /// # Errors
     /// [`Error::Busy`], or the file cannot be written.
@@ -40,7 +39,7 @@ impl Lock {
             return Err(busy("a process of the run that was killed here still measures and".into()));
         }
         take(&file, PARTS, libc::F_UNLCK).map_err(err())?;
-        // For people only; a full disk is noticed when something is written that counts.
+        // Only information for people; a full disk is detected when important data is written.
         let _ = file.rewind().and_then(|()| file.set_len(0)).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(Lock { _file: file })
     }
@@ -64,7 +63,7 @@ fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create(true).truncate(false).open(path)
 }
 
-/// Whether it was free.
+/// Returns whether it was free.
 fn take(file: &File, byte: i64, kind: i32) -> io::Result<bool> {
     // SAFETY: all fields are numbers, and zero is one.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -72,14 +71,14 @@ fn take(file: &File, byte: i64, kind: i32) -> io::Result<bool> {
     lock.l_whence = libc::SEEK_SET as i16;
     lock.l_start = byte;
     lock.l_len = 1;
-    // SAFETY: a descriptor of ours and a lock that outlives the call. Of the open file, not the process: a second one of the
-    // same process conflicts, and closing another descriptor of the file lets go of nothing.
+    // SAFETY: an open descriptor and a lock that outlives the call. The lock belongs to the open file, not to the process: a second one of the same
+    // process conflicts, and closing another descriptor of the file releases nothing.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } == 0 {
         return Ok(true);
     }
     match io::Error::last_os_error() {
         e if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
-        // Some file systems of clusters have no locks: a run there is better than none.
+        // Some cluster file systems have no locks: a run there is better than none.
         e if matches!(e.raw_os_error(), Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS)) => Ok(true),
         e => Err(e),
     }

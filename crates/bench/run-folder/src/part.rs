@@ -1,9 +1,9 @@
-//! What one process measured of one stage in one repeat.
+//! The measurement of one stage in one repeat by one process.
 
 use crate::commands::{Commands, Counter, Recorded};
 use serde::{Deserialize, Serialize};
 
-/// One stage in one repeat. Its samples lie beside it, in a file of their own.
+/// One stage in one repeat. Its samples are in a separate file next to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Part {
     pub stage: u32,
@@ -20,15 +20,15 @@ pub struct Part {
     pub loads: Vec<Loaded>,
     /// The machine's own noise on the same CPU, under the same load, before and after.
     pub noise: Vec<Noise>,
-    /// How far the GPU's clock and the CPU's can be apart, ns; none where there is no such clock.
+    /// How far the GPU's clock and the CPU's can be apart, ns; none if there is no such clock.
     pub clock_error_ns: Option<u64>,
-    /// What the machine and the GPU counted meanwhile: name and value (`steal_ms`, `pcie_to_gpu_bytes`, `energy_mj`).
+    /// The counts of the machine and the GPU during the part: name and value (`steal_ms`, `pcie_to_gpu_bytes`, `energy_mj`).
     pub counted: Vec<(String, f64)>,
     pub notes: Vec<String>,
-    /// Where the process is recorded: how its samples are found on the tape.
+    /// If the process is recorded: data for finding its samples in the recording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counter: Option<Counter>,
-    /// Its recording, once that was read.
+    /// Its recording, once it was evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded: Option<Recorded>,
 }
@@ -41,20 +41,20 @@ pub struct PartCell {
     pub status: Status,
     pub samples: u64,
     pub compared: Compared,
-    /// The slowest of this part by what the subject observes, the slowest first, with where their time went.
+    /// The slowest of this part by the observed value, the slowest first, with where their time was spent.
     pub worst: Vec<Explained>,
     /// From the rounds in which counters were read.
     pub counted: Option<Tally>,
-    /// When the rounds were over.
+    /// After the rounds.
     #[serde(default)]
     pub metered: Option<Metered>,
-    /// Work between samples that waited for the loads.
+    /// Work between samples that was stuck because of the loads.
     #[serde(default)]
     pub stuck_between: Option<StuckBetween>,
-    /// In the order of the rounds; a round in which it had no turn is left out. Empty: an older doorbell measured it.
+    /// In the order of the rounds; a round without a turn is left out. Empty: an older doorbell measured it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub turns: Vec<CellTurn>,
-    /// What its calls sent to the GPU, by the recording.
+    /// The commands of its calls, from the recording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commands: Option<Commands>,
 }
@@ -63,23 +63,23 @@ pub struct PartCell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellTurn {
     pub round: u32,
-    /// Its wall time, with what is not timed (new bytes, comparisons, waits until the loads went on).
+    /// Its wall time, including untimed work (new bytes, comparisons, waits until the loads continued).
     pub ns: u64,
     pub ended: EndedBy,
-    /// Of this the time in which the loads rested, for something of the turn was stuck behind them.
+    /// The part of it in which the loads rested, because work of the turn was stuck because of them.
     #[serde(default, skip_serializing_if = "is_zero_ns")]
     pub rested_ns: u64,
 }
 
-/// What ended a turn, or all turns of a cell; the later ones are the worse.
+/// What ended a turn, or all turns of a cell; later ones are worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndedBy {
-    /// All samples that were asked for were taken.
+    /// All requested samples were taken.
     Samples,
     /// Its time was over.
     Time,
-    /// Its time was over while its last call was stuck behind the loads: that one is a sample cut short.
+    /// Its time was over while its last call was stuck because of the loads: that sample was cut short.
     Capped,
     /// There was no room for more samples.
     Room,
@@ -88,20 +88,20 @@ pub enum EndedBy {
     Failed,
 }
 
-/// Comparing, or giving back what a call made, went on only when the loads rested. No sample has this time.
+/// A comparison, or freeing a call's result, continued only when the loads rested. No sample contains this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StuckBetween {
     pub times: u64,
     pub longest_ns: u64,
 }
 
-/// A cell that went on while it was counted, when the rounds were over.
+/// A cell that continued after the rounds while counters were read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metered {
     pub seconds: f64,
     /// None of them is a sample.
     pub transfers: u64,
-    /// What the loads did in this time.
+    /// The work of the loads in this time.
     pub loads: Vec<Loaded>,
     /// As [`Part::counted`].
     pub counted: Vec<(String, f64)>,
@@ -109,15 +109,15 @@ pub struct Metered {
     pub link_count: Option<LinkCount>,
 }
 
-/// In a note of a part whose bytes of the link are no counter's.
+/// Part of a note if the bytes of the link are not from a counter.
 pub const BY_RATES: &str = "by the GPU's rates, which lag";
 
-/// Who counted the bytes of the GPU's link.
+/// How the bytes of the GPU's link were counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkCount {
-    /// `None` where nothing counted.
+    /// `None` if they were not counted.
     pub by: Option<LinkBy>,
-    /// Looks at the counters. What a look itself sends crosses the link, too.
+    /// Number of readings of the counters. A reading itself also sends bytes over the link.
     pub looks: u32,
     /// Why the accumulating counters did not count.
     pub why: Option<String>,
@@ -139,7 +139,7 @@ pub enum Status {
     /// It does not exist on this machine, or not for this size.
     Unavailable(String),
     Failed(String),
-    /// It was measured, but not beside what it was to be measured beside: a load missed its rate.
+    /// It was measured, but not under its intended load: a load missed its rate.
     Invalid(String),
 }
 
@@ -147,7 +147,7 @@ pub enum Status {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compared {
     pub whole: u64,
-    /// Bytes before and behind the destination were compared too.
+    /// Bytes before and after the destination were compared too.
     pub guards: bool,
 }
 
@@ -155,18 +155,18 @@ pub struct Compared {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     pub round: u32,
-    /// When it should have started: of a closed loop when it did.
+    /// When it should have started; in a closed loop, when it did.
     pub release_ns: u64,
     /// When the call was made.
     pub call_ns: u64,
-    /// When it came back: of our own transfers right behind the doorbell.
+    /// When the call returned; for doorbell's own transfers this is right after the doorbell.
     pub submitted_ns: u64,
-    /// When the engine started and ended by the GPU's clock, as the CPU's; 0: not known.
+    /// When the engine started and ended by the GPU's clock, converted to the CPU's; 0: unknown.
     pub started_ns: u64,
     pub ended_ns: u64,
     /// When the CPU saw the end.
     pub done_ns: u64,
-    /// Cut short: the loads rested until it was over. Nobody knows how long it would have taken beside them.
+    /// Cut short: the loads rested until it ended. How long it would have taken with the loads is unknown.
     pub capped: bool,
 }
 
@@ -179,13 +179,13 @@ impl Sample {
         self.done_ns.saturating_sub(self.release_ns)
     }
 
-    /// `None` where the engine's times are not known.
+    /// `None` if the engine's times are unknown.
     pub fn engine(&self) -> Option<u64> {
         (self.started_ns > 0 && self.ended_ns > 0).then(|| self.ended_ns.saturating_sub(self.started_ns))
     }
 }
 
-/// One of the slowest samples: its times, and where they went. All ns; what is not known is none.
+/// One of the slowest samples: its times, and where they were spent. All in ns; unknown values are none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
     /// Which sample of the cell in this part it is, from 0.
@@ -194,11 +194,11 @@ pub struct Explained {
     pub at_ns: u64,
     pub total_ns: u64,
     pub submit_ns: u64,
-    /// From the doorbell until the engine had released it. Negative if the release came before the call was back.
+    /// From the doorbell until the engine had released it. Negative if the release came before the call returned.
     pub engine_ns: Option<i64>,
     /// From the release until the CPU saw it.
     pub seen_ns: Option<i64>,
-    /// The longest time in which a polling CPU did not look.
+    /// The longest time in which a polling CPU did not poll.
     pub longest_gap_ns: Option<u64>,
     pub asleep_ns: Option<u64>,
     pub run_queue_ns: Option<u64>,
@@ -206,13 +206,13 @@ pub struct Explained {
     pub capped: bool,
 }
 
-/// The kernel's counters round each call of the rounds in which they were read, added up.
+/// The kernel's counters around each call of the rounds in which they were read, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     pub calls: u64,
     pub wall_ns: u64,
     pub on_cpu_ns: u64,
-    /// Ready, and without a CPU.
+    /// Runnable without a CPU.
     pub run_queue_ns: u64,
     /// Neither: in a lock, or in the kernel.
     pub asleep_ns: u64,
@@ -220,39 +220,39 @@ pub struct Tally {
     pub slept: u64,
     /// Calls in which its CPU was taken away.
     pub preempted: u64,
-    /// Calls whose time asleep is not told from that in the run queue.
+    /// Calls whose time asleep cannot be separated from that in the run queue.
     pub unknown: u64,
 }
 
-/// What a load did while the cells took turns.
+/// The work of a load while the cells took turns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Loaded {
     pub name: String,
     pub what: String,
     pub threads: u32,
-    /// Of all transfers together; 0 of calls, which move none of their bytes or any part of them.
+    /// Bytes of all transfers together; 0 for calls, because it is unknown how much of their size they move.
     pub bytes: u64,
     pub transfers: u64,
     pub seconds: f64,
-    /// Of these the time in which the loads rested, because a call of a cell's was stuck behind them.
+    /// The part of it in which the loads rested, because a cell's call was stuck because of them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rested: f64,
-    /// Transfers a second before the measurement, with no other load and nothing measured; where the experiment asks for it.
+    /// Transfers a second before the measurement, without other loads or measurements; only if the experiment needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alone: Option<f64>,
     /// The longest one of them.
     pub longest_ns: u64,
-    /// Of one CPU, what all its threads had together, and waited for.
+    /// CPU time of all its threads together, and their time waiting for a CPU, in units of one CPU.
     pub on_cpu: f64,
     pub waiting: f64,
     /// Transfers whose bytes were compared.
     pub checked: u64,
     /// Why threads did not start, stopped early or were wrong, and how many.
     pub failed: Vec<(String, u32)>,
-    /// Why there is no such load on this machine: the stage was measured without it.
+    /// Why the load does not exist on this machine: the stage was measured without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<String>,
-    /// What it had to reach and did not, of the first repeat where it did not.
+    /// The minimum that it missed, in the first repeat in which it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed: Option<String>,
 }
@@ -265,7 +265,7 @@ fn is_zero(seconds: &f64) -> bool {
     *seconds == 0.0
 }
 
-/// Gaps between consecutive readings of the clock on a thread that does nothing else.
+/// Gaps between consecutive readings of the clock on a thread that does no other work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
     pub readings: u64,

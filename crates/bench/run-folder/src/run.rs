@@ -1,7 +1,6 @@
-//! What a run says: `run.json`, one document with everything but the samples. Tables, comparisons and plots read it.
+//! The result of a run: `run.json`, one document with everything except the samples. Tables, comparisons and plots read it.
 //!
-//! All times are nanoseconds. What was not measured, or has too few samples to be said, is null or is left out; no number
-//! stands in for it.
+//! All times are nanoseconds. Values that were not measured, or have too few samples, are null or left out; no number replaces them.
 
 mod arrivals;
 mod asserts;
@@ -52,14 +51,14 @@ pub struct Run {
     pub commit: Option<String>,
     /// The command line.
     pub command: Vec<String>,
-    /// UTC, RFC 3339. A run that was resumed started when it was begun first.
+    /// UTC, RFC 3339. For a resumed run, when it was first begun.
     pub started: String,
     pub ended: String,
-    /// Every part is there.
+    /// Every part exists.
     pub complete: bool,
-    /// The parts that are not.
+    /// The missing parts.
     pub missing: Vec<Missing>,
-    /// On the software GPU: what works is a result, how long it took is none.
+    /// On the software GPU: results show what works; times have no meaning.
     pub functional: bool,
     pub experiment: Experiment,
     pub environment: serde_json::Value,
@@ -70,10 +69,10 @@ pub struct Run {
     pub repaid: Vec<Repaid>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub largest: Vec<LargestOfRun>,
-    /// How calls grow with their number, in runs in which something is recorded.
+    /// How calls grow with their number, in runs with recorded stages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scaling: Vec<Scaling>,
-    /// Which route is the best from which size to which one.
+    /// The best route for each range of sizes.
     #[serde(default)]
     pub best: Vec<BestOfRun>,
     pub asserts: Vec<Judged>,
@@ -99,49 +98,49 @@ pub struct StageOfRun {
     pub number: u32,
     pub point: Vec<Coordinate>,
     pub policy: String,
-    /// Of all repeats together, with opening, noise and closing.
+    /// Time of all repeats together, with opening, noise and closing.
     pub seconds: f64,
-    /// None of a run that an older doorbell measured.
+    /// None for a run that an older doorbell measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lasted: Option<StageLasted>,
     /// The longest gap of the machine's own noise, before and after, in any repeat.
     pub noise_floor_ns: Option<u64>,
-    /// The largest part of the time in which the measuring CPU was taken away, in any repeat: by the noise measurement before and
-    /// after, or by steal meanwhile.
+    /// The largest part of the time in which the measuring CPU was taken away, in any repeat: from the noise measurement before and after, or from
+    /// steal in between.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub away: Option<f64>,
-    /// Of all repeats together: sums, and of `on_cpu` and `waiting` the means over time.
+    /// For all repeats together: sums, and for `on_cpu` and `waiting` the means over time.
     pub loads: Vec<Loaded>,
     #[serde(flatten)]
     pub used: Used,
 }
 
-/// What was counted meanwhile, of all repeats together; null where it is not counted.
+/// The counts of all repeats together; null if not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Used {
-    /// What crossed the link to the GPU.
+    /// Bytes over the link to the GPU.
     pub link: Option<Link>,
     /// Of the GPU.
     pub energy_j: Option<f64>,
     /// The highest at the end of a repeat.
     pub temperature_c: Option<f64>,
-    /// Of this run's processes, user and system.
+    /// CPU time of this run's processes, user and system.
     pub cpu_seconds: Option<f64>,
 }
 
-/// A cell that went on alone when the rounds were over.
+/// A cell that continued alone after the rounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeteredOfRun {
     pub seconds: f64,
     pub transfers: u64,
     #[serde(flatten)]
     pub used: Used,
-    /// Of all repeats together: the worse way, all looks, each reason once.
+    /// For all repeats together: the worse method, all readings, each reason once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_count: Option<LinkCount>,
 }
 
-/// Bytes that crossed the link meanwhile.
+/// Bytes that crossed the link during the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Link {
     pub to_gpu: Crossed,
@@ -151,13 +150,13 @@ pub struct Link {
 /// In one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Crossed {
-    /// Of the samples and of the loads. What else was moved meanwhile (warm-ups, comparisons by CUDA) is not in it.
+    /// Payload of the samples and of the loads. Other traffic (warm-ups, comparisons by CUDA) is not included.
     pub payload_bytes: f64,
-    /// By the GPU's counter: heads of packets, requests, doorbells and polled words are in it.
+    /// From the GPU's counter: includes packet headers, requests, doorbells and polled words.
     pub counted_bytes: f64,
 }
 
-/// What one process did.
+/// The work of one process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PartOfRun {
     pub stage: u32,
@@ -186,36 +185,36 @@ pub struct Counted {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CellOfRun {
     pub stage: u32,
-    /// Which of its stage's, as in the samples' column `cell`.
+    /// Its index in the stage, as in the samples' column `cell`.
     pub cell: u32,
     pub point: Vec<Coordinate>,
     pub subject: String,
     pub what: What,
     /// What moves the bytes, in one line.
     pub about: String,
-    /// 0 for calls that move nothing.
+    /// 0 for calls that move no bytes.
     pub bytes: u64,
-    /// So many copies are one sample.
+    /// Number of copies in one sample.
     pub back_to_back: u32,
     pub arrival: Arrival,
     pub policy: String,
     pub status: Status,
     pub samples: u64,
-    /// Of these the ones that nobody knows the time of, but that it was at least so long.
+    /// How many of them were cut short, so that only a lower bound of their time is known.
     pub capped: u64,
-    /// With samples.
+    /// Rounds with samples.
     pub rounds: u64,
-    /// None where nothing was measured, and of a run that an older doorbell measured.
+    /// None without a measurement, and for a run that an older doorbell measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lasted: Option<Lasted>,
     pub checked: Compared,
-    /// Which of the figures stands for the cell.
+    /// Which of the figures represents the cell.
     pub observe: Observe,
     pub figures: Figures,
-    /// Of what `observe` names.
+    /// Of the observed figure.
     pub per_round: PerRound,
     pub misses: Option<Misses>,
-    /// Of paced arrivals.
+    /// With paced arrivals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrivals: Option<Arrivals>,
     pub rate: Option<Rate>,
@@ -223,16 +222,16 @@ pub struct CellOfRun {
     /// Of a sweep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub places: Option<Places>,
-    /// By what `observe` names, the slowest first.
+    /// By the observed value, the slowest first.
     pub worst: Vec<WorstOfRun>,
     pub tally: Option<Tally>,
     pub metered: Option<MeteredOfRun>,
-    /// The same of the rounds in which counters were read, where the kernel says more of their time.
+    /// The same for the rounds in which counters were read, where the kernel's counters explain more of their time.
     pub worst_counted: Vec<WorstOfRun>,
-    /// What its calls sent to the GPU; only where the process was recorded. Its times are those of a recorded process then.
+    /// The commands of its calls; only if the process was recorded. Its times are then those of a recorded process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commands: Option<CommandsOfRun>,
-    /// Where the time of its samples goes; only in runs in which something is recorded.
+    /// How the time of its samples is divided; only in runs with recorded stages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
 }
@@ -246,8 +245,8 @@ impl CellOfRun {
         }
     }
 
-    /// Beside others of the same direction: what moves the bytes, and the kind of memory where it is not the plain one; the subject's
-    /// name where it has one of its own.
+    /// A label among others of the same direction: the executor, and the kind of memory if it is not the plain one; or the subject's name if it has
+    /// its own.
     pub fn label(&self) -> String {
         let Some(ends) = Ends::of(&self.what).filter(|_| self.subject == self.what.text()) else {
             return self.subject.clone();
@@ -271,7 +270,7 @@ impl CellOfRun {
 pub struct Figures {
     /// From the intended release until the CPU saw the end.
     pub done: Option<Figure>,
-    /// From the call until it came back.
+    /// From the call until it returned.
     pub submit: Option<Figure>,
     /// From the engine's start to its end.
     pub engine: Option<Figure>,
@@ -281,13 +280,13 @@ pub struct Figures {
 pub struct Figure {
     #[serde(flatten)]
     pub summary: Summary,
-    /// 95 %; null with fewer than six rounds, and of a tail whose samples come from a few rounds.
+    /// 95 %; null with fewer than six rounds, and for a tail whose samples come from few rounds.
     pub p50_interval: Option<Interval<f64>>,
     #[serde(rename = "p99.9_interval")]
     pub p999_interval: Option<Interval<f64>>,
 }
 
-/// Columns: the i-th of each is of the same round. In the order of repeats and rounds; rounds without samples are left out.
+/// Columns: the i-th elements are of the same round. In the order of repeats and rounds; rounds without samples are left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PerRound {
     pub repeat: Vec<u32>,
@@ -297,28 +296,28 @@ pub struct PerRound {
     /// None with fewer than a thousand samples in the round.
     pub p99: Vec<Option<u64>>,
     pub max: Vec<u64>,
-    /// For how long the loads rested meanwhile; empty where they did not.
+    /// How long the loads rested in the round; empty if they did not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rested_ns: Vec<u64>,
 }
 
-/// Without a pause where the arrivals are closed; as they came where they are paced.
+/// Back to back for closed arrivals; at the arrival times for paced ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
     pub transfers_per_second: f64,
-    /// None of calls that move nothing.
+    /// None for calls that move no bytes.
     pub bytes_per_second: Option<f64>,
     /// Of `transfers_per_second`.
     pub interval: Option<Interval<f64>>,
 }
 
-/// So many times what the baseline takes (of `rate`: does).
+/// As a multiple of the baseline's time (for `rate`: of its rate).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RatioOfRun {
     /// A subject's name, or a policy.
     pub baseline: String,
     pub metric: Metric,
-    /// Where samples of one of the two were cut short.
+    /// Set if samples of one of the two were cut short.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bounded: Option<Bounded>,
     #[serde(flatten)]
@@ -331,23 +330,23 @@ pub struct WorstOfRun {
     /// The row among those of this cell in the part's file of samples, from 0.
     pub index: u64,
     pub round: u32,
-    /// When it should have started, since the part began.
+    /// Its intended start, since the part began.
     pub at_ns: u64,
-    /// The time that the cell's `observe` names.
+    /// The observed value of the cell.
     pub value_ns: u64,
     /// From the intended release until the CPU saw the end.
     pub total_ns: u64,
-    /// From the intended release until the call: it waited for those before it.
+    /// From the intended release until the call: it waited for earlier ones.
     pub queued_ns: u64,
-    /// From the call until it came back.
+    /// From the call until it returned.
     pub submit_ns: u64,
-    /// From then until the engine had released it. Negative if the release came before the call was back.
+    /// From the call's return until the engine had released it. Negative if the release came before the call returned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine_ns: Option<i64>,
     /// From the release until the CPU saw it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen_ns: Option<i64>,
-    /// The longest time in which a polling CPU did not look.
+    /// The longest time in which a polling CPU did not poll.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_gap_ns: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -360,35 +359,35 @@ pub struct WorstOfRun {
     pub mostly: Cause,
 }
 
-/// What more than half of a sample's time is known to have been spent on, of the time that the cell's `observe` names.
+/// The known cause of more than half of a sample's time, of the time that the cell observes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// It waited for those before it.
+    /// It waited for earlier ones.
     Queue,
-    /// In the call: of our own, stores to the GPU, or the CPU was taken away there.
+    /// In the call: for doorbell's own transfers, stores to the GPU, or the CPU was taken away there.
     Submission,
     /// Between doorbell and release: fetching, waiting in the engine, moving.
     Engine,
-    /// The CPU was kept from looking.
+    /// The CPU was kept from polling.
     CpuKeptAway,
-    /// Between the release and the CPU's next look: the write's way to memory.
+    /// Between the release and the CPU's next poll: the write's way to memory.
     Seeing,
-    /// Asleep: locks of libcuda's, or the kernel.
+    /// Asleep: libcuda's locks, or the kernel.
     Asleep,
     RunQueue,
-    /// On a CPU, where libcuda's code, its spinning locks and its spinning for the engine are not told apart.
+    /// On a CPU: libcuda's code, its spinning locks and its spinning for the engine cannot be separated.
     OnCpu,
     #[default]
     Unknown,
 }
 
-/// An assert of the experiment, and what came of it.
+/// An assert of the experiment, and its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
     pub assert: Assert,
     pub verdict: Verdict,
-    /// One for each cell that it is about.
+    /// One for each cell that it applies to.
     pub cells: Vec<JudgedCell>,
 }
 
@@ -396,7 +395,7 @@ pub struct Judged {
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     Held,
-    /// The value or the bound is not known. An assert that says nothing has not held.
+    /// The value or the bound is unknown. Such an assert counts as not held.
     NotJudged,
     Broken,
 }
@@ -412,30 +411,30 @@ pub struct JudgedCell {
     /// The best one, of `within_best`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<Against>,
-    /// Why it is not judged.
+    /// Why it was not judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// What a run has measured, while it is summed up.
+/// The measurements of a run, while it is summarized.
 pub(crate) struct Measured<'r> {
     stages: &'r [StageOfRun],
     cells: &'r [CellOfRun],
-    /// What stands for each cell, by stage and cell.
+    /// The observed samples of each cell, by stage and cell.
     values: &'r HashMap<(u32, u32), Rounds>,
     functional: bool,
 }
 
 impl Run {
-    /// Sums up the parts and samples that are there. Samples are read cell by cell.
+    /// Summarizes the existing parts and samples. Samples are read cell by cell.
     ///
     /// # Errors
-    /// A part or its samples cannot be read, or are not those of the experiment.
+    /// A part or its samples cannot be read, or do not belong to the experiment.
     pub fn from_folder(folder: &Folder, context: Context) -> Result<Run, Error> {
         sum_up::run(folder, context)
     }
 
-    /// The same run, summed up once more: an older doorbell may have computed less of it.
+    /// The same run, summarized again: an older doorbell may have computed less.
     ///
     /// # Errors
     /// As [`Run::from_folder`].
@@ -451,7 +450,7 @@ impl Run {
         };
         let mut again = sum_up::run(folder, context)?;
         again.doorbell.clone_from(&self.doorbell);
-        // Those that summing up finds are there from the first time.
+        // Warnings that summarizing finds already exist from the first time.
         let mut known = Vec::new();
         again.warnings.retain(|warning| {
             let is_new = !known.contains(warning);
@@ -461,7 +460,7 @@ impl Run {
         Ok(again)
     }
 
-    /// What can be said of its best routes without its samples, where it says nothing of them.
+    /// Adds the best routes, as far as they can be computed without the samples, if the run has none.
     pub fn with_best(mut self) -> Run {
         if self.best.is_empty() && !self.functional {
             self.best = self.measured(&HashMap::new()).best();
@@ -469,7 +468,7 @@ impl Run {
         self
     }
 
-    /// Holds it against other asserts than those of its experiment, as far as its figures say it without samples.
+    /// Judges it by other asserts than those of its experiment, as far as its figures allow it without samples.
     pub fn judged_by(mut self, asserts: &[Assert]) -> Run {
         self.asserts = asserts.iter().map(|assert| self.measured(&HashMap::new()).judge(assert)).collect();
         self.experiment.asserts = asserts.to_vec();
@@ -481,7 +480,7 @@ impl Run {
         Measured { stages: &self.stages, cells: &self.cells, values, functional }
     }
 
-    /// No assert was broken, and none left open. Of a functional run none says anything.
+    /// Every assert held. In a functional run asserts have no meaning.
     pub fn asserts_held(&self) -> bool {
         self.functional || self.asserts.iter().all(|a| a.verdict == Verdict::Held)
     }
@@ -513,7 +512,7 @@ impl Run {
         json::to_vec(self)
     }
 
-    /// What it ran on, in a line.
+    /// The machine, in a line.
     pub fn machine(&self) -> String {
         let fact = |name: &str| {
             let v = self.environment.get("facts")?.get(name)?;
@@ -546,13 +545,13 @@ impl Folder {
     }
 
     /// # Errors
-    /// The run is not summed up yet, or by a doorbell that wrote another schema.
+    /// The run is not summarized yet, or a doorbell with another schema did it.
     pub fn run(&self) -> Result<Run, Error> {
         Run::read(&self.path().join(folder::RUN))
     }
 
     /// # Errors
-    /// It cannot be written; what was there stays.
+    /// It cannot be written; the old file stays.
     pub fn write_run(&self, run: &Run) -> Result<(), Error> {
         let path = self.path().join(folder::RUN);
         let text = run.to_json().map_err(|e| Error::Write { path: path.clone(), cause: e.into() })?;

@@ -1,4 +1,4 @@
-//! The samples of one part as a Parquet file: a row each, the cells behind each other.
+//! The samples of one part as a Parquet file: one row each, with the cells in sequence.
 //!
 //! Every column but the flags is delta encoded: times of one cell follow each other, so a sample takes about seven bytes (and no
 //! fewer with Snappy). A row group holds samples of one cell only, so a cell is read without the others.
@@ -24,18 +24,18 @@ use std::sync::Arc;
 
 pub const SCHEMA: &str = "doorbell.samples/1";
 
-/// Of a row group.
+/// Rows of a row group.
 const ROWS: usize = 1 << 20;
-/// Converted at a time.
+/// Rows converted at a time.
 const BATCH: usize = 1 << 13;
 
 const CELL: usize = 0;
 const ROUND: usize = 1;
-/// Times, in the order of the columns behind `round`.
+/// Times, in the order of the columns after `round`.
 const TIMES: [&str; 6] = ["release_ns", "call_ns", "submitted_ns", "started_ns", "ended_ns", "done_ns"];
 const FIRST_TIME: usize = 2;
 const CAPPED: usize = FIRST_TIME + TIMES.len();
-/// Whether counters were read in its round. What reads samples here finds that out from the experiment.
+/// Whether counters were read in its round. Readers in this crate use the experiment instead.
 const COUNTERS: &str = "counters";
 
 fn time(s: &Sample, which: usize) -> u64 {
@@ -53,7 +53,7 @@ fn time_mut(s: &mut Sample, which: usize) -> &mut u64 {
     }
 }
 
-/// The engine's times are not known of every sample.
+/// The engine's times are unknown for some samples.
 fn is_optional(which: usize) -> bool {
     matches!(TIMES[which], "started_ns" | "ended_ns")
 }
@@ -70,7 +70,7 @@ fn schema() -> Type {
     fields.and_then(|f| Type::group_type_builder("sample").with_fields(f).build()).expect("a constant schema")
 }
 
-/// Whether in this round the kernel's counters are read round each call, if that is so in each n-th round.
+/// Whether the kernel's counters are read around each call of this round, if that is done in each n-th round.
 pub fn reads_counters(round: u32, every: u32) -> bool {
     every > 0 && (round + 1).is_multiple_of(every)
 }
@@ -144,7 +144,7 @@ pub(crate) fn write(path: &Path, part: &Part, stage: Option<&Stage>, cells: &[Ve
     written.map_err(Error::write(path))
 }
 
-/// The error of the disk where that is what it is.
+/// Returns the disk's error if there is one inside.
 fn io_error(e: ParquetError) -> io::Error {
     match e {
         ParquetError::External(e) => match e.downcast::<io::Error>() {
@@ -197,7 +197,7 @@ fn column<T: DataType, W: Write + Send>(
     column.close()
 }
 
-/// A file of samples, whole and of this schema.
+/// A file of samples, complete and of this schema.
 pub struct Samples {
     path: PathBuf,
     sum: Sum,
@@ -214,7 +214,7 @@ impl Samples {
     }
 
     /// # Errors
-    /// It is missing, not what this says of it, or of another schema.
+    /// It is missing, does not match the checksum, or has another schema.
     pub fn open(path: &Path, expected: Sum) -> Result<Samples, Error> {
         let damaged = |what: String| Error::damaged(path, what);
         let mut file = File::open(path).map_err(Error::read(path))?;
@@ -244,7 +244,7 @@ impl Samples {
         Ok(Samples { path: path.into(), sum: expected, reader })
     }
 
-    /// When the last of all cells was released, ns since the part began; 0 without samples.
+    /// When the last sample of all cells was released, ns since the part began; 0 without samples.
     pub fn last_release_ns(&self) -> u64 {
         let groups = self.reader.metadata().row_groups().iter();
         let of = |stated: Option<&Statistics>| match stated {

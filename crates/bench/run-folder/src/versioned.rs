@@ -1,4 +1,4 @@
-//! JSON files that say which schema they have: written whole or not at all, and refused where another version wrote them.
+//! JSON files that contain their schema: written completely or not at all, and refused if another version wrote them.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -51,7 +51,7 @@ pub fn read<T: DeserializeOwned>(path: &Path, reads: &'static str) -> Result<T, 
     }
 }
 
-/// A document that holds its own `schema`: of another version it is refused before anything else in it is looked at.
+/// A document that contains its own `schema`: another version is refused before anything else in it is read.
 ///
 /// # Errors
 /// As [`read`].
@@ -68,7 +68,7 @@ pub fn read_document<T: DeserializeOwned>(path: &Path, reads: &'static str) -> R
     serde_json::from_slice(&text).map_err(damaged(path, &text))
 }
 
-/// Every file of a folder, by name; none where there is no folder.
+/// Every file of a folder, by name; empty if the folder does not exist.
 ///
 /// # Errors
 /// As [`read`].
@@ -84,13 +84,13 @@ pub fn read_all<T: DeserializeOwned>(folder: &Path, reads: &'static str) -> Resu
 }
 
 /// # Errors
-/// It cannot be written; what was there stays.
+/// It cannot be written; the old file stays.
 pub fn write<T: Serialize>(path: &Path, schema: &str, it: &T) -> Result<(), Broken> {
     let text = serde_json::to_vec(&Written { schema: schema.into(), it });
     whole(path, text)
 }
 
-/// A document that holds its own `schema`, to be read in an editor.
+/// A document that contains its own `schema`, readable in an editor.
 ///
 /// # Errors
 /// As [`write`].

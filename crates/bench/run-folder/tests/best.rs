@@ -1,4 +1,4 @@
-//! Which route is the best at which size, and whether one is as good as the best: of samples that nobody measured.
+//! The best route at each size, and whether a route is as good as the best: with synthetic samples.
 
 mod made;
 
@@ -40,14 +40,14 @@ name = "back"
 route = "gpu0->ce2->host"
 "#;
 
-/// Of each size and subject the time, ns.
+/// The time of each size and subject, ns.
 const TIMES: [[u64; 7]; 3] = [
     [6_000, 5_000, 1_300, 4_400, 50, 1_310, 3_600],
     [7_000, 5_500, 1_400, 4_500, 90, 1_480, 3_700],
     [27_000, 28_000, 50_000, 24_000, 900, 25_600, 23_000],
 ];
 
-/// Rounds of a host that is slow in every third one, for all alike; `wide` spreads the rounds of one cell by so many parts of 100.
+/// Rounds of a host that is slow in every third one, for all equally; `wide` spreads the rounds of one cell by so many parts of 100.
 fn cell(ns: u64, wide: u64, seed: u64) -> Vec<Sample> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut all = Vec::new();
@@ -76,7 +76,7 @@ fn run(asserts: &str, times: [[u64; 7]; 3], wide: u64) -> Run {
     let schema = jsonschema::options().build(&serde_json::from_str(text).unwrap()).unwrap();
     let value = serde_json::from_slice(&run.to_json().unwrap()).unwrap();
     let wrong: Vec<_> = schema.iter_errors(&value).map(|e| format!("{}: {e}", e.instance_path())).collect();
-    // (Nobody says when this run started.)
+    // (The start of this run is not set.)
     let wrong: Vec<_> = wrong.into_iter().filter(|w| !w.starts_with("/started") && !w.starts_with("/ended")).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
     run
@@ -87,9 +87,9 @@ fn of(run: &Run, metric: Metric) -> &BestOfRun {
 }
 
 #[test]
-fn the_best_route_of_each_size_stands_beside_cudas_best_form() {
+fn the_best_route_of_each_size_is_shown_next_to_cudas_best_form() {
     let run = run("", TIMES, 0);
-    // From the GPU there is one route: nothing to compare. A submission is no copy, and auto no single route.
+    // From the GPU there is only one route: no comparison is possible. A submission is no copy, and auto no single route.
     assert!(run.best.iter().all(|b| (b.source.as_str(), b.destination.as_str()) == ("host", "gpu0")));
     assert_eq!(
         run.best.iter().map(|b| b.metric).collect::<Vec<_>>(),
@@ -108,12 +108,12 @@ fn the_best_route_of_each_size_stands_beside_cudas_best_form() {
 }
 
 #[test]
-fn a_run_without_its_samples_says_the_same_of_medians() {
+fn a_run_without_its_samples_compares_medians_alike() {
     let run = run(WITHIN, TIMES, 0);
     let alone = Run { best: Vec::new(), ..run.clone() }.with_best();
     let p50 = |run: &Run| {
         let sizes = run.best.iter().filter(|b| b.metric == Metric::P50).flat_map(|b| b.sizes.clone());
-        // The step of the clock is known from samples alone, and part of an interval.
+        // The step of the clock is known only from samples, and is part of an interval.
         let against =
             |s: run_folder::run::BestAt| (s.bytes, s.subject, s.value_ns, s.cuda.and_then(|c| Some(c.ratio?.ratio)));
         sizes.map(against).collect::<Vec<_>>()
@@ -121,7 +121,7 @@ fn a_run_without_its_samples_says_the_same_of_medians() {
     assert_eq!(p50(&alone), p50(&run));
     let ranges = |run: &Run| run.best.iter().map(|b| b.ranges.clone()).collect::<Vec<_>>();
     assert_eq!(ranges(&alone), ranges(&run));
-    // Held against asserts that its experiment did not have.
+    // Judged by asserts that its experiment did not have.
     let asserts = run.experiment.asserts.clone();
     let judged = Run { asserts: Vec::new(), ..alone }.judged_by(&asserts);
     let verdicts = |run: &Run| {
@@ -150,7 +150,7 @@ fn a_route_is_held_against_the_best_one_at_each_size() {
     let [best, cuda, back] = &run.asserts[..] else { panic!("{:?}", run.asserts) };
     use Verdict::{Broken, Held, NotJudged};
     let verdicts = |cells: &[JudgedCell]| cells.iter().map(|c| c.verdict).collect::<Vec<_>>();
-    // 1,480 ns against 1,400: 5 % is less, 100 ns is more. 25,600 against 24,000: 6.7 %.
+    // 1,480 ns compared with 1,400: 5 % is less, 100 ns is more. 25,600 compared with 24,000: 6.7 %.
     assert_eq!(verdicts(&best.cells), [Held, Held, Broken]);
     let against: Vec<_> = best.cells.iter().map(|c| c.against.as_ref().unwrap().subject.as_str()).collect();
     assert_eq!(against, ["bar1", "bar1", "ce"]);
@@ -164,8 +164,8 @@ fn a_route_is_held_against_the_best_one_at_each_size() {
 }
 
 #[test]
-fn what_the_rounds_do_not_say_is_not_judged() {
-    // 5.6 % above the best one, in rounds that lie up to 5 % to either side: the interval reaches below 5 %.
+fn cells_that_the_rounds_do_not_decide_are_not_judged() {
+    // 5.6 % above the best one, in rounds that are up to 5 % to either side: the interval reaches below 5 %.
     let mut times = TIMES;
     times[2][5] = 25_350;
     let run = run(WITHIN, times, 5);

@@ -1,4 +1,4 @@
-//! The folder: what it refuses, what it keeps, and what a damaged file says.
+//! The folder: the cases that it refuses, the files that it keeps, and the errors of damaged files.
 
 mod made;
 
@@ -95,7 +95,7 @@ fn a_folder_that_exists_is_refused() {
 }
 
 #[test]
-fn a_run_goes_on_only_with_its_own_experiment() {
+fn a_run_continues_only_with_its_own_experiment() {
     let dir = tempfile::tempdir().unwrap();
     let folder = Folder::create(&dir.path().join("run"), &experiment(), false).unwrap();
     folder.is_of(&experiment()).unwrap();
@@ -121,14 +121,14 @@ fn a_run_in_vain_is_in_nobodys_way() {
     let folder = Folder::create(&path, &experiment(), false).expect("a retry takes its place");
     assert!(!folder.has_part(0, 0));
     drop(folder);
-    // A folder that somebody made stays, and what is in it.
+    // A folder that the user made stays, with its contents.
     fs::write(path.join("mine.txt"), "kept").unwrap();
     Folder::create(&path, &experiment(), false).unwrap().give_up().unwrap();
     assert_eq!(names(&path), ["mine.txt"]);
 }
 
 #[test]
-fn what_was_being_written_when_a_run_was_killed_is_removed() {
+fn partial_files_of_a_killed_run_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
     drop(Folder::create(&path, &experiment(), false).unwrap());
@@ -138,7 +138,7 @@ fn what_was_being_written_when_a_run_was_killed_is_removed() {
     let folder = Folder::resume(&path).unwrap();
     assert_eq!(names(&path), [".lock", "experiment.toml", "parts", "samples"]);
     assert!(names(&path.join("parts")).is_empty() && names(&path.join("samples")).is_empty());
-    // One that was killed before it had written its experiment is no run, and in nobody's way.
+    // A folder whose run was killed before it had written its experiment is no run, and does not block others.
     drop(folder);
     fs::remove_file(path.join("experiment.toml")).unwrap();
     fs::remove_dir(path.join("parts")).unwrap();
@@ -196,7 +196,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn any_sample_comes_back(
+    fn any_sample_is_read_back(
         cells in prop::collection::vec(
             prop::collection::vec((0u32..1 << 31, prop::array::uniform6(0u64..1 << 63), any::<bool>()), 0..40),
             1..4,

@@ -1,4 +1,4 @@
-//! A run that is killed at any moment, and a disk without room: only whole parts are left, and the run goes on behind them.
+//! A run that is killed at any moment, and a disk without room: only complete parts are left, and the run continues after them.
 
 mod made;
 
@@ -23,7 +23,7 @@ fn child(test: &str, folder: &Path) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Files whose writing was cut short, and files of samples and parts.
+/// Unfinished files, and files of samples and parts.
 fn count(folder: &Path) -> [usize; 3] {
     let names = |of: &str| {
         let entries = fs::read_dir(folder.join(of)).into_iter().flatten();
@@ -46,13 +46,13 @@ fn plays_a_run_until_it_is_killed() {
 
 #[test]
 #[ignore = "5 s; run by .ci/run"]
-fn a_run_that_is_killed_leaves_whole_parts_and_goes_on_behind_them() {
+fn a_killed_run_leaves_complete_parts_and_continues_after_them() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
     let mut random = fastrand::Rng::new();
     let (mut half, mut before) = (0, 0);
     for time in 0..1000 {
-        // On a busy machine a child gets further in some than in others.
+        // On a busy machine children get differently far.
         if time >= 40 && before >= 10 {
             break;
         }
@@ -87,7 +87,7 @@ fn a_run_that_is_killed_leaves_whole_parts_and_goes_on_behind_them() {
 fn plays_a_run_that_may_write_little() {
     let folder = Folder::open(Path::new(&std::env::var_os(FOLDER).unwrap())).unwrap();
     let limit = libc::rlimit { rlim_cur: 30_000, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: a process of its own, which sets a limit of its own and ignores one of its own signals.
+    // SAFETY: a separate process, which sets its own limit and ignores one of its own signals.
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit), 0);
@@ -98,7 +98,7 @@ fn plays_a_run_that_may_write_little() {
     assert!(e.hint().contains("ulimit"), "{e}: {}", e.hint());
     let small = [samples(1, 500)];
     folder.write_part(&part(2, 0, &small), &small).unwrap();
-    // Its samples fit, and it does not.
+    // Its samples fit, but the part does not.
     let mut part = part(3, 0, &small);
     part.notes = vec!["long ".repeat(10_000)];
     let e = folder.write_part(&part, &small).unwrap_err();
@@ -106,7 +106,7 @@ fn plays_a_run_that_may_write_little() {
 }
 
 #[test]
-fn what_cannot_be_written_whole_is_not_there() {
+fn an_incomplete_file_does_not_appear() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");
     let folder = Folder::create(&path, &experiment(), false).unwrap();
@@ -119,7 +119,7 @@ fn what_cannot_be_written_whole_is_not_there() {
     assert!(folder.samples(3, 0).unwrap() == cells(3));
 }
 
-/// A disk of 256 KiB, in a mount namespace of its own.
+/// A disk of 256 KiB, in a separate mount namespace.
 #[test]
 fn a_full_disk_leaves_nothing_half_written() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What ended a cell, in which rounds the loads rested, when paced samples were released, and what their rounds weigh.
+//! What ended a cell, the rounds in which the loads rested, when paced samples were released, and the weight of their rounds.
 
 mod made;
 
@@ -45,7 +45,7 @@ fn run_of(experiment: &experiment::Experiment, parts: &[(Part, Vec<Sample>)], co
     run
 }
 
-/// Closed samples of 1 us, so many in each round.
+/// Closed samples of 1 us, with these numbers for each round.
 fn closed(each: [u64; ROUNDS as usize]) -> Vec<Sample> {
     let of_round =
         |(round, n): (u32, u64)| (0..n).map(move |i| sample(round, u64::from(round) * 1_000_000 + i * 2_000, 1_000));
@@ -68,7 +68,7 @@ fn with_turns(repeat: u32, turns: Vec<CellTurn>) -> (Part, Vec<Sample>) {
 }
 
 #[test]
-fn what_ended_a_cell_and_how_long_it_took_is_kept() {
+fn the_end_of_a_cell_and_its_time_are_kept() {
     use EndedBy::{Capped, Samples, Time};
     let of = |first: Vec<CellTurn>, second: Vec<CellTurn>| {
         let parts = [with_turns(0, first), with_turns(1, second)];
@@ -79,7 +79,7 @@ fn what_ended_a_cell_and_how_long_it_took_is_kept() {
     let lasted = Lasted { ended: Samples, seconds: 6.0, turns: 12, rested: None };
     let stage = StageLasted { seconds: 6.0, ended: BTreeMap::from([(Samples, 1)]), rested: None };
     assert_eq!(of(all(), all()), (Some(lasted.clone()), Some(stage), vec![]));
-    // A round that ended with its time took fewer samples than were asked for; so did a cell that had no last turn.
+    // A round that ended with its time took fewer samples than requested; the same for a cell without a last turn.
     let mut fewer = all();
     fewer.pop();
     for (second, rounds) in [(turns([Samples, Time, Samples, Samples, Samples, Samples], &[]), 12), (fewer, 11)] {
@@ -95,12 +95,12 @@ fn what_ended_a_cell_and_how_long_it_took_is_kept() {
     assert_eq!(stage.unwrap().rested, rested);
     let ms: Vec<u64> = by_round.iter().map(|ns| ns / 1_000_000).collect();
     assert_eq!(ms, [0, 250, 0, 0, 0, 250, 250, 0, 0, 0, 0, 0]);
-    // An older doorbell kept none of it.
+    // An older doorbell stored none of it.
     assert_eq!(of(vec![], vec![]), (None, None, vec![]));
 }
 
 #[test]
-fn a_run_that_was_stopped_or_lost_a_process_says_so_of_its_cells() {
+fn a_run_that_was_stopped_or_lost_a_process_reports_it_for_its_cells() {
     let one = || [with_turns(0, turns([EndedBy::Samples; 6], &[]))];
     let ended = |run: &Run| (run.cells[0].lasted.as_ref().unwrap().ended, run.stages[0].lasted.clone().unwrap().ended);
     let interrupted = Some(Interrupted { at: Some((0, 1)) });
@@ -116,7 +116,7 @@ fn a_run_that_was_stopped_or_lost_a_process_says_so_of_its_cells() {
 
 const PACED: &str = "arrival = \"paced(10us)\"\ndeadline = \"5us\"";
 
-/// Releases of one round, and what each took.
+/// Releases of one round, and the duration of each.
 fn paced(round: u32, all: &[(u64, u64)]) -> Vec<Sample> {
     all.iter().map(|(at, ns)| sample(round, u64::from(round) * 1_000_000 + at * 1_000, ns * 1_000)).collect()
 }
@@ -124,8 +124,8 @@ fn paced(round: u32, all: &[(u64, u64)]) -> Vec<Sample> {
 #[test]
 fn paced_arrivals_are_counted_as_they_were_due() {
     use EndedBy::{Samples, Time};
-    // The first round ends with two misses, the second begins with one; a gap of 15 us in it. The third ends with one that took 35
-    // us: those due at 10, 20 and 30 us were never made, and had waited for 25, 15 and 5 us.
+    // The first round ends with two misses, the second begins with one and contains a gap of 15 us. The third ends with a sample that took 35 us:
+    // those due at 10, 20 and 30 us were never made, and had waited for 25, 15 and 5 us.
     let samples = [
         paced(0, &[(0, 1), (10, 6), (20, 6)]),
         paced(1, &[(0, 6), (25, 1), (35, 1)]),
@@ -140,7 +140,7 @@ fn paced_arrivals_are_counted_as_they_were_due() {
     let run = run_of(&experiment(PACED), &[(part, samples)], Context::default());
     let cell = &run.cells[0];
     let misses = cell.misses.unwrap();
-    // Of eight that were made five; of three that were not, the two that had waited for more than 5 us.
+    // Five of the eight that were made; and of the three that were not, the two that had waited for more than 5 us.
     assert_eq!((misses.missed, misses.of, misses.unmade), (7, 10, 2));
     assert_eq!(
         (misses.longest_run, misses.first),
@@ -163,7 +163,7 @@ fn the_worst_calls_are_explained_by_the_call() {
     samples[50].submitted_ns += 80_000;
     samples[50].done_ns += 80_000;
     let mut part = part(0, 0, std::slice::from_ref(&samples));
-    // The kernel counted until the end: of the first, nearly all of what it slept was after its call.
+    // The kernel counted until the end: for the first, nearly all of its sleep was after its call.
     part.cells[0].worst = vec![
         Explained { index: 3, asleep_ns: Some(4_990_000), on_cpu_ns: Some(9_000), ..Explained::default() },
         Explained { index: 50, asleep_ns: Some(70_000), on_cpu_ns: Some(9_000), ..Explained::default() },
@@ -177,7 +177,7 @@ fn the_worst_calls_are_explained_by_the_call() {
 }
 
 #[test]
-fn rounds_that_weigh_little_or_nothing_are_told() {
+fn rounds_with_little_or_no_weight_are_reported() {
     let of = |each| {
         let both = [0, 1].map(|repeat| {
             let samples = closed(each);

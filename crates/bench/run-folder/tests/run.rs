@@ -1,4 +1,4 @@
-//! `run.json`: what the parts and samples of a folder say together, counted again here by simpler means.
+//! `run.json`: the summary of the parts and samples of a folder, computed again here by simpler means.
 
 mod made;
 
@@ -34,8 +34,7 @@ deadline = "3us"
     ))
 }
 
-/// Rounds of so many samples, of 1,000 ns times `times`, of which each twentieth takes twice as long; a host that is slow in
-/// every third round.
+/// Rounds of so many samples, of 1,000 ns multiplied by `times`, where each twentieth takes twice as long; the host is slow in every third round.
 fn cell(repeat: u32, times: f64, each: u64, seed: u64) -> Vec<Sample> {
     let mut random = fastrand::Rng::with_seed(seed * 31 + u64::from(repeat));
     let mut all = Vec::new();
@@ -83,7 +82,7 @@ fn both(experiment: &experiment::Experiment) -> (tempfile::TempDir, Folder) {
     folder(experiment, &parts)
 }
 
-/// Of plain values, by sorting them.
+/// By sorting plain values.
 fn rank(values: &[u64], part: f64) -> u64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
@@ -131,7 +130,7 @@ fn figures_are_those_of_all_samples_of_all_repeats() {
 }
 
 #[test]
-fn the_worst_have_their_place_and_what_is_known_of_their_time() {
+fn the_worst_have_their_place_and_their_known_times() {
     let mut parts = [0, 1].map(|repeat| {
         let cells = three(repeat);
         (part(0, repeat, &cells), cells)
@@ -142,16 +141,16 @@ fn the_worst_have_their_place_and_what_is_known_of_their_time() {
     let (at, total) = (planted.release_ns, planted.done());
     parts[1].0.cells[0].worst =
         vec![Explained { index: 977, round: 4, longest_gap_ns: Some(99_000), ..Explained::default() }];
-    // One whose engine was late, in the first. That the CPU did not look meanwhile is not why.
+    // A sample with a late engine, in the first repeat. The missing polls in that time are not the reason.
     let late = &mut parts[0].1[0][5];
     late.ended_ns += 50_000;
     late.done_ns += 50_000;
     parts[0].0.cells[0].worst = vec![Explained { index: 5, longest_gap_ns: Some(40_000), ..Explained::default() }];
-    // One that was over long before its call was back.
+    // A sample that ended long before its call returned.
     let call = &mut parts[0].1[0][8];
     call.submitted_ns += 20_000;
     (call.started_ns, call.ended_ns, call.done_ns) = (call.call_ns + 5, call.call_ns + 10, call.submitted_ns + 90);
-    // And one that was seen late though the CPU looked.
+    // And one that was seen late though the CPU polled.
     parts[0].1[0][6].done_ns += 30_000;
     let (_dir, folder) = folder(&text(""), &parts);
     let worst = Run::from_folder(&folder, context()).unwrap().cells[0].worst.clone();
@@ -171,12 +170,12 @@ fn the_worst_have_their_place_and_what_is_known_of_their_time() {
 }
 
 #[test]
-fn what_waited_for_those_before_it_is_told_from_what_was_slow() {
+fn waiting_samples_are_distinguished_from_slow_ones() {
     let mut experiment = text("");
     experiment.subjects[0].arrival = experiment::Arrival::Paced { period_ns: 10_000 };
     let mut cells = three(0);
     for (k, s) in cells[0][100..110].iter_mut().enumerate() {
-        // A stall of 100 us: those behind it are called late.
+        // A stall of 100 us: later ones are called late.
         let late = 100_000 - 10_000 * k as u64;
         for ns in [&mut s.call_ns, &mut s.submitted_ns, &mut s.started_ns, &mut s.ended_ns, &mut s.done_ns] {
             *ns += late;
@@ -202,7 +201,7 @@ fn ratios_are_paired_by_round_and_stay_within_a_size() {
     let i = ratio.ratio.interval.unwrap();
     assert!(i.holds(0.5) && i.high - i.low < 0.02, "the host's speed does not count: {i:?}");
     assert!(run.cells[0].ratio.is_none() && run.cells[1].ratio.is_none());
-    // The baseline is compared with another one, which is compared with none.
+    // The baseline is compared with another subject, which has no baseline.
     experiment.subjects[0].baseline = Some("fast".into());
     experiment.subjects[1].baseline = Some("fast".into());
     let (_dir, folder) = both(&experiment);
@@ -220,7 +219,7 @@ fn ratios_are_paired_by_round_and_stay_within_a_size() {
 }
 
 #[test]
-fn policies_are_compared_between_stages_that_differ_in_nothing_else() {
+fn policies_are_compared_between_otherwise_equal_stages() {
     let experiment = read(&format!(
         "{}\n[compare]\nbaseline = \"stock\"\n[matrix]\npolicy = [\"stock\", \"agent\"]\n\"base.arrival\" = [\"closed(1)\", \"closed(2)\"]\n",
         text("").to_toml()
@@ -271,13 +270,13 @@ fn rounds_with_counters_count_for_the_tally_only() {
     let asleep = cell.worst_counted.iter().filter(|w| w.mostly == Cause::Asleep).count();
     let explained = cell.worst_counted.iter().filter(|w| (600..800).contains(&w.index)).count();
     assert!(asleep == explained && asleep > 10, "{asleep}");
-    // What stands behind such a round keeps its row.
+    // Samples after such a round keep their row.
     let w = &cell.worst[0];
     assert_eq!(folder.samples(0, w.repeat).unwrap()[0][w.index as usize].done(), w.total_ns);
 }
 
 #[test]
-fn what_metered_cells_counted_is_summed_over_repeats() {
+fn counts_of_metered_cells_are_summed_over_repeats() {
     let counted = |to_gpu: f64| {
         let all = [("pcie_to_gpu_bytes", to_gpu), ("pcie_from_gpu_bytes", 50.0), ("energy_mj", 2000.0)];
         all.map(|(name, value)| (name.to_owned(), value)).to_vec()
@@ -287,7 +286,7 @@ fn what_metered_cells_counted_is_summed_over_repeats() {
         let mut part = part(0, repeat, &cells);
         let metered =
             Metered { seconds: 1.25, transfers: 100, loads: Vec::new(), counted: counted(1e6), link_count: None };
-        let late = "the counter of the link has 32 bits, and 70 ms lay between two looks";
+        let late = "the counter of the link has 32 bits, and two readings were 70 ms apart";
         let counted_by = |by, why: Option<&str>| Some(LinkCount { by, looks: 27, why: why.map(str::to_string) });
         let first = if repeat == 0 {
             counted_by(Some(LinkBy::Counters), None)
@@ -298,7 +297,7 @@ fn what_metered_cells_counted_is_summed_over_repeats() {
         // Too short for the energy.
         let by_counters = counted_by(Some(LinkBy::Counters), None);
         part.cells[2].metered = Some(Metered { seconds: 0.25, link_count: by_counters, ..metered.clone() });
-        // One repeat does not say: the sum of the other would be of something else.
+        // One repeat lacks the value, so a sum would be incomplete.
         part.cells[1].metered = Some(Metered {
             counted: if repeat == 0 { counted(1.0) } else { Vec::new() },
             link_count: counted_by(None, Some("no NVML here")),
@@ -318,7 +317,7 @@ fn what_metered_cells_counted_is_summed_over_repeats() {
     );
     assert_eq!(run.cells[1].metered.as_ref().map(|m| (m.transfers, m.used)), Some((200, Used::default())));
     let link = |n: usize| run.cells[n].metered.as_ref().and_then(|m| m.link_count.clone()).unwrap();
-    let late = "the counter of the link has 32 bits, and 70 ms lay between two looks";
+    let late = "the counter of the link has 32 bits, and two readings were 70 ms apart";
     assert_eq!(link(0), LinkCount { by: Some(LinkBy::Rates), looks: 54, why: Some(late.into()) });
     assert_eq!(link(1), LinkCount { by: None, looks: 54, why: Some("no NVML here".into()) });
     assert_eq!(link(2), LinkCount { by: Some(LinkBy::Counters), looks: 54, why: None });
@@ -327,7 +326,7 @@ fn what_metered_cells_counted_is_summed_over_repeats() {
 }
 
 #[test]
-fn what_is_missing_unavailable_or_failed_is_said() {
+fn missing_unavailable_or_failed_cells_are_reported() {
     let mut one = three(0);
     one[1].clear();
     let mut part = part(0, 0, &one);
@@ -352,7 +351,7 @@ fn what_is_missing_unavailable_or_failed_is_said() {
         stuck.len() == 1 && stuck[0].contains("2 times") && stuck[0].contains("1250 ms: base in stage 0"),
         "{stuck:?}"
     );
-    // What is not there breaks no assert about it, but one that is about nothing else has not held.
+    // A missing cell breaks no assert about it, but an assert only about missing cells has not held.
     let of_asserts: Vec<_> = run.asserts.iter().map(|a| (a.verdict, a.cells.len())).collect();
     assert_eq!(of_asserts, [(Verdict::Held, 1), (Verdict::NotJudged, 1)]);
     let nothing = Folder::create(&folder.path().with_file_name("none"), &text(""), false).unwrap();
@@ -372,7 +371,7 @@ fn what_is_missing_unavailable_or_failed_is_said() {
 }
 
 #[test]
-fn asserts_are_judged_and_what_says_nothing_has_not_held() {
+fn asserts_are_judged_and_one_without_data_fails() {
     let asserts = r#"
 [[assert]]
 subject = "base"
@@ -424,7 +423,7 @@ above-noise = "1us"
 }
 
 #[test]
-fn a_functional_run_says_no_times() {
+fn a_functional_run_reports_no_times() {
     let experiment = read(&format!("{}\n[[assert]]\nat-most = \"1ns\"\n", text("gpu = \"soft\"").to_toml()));
     let (_dir, folder) = both(&experiment);
     let run = Run::from_folder(&folder, context()).unwrap();
@@ -488,10 +487,10 @@ fn a_load_that_missed_its_rate_leaves_its_stage_without_figures() {
     assert!(!missed.asserts_held());
     let why = missed.asserts.last().unwrap().cells[0].why.as_deref().unwrap();
     assert!(why.contains("invalid: load crowd missed its rate"), "{why}");
-    // What it achieved is said all the same.
+    // Its achieved rate is reported anyway.
     let summed = &missed.stages[0].loads[0];
     assert_eq!((summed.transfers, summed.missed.as_deref()), (1310, Some("310 of 1000 a second")));
-    // What is not there cannot be measured beside.
+    // Cells cannot be measured with a load that does not exist.
     let unavailable = Loaded { unavailable: Some("hackbench is not installed".into()), ..load(0) };
     let absent = of([unavailable.clone(), unavailable]);
     let why = Status::Unavailable("the load crowd is not available: hackbench is not installed".into());
@@ -506,7 +505,7 @@ fn the_largest_value_is_the_last_up_to_which_the_bound_holds() {
              large.bytes = \"64KiB..512KiB\"\n[[largest]]\naxis = \"large.bytes\"\nsubject = \"base\"\nmetric = \"{metric}\"\n{bound}\n",
             text("").to_toml()
         );
-        // Alone, and beside pieces of 64, 128, 256 and 512 KiB: the last is quicker again.
+        // Without loads, and with pieces of 64, 128, 256 and 512 KiB: the last is faster again.
         let parts: Vec<(Part, [Vec<Sample>; 3])> = (0..5u32)
             .flat_map(|stage| [0, 1].map(|repeat| (stage, repeat)))
             .map(|(stage, repeat)| {
@@ -521,7 +520,7 @@ fn the_largest_value_is_the_last_up_to_which_the_bound_holds() {
         run.largest
     };
     let found = asked("at-most = \"3us\"", "p50");
-    // One answer for each size of the subject, and none of the stage without the load.
+    // One answer for each size of the subject, and none for the stage without the load.
     assert_eq!(found.iter().map(|l| l.bytes).collect::<Vec<_>>(), [8, 4096]);
     let (holds, beyond) = (found[0].holds.as_ref().unwrap(), found[0].beyond.as_ref().unwrap());
     assert_eq!((holds.value.as_str(), holds.stage, beyond.value.as_str(), beyond.stage), ("128KiB", 2, "256KiB", 3));
@@ -530,7 +529,7 @@ fn the_largest_value_is_the_last_up_to_which_the_bound_holds() {
     assert_eq!((always[0].holds.as_ref().unwrap().value.as_str(), &always[0].beyond), ("512KiB", &None));
     let never = asked("at-most = \"1ns\"", "mean");
     assert_eq!((&never[0].holds, never[0].beyond.as_ref().unwrap().value.as_str()), (&None, "64KiB"));
-    // What is not known has not held.
+    // An unknown value has not held.
     let few = asked("at-most = \"1s\"", "p99.99");
     assert!(few[0].beyond.as_ref().unwrap().why.as_ref().unwrap().contains("needs 100000 samples"), "{few:?}");
 }
@@ -540,7 +539,7 @@ fn a_part_of_another_experiment_is_an_error() {
     let cells = three(0);
     let (_dir, folder) = folder(&text(""), &[(part(3, 0, &cells), cells)]);
     let e = Run::from_folder(&folder, context()).unwrap_err().to_string();
-    assert!(e.contains("0003-00") && e.contains("not one of the experiment"), "{e}");
+    assert!(e.contains("0003-00") && e.contains("does not belong to the experiment"), "{e}");
 }
 
 #[test]
@@ -564,7 +563,7 @@ fn validate(run: &Run) {
 }
 
 #[test]
-fn run_json_is_as_its_schema_says_and_comes_back_as_it_was() {
+fn run_json_matches_its_schema_and_is_read_back_unchanged() {
     let mut experiment = text("counters-every = 4");
     experiment.subjects[0].observe = Observe::Submit;
     let more =
@@ -579,7 +578,7 @@ fn run_json_is_as_its_schema_says_and_comes_back_as_it_was() {
     validate(&run);
     folder.write_run(&run).unwrap();
     assert_eq!(folder.run().unwrap(), run);
-    // A doorbell that knew less wrote less.
+    // An older doorbell wrote less.
     let older = Run { best: Vec::new(), doorbell: "0.0.9".into(), ..run.clone() };
     let again = older.summed_up_again(&folder).unwrap();
     assert_eq!(again, Run { doorbell: "0.0.9".into(), ..run.clone() });
@@ -634,7 +633,7 @@ fn the_schema_refuses_what_it_does_not_know() {
     }
 }
 
-/// 10 million samples in one cell, and an outlier of 100 us among them.
+/// 10 million samples in one cell, including an outlier of 100 us.
 #[test]
 #[ignore = "a minute; run by .ci/run"]
 fn ten_million_samples_will_do() {
@@ -660,17 +659,16 @@ fn ten_million_samples_will_do() {
     assert!(used < 2000, "{used} MiB");
 }
 
-/// The most that was resident so far.
+/// Maximum resident memory so far.
 fn memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|l| l.starts_with("VmHWM")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// A sweep of three places in eight rounds, in two repeats: 100 samples a round, of the place's time and one more nanosecond in each
-/// round.
+/// A sweep of three places in eight rounds, in two repeats: 100 samples a round, with the place's time plus one more nanosecond in each round.
 #[test]
-fn places_of_a_sweep_have_a_mean_each_and_what_is_paid_once_is_repaid() {
+fn places_of_a_sweep_have_a_mean_each_and_single_costs_are_repaid() {
     let experiment = read(&format!(
         r#"
 name = "made-up"

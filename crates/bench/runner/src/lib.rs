@@ -1,9 +1,8 @@
-//! Runs an experiment: for each repeat one process under each lock policy, which measures its stages one after the other and
-//! leaves a finished part of each in the run's folder. A stage that is recorded has a process of its own.
+//! Runs an experiment: for each repeat one process under each lock policy, which measures its stages in sequence and leaves a finished part of each
+//! in the run's folder. Each recorded stage has a separate process.
 //!
-//! The invariant: a process that dies or hangs costs the stage that it was at, no more. What is finished is never done again,
-//! so a run that was stopped at any moment goes on behind its last part. What was lost leaves no part: a run that goes on
-//! measures it again.
+//! The invariant: a process that dies or hangs loses only its current stage. A finished part is never measured again, so a run that was stopped at
+//! any moment continues after its last part. A lost stage leaves no part: a continued run measures it again.
 
 mod process;
 pub mod threads;
@@ -21,22 +20,21 @@ pub use process::{PART, PROGRESS, STAGE, UNWRITTEN, policy_command, recorded_com
 /// Stage and repeat, and why.
 type Lost = HashMap<(u32, u32), String>;
 
-/// A run that is under way.
+/// A run in progress.
 pub struct Runner<'r> {
     pub folder: &'r Folder,
-    /// This program's own file: each process is one of it.
+    /// The path of this program: each process runs it.
     pub program: PathBuf,
-    /// How often the run was told to stop, from outside: it ends, and what is finished stays. The second time it waits for no
-    /// process.
+    /// How often the run was told to stop, from outside: it ends, and finished parts stay. After the second time it waits for no process.
     pub stop: &'r AtomicU32,
 }
 
-/// What is heard of a run while it is under way.
+/// News of a run in progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Heard<'h> {
     pub stage: &'h Stage,
     pub repeat: u32,
-    /// Parts that are finished, and all.
+    /// Number of finished parts, and of all parts.
     pub done: usize,
     pub of: usize,
     pub what: News<'h>,
@@ -44,25 +42,25 @@ pub struct Heard<'h> {
 
 #[derive(Clone, Copy, Debug)]
 pub enum News<'h> {
-    /// What is being done.
+    /// The current activity.
     Doing(&'h str),
     Finished,
-    /// The process died or hung: there is no part, and the run goes on.
+    /// The process died or hung: there is no part, and the run continues.
     Lost(&'h str),
-    /// A process was told to end, and has not ended yet: it is waited for.
+    /// A process was told to end, and has not ended yet: the run waits for it.
     Ending {
         process: u32,
         at_most: Duration,
     },
-    /// These processes were killed, and have not ended: the run does not wait for them.
+    /// These processes were killed, but have not ended: the run does not wait for them.
     LeftBehind(&'h [u32]),
 }
 
-/// What became of a run.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub end: End,
-    /// Stage and repeat of each part whose process died or hung, and how.
+    /// Stage and repeat of each part whose process died or hung, and the reason.
     pub lost: Lost,
 }
 
@@ -70,11 +68,11 @@ pub struct Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Complete,
-    /// Stage and repeat of the part that was under way, if one was.
+    /// Stage and repeat of the part in progress, if there was one.
     Stopped {
         at: Option<(u32, u32)>,
     },
-    /// Nothing of it can be measured on this machine, and why.
+    /// No part of it can be measured on this machine, and the reason.
     Impossible(String),
 }
 
@@ -84,13 +82,13 @@ pub enum Error {
     Results(#[from] run_folder::Error),
     #[error("{what}: {cause}")]
     Start { what: String, cause: std::io::Error },
-    /// A process could not write what it had measured.
+    /// A process could not write its measurement.
     #[error("{what}")]
     Unwritten { what: String, hint: String },
 }
 
 impl Runner<'_> {
-    /// Runs every part that is missing; `hear` hears of it.
+    /// Runs every missing part; `hear` is called with the news.
     ///
     /// # Errors
     /// A process cannot be started, the folder cannot be written.
@@ -109,7 +107,7 @@ impl Runner<'_> {
             }
         }
         for repeat in 0..repeats {
-            // What is compared takes turns: no policy is always first.
+            // Compared policies take turns: none is always first.
             let mut random = fastrand::Rng::with_seed(self.folder.experiment().run.seed.wrapping_add(repeat.into()));
             random.shuffle(&mut policies);
             for policy in &policies {
@@ -141,10 +139,10 @@ impl Runner<'_> {
             if self.stop.load(Ordering::Relaxed) > 0 {
                 return Ok(End::Stopped { at: None });
             }
-            // What is recorded has a process, and so a tape, of its own.
+            // A recorded stage has a separate process, and therefore a separate recording.
             let (bare, recorded): (Vec<&Stage>, Vec<&Stage>) =
                 missing.into_iter().partition(|stage| stage.run.record.is_no());
-            // So have stages beside loads that need the driver's cache of compiled code: it is on or off for a process.
+            // The same for stages with loads that need the driver's cache of compiled code: the cache is on or off for a whole process.
             let (with, without): (Vec<&Stage>, Vec<&Stage>) =
                 bare.into_iter().partition(|stage| process::needs_cache(stage));
             let missing = match (without.is_empty(), with.is_empty()) {
@@ -160,14 +158,14 @@ impl Runner<'_> {
             let (costs, why): (Vec<&Stage>, String) = match ended {
                 Ended::Done => (missing, "its process ended without measuring it".into()),
                 Ended::Stopped { at } => {
-                    // The one that was heard of last may be finished: the next was begun then.
+                    // The last reported one may be finished: the next had begun then.
                     let from = at.map(|at| missing.iter().skip_while(move |stage| stage.number != at));
                     let under_way = from.and_then(|mut stages| stages.find(|stage| !has_part(stage)));
                     return Ok(End::Stopped { at: under_way.map(|stage| (stage.number, repeat)) });
                 }
                 Ended::Impossible(why) if self.counted().0 == 0 => return Ok(End::Impossible(why)),
                 Ended::Impossible(why) => (missing, why),
-                // Before its first stage: the next process would not come further.
+                // Before its first stage: the next process would fail at the same point.
                 Ended::Died { at: None, why } => (missing, why),
                 Ended::Died { at: Some(at), why } => (missing.into_iter().filter(|s| s.number == at).collect(), why),
                 Ended::Unwritten { what, hint } => return Err(Error::Unwritten { what, hint }),
@@ -180,7 +178,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Parts that are finished, and all.
+    /// Number of finished parts, and of all parts.
     fn counted(&self) -> (usize, usize) {
         let repeats = self.folder.experiment().run.repeats.max(1);
         let all = self.folder.stages().iter().flat_map(|stage| (0..repeats).map(|repeat| (stage.number, repeat)));

@@ -1,4 +1,4 @@
-//! One process under one policy: how it is started, and what it says line by line.
+//! One process under one policy: its start, and the lines that it prints.
 
 use crate::{Error, News, Runner};
 use experiment::{Gpu, Record, Stage, What};
@@ -12,37 +12,37 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// What lines of a process begin with: the number of the stage that it begins, or has finished; what it is doing.
+/// Beginnings of the lines that a process prints: the number of the stage that it begins, or has finished; its current activity.
 pub const STAGE: &str = "stage ";
 pub const PART: &str = "part ";
 pub const PROGRESS: &str = "# ";
 
-/// Exit status of a process that could not write what it had measured: EX_IOERR of sysexits.h. Standard error says why.
+/// Exit status of a process that could not write its measurement: EX_IOERR of sysexits.h. The reason is on standard error.
 pub const UNWRITTEN: u8 = 74;
-/// Exit status of what is not possible on this machine.
+/// Exit status for a measurement that is not possible on this machine.
 const IMPOSSIBLE: i32 = 77;
-/// With the agent and no policy: what the agent itself costs.
+/// With the agent and no policy: the cost of the agent itself.
 const AGENT: &str = "agent";
 /// Recorded, with its locks.
 const TRACED: &str = "traced";
 const STOCK: &str = "stock";
 
-/// What starting, and opening and closing a stage's routes and threads, may take; a process that is silent for longer hangs.
+/// Time limit for starting, and for opening and closing a stage's routes and threads; a process that prints nothing for longer hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A stage without a time of its own.
+/// Time limit of a stage without a duration.
 const UNBOUNDED: Duration = Duration::from_secs(600);
-/// How often it is looked at whether the run is to stop.
+/// Interval between checks whether the run must stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often it is looked at whether a process has ended.
+/// Interval between checks whether a process has ended.
 const SHORT: Duration = Duration::from_millis(10);
-/// What a process that was told to end has for it.
+/// Time for a process to end after it was told to.
 const LEAVE: Duration = Duration::from_secs(5);
-/// What one that was killed has for it. Calls of the GPU's driver cannot be interrupted, and may wait for each other.
+/// Time for a killed process to end. Calls of the GPU's driver cannot be interrupted, and may wait for each other.
 const GO: Duration = Duration::from_secs(1);
-/// A process that has not ended by then is waited for, and that is said.
+/// After this time, the wait for a process is reported.
 const AT_ONCE: Duration = Duration::from_millis(200);
 
-/// Whether something of the stage loads modules from the driver's cache of compiled code: `module(400,cached)`.
+/// Whether a part of the stage loads modules from the driver's cache of compiled code: `module(400,cached)`.
 pub(crate) fn needs_cache(stage: &Stage) -> bool {
     let of_cells = stage.cells.iter().map(|cell| &cell.subject.what);
     let has = |what: &What| matches!(what, What::Call(text) if text.split(['(', ',', ')']).any(|word| word.trim() == "cached"));
@@ -60,17 +60,17 @@ pub(crate) struct Process<'p> {
 #[derive(Debug)]
 pub(crate) enum End {
     Done,
-    /// At which stage, if it had begun one.
+    /// The stage, if it had begun one.
     Stopped {
         at: Option<u32>,
     },
     Impossible(String),
-    /// It measured, and could not write it.
+    /// It measured, but could not write the result.
     Unwritten {
         what: String,
         hint: String,
     },
-    /// At which stage, if it had begun one.
+    /// The stage, if it had begun one.
     Died {
         at: Option<u32>,
         why: String,
@@ -88,8 +88,8 @@ impl<'p> Process<'p> {
         let whole = self.command();
         let mut command = Command::new(&whole[0]);
         command.args(&whole[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
-        // Code that is compiled again each time is what is measured, not what the driver kept on disk: unless that is the load. Then it keeps it in a
-        // folder of this process alone.
+        // The measurement is of code that is compiled each time, not of the driver's cache on disk, unless the load uses the cache. Then the cache
+        // is in a folder of this process.
         let cache = if self.stages.iter().any(|stage| needs_cache(stage)) {
             Some(tempfile::tempdir().map_err(start("a temporary folder"))?)
         } else {
@@ -156,7 +156,7 @@ impl<'p> Process<'p> {
         Ok(End::Died { at, why })
     }
 
-    /// Reads its lines until there are no more: `None`; or until it is silent for too long, or the run is to stop.
+    /// Reads its lines until the end: `None`; or until it prints nothing for too long, or the run must stop.
     fn hear(
         &self,
         process: &mut Child,
@@ -186,7 +186,7 @@ impl<'p> Process<'p> {
                             hear(stage, News::Finished);
                         }
                         last = format!("the end of stage {}", at.unwrap_or_default());
-                        // Between two stages: what dies now has lost none.
+                        // Between two stages: a process that dies now has lost no stage.
                         let next = at.and_then(|n| self.stages.iter().position(|s| s.number == n)).map(|i| i + 1);
                         *at = next.and_then(|i| self.stages.get(i)).map(|s| s.number);
                     } else if let Some(text) = line.strip_prefix(PROGRESS) {
@@ -201,7 +201,7 @@ impl<'p> Process<'p> {
                     return Some("it was told to stop".into());
                 }
                 Err(RecvTimeoutError::Timeout) if heard.elapsed() > patience => {
-                    return Some(format!("its process hung: nothing for {} s after {last}", patience.as_secs()));
+                    return Some(format!("its process hung: no message for {} s after {last}", patience.as_secs()));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -213,7 +213,7 @@ impl<'p> Process<'p> {
         self.runner.stop.load(Ordering::Relaxed)
     }
 
-    /// Waits for a process that says no more: `None` if it hangs, or the run is to stop.
+    /// Waits for a process that has closed its output: `None` if it hangs, or the run must stop.
     fn wait(&self, process: &mut Child) -> std::io::Result<Option<ExitStatus>> {
         let begun = Instant::now();
         while self.stopped() == 0 && begun.elapsed() < PATIENCE {
@@ -225,12 +225,12 @@ impl<'p> Process<'p> {
         process.try_wait()
     }
 
-    /// Ends a process, in bounded time: it is told to end, then it is killed (at once if the run is told to stop for the second
-    /// time), then it is left behind: `None`.
+    /// Ends a process, in bounded time: it is told to end, then it is killed (immediately if the run is told to stop a second time), then it is
+    /// left behind: `None`.
     fn end(&self, process: &mut Child, tell: &mut dyn FnMut(News<'_>)) -> std::io::Result<Option<ExitStatus>> {
-        // With those that it has started: under a lock policy one of them measures.
+        // With its descendants: under a lock policy one of them measures.
         let all = crate::threads::family(process.id());
-        // SAFETY: two numbers; the process has not been waited for, so its number is its own.
+        // SAFETY: two numbers; the process has not been waited for, so its id is not reused.
         unsafe { libc::kill(process.id() as i32, libc::SIGTERM) };
         let (begun, mut killed, mut told) = (Instant::now(), None::<Instant>, false);
         loop {
@@ -272,7 +272,7 @@ impl<'p> Process<'p> {
     }
 }
 
-/// What a stage takes at most without a word.
+/// Maximum time of a stage without output.
 fn time_of(stage: &Stage) -> Duration {
     let run = &stage.run;
     let measured = run.duration_ns.map_or(UNBOUNDED, Duration::from_nanos) * 2;
@@ -280,8 +280,7 @@ fn time_of(stage: &Stage) -> Duration {
     measured + metered + Duration::from_nanos(run.noise_ns) + Duration::from_nanos(run.timeout_ns)
 }
 
-/// The command line of a child under a policy. What is left of the policy itself (its account, or a recording) goes into the
-/// run's folder.
+/// The command line of a child under a policy. Files of the policy itself (its account, or a recording) are written into the run's folder.
 pub fn policy_command(
     policy: &str,
     gpu: Gpu,
@@ -311,7 +310,7 @@ pub fn policy_command(
     all
 }
 
-/// The command line of a child that is recorded, with its locks. A thread whose ring is full waits: nothing is to be missing.
+/// The command line of a child that is recorded, with its locks. A thread whose ring is full waits, so that the recording is complete.
 pub fn recorded_command(
     gpu: Gpu,
     program: &OsStr,
@@ -328,7 +327,7 @@ pub fn recorded_command(
     all
 }
 
-/// Which GPU a program finds, as the command line has it.
+/// The GPU of a program, as a word on the command line.
 fn word(gpu: Gpu) -> &'static str {
     match gpu {
         Gpu::Real | Gpu::None => "real",
@@ -344,15 +343,14 @@ fn ended(status: ExitStatus) -> String {
     }
 }
 
-/// Of what it wrote to standard error the line that says why. An error says in its first line what it is about; behind it
-/// come hints, or what the program wrote.
+/// The line of standard error that gives the reason. The first line of an error names its subject; hints or the program's output come after it.
 fn why(text: &str) -> Option<String> {
     let lines: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
     let line = lines.iter().rev().find(|l| l.starts_with("error: ")).or(lines.last())?;
     Some(line.trim_start_matches("error: ").to_owned())
 }
 
-/// What helps, as it wrote it to standard error.
+/// Its hint, from standard error.
 fn hint(text: &str) -> Option<String> {
     text.lines().rev().find_map(|l| l.strip_prefix("hint: ")).map(str::to_owned)
 }
@@ -402,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_that_says_why_is_found() {
+    fn the_line_with_the_reason_is_found() {
         assert_eq!(why("error: no disk\nhint: buy one\n").as_deref(), Some("no disk"));
         assert_eq!(hint("error: no disk\nhint: buy one\n").as_deref(), Some("buy one"));
         assert_eq!(hint("error: hint: none\n"), None);

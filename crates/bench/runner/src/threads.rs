@@ -1,11 +1,11 @@
-//! What the threads of a silent process are doing, from /proc: evidence of a hang.
+//! The activity of a silent process's threads, from /proc: evidence of a hang.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-/// The threads of a process and of its descendants, equal ones together, the most frequent first; and what they did in a
-/// second: spinning threads use CPU time, stuck ones neither use it nor switch.
+/// The threads of a process and of its descendants, with equal ones grouped, the most frequent first; and their use in a second: spinning threads
+/// use CPU time, stuck ones neither use it nor switch.
 pub fn where_threads_are(process: u32) -> String {
     let mut alike: BTreeMap<String, u32> = BTreeMap::new();
     let before = done(process);
@@ -41,7 +41,7 @@ fn done(process: u32) -> (u64, u64) {
     sum
 }
 
-/// Whether a process is there and not yet dead: a dead one may stay in /proc until somebody waits for it.
+/// Whether a process exists and is alive: a dead one may stay in /proc until its parent waits for it.
 pub fn is_alive(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
@@ -74,7 +74,7 @@ fn described(process: u32, comm: &str, stat: &str, wchan: &str, syscall: &str) -
     let name: String = comm.trim().chars().filter(|c| !c.is_ascii_digit()).collect();
     let after = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
     let fields: Vec<&str> = after.split_ascii_whitespace().collect();
-    // The state is field 3, real-time priority 40, policy 41; those before the name and it are cut off.
+    // The state is field 3, real-time priority 40, policy 41; the state and the fields before it are cut off.
     let field = |n: usize| fields.get(n - 3).copied().unwrap_or("?");
     let mut call = syscall.split_ascii_whitespace();
     let call = match (call.next(), call.next()) {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn sleeping_threads_of_what_was_started_are_said_to_sleep() {
+    fn sleeping_threads_of_a_started_process_are_reported() {
         let mut shell = Command::new("sh").args(["-c", "sleep 60; true"]).stdin(Stdio::null()).spawn().unwrap();
         let mut text = String::new();
         for _ in 0..20 {

@@ -1,8 +1,7 @@
-//! What an I/O of a copy engine costs the thread that submits it: the whole way of the loop, from the free slot to the sample, on the
-//! software GPU. Nothing of what the engine does is in it: slots are filled, then all is waited for, then all is reaped, and the
-//! first and the last are timed.
+//! The cost of a copy engine's I/O for the submitting thread: the whole path of the loop, from the free slot to the sample, on the software GPU.
+//! The engine's work is not included: slots are filled, then all are waited for, then all are reaped, and only filling and reaping are timed.
 //!
-//! Its memory is ordinary: on a real GPU, stores to video memory come on top.
+//! Its memory is ordinary: a real GPU adds the cost of stores to GPU memory.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
@@ -19,7 +18,7 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 400;
 const DEPTH: u32 = 512;
-/// Behind the last copy the engine still releases.
+/// After the last copy the engine still releases.
 const BEHIND: Duration = Duration::from_micros(20);
 
 fn main() {
@@ -42,7 +41,7 @@ fn main() {
     }
 }
 
-/// Median and least of filling and of reaping.
+/// Median and minimum of filling and of reaping.
 fn measured(
     driver: &SoftDriver,
     space: &Arc<AddressSpace>,
@@ -55,7 +54,7 @@ fn measured(
         devices,
         queues: 1,
         depth: DEPTH,
-        // As the engine takes no time then, the thread is disturbed little.
+        // The engine takes no time then, so the thread is hardly disturbed.
         bytes: 64,
         part: 64 << 12,
         batch,

@@ -1,7 +1,7 @@
-//! What a run says: the types of `saturate.json` (`docs/reference/saturate.schema.json`) and of its parts.
+//! The result of a run: the types of `saturate.json` (`docs/reference/saturate.schema.json`) and of its parts.
 //!
-//! Rates are bytes or I/Os a second, times nanoseconds where their name says so. What is not known is null. A run on the software GPU or on an
-//! emulated device is `functional`: what worked is a result, and nothing in it is a rate or a time.
+//! Rates are bytes or I/Os a second, times are nanoseconds if their name says so. Unknown values are null. A run on the software GPU or on an
+//! emulated device is `functional`: it shows what works, and contains no rates or times.
 
 use crate::knee::Knee;
 use crate::link::{Access, Link, Packets};
@@ -13,7 +13,7 @@ use statistics::{Histogram, Interval};
 
 pub const SCHEMA: &str = "doorbell.saturate/2";
 
-/// Of intervals over repeats.
+/// Confidence of intervals over repeats.
 pub const CONFIDENCE: f64 = statistics::CONFIDENCE;
 
 /// `saturate.json`.
@@ -29,23 +29,23 @@ pub struct Saturated {
     /// UTC, RFC 3339.
     pub started: String,
     pub ended: String,
-    /// Every cell was measured in every repeat, or, where the knee was looked for, every cell that decides it.
+    /// Every cell was measured in every repeat or, if the knee was searched, every cell that decides it.
     pub complete: bool,
-    /// On the software GPU or an emulated device: what works is a result, how fast it was is none.
+    /// On the software GPU or an emulated device: results show what works; speeds have no meaning.
     pub functional: bool,
-    /// As in `run.json`: facts about the machine, and what is not known of it.
+    /// As in `run.json`: facts about the machine, and unknown facts.
     pub environment: serde_json::Value,
     pub warnings: Vec<String>,
-    /// Which devices, in a few words.
+    /// A short description of the devices.
     pub source: String,
-    /// Null where the link is not known.
+    /// Null if the link is unknown.
     pub link: Option<LinkOfRun>,
     pub cells: Vec<Total>,
     /// One for each target, size, depth, number of queues and kind of submission that has several numbers of threads or devices.
     pub knees: Vec<KneeOfRun>,
 }
 
-/// The link, and what is assumed of its packets.
+/// The link, and assumptions about its packets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LinkOfRun {
@@ -53,14 +53,14 @@ pub struct LinkOfRun {
     /// Bytes a second each way.
     pub line_rate: f64,
     pub packets: Packets,
-    /// What the machine did not say, or was told otherwise.
+    /// Values that the machine did not report, or that the user changed.
     pub assumed: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KneeOfRun {
-    /// With the knee's threads and devices, where there is one.
+    /// With the knee's threads and devices, if there is one.
     pub cell: CellName,
     pub knee: Option<Knee>,
     /// Why there is none.
@@ -88,12 +88,12 @@ pub struct Part {
     /// UTC, RFC 3339.
     pub started: String,
     pub status: Status,
-    /// I/Os within what was measured, all that were submitted, and those that came back with a status.
+    /// I/Os within the measured time, all submitted ones, and those that returned an error status.
     pub ios: u64,
     pub submitted: u64,
     pub refused: u64,
     pub checked: Checked,
-    /// Null where the run is functional, as in the whole file.
+    /// Null if the run is functional, as in the whole file.
     pub measured: Option<Measured>,
     pub notes: Vec<String>,
 }
@@ -105,18 +105,19 @@ pub struct Measured {
     pub seconds: f64,
     pub iops: f64,
     pub payload: f64,
-    /// Of every I/O, from before its submission until its completion was seen, ns: buckets of a thousandth, which repeats are pooled from.
+    /// Latency of every I/O, from before its submission until its completion was seen, ns: buckets of a thousandth, which can be merged over
+    /// repeats.
     #[cfg_attr(test, schemars(with = "serde_json::Value"))]
     pub latency: Histogram,
-    /// Of the submitting threads, for each I/O. They poll: they never rest.
+    /// CPU time of the submitting threads, for each I/O. They poll without rest.
     pub cpu_ns_per_io: f64,
     pub cycles_per_io: Option<f64>,
-    /// Cycles in the kernel are among them.
+    /// Whether cycles in the kernel are included.
     pub cycles_with_kernel: bool,
     pub wire: OnWire,
 }
 
-/// The median over repeats, and its 95 % interval, where there are three repeats or more.
+/// The median over repeats, and its 95 % interval, with three repeats or more.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Over {
@@ -126,7 +127,7 @@ pub struct Over {
     pub repeats: u32,
 }
 
-/// A cell of all repeats.
+/// A cell over all repeats.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Total {
@@ -138,7 +139,7 @@ pub struct Total {
     pub submitted: u64,
     pub refused: u64,
     pub checked: Checked,
-    /// Null where the run is functional.
+    /// Null if the run is functional.
     pub figures: Option<Figures>,
     pub notes: Vec<String>,
 }
@@ -152,14 +153,14 @@ pub struct Figures {
     pub latency: Latency,
     pub cpu_ns_per_io: Over,
     pub cycles_per_io: Option<Over>,
-    /// Of the GPU's link; null where nothing counts.
+    /// For the GPU's link; null if it is not counted.
     pub wire: Option<Wired>,
-    /// By counting packets; null where the link is not known, or the payload does not cross it.
+    /// By counting packets; null if the link is unknown, or the payload does not cross it.
     pub reachable: Option<Reachable>,
 }
 
-/// Percentiles of the I/Os of all repeats together, which were done within what was measured: at most a 1024th above the exact ones, and
-/// null with fewer than ten samples beyond them. Count and maximum are exact.
+/// Percentiles of the I/Os of all repeats together that ended within the measured time: at most a 1024th above the exact ones, and null with fewer
+/// than ten samples beyond them. Count and maximum are exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Latency {
@@ -170,7 +171,7 @@ pub struct Latency {
     pub max_ns: Option<u64>,
 }
 
-/// What crossed the link beside the payload. `along` is the payload's direction.
+/// Link traffic compared with the payload. `along` is the payload's direction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Wired {
@@ -178,15 +179,14 @@ pub struct Wired {
     pub by: String,
     pub along: Over,
     pub against: Over,
-    /// Of the samples of all repeats: medians of each repeat's percentiles.
+    /// From the samples of all repeats: medians of each repeat's percentiles.
     pub along_p50: f64,
     pub along_p95: f64,
-    /// Bytes along over payload bytes, both within the same moments.
+    /// Bytes along divided by payload bytes, both within the same moments.
     pub factor: Over,
 }
 
-/// Payload bytes a second that the packets leave, with completions as long as they may be and as short; the second is null where the payload
-/// is written.
+/// Payload bytes a second that the packets allow, with completions of maximum and of minimum length; the second is null if the payload is written.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Reachable {
@@ -212,7 +212,7 @@ impl Saturated {
     }
 }
 
-/// The way of the payload, and the other one.
+/// The direction of the payload, and the other one.
 pub(crate) fn ways(crossed: &crate::wire::Crossed, flow: crate::source::Flow) -> (Way, Way) {
     match flow.is_to_gpu() {
         true => (crossed.to_gpu, crossed.from_gpu),

@@ -1,4 +1,4 @@
-//! One cell: so many threads, devices, queues and I/Os under way, of one size, for one time.
+//! One cell: a number of threads, devices, queues and I/Os in flight, of one size, for one time.
 
 use crate::Error;
 use crate::lane::Lane;
@@ -19,24 +19,24 @@ use std::time::{Duration, Instant};
 pub struct Cell {
     pub shape: Shape,
     pub threads: u32,
-    /// The CPUs of the threads, one each; none: wherever the kernel puts them.
+    /// The CPUs of the threads, one each; empty: the kernel chooses.
     pub cpus: Vec<usize>,
     pub duration: Duration,
     pub limits: Limits,
-    /// How often the wire is looked at.
+    /// Interval between readings of the wire's counters.
     pub every: Duration,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug)]
 pub struct Outcome {
     pub threads: Vec<Measured>,
-    /// Looks at the counters of the link and at the I/Os that were done, within what was measured.
+    /// Readings of the link's counters and of the number of finished I/Os, within the measured time.
     pub moments: Vec<Moment>,
     pub checked: Checked,
-    /// Of all I/Os, warm-up and the last ones among them.
+    /// All I/Os, including the warm-up and the last ones.
     pub submitted: u64,
-    /// What was asked for and not given.
+    /// Requests that were refused.
     pub notes: Vec<String>,
 }
 
@@ -61,13 +61,13 @@ impl Outcome {
     }
 }
 
-/// What a thread leaves: its figures, its queues, and what was said of its CPU.
+/// The result of a thread: its figures, its queues, and notes about its CPU.
 type Ended<'q> = (Result<Measured, Error>, Vec<Lane<'q>>, Vec<String>);
 
 /// Opens the queues, measures, and compares every byte of the targets.
 ///
 /// # Errors
-/// What the device or its driver says. A wrong byte is no error, but the answer.
+/// Errors of the device or its driver. A wrong byte is no error, but part of the result.
 pub fn run(source: &mut dyn Source, cell: &Cell, clock: &Clock, wire: &mut dyn Wire) -> Result<Outcome, Error> {
     let Cell { shape, threads, .. } = cell;
     let mut opened = source.open(shape)?;
@@ -104,7 +104,7 @@ pub fn run(source: &mut dyn Source, cell: &Cell, clock: &Clock, wire: &mut dyn W
     }
     lanes.sort_by_key(Lane::number);
     let walks: Vec<Walk> = lanes.iter().map(|lane| lane.walk).collect();
-    // Queues go before their memory is looked at: nothing is under way any more.
+    // Queues are dropped before their memory is compared: then no I/O is in flight.
     drop(lanes);
     let threads = all.into_iter().collect::<Result<Vec<_>, _>>()?;
     let checked = source::check(&mut *opened, &walks)?;
@@ -113,20 +113,20 @@ pub fn run(source: &mut dyn Source, cell: &Cell, clock: &Clock, wire: &mut dyn W
     Ok(Outcome { threads, moments, checked, submitted, notes })
 }
 
-/// Each queue's way through its part.
+/// Each queue's sequence of places in its part.
 fn walks(shape: &Shape, queues: usize) -> Result<Vec<Walk>, Error> {
     let walk = |n: usize| Walk::new(shape.bytes, shape.part, shape.seed.rotate_left(n as u32) ^ n as u64);
     let walks: Option<Vec<Walk>> = (0..queues).map(walk).collect();
-    // Two I/Os to one place must never be under way.
+    // Two I/Os to the same place must never be in flight together.
     let fits = |walk: &Walk| walk.blocks() >= 2 * u64::from(shape.depth) && walk.part() == shape.part;
     walks.filter(|walks| walks.iter().all(fits)).ok_or_else(|| {
         let Shape { bytes, depth, part, .. } = shape;
-        let what = format!("{depth} I/Os of {bytes} bytes under way need more than {part} bytes of a queue's own");
+        let what = format!("{depth} I/Os of {bytes} bytes in flight need more than the {part} bytes of a queue's part");
         Error::Unavailable(what)
     })
 }
 
-/// The queues dealt out: thread n has every so-manieth, so that each thread has queues of all devices where there are enough.
+/// Distributes the queues: thread n gets every n-th, so that each thread has queues of all devices if there are enough.
 fn workers<'c, 'q>(
     cell: &Cell,
     queues: Vec<Box<dyn Queue + 'q>>,
@@ -142,7 +142,7 @@ fn workers<'c, 'q>(
     workers
 }
 
-/// Lets the threads warm up, then measure, and looks at the link meanwhile, from a thread that submits nothing.
+/// Lets the threads warm up, then measure, and reads the link's counters in the meantime, from a thread that submits nothing.
 fn watch(shared: &Shared, cell: &Cell, wire: &mut dyn Wire) -> Vec<Moment> {
     let all = |count: &std::sync::atomic::AtomicU32| {
         while count.load(Ordering::Acquire) < cell.threads && !shared.is_stopped() {

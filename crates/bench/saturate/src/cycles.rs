@@ -1,4 +1,4 @@
-//! What a thread used of its CPU: cycles where the kernel lets it count them, and its CPU time.
+//! A thread's use of its CPU: cycles if the kernel allows counting them, and its CPU time.
 
 use perf_event_open_sys as sys;
 use std::io::Read;
@@ -11,14 +11,14 @@ pub struct Cycles {
     counter: Option<(std::fs::File, bool)>,
 }
 
-/// A moment, or what lies between two.
+/// A moment, or the difference of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     /// The thread's CPU time.
     pub cpu_ns: u64,
     /// `None` where they are not counted.
     pub cycles: Option<u64>,
-    /// Those in the kernel are among the cycles.
+    /// Whether those in the kernel are included in the cycles.
     pub with_kernel: bool,
 }
 
@@ -33,7 +33,7 @@ impl Used {
 }
 
 impl Cycles {
-    /// Of the calling thread, with those in the kernel where that is allowed.
+    /// For the calling thread, including the kernel's if that is allowed.
     pub fn open() -> Cycles {
         let counter = open(false).map(|file| (file, true)).or_else(|| open(true).map(|file| (file, false)));
         Cycles { counter }
@@ -42,7 +42,7 @@ impl Cycles {
     /// As it is now: two system calls.
     pub fn now(&mut self) -> Used {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: writes the struct; the clock is always there.
+        // SAFETY: writes the struct; the clock always exists.
         unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
         let cycles = self.counter.as_mut().and_then(|(file, _)| {
             let mut bytes = [0; 8];
@@ -66,12 +66,12 @@ fn open(without_kernel: bool) -> Option<std::fs::File> {
     };
     wanted.set_exclude_hv(1);
     wanted.set_exclude_kernel(without_kernel.into());
-    // SAFETY: the attributes are whole; this thread, on any CPU.
+    // SAFETY: the attributes are complete; this thread, on any CPU.
     let fd = unsafe { sys::perf_event_open(&mut wanted, 0, -1, -1, abi::PERF_FLAG_FD_CLOEXEC.into()) };
     if fd < 0 {
         return None;
     }
-    // SAFETY: the call has just opened it for us.
+    // SAFETY: the call has just opened it, and there is no other owner.
     Some(unsafe { std::fs::File::from_raw_fd(fd) })
 }
 

@@ -9,26 +9,26 @@ pub enum Error {
     #[cfg(target_arch = "x86_64")]
     #[error(transparent)]
     Gpu(#[from] gpu::Error),
-    /// It does not exist here, and why.
+    /// It does not exist here, and the reason.
     #[error("{0}")]
     Unavailable(String),
-    #[error("queue {queue}: {under_way} of {depth} I/Os under way, and none was done for {after:?}")]
+    #[error("queue {queue}: {under_way} of {depth} I/Os in flight, and none completed for {after:?}")]
     Late { queue: usize, under_way: usize, depth: usize, after: Duration },
-    #[error("queue {queue}: slot {slot} is done, and nothing is under way there")]
+    #[error("queue {queue}: slot {slot} completed, but nothing is in flight there")]
     NotUnderWay { queue: usize, slot: u32 },
     #[error("a thread that submits has panicked")]
     Panicked,
-    /// What a device or its driver says.
+    /// An error of a device or its driver.
     #[error("{0}")]
     Device(String),
-    /// A file that is to be read.
+    /// A file to be read.
     #[error("{what}")]
     File { what: String, hint: String },
     #[error("{origin}: {what}")]
     Plan { origin: String, what: String, hint: String },
     #[error("{0}: there is a run already")]
     Exists(PathBuf),
-    #[error("{0}: the folder is not empty, and what is in it is no run of `bench saturate`")]
+    #[error("{0}: the folder is not empty, and its contents are not a run of `bench saturate`")]
     NotOurs(PathBuf),
     #[error("{0}: no run of `bench saturate`: it has no asked.json")]
     NoRun(PathBuf),
@@ -41,19 +41,19 @@ pub enum Error {
 }
 
 impl Error {
-    /// What helps.
+    /// What to do.
     pub fn hint(&self) -> String {
         match self {
             Error::Plan { hint, .. } | Error::File { hint, .. } => return hint.clone(),
             Error::Lock(e) => return e.hint(),
-            Error::Exists(_) => "--resume goes on with it, --force replaces it, -o DIR writes elsewhere",
+            Error::Exists(_) => "--resume continues it, --force replaces it, -o DIR writes elsewhere",
             Error::NotOurs(_) => "give a new or an empty folder: -o DIR",
             Error::NoRun(_) => "give the folder that `doorbell bench saturate -o` wrote",
-            Error::Other(_) => "go on with the same plan; --force replaces it, -o DIR writes elsewhere",
+            Error::Other(_) => "continue with the same plan; --force replaces it, -o DIR writes elsewhere",
             Error::Broken(Broken::Damaged { .. }) => "if that file is removed, --resume measures that cell again",
             Error::Broken(Broken::Version { .. }) => "read it with the doorbell that wrote it",
             Error::Broken(Broken::Read { .. }) => "give the folder of a run, with all its files readable",
-            Error::Broken(Broken::Write { .. }) => "finished cells are kept, and --resume goes on with them",
+            Error::Broken(Broken::Write { .. }) => "finished cells are kept, and --resume continues after them",
             Error::Late { .. } | Error::NotUnderWay { .. } => {
                 "the kernel log says whether the device was reset; a smaller depth shows whether the load matters"
             }

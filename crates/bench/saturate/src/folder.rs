@@ -1,7 +1,6 @@
-//! The folder of a run: what was asked (`asked.json`), a file for each cell of each repeat (`parts/`), and what they say together
-//! (`saturate.json`).
+//! The folder of a run: the request (`asked.json`), a file for each cell of each repeat (`parts/`), and their summary (`saturate.json`).
 //!
-//! The invariant: every file appears whole or not at all, so a run that was killed at any moment goes on behind its last part.
+//! The invariant: every file is complete or absent, so a run that was killed at any moment continues after its last part.
 
 use crate::Error;
 use crate::account::{Part, SCHEMA, Saturated, Status};
@@ -18,10 +17,10 @@ pub const SATURATED: &str = "saturate.json";
 const ASKED_SCHEMA: &str = "doorbell.saturate-asked/1";
 const PART_SCHEMA: &str = "doorbell.saturate-part/2";
 
-/// What a run writes. Last what makes it one, so that a removal that was cut short can be repeated.
+/// The files of a run. The one that makes it a run is last, so that an interrupted removal can be repeated.
 const CONTENT: [&str; 3] = [SATURATED, PARTS, ASKED];
 
-/// What was asked, and on what.
+/// The request, and the machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Asked {
     pub doorbell: String,
@@ -41,17 +40,17 @@ pub struct Asked {
 pub struct Folder {
     path: PathBuf,
     asked: Asked,
-    /// The folder itself was not there before this run.
+    /// The folder itself did not exist before this run.
     made: bool,
-    /// None where it is only read.
+    /// None if it is only read.
     _lock: Option<Lock>,
 }
 
 impl Folder {
-    /// A new run, in a folder that is made where it is not there. With `force` it takes the place of one that is there.
+    /// A new run, in a folder that is made if it does not exist. With `force` it replaces an existing run.
     ///
     /// # Errors
-    /// There is one, or something else; another run writes there; it cannot be written.
+    /// A run or other content exists; another run is writing there; it cannot be written.
     pub fn create(path: &Path, asked: Asked, force: bool) -> Result<Folder, Error> {
         let made = !path.exists();
         fs::create_dir_all(path).map_err(Broken::write(path))?;
@@ -70,10 +69,10 @@ impl Folder {
         Ok(folder)
     }
 
-    /// A run that is to go on.
+    /// For a run that is to continue.
     ///
     /// # Errors
-    /// There is none; another one writes there.
+    /// There is none; another one is writing there.
     pub fn resume(path: &Path) -> Result<Folder, Error> {
         let asked = asked(path)?;
         let lock = Lock::of_run(path).map_err(Error::Lock)?;
@@ -82,7 +81,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// To read it, finished or not.
+    /// For reading it, finished or not.
     ///
     /// # Errors
     /// There is no run.
@@ -90,13 +89,13 @@ impl Folder {
         Ok(Folder { path: path.into(), asked: asked(path)?, made: false, _lock: None })
     }
 
-    /// Whether there is one that has measured anything. What cannot be read may have.
+    /// Whether there is a run with a measurement. A run that cannot be read counts as measured.
     fn is_measured(path: &Path) -> bool {
         let parts = Folder::open(path).and_then(|there| there.parts());
         parts.map_or(true, |parts| parts.iter().any(|part| part.status == Status::Done))
     }
 
-    /// Removes a run that has measured nothing, and the folder with it if this run made it. One that has measured stays.
+    /// Removes a run without a measurement, and the folder too if this run made it. A run with a measurement stays.
     ///
     /// # Errors
     /// Something cannot be removed.
@@ -121,7 +120,7 @@ impl Folder {
         &self.asked
     }
 
-    /// The folders are there, and what was being written when a run was killed is not.
+    /// Makes the folders, and removes unfinished files of a killed run.
     fn make_ready(&self) -> Result<(), Error> {
         for folder in [self.path.clone(), self.path.join(PARTS)] {
             fs::create_dir_all(&folder).and_then(|()| output::remove_parts(&folder)).map_err(Broken::write(&folder))?;
@@ -148,7 +147,7 @@ impl Folder {
     }
 
     /// # Errors
-    /// It cannot be written; what was there stays.
+    /// It cannot be written; the old file stays.
     pub fn write_account(&self, account: &Saturated) -> Result<(), Error> {
         Ok(versioned::write_document(&self.path.join(SATURATED), account)?)
     }

@@ -1,15 +1,15 @@
-//! How few CPU threads and devices fill the link.
+//! The smallest numbers of CPU threads and devices that fill the link.
 //!
-//! The search is pure: from the rates that are known it says which cell is to be measured next, until it knows the fewest threads with which
-//! the payload comes within a part of the best rate, and the fewest devices with so many threads. It takes for granted that more
-//! devices do not make it slower than that part; every rate that it asked for counts for the best.
+//! The search is pure: from the known rates it returns the next cell to measure, until it knows the smallest number of threads with which the
+//! payload comes within a part of the best rate, and the smallest number of devices with that many threads. It assumes that more devices do not
+//! make it slower than that part. Every measured rate may become the best.
 
 use serde::{Deserialize, Serialize};
 
-/// Within this part of the best rate the link is full.
+/// Within this part of the best rate the link counts as full.
 pub const WITHIN: f64 = 0.03;
 
-/// What is known of a cell.
+/// The known result of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Known {
     /// Payload bytes a second.
@@ -30,22 +30,22 @@ pub enum Next {
     Nothing,
 }
 
-/// The fewest.
+/// The smallest numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Knee {
     pub threads: u32,
     pub devices: u32,
-    /// Payload bytes a second there, and the best that was measured.
+    /// Payload bytes a second there, and the best measured rate.
     pub rate: f64,
     pub best: f64,
     pub within: f64,
 }
 
-/// `threads` and `devices` are what may be asked for, ascending.
+/// `threads` and `devices` are the allowed values, ascending.
 pub fn next(threads: &[u32], devices: &[u32], within: f64, known: impl Fn(u32, u32) -> Option<Known>) -> Next {
     let mut best: Option<f64> = None;
-    // The largest first: its rate is what the others are held against.
+    // The largest first: the others are compared with its rate.
     for (t, d) in threads.iter().rev().flat_map(|t| devices.iter().rev().map(move |d| (*t, *d))) {
         match known(t, d) {
             None if best.is_none() => return Next::Measure { threads: t, devices: d },
@@ -78,7 +78,7 @@ enum Fewest {
     None,
 }
 
-/// The least value that holds, where all larger ones are taken to hold, too.
+/// The smallest value for which `holds` is true, assuming that it is true for all larger ones.
 fn fewest(values: &[u32], holds: impl Fn(u32) -> Option<bool>) -> Fewest {
     let Some((last, before)) = values.split_last() else { return Fewest::None };
     match holds(*last) {
@@ -110,7 +110,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// Asks until it is found: what it found, and how many cells that took.
+    /// Searches to the end; returns the result, and how many cells that took.
     fn search(threads: &[u32], devices: &[u32], rate: impl Fn(u32, u32) -> Known) -> (Next, usize) {
         let mut known = BTreeMap::new();
         loop {
@@ -134,16 +134,16 @@ mod tests {
         let Next::Found(knee) = found else { panic!("{found:?}") };
         assert_eq!((knee.threads, knee.devices, knee.rate, knee.best), (4, 4, 50.0, 50.0));
         assert!(asked < 12, "{asked} of 24 cells");
-        // One thread is enough where it is not the limit.
+        // One thread is enough if threads are not the limit.
         let (found, _) = search(&[1, 2], &[1, 2, 4], |_, d| link(8, d));
         assert!(matches!(found, Next::Found(Knee { threads: 1, devices: 4, .. })), "{found:?}");
-        // A cell that came out better than the largest raises the bar.
+        // A cell with a higher rate than the largest becomes the best.
         let (found, _) = search(&[1, 2], &[1, 2], |t, d| Known::Rate(if (t, d) == (1, 2) { 70.0 } else { 60.0 }));
         assert!(matches!(found, Next::Found(Knee { threads: 1, devices: 2, rate: 70.0, best: 70.0, .. })), "{found:?}");
     }
 
     #[test]
-    fn what_cannot_be_measured_is_left_out() {
+    fn unmeasurable_candidates_are_left_out() {
         let some = |t, d| if d > 2 || t > d { Known::Never } else { link(t, d) };
         let (found, _) = search(&[1, 2, 4], &[1, 2, 4], some);
         assert!(matches!(found, Next::Found(Knee { threads: 2, devices: 2, rate: 28.0, .. })), "{found:?}");

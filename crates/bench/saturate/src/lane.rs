@@ -1,4 +1,4 @@
-//! One queue as its thread drives it: free slots are filled, what is done is reaped, and each I/O is one sample.
+//! One queue of a thread: free slots are filled, finished I/Os are reaped, and each I/O is one sample.
 
 use crate::Error;
 use crate::queue::{Done, Queue};
@@ -8,21 +8,21 @@ use statistics::Histogram;
 
 /// A slot without an I/O.
 const FREE: u64 = u64::MAX;
-/// Completions that one look takes.
+/// Maximum number of completions of one poll.
 const LOOK: usize = 128;
 
 pub struct Lane<'q> {
     queue: Box<dyn Queue + 'q>,
-    /// Which of all queues it is.
+    /// Its index among all queues.
     number: usize,
     pub walk: Walk,
     free: Vec<u32>,
-    /// Of each slot: which I/O is under way there, and the ticks when it, or the first of those with the same doorbell, was begun.
+    /// For each slot: the I/O in flight, and the ticks when it, or the first of those with the same doorbell, was begun.
     numbers: Box<[u64]>,
     started: Box<[u64]>,
     done: [Done; LOOK],
     batch: usize,
-    /// I/Os that came back with the place of one and a status.
+    /// I/Os that returned with the place of an I/O and an error status.
     pub refused: u64,
     pub completed: u64,
 }
@@ -57,8 +57,8 @@ impl<'q> Lane<'q> {
         self.numbers.len() - self.free.len()
     }
 
-    /// Submits into free slots. I/Os of one doorbell are submitted by that doorbell; their time begins when the first of them is made, so
-    /// that each has waited for the others in its own.
+    /// Submits into free slots. I/Os that share a doorbell are submitted by that doorbell. Their time begins when the first of them is made, so
+    /// each one's time includes waiting for the others.
     #[inline]
     pub fn fill(&mut self, clock: &Clock) -> Result<(), Error> {
         while self.free.len() >= self.batch {
@@ -79,7 +79,7 @@ impl<'q> Lane<'q> {
         Ok(())
     }
 
-    /// No two I/Os to one place may be under way: an old one holds the next half of a lap back. It is looked for where a half begins.
+    /// Two I/Os to the same place must not be in flight together: an old one blocks the next half of a lap. This is checked where a half begins.
     #[inline]
     fn is_far_ahead(&self) -> bool {
         let (next, half) = (self.walk.taken(), self.walk.blocks() / 2);
@@ -88,12 +88,12 @@ impl<'q> Lane<'q> {
         begins && self.numbers.iter().any(|number| *number != FREE && number + half <= next)
     }
 
-    /// Nothing is submitted any more.
+    /// No I/O is submitted after this.
     pub fn finish(&mut self) -> Result<(), Error> {
         self.queue.finish()
     }
 
-    /// Takes what is done; how many I/Os that were.
+    /// Reaps finished I/Os; returns their number.
     #[inline]
     pub fn reap(&mut self, clock: &Clock, latency: &mut Histogram) -> Result<usize, Error> {
         let reaped = self.queue.reap(&mut self.done)?;
@@ -101,7 +101,7 @@ impl<'q> Lane<'q> {
             return Ok(0);
         }
         let now = clock.now();
-        // Those that began at one moment are samples of one value.
+        // I/Os that began at the same moment are samples with the same value.
         let (mut began, mut alike) = (0, 0);
         for Done { slot, status } in &self.done[..reaped] {
             let under_way = self.numbers.get_mut(*slot as usize).filter(|number| **number != FREE);

@@ -1,13 +1,13 @@
-//! How full the link gets: T threads drive D devices with Q queues of N I/Os under way each, and every I/O is submitted and reaped
-//! by itself; meanwhile the GPU counts what crosses its link.
+//! How full the link gets. T threads drive D devices with Q queues of N I/Os in flight each, and every I/O is submitted and reaped separately; in
+//! the meantime the GPU counts the traffic on its link.
 //!
-//! A [`queue::Queue`] takes I/Os, a [`source::Source`] opens queues: copy engines in the place of devices, drives, a file ([`sources`]). [`cell`]
-//! measures one cell, [`link`] says what a link can carry.
+//! A [`queue::Queue`] takes I/Os, a [`source::Source`] opens queues: copy engines in place of devices, drives, a file ([`sources`]). [`cell`]
+//! measures one cell, [`link`] computes what a link can carry.
 //!
-//! The invariant: in the loop that submits and reaps no lock is taken, nothing is allocated and no system call is made (but those that read a
-//! file), and every byte that it moved is compared afterwards (of slots of a file: the last that they hold).
+//! The invariant: the loop that submits and reaps takes no lock, allocates no memory and makes no system call (except to read a file). Every byte
+//! that it moved is compared afterwards (for slots of a file: the last contents).
 //!
-//! It measures on x86-64 alone. Elsewhere it has what was measured, to be read.
+//! Measuring is only supported on x86-64. Elsewhere, existing measurements can be read.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 pub mod account;

@@ -1,11 +1,11 @@
-//! What a PCIe link can carry, by counting bytes of packets: the line rate, and what of it is left for payload under stated
-//! assumptions ([`Packets`]). Nothing here is measured.
+//! What a PCIe link can carry, by counting bytes of packets: the line rate, and the part left for payload under stated assumptions ([`Packets`]).
+//! Only computed, not measured.
 //!
-//! A transaction layer packet (TLP) of generations 3 to 5 is, on the link: 4 bytes of framing with the sequence number (the STP token),
-//! a header of 12 or 16 bytes, the data, and 4 bytes of LCRC. A write carries its data in the request (a header of 16 bytes for a
-//! 64-bit address). A read is a request without data one way, and completions (12 bytes) with the data the other way. Packets of the data
-//! link layer (DLLPs: acknowledgements, credits) are 8 bytes with their framing, and go against the TLPs that they are about.
-//! One block in 371 of each lane is a SKP ordered set. So, for payload in one direction:
+//! On the link, a transaction layer packet (TLP) of generations 3 to 5 consists of 4 bytes of framing with the sequence number (the STP token), a
+//! header of 12 or 16 bytes, the data, and 4 bytes of LCRC. A write carries its data in the request (a header of 16 bytes for a 64-bit address). A
+//! read is a request without data in one direction, and completions (12 bytes) with the data in the other. Packets of the data link layer (DLLPs:
+//! acknowledgements, credits) are 8 bytes with their framing, and are sent in the opposite direction of their TLPs. One block in 371 of each lane
+//! is a SKP ordered set. So, for payload in one direction:
 //!
 //! ```text
 //! line rate  = transfers/s * lanes * 128/130 / 8
@@ -19,13 +19,13 @@ use serde::{Deserialize, Serialize};
 
 /// STP token and LCRC.
 const FRAME: u32 = 4 + 4;
-/// Of a request with a 64-bit address, and of a completion.
+/// Header of a request with a 64-bit address, and of a completion.
 const REQUEST: u32 = 16;
 const COMPLETION: u32 = 12;
 const ECRC: u32 = 4;
 /// With its framing.
 const DLLP: f64 = 8.0;
-/// Of 371 blocks one is a SKP ordered set: they come at least every 375 and at most every 370 blocks.
+/// One of 371 blocks is a SKP ordered set: they are sent at least every 375 and at most every 370 blocks.
 const NOT_SKIPPED: f64 = 370.0 / 371.0;
 
 /// A link: 16 lanes of generation 5, for example.
@@ -50,8 +50,8 @@ impl Link {
         link.line_rate().map(|_| link)
     }
 
-    /// Bytes a second that the lanes carry each way, the encoding taken off. `None` for a generation without 8b/10b or 128b/130b, or a
-    /// width that no link has. (Generation 6 sends flits.)
+    /// Bytes a second that the lanes carry in each direction, after subtracting the encoding. `None` for a generation without 8b/10b or 128b/130b,
+    /// or an invalid width. (Generation 6 uses flits.)
     pub fn line_rate(self) -> Option<f64> {
         let (transfers, encoding) = match self.generation {
             1 => (2.5e9, 0.8),
@@ -65,13 +65,13 @@ impl Link {
     }
 }
 
-/// What is assumed of the packets.
+/// Assumptions about the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Packets {
-    /// MPS: data of one packet at most.
+    /// MPS: maximum data of one packet.
     pub max_payload: u32,
-    /// MRRS: bytes that one read asks for at most.
+    /// MRRS: maximum bytes of one read request.
     pub max_read_request: u32,
     /// RCB: completions of one read are cut at multiples of it, 64 or 128 bytes.
     pub read_completion_boundary: u32,
@@ -79,7 +79,7 @@ pub struct Packets {
     pub completion: u32,
     /// An end-to-end checksum of 4 bytes in each packet.
     pub ecrc: bool,
-    /// One acknowledgement, and one update of credits, for so many TLPs.
+    /// One acknowledgement, and one update of credits, for this many TLPs.
     pub tlps_per_ack: u32,
     pub tlps_per_credit: u32,
 }
@@ -103,13 +103,13 @@ impl Default for Packets {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
-    /// The side that has the bytes writes them: posted.
+    /// The side that has the bytes writes them: posted writes.
     Write,
-    /// The side that wants the bytes reads them: requests, and completions with data.
+    /// The side that wants the bytes reads them: it sends read requests and gets completions with data.
     Read,
 }
 
-/// What goes over the link besides the payload, for each I/O: posted writes, by their bytes. `along` is the payload's direction.
+/// What crosses the link for each I/O besides the payload: the sizes of posted writes. `along`: in the payload's direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Beside {
@@ -124,19 +124,19 @@ pub struct Bytes {
     pub against: f64,
 }
 
-/// Aligned blocks of `block` bytes that `bytes` at `at` touch.
+/// The number of aligned blocks of `block` bytes that `bytes` at `at` touch.
 fn touched(at: u64, bytes: u64, block: u32) -> u64 {
     let block = u64::from(block.max(1));
     if bytes == 0 { 0 } else { (at + bytes - 1) / block - at / block + 1 }
 }
 
 impl Packets {
-    /// The same with completions of one boundary each: the most packets that a root complex may answer a read with.
+    /// The same, with completions of one boundary each: the highest number of packets with which a root complex may answer a read.
     pub fn with_short_completions(self) -> Packets {
         Packets { completion: self.read_completion_boundary, ..self }
     }
 
-    /// That they can be: the error says what cannot.
+    /// Checks that the specification allows these values; the error names the wrong one.
     ///
     /// # Errors
     /// A value that the specification does not have.
@@ -153,7 +153,7 @@ impl Packets {
             return Err("data of a completion is the boundary, or it doubled, up to MPS".into());
         }
         if self.tlps_per_ack == 0 || self.tlps_per_credit == 0 {
-            return Err("an acknowledgement is for one TLP at least".into());
+            return Err("an acknowledgement is for at least one TLP".into());
         }
         Ok(())
     }
@@ -162,7 +162,7 @@ impl Packets {
         FRAME + header + if self.ecrc { ECRC } else { 0 }
     }
 
-    /// TLP bytes of an I/O of `bytes` at the address `at`, with what goes beside it, and how many TLPs that are each way.
+    /// TLP bytes of an I/O of `bytes` at the address `at`, with the writes in `beside`, and the number of TLPs in each direction.
     fn packets(&self, access: Access, at: u64, bytes: u64, beside: &Beside) -> (Bytes, [f64; 2]) {
         let (request, completion) = (u64::from(self.packet(REQUEST)), u64::from(self.packet(COMPLETION)));
         let (mut tlps, mut along, mut against) = ([0, 0], bytes, 0);
@@ -184,12 +184,12 @@ impl Packets {
         (Bytes { along: along as f64, against: against as f64 }, tlps.map(|n| n as f64))
     }
 
-    /// Bytes of TLPs for an I/O of `bytes` at the address `at`.
+    /// TLP bytes for an I/O of `bytes` at the address `at`.
     pub fn tlp_bytes(&self, access: Access, at: u64, bytes: u64, beside: &Beside) -> Bytes {
         self.packets(access, at, bytes, beside).0
     }
 
-    /// The same with the DLLPs, which go against the TLPs that they are about.
+    /// The same with DLLPs, which go in the opposite direction to the TLPs that they acknowledge or give credit for.
     pub fn link_bytes(&self, access: Access, at: u64, bytes: u64, beside: &Beside) -> Bytes {
         let (of_tlps, [along, against]) = self.packets(access, at, bytes, beside);
         let of_dllps =
@@ -197,13 +197,13 @@ impl Packets {
         Bytes { along: of_tlps.along + of_dllps(against), against: of_tlps.against + of_dllps(along) }
     }
 
-    /// Payload bytes a second in one direction, if nothing but I/Os of this size crosses the link: that of the fuller way.
+    /// Payload bytes per second in one direction if only I/Os of this size cross the link. The direction with more bytes limits it.
     pub fn reachable(&self, link: Link, access: Access, bytes: u64, beside: &Beside) -> Option<f64> {
         let on_link = self.link_bytes(access, 0, bytes, beside);
         Some(link.line_rate()? * NOT_SKIPPED * bytes as f64 / on_link.along.max(on_link.against))
     }
 
-    /// TLP bytes along the payload for each byte of it.
+    /// TLP bytes in the payload's direction per byte of payload.
     pub fn factor(&self, access: Access, bytes: u64, beside: &Beside) -> f64 {
         self.tlp_bytes(access, 0, bytes, beside).along / bytes as f64
     }
@@ -233,8 +233,8 @@ mod tests {
         assert_eq!((Link::of_fact("generation 9 x16"), Link::of_fact("5 x16")), (None, None));
     }
 
-    /// 4096 bytes: 16 writes of 256 are 16 * 24 + 4096 = 4480; 32 of 128 are 4864; 16 completions are 16 * 20 + 4096 = 4416, 64 of a
-    /// cache line are 5376, and 8 requests of 512 are 192.
+    /// 4096 bytes: 16 writes of 256 are 16 * 24 + 4096 = 4480 bytes, 32 of 128 are 4864. 16 completions are 16 * 20 + 4096 = 4416, 64 of one cache
+    /// line are 5376, and 8 requests of 512 are 192.
     #[test]
     fn packets_are_counted_as_by_hand() {
         let (none, p) = (Beside::default(), Packets::default());
@@ -249,14 +249,14 @@ mod tests {
         near(p.factor(Access::Write, 4096, &none), 1.09375);
         near(short.factor(Access::Write, 4096, &none), 1.1875);
         near(p.factor(Access::Read, 512, &none), (512.0 + 40.0) / 512.0);
-        // 16 TLPs are 4 acknowledgements and 4 credits of 8 bytes the other way.
+        // 16 TLPs cause 4 acknowledgements and 4 credits of 8 bytes in the other direction.
         assert_eq!(p.link_bytes(Access::Write, 0, 4096, &none), Bytes { along: 4480.0, against: 64.0 });
-        // 8 requests are 4 DLLPs along the completions, 16 completions are 8 along the requests.
+        // 8 requests cause 4 DLLPs along the completions; 16 completions cause 8 along the requests.
         assert_eq!(p.link_bytes(Access::Read, 0, 4096, &none), Bytes { along: 4448.0, against: 256.0 });
     }
 
     #[test]
-    fn what_goes_beside_an_io_counts_where_it_goes() {
+    fn writes_besides_an_io_count_in_their_direction() {
         // A doorbell of 4 bytes along, a completion entry of 16 against.
         let beside = Beside { along: vec![4], against: vec![16] };
         let p = Packets::default();
@@ -277,7 +277,7 @@ mod tests {
         // 63.015 * 370/371 * 4096/4480 and 4096/4448.
         near(reachable(p, Access::Write), 63.015_384_615_384_62e9 * 370.0 / 371.0 * 4096.0 / 4480.0);
         near(reachable(p, Access::Read), 63.015_384_615_384_62e9 * 370.0 / 371.0 * 4096.0 / 4448.0);
-        // What goes back may be more: a byte of payload, and 4 KiB beside it.
+        // The other direction may carry more: here a byte of payload, and 4 KiB against it.
         let back = Beside { along: Vec::new(), against: vec![4096] };
         let full = p.reachable(GEN5, Access::Write, 1, &back).unwrap();
         near(full, 63.015_384_615_384_62e9 * 370.0 / 371.0 / (4096.0 + 24.0 + 4.0));

@@ -1,4 +1,4 @@
-//! What to measure, as a TOML file: the axes, how long, how often.
+//! What to measure, as a TOML file: the axes, the duration and the repeats.
 
 use crate::Error;
 use crate::source::{Flow, Operation, Submission, Target};
@@ -6,7 +6,7 @@ use crate::way::{Mode, Way};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A file with every value that it left to the default.
+/// A plan with all defaults filled in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -19,10 +19,10 @@ pub struct Plan {
     #[serde(default)]
     pub source: Devices,
     pub matrix: Matrix,
-    /// A plain copy per direction, which the I/Os are held against.
+    /// A plain copy in each direction, with which the I/Os are compared.
     #[serde(default)]
     pub peak: Peak,
-    /// What is assumed of the link instead of what the machine says of it.
+    /// Values of the link that replace what the machine reports.
     #[serde(default)]
     pub link: Assumed,
     #[serde(default)]
@@ -35,7 +35,7 @@ pub struct Plan {
 pub enum Gpu {
     #[default]
     Real,
-    /// The software GPU: what works, never how fast.
+    /// The software GPU: it shows that something works, not how fast.
     Soft,
 }
 
@@ -44,20 +44,20 @@ pub enum Gpu {
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Run {
     pub gpu: Gpu,
-    /// Which one, by the driver's numbers. Its own counters are read, and its own link is told.
+    /// The number of the GPU, as the driver counts. The counters and the link of this GPU are used.
     pub number: u32,
-    /// Of each cell in each repeat.
+    /// Time for each cell in each repeat.
     pub duration: String,
     /// I/Os of each queue before that.
     pub warm_up: u64,
     pub repeats: u32,
-    /// Of the data, the places and the order of the cells.
+    /// Seed of the data, the addresses and the order of the cells.
     pub seed: u64,
     /// Bytes of all targets of a cell together.
     pub buffer: String,
-    /// CPUs of the threads, one each; none: the last of those that this process has, if it has more than threads.
+    /// CPUs of the threads, one each. Empty: the last CPUs of this process, if it has more CPUs than threads.
     pub cpus: Vec<usize>,
-    /// Without an I/O that is done for so long a cell has failed.
+    /// A cell in which no I/O completes for this long has failed.
     pub timeout: String,
 }
 
@@ -84,7 +84,7 @@ pub enum Kind {
     /// Copy engines in the place of devices.
     #[default]
     Engines,
-    /// NVMe drives, driven from user space; they are written to only with the word of the command line.
+    /// NVMe drives, driven from user space; they are written only if an option on the command line allows it.
     Nvme,
     /// A file, read by io_uring.
     Files,
@@ -96,12 +96,12 @@ pub enum Kind {
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Devices {
     pub kind: Kind,
-    /// Numbers of copy engines, the first device first; none: all that run beside kernels.
+    /// Numbers of copy engines, that of the first device first. Empty: all that run concurrently with kernels.
     pub engines: Vec<u32>,
     pub mode: Mode,
     /// PCI addresses of NVMe drives.
     pub drives: Vec<String>,
-    /// Which of their namespaces; the first where it is 0.
+    /// The namespace of the drives; 0 is the first one.
     pub namespace: u32,
     /// Path of the file.
     pub file: String,
@@ -140,16 +140,16 @@ pub struct Matrix {
     pub queues: Vec<u32>,
     #[serde(deserialize_with = "several")]
     pub target: Vec<Target>,
-    /// Reads; of drives writes as well, for which the command line has to name each drive.
+    /// Reads; for drives also writes, for which the command line has to name each drive.
     #[serde(deserialize_with = "several")]
     pub operation: Vec<Operation>,
-    /// I/Os that one doorbell announces; 1 is each by itself.
+    /// I/Os per doorbell; 1: each has its own.
     #[serde(deserialize_with = "several")]
     pub batch: Vec<u32>,
-    /// By doorbells, or armed: that is each by itself.
+    /// By doorbells, or armed: then each I/O is submitted alone.
     #[serde(deserialize_with = "several")]
     pub submission: Vec<Submission>,
-    /// How copy engines are told of an I/O and say that it is done.
+    /// How copy engines get an I/O and report its completion.
     pub way: Vec<Way>,
 }
 
@@ -252,7 +252,7 @@ pub struct Amounts {
     pub buffer: u64,
 }
 
-/// More would only be a slip of the pen.
+/// A plan with more cells is taken for a mistake.
 const MOST_CELLS: usize = 4096;
 const MOST_DEPTH: u32 = 512;
 const MOST: u32 = 256;
@@ -260,7 +260,7 @@ const MOST: u32 = 256;
 /// Reads a plan; `sets` are `key=value`, as `matrix.depth=32`.
 ///
 /// # Errors
-/// [`Error::Plan`] with what is wrong where.
+/// [`Error::Plan`] with what is wrong, and where.
 pub fn read(text: &str, origin: &str, sets: &[String]) -> Result<Plan, Error> {
     let wrong = |what: String, hint: &str| Error::Plan { origin: origin.into(), what, hint: hint.into() };
     let keys = "docs/reference/saturate-folder.md has the keys of a plan";
@@ -280,10 +280,10 @@ pub fn read(text: &str, origin: &str, sets: &[String]) -> Result<Plan, Error> {
 }
 
 fn insert(table: &mut toml::Table, key: &str, value: &str) -> Result<(), &'static str> {
-    let (of, key) = key.split_once('.').ok_or("a key has a table before it")?;
+    let (of, key) = key.split_once('.').ok_or("a key needs a table before it")?;
     let of = table.entry(of).or_insert_with(|| toml::Value::Table(toml::Table::new()));
     let of = of.as_table_mut().ok_or("there is no such table")?;
-    // `[1, 2]`, `3` and `true` are TOML; `4KiB` and `gpu` are texts.
+    // `[1, 2]`, `3` and `true` are TOML; `4KiB` and `gpu` are plain texts.
     let parsed = format!("value = {value}").parse::<toml::Table>().ok().and_then(|mut one| one.remove("value"));
     of.insert(key.into(), parsed.unwrap_or_else(|| toml::Value::String(value.into())));
     Ok(())
@@ -326,10 +326,10 @@ impl Plan {
             return Err(("matrix.submission: only copy engines have gates".into(), "\"doorbell\" is for all devices"));
         }
         if m.way.is_empty() {
-            return Err(("matrix.way is empty".into(), "[{}] is the usual one"));
+            return Err(("matrix.way is empty".into(), "[{}] is the default"));
         }
         if m.way.iter().any(|way| *way != Way::default()) && self.source.kind != Kind::Engines {
-            return Err(("matrix.way: only copy engines have several".into(), "leave it away for other devices"));
+            return Err(("matrix.way: only copy engines have several".into(), "leave it out for other devices"));
         }
         if self.run.repeats == 0 || self.run.repeats > 100 {
             return Err(("run.repeats is from 1 to 100".into(), "five give an interval"));
@@ -351,13 +351,13 @@ impl Plan {
             let what = format!("the matrix has {cells} cells");
             return Err((
                 what,
-                "1 to 4096 are possible; a thread needs a queue, a batch fits into the depth, and a way to the batch",
+                "1 to 4096 are possible; each thread needs a queue, the depth must cover the batch, and the way must fit the batch",
             ));
         }
         Ok(())
     }
 
-    /// Whether drives lose what they hold.
+    /// Whether the plan overwrites data on drives.
     pub fn writes(&self) -> bool {
         self.matrix.operation.contains(&Operation::Write)
     }
@@ -369,11 +369,11 @@ impl Plan {
     /// Its times and sizes.
     ///
     /// # Errors
-    /// What cannot be read, and what helps. A plan that was read has none.
+    /// What cannot be read, and how to correct it. A plan that was read has no such error.
     pub fn amounts(&self) -> Result<Amounts, (String, &'static str)> {
         let time = |name: &str, text: &str| match experiment::time_ns(text) {
             Ok(ns) if ns > 0 => Ok(Duration::from_nanos(ns)),
-            Ok(_) => Err((format!("run.{name}: no time"), "more than no time is needed")),
+            Ok(_) => Err((format!("run.{name} is 0"), "give more than 0")),
             Err(e) => Err((format!("run.{name}: {e}"), "a time is written 500ms, 1s or 2min")),
         };
         let size = |name: &str, text: &str| {
@@ -387,8 +387,8 @@ impl Plan {
         })
     }
 
-    /// All cells, those of the peak first. A combination with fewer queues than threads, a batch above the depth, or
-    /// a way that does not go with the batch, is none.
+    /// All cells, those of the peak first. Combinations with fewer queues than threads, a batch above the depth, or a way that does not fit the
+    /// batch are left out.
     pub fn cells(&self) -> Vec<CellName> {
         let m = &self.matrix;
         let sizes = self.sizes().unwrap_or_default();
@@ -461,7 +461,7 @@ impl Plan {
     }
 }
 
-/// A plan that comes along.
+/// A plan that is part of the program.
 #[derive(Clone, Copy, Debug)]
 pub struct Shipped {
     pub name: &'static str,
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn armed_cells_are_rows_of_their_own_beside_batches() {
+    fn armed_cells_are_separate_rows_next_to_batches() {
         let sets = ["matrix.batch=[1, 8]", "matrix.submission=[\"doorbell\", \"armed\"]", "matrix.bytes=512B"];
         let cells = read("name = 'a'\n[matrix]", "a.toml", &sets.map(String::from)).unwrap().cells();
         let of: Vec<_> = cells.iter().map(|cell| (cell.role, cell.submission, cell.batch)).collect();
@@ -547,7 +547,7 @@ mod tests {
             ("name = 'a'\n[matrix]", "run.duration=5", "run.duration"),
             ("name = 'a'\n[matrix]", "matrix.threads=4", "0 cells"),
             ("name = 'a'\n[matrix]", "nothing", "no value"),
-            ("name = 'a'\n[matrix]", "depth=3", "a key has a table before it"),
+            ("name = 'a'\n[matrix]", "depth=3", "a key needs a table before it"),
             ("name = 'a'\n[matrix]", "knee.within=0.9", "knee.within"),
             ("name = 'a'\n[matrix]", "matrix.operation=write", "only drives"),
             ("name = 'a'\n[matrix]", "matrix.operation=[]", "matrix.operation is empty"),

@@ -1,8 +1,8 @@
-//! What takes I/Os: one submitter, so many slots, and each I/O with a completion of its own.
+//! A queue that takes I/Os: one thread submits, the number of slots is fixed, and each I/O has its own completion.
 
 use crate::Error;
 
-/// Where an I/O goes: bytes from the start of the queue's part of the target, and of what the device has for this queue.
+/// The place of an I/O: offsets in bytes in the queue's part of the target, and in the device's bytes for this queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub device: u64,
@@ -13,19 +13,19 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     pub slot: u32,
-    /// What the device says of it; 0 is well.
+    /// The device's status; 0 is success.
     pub status: u32,
 }
 
 /// A queue of a device. [`Queue::submit`] and [`Queue::reap`] take no lock, allocate nothing and make no system call.
 pub trait Queue: Send {
-    /// Submits the I/O of a slot that is free. Unless submissions are gathered ([`Queue::ring`]) the device is told at once.
+    /// Submits the I/O of a free slot. The device is notified at once, unless submissions are batched ([`Queue::ring`]).
     ///
     /// # Errors
-    /// What the device or its driver has against it.
+    /// Errors of the device or its driver.
     fn submit(&mut self, slot: u32, place: Place) -> Result<(), Error>;
 
-    /// Tells the device of what was gathered.
+    /// Notifies the device of the batched submissions.
     ///
     /// # Errors
     /// As [`Queue::submit`].
@@ -33,15 +33,16 @@ pub trait Queue: Send {
         Ok(())
     }
 
-    /// No I/O comes any more: those without a completion of their own get one, and what is behind it is there. It may wait, and call the kernel.
+    /// No more I/Os follow: I/Os without their own completion get one, and the data of the last ones is flushed. This call may wait and make system
+    /// calls.
     ///
     /// # Errors
-    /// As [`Queue::submit`], and what it waits for does not come.
+    /// As [`Queue::submit`], and that the last completion does not arrive.
     fn finish(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Those that are done since the last call, as many as there is room for.
+    /// Takes the I/Os that completed since the last call, as many as `into` has room for.
     ///
     /// # Errors
     /// The queue is dead.

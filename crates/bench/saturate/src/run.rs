@@ -1,4 +1,4 @@
-//! A run: the cells of a plan in an order drawn anew for each repeat, or those that the search for the knee asks for, each a part.
+//! A run. Its parts are the cells of a plan, in a new random order for each repeat, or those that the search for the knee asks for.
 
 use crate::Error;
 use crate::account::{Measured, Part, SCHEMA, Saturated, Status};
@@ -37,21 +37,21 @@ pub enum End {
 pub struct News {
     pub cell: CellName,
     pub repeat: u32,
-    /// How many parts there are, and how many there will be; `None` while a search decides that.
+    /// How many parts are done, and how many there will be; `None` while a search decides that.
     pub done: usize,
     pub of: Option<usize>,
 }
 
 impl Leader<'_> {
-    /// Measures what is missing.
+    /// Measures the missing parts.
     ///
     /// # Errors
-    /// The folder cannot be written, or the plan is none. A cell that fails is a part that says so.
+    /// The folder cannot be written, or the plan is not valid. A cell that fails becomes a part with the reason.
     pub fn run(&mut self, tell: &mut dyn FnMut(News)) -> Result<End, Error> {
         let asked = self.folder.asked();
         let (plan, amounts) = (asked.plan.clone(), amounts(&asked.plan)?);
         let mut parts = self.folder.parts()?;
-        // A rate decides the knee: where there is none every cell is measured.
+        // The knee is found by rates; without rates every cell is measured.
         if asked.find_knee && !self.source.is_functional() {
             return self.search(&plan, amounts, &mut parts, tell);
         }
@@ -76,7 +76,7 @@ impl Leader<'_> {
         parts.iter().any(|part| (part.repeat, part.number as usize) == (repeat, number))
     }
 
-    /// Until each knee is found; the peaks first.
+    /// Measures until each knee is found, the peaks first.
     fn search(
         &mut self,
         plan: &Plan,
@@ -86,7 +86,7 @@ impl Leader<'_> {
     ) -> Result<End, Error> {
         let cells = plan.cells();
         loop {
-            // What a run that was stopped has measured in some repeats only decides nothing.
+            // A cell that a stopped run measured only in some repeats decides nothing.
             let whole = of_all_repeats(parts, plan.run.repeats);
             let totals = sum_up::totals(plan, &whole, None, &|flow| self.source.traffic(flow));
             let peak = cells.iter().position(|cell| {
@@ -184,7 +184,7 @@ impl Leader<'_> {
     }
 }
 
-/// Parts of cells that were measured in every repeat.
+/// The parts of cells that were measured in every repeat.
 fn of_all_repeats(parts: &[Part], repeats: u32) -> Vec<Part> {
     let count = |number: u32| parts.iter().filter(|part| part.number == number).count();
     parts.iter().filter(|part| count(part.number) == repeats as usize).cloned().collect()
@@ -194,19 +194,19 @@ fn amounts(plan: &Plan) -> Result<Amounts, Error> {
     plan.amounts().map_err(|(what, hint)| Error::Plan { origin: plan.name.clone(), what, hint: hint.into() })
 }
 
-/// The cells of a repeat in an order of its own, the same for the same seed.
+/// The order of the cells in a repeat; the same for the same seed.
 pub fn order(cells: usize, seed: u64, repeat: u32) -> Vec<usize> {
     let mut order: Vec<usize> = (0..cells).collect();
     fastrand::Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(repeat)).shuffle(&mut order);
     order
 }
 
-/// A part of 0 bytes where the buffer has no room for twice the depth.
+/// The part has 0 bytes if the buffer has no room for twice the depth.
 fn cell_of(plan: &Plan, amounts: Amounts, name: &CellName, repeat: u32) -> Cell {
     let queues = u64::from(name.devices * name.queues);
     let fit = amounts.buffer / queues / name.bytes.max(1);
     let is_peak = name.role == crate::plan::Role::Peak;
-    // The peak has what it needs.
+    // The peak gets as much as it needs.
     let blocks = if is_peak { fit.max(2 * u64::from(name.depth)).next_power_of_two() } else { fit };
     let blocks = if blocks < 2 * u64::from(name.depth) { 0 } else { 1 << blocks.ilog2() };
     Cell {
@@ -224,7 +224,7 @@ fn cell_of(plan: &Plan, amounts: Amounts, name: &CellName, repeat: u32) -> Cell 
         threads: name.threads,
         cpus: cpus(&plan.run.cpus, name.threads as usize),
         duration: amounts.duration,
-        // Of long I/Os a few are enough.
+        // A few long I/Os are enough to warm up.
         limits: Limits {
             warm_ios: plan.run.warm_up.min((amounts.buffer / name.bytes.max(1)).max(1)),
             patience: amounts.timeout,
@@ -233,7 +233,7 @@ fn cell_of(plan: &Plan, amounts: Amounts, name: &CellName, repeat: u32) -> Cell 
     }
 }
 
-/// Those that are named, or the last that this process has: the first ones serve interrupts and everything else.
+/// The named CPUs, or the last ones of this process: the first ones serve interrupts and everything else.
 fn cpus(named: &[usize], threads: usize) -> Vec<usize> {
     if !named.is_empty() {
         return named.to_vec();
@@ -288,7 +288,7 @@ mod tests {
             crate::plan::read("name = 'a'\n[run]\nbuffer = '1MiB'\n[matrix]\nbytes = '4KiB,8KiB'", "a", &[]).unwrap();
         let (cells, amounts) = (plan.cells(), plan.amounts().unwrap());
         let part = |cell: &CellName| cell_of(&plan, amounts, cell, 0).shape.part;
-        // The peak takes what it needs: 8 I/Os of 16 MiB.
+        // The peak gets what it needs: 8 I/Os of 16 MiB.
         assert_eq!(cells.iter().map(part).collect::<Vec<_>>(), [128 << 20, 1 << 20, 0]);
     }
 }

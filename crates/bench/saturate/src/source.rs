@@ -1,4 +1,4 @@
-//! Devices whose queues take I/Os, and the memory that they move bytes to and from.
+//! Devices with queues for I/Os, and the memory from and to which they move bytes.
 
 use crate::Error;
 use crate::link::{Access, Beside};
@@ -7,7 +7,7 @@ use crate::walk::{IMAGES, Walk, fill};
 use crate::way::Way;
 use serde::{Deserialize, Serialize};
 
-/// Whose memory is at the other end of an I/O.
+/// The memory at the other end of an I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -22,7 +22,7 @@ impl Flow {
         Flow { target, operation: Operation::Read, submission: Submission::Doorbell }
     }
 
-    /// The payload goes towards the GPU, if it crosses its link.
+    /// Whether the payload goes towards the GPU, if it crosses the GPU's link.
     pub fn is_to_gpu(self) -> bool {
         (self.target == Target::Gpu) == (self.operation == Operation::Read)
     }
@@ -37,19 +37,19 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// How a device is told of an I/O.
+/// How a device is notified of an I/O.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Submission {
-    /// A ring's entry and a doorbell, for each or for several.
+    /// An entry in a ring and a doorbell, for each I/O or for several.
     #[default]
     Doorbell,
-    /// It waits at a gate in the channel, which a store opens; then the next one is put there, with a doorbell.
+    /// The I/O waits at a gate in the channel, which a store opens. Then the next one is submitted there, with a doorbell.
     Armed,
 }
 
-/// Whether an I/O fetches bytes from the device or takes them there.
+/// Whether an I/O reads bytes from the device or writes them to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -57,11 +57,11 @@ pub enum Operation {
     /// From the device to the target.
     #[default]
     Read,
-    /// From the target to the device, whose bytes are lost.
+    /// From the target to the device, whose earlier bytes are lost.
     Write,
 }
 
-/// Between whom bytes go, and how each I/O begins.
+/// The two ends of an I/O, and how it is submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     pub target: Target,
@@ -83,9 +83,9 @@ pub struct Shape {
     pub part: u64,
     /// I/Os that one doorbell announces.
     pub batch: u32,
-    /// How copy engines are told, and tell.
+    /// How copy engines get an I/O and report its completion.
     pub way: Way,
-    /// Of what lies in the devices' memory.
+    /// Seed of the contents of the devices' memory.
     pub seed: u64,
 }
 
@@ -104,13 +104,13 @@ pub trait Source {
     /// How many devices there are.
     fn devices(&self) -> u32;
 
-    /// How such payload crosses the GPU's link; `None` where it does not.
+    /// How this payload crosses the GPU's link; `None` if it does not.
     fn traffic(&self, flow: Flow) -> Option<Traffic>;
 
-    /// Emulated: nothing of it is a rate or a time.
+    /// Whether the device is emulated, so that its rates and times mean nothing.
     fn is_functional(&self) -> bool;
 
-    /// Opens the queues of so many devices, those of the first device first.
+    /// Opens the queues of this many devices, those of the first device first.
     ///
     /// # Errors
     /// What there is not here.
@@ -120,7 +120,7 @@ pub trait Source {
 /// Where the I/Os of several laps end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placed {
-    /// At the target's place of each: a later lap writes over an earlier one.
+    /// At the target's place of each: a later lap overwrites an earlier one.
     Over,
     /// At the device's place of each: the target has room for all images.
     Apart,
@@ -135,18 +135,19 @@ pub trait Opened<'s> {
         Placed::Over
     }
 
-    /// Compares in a way of its own; `None`: every block of the target is compared.
+    /// Compares in its own way. `None`: every block of the target is compared.
     fn check(&mut self, _walks: &[Walk]) -> Option<Result<Checked, Error>> {
         None
     }
 
-    /// What an I/O takes to where it ends: the device's bytes at this place of a queue's; of a write the target's, for this place of the device.
+    /// What an I/O moves to its destination: for reads, the device's bytes at this place of a queue; for writes, the target's bytes for this place
+    /// of the device.
     ///
     /// # Errors
     /// They cannot be read.
     fn device_bytes(&mut self, queue: usize, at: u64, into: &mut [u8]) -> Result<(), Error>;
 
-    /// Writes a queue's part of the target while nothing is under way; of a write the device's.
+    /// Writes a queue's part of the target while nothing is in flight; for writes, the device's part.
     ///
     /// # Errors
     /// It cannot be written.
@@ -163,7 +164,7 @@ pub trait Opened<'s> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Checked {
-    /// Blocks that were compared, those that no I/O came to among them.
+    /// Blocks compared, including those that no I/O wrote.
     pub blocks: u64,
     /// Blocks with a wrong byte.
     pub wrong: u64,
@@ -171,11 +172,11 @@ pub struct Checked {
     pub first: Option<String>,
 }
 
-/// Bytes that are looked at in one go.
+/// Bytes that are compared in one step.
 const CHUNK: u64 = 4 << 20;
 
 impl Checked {
-    /// One block, and what it was to be.
+    /// Adds the comparison of one block with what it should hold.
     pub(crate) fn add(&mut self, queue: usize, at: u64, block: &[u8], wanted: &[u8], is_touched: bool) {
         self.blocks += 1;
         if block != wanted {
@@ -193,7 +194,8 @@ fn room(opened: &dyn Opened<'_>, walk: &Walk) -> u64 {
     }
 }
 
-/// Every byte of the targets becomes one that no I/O of the first lap leaves; where laps lie apart, that no I/O leaves.
+/// Sets every byte of the targets to a value that no I/O of the first lap leaves there; if laps have separate places, to a value that no I/O
+/// leaves.
 pub(crate) fn clear(opened: &mut dyn Opened<'_>, walks: &[Walk]) -> Result<(), Error> {
     let mut bytes = Vec::new();
     for (queue, walk) in walks.iter().enumerate() {
@@ -209,7 +211,7 @@ pub(crate) fn clear(opened: &mut dyn Opened<'_>, walks: &[Walk]) -> Result<(), E
     Ok(())
 }
 
-/// Compares every byte of the targets with what the I/Os that were submitted must have left there.
+/// Compares every byte of the targets with what the submitted I/Os must have left there.
 pub(crate) fn check(opened: &mut dyn Opened<'_>, walks: &[Walk]) -> Result<Checked, Error> {
     if let Some(checked) = opened.check(walks) {
         return checked;
@@ -220,7 +222,7 @@ pub(crate) fn check(opened: &mut dyn Opened<'_>, walks: &[Walk]) -> Result<Check
     }
 }
 
-/// Each image's blocks at their own places: those that a lap came to, and those that none did.
+/// Compares each image's blocks at their own places: those that a lap has written, and those that none has.
 fn check_apart(opened: &mut dyn Opened<'_>, walks: &[Walk]) -> Result<Checked, Error> {
     let mut checked = Checked::default();
     let (mut found, mut wanted, mut blank) = (Vec::new(), Vec::new(), Vec::new());
@@ -293,7 +295,7 @@ fn located((queue, at, block, wanted, is_touched): (usize, u64, &[u8], &[u8], bo
     )
 }
 
-/// The images of a device that was filled by us.
+/// The images of a device whose contents this program wrote.
 pub(crate) fn filled(seed: u64, queue: usize, at: u64, into: &mut [u8]) {
     fill(into, seed ^ (queue as u64 + 1) << 40, at);
 }

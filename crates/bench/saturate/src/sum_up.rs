@@ -20,7 +20,7 @@ pub fn over(values: impl IntoIterator<Item = f64>) -> Option<Over> {
 /// How the payload of I/Os crosses the GPU's link.
 pub type Crossing<'a> = &'a dyn Fn(Flow) -> Option<Traffic>;
 
-/// Every cell of the plan, with what its parts say together.
+/// Every cell of the plan, with the figures of all its parts together.
 pub fn totals(plan: &Plan, parts: &[Part], link: Option<&LinkOfRun>, crossing: Crossing<'_>) -> Vec<Total> {
     let all = plan.cells().into_iter().enumerate();
     let of = |number: u32| parts.iter().filter(move |part| part.number == number);
@@ -33,7 +33,7 @@ fn total(number: u32, cell: CellName, parts: &[&Part], link: Option<&LinkOfRun>,
     let bad = |status: &Status| matches!(status, Status::Failed(_));
     let first =
         |wanted: fn(&Status) -> bool| parts.iter().map(|part| &part.status).find(|status| wanted(status)).cloned();
-    // One that failed in any repeat has no figures.
+    // A cell that failed in any repeat has no figures.
     let status =
         first(|s| matches!(s, Status::Failed(_))).or_else(|| first(|s| *s != Status::Done)).unwrap_or(Status::Done);
     let mut checked = Checked::default();
@@ -80,7 +80,7 @@ fn figures(cell: &CellName, parts: &[&Measured], link: Option<&LinkOfRun>, cross
     })
 }
 
-/// A percentile of all samples: the median of percentiles would hide the tail of one repeat.
+/// Percentiles over all samples: the median of percentiles would hide the tail of one repeat.
 fn latency(parts: &[&Measured]) -> Latency {
     let mut all = Histogram::new();
     parts.iter().for_each(|part| all.merge(&part.latency));
@@ -94,7 +94,7 @@ fn latency(parts: &[&Measured]) -> Latency {
     }
 }
 
-/// By one way to count in all repeats: by counters, where all have them.
+/// Counted in the same way in all repeats: by counters, if all have them.
 fn wired(flow: Flow, parts: &[&Measured]) -> Option<Wired> {
     let by =
         |of: fn(&Measured) -> Option<&Crossed>| parts.iter().map(|part| of(part)).collect::<Option<Vec<&Crossed>>>();
@@ -129,7 +129,7 @@ fn reachable(cell: &CellName, link: &LinkOfRun, Traffic { access, beside }: &Tra
     })
 }
 
-/// The link as the machine's facts say it, the plan's own words before them.
+/// The link as the facts about the machine have it; values of the plan take precedence.
 pub fn link(facts: &serde_json::Value, assumed: &Assumed) -> Option<LinkOfRun> {
     let number = |name: &str| facts.get(name).and_then(serde_json::Value::as_u64).and_then(|n| u32::try_from(n).ok());
     let mut said = Vec::new();
@@ -146,7 +146,7 @@ pub fn link(facts: &serde_json::Value, assumed: &Assumed) -> Option<LinkOfRun> {
         }
         (None, None, None) => None,
     };
-    // A link that rests has a lower generation: what GPU and slot can do is what it has under load.
+    // An idle link has a lower generation; under load it has the highest that both GPU and slot support.
     let told = facts.get("pci.link").and_then(serde_json::Value::as_str).and_then(Link::of_fact);
     let generation = number("gpu.link_most_generation").or(told.map(|link| link.generation));
     let width = number("gpu.link_width").or(told.map(|link| link.width));
@@ -160,7 +160,7 @@ pub fn link(facts: &serde_json::Value, assumed: &Assumed) -> Option<LinkOfRun> {
     let read_completion_boundary = take("RCB", assumed.read_completion_boundary, None, boundary)?;
     let packets = Packets { max_payload, max_read_request, read_completion_boundary, completion: max_payload, ..usual };
     said.push(format!(
-        "completions of {max_payload} bytes at most and {read_completion_boundary} at least; one acknowledgement for {} TLPs and one update of credits for {}",
+        "completions of at most {max_payload} and at least {read_completion_boundary} bytes; one acknowledgement for {} TLPs and one update of credits for {}",
         packets.tlps_per_ack, packets.tlps_per_credit
     ));
     packets.check().ok()?;
@@ -168,7 +168,7 @@ pub fn link(facts: &serde_json::Value, assumed: &Assumed) -> Option<LinkOfRun> {
     Some(LinkOfRun { link, line_rate: link.line_rate()?, packets, assumed: said })
 }
 
-/// Numbers of threads and devices that belong together: of one target, size, depth, number of queues and kind of submission.
+/// Grids of threads and devices that belong together: with the same target, size, depth, number of queues and kind of submission.
 fn grids(plan: &Plan) -> Vec<CellName> {
     let mut grids: Vec<CellName> = Vec::new();
     for cell in plan.cells().into_iter().filter(|cell| cell.role == Role::Io) {
@@ -180,7 +180,7 @@ fn grids(plan: &Plan) -> Vec<CellName> {
     grids
 }
 
-/// What the search for the knees asks for next, and those that are found.
+/// The cell that the search for the knees needs next, and the knees found so far.
 pub fn knees(plan: &Plan, totals: &[Total]) -> (Option<CellName>, Vec<KneeOfRun>) {
     let ascending = |values: &[u32]| {
         let mut values = values.to_vec();
@@ -292,7 +292,7 @@ mod tests {
         // Never the p95 over a mean.
         assert_eq!((wire.along.median, wire.along_p95, wire.against.median), (46e9, 92e9, 4.6e9));
         assert_eq!((figures.payload.median, figures.iops.median), (40e9, 40e9 / 4096.0));
-        // Of 10,000 samples, which have a p99.9 where 2,000 of a repeat have none.
+        // Over 10,000 samples: these have a p99.9, while the 2,000 of one repeat have none.
         let latency = figures.latency;
         assert_eq!((latency.count, latency.max_ns), (10_000, Some(1999)));
         assert!((Some(1979)..=Some(1981)).contains(&latency.p99_ns), "{latency:?}");
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(few.figures.as_ref().unwrap().payload.interval, None);
     }
 
-    /// One slow repeat of five: the median of the repeats' percentiles would not know it.
+    /// One slow repeat of five: the median of the repeats' percentiles would not show it.
     #[test]
     fn a_percentile_is_that_of_all_samples() {
         let (plan, cell) = (plan(), plan().cells()[1]);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_or_was_wrong_has_no_figures() {
+    fn failed_or_wrong_cells_have_no_figures() {
         let (plan, cell) = (plan(), plan().cells()[1]);
         let good = part(0, 1, cell, 40e9, 44e9);
         let failed = Part { repeat: 1, status: Status::Failed("it died".into()), measured: None, ..good.clone() };
@@ -333,10 +333,10 @@ mod tests {
     }
 
     #[test]
-    fn the_link_is_what_the_machine_or_the_plan_says() {
+    fn the_link_is_taken_from_the_machine_or_the_plan() {
         let found = gen5().unwrap();
         assert_eq!((found.link, found.packets), (Link { generation: 5, width: 16 }, Packets::default()));
-        // RCB and what completions carry are never told.
+        // Machines never report the RCB and the size of completions.
         assert_eq!(found.assumed.len(), 2, "{:?}", found.assumed);
         let own = Assumed { max_payload: Some(128), generation: Some(4), ..Assumed::default() };
         let facts = serde_json::json!({ "gpu.link_most_generation": 5, "gpu.link_width": 16 });
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn knees_are_found_in_what_is_known_and_ask_for_what_is_not() {
+    fn knees_are_found_in_known_cells_and_request_unknown_ones() {
         let plan = plan();
         let (asked, found) = knees(&plan, &[]);
         assert_eq!(asked.map(|cell| (cell.threads, cell.devices)), Some((2, 2)));

@@ -1,15 +1,15 @@
-//! The order of places, and which bytes each I/O carries.
+//! The order of places, and the bytes that each I/O carries.
 //!
-//! A queue has a part of the target of its own, of a power of two of blocks. It goes through them in a scattered order, lap after
-//! lap, and each lap carries other bytes than the one before. So what every block must hold is known from the number of I/Os
-//! alone, and an I/O that moved nothing leaves the bytes of the lap before it.
+//! Each queue has its own part of the target, of a power of two of blocks. The queue goes through them in a scattered order, lap after lap, and
+//! each lap carries other bytes than the one before. So the number of I/Os alone says what every block must hold, and an I/O that moved nothing
+//! leaves the bytes of the lap before.
 
 use crate::queue::Place;
 
-/// Images of the part that lie in a device's memory; laps carry them in turn.
+/// Images of the part in a device's memory; the laps carry them in turn.
 pub const IMAGES: u64 = 2;
 
-/// How one queue goes through its part.
+/// The way of one queue through its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Walk {
     bytes: u64,
@@ -19,8 +19,7 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// I/Os of `bytes` each through a part of `part` bytes: as many blocks as fit, rounded down to a power of two. `None` where no
-    /// block fits.
+    /// I/Os of `bytes` each through a part of `part` bytes: as many blocks as fit, rounded down to a power of two. `None` if no block fits.
     pub fn new(bytes: u64, part: u64, seed: u64) -> Option<Walk> {
         let fit = part.checked_div(bytes).filter(|fit| *fit > 0)?;
         Some(Walk { bytes, blocks: 1 << fit.ilog2(), seed, next: 0 })
@@ -35,7 +34,7 @@ impl Walk {
         self.blocks
     }
 
-    /// Bytes that it goes through.
+    /// Bytes that the queue goes through.
     pub fn part(&self) -> u64 {
         self.bytes * self.blocks
     }
@@ -56,7 +55,7 @@ impl Walk {
         Place { target: at, device: image * self.part() + at }
     }
 
-    /// A permutation of the blocks: odd factors and shifts to the right can each be undone within so many bits.
+    /// A permutation of the blocks: multiplications by odd factors and shifts to the right can be undone within the bits of the block number.
     #[inline]
     fn scattered(&self, n: u64) -> u64 {
         let (mask, bits) = (self.blocks - 1, self.blocks.trailing_zeros());
@@ -68,7 +67,7 @@ impl Walk {
         x.wrapping_mul(0xaf25_1af3_b0f0_25b5).wrapping_add(self.seed >> 32) & mask
     }
 
-    /// For each block how many I/Os have come to it.
+    /// For each block, the number of I/Os to it so far.
     pub fn laps(&self) -> Vec<u64> {
         let mut laps = vec![0; self.blocks as usize];
         for n in 0..self.blocks.min(self.next) {
@@ -77,14 +76,13 @@ impl Walk {
         laps
     }
 
-    /// For each block the image that lies there behind `taken` I/Os, or `None` where none has been.
+    /// For each block, the image that is there after `taken` I/Os, or `None` if none has written it.
     pub fn images(&self) -> Vec<Option<u64>> {
         self.laps().iter().map(|laps| laps.checked_sub(1).map(|lap| lap % IMAGES)).collect()
     }
 }
 
-/// What lies in a device's memory, as far as anybody knows who has not written it: SplitMix64 (Steele, Lea, Flood 2014) of the
-/// place. `at` is a multiple of eight.
+/// Contents of a device's memory: the SplitMix64 (Steele, Lea, Flood 2014) of the place, as good as random. `at` is a multiple of eight.
 pub fn fill(into: &mut [u8], seed: u64, at: u64) {
     for (n, word) in into.chunks_mut(8).enumerate() {
         let bytes = number(seed, at / 8 + n as u64).to_le_bytes();
@@ -107,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_lap_comes_to_every_block_once_and_to_the_images_in_turn(bits in 0u32..12, seed in any::<u64>(), odd in 0u64..511) {
+        fn a_lap_visits_every_block_once_and_the_images_in_turn(bits in 0u32..12, seed in any::<u64>(), odd in 0u64..511) {
             let mut walk = Walk::new(512, 512 * (1 << bits) + odd, seed).unwrap();
             prop_assert_eq!((walk.blocks(), walk.part()), (1 << bits, 512 << bits));
             for lap in 0..3 {
@@ -121,7 +119,7 @@ mod tests {
         }
 
         #[test]
-        fn what_each_block_holds_is_that_of_the_last_io_there(bits in 0u32..8, seed in any::<u64>(), ios in 0u64..2000) {
+        fn each_block_holds_the_bytes_of_its_last_io(bits in 0u32..8, seed in any::<u64>(), ios in 0u64..2000) {
             let mut walk = Walk::new(8, 8 << bits, seed).unwrap();
             let mut holds = vec![None; walk.blocks() as usize];
             for _ in 0..ios {
@@ -146,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_fits_into_less_than_a_block() {
+    fn no_walk_fits_into_less_than_a_block() {
         assert_eq!((Walk::new(512, 511, 1), Walk::new(0, 4096, 1)), (None, None));
     }
 

@@ -1,18 +1,18 @@
-//! How a copy engine gets an I/O and says that it is done: what an I/O of its own costs is found by changing one of these at a time.
+//! How a copy engine gets an I/O and reports its completion. The cost of each choice is found by changing one at a time.
 
 use serde::{Deserialize, Serialize};
 
-/// How an engine is told of a copy.
+/// How a copy is launched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// It may overlap those before it; then a release of its own.
+    /// It may overlap earlier ones; a separate release follows.
     #[default]
     Pipelined,
-    /// It begins when those before it are done.
+    /// It begins when the earlier ones are done.
     Plain,
-    /// The release in the same launch as the copy.
+    /// The release is in the same launch as the copy.
     Folded,
 }
 
@@ -31,7 +31,7 @@ impl std::fmt::Display for Mode {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Flush {
-    /// For all who look: the bytes are there when the completion is seen.
+    /// For all readers: the bytes are there when the completion is seen.
     #[default]
     All,
     /// For who looks through the GPU (FLUSH_TYPE=GL).
@@ -49,7 +49,7 @@ pub enum Memory {
     Host,
 }
 
-/// One way; the default is what was found to be the fastest with a flushed completion for each I/O.
+/// One way. The default was the fastest with a flushed completion for each I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
@@ -57,11 +57,11 @@ pub struct Way {
     /// Null: the source's.
     pub mode: Option<Mode>,
     pub flush: Flush,
-    /// I/Os that one completion tells of; null: as many as a doorbell announces.
+    /// I/Os per completion; null: as many as per doorbell.
     pub completions_every: Option<u32>,
-    /// Where the ring's entries and the words of copies lie.
+    /// The memory of the GPFIFO entries and of the commands of copies.
     pub commands: Memory,
-    /// Where the engine writes completions, and the CPU polls them.
+    /// The memory in which the engine writes completions, and the CPU polls them.
     pub completions: Memory,
 }
 
@@ -78,12 +78,12 @@ impl Default for Way {
 }
 
 impl Way {
-    /// Whether it goes with so many I/Os behind a doorbell, at such a depth.
+    /// Whether this way is possible with this many I/Os per doorbell, at this depth.
     pub fn fits(self, batch: u32, depth: u32) -> bool {
         let alone = batch <= 1;
         let every = match self.completions_every {
             None => true,
-            // Each by itself has a completion each without being asked.
+            // I/Os that are submitted alone have a completion each by default.
             Some(every) if alone => every > 1 && every <= depth && self.flush == Flush::All,
             Some(every) => every == 1,
         };
@@ -91,7 +91,7 @@ impl Way {
     }
 }
 
-/// What is not as usual; nothing where all is.
+/// The values that differ from the default; empty if none does.
 impl std::fmt::Display for Way {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let usual = Way::default();
@@ -106,7 +106,7 @@ impl std::fmt::Display for Way {
             every => format!("a completion every {every}"),
         });
         let commands = (self.commands != usual.commands).then(|| "commands in host memory".to_owned());
-        let completions = (self.completions != usual.completions).then(|| "completions in video memory".to_owned());
+        let completions = (self.completions != usual.completions).then(|| "completions in GPU memory".to_owned());
         let all: Vec<String> = [mode, flush, every, commands, completions].into_iter().flatten().collect();
         f.write_str(&all.join(", "))
     }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_way_says_what_is_not_as_usual() {
+    fn a_way_prints_what_differs_from_the_default() {
         let all = Way {
             mode: Some(Mode::Folded),
             flush: Flush::None,
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(Way::default().to_string(), "");
         assert_eq!(
             all.to_string(),
-            "folded, no flush, a completion every 8, commands in host memory, completions in video memory"
+            "folded, no flush, a completion every 8, commands in host memory, completions in GPU memory"
         );
     }
 

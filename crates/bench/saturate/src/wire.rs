@@ -1,22 +1,22 @@
-//! What the GPU counts of its link, looked at beside the I/Os that are done, and what that comes to.
+//! The GPU's counters of its link, read together with the number of completed I/Os, and the resulting figures.
 //!
-//! Means are compared with means: bytes that crossed the link over payload bytes of I/Os that were done, both within the same moments.
-//! A percentile of samples is shown beside them and never divided by a mean.
+//! Means are compared with means: bytes that crossed the link over payload bytes of completed I/Os, both within the same moments. Percentiles of
+//! samples are shown next to them and never divided by a mean.
 
 use environment::link::{Both, Look};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Counters of a link. They are looked at from a thread that submits nothing.
+/// Counters of a link. They are read by a thread that submits nothing.
 pub trait Wire {
     /// Something else is measured from now on.
     fn begin(&mut self) {}
 
-    /// As they are now; `sample` asks for the rate since the last sample, too. `None` where nothing counts.
+    /// Reads them. `sample` also asks for the rate since the last sample. `None` without counters.
     fn look(&mut self, sample: bool) -> Option<Look>;
 }
 
-/// Nothing counts: the software GPU, an emulated device.
+/// No counters: the software GPU, an emulated device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Uncounted;
 
@@ -63,13 +63,13 @@ pub struct Way {
 pub struct Crossed {
     pub seconds: f64,
     pub samples: u32,
-    /// Payload of the I/Os that were done in that time.
+    /// Payload of the I/Os that completed in that time.
     pub payload: u64,
     pub to_gpu: Way,
     pub from_gpu: Way,
 }
 
-/// By both ways to count. What there is not has its reason.
+/// By both ways to count. A missing one has its reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OnWire {
@@ -81,17 +81,17 @@ pub struct OnWire {
 }
 
 impl OnWire {
-    /// The counters where they count: their bytes are exact.
+    /// The counters if available: their bytes are exact.
     pub fn best(&self) -> Option<&Crossed> {
         self.counters.as_ref().or(self.samples.as_ref())
     }
 }
 
-/// Of looks at I/Os of `bytes` each; samples are as long as `every` at least.
+/// From readings during I/Os of `bytes` each; samples last at least `every`.
 pub fn crossed(moments: &[Moment], bytes: u64, every: Duration) -> OnWire {
     let mut wire = OnWire::default();
     if moments.iter().all(|moment| moment.look.is_none()) {
-        wire.missing.push("nothing counts the bytes of this link".into());
+        wire.missing.push("there are no counters of the bytes on this link".into());
         return wire;
     }
     for (found, of) in [(by_counters(moments, bytes, every), true), (by_samples(moments, bytes), false)] {
@@ -136,7 +136,7 @@ fn by_samples(moments: &[Moment], bytes: u64) -> Result<Crossed, String> {
     let (mut rates, mut all) = (Vec::new(), Both::default());
     for pair in taken.windows(2) {
         let seconds = pair[1].at.saturating_sub(pair[0].at).as_secs_f64();
-        // The first one's rate is of the time before.
+        // The first rate is of the time before.
         let rate = pair[1].look.as_ref().and_then(|look| look.rate.clone()).unwrap_or_else(|| Err(TOO_FEW.into()))?;
         let of = Both { to_gpu: rate.to_gpu * seconds, from_gpu: rate.from_gpu * seconds };
         all = Both { to_gpu: all.to_gpu + of.to_gpu, from_gpu: all.from_gpu + of.from_gpu };
@@ -180,7 +180,7 @@ mod tests {
 
     const EVERY: Duration = Duration::from_millis(100);
 
-    /// A look each 50 ms: 1,000 I/Os of 4 KiB, and the counter's bytes as given; samples every other time.
+    /// A reading every 50 ms: 1,000 I/Os of 4 KiB, and the given bytes of the counter; samples every other time.
     fn moments(bytes: &[u64]) -> Vec<Moment> {
         let mut sum = 0;
         let one = |(n, more): (usize, &u64)| {
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!((seconds, samples, payload), (0.2, 2, 4000 * 4096));
         assert_eq!((to_gpu.bytes, to_gpu.mean, from_gpu.bytes), (1000.0, 5000.0, 100.0));
         assert_eq!((to_gpu.p50, to_gpu.p95), (3000.0, 7000.0));
-        // The first sample's rate is of before: 200 and 400 bytes in 50 ms, as rates over 100 ms.
+        // The first sample's rate is of the time before. 200 and 400 bytes in 50 ms follow, as rates over 100 ms.
         let by_samples = found.samples.unwrap();
         assert_eq!((by_samples.samples, by_samples.payload), (2, 4000 * 4096));
         assert!((by_samples.to_gpu.mean - 6000.0).abs() < 1e-6, "{by_samples:?}");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_counted_has_its_reason() {
+    fn uncounted_bytes_have_a_reason() {
         let mut some = moments(&[1, 2, 3]);
         some[1].look.as_mut().unwrap().counted = Err("it fell".into());
         let found = crossed(&some, 1, EVERY);
@@ -217,7 +217,7 @@ mod tests {
         let none: Vec<Moment> = some.into_iter().map(|moment| Moment { look: None, ..moment }).collect();
         for moments in [&none[..], &[]] {
             let found = crossed(moments, 1, EVERY);
-            assert!(found.best().is_none() && found.missing == ["nothing counts the bytes of this link"]);
+            assert!(found.best().is_none() && found.missing == ["there are no counters of the bytes on this link"]);
         }
         // One look is no time.
         let found = crossed(&moments(&[1]), 1, EVERY);

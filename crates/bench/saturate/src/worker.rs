@@ -1,4 +1,4 @@
-//! A thread that submits: its queues in turn, from the moment when all are ready until it is told to stop.
+//! A submitting thread: it serves its queues in turn, from the moment when all threads are ready until it is told to stop.
 
 use crate::Error;
 use crate::cycles::{Cycles, Used};
@@ -21,14 +21,14 @@ enum Phase {
 #[derive(Debug)]
 pub struct Shared {
     phase: AtomicU32,
-    /// Threads that have warmed up, and that measure.
+    /// Threads that have warmed up, and threads that measure.
     pub warm: AtomicU32,
     pub measuring: AtomicU32,
-    /// I/Os that each thread has completed since it measures.
+    /// I/Os that each thread has completed since it began to measure.
     completed: Box<[Line]>,
 }
 
-/// On a cache line of its own: one thread stores, another loads now and then.
+/// On a separate cache line: one thread stores, another loads now and then.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line(AtomicU64);
@@ -57,7 +57,7 @@ impl Shared {
         self.phase.load(Ordering::Acquire) == Phase::Stop as u32
     }
 
-    /// I/Os that are done since the threads measure.
+    /// I/Os completed since the threads began to measure.
     pub fn completed(&self) -> u64 {
         self.completed.iter().map(|line| line.0.load(Ordering::Relaxed)).sum()
     }
@@ -66,26 +66,26 @@ impl Shared {
 /// How long.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Each queue warms up with so many I/Os.
+    /// Each queue warms up with this many I/Os.
     pub warm_ios: u64,
-    /// Without one that is done the queue is dead.
+    /// If no I/O completes for this long, the queue is dead.
     pub patience: Duration,
 }
 
 /// What a thread measured.
 #[derive(Debug)]
 pub struct Measured {
-    /// I/Os from its first moment to its last.
+    /// I/Os from the first moment to the last.
     pub ios: u64,
     pub seconds: f64,
-    /// Of I/Os that were done in that time, ns.
+    /// Latency in ns of the I/Os that completed in that time.
     pub latency: Histogram,
     pub used: Used,
-    /// Of all I/Os, the warm-up among them.
+    /// Over all I/Os, including the warm-up.
     pub refused: u64,
 }
 
-/// Rounds without anything done until the clock is asked how long that has lasted.
+/// Rounds without a completion before the clock is read to see how long that has lasted.
 const ROUNDS: u32 = 1 << 12;
 
 pub struct Worker<'c, 'q> {
@@ -97,7 +97,7 @@ pub struct Worker<'c, 'q> {
 }
 
 impl Worker<'_, '_> {
-    /// Until it is told to stop and nothing is under way. An error stops all threads.
+    /// Runs until it is told to stop and nothing is in flight. An error stops all threads.
     pub fn run(&mut self) -> Result<Measured, Error> {
         let measured = self.measure();
         if measured.is_err() {
@@ -133,7 +133,7 @@ impl Worker<'_, '_> {
         self.lanes.iter().all(|lane| lane.completed >= self.limits.warm_ios)
     }
 
-    /// Goes on while the phase is that. The first warming turn ends when this thread is warm, the second when all are.
+    /// Continues during this phase. The first warm-up turn ends when this thread is warm, the second when all are.
     fn turn(&mut self, latency: &mut Histogram, phase: Phase) -> Result<(), Error> {
         let warming = phase == Phase::Warm && !self.is_warm();
         let before = self.completed();
@@ -156,7 +156,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// Takes what is under way.
+    /// Waits for the I/Os in flight.
     fn drain(&mut self) -> Result<(), Error> {
         let mut unmeasured = Histogram::new();
         self.lanes.iter_mut().try_for_each(Lane::finish)?;
@@ -172,7 +172,7 @@ impl Worker<'_, '_> {
     }
 }
 
-/// How long nothing may be done.
+/// A limit on the time without any completion.
 struct Patience {
     rounds: u32,
     since: u64,

@@ -1,5 +1,5 @@
-//! NVMe drives that QEMU emulates: reads of several queues into host memory and into the peer's BAR, every byte compared. Functional, never a
-//! rate.
+//! NVMe drives that QEMU emulates: reads of several queues into host memory and into the peer's BAR, with every byte compared. Only functional: no
+//! rates.
 
 use measure::clock::Clock;
 use nvme::{Controller, Options, Word};
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 const PEER: u64 = 4 << 20;
 const IMAGE: usize = 4 << 20;
-/// These drives move 8 KiB by a command: such an I/O is two of them.
+/// These drives move 8 KiB per command: such an I/O consists of two.
 const LONG: [(Target, u32, u64); 2] = [(Target::Host, 1, 16 << 10), (Target::Gpu, 4, 16 << 10)];
 
 /// The BAR's memory, which the machine shares.
@@ -26,7 +26,7 @@ struct Bar(*mut u8);
 impl Bar {
     fn slice(&mut self, at: u64, bytes: usize) -> &mut [u8] {
         assert!(at + bytes as u64 <= PEER);
-        // SAFETY: within the peer's memory, which the machine keeps as long as the test; nothing is under way.
+        // SAFETY: within the peer's memory, which the machine keeps during the test; nothing is in flight.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(at as usize), bytes) }
     }
 }
@@ -85,14 +85,14 @@ fn writes_arrive_on_the_drive_with_leave_and_nowhere_else() {
         assert_eq!(drives.traffic(flow).map(|traffic| traffic.access), (target == Target::Gpu).then_some(Access::Read));
         let shape = shape_of(flow, size, batch);
         let outcome = run(&mut drives, &cell(shape), &Clock::monotonic_raw(), &mut Uncounted).unwrap();
-        // Both images of 32 blocks of two queues: two laps and a half came to each.
+        // Both images of 32 blocks of two queues: each had two and a half laps.
         let found = (outcome.checked.wrong, outcome.refused(), outcome.checked.blocks);
         assert_eq!(found, (0, 0, 128), "{:?}", outcome.checked);
         written = written.max(2 * 2 * shape.part as usize);
     }
     drop(drives);
     drop(machine);
-    // The image itself: other bytes where the I/Os went, and behind them what was there.
+    // In the image file: other bytes where the I/Os wrote, and the earlier ones after that.
     let bytes = std::fs::read(&image).unwrap();
     assert!(bytes[..written].chunks(512).all(|block| block != [0x5a; 512]));
     assert!(bytes[written..].iter().all(|byte| *byte == 0x5a));
@@ -116,9 +116,9 @@ fn reads_of_two_queues_arrive_in_host_memory_and_in_the_bar() {
     let (peer, at) = machine.peer();
     let gpu = Gpu { peer, memory: Box::new(Bar(at.as_ptr())) };
     let mut drive = Drive { controller, namespace, leave: None };
-    // The rule of `doorbell nvme write`: no word, a word for another drive, a drive with something on it.
+    // The rule of `doorbell nvme write`: no permission, a permission for another drive, a drive with data on it.
     let word = |device: Option<&str>| Word { device: device.map(Into::into), ..Word::of("qemu") };
-    for (said, why) in [(None, "you have not said"), (Some("0000:04:00.0"), "your word is for 0000:04:00.0")] {
+    for (said, why) in [(None, "you have not confirmed"), (Some("0000:04:00.0"), "your word is for 0000:04:00.0")] {
         let refused = drive.ask(&word(said)).unwrap_err().to_string();
         assert!(refused.contains(why) && refused.contains("--i-mean-to-overwrite qemu"), "{refused}");
     }
@@ -141,7 +141,7 @@ fn reads_of_two_queues_arrive_in_host_memory_and_in_the_bar() {
     // Nothing is written without leave.
     let to_drive = |target| Flow { operation: Operation::Write, ..Flow::to(target) };
     let refused = shape_of(to_drive(Target::Host), 512, 1);
-    assert!(drives.open(&refused).map(drop).unwrap_err().to_string().contains("nobody has said"));
+    assert!(drives.open(&refused).map(drop).unwrap_err().to_string().contains("no option allows"));
     let shape = Shape {
         flow: Flow::to(Target::Host),
         devices: 1,

@@ -1,4 +1,4 @@
-//! Copy engines of the software GPU as devices: what is submitted arrives, each I/O by itself.
+//! Copy engines of the software GPU as devices: submitted I/Os arrive, one by one.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
@@ -41,7 +41,7 @@ fn cell(target: Target, threads: u32, devices: u32, queues: u32, depth: u32) -> 
     }
 }
 
-/// Longer where a busy machine has let a thread do nothing in that time.
+/// Measures longer if a busy machine left a thread without work in that time.
 fn measured(source: &mut dyn Source, cell: &Cell) -> Outcome {
     let mut cell = cell.clone();
     loop {
@@ -67,7 +67,7 @@ fn one_thread_drives_several_engines_and_every_io_has_its_own_doorbell() {
         let (before, cell) = (copies(), cell(target, 1, devices, queues, 8));
         let outcome = run(&mut engines, &cell, &Clock::new(), &mut Uncounted).unwrap();
         assert_eq!((outcome.checked.wrong, outcome.checked.blocks), (0, u64::from(devices * queues) << 9));
-        // Each I/O is a copy; the others are the first of each channel and those that fill and read the memories.
+        // Each I/O is a copy. The others are the first of each channel and those that fill and read the memories.
         let others = copies() - before - outcome.submitted;
         assert!(others < 20 + 8 * u64::from(devices * queues), "{target}: {others}");
     }
@@ -104,9 +104,9 @@ fn armed_ios_arrive_where_each_was_sent() {
     assert_eq!(driver.counters().faults.load(Ordering::Relaxed), 0);
 }
 
-/// The last I/Os of some have no completion until they are asked for.
+/// In some ways the last I/Os have no completion until it is requested.
 #[test]
-fn whatever_way_an_engine_tells_of_them_ios_arrive() {
+fn ios_arrive_with_every_way_of_completion() {
     let (driver, mut engines) = engines(Told::Pipelined);
     let usual = Way::default();
     let every = |n| Way { completions_every: Some(n), ..usual };

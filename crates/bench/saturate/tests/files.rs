@@ -21,7 +21,7 @@ fn machine() -> Machine {
     Machine::of_space(AddressSpace::new(&device).unwrap())
 }
 
-/// In the folder of what is built: temporary files may lie in memory, which has no direct I/O.
+/// In the build folder: temporary files may be in memory, which has no direct I/O.
 fn file(name: &str, bytes: usize) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("saturate-{name}-{}", std::process::id()));
     let mut all = vec![0; bytes];
@@ -54,7 +54,7 @@ fn cell(target: Target, bytes: u64, (threads, queues): (u32, u32), batch: u32) -
 }
 
 #[test]
-fn a_file_arrives_whole_in_gpu_memory_and_the_slots_hold_what_was_read_last() {
+fn a_file_arrives_completely_in_gpu_memory_and_the_slots_hold_the_last_reads() {
     let (machine, path) = (machine(), file("whole", 1 << 20));
     let mut files = match Files::open(&path, Some(&machine)) {
         Err(Error::File { what, .. }) if what.contains("no direct I/O") => test_support::skip!("{what}"),
@@ -90,10 +90,10 @@ fn a_file_arrives_whole_in_gpu_memory_and_the_slots_hold_what_was_read_last() {
 }
 
 #[test]
-fn what_is_no_file_for_it_says_what_helps() {
+fn an_unusable_file_is_refused_with_a_hint() {
     let open = |path: &Path| Files::open(path, None).map(drop).unwrap_err();
     let missing = open(Path::new("/none/data.bin"));
-    assert!(missing.to_string().contains("/none/data.bin") && missing.hint() == "look at the path", "{missing}");
+    assert!(missing.to_string().contains("/none/data.bin") && missing.hint() == "check the path", "{missing}");
     assert!(open(Path::new("/")).to_string().contains("a directory"));
     let memory = Path::new("/dev/shm");
     if !memory.is_dir() {

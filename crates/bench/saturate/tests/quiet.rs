@@ -1,5 +1,5 @@
-//! The loop that submits and reaps: no allocation, no system call, nothing that a queue says wrong goes unseen. Alone in its process: it
-//! counts them.
+//! The loop that submits and reaps makes no allocation and no system call, and misses nothing wrong that a queue reports. The test has its own
+//! process, because it counts them.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
@@ -20,7 +20,7 @@ use test_support::counting::{Counting, cost, watch_system_calls};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The gate of the system calls is one for the process.
+/// The count of system calls is global to the process.
 static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[test]
@@ -28,7 +28,7 @@ fn the_loop_allocates_nothing_and_makes_no_system_call() {
     let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let watched = watch_system_calls();
     let clock = Clock::new();
-    // A GPU that polls: to trap a doorbell, the strict one makes system calls on this thread.
+    // A polling GPU: the strict one traps doorbells, which makes system calls on this thread.
     let space = AddressSpace::new(&Device::open(Arc::new(SoftDriver::new(Mode::Poll)), 0).unwrap()).unwrap();
     let (by, armed) = (Submission::Doorbell, Submission::Armed);
     let usual = Way::default();
@@ -75,12 +75,12 @@ fn the_loop_allocates_nothing_and_makes_no_system_call() {
     }
 }
 
-/// A queue that answers as a test wants.
+/// A queue that answers as a test asks.
 #[derive(Default)]
 struct Fake {
     under_way: VecDeque<(u32, Place)>,
     answers: Vec<Done>,
-    /// Places of all I/Os that are under way, in any order of their ends.
+    /// Places of all I/Os in flight, which complete in any order.
     held: Option<(u32, u64)>,
 }
 
@@ -99,7 +99,7 @@ impl Queue for Fake {
             into[0] = answer;
             return Ok(1);
         }
-        // The oldest is held back as long as that is possible.
+        // The oldest is held back as long as possible.
         let oldest = usize::from(self.under_way.len() > 1 && self.held.is_some());
         let Some((slot, _)) = self.under_way.remove(oldest) else { return Ok(0) };
         into[0] = Done { slot, status: 0 };
@@ -119,7 +119,7 @@ fn an_old_io_holds_back_the_next_one_to_its_place() {
         lane.fill(&clock).unwrap();
         lane.reap(&clock, &mut latency).unwrap();
     }
-    // It goes on, although one I/O is always the last to end.
+    // The loop continues, although the same I/O is always the last to complete.
     assert!(lane.completed > 1000 && latency.count() == lane.completed, "{}", lane.completed);
 }
 

@@ -1,4 +1,4 @@
-//! Whole runs on the software GPU: what is kept, what goes on, and that nothing of it is a rate.
+//! Whole runs on the software GPU: what is kept, what is continued, and that nothing is reported as a rate.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
@@ -30,7 +30,7 @@ fn asked(sets: &[&str]) -> Asked {
     }
 }
 
-/// Measures what is missing, at most so many cells.
+/// Measures the missing cells, at most this many.
 fn measured(folder: &Folder, most: usize) -> (End, usize, Saturated) {
     let space = AddressSpace::new(&Device::open(Arc::new(SoftDriver::new(Mode::Poll)), 0).unwrap()).unwrap();
     let mut engines = Engines::new(&space, &[], Told::default()).unwrap();
@@ -55,13 +55,13 @@ const QUICK: [&str; 7] = [
 ];
 
 #[test]
-fn a_run_that_was_stopped_goes_on_behind_its_last_part() {
+fn a_stopped_run_continues_after_its_last_part() {
     let dir = tempfile::tempdir().unwrap();
     let folder = Folder::create(dir.path(), asked(&QUICK), false).unwrap();
     let (end, told, account) = measured(&folder, 3);
     assert_eq!((end, told, account.complete, folder.parts().unwrap().len()), (End::Stopped, 3, false, 3));
     drop(folder);
-    // As if it was killed while it wrote.
+    // As if the run was killed while it wrote.
     std::fs::write(dir.path().join("parts/.tmp"), "").unwrap();
     let folder = Folder::resume(dir.path()).unwrap();
     let cells = folder.asked().plan.cells().len();
@@ -72,7 +72,7 @@ fn a_run_that_was_stopped_goes_on_behind_its_last_part() {
         assert_eq!((&total.status, total.repeats, total.checked.wrong), (&Status::Done, 2, 0), "{total:?}");
         assert!(total.submitted > 0 && total.checked.blocks > 0);
     }
-    // Nothing that was emulated is a rate or a time.
+    // Emulated figures are neither rates nor times.
     assert!(account.functional && account.link.is_none() && account.knees.is_empty());
     assert!(account.cells.iter().all(|total| total.figures.is_none()));
     let text = std::fs::read_to_string(dir.path().join("saturate.json")).unwrap();
@@ -83,7 +83,7 @@ fn a_run_that_was_stopped_goes_on_behind_its_last_part() {
 }
 
 #[test]
-fn what_the_buffer_has_no_room_for_is_unavailable_and_the_rest_is_measured() {
+fn cells_too_large_for_the_buffer_are_unavailable_and_the_rest_is_measured() {
     let dir = tempfile::tempdir().unwrap();
     let sets =
         [&QUICK[..5], &["run.buffer=64KiB", "matrix.depth=[4, 256]", "matrix.batch=1", "run.repeats=1"]].concat();
@@ -103,7 +103,7 @@ fn a_folder_is_never_taken_by_accident() {
     let path = dir.path().join("run");
     let create = |path: &Path, force| Folder::create(path, asked(&QUICK), force).map(drop).map_err(|e| e.to_string());
     create(&path, false).unwrap();
-    // Of a run without a finished part nothing is lost.
+    // A run without a finished part loses nothing.
     create(&path, false).unwrap();
     std::fs::write(path.join("parts/0000-00.json"), "{}").unwrap();
     assert!(create(&path, false).unwrap_err().contains("there is a run already"));

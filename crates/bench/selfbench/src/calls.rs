@@ -1,7 +1,7 @@
-//! `selfbench calls`: what recording, and the guard, add to a call of CUDA.
+//! `selfbench calls`: what recording, and the guard, add to a CUDA call.
 //!
-//! The call is a function of this program with the arguments of cuLaunchKernel, called by its address and through an
-//! entry of the agent's: what is measured is the entry, the same on every machine, with or without a GPU.
+//! The call is a function of this program with the arguments of cuLaunchKernel. It is called by its address and through an entry of the agent. So
+//! the entry is measured, which is the same on every machine, with or without a GPU.
 
 use crate::{Plan, median, stay_on};
 use anyhow::{Context, bail};
@@ -22,7 +22,7 @@ const A_WAIT: u32 = 16;
 /// cuLaunchKernel on tapes.
 const LAUNCH: u32 = 1;
 
-/// One run of the loop: medians over its batches, which take turns, ns.
+/// One run of the loop: medians in ns over its batches, whose order alternates.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     bare: f64,
@@ -33,7 +33,7 @@ struct Sample {
     tapped: f64,
 }
 
-/// What came of it: medians over the rounds, ns.
+/// The result: medians over the rounds, ns.
 pub struct Figures {
     plan: Plan,
     bare: f64,
@@ -97,7 +97,7 @@ impl Figures {
             "over_clock_call_ns": self.over_clock,
             "guarded_call_ns": self.guarded,
             "added_guarded_call_ns": self.added_by_guard,
-            // Events that did not fit: what is not written costs less, so this says how far to trust the figures.
+            // Events that did not fit. An event that is not written costs less, so this number says how far to trust the figures.
             "lost_events": self.lost,
             "machine": crate::machine(),
         })
@@ -110,7 +110,7 @@ impl Figures {
         t += &format!("  {:<32}{:>10.1}{:>10.1}\n", "bare, clock read twice", self.clocked, self.clocked_added);
         t += &format!("  {:<32}{:>10.1}{:>10.1}\n", "recorded", self.tapped, self.added);
         t += &format!("  {:<32}{:>10}{:>10.1}\n", "  over the clock", "", self.over_clock);
-        t += &format!("  {:<32}{:>10.1}{:>10.1}\n", "guarded, nobody else inside", self.guarded, self.added_by_guard);
+        t += &format!("  {:<32}{:>10.1}{:>10.1}\n", "guarded, no other caller", self.guarded, self.added_by_guard);
         t += &format!("medians of {} rounds; added: median of the rounds' differences\n", self.plan.rounds);
         if self.lost > 0 {
             t += &format!(
@@ -127,7 +127,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// A run of the loop, under doorbell with these words.
+    /// A run of the loop, under doorbell with these arguments.
     fn once(&self, doorbell: &[OsString]) -> anyhow::Result<Sample> {
         let me = &self.plan.doorbell;
         let mut command = Command::new(me);
@@ -157,7 +157,7 @@ impl Run<'_> {
         checked
     }
 
-    /// Every call is on the tape or counted as lost: a tap that did not record would be cheap.
+    /// Checks that every call is recorded or counted as lost: a tap that recorded nothing would seem cheap.
     fn check(&self, tape: &Path) -> anyhow::Result<u64> {
         let mut reader = Reader::open(tape)?;
         let (mut n, mut lost) = (0, 0);
@@ -174,7 +174,7 @@ impl Run<'_> {
             }
         }
         if n + lost < u64::from(self.plan.count) {
-            bail!("{n} calls are on the tape and {lost} counted as lost, {} were made", self.plan.count);
+            bail!("{n} calls are in the recording and {lost} counted as lost, but {} were made", self.plan.count);
         }
         Ok(lost)
     }
@@ -186,7 +186,7 @@ type Launch = extern "C" fn(u64, u32, u32, u32, u32, u32, u32, u32, u64, u64, u6
 #[inline(never)]
 #[allow(clippy::too_many_arguments)]
 extern "C" fn launch(f: u64, x: u32, _: u32, _: u32, _: u32, _: u32, _: u32, _: u32, s: u64, p: u64, _: u64) -> i32 {
-    // SAFETY: no instructions; the compiler has to call all the same.
+    // SAFETY: no instructions; it only keeps the compiler from removing the call.
     unsafe { asm!("/* {} {} {} */", in(reg) f, in(reg) s, in(reg) p, options(nostack, preserves_flags)) };
     x as i32
 }
@@ -239,8 +239,8 @@ pub fn run_loop(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
     if let Some(cpu) = cpu {
         stay_on(cpu)?;
     }
-    // SAFETY: NUL-terminated; the agent's function of that name has this type, and gives an entry for a function of
-    // the type that it is told.
+    // SAFETY: the name is NUL-terminated. The agent's function of that name has this type, and returns an entry for a function of the type that it
+    // is given.
     let tapped: Launch = unsafe {
         let find = libc::dlsym(libc::RTLD_DEFAULT, c"doorbell_entry_of_call".as_ptr());
         if find.is_null() {
@@ -266,7 +266,7 @@ pub fn run_loop(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
     let mut times = ways.map(|_| Vec::new());
     for i in 0..count.div_ceil(BATCH) {
         for k in 0..ways.len() {
-            // Who goes first moves on.
+            // A different one is first each time.
             let at = (i as usize + k) % ways.len();
             let (_, run, f) = ways[at];
             times[at].push(run(f));

@@ -15,7 +15,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Instant;
 use tape::region::{SEGMENTS_BYTES, STAMPS_BYTES};
 
-/// Kernels that are launched in turns: more than a ring has entries, so that the GPU has read a segment before it is written again. And bytes of each one's
+/// Kernels that are launched in turn: more than a GPFIFO has entries, so the GPU has read a segment before it is overwritten. And the bytes of each
 /// segment.
 const KERNELS: usize = 2048;
 const SEGMENT: u64 = 0x1000;
@@ -29,7 +29,7 @@ pub struct Launches {
     /// The words of each kernel's launch.
     words: Vec<Vec<u8>>,
     next: usize,
-    #[allow(dead_code, reason = "kept alive: the GPU comes to it")]
+    #[allow(dead_code, reason = "kept alive: the GPU executes from it")]
     kept: [Arc<Memory>; 3],
 }
 
@@ -39,7 +39,7 @@ impl Launches {
         let segments = space.alloc_host(KERNELS as u64 * SEGMENT)?;
         let video = space.alloc_video(KERNELS as u64 * (Places::QMD_BYTES + Places::BANK_BYTES))?;
         let host = space.alloc_host(SEGMENT)?;
-        // (Zeros: this GPU runs nothing of them.)
+        // (Zeros: this GPU does not execute the code.)
         let code = space.alloc_video(SEGMENT)?;
         let graph = |i: u64| Graph {
             kernels: vec![Kernel { grid: [1; 3], block: [1; 3], ..Kernel::default() }],
@@ -65,9 +65,9 @@ impl Launches {
         Ok(launches)
     }
 
-    /// Where times are recorded: has the GPU reach the memory for them, as CUDA does.
+    /// If times are recorded: maps the memory for them to the GPU, as CUDA does.
     fn stamped(&mut self, space: &Arc<AddressSpace>) -> anyhow::Result<()> {
-        // SAFETY: NUL-terminated; the agent's functions of these names have these types.
+        // SAFETY: the names are NUL-terminated; the agent's functions of these names have these types.
         let (area, stamp_at) = unsafe {
             let [area, stamp_at] = [AREA, STAMP_AT].map(|name| libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()));
             if area.is_null() || stamp_at.is_null() {
@@ -77,20 +77,20 @@ impl Launches {
             (area(), std::mem::transmute::<*mut libc::c_void, extern "C" fn(usize)>(stamp_at))
         };
         let Some(at) = NonNull::new(area as *mut u8) else { return Ok(()) };
-        // SAFETY: the agent has mapped so many bytes there, for good.
+        // SAFETY: the agent has mapped this many bytes there permanently.
         let memory = unsafe { space.adopt_host(at, (STAMPS_BYTES + SEGMENTS_BYTES) as u64, Arc::new(()))? };
-        // (The GPU comes to it until the process ends.)
+        // (The GPU uses it until the process ends.)
         std::mem::forget(memory);
         stamp_at(area);
         Ok(())
     }
 
-    /// Writes the next launch's words, as its program does each time.
+    /// Writes the next launch's words, as a program does each time.
     pub fn write(&mut self) {
         self.segments.write(self.next as u64 * SEGMENT, &self.words[self.next]);
     }
 
-    /// Launches it. (Where the ring is full, the same one comes again: the GPU has not read the segments of those before.)
+    /// Launches it. (If the ring is full, the same launch is tried again: the GPU has not read the earlier segments.)
     pub fn submit(&mut self) -> Result<(), gpu::Error> {
         let words = self.words[self.next].len() as u32 / 4;
         self.channel.submit_unchecked(self.segments.va() + self.next as u64 * SEGMENT, words)?;

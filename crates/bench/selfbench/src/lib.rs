@@ -1,4 +1,4 @@
-//! What doorbell itself costs, against the bare thing in the same run.
+//! What doorbell itself costs, compared with the bare program in the same run.
 //!
 //! Bare and doorbell's ways take turns, round by round, each in a process of its own, so that a machine that changes its
 //! speed changes it for all. What is added is the median of the rounds' differences. The measured loops ([`pairs`],
@@ -34,7 +34,7 @@ pub struct Plan {
     pub cpu: Option<usize>,
 }
 
-/// As [`statistics::median`], of nothing 0.
+/// As [`statistics::median`], but 0 for no values.
 fn median(mut v: Vec<f64>) -> f64 {
     statistics::median(&mut v).unwrap_or(0.0)
 }

@@ -29,7 +29,7 @@ const WAYS: [Way; 8] = [
     Way::Policy("boost"),
 ];
 
-/// Pairs of which there are figures, as the loops, the table and the keys have them.
+/// Kinds of pairs with figures, as the loops, the table and the keys name them.
 const PAIRS: [(&str, &str, &str); 5] = [
     ("mutex", "mutex lock + unlock", "pair_ns"),
     ("libraries", "the same, called from ten libraries in turns", "libraries_pair_ns"),
@@ -53,12 +53,12 @@ impl Way {
         self.name().replace('-', "_")
     }
 
-    /// Whether it has anything to do with this kind of pair.
+    /// Whether it affects this kind of pair.
     fn is_about(self, pair: &str) -> bool {
         match self {
             Way::Policy("ticket" | "pi") => pair == "mutex",
             Way::Policy("phase-fair") => matches!(pair, "read" | "write"),
-            // (Only recording looks at where a call comes from, and at signals.)
+            // (Only recording reads the caller's address, and only recording handles signals.)
             Way::Policy(_) => !matches!(pair, "libraries" | "signal"),
             Way::Bare | Way::Traced | Way::Waits => true,
         }
@@ -80,7 +80,7 @@ struct Figure {
     value: f64,
     /// Median of the rounds' differences to bare.
     added: f64,
-    /// The least of this way less the least of bare: what a machine says that others load.
+    /// The minimum of this way minus the minimum of bare: the figure to use on a machine that others load.
     added_least: f64,
 }
 
@@ -100,27 +100,27 @@ impl Rounds {
     }
 }
 
-/// What came of it.
+/// The result.
 pub struct Figures {
     plan: Plan,
     rounds: Rounds,
 }
 
-/// More than these is missed; ns added to a pair.
+/// Limits of the nanoseconds added to a pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
-    /// Recording, of a mutex, once its thread has been round its ring; from wherever it is called.
+    /// For recording a mutex whose thread's ring has wrapped; from wherever the mutex is called.
     pub recording: Option<f64>,
     /// Any policy; pi twice as much.
     pub policies: Option<f64>,
 }
 
-/// Runs all rounds; `tell` hears of each turn.
+/// Runs all rounds; calls `tell` at each turn.
 pub fn measure(plan: &Plan, tell: &dyn Fn(&str)) -> anyhow::Result<Figures> {
     let run = Run { plan };
     let mut rounds = Rounds::default();
     for round in 0..plan.rounds as usize {
-        // Who goes first changes: what a machine does to the first it does to all.
+        // A different one is first each time, so that the machine treats all alike.
         for k in 0..WAYS.len() {
             let way = WAYS[(round + k) % WAYS.len()];
             tell(&format!("round {} of {}: {}", round + 1, plan.rounds, way.name()));
@@ -132,7 +132,7 @@ pub fn measure(plan: &Plan, tell: &dyn Fn(&str)) -> anyhow::Result<Figures> {
 }
 
 impl Figures {
-    /// What is over a limit, a line each.
+    /// What is over a limit, one line each.
     pub fn misses(&self, limits: Limits) -> Vec<String> {
         let mut missed = Vec::new();
         for way in WAYS.into_iter().skip(1) {
@@ -168,7 +168,7 @@ impl Figures {
         let start = rounds.figure(Way::Traced, "start", "start");
         t += &format!(
             "  {:<34}{:>8.1}{:>9.1}{:>15.1}\n",
-            "traced, first way round the ring", start.value, start.added, start.added_least
+            "traced, first pass of the ring", start.value, start.added, start.added_least
         );
         let floor = rounds.figure(Way::Bare, "clocked", "mutex");
         t += &format!("  {:<34}{:>8.1}\n", "two clock readings", rounds.figure(Way::Bare, "clocks", "clocks").value);
@@ -222,7 +222,7 @@ impl Figures {
             let f = rounds.figure(way, "contended", "contended");
             out.insert(format!("{}_contended_pairs_per_s", way.key()), json!(f.value.round()));
         }
-        // Events that did not fit: what is not written costs less, so this says how far to trust the figures.
+        // Events that did not fit. An event that is not written costs less, so this number says how far to trust the figures.
         out.insert("lost_events".into(), json!(rounds.lost));
         out.insert("machine".into(), crate::machine());
         Value::Object(out)
@@ -255,7 +255,7 @@ impl Run<'_> {
             }
             Way::Policy(p) => {
                 self.loops(&words(&["run", "--lock-policy", p, "--force", "-o"], &report)).and_then(|sample| {
-                    // A policy that no lock follows would be cheap.
+                    // A policy that no lock follows would seem cheap.
                     let said = std::fs::read_to_string(&report)?;
                     if ![format!("lock under {p}\n"), format!("locks under {p}\n")]
                         .iter()
@@ -273,7 +273,7 @@ impl Run<'_> {
         checked
     }
 
-    /// A run of the loops, behind these words of doorbell's.
+    /// Runs the loops, with these arguments of doorbell before them.
     fn loops(&self, before: &[OsString]) -> anyhow::Result<Sample> {
         let me = &self.plan.doorbell;
         let mut command = Command::new(me);
@@ -291,24 +291,24 @@ impl Run<'_> {
         let text = String::from_utf8_lossy(&out.stdout);
         let sample = text.lines().find_map(|l| serde_json::from_str::<Sample>(l).ok()).context("no figures came")?;
         if let Some((what, ..)) = PAIRS.into_iter().find(|p| !sample.contains_key(p.0)) {
-            bail!("the loops said nothing of {what}");
+            bail!("the loops reported nothing about {what}");
         }
         Ok(sample)
     }
 
-    /// Every pair is on the tape or counted as lost, where that is recorded; else waits are: a tap that did not record would be cheap.
+    /// If pairs are recorded, every pair is in the recording or counted as lost, else every wait is: a tap that recorded nothing would seem cheap.
     fn lost_of(&self, tape: &Path, way: Way) -> anyhow::Result<u64> {
         let recording = decode::Recording::open(tape)?;
         let locks = lock_analysis::locks(&recording, 0)?;
         if way == Way::Waits {
             if !locks.waits_only || locks.contended == 0 {
-                bail!("no waits are on the tape: the taps were not at work");
+                bail!("no waits are in the recording: the taps did not work");
             }
             return Ok(locks.lost_events);
         }
         let n = locks.operations.get("mutex_lock").copied().unwrap_or(0) + locks.lost_events;
         if n < u64::from(self.plan.count) {
-            bail!("{n} locks are on the tape or counted as lost, {} were taken", self.plan.count);
+            bail!("{n} locks are in the recording or counted as lost, but {} were taken", self.plan.count);
         }
         Ok(locks.lost_events)
     }
@@ -322,7 +322,7 @@ mod tests {
     fn a_figure_is_of_the_same_rounds() {
         let mut rounds = Rounds::default();
         let round = |mutex: f64| Sample::from([("mutex".to_owned(), mutex)]);
-        // The machine is slower in the second round: what is added stays.
+        // The machine is slower in the second round: the added time stays.
         rounds.of.insert(Way::Bare, vec![round(10.0), round(30.0), round(11.0)]);
         rounds.of.insert(Way::Traced, vec![round(25.0), round(45.0), round(24.0)]);
         let f = rounds.figure(Way::Traced, "mutex", "mutex");

@@ -1,4 +1,4 @@
-//! The loops that `selfbench locks` measures, as a program of their own: what is put under them comes from outside.
+//! The loops that `selfbench locks` measures, as a separate program: recording or a policy is applied from outside.
 
 use crate::stay_on;
 use serde_json::json;
@@ -16,11 +16,11 @@ const A_RING: u32 = (8 << 20) / 40;
 /// How long two threads hammer one lock.
 const HAMMER: Duration = Duration::from_millis(20);
 
-/// On lines of their own, as far as one program lets them be: a policy keeps its state in them.
+/// On separate cache lines, as far as one program allows it: a policy keeps its state in the lock.
 #[repr(align(128))]
 struct Alone<T>(UnsafeCell<T>);
 
-// SAFETY: locks are for use by several threads.
+// SAFETY: locks are made for use by several threads.
 unsafe impl<T> Sync for Alone<T> {}
 
 static MUTEX: Alone<libc::pthread_mutex_t> = Alone(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
@@ -57,11 +57,11 @@ fn write_pair() {
     }
 }
 
-/// Libraries from which a mutex is called in turns: as many as a program with PyTorch has in one step.
+/// Libraries from which a mutex is locked in turn: as many as a program with PyTorch uses in one step.
 const LIBRARIES: usize = 10;
 
-/// Code that calls `lock(mutex)` and `unlock(mutex)`: push rbx, mov rbx rdi, push r12, mov r12 rdx, push rax, call rsi, mov rdi rbx,
-/// call r12, pop rax, pop r12, pop rbx, ret.
+/// Code that calls `lock(mutex)` and `unlock(mutex)`: push rbx, mov rbx rdi, push r12, mov r12 rdx, push rax, call rsi, mov rdi rbx, call r12, pop
+/// rax, pop r12, pop rbx, ret.
 const CALLER: [u8; 26] = [
     0x53, 0x48, 0x89, 0xfb, 0x41, 0x54, 0x49, 0x89, 0xd4, 0x50, 0xff, 0xd6, 0x48, 0x89, 0xdf, 0x41, 0xff, 0xd4, 0x58,
     0x41, 0x5c, 0x5b, 0xc3, 0xcc, 0xcc, 0xcc,
@@ -69,11 +69,11 @@ const CALLER: [u8; 26] = [
 
 type LockAndUnlock = unsafe extern "C" fn(*mut libc::pthread_mutex_t, usize, usize);
 
-/// [`CALLER`] in mappings of its own, as if each were in a library.
+/// Copies of [`CALLER`] in separate mappings, as if each were in a library.
 fn callers() -> anyhow::Result<Vec<LockAndUnlock>> {
     const PAGE: usize = 4096;
     let (private, anywhere) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, std::ptr::null_mut());
-    // SAFETY: a fresh mapping, whose every second page becomes code: what lies between keeps them apart.
+    // SAFETY: a fresh mapping, of which every second page becomes code; the pages between keep the mappings separate.
     unsafe {
         let at = libc::mmap(anywhere, 2 * LIBRARIES * PAGE, libc::PROT_NONE, private, -1, 0);
         anyhow::ensure!(at != libc::MAP_FAILED, "no memory for code: {}", std::io::Error::last_os_error());
@@ -102,7 +102,7 @@ fn two_clock_reads() {
     black_box(clock());
 }
 
-/// What nobody can do without who wants to know how long a lock was held.
+/// The least that anyone needs who measures how long a lock was held: two clock readings.
 fn clocked_pair() {
     // SAFETY: as above.
     unsafe {
@@ -130,7 +130,7 @@ fn timed(count: u32, pair: impl Fn()) -> f64 {
     crate::median(times)
 }
 
-/// Pairs a second of two threads at one mutex.
+/// Pairs per second of two threads at one mutex.
 fn contended() -> f64 {
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let from = Instant::now();
@@ -153,8 +153,8 @@ fn contended() -> f64 {
 
 /// Measures every kind of pair, `count` times the mutex's, and prints one line of JSON.
 pub fn run(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
-    // Before the loops are pinned: they are two threads. (And libc's locks need no locked instruction in a program
-    // that never had a second thread.)
+    // Before the loops are pinned, because these are two threads. (And libc's locks need no locked instruction in a program that never had a second
+    // thread.)
     let contended = contended();
     if let Some(cpu) = cpu {
         stay_on(cpu)?;
@@ -163,7 +163,7 @@ pub fn run(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
     timed(BATCH, mutex_pair);
     timed(BATCH, read_pair);
     let quarter = count / 4;
-    // The first way round a ring, and what it costs once its pages are there.
+    // The first pass through a ring, and later ones, when its pages are mapped.
     let start = timed(count.min(A_RING), mutex_pair);
     timed(A_RING.saturating_sub(count), mutex_pair);
     let callers = callers()?;
@@ -172,7 +172,7 @@ pub fn run(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
         let caller = callers[turn.replace((turn.get() + 1) % LIBRARIES)];
         let (lock, unlock) =
             (libc::pthread_mutex_lock as *const () as usize, libc::pthread_mutex_unlock as *const () as usize);
-        // SAFETY: as above, by code that calls these two.
+        // SAFETY: as above; the code calls these two functions.
         unsafe { caller(MUTEX.0.get(), lock, unlock) };
     };
     let out = json!({

@@ -1,7 +1,7 @@
-//! `selfbench ranges`: what recording adds to a range of NVTX.
+//! `selfbench ranges`: what recording adds to an NVTX range.
 //!
-//! The program's side of NVTX is here, as small as it can be: a function behind a pointer, null where no injection library has put
-//! one there. A range is a push and a pop. Bare and recorded ranges take turns in one process.
+//! The program's side of NVTX is here, as small as possible: a function behind a pointer, which is null unless an injection library has set it. A
+//! range is a push and a pop. Bare and recorded ranges alternate in one process.
 
 use crate::{Plan, median, stay_on};
 use anyhow::{Context, bail};
@@ -32,7 +32,7 @@ struct Sample {
     paused: f64,
 }
 
-/// What came of it: medians over the rounds, ns.
+/// The result: medians over the rounds, ns.
 pub struct Figures {
     plan: Plan,
     samples: Vec<Sample>,
@@ -73,7 +73,7 @@ impl Figures {
             "added_registered_range_ns": self.of(|s| s.registered - s.bare),
             "paused_range_ns": self.of(|s| s.paused),
             "added_paused_range_ns": self.of(|s| s.paused - s.bare),
-            // Events that did not fit: what is not written costs less, so this says how far to trust the figures.
+            // Events that did not fit. An event that is not written costs less, so this number says how far to trust the figures.
             "lost_events": self.lost,
             "machine": crate::machine(),
         })
@@ -136,7 +136,7 @@ fn once(plan: &Plan, doorbell: &[OsString]) -> anyhow::Result<Sample> {
     })
 }
 
-/// Every range is on the tape or counted as lost: one that did not record would be cheap.
+/// Checks that every range is recorded or counted as lost: a library that recorded nothing would seem cheap.
 fn check(plan: &Plan, tape: &Path) -> anyhow::Result<u64> {
     let mut reader = Reader::open(tape)?;
     let (mut n, mut lost) = (0, 0);
@@ -152,12 +152,12 @@ fn check(plan: &Plan, tape: &Path) -> anyhow::Result<u64> {
     // (With and without a registered text.)
     let made = 4 * u64::from(plan.count);
     if n + lost < made {
-        bail!("{n} ends of ranges are on the tape and {lost} counted as lost, {made} were made");
+        bail!("{n} ends of ranges are in the recording and {lost} counted as lost, but {made} were made");
     }
     Ok(lost)
 }
 
-/// Functions of NVTX's modules 1 and 5 by number; null until the injection library has put some there.
+/// Functions of NVTX's modules 1 and 5 by number; null until the injection library has set them.
 static CORE: [AtomicPtr<c_void>; 16] = [const { AtomicPtr::new(null_mut()) }; 16];
 static CORE2: [AtomicPtr<c_void>; 16] = [const { AtomicPtr::new(null_mut()) }; 16];
 /// The same, and never replaced.
@@ -200,7 +200,7 @@ unsafe extern "C" fn table(number: u32) -> *const c_void {
 
 /// What NVTX does at the first call.
 fn connect() -> anyhow::Result<()> {
-    // SAFETY: NUL-terminated names; a library that stays, and its function of that name, which has this type.
+    // SAFETY: the names are NUL-terminated. The library stays loaded, and its function of that name has this type.
     unsafe {
         let path = libc::getenv(c"NVTX_INJECTION64_PATH".as_ptr());
         if path.is_null() {
@@ -240,7 +240,7 @@ fn timed(mut f: impl FnMut()) -> f64 {
     from.elapsed().as_nanos() as f64 / f64::from(BATCH)
 }
 
-/// As NVTX's functions: through the pointer if there is one.
+/// As NVTX's functions: through the pointer if it is set.
 #[inline(always)]
 fn call<T>(of: &[AtomicPtr<c_void>; 16], i: usize, f: impl FnOnce(*mut c_void) -> T) -> Option<T> {
     let at = of[i].load(Ordering::Relaxed);
@@ -250,7 +250,7 @@ fn call<T>(of: &[AtomicPtr<c_void>; 16], i: usize, f: impl FnOnce(*mut c_void) -
 #[inline(never)]
 fn texts(of: &[AtomicPtr<c_void>; 16]) -> f64 {
     timed(|| {
-        // SAFETY: what was put there has the types of NVTX's functions.
+        // SAFETY: the pointers that were set have the types of NVTX's functions.
         unsafe {
             call(of, PUSH, |f| {
                 std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_char) -> c_int>(f)(TEXT)
@@ -300,7 +300,7 @@ pub fn run_loop(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
     let mut times = names.map(|_| Vec::new());
     for i in 0..count.div_ceil(BATCH) {
         for k in 0..names.len() {
-            // Who goes first moves on.
+            // A different one is first each time.
             let at = (i as usize + k) % names.len();
             times[at].push(match at {
                 0 => texts(&BARE),

@@ -1,7 +1,7 @@
-//! The loops that are measured: a channel of our own on the software GPU, one prepared segment, one doorbell an iteration.
+//! The measured loops: a channel on the software GPU, one prepared segment, one doorbell per iteration.
 //!
-//! `ring` is the tap's own work. In `posted` the stores to GPFIFO and USERD take their time to leave the core, as those to a
-//! GPU do: whatever waits for them between the program's store and the doorbell shows here, and nowhere else without a GPU.
+//! `ring` measures the tap's own work. In `posted` the stores to GPFIFO and USERD take time to leave the core, as stores to a GPU do: without a
+//! GPU, only this loop shows a wait for them between the program's store and the doorbell.
 
 use crate::launch_loop::Launches;
 use crate::stay_on;
@@ -18,9 +18,9 @@ use std::time::Instant;
 /// Words of each entry's segment.
 pub const DWORDS: usize = 64;
 const WARM_UP: usize = 1000;
-/// Between pauses in which the GPU catches up.
+/// Iterations between pauses in which the GPU catches up.
 const A_WAIT: usize = 128;
-/// GP_PUT's page behind a channel's GPFIFO, and where it lies there.
+/// Offset of the page with GP_PUT after a channel's GPFIFO, and GP_PUT's offset there.
 const USERD: usize = 0x2000;
 const GP_PUT: usize = 0x8c;
 const LINE: usize = 64;
@@ -35,7 +35,7 @@ pub fn run(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
     let mut channel = Channel::new(&space, Engine::Graphics, ChannelOptions::default())?;
     let target = space.alloc_host(4096)?;
     let mut words = Pushbuffer::new(&space, DWORDS)?;
-    // An inline copy: 9 words of methods, the rest data.
+    // An inline copy: 9 words of methods, and data.
     let data: Vec<u8> = (0..(DWORDS - 9) * 4).map(|i| (i * 37 + 11) as u8).collect();
     words.inline(target.va(), &data)?;
     anyhow::ensure!(words.len() == DWORDS, "the segment has {} words instead of {DWORDS}", words.len());
@@ -53,7 +53,7 @@ pub fn run(count: u32, cpu: Option<usize>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Nanoseconds of each submission; `before` comes before each, outside of the times.
+/// Nanoseconds of each submission; `before` runs before each, outside the measured time.
 fn times(
     count: usize,
     before: impl Fn(),
@@ -64,11 +64,11 @@ fn times(
         before();
         let begun = Instant::now();
         let submitted = submit();
-        // ORDERING: the stores have left the core: a driver's unlock of its channel waits for them, too, tapped or not.
+        // ORDERING: the stores have left the core: a driver's unlock of its channel also waits for them, tapped or not.
         fence(Ordering::SeqCst);
         match submitted {
             Ok(_) => times.push(begun.elapsed().as_nanos() as u64),
-            // The GPU lags: not what is measured.
+            // The GPU lags behind, which is not measured.
             Err(gpu::Error::RingFull(_)) => std::thread::yield_now(),
             Err(e) => return Err(e.into()),
         }
@@ -83,13 +83,13 @@ fn times(
 
 fn figures(times: Vec<u64>) -> Value {
     let rank = |p: usize| times.get((times.len() * p).div_ceil(100).saturating_sub(1)).copied();
-    // A clock may tick in steps of 10 ns: the median alone would hide what is less than that.
+    // A clock may tick in steps of 10 ns: the median alone would hide smaller differences.
     let middle = times.get(times.len() / 4..times.len().div_ceil(4) * 3).unwrap_or(&times);
     let mean = middle.iter().sum::<u64>() as f64 / middle.len().max(1) as f64;
     json!({ "n": times.len(), "p50_ns": rank(50), "middle_ns": mean, "p99_ns": rank(99), "max_ns": times.last() })
 }
 
-/// Where the software GPU's video memory is mapped here: the rings of its channels, with or without a tap.
+/// Where the software GPU's memory is mapped here: the rings of its channels, with or without a tap.
 struct VideoMemory(Vec<usize>);
 
 impl VideoMemory {
@@ -106,12 +106,11 @@ impl VideoMemory {
             (line.contains("softgpu-video") && whole && to - from > USERD).then_some(from)
         });
         let at: Vec<usize> = at.collect();
-        anyhow::ensure!(!at.is_empty(), "the software GPU has no video memory");
+        anyhow::ensure!(!at.is_empty(), "the software GPU has no memory mapped");
         Ok(VideoMemory(at))
     }
 
-    /// Takes the channel's GPFIFO and GP_PUT out of the caches: the next stores to them leave the core as late as those to
-    /// memory.
+    /// Evicts the channel's GPFIFO and GP_PUT from the caches: the next stores to them leave the core as late as stores to memory.
     fn forget(&self) {
         for at in &self.0 {
             for offset in (0..USERD).step_by(LINE).chain([USERD + GP_PUT]) {
@@ -119,8 +118,7 @@ impl VideoMemory {
                 unsafe { _mm_clflush((at + offset) as *const u8) };
             }
         }
-        // ORDERING: what is forgotten is forgotten before the time begins.
-        // SAFETY: a fence.
+        // ORDERING: the evictions are complete before the time begins. SAFETY: a fence.
         unsafe { _mm_mfence() };
     }
 }

@@ -1,4 +1,5 @@
-//! Programs run bare, dormant, under rewritten sites, under traps, and with calls or the GPU's times recorded, taking turns; the loops that they report, side by side.
+//! Programs run bare, dormant, with rewritten sites, with traps, and with calls or the GPU's times recorded, in turn; the loops that they report
+//! are compared.
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ pub enum Mode {
     Calls,
     /// The same, with the GPU's times.
     Times,
-    /// As `Calls`, in a pause from the start on.
+    /// As `Calls`, paused from the start.
     Dormant,
 }
 
@@ -55,13 +56,13 @@ impl Mode {
 struct Sample {
     n: u64,
     p50: u64,
-    /// The mean of the middle half, where the program says it, or `p50`.
+    /// The mean of the middle half if the program reports it, else `p50`.
     typical: f64,
     p99: u64,
     max: u64,
 }
 
-/// All runs: loop name, mode, one sample a round.
+/// All runs: loop name, mode, one sample per round.
 #[derive(Debug, Default)]
 pub struct Rounds {
     loops: BTreeMap<String, BTreeMap<Mode, Vec<Sample>>>,
@@ -110,7 +111,7 @@ impl Runner {
         Ok(Runner { me, soft: soft_file(soft)?, cpu, with_trap: true, tape: tape() })
     }
 
-    /// Runs `command` `rounds` times in each mode. The order of the modes moves on by one each round.
+    /// Runs `command` `rounds` times in each mode. The order of the modes rotates by one in each round.
     pub fn rounds(&self, rounds: u32, command: &[OsString], soft: bool, tell: &dyn Fn(&str)) -> anyhow::Result<Rounds> {
         let modes: Vec<Mode> = Mode::ALL.into_iter().filter(|m| self.with_trap || *m != Mode::Trap).collect();
         let mut out = Rounds::default();
@@ -150,7 +151,7 @@ impl Runner {
             words.push("--".into());
         }
         words.extend(command.iter().cloned());
-        // Only our own programs know the option.
+        // Only doorbell's own programs know the option.
         if let (Some(cpu), true) = (self.cpu, command.first().is_some_and(|c| *c == *self.me.as_os_str())) {
             words.push("--cpu".into());
             words.push(cpu.to_string().into());
@@ -211,8 +212,7 @@ impl Rounds {
         median(self.samples(name, mode).iter().map(|s| s.p50 as f64).collect()).map(|v| v.round() as u64)
     }
 
-    /// What `mode` adds to bare, ns: of the rounds' differences of the two loops' typical times the median, and the quartiles
-    /// around it.
+    /// What `mode` adds to bare, ns: the median of the rounds' differences of the two loops' typical times, and the quartiles around it.
     fn added(&self, name: &str, mode: Mode) -> Option<[f64; 3]> {
         let pairs = self.samples(name, Mode::Bare).iter().zip(self.samples(name, mode));
         let mut all: Vec<f64> = pairs.map(|(b, m)| m.typical - b.typical).collect();
@@ -315,11 +315,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_is_the_median_of_the_rounds_differences() {
+    fn the_added_time_is_the_median_of_the_rounds_differences() {
         let mut r = Rounds::default();
         let s = |p50| Sample { n: 10, p50, typical: p50 as f64, p99: p50, max: p50 };
         let modes = r.loops.entry("x".into()).or_default();
-        // The machine gets twice as slow after the first round: the difference within a round stays.
+        // The machine becomes twice as slow after the first round: the difference within a round stays.
         modes.insert(Mode::Bare, vec![s(100), s(200), s(200), s(200), s(200)]);
         modes.insert(Mode::Patch, vec![s(112), s(215), s(110), s(210), s(211)]);
         assert_eq!(r.added("x", Mode::Patch), Some([10.0, 11.0, 12.0]));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_step_of_the_clock_is_seen_where_the_program_says_the_middle() {
+    fn less_than_a_clock_step_is_seen_if_the_program_reports_the_middle() {
         let mut r = Rounds::default();
         let l = |line: &str| loops(line).expect("loops")[0].1;
         let modes = r.loops.entry("x".into()).or_default();

@@ -1,4 +1,4 @@
-//! The doorbell tap: one new entry of 64 dwords, bare, rewritten and trapped; on a GPU CUDA's loops too.
+//! The doorbell tap: one new entry of 64 dwords, bare, rewritten and trapped; on a GPU also CUDA's loops.
 
 use crate::rounds::{Mode, Rounds, Runner};
 use crate::{Plan, machine, ring_loop};
@@ -12,11 +12,11 @@ pub struct Options<'a> {
     pub softgpu: &'a [u8],
     /// Trapped runs as well.
     pub with_trap: bool,
-    /// This program instead of our loops, if it is not empty.
+    /// Runs this program instead of the built-in loops, if it is not empty.
     pub command: Vec<OsString>,
 }
 
-/// What came of it.
+/// The result.
 pub struct Figures {
     plan: Plan,
     tables: Vec<(&'static str, Rounds)>,
@@ -24,7 +24,7 @@ pub struct Figures {
     whys: Vec<String>,
 }
 
-/// Runs all rounds; `tell` hears of each turn.
+/// Runs all rounds; calls `tell` at each turn.
 pub fn measure(o: &Options<'_>, tell: &dyn Fn(&str)) -> anyhow::Result<Figures> {
     let Plan { doorbell, rounds, count, cpu } = &o.plan;
     let mut runner = Runner::new(doorbell.clone(), o.softgpu, *cpu)?;
@@ -52,7 +52,7 @@ pub fn measure(o: &Options<'_>, tell: &dyn Fn(&str)) -> anyhow::Result<Figures> 
 }
 
 impl Figures {
-    /// The median of one doorbell under this tap, ns; `None` where our own loop was not measured.
+    /// The median of one doorbell under this tap, ns; `None` if the built-in loop was not measured.
     pub fn doorbell_ns(&self, mode: Mode) -> Option<u64> {
         self.tables.first().and_then(|(_, ring)| ring.p50("ring", mode))
     }

@@ -1,7 +1,7 @@
-//! What a soak says: the types of `soak.json` (`docs/reference/soak.schema.json`) and of its periods.
+//! The account of a soak: the types of `soak.json` (`docs/reference/soak.schema.json`) and of its periods.
 //!
-//! Times are nanoseconds where their name says so, else seconds. What is not known is null. A soak on the software GPU is
-//! `functional`: what worked is a result, its times and rates are those of an emulation.
+//! Times are nanoseconds if their name says so, else seconds. Unknown values are null. A soak on the software GPU is `functional`: it shows what
+//! works, and its times and rates are those of an emulation.
 
 use experiment::Experiment;
 use run_folder::Sample;
@@ -22,13 +22,13 @@ pub struct Soak {
     pub commit: Option<String>,
     /// The command line.
     pub command: Vec<String>,
-    /// The experiment with every value that its file left to the default.
+    /// The experiment, with all defaults filled in.
     #[cfg_attr(test, schemars(with = "serde_json::Value"))]
     pub experiment: Experiment,
     /// UTC, RFC 3339.
     pub started: String,
     pub ended: String,
-    /// How long it was to measure, and how long it has measured: the seconds of its periods.
+    /// How long it should measure, and how long it has measured: the seconds of its periods.
     pub asked_s: f64,
     pub done_s: f64,
     /// How long a period is to be.
@@ -37,24 +37,24 @@ pub struct Soak {
     pub complete: bool,
     /// Why it ended before that.
     pub stopped_because: Option<String>,
-    /// On the software GPU: what works is a result, how long it took is none.
+    /// On the software GPU: what works is a result, its times are not.
     pub functional: bool,
-    /// A clock that does not run as time does: nothing of it is a measurement.
+    /// Its clock does not run as time does: nothing in it is a measurement.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub simulated_clock: bool,
-    /// As in `run.json`: facts about the machine, and what is not known of it.
+    /// As in `run.json`: facts about the machine, and warnings about what is unknown.
     pub environment: serde_json::Value,
     pub warnings: Vec<String>,
-    /// One after the other: usually a single one.
+    /// In order: usually there is one.
     pub processes: Vec<Process>,
     pub periods: Vec<Period>,
-    /// When nothing was measured between the start and the end.
+    /// Times between the start and the end in which nothing was measured.
     pub gaps: Vec<Gap>,
-    /// Of all periods together, a line for each cell.
+    /// Over all periods, one line per cell.
     pub cells: Vec<Total>,
     /// The periods in three parts of equal length.
     pub thirds: Vec<Third>,
-    /// Of all periods together.
+    /// Over all periods together.
     pub power: Option<Power>,
     pub drift: Vec<Drift>,
     pub leaks: Vec<Leak>,
@@ -65,7 +65,7 @@ pub struct Soak {
     pub verdict: Verdict,
 }
 
-/// The sample above the bound, and what the recording of its process says of it.
+/// The sample above the bound, and what the recording of its process shows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Above {
@@ -76,7 +76,7 @@ pub struct Above {
     pub sample: Sample,
     /// What the host took from the measuring CPU in its lap.
     pub steal_ms: Option<f64>,
-    /// Who measured, and the time stamp counter at two moments; null where nothing was recorded.
+    /// The measuring thread, and the time stamp counter at two moments; null without a recording.
     #[cfg_attr(test, schemars(with = "Option<serde_json::Value>"))]
     pub counter: Option<Counter>,
     /// The recording, in the soak's folder.
@@ -98,11 +98,11 @@ pub struct Process {
     pub from_period: u32,
     /// UTC, RFC 3339.
     pub started: String,
-    /// Why it ended; null of one that was killed together with what led it.
+    /// Why it ended; null if it was killed together with the leading process.
     pub ended_because: Option<String>,
 }
 
-/// When nothing was measured.
+/// A time in which nothing was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Gap {
@@ -113,7 +113,7 @@ pub struct Gap {
     pub why: String,
 }
 
-/// What names a cell: one subject at one size in one stage.
+/// The name of a cell: one subject at one size in one stage.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CellName {
@@ -123,7 +123,7 @@ pub struct CellName {
     pub bytes: u64,
 }
 
-/// A period: what was measured in it, and what was watched.
+/// A period: its measurements, and what was watched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Period {
@@ -132,7 +132,7 @@ pub struct Period {
     /// UTC, RFC 3339.
     pub started: String,
     pub ended: String,
-    /// It was measured for so long. The last one before a stop is shorter than the others.
+    /// Measured time. The last period before a stop is shorter than the others.
     pub seconds: f64,
     /// Which of `processes` measured it.
     pub process: u32,
@@ -141,14 +141,14 @@ pub struct Period {
     pub cells: Vec<CellOfPeriod>,
     pub loads: Vec<LoadOfPeriod>,
     pub machine: Machine,
-    /// The process that measures, at the end of the period.
+    /// What the measuring process holds at the end of the period.
     pub held: Held,
     /// The longest gap of the machine's own noise.
     pub noise_ns: Option<u64>,
     /// What was noted, each text once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What was seen of it while it was measured, the first of each kind and cell.
+    /// Faults seen while it was measured, the first of each kind and cell.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
 }
@@ -159,18 +159,18 @@ pub struct Period {
 pub struct CellOfPeriod {
     #[serde(flatten)]
     pub cell: CellName,
-    /// `read` is to the host or, of a device, from it; `write` the other way; null of what moves nothing or has no direction.
+    /// `read` is to the host or, for a device, from it; `write` is the opposite; null if nothing moves or there is no direction.
     pub direction: Option<Direction>,
     /// Why it is not measured on this machine.
     pub unavailable: Option<String>,
-    /// Why it failed in this period, the first reason.
+    /// The first reason for which it failed in this period.
     pub failed: Option<String>,
-    /// Samples. All that follow are of what the subject observes.
+    /// Samples. All following figures are those that the subject observes.
     pub count: u64,
-    /// Transfers whose bytes were compared, and those of them with a wrong byte.
+    /// Transfers whose bytes were compared, and those with a wrong byte.
     pub checked: u64,
     pub wrong: u64,
-    /// Transfers that did not end in their time.
+    /// Transfers that did not end within the time limit.
     pub lost: u64,
     /// Deadlines missed; null without a deadline.
     pub misses: Option<u64>,
@@ -186,7 +186,7 @@ pub struct CellOfPeriod {
     pub jitter_ns: Option<u64>,
     /// `stddev_ns` / `mean_ns`.
     pub relative_fluctuation: Option<f64>,
-    /// What the mean time allows without a pause; null of what moves no bytes.
+    /// The rate at the mean time without a pause; null if no bytes move.
     pub bytes_per_second: Option<f64>,
     /// Only in the period's own file.
     #[cfg_attr(test, schemars(with = "Vec<serde_json::Value>"))]
@@ -205,7 +205,7 @@ pub enum Direction {
     Write,
 }
 
-/// One of the slowest samples, and where its time went. What is not known is null.
+/// One of the slowest samples, and where its time went. Unknown values are null.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Slow {
@@ -219,15 +219,15 @@ pub struct Slow {
     /// Behind those before it: of paced arrivals.
     pub waited_ns: u64,
     pub submit_ns: u64,
-    /// From the doorbell until the engine had released it; negative if that came before the call was back.
+    /// From the doorbell until the engine's release; negative if the release came before the call returned.
     pub engine_ns: Option<i64>,
     /// From the release until the CPU saw it.
     pub seen_ns: Option<i64>,
-    /// The longest time in which a polling CPU did not look.
+    /// The longest time between two polls of the CPU.
     pub longest_gap_ns: Option<u64>,
     pub run_queue_ns: Option<u64>,
     pub asleep_ns: Option<u64>,
-    /// The loads rested until it was over: beside them it would have taken longer.
+    /// The loads rested until it ended: with loads it would have taken longer.
     pub capped: bool,
 }
 
@@ -241,10 +241,10 @@ pub struct LoadOfPeriod {
     pub transfers: u64,
     /// Transfers a second, of all threads together.
     pub reached: f64,
-    /// What it should reach: its rate, or what it must reach, or half of what it reached in the first period. Null in the
-    /// first period of a load without a rate.
+    /// The rate that it should reach: its own, or its stated minimum, or half of what it reached in the first period. Null in the first period of a
+    /// load without a rate.
     pub wanted: Option<f64>,
-    /// It reached that, and all its threads work.
+    /// It reached that rate, and all its threads work.
     pub held: bool,
     /// Why threads ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -252,7 +252,7 @@ pub struct LoadOfPeriod {
     pub unavailable: Option<String>,
 }
 
-/// The least, the mean and the largest of the looks of a period.
+/// The minimum, mean and maximum of the readings in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Spread {
@@ -269,7 +269,7 @@ pub struct Machine {
     pub temperature_c: Option<Spread>,
     pub sm_clock_mhz: Option<Spread>,
     pub energy_j: Option<f64>,
-    /// Why clocks were lower than they could be.
+    /// Why clocks were lower than possible.
     pub throttle: Vec<String>,
     /// Time that the host of this virtual machine took from the measuring CPU.
     pub steal_ms: Option<f64>,
@@ -290,7 +290,7 @@ pub struct Held {
     pub threads: Option<u64>,
     /// Open files of the GPU's driver: sessions, events, devices.
     pub handles: Option<u64>,
-    /// Memory of the GPU that is in use, by this process where the driver tells it apart.
+    /// GPU memory in use, by this process if the driver tells processes apart.
     pub gpu_used_bytes: Option<u64>,
 }
 
@@ -318,20 +318,20 @@ pub struct Total {
     pub stddev_ns: Option<f64>,
     pub jitter_ns: Option<u64>,
     pub relative_fluctuation: Option<f64>,
-    /// Of the means of the periods: the least, the largest, and half their distance over the mean.
+    /// Over the means of the periods: the minimum, the maximum, and half their distance over the mean.
     pub least_mean_ns: Option<f64>,
     pub largest_mean_ns: Option<f64>,
     pub fluctuation_of_means: Option<f64>,
     pub bytes_per_second: Option<f64>,
     pub speed_up: Option<SpeedUp>,
-    /// Of all samples, in buckets at most a 64th of their value wide.
+    /// Over all samples, in buckets at most a 64th of their value wide.
     #[cfg_attr(test, schemars(with = "Vec<serde_json::Value>"))]
     pub histogram: Vec<Bucket>,
-    /// The slowest of all periods, the slowest first.
+    /// The slowest samples of all periods, the slowest first.
     pub worst: Vec<Slow>,
 }
 
-/// How many times as fast as its baseline a cell is: the baseline's mean over its own, paired by periods.
+/// The speed-up of a cell over its baseline: the baseline's mean divided by the cell's, paired by periods.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SpeedUp {
@@ -367,7 +367,7 @@ pub struct Power {
     pub energy_j: Option<f64>,
 }
 
-/// A cell's metric in the first third of the periods against the last third.
+/// A cell's metric in the first third of the periods, compared with the last third.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Drift {
@@ -383,11 +383,11 @@ pub struct Drift {
     #[cfg_attr(test, schemars(with = "Option<serde_json::Value>"))]
     pub interval: Option<Interval<f64>>,
     pub drifted: bool,
-    /// Why nothing is said about it.
+    /// Why it is not judged.
     pub not_judged: Option<String>,
 }
 
-/// Something that the measuring process holds, over the periods.
+/// A resource that the measuring process holds, over the periods.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Leak {
@@ -400,7 +400,7 @@ pub struct Leak {
     /// At the end of the first and of the last period that count.
     pub from: Option<u64>,
     pub to: Option<u64>,
-    /// Growth over the whole soak that would matter.
+    /// The growth over the whole soak that would matter.
     pub matters: f64,
     pub leaking: bool,
     pub not_judged: Option<String>,
@@ -412,13 +412,13 @@ pub struct Leak {
 pub enum FaultKind {
     /// A transfer left a wrong byte.
     Corrupted,
-    /// A transfer did not end in its time.
+    /// A transfer did not end within the time limit.
     Lost,
     /// A subject failed in another way.
     Failed,
     Leak,
     Drift,
-    /// The measuring process stood still.
+    /// The measuring process stalled.
     Stall,
     /// The measuring process ended by itself.
     Died,
@@ -432,7 +432,7 @@ pub enum FaultKind {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Fault {
     pub kind: FaultKind,
-    /// UTC, RFC 3339; null of what is seen over all periods.
+    /// UTC, RFC 3339; null if it is seen only over all periods.
     pub at: Option<String>,
     pub period: Option<u32>,
     pub cell: Option<CellName>,
@@ -443,10 +443,10 @@ pub struct Fault {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Verdict {
-    /// No fault, in the time that was measured.
+    /// No fault in the measured time.
     pub held: bool,
-    /// What was asked and what was done, for a headline: `9 min of 12 h`.
+    /// The requested and the measured time, for a headline: `9 min of 12 h`.
     pub headline: String,
-    /// For how long it held, or what did not.
+    /// For how long it ran without a fault, or what the fault was.
     pub text: String,
 }

@@ -8,7 +8,7 @@ use run_folder::{Explained, PartCell, Sample, Status};
 use statistics::{Bucket, Histogram, Percentile, Worst};
 use std::collections::BTreeMap;
 
-/// The slowest samples that a period keeps of each cell.
+/// The number of slowest samples that a period keeps of each cell.
 const WORST: usize = 10;
 
 /// Bits of a value that its bucket keeps, besides the first one: buckets are at most a 64th of their value wide.
@@ -18,7 +18,7 @@ pub(crate) struct OpenCell {
     cell: Cell,
     pub name: CellName,
     histogram: Histogram,
-    /// Mean and squares of the distances from it (Welford).
+    /// The mean, and the squares of the distances from it (Welford).
     mean: f64,
     squares: f64,
     least: Option<u64>,
@@ -53,7 +53,7 @@ impl OpenCell {
         }
     }
 
-    /// What a lap measured of it. Samples of rounds in which counters were read count for nothing here.
+    /// Adds what a lap measured of this cell. Samples of rounds in which counters were read are not used here.
     pub fn add(&mut self, period: u32, began_utc_s: f64, counters_every: u32, part: &PartCell, samples: &[Sample]) {
         match &part.status {
             Status::Measured | Status::Invalid(_) => {}
@@ -93,7 +93,7 @@ impl OpenCell {
         self.worst.clone().into_sorted().into_iter().next().map(|slow| slow.note)
     }
 
-    /// Its account. `functional`: no rate stands in it.
+    /// Its account. `functional`: without rates.
     pub fn account(&self, functional: bool) -> CellOfPeriod {
         let count = self.count();
         let (min, max) = (self.least, self.largest);
@@ -126,19 +126,19 @@ impl OpenCell {
     }
 }
 
-/// A value as a part of the mean; `None` where the mean is 0.
+/// A value as a fraction of the mean; `None` if the mean is 0.
 pub(crate) fn over_mean(value: Option<f64>, mean: Option<f64>) -> Option<f64> {
     value.zip(mean).filter(|(_, mean)| *mean > 0.0).map(|(value, mean)| value / mean)
 }
 
-/// Bytes a second, where each of its samples takes the mean time; `None` of what moves none, and of the software GPU (`functional`).
+/// Bytes per second if each sample takes the mean time; `None` if no bytes move, and on the software GPU (`functional`).
 pub(crate) fn rate(cell: &Cell, mean_ns: Option<f64>, functional: bool) -> Option<f64> {
     let moves = matches!(cell.subject.what, What::Route(_)) && cell.bytes > 0 && !functional;
     let mean_ns = mean_ns.filter(|mean| moves && *mean > 0.0)?;
     Some(cell.bytes as f64 * f64::from(cell.subject.back_to_back) / mean_ns * 1e9)
 }
 
-/// Which way the bytes go: `read` is to the host, or from a device.
+/// The direction of the bytes: `read` is to the host, or from a device.
 pub(crate) fn direction(what: &What) -> Option<Direction> {
     let (source, destination) = Ends::of(what)?.direction();
     match (source, destination) {
@@ -170,13 +170,13 @@ fn slow(period: u32, began_utc_s: f64, value: u64, s: &Sample, explained: Option
     }
 }
 
-/// The lowest value of the bucket of this one, and the bucket's width.
+/// The lowest value in the bucket of this value, and the bucket's width.
 fn bucket(value: u64) -> (u64, u64) {
     let shift = (u64::BITS - value.leading_zeros()).saturating_sub(BITS + 1);
     ((value >> shift) << shift, 1 << shift)
 }
 
-/// In fewer buckets: hours of them fit into a folder.
+/// With fewer buckets: hours of them fit into a folder.
 pub(crate) fn coarse(fine: impl Iterator<Item = Bucket>) -> Vec<Bucket> {
     let mut all: BTreeMap<u64, Bucket> = BTreeMap::new();
     for Bucket { low, count, .. } in fine {
@@ -186,7 +186,7 @@ pub(crate) fn coarse(fine: impl Iterator<Item = Bucket>) -> Vec<Bucket> {
     all.into_values().collect()
 }
 
-/// The bucket's last value in which this percentile lies, at most the largest sample; `None` with fewer than ten samples beyond it.
+/// The last value of the bucket in which this percentile is, at most the largest sample; `None` with fewer than ten samples beyond it.
 pub(crate) fn percentile(buckets: &[Bucket], percentile: Percentile, largest: u64) -> Option<u64> {
     let count = buckets.iter().map(|bucket| bucket.count).sum();
     let rank = percentile.rank(count)?;

@@ -1,7 +1,7 @@
-//! The clock by which a soak has periods. Samples have a clock of their own; this one counts minutes and hours.
+//! The clock for the periods of a soak. Samples have a separate clock; this one counts minutes and hours.
 //!
-//! It is a trait because twelve hours must fit into a test: [`Simulated`] goes on by a fixed time with each lap, whatever that
-//! took, and every file that comes of it says so.
+//! It is a trait because a test must cover twelve hours: [`Simulated`] advances by a fixed time with each lap, however long the lap took, and every
+//! resulting file says so.
 
 use jiff::Timestamp;
 use std::cell::Cell;
@@ -12,7 +12,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 pub struct Moment {
     /// Seconds since 1970, UTC. Somebody may set this clock.
     pub utc_s: f64,
-    /// Seconds since some moment; stands still while the machine sleeps.
+    /// Seconds since some moment; stops while the machine sleeps.
     pub elapsed_s: f64,
 }
 
@@ -22,7 +22,7 @@ pub trait Clock {
     /// A lap is over.
     fn lapped(&self) {}
 
-    /// The moment so many seconds ago, behind which nothing but this lap was measured.
+    /// The moment this many seconds ago. Since then only this lap was measured.
     fn back(&self, seconds: f64) -> Moment;
 }
 
@@ -73,7 +73,7 @@ impl Clock for Simulated {
         Moment { utc_s: self.began_utc_s + elapsed_s, elapsed_s }
     }
 
-    /// The lap takes its time when it is over.
+    /// The time of a lap is added when it is over.
     fn back(&self, _seconds: f64) -> Moment {
         self.now()
     }
@@ -102,7 +102,7 @@ fn written(at: Option<Timestamp>) -> String {
     at.map(|at| at.to_string()).unwrap_or_default()
 }
 
-/// Seconds since 1970 of what RFC 3339 says.
+/// Seconds since 1970 for an RFC 3339 text.
 pub fn read(text: &str) -> Option<f64> {
     Some(text.parse::<Timestamp>().ok()?.as_microsecond() as f64 / 1e6)
 }

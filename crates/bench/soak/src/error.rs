@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub enum Error {
     #[error("{0}: there is a soak already")]
     Exists(PathBuf),
-    #[error("{0}: the folder is not empty, and what is in it is no soak of doorbell")]
+    #[error("{0}: the folder is not empty, and its contents are not a soak of doorbell")]
     NotOurs(PathBuf),
     #[error("{0}: no soak: it has no asked.json")]
     NoSoak(PathBuf),
@@ -36,18 +36,18 @@ impl Error {
     pub fn hint(&self) -> String {
         use io::ErrorKind::{FileTooLarge, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
         let text = match self {
-            Error::Exists(_) => "--resume goes on with it, --force replaces it, -o DIR writes elsewhere",
+            Error::Exists(_) => "--resume continues it, --force replaces it, -o DIR writes elsewhere",
             Error::NotOurs(_) => "give a new or an empty folder: -o DIR",
             Error::NoSoak(_) => "give the folder that `doorbell soak -o` wrote",
             Error::Other(_) => {
-                "go on with the same experiment, --set and --every; --force replaces it, -o DIR writes elsewhere"
+                "continue with the same experiment, --set and --every; --force replaces it, -o DIR writes elsewhere"
             }
             Error::Complete(_) => {
-                "`doorbell soak --show DIR` prints it; --for with a longer time goes on; --force replaces it"
+                "`doorbell soak --show DIR` prints it; --for with a longer time continues it; --force replaces it"
             }
             Error::Unfit(_) => "`doorbell soak --help` says what a soak takes",
             Error::Broken(Broken::Damaged { .. }) => {
-                "if that file is removed, the other periods stay, and --resume goes on"
+                "if that file is removed, the other periods stay, and --resume continues"
             }
             Error::Broken(Broken::Version { .. }) => "read it with the doorbell that wrote it",
             Error::Broken(Broken::Read { .. }) => "give the folder of a soak, with all its files readable",
@@ -55,15 +55,15 @@ impl Error {
             Error::Unwritten { hint, .. } => return hint.clone(),
             Error::Lock(e) => return e.hint(),
             Error::Experiment(_) => {
-                "in the folder of a soak it is never changed by hand: begin a new one with the changed file"
+                "the file in a soak's folder must not be changed: begin a new soak with the changed file"
             }
             Error::Broken(Broken::Write { cause, .. }) => match cause.kind() {
                 StorageFull | QuotaExceeded => {
-                    "free some space; finished periods are kept, and --resume goes on with them"
+                    "free some space; finished periods are kept, and --resume continues after them"
                 }
-                FileTooLarge => "raise the file size limit (`ulimit -f unlimited`); --resume goes on",
+                FileTooLarge => "raise the file size limit (`ulimit -f unlimited`); --resume continues",
                 PermissionDenied | ReadOnlyFilesystem => "this user may not write there; -o DIR writes elsewhere",
-                _ => "finished periods are kept, and --resume goes on with them",
+                _ => "finished periods are kept, and --resume continues after them",
             },
         };
         text.into()

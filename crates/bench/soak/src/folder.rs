@@ -1,8 +1,8 @@
-//! The folder of a soak: what was asked (`asked.json`, `experiment.toml`), its periods (`periods/`), the processes that measured
-//! (`processes/`), and what they say together (`soak.json`).
+//! The folder of a soak: the request (`asked.json`, `experiment.toml`), the periods (`periods/`), the processes that measured (`processes/`), and
+//! the account of all together (`soak.json`).
 //!
-//! The invariant: every file appears whole or not at all, so a soak that was killed at any moment has all its periods, the last
-//! one as far as it had come when it was written last.
+//! The invariant: every file appears complete or not at all. So a soak that was killed at any moment has all its periods, the last one as it was
+//! when it was last written.
 
 use crate::Error;
 use crate::account::{Above, Fault, Period, Process, SCHEMA, Soak};
@@ -20,11 +20,11 @@ const EXPERIMENT: &str = "experiment.toml";
 const PERIODS: &str = "periods";
 const PROCESSES: &str = "processes";
 const SOAK: &str = "soak.json";
-/// The recording of the process that measures, where there is one; kept if it has a sample above the bound.
+/// The recording of the measuring process, if there is one; kept if it has a sample above the bound.
 pub const RECORDING: &str = "above.doorbell";
 const ABOVE: &str = "above.json";
 
-/// What a measuring process has for its end when its leader was killed.
+/// How long a measuring process may still live after its leader was killed.
 const GOES: Duration = Duration::from_secs(2);
 
 const ASKED_SCHEMA: &str = "doorbell.soak-asked/1";
@@ -32,10 +32,10 @@ const PERIOD_SCHEMA: &str = "doorbell.soak-period/1";
 const ABOVE_SCHEMA: &str = "doorbell.soak-above/1";
 const PROCESS_SCHEMA: &str = "doorbell.soak-process/1";
 
-/// What a soak writes. Last what makes it one, so that a removal that was cut short can be repeated.
+/// What a soak writes. The file that marks the folder as a soak is last, so that an interrupted removal can be repeated.
 const CONTENT: [&str; 7] = [SOAK, RECORDING, ABOVE, PERIODS, PROCESSES, EXPERIMENT, ASKED];
 
-/// What a soak was asked to do, and on what.
+/// The request of a soak: what to do, and on which GPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Asked {
     pub doorbell: String,
@@ -45,23 +45,23 @@ pub struct Asked {
     pub started: String,
     pub asked_s: f64,
     pub every_s: f64,
-    /// The first sample above it stops the soak.
+    /// The first sample above this value stops the soak.
     pub stop_above_ns: Option<u64>,
-    /// Each lap is taken to last so long, s: a simulated clock.
+    /// The assumed time of each lap, s: a simulated clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub simulated_lap_s: Option<f64>,
     pub environment: serde_json::Value,
     pub warnings: Vec<String>,
 }
 
-/// A process that measured, as it lies in `processes`.
+/// A process that measured, as stored in `processes`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     #[serde(flatten)]
     pub process: Process,
-    /// UTC, RFC 3339; null of one that was killed together with what led it.
+    /// UTC, RFC 3339; null if it was killed together with the leading process.
     pub ended: Option<String>,
-    /// If it did not end as it should.
+    /// Set if it did not end as it should.
     pub fault: Option<Fault>,
 }
 
@@ -72,17 +72,17 @@ pub struct Folder {
     experiment: Experiment,
     stages: Vec<Stage>,
     asked: Asked,
-    /// The folder itself was not there before this run.
+    /// This run made the folder itself.
     made: bool,
     /// None where it is only read.
     _lock: Option<Lock>,
 }
 
 impl Folder {
-    /// A new soak, in a folder that is made where it is not there. With `force` it takes the place of one that is there.
+    /// A new soak, in a folder that is made if it is missing. With `force` it replaces an existing one.
     ///
     /// # Errors
-    /// There is one, or something else; another soak writes there; it cannot be written.
+    /// There is a soak or something else already; another soak writes there; the folder cannot be written.
     pub fn create(path: &Path, experiment: &Experiment, asked: Asked, force: bool) -> Result<Folder, Error> {
         let made = !path.exists();
         fs::create_dir_all(path).map_err(Broken::write(path))?;
@@ -108,7 +108,7 @@ impl Folder {
     /// There is none; another one writes there.
     pub fn resume(path: &Path) -> Result<Folder, Error> {
         let (experiment, asked) = read_both(path)?;
-        // The measuring process of one that was killed lives for a moment after it.
+        // The measuring process of a killed soak lives for a moment after it.
         let begun = Instant::now();
         let lock = loop {
             match Lock::of_run(path) {
@@ -121,7 +121,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// To write periods of a soak that this process does not lead.
+    /// Opens a soak that another process leads, to write its periods.
     ///
     /// # Errors
     /// There is none.
@@ -140,12 +140,12 @@ impl Folder {
         Folder::of(path, experiment, asked, None)
     }
 
-    /// Whether there is one that has measured anything.
+    /// Whether there is a soak that has measured anything.
     pub fn is_measured(path: &Path) -> bool {
         Folder::is_there(path) && fs::read_dir(path.join(PERIODS)).is_ok_and(|mut all| all.next().is_some())
     }
 
-    /// Removes a soak that has measured nothing, and the folder with it if this soak made it. One that has measured stays.
+    /// Removes a soak that has measured nothing, and the folder with it if this soak made it. A soak that has measured stays.
     ///
     /// # Errors
     /// Something cannot be removed.
@@ -167,7 +167,7 @@ impl Folder {
         Ok(Folder { path: path.into(), experiment, stages, asked, made: false, _lock: lock })
     }
 
-    /// The folders are there, and what was being written when a soak was killed is not.
+    /// Makes the folders, and removes what a killed soak was writing.
     fn make_ready(&self) -> Result<(), Error> {
         for folder in [self.path.clone(), self.path.join(PERIODS), self.path.join(PROCESSES)] {
             fs::create_dir_all(&folder).and_then(|()| output::remove_parts(&folder)).map_err(Broken::write(&folder))?;
@@ -191,7 +191,7 @@ impl Folder {
         &self.asked
     }
 
-    /// It is to measure for so long in all.
+    /// Sets the total time to measure.
     ///
     /// # Errors
     /// It cannot be written.
@@ -208,10 +208,10 @@ impl Folder {
         self.path.join(PERIODS).join(format!("{index:04}.json"))
     }
 
-    /// Takes the place of what was written of the same period before.
+    /// Replaces what was written of the same period before.
     ///
     /// # Errors
-    /// It cannot be written; what was there stays.
+    /// The file cannot be written; the earlier one stays.
     pub fn write_period(&self, period: &Period) -> Result<(), Error> {
         Ok(versioned::write(&self.path.join(PERIODS).join(format!("{:04}.json", period.index)), PERIOD_SCHEMA, period)?)
     }
@@ -246,18 +246,18 @@ impl Folder {
         Ok(versioned::read_all(&self.path.join(PROCESSES), PROCESS_SCHEMA)?)
     }
 
-    /// Where the process that measures is recorded; `None` where it is not.
+    /// Where the measuring process is recorded; `None` if it is not.
     pub fn recording(&self) -> Option<PathBuf> {
         (!self.experiment.run.record.is_no()).then(|| self.path.join(RECORDING))
     }
 
     /// # Errors
-    /// It cannot be written; what was there stays.
+    /// The file cannot be written; the earlier one stays.
     pub fn write_above(&self, above: &Above) -> Result<(), Error> {
         Ok(versioned::write(&self.path.join(ABOVE), ABOVE_SCHEMA, above)?)
     }
 
-    /// The sample that was above the bound, if there was one.
+    /// The sample above the bound, if there was one.
     ///
     /// # Errors
     /// It cannot be read.
@@ -267,7 +267,7 @@ impl Folder {
     }
 
     /// # Errors
-    /// It cannot be written; what was there stays.
+    /// The file cannot be written; the earlier one stays.
     pub fn write_soak(&self, soak: &Soak) -> Result<(), Error> {
         Ok(versioned::write_document(&self.path.join(SOAK), soak)?)
     }
@@ -276,7 +276,7 @@ impl Folder {
 /// `soak.json`, alone or in its folder.
 ///
 /// # Errors
-/// It cannot be read, or another version wrote it.
+/// The file cannot be read, or another version wrote it.
 pub fn read_soak(path: &Path) -> Result<Soak, Error> {
     let path = if path.is_dir() { path.join(SOAK) } else { path.into() };
     Ok(versioned::read_document(&path, SCHEMA)?)

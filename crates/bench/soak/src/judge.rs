@@ -1,16 +1,16 @@
-//! What changes over hours: leaks of the measuring process, and drift of what it measures. Pure.
+//! What changes over hours: leaks of the measuring process, and drift of its measurements. Without side effects.
 //!
-//! The rules stand in `docs/reference/soak-folder.md`. Both need an interval that excludes "no change", 95 % for all lines of a
-//! table together, and a size that matters.
+//! The rules are in `docs/reference/soak-folder.md`. Both need an interval that excludes "no change", 95 % for all lines of a table together, and a
+//! size that matters.
 
 use crate::account::{Drift, Held, Leak, Period};
 use statistics::{CONFIDENCE, MIN_ROUNDS, Shift, Trend};
 
-/// A drift of less matters to nobody.
+/// A smaller drift does not matter.
 const DRIFT: f64 = 0.02;
 
-/// What is watched: its name, its value, and which growth over the soak would matter: so much, or so large a part of the first
-/// value, whichever is more.
+/// A watched quantity: its name, its value, and the growth over the soak that would matter: this amount, or this fraction of the first value,
+/// whichever is larger.
 type Watched = (&'static str, fn(&Held) -> Option<u64>, f64, f64);
 
 const WATCHED: [Watched; 6] = [
@@ -24,18 +24,18 @@ const WATCHED: [Watched; 6] = [
 
 const MIB: f64 = 1_048_576.0;
 
-/// Periods that count: short ones say little. Of each process the first is left out of leaks, because caches and allocators fill.
+/// Periods that count: short ones say little. For leaks, the first period of each process is left out, because caches and allocators fill.
 fn long_enough(periods: &[Period], every_s: f64) -> impl Iterator<Item = &Period> {
     periods.iter().filter(move |period| period.seconds >= every_s / 2.0)
 }
 
-/// One line for each thing that is watched.
+/// One line for each watched quantity.
 pub(crate) fn leaks(periods: &[Period], every_s: f64) -> Vec<Leak> {
     WATCHED.iter().map(|watched| leak(periods, every_s, watched)).collect()
 }
 
 fn leak(periods: &[Period], every_s: f64, (what, of, matters, part): &Watched) -> Leak {
-    // By process: each has a level of its own. Time is what was measured, in hours.
+    // By process, because each has its own level. The time is the measured time, in hours.
     let mut groups: Vec<(u32, Vec<(f64, f64)>)> = Vec::new();
     let (mut hours, mut values) = (0.0, Vec::new());
     let mut seen = Vec::new();
@@ -68,7 +68,7 @@ fn leak(periods: &[Period], every_s: f64, (what, of, matters, part): &Watched) -
         leak.not_judged = Some("it is not known".into());
         return leak;
     }
-    // Each process by itself has grown for so long.
+    // The time over which each process has grown.
     let spans = groups.iter().filter_map(|group| Some(group.last()?.0 - group.first()?.0));
     let span = spans.fold(0.0, f64::max);
     match Trend::of(&groups, family(WATCHED.len())) {
@@ -81,12 +81,12 @@ fn leak(periods: &[Period], every_s: f64, (what, of, matters, part): &Watched) -
     leak
 }
 
-/// The confidence of each of so many intervals that holds for all together (Bonferroni).
+/// The confidence of each of this many intervals, so that all hold together (Bonferroni).
 fn family(lines: usize) -> f64 {
     1.0 - (1.0 - CONFIDENCE) / lines.max(1) as f64
 }
 
-/// What stands for a cell in a period: its name, and how it is read.
+/// A figure of a cell in a period: its name, and how it is read.
 type Metric = (&'static str, fn(&crate::account::CellOfPeriod) -> Option<f64>);
 
 const METRICS: [Metric; 3] = [
@@ -95,8 +95,7 @@ const METRICS: [Metric; 3] = [
     ("p99", |cell| cell.p99_ns.map(|ns| ns as f64)),
 ];
 
-/// Each metric of each cell, the last third of the periods against the first. `functional`: the times are those of an emulation,
-/// and nothing is judged.
+/// Each metric of each cell: the last third of the periods compared with the first. `functional`: the times are emulated, and nothing is judged.
 pub(crate) fn drift(periods: &[Period], every_s: f64, functional: bool) -> Vec<Drift> {
     let periods: Vec<&Period> = long_enough(periods, every_s).collect();
     let third = periods.len() / 3;
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_where_it_is_does_not_leak_nor_drift() {
+    fn constant_figures_neither_leak_nor_drift() {
         let quiet = soak(|_, _| {});
         assert!(leaking(&quiet).is_empty(), "{:?}", leaks(&quiet, 600.0));
         let unknown = leaks(&quiet, 600.0).into_iter().find(|leak| leak.what == "gpu_used_bytes").unwrap();
@@ -177,7 +176,7 @@ mod tests {
         assert!(
             drift(&quiet, 600.0, false).iter().all(|d| !d.drifted && d.interval.is_some() && d.not_judged.is_none())
         );
-        // Caches that fill in the first hour are no leak of the others.
+        // Caches that fill in the first hour are not a leak of the other hours.
         let once = soak(|index, one| {
             if index == 0 {
                 one.held.rss_bytes = Some(100 << 20);
@@ -195,7 +194,7 @@ mod tests {
         assert!((5.5..6.5).contains(&slope), "6 MiB an hour: {slope}");
         let files = soak(|index, one| one.held.descriptors = Some(60 + index as u64 / 6));
         assert_eq!(leaking(&files), ["descriptors"]);
-        // Two of them in twelve hours: too few to matter.
+        // Two descriptors in twelve hours: too few to matter.
         let few = soak(|index, one| one.held.descriptors = Some(60 + index as u64 / 30));
         assert!(leaking(&few).is_empty());
     }
@@ -211,7 +210,7 @@ mod tests {
         assert_eq!(drifted, ["mean"], "{found:?}");
         assert!((1.05..1.08).contains(&found[0].ratio), "{found:?}");
         assert!(drift(&slower, 600.0, true).iter().all(|d| !d.drifted && d.not_judged.is_some()));
-        // A shift that everybody sees and nobody minds.
+        // A clear shift, too small to matter.
         let little = soak(|index, one| one.cells[0].mean_ns = Some(if index < 36 { 1000.0 } else { 1010.0 }));
         assert!(drift(&little, 600.0, false).iter().all(|d| !d.drifted));
     }

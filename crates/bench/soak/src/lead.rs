@@ -1,7 +1,7 @@
-//! The process that leads a soak: it starts the one that measures, hears it, feeds a watchdog while it lives, and goes on with a
-//! new one where it stood still, died, or lost a transfer.
+//! The process that leads a soak: it starts the measuring process, reads what that reports, and feeds a watchdog while it lives. If the measuring
+//! process stalled, died or lost a transfer, the leader starts a new one.
 //!
-//! The invariant: the watchdog is fed only behind a word of the measuring process, so a stall of the measurement stops it.
+//! The invariant: the watchdog is fed only after a message of the measuring process, so a stall of the measurement stops it.
 
 use crate::account::{FaultKind, Process};
 use crate::clock::{self, utc_s};
@@ -22,34 +22,34 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What lines of the measuring process begin with: what it is doing; the period, the seconds measured so far and the slowest
-/// sample so far, ns, behind a lap; how it ends, and why.
+/// What the lines of the measuring process begin with: what it is doing; after a lap, the period, the seconds measured so far and the slowest
+/// sample so far, ns; at the end, how it ends, and why.
 pub const PROGRESS: &str = "# ";
 pub const LAP: &str = "lap ";
 pub const OVER: &str = "over ";
 
-/// Exit status of what is not possible on this machine.
+/// Exit status if the soak is not possible on this machine.
 const IMPOSSIBLE: i32 = 77;
-/// How often it is looked at whether the soak is to stop.
+/// How often the leader checks whether the soak should stop.
 const LOOK: Duration = Duration::from_millis(50);
-/// So many processes in a row that measured nothing end the soak.
+/// This many processes in a row that measured nothing end the soak.
 const IN_VAIN: u32 = 3;
-/// `soak.json` is written anew at most so often while it runs.
+/// While the soak runs, `soak.json` is rewritten at most this often.
 const SUM_UP: Duration = Duration::from_secs(30);
 
 pub struct Leader<'l> {
     pub folder: &'l Folder,
-    /// This program's own file: the measuring process is one of it.
+    /// This program's own file: the measuring process runs it, too.
     pub program: PathBuf,
     /// Its arguments besides the folder.
     pub more: Vec<OsString>,
-    /// How often the soak was told to stop, from outside. The second time it waits for nothing.
+    /// How often the soak was told to stop from outside. The second time it waits for nothing.
     pub stop: &'l AtomicU32,
-    /// A measuring process that says nothing for so long stands still.
+    /// A measuring process that reports nothing for this long has stalled.
     pub stall_after: Duration,
 }
 
-/// What is heard of a soak while it runs.
+/// What a soak reports while it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum News<'n> {
     Doing(&'n str),
@@ -58,7 +58,7 @@ pub enum News<'n> {
         done_s: f64,
         worst_ns: Option<u64>,
     },
-    /// The measuring process ended, and why; another one goes on.
+    /// The measuring process ended, and why; a new one continues.
     Again(&'n str),
 }
 
@@ -85,7 +85,7 @@ enum Gone {
 }
 
 impl Leader<'_> {
-    /// Until all is measured, or something ends it.
+    /// Runs until all is measured, or something ends it.
     ///
     /// # Errors
     /// A process cannot be started; the folder cannot be written.
@@ -149,7 +149,7 @@ impl Leader<'_> {
                     let what = line(&text, "error: ").unwrap_or_else(|| "a period could not be written".into());
                     let hint = line(&text, "hint: ").unwrap_or_default();
                     record.process.ended_because = Some(what.clone());
-                    // The disk is full: this account of it may fail as well.
+                    // The disk is full: this write may fail, too.
                     let _ = self.folder.write_process(number, &Measured { ended: Some(clock::text(now)), ..record });
                     return Err(Error::Unwritten { what, hint });
                 }
@@ -169,7 +169,7 @@ impl Leader<'_> {
         record.ended = Some(clock::text(now));
         self.folder.write_process(number, &record)?;
         if let Some(tape) = self.folder.recording().filter(|_| !matches!(gone, Some(End::Above(_)))) {
-            // A process that recorded nothing leaves none.
+            // A process that recorded nothing leaves no recording.
             let _ = std::fs::remove_file(tape);
         }
         Ok(gone.map_or(Gone::Again { why, measured: heard.laps > 0 }, Gone::End))
@@ -190,11 +190,11 @@ impl Leader<'_> {
         };
         let mut command = Command::new(&whole[0]);
         command.args(&whole[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
-        // The watchdog hears this process, not that one.
+        // The watchdog listens to this process, not to the measuring one.
         command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC").env_remove("WATCHDOG_PID");
         let parent = std::process::id();
-        // SAFETY: system calls with numbers, between fork and exec. A group of its own: Ctrl-C of the terminal reaches this
-        // process alone, which tells it.
+        // SAFETY: system calls with numbers, between fork and exec. In a separate process group, Ctrl-C of the terminal reaches only this process,
+        // which then stops the other.
         unsafe {
             command.process_group(0).pre_exec(move || {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -205,7 +205,7 @@ impl Leader<'_> {
         command.spawn()
     }
 
-    /// Its end, in bounded time. What stands still is killed.
+    /// Waits for its end, for a bounded time. A stalled process is killed.
     fn end(&self, child: &mut Child, heard: &mut Heard) -> std::io::Result<Option<ExitStatus>> {
         if heard.stall.is_some() || heard.left {
             let all = threads::family(child.id());
@@ -237,12 +237,12 @@ struct Heard {
     period: Option<u32>,
     over: Option<(String, String)>,
     stall: Option<String>,
-    /// It was told to stop and did not, or somebody waits no longer.
+    /// It was told to stop and did not, or the caller waits no longer.
     left: bool,
 }
 
 impl Heard {
-    /// Until it says no more, stands still, or is not to be waited for.
+    /// Reads its lines until they end, it stalls, or the caller waits no longer.
     fn of(leader: &Leader<'_>, child: &mut Child, hear: &mut dyn FnMut(News<'_>), systemd: &mut Systemd) -> Heard {
         let mut heard = Heard::default();
         let Some(lines) = lines_of(child) else { return heard };
@@ -268,7 +268,7 @@ impl Heard {
                         hear(lap);
                         if is_new && summed.elapsed() >= SUM_UP {
                             summed = Instant::now();
-                            // For whoever looks at it meanwhile. At the end a full disk is an error.
+                            // For anyone who reads the file meanwhile. At the end a full disk is an error.
                             let _ = leader.folder.soak().and_then(|soak| leader.folder.write_soak(&soak));
                         }
                     }
@@ -291,7 +291,7 @@ impl Heard {
             if last.elapsed() > leader.stall_after {
                 let silent = duration(leader.stall_after.as_secs_f64());
                 let threads = threads::where_threads_are(child.id());
-                heard.stall = Some(format!("it stood still: nothing for {silent} after {said}{threads}"));
+                heard.stall = Some(format!("it stalled: no message for {silent} after {said}{threads}"));
                 return heard;
             }
         }
@@ -317,7 +317,7 @@ fn read_lap(text: &str) -> Option<News<'static>> {
     Some(News::Lap { period, done_s, worst_ns: words.next().and_then(|ns| ns.parse().ok()) })
 }
 
-/// One line about a lap: which period, the worst so far, and the time left.
+/// One line about a lap: the period, the slowest sample so far, and the time left.
 pub fn status(folder: &Folder, lap: &News<'_>) -> String {
     let News::Lap { period, done_s, worst_ns } = lap else { return String::new() };
     let asked = folder.asked();
@@ -329,8 +329,8 @@ pub fn status(folder: &Folder, lap: &News<'_>) -> String {
     format!("period {} of {of}{worst}, {} left", period + 1, duration((asked.asked_s - done_s).max(0.0)))
 }
 
-/// systemd, where it started this process (`Type=notify`), and its watchdog (`WatchdogSec=`). A thread of its own tells it: whoever does
-/// not listen keeps nobody waiting.
+/// systemd, if it started this process (`Type=notify`), and its watchdog (`WatchdogSec=`). A separate thread sends the messages, so a receiver that
+/// does not read them delays nothing.
 struct Systemd {
     say: Option<(SyncSender<Word>, JoinHandle<()>)>,
     every: Option<Duration>,
@@ -347,9 +347,9 @@ enum Word {
 
 /// Words on their way; more are dropped.
 const WORDS: usize = 16;
-/// A status is told at most so often.
+/// A status is sent at most this often.
 const STATUS: Duration = Duration::from_secs(1);
-/// What the last word has to be taken.
+/// The time for the last message to be received.
 const LAST: Duration = Duration::from_millis(500);
 
 impl Systemd {
@@ -369,7 +369,7 @@ impl Systemd {
             };
             (sender, std::thread::spawn(tell))
         });
-        // Four times within its time: one word that is late starves nobody.
+        // Four times per interval: one late message does not trip the watchdog.
         let every = sd_notify::watchdog_enabled().map(|time| time / 4);
         Systemd { say, every, fed: None, told: None }
     }
@@ -391,7 +391,7 @@ impl Systemd {
         }
     }
 
-    /// The measuring process said something; behind a lap with what the status is.
+    /// The measuring process reported something; after a lap, with the status.
     fn feed(&mut self, status: Option<String>) {
         if let Some(status) = status
             && self.told.is_none_or(|at| at.elapsed() >= STATUS)

@@ -1,9 +1,9 @@
-//! Soaks: an experiment that runs for hours in one process, in periods, each with its account.
+//! Soaks: an experiment that runs for hours in one process, in periods, each with its own account.
 //!
-//! [`measuring`] turns laps of a stage into periods, in the process that measures; [`lead`] starts that process, watches it and
-//! goes on behind it; [`folder`] keeps what is finished; `sum_up` and `judge` say what it comes to.
+//! [`measuring`] turns laps of a stage into periods, in the measuring process. [`lead`] starts that process, watches it and replaces it. [`folder`]
+//! keeps finished periods; `sum_up` and `judge` compute the results.
 //!
-//! The invariant: what is kept does not grow with samples, only with periods; and nothing that was not measured is told.
+//! The invariant: the kept data grows only with periods, not with samples; and nothing is reported that was not measured.
 
 pub mod account;
 mod cell;
@@ -22,7 +22,7 @@ pub use account::Soak;
 pub use error::Error;
 pub use folder::Folder;
 
-/// Whether an experiment's file, its variant, or what changes it, says how many transfers are compared.
+/// Whether an experiment's file, its variant, or a changed setting states how many transfers are compared.
 pub fn says_every(text: &str, variant: Option<&str>, sets: &[String]) -> bool {
     let file = text.parse::<toml::Table>().unwrap_or_default();
     let in_table = |table: &toml::Table| table.get("verify").is_some_and(|verify| verify.get("every").is_some());

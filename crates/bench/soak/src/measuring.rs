@@ -1,4 +1,4 @@
-//! The process that measures: laps go in, periods come out, each written to the folder as soon as it is over, and on the way.
+//! The process that measures: it turns laps into periods, and writes each to the folder while it is measured and when it is over.
 //!
 //! Memory does not grow with time: an open period has a histogram and a few samples for each cell, and a closed one is a file.
 
@@ -10,33 +10,33 @@ use experiment::{Gpu, LoadSpec, MustReach, Stage};
 use run_folder::{Loaded, Part, Sample, Status};
 use std::collections::HashMap;
 
-/// A stage that was measured once more.
+/// One more measurement of a stage.
 #[derive(Debug)]
 pub struct Lap {
     pub part: Part,
     /// By cell.
     pub samples: Vec<Vec<Sample>>,
     pub ended: Vec<Option<Ending>>,
-    /// The part's clock began so long ago, s.
+    /// How many seconds ago the part's clock began.
     pub ago_s: f64,
 }
 
 /// How a cell of a lap ended before the lap did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// A transfer left a wrong byte; the cell goes on with the next lap.
+    /// A transfer left a wrong byte; the cell continues in the next lap.
     Wrong,
-    /// A transfer did not end in its time, or the subject failed: this process does not measure the cell again.
+    /// A transfer did not end within the time limit, or the subject failed: this process does not measure the cell again.
     Lost,
     Failed,
     /// The last sample is above the bound.
     Above,
 }
 
-/// What comes behind a lap.
+/// What follows a lap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// The same stage again; `noise`: a period begins.
+    /// The same stage again. `noise`: a period begins.
     Lap {
         noise: bool,
     },
@@ -50,7 +50,7 @@ pub enum Stop {
     No,
     /// The soak was told to end.
     Told,
-    /// A new process is to go on, and why.
+    /// A new process should continue, with the reason.
     Renew(String),
 }
 
@@ -62,19 +62,19 @@ pub enum Over {
     Stopped,
     /// A sample was above the bound.
     Above(String),
-    /// A new process is to go on, and why.
+    /// A new process should continue, with the reason.
     Renew(String),
     /// Nothing can be measured on this machine.
     Impossible(String),
 }
 
-/// A lap that a load does not hold in takes part of its rate.
+/// A load that reaches less than this fraction of its rate did not hold.
 const HELD: f64 = 0.9;
-/// Of what a load without a rate reached in the first period.
+/// Fraction of what a load without a rate reached in the first period.
 const OF_FIRST: f64 = 0.5;
-/// An open period is written so often while it is measured.
+/// An open period is written this often while it is measured.
 const WRITE_S: f64 = 60.0;
-/// Power over less time than this is none: energy is counted in steps of about 100 ms.
+/// Over a shorter time no power is computed: energy is counted in steps of about 100 ms.
 const POWER_S: f64 = 0.5;
 
 pub struct Measuring<'m> {
@@ -85,12 +85,12 @@ pub struct Measuring<'m> {
     /// Seconds of the periods that are closed.
     done_s: f64,
     open: Open,
-    /// What loads without a rate reached in the first period: by stage and name.
+    /// What loads without a rate reached in the first period, by stage and name.
     first: HashMap<(u32, String), f64>,
     stage_began_s: Option<f64>,
     worst_ns: Option<u64>,
     any: bool,
-    /// Stages in a row of which nothing could be measured.
+    /// The number of successive stages in which nothing could be measured.
     in_vain: usize,
 }
 
@@ -153,7 +153,7 @@ impl Looks {
 }
 
 impl<'m> Measuring<'m> {
-    /// Goes on behind the periods that are there.
+    /// Continues after the existing periods.
     ///
     /// # Errors
     /// They cannot be read.
@@ -193,7 +193,7 @@ impl<'m> Measuring<'m> {
     pub fn lap(&mut self, stage: &Stage, lap: Lap, stop: Stop) -> Result<Then, Error> {
         let (asked, stages) = (self.folder.asked(), self.folder.stages());
         if !self.any {
-            // What opening took is none of the period's.
+            // The time that opening took does not belong to the period.
             self.open.began = self.clock.back(lap.ago_s);
             self.open.written_s = self.open.began.elapsed_s;
         }
@@ -241,7 +241,7 @@ impl<'m> Measuring<'m> {
         Ok(Then::Lap { noise: closes })
     }
 
-    /// A lap without a sample: what is wrong with it would be wrong with the next one, too.
+    /// A lap without a sample: its cause would affect the next lap, too.
     fn nothing(&mut self, lap: &Lap) -> Result<Then, Error> {
         self.in_vain += 1;
         self.stage_began_s = None;
@@ -377,13 +377,13 @@ impl Open {
         }
     }
 
-    /// Whether the process ends behind this lap.
+    /// Whether the process ends after this lap.
     fn over(&mut self, stage: &Stage, lap: &Lap, bound_ns: Option<u64>) -> Option<Over> {
         let of_stage = self.cells.iter().position(|cell| cell.name.stage == stage.number).unwrap_or(0);
         let which = |ending: Ending| lap.ended.iter().position(|e| *e == Some(ending)).map(|n| (n, of_stage + n));
         if let (Some((n, at)), Some(bound_ns)) = (which(Ending::Above), bound_ns) {
             let name = self.cells[at].name.clone();
-            // The last one: nothing was measured after it.
+            // The last sample: nothing was measured after it.
             let sample = lap.samples.get(n).and_then(|samples| samples.last()).copied().unwrap_or_default();
             let slow = self.cells[at].slowest().filter(|slow| slow.total_ns == sample.done());
             let why = crate::delay::of_sample(&sample, slow.as_ref());
@@ -413,7 +413,7 @@ impl Open {
         Some(Over::Renew(format!("{}: {why}", self.cells[at].name.subject)))
     }
 
-    /// Something was seen that must not be lost with this process.
+    /// Whether something happened that must not be lost with this process.
     fn is_urgent(&self, lap: &Lap) -> bool {
         lap.ended.iter().any(Option::is_some) && !self.faults.is_empty()
     }
@@ -495,7 +495,7 @@ impl OpenLoad {
                 .map(|rate| rate * HELD)
                 .or_else(|| first.get(&(self.stage, spec.name.clone())).map(|reached| reached * OF_FIRST)),
         };
-        // An emulation is as fast as it is: there only what does nothing at all is dead.
+        // An emulation has no expected speed: there a load is dead only if it does nothing at all.
         let enough = self.transfers > 0 && (gpu == Gpu::Soft || wanted.is_none_or(|wanted| reached >= wanted));
         LoadOfPeriod {
             stage: self.stage,

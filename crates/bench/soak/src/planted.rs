@@ -1,4 +1,4 @@
-//! Faults that a test plants into the measuring process, so that each is seen to be found. None by default.
+//! Faults that a test injects into the measuring process, to show that each is found. None by default.
 
 use crate::measuring::Lap;
 use std::fmt;
@@ -11,9 +11,9 @@ pub enum Planted {
     /// Each lap keeps memory, or an open file.
     LeakMemory,
     LeakDescriptor,
-    /// Each lap's transfers are told to take a little longer.
+    /// Each lap reports its transfers as a little longer.
     Drift,
-    /// The process stands still in its n-th lap.
+    /// The process stalls in its n-th lap.
     Stall {
         lap: u64,
     },
@@ -21,7 +21,7 @@ pub enum Planted {
     Die {
         lap: u64,
     },
-    /// From the n-th lap on no load does anything.
+    /// From the n-th lap on, no load does anything.
     DeadLoad {
         lap: u64,
     },
@@ -29,7 +29,7 @@ pub enum Planted {
 
 /// What a lap leaks, bytes.
 const LEAK: usize = 256 << 10;
-/// By which part of itself a transfer takes longer with each lap.
+/// The fraction by which a transfer becomes longer with each lap.
 const SLOWER: f64 = 0.005;
 /// Nobody waits for its end.
 const STANDS_STILL: Duration = Duration::from_secs(3600);
@@ -65,7 +65,7 @@ impl Planted {
         }
     }
 
-    /// Does it, behind this lap of the process.
+    /// Injects the fault after this lap of the process.
     pub fn strike(self, number: u64, lap: &mut Lap) {
         match self {
             Planted::LeakMemory => drop(Box::leak(vec![1u8; LEAK].into_boxed_slice())),

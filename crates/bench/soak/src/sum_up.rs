@@ -10,13 +10,13 @@ use crate::{cell, clock, judge};
 use experiment::{Experiment, Gpu, Stage};
 use statistics::{CONFIDENCE, Percentile, Ratio};
 
-/// The slowest that `soak.json` keeps of each cell.
+/// The number of slowest samples that `soak.json` keeps of each cell.
 const WORST: usize = 20;
-/// A gap of less is none: it is what closing a period and beginning the next one takes.
+/// A shorter gap is not reported: it is the time between closing a period and beginning the next.
 const GAP_S: f64 = 2.0;
 
 impl Folder {
-    /// What all periods say together, computed anew.
+    /// The account of all periods, computed again.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -32,7 +32,7 @@ pub(crate) fn soak(folder: &Folder, periods: Vec<Period>, processes: Vec<Measure
     // A lap more or less.
     let complete = done_s >= asked.asked_s - 1e-6;
     let mut warnings = asked.warnings.clone();
-    // The software GPU counts nothing, and says so.
+    // The software GPU has no counters, and notes so in each period.
     for note in periods.iter().filter(|_| !functional).flat_map(|period| &period.notes) {
         if !warnings.contains(note) {
             warnings.push(note.clone());
@@ -190,7 +190,7 @@ fn total(cell: &experiment::Cell, of: &[&CellOfPeriod], functional: bool) -> Opt
     })
 }
 
-/// Three parts of equally many periods; none of fewer than three.
+/// Three parts with equally many periods; empty with fewer than three periods.
 fn thirds(periods: &[Period]) -> Vec<Third> {
     let n = periods.len();
     if n < 3 {
@@ -260,15 +260,14 @@ fn verdict(asked: &Asked, done_s: f64, periods: usize, complete: bool, functiona
     let headline = if complete { format!("all of {all}") } else { format!("{done} of {all}") };
     let over = format!("{done} of measuring in {periods} periods");
     let left = asked.asked_s - done_s;
-    let rest = if complete { String::new() } else { format!("; of the other {} it says nothing", duration(left)) };
+    let rest = if complete { String::new() } else { format!("; it says nothing about the other {}", duration(left)) };
     let text = match faults.len() {
         _ if periods == 0 => "nothing was measured".into(),
         0 => format!("no fault in {over}{rest}"),
         1 => format!("1 fault in {over}{rest}"),
         n => format!("{n} faults in {over}{rest}"),
     };
-    let emulated =
-        if functional { ". On the software GPU: what worked is a result, how long it took is none" } else { "" };
+    let emulated = if functional { ". On the software GPU: it shows what works, not how fast" } else { "" };
     let simulated =
         if asked.simulated_lap_s.is_some() { ". The clock was simulated: no hour of it was measured" } else { "" };
     Verdict { held: faults.is_empty() && periods > 0, headline, text: format!("{text}{emulated}{simulated}") }

@@ -1,4 +1,4 @@
-//! Twelve hours of laps that nobody measured, by a simulated clock: what a folder says of them, whatever happened meanwhile.
+//! Twelve hours of invented laps with a simulated clock: what the folder reports, whatever happened meanwhile.
 
 use run_folder::{Compared, Loaded, Part, PartCell, Sample, Status};
 use soak::account::{FaultKind, Held, Soak};
@@ -37,7 +37,7 @@ fn asked() -> Asked {
     Asked { started, asked_s: 12.0 * HOUR, every_s: 600.0, simulated_lap_s: Some(LAP_S), ..Asked::default() }
 }
 
-/// Each period is brought to the disk, for which a test would only wait.
+/// Each period is synced to disk, and a test would only wait for that.
 fn folder_in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -47,7 +47,7 @@ fn create(path: &Path) -> Folder {
     Folder::create(path, &experiment, asked(), false).unwrap()
 }
 
-/// 40 samples of about a microsecond each, of two cells, beside a load that does what it is to do.
+/// 40 samples of about a microsecond each, of two cells, next to a load that reaches its rate.
 fn lap(random: &mut fastrand::Rng) -> Lap {
     let mut samples = |times: f64| -> Vec<Sample> {
         let one = |n: u64| {
@@ -101,7 +101,7 @@ fn steady() -> Held {
     Held { rss_bytes: Some(50 << 20), descriptors: Some(9), threads: Some(1), ..Held::default() }
 }
 
-/// Laps of one process, from `from_s` on, until it says that it is over; `change` may do something to each.
+/// Laps of one process, starting at `from_s`, until it reports that it is over; `change` may modify each.
 fn measure(
     folder: &Folder,
     process: u32,
@@ -139,7 +139,7 @@ fn kinds(soak: &Soak) -> Vec<FaultKind> {
     kinds
 }
 
-/// Twelve hours in one process in which something goes wrong.
+/// Twelve hours in one process, in which something goes wrong.
 fn with(held: &dyn Fn() -> Held, change: impl FnMut(u64, &mut Lap) -> bool) -> Soak {
     let dir = folder_in_memory();
     let folder = create(dir.path());
@@ -161,7 +161,7 @@ fn twelve_hours_are_72_periods_also_when_they_are_stopped_and_begun_again() {
     assert_eq!(over, Over::Done);
     let soak = folder.soak().unwrap();
     assert!(soak.complete && soak.verdict.held && soak.simulated_clock, "{:?}", soak.faults);
-    // The one that was cut short is there, so there is one more.
+    // The interrupted period is kept, so there is one more.
     assert_eq!((soak.periods.len(), soak.done_s), (73, 12.0 * HOUR));
     assert_eq!(soak.gaps.iter().map(|gap| gap.seconds).collect::<Vec<_>>(), [1200.0]);
     let lock = &soak.cells[0];
@@ -175,18 +175,18 @@ fn twelve_hours_are_72_periods_also_when_they_are_stopped_and_begun_again() {
     let read = soak::folder::read_soak(dir.path()).unwrap();
     assert_eq!((read.verdict, read.faults, read.processes), (soak.verdict, soak.faults, soak.processes));
     assert_eq!((read.cells.len(), read.periods.len(), read.experiment), (2, 73, soak.experiment));
-    // What is kept does not grow with samples.
+    // The kept data does not grow with samples.
     let size = std::fs::metadata(dir.path().join("periods/0003.json")).unwrap().len();
     assert!(size < 10_000, "{size}");
 }
 
 #[test]
-fn what_goes_wrong_is_found_by_its_name_and_the_rest_goes_on() {
+fn a_wrong_subject_is_found_by_name_and_the_rest_continues() {
     let soak = with(&steady, |number, lap| {
         Planted::Drift.strike(number, lap);
         Planted::DeadLoad { lap: 101 }.strike(number, lap);
         match number {
-            // Slower than it was asked to be, and one of whose threads ended.
+            // Slower than its requested rate, and one with an ended thread.
             3 | 4 => lap.part.loads[0].transfers = 1_000,
             6 => lap.part.loads[0].failed = vec![("wrong data".into(), 1)],
             80 => {
@@ -226,7 +226,7 @@ fn leaks_are_found_by_name() {
 }
 
 #[test]
-fn what_is_lost_or_fails_ends_the_process_and_nothing_that_it_measured_is_lost() {
+fn a_lost_or_failed_transfer_ends_the_process_and_its_samples_are_kept() {
     let dir = folder_in_memory();
     let folder = create(dir.path());
     let lose = |number: u64, lap: &mut Lap| {
@@ -240,7 +240,7 @@ fn what_is_lost_or_fails_ends_the_process_and_nothing_that_it_measured_is_lost()
     let soak = folder.soak().unwrap();
     assert_eq!((kinds(&soak), soak.periods.len(), soak.cells[0].lost), (vec![FaultKind::Lost], 2, 1));
     assert_eq!((soak.cells[0].count, soak.done_s), (4 * 40, 4.0 * LAP_S));
-    // Nothing that can be measured here, or nothing that goes on.
+    // Nothing can be measured here, or nothing continues.
     let none = |why: Status| {
         move |_: u64, lap: &mut Lap| {
             lap.samples.iter_mut().for_each(Vec::clear);
@@ -256,7 +256,7 @@ fn what_is_lost_or_fails_ends_the_process_and_nothing_that_it_measured_is_lost()
 }
 
 #[test]
-fn a_sample_above_the_bound_says_where_its_time_went() {
+fn a_sample_above_the_bound_shows_where_its_time_went() {
     let dir = folder_in_memory();
     let experiment = experiment::read(TEXT, "x.toml", &[]).unwrap();
     let bounded = Asked { stop_above_ns: Some(50_000), ..asked() };
@@ -281,7 +281,7 @@ fn a_sample_above_the_bound_says_where_its_time_went() {
 }
 
 #[test]
-fn a_process_that_is_renewed_closes_its_period_and_the_next_goes_on() {
+fn a_renewed_process_closes_its_period_and_the_next_one_continues() {
     let dir = folder_in_memory();
     let folder = create(dir.path());
     let renew = |number: u64, _: &mut Lap| if number == 3 { Stop::Renew("full".into()) } else { Stop::No };
@@ -307,7 +307,7 @@ fn a_folder_is_written_by_one_and_never_replaced_by_accident() {
     assert!(matches!(Folder::create(&path, &experiment, asked(), false), Err(Error::Exists(_))));
     Folder::resume(&path).unwrap().give_up().unwrap();
     assert!(Folder::is_measured(&path), "what was measured stays");
-    // What a soak that was killed was writing.
+    // What a killed soak was writing.
     let resumed = Folder::resume(&path).unwrap();
     assert_eq!((resumed.periods().unwrap().len(), resumed.experiment()), (3, &experiment));
     drop(resumed);
@@ -342,7 +342,7 @@ fn a_period_that_cannot_be_written_is_an_error_and_the_finished_ones_stay() {
 }
 
 #[test]
-fn a_soak_in_vain_leaves_nothing() {
+fn a_soak_that_measured_nothing_leaves_nothing() {
     let dir = folder_in_memory();
     let path = dir.path().join("soak");
     create(&path).give_up().unwrap();

@@ -1,8 +1,8 @@
-//! Does each call and route a few times on this machine's GPU, compares what it leaves, and says what it took: a first look on new
-//! hardware, and no measurement.
+//! Does each call and route a few times on this machine's GPU, compares the results, and prints the times: a first check of new hardware, not a
+//! measurement.
 //!
-//! `each` takes the texts of calls and routes, or nothing for all of them; `each --random TEXT..` goes to another place each time,
-//! `each --back-to-back TEXT..` puts 50 behind one another. One line for each; the exit status is 1 if anything was wrong.
+//! `each` takes the texts of calls and routes, or nothing for all of them. `each --random TEXT..` uses another place each time;
+//! `each --back-to-back TEXT..` submits 50 in a row. It prints one line for each; the exit status is 1 if anything was wrong.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use workload::{Error, Machine, Subject, Waiting, Wanted, What, Wrong, calls, ope
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const TIMES: usize = 200;
-/// Those that take long each are not done so often.
+/// Slow ones are done fewer times.
 const FOR: Duration = Duration::from_secs(2);
 
-/// What CUDA offers, what is ours, and what says when its engine began.
+/// CUDA's routes, doorbell's routes, and those that report when their engine began.
 const ROUTES: [&str; 19] = [
     "host->cuda->gpu0",
     "gpu0->cuda->host",
@@ -46,7 +46,7 @@ struct Took {
     fire: Vec<u64>,
     done: Vec<u64>,
     engine: Vec<u64>,
-    /// The engine's times were not between the call and its end.
+    /// How often the engine's times were not between the call and its end.
     out_of_order: usize,
 }
 
@@ -111,7 +111,7 @@ fn main() -> ExitCode {
             "--back-to-back" => wanted.back_to_back = 50,
             "--soft" => {}
             other => {
-                eprintln!("{other} is none of --random, --back-to-back, --soft");
+                eprintln!("{other}: the options are --random, --back-to-back and --soft");
                 return ExitCode::from(2);
             }
         }

@@ -1,12 +1,11 @@
-//! Equal copies one behind the other as one subject: what the engine moves in a second, by the GPU's own clock. Between them
-//! nothing of the CPU's takes part.
+//! Equal copies in a row as one subject: what the engine moves in a second, by the GPU's own clock. The CPU does nothing between them.
 
 use crate::entry::Result as Open;
 use crate::{Checks, Engine, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
 use copy::{BackToBack, Checked, HostEnd};
 use std::time::Duration;
 
-/// Longer than any copies take that will ever end.
+/// Longer than any copies take that ever complete.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) fn open<'m>(machine: &'m Machine, name: &str, about: String, wanted: &Wanted) -> Open<'m> {
@@ -73,7 +72,7 @@ impl Subject for Running<'_> {
         Waiting::Called
     }
 
-    /// Readies them behind one that warms up. The bytes change after that one, so it moves none that count.
+    /// Prepares them after one that warms up. The bytes change after that one, so it does not move the bytes that are compared.
     fn renew(&mut self) -> Result<(), Error> {
         if self.is == Is::UnderWay {
             self.finish(PATIENCE)?;
@@ -86,7 +85,7 @@ impl Subject for Running<'_> {
 
     fn fire(&mut self) -> Result<(), Error> {
         if self.is != Is::Ready {
-            // Nobody has renewed it: not a way to time it.
+            // It was not renewed: it works, but its time means nothing.
             self.renew()?;
         }
         self.copies.go()?;

@@ -1,4 +1,4 @@
-//! Which calls there are, and the one way to open what an experiment names.
+//! The list of calls, and the one function that opens what an experiment names.
 
 use crate::entry::{Entry, Result};
 use crate::route;
@@ -50,11 +50,11 @@ pub struct Listed {
     pub form: &'static str,
     /// What it does, in one line.
     pub about: &'static str,
-    /// The size that it takes where none is given; 0 for calls that take none.
+    /// The default size; 0 for calls that take none.
     pub bytes: u64,
 }
 
-/// Every call that can be measured, or run beside a measurement.
+/// Every call that can be measured, or run as a load.
 pub fn calls() -> Vec<Listed> {
     let listed = |e: &Entry| Listed { name: e.name, form: e.form, about: e.about, bytes: e.bytes };
     ENTRIES.iter().map(listed).collect()
@@ -63,7 +63,7 @@ pub fn calls() -> Vec<Listed> {
 /// Whether this is the text of a route or of a call. Nothing is opened.
 ///
 /// # Errors
-/// What is wrong with it, where, and what is allowed there.
+/// What is wrong, where, and what is allowed there.
 pub fn check(what: &What) -> std::result::Result<(), SyntaxError> {
     match what {
         What::Route(name) => copy::parse(name).map(drop),
@@ -71,12 +71,11 @@ pub fn check(what: &What) -> std::result::Result<(), SyntaxError> {
     }
 }
 
-/// Opens a route or a call for the calling thread, whose CUDA context becomes the machine's. Any number of threads may open
-/// the same on one machine; each uses its own.
+/// Opens a route or a call for the calling thread, whose CUDA context becomes the machine's. Any number of threads may open the same on one
+/// machine; each uses its own.
 ///
 /// # Errors
-/// [`Error::Syntax`] for a text that is neither, [`Error::Unavailable`] for what this machine lacks, and what CUDA and the
-/// driver say.
+/// [`Error::Syntax`] for a text that is neither, [`Error::Unavailable`] for what this machine lacks, and errors of CUDA and the driver.
 pub fn open<'m>(machine: &'m Machine, what: &What, wanted: &Wanted) -> Result<'m> {
     machine.enter()?;
     match what {
@@ -101,7 +100,7 @@ mod tests {
         let mut names: Vec<_> = calls().iter().map(|call| call.name).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), calls().len(), "a name stands for two calls");
+        assert_eq!(names.len(), calls().len(), "two calls have the same name");
         for call in calls() {
             assert!(
                 call.form.starts_with(call.name) && !call.about.is_empty() && !call.about.contains('\n'),
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_where_and_what_is_allowed() {
+    fn errors_report_the_fault_the_place_and_the_allowed_values() {
         for (text, at, what, allowed) in [
             ("", 0, "nothing", "launch(KERNELS,polled,priority=high|low), graph("),
             ("lunch", 0, "`lunch`", "calls are launch"),

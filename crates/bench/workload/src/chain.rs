@@ -1,10 +1,11 @@
-//! A frame's way: bytes from pinned host memory to the GPU, a kernel that copies them there, and the copy back to pinned memory. With more
-//! kernels, one behind the other, it is what the inference of a model asks of the CPU.
+//! A frame: bytes are copied from pinned host memory to the GPU, a kernel copies them there, and they are copied back to pinned memory. With
+//! several kernels in a row, the frame demands of the CPU what the inference of a model does.
 //!
-//! By CUDA it is one graph with two memcpy nodes, the form with the fewest calls and waits that CUDA has; or three calls in a stream. By us (`ours`) it is a
-//! chain of crate `launch`, one doorbell; `beside`: with the copies on a copy engine's own channel, two doorbells; `apart`: a launch between two copies on
-//! channels of their own, each waiting for the ticket of the one before, three doorbells. `by-kernels`: kernels copy between pinned memory and the GPU, so
-//! that a graph has kernels alone, whoever launches it. `nodes`: CUDA's graph itself, memcpy nodes and all, launched by us.
+//! With CUDA it is one graph with two memcpy nodes, CUDA's form with the fewest calls and waits; or three calls in a stream. With doorbell (`ours`)
+//! it is a chain of crate `launch`, with one doorbell. `beside`: the copies are on a copy engine's own channel, with two doorbells. `apart`: a
+//! launch between two copies, each on its own channel and waiting for the ticket of the one before, with three doorbells. `by-kernels`: kernels
+//! copy between pinned memory and the GPU, so that a graph has kernels alone, whoever launches it. `nodes`: CUDA's graph itself, including memcpy
+//! nodes, launched by doorbell.
 
 use crate::entry::{Call, Entry, Number, Result as Open};
 use crate::launch::{PRIORITY, learnt, refused, spin, stream};
@@ -33,22 +34,22 @@ const STORES: &str = "stores";
 const LOADS: &str = "loads";
 /// Where no size is given.
 const BYTES: u64 = 4096;
-/// Where the number lies that the last copy of a polled one brings back: behind the bytes.
+/// If polled, the last copy also brings back a number: this many bytes, after the data.
 const NUMBER: usize = 4;
-/// Of a block: few, so that many multiprocessors load from host memory.
+/// Threads of a block: few, so that many multiprocessors load from host memory.
 const THREADS: u32 = 64;
-/// What is under way is over by then.
+/// Time limit for what is in flight.
 const OVER: Duration = Duration::from_secs(5);
 
 pub(crate) const CHAIN: Entry = Entry {
     name: "chain",
     form: "chain(KERNELS,ours,stream,polled,inline,ce,counter,engines,host-counter,beside,apart,by-kernels,nodes,stores,loads,priority=high|low)",
-    about: "bytes to the GPU, a kernel that copies them there (or so many), bytes back: one cuGraphLaunch of a graph with two memcpy nodes and cuStreamSynchronize; \
-            polled: another memcpy node brings a number back that is waited for; stream: three calls; ours: a chain of our own behind one doorbell \
-            (inline, ce: how the bytes go there; counter: launches wait for a counter, engines: for nothing but the engines; host-counter: it lies in host memory; \
-            beside: copies on a channel of their own, two doorbells; apart: on two, three doorbells); by-kernels: a kernel copies there, one back, and the graph \
-            has no memcpy nodes, by CUDA or by us; nodes: CUDA's graph with its memcpy nodes, launched by us; stores: the CPU stores the \
-            bytes into the GPU's memory before the launch; loads: it loads them behind it, without a copy engine; priority: that of CUDA's stream",
+    about: "bytes to the GPU, a kernel (or this many) that copies them there, bytes back: one cuGraphLaunch of a graph with two memcpy nodes and cuStreamSynchronize; \
+            polled: another memcpy node brings back a number, which is polled; stream: three calls; ours: a chain of doorbell's own with one doorbell \
+            (inline, ce: how the bytes go there; counter: launches wait for a counter; engines: only for the engines; host-counter: the counter is in host memory; \
+            beside: copies on a separate channel, two doorbells; apart: on two channels, three doorbells); by-kernels: one kernel copies there, one back, and the graph \
+            has no memcpy nodes, launched by CUDA or by doorbell; nodes: CUDA's graph with its memcpy nodes, launched by doorbell; stores: the CPU stores the \
+            bytes into the GPU's memory before the launch; loads: the CPU loads them after it, without a copy engine; priority: that of CUDA's stream",
     bytes: BYTES,
     number: Some(Number { of: "kernels", default: 1, least: 1, most: 1000 }),
     words: &[
@@ -72,7 +73,8 @@ pub(crate) const CHAIN: Entry = Entry {
     open,
 };
 
-/// PTX 7.0 for sm_70: each thread copies 16 bytes, or 4 where the bytes are no multiple of 16. Loads go through the cache of the multiprocessor: one that was not invalidated is found out.
+/// PTX 7.0 for sm_70: each thread copies 16 bytes, or 4 if the bytes are no multiple of 16. Loads go through the multiprocessor's cache, so a
+/// missing invalidation is found.
 const PTX: &str = r"
 .version 7.0
 .target sm_70
@@ -125,17 +127,19 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
     let of_us = [INLINE, CE, COUNTER, ENGINES, HOST_COUNTER, BESIDE, APART, STORES, LOADS];
     let is_of_us = of_us.iter().any(|word| call.has(word));
     if !ours && (is_of_us || call.has(NODES)) || ours && (call.has(STREAM) || call.has(POLLED)) {
-        let why = "`stream` and `polled` are CUDA's, and inline, ce, counter, engines, host-counter, beside, apart, nodes, stores and loads are those of `ours`";
+        let why = "`stream` and `polled` are for CUDA; inline, ce, counter, engines, host-counter, beside, apart, nodes, stores and loads are for `ours`";
         return Err(Unavailable::new(why).into());
     }
     if call.has(NODES) && (is_of_us || call.has(BY_KERNELS)) {
-        return Err(Unavailable::new("nodes: the graph says how its copies go").into());
+        return Err(Unavailable::new("nodes: the graph determines how its copies are made").into());
     }
     if call.has(BY_KERNELS) && (call.has(POLLED) || is_of_us) {
-        return Err(Unavailable::new("by-kernels: there is no copy that could go in another way, or be polled").into());
+        return Err(
+            Unavailable::new("by-kernels: there is no copy for which another way or polling could be chosen").into()
+        );
     }
     if ours && call.given(PRIORITY.key()).is_some() {
-        return Err(Unavailable::new("a channel of our own has no priority of a stream").into());
+        return Err(Unavailable::new("a doorbell channel has no stream priority").into());
     }
     let mut frames = Frames::new(machine, wanted, call)?;
     if call.has(STREAM) {
@@ -185,9 +189,9 @@ struct Parts<'m> {
     told: PinnedBuffer<'m>,
     bytes: usize,
     polled: bool,
-    /// Kernels copy to the GPU and back, too.
+    /// Kernels also copy to the GPU and back.
     by_kernels: bool,
-    /// One behind the other; each does the same.
+    /// In a row; each does the same.
     kernels: u32,
 }
 
@@ -209,7 +213,7 @@ impl<'m> Frames<'m> {
             by_kernels: call.has(BY_KERNELS),
             kernels: call.number,
         };
-        // The module is loaded then: nothing is loaded while a graph is learnt.
+        // This loads the module: nothing is loaded while a graph is learnt.
         parts.submit()?;
         parts.stream.synchronize()?;
         Ok(Frames { by: By::Calls, parts, fresh_data: wanted.fresh_data })
@@ -231,8 +235,8 @@ impl Parts<'_> {
         let arguments = [Argument::U64(to), Argument::U64(from), Argument::U32(sent)];
         let threads = sent / if sent.is_multiple_of(16) { 16 } else { 4 };
         let (blocks, kernel) = (threads.div_ceil(THREADS), self.module.function("copy")?);
-        // SAFETY: the arguments are the kernel's, and each address has so many bytes; the memories live as long as the stream, which is waited for before
-        // they go.
+        // SAFETY: the arguments are the kernel's, and each address has this many bytes. The memories live as long as the stream, which is waited
+        // for before they are freed.
         unsafe { kernel.launch([blocks, 1, 1], [THREADS, 1, 1], 0, &self.stream, &arguments) }
     }
 
@@ -245,8 +249,8 @@ impl Parts<'_> {
             return self.copy_by_kernel(self.down.device_address()?, self.second.address());
         }
         let sent = self.sent();
-        // SAFETY: pinned memory of so many bytes. CUDA writes and reads it when the stream comes to it, and the CPU touches it when the stream is done; the
-        // told word alone is read meanwhile, atomically.
+        // SAFETY: pinned memory of this many bytes. CUDA writes and reads it during the stream's work, and the CPU accesses it after that work;
+        // only the polled word is read meanwhile, atomically.
         let (up, down, told) = unsafe {
             (
                 std::slice::from_raw_parts(self.up.as_ptr(), sent),
@@ -268,7 +272,7 @@ impl Parts<'_> {
 
     /// The last number that came back.
     fn told(&self) -> &AtomicU32 {
-        // SAFETY: an aligned word of pinned memory that lives as long as self; the CPU touches it by atomic accesses alone.
+        // SAFETY: an aligned word of pinned memory that lives as long as self; the CPU accesses it only atomically.
         unsafe { AtomicU32::from_ptr(self.told.as_ptr().cast()) }
     }
 
@@ -287,7 +291,7 @@ impl Parts<'_> {
         self.learn(machine, || self.launch())
     }
 
-    /// First, second, up and down, for our channels.
+    /// Pins of the first, second, up and down memory, for doorbell's channels.
     fn pins(&self, machine: &Machine) -> Result<[Pin; 4], Error> {
         let space = machine.group_space()?;
         let pin = |address| Ok::<_, Error>(space.pin(address, self.bytes as u64)?);
@@ -298,7 +302,7 @@ impl Parts<'_> {
 
 /// One chain.
 struct Ours {
-    // Before the channel, which waits for what it was given.
+    // Declared before the channel, which waits for its submissions.
     chain: Chain,
     channel: Channel,
     last: Option<Ticket>,
@@ -310,15 +314,15 @@ impl Ours {
         let (graph, mut channel) = parts.learn_kernels(machine)?;
         let pins = parts.pins(machine)?;
         let steps = steps(parts, pins.each_ref(), &graph, call);
-        // SAFETY: module and memory are `Frames`', which lets go of this first; pinned memory of CUDA's is where the CPU has it.
+        // SAFETY: `Frames` owns module and memory and drops this first; CUDA's pinned memory has the same address for the CPU and the GPU.
         let chain = unsafe { Chain::prepare(&mut channel, &steps, options(call)) }.map_err(refused)?;
         Ok(Ours { chain, channel, last: None, _pins: pins })
     }
 }
 
-/// CUDA's own graph, launched by us.
+/// CUDA's own graph, launched by doorbell.
 struct Learnt {
-    // Before the channel, which waits for what it was given.
+    // Declared before the channel, which waits for its submissions.
     graph: launch::Graph,
     channel: Channel,
     last: Option<Ticket>,
@@ -332,7 +336,7 @@ impl Learnt {
     }
 }
 
-/// The steps of a chain: bytes there, the kernel, bytes back.
+/// The steps of a chain: bytes to the GPU, the kernel, bytes back.
 fn steps<'g>(parts: &Parts<'_>, pins: [&Pin; 4], graph: &'g launch::Graph, call: &Call) -> [Step<'g>; 3] {
     let [first, second, up, down] = pins.map(|pin| pin.region().clone());
     let bytes = parts.bytes as u64;
@@ -359,9 +363,9 @@ fn options(call: &Call) -> ChainOptions {
     ChainOptions { order, counter, ..ChainOptions::default() }
 }
 
-/// A chain with its copies on a channel of their own; the CPU may store what goes to the GPU.
+/// A chain with its copies on a separate channel; the CPU may store the bytes for the GPU.
 struct Beside {
-    // Before the channels, which wait for what they were given.
+    // Declared before the channels, which wait for their submissions.
     chain: ChainBeside,
     launches: Channel,
     copies: Channel,
@@ -384,14 +388,14 @@ impl Beside {
     }
 }
 
-/// Bytes that the CPU stores into the GPU's memory and loads from it, and a launch between.
+/// Bytes that the CPU stores into the GPU's memory and loads from it, with a launch in between.
 struct Loaded {
     graph: launch::Graph,
     to: Bar1Map,
     from: Bar1Map,
     launches: Channel,
     last: Option<Ticket>,
-    /// The launch was not seen to be over: its bytes are to be loaded.
+    /// The launch was not seen to be complete: its bytes still have to be loaded.
     wanted: bool,
     _pins: [Arc<Pin>; 4],
 }
@@ -422,7 +426,7 @@ impl Loaded {
     }
 }
 
-/// Two copy engines with channels of their own, or one twice.
+/// Two copy engines for separate channels, or one twice.
 fn engines(machine: &Machine) -> Result<[u32; 2], Error> {
     let engines = machine.asynchronous_engines();
     let number = |n: usize| engines.get(n).or(engines.first()).map(|engine| engine.number);
@@ -432,12 +436,12 @@ fn engines(machine: &Machine) -> Result<[u32; 2], Error> {
     }
 }
 
-/// The same by channels of their own.
+/// The same on separate channels.
 struct Apart {
     graph: launch::Graph,
     up: Prepared,
     down: Prepared,
-    /// Of launches, to the GPU, and from it.
+    /// Channels for launches, for copies to the GPU, and for copies from it.
     launches: Channel,
     to: Channel,
     from: Channel,
@@ -482,23 +486,27 @@ impl Opened for Frames<'_> {
         let what = format!("{bytes} bytes to the GPU, {kernels}, {bytes} bytes back");
         match &self.by {
             By::Calls => format!("{what}, by three calls in a stream"),
-            By::Graph(_) if self.parts.by_kernels => format!("{what}, as one graph of CUDA's whose kernels copy"),
-            By::Graph(_) => format!("{what}, as one graph of CUDA's with memcpy nodes"),
-            By::Learnt(_) if self.parts.by_kernels => format!("{what}, as one launch of our own whose kernels copy"),
-            By::Learnt(_) => format!("{what}, as one graph of CUDA's with memcpy nodes, launched by us"),
+            By::Graph(_) if self.parts.by_kernels => format!("{what}, as one CUDA graph whose kernels copy"),
+            By::Graph(_) => format!("{what}, as one CUDA graph with memcpy nodes"),
+            By::Learnt(_) if self.parts.by_kernels => format!("{what}, as one launch by doorbell whose kernels copy"),
+            By::Learnt(_) => format!("{what}, as one CUDA graph with memcpy nodes, launched by doorbell"),
             By::Chain(ours) => {
                 let way = match ours.chain.ways().first() {
                     Some(Some(Way::Inline)) => "inline",
                     _ => "by the copy engine",
                 };
-                format!("{what}, as one chain of our own; the bytes go there {way}")
+                format!("{what}, as one chain of doorbell's; the bytes go there {way}")
             }
             By::Beside(ours) if ours.chain.ways().first() == Some(&Some(Way::Stores)) => {
-                format!("{what}: the CPU stores the bytes, we launch, a copy engine's own channel brings them back")
+                format!(
+                    "{what}: the CPU stores the bytes, doorbell launches, a copy engine's own channel brings them back"
+                )
             }
-            By::Beside(_) => format!("{what}, as one chain of our own with its copies on a channel of their own"),
-            By::Loaded(_) => format!("{what}: the CPU stores the bytes, we launch, it loads them behind it"),
-            By::Apart(_) => format!("{what}, by three channels of our own"),
+            By::Beside(_) => format!("{what}, as one chain of doorbell's with its copies on a separate channel"),
+            By::Loaded(_) => {
+                format!("{what}: the CPU stores the bytes, doorbell launches, the CPU loads them afterwards")
+            }
+            By::Apart(_) => format!("{what}, by three channels of doorbell's"),
         }
     }
 
@@ -517,7 +525,7 @@ impl<'m> Frames<'m> {
 struct Framed<'f, 'm> {
     frames: &'f mut Frames<'m>,
     random: fastrand::Rng,
-    /// Of the last one.
+    /// The number of the last one.
     number: u32,
     renewed: bool,
 }
@@ -532,7 +540,7 @@ impl Framed<'_, '_> {
             By::Beside(ours) => ours.last.is_none_or(|ticket| ours.copies.done(ticket)),
             By::Loaded(ours) => ours.done(&mut parts.down.bytes_mut()[..parts.bytes])?,
             By::Apart(apart) => apart.last.is_none_or(|ticket| apart.from.done(ticket)),
-            // ORDERING: the number was copied behind the bytes.
+            // ORDERING: the number was copied after the bytes.
             _ if parts.polled => parts.told().load(Ordering::Acquire) == self.number,
             _ => parts.stream.is_done()?,
         })
@@ -566,7 +574,7 @@ impl Subject for Framed<'_, '_> {
         }
         match by {
             By::Calls => parts.submit()?,
-            // SAFETY: it names memory of the parts, and the stream is waited for before they go.
+            // SAFETY: it names memory of the parts, and the stream is waited for before they are freed.
             By::Graph(exec) => unsafe { exec.launch(&parts.stream) }?,
             By::Chain(ours) => ours.last = Some(ours.chain.launch(&mut ours.channel)?),
             By::Learnt(ours) => ours.last = Some(ours.graph.launch(&mut ours.channel)?),
@@ -622,7 +630,7 @@ impl Drop for Framed<'_, '_> {
 
 impl Drop for Frames<'_> {
     fn drop(&mut self) {
-        // Before the memory that is read and written.
+        // Before the memory that is read and written is freed.
         let _ = self.parts.stream.synchronize();
     }
 }

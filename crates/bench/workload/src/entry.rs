@@ -1,4 +1,4 @@
-//! What a kind of call says of itself, and one call as it was asked for.
+//! The description of a kind of call, and one call as requested.
 
 use crate::{Error, Machine, Opened, Wanted};
 use std::fmt;
@@ -10,22 +10,22 @@ pub(crate) type Result<'m> = std::result::Result<Box<dyn Opened + 'm>, Error>;
 #[derive(Clone, Copy)]
 pub struct Entry {
     pub name: &'static str,
-    /// How it is written, with what it may take.
+    /// How it is written, with its options.
     pub form: &'static str,
     /// One line for people.
     pub about: &'static str,
-    /// What it is about by itself, bytes; 0 for calls that take no size.
+    /// Its default number of bytes; 0 for calls that take no size.
     pub bytes: u64,
     pub number: Option<Number>,
     pub words: &'static [&'static str],
-    /// Of its words one may be given.
+    /// Only one of its words may be given.
     pub one_word: bool,
     /// What it takes as `key=value`.
     pub values: &'static [Value],
     pub open: for<'m> fn(&'m Machine, &Call, &Wanted) -> Result<'m>,
 }
 
-/// What stands behind a key, and the key.
+/// The kind of value that a key takes, and the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
     Time(&'static str),
@@ -57,13 +57,13 @@ pub struct Number {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     pub name: &'static str,
-    /// Given, or the call's own; 0 for calls without one.
+    /// The given number, or the call's default; 0 for calls without one.
     pub number: u32,
     /// Sorted as the catalogue has them.
     pub words: Vec<&'static str>,
     /// As it is printed.
     pub number_given: bool,
-    /// Keys and what was given, sorted as the catalogue has them. Times have been read once already.
+    /// Keys and given values, in the order of the catalogue. Times have been parsed once already.
     pub values: Vec<(&'static str, String)>,
 }
 
@@ -72,7 +72,7 @@ impl Call {
         self.words.contains(&word)
     }
 
-    /// What was given behind a key.
+    /// The value given for a key.
     pub fn given(&self, key: &str) -> Option<&str> {
         self.values.iter().find(|(known, _)| *known == key).map(|(_, text)| text.as_str())
     }

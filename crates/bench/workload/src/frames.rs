@@ -1,8 +1,8 @@
-//! A device's frames ([`copy::device::frames`]): each goes to one of several buffers in turn, and is consumed there for a stated time.
-//! One sample is one frame, from the call that asks for it until it is consumed; so the rate of samples is the frame rate.
+//! A device's frames ([`copy::device::frames`]): each goes to one of several buffers in turn, and is consumed there for a stated time. One sample
+//! is one frame, from the call that asks for it until it is consumed; so the rate of samples is the frame rate.
 //!
-//! With several buffers the device is a frame ahead. A frame that arrives while nothing is timed (a comparison) makes the next
-//! sample shorter than it was; the untimed frames behind each comparison take that upon themselves.
+//! With several buffers the device is one frame ahead. A frame that arrives while nothing is timed (a comparison) makes the next sample too short;
+//! the untimed frames after each comparison absorb that.
 
 use crate::entry::{Call, Entry, Number, Result as Open, Value};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
@@ -19,8 +19,8 @@ const HOST: &str = "host";
 pub(crate) const FRAMES: Entry = Entry {
     name: "frames",
     form: "frames(BUFFERS,host,consume=50us)",
-    about: "a frame of a device to one of its buffers in turn, of the GPU's memory or the host's, and there consumed: every page's number \
-            is compared; the next frame is on its way meanwhile if there is another buffer",
+    about: "a frame of a device to one of its buffers in turn, in GPU memory or host memory, where it is consumed: every page's number \
+            is compared; with another buffer the next frame is in flight meanwhile",
     bytes: BYTES,
     number: Some(Number { of: "buffers", default: 4, least: 1, most: MOST_BUFFERS as u32 }),
     words: &[HOST],
@@ -31,7 +31,7 @@ pub(crate) const FRAMES: Entry = Entry {
 
 fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
     if wanted.random_addresses || wanted.sweep.is_some() || wanted.back_to_back > 1 {
-        return Err(Unavailable::new("frames go to their buffers one after the other").into());
+        return Err(Unavailable::new("frames go to their buffers in order").into());
     }
     let to = if call.has(HOST) { Memory::Host(Host::Pinned) } else { Memory::Gpu(machine.index()) };
     let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };

@@ -1,7 +1,7 @@
-//! Kernels that read and write the GPU's memory as fast as it goes: memory bandwidth as a load, and as work that can be measured.
+//! Kernels that read and write the GPU's memory as fast as possible: memory bandwidth as a load, and as measurable work.
 //!
-//! Each launch adds a number to every word of a buffer that no cache holds, 16 bytes a load and a store, so one word says
-//! that every launch since the start ran exactly once.
+//! Each launch adds a number to every word of a buffer that no cache holds, with 16 bytes per load and store. So one word shows that every launch
+//! since the start ran exactly once.
 
 use crate::entry::{Call, Entry, Number, Result as Open};
 use crate::launch::{PRIORITY, stream};
@@ -13,8 +13,8 @@ use std::time::Duration;
 pub(crate) const HBM: Entry = Entry {
     name: "hbm",
     form: "hbm(LAUNCHES,priority=high|low)",
-    about: "so many launches of a kernel that reads and writes all of a buffer of the GPU's, and cuStreamSynchronize; \
-            both ways are counted; priority: the stream's",
+    about: "this many launches of a kernel that reads and writes a whole buffer in GPU memory, and cuStreamSynchronize; \
+            both directions are counted; priority: the stream's",
     bytes: BYTES,
     number: Some(Number { of: "launches", default: 4, least: 1, most: 1000 }),
     words: &[],
@@ -23,17 +23,17 @@ pub(crate) const HBM: Entry = Entry {
     open,
 };
 
-/// More than the second cache of any GPU so far.
+/// Larger than the second-level cache of any GPU so far.
 const BYTES: u64 = 256 << 20;
-/// What one thread takes at a time, bytes.
+/// Bytes that one thread takes at a time.
 const QUAD: u64 = 16;
 const BLOCK: u32 = 256;
-/// Enough to fill any GPU, with a loop for what is more.
+/// Enough to fill any GPU; a loop does the rest.
 const MOST_BLOCKS: u64 = 4096;
 /// Bytes that are compared at the start, in the middle and at the end.
 const LOOKED_AT: usize = 4096;
 
-/// PTX 7.0 for sm_70: the driver compiles it for whatever GPU there is.
+/// PTX 7.0 for sm_70: the driver compiles it for the installed GPU.
 const PTX: &str = r"
 .version 7.0
 .target sm_70
@@ -86,7 +86,7 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
 }
 
 struct Hbm<'m> {
-    // Before the code and the memory that it names.
+    // Declared before the code and the memory that it names.
     stream: Stream<'m>,
     module: Module<'m>,
     memory: DeviceBuffer<'m>,
@@ -125,7 +125,7 @@ struct Streams<'h, 'm> {
     seen: &'h mut PinnedBuffer<'m>,
     quads: u32,
     launches: u32,
-    /// What every word is when all that was launched is done.
+    /// The value of every word when all launches are complete.
     word: u32,
     value: u32,
 }
@@ -139,7 +139,7 @@ impl Subject for Streams<'_, '_> {
         let blocks = u64::from(self.quads.div_ceil(BLOCK)).min(MOST_BLOCKS) as u32;
         let arguments = [Argument::U64(self.memory.address()), Argument::U32(self.quads), Argument::U32(self.value)];
         for _ in 0..self.launches {
-            // SAFETY: the arguments are the kernel's, which stays within the buffer; the stream is waited for before that goes.
+            // SAFETY: the arguments are the kernel's, which stays within the buffer; the stream is waited for before the buffer is freed.
             unsafe { self.function.launch([blocks, 1, 1], [BLOCK, 1, 1], 0, self.stream, &arguments) }?;
             self.word = self.word.wrapping_add(self.value);
         }

@@ -1,8 +1,7 @@
-//! Launches: kernels of one thread (`launch`), and a graph of a chain of them (`graph`), by CUDA or from a channel of our own (`ours`).
+//! Launches: kernels of one thread (`launch`), and a graph of a chain of them (`graph`), by CUDA or from a separate channel (`ours`).
 //!
-//! Each kernel adds 1 to a word in memory of the GPU, so one comparison says that every launch since the start ran exactly
-//! once. `polled`: the last kernel also writes the new number to pinned memory, and the CPU waits by looking there; nothing
-//! of CUDA's is called for it.
+//! Each kernel adds 1 to a word in GPU memory, so one comparison shows that every launch since the start ran exactly once. `polled`: the last
+//! kernel also writes the new number to pinned memory, and the CPU polls it there; the wait calls nothing of CUDA.
 
 mod ours;
 
@@ -19,10 +18,10 @@ use std::time::{Duration, Instant};
 
 const POLLED: &str = "polled";
 const OURS: &str = "ours";
-/// Of a call's stream, where the call has one of CUDA's.
+/// The priority of a call's stream, if the call uses CUDA's.
 pub(crate) const PRIORITY: Value = Value::Choice("priority", &["high", "low"]);
 
-/// A stream of the priority that the call asks for; with none it has CUDA's own, which is the lowest.
+/// A stream of the requested priority; without one it has CUDA's default, which is the lowest.
 pub(crate) fn stream<'c>(context: &'c Context, call: &Call) -> cuda::Result<Stream<'c>> {
     match call.given(PRIORITY.key()) {
         None => Stream::new(context),
@@ -34,7 +33,7 @@ pub(crate) fn stream<'c>(context: &'c Context, call: &Call) -> cuda::Result<Stre
 pub(crate) const LAUNCH: Entry = Entry {
     name: "launch",
     form: "launch(KERNELS,polled,priority=high|low)",
-    about: "cuLaunchKernel of so many kernels of one thread and cuStreamSynchronize; polled: the last one's own word in host memory is waited for; \
+    about: "cuLaunchKernel of this many kernels of one thread and cuStreamSynchronize; polled: the last kernel's word in host memory is polled; \
             priority: the stream's",
     bytes: 0,
     number: Some(Number { of: "kernels", default: 1, least: 1, most: 10_000 }),
@@ -47,8 +46,8 @@ pub(crate) const LAUNCH: Entry = Entry {
 pub(crate) const GRAPH: Entry = Entry {
     name: "graph",
     form: "graph(KERNELS,polled,ours,c,priority=high|low,python=doorbell|cuda)",
-    about: "cuGraphLaunch of a chain of kernels of one thread and cuStreamSynchronize; ours: launched from a channel of our own, without CUDA; \
-            polled: the last one's own word; c: launched by doorbell_launch of libdoorbell; python: launched and waited for from Python, by doorbell or by \
+    about: "cuGraphLaunch of a chain of kernels of one thread and cuStreamSynchronize; ours: launched from a separate channel, without CUDA; \
+            polled: the last kernel's word is polled; c: launched by doorbell_launch of libdoorbell; python: launched and waited for from Python, by doorbell or by \
             CUDA; priority: the stream's",
     bytes: 0,
     number: Some(Number { of: "kernels", default: 20, least: 1, most: 10_000 }),
@@ -74,7 +73,7 @@ enum By {
 fn by(call: &Call) -> Result<By, Error> {
     let refused = |why: &str| Err(Unavailable::new(why).into());
     match (Caller::of(call)?, call.has(OURS)) {
-        (Some(_), true) => refused("ours, c and python= are three that launch: choose one"),
+        (Some(_), true) => refused("ours, c and python= each choose who launches: give one"),
         (Some(caller), false) => Ok(By::Program(caller)),
         (None, true) => Ok(By::Us),
         (None, false) => Ok(By::Cuda),
@@ -83,12 +82,12 @@ fn by(call: &Call) -> Result<By, Error> {
 
 /// The word that is counted in, bytes.
 const BYTES: usize = 4;
-/// A launch that has told that it ran is over by then.
+/// Time limit for the end of a launch that has reported that it ran.
 const OVER: Duration = Duration::from_secs(5);
 
-/// The kernel that counts in the word that it is given.
+/// The kernel that counts up the word that it is given.
 pub(crate) const COUNT: &str = "count";
-/// PTX 7.0 for sm_70: the driver compiles it for whatever GPU there is.
+/// PTX 7.0 for sm_70: the driver compiles it for the installed GPU.
 pub(crate) const PTX: &str = r"
 .version 7.0
 .target sm_70
@@ -123,7 +122,7 @@ pub(crate) const PTX: &str = r"
 
 fn open<'m>(machine: &'m Machine, call: &Call, by: By) -> Open<'m> {
     if matches!(by, By::Us | By::Program(Caller::C | Caller::Python)) && call.given(PRIORITY.key()).is_some() {
-        return Err(Unavailable::new("a channel of our own has no priority of a stream".to_owned()).into());
+        return Err(Unavailable::new("a doorbell channel has no stream priority".to_owned()).into());
     }
     let stream = stream(machine.context()?, call)?;
     let mut launches = Launches::within(machine, stream, call.number, call.has(POLLED))?;
@@ -144,12 +143,12 @@ fn open<'m>(machine: &'m Machine, call: &Call, by: By) -> Open<'m> {
     Ok(Box::new(launches))
 }
 
-/// A chain of kernels that count in one word, and who launches it.
+/// A chain of kernels that count up one word, and who launches it.
 pub(crate) struct Launches<'m> {
-    // Before the code and the memory that it names.
+    // Declared before the code and the memory that it names.
     by: Held<'m>,
     chain: Chain<'m>,
-    /// What the word is when all that was launched is done.
+    /// The value of the word when all launches are complete.
     count: u32,
 }
 
@@ -160,11 +159,11 @@ enum Held<'m> {
     Program(Box<Launched<'m>>),
 }
 
-/// All that it takes to launch the kernels.
+/// Everything needed to launch the kernels.
 struct Chain<'m> {
     stream: Stream<'m>,
     module: Module<'m>,
-    /// Of the word that is counted in, where the CPU can read it by itself. Before the memory.
+    /// A view of the counted word, if the CPU can read it directly. Declared before the memory.
     view: Option<View>,
     cell: DeviceBuffer<'m>,
     told: PinnedBuffer<'m>,
@@ -174,7 +173,7 @@ struct Chain<'m> {
     kernels: u32,
 }
 
-/// Kernels and what they are launched with.
+/// Kernels and their launch arguments.
 struct Kernels<'r> {
     counts: Function<'r>,
     /// The last of the chain.
@@ -188,7 +187,7 @@ impl Kernels<'_> {
     #[inline]
     fn launch(&self, stream: &Stream<'_>) -> cuda::Result<()> {
         for _ in 1..self.number {
-            // SAFETY: the arguments are the kernel's; the memories live as long as the stream, which is waited for before they go.
+            // SAFETY: the arguments are the kernel's; the memories live as long as the stream, which is waited for before they are freed.
             unsafe { self.counts.launch([1; 3], [1; 3], 0, stream, &self.arguments[..1]) }?;
         }
         // SAFETY: as above.
@@ -219,13 +218,13 @@ impl<'m> Chain<'m> {
 
     fn start(&self, count: u32) -> Result<(), Error> {
         self.cell.write(&count.to_le_bytes())?;
-        // What was written from pageable memory has arrived then.
+        // After this, what was written from pageable memory has arrived.
         Ok(self.context.synchronize_default_stream()?)
     }
 }
 
 impl<'m> Launches<'m> {
-    /// `polled`: the last of the chain tells the CPU.
+    /// `polled`: the last kernel of the chain notifies the CPU.
     pub(crate) fn new(machine: &'m Machine, kernels: u32, polled: bool) -> Result<Launches<'m>, Error> {
         Launches::within(machine, Stream::new(machine.context()?)?, kernels, polled)
     }
@@ -270,7 +269,7 @@ impl<'m> Launches<'m> {
         let start = seed as u32;
         let chain = &self.chain;
         chain.start(start)?;
-        // SAFETY: an aligned word of pinned memory that lives as long as self; it is touched by atomic accesses alone.
+        // SAFETY: an aligned word of pinned memory that lives as long as self; all accesses are atomic.
         let told = unsafe { AtomicU32::from_ptr(chain.told.as_ptr().cast()) };
         told.store(start, Ordering::Release);
         let by = match &mut self.by {
@@ -286,13 +285,13 @@ impl<'m> Launches<'m> {
 impl Opened for Launches<'_> {
     fn about(&self) -> String {
         let kernels = match self.chain.kernels {
-            1 => "one kernel of one thread, which counts".into(),
-            kernels => format!("{kernels} kernels of one thread, each of which counts"),
+            1 => "one kernel of one thread, which counts up a word".into(),
+            kernels => format!("{kernels} kernels of one thread, each of which counts up a word"),
         };
         match &self.by {
             Held::Launches => kernels,
             Held::Cuda(_) => format!("a graph of {kernels}"),
-            Held::Us(_) => format!("a graph of {kernels}, launched from a channel of our own"),
+            Held::Us(_) => format!("a graph of {kernels}, launched from a separate channel"),
             Held::Program(program) => format!("a graph of {kernels}; {}", program.about),
         }
     }
@@ -312,9 +311,9 @@ enum Fires<'r, 'm> {
 struct Counted<'r, 'm> {
     by: Fires<'r, 'm>,
     chain: &'r Chain<'m>,
-    /// The last kernel's word in host memory, where it tells.
+    /// The last kernel's word in host memory, if it writes one.
     told: Option<&'r AtomicU32>,
-    /// What the word is when all that was launched is done.
+    /// The value of the word when all launches are complete.
     count: u32,
 }
 
@@ -332,7 +331,7 @@ impl Subject for Counted<'_, '_> {
     fn fire(&mut self) -> Result<(), Error> {
         match &mut self.by {
             Fires::Launches(kernels) => kernels.launch(&self.chain.stream)?,
-            // SAFETY: its kernels name memory that this borrows, and the stream is waited for when this goes.
+            // SAFETY: its kernels name memory that this borrows, and the stream is waited for when this is dropped.
             Fires::Cuda(exec) => unsafe { exec.launch(&self.chain.stream) }?,
             Fires::Us(ours) => ours.launch()?,
             Fires::Program(program) => program.launch()?,
@@ -344,7 +343,7 @@ impl Subject for Counted<'_, '_> {
     #[inline]
     fn poll(&mut self) -> Result<bool, Error> {
         match (self.told, &self.by) {
-            // ORDERING: what the kernel wrote before is visible with it.
+            // ORDERING: what the kernel wrote before the word is visible with it.
             (Some(word), _) => Ok(word.load(Ordering::Acquire) == self.count),
             (None, Fires::Us(ours)) => Ok(ours.done()),
             (None, Fires::Program(program)) => program.is_done(),
@@ -368,7 +367,7 @@ impl Subject for Counted<'_, '_> {
     }
 
     fn check(&mut self) -> Result<Option<Wrong>, Error> {
-        // What the last kernel told may be there before the launch is over.
+        // The last kernel's word may arrive before the launch is complete.
         match &self.by {
             Fires::Us(ours) => ours.wait(OVER)?,
             Fires::Program(program) => program.wait(OVER)?,
@@ -388,7 +387,7 @@ impl Drop for Counted<'_, '_> {
     }
 }
 
-/// Looks until it is done; the clock is read now and then.
+/// Polls until it is done; the clock is read now and then.
 #[inline]
 pub(crate) fn spin(timeout: Duration, mut is_done: impl FnMut() -> bool) -> Result<(), Error> {
     const LOOKS: u32 = 256;

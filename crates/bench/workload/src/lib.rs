@@ -1,8 +1,8 @@
-//! What an experiment can measure, or run beside a measurement: copies by any route, launches, graphs, and the set-up calls
-//! of CUDA. [`open`] opens one by its text, [`Opened::prepare`] readies it, [`Subject::fire`] starts it.
+//! What an experiment can measure, or run as a load: copies by any route, launches, graphs, and CUDA's set-up calls. [`open`] opens one by its
+//! text, [`Opened::prepare`] prepares it, [`Subject::fire`] starts it.
 //!
-//! The invariant: between `fire` and the end nothing here allocates, locks or makes a system call that the measured route or
-//! call does not make itself. Nothing here is timed; that is `measure`'s.
+//! The invariant: between `fire` and the end, nothing here allocates, locks or makes a system call that the measured route or call does not make
+//! itself. Nothing is timed here; crate `measure` does that.
 
 mod back_to_back;
 mod catalogue;
@@ -31,12 +31,12 @@ pub use copy::{Error, Machine, Unavailable, Wrong};
 pub use experiment::What;
 pub use route::of_route;
 
-/// What is opened: buffers, channels and modules exist.
+/// An opened subject: its buffers, channels and modules exist.
 pub trait Opened {
     /// What it is, in one line.
     fn about(&self) -> String;
 
-    /// How many of these may be ready at once.
+    /// How many of these may be prepared at the same time.
     fn at_once(&self) -> u32 {
         u32::MAX
     }
@@ -44,19 +44,19 @@ pub trait Opened {
     /// Moves random bytes and compares them, guards included. Calls that move nothing do their work once.
     ///
     /// # Errors
-    /// What the route or CUDA says. Wrong bytes are no error, but the answer.
+    /// Errors of the route or of CUDA. Wrong bytes are not an error but the result.
     fn verify(&mut self, seed: u64, timeout: Duration) -> Result<Option<Wrong>, Error> {
         once(self.prepare(seed)?.as_mut(), timeout)
     }
 
-    /// Readies it; `seed` is that of its random data.
+    /// Prepares it; `seed` is the seed of its random data.
     ///
     /// # Errors
-    /// What the route or CUDA says.
+    /// Errors of the route or of CUDA.
     fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error>;
 }
 
-/// Does it once, and compares what it left.
+/// Does it once, and compares the result.
 fn once(subject: &mut dyn Subject, timeout: Duration) -> Result<Option<Wrong>, Error> {
     subject.renew()?;
     subject.fire()?;
@@ -64,22 +64,22 @@ fn once(subject: &mut dyn Subject, timeout: Duration) -> Result<Option<Wrong>, E
     subject.check()
 }
 
-/// How the end of one is waited for.
+/// How a caller waits for the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// By [`Subject::poll`]: memory is read, and nothing else happens.
+    /// By [`Subject::poll`]: it reads memory, and does nothing else.
     Polled,
-    /// By [`Subject::wait`]: a call of CUDA's, which may sleep, spin or take locks.
+    /// By [`Subject::wait`]: a CUDA call, which may sleep, spin or take locks.
     Called,
 }
 
-/// What one `fire` was, for those who count.
+/// What one `fire` did, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Did {
     pub times: u64,
-    /// That it moved, where it is no route.
+    /// Bytes moved, if it is not a route.
     pub bytes: u64,
-    /// Of the longest one, where one `fire` is no one of them.
+    /// The longest time of one unit, if one `fire` does several.
     pub longest_ns: Option<u64>,
 }
 
@@ -95,58 +95,57 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Of the last transfer; `None` where it does not say when it ended.
+    /// The times of the last transfer; `None` if it does not report when it ended.
     #[inline]
     fn of(transfer: &dyn copy::Transfer) -> Option<Engine> {
         Some(Engine { started: transfer.started_gpu_ns(), ended: transfer.released_gpu_ns()? })
     }
 }
 
-/// What is ready to be done, as often as one likes. One at a time: `fire`, then `poll` until it is true or `wait`.
+/// A prepared subject, which can be done any number of times. One at a time: `fire`, then `poll` until it is true, or `wait`.
 pub trait Subject {
     fn waiting(&self) -> Waiting;
 
-    /// Before a turn, untimed: where it is swept, its transfers begin at the place of this round from now on.
+    /// Before a turn, untimed: if places are swept, its transfers begin at the place of this round from now on.
     ///
     /// # Errors
-    /// What the memory or CUDA says.
+    /// Errors of the memory or of CUDA.
     fn place(&mut self, _round: u32) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Before a timed `fire`, untimed: changes the bytes that are moved, moves on to the next address, gives back what the
-    /// last call took.
+    /// Before a timed `fire`, untimed: changes the bytes that are moved, moves on to the next address, gives back what the last call took.
     ///
     /// # Errors
-    /// What the memory or CUDA says.
+    /// Errors of the memory or of CUDA.
     fn renew(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Starts it. What only submits comes back at once; a call that does its work before it returns is done then.
+    /// Starts it. A subject that only submits returns at once; a call that does its work before it returns is complete then.
     ///
     /// # Errors
-    /// What the route or CUDA says.
+    /// Errors of the route or of CUDA.
     fn fire(&mut self) -> Result<(), Error>;
 
-    /// Whether what was fired last is done.
+    /// Whether the last `fire` is complete.
     ///
     /// # Errors
-    /// What the route or CUDA says.
+    /// Errors of the route or of CUDA.
     fn poll(&mut self) -> Result<bool, Error>;
 
     /// Until it is done.
     ///
     /// # Errors
-    /// [`Error::Late`] after `timeout`, where it is looked at; CUDA's own waits have no limit.
+    /// [`Error::Late`] after `timeout`, if the end is polled; CUDA's own waits have no limit.
     fn wait(&mut self, timeout: Duration) -> Result<(), Error>;
 
-    /// What the last one was, once it is done.
+    /// What the last one did, once it is complete.
     fn did(&mut self) -> Did {
         Did::ONCE
     }
 
-    /// When the engine did it; `None` where no engine of ours says.
+    /// When the engine did it; `None` if no engine reports it.
     fn engine(&self) -> Option<Engine> {
         None
     }
@@ -159,15 +158,15 @@ pub trait Subject {
     /// Compares what the last one left, whole.
     ///
     /// # Errors
-    /// What the memory or CUDA says. Wrong bytes are no error, but the answer.
+    /// Errors of the memory or of CUDA. Wrong bytes are not an error but the result.
     fn check(&mut self) -> Result<Option<Wrong>, Error> {
         Ok(None)
     }
 
-    /// Behind its turn: lets go of what it keeps busy on the GPU. The next `fire` readies it again.
+    /// After its turn: releases what it keeps busy on the GPU. The next `fire` prepares it again.
     ///
     /// # Errors
-    /// What the route says.
+    /// Errors of the route.
     fn rest(&mut self) -> Result<(), Error> {
         Ok(())
     }
@@ -180,7 +179,7 @@ pub enum Checks {
     BytesAndGuards,
 }
 
-/// Places in memory that is not the host's.
+/// Places in memory other than the host's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sweep {
     /// Bytes from one to the next.
@@ -196,9 +195,9 @@ pub struct Wanted {
     pub fresh_data: bool,
     /// Another place within the buffers for each transfer.
     pub random_addresses: bool,
-    /// Places that [`Subject::place`] goes to.
+    /// The places that [`Subject::place`] uses.
     pub sweep: Option<Sweep>,
-    /// So many copies back to back are one; 1: each by itself.
+    /// This many copies back to back count as one; 1: each alone.
     pub back_to_back: u32,
 }
 

@@ -1,7 +1,7 @@
-//! Locks of pthread, taken and given back: what threads that share one do to each other, without a GPU.
+//! Locks of pthread, taken and released: how threads that share one affect each other, without a GPU.
 //!
-//! The invariant: every subject and load of the process that names the same lock has the same one, and it is taken by the
-//! functions that every program takes its locks by, so that `run --lock-policy` and `record --locks` see them.
+//! The invariant: every subject and load of the process that names the same lock uses the same one. It is taken by the functions with which every
+//! program takes its locks, so that `run --lock-policy` and `record --locks` see it.
 
 use crate::entry::{Call, Entry, Value};
 use crate::{Error, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
@@ -19,7 +19,7 @@ const NAME: &str = "name";
 pub(crate) const LOCK: Entry = Entry {
     name: "lock",
     form: "lock(mutex|rwlock-read|rwlock-write,hold=TIME,name=NAME)",
-    about: "takes a pthread lock, holds it, gives it back; all that name the same lock share it, readers and writers too",
+    about: "takes a pthread lock, holds it, releases it; calls that name the same lock share it, readers and writers too",
     bytes: 0,
     number: None,
     words: &[MUTEX, READ, WRITE],
@@ -45,7 +45,7 @@ fn about(call: &Call, access: Access) -> String {
     };
     match call.given(HOLD) {
         Some(time) => format!("{take}, held for {time}"),
-        None => format!("{take}, given back at once"),
+        None => format!("{take}, released at once"),
     }
 }
 
@@ -62,12 +62,12 @@ enum Lock {
     Rwlock(UnsafeCell<libc::pthread_rwlock_t>),
 }
 
-// SAFETY: pthread's functions, which alone touch the memory, may be called by any thread at any time.
+// SAFETY: only pthread's functions access the memory, and any thread may call them at any time.
 unsafe impl Send for Lock {}
 // SAFETY: as above.
 unsafe impl Sync for Lock {}
 
-/// The lock of this name, made when it is first asked for.
+/// The lock of this name; the first request creates it.
 fn shared(is_mutex: bool, name: &str) -> Result<&'static Lock, Error> {
     static ALL: Mutex<Vec<(bool, String, &'static Lock)>> = Mutex::new(Vec::new());
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
@@ -181,7 +181,7 @@ mod tests {
     use crate::{Machine, What, open};
     use std::sync::mpsc;
 
-    /// Fires a call once on a thread of its own; hears when it is back.
+    /// Fires a call once on a separate thread; the receiver gets a message when it returns.
     fn fire(text: &str) -> mpsc::Receiver<bool> {
         let (back, heard) = mpsc::channel();
         let what = What::Call(text.into());
@@ -195,7 +195,7 @@ mod tests {
     }
 
     const LONG: Duration = Duration::from_secs(20);
-    /// What waits for a lock is not back after any time.
+    /// A call that waits for a lock does not return within any time.
     const SHORT: Duration = Duration::from_millis(30);
 
     fn waits_for(lock: &Lock, access: Access, waits: &[&str], passes: &[&str]) {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn who_names_the_same_lock_waits_for_it_and_nobody_else() {
+    fn only_calls_with_the_same_lock_name_wait_for_each_other() {
         let mutex = shared(true, "one").unwrap();
         let others = ["lock(mutex,name=two)", "lock(rwlock-write,name=one)", "lock"];
         waits_for(mutex, Access::Mutex, &["lock(mutex,name=one)", "lock(mutex,hold=1us,name=one)"], &others);

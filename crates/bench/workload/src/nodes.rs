@@ -1,4 +1,4 @@
-//! Graphs that are no chains of kernels: one kernel that many others wait for (`wide`), and chains of copies or memsets, each of its own bytes.
+//! Graphs other than chains of kernels: one kernel that many others wait for (`wide`), and chains of copies or memsets, each with its own bytes.
 //!
 //! CUDA launches them. What each node leaves is compared: counts of kernels, bytes of copies and memsets.
 
@@ -17,7 +17,7 @@ const MEMSETS: &str = "memsets";
 pub(crate) const NODES: Entry = Entry {
     name: "nodes",
     form: "nodes(NODES,wide or to-gpu or from-gpu or memsets)",
-    about: "cuGraphLaunch and cuStreamSynchronize of a graph: wide: a kernel, so many that wait for it, and one that waits for these; else a \
+    about: "cuGraphLaunch and cuStreamSynchronize of a graph. wide: a kernel, this many kernels that wait for it, and one that waits for all these; else a \
             chain of copies or memsets of the given size each",
     bytes: 4096,
     number: Some(Number { of: "nodes", default: 10, least: 1, most: 2_000 }),
@@ -35,9 +35,9 @@ enum Shape {
     Memsets,
 }
 
-/// Bytes of a word that a kernel counts in.
+/// Bytes of a word that a kernel counts up.
 const WORD: usize = 4;
-/// Streams that a wide graph is captured from: more make it no wider.
+/// Streams from which a wide graph is captured: more streams do not make it wider.
 const MOST_STREAMS: usize = 64;
 /// All memory of a graph.
 const MOST_BYTES: u64 = 1 << 30;
@@ -56,7 +56,7 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
     if shape == Shape::Memsets && !each.is_multiple_of(WORD) {
         return Err(Unavailable::new(format!("a memset of {each} bytes: it fills whole words of 4 bytes")).into());
     }
-    // The first and the last kernel of a wide graph have words of their own.
+    // The first and the last kernel of a wide graph have separate words.
     let bytes = each as u64 * (count as u64 + 2);
     if bytes > MOST_BYTES {
         return Err(Unavailable::new(format!("{count} nodes of {each} bytes need more than 1 GiB")).into());
@@ -101,7 +101,7 @@ impl<'m> Nodes<'m> {
         })
     }
 
-    /// Each node is of its own part of both memories.
+    /// Each node uses its own part of both memories.
     fn chain(&mut self) -> cuda::Result<Graph<'m>> {
         let Nodes { shape, count, each, .. } = *self;
         let (stream, device, host) = (&self.streams[0], &self.device, &mut self.host);
@@ -110,7 +110,7 @@ impl<'m> Nodes<'m> {
                 let at = n * each;
                 let part = device.slice(at, each)?;
                 match shape {
-                    // SAFETY: pinned memory that outlives the graph; the CPU touches it between launches alone.
+                    // SAFETY: pinned memory that outlives the graph; the CPU accesses it only between launches.
                     Shape::ToGpu => unsafe { stream.upload(part, &host.bytes()[at..at + each]) },
                     // SAFETY: as above.
                     Shape::FromGpu => unsafe { stream.download(&mut host.bytes_mut()[at..at + each], part) },
@@ -120,7 +120,7 @@ impl<'m> Nodes<'m> {
         })
     }
 
-    /// One, then all others on streams that take turns, then one that waits for each of them.
+    /// One kernel, then all others on alternating streams, then one that waits for each of them.
     fn wide(&self) -> cuda::Result<Graph<'m>> {
         let kernel = self.module.function(COUNT)?;
         let launch = |n: usize, stream: &Stream<'_>| {
@@ -144,7 +144,7 @@ impl<'m> Nodes<'m> {
         })
     }
 
-    /// Writes what the next launch begins with, and gives what the destination holds after so many.
+    /// Writes the initial values for the next launch, and returns what the destination holds after this many launches.
     fn begin(&mut self, seed: u64) -> Result<Vec<u8>, Error> {
         let used = self.used();
         let mut random = fastrand::Rng::with_seed(seed);
@@ -170,7 +170,7 @@ impl<'m> Nodes<'m> {
                 bytes = other;
             }
         }
-        // What was written from pageable memory has arrived then.
+        // After this, what was written from pageable memory has arrived.
         self.context.synchronize_default_stream()?;
         Ok(bytes)
     }
@@ -199,7 +199,9 @@ impl Opened for Nodes<'_> {
     fn about(&self) -> String {
         let Nodes { count, each, .. } = self;
         match self.shape {
-            Shape::Wide => format!("a graph of a kernel, {count} that wait for it, and one that waits for these"),
+            Shape::Wide => {
+                format!("a graph of a kernel, {count} kernels that wait for it, and one that waits for all these")
+            }
             Shape::ToGpu => format!("a graph of a chain of {count} copies of {each} bytes to the GPU"),
             Shape::FromGpu => format!("a graph of a chain of {count} copies of {each} bytes from the GPU"),
             Shape::Memsets => format!("a graph of a chain of {count} memsets of {each} bytes"),
@@ -213,7 +215,7 @@ impl Opened for Nodes<'_> {
 
 struct Launched<'r, 'm> {
     nodes: &'r mut Nodes<'m>,
-    /// What the destination holds; of kernels what it held at the start.
+    /// What the destination should hold; for kernels, what it held at the start.
     expected: Vec<u8>,
     launches: u32,
 }
@@ -226,7 +228,7 @@ impl Subject for Launched<'_, '_> {
     #[inline]
     fn fire(&mut self) -> Result<(), Error> {
         if let Some(exec) = &self.nodes.exec {
-            // SAFETY: its nodes name memory that this borrows, and the stream is waited for when this goes.
+            // SAFETY: its nodes name memory that this borrows, and the stream is waited for when this is dropped.
             unsafe { exec.launch(&self.nodes.streams[0]) }?;
         }
         self.launches = self.launches.wrapping_add(1);

@@ -1,4 +1,5 @@
-//! Nothing: what a measurement shows of a call that does no work. It is how much of another call's time is the clock's, the loop's and the machine's.
+//! Nothing: the measured time of a call that does no work. It is the part of another call's time that comes from the clock, the loop and the
+//! machine.
 
 use crate::entry::{Call, Entry, Result as Open, Value};
 use crate::launch::spin;
@@ -6,13 +7,13 @@ use crate::{Error, Machine, Opened, Subject, Waiting, Wanted, Wrong};
 use std::time::{Duration, Instant};
 
 const AFTER: &str = "after";
-/// About what a launch of one kernel takes.
+/// About the time of a launch of one kernel.
 const USUALLY: Duration = Duration::from_micros(4);
 
 pub(crate) const NOTHING: Entry = Entry {
     name: "nothing",
     form: "nothing(after=TIME)",
-    about: "no work at all, which is done so long after the first look for its end (4us): what clock, loop and machine add to any call that is as far from \
+    about: "no work at all, complete this long after the first poll (4us): it shows what clock, loop and machine add to any call that is as far from \
             the one before",
     bytes: 0,
     number: None,
@@ -31,13 +32,13 @@ struct Nothing(Duration);
 
 struct Fired {
     takes: Duration,
-    /// When it is done, once somebody has looked.
+    /// When it is complete; set at the first poll.
     done: Option<Instant>,
 }
 
 impl Opened for Nothing {
     fn about(&self) -> String {
-        format!("nothing, which is done {:?} after the first look", self.0)
+        format!("nothing, which is complete {:?} after the first poll", self.0)
     }
 
     fn verify(&mut self, _: u64, _: Duration) -> Result<Option<Wrong>, Error> {

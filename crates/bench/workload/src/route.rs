@@ -1,5 +1,5 @@
-//! Routes as subjects: random bytes, changed before each transfer, compared whole with the guards at both ends; at the same
-//! place each time, or at another ([`copy::Places`]).
+//! Routes as subjects: random bytes, changed before each transfer, and compared whole with the guards at both ends. Each transfer has the same
+//! place or another ([`copy::Places`]).
 
 use crate::entry::Result as Open;
 use crate::{
@@ -42,7 +42,7 @@ impl OpenRoute<'_> {
         if moves {
             transfer.move_to(0, 0)?;
         }
-        let ends = transfer.ends().ok_or_else(|| Unavailable::new("its memories cannot be looked at"))?;
+        let ends = transfer.ends().ok_or_else(|| Unavailable::new("its memories cannot be read"))?;
         let data = if moves {
             Data::Anywhere(Places::new(ends, capacity, bytes, seed)?)
         } else {
@@ -74,7 +74,7 @@ impl Opened for OpenRoute<'_> {
     }
 }
 
-/// What lies in the memories.
+/// What the memories hold.
 enum Data {
     Here(Checked),
     Anywhere(Places),
@@ -94,7 +94,7 @@ impl Subject for Moving<'_> {
     fn renew(&mut self) -> Result<(), Error> {
         let Some(ends) = self.transfer.ends() else { return Ok(()) };
         match &mut self.data {
-            // At the destination bytes change in any case: what is moved stays what it is.
+            // At the destination the bytes change in any case, so the source's bytes may stay.
             Data::Here(checked) if self.fresh || ends.host_end() == HostEnd::Destination => checked.renew(ends),
             Data::Here(_) => Ok(()),
             Data::Anywhere(places) => {
@@ -139,7 +139,7 @@ impl Subject for Moving<'_> {
             Data::Here(checked) => {
                 let wrong = checked.check(ends)?;
                 if wrong.is_none() && !self.fresh {
-                    // What stays the same has to be moved again before the next comparison, or that sees what this one saw.
+                    // Unchanged bytes have to be moved again before the next comparison, which would otherwise see the earlier ones.
                     checked.clear(ends)?;
                 }
                 Ok(wrong)

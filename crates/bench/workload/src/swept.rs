@@ -1,7 +1,7 @@
-//! Routes whose transfers begin at another place of their memories in each turn: does it matter where the bytes are?
+//! Routes whose transfers begin at another place of their memories in each turn, to see whether the address matters.
 //!
-//! Each memory but the host's is long enough for all places; at the host's end transfers begin where they always do. At a place bytes and
-//! guards are written anew and compared as at any other.
+//! Each memory except the host's is long enough for all places; at the host's end transfers always begin at the same place. At each place bytes and
+//! guards are written again and compared as usual.
 
 use crate::entry::Result as Open;
 use crate::{Checks, Engine, Error, Machine, Opened, Subject, Sweep, Unavailable, Waiting, Wanted, Wrong};
@@ -32,7 +32,7 @@ struct OpenSweep<'m> {
     bytes: u64,
     fresh: bool,
     sweep: Sweep,
-    /// Whether the place is one of the source's, and one of the destination's.
+    /// Whether the source has several places, and whether the destination has.
     moves: [bool; 2],
 }
 
@@ -46,7 +46,7 @@ impl OpenSweep<'_> {
     }
 }
 
-/// Moves on to a place and fills it.
+/// Moves to a place and fills it.
 fn written(
     transfer: &mut dyn Transfer,
     [source, destination]: [u64; 2],
@@ -155,7 +155,7 @@ struct At<'e> {
 
 impl<'e> At<'e> {
     fn of(transfer: &'e dyn Transfer, at: [u64; 2]) -> Result<At<'e>, Error> {
-        let ends = transfer.ends().ok_or_else(|| Unavailable::new("its memories cannot be looked at"))?;
+        let ends = transfer.ends().ok_or_else(|| Unavailable::new("its memories cannot be read"))?;
         Ok(At { ends, at: at.map(|at| at as i64) })
     }
 }

@@ -1,12 +1,12 @@
 //! How a call is written: a name, and in brackets a number, words or keys with values: `launch`, `graph(20)`, `launch(polled)`,
 //! `lock(mutex,hold=50us)`.
 //!
-//! Which names there are, and what each takes, is the catalogue's to say ([`Entry`]).
+//! The names and their options are in the catalogue ([`Entry`]).
 
 use crate::entry::{Call, Entry, Value};
 use copy::spec::SyntaxError;
 
-/// `text` without the blanks around it, and where that begins.
+/// `text` without surrounding blanks, and where it begins.
 fn trimmed(text: &str, at: usize) -> (usize, &str) {
     let start = text.trim_start();
     (at + text.len() - start.len(), start.trim_end())
@@ -16,7 +16,7 @@ fn quoted(word: &str) -> String {
     if word.is_empty() { "nothing".into() } else { format!("`{word}`") }
 }
 
-/// What may stand in the brackets of a call.
+/// What the brackets of a call may contain.
 fn allowed(entry: &Entry) -> String {
     let mut all = Vec::new();
     if let Some(number) = entry.number {
@@ -37,7 +37,7 @@ fn allowed(entry: &Entry) -> String {
     }
 }
 
-/// A key that the call knows, and what fits it.
+/// A key that the call knows, with a suitable value.
 fn value<'t>(entry: &Entry, text: &'t str) -> Option<(&'static str, &'t str)> {
     let (key, given) = text.split_once('=')?;
     let (key, given) = (key.trim_end(), given.trim_start());
@@ -56,7 +56,7 @@ const LONGEST_NAME: usize = 64;
 /// Reads a call.
 ///
 /// # Errors
-/// What is wrong with it, where, and what is allowed there.
+/// What is wrong, where, and what is allowed there.
 pub fn parse(text: &str, entries: &[Entry]) -> Result<(Call, usize), SyntaxError> {
     let error = |at, what: String, allowed: String| SyntaxError { kind: "call", text: text.into(), at, what, allowed };
     let (at, whole) = trimmed(text, 0);

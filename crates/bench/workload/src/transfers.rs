@@ -1,5 +1,5 @@
-//! What a program for host buffers calls ([`copy::device::transfers`]): its device's bytes into a buffer and on to the GPU, or back. One sample
-//! is both calls; in the mode that goes straight to the GPU the second one finds them there.
+//! What a program with host buffers calls ([`copy::device::transfers`]): it moves its device's bytes into a buffer and on to the GPU, or back. One
+//! sample is both calls; in the mode that goes directly to the GPU, the second call finds the bytes there.
 
 use crate::entry::{Call, Entry, Result as Open};
 use crate::{Checks, Error, Machine, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
@@ -18,7 +18,7 @@ const WRITE: &str = "write";
 pub(crate) const TRANSFERS: Entry = Entry {
     name: "transfers",
     form: "transfers(pinned,write)",
-    about: "a device's bytes into a buffer and on to the GPU, by the calls of a program for host buffers; pinned: the same calls, straight to \
+    about: "a device's bytes into a buffer and on to the GPU, by the calls of a program with host buffers; pinned: the same calls, directly to \
             the GPU; write: from the GPU to the device",
     bytes: BYTES,
     number: None,
@@ -30,14 +30,16 @@ pub(crate) const TRANSFERS: Entry = Entry {
 
 fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
     if wanted.random_addresses || wanted.sweep.is_some() || wanted.back_to_back > 1 {
-        return Err(Unavailable::new("the calls of a program for host buffers come one at a time, at one place").into());
+        return Err(
+            Unavailable::new("the calls of a program with host buffers are made one at a time, at one place").into()
+        );
     }
     let bytes = if wanted.bytes == 0 { BYTES } else { wanted.bytes };
     let mode = if call.has(PINNED) { Mode::GpuPinned } else { Mode::Host };
     let own = Buffer::new(machine, End { memory: Memory::Device, offset: 0 }, bytes)?;
     let mut transfers = Transfers::new(machine, Settings { mode, gpu: machine.index() }, own)?;
     let frame = transfers.frame(bytes)?;
-    // Under another mode than it was asked for, it is another subject.
+    // With another mode than requested, it would be another subject.
     if transfers.mode() != mode {
         return Err(Unavailable::new(transfers.about()).into());
     }
@@ -67,13 +69,13 @@ impl Calls<'_> {
         }
     }
 
-    /// Where the bytes come from, and where they go.
+    /// The buffers from which and to which the bytes go.
     fn ends(&self) -> Result<(&Buffer<'_>, &Buffer<'_>), Error> {
         let (own, gpu) = (self.transfers.own(), self.transfers.gpu(self.frame)?);
         Ok(if self.write { (gpu, own) } else { (own, gpu) })
     }
 
-    /// Other bytes than before, and none of them where they go.
+    /// Writes other bytes than before at the source, and their complement at the destination.
     fn renew(&mut self, seed: u64) -> Result<(), Error> {
         self.number = seed;
         let sent = content(seed, self.bytes);
@@ -90,7 +92,7 @@ impl Calls<'_> {
     }
 }
 
-/// Bytes of which no page is like another.
+/// Bytes of which no two pages are alike.
 fn content(seed: u64, bytes: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let step = |_| {

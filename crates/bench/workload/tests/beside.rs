@@ -1,5 +1,5 @@
-//! Work of our own channels beside CUDA's, and memory of CUDA's that goes away under it: a stand-in for libcuda whose memory is
-//! the software GPU's, allocated by another client whose driver calls are watched.
+//! Work of doorbell's channels alongside CUDA's, and CUDA memory that is freed during it. A stand-in for libcuda uses the software GPU's memory,
+//! which another client allocates whose driver calls are watched.
 
 #[path = "../../../gpu/copy/tests/fake/mod.rs"]
 mod fake;
@@ -26,13 +26,13 @@ fn once(subject: &mut dyn Subject) -> Result<Option<Wrong>, Error> {
 }
 
 #[test]
-fn what_runs_beside_one_another_is_right_and_what_goes_away_is_refused() {
+fn concurrent_work_is_right_and_freed_memory_is_refused() {
     let driver = SoftDriver::new(Mode::Strict);
     let watched: &'static Watched = Box::leak(Box::default());
     let theirs = AddressSpace::new(&Device::open(Arc::new(Watching(driver, watched)), 0).unwrap()).unwrap();
     let uuid = theirs.device().uuid();
     let graphics = Channel::new(&theirs, Engine::Graphics, ChannelOptions::default()).unwrap();
-    // Small blocks come out of one mapping, large ones are the driver's.
+    // Small blocks come from one mapping; the driver allocates large ones separately.
     *fake::SOURCE.lock().unwrap() = Some(fake::blocks(&theirs));
     *fake::FREES.lock().unwrap() = Some(Box::new(|base, length| watched.frees(base, length)));
     // SAFETY: the stand-in's functions have the signatures of the real ones.
@@ -74,7 +74,7 @@ fn what_runs_beside_one_another_is_right_and_what_goes_away_is_refused() {
             });
         }
     });
-    // What a driver that tells of no frees would have let happen: the next owner's bytes are looked at.
+    // What happens with a driver that reports no frees: the next owner's bytes are compared.
     fake::FREES.lock().unwrap().take();
     let mut opened = open(&machine, &call("churn(small)"), &Wanted::of(0)).unwrap();
     let mut subject = opened.prepare(1).unwrap();

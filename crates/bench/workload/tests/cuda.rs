@@ -1,5 +1,5 @@
-//! The calls against a stand-in for libcuda: that each does its work, says when it was not done, and leaves nothing. What a
-//! real GPU does is not shown here.
+//! The calls against a stand-in for libcuda: each does its work, reports when it did not, and leaves nothing behind. This does not show what a real
+//! GPU does.
 
 #[path = "../../../gpu/copy/tests/fake/mod.rs"]
 mod fake;
@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use workload::{Checks, Error, Machine, Subject, Waiting, Wanted, What, Wrong, open};
 
-/// The stand-in is one for the process, and so are its mistakes.
+/// The stand-in is global to the process, and so are its faults.
 static ONE: Mutex<()> = Mutex::new(());
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -27,7 +27,7 @@ fn call(text: &str) -> What {
     What::Call(text.into())
 }
 
-/// Work of our own channels.
+/// Work of doorbell's channels.
 const OURS: [&str; 10] = ["ce", "inline", "bar1", "aperture", "churn", "pin", "unpin", "frames", "transfers", "copy"];
 
 fn once(subject: &mut dyn Subject) -> Result<Option<Wrong>, Error> {
@@ -44,7 +44,7 @@ fn once(subject: &mut dyn Subject) -> Result<Option<Wrong>, Error> {
     subject.check()
 }
 
-/// In a thread of its own, as loads are.
+/// In a separate thread, as loads are.
 fn elsewhere(machine: &Machine, what: &What, wanted: &Wanted, times: u32) {
     let work = || {
         let mut opened = open(machine, what, wanted).unwrap();
@@ -61,7 +61,7 @@ fn elsewhere(machine: &Machine, what: &What, wanted: &Wanted, times: u32) {
 }
 
 #[test]
-fn every_call_does_its_work_in_any_thread_and_leaves_nothing() {
+fn every_call_works_in_any_thread_and_leaks_nothing() {
     let (_one, machine) = start();
     let _running = fake::run_by_itself();
     let with_words = [
@@ -88,7 +88,7 @@ fn every_call_does_its_work_in_any_thread_and_leaves_nothing() {
     }
     for text in workload::calls().iter().map(|call| call.name).chain(with_words) {
         if OURS.contains(&text) {
-            // Without a channel of our own there is none of them.
+            // Without a doorbell channel there are none of these.
             let opened = open(&machine, &call(text), &Wanted::of(0));
             assert!(matches!(opened.err(), Some(Error::Unavailable(_))), "{text}");
             continue;
@@ -96,11 +96,11 @@ fn every_call_does_its_work_in_any_thread_and_leaves_nothing() {
         let bytes = match text {
             "malloc" | "hostalloc" | "hostalloc(touched)" | "hostregister" | "hostunregister" => 1 << 20,
             "kernels" | "memset" | "graphs" | "copies" => 4096,
-            // More than is looked at, and no whole number of that.
+            // More than is compared, and not a multiple of that.
             "hbm" | "hbm(3,priority=high)" | "triad" => 20_000,
-            // Whether there is such a program or such a disk the machine decides: they have tests of their own.
+            // Whether such a program or disk exists depends on the machine; these have separate tests.
             "hackbench" | "file" => continue,
-            // It waits for events, which this stand-in does not have: the test of softcuda has it.
+            // It waits for events, which this stand-in does not have; softcuda's test covers it.
             "nodes" => continue,
             _ => 0,
         };
@@ -128,7 +128,7 @@ fn every_call_does_its_work_in_any_thread_and_leaves_nothing() {
 }
 
 #[test]
-fn cudas_copies_run_back_to_back_behind_a_gate() {
+fn cudas_copies_run_back_to_back_after_a_gate() {
     let (_one, machine) = start();
     for name in ["host->cuda->gpu0", "gpu0->cuda->host"] {
         let wanted = Wanted { back_to_back: 20, ..Wanted::of(4096) };
@@ -140,7 +140,7 @@ fn cudas_copies_run_back_to_back_behind_a_gate() {
             let engine = subject.engine().unwrap();
             assert_eq!(engine.ended - engine.started.unwrap(), 20 * fake::COPY_NS, "{name}");
         }
-        // One that goes wrong among them is found if it is the last, which is what stays.
+        // A wrong one among them is found if it is the last, because its result stays.
         subject.renew().unwrap();
         fake::SPOIL_COPY.store(20, Ordering::SeqCst);
         subject.fire().unwrap();
@@ -166,7 +166,7 @@ fn a_launch_that_was_lost_is_found_at_any_later_comparison() {
             }
         }
     }
-    // A polled one never comes.
+    // A polled one never completes.
     let _running = fake::run_by_itself();
     let mut opened = open(&machine, &call("launch(polled)"), &Wanted::of(0)).unwrap();
     let mut subject = opened.prepare(1).unwrap();
@@ -177,7 +177,7 @@ fn a_launch_that_was_lost_is_found_at_any_later_comparison() {
 }
 
 #[test]
-fn a_polled_end_calls_nothing_of_cudas() {
+fn a_polled_end_makes_no_cuda_calls() {
     let (_one, machine) = start();
     let _running = fake::run_by_itself();
     for text in ["launch(polled)", "graph(4,polled)"] {
@@ -195,7 +195,7 @@ fn a_polled_end_calls_nothing_of_cudas() {
     }
 }
 
-/// Not without a channel of ours in CUDA's group.
+/// These need a doorbell channel in CUDA's channel group.
 #[test]
 fn graphs_of_ours_are_unavailable_with_the_reason() {
     let (_one, machine) = start();
@@ -221,7 +221,7 @@ fn without_cuda_calls_are_unavailable_with_the_reason() {
     assert!(matches!(open(&machine, &call("lunch"), &Wanted::of(0)).err(), Some(Error::Syntax(_))));
 }
 
-/// Calls of the driver that one `fire` makes, and what is alive behind it and behind the next `renew`.
+/// The number of driver calls in one `fire`, and of objects that are alive after it and after the next `renew`.
 fn one_fire(machine: &Machine, text: &str, bytes: u64) -> (u64, usize) {
     let mut opened = open(machine, &call(text), &Wanted::of(bytes)).unwrap();
     let mut subject = opened.prepare(1).unwrap();
@@ -233,7 +233,7 @@ fn one_fire(machine: &Machine, text: &str, bytes: u64) -> (u64, usize) {
     subject.wait(TIMEOUT).unwrap();
     subject.renew().unwrap();
     assert_eq!(fake::alive().len(), alive, "{text}: renew gives it back");
-    // Without a renewal nothing is lost either.
+    // Nothing leaks without a renewal either.
     subject.fire().unwrap();
     subject.fire().unwrap();
     subject.rest().unwrap();
@@ -262,7 +262,7 @@ fn a_set_up_call_is_one_call_and_is_given_back_untimed() {
 }
 
 #[test]
-fn modules_are_compiled_anew_and_kernels_are_first_launched_once() {
+fn modules_are_compiled_each_time_and_kernels_are_first_launched_once() {
     let (_one, machine) = start();
     let (loads, cached) = (|| fake::LOADS.load(Ordering::SeqCst), || fake::CACHED.load(Ordering::SeqCst));
     let mut opened = open(&machine, &call("module(5)"), &Wanted::of(0)).unwrap();
@@ -287,7 +287,7 @@ fn modules_are_compiled_anew_and_kernels_are_first_launched_once() {
 }
 
 #[test]
-fn what_a_driver_does_not_have_is_unavailable_and_the_rest_goes_on() {
+fn a_missing_driver_function_is_unavailable_and_the_rest_continues() {
     let (_one, _) = start();
     fake::OLD.store(1, Ordering::SeqCst);
     // SAFETY: the stand-in's functions have the signatures of the real ones.
@@ -315,7 +315,7 @@ fn what_a_driver_does_not_have_is_unavailable_and_the_rest_goes_on() {
 }
 
 #[test]
-fn work_that_goes_wrong_is_found() {
+fn wrong_work_is_found() {
     let (_one, machine) = start();
     for (text, mistake, at) in [
         ("kernels", &fake::LOSE_LAUNCH, 40),
@@ -332,7 +332,7 @@ fn work_that_goes_wrong_is_found() {
         let wrong = (0..40).find_map(|_| once(&mut *subject).unwrap());
         assert!(wrong.is_some() && mistake.load(Ordering::SeqCst) == 0, "{text}: {wrong:?}");
     }
-    // Of many units one comparison at the end sees a launch that was lost long before.
+    // One comparison after many units sees a launch that was lost long before.
     for text in ["kernels", "graphs"] {
         let mut opened = open(&machine, &call(text), &Wanted::of(4096)).unwrap();
         let mut subject = opened.prepare(3).unwrap();

@@ -20,7 +20,7 @@ fn once(subject: &mut dyn Subject) {
 
 /// Each place is further in the memory: bytes that went elsewhere would be found wrong there.
 #[test]
-fn a_sweep_goes_to_each_place_of_what_is_not_the_hosts() {
+fn a_sweep_visits_each_place_of_memory_other_than_the_hosts() {
     let machine = machine();
     let sweep = Some(Sweep { step: 96 << 10, places: 5 });
     for name in [
@@ -108,7 +108,7 @@ fn frames_are_consumed_one_after_the_other() {
     assert!(open(&machine, &What::Call("frames(65)".into()), &Wanted::of(4096)).is_err());
 }
 
-/// Both calls of a program for host buffers, either way and by both of its modes.
+/// Both calls of a program for host buffers, in both directions and both modes.
 #[test]
 fn the_calls_of_a_program_for_host_buffers_move_what_they_should() {
     let machine = machine();

@@ -28,7 +28,7 @@ enum Fault {
 
 const FAULTS: [Fault; 5] = [Fault::Skips, Fault::LastByte, Fault::OneBit, Fault::OneMore, Fault::OneBefore];
 
-/// Moves bytes by the CPU, all but one of the transfers right.
+/// Moves bytes by the CPU; all transfers except one are right.
 struct Plain {
     fault: Fault,
     at: u64,
@@ -122,7 +122,7 @@ impl Transfer for Moves<'_> {
 
 const TRANSFERS: u64 = 100;
 
-/// At which transfers a comparison of each n-th, and of the last, finds something.
+/// The transfers at which a comparison of each n-th, and of the last, finds something.
 fn found(opened: &mut dyn Opened, every: u64) -> Vec<(u64, Wrong)> {
     let mut subject = opened.prepare(7).unwrap();
     assert_eq!(subject.checks(), Checks::BytesAndGuards);
@@ -149,7 +149,7 @@ fn each(mut work: impl FnMut(HostEnd, Wanted, u64)) {
     }
 }
 
-/// Whose memory of the GPU is memory like any other.
+/// A machine whose GPU memory is ordinary memory.
 fn machine() -> &'static Machine {
     static MACHINE: OnceLock<Machine> = OnceLock::new();
     MACHINE.get_or_init(|| Machine::of_driver(Arc::new(SoftDriver::new(Mode::Poll)), false).unwrap())
@@ -158,7 +158,7 @@ fn machine() -> &'static Machine {
 fn open(host: HostEnd, wanted: &Wanted, capacity: u64, fault: Fault, at: u64) -> Box<dyn Opened> {
     let buffer = |memory| {
         let buffer = Buffer::new(machine(), End { memory, offset: 0 }, capacity).unwrap();
-        // What a buffer held before is no zero.
+        // The buffer's earlier contents are not zero.
         buffer.write(-(GUARD as i64), &vec![0xee; capacity as usize + 2 * G]).unwrap();
         buffer
     };
@@ -189,8 +189,7 @@ fn a_fault_at_any_transfer_is_found_where_every_transfer_is_compared() {
                 let found = found(&mut *open(host, &wanted, capacity, fault, at), 1);
                 asked += 1;
                 let Some((first, wrong)) = found.first() else {
-                    // At places drawn anew one byte beside a transfer, and bytes that nobody changes, are by chance what they
-                    // should be once in 256 times.
+                    // With random places, a byte next to a transfer, or unchanged bytes, have the expected value by chance once in 256 times.
                     assert!(wanted.random_addresses, "{text}: not found");
                     continue;
                 };
@@ -220,21 +219,21 @@ fn a_fault_at_a_transfer_that_is_compared_is_found_and_damage_that_stays_is_foun
         for fault in FAULTS {
             let text = format!("{host:?} {wanted:?} {fault:?}");
             let found = |at| found(&mut *open(host, &wanted, capacity, fault, at), 16).first().map(|(n, _)| *n);
-            // Of bytes that stay the same those before have moved the same: what was not moved once does not show.
+            // If the bytes stay the same, earlier transfers have moved the same bytes: one that was not moved does not show.
             let shows = wanted.fresh_data || host == HostEnd::Destination;
             let stays = matches!(fault, Fault::OneMore | Fault::OneBefore);
             if shows || !matches!(fault, Fault::Skips | Fault::LastByte) {
                 assert_eq!(found(64), Some(64), "{text}");
                 assert_eq!(found(TRANSFERS), Some(TRANSFERS), "{text}");
             }
-            // Bytes are moved again by the next transfer, what lies beside them is not.
+            // The next transfer moves the bytes again, but not those next to them.
             assert_eq!(found(65), stays.then_some(80), "{text}");
         }
     });
 }
 
 #[test]
-fn what_is_wrong_from_the_start_is_found_before_anything_is_timed() {
+fn initial_errors_are_found_before_anything_is_timed() {
     each(|host, wanted, capacity| {
         for fault in FAULTS {
             let mut opened = open(host, &wanted, capacity, fault, 1);

@@ -1,5 +1,5 @@
-//! The invariant: between `fire` and the end nothing allocates and nothing makes a system call, but for what CUDA does in the
-//! calls that are made. A stand-in's own allocations do not count.
+//! The invariant: between `fire` and the end, nothing allocates and nothing makes a system call, except CUDA inside its own calls. The stand-in's
+//! own allocations do not count.
 
 #[path = "../../../gpu/copy/tests/fake/mod.rs"]
 mod fake;
@@ -14,7 +14,7 @@ use workload::{Machine, Waiting, Wanted, What, open};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The gate of system calls is one for the process.
+/// The count of system calls is global to the process.
 static ONE: Mutex<()> = Mutex::new(());
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -35,7 +35,7 @@ fn is_quiet(machine: &Machine, what: &What, wanted: &Wanted, rounds: u32, watche
             std::hint::black_box(subject.engine());
         });
         assert_eq!((failed, spent), (false, (0, 0)), "{what:?}, round {round}");
-        // What polls a software GPU for long rings its doorbell again, which that traps.
+        // Polling a software GPU for long rings its doorbell again, which a strict one traps.
         let spent = cost(watched && !soft, || while !called && !subject.poll().unwrap() {});
         assert_eq!(spent, (0, 0), "{what:?}, round {round}, polled");
     }
@@ -43,7 +43,7 @@ fn is_quiet(machine: &Machine, what: &What, wanted: &Wanted, rounds: u32, watche
 }
 
 #[test]
-fn calls_add_nothing_to_what_they_call() {
+fn calls_add_no_allocation_or_system_call() {
     let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     // SAFETY: the stand-in's functions have the signatures of the real ones.
     let machine = Machine::of_cuda(&unsafe { Cuda::from_symbols(fake::find) }.unwrap()).unwrap();
@@ -91,7 +91,7 @@ fn calls_add_nothing_to_what_they_call() {
 #[test]
 fn our_own_routes_are_quiet_as_subjects() {
     let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    // A GPU that polls: to trap a doorbell, the strict one makes system calls on this thread.
+    // A polling GPU: the strict one traps doorbells, which makes system calls on this thread.
     let machine = Machine::of_driver(Arc::new(SoftDriver::new(Mode::Poll)), false).unwrap();
     let watched = watch_system_calls();
     for name in [

@@ -1,4 +1,4 @@
-//! Every route and call of the shipped experiments is one that can be opened somewhere.
+//! Every route and call of the shipped experiments can be opened somewhere.
 
 use copy::spec::Memory;
 use experiment::{Experiment, What};
@@ -31,7 +31,7 @@ fn shipped_experiments_name_routes_and_calls_that_exist() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Whether a route between host and GPU goes to the GPU; `None` for all else.
+/// Whether a route between host and GPU goes to the GPU; `None` for other routes.
 fn goes_to_gpu(what: &What) -> Option<bool> {
     let What::Route(text) = what else { return None };
     let spec = copy::parse(text).unwrap();
@@ -42,7 +42,7 @@ fn goes_to_gpu(what: &What) -> Option<bool> {
     }
 }
 
-/// A copy from the GPU is another thing than one to it: a ratio of the two says nothing of who makes it.
+/// A copy from the GPU differs from one to it: a ratio of the two says nothing about who makes it.
 #[test]
 fn shipped_experiments_compare_routes_in_the_same_direction() {
     let mut wrong = Vec::new();
@@ -79,9 +79,9 @@ fn words_of_graph(what: &What) -> Option<Vec<&str>> {
     Some(text.strip_prefix("graph(")?.trim_end_matches(')').split(',').map(str::trim).collect())
 }
 
-/// A word that is polled is seen sooner than a call returns that waits: a ratio of the two is no gain of who launches.
+/// A polled word is seen earlier than a waiting call returns: a ratio of the two says nothing about who launches.
 #[test]
-fn shipped_experiments_compare_graphs_whose_end_is_seen_in_the_same_way() {
+fn shipped_experiments_compare_graphs_with_the_same_wait() {
     let mut wrong = Vec::new();
     for experiment in all() {
         for subject in &experiment.subjects {

@@ -1,4 +1,4 @@
-//! Our own routes as subjects, on the software GPU.
+//! doorbell's routes as subjects, on the software GPU.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ fn threads_use_routes_of_their_own_on_one_machine() {
 }
 
 #[test]
-fn transfers_go_to_other_places_and_an_engine_says_when_it_began() {
+fn transfers_use_other_places_and_an_engine_reports_its_start() {
     let machine = machine();
     for (name, fresh_data) in [
         ("host->ce2[timed]->gpu0", true),
@@ -135,7 +135,7 @@ fn copies_run_back_to_back_and_are_compared() {
 }
 
 #[test]
-fn nothing_takes_its_time() {
+fn a_call_of_nothing_takes_its_time() {
     let machine = machine();
     let mut opened = open(&machine, &What::Call("nothing(after=20ms)".into()), &Wanted::of(0)).unwrap();
     assert!(opened.verify(1, TIMEOUT).unwrap().is_none());

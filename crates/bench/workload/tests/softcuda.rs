@@ -1,4 +1,4 @@
-//! Launches beside the libcuda in software: kernel by kernel, as graphs of CUDA's, and as graphs that we launch.
+//! Launches with the software libcuda: kernel by kernel, as CUDA graphs, and as graphs that doorbell launches.
 
 #[path = "../../../testing/softcuda/tests/program/mod.rs"]
 mod program;
@@ -92,11 +92,11 @@ fn chains_bring_every_byte_back_whoever_makes_them() {
         assert_eq!((ready[1].waiting(), ready[3].waiting()), (Waiting::Polled, Waiting::Polled));
     }
     for (text, why) in [
-        ("chain(polled,ours)", "are CUDA's"),
-        ("chain(inline)", "those of `ours`"),
-        ("chain(nodes)", "those of `ours`"),
-        ("chain(ours,nodes,ce)", "how its copies go"),
-        ("chain(ours,priority=low)", "no priority"),
+        ("chain(polled,ours)", "are for CUDA"),
+        ("chain(inline)", "are for `ours`"),
+        ("chain(nodes)", "are for `ours`"),
+        ("chain(ours,nodes,ce)", "how its copies are made"),
+        ("chain(ours,priority=low)", "no stream priority"),
         ("chain(ours,by-kernels,beside)", "no copy"),
     ] {
         let error = open(&machine, &What::Call(text.into()), &Wanted::of(8)).err().unwrap();
@@ -162,10 +162,10 @@ fn programs_in_c_and_python_copy_and_launch_through_libdoorbell() {
         ready.iter_mut().for_each(|subject| once(&mut **subject));
     }
     for (text, why) in [
-        ("copy(c,python=cuda)", "choose one"),
-        ("graph(ours,c)", "choose one"),
-        ("copy(polled)", "in any case"),
-        ("graph(c,priority=high)", "no priority"),
+        ("copy(c,python=cuda)", "give one"),
+        ("graph(ours,c)", "give one"),
+        ("copy(polled)", "always polls"),
+        ("graph(c,priority=high)", "no stream priority"),
     ] {
         let error = open(text).err().unwrap();
         assert!(error.to_string().contains(why), "{text}: {error}");

@@ -1,4 +1,4 @@
-//! `docs/results/launch/turns.c`, by which launches of networks are timed: both sides end with the same word, in an order drawn for each round.
+//! `docs/results/launch/turns.c`, with which launches of networks are timed: both sides end with the same word, in an order drawn for each round.
 
 use libloading::{Library, Symbol};
 use std::ffi::c_void;
@@ -76,7 +76,7 @@ fn both_sides_end_with_the_same_word_in_random_order() {
     let samples = (rounds * each) as usize;
     for (own_waits, word) in [(0, true), (1, false)] {
         let (mut ns, mut first) = (vec![[0u64; 2]; 2 * samples], vec![9u8; rounds as usize]);
-        // SAFETY: room for so many samples and rounds; the word outlives the call.
+        // SAFETY: room for this many samples and rounds; the word outlives the call.
         let error = unsafe {
             turns(
                 launch_by_cuda,
@@ -96,11 +96,11 @@ fn both_sides_end_with_the_same_word_in_random_order() {
             )
         };
         assert_eq!(error, 0);
-        // Neither call that waits waits here: an end before the word is there would be seen.
+        // Neither waiting call waits here: an end before the word is there would be seen.
         let is_late = |sample: &[u64; 2]| sample[1] >= TAKES.as_nanos() as u64;
         assert!(if word { ns.iter().all(is_late) } else { !ns.iter().all(is_late) }, "{own_waits}: {ns:?}");
         assert!(first.contains(&0) && first.contains(&1) && !first.contains(&9), "{first:?}");
-        // Words that are still to come are no launch's of the next run.
+        // Words that are still to come do not belong to a launch of the next run.
         std::thread::sleep(20 * TAKES);
     }
     let called = [&SYNCHRONIZED, &WAITED].map(|count| count.load(Ordering::Relaxed));

@@ -119,7 +119,7 @@ fn ctrl_c_writes_nothing_and_keeps_what_was_there() {
 #[test]
 fn what_would_be_measured_is_said_with_what_is_left_out() {
     let plan = calibrate().args(["--gpu", "soft", "--dry-run"]).assert().success();
-    plan.stdout(contains("host->ce2->gpu0").and(contains("nothing says when its bytes have arrived")));
+    plan.stdout(contains("host->ce2->gpu0").and(contains("its completion does not show that the bytes have arrived")));
     let json = calibrate()
         .args(["--gpu", "soft", "--dry-run", "--json", "--host-memory", "pinned", "--batch", "1"])
         .output()

@@ -107,7 +107,7 @@ fn stopped_early(before: &[&str], prepare: &str, options: &str) -> Result<String
 fn a_recording_that_stopped_early_is_not_blamed_on_the_rings() {
     let told = |said: &str, why: &str| {
         assert!(said.contains(&format!("recording stopped early: {why}")), "{said}");
-        assert!(said.contains("came after the recording had stopped"), "{said}");
+        assert!(said.contains("occurred after the recording had stopped"), "{said}");
         assert!(!said.contains("fit into the rings") && !said.contains("--ring"), "{said}");
     };
     match stopped_early(&[], ":", "--max-size 32KiB") {

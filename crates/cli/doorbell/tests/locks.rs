@@ -326,7 +326,7 @@ fn threads_that_end_late_and_forked_children_do_no_harm() {
     r.same_output();
     // Three waits were cancelled: what called them never came back to be counted.
     r.counts_but(&[]);
-    // The child took 1,000 mutexes, in a process of its own.
+    // The child took 1,000 mutexes, in a separate process.
     let tape = r.dir.path().join("tape.doorbell");
     let all = processes(&tape);
     assert_eq!(all.len(), 2, "{all:?}");

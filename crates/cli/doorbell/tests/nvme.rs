@@ -74,7 +74,7 @@ fn what_may_not_be_written_is_refused_with_a_hint() {
         assert!(text.contains(what) && text.lines().any(|l| l.starts_with("hint: ") && l.contains(hint)), "{text}");
     };
     let word = ["--i-mean-to-overwrite", "qemu"];
-    refused(&[], "you have not said", "--i-mean-to-overwrite qemu");
+    refused(&[], "you have not confirmed", "--i-mean-to-overwrite qemu");
     refused(&["--i-mean-to-overwrite", "0000:04:00.0"], "your word is for 0000:04:00.0", "--i-mean-to-overwrite qemu");
     refused(&[&word[..], &["--start-block", "4090"]].concat(), "are not within the 4096 blocks", "--start-block and");
     let put = |at: u64, bytes: &[u8]| {

@@ -91,7 +91,7 @@ fn what_cannot_be_read_or_measured_says_what_helps() {
         .code(2)
         .stderr(contains("source.file is empty").and(contains("--set source.file")));
     let missing = ["saturate", "files", "--gpu", "soft", "--set", "source.file=/none/data.bin"];
-    doorbell(&missing).assert().code(2).stderr(contains("/none/data.bin").and(contains("look at the path")));
+    doorbell(&missing).assert().code(2).stderr(contains("/none/data.bin").and(contains("check the path")));
     doorbell(&["saturate", "--list", "--json"]).assert().success().stdout(contains("\"paper\""));
     doorbell(&["p2p", "--ways", "mail"]).assert().code(2).stderr(contains("ways are ce, sm, cuda and staged"));
 }

@@ -134,7 +134,7 @@ fn sigterm_leaves_a_complete_report_and_the_same_command_goes_on() {
     // A little more than it has measured, by the same command.
     let minutes = (soak.done_s / 60.0) as u64 + 20;
     words[3] = format!("{minutes}m");
-    doorbell(&words).assert().success().stdout(contains("two ways").and(contains("never how fast")));
+    doorbell(&words).assert().success().stdout(contains("two ways").and(contains("not how fast")));
     let again = account(&out);
     assert!(again.complete && again.verdict.held && again.done_s == minutes as f64 * 60.0, "{:?}", again.verdict);
     assert_eq!((again.processes.len(), again.gaps.len(), &again.started), (2, 1, &soak.started));
@@ -238,7 +238,7 @@ fn what_stands_still_or_dies_is_replaced_and_told_and_starves_the_watchdog() {
     let soak = account(&out);
     let kinds: Vec<FaultKind> = soak.faults.iter().map(|fault| fault.kind).collect();
     assert_eq!(kinds, [FaultKind::Stall, FaultKind::Died], "{:?}", soak.faults);
-    assert!(soak.faults[0].what.contains("stood still") && soak.faults[1].what.contains("signal 9"));
+    assert!(soak.faults[0].what.contains("stalled") && soak.faults[1].what.contains("signal 9"));
     assert!(soak.complete && soak.processes.len() == 3 && soak.periods.len() >= 72);
 }
 

@@ -19,23 +19,23 @@ pub enum Error {
         "its source register kept {kept:#x} of a 64-bit store: stores arrive in halves here, which the card does not take"
     )]
     Halves { kept: u64 },
-    #[error("a transfer is under way; poll it or wait for it before the next one")]
+    #[error("a transfer is in progress; poll it or wait for it before the next one")]
     Busy,
-    #[error("no transfer was started; start one before it is waited for")]
+    #[error("no transfer was started; start one first")]
     Idle,
     #[error("0 bytes are no transfer")]
     Empty,
-    #[error("both ends are on the card; one of them is memory")]
+    #[error("both ends are on the card; one of them must be memory")]
     Ways,
     #[error("{bytes} bytes at {at:#x} of the card's buffer, which has {capacity}", capacity = crate::CAPACITY)]
     Card { at: u64, bytes: u64 },
     #[error(
-        "the card cannot address {bus:#x}: its mask is {mask:#x}, and what lies above would go elsewhere; start QEMU with \
+        "the card cannot address {bus:#x}: its mask is {mask:#x}, and it would access another address; start QEMU with \
          `edu,dma_mask=0xffffffffffffffff`"
     )]
     Mask { bus: u64, mask: u64 },
     #[error(
-        "{done} of {bytes} bytes are moved after {after:?}; its DMA takes 100 ms of QEMU's virtual clock, which stands while QEMU is paused (-S)"
+        "{done} of {bytes} bytes are moved after {after:?}; its DMA takes 100 ms of QEMU's virtual clock, which stops while QEMU is paused (-S)"
     )]
     Late { done: u64, bytes: u64, after: Duration },
 }

@@ -1,11 +1,10 @@
-//! QEMU's edu device (1234:11e8), a card whose one DMA engine masters the bus: the stand-in for an FPGA.
+//! QEMU's edu device (1234:11e8), a card with one DMA engine that masters the bus. Tests use it in place of an FPGA.
 //!
-//! It has a buffer of 4 KiB, and moves bytes between that buffer and the bus, one piece at a time. [`Edu`] moves any number of bytes in
-//! such pieces: from memory to the card, from the card to memory, or from memory to memory through the card. Nothing is said by interrupts:
-//! who drives it polls.
+//! It has a buffer of 4 KiB, and moves bytes between that buffer and the bus, one piece at a time. [`Edu`] moves any number of bytes in such
+//! pieces: from memory to the card, from the card to memory, or from memory to memory through the card. Interrupts are not used: the driver polls.
 //!
-//! The invariant: every address that the card is told was looked up in a [`pcie::Memory`] that lives at least as long as the transfer, and
-//! lies below the card's address mask, because the card cuts what does not and would write elsewhere.
+//! The invariant: every address that the card gets was looked up in a [`pcie::Memory`] that lives at least as long as the transfer. It is also
+//! within the card's address mask, because the card drops higher bits and would access another address.
 
 mod error;
 mod registers;
@@ -20,14 +19,14 @@ use registers as reg;
 use std::time::{Duration, Instant};
 use transfer::Transfer;
 
-/// The mask that the card has unless QEMU was told another one (`dma_mask=`): 28 bits.
+/// The card's default mask (QEMU option `dma_mask=`): 28 bits.
 pub const MASK: u64 = (1 << 28) - 1;
 
-/// Between two looks. The card is a thread of QEMU's, which works when nobody asks: on two busy cores two pieces took 25 to 400 looks without this (2 to 16 ms),
-/// and 2 with it (1 ms).
+/// Pause between two polls. The card is a thread of QEMU, which works even if the driver does not poll: on two busy cores two pieces took 25 to 400
+/// polls without this pause (2 to 16 ms), and 2 polls with it (1 ms).
 const NAP: Duration = Duration::from_micros(20);
 
-/// How long [`Edu`] waits at its end for a transfer that is still under way.
+/// How long [`Edu`] waits on drop for a transfer that is still in progress.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The card.
@@ -36,16 +35,16 @@ pub struct Edu {
     bar: Bar,
     mask: u64,
     transfer: Option<Transfer>,
-    /// How many pieces it was told.
+    /// Number of pieces started.
     pieces: u64,
 }
 
 impl Edu {
-    /// Takes over the function, with the card's address mask (`dma_mask` of QEMU's device, [`MASK`] where that was not given; no register
-    /// tells it).
+    /// Takes over the function, with the card's address mask (`dma_mask` of QEMU's device, or [`MASK`] if the option was not given; no register
+    /// holds it).
     ///
     /// # Errors
-    /// [`Error::NotEdu`], [`Error::Halves`], [`Error::Deaf`], and what the bus says.
+    /// [`Error::NotEdu`], [`Error::Halves`], [`Error::Deaf`], and errors of the bus.
     pub fn new(function: Box<dyn Function>, mask: u64) -> Result<Edu, Error> {
         let found = function.identity();
         if (found.vendor, found.device) != (VENDOR, DEVICE) {
@@ -59,7 +58,7 @@ impl Edu {
         Ok(edu)
     }
 
-    /// That it answers, and that a store of 64 bits arrives as one.
+    /// Checks that the card answers, and that a 64-bit store arrives as one access.
     fn probe(&self) -> Result<(), Error> {
         const QUESTION: u32 = 0x5a5a_0ff0;
         self.bar.store32(reg::LIVENESS, QUESTION);
@@ -86,26 +85,27 @@ impl Edu {
         self.function.gone().into()
     }
 
-    /// For memory that it may reach.
+    /// The function, for example to allocate memory that it can reach.
     pub fn function(&self) -> &dyn Function {
         &*self.function
     }
 
-    /// Bits that a bus address may have for it.
+    /// The bits that its bus addresses may have.
     pub fn mask(&self) -> u64 {
         self.mask
     }
 
-    /// How many pieces it was told to move, since it was opened.
+    /// Number of pieces started since it was opened.
     pub fn pieces(&self) -> u64 {
         self.pieces
     }
 
-    /// Starts to move `bytes` from one end to the other. What is polled or waited for is the last transfer that was started.
+    /// Starts to move `bytes` from one end to the other. `poll` and `wait` are for the last transfer that was started.
     ///
     /// # Errors
-    /// [`Error::Busy`] while another one is under way, [`Error::Card`] and [`pcie::Error::OutOfBounds`] for bytes that an end does not have,
-    /// [`Error::Mask`] for memory that the card cannot address, [`Error::Ways`] for two ends on the card. Nothing was started then.
+    /// [`Error::Busy`] while another transfer is in progress, [`Error::Card`] and [`pcie::Error::OutOfBounds`] for bytes outside of an end,
+    /// [`Error::Mask`] for memory that the card cannot address, [`Error::Ways`] for two ends on the card. In all these cases no transfer was
+    /// started.
     pub fn start(&mut self, from: End, to: End, bytes: u64) -> Result<(), Error> {
         if self.transfer.as_ref().is_some_and(|transfer| !transfer.is_done()) {
             return Err(Error::Busy);
@@ -119,14 +119,14 @@ impl Edu {
         Ok(())
     }
 
-    /// Tells the card one piece.
+    /// Starts one piece.
     fn tell(&mut self, piece: &transfer::Piece) {
         let (source, destination, direction) = match piece.way {
             transfer::Way::In => (piece.bus, reg::BUFFER + piece.card, 0),
             transfer::Way::Out => (reg::BUFFER + piece.card, piece.bus, reg::FROM_CARD),
         };
-        // ORDERING: the command is the last store, and stores to a BAR arrive in their order. The memory's bytes were stored before this
-        // by the caller; on x86 a store to uncached memory goes out behind them.
+        // ORDERING: the command is the last store, and stores to a BAR arrive in their order. The caller stored the memory's bytes before this; on
+        // x86 a store to uncached memory is not reordered before earlier stores.
         std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
         self.bar.store64(reg::SOURCE, source);
         self.bar.store64(reg::DESTINATION, destination);
@@ -135,10 +135,10 @@ impl Edu {
         self.pieces += 1;
     }
 
-    /// Looks once: true when the last transfer is done. Between two pieces it tells the next one.
+    /// Polls once: returns true if the last transfer is done. Between two pieces it starts the next one.
     ///
     /// # Errors
-    /// [`Error::Idle`] where none was started, [`pcie::Error::Gone`] where the card was taken away.
+    /// [`Error::Idle`] if no transfer was started, [`pcie::Error::Gone`] if the card was removed.
     pub fn poll(&mut self) -> Result<bool, Error> {
         let Some(transfer) = &mut self.transfer else { return Err(Error::Idle) };
         if transfer.is_done() {
@@ -152,7 +152,7 @@ impl Edu {
             std::thread::sleep(NAP);
             return Ok(false);
         }
-        // ORDERING: what is read of the memory from here on is not older than the end of the piece.
+        // ORDERING: later reads of the memory see everything that the piece wrote.
         std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
         match transfer.next()? {
             Some(piece) => {
@@ -166,7 +166,7 @@ impl Edu {
     /// Polls until the last transfer is done.
     ///
     /// # Errors
-    /// As [`Edu::poll`], and [`Error::Late`]: it goes on, and its memory is kept for it.
+    /// As [`Edu::poll`], and [`Error::Late`]: then the transfer continues, and its memory is kept.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         let begun = Instant::now();
         while !self.poll()? {
@@ -189,10 +189,10 @@ impl Edu {
         self.wait(timeout)
     }
 
-    /// Gives up what is under way, if the card can be stopped: it tells no further piece and waits for the one that it told.
+    /// Gives up the current transfer, if the card can be stopped: starts no further piece, and waits for the current one.
     ///
     /// # Errors
-    /// [`Error::Late`] where that one does not end: its memory is kept.
+    /// [`Error::Late`] if the current piece does not end: its memory is kept.
     pub fn abandon(&mut self, timeout: Duration) -> Result<(), Error> {
         if let Some(transfer) = &mut self.transfer {
             transfer.cut();
@@ -207,9 +207,9 @@ impl Drop for Edu {
     fn drop(&mut self) {
         match self.abandon(PATIENCE) {
             Ok(()) => {}
-            // It masters no bus any more.
+            // It no longer masters a bus.
             Err(Error::Pcie(error)) if error.is_gone() => {}
-            // The card may still write: what it may write to is never given to anybody else.
+            // The card may still write, so this memory never gets another owner.
             Err(_) => {
                 self.function.is_stuck();
                 std::mem::forget(self.transfer.take());

@@ -7,9 +7,9 @@ use pcie::Memory;
 /// One end of a transfer.
 #[derive(Clone)]
 pub enum End {
-    /// So far into the card's buffer.
+    /// Offset in the card's buffer.
     Card(u64),
-    /// So far into memory that the function may reach. It is kept as long as the card may come to it.
+    /// Offset in memory that the function can reach. The memory is kept as long as the card may access it.
     Memory(Memory, u64),
 }
 
@@ -20,12 +20,12 @@ pub(crate) enum Way {
     Out,
 }
 
-/// What the card is told at once.
+/// One command for the card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub way: Way,
     pub bus: u64,
-    /// In the card's buffer.
+    /// Offset in the card's buffer.
     pub card: u64,
     pub bytes: u64,
 }
@@ -35,14 +35,14 @@ pub(crate) struct Transfer {
     to: End,
     bytes: u64,
     done: u64,
-    /// Bytes under way; those of a transfer from memory to memory are on the card when `half`.
+    /// Bytes in progress. If `half`, the first half of a transfer from memory to memory is done: the bytes are on the card.
     told: u64,
     half: bool,
     ended: bool,
 }
 
 impl Transfer {
-    /// Checked: every byte of both ends is there, and the card can address it.
+    /// Checks that both ends contain every byte, and that the card can address it.
     pub(crate) fn new(from: End, to: End, bytes: u64, mask: u64) -> Result<Transfer, Error> {
         if bytes == 0 {
             return Err(Error::Empty);
@@ -66,18 +66,18 @@ impl Transfer {
         self.ended
     }
 
-    /// Bytes that are there, and all.
+    /// Bytes moved so far, and in total.
     pub(crate) fn progress(&self) -> (u64, u64) {
         (self.done, self.bytes)
     }
 
-    /// It ends with the piece that was told.
+    /// The transfer ends with the current piece.
     pub(crate) fn cut(&mut self) {
         self.bytes = self.done + self.told;
         self.half = matches!((&self.from, &self.to), (End::Memory(..), End::Memory(..))) && self.told > 0;
     }
 
-    /// The piece that was told last is done: the next one, or none where that was all.
+    /// The current piece is done: returns the next one, or none if it was the last.
     pub(crate) fn next(&mut self) -> Result<Option<Piece>, Error> {
         let through = matches!((&self.from, &self.to), (End::Memory(..), End::Memory(..)));
         if through && self.told > 0 && !self.half {
@@ -89,7 +89,7 @@ impl Transfer {
         let left = self.bytes - self.done;
         if left == 0 {
             self.ended = true;
-            // The card is done with them.
+            // The card no longer uses them.
             (self.from, self.to) = (End::Card(0), End::Card(0));
             return Ok(None);
         }
@@ -118,14 +118,14 @@ impl Transfer {
     }
 }
 
-/// That the card can address all of `bytes` at `at`.
+/// Checks that the card can address all of `bytes` at `at`.
 fn addressable(memory: &Memory, at: u64, bytes: u64, mask: u64) -> Result<(), Error> {
     memory.holds(at, bytes)?;
     let end = at + bytes;
     for run in memory.runs() {
         let (first, behind) = (run.offset.max(at), (run.offset + run.length).min(end));
         if first < behind {
-            // A mask is ones from the lowest bit on: what the last byte has, all have.
+            // A mask is ones from the lowest bit on: if the last address fits, all do.
             let last = run.bus + (behind - 1 - run.offset);
             if last & !mask != 0 {
                 return Err(Error::Mask { bus: last, mask });
@@ -148,7 +148,7 @@ mod tests {
             all.push(Run { offset, bus, length });
             offset += length;
         }
-        // SAFETY: nothing is accessed.
+        // SAFETY: the memory is never accessed.
         unsafe { Memory::new(Place::Host, all, None, Arc::new(())) }
     }
 
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_card_does_not_have_or_reach_is_refused() {
+    fn transfers_out_of_range_or_reach_are_refused() {
         let new = |from, to, bytes, mask| Transfer::new(from, to, bytes, mask).map(drop).unwrap_err();
         let low = memory(&[(0xfff_f000, 0x2000)]);
         let at = |n| End::Memory(low.clone(), n);

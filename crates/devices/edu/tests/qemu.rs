@@ -1,4 +1,4 @@
-//! The card in QEMU: bytes by its own DMA into host memory and into the BAR of another device. Nothing of its speed is shown here.
+//! The card in QEMU: its DMA moves bytes into host memory and into the BAR of another device. No timing is measured.
 
 use edu::{CAPACITY, Edu, End, Error, MASK};
 use pcie::Memory;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const WIDE: &str = "edu,dma_mask=0xffffffffffffffff";
-/// The clock of the machine goes on to the next timer at once while its processor stands, so the 100 ms of each DMA are not waited for.
+/// With this option the machine's clock jumps to the next timer while its processor is halted, so the 100 ms of each DMA need not be waited for.
 const NO_SLEEP: [&str; 2] = ["-icount", "shift=0,sleep=off"];
 
 macro_rules! needs_qemu {
@@ -40,7 +40,7 @@ fn load(memory: &Memory, at: u64, bytes: u64) -> Vec<u8> {
     into
 }
 
-/// Bytes through the card from one memory to another, with what lies beside them.
+/// Moves bytes through the card from one memory to another, and checks the bytes around them.
 fn moves(edu: &mut Edu, from: (&Memory, u64), to: (&Memory, u64), bytes: u64) {
     const BESIDE: u64 = 64;
     let sent = noise(bytes, bytes);
@@ -91,7 +91,7 @@ fn its_own_dma_moves_every_size_of_a_gpu_direct_test() {
 }
 
 #[test]
-fn what_it_cannot_address_or_hold_is_never_told() {
+fn the_card_never_gets_addresses_beyond_its_mask_or_buffer() {
     needs_qemu!();
     let machine = start("q35", "edu");
     let other = Edu::new(machine.function(1).unwrap(), MASK).map(drop).unwrap_err();
@@ -100,7 +100,7 @@ fn what_it_cannot_address_or_hold_is_never_told() {
     let host = edu.function().allocate(0x2000).unwrap();
     let gpu = edu.function().reach(&machine.peer().0).unwrap();
     assert!(matches!(edu.poll(), Err(Error::Idle)));
-    // The BAR stands above 28 bits.
+    // The BAR is above 28 bits.
     let start = edu.start(End::Memory(host.clone(), 0), End::Memory(gpu.clone(), 0), 16);
     assert!(matches!(start, Err(Error::Mask { .. })), "{start:?}");
     let start = edu.start(End::Memory(host.clone(), 0x1fff), End::Card(0), 2);
@@ -112,7 +112,7 @@ fn what_it_cannot_address_or_hold_is_never_told() {
 
 #[test]
 #[ignore = "starts a QEMU of its own; run by .ci/run"]
-fn a_card_whose_clock_stands_is_late_and_keeps_its_memory() {
+fn a_card_with_a_stopped_clock_is_late_and_keeps_its_memory() {
     needs_qemu!();
     let machine = Machine::builder().paused().device(WIDE).start().unwrap();
     let mut edu = Edu::new(machine.function(0).unwrap(), u64::MAX).unwrap();

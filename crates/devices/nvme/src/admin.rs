@@ -17,7 +17,7 @@ pub(crate) const ENTRIES: u32 = 32;
 /// How long an admin command may take. QEMU and drives answer within milliseconds.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Where things lie in the admin memory.
+/// Offsets in the admin memory.
 const SUBMISSIONS: u64 = 0;
 const COMPLETIONS: u64 = PAGE;
 const ANSWER: u64 = 2 * PAGE;
@@ -29,7 +29,7 @@ pub(crate) struct Admin {
     memory: Memory,
     registers: Bar,
     next: u16,
-    /// A command that got no answer, or a wrong one, may still write: nothing is sent any more.
+    /// Set after a command without an answer, or with a wrong one: it may still write, so no command is sent any more.
     closed: bool,
 }
 
@@ -44,7 +44,7 @@ impl Admin {
         Ok(Admin { ring, memory, registers: registers.clone(), next: 0, closed: false })
     }
 
-    /// Where the controller finds the two queues.
+    /// Bus addresses of the two queues.
     pub(crate) fn addresses(&self) -> Result<(u64, u64), Error> {
         Ok((self.page(SUBMISSIONS)?, self.page(COMPLETIONS)?))
     }
@@ -53,7 +53,7 @@ impl Admin {
         page_address(&self.memory, offset)
     }
 
-    /// Nothing is sent any more.
+    /// No command is sent after this.
     pub(crate) fn close(&mut self) {
         self.closed = true;
     }
@@ -63,7 +63,7 @@ impl Admin {
         if self.closed {
             return Err(Error::AdminClosed);
         }
-        // Whatever ends this early leaves a command that may still write.
+        // If a later step returns early, the command may still write.
         self.closed = true;
         let id = self.next;
         self.next = self.next.wrapping_add(1);
@@ -95,7 +95,7 @@ impl Admin {
         Ok(answer)
     }
 
-    /// As [`Admin::complete`], where an error status is an error.
+    /// As [`Admin::complete`], but an error status becomes an error.
     pub(crate) fn run(&mut self, entry: Entry) -> Result<Completion, Error> {
         let answer = self.complete(entry)?;
         match answer.status() {
@@ -115,16 +115,16 @@ impl Admin {
     }
 }
 
-/// Where the device finds a whole page of memory.
+/// Bus address of a whole page of memory.
 pub(crate) fn page_address(memory: &Memory, offset: u64) -> Result<u64, Error> {
     contiguous(memory, offset, PAGE)
 }
 
-/// Where the device finds bytes that must follow one another there, from a page's begin on.
+/// Bus address of bytes that must be contiguous on the bus, from a page's begin on.
 pub(crate) fn contiguous(memory: &Memory, offset: u64, bytes: u64) -> Result<u64, Error> {
     let (bus, follow) = memory.bus(offset)?;
     if !bus.is_multiple_of(PAGE) || follow < bytes {
-        let why = format!("{bytes} B of host memory at bus address {bus:#x} do not follow one another from a page on");
+        let why = format!("{bytes} B of host memory at bus address {bus:#x} are not contiguous from a page's begin on");
         return Err(Error::refused(
             "the queue's memory",
             why,

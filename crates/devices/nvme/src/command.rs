@@ -2,11 +2,11 @@
 
 use crate::registers::PAGE;
 
-/// One submission entry: 16 dwords, as they lie in memory.
+/// One submission entry: 16 dwords, as stored in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry(pub [u32; 16]);
 
-/// Where a command's data lie: the data pointer, and which kind it is (PSDT).
+/// The place of a command's data: the data pointer, and its kind (PSDT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pointer {
     /// Two PRP entries, or one and the address of a list.
@@ -39,7 +39,7 @@ pub mod io {
     pub const READ: u8 = 0x02;
 }
 
-/// What `identify` is asked for: CNS (figure 244).
+/// The page that `identify` requests: CNS (figure 244).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     Namespace(u32),
@@ -133,7 +133,7 @@ impl Entry {
         Entry::new(admin::ABORT, 0, 0).with(10, &[u32::from(queue) | u32::from(id) << 16])
     }
 
-    /// Two pages: doorbells in memory, and up to where the controller needs no real ones (section 5.7).
+    /// Two pages: doorbells in memory, and the values up to which the controller needs no register write (section 5.7).
     pub fn doorbell_buffers(doorbells: u64, events: u64) -> Entry {
         debug_assert!(doorbells.is_multiple_of(PAGE) && events.is_multiple_of(PAGE));
         Entry::new(admin::DOORBELL_BUFFER_CONFIG, 0, 0).with_data(Pointer::Prp(doorbells, events))
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_is_laid_out_as_the_figure_says() {
+    fn a_read_is_laid_out_as_in_the_figure() {
         let read = Entry::blocks(io::READ, 3, 0x1_2345_6789, 16, Pointer::Prp(0x1_0000_1010, 0x2_0000_0000));
         let read = read.with_id(0xbeef);
         assert_eq!(read.0[0], 0xbeef_0002);

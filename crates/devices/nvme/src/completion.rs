@@ -1,4 +1,4 @@
-//! Completion entries (Base 1.4, section 4.6), and what of them may not be true.
+//! Completion entries (Base 1.4, section 4.6), and checks of their fields.
 
 use crate::status::Status;
 use std::fmt;
@@ -8,12 +8,12 @@ use std::fmt;
 pub struct Completion(pub [u32; 4]);
 
 impl Completion {
-    /// What the command has to say: dword 0.
+    /// The command's result: dword 0.
     pub fn result(self) -> u32 {
         self.0[0]
     }
 
-    /// Up to where the controller has fetched submission entries.
+    /// The position up to which the controller has fetched submission entries.
     pub fn submission_head(self) -> u16 {
         self.0[2] as u16
     }
@@ -43,7 +43,7 @@ impl fmt::Debug for Completion {
     }
 }
 
-/// What a completion entry says that cannot be so.
+/// An impossible field of a completion entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lie {
     #[error("it names submission queue {0}, which does not complete here")]
@@ -52,7 +52,7 @@ pub enum Lie {
     UnknownCommand(u16),
     #[error("it names command {0:#06x}, which is not in flight (completed before, or never sent)")]
     NotInFlight(u16),
-    #[error("it says that entries up to {0} were fetched, which lies beyond the queue or its tail")]
+    #[error("its submission head is {0}, which is beyond the queue or its tail")]
     Head(u16),
     #[error("it completes command {0:#06x} before its entry was fetched")]
     NotFetched(u16),

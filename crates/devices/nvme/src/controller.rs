@@ -1,4 +1,4 @@
-//! A controller: found, enabled, asked what it is, and given queues.
+//! A controller: finds it, enables it, identifies it, and creates queues.
 
 use crate::command::{Asked, Entry};
 use crate::error::Error;
@@ -27,10 +27,10 @@ impl Default for Options {
     }
 }
 
-/// Active namespaces that are looked at: 4 list pages.
+/// Maximum number of active namespaces that are read: 4 list pages.
 const MOST_NAMESPACES: usize = 4096;
 
-/// A controller that is enabled. Its queues live on their own; the device is shut down when the last of them is dropped.
+/// A controller that is enabled. Its queues have their own lifetime; the device is shut down when the last of them is dropped.
 pub struct Controller {
     pub(crate) shared: Arc<Shared>,
     page: ControllerPage,
@@ -42,8 +42,7 @@ impl Controller {
     /// Resets the function's controller and enables it.
     ///
     /// # Errors
-    /// [`Error::Refused`] where the function is no NVMe controller or one that this driver does not know; [`Error::TimedOut`],
-    /// [`Error::Fatal`], [`pcie::Error::Gone`].
+    /// [`Error::Refused`] if the function is no supported NVMe controller; [`Error::TimedOut`], [`Error::Fatal`], [`pcie::Error::Gone`].
     pub fn open(function: Box<dyn Function>, options: Options) -> Result<Controller, Error> {
         let identity = function.identity();
         let refused = |why: String, hint: &str| Error::refused(identity.address.to_string(), why, hint);
@@ -59,7 +58,7 @@ impl Controller {
         }
         if cap.smallest_page() > PAGE {
             let why = format!("its smallest memory page has {} B", cap.smallest_page());
-            return Err(refused(why, "the driver knows pages of 4096 B alone"));
+            return Err(refused(why, "the driver supports only pages of 4096 B"));
         }
         if !cap.has_nvm_commands() {
             return Err(refused("it has no NVM command set".into(), "it may be of another kind (key-value, zoned)"));
@@ -77,7 +76,7 @@ impl Controller {
         self.shared.identity
     }
 
-    /// It is emulated: how long it takes says nothing.
+    /// It is emulated: its times have no meaning.
     pub fn is_functional(&self) -> bool {
         self.shared.is_functional
     }
@@ -94,17 +93,17 @@ impl Controller {
         self.shared.cap
     }
 
-    /// The most data that one command moves.
+    /// Maximum data of one command.
     pub fn largest_transfer(&self) -> u64 {
         self.page.largest_transfer.unwrap_or(u64::MAX)
     }
 
-    /// Slots of an I/O queue at most.
+    /// Maximum number of slots of an I/O queue.
     pub fn largest_depth(&self) -> u16 {
         crate::queue::most_slots(self.shared.cap)
     }
 
-    /// A queue of so many slots, or as many as it allows where that is less.
+    /// A queue with this many slots, or with the controller's maximum if that is less.
     pub fn depth(&self, slots: u16) -> Depth {
         Depth { slots: slots.min(self.largest_depth()), ..Depth::default() }
     }
@@ -114,18 +113,18 @@ impl Controller {
         self.shared.running().granted
     }
 
-    /// Its doorbells lie in memory.
+    /// True if its doorbells are in memory.
     pub fn has_shadow_doorbells(&self) -> bool {
         self.shared.running().doorbells.is_some()
     }
 
-    /// Its controller memory buffer, which is told and not used.
+    /// Its controller memory buffer, which is reported but not used.
     pub fn memory_buffer(&self) -> Option<MemoryBuffer> {
         if !self.shared.cap.has_memory_buffer() {
             return None;
         }
         let registers = &self.shared.registers;
-        // Since 1.4 its registers say nothing until a host wants them to (section 3.1.16). It is not enabled by that.
+        // Since 1.4 its registers are valid only after a host asks for them (section 3.1.16). That does not enable the buffer.
         let asks = self.version >= Version::V1_4;
         if asks {
             registers.store64(CMBMSC, 1);
@@ -153,7 +152,7 @@ impl Controller {
         Ok(self.shared.function().reach(peer)?)
     }
 
-    /// The function's BAR, for what a caller wants to know of it.
+    /// The function's BAR, for callers that need information about it.
     ///
     /// # Errors
     /// As [`Function::bar`].
@@ -172,7 +171,7 @@ impl Controller {
     /// Numbers of the active namespaces.
     ///
     /// # Errors
-    /// [`Error::Page`] for a list that is none; errors of admin commands.
+    /// [`Error::Page`] for an invalid list; errors of admin commands.
     pub fn active(&self) -> Result<Vec<u32>, Error> {
         if self.version < Version::V1_1 {
             return Ok((1..=self.page.namespaces.min(MOST_NAMESPACES as u32)).collect());
@@ -190,10 +189,10 @@ impl Controller {
         }
     }
 
-    /// How a namespace is formatted, also one that cannot be used.
+    /// The format of a namespace, also of one that cannot be used.
     ///
     /// # Errors
-    /// [`Error::Namespace`] for a format that is none; errors of admin commands.
+    /// [`Error::Namespace`] for an invalid format; errors of admin commands.
     pub fn format(&self, number: u32) -> Result<NamespacePage, Error> {
         let page = self.ask(Asked::Namespace(number))?;
         NamespacePage::read(&page).map_err(|why| Error::Namespace { number, why })
@@ -223,7 +222,7 @@ impl Controller {
     /// An I/O queue pair.
     ///
     /// # Errors
-    /// [`Error::Refused`] where there is none left or it is too deep; errors of admin commands and of memory.
+    /// [`Error::Refused`] if no queue is left or it is too deep; errors of admin commands and of memory.
     pub fn queue(&self, depth: &Depth) -> Result<Queue, Error> {
         Queue::new(&self.shared, depth, self.largest_transfer(), self.page.sgl)
     }
@@ -236,16 +235,16 @@ impl Controller {
         self.shared.check()
     }
 
-    /// Whether the function is there and nobody asks for it. False through vfio as soon as somebody takes the device out: they wait until
-    /// the controller, its queues and their memory are dropped. A system call.
+    /// True if the function is present and its removal was not requested. Through vfio it becomes false as soon as someone removes the device: they
+    /// wait until the controller, its queues and their memory are dropped. Makes a system call.
     pub fn is_present(&self) -> bool {
         self.shared.function().is_present()
     }
 
-    /// Stops the controller. All queues are closed; what was in flight comes back from them as lost, and writes nothing any more.
+    /// Stops the controller. All queues are closed. Their commands in flight are returned as lost, and write no more data.
     ///
     /// # Errors
-    /// [`Error::Wedged`] where it does not stop; [`pcie::Error::Gone`].
+    /// [`Error::Wedged`] if it does not stop; [`pcie::Error::Gone`].
     pub fn stop(&self) -> Result<(), Error> {
         self.shared.stop()
     }

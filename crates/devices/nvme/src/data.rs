@@ -1,4 +1,4 @@
-//! Where a command's data lie: PRP entries and lists (Base 1.4, section 4.3), SGLs (section 4.4). Every address comes from a [`Memory`].
+//! The place of a command's data: PRP entries and lists (Base 1.4, section 4.3), SGLs (section 4.4). Every address comes from a [`Memory`].
 
 use crate::command::Pointer;
 use crate::error::{Error, Unfit};
@@ -7,7 +7,7 @@ use crate::registers::PAGE;
 use pcie::Memory;
 use std::ptr::NonNull;
 
-/// A part of a command's data: bytes of a memory of the host or of a peer. A command's pieces follow one another on the device.
+/// A part of a command's data: bytes of a memory of the host or of a peer. A command's pieces are consecutive on the device.
 #[derive(Clone, Copy)]
 pub struct Piece<'a> {
     pub memory: &'a Memory,
@@ -21,23 +21,23 @@ impl<'a> Piece<'a> {
     }
 
     /// # Errors
-    /// [`pcie::Error::OutOfBounds`] where it is not within its memory.
+    /// [`pcie::Error::OutOfBounds`] if it is not within its memory.
     pub fn check(&self) -> Result<(), Error> {
         Ok(self.memory.holds(self.offset, self.bytes)?)
     }
 }
 
-/// What describes the data.
+/// How the data is described.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Form {
-    /// PRPs, or an SGL where the data cannot be told by PRPs and the controller takes SGLs.
+    /// PRPs, or an SGL if PRPs cannot describe the data and the controller supports SGLs.
     #[default]
     Any,
     Prp,
     Sgl,
 }
 
-/// A page for a list: where the CPU writes it and where the controller finds it.
+/// A page for a list: its CPU address and its bus address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListPage {
     pub(crate) cpu: NonNull<u64>,
@@ -46,7 +46,7 @@ pub(crate) struct ListPage {
 
 /// The pages of one slot's lists.
 ///
-/// The invariant of whoever makes one: each page is mapped, [`PAGE`] bytes, and only the slot writes it.
+/// The creator guarantees: each page is mapped, has [`PAGE`] bytes, and only the slot writes it.
 pub(crate) struct Lists<'a>(pub(crate) &'a [ListPage]);
 
 const WORDS: usize = PAGE as usize / 8;
@@ -72,13 +72,13 @@ impl Lists<'_> {
     }
 }
 
-/// List pages that data of so many bytes need at most, described by PRPs (or by an SGL of as many descriptors of a page).
+/// Maximum number of list pages for data of so many bytes, described by PRPs (or by an SGL of as many descriptors of a page).
 pub(crate) fn list_pages(bytes: u64) -> u64 {
     let entries = bytes.div_ceil(PAGE);
     entries.saturating_sub(1).div_ceil(WORDS as u64 - 1).max(1)
 }
 
-/// Calls `each` with (place within the data, bus address, bytes) of what follows one another on the bus.
+/// Calls `each` with (place within the data, bus address, bytes) for each range that is contiguous on the bus.
 fn segments(pieces: &[Piece<'_>], mut each: impl FnMut(u64, u64, u64) -> Result<(), Unfit>) -> Result<(), Error> {
     let (mut at, mut open) = (0, None::<(u64, u64)>);
     for piece in pieces {
@@ -105,7 +105,7 @@ fn segments(pieces: &[Piece<'_>], mut each: impl FnMut(u64, u64, u64) -> Result<
     Ok(())
 }
 
-/// How much the pieces are together.
+/// Total bytes of the pieces.
 pub(crate) fn total(pieces: &[Piece<'_>]) -> u64 {
     pieces.iter().fold(0, |sum: u64, piece| sum.saturating_add(piece.bytes))
 }
@@ -134,7 +134,7 @@ pub(crate) fn describe(
     }
 }
 
-/// PRP entries: the first may begin within a page, all others begin one, all but the last end one.
+/// PRP entries: only the first may begin within a page, and only the last may end within one.
 fn prp(pieces: &[Piece<'_>], lists: &Lists<'_>) -> Result<Pointer, Error> {
     let mut entries = Prps { first: None, second: 0, page: 0, word: 0, lists };
     let mut ended_a_page = true;

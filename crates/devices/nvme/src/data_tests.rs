@@ -3,7 +3,7 @@ use pcie::{Place, Run};
 use proptest::prelude::*;
 use std::sync::Arc;
 
-/// Memory of these (bus, bytes), which nobody accesses.
+/// Memory of these (bus, bytes), which is never accessed.
 fn memory(runs: &[(u64, u64)]) -> Memory {
     let mut offset = 0;
     let runs = runs.iter().map(|(bus, length)| {
@@ -11,13 +11,13 @@ fn memory(runs: &[(u64, u64)]) -> Memory {
         offset += length;
         run
     });
-    // SAFETY: nothing is accessed.
+    // SAFETY: the memory is never accessed.
     unsafe { Memory::new(Place::Host, runs.collect(), None, Arc::new(())) }
 }
 
 struct Pages(Vec<Box<[u64; WORDS]>>);
 
-/// Where list page `index` is said to lie.
+/// The pretended bus address of list page `index`.
 fn bus_of_page(index: usize) -> u64 {
     0x7700_0000_0000 + index as u64 * PAGE
 }
@@ -40,7 +40,7 @@ impl Pages {
         self.0.get(index as usize).map(|page| &**page)
     }
 
-    /// What a controller makes of PRPs, as (bus, bytes) of each entry (Base 1.4, section 4.3).
+    /// How a controller interprets PRPs, as (bus, bytes) of each entry (Base 1.4, section 4.3).
     fn walk_prp(&self, pointer: Pointer, bytes: u64) -> Vec<(u64, u64)> {
         let Pointer::Prp(first, second) = pointer else { panic!("{pointer:?}") };
         let mut left = bytes;
@@ -73,7 +73,7 @@ impl Pages {
         found
     }
 
-    /// What a controller makes of an SGL (section 4.4).
+    /// How a controller interprets an SGL (section 4.4).
     fn walk_sgl(&self, pointer: Pointer) -> Vec<(u64, u64)> {
         let Pointer::Sgl(bytes) = pointer else { panic!("{pointer:?}") };
         let value = u128::from_le_bytes(bytes);
@@ -106,7 +106,7 @@ fn found_bytes(first: u64, bytes: u64) -> u64 {
     (PAGE - first % PAGE).min(bytes)
 }
 
-/// Each byte's bus address, told by runs that are merged.
+/// Bus address ranges of the data, with adjacent ranges merged.
 fn merged(parts: impl IntoIterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> = Vec::new();
     for (bus, bytes) in parts {
@@ -191,7 +191,7 @@ fn wrong_data_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// Whatever memories are made of, a controller that follows the description finds exactly the data's bytes.
+    /// For any memories, a controller that follows the description finds exactly the data's bytes.
     #[test]
     fn a_description_names_exactly_the_data(
         runs in proptest::collection::vec((0u64..1 << 20, 1u64..40), 1..60),

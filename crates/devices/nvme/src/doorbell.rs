@@ -1,4 +1,4 @@
-//! Doorbells: registers, and their shadows in memory where the controller takes those (Base 1.4, section 7.13).
+//! Doorbells: registers, and their shadows in memory if the controller supports those (Base 1.4, section 7.13).
 
 use pcie::{Bar, Memory};
 use std::fmt;
@@ -12,7 +12,7 @@ pub(crate) struct Doorbell {
     shadow: Option<Shadow>,
 }
 
-/// A doorbell in memory, and the value up to which the controller looks there by itself.
+/// A doorbell in memory, and the value up to which the controller polls that memory.
 pub(crate) struct Shadow {
     value: NonNull<AtomicU32>,
     event: NonNull<AtomicU32>,
@@ -23,13 +23,13 @@ pub(crate) struct Shadow {
 unsafe impl Send for Shadow {}
 
 impl Shadow {
-    /// Of the doorbell that lies `at` bytes behind the first one. The memory's first page has the doorbells, its second page the events.
-    /// Both are zeroed: a new queue begins at its first entry.
+    /// The shadow of the doorbell `at` bytes after the first one. The memory's first page has the doorbells, its second page the events. Both are
+    /// zeroed: a new queue begins at its first entry.
     pub(crate) fn new(memory: &Memory, at: u64, page: u64) -> Option<Shadow> {
         let base = memory.as_ptr()?;
         let fits = at.is_multiple_of(4) && at + 4 <= page && memory.holds(0, 2 * page).is_ok();
         let place = |offset: u64| {
-            // SAFETY: within the memory's two pages, as was just checked; aligned, as pages are.
+            // SAFETY: within the memory's two pages, as was just checked; aligned, because pages are.
             unsafe { base.add(offset as usize) }.cast::<AtomicU32>()
         };
         let shadow = fits.then(|| Shadow { value: place(at), event: place(page + at), _memory: memory.clone() })?;
@@ -49,13 +49,13 @@ impl Shadow {
     }
 }
 
-/// Whether the step from `old` to `new` passes the value at which the controller wants the register written.
+/// Whether the step from `old` to `new` passes the value at which the controller needs the register written.
 fn passes(event: u32, new: u32, old: u32) -> bool {
     let steps = |from: u32| (new as u16).wrapping_sub(from as u16);
     steps(event).wrapping_sub(1) < steps(old)
 }
 
-/// What a controller is told, where it looks by itself.
+/// Shows the last value given to the controller and the event, if there is a shadow.
 impl fmt::Debug for Doorbell {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = out.debug_struct("Doorbell");
@@ -72,14 +72,14 @@ impl Doorbell {
         Doorbell { registers, offset, shadow }
     }
 
-    /// Tells the controller, where it does not look by itself.
+    /// Rings the doorbell. The register is written only if the controller is not polling the shadow.
     #[inline]
     pub(crate) fn ring(&self, new: u32, old: u32) {
         if let Some(shadow) = &self.shadow {
             // ORDERING: entries written before are seen by a controller that sees this value.
             shadow.value().store(new, Ordering::Release);
-            // ORDERING: the value is visible before the event is read. The controller writes the event and then looks at the value once
-            // more, so one of the two sees the other.
+            // ORDERING: the value is visible before the event is read. The controller writes the event and then reads the value again, so at least
+            // one of the two sees the other's store.
             fence(Ordering::SeqCst);
             if !passes(shadow.event().load(Ordering::Relaxed), new, old) {
                 return;

@@ -30,7 +30,7 @@ pub enum Error {
     Lied { queue: u16, index: u32, lie: Lie, entry: Completion },
     #[error("identify: {0}; the device is defective or its firmware is")]
     Page(&'static str),
-    #[error("queue {queue} is closed: the controller was stopped; reap what is lost and create another queue")]
+    #[error("queue {queue} is closed: the controller was stopped; reap the lost commands and create another queue")]
     Stopped { queue: u16 },
     #[error("the admin queue is closed after an earlier failure; reset the controller")]
     AdminClosed,
@@ -63,32 +63,34 @@ pub enum SlotError {
     None(u16),
     #[error("it is prepared for {prepared} B, the command moves {moved}; prepare it for as many")]
     OtherSize { prepared: u64, moved: u64 },
-    #[error("the command is for another controller's namespace; make it from a namespace of this one")]
+    #[error("the command is for another controller's namespace; make it from a namespace of this controller")]
     OtherController,
 }
 
-/// Data that no command can have.
+/// Data that no command can move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     #[error("there are no data; name at least one block")]
     Nothing,
     #[error(
-        "{bytes} B are more than the {most} B that one command of this queue moves (MDTS, or the queue's own limit); split them"
+        "{bytes} B exceed the {most} B that one command of this queue can move (MDTS, or the queue's own limit); split them"
     )]
     TooLong { bytes: u64, most: u64 },
     #[error("bus address {bus:#x} is no multiple of {alignment}; place the data at such a multiple")]
     Misaligned { bus: u64, alignment: u64 },
     #[error(
-        "byte {at:#x} of the data leaves one page and begins another within it, which PRPs cannot tell and this command has no SGL; let pieces begin and end at multiples of 4096"
+        "byte {at:#x} of the data continues in the middle of another page, which PRPs cannot describe, and this command has no SGL; let pieces begin and end at multiples of 4096"
     )]
     Broken { at: u64 },
-    #[error("the data lie in more pieces than the {0} list pages of a slot tell; use memory with fewer runs, or split")]
+    #[error(
+        "the data is in more pieces than the {0} list pages of a slot can describe; use memory with fewer runs, or split the data"
+    )]
     TooManyPieces(usize),
     #[error("the controller takes no SGLs; use PRPs")]
     NoSgl,
 }
 
-/// A controller that was reset by somebody else reports no error of its own.
+/// A controller that someone else has reset reports no error.
 fn unwell(csts: u32) -> &'static str {
     if State(csts).is_fatal() {
         "the controller reports a fatal error"

@@ -1,4 +1,4 @@
-//! Identify pages (Base 1.4, section 5.15.2): what a controller and a namespace say of themselves. Any bytes are read without a panic.
+//! Identify pages (Base 1.4, section 5.15.2): how a controller and a namespace describe themselves. Any bytes are read without a panic.
 
 use crate::registers::PAGE;
 
@@ -17,7 +17,7 @@ fn u64_at(page: &Page, at: usize) -> u64 {
     u64::from(u32_at(page, at)) | u64::from(u32_at(page, at + 4)) << 32
 }
 
-/// Padded ASCII. What is not printable is told as `?`.
+/// Padded ASCII. Characters that are not printable are shown as `?`.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let printable = |byte: &u8| if (0x20..0x7f).contains(byte) { char::from(*byte) } else { '?' };
@@ -31,12 +31,12 @@ pub struct ControllerPage {
     pub serial: String,
     pub model: String,
     pub firmware: String,
-    /// The longest data of one command in bytes; none where nothing limits it.
+    /// Maximum data of one command in bytes; none if there is no limit.
     pub largest_transfer: Option<u64>,
     pub namespaces: u32,
     /// It takes doorbells in memory (OACS bit 8).
     pub has_doorbell_buffers: bool,
-    /// How many commands may be under abortion at once.
+    /// How many commands may be being aborted at the same time.
     pub aborts: u16,
     /// It takes SGLs for I/O commands.
     pub sgl: Option<Sgl>,
@@ -82,18 +82,19 @@ impl ControllerPage {
 pub struct NamespacePage {
     pub blocks: u64,
     pub capacity: u64,
-    /// Of a block's data, in bytes.
+    /// Bytes of a block's data.
     pub block_bytes: u64,
-    /// Of a block's metadata, in bytes.
+    /// Bytes of a block's metadata.
     pub metadata_bytes: u16,
-    /// Metadata follow each block's data instead of lying apart.
+    /// Metadata follows each block's data instead of being separate.
     pub metadata_inline: bool,
     /// Protection information is checked (DPS).
     pub is_protected: bool,
     pub is_write_protected: bool,
 }
 
-/// The command set of a namespace, by its list of descriptors (Base 2.0, section 5.17.2.3: type 4, one byte): 0 is NVM's, and where none is said.
+/// The command set of a namespace, by its list of descriptors (Base 2.0, section 5.17.2.3: type 4, one byte). 0 is NVM's, and also the default
+/// without such a descriptor.
 pub fn command_set(page: &Page) -> u8 {
     let mut at = 0;
     while at + 4 < page.len() && page[at] != 0 {
@@ -111,7 +112,7 @@ pub fn command_set(page: &Page) -> u8 {
 pub enum Unusable {
     #[error("it has no blocks")]
     Empty,
-    #[error("its command set is {}, and doorbell knows plain blocks alone: a write would be lost or destroy a zone", command_set_name(*.0))]
+    #[error("its command set is {}, and doorbell supports only plain blocks: a write would be lost or destroy a zone", command_set_name(*.0))]
     CommandSet(u8),
     #[error("its block size is 2^{0} B, which no format has")]
     BlockSize(u8),
@@ -131,7 +132,7 @@ fn command_set_name(number: u8) -> String {
 
 impl NamespacePage {
     /// # Errors
-    /// [`Unusable`], for what no format says.
+    /// [`Unusable`] for values that no format has.
     pub fn read(page: &Page) -> Result<NamespacePage, Unusable> {
         let blocks = u64_at(page, 0);
         let flbas = page[26];
@@ -172,7 +173,7 @@ impl NamespacePage {
     }
 }
 
-/// The numbers of an Active Namespace ID list (section 5.15.2.3): ascending, up to the first zero. None where they are not.
+/// The numbers of an Active Namespace ID list (section 5.15.2.3): ascending, up to the first zero. None if they are not ascending.
 pub fn active(page: &Page, above: u32) -> Option<Vec<u32>> {
     let numbers = (0..PAGE as usize / 4).map(|at| u32_at(page, 4 * at)).take_while(|number| *number != 0);
     let numbers: Vec<u32> = numbers.collect();
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_says_what_it_is() {
+    fn a_controller_identifies_itself() {
         let mut page = page();
         page[4..8].copy_from_slice(b"x   ");
         page[24..40].copy_from_slice(b"QEMU NVMe Ctrl  ");

@@ -1,9 +1,8 @@
 //! NVMe controllers driven from user space, over [`pcie::Function`] (NVM Express Base 1.4 and 2.0, NVM command set).
 //!
-//! A [`Controller`] is enabled and asked what it is; a [`Queue`] has one submitter and moves blocks to and from host memory or another
-//! device's. The invariants: every address in a command comes from a [`pcie::Memory`], which stays until the command has ended or the
-//! device was stopped; what a device says is believed only after it was checked; a write needs an [`Overwrite`], which needs the user's
-//! own word.
+//! A [`Controller`] is enabled and identified. A [`Queue`] has one submitter and moves blocks to and from host memory or another device's. The
+//! invariants: every address in a command comes from a [`pcie::Memory`], which stays until the command has ended or the device was stopped. Values
+//! from a device are checked before they are used. A write needs an [`Overwrite`], which needs the user's explicit word.
 
 mod admin;
 mod command;

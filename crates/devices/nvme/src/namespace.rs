@@ -13,7 +13,7 @@ pub struct Namespace {
     pub(crate) page: NamespacePage,
 }
 
-/// Blocks in one command at most: the count has 16 bits (NVM command set, figure of Read, dword 12).
+/// Maximum number of blocks in one command: the count has 16 bits (NVM command set, figure of Read, dword 12).
 const MOST_BLOCKS: u64 = 1 << 16;
 
 impl Namespace {
@@ -57,7 +57,7 @@ impl Namespace {
         self.io(io::READ, block, blocks)
     }
 
-    /// Everything written before is on the medium when this is done.
+    /// All earlier writes are on the medium when this is done.
     pub fn flush(&self) -> Io {
         let (controller, namespace) = (self.controller, self.number);
         Io { controller, opcode: io::FLUSH, namespace, block: 0, blocks: 0, bytes: 0 }
@@ -69,7 +69,7 @@ impl Namespace {
     }
 }
 
-/// What one command does. It is checked: its blocks exist. A write comes from an [`crate::Overwrite`] alone.
+/// What one command does. It is checked: its blocks exist. Only an [`crate::Overwrite`] makes writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Io {
     pub(crate) controller: u64,

@@ -1,4 +1,4 @@
-//! Leave to write: the user's own word for one device, and nothing on it that somebody may miss.
+//! Permission to write: the user's explicit word for one device, and a check that it holds no data that someone may need.
 
 use crate::controller::Controller;
 use crate::data::Piece;
@@ -8,46 +8,46 @@ use crate::queue::Queue;
 use crate::signature::{AREA, Ends, Signature};
 use pcie::Address;
 
-/// What the user has said.
+/// The user's word.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Word {
-    /// How the device was named when it was opened: its address, or the word for one that this program emulates.
+    /// How the user named the device when opening it: its address, or the name of an emulated one.
     pub given: String,
-    /// `--i-mean-to-overwrite DEVICE`: the same again.
+    /// `--i-mean-to-overwrite DEVICE`: the same name again.
     pub device: Option<String>,
     /// `--destroy WHAT`: file systems that may be lost, by name.
     pub destroy: Vec<String>,
 }
 
 impl Word {
-    /// The word for a device that was named so, with nothing on it.
+    /// The word for a device with this name that holds no data.
     pub fn of(given: impl Into<String>) -> Word {
         let given = given.into();
         Word { device: Some(given.clone()), given, destroy: Vec::new() }
     }
 
-    /// Of two addresses of one function (with or without the domain) each names the other. Nothing else names a device but its own name.
+    /// Two addresses of one function (with or without the domain) are equal. Otherwise only the device's own name names it.
     fn is_named(&self, said: &str) -> bool {
         let same = || Some(said.parse::<Address>().ok()? == self.given.parse().ok()?);
         said == self.given || same().unwrap_or(false)
     }
 }
 
-/// Leave to write to one namespace. Writes are made from it alone.
+/// Permission to write to one namespace. Only this type makes writes.
 #[derive(Clone, Debug)]
 pub struct Overwrite {
     namespace: Namespace,
 }
 
 impl Overwrite {
-    /// Looks whether the word names this device, and whether the first and last blocks hold something that it does not name. `queue` has
-    /// nothing in flight; its slot 0 is prepared for something else afterwards.
+    /// Checks whether the word names this device, and whether the first and last blocks contain a use that the word does not name. `queue` has no
+    /// command in flight; its slot 0 is prepared for other data afterwards.
     ///
-    /// What is refused whatever the word says: partition tables, LVM, RAID, swap, and members of pools. A file system, what is encrypted, and
-    /// bytes of no format that is known here are refused until the word names them as well.
+    /// Always refused, whatever the word: partition tables, LVM, RAID, swap, and members of pools. A file system, encrypted data, and bytes of an
+    /// unknown format are refused unless the word names them.
     ///
     /// # Errors
-    /// [`Error::Refused`] with what stands against it; errors of reading.
+    /// [`Error::Refused`] with the reason; errors of reading.
     pub fn ask(
         controller: &Controller,
         queue: &mut Queue,
@@ -59,10 +59,10 @@ impl Overwrite {
             Some(said) if word.is_named(said) => {}
             said => {
                 let why = match said {
-                    None => "you have not said that what it holds may be lost".into(),
+                    None => "you have not confirmed that its contents may be lost".into(),
                     Some(said) => format!("your word is for {said}"),
                 };
-                return Err(refused(why, format!("--i-mean-to-overwrite {} says so", word.given)));
+                return Err(refused(why, format!("add --i-mean-to-overwrite {} if they may", word.given)));
             }
         }
         if namespace.page().is_write_protected {
@@ -79,7 +79,7 @@ impl Overwrite {
         }
         if let Some(kept) = found.iter().find(|found| !word.destroy.iter().any(|said| said == found.what.name())) {
             let why = format!("it holds {}", kept.text());
-            return Err(refused(why, format!("--destroy {} says that it may be lost", kept.what.name())));
+            return Err(refused(why, format!("add --destroy {} if it may be lost", kept.what.name())));
         }
         Ok(Overwrite { namespace: namespace.clone() })
     }
@@ -97,7 +97,7 @@ impl Overwrite {
     }
 }
 
-/// What the first and last blocks of a namespace say of its use.
+/// Uses of a namespace that its first and last blocks show.
 ///
 /// # Errors
 /// Errors of reading.

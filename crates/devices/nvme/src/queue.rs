@@ -1,7 +1,7 @@
 //! An I/O queue pair with one submitter.
 //!
-//! `submit` and `reap` take no lock, allocate nothing and make no system call (but those of an emulated device's registers). A slot has
-//! one command in flight. It keeps the memories of its data until the command has completed, or the controller was stopped.
+//! `submit` and `reap` take no lock, allocate no memory and make no system call (except to access an emulated device's registers). A slot has one
+//! command in flight. It keeps the memories of its data until the command has completed, or the controller was stopped.
 
 use crate::admin::contiguous;
 use crate::command::{Entry, Pointer};
@@ -20,14 +20,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a queue is to be.
+/// The size of a queue.
 #[derive(Clone, Debug)]
 pub struct Depth {
-    /// Slots: commands in flight at most, 1 to 4095.
+    /// Slots: maximum number of commands in flight, 1 to 4095.
     pub slots: u16,
-    /// The most data that one command moves. The controller's own limit holds as well.
+    /// Maximum data of one command. The controller's own limit also applies.
     pub most_bytes: u64,
-    /// As long as Linux waits by default. After it [`Queue::expire`] aborts a command, and after as long again it stops the controller.
+    /// Linux's default timeout. After it [`Queue::expire`] aborts a command, and after the same time again it stops the controller.
     pub deadline: Duration,
 }
 
@@ -37,16 +37,16 @@ impl Default for Depth {
     }
 }
 
-/// Slots of a queue at most: a command's number is its slot and 4 bits that count how often it was used.
+/// Maximum number of slots of a queue: a command's number is its slot and 4 bits that count how often it was used.
 pub(crate) const MOST_SLOTS: u16 = (1 << SLOT_BITS) - 1;
 const SLOT_BITS: u32 = 12;
 
-/// Slots of a queue of such a controller at most: a ring has one entry more.
+/// Maximum number of slots of a queue of such a controller: a ring has one entry more.
 pub(crate) fn most_slots(cap: Capabilities) -> u16 {
     MOST_SLOTS.min((cap.queue_entries() - 1).min(u32::from(u16::MAX)) as u16).max(1)
 }
 
-/// The most data of one command, whatever the controller says: 128 MiB keep a slot's lists small.
+/// Maximum data of one command for any controller: with 128 MiB a slot's lists stay small.
 const MOST_BYTES: u64 = 128 << 20;
 
 /// How often [`Queue::wait`] looks for a device that failed.
@@ -74,9 +74,9 @@ impl Done {
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// As the controller says.
+    /// The status from the controller.
     Status(Status),
-    /// Nobody knows what of it was done.
+    /// It is unknown how much of it was done.
     Lost(Lost),
 }
 
@@ -92,15 +92,15 @@ pub enum Lost {
 /// What [`Queue::expire`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expiry {
-    /// Commands that it told the controller to abort.
+    /// Commands that the controller was told to abort.
     pub aborted: u32,
-    /// It stopped the controller: all its queues are closed, and what was in flight is lost.
+    /// The controller was stopped: all its queues are closed, and commands in flight are lost.
     pub stopped: bool,
 }
 
 struct Slot {
     pointer: Pointer,
-    /// What it is prepared for.
+    /// Bytes that the slot is prepared for.
     bytes: u64,
     kept: Vec<Memory>,
     lists: Box<[ListPage]>,
@@ -124,13 +124,13 @@ pub struct Queue {
     most_bytes: u64,
     deadline: Duration,
     sgl: Option<Sgl>,
-    /// What the controller said that cannot be: the queue takes no more.
+    /// An impossible completion entry: the queue takes no more commands.
     lie: Option<(u32, Lie, Completion)>,
     /// Queues and lists.
     memory: Memory,
 }
 
-// SAFETY: the list pages point into `memory`, which the queue keeps; one owner at a time uses them.
+// SAFETY: the list pages point into `memory`, which the queue keeps; only one owner at a time uses them.
 unsafe impl Send for Queue {}
 
 impl fmt::Debug for Queue {
@@ -140,7 +140,7 @@ impl fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// `largest` and `sgl`: what the controller says of its commands.
+    /// `largest` and `sgl`: the controller's limits for commands.
     pub(crate) fn new(shared: &Arc<Shared>, depth: &Depth, largest: u64, sgl: Option<Sgl>) -> Result<Queue, Error> {
         let most_slots = most_slots(shared.cap);
         if depth.slots == 0 || depth.slots > most_slots {
@@ -190,7 +190,7 @@ impl Queue {
             .and_then(|bells| Ok(Ring::new(number, entries, &memory, (0, submissions), bells)?))
             .inspect_err(|_: &Error| shared.running().give_number(number))?;
         let (shared, deadline) = (shared.clone(), depth.deadline);
-        // From here on `drop` deletes what the controller has made of it.
+        // From here on `drop` deletes the queues that the controller has made.
         let queue =
             Queue { shared, epoch, number, ring, slots, in_flight: 0, most_bytes, deadline, sgl, lie: None, memory };
         queue.shared.run(Entry::create_completion_queue(number, entries, completions_at))?;
@@ -215,7 +215,7 @@ impl Queue {
         self.in_flight
     }
 
-    /// The most data of one command.
+    /// Maximum data of one command.
     pub fn most_bytes(&self) -> u64 {
         self.most_bytes
     }
@@ -225,8 +225,8 @@ impl Queue {
         self.slots.get_mut(usize::from(slot)).ok_or(Error::Slot { slot, why: SlotError::None(count) })
     }
 
-    /// Says where the data of the slot's next commands lie: they stay the same until the slot is prepared again. The slot keeps the
-    /// memories. Up to 8 pieces allocate nothing.
+    /// Sets the place of the data of the slot's next commands. It stays the same until the slot is prepared again. The slot keeps the memories. Up
+    /// to 8 pieces need no allocation.
     ///
     /// # Errors
     /// [`Error::Slot`] while its command is in flight; [`Error::Data`]; [`pcie::Error::OutOfBounds`].
@@ -234,7 +234,7 @@ impl Queue {
         self.prepare_as(slot, pieces, Form::Any)
     }
 
-    /// As [`Queue::prepare`], described in one way.
+    /// As [`Queue::prepare`], with a given form of description.
     ///
     /// # Errors
     /// As [`Queue::prepare`].
@@ -244,7 +244,7 @@ impl Queue {
         if of.in_flight {
             return Err(Error::Slot { slot, why: SlotError::InFlight });
         }
-        // Nothing is prepared until everything is described.
+        // The slot counts as unprepared until everything is described.
         of.bytes = 0;
         of.pointer = data::describe(pieces, most, form, sgl, &Lists(&of.lists))?;
         of.kept.clear();
@@ -296,7 +296,7 @@ impl Queue {
     /// Starts a command on a slot.
     ///
     /// # Errors
-    /// [`Error::Slot`], [`Error::Lied`], [`Error::Stopped`], [`pcie::Error::Gone`]. Nothing was started then.
+    /// [`Error::Slot`], [`Error::Lied`], [`Error::Stopped`], [`pcie::Error::Gone`]. No command was started then.
     #[inline]
     pub fn submit(&mut self, slot: u16, io: &Io) -> Result<(), Error> {
         self.open()?;
@@ -325,11 +325,11 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes commands that have ended, without waiting: how many there were. The slots are free again.
+    /// Takes commands that have ended, without waiting, and returns their number. Their slots are free again.
     ///
     /// # Errors
-    /// [`Error::Lied`] where the controller says what cannot be; the queue is closed then, and what was in flight comes back as lost once
-    /// the controller was stopped (`Controller::reset`).
+    /// [`Error::Lied`] if the controller wrote an impossible entry. The queue is closed then, and commands in flight are returned as lost once the
+    /// controller was stopped (`Controller::reset`).
     #[inline]
     pub fn reap(&mut self, into: &mut [Done]) -> Result<usize, Error> {
         if self.shared.is_over(self.epoch) {
@@ -356,7 +356,7 @@ impl Queue {
             count += 1;
         }
         match self.lie {
-            // What was right comes first, the error with the next call.
+            // Valid entries are returned first, the error with the next call.
             Some((index, lie, entry)) if count == 0 => Err(Error::Lied { queue: self.number, index, lie, entry }),
             Some(_) => Ok(count),
             None => {
@@ -366,7 +366,7 @@ impl Queue {
         }
     }
 
-    /// Whose command it is.
+    /// Finds the command of an entry.
     #[inline]
     fn take(&mut self, entry: Completion) -> Result<Done, Lie> {
         let id = entry.id();
@@ -397,8 +397,8 @@ impl Queue {
         count
     }
 
-    /// Looks for a device that failed or is gone, and for commands that are late: call it now and then while commands are in flight. A
-    /// command's time begins when this first sees it. A late command is aborted; one that is late again makes the controller stop.
+    /// Checks for a device that failed or is gone, and for late commands: call it from time to time while commands are in flight. A command's time
+    /// begins when this first sees it. A late command is aborted; if it is late again, the controller is stopped.
     ///
     /// # Errors
     /// [`pcie::Error::Gone`], [`Error::Fatal`], [`Error::Lied`], [`Error::Wedged`].
@@ -425,7 +425,7 @@ impl Queue {
                 (of.aborted, of.seen) = (true, Some(now));
                 let id = slot as u16 | of.turn << SLOT_BITS;
                 expiry.aborted += 1;
-                // An abort that fails leaves the command late, and the next time stops the controller.
+                // If an abort fails, the command stays late, and the next call stops the controller.
                 match self.shared.run(Entry::abort(self.number, id)) {
                     Ok(_) | Err(Error::Failed { .. }) => continue,
                     Err(error) if error.is_gone() => return Err(error),
@@ -439,7 +439,7 @@ impl Queue {
         Ok(expiry)
     }
 
-    /// As [`Queue::reap`], but waits until a command has ended, where one is in flight. Late commands are aborted meanwhile.
+    /// As [`Queue::reap`], but waits until a command has ended, where one is in flight. Late commands are aborted during the wait.
     ///
     /// # Errors
     /// As [`Queue::reap`] and [`Queue::expire`].
@@ -461,10 +461,10 @@ impl Queue {
         }
     }
 
-    /// Starts a command, and waits until it has ended: for what is done once. Nothing else may be in flight. Late commands are aborted.
+    /// Starts a command, and waits until it has ended: for commands that run once. No other command may be in flight. Late commands are aborted.
     ///
     /// # Errors
-    /// [`Error::Failed`] with the command's status; [`Error::Stopped`] where it was lost; as [`Queue::submit`] and [`Queue::expire`].
+    /// [`Error::Failed`] with the command's status; [`Error::Stopped`] if it was lost; as [`Queue::submit`] and [`Queue::expire`].
     pub fn complete(&mut self, slot: u16, io: &Io) -> Result<(), Error> {
         if let Some(busy) = self.slots.iter().position(|slot| slot.in_flight) {
             return Err(Error::Slot { slot: busy as u16, why: SlotError::InFlight });
@@ -480,7 +480,7 @@ impl Queue {
         }
     }
 
-    /// Deletes both queues (sections 5.5 and 5.6): when that is done, none of their commands is in progress.
+    /// Deletes both queues (sections 5.5 and 5.6): afterwards none of their commands is in progress.
     fn delete(&self) -> Result<(), Error> {
         for entry in [Entry::delete_submission_queue(self.number), Entry::delete_completion_queue(self.number)] {
             match self.shared.run(entry) {
@@ -497,7 +497,7 @@ impl Drop for Queue {
     fn drop(&mut self) {
         let over = |queue: &Queue| queue.shared.is_over(queue.epoch);
         if !over(self) && self.delete().is_err() && !over(self) {
-            // The controller still knows the queue: it is stopped, or the memory stays.
+            // The controller still uses the queue: it must be stopped, or the memory must stay.
             if !self.shared.is_wedged() {
                 let _ = self.shared.stop();
             }

@@ -17,7 +17,7 @@ pub const CMBMSC: u64 = 0x50;
 /// Where the doorbells begin (section 3.1.24).
 pub const DOORBELLS: u64 = 0x1000;
 
-/// What a load gives where nothing answers.
+/// The result of a load if no device answers.
 pub const NOTHING: u32 = u32::MAX;
 
 /// Controller Ready Timeouts.
@@ -41,7 +41,7 @@ impl Capabilities {
         Duration::from_millis(500) * (self.0 >> 24 & 0xff).max(1) as u32
     }
 
-    /// The same where the controller has a register for it (CRMS, bit 59, and CRTO, Base 2.0, section 3.1.4.22): CAP.TO has too few bits then.
+    /// The same for a controller with a register for it (CRMS, bit 59, and CRTO, Base 2.0, section 3.1.4.22): CAP.TO has too few bits then.
     pub fn ready_limit_by(self, crto: u32) -> Duration {
         let by_register = Duration::from_millis(500) * (crto & 0xffff);
         if self.0 >> 59 & 1 == 0 || crto == NOTHING { self.ready_limit() } else { self.ready_limit().max(by_register) }
@@ -67,12 +67,12 @@ impl Capabilities {
         self.0 >> 57 & 1 != 0
     }
 
-    /// Where the doorbell of a submission queue's tail lies.
+    /// The offset of the doorbell of a submission queue's tail.
     pub fn tail_doorbell(self, queue: u16) -> u64 {
         DOORBELLS + 2 * u64::from(queue) * self.doorbell_stride()
     }
 
-    /// Where the doorbell of a completion queue's head lies.
+    /// The offset of the doorbell of a completion queue's head.
     pub fn head_doorbell(self, queue: u16) -> u64 {
         DOORBELLS + (2 * u64::from(queue) + 1) * self.doorbell_stride()
     }
@@ -125,7 +125,7 @@ impl State {
         self.0 & 1 != 0
     }
 
-    /// CFS: it cannot go on without a reset.
+    /// CFS: it needs a reset to continue.
     pub fn is_fatal(self) -> bool {
         self.0 & 2 != 0
     }
@@ -135,7 +135,7 @@ impl State {
         self.0 >> 2 & 3 == 2
     }
 
-    /// Nothing answers there. (All ones are no status: SHST 3h is reserved.)
+    /// No device answers. (All ones are no status: SHST 3h is reserved.)
     pub fn is_nothing(self) -> bool {
         self.0 == NOTHING
     }
@@ -147,16 +147,16 @@ pub struct MemoryBuffer {
     pub bar: u8,
     pub offset: u64,
     pub bytes: u64,
-    /// Submission queues may lie in it.
+    /// It supports submission queues.
     pub takes_queues: bool,
-    /// Data of reads may lie in it.
+    /// It supports data of reads.
     pub takes_reads: bool,
-    /// Data of writes may lie in it.
+    /// It supports data of writes.
     pub takes_writes: bool,
 }
 
 impl MemoryBuffer {
-    /// From CMBLOC and CMBSZ; none where the size is nothing.
+    /// From CMBLOC and CMBSZ; none if the size is zero.
     pub fn from_registers(location: u32, size: u32) -> Option<MemoryBuffer> {
         let unit = PAGE.checked_shl(4 * (size >> 8 & 0xf)).filter(|_| size >> 8 & 0xf <= 6)?;
         let bytes = u64::from(size >> 12) * unit;
@@ -177,7 +177,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_qemu_says_is_understood() {
+    fn answers_of_qemu_are_understood() {
         // QEMU 7.2: 2048 entries, contiguous queues, 7.5 s, pages up to 64 KiB.
         let cap = Capabilities(0x0040_0020_0f01_07ff);
         assert_eq!(cap.queue_entries(), 2048);

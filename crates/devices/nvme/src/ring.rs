@@ -12,9 +12,9 @@ use std::sync::atomic::{Ordering, fence};
 pub(crate) const SUBMISSION: u64 = 64;
 pub(crate) const COMPLETION: u64 = 16;
 
-/// One queue pair. All positions count up from zero, and are entries modulo the number of these.
+/// One queue pair. All positions count up from zero; a position modulo the number of entries is an index.
 ///
-/// The invariant: at most one entry less than the queue has is in flight, which is the caller's to keep.
+/// The caller must keep at most one entry less in flight than the queue has.
 pub(crate) struct Ring {
     id: u16,
     entries: u32,
@@ -22,13 +22,13 @@ pub(crate) struct Ring {
     completions: NonNull<u32>,
     /// Entries written.
     tail: u64,
-    /// Of these, entries that the controller was told of.
+    /// How many of these the doorbell has announced.
     rung: u64,
-    /// Entries that the controller says it has fetched.
+    /// How many entries the controller reports as fetched.
     fetched: u64,
     /// Completions taken.
     head: u64,
-    /// Of these, completions that the controller was told of.
+    /// How many of these were acknowledged by the doorbell.
     acknowledged: u64,
     tail_doorbell: Doorbell,
     head_doorbell: Doorbell,
@@ -62,7 +62,7 @@ impl Ring {
         memory.holds(completions_at, u64::from(entries) * COMPLETION)?;
         let base = memory.as_ptr().ok_or_else(|| pcie::Error::Refused {
             address: pcie::Address { domain: 0, bus: 0, device: 0, function: 0 },
-            why: "its queues lie in memory that the CPU does not reach".into(),
+            why: "its queues are in memory that the CPU cannot access".into(),
             hint: "give queues host memory".into(),
         })?;
         let place = |offset: u64| {
@@ -89,24 +89,24 @@ impl Ring {
         (position % u64::from(self.entries)) as u32
     }
 
-    /// Writes an entry; the controller knows nothing of it yet. Its position.
+    /// Writes an entry without announcing it to the controller. Returns its position.
     #[inline]
     pub(crate) fn write(&mut self, entry: &Entry) -> u64 {
         let at = self.index(self.tail) as usize * 16;
         for (word, value) in entry.0.iter().enumerate() {
-            // SAFETY: `index` is below `entries`, whose 16 words each lie in the memory (checked by `new`).
+            // SAFETY: `index` is below `entries`, and the 16 words of each entry are in the memory (checked by `new`).
             unsafe { self.submissions.as_ptr().add(at + word).write_volatile(value.to_le()) };
         }
         self.tail += 1;
         self.tail - 1
     }
 
-    /// Takes back entries that the controller was not told of.
+    /// Removes entries that were not announced to the controller.
     pub(crate) fn take_back(&mut self) {
         self.tail = self.rung;
     }
 
-    /// Tells the controller of all entries.
+    /// Announces all entries to the controller.
     #[inline]
     pub(crate) fn ring(&mut self) {
         if self.tail != self.rung {
@@ -115,18 +115,18 @@ impl Ring {
         }
     }
 
-    /// Whether the controller says that it has fetched the entry at this position.
+    /// Whether the controller reports the entry at this position as fetched.
     #[inline]
     pub(crate) fn was_fetched(&self, position: u64) -> bool {
         position < self.fetched
     }
 
-    /// Which entry comes next.
+    /// Index of the next completion entry.
     pub(crate) fn next_index(&self) -> u32 {
         self.index(self.head)
     }
 
-    /// The next completion, if there is one. What it says of the queue is checked here, what it says of a command is not.
+    /// The next completion, if there is one. Its fields about the queue are checked here, its fields about a command are not.
     ///
     /// # Errors
     /// [`Lie`], with the entry, which stays the next one.
@@ -137,7 +137,7 @@ impl Ring {
             // SAFETY: as in `write`, with 4 words an entry.
             u32::from_le(unsafe { self.completions.as_ptr().add(at + word).read_volatile() })
         };
-        // The controller turns the phase bit over with each lap; the memory began as zeroes (section 4.6, figure 125).
+        // The controller inverts the phase bit with each lap; the memory began as zeroes (section 4.6, figure 125).
         let expected = (self.head / u64::from(self.entries)).is_multiple_of(2);
         let last = word(3);
         if (last >> 16 & 1 != 0) != expected {

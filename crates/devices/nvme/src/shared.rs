@@ -1,7 +1,7 @@
 //! What a controller and its queues share: registers, the admin queue, and whether the device may still write to memory.
 //!
-//! The invariant: memory that the controller was told of stays until the controller was stopped, its queue was deleted, or the device is
-//! gone. Where a device does not stop, the memory is never given back.
+//! The invariant: memory whose address the controller got stays until the controller was stopped, its queue was deleted, or the device is gone. If
+//! a device does not stop, the memory is never freed.
 
 use crate::admin::{self, Admin};
 use crate::command::Entry;
@@ -28,11 +28,11 @@ pub(crate) struct Shared {
     stopping: AtomicU64,
     /// Commands of earlier epochs write no more.
     stopped: AtomicU64,
-    /// It was told to stop and did not.
+    /// It did not stop when told to.
     wedged: AtomicBool,
 }
 
-/// What there is while the controller is enabled.
+/// State while the controller is enabled.
 pub(crate) struct Running {
     pub(crate) admin: Option<Admin>,
     /// Counts how often the controller was enabled.
@@ -52,10 +52,10 @@ pub(crate) enum Health {
     Gone,
 }
 
-/// A shutdown notification may take long on drives with a cache (RTD3E); more than this is not waited for.
+/// A shutdown notification may take long on drives with a cache (RTD3E); this is the maximum wait.
 const SHUTDOWN: Duration = Duration::from_secs(10);
 
-/// Queues are asked for once, after the controller was enabled.
+/// The number of queues is negotiated once, after the controller was enabled.
 const MOST_QUEUES: u16 = 128;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -100,7 +100,7 @@ impl Shared {
         epoch < self.stopped.load(Ordering::Acquire)
     }
 
-    /// Whether it was told to stop and did not: whoever drops something does not wait for it once more.
+    /// Whether it failed to stop when told to: then drop does not wait for it again.
     pub(crate) fn is_wedged(&self) -> bool {
         self.wedged.load(Ordering::Acquire)
     }
@@ -113,7 +113,7 @@ impl Shared {
         self.function().gone().into()
     }
 
-    /// A device that was pulled out, or whose link went down, was reset by that and writes nothing (PCI Express Base, section 6.6.1).
+    /// A device that was removed, or whose link went down, was reset by that and writes no more data (PCI Express Base, section 6.6.1).
     fn is_pulled_out(&self) -> bool {
         let gone = self.is_gone() || !self.function().is_present();
         if gone {
@@ -173,7 +173,7 @@ impl Shared {
         }
         let found = Configuration(found);
         if found.is_enabled() {
-            // Not while it is on its way to being ready.
+            // Not while it is becoming ready.
             if !state.is_ready() && !state.is_fatal() {
                 let _ = self.wait_ready(true, "ready before it is disabled");
             }
@@ -183,11 +183,11 @@ impl Shared {
         self.wait_ready(false, "the end of a reset (CSTS.RDY = 0)")
     }
 
-    /// Stops the device: nothing is written to memory after this. What was in flight is lost. A device that does not stop by its own
-    /// register gets the bus's reset.
+    /// Stops the device: it writes no more data to memory after this. Commands in flight are lost. If the register does not stop a device, the bus
+    /// resets it.
     ///
     /// # Errors
-    /// [`Error::Wedged`]; [`pcie::Error::Gone`], which is a stop, too.
+    /// [`Error::Wedged`]; [`pcie::Error::Gone`], which also means that it has stopped.
     pub(crate) fn stop(&self) -> Result<(), Error> {
         let mut running = self.running();
         self.stop_running(&mut running)
@@ -229,13 +229,13 @@ impl Shared {
             return Err(self.gone());
         }
         let admin = Admin::new(&**self.function(), &self.registers, self.cap)?;
-        // Not before it was stopped (CC.EN 0): what an earlier owner's queues named may be others' memory by now.
+        // Not before it was stopped (CC.EN 0): addresses of an earlier owner's queues may belong to other memory by now.
         self.function().master()?;
         let (submissions, completions) = admin.addresses()?;
         let sizes = admin::ENTRIES - 1;
         running.epoch = self.stopped.load(Ordering::Acquire);
         let admin = running.admin.insert(admin);
-        // ORDERING: registers are written in their order, the one that enables last; the queues' memory is zeroed before.
+        // ORDERING: registers are written in their order, the enabling one last; the queues' memory is zeroed before.
         std::sync::atomic::fence(Ordering::Release);
         self.registers.store32(INTMS, u32::MAX);
         self.registers.store32(AQA, sizes | sizes << 16);
@@ -259,7 +259,7 @@ impl Shared {
         Ok(page)
     }
 
-    /// Offers doorbells in memory. A controller that takes none is used without.
+    /// Offers doorbells in memory. A controller without support for them is used without.
     fn doorbell_buffers(&self, admin: &mut Admin) -> Result<Option<Memory>, Error> {
         let memory = self.function().allocate(2 * PAGE)?;
         let (doorbells, events) = (admin::page_address(&memory, 0)?, admin::page_address(&memory, PAGE)?);
@@ -285,7 +285,7 @@ impl Shared {
 }
 
 impl Running {
-    /// A number for a queue, which nobody has.
+    /// A free number for a queue.
     pub(crate) fn take_number(&mut self) -> Option<u16> {
         let most = usize::from(self.granted);
         let free = self.taken.iter().take(most).position(|taken| !taken)?;
@@ -293,7 +293,7 @@ impl Running {
         Some(free as u16 + 1)
     }
 
-    /// Its owner is gone, and the controller does not use it.
+    /// The queue's owner is gone, and the controller does not use the number.
     pub(crate) fn give_number(&mut self, number: u16) {
         if let Some(taken) = self.taken.get_mut(usize::from(number).wrapping_sub(1)) {
             *taken = false;

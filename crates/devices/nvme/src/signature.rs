@@ -1,12 +1,12 @@
-//! What the first and last blocks of a device say of its use: partition tables, LVM, RAID, swap, file systems. What is known is named; a
-//! device is empty only where both ends are.
+//! The uses of a device that its first and last blocks show: partition tables, LVM, RAID, swap, file systems. Known formats are named; a device
+//! counts as empty only if both ends are.
 //!
-//! A kernel that has no driver on the device cannot say whether it is in use, so its bytes are asked. Offsets and magic numbers are those
-//! of the formats' own headers (include/uapi/linux/raid/md_p.h, lvm2's label.h, the UEFI specification, and so on).
+//! A kernel without a driver on the device cannot know whether it is in use, so the device's bytes are read. Offsets and magic numbers are those of
+//! the formats' own headers (include/uapi/linux/raid/md_p.h, lvm2's label.h, the UEFI specification, and so on).
 
 use std::fmt;
 
-/// Something that somebody may miss.
+/// A use of the device that someone may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
     pub what: Use,
@@ -46,12 +46,12 @@ pub enum Use {
     ReiserFs,
     Jfs,
     Apfs,
-    /// Bytes of no format that is known here.
+    /// Bytes of no known format.
     Unknown,
 }
 
 impl Use {
-    /// As the user writes it.
+    /// The name for `--destroy`.
     pub fn name(self) -> &'static str {
         match self {
             Use::Gpt => "gpt",
@@ -88,8 +88,8 @@ impl Use {
         }
     }
 
-    /// No word of the user's helps: partitions, and devices that are a part of something larger. A file system, or what is encrypted as
-    /// a whole, is the user's to give up.
+    /// The user cannot override it: partitions, and devices that are a part of something larger. The user may give up a file system, or a device
+    /// that is encrypted as a whole.
     pub fn is_final(self) -> bool {
         let encrypted = matches!(self, Use::Luks | Use::BitLocker);
         let linux =
@@ -105,16 +105,16 @@ impl fmt::Display for Signature {
 }
 
 impl Signature {
-    /// For a sentence.
+    /// As text for a sentence.
     pub(crate) fn text(&self) -> String {
         match self.what {
-            Use::Unknown => format!("bytes of no format that is known here (unknown at byte {:#x})", self.at),
+            Use::Unknown => format!("bytes of no known format (unknown at byte {:#x})", self.at),
             _ => self.to_string(),
         }
     }
 }
 
-/// How much of each end is looked at: VMFS begins 1 MiB behind the first byte, its volumes 2 MiB.
+/// How much of each end is read: VMFS begins 1 MiB after the first byte, its volumes 2 MiB.
 pub(crate) const AREA: u64 = (2 << 20) + (64 << 10);
 
 /// The two ends of a device.
@@ -145,14 +145,14 @@ impl Ends<'_> {
         self.at(offset, magic.len()) == Some(magic)
     }
 
-    /// Everything that is found, in no particular order.
+    /// Everything found, in no particular order.
     pub(crate) fn signatures(&self) -> Vec<Signature> {
         let fixed = FIXED.iter().filter(|(_, at, magic)| self.has(*at, magic)).map(|(what, at, _)| (*what, *at));
         let all = fixed.chain(self.tables()).chain(self.raids()).chain(self.zfs());
         let mut found = Vec::new();
         for (what, at) in all {
             let one = Signature { what, at };
-            // Places of one kind may be the same byte.
+            // Two places of one kind may be the same byte.
             if !found.contains(&one) {
                 found.push(one);
             }
@@ -163,7 +163,7 @@ impl Ends<'_> {
         found
     }
 
-    /// The first byte that is not as drives have blocks that nobody has written: zeros, or ones where all of an end is.
+    /// The first byte that does not look unwritten: unwritten drives have zeros, or an end that is all ones.
     fn first_unknown(&self) -> Option<u64> {
         let begin = self.length.saturating_sub(self.last.len() as u64);
         [(0, self.first), (begin, self.last)].into_iter().find_map(|(from, bytes)| {
@@ -177,7 +177,7 @@ impl Ends<'_> {
     /// GPT in the second block or the last one; a table in the first sector with a partition in it.
     fn tables(&self) -> impl Iterator<Item = (Use, u64)> {
         let last = self.length.saturating_sub(self.block_bytes);
-        // Also where the device had blocks of another size once.
+        // Also for the case that the device had blocks of another size earlier.
         let places = [self.block_bytes, 512, 4096, last, self.length.saturating_sub(512)];
         let gpt = places.into_iter().filter(|at| self.has(*at, b"EFI PART")).map(|at| (Use::Gpt, at));
         let mbr = self.at(0, 512).is_some_and(|sector| {
@@ -188,7 +188,7 @@ impl Ends<'_> {
         gpt.chain(mbr.then_some((Use::Mbr, 0)))
     }
 
-    /// Superblocks that lie near the end.
+    /// Superblocks near the end.
     fn raids(&self) -> impl Iterator<Item = (Use, u64)> {
         const MD: &[u8] = &0xa92b_4efc_u32.to_le_bytes();
         let sectors = self.length / 512;
@@ -229,7 +229,7 @@ const FIXED: &[(Use, u64, &[u8])] = &[
     (Use::Swap, 16384 - 10, b"SWAPSPACE2"),
     (Use::Swap, 32768 - 10, b"SWAPSPACE2"),
     (Use::Swap, 65536 - 10, b"SWAPSPACE2"),
-    // Hibernation writes over it.
+    // Hibernation overwrites it.
     (Use::Swap, 4096 - 10, b"S1SUSPEND"),
     (Use::Swap, 4096 - 10, b"S2SUSPEND"),
     (Use::Swap, 4096 - 10, b"ULSUSPEND"),
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_empty_is_taken_for_empty() {
+    fn only_empty_devices_count_as_empty() {
         for (at, byte) in [(0, 1), (100_000, 0x80), ((8 << 20) - 1, 7), ((8 << 20) - (1 << 20), 9)] {
             assert_eq!(found(&with(&[(at, &[byte])]), 512), ["unknown"], "at {at}");
         }
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_part_of_something_larger_is_final() {
+    fn devices_in_a_larger_set_are_always_refused() {
         for what in [Use::Gpt, Use::Mbr, Use::Sun, Use::Lvm, Use::MdRaid, Use::Swap, Use::Zfs, Use::Asm, Use::Vmfs] {
             assert!(what.is_final());
         }

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(u16);
 
-/// Who defines the code.
+/// The specification that defines the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Generic,
@@ -232,7 +232,7 @@ const MEDIA: &[Row] = &[
     (0x82, "End-to-end Guard Check Error", ""),
     (0x83, "End-to-end Application Tag Check Error", ""),
     (0x84, "End-to-end Reference Tag Check Error", ""),
-    (0x85, "Compare Failure", "the medium holds other bytes"),
+    (0x85, "Compare Failure", "the medium has different bytes"),
     (0x86, "Access Denied", "the range is locked (Opal)"),
     (0x87, "Deallocated or Unwritten Logical Block", "these blocks were never written"),
     (0x88, "End-to-end Storage Tag Check Error", ""),

@@ -8,7 +8,7 @@ use crate::queue::{Done, Lost, Outcome, Queue};
 use crate::registers::PAGE;
 use pcie::Memory;
 
-/// Blocks, and where their bytes lie.
+/// A range of blocks, and the memory for their bytes.
 #[derive(Clone, Copy)]
 pub struct Stretch<'a> {
     pub block: u64,
@@ -17,10 +17,10 @@ pub struct Stretch<'a> {
     pub offset: u64,
 }
 
-/// Reads blocks into memory: how many commands it took. Nothing else is in flight in the queue.
+/// Reads blocks into memory, and returns how many commands it took. The queue has no other command in flight.
 ///
 /// # Errors
-/// The first command's that failed; nothing is in flight then, unless the queue is closed.
+/// The error of the first command that failed. No command is in flight then, unless the queue is closed.
 pub fn read(queue: &mut Queue, namespace: &Namespace, stretch: &Stretch<'_>) -> Result<u64, Error> {
     run(queue, namespace.block_bytes(), stretch, |block, blocks| namespace.read(block, blocks))
 }
@@ -47,7 +47,7 @@ fn run(
     }
     memory.holds(offset, bytes)?;
     let most = queue.most_bytes().min(block_bytes << 16);
-    // Whole pages, where a command has room for them: then its data begin a page as those before it do.
+    // Whole pages, if a command has room for them: then the next command's data has the same alignment.
     let unit = PAGE.max(block_bytes);
     let step = if most >= unit { most / unit * unit } else { most / block_bytes * block_bytes };
     if step == 0 {
@@ -57,7 +57,7 @@ fn run(
     let mut commands = 0;
     let mut command = "";
     let mut first_error = None;
-    // Of each slot: the first block of its command, and the last.
+    // For each slot: the first block of its command, and the last.
     let mut places = vec![(0, 0); usize::from(queue.slots())];
     let mut free: Vec<u16> = (0..queue.slots()).rev().collect();
     let mut done = [Done::NONE; 32];

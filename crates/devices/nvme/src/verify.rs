@@ -1,7 +1,7 @@
 //! A random mix of reads and writes, each compared with a reference.
 //!
-//! The reference is what the blocks held at the beginning, read once into host memory; each write changes it as well. Every slot has
-//! blocks of its own, so what it reads is what it wrote last. Without leave to write the mix has reads alone.
+//! The reference is what the blocks held at the beginning, read once into host memory; each write changes it as well. Every slot has its own
+//! blocks, so it reads what it wrote last. Without permission to write the mix has only reads.
 
 use crate::controller::Controller;
 use crate::data::Piece;
@@ -18,7 +18,7 @@ pub trait Target: Sync {
     fn memory(&self) -> &Memory;
 
     /// # Errors
-    /// Where the bytes are not there or cannot be seen.
+    /// An error if the bytes do not exist or are not visible.
     fn load(&self, offset: u64, into: &mut [u8]) -> Result<(), Error>;
 
     /// # Errors
@@ -40,7 +40,7 @@ impl Target for Memory {
     }
 }
 
-/// What a mix is.
+/// The parameters of a mix.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
     /// Queues, each with a thread.
@@ -49,24 +49,24 @@ pub struct Mix {
     pub slots: u16,
     /// The longest command, in bytes: a multiple of the block, and of 4096.
     pub largest: u64,
-    /// Bytes from the first block on that the mix is over.
+    /// The mix uses this many bytes from the first block on.
     pub span: u64,
-    /// Bytes that are moved in all.
+    /// Total bytes to move.
     pub bytes: u64,
     pub seed: u64,
 }
 
-/// What came of it.
+/// The result of a mix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     pub reads: u64,
     pub writes: u64,
     pub bytes_read: u64,
     pub bytes_written: u64,
-    /// Reads whose bytes were others, and the first byte of the device that was.
+    /// Reads that returned wrong bytes, and the first wrong byte of the device.
     pub wrong: u64,
     pub first_wrong: Option<u64>,
-    /// It was told to stop before all bytes were moved; blocks were not read once more at the end.
+    /// It was stopped before all bytes were moved; the final read of all blocks was skipped.
     pub stopped: bool,
 }
 
@@ -114,7 +114,7 @@ impl Mix {
     }
 }
 
-/// A mix that an error ended, and what had been done before.
+/// A mix that ended with an error, and its results up to then.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Broken {
@@ -128,11 +128,11 @@ impl From<Error> for Box<Broken> {
     }
 }
 
-/// Runs the mix on queues of its own. Once `stop` says so, or a command of any queue has failed, no other command begins, and those in
-/// flight are waited for.
+/// Runs the mix on new queues. Once `stop` returns true, or a command of any queue has failed, no other command begins, and those in flight are
+/// waited for.
 ///
 /// # Errors
-/// The first command's that failed, with its blocks, and of what it needs. Wrong bytes are no error: they are counted.
+/// The error of the first command that failed, with its blocks, and errors of allocation and of queues. Wrong bytes are no error: they are counted.
 pub fn verify(
     controller: &Controller,
     namespace: &Namespace,
@@ -183,7 +183,7 @@ struct Thread<'a> {
 /// A command in flight.
 #[derive(Clone, Copy, Default)]
 struct Running {
-    /// Within the thread's reference.
+    /// Offset in the thread's reference.
     from: u64,
     bytes: u64,
     is_write: bool,
@@ -249,7 +249,7 @@ impl Thread<'_> {
         self.sum.stopped
     }
 
-    /// None where it was told to stop.
+    /// None if it was stopped.
     fn read_all(&mut self, queue: &mut Queue, from: u64, bytes: u64) -> Result<Option<Vec<u8>>, Error> {
         let step = bytes.min(8 << 20) / self.mix.largest * self.mix.largest;
         let memory = self.controller.allocate(step)?;
@@ -268,7 +268,7 @@ impl Thread<'_> {
         Ok(Some(all))
     }
 
-    /// Where in the target the slot's data lie.
+    /// The offset of the slot's data in the target.
     fn place(&self, slot: u16) -> u64 {
         (self.index * u64::from(self.mix.slots) + u64::from(slot)) * self.mix.largest
     }
@@ -298,7 +298,7 @@ impl Thread<'_> {
                 leave.write(at, blocks)?
             }
             None => {
-                // What a read does not write is not what it should be.
+                // Bytes that the read does not write must be wrong.
                 reference[within].iter().zip(&mut *scratch).for_each(|(right, wrong)| *wrong = !right);
                 self.target.store(self.place(slot), scratch)?;
                 self.namespace.read(at, blocks)?
@@ -340,7 +340,7 @@ impl Thread<'_> {
     }
 }
 
-/// xorshift64: what is drawn depends on the seed alone.
+/// xorshift64: the numbers depend only on the seed.
 struct Draw(u64);
 
 impl Draw {

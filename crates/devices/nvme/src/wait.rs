@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Asks again and again: first without a pause, then with short ones. None when the limit is over.
+/// Calls `ask` repeatedly: first without a pause, then with short ones. None when the limit is over.
 pub(crate) fn until<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let begin = Instant::now();
     let mut turn = 0u32;

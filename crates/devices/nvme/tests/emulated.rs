@@ -1,4 +1,4 @@
-//! The driver against QEMU's controller: identify, read, write, verify; data in the machine's memory and in the peer's BAR.
+//! The driver on QEMU's controller: identify, read, write, verify; data in the machine's memory and in the peer's BAR.
 
 mod support;
 
@@ -46,7 +46,7 @@ fn blocks_are_read_and_written(kind: &str, block: u64) {
         assert_eq!(loaded(&host, 0, 64 << 10), known(seed, 0, 64 << 10));
     }
     queue.complete(0, &namespace.flush()).unwrap();
-    // A command for blocks that the device does not have is told by name; the driver itself would not send it.
+    // A command for blocks outside of the device returns a named error; the driver itself would not send it.
     drop((queue, controller));
     let image = image.bytes();
     let mut expected = known(1, 0, 4 << 20);
@@ -92,7 +92,7 @@ fn host_and_peer_memory_mix_in_one_command() {
         assert!(one(&mut queue, 0, &namespace.read(7, bytes / 512).unwrap()).unwrap().is_success());
         let found: Vec<u8> = pieces.iter().flat_map(|piece| loaded(piece.memory, piece.offset, piece.bytes)).collect();
         assert!(found == known(1, 7 * 512, bytes), "{form:?}");
-        // The bytes beside the pieces are as they were.
+        // The bytes around the pieces are unchanged.
         assert_eq!(loaded(&host, 0x8200, 16), [0; 16]);
     }
     assert!(queue.prepare(0, &[Piece::new(&peer, end, 0x4200)]).is_err(), "beyond the BAR");
@@ -114,7 +114,7 @@ fn a_mix_is_verified_and_wrong_bytes_are_counted() {
     assert!(image.bytes() == known(1, 0, 4 << 20), "nothing is written without leave");
 
     let leave = Overwrite::ask(&controller, &mut queue(&controller, 8), &namespace, &word()).unwrap();
-    // Told to stop, it ends with nothing in flight and says so: before the first command, and in the middle.
+    // When told to stop, it ends without commands in flight and reports it: before the first command, and in the middle.
     for after in [0, 40] {
         let asked = std::sync::atomic::AtomicU32::new(0);
         let stop = || asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) >= after;
@@ -125,7 +125,7 @@ fn a_mix_is_verified_and_wrong_bytes_are_counted() {
     let both = verify(&controller, &namespace, Some(&leave), &peer, &mix, &|| false).unwrap();
     assert!(both.reads > 20 && both.writes > 20 && both.wrong == 0, "{both:?}");
 
-    /// A target that shows other bytes than it has, at one place.
+    /// A target that returns wrong bytes at one place.
     struct Bent(pcie::Memory);
     impl Target for Bent {
         fn memory(&self) -> &pcie::Memory {
@@ -160,29 +160,29 @@ fn only_the_users_own_word_lets_write() {
         let word = Word { given: "qemu".into(), device: device.map(str::to_string), destroy };
         Overwrite::ask(&controller, &mut queue, &namespace, &word).map(|_| ()).map_err(|error| error.to_string())
     };
-    // Its address in the emulated machine is another device's on this one.
+    // Its address in the emulated machine is another device's address on this machine.
     let own = controller.identity().address.to_string();
-    assert!(ask(Some(&own), &[]).unwrap_err().contains("--i-mean-to-overwrite qemu says so"));
+    assert!(ask(Some(&own), &[]).unwrap_err().contains("add --i-mean-to-overwrite qemu if they may"));
     let no_word = ask(None, &[]).unwrap_err();
-    assert!(no_word.contains("--i-mean-to-overwrite qemu says so"), "{no_word}");
+    assert!(no_word.contains("add --i-mean-to-overwrite qemu if they may"), "{no_word}");
     assert!(ask(Some("0000:00:01.0"), &[]).unwrap_err().contains("your word is for 0000:00:01.0"));
     assert_eq!(ask(Some("qemu"), &[]), Ok(()));
     let put = |at: u64, bytes: &[u8]| {
         use std::os::unix::fs::FileExt;
         std::fs::File::options().write(true).open(&image.path).unwrap().write_all_at(bytes, at).unwrap();
     };
-    // So are bytes that nobody knows.
+    // Bytes of an unknown format are refused, too.
     put(100, b"mine");
     let unknown = ask(Some("qemu"), &[]).unwrap_err();
-    assert!(unknown.contains("no format that is known here (unknown at byte 0x64); --destroy unknown"), "{unknown}");
+    assert!(unknown.contains("no known format (unknown at byte 0x64); add --destroy unknown"), "{unknown}");
     assert_eq!(ask(Some("qemu"), &["unknown"]), Ok(()));
-    // A file system is the user's to give up, by its name.
+    // The user may give up a file system by naming it.
     put(1024 + 56, &[0x53, 0xef]);
     let ext = ask(Some("qemu"), &[]).unwrap_err();
-    assert!(ext.contains("it holds ext at byte 0x438; --destroy ext"), "{ext}");
+    assert!(ext.contains("it holds ext at byte 0x438; add --destroy ext"), "{ext}");
     assert!(ask(Some("qemu"), &["xfs"]).is_err());
     assert_eq!(ask(Some("qemu"), &["ext"]), Ok(()));
-    // A partition table is not.
+    // A partition table is always refused.
     put((4 << 20) - 512, b"EFI PART");
     let gpt = ask(Some("qemu"), &["ext", "gpt"]).unwrap_err();
     assert!(gpt.contains("gpt at byte 0x3ffe00") && gpt.contains("never overwritten"), "{gpt}");
@@ -205,7 +205,7 @@ fn a_signal_of_the_terminal_does_not_reach_the_emulator() {
     needs_qemu!();
     let image = Image::empty(1 << 20);
     let machine = machine("q35", image.drive(), 512, "").start().unwrap();
-    // SAFETY: asks for numbers.
+    // SAFETY: only reads numbers.
     let (own, its) = unsafe { (libc::getpgid(0), libc::getpgid(machine.process() as i32)) };
     assert!(its > 0 && its != own, "both are in the process group {own}");
 }

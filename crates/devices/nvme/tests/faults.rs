@@ -1,4 +1,4 @@
-//! What goes wrong, on QEMU's controller: a clear error each, nothing overwritten afterwards, and no hang.
+//! Failures on QEMU's controller: each returns a clear error, overwrites no memory afterwards, and does not hang.
 
 mod support;
 
@@ -40,16 +40,16 @@ fn injected_errors_are_told_by_name() {
     let failed = queue.complete(0, &namespace.read(64, 1).unwrap()).unwrap_err();
     assert!(failed.to_string().starts_with("Read: Unrecovered Read Error (media 81h"), "{failed}");
     assert!(failed.to_string().contains("SMART"), "{failed}");
-    // Of a stretch it says which blocks.
+    // For a stretch the error names the blocks.
     let stretch = nvme::transfer::Stretch { block: 60, bytes: 4096, memory: &memory, offset: 0 };
     let failed = nvme::transfer::read(&mut queue, &namespace, &stretch).unwrap_err().to_string();
     assert!(failed.starts_with("Read of blocks 60 to 67: Unrecovered Read Error"), "{failed}");
-    // Its neighbours are well, before and after.
+    // Its neighbours are readable, before and after.
     for block in [63, 65] {
         read(&mut queue, &namespace, block, &memory, 0, 512);
         assert_eq!(loaded(&memory, 0, 512), known(1, block * 512, 512));
     }
-    // The same among others in flight: each has its own bytes and the right outcome, and what lies between them is as it was.
+    // The same among other commands in flight: each has its own bytes and the right outcome, and the bytes between are unchanged.
     memory.store(0, &[0xee; 8192]).unwrap();
     let mut eight = support::queue(&controller, 8);
     let commands: Vec<_> = (0..8).map(|slot| (slot, namespace.read(60 + u64::from(slot), 1).unwrap())).collect();
@@ -117,13 +117,13 @@ fn a_late_command_is_aborted_and_then_the_controller_stopped() {
     assert_eq!(first.expire(begin + SECOND / 2).unwrap().aborted, 0);
     assert_eq!(first.reap(&mut [Done::NONE]).unwrap(), 0);
     assert!(first.prepare(1, &[Piece::new(&memory, 0, 512)]).is_err(), "the slot is in flight");
-    // QEMU 7.2 says that it did not abort it.
+    // QEMU 7.2 reports that it did not abort it.
     let aborted = first.expire(begin + SECOND).unwrap();
     assert_eq!((aborted.aborted, aborted.stopped), (1, false));
     assert!(!first.expire(begin + SECOND * 3 / 2).unwrap().stopped);
     assert!(first.expire(begin + SECOND * 2).unwrap().stopped);
 
-    // Both queues' commands are lost, and write no more.
+    // Both queues' commands are lost, and write no more data.
     memory.store(0, &[0x5a; 64 << 10]).unwrap();
     let lost = |slot| vec![Done { slot, outcome: Outcome::Lost(Lost::Stopped) }];
     assert_eq!((reap_all(&mut first), reap_all(&mut second)), (lost(1), lost(2)));
@@ -179,7 +179,7 @@ fn pulled_out(kind: &str, port: &str, more: &str) {
     read(&mut queue, &namespace, 0, &memory, 0, 4096);
     queue.prepare(1, &[Piece::new(&memory, 4096, 4096)]).unwrap();
     machine.pull("nvme0").unwrap();
-    // The driver does not know it yet: its command is in flight to nobody.
+    // The driver has not noticed yet: its command will get no answer.
     queue.submit(1, &namespace.read(0, 8).unwrap()).unwrap();
     assert_eq!(queue.reap(&mut [Done::NONE]).unwrap(), 0, "nobody has noticed");
     let gone = queue.expire(Instant::now()).unwrap_err();
@@ -300,7 +300,7 @@ fn formats_with_metadata_are_refused_and_several_namespaces_are_apart() {
 }
 
 #[test]
-fn a_mix_says_which_blocks_failed_and_what_had_been_done() {
+fn a_failed_mix_names_the_blocks_and_the_work_done() {
     needs_qemu!();
     let image = Image::empty(1 << 20);
     let drive = format!(
@@ -315,7 +315,7 @@ fn a_mix_says_which_blocks_failed_and_what_had_been_done() {
     let mut queue = support::queue(&controller, 1);
     let leave = Overwrite::ask(&controller, &mut queue, &namespace, &Word::of("qemu")).unwrap();
     let memory = controller.allocate(8 * 4096).unwrap();
-    // Two threads; one of them never comes to block 40, and ends with the other.
+    // Two threads; one never reaches block 40, and stops when the other fails.
     let mix = nvme::Mix { queues: 2, slots: 4, largest: 4096, span: 64 << 10, bytes: 1 << 30, seed: 3 };
     let broken = nvme::verify(&controller, &namespace, Some(&leave), &memory, &mix, &|| false).unwrap_err();
     let nvme::Broken { error: Error::FailedAt { command: "Write", first, last, .. }, before } = &*broken else {

@@ -1,4 +1,5 @@
-//! A controller that lies, fails or says nothing: an error with its bytes, no panic, no wild address, and no memory given back too early.
+//! A controller that lies, fails or does not answer: the driver returns an error with its bytes, without a panic, a wild address, or memory that is
+//! freed too early.
 
 #[path = "support/soft.rs"]
 mod soft;
@@ -27,7 +28,7 @@ fn opened(soft: Soft) -> (ModelBus, Plugged<Soft>, Result<Controller, Error>) {
     (bus, model, controller)
 }
 
-/// A queue of four slots, each prepared for a page, whose commands wait for the test.
+/// A queue of four slots, each prepared for a page, whose commands run only when the test lets them.
 fn bench() -> Bench {
     let (bus, model, controller) = opened(Soft { hold: true, ..Soft::default() });
     let controller = controller.unwrap();
@@ -55,7 +56,7 @@ impl Bench {
         self.queue.reap(&mut done).map(|count| done[..count].to_vec())
     }
 
-    /// What the controller said that cannot be.
+    /// The impossible field that the controller wrote.
     fn lie(&mut self) -> Lie {
         match self.reap().unwrap_err() {
             Error::Lied { queue: 1, lie, entry, .. } => {
@@ -68,7 +69,7 @@ impl Bench {
 }
 
 #[test]
-fn what_is_right_is_believed() {
+fn valid_completions_are_accepted() {
     let mut bench = bench();
     // Several laps of the queue, in any order of completion.
     for turn in 0..30 {
@@ -137,7 +138,7 @@ fn a_completion_told_twice_is_a_lie_and_what_came_before_is_kept() {
     let done = bench.reap().unwrap();
     assert_eq!((done.len(), done[0].slot), (1, 0), "the first one is right");
     assert_eq!(bench.lie(), Lie::NotInFlight(0x1000));
-    // Also one that comes a turn later, when the slot is in flight again.
+    // Also a late one, when the slot is in flight again.
     let mut bench = self::bench();
     bench.start(0);
     bench.work();
@@ -152,7 +153,7 @@ fn a_completion_told_twice_is_a_lie_and_what_came_before_is_kept() {
 fn a_phase_that_turns_back_is_a_command_that_never_ends() {
     let mut bench = bench();
     bench.start(2);
-    // Set for this lap, and then as in the lap before: nobody has seen it.
+    // The phase bit has the value of the previous lap: the driver does not see the entry.
     bench.model.with(|soft| {
         soft.bend = Some(Box::new(|_, entry| {
             entry[3] ^= 1 << 16;
@@ -268,7 +269,7 @@ fn controllers_that_cannot_be_used_are_refused() {
 
 #[test]
 #[ignore = "waits for half a second, twice; run by .ci/run"]
-fn a_controller_that_is_never_ready_is_not_waited_for_longer_than_it_says() {
+fn the_wait_for_ready_ends_at_the_controllers_limit() {
     let begin = Instant::now();
     let error = opened(Soft { states: vec![0], ..Soft::default() }).2.err().unwrap().to_string();
     assert!(error.contains("ready (CSTS.RDY = 1) did not happen within 500ms"), "{error}");
@@ -278,7 +279,7 @@ fn a_controller_that_is_never_ready_is_not_waited_for_longer_than_it_says() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 120, ..ProptestConfig::default() })]
 
-    /// Entries that are right but for some bits: each gives what is in flight, or an error; and everything comes back in the end.
+    /// Entries that are right except for some bits: each returns a command in flight or an error, and all commands end.
     #[test]
     fn any_completion_entries_are_survived(bits in proptest::collection::vec((0u32..128, 0u32..6), 1..12)) {
         let mut bench = bench();
@@ -314,7 +315,7 @@ proptest! {
         prop_assert_eq!(bench.bus.wild(), []);
     }
 
-    /// Any registers and identify pages: an error or a controller that works, and no address that nobody handed out.
+    /// Any registers and identify pages: an error or a working controller, and no address that was not allocated.
     #[test]
     fn any_registers_and_pages_are_survived(
         cap: u64,

@@ -14,7 +14,7 @@ fn deep(most_bytes: u64) -> Depth {
     Depth { slots: SLOTS, most_bytes, deadline: Duration::from_secs(60) }
 }
 
-/// Keeps a queue full: `next` starts the slot's next command and says whether there was one, `ended` looks at one that ended.
+/// Keeps a queue full: `next` starts the slot's next command and returns whether there was one, `ended` handles one that ended.
 fn keep_full(queue: &mut Queue, mut next: impl FnMut(&mut Queue, u16) -> bool, mut ended: impl FnMut(u16)) {
     for slot in 0..queue.slots() {
         next(queue, slot);
@@ -37,7 +37,7 @@ fn keep_full(queue: &mut Queue, mut next: impl FnMut(&mut Queue, u16) -> bool, m
     }
 }
 
-/// Each slot reads `turns` times one block of its own after another, and compares.
+/// Each slot reads `turns` of its own blocks in sequence, and compares.
 fn read_many(mut queue: Queue, namespace: &Namespace, memory: &Memory, base: u64, turns: u64, seed: u64) -> u64 {
     let mut turn = [0u64; SLOTS as usize];
     let place = |slot: u16| base + u64::from(slot) * 4096;
@@ -90,8 +90,8 @@ fn four_queues_of_128_are_driven_from_four_threads() {
     assert_eq!(right, 4 * 128 * 3);
 }
 
-/// Reads and writes of 4 KiB to 256 KiB at random on four queues, 1 GiB in all, half of it for each format. Each slot has a part of the device of its own, so that
-/// what it reads is what it wrote last.
+/// Reads and writes of 4 KiB to 256 KiB at random on four queues, 1 GiB in all, half of it for each format. Each slot has its own part of the
+/// device, so that it reads what it wrote last.
 #[test]
 #[ignore = "1 GiB through an emulated controller takes some seconds; run by .ci/run"]
 fn a_gibibyte_of_random_mix_equals_its_reference() {

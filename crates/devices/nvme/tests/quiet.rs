@@ -1,4 +1,4 @@
-//! A command is prepared, started and reaped without an allocation and without a system call. (A lock that is waited for is a system call.)
+//! A command is prepared, started and reaped without an allocation and without a system call. (Waiting for a lock would be a system call.)
 
 #[path = "support/soft.rs"]
 mod soft;
@@ -32,7 +32,7 @@ fn commands_allocate_nothing_and_make_no_system_call() {
             }
             good &= queue.submit(0, &io).is_ok() && queue.submit(1, &io).is_ok();
             good &= queue.submit_batch(&[(2, io), (3, io), (4, io)]).is_ok();
-            // Errors ask nobody either.
+            // Errors need no system call either.
             good &= queue.submit(7, &io).is_err() && queue.submit(0, &io).is_err();
             good &= queue.reap(&mut [Done::NONE; 8]).is_ok_and(|count| count == 0);
         });

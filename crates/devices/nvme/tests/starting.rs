@@ -1,4 +1,4 @@
-//! How a controller is started: what it was at ends first, and it has the time and the depth that it says.
+//! The start of a controller: earlier activity ends first, and the driver respects the controller's time and depth limits.
 
 #[path = "support/soft.rs"]
 mod soft;
@@ -15,7 +15,7 @@ const CC: u64 = 0x14;
 /// Each store to CC, and whether the function might master the bus then.
 type Seen = Arc<Mutex<Vec<(u32, bool)>>>;
 
-/// A function whose stores to CC are written down.
+/// A function that records the stores to CC.
 struct Watched {
     function: Arc<Mutex<Box<dyn Function>>>,
     seen: Seen,
@@ -99,7 +99,7 @@ impl Function for Watched {
 
 #[test]
 fn a_controller_that_runs_is_stopped_before_it_may_master_the_bus() {
-    // As somebody who died has left it: enabled, with queues in memory that is others' by now.
+    // As a process that died has left it: enabled, with queues in memory that others own by now.
     let left = Soft { cc: 0x0046_0001, ready: true, ..Soft::default() };
     let (function, model) = plug(left, &ModelBus::default());
     let function = Arc::new(Mutex::new(function));
@@ -119,12 +119,12 @@ fn open(soft: Soft) -> Result<Controller, Error> {
 
 #[test]
 fn a_controller_has_the_time_that_its_register_of_ready_timeouts_gives_it() {
-    // CAP.TO says half a second; it needs 0.6.
+    // CAP.TO gives half a second; the controller needs 0.6.
     let slow = |modes: u64, crto: u32| {
         let cap = Soft::default().cap | 1 << 24 | modes << 59;
         open(Soft { cap, crto, slow: Duration::from_millis(600), ..Soft::default() })
     };
-    // CRWMS and CRIMS, whose own time (the upper half) is not for a controller that is enabled with its media.
+    // CRWMS and CRIMS: the upper half has a separate time, which does not apply to a controller that is enabled with its media.
     assert!(slow(3, 1 << 16 | 2).is_ok());
     let late = slow(0, 2).map(drop).unwrap_err();
     assert!(matches!(late, Error::TimedOut { limit, .. } if limit == Duration::from_millis(500)), "{late}");

@@ -1,4 +1,4 @@
-//! Where a function stands: `0000:04:00.0`.
+//! The address of a function: `0000:04:00.0`.
 
 use std::fmt;
 use std::str::FromStr;

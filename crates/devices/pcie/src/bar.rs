@@ -5,14 +5,14 @@ use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Registers that are not mapped here: QEMU's, or a model's. Offsets are aligned and in bounds.
+/// Registers that are not mapped here: those of QEMU or of a model. Offsets are aligned and in bounds.
 ///
-/// A load of a function that is gone reads as ones, as on hardware; nothing here fails.
+/// A load from a function that is gone returns ones, as on hardware; no access fails.
 pub trait Registers: Send + Sync {
     fn load32(&self, offset: u64) -> u32;
     fn store32(&self, offset: u64, value: u32);
 
-    /// Two halves where the way to the registers has 32 bits.
+    /// Two halves if the access to the registers has only 32 bits.
     fn load64(&self, offset: u64) -> u64 {
         u64::from(self.load32(offset)) | u64::from(self.load32(offset + 4)) << 32
     }
@@ -38,7 +38,7 @@ enum Kind {
     Elsewhere(Arc<dyn Registers>),
 }
 
-// SAFETY: the pointer is to device memory that `_keep` keeps mapped; accesses are volatile and of the device's own order.
+// SAFETY: the pointer is to device memory that `_keep` keeps mapped; accesses are volatile and in the device's order.
 unsafe impl Send for Bar {}
 // SAFETY: as above.
 unsafe impl Sync for Bar {}
@@ -61,12 +61,12 @@ impl Bar {
         self.length
     }
 
-    /// Where it stands on the bus.
+    /// Its bus address.
     pub fn bus_address(&self) -> u64 {
         self.bus
     }
 
-    /// Where it is mapped; none where its registers are elsewhere.
+    /// Its address in this process; none if its registers are not mapped.
     pub(crate) fn mapped_at(&self) -> Option<NonNull<u8>> {
         match &self.kind {
             Kind::Mapped { at, .. } => Some(*at),
@@ -81,7 +81,7 @@ impl Bar {
     }
 
     /// # Errors
-    /// [`Error::OutOfBounds`] where `bytes` at `offset` are not all within the BAR: what a driver checks once, before it uses registers.
+    /// [`Error::OutOfBounds`] if `bytes` at `offset` are not all within the BAR: a driver checks this once, before it uses registers.
     pub fn holds(&self, offset: u64, bytes: u64) -> Result<(), Error> {
         let end = offset.saturating_add(bytes);
         if end > self.length {
@@ -91,7 +91,7 @@ impl Bar {
     }
 
     /// # Panics
-    /// Where the offset is not aligned, or outside of the BAR: a driver asks [`Bar::holds`] first.
+    /// If the offset is not aligned, or outside of the BAR: a driver must call [`Bar::holds`] first.
     #[inline]
     fn place<T>(&self, at: NonNull<u8>, offset: u64) -> *mut T {
         let bytes = size_of::<T>() as u64;
@@ -114,7 +114,7 @@ impl Bar {
     /// Stores to a BAR arrive in their order.
     ///
     /// # Panics
-    /// Where the offset is not aligned, or outside of a mapped BAR.
+    /// If the offset is not aligned, or outside of a mapped BAR.
     #[inline]
     pub fn store32(&self, offset: u64, value: u32) {
         match &self.kind {

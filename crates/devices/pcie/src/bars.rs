@@ -46,7 +46,7 @@ fn length(sized: u32, upper: u32) -> Option<u64> {
     }
     let mask = u64::from(upper) << 32 | u64::from(lower & !flags);
     let length = (!mask).wrapping_add(1);
-    // All ones: nothing answered. Even a BAR of 16 bytes has kind bits that are 0.
+    // All ones: no device answered. Even a BAR of 16 bytes has kind bits that are 0.
     (sized != u32::MAX && length.is_power_of_two()).then_some(length)
 }
 
@@ -79,7 +79,7 @@ mod tests {
         }
 
         #[test]
-        fn a_size_that_was_built_comes_back(bits in 4u32..63, wide in any::<bool>(), base in any::<u64>()) {
+        fn a_built_bar_size_reads_back(bits in 4u32..63, wide in any::<bool>(), base in any::<u64>()) {
             let bits = if wide { bits } else { bits.min(31) };
             let (mask, kind) = (!((1u64 << bits) - 1), if wide { 4 } else { 0 });
             let base = base & mask;

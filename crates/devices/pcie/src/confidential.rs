@@ -2,7 +2,7 @@
 
 use crate::tree::Tree;
 
-/// A guest of TDX or SEV-SNP, as its kernel says.
+/// The kind of confidential guest (TDX or SEV-SNP), as its kernel shows it.
 pub(crate) fn kind(tree: &Tree) -> Option<&'static str> {
     let processor = tree.text("proc/cpuinfo").unwrap_or_default();
     let flags = processor.lines().find(|line| line.starts_with("flags")).unwrap_or_default();

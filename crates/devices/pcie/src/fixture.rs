@@ -37,7 +37,7 @@ impl Fixture {
         symlink(self.root.join(to), path).unwrap();
     }
 
-    /// A function on bus 0, with its link below sys/bus/pci/devices. What it has lies in the folder that comes back.
+    /// A function on bus 0, with its link below sys/bus/pci/devices. Its files are in the returned folder.
     pub(crate) fn function(&self, address: &str) -> String {
         let folder = format!("sys/devices/pci0000:00/{address}");
         self.folder(&folder);

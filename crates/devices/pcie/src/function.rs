@@ -1,4 +1,4 @@
-//! A PCI function as a driver sees it.
+//! A PCI function from a driver's view.
 
 use crate::address::Address;
 use crate::bar::Bar;
@@ -17,12 +17,13 @@ pub struct Identity {
     pub revision: u8,
 }
 
-/// One PCI function, opened to be driven. Its registers answer; its DMA is off until [`Function::master`], because they may still name memory that
-/// has another owner by now. What it was before (memory decoding, a kernel driver) is restored on drop, and its DMA is off again.
+/// One PCI function, opened by a driver. Its registers are usable. Its DMA is off until [`Function::master`], because its registers may still hold
+/// addresses of memory that has another owner by now. On drop the earlier state (memory decoding, a kernel driver) is restored, and its DMA is off
+/// again.
 pub trait Function: Send {
     fn identity(&self) -> Identity;
 
-    /// It is emulated: that it works means something, how long it takes does not.
+    /// It is emulated: it shows that a driver works, but its times have no meaning.
     fn is_functional(&self) -> bool;
 
     /// Configuration space, from `offset` on. A function that is gone reads as ones.
@@ -41,7 +42,7 @@ pub trait Function: Send {
     /// [`Error::NoBar`].
     fn bar(&self, index: u8) -> Result<Bar, Error>;
 
-    /// Host memory that the CPU and the function reach, zeroed, from a page's begin on. Of huge pages where there are some.
+    /// Host memory that the CPU and the function reach, zeroed, from a page's begin on. It uses huge pages if there are some.
     ///
     /// # Errors
     /// [`Error::System`], [`Error::Unreachable`].
@@ -50,10 +51,10 @@ pub trait Function: Send {
     /// Another device's memory, as the function reaches it.
     ///
     /// # Errors
-    /// [`Error::Unreachable`], with what stands between the two.
+    /// [`Error::Unreachable`], with the obstacle between the two.
     fn reach(&self, peer: &Peer) -> Result<Memory, Error>;
 
-    /// Lets the function master the bus: its DMA works from here on. For a driver that has stopped whatever the function was at.
+    /// Lets the function master the bus: its DMA works from here on. Only for a driver that has stopped all earlier activity of the function.
     ///
     /// # Errors
     /// As [`Function::write_config`].
@@ -68,14 +69,14 @@ pub trait Function: Send {
         Ok(())
     }
 
-    /// The function's own reset (FLR, or what the bus has). Its registers are as after power-on then.
+    /// The function's own reset (FLR, or another reset that the bus supports). Its registers are then as after power-on.
     ///
     /// # Errors
     /// [`Error::Refused`] where it has none.
     fn reset(&self) -> Result<(), Error>;
 
-    /// Said before it is dropped: its driver could not stop it, so it may still write to memory that it was given. That stays until this process has
-    /// ended, and longer, until whoever puts things back then has stopped the function.
+    /// Call this before drop if the driver could not stop the function: it may still write to its memory. That memory then stays until this process
+    /// has ended, and until the restorer has stopped the function.
     fn is_stuck(&self) {}
 
     /// The error of a function that is no longer there.

@@ -22,7 +22,7 @@ pub(crate) fn parse(address: Address, head: &[u8; 64]) -> Option<Identity> {
     (vendor != 0xffff).then_some(Identity { address, vendor, device: word(head, 2), class, revision: head[8] })
 }
 
-/// By its vendor, or by the subsystem's: QEMU marks models of other vendors' devices so.
+/// By its vendor, or by the subsystem's vendor: QEMU marks models of other vendors' devices like this.
 pub(crate) fn is_emulated(head: &[u8; 64]) -> bool {
     let ordinary = head[14] & 0x7f == 0;
     EMULATED.contains(&word(head, 0)) || ordinary && EMULATED.contains(&word(head, 0x2c))

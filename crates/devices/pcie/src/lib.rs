@@ -1,8 +1,8 @@
 //! PCI functions driven from user space: configuration space, BARs, and memory that the function's own DMA may reach.
 //!
-//! A driver gets a [`Function`] and knows nothing else of the machine: `sysfs` opens functions of a host without an IOMMU, `vfio` behind one,
-//! `qemu` those of a QEMU without a guest, `model` those that a test plays itself. The invariant: a bus address that a driver may write
-//! into a descriptor comes from a [`Memory`], and the memory behind it stays as it is as long as that [`Memory`] lives.
+//! A driver gets a [`Function`] and needs no other knowledge of the machine. `sysfs` opens functions of a host without an IOMMU, `vfio` those
+//! behind an IOMMU, `qemu` those of a QEMU without a guest, and `model` those that a test implements. The invariant: a bus address that a driver
+//! may write into a descriptor comes from a [`Memory`], and stays valid as long as that [`Memory`] lives.
 
 mod address;
 mod bar;

@@ -120,7 +120,7 @@ fn way_to(folder: &Path) -> (String, Vec<Address>) {
 /// From the capability if it is readable, else from the kernel's files.
 fn link(config: &[u8], folder: &Path) -> Option<(Link, Link)> {
     if let Ok(Express { link, link_possible, .. }) = Config::of(config).express() {
-        // A function within the root complex has no link, and says generation 0.
+        // A function within the root complex has no link; its generation reads as 0.
         return (link.generation > 0).then_some((link, link_possible));
     }
     let end = |which: &str| {
@@ -146,7 +146,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn functions_are_found_with_what_the_kernel_says_of_them() {
+    fn functions_are_listed_with_the_kernels_facts() {
         let fixture = machine("list", |tree| {
             tree.switch("0000:40", "0000:40:01.0", &[Place::Gpu("0000:43:00.0"), Place::Nvme("0000:44:00.0")]);
             tree.group("0000:44:00.0", 7, "DMA-FQ");
@@ -188,7 +188,7 @@ mod tests {
 
     /// Random configuration space and random files: no panic, and the pair still has an answer.
     #[test]
-    fn whatever_stands_in_the_files_is_listed_or_left_out() {
+    fn any_file_contents_are_listed_or_left_out() {
         let fixture = machine("any", |tree| {
             tree.switch("0000:40", "0000:40:01.0", &[Place::Gpu("0000:43:00.0"), Place::Nvme("0000:44:00.0")]);
             tree.group("0000:44:00.0", 7, "");

@@ -1,4 +1,4 @@
-//! Memory files without names, and addresses of this process, of memory or of a device, that are unmapped on drop.
+//! Memory files without names, and address ranges of this process, of memory or of a device, that are unmapped on drop.
 
 use crate::error::Error;
 use std::ffi::CStr;
@@ -7,16 +7,16 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
-/// Shared memory that other processes may have too, if they inherit it.
+/// Shared memory, which child processes share if they inherit the file.
 pub(crate) fn memory_file(name: &CStr, bytes: u64) -> Result<OwnedFd, Error> {
     // SAFETY: the name is a C string; the result is checked.
     let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
         return Err(Error::system("a memory file", io::Error::last_os_error()));
     }
-    // SAFETY: a descriptor that nothing else owns.
+    // SAFETY: a descriptor without another owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: sets the length of a file that is ours.
+    // SAFETY: sets the length of a file that this function made.
     if unsafe { libc::ftruncate(fd.as_raw_fd(), bytes as libc::off_t) } < 0 {
         return Err(Error::system(format!("a memory file of {bytes} bytes"), io::Error::last_os_error()));
     }
@@ -28,13 +28,13 @@ pub(crate) struct Mapped {
     length: usize,
 }
 
-// SAFETY: memory that stays mapped as long as this lives; who accesses it does so through raw pointers.
+// SAFETY: memory that stays mapped as long as this lives; all accesses use raw pointers.
 unsafe impl Send for Mapped {}
 // SAFETY: as above.
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Addresses behind which nothing is yet.
+    /// Reserved addresses without memory.
     pub fn reserve(length: u64) -> Result<Mapped, Error> {
         Mapped::anonymous(length, libc::PROT_NONE, libc::MAP_NORESERVE)
     }
@@ -56,11 +56,11 @@ impl Mapped {
     /// Puts a part of `file` at `offset` of these addresses.
     ///
     /// # Panics
-    /// Where it would leave them.
+    /// If it would exceed them.
     pub fn put(&self, offset: u64, file: &OwnedFd, from: u64, length: u64) -> Result<(), Error> {
         assert!(offset.checked_add(length).is_some_and(|end| end <= self.length as u64), "{offset:#x} + {length:#x}");
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
-        // SAFETY: within the addresses that are ours, as was just checked.
+        // SAFETY: within this value's own addresses, as was just checked.
         let at = unsafe {
             let to = self.at.as_ptr().add(offset as usize).cast();
             libc::mmap(to, length as usize, protection, flags, file.as_raw_fd(), from as libc::off_t)
@@ -79,7 +79,7 @@ impl Mapped {
     }
 }
 
-/// What a device's DMA or registers lie behind.
+/// Mappings for a device's DMA or registers.
 impl Mapped {
     /// `length` bytes of a device's file, or of one of huge pages, from `offset` on.
     pub fn part(file: &File, offset: u64, length: u64) -> io::Result<Mapped> {
@@ -109,16 +109,16 @@ impl Mapped {
         Ok(mapped)
     }
 
-    /// A wish: where the kernel does not follow it, it works all the same.
+    /// Only a request: if the kernel ignores it, everything still works.
     fn advise(&self, advice: i32) {
-        // SAFETY: our own addresses; neither of the two kinds of advice changes what is there.
+        // SAFETY: this value's own addresses; neither kind of advice changes the contents.
         unsafe { libc::madvise(self.at.as_ptr().cast(), self.length, advice) };
     }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: what `anonymous` got; nobody has it any more.
+        // SAFETY: the range that `anonymous` mapped; no references remain.
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.length) };
     }
 }

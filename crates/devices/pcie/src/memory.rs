@@ -1,16 +1,16 @@
-//! Memory that a function's DMA may reach, and the bus addresses at which it finds it.
+//! Memory that a function's DMA may reach, and its bus addresses.
 
 use crate::error::Error;
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Bytes that follow one another on the bus.
+/// Bytes that are contiguous on the bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// Where they begin in the memory.
     pub offset: u64,
-    /// Where the function finds them.
+    /// Their bus address.
     pub bus: u64,
     pub length: u64,
 }
@@ -29,16 +29,16 @@ pub enum Pages {
     /// One run.
     #[default]
     Together,
-    /// Each page somewhere else, the same ones each time: so that lists of pages are used for what they are.
+    /// Every page at a different place, in the same order each time: so page lists are really used.
     Scattered,
 }
 
-/// Memory behind a BAR of another device. The bus addresses are that device's as long as `keep` lives.
+/// Memory in a BAR of another device. The bus addresses are that device's as long as `keep` lives.
 #[derive(Clone)]
 pub struct Peer {
     /// What it is, for messages: "GPU 0".
     pub what: String,
-    /// The device whose BAR it is, where that is known: what stands between it and the function is looked up by it.
+    /// The device that has the BAR, if known: used to look up the path between it and the function.
     pub device: Option<crate::Address>,
     pub bus: u64,
     pub length: u64,
@@ -59,7 +59,7 @@ struct Inner {
     _keep: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the pointer is to memory that `_keep` keeps; accesses go through raw pointers and bounds are checked.
+// SAFETY: the pointer is to memory that `_keep` keeps; accesses use raw pointers and bounds are checked.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
@@ -68,7 +68,7 @@ impl Memory {
     /// Memory of these runs, and where the CPU reaches it.
     ///
     /// # Panics
-    /// Where the runs have gaps or are none.
+    /// If the runs have gaps or there are none.
     ///
     /// # Safety
     /// As long as `keep` lives, the runs are the function's to read and write, and `cpu` (if given) points to as many mapped bytes.
@@ -95,7 +95,7 @@ impl Memory {
         self.0.place
     }
 
-    /// Where the CPU reaches it; none for what only devices reach.
+    /// Its CPU address; none for memory that only devices can reach.
     pub fn as_ptr(&self) -> Option<NonNull<u8>> {
         self.0.cpu
     }
@@ -104,7 +104,7 @@ impl Memory {
         &self.0.runs
     }
 
-    /// Where the function finds the byte at `offset`, and how many bytes follow it there.
+    /// The bus address of the byte at `offset`, and how many bytes are contiguous from there.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
@@ -118,7 +118,7 @@ impl Memory {
     }
 
     /// # Errors
-    /// [`Error::OutOfBounds`] where `bytes` at `offset` are not all within the memory.
+    /// [`Error::OutOfBounds`] if `bytes` at `offset` are not all within the memory.
     pub fn holds(&self, offset: u64, bytes: u64) -> Result<(), Error> {
         let end = offset.saturating_add(bytes);
         if end > self.0.length {
@@ -141,18 +141,18 @@ impl Memory {
         Ok(unsafe { at.as_ptr().add(offset as usize) })
     }
 
-    /// Writes the CPU's bytes into it. What a device writes at the same time may be mixed with them.
+    /// Stores bytes from the CPU. Simultaneous writes by a device may be mixed with them.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`], also where the CPU does not reach it.
+    /// [`Error::OutOfBounds`], also if the CPU cannot access the memory.
     pub fn store(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
         let to = self.cpu(offset, from.len())?;
-        // SAFETY: `cpu` checked the bounds; `from` is a slice of ours, which device memory never is.
+        // SAFETY: `cpu` checked the bounds; `from` is a Rust slice, which never overlaps device memory.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
         Ok(())
     }
 
-    /// Reads from it. What a device writes at the same time may be there in part.
+    /// Loads bytes. Simultaneous writes by a device may be included in part.
     ///
     /// # Errors
     /// As [`Memory::store`].
@@ -172,7 +172,7 @@ mod tests {
     fn a_byte_is_found_in_its_run() {
         let runs =
             vec![Run { offset: 0, bus: 0x9000, length: 0x1000 }, Run { offset: 0x1000, bus: 0x4000, length: 0x2000 }];
-        // SAFETY: nothing is accessed.
+        // SAFETY: the memory is never accessed.
         let memory = unsafe { Memory::new(Place::Host, runs, None, Arc::new(())) };
         assert_eq!(memory.bus(0xfff).unwrap(), (0x9fff, 1));
         assert_eq!(memory.bus(0x1000).unwrap(), (0x4000, 0x2000));

@@ -1,6 +1,6 @@
 //! Functions implemented by a Rust object: devices that misbehave on purpose, and devices that QEMU lacks.
 //!
-//! A model's DMA goes through a [`ModelBus`], which knows all allocated memory. A DMA to any other address is wild: it moves nothing, and the bus
+//! A model's DMA uses a [`ModelBus`], which has a list of all allocated memory. A DMA to any other address is wild: it moves no data, and the bus
 //! records it for the test. Bus addresses are never reused, so a DMA to freed memory is always wild.
 
 use crate::address::Address;
@@ -26,7 +26,7 @@ pub trait Model: Send {
     /// Configuration space at power-on, 256 or 4096 bytes; see [`header`].
     fn config(&self) -> Vec<u8>;
 
-    /// Size of each memory BAR in bytes; 0: no BAR.
+    /// Size of each memory BAR in bytes; 0 means no BAR.
     fn bars(&self) -> [u64; 6];
 
     /// Reads a register of `bytes` (4 or 8).
@@ -51,7 +51,7 @@ pub fn header(vendor: u16, device: u16, class: u32) -> Vec<u8> {
 
 /// A device's access to an address that is not allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("wild DMA: a device {} {length} bytes at {at:#x}, where nothing (any more) is", if *.write { "writes" } else { "reads" })]
+#[error("wild DMA: a device {} {length} bytes at {at:#x}, where no memory is allocated (any more)", if *.write { "writes" } else { "reads" })]
 pub struct Wild {
     pub at: u64,
     pub length: u64,
@@ -78,7 +78,7 @@ struct State {
 #[derive(Clone, Copy)]
 struct Backing(NonNull<u8>);
 
-// SAFETY: points to memory that stays mapped as long as the range is listed; it is accessed under the bus's lock.
+// SAFETY: points to memory that stays mapped as long as the range is listed; accesses hold the bus's lock.
 unsafe impl Send for Backing {}
 
 impl Default for ModelBus {
@@ -116,7 +116,7 @@ impl ModelBus {
     /// A device's write to the bus. The last byte is written last.
     ///
     /// # Errors
-    /// As [`ModelBus::read`]; nothing is written then.
+    /// As [`ModelBus::read`]; no byte is written then.
     pub fn write(&self, at: u64, from: &[u8]) -> Result<(), Wild> {
         let mut state = self.state();
         let to = state.find(Wild { at, length: from.len() as u64, write: true })?;
@@ -135,7 +135,7 @@ impl ModelBus {
         self.state().wild.clone()
     }
 
-    /// Memory that stands for GPU memory, and its mapping in this process.
+    /// Memory that simulates GPU memory, and its mapping in this process.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -474,7 +474,7 @@ mod tests {
         assert_eq!(unsafe { at.as_ptr().add(4096 + 6).cast::<[u8; 2]>().read() }, [3, 4]);
         assert_eq!(bus.wild(), []);
 
-        // Past the end of a page, past the peer's end, unallocated, wrapping around: nothing is copied, and each is recorded.
+        // Past the end of a page, past the peer's end, unallocated, wrapping around: no byte is copied, and each is recorded.
         let last = memory.bus(PAGE - 1).unwrap().0;
         for (from, to, bytes) in [(last, peer.bus, 2), (peer.bus, peer.bus + (1 << 20) - 1, 2), (0, 0, 4)] {
             assert_eq!(copy(&bar, from, to, bytes), 2, "{from:#x}");

@@ -6,8 +6,8 @@ use crate::function::Function;
 use crate::tree::Tree;
 use crate::{list, sysfs, vfio};
 
-/// Opens the function that `text` names, as lspci writes it (`0000:04:00.0`, or without the domain): through vfio if vfio-pci has it,
-/// through /sys if no driver has it and the user has said that it may be (`without_iommu`).
+/// Opens the function with the address `text`, as lspci writes it (`0000:04:00.0`, or without the domain). It uses vfio if the function has the
+/// driver vfio-pci, and /sys if it has no driver and the user allows that (`without_iommu`).
 ///
 /// # Errors
 /// [`Error::Address`], [`Error::Refused`] with the reason and what to do, [`Error::System`].
@@ -29,14 +29,13 @@ pub fn open(text: &str, without_iommu: bool) -> Result<Box<dyn Function>, Error>
     Ok(Box::new(sysfs::open(address)?))
 }
 
-/// Why a function is not driven without the user's word: no IOMMU keeps it from any memory. None where one does, and where there is no
-/// such function.
+/// Why driving a function needs the user's word: no IOMMU restricts its accesses to memory. None if an IOMMU does, or if there is no such function.
 pub fn unguarded(tree: &Tree, address: Address) -> Option<Error> {
     if !tree.exists(address) || sysfs::translation(tree, address).is_some() {
         return None;
     }
-    let why = "no IOMMU keeps it from memory: whatever it or its driver does wrong overwrites any program's, and if this program \
-               and the one that gives it back (pcie-restorer) are both killed, it goes on writing into pages that others have by then";
+    let why = "no IOMMU keeps it from memory: an error of the device or its driver can overwrite any program's memory, and if this program \
+               and the one that gives it back (pcie-restorer) are both killed, it continues to write into pages that other programs have by then";
     let hint = "turn the IOMMU on, or say --without-iommu";
     Some(Error::Refused { address, why: why.into(), hint: hint.into() })
 }
@@ -85,7 +84,11 @@ mod tests {
         let folder = fixture.function("0000:04:00.0");
         let at = "04:00.0".parse().unwrap();
         let told = || unguarded(&fixture.tree, at).map(|why| why.to_string()).unwrap_or_default();
-        assert!(told().contains("goes on writing into pages") && told().ends_with("say --without-iommu"), "{}", told());
+        assert!(
+            told().contains("continues to write into pages") && told().ends_with("say --without-iommu"),
+            "{}",
+            told()
+        );
         fixture.link(&format!("{folder}/iommu_group"), "sys/kernel/iommu_groups/7");
         fixture.file("sys/kernel/iommu_groups/7/type", "identity\n");
         assert!(told().contains("no IOMMU"), "one that passes through guards nothing: {}", told());

@@ -1,9 +1,9 @@
-//! A process that puts things back when this one dies without doing so: on SIGKILL, SIGTERM, a panic that aborts.
+//! A process that restores settings if this one dies without doing so: on SIGKILL, SIGTERM, a panic that aborts.
 //!
-//! It is a shell that waits on a pipe whose other end only this process has. The kernel closes that end with the process, whatever it dies
-//! of. The shell is in a process group of its own, so that Ctrl-C does not reach it. What it holds open stays until it has ended: huge pages,
-//! so that a device never writes into memory that has another owner already; the lock on the function, so that nobody opens it meanwhile; and
-//! the pipe of another restorer, which so waits for this one.
+//! It is a shell that waits on a pipe whose other end only this process has. The kernel closes that end when the process ends, for any reason. The
+//! shell is in a separate process group, so that Ctrl-C does not reach it. Files that it holds open stay open until it has ended: huge pages, so
+//! that a device never writes into memory that already has another owner; the lock on the function, so that no other program opens it in the
+//! meantime; and the pipe of another restorer, which therefore waits for this one.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -26,7 +26,7 @@ impl Deed {
     }
 
     pub(crate) fn run(&self) -> io::Result<()> {
-        // Without O_CREAT: what is not there is not to be made.
+        // Without O_CREAT: a missing file must not be created.
         File::options().write(true).open(&self.path)?.write_all(format!("{}\n", self.text).as_bytes())
     }
 }
@@ -35,19 +35,18 @@ impl Deed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Write(Deed),
-    /// Ends all DMA of the function in this folder of /sys, unless a driver has it: `command` is what the lower half of its command
-    /// register is then.
+    /// Ends all DMA of the function in this folder of /sys, unless a driver has it. `command` is the lower half of its command register afterwards.
     Stop {
         folder: PathBuf,
         command: u8,
     },
 }
 
-/// One line on its input dismisses it. The end of its input makes it act. A step that fails does not keep the next from being tried.
+/// One line on its input dismisses it. The end of its input makes it act. After a step that fails it still tries the next.
 ///
-/// `stop` is the order in which a function's DMA ends: the kernel's count, which clears bus mastering at zero; the bit itself, whatever the
-/// count was; a reset, which waits for transactions that are under way, and after which the registers name no memory. A function without
-/// a reset gets a second: what it sent has arrived by then.
+/// `stop` ends a function's DMA in three steps: the kernel's enable count, which clears bus mastering at zero; the bit itself, whatever the count
+/// was; a reset, which waits for pending transactions and clears the addresses in the registers. A function without a reset gets one second
+/// instead: its transactions have arrived by then.
 const SCRIPT: &str = r#"trap '' HUP INT QUIT TERM PIPE
 put() { [ -e "$1" ] && printf '%s\n' "$2" 2>/dev/null >"$1"; }
 stop() {
@@ -62,10 +61,10 @@ while [ $# -gt 2 ]; do
   shift 3
 done"#;
 
-/// Where `dd` and `sleep` are, whatever this process was started with.
+/// The folders of `dd` and `sleep`, independent of this process's PATH.
 const PROGRAMS: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The waiting process. Dropped, it is dismissed.
+/// The waiting process. Drop dismisses it.
 pub(crate) struct Restorer {
     shell: Child,
 }
@@ -82,7 +81,7 @@ impl Restorer {
             };
         }
         let held: Vec<i32> = hold.iter().map(|fd| fd.as_raw_fd()).collect();
-        // SAFETY: system calls alone between fork and exec, on descriptors that stay open until `spawn` has returned; the flag is the child's own.
+        // SAFETY: only system calls between fork and exec, on descriptors that stay open until `spawn` has returned; the flag is the child's own.
         unsafe {
             command.pre_exec(move || {
                 held.iter().try_for_each(|fd| match libc::fcntl(*fd, libc::F_SETFD, 0) {
@@ -92,18 +91,18 @@ impl Restorer {
             });
         }
         let command = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        // It is in the way of nobody who unmounts the folder in which this process was started.
+        // So that it does not block unmounting the folder in which this process was started.
         let shell = command.current_dir(Path::new("/")).process_group(0).spawn()?;
         Ok(Restorer { shell })
     }
 
-    /// Whoever holds this, too, keeps it from acting.
+    /// A process that holds this file, too, keeps the restorer from acting.
     pub(crate) fn delay(&self) -> io::Result<Option<OwnedFd>> {
         let pipe = self.shell.stdin.as_ref();
         pipe.map(|pipe| std::os::fd::AsFd::as_fd(pipe).try_clone_to_owned()).transpose()
     }
 
-    /// Has it act now, and waits for it until then. Where it is not done, it goes on by itself.
+    /// Makes it act now, and waits until then. If it is not done by then, it continues alone.
     pub(crate) fn act(mut self, until: Instant) {
         drop(self.shell.stdin.take());
         while Instant::now() < until && self.running() {
@@ -119,7 +118,7 @@ impl Restorer {
 impl Drop for Restorer {
     fn drop(&mut self) {
         if let Some(mut pipe) = self.shell.stdin.take() {
-            // One that has died already needs no word.
+            // One that has already ended needs no dismissal.
             let _ = pipe.write_all(b"done\n");
             drop(pipe);
             let _ = self.shell.wait();
@@ -146,7 +145,7 @@ mod tests {
             fs::write(folder.join(name), "changed").unwrap();
         }
         let mut left = Restorer::start(&[deed("a"), deed("missing"), deed("b")], &[]).unwrap();
-        // What the kernel does when the process dies.
+        // The kernel does this when the process dies.
         drop(left.shell.stdin.take());
         left.shell.wait().unwrap();
         for name in ["a", "b"] {
@@ -163,7 +162,7 @@ mod tests {
         let folder = scratch("signals");
         fs::write(folder.join("a"), "changed").unwrap();
         let mut left = Restorer::start(&[Step::Write(Deed::new(folder.join("a"), "back"))], &[]).unwrap();
-        // The shell has set its trap when the kernel says that it ignores SIGTERM.
+        // The shell has set its trap once the kernel reports that it ignores SIGTERM.
         let status = format!("/proc/{}/status", left.shell.id());
         let ignores = || {
             let text = fs::read_to_string(&status).unwrap();
@@ -175,7 +174,7 @@ mod tests {
             assert!(started.elapsed().as_secs() < 20, "the shell has not set its trap");
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
-        // SAFETY: a signal to our own child, which was not waited for yet.
+        // SAFETY: a signal to this test's own child, which was not waited for yet.
         unsafe { libc::kill(left.shell.id() as i32, libc::SIGTERM) };
         drop(left.shell.stdin.take());
         assert!(left.shell.wait().unwrap().success());
@@ -232,7 +231,7 @@ mod tests {
         };
         assert!(holds(first.shell.id(), folder.join("memory")) && !holds(second.shell.id(), folder.join("memory")));
 
-        // What the kernel does when the process dies: all at once.
+        // The kernel does this when the process dies: for all at the same time.
         let started = Instant::now();
         drop((delay, second.shell.stdin.take(), first.shell.stdin.take()));
         second.shell.wait().unwrap();

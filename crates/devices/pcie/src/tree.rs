@@ -1,10 +1,10 @@
-//! What the kernel says of functions in /sys, /proc and /dev, below a root that tests choose.
+//! What the kernel reports about functions in /sys, /proc and /dev, below a root that tests choose.
 
 use crate::address::Address;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where /sys, /proc and /dev lie.
+/// The root of /sys, /proc and /dev.
 #[derive(Clone, Debug)]
 pub struct Tree {
     root: PathBuf,
@@ -41,7 +41,7 @@ impl Tree {
         link_name(&self.function(address).join("driver"))
     }
 
-    /// The number of its IOMMU group; none where no IOMMU is used.
+    /// The number of its IOMMU group; none if no IOMMU is used.
     pub fn iommu_group(&self, address: Address) -> Option<u32> {
         link_name(&self.function(address).join("iommu_group"))?.parse().ok()
     }
@@ -56,7 +56,7 @@ impl Tree {
         all
     }
 
-    /// The trimmed text of a file below the root; none where there is none.
+    /// The trimmed text of a file below the root; none if it does not exist.
     pub fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         text(&self.path(path))
     }

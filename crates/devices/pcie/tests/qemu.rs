@@ -64,7 +64,7 @@ fn devices_move_data_on(machine: &str, peer_bytes: u64) {
     dma(&machine, &bar, 0x40000, target, 2048, true);
     assert_eq!(read(&reached, 0x7000, 2048), bytes);
     assert!(read(&reached, 0x6000, 4096).iter().chain(&read(&reached, 0x7800, 4096)).all(|b| *b == 0));
-    // Without bus mastering nothing moves.
+    // Without bus mastering no byte moves.
     let mut command = [0; 2];
     edu.read_config(4, &mut command).unwrap();
     edu.write_config(4, &[command[0] & !4, command[1]]).unwrap();
@@ -129,7 +129,7 @@ fn configuration_space_is_read_in_any_pieces() {
 }
 
 #[test]
-fn devices_below_a_switch_move_data_and_its_ports_say_what_they_redirect() {
+fn devices_below_a_switch_move_data_and_its_ports_report_redirection() {
     needs_qemu!();
     let machine = Machine::builder().peer_memory(1 << 20).device("pcie-root-port,id=root0,chassis=1,slot=1");
     let machine = machine.device("x3130-upstream,id=up,bus=root0");
@@ -177,16 +177,16 @@ fn a_reset_function_is_where_it_was() {
     let mut registers = [0; 4];
     below.read_config(0x10, &mut registers).unwrap();
     assert_eq!(u64::from(u32::from_le_bytes(registers) & !0xf), before);
-    // edu has no reset of its own, and on the root bus there is no port.
+    // edu has no function-level reset, and on the root bus there is no port.
     let refused = machine.function(0).unwrap().reset().unwrap_err();
-    assert!(refused.to_string().contains("no reset of its own"), "{refused}");
+    assert!(refused.to_string().contains("no reset, and no port above it"), "{refused}");
 }
 
 #[test]
 fn a_function_level_reset_clears_registers_and_leaves_the_function_where_it_was() {
     needs_qemu!();
     const CONFIGURATION: u64 = 0x14;
-    // In a slot, and on a bus whose bridge resets nothing.
+    // In a slot, and on a bus whose bridge cannot reset.
     let port = ["-device", "pcie-root-port,id=port0,chassis=1,slot=1"];
     for (kind, bus) in [("q35", ",bus=port0"), ("pc", "")] {
         let mut machine = Machine::builder().machine(kind).drive("driver=null-co,size=1M,if=none,id=d0");
@@ -210,9 +210,9 @@ fn a_function_level_reset_clears_registers_and_leaves_the_function_where_it_was(
     }
 }
 
-/// QEMU's network card keeps its registers over a change of its power state. So what is written to it is looked at, by QEMU's own trace.
+/// QEMU's network card keeps its registers over a change of its power state. So the test checks what is written to it, by QEMU's own trace.
 #[test]
-fn a_function_without_a_reset_of_its_own_goes_to_d3hot_and_back() {
+fn a_function_without_flr_is_reset_by_d3hot() {
     needs_qemu!();
     let trace = std::env::temp_dir().join(format!("pcie-trace-{}", std::process::id()));
     let machine = Machine::builder().args(["-trace", "enable=pci_cfg_write", "-D", trace.to_str().unwrap()]);
@@ -226,7 +226,7 @@ fn a_function_without_a_reset_of_its_own_goes_to_d3hot_and_back() {
     drop((bar, card, machine));
     let written = std::fs::read_to_string(&trace).unwrap();
     std::fs::remove_file(&trace).unwrap();
-    // Power management stands at 0xc8; its control register is 4 bytes behind that.
+    // Power management is at 0xc8; its control register is 4 bytes after that.
     let states: Vec<&str> = written[before..].lines().filter(|line| line.contains("e1000e")).collect();
     let control = |line: &&str| line.split_once("@0xcc <- 0x").map(|(_, value)| value.trim().to_owned());
     let states: Vec<String> = states.iter().filter_map(control).collect();
@@ -296,7 +296,7 @@ fn qemu_ends_with_its_machine() {
     assert!(!runs(process));
     assert_eq!(bar.load32(0), u32::MAX);
     assert!(!edu.is_present());
-    // Memory that was given out stays.
+    // Allocated memory stays.
     memory.store(0, b"still there").unwrap();
 
     let (tell, told) = std::sync::mpsc::channel();
@@ -353,7 +353,7 @@ fn fails(builder: pcie::qemu::Builder) -> String {
 }
 
 #[test]
-fn what_qemu_refuses_is_told_in_its_words() {
+fn errors_contain_qemus_message() {
     needs_qemu!();
     let told = fails(Machine::builder().device("no-such-device"));
     assert!(
@@ -374,7 +374,7 @@ fn what_qemu_refuses_is_told_in_its_words() {
 fn a_qemu_that_ends_or_stops_answering_is_told() {
     needs_qemu!();
     let signal = |process: u32, signal: i32| {
-        // SAFETY: a child of ours that runs.
+        // SAFETY: a running child of this test.
         assert_eq!(unsafe { libc::kill(process as i32, signal) }, 0);
     };
     let machine = Machine::builder().device("edu").start().unwrap();

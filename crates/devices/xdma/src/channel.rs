@@ -7,7 +7,7 @@ use pcie::{Bar, Memory};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Instant;
 
-/// What addresses and lengths must be multiples of.
+/// Required multiples of addresses and lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Alignments {
     pub address: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Channel {
     version: u32,
     alignments: Alignments,
     write_back: Memory,
-    /// Where in it.
+    /// Offset in it.
     at: u64,
 }
 
@@ -58,10 +58,10 @@ impl Channel {
             return Err(no("it is an AXI4-Stream"));
         }
         if identifier::channel(word) != 0 {
-            return Err(no("it says that it is another one"));
+            return Err(no("its identifier is that of another channel"));
         }
         let word = bar.load32(registers + reg::ALIGNMENTS);
-        // Bits 23:16: of addresses; 15:8: of lengths. 0 and 1 want nothing.
+        // Bits 23:16: of addresses; bits 15:8: of lengths. 0 and 1 mean no requirement.
         let alignments =
             Alignments { address: u64::from(word >> 16 & 0xff).max(1), length: u64::from(word >> 8 & 0xff).max(1) };
         let version = identifier::version(bar.load32(registers + reg::IDENTIFIER));
@@ -71,7 +71,7 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Stops it, and says where it writes back.
+    /// Stops it, and sets the write-back address.
     pub(crate) fn set_up(&self, bar: &Bar) -> Result<(), Error> {
         let begun = Instant::now();
         self.rest();
@@ -98,8 +98,8 @@ impl Channel {
     /// The word in host memory.
     fn word(&self) -> Option<&AtomicU32> {
         let at = self.write_back.as_ptr()?;
-        // SAFETY: aligned, and within the memory (`new` has looked its address up), which lives as long as the channel; the card writes it
-        // in one piece.
+        // SAFETY: aligned, and within the memory (`new` has looked its address up), which lives as long as the channel; the card writes it in one
+        // piece.
         Some(unsafe { &*at.as_ptr().add(self.at as usize).cast() })
     }
 
@@ -112,19 +112,19 @@ impl Channel {
         self.bar.store32(self.descriptors + sgdma::FIRST_LOW, first as u32);
         self.bar.store32(self.descriptors + sgdma::FIRST_HIGH, (first >> 32) as u32);
         self.bar.store32(self.descriptors + sgdma::ADJACENT, adjacent);
-        // ORDERING: list, bytes and word are in memory before the card is told to look; the store to the BAR is the last one, and goes out
-        // behind them on x86.
+        // ORDERING: list, bytes and word are in memory before the card is told to start. The store to the BAR is the last one, and on x86 it is not
+        // reordered before earlier stores.
         fence(Ordering::Release);
         self.bar.store32(self.registers + reg::CONTROL, control::RUN | control::POLL_WRITE_BACK);
     }
 
-    /// Lets it finish what it is at, and nothing more.
+    /// Lets it finish the current descriptor, and then stop.
     pub(crate) fn rest(&self) {
         self.bar.store32(self.registers + reg::CONTROL, 0);
     }
 
-    /// How many descriptors the card says are done, in host memory, and whether it says anything else: that something is wrong, or what the
-    /// guide reserves.
+    /// The number of finished descriptors that the card wrote into host memory, and whether other bits are set: an error, or bits that the guide
+    /// reserves.
     #[inline]
     pub(crate) fn written_back(&self) -> (u32, bool) {
         // ORDERING: what a C2H transfer wrote was written before the count.

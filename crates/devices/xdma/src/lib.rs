@@ -1,11 +1,12 @@
-//! Xilinx's DMA for PCI Express (the XDMA IP of an FPGA's design, product guide PG195): a card whose channels move bytes between memory of its own
-//! and the bus by lists of descriptors. One channel each way is used, in poll mode: the card writes how many descriptors are
-//! done into host memory, and who drives it looks there.
+//! Xilinx's DMA for PCI Express (the XDMA IP of an FPGA's design, product guide PG195): a card whose channels move bytes between its own memory and
+//! the bus by lists of descriptors. doorbell uses one channel for each direction, in poll mode: the card writes the number of finished descriptors
+//! into host memory, and the driver polls it.
 //!
-//! The invariant: every bus address in a descriptor was looked up in a [`pcie::Memory`] that lives until the channel has stopped. Where it does not
-//! stop, that memory is never given to anybody else, and nothing more is started until the card was reset.
+//! The invariant: every bus address in a descriptor was looked up in a [`pcie::Memory`] that lives until the channel has stopped. If it does not
+//! stop, that memory never gets another owner, and no transfer is started until the card was reset.
 //!
-//! Written from the product guide, compared with two public drivers (see `registers`) and tested against [`model`] alone: no card has been driven by it yet.
+//! Written from the product guide, compared with two public drivers (see `registers`) and tested only against [`model`]: it has not driven a card
+//! yet.
 
 mod channel;
 mod error;
@@ -22,7 +23,7 @@ use registers::{descriptor, identifier, part, target};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Which way a channel moves bytes, with the guide's names.
+/// The direction of a channel, with the guide's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Host to card.
@@ -43,7 +44,7 @@ impl fmt::Display for Direction {
 const LIST: u64 = 256 << 10;
 /// How long a channel may take to stop.
 const STOP: Duration = Duration::from_millis(200);
-/// So many looks at memory before one at the registers, which is a round trip.
+/// Number of polls of memory before one read of the registers, which is a round trip.
 const LOOKS: u32 = 256;
 
 /// The card.
@@ -52,7 +53,7 @@ pub struct Xdma {
     bar: Bar,
     channels: [Channel; 2],
     list: List,
-    /// The card's own memory: where it begins, and bytes.
+    /// The card's own memory: begin and bytes.
     own: (u64, u64),
     pieces: Vec<Piece>,
     transfer: Option<Transfer>,
@@ -70,35 +71,35 @@ struct Transfer {
 }
 
 impl Xdma {
-    /// Takes over the function. `own`: where the card's memory begins on its AXI bus, and how many bytes there are: the design knows it, no
-    /// register tells it.
+    /// Takes over the function. `own`: the begin of the card's memory on its AXI bus, and its size in bytes. Only the FPGA design defines them; no
+    /// register holds them.
     ///
     /// # Errors
-    /// [`Error::NotXdma`], [`Error::NoChannel`], [`Error::Stuck`] for a channel that runs and does not stop, and what the bus says.
+    /// [`Error::NotXdma`], [`Error::NoChannel`], [`Error::Stuck`] for a channel that runs and does not stop, and errors of the bus.
     pub fn new(function: Box<dyn Function>, own: (u64, u64)) -> Result<Xdma, Error> {
         let bar = find_bar(&*function)?;
         let write_back = function.allocate(4096)?;
         let list = List::new(function.allocate(LIST)?, largest_read(&*function)?);
         let channel = |direction, at| Channel::new(&bar, direction, write_back.clone(), at);
         let channels = [channel(Direction::H2c, 0)?, channel(Direction::C2h, 64)?];
-        // Not before both are at rest: what was left running would go on with lists in memory that others have.
+        // Only after both are at rest: a channel that was left running would continue with lists in memory that has other owners.
         function.master()?;
         let room = list.room() as usize;
         let pieces = Vec::with_capacity(room);
         Ok(Xdma { function, bar, channels, list, own, pieces, transfer: None, stuck: None })
     }
 
-    /// For memory that it may reach.
+    /// The function, for example to allocate memory that it can reach.
     pub fn function(&self) -> &dyn Function {
         &*self.function
     }
 
-    /// Where the card's own memory begins, and bytes.
+    /// The card's own memory: begin and bytes.
     pub fn own(&self) -> (u64, u64) {
         self.own
     }
 
-    /// The version that the channels' identifiers tell.
+    /// The version in the channels' identifiers.
     pub fn version(&self) -> u32 {
         self.channels[0].version()
     }
@@ -111,12 +112,12 @@ impl Xdma {
         &self.channels[usize::from(direction == Direction::C2h)]
     }
 
-    /// Starts to move `bytes` between the card's address `own` and `at` of a memory. What is polled or waited for is the last transfer that was
-    /// started. Allocates nothing.
+    /// Starts to move `bytes` between the card's address `own` and `at` of a memory. `poll` and `wait` are for the last transfer that was started.
+    /// Allocates no memory.
     ///
     /// # Errors
-    /// [`Error::Busy`], [`Error::Card`] and [`pcie::Error::OutOfBounds`] for bytes that an end does not have, [`Error::Unaligned`],
-    /// [`Error::TooScattered`]; nothing was started then.
+    /// [`Error::Busy`], [`Error::Card`] and [`pcie::Error::OutOfBounds`] for bytes outside of an end, [`Error::Unaligned`],
+    /// [`Error::TooScattered`]; no transfer was started then.
     pub fn start(&mut self, direction: Direction, own: u64, memory: &Memory, at: u64, bytes: u64) -> Result<(), Error> {
         if self.transfer.as_ref().is_some_and(|transfer| !transfer.done) {
             return Err(Error::Busy);
@@ -134,7 +135,7 @@ impl Xdma {
         Ok(())
     }
 
-    /// Cuts a transfer into what one descriptor each can say.
+    /// Cuts a transfer into pieces of one descriptor each.
     fn cut(&mut self, direction: Direction, own: u64, memory: &Memory, at: u64, bytes: u64) -> Result<(), Error> {
         if bytes == 0 {
             return Err(Error::Empty);
@@ -146,7 +147,7 @@ impl Xdma {
         }
         memory.holds(at, bytes)?;
         let alignments = self.channel(direction).alignments();
-        // Whole pages, so that what follows begins as aligned as the first; and what the card demands, should that be more.
+        // Whole pages, so that the next piece has the alignment of the first; or the card's required multiple, if that is more.
         let unit = alignments.length.max(4096);
         let most = ((1 << descriptor::LENGTH_BITS) - 1) / unit * unit;
         let room = self.list.room();
@@ -170,11 +171,11 @@ impl Xdma {
         Ok(())
     }
 
-    /// Looks once, at what the card has written into host memory: true when the last transfer is done. Now and then it looks at the
-    /// registers, too, where a channel that has stopped shows.
+    /// Polls once: reads the word that the card writes into host memory, and returns true if the last transfer is done. Now and then it also reads
+    /// the registers, which show a channel that has stopped.
     ///
     /// # Errors
-    /// [`Error::Idle`], [`Error::Stopped`] where the card found something wrong, [`pcie::Error::Gone`].
+    /// [`Error::Idle`], [`Error::Stopped`] if the card found an error, [`pcie::Error::Gone`].
     pub fn poll(&mut self) -> Result<bool, Error> {
         let Some(transfer) = &mut self.transfer else { return Err(Error::Idle) };
         if transfer.done {
@@ -198,7 +199,7 @@ impl Xdma {
         if status & registers::status::ERRORS == 0 && status & registers::status::BUSY != 0 {
             return Ok(false);
         }
-        // It has stopped: by now it has written back whatever it will.
+        // It has stopped, so its last write-back is done.
         let done = channel.completed();
         if status & registers::status::ERRORS == 0 && done == descriptors {
             return self.end(direction);
@@ -210,7 +211,7 @@ impl Xdma {
 
     /// All descriptors are done.
     fn end(&mut self, direction: Direction) -> Result<bool, Error> {
-        // Run rises only from 0.
+        // Run must be 0 before it can be set again.
         self.channel(direction).rest();
         if let Some(transfer) = &mut self.transfer {
             transfer.done = true;
@@ -219,7 +220,7 @@ impl Xdma {
         Ok(true)
     }
 
-    /// Stops a channel, and lets its memory go when it has stopped.
+    /// Stops a channel, and frees its memory when it has stopped.
     fn halt(&mut self, direction: Direction) -> Result<(), Error> {
         let begun = Instant::now();
         let channel = self.channel(direction);
@@ -245,7 +246,7 @@ impl Xdma {
     /// Polls until the last transfer is done.
     ///
     /// # Errors
-    /// As [`Xdma::poll`], and [`Error::Late`]: it goes on, and its memory is kept for it; [`Xdma::abandon`] stops it.
+    /// As [`Xdma::poll`], and [`Error::Late`]: the transfer then continues, and its memory is kept; [`Xdma::abandon`] stops it.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         let begun = Instant::now();
         while !self.poll()? {
@@ -280,10 +281,10 @@ impl Xdma {
         self.wait(timeout)
     }
 
-    /// Stops what is under way.
+    /// Stops the current transfer.
     ///
     /// # Errors
-    /// [`Error::Stuck`] where the channel does not stop: its memory is kept until [`Xdma::reset`].
+    /// [`Error::Stuck`] if the channel does not stop: its memory is kept until [`Xdma::reset`].
     pub fn abandon(&mut self) -> Result<(), Error> {
         match &self.transfer {
             Some(transfer) if !transfer.done => self.halt(transfer.direction),
@@ -291,7 +292,7 @@ impl Xdma {
         }
     }
 
-    /// The function's own reset: its channels stop whatever they were at, and are as after power-on.
+    /// The function's own reset: its channels stop, and are as after power-on.
     ///
     /// # Errors
     /// [`pcie::Error::Refused`] where it has none, and as [`Xdma::new`].
@@ -313,7 +314,7 @@ impl Drop for Xdma {
             Err(_) => false,
         };
         if !stopped {
-            // The card may still write: what it may write to is never given to anybody else.
+            // The card may still write, so this memory never gets another owner.
             self.function.is_stuck();
             if let Some(transfer) = self.transfer.take() {
                 std::mem::forget(transfer.memory);
@@ -324,7 +325,7 @@ impl Drop for Xdma {
     }
 }
 
-/// The most bytes that the function may ask for in one read (Device Control of the PCI Express capability, PCI Express Base 7.5.3.4); none where it has no
+/// Maximum bytes of one read request of the function (Device Control of the PCI Express capability, PCI Express Base 7.5.3.4); none if it has no
 /// such capability.
 fn largest_read(function: &dyn Function) -> Result<Option<u64>, pcie::Error> {
     const CAPABILITIES: u16 = 0x34;
@@ -371,7 +372,7 @@ mod tests {
     use crate::model::Card;
     use pcie::model::{ModelBus, plug};
 
-    /// A descriptor's length has 28 bits; what follows a cut begins as aligned as the first byte.
+    /// A descriptor's length has 28 bits; the piece after a cut has the alignment of the first byte.
     #[test]
     fn a_long_transfer_is_cut_at_whole_pages_below_256_mib() {
         let bus = ModelBus::default();

@@ -1,13 +1,14 @@
-//! Descriptor lists: what a transfer is told the card by.
+//! Descriptor lists, by which the card gets a transfer.
 //!
-//! Descriptors lie one behind the other in host memory, in blocks: a block is what the card may fetch at once, and crosses no border of 4 KiB.
-//! `Nxt_adj` of a descriptor says how many others follow the *next* one without a gap, as the guide's figure of adjacent descriptors has it.
+//! Descriptors are consecutive in host memory, in blocks. The card may fetch a block in one read, and a block does not cross a border of 4 KiB.
+//! `Nxt_adj` of a descriptor is the number of further descriptors that follow the *next* one without a gap, as in the guide's figure of adjacent
+//! descriptors.
 
 use crate::error::Error;
 use crate::registers::descriptor as of;
 use pcie::Memory;
 
-/// Blocks begin and end where this many bytes do: as many descriptors as six bits can say, and no border of 4 KiB within.
+/// Blocks begin and end at multiples of this: as many descriptors as six bits can count, and no border of 4 KiB within.
 const BLOCK: u64 = (of::MOST_ADJACENT + 1) * of::BYTES;
 /// A block is fetched by one read, which must not be longer than the card may ask for (MRRS).
 const SMALLEST_READ: u64 = 128;
@@ -29,7 +30,7 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// `largest_read`: of the card, in bytes; a power of two.
+    /// `largest_read`: the card's limit, in bytes; a power of two.
     pub(crate) fn new(memory: Memory, largest_read: Option<u64>) -> List {
         let block = largest_read.map_or(BLOCK, |most| most.clamp(SMALLEST_READ, BLOCK));
         List { memory, block }
@@ -44,7 +45,7 @@ impl List {
         std::mem::forget(self.memory.clone());
     }
 
-    /// Where the card finds the n-th.
+    /// Bus address of the n-th.
     fn place(&self, n: u64) -> Result<u64, Error> {
         Ok(self.memory.bus(n * of::BYTES)?.0)
     }
@@ -57,7 +58,7 @@ impl List {
         Ok((block - 1).min(count - 1 - n))
     }
 
-    /// Writes the list. The first descriptor's address, and how many follow it.
+    /// Writes the list. Returns the first descriptor's address, and how many follow it.
     pub(crate) fn write(&self, pieces: &[Piece]) -> Result<(u64, u32), Error> {
         let count = pieces.len() as u64;
         for (n, piece) in (0u64..).zip(pieces) {

@@ -1,8 +1,8 @@
-//! A card in software, on `pcie::model`: XDMA's registers, descriptors and poll mode as the product guide describes them, and nothing of the
-//! driver's own ideas. What the guide forbids it refuses: where the guide says how that shows, it stops with that status; where it
-//! does not, it notes a violation and moves nothing further.
+//! A card in software, on `pcie::model`: XDMA's registers, descriptors and poll mode as the product guide describes them, independent of the
+//! driver's code. It refuses actions that the guide forbids: if the guide defines a status for them, it stops with that status; otherwise it
+//! records a violation and moves no more data.
 //!
-//! It shows that the driver does what the guide says, and nothing of how fast a card is.
+//! It shows that the driver follows the guide; it does not show the speed of a card.
 
 use crate::Direction;
 use crate::registers::{
@@ -10,23 +10,23 @@ use crate::registers::{
 };
 use pcie::model::{Model, ModelBus, header};
 
-/// BAR 0 is the design's own, BAR 1 the DMA's.
+/// BAR 0 belongs to the FPGA design, BAR 1 to the DMA.
 const DMA_BAR: u8 = 1;
 const BAR_BYTES: u64 = 64 << 10;
 const VERSION: u32 = 0x06;
 
-/// How the card misbehaves, or is held up.
+/// How the card misbehaves, or is delayed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// It does not begin with what it is told.
+    /// It does not start its commands.
     pub stalled: bool,
-    /// It is busy for ever from when it was told something.
+    /// It stays busy forever after its first command.
     pub stuck: bool,
-    /// Errors show in the status register alone.
+    /// Errors appear only in the status register.
     pub silent: bool,
-    /// The n-th descriptor, from 0, is completed with an error by who answers the read.
+    /// The read of the n-th descriptor, from 0, is completed with an error.
     pub descriptor_error: Option<u32>,
-    /// It writes this back instead of what is done.
+    /// It writes this back instead of the count.
     pub lie: Option<u32>,
     /// The function has no reset.
     pub no_reset: bool,
@@ -42,19 +42,19 @@ struct Side {
     write_back: u64,
     first: u64,
     adjacent: u32,
-    /// Told, and not begun.
+    /// Started by the driver, but not begun.
     pending: bool,
 }
 
 /// The card.
 pub struct Card {
-    /// What its AXI bus has from `begin` on.
+    /// The memory on its AXI bus from `begin` on.
     pub memory: Vec<u8>,
     pub begin: u64,
     pub faults: Faults,
-    /// What the driver did that the guide forbids.
+    /// Actions of the driver that the guide forbids.
     pub violations: Vec<String>,
-    /// What addresses and lengths must be multiples of, by its register; 1: anything.
+    /// Required multiple of addresses and lengths, in its register; 1: no requirement.
     pub alignment: u8,
     /// Descriptors that it has read.
     pub fetched: u64,
@@ -92,7 +92,7 @@ impl Card {
         }
     }
 
-    /// Lets a card that was stalled go on.
+    /// Lets a stalled card continue.
     pub fn go_on(&mut self, bus: &ModelBus) {
         self.faults.stalled = false;
         self.work(bus);
@@ -206,7 +206,7 @@ impl Card {
         })
     }
 
-    /// Moves what one descriptor says; the error bits where it cannot.
+    /// Moves the bytes of one descriptor; returns the error bits if it cannot.
     fn transfer(&mut self, bus: &ModelBus, direction: Direction, found: &Descriptor) -> Result<(), u32> {
         let Descriptor { source, destination, length, .. } = *found;
         let multiple = u64::from(self.alignment).max(1);
@@ -220,7 +220,7 @@ impl Card {
             }
             Direction::C2h => {
                 let from = self.range(source, length).ok_or(1u32 << 9)?;
-                // A write that goes nowhere is lost on the bus: nobody answers it. The bus keeps it for the test.
+                // A write to a wild address is lost: no device answers it. The bus records it for the test.
                 let _ = bus.write(destination, &self.memory[from]);
                 Ok(())
             }
@@ -324,14 +324,14 @@ fn write_word(bus: &ModelBus, side: &Side, lie: Option<u32>) {
     let _ = bus.write(side.write_back, &word.to_le_bytes());
 }
 
-/// What it may ask for in one read.
+/// Maximum bytes of one read request.
 const LARGEST_READ: u64 = 512;
 
 impl Model for Card {
     fn config(&self) -> Vec<u8> {
-        // 10ee is Xilinx; the device is the design's own choice, the class too.
+        // 10ee is Xilinx; the FPGA design chooses the device id and the class.
         let mut config = header(0x10ee, 0x7024, 0x07_00_00);
-        // A list of capabilities, of which the only one is PCI Express's; reads of 512 bytes (Device Control, bits 14:12).
+        // A list of capabilities with a single one, PCI Express; reads of 512 bytes (Device Control, bits 14:12).
         (config[0x06], config[0x34], config[0x40], config[0x49]) = (1 << 4, 0x40, 0x10, 2 << 4);
         config
     }

@@ -1,6 +1,7 @@
-//! Registers of the DMA/Bridge Subsystem for PCI Express, in DMA mode, as AMD's product guide PG195 has them ("Register Space"). The names
-//! of tables below are the guide's. Offsets, bits and the count of adjacent descriptors agree with two public drivers, Linux's
-//! (`drivers/dma/xilinx/xdma.c`) and Xilinx's own (`dma_ip_drivers`, `libxdma.h`). Neither says which errors cause a write-back: both ways are allowed for here.
+//! Registers of the DMA/Bridge Subsystem for PCI Express, in DMA mode, as AMD's product guide PG195 has them ("Register Space"). The names of
+//! tables below are the guide's. Offsets, bits and the count of adjacent descriptors agree with two public drivers, Linux's
+//! (`drivers/dma/xilinx/xdma.c`) and Xilinx's own (`dma_ip_drivers`, `libxdma.h`). Neither shows which errors cause a write-back, so both cases are
+//! handled here.
 
 /// "PCIe to DMA Address Format": bits 15:12 of an offset in the DMA's BAR say which part, bits 11:8 which channel.
 pub(crate) const fn part(target: u64, channel: u8) -> u64 {
@@ -29,7 +30,7 @@ pub(crate) mod identifier {
     pub const fn target(word: u32) -> u64 {
         (word >> 16 & 0xf) as u64
     }
-    /// Bit 15: an AXI4-Stream interface; 0 for memory.
+    /// Bit 15: an AXI4-Stream interface; 0: memory-mapped.
     pub const fn is_stream(word: u32) -> bool {
         word & 1 << 15 != 0
     }
@@ -43,12 +44,12 @@ pub(crate) mod identifier {
     }
 }
 
-/// Of a channel, H2C or C2H.
+/// Registers of a channel, H2C or C2H.
 pub(crate) mod channel {
     pub const IDENTIFIER: u64 = 0x00;
     /// "Channel Control (0x04)".
     pub const CONTROL: u64 = 0x04;
-    /// "Channel Status (0x40)"; bits 23:1 are cleared by writing ones.
+    /// "Channel Status (0x40)"; writing ones clears bits 23:1.
     pub const STATUS: u64 = 0x40;
     /// "Channel Completed Descriptor Count (0x48)": 0 again when Run rises.
     pub const COMPLETED: u64 = 0x48;
@@ -69,14 +70,14 @@ pub(crate) mod control {
 /// Bits of the status register.
 pub(crate) mod status {
     pub const BUSY: u32 = 1 << 0;
-    /// What ends a list as it should: a descriptor with Stop, one with Completed, and that nothing is left to do.
+    /// The bits of a normal end: a descriptor with Stop, one with Completed, and no work left.
     pub const DESCRIPTOR_STOPPED: u32 = 1 << 1;
     pub const DESCRIPTOR_COMPLETED: u32 = 1 << 2;
     pub const ALIGN_MISMATCH: u32 = 1 << 3;
     pub const MAGIC_STOPPED: u32 = 1 << 4;
     pub const INVALID_LENGTH: u32 = 1 << 5;
     pub const IDLE_STOPPED: u32 = 1 << 6;
-    /// Bits 13:9, of the source; 18:14, of the destination (H2C); 23:19, of fetching descriptors.
+    /// Bits 13:9: source; 18:14: destination (H2C); 23:19: fetching descriptors.
     pub const READ_ERROR: u32 = 0x1f << 9;
     pub const WRITE_ERROR: u32 = 0x1f << 14;
     pub const DESCRIPTOR_ERROR: u32 = 0x1f << 19;
@@ -85,7 +86,7 @@ pub(crate) mod status {
     /// All that ones written to it clear.
     pub const CLEARED: u32 = ERRORS | DESCRIPTOR_STOPPED | DESCRIPTOR_COMPLETED | IDLE_STOPPED;
 
-    /// The errors' names. Of a read from the host (H2C) and of one from the card (C2H) the same bits mean different things.
+    /// The errors' names. The same bits have different meanings for reads from the host (H2C) and from the card (C2H).
     pub fn names(word: u32, from_host: bool) -> String {
         let always = [
             (ALIGN_MISMATCH, "source and destination are not aligned to each other"),
@@ -103,11 +104,11 @@ pub(crate) mod status {
             (1 << 11, "parity error in host memory's bytes"),
             (1 << 12, "poisoned bytes of host memory (EP)"),
             (1 << 13, "unexpected completion while host memory was read"),
-            (1 << 14, "decode error: nothing on the card is at the address that was written"),
+            (1 << 14, "decode error: the card has no memory at the address that was written"),
             (1 << 15, "slave error of the card's memory that was written"),
         ];
         let c2h = [
-            (1 << 9, "decode error: nothing on the card is at the address that was read"),
+            (1 << 9, "decode error: the card has no memory at the address that was read"),
             (1 << 10, "slave error of the card's memory that was read"),
         ];
         let of: &[(u32, &str)] = if from_host { &h2c } else { &c2h };
@@ -117,7 +118,7 @@ pub(crate) mod status {
     }
 }
 
-/// Of the descriptors' part of a channel.
+/// Registers of a channel's SGDMA part.
 pub(crate) mod sgdma {
     /// "SGDMA Descriptor Low Address (0x80)", the upper half at 0x84.
     pub const FIRST_LOW: u64 = 0x80;
@@ -133,7 +134,7 @@ pub(crate) mod descriptor {
     /// Bits of Control.
     pub const STOP: u32 = 1 << 0;
     pub const COMPLETED: u32 = 1 << 1;
-    /// Of Nxt_adj and of the register, six bits.
+    /// Maximum of Nxt_adj and of the register: six bits.
     pub const MOST_ADJACENT: u64 = 63;
     /// A block of adjacent descriptors does not cross such a border.
     pub const BORDER: u64 = 4096;

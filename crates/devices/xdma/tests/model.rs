@@ -38,7 +38,7 @@ impl Rig {
         self.xdma.function().allocate(bytes).unwrap()
     }
 
-    /// Nothing that the guide forbids was done, and nothing went astray.
+    /// The driver did nothing that the guide forbids, and the bus recorded no wild access.
     fn is_right(&self) {
         self.card.with(|card| assert_eq!(card.violations, Vec::<String>::new()));
         assert_eq!(self.bus.wild(), []);
@@ -62,7 +62,7 @@ fn load(memory: &Memory, at: u64, bytes: u64) -> Vec<u8> {
     into
 }
 
-/// To the card and back, with what lies beside.
+/// To the card and back, with a check of the bytes around.
 fn there_and_back(rig: &mut Rig, memory: &Memory, at: u64, own: u64, bytes: u64) {
     const BESIDE: u64 = 16;
     let sent = noise(bytes, bytes);
@@ -91,7 +91,7 @@ fn every_length_goes_both_ways_in_one_piece_and_in_scattered_pages() {
 
 /// A list longer than a page: blocks that end with the page, and more than the six bits of adjacency say.
 #[test]
-fn a_descriptor_is_read_for_each_page_that_stands_alone() {
+fn each_scattered_page_has_a_descriptor() {
     let mut rig = rig(Pages::Scattered);
     let memory = rig.memory(300 * 4096);
     there_and_back(&mut rig, &memory, 4096, 0, 298 * 4096);
@@ -113,7 +113,7 @@ fn another_devices_memory_is_a_target() {
 }
 
 #[test]
-fn what_the_card_does_not_have_or_take_is_never_told() {
+fn the_card_never_gets_addresses_it_does_not_have() {
     let mut rig = rig_with(Pages::Together, |card| card.alignment = 8);
     let memory = rig.memory(4096);
     let mut start = |own: u64, at, bytes| rig.xdma.start(Direction::C2h, own, &memory, at, bytes).unwrap_err();
@@ -144,7 +144,7 @@ fn more_pages_than_the_list_has_room_for_are_refused() {
     rig.is_right();
 }
 
-/// The design has less memory than was said.
+/// The design has less memory than the caller gave.
 #[test]
 fn an_address_that_the_card_does_not_decode_has_a_name_and_the_next_transfer_works() {
     for silent in [false, true] {
@@ -176,9 +176,9 @@ fn a_descriptor_that_cannot_be_read_has_a_name() {
     there_and_back(&mut rig, &memory, 64, 0, 3 * 4096);
 }
 
-/// What it writes back is not what is done: its registers are asked, and nothing is taken for done that is not.
+/// The written-back count is wrong: the driver reads the registers, and does not report unfinished transfers as done.
 #[test]
-fn a_card_that_lies_in_its_write_back_is_found_out_or_does_no_harm() {
+fn a_wrong_write_back_is_detected_or_harmless() {
     for (lie, stalled) in [0, 2, 0x00ff_ffff, 0x7f00_0001, 1 << 31, 1 << 31 | 1, u32::MAX]
         .iter()
         .flat_map(|lie| [(*lie, false), (*lie, true)])
@@ -210,7 +210,7 @@ fn a_transfer_that_does_not_end_is_late_and_can_be_given_up() {
     let bus = rig.bus.clone();
     rig.card.with(|card| card.go_on(&bus));
     rig.xdma.wait(TIMEOUT).unwrap();
-    // or is stopped: then it writes nothing.
+    // or it is stopped: then it writes no more data.
     rig.card.with(|card| card.faults.stalled = true);
     rig.xdma.start(Direction::C2h, BEGIN, &memory, 0, 64).unwrap();
     rig.xdma.abandon().unwrap();
@@ -271,7 +271,7 @@ fn a_card_that_is_pulled_out_is_gone() {
 }
 
 #[test]
-fn what_is_no_such_card_says_why() {
+fn another_card_is_refused_with_the_reason() {
     /// Registers of zeros.
     struct Other;
     impl Model for Other {
@@ -296,7 +296,7 @@ fn what_is_no_such_card_says_why() {
     assert!(refused.to_string().contains("AXI4-Stream"), "{refused}");
 }
 
-/// The model itself: what the driver never does, done by hand.
+/// The model itself, with actions that the driver never takes.
 #[test]
 fn the_card_refuses_what_the_guide_forbids() {
     let of = |change: &dyn Fn(&mut [u8]), adjacent: u32, offset: u64| {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 const HARMLESS: [&str; 2] =
     ["a ring in video memory could not be shadowed: it is read", "the kernel refused to have code rewritten"];
 
-/// Reasons that concern all of a recording. `gap_events`: what did not fit into the rings or came after the recording had stopped.
+/// Reasons that concern all of a recording. `gap_events`: what did not fit into the rings or occurred after the recording had stopped.
 pub fn of_tape(r: &Recording, gap_events: u64) -> Vec<String> {
     let mut out: Vec<String> = r.damage().map(|d| format!("the file is damaged: {d}")).into_iter().collect();
     let Some(end) = r.end() else {
@@ -41,7 +41,7 @@ pub fn of_tape(r: &Recording, gap_events: u64) -> Vec<String> {
     if gap_events > 0 && !out.iter().any(|r| r.contains("did not fit into the rings")) {
         // (The recorder says what the rings had no room for, apart from what it did not write any more.)
         let stopped = end.how.starts_with("recording stopped early");
-        let what = if stopped { "came after the recording had stopped" } else { "did not fit into the rings" };
+        let what = if stopped { "occurred after the recording had stopped" } else { "did not fit into the rings" };
         out.push(format!("{} {what}", several(gap_events, "event")));
     }
     out

@@ -193,7 +193,7 @@ pub struct BehindRow {
 #[derive(Clone, Debug, Serialize)]
 pub struct Cycle {
     pub edges: Vec<OrderRow>,
-    /// All of it was done by one thread: it cannot stop itself this way.
+    /// All of it was done by one thread: it cannot deadlock alone.
     pub one_thread: bool,
 }
 

@@ -21,7 +21,7 @@ pub struct Watched {
     pub asked: bool,
     /// A copy of NVTX in the program was connected. Where none was, the program set no range (or set it where doorbell was not).
     pub connected: bool,
-    /// A copy of NVTX was not watched: the program has an injection library of its own, or a version of NVTX that is not known.
+    /// A copy of NVTX was not watched: the program has its own injection library, or an unknown version of NVTX.
     pub missed: bool,
     /// Ranges that began, and marks.
     pub seen: u64,

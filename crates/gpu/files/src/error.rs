@@ -74,7 +74,7 @@ impl Error {
     pub fn hint(&self) -> String {
         match self {
             Error::Open { cause, .. } => match cause.kind() {
-                io::ErrorKind::NotFound => "look at the path".into(),
+                io::ErrorKind::NotFound => "check the path".into(),
                 io::ErrorKind::PermissionDenied => "this user may not read it: `ls -l` says who may".into(),
                 _ => "look at the file and at the disk it lies on".into(),
             },

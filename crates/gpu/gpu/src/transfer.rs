@@ -78,7 +78,7 @@ pub enum CopyMode {
     Folded,
 }
 
-/// How more inline data than one header counts (13 bits, 32,764 bytes) is written.
+/// How more inline data than fits under one header (13 bits, 32,764 bytes) is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InlineMode {
     /// One LAUNCH_DMA, then several data headers.

@@ -1,5 +1,5 @@
-//! Prints what is known of this machine, the warnings that follow from it, and what is counted in one second, as JSON. The
-//! first argument is the PCI address of the GPU; without one it is the driver's first.
+//! Prints the known facts of this machine, their warnings, and the counts of one second, as JSON. The first argument is the PCI address of the GPU;
+//! the default is the driver's first.
 
 use environment::{Counters, Environment, Gpu};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What the first touch of memory costs against the next ones. The argument is MiB; the default is 1024.
+//! Cost of the first touch of memory compared with later ones. The argument is MiB; the default is 1024.
 
 use std::io;
 

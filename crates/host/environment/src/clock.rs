@@ -1,8 +1,8 @@
-//! What is known of the clock that the samples were taken with.
+//! Facts of the clock that timed the samples.
 
 use crate::gather::Gathered;
 
-/// Where a reading comes from.
+/// The source of clock readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -12,7 +12,7 @@ pub enum Source {
     MonotonicRaw,
 }
 
-/// A clock as its calibration found it.
+/// A clock with the results of its calibration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Calibrated {
     pub source: Source,
@@ -25,7 +25,7 @@ pub struct Calibrated {
 }
 
 impl Calibrated {
-    /// CLOCK_MONOTONIC_RAW as it is, its cost not measured.
+    /// CLOCK_MONOTONIC_RAW without a measured cost.
     pub const MONOTONIC_RAW: Calibrated =
         Calibrated { source: Source::MonotonicRaw, tsc_hz: None, error_ppm: 0.0, reading_ns: 0.0 };
 }

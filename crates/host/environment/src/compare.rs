@@ -1,4 +1,4 @@
-//! In what two environments differ.
+//! Differences between two environments.
 
 use crate::names::{self, Kind};
 use crate::{Environment, Value, Warning};
@@ -7,10 +7,10 @@ use crate::{Environment, Value, Warning};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     pub fact: String,
-    /// `None`: not known there.
+    /// `None`: unknown in that environment.
     pub first: Option<Value>,
     pub second: Option<Value>,
-    /// The warning that only one of the two gives rise to.
+    /// The warning that only one of the two has.
     pub warning: Option<Warning>,
 }
 
@@ -22,8 +22,8 @@ impl std::fmt::Display for Difference {
 }
 
 impl Environment {
-    /// Settings that differ, in the order of [`names::ALL`], and what held only at one of the two moments and is a warning.
-    /// What differs in any two runs (times, clocks now, what else ran) is left out. A fact that only one of the two knows of differs.
+    /// Settings that differ, in the order of [`names::ALL`], and facts of only one of the two moments that are a warning. Facts that differ between
+    /// any two runs (times, clocks now, other programs) are left out. A fact that only one of the two has counts as different.
     pub fn compare(first: &Environment, second: &Environment) -> Vec<Difference> {
         let (of_first, of_second) = (first.warnings(), second.warnings());
         let about = |all: &[Warning], fact: &str| all.iter().find(|w| w.fact == fact).cloned();
@@ -82,7 +82,7 @@ mod tests {
         let calm = environment(&[("gpu.throttle", Value::List(vec!["idle".into()]))]);
         let hot = environment(&[("gpu.throttle", Value::List(vec!["heat".into()]))]);
         assert_eq!(Environment::compare(&calm, &hot).len(), 1);
-        // What a run itself brings about is no difference.
+        // Effects of the run itself are no difference.
         let (idle, busy) =
             (environment(&[("cpu.pressure", 0.0.into())]), environment(&[("cpu.pressure", 90.0.into())]));
         assert_eq!((Environment::compare(&idle, &busy), busy.warnings().len()), (Vec::new(), 1));

@@ -1,5 +1,5 @@
-//! What the machine and its GPU count while something is measured: read once before and once after, and nothing in between, but for the
-//! bytes of the GPU's link where the caller lets a thread look at them.
+//! Counters of the machine and its GPU over a measurement. They are read once before and once after it, and not in between, except for the bytes of
+//! the GPU's link if the caller allows a thread for them.
 
 mod gpu;
 mod process;
@@ -21,26 +21,26 @@ pub struct Counters {
     taken: Option<Taken>,
 }
 
-/// What was counted in a time.
+/// Counts of a time span.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counted {
     /// By the names of `docs/reference/environment.md`.
     pub values: Vec<(String, f64)>,
-    /// The other names, several in one where they have one reason, and the reason.
+    /// The missing names, several in one entry if they have the same reason, and the reason.
     pub missing: Vec<(String, String)>,
-    /// How the bytes of the link were counted; `None` where nobody asked.
+    /// How the bytes of the link were counted; `None` if they were not requested.
     pub link: Option<Passed>,
 }
 
 impl Counters {
-    /// `cpu` is the measuring one. The GPU is asked first, and the kernel last: what is counted for this process begins right
-    /// before this returns. Nothing runs until the end.
+    /// `cpu` is the measuring one. The GPU is read first and the kernel last, so counting for this process begins right before this returns. No
+    /// code runs until the end.
     pub fn begin(gpu: Gpu<'_>, cpu: Option<usize>) -> Counters {
         Counters::of(gpu, cpu, None)
     }
 
-    /// The same, with a thread that looks at the counters of the link meanwhile, for where nothing is timed: each look is a call of the
-    /// kernel driver's. It keeps to `others`, and what the kernel charges it is left out.
+    /// The same, with a thread that reads the link's counters during the measurement. Only for measurements without timing: each reading is a call
+    /// of the kernel driver. The thread runs on `others`, and its CPU time is left out.
     pub fn follow(gpu: Gpu<'_>, cpu: Option<usize>, others: &[usize]) -> Counters {
         Counters::of(gpu, cpu, Some(others))
     }
@@ -48,7 +48,7 @@ impl Counters {
     fn of(gpu: Gpu<'_>, cpu: Option<usize>, follow: Option<&[usize]>) -> Counters {
         let device = Device::open(gpu);
         let first = device.as_ref().map(Device::look).map_err(Clone::clone);
-        // Last of the GPU, and first at the end: what asks for the rest crosses the link too.
+        // The link last of the GPU's counters, and first at the end: reading the others also crosses the link.
         let link = LinkCounters::open(gpu).map(|counters| Span::begin(counters, follow));
         let taken = cpu.and_then(Taken::now);
         Counters { began: Instant::now(), cpu, device, first, link, used: Used::now(), taken }
@@ -74,8 +74,8 @@ impl Counters {
         }
         match (taken.zip(self.taken), self.cpu) {
             (Some((now, then)), _) => of_cpu(&now.since(&then), &mut counted),
-            (None, None) => counted.missing(OF_CPU, "the measuring thread has no CPU of its own".into()),
-            (None, Some(cpu)) => counted.missing(OF_CPU, format!("/proc/stat does not tell of CPU {cpu}")),
+            (None, None) => counted.missing(OF_CPU, "the measuring thread is not pinned to a CPU".into()),
+            (None, Some(cpu)) => counted.missing(OF_CPU, format!("/proc/stat has no line for CPU {cpu}")),
         }
         match (&self.device, &self.first) {
             (Ok(device), Ok(first)) => {
@@ -121,9 +121,8 @@ impl Counted {
     }
 }
 
-/// By which part the bytes that crossed the link are more than the payload: (counted - payload) / payload. Heads of packets,
-/// requests that ask for data, acknowledgements that the counter counts, doorbells, polled words and everything else that
-/// crossed it meanwhile are in it. Negative where the counter missed some; `None` without payload.
+/// The share of link traffic beyond the payload: (counted - payload) / payload. It includes packet headers, read requests, acknowledgements that
+/// the counter counts, doorbells, polled words and all other traffic during that time. Negative if the counter missed some; `None` without payload.
 pub fn wire_overhead(payload: u64, counted: f64) -> Option<f64> {
     (payload > 0 && counted.is_finite()).then(|| (counted - payload as f64) / payload as f64)
 }
@@ -144,7 +143,7 @@ mod tests {
             }
             let counted = counters.end();
             assert!(counted.get("wall_ms").unwrap() >= 30.0, "{counted:?}");
-            // The kernel charges a thread's time at its ticks where it does not at its switches.
+            // The kernel charges a thread's time at its ticks, if not at its switches.
             let charged = counted.get("cpu_user_ms").unwrap() + counted.get("cpu_system_ms").unwrap();
             assert!(charged > 0.0, "{counted:?}");
             assert!(counted.get("steal_ms").unwrap() >= 0.0 && counted.get("energy_mj").is_none());
@@ -155,13 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_cpu_it_says_so() {
+    fn without_a_cpu_the_reason_is_given() {
         let counted = Counters::begin(Gpu::Soft, None).end();
-        assert!(counted.missing.iter().any(|(names, why)| names == OF_CPU && why.contains("no CPU of its own")));
+        assert!(counted.missing.iter().any(|(names, why)| names == OF_CPU && why.contains("not pinned to a CPU")));
     }
 
     #[test]
-    fn what_was_used_is_seen() {
+    fn switches_and_faults_are_counted() {
         let counters = Counters::begin(Gpu::Soft, None);
         let pages = vec![1u8; 8 << 20];
         std::thread::sleep(std::time::Duration::from_millis(2));
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn overhead_is_what_is_more_than_the_payload() {
+    fn overhead_is_the_part_beyond_the_payload() {
         assert_eq!(wire_overhead(1000, 1070.0), Some(0.07));
         assert_eq!(wire_overhead(1000, 900.0), Some(-0.1));
         assert_eq!((wire_overhead(0, 5.0), wire_overhead(5, f64::NAN)), (None, None));

@@ -1,4 +1,4 @@
-//! Files of /proc and /sys, by their paths on the machine. In tests they lie below a folder.
+//! Files of /proc and /sys, by their paths on the machine. In tests they are below a folder.
 
 use crate::value::Known;
 use std::fs;
@@ -11,7 +11,7 @@ pub struct Files {
     root: PathBuf,
 }
 
-/// Larger files are not read: what lies there is no fact.
+/// Larger files are not read: they contain no facts.
 const MOST: u64 = 16 << 20;
 
 impl Files {
@@ -38,7 +38,7 @@ impl Files {
         Ok(bytes)
     }
 
-    /// Without the white space round it. Bytes that are no UTF-8 are replaced.
+    /// Without surrounding white space. Bytes that are no UTF-8 are replaced.
     pub fn text(&self, path: &str) -> Known<String> {
         self.bytes(path).map(|b| String::from_utf8_lossy(&b).trim().to_string())
     }
@@ -56,7 +56,7 @@ impl Files {
         Ok(names)
     }
 
-    /// Where a path leads when all its links are followed.
+    /// The path with all its links resolved.
     pub fn real(&self, path: &str) -> Known<String> {
         let real = fs::canonicalize(self.at(path)).map_err(|e| why(path, &e))?;
         let root = fs::canonicalize(&self.root).unwrap_or_default();
@@ -79,7 +79,7 @@ fn why(path: &str, e: &std::io::Error) -> String {
 
 #[cfg(test)]
 pub mod tree {
-    //! A machine of a test: files and links below a folder, gone at the end.
+    //! A machine for tests: files and links below a folder, removed at the end.
 
     use super::Files;
     use std::fs;
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_below_a_folder_is_found_by_its_path_on_the_machine() {
+    fn files_below_a_root_are_found_by_their_machine_path() {
         let tree = super::tree::Tree::new("files");
         tree.write("/sys/devices/pci0000:40/0000:41:00.0/vendor", "0x10de\n");
         tree.link("/sys/bus/pci/devices/0000:41:00.0", "../../../devices/pci0000:40/0000:41:00.0");

@@ -11,7 +11,7 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// Replaces what was said of it before.
+    /// Replaces the earlier entry of that name.
     pub fn put<T: Into<Value>>(&mut self, name: &'static str, known: Known<T>) {
         match known {
             Ok(value) => {
@@ -24,7 +24,7 @@ impl Gathered {
         }
     }
 
-    /// All names with this beginning that nothing is said of yet are unknown for this reason.
+    /// Marks all names with this beginning that have no entry yet as unknown, for this reason.
     pub fn none_of(&mut self, beginning: &str, reason: &str) {
         for fact in names::ALL.iter().filter(|f| f.name.starts_with(beginning)) {
             if !self.facts.contains_key(fact.name) && !self.unknown.contains_key(fact.name) {

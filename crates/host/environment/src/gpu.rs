@@ -1,4 +1,4 @@
-//! The GPU by NVML, and who else uses it.
+//! The GPU through NVML, and its other users.
 
 use crate::Virtualization;
 use crate::files::Files;
@@ -11,7 +11,7 @@ use nvml_wrapper::enum_wrappers::device::{
     Clock, ComputeMode, EccCounter, GpuVirtualizationMode, MemoryError, TemperatureSensor,
 };
 
-/// The GPU's PCI address, for what is asked of the kernel.
+/// Returns the GPU's PCI address, for facts from the kernel.
 pub fn facts(files: &Files, pci: Option<&str>, into: &mut Gathered) -> Known<String> {
     let nvml = nvml::library();
     let driver = nvml.clone().and_then(|n| n.sys_driver_version().map_err(why));
@@ -128,13 +128,13 @@ fn processes(d: &Device<'_>, files: &Files) -> Known<Vec<String>> {
     pids.dedup();
     let name = |pid: u32| match files.text(&format!("/proc/{pid}/comm")) {
         Ok(name) => format!("{pid} {name}"),
-        // Of another container, or ended meanwhile.
+        // In another container, or ended in the meantime.
         Err(_) => format!("{pid} (not seen from here)"),
     };
     Ok(pids.into_iter().map(name).collect())
 }
 
-/// Whether a server of CUDA's Multi-Process Service runs. Its name is longer than the 15 characters that the kernel keeps.
+/// Whether a server of CUDA's Multi-Process Service runs. The kernel keeps only the first 15 characters of its name.
 fn mps(files: &Files) -> Known<bool> {
     let is_server = |pid: &String| {
         pid.bytes().all(|b| b.is_ascii_digit())
@@ -169,7 +169,7 @@ mod tests {
     fn reasons_have_names() {
         assert_eq!(reasons(ThrottleReasons::NONE), Vec::<&str>::new());
         assert_eq!(reasons(ThrottleReasons::GPU_IDLE | ThrottleReasons::SW_POWER_CAP), ["idle", "power cap"]);
-        // Each bit that NVML knows has one.
+        // Each bit that NVML defines has a name.
         for bit in ThrottleReasons::all().iter() {
             assert_eq!(reasons(bit).len(), 1, "{bit:?}");
         }

@@ -1,11 +1,11 @@
-//! What this process holds at a moment: memory, files, threads. Growth of it over hours is a leak.
+//! Resources of this process at a moment: memory, files, threads. If they grow over hours, it is a leak.
 
 use crate::files::Files;
 use crate::nvml::{self, why};
 use crate::{Gpu, Known};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 
-/// Each is a number, or the reason why it is not known.
+/// Each is a number, or the reason why it is unknown.
 #[derive(Clone, Debug)]
 pub struct Held {
     /// Resident memory (/proc/self/statm).
@@ -14,9 +14,9 @@ pub struct Held {
     pub mappings: Known<u64>,
     pub descriptors: Known<u64>,
     pub threads: Known<u64>,
-    /// Open files of the GPU's driver: /dev/nvidia*. What the driver keeps behind one of them no process can count.
+    /// Open files of the GPU's driver: /dev/nvidia*. Resources that the driver keeps for such a file cannot be counted.
     pub driver_files: Known<u64>,
-    /// Of this process where the driver tells it apart, else of the whole GPU.
+    /// GPU memory of this process if the driver reports it separately, else of the whole GPU.
     pub gpu_used_bytes: Known<u64>,
 }
 
@@ -51,7 +51,7 @@ fn page_bytes() -> u64 {
     }
 }
 
-/// Descriptors without the one that looks, and those of them that are the driver's.
+/// Number of descriptors except the one used for counting, and how many of them are the driver's.
 fn open_files() -> Known<(u64, u64)> {
     let unread = |e: std::io::Error| format!("/proc/self/fd: {e}");
     let (mut all, mut driver) = (0u64, 0);
@@ -66,7 +66,7 @@ fn open_files() -> Known<(u64, u64)> {
 fn gpu_used(gpu: Gpu<'_>) -> Known<u64> {
     let device = match gpu {
         Gpu::Real { pci } => nvml::device(pci)?,
-        Gpu::Soft => return Err("the software GPU has no memory of its own".into()),
+        Gpu::Soft => return Err("the software GPU has no separate memory".into()),
         Gpu::None => return Err("no GPU is used".into()),
     };
     let mine = |all: Vec<nvml_wrapper::struct_wrappers::device::ProcessInfo>| {
@@ -86,12 +86,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_is_counted_and_what_is_not_known_has_its_reason() {
+    fn held_resources_are_counted_or_have_a_reason() {
         let before = Held::now(Gpu::Soft);
         let files: Vec<_> = (0..50).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
         let pages = vec![1u8; 64 << 20];
         let held = Held::now(Gpu::Soft);
-        // Other tests open and close files and memory beside this one.
+        // Other tests open and close files and memory at the same time.
         assert!(held.descriptors.clone().unwrap() >= before.descriptors.unwrap() + 30);
         assert!(held.rss_bytes.clone().unwrap() >= before.rss_bytes.unwrap() + (32 << 20));
         assert!(held.threads.unwrap() >= 1 && held.mappings.unwrap() > 5 && held.driver_files.is_ok());

@@ -1,6 +1,6 @@
-//! What a figure was taken on and under: facts about the machine, its GPU and the way between them, and what may disturb.
+//! The conditions of a measurement: facts about the machine, its GPU and the path between them, and possible disturbances.
 //!
-//! Each fact is a value, or the reason why it is not known; one of both is always there. Nothing here changes a setting.
+//! Each fact is a value, or the reason why it is unknown; every fact has one of the two. No setting is changed here.
 
 pub mod clock;
 mod compare;
@@ -39,36 +39,36 @@ use std::collections::BTreeMap;
 pub enum Gpu<'a> {
     /// The software GPU: functions, never speed.
     Soft,
-    /// None is used.
+    /// No GPU is used.
     None,
     /// The one at this PCI address (`0000:41:00.0`), or the driver's first.
     Real { pci: Option<&'a str> },
 }
 
-/// As it goes into result files.
+/// The environment as stored in result files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// By the names of [`names::ALL`].
     pub facts: BTreeMap<String, Value>,
-    /// The other names, and why each is not known.
+    /// The other names, and why each is unknown.
     pub unknown: BTreeMap<String, String>,
-    /// What was asked for and not given, and what that may mean.
+    /// Requests that were refused, and the possible consequences.
     pub notes: Vec<String>,
 }
 
-/// Whose a GPU is.
+/// How a GPU is virtualized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Virtualization {
     None,
-    /// A virtual machine's, as a whole.
+    /// A virtual machine has the whole GPU.
     PassedThrough,
-    /// A virtual machine's, in part: a vGPU.
+    /// A virtual machine has a part of it: a vGPU.
     Guest,
-    /// It is shared out to virtual machines.
+    /// The host shares it out to virtual machines.
     Host,
 }
 
-/// Whose GPU 0 is, or why that is not known.
+/// How GPU 0 is virtualized, or why that is unknown.
 pub fn virtualization() -> Result<Virtualization, String> {
     gpu::of(&nvml::device(None)?)
 }
@@ -84,12 +84,12 @@ pub fn utc_now() -> Result<String, String> {
 }
 
 impl Environment {
-    /// Gathers it from the calling thread, which is the measuring one and already where it measures.
+    /// Gathers the facts from the calling thread, which must be the measuring thread and already be placed.
     pub fn gather(gpu: Gpu<'_>, clock: Option<Calibrated>, notes: Vec<String>) -> Environment {
         Environment::gather_of(gpu, clock, notes, host::thread::cpu())
     }
 
-    /// From a thread that is not the measuring one, with the CPU that this will be on.
+    /// From another thread, with the CPU that the measuring thread will use.
     pub fn gather_for(cpu: usize, gpu: Gpu<'_>, clock: Option<Calibrated>, notes: Vec<String>) -> Environment {
         Environment::gather_of(gpu, clock, notes, Ok(cpu as u64))
     }
@@ -143,24 +143,24 @@ impl Environment {
         self.get(name)?.truth()
     }
 
-    /// Of a list, and nothing of what is not known.
+    /// A fact that is a list; empty if unknown.
     pub fn list(&self, name: &str) -> &[Value] {
         self.get(name).and_then(Value::list).unwrap_or_default()
     }
 
-    /// States a fact, in place of what was known.
+    /// Sets a fact, and replaces its earlier value.
     pub fn set(&mut self, name: &str, value: impl Into<Value>) {
         self.unknown.remove(name);
         self.facts.insert(name.into(), value.into());
     }
 
-    /// Takes a fact back.
+    /// Removes a fact.
     pub fn forget(&mut self, name: &str, why: &str) {
         self.facts.remove(name);
         self.unknown.insert(name.into(), why.into());
     }
 
-    /// With the seed of a run.
+    /// Adds the seed of a run.
     pub fn seeded(mut self, seed: u64) -> Environment {
         self.set("run.seed", seed);
         self

@@ -1,8 +1,8 @@
-//! The bytes that a GPU counts of its PCIe link, looked at again and again: accumulating counters, and rates of samples.
+//! The bytes that a GPU counts on its PCIe link, read repeatedly: accumulating counters, and rates of samples.
 //!
-//! Two ways, both through NVML. The fields NVML_FI_DEV_PCIE_COUNT_TX_BYTES and _RX_BYTES (197, 198) count on; their width is not
-//! documented, and "value can be wrapped". The GPM metrics 20 and 21 are rates between two samples. Each look costs system calls, so
-//! it is made from a thread that measures nothing.
+//! Two ways, both through NVML. The fields NVML_FI_DEV_PCIE_COUNT_TX_BYTES and _RX_BYTES (197, 198) accumulate; their width is not documented, and
+//! "value can be wrapped". The GPM metrics 20 and 21 are rates between two samples. Each reading costs system calls, so a thread that measures
+//! nothing else does it.
 
 mod counting;
 mod span;
@@ -23,22 +23,22 @@ use std::time::{Duration, Instant};
 /// Received by the GPU, and sent by it.
 const FIELDS: [u32; 2] = [198, 197];
 const METRICS: [GpmMetricId; 2] = [GpmMetricId::PcieRxPerSec, GpmMetricId::PcieTxPerSec];
-/// How often to look: a third of the time after which a counter of 32 bits may have come round unseen.
+/// Interval between readings: a third of the time after which a 32-bit counter may have wrapped unseen.
 pub const OFTEN: Duration = Duration::from_millis(20);
 
-/// To the GPU, and from it.
+/// To the GPU, and from the GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Both<T> {
     pub to_gpu: T,
     pub from_gpu: T,
 }
 
-/// One look.
+/// One reading.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// Bytes since the first look.
+    /// Bytes since the first reading.
     pub counted: Known<Both<u64>>,
-    /// Bytes a second since the last sample, where one was asked for.
+    /// Bytes a second since the last sample, if one was requested.
     pub rate: Option<Known<Both<f64>>>,
 }
 
@@ -46,26 +46,26 @@ pub struct Look {
 pub struct LinkCounters {
     nvml: nvml_wrapper::Device<'static>,
     counting: [Counting; 2],
-    /// Why they do not count until they begin again.
+    /// Why they do not count until they are restarted.
     lost: Option<String>,
     samples: Known<Option<GpmSample<'static>>>,
 }
 
 impl LinkCounters {
-    /// Whose counters; each of the two ways may be refused by itself.
+    /// The GPU whose counters are used; each of the two mechanisms may be refused separately.
     ///
     /// # Errors
     /// There is no such GPU, or no NVML.
     pub fn open(gpu: Gpu<'_>) -> Known<LinkCounters> {
         let pci = match gpu {
             Gpu::Real { pci } => pci,
-            Gpu::Soft => return Err("the software GPU counts nothing".into()),
+            Gpu::Soft => return Err("the software GPU has no counters".into()),
             Gpu::None => return Err("no GPU is used".into()),
         };
         LinkCounters::of(nvml::device(pci)?)
     }
 
-    /// Of the GPU of this UUID: whose number is 1 for one library may be 0 for another.
+    /// For the GPU with this UUID, because a GPU may be number 1 for one library and 0 for another.
     ///
     /// # Errors
     /// As [`LinkCounters::open`].
@@ -82,19 +82,19 @@ impl LinkCounters {
         Ok(LinkCounters { nvml, counting: Default::default(), lost: None, samples })
     }
 
-    /// Counts from the next look on: whatever happened since the last one is forgotten.
+    /// Counts from the next reading on: bytes since the last one are dropped.
     pub fn begin(&mut self) {
         self.counting = self.counting.map(Counting::again);
         self.lost = None;
     }
 
-    /// Looks at the counters, and with `sample` takes a sample, too.
+    /// Reads the counters; with `sample` it also takes a sample.
     pub fn look(&mut self, sample: bool) -> Look {
         let counted = self.count();
         Look { counted, rate: sample.then(|| self.rate()) }
     }
 
-    /// Whether both counters are wider than 32 bits: then it need not be looked at between the first time and the last.
+    /// Whether both counters are wider than 32 bits: then readings between the first and the last are unnecessary.
     pub fn is_wide(&self) -> bool {
         self.counting.iter().all(Counting::is_wide)
     }
@@ -115,7 +115,7 @@ impl LinkCounters {
         let counted = values.and_then(|[to, from]| {
             Ok(Both { to_gpu: to_gpu.add(asked, answered, to)?, from_gpu: from_gpu.add(asked, answered, from)? })
         });
-        // What cannot be told apart once is not known from then on, until it begins again.
+        // If a difference is ambiguous once, the sum is unknown from then on, until it is restarted.
         self.lost = counted.as_ref().err().cloned();
         counted
     }
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_software_gpu_counts_nothing() {
-        assert_eq!(LinkCounters::open(Gpu::Soft).err().as_deref(), Some("the software GPU counts nothing"));
+    fn the_software_gpu_has_no_counters() {
+        assert_eq!(LinkCounters::open(Gpu::Soft).err().as_deref(), Some("the software GPU has no counters"));
     }
 }

@@ -1,16 +1,16 @@
-//! Every fact's name, what it is, and whether two runs that are compared should agree in it. `docs/reference/environment.md`
-//! has the same rows; a test compares them.
+//! Every fact's name, its meaning, and whether two compared runs should agree in it. `docs/reference/environment.md` has the same rows; a test
+//! compares them.
 
 /// What a difference in it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A property or a setting: where it differs, the runs were not taken under the same conditions.
     Setting,
-    /// It was so at that moment.
+    /// The state at that moment.
     Moment,
-    /// What ran then, this program's own work included.
+    /// Other activity at that time, this program's included.
     Activity,
-    /// It tells runs apart.
+    /// It identifies the run.
     Record,
 }
 
@@ -44,27 +44,27 @@ pub fn of(name: &str) -> Option<&'static Fact> {
 pub const ALL: &[Fact] = &[
     record("run.time", "When it was gathered, UTC, RFC 3339"),
     record("run.command", "The command line of doorbell, a list"),
-    record("run.seed", "Seed of all that is random; only where the run has one"),
+    record("run.seed", "Seed of all random choices; only if the run has one"),
     setting("run.doorbell", "Version of doorbell"),
     setting("run.commit", "Commit that doorbell was built from, with `-changed` where files differed from it"),
     setting("clock.source", "`tsc`, or `monotonic_raw` where the time stamp counter is missing or changes its speed"),
     moment("clock.tsc_hz", "Ticks of the time stamp counter a second, as calibrated"),
     moment("clock.error_ppm", "How far that calibration can be off, parts per million"),
-    moment("clock.reading_ns", "What one reading of the clock costs; it is part of every sample"),
+    moment("clock.reading_ns", "Cost of one reading of the clock; it is part of every sample"),
     setting("host.name", "Name of the machine"),
     setting("host.product", "Vendor and product of the machine, by its firmware"),
-    setting("host.virtual_machine", "The CPU says that a hypervisor is below it"),
+    setting("host.virtual_machine", "The CPU reports a hypervisor"),
     setting("cpu.model", "Model of the CPU"),
     setting("cpu.online", "CPUs that the kernel runs on"),
     setting("cpu.isolated", "CPUs that the scheduler leaves alone (`isolcpus`, or an isolated cpuset partition)"),
     setting("cpu.nohz_full", "CPUs without a timer tick while one thread runs there"),
     setting("cpu.rcu_nocbs", "CPUs whose RCU callbacks run elsewhere, from the kernel's command line"),
     setting("cpu.smt", "Whether two threads share a core anywhere"),
-    setting("cpu.smt_siblings", "Other CPUs on the core of the measuring one"),
+    setting("cpu.smt_siblings", "Other CPUs on the measuring CPU's core"),
     setting("cpu.boost", "Whether CPUs may run faster than their nominal speed"),
     setting("cpu.governor", "Frequency governor of the measuring CPU"),
     setting("cpu.frequency_driver", "Its frequency driver"),
-    setting("cpu.energy_preference", "Its preference between energy and speed, where the driver has one"),
+    setting("cpu.energy_preference", "Its preference between energy and speed, if the driver has one"),
     moment("cpu.khz", "Its frequency now"),
     setting("cpu.least_khz", "The lowest that it may have"),
     setting("cpu.most_khz", "The highest that it may have"),
@@ -75,7 +75,7 @@ pub const ALL: &[Fact] = &[
     setting("cpu.idle_exit_us", "Longest time to wake up of those that are on"),
     moment(
         "cpu.dma_latency_us",
-        "Shortest time to wake up that any process asks for (`/dev/cpu_dma_latency`); 2000000000: none does",
+        "Shortest wake-up time that any process requests (`/dev/cpu_dma_latency`); 2000000000: no request",
     ),
     setting("cpu.numa_node", "Node of the measuring CPU"),
     setting("cpu.quota", "CPUs that this process's control group may use at a time; `none` without a limit"),
@@ -85,7 +85,7 @@ pub const ALL: &[Fact] = &[
     setting("kernel.preemption", "How it was built to be preempted"),
     setting("kernel.realtime", "Whether it is a PREEMPT_RT kernel"),
     setting("kernel.arguments", "Those words of its command line that change how steady or fast a transfer is"),
-    setting("kernel.rt_runtime_us", "Real-time threads may run so long in each period; -1: always"),
+    setting("kernel.rt_runtime_us", "How long real-time threads may run in each period; -1: always"),
     setting("kernel.rt_period_us", "That period"),
     setting(
         "kernel.numa_balancing",
@@ -95,9 +95,9 @@ pub const ALL: &[Fact] = &[
     setting("kernel.clock_source", "Clock behind `clock_gettime`"),
     activity("kernel.load", "Runnable threads on average over 1, 5 and 15 minutes"),
     setting("memory.total_kb", "Memory"),
-    moment("memory.available_kb", "Of it, what a program could have now"),
+    moment("memory.available_kb", "The part of it that a program could use now"),
     setting("memory.swap_kb", "Swap"),
-    moment("memory.swap_used_kb", "Of it, in use"),
+    moment("memory.swap_used_kb", "The part of it that is in use"),
     moment("memory.huge_pages", "Huge pages set aside"),
     moment("memory.locked_kb", "Memory of this process that is locked (`mlockall`, `mlock`)"),
     setting("memory.lock_limit", "Memory that this process may lock (RLIMIT_MEMLOCK)"),
@@ -127,7 +127,7 @@ pub const ALL: &[Fact] = &[
     setting("gpu.virtualization", "`none`, `passed through`, `vGPU`, `host of vGPUs`"),
     setting("gpu.mig", "Whether it is divided (MIG)"),
     setting("gpu.compute_mode", "Who may have a context: `default`, `exclusive process`, `prohibited`"),
-    setting("gpu.persistence", "Whether the driver keeps it ready while nobody uses it"),
+    setting("gpu.persistence", "Whether the driver keeps it ready while no program uses it"),
     setting("gpu.confidential", "Confidential computing"),
     setting("gpu.ecc", "Whether its memory is checked for errors"),
     moment("gpu.ecc_corrected", "Errors corrected since the driver was loaded"),
@@ -152,15 +152,15 @@ pub const ALL: &[Fact] = &[
     moment("gpu.processes", "Other processes with a context on it"),
     setting("gpu.mps", "Whether CUDA's Multi-Process Service runs"),
     setting("gpu.numa_node", "Node that it hangs on"),
-    setting("gpu.numa_distance", "Distance from the measuring CPU's node; 10 is the same one"),
+    setting("gpu.numa_distance", "Distance from the measuring CPU's node; 10 is the same node"),
     setting("pci.max_payload", "Bytes of data in one packet (MaxPayloadSize)"),
     setting("pci.max_payload_possible", "The most that the GPU can"),
-    setting("pci.max_read_request", "Bytes that the GPU asks for in one read (MaxReadRequestSize)"),
+    setting("pci.max_read_request", "Bytes that the GPU requests in one read (MaxReadRequestSize)"),
     setting("pci.relaxed_ordering", "Whether the GPU may mark packets that others may pass"),
-    setting("pci.extended_tags", "Whether it may have up to 256 reads under way"),
+    setting("pci.extended_tags", "Whether it may have up to 256 reads in flight"),
     setting("pci.no_snoop", "Whether it may leave out caches"),
     setting("pci.link_sleeps", "States in which the link saves power (ASPM): `off`, `L0s`, `L1`"),
-    moment("pci.link", "Link by the GPU's own configuration space"),
+    moment("pci.link", "Link according to the GPU's own configuration space"),
     setting("pci.link_possible", "The best that the GPU can"),
     setting("pci.bridges", "Bridges between root and GPU"),
     moment("pci.bridge_links", "Their links, now and at most"),

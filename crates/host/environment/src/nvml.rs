@@ -1,11 +1,11 @@
-//! NVML, opened once for the life of the process. It only answers questions here.
+//! NVML, opened once for the life of the process. It is only used for queries.
 
 use crate::value::Known;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 use std::sync::OnceLock;
 
-/// Where its symbols are looked up; what a version lacks is an error of the one question.
+/// Symbols are looked up when needed: if a version lacks one, only that query fails.
 pub fn library() -> Known<&'static Nvml> {
     static OPENED: OnceLock<Known<Nvml>> = OnceLock::new();
     // The library has a version in its name wherever no development files are installed.
@@ -23,7 +23,7 @@ pub fn why(e: impl std::fmt::Display) -> String {
     format!("NVML: {e}")
 }
 
-/// The one of this UUID, as the driver tells it.
+/// The GPU with this UUID, as the driver reports it.
 pub fn of_uuid(uuid: [u8; 16]) -> Known<Device<'static>> {
     let text = uuid_text(uuid);
     library()?.device_by_uuid(text.as_str()).map_err(|e| format!("no GPU {text}: {e}"))
@@ -36,7 +36,7 @@ fn uuid_text(uuid: [u8; 16]) -> String {
     format!("GPU-{a}-{b}-{c}-{d}-{e}")
 }
 
-/// The one at this address, or the first.
+/// The GPU at this address, or the first.
 pub fn device(pci: Option<&str>) -> Known<Device<'static>> {
     let nvml = library()?;
     match pci {

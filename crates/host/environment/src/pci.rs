@@ -1,4 +1,4 @@
-//! The way from the root complex to the GPU: links, packets, access control and address translation.
+//! The path from the root complex to the GPU: links, packets, access control and address translation.
 
 use crate::files::Files;
 use crate::gather::Gathered;
@@ -77,7 +77,7 @@ fn link(files: &Files, bridge: &str) -> String {
     format!("{bridge}: {now} of {} x{}", speed("max_link_speed"), of("max_link_width"))
 }
 
-/// Bridges with what is on in them; those where nothing is on are left out.
+/// Bridges with their enabled access controls; bridges without any are left out.
 fn access_control(files: &Files, bridges: &[String]) -> Known<Vec<String>> {
     let mut all = Vec::new();
     for bridge in bridges {
@@ -94,10 +94,10 @@ fn access_control(files: &Files, bridges: &[String]) -> Known<Vec<String>> {
 
 fn gpu_node(files: &Files, path: &str) -> Known<u64> {
     let node = files.number(path)?;
-    u64::try_from(node).map_err(|_| format!("{path} says {node}: the firmware does not tell"))
+    u64::try_from(node).map_err(|_| format!("{path} has {node}: the firmware gives no node"))
 }
 
-/// 10 within a node; the firmware's figure for how much farther others are.
+/// 10 within a node; for others the relative distance that the firmware gives.
 fn distance(files: &Files, cpu: u64, gpu: u64) -> Known<u64> {
     let path = format!("/sys/devices/system/node/node{cpu}/distance");
     let online = files.text("/sys/devices/system/node/online").and_then(|t| lists::parse(&t))?;
@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    /// A GPU behind a switch, behind a root port; on node 1 of two.
+    /// A GPU below a switch, below a root port; on node 1 of two.
     fn machine() -> Tree {
         let tree = Tree::new("pci");
         let devices = "/sys/devices/pci0000:40";
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_behind_a_switch_is_found_with_its_way() {
+    fn a_gpu_below_a_switch_is_found_with_its_path() {
         let tree = machine();
         let files = tree.files();
         let mut into = Gathered::default();
@@ -198,7 +198,7 @@ mod tests {
             ("7".into(), "0000:43:00.0".into())
         );
 
-        // As another user than root: 64 bytes of each space.
+        // As a user other than root: 64 bytes of each space.
         let config = "/sys/bus/pci/devices/0000:43:00.0/config";
         let bytes = files.bytes(config).unwrap();
         tree.write(config, &bytes[..64]);

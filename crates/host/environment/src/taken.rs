@@ -1,4 +1,4 @@
-//! What the kernel counted for one CPU: time that the host took, interrupts, and the work behind them.
+//! The kernel's counts for one CPU: time that the host took, interrupts, and softirqs.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ pub struct Taken {
     pub cpu: usize,
     /// The host ran something else (/proc/stat, steal; in hundredths of a second).
     pub steal: Duration,
-    /// In interrupts, and in what they left to be done (irq, softirq; as above).
+    /// Time in interrupts and in softirqs (irq, softirq; as above).
     pub interrupts_time: Duration,
     pub softirq_time: Duration,
     /// Interrupts of all kinds (/proc/interrupts); `None` where that is not readable.
@@ -19,7 +19,7 @@ pub struct Taken {
 const TICK: Duration = Duration::from_millis(10);
 
 impl Taken {
-    /// Now; `None` where the kernel does not say.
+    /// The counts now; `None` if the kernel does not report them.
     pub fn now(cpu: usize) -> Option<Taken> {
         let stat = std::fs::read_to_string("/proc/stat").ok()?;
         let interrupts = std::fs::read_to_string("/proc/interrupts").ok().and_then(|text| of_interrupts(&text, cpu));
@@ -29,7 +29,7 @@ impl Taken {
         Some(Taken { cpu, steal: time(steal), interrupts_time, softirq_time, interrupts })
     }
 
-    /// What came since an earlier moment.
+    /// The difference to an earlier moment.
     pub fn since(&self, earlier: &Taken) -> Taken {
         Taken {
             cpu: self.cpu,
@@ -41,7 +41,7 @@ impl Taken {
     }
 }
 
-/// `cpuN user nice system idle iowait irq softirq steal ...`: the three that nobody's program is charged for.
+/// `cpuN user nice system idle iowait irq softirq steal ...`: the last three, which are charged to no program.
 fn of_stat(text: &str, cpu: usize) -> Option<[u64; 3]> {
     let name = format!("cpu{cpu}");
     let line = text.lines().find(|line| line.split_ascii_whitespace().next() == Some(&name))?;
@@ -91,7 +91,7 @@ mod tests {
         }
 
         #[test]
-        fn what_the_kernel_writes_comes_back(columns in proptest::collection::vec(0..1u64 << 40, 10)) {
+        fn lists_of_the_kernel_read_back(columns in proptest::collection::vec(0..1u64 << 40, 10)) {
             let row: Vec<String> = columns.iter().map(u64::to_string).collect();
             let text = format!("cpu  1 2 3 4 5 6 7 8 9 10\ncpu3 {}\nintr 5\n", row.join(" "));
             proptest::prop_assert!(of_stat(&text, 3).is_some() && of_stat(&text, 2).is_none());

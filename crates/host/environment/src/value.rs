@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// In JSON without a tag: what it is, is seen.
+/// In JSON without a tag: the JSON type shows the kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
@@ -15,7 +15,7 @@ pub enum Value {
     List(Vec<Value>),
 }
 
-/// A value, or the reason why it is not known.
+/// A value, or the reason why it is unknown.
 pub type Known<T> = Result<T, String>;
 
 impl Value {
@@ -82,7 +82,7 @@ impl From<bool> for Value {
     }
 }
 
-/// Larger than an i64 holds stays the largest that it holds: no machine counts so far.
+/// A value above the range of i64 becomes the largest i64: no real count is that large.
 impl From<u64> for Value {
     fn from(n: u64) -> Value {
         Value::Integer(i64::try_from(n).unwrap_or(i64::MAX))
@@ -101,7 +101,7 @@ impl From<usize> for Value {
     }
 }
 
-/// JSON knows no infinity and no NaN: they become text.
+/// JSON has no infinity and no NaN: they become text.
 impl From<f64> for Value {
     fn from(n: f64) -> Value {
         if n.is_finite() { Value::Number(n) } else { Value::Text(n.to_string()) }
@@ -135,7 +135,7 @@ mod tests {
         let one = prop_oneof![
             any::<bool>().prop_map(Value::from),
             any::<i64>().prop_map(Value::from),
-            // serde_json reads numbers of up to 17 digits to the last bit but one; those of ours have fewer.
+            // serde_json reads numbers of 17 digits with an error in the last bit; the numbers here have fewer digits.
             (-1i64 << 40..1 << 40).prop_map(|n| Value::from(n as f64 / 1000.0)),
             ".{0,20}".prop_map(Value::from),
         ];

@@ -1,30 +1,29 @@
-//! Memory that is touched before it matters. A virtual machine's host may give it memory only when it is touched first, or
-//! again after it has taken it back (free page reporting does after seconds): then the first touch of a page costs the host's
-//! work too, and what a measurement allocates first pays for it. In one such machine (example `warm`, 1 GiB) the first touch
-//! of 4 KiB took 13.9 us, the next ones 0.4 to 0.6 us; after a pause of one second 1.0 us, after three seconds 12.1 us, after
-//! ten 19.3 us. So it is done right before memory is needed.
+//! Touches memory before a measurement needs it. A virtual machine's host may provide memory only when it is first touched, or again after the host
+//! took it back (free page reporting does so after seconds). Then the first touch of a page also costs the host's work, and the first allocation in
+//! a measurement pays for it. In one such machine (example `warm`, 1 GiB) the first touch of 4 KiB took 13.9 us, later ones 0.4 to 0.6 us. After a
+//! pause of one second it was 1.0 us, after three seconds 12.1 us, after ten 19.3 us. So it is done right before memory is needed.
 
 use crate::files::Files;
 use crate::host::memory;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// What touching cost.
+/// The cost of touching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Warmed {
-    /// Less than was asked for where there is not so much memory.
+    /// Less than requested if the machine has less.
     pub bytes: usize,
     pub time: Duration,
 }
 
-/// At most this part of the memory that a program could have now is touched, in per cent: the rest is left to others.
+/// At most this percentage of the available memory is touched: the rest is left to other programs.
 const MOST: u64 = 75;
 
-/// Takes so much memory from the kernel, writes to each page of it, and gives it back: the kernel has pages then that the host
-/// has given. It hands out first what came back last, but nothing says that the next allocation gets just these pages.
+/// Allocates so much memory from the kernel, writes to each page of it, and frees it: the kernel then has pages that the host has provided. The
+/// kernel usually hands out the most recently freed pages first, but the next allocation is not guaranteed to get these pages.
 ///
 /// # Errors
-/// The kernel gives no memory, or does not say how much there is.
+/// The kernel refuses the memory, or does not report how much there is.
 pub fn warm_memory(bytes: usize) -> io::Result<Warmed> {
     let text = Files::of_this_machine().text("/proc/meminfo").map_err(io::Error::other)?;
     let available = memory::kilobytes(&text, "MemAvailable", "/proc/meminfo").map_err(io::Error::other)?;
@@ -37,35 +36,35 @@ pub fn warm_memory(bytes: usize) -> io::Result<Warmed> {
     Ok(Warmed { bytes, time: begun.elapsed() })
 }
 
-/// Pages of our own that nobody else sees.
+/// Pages that only this code uses.
 struct Region {
     at: *mut u8,
     bytes: usize,
 }
 
 impl Region {
-    /// Whole pages; nothing for nothing.
+    /// Whole pages; no mapping for 0 bytes.
     fn map(bytes: usize) -> io::Result<Region> {
         let bytes = bytes & !(page() - 1);
         if bytes == 0 {
             return Ok(Region { at: std::ptr::null_mut(), bytes: 0 });
         }
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping, wherever the kernel likes; it overlays nothing.
+        // SAFETY: a new mapping at an address that the kernel chooses; it replaces no other.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // A fault for each 2 MiB costs a fraction of one for each 4 KiB. Where huge pages are off, nothing changes.
-        // SAFETY: advice about our own mapping.
+        // A fault for each 2 MiB costs a fraction of one for each 4 KiB. If huge pages are off, this has no effect. SAFETY: advice about this
+        // value's own mapping.
         unsafe { libc::madvise(at, bytes, libc::MADV_HUGEPAGE) };
         Ok(Region { at: at.cast(), bytes })
     }
 
-    /// Writes to each page: reading would be given the one page of zeros that all share.
+    /// Writes to each page: reads would all use the shared page of zeros.
     fn touch(&self) {
         for offset in (0..self.bytes).step_by(page()) {
-            // SAFETY: within the mapping, which is ours and writable; volatile, or the store would be left out.
+            // SAFETY: within the mapping, which is writable and this value's own; volatile, so that the compiler keeps the store.
             unsafe { self.at.add(offset).write_volatile(1) };
         }
     }
@@ -74,7 +73,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            // SAFETY: our own mapping, of which nothing is left to be used.
+            // SAFETY: this value's own mapping, without remaining uses.
             unsafe { libc::munmap(self.at.cast(), self.bytes) };
         }
     }
@@ -99,7 +98,7 @@ mod tests {
         region.touch();
         let resident = (0..region.bytes).step_by(page()).all(|at| {
             let mut state = 0u8;
-            // SAFETY: one page of our own mapping, and one byte for its state.
+            // SAFETY: one page of this test's own mapping, and one byte for its state.
             unsafe { libc::mincore(region.at.add(at).cast(), page(), &mut state) == 0 && state & 1 == 1 }
         });
         assert!(resident, "after {:?}", before.elapsed());

@@ -1,19 +1,18 @@
-//! What of the facts may spoil figures, and what to change. A pure function of the facts: those of a stored run give the same
-//! warnings again.
+//! Facts that may distort figures, and what to change. A pure function of the facts: stored facts of a run give the same warnings again.
 
 use crate::host::idle::NO_LIMIT_US;
 use crate::{Environment, Value, lists};
 use serde::{Deserialize, Serialize};
 
-/// How much harm it may do.
+/// How much it may distort figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Good to know where figures are compared.
+    /// Useful to know when figures are compared.
     Notice,
-    /// The worst cases are likely to be this machine's, and not the transfer's.
+    /// The worst samples are probably caused by this machine, and not by the transfer.
     Warning,
-    /// Figures may be of something else than what was asked for.
+    /// Figures may measure something else than intended.
     Serious,
 }
 
@@ -22,11 +21,11 @@ pub struct Warning {
     /// Name of the fact.
     pub fact: String,
     pub severity: Severity,
-    /// It can change a median by more than a few per cent; else only the worst cases.
+    /// It can change a median by more than a few per cent; otherwise only the worst samples.
     pub medians: bool,
-    /// What is wrong.
+    /// The problem.
     pub text: String,
-    /// What to change; empty where nobody can.
+    /// What to change; empty if the user cannot change it.
     pub change: String,
 }
 
@@ -77,7 +76,7 @@ impl Rules<'_> {
         }
     }
 
-    /// How fast the CPU runs, and how deep it sleeps.
+    /// The speed of the CPU, and how deep it sleeps.
     fn cpu(&mut self) {
         let (cpu, number) = self.measuring();
         if let Some(governor) = self.e.text("cpu.governor").filter(|g| *g != "performance") {
@@ -93,7 +92,7 @@ impl Rules<'_> {
         let asked = self.e.integer("cpu.dma_latency_us").unwrap_or(NO_LIMIT_US);
         let exit = self.e.integer("cpu.idle_exit_us").unwrap_or(0).min(asked.max(0));
         if exit > SLEEPS_DEEP_US {
-            let text = format!("{cpu} may sleep so deep that it needs {exit} us to wake up");
+            let text = format!("{cpu} may sleep so deeply that it needs {exit} us to wake up");
             let change = "hold /dev/cpu_dma_latency open with 0 in it, or boot with `intel_idle.max_cstate=1`; a thread \
                           that polls never sleeps";
             self.say("cpu.idle_exit_us", Warn, true, text, change);
@@ -113,7 +112,7 @@ impl Rules<'_> {
         }
     }
 
-    /// What else may run on the measuring CPU.
+    /// Other work that may run on the measuring CPU.
     fn others(&mut self) {
         let (cpu, number) = self.measuring();
         let own = self.e.integer("thread.cpu").map(|n| n as usize);
@@ -156,7 +155,7 @@ impl Rules<'_> {
         if let Some(ppm) = self.e.integer("cpu.steal_since_boot").filter(|ppm| *ppm > STEAL_PPM) {
             let percent = ppm as f64 / 1e4;
             let text = format!("the host took {percent:.1} % of the CPUs' time since boot");
-            self.say("cpu.steal_since_boot", Serious, true, text, "measure on a machine whose CPUs are its own");
+            self.say("cpu.steal_since_boot", Serious, true, text, "measure on a machine with dedicated CPUs");
         }
         if let Some(waiting) = self.e.number("cpu.pressure").filter(|p| *p > PRESSURE) {
             let text = format!("in {waiting:.0} % of the last 10 s a thread had to wait for a CPU");
@@ -185,7 +184,7 @@ impl Rules<'_> {
             && runtime < period
         {
             let text = format!(
-                "the kernel may take a real-time thread off its CPU for {} us in every {period} us where others wait",
+                "the kernel may take a real-time thread off its CPU for {} us in every {period} us if other threads wait",
                 period - runtime
             );
             self.say("kernel.rt_runtime_us", Warn, false, text, "`sysctl kernel.sched_rt_runtime_us=-1`");
@@ -257,11 +256,11 @@ impl Rules<'_> {
             self.say("gpu.mig", Serious, true, text, "");
         }
         if let Some(kind @ ("vGPU" | "host of vGPUs")) = self.e.text("gpu.virtualization") {
-            let text = format!("the GPU is shared ({kind}): others' work may run between ours");
+            let text = format!("the GPU is shared ({kind}): other users' work may run between doorbell's");
             self.say("gpu.virtualization", Serious, true, text, "");
         }
         if self.e.truth("gpu.persistence") == Some(false) {
-            let text = "persistence is off: the driver readies the GPU anew for each first user".to_string();
+            let text = "persistence is off: the driver initializes the GPU again for each first user".to_string();
             self.say("gpu.persistence", Notice, false, text, "`nvidia-smi -pm 1`, or run nvidia-persistenced");
         }
         if self.e.truth("gpu.confidential") == Some(true) {
@@ -299,7 +298,7 @@ impl Rules<'_> {
             |now: &str, most: &str| self.e.integer(now).zip(self.e.integer(most)).filter(|(now, most)| now < most);
         if let Some((width, most)) = both("gpu.link_width", "gpu.link_most_width") {
             let text = format!("the GPU's link has {width} of {most} lanes");
-            self.say("gpu.link_width", Serious, true, text, "another slot, or seat the card anew");
+            self.say("gpu.link_width", Serious, true, text, "use another slot, or reseat the card");
         }
         if let Some((generation, most)) = both("gpu.link_generation", "gpu.link_most_generation") {
             let idle = self.e.list("gpu.throttle").iter().any(|r| r.text() == Some("idle"));
@@ -334,16 +333,16 @@ impl Rules<'_> {
             self.say("pci.max_payload", Warn, true, text, "boot with `pci=pcie_bus_perf`");
         }
         if let Some(bytes @ ..512) = payload("pci.max_read_request") {
-            let text = format!("the GPU asks for no more than {bytes} bytes in one read");
+            let text = format!("the GPU requests at most {bytes} bytes in one read");
             self.say("pci.max_read_request", Warn, true, text, "`setpci` of the device control register, or firmware");
         }
         if let Some(replays) = self.e.integer("gpu.link_replays").filter(|n| *n > 1000) {
             let text = format!("the GPU's link had to send {replays} packets again since the driver was loaded");
-            self.say("gpu.link_replays", Warn, false, text, "seat the card anew, or replace its riser");
+            self.say("gpu.link_replays", Warn, false, text, "reseat the card, or replace its riser");
         }
     }
 
-    /// Addresses on their way.
+    /// Translation of bus addresses.
     fn translation(&mut self) {
         if let Some(domain) = self.e.text("iommu.domain").filter(|d| d.starts_with("DMA")) {
             let text = format!("an IOMMU translates each address that the GPU uses ({domain})");
@@ -353,16 +352,16 @@ impl Rules<'_> {
             self.e.list("pci.access_control").iter().filter_map(Value::text).any(|b| b.contains("ReqRedir"));
         if redirecting {
             let text =
-                "access control (ACS) is on above the GPU: what one device sends another goes up to the root first";
+                "access control (ACS) is on above the GPU: traffic between two devices is sent up to the root first";
             let change = "only for copies between devices: turn ACS off in the firmware";
             self.say("pci.access_control", Notice, true, text.into(), change);
         }
     }
 }
 
-/// A wake-up that takes longer shows among transfers of a few microseconds.
+/// Longer wake-ups are visible among transfers of a few microseconds.
 const SLEEPS_DEEP_US: i64 = 10;
-/// More of the CPUs' time is more than the host's own housekeeping.
+/// A larger share of the CPUs' time is more than the host's own housekeeping.
 const STEAL_PPM: i64 = 10_000;
 /// Per cent of the last ten seconds.
 const PRESSURE: f64 = 10.0;
@@ -383,7 +382,7 @@ mod tests {
         e
     }
 
-    /// A machine that nobody would warn of.
+    /// Facts of a machine without warnings.
     fn good() -> Vec<(&'static str, Value)> {
         let nothing = || Value::List(Vec::new());
         vec![
@@ -450,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_machine_and_one_of_which_nothing_is_known_have_none() {
+    fn good_and_unknown_machines_have_no_warnings() {
         assert_eq!(environment(&good()).warnings(), []);
         assert_eq!(Environment::default().warnings(), []);
     }
@@ -524,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_short_wake_ups_gets_them() {
+    fn deep_sleep_is_no_warning_if_a_process_forbids_it() {
         let mut e = environment(&good());
         e.set("cpu.idle_exit_us", 133u64);
         e.set("cpu.dma_latency_us", 0u64);

@@ -1,4 +1,4 @@
-//! Facts and counters of a GPU, with an NVML of the test's own: where a real one is, the answers are not known beforehand.
+//! Facts and counters of a GPU, with a fake NVML library: the answers of a real one are not known in advance.
 
 use environment::link::LinkCounters;
 use environment::{Counted, Counters, Environment, Gpu};
@@ -6,13 +6,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// The PCI address that the test's NVML knows.
+/// The PCI address of the fake NVML's GPU.
 const GPU: Gpu<'static> = Gpu::Real { pci: Some("0000:41:00.0") };
 
-/// Started by the tests, with the test's NVML before all others.
+/// Started by the tests, with the fake NVML first in the library path.
 #[test]
 #[ignore = "a program that the tests start"]
-fn plays_a_measurement() {
+fn run_a_measurement() {
     let environment = Environment::gather(GPU, None, Vec::new());
     let counters = Counters::begin(GPU, None);
     std::thread::sleep(Duration::from_millis(300));
@@ -37,9 +37,9 @@ fn plays_a_measurement() {
 /// The same.
 #[test]
 #[ignore = "a program that the tests start"]
-fn plays_looks_at_the_link() {
+fn run_readings_of_the_link() {
     let mut link = LinkCounters::open(GPU).expect("the test's NVML");
-    // What lies between two times that are counted may last.
+    // Time between two counted spans may be long.
     link.look(true);
     std::thread::sleep(Duration::from_millis(70));
     link.begin();
@@ -63,10 +63,10 @@ fn plays_looks_at_the_link() {
     println!("\nsaid: {all}");
 }
 
-/// The same, where a thread looks meanwhile.
+/// The same, with a reading thread.
 #[test]
 #[ignore = "a program that the tests start"]
-fn plays_a_metered_cell() {
+fn run_a_metered_cell() {
     let cpus = placement::affinity().expect("the CPUs of this thread");
     let counters = Counters::follow(GPU, None, &cpus);
     std::thread::sleep(Duration::from_millis(300));
@@ -84,10 +84,10 @@ fn plays_a_metered_cell() {
     println!("\nsaid: {all}");
 }
 
-/// The same, of the GPU of that UUID: NVML counts GPUs by bus addresses, the driver in an order of its own.
+/// The same, for the GPU with that UUID: NVML numbers GPUs by bus addresses, the driver in a different order.
 #[test]
 #[ignore = "a program that the tests start"]
-fn plays_looks_at_another_gpu() {
+fn run_readings_of_another_gpu() {
     let uuid = 0x00112233_44556677_8899aabb_ccddeeffu128.to_be_bytes();
     let mut link = LinkCounters::of_uuid(uuid).expect("the test's NVML");
     link.look(false);
@@ -101,12 +101,12 @@ fn plays_looks_at_another_gpu() {
     println!("\nsaid: {all}");
 }
 
-/// What the program says under the test's NVML; `None` where there is no compiler.
+/// The program's output with the fake NVML; `None` without a compiler.
 fn said(with: &[(&str, &str)]) -> Option<serde_json::Value> {
-    says("plays_a_measurement", with)
+    run("run_a_measurement", with)
 }
 
-fn says(program: &str, with: &[(&str, &str)]) -> Option<serde_json::Value> {
+fn run(program: &str, with: &[(&str, &str)]) -> Option<serde_json::Value> {
     let name = program;
     let with_names: String = with.iter().map(|(variable, _)| format!("-{variable}")).collect();
     let folder = std::env::temp_dir().join(format!("environment-nvml-{}-{name}{with_names}", std::process::id()));
@@ -128,7 +128,7 @@ fn says(program: &str, with: &[(&str, &str)]) -> Option<serde_json::Value> {
 }
 
 #[test]
-fn what_the_gpu_counts_is_counted_and_what_it_lacks_has_its_reason() {
+fn counters_of_the_gpu_are_counted_and_missing_ones_have_reasons() {
     let Some(said) = said(&[]) else { return };
     let facts = &said["environment"]["facts"];
     assert_eq!((facts["gpu.name"].as_str(), facts["gpu.driver"].as_str()), (Some("GPU of a test"), Some("580.0")));
@@ -141,7 +141,7 @@ fn what_the_gpu_counts_is_counted_and_what_it_lacks_has_its_reason() {
     assert!(warned, "8 of 16 lanes: {said}");
 
     let counted = |name: &str| said["counted"][name].as_f64().unwrap_or_else(|| panic!("{name}: {said}"));
-    // The samples lie a little farther apart than the readings of the kernel, on a busy machine much.
+    // The samples are a little farther apart than the readings of the kernel, and much farther on a busy machine.
     let mib_per_second = counted("pcie_to_gpu_bytes") / f64::from(1 << 20) / (counted("wall_ms") / 1e3);
     assert!((999.0..10_000.0).contains(&mib_per_second), "{said}");
     let ratio = counted("pcie_to_gpu_bytes") / counted("pcie_from_gpu_bytes");
@@ -151,19 +151,19 @@ fn what_the_gpu_counts_is_counted_and_what_it_lacks_has_its_reason() {
     let reasons = said["missing"].to_string();
     assert!(reasons.contains("sm_mhz") && !reasons.contains("pcie_to_gpu_bytes"), "{reasons}");
     assert!(said["short"].to_string().contains("too short for the bytes of the link"), "{said}");
-    // Two looks at a counter of 32 bits: it is not believed, and the reason is told.
+    // Two readings of a 32-bit counter: the difference is not used, and the reason is reported.
     assert_eq!(said["by"], "Some(Rates)");
     assert!(said["why"].as_str().is_some_and(|why| why.contains("has 32 bits")), "{said}");
 }
 
-/// Whether looks lay too far apart for 32 bits to be sure, as on a busy machine; then it says so.
+/// Whether readings were too far apart for a 32-bit counter to be certain, as on a busy machine; then the reason mentions it.
 fn was_late(said: &serde_json::Value) -> bool {
     said["why"].as_str().is_some_and(|why| why.contains("32 bits"))
 }
 
 #[test]
 fn a_metered_cell_has_the_bytes_of_counters_that_come_round_every_71_ms() {
-    let Some(said) = says("plays_a_metered_cell", &[("NVML_LINE_RATE", "1")]) else { return };
+    let Some(said) = run("run_a_metered_cell", &[("NVML_LINE_RATE", "1")]) else { return };
     assert_eq!(said["counted"], said["values"], "{said}");
     if was_late(&said) {
         assert_eq!(said["by"], "Some(Rates)", "{said}");
@@ -172,19 +172,19 @@ fn a_metered_cell_has_the_bytes_of_counters_that_come_round_every_71_ms() {
     assert_eq!(said["by"], "Some(Counters)", "{said}");
     assert!(said["looks"].as_u64().is_some_and(|looks| looks >= 5), "{said}");
     let [to, from] = [0, 1].map(|n| said["counted"][n].as_f64().expect("a number"));
-    // Where one round were lost, or the rates taken, it would be less.
+    // If one wrap were lost, or the rates used, it would be less.
     assert!(to >= 0.3 * 60_000.0 * f64::from(1 << 20) && (to / from - 20.0).abs() < 0.1, "{said}");
 }
 
 #[test]
-fn a_metered_cell_falls_back_to_rates_and_says_why() {
+fn a_metered_cell_falls_back_to_rates_with_a_reason() {
     let without_fields = ("NVML_WITHOUT_FIELDS", "1");
-    let Some(said) = says("plays_a_metered_cell", &[without_fields]) else { return };
+    let Some(said) = run("run_a_metered_cell", &[without_fields]) else { return };
     assert_eq!((&said["by"], &said["looks"]), (&"Some(Rates)".into(), &2.into()));
     assert!(said["why"].as_str().is_some_and(|why| why.starts_with("NVML: ")), "{said}");
     let [to, from] = [0, 1].map(|n| said["counted"][n].as_f64().expect("a number"));
     assert!((to / from - 20.0).abs() < 1e-6 && to >= 0.3 * 1000.0 * f64::from(1 << 20), "{said}");
-    let Some(said) = says("plays_a_metered_cell", &[without_fields, ("NVML_WITHOUT_GPM", "1")]) else { return };
+    let Some(said) = run("run_a_metered_cell", &[without_fields, ("NVML_WITHOUT_GPM", "1")]) else { return };
     assert_eq!((&said["by"], &said["values"]), (&"None".into(), &serde_json::json!([null, null])));
     assert!(said["why"].as_str().is_some_and(|why| why.contains("; GPM: this GPU has no GPM")), "{said}");
     assert!(said["missing"].to_string().contains("no GPM"), "{said}");
@@ -202,9 +202,9 @@ fn a_gpu_without_gpm_has_rates_under_another_name() {
 
 #[test]
 fn counters_that_come_round_are_followed_and_samples_are_rates() {
-    let Some(said) = says("plays_looks_at_the_link", &[]) else { return };
+    let Some(said) = run("run_readings_of_the_link", &[]) else { return };
     let mib = f64::from(1 << 20);
-    // On a busy machine looks may lie too far apart for 32 bits to be sure; then it says so.
+    // On a busy machine readings may be too far apart for a 32-bit counter to be certain; then the reason mentions it.
     if let Some(why) = said["why"].as_str() {
         assert!(why.contains("32 bits"), "{said}");
     } else {
@@ -215,7 +215,7 @@ fn counters_that_come_round_are_followed_and_samples_are_rates() {
     }
     assert!(said["samples"].as_u64().is_some_and(|n| n >= 1), "{said}");
     assert_eq!(said["rates"], serde_json::json!([1000.0 * mib, 50.0 * mib]));
-    let Some(without) = says("plays_looks_at_the_link", &[("NVML_WITHOUT_FIELDS", "1")]) else { return };
+    let Some(without) = run("run_readings_of_the_link", &[("NVML_WITHOUT_FIELDS", "1")]) else { return };
     assert!(
         without["counted"].is_null() && without["why"].as_str().is_some_and(|why| why.starts_with("NVML: ")),
         "{without}"
@@ -224,10 +224,10 @@ fn counters_that_come_round_are_followed_and_samples_are_rates() {
 
 #[test]
 fn the_counters_are_those_of_the_gpu_of_that_uuid() {
-    let Some(said) = says("plays_looks_at_another_gpu", &[]) else { return };
+    let Some(said) = run("run_readings_of_another_gpu", &[]) else { return };
     let none = said["none"].as_str().expect("a reason");
     assert!(none.starts_with("no GPU GPU-07070707-0707-0707-0707-070707070707"), "{none}");
-    // On a busy machine looks may lie too far apart for 32 bits to be sure; then it says so.
+    // On a busy machine readings may be too far apart for a 32-bit counter to be certain; then the reason mentions it.
     if let Some(why) = said["why"].as_str() {
         assert!(why.contains("32 bits"), "{said}");
         return;

@@ -1,4 +1,4 @@
-//! A name that is ours: the file is there, empty, and nobody else has it.
+//! A claimed file name: this process has created the file, empty, and no other process has claimed it.
 
 use crate::name::{Pattern, before_extension};
 use crate::{Error, Rank};
@@ -23,14 +23,14 @@ impl Claim {
         &self.path
     }
 
-    /// Removes the file again if nothing was written to it.
+    /// Removes the file again if it is still empty.
     pub fn give_up(self) {
         if self.path.symlink_metadata().is_ok_and(|m| m.len() == 0) {
             self.remove();
         }
     }
 
-    /// Removes the file again, whatever was written to it. A pipe or a device stays.
+    /// Removes the file again, whatever its contents. A pipe or a device stays.
     pub fn remove(self) {
         if self.path.symlink_metadata().is_ok_and(|m| self.created == Some((m.dev(), m.ino()))) {
             let _ = fs::remove_file(&self.path);
@@ -38,7 +38,7 @@ impl Claim {
     }
 }
 
-/// Claims the file that `name` (see [`Pattern`]) stands for, with this mode.
+/// Claims the file with the name `name` (see [`Pattern`]), with this mode.
 ///
 /// # Errors
 /// It exists (unless `force`), is a link to a file, or cannot be created.
@@ -47,7 +47,7 @@ pub fn claim(name: &Path, mode: u32, force: bool) -> Result<Claim, Error> {
     if pattern.has_counter() { numbered(|n| pattern.path(n), mode) } else { one(&pattern.path(0), mode, force) }
 }
 
-/// Claims `name`, else `name` with the first free number from 2 on before its extension. Ranks have names of their own.
+/// Claims `name`, else `name` with the first free number from 2 on before its extension. Ranks have separate names.
 ///
 /// # Errors
 /// As [`claim`].
@@ -59,7 +59,7 @@ pub fn claim_default(name: &Path, mode: u32, force: bool) -> Result<Claim, Error
     numbered(|n| if n == 1 { name.clone() } else { before_extension(&name, &n.to_string()) }, mode)
 }
 
-/// Claims the file that `name` (see [`Pattern`]) stands for, or if that exists the name with the first free number, from 2 on, before its extension.
+/// Claims the file with the name `name` (see [`Pattern`]). If it exists, the first free number from 2 on is added before its extension.
 ///
 /// # Errors
 /// As [`claim`].
@@ -92,7 +92,7 @@ fn numbered(path: impl Fn(u64) -> PathBuf, mode: u32) -> Result<Claim, Error> {
 }
 
 fn one(path: &Path, mode: u32, force: bool) -> Result<Claim, Error> {
-    // What is there is looked at through links: `/dev/fd/5` is one, and may lead to a pipe.
+    // An existing path is examined through links: `/dev/fd/5` is one, and may lead to a pipe.
     if let Ok(there) = fs::metadata(path) {
         let kind = there.file_type();
         if kind.is_dir() {
@@ -104,7 +104,7 @@ fn one(path: &Path, mode: u32, force: bool) -> Result<Claim, Error> {
     }
     match fs::symlink_metadata(path) {
         Ok(m) if m.is_symlink() && !force => return Err(Error::Link(path.into())),
-        // Removed, not emptied: whoever has it open keeps what it had.
+        // Removed, not truncated: processes that have it open keep its contents.
         Ok(_) if force => fs::remove_file(path).map_err(|cause| Error::Create { path: path.into(), cause })?,
         _ => {}
     }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_overwritten_without_force() {
+    fn existing_files_are_kept_without_force() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.doorbell");
         fs::write(&path, "old").unwrap();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_is_given_up_leaves_nothing_unless_something_was_written() {
+    fn a_released_claim_leaves_no_file_unless_it_was_written() {
         let dir = tempfile::tempdir().unwrap();
         let (empty, full) = (dir.path().join("empty"), dir.path().join("full"));
         claim(&empty, 0o600, false).unwrap().give_up();

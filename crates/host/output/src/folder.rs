@@ -1,4 +1,4 @@
-//! A folder of result files: there as a whole, or not at all.
+//! A folder of result files that is either complete or absent.
 
 use crate::Error;
 use crate::whole::{PREFIX, SUFFIX, folder_of};
@@ -7,9 +7,9 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Makes a folder of what `f` writes into it, readable by its owner only: under another name in the same place, which then is renamed.
-/// With `force` it takes the place of one that has nothing but files whose names end in `ending`. A process that is killed meanwhile
-/// leaves a folder whose name is that of [`crate::is_part`].
+/// Makes a folder with the files that `f` writes, readable by its owner only: under another name in the same place, which is then renamed. With
+/// `force` it replaces a folder that contains only files whose names end in `ending`. A process that is killed in between leaves a folder with a
+/// name of [`crate::is_part`].
 ///
 /// # Errors
 /// It exists, or cannot be written: there is no new folder, and an old one is as it was before.
@@ -29,7 +29,7 @@ pub fn whole_folder<E: From<Error>>(
     };
     let new = part()?;
     f(new.path())?;
-    // An empty folder gives way to another one.
+    // An empty folder is replaced by the rename.
     let aside = if old { Some(part()?) } else { None };
     if let Some(aside) = &aside {
         fs::rename(path, aside.path()).map_err(create)?;
@@ -42,7 +42,7 @@ pub fn whole_folder<E: From<Error>>(
         let taken = cause.kind() == io::ErrorKind::DirectoryNotEmpty;
         return Err(if taken { Error::Exists(path.into()) } else { create(cause) }.into());
     }
-    // It has no more the name under which it would be removed.
+    // It no longer has the name under which it would be removed.
     let _ = new.keep();
     fs::File::open(&parent).and_then(|parent| parent.sync_all()).map_err(create)?;
     Ok(())
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_folder_is_never_replaced() {
+    fn other_folders_are_never_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let at = |n: &str| dir.path().join(n);
         fs::create_dir(at("home")).unwrap();

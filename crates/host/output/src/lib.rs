@@ -1,7 +1,7 @@
 //! Names of result files, and how these files are created.
 //!
-//! Invariant: without `force` no existing file is changed, two processes never get the same file, and no symbolic link is
-//! followed to a file. Pipes and devices are written in place: nothing in them can be lost.
+//! Invariant: without `force` no existing file is changed, two processes never get the same file, and no symbolic link is followed to a file. Pipes
+//! and devices are written in place: they hold no contents that could be lost.
 
 mod claim;
 mod folder;
@@ -18,7 +18,7 @@ pub use whole::{WholeFile, is_part, remove_parts, replace};
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no file.
+/// Why the file could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{name}: {what}")]
@@ -42,7 +42,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What helps.
+    /// What to do.
     pub fn hint(&self) -> &'static str {
         use io::ErrorKind::{NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
         match self {

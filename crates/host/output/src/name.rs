@@ -11,15 +11,15 @@ enum Part {
     Counter,
 }
 
-/// A name whose fields are filled in, but for the counter.
+/// A name with all fields filled in, except the counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     parts: Vec<Part>,
 }
 
 impl Pattern {
-    /// Reads a name as it was typed. If it has no field and this process is one of several ranks, the rank is added before
-    /// the extension: `a.doorbell` becomes `a.rank3.doorbell`.
+    /// Reads a name as typed. If it has no field and this process is one of several ranks, the rank is added before the extension: `a.doorbell`
+    /// becomes `a.rank3.doorbell`.
     ///
     /// # Errors
     /// An unknown field, or a variable that is not set.
@@ -81,7 +81,7 @@ impl Pattern {
         self.parts.contains(&Part::Counter)
     }
 
-    /// The path with this number for each counter.
+    /// The path with this number in place of each counter.
     pub fn path(&self, n: u64) -> PathBuf {
         let mut name = Vec::new();
         for part in &self.parts {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_field_is_an_error() {
+    fn unknown_fields_are_errors() {
         for (name, what) in [
             ("a%", "a%: a percent sign ends it"),
             ("a%x", "a%x: %x is no field"),

@@ -1,6 +1,6 @@
-//! The rank of this process in a parallel job, from what its launcher put into the environment.
+//! The rank of this process in a parallel job, from the environment variables of its launcher.
 
-/// Which of how many.
+/// The rank and the number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rank {
     pub rank: u64,
@@ -52,7 +52,7 @@ mod tests {
     fn the_innermost_launcher_counts() {
         let slurm = [("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2")];
         assert_eq!(of(&[slurm[0], slurm[1], ("RANK", "5"), ("WORLD_SIZE", "8")]), Some(5));
-        // One torchrun of its own on each of Slurm's tasks.
+        // A separate torchrun on each of Slurm's tasks.
         assert_eq!(of(&[slurm[0], slurm[1], ("RANK", "0"), ("WORLD_SIZE", "1")]), Some(1));
     }
 }

@@ -1,4 +1,4 @@
-//! A result file: there as a whole, or not at all; and whether it can be written is known before anything is measured.
+//! A result file that is either complete or absent; whether it can be written is known before the measurement.
 
 use crate::name::Pattern;
 use crate::{Error, claim};
@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// A file that is written beside its place and renamed. Its name is taken from the start.
+/// A file that is written under another name in the same folder and then renamed. Its final name is claimed from the start.
 #[derive(Debug)]
 pub struct WholeFile {
     path: PathBuf,
@@ -17,9 +17,9 @@ pub struct WholeFile {
 
 #[derive(Debug)]
 enum Kind {
-    /// A pipe, a terminal or a device: there is nothing beside it to rename.
+    /// A pipe, a terminal or a device: it is written directly.
     Direct(File),
-    /// `claim` is the empty file at the name, while nothing is written; `None` where an old file keeps its place until then.
+    /// `claim` is the empty file with the final name, until the first write; `None` if an old file keeps the name until then.
     Renamed { folder: PathBuf, claim: Option<crate::Claim>, room: Option<File> },
 }
 
@@ -41,7 +41,7 @@ impl WholeFile {
         let err = |cause| Error::Write { path: path.clone(), cause };
         if fs::metadata(&path).is_ok_and(|m| !m.is_file()) {
             let mut file = File::options().write(true).open(&path).map_err(err)?;
-            // JSON may begin with a blank line, and a device that takes none takes no JSON.
+            // JSON may begin with a blank line; a device that refuses it would refuse the JSON, too.
             file.write_all(b"\n").map_err(err)?;
             return Ok(WholeFile { path, kind: Kind::Direct(file) });
         }
@@ -63,15 +63,15 @@ impl WholeFile {
         &self.path
     }
 
-    /// Writes what `f` writes, as a whole. May be called again: the file is then replaced.
+    /// Writes the output of `f`, completely or not at all. May be called again: the file is then replaced.
     ///
     /// # Errors
-    /// The file is as it was before.
+    /// The file is unchanged.
     pub fn write<E: From<io::Error>>(&mut self, f: impl FnOnce(&mut dyn Write) -> Result<(), E>) -> Result<(), E> {
         match &mut self.kind {
             Kind::Direct(file) => through_a_buffer(file, f),
             Kind::Renamed { folder, claim, room } => {
-                // The space that was kept.
+                // The reserved space.
                 drop(room.take());
                 renamed(folder, &self.path, f)?;
                 *claim = None;
@@ -80,10 +80,10 @@ impl WholeFile {
         }
     }
 
-    /// As [`WholeFile::write`], for what is written with seeks or has a mode of its own; not to a pipe or a device.
+    /// As [`WholeFile::write`], for output with seeks or a separate file mode; not for a pipe or a device.
     ///
     /// # Errors
-    /// The file is as it was before.
+    /// The file is unchanged.
     pub fn write_file<E: From<io::Error>>(&mut self, f: impl FnOnce(&mut File) -> Result<(), E>) -> Result<(), E> {
         let Kind::Renamed { folder, claim, room } = &mut self.kind else {
             return Err(io::Error::from(io::ErrorKind::NotSeekable).into());
@@ -108,7 +108,7 @@ impl Drop for WholeFile {
 /// Space for so many bytes, in a file without a name.
 fn reserve(folder: &Path, room: u64) -> io::Result<File> {
     let file = tempfile::tempfile_in(folder)?;
-    // SAFETY: a descriptor of ours and two numbers.
+    // SAFETY: an open descriptor and two numbers.
     match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, room.max(1) as i64) } {
         0 | libc::EINVAL | libc::EOPNOTSUPP => Ok(file),
         e => Err(io::Error::from_raw_os_error(e)),
@@ -123,15 +123,15 @@ fn renamed<E: From<io::Error>>(
     renamed_into(folder, path, |file| through_a_buffer(file, f))
 }
 
-/// Writes what `f` writes to `path`, as a whole: under another name in the same folder, which then is renamed. An old file is
-/// replaced. A process that is killed meanwhile leaves a file whose name is that of [`is_part`].
+/// Writes the output of `f` to `path`, completely or not at all: under another name in the same folder, which is then renamed. An old file is
+/// replaced. A process that is killed in between leaves a file with a name of [`is_part`].
 ///
 /// # Errors
-/// There is no new file, and an old one is as it was before.
+/// There is no new file, and an old one is unchanged.
 pub fn replace<T, E: From<io::Error>>(path: &Path, f: impl FnOnce(&mut File) -> Result<T, E>) -> Result<T, E> {
     let folder = folder_of(path);
     let done = renamed_into(&folder, path, f)?;
-    // The name itself lasts only once the folder is on the disk.
+    // The name itself is durable only once the folder is on the disk.
     File::open(&folder)?.sync_all()?;
     Ok(done)
 }
@@ -141,7 +141,7 @@ pub fn is_part(name: &str) -> bool {
     name.starts_with(PREFIX) && name.ends_with(SUFFIX)
 }
 
-/// Removes what was being written in a folder when its process was killed.
+/// Removes the unfinished files in a folder that a killed process has left.
 ///
 /// # Errors
 /// The folder cannot be read, or something cannot be removed.
@@ -170,7 +170,7 @@ fn renamed_into<T, E: From<io::Error>>(
     path: &Path,
     f: impl FnOnce(&mut File) -> Result<T, E>,
 ) -> Result<T, E> {
-    // As any new file: what the umask leaves.
+    // Like any new file: permissions according to the umask.
     let mut file = tempfile::Builder::new()
         .prefix(PREFIX)
         .suffix(SUFFIX)
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_taken_before_anything_is_measured_and_given_back_if_nothing_is_written() {
+    fn a_name_is_claimed_before_measuring_and_released_if_unused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r.json");
         let first = WholeFile::open(&path, 1, false).unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_known_before() {
+    fn an_unwritable_result_file_is_known_before_measuring() {
         let dir = tempfile::tempdir().unwrap();
         for bad in [dir.path().join("no/such/folder"), dir.path().to_path_buf(), "/dev/full".into()] {
             let e = WholeFile::open(&bad, 1, false).unwrap_err();

@@ -27,11 +27,10 @@ fn keep_to(thread: i32, others: &[usize]) -> io::Result<()> {
     }
 }
 
-/// Takes every other thread of this process off the CPUs that are not among `others`: it keeps those that are, or gets all of
-/// them where it has none. Threads in `spared`, by the kernel's numbers, keep what they have. How many threads there were, and how
-/// many stayed.
+/// Takes every other thread of this process off the CPUs that are not among `others`: a thread keeps those that are, or gets all of `others` if it
+/// has none. Threads in `spared`, by their kernel thread ids, are unchanged. Returns the number of threads, and how many of them could not be moved.
 pub fn clear(others: &[usize], spared: &[i32]) -> io::Result<(usize, usize)> {
-    // SAFETY: asks for the calling thread's number.
+    // SAFETY: only reads the calling thread's id.
     let own = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
     let (mut threads, mut stayed) = (0, 0);
     for entry in std::fs::read_dir("/proc/self/task")?.flatten() {
@@ -42,7 +41,7 @@ pub fn clear(others: &[usize], spared: &[i32]) -> io::Result<(usize, usize)> {
         threads += 1;
         match keep_to(thread, others) {
             Ok(()) => {}
-            // It has ended meanwhile.
+            // It has ended in the meantime.
             Err(e) if e.raw_os_error() == Some(libc::ESRCH) => threads -= 1,
             Err(_) => stayed += 1,
         }
@@ -64,7 +63,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 confine(0, &[first]).unwrap();
-                // SAFETY: asks for the calling thread's number.
+                // SAFETY: only reads the calling thread's id.
                 id.send(unsafe { libc::syscall(libc::SYS_gettid) } as i32).unwrap();
                 let _ = ended.recv();
             });
@@ -72,7 +71,7 @@ mod tests {
             keep_to(thread, &all).unwrap();
             assert_eq!(affinity_of(thread).unwrap(), [first]);
             keep_to(thread, &[last]).unwrap();
-            assert_eq!(affinity_of(thread).unwrap(), [last], "none of its own is left");
+            assert_eq!(affinity_of(thread).unwrap(), [last], "none of its earlier CPUs is left");
             confine(thread, &all).unwrap();
             keep_to(thread, &[first]).unwrap();
             assert_eq!(affinity_of(thread).unwrap(), [first]);

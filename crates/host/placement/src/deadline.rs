@@ -1,9 +1,8 @@
-//! SCHED_DEADLINE, for where SCHED_FIFO is refused: the kernel runs such a thread before every other until its budget is
-//! used up, and keeps it from its CPU for the rest of the period then.
+//! SCHED_DEADLINE, for machines that refuse SCHED_FIFO: the kernel runs such a thread before every other until its budget is used up. Then it keeps
+//! the thread off its CPU for the rest of the period.
 //!
-//! The invariant: a thread that calls [`rest_if_due`] between its samples gives the rest of its period back itself, before
-//! its budget ends, so that no sample shorter than the margin holds the kernel's throttling. What was throttled nevertheless
-//! is counted.
+//! The invariant: a thread that calls [`rest_if_due`] between its samples gives up the rest of its period itself, before its budget ends. So no
+//! sample shorter than the margin contains the kernel's throttling. Remaining throttled periods are counted.
 
 use std::cell::Cell;
 use std::io;
@@ -24,28 +23,27 @@ struct Attributes {
     period: u64,
 }
 
-/// SCHED_FLAG_RESET_ON_FORK: without it the thread may start no other.
+/// SCHED_FLAG_RESET_ON_FORK: without it the thread may not start threads.
 const RESET_ON_FORK: u64 = 0x01;
-/// SCHED_FLAG_DL_OVERRUN: SIGXCPU for each period in which the budget did not do.
+/// SCHED_FLAG_DL_OVERRUN: SIGXCPU for each period in which the budget was exceeded.
 const TELL_OVERRUN: u64 = 0x04;
 
 /// Long, so that the thread rests rarely; the kernel's limit is about four seconds.
 const PERIOD_NS: u64 = 100_000_000;
-/// Parts of the period, in per cent, that are asked for, one after the other: each CPU's bandwidth is 95 %, of which the
-/// kernel keeps a part for ordinary threads since 6.8.
+/// Percentages of the period to request, in this order: each CPU's bandwidth is 95 %, of which the kernel keeps a part for ordinary threads since
+/// 6.8.
 const SHARES: [u64; 3] = [95, 90, 80];
-/// The thread rests when so much of its budget may be used up, in per cent.
+/// The thread rests when this percentage of its budget may be used up.
 const REST_AT: u64 = 80;
 
-/// What was granted.
+/// The granted budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Budget {
     pub runtime_ns: u64,
     pub period_ns: u64,
 }
 
-/// While it lives the calling thread is under SCHED_DEADLINE. From the first on SIGXCPU is counted in this process, and does
-/// not end it.
+/// While it lives, the calling thread is under SCHED_DEADLINE. After the first one, SIGXCPU is counted in this process and does not end it.
 #[derive(Debug)]
 pub struct Deadline {
     pub budget: Budget,
@@ -60,14 +58,13 @@ extern "C" fn count(_signal: libc::c_int) {
 }
 
 thread_local! {
-    /// The budget of the calling thread, and when its current part of it began (CLOCK_MONOTONIC, ns).
+    /// The budget of the calling thread, and when the current period began (CLOCK_MONOTONIC, ns).
     static RUNNING: Cell<Option<(Budget, u64)>> = const { Cell::new(None) };
 }
 
 impl Deadline {
     /// # Errors
-    /// The kernel's: EPERM without the right to it or where the thread may not run on all CPUs of its domain, EBUSY where
-    /// the bandwidth is given away.
+    /// The kernel's error: EPERM without the permission or if the thread may not run on all CPUs of its domain, EBUSY if the bandwidth is used up.
     pub fn take() -> io::Result<Deadline> {
         COUNTING.call_once(counting);
         let mut refused = io::Error::from_raw_os_error(libc::EBUSY);
@@ -118,11 +115,11 @@ pub fn rest_is_due() -> bool {
     RUNNING.get().is_some_and(|(budget, since)| now().saturating_sub(since) >= budget.runtime_ns / 100 * REST_AT)
 }
 
-/// Gives the rest of the period back where most of the budget may be used up; says whether it did. It costs what [`rest_is_due`] costs.
+/// Gives up the rest of the period if most of the budget may be used up; returns whether it did. It costs what [`rest_is_due`] costs.
 #[inline]
 pub fn rest_if_due() -> bool {
     let Some((budget, _)) = RUNNING.get().filter(|_| rest_is_due()) else { return false };
-    // SAFETY: takes nothing; a SCHED_DEADLINE thread sleeps until its next period begins.
+    // SAFETY: takes no argument; a SCHED_DEADLINE thread sleeps until its next period begins.
     unsafe { libc::sched_yield() };
     RUNNING.set(Some((budget, now())));
     true
@@ -159,7 +156,7 @@ fn set(attributes: &Attributes) -> io::Result<()> {
     }
 }
 
-/// Counts SIGXCPU from now on, for ever: threads may come and go, and one that is late finds its handler.
+/// Counts SIGXCPU from now on, until the process ends: threads start and end, and a late signal still finds its handler.
 fn counting() {
     // SAFETY: all zeros are a set without signals and no flags; the handler does one atomic addition.
     unsafe {
@@ -189,10 +186,10 @@ mod tests {
     #[test]
     fn a_thread_with_one_rests_before_its_budget_ends() {
         let Ok(deadline) = Deadline::take() else {
-            test_support::skip!("SCHED_DEADLINE is not given here");
+            test_support::skip!("SCHED_DEADLINE is refused here");
         };
         assert!(deadline.budget.runtime_ns * 100 >= PERIOD_NS * 80, "{:?}", deadline.budget);
-        // Off its CPU it uses nothing up.
+        // It uses no budget while it is off its CPU.
         let used = || {
             let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
             // SAFETY: the clock is the thread's own, and the place is a timespec.

@@ -1,5 +1,4 @@
-//! Where the measuring thread runs, and before whom: a CPU and SCHED_FIFO, where this process may have them, else what comes
-//! nearest to it.
+//! The placement of the measuring thread: a CPU and SCHED_FIFO if this process may have them, else the nearest alternative.
 
 pub mod cpus;
 pub mod deadline;
@@ -9,7 +8,7 @@ pub use deadline::{rest_if_due, rest_is_due};
 use deadline::{Budget, Deadline};
 use std::io;
 
-/// What is asked for. The default leaves the thread as it is.
+/// The requested placement. The default leaves the thread as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
     /// Only this CPU.
@@ -18,7 +17,7 @@ pub struct Wish {
     pub fifo: Option<i32>,
 }
 
-/// Before whom the calling thread runs.
+/// The scheduling class of the calling thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(tag = "policy", rename_all = "snake_case")]
 pub enum Class {
@@ -26,7 +25,7 @@ pub enum Class {
     Fifo { priority: i32 },
     /// SCHED_DEADLINE: before every other thread while it has a budget.
     Deadline(Budget),
-    /// SCHED_OTHER: it gets more of its CPU than others, and no more than that.
+    /// SCHED_OTHER: it gets a larger share of its CPU than others, but no precedence.
     Nice { nice: i32 },
 }
 
@@ -50,34 +49,34 @@ impl std::fmt::Display for Class {
     }
 }
 
-/// What the calling thread got. Dropped, the thread is again what it was.
+/// The placement of the calling thread. On drop, the thread gets its earlier placement again.
 #[derive(Debug)]
 pub struct Placement {
-    /// The CPU that it was put on. Under SCHED_DEADLINE it is the CPU that it was on: it may not be pinned, and stays where
-    /// nothing pushes it away.
+    /// The CPU that it was pinned to. Under SCHED_DEADLINE, the CPU that it was on: such a thread cannot be pinned, and stays there unless the
+    /// kernel moves it.
     pub cpu: Option<usize>,
-    /// The SCHED_FIFO priority that it was given.
+    /// The SCHED_FIFO priority that was granted.
     pub fifo: Option<i32>,
-    /// What it was given; `None` where nothing was asked for, or nothing given.
+    /// The granted class; `None` if none was requested or granted.
     pub class: Option<Class>,
-    /// What was asked for and not given, and what this may mean for a measurement.
+    /// Refused requests, and their possible consequences for a measurement.
     pub notes: Vec<String>,
     affinity: Option<libc::cpu_set_t>,
     scheduler: Option<(i32, libc::sched_param)>,
     deadline: Option<Deadline>,
     nice: Option<i32>,
-    /// It restores the thread that made it.
+    /// Only the thread that made it may restore it.
     _of_one_thread: std::marker::PhantomData<*const ()>,
 }
 
 impl Placement {
-    /// Places the calling thread. Threads that it starts from now on do not inherit SCHED_FIFO, but they do inherit its CPU.
+    /// Places the calling thread. Threads that it starts later do not inherit SCHED_FIFO, but they do inherit its CPU.
     pub fn take(wish: Wish) -> Placement {
         let mut p = Placement::unchanged();
         if let Some(cpu) = wish.cpu {
             match pin(cpu) {
                 Ok(was) => (p.cpu, p.affinity) = (Some(cpu), Some(was)),
-                Err(e) => p.notes.push(format!("CPU {cpu} was not given: {e}")),
+                Err(e) => p.notes.push(format!("CPU {cpu} was refused: {e}")),
             }
         }
         if let Some(priority) = wish.fifo {
@@ -89,12 +88,12 @@ impl Placement {
         p
     }
 
-    /// Puts the calling thread on a CPU and before all others there: SCHED_FIFO with this priority, or where that is refused
-    /// SCHED_DEADLINE, or where that is refused too nice -20. The notes say what was refused and why.
+    /// Puts the calling thread on a CPU, with precedence over other threads there: SCHED_FIFO with this priority, or if that is refused
+    /// SCHED_DEADLINE, or if that is refused too nice -20. The notes give the reason for each refusal.
     ///
-    /// Under SCHED_DEADLINE it is to call [`rest_if_due`] between its samples, or the kernel takes it off its CPU within
-    /// them; [`Placement::throttled`] counts that. It is also to keep others off its CPU ([`cpus::clear`]):
-    /// it may not be pinned itself.
+    /// Under SCHED_DEADLINE the caller must call [`rest_if_due`] between its samples, or the kernel takes the thread off its CPU within them;
+    /// [`Placement::throttled`] counts that. The caller must also keep other threads off its CPU ([`cpus::clear`]), because the thread itself
+    /// cannot be pinned.
     pub fn real_time(cpu: Option<usize>, priority: i32) -> Placement {
         let mut p = Placement::take(Wish { cpu, fifo: Some(priority) });
         if p.class.is_some() {
@@ -102,16 +101,17 @@ impl Placement {
         }
         match p.deadline() {
             Ok(()) => return p,
-            Err(e) => p.notes.push(format!("SCHED_DEADLINE was not given: {e}{}", hint(&e))),
+            Err(e) => p.notes.push(format!("SCHED_DEADLINE was refused: {e}{}", hint(&e))),
         }
         match renice(-20) {
             Ok(was) => {
                 (p.nice, p.class) = (Some(was), Some(Class::Nice { nice: -20 }));
                 p.notes.push(
-                    "the measuring thread is an ordinary one: what has its CPU is part of what is measured".into(),
+                    "the measuring thread is an ordinary one: other work on its CPU is part of the measured times"
+                        .into(),
                 );
             }
-            Err(e) => p.notes.push(format!("nice -20 was not given: {e}{}", hint(&e))),
+            Err(e) => p.notes.push(format!("nice -20 was refused: {e}{}", hint(&e))),
         }
         p
     }
@@ -140,8 +140,8 @@ impl Placement {
         self.notes.extend(throttling());
     }
 
-    /// The kernel gives SCHED_DEADLINE only to a thread that may run on every CPU: it is moved to its own first, where it
-    /// stays when it may run on all again.
+    /// The kernel grants SCHED_DEADLINE only to a thread that may run on every CPU. So the thread is first moved to its CPU, and stays there when
+    /// it may run on all again.
     fn deadline(&mut self) -> io::Result<()> {
         let pinned = self.affinity.as_ref().map(|was| (*was, affinity_set()));
         if let Some(was) = &self.affinity {
@@ -164,7 +164,7 @@ impl Placement {
 }
 
 fn no_fifo(priority: i32, e: &io::Error) -> String {
-    format!("SCHED_FIFO {priority} was not given: {e}{}", hint(e))
+    format!("SCHED_FIFO {priority} was refused: {e}{}", hint(e))
 }
 
 fn hint(e: &io::Error) -> &'static str {
@@ -178,12 +178,12 @@ fn hint(e: &io::Error) -> &'static str {
 
 impl Drop for Placement {
     fn drop(&mut self) {
-        // First: while it holds, the kernel lets nothing be pinned.
+        // First: under SCHED_DEADLINE the kernel allows no pinning.
         self.deadline = None;
         if let Some(nice) = self.nice {
             let _ = renice(nice);
         }
-        // SAFETY: takes what the kernel gave us, for the calling thread, which is the one that made this (not Send).
+        // SAFETY: restores the values that the kernel returned, for the calling thread, which is the one that made this (not Send).
         unsafe {
             if let Some((policy, param)) = &self.scheduler {
                 libc::sched_setscheduler(0, *policy, param);
@@ -230,9 +230,9 @@ fn set_affinity(set: &libc::cpu_set_t) -> io::Result<()> {
     }
 }
 
-/// Gives the calling thread another nice value; what it was.
+/// Sets the calling thread's nice value; returns the earlier one.
 pub fn renice(nice: i32) -> io::Result<i32> {
-    // SAFETY: the calls take numbers; -1 is an answer of the first too, which is why errno is cleared before it.
+    // SAFETY: the calls take numbers; -1 is also a valid result of the first, so errno is cleared before it.
     unsafe {
         let thread = libc::syscall(libc::SYS_gettid) as libc::id_t;
         *libc::__errno_location() = 0;
@@ -261,7 +261,7 @@ pub fn scheduler() -> io::Result<(String, i32)> {
 
 fn scheduler_raw() -> io::Result<(i32, libc::sched_param)> {
     let mut param = libc::sched_param { sched_priority: 0 };
-    // SAFETY: both ask about the calling thread; the second writes one sched_param.
+    // SAFETY: both read the calling thread's state; the second writes one sched_param.
     unsafe {
         let policy = libc::sched_getscheduler(0);
         if policy < 0 || libc::sched_getparam(0, &mut param) != 0 {
@@ -271,7 +271,7 @@ fn scheduler_raw() -> io::Result<(i32, libc::sched_param)> {
     }
 }
 
-/// Puts the calling thread on `cpu`; what its affinity was.
+/// Pins the calling thread to `cpu`; returns its earlier affinity.
 fn pin(cpu: usize) -> io::Result<libc::cpu_set_t> {
     let was = affinity_set()?;
     if cpu >= libc::CPU_SETSIZE as usize {
@@ -305,13 +305,13 @@ fn fifo(priority: i32) -> io::Result<(i32, libc::sched_param)> {
     Ok(was)
 }
 
-/// The kernel takes a spinning SCHED_FIFO thread off its CPU for part of each period, which looks like a slow transfer.
+/// The kernel takes a spinning SCHED_FIFO thread off its CPU for part of each period; a transfer then looks slow.
 fn throttling() -> Option<String> {
     let number = |f: &str| std::fs::read_to_string(format!("/proc/sys/kernel/{f}")).ok()?.trim().parse::<i64>().ok();
     let (runtime, period) = (number("sched_rt_runtime_us")?, number("sched_rt_period_us")?);
     (runtime >= 0 && runtime < period).then(|| {
         format!(
-            "the kernel may take a SCHED_FIFO thread off its CPU for {} us in every {period} us where others wait for it \
+            "the kernel may take a SCHED_FIFO thread off its CPU for {} us in every {period} us if other threads wait for it \
              (kernel.sched_rt_runtime_us = {runtime}; -1 lifts that)",
             period - runtime
         )
@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_thread_is_what_it_was_afterwards() {
+    fn the_thread_is_restored_afterwards() {
         let (cpus, class) = (affinity().unwrap(), scheduler().unwrap());
         let last = *cpus.last().unwrap();
         {
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_is_said_and_nothing_changes() {
+    fn refused_requests_are_reported_and_change_nothing() {
         let (cpus, class) = (affinity().unwrap(), scheduler().unwrap());
         for cpu in [1023, 1_000_000] {
             let p = Placement::take(Wish { cpu: Some(cpu), fifo: Some(1000) });
@@ -358,7 +358,7 @@ mod tests {
             let p = Placement::real_time(cpus.last().copied(), 1);
             match p.class {
                 Some(Class::Fifo { priority }) => assert_eq!((priority, p.fifo), (1, Some(1))),
-                Some(given) => assert!(!p.notes.is_empty(), "{given}: why not better is not said"),
+                Some(given) => assert!(!p.notes.is_empty(), "{given}: no note gives the reason"),
                 None => assert!(p.notes.len() >= 3, "{:?}", p.notes),
             }
         }
@@ -378,7 +378,7 @@ mod tests {
                     assert!(p.class.is_some_and(|c| c.is_real_time() && c.to_string().contains("100 ms")));
                 }
                 Err(e) => {
-                    test_support::skip_part!("SCHED_DEADLINE is not given here: {e}");
+                    test_support::skip_part!("SCHED_DEADLINE is refused here: {e}");
                     assert_eq!(affinity().unwrap(), [last]);
                 }
             }

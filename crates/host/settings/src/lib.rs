@@ -1,4 +1,4 @@
-//! What people write in files and options: where a mistake is and what would be right there, and sizes.
+//! Text that people write in files and options: the place of a mistake, the allowed values, and sizes.
 //!
 //! Invariant: no text makes a parser panic.
 

@@ -1,4 +1,4 @@
-//! What is wrong with a file, where, and what would be right there.
+//! A mistake in a file: what is wrong, where, and what is allowed there.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub enum Place {
     At { line: usize, column: usize },
     /// An option of the command line, as it was given.
     Option(String),
-    /// No line of it: the whole.
+    /// No particular line: the whole file.
     #[default]
     Whole,
 }
@@ -40,9 +40,9 @@ pub struct Error {
     pub origin: String,
     pub place: Place,
     pub what: String,
-    /// What would be right; empty where `what` says it.
+    /// The allowed values; empty if `what` already gives them.
     pub allowed: String,
-    /// The nearest of what is allowed, if it is near.
+    /// The most similar allowed word, if it is similar enough.
     pub meant: Option<String>,
 }
 
@@ -76,7 +76,7 @@ pub struct Wrong {
 }
 
 impl Wrong {
-    /// What is wrong, and what would be right.
+    /// The mistake, and the allowed values.
     pub fn new(what: impl Into<String>, allowed: impl Into<String>) -> Wrong {
         Wrong { what: what.into(), allowed: allowed.into(), meant: None }
     }
@@ -86,7 +86,7 @@ impl Wrong {
         Wrong::new(format!("{value} does not fit"), format!("it takes {takes}"))
     }
 
-    /// A word that is none of those that may stand there.
+    /// A word that is not one of the allowed words.
     pub fn word<'a>(what: impl Into<String>, word: &str, words: impl IntoIterator<Item = &'a str>) -> Wrong {
         let words: Vec<&str> = words.into_iter().collect();
         let allowed = match words.as_slice() {
@@ -97,14 +97,14 @@ impl Wrong {
         Wrong { what: what.into(), allowed, meant: nearest(word, words.iter().copied()).map(str::to_owned) }
     }
 
-    /// The mistake at this place; whose file it is, is said later.
+    /// The mistake at this place; the caller adds the file name later.
     pub fn at(self, place: &Place) -> Error {
         let Wrong { what, allowed, meant } = self;
         Error { origin: String::new(), place: place.clone(), what, allowed, meant }
     }
 }
 
-/// At most so many words are listed in one message.
+/// Maximum number of words listed in one message.
 const LISTED: usize = 24;
 
 fn listed(words: &[&str]) -> String {
@@ -115,10 +115,10 @@ fn listed(words: &[&str]) -> String {
     text.join(", ")
 }
 
-/// Longer words are no slips of the pen, and comparing them takes time.
+/// Longer words are no typing mistakes, and comparing them takes time.
 const LONGEST: usize = 64;
 
-/// The word that is most like `word`, if it is like it at all.
+/// The word most similar to `word`, if it is similar enough.
 pub fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word: Vec<char> = word.to_lowercase().replace('_', "-").chars().collect();
     if word.is_empty() || word.len() > LONGEST {

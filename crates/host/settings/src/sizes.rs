@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-/// More sizes than anybody waits for.
+/// Upper limit of the number of sizes in one text.
 pub const MOST: usize = 4096;
 
-/// What was wrong with a text of sizes; says which part.
+/// What is wrong with a text of sizes, and in which part.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -32,7 +32,7 @@ pub enum Error {
     NotOne(String),
 }
 
-/// For units that people write and mean another, or that mean two things.
+/// A hint for units that people often mean differently, or that are ambiguous.
 fn hint(unit: &str) -> String {
     let letter = unit.to_ascii_lowercase();
     match letter.trim_end_matches("ib").trim_end_matches('b') {
@@ -46,7 +46,7 @@ fn hint(unit: &str) -> String {
 /// Bytes, ascending, each once. The end of a range is always among them.
 ///
 /// # Errors
-/// What is no size, a range that ends before it begins, more than [`MOST`] sizes.
+/// Invalid sizes, a range that ends before it begins, more than [`MOST`] sizes.
 pub fn parse(text: &str) -> Result<Vec<u64>, Error> {
     let mut all = BTreeSet::new();
     for part in text.split(',') {
@@ -55,10 +55,10 @@ pub fn parse(text: &str) -> Result<Vec<u64>, Error> {
     Ok(all.into_iter().collect())
 }
 
-/// One size alone.
+/// A single size.
 ///
 /// # Errors
-/// What is no size, and what is several.
+/// Invalid sizes, and several sizes.
 pub fn one(text: &str) -> Result<u64, Error> {
     if text.contains(',') || text.contains("..") {
         return Err(Error::NotOne(text.into()));
@@ -146,29 +146,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
-        let says = |text: &str, words: &[&str]| {
+    fn mistakes_are_named() {
+        let fails_with = |text: &str, words: &[&str]| {
             let e = parse(text).unwrap_err().to_string();
             assert!(words.iter().all(|w| e.contains(w)), "{text:?}: {e}");
         };
-        says("", &["missing"]);
-        says("4B,,8B", &["missing", "4B,,8B"]);
-        says("4B..", &["missing", "4B.."]);
-        says("4B..8B/", &["missing"]);
-        says("4KB", &["\"KB\"", "KiB is 1024"]);
-        says("4kib", &["\"kib\"", "KiB is 1024"]);
-        says("4M", &["\"M\"", "MiB"]);
-        says("4 parsecs", &["parsecs", "units are B, KiB"]);
-        says("1.5KiB", &["whole number", "smaller unit"]);
-        says("KiB", &["does not begin with a number"]);
-        says("-4B", &["does not begin with a number"]);
-        says("0B", &["0 bytes"]);
-        says("4B..8B/0B", &["0 bytes"]);
-        says("8B..4B", &["ends before"]);
-        says("8B/4B", &["range"]);
-        says("99999999999GiB", &["64 bits"]);
-        says("99999999999999999999B", &["64 bits"]);
-        says("1B..1GiB/1B", &["more than 4096"]);
+        fails_with("", &["missing"]);
+        fails_with("4B,,8B", &["missing", "4B,,8B"]);
+        fails_with("4B..", &["missing", "4B.."]);
+        fails_with("4B..8B/", &["missing"]);
+        fails_with("4KB", &["\"KB\"", "KiB is 1024"]);
+        fails_with("4kib", &["\"kib\"", "KiB is 1024"]);
+        fails_with("4M", &["\"M\"", "MiB"]);
+        fails_with("4 parsecs", &["parsecs", "units are B, KiB"]);
+        fails_with("1.5KiB", &["whole number", "smaller unit"]);
+        fails_with("KiB", &["does not begin with a number"]);
+        fails_with("-4B", &["does not begin with a number"]);
+        fails_with("0B", &["0 bytes"]);
+        fails_with("4B..8B/0B", &["0 bytes"]);
+        fails_with("8B..4B", &["ends before"]);
+        fails_with("8B/4B", &["range"]);
+        fails_with("99999999999GiB", &["64 bits"]);
+        fails_with("99999999999999999999B", &["64 bits"]);
+        fails_with("1B..1GiB/1B", &["more than 4096"]);
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_reads_back(bytes in 1..u64::MAX) {
+        fn printed_sizes_read_back(bytes in 1..u64::MAX) {
             prop_assert_eq!(one(&text(bytes)), Ok(bytes));
         }
 

@@ -1,20 +1,20 @@
-//! How far a figure over rounds can be off: the one model of all intervals and verdicts.
+//! How far a figure over rounds can be off: the single model of all intervals and verdicts.
 //!
-//! A run has repeats (processes), repeats have rounds, rounds have samples. A figure is written as a sum with one term for each round,
-//! its *pull*: by how much that round moves the figure. Samples of one round may depend on each other in any way.
+//! A run has repeats (processes), repeats have rounds, rounds have samples. A figure is written as a sum with one term for each round, its *pull*:
+//! by how much that round moves the figure. Samples of one round may depend on each other in any way.
 //!
-//! With three repeats or more, each repeat's sum of pulls is one independent value, and Student's t has one degree of freedom less
-//! than there are repeats (Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, 2013). With fewer, rounds are the values; and
-//! with more where rounds show a larger error, because repeats in a row are alike. A round is like the one before it, so they are taken for a first-order autoregression; its correlation is estimated without
-//! the bias of few rounds (Marriott and Pope, Bias in the Estimation of Autocorrelations, 1954).
+//! With three repeats or more, each repeat's sum of pulls is one independent value, and Student's t has one degree of freedom less than there are
+//! repeats (Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, 2013). With fewer repeats, the rounds are the values. The rounds are also
+//! used with more repeats if they show a larger error, because consecutive repeats are alike. A round resembles the one before it, so rounds are
+//! modelled as a first-order autoregression. Its correlation is estimated without the bias of few rounds (Marriott and Pope, Bias in the Estimation
+//! of Autocorrelations, 1954).
 
 use crate::MIN_ROUNDS;
 
 /// With so many repeats, repeats are the independent values; with fewer, rounds are.
 pub const MIN_REPEATS: usize = 3;
 
-/// However alike neighbouring rounds are, they count for so many independent ones at least: what fewer would show, no run
-/// of a few rounds can.
+/// Minimum number of independent rounds, however similar neighbouring rounds are: a run of a few rounds cannot show fewer.
 const FEWEST_INDEPENDENT: f64 = 3.0;
 
 /// The standard deviation of a sum of pulls, and the degrees of freedom that it was estimated with.
@@ -32,10 +32,10 @@ pub(crate) fn deviation(pulls: &[Pull]) -> Option<Deviation> {
     deviation_of_levels(pulls, pulls)
 }
 
-/// The same; how much a round is like the one before it is seen in `levels`, one of each round.
+/// The same; the similarity of neighbouring rounds is computed from `levels`, one for each round.
 ///
-/// Rounds that lie wholly on one side of a percentile all pull alike, however far they lie from it: their pulls hide a part of how
-/// much neighbours are alike.
+/// Rounds that are wholly on one side of a percentile all have the same pull, at any distance from it: so pulls hide a part of the similarity of
+/// neighbours.
 pub(crate) fn deviation_of_levels(pulls: &[Pull], levels: &[Pull]) -> Option<Deviation> {
     if pulls.len() < MIN_ROUNDS {
         return None;
@@ -44,12 +44,12 @@ pub(crate) fn deviation_of_levels(pulls: &[Pull], levels: &[Pull]) -> Option<Dev
     if repeats.len() < MIN_REPEATS {
         return Some(of_rounds(pulls, levels, FEWEST_INDEPENDENT));
     }
-    // Repeats of a machine that is slow for a while are alike, too: then rounds show it.
+    // If a machine is slow for a while, repeats are alike, too: then the rounds show it.
     let (of, rounds) = (of_repeats(&repeats), of_rounds(pulls, levels, repeats.len() as f64));
     Some(Deviation { deviation: of.deviation.max(rounds.deviation), ..of })
 }
 
-/// What the rounds of each repeat add up to.
+/// The sum of the rounds of each repeat.
 fn sums(pulls: &[Pull]) -> Vec<f64> {
     let mut repeats: Vec<Pull> = Vec::new();
     for (repeat, pull) in pulls {
@@ -61,18 +61,18 @@ fn sums(pulls: &[Pull]) -> Vec<f64> {
     repeats.into_iter().map(|(_, sum)| sum).collect()
 }
 
-/// Of what the rounds of each repeat add up to.
+/// The deviation from the sums of the repeats.
 pub(crate) fn of_repeats(sums: &[f64]) -> Deviation {
     let n = sums.len() as f64;
     let squares: f64 = sums.iter().map(|s| s * s).sum();
     Deviation { deviation: (n / (n - 1.0) * squares).sqrt(), freedom: sums.len() as u32 - 1 }
 }
 
-/// Rounds count for `fewest` independent ones at least.
+/// Rounds count as at least `fewest` independent ones.
 fn of_rounds(pulls: &[Pull], levels: &[Pull], fewest: f64) -> Deviation {
     let n = pulls.len() as f64;
     let alike = alike(levels, fewest);
-    // How many times the variance of one round that of the sum of n rounds is, divided by n.
+    // The variance of the sum of n rounds, divided by n and by the variance of one round.
     let mut wider = 1.0;
     let (mut power, mut apart) = (alike, 1.0);
     while apart < n && power > 1e-9 {
@@ -82,14 +82,14 @@ fn of_rounds(pulls: &[Pull], levels: &[Pull], fewest: f64) -> Deviation {
     }
     let squares = centred(pulls).map(|p| p * p).sum::<f64>();
     let variance = squares / (n - wider).max(1.0) * wider * n;
-    // One degree for the mean; two for the correlation: with one, intervals of 30 rounds that are alike by 0.6 held 92.4 %
-    // (tests/coverage.rs). Rounding must not cost a degree.
+    // One degree for the mean; two for the correlation: with one, intervals of 30 rounds with correlation 0.6 held 92.4 % (tests/coverage.rs).
+    // Rounding must not cost a degree.
     let estimated = if alike > 0.0 { 3.0 } else { 1.0 };
     let freedom = (n * (1.0 - alike) / (1.0 + alike) - estimated + 1e-9).floor().max(1.0);
     Deviation { deviation: variance.sqrt(), freedom: freedom as u32 }
 }
 
-/// The correlation of neighbours. Of n rounds it shows (1 + 4 r) / n too small on average.
+/// The correlation of neighbours. With n rounds the estimate is too small by (1 + 4 r) / n on average.
 fn alike(levels: &[Pull], fewest: f64) -> f64 {
     let n = levels.len() as f64;
     let squares: f64 = centred(levels).map(|l| l * l).sum();
@@ -107,7 +107,8 @@ fn centred(values: &[Pull]) -> impl Iterator<Item = f64> {
     values.iter().map(move |(_, v)| v - mean)
 }
 
-/// Of how many places `counts` come, if each had as many: 1 / Simpson's index, without its bias. Infinite where no place has two.
+/// The number of places that `counts` would come from if each had the same count: 1 / Simpson's index, without its bias. Infinite if no place has
+/// two.
 pub(crate) fn places(counts: impl Iterator<Item = u64>) -> f64 {
     let (all, pairs) = counts.fold((0.0, 0.0), |(all, pairs), n| {
         let n = n as f64;
@@ -131,7 +132,7 @@ mod tests {
 
     #[test]
     fn repeats_that_are_alike_do_not_narrow_the_error() {
-        // Slow for two repeats, fast for two: their sums are as far apart as rounds are, and rounds show that they stay so.
+        // Slow for two repeats, fast for two: the sums differ as much as rounds do, and the rounds show that neighbours are alike.
         let pulls: Vec<Pull> = (0..40).map(|n| (n / 10, if n < 20 { 1.0 } else { -1.0 })).collect();
         let (of, rounds) = (deviation(&pulls).unwrap(), of_rounds(&pulls, &pulls, 4.0));
         assert!(of.deviation >= rounds.deviation && of.freedom == 3, "{of:?} {rounds:?}");
@@ -142,7 +143,7 @@ mod tests {
 
     #[test]
     fn independent_rounds_are_the_values_of_one_repeat() {
-        // Neighbours are less alike than by chance: n / (n - 1) times the squares, as of n independent values.
+        // Neighbours are less alike than by chance: n / (n - 1) times the squares, as for n independent values.
         let pulls: Vec<Pull> = (0..10).map(|n| (0, if n % 2 == 0 { 1.0 } else { -1.0 })).collect();
         let found = deviation(&pulls).unwrap();
         assert!((found.deviation.powi(2) - 10.0 * 10.0 / 9.0).abs() < 1e-9 && found.freedom == 9, "{found:?}");

@@ -20,12 +20,12 @@ pub fn normal_cdf(x: f64) -> f64 {
     if x < 0.0 { density / inside } else { 1.0 - density / inside }
 }
 
-/// What has the part `p`, between 0 and 1, of a standard normal distribution below it.
+/// The value with the part `p`, between 0 and 1, of a standard normal distribution below it.
 pub fn normal_quantile(p: f64) -> f64 {
     bisected(p, normal_cdf)
 }
 
-/// The part of Student's t distribution with `freedom` degrees of freedom below `x`.
+/// The part below `x` of Student's t distribution with `freedom` degrees of freedom.
 pub fn student_cdf(x: f64, freedom: u32) -> f64 {
     // Abramowitz and Stegun 26.7.3 and 26.7.4: finite sums for whole numbers of degrees of freedom.
     let nu = f64::from(freedom);
@@ -46,7 +46,7 @@ pub fn student_cdf(x: f64, freedom: u32) -> f64 {
     (1.0 + within) / 2.0
 }
 
-/// What has the part `p`, between 0 and 1, of Student's t distribution below it.
+/// The value with the part `p`, between 0 and 1, of Student's t distribution below it.
 pub fn student_quantile(p: f64, freedom: u32) -> f64 {
     bisected(p, |x| student_cdf(x, freedom))
 }

@@ -1,18 +1,18 @@
 //! A figure of all samples, and how far it can be off.
 //!
-//! A percentile's pulls are those of the part of the samples that is at or below it. What error of that part means for the percentile
-//! is read off the samples themselves, on the scale of log odds (Woodruff, Confidence Intervals for Medians and Other Position
-//! Measures, 1952; Francisco and Fuller 1991): the percentiles a standard deviation to both sides.
+//! A percentile's pulls are those of the part of the samples that is at or below it. The samples themselves show what an error of that part means
+//! for the percentile, on the scale of log odds: the percentiles a standard deviation to both sides (Woodruff, Confidence Intervals for Medians and
+//! Other Position Measures, 1952; Francisco and Fuller 1991).
 
 use crate::dependence::{self, Deviation, Pull, deviation, deviation_of_levels, places};
 use crate::distribution::student_quantile;
 use crate::{Figure, Interval, MIN_ROUNDS, Rounds};
 
-/// The samples beyond a tail's percentile come from so many rounds at least, counted as if each had as many of them. One slow
-/// round says nothing of how often rounds are slow.
+/// Minimum number of rounds that the samples beyond a tail's percentile must come from, counted as if each had the same number of them. A single
+/// slow round does not show how often rounds are slow.
 const FEWEST_PLACES: f64 = 5.0;
 
-/// With several repeats they come from so large a part of these.
+/// With several repeats, the minimum part of the repeats that they must come from.
 const PART_OF_REPEATS: f64 = 0.6;
 
 /// A figure, and its standard deviation to both sides.
@@ -22,7 +22,7 @@ pub struct Estimate {
     pub below: f64,
     pub above: f64,
     pub freedom: u32,
-    /// Of a part of the samples: the log odds, and their standard deviation.
+    /// The log odds of a part of the samples, and their standard deviation.
     odds: Option<(f64, f64)>,
 }
 
@@ -34,15 +34,15 @@ pub enum Why {
     /// Too few samples for the figure.
     Samples,
     Rounds(usize),
-    /// The samples beyond a tail's percentile come from so few rounds, or repeats.
+    /// The samples beyond a tail's percentile come from too few rounds, or repeats.
     Beyond,
-    /// None of the samples, or all of them.
+    /// None of the samples missed, or all of them did.
     Certain,
 }
 
 impl Rounds {
     /// # Errors
-    /// Why the figure has none.
+    /// Why the figure has no estimate.
     pub fn estimate(&self, figure: Figure) -> Result<Estimate, Why> {
         if !figure.has_interval() {
             return Err(Why::Extreme);
@@ -61,7 +61,7 @@ impl Rounds {
                     return Err(Why::Beyond);
                 }
                 let (part, target) = (part.clamp(1e-9, 1.0 - 1e-9), p.fraction());
-                // The same odds' deviation, at the percentile that is asked for: several samples may have its value.
+                // The same deviation of the odds, at the requested percentile: several samples may have its value.
                 let odds = ((target / (1.0 - target)).ln(), deviation / (part * (1.0 - part)));
                 let at = |deviations: f64| self.at_odds(odds.0 + deviations * odds.1);
                 let (below, above) = (value - at(-1.0), at(1.0) - value);
@@ -78,16 +78,16 @@ impl Rounds {
         }
     }
 
-    /// Holds the figure with this confidence. `None` where [`Rounds::estimate`] has none.
+    /// An interval that holds the figure with this confidence. `None` if [`Rounds::estimate`] has none.
     pub fn interval(&self, figure: Figure, confidence: f64) -> Option<Interval<f64>> {
         let e = self.estimate(figure).ok()?;
         let reach = e.reach(confidence);
-        // A time does not fall below 0: downwards the same deviations are steps of one ratio.
+        // A time cannot fall below 0: downwards, equal deviations are steps of equal ratio.
         let down = |below: f64| if below < e.value { e.value * (1.0 - below / e.value).powf(reach) } else { 0.0 };
         Some(match (figure, e.odds) {
             (Figure::Percentile(_), Some((at, deviation))) => {
                 let (low, high) = (self.at_odds(at - reach * deviation), self.at_odds(at + reach * deviation));
-                // Samples end: beyond the last of them the deviation goes on.
+                // The samples end: beyond the last of them the interval continues by the deviation.
                 Interval { low: low.min(down(e.below)), high: high.max(e.value + reach * e.above) }
             }
             (_, Some((at, deviation))) => {
@@ -108,7 +108,7 @@ impl Rounds {
         }
     }
 
-    /// The part of the samples that a figure is about, and how much each round moves it. Of the mean: the mean itself.
+    /// The part of the samples that a figure is about, and how much each round moves it. For the mean: the mean itself.
     pub(crate) fn pulls(&self, figure: Figure, value: f64) -> (f64, Vec<Pull>) {
         let n = self.sorted().len() as f64;
         let sums: Vec<f64> = match figure {
@@ -164,7 +164,7 @@ impl Rounds {
 }
 
 impl Estimate {
-    /// So many standard deviations to each side hold it with this confidence.
+    /// Number of standard deviations to each side that hold it with this confidence.
     pub fn reach(&self, confidence: f64) -> f64 {
         student_quantile((1.0 + confidence) / 2.0, self.freedom)
     }

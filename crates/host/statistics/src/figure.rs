@@ -1,4 +1,4 @@
-//! One number that stands for many samples.
+//! One number that summarizes many samples.
 
 use crate::Percentile;
 use std::fmt;
@@ -20,7 +20,7 @@ impl Figure {
     pub const P999: Figure = Figure::Percentile(Percentile::P999);
     pub const P9999: Figure = Figure::Percentile(Percentile::P9999);
 
-    /// `None` of no samples, or of too few for a percentile.
+    /// `None` without samples, or with too few for a percentile.
     pub fn of(self, sorted: &[u64]) -> Option<f64> {
         let n = sorted.len();
         match self {
@@ -32,13 +32,13 @@ impl Figure {
         }
     }
 
-    /// Whether rounds show how far it can be off. Those of the extremes do not: no round has a value beyond the ones
-    /// that were seen, so its interval would end at the observed extreme.
+    /// Whether rounds show how far it can be off. For extremes they do not: no round has a value beyond the observed ones, so the interval would
+    /// end at the observed extreme.
     pub fn has_interval(self) -> bool {
         !matches!(self, Figure::Min | Figure::Max)
     }
 
-    /// Whether few samples of a round decide it, so that the samples of many rounds have to be taken together.
+    /// Whether few samples of a round decide it, so that the samples of many rounds must be combined.
     pub fn is_tail(self) -> bool {
         match self {
             Figure::Percentile(p) => p > Percentile::P90,

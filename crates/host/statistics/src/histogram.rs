@@ -5,7 +5,7 @@ use hdrhistogram::Histogram as Hdr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Samples in buckets that are at most a thousandth of their value wide. Count, mean, the least and the largest are exact.
+/// Samples in buckets that are at most a thousandth of their value wide. Count, mean, minimum and maximum are exact.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     buckets: Hdr<u64>,
@@ -15,18 +15,18 @@ pub struct Histogram {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Exact {
     count: u64,
-    /// Above [`Histogram::LARGEST`]. They lie in the last bucket.
+    /// Number of samples above [`Histogram::LARGEST`]. They are in the last bucket.
     overflow: u64,
     sum: u128,
     min: u64,
     max: u64,
 }
 
-/// As it is kept: a value of each bucket that holds samples, and how many.
+/// The stored form: a value of each bucket that holds samples, and how many.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     overflow: u64,
-    /// Beyond 2^64 ns it stays there; only the mean knows it.
+    /// Limited to 2^64 ns; only the mean uses it.
     sum: u64,
     min: u64,
     max: u64,
@@ -71,7 +71,7 @@ impl<'de> Deserialize<'de> for Histogram {
     }
 }
 
-/// Two are equal that hold the same samples, as far as buckets tell them apart.
+/// Two histograms are equal if they hold the same samples, at the resolution of the buckets.
 impl PartialEq for Histogram {
     fn eq(&self, other: &Histogram) -> bool {
         self.exact == other.exact && self.buckets().eq(other.buckets())
@@ -87,13 +87,13 @@ pub struct Bucket {
 }
 
 impl Histogram {
-    /// A percentile lies at most this part of its value above the exact one, and never below it.
+    /// A percentile is at most this part of its value above the exact one, and never below it.
     ///
-    /// A bucket of an HDR histogram with three significant digits is 2^k wide, and begins at 1024 * 2^k or above it. What is
-    /// reported is the bucket's last value: less than 2^k too much, of at least 1024 * 2^k.
+    /// A bucket of an HDR histogram with three significant digits is 2^k wide, and begins at 1024 * 2^k or above it. The bucket's last value is
+    /// reported: it is less than 2^k too much, of at least 1024 * 2^k.
     pub const ERROR: f64 = 1.0 / 1024.0;
 
-    /// An hour in nanoseconds. What is larger is counted as an overflow.
+    /// An hour in nanoseconds. Larger values are counted as overflow.
     pub const LARGEST: u64 = 3_600_000_000_000;
 
     const DIGITS: u8 = 3;
@@ -110,7 +110,7 @@ impl Histogram {
         self.record_n(value, 1);
     }
 
-    /// So many samples of one value; no sample is none. Allocates nothing.
+    /// Adds so many samples of one value; zero samples have no effect. Allocates nothing.
     #[inline]
     pub fn record_n(&mut self, value: u64, samples: u64) {
         if samples == 0 {
@@ -147,7 +147,7 @@ impl Histogram {
         self.exact.overflow
     }
 
-    /// `None` where fewer than ten samples lie beyond it. What lies among the overflows is the maximum.
+    /// `None` if fewer than ten samples are beyond it. If it is among the overflows, the maximum is returned.
     pub fn percentile(&self, percentile: Percentile) -> Option<u64> {
         let rank = percentile.rank(self.exact.count)?;
         if rank > self.exact.count - self.exact.overflow {
@@ -161,7 +161,7 @@ impl Histogram {
         Some(self.buckets.highest_equivalent(bucket.value_iterated_to()).clamp(self.exact.min, self.exact.max))
     }
 
-    /// `None` without samples. Percentiles are as exact as [`Histogram::ERROR`] says.
+    /// `None` without samples. Percentiles are accurate to [`Histogram::ERROR`].
     pub fn summary(&self) -> Option<Summary> {
         Some(Summary {
             count: self.exact.count,
@@ -176,7 +176,7 @@ impl Histogram {
         })
     }
 
-    /// Those that hold samples, from the least to the largest.
+    /// Buckets with samples, in ascending order.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> {
         self.buckets.iter_recorded().map(|b| Bucket {
             low: self.buckets.lowest_equivalent(b.value_iterated_to()),
@@ -227,7 +227,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_as_exact_as_it_says(
+        fn percentiles_are_within_the_stated_error(
             values in prop::collection::vec((0u32..42, any::<u64>()).prop_map(|(bits, v)| v & ((1 << bits) - 1)), 1..3000),
             cut in any::<prop::sample::Index>(),
         ) {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_counted_and_the_maximum_stays_exact() {
+    fn too_large_samples_are_counted_and_the_maximum_stays_exact() {
         let mut histogram: Histogram = (0..990).collect();
         histogram.extend([u64::MAX; 10]);
         assert_eq!((histogram.overflow(), histogram.count()), (10, 1000));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_and_is_no_histogram_is_refused() {
+    fn invalid_stored_histograms_are_refused() {
         let kept = |buckets: &str, overflow: u64| {
             let text = format!(r#"{{"overflow":{overflow},"sum":9,"min":4,"max":5,"buckets":{buckets}}}"#);
             serde_json::from_str::<Histogram>(&text).map(|histogram| histogram.count()).map_err(|e| e.to_string())

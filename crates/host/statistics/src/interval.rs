@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Of every interval that is printed.
+/// The confidence of every printed interval.
 pub const CONFIDENCE: f64 = 0.95;
 
 /// Two bounds, both included.

@@ -1,9 +1,9 @@
-//! What samples say: exact order statistics, histograms with a stated error, intervals over rounds, paired ratios. Pure:
-//! values in, figures out.
+//! Statistics of samples: exact order statistics, histograms with a stated error, intervals over rounds, paired ratios. Pure: values in, figures
+//! out.
 //!
-//! The invariant: no figure assumes how samples are distributed, or that the samples of one round are independent of each
-//! other. All intervals and ratios come from one model (`dependence`): repeats, or rounds where there are few repeats, are the
-//! independent values, because a host that changes its speed changes it for many samples in a row.
+//! The invariant: no figure assumes how samples are distributed, or that the samples of one round are independent of each other. All intervals and
+//! ratios come from one model (`dependence`): repeats, or rounds if there are few repeats, are the independent values, because a host that changes
+//! its speed changes it for many consecutive samples.
 
 mod dependence;
 pub mod distribution;

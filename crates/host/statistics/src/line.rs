@@ -1,19 +1,19 @@
-//! A straight line through points, and where a quantity jumps.
+//! A straight line through points, and the steps of a quantity.
 
 use crate::Interval;
 use crate::distribution::student_quantile;
 use serde::{Deserialize, Serialize};
 
-/// The line with the least squared distances in y, as `scipy.stats.linregress` has it.
+/// The line with minimum squared distances in y, as in `scipy.stats.linregress`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     pub points: u64,
     pub slope: f64,
     pub intercept: f64,
-    /// By Student's distribution with two degrees of freedom less than points; none with two points. It takes what lies off the line
-    /// for independent: points on a staircase are not, and have no such interval in truth.
+    /// By Student's distribution with two degrees of freedom less than points; none with two points. It assumes that deviations from the line are
+    /// independent: points on a staircase are not, and have no valid interval of this kind.
     pub slope_interval: Option<Interval<f64>>,
-    /// The part of y's variance that the line explains; none where y does not vary.
+    /// The part of y's variance that the line explains; none if y does not vary.
     pub r_squared: Option<f64>,
 }
 
@@ -46,17 +46,17 @@ impl Line {
     }
 }
 
-/// Between two neighbouring points a quantity that is counted exactly became another.
+/// A quantity that is counted exactly changed between two neighbouring points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// The last x with the old value and the first with the new one: where between them nobody looked.
+    /// The last x with the old value and the first with the new one: the change is somewhere between them.
     pub after: u64,
     pub at: u64,
     pub from: u64,
     pub to: u64,
 }
 
-/// Where y changes, of points in the order of x.
+/// The changes of y, of points in the order of x.
 pub fn steps(points: &[(u64, u64)]) -> Vec<Step> {
     let step = |two: &[(u64, u64)]| Step { after: two[0].0, at: two[1].0, from: two[0].1, to: two[1].1 };
     points.windows(2).filter(|two| two[0].1 != two[1].1).map(step).collect()
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_has_none() {
+    fn too_few_points_have_no_line() {
         assert_eq!(Line::through(&[], 0.95), None);
         assert_eq!(Line::through(&[(1.0, 2.0), (1.0, 3.0)], 0.95), None);
         let two = Line::through(&[(0.0, 1.0), (2.0, 5.0)], 0.95).unwrap();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_holds_the_slope_as_often_as_it_says() {
+    fn the_interval_holds_the_slope_at_its_confidence() {
         let mut random = fastrand::Rng::with_seed(11);
         let (mut held, tries) = (0, 2000);
         for _ in 0..tries {

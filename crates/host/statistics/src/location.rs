@@ -1,11 +1,11 @@
-//! The middle of values, one a round, of which a few may be far off.
+//! The middle of values, one for each round, of which a few may be far off.
 
 use crate::dependence::{Deviation, MIN_REPEATS, deviation, deviation_of_levels, of_repeats};
 use crate::distribution::student_quantile;
 use crate::{Interval, median};
 
-/// Values this many standard deviations off, or more, pull as if they were so far off (Huber, Robust Estimation of a Location
-/// Parameter, 1964): of normal values the error is 5 % larger than that of the mean.
+/// Values this many standard deviations off, or more, pull as if they were at that distance (Huber, Robust Estimation of a Location Parameter,
+/// 1964): for normal values the error is 5 % larger than that of the mean.
 const BEND: f64 = 1.345;
 
 /// The median absolute deviation of a normal distribution, times this, is its standard deviation.
@@ -17,7 +17,7 @@ pub(crate) fn location(values: &[(u32, f64)]) -> Option<(f64, Option<Deviation>)
     let mut middle = median(&mut all().collect::<Vec<_>>())?;
     let spread = NORMAL * median(&mut all().map(|v| (v - middle).abs()).collect::<Vec<_>>())?;
     if spread <= 0.0 {
-        // More than half of them are the same value; the others are as far off as they are.
+        // More than half of them are the same value; the others keep their distances.
         let pulls: Vec<(u32, f64)> = values.iter().map(|(r, v)| (*r, (v - middle) / values.len() as f64)).collect();
         return Some((middle, deviation(&pulls)));
     }
@@ -33,19 +33,19 @@ pub(crate) fn location(values: &[(u32, f64)]) -> Option<(f64, Option<Deviation>)
     }
     let straight = straight(middle);
     let pulls: Vec<(u32, f64)> = values.iter().map(|(r, v)| (*r, pull(*v, middle) / straight)).collect();
-    // How much neighbours are alike shows better in values that are not bent, but for those that are far off.
+    // The similarity of neighbours shows better in values without this limit, except for those that are far off.
     let levels: Vec<(u32, f64)> =
         values.iter().map(|(r, v)| (*r, (v - middle).clamp(-FAR * spread, FAR * spread))).collect();
     Some((middle, deviation_of_levels(&pulls, &levels)))
 }
 
-/// Of normal values 3 in 1,000 are so many standard deviations off.
+/// 3 in 1,000 normal values are this many standard deviations off.
 const FAR: f64 = 3.0;
 
-/// Each step of the iteration leaves a small part of the rest.
+/// Each step of the iteration leaves a small part of the remaining error.
 const STEPS: usize = 50;
 
-/// The median of values of which each is a repeat's, and how far it can be off: no interval with fewer than three. `None` of none.
+/// The median of values, one for each repeat, and how far it can be off: no interval with fewer than three. `None` without values.
 pub fn median_over_repeats(values: &[f64], confidence: f64) -> Option<(f64, Option<Interval<f64>>)> {
     let middle = median(&mut values.to_vec())?;
     let mean = values.iter().sum::<f64>() / values.len() as f64;

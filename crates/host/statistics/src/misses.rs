@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 pub struct Misses {
     pub deadline_ns: u64,
     pub missed: u64,
-    /// Of so many that were due.
+    /// Number of samples that were due.
     pub of: u64,
     /// The most misses in a row within one round.
     pub longest_run: u64,
-    /// Which of those that were due missed it first, from 0.
+    /// The index of the first miss among those due, from 0.
     pub first: Option<u64>,
-    /// Of `missed`: those that were due and were never made, for their round was over.
+    /// Samples among `missed` that were due but never made, because their round was over.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unmade: u64,
 }
@@ -21,18 +21,18 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// What was due in one round.
+/// The samples due in one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Due<'s> {
-    /// What those that were made took, in the order in which they were taken.
+    /// The durations of those that were made, in the order in which they were taken.
     pub made: &'s [u64],
-    /// So many behind them were never made, and had missed the deadline when the round was over.
+    /// This many later ones were never made: they had missed the deadline when the round was over.
     pub unmade: u64,
 }
 
 impl Misses {
-    /// Nothing is in a row across two rounds: time without samples lies between them. One that takes the deadline exactly has
-    /// met it.
+    /// A run of misses never spans two rounds, because there is time without samples between them. A sample that takes exactly the deadline has met
+    /// it.
     pub fn of<'s>(rounds: impl IntoIterator<Item = Due<'s>>, deadline_ns: u64) -> Misses {
         let mut misses = Misses { deadline_ns, ..Misses::default() };
         for round in rounds {
@@ -59,7 +59,7 @@ impl Misses {
         misses
     }
 
-    /// The part of those that were due that missed it; 0 of none.
+    /// Missed samples as a part of those due; 0 if none were due.
     pub fn part(&self) -> f64 {
         self.missed as f64 / self.of.max(1) as f64
     }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_due_and_never_made_is_missed() {
+    fn due_samples_that_were_never_made_are_missed() {
         let misses = Misses::of([Due { made: &[1, 50], unmade: 2 }, made(&[1])], 10);
         assert_eq!((misses.missed, misses.of, misses.longest_run, misses.unmade), (3, 5, 3, 2));
         let none_made_late = Misses::of([Due { made: &[1], unmade: 4 }], 10);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_time_is_no_miss() {
+    fn samples_in_time_are_no_misses() {
         assert_eq!(Misses::of([made(&[10, 0])], 10), Misses { deadline_ns: 10, of: 2, ..Misses::default() });
         assert_eq!(Misses::of([made(&[])], 10).part(), 0.0);
     }

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-/// So many samples must lie beyond a percentile. With fewer it rests on a handful of the largest, and says little more than
-/// the maximum does.
+/// Minimum number of samples beyond a percentile. With fewer it depends on a handful of the largest, and shows little more than the maximum does.
 pub const BEYOND: u64 = 10;
 
 /// A part of the samples, as a fraction, so that ranks are whole-number arithmetic.
@@ -20,24 +19,23 @@ impl Percentile {
     pub const P999: Percentile = Percentile { of: 999, out_of: 1000 };
     pub const P9999: Percentile = Percentile { of: 9999, out_of: 10_000 };
 
-    /// So many samples are needed: one for the median, which is printed with their number; for all others so many that
-    /// [`BEYOND`] lie beyond it.
+    /// Minimum number of samples: one for the median, which is printed with their number; for all others enough to have [`BEYOND`] beyond it.
     pub fn needs(self) -> u64 {
         if self == Percentile::P50 { 1 } else { BEYOND * self.out_of / (self.out_of - self.of) }
     }
 
-    /// The nearest rank: the least sample that at least this part of all samples does not exceed. `None` with fewer
-    /// samples than [`Percentile::needs`].
+    /// The nearest rank: the smallest sample that at least this part of all samples does not exceed. `None` with fewer samples than
+    /// [`Percentile::needs`].
     pub fn of(self, sorted: &[u64]) -> Option<u64> {
         sorted.get(self.rank(sorted.len() as u64)? as usize - 1).copied()
     }
 
-    /// Which of `count` samples, the least of them the first, it is. `None` as [`Percentile::of`].
+    /// Its rank among `count` samples in ascending order. `None` as [`Percentile::of`].
     pub fn rank(self, count: u64) -> Option<u64> {
         (count >= self.needs()).then(|| self.nearest(count))
     }
 
-    /// The rank whatever the number of samples; 0 of none.
+    /// The rank for any number of samples; 0 for none.
     pub fn nearest(self, count: u64) -> u64 {
         (u128::from(count) * u128::from(self.of)).div_ceil(u128::from(self.out_of)) as u64
     }

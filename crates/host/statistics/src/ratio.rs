@@ -1,4 +1,4 @@
-//! How many times one cell takes what another takes, from rounds in which both took their turn.
+//! How many times as long one cell takes as another, from rounds in which both took their turn.
 
 use crate::dependence::{Deviation, Pull, deviation};
 use crate::distribution::student_quantile;
@@ -12,16 +12,16 @@ pub struct Ratio {
     pub ratio: f64,
     /// `None` with fewer than six rounds, and of extremes.
     pub interval: Option<Interval<f64>>,
-    /// In so many rounds both were measured.
+    /// Number of rounds in which both were measured.
     pub rounds: u64,
 }
 
 impl Ratio {
     /// `these` over `those`. Rounds of the same number are one pair.
     ///
-    /// The median, p90 and the mean are those of each round, and the ratio is the middle of the rounds' quotients: a host that is
-    /// slow in a round is slow for both. A tail needs the samples of many rounds: its ratio is that of all samples of the
-    /// rounds that both have, and what moves both in one round cancels.
+    /// The median, p90 and the mean are computed for each round, and the ratio is the middle of the rounds' quotients: a host that is slow in a
+    /// round is slow for both. A tail needs the samples of many rounds. Its ratio uses all samples of the rounds that both have, and an effect on
+    /// both in one round cancels.
     pub fn of(these: &Rounds, those: &Rounds, figure: Figure, confidence: f64) -> Option<Ratio> {
         let clock = (these.resolution().powi(2) + those.resolution().powi(2)) / 12.0;
         let paired = || {
@@ -32,7 +32,7 @@ impl Ratio {
             .or_else(|| Ratio::pooled(these, those, figure, confidence, clock))
     }
 
-    /// The middle of the quotients of each round's figures; `repeat` is that of a round. `None` where no round has both.
+    /// The middle of the quotients of each round's figures; `repeat` returns the repeat of a round. `None` if no round has both.
     pub fn paired(
         these: &[Option<f64>],
         those: &[Option<f64>],
@@ -42,7 +42,7 @@ impl Ratio {
         Ratio::middle(&quotients(these, those, repeat), confidence, 0.0)
     }
 
-    /// Of logarithms of quotients. `clock` is the variance that the steps of the clock add.
+    /// From the logarithms of quotients. `clock` is the variance that the steps of the clock add.
     fn middle(values: &[Pull], confidence: f64, clock: f64) -> Option<Ratio> {
         let (middle, deviation) = location(values)?;
         let interval = deviation.map(|d| around(middle, d, clock, confidence));
@@ -60,7 +60,7 @@ impl Ratio {
         Some(Ratio { ratio, interval, rounds: both.len() as u64 })
     }
 
-    /// Whether the two differ: 1 is not in the interval. `None` with too few rounds to say.
+    /// Whether the two differ: 1 is not in the interval. `None` if there are too few rounds.
     pub fn differs(&self) -> Option<bool> {
         self.interval.map(|i| !i.holds(1.0))
     }
@@ -85,7 +85,7 @@ fn moved(these: &Rounds, those: &Rounds, figure: Figure) -> Option<Vec<Pull>> {
     let (a, b) = (these.estimate(figure).ok()?, those.estimate(figure).ok()?);
     let ((part_a, a), (part_b, b)) = (these.pulls(figure, a.value), those.pulls(figure, b.value));
     let (of_a, of_b) = match figure {
-        // A larger part at or below a value is a smaller percentile. One steepness for both: a round that is slow for both cancels.
+        // A larger part at or below a value means a smaller percentile. The same steepness for both, so that a round that is slow for both cancels.
         Figure::Percentile(p) => {
             let both = (steepness(these, p, &a) + steepness(those, p, &b)) / 2.0;
             (-both, -both)
@@ -95,7 +95,7 @@ fn moved(these: &Rounds, those: &Rounds, figure: Figure) -> Option<Vec<Pull>> {
     Some(a.iter().zip(&b).map(|((r, a), (_, b))| (*r, of_a * a - of_b * b)).collect())
 }
 
-/// By how much a percentile's logarithm grows with the part of the samples, around it.
+/// How much a percentile's logarithm grows with the part of the samples, around it.
 fn steepness(rounds: &Rounds, percentile: Percentile, pulls: &[Pull]) -> f64 {
     let Some(d) = deviation(pulls).map(|d| d.deviation).filter(|d| *d > 0.0) else { return 0.0 };
     let part = percentile.fraction();
@@ -152,7 +152,7 @@ mod tests {
             // 57 of 60 are expected; three standard deviations of the binomial below it.
             let held = held.count();
             assert!(held >= 52, "{figure}: {held} of 60");
-            // Without pairing, how many slow rounds either has spreads the quotient from a half to twice.
+            // Without pairing, the number of slow rounds of each spreads the quotient from a half to twice.
             assert!(widths < 0.25, "{figure}: intervals are {widths} wide");
         }
         let (a, b) = (rounds(1.5, 1, &[0, 19]), rounds(1.0, 2, &[1]));
@@ -169,7 +169,7 @@ mod tests {
         let r = Ratio::of(&a, &b, Figure::Max, 0.95).unwrap();
         assert_eq!((r.ratio, r.rounds), (2.0, 2));
         assert_eq!(Ratio::of(&b, &a, Figure::Max, 0.95).unwrap().ratio, 0.5);
-        // Nothing missed in those: there is no quotient.
+        // No sample of the second missed: there is no quotient.
         assert_eq!(Ratio::of(&a, &b, Figure::Misses(15), 0.95), None);
         assert_eq!(Ratio::of(&b, &a, Figure::Misses(5), 0.95).unwrap().ratio, 0.5);
     }

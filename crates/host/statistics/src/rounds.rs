@@ -13,7 +13,7 @@ pub struct Rounds {
     /// Of each round.
     counts: Vec<u64>,
     sums: Vec<f64>,
-    /// The repeat, a process of its own, that each round belongs to.
+    /// The repeat, a separate process, that each round belongs to.
     repeats: Vec<u32>,
 }
 
@@ -59,7 +59,7 @@ impl Rounds {
         self.repeats.get(round).copied().unwrap_or(0)
     }
 
-    /// Of the samples of each round.
+    /// Sums of the samples of each round.
     pub(crate) fn sums(&self) -> &[f64] {
         &self.sums
     }
@@ -79,17 +79,17 @@ impl Rounds {
         &self.values
     }
 
-    /// Of all samples together.
+    /// The summary of all samples together.
     pub fn summary(&self) -> Option<Summary> {
         Summary::of_sorted(&self.values)
     }
 
-    /// Of all samples together.
+    /// The figure of all samples together.
     pub fn figure(&self, figure: Figure) -> Option<f64> {
         figure.of(&self.values)
     }
 
-    /// Of each round by itself; none where it has too few samples for it.
+    /// The figure of each round separately; none if the round has too few samples for it.
     pub fn each(&self, figure: Figure) -> Vec<Option<f64>> {
         let mut rounds: Vec<Vec<u64>> = self.counts.iter().map(|n| Vec::with_capacity(*n as usize)).collect();
         for (value, round) in self.values.iter().zip(&self.round_of) {
@@ -98,7 +98,7 @@ impl Rounds {
         rounds.iter().map(|sorted| figure.of(sorted)).collect()
     }
 
-    /// Each sample divided by its round's divisor, in whole parts of 1 / `unit`. A round without a divisor is left empty.
+    /// Each sample divided by its round's divisor, in whole multiples of 1 / `unit`. A round without a divisor becomes empty.
     pub fn divided(&self, by: &[Option<f64>], unit: f64) -> Rounds {
         let mut rounds = vec![Vec::new(); self.len()];
         for (value, round) in self.values.iter().zip(&self.round_of) {
@@ -120,7 +120,7 @@ impl Rounds {
         Rounds { repeats: self.repeats.clone(), ..Rounds::new(&rounds) }
     }
 
-    /// The least difference of two samples, as a part of their median: what the clock cannot tell apart. 0 where all are alike.
+    /// The smallest difference of two samples, relative to their median: the resolution of the clock. 0 if all samples are equal.
     pub fn resolution(&self) -> f64 {
         let steps = self.values.windows(2).map(|w| w[1] - w[0]).filter(|step| *step > 0);
         let median = self.figure(Figure::P50).filter(|m| *m > 0.0);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_divided_by_what_is_theirs() {
+    fn each_round_is_divided_by_its_own_divisor() {
         let rounds = Rounds::new(&[vec![10, 20], vec![30], vec![7], vec![8]]);
         let divided = rounds.divided(&[Some(10.0), Some(20.0), None], 1e6);
         assert_eq!(divided.sorted(), [1_000_000, 1_500_000, 2_000_000]);

@@ -1,14 +1,13 @@
-//! What values over time say, one each period: whether they grow, and whether the last ones differ from the first.
+//! Values over time, one each period: whether they grow, and whether the last ones differ from the first.
 //!
-//! Neighbours are alike: a machine stays slow for a while, memory stays where it was. Intervals are therefore as wide as those of
-//! fewer values that are independent of each other: of an autoregression with the correlation `r` of neighbours, n values
-//! say as much as n (1 - r) / (1 + r).
+//! Neighbours are alike: a machine stays slow for a while, memory stays where it was. Intervals are therefore as wide as for fewer independent
+//! values: for an autoregression with the correlation `r` of neighbours, n values count as n (1 - r) / (1 + r).
 
 use crate::Interval;
 use crate::distribution::student_quantile;
 use serde::{Deserialize, Serialize};
 
-/// Neighbours are taken to be alike by so much at most: of a walk at random no interval would be wide enough.
+/// Upper limit of the correlation of neighbours: for a random walk no interval would be wide enough.
 const MOST_ALIKE: f64 = 0.95;
 
 /// A straight line through values over time.
@@ -20,8 +19,8 @@ pub struct Trend {
 }
 
 impl Trend {
-    /// Groups of (time, value), in the order of time, each with a level of its own and all with one slope: by least squares.
-    /// `None` with fewer than [`crate::MIN_ROUNDS`] values, or where all are of one time.
+    /// Groups of (time, value), in the order of time. Each group has its own level, and all have one slope: by least squares. `None` with fewer
+    /// than [`crate::MIN_ROUNDS`] values, or if all have the same time.
     pub fn of(groups: &[Vec<(f64, f64)>], confidence: f64) -> Option<Trend> {
         let groups: Vec<&Vec<(f64, f64)>> = groups.iter().filter(|group| !group.is_empty()).collect();
         let n: usize = groups.iter().map(|group| group.len()).sum();
@@ -52,8 +51,8 @@ fn centred(group: &[(f64, f64)]) -> Vec<(f64, f64)> {
     group.iter().map(|(t, v)| (t - time, v - value)).collect()
 }
 
-/// By how much the variance of a mean is larger than that of values which are independent. `fitted` levels and
-/// slopes were estimated: each makes neighbours look less alike than they are, by about (1 + 2 r) / n (Marriott and Pope 1954).
+/// How much larger the variance of a mean is than for independent values. `fitted` levels and slopes were estimated: each makes neighbours look
+/// less alike than they are, by about (1 + 2 r) / n (Marriott and Pope 1954).
 fn wider(rests: &[Vec<f64>], fitted: f64) -> f64 {
     let n: usize = rests.iter().map(Vec::len).sum();
     let squares: f64 = rests.iter().flatten().map(|r| r * r).sum();
@@ -63,7 +62,7 @@ fn wider(rests: &[Vec<f64>], fitted: f64) -> f64 {
     (1.0 + alike) / (1.0 - alike)
 }
 
-/// How many times the mean of earlier values that of later ones is.
+/// The ratio of the mean of later values to that of earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shift {
     pub ratio: f64,
@@ -71,9 +70,9 @@ pub struct Shift {
 }
 
 impl Shift {
-    /// `later` over `earlier`, by their logarithms, each in the order of time. `None` with fewer than six of either, or values that
-    /// are not above 0. What lies off a straight line through each counts as noise: what grows steadily is not taken for a
-    /// machine that stays slow for a while.
+    /// `later` over `earlier`, by their logarithms, each in the order of time. `None` with fewer than six of either, or values that are not above
+    /// 0. Deviations from a straight line through each count as noise, so that steady growth is not taken for a machine that stays slow for a
+    /// while.
     pub fn of(earlier: &[f64], later: &[f64], confidence: f64) -> Option<Shift> {
         if earlier.len().min(later.len()) < LEAST || earlier.iter().chain(later).any(|v| *v <= 0.0) {
             return None;
@@ -88,7 +87,7 @@ impl Shift {
         let parts = [&a, &b].map(|r| variance(r) / r.len() as f64);
         let rests = [a, b];
         let wider = wider(&rests, LINES);
-        // Welch and Satterthwaite, of as many values as they count for.
+        // Welch and Satterthwaite, with the effective number of values.
         let freedom = |(part, rests): (&f64, &Vec<f64>)| {
             part * part / (rests.len() as f64 / wider - 1.0).clamp(1.0, rests.len() as f64)
         };
@@ -105,7 +104,7 @@ impl Shift {
 /// Levels and slopes of both lines.
 const LINES: f64 = 4.0;
 
-/// What is left of values behind a straight line through them.
+/// The residuals of values from a straight line through them.
 fn off_line(values: &[f64]) -> Vec<f64> {
     let points: Vec<(f64, f64)> = values.iter().enumerate().map(|(i, v)| (i as f64, *v)).collect();
     let centred = centred(&points);
@@ -167,13 +166,13 @@ mod tests {
                 let last: Vec<f64> = values[48..].iter().map(|v| at(v, 55.0)).collect();
                 shifts += usize::from(Shift::of(&first, &last, 0.95).unwrap().interval.holds(1.1));
             }
-            // 285 of 300 are asked for. Of 24 values that hang together much nobody sees how much: then some are missing.
+            // 285 of 300 are expected. Of 24 strongly correlated values the correlation cannot be estimated well: then some are missing.
             assert!(slopes >= least.0 && shifts >= least.1, "{r}: {slopes} and {shifts} of {tries}");
         }
     }
 
     #[test]
-    fn what_grows_is_found() {
+    fn growth_is_found() {
         let mut random = fastrand::Rng::with_seed(5);
         let values = noise(72, 0.5, &mut random);
         let line: Vec<(f64, f64)> = values.iter().enumerate().map(|(i, v)| (i as f64, v + 0.2 * i as f64)).collect();

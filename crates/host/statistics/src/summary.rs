@@ -3,7 +3,7 @@
 use crate::Percentile;
 use serde::{Deserialize, Serialize};
 
-/// Of one quantity of one cell, in its own unit. What has fewer than ten samples beyond it is none.
+/// Figures of one quantity of one cell, in its own unit. A figure with fewer than ten samples beyond it is none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     pub count: u64,
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// By counting instead of sorting: the least value that at least `of / out_of` of all values do not exceed.
+    /// By counting instead of sorting: the smallest value that at least `of / out_of` of all values do not exceed.
     fn naive(values: &[u64], of: u64, out_of: u64) -> u64 {
         let enough = |v: &u64| values.iter().filter(|o| *o <= v).count() as u64 * out_of >= of * values.len() as u64;
         *values.iter().filter(|v| enough(v)).min().unwrap()
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_figures() {
+    fn no_samples_have_no_figures() {
         assert_eq!(Summary::of(&mut []), None);
     }
 

@@ -13,14 +13,14 @@ pub struct Slow<T = ()> {
     pub value: u64,
     /// Which of all samples it is, from 0.
     pub index: u64,
-    /// What was noted of it.
+    /// Its note.
     pub note: T,
 }
 
-/// The slowest so far, in memory that was there before: offering a sample allocates nothing. Of equal ones the earlier stay.
+/// The slowest samples so far, in preallocated memory: offering a sample allocates nothing. Of equal samples, the earlier ones stay.
 #[derive(Clone, Debug)]
 pub struct Worst<T = ()> {
-    /// The least of them on top.
+    /// The smallest of them on top.
     kept: BinaryHeap<Kept<T>>,
     room: usize,
     offered: u64,
@@ -30,7 +30,7 @@ pub struct Worst<T = ()> {
 struct Kept<T>(Slow<T>);
 
 impl<T> Ord for Kept<T> {
-    /// The greatest is the first to go: the least value, the latest of equal ones.
+    /// The greatest in this order is removed first: the smallest value, and the latest among equals.
     fn cmp(&self, other: &Kept<T>) -> Ordering {
         other.0.value.cmp(&self.0.value).then(self.0.index.cmp(&other.0.index))
     }
@@ -55,7 +55,7 @@ impl<T> Worst<T> {
         Worst { kept: BinaryHeap::with_capacity(room), room, offered: 0 }
     }
 
-    /// The next sample. `note` is asked only where it is kept.
+    /// Offers the next sample. `note` is called only if the sample is kept.
     #[inline]
     pub fn offer(&mut self, value: u64, note: impl FnOnce() -> T) {
         let index = self.offered;
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_asked_for_what_is_kept_alone() {
+    fn only_kept_samples_ask_for_a_note() {
         let mut asked = 0;
         let mut worst = Worst::new(2);
         let at = worst.kept.as_slice().as_ptr();

@@ -1,4 +1,4 @@
-//! How often intervals hold the truth, and how wide they are, on runs that are made up.
+//! How often intervals hold the truth, and how wide they are, on synthetic runs.
 
 use statistics::distribution::{normal_quantile, student_quantile};
 use statistics::{Figure, Interval, Ratio, Rounds};
@@ -10,7 +10,7 @@ fn normal(random: &mut fastrand::Rng) -> f64 {
     (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
 }
 
-/// Levels of rounds: repeats differ by `repeat`, the rounds of one by `round`, and each is like the one before it by `alike`.
+/// Levels of rounds: repeats vary by `repeat`, the rounds of one by `round`, and `alike` is the correlation of neighbouring rounds.
 #[derive(Clone, Copy, Debug)]
 struct Made {
     repeats: usize,
@@ -39,7 +39,7 @@ impl Made {
         all
     }
 
-    /// Of the mean of all levels.
+    /// The variance of the mean of all levels.
     fn variance(&self) -> f64 {
         let n = self.rounds as f64;
         let mut wider = 1.0;
@@ -57,8 +57,8 @@ impl Made {
         Rounds::new(&all).in_repeats_of(self.rounds)
     }
 
-    /// How often a figure and a ratio hold the truth, and how many times as wide as with the variance that the figure has in
-    /// truth, over all tries, the intervals are in the median: with Student's t for as many independent values as there are in truth, and with the normal distribution.
+    /// How often a figure and a ratio hold the truth, and the median width of their intervals, over all tries. The width is relative to intervals
+    /// from the figure's true variance: with Student's t for the true number of independent values, and with the normal distribution.
     fn run(&self, figure: Figure, tries: u32) -> [(f64, f64, f64); 2] {
         let mut random = fastrand::Rng::with_seed(7);
         let (mut one, mut both) = (Counted::default(), Counted::default());
@@ -66,7 +66,7 @@ impl Made {
             let levels = self.levels(&mut random);
             let rounds = self.rounds(&levels);
             one.count(rounds.figure(figure), rounds.interval(figure, CONFIDENCE), LEVEL);
-            // What moves both cells cancels.
+            // A change that affects both cells cancels.
             let shared: Vec<f64> = levels.iter().map(|_| 0.05 * normal(&mut random)).collect();
             let with =
                 |levels: &[f64]| self.rounds(&levels.iter().zip(&shared).map(|(a, b)| a + b).collect::<Vec<_>>());
@@ -92,7 +92,7 @@ impl Made {
 struct Counted {
     held: u32,
     widths: Vec<f64>,
-    /// Of the errors of the logarithm.
+    /// Sum of the squared errors of the logarithm.
     squares: f64,
 }
 
@@ -105,8 +105,8 @@ impl Counted {
     }
 }
 
-/// At least 93 of 100 intervals of 95 % hold the truth, and they are at most 1.3 times as wide as with the true variance. (Of three
-/// repeats whose variance is not known Student's t makes any such interval 1.9 times as wide as the normal distribution does.)
+/// At least 93 of 100 intervals of 95 % hold the truth, and they are at most 1.3 times as wide as with the true variance. (With three repeats of
+/// unknown variance, Student's t makes any such interval 1.9 times as wide as the normal distribution does.)
 #[test]
 fn intervals_hold_the_truth_and_are_not_too_wide() {
     let one = Made { repeats: 1, rounds: 30, repeat: 0.0, round: 0.02, alike: 0.0 };

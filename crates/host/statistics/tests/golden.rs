@@ -130,7 +130,7 @@ fn distributions_are_those_of_scipy() {
         assert_near(normal_quantile(p), expected, 1e-9, &format!("normal quantile {p}"));
     }
     for (x, freedom, expected) in all.student_cdf {
-        // Of a tail that is 1e-9 of the whole a difference of two numbers near 1 keeps fewer digits.
+        // In a tail of 1e-9 of the whole, a difference of two numbers near 1 keeps fewer digits.
         assert!((student_cdf(x, freedom) - expected).abs() < 1e-13, "student cdf {x} {freedom}");
     }
     for (p, freedom, expected) in all.student_quantile.into_iter().filter(|(p, _, _)| *p != 0.5) {
@@ -160,7 +160,7 @@ fn intervals_over_rounds_are_those_of_numpy_and_scipy() {
         };
         let what = format!("{} of {}, {} rounds: {interval:?}, {:?}", set.figure, set.of, set.count, set.interval);
         assert_near(value, set.value, 1e-9, &what);
-        // Of a tail whose samples come from too few rounds there is none.
+        // A tail whose samples come from too few rounds has none.
         let Some(interval) = interval else {
             assert_eq!(set.figure, "p99", "{what}");
             continue;

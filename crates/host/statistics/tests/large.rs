@@ -1,4 +1,4 @@
-//! Numbers of samples as they occur.
+//! Realistic numbers of samples.
 
 use statistics::{CONFIDENCE, Due, Figure, Misses, Ratio, Rounds, Summary, WORST, Worst};
 use std::time::Instant;
@@ -12,7 +12,7 @@ fn sample(random: &mut fastrand::Rng) -> u64 {
 #[test]
 fn a_planted_outlier_among_ten_million_is_the_maximum_with_its_index() {
     let mut random = fastrand::Rng::with_seed(11);
-    // Cheap noise below 60 us; the planted one is 100 us.
+    // Cheap noise below 60 us; the planted sample is 100 us.
     let mut samples: Vec<u64> = (0..10_000_000).map(|_| 20_000 + random.u64(0..40_000)).collect();
     samples[6_700_067] = 100_000;
     let worst = Worst::of(samples.iter().copied(), WORST);

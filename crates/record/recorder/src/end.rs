@@ -397,7 +397,7 @@ fn trouble(region: &Region) -> impl Iterator<Item = (bool, &'static str)> {
         (
             region::trouble::NO_RANGES,
             true,
-            "ranges of NVTX were not watched: the program has an injection library of its own, or an NVTX that is not known",
+            "ranges of NVTX were not watched: the program has its own injection library, or an unknown NVTX",
         ),
         (
             region::trouble::BYPASSED,

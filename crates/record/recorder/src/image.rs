@@ -310,7 +310,7 @@ impl Image {
         }
     }
 
-    /// Events, entries and bytes that did not fit into the rings or came after the recording had stopped.
+    /// Events, entries and bytes that did not fit into the rings or occurred after the recording had stopped.
     pub fn gaps(&self) -> Dropped {
         self.region.mapped().filter_map(|i| self.region.ring(i)).fold(self.dropped, |d, r| {
             let h = r.head();

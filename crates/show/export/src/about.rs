@@ -39,7 +39,7 @@ impl About {
             clock_error_ns: decode::clock_error_ns(r),
         };
         let hz = r.header().tsc_hz;
-        // (As for locks: where the tape does not say how fast its time stamps count, one is taken for a nanosecond.)
+        // (As for locks: if the recording does not state the rate of its time stamps, one step is taken as a nanosecond.)
         let clock = decode::rows::clock_at(r, if hz.is_finite() && hz > 0.0 { hz } else { 1e9 });
         let monotonic_ns = r.clocks().first().map_or(0, |c| c.monotonic_ns);
         let has_gpu_times = r.header().gpu_times;

@@ -1,4 +1,4 @@
-//! JSON Lines: each row as an object on a line of its own.
+//! JSON Lines: each row is an object on a separate line.
 
 use crate::about::About;
 use crate::{ExportError, Writer, rows};
@@ -6,7 +6,7 @@ use decode::Recording;
 use schema::lines::Line;
 use std::io::{self, Write};
 
-/// Writes the whole tape.
+/// Writes the whole recording.
 pub fn jsonl(r: &Recording, out: &mut dyn Write) -> Result<(), ExportError> {
     rows::each(r, &About::of(r, 0)?, &mut Lines(out))
 }

@@ -3,7 +3,8 @@
 //! Copies and launches are instants at the time of their doorbell. Where the GPU's times were recorded, kernels and copies that ran have durations, and a launch is
 //! not drawn. Locks held, operations that did not wait, and context switches are left out: threads have one row each here, and these would not nest.
 //!
-//! Tools take what has `stream` for work of a GPU, and 0 for none: it is the number of a row here, and handles of streams have another key.
+//! Tools treat everything with `stream` as GPU work, and 0 as no stream. So `stream` holds the number of a row, and stream handles have another
+//! key.
 
 use crate::about::About;
 use crate::lanes::Lanes;
@@ -28,7 +29,7 @@ const TIMES: &str =
     "The GPU's own times are not recorded. Copies and launches are instants at the time of their doorbell.";
 const TIMES_OF_THE_GPU: &str = "Kernels have their times on the GPU, and so have copies. Those whose times are not known are instants at the time of their doorbell.";
 
-/// Writes the whole tape as a trace.
+/// Writes the whole recording as a trace.
 pub fn kineto(r: &Recording, out: &mut dyn Write) -> Result<(), ExportError> {
     let about = About::of(r, 0)?;
     let mut trace = Trace::new(&about, out);
@@ -88,7 +89,7 @@ struct Event<'a> {
     /// Scope of an instant: its thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     s: Option<&'static str>,
-    /// An arrow ends at what encloses it.
+    /// An arrow ends at the slice that encloses it.
     #[serde(skip_serializing_if = "Option::is_none")]
     bp: Option<&'static str>,
     #[serde(skip_serializing_if = "Value::is_null")]
@@ -203,7 +204,7 @@ impl Trace<'_> {
         }
     }
 
-    /// Joins a call with what it submitted: a number of its own for each call in the file.
+    /// Joins a call with its submissions: a number that is unique for each call in the file.
     fn correlation(&mut self, process: u32, tid: i32, number: u32) -> u64 {
         let next = self.threads.len() as u64;
         let thread = *self.threads.entry((process, tid)).or_insert(next);
@@ -289,7 +290,7 @@ impl Trace<'_> {
             (Mode::CopyEngine, Some(from)) => {
                 ("gpu_memcpy", format!("Memcpy {}to{}", letter(from), letter(c.dst_place)))
             }
-            // The bytes came in the command stream, from the host.
+            // The bytes came from the host in the command stream.
             _ => ("gpu_memcpy", format!("Memcpy Hto{} (inline)", letter(c.dst_place))),
         };
         let args = json!({ "bytes": c.bytes, "src_gpu": c.src_gpu, "dst_gpu": c.dst_gpu, "guessed": c.guessed });
@@ -331,7 +332,7 @@ impl Trace<'_> {
         self.ran(&k.when, &k.gpu, ran, "kernel", &name, json!({ "in_graph": k.in_graph }))
     }
 
-    /// What the GPU has done from one time to another.
+    /// What the GPU did from one time to another.
     fn ran(
         &mut self,
         when: &When,
@@ -424,7 +425,7 @@ impl Trace<'_> {
     }
 }
 
-/// What a row is called.
+/// The name of a row.
 fn name(what: &str, pid: &Value, tid: i64, args: Value) -> Value {
     json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args })
 }

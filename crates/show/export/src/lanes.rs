@@ -1,8 +1,8 @@
-//! Slices that overlap, on as few tracks as will do: those of one track lie in each other or apart.
+//! Slices that overlap, on as few tracks as possible: the slices of one track nest or are disjoint.
 
 use std::collections::VecDeque;
 
-/// Slices of a lane that are remembered; what began before a forgotten one goes onto another lane.
+/// Remembered slices of a lane. A slice that began before a forgotten one goes to another lane.
 const REMEMBERED: usize = 64;
 
 /// The lanes of one thread.
@@ -23,7 +23,7 @@ impl Lanes {
         found.unwrap_or_else(|| self.another(from, to))
     }
 
-    /// The same for slices none of which is a part of another: those of one lane are all apart.
+    /// The same for slices that do not nest: those of one lane are all disjoint.
     pub fn place_apart(&mut self, from: u64, to: u64) -> usize {
         let found = self.0.iter_mut().position(|lane| lane.is_free(from, to) && lane.take(from, to));
         found.unwrap_or_else(|| self.another(from, to))
@@ -48,11 +48,11 @@ impl Lane {
             return false;
         }
         let before = self.spans.partition_point(|s| s.0 < from);
-        // (What lies in the one that began before it is not remembered.)
+        // (Slices nested in the one that began before are not remembered.)
         if before.checked_sub(1).and_then(|i| self.spans.get(i)).is_some_and(|s| s.1 > from) {
             return false;
         }
-        // Of two that begin together a viewer does not know which one is the outer one.
+        // If two slices begin together, a viewer cannot tell which is the outer one.
         if self.spans.get(before).is_some_and(|s| s.0 == from && s.1 > from) {
             return false;
         }

@@ -1,6 +1,6 @@
 //! Recordings for other programs: one walk makes the rows, a writer for each format writes them.
 //!
-//! A writer gets a row at a time and keeps none of them: memory does not grow with the recording.
+//! A writer gets one row at a time and keeps none: memory does not grow with the recording.
 
 mod about;
 mod jsonl;
@@ -19,7 +19,7 @@ pub use rows::each as each_row;
 
 use schema::lines::Line;
 
-/// Why nothing, or not all, was written.
+/// Why nothing, or not everything, was written.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     #[error(transparent)]
@@ -28,9 +28,9 @@ pub enum ExportError {
     Write(#[from] std::io::Error),
 }
 
-/// What takes rows: a format, or a picture.
+/// Takes the rows: a format, or a picture.
 pub trait Writer {
-    /// Whether rows of submissions have their decoded commands, and rows of symbols come last: those take a look into each mapped file.
+    /// Whether rows of submissions have their decoded commands, and rows of symbols follow at the end: those need a look into each mapped file.
     fn wants_details(&self) -> bool {
         true
     }

@@ -1,6 +1,5 @@
-//! The rows of a recording, one after the other: driver calls, submissions, copies, launches, runs of kernels and, when they are over, ranges of NVTX
-//! as they come first in time, and behind those the channels, the operations of locks, then CUDA's calls and the context switches, and at last each place
-//! that has a name in the source.
+//! The rows of a recording, in this order. First, by time: driver calls, submissions, copies, launches, runs of kernels, and NVTX ranges at their
+//! end. Then the channels, the operations of locks, CUDA's calls and the context switches. Finally each place that has a name in the source.
 
 use crate::about::About;
 use crate::{ExportError, Writer};
@@ -17,7 +16,7 @@ use schema::operations::{CopyRow, LaunchRow};
 use schema::python::FrameRow;
 use schema::{Clock, Document};
 
-/// Hands the whole tape to a writer.
+/// Passes the whole recording to a writer.
 pub fn each(r: &Recording, about: &About, writer: &mut dyn Writer) -> Result<(), ExportError> {
     writer.row(&Line::Header(Document::of(r.header())))?;
     writer.row(&Line::Recording(&about.row))?;
@@ -67,7 +66,7 @@ struct Walked<'a> {
     outcome: Result<(), ExportError>,
 }
 
-// One of them at a time waits in a short list.
+// Only one of them at a time is in a short list.
 #[allow(clippy::large_enum_variant)]
 enum OpRow {
     Copy(CopyRow),

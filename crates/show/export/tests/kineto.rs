@@ -43,7 +43,7 @@ fn calls_and_waits_have_durations_and_what_the_gpu_got_has_none() {
 }
 
 #[test]
-fn what_is_missing_is_in_the_metadata_and_rows_have_names() {
+fn missing_events_are_in_the_metadata_and_rows_have_names() {
     let mut tape = synthetic::two_gpus();
     tape.gap(100, 3, 2, 100);
     let t = exported(tape);
@@ -84,7 +84,7 @@ fn kernels_that_ran_have_durations_and_what_tools_join_them_by() {
     let found: Vec<_> = runs.iter().map(|e| (us(e, "ts"), us(e, "dur"))).collect();
     assert_eq!(found, [(201.3, 7.7), (210.0, 19.0), (203.3, 20.7), (301.3, 17.7), (319.3, 4.7), (319.3, 9.7)]);
     assert_eq!((runs[0]["name"].as_str(), runs[0]["pid"].as_u64()), (Some("add(int*)"), Some(0)));
-    // Two kernels of one stream behind each other; those of the graph that overlap have rows of their own, and one stream.
+    // Two kernels of one stream in a row. Those of the graph overlap, so they have separate rows but one stream.
     let rows: Vec<_> =
         runs.iter().map(|e| (e["tid"].as_u64().unwrap(), e["args"]["stream"].as_u64().unwrap())).collect();
     assert_eq!(rows, [(1, 1), (1, 1), (2, 2), (3, 3), (3, 3), (4, 3)]);
@@ -125,6 +125,6 @@ fn copies_that_ran_have_durations_bytes_and_their_call() {
         let joined = calls.iter().find(|c| c["args"]["correlation"] == run["args"]["correlation"]).unwrap();
         assert_eq!((joined["name"].as_str(), &run["args"]["start"]), (Some(call), &"stored".into()));
     }
-    // The one without times is at its doorbell.
+    // The copy without times is at its doorbell.
     assert_eq!((events(&t, "i", "gpu_memcpy").len(), events(&t, "i", "gpu_memset").len()), (1, 0));
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-/// Tables and the rows of which they are made.
+/// Tables and the types of rows in them.
 const TABLES: [(&str, &str); 8] = [
     ("driver_calls", "call"),
     ("submissions", "submission"),
@@ -100,7 +100,7 @@ fn same_as_json(tape: synthetic::Tape, tables: &[(&str, &str)]) {
             flat(line, "", &mut flat_line);
             flat_line.remove("type");
             for (key, v) in &flat_line {
-                // (Of a call or a shape that is not there the columns are null.)
+                // (For a missing call or shape the columns are null.)
                 let is = row.get(key).unwrap_or(&Value::Null);
                 assert!(same(is, v), "{name}.{key}: {is} for {v}");
             }
@@ -136,7 +136,7 @@ fn entries_and_commands_have_tables_of_their_own() {
 }
 
 #[test]
-fn what_is_missing_is_in_the_metadata_of_each_file() {
+fn missing_events_are_in_the_metadata_of_each_file() {
     let mut tape = synthetic::one_of_everything();
     tape.gap(100, 3, 2, 100);
     let (dir, lines) = exported(tape);

@@ -143,7 +143,7 @@ fn tracks_have_the_names_of_threads_channels_and_gpus() {
 }
 
 #[test]
-fn what_is_missing_is_on_the_first_track() {
+fn missing_events_are_on_the_first_track() {
     let (t, _) = exported(synthetic::one_of_everything());
     let whole = recording(&t).clone();
     assert_eq!(whole.number("lost"), 0);

@@ -1,4 +1,4 @@
-//! What stands on a page, whatever it is written as: articles, sections, and in these texts, tables and pictures.
+//! The contents of a page, in whatever format: articles with sections of texts, tables and pictures.
 
 use crate::recording::Timeline;
 use plot::Drawing;
@@ -9,7 +9,7 @@ pub struct Document {
     pub title: String,
     /// Which doorbell wrote it.
     pub by: String,
-    /// One of each run, of a recording, of a soak; the first of several runs is what they say side by side.
+    /// One article for each run, recording or soak; with several runs the first one compares them.
     pub articles: Vec<Article>,
 }
 
@@ -36,12 +36,12 @@ pub struct Section {
 pub enum Block {
     /// A paragraph.
     Text(String),
-    /// A paragraph that answers what was asked.
+    /// A paragraph that answers the experiment's question.
     Answer(String),
     Heading(String),
     Notice(Notice),
     List(Vec<String>),
-    /// Names and what is said of them.
+    /// Names and their values.
     Facts(Vec<(String, String)>),
     Verdicts(Vec<Verdict>),
     Table(Table),
@@ -64,7 +64,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// A colour says it too, but never alone.
+    /// The kind is also shown in colour, but never only so.
     pub fn word(self) -> &'static str {
         match self {
             Kind::Good => "Good",
@@ -75,7 +75,7 @@ impl Kind {
     }
 }
 
-/// What came of an assert.
+/// The result of an assert.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     pub kind: Kind,
@@ -86,16 +86,16 @@ pub struct Verdict {
 
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// Of its file, when it is downloaded.
+    /// The name of its file when it is downloaded.
     pub name: String,
     pub caption: String,
     pub columns: Vec<Column>,
     pub rows: Vec<Row>,
-    /// It is long or stands behind a picture: it is opened on demand.
+    /// It is long or belongs to a picture: it is opened on demand.
     pub folded: bool,
 }
 
-/// A row, and whether a line stands above it.
+/// A row, and whether a line separates it from the one above.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
     pub cells: Vec<Cell>,
@@ -105,14 +105,14 @@ pub struct Row {
 #[derive(Clone, Debug)]
 pub struct Column {
     pub head: String,
-    /// Of the plain numbers in a file: `ns`, `bytes`.
+    /// The unit of the plain numbers in a file: `ns`, `bytes`.
     pub unit: &'static str,
     pub kind: ColumnKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnKind {
-    /// It says what the row is of.
+    /// It names what the row is about.
     Head,
     Text,
     Number,
@@ -133,7 +133,7 @@ pub enum Mark {
     /// Among the best.
     Best,
     Bad,
-    /// So many times what it is alone: 0 (less than now) to 6 (a thousand times).
+    /// The ratio to the value without loads, from 0 (below one) to 6 (a thousand times).
     Heat(u8),
 }
 
@@ -145,9 +145,9 @@ pub struct Figure {
     /// What to see in it.
     pub about: String,
     pub page: Drawing,
-    /// As a file of its own.
+    /// The picture as a separate file.
     pub file: String,
-    /// What its letters mean.
+    /// The meaning of its letters.
     pub says: Vec<String>,
     /// Its data.
     pub table: Table,
@@ -173,7 +173,7 @@ impl Document {
 }
 
 impl Article {
-    /// Its notices, right below its title: what is wrong first.
+    /// Its notices, right below its title, with errors first.
     pub fn by_weight(&self) -> Vec<&Notice> {
         let mut all: Vec<&Notice> = self.notices.iter().collect();
         all.sort_by_key(|n| n.kind != Kind::Bad);
@@ -195,7 +195,7 @@ impl Section {
         self.blocks.push(block);
     }
 
-    /// `None` of one that says nothing.
+    /// `None` if it is empty.
     pub fn some(self) -> Option<Section> {
         (!self.blocks.is_empty()).then_some(self)
     }
@@ -215,7 +215,7 @@ impl Table {
         self.rows.push(Row { cells, apart: false });
     }
 
-    /// Without the columns that say nothing in any row.
+    /// Without the columns that are empty in every row.
     pub fn without_empty(mut self) -> Table {
         let says = |n: usize| self.rows.iter().any(|r| r.cells.get(n).is_some_and(|c| !c.is_nothing()));
         let keep: Vec<bool> =
@@ -251,7 +251,7 @@ impl Cell {
         Cell { text: text.into(), value: Some(value).filter(|v| v.is_finite()), mark: Mark::None }
     }
 
-    /// What is not known.
+    /// An unknown value.
     pub fn none() -> Cell {
         Cell::text("-")
     }

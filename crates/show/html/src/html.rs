@@ -1,5 +1,5 @@
-//! A document as one HTML file. Its style and its script stand in it, and its policy names them by their hashes: nothing else is run,
-//! and nothing is asked of any network.
+//! A document as one HTML file. It contains its style and its script, and its policy names them by their hashes: nothing else runs, and nothing is
+//! requested from any network.
 
 use crate::document::{
     Article, Block, Cell, Column, ColumnKind, Document, Figure, Kind, Mark, Section, Table, Verdict,
@@ -86,7 +86,7 @@ fn article(article: &Article) -> Markup {
     }
 }
 
-/// What stands between two backticks is a command or a name.
+/// Text between two backticks is a command or a name.
 fn inline(text: &str) -> Markup {
     let parts: Vec<&str> = text.split('`').collect();
     if parts.len().is_multiple_of(2) {
@@ -161,21 +161,21 @@ fn figure(f: &Figure) -> Markup {
 
 /// Its script fills in the tools and draws; without it the table below has the longest events.
 fn timeline(t: &Timeline) -> Markup {
-    // In an element for data nothing is a tag but its own end.
+    // In an element for data, only its own end tag is recognised as a tag.
     let data = t.data.replace('<', "\\u003c");
     let (more, hint) = match (t.has_gpu_tracks, t.has_copies) {
         (true, true) => (
-            ", k goes to the next longest kernel, c to the next longest copy, Enter from either to its call and back",
+            ", k moves to the next longest kernel, c to the next longest copy, Enter from either to its call and back",
             ", k for the next longest kernel, c for the next longest copy",
         ),
         (true, false) => (
-            ", k goes to the next longest kernel, Enter from a kernel to its call and back",
+            ", k moves to the next longest kernel, Enter from a kernel to its call and back",
             ", k for the next longest kernel",
         ),
         _ => ("", ""),
     };
     let keys = format!(
-        "Timeline. Arrow keys move, plus and minus zoom, n goes to the next longest event, slash searches{more}."
+        "Timeline. Arrow keys move, plus and minus zoom, n moves to the next longest event, slash searches{more}."
     );
     html! {
         div #timeline-tools .tools role="group" aria-label="Timeline" hidden {}
@@ -189,7 +189,7 @@ fn timeline(t: &Timeline) -> Markup {
     }
 }
 
-/// What is on tracks of the GPU.
+/// The kinds of bars on tracks of the GPU.
 fn legend(has_copies: bool) -> Markup {
     let swatch =
         |inside: Markup| html! { svg width="34" height="14" viewBox="0 0 34 14" aria-hidden="true" { (inside) } };
@@ -227,13 +227,13 @@ fn entry(e: &Entry) -> Markup {
     }
 }
 
-/// Of more rows a part is looked for by a word.
+/// Tables with more rows have a search field.
 const MANY: usize = 40;
 
 /// Characters that a cell has room for.
 const SHORT: usize = 28;
 
-/// `stands` alone, else it is the data of a picture.
+/// `stands`: a table by itself; else it is the data of a picture.
 fn table(t: &Table, stands: bool) -> Markup {
     let rows = match t.rows.len() {
         1 => "1 row".to_owned(),
@@ -281,13 +281,13 @@ fn td(c: &Column, cell: &Cell) -> Markup {
         Mark::Bad => Some("bad".to_owned()),
         Mark::Heat(n) => Some(format!("h{n}")),
     };
-    // A number that is written in full needs no second one.
+    // A number that is written in full needs no separate value.
     let value = cell.value.map(|v| v.to_string()).filter(|v| *v != cell.text);
     match c.kind {
         ColumnKind::Head if cell.is_nothing() && cell.text.is_empty() => html! { td {} },
         ColumnKind::Head => html! { th scope="row" class=[class] data-v=[value] { (cell.text) } },
         ColumnKind::Text => {
-            // What is short stands on one line.
+            // A short text stays on one line.
             let class = class.or((cell.text.chars().count() < SHORT).then(|| "k".to_owned()));
             html! { td class=[class] { (cell.text) } }
         }

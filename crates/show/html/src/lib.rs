@@ -1,9 +1,8 @@
-//! What a run, several runs, a recording, a soak or a saturated link says, for people: one HTML file that needs nothing else, the same as Markdown, and
-//! its pictures as SVG.
+//! Pages for people about a run, several runs, a recording, a soak or a saturated link: one HTML file that needs nothing else, the same as
+//! Markdown, and its pictures as SVG.
 //!
-//! A [`Document`] is made of rows that `run-folder`, `decode` and `lock-analysis` computed; here is only how they stand on a page. The
-//! invariant: whatever a run or a recording holds, a page asks nothing of any network, runs no script but its own, and shows no time
-//! of the software GPU.
+//! A [`Document`] is made of rows that `run-folder`, `decode` and `lock-analysis` computed; this crate only arranges them on a page. The invariant:
+//! whatever a run or a recording holds, a page requests nothing from any network, runs only its own script, and shows no time of the software GPU.
 
 pub mod document;
 mod html;
@@ -43,7 +42,7 @@ pub struct Named {
     pub folder: Option<Folder>,
 }
 
-/// Of one run, or of several side by side.
+/// A document of one run, or of several compared.
 ///
 /// # Errors
 /// Samples cannot be read.
@@ -51,7 +50,7 @@ pub fn of_runs(runs: &[Named]) -> Result<Document, Error> {
     runs::document(runs)
 }
 
-/// Of two runs, and of what differs between them.
+/// A document of two runs, and of the differences between them.
 ///
 /// # Errors
 /// Samples cannot be read.
@@ -72,15 +71,15 @@ pub fn of_soak(soak: &::soak::Soak) -> Document {
     soak::document(soak)
 }
 
-/// Of how full the link got.
+/// A document of how full the link was.
 pub fn of_saturated(run: &::saturate::account::Saturated) -> Document {
     saturate::document(run)
 }
 
-/// Writes each picture of a document to a folder, and says which files that are.
+/// Writes each picture of a document to a folder, and returns the files.
 ///
 /// # Errors
-/// A file cannot be written. What is written is whole.
+/// A file cannot be written. Files that were written are complete.
 pub fn pictures(document: &Document, folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for figure in document.figures() {

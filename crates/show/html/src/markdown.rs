@@ -3,7 +3,7 @@
 use crate::document::{Block, ColumnKind, Document, Mark, Notice, Table};
 use std::fmt::Write;
 
-/// The whole of it.
+/// Writes the whole document.
 pub fn write(document: &Document) -> String {
     let mut out = String::new();
     for article in &document.articles {
@@ -26,7 +26,7 @@ fn notice(out: &mut String, notice: &Notice) {
     let _ = writeln!(out, "> **{}:** {}\n", notice.kind.word(), escaped(&notice.text));
 }
 
-/// What Markdown would take for its own.
+/// Escapes characters with a meaning in Markdown.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

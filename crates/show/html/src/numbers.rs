@@ -11,7 +11,7 @@ pub fn ns_or_none(v: Option<u64>) -> Cell {
     v.map_or_else(Cell::none, ns)
 }
 
-/// Rounded where it is read.
+/// Rounded in the text, exact in the value.
 pub fn ns_of(v: f64) -> Cell {
     Cell::number(number::nanoseconds(v.max(0.0).round() as u64), v)
 }
@@ -20,7 +20,7 @@ pub fn bytes(v: u64) -> Cell {
     Cell::number(number::bytes(v), v as f64)
 }
 
-/// Of what may move nothing.
+/// The size, if the call moves anything.
 pub fn size(v: u64) -> Cell {
     if v == 0 { Cell::none() } else { bytes(v) }
 }

@@ -1,4 +1,4 @@
-//! What a recording says: totals, CUDA's calls, waits for locks with their holders, channels, graphs.
+//! Pages of a recording: totals, CUDA's calls, waits for locks with their holders, channels, graphs.
 
 mod calls;
 mod gpu_tracks;
@@ -15,7 +15,7 @@ use decode::Recording;
 use schema::Summary;
 pub use timeline::Timeline;
 
-/// Of the longest waits.
+/// The number of longest waits shown.
 const WAITS: usize = 50;
 
 pub fn document(r: &Recording) -> Result<Document, Error> {
@@ -26,7 +26,7 @@ pub fn document(r: &Recording) -> Result<Document, Error> {
     let rows: Vec<_> = found.iter().map(decode::graphs::row).collect();
     let name = r.path().file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
     let mut sections = summary::sections(&s);
-    // Who waited for a lock is what a recording with locks is made for: before all else.
+    // A recording with locks is made to see who waited for them, so that is first.
     let at = if locks.waits.is_empty() { sections.len() } else { 0 };
     sections.splice(at..at, locks::section(&locks));
     sections.splice(0..0, timeline::section(r)?);
@@ -70,8 +70,7 @@ fn taken(s: &Summary) -> Vec<String> {
 fn notices(s: &Summary) -> Vec<Notice> {
     let mut all = Vec::new();
     if s.driver == "soft" {
-        let text =
-            "The program ran on the software GPU: what it sent is what a program sends, and no time of it is a GPU's.";
+        let text = "The program ran on the software GPU: its commands are those of a real program, but its times are not those of a GPU.";
         all.push(Notice { kind: Kind::Warning, text: text.into() });
     }
     all.extend(s.nothing.iter().map(|why| Notice { kind: Kind::Note, text: why.to_string() }));

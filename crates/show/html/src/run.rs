@@ -1,4 +1,4 @@
-//! What one run says. Each section is a module of its own.
+//! The pages of one run. Each section is a separate module.
 
 mod answer;
 mod beside;
@@ -25,9 +25,9 @@ pub use answer::sized;
 pub struct Of<'a> {
     pub run: &'a Run,
     pub folder: Option<&'a Folder>,
-    /// Before the ids and names of what is said of this run.
+    /// A prefix for the ids and names of this run's parts.
     pub id: String,
-    /// On what it was measured, and by which doorbell.
+    /// The machine of the measurement, and the version of doorbell.
     pub below: [String; 2],
 }
 
@@ -41,7 +41,7 @@ impl Of<'_> {
     }
 }
 
-/// `id` is empty where it is the only one.
+/// `id` is empty if it is the only one.
 pub fn article(named: &Named, id: &str) -> Result<Article, Error> {
     let run = &named.run;
     let commit = run.short_commit().map_or(String::new(), |c| format!(" ({c})"));
@@ -87,7 +87,7 @@ pub fn article(named: &Named, id: &str) -> Result<Article, Error> {
     Ok(article)
 }
 
-/// What everybody must see before a figure.
+/// What a reader must see before any figure.
 pub fn notices(run: &Run) -> Vec<Notice> {
     let mut all = answer::broken(run);
     if run.functional {
@@ -109,7 +109,7 @@ pub fn notices(run: &Run) -> Vec<Notice> {
     all
 }
 
-/// Why a cell has no figure that stands, or that it has one.
+/// Why a cell has no valid figure; `None` if it has one.
 pub fn why_not(status: &Status) -> Option<(&'static str, &str)> {
     match status {
         Status::Measured => None,

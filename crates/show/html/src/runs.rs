@@ -1,4 +1,4 @@
-//! One run, or several side by side.
+//! One run, or several compared.
 
 use crate::document::{Article, Block, Cell, Column, Document, Section, Table, head, number, text};
 use crate::numbers::{ns_or_none, size, slug};
@@ -27,7 +27,7 @@ pub fn document(runs: &[Named]) -> Result<Document, Error> {
     Ok(document)
 }
 
-/// Two runs: what differs between them, then each by itself.
+/// Two runs: what differs between them, then each separately.
 pub fn of_two(runs: [&Named; 2], heading: &Heading, comparison: &Comparison) -> Result<Document, Error> {
     let mut document = Document { by: crate::by(), ..Document::default() };
     let [a, b] = runs;
@@ -46,7 +46,7 @@ pub fn of_two(runs: [&Named; 2], heading: &Heading, comparison: &Comparison) -> 
     Ok(document)
 }
 
-/// What a cell is known by in every run.
+/// What identifies a cell in every run.
 fn key(cell: &CellOfRun) -> (String, u64, String) {
     let point: Vec<String> =
         cell.point.iter().filter(|c| c.name != "bytes").map(|c| format!("{} = {}", c.name, c.value)).collect();
@@ -101,7 +101,7 @@ fn tables(runs: &[&Named]) -> Option<Section> {
     let find = |named: &'_ Named, key: &(String, u64, String)| {
         named.run.cells.iter().position(|c| self::key(c) == *key).filter(|_| !named.run.functional)
     };
-    // What only one of them has is in its own article.
+    // Cells that only one run has are in that run's own article.
     keys.retain(|key| runs.iter().filter(|n| find(n, key).is_some()).count() > 1);
     for (name, of) in FIGURES {
         let mut columns: Vec<Column> = vec![head("what"), number("size", "bytes"), text("where")];

@@ -1,4 +1,4 @@
-//! How full the link got: the stacked bars of payload and wire bytes, with the tables behind them.
+//! How full the link was: the stacked bars of payload and wire bytes, with their tables.
 
 mod bars;
 mod tables;
@@ -28,7 +28,7 @@ pub fn document(run: &Saturated) -> Document {
     Document { title: format!("{}, {}", run.plan.name, run.started), by: crate::by(), articles: vec![article] }
 }
 
-/// On what it ran, as a run says it.
+/// The machine, as in a run.
 fn machine(run: &Saturated) -> String {
     let fact = |name: &str| Some(run.environment.get("facts")?.get(name)?.as_str()?.to_owned());
     let all: Vec<String> =
@@ -53,7 +53,7 @@ fn notices(run: &Saturated) -> Vec<Notice> {
     let wrong = run.cells.iter().filter(|total| is_wrong(total)).count() as u64;
     match wrong {
         0 => say(Kind::Good, "Every byte that was compared was right.".into()),
-        _ => say(Kind::Bad, format!("{} failed or had a wrong byte: no figure of theirs stands.", of(wrong, "cell"))),
+        _ => say(Kind::Bad, format!("{} failed or had a wrong byte: they have no figures.", of(wrong, "cell"))),
     }
     all
 }

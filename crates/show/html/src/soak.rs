@@ -1,4 +1,4 @@
-//! What a soak says: how figures went over the periods, what drifted, leaked or failed.
+//! The pages of a soak: figures over the periods, and what drifted, leaked or failed.
 
 mod curves;
 mod tables;
@@ -39,7 +39,7 @@ pub fn document(soak: &Soak) -> Document {
     Document { title: format!("Soak of {name}, {}", soak.started), by: crate::by(), articles: vec![article] }
 }
 
-/// On what it ran, as a run says it.
+/// The machine, as in a run.
 fn machine(soak: &Soak) -> String {
     let fact = |name: &str| Some(soak.environment.get("facts")?.get(name)?.as_str()?.to_owned());
     let all: Vec<String> =
@@ -58,7 +58,7 @@ fn notices(soak: &Soak) -> Vec<Notice> {
         );
     }
     if soak.simulated_clock {
-        say(Kind::Warning, "Its clock did not run as time does: nothing of it is a measurement.".into());
+        say(Kind::Warning, "Its clock did not run as time does: nothing in it is a measurement.".into());
     }
     if !soak.complete {
         let why = soak.stopped_because.as_deref().unwrap_or("it still runs, or was killed");

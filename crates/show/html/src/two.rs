@@ -14,7 +14,7 @@ use run_folder::run::CellOfRun;
 use terminal::comparison::{Heading, detail, in_words, outcome};
 use terminal::number::{count, nanoseconds, of};
 
-/// Differences that are told in a sentence each.
+/// Differences that get a sentence each.
 const FINDINGS: usize = 6;
 /// Cells with both distributions in one picture.
 const PICTURES: usize = 16;
@@ -28,7 +28,7 @@ pub fn article(runs: [&Named; 2], heading: &Heading, c: &Comparison) -> Result<A
     let functional = runs.iter().any(|n| n.run.functional);
     let [a, b] = runs;
     let mut all: Vec<Notice> = runs.iter().flat_map(|n| notices_of(n)).collect();
-    // Two runs on the software GPU need not say it twice.
+    // With two runs on the software GPU, one notice is enough.
     all.dedup_by(|x, y| x.text == y.text);
     all.push(if functional { worked(runs, c) } else { verdict(runs, c) });
     let mut sections = vec![answer(runs, heading, c, functional)];
@@ -50,7 +50,7 @@ pub fn article(runs: [&Named; 2], heading: &Heading, c: &Comparison) -> Result<A
     })
 }
 
-/// What is wrong with a run by itself, with its name.
+/// Errors of one run, with its name.
 pub fn notices_of(named: &Named) -> Vec<Notice> {
     let with_name =
         |n: Notice| if n.kind == Kind::Bad { Notice { text: format!("{}: {}", named.name, n.text), ..n } } else { n };
@@ -65,7 +65,7 @@ fn is_lost(row: &Row) -> bool {
     matches!(row.verdict, Verdict::Lost(_))
 }
 
-/// The whole in a sentence.
+/// The overall result in one sentence.
 fn verdict([a, b]: [&Named; 2], c: &Comparison) -> Notice {
     let regressions = counted(c, |r| r.fails && !is_lost(r));
     let slower = counted(c, |r| r.verdict == Verdict::Slower);
@@ -99,7 +99,7 @@ fn verdict([a, b]: [&Named; 2], c: &Comparison) -> Notice {
     Notice { kind, text: format!("{text} ({})", outcome(c)) }
 }
 
-/// Of runs on the software GPU.
+/// The same for runs on the software GPU.
 fn worked([a, b]: [&Named; 2], c: &Comparison) -> Notice {
     match counted(c, is_lost) {
         0 => Notice {
@@ -155,14 +155,14 @@ fn apart(row: &Row) -> f64 {
     row.difference.as_ref().map_or(0.0, |d| d.ratio.ln().abs())
 }
 
-/// What is slower or faster for certain: what fails first, then the largest difference.
+/// What is certainly slower or faster: first what fails, then the largest differences.
 fn findings(c: &Comparison) -> Vec<&Row> {
     let mut all: Vec<&Row> = c.rows.iter().filter(|r| matches!(r.verdict, Verdict::Slower | Verdict::Faster)).collect();
     all.sort_by(|a, b| b.fails.cmp(&a.fails).then(apart(b).total_cmp(&apart(a))));
     all
 }
 
-/// Of the matrix, without the size, which has a column.
+/// The place in the matrix, without the size, which has a column.
 fn place(key: &Key) -> String {
     let all: Vec<&str> = key.point.split_whitespace().filter(|c| !c.starts_with("bytes=")).collect();
     all.join(" ")
@@ -233,7 +233,7 @@ fn find<'a>(named: &'a Named, key: &Key) -> Option<&'a CellOfRun> {
     (why_not(&found.status).is_none() && found.observed().is_some()).then_some(found)
 }
 
-/// Those that both have, what differs first.
+/// The cells that both runs have, those with differences first.
 fn chosen<'a>(runs: [&'a Named; 2], c: &'a Comparison) -> Vec<Both<'a>> {
     let mut rows: Vec<&Row> = findings(c);
     rows.extend(&c.rows);
@@ -291,7 +291,7 @@ fn distribution(runs: [&Named; 2], both: &Both<'_>) -> Result<Figure, Error> {
     let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
     let most = both.cells.iter().map(|c| c.samples).max().unwrap_or(0);
     let title = label(both.key);
-    let about = "The part of the samples below each time; each nine has as much room as the one before. Further to the left is faster.";
+    let about = "The fraction of the samples below each time; each nine has as much room as the one before. Further to the left is faster.";
     let (first, second) = (below(runs[0]), below(runs[1]));
     let [page, file] = draw(&Picture {
         title: title.clone(),

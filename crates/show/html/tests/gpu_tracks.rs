@@ -14,7 +14,7 @@ fn page(mut tape: synthetic::Tape) -> Document {
     html::of_recording(&decode::Recording::open(&path).unwrap()).unwrap()
 }
 
-/// What the script draws, and what the page says of it.
+/// The data that the script draws, and the page's text about it.
 fn timeline(document: &Document) -> (Value, String) {
     let mut blocks = document.articles.iter().flat_map(|a| &a.sections).flat_map(|s| &s.blocks);
     let found = blocks.find_map(|b| if let Block::Timeline(t) = b { Some(t) } else { None }).unwrap();
@@ -29,7 +29,7 @@ fn numbers(v: &Value) -> Vec<i64> {
 fn each_stream_has_a_track_and_each_kernel_leads_to_its_call() {
     let document = page(synthetic::kernel_times());
     let (data, says) = timeline(&document);
-    assert!(says.contains("All 6 kernels with a time of the GPU's are drawn one by one."), "{says}");
+    assert!(says.contains("All 6 kernels with a time of the GPU are drawn individually."), "{says}");
     let gpu = &data["gpu"];
     let titles: Vec<&str> = gpu["tracks"].as_array().unwrap().iter().map(|t| t["title"].as_str().unwrap()).collect();
     assert_eq!(titles.len(), 3, "{titles:?}");
@@ -49,7 +49,7 @@ fn each_stream_has_a_track_and_each_kernel_leads_to_its_call() {
     assert_eq!(called, "cuLaunchKernel");
     assert!(launched[1] < from - queued && from - queued < launched[1] + launched[2], "its doorbell is in its call");
     assert!(*ns > 0);
-    // Of a graph: all have the call of its launch.
+    // Kernels of a graph: all have the call of its launch.
     let of_graph: Vec<i64> = bars.iter().filter(|b| b[6] >= 4).map(|b| b[10]).collect();
     assert!(of_graph.len() == 3 && of_graph.iter().all(|call| *call == of_graph[0]), "{of_graph:?}");
     assert!(bars.iter().any(|b| b[6] & 3 == 2), "one is bounded: {bars:?}");

@@ -1,4 +1,4 @@
-//! What stands on a page, of runs that nobody measured and of recordings.
+//! The contents of pages, for invented runs and for recordings.
 
 mod made;
 
@@ -55,7 +55,7 @@ fn a_thousand_cells_fit_and_say_what_they_say() {
     assert!(html.len() < 2 << 20, "{} bytes", html.len());
     let text = read(&html);
     for said in [
-        "Which way wins, and latency against size",
+        "The best way, and latency against size",
         "What each load delays",
         "Distributions",
         "The slowest samples",
@@ -76,12 +76,12 @@ fn a_thousand_cells_fit_and_say_what_they_say() {
     assert!(!html.contains("<script>alert") && html.contains("&lt;script&gt;alert(1)"));
     assert_eq!(html.matches("<script").count(), 1);
     assert!(!html.contains(" style=\""), "the policy forbids styles of elements");
-    // Links lead somewhere, and no two places have one name.
+    // All links have a target, and no two places have the same name.
     let ids = attributes(&html, "id");
     assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
     let links: Vec<&str> = attributes(&html, "href").into_iter().collect();
     assert!(links.iter().all(|l| l.strip_prefix('#').is_some_and(|id| ids.contains(&id))), "{links:?}");
-    // Each picture has its data and a file of its own.
+    // Each picture has its data and a separate file.
     assert!(document.figures().count() > 8);
     let names: BTreeSet<&str> = document.figures().map(|f| f.name.as_str()).collect();
     assert_eq!(names.len(), document.figures().count());
@@ -96,7 +96,7 @@ fn a_thousand_cells_fit_and_say_what_they_say() {
 }
 
 #[test]
-fn a_page_names_its_own_script_and_style_and_nothing_else() {
+fn a_page_names_only_its_own_script_and_style() {
     use base64::Engine;
     use sha2::{Digest, Sha256};
     let html = html::html(&document(vec![run(THOUSAND)]));
@@ -115,7 +115,7 @@ fn a_page_names_its_own_script_and_style_and_nothing_else() {
 #[test]
 fn a_functional_run_has_no_times_and_no_pictures() {
     let text = THOUSAND.replace("samples = 2000", "samples = 2000\ngpu = \"soft\"");
-    // What was asked for is a time, too.
+    // The requested bound is a time, too.
     let text = text.split("[[assert]]").next().unwrap();
     let document = document(vec![run(text)]);
     assert_eq!(document.figures().count(), 0);
@@ -139,7 +139,7 @@ fn two_functional_runs_are_compared_without_times() {
 }
 
 #[test]
-fn what_is_missing_or_failed_has_its_reason_and_no_figure() {
+fn missing_or_failed_cells_have_a_reason_and_no_figure() {
     let mut run = run(THOUSAND);
     run.complete = false;
     run.missing = vec![Missing { stage: 99, repeat: 1, why: "the run was stopped before it".into() }];
@@ -193,7 +193,7 @@ fn said(document: &Document, section: &str) -> Vec<String> {
     all
 }
 
-/// Calls alone and with a thread beside them, timed by a clock whose step is 10 ns.
+/// Calls alone and with a thread of load, timed by a clock whose step is 10 ns.
 const STEPS: &str = r#"
 name = "steps"
 [run]
@@ -217,7 +217,7 @@ metric = "p50"
 at-most = "1ns"
 "#;
 
-/// The medians of a cell's rounds, and an interval round them.
+/// The medians of a cell's rounds, and an interval around them.
 fn medians(cell: &mut run_folder::run::CellOfRun, p50: u64, reach: f64) {
     let figure = cell.figures.done.as_mut().unwrap();
     figure.summary.p50 = p50;
@@ -244,21 +244,18 @@ fn a_step_of_the_clock_an_overlap_and_a_maximum_are_no_findings() {
         document(vec![run])
     };
     let shaded = |d: &Document| {
-        let cells = d
-            .tables()
-            .filter(|t| t.caption.contains("while each load runs"))
-            .flat_map(|t| &t.rows)
-            .flat_map(|r| &r.cells);
+        let cells =
+            d.tables().filter(|t| t.caption.contains("while a load runs")).flat_map(|t| &t.rows).flat_map(|r| &r.cells);
         cells.filter(|c| matches!(c.mark, html::document::Mark::Heat(_))).count()
     };
     // One step of 10 ns, in intervals without any width: the medians of all rounds were the same.
     let one_step = page_of(90, 0.0);
     let text = said(&one_step, "answer").join(" ");
-    assert!(text.contains("No load delays anything for certain") && !text.contains("1.12"), "{text}");
+    assert!(text.contains("No load certainly delays anything") && !text.contains("1.12"), "{text}");
     assert_eq!(shaded(&one_step), 0, "neither medians nor maxima");
     // Far apart, but within the intervals.
     let overlap = page_of(120, 30.0);
-    assert!(said(&overlap, "answer").join(" ").contains("No load delays anything for certain"));
+    assert!(said(&overlap, "answer").join(" ").contains("No load certainly delays anything"));
     assert_eq!(shaded(&overlap), 0);
     let certain = page_of(240, 5.0);
     let text = said(&certain, "answer").join(" ");
@@ -288,7 +285,7 @@ fn a_ratio_that_may_be_one_is_no_finding() {
 }
 
 #[test]
-fn a_broken_assert_stands_above_every_finding() {
+fn a_broken_assert_is_shown_above_every_finding() {
     let document = document(vec![run(STEPS)]);
     let (html, markdown) = (html::html(&document), html::markdown(&document));
     for text in [html.split("<main").nth(1).unwrap(), &markdown] {
@@ -358,7 +355,7 @@ fn recordings_of_an_h200_are_told() {
 }
 
 #[test]
-fn a_soak_says_what_delayed_the_sample_above_its_bound() {
+fn a_soak_shows_what_delayed_the_sample_above_its_bound() {
     let html = html::html(&html::of_soak(&made::soak()));
     let text = read(&html);
     for wanted in [

@@ -1,4 +1,4 @@
-//! What stands on a page of a saturated link that nobody measured.
+//! The contents of a page about an invented saturated link.
 
 mod made;
 

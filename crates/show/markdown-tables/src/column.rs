@@ -13,7 +13,7 @@ pub enum Column {
         of: Vec<Term>,
         figure: Shown,
     },
-    /// Of the fields of rows.
+    /// A figure of the rows' fields.
     Over {
         of: Vec<Term>,
         over: Over,
@@ -43,7 +43,7 @@ pub enum How {
 /// Units of numbers that are no times.
 const SCALES: [(&str, f64); 5] = [("k", 1e3), ("M", 1e6), ("G", 1e9), ("percent", 0.01), ("one", 1.0)];
 
-/// What a cell must be.
+/// What a cell must match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
     pub key: String,
@@ -53,7 +53,7 @@ pub struct Term {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shown {
     pub what: What,
-    /// What the cell observes, where none is said.
+    /// What the cell observes, if none is given.
     pub part: Option<Observe>,
     pub unit: Option<Unit>,
     pub show: Show,
@@ -67,18 +67,18 @@ pub enum What {
     Capped,
     /// Of all samples.
     Time(Figure),
-    /// Samples that took longer than so many nanoseconds.
+    /// Samples that took longer than this many nanoseconds.
     Above(u64),
     /// Samples a second.
     Rate,
     Bandwidth,
     /// Times the baseline.
     Ratio(Figure),
-    /// Of the stage's load.
+    /// Figures of the stage's load.
     LoadRate,
     LoadLongest,
     LoadThreads,
-    /// What half of the calls sent at most.
+    /// What at least half of the calls did not exceed (the median).
     Commands(&'static str),
 }
 

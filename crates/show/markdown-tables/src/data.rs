@@ -1,4 +1,4 @@
-//! A data file as the cells of tables: what they are called, and their figures.
+//! A data file as the cells of tables: their names, and their figures.
 
 use crate::words;
 use data_file::{Digest, Load, Measured, Origin, Rows, Value};
@@ -7,14 +7,14 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Of every cell; the axes of the experiment's matrix come to them.
+/// Keys of every cell; the axes of the experiment's matrix are added.
 const KEYS: [&str; 6] = ["subject", "what", "bytes", "policy", "load", "stage"];
 
 /// A data file that was read: of an experiment, or rows.
 #[derive(Debug)]
 pub struct Data {
     digest: Digest,
-    /// Where the file is rows. There are no stages then.
+    /// Set if the file consists of rows. Then there are no stages.
     rows: Option<Rows>,
     crc32: u32,
     keys: Vec<String>,
@@ -22,7 +22,7 @@ pub struct Data {
     measured: RefCell<Known>,
 }
 
-/// Parts of cells that were looked at; none where the file has no such part.
+/// Parts of cells that were already read; `None` if the file has no such part.
 type Known = HashMap<(At, u8), Option<Rc<Measured>>>;
 
 /// A cell: the number of its stage in the file, and its own.
@@ -72,7 +72,7 @@ impl Data {
         &self.digest.origin
     }
 
-    /// On what, by what and when it was measured, in a line.
+    /// One line with the machine, the version and the date of the measurement.
     pub fn machine(&self) -> String {
         let origin = self.origin();
         let fact = |name: &str| {
@@ -131,7 +131,7 @@ impl Data {
         &self.digest.stages[at.stage]
     }
 
-    /// What this key is of a cell.
+    /// The value of this key for a cell.
     pub fn value(&self, at: At, key: &str) -> String {
         if let Some(rows) = &self.rows {
             return match rows.rows.get(at.cell).and_then(|row| row.get(key)) {
@@ -174,13 +174,13 @@ impl Data {
         all
     }
 
-    /// The load of a cell's stage. `None` where none runs, or several.
+    /// The load of a cell's stage. `None` if none runs, or several.
     pub fn load(&self, at: At) -> Option<&Load> {
         let mut running = self.stage(at).loads.iter().filter(|load| load.threads > 0);
         running.next().filter(|_| running.next().is_none())
     }
 
-    /// A part of a cell; what it observes, where none is named.
+    /// A part of a cell; without `part`, the one that it observes.
     pub fn measured(&self, at: At, part: Option<Observe>) -> Result<Option<Rc<Measured>>, String> {
         let part = part.unwrap_or(self.cell(at).observe);
         if let Some(known) = self.measured.borrow().get(&(at, part as u8)) {
@@ -199,7 +199,7 @@ impl Data {
         Ok(measured)
     }
 
-    /// What a cell is compared with: a subject of the same stage and size, or the cell that differs in one key alone.
+    /// The cell with which this one is compared: a subject of the same stage and size, or the cell that differs only in one key.
     pub fn baseline(&self, at: At, against: Option<&str>) -> Result<Option<At>, String> {
         let Some(name) = against.or(self.cell(at).baseline.as_deref()) else {
             return Err(format!("{} has no baseline: add against=SUBJECT or against=KEY=VALUE", self.cell(at).subject));
@@ -229,7 +229,7 @@ impl Data {
     }
 }
 
-/// A number that is known for certain.
+/// A number without an interval.
 pub fn plain(value: f64) -> Value {
     Value { value, interval: None, at_least: false }
 }

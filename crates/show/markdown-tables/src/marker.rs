@@ -1,6 +1,6 @@
 //! The comments that mark tables: `<!-- table: key=value key="two words" -->`.
 
-/// A comment of doorbell's, in one line or several.
+/// A comment of doorbell, in one line or several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
     pub kind: Kind,
@@ -12,15 +12,15 @@ pub struct Marker {
 pub enum Kind {
     /// A table follows, until the end.
     Table,
-    /// A line follows that says on what and by what the data were measured.
+    /// A line follows with the machine and the version with which the data were measured.
     Machine,
-    /// What labels are called on this page.
+    /// The names of labels on this page.
     Names,
     End,
 }
 
 impl Marker {
-    /// `None` of a comment that is none of these. `text` is without `<!--` and `-->`.
+    /// `None` if the comment is not one of these. `text` is without `<!--` and `-->`.
     pub fn parse(text: &str) -> Option<Result<Marker, String>> {
         let text = text.trim();
         let (kind, rest) = match text.split_once(':') {
@@ -44,7 +44,7 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     while !rest.is_empty() {
         let (key, after) = word(rest, true)?;
         let Some(after) = after.strip_prefix('=') else {
-            return Err(format!("{key:?} has no value: write {key}=VALUE, with quotes around what has spaces"));
+            return Err(format!("{key:?} has no value: write {key}=VALUE, with quotes around a value with spaces"));
         };
         let (value, after) = word(after, false)?;
         if !(after.is_empty() || after.starts_with(char::is_whitespace)) {
@@ -62,7 +62,7 @@ fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     Ok(pairs)
 }
 
-/// A word, or what quotes hold, and what follows.
+/// A word, or the contents of quotes, and the rest.
 fn word(text: &str, is_key: bool) -> Result<(String, &str), String> {
     if let Some(quoted) = text.strip_prefix('"') {
         let (word, rest) = quoted.split_once('"').ok_or_else(|| format!("the quotes of {text:?} do not end"))?;

@@ -22,7 +22,7 @@ pub struct Checked {
     pub data: Vec<PathBuf>,
 }
 
-/// A data file that is no result.
+/// A data file that is not a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     pub data: PathBuf,
@@ -44,7 +44,7 @@ impl Page {
         Ok(Page::new(path, std::fs::read_to_string(path)?))
     }
 
-    /// Data files are found from where `path` lies.
+    /// Data files are found relative to the folder of `path`.
     pub fn new(path: &Path, text: String) -> Page {
         Page { path: path.into(), text }
     }
@@ -53,7 +53,7 @@ impl Page {
         &self.text
     }
 
-    /// The page with every table computed again, the data files that it uses, and those of them that are no results.
+    /// The page with every table computed again, the data files that it uses, and those of them that are not results.
     ///
     /// # Errors
     /// A marker or its data are wrong.
@@ -101,7 +101,7 @@ impl Page {
         Ok((out, Checked { tables, data: data.order }, refused))
     }
 
-    /// Every table is what its data give, and the checksums are those of the files.
+    /// Every table matches its data, and the checksums are those of the files.
     ///
     /// # Errors
     /// The first line that differs; a marker or its data are wrong; data that are no results.
@@ -125,7 +125,7 @@ impl Page {
         Error { page: self.path.display().to_string(), line, what }
     }
 
-    /// A comment of doorbell's that begins in this line, as parsed and as written. Lines that it takes up are passed.
+    /// A comment of doorbell that begins in this line, as parsed and as written. The lines that it covers are skipped.
     fn comment(&self, number: usize, line: &str, lines: &mut Lines<'_>) -> Result<Option<(Marker, String)>, Error> {
         let begun = line.trim_start().strip_prefix("<!--").filter(|_| !lines.in_code);
         let Some(begun) = begun else { return Ok(None) };
@@ -155,7 +155,7 @@ impl Page {
         }
     }
 
-    /// What is there after a marker, until its end.
+    /// The text between a marker and its end.
     fn body<'a>(
         &self,
         number: usize,
@@ -173,13 +173,13 @@ impl Page {
             if may(line) {
                 there.push(line);
             } else if !line.trim().is_empty() {
-                return Err(self.wrong(at, "only a table stands between the marker and its <!-- end -->".into()));
+                return Err(self.wrong(at, "only a table may be between the marker and its <!-- end -->".into()));
             }
         }
         Err(self.wrong(number, "its table has no <!-- end -->".into()))
     }
 
-    /// Of all comments that give some.
+    /// The names of all comments that give some.
     fn names(&self) -> Result<Vec<(String, String)>, Error> {
         let mut lines = Lines::of(&self.text);
         let mut names = Vec::new();
@@ -197,7 +197,7 @@ impl<'a> Lines<'a> {
         Lines { all: text.lines().collect(), at: 0, in_code: false }
     }
 
-    /// The next one, and its number.
+    /// The next line, and its number.
     fn next(&mut self) -> Option<(usize, &'a str)> {
         let line = *self.all.get(self.at)?;
         self.at += 1;
@@ -235,7 +235,7 @@ fn cells_of(line: &str) -> usize {
     inner.replace("\\|", "").split('|').count()
 }
 
-/// With the page's own head, where it has one.
+/// With the page's own head, if it has one.
 fn write(out: &mut String, table: &Table<'_>, there: &[&str], cells: &[Vec<String>]) -> Result<(), String> {
     let row = |out: &mut String, cells: &mut dyn Iterator<Item = String>| {
         out.push('|');

@@ -10,7 +10,7 @@ use terminal::run::three_digits;
 /// Words of a marker that are no keys of the data.
 const WORDS: [&str; 6] = ["data", "crc32", "rows", "columns", "unit", "against"];
 
-/// What a marker asks for.
+/// The request of a marker.
 pub struct Table<'a> {
     data: &'a Data,
     names: &'a [(String, String)],
@@ -28,7 +28,7 @@ impl<'a> Table<'a> {
         let is_key = |key: &str| data.is_key(key);
         let rows = split(needed("rows")?, ',');
         if let Some(wrong) = rows.iter().find(|key| !is_key(key)) {
-            return Err(format!("rows={wrong}: no such key; there are {}", data.keys().join(", ")));
+            return Err(format!("rows={wrong}: no such key; the keys are {}", data.keys().join(", ")));
         }
         let columns = split(needed("columns")?, ',');
         let columns = columns.into_iter().map(|text| Ok((text.to_owned(), Column::parse(text, is_key)?)));
@@ -49,7 +49,7 @@ impl<'a> Table<'a> {
             None => Unit::default(),
             Some(text) => Unit::parse(text).ok_or_else(|| {
                 let all: Vec<&str> = Unit::ALL.iter().map(|(name, _)| *name).collect();
-                format!("unit={text}: it is one of {}", all.join(", "))
+                format!("unit={text}: use one of {}", all.join(", "))
             })?,
         };
         let table = Table {
@@ -82,7 +82,7 @@ impl<'a> Table<'a> {
         self.columns.len()
     }
 
-    /// Heads where the page has none: the columns as the marker names them.
+    /// Heads if the page has none: the columns as the marker names them.
     pub fn heads(&self) -> Vec<String> {
         let head = |(text, column): &(String, Column)| match column {
             Column::Figure { figure, .. } if figure.is_time() => {
@@ -97,7 +97,7 @@ impl<'a> Table<'a> {
         self.columns.iter().map(head).collect()
     }
 
-    /// `--:` of numbers, which stand on the right.
+    /// `--:` for numbers, which are aligned to the right.
     pub fn alignments(&self) -> Vec<&'static str> {
         let one = |(_, column): &(String, Column)| if matches!(column, Column::Label(_)) { "---" } else { "--:" };
         self.columns.iter().map(one).collect()
@@ -113,14 +113,14 @@ impl<'a> Table<'a> {
                 None => groups.push((row, vec![at])),
             }
         }
-        // By the keys in their order; of each key its values as the file has them.
+        // By the keys in their order; for each key, its values in the order of the file.
         let orders: Vec<Vec<String>> = self.rows.iter().map(|key| self.data.values(key)).collect();
         let place = |row: &[String]| -> Vec<Option<usize>> {
             row.iter().zip(&orders).map(|(value, order)| order.iter().position(|known| known == value)).collect()
         };
         groups.sort_by_cached_key(|(row, _)| place(row));
         if groups.is_empty() {
-            return Err("no cell of the data is all that this marker asks for".into());
+            return Err("no cell of the data matches all that this marker asks for".into());
         }
         let row = |(row, cells): &(Vec<String>, Vec<At>)| {
             let one = |(text, column): &(String, Column)| {
@@ -171,7 +171,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// As the page calls it: all keys together, one key with its value, or the value.
+    /// As the page names it: all keys together, one key with its value, or the value.
     fn label(&self, values: &[(&str, String)]) -> String {
         let name = |text: &str| self.names.iter().find(|(known, _)| known == text).map(|(_, name)| name.clone());
         let pairs: Vec<String> = values.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -254,7 +254,7 @@ impl<'a> Table<'a> {
                 }
             }
             What::LoadRate | What::LoadLongest | What::LoadThreads | What::Commands(_) => {
-                return Err(format!("it is none of {FIGURES}"));
+                return Err(format!("use one of {FIGURES}"));
             }
         };
         Ok(words::value(value, shown.show, number))
@@ -265,7 +265,7 @@ impl<'a> Table<'a> {
 fn known(data: &Data, key: &str, wanted: &[String]) -> Result<(), String> {
     let values = data.values(key);
     match wanted.iter().find(|value| !values.contains(value)) {
-        Some(value) => Err(format!("{key} is never {value:?} in the data; it is {}", values.join(", "))),
+        Some(value) => Err(format!("{key} is never {value:?} in the data; its values are {}", values.join(", "))),
         None => Ok(()),
     }
 }

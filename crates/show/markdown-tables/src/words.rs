@@ -40,7 +40,7 @@ fn long(v: f64) -> String {
     if v >= 999.5 { number::count(v.round() as u64) } else { three_digits(v) }
 }
 
-/// What of a figure is shown.
+/// Which part of a figure is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Show {
     #[default]
@@ -62,7 +62,7 @@ pub fn value(value: Option<Value>, show: Show, number: impl Fn(f64) -> String) -
     }
 }
 
-/// A rate: whole from a hundred on.
+/// A rate: an integer from a hundred on.
 pub fn rate(v: f64) -> String {
     if v >= 100.0 { number::count(v.round() as u64) } else { three_digits(v) }
 }

@@ -1,4 +1,4 @@
-//! Pages that nobody wrote, over data that nobody measured.
+//! Invented pages over invented data.
 
 use data_file::{Cell, Digest, Load, Origin, Rows, Series, Stage};
 use experiment::Observe;
@@ -142,7 +142,7 @@ fn a_page_is_filled_and_a_changed_digit_is_found() {
     let without: String = filled.lines().filter(|l| !l.starts_with("| a thread")).map(|l| format!("{l}\n")).collect();
     assert!(page(dir.path(), &digest, &without).check().is_err());
 
-    // Digits of the data file: the checksum finds what no table shows.
+    // Digits of the data file: the checksum catches those that no table shows.
     let text = digest.to_text().unwrap();
     let digits: Vec<usize> = text.char_indices().filter(|(_, c)| c.is_ascii_digit()).map(|(at, _)| at).collect();
     for at in digits.iter().step_by(digits.len() / 40) {
@@ -174,7 +174,7 @@ fn data_that_are_no_results_are_refused() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_line_and_what_is_allowed() {
+fn mistakes_are_reported_with_their_line_and_the_allowed_values() {
     let dir = tempfile::tempdir().unwrap();
     let marker = |text: &str| format!("one\n<!-- table: {text} -->\n<!-- end -->\n");
     let all = "data=made-up.json rows=subject columns=subject,p50 neighbour.count=0";
@@ -182,12 +182,12 @@ fn mistakes_are_told_with_their_line_and_what_is_allowed() {
         (marker("rows=subject columns=p50"), 2, "data=FILE is missing"),
         (marker("data=none.json rows=subject columns=p50"), 2, "No such file"),
         (marker("data=made-up.json columns=p50"), 2, "rows= is missing"),
-        (marker("data=made-up.json rows=size columns=p50"), 2, "there are subject, what, bytes"),
+        (marker("data=made-up.json rows=size columns=p50"), 2, "the keys are subject, what, bytes"),
         (marker("data=made-up.json rows=subject columns=p98"), 2, "is no column"),
-        (marker("data=made-up.json rows=subject columns=ce9:p50"), 2, "it is cuda, ce3, bar1"),
+        (marker("data=made-up.json rows=subject columns=ce9:p50"), 2, "its values are cuda, ce3, bar1"),
         (marker(&format!("{all} colour=red")), 2, "no key of the data"),
         (marker(&format!("{all} unit=min")), 2, "ns, us, ms, s, auto"),
-        (marker("data=made-up.json rows=subject columns=p50 neighbour.count=3"), 2, "it is 0, 1"),
+        (marker("data=made-up.json rows=subject columns=p50 neighbour.count=3"), 2, "its values are 0, 1"),
         (marker("data=made-up.json rows=subject columns=p50"), 2, "which differ in load, stage, neighbour.count"),
         (marker("data=made-up.json rows=neighbour.count columns=subject"), 2, "add it to rows="),
         (marker(&format!("{all} rows")), 2, "\"rows\" has no value"),
@@ -210,7 +210,7 @@ fn names_with_commas_are_quoted_and_paced_ones_have_their_rate() {
     let mut digest = data();
     let paced = &mut digest.stages[0].cells[1];
     paced.subject = "copy, Python: CUDA".into();
-    // 250 in each of eight rounds, one each 250 us; the last of a round ends 4 us after its release.
+    // 250 in each of eight rounds, one per 250 us; the last of a round ends 4 us after its release.
     (paced.period_ns, paced.spans_ns) = (Some(250_000), Some(vec![249 * 250_000 + 4_000; 8]));
     let text = "<!-- names: \"copy, Python: CUDA\"=Python -->\n<!-- table: data=made-up.json rows=neighbour.count neighbour.count=0 \
                 columns=\"'copy, Python: CUDA':rate,'copy, Python: CUDA'&bytes=4KiB:p99\" -->\n<!-- end -->\n\

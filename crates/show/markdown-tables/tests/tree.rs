@@ -1,4 +1,4 @@
-//! The pages of this repository: every table of measured figures is what its data file gives, and no link leads nowhere.
+//! The pages of this repository: every table of measured figures matches its data file, and every link has a target.
 
 use data_file::Digest;
 use markdown_tables::Page;
@@ -34,7 +34,7 @@ fn tables_are_what_their_data_give() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// `text` with another digit in the place of one behind `from`.
+/// `text` with one digit changed, the first after `from`.
 fn with_another_digit(text: &str, from: usize) -> String {
     let at = from + text[from..].find(|c: char| c.is_ascii_digit()).unwrap();
     let digit = if &text[at..=at] == "9" { "8" } else { "9" };
@@ -97,7 +97,7 @@ fn typed_rows(text: &str) -> Vec<(usize, &str)> {
     typed
 }
 
-/// A table that somebody typed may say which, how and why. What was measured comes from data.
+/// A typed table may say which, how and why. Measured figures come from data.
 #[test]
 fn measured_figures_of_results_are_generated() {
     let mut wrong = Vec::new();
@@ -131,7 +131,7 @@ fn data_files_are_small_and_used() {
     assert!(bytes <= 8 << 20, "{bytes} bytes of data files");
 }
 
-/// Every sample behind the README's two tables is in the tree, and its data file is what they give.
+/// Every sample for the README's two tables is in the repository, and its data file matches them.
 #[test]
 fn the_headline_is_what_its_samples_give() {
     let data = root().join("docs/results/data");
@@ -182,7 +182,7 @@ fn links(text: &str) -> Vec<(usize, &str)> {
     links
 }
 
-/// As GitHub makes them of headings.
+/// Anchors as GitHub makes them from headings.
 fn anchors(text: &str) -> Vec<String> {
     let heads = text.lines().filter(|line| line.starts_with('#'));
     let one = |head: &str| {

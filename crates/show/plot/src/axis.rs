@@ -1,4 +1,4 @@
-//! Axes: where a value lies, where lines and labels stand, and how values are written.
+//! Axes: the positions of values, lines and labels, and how values are written.
 
 /// From values to a part of the axis, 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,7 +13,7 @@ pub struct Axis {
 enum Kind {
     Linear,
     Log,
-    /// By the part above: each nine of a percentile takes as much room as the one before.
+    /// By the fraction above: each nine of a percentile takes as much room as the one before.
     Nines,
 }
 
@@ -25,7 +25,7 @@ pub struct Tick {
 }
 
 impl Axis {
-    /// Nanoseconds. Whole decades, or parts of one where that is enough.
+    /// Nanoseconds. Whole decades, or parts of one if that is enough.
     pub fn times(low: f64, high: f64) -> Axis {
         Axis::decades(low, high, nanoseconds)
     }
@@ -45,7 +45,7 @@ impl Axis {
         Axis { ticks: axis.ticks.into_iter().map(|t| Tick { label: label(t.at), ..t }).collect(), ..axis }
     }
 
-    /// So many times something.
+    /// Ratios.
     pub fn factors(low: f64, high: f64) -> Axis {
         Axis::decades(low, high, |v| format!("{} x", digits(v)))
     }
@@ -62,7 +62,7 @@ impl Axis {
         let mut ticks = Vec::new();
         for decade in (low.log10().floor() as i32)..=(high.log10().ceil() as i32) {
             for step in 1..10 {
-                // Between the labelled ones lines only.
+                // Lines without labels between the labelled ones.
                 let at = f64::from(step) * 10f64.powi(decade);
                 if steps.len() < 4 && !steps.contains(&f64::from(step)) && at >= low && at <= high {
                     ticks.push(Tick { at, label: String::new() });
@@ -110,8 +110,8 @@ impl Axis {
         axis
     }
 
-    /// Values that are nearly alike: from the least to the largest, but at least 4 % to each side of the middle, so that what is
-    /// steady looks steady. Far apart ones by their logarithm.
+    /// Values that are nearly equal: from the smallest to the largest, but at least 4 % to each side of the middle, so that steady values look
+    /// steady. Values far apart get a logarithmic axis.
     pub fn nearly(low: f64, high: f64, unit: impl Fn(f64) -> String, log: impl Fn(f64, f64) -> Axis) -> Axis {
         if low > 0.0 && high / low > 3.0 {
             return log(low, high);
@@ -158,7 +158,7 @@ impl Axis {
         Axis { kind: Kind::Linear, low: 0.0, high: names.len().max(1) as f64, ticks }
     }
 
-    /// 0 at the low end, 1 at the high one; outside of them for what lies outside.
+    /// 0 at the low end, 1 at the high one; below 0 or above 1 for values outside.
     pub fn part(&self, v: f64) -> f64 {
         let (v, low, high) = match self.kind {
             Kind::Linear => (v, self.low, self.high),
@@ -180,7 +180,7 @@ pub fn nanoseconds(ns: f64) -> String {
     format!("{} {unit}", digits(v))
 }
 
-/// Three digits at most, and no zeros behind the point.
+/// At most three digits, and no zeros after the decimal point.
 fn digits(v: f64) -> String {
     let text = match v {
         v if v >= 99.95 => format!("{v:.0}"),

@@ -9,18 +9,18 @@ use crate::svg::Pen;
 pub struct Bar {
     /// Below it.
     pub name: String,
-    /// From the axis up: how high each part is, and what it says where a pointer rests on it.
+    /// From the axis up: the height of each part, and its text under a pointer.
     pub parts: Vec<(f64, String)>,
-    /// A short line across this bar alone for each of [`Bars::marks`], where there is one.
+    /// A short line across only this bar for each of [`Bars::marks`], if there is one.
     pub marks: Vec<Option<f64>>,
 }
 
 /// What is drawn.
 pub struct Bars<'a> {
     pub title: String,
-    /// What it shows, for those who do not see it.
+    /// A description for readers who do not see it.
     pub about: String,
-    /// On what it was measured, and by which doorbell.
+    /// The machine of the measurement, and the version of doorbell.
     pub below: [&'a str; 2],
     pub axis: Axis,
     pub labels: (&'a str, &'a str),
@@ -34,9 +34,9 @@ pub struct Bars<'a> {
 }
 
 const HEIGHT: f64 = 340.0;
-/// Of a legend beside it.
+/// Height of a line in a legend beside the panel.
 const LINE: f64 = 34.0;
-/// Of the room that a bar has.
+/// Fraction of the room that a bar fills.
 const WIDTH: f64 = 0.62;
 
 /// For a page, and as a file.
@@ -61,7 +61,7 @@ fn one(bars: &Bars<'_>, frame: Frame) -> Drawing {
             let corners = [(left, low), (left, high), (right, high), (right, low), (left, low)];
             let look = Look { number };
             chart.svg.group("point", Some(says.as_str()).filter(|says| !says.is_empty()));
-            // The lower parts are denser: they are told apart without colour, too.
+            // The lower parts are denser, so they can also be distinguished without colour.
             chart.svg.area(corners, look.colour(), if number == 0 { 0.55 } else { 0.18 });
             chart.svg.path(&crate::svg::path(corners), look.thin());
             chart.svg.close();

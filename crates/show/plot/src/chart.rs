@@ -1,10 +1,10 @@
-//! What all pictures share: the frame, its axes, the legend, and how one series is told from another without colour.
+//! What all pictures share: the frame, its axes, the legend, and how series are distinguished without colour.
 
 use crate::axis::Axis;
 use crate::colours::{COLOURS, DASHES};
 use crate::svg::{Anchor, BROAD, Ink, NARROW, Pen, Svg, path};
 
-/// The room round the panels, and how lines get their colours.
+/// The room around the panels, and how lines get their colours.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Frame {
     width: f64,
@@ -16,12 +16,12 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A file that stands alone: head above, legend on the right.
+    /// A separate file: head above, legend on the right.
     pub const FILE: Frame = Frame { width: 1000.0, left: 84.0, right: 236.0, top: 76.0, bottom: 58.0, ink: Ink::Own };
     /// A part of a page, which has the head and the legend as text and the colours in its style sheet.
     pub const PAGE: Frame =
         Frame { width: 760.0, left: 86.0, right: 26.0, top: 12.0, bottom: 52.0, ink: Ink::Classes(BROAD) };
-    /// The same for a narrow screen: letters have the size of text there, and nothing is left of the labels of y.
+    /// The same for a narrow screen: letters have the size of text there, and the labels of y have no room on the left.
     pub const PHONE: Frame =
         Frame { width: 360.0, left: 68.0, right: 26.0, top: 26.0, bottom: 62.0, ink: Ink::Classes(NARROW) };
 
@@ -37,37 +37,37 @@ impl Frame {
         self.ink == Ink::Classes(NARROW)
     }
 
-    /// Where names stand within the panel.
+    /// For pictures whose names are inside the panel.
     pub(crate) fn without_labels_of_y(self) -> Frame {
         Frame { left: 16.0, right: if self.ink == Ink::Own { self.right } else { 28.0 }, ..self }
     }
 }
 
-/// For a page, where one of two widths is shown, and as a file.
+/// As part of a page, which shows one of two widths, and as a file.
 pub(crate) fn drawn(one: impl Fn(Frame) -> Drawing) -> [Drawing; 2] {
     let (mut page, phone) = (one(Frame::PAGE), one(Frame::PHONE));
     page.svg.push_str(&phone.svg);
     [page, one(Frame::FILE)]
 }
 
-/// Of a narrow frame's letters, about.
+/// Approximate width of a narrow frame's letters.
 const LETTER: f64 = 6.3;
 
-/// A picture, and what each series in it looks like.
+/// A picture, and the look of each series in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drawing {
     pub svg: String,
-    /// In a frame that has no room for it; drawn already in the other one.
+    /// For a frame without room for it; the other frame has it in the picture.
     pub legend: Vec<Entry>,
 }
 
 /// One series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// Of its look; none of what is thin and grey.
+    /// The number of its look; `None` if it is thin and grey.
     pub number: Option<usize>,
     pub name: String,
-    /// What stands below the name.
+    /// The text below the name.
     pub note: String,
 }
 
@@ -105,16 +105,16 @@ pub fn swatch(number: Option<usize>) -> String {
     svg.finish()
 }
 
-/// Of what is not among the few that matter.
+/// The pen of all series except the few important ones.
 pub(crate) const OTHERS: Pen = Pen { colour: "#9a9a9a", width: 1.0, dash: "" };
 
 const GRID: Pen = Pen { colour: "#dddddd", width: 1.0, dash: "" };
 const FINE: Pen = Pen { colour: "#f0f0f0", width: 1.0, dash: "" };
 
-/// What stands above and round a picture.
+/// The title of a picture, the lines below it, and a description.
 pub struct Head<'a> {
     pub title: String,
-    /// What it shows, for those who do not see it.
+    /// A description for readers who do not see it.
     pub about: String,
     /// The machine, and the version and time.
     pub below: [&'a str; 2],
@@ -164,7 +164,7 @@ impl Chart {
         Chart { svg, frame, height: whole, x: None, legend: Vec::new() }
     }
 
-    /// A panel with its lines, from `top` on within the room for panels. Labels of x stand below the last.
+    /// A panel with its lines, from `top` on within the room for panels. The labels of x are below the last.
     pub fn panel(&mut self, (x, y): (Axis, Axis), (top, height): (f64, f64), label: &str) -> Panel {
         let panel = Panel { x, y, frame: self.frame, top: self.frame.top + top, height };
         self.svg.group("grid", None);
@@ -206,7 +206,7 @@ impl Chart {
         panel
     }
 
-    /// A line for each series, beside the panel. `note` stands below the name.
+    /// A line for each series, beside the panel. `note` is written below the name.
     pub fn legend(&mut self, panel: &Panel, series: &[(Look, &str, String)]) {
         if !self.frame.is_file() {
             let entry = |(look, name, note): &(Look, &str, String)| Entry {
@@ -231,7 +231,7 @@ impl Chart {
         self.svg.close();
     }
 
-    /// What is thin and grey, where the legend is not drawn.
+    /// Describes the thin grey lines, if the legend is not drawn.
     pub fn others(&mut self, name: String) {
         self.legend.push(Entry { number: None, name, note: String::new() });
     }
@@ -293,7 +293,7 @@ impl Panel {
     }
 }
 
-/// Broken between words, into lines of at most so many characters.
+/// Broken between words, into lines of at most this many characters.
 fn lines(text: &str, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -308,7 +308,7 @@ fn lines(text: &str, most: usize) -> Vec<String> {
     lines
 }
 
-/// So many characters at most.
+/// At most this many characters.
 pub fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

@@ -1,6 +1,7 @@
 //! Colours and dashes of series, and their classes in a page.
 
-/// Of Okabe and Ito: told apart by those who do not see red and green. The yellow is left out: it is too light for a line.
+/// Colours of Okabe and Ito, which can be distinguished by people who do not see red and green. Their yellow is left out, because it is too light
+/// for a line.
 pub(crate) const COLOURS: [&str; 7] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9"];
 pub(crate) const DASHES: [&str; 5] = ["", "8 4", "2 3", "10 3 2 3", "5 2 1 2 1 2"];
 

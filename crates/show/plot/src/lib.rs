@@ -1,9 +1,10 @@
-//! Pictures as SVG: of a run, as files in its folder `plots` (latency against size, of many routes with a name at each line's end,
-//! the distribution with its tail, a histogram, every sample over time), and [`series`] of numbers and stacked [`bars`], as files or as parts of a page.
+//! Pictures as SVG. For a run, they are files in its folder `plots`: latency against size, many routes with a name at each line's end, the
+//! distribution with its tail, a histogram, every sample over time. Also [`series`] of numbers and stacked [`bars`], as files or as parts of a
+//! page.
 //!
-//! The invariant: a picture can be read without colour. Series differ in dashes and markers too, axes say their units, the
-//! head says on which machine and with which commit it was made, and no picture of the software GPU passes for times.
-//! Written by hand: a picture is a few hundred lines of SVG, and no library draws an axis of nines.
+//! The invariant: a picture can be read without colour. Series also differ in dashes and markers, axes have units, the head names the machine and
+//! the commit, and no picture of the software GPU can be mistaken for times. The SVG is written by hand: a picture is a few hundred lines, and no
+//! library draws an axis of nines.
 
 mod axis;
 pub mod bars;
@@ -41,10 +42,10 @@ pub enum Error {
 
 type Draw = fn(&Head<'_>, &[Drawn<'_>]) -> Drawing;
 
-/// Draws what there is to draw, and says which files that are.
+/// Draws all possible pictures, and returns the files.
 ///
 /// # Errors
-/// Samples cannot be read; a file cannot be written. What is written is whole.
+/// Samples cannot be read, or a file cannot be written. Files that were written are complete.
 pub fn all(folder: &Folder, run: &Run) -> Result<Vec<PathBuf>, Error> {
     let mut files = against_size(folder.path(), run)?;
     let (plots, about) = (folder.path().join("plots"), About::of(run));
@@ -125,7 +126,7 @@ fn directions<'a>(cells: &[&'a CellOfRun]) -> Vec<((&'a str, &'a str), Vec<&'a C
     all
 }
 
-/// The subjects that are the best at some size by p50, those of the most sizes first, and CUDA's best forms behind them.
+/// The subjects that are the best at some size by p50, those of the most sizes first, followed by CUDA's best forms.
 fn strong<'r>(run: &'r Run, cells: &[&CellOfRun]) -> Vec<&'r str> {
     let mut counted: Vec<(&str, usize, bool)> = Vec::new();
     let mut count = |name: &'r str, cuda: bool| match counted.iter_mut().find(|(known, ..)| *known == name) {
@@ -142,7 +143,7 @@ fn strong<'r>(run: &'r Run, cells: &[&CellOfRun]) -> Vec<&'r str> {
     counted.into_iter().map(|(name, ..)| name).filter(is_here).collect()
 }
 
-/// Those of figures against size, which need no samples, in the folder `plots` of this one.
+/// The pictures against size, which need no samples, in the folder `plots` of this one.
 ///
 /// # Errors
 /// A file cannot be written.
@@ -159,7 +160,7 @@ pub fn against_size(folder: &Path, run: &Run) -> Result<Vec<PathBuf>, Error> {
         let head =
             about.head("latency against size", &point, "p50 of each subject against size, with a band up to p99.9");
         let directions = directions(&cells);
-        // Each has a picture of its own, with the names at the ends of the lines.
+        // Each direction has a separate picture, with the names at the ends of the lines.
         let is_crowded = subjects(&cells) > MOST_IN_A_LEGEND && !directions.is_empty();
         if let Some(svg) = pictures::latency(&head, &cells).filter(|_| !is_crowded) {
             files.push(write(&plots, &format!("{:04}-latency.svg", first.number), &svg)?);
@@ -203,12 +204,12 @@ fn by_size(run: &Run) -> Vec<(&StageOfRun, Vec<&CellOfRun>)> {
     groups
 }
 
-/// A place in the matrix, without the size, which is said otherwise.
+/// A place in the matrix, without the size, which is written elsewhere.
 fn point(point: &[Coordinate]) -> Vec<String> {
     point.iter().filter(|c| c.name != "bytes").map(|c| format!("{} = {}", c.name, c.value)).collect()
 }
 
-/// What stands above every picture of a run.
+/// The texts above every picture of a run.
 struct About {
     name: String,
     machine: String,

@@ -13,11 +13,11 @@ pub struct Distributions {
     pub cdf: [Drawing; 2],
     /// How many samples took how long.
     pub histogram: [Drawing; 2],
-    /// Of each cell: from and to in ns, and how many samples lie between.
+    /// For each cell: lower and upper bound in ns, and the number of samples between.
     pub buckets: Vec<Vec<(f64, f64, u64)>>,
 }
 
-/// Of one cell: nanoseconds, and the part of its samples that took less. Empty where there is no sample.
+/// For one cell: nanoseconds, and the fraction of its samples that took less. Empty without samples.
 ///
 /// # Errors
 /// Samples cannot be read.
@@ -28,7 +28,7 @@ pub fn parts_below(folder: &Folder, run: &Run, cell: &CellOfRun) -> Result<Vec<(
     Ok(Shape::of(stage, cell.cell as usize, &repeats)?.distribution)
 }
 
-/// Of cells of one size in one stage. `None` where there is no sample.
+/// For cells of one size in one stage. `None` without samples.
 ///
 /// # Errors
 /// Samples cannot be read.

@@ -17,13 +17,13 @@ fn what(cells: &[&CellOfRun]) -> &'static str {
     let first = cells.first().map(|c| c.observe);
     match first.filter(|f| cells.iter().all(|c| c.observe == *f)) {
         Some(Observe::Done) => "from the intended release until the CPU saw the end",
-        Some(Observe::Submit) => "of the call alone, until it came back",
+        Some(Observe::Submit) => "of the call alone, until it returned",
         Some(Observe::Engine) => "of the engine alone, by the GPU's clock",
         None => "as each subject is observed",
     }
 }
 
-/// Room for the legend, where that stands beside the panel.
+/// Room for the legend, if it is beside the panel.
 fn height(head: &Head<'_>, series: usize) -> f64 {
     if head.frame == Frame::FILE { HEIGHT.max(34.0 * series as f64 + 12.0) } else { PAGE_HEIGHT }
 }
@@ -33,7 +33,7 @@ fn range(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     values.into_iter().fold((f64::INFINITY, 0.0), |(low, high), v| (v.min(low), v.max(high)))
 }
 
-/// p50 against size, with a band up to p99.9. `None` where nothing has two sizes.
+/// p50 against size, with a band up to p99.9. `None` if nothing has two sizes.
 pub fn latency(head: &Head<'_>, cells: &[&CellOfRun]) -> Option<String> {
     let mut names: Vec<&str> = Vec::new();
     for c in cells.iter().filter(|c| c.bytes > 0 && c.observed().is_some()) {
@@ -94,7 +94,7 @@ pub fn latency(head: &Head<'_>, cells: &[&CellOfRun]) -> Option<String> {
     Some(chart.finish("size").svg)
 }
 
-/// One cell and what its samples look like.
+/// One cell and the distribution of its samples.
 pub type Drawn<'a> = (&'a CellOfRun, Shape);
 
 fn legend(chart: &mut Chart, panel: &Panel, cells: &[Drawn<'_>]) {
@@ -108,7 +108,7 @@ fn legend(chart: &mut Chart, panel: &Panel, cells: &[Drawn<'_>]) {
     chart.legend(panel, &entries);
 }
 
-/// The part of the samples below a time; each nine has as much room as the one before.
+/// The fraction of the samples below a time; each nine has as much room as the one before.
 pub fn distribution(head: &Head<'_>, cells: &[Drawn<'_>]) -> Drawing {
     let (low, high) = range(cells.iter().flat_map(|d| d.1.distribution.iter().map(|p| p.0)));
     let most = cells.iter().map(|d| d.1.samples).max().unwrap_or(0);
@@ -119,7 +119,7 @@ pub fn distribution(head: &Head<'_>, cells: &[Drawn<'_>]) -> Drawing {
         let look = Look { number };
         chart.svg.group("series", Some(&cell.subject));
         let points: Vec<_> = shape.distribution.iter().map(|p| panel.at(*p)).collect();
-        // Just behind a sample it is below, too: up first, then on to the next.
+        // The curve steps up at each sample, then runs to the next.
         let steps = points.windows(2).flat_map(|w| [w[0], (w[0].0, w[1].1)]).chain(points.last().copied());
         chart.svg.path(&crate::svg::path(steps), look.pen());
         for p in spaced(&points) {
@@ -183,7 +183,7 @@ pub fn histogram(head: &Head<'_>, cells: &[Drawn<'_>]) -> Drawing {
     chart.finish(&format!("time {}", what(&all)))
 }
 
-/// Every sample as it came: of each column the least and the largest, with the slowest of all marked.
+/// Every sample in order: for each column the minimum and the maximum, with the slowest of all marked.
 pub fn time_line(head: &Head<'_>, cells: &[Drawn<'_>]) -> Drawing {
     let each = LINE_HEIGHT + LINE_GAP;
     let mut chart = Chart::new(head, each * cells.len() as f64);
@@ -199,7 +199,7 @@ pub fn time_line(head: &Head<'_>, cells: &[Drawn<'_>]) -> Drawing {
         let mut d = String::new();
         for (at, least, most) in &shape.columns {
             let (x, low, high) = (panel.at_x(*at), panel.at_y(*least), panel.at_y(*most));
-            // One value alone is a dot.
+            // A single value is a dot.
             let _ = write!(d, "M{x:.1} {:.1}V{:.1}", low + 0.7, high - 0.7);
         }
         chart.svg.path(&d, Pen { width: 1.2, dash: "", ..look.pen() });

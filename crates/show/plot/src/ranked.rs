@@ -1,5 +1,5 @@
-//! One value for each name, as bars from the left with the names above them: long names have room on any screen. A short line
-//! from end to end of its interval lies on each bar.
+//! One value for each name, as bars from the left with the names above them, so that long names have room on any screen. A short line on each bar
+//! shows its interval.
 
 use crate::axis::Axis;
 use crate::chart::{Chart, Drawing, Frame, Head, Look, cut, drawn};
@@ -12,14 +12,14 @@ pub struct Bar {
     pub value: f64,
     /// As it is written, with its unit.
     pub written: String,
-    /// From where to where it may be.
+    /// The bounds of the value.
     pub interval: Option<(f64, f64)>,
 }
 
 /// What is drawn.
 pub struct Ranked<'a> {
     pub title: String,
-    /// What it shows, for those who do not see it.
+    /// A description for readers who do not see it.
     pub about: String,
     pub below: [&'a str; 2],
     pub axis: Axis,

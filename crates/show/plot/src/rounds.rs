@@ -1,5 +1,5 @@
-//! Rounds one after the other, a panel for each cell: whether a cell has one speed or two, and whether it drifts. Repeats, which are
-//! processes of their own, are set apart by an upright line, and no line joins them.
+//! Rounds in order, a panel for each cell: whether a cell has one speed or two, and whether it drifts. An upright line separates repeats, which are
+//! separate processes, and no line joins them.
 
 use crate::axis::Axis;
 use crate::chart::{Chart, Drawing, Frame, Head, Look, cut, drawn};
@@ -9,11 +9,11 @@ use crate::svg::{Pen, path};
 pub struct Panel {
     pub title: String,
     pub y: Axis,
-    /// Each with a look of its own; the same one in every panel.
+    /// Series with distinct looks, which are the same in every panel.
     pub series: Vec<Rounds>,
 }
 
-/// Of one cell in one run: where each round stands, and its value.
+/// The rounds of one cell in one run: the position and value of each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rounds {
     /// In the order of time.
@@ -31,22 +31,22 @@ pub struct Round {
 /// What is drawn.
 pub struct Picture<'a> {
     pub title: String,
-    /// What it shows, for those who do not see it.
+    /// A description for readers who do not see it.
     pub about: String,
     pub below: [&'a str; 2],
-    /// Of the values, such as `p50`.
+    /// The name of the values, such as `p50`.
     pub label: &'a str,
     pub panels: &'a [Panel],
     /// Rounds in all, and where repeats begin, the first left out.
     pub rounds: usize,
     pub repeats: &'a [usize],
-    /// Names of the series; none where there is one.
+    /// Names of the series; empty if there is only one.
     pub names: &'a [String],
 }
 
 const HEIGHT: f64 = 92.0;
 const GAP: f64 = 28.0;
-/// With more of them a mark at each is a smear.
+/// With more rounds, marks would overlap.
 const MARKED: usize = 80;
 
 /// For a page, and as a file.
@@ -64,7 +64,7 @@ fn one(picture: &Picture<'_>, frame: Frame) -> Drawing {
         let top = each * n as f64 + GAP;
         let panel = chart.panel((Axis::whole(picture.rounds), of.y.clone()), (top, HEIGHT), label);
         let (left, above) = (panel.left(), panel.top());
-        // On a narrow screen it begins at the edge: there is more room.
+        // On a narrow screen it begins at the edge, where there is more room.
         let (from, most) = if frame == Frame::PHONE { (4.0, 44) } else { (left, 90) };
         chart.svg.bold((from, above - 7.0), 12.0, &cut(&of.title, most));
         for at in picture.repeats {

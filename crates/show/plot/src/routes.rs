@@ -1,5 +1,5 @@
-//! Many routes of one direction against size: each line has its name at its end. Those that are the best somewhere are strong, with a
-//! colour, dashes and markers of their own; the others are thin and grey.
+//! Many routes of one direction against size: each line has its name at its end. Routes that are the best somewhere are strong, with distinct
+//! colours, dashes and markers; the others are thin and grey.
 
 use crate::axis::{Axis, bytes, nanoseconds};
 use crate::chart::{Chart, Frame, Head, Look, OTHERS, cut};
@@ -13,17 +13,17 @@ const HEIGHT: f64 = 520.0;
 const THIN: Pen = OTHERS;
 /// From the end of a line to its name.
 const LEADER: Pen = Pen { colour: "#bbbbbb", width: 0.8, dash: "1 2" };
-/// More strong lines are not told apart at a glance.
+/// More strong lines cannot be distinguished at a glance.
 const MOST_STRONG: usize = 7;
 
-/// What is drawn against size.
+/// The value that is drawn against size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Against {
-    /// The time that stands for a cell.
+    /// The cell's time.
     Time,
-    /// That of the call alone.
+    /// Only the time of the call.
     Call,
-    /// The time over that of CUDA's best form.
+    /// The time divided by that of CUDA's best form.
     Cuda,
 }
 
@@ -50,7 +50,7 @@ impl Against {
     pub fn about(self) -> &'static str {
         match self {
             Against::Time => "p50 of each route against size; strong: the best somewhere, and CUDA's best form",
-            Against::Call => "p50 of the call alone, until it came back, of each route against size",
+            Against::Call => "p50 of the call alone, until it returned, of each route against size",
             Against::Cuda => {
                 "p50 of each route over the p50 of CUDA's best form at the same size; above 10 at the upper edge"
             }
@@ -96,7 +96,7 @@ impl Against {
     }
 }
 
-/// What is slower lies at the upper edge: what matters is near 1.
+/// Slower routes are at the upper edge: the interesting ones are near 1.
 const MOST_TIMES: f64 = 10.0;
 
 struct Line<'a> {
@@ -107,7 +107,7 @@ struct Line<'a> {
     subject: &'a str,
 }
 
-/// `None` where no two lines have three sizes. `strong` are subjects, the most important first.
+/// `None` if no two lines have three sizes. `strong` are subjects, the most important first.
 pub fn picture(
     head: &Head<'_>,
     cells: &[&CellOfRun],
@@ -140,7 +140,7 @@ pub fn picture(
     let height = HEIGHT.max(LINE * lines.len() as f64 + 8.0);
     let mut chart = Chart::new(head, height);
     let panel = chart.panel((Axis::sizes(least, most), what.axis(low, high)), (0.0, height), what.of_axis());
-    // Strong ones lie above the others.
+    // Strong lines are drawn over the others.
     lines.sort_by_key(|line| std::cmp::Reverse(line.strong.unwrap_or(usize::MAX)));
     for line in &lines {
         chart.svg.group(if line.strong.is_some() { "strong" } else { "thin" }, Some(&line.name));
@@ -188,11 +188,11 @@ pub fn picture(
     Some(chart.finish("size").svg)
 }
 
-/// Places at least [`LINE`] apart, in the same order, as near to those that are wanted (sorted) as can be, from `top` to `bottom` as far
-/// as there is room.
+/// Places at least [`LINE`] apart, in the same order, as near as possible to the wanted ones (sorted), from `top` to `bottom` as far as there is
+/// room.
 fn spread(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
-    // Names that stand close together form a block, whose middle is where theirs would be: the sum of what its names want for its
-    // first one, and how many they are.
+    // Names that are close together form a block, which is centred at their wanted places. A block is stored as the sum of the first places that
+    // its names want, and the number of names.
     let mut blocks: Vec<(f64, usize)> = Vec::new();
     for (n, y) in wanted.iter().enumerate() {
         blocks.push((y - n as f64 * LINE, 1));

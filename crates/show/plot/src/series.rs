@@ -1,17 +1,17 @@
-//! Series of numbers on two axes, as lines or as marks alone.
+//! Series of numbers on two axes, as lines or only as marks.
 
 use crate::axis::Axis;
 use crate::chart::{Chart, Drawing, Frame, Head, Look, OTHERS, drawn};
 use crate::svg::{Anchor, Pen, path};
 
-/// Points, and what they are called.
+/// Points, and the name of the series.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Series {
     pub name: String,
-    /// Stands below the name in a legend.
+    /// A text below the name in a legend.
     pub note: String,
     pub points: Vec<Point>,
-    /// Of lines: x, and from where to where a band goes.
+    /// For lines: x, and the lower and upper end of a band.
     pub band: Vec<(f64, f64, f64)>,
 }
 
@@ -19,7 +19,7 @@ pub struct Series {
 pub struct Point {
     pub x: f64,
     pub y: f64,
-    /// What it says where a pointer rests on it.
+    /// The text under a pointer.
     pub says: String,
 }
 
@@ -38,23 +38,23 @@ pub enum Form {
 /// What is drawn.
 pub struct Picture<'a> {
     pub title: String,
-    /// What it shows, for those who do not see it.
+    /// A description for readers who do not see it.
     pub about: String,
-    /// On what it was measured, and by which doorbell.
+    /// The machine of the measurement, and the version of doorbell.
     pub below: [&'a str; 2],
     pub axes: (Axis, Axis),
     pub labels: (&'a str, &'a str),
     pub form: Form,
-    /// Each with a look of its own.
+    /// Series with distinct looks.
     pub series: &'a [Series],
-    /// Thin and grey, and what they are.
+    /// Thin grey series, and their description.
     pub others: &'a [Series],
     /// Upright lines: where, and a letter or a short word.
     pub crossings: &'a [(f64, String)],
 }
 
 const HEIGHT: f64 = 320.0;
-/// Of a legend beside it.
+/// Height of a line in a legend beside the panel.
 const LINE: f64 = 34.0;
 
 /// For a page, and as a file.

@@ -1,29 +1,29 @@
-//! The samples of one cell, made small enough to be drawn.
+//! The samples of one cell, reduced to what can be drawn.
 
 use experiment::{Observe, Stage};
 use run_folder::samples::reads_counters;
 use run_folder::{Error, Sample, Samples};
 
-/// Of a time line.
+/// Columns of a time line.
 pub const COLUMNS: usize = 680;
-/// Of a histogram, for each factor of ten.
+/// Bars of a histogram for each factor of ten.
 pub const PER_DECADE: f64 = 20.0;
 /// Points of a distribution, for each nine.
 const PER_NINE: f64 = 60.0;
 
-/// Of what the cell observes, all repeats together.
+/// The observed samples of a cell, of all repeats together.
 #[derive(Clone, Debug, Default)]
 pub struct Shape {
     pub samples: u64,
     /// Nanoseconds, and the part of all samples that are less.
     pub distribution: Vec<(f64, f64)>,
-    /// From, to, and how many, where there are some.
+    /// Lower bound, upper bound, and count, if it is not 0.
     pub buckets: Vec<(f64, f64, u64)>,
-    /// When repeats began, on the time line, behind the first.
+    /// The start of each repeat after the first, on the time line.
     pub repeats: Vec<f64>,
     /// Seconds in all.
     pub seconds: f64,
-    /// Seconds, the least and the largest.
+    /// Seconds, the minimum and the maximum.
     pub columns: Vec<(f64, f64, f64)>,
     /// Seconds and nanoseconds of the slowest.
     pub worst: Option<(f64, f64)>,
@@ -38,7 +38,7 @@ fn observed(s: &Sample, observe: Observe) -> Option<u64> {
 }
 
 impl Shape {
-    /// Of the files of its repeats.
+    /// From the files of its repeats.
     pub fn of(stage: &Stage, cell: usize, repeats: &[Samples]) -> Result<Shape, Error> {
         let observe = stage.cells[cell].subject.observe;
         let mut values = Vec::new();
@@ -85,7 +85,7 @@ impl Shape {
         let n = sorted.len();
         let mut before = usize::MAX;
         for k in 0.. {
-            // The part that is not less falls by the same factor from one to the next.
+            // The fraction above falls by the same factor from one to the next.
             let above = n as f64 / 10f64.powf(f64::from(k) / PER_NINE);
             let i = n - (above.round() as usize).clamp(1, n.max(1)).min(n);
             if i != before && i < n {

@@ -6,13 +6,13 @@ use std::fmt::Write;
 /// Where lines and areas get their colours from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
-    /// Each names its own: the file stands alone.
+    /// Each element has its own colours, because the file is separate.
     Own,
-    /// The style sheet of the page names those of classes; this one is the picture's.
+    /// The style sheet of the page sets the colours of classes; this class is the picture's.
     Classes(&'static str),
 }
 
-/// Of pictures in a page: on a wide screen, and on a narrow one.
+/// Classes of pictures in a page: for a wide screen, and for a narrow one.
 pub const BROAD: &str = "broad";
 pub const NARROW: &str = "narrow";
 
@@ -35,7 +35,7 @@ pub enum Anchor {
 pub struct Pen {
     pub colour: &'static str,
     pub width: f64,
-    /// As `stroke-dasharray`; empty: drawn through.
+    /// As `stroke-dasharray`; empty: solid.
     pub dash: &'static str,
 }
 
@@ -86,7 +86,7 @@ impl Svg {
         svg
     }
 
-    /// A small one in a page, that says nothing which is not beside it.
+    /// A small picture in a page, which only repeats the text next to it.
     pub fn bare(width: f64, height: f64) -> Svg {
         let text = format!(
             "<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" aria-hidden=\"true\">"
@@ -94,7 +94,7 @@ impl Svg {
         Svg { ink: Ink::Classes(BROAD), text, open: Vec::new() }
     }
 
-    /// Until [`Svg::close`]. `class` says what it is; `title` is shown where a pointer rests on it.
+    /// Opens a group until [`Svg::close`]. `class` is its kind; `title` is shown under a pointer.
     pub fn group(&mut self, class: &str, title: Option<&str>) {
         let _ = writeln!(self.text, "<g class=\"{}\">", escaped(class));
         if let Some(title) = title {
@@ -181,7 +181,7 @@ impl Svg {
             writeln!(self.text, "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" {look}/>");
     }
 
-    /// A shape of its own for each of the first six numbers.
+    /// A different shape for each of the first six numbers.
     pub fn marker(&mut self, number: usize, (x, y): (f64, f64), r: f64, colour: &'static str) {
         let shape = match number % 6 {
             0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{r}\" "),

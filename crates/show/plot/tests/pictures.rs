@@ -1,4 +1,4 @@
-//! The pictures of a run that nobody measured: what is in them, not how each byte looks.
+//! The pictures of an invented run: what they contain, not the exact bytes.
 
 #[path = "../../../bench/run-folder/tests/made/mod.rs"]
 mod made;
@@ -86,7 +86,7 @@ fn texts(doc: &Document<'_>) -> Vec<String> {
     doc.descendants().filter(|n| n.has_tag_name("text")).map(|n| n.text().unwrap_or("").to_owned()).collect()
 }
 
-/// Of a path: all its coordinates, pairs of x and y where it has only those.
+/// All coordinates of a path, as pairs of x and y if it has only those.
 fn numbers(d: &str) -> Vec<f64> {
     d.split(|c: char| c.is_alphabetic() || c == ' ').filter(|t| !t.is_empty()).map(|t| t.parse().unwrap()).collect()
 }
@@ -105,7 +105,7 @@ fn check(path: &Path, functional: bool) {
         texts.iter().filter(|t| [" us", " ns", " x"].iter().any(|unit| t.ends_with(unit))).count() > 1,
         "{name}: no units"
     );
-    // Nothing lies outside the picture, and no number is none.
+    // Nothing is outside the picture, and every number is finite.
     let [width, height] = ["width", "height"].map(|a| svg.attribute(a).unwrap().parse::<f64>().unwrap());
     for n in doc.descendants().filter(|n| n.has_tag_name("text")) {
         let [x, y] = ["x", "y"].map(|a| n.attribute(a).unwrap().parse::<f64>().unwrap());
@@ -114,7 +114,7 @@ fn check(path: &Path, functional: bool) {
     for n in doc.descendants().filter_map(|n| n.attribute("d")) {
         assert!(numbers(n.trim_end_matches('Z')).iter().all(|v| (0.0..=width.max(height)).contains(v)), "{name}: {n}");
     }
-    // Series differ in their dashes and in their markers, not in colour alone.
+    // Series differ in their dashes and in their markers, not only in colour.
     let entries = of_class(&doc, "entry");
     let look = |n: &Node<'_, '_>| {
         let of = |tag: &str| n.children().find(|c| c.has_tag_name(tag));
@@ -136,7 +136,7 @@ fn check(path: &Path, functional: bool) {
 }
 
 #[test]
-fn every_picture_says_what_it_shows() {
+fn every_picture_has_a_description() {
     let dir = tempfile::tempdir().unwrap();
     let kept = std::env::var_os("TEST_PICTURES").map(PathBuf::from);
     let path = kept.unwrap_or_else(|| dir.path().join("run"));
@@ -171,7 +171,7 @@ fn every_picture_says_what_it_shows() {
     assert!(["50 %", "90 %", "99.9 %", "99.99 %"].iter().all(|p| texts.iter().any(|t| t == p)), "{texts:?}");
 }
 
-/// About what a copy would take.
+/// About the time of a copy.
 fn time(route: &str, bytes: u64) -> Option<f64> {
     let (start, rate) = match route.split("->").nth(1)? {
         "cuda" => (5_500.0, 55.0),
@@ -207,7 +207,7 @@ fn many_routes_have_their_names_at_the_ends_of_their_lines() {
     let of_kind = ["", "-call", "-times-cuda"];
     let against_size =
         ["host-to-gpu0", "gpu0-to-host"].map(|direction| of_kind.map(|kind| format!("{direction}{kind}")));
-    // One picture of all 51 would have a legend that nobody reads.
+    // One picture of all 51 would have an unreadable legend.
     assert_eq!(names[..6], against_size.concat().iter().map(|name| format!("0000-{name}.svg")).collect::<Vec<_>>());
     assert!(!names.iter().any(|name| name.ends_with("latency.svg")));
     let text = std::fs::read_to_string(&files[0]).unwrap();

@@ -1,8 +1,7 @@
-//! Plants slowdowns into the samples of a run, and counts what `doorbell compare` would say: the first word of its last line.
+//! Injects slowdowns into the samples of a run, and counts the verdicts of `doorbell compare`: the first word of its last line.
 //!
-//! The run is one long series: `docs/results/compare/quiet.toml` and `busy.toml`, as data files (`doorbell report RUN --digest FILE`).
-//! It is cut into 100 disjoint pairs of runs of six repeats, each of ten rounds that follow each other. Nothing is random but the
-//! rounds that are slowed down.
+//! The run is one long series: `docs/results/compare/quiet.toml` and `busy.toml`, as data files (`doorbell report RUN --digest FILE`). It is cut
+//! into 100 disjoint pairs of runs of six repeats, each of ten successive rounds. Only the choice of the slowed rounds is random.
 //!
 //! `cargo run --release -p terminal --example planted -- DATA.json [DATA.json..]`
 
@@ -21,11 +20,11 @@ const LIMIT: f64 = 0.05;
 /// The samples of a cell, round by round.
 type Series = Vec<Vec<u64>>;
 
-/// What is done to the second run of a pair.
+/// The change in the second run of a pair.
 #[derive(Clone, Copy)]
 enum Plant {
     Nothing,
-    /// This part of the rounds takes so many times as long.
+    /// This fraction of the rounds takes this many times as long.
     Slower {
         part: f64,
         times: f64,
@@ -167,7 +166,7 @@ fn verdict(cells: &BTreeMap<String, Series>, pair: usize, plant: Plant, figures:
     terminal::comparison::overall(&Comparison::of(rows, LIMIT))
 }
 
-/// The `number`-th run of the series; a part of its rounds takes so many times as long. All cells have the same slow rounds.
+/// The `number`-th run of the series; a fraction of its rounds takes `times` as long. All cells have the same slow rounds.
 fn run(series: &Series, number: usize, part: f64, times: f64) -> Run {
     let count = REPEATS * ROUNDS;
     let mut random = fastrand::Rng::with_seed(number as u64);

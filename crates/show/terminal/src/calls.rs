@@ -1,4 +1,4 @@
-//! CUDA's calls: how long they took and what for, the pattern of locks in each, the locks that they share.
+//! CUDA's calls: how long they took and why, the pattern of locks in each, and the locks that they share.
 
 use crate::cell::main_line;
 use crate::number::{count, nanoseconds, of};
@@ -10,11 +10,10 @@ use schema::cuda_calls::{CallRow, Calls, ElementRow, PatternRow, SharedRow, Tota
 use schema::locks::Locks;
 use std::io::{self, Write};
 
-/// Rows of each kind where the reader has not said how many.
+/// Rows of each kind by default.
 const ROWS: usize = 10;
-/// Of a recording of waits only.
-const NOT_COUNTED: &str =
-    "of locks only waits were recorded (`record --locks=waits`), so not which locks a call takes, nor for how long";
+/// For a recording of waits only.
+const NOT_COUNTED: &str = "of locks only waits were recorded (`record --locks=waits`), so it is unknown which locks a call takes, and for how long";
 /// Patterns of each call.
 const PATTERNS: usize = 2;
 
@@ -52,7 +51,7 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::
     shared(l, c, limit, style, out)
 }
 
-/// The calls alone.
+/// Only the calls.
 pub fn table(c: &Calls, limit: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let all: u64 = c.totals.values().map(|t| t.calls).sum();
     writeln!(out, "{} {}", style.bold("calls"), totals(c, all))?;

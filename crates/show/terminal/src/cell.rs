@@ -1,11 +1,11 @@
-//! How values of rows stand in the cells of tables.
+//! How values of rows are shown in the cells of tables.
 
 use crate::number::count;
 use schema::Place;
 use schema::operations::{InCall, Shape};
 use schema::python::{FrameRow, MainLine};
 
-/// `video`, and of which GPU where there are several: `video of GPU 1`.
+/// `video`, and the GPU if there are several: `video of GPU 1`.
 pub fn place_name(p: Place, gpu: Option<u32>) -> String {
     gpu.map_or_else(|| p.name().to_owned(), |gpu| format!("{} of GPU {gpu}", p.name()))
 }
@@ -45,7 +45,7 @@ pub fn main_line(line: Option<&MainLine>) -> String {
     }
 }
 
-/// A name without what would move the cursor.
+/// A name without characters that would move the cursor.
 pub fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

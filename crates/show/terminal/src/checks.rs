@@ -36,10 +36,10 @@ pub fn write(out: &mut dyn Write, style: &Style, checks: &[Check], possible: boo
     }
 }
 
-/// What may spoil measurements, the worst first; nothing where there is nothing.
+/// What may disturb measurements, the worst first; nothing without warnings.
 pub fn write_warnings(out: &mut dyn Write, style: &Style, warnings: &[Warning]) -> io::Result<()> {
     if !warnings.is_empty() {
-        writeln!(out, "\n{}", style.bold("What may spoil measurements here:"))?;
+        writeln!(out, "\n{}", style.bold("What may disturb measurements here:"))?;
     }
     for w in warnings {
         match w.severity {
@@ -101,7 +101,7 @@ mod tests {
         write_warnings(&mut out, &Style::default(), &all).unwrap();
         insta::assert_snapshot!(String::from_utf8(out).unwrap(), @r"
 
-        What may spoil measurements here:
+        What may disturb measurements here:
         serious  the link has 8 of 16 lanes; another slot
         notice   load
         ");

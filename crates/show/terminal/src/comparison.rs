@@ -20,13 +20,13 @@ pub const MACHINES_SCHEMA: &str = "doorbell.machines/1";
 pub struct Heading {
     pub a: String,
     pub b: String,
-    /// What cells are divided by, where the experiment names a baseline.
+    /// The baseline by which cells are divided, if the experiment names one.
     pub baseline: Option<String>,
-    /// In what the environments differ.
+    /// The differences between the environments.
     pub changes: Vec<Change>,
-    /// Why differences may not be those of what was changed.
+    /// Why differences may not come from the change.
     pub warnings: Vec<String>,
-    /// Where both runs were recorded: in what one call of a cell sends other commands.
+    /// If both runs were recorded: the differences in the commands of one call of a cell.
     pub commands: Vec<(Key, Vec<Differing>)>,
 }
 
@@ -49,7 +49,7 @@ fn interval(i: Option<Interval<f64>>) -> String {
     i.map_or("-".into(), |i| format!("{:.3} to {:.3}", i.low, i.high))
 }
 
-/// The verdict in one word, and what is to be added.
+/// The verdict in one word, and an addition.
 fn verdict(row: &Row) -> (&'static str, String) {
     match &row.verdict {
         Verdict::Slower if row.fails => ("regression", String::new()),
@@ -78,7 +78,7 @@ fn percent(part: f64) -> String {
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// The verdict of all rows together, in one word: the worst that is certain; `equal` where every figure that could be tested is.
+/// The verdict of all rows together, in one word: the worst certain one; `equal` if every figure that could be tested is.
 pub fn overall(c: &Comparison) -> &'static str {
     let any = |is: fn(&Row) -> bool| c.rows.iter().any(is);
     match () {
@@ -92,7 +92,7 @@ pub fn overall(c: &Comparison) -> &'static str {
     }
 }
 
-/// Regressions, lost cells and all that is worth a word, in one line.
+/// Regressions, lost cells and other remarkable rows, in one line.
 pub fn outcome(c: &Comparison) -> String {
     let count = |is: fn(&Row) -> bool| c.rows.iter().filter(|r| is(r)).count() as u64;
     let all = [
@@ -116,7 +116,7 @@ pub fn outcome(c: &Comparison) -> String {
 pub fn trust(c: &Comparison) -> Vec<String> {
     let tests = number::of(u64::from(c.tests), "test");
     let mut lines = vec![format!(
-        "{tests}: where nothing differs, the chance of any false slower or faster is about {}, if repeats are independent",
+        "{tests}: if nothing differs, the chance of any false slower or faster is about {}, if repeats are independent",
         percent(ERROR)
     )];
     let equal = c.rows.iter().filter(|r| r.verdict == Verdict::Equal);
@@ -138,7 +138,7 @@ pub fn trust(c: &Comparison) -> Vec<String> {
     if c.rows.iter().any(|r| r.verdict == Verdict::Unclear) {
         let limit = percent(c.fail_above);
         lines.push(format!(
-            "unclear: neither certain nor ruled out that it is slower by {limit}, or only one run had rounds of some speed; more repeats would tell"
+            "unclear: neither certain nor ruled out that it is slower by {limit}, or only one run had rounds of some speed; more repeats would decide"
         ));
     }
     lines
@@ -167,7 +167,7 @@ pub fn notes(c: &Comparison) -> Vec<String> {
 /// The table.
 ///
 /// # Errors
-/// What the output says.
+/// Errors of the output.
 pub fn write(out: &mut dyn Write, style: &Style, heading: &Heading, c: &Comparison) -> Result<(), ReportError> {
     writeln!(out, "{}", style.bold(&format!("{} (B) against {} (A)", heading.b, heading.a)))?;
     for change in &heading.changes {
@@ -207,7 +207,7 @@ fn key_json(key: &Key) -> Value {
     json!({ "subject": key.subject, "bytes": key.bytes, "point": key.point })
 }
 
-/// The whole as JSON.
+/// Everything as JSON.
 pub fn json(heading: &Heading, c: &Comparison) -> Value {
     let row = |row: &Row| {
         let (verdict, why) = verdict(row);
@@ -250,7 +250,7 @@ pub fn json(heading: &Heading, c: &Comparison) -> Value {
 /// A table for a comment on a merge request.
 ///
 /// # Errors
-/// What the output says.
+/// Errors of the output.
 pub fn write_markdown(out: &mut dyn Write, heading: &Heading, c: &Comparison) -> Result<(), ReportError> {
     let escaped = |text: &str| text.replace('|', "\\|").replace('<', "&lt;").replace('\n', " ");
     writeln!(out, "### {}\n", escaped(&format!("{} against {}", heading.b, heading.a)))?;
@@ -281,7 +281,7 @@ fn skipped(why: String) -> TestCaseStatus {
     status
 }
 
-/// One test case for each figure of each cell. What cannot be told is skipped, not passed.
+/// One test case for each figure of each cell. Undecided ones are skipped, not passed.
 pub fn junit(heading: &Heading, c: &Comparison) -> Result<String, quick_junit::SerializeError> {
     let mut suite = TestSuite::new("doorbell compare");
     for row in &c.rows {
@@ -331,7 +331,7 @@ pub fn detail(row: &Row) -> String {
 /// Machines, cell by cell: outliers, and the median they are held against.
 ///
 /// # Errors
-/// What the output says.
+/// Errors of the output.
 pub fn write_machines(
     out: &mut dyn Write,
     style: &Style,
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_says_what_failed_and_how_sure_that_is() {
+    fn a_table_shows_failures_and_intervals() {
         let (heading, c) = comparison();
         insta::assert_snapshot!(text(|out| write(out, &Style::default(), &heading, &c)), @r#"
         run (B) against baseline (A)
@@ -438,9 +438,9 @@ mod tests {
           wide 4 KiB [policy=a|b]     p50     4.00 us  4.08 us  1.020  1.010 to 1.030  unclear
           few 4 KiB [policy=a|b]      p50     4.00 us  4.00 us      -               -  too few: 3 and 60 rounds: 6 are needed
           gone 4 KiB [policy=a|b]     p50     4.00 us  4.00 us      -               -  lost: the engine "died"
-          4 tests: where nothing differs, the chance of any false slower or faster is about 1 %, if repeats are independent
+          4 tests: if nothing differs, the chance of any false slower or faster is about 1 %, if repeats are independent
           equal: a slowdown by 5 % of fewer than 10 % of the rounds would not be found
-          unclear: neither certain nor ruled out that it is slower by 5 %, or only one run had rounds of some speed; more repeats would tell
+          unclear: neither certain nor ruled out that it is slower by 5 %, or only one run had rounds of some speed; more repeats would decide
           lost: 1 regression, 1 lost cell, 1 faster, 1 equal, 1 unclear, 1 with too few rounds or samples
         "#);
     }
@@ -463,14 +463,14 @@ mod tests {
         | gone 4 KiB [policy=a\|b] | p50 | 4.00 us | 4.00 us | - | - | **lost: the engine "died"** |
 
         - gpu.driver: 580 in A, 590 in B
-        - 4 tests: where nothing differs, the chance of any false slower or faster is about 1 %, if repeats are independent
+        - 4 tests: if nothing differs, the chance of any false slower or faster is about 1 %, if repeats are independent
         - equal: a slowdown by 5 % of fewer than 10 % of the rounds would not be found
-        - unclear: neither certain nor ruled out that it is slower by 5 %, or only one run had rounds of some speed; more repeats would tell
+        - unclear: neither certain nor ruled out that it is slower by 5 %, or only one run had rounds of some speed; more repeats would decide
         "#);
     }
 
     #[test]
-    fn junit_counts_failures_errors_and_what_was_skipped() {
+    fn junit_counts_failures_errors_and_skipped_tests() {
         let (heading, c) = comparison();
         let xml = junit(&heading, &c).unwrap();
         assert!(xml.contains(r#"tests="6" skipped="2" errors="1" failures="1""#), "{xml}");

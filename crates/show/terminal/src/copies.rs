@@ -35,7 +35,7 @@ fn head(style: Style, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn line(out: &mut dyn Write, c: &CopyRow) -> io::Result<()> {
-    // Which GPU is only worth the words where it is not the same one.
+    // The GPUs are named only if they differ.
     let peers = c.src_gpu.is_some() && c.dst_gpu.is_some() && c.src_gpu != c.dst_gpu;
     let from = match (c.src, c.src_place) {
         (Some(a), Some(p)) => format!("{} {a:#x}", place_name(p, c.src_gpu.filter(|_| peers))),

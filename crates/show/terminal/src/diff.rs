@@ -47,7 +47,7 @@ pub fn write(d: &Diff, of: (&Locks, &Locks), top: usize, style: Style, out: &mut
     let (percent, floor) = (d.tolerance.percent, d.tolerance.floor);
     writeln!(
         out,
-        "(counts that differ by at most {floor}, or by at most {percent} %, are alike; times are not judged)"
+        "(counts that differ by at most {floor}, or by at most {percent} %, count as equal; times are not judged)"
     )?;
     if changed > 0 {
         locks(d, of, top, style, out)?;
@@ -55,7 +55,7 @@ pub fn write(d: &Diff, of: (&Locks, &Locks), top: usize, style: Style, out: &mut
     calls(d, top, style, out)?;
     let moved: Vec<&LockDiff> = d.locks.iter().filter(|l| l.moved_to.is_some()).collect();
     if !moved.is_empty() {
-        writeln!(out, "\n{} recognised by what is done with them", style.bold("moved"))?;
+        writeln!(out, "\n{} recognised by their use", style.bold("moved"))?;
         for l in moved.iter().take(top) {
             writeln!(out, "  {} -> {}", l.name, l.moved_to.as_deref().unwrap_or_default())?;
         }
@@ -73,7 +73,7 @@ pub fn write(d: &Diff, of: (&Locks, &Locks), top: usize, style: Style, out: &mut
     Ok(())
 }
 
-/// All of them, for what changed in their times is why one looks.
+/// All of them, because changes in their times are the reason to compare.
 fn calls(d: &Diff, top: usize, style: Style, out: &mut dyn Write) -> io::Result<()> {
     if d.calls.is_empty() {
         return Ok(());

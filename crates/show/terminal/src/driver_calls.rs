@@ -7,10 +7,10 @@ use decode::Recording;
 use schema::driver_calls::DriverCallCount;
 use std::io::{self, Write};
 
-/// Rows where the reader has not said how many.
+/// Rows by default.
 const ROWS: u64 = 20;
 
-/// Shows them on standard output, what took the longest in all first: all of them as JSON, `limit` as text.
+/// Shows them on standard output, those with the longest total time first: all of them as JSON, `limit` as text.
 pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> Result<(), ReportError> {
     let counts = decode::driver_call_counts::driver_call_counts(r)?;
     if as_json {

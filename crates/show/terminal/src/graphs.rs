@@ -1,4 +1,4 @@
-//! CUDA graphs, and what each is made of.
+//! CUDA graphs, and the nodes of each.
 
 mod dot;
 
@@ -55,7 +55,7 @@ pub fn print(
 /// Writes graphs as text.
 pub fn write(rows: &[GraphRow], style: Style, out: &mut dyn Write) -> io::Result<()> {
     if rows.is_empty() {
-        return writeln!(out, "no graph: nothing was started again from a QMD that an earlier submission wrote");
+        return writeln!(out, "no graph: no submission started a QMD that an earlier one wrote");
     }
     for (i, row) in rows.iter().enumerate() {
         if i > 0 {
@@ -113,7 +113,7 @@ fn refused(row: &GraphRow, why: &str, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "  hint: {hint}")
 }
 
-/// What a group waits for, as people say it.
+/// What a group waits for, in words.
 fn waits(group: &GroupRow) -> String {
     let say = |wait: &&'static str| match *wait {
         "launch_before" => "the launch before",

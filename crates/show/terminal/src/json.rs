@@ -20,7 +20,7 @@ pub fn document<T: Kind>(value: &T) -> Result<(), ReportError> {
     print(&Document::of(value))
 }
 
-/// A JSON array whose elements come one after the other.
+/// A JSON array whose elements are written one by one.
 pub struct Array<'a> {
     out: &'a mut dyn Write,
     any: bool,

@@ -17,7 +17,7 @@ pub fn lines(all: &[KernelTimes]) -> Vec<String> {
         lines.push(match (k.kernels, k.timed) {
             (0, _) => format!("{process}no kernel was seen{}", without(k)),
             (all, timed) if all == timed => format!("{process}the GPU's time is known of {}", every(all)),
-            (all, 0) => format!("{process}the GPU's time is known of none of {}", of(all, "run")),
+            (all, 0) => format!("{process}the GPU's time is unknown for all of {}", of(all, "run")),
             (all, timed) => format!("{process}the GPU's time is known of {} of {}", count(timed), of(all, "run")),
         });
         lines.extend(k.lacking.iter().map(|row| lacking(k, row)));
@@ -35,7 +35,7 @@ pub fn write(out: &mut dyn Write, style: &Style, all: &[KernelTimes]) -> io::Res
     Ok(())
 }
 
-/// Before a line that goes on.
+/// Indent of a continued line.
 const CONTINUED: &str = "    ";
 
 fn every(runs: u64) -> String {
@@ -56,7 +56,7 @@ fn without(k: &KernelTimes) -> String {
     })
 }
 
-/// What else is known of a reason.
+/// Other facts about a reason.
 fn why(k: &KernelTimes, row: &LackingRow) -> String {
     let result = k.cuda_result.filter(|result| row.reason == Reason::Refused && *result != 0);
     let result = result.map_or(String::new(), |result| format!(" (CUresult {result})"));

@@ -9,7 +9,7 @@ use decode::walk::Filter;
 use schema::kernels::{GpuTimes, Kernels, StreamRow};
 use std::io::{self, Write};
 
-/// Shows the kernels on standard output, the one that ran most often first.
+/// Shows the kernels on standard output, the most frequent first.
 pub fn print(r: &Recording, filter: &Filter, style: Style, as_json: bool) -> Result<(), ReportError> {
     let kernels = decode::kernels::kernels(r, filter)?;
     if as_json { json::print(&kernels) } else { to_stdout(|out| Ok(write(out, &style, &kernels)?)) }
@@ -77,7 +77,7 @@ fn write(out: &mut dyn Write, style: &Style, k: &Kernels) -> io::Result<()> {
         let n = of(k.unknown_graph_launches, "launch");
         writeln!(
             out,
-            "{n} more of graphs that are not understood: which kernels they ran is not known (`show --graphs` says why)"
+            "{n} more of graphs that are not understood: it is unknown which kernels they ran (`show --graphs` says why)"
         )?;
     }
     if k.gpu_times {

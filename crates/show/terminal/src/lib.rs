@@ -1,7 +1,7 @@
 //! Tables for people and JSON for programs, of what `decode` found and `measure` measured.
 //!
-//! Nothing is computed here but how a number is written. Text goes to any [`std::io::Write`], so that tests and files see
-//! what a terminal sees; a reader that stops reading (a closed pipe) is no error.
+//! Nothing is computed here except how a number is written. Text goes to any [`std::io::Write`], so tests and files see what a terminal sees. A
+//! reader that stops reading (a closed pipe) is not an error.
 
 pub mod calls;
 pub mod cell;
@@ -43,7 +43,7 @@ pub mod summary;
 pub mod symbols;
 pub mod table;
 
-/// Why nothing, or not all, was written.
+/// Why nothing, or not everything, was written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     #[error(transparent)]
@@ -51,7 +51,7 @@ pub enum ReportError {
     /// `locks` or `calls`.
     #[error("{path}: {what} were not recorded")]
     NotRecorded { path: std::path::PathBuf, what: &'static str },
-    /// What is to be told needs all operations of locks.
+    /// The output needs all operations of locks.
     #[error(
         "{path}: {what} needs every operation of locks, and this recording has waits only (`record --locks=waits`)"
     )]

@@ -1,4 +1,4 @@
-//! Locks: which there are, who held them while others waited, in which orders they are taken.
+//! Locks: a list of them, who held them while others waited, and in which orders they are taken.
 
 mod pattern;
 mod plan;
@@ -16,11 +16,11 @@ use schema::locks::{Cycle, HolderRow, Inversion, LockRow, Locks, OffCpu, OrderRo
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Rows of each kind where the reader has not said how many.
+/// Rows of each kind by default.
 const ROWS: u64 = 10;
-/// Rows of CUDA's calls, which have a view of their own.
+/// Rows of CUDA's calls, which have a separate view.
 const CALLS: usize = 5;
-/// Waits in JSON where the reader has not said how many.
+/// Waits in JSON by default.
 const JSON_WAITS: u64 = 1000;
 
 /// Shows the locks on standard output: all of them as JSON, `limit` rows of each kind as text.
@@ -32,7 +32,7 @@ pub fn print(r: &Recording, limit: Option<u64>, style: Style, as_json: bool) -> 
     if as_json { json::document(&locks) } else { to_stdout(|out| write(&locks, limit, style, out)) }
 }
 
-/// The locks of a recording, with so many waits.
+/// The locks of a recording, with this many waits.
 ///
 /// # Errors
 /// It was made without locks; it cannot be read.
@@ -41,7 +41,7 @@ pub fn recorded(r: &Recording, waits: usize) -> Result<Locks, ReportError> {
     if locks.recorded { Ok(locks) } else { Err(ReportError::NotRecorded { path: r.path().into(), what: "locks" }) }
 }
 
-/// As [`recorded`], for what needs every operation.
+/// As [`recorded`], for output that needs every operation.
 ///
 /// # Errors
 /// As there; it has waits only.
@@ -99,7 +99,7 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Resu
     }
     left(l, limit, style, out)?;
     if !l.cycles.is_empty() {
-        writeln!(out, "\n{} in the order of locks: threads that meet in them stop for ever", style.bad("cycles"))?;
+        writeln!(out, "\n{} in the order of locks: threads that meet in them deadlock", style.bad("cycles"))?;
         l.cycles.iter().take(limit).try_for_each(|c| cycle(l, c, out))?;
     }
     if !l.order.is_empty() {
@@ -108,7 +108,7 @@ pub fn write(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Resu
     inversions(l, limit, style, out)
 }
 
-/// `name n` one after the other, in lines of at most so many characters.
+/// `name n` in a row, in lines of at most this many characters.
 fn wrapped(operations: &BTreeMap<&'static str, u64>, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for (name, n) in operations {
@@ -164,7 +164,9 @@ fn who(tid: i32, name: &str) -> String {
 
 fn switches(s: &SwitchesRow, style: Style, out: &mut dyn Write) -> io::Result<()> {
     match s.scope {
-        "none" => writeln!(out, "  no context switches on the tape, so not who was off CPU: {}", s.reason)?,
+        "none" => {
+            writeln!(out, "  no context switches in the recording, so it is unknown who was off CPU: {}", s.reason)?
+        }
         "program" => writeln!(
             out,
             "  {}, without who took the CPU",
@@ -192,7 +194,7 @@ fn wait(w: &WaitRow, l: &Locks, out: &mut dyn Write) -> io::Result<()> {
     match w.holders.split_first() {
         None => writeln!(out, "  {head} for {}; who held it is not on the tape", lock(l, &w.lock)),
         Some((first, rest)) => {
-            // A line of its own where the holder alone does not explain the wait.
+            // A separate line if the holder does not explain the wait alone.
             match pattern(w, l).filter(|p| p.more.is_some()) {
                 None => writeln!(out, "  {head}; {}", held(l, first, &lock(l, &w.lock)))?,
                 Some(pattern) => {
@@ -218,7 +220,7 @@ fn wait(w: &WaitRow, l: &Locks, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// Not worth a line if it is the time that a wake-up takes, or little of the whole.
+/// Left out if it is only the time of a wake-up, or a small part of the whole.
 fn matters(ns: u64, of: u64) -> bool {
     ns > 20_000 && ns.saturating_mul(10) > of
 }
@@ -243,7 +245,7 @@ fn behind(l: &Locks, h: &HolderRow, out: &mut dyn Write) -> io::Result<()> {
     for (i, b) in h.behind.iter().enumerate() {
         let by = match b.holder {
             Some(tid) => format!("held by {}{}", who(tid, &b.holder_name), inside(&b.inside)),
-            None => "held by whom is not on the tape".to_owned(),
+            None => "its holder is not in the recording".to_owned(),
         };
         let whose = if i == 0 { "of this it waited" } else { "which waited" };
         writeln!(out, "{:18}{whose} {} for {}, {by}", "", nanoseconds(b.wait_ns), lock(l, &b.lock))?;
@@ -271,16 +273,16 @@ fn not_run(w: &WaitRow, out: &mut dyn Write) -> io::Result<()> {
     let free = nanoseconds(w.free_ns);
     let Some(o) = &w.off_cpu else {
         if matters(w.free_ns, w.wait_ns) {
-            writeln!(out, "{:16}nobody held it for {free} of the wait: off CPU, by whom unknown", "")?;
+            writeln!(out, "{:16}it was free for {free} of the wait: off CPU, by whom unknown", "")?;
         }
         return Ok(());
     };
     let ready = w.ready_ns.unwrap_or(0);
     if matters(ready, w.wait_ns) {
         let by = if matters(o.preempted_ns, ready) { format!(", {}", preempted(o)) } else { String::new() };
-        writeln!(out, "{:16}for {} of the wait it could have gone on but was on no CPU{by}", "", nanoseconds(ready))?;
+        writeln!(out, "{:16}for {} of the wait it could have run but was on no CPU{by}", "", nanoseconds(ready))?;
     } else if matters(w.free_ns, w.wait_ns) {
-        writeln!(out, "{:16}nobody held it for {free} of the wait", "")?;
+        writeln!(out, "{:16}it was free for {free} of the wait", "")?;
     }
     Ok(())
 }
@@ -342,7 +344,7 @@ fn left(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Resul
 fn cycle(l: &Locks, c: &Cycle, out: &mut dyn Write) -> io::Result<()> {
     let mut names: Vec<String> = c.edges.iter().map(|e| lock(l, &e.held)).collect();
     names.extend(names.first().cloned());
-    let one = if c.one_thread { " (one thread only: it cannot stop itself)" } else { "" };
+    let one = if c.one_thread { " (one thread only: it cannot deadlock alone)" } else { "" };
     writeln!(out, "  {}{one}", names.join(" -> "))?;
     for e in &c.edges {
         let threads = e.tids.iter().map(i32::to_string).collect::<Vec<_>>().join(", ");
@@ -370,7 +372,10 @@ fn order(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> io::Resu
 
 fn inversions(l: &Locks, limit: usize, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
     if !l.real_time {
-        writeln!(out, "\nno thread has a real-time priority: no inversions, and priority inheritance changes nothing")?;
+        writeln!(
+            out,
+            "\nno thread has a real-time priority: there are no inversions, and priority inheritance changes nothing"
+        )?;
         return Ok(());
     }
     if l.inversions.is_empty() {
@@ -411,7 +416,7 @@ mod tests {
     use schema::locks::BehindRow;
 
     #[test]
-    fn a_wait_says_who_held_the_lock() {
+    fn a_wait_names_the_holder_of_the_lock() {
         let holder = HolderRow {
             tid: 17,
             site: "app+0x20".into(),
@@ -479,12 +484,15 @@ mod tests {
         assert!(
             lines.contains("of this it waited 900 us for liby+0x1/mutex, held by thread 21 (io) inside cudaFree\n")
         );
-        assert!(lines.contains("which waited 900 us for liby+0x1/mutex, held by whom is not on the tape\n"), "{lines}");
+        assert!(
+            lines.contains("which waited 900 us for liby+0x1/mutex, its holder is not in the recording\n"),
+            "{lines}"
+        );
         w.holders[0].behind.clear();
         w.holders[0].off_cpu = off(1_000, 0, None);
         assert_eq!(text(&w).lines().count(), 1);
         (w.off_cpu, w.ready_ns, w.inside) = (off(1_900_000, 0, None), Some(400_000), Some("cudaLaunchKernel".into()));
-        assert!(text(&w).contains("for 400 us of the wait it could have gone on but was on no CPU\n"), "{}", text(&w));
+        assert!(text(&w).contains("for 400 us of the wait it could have run but was on no CPU\n"), "{}", text(&w));
         assert!(text(&w).contains("(mutex_lock) inside cudaLaunchKernel and got"));
         w.holders.clear();
         assert!(text(&w).ends_with("for libx+0x3f21c0/mutex; who held it is not on the tape\n"));

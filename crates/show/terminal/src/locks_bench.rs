@@ -1,7 +1,7 @@
 //! What `lock_bench::locks` measured: tables and JSON.
 //!
-//! A wait that the bench ended itself is written `> 2.01 s`, never as a time that the lock took; the highest of several is
-//! "the max observed in N", not a worst case.
+//! A wait that the bench ended itself is written `> 2.01 s`, never as a time that the lock took; the highest of several is "the max observed in N",
+//! not a worst case.
 
 use crate::ReportError;
 use crate::number::{count, nanoseconds, of};
@@ -12,18 +12,18 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-/// A run and what it ran on. `None` where an experiment was not asked for.
+/// A run and its machine. `None` if an experiment was not requested.
 #[derive(Clone, Copy, Debug)]
 pub struct Locks<'a> {
     pub plan: &'a Plan,
     pub environment: &'a Environment,
     /// `glibc 2.36`.
     pub libc: &'a str,
-    /// A writer behind readers.
+    /// A writer that waits for readers.
     pub starvation: Option<&'a [Waits]>,
-    /// A reader behind writers.
+    /// A reader that waits for writers.
     pub reader_starvation: Option<&'a [Waits]>,
-    /// Or why there can be none here.
+    /// Or why inversion cannot happen here.
     pub inversion: Option<&'a Result<Vec<Waits>, String>>,
     pub costs: Option<&'a [Cost]>,
 }
@@ -43,7 +43,10 @@ pub fn write(out: &mut dyn Write, style: &Style, r: &Locks<'_>) -> Result<(), Re
         waits(out, style, all, Some(section))?;
     }
     if r.starvation.or(r.reader_starvation).is_some() {
-        writeln!(out, ">: had not ended when the others were sent home; overtaken: the most of others' sections that")?;
+        writeln!(
+            out,
+            ">: had not ended when the others were stopped; overtaken: the maximum of others' sections that"
+        )?;
         writeln!(out, "began during one wait")?;
     }
     if let Some(inversion) = r.inversion {
@@ -134,7 +137,7 @@ fn not_measured<'a>(
 fn costs(out: &mut dyn Write, style: &Style, r: &Locks<'_>, all: &[Cost]) -> Result<(), ReportError> {
     let alone = |cost: &&Cost| cost.threads == 1;
     if all.iter().any(|cost| alone(&cost)) {
-        let title = style.bold("a lock and an unlock that nobody contends");
+        let title = style.bold("a lock and an unlock without contention");
         writeln!(out, "\n{title}, ns a pair; a sample is the mean of {BATCH}")?;
         let heads = ["pair", "policy", ">p50", ">p99", ">max observed", ">samples", ">added to stock", ""];
         let mut t = style.table(&heads);
@@ -159,7 +162,7 @@ fn costs(out: &mut dyn Write, style: &Style, r: &Locks<'_>, all: &[Cost]) -> Res
             out,
             "\n{title}, time of both with the wait, two readings of the clock included ({reading:.0} ns each);"
         )?;
-        writeln!(out, "each thread is inside for {inside} and comes back at once")?;
+        writeln!(out, "each thread is inside for {inside} and returns at once")?;
         let heads = ["threads", "pair", "policy", ">p50", ">p99", ">max observed", ">samples", ">pairs/s"];
         let mut t = style.table(&heads);
         let contended = all.iter().filter(|cost| cost.threads > 1);
@@ -190,7 +193,7 @@ fn costs(out: &mut dyn Write, style: &Style, r: &Locks<'_>, all: &[Cost]) -> Res
     not_measured(out, style, missing)
 }
 
-/// The kind of pair stands once.
+/// The kind of pair is written once.
 fn rows<'a>(t: &mut table::Table, all: impl Iterator<Item = &'a Cost>, row: impl Fn(&Cost, &Figures) -> Vec<String>) {
     for cost in all {
         let Ok(f) = &cost.outcome else { continue };
@@ -199,8 +202,8 @@ fn rows<'a>(t: &mut table::Table, all: impl Iterator<Item = &'a Cost>, row: impl
     }
 }
 
-/// One object. `starvation_ms`, `reader_starvation_ms` and `inversion_ms` hold the longest wait of each policy, as a
-/// number, or null where it is missing; `capped` names those that the bench ended; the rest has every wait.
+/// One object. `starvation_ms`, `reader_starvation_ms` and `inversion_ms` hold the longest wait of each policy, as a number, or null if it is
+/// missing. `capped` names those that the bench ended; the rest has every wait.
 pub fn write_json(out: &mut dyn Write, r: &Locks<'_>) -> Result<(), ReportError> {
     let waits = [("starvation", r.starvation), ("reader_starvation", r.reader_starvation)];
     let inversion = r.inversion.map(|i| i.as_ref().map_or(&[][..], Vec::as_slice));
@@ -239,7 +242,7 @@ fn longest(all: &[Waits]) -> Map<String, Value> {
     all.iter().map(one).collect()
 }
 
-/// Where there can be none, every policy is there without a figure.
+/// If inversion cannot happen, every policy is listed without a figure.
 fn inversion_ms(inversion: &Result<Vec<Waits>, String>) -> Map<String, Value> {
     match inversion {
         Ok(all) => longest(all),

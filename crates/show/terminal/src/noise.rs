@@ -36,7 +36,7 @@ pub fn json(n: &Noise) -> Value {
 /// The table.
 ///
 /// # Errors
-/// What the output says.
+/// Errors of the output.
 pub fn write(out: &mut dyn Write, style: &Style, n: &Noise) -> Result<(), ReportError> {
     let cpu = n.cpu.map_or("any CPU".into(), |c| format!("CPU {c}"));
     let class = n.fifo.map_or("no real-time priority".into(), |p| format!("SCHED_FIFO {p}"));

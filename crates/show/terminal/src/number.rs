@@ -36,7 +36,7 @@ pub fn seconds(s: f64) -> String {
     }
 }
 
-/// Nanoseconds with a unit that leaves one to three digits before the point; whole below a microsecond, else three digits.
+/// Nanoseconds with a unit that leaves one to three digits before the point; an integer below a microsecond, else three digits.
 pub fn nanoseconds(ns: u64) -> String {
     let (v, unit) = match ns {
         0..1_000 => return format!("{ns} ns"),
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_has_no_unit_of_its_own_and_a_sign_stays_in_front() {
+    fn zero_keeps_its_unit_and_a_sign_stays_in_front() {
         assert_eq!((seconds(0.0), seconds(-0.0)), ("0 s".into(), "0 s".into()));
         let all = [0.0, -0.0, -0.5, -123.4, 123.4].map(crate::run::three_digits);
         assert_eq!(all, ["0", "0", "-0.500", "-123", "123"]);

@@ -1,4 +1,4 @@
-//! The driver's objects as the calls on the tape made them, and what is mapped where.
+//! The driver's objects as the recorded calls created them, and the mappings.
 
 use crate::table::{Style, to_stdout, write as write_table};
 use crate::{ReportError, json};

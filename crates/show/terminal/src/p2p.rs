@@ -1,6 +1,6 @@
-//! The matrix of copies between GPUs, for people: for each way a table of each direction alone, of both at once, and of latency.
+//! The matrix of copies between GPUs, for people: for each way, a table of each direction alone, of both together, and of latency.
 //!
-//! Of the software GPU it says what was verified, and no rate or time.
+//! For the software GPU it shows what was verified, without rates or times.
 
 use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds, of};
@@ -21,7 +21,7 @@ pub fn write(out: &mut dyn Write, style: &Style, matrix: &Matrix) -> Result<(), 
     )?;
     writeln!(out, "doorbell {}, {}; {}", matrix.doorbell, matrix.started, of(matrix.rounds.into(), "round"))?;
     if matrix.functional {
-        writeln!(out, "note: functional: it shows what works, never how fast; rates and times are left out")?;
+        writeln!(out, "note: functional: it shows what works, not how fast; rates and times are left out")?;
     }
     for way in matrix.ways() {
         writeln!(out, "\n{}", style.bold(&format!("{way}: {}", way.about())))?;

@@ -7,7 +7,7 @@ use schema::processes::ProcessRow;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Writes the tree where there is more than one process, and what was not watched.
+/// Writes the tree if there is more than one process, and what was not watched.
 pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> {
     if s.processes.len() > 1 || s.processes.iter().any(|p| p.rank.is_some()) {
         writeln!(out, "\n{}", style.bold("Processes"))?;
@@ -56,15 +56,15 @@ fn name(p: &ProcessRow) -> String {
     text.trim_end().to_owned()
 }
 
-/// Each process below its parent, brothers in the order in which they began. A parent is a row of its own: by index (it may have
-/// begun to be recorded after its child), or the last image before it that has the parent's pid.
+/// Each process below its parent, siblings in the order in which they began. The parent is found by its row's index (its recording may have begun
+/// after its child's); else it is the last earlier image with the parent's pid.
 fn tree(all: &[ProcessRow]) -> Vec<(usize, &ProcessRow)> {
     let parent = |i: usize, p: &ProcessRow| {
         let by_index = p.parent.and_then(|parent| all.iter().position(|q| q.index == parent));
         by_index.or_else(|| all[..i].iter().rposition(|q| q.pid == p.ppid && p.ppid != 0))
     };
     let mut parents: Vec<_> = all.iter().enumerate().map(|(i, p)| parent(i, p)).collect();
-    // Nothing goes round in a circle, whatever a tape says.
+    // There are no cycles, whatever a recording contains.
     for i in 0..parents.len() {
         let above = std::iter::successors(parents[i], |at| parents[*at]);
         if above.take(parents.len()).any(|at| at == i) {
@@ -97,8 +97,8 @@ mod tests {
             parent,
             ..ProcessRow::default()
         };
-        // A launcher with two ranks, one of which has a worker; an image of which nothing is known; one that is its own parent;
-        // one that began before its parent; two that are each other's.
+        // A launcher with two ranks, one of which has a worker; an image without any facts; one that is its own parent; one that began before its
+        // parent; two that are each other's parent.
         let all = [
             p(0, 10, 1, None),
             p(1, 11, 10, Some(0)),

@@ -8,10 +8,10 @@ use decode::Recording;
 use schema::python::{LineRow, Python};
 use std::io::{self, Write};
 
-/// What is lacking where it was not asked for.
+/// What is missing if it was not requested.
 pub const WHAT: &str = "Python frames";
 
-/// Rows where the reader has not said how many.
+/// Rows by default.
 const ROWS: usize = 20;
 
 /// Shows the lines on standard output: all of them as JSON, `limit` rows as text.
@@ -71,7 +71,7 @@ fn write(p: &Python, limit: usize, style: Style, out: &mut dyn Write) -> io::Res
     for (n, what) in [
         (p.without, "by threads that ran no Python code"),
         (p.lost, "whose Python frames are not in the recording"),
-        (p.others, "from more lines than are told apart"),
+        (p.others, "from more lines than are distinguished"),
     ] {
         if n > 0 {
             writeln!(out, "{} {what}", of(n, "call"))?;
@@ -99,7 +99,7 @@ mod tests {
     use schema::python::{FrameRow, FunctionRow, InterpreterRow};
 
     #[test]
-    fn lines_are_rows_and_what_is_missing_is_named() {
+    fn lines_are_rows_and_missing_ones_are_named() {
         let function = |name: &str, calls| FunctionRow { name: name.into(), calls };
         let line = LineRow {
             at: FrameRow { file: "train\u{1b}.py".into(), line: Some(12), function: "Net.forward".into() },

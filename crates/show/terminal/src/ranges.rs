@@ -1,4 +1,4 @@
-//! Ranges of NVTX: how often, how long, and what was done in them.
+//! NVTX ranges: how often, how long, and the work in them.
 
 use crate::number::{bytes, count, nanoseconds, of};
 use crate::table::{Style, to_stdout, write as write_table};
@@ -8,7 +8,7 @@ use decode::walk::Filter;
 use schema::ranges::{RangeRow, Ranges};
 use std::io::{self, Write};
 
-/// Shows the ranges on standard output, what took the most time first.
+/// Shows the ranges on standard output, those with the most time first.
 pub fn print(r: &Recording, filter: &Filter, style: Style, as_json: bool) -> Result<(), ReportError> {
     let ranges = lock_analysis::ranges(r, filter)?;
     if !ranges.watched.asked {
@@ -59,10 +59,10 @@ fn write(out: &mut dyn Write, style: &Style, r: &Ranges) -> io::Result<()> {
         write_table(out, &table, 0)?;
     }
     if r.watched.missed && r.watched.connected {
-        writeln!(out, "not all ranges: a part of the program has an injection library of its own (`show --summary`)")?;
+        writeln!(out, "not all ranges: a part of the program has its own injection library (`show --summary`)")?;
     }
     if r.ranges.iter().any(|row| row.unfinished > 0) {
-        writeln!(out, "+: ranges whose end is not in the recording; they are in no time")?;
+        writeln!(out, "+: ranges whose end is not in the recording; no time includes them")?;
     }
     if r.ranges.iter().any(|row| row.calls.is_none()) {
         writeln!(out, "?: not recorded (`record --calls`, `record --locks`)")?;
@@ -91,7 +91,7 @@ fn name(row: &RangeRow) -> String {
 fn nothing(r: &Ranges) -> &'static str {
     match (r.watched.missed, r.watched.connected) {
         (true, false) => {
-            "ranges were not watched: the program has an injection library of its own, or a version of NVTX that is not known"
+            "ranges were not watched: the program has its own injection library, or an unknown version of NVTX"
         }
         (_, true) => "no range, of those that were asked for",
         (false, false) => "no range: nothing in the program used NVTX while it was recorded",

@@ -1,6 +1,6 @@
-//! The raw study: an engine's own times as tables and as JSON, and the profiler's beside them.
+//! The raw study: an engine's own times as tables and as JSON, with the profiler's times.
 //!
-//! On the software GPU nothing is a time: the table says what was moved right.
+//! On the software GPU nothing is a time: the table shows what was moved correctly.
 
 use crate::ReportError;
 use crate::number::{bytes, nanoseconds, of};
@@ -12,15 +12,15 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
-/// A run and what it ran on.
+/// A run and its machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Raw<'a> {
     pub plan: &'a Plan,
     pub environment: &'a Environment,
-    /// On the software GPU: what works is a result, how long it took is none.
+    /// On the software GPU: it shows what works, not how fast.
     pub functional: bool,
     pub cells: &'a [Cell],
-    /// What the profiler said of CUDA's copies, if it was asked, or why it could not be.
+    /// What the profiler reported for CUDA's copies, if it was used, or why it could not be.
     pub profiler: Option<&'a Result<Vec<Reported>, String>>,
 }
 
@@ -41,7 +41,7 @@ fn direction(direction: Direction) -> &'static str {
     }
 }
 
-/// Nanoseconds of one copy: with a decimal where the GPU's clock, over many copies, has one to give.
+/// Nanoseconds of one copy: with a decimal if the GPU's clock, over many copies, is precise enough.
 fn per_copy(ns: f64) -> String {
     if ns < 1000.0 { format!("{ns:.1} ns") } else { nanoseconds(ns.round() as u64) }
 }
@@ -68,7 +68,7 @@ pub fn write(out: &mut dyn Write, style: &Style, r: &Raw<'_>) -> Result<(), Repo
     let repeats = of(u64::from(r.plan.repeats), "repeat");
     writeln!(out, "copy engine {}, {repeats} of each cell, seed {}", r.plan.copy_engine, r.plan.seed)?;
     if r.functional {
-        writeln!(out, "note: functional: the software GPU shows what works, never how fast; there are no times")?;
+        writeln!(out, "note: functional: the software GPU shows what works, not how fast; there are no times")?;
     }
     writeln!(out)?;
     if r.functional {
@@ -148,7 +148,7 @@ fn write_profiler(
     r: &Raw<'_>,
     profiler: &Result<Vec<Reported>, String>,
 ) -> Result<(), ReportError> {
-    writeln!(out, "{}", style.bold("CUDA's copies as the profiler (CUPTI) reports them, in a run of their own"))?;
+    writeln!(out, "{}", style.bold("CUDA's copies as the profiler (CUPTI) reports them, in a separate run"))?;
     let rows = match profiler {
         Ok(rows) => rows,
         Err(reason) => return Ok(writeln!(out, "unavailable: {reason}")?),
@@ -195,7 +195,7 @@ fn not_measured(out: &mut dyn Write, style: &Style, r: &Raw<'_>) -> Result<(), R
     Ok(())
 }
 
-/// One object; a cell a line.
+/// One object, with a cell per line.
 pub fn write_json(out: &mut dyn Write, r: &Raw<'_>) -> Result<(), ReportError> {
     writeln!(out, "{{")?;
     writeln!(out, "\"bench\": \"raw\",")?;

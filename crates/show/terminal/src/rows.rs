@@ -10,22 +10,21 @@ use schema::Clock;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// Calls a function with each row of a recording that a filter wants.
+/// Calls a function with each row of a recording that passes a filter.
 pub type Each<R> = fn(&Recording, Filter, &mut dyn FnMut(R) -> io::Result<()>) -> Result<(), ReportError>;
 
-/// A list: where its rows come from, and how they look as text.
+/// A list: the source of its rows, and how they are written as text.
 pub struct List<R> {
     pub each: Each<R>,
     /// Writes the names of the columns.
     pub head: fn(Style, &mut dyn Write) -> io::Result<()>,
     pub line: fn(&mut dyn Write, &R) -> io::Result<()>,
-    /// What rows can be sorted by: the word, and the row's number.
+    /// The key by which rows can be sorted: the word, and the row's number.
     pub key: fn(&str, &R) -> u64,
 }
 
 impl<R: Serialize> List<R> {
-    /// Shows rows on standard output: as lines or, with `as_json`, as an array; in the order of time or, with `sort`, those with
-    /// the largest first.
+    /// Shows rows on standard output: as lines or, with `as_json`, as an array; in the order of time or, with `sort`, the largest first.
     pub fn print(
         &self,
         r: &Recording,
@@ -47,7 +46,7 @@ impl<R: Serialize> List<R> {
         })
     }
 
-    /// All rows, those with the largest first; `None` for the order of time, in which they need not be kept.
+    /// All rows, the largest first; `None` for the order of time, in which they need not be kept.
     pub fn sorted(&self, r: &Recording, filter: &Filter, sort: Option<&str>) -> Result<Option<Vec<R>>, ReportError> {
         sort.map(|sort| sorted(r, filter, |row| (self.key)(sort, row), self.each)).transpose()
     }
@@ -66,14 +65,14 @@ impl<R: Serialize> List<R> {
         }
     }
 
-    /// Writes rows as lines of fixed columns, as they come.
+    /// Writes rows as lines of fixed columns, as they are found.
     pub fn write(&self, r: &Recording, filter: Filter, style: Style, out: &mut dyn Write) -> Result<(), ReportError> {
         (self.head)(style, out)?;
         (self.each)(r, filter, &mut |row| (self.line)(out, &row))
     }
 }
 
-/// Calls `f` with what `of` makes of each operation that the filter wants.
+/// Calls `f` with the result of `of` for each operation that passes the filter.
 pub fn each<R>(
     r: &Recording,
     filter: Filter,
@@ -83,7 +82,7 @@ pub fn each<R>(
     each_with_graphs(r, filter, of, |_, _, _| None, f)
 }
 
-/// As [`each`], and with what `of_graph` makes of each kernel that a graph ran.
+/// As [`each`], and with the result of `of_graph` for each kernel that a graph ran.
 pub fn each_with_graphs<R>(
     r: &Recording,
     filter: Filter,
@@ -160,14 +159,14 @@ where
     }
 }
 
-/// All rows that the filter wants, those with the largest `key` first, and no more than its limit.
+/// All rows that pass the filter, those with the largest `key` first, up to its limit.
 fn sorted<R>(r: &Recording, filter: &Filter, key: impl Fn(&R) -> u64, each: Each<R>) -> Result<Vec<R>, ReportError> {
     let mut all = Vec::new();
     each(r, Filter { limit: None, ..filter.clone() }, &mut |row| {
         all.push(row);
         Ok(())
     })?;
-    // (Stable: what is equal stays in the order of time.)
+    // (Stable: equal rows stay in the order of time.)
     all.sort_by_cached_key(|row| std::cmp::Reverse(key(row)));
     all.truncate(filter.limit.unwrap_or(u64::MAX).try_into().unwrap_or(usize::MAX));
     Ok(all)

@@ -1,4 +1,4 @@
-//! What one run of an experiment says, for people: a table for each stage, and what stands behind it.
+//! The text of one run of an experiment: a table for each stage, and the details after it.
 //!
 //! Stages that differ only in their size share a table. Times of the software GPU are those of an emulation: they are left
 //! out.
@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// Of stages that differ only in their size, in the order of the first ones.
+/// Stages that differ only in their size, in the order of the first ones.
 struct Group<'a> {
     point: Vec<&'a Coordinate>,
     stages: Vec<u32>,
@@ -57,7 +57,7 @@ fn groups(run: &Run) -> Vec<Group<'_>> {
     groups
 }
 
-/// Writes all of it. `folder` is where the run's files stay; none of a run that is not kept.
+/// Writes all of it. `folder` is where the run's files stay; `None` if the run is not kept.
 pub fn write(out: &mut dyn Write, style: &Style, run: &Run, folder: Option<&Path>) -> Result<(), ReportError> {
     head(out, style, run)?;
     let groups = groups(run);
@@ -106,7 +106,7 @@ fn head(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError
         seconds(run.stages.iter().map(|s| s.seconds).sum())
     )?;
     if run.functional {
-        writeln!(out, "note: the software GPU shows what works, never how fast; times are left out")?;
+        writeln!(out, "note: the software GPU shows what works, not how fast; times are left out")?;
     }
     if !run.complete {
         let all = run.missing.len() + run.parts.len();
@@ -161,7 +161,7 @@ fn stage(out: &mut dyn Write, style: &Style, run: &Run, group: &Group<'_>, sever
         metered::write(out, style, &group.cells)?;
         budget::write(out, style, &group.cells)?;
         figures::counters(out, style, &group.cells)?;
-        // Of a sample without counters it is known only where the engine's times are.
+        // For a sample without counters it is known only if the engine's times are.
         let counted = || group.cells.iter().flat_map(|c| &c.worst_counted).filter(|w| w.on_cpu_ns.is_some());
         if counted().next().is_some() {
             writeln!(out, "{}", causes("slowest of those rounds", counted()))?;
@@ -170,7 +170,7 @@ fn stage(out: &mut dyn Write, style: &Style, run: &Run, group: &Group<'_>, sever
     Ok(())
 }
 
-/// What a load did, in one line: the least and the most of several stages.
+/// What a load did, in one line: the minimum and the maximum over several stages.
 fn load(out: &mut dyn Write, style: &Style, all: &[&Loaded], functional: bool) -> Result<(), ReportError> {
     let Some(first) = all.first() else { return Ok(()) };
     let name = if first.name == first.what { String::new() } else { format!("{}, ", first.name) };
@@ -267,7 +267,7 @@ fn causes<'a>(what: &str, all: impl Iterator<Item = &'a WorstOfRun>) -> String {
 fn parts(w: &WorstOfRun, observe: Observe) -> String {
     let mut all = Vec::new();
     let mut add = |name: &str, value: Option<String>| all.extend(value.map(|v| format!("{name} {v}")));
-    // Its parts are those of the whole.
+    // Its parts are those of the whole sample.
     add("of the whole sample", (observe != Observe::Done).then(|| nanoseconds(w.total_ns)));
     add("waited for those before it", (w.queued_ns > 0).then(|| nanoseconds(w.queued_ns)));
     add("call", Some(nanoseconds(w.submit_ns)));
@@ -318,7 +318,7 @@ fn legend(out: &mut dyn Write, run: &Run) -> Result<(), ReportError> {
     writeln!(out)?;
     for (observe, what) in [
         (Observe::Done, "from the intended release until the CPU saw the end"),
-        (Observe::Submit, "of the call alone, until it came back"),
+        (Observe::Submit, "of the call alone, until it returned"),
         (Observe::Engine, "from the engine's start to its end, by the GPU's clock"),
     ] {
         let mut of: Vec<&str> = measured().filter(|c| c.observe == observe).map(|c| c.subject.as_str()).collect();
@@ -335,7 +335,7 @@ fn legend(out: &mut dyn Write, run: &Run) -> Result<(), ReportError> {
     }
     writeln!(
         out,
-        "95 %, +-: over repeats, or rounds where there are few repeats; - with fewer than six. max is the largest of so many, and bounds nothing"
+        "95 %, +-: over repeats, or rounds where there are few repeats; - with fewer than six. max is the largest of this many, not a bound"
     )?;
     if let Some(ratio) = measured().find_map(|c| c.ratio.as_ref()) {
         let metric = ratio.metric;
@@ -351,8 +351,8 @@ fn legend(out: &mut dyn Write, run: &Run) -> Result<(), ReportError> {
     }
     let capped: u64 = measured().map(|c| c.capped).sum();
     if capped > 0 {
-        let short = "cut short: the loads rested until it was over, and beside them it would have taken longer";
-        writeln!(out, "{} {short}; >= and <= stand at what is known from that side only", of(capped, "sample"))?;
+        let short = "cut short: the loads rested until it ended; with loads it would have taken longer";
+        writeln!(out, "{} {short}; >= and <= mark values known only from that side", of(capped, "sample"))?;
     }
     Ok(())
 }
@@ -429,7 +429,7 @@ fn asserts(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportEr
     Ok(())
 }
 
-/// Of the cells of an assert that did not hold it.
+/// The number of cells shown that broke an assert.
 const SHOWN: usize = 5;
 
 /// A value of a metric, with its unit.
@@ -441,14 +441,14 @@ pub fn amount(metric: Metric, v: f64) -> String {
     }
 }
 
-/// What an assert asks for.
+/// The bound of an assert, in words.
 pub fn asked(judged: &Judged) -> String {
     let a = &judged.assert;
     let who = if a.subject == "*" { "every subject" } else { &a.subject };
     format!("{} of {who}: {}", a.metric, bound_text(&a.bound, a.metric))
 }
 
-/// What a bound asks for.
+/// A bound, in words.
 pub fn bound_text(bound: &Bound, metric: Metric) -> String {
     match bound {
         Bound::AtMost(v) => format!("at most {}", amount(metric, *v)),

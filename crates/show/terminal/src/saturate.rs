@@ -1,6 +1,6 @@
-//! How full the link got, for people: a line for each cell, and what it is held against.
+//! How full the link was, for people: a line for each cell, and the rate with which it is compared.
 //!
-//! Of the software GPU or an emulated device it says what was moved right, and no rate or time.
+//! For the software GPU or an emulated device it shows what was moved correctly, without rates or times.
 
 use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds, of};
@@ -65,7 +65,7 @@ pub fn name(total: &Total) -> String {
     format!("{} {way} {}, {threads}, {devices}{queues}, depth {}{batch}", bytes(c.bytes), c.target, c.depth)
 }
 
-/// How devices are told of a cell's I/Os, where that is not a doorbell each, and copy engines say that they are done.
+/// How devices get a cell's I/Os, if not with a doorbell each, and how copy engines report completion.
 fn told(c: &CellName) -> String {
     let batch = match (c.submission, c.batch) {
         (Submission::Armed, _) => ", armed".into(),
@@ -75,7 +75,7 @@ fn told(c: &CellName) -> String {
     format!("{batch}{}", way(c))
 }
 
-/// `, no flush, commands in host memory`; nothing where all is as usual.
+/// `, no flush, commands in host memory`; empty if all is the default.
 pub fn way(c: &CellName) -> String {
     let way = c.way.to_string();
     if way.is_empty() { way } else { format!(", {way}") }
@@ -102,10 +102,10 @@ fn head(out: &mut dyn Write, style: &Style, run: &Saturated) -> Result<(), Repor
         writeln!(out, "{}", style.bad("not complete: --resume measures what is missing"))?;
     }
     if run.functional {
-        writeln!(out, "note: functional: it shows what works, never how fast; rates and times are left out")?;
+        writeln!(out, "note: functional: it shows what works, not how fast; rates and times are left out")?;
     }
     if let Some(of_run) = &run.link {
-        writeln!(out, "link {}, {} GB/s each way", of_run.link, rate(of_run.line_rate))?;
+        writeln!(out, "link {}, {} GB/s in each direction", of_run.link, rate(of_run.line_rate))?;
         let p = &of_run.packets;
         writeln!(
             out,
@@ -181,7 +181,7 @@ fn rates(out: &mut dyn Write, style: &Style, run: &Saturated) -> Result<(), Repo
     if run.cells.iter().any(is_read) {
         writeln!(
             out,
-            "reachable by reads: with completions of RCB bytes, and of MPS bytes; the part is of the latter"
+            "reachable by reads: with completions of RCB bytes, and of MPS bytes; the fraction is of the latter"
         )?;
     }
     writeln!(out)?;

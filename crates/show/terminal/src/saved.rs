@@ -1,4 +1,4 @@
-//! What the newest part of a recording lacks on purpose.
+//! What the recording of the last seconds leaves out on purpose.
 
 use crate::number::{bytes, count, of, seconds};
 use schema::summary::Saved;
@@ -23,7 +23,7 @@ const PART: &str = "part";
 fn left_out(s: &Saved) -> Vec<String> {
     let mut out = Vec::new();
     if s.events == 0 && s.processes == 0 {
-        out.push("nothing: the file has everything from the start on".into());
+        out.push("nothing: the file has everything from the start".into());
     } else {
         let (events, doorbells) = (of(s.events, "event"), of(s.doorbells, "doorbell"));
         out.push(format!("{events} of before ({doorbells}, {}), on purpose", bytes(s.bytes)));
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_left_out_is_named() {
+    fn missing_parts_of_a_saved_recording_are_named() {
         let s = Saved {
             reason: "call > 5ms".into(),
             what: "cuModuleLoadData took 7.2 ms in thread 12".into(),

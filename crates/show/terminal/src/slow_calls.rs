@@ -157,7 +157,7 @@ fn advice(out: &mut dyn Write, why: &Why, style: Style) -> io::Result<()> {
     Ok(())
 }
 
-/// A head, and text beside it in as many lines as it needs.
+/// A head, with the text next to it in as many lines as it needs.
 fn wrapped(out: &mut dyn Write, style: Style, head: &str, text: &str) -> io::Result<()> {
     for (i, line) in style.wrapped(text, head.chars().count()).iter().enumerate() {
         let head = if i == 0 { head.to_owned() } else { " ".repeat(head.chars().count()) };

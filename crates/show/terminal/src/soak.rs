@@ -1,4 +1,4 @@
-//! What a soak says, for people: how much of it there is, the tables of its cells, what leaks and drifts, and each fault.
+//! The text of a soak: its duration, the tables of its cells, leaks and drift, and each fault.
 //!
 //! Times of the software GPU are those of an emulation: they are left out.
 
@@ -14,7 +14,7 @@ use soak::account::{CellName, Fault, FaultKind, LoadOfPeriod};
 use soak::text::duration;
 use std::io::Write;
 
-/// Faults that are shown, alike ones together; the others are counted.
+/// Faults that are shown, equal ones together; the others are counted.
 const FAULTS: usize = 20;
 
 /// Writes all of it.
@@ -65,7 +65,7 @@ fn head(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportErr
         writeln!(out, "note: the clock was simulated: no hour of it was measured")?;
     }
     if soak.functional {
-        writeln!(out, "note: the software GPU shows what works, never how fast; times are left out")?;
+        writeln!(out, "note: the software GPU shows what works, not how fast; times are left out")?;
     }
     Ok(())
 }
@@ -216,7 +216,7 @@ fn leaks(out: &mut dyn Write, style: &Style, soak: &Soak) -> Result<(), ReportEr
                 Some(why) => format!("not judged: {why}"),
                 None if leak.leaking => style.bad("leaks"),
                 None if leak.interval.is_some_and(|i| i.high * hours >= leak.matters) => {
-                    "too short or too uneven to tell".into()
+                    "too short or too uneven to decide".into()
                 }
                 None => "no leak".into(),
             },
@@ -261,7 +261,7 @@ fn gaps(out: &mut dyn Write, soak: &Soak) -> Result<(), ReportError> {
     Ok(())
 }
 
-/// What a fault is called.
+/// The name of a kind of fault.
 pub fn fault_name(kind: FaultKind) -> &'static str {
     match kind {
         FaultKind::Corrupted => "corrupted",

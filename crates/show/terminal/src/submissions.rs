@@ -161,7 +161,7 @@ impl Sink for Text<'_> {
     }
 }
 
-/// What an operation does, in a line. Semaphores speak for themselves.
+/// What an operation does, in a line. Semaphore operations need no explanation.
 fn meaning(at: &At<'_>, op: &Op) -> Option<String> {
     let place = |va: u64| format!("{} {va:#x}", at.place(va).name());
     Some(match &op.what {

@@ -72,7 +72,7 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
     if let Some(e) = &s.end {
         row("end", e.how.clone())?;
     } else {
-        row("end", style.bad("not on the tape: the recording did not end as it should"))?;
+        row("end", style.bad("not in the recording, which did not end as it should"))?;
     }
     if let Some(used) = &s.recorder {
         let cpu = seconds(used.user_seconds + used.system_seconds);
@@ -96,7 +96,7 @@ pub fn write(out: &mut dyn Write, style: &Style, s: &Summary) -> io::Result<()> 
     Ok(())
 }
 
-/// The program did something that a GPU or its driver was to see: without that there is nothing to tell of them.
+/// The program did something that a GPU or its driver should notice; without that there is nothing to report about them.
 fn used_gpu(s: &Summary) -> bool {
     s.doorbells > 0 || s.driver_calls > 0 || s.channels > 0
 }
@@ -104,9 +104,7 @@ fn used_gpu(s: &Summary) -> bool {
 fn ranges(nvtx: &Watched) -> String {
     match (nvtx.connected, nvtx.missed) {
         (false, false) => "not used".into(),
-        (false, true) => {
-            "not watched: the program has an injection library of its own, or an NVTX that is not known".into()
-        }
+        (false, true) => "not watched: the program has its own injection library, or an unknown NVTX".into(),
         (true, missed) => {
             let lacks = if missed { ", and some that were not watched" } else { "" };
             format!("{}{lacks} (`show --nvtx`)", of(nvtx.seen, "range"))
@@ -201,13 +199,13 @@ fn tap(s: &Summary) -> String {
     text
 }
 
-/// What became of the events that a recording lacks, by the reasons why it is not complete.
+/// What happened to the events that a recording lacks, by the reasons why it is not complete.
 pub(crate) fn where_events_went(reasons: &[String]) -> &'static str {
     let stopped = reasons.iter().any(|r| r.starts_with("recording stopped early"));
     let full = reasons.iter().any(|r| r.contains("did not fit into the rings"));
     match (stopped, full) {
-        (true, true) => "did not fit into the rings or came after the recording had stopped",
-        (true, false) => "came after the recording had stopped",
+        (true, true) => "did not fit into the rings or occurred after the recording had stopped",
+        (true, false) => "occurred after the recording had stopped",
         (false, _) => "did not fit into the rings",
     }
 }

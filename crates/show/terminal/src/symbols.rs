@@ -3,14 +3,14 @@
 use schema::locks::{Locks, OrderRow};
 use schema::symbols::{Content, Place, Places, SymbolRow, Symbols};
 
-/// The names of places in rows, and what the source calls them.
+/// The names of places in rows, and their names in the source.
 #[derive(Clone, Copy)]
 pub struct Named<'a> {
     pub places: &'a Places,
     pub symbols: &'a Symbols,
 }
 
-/// Looks up what is called by name in the first `rows` rows of each kind, and only that.
+/// Looks up only what is shown by name in the first `rows` rows of each kind.
 pub fn look_up(l: &mut Locks, rows: usize) {
     let names = names(l, rows);
     l.symbols = symbols::look_up(&l.places, names.iter().map(String::as_str));
@@ -59,12 +59,12 @@ fn names(l: &Locks, rows: usize) -> Vec<String> {
     sites.into_iter().map(str::to_owned).collect()
 }
 
-/// Of `app+0x4060/mutex#2` the place, and the rest.
+/// Splits `app+0x4060/mutex#2` into the place and the rest.
 pub fn parts(lock: &str) -> (&str, &str) {
     lock.rfind('/').map_or((lock, ""), |at| lock.split_at(at))
 }
 
-/// What [`Named::site`] says of a recording's locks.
+/// [`Named::site`] for a recording's locks.
 pub fn site(l: &Locks, place: &str) -> String {
     Named::of(l).site(place)
 }
@@ -140,7 +140,7 @@ fn short(name: &str) -> String {
     out
 }
 
-/// What [`Named::lock`] says of a recording's locks.
+/// [`Named::lock`] for a recording's locks.
 pub fn lock(l: &Locks, name: &str) -> String {
     Named::of(l).lock(name)
 }

@@ -13,12 +13,11 @@ use std::io::{self, IsTerminal, Write};
 pub struct Style {
     /// Escape sequences are understood and wanted.
     pub colour: bool,
-    /// Columns of the terminal; `None` where they are not known, or lines may be as long as they are.
+    /// Columns of the terminal; `None` if they are unknown, or lines may have any length.
     pub width: Option<u16>,
 }
 
-/// Whether escape sequences go to a stream: what `--color` said, and else on a terminal, unless NO_COLOR is set (to
-/// anything: empty is unset).
+/// Whether escape sequences go to a stream: as `--color` says; by default on a terminal, unless NO_COLOR is set (to anything: empty is unset).
 pub fn wants_color(is_terminal: bool) -> bool {
     match ColorChoice::global() {
         ColorChoice::Always | ColorChoice::AlwaysAnsi => true,
@@ -30,7 +29,7 @@ pub fn wants_color(is_terminal: bool) -> bool {
     }
 }
 
-/// Columns of the terminal: what COLUMNS says, else what the terminal does. 0 of either is a width that nobody knows.
+/// Columns of the terminal: COLUMNS, else the terminal's answer. 0 of either is an unknown width.
 pub fn columns() -> Option<u16> {
     let set = std::env::var("COLUMNS").ok().and_then(|c| c.trim().parse().ok());
     let columns = set.or_else(|| terminal_size::terminal_size().map(|(width, _)| width.0));
@@ -81,7 +80,7 @@ impl Style {
         if self.colour { format!("\x1b[32m{text}\x1b[0m") } else { text.into() }
     }
 
-    /// A table with these column heads; a head that begins with `>` is of numbers and stands on the right.
+    /// A table with these column heads; a head that begins with `>` is for numbers, which are aligned to the right.
     pub fn table(&self, heads: &[&str]) -> Table {
         let mut grid = comfy_table::Table::new();
         grid.load_preset(presets::NOTHING).force_no_tty();
@@ -98,7 +97,7 @@ impl Style {
         Table { grid, is_number, width: self.width }
     }
 
-    /// A text in lines that fit the terminal behind so many columns that are taken, broken between words.
+    /// A text in lines that fit the terminal next to `taken` columns, broken between words.
     pub fn wrapped(&self, text: &str, taken: usize) -> Vec<String> {
         let left = self.width.map(|width| usize::from(width).saturating_sub(taken)).filter(|left| *left >= NARROW);
         left.map_or_else(|| vec![text.into()], |left| narrow::wrapped(text, left, ""))
@@ -125,7 +124,7 @@ pub fn write(out: &mut dyn Write, t: &Table, indent: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Says how many of `n` rows were left out behind `shown` of them.
+/// Writes how many of `n` rows were left out after the `shown` ones.
 pub fn more(out: &mut dyn Write, n: usize, shown: usize, indent: usize) -> io::Result<()> {
     match n.saturating_sub(shown) {
         0 => Ok(()),
@@ -164,7 +163,7 @@ mod tests {
         assert_eq!(String::from_utf8(out).unwrap(), "  name  count\n  a         1\n  bbbb  1,000\n");
     }
 
-    /// Every word of every cell is whole on some line, or its column is named.
+    /// Every word of every cell is complete on some line, or its column is named.
     fn fits(columns: u16) -> String {
         let style = Style { width: Some(columns), ..Style::default() };
         let heads = ["lock", ">operations", ">longest wait", ">95 % of it", "held from", "kind"];

@@ -1,4 +1,4 @@
-//! Routes against sizes, of a run that nobody measured: the compact tables, the best of each size, and one route against the best.
+//! Routes against sizes, for an invented run: the compact tables, the best of each size, and one route compared with the best.
 
 #[path = "../../../bench/run-folder/tests/made/mod.rs"]
 mod made;
@@ -19,7 +19,7 @@ within-best = "2%"
 among = ["host->cuda->gpu0", "host->cuda[polled]->gpu0"]
 "#;
 
-/// About what a copy would take: a beginning of its own, and a rate.
+/// About the time of a copy: a start-up time and a rate for each route.
 fn time(route: &str, bytes: u64) -> Option<f64> {
     let (start, rate) = match route.split("->").nth(1)? {
         "cuda" => (5_500.0, 55.0),
@@ -75,7 +75,7 @@ fn printed(run: &Run, width: Option<u16>) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// The lines from one that is so, to the next empty one.
+/// The lines from the one with the title to the next empty one.
 fn section<'t>(text: &'t str, title: &str) -> Vec<&'t str> {
     let lines = text.lines().skip_while(|line| *line != title);
     lines.take_while(|line| !line.is_empty()).collect()
@@ -99,7 +99,7 @@ fn every_direction_has_a_table_of_routes_against_sizes() {
     assert_eq!(row("inline").iter().filter(|cell| **cell == "-").count(), 1);
     assert!(to_gpu.iter().any(|line| line.starts_with("p50 of the call alone")));
     assert!(to_gpu.iter().any(|line| line.starts_with("on a CPU in us")), "{to_gpu:#?}");
-    // The same memories in another kind are told apart within their direction.
+    // The same memories of another kind are distinguished within their direction.
     assert!(row("bar1[flush], host[pageable]").len() > 6);
     assert!(section(&text, "gpu0 to host").len() > 40);
 
@@ -122,14 +122,14 @@ fn the_tables_fit_a_terminal() {
             let long: Vec<_> = tables.filter(|line| line.chars().count() > usize::from(width)).collect();
             assert!(long.is_empty(), "{title}: {long:#?}");
         }
-        // Sizes that have no room in one table are in the next.
+        // Sizes without room in one table are in the next.
         let heads: Vec<_> = text.lines().filter(|line| line.starts_with("route  ")).collect();
         assert!(heads.iter().any(|line| line.ends_with("64 MiB")), "{heads:#?}");
     }
 }
 
 #[test]
-fn one_route_stands_beside_the_best_at_each_size() {
+fn one_route_is_compared_with_the_best_at_each_size() {
     let text = printed(&RUN, None);
     let table = section(&text, "p50 of host->auto->gpu0 against the best");
     assert_eq!(table.len(), 2 + 5, "{table:#?}");
@@ -138,7 +138,7 @@ fn one_route_stands_beside_the_best_at_each_size() {
 }
 
 #[test]
-fn who_wins_is_said_stage_by_stage_and_the_largest_value_that_keeps_a_bound() {
+fn the_best_of_each_stage_and_the_largest_value_within_a_bound_are_shown() {
     let text = r#"
 name = "made-up"
 [run]
@@ -166,7 +166,7 @@ at-most = "50us"
     let dir = tempfile::tempdir().unwrap();
     let folder = Folder::create(&dir.path().join("run"), &read(text), false).unwrap();
     for stage in folder.stages() {
-        // Beside the load our engine takes 30 us longer, or 300; what the CPU stores does not.
+        // With the load doorbell's engine takes 30 us longer, or 300; what the CPU stores does not.
         let beside = match stage.point.iter().find(|(name, _)| name == "large.bytes") {
             None => 0,
             Some((_, bytes)) if bytes == "64KiB" => 30_000,
@@ -203,7 +203,7 @@ at-most = "50us"
 }
 
 #[test]
-fn many_victims_beside_aggressors_have_a_table_for_each_figure() {
+fn many_subjects_with_loads_have_a_table_for_each_figure() {
     let subjects: String =
         (0..8).map(|n| format!("[[subject]]\nname = \"victim {n}\"\ncall = \"lock(mutex)\"\n")).collect();
     let text = format!(
@@ -228,6 +228,6 @@ fn many_victims_beside_aggressors_have_a_table_for_each_figure() {
         assert!(table[1].contains("victim 7") && table[4].starts_with("hog + memory"), "{table:#?}");
         assert!(table[2].contains("8.00 us") && table[4].contains("28.0 us"), "{table:#?}");
     }
-    // Too few samples for it: no table of dashes.
+    // Too few samples: no table of dashes.
     assert!(!text.contains("side by side, p99.9"));
 }

@@ -70,7 +70,7 @@ fn row(text: &str, begin: &str) -> String {
 }
 
 #[test]
-fn what_was_capped_is_never_a_time_that_the_lock_took() {
+fn capped_waits_are_not_shown_as_times_of_the_lock() {
     let (plan, environment) = (Plan::default(), environment());
     let (starvation, costs) = (starvation(), costs());
     let inversion = Ok(vec![waits(Policy::Stock, &[305, 304], u64::MAX, 1), waits(Policy::Pi, &[5, 6], u64::MAX, 0)]);
@@ -113,7 +113,7 @@ fn what_was_capped_is_never_a_time_that_the_lock_took() {
 #[test]
 fn an_inversion_that_is_not_permitted_has_its_reason_and_no_figures() {
     let (plan, environment) = (Plan::default(), environment());
-    let inversion = Err("SCHED_FIFO 30 was not given: Operation not permitted".to_string());
+    let inversion = Err("SCHED_FIFO 30 was refused: Operation not permitted".to_string());
     let r = Locks {
         plan: &plan,
         environment: &environment,
@@ -123,7 +123,7 @@ fn an_inversion_that_is_not_permitted_has_its_reason_and_no_figures() {
         inversion: Some(&inversion),
         costs: None,
     };
-    assert!(text(&r).contains("unavailable: SCHED_FIFO 30 was not given: Operation not permitted\n"));
+    assert!(text(&r).contains("unavailable: SCHED_FIFO 30 was refused: Operation not permitted\n"));
     let v = json(&r);
     assert!(v["inversion_ms"]["stock"].is_null() && v["inversion_ms"].get("pi").is_some());
     assert!(v["inversion_unavailable"].as_str().unwrap().contains("not permitted"));

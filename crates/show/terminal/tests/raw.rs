@@ -30,7 +30,7 @@ fn environment() -> Environment {
     e
 }
 
-/// 18.2 ns inline, 1.57 us by copy engine; at 32 KiB ten times that, and no inline.
+/// 18.2 ns inline, 1.57 us by copy engine; at 32 KiB ten times as much, and no inline copy.
 fn cells(functional: bool) -> Vec<Cell> {
     let cell = |bytes: u64, way: measure::raw::Way| {
         let none = way.mode == Mode::Inline && bytes > 32764;

@@ -1,4 +1,4 @@
-//! The table of a run that nobody measured, wide, narrow and without times.
+//! The table of an invented run, wide, narrow and without times.
 
 #[path = "../../../bench/run-folder/tests/made/mod.rs"]
 mod made;
@@ -99,7 +99,7 @@ fn run(text: &str, repeats: u32) -> Run {
             } else {
                 part.cells[1].status = Status::Unavailable("BAR1 is too small".into());
             }
-            // Round 4 is one with counters.
+            // Round 4 has counters.
             let asleep =
                 |index| Explained { index, on_cpu_ns: Some(100), asleep_ns: Some(9_000), ..Explained::default() };
             part.cells[2].worst = (4 * 30..5 * 30).map(asleep).collect();
@@ -158,7 +158,7 @@ fn text(run: &Run, width: Option<u16>) -> String {
 }
 
 #[test]
-fn a_stage_whose_bytes_are_no_counters_says_so() {
+fn a_stage_whose_bytes_come_from_rates_is_marked() {
     let mut run = run(EXPERIMENT, 1);
     let crossed = Crossed { payload_bytes: 1e6, counted_bytes: 2e6 };
     run.stages.iter_mut().for_each(|s| s.used.link = Some(Link { to_gpu: crossed, from_gpu: crossed }));
@@ -215,7 +215,7 @@ fn a_functional_run_has_no_times() {
 }
 
 #[test]
-fn where_baselines_differ_a_column_says_which() {
+fn a_column_names_the_baselines_if_they_differ() {
     let own = EXPERIMENT.replace("call = \"launch\"\n", "call = \"launch\"\nbaseline = \"host->bar1->gpu0\"\n");
     let text = text(&run(&own, 2), Some(160));
     let head = text.lines().find(|l| l.contains("times") && l.contains("p50")).unwrap();
@@ -237,13 +237,13 @@ fn samples_that_were_cut_short_are_counted_and_it_is_said_how() {
     };
     assert_eq!(of(&run).matches(">= ").count(), 1, "the maximum alone: {}", of(&run));
     let some = text(&run, None);
-    assert!(some.contains("2 samples cut short: the loads rested until it was over"), "{some}");
-    // So many lie at the rank of p99, not of p50.
+    assert!(some.contains("2 samples cut short: the loads rested until it ended"), "{some}");
+    // This many are at the rank of p99, not of p50.
     run.cells[0].capped = run.cells[0].samples / 50;
     assert_eq!(of(&run).matches(">= ").count(), 2, "{}", of(&run));
     run.cells[0].capped = run.cells[0].samples;
     assert_eq!(of(&run).matches(">= ").count(), 3, "{}", of(&run));
-    // A ratio of what is known from one side is known from one side.
+    // If one value is known only from one side, so is the ratio.
     let mut bounded = |by| {
         run.cells[1].ratio.as_mut().unwrap().bounded = Some(by);
         let text = text(&run, None);
@@ -258,7 +258,7 @@ fn samples_that_were_cut_short_are_counted_and_it_is_said_how() {
 }
 
 #[test]
-fn the_head_of_a_table_has_what_ended_its_cells_and_what_was_not_as_asked() {
+fn the_head_of_a_table_has_the_ends_of_its_cells_and_deviations() {
     let mut run = run(&EXPERIMENT.replace("samples = 12000", "samples = 12000\nduration = \"30s\""), 2);
     assert!(!text(&run, None).contains("measured for"), "an older doorbell kept none of it");
     let rested = Some(Rested { rounds: 3, of: 16, seconds: 4.1 });
@@ -277,8 +277,8 @@ fn the_head_of_a_table_has_what_ended_its_cells_and_what_was_not_as_asked() {
     let slow = text(&run, None);
     for line in [
         "measured for 3.20 s of the duration of 120 s; cells by what ended them: samples 2, a call that was cut short 1",
-        "the loads rested, for something was stuck behind them: cuda 8 B in 3 of 16 rounds, 4.10 s",
-        "host->bar1->gpu0 8 B: 15,385 arrivals a second of 20,000: their clock stood still 96 times, the longest 251 us",
+        "the loads rested, because a call was stuck: cuda 8 B in 3 of 16 rounds, 4.10 s",
+        "host->bar1->gpu0 8 B: 15,385 arrivals a second of 20,000: their clock was stopped 96 times, for at most 251 us",
     ] {
         assert!(slow.contains(line), "{slow}");
     }
@@ -292,14 +292,14 @@ fn the_head_of_a_table_has_what_ended_its_cells_and_what_was_not_as_asked() {
 }
 
 #[test]
-fn a_ratio_of_maxima_says_that_it_has_no_interval() {
+fn a_ratio_of_maxima_is_shown_without_an_interval() {
     let of_max =
         text(&run(&EXPERIMENT.replace("baseline = \"cuda\"", "baseline = \"cuda\"\nmetric = \"max\""), 2), None);
     assert!(of_max.contains("max over its max, in the same rounds; ~ may be 1; a max has no interval"), "{of_max}");
 }
 
 #[test]
-fn what_is_missing_is_said_first() {
+fn missing_parts_are_reported_first() {
     let text = text(&run(EXPERIMENT, 1), None);
     let line = text.lines().nth(3).unwrap();
     assert_eq!(line, "not complete: 4 of 8 parts missing");
@@ -322,7 +322,7 @@ fn the_text_means_the_same_without_colour() {
 
 /// A sweep of four places of which one was not measured, and pinning that is repaid at one size and never at the other.
 #[test]
-fn places_and_what_is_repaid_have_tables() {
+fn places_and_repaid_costs_have_tables() {
     let text = r#"
 name = "made-up"
 [run]

@@ -1,4 +1,4 @@
-//! What a run says in which commands were recorded: counts, places, where the time goes, lines and steps. Nobody measured it.
+//! The text of an invented run whose commands were recorded: counts, places, where the time goes, lines and steps.
 
 #[path = "../../../bench/run-folder/tests/made/mod.rs"]
 mod made;
@@ -29,7 +29,7 @@ route = "host->ce2->gpu0"
 sizes = ["8B", "1MiB"]
 "#;
 
-/// Call, fetch, engine and seeing, ns; of calls whose engine nobody knows the last three are one.
+/// Call, fetch, engine and seeing, ns; for calls whose engine times are unknown the last three are one.
 fn samples([call, fetch, engine, seeing]: [u64; 4], known: bool) -> Vec<Sample> {
     let one = |i: u64| {
         let at = 1_000 + 50_000 * i;
@@ -42,7 +42,7 @@ fn samples([call, fetch, engine, seeing]: [u64; 4], known: bool) -> Vec<Sample> 
             submitted_ns: submitted,
             started_ns: if known { started } else { 0 },
             ended_ns: if known { ended } else { 0 },
-            // The slowest of each round is none of the middle half.
+            // The slowest of each round is not in the middle half.
             done_ns: ended + seeing + if i.is_multiple_of(10) { 20_000 } else { 0 },
             capped: false,
         }
@@ -50,7 +50,7 @@ fn samples([call, fetch, engine, seeing]: [u64; 4], known: bool) -> Vec<Sample> 
     (0..80).map(one).collect()
 }
 
-/// Eighty times the same, with one more lock in every fourth.
+/// Eighty equal calls, with one more lock in every fourth.
 fn commands(pushbuffer_bytes: u64, executor: &str) -> Option<Commands> {
     let call = |i: u64| Call {
         doorbells: 1,
@@ -78,7 +78,7 @@ fn run() -> Run {
     let dir = tempfile::tempdir().unwrap();
     let folder = Folder::create(&dir.path().join("run"), &read(TEXT), false).unwrap();
     for stage in folder.stages() {
-        // 2 us and 10 ns a kernel in the call; 500 ns of set-up and 20 us a MiB in the engine.
+        // 2 us and 10 ns per kernel in the call; 500 ns of set-up and 20 us per MiB in the engine.
         let cells = vec![
             samples([2_010, 0, 3_000, 0], false),
             samples([2_100, 0, 4_000, 0], false),
@@ -144,17 +144,17 @@ fn the_parts_of_a_budget_add_up_and_say_what_takes_most() {
     assert_eq!(parts, [(Span::Call, 100.0), (Span::Fetch, 900.0), (Span::Engine, 500.0), (Span::Seeing, 300.0)]);
     assert_eq!((small.whole_ns, small.mostly), (1_800.0, Mostly::CommandPath));
     assert_eq!(budget("ce", 1 << 20).mostly, Mostly::Link);
-    // Nobody says when CUDA's engine worked.
+    // When CUDA's engine worked is unknown.
     assert_eq!(budget("graph(1)", 0).mostly, Mostly::NotKnown);
     let text = text(&run);
     assert!(text.contains("command path") && text.contains("not told apart") && text.contains("900 ns +- 0"), "{text}");
 }
 
 #[test]
-fn what_was_written_stands_beside_what_was_metered() {
+fn written_bytes_are_shown_next_to_metered_ones() {
     let text = text(&run());
     let rows: Vec<&str> = text.lines().filter(|l| l.contains("4.00") && l.contains("8.00")).collect();
-    // The recorded cell has the counters of the one that is not recorded: 240 bytes a transfer to the GPU, 64 from it.
+    // The recorded cell has the counters of the unrecorded one: 240 bytes per transfer to the GPU, 64 from it.
     let small = rows.iter().find(|l| l.contains("8 B")).unwrap_or_else(|| panic!("{text}"));
     assert!(small.contains("60.0") && small.contains("240 B") && small.contains("64 B"), "{text}");
     for part in [

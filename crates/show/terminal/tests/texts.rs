@@ -1,4 +1,4 @@
-//! What people read, word for word, of a small tape with one of everything.
+//! What people read, word for word, of a small recording with one of everything.
 
 #[path = "../../../explain/decode/tests/synthetic/mod.rs"]
 mod synthetic;
@@ -33,7 +33,7 @@ fn the_summary() {
 }
 
 #[test]
-fn a_tape_without_submissions_says_what_that_usually_means() {
+fn a_recording_without_submissions_gets_an_explanation() {
     let said = |change: fn(&mut synthetic::Tape)| {
         let dir = tempfile::tempdir().unwrap();
         let mut t = synthetic::Tape::new();
@@ -51,7 +51,7 @@ fn a_tape_without_submissions_says_what_that_usually_means() {
     let why = why.unwrap();
     assert!(why.contains("agent never reported in") && t.contains(&why), "{t}");
     assert!(said(|t| t.header.tap = "off".into()).1.unwrap().contains("tap was off"));
-    // Recorded and lost, or perhaps behind the damage, is not nothing.
+    // Events that were recorded and lost, or perhaps after the damage, do not count as none.
     assert_eq!(said(|t| t.gap(1, 3, 2, 100)).1, None);
     assert_eq!(
         said(|t| {
@@ -91,7 +91,7 @@ fn the_copies_and_launches() {
 }
 
 #[test]
-fn with_two_gpus_it_says_which() {
+fn with_two_gpus_each_is_named() {
     use synthetic::{DEVICE_AT, HOST_AT, PEER_AT, copy};
     let dir = tempfile::tempdir().unwrap();
     let mut t = synthetic::two_gpus();
@@ -139,7 +139,7 @@ fn a_filter_shows_one_channel_and_no_more_than_the_limit() {
 }
 
 #[test]
-fn colour_adds_escapes_and_nothing_else() {
+fn colour_adds_only_escapes() {
     let (_dir, r) = tape();
     let s = decode::summary(&r).unwrap();
     let coloured = text(|out| Ok(summary::write(out, &Style { colour: true, width: None }, &s)?));
@@ -159,7 +159,7 @@ fn a_narrow_terminal_gets_no_line_longer_than_it_is() {
 }
 
 #[test]
-fn a_recording_with_kernel_times_says_what_has_none_and_why() {
+fn a_recording_with_kernel_times_lists_kernels_without_times() {
     use tape::file::{KernelEnds, ProcessEnd};
     use tape::stamp::{self, StampsBody, state};
     let shown = |state: u32, ends: KernelEnds| {
@@ -184,7 +184,7 @@ fn a_recording_with_kernel_times_says_what_has_none_and_why() {
     ];
     assert_eq!(shown(state::ON, ends), expected);
     let expected = [
-        "kernel times the GPU's time is known of none of 9 runs",
+        "kernel times the GPU's time is unknown for all of 9 runs",
         "               9 without: CUDA did not map doorbell's memory for the GPU (CUresult 2). Raise the limit of locked memory (`ulimit -l`)",
     ];
     assert_eq!(shown(state::REFUSED, KernelEnds::default()), expected);

@@ -1,12 +1,12 @@
-//! What differs, in words that say where.
+//! Describes differences and their places.
 
-/// Where `got` is not what it has to be; `None` where it is.
+/// Describes where `got` differs from what it should be; `None` if they are equal.
 pub fn difference(expected: &[u8], got: &[u8]) -> Option<String> {
     if expected == got {
         return None;
     }
     if expected.len() != got.len() {
-        return Some(format!("{} bytes came instead of {}", got.len(), expected.len()));
+        return Some(format!("{} bytes arrived instead of {}", got.len(), expected.len()));
     }
     let mut wrong = expected.iter().zip(got).enumerate().filter(|(_, (e, g))| e != g);
     let (first, (e, g)) = wrong.next()?;
@@ -21,7 +21,7 @@ pub fn difference(expected: &[u8], got: &[u8]) -> Option<String> {
     })
 }
 
-/// What was written outside of `before.len() - 2 * guard` bytes between two guards of `guard` bytes.
+/// Describes what was written outside of `before.len() - 2 * guard` bytes between two guards of `guard` bytes.
 pub fn guards(before: &[u8], after: &[u8], guard: usize) -> Option<String> {
     let end = before.len().checked_sub(guard)?;
     let wrong = |range: std::ops::Range<usize>| range.into_iter().find(|&i| before.get(i) != after.get(i));
@@ -52,7 +52,7 @@ mod tests {
             difference(b"abcd", b"axcx").unwrap(),
             "2 of 4 bytes differ, the first at offset 1: 0x78 instead of 0x62"
         );
-        assert_eq!(difference(b"ab", b"a").unwrap(), "1 bytes came instead of 2");
+        assert_eq!(difference(b"ab", b"a").unwrap(), "1 bytes arrived instead of 2");
     }
 
     #[test]

@@ -17,9 +17,9 @@ pub struct Ground {
     pub index: usize,
     /// Real hardware may be opened.
     pub allow_real: bool,
-    /// The longest wait for anything that has to come.
+    /// The longest wait for anything that must happen.
     pub patience: Duration,
-    /// Of all random data.
+    /// Seed of all random data.
     pub seed: u64,
 }
 
@@ -52,7 +52,7 @@ impl Ground {
     }
 }
 
-/// Why a check came to no good end.
+/// Why a check did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     Failed(String),
@@ -79,13 +79,13 @@ pub(crate) fn fail_if_some(wrong: Option<String>, what: impl FnOnce() -> String)
     }
 }
 
-/// An open device and an address space of its own.
+/// An open device and a separate address space.
 pub struct Rig {
     pub ground: Ground,
     pub semaphores: Semaphores,
     pub space: Arc<AddressSpace>,
     pub device: Arc<Device>,
-    /// Asynchronous ones first.
+    /// Asynchronous engines first.
     pub copy_engines: Vec<CopyEngine>,
     pub ledger: Arc<Ledger>,
 }
@@ -111,7 +111,7 @@ impl Rig {
         Ok(Channel::new(&self.space, engine, ChannelOptions::default())?)
     }
 
-    /// A channel with a ring of so many entries.
+    /// A channel whose ring has this many entries.
     pub fn small_channel(&self, engine: Engine, entries: u32) -> Result<Channel, Stop> {
         Ok(Channel::new(&self.space, engine, ChannelOptions { entries, ..Default::default() })?)
     }
@@ -133,7 +133,7 @@ impl Rig {
         self.patiently(channel, |channel| channel.submit(&validated)).map(drop)
     }
 
-    /// Tries again while the ring is full, as long as there is patience.
+    /// Tries again while the ring is full, up to the time limit.
     pub fn patiently<T>(
         &self,
         channel: &mut Channel,
@@ -148,7 +148,7 @@ impl Rig {
         }
     }
 
-    /// Waits for a semaphore; a channel that dies meanwhile is named by its error.
+    /// Waits for a semaphore; if the channel dies meanwhile, its error is returned.
     pub fn wait(&self, channel: &Channel, semaphore: &Semaphore, value: u32) -> Result<(), Stop> {
         let start = Instant::now();
         loop {

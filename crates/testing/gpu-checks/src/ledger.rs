@@ -1,7 +1,7 @@
-//! What a driver was asked for and has not been given back: descriptors, mappings, RM objects, UVM ranges, channels.
+//! What a driver has handed out and not yet got back: descriptors, mappings, RM objects, UVM ranges, channels.
 //!
-//! A [`Ledger`] wraps any driver and counts its calls. Other threads of the process do not disturb it, as they would a
-//! look at `/proc/self/fd`.
+//! A [`Ledger`] wraps any driver and counts its calls. Other threads of the process do not disturb it, as they would disturb a listing of
+//! `/proc/self/fd`.
 
 use rm::abi::{self, nr, uvm};
 use rm::driver::{Driver, UvmParams};
@@ -13,12 +13,12 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What is out at one moment.
+/// The open items at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Balance {
     pub descriptors: i64,
     pub mapped_bytes: i64,
-    /// RM objects, by RM_ALLOC and RM_FREE; what lies below a freed one goes with it.
+    /// RM objects, by RM_ALLOC and RM_FREE; the children of a freed object are freed, too.
     pub objects: i64,
     pub ranges: i64,
     pub channels: i64,
@@ -46,7 +46,7 @@ impl Tree {
         self.parents.insert((client, object), parent);
     }
 
-    /// Takes an object away with all that is below it; a client with all that it has.
+    /// Removes an object with all its children, and a client with all its objects.
     fn freed(&mut self, client: u32, object: u32) {
         if client == object {
             return self.parents.retain(|(owner, _), _| *owner != client);
@@ -105,7 +105,7 @@ impl Ledger {
     }
 
     /// # Safety
-    /// `arg` is what `request` takes, as the driver has left it.
+    /// `arg` points to the argument of `request`, as the driver has left it.
     unsafe fn count(&self, request: u64, arg: *const c_void) {
         /// A call's struct.
         unsafe fn read<T: abi::Plain>(arg: *const c_void) -> T {
@@ -148,7 +148,7 @@ impl Ledger {
 
     fn allocated(&self, client: u32, parent: u32, object: u32, status: u32) {
         if status == 0 {
-            // A client is its own root, whatever the call says.
+            // A client is its own root, whatever the call contains.
             let client = if parent == 0 || client == 0 { object } else { client };
             self.objects().made(client, parent, object);
         }
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_below_a_freed_object_goes_with_it() {
+    fn children_of_a_freed_object_are_freed() {
         let mut tree = Tree::default();
         for (client, parent, object) in
             [(1, 0, 1), (1, 1, 10), (1, 10, 11), (1, 11, 12), (1, 1, 20), (2, 0, 2), (2, 2, 11)]

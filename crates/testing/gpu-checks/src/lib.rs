@@ -1,12 +1,11 @@
 //! Named checks of crate `gpu`, the same on the software GPU and on a real one: [`CHECKS`], run by [`run`].
 //!
-//! Each check opens the device anew, in an address space of its own without CUDA, and leaves nothing behind, so that one
-//! that kills its channel spoils no other. What moves is random data that is compared byte by byte, between guard bytes.
-//! A check says what it found: which byte differs, which semaphore did not come, which error killed the channel.
+//! Each check opens the device again, in a separate address space without CUDA, and leaves nothing behind, so a check that kills its channel does
+//! not affect the others. Checks move random data between guard bytes and compare it byte by byte. A check reports what it found: which byte
+//! differs, which semaphore did not arrive, which error killed the channel.
 //!
-//! The one invariant: on real hardware nothing is done that could hurt other users of the GPU. The first thing that
-//! reaches it is one copy of 8 bytes, sizes and counts are small, and what no known code has written is validated only,
-//! never executed.
+//! The one invariant: on real hardware nothing is done that could harm other users of the GPU. The first operation on it is one copy of 8 bytes,
+//! sizes and counts are small, and words that no known code has written are only validated, never executed.
 
 mod checks;
 mod compare;
@@ -22,7 +21,7 @@ pub use random::Random;
 
 use std::time::{Duration, Instant};
 
-/// What a check answers: what it did, or why it stopped.
+/// The result of a check: what it did, or why it stopped.
 pub type Outcome = Result<String, Stop>;
 
 /// One check.
@@ -37,9 +36,9 @@ pub struct Check {
 /// How a check ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// With what was done.
+    /// What was done.
     Passed(String),
-    /// With what was wrong.
+    /// What was wrong.
     Failed(String),
     /// With why it could not be tried.
     Skipped(String),

@@ -22,7 +22,7 @@ impl Random {
 
     /// A number from 0 to `below` - 1; `below` is not 0.
     pub fn below(&mut self, below: u64) -> u64 {
-        // The bias is one in 2^64 / below: of no account here.
+        // The bias is one in 2^64 / below, which is negligible.
         ((u128::from(self.draw()) * u128::from(below)) >> 64) as u64
     }
 

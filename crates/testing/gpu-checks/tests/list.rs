@@ -1,4 +1,4 @@
-//! The whole list passes on the software GPU. One test: the checks count what the process has.
+//! The whole list passes on the software GPU. One test, because the checks count resources of the process.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use gpu_checks::{CHECKS, Ground, Verdict};

@@ -1,4 +1,4 @@
-//! Each planted fault is found by the check that is there for it, and reported as what it is.
+//! Each planted fault is found by the check that is meant for it, and reported correctly.
 
 use doorbell_softgpu::{Mode, Planted, SoftDriver};
 use gpu_checks::{Ground, Verdict};
@@ -12,7 +12,7 @@ const LOST: Planted = Planted::LostRelease { from: 2 };
 #[track_caller]
 fn complaint(check: &str, fault: Planted) -> String {
     let mut ground = Ground::soft(Arc::new(SoftDriver::broken(Mode::Strict, fault)));
-    // What never comes is not waited for as long as what may be late.
+    // A lost event gets a shorter time limit than a late one.
     let lost =
         matches!(fault, Planted::LostRelease { .. } | Planted::LostDecrement { .. } | Planted::LostQmdRelease { .. });
     if lost {
@@ -79,7 +79,7 @@ fn launches_that_go_wrong() {
     says(&stale, "place 3 of 40 in the order of kernels has Some(2), not Some(101)");
 }
 
-/// What is well made only takes longer.
+/// Correct but slow work only takes longer.
 #[test]
 fn slow_kernels_are_waited_for() {
     for check in ["launch-chain", "launch-repeated", "launch-parameters"] {

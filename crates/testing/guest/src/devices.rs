@@ -1,4 +1,4 @@
-//! QEMU's devices of the harness: where they stand, and edu's registers (QEMU's docs/specs/edu.txt).
+//! QEMU's devices of the harness: their addresses, and edu's registers (QEMU's docs/specs/edu.txt).
 
 use pcie::{Address, Bar, Function, Memory};
 use std::error::Error;
@@ -58,7 +58,7 @@ pub fn power(slot: Address, on: bool) -> Result<(), Box<dyn Error>> {
     Ok(config.write_all_at(&control.to_le_bytes(), express + SLOT_CONTROL)?)
 }
 
-/// The port above a function; none for one that stands on the machine's own bus.
+/// The port above a function; `None` if the function is on the machine's root bus.
 pub fn slot(at: Address) -> Option<Address> {
     let path = fs::canonicalize(format!("/sys/bus/pci/devices/{at}")).ok()?;
     path.parent()?.file_name()?.to_str()?.parse().ok()
@@ -66,7 +66,7 @@ pub fn slot(at: Address) -> Option<Address> {
 
 /// edu's identification register: 0xRRrr00ed.
 const IDENTIFICATION: u64 = 0x00;
-/// What is stored here is read back inverted.
+/// A stored value is read back inverted.
 const LIVENESS: u64 = 0x04;
 const SOURCE: u64 = 0x80;
 const DESTINATION: u64 = 0x88;
@@ -74,7 +74,7 @@ const COUNT: u64 = 0x90;
 const COMMAND: u64 = 0x98;
 const START: u64 = 1;
 const TO_MEMORY: u64 = 2;
-/// Where its own 4 KiB lie.
+/// The place of its 4 KiB buffer.
 const BUFFER: u64 = 0x40000;
 
 pub struct Edu<'a> {

@@ -1,5 +1,5 @@
-//! The first program of a small Linux guest (`tests/guest`): it sets the machine up, runs the checks of the part that the kernel's command line names
-//! (`part=sysfs`), says `ok NAME` or `not ok NAME why` for each on the second serial line, and powers the machine off.
+//! The first program of a small Linux guest (`tests/guest`). It sets the machine up, and runs the checks of the part that the kernel's command line
+//! names (`part=sysfs`). It prints `ok NAME` or `not ok NAME why` for each on the second serial line, and powers the machine off.
 //!
 //! It must never be run elsewhere: it ends at once where the first process is another program.
 

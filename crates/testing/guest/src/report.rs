@@ -1,4 +1,4 @@
-//! What the harness reads: one line for each check, on the second serial line; and what is asked of it there.
+//! The messages for the harness: one line for each check on the second serial line, and requests to QEMU there.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -22,9 +22,9 @@ pub fn qemu(command: &str) -> Outcome {
     let mut port = File::options().read(true).write(true).custom_flags(libc::O_NOCTTY).open("/dev/ttyS1")?;
     // SAFETY: all zeroes is a value of this struct of numbers.
     let mut how: libc::termios = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is an open terminal, and the call fills our struct.
+    // SAFETY: the descriptor is an open terminal, and the call fills the struct.
     ensure(unsafe { libc::tcgetattr(port.as_raw_fd(), &raw mut how) } == 0, || "tcgetattr fails".into())?;
-    // The answer is for us alone.
+    // The answer is not echoed.
     how.c_lflag &= !libc::ECHO;
     // SAFETY: as above.
     let set = unsafe { libc::tcsetattr(port.as_raw_fd(), libc::TCSANOW, &raw const how) };
@@ -32,7 +32,7 @@ pub fn qemu(command: &str) -> Outcome {
     port.write_all(format!("qemu {command}\n").as_bytes())?;
     let mut answer = String::new();
     BufReader::new(port).read_line(&mut answer)?;
-    ensure(answer.trim() == "done", || format!("QEMU says of {command}: {answer}"))
+    ensure(answer.trim() == "done", || format!("QEMU's answer to {command}: {answer}"))
 }
 
 pub type Outcome = Result<(), Box<dyn std::error::Error>>;

@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// Mounts what the kernel offers and loads the modules of the initial file system, in the order of their names. Gives the kernel's command line.
+/// Mounts the kernel's file systems and loads the modules of the initial file system, in the order of their names. Returns the kernel's command
+/// line.
 pub fn machine() -> Result<String, String> {
     for (kind, at) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("tmpfs", "/tmp")] {
         mount(kind, at).map_err(|why| format!("mount {at}: {why}"))?;
@@ -46,7 +47,7 @@ fn load(module: &Path) -> io::Result<()> {
 
 /// Does not return.
 pub fn power_off() -> ! {
-    // SAFETY: both take no memory of ours.
+    // SAFETY: neither call accesses memory of this process.
     unsafe {
         libc::sync();
         libc::reboot(libc::RB_POWER_OFF);

@@ -1,4 +1,4 @@
-//! Random data from a seed, checksums, and what differs.
+//! Random data from a seed, checksums, and differences.
 
 use std::fmt;
 
@@ -47,8 +47,8 @@ pub(crate) fn to_bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// FNV-1a taken eight bytes at a time, with the length at the end of each block: 64 bits that any change of any block, of
-/// their order or of their borders moves. Says that two runs agree; it is no protection against intent.
+/// FNV-1a on eight bytes at a time, with the length at the end of each block: 64 bits that change with any block, with the order of blocks and with
+/// their borders. It shows that two runs agree; it gives no protection against intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Checksum(u64);
 
@@ -99,7 +99,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// `None` where both are the same. A missing tail counts as wrong.
+/// `None` if both are equal. A missing tail counts as wrong.
 pub(crate) fn difference(expected: &[u8], got: &[u8]) -> Option<Difference> {
     if expected == got {
         return None;
@@ -117,7 +117,7 @@ pub(crate) fn difference(expected: &[u8], got: &[u8]) -> Option<Difference> {
     })
 }
 
-/// Checks a result against what it has to be.
+/// Compares a result with the expected one.
 pub(crate) fn check(what: impl FnOnce() -> String, expected: &[u8], got: &[u8]) -> crate::Result<()> {
     match difference(expected, got) {
         None => Ok(()),

@@ -1,10 +1,10 @@
-//! The kernels as PTX text, and the same arithmetic on the CPU to say what they must give.
+//! The kernels as PTX text, and the same arithmetic on the CPU for the expected results.
 //!
-//! PTX 7.0 for sm_70: the driver compiles it for whatever GPU there is, and no compiler is needed.
+//! PTX 7.0 for sm_70: the driver compiles it for the installed GPU, and no compiler is needed.
 
 use cuda::{Context, Module, step};
 
-/// What comes behind the text of [`cuda::step`].
+/// The text after that of [`cuda::step`].
 const PTX: &str = r"
 .extern .shared .align 4 .b8 exchange[];
 
@@ -65,7 +65,7 @@ CELLS_STORE:
     ret;
 }
 
-// Waits until the word at `flag` is not zero, then copies it to the word behind it.
+// Waits until the word at `flag` is not zero, then copies it to the next word.
 .visible .entry spin(.param .u64 spin_flag)
 {
     .reg .pred %p<2>;

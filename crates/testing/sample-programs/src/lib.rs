@@ -1,7 +1,7 @@
 //! Small GPU programs to be recorded.
 //!
-//! Each does one thing that a recording must get right, on random data from a seed, and checks what comes back. Its last
-//! line is a checksum of every result, so that runs with and without a recorder compare bitwise; times never enter it.
+//! Each program does one thing that a recording must get right, on random data from a seed, and checks the results. Its last line is a checksum of
+//! all results, so that runs with and without a recorder can be compared bitwise; the checksum does not include times.
 
 mod data;
 mod kernels;
@@ -32,7 +32,7 @@ pub enum Gpu {
 pub enum Launcher {
     #[default]
     Cuda,
-    /// After three launches by CUDA, a channel of doorbell's.
+    /// After three launches by CUDA, a channel of doorbell.
     Doorbell,
 }
 
@@ -40,14 +40,14 @@ pub enum Launcher {
 pub struct Options {
     pub gpu: Gpu,
     pub launcher: Launcher,
-    /// Repeat for this long; a repetition that is under way is finished.
+    /// Repeat for this long; a repetition in progress is finished.
     pub seconds: Option<f64>,
-    /// Rounds, launches or iterations: each sample says which ([`Sample::count`]).
+    /// Rounds, launches or iterations, as each sample defines ([`Sample::count`]).
     pub count: Option<u64>,
     pub seed: u64,
     /// Threads that launch, in `starve`.
     pub threads: u32,
-    /// Shapes of `graphs` by name ([`shapes`]); all where there is none.
+    /// Shapes of `graphs` by name ([`shapes`]); all if empty.
     pub only: Vec<String>,
     /// Lines for people while a sample runs.
     pub progress: fn(&str),
@@ -95,7 +95,7 @@ impl Options {
         self.count.unwrap_or(default)
     }
 
-    /// `None` where no time was asked for.
+    /// `None` if no time was requested.
     fn deadline(&self, start: Instant) -> Result<Option<Instant>> {
         let Some(seconds) = self.seconds else { return Ok(None) };
         Duration::try_from_secs_f64(seconds)
@@ -112,7 +112,7 @@ pub enum Error {
     Unknown { name: String },
     #[error("no shape of graphs is called {name}; there are {}", shapes().join(", "))]
     UnknownShape { name: String },
-    /// Not possible on this machine: a result of its own, not a failure.
+    /// Not possible on this machine, which is a separate result, not a failure.
     #[error("{reason}")]
     Unavailable { reason: String },
     #[error("{what}: {value} makes no sense")]
@@ -149,12 +149,12 @@ type Result<T> = std::result::Result<T, Error>;
 pub struct Sample {
     pub name: &'static str,
     pub about: &'static str,
-    /// What [`Options::count`] counts, and how many there are without it.
+    /// What [`Options::count`] counts, and its default.
     pub count: &'static str,
     run: fn(&cuda::Context, &Options, &mut Report) -> Result<()>,
 }
 
-/// Every sample there is.
+/// All samples.
 pub const SAMPLES: &[Sample] = &[
     Sample {
         name: "copies",
@@ -182,7 +182,7 @@ pub const SAMPLES: &[Sample] = &[
     },
     Sample {
         name: "spin",
-        about: "a kernel that waits for the host while submissions queue up behind it",
+        about: "a kernel that waits for the host while submissions queue up after it",
         count: "submissions behind it (5,000)",
         run: programs::spin::run,
     },
@@ -200,7 +200,7 @@ pub const SAMPLES: &[Sample] = &[
     },
     Sample {
         name: "starve",
-        about: "a thread that creates streams beside --threads others that launch: CUDA's lock starves it (5 s, or --duration); \
+        about: "a thread that creates streams while --threads others launch: CUDA's lock starves it (5 s, or --duration); \
                 with --gpu soft a rwlock stands in for CUDA's, and no GPU is needed",
         count: "nothing",
         run: programs::starve::run,
@@ -232,7 +232,7 @@ pub fn needs_software_gpu(name: &str) -> bool {
     name != "starve"
 }
 
-/// Runs the sample called `name` and reports what it did. Prints nothing itself.
+/// Runs the sample called `name` and returns what it did. Prints nothing itself.
 pub fn run(name: &str, options: &Options) -> Result<Report> {
     let sample = find(name)?;
     options.check(sample)?;
@@ -274,8 +274,8 @@ fn run_with(cuda: &cuda::Cuda, sample: &Sample, options: &Options) -> Result<Rep
     })
 }
 
-/// Once, or until the time is over; every repetition must give the checksum of the first. The last one is reported.
-/// `storm` and `starve` keep time themselves.
+/// Once, or until the time is over; every repetition must give the checksum of the first. The last one is reported. `storm` and `starve` keep time
+/// themselves.
 fn repeat(name: &'static str, options: &Options, mut once: impl FnMut() -> Result<Report>) -> Result<Report> {
     let deadline = if matches!(name, "storm" | "starve") { None } else { options.deadline(Instant::now())? };
     let mut report = once()?;

@@ -15,7 +15,7 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// Nearest rank: p99 is the smallest time that at least 99 % of the iterations did not exceed. `None` of nothing.
+    /// Nearest rank: p99 is the smallest time that at least 99 % of the iterations did not exceed. `None` if empty.
     pub(crate) fn from_times(mut times: Vec<u64>) -> Option<Loop> {
         times.sort_unstable();
         let n = times.len();
@@ -34,7 +34,7 @@ impl Loop {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Part {
     pub name: String,
-    /// In the order of all that there are, from 1.
+    /// Its position among all parts, from 1.
     pub number: u32,
     pub launches: u64,
     /// Why it was left out.
@@ -77,7 +77,7 @@ impl Report {
         self.checksum.add(result);
     }
 
-    /// Of all results, in an order that does not depend on timing.
+    /// Over all results, in an order that does not depend on timing.
     pub fn checksum(&self) -> u64 {
         self.checksum.value()
     }

@@ -1,4 +1,4 @@
-//! One thread that creates beside many that work: what `starve` has in common with and without a GPU.
+//! One thread that creates while many work: the common part of `starve` with and without a GPU.
 
 use crate::{Error, Options, Report, Result};
 use std::cell::Cell;
@@ -39,7 +39,7 @@ impl Turn<'_> {
     }
 }
 
-/// Ends the turn, whatever happens: threads that work for ever would be waited for for ever.
+/// Ends the turn in any case: otherwise the wait for the threads would never end.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -48,8 +48,8 @@ impl Drop for End<'_> {
     }
 }
 
-/// Has `options.threads` threads `work` (their results are added in their order) and the calling thread `create` again and
-/// again beside them, until the time is over. Creations that end later do not count.
+/// Runs `work` on `options.threads` threads (their results are added in their order) while the calling thread runs `create` repeatedly, until the
+/// time is over. Creations that end later do not count.
 pub(crate) fn starve(
     options: &Options,
     report: &mut Report,
@@ -80,10 +80,10 @@ pub(crate) fn starve(
         wait_for_all(&ready);
         (options.progress)(&format!("starve: {threads} threads launch, one creates streams"));
         begun.store(true, Ordering::Release);
-        // On a busy machine a creation that came before would starve nobody, and nobody would starve it.
+        // On a busy machine a creation that came earlier would not compete with anything.
         wait_for_all(&at_work);
         let deadline = Instant::now() + duration;
-        // The workers end at the deadline, whoever waits for them.
+        // The workers end at the deadline, whether or not they are waited for.
         let over = &over;
         let clock = scope.spawn(move || {
             while Instant::now() < deadline && !over.load(Ordering::Relaxed) {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_works_while_another_prepares() {
+    fn no_thread_works_while_another_prepares() {
         let (prepared, lock) = (AtomicUsize::new(0), RwLock::new(()));
         let work = |n: u64, turn: &Turn<'_>| {
             std::thread::sleep(Duration::from_millis(2 * n));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_created_before_each_has_worked() {
+    fn creation_starts_after_each_thread_has_worked() {
         let worked = AtomicUsize::new(0);
         let work = |n: u64, turn: &Turn<'_>| {
             turn.ready();

@@ -1,5 +1,5 @@
-//! Every sample against a stand-in for libcuda: results, checksums, nothing left behind; and mistakes of the GPU, which
-//! must be noticed. What a real GPU does with the PTX is not shown here.
+//! Every sample against a stand-in for libcuda: results, checksums, and no leaks; also mistakes of the GPU, which must be noticed. This does not
+//! show what a real GPU does with the PTX.
 
 mod fake;
 
@@ -9,7 +9,7 @@ use std::ffi::CStr;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 
-/// The stand-in is one for the process, and so are its mistakes.
+/// The stand-in is global to the process, and so are its mistakes.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn start() -> (MutexGuard<'static, ()>, Cuda) {
@@ -35,7 +35,7 @@ fn few(name: &str) -> Options {
 
 #[test]
 #[ignore = "4 s; run by .ci/run"]
-fn every_sample_passes_repeats_its_checksum_and_leaves_nothing() {
+fn every_sample_passes_repeats_its_checksum_and_leaks_nothing() {
     let (_one, cuda) = start();
     let mut sums = Vec::new();
     for sample in SAMPLES {
@@ -94,7 +94,7 @@ fn launches_are_as_many_as_reported() {
     }
 }
 
-/// What the stand-in has not, or what is told to be missing, is skipped by name; all else runs.
+/// Shapes that the stand-in lacks, or is told to lack, are skipped by name; all others run.
 #[test]
 fn shapes_that_a_driver_lacks_are_skipped_by_name() {
     let (_one, cuda) = start();
@@ -113,7 +113,7 @@ fn shapes_that_a_driver_lacks_are_skipped_by_name() {
         "{left:?}"
     );
 
-    // A driver without any of the functions that came later.
+    // A driver without any of the later functions.
     const LATER: [&str; 6] = [
         "cuLaunchKernelEx",
         "cuMemcpy2DAsync_v2",
@@ -156,7 +156,7 @@ fn one_shape_is_the_same_alone() {
     assert!(matches!(run_on(&cuda, "launches", &other), Err(Error::Option { .. })));
 }
 
-/// A shape that goes wrong is named, and does not keep those behind it from running.
+/// A shape that goes wrong is named, and the later ones still run.
 #[test]
 fn a_wrong_shape_is_named_and_the_others_run() {
     let (_one, cuda) = start();

@@ -1,4 +1,4 @@
-//! The variants without libcuda on the software GPU, in strict mode: a doorbell that is lost leaves work undone.
+//! The variants without libcuda on the software GPU, in strict mode: a lost doorbell leaves work undone.
 
 use doorbell_softgpu::{Mode, SoftDriver};
 use sample_programs::{Error, Options, run_soft};
@@ -33,7 +33,7 @@ fn every_variant_passes_and_repeats_its_checksum() {
     }
 }
 
-/// What a report says was done, against what the software GPU says it did.
+/// The facts in a report, compared with what the software GPU reports.
 #[test]
 fn facts_are_what_the_gpu_did() {
     let run = |name: &str| {
@@ -51,7 +51,7 @@ fn facts_are_what_the_gpu_did() {
     let (fact, counters) = run("storm");
     assert_eq!(fact("submissions"), get(&counters.inline_copies));
     let (fact, counters) = run("spin");
-    assert_eq!(fact("submissions behind the waiting one"), get(&counters.copies));
+    assert_eq!(fact("submissions after the waiting one"), get(&counters.copies));
     let (fact, counters) = run("channels");
     assert_eq!(fact("channels"), get(&counters.channels_created));
     for counters in [run("threads").1, run("bench").1] {
@@ -66,7 +66,7 @@ fn graphs_say_why_not() {
 }
 
 #[test]
-fn a_machine_without_the_driver_says_why_not() {
+fn a_machine_without_the_driver_gives_the_reason() {
     if std::path::Path::new("/dev/nvidiactl").exists() {
         test_support::skip!("there is a driver");
     }

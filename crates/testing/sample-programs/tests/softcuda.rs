@@ -1,11 +1,11 @@
-//! `graphs` beside the libcuda in software, whose graphs are words in CUDA's form that the software GPU runs.
+//! `graphs` with the libcuda in software, whose graphs are words in CUDA's form that the software GPU runs.
 
 #[path = "../../softcuda/tests/program/mod.rs"]
 mod program;
 
 use sample_programs::{LaunchVerdict, Launcher, Options, run, shapes};
 
-/// What it has to run; of the others, as much as it can.
+/// Shapes that must run; the others run as far as possible.
 const MUST: [&str; 12] = [
     "one",
     "chain-2",
@@ -35,7 +35,7 @@ fn shapes_of_graphs_run_on_the_software_gpu() {
     }
 }
 
-/// What is launched past CUDA here, as quickly as it is on a busy machine.
+/// Shapes that doorbell launches here, chosen to be quick on a busy machine.
 const PAST: [&str; 7] = ["one", "chain-2", "chain-10", "queued", "memset-4-64B", "memcpy-h2d-4KiB", "two-graphs"];
 
 fn past_cuda(only: Vec<String>) -> sample_programs::Report {
@@ -80,10 +80,10 @@ fn the_checks_of_launches_pass() {
 }
 
 #[test]
-fn after_a_failed_check_nothing_more_is_launched() {
+fn after_a_failed_check_no_launch_follows() {
     // Constant caches are never invalidated: new parameters do not arrive.
     let fault = [("DOORBELL_SOFTGPU_FAULT", "stale-bank")];
-    if !program::inside_where("after_a_failed_check_nothing_more_is_launched", &fault) {
+    if !program::inside_where("after_a_failed_check_no_launch_follows", &fault) {
         return;
     }
     let mut all = Vec::new();
@@ -95,7 +95,7 @@ fn after_a_failed_check_nothing_more_is_launched() {
 
 /// `cuCtxSetLimit(CU_LIMIT_STACK_SIZE, value)`, as a program calls it.
 fn set_stack_size(value: usize) {
-    // SAFETY: the name of a library that is loaded, and of a function with this signature.
+    // SAFETY: the name of a loaded library, and of a function with this signature.
     unsafe {
         let handle = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
         let function = libc::dlsym(handle, c"cuCtxSetLimit".as_ptr());
@@ -137,7 +137,7 @@ fn a_graph_is_not_launched_any_more_when_the_stack_size_changes() {
     let mut graph = prepare(&mut channel);
     let ticket = graph.launch(&mut channel).unwrap();
     channel.wait(ticket, limit).unwrap();
-    // What it is already changes nothing.
+    // Setting the current size changes nothing.
     set_stack_size(1024);
     graph.launch(&mut channel).unwrap();
     set_stack_size(4096);
@@ -154,11 +154,11 @@ fn a_graph_is_not_launched_any_more_when_the_stack_size_changes() {
 }
 
 #[test]
-fn nothing_is_launched_past_cuda_where_the_multi_process_service_has_its_pipe() {
+fn doorbell_launches_nothing_with_the_multi_process_service() {
     let pipes = tempfile::tempdir().unwrap();
     std::fs::write(pipes.path().join("control"), "").unwrap();
     let environment = [("CUDA_MPS_PIPE_DIRECTORY", pipes.path().to_str().unwrap())];
-    let test = "nothing_is_launched_past_cuda_where_the_multi_process_service_has_its_pipe";
+    let test = "doorbell_launches_nothing_with_the_multi_process_service";
     if !program::inside_where(test, &environment) {
         return;
     }

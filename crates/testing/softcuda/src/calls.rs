@@ -31,7 +31,7 @@ fn node(stream: *mut c_void, node: Node) -> c_int {
     on(stream, |stream| stream.node(node))
 }
 
-/// What a stream does that no graph can have.
+/// Work of a stream that no graph can contain.
 fn work(stream: *mut c_void, work: impl FnOnce(&Ended) + Send + 'static) -> c_int {
     on(stream, |stream| {
         stream.unless_captured(|stream| {
@@ -77,7 +77,7 @@ calls! {
         if length < 16 { INVALID_VALUE } else { give(name.cast(), *b"softcuda\0") }
     }
     cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) {
-        // Compute capability 9.0; of others, nothing.
+        // Compute capability 9.0; 0 for other attributes.
         give(value, if attribute == 75 { 9 } else { 0 })
     }
     cuDeviceGetUuid_v2(uuid: *mut [u8; 16], _device: c_int) {

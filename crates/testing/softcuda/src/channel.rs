@@ -25,7 +25,7 @@ pub(crate) struct GraphicsChannel {
     copies: Mutex<u32>,
 }
 
-/// Where the copies that are done are counted, beside the fills.
+/// Where completed copies are counted, next to the fills.
 const COPIED: u64 = 0x40;
 
 struct State {
@@ -65,7 +65,7 @@ impl GraphicsChannel {
         Ok(opened)
     }
 
-    /// Whether so many words are a launch that can be submitted.
+    /// Whether these words are short enough for a launch.
     pub fn has_room_for(words: &[u32]) -> bool {
         4 * words.len() as u64 <= PUSHBUFFERS
     }
@@ -123,7 +123,7 @@ impl GraphicsChannel {
         true
     }
 
-    /// Copies by the copy engine and waits, in words as CUDA writes them. False: it could not be submitted.
+    /// Copies with the copy engine and waits, in words as CUDA writes them. False: it could not be submitted.
     pub fn copy(&self, to: u64, from: u64, bytes: u32) -> bool {
         let mut buffer = [0; 32];
         let mut words = Words::new(&mut buffer);

@@ -34,7 +34,7 @@ struct Side {
 }
 
 impl Copy3d {
-    /// Of a memcpy node, which has one row.
+    /// The copy of a memcpy node, which has one row.
     pub fn of(node: &Node) -> Option<Copy3d> {
         let Node::Copy { to, from, bytes } = *node else { return None };
         let side = |at: u64| {

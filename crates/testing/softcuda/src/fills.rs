@@ -1,13 +1,13 @@
-//! The macro that fills memory, as this CUDA has it: the software GPU's stand-in is loaded into the channel, and small memsets call it.
+//! The macro that fills memory, in this libcuda: the software GPU's stand-in is loaded into the channel, and small memsets call it.
 //!
-//! What real ones have for its arguments is not known, so all of it can be set: `DOORBELL_SOFTCUDA_MACRO` has words of `value-last`, `words-less-one`
-//! and `bytes`, with commas between them.
+//! The arguments of real macros are unknown, so all of them can be set: `DOORBELL_SOFTCUDA_MACRO` has words of `value-last`, `words-less-one` and
+//! `bytes`, separated by commas.
 
 use graph_words::{COMPUTE, MacroCount, MacroForm};
 use pushbuf::encode::{Error, Words};
 use std::sync::OnceLock;
 
-/// What the software GPU knows its stand-in by.
+/// The software GPU recognises its stand-in by this word.
 const MAGIC: u32 = u32::from_le_bytes(*b"fill");
 const LOAD_MME_INSTRUCTION_RAM_POINTER: u16 = 0x114;
 const LOAD_MME_INSTRUCTION_RAM: u16 = 0x118;
@@ -36,7 +36,7 @@ pub(crate) fn load(w: &mut Words<'_>) -> Result<(), Error> {
     w.inc(COMPUTE, LOAD_MME_START_ADDRESS_RAM_POINTER, &[0, 0])
 }
 
-/// Its arguments for so many bytes.
+/// The macro's arguments for this many bytes.
 pub(crate) fn arguments(value: u32, bytes: u32) -> [u32; 2] {
     form().arguments(value, bytes)
 }

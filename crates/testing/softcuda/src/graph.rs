@@ -1,4 +1,4 @@
-//! Graphs: the nodes that a stream has captured, and what is instantiated of them, in CUDA's words.
+//! Graphs: the nodes that a stream has captured, and their instantiation in CUDA's words.
 
 use crate::channel::GraphicsChannel;
 use crate::code;
@@ -14,18 +14,18 @@ use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
 
 const START: PcasAction = PcasAction::InvalidatePrefetchCopySchedule;
-/// Counters of an executable graph lie at the start of its host memory, its tracker behind them.
+/// The counters of an executable graph are at the start of its host memory; its tracker follows.
 const TRACKER: u64 = 0x10_0000;
-/// Behind the tracker: what releases write that nobody waits for.
+/// After the tracker: the target of releases that nothing waits for.
 const OTHERS: u64 = 0x100;
-/// Of one counter.
+/// Bytes of one counter.
 const COUNTER: u64 = 8;
-/// What programs have as `CUgraph`. A node's handle is its address: there are never more of them.
+/// The object that programs know as `CUgraph`. A node's handle is its address: the number of nodes never grows.
 pub(crate) struct Graph {
     nodes: Mutex<Box<[Node]>>,
 }
 
-/// What programs have as `CUgraphExec`.
+/// The object that programs know as `CUgraphExec`.
 pub(crate) struct Exec {
     words: graph_words::Graph,
     /// Each has a counter.
@@ -42,7 +42,7 @@ impl Graph {
         Graph { nodes: Mutex::new(nodes.into()) }
     }
 
-    /// Looks at its nodes, or changes them.
+    /// Reads its nodes, or changes them.
     pub fn nodes<T>(&self, look: impl FnOnce(&mut [Node]) -> T) -> T {
         look(&mut self.nodes.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -82,7 +82,7 @@ impl Graph {
 }
 
 impl Exec {
-    /// Submits a launch, the first with the upload. What it returns waits until the launch is done.
+    /// Submits a launch, the first with the upload. The returned function waits until the launch is complete.
     pub fn submit(self: Arc<Exec>) -> Option<impl FnOnce() + Send> {
         let Soft { channel, .. } = soft()?;
         let mut launches = self.launches.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,7 +125,7 @@ fn use_releases(words: &mut [u32], to: u64) {
     }
 }
 
-/// A graph's words as they come about.
+/// A graph's words while they are written.
 #[derive(Default)]
 struct Writing {
     graph: graph_words::Graph,
@@ -136,7 +136,7 @@ struct Writing {
 }
 
 impl Writing {
-    /// Kernels after one another, as a group with a counter of its own.
+    /// Successive kernels, as a group with a separate counter.
     fn kernels(&mut self, kernels: &[&crate::kernels::Launch]) -> Result<(), c_int> {
         let (first, counter) = (self.graph.kernels.len(), self.groups);
         let is_chain = kernels.len() > 1;
@@ -180,12 +180,12 @@ impl Writing {
                 let bytes = length(bytes)?;
                 match bytes {
                     1..=MOST_BY_MACRO => Step::MacroMemset { at, bytes, arguments: fills::arguments(value, bytes) },
-                    // (By words: one byte more would be a second transfer.)
+                    // (Only whole words: one byte more would be a second transfer.)
                     _ if bytes % 4 == 0 => Step::Memset { at, value, bytes },
                     _ => return Err(NOT_SUPPORTED),
                 }
             }
-            // (CUDA has the CPU copy what it does not know.)
+            // (CUDA lets the CPU copy memory that it does not know.)
             Node::Copy { to, from, .. } if [to, from].iter().any(|at| find(*at, |_, _| ()).is_none()) => {
                 return Err(NOT_SUPPORTED);
             }

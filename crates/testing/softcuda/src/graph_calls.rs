@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What programs have handles of: the addresses.
+/// The objects behind programs' handles, which are their addresses.
 struct Handles<T>(Mutex<BTreeMap<u64, Arc<T>>>);
 
 static GRAPHS: Handles<Graph> = Handles(Mutex::new(BTreeMap::new()));
@@ -38,7 +38,7 @@ impl<T> Handles<T> {
     }
 }
 
-/// The node of whichever graph that lies at an address.
+/// The node at an address, of any graph.
 fn with_node(node: *mut c_void, then: impl FnOnce(&mut Node) -> c_int) -> c_int {
     let graphs = GRAPHS.change(|all| all.values().cloned().collect::<Vec<_>>());
     let mut then = Some(then);
@@ -72,7 +72,7 @@ calls! {
         let Some(graph) = GRAPHS.find(graph) else { return INVALID_VALUE };
         let all = graph.nodes(|all| all.iter_mut().map(|node| std::ptr::from_mut(node).cast()).collect::<Vec<*mut c_void>>());
         if count.is_null() || nodes.is_null() { return give(count, all.len()); }
-        // SAFETY: the caller's: how many there is room for.
+        // SAFETY: the caller's variable: how many there is room for.
         let room = unsafe { count.read_unaligned() };
         for n in 0..room {
             let node = all.get(n).copied().unwrap_or(std::ptr::null_mut());

@@ -1,4 +1,4 @@
-//! As CUDA does it, cuInit loads the library that `CUDA_INJECTION64_PATH` names, and calls its InitializeInjection: so profilers come into programs.
+//! As CUDA does, cuInit loads the library that `CUDA_INJECTION64_PATH` names, and calls its InitializeInjection: this is how profilers are loaded.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStringExt;
@@ -18,7 +18,7 @@ pub(crate) fn load() {
     LOADED.call_once(|| {
         let path = std::env::var_os("CUDA_INJECTION64_PATH").and_then(|path| CString::new(path.into_vec()).ok());
         let Some(path) = path else { return };
-        // SAFETY: two strings; the library is one that is made to be loaded so, and its function has this type.
+        // SAFETY: two strings; the library is made to be loaded like this, and its function has this type.
         unsafe {
             let library = dlopen(path.as_ptr(), RTLD_NOW);
             let function = if library.is_null() { library } else { dlsym(library, INITIALIZE.as_ptr()) };

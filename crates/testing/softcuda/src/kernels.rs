@@ -1,4 +1,4 @@
-//! The kernels that modules have, by name: those of the examples and tests, which have them as PTX text.
+//! The kernels in modules, by name: those of the examples and tests, which have them as PTX text.
 
 use crate::wait::Ended;
 use std::ffi::c_void;
@@ -9,7 +9,7 @@ pub(crate) struct Kernel {
     name: &'static str,
     /// Bytes of each argument.
     arguments: &'static [usize],
-    /// The operation of the software GPU that does the same; none of kernels that wait for the program, or that no operation does.
+    /// The equivalent operation of the software GPU; `None` for kernels that wait for the program, or that no operation replaces.
     pub operation: Option<u32>,
     run: fn(&Launch, &Ended),
 }
@@ -28,7 +28,7 @@ static KERNELS: [Kernel; 11] = [
     Kernel { name: "stream_memory", arguments: &[8, 4, 4], operation: None, run: stream_memory },
 ];
 
-/// A kernel with what it is launched with. Its arguments name memory that lives until it has run, which the program promises.
+/// A kernel with its launch parameters. Its arguments name memory that lives until it has run, as the program promises.
 #[derive(Clone)]
 pub(crate) struct Launch {
     pub kernel: &'static Kernel,
@@ -115,7 +115,7 @@ fn copy(launch: &Launch, _: &Ended) {
     unsafe { crate::memory::copy(launch.argument(0), launch.argument(1), launch.word(2) as usize) };
 }
 
-/// Adds to every word of so many groups of four.
+/// Adds to every word of this many groups of four.
 fn stream_memory(launch: &Launch, _: &Ended) {
     let (words, value) = (launch.argument(0), launch.word(2));
     for index in 0..4 * u64::from(launch.word(1)) {

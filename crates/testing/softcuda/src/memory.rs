@@ -1,5 +1,5 @@
-//! The device, its memory and its channel. As CUDA does it, small blocks of device memory share a mapping that is kept when they are freed: they are
-//! given out again, the lowest first, without a call of the driver.
+//! The device, its memory and its channel. As in CUDA, small blocks of device memory share a mapping that is kept when they are freed: they are
+//! given out again, the lowest first, without a driver call.
 
 use crate::channel::GraphicsChannel;
 use gpu::{AddressSpace, Device, DeviceOptions, Memory};
@@ -16,11 +16,11 @@ pub(crate) struct Block {
     pub video: bool,
     /// CUDA's number of it: never used twice.
     pub number: u64,
-    /// None of a small block.
+    /// `None` for a small block.
     memory: Option<Arc<Memory>>,
 }
 
-/// Bytes of the mapping that small blocks are cut out of, and of the largest of them.
+/// Bytes of the mapping from which small blocks are cut, and of the largest of them.
 const CHUNK: u64 = 2 << 20;
 const SMALL: u64 = 64 << 10;
 
@@ -28,7 +28,7 @@ pub(crate) struct Soft {
     pub device: Arc<Device>,
     pub space: Arc<AddressSpace>,
     pub channel: GraphicsChannel,
-    /// Of the kernels of graphs.
+    /// The code of the kernels of graphs.
     pub code: Arc<Memory>,
     #[allow(dead_code, reason = "kept alive")]
     chunk: Arc<Memory>,
@@ -39,7 +39,7 @@ pub(crate) struct Soft {
 static SOFT: OnceLock<Option<Soft>> = OnceLock::new();
 static BLOCKS: Mutex<(u64, BTreeMap<u64, Block>)> = Mutex::new((0, BTreeMap::new()));
 
-/// Opened by the first call; `None` where there is no software GPU.
+/// Opened by the first call; `None` without a software GPU.
 pub(crate) fn soft() -> Option<&'static Soft> {
     SOFT.get_or_init(|| {
         if std::env::var_os(FAULT).is_some_and(|fault| fault == "divided") {
@@ -56,7 +56,7 @@ pub(crate) fn soft() -> Option<&'static Soft> {
     .as_ref()
 }
 
-/// Of the software GPU. CUDA finds a part of a GPU in the list of devices; there is none here.
+/// A variable of the software GPU. CUDA finds a part of a divided GPU in the list of devices, which does not exist here.
 const FAULT: &str = "DOORBELL_SOFTGPU_FAULT";
 
 /// As CUDA does on a divided GPU (MIG): takes a part of it. Its file stays open.
@@ -126,7 +126,7 @@ pub(crate) fn free(at: u64, video: bool) -> bool {
     true
 }
 
-/// The allocation that `address` is in, and where it begins.
+/// The allocation that contains `address`, and its first address.
 pub(crate) fn find<T>(address: u64, look: impl FnOnce(u64, &Block) -> T) -> Option<T> {
     let blocks = blocks();
     let (base, block) = blocks.1.range(..=address).next_back()?;

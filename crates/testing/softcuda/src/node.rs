@@ -1,4 +1,4 @@
-//! What a stream is given that a graph can have, too.
+//! Work for a stream that a graph can contain, too.
 
 use crate::kernels::Launch;
 use crate::memory;
@@ -23,7 +23,7 @@ pub(crate) enum Node {
     },
 }
 
-/// `DOORBELL_SOFTCUDA_COPIES=engine`: copies go through the channel's copy engine, where the GPU knows both sides.
+/// `DOORBELL_SOFTCUDA_COPIES=engine`: copies go through the channel's copy engine, if the GPU knows both sides.
 fn by_the_engine() -> bool {
     static ASKED: OnceLock<bool> = OnceLock::new();
     *ASKED.get_or_init(|| std::env::var("DOORBELL_SOFTCUDA_COPIES").is_ok_and(|way| way == "engine"))
@@ -50,7 +50,7 @@ impl Node {
         self.kernel().is_none_or(|launch| launch.kernel.operation.is_some())
     }
 
-    /// What a fill comes down to: the word, again and again, and bytes.
+    /// The result of a fill: the repeated word, and the bytes.
     pub fn filled(&self) -> Option<(u64, u32, usize)> {
         let Node::Fill { to, value, size, count } = *self else { return None };
         let word = match size {
@@ -61,7 +61,7 @@ impl Node {
         Some((to, word, size * count))
     }
 
-    /// By the CPU, on the stream's thread, what CUDA would put into its own channels; small fills by the channel, as CUDA does.
+    /// Does on the CPU, on the stream's thread, what CUDA would submit to its own channels; small fills use the channel, as in CUDA.
     pub fn run(&self, ended: &Ended) {
         if let Some((to, word, bytes)) = self.filled() {
             let small = u32::try_from(bytes).is_ok_and(|bytes| (1..=graph_words::MOST_BY_MACRO).contains(&bytes));

@@ -1,4 +1,4 @@
-//! What calls answer: values of `CUresult`.
+//! The results of calls: values of `CUresult`.
 
 use std::ffi::c_int;
 
@@ -16,7 +16,7 @@ pub(crate) const NOT_SUPPORTED: c_int = 801;
 pub(crate) const CAPTURE_UNSUPPORTED: c_int = 900;
 pub(crate) const CAPTURE_INVALIDATED: c_int = 901;
 
-/// Writes an answer to where the caller wants it.
+/// Writes a result to the caller's variable.
 pub(crate) fn give<T>(to: *mut T, value: T) -> c_int {
     if to.is_null() {
         return INVALID_VALUE;
@@ -34,7 +34,7 @@ pub(crate) fn status(good: bool, otherwise: c_int) -> c_int {
 macro_rules! calls {
     ($($name:ident($($argument:ident: $kind:ty),*) $body:block)*) => {$(
         /// # Safety
-        /// As the CUDA driver API reference says of this function.
+        /// As the CUDA driver API reference describes this function.
         #[allow(non_snake_case)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int $body

@@ -1,4 +1,4 @@
-//! Streams: threads that do their work in order. While one captures, what it is given is kept for a graph instead.
+//! Streams: threads that do their work in order. While one captures, its work is kept for a graph instead.
 
 use crate::node::Node;
 use crate::status::{CAPTURE_INVALIDATED, CAPTURE_UNSUPPORTED, ILLEGAL_STATE, SUCCESS};
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Told when the stream ends.
+/// It can find out that the stream has ended.
 type Work = Box<dyn FnOnce(&Ended) + Send>;
 
 #[derive(Default)]
@@ -42,7 +42,7 @@ impl Stream {
         stream
     }
 
-    /// A new one's handle.
+    /// Creates a stream and returns its handle.
     pub fn create() -> u64 {
         let stream = Stream::start();
         let handle = Arc::as_ptr(&stream) as u64;
@@ -78,7 +78,7 @@ impl Stream {
         self.capture.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it is given from now on is kept for a graph.
+    /// From now on work is kept for a graph.
     pub fn begin_capture(&self) -> c_int {
         let mut capture = self.capture();
         if capture.is_some() {
@@ -88,7 +88,7 @@ impl Stream {
         SUCCESS
     }
 
-    /// What was kept since.
+    /// The work kept since then.
     pub fn end_capture(&self) -> Result<Vec<Node>, c_int> {
         let capture = self.capture().take().ok_or(ILLEGAL_STATE)?;
         if capture.invalid { Err(CAPTURE_INVALIDATED) } else { Ok(capture.nodes) }
@@ -99,7 +99,7 @@ impl Stream {
         self.capture().as_ref().map_or(0, |capture| if capture.invalid { 2 } else { 1 })
     }
 
-    /// Runs a node when all before it is done, or keeps it for the graph that is captured.
+    /// Runs a node when all before it are complete, or keeps it for the captured graph.
     pub fn node(&self, node: Node) -> c_int {
         match &mut *self.capture() {
             Some(capture) if !node.can_be_captured() => {
@@ -112,7 +112,7 @@ impl Stream {
         SUCCESS
     }
 
-    /// For what no graph can have: an error while the stream captures, and the capture is invalid then.
+    /// For work that no graph can contain: an error while the stream captures, which also invalidates the capture.
     pub fn unless_captured(&self, then: impl FnOnce(&Stream) -> c_int) -> c_int {
         if let Some(capture) = &mut *self.capture() {
             capture.invalid = true;

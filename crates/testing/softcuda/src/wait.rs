@@ -16,7 +16,7 @@ impl Ended {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Waits, on the stream's thread, until the word at `at` has come to `value`, counting up.
+    /// Waits, on the stream's thread, until the word at `at` has reached `value`, counting up.
     ///
     /// # Safety
     /// A word of memory that lives until then.
@@ -27,7 +27,7 @@ impl Ended {
     }
 }
 
-/// Whether a word that counts up has come to a value.
+/// Whether a word that counts up has reached a value.
 pub(crate) fn has_come(word: &AtomicU32, value: u32) -> bool {
     word.load(Ordering::SeqCst).wrapping_sub(value) as i32 >= 0
 }

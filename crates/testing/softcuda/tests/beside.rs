@@ -1,4 +1,4 @@
-//! What whoever watches this libcuda sees of it, and channels of others beside its own.
+//! What a watcher of this libcuda sees, and other channels next to its own.
 
 mod program;
 
@@ -31,7 +31,7 @@ fn another_channel_opens_in_its_group_and_works() {
     assert!(matches!(Channel::new(&space, Engine::Graphics, options), Err(Error::Group(_))));
 }
 
-/// A channel of the libcuda's as the watched calls tell of it.
+/// A channel of the libcuda, as the watched calls describe it.
 struct Theirs {
     ring: u64,
     entries: u32,
@@ -109,7 +109,7 @@ fn a_graph_is_learnt_from_what_its_launches_put_into_the_channel() {
     let channels = [channel.what.clone()];
     let refused = cuda_graph::learn(&channels, &upload, &[&first, &second]).unwrap_err();
     assert!(matches!(refused, cuda_graph::Refused::MacroArguments { bytes: 64, arguments: [5, 16], .. }), "{refused}");
-    // Two memsets of the stream tell how the graph's is read.
+    // Two memsets of the stream show how the graph's is decoded.
     let fills: Vec<cuda_graph::FillCall> = [(7, 11), (12, 3)]
         .into_iter()
         .flat_map(|(value, words)| {
@@ -122,7 +122,7 @@ fn a_graph_is_learnt_from_what_its_launches_put_into_the_channel() {
         .collect();
     let fills = cuda_graph::FillMacro::of_calls(&fills).unwrap();
     let learnt = cuda_graph::learn_with(Some(fills), &channels, &upload, &[&first, &second]).unwrap();
-    // Kernels, the memset and kernels behind it, and the copy.
+    // Kernels, the memset, the kernels after it, and the copy.
     assert_eq!((learnt.kernels(), learnt.groups.len(), learnt.counters.len()), (5, 3, 2));
     assert_eq!(learnt.banks[0].parameter_bytes().unwrap(), memory.address().to_le_bytes());
     let (fills, copies): (Vec<_>, Vec<_>) = (

@@ -1,4 +1,4 @@
-//! Graphs that are captured from streams: what they do, in which order, and what is refused.
+//! Graphs that are captured from streams: their effects, their order, and what is refused.
 
 mod program;
 
@@ -21,7 +21,7 @@ fn words(memory: &DeviceBuffer<'_>) -> Vec<u32> {
     bytes[..256].chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
 }
 
-/// One thread.
+/// Launches one thread.
 fn one(function: &Function<'_>, stream: &Stream<'_>, arguments: &[cuda::Argument]) -> cuda::Result<()> {
     // SAFETY: the tests' arguments are the kernels', and name memory that outlives the stream's work.
     unsafe { function.launch([1; 3], [1; 3], 0, stream, arguments) }
@@ -36,7 +36,7 @@ fn a_graph_does_what_its_calls_do_as_often_as_it_is_launched() {
     let module = Module::from_ptx(&context, PTX).unwrap();
     let [add, log, store, copy] = ["add1", "log", "store", "copy"].map(|name| module.function(name).unwrap());
     let stream = Stream::new(&context).unwrap();
-    // Twice the same work: one by the calls themselves, one by a graph. 64 words that it counts in, and a log.
+    // The same work twice: once by the calls themselves, once by a graph. 64 words for counting, and a log.
     let memory = [(); 4].map(|()| DeviceBuffer::new(&context, 4096).unwrap());
     memory.iter().for_each(|memory| memory.write(&[0; 4096]).unwrap());
     let work = |words: &DeviceBuffer<'_>, logged: &DeviceBuffer<'_>| {
@@ -87,7 +87,7 @@ fn a_stream_is_in_order_between_graphs_and_other_work() {
     let streams = [(); 2].map(|()| Stream::new(&context).unwrap());
     let memory = DeviceBuffer::new(&context, 4096).unwrap();
     let word = |n: usize| memory.slice(64 * n, 4).unwrap();
-    // Each stream has a graph: to its third word its first, then one more, 20 times.
+    // Each stream has a graph: it copies the first of its words to the third, then adds 1 to that 20 times.
     let execs = [0, 1].map(|n| {
         let captured = Graph::capture(&streams[n], || {
             streams[n].copy(word(4 * n + 2), word(4 * n))?;
@@ -133,8 +133,8 @@ fn a_long_chain_is_launched() {
 }
 
 #[test]
-fn what_no_graph_can_have_is_refused_and_the_stream_goes_on() {
-    if !program::inside("what_no_graph_can_have_is_refused_and_the_stream_goes_on") {
+fn work_that_no_graph_can_contain_is_refused_and_the_stream_continues() {
+    if !program::inside("work_that_no_graph_can_contain_is_refused_and_the_stream_continues") {
         return;
     }
     let context = context();

@@ -1,8 +1,7 @@
-//! What the GPU consumed, counted where it survives the process.
+//! What the GPU consumed, in counters that can survive the process.
 //!
-//! With `DOORBELL_SOFTGPU_COUNTERS=path` the struct lies in that file, mapped shared: after a `kill -9` of the program a
-//! test opens it and compares. [`ChannelCounters::progress`] is consistent at every instant: entries, dwords and hash
-//! belong together.
+//! With `DOORBELL_SOFTGPU_COUNTERS=path` the struct is in that file, mapped shared: after a `kill -9` of the program a test opens it and compares.
+//! [`ChannelCounters::progress`] is consistent at every instant: entries, dwords and hash belong together.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -13,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// First eight bytes of the file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SOFTGPU2");
-/// Channels that are counted one by one, in the order of their creation.
+/// Channels that have separate counters, in the order of their creation.
 pub const CHANNELS: usize = 256;
 /// Start value of [`hash`].
 pub const HASH_SEED: u64 = 0xcbf2_9ce4_8422_2325;
@@ -32,9 +31,9 @@ pub struct Counters {
     pub magic: AtomicU64,
     /// Stores of a token at +0x90 of a doorbell page, known token or not.
     pub doorbells: AtomicU64,
-    /// Doorbells whose token belongs to no living channel.
+    /// Doorbells whose token belongs to no live channel.
     pub unknown_tokens: AtomicU64,
-    /// Doorbells that found GP_PUT where the last one had left it.
+    /// Doorbells that found GP_PUT unchanged since the last one.
     pub empty_doorbells: AtomicU64,
     /// GPFIFO entries consumed.
     pub entries: AtomicU64,
@@ -85,7 +84,7 @@ struct ProgressSlot {
     hash: AtomicU64,
 }
 
-/// How far a channel has come.
+/// The progress of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// GPFIFO entries consumed, control entries included.
@@ -104,7 +103,7 @@ pub mod state {
 }
 
 impl ChannelCounters {
-    /// The latest complete record. Two slots take turns, and the one with fewer entries is the one being rewritten.
+    /// The latest complete record. The two slots alternate, and the one with fewer entries is the one being rewritten.
     pub fn progress(&self) -> Progress {
         let read = |slot: &ProgressSlot| Progress {
             entries: slot.entries.load(Ordering::Acquire),
@@ -129,7 +128,7 @@ impl ChannelCounters {
 }
 
 impl Counters {
-    /// Counters that nobody else sees, for the life of the process.
+    /// Counters that are private to this process.
     pub fn private() -> &'static Counters {
         // SAFETY: every field is an atomic integer, for which zero is a value.
         let counters: &'static Counters = Box::leak(Box::new(unsafe { std::mem::zeroed() }));
@@ -149,7 +148,7 @@ impl Counters {
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the mapping is as long as the struct, aligned to a page, never unmapped, and atomics may change below us.
+        // SAFETY: the mapping is as long as the struct, page-aligned, never unmapped, and atomics may be changed by other processes.
         let counters: &'static Counters = unsafe { &*at.cast() };
         counters.magic.store(MAGIC, Ordering::Release);
         Ok(counters)
@@ -160,7 +159,7 @@ impl Counters {
         self.channels.get(index)
     }
 
-    /// Channels that were ever used and are counted.
+    /// Channels that were ever used and have counters.
     pub fn used(&self) -> impl Iterator<Item = &ChannelCounters> {
         self.channels.iter().filter(|channel| channel.state.load(Ordering::Acquire) != 0)
     }

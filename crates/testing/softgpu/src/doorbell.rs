@@ -1,9 +1,9 @@
-//! Doorbell pages and what a store to one does.
+//! Doorbell pages and the effect of a store to one.
 //!
 //! Everything here runs inside signal handlers of any thread: fixed tables of atomics, no allocation, no lock.
 //!
-//! A ring takes a snapshot: the channel may run up to the GP_PUT that USERD held at that moment, no further. A GP_PUT that
-//! is written and never rung is never seen.
+//! A ring takes a snapshot: the channel may run up to the GP_PUT that USERD held at that moment, no further. A GP_PUT that is written and never
+//! rung is never seen.
 
 use crate::counters::{ChannelCounters, Counters, add};
 use crate::sys;
@@ -34,7 +34,7 @@ const OWNED: u64 = 1 << 32;
 pub struct Slot {
     /// `OWNED | token`, or 0.
     token: AtomicU64,
-    /// Rings that are looking at `put` right now: who frees the USERD waits for them.
+    /// Rings that are reading `put` right now: a thread that frees the USERD waits for them.
     readers: AtomicU32,
     put: AtomicPtr<u32>,
     counters: AtomicPtr<ChannelCounters>,
@@ -49,7 +49,7 @@ impl Slot {
     }
 }
 
-/// What wakes the GPU: the channels' slots and an event count to sleep on.
+/// Wakes the GPU: the channels' slots and an event count to sleep on.
 #[derive(Debug)]
 pub struct Bell {
     slots: Box<[Slot]>,
@@ -95,7 +95,7 @@ impl Bell {
         slot.token.store(OWNED | u64::from(token), Ordering::Release);
     }
 
-    /// Takes the slot back; when this returns no ring looks at the channel's USERD any more.
+    /// Takes the slot back; when this returns, no ring reads the channel's USERD any more.
     pub fn release(&self, index: usize) {
         let slot = &self.slots[index];
         slot.token.store(0, Ordering::SeqCst);
@@ -117,7 +117,7 @@ impl Bell {
             return;
         };
         slot.readers.fetch_add(1, Ordering::SeqCst);
-        // Looked at only now: a channel that goes waits for who is counted.
+        // Read only now, because a channel that is freed waits for the rings in `readers`.
         if slot.token.load(Ordering::SeqCst) == wanted {
             self.snapshot(slot);
         } else {
@@ -127,12 +127,12 @@ impl Bell {
         self.wake();
     }
 
-    /// Two threads may ring one channel: whoever wins has read GP_PUT after the other had published, so it cannot go back.
+    /// Two threads may ring one channel: the winner has read GP_PUT after the other had published, so it cannot go back.
     fn snapshot(&self, slot: &Slot) {
         let put = slot.put.load(Ordering::Relaxed).cast::<AtomicU32>();
         let mut old = slot.rung.load(Ordering::Acquire);
         let put = loop {
-            // SAFETY: the slot is owned and we are counted in `readers`, so the USERD memory is mapped.
+            // SAFETY: the slot is owned and this thread is counted in `readers`, so the USERD memory is mapped.
             let put = unsafe { (*put).load(Ordering::Acquire) };
             let new = (old >> 32).wrapping_add(1) << 32 | u64::from(put);
             match slot.rung.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire) {
@@ -150,7 +150,7 @@ impl Bell {
         }
     }
 
-    /// Something happened that the GPU should look at. Async-signal-safe.
+    /// Something happened that the GPU should handle. Async-signal-safe.
     pub fn wake(&self) {
         self.events.fetch_add(1, Ordering::SeqCst);
         if self.asleep.load(Ordering::SeqCst) != 0 {
@@ -162,7 +162,7 @@ impl Bell {
         self.events.load(Ordering::SeqCst)
     }
 
-    /// Sleeps unless something happened since `seen`, at most so long.
+    /// Sleeps for at most this long, unless something happened since `seen`.
     pub fn sleep(&self, seen: u32, nanoseconds: u64) {
         self.asleep.store(1, Ordering::SeqCst);
         if self.events() == seen {
@@ -172,7 +172,7 @@ impl Bell {
     }
 }
 
-/// What a usermode page reads at `offset`, 16 bytes of it: the clock at +0x80, zero elsewhere. Async-signal-safe.
+/// 16 bytes of a usermode page at `offset`: the clock at +0x80, zero elsewhere. Async-signal-safe.
 pub fn register_bytes(offset: u64) -> u128 {
     let mut window = [0u8; 32];
     let base = offset & !15;
@@ -268,7 +268,7 @@ fn enter(address: usize, offset: usize, prot: i32, bell: &'static Bell) -> bool 
     false
 }
 
-/// Forgets the pages of a range that is no longer mapped, or no longer to a doorbell.
+/// Removes the pages of a range that is no longer mapped, or no longer to a doorbell.
 pub fn forget(address: usize, len: usize) {
     for page in used() {
         let at = page.address.load(Ordering::Acquire);
@@ -281,12 +281,12 @@ pub fn forget(address: usize, len: usize) {
 /// Calls that are changing the program's mappings of doorbell pages right now.
 static CHANGING: AtomicU32 = AtomicU32::new(0);
 
-/// While this lives, the table may lag behind the kernel's mappings, and [`find_settled`] waits for it.
+/// While this lives, the table may be older than the kernel's mappings, and [`find_settled`] waits for it.
 #[derive(Debug)]
 pub struct Changing(());
 
 impl Changing {
-    /// Nothing, where the process has no doorbell page.
+    /// `None` if the process has no doorbell page.
     pub fn begin() -> Option<Changing> {
         if USED.load(Ordering::Acquire) == 0 {
             return None;
@@ -302,8 +302,7 @@ impl Drop for Changing {
     }
 }
 
-/// As [`find`], but not fooled by another thread that is just moving the page. Bounded: the change may be the interrupted
-/// thread's own. Async-signal-safe.
+/// As [`find`], but also right while another thread moves the page. Bounded: the change may be the interrupted thread's own. Async-signal-safe.
 pub fn find_settled(address: u64) -> Option<Found> {
     for _ in 0..10_000_000 {
         let changing = CHANGING.load(Ordering::SeqCst) != 0;
@@ -340,7 +339,7 @@ pub fn moved(old: usize, len: usize, new: usize) {
     }
 }
 
-/// Sets what the program believes a doorbell page's protection to be. `false`: no doorbell page.
+/// Sets the protection that the program gave to a doorbell page. `false`: no doorbell page.
 pub fn set_prot(address: usize, prot: i32) -> bool {
     page_at(address).map(|page| page.prot.store(prot, Ordering::Release)).is_some()
 }

@@ -1,4 +1,4 @@
-//! The software GPU as a [`Driver`] in the same process: what tests use, each with a machine of its own.
+//! The software GPU as a [`Driver`] in the same process: for tests, each with its own machine.
 //!
 //! Doorbell pages trap here as they do under preload: the first one that is mapped installs the SIGSEGV handler.
 
@@ -19,12 +19,12 @@ pub struct SoftDriver {
 }
 
 impl SoftDriver {
-    /// A new machine with counters of its own.
+    /// A new machine with private counters.
     pub fn new(mode: Mode) -> SoftDriver {
         SoftDriver { machine: Machine::new(mode, Counters::private()) }
     }
 
-    /// A new machine whose video memory lies in one file, where a device on another bus reaches it: at `bus`, in a row.
+    /// A new machine whose GPU memory is in one file, contiguous and at the bus address `bus`, so that a device on another bus can access it.
     ///
     /// # Errors
     /// Where the file cannot be mapped.
@@ -33,7 +33,7 @@ impl SoftDriver {
         Ok(SoftDriver { machine: Machine::with_video(mode, Counters::private(), Some(pool)) })
     }
 
-    /// A new machine whose driver says that it is `version` and has the structs of branch `structs`.
+    /// A new machine whose driver reports `version` and has the structs of branch `structs`.
     pub fn of_driver(mode: Mode, version: &str, structs: u32) -> SoftDriver {
         SoftDriver { machine: Machine::with_driver(mode, Counters::private(), version, structs) }
     }

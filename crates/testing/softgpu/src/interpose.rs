@@ -1,11 +1,11 @@
-//! The exported functions of the preloaded library: system calls on our nodes are answered here, all others go on to the
-//! kernel unchanged.
+//! The exported functions of the preloaded library: system calls on the software GPU's nodes are answered here, all others are passed to the kernel
+//! unchanged.
 //!
-//! They are part of the rlib too, so they ask where they are: in the main program's own image they only pass on. Answers
-//! are given where this code came in as a shared object, by `LD_PRELOAD`.
+//! They are part of the rlib too, so they check where they are: in the main program's own image they only pass calls on. They answer only if this
+//! code was loaded as a shared object, by `LD_PRELOAD`.
 //!
-//! Passing on means the system call itself, not the next library's function: no symbol lookup, so nothing can recurse at
-//! start-up, in an allocator or in a constructor. The exception is `sigaction`, whose kernel form needs libc's trampoline.
+//! Passing on means the system call itself, not the next library's function: without a symbol lookup, nothing can recurse at start-up, in an
+//! allocator or in a constructor. The exception is `sigaction`, whose kernel form needs libc's trampoline.
 
 use crate::doorbell::{self, Changing};
 use crate::kernel::{Machine, Node};
@@ -15,7 +15,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// Descriptors that are looked up without a lock; a program that opens more has its nodes among the first anyway.
+/// Descriptors that are looked up without a lock; a program that opens more still has its nodes among the first ones.
 const FDS: usize = 1 << 16;
 static OURS: [AtomicU64; FDS / 64] = [const { AtomicU64::new(0) }; FDS / 64];
 
@@ -43,7 +43,7 @@ fn machine() -> &'static Machine {
     MACHINE.get_or_init(Machine::from_environment)
 }
 
-/// Whether we are a shared object beside the program, and not part of it.
+/// Whether this code is a shared object and not part of the program.
 fn preloaded() -> bool {
     const UNKNOWN: u8 = 0;
     const NO: u8 = 1;
@@ -59,7 +59,7 @@ fn preloaded() -> bool {
     }
 }
 
-/// Compares our own address with the main program's segments, which the kernel names in the auxiliary vector.
+/// Compares the address of this code with the main program's segments, which the kernel names in the auxiliary vector.
 fn in_main_program() -> bool {
     // SAFETY: the auxiliary vector's program headers are mapped for the life of the process.
     unsafe {
@@ -115,7 +115,7 @@ unsafe fn open_any(dir: c_int, path: *const c_char, flags: c_int, mode: usize) -
     }
 }
 
-// The variadic last argument of open, openat, fcntl and ioctl comes in the register that a fixed one would (System V ABI).
+// The variadic last argument of open, openat, fcntl and ioctl is passed in the register that a fixed one would use (System V ABI).
 
 /// # Safety
 /// As `open(2)`.
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: u64, arg: *mut c_void) -> c_i
 /// # Safety
 /// As `mmap(2)`.
 unsafe fn map(addr: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void {
-    // What MAP_FIXED replaces is no doorbell any more, and must be forgotten before it is something else.
+    // A range that MAP_FIXED replaces is no longer a doorbell, and must be removed before it becomes something else.
     let _changing = if flags & libc::MAP_FIXED != 0 {
         let changing = Changing::begin();
         doorbell::forget(addr as usize, len);
@@ -283,7 +283,7 @@ pub unsafe extern "C" fn mprotect(addr: *mut c_void, len: usize, prot: c_int) ->
     if !start.is_multiple_of(PAGE) {
         return fail(libc::EINVAL);
     }
-    // A trapped page stays without rights; what the program asked for decides who answers its faults.
+    // A trapped page stays without rights; the protection that the program asked for decides who handles its faults.
     for page in (start..start.saturating_add(len)).step_by(PAGE) {
         // SAFETY: the caller's contract, page by page.
         if !doorbell::set_prot(page, prot) && unsafe { sys::mprotect(page, PAGE, prot) } != 0 {
@@ -303,7 +303,7 @@ pub extern "C" fn close(fd: c_int) -> c_int {
     sys::close(fd)
 }
 
-/// A descriptor has come to be: it is ours if the one that it was made from is.
+/// A descriptor was created: it belongs to the software GPU if the one from which it was made does.
 fn duplicated(old: c_int, new: c_int) -> c_int {
     if new >= 0 && new != old {
         if is_ours(new) {

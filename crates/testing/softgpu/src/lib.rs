@@ -1,27 +1,23 @@
-//! A GPU and its kernel driver in software, behind the same ioctls as the real ones.
+//! A GPU and its kernel driver in software, with the same ioctls as the real ones.
 //!
-//! Two ways in: as a preloaded library, where [`interpose`] answers `/dev/nvidiactl`, `/dev/nvidia0` and `/dev/nvidia-uvm`
-//! ("the kernel": it must stand *behind* every other preloaded library), and in process through [`SoftDriver`].
+//! It can be used in two ways. As a preloaded library, [`interpose`] answers for `/dev/nvidiactl`, `/dev/nvidia0` and `/dev/nvidia-uvm`; it
+//! represents the kernel, so it must be *after* every other preloaded library. In process, it is used through [`SoftDriver`].
 //!
-//! - [`kernel`]: clients, handles, memories, GPU page tables, channels: what the ioctls do.
-//! - [`doorbell`] and [`signal`]: the doorbell pages. In strict mode every store to one is trapped, and a channel runs
-//!   only when its token was rung and only up to the GP_PUT that was there at that moment: a ring that is lost leaves
-//!   work undone, for ever, where a test sees it.
-//! - [`engine`]: one thread that is the GPU: runlists, PBDMA, host methods, copy engine, inline-to-memory, compute and its
-//!   scheduler.
-//! - [`standin`]: kernels that this GPU runs; all other code runs nothing.
-//! - [`pool`]: video memory in one file, so that an emulated device of another program reaches it by its bus address.
+//! - [`kernel`]: clients, handles, memories, GPU page tables, channels: the effects of the ioctls.
+//! - [`doorbell`] and [`signal`]: the doorbell pages. In strict mode every store to one is trapped, and a channel runs only when its token was
+//!   rung, and only up to the GP_PUT at that moment: a lost ring leaves work undone forever, where a test sees it.
+//! - [`engine`]: one thread that is the GPU: runlists, PBDMA, host methods, copy engine, inline-to-memory, compute and its scheduler.
+//! - [`standin`]: kernels that this GPU runs; other code runs nothing.
+//! - [`pool`]: GPU memory in one file, so that an emulated device of another program can access it by its bus address.
 //! - [`counters`]: what was consumed, in a file that outlives the process.
-//! - [`planted`]: faults that a test asks for, to see that its checks find them.
+//! - [`planted`]: faults that a test requests, to show that its checks find them.
 //!
-//! Environment of the preloaded library: `DOORBELL_SOFTGPU=strict|poll`, `DOORBELL_SOFTGPU_COUNTERS=path`,
-//! `DOORBELL_SOFTGPU_LOG=1` to say on standard error which channel was killed and why, `DOORBELL_SOFTGPU_FAULT=NAME`, and
-//! `DOORBELL_SOFTGPU_DRIVER=VERSION` for another driver's version and its branch's structs (or those of
-//! `DOORBELL_SOFTGPU_STRUCTS=BRANCH`), `DOORBELL_SOFTGPU_VIDEO=FILE@BUS` for video memory in a file that other
-//! devices find at that bus address.
+//! Environment of the preloaded library. `DOORBELL_SOFTGPU=strict|poll`; `DOORBELL_SOFTGPU_COUNTERS=path`; `DOORBELL_SOFTGPU_LOG=1` reports on
+//! standard error which channel was killed and why; `DOORBELL_SOFTGPU_FAULT=NAME`. `DOORBELL_SOFTGPU_DRIVER=VERSION` selects another driver's
+//! version and its branch's structs (or those of `DOORBELL_SOFTGPU_STRUCTS=BRANCH`). `DOORBELL_SOFTGPU_VIDEO=FILE@BUS` puts the GPU memory into a
+//! file that other devices find at that bus address.
 //!
-//! The one invariant: nothing is executed that a doorbell did not announce (strict), and nothing that goes wrong on one
-//! channel is felt by another.
+//! The one invariant: only what a doorbell announced is executed (strict), and a failure on one channel never affects another.
 
 pub mod counters;
 pub mod doorbell;
@@ -46,8 +42,8 @@ pub use planted::Planted;
 pub use pool::Pool;
 pub use standin::{MacroCount, StandIn, StandInMacro};
 
-/// What CHECK_VERSION_STR answers.
+/// The answer to CHECK_VERSION_STR.
 pub const DRIVER_VERSION: &str = "580.159.04";
 
-/// `dev_name` in CARD_INFO, which real drivers leave empty on Linux: how a program knows that no real GPU is there.
+/// `dev_name` in CARD_INFO, which real drivers leave empty on Linux: by this a program recognises that the GPU is not real.
 pub const MARKER: &[u8; 8] = b"softgpu0";

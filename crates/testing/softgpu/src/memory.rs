@@ -1,8 +1,7 @@
-//! Memory objects: video and system memory as memory files with a mapping of our own, and pages of the program itself.
+//! Memory objects: GPU memory and system memory as memory files with a private mapping, and pages of the program itself.
 //!
-//! The GPU reads and writes through its own mapping only, so the program may move, protect or unmap its view as it likes.
-//! Pages of the program (class 0x71) are reached by `process_vm_readv`: what is no longer mapped there is a fault of the
-//! GPU, not a crash.
+//! The GPU reads and writes through its own mapping only, so the program may move, protect or unmap its view as it likes. Pages of the program
+//! (class 0x71) are accessed by `process_vm_readv`: an unmapped page there is a fault of the GPU, not a crash.
 
 use crate::pool::{Part, Pool};
 use crate::status::{self, Outcome};
@@ -43,8 +42,8 @@ pub struct Memory {
     backing: Backing,
 }
 
-// SAFETY: the mapping belongs to the object, lives as long as it, and is only touched by volatile or atomic accesses and
-// plain copies of bytes that the program, like with a real GPU, may change at any time.
+// SAFETY: the mapping belongs to the object and lives as long as it. It is only accessed by volatile or atomic accesses and plain copies of bytes
+// that the program, as with a real GPU, may change at any time.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -57,7 +56,7 @@ impl Memory {
         let fd = sys::memfd(name, size).map_err(|_| status::NO_MEMORY)?;
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping of our own file at an address of the kernel's choice.
+        // SAFETY: a new mapping of the object's own file at an address of the kernel's choice.
         let at = unsafe { sys::mmap(0, size as usize, prot, flags, fd, 0) };
         if at == libc::MAP_FAILED {
             sys::close(fd);
@@ -79,8 +78,7 @@ impl Memory {
         Memory { place: Place::User, size, backing: Backing::Program { address } }
     }
 
-    /// What a CPU mapping is made of: the file, and where in it the object begins. `None` for pages of the program, which are mapped
-    /// already.
+    /// What a CPU mapping maps: the file, and the object's offset in it. `None` for pages of the program, which are already mapped.
     pub fn file(&self) -> Option<(i32, u64)> {
         match &self.backing {
             Backing::File { fd, .. } => Some((*fd, 0)),
@@ -89,7 +87,7 @@ impl Memory {
         }
     }
 
-    /// Where other devices on the bus find it for as long as it is there, if its place says that.
+    /// The bus address by which other devices find it during its life, if its place determines that.
     pub fn bus(&self) -> Option<u64> {
         match &self.backing {
             Backing::Part { part, .. } => Some(part.bus()),
@@ -105,7 +103,7 @@ impl Memory {
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Option<()> {
         self.bounds(offset, into.len())?;
         match self.backing {
-            // SAFETY: within the mapping, which lives as long as self; `into` is memory of ours alone.
+            // SAFETY: within the mapping, which lives as long as self; `into` is exclusive memory of this thread.
             Backing::File { at, .. } | Backing::Part { at, .. } => unsafe {
                 at.add(offset as usize).copy_to_nonoverlapping(into.as_mut_ptr(), into.len());
             },
@@ -120,7 +118,7 @@ impl Memory {
     pub fn write(&self, offset: u64, from: &[u8]) -> Option<()> {
         self.bounds(offset, from.len())?;
         match self.backing {
-            // SAFETY: within the mapping, which lives as long as self; `from` is memory of ours alone.
+            // SAFETY: within the mapping, which lives as long as self; `from` is exclusive memory of this thread.
             Backing::File { at, .. } | Backing::Part { at, .. } => unsafe {
                 at.add(offset as usize).copy_from_nonoverlapping(from.as_ptr(), from.len());
             },
@@ -195,7 +193,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Backing::File { fd, at } = self.backing {
-            // SAFETY: our own mapping, which nothing else refers to any more.
+            // SAFETY: the object's own mapping, to which nothing else refers any more.
             unsafe { sys::munmap(at as usize, self.size as usize) };
             sys::close(fd);
         }

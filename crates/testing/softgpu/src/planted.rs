@@ -1,4 +1,4 @@
-//! Planted faults: what a broken GPU would do, so that a test of its users can be seen to fail for the right reason.
+//! Planted faults: what a broken GPU would do, to show that a test of its users fails for the right reason.
 //!
 //! One at a time and none by default. In process through [`Machine::plant`](crate::Machine::plant); in the preloaded
 //! library through `DOORBELL_SOFTGPU_FAULT=NAME`, with the names of [`Planted::parse`].
@@ -7,9 +7,9 @@ use crate::fault::Fault;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// The notifier's error where none is asked for: MMU fault, what a wrong address ends in on real hardware.
+/// The notifier's default error: MMU fault, the result of a wrong address on real hardware.
 const XID: u32 = 31;
-/// How far a timestamp that goes backwards goes, from the one before it.
+/// How far a timestamp that goes backwards is before the previous one.
 const BACK_NS: u64 = 1 << 20;
 
 /// Turns of a slow kernel: longer than a CPU takes to submit the next launch.
@@ -23,21 +23,21 @@ const SLOW_TIMES: u64 = 10;
 pub enum Planted {
     /// Copies leave out the last byte of every line.
     ShortCopy,
-    /// From the n-th on, counted from 1, so many copied lines leave out their last byte; all others are whole.
+    /// From the n-th on, counted from 1, this many copied lines leave out their last byte; all others are complete.
     TornCopy { from: u64, lines: u64 },
-    /// Copies write one byte past every line, if something is mapped there: the complement of what was there.
+    /// Copies write one byte past every line, if something is mapped there: the complement of the earlier byte.
     LongCopy,
     /// From the n-th on, counted from 1, semaphore releases and reductions of all engines do nothing.
     LostRelease { from: u64 },
     /// Each channel dies at its n-th GPFIFO entry, counted from 1, with this error in its notifier.
     DeadChannel { entry: u64, xid: u32 },
-    /// Copies read their source so many times: a link that is slower by about as much.
+    /// Copies read their source this many times, like a slower link.
     SlowCopy { times: u64 },
-    /// Every second timestamp is about a millisecond before the one that came before it.
+    /// Every second timestamp is about a millisecond before the previous one.
     ClockBack,
     /// The n-th store to the doorbell, counted from 1, is not seen.
     LostDoorbell { nth: u32 },
-    /// Every QMD stays active for so many turns of the GPU's thread more: who does not wait for it is found out.
+    /// Every QMD stays active for this many more turns of the GPU's thread, which exposes programs that do not wait for it.
     SlowKernel { turns: u64 },
     /// The n-th decrement of a QMD's dependence counter, counted from 1, does nothing.
     LostDecrement { nth: u64 },
@@ -45,9 +45,9 @@ pub enum Planted {
     LostQmdRelease { nth: u64 },
     /// Constant caches are never invalidated: kernels run with the parameters that they had first.
     StaleBank,
-    /// Confidential computing is on, as far as the driver is asked. (Nothing is encrypted.)
+    /// The driver reports that confidential computing is on. (Nothing is encrypted.)
     Confidential,
-    /// The GPU is divided (MIG), as far as the driver is asked: clients may have a part of it.
+    /// The driver reports that the GPU is divided (MIG): clients may have a part of it.
     Divided,
     /// The GPU has this compute class and no other: that of another chip.
     Compute { class: u32 },
@@ -97,7 +97,7 @@ impl Planted {
     }
 }
 
-/// A name that stands for no fault.
+/// The name of no fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoFault(String);
 
@@ -115,7 +115,7 @@ impl fmt::Display for NoFault {
 
 impl std::error::Error for NoFault {}
 
-/// What is planted in a GPU now. Asked by its one thread, changed by any.
+/// The fault planted in a GPU now. Read by its one thread, changed by any.
 #[derive(Debug, Default)]
 pub(crate) struct Plot {
     planted: Mutex<(Option<Planted>, u64)>,
@@ -130,7 +130,7 @@ impl Plot {
         self.planted.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Bytes of a copied line that are written, of `length`; one more than there are is one past.
+    /// Bytes of a copied line of `length` that are written; one more than `length` means one past the end.
     pub(crate) fn line(&self, length: u64) -> u64 {
         match self.now() {
             Some(Planted::ShortCopy) => length.saturating_sub(1),
@@ -179,7 +179,7 @@ impl Plot {
         }
     }
 
-    /// True for a decrement that is lost.
+    /// Whether a decrement is lost.
     pub(crate) fn loses_decrement(&self) -> bool {
         self.nth(|fault| match fault {
             Planted::LostDecrement { nth } => Some(nth),
@@ -187,7 +187,7 @@ impl Plot {
         })
     }
 
-    /// False for a QMD's release that is lost.
+    /// Whether a QMD's release is made; false if it is lost.
     pub(crate) fn releases_of_qmd(&self) -> bool {
         !self.nth(|fault| match fault {
             Planted::LostQmdRelease { nth } => Some(nth),
@@ -200,7 +200,7 @@ impl Plot {
         self.now() == Some(Planted::StaleBank)
     }
 
-    /// Whether the driver says that confidential computing is on.
+    /// Whether the driver reports that confidential computing is on.
     pub(crate) fn is_confidential(&self) -> bool {
         self.now() == Some(Planted::Confidential)
     }
@@ -218,13 +218,13 @@ impl Plot {
         }
     }
 
-    /// What a release writes as its time, which is `clock`.
+    /// The time that a release writes; without a fault, `clock`.
     pub(crate) fn timestamp(&self, clock: u64) -> u64 {
         let mut planted = self.planted.lock().unwrap_or_else(PoisonError::into_inner);
         if planted.0 != Some(Planted::ClockBack) {
             return clock;
         }
-        // (Of the last one, not of the clock: on a busy machine more time than that may have passed.)
+        // (Relative to the last one, not to the clock: on a busy machine more time than that may have passed.)
         match std::mem::take(&mut planted.1) {
             0 => {
                 planted.1 = clock;
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn every_second_timestamp_lies_before_the_last_one_however_late_it_comes() {
+    fn every_second_timestamp_is_before_the_last_one_however_late() {
         let plot = Plot::default();
         plot.set(Some(Planted::ClockBack));
         let times = [5, 6, 7, 500].map(|ms| plot.timestamp(ms * 1_000_000));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_planted_by_default() {
+    fn no_fault_is_planted_by_default() {
         let plot = Plot::default();
         assert_eq!((plot.line(8), plot.releases(), plot.timestamp(5)), (8, true, 5));
         assert_eq!(plot.kills(u64::MAX), None);

@@ -1,5 +1,5 @@
-//! Video memory in one file, for devices that other programs emulate: what such a program shows as the BAR of a card is then this GPU's
-//! memory, and a device there that writes to a bus address of that BAR writes into a buffer of this GPU.
+//! GPU memory in one file, for devices that other programs emulate. Such a program shows the file as the BAR of a card, so a device there that
+//! writes to a bus address of that BAR writes into a buffer of this GPU.
 //!
 //! A byte's bus address is that of the file's first byte and its offset. It does not change as long as the memory is there, mapped for
 //! the CPU or not.
@@ -11,10 +11,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Large pages of the GPU's begin on such addresses, and so does what is as large.
+/// The GPU's large pages begin at multiples of this, and so do parts of that size.
 const LARGE: u64 = 2 << 20;
 
-/// The file and what is taken of it.
+/// The file and its used parts.
 #[derive(Debug)]
 pub struct Pool {
     file: OwnedFd,
@@ -25,7 +25,7 @@ pub struct Pool {
     taken: Mutex<BTreeMap<u64, u64>>,
 }
 
-// SAFETY: the mapping lives as long as the pool; parts of it are touched as `Memory` says.
+// SAFETY: the mapping lives as long as the pool; parts of it are accessed as described at `Memory`.
 unsafe impl Send for Pool {}
 // SAFETY: as above.
 unsafe impl Sync for Pool {}
@@ -42,12 +42,12 @@ impl Pool {
     /// All of `file`, whose first byte other devices find at `bus`.
     ///
     /// # Errors
-    /// Where it has no page, `bus` is no page's or the file cannot be mapped.
+    /// The file has no complete page, `bus` is not page-aligned, or the file cannot be mapped.
     pub fn new(file: BorrowedFd<'_>, bus: u64) -> io::Result<Arc<Pool>> {
         let file = file.try_clone_to_owned()?;
         // SAFETY: a plain struct of numbers.
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: a descriptor of our own and a place for the answer.
+        // SAFETY: a descriptor owned here and a place for the answer.
         if unsafe { libc::fstat(file.as_raw_fd(), &raw mut stat) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -90,7 +90,7 @@ impl Pool {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whole pages that nobody has, zeroed: the first gap that holds them. `None`: there is none.
+    /// Whole unused pages, zeroed: the first gap that is large enough. `None`: there is none.
     pub(crate) fn take(pool: &Arc<Pool>, length: u64) -> Option<Part> {
         let grain = if length.is_multiple_of(LARGE) { LARGE } else { PAGE };
         let offset = {
@@ -106,8 +106,8 @@ impl Pool {
             taken.insert(offset, end - offset);
             offset
         };
-        // What the last owner left is gone for all who have the file mapped.
-        // SAFETY: within the mapping, and nobody else's (just taken).
+        // The last owner's contents are erased for all who have the file mapped. SAFETY: within the mapping, and just taken, so it has no other
+        // owner.
         unsafe { pool.at.add(offset as usize).write_bytes(0, length as usize) };
         Some(Part { pool: pool.clone(), offset, length })
     }
@@ -115,7 +115,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: our own mapping; every part keeps the pool.
+        // SAFETY: the pool's own mapping; every part keeps the pool.
         unsafe { sys::munmap(self.at as usize, self.length as usize) };
     }
 }
@@ -142,9 +142,9 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // Pages nobody uses take no memory; where the file system does not know holes they stay until they are taken again.
+        // Unused pages take no memory; if the file system does not support holes they stay until they are taken again.
         let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: a range of our own file, that no memory object has any more.
+        // SAFETY: a range of the pool's own file, which no memory object has any more.
         unsafe { libc::fallocate(self.file(), hole, self.offset as i64, self.length as i64) };
         self.pool.taken().remove(&self.offset);
     }
@@ -156,7 +156,7 @@ mod tests {
     use std::os::fd::FromRawFd;
 
     fn pool(pages: u64, bus: u64) -> Arc<Pool> {
-        // SAFETY: a new descriptor that nobody else has.
+        // SAFETY: a new descriptor without another owner.
         let file = unsafe { OwnedFd::from_raw_fd(sys::memfd(c"pool", pages * PAGE).unwrap()) };
         Pool::new(file.as_fd(), bus).unwrap()
     }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_large_begins_on_a_large_page() {
+    fn large_parts_begin_on_a_large_page() {
         let pool = pool(1024 + 512, 0);
         let small = Pool::take(&pool, PAGE).unwrap();
         let large = Pool::take(&pool, LARGE).unwrap();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_file_says_why() {
+    fn a_text_without_a_valid_file_gives_the_reason() {
         for (text, why) in
             [("/dev/shm/x", "FILE@BUS"), ("/nowhere@10", "No such file"), ("/dev/null@z", "invalid digit")]
         {

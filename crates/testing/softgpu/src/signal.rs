@@ -1,12 +1,11 @@
 //! The kernel's side of a fault: trapped doorbell pages first, then whoever registered a handler.
 //!
-//! Our handler is the one the kernel knows for SIGSEGV. An access to a doorbell page that the program's own protection
-//! allows is ours: no program can tell that it was trapped. Every other fault goes to the handler that was registered
-//! through [`sigaction`], exactly as if we were not there. That handler may ring a doorbell itself: the nested fault is
-//! handled like any other, so SIGSEGV is never blocked here.
+//! The kernel knows the handler here for SIGSEGV. It handles an access to a doorbell page that the program's own protection allows: no program can
+//! tell that it was trapped. Every other fault goes to the handler that was registered through [`sigaction`], exactly as without the software GPU.
+//! That handler may ring a doorbell itself: the nested fault is handled like any other, so SIGSEGV is never blocked here.
 //!
-//! Deliberately without SA_ONSTACK: a nested fault needs two signal frames, and the 8 KiB alternate stacks that language
-//! runtimes set up hold only one where frames carry AVX-512 state.
+//! Deliberately without SA_ONSTACK: a nested fault needs two signal frames, and the 8 KiB alternate stacks of language runtimes hold only one if
+//! frames carry AVX-512 state.
 
 use crate::doorbell;
 use crate::sys;
@@ -24,7 +23,7 @@ static HANDLER: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 static FLAGS: AtomicI32 = AtomicI32::new(0);
 static MASK: AtomicU64 = AtomicU64::new(0);
 static RESTORER: AtomicUsize = AtomicUsize::new(0);
-/// Whose handler the kernel has: see [`install`].
+/// Which handler the kernel has: see [`install`].
 static STATE: AtomicU32 = AtomicU32::new(NOT_YET);
 const NOT_YET: u32 = 0;
 const BEGUN: u32 = 1;
@@ -32,12 +31,12 @@ const INSTALLED: u32 = 2;
 /// Calls of [`sigaction`] for SIGSEGV that go on to libc.
 static PASSING: AtomicU32 = AtomicU32::new(0);
 
-/// libc's own `sigaction`: found behind us where we interpose it.
+/// libc's own `sigaction`: looked up in the later libraries if this one interposes it.
 fn real() -> Option<Sigaction> {
     static REAL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
     let mut at = REAL.load(Ordering::Acquire);
     if at.is_null() {
-        // SAFETY: a C string; RTLD_NEXT searches behind this object.
+        // SAFETY: a C string; RTLD_NEXT searches the libraries after this object.
         at = unsafe { libc::dlsym(libc::RTLD_NEXT, c"sigaction".as_ptr()) };
         REAL.store(at, Ordering::Release);
     }
@@ -48,7 +47,7 @@ fn real() -> Option<Sigaction> {
     Some(unsafe { transmute::<*mut c_void, Sigaction>(at) })
 }
 
-/// Async signals wait while we handle a fault: a handler that rings meanwhile must not find us half-way.
+/// Async signals are blocked while a fault is handled: a handler that rings meanwhile must not find half-changed state.
 fn full_mask() -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigfillset initialises the set; the others change it.
@@ -84,8 +83,8 @@ fn remembered() -> libc::sigaction {
     action
 }
 
-/// Makes our handler the kernel's, and the one that was there the layer above. When this returns it is there, whichever thread has
-/// put it there: the first doorbell page of a process may be mapped by several threads at once.
+/// Registers the handler here with the kernel, and the earlier one as the layer above. When this returns it is registered, whichever thread did it:
+/// several threads may map the first doorbell page of a process at once.
 pub fn install() {
     if STATE.load(Ordering::Acquire) == INSTALLED {
         return;
@@ -93,7 +92,7 @@ pub fn install() {
     let Some(real) = real() else { return };
     // A signal handler that interrupts this thread here would deadlock: it waits for the installation.
     let before = sys::signal_mask(mask_bits(&full_mask()));
-    // ORDERING: sequentially consistent with `sigaction`: it sees that this has begun, or we see it passing.
+    // ORDERING: sequentially consistent with `sigaction`: it sees that this has begun, or this thread sees that call in progress.
     match STATE.compare_exchange(NOT_YET, BEGUN, Ordering::SeqCst, Ordering::SeqCst) {
         Ok(_) => {
             while PASSING.load(Ordering::SeqCst) != 0 {
@@ -120,10 +119,10 @@ fn put_in_place(real: Sigaction) {
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
     ours.sa_mask = full_mask();
     let mut old = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: both are valid actions; `old` is written where the call succeeds and zero (SIG_DFL) otherwise.
+    // SAFETY: both are valid actions; `old` is written if the call succeeds and is zero (SIG_DFL) otherwise.
     unsafe {
         real(libc::SIGSEGV, ptr::null(), old.as_mut_ptr());
-        // Before ours is there: another thread may fault at once.
+        // Before the new handler is registered: another thread may fault at once.
         remember(old.assume_init_ref());
         real(libc::SIGSEGV, &raw const ours, ptr::null_mut());
     }
@@ -155,7 +154,7 @@ pub unsafe fn sigaction(signal: i32, new: *const libc::sigaction, old: *mut libc
         wait_for_installed();
     }
     let before = remembered();
-    // SAFETY: the caller says that each is null or valid.
+    // SAFETY: the caller promises that each is null or valid.
     unsafe {
         if let Some(new) = new.as_ref() {
             remember(new);
@@ -181,7 +180,7 @@ extern "C" fn handler(signal: i32, info: *mut libc::siginfo_t, context: *mut c_v
 /// Carries out an access to a doorbell page. `false`: not one, or not one that the program may make.
 fn doorbell_access(address: u64, context: *mut c_void) -> bool {
     let Some(page) = doorbell::find_settled(address) else { return false };
-    // SAFETY: `context` is the third argument of the running handler, used by nobody else meanwhile.
+    // SAFETY: `context` is the third argument of the running handler, and nothing else uses it meanwhile.
     let Some(mut registers) = (unsafe { Context::from_handler(context) }) else { return false };
     let mut code = [0u8; trap::MAX_INSTRUCTION];
     let len = sys::read_self(registers.rip(), &mut code);
@@ -210,18 +209,18 @@ fn doorbell_access(address: u64, context: *mut c_void) -> bool {
     true
 }
 
-/// What the kernel would do had we not been there.
+/// Does what the kernel would have done without this handler.
 fn forward(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     let handler = HANDLER.load(Ordering::Acquire);
     let flags = FLAGS.load(Ordering::Relaxed);
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
-        // A fault that is ignored kills all the same: let it happen again without us.
+        // A fault that is ignored still kills: it is repeated without this handler.
         if let Some(real) = real() {
             // SAFETY: all zeros is SIG_DFL.
             unsafe {
                 let default: libc::sigaction = MaybeUninit::zeroed().assume_init();
                 real(signal, &raw const default, ptr::null_mut());
-                // One that was sent does not happen again by itself; it is delivered when this handler returns.
+                // A signal that was sent does not repeat itself; it is delivered when this handler returns.
                 if (*info).si_code <= 0 {
                     libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::syscall(libc::SYS_gettid), signal);
                 }

@@ -43,7 +43,7 @@ pub struct Piece {
 }
 
 impl AddressSpace {
-    /// What tells it from all others, also from those that are gone.
+    /// An id that is never reused, also after its end.
     pub fn id(&self) -> u64 {
         self.id.0
     }
@@ -56,7 +56,7 @@ impl AddressSpace {
         self.registered.store(registered, Ordering::Release);
     }
 
-    /// Maps, or says no where something is mapped already.
+    /// Maps, or returns `None` if something is mapped already.
     pub fn map(&self, va: u64, len: u64, memory: Arc<Memory>, offset: u64, writable: bool) -> Option<()> {
         let end = va.checked_add(len)?;
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
@@ -109,7 +109,7 @@ impl AddressSpace {
         })
     }
 
-    /// Checks that a whole range is mapped, as an engine that touches all of it would find out.
+    /// Checks that a whole range is mapped, as for an engine that accesses all of it.
     pub fn check(&self, va: u64, len: u64, write: bool) -> Result<(), Fault> {
         let end = va.checked_add(len).ok_or(Fault::unmapped(va))?;
         let mut at = va;
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_space_that_comes_after_another_at_its_place_is_another() {
+    fn every_space_has_a_new_id() {
         let ids: std::collections::HashSet<u64> = (0..100).map(|_| AddressSpace::default().id()).collect();
         assert_eq!(ids.len(), 100);
     }

@@ -1,16 +1,16 @@
 //! Stand-in kernels and macros: code that this GPU can run.
 //!
-//! No instructions are interpreted. Where a QMD's program address holds the bytes of a [`StandIn`], its operation runs with the parameters that lie in
-//! constant bank 0 from [`PARAMETERS`] on, laid out as a C compiler lays out a kernel's arguments. Code of any other kind runs nothing.
+//! No instructions are interpreted. If a QMD's program address holds the bytes of a [`StandIn`], its operation runs with the parameters in constant
+//! bank 0 from [`PARAMETERS`] on, laid out as a C compiler lays out a kernel's arguments. Other code runs nothing.
 
-/// What the code begins with.
+/// The first bytes of the code.
 pub const MAGIC: &[u8; 16] = b"soft kernel code";
 /// Where parameters begin in constant bank 0.
 pub const PARAMETERS: u64 = 0x210;
-/// Where constant bank 0 says where its first parameter lies, for kernels that take the address of one; 0: it does not say.
+/// The place in constant bank 0 with the address of its first parameter, for kernels that take the address of one; 0 there: it is not given.
 pub const FIRST_PARAMETER: u64 = 0x198;
 
-/// What a stand-in does. Pointers are addresses of the GPU's.
+/// What a stand-in does. Pointers are GPU addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Nothing = 0,
@@ -57,7 +57,7 @@ impl Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StandIn {
     pub operation: Operation,
-    /// How many turns of the GPU's thread it stays active at least; each takes about a microsecond where nothing else is to be done.
+    /// The minimum number of turns of the GPU's thread for which it stays active; each takes about a microsecond without other work.
     pub turns: u32,
 }
 
@@ -68,7 +68,7 @@ impl StandIn {
         StandIn { operation, turns: 0 }
     }
 
-    /// What has to lie at the program address.
+    /// The bytes that must be at the program address.
     pub fn code(self) -> [u8; StandIn::BYTES] {
         let mut code = [0; StandIn::BYTES];
         code[..16].copy_from_slice(MAGIC);
@@ -77,7 +77,7 @@ impl StandIn {
         code
     }
 
-    /// `None`: other code. `Err`: a stand-in whose operation has this number, which is none.
+    /// `None`: other code. `Err`: a stand-in with this unknown operation number.
     pub fn parse(code: &[u8]) -> Option<Result<StandIn, u32>> {
         let rest = code.strip_prefix(MAGIC)?;
         let word = |at: usize| Some(u32::from_le_bytes(rest.get(at..at + 4)?.try_into().ok()?));
@@ -87,7 +87,7 @@ impl StandIn {
     }
 }
 
-/// Instructions of the macro engine that this GPU can run: a fill, that is a word as the data of the inline write in front of the call, so often.
+/// Instructions of the macro engine that this GPU can run: a fill, which repeats a word as the data of the preceding inline write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StandInMacro {
     /// The value is the second argument, not the first.
@@ -109,7 +109,7 @@ pub enum MacroCount {
 impl StandInMacro {
     pub const MAGIC: u32 = u32::from_le_bytes(*b"fill");
 
-    /// What LOAD_MME_INSTRUCTION_RAM loads where the macro begins.
+    /// The words that LOAD_MME_INSTRUCTION_RAM loads where the macro begins.
     pub fn words(self) -> [u32; 2] {
         let form = u32::from(self.value_last) | (self.count as u32) << 1 | u32::from(self.complements) << 3;
         [StandInMacro::MAGIC, form]
@@ -127,7 +127,7 @@ impl StandInMacro {
         (magic == StandInMacro::MAGIC && form >> 4 == 0).then_some(of)
     }
 
-    /// The word and how often it comes, from both arguments.
+    /// The word and its number of repetitions, from both arguments.
     pub(crate) fn fill(self, [first, second]: [u32; 2]) -> (u32, u32) {
         let (value, count) = if self.value_last { (second, first) } else { (first, second) };
         let words = match self.count {

@@ -28,7 +28,7 @@ pub const UVM_ADDRESS_IN_USE: u32 = 0x68;
 /// An error status on its way to the caller.
 pub type Outcome<T = ()> = Result<T, u32>;
 
-/// The word that goes into the call's status field.
+/// The word for the call's status field.
 pub fn of(outcome: Outcome) -> u32 {
     match outcome {
         Ok(()) => OK,

@@ -1,4 +1,4 @@
-//! System calls past libc's exported functions, which this library may be interposing: no recursion, whatever calls us.
+//! System calls that bypass libc's exported functions, which this library may be interposing, so that no caller causes a recursion.
 
 use std::ffi::c_void;
 
@@ -28,7 +28,7 @@ pub unsafe fn mprotect(addr: usize, len: usize, prot: i32) -> i32 {
 
 /// Whether all bytes of a range can be read, as a kernel finds that out when it copies from a program.
 pub fn readable(at: usize, len: usize) -> bool {
-    // The kernel reads the set of eight bytes before it refuses what is to be done with it.
+    // The kernel reads the set of eight bytes before it refuses the unknown operation.
     let word = |at: usize| {
         const NOTHING: i32 = 99;
         let before = errno();
@@ -55,7 +55,7 @@ pub fn memfd(name: &std::ffi::CStr, len: u64) -> Result<i32, i32> {
     if fd < 0 {
         return Err(errno());
     }
-    // SAFETY: our own new descriptor.
+    // SAFETY: a descriptor that was just made here.
     if len > 0 && unsafe { libc::syscall(libc::SYS_ftruncate, fd, len) } != 0 {
         let error = errno();
         close(fd);
@@ -83,7 +83,7 @@ pub fn futex_wait(word: &std::sync::atomic::AtomicU32, value: u32, nanoseconds: 
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, &raw const timeout) };
 }
 
-/// Wakes one sleeper. Async-signal-safe; errno is kept.
+/// Wakes one sleeping thread. Async-signal-safe; errno is kept.
 pub fn futex_wake(word: &std::sync::atomic::AtomicU32) {
     let saved = errno();
     // SAFETY: the word is alive.
@@ -91,7 +91,7 @@ pub fn futex_wake(word: &std::sync::atomic::AtomicU32) {
     set_errno(saved);
 }
 
-/// Copies from our own address space without a fault where it is not readable; bytes copied. Async-signal-safe.
+/// Copies from this process's address space without a fault if it is not readable; returns the bytes copied. Async-signal-safe.
 pub fn read_self(address: u64, into: &mut [u8]) -> usize {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: into.len() };
@@ -142,7 +142,7 @@ pub fn gpu_clock() -> u64 {
 /// Sets the thread's signal mask (the kernel's 64 bits) and returns the old one. Async-signal-safe.
 pub fn signal_mask(mask: u64) -> u64 {
     let mut before = 0u64;
-    // SAFETY: two words that outlive the call, of the size that is said.
+    // SAFETY: two words that outlive the call, of the stated size.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, &raw mut before, 8usize) };
     before
 }

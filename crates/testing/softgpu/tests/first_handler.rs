@@ -1,5 +1,5 @@
-//! The first doorbell page of a process, mapped by several threads at once: each finds the handler in place, and none loses the
-//! handler that it installs.
+//! The first doorbell page of a process, mapped by several threads at once: each finds the handler registered, and none loses the handler that it
+//! installs.
 
 use doorbell_softgpu::signal;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +8,7 @@ const THREADS: u32 = 4;
 
 extern "C" fn above(_: i32) {}
 
-/// What the kernel has for SIGSEGV.
+/// The kernel's handler for SIGSEGV.
 fn kernels() -> usize {
     let mut action = [0usize; 4];
     // SAFETY: room for the kernel's struct: handler, flags, restorer, mask.
@@ -27,7 +27,7 @@ fn threads() -> bool {
                     let (mut new, mut old): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
                     new.sa_sigaction = above as *const () as usize;
                     ready.fetch_add(1, Ordering::SeqCst);
-                    // (A barrier of the kernel would let them go one after the other.)
+                    // (A barrier of the kernel would release them one after the other.)
                     while ready.load(Ordering::SeqCst) < THREADS {
                         std::thread::yield_now();
                     }
@@ -48,10 +48,10 @@ fn threads() -> bool {
 
 #[test]
 fn several_threads_at_once_install_it() {
-    // SAFETY: nothing in this process has mapped a doorbell page; SIGSEGV by default, as in a C program.
+    // SAFETY: nothing in this process has mapped a doorbell page; SIGSEGV has its default action, as in a C program.
     unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
     for n in 0..400 {
-        // SAFETY: the child runs threads of its own and leaves.
+        // SAFETY: the child runs its own threads and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let good = std::panic::catch_unwind(threads).unwrap_or(false);

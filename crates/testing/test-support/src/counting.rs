@@ -1,7 +1,6 @@
-//! Counts the allocations of a thread, and its system calls where the kernel can tell. What a stand-in does in its own
-//! functions does not count ([`stand_in`]).
+//! Counts the allocations of a thread, and its system calls if the kernel can report them. A stand-in's own functions do not count ([`stand_in`]).
 //!
-//! A test's program counts allocations where it has the allocator: `#[global_allocator] static ALLOCATOR: Counting = Counting;`
+//! A test's program counts allocations if it uses this allocator: `#[global_allocator] static ALLOCATOR: Counting = Counting;`
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -12,7 +11,7 @@ pub struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-    /// What the gate was, and the allocations, when a stand-in was entered.
+    /// The state of the gate, and the allocations, when a stand-in was entered.
     static BEFORE: Cell<(u8, u64)> = const { Cell::new((0, 0)) };
 }
 
@@ -32,7 +31,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Of this thread so far, what it freed included.
+/// The allocations of this thread so far, including freed ones.
 pub fn allocations() -> u64 {
     ALLOCATIONS.get()
 }
@@ -42,12 +41,12 @@ static GATE: AtomicU8 = AtomicU8::new(0);
 static CALLS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn called(_: i32) {
-    // Let this one's return and everything after it pass.
+    // Lets this handler's return and everything after it pass.
     GATE.store(0, Ordering::SeqCst);
     CALLS.fetch_add(1, Ordering::SeqCst);
 }
 
-/// False where the kernel cannot tell.
+/// False if the kernel cannot report them.
 pub fn watch_system_calls() -> bool {
     // SAFETY: a handler that only touches atomics.
     unsafe {
@@ -79,7 +78,7 @@ pub fn cost(watched: bool, work: impl FnOnce()) -> (u64, u32) {
     (ALLOCATIONS.get() - allocations, CALLS.load(Ordering::SeqCst) - calls)
 }
 
-/// Told when a stand-in is entered and left: what lies between is not counted.
+/// Called when a stand-in is entered and left: the time between is not counted.
 pub fn stand_in(entered: bool) {
     if entered {
         BEFORE.set((GATE.swap(0, Ordering::SeqCst), ALLOCATIONS.get()));

@@ -3,8 +3,8 @@
 /// Tries of a measurement before it counts as failed.
 const TRIES: usize = 10;
 
-/// Measures until a measurement shows what is to be shown. A busy machine may spoil one by keeping a thread off its CPU; a
-/// promise that is broken fails in each. `Err`: what was seen instead. Panics with all of them when none has shown it.
+/// Measures until a measurement shows what it should. A busy machine may disturb one by keeping a thread off its CPU; a broken promise fails in
+/// each. `Err`: what was seen instead. Panics with all of them if none has shown it.
 pub fn measured<T>(mut once: impl FnMut() -> Result<T, String>) -> T {
     let mut seen = Vec::new();
     for _ in 0..TRIES {
@@ -13,7 +13,7 @@ pub fn measured<T>(mut once: impl FnMut() -> Result<T, String>) -> T {
             Err(instead) => seen.push(instead),
         }
     }
-    panic!("in none of {TRIES} measurements, but:\n{}", seen.join("\n"));
+    panic!("not in any of {TRIES} measurements; instead:\n{}", seen.join("\n"));
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ pub fn finished(command: &mut Command, what: &str) -> Output {
     finished_within(command, PATIENCE, what).unwrap_or_else(|| panic!("{what}: still running after {PATIENCE:?}"))
 }
 
-/// As [`finished`], with a limit of the caller's; `None` if it was reached.
+/// As [`finished`], with a time limit; `None` if it was reached.
 pub fn finished_within(command: &mut Command, limit: Duration, what: &str) -> Option<Output> {
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = spawned.unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -44,7 +44,7 @@ pub fn kill_tree(pid: i32) {
     below.into_iter().for_each(kill_tree);
 }
 
-/// True if a program of this name lies in `PATH`.
+/// Whether `PATH` has a program of this name.
 pub fn installed(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(name).is_file())

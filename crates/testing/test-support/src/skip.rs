@@ -18,7 +18,7 @@ macro_rules! skip {
     }};
 }
 
-/// Notes that a part of the calling test is skipped. The rest goes on.
+/// Notes that a part of the calling test is skipped. The rest continues.
 #[macro_export]
 macro_rules! skip_part {
     ($($reason:tt)+) => {
@@ -45,7 +45,7 @@ thread_local! {
     static SKIPPED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What [`skip!`](crate::skip) calls beside [`note`].
+/// [`skip!`](crate::skip) calls this in addition to [`note`].
 pub fn skipped() {
     SKIPPED.set(true);
 }
@@ -56,7 +56,7 @@ pub fn known_defect(suite: &str, defect: &str, test: impl FnOnce() + UnwindSafe)
     SKIPPED.set(false);
     match std::panic::catch_unwind(test) {
         Ok(()) if SKIPPED.get() => {}
-        Ok(()) => panic!("this defect is gone, take known_defect away: {defect}"),
+        Ok(()) => panic!("this defect is fixed, remove known_defect: {defect}"),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
             let first = text.unwrap_or_default().lines().next().unwrap_or_default();

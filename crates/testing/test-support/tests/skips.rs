@@ -53,7 +53,7 @@ fn a_program_that_hangs_is_killed_with_what_it_started() {
 }
 
 #[test]
-fn what_is_installed_is_found_in_the_path() {
+fn installed_programs_are_found_in_the_path() {
     assert!(test_support::installed("sh") && !test_support::installed("no-such-program-anywhere"));
 }
 

@@ -1,28 +1,28 @@
 //! Steps of several channels in an order that their waits allow.
 //!
-//! Who reads the words of a launch may know the order on each channel alone. What a channel waits for must stand ahead of the wait: that is all that is
-//! read of a launch, and what our own form needs.
+//! The words of a launch may be known in order only within each channel. A recipe, and the graph in doorbell's form, need every wait to come after
+//! the work that it waits for.
 //!
-//! Channels that only copy need more care. CUDA leaves out a wait for what is over when it writes the words (seen on an H200: a copy of 1 MiB behind a short
-//! kernel has no wait at all), so a wait that stands there is true, and one that is missing says nothing. Where such a copy is waited for, it goes as far
-//! back as that allows: all that stands ahead there was given before it. Where it waits and nothing waits for it, it is the launch's last. Any other has no
-//! certain place ([`Refused::NoPlace`]).
+//! Channels that only copy need more care. CUDA leaves out a wait for work that is already done when it writes the words. (Seen on an H200: a copy
+//! of 1 MiB after a short kernel has no wait at all.) So a wait in the words is a true dependence, but a missing wait proves nothing. If other work
+//! waits for such a copy, the copy is placed as late as possible: everything ahead of that place was submitted before it. If the copy itself waits
+//! and no other work waits for it, it is the launch's last step. In any other case its place is uncertain ([`Refused::NoPlace`]).
 //!
-//! Where the stream was kept busy meanwhile, no wait is missing, and these channels are as others.
+//! If the stream was kept busy while CUDA wrote the words, no wait is missing, and copy-only channels are treated like the others.
 
 use crate::read::{Channel, has_compute};
 use crate::refused::Refused;
 use crate::step::{Placed, Step};
 
-/// More than QMDs add to a counter in one launch.
+/// Upper bound on what QMDs add to a counter in one launch.
 const MOST_ADDED: i32 = 1 << 16;
 
-/// What stands on one channel from its waits to the next: indices of its steps.
+/// The steps of one channel from one set of waits to the next, as indices.
 struct Run {
     steps: Vec<usize>,
-    /// Runs that must stand ahead of it.
+    /// Runs that must come before this one.
     needs: Vec<usize>,
-    /// What it waits for.
+    /// Address of its first step, for messages.
     address: u64,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn in_order(channels: &[Channel], steps: Vec<Placed>, whole: bool) ->
     let runs = runs(&steps);
     let only_copies = |placed: &Placed| channels.get(placed.channel).is_some_and(|channel| !has_compute(channel));
     if !whole && steps.iter().any(only_copies) {
-        return beside_copies(&steps, &runs, |placed| !only_copies(placed));
+        return with_copy_channels(&steps, &runs, |placed| !only_copies(placed));
     }
     if runs.iter().all(|run| is_behind(run, &runs)) {
         return Ok(steps);
@@ -61,8 +61,13 @@ pub(crate) fn in_order(channels: &[Channel], steps: Vec<Placed>, whole: bool) ->
     Ok(order.into_iter().filter_map(|i| steps.get(i).cloned()).collect())
 }
 
-/// An order where some channels only copy: the first channel with kernels keeps its own, and each run of the others goes where it is needed.
-fn beside_copies(steps: &[Placed], runs: &[Run], computes: impl Fn(&Placed) -> bool) -> Result<Vec<Placed>, Refused> {
+/// An order for launches in which some channels only copy. The first channel with kernels keeps its order; each run of the other channels goes
+/// where another run needs it.
+fn with_copy_channels(
+    steps: &[Placed],
+    runs: &[Run],
+    computes: impl Fn(&Placed) -> bool,
+) -> Result<Vec<Placed>, Refused> {
     let channel = |run: usize| runs.get(run).and_then(|r| steps.get(*r.steps.first()?)).map(|placed| placed.channel);
     let first = steps.iter().find(|placed| computes(placed)).map(|placed| placed.channel);
     let all = |on_first: bool| (0..runs.len()).filter(move |run| (channel(*run) == first) == on_first);
@@ -73,7 +78,7 @@ fn beside_copies(steps: &[Placed], runs: &[Run], computes: impl Fn(&Placed) -> b
     }
     let last = placing.order.len();
     for run in all(false).filter(|run| !placing.order.contains(run)).collect::<Vec<_>>() {
-        // At the end stands what waits for the last of the first channel, and what comes behind that on its own.
+        // A run that waits for the last run of the first channel, or for a run placed after that one, is placed last.
         let behind = |need: &usize| placing.order.iter().position(|at| at == need).is_some_and(|at| at + 1 >= last);
         let is_last = runs.get(run).is_some_and(|r| r.needs.iter().any(behind));
         if is_needed(run) || !is_last {
@@ -92,7 +97,7 @@ struct Placing<'a> {
 }
 
 impl Placing<'_> {
-    /// Places a run, behind those of its own channel and all that it needs.
+    /// Places a run after the earlier runs of its channel and after all runs that it needs.
     fn place(&mut self, run: usize, channel: &impl Fn(usize) -> Option<usize>) -> Result<(), Refused> {
         if self.order.contains(&run) {
             return Ok(());
@@ -118,7 +123,7 @@ fn is_behind(run: &Run, runs: &[Run]) -> bool {
 
 fn runs(steps: &[Placed]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
-    // The run that goes on on each channel.
+    // The current run of each channel.
     let mut open: Vec<(usize, usize)> = Vec::new();
     for (i, placed) in steps.iter().enumerate() {
         let waits = matches!(placed.step, Step::Acquire { .. });
@@ -126,7 +131,7 @@ fn runs(steps: &[Placed]) -> Vec<Run> {
         let goes_on = on.and_then(|run| runs.get_mut(run)).filter(|run| {
             let last = run.steps.last().and_then(|last| steps.get(*last)).map(|placed| &placed.step);
             match last {
-                // What is given at once ends with a release.
+                // A submission ends with a release.
                 Some(Step::Report { .. }) => false,
                 Some(Step::Acquire { .. }) => true,
                 _ => !waits,
@@ -158,7 +163,7 @@ fn needs(run: &Run, runs: &[Run], steps: &[Placed]) -> Vec<usize> {
             };
             match &placed.step {
                 Step::Report { payload: value, .. } => *value == payload as u32,
-                // QMDs add to it what it lacks. (What it has already, it had in the launch before.)
+                // The QMDs of this launch add the rest. (A value that the write alone reaches was already reached in the launch before.)
                 Step::Write { data, bytes: 4, .. } => {
                     let lacks = (payload as u32).wrapping_sub(data.first().copied().unwrap_or(0)) as i32;
                     (1..=MOST_ADDED).contains(&lacks)

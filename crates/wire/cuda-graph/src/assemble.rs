@@ -1,4 +1,4 @@
-//! From the steps of the launches to a recipe: what is a QMD, a bank, a counter; who starts whom; what is waited for.
+//! Turns the steps of the launches into a recipe: QMDs, banks and counters; which QMD starts which; what each group waits for.
 
 use crate::early;
 use crate::fans;
@@ -68,7 +68,7 @@ pub(crate) fn recipe(
     with_blocks(recipe)
 }
 
-/// What the steps of two launches differ by; they must differ by nothing else.
+/// The payloads by which the steps of two launches differ; any other difference is refused.
 fn payloads(one: &[Placed], two: Option<&[Placed]>) -> Result<Vec<(usize, Payload)>, Refused> {
     if let Some(two) = two
         && two.len() != one.len()
@@ -132,7 +132,7 @@ fn set_payload(step: &mut Step, to: u32) {
     }
 }
 
-/// Addresses that the QMDs' releases count up, each with the QMDs that do, the number of the release and what it adds.
+/// Addresses that QMD releases count up. Each comes with its QMDs: QMD address, number of the release, and the amount that it adds.
 type Released = Vec<(u64, Vec<(u64, u32, u64)>)>;
 
 fn counters(kernels: &Kernels) -> Released {
@@ -195,7 +195,7 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Whether what comes behind it in the stream comes after it: inline data.
+    /// Whether the stream finishes it before it starts the next step: true for inline data.
     fn stays_in_order(&self, start: &Start) -> bool {
         let work = self.nodes.get(start.node.0).map(|node| &node.work);
         match work {
@@ -205,10 +205,11 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Cuts the launch into groups: each begins where its channel waits, behind a release of its channel (but not if only inline data was ahead of that), where
-    /// something without a QMD follows a QMD, where the copy engine follows anything, or where the launch goes on in another channel.
+    /// Cuts the launch into groups. A new group begins where the channel waits, after a release of the channel (unless only inline data came before
+    /// the release), where a step without a QMD follows a QMD, where the copy engine follows anything, and where the launch continues on another
+    /// channel.
     fn groups(&mut self, relaunch: &[Placed]) -> Result<(), Refused> {
-        // Who set a counter last, and who released which tracker.
+        // The group that set each counter last, and the group that released each tracker.
         let mut set: HashMap<usize, usize> = HashMap::new();
         let mut reports: HashMap<u64, (usize, usize)> = HashMap::new();
         for (i, placed) in relaunch.iter().enumerate() {
@@ -216,11 +217,12 @@ impl<'a> Launch<'a> {
             let (inline, copies) = (self.is_inline(&placed.step), is_copy_engines(&placed.step));
             let goes_on = self.groups.last().is_some_and(|g| {
                 let untouched = g.starts.is_empty() && g.sets.is_empty() && g.reports.is_empty();
-                // (Behind a release of the stream, or what runs beside it, CUDA may have left out a wait because it was over. Inline data is in order.)
+                // (After a release of the stream, or after work that does not finish in stream order, CUDA may have left out a wait because the
+                // work was done. Inline data is in order.)
                 let beside = g.starts.iter().any(|start| !self.stays_in_order(start));
                 let behind = beside && (!g.reports.is_empty() || inline) || copies && !g.starts.is_empty();
-                let tells = matches!(placed.step, Step::Report { .. });
-                g.channel == placed.channel && (!acquires || untouched) && (tells || !behind)
+                let is_report = matches!(placed.step, Step::Report { .. });
+                g.channel == placed.channel && (!acquires || untouched) && (is_report || !behind)
             });
             if !goes_on {
                 self.groups.push(Group {
@@ -365,7 +367,7 @@ impl<'a> Launch<'a> {
         self.circles()
     }
 
-    /// Takes away nodes that nothing goes before, until none is left.
+    /// Removes nodes without predecessors until none is left. The rest are circles.
     fn circles(&self) -> Result<(), Refused> {
         let mut before = vec![0usize; self.nodes.len()];
         let mut after: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
@@ -391,7 +393,7 @@ impl<'a> Launch<'a> {
         qmd.map_or(Ok(()), |qmd| Err(Refused::Circle { qmd }))
     }
 
-    /// Edges that the streams make: waits between groups, and nodes without QMD before what follows them.
+    /// Edges that the streams imply: waits between groups, and nodes without a QMD before the steps that follow them.
     fn stream_edges(&mut self, reports: &HashMap<u64, (usize, usize)>) {
         let mut edges = Vec::new();
         let roots = |group: &Group| group.starts.iter().map(|s| s.node).collect::<Vec<_>>();
@@ -425,7 +427,7 @@ impl<'a> Launch<'a> {
         self.edges.extend(edges);
     }
 
-    /// What the upload does beside writing QMDs, banks and counters must be what each launch does.
+    /// All other steps of the upload, apart from writes of QMDs, banks and counters, must also be in each launch.
     fn check_upload(&self, upload: &[Placed]) -> Result<(), Refused> {
         let works: HashSet<u64> = self.nodes.iter().filter_map(|n| alone_at(&n.work)).collect();
         for placed in upload {
@@ -453,7 +455,7 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// Whether our launch has the copy engine do it.
+/// Whether doorbell's form of the launch uses the copy engine for it.
 fn is_copy_engines(step: &Step) -> bool {
     match step {
         Step::Fill { .. } | Step::Copy { .. } => true,

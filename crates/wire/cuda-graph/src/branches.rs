@@ -1,8 +1,8 @@
-//! A launch in our own form on several channels, each with a tracker of its own: what CUDA had on several channels may run side by side there.
+//! A launch in doorbell's own form on several channels, each with its own tracker: work that CUDA put on several channels may run in parallel.
 //!
-//! The groups of one channel are cut into *parts*: one ends where another channel waits for it, and one begins where its channel waits for another. A
-//! part is launched when those of other channels that it names ([`Part::after`]) are done; those of its own channel are waited for in its words, as
-//! launches on one channel wait for each other ([`Own`]). So no part waits for more than it must, and none for one that comes later.
+//! The groups of one channel are cut into *parts*: one ends where another channel waits for it, and one begins where its channel waits for another.
+//! A part is launched when the parts of other channels in [`Part::after`] are done. For parts of its own channel its words contain a wait, as for
+//! launches on one channel ([`Own`]). So a part waits only for what it must, and never for a later part.
 
 #[cfg(doc)]
 use crate::Own;
@@ -40,7 +40,7 @@ pub struct Part {
     pub begins: bool,
 }
 
-/// Groups that stand together.
+/// Consecutive groups of one channel.
 struct Cut {
     channel: usize,
     groups: Vec<usize>,
@@ -49,7 +49,7 @@ struct Cut {
 }
 
 impl Branches {
-    /// `trackers`: of each of our channels. Where CUDA had more channels, several share one.
+    /// `trackers`: one for each of doorbell's channels. Where CUDA had more channels, several share one.
     pub fn of(recipe: &Recipe, trackers: &[u64]) -> Result<Branches, Refused> {
         if trackers.is_empty() {
             return Err(Refused::NoChannel(0));
@@ -80,7 +80,7 @@ fn on(channels: &[usize], group: usize) -> Option<usize> {
     channels.get(group).copied()
 }
 
-/// Each QMD is acted on by groups and QMDs of one channel, so that its tracker tells when it is done.
+/// Checks that only groups and QMDs of one channel act on each QMD, so that this channel's tracker shows when it is done.
 fn stay_on_their_channels(recipe: &Recipe, parts: &Parts<'_>, channels: &[usize]) -> Result<(), Refused> {
     let of = |node: usize| parts.ready.get(node).and_then(|group| on(channels, *group));
     for (number, group) in recipe.groups.iter().enumerate() {
@@ -113,7 +113,7 @@ fn waits(recipe: &Recipe, parts: &Parts<'_>, channels: &[usize], at: usize) -> B
 fn cut(channels: &[usize], waits: &[BTreeSet<usize>]) -> Vec<Cut> {
     let waited: BTreeSet<usize> = waits.iter().flatten().copied().collect();
     let mut cuts: Vec<Cut> = Vec::new();
-    // The one that goes on on each channel.
+    // The current cut of each channel.
     let mut open: Vec<(usize, usize)> = Vec::new();
     for (group, (channel, waits)) in channels.iter().zip(waits).enumerate() {
         let goes_on = open.iter().find(|(of, _)| of == channel).map(|(_, at)| *at).filter(|_| waits.is_empty());
@@ -135,7 +135,7 @@ fn cut(channels: &[usize], waits: &[BTreeSet<usize>]) -> Vec<Cut> {
     cuts
 }
 
-/// Parts of what was cut. What starts nothing is none: who waits for it waits for what it waits for.
+/// Makes parts of the cuts. A cut that starts nothing becomes no part: parts that wait for it wait for its predecessors instead.
 fn joined(cuts: &[Cut], words: impl Fn(&Cut) -> Result<Stretch, Refused>) -> Result<Vec<Part>, Refused> {
     let mut parts: Vec<Part> = Vec::new();
     // For each that was cut, the parts that are done when it is; and the same of the last on each channel.
@@ -150,7 +150,7 @@ fn joined(cuts: &[Cut], words: impl Fn(&Cut) -> Result<Stretch, Refused>) -> Res
         if adds > 0 {
             let on_another = |part: &usize| parts.get(*part).is_some_and(|part| part.channel != cut.channel);
             let after: Vec<usize> = needs.iter().copied().filter(on_another).collect();
-            // (What comes after a part of this launch comes after all that this waits for.)
+            // (A part that follows another part of this launch follows everything that the other part waits for.)
             let begins = needs.is_empty();
             parts.push(Part { channel: cut.channel, launch: words, counts, adds, after, begins });
             needs = BTreeSet::from([parts.len() - 1]);

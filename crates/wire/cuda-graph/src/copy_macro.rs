@@ -1,8 +1,8 @@
 //! Small copies by a macro of the engine: CUDA brings a few words from pinned host memory by an inline write whose data its macro 1 reads.
 //!
-//! The macro has three arguments. On an H200 (driver 580.159.04, CUDA 13.0) they look like the upper and the lower half of the source's address and a count
-//! of words. The macro's code is the driver's, so that is not taken for granted: it is derived from copies whose source and length are known
-//! ([`CopyMacro::derive`]), and only where exactly one way of reading explains all of them.
+//! The macro has three arguments. On an H200 (driver 580.159.04, CUDA 13.0) they look like the upper and the lower half of the source's address and
+//! a count of words. The macro's code belongs to the driver, so doorbell does not take that for granted: it derives the order from copies whose
+//! source and length are known ([`CopyMacro::derive`]), and only if exactly one reading explains all of them.
 
 use crate::fill_macro::CountIn;
 use pushbuf::encode::launch_dma;
@@ -11,7 +11,7 @@ use pushbuf::ops::{Copy, Layout, Space, Transfer};
 /// The driver's macro, of those that it loads.
 pub(crate) const INDEX: u32 = 1;
 
-/// How the arguments of the macro are read: which of them is which, and what is counted.
+/// How to read the macro's arguments: the position of each, and the unit of the count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CopyMacro {
     pub high: usize,
@@ -20,7 +20,7 @@ pub struct CopyMacro {
     pub counts: CountIn,
 }
 
-/// A call of the macro as it stands in the words: an inline write of so many bytes, and three arguments where its data would be.
+/// A call of the macro as found in the words: an inline write of so many bytes, with three arguments in place of its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CopyCall {
     pub address: u64,
@@ -29,7 +29,7 @@ pub struct CopyCall {
 }
 
 impl CopyMacro {
-    /// All ways of reading that are thought of.
+    /// All readings that are considered.
     pub fn all() -> impl Iterator<Item = CopyMacro> {
         let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
         orders.into_iter().flat_map(|[high, low, count]| {
@@ -38,8 +38,8 @@ impl CopyMacro {
         })
     }
 
-    /// From copies by CUDA, each with the address that it was told to copy from. `None` unless one way of reading, and no other, explains two lengths and two
-    /// sources at least.
+    /// Derives the reading from copies by CUDA, each with the source address that CUDA was given. `None` unless exactly one reading explains at
+    /// least two lengths and two sources.
     pub fn derive(copies: &[(CopyCall, u64)]) -> Option<CopyMacro> {
         let (first, source) = copies.first()?;
         let differ =
@@ -50,7 +50,7 @@ impl CopyMacro {
         all.next().is_none().then_some(only)
     }
 
-    /// Where a call copies from, if its count is what its bytes ask for. (Whole words: how a macro rounds others is not known.)
+    /// The source address of a call, if its count fits its bytes. (Whole words only: how the macro rounds other lengths is unknown.)
     pub fn source(self, call: &CopyCall) -> Option<u64> {
         let of = |at: usize| call.arguments.get(at).copied();
         let count = of(self.count)?;

@@ -1,20 +1,21 @@
 //! Programmatic dependent launch: a kernel that begins before the one ahead of it has ended.
 //!
-//! CUDA says it by three things (seen on an H200, driver 580.159.04, CUDA 13.0). The first kernel may start its dependents early (ENABLE_PROGRAM_PRE_EXIT, by
-//! `griddepcontrol.launch_dependents`) and arrives at a latch when it is done. The second waits for that latch in `griddepcontrol.wait`. Numbers of latches are
-//! shared by all launches of a channel group: CUDA gives each such edge of each executable graph one of its own (0x438 and up; streams take turns with lower
-//! ones). A copy of the graph with the same numbers would arrive at CUDA's.
+//! CUDA uses three mechanisms for it (seen on an H200, driver 580.159.04, CUDA 13.0). The first kernel may start its dependents early
+//! (ENABLE_PROGRAM_PRE_EXIT, by `griddepcontrol.launch_dependents`) and arrives at a latch when it is done. The second waits for that latch in
+//! `griddepcontrol.wait`. All launches of a channel group share the latch numbers: CUDA gives each such edge of each executable graph a separate
+//! number (0x438 and up; streams take turns with lower ones). A copy of the graph with the same numbers would arrive at CUDA's.
 //!
-//! A recipe drops the overlap. Without these fields both QMDs are, field for field, those of two kernels in a plain chain of the same recording: the second is
-//! started when the first is done. Neither instruction hangs then: in the recording the same code ran as the first kernel, with nothing to wait for, and
-//! as the last, with nothing to start. The order stays only where nothing but the first kernel's end starts the second; that is checked.
+//! A recipe drops the overlap. Without these fields both QMDs are, field for field, those of two kernels in a plain chain of the same recording:
+//! the second is started when the first is done. Neither instruction hangs then: in the recording the same code also ran as the first kernel, with
+//! no latch to wait for, and as the last, with no dependent to start. The order holds only if the first kernel's end is the only thing that starts
+//! the second; that is checked.
 
 use crate::recipe::{Edge, How, Node, NodeId};
 use crate::refused::Refused;
 use pushbuf::qmd::{DependentAction, Qmd};
 use std::collections::HashSet;
 
-/// The fields that say so.
+/// The QMD fields for it.
 const FIELDS: [&str; 7] = [
     "ARRIVE_AT_LATCH_VALID",
     "ARRIVE_AT_LATCH_ID",
@@ -25,13 +26,13 @@ const FIELDS: [&str; 7] = [
     "LATCH_ACQUIRE_INVALIDATE_TEXTURE_DATA_CACHE",
 ];
 
-fn says(qmd: &Qmd, field: &str) -> bool {
+fn is_set(qmd: &Qmd, field: &str) -> bool {
     qmd.field(field).is_some_and(|value| value != 0)
 }
 
 /// The latch that a QMD arrives at, or waits for.
 fn latch(qmd: &Qmd, valid: &str, id: &str) -> Option<u64> {
-    says(qmd, valid).then(|| qmd.field(id).unwrap_or(0))
+    is_set(qmd, valid).then(|| qmd.field(id).unwrap_or(0))
 }
 
 fn arrives(qmd: &Qmd) -> Option<u64> {
@@ -42,7 +43,8 @@ fn waits(qmd: &Qmd) -> Option<u64> {
     latch(qmd, "WAIT_ON_LATCH_VALID", "WAIT_ON_LATCH_ID")
 }
 
-/// Only the combinations that were seen: early starts with an arrival and the other way round, invalidations with a wait, numbers with what they number.
+/// Accepts only the combinations that were seen: an early start with an arrival and vice versa, an invalidation only with a wait, a latch number
+/// only with the field that it numbers.
 pub(crate) fn check(address: u64, qmd: &Qmd) -> Result<(), Refused> {
     let needs = [
         ("ARRIVE_AT_LATCH_VALID", "ENABLE_PROGRAM_PRE_EXIT"),
@@ -52,7 +54,7 @@ pub(crate) fn check(address: u64, qmd: &Qmd) -> Result<(), Refused> {
         ("LATCH_ACQUIRE_INVALIDATE_SHADER_DATA_CACHE", "WAIT_ON_LATCH_VALID"),
         ("LATCH_ACQUIRE_INVALIDATE_TEXTURE_DATA_CACHE", "WAIT_ON_LATCH_VALID"),
     ];
-    match needs.into_iter().find(|(field, with)| says(qmd, field) && !says(qmd, with)) {
+    match needs.into_iter().find(|(field, with)| is_set(qmd, field) && !is_set(qmd, with)) {
         Some((field, _)) => Err(Refused::QmdField { qmd: address, field, value: qmd.field(field).unwrap_or(0) }),
         None => Ok(()),
     }
@@ -73,7 +75,7 @@ pub(crate) fn drop_overlap(nodes: &mut [Node], edges: &[Edge], started: &HashSet
             return Err(refused);
         }
     }
-    // Whoever waits for it outside the graph would wait for the copy, too.
+    // A wait outside the graph would also wait for the copy's kernel.
     let unheard = nodes.iter().filter_map(of).find_map(|(qmd, words)| {
         let latch = arrives(&words)?;
         let heard = nodes.iter().filter_map(of).any(|(_, other)| waits(&other) == Some(latch));
@@ -84,7 +86,7 @@ pub(crate) fn drop_overlap(nodes: &mut [Node], edges: &[Edge], started: &HashSet
     }
     for node in nodes {
         if let Some(kernel) = node.work.kernel_mut() {
-            for field in FIELDS.into_iter().filter(|field| says(&kernel.qmd, field)).collect::<Vec<_>>() {
+            for field in FIELDS.into_iter().filter(|field| is_set(&kernel.qmd, field)).collect::<Vec<_>>() {
                 kernel.qmd.set(field, 0)?;
             }
         }

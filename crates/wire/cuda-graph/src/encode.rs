@@ -1,4 +1,4 @@
-//! Steps written down as words again.
+//! Encodes steps as words again.
 
 use crate::recipe::{Form, Recipe};
 use crate::refused::Refused;
@@ -7,7 +7,7 @@ use pushbuf::encode::subchannel::{COMPUTE, HOST};
 use pushbuf::encode::{Error, Words, offset};
 use pushbuf::ops::{Layout, Space};
 
-/// Words that any step but a write takes at most.
+/// Maximum number of words of any step but a write.
 const MOST: usize = 32;
 
 impl Recipe {
@@ -25,7 +25,7 @@ impl Recipe {
         self.words(Form::Relaunch)
     }
 
-    /// The words of one of the launches as they stand, whatever was left out of them.
+    /// The words of one of the launches as they are, even if a recording left something out.
     pub fn words(&self, form: Form) -> Result<Vec<(usize, Vec<u32>)>, Refused> {
         let mut segments: Vec<(usize, Vec<u32>)> = Vec::new();
         for placed in self.steps(form) {

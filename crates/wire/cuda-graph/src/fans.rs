@@ -1,25 +1,25 @@
-//! Kernels of the driver's that start others by a table, replaced by QMDs without blocks.
+//! The driver's kernels that start other kernels by a table, replaced by QMDs without blocks.
 //!
-//! Where more than two kernels follow one, where kernels of several streams come together, and for conditional nodes, CUDA (13.0, driver 580.159.04, seen on
-//! an H200) puts a kernel of its own behind each that others wait for: 32 threads, whose parameters are its row of a table (u32), how many rows it
-//! acts on (u32), the table, an array behind it, and an address that is always the same (u64 each). The table has a row of 64 bytes for each node of
-//! the fan:
+//! CUDA (13.0, driver 580.159.04, seen on an H200) adds a driver kernel after each kernel that others wait for, in three cases: more than two
+//! kernels follow one, kernels of several streams join, or the node is conditional. That driver kernel has 32 threads. Its parameters are its row
+//! in a table (u32), how many rows it acts on (u32), the table, an array after the table, and an address that is always the same (u64 each). The
+//! table has a row of 64 bytes for each node of the fan:
 //!
 //! | word | |
 //! |---|---|
 //! | 0 | 0; 1 for a conditional node |
 //! | 1 | rows that follow this one |
-//! | 2 | the first of their numbers in the array, which is one of u32 |
-//! | 3, 4 | how many rows go before it: what is counted down, and what it is set to again. (1 where there are none.) |
+//! | 2 | the index of the first of their numbers in the array (of u32) |
+//! | 3, 4 | how many rows precede it: the count that is decremented, and its reset value. (1 if there are none.) |
 //! | 5 | -1 |
 //! | 6 | address of its QMD / 256 |
-//! | 7 | PCAS_ACTION that is done to it when all of them are over: SCHEDULE, or DECREMENT_DEPENDENCE where others go before it, too |
-//! | 8 to 15 | left over of something else |
+//! | 7 | the PCAS_ACTION on it when all of them are complete: SCHEDULE, or DECREMENT_DEPENDENCE if others precede it, too |
+//! | 8 to 15 | unused, with old contents |
 //!
-//! So the table holds all edges. How that kernel reaches the scheduler is not on the wire, and need not be known: a QMD without blocks that acts on two others does
-//! the same, and CUDA itself uses those for a fork of three streams. One of them takes the kernel's place, with its counters; where it acts on more than two
-//! others, more of them stand between, as a tree. A QMD that several go before counts them itself (DEPENDENCE_COUNTER, 16 bits), as CUDA has it where two chains
-//! join.
+//! So the table holds all edges. The words do not show how that kernel reaches the scheduler, and doorbell need not know: a QMD without blocks that
+//! acts on two others does the same, and CUDA itself uses such QMDs for a fork of three streams. One such QMD replaces the kernel and keeps its
+//! counters. If it acts on more than two others, more QMDs are added between them, as a tree. A QMD with several predecessors counts them itself
+//! (DEPENDENCE_COUNTER, 16 bits), as CUDA does where two chains join.
 
 use crate::kernels::{Banks, Kernels};
 use crate::refused::Refused;
@@ -29,12 +29,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Words of a row.
 const ROW: usize = 16;
-/// What is longer than a counter may be a table.
+/// A write longer than a counter may be a table.
 const COUNTER_BYTES: u32 = 4;
-/// QMDs that CUDA does not have are put at the end of what pointers to QMDs can say (40 bits), and moved before anything is submitted.
+/// QMDs that CUDA does not have get addresses at the end of the range that QMD pointers can hold (40 bits). They are moved before anything is
+/// submitted.
 const NEW_BELOW: u64 = 1 << 40;
 const STRIDE: u64 = 0x200;
-/// Fields that a QMD without blocks has as the kernel in whose place it stands; all others are 0 but for [`NO_BLOCKS`] (CUDA's own of a fork are so).
+/// Fields that a QMD without blocks copies from the kernel that it replaces. All others are 0, except [`NO_BLOCKS`] (the same as in CUDA's QMDs for
+/// a fork).
 const KEPT: &[&str] = &[
     "DEPENDENCE_COUNTER",
     "QMD_GROUP_ID",
@@ -53,7 +55,7 @@ const KEPT: &[&str] = &[
     "TARGET_SM_CONFIG_",
     "BARRIER_COUNT",
 ];
-/// Only the one that stands in the kernel's place tells that it is done.
+/// Only the QMD that replaces the kernel releases its counters.
 const RELEASES: &str = "RELEASE_";
 const NO_BLOCKS: [(&str, u64); 4] = [
     ("CTA_THREAD_DIMENSION0", 1),
@@ -62,11 +64,11 @@ const NO_BLOCKS: [(&str, u64); 4] = [
     // As CUDA's own.
     ("REGISTER_COUNT", 3),
 ];
-/// Of those that stand between: started by one other, each time anew.
+/// Fields of the added QMDs between the replacing QMD and the others: one QMD starts each of them, every time.
 const BETWEEN: [(&str, u64); 3] =
     [("DEPENDENCE_COUNTER", 0), ("REQUIRE_SCHEDULING_PCAS", 1), ("SELF_COPY_ON_COMPLETION", 1)];
 
-/// The upload without kernels of the driver's, if it has any that are as the head of this module says. Others are refused by [`left`].
+/// The upload without the driver's kernels, if it has kernels as described at the top of this module. Other driver kernels are refused by [`left`].
 pub(crate) fn replaced(
     upload: &[Placed],
     relaunch: &[Placed],
@@ -87,14 +89,14 @@ pub(crate) fn left(upload: &[Placed], relaunch: &[Placed], kernels: &Kernels, ba
     tables(upload, relaunch, kernels, banks).first().map_or(Ok(()), |table| Err(table.refused()))
 }
 
-/// What a kernel's parameters name and the upload alone writes.
+/// Memory that a kernel's parameters name and that only the upload writes.
 struct Table<'a> {
     address: u64,
     bytes: u32,
     data: &'a [u32],
     /// The first kernel that names it.
     qmd: u64,
-    /// Behind the table of a conditional node stands its value, which each launch sets.
+    /// Each launch writes to the address right after the table: it holds the value of a conditional node.
     value: bool,
 }
 
@@ -106,16 +108,16 @@ struct Row {
     follow: Vec<u32>,
 }
 
-/// A kernel of the driver's: where its QMD lies, and what it acts on.
+/// A driver kernel: the address of its QMD, and the QMDs that it acts on.
 struct Driver {
     qmd: u64,
     on: Vec<(u64, DependentAction)>,
 }
 
-/// What a table says.
+/// The contents of a table.
 struct Read {
     drivers: Vec<Driver>,
-    /// QMDs that several rows go before, how many, and what was to be done to them when all are over.
+    /// QMDs with several rows as predecessors: how many, and the action to take when all are done.
     counts: Vec<(u64, u32, PcasAction)>,
 }
 
@@ -154,7 +156,7 @@ impl Table<'_> {
         Refused::ByDriver { what, qmd: self.qmd, table: self.address, bytes: self.bytes }
     }
 
-    /// Its rows, where the array behind them begins at this address.
+    /// The table's rows, if the array after them begins at this address.
     fn rows(&self, array: u64) -> Option<Vec<Row>> {
         let bytes = array.checked_sub(self.address).filter(|bytes| bytes.is_multiple_of(4 * ROW as u64))?;
         let all = self.data.get(..self.bytes as usize / 4)?;
@@ -176,10 +178,10 @@ impl Table<'_> {
     }
 }
 
-/// What of an upload changes.
+/// The changes to an upload.
 struct Fans<'a> {
     kernels: &'a Kernels,
-    /// By address; each with those that are new and come ahead of it.
+    /// New QMDs by address, each with the additional QMDs that must be uploaded before it.
     new: HashMap<u64, (Qmd, Vec<(u64, Qmd)>)>,
     /// Banks of the driver's kernels, with their bytes.
     banks: HashSet<(u64, u32)>,
@@ -187,7 +189,7 @@ struct Fans<'a> {
 }
 
 impl Fans<'_> {
-    /// `None` if anything is not as it was seen.
+    /// `None` if anything differs from what was seen.
     fn read(&mut self, table: &Table<'_>, banks: &Banks) -> Option<Read> {
         let mut kernels = Vec::new();
         for (at, qmd) in self.kernels.iter() {
@@ -214,7 +216,7 @@ impl Fans<'_> {
             }
             follow.iter().for_each(|number| *before.entry(*number).or_default() += 1);
         }
-        // Each row that others follow has its kernel, and each that others go before is started by the last of them.
+        // Each row with followers has its kernel, and each row with predecessors is started by the last of them.
         for (number, row) in (0..).zip(&rows) {
             let known = matches!(row.action, PcasAction::Schedule | PcasAction::DecrementDependence);
             let counted = before.get(&number).is_none_or(|n| *n == row.before && known);

@@ -1,8 +1,8 @@
 //! Fills by a macro of the engine: CUDA fills up to 4 KiB in a stream by an inline write whose data is brought by its macro 0.
 //!
-//! The macro has two arguments, a value and a count, and its code is the driver's. Which argument is which, and what is counted, is not written down
-//! anywhere: it is derived from fills whose value and length are known ([`FillMacro::derive`]), or from the lengths that stand on the wire beside the
-//! arguments ([`FillMacro::of_calls`]). Where not exactly one way of reading explains all of them, nothing is derived.
+//! The macro has two arguments, a value and a count, and its code is the driver's. No document gives the order of the arguments, or the unit of the
+//! count. doorbell derives them from fills whose value and length are known ([`FillMacro::derive`]), or from the lengths that the words give next
+//! to the arguments ([`FillMacro::of_calls`]). Unless exactly one reading explains all of them, nothing is derived.
 
 use crate::step::Memset;
 
@@ -27,12 +27,12 @@ pub enum Argument {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CountIn {
     Words,
-    /// Of which the first is not counted.
+    /// The count is one less than the number of words.
     WordsLessOne,
     Bytes,
 }
 
-/// A call of the macro as it stands in the words: an inline write of so many bytes, and two arguments where its data would be.
+/// A call of the macro as found in the words: an inline write of so many bytes, with two arguments in place of its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FillCall {
     pub address: u64,
@@ -43,7 +43,7 @@ pub struct FillCall {
 }
 
 impl FillMacro {
-    /// All ways of reading that are thought of.
+    /// All readings that are considered.
     pub const ALL: [FillMacro; 6] = {
         use Argument::{First, Second};
         use CountIn::{Bytes, Words, WordsLessOne};
@@ -57,7 +57,8 @@ impl FillMacro {
         ]
     };
 
-    /// From fills by CUDA, each with the word that it was told to fill with. `None` unless one way of reading, and no other, explains two lengths at least.
+    /// Derives the reading from fills by CUDA, each with the word that CUDA was given to fill with. `None` unless exactly one reading explains at
+    /// least two lengths.
     pub fn derive(fills: &[(FillCall, u32)]) -> Option<FillMacro> {
         only(fills.iter().map(|(call, _)| call), |of| fills.iter().all(|(call, value)| of.value(call) == Some(*value)))
     }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 /// The graph's QMDs, by address.
 pub(crate) struct Kernels {
     pub all: BTreeMap<u64, Qmd>,
-    /// Their addresses in the order in which the upload writes them: what is numbered by it keeps its number wherever the graph lies.
+    /// QMD addresses in the order in which the upload writes them. Numbers that follow this order stay the same when the graph is moved.
     order: Vec<u64>,
 }
 
@@ -132,7 +132,7 @@ impl Banks {
     }
 }
 
-/// One write of the upload into a bank: the header first, then what follows it without a gap.
+/// One write of the upload into a bank: the header first, then the rest without gaps.
 fn put(bank: &mut Bank, address: u64, bytes: u32, data: &[u32]) -> Result<(), Refused> {
     let at = (address - bank.address) as u32;
     let end = bank.written.last().map_or(0, |(at, bytes)| at + bytes);

@@ -1,13 +1,14 @@
-//! What launching an instantiated CUDA graph says on the wire, as a typed [`Recipe`].
+//! The launch of an instantiated CUDA graph, read from its command words into a typed [`Recipe`].
 //!
-//! The first launch of a graph uploads it: each kernel's constant bank 0 and QMD, written inline and armed by PCAS. Each launch after it sends little
-//! more than the addresses of the QMDs that start the others. [`learn`] reads the words of both and finds nodes, edges, groups, counters and every
-//! reference between them; [`Recipe::relocate`] moves all that belongs to the graph elsewhere, [`Recipe::upload_words`] and
-//! [`Recipe::relaunch_words`] write it down again. [`Own`] is the same graph in a form of our own, for a channel that CUDA does not know.
+//! The first launch of a graph uploads it: each kernel's constant bank 0 and QMD, written inline and armed by PCAS. Each launch after it sends
+//! little more than the addresses of the QMDs that start the others. [`learn`] reads the words of both and finds nodes, edges, groups, counters and
+//! every reference between them. [`Recipe::relocate`] moves all memory of the graph; [`Recipe::upload_words`] and [`Recipe::relaunch_words`] encode
+//! it again. [`Own`] is the same graph in doorbell's own form, for a channel that CUDA does not use.
 //!
-//! The invariant: what is not understood is [`Refused`] with its name, never passed over. Nothing is submitted here, and no input panics.
+//! The invariant: anything that is not understood returns a [`Refused`] that names it, and is never skipped. Nothing is submitted here, and no
+//! input panics.
 //!
-//! Facts without a source in NVIDIA's class references were seen on an H200 (driver 580.159.04, CUDA 13.0); the code says which.
+//! Facts that are not in NVIDIA's class references were seen on an H200 (driver 580.159.04, CUDA 13.0); comments mark them.
 
 mod arrange;
 mod assemble;
@@ -39,8 +40,9 @@ pub use reference::{Reference, Site, Target};
 pub use refused::Refused;
 pub use step::{By, Memset, Placed, Step};
 
-/// Reads a graph from the words of the launch that uploads it and of one or two launches after it, each as the segments that were submitted, in their
-/// order. (Where only the order on each channel is known, one channel's may follow another's: the waits between them say the rest.) With two launches it is known by how much counters move from launch to launch.
+/// Reads a graph from the words of the launch that uploads it and of one or two launches after it, each as the segments that were submitted, in
+/// their order. (If only the order on each channel is known, the words of one channel may follow those of another: the waits between them give the
+/// rest.)
 pub fn learn(channels: &[Channel], upload: &[Segment<'_>], again: &[&[Segment<'_>]]) -> Result<Recipe, Refused> {
     learn_with(None, channels, upload, again)
 }
@@ -56,8 +58,8 @@ pub fn learn_with(
     learn_all(macros.into(), None, channels, upload, again)
 }
 
-/// As [`learn_with`], where the graph's stream was kept busy while CUDA wrote the launches after the upload: no wait is missing because it was over.
-/// `before`: semaphores that were released by what kept it busy ([`released`]). A wait for one of them is for nothing of the launch.
+/// As [`learn_with`], where the graph's stream was kept busy while CUDA wrote the launches after the upload: no wait is missing because it was
+/// over. `before`: semaphores that were released by what kept it busy ([`released`]). A wait for one of them is not a wait for this launch's work.
 pub fn learn_held(
     macros: Macros,
     before: &[u64],

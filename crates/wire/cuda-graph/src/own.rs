@@ -1,17 +1,18 @@
-//! A launch in a form of our own: all that counts is one counter, which only ever counts up.
+//! A launch in doorbell's own form: one counter, which only counts up, tracks all work.
 //!
-//! CUDA's form sets a counter for each group, waits for it and tells its streams by releases of its own. Here every QMD adds to one *tracker*
-//! instead, whatever counter of CUDA's it released. A launch that adds `adds` takes the numbers from `before + 1` to `before + adds`, where `before`
-//! is what the tracker is to reach with all that was launched earlier. Each acquire waits for `before` and what the groups ahead of it add. So
-//! these payloads are the only words that change from launch to launch, the GPU waits and never the CPU, and the launch is done when the tracker has
-//! reached its last number.
+//! CUDA sets a counter for each group, waits for it, and signals its streams with separate releases. In doorbell's form every QMD adds to one
+//! *tracker* instead of the counter that it releases in CUDA's form. A launch that adds `adds` takes the numbers from `before + 1` to
+//! `before + adds`, where `before` is what the tracker is to reach with all that was launched earlier. Each acquire waits for `before` and what the
+//! groups ahead of it add. So these payloads are the only words that change between launches. The GPU does the waiting, never the CPU, and the
+//! launch is done when the tracker reaches its last number.
 //!
-//! Groups of several channels stand in one stream one after another, in the order in which they were given. A group that waits for another waits for
-//! all that was started ahead of it, which is no less than what CUDA's own wait asks for, unless what it waits for is known to be done there. Copies, fills and writes tell the tracker by a release of their own, in
-//! front of the QMDs of their group: in the stream they are ordered against what comes behind them alone.
+//! Groups of several channels stand in one stream one after another, in the order in which they were given. A group that waits for another waits
+//! for everything that was started before it, unless that is known to be done at this point. This is at least what CUDA's wait covers. Copies,
+//! fills and writes have a separate release of the tracker, ahead of the QMDs of their group, because the stream orders them only with respect to
+//! later steps.
 //!
-//! Inline data goes through the engine that starts kernels, in order: the kernels of its group wait for nothing, and when they are done, it is. (CUDA's
-//! memsets and the counters that it sets stand like that in front of kernels.) Behind what the copy engine does the host waits for the tracker.
+//! The engine that starts kernels also writes inline data, in order: kernels of the same group need no wait for it, and it is done when they are.
+//! (CUDA puts its memsets and counter writes ahead of kernels in this way.) After copy engine work, the host waits for the tracker.
 
 use crate::encode::{append, write};
 use crate::recipe::{Bank, BankId, How, Memory, NodeId, Recipe, Wait};
@@ -27,7 +28,7 @@ const TOO_MANY: Refused = Refused::Form { what: "a launch of more than 2^32 rele
 /// What one QMD may add to the tracker.
 const MOST_ADDED: u64 = 1 << 16;
 
-/// A graph's words in our own form.
+/// A graph's words in doorbell's own form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Own {
     /// Writes constant banks and QMDs and arms those that others start. It starts nothing.
@@ -53,7 +54,7 @@ pub struct Count {
     pub more: u32,
 }
 
-/// Where a kernel's parameters lie, and how many bytes of them there are.
+/// The address and size in bytes of a kernel's parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parameters {
     pub node: NodeId,
@@ -70,7 +71,7 @@ pub struct Touched {
 }
 
 impl Own {
-    /// Of a graph whose QMDs and banks lie where they are to be used. `tracker` is the address of the counter, 4 bytes.
+    /// Encodes a graph whose QMDs and banks are at their final addresses. `tracker` is the address of the counter, 4 bytes.
     pub fn of(recipe: &Recipe, tracker: u64) -> Result<Own, Refused> {
         let parts = Parts::new(recipe, vec![tracker; recipe.groups.len()])?;
         let all: Vec<usize> = (0..recipe.groups.len()).collect();
@@ -117,7 +118,7 @@ impl<'a> Parts<'a> {
             return Err(Refused::BankLeftOut { bank: bank.address });
         }
         let mut parts = Parts { recipe, trackers, ready: Vec::new(), adds: vec![0; recipe.groups.len()] };
-        parts.all_are_heard_of()?;
+        parts.check_all_release()?;
         parts.in_order()?;
         parts.ready = parts.settled()?;
         let of_nodes = parts.added()?;
@@ -160,8 +161,8 @@ impl<'a> Parts<'a> {
         (0..self.recipe.nodes.len()).map(of).collect()
     }
 
-    /// Behind each QMD comes one that releases a counter: it itself, or one that it starts. Otherwise nobody would know when it is done.
-    fn all_are_heard_of(&self) -> Result<(), Refused> {
+    /// Checks that each QMD either releases a counter or starts a QMD that does. Otherwise its end could not be detected.
+    fn check_all_release(&self) -> Result<(), Refused> {
         let nodes = self.recipe.nodes.len();
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); nodes];
         for edge in self.recipe.edges.iter().filter(|e| matches!(e.how, How::Dependent { .. })) {
@@ -204,7 +205,8 @@ impl<'a> Parts<'a> {
         Ok(())
     }
 
-    /// For each node the group with which all has been done that it waits for: the last that starts or decrements it or what goes before it.
+    /// For each node, the group after which all its predecessors have been submitted: the last group that starts or decrements the node or one of
+    /// its predecessors.
     fn settled(&self) -> Result<Vec<usize>, Refused> {
         let mut ready: Vec<usize> = self.recipe.nodes.iter().map(|n| n.group).collect();
         for (number, group) in self.recipe.groups.iter().enumerate() {
@@ -214,7 +216,7 @@ impl<'a> Parts<'a> {
                 }
             }
         }
-        // Without circles each round settles one node more at least.
+        // Without circles, each round settles at least one more node.
         for _ in 0..=self.recipe.nodes.len() {
             let mut moved = false;
             for edge in self.recipe.edges.iter().filter(|e| matches!(e.how, How::Dependent { .. })) {
@@ -240,7 +242,7 @@ impl<'a> Parts<'a> {
         self.recipe.banks.get(id.0)
     }
 
-    /// Of kernels that have their bank to themselves: a change of one must not be one of another.
+    /// Only for kernels that do not share their bank: a change to one kernel must not change another.
     fn parameters(&self) -> Vec<Parameters> {
         let mut users: HashMap<BankId, usize> = HashMap::new();
         let banks = self.recipe.nodes.iter().filter_map(|n| n.work.kernel()?.bank);
@@ -281,7 +283,7 @@ impl<'a> Parts<'a> {
         self.recipe.block_at(address).and_then(|(id, _)| self.recipe.block(id)).map(|b| b.memory)
     }
 
-    /// The steps of CUDA's upload that write banks and QMDs, and those that arm what others start.
+    /// The steps of CUDA's upload that write banks and QMDs, and the steps that arm QMDs which others start.
     pub fn upload(&self) -> Result<Vec<u32>, Refused> {
         let started: HashSet<u64> = self.recipe.relaunch.iter().filter_map(|p| copies(&p.step)).collect();
         let mut to = Stream::default();
@@ -305,7 +307,7 @@ impl<'a> Parts<'a> {
                 _ => {}
             }
         }
-        // Whatever lay here before, and whatever was fetched when a QMD was armed ahead of the bank of the next.
+        // Drops older data at these addresses, and data that was fetched when a QMD was armed before the next QMD's bank was written.
         to.step(&Step::Invalidate { caches: CONSTANT_CACHES })?;
         Ok(to.words)
     }
@@ -368,7 +370,7 @@ impl Stream {
         Ok(())
     }
 
-    /// A release of the tracker by the copy engine, behind its copies.
+    /// Releases the tracker by the copy engine, after its copies.
     fn copied(&mut self, tracker: u64, more: u32) -> Result<(), Refused> {
         let begin = self.words.len();
         self.counted(more, |w, n| Ok(w.copy_release(COPY, tracker, n, false)?))?;
@@ -383,7 +385,7 @@ struct Launch<'a> {
     groups: &'a [usize],
     tracker: u64,
     to: Stream,
-    /// So many groups from the first are known to be done where the stream is now.
+    /// This many groups, counted from the first, are known to be done at this point of the stream.
     complete: usize,
 }
 
@@ -406,8 +408,9 @@ impl Launch<'_> {
         }
     }
 
-    /// Waits for all that the groups before this one add. What is waited for is the work of the channel's own engines, so the wait lets no other channel group
-    /// run, as CUDA's waits for its kernels' counters. (Its waits for other channels do: one that has to wait then takes 12 us more, H200.)
+    /// Waits for all that the groups before this one add. What is waited for is the work of the channel's own engines, so the wait lets no other
+    /// channel group run, as CUDA's waits for its kernels' counters. (CUDA's waits for other channels let other groups run; a wait that has to wait
+    /// then takes 12 us longer, H200.)
     fn wait(&mut self, at: usize) -> Result<(), Refused> {
         let (tracker, more) = (self.tracker, self.to.released);
         if self.to.acquired != Some(more) {
@@ -426,7 +429,7 @@ impl Launch<'_> {
         let Some(group) = parts.recipe.groups.get(number) else { return Ok(()) };
         let earlier = |wait: &Wait| matches!(wait, Wait::LaunchBefore(_) | Wait::Before);
         let mut waits = group.acquires.iter().filter(|(_, wait)| !earlier(wait)).peekable();
-        // (Where CUDA waits for nothing of the launch, it may have left out what was over.)
+        // (If CUDA waits for none of the launch's work, it may have left out a wait for work that was done.)
         let left_out = waits.peek().is_none() && parts.recipe.held.is_none();
         let needed = if left_out { at } else { 0 };
         let needed = waits.map(|(_, wait)| self.needed(at, wait)).max().unwrap_or(needed);
@@ -484,13 +487,13 @@ impl Launch<'_> {
         Ok(())
     }
 
-    /// What has no QMD, and behind it a release of the tracker by the same engine.
+    /// A step without a QMD, then a release of the tracker by the same engine.
     fn alone(&mut self, step: &Step) -> Result<(), Refused> {
         let tracker = self.tracker;
         let more = self.to.released.checked_add(1).ok_or(TOO_MANY)?;
         match step {
             Step::Write { address, bytes, data, launch } => {
-                // The number is ordered behind the barrier of what it tells of.
+                // The tracker's number must be written after the barrier of the data that it reports.
                 let launch = launch & !inline_dma::NO_SYSMEMBAR;
                 self.to.step(&Step::Write { address: *address, bytes: *bytes, data: data.clone(), launch })?;
                 let word = inline_dma::PITCH | inline_dma::NO_SYSMEMBAR;
@@ -510,7 +513,7 @@ impl Launch<'_> {
     }
 }
 
-/// A fill by a macro as one that needs none: its words in the stream, unless they are many.
+/// A macro fill as one without a macro: its words in the stream, unless there are too many.
 fn inline_write(memset: &Memset) -> Option<Step> {
     let Memset { address, bytes, value, launch, .. } = *memset;
     let data = vec![value; bytes.div_ceil(4) as usize];

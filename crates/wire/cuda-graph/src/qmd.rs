@@ -1,14 +1,15 @@
-//! Which QMDs are understood: version 4.0, and of its fields those that a graph's kernels were seen to use or whose meaning is plain.
+//! Which QMDs are understood: version 4.0, and only fields that a graph's kernels were seen to use or whose meaning is clear.
 
 use crate::early;
 use crate::refused::Refused;
 use pushbuf::qmd::{DependentAction, Qmd};
 use pushbuf::semaphore::Reduction;
 
-/// Beginnings of the names (class reference `clcbc0qmd.h`, QMDV04_00) of the fields that may be set. What they say goes with the QMD wherever it is
-/// copied, or is a reference that [`crate::Recipe::relocate`] moves.
+/// Beginnings of the names (class reference `clcbc0qmd.h`, QMDV04_00) of the fields that may be set. Their values are either copied with the QMD,
+/// or are references that [`crate::Recipe::relocate`] moves.
 ///
-/// Not on the list, and so refused: CWD reference counters, whose numbers are shared by all launches of the channel group; correlation numbers, which CUDA gives; what the hardware keeps for itself (HW_ONLY, RESUME, INNER, OUTER).
+/// Not on the list, and so refused: CWD reference counters, because all launches of the channel group share their numbers; correlation numbers,
+/// which CUDA assigns; fields that the hardware reserves (HW_ONLY, RESUME, INNER, OUTER).
 const UNDERSTOOD: &[&str] = &[
     "DEPENDENCE_COUNTER",
     "QMD_GROUP_ID",
@@ -43,7 +44,7 @@ const UNDERSTOOD: &[&str] = &[
     "OCCUPANCY_",
     "GPC_CGA_",
     "CGA_CTA_DISTRIBUTION_MODE",
-    // CUDA says for kernels with clusters which TPCs there are: on an H200 bits 72 to 127 are set.
+    // For kernels with clusters CUDA writes here which TPCs exist: on an H200 bits 72 to 127 are set.
     "TPC_DISABLE_MASK",
     // Programmatic dependent launch: see `crate::early`.
     "ARRIVE_AT_LATCH_",
@@ -53,10 +54,10 @@ const UNDERSTOOD: &[&str] = &[
 ];
 /// Fields that begin like one on that list and are not understood.
 const REFUSED: &[&str] = &["RELEASE_TRAP_TYPE", "RELEASE_PAYLOAD64B", "RELEASE_RESERVED_INFO"];
-/// Fields of queues, from which kernels launch kernels.
+/// Fields of queues, by which kernels launch kernels.
 const OF_QUEUES: &[&str] = &["CIRCULAR_QUEUE_", "QUEUE_ENTRIES_PER_CTA", "COALESCE_WAITING_PERIOD"];
 
-/// Reads a QMD, and refuses one of which anything is not understood.
+/// Reads a QMD; refuses it if any part is not understood.
 pub(crate) fn parse(class: u32, address: u64, words: &[u32]) -> Result<Qmd, Refused> {
     let qmd = Qmd::parse_for(class, words).filter(|q| (q.layout().major, q.layout().minor) == (4, 0));
     let Some(qmd) = qmd else {
@@ -75,14 +76,14 @@ pub(crate) fn parse(class: u32, address: u64, words: &[u32]) -> Result<Qmd, Refu
         if begins(OF_QUEUES) {
             return Err(Refused::DeviceLaunch { qmd: address, field, value });
         }
-        // RESUME: the hardware's own place of a grid that was interrupted.
+        // RESUME: the hardware's saved position in an interrupted grid.
         if !begins(UNDERSTOOD) || field.ends_with("_RESUME") || REFUSED.contains(&field) {
             return Err(Refused::QmdField { qmd: address, field, value });
         }
         if field == "QMD_TYPE" && name == Some("GRID_GPU_CGA") {
             return Err(Refused::Cooperative { qmd: address });
         }
-        // Of several GPUs; not seen.
+        // Grids on several GPUs; not seen.
         if field == "QMD_TYPE" && !matches!(name, Some("GRID_NULL" | "GRID_CTA" | "GRID_GPC_CGA")) {
             return Err(Refused::QmdField { qmd: address, field, value });
         }

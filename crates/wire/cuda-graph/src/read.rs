@@ -1,4 +1,4 @@
-//! From the words of one launch to its steps.
+//! Turns the words of one launch into its steps.
 //!
 //! Every method that a launch may use is on a list, by the name that its class table has for it. All others are refused.
 
@@ -33,7 +33,7 @@ pub struct Segment<'a> {
     pub words: &'a [u32],
 }
 
-/// Names of the methods that only fill registers, which the operations of `pushbuf` use, and of those that set off what is understood.
+/// Names of the understood methods: those that only fill registers for the operations of `pushbuf`, and those that trigger an operation.
 const HOST: &[&str] = &["SEM_ADDR_LO", "SEM_ADDR_HI", "SEM_PAYLOAD_LO", "SEM_PAYLOAD_HI", "SEM_EXECUTE"];
 const COMPUTE: &[&str] = &[
     "LOAD_INLINE_DATA",
@@ -67,7 +67,7 @@ const COPY: &[&str] = &[
     "SET_SEMAPHORE_PAYLOAD",
     "LAUNCH_DMA",
 ];
-/// What a LAUNCH_DMA of the copy engine may say that only releases: FLUSH_ENABLE and SEMAPHORE_TYPE.
+/// Bits that a LAUNCH_DMA of the copy engine may set if it only releases: FLUSH_ENABLE and SEMAPHORE_TYPE.
 const RELEASES: u32 = launch_dma::FLUSH | launch_dma::RELEASE | launch_dma::RELEASE_TIMED;
 
 /// The subchannel of the copy engine on graphics channels.
@@ -75,7 +75,7 @@ const COPY_ENGINE: u8 = 4;
 /// OPERATION of SET_REPORT_SEMAPHORE_D.
 const TRAP: u32 = 3;
 
-/// How the arguments of CUDA's macros are read, as far as that is known.
+/// How to read the arguments of CUDA's macros, as far as known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Macros {
     pub fills: Option<FillMacro>,
@@ -95,13 +95,13 @@ enum Brought {
     Copy(CopyCall),
 }
 
-/// The calls of the fill macro in these words, whatever else they say.
+/// The calls of the fill macro in these words; everything else is ignored.
 pub fn fill_calls(channels: &[Channel], segments: &[Segment<'_>]) -> Vec<FillCall> {
     let calls = calls(channels, segments).into_iter();
     calls.filter_map(|call| if let Brought::Fill(call) = call { Some(call) } else { None }).collect()
 }
 
-/// The calls of the macro that copies a few words, whatever else they say.
+/// The calls of the macro that copies a few words; everything else is ignored.
 pub fn copy_calls(channels: &[Channel], segments: &[Segment<'_>]) -> Vec<CopyCall> {
     let calls = calls(channels, segments).into_iter();
     calls.filter_map(|call| if let Brought::Copy(call) = call { Some(call) } else { None }).collect()
@@ -124,7 +124,7 @@ fn calls(channels: &[Channel], segments: &[Segment<'_>]) -> Vec<Brought> {
     calls
 }
 
-/// Semaphores that these words release, whatever else they say.
+/// Semaphores that these words release; everything else is ignored.
 pub fn released(channels: &[Channel], segments: &[Segment<'_>]) -> Vec<u64> {
     let mut all = Vec::new();
     let mut op = |op: &Op| {
@@ -144,7 +144,7 @@ pub fn released(channels: &[Channel], segments: &[Segment<'_>]) -> Vec<u64> {
     all
 }
 
-/// The steps of a launch. Nothing that was set before it counts.
+/// The steps of a launch. Registers set before it are ignored.
 pub(crate) fn launch(macros: Macros, channels: &[Channel], segments: &[Segment<'_>]) -> Result<Vec<Placed>, Refused> {
     let mut streams: Vec<Option<Stream>> = channels.iter().map(|_| None).collect();
     let mut steps = Vec::new();
@@ -154,7 +154,7 @@ pub(crate) fn launch(macros: Macros, channels: &[Channel], segments: &[Segment<'
         let (Some(channel), Some(slot)) = (channels.get(i), streams.get_mut(i)) else {
             return Err(Refused::NoChannel(i));
         };
-        // Copy engines have groups of their own. Our launch copies by the engine of its own channel.
+        // Copy engines have separate channel groups. doorbell's launch uses the copy engine of its own channel.
         if has_compute(channel) {
             if let (Some(first), Some(second)) = (group, channel.group)
                 && first != second
@@ -186,7 +186,7 @@ struct Call {
     taken: bool,
 }
 
-/// What one segment held, each with its word.
+/// The parts of one segment, each with its word index.
 #[derive(Default)]
 struct Found<'a> {
     steps: Vec<(u32, Step)>,
@@ -216,12 +216,12 @@ impl Stream {
             }
         }
         let mut engine = Engine::new();
-        // No register of before counts: what uses one says so.
+        // Values from before are invalid: a step that uses one returns an error.
         engine.forget(&mut |_| {});
         Stream { decoder, engine, macros }
     }
 
-    /// What a segment says, and what of it is not understood.
+    /// Decodes a segment, and returns the operations that are not understood.
     fn decode<'a>(&mut self, words: &'a [u32]) -> (Found<'a>, Vec<Op>) {
         let mut found = Found::default();
         let mut ops = Vec::new();
@@ -482,7 +482,7 @@ fn is_compute(target: &Target) -> bool {
     Family::of(target.class_id) == Some(Family::Compute)
 }
 
-/// The error for a method that is not on the list, by what it is known to be for.
+/// The error for a method that is not on the list, chosen by the method's purpose if that is known.
 fn unknown(name: &str, write: &Write) -> Refused {
     let class = write.target.class_id;
     if name.contains("RENDER_ENABLE") {

@@ -1,4 +1,4 @@
-//! A graph as it was learnt: what it is made of, and where each part lies.
+//! A graph as learnt: its parts, and the address of each.
 
 use crate::read::Channel;
 use crate::step::{Memset, Placed};
@@ -31,7 +31,8 @@ pub struct Recipe {
     pub relaunch: Vec<Placed>,
     /// What moves from one launch to the next, in the order of `relaunch`; each with the index of its step.
     pub payloads: Vec<(usize, Payload)>,
-    /// The stream was kept busy while CUDA wrote `relaunch`, so that no wait is missing; with the semaphores that were released by what it was busy with.
+    /// `Some` if the stream was kept busy while CUDA wrote `relaunch`, so that no wait is missing; holds the semaphores that the stream's earlier
+    /// work released.
     pub held: Option<Vec<u64>>,
 }
 
@@ -63,7 +64,7 @@ impl Memory {
         }
     }
 
-    /// What the hardware asks of its address: QMD pointers are shifted by 8, bank addresses by 6, semaphores of 16 bytes are aligned to them.
+    /// The alignment that the hardware requires: QMD pointers are shifted by 8, bank addresses by 6; semaphores of 16 bytes are aligned to 16.
     pub fn alignment(self) -> u64 {
         match self {
             Memory::Qmd(_) => 256,
@@ -74,7 +75,7 @@ impl Memory {
     }
 }
 
-/// One thing that a launch does.
+/// One operation of a launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     pub group: usize,
@@ -86,7 +87,7 @@ pub struct Node {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Work {
     Kernel(Kernel),
-    /// A QMD without blocks: it only starts others, or fetches what they need.
+    /// A QMD without blocks: it only starts others, or prefetches data for them.
     Order(Kernel),
     /// A macro of the engine, in the stream.
     Memset(Memset),
@@ -132,9 +133,10 @@ impl Work {
 /// What a QMD starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
-    /// Where the QMD lies.
+    /// The address of the QMD.
     pub address: u64,
-    /// As the upload writes it, but for what lets kernels overlap (programmatic dependent launch): it starts when what is ahead of it is done.
+    /// The QMD as the upload writes it, without the fields that let kernels overlap (programmatic dependent launch): it starts when its
+    /// predecessors are done.
     pub qmd: Qmd,
     /// Constant bank 0. `None` for a QMD without blocks.
     pub bank: Option<BankId>,
@@ -155,7 +157,7 @@ impl Bank {
     /// Bytes before the parameters: seen of driver 580.159.04 on Hopper.
     pub const HEADER: u32 = 0x210;
 
-    /// Where the parameters lie within the bank, and how many bytes of them are written.
+    /// The offset of the parameters within the bank, and how many bytes of them are written.
     pub fn parameters(&self) -> (u32, u32) {
         let end = self.written.iter().map(|(at, bytes)| at.saturating_add(*bytes)).max().unwrap_or(0);
         (Bank::HEADER, end.saturating_sub(Bank::HEADER))
@@ -167,7 +169,7 @@ impl Bank {
     }
 }
 
-/// One node goes before another.
+/// An edge: one node must finish before another starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Edge {
     pub from: NodeId,
@@ -181,19 +183,19 @@ pub enum How {
     Dependent { slot: u32, action: DependentAction, prefetch: bool },
     /// The group of the second one acquires a counter that the first one releases.
     Counter(usize),
-    /// The channel of the second one acquires a semaphore that the channel of the first one releases behind it.
+    /// The channel of the second node acquires a semaphore that the first node's channel releases after it.
     Tracker,
-    /// The first stands before the second in the stream of one channel, within a group.
+    /// The first node comes before the second in one channel's stream, within a group.
     Stream,
 }
 
-/// What stands in one channel's stream between two waits.
+/// The steps of one channel's stream between two waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     pub channel: usize,
     /// Steps of [`Recipe::relaunch`].
     pub steps: std::ops::Range<usize>,
-    /// Semaphores that the host waits for first: the index of the step, and what that is for.
+    /// Semaphores that the host acquires first: the index of the step, and the reason for the wait.
     pub acquires: Vec<(usize, Wait)>,
     /// Counters that are set: index of the step and of the counter.
     pub sets: Vec<(usize, usize)>,
@@ -207,9 +209,9 @@ pub struct Group {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wait {
-    /// For the launch before: the graph must not be started while it runs.
+    /// For the previous launch: the graph must not be started while it runs.
     LaunchBefore(usize),
-    /// For what the stream had before the launch.
+    /// For work that was in the stream before the launch.
     Before,
     /// For a counter that an earlier group of the launch has set.
     Counter(usize),
@@ -221,7 +223,7 @@ pub enum Wait {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Start {
     pub node: NodeId,
-    /// `None` for what has no QMD.
+    /// `None` for steps without a QMD.
     pub action: Option<PcasAction>,
 }
 
@@ -229,7 +231,7 @@ pub struct Start {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
     pub address: u64,
-    /// Nodes that release it, each with the number of its release and what it adds.
+    /// Nodes that release it, each with the index of its release and the amount that it adds.
     pub released: Vec<(NodeId, u32, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! Every address in a recipe: where it stands, and what it points to. And moving the graph elsewhere.
+//! Every address in a recipe: its location, and its target. Also moves the graph to other addresses.
 
 use crate::assemble;
 use crate::recipe::{Bank, BankId, Block, BlockId, Form, NodeId, Recipe};
@@ -6,7 +6,7 @@ use crate::refused::Refused;
 use crate::step::{Placed, Step};
 use pushbuf::qmd::Qmd;
 
-/// Where an address stands.
+/// The location of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Site {
     /// A constant buffer of a node's QMD, by its number.
@@ -19,7 +19,7 @@ pub enum Site {
     Program(NodeId),
     /// The code that a node's QMD fetches ahead.
     Prefetch(NodeId),
-    /// The header of a constant bank, at this offset: where the bank itself lies, its parameters, or the kernel's QMD.
+    /// The header of a constant bank, at this offset. It holds the address of the bank itself, of its parameters, or of the kernel's QMD.
     Bank(BankId, u32),
     /// A step of a launch: its destination, semaphore or QMD.
     Step(Form, usize),
@@ -43,8 +43,8 @@ pub struct Reference {
 }
 
 impl Recipe {
-    /// All references: those of the QMDs in the order of the nodes, then those of the banks, of the upload, and of a launch. (What a kernel's parameters point
-    /// to is the program's, and not among them.)
+    /// All references: those of the QMDs in the order of the nodes, then those of the banks, of the upload, and of a launch. (Pointers in a
+    /// kernel's parameters belong to the program and are not included.)
     pub fn references(&self) -> impl Iterator<Item = Reference> + '_ {
         let of_nodes = self
             .nodes
@@ -67,7 +67,7 @@ impl Recipe {
         self.block_at(address).map_or(Target::Foreign(address), |(block, offset)| Target::Own(block, offset))
     }
 
-    /// The same graph with its own memory elsewhere: `to` says for each block at which address. Everything that points into a block follows it.
+    /// The same graph at other addresses: `to` returns the new address of each block. Everything that points into a block follows it.
     pub fn relocate(&self, mut to: impl FnMut(BlockId, &Block) -> u64) -> Result<Recipe, Refused> {
         let mut places = Vec::with_capacity(self.blocks.len());
         for (i, block) in self.blocks.iter().enumerate() {
@@ -87,7 +87,7 @@ impl Recipe {
         };
         let (upload, relaunch) = (steps(&self.upload)?, steps(&self.relaunch)?);
         let mut recipe = assemble::recipe(&self.channels, upload, vec![relaunch], self.held.clone())?;
-        // (One launch does not say what is added for each.)
+        // (With only one launch, the amount added per launch is unknown.)
         recipe.payloads.clone_from(&self.payloads);
         Ok(recipe)
     }
@@ -152,7 +152,7 @@ impl Recipe {
         words.filter_map(|(at, word)| Some((at, target(u64::from_le_bytes(word.try_into().ok()?))?))).collect()
     }
 
-    /// The constant bank that an address lies in.
+    /// The constant bank that holds an address.
     fn bank_at(&self, address: u64) -> Option<&Bank> {
         let (block, _) = self.block_at(address)?;
         let crate::recipe::Memory::Bank(id) = self.block(block)?.memory else { return None };

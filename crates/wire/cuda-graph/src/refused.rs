@@ -1,9 +1,9 @@
-//! Why a launch is not understood.
+//! Reasons why a launch is refused.
 
 use crate::step::Step;
 use pushbuf::qmd::PcasAction;
 
-/// What stands in the launch that has no place in a recipe. (Addresses are GPU virtual addresses.)
+/// Something in the launch that a recipe cannot express. (Addresses are GPU virtual addresses.)
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
@@ -12,22 +12,22 @@ pub enum Refused {
     #[error("MME macro {index} with the arguments {arguments:x?} is not understood")]
     MmeMacro { index: u32, arguments: Vec<u32> },
     #[error(
-        "unknown macro arguments: MME macro 0 fills {bytes} bytes at {address:#x} with {arguments:x?}, and which of them is the value is not known"
+        "unknown macro arguments: MME macro 0 fills {bytes} bytes at {address:#x} with {arguments:x?}, and it is unknown which of them is the value"
     )]
     MacroArguments { address: u64, bytes: u32, arguments: [u32; 2] },
     #[error(
-        "MME macro 0 fills {bytes} bytes at {address:#x} with {arguments:x?}, of which none counts these bytes as the macro does"
+        "MME macro 0 fills {bytes} bytes at {address:#x} with {arguments:x?}, none of which is the count of these bytes"
     )]
     MacroCount { address: u64, bytes: u32, arguments: [u32; 2] },
     #[error(
-        "unknown macro arguments: MME macro 1 brings {bytes} bytes to {address:#x} with {arguments:x?}, and where they come from is not known"
+        "unknown macro arguments: MME macro 1 copies {bytes} bytes to {address:#x} with {arguments:x?}, and their source is unknown"
     )]
     CopyArguments { address: u64, bytes: u32, arguments: [u32; 3] },
     #[error(
-        "MME macro 1 brings {bytes} bytes to {address:#x} with {arguments:x?}, of which none counts these bytes as the macro does"
+        "MME macro 1 copies {bytes} bytes to {address:#x} with {arguments:x?}, none of which is the count of these bytes"
     )]
     CopyCount { address: u64, bytes: u32, arguments: [u32; 3] },
-    #[error("word {word:#010x} is no header where one must stand")]
+    #[error("word {word:#010x} is not a method header, where one is required")]
     Header { word: u32 },
     #[error("words are missing, or the launch begins in the middle of a sequence")]
     Cut,
@@ -47,7 +47,7 @@ pub enum Refused {
         "{what}: the kernel of the QMD at {qmd:#x} is the driver's, and starts or counts others by a table of {bytes} bytes at {table:#x}"
     )]
     ByDriver { what: &'static str, qmd: u64, table: u64, bytes: u32 },
-    #[error("the QMD at {qmd:#x} has version {major}.{minor}; 4.0 is understood")]
+    #[error("the QMD at {qmd:#x} has version {major}.{minor}; only version 4.0 is understood")]
     QmdVersion { qmd: u64, major: u8, minor: u8 },
     #[error("the QMD at {qmd:#x} holds only zeros: its words were left out of the recording")]
     QmdLeftOut { qmd: u64 },
@@ -57,12 +57,12 @@ pub enum Refused {
     QmdBits { qmd: u64, word: usize, bits: u32 },
     #[error("the QMD at {qmd:#x} is used, but the upload does not write it")]
     QmdNotWritten { qmd: u64 },
-    #[error("the QMD at {qmd:#x} is written, but nothing starts it")]
+    #[error("the QMD at {qmd:#x} is written, but no QMD or launch starts it")]
     QmdNotStarted { qmd: u64 },
     #[error("{action} ({code}) of the QMD at {qmd:#x} is not understood", action = action.name(), code = action.code())]
     Pcas { qmd: u64, action: PcasAction },
     #[error(
-        "a programmatic launch: the kernel of the QMD at {qmd:#x} waits for latch {latch:#x}, and not every kernel that arrives there has ended when it starts"
+        "a programmatic launch: the kernel of the QMD at {qmd:#x} waits for latch {latch:#x}, and it may start before every kernel that arrives there has ended"
     )]
     Latch { qmd: u64, latch: u64 },
     #[error(
@@ -74,44 +74,44 @@ pub enum Refused {
     #[error("the QMDs at {qmd:#x} and after it start each other in a circle")]
     Circle { qmd: u64 },
     #[error(
-        "{bytes} bytes of the constant bank at {bank:#x} are written from {from:#x} on; its header of {header:#x} bytes was expected"
+        "{bytes} bytes of the constant bank at {bank:#x} are written from {from:#x} on; expected its header of {header:#x} bytes first"
     )]
     Bank { bank: u64, from: u64, bytes: u32, header: u32 },
     #[error("the constant bank at {bank:#x} of the QMD at {qmd:#x} is not written by the upload")]
     BankNotWritten { qmd: u64, bank: u64 },
     #[error(
-        "{bytes} bytes are written to {address:#x}, which is no QMD, constant bank or counter of the graph, in its upload only"
+        "only the upload writes {bytes} bytes to {address:#x}, which is no QMD, constant bank or counter of the graph"
     )]
     UnknownWrite { address: u64, bytes: u32 },
     #[error("a launch after the upload writes to {address:#x}: the graph was updated between the launches")]
     Updated { address: u64 },
     #[error(
-        "an acquire of {address:#x}, which nothing in the launch releases: a host node, or a wait for work that is not the graph's"
+        "an acquire of {address:#x}, which the launch does not release: a host node, or a wait for work outside the graph"
     )]
     ForeignAcquire { address: u64 },
     #[error(
-        "the words do not say where the work of a copy engine at {address:#x} belongs: what it waits for, or what waits for it, was over when CUDA wrote them, or the CPU waits for it (a memcpy of pageable memory)"
+        "the place of a copy engine's work at {address:#x} in the order is unknown: CUDA left out a wait because the work was done when it wrote the words, or the CPU waits for the copy (a memcpy of pageable memory)"
     )]
     NoPlace { address: u64 },
     #[error(
-        "a memcpy node goes through memory of CUDA's own at {address:#x}, as those of pageable memory do: the CPU copies from or to there at each launch. \
-         doorbell_graph_instantiate() takes the graph (cudaGraph_t) of such a one"
+        "a memcpy node uses CUDA's staging memory at {address:#x}, as for pageable memory: the CPU copies from or to it at each launch. \
+         Pass the graph (cudaGraph_t) to doorbell_graph_instantiate() instead"
     )]
     Staged { address: u64 },
     #[error(
-        "{bytes} bytes for {address:#x} travel in CUDA's own words, which it writes at each launch: a memcpy node from host memory that nothing goes before, or of pageable memory. \
-         Have the graph (cudaGraph_t) instantiated by doorbell_graph_instantiate(), or copy them by a step of a chain in front of the graph"
+        "{bytes} bytes for {address:#x} are inside the commands, which CUDA writes at each launch: a memcpy node from host memory without predecessors, or of pageable memory. \
+         Pass the graph (cudaGraph_t) to doorbell_graph_instantiate(), or copy the bytes by a step of a chain before the graph"
     )]
     Sent { address: u64, bytes: u64 },
     #[error("channels of different groups: {first:#x} and {second:#x}")]
     ChannelGroups { first: u32, second: u32 },
-    #[error("channel {0} is not among the channels that were given")]
+    #[error("channel {0} is not in the list of channels")]
     NoChannel(usize),
     #[error("two launches differ at step {step}: {first} and {second}")]
     LaunchesDiffer { step: usize, first: &'static str, second: &'static str },
     #[error("two launches differ in length: {first} and {second} steps")]
     LengthsDiffer { first: usize, second: usize },
-    #[error("no launch after the upload was given")]
+    #[error("only the upload was given: a launch after it is needed")]
     NoRelaunch,
     #[error("the launch starts no kernel")]
     NoKernel,
@@ -119,10 +119,10 @@ pub enum Refused {
     Overlap { address: u64 },
     #[error("the contents of the constant bank at {bank:#x} were left out of the recording")]
     BankLeftOut { bank: u64 },
-    #[error("a {what} cannot lie at {address:#x}: it is not aligned")]
+    #[error("a {what} cannot be at {address:#x}: the address is not aligned")]
     Alignment { what: &'static str, address: u64 },
     #[error(
-        "nothing says when the kernel of the QMD at {qmd:#x} is done: neither it nor what it starts releases a counter"
+        "the end of the kernel of the QMD at {qmd:#x} cannot be detected: neither it nor any QMD that it starts releases a counter"
     )]
     Unheard { qmd: u64 },
     #[error(

@@ -1,4 +1,4 @@
-//! One step of a launch: what the engine or the host is told to do.
+//! One step of a launch: an action of the engine or the host.
 
 use pushbuf::ops::{Copy, Fill};
 use pushbuf::qmd::PcasAction;
@@ -12,7 +12,7 @@ pub enum Step {
         payload: u64,
         execute: Execute,
     },
-    /// Bytes that came in the stream are written by the compute class.
+    /// The compute class writes bytes that are in the stream.
     Write {
         address: u64,
         bytes: u32,
@@ -28,7 +28,7 @@ pub enum Step {
         qmd: u64,
         action: PcasAction,
     },
-    /// An engine releases a semaphore behind what it was given.
+    /// An engine releases a semaphore after its earlier work.
     Report {
         address: u64,
         payload: u32,
@@ -86,7 +86,7 @@ impl Step {
     }
 }
 
-/// Memory that is filled with one word again and again. Of bytes that are no whole words, the last word's first bytes are written.
+/// Memory that is filled with one word again and again. If the length is not a multiple of 4, only the first bytes of the last word are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memset {
     pub address: u64,
@@ -94,7 +94,7 @@ pub struct Memset {
     pub value: u32,
     /// The LAUNCH_DMA word of the inline write.
     pub launch: u32,
-    /// Of the macro, in CUDA's order.
+    /// The macro's arguments, in CUDA's order.
     pub arguments: [u32; 2],
 }
 

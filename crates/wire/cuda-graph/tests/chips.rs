@@ -1,4 +1,4 @@
-//! The page about other chips says what the class tables say.
+//! The documentation page about other chips agrees with the class tables.
 
 use pushbuf::class;
 use pushbuf::qmd::Layout;
@@ -13,7 +13,7 @@ fn rows() -> impl Iterator<Item = Vec<&'static str>> {
 }
 
 #[test]
-fn fields_of_qmds_lie_where_the_page_says() {
+fn fields_of_qmds_are_at_the_offsets_on_the_page() {
     let mut checked = 0;
     for row in rows().filter(|row| row.len() == 5 && row[1].starts_with('`')) {
         for (cell, (major, minor)) in row[1..].iter().zip(VERSIONS) {

@@ -1,4 +1,4 @@
-//! Small copies by the macro of the engine: which argument is what is derived, or refused.
+//! Small copies by the engine's macro: the order of the arguments is derived, or the copy is refused.
 
 mod graphs;
 
@@ -31,7 +31,7 @@ fn call(source: u64, bytes: u32, count: u32) -> CopyCall {
     CopyCall { address: USER, bytes, arguments: [(source >> 32) as u32, source as u32, count] }
 }
 
-/// A kernel, the recorded copy behind it without a wait, and in the same way a kernel behind that.
+/// A kernel, the recorded copy after it without a wait, and another kernel after that, also without a wait.
 fn graph() -> Graph {
     let mut graph = Graph::memset(USER);
     let at = graph.launch.iter().position(|step| matches!(step, Do::Memset { .. })).unwrap();
@@ -56,13 +56,13 @@ fn a_recorded_call_is_a_copy_once_it_is_known_how_it_is_read() {
     let recipe = learn(Some(SEEN)).unwrap();
     let copy = recipe.nodes.iter().find_map(|n| if let Work::Copy(copy) = n.work { Some(copy) } else { None }).unwrap();
     assert_eq!((copy.src, copy.dst, copy.bytes()), (0x7f39_91e0_0000, 0x7f39_9680_0100, 8));
-    // It goes to the copy engine of our channel, between the kernels.
+    // The copy engine of doorbell's channel does it, between the kernels.
     let own = Own::of(&recipe, 0x2_0100_0140).unwrap();
     let at = |wanted: &[u32]| own.launch.windows(wanted.len()).position(|w| w == wanted);
     let transfer = at(&words(|w| w.copy(4, copy.src, copy.dst, 8, 0x182).unwrap())).unwrap();
     let start = |i| (qmd_at(i) >> 8) as u32;
     assert!(at(&[start(0)]) < Some(transfer) && at(&[start(2)]) > Some(transfer), "{:x?}", own.launch);
-    // A reading that the bytes do not bear out.
+    // A reading that does not fit the bytes.
     let wrong = CopyMacro { counts: CountIn::Bytes, ..SEEN };
     assert_eq!(learn(Some(wrong)).unwrap_err(), Refused::CopyCount { address: 0x7f39_9680_0100, bytes: 8, arguments });
 }
@@ -86,12 +86,12 @@ fn one_reading_and_no_other_must_explain_all() {
         };
         assert_eq!(CopyMacro::derive(&[by(one, 8), by(two, 16)]), Some(of));
     }
-    // One length, one source, another source than the one that was asked for, nothing.
+    // Only one length; only one source; a source that differs from the given one; no copies.
     assert_eq!(CopyMacro::derive(&[(call(one, 8, 2), one), (call(two, 8, 2), two)]), None);
     assert_eq!(CopyMacro::derive(&[(call(one, 8, 2), one), (call(one, 16, 4), one)]), None);
     assert_eq!(CopyMacro::derive(&[(call(one, 8, 2), one), (call(two, 16, 4), two + 4)]), None);
     assert_eq!(CopyMacro::derive(&[]), None);
-    // Halves of one address that are alike leave it open which is which.
+    // If both halves of the address are equal, their order cannot be derived.
     let alike = |low: u64| low << 32 | low;
     let open = [(call(alike(0x40), 8, 2), alike(0x40)), (call(alike(0x80), 16, 4), alike(0x80))];
     assert_eq!(CopyMacro::derive(&open), None);

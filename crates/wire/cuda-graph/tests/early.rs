@@ -1,4 +1,4 @@
-//! Programmatic dependent launch: a graph's kernels that overlap are learnt as ones that do not.
+//! Programmatic dependent launch: a graph's overlapping kernels are learnt as kernels that do not overlap.
 
 mod graphs;
 
@@ -41,7 +41,7 @@ fn qmds(recipe: &Recipe) -> Vec<Qmd> {
 fn a_programmatic_chain_is_a_plain_one() {
     let (early, plain) = (learn_graph(&chain()).unwrap(), learn_graph(&Graph::chain(3)).unwrap());
     assert_eq!((qmds(&early), &early.edges), (qmds(&plain), &plain.edges));
-    // Ours is written without them, word for word, there and elsewhere.
+    // doorbell's form is encoded without them, word for word the same, at the old addresses and at new ones.
     let own = |recipe: &Recipe| Own::of(recipe, 0x2_0100_0140).unwrap();
     assert_eq!(own(&early), own(&plain));
     let moved = |recipe: &Recipe| recipe.relocate(|_, block| block.address + 0x100_0000).unwrap();
@@ -73,15 +73,15 @@ fn the_order_may_go_through_a_qmd_without_blocks() {
 }
 
 #[test]
-fn what_the_qmds_alone_do_not_keep_in_order_is_refused() {
-    // The stream starts what waits for the latch, whatever the other does.
+fn overlap_that_the_qmds_do_not_order_is_refused() {
+    // The stream starts the kernel that waits for the latch, independent of the other kernel.
     let mut apart = with_order();
     apart.kernels[1].then.clear();
     apart.kernels[1].releases = Some(0);
     apart.kernels[2].waits_for = 1;
     let refused = learn_graph(&apart).unwrap_err();
     assert_eq!(refused, Refused::Latch { qmd: graphs::qmd_at(2), latch: LATCH });
-    // Nobody arrives, or nobody waits.
+    // Only a wait, and only an arrival.
     let alone = |field: &dyn Fn(u64) -> Vec<(&'static str, u64)>| {
         let mut graph = Graph::chain(2);
         graph.kernels[1].fields = field(LATCH);

@@ -1,4 +1,4 @@
-//! Kernels of the driver's that start others by a table: QMDs without blocks stand in their place.
+//! The driver's kernels that start others by a table are replaced by QMDs without blocks.
 
 mod graphs;
 
@@ -22,7 +22,7 @@ fn learnt(graph: &Graph) -> Result<Recipe, Refused> {
     learn(&channels, upload, &[one, two])
 }
 
-/// For each node how often the end of another acts on it, and the most that one stands from the first.
+/// For each node, how often the end of another node acts on it, and the actions.
 fn acted_on(recipe: &Recipe) -> BTreeMap<usize, (usize, Vec<DependentAction>)> {
     let mut all: BTreeMap<usize, (usize, Vec<DependentAction>)> = BTreeMap::new();
     for edge in &recipe.edges {
@@ -45,13 +45,13 @@ fn a_fan_out_is_a_tree_of_qmds_without_blocks() {
     for n in [3, 4, 8, 40, 257] {
         let recipe = learnt(&Graph::fan_out(n, USER)).unwrap();
         assert_eq!(recipe.kernels(), n + 1, "the first kernel and {n} others; the driver's is gone");
-        // One in the kernel's place, and one for each two ends more than two.
+        // One QMD replaces the kernel, and one is added for each follower beyond two.
         assert_eq!(recipe.nodes.len(), n + 1 + n - 1);
         let acted = acted_on(&recipe);
         for kernel in kernels(&recipe).into_iter().skip(1) {
             assert_eq!(acted.get(&kernel), Some(&(1, vec![DependentAction::Schedule])), "kernel {kernel} of {n}");
         }
-        // No way from the first kernel to another is longer than a balanced tree's.
+        // No path from the first kernel to another is longer than in a balanced tree.
         let mut depth = BTreeMap::from([(0usize, 0u32)]);
         for _ in 0..12 {
             for edge in &recipe.edges {
@@ -84,7 +84,7 @@ fn a_fan_in_is_counted_by_the_kernel_that_waits() {
 
 #[test]
 fn rows_go_before_a_kernel_that_others_go_before_too() {
-    // The last of eight waits for two of the others as well, and says so itself.
+    // The last of eight also waits for two of the others, and counts them itself.
     let mut graph = Graph::fan_out(8, USER);
     graph.kernels[9].waits_for = 3;
     graph.kernels[2].then = vec![(9, DECREMENT)];
@@ -99,7 +99,7 @@ fn rows_go_before_a_kernel_that_others_go_before_too() {
         (qmd.dependence_counter(), acted_on(recipe).remove(&node).unwrap().1)
     };
     assert_eq!(last(&recipe), (3, vec![DependentAction::DecrementDependence; 3]));
-    // So it is where two rows go before it, and a kernel besides.
+    // The same with two rows as predecessors and one more kernel.
     let mut graph = Graph::fan_in(2, USER);
     graph.kernels[4].waits_for = 2;
     graph.kernels.push(Kernel { then: vec![(4, DECREMENT)], ..Kernel::default() });
@@ -116,7 +116,7 @@ fn rows_go_before_a_kernel_that_others_go_before_too() {
 }
 
 #[test]
-fn what_stands_in_the_kernels_place_tells_what_it_told_and_has_nothing_to_run() {
+fn the_replacement_qmd_keeps_the_releases_and_runs_no_blocks() {
     let graph = Graph::fan_in(3, USER);
     let recipe = learnt(&graph).unwrap();
     let orders =
@@ -160,13 +160,13 @@ fn a_table_of_another_form_is_refused() {
         let refused = with_word(word, value).unwrap_err();
         assert!(matches!(refused, Refused::ByDriver { bytes: 608, .. }), "word {word} as {value}: {refused}");
     }
-    // Decremented, and it counts nothing.
+    // It is decremented, but its counter is 0.
     assert!(matches!(with_word(row(3, 7), 7).unwrap_err(), Refused::Dependence { counter: 0, given: 1, .. }));
     // What is left over may be anything.
     for word in 8..16 {
         with_word(row(3, word), 0xdead_beef).unwrap();
     }
-    // A QMD that nothing writes.
+    // A QMD address that no step writes.
     assert!(matches!(with_word(row(3, 6), 7).unwrap_err(), Refused::QmdNotWritten { qmd: 0x700 }));
 }
 
@@ -188,11 +188,11 @@ fn a_kernel_of_the_drivers_that_is_not_as_seen_is_refused() {
     for refused in refused {
         assert!(matches!(refused, Refused::ByDriver { .. } | Refused::UnknownWrite { .. }), "{refused}");
     }
-    // It starts one more by itself.
+    // It also starts one QMD itself.
     let mut graph = Graph::fan_out(8, USER);
     graph.kernels[1].then = vec![(2, graph_words::SCHEDULE)];
     assert!(matches!(learnt(&graph).unwrap_err(), Refused::ByDriver { .. }));
-    // What waits for several counts others already.
+    // The QMD with several predecessors already counts others.
     let mut graph = Graph::fan_in(2, USER);
     graph.kernels[4].waits_for = 1;
     assert!(matches!(learnt(&graph).unwrap_err(), Refused::ByDriver { .. }));

@@ -1,4 +1,4 @@
-//! Memsets by the macro of the engine: which argument is the value is known, derived, or refused.
+//! Memsets by the engine's macro: which argument is the value is known, derived, or the memset is refused.
 
 mod graphs;
 
@@ -73,7 +73,7 @@ fn bytes_that_are_no_whole_words_need_the_words_that_hold_them() {
     for (form, of) in FORMS {
         let graph = Graph::macro_memset(USER + 1, 5, form.arguments(0xa5a5_a5a5, 5));
         match (form.count, learn(Some(of), &graph)) {
-            // How it would round is not known.
+            // Rounding is unknown.
             (MacroCount::Bytes, learnt) => assert!(matches!(learnt, Err(Refused::MacroCount { bytes: 5, .. }))),
             (_, learnt) => {
                 let recipe = learnt.unwrap();
@@ -87,7 +87,7 @@ fn bytes_that_are_no_whole_words_need_the_words_that_hold_them() {
 }
 
 #[test]
-fn a_long_one_goes_to_the_copy_engine() {
+fn a_long_fill_uses_the_copy_engine() {
     let of = FORMS[0].1;
     let graph = |bytes| Graph::macro_memset(USER, bytes, FORMS[0].0.arguments(0x0bad_cafe, bytes));
     let own = Own::of(&learn(Some(of), &graph(0x2_0000)).unwrap(), 0x2_0100_0140).unwrap();
@@ -141,12 +141,12 @@ fn unknown_arguments_and_other_counts_are_refused_by_name() {
 }
 
 #[test]
-fn known_fills_tell_the_form_and_nothing_else_does() {
+fn only_known_fills_reveal_the_form() {
     for (form, of) in FORMS {
         let known = |value, bytes| (call(USER, bytes, form.arguments(value, bytes)), value);
         let two = [known(0xa5c3_0f1b, 28), known(0x1d2c_4b67, 52)];
         assert_eq!(FillMacro::derive(&two), Some(of));
-        // One length does not tell; nor do arguments that neither is what CUDA was told.
+        // One length is not enough, and neither are arguments that do not contain CUDA's value.
         assert_eq!(FillMacro::derive(&two[..1]), None);
         assert_eq!(FillMacro::derive(&[two[0], two[0]]), None);
         let other = (two[1].0, two[1].1 ^ 1);

@@ -1,4 +1,4 @@
-//! Launches that were written while their stream was busy: a wait for what was before is for nothing of the launch, and none is missing.
+//! Launches written while their stream was busy: no wait is missing, and a wait for earlier work is not a wait for this launch.
 
 mod graphs;
 
@@ -35,14 +35,14 @@ fn on(channels: &[Channel], graph: &Graph, held: Option<&[u64]>) -> Result<Recip
 }
 
 #[test]
-fn a_wait_for_what_kept_the_stream_busy_is_for_nothing_of_the_launch() {
+fn a_wait_for_earlier_work_is_no_wait_for_the_launch() {
     let graph = waiting(USER, 7);
     let foreign = Refused::ForeignAcquire { address: USER };
     assert_eq!(by(&graph, None).unwrap_err(), foreign, "it may be a host node");
     assert_eq!(by(&graph, Some(&[USER + 16])).unwrap_err(), foreign);
     let recipe = by(&graph, Some(&[USER + 16, USER])).unwrap();
     assert_eq!(recipe.groups[0].acquires[0].1, Wait::Before);
-    // Our launch waits for its tracker alone, as that of the same graph without the wait.
+    // doorbell's launch waits only for its tracker, like that of the same graph without the wait.
     let plain = Own::of(&by(&Graph::chain(2), None).unwrap(), TRACKER).unwrap();
     assert_eq!(Own::of(&recipe, TRACKER).unwrap().launch, plain.launch);
     let moved = recipe.relocate(|_, block| block.address).unwrap();
@@ -65,8 +65,8 @@ fn so_is_a_wait_for_less_than_the_launch_releases() {
 }
 
 #[test]
-fn so_is_one_behind_what_the_launch_itself_releases_there() {
-    // A fan-in on two channels: the second waits for what the stream of the first had before.
+fn a_wait_for_an_earlier_value_of_the_launchs_own_semaphore_is_ignored() {
+    // A fan-in on two channels: the second waits for earlier work in the first channel's stream.
     let execute = Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE };
     let mut graph = Graph::fan_in(2, USER);
     let (at, (_, last)) = (graph.at.tracker(0), Graph::done(1));
@@ -79,7 +79,7 @@ fn so_is_one_behind_what_the_launch_itself_releases_there() {
 }
 
 #[test]
-fn what_the_upload_writes_and_later_launches_copy_is_no_table() {
+fn memory_that_later_launches_copy_is_no_table() {
     let mut graph = Graph::memcpy(USER, USER + 0x1000, 8);
     graph.kernels[1].parameters = (USER + 0x1000).to_le_bytes().to_vec();
     let (mut upload, one, two) = (graph.upload_segments(), graph.again_segments(1), graph.again_segments(2));
@@ -107,9 +107,9 @@ fn groups_without_waits_run_side_by_side() {
 }
 
 #[test]
-fn a_copy_that_nothing_waits_for_has_its_place() {
+fn a_copy_without_waits_is_placed_if_the_stream_was_held() {
     let mut graph = Graph::memcpy(USER, USER + 0x1000, 4096);
-    // The copy waits for nothing, and nothing for it.
+    // The copy waits for no step, and no step waits for it.
     graph.launch.retain(|step| !matches!(step, Step::WaitFor(_) | Step::Wait(0, 2)));
     let channels = [channel(), Channel { engines: vec![ENGINES[1]], ..channel() }];
     let refused = on(&channels, &graph, None).map(drop).unwrap_err();
@@ -120,7 +120,7 @@ fn a_copy_that_nothing_waits_for_has_its_place() {
 }
 
 #[test]
-fn what_releases_is_found_whatever_else_is_said() {
+fn releases_are_found_among_unknown_methods() {
     let words = words(|w| {
         w.inc(1, 0x2d4, &[7]).unwrap();
         w.host_semaphore(0, USER, 1, Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE }).unwrap();

@@ -106,7 +106,7 @@ fn a_fork_onto_a_second_channel_is_joined_by_counters() {
 }
 
 #[test]
-fn what_is_the_graphs_own_is_told_from_what_is_not() {
+fn own_and_foreign_addresses_are_distinguished() {
     let r = learn_graph(&Graph::chain(2)).unwrap();
     let own = |target| match target {
         Target::Own(block, offset) => Some((r.block(block).unwrap().memory, offset)),
@@ -127,7 +127,7 @@ fn what_is_the_graphs_own_is_told_from_what_is_not() {
     assert_eq!(counters, 4);
 }
 
-/// A kernel finds what it takes the address of by its bank's header: in a copy that has to be the copy's.
+/// A kernel reads the addresses of its own parameters from its bank's header. In a copy of the graph they must be the copy's addresses.
 #[test]
 fn a_banks_header_names_the_graphs_own_memory_and_moves_with_it() {
     let r = learn_graph(&Graph::chain(2)).unwrap();
@@ -195,7 +195,7 @@ fn blocks_go_only_where_the_hardware_can_reach_them() {
         r.relocate(|_, b| if memory(b.memory) { at } else { b.address }).unwrap_err().to_string()
     };
     let is_qmd = |m: Memory| m == Memory::Qmd(NodeId(1));
-    assert_eq!(wrong(is_qmd, 0x1_0000_0080), "a QMD cannot lie at 0x100000080: it is not aligned");
+    assert_eq!(wrong(is_qmd, 0x1_0000_0080), "a QMD cannot be at 0x100000080: the address is not aligned");
     assert!(wrong(is_qmd, 1 << 40).contains("cannot hold the address 0x10000000000"));
     assert_eq!(wrong(is_qmd, qmd_at(0)), "two blocks of the graph overlap at 0x204c00000");
 }

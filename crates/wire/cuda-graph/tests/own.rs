@@ -1,4 +1,4 @@
-//! Launches in our own form: one counter that counts up, and nothing started by the upload.
+//! Launches in doorbell's own form: one counter that counts up, and an upload that starts no kernel.
 
 mod graphs;
 
@@ -13,7 +13,7 @@ use pushbuf::semaphore::{Execute, Operation};
 const TRACKER: u64 = 0x2_0100_0140;
 const START: PcasAction = PcasAction::InvalidatePrefetchCopySchedule;
 
-/// What the words of a launch say, in order.
+/// The decoded words of a launch, in order.
 #[derive(Debug, PartialEq, Eq)]
 enum Said {
     Acquire(u32),
@@ -59,7 +59,7 @@ fn said(own: &Own) -> Vec<Said> {
         match (subch, method) {
             (0, 0x6c) => {
                 let execute = Execute::parse(value);
-                // It lets no other channel run meanwhile, whatever CUDA's did: that takes longer.
+                // The wait does not let other channel groups run, whatever CUDA's wait did: switching takes longer.
                 let wait = Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE };
                 assert_eq!((execute, whole(0x60, 0x5c, &set)), (wait, TRACKER));
                 all.push(Said::Acquire(set[&(0, 0x64)]));
@@ -92,7 +92,7 @@ fn learn_several(graph: &Graph, channels: usize) -> Recipe {
     learn(&vec![channel(); channels], &upload, &[&one, &two]).unwrap()
 }
 
-/// The upload starts nothing: its PCAS are for QMDs that wait for being scheduled. What they release is the tracker.
+/// The upload starts no kernel: its PCAS are for QMDs that must be scheduled by another QMD. What they release is the tracker.
 #[track_caller]
 fn starts_nothing(own: &Own) -> Vec<(u64, Qmd)> {
     let all = methods(&own.upload);
@@ -178,7 +178,7 @@ fn a_copy_and_a_write_at_the_end_are_what_the_launch_ends_with() {
     graph.launch.push(Do::Memcpy { from: USER, to: USER + 4096, bytes: 128 });
     graph.launch.push(Do::Raw(graph_words::words(|w| w.inline(1, USER + 64, &[7; 8], 0x41).unwrap())));
     let own = own(&graph);
-    // (Nothing on the wire orders them behind the kernel. CUDA leaves out a wait for what is over already, so they wait.)
+    // (The words do not order them after the kernel. CUDA leaves out waits for finished work, so doorbell adds a wait.)
     let all = said(&own);
     let wanted = [
         Said::Acquire(1000),
@@ -217,7 +217,7 @@ fn inline_data_ahead_of_a_copy_and_a_kernel_is_waited_for() {
 }
 
 #[test]
-fn the_branches_of_a_fork_run_beside_one_another() {
+fn the_branches_of_a_fork_run_in_parallel() {
     let recipe = learn_several(&Graph::fork(), 2);
     let own = Own::of(&recipe, TRACKER).unwrap();
     let start = |i| Said::Pcas(qmd_at(i), START.code());
@@ -228,8 +228,8 @@ fn the_branches_of_a_fork_run_beside_one_another() {
 }
 
 #[test]
-fn a_kernel_that_two_groups_start_is_waited_for_behind_the_second() {
-    // Kernel 2 waits for kernels 0 and 1, and kernel 1 for the counter of a group of its own.
+fn a_kernel_that_two_groups_start_is_waited_for_after_the_second() {
+    // Kernel 2 waits for kernels 0 and 1. Kernel 1 is in a separate group, which waits for a counter.
     let kernels = vec![
         Kernel { then: vec![(2, graph_words::DECREMENT)], releases: Some(0), ..Kernel::default() },
         Kernel { then: vec![(2, graph_words::DECREMENT)], ..Kernel::default() },
@@ -243,7 +243,7 @@ fn a_kernel_that_two_groups_start_is_waited_for_behind_the_second() {
 }
 
 #[test]
-fn a_kernel_whose_end_nobody_tells_is_refused() {
+fn a_kernel_whose_end_cannot_be_detected_is_refused() {
     let mut graph = Graph::chain(3);
     graph.kernels.push(Kernel::default());
     graph.launch.push(Do::Start(4, START));
@@ -316,7 +316,8 @@ fn banks_that_a_recording_left_out_and_a_tracker_out_of_place_are_refused() {
     assert!(matches!(Own::of(&recipe, TRACKER), Err(Refused::BankLeftOut { .. })));
 }
 
-/// A graph whose second channel has a copy engine alone, learnt as it is read: one channel's words behind the other's, from the first or from the last.
+/// A graph whose second channel has only a copy engine, learnt from words that list one channel after the other, from the first channel or from the
+/// last.
 fn learn_copies(of: impl Fn() -> Graph, backwards: bool) -> Result<Recipe, Refused> {
     let copies = cuda_graph::Channel { engines: vec![0xc8b5], group: Some(0x5c00_0020), ..channel() };
     let owned = [of().upload_segments(), of().again_segments(1), of().again_segments(2)].map(|mut all| {
@@ -342,7 +343,7 @@ fn memcpy_without(left_out: impl Fn(&Do) -> bool) -> Graph {
 }
 
 #[test]
-fn a_copy_by_a_channel_of_its_own_stands_between_the_kernels_it_stands_between() {
+fn a_copy_on_a_separate_channel_keeps_its_place_between_kernels() {
     let start = |i| Said::Pcas(qmd_at(i), START.code());
     // As a small one and as a long one were seen: waiting for the kernel, and with that wait left out.
     let forms: [fn(&Do) -> bool; 3] =
@@ -362,7 +363,7 @@ fn a_copy_by_a_channel_of_its_own_stands_between_the_kernels_it_stands_between()
         assert_eq!((said(&own), own.adds), (wanted.into(), 3), "form {form}, backwards: {backwards}");
         assert_eq!(own.touched.iter().map(|t| t.address).collect::<Vec<_>>(), [USER, USER + 4096]);
         starts_nothing(&own);
-        // And the recipe says the same again, wherever it lies.
+        // The recipe gives the same words again, at any address.
         let again = recipe.relocate(|_, block| block.address + 0x10_0000).unwrap();
         assert_eq!((again.nodes.len(), again.groups.len()), (recipe.nodes.len(), recipe.groups.len()));
     }
@@ -371,13 +372,13 @@ fn a_copy_by_a_channel_of_its_own_stands_between_the_kernels_it_stands_between()
 #[test]
 fn a_copy_whose_place_the_words_do_not_say_is_refused() {
     for backwards in [false, true] {
-        // What waited for it found it done, or the CPU waited.
+        // Either the work that waited for it found it done, or the CPU waited.
         let unheard = learn_copies(|| memcpy_without(|step| matches!(step, Do::WaitFor(1))), backwards);
         assert!(matches!(unheard, Err(Refused::NoPlace { .. })), "{unheard:?}");
         let neither =
             learn_copies(|| memcpy_without(|step| matches!(step, Do::WaitFor(_) | Do::Wait(0, 2))), backwards);
         assert_eq!(neither.unwrap_err(), Refused::NoPlace { address: USER + 4096 });
-        // As a graph's last it waits for the last kernel, and nothing for it.
+        // The last copy of a graph waits for the last kernel, and no step waits for the copy.
         let last = || {
             let mut graph = memcpy();
             graph.kernels.truncate(1);
@@ -388,7 +389,7 @@ fn a_copy_whose_place_the_words_do_not_say_is_refused() {
         let all = said(&own);
         assert!(matches!(all[..5], [_, Said::Pcas(..), Said::Acquire(1001), Said::Copy(_), Said::Release(1002)]));
         assert_eq!((all.len(), own.adds), (5, 2));
-        // Its release is the copy engine's, and the launch's last words.
+        // The copy engine makes its release, which is the launch's last words.
         let release = own.release.unwrap();
         let payloads = own.counts.iter().filter(|count| count.word > release).map(|count| count.more);
         assert_eq!((payloads.collect::<Vec<_>>(), own.launch.len() - release), (vec![2], 6));
@@ -421,7 +422,7 @@ fn a_release_by_the_copy_engine_that_wakes_the_host_is_refused() {
 }
 
 #[test]
-fn a_write_behind_a_kernel_waits_for_it_though_the_wait_was_left_out_and_kernels_behind_it_need_none() {
+fn a_write_waits_for_the_kernel_before_it_even_if_cuda_left_the_wait_out() {
     let write = |at| Do::Raw(graph_words::words(|w| w.inline(1, at, &[7; 8], 0x41).unwrap()));
     let copy = Do::Memcpy { from: USER, to: USER + 4096, bytes: 128 };
     let submitted = |middle: Vec<Do>| {

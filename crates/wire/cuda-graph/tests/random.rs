@@ -1,4 +1,4 @@
-//! No words make this panic, and a graph with damage is refused or read, but never wrong about what it says.
+//! No words cause a panic, and a damaged graph is either refused or read correctly.
 
 mod graphs;
 
@@ -15,7 +15,7 @@ fn use_all(recipe: &Recipe) {
     }
     let _ = recipe.upload_words();
     if let Ok(own) = Own::of(recipe, 0x8000_0140) {
-        // Each count is a word of the launch, of this launch; and the QMDs are the recipe's.
+        // Each count is a word of the launch that holds 0, and the QMDs are the recipe's.
         assert!(own.counts.iter().all(|count| own.launch.get(count.word) == Some(&0) && count.more <= own.adds));
         assert!(own.adds > 0 && own.qmds.is_sorted());
     }

@@ -1,4 +1,4 @@
-//! What is not understood is refused, each with its name.
+//! Each thing that is not understood is refused by name.
 
 mod graphs;
 
@@ -25,7 +25,7 @@ fn with_field(name: &'static str, value: u64) -> Refused {
     learn_graph(&graph).unwrap_err()
 }
 
-/// A chain of two, with one word of its upload changed where the QMD at `i` lies.
+/// A chain of two, with one word changed in the QMD at `i` in its upload.
 fn with_word(i: usize, word: usize, value: u32) -> Refused {
     let graph = Graph::chain(2);
     let (mut upload, qmd) = (graph.upload(), graph.qmd(i));
@@ -116,13 +116,13 @@ fn cooperative_launches() {
     assert_eq!(with_field("QMD_TYPE", 4), Refused::Cooperative { qmd: qmd_at(0) });
 }
 
-/// Why a graph is refused whose first kernel has parameters as the driver's own has them (0, a number, a table, ..), and whose upload writes that table. `more`
-/// stands in each launch.
+/// Why a graph is refused whose first kernel has parameters as the driver's own has them (0, a number, a table, ..), and whose upload writes that
+/// table. `more`: additional steps in each launch.
 fn with_table(at: u64, more: &[Do]) -> Refused {
     let mut graph = Graph::chain(1);
     graph.kernels[0].parameters = [8 << 32, USER, USER + 0x240, USER + 0x2000].map(u64::to_le_bytes).concat();
     graph.launch.extend_from_slice(more);
-    // (Eight entries behind a head, as for a fan-out to eight.)
+    // (Eight entries after a header, as for a fan-out to eight.)
     let mut upload = words(|w| w.inline(COMPUTE, at, &[7; 608], 0x41).unwrap());
     upload.extend(graph.upload());
     learn_words(&upload, &[&graph.again(1), &graph.again(2)]).unwrap_err()
@@ -134,7 +134,7 @@ fn kernels_of_the_drivers_with_tables() {
     assert_eq!(with_table(USER, &[]), by_driver("a fan-out or fan-in of many kernels"));
     let value = Do::Raw(words(|w| w.inline(COMPUTE, USER + 608, &[1, 0, 0, 0], 0x41).unwrap()));
     assert_eq!(with_table(USER, &[value]), by_driver("a conditional node"));
-    // What no kernel's parameters name is nobody's.
+    // A write that no kernel's parameters name has no owner.
     let (address, bytes) = (USER + 0x10_0000, 608);
     assert_eq!(with_table(address, &[]), Refused::UnknownWrite { address, bytes });
 }
@@ -169,13 +169,13 @@ fn host_nodes() {
     let awaken = [(USER >> 32) as u32, USER as u32, 1, 0x1010_0004];
     let refused = with(|w| w.inc(COMPUTE, pushbuf::encode::offset::REPORT_SEMAPHORE_A, &awaken).unwrap());
     assert_eq!(refused, Refused::HostNode { why: "a release wakes the host (AWAKEN_ENABLE)" });
-    // As CUDA has the host told of the kernel in front of a host node: TRAP, behind NO_OPERATION.
+    // CUDA's signal to the host for the kernel ahead of a host node: NO_OPERATION, then TRAP.
     let trap = [(USER >> 32) as u32, USER as u32, 1, 3];
     let refused = with(|w| w.inc(COMPUTE, pushbuf::encode::offset::REPORT_SEMAPHORE_A, &trap).unwrap());
     assert_eq!(refused, Refused::HostNode { why: "a report that interrupts the host (TRAP)" });
     let refused = with(|w| w.inc(COMPUTE, 0x100, &[0]).unwrap());
     assert_eq!(refused, Refused::HostNode { why: "an interrupt of the host" });
-    // What the host node's function releases, nothing in the launch does.
+    // The launch never releases the semaphore that the host node's function releases.
     let execute = Execute { operation: pushbuf::semaphore::Operation::AcquireStrictGeq, ..Execute::RELEASE };
     let refused = with(|w| w.host_semaphore(0, USER, 1, execute).unwrap());
     assert_eq!(refused, Refused::ForeignAcquire { address: USER });
@@ -231,7 +231,7 @@ fn launches_that_are_not_the_same() {
 }
 
 #[test]
-fn memory_that_is_not_what_it_should_be() {
+fn writes_to_unknown_memory_are_refused() {
     let graph = Graph::chain(1);
     let plus = |more: Vec<u32>| {
         let upload = [more, graph.upload()].concat();
@@ -241,7 +241,7 @@ fn memory_that_is_not_what_it_should_be() {
     assert_eq!(plus(write(USER, &[1; 8])), Refused::UnknownWrite { address: USER, bytes: 8 });
     let refused = plus(write(bank_at(0), &[1; 8]));
     assert_eq!(refused, Refused::Bank { bank: bank_at(0), from: bank_at(0), bytes: 8, header: 0x210 });
-    // A bank that only CUDA's memory holds.
+    // A bank that exists only in CUDA's memory.
     let bare = words(|w| {
         let bytes: Vec<u8> = graph.qmd(0).words().iter().flat_map(|w| w.to_le_bytes()).collect();
         w.inline(COMPUTE, qmd_at(0), &bytes, 0x41).unwrap();

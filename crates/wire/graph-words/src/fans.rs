@@ -1,4 +1,4 @@
-//! Fans as CUDA sends them: a kernel of the driver's behind each that others wait for.
+//! Fans as CUDA sends them: a driver kernel follows each kernel that others wait for.
 
 use crate::graph::{Graph, Step};
 use crate::kernel::{Kernel, SCHEDULE};
@@ -11,7 +11,7 @@ const ROW: usize = 16;
 const ALWAYS: u64 = 0x7f8f_6ee0_0000;
 
 impl Graph {
-    /// A kernel, and so many others behind it: the driver's kernel stands between. The table lies at `table`.
+    /// A kernel followed by `n` others, with a driver kernel between. The table is at `table`.
     pub fn fan_out(n: usize, table: u64) -> Graph {
         let leaf = |i| Kernel { releases: Some(i), ..Kernel::default() };
         let mut kernels = vec![Kernel { then: vec![(1, SCHEDULE)], ..Kernel::default() }, drivers_kernel(None)];
@@ -26,7 +26,7 @@ impl Graph {
         graph
     }
 
-    /// So many kernels, each on a channel of its own, and one behind all of them: behind each stands a kernel of the driver's.
+    /// `n` kernels, each on a separate channel, and one kernel after all of them. A driver kernel follows each of the `n`.
     pub fn fan_in(n: usize, table: u64) -> Graph {
         let (mut kernels, mut launch, mut rows) = (Vec::new(), Vec::new(), Vec::new());
         for i in 0..n {

@@ -20,7 +20,7 @@ const TRACKED: i64 = 100;
 /// What a launch does, in order.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// What follows goes to another channel. A launch begins on channel 0.
+    /// The following steps are on another channel. A launch begins on channel 0.
     On(usize),
     /// Waits for a counter to be `4 * launch` and this. (What is below 0 belongs to the launch before, and the first launch has none.)
     Wait(usize, i64),
@@ -44,12 +44,12 @@ pub enum Step {
         to: u64,
         bytes: u32,
     },
-    /// Compute tells the channel's tracker that the steps before are done. A channel without a release has this one behind its last step. (A submission ends
-    /// with one.)
+    /// Compute releases the channel's tracker when the earlier steps are done. If a channel has no release, this one is added after its last step.
+    /// (A submission ends with one.)
     Release,
-    /// The copy engine tells the tracker.
+    /// The copy engine releases the tracker.
     CopyRelease,
-    /// Waits for what a channel's tracker was told last.
+    /// Waits for the last value released to a channel's tracker.
     WaitFor(usize),
     Raw(Vec<u32>),
 }
@@ -67,12 +67,13 @@ pub struct Graph {
 /// Words that one step or one kernel takes at most, but for raw ones: a bank and a QMD are less than 600.
 const ROOM: usize = 1 << 10;
 
-/// The words that an encoder writes, up to 2^18. Panics on what no words can say.
+/// The words that an encoder writes, up to 2^18. Panics if the values cannot be encoded.
 pub fn words(write: impl FnOnce(&mut Words<'_>)) -> Vec<u32> {
     words_within(1 << 18, write)
 }
 
-/// As [`words`], of at most so many. (The buffer is filled with zeros first: a big one for each step of many is what takes the time.)
+/// As [`words`], of at most so many. (The buffer is filled with zeros first, so a large buffer for each of many small steps would take most of the
+/// time.)
 fn words_within(room: usize, write: impl FnOnce(&mut Words<'_>)) -> Vec<u32> {
     let mut buffer = vec![0; room];
     let mut words = Words::new(&mut buffer);
@@ -181,7 +182,8 @@ impl Graph {
         Graph { kernels, launch, ..Graph::default() }
     }
 
-    /// A kernel, a copy by a channel of its own (1) that waits for it, and a kernel that waits for the copy, as a memcpy node between host and device is sent.
+    /// A kernel, a copy on a separate channel (1) that waits for it, and a kernel that waits for the copy. A memcpy node between host and device is
+    /// sent like this.
     pub fn memcpy(from: u64, to: u64, bytes: u32) -> Graph {
         let start = |i| Step::Start(i, PcasAction::InvalidatePrefetchCopySchedule);
         let kernels = (0..2).map(|i| Kernel { releases: Some(i), ..Kernel::default() }).collect();
@@ -203,7 +205,7 @@ impl Graph {
         Graph { kernels, launch, ..Graph::default() }
     }
 
-    /// What counters and trackers have come to when launch `k` is done.
+    /// The values of counters and trackers when launch `k` is done.
     pub fn done(k: i64) -> (u32, u32) {
         ((STEP * k + 2) as u32, (TRACKED + k) as u32)
     }
@@ -241,7 +243,7 @@ impl Graph {
         to.0
     }
 
-    /// What changes the parameters of a kernel from the next launch on: an inline write and the invalidation of constant caches.
+    /// The words that change a kernel's parameters from the next launch on: an inline write and an invalidation of constant caches.
     pub fn set_parameters(&mut self, kernel: usize, parameters: &[u8]) -> Vec<u32> {
         let at = self.at.bank(kernel) + BANK_HEADER;
         self.kernels[kernel].parameters = parameters.to_vec();
@@ -264,8 +266,8 @@ impl Graph {
         )
     }
 
-    /// Heads, then what decrements them, then what else is armed, from the last one, then what the stream starts: a QMD lies there before another acts
-    /// on it.
+    /// Heads, then QMDs that decrement them, then other armed QMDs starting with the last, then QMDs that the stream starts: a QMD is written
+    /// before another acts on it.
     fn order_of_upload(&self) -> Vec<usize> {
         let rank = |i: usize| match &self.kernels[i] {
             kernel if kernel.is_empty() => (1, i),
@@ -301,7 +303,7 @@ impl Graph {
         let bytes: Vec<u8> = self.qmd(i).words().iter().flat_map(|w| w.to_le_bytes()).collect();
         w.inline(COMPUTE, self.at.qmd(i), &bytes, INLINE).expect("a QMD");
         let starts = kernel.is_empty() || !self.is_armed(i);
-        // What is written later has been read by nothing since.
+        // One invalidation is enough: no kernel has read a bank that is written after it.
         if starts {
             w.inc(COMPUTE, offset::INVALIDATE_SHADER_CACHES_NO_WFI, &[CONSTANT_CACHES]).expect("a method");
         }
@@ -329,7 +331,7 @@ impl Graph {
             }
         }
         let tells = |channel: usize| releases.iter().filter(|of| **of == channel).count() as i64;
-        // Channels that were told of in this launch so far, once for each time.
+        // Channels released so far in this launch, once for each release.
         let mut told: Vec<usize> = Vec::new();
         channel = 0;
         let report = |to: &mut Segments, channel, payload| {
@@ -386,7 +388,7 @@ impl Graph {
                 let value = (STEP * k + 2 - released as i64) as u32;
                 w.inline(COMPUTE, self.at.counter(*counter), &value.to_le_bytes(), INLINE)
             }
-            // The upload has run what has no counter already.
+            // The upload has already run QMDs without blocks.
             Step::Start(i, _) if first && self.kernels.get(*i).is_some_and(Kernel::is_empty) => Ok(()),
             Step::Start(i, action) => w.pcas(COMPUTE, self.at.qmd(*i), *action),
             Step::Memset { at, value, bytes } => w.fill(COPY, *at, *value, bytes / 4, TRANSFER),

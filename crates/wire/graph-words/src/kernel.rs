@@ -7,9 +7,10 @@ use pushbuf::qmd::{Layout, Qmd};
 pub const SCHEDULE: u64 = 1;
 pub const DECREMENT: u64 = 4;
 
-/// Bank 0 begins with what the driver tells each kernel; its parameters follow.
+/// Bank 0 begins with data that the driver passes to each kernel; its parameters follow.
 pub(crate) const BANK_HEADER: u64 = 0x210;
-/// Where that names the kernel's QMD, the bank itself, its first parameter and the end of all (driver 580.159.04, H200).
+/// Offsets at which that header holds the address of the QMD, the bank, the first parameter and the end of the parameters (driver 580.159.04,
+/// H200).
 pub(crate) const BANK_NAMES: [usize; 4] = [0x38, 0xc0, 0x198, 0x1a0];
 /// Bytes of a bank 0 with few parameters.
 const BANK_BYTES: u64 = 0x300;
@@ -37,16 +38,16 @@ const ALWAYS: [(&str, u64); 15] = [
     ("BARRIER_COUNT", 1),
 ];
 
-/// One kernel: what it runs, whom it starts, and how.
+/// One kernel: its grid and code, the kernels that it starts, and how.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// Blocks. With a 0 the QMD runs nothing and has no bank: it only starts others.
+    /// Blocks. If one is 0, the QMD runs nothing and has no bank: it only starts others.
     pub grid: [u32; 3],
     /// Threads of a block.
     pub block: [u32; 3],
-    /// Of the code; `None`: [`Places::code`].
+    /// Address of the code; `None`: [`Places::code`].
     pub code: Option<u64>,
-    /// Bytes of bank 0 from 0x210 on: at most 0x4f0, for banks lie [`Places::BANK_BYTES`] apart.
+    /// Bytes of bank 0 from 0x210 on: at most 0x4f0, because banks are [`Places::BANK_BYTES`] apart.
     pub parameters: Vec<u8>,
     /// The kernels that it acts on when it is done, up to two, each with [`SCHEDULE`] or [`DECREMENT`].
     pub then: Vec<(usize, u64)>,
@@ -58,7 +59,7 @@ pub struct Kernel {
     pub fields: Vec<(&'static str, u64)>,
 }
 
-/// A kernel of 8 blocks of 128 threads that nothing comes after.
+/// A kernel of 8 blocks of 128 threads without followers.
 impl Default for Kernel {
     fn default() -> Kernel {
         Kernel {
@@ -80,7 +81,7 @@ impl Kernel {
         Kernel { grid: [0; 3], parameters: Vec::new(), then: then.to_vec(), ..Kernel::default() }
     }
 
-    /// Whether it runs nothing.
+    /// Whether it has no blocks.
     pub fn is_empty(&self) -> bool {
         self.grid.contains(&0)
     }

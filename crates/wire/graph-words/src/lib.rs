@@ -1,25 +1,25 @@
-//! Graphs as CUDA 13.0 writes them on an H200 (driver 580.159.04), made by hand: the words that upload a graph and start it the first time, and the
-//! words of each launch after that.
+//! Synthetic CUDA graphs in the form that CUDA 13.0 writes on an H200 (driver 580.159.04). This crate makes the words that upload a graph and start
+//! it the first time, and the words of each later launch.
 //!
-//! For tests, and for a libcuda in software. Whoever wants a graph says what its kernels are ([`Kernel`]), what a launch does in order ([`Step`]) and
-//! where all of it lies ([`Places`]); [`Graph::upload`] and [`Graph::again`] are the words.
+//! For tests, and for a libcuda in software. The caller describes the kernels ([`Kernel`]), the steps of a launch in order ([`Step`]) and all
+//! addresses ([`Places`]). [`Graph::upload`] and [`Graph::again`] return the words.
 //!
-//! What CUDA was seen to do, and this crate does alike:
+//! This crate imitates what CUDA was seen to do:
 //!
 //! - The upload writes each kernel's constant bank 0 and QMD inline. It arms QMDs that others start by INVALIDATE_PREFETCH_COPY_SCHEDULE: they have
-//!   REQUIRE_SCHEDULING_PCAS, so that does not run them. The head of a chain goes first, the rest from the last kernel to the second. Constant caches
-//!   are invalidated in front of the first that runs.
+//!   REQUIRE_SCHEDULING_PCAS, so that does not run them. The head of a chain is first, then the others from the last kernel to the second. Constant
+//!   caches are invalidated in front of the first that runs.
 //! - A chain of two and more begins with a QMD without blocks, which takes one from the dependence counter of its head; DECREMENT_DEPENDENCE from the
 //!   stream takes the other.
 //! - Each kernel fetches bank 0 of the next when it has run, which it has as bank 5.
-//! - Each group has a counter. Launch `k` sets it to `4k + 1` inline, the last kernel adds 1, and whatever comes after waits for `4k + 2`.
-//! - Up to 4 KiB are filled by the engine's macro 0, between LAUNCH_DMA and two arguments of it. Their order and what counts are parameters here
-//!   ([`MacroForm`]): they were not seen.
+//! - Each group has a counter. Launch `k` sets it to `4k + 1` inline, the last kernel adds 1, and later work waits for `4k + 2`.
+//! - Up to 4 KiB are filled by the engine's macro 0, with a LAUNCH_DMA and two arguments of the macro. The order of the arguments and the unit of
+//!   the count were not seen, so they are parameters here ([`MacroForm`]).
 //! - The launch ends with the tracker of its channel, a semaphore that counts launches.
 //!
-//! The invariant: the words depend on nothing but the graph, and all memory that they name lies in [`Places`] or is named in a step.
+//! The invariant: the words depend only on the graph, and every address in them is in [`Places`] or in a step.
 //!
-//! Wrong graphs can be made: tests of what reads or runs them need these too. A graph that no words can say makes this panic.
+//! Invalid graphs can be made: tests of code that reads or runs graphs need them too. A graph that cannot be encoded causes a panic.
 
 mod fans;
 mod fill;

@@ -1,20 +1,20 @@
-//! Where a graph's memory lies.
+//! The addresses of a graph's memory.
 
-/// Addresses of all memory that a graph has. QMDs must lie below 2^40 and at multiples of 256, banks at multiples of 64.
+/// Addresses of all memory that a graph has. QMDs must be below 2^40 and at multiples of 256, banks at multiples of 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
     /// QMDs, one every [`Places::QMD_BYTES`].
     pub qmds: u64,
     /// Constant banks 0, one every [`Places::BANK_BYTES`].
     pub banks: u64,
-    /// Banks that all kernels share and that CUDA has filled before: bank 7, and bank 1 behind it at [`Places::BANK_1`]. `None`: kernels have bank 0
+    /// Banks that all kernels share and that CUDA filled earlier: bank 7, and bank 1 after it at [`Places::BANK_1`]. `None`: kernels have bank 0
     /// alone.
     pub shared_banks: Option<u64>,
     /// Counters of groups, one every 8 bytes.
     pub counters: u64,
     /// Trackers of channels, one every 16 bytes.
     pub trackers: u64,
-    /// Code of kernels that name none of their own.
+    /// Code of kernels that give no address.
     pub code: u64,
 }
 

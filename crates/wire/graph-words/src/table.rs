@@ -1,5 +1,5 @@
-//! The driver's kernels that start others by a table: what CUDA has where more than two kernels follow one, and where kernels of several streams come
-//! together.
+//! The driver's kernels that start others by a table: CUDA uses them where more than two kernels follow one, and where kernels of several streams
+//! join.
 
 /// A table, which the upload writes ahead of all else.
 #[derive(Clone, Debug, PartialEq, Eq)]

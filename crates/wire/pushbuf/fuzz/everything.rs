@@ -1,6 +1,6 @@
 //! Every reader of the crate on the same bytes, with what must hold for any bytes. The fuzz target and an ordinary test share it.
 //!
-//! An input is a byte that picks classes, a byte that says where the stream is cut into segments, and the words of the stream.
+//! An input is one byte that selects classes, one byte that determines where the stream is cut into segments, and the words of the stream.
 
 use std::fmt::{self, Write as _};
 
@@ -89,7 +89,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// Items come in the order of their words and lie within the segment.
+/// Items are in the order of their words and within the segment.
 fn position(item: &Item<'_>, next: usize, len: usize) -> usize {
     let (at, words) = match item {
         Item::Write(w) => (w.word_index, 1),
@@ -104,7 +104,7 @@ fn position(item: &Item<'_>, next: usize, len: usize) -> usize {
             (*word_index, 0)
         }
     };
-    // Between two items there is at most one word that is none: the header of the second.
+    // At most one word between two items belongs to neither: the header of the second.
     assert!((next..=next + 1).contains(&(at as usize)), "{item:?} after word {next}");
     assert!(at as usize + words <= len);
     at as usize + words

@@ -90,7 +90,7 @@ impl PartialEq for Class {
 
 impl Eq for Class {}
 
-/// What an engine class is for. The methods of one family lie at the same offsets in every generation that has them.
+/// What an engine class is for. A family's methods have the same offsets in every generation that has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// 0x..6F: the methods that the host itself executes.
@@ -104,7 +104,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// The family of a class id, tables or not: the low byte says it.
+    /// The family of a class id, given by its low byte; the class need not have a table.
     pub fn of(id: u32) -> Option<Family> {
         match id & 0xff {
             _ if id > 0xffff => None,
@@ -116,8 +116,8 @@ impl Family {
         }
     }
 
-    /// The family that answers on a subchannel: of its class, or by the fixed use of the subchannels of a graphics runlist where no class is
-    /// known (0). The CUDA driver keeps to that use on copy runlists, too.
+    /// The family of the class on a subchannel. If no class is known (0), the fixed use of the subchannels of a graphics runlist decides. The CUDA
+    /// driver keeps to that use on copy runlists, too.
     pub fn answering(subch: u8, class_id: u32) -> Option<Family> {
         match (class_id, subch) {
             (0, 1) => Some(Family::Compute),

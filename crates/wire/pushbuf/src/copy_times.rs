@@ -1,7 +1,8 @@
 //! Has the copy engine store when its copies and fills began and ended, in a copy of a segment (classes 0xC3B5 to 0xCAB5).
 //!
-//! CUDA 13 moves data by a LAUNCH_DMA without a semaphore and releases its own by another one behind it, whose SET_SEMAPHORE methods stand in between (seen on
-//! an H200). So the first one's semaphore is free. In front of it a LAUNCH_DMA that moves nothing releases another: the begin.
+//! CUDA 13 moves data by a LAUNCH_DMA without a semaphore, then releases its semaphore by a second LAUNCH_DMA, with SET_SEMAPHORE methods between
+//! them (seen on an H200). So the first one's semaphore is free. Before it, doorbell adds a LAUNCH_DMA that moves no data and releases a semaphore:
+//! the begin time.
 
 use crate::encode::{launch_dma, offset};
 use crate::header::{Header, Kind};
@@ -18,7 +19,7 @@ const CHANGED: u32 = 0x3f << 14 | launch_dma::FLUSH_LOCAL | 1 << 27;
 /// Words that come with each transfer: two times SET_SEMAPHORE, and a LAUNCH_DMA.
 pub const MORE: usize = 10;
 
-/// What a walk over a segment comes to.
+/// One item of a walk over a segment.
 enum Piece {
     /// A word that stays as it is.
     Word(u32),
@@ -34,8 +35,8 @@ pub fn transfers(length: usize, word: impl Fn(usize) -> u32) -> Option<u32> {
     Some(n)
 }
 
-/// Writes the segment with the times of its transfers: `times` says where the next one stores its begin and its end, addresses and payloads. Call it for
-/// a segment with [`transfers`].
+/// Writes the segment with the times of its transfers: `times` returns where the next transfer stores its begin and its end, as addresses and
+/// payloads. Call it for a segment with [`transfers`].
 pub fn write(
     length: usize,
     word: impl Fn(usize) -> u32,
@@ -49,7 +50,7 @@ pub fn write(
             set_semaphore(begin, &mut put);
             put_launch(launch_dma::RELEASE_TIMED, &mut put);
             set_semaphore(end, &mut put);
-            // (With a flush: what was copied is seen by all when the end is stored.)
+            // (With a flush, so that all observers see the copied data when the end time is stored.)
             put_launch(launch | launch_dma::FLUSH | launch_dma::RELEASE_TIMED, &mut put);
         }
     });
@@ -77,7 +78,7 @@ fn walk(length: usize, word: impl Fn(usize) -> u32, mut found: impl FnMut(Piece)
         let (kind, subch, address, count) = match header {
             Header::Nop => (Kind::Inc, 0, 0, 0),
             Header::Methods { kind, subch, address, count } => (kind, subch, address, usize::from(count)),
-            // (CUDA has the values of these in words of their own.)
+            // (CUDA writes these values as separate data words.)
             Header::Immediate {
                 subch: COPY, address: LAUNCH_DMA | SET_SEMAPHORE_A..=SET_SEMAPHORE_PAYLOAD, ..
             } => return None,
@@ -203,7 +204,7 @@ mod tests {
             })),
             None
         );
-        // A release of what was set in front of the copy; half of it set anew.
+        // A release of a semaphore that was set before the copy; then one of which only half was set after it.
         assert_eq!(
             counted(&words(|w| {
                 copy(w, NON_PIPELINED);
@@ -217,7 +218,7 @@ mod tests {
             w.inc(COPY, LAUNCH_DMA, &[FLUSHED]).unwrap();
         });
         assert_eq!(counted(&half), None);
-        // Without a transfer there is nothing to store.
+        // Without a transfer, no time can be stored.
         assert_eq!(counted(&words(tracker)), Some(0));
         // Several, and a flush between them.
         let two = words(|w| {

@@ -1,8 +1,8 @@
 //! From words to method writes: one [`Decoder`] for each channel.
 //!
-//! A decoder keeps what the host keeps from one GPFIFO entry to the next: a method sequence that is not finished, the class on each subchannel and the
-//! extended base address. Every word of a segment comes out exactly once: as data of a write, as a header named by the item, or as skipped.
-//! Nothing is allocated.
+//! A decoder keeps the host's state from one GPFIFO entry to the next: an unfinished method sequence, the class on each subchannel and the extended
+//! base address. Every word of a segment is reported exactly once: as data of a write, as a header named by the item, or as skipped. Nothing is
+//! allocated.
 
 use crate::class::{self, Class};
 use crate::gpfifo::Entry;
@@ -13,14 +13,14 @@ use crate::snapshot::Snapshot;
 /// Methods below this byte offset are executed by the host itself, whatever the subchannel.
 pub const HOST_METHODS: u16 = 0x100;
 
-/// Bytes of method space: 12 bits of words. A sequence that reaches its end goes on at 0.
+/// Bytes of method space: 12 bits of words. A sequence that reaches its end continues at 0.
 const METHOD_SPACE: usize = 0x4000;
 
-/// Where writes go: a subchannel, and the class that answers there.
+/// Where writes are sent: a subchannel, and the class on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
     pub subch: u8,
-    /// Of the host class for methods below 0x100, else of what is bound to the subchannel; 0 where nothing is known to be bound.
+    /// The host class for methods below 0x100, else the class bound to the subchannel; 0 if no binding is known.
     pub class_id: u32,
     /// The table of `class_id`, if there is one.
     pub class: Option<&'static Class>,
@@ -78,7 +78,7 @@ impl<'a> Run<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Item<'a> {
     Write(Write),
-    /// Words of a non-incrementing sequence (also of the tail of an increment-once one), as many as lie together: thousands of words of inline
+    /// Words of a non-incrementing sequence (also of the tail of an increment-once one), as many as are contiguous: thousands of words of inline
     /// data are one item. A sequence that is cut by the end of a segment is a run in each. Such words never come as `Write`.
     Run(Run<'a>),
     /// The zero word, or a header with a count of 0.
@@ -86,13 +86,13 @@ pub enum Item<'a> {
         word_index: u32,
         word: u32,
     },
-    /// The masks do not filter what the decoder reports: which sub-device this is, the stream does not say.
+    /// The masks do not filter what the decoder reports: the stream does not give the number of this sub-device.
     SubdeviceMask {
         word_index: u32,
         op: MaskOp,
         mask: u16,
     },
-    /// END_PB_SEGMENT. What follows in the segment is not executed and comes as `Skipped`.
+    /// END_PB_SEGMENT. The rest of the segment is not executed and is reported as `Skipped`.
     EndSegment {
         word_index: u32,
         word: u32,
@@ -102,7 +102,8 @@ pub enum Item<'a> {
         word_index: u32,
         words: &'a [u32],
     },
-    /// A word that is no header where one must stand: the channel faults here. The decoder goes on with the next word, which may be wrong.
+    /// A word that is not a header, where a header is required: the channel faults here. The decoder goes on with the next word, which may be
+    /// wrong.
     Unknown {
         word_index: u32,
         word: u32,
@@ -119,15 +120,15 @@ pub enum Item<'a> {
 pub struct Pending {
     pub kind: Kind,
     pub subch: u8,
-    /// Of the next word.
+    /// Method address of the next word.
     pub address: u16,
     /// Words still to come; not 0.
     pub count: u16,
-    /// Nothing of it has been seen yet but the header.
+    /// Only the header has been seen so far.
     pub first: bool,
 }
 
-/// Where the words of a segment entry lie, all address bits.
+/// The address and length of a segment entry's words, with all address bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pub va: u64,
@@ -140,7 +141,7 @@ pub struct Place {
 #[derive(Debug, Clone)]
 pub struct Decoder {
     host: Target,
-    /// Class ids of the subchannels and their tables; 0 where nothing is bound.
+    /// The class bound to each subchannel, and its table; class 0 if none is bound.
     bound: [Target; 8],
     pending: Option<Pending>,
     extended_base: u64,
@@ -196,7 +197,7 @@ impl Decoder {
         (0..8).for_each(|subch| self.bind(subch, class));
     }
 
-    /// What answers on a subchannel. (`subch` is taken modulo 8.)
+    /// The class on a subchannel. (`subch` is taken modulo 8.)
     pub fn bound(&self, subch: u8) -> Target {
         self.bound[usize::from(subch & 7)]
     }
@@ -205,12 +206,12 @@ impl Decoder {
         self.host.class_id
     }
 
-    /// The sequence that the next segment goes on with.
+    /// The sequence that continues in the next segment.
     pub fn pending(&self) -> Option<Pending> {
         self.pending
     }
 
-    /// Forgets the unfinished sequence: for a gap in the recording, after which the stream is taken up at a header.
+    /// Forgets the unfinished sequence after a gap in the recording: the next word is taken as a header.
     pub fn resynchronise(&mut self) {
         self.pending = None;
     }
@@ -221,7 +222,7 @@ impl Decoder {
         self.base_guessed = true;
     }
 
-    /// Takes an entry of the GPFIFO: where its words lie, or `None` for a control entry.
+    /// Processes a GPFIFO entry. Returns the place of its words, or `None` for a control entry.
     pub fn entry(&mut self, entry: &Entry) -> Option<Place> {
         match entry {
             Entry::Segment(segment) => {
@@ -279,7 +280,8 @@ impl Decoder {
             rest = later;
             let header_at = at;
             at = at.wrapping_add(1);
-            // Most words of most streams: an incrementing sequence of one engine's methods that ends in this segment. The general way gives the same.
+            // Fast path for most words of most streams: an incrementing sequence of one engine's methods that ends in this segment. The general
+            // code gives the same result.
             if let Header::Methods { kind: Kind::Inc, subch, address, count } = Header::parse(word)
                 && let Some((now, later)) = rest.split_at_checked(usize::from(count))
                 && address >= HOST_METHODS
@@ -339,7 +341,7 @@ impl Decoder {
         None
     }
 
-    /// `words`: data of `pending`, not more than it wants. Returns what is left of it.
+    /// `words`: data of `pending`, at most its count. Returns the unfinished rest.
     #[inline]
     fn data<'a>(
         &mut self,
@@ -382,7 +384,7 @@ impl Decoder {
         (left > 0).then_some(Pending { kind, subch, address, count: left, first: false })
     }
 
-    /// SET_OBJECT (offset 0, NVCLASS 15:0) says what is bound.
+    /// SET_OBJECT (offset 0, NVCLASS 15:0) binds a class.
     #[inline]
     fn set_object(&mut self, subch: u8, address: u16, value: u32) {
         if address == 0 {
@@ -452,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_goes_on_in_the_next_entry() {
+    fn a_sequence_continues_in_the_next_entry() {
         let words = [0x2004_8100, 1, 2, 3, 4, 0xa004_206d, 5, 6, 7, 8, 0x6003_206d, 1, 2, 3];
         let mut whole = Vec::new();
         Decoder::new(0xc86f).segment(&words, |i| match i {

@@ -1,6 +1,6 @@
 //! From values to words: [`Words`] writes methods into a slice of the caller.
 //!
-//! Nothing is allocated. A write that does not fit leaves the slice as it was and says so; [`crate::decode`] reads back what was written.
+//! Nothing is allocated. A write that does not fit leaves the slice unchanged and returns an error. [`crate::decode`] reads the words back.
 
 use crate::header::{Header, Kind};
 use crate::qmd::PcasAction;
@@ -22,10 +22,10 @@ pub enum Error {
     NoInline { dst: u64, bytes: usize, max: usize },
 }
 
-/// The most bytes of inline data that one NON_INC header counts.
+/// Maximum number of bytes of inline data for one NON_INC header.
 pub const MAX_INLINE: usize = 0x1fff * 4;
 
-/// INVALIDATE_SHADER_CACHES_NO_WFI (+0x1698 of the compute classes): CONSTANT alone, as CUDA sends it behind new constant banks.
+/// INVALIDATE_SHADER_CACHES_NO_WFI (+0x1698 of the compute classes): CONSTANT alone, as CUDA sends it after new constant banks.
 pub const CONSTANT_CACHES: u32 = 1 << 12;
 
 /// Subchannels of a graphics channel. A copy engine takes its methods on any.
@@ -35,7 +35,7 @@ pub mod subchannel {
     pub const COPY: u8 = 4;
 }
 
-/// How many words [`Words`] writes, and where among them is what may be written again later.
+/// How many words [`Words`] writes, and the positions of words that may be rewritten later.
 pub mod layout {
     /// [`Words::copy`](super::Words::copy): the upper half of the source's address, that of the destination's. The lower halves follow.
     pub const COPY: usize = 9;
@@ -72,7 +72,7 @@ pub mod offset {
     pub const SEND_PCAS_A: u16 = 0x2b4;
     pub const SEND_SIGNALING_PCAS2_B: u16 = 0x2c0;
     pub const INVALIDATE_SHADER_CACHES_NO_WFI: u16 = 0x1698;
-    /// Of macro 0; the next word's address is CALL_MME_DATA(0).
+    /// Method of macro 0; the next word's address is CALL_MME_DATA(0).
     pub const CALL_MME_MACRO: u16 = 0x3800;
 }
 
@@ -91,7 +91,7 @@ pub mod launch_dma {
     pub const PITCH: u32 = 1 << 7 | 1 << 8;
     pub const MULTI_LINE: u32 = 1 << 9;
     pub const REMAP: u32 = 1 << 10;
-    /// FLUSH_TYPE=GL: what FLUSH flushes is seen by who looks through this GPU; without it, by all.
+    /// FLUSH_TYPE=GL: observers that access memory through this GPU see the flushed data; without it, all observers do.
     pub const FLUSH_LOCAL: u32 = 1 << 25;
 }
 
@@ -147,7 +147,7 @@ impl<'a> Words<'a> {
         &self.buffer[..self.len]
     }
 
-    /// Forgets what was written.
+    /// Discards all words.
     pub fn clear(&mut self) {
         self.len = 0;
     }
@@ -256,8 +256,8 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// A release by the compute class when what it was given before is done, with a flush and the time: SET_REPORT_SEMAPHORE_A to D,
-    /// as libcuda writes it (D 0: RELEASE, FOUR_WORDS).
+    /// A release by the compute class when its earlier work is done, with a flush and the time: SET_REPORT_SEMAPHORE_A to D, as libcuda writes it
+    /// (D 0: RELEASE, FOUR_WORDS).
     pub fn report_release(&mut self, subch: u8, address: u64, payload: u32) -> Result<(), Error> {
         self.inc(subch, offset::REPORT_SEMAPHORE_A, &[hi(address), lo(address), payload, 0])
     }
@@ -314,7 +314,7 @@ impl<'a> Words<'a> {
         self.pcas(subch, qmd, PcasAction::InvalidateCopySchedule)
     }
 
-    /// Does something to the QMD at `qmd`, which is a multiple of 256 below 2^40.
+    /// Applies a PCAS action to the QMD at `qmd`, which is a multiple of 256 below 2^40.
     pub fn pcas(&mut self, subch: u8, qmd: u64, action: PcasAction) -> Result<(), Error> {
         self.whole(|w| {
             w.inc(subch, offset::SEND_PCAS_A, &[(qmd >> 8) as u32])?;
@@ -392,7 +392,7 @@ pub(crate) mod tests {
     ];
 
     #[test]
-    fn a_copy_comes_out_as_the_driver_writes_it() {
+    fn a_copy_is_encoded_like_the_drivers() {
         let mut buffer = [0; 15];
         let mut w = Words::new(&mut buffer);
         let (src, dst) = (0x2_0440_0000, 0x7fff_2000_0000);
@@ -403,7 +403,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn words_stand_where_the_layout_says() {
+    fn words_are_at_the_offsets_of_the_layout() {
         const NUMBER: u32 = 0xd00b_e11a;
         let [source, destination] = [0xaaaa_1111_1000, 0xbbbb_2222_2000];
         let written = |write: fn(&mut Words<'_>, [u64; 2]) -> Result<(), Error>| {
@@ -431,7 +431,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_leaves_nothing_behind() {
+    fn a_write_that_does_not_fit_leaves_no_words() {
         for len in 0..15 {
             let mut buffer = [0; 15];
             let mut w = Words::new(&mut buffer[..len]);
@@ -445,7 +445,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_no_header_can_say_is_refused() {
+    fn values_that_do_not_fit_a_header_are_refused() {
         let mut buffer = [0; 16];
         let mut w = Words::new(&mut buffer);
         assert_eq!(w.inc(8, 0x100, &[1]), Err(Error::NoSubchannel(8)));

@@ -66,7 +66,7 @@ pub enum Entry {
 /// `dwords` words of pushbuffer at `va`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Segment {
-    /// Bits 39:2 of the address: what an entry can carry. The extended base comes on top.
+    /// Bits 39:2 of the address: what an entry can carry. The extended base gives the higher bits.
     pub va: u64,
     /// 1 to 2^21 - 1.
     pub dwords: u32,
@@ -91,7 +91,7 @@ pub struct Control {
 /// The longest segment, in words.
 pub const MAX_DWORDS: u32 = (1 << 21) - 1;
 
-/// An entry as it lies in a ring, for who wants one thing of it. [`Entry::parse`] takes it apart.
+/// An entry as stored in a ring, for code that needs a single field. [`Entry::parse`] takes it apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Raw(pub u64);
 
@@ -116,7 +116,7 @@ impl Raw {
         base | self.0 & VA
     }
 
-    /// What a control entry sets the extended base to, if it does.
+    /// The extended base that a control entry sets, if it sets one.
     #[inline]
     pub const fn extended_base(self) -> Option<u64> {
         match Entry::parse(self.0) {

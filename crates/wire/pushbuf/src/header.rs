@@ -65,7 +65,7 @@ pub enum MaskOp {
 pub enum Header {
     /// The all-zero word.
     Nop,
-    /// `count` data words follow; with a count of 0 it does nothing. Never [`Kind::Immediate`].
+    /// `count` data words follow; a count of 0 has no effect. Never [`Kind::Immediate`].
     Methods {
         kind: Kind,
         subch: u8,

@@ -1,7 +1,7 @@
-//! The words of NVIDIA's command stream, both ways: bytes in, values out, and back.
+//! Encodes and decodes the words of NVIDIA's command stream.
 //!
-//! Every other crate that writes or reads commands does it through here, so that encoder and decoder come from one set of class tables.
-//! The invariant: no input panics, nothing is dropped silently (what is not understood comes out raw), and neither `encode` nor `decode` allocates.
+//! Every other crate that writes or reads commands does it through here, so that encoder and decoder come from one set of class tables. The
+//! invariant: no input panics, no word is dropped silently (unknown words are returned raw), and neither `encode` nor `decode` allocates.
 //!
 //! ```
 //! use pushbuf::{decode::Decoder, encode::Words, ops::{Engine, What}};

@@ -1,8 +1,8 @@
 //! What the methods mean: copies, fills, inline copies, kernel launches and semaphore operations.
 //!
-//! An [`Engine`] takes a channel's [`crate::decode::Item`]s and keeps the registers that the methods fill, as the hardware does; the method that sets
-//! something off becomes an [`Op`]. Waits for idle, barriers and cache invalidations are no operations here. The one invariant: an operation says what
-//! the words say, and what cannot be known (a QMD that was never seen) is `None`, never a guess.
+//! An [`Engine`] takes a channel's [`crate::decode::Item`]s and keeps the registers that the methods fill, as the hardware does. A method that
+//! triggers something becomes an [`Op`]. Waits for idle, barriers and cache invalidations are no operations here. The invariant: an operation
+//! contains only what the words give. A value that cannot be known (a QMD that was never seen) is `None`, never a guess.
 
 use crate::qmd::Qmd;
 use crate::semaphore::Operation;
@@ -37,7 +37,7 @@ pub struct Op {
 }
 
 impl Op {
-    /// The semaphore operation that this is or that comes with it.
+    /// Its own semaphore operation, or the one of the copy, fill or inline write.
     pub fn semaphore(&self) -> Option<&Semaphore> {
         match &self.what {
             What::Copy(copy) => copy.semaphore.as_ref(),
@@ -49,7 +49,7 @@ impl Op {
     }
 }
 
-// A launch holds its QMD, so that nothing is allocated for each; operations are lent to the sink, not moved.
+// (A launch contains its QMD, so that operations need no allocation. The sink borrows operations, so their size is no cost.)
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
@@ -120,7 +120,7 @@ impl Copy {
     }
 }
 
-/// SET_REMAP_COMPONENTS and the constants, as they stood at the launch.
+/// SET_REMAP_COMPONENTS and the constants, as set at the launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remap {
     pub components: u32,
@@ -128,7 +128,7 @@ pub struct Remap {
     pub const_b: u32,
 }
 
-/// Where a component of a destination element comes from.
+/// The source of a component of a destination element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Component {
     /// Component 0 to 3 of the source element.
@@ -175,19 +175,19 @@ impl Remap {
     }
 }
 
-/// A fill by the copy engine: a remapped copy that reads nothing.
+/// A fill by the copy engine: a remapped copy without a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fill {
     pub dst: u64,
     pub dst_pitch: u32,
-    /// Of a line.
+    /// Elements per line.
     pub elements: u32,
     pub lines: u32,
-    /// Of an element: 1 to 16.
+    /// Bytes per element: 1 to 16.
     pub element_bytes: u32,
     /// One element; its first `element_bytes` count.
     pub pattern: [u8; 16],
-    /// Bit `i`: byte `i` of the element is written; the others are left as they are.
+    /// Bit `i`: byte `i` of the element is written; the other bytes keep their value.
     pub written: u16,
     pub transfer: Transfer,
     pub dst_layout: Layout,
@@ -205,7 +205,7 @@ impl Fill {
     }
 }
 
-/// Data of an inline copy in the stream. Between the words there may be headers, where the data came in several sequences.
+/// Data of an inline copy in the stream. There may be headers between the words if the data came in several sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     pub first: At,
@@ -217,7 +217,7 @@ pub struct Span {
 /// What an inline copy was for. Decided when the launch that uses it is seen in the same segment, else `Data`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Purpose {
-    /// Nothing that is known of: the user's data, or a launch's in another segment (then [`Launch::written_at`] names it).
+    /// No known purpose: the user's data, or data of a launch in another segment (then [`Launch::written_at`] names it).
     Data,
     /// It wrote (a part of) the QMD of a launch, perhaps with its constants.
     Qmd,
@@ -225,7 +225,7 @@ pub enum Purpose {
     Constants,
 }
 
-/// Bytes that came in the stream itself, written by the compute or inline-to-memory class.
+/// Bytes from the command stream, written to memory by the compute or inline-to-memory class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inline {
     pub dst: u64,
@@ -235,11 +235,11 @@ pub struct Inline {
     /// Only used with several lines.
     pub dst_pitch: u32,
     pub dst_layout: Layout,
-    /// `None` when the stream went on without data.
+    /// `None` if no data followed in the stream.
     pub data: Option<Span>,
     /// All its data was seen.
     pub complete: bool,
-    /// A macro of the engine brings its data: CALL_MME_MACRO came where the data would.
+    /// A macro of the engine supplies the data: CALL_MME_MACRO came in place of the data.
     pub by_macro: bool,
     pub semaphore: Option<Semaphore>,
     pub purpose: Purpose,
@@ -253,7 +253,7 @@ impl Inline {
     }
 }
 
-/// How a launch was told to the compute engine.
+/// The methods by which a launch reached the compute engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum How {
     /// SEND_PCAS_A with a QMD in memory, and SEND_SIGNALING_PCAS_B (Volta, Turing).
@@ -269,7 +269,7 @@ pub enum How {
 pub struct Launch {
     pub how: How,
     pub qmd_address: u64,
-    /// `None` when the QMD was not among the recent inline copies of this channel: it lies in memory (graphs put it there once).
+    /// `None` if the QMD was not among the recent inline copies of this channel: it is already in memory (graphs upload it once).
     pub qmd: Option<Qmd>,
     /// Address of the kernel's code as its constants name it. The QMD's program address is another where something runs before
     /// each kernel: CUPTI's tracing puts one trampoline before all of them.
@@ -278,7 +278,7 @@ pub struct Launch {
     pub written_at: Option<At>,
 }
 
-/// Which methods a semaphore operation came by.
+/// The methods that made a semaphore operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Origin {
     /// SEM_ADDR_LO to SEM_EXECUTE of the host.
@@ -306,7 +306,7 @@ pub struct Semaphore {
     pub wide: bool,
     /// 16 bytes are written: payload and time.
     pub timestamp: bool,
-    /// The host waits for the engine to be idle first. Always true for what an engine releases itself: it does so when its work is done.
+    /// The host waits for the engine to be idle first. Always true for releases by an engine: an engine releases when its work is done.
     pub wfi: bool,
 }
 

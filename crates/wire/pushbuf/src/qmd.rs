@@ -1,7 +1,7 @@
 //! QMD, queue meta data: the 256 or 384 bytes that describe one kernel launch.
 //!
-//! The fields' places come from `classes/*qmd.tsv`. A QMD says which version it is: major version in bits 583:580 up to version 4, in 471:468 from 5 on.
-//! Bits are counted from bit 0 of word 0.
+//! The fields' places come from `classes/*qmd.tsv`. A QMD contains its version: the major version is in bits 583:580 up to version 4, in 471:468
+//! from 5 on. Bits are counted from bit 0 of word 0.
 
 use crate::class::Enum;
 
@@ -65,19 +65,19 @@ pub struct Layout {
     places: Places,
 }
 
-/// Where fields are in their table, by their names: to compare a name with all others takes most of the time of reading a launch.
+/// Index of fields by name: comparing a name with all others would take most of the time needed to read a launch.
 #[derive(Debug, PartialEq, Eq)]
 struct Places {
-    /// One more than the index of the first field with such a name; 0: there is none.
+    /// The index of the first field with such a name, plus one; 0: no field.
     first: [u16; 256],
-    /// The same of the next field, by the index of one.
+    /// The same for the next field, by the index of the current one.
     next: [u16; 512],
 }
 
 impl Places {
     const fn of(fields: &[Field]) -> Places {
         let mut places = Places { first: [0; 256], next: [0; 512] };
-        // (From behind: of equal names the first is found.)
+        // (In reverse order, so that the first of several equal names is found.)
         let mut i = fields.len();
         while i > 0 {
             let first = &mut places.first[Places::of_name(fields[i - 1].name)];
@@ -144,7 +144,7 @@ pub struct Qmd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Value {
     pub field: &'static Field,
-    /// Of an array's element.
+    /// Index of the array element.
     pub index: Option<u32>,
     pub value: u64,
     pub name: Option<&'static str>,
@@ -173,7 +173,7 @@ impl Qmd {
         Qmd::with_versions(words, [4, 5])
     }
 
-    /// As [`Qmd::parse`] with the compute class that the QMD is for, which decides where a version's bits could be read both ways.
+    /// As [`Qmd::parse`], with the QMD's compute class, which decides between two possible versions.
     pub fn parse_for(class: u32, words: &[u32]) -> Option<Qmd> {
         Qmd::with_versions(words, if class >= 0xcdc0 { [5, 4] } else { [4, 5] })
     }
@@ -305,7 +305,7 @@ impl Qmd {
         ])
     }
 
-    /// Blocks of a cluster in x, y, z; `None` when the launch has no clusters (QMD_TYPE) or the version knows none.
+    /// Blocks of a cluster in x, y, z; `None` if the launch has no clusters (QMD_TYPE) or the version does not support them.
     pub fn cluster(&self) -> Option<[u32; 3]> {
         // QMD_TYPE: GRID_GPC_CGA or GRID_GPU_GPC_CGA.
         matches!(self.field("QMD_TYPE")?, 3 | 5)
@@ -328,7 +328,7 @@ impl Qmd {
         }
     }
 
-    /// Where the kernel's code lies.
+    /// The address of the kernel's code.
     pub fn program_address(&self) -> u64 {
         let join = |lower: u64, upper: Option<u64>| lower | upper.unwrap_or(0) << 32;
         if let Some(lower) = self.field("PROGRAM_ADDRESS_LOWER") {
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_of_each_version_says_what_was_put_in() {
+    fn a_qmd_of_each_version_reads_back() {
         for layout in LAYOUTS {
             let mut qmd = Qmd::new(layout);
             let mut set = |names: &[&str], value: u64| {

@@ -1,4 +1,4 @@
-//! Semaphores: what the words of the methods say, what an acquire waits for, what a release leaves in memory.
+//! Semaphores: the methods' words, the condition of an acquire, and the memory contents after a release.
 //!
 //! Rules as in GA100 `dev_pbdma`, NV_UDMA_SEM_EXECUTE. In memory a semaphore is a payload of 4 or 8 bytes, or 16 bytes: payload and nanoseconds.
 
@@ -244,10 +244,10 @@ impl Execute {
         rest: 0,
     };
 
-    /// A wait until a word that counts up, and may wrap, has come to a 32-bit payload. No other channel group runs meanwhile.
+    /// A wait until a word that counts up, and may wrap, has come to a 32-bit payload. No other channel group runs during the wait.
     pub const WAIT: Execute = Execute { operation: Operation::AcquireCircGeq, ..Execute::RELEASE };
 
-    /// As [`Execute::WAIT`]; other channel groups may run meanwhile (ACQUIRE_SWITCH_TSG).
+    /// As [`Execute::WAIT`], but other channel groups may run during the wait (ACQUIRE_SWITCH_TSG).
     pub const WAIT_AND_SWITCH: Execute = Execute { switch_tsg: true, ..Execute::WAIT };
 
     /// `parse` and `encode` are inverse for every word.
@@ -297,7 +297,7 @@ impl Execute {
             | self.rest
     }
 
-    /// The alignment in bytes that the host asks of the address; it faults otherwise.
+    /// The alignment in bytes that the host requires of the address; it faults otherwise.
     pub const fn alignment(&self) -> u64 {
         if self.timestamp && !self.operation.is_acquire() {
             16
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn acquires_compare_as_the_manual_says() {
+    fn acquires_compare_as_in_the_manual() {
         use Operation::*;
         assert_eq!(Acquire.satisfied(0x1_0000_0005, 5, false), Some(true));
         assert_eq!(Acquire.satisfied(0x1_0000_0005, 5, true), Some(false));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn reductions_compute_as_the_manual_says() {
+    fn reductions_compute_as_in_the_manual() {
         use Reduction::*;
         assert_eq!(Min.apply(0xffff_ffff, 1, false, true), Some(0xffff_ffff));
         assert_eq!(Min.apply(0xffff_ffff, 1, false, false), Some(1));

@@ -1,6 +1,7 @@
 //! One line for each method, field by field with the names of values.
 //!
-//! What has no name is printed as numbers: `HOPPER_DMA_COPY_A(0xc8b5)+0x0ABC = 0x...`. The values here only implement `Display`; they allocate nothing.
+//! Values without a name are printed as numbers: `HOPPER_DMA_COPY_A(0xc8b5)+0x0ABC = 0x...`. The values here only implement `Display`; they
+//! allocate nothing.
 
 use core::fmt::{self, Display, Formatter};
 
@@ -65,7 +66,7 @@ impl Display for Write {
     }
 }
 
-/// A run: the method and how many words; their values are data.
+/// A run: the method and the number of words; their values are data.
 impl Display for Run<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let words = self.words.len();
@@ -194,7 +195,7 @@ VPRMODE=VPR_NONE MEMORY_SCRUB_ENABLE=FALSE RESERVED_START_OF_COPY=0x0 DISABLE_PL
     }
 
     #[test]
-    fn what_has_no_name_is_printed_raw() {
+    fn values_without_a_name_are_printed_raw() {
         let mut d = Decoder::new(0xc86f);
         d.bind(4, 0xc8b5);
         d.bind(3, 0xc8c0);

@@ -1,7 +1,7 @@
-//! USERD: the 512 bytes through which CPU and host tell each other how far a channel's GPFIFO is filled and read.
+//! USERD: the 512 bytes through which the CPU tells the host how far a channel's GPFIFO is filled, and the host reports how far it has read.
 //!
-//! Byte offsets, the same from class 0xC36F to 0xCA6F. GP_GET is written back from time to time only, and not on every setup: work that is done is
-//! known by its semaphore.
+//! Byte offsets, the same from class 0xC36F to 0xCA6F. The host writes GP_GET back only from time to time, and not on every setup: use a semaphore
+//! to detect finished work.
 
 /// Bytes of one channel's USERD, which is also its alignment.
 pub const SIZE: usize = 512;
@@ -18,7 +18,7 @@ pub const GP_GET: usize = 0x88;
 /// Index after the last GPFIFO entry that the CPU has written.
 pub const GP_PUT: usize = 0x8c;
 
-/// Entries from `from` up to `to` in a ring of `entries`: what a GP_PUT that moved stands for. `None` when an index lies outside the ring.
+/// Number of entries between two values of GP_PUT, `from` and `to`, in a ring of `entries`. `None` if an index is outside the ring.
 pub const fn entries_between(from: u32, to: u32, entries: u32) -> Option<u32> {
     if from >= entries || to >= entries {
         return None;

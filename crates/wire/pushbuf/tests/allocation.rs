@@ -1,4 +1,4 @@
-//! Encoding, decoding, operations and text allocate nothing, however long the stream is.
+//! Encoding, decoding, operations and text make no allocation, for any length of the stream.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -14,7 +14,7 @@ thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes to `System` unchanged; the counter is a plain thread-local without a destructor.
+// SAFETY: every call is passed to `System` unchanged; the counter is a plain thread-local without a destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.set(CALLS.get() + 1);

@@ -1,4 +1,4 @@
-//! Streams as the CUDA driver writes them, and what they mean.
+//! Streams as the CUDA driver writes them, and the operations in them.
 
 use proptest::prelude::*;
 use pushbuf::decode::Decoder;
@@ -136,7 +136,7 @@ fn the_64_mib_copy_is_one_copy_and_one_timed_release() {
     assert_eq!(copy.bytes(), 64 << 20);
 }
 
-/// What copies of one length share comes once; a launch is one word with its header.
+/// The registers that copies of one length share are written once; a launch is then a header and one word.
 #[test]
 fn copies_that_share_registers_are_copies_each() {
     let target = |n: u64| 0x7f_0000_0000 + 0x1000 * n;
@@ -191,7 +191,7 @@ fn lines_have_pitches_and_a_64_bit_reduction_its_operation() {
 }
 
 #[test]
-fn a_remap_that_reads_nothing_is_a_fill() {
+fn a_remap_without_a_source_is_a_fill() {
     let got =
         ops(|w| w.fill(4, 0x7f00_0000_1000, 0xdead_beef, 1000, launch_dma::PIPELINED | launch_dma::PITCH).unwrap());
     let What::Fill(fill) = got[0].what else { panic!("{got:?}") };
@@ -267,7 +267,7 @@ fn an_inline_copy_may_span_headers_segments_and_subchannels_classes() {
 }
 
 #[test]
-fn an_inline_copy_without_all_its_data_says_so() {
+fn an_inline_copy_without_all_its_data_is_incomplete() {
     let got = ops(|w| {
         w.inc(1, 0x180, &[64, 1, 0, 0x1000]).unwrap();
         w.inc(1, 0x1b0, &[0x41]).unwrap();
@@ -280,14 +280,14 @@ fn an_inline_copy_without_all_its_data_says_so() {
 }
 
 #[test]
-fn an_inline_copy_whose_data_a_macro_brings_says_so() {
-    // As CUDA writes a memset of 4 bytes (submission 178 of the fixture h200-copies), then a copy of its own.
+fn an_inline_copy_with_data_from_a_macro_is_marked() {
+    // A memset of 4 bytes as CUDA writes it (submission 178 of the fixture h200-copies), then an inline copy.
     let got = ops(|w| {
         w.inc(1, 0x180, &[4, 1, 0x7fcd, 0x2e00_0000]).unwrap();
         w.inc(1, 0x1b0, &[0x41]).unwrap();
         w.one_inc(1, 0x3800, &[7, 1]).unwrap();
         w.inline(1, 0x2000, &[1, 2, 3, 4], 0x41).unwrap();
-        // A call with nothing that waits for data.
+        // A macro call without an inline write that waits for data.
         w.one_inc(1, 0x3800, &[7, 1]).unwrap();
     });
     let got = inlines(&got);
@@ -340,7 +340,7 @@ fn a_qmd_in_the_middle_of_a_copy_patched_later_and_launched_in_another_segment()
 fn a_kernels_parameters_are_told_from_user_data() {
     let (_, bytes) = qmd(1, &[]);
     let got = ops(|w| {
-        // Constant buffer 0 of the QMD lies at 0x2_0000_0000.
+        // Constant buffer 0 of the QMD is at 0x2_0000_0000.
         w.inline(1, 0x2_0000_0010, &[3; 24], 0x41).unwrap();
         w.inline(1, 0x5_0000_0000, &[3; 24], 0x41).unwrap();
         w.inline(1, 0x1000, &bytes, 0x41).unwrap();
@@ -352,7 +352,7 @@ fn a_kernels_parameters_are_told_from_user_data() {
 
 /// As recorded from driver 580.159: constant buffer 0 names the kernel at 0x118, and under CUPTI the QMD's program is another.
 #[test]
-fn the_kernel_behind_a_profilers_trampoline_is_named() {
+fn the_kernel_that_a_profilers_trampoline_calls_is_named() {
     let (_, bytes) = qmd(1, &[]);
     let kernel = |constants: &[(u64, u64)]| {
         let got = ops(|w| {
@@ -367,7 +367,7 @@ fn the_kernel_behind_a_profilers_trampoline_is_named() {
     assert_eq!(kernel(&[(0x118, 0x7f_1234_aa00)]), Some(0x7f_1234_aa00));
     // The newest counts, whichever copy wrote it.
     assert_eq!(kernel(&[(0x118, 0x7f_1234_aa00), (0x118, 0x7f_1234_bb00)]), Some(0x7f_1234_bb00));
-    // Nothing there, no address of code, or another range.
+    // Zero, an address that is not aligned like code, or one in another range.
     for constants in
         [&[][..], &[(0x100, 0x7f_1234_aa00)], &[(0x118, 0)], &[(0x118, 0x7f_1234_aa04)], &[(0x118, 0x80_1234_aa00)]]
     {
@@ -379,7 +379,7 @@ fn the_kernel_behind_a_profilers_trampoline_is_named() {
 fn a_qmd_that_was_never_seen_is_not_made_up() {
     let got = ops(|w| w.launch(1, 0x1000).unwrap());
     assert_eq!((launches(&got)[0].qmd, launches(&got)[0].written_at), (None, None));
-    // So much data since then that the QMD is forgotten.
+    // Enough data after it that the QMD is forgotten.
     let (_, bytes) = qmd(1, &[]);
     let mut channel = Channel::new();
     channel.ops(&words(|w| w.inline(1, 0x1000, &bytes, 0x41).unwrap()));
@@ -466,7 +466,7 @@ fn semaphores_of_compute() {
 }
 
 #[test]
-fn many_operations_behind_an_unresolved_copy_are_not_lost() {
+fn many_operations_after_an_unresolved_copy_are_kept() {
     let got = ops(|w| {
         w.inline(1, 0x1000, &[0; 4], 0x41).unwrap();
         for i in 0..300 {
@@ -491,7 +491,7 @@ fn unbound_subchannels_are_taken_by_their_fixed_use_and_unknown_classes_of_a_fam
     assert_eq!(copies(&next.ops(&stream)).len(), 2);
 }
 
-/// An operation without what only earlier words can tell: the QMD that an inline copy wrote, and what an inline copy was for.
+/// An operation without the parts that depend on earlier words: the QMD that an inline copy wrote, and the purpose of an inline copy.
 fn told(op: &Op) -> String {
     match op.what {
         What::Inline(i) => format!("{:?}", Inline { purpose: Purpose::Data, ..i }),
@@ -504,7 +504,7 @@ fn told(op: &Op) -> String {
 fn after_a_hole_what_uses_an_unseen_register_is_guessed() {
     let copy =
         |w: &mut Words<'_>| w.copy(4, 0x1_0000, 0x2_0000, 64, launch_dma::NON_PIPELINED | launch_dma::PITCH).unwrap();
-    // Only the destination and the launch come after the hole.
+    // Only the destination and the launch come after the gap.
     let rest = words(|w| {
         w.inc(4, 0x408, &[0, 0x3_0000]).unwrap();
         w.inc(4, 0x300, &[launch_dma::NON_PIPELINED | launch_dma::PITCH]).unwrap();
@@ -517,7 +517,7 @@ fn after_a_hole_what_uses_an_unseen_register_is_guessed() {
     assert!(op.guessed, "its source and length were set before the hole");
     assert_eq!(copies(&[op])[0].src, 0, "nothing stale is shown");
     assert!(!c.ops(&words(copy))[0].guessed, "all of it is set again");
-    // A chunk of inline data that begins before the hole comes out unfinished, and what follows is no data of it.
+    // Inline data that begins before the gap is reported unfinished, and later words are not added to it.
     let begun = words(|w| {
         w.inc(1, 0x180, &[16, 1, 0, 0x4000]).unwrap();
         w.inc(1, 0x1b0, &[inline_dma::PITCH]).unwrap();
@@ -554,7 +554,7 @@ fn method() -> impl Strategy<Value = (u8, u16, u32)> {
 }
 
 proptest! {
-    /// What is encoded is what comes out: copies.
+    /// Copies: decoding gives the encoded values.
     #[test]
     fn copies_come_back(src in 0u64..1 << 57, dst in 0u64..1 << 57, bytes: u32, pipelined: bool, flush: bool, lines in prop::option::of(0u32..99), pitches: (u32, u32)) {
         let kind = if pipelined { launch_dma::PIPELINED } else { launch_dma::NON_PIPELINED };
@@ -573,7 +573,7 @@ proptest! {
         }
     }
 
-    /// Inline copies, with their data where the span says.
+    /// Inline copies: decoding gives the encoded values, and the span gives the position of the data.
     #[test]
     fn inline_copies_come_back(dst in 0u64..1 << 57, data in prop::collection::vec(any::<u8>(), 1..300), nops in 0usize..5) {
         let stream = words(|w| {
@@ -598,7 +598,7 @@ proptest! {
         prop_assert_eq!(semaphore.payload, if execute.wide { payload } else { payload & 0xffff_ffff });
     }
 
-    /// QMDs that an inline copy carries, wherever in it they lie.
+    /// Launches with a QMD at any place in an inline copy.
     #[test]
     fn launches_come_back(fields in prop::array::uniform32(any::<u32>()), before in 0usize..4, after in 0usize..200) {
         let mut qmd = Qmd::new(QmdLayout::of(4, 0).unwrap());
@@ -616,9 +616,9 @@ proptest! {
         prop_assert_eq!(inlines(&got)[0].purpose, Purpose::Qmd);
     }
 
-    /// Whatever stands before a hole: what is not guessed behind it is what a reader of all words sees.
+    /// For any words before a gap: an operation after the gap that is not marked as guessed is the same as with all words.
     #[test]
-    fn what_is_not_guessed_after_a_hole_is_right(
+    fn operations_not_marked_as_guessed_are_right_after_a_gap(
         before in prop::collection::vec(method(), 0..40),
         after in prop::collection::vec(method(), 0..40),
     ) {

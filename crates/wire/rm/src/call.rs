@@ -1,8 +1,8 @@
 //! A recorded ioctl as a value.
 //!
-//! Takes the request number, the argument's bytes and the bytes that RM_ALLOC's and RM_CONTROL's `params` pointed to, all
-//! as they were when the call returned. Bytes may be cut anywhere: what is too short to hold its status is
-//! [`Call::Other`], parameters that are too short read as `None`. Nothing panics, nothing allocates.
+//! Takes the request number, the argument's bytes and the bytes that RM_ALLOC's and RM_CONTROL's `params` pointed to, all as they were when the
+//! call returned. Bytes may be cut anywhere: a call too short to hold its status is [`Call::Other`], and parameters that are too short read as
+//! `None`. Nothing panics, nothing allocates.
 
 use crate::abi::{self, Branch, Plain, control, heap, nr, uvm};
 use core::mem::size_of;
@@ -58,7 +58,7 @@ impl FileKind {
     }
 }
 
-/// RM_ALLOC, whichever form it came in.
+/// RM_ALLOC, in either form.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alloc<'a> {
     pub root: u32,
@@ -153,7 +153,7 @@ impl<'a> ExternalGpus<'a> {
         ExternalGpus { first: gpu, count: 1, arg: &[] }
     }
 
-    /// Their UUIDs. `None` if there are several and the recording kept only the first: then nothing is said of which.
+    /// Their UUIDs. `None` if there are several and the recording kept only the first: the others are unknown.
     pub fn iter(&self) -> Option<impl Iterator<Item = [u8; 16]> + 'a> {
         let (first, arg, others) = (self.first, self.arg, 1..self.count);
         if others.clone().any(|n| uvm::map_external_gpu(arg, n).is_none()) {
@@ -204,7 +204,7 @@ pub enum Call<'a> {
     UvmMapExternal(MapExternal<'a>),
     UvmUnmapExternal(uvm::GpuRange),
     UvmFree(uvm::Range),
-    /// UVM_ALLOC_SEMAPHORE_POOL: its range, and its status if the recording goes that far.
+    /// UVM_ALLOC_SEMAPHORE_POOL: its range, and its status if the recording includes it.
     UvmSemaphorePool {
         base: u64,
         length: u64,
@@ -287,7 +287,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// True if the call did what it was asked to: ioctl returned 0 and the status, where there is one, is NV_OK.
+    /// True if the call succeeded: ioctl returned 0 and the status, if there is one, is NV_OK.
     pub fn succeeded(&self, ret: i32) -> bool {
         ret == 0 && self.status().unwrap_or(0) == 0
     }
@@ -339,7 +339,7 @@ fn parse_rm<'a>(branch: &Branch, nr: u32, size: usize, arg: &'a [u8], nested: &'
         nr::ALLOC_MEMORY => Call::AllocMemory(abi::Nvos02Fd::read(arg)?),
         nr::DUP_OBJECT => Call::DupObject(abi::Nvos55::read(arg)?),
         nr::VID_HEAP_CONTROL => Call::VidHeapControl(parse_heap(arg)?),
-        // Another size than the branch's says that the struct is another.
+        // If the size differs from the branch's, the struct differs too.
         nr::MAP_MEMORY_DMA => {
             let shape = &branch.layouts.map_dma;
             Call::MapMemoryDma(shape.read(arg).filter(|_| size == shape.size())?)
@@ -428,8 +428,8 @@ fn parse_uvm<'a>(branch: &Branch, request: u64, arg: &'a [u8]) -> Option<Call<'a
     })
 }
 
-/// Where the parameters of RM_ALLOC or RM_CONTROL lie in the program, and their size in bytes, as the call's argument says.
-/// `None` for other calls, and where there are none.
+/// The program's address of the parameters of RM_ALLOC or RM_CONTROL, and their size in bytes, as given in the call's argument. `None` for other
+/// calls, and where there are none.
 pub fn parameters(branch: &Branch, request: u64, arg: &[u8]) -> Option<(u64, u32)> {
     let size = abi::request_size(request);
     let (at, length) = match abi::rm_nr(request)? {

@@ -1,9 +1,8 @@
-//! Whether a kernel driver has the structs that the table gives its branch: asked without changing anything.
+//! Checks whether a kernel driver has the structs that the table gives its branch, without changing anything.
 //!
-//! Two things give a struct's size away. An ioctl of RM's that carries another size than the kernel's is refused. And a
-//! struct that the kernel copies in is copied before anything else is looked at: laid so that it ends where memory ends, one
-//! that the kernel has longer cannot be read. All calls name a client that there is not, or go to a UVM file that was not
-//! initialised, so none does anything.
+//! Two effects reveal a struct's size. RM refuses an ioctl that carries another size than the kernel's. And the kernel copies a struct in before it
+//! looks at anything else: if the struct ends where readable memory ends, and the kernel's struct is longer, the copy fails. All calls name a
+//! client that does not exist, or use a UVM file that was not initialised, so none has an effect.
 
 use crate::abi::{Branch, Nvos46, Nvos64, Plain, nr, rm_request, uvm};
 use crate::class;
@@ -11,7 +10,7 @@ use crate::class;
 /// Bytes of zeros that [`Ground`] needs before its end.
 pub const GROUND: usize = 16 << 10;
 
-/// Readable and writable memory of [`GROUND`] bytes, with memory after it that nobody may read.
+/// Readable and writable memory of [`GROUND`] bytes, followed by memory without access.
 #[derive(Clone, Copy, Debug)]
 pub struct Ground {
     begin: usize,
@@ -25,7 +24,7 @@ impl Ground {
         Ground { begin }
     }
 
-    /// Where a struct of this size lies so that it ends with the ground, all zeros.
+    /// The address for a struct of this size so that it ends where the ground ends. Fills the ground with zeros.
     fn place(self, size: usize) -> usize {
         // SAFETY: the ground's own bytes, see `at`.
         unsafe { core::ptr::write_bytes(self.begin as *mut u8, 0, GROUND) };
@@ -57,17 +56,17 @@ pub fn names(parts: u32) -> String {
     part::NAMES.iter().filter(|(bit, _)| parts & bit != 0).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }
 
-/// What came of it.
+/// The result of the check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Parts that the kernel has otherwise.
+    /// Parts whose structs differ in the kernel.
     pub failed: u32,
-    /// Parts whose size the kernel told.
+    /// Parts whose size could be determined.
     pub seen: u32,
 }
 
 impl Report {
-    /// `fits`: `None` where the kernel did not tell.
+    /// `fits`: `None` if the size could not be determined.
     fn add(&mut self, part: u32, fits: Option<bool>) {
         if let Some(fits) = fits {
             self.seen |= part;
@@ -76,7 +75,7 @@ impl Report {
     }
 }
 
-/// A client that there is not.
+/// A client that does not exist.
 const NOBODY: u32 = 0xffff_fffe;
 
 /// RM's structs, on `/dev/nvidiactl`.
@@ -89,7 +88,7 @@ pub fn rm(branch: &Branch, ground: Ground, ioctl: Ioctl<'_>) -> Report {
             room[0] = NOBODY;
             ioctl(rm_request(nr, size), room.as_mut_ptr() as usize) == 0
         };
-        // A kernel that takes any size tells nothing.
+        // If the kernel accepts any size, the result is unknown.
         let fits = with(size);
         report.add(part::MAPPINGS, if fits && with(size + 4) { None } else { Some(fits) });
     }
@@ -118,7 +117,7 @@ pub fn uvm(branch: &Branch, ground: Ground, ioctl: Ioctl<'_>) -> Report {
     report
 }
 
-/// Whether the kernel copies exactly `size` bytes of what lies at an address; `None` if it does not matter what lies there.
+/// Whether the kernel copies exactly `size` bytes from an address; `None` if the result does not depend on the readable length.
 fn copied(ground: Ground, size: usize, call: &mut dyn FnMut(usize) -> (i32, u32)) -> Option<bool> {
     let mut with = |size: usize| call(ground.place(size));
     let (enough, too_few) = (with(GROUND), with(1));

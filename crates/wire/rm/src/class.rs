@@ -1,14 +1,14 @@
 //! Class numbers and engine types by name.
 //!
-//! Source: `g_allclasses.h` and `cl2080_notification.h` of 580.105.08 (display and video classes left out; 595.45.04 adds none of the rest); the
-//! VOLTA_*, PASCAL_DMA_COPY_B and AMPERE_CHANNEL_GPFIFO_B numbers from open-gpu-doc, VOLTA_COMPUTE_B from `clc4c0.h` of 595.45.04.
+//! Source: `g_allclasses.h` and `cl2080_notification.h` of 580.105.08 without display and video classes; 595.45.04 adds no others. The VOLTA_*,
+//! PASCAL_DMA_COPY_B and AMPERE_CHANNEL_GPFIFO_B numbers are from open-gpu-doc, VOLTA_COMPUTE_B is from `clc4c0.h` of 595.45.04.
 
 pub const NV01_ROOT: u32 = 0x0;
 pub const NV01_ROOT_NON_PRIV: u32 = 0x1;
 pub const NV01_MEMORY_SYSTEM: u32 = 0x3e;
 pub const NV01_MEMORY_LOCAL_USER: u32 = 0x40;
 pub const NV01_ROOT_CLIENT: u32 = 0x41;
-/// Virtual memory: an address range, no bytes of its own.
+/// Virtual memory: an address range without memory.
 pub const NV01_MEMORY_VIRTUAL: u32 = 0x70;
 /// User pages, pinned.
 pub const NV01_MEMORY_SYSTEM_OS_DESCRIPTOR: u32 = 0x71;
@@ -39,9 +39,9 @@ pub const HOPPER_SEC2_WORK_LAUNCH_A: u32 = 0xcba2;
 pub const HOPPER_COMPUTE_A: u32 = 0xcbc0;
 /// Tells whether confidential computing is on.
 pub const NV_CONFIDENTIAL_COMPUTE: u32 = 0xcb33;
-/// Of the Multi-Process Service.
+/// For the Multi-Process Service.
 pub const MPS_COMPUTE: u32 = 0x900e;
-/// What a client has of a GPU instance (MIG).
+/// A client's reference to a GPU instance (MIG).
 pub const AMPERE_SMC_PARTITION_REF: u32 = 0xc637;
 
 /// The class's name.

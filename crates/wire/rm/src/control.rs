@@ -1,7 +1,7 @@
 //! RM_CONTROL commands by name.
 //!
-//! Source: `ctrl0000*.h` to `ctrlc36f.h` of 580.105.08: those that compute programs, profilers and tools issue.
-//! The ones that a client of ours issues, with their parameters, are in [`crate::abi::control`].
+//! Source: `ctrl0000*.h` to `ctrlc36f.h` of 580.105.08: those that compute programs, profilers and tools issue. The commands that doorbell issues,
+//! with their parameters, are in [`crate::abi::control`].
 
 use crate::class::lookup;
 

@@ -1,15 +1,15 @@
-//! What a driver call says about objects, memory and address spaces: the rules, once for every reader.
+//! What driver calls mean for objects, memory and address spaces: the rules, in one place for every reader.
 //!
-//! Which call creates an object, frees one, duplicates one, maps memory or names a channel's token, and where each driver
-//! branch keeps the fields: all of that is decided here. What to keep of it is the reader's business: the agent keeps fixed
-//! tables of what its taps need, [`crate::graph`] keeps everything. Nothing here allocates, and nothing panics.
+//! This module decides which call creates an object, frees one, duplicates one, maps memory or names a channel's token, and where each driver
+//! branch keeps the fields. Each reader decides what to keep: the agent keeps fixed tables for its taps, [`crate::graph`] keeps everything. Nothing
+//! here allocates or panics.
 
 use crate::abi::{self, Branch, control, nvos02, uvm};
 use crate::call::{Alloc, Call, Control, ExternalGpus, HeapOp, VidHeap, work_submit_token};
 use crate::class;
 use crate::place::Place;
 
-/// What one call that succeeded says. Objects are named by their client and handle.
+/// The meaning of one successful call. Objects are named by their client and handle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fact<'a> {
     Created(Created),
@@ -18,7 +18,7 @@ pub enum Fact<'a> {
         client: u32,
         handle: u32,
     },
-    /// `client`, `handle` is one more name of what `source` names.
+    /// `client`, `handle` is one more name for the object that `source` names.
     Duplicated {
         client: u32,
         parent: u32,
@@ -81,7 +81,7 @@ pub enum Fact<'a> {
         base: u64,
         length: u64,
     },
-    /// UVM put a pool of semaphores there: host memory of its own.
+    /// UVM put a pool of semaphores there, in its own host memory.
     PoolCreated {
         base: u64,
         length: u64,
@@ -100,7 +100,7 @@ pub enum Fact<'a> {
         gpu: [u8; 16],
     },
     SpaceUnregistered([u8; 16]),
-    /// UVM knows the channel; `window` is its base and length.
+    /// The channel is registered with UVM; `window` is its base and length.
     ChannelRegistered {
         client: u32,
         channel: u32,
@@ -114,7 +114,7 @@ pub enum Fact<'a> {
     Version(abi::CheckVersion),
 }
 
-/// An object and what its allocation says of it. For a client, `client` and `parent` are its own handle.
+/// An object and the parameters of its allocation. For a client, `client` and `parent` are its own handle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Created {
     pub client: u32,
@@ -165,7 +165,7 @@ pub struct Memory {
     pub user_address: Option<u64>,
     /// The next mmap of this descriptor shows it.
     pub fd: Option<i32>,
-    /// Of a range of GPU addresses without memory behind it: handle of its address space, 0 for the device's own.
+    /// For a range of GPU addresses without memory: handle of its address space, 0 for the device's own.
     pub va_space: u32,
 }
 
@@ -182,8 +182,7 @@ pub struct MappedExternal<'a> {
 }
 
 impl<'a> Fact<'a> {
-    /// What a call to a driver of this branch says; `None` if it failed or says nothing of this kind. `ret` is what ioctl
-    /// returned.
+    /// The fact in a call to a driver of this branch; `None` if it failed or contains no such fact. `ret` is what ioctl returned.
     pub fn of(branch: &Branch, call: &Call<'a>, ret: i32) -> Option<Fact<'a>> {
         if !call.succeeded(ret) {
             return None;
@@ -202,7 +201,7 @@ impl<'a> Fact<'a> {
             Call::MapMemory(m) if m.fd >= 0 => {
                 Fact::Bound { fd: m.fd, client: m.client, handle: m.memory, offset: m.offset }
             }
-            Call::Control(ref c) => told_by_control(c)?,
+            Call::Control(ref c) => fact_of_control(c)?,
             Call::MapMemoryDma(m) => Fact::MappedInSpace {
                 client: m.client,
                 space: m.dma,
@@ -239,7 +238,7 @@ impl<'a> Fact<'a> {
                 Fact::UnmappedExternal { base, length, gpu: uuid }
             }
             Call::UvmFree(r) => Fact::RangeFreed { base: r.base, length: r.length },
-            // RM_UNMAP_MEMORY ends the kernel's side only: the program's mapping goes at its munmap.
+            // RM_UNMAP_MEMORY ends only the kernel's side: the program's mapping ends with its munmap.
             Call::MapMemory(_)
             | Call::UnmapMemory(_)
             | Call::RegisterFd(_)
@@ -256,7 +255,7 @@ impl<'a> Fact<'a> {
 /// RM_ALLOC.
 fn created(branch: &Branch, a: &Alloc<'_>) -> Created {
     let class = a.class;
-    // A client's own handle is what the call returns as new; everything else lives under `root`.
+    // A client's own handle is the new handle that the call returns; every other object is under `root`.
     if class::is_root(class) {
         return Created { client: a.new, parent: a.new, handle: a.new, class, what: What::Client };
     }
@@ -273,7 +272,7 @@ fn created(branch: &Branch, a: &Alloc<'_>) -> Created {
             let p = a.params::<abi::ChannelGroupAlloc>().unwrap_or_default();
             What::Group { engine_type: p.engine_type, va_space: p.va_space }
         }
-        // Parameters that were cut leave a channel of which only the handle is known.
+        // If parameters were cut, only the channel's handle is known.
         c if abi::is_channel_class(c) => What::Channel(branch.layouts.channel_alloc.read_short(a.nested).client),
         c if abi::is_usermode_class(c) => {
             What::Usermode { bar1: a.params::<abi::UsermodeAlloc>().is_some_and(|p| p.bar1 != 0) }
@@ -281,7 +280,7 @@ fn created(branch: &Branch, a: &Alloc<'_>) -> Created {
         c => match place_of_class(c) {
             Some(place) => {
                 let p = branch.layouts.memory_alloc.read(a.nested);
-                // Class 0x40 covers every place that the attributes name; they are as the driver left them.
+                // Class 0x40 is used for every kind of memory; its attributes give the kind, with the values that the driver returned.
                 let place = match p {
                     Some(p) if c == class::NV01_MEMORY_LOCAL_USER => place_of_attr(p.attr),
                     _ => place,
@@ -322,7 +321,7 @@ fn host_memory(a: &abi::Nvos02Fd) -> Created {
             size: a.limit.saturating_add(1),
             place,
             user_address: user.then_some(a.memory),
-            // Other host memory comes with its mapping prepared.
+            // The call also prepares the mapping of other host memory.
             fd: (!user && a.fd >= 0).then_some(a.fd),
             va_space: 0,
         }),
@@ -354,7 +353,7 @@ fn heap(h: &VidHeap) -> Option<Fact<'static>> {
 }
 
 /// RM_CONTROL.
-fn told_by_control(c: &Control<'_>) -> Option<Fact<'static>> {
+fn fact_of_control(c: &Control<'_>) -> Option<Fact<'static>> {
     let (client, channel) = (c.client, c.object);
     Some(match c.cmd {
         control::CTRL_WORK_SUBMIT_TOKEN => Fact::Token { client, channel, token: work_submit_token(c)? },
@@ -367,7 +366,7 @@ fn told_by_control(c: &Control<'_>) -> Option<Fact<'static>> {
     })
 }
 
-/// Where NVOS32 and NV_MEMORY_ALLOCATION_PARAMS attributes say that memory lies.
+/// The place of memory, from NVOS32 and NV_MEMORY_ALLOCATION_PARAMS attributes.
 fn place_of_attr(attr: u32) -> Place {
     match attr & abi::attr::LOCATION_MASK {
         abi::attr::LOCATION_VIDMEM => Place::Video,
@@ -376,7 +375,7 @@ fn place_of_attr(attr: u32) -> Place {
     }
 }
 
-/// Memory classes and where they lie when nothing else says so.
+/// The default place of each memory class.
 fn place_of_class(class: u32) -> Option<Place> {
     Some(match class {
         // SYSTEM, OS_DESCRIPTOR, LIST_SYSTEM

@@ -1,6 +1,6 @@
-//! Where memory lies, as far as driver calls say.
+//! The place of memory, as far as driver calls reveal it.
 
-/// Where bytes lie.
+/// The kind of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Place {
     /// The GPU's own memory.

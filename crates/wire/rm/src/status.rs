@@ -1,6 +1,6 @@
 //! NV_STATUS codes by name: what RM and UVM write into a call's `status`.
 //!
-//! Source: `nvstatuscodes.h` of 580.105.08; 570.133.20 has the same numbers, less the last few.
+//! Source: `nvstatuscodes.h` of 580.105.08; 570.133.20 has the same numbers, except for the last few.
 
 use crate::class::lookup;
 
@@ -31,11 +31,13 @@ pub fn hint(status: u32) -> Option<&'static str> {
         ERR_INSUFFICIENT_PERMISSIONS => {
             "the object belongs to another process, or the call needs privileges that the program does not have"
         }
-        ERR_INVALID_CLIENT => "a client's handles work only through the file that created it, or one registered to it",
-        ERR_INVALID_PARAM_STRUCT => {
-            "the parameters have another size in this driver: is its version the one that was chosen?"
+        ERR_INVALID_CLIENT => {
+            "a client's handles work only through the file that created the client, or one registered to it"
         }
-        ERR_STATE_IN_USE => "a descriptor carries one mapping: map through a fresh one",
+        ERR_INVALID_PARAM_STRUCT => {
+            "the parameters have another size in this driver: check that its version is the one that was chosen"
+        }
+        ERR_STATE_IN_USE => "a descriptor can hold only one mapping: open another descriptor for this one",
         ERR_INVALID_CLASS => "this GPU does not have the class: ask for its class list",
         _ => return None,
     })

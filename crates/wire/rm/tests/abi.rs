@@ -1,6 +1,6 @@
 //! The structs and numbers of `rm::abi` against what the driver's own headers say (`abi.tsv`).
 //!
-//! Every row of the table must be looked at by some check here, so a row that nobody compares fails the test.
+//! Some check here must look at every row of the table: a row that no check compares fails the test.
 
 use rm::abi::{self, BRANCHES, Branch, Layouts, Plain, Shape, control, nr, rm_request, uvm};
 use rm::call::{Call, FileKind, HeapOp};
@@ -62,7 +62,7 @@ impl Table {
         row.inspect(|row| row.seen.set(true))
     }
 
-    /// A struct that differs by branch: `fields` lie at these places of the declaration.
+    /// A struct that differs by branch: `fields` are the offsets in the full declaration.
     fn shaped<T: Plain>(&self, name: &str, shape: impl Fn(&Layouts) -> Shape<T>, fields: &[(&str, usize, usize)]) {
         for branch in branches() {
             let (shape, b) = (shape(&branch.layouts), branch.number.to_string());
@@ -77,7 +77,7 @@ impl Table {
         }
     }
 
-    /// A struct that is the same in every branch. What was not to be had of an unverified branch has no row.
+    /// A struct that is the same in every branch. Values that could not be found for an unverified branch have no row.
     fn same(&self, name: &str, size: usize, fields: &[(&str, usize, usize)]) {
         for branch in branches() {
             let b = branch.number.to_string();
@@ -107,7 +107,7 @@ fn branches() -> impl Iterator<Item = &'static Branch> {
 /// Known from a second source to be as the branch before it, which names no structs.
 const NO_ROWS: u32 = 615;
 
-/// The members that the header has and the fields that we call them: name, offset, size.
+/// Members of the header's struct and doorbell's fields: name, offset, size.
 macro_rules! fields {
     ($ty:path { $($member:literal => $($field:ident).+,)* }) => {{
         let v = <$ty as Plain>::zeroed();
@@ -623,7 +623,7 @@ fn heap_calls_are_read_where_the_headers_put_their_fields() {
             assert_eq!(row.value, (data + offset_of!(abi::HeapAlloc, numa_node)) as u64);
         }
 
-        // Bytes written where the table says, read back through Call.
+        // Bytes written at the table's offsets, read back through Call.
         let parse = |function: u32, fields: &[(&str, u64)]| {
             let mut bytes = abi::Nvos32 { function, ..Default::default() }.as_bytes().to_vec();
             for (member, value) in fields {

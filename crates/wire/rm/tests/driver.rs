@@ -1,4 +1,4 @@
-//! The calls of `rm::driver` over a driver that answers as told.
+//! The calls of `rm::driver` over a scripted driver.
 
 use rm::abi::{self, Abi, Plain, control, nr, rm_request, uvm};
 use rm::class;
@@ -112,7 +112,7 @@ fn interrupted_calls_are_repeated() {
     driver::free(&d, 3, 1, 2, 9).unwrap();
     assert_eq!(d.calls().len(), 3);
     assert_eq!(d.calls()[2].1, rm_request(nr::FREE, 16));
-    // A driver that is busy for ever is an error, not a hang.
+    // A driver that stays busy is an error, not a hang.
     let d = Scripted::new((0..20_000).map(|_| Answer::Errno(libc::EAGAIN)).collect());
     assert!(matches!(driver::free(&d, 3, 1, 2, 9), Err(RmError::Io { .. })));
 }
@@ -124,7 +124,7 @@ fn user_pages_have_a_call_of_their_own() {
     assert!(driver::alloc_bytes(&d, 3, 1, 2, 0, class, &mut [0; 8]).is_err());
     assert!(d.calls().is_empty());
     let pages = [0u8; 4096];
-    // SAFETY: nothing pins the pages: the driver is scripted.
+    // SAFETY: the driver is scripted, so the pages are never pinned.
     unsafe { driver::alloc_user_pages(&d, 5, 1, 2, 0, pages.as_ptr() as u64, 4096, 0) }.unwrap();
     let a = abi::Nvos02Fd::read(&d.calls()[0].2).unwrap();
     assert_eq!((a.class, a.memory, a.limit, a.fd), (class, pages.as_ptr() as u64, 4095, -1));

@@ -1,9 +1,9 @@
 //! `abi.tsv` against the headers that NVIDIA publishes, which are not part of this tree.
 //!
-//! `OPEN_GPU_KERNEL_MODULES` names a clone of github.com/NVIDIA/open-gpu-kernel-modules with its tags. For the first and the
-//! last tag of each branch (the lines `# tags` of the table) a C++ program that prints what the table has is compiled
-//! against the tag's headers and run. With `OPEN_GPU_KERNEL_MODULES_WRITE=1` the rows are written instead of compared: that
-//! is how the table was made. The rows of branches without tags stay as they are.
+//! `OPEN_GPU_KERNEL_MODULES` names a clone of github.com/NVIDIA/open-gpu-kernel-modules with its tags. For the first and the last tag of each
+//! branch (the lines `# tags` of the table), the test compiles a C++ program against the tag's headers and runs it. The program prints the contents
+//! of the table. With `OPEN_GPU_KERNEL_MODULES_WRITE=1` the rows are written instead of compared: that is how the table was made. The rows of
+//! branches without tags stay as they are.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -85,7 +85,7 @@ fn read() -> Table {
 }
 
 impl Table {
-    /// Rows of equal facts stand in one line, in the order of the branches.
+    /// Equal facts share one line, in the order of the branches.
     fn write(&self) -> String {
         let mut text = self.head.join("\n") + "\n";
         for key in &self.keys {

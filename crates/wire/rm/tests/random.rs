@@ -1,4 +1,4 @@
-//! Whatever a tape holds, parsing and the graph take it, and the graph stays consistent.
+//! Parsing and the graph accept any recording, and the graph stays consistent.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! No code. Cargo gives a third-party crate the features that the crates it builds ask for, so one built alone would build `serde` or `syn` again,
-//! with fewer features than for the command. Who depends on this crate gets them as the command does.
+//! No code. Cargo gives a third-party crate only the features that the crates in a build ask for. So a crate built alone would build `serde` or
+//! `syn` again, with fewer features than the command uses. Crates that depend on this crate get them with the command's features.
 //!
 //! A test in `crates/cli/doorbell/tests/house.rs` checks that no crate builds one again.

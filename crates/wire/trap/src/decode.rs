@@ -1,8 +1,7 @@
 //! The decoder: every `mov` between memory and a register or constant, and the plain SIMD moves.
 //!
-//! Intel SDM volume 2: chapter 2 for prefixes, ModRM and SIB; "MOV", "MOVZX", "MOVSX", "MOVNTI" and the SSE moves for the
-//! opcodes. Read-modify-write instructions, VEX and EVEX, string instructions, `lock`, 32-bit addresses and the fs and gs
-//! segments are refused.
+//! Source: Intel SDM volume 2, chapter 2 for prefixes, ModRM and SIB; "MOV", "MOVZX", "MOVSX", "MOVNTI" and the SSE moves for the opcodes.
+//! Read-modify-write instructions, VEX and EVEX, string instructions, `lock`, 32-bit addresses and the fs and gs segments are refused.
 
 /// The longest x86 instruction, in bytes.
 pub const MAX_INSTRUCTION: usize = 15;
@@ -172,8 +171,8 @@ fn mod_rm(bytes: &mut Bytes<'_>, rex: u8) -> Option<ModRm> {
     Some(ModRm { reg, memory })
 }
 
-/// Reads the prefixes; the opcode byte that ends them is returned. fs, gs, `lock` and 32-bit addresses are refused; the
-/// other segment prefixes mean nothing in 64-bit mode.
+/// Reads the prefixes and returns the opcode byte that ends them. fs, gs, `lock` and 32-bit addresses are refused; the other segment prefixes have
+/// no effect in 64-bit mode.
 fn prefixes(bytes: &mut Bytes<'_>) -> Option<(Prefixes, u8)> {
     let mut found = Prefixes { operand16: false, repeat: Repeat::None, rex: 0 };
     loop {
@@ -202,7 +201,7 @@ pub fn decode(code: &[u8]) -> Option<Access> {
     if opcode == 0x0f {
         return two_bytes(&mut bytes, &prefix);
     }
-    // F2 and F3 are transaction hints here; nobody rings a doorbell with them.
+    // F2 and F3 are transaction hints here; doorbell stores do not use them.
     if prefix.repeat != Repeat::None {
         return None;
     }
@@ -284,8 +283,8 @@ fn two_bytes(bytes: &mut Bytes<'_>, prefix: &Prefixes) -> Option<Access> {
     Some(Access { length: bytes.at as u8, kind, width, operand: Operand::Xmm(modrm.reg), extend, memory: modrm.memory })
 }
 
-/// Direction and width of an SSE move of whole registers or their low part. A mandatory prefix tells four meanings apart;
-/// two of them at once are refused.
+/// Direction and width of an SSE move of whole registers or their low part. A mandatory prefix selects one of four meanings; two such prefixes
+/// together are refused.
 fn simd(bytes: &mut Bytes<'_>, prefix: &Prefixes, opcode: u8) -> Option<(Kind, u8)> {
     use Kind::{Load, Store};
     use Repeat::{F2, F3};

@@ -1,11 +1,11 @@
 //! From a faulting x86-64 instruction to the store or load that it is.
 //!
-//! A doorbell page without access rights turns every ring into a SIGSEGV. This room reads the instruction that faulted,
-//! says what it wanted to store or load and where, carries it out on the saved registers, and knows which sites can be
-//! rewritten into a jump so that they never fault again ([`shape`]).
+//! A doorbell page without access rights turns every ring into a SIGSEGV. This crate reads the faulting instruction, returns the value and address
+//! of its store or load, carries it out on the saved registers, and decides which sites can be rewritten into a jump so that they never fault again
+//! ([`shape`]).
 //!
-//! It runs inside signal handlers of programs that are not ours: no allocation, no lock, no panic, little stack. What it
-//! does not know for certain it refuses with `None`.
+//! It runs inside signal handlers of other people's programs: no allocation, no lock, no panic, little stack. Instructions that it does not know
+//! for certain return `None`.
 #![no_std]
 
 mod decode;

@@ -90,9 +90,8 @@ pub fn store_value_wide(access: &Access, registers: &impl Registers) -> Option<u
     Some(low(value, access.width))
 }
 
-/// Puts `value`, of which the low `access.width` bytes count, where the load would have put it: 32-bit registers clear
-/// their upper half, 8- and 16-bit ones keep the rest. `None`, and nothing changed, where the destination cannot be
-/// reached.
+/// Puts `value`, of which the low `access.width` bytes count, where the load would have put it: 32-bit registers clear their upper half, 8- and
+/// 16-bit ones keep the rest. `None`, and nothing changes, if the destination cannot be reached.
 pub fn load_into(access: &Access, registers: &mut impl Registers, value: u128) -> Option<()> {
     let value = low(value, access.width);
     match access.operand {

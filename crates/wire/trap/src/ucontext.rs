@@ -4,7 +4,7 @@
 use crate::registers::Registers;
 use core::ffi::c_void;
 
-/// `ucontext_t` numbers registers in its own order; this is where the CPU's number n lies.
+/// Index of the CPU's register n in `ucontext_t`, which numbers registers differently.
 const GREG: [libc::c_int; 16] = [
     libc::REG_RAX,
     libc::REG_RCX,
@@ -30,18 +30,18 @@ const FAULT_WRITE: i64 = 2;
 /// #PF (Intel SDM volume 3, 6.15).
 const PAGE_FAULT: i64 = 14;
 
-/// The interrupted thread; what is written here is there when the handler returns.
+/// The interrupted thread; changes take effect when the handler returns.
 pub struct Context<'a>(&'a mut libc::ucontext_t);
 
 impl Context<'_> {
     /// # Safety
-    /// `context` is null or the third argument of a running `SA_SIGINFO` handler, and nobody else uses it meanwhile.
+    /// `context` is null or the third argument of a running `SA_SIGINFO` handler, and no other code uses it at the same time.
     pub unsafe fn from_handler(context: *mut c_void) -> Option<Self> {
-        // SAFETY: the caller says that a pointer that is not null is a ucontext_t of ours alone.
+        // SAFETY: the caller guarantees that a pointer that is not null is a ucontext_t that only this code uses.
         unsafe { context.cast::<libc::ucontext_t>().as_mut() }.map(Context)
     }
 
-    /// The address whose access faulted (CR2). `None` where it was no page fault: CR2 is then that of an earlier one.
+    /// The address whose access faulted (CR2). `None` if it was no page fault: CR2 then holds the address of an earlier fault.
     pub fn fault_address(&self) -> Option<u64> {
         let page_fault = self.0.uc_mcontext.gregs[libc::REG_TRAPNO as usize] == PAGE_FAULT;
         page_fault.then_some(self.0.uc_mcontext.gregs[libc::REG_CR2 as usize] as u64)

@@ -1,4 +1,4 @@
-//! The same bytes to iced-x86: what is accepted must be read alike, and nothing of the promised set may be refused.
+//! The same bytes to iced-x86: accepted instructions must be read the same way, and none of the promised set may be refused.
 
 use iced_x86::{
     Decoder, DecoderOptions, Instruction, InstructionInfoFactory, InstructionInfoOptions, MemorySize, Mnemonic,
@@ -118,7 +118,7 @@ fn check(code: &[u8]) {
     let _ = trap::shape::plan(code, IP);
 }
 
-/// A stub is made for every store that it can do, and is a row of whole instructions that fits its room.
+/// Every store that is supported gets a stub of whole instructions that fits its room.
 fn stub(code: &[u8], access: &Access) {
     let mut room = [0; STUB_MAX];
     let far = IP ^ 1 << 45;
@@ -131,7 +131,7 @@ fn stub(code: &[u8], access: &Access) {
     let length = trap::shape::stub(access, &mut room, IP, far, far);
     assert_eq!(length.is_some(), possible, "{code:x?}");
     let Some(length) = length else { return };
-    // The far jump at the end keeps its target behind it.
+    // The target of the far jump is stored after it.
     let text = &room[..length - 8];
     assert_eq!(room[length - 8..length], far.to_le_bytes());
     let mut decoder = Decoder::with_ip(64, text, IP, DecoderOptions::NONE);

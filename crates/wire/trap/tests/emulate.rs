@@ -1,4 +1,4 @@
-//! A page without access rights, and a handler that carries out on other memory what was meant for it.
+//! A page without access rights, and a handler that carries out the accesses on other memory.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use std::arch::asm;
@@ -13,9 +13,9 @@ static STORES: AtomicU32 = AtomicU32::new(0);
 static LOADS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn on_fault(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the third argument of this handler, used by nobody else.
+    // SAFETY: the third argument of this handler, with no other user.
     let Some(mut context) = (unsafe { Context::from_handler(context) }) else { std::process::abort() };
-    // SAFETY: the thread was executing there, and the test binary's text goes on for more than 15 bytes.
+    // SAFETY: the thread was executing there, and the test binary's text continues for more than 15 bytes.
     let code = unsafe { std::slice::from_raw_parts(context.rip() as *const u8, MAX_INSTRUCTION) };
     let Some(access) = decode(code) else { std::process::abort() };
     let address = effective_address(&access, &context);

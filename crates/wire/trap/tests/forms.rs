@@ -1,4 +1,4 @@
-//! Forms by name: what they are, and what they do to the registers.
+//! Instruction forms by name: how they decode, and their effect on the registers.
 
 use trap::{
     Access, Extend, Kind, Mem, Operand, Registers, State, advance, decode, effective_address, load_into, store_value,
@@ -173,7 +173,7 @@ fn absolute_addresses() {
 }
 
 #[test]
-fn what_is_not_a_plain_move_is_refused() {
+fn instructions_other_than_plain_moves_are_refused() {
     let refused: [&[u8]; 17] = [
         &[],
         &[0x89],

@@ -1,5 +1,5 @@
-//! Rewritten sites, run for real: a function with a store is built in executable memory, rewritten by plan and stub, and
-//! called with every register and flag set. The tap sees value and address, ruins all it may, and nobody notices.
+//! Rewritten sites, run for real: a function with a store is built in executable memory, rewritten by plan and stub, and called with every register
+//! and flag set. The tap sees value and address and destroys every register that it may; all other state must stay the same.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use std::arch::global_asm;
@@ -133,9 +133,9 @@ const STUB_AT: usize = 2048;
 impl Bench {
     fn new() -> Bench {
         let mut addresses = [0u64; 3];
-        // SAFETY: the function writes three words to where it is told.
+        // SAFETY: the function writes three words to the given address.
         unsafe { trap_test_addresses(&mut addresses) };
-        // SAFETY: a new private mapping touches nothing of ours.
+        // SAFETY: a new private mapping overlaps no existing memory.
         let page = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -158,7 +158,7 @@ impl Bench {
 
     fn write(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= PAGE);
-        // SAFETY: inside our page, which nobody is executing now.
+        // SAFETY: inside the test's page, which no thread is executing now.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.page.add(at), bytes.len()) };
     }
 
@@ -182,7 +182,7 @@ impl Bench {
         let plan = shape::plan(&site, self.at(STORE_AT)).unwrap();
         assert_eq!(plan.kind, if store.len() < 5 { Shape::Padding } else { Shape::Long });
         let access = decode(store).unwrap();
-        // A stub said to lie beyond rel32 of tap and resume takes the absolute forms, and those run anywhere.
+        // A stub that claims an address beyond rel32 of tap and resume uses the absolute forms, which run anywhere.
         let stub_at = self.at(STUB_AT) ^ if far { 1 << 46 } else { 0 };
         let mut stub = [0; STUB_MAX];
         let length = shape::stub(&access, &mut stub, stub_at, self.tap, plan.resume).unwrap();
@@ -229,7 +229,7 @@ fn machine(seed: u64) -> Machine {
 
 const TO_RET: [u8; 5] = [0xe9, 0, 0, 0, 0];
 
-/// `jmp` from behind a store of this length to the `ret`.
+/// `jmp` from the end of a store of this length to the `ret`.
 fn away(store: usize) -> [u8; 5] {
     let mut jump = TO_RET;
     jump[1] = (32 - store - 5) as u8;

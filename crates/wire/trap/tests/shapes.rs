@@ -1,4 +1,4 @@
-//! Which sites are rewritten, by example: the one of CUDA 13.0, others that compilers make, and those to be refused.
+//! Which sites are rewritten, by example: the one of CUDA 13.0, others that compilers make, and some that must be refused.
 
 use trap::shape::{Shape, branch_into, plan, stub};
 
@@ -9,7 +9,7 @@ const JMP: [u8; 5] = [0xe9, 0x10, 0x20, 0x30, 0x40];
 
 fn code(parts: &[&[u8]]) -> Vec<u8> {
     let mut code = parts.concat();
-    // What follows is the next block: never a nop.
+    // The next block follows: never a nop.
     code.extend_from_slice(&[0x55; 64]);
     code
 }
@@ -30,7 +30,7 @@ fn the_site_of_cuda_13() {
 
 #[test]
 fn other_sites_with_padding() {
-    // The same site 0x30 further on and on no boundary itself: pushed off by a byte, with an eight-byte nop.
+    // The same site 0x30 further on, not on a boundary: shifted by a byte, with an eight-byte nop.
     assert!(plan(&code(&[&[0x89, 0x08], &JMP, &NOP9[1..]]), IP + 1).is_some());
     // ret, jmp rel8, pops, leave; cc padding; several nops; a prefixed long one.
     let ret = plan(&code(&[&[0x41, 0x89, 0x14, 0x24], &[0x5b, 0x41, 0x5c, 0xc3], &[0xcc; 8]]), IP).unwrap();
@@ -85,7 +85,7 @@ fn branches_into_a_window_are_found() {
 }
 
 #[test]
-fn no_stub_for_what_it_cannot_do() {
+fn unsupported_stores_get_no_stub() {
     let mut room = [0; trap::shape::STUB_MAX];
     let refused: [(&str, &[u8]); 6] = [
         ("rsp is the base", &[0x89, 0x0c, 0x24]),

@@ -4,7 +4,7 @@ use crate::host::{Host, run};
 use comparison::{Comparison, Key, Request, Run, Verdict, compare};
 use statistics::Figure;
 
-/// How many of the comparisons came to what.
+/// How many of the comparisons had each verdict.
 pub struct Counted {
     pub equal: u32,
     pub slower: u32,

@@ -1,18 +1,18 @@
 //! Synthetic runs on a host that flips between two speeds.
 //!
-//! Nothing here knows how runs are compared. Samples are drawn one by one; the host flips in the middle of rounds too; how much
-//! a cell suffers from the slow speed depends on the cell; stalls last so long whatever the speed; rounds drift, repeats
-//! differ a little, and what is noise has heavier tails than a normal distribution.
+//! This code is independent of how runs are compared. Samples are drawn one by one. The host also flips in the middle of rounds, and the effect of
+//! the slow speed differs between cells. Stalls have the same length at any speed, rounds drift, and repeats differ a little. Noise has heavier
+//! tails than a normal distribution.
 
 use comparison::Cell;
 use statistics::{Figure, Rounds};
 
-/// How a host and the cells on it behave.
+/// The behaviour of a host and of the cells on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Host {
     /// The chance that the host has another speed in the next round.
     pub flips: f64,
-    /// Of the slow speed, how many times as long everything takes.
+    /// How many times as long everything takes at the slow speed.
     pub slow: f64,
     /// The chance of a flip in the middle of a round instead of between two.
     pub within: f64,
@@ -39,7 +39,7 @@ fn heavy(random: &mut fastrand::Rng) -> f64 {
     normal(random) / (squares / 5.0).sqrt()
 }
 
-/// One cell: how long it takes, how much of the host's slowness reaches it.
+/// One cell: its duration, and the effect of the host's slowness on it.
 struct Subject {
     median_ns: f64,
     share: f64,
@@ -67,7 +67,7 @@ impl Subject {
     }
 }
 
-/// A run of a cell and of a baseline that took turns with it; the cell is `times` as slow as it should be.
+/// A run of a cell and of a baseline that took turns with it; the cell is `times` as slow as normal.
 pub fn run(host: &Host, times: f64, with_baseline: bool, random: &mut fastrand::Rng) -> Cell {
     let mut subject = Subject { median_ns: 4_000.0 * times, share: 1.0, spread: 0.08, drift: 0.0 };
     let mut other = Subject { median_ns: 9_000.0, share: 0.85, spread: 0.12, drift: 0.0 };

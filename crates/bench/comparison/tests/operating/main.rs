@@ -7,11 +7,11 @@ use counted::counted;
 use host::Host;
 use statistics::Figure;
 
-/// A flip each two rounds, and each ten.
+/// One flip in two rounds, and one in ten.
 const FLIPS: [f64; 2] = [0.5, 0.1];
 
-/// At least 90 of 100 are called right: runs whose second is 5 % slower, and equal runs. Of tails 70 of 100 equal runs are: for the
-/// others it is not ruled out that they are slower by 5 %. At most 2 of 100 equal runs are called different.
+/// At least 90 of 100 comparisons are right: runs whose second is 5 % slower, and equal runs. For tails, 70 of 100 equal runs are: for the others a
+/// slowdown by 5 % is not ruled out. At most 2 of 100 equal runs are called different.
 fn holds(flips: f64, figure: Figure, baseline: bool, tries: u32, seed: u64) {
     let host = Host { flips, ..Host::TYPICAL };
     let what = format!("{figure}, baseline {baseline}, a flip each {} rounds", 1.0 / flips);
@@ -35,7 +35,7 @@ fn medians_are_called_right_in_90_of_100() {
 
 #[test]
 #[ignore = "3 s; run by .ci/run"]
-fn tails_beside_a_baseline_are_called_right_in_90_of_100() {
+fn tails_relative_to_a_baseline_are_judged_right_in_90_of_100() {
     holds(0.5, Figure::P99, true, 100, 2);
 }
 
@@ -51,7 +51,7 @@ fn all_are_called_right_with_many_seeds() {
     }
 }
 
-/// Without a baseline nobody can tell a host that changes its speed from a change: equal runs may be unclear, and slower ones too.
+/// Without a baseline, a host that changes its speed cannot be distinguished from a change: equal runs may be unclear, and slower ones too.
 #[test]
 fn a_host_with_two_speeds_makes_no_difference() {
     for flips in FLIPS {
@@ -67,7 +67,7 @@ fn a_host_with_two_speeds_makes_no_difference() {
     }
 }
 
-/// What this comparison must be better than: of equal runs, medians of all samples are 5 % apart often.
+/// A comparison must be better than this: medians of all samples of equal runs are often 5 % apart.
 #[test]
 fn medians_of_all_samples_are_far_apart_in_equal_runs() {
     let host = Host { flips: 0.1, ..Host::TYPICAL };

@@ -30,18 +30,19 @@ pub(super) fn assert(table: &Table, read: &Experiment) -> Result<Assert, Error> 
         return Err(keys.wrong("has more than one bound", &format!("{BOUNDS}; more bounds are more [[assert]]")));
     }
     if let (Bound::AboveNoise(_), Metric::Misses | Metric::Rate) = (&bound, metric) {
-        return Err(
-            keys.wrong("holds what is no time against the machine's noise", "a metric that is a time, as `max`")
-        );
+        return Err(keys.wrong(
+            "compares a metric that is not a time with the machine's noise",
+            "a metric that is a time, as `max`",
+        ));
     }
     if let (Bound::WithinBest(_), Metric::Misses | Metric::Rate) = (&bound, metric) {
-        return Err(keys.wrong("asks for the best of what is no time", "a metric that is a time, as `p50`"));
+        return Err(keys.wrong("needs a metric that is a time", "a metric that is a time, as `p50`"));
     }
     has_deadline(&keys, read, &subject, metric)?;
     Ok(Assert { subject, metric, bound })
 }
 
-/// Missed deadlines are counted where there are some.
+/// Missed deadlines can only be counted if there are deadlines.
 fn has_deadline(keys: &Keys<'_>, read: &Experiment, subject: &str, metric: Metric) -> Result<(), Error> {
     let without = |s: &&SubjectSpec| (subject == "*" || s.name == subject) && s.deadline_ns.is_none();
     match read.subjects.iter().find(without) {
@@ -108,18 +109,18 @@ pub(super) fn largest(table: &Table, read: &Experiment) -> Result<Largest, Error
     }
 }
 
-/// What it is held against, and how close it has to be.
+/// The subjects to compare with, and the required closeness.
 fn within_best(keys: &Keys<'_>, names: &[&str], subject: &str) -> Result<Option<Bound>, Error> {
     let within = keys.text("within-best", values::within)?;
     let Some(node) = keys.node("among") else { return Ok(within.map(Bound::WithinBest)) };
     let wrong = |wrong: Wrong, node: &Node| keys.within("among", wrong).at(&node.place);
     let Some(mut within) = within else {
-        return Err(wrong(Wrong::new("there is no `within-best` beside it", "both, or none of them"), node));
+        return Err(wrong(Wrong::new("there is no `within-best` next to it", "give both or neither"), node));
     };
     const LIST: &str = "a list of names of subjects: [\"cuda\", \"cuda, sync\"]";
     let list = match &node.value {
         Value::List(list) if !list.is_empty() => list,
-        Value::List(_) => return Err(wrong(Wrong::new("the list is empty", "it takes one name at least"), node)),
+        Value::List(_) => return Err(wrong(Wrong::new("the list is empty", "give at least one name"), node)),
         other => return Err(wrong(Wrong::unfit(&other.kind(), LIST), node)),
     };
     for one in list {
@@ -131,7 +132,7 @@ fn within_best(keys: &Keys<'_>, names: &[&str], subject: &str) -> Result<Option<
             return Err(wrong(Wrong::word(what, name, names.iter().copied()), one));
         }
         if name == subject || within.among.contains(name) {
-            let why = if name == subject { "is what is judged" } else { "is there twice" };
+            let why = if name == subject { "is the judged subject itself" } else { "is there twice" };
             return Err(wrong(Wrong::new(format!("{name:?} {why}"), "each other subject once"), one));
         }
         within.among.push(name.clone());

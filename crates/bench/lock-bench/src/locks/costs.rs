@@ -1,6 +1,6 @@
-//! What a lock and an unlock cost: alone, and with others that want the same lock.
+//! The cost of a lock and an unlock: alone, and with other threads that use the same lock.
 //!
-//! Whoever is inside for writing counts what the lock guards, so that two who are inside at once are seen.
+//! Every writer counts in the guarded data, so that two simultaneous writers are detected.
 
 use super::subject::{Access, Subject, Visit, with_mutex, with_rwlock};
 use super::{Missing, Plan, Policy};
@@ -10,7 +10,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-/// What the pairs are of.
+/// The kind of lock of the pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairs {
     Mutex,
@@ -48,7 +48,7 @@ impl Pairs {
 pub struct Cost {
     pub pairs: Pairs,
     pub policy: Policy,
-    /// 1: nobody contends.
+    /// 1: no contention.
     pub threads: u32,
     pub outcome: Result<Figures, Missing>,
 }
@@ -56,25 +56,25 @@ pub struct Cost {
 /// Over all rounds, ns a pair.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
-    /// Each is the mean of [`BATCH`] pairs where nobody contends; where somebody does, one lock with its wait and one
-    /// unlock, without what is between them, and with two readings of the clock.
+    /// Each sample is the mean of [`BATCH`] pairs without contention. With contention it is one lock with its wait plus one unlock, without the
+    /// section between them, and with two readings of the clock.
     pub samples: u64,
     pub p50_ns: f64,
     pub p99_ns: Option<f64>,
     pub max_ns: f64,
-    /// Of all threads together; `None` where nobody contends.
+    /// For all threads together; `None` without contention.
     pub pairs_per_s: Option<f64>,
-    /// Against stock: the median over the rounds of the difference of the two medians of one round.
+    /// Compared with stock: the median over the rounds of the difference of the two medians of one round.
     pub added_ns: Option<f64>,
 }
 
-/// Pairs between two readings of the clock where nobody contends.
+/// Pairs between two readings of the clock without contention.
 pub const BATCH: u32 = 64;
 
-/// Samples of one thread and round that are kept; of more, every second, fourth... is.
+/// Maximum number of kept samples of one thread and round; of more, every second, fourth... is kept.
 const KEPT: usize = 1 << 14;
 
-/// The policies take turns in every round. `progress` hears of each round's beginning, with the number of threads.
+/// The policies take turns in every round. `progress` is called at each round's beginning, with the number of threads.
 pub fn costs(plan: &Plan, clock: &Clock, progress: &mut dyn FnMut(u32)) -> Vec<Cost> {
     let mut dice = fastrand::Rng::with_seed(plan.seed);
     let mut cells: Vec<Cell> = Vec::new();
@@ -102,9 +102,9 @@ pub fn costs(plan: &Plan, clock: &Clock, progress: &mut dyn FnMut(u32)) -> Vec<C
     cells.iter().map(|cell| cell.cost(stock(cell))).collect()
 }
 
-/// What one round brought.
+/// The result of one round.
 struct Round {
-    /// Sorted. Ticks have become ns; without contention of a whole batch.
+    /// Sorted. In ns, converted from ticks; without contention for a whole batch.
     samples: Vec<u64>,
     max: u64,
     pairs: u64,
@@ -132,7 +132,7 @@ impl Cell {
         }
     }
 
-    /// How many pairs one sample is of.
+    /// The number of pairs of one sample.
     fn batch(&self) -> f64 {
         if self.threads == 1 { BATCH.into() } else { 1.0 }
     }
@@ -160,8 +160,7 @@ impl Cell {
     }
 }
 
-/// The middle one, or the upper of the two in the middle: a difference that was measured. (`statistics::median` takes the mean of
-/// the two.)
+/// The middle one, or the upper of the two in the middle, so that it is a measured difference. (`statistics::median` takes the mean of the two.)
 fn upper_median(mut all: Vec<f64>) -> Option<f64> {
     all.sort_unstable_by(f64::total_cmp);
     all.get(all.len() / 2).copied()
@@ -174,14 +173,14 @@ struct Hammer<'a> {
     access: Access,
 }
 
-/// What the lock guards: counted by a load and a store, so that a count is lost when two are inside at once.
+/// The guarded data: counted by a load and a store, so that a count is lost if two threads are inside at once.
 #[repr(align(128))]
 struct Guarded(AtomicU64);
 
 impl Guarded {
     #[inline]
     fn touch(&self, access: Access) {
-        // ORDERING: relaxed; the lock orders those who come one after the other.
+        // ORDERING: Relaxed is enough, because the lock orders its holders.
         let seen = std::hint::black_box(self.0.load(Ordering::Relaxed));
         if access == Access::Write {
             self.0.store(seen.wrapping_add(1), Ordering::Relaxed);
@@ -195,7 +194,7 @@ impl Visit for Hammer<'_> {
     fn visit<S: Subject>(self, lock: &S) -> Result<Round, Missing> {
         let guarded = Guarded(AtomicU64::new(0));
         let (this, data) = (&self, &guarded);
-        // A thread of its own also when alone: in a program with one thread libc takes short cuts.
+        // A separate thread even without contention: in a program with one thread libc takes short cuts.
         let (begin, stop) = (&Barrier::new(self.threads as usize + 1), &AtomicBool::new(false));
         let (hands, ns) = thread::scope(|scope| {
             let body = || match this.threads {
@@ -225,14 +224,14 @@ impl Visit for Hammer<'_> {
         round.samples.sort_unstable();
         let counted = guarded.0.into_inner();
         if self.access == Access::Write && counted != round.pairs {
-            let what = format!("two were inside at once: {} pairs, {counted} counted", round.pairs);
+            let what = format!("two threads were inside at once: {} pairs, {counted} counted", round.pairs);
             return Err(Missing::Failed(what));
         }
         Ok(round)
     }
 }
 
-/// What one thread brought; in ticks.
+/// The result of one thread; in ticks.
 #[derive(Default)]
 struct Hand {
     samples: Vec<u64>,

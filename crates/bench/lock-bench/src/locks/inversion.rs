@@ -1,8 +1,8 @@
-//! Priority inversion with three SCHED_FIFO threads on one CPU: low holds a lock that high wants, and middle, which wants no
-//! lock, keeps low off the CPU.
+//! Priority inversion with three SCHED_FIFO threads on one CPU: low holds a lock that high wants, and middle, which uses no lock, keeps low off the
+//! CPU.
 //!
-//! The order of events is that of the priorities, not of a race: low, inside, wakes high, which runs at once, asks and
-//! sleeps; then low wakes middle, which runs at once unless low was raised.
+//! The priorities determine the order of events, without a race. Low, inside, wakes high; high runs immediately, requests the lock and sleeps. Then
+//! low wakes middle, which runs immediately unless low was raised.
 
 use super::subject::{Access, Subject, Visit, with_mutex, with_rwlock};
 use super::{Missing, Plan, Policy, Wait, Waits, keep, none_yet, turns};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// All but the last are mutexes. At the gate of the rwlock low reads and high wants to write.
+/// All but the last are mutexes. With the gate of the rwlock, low reads and high wants to write.
 pub const POLICIES: [Policy; 7] =
     [Policy::Stock, Policy::Pi, Policy::StockInherit, Policy::Boost, Policy::Guard, Policy::Ticket, Policy::PhaseFair];
 
@@ -23,7 +23,7 @@ const HIGH: i32 = 30;
 /// So that SCHED_FIFO threads have the CPU for less than the kernel's 95 % of any second.
 const REST: Duration = Duration::from_millis(100);
 
-/// `Err`: why no inversion can be made here. The policies take turns. `progress` hears of each policy.
+/// `Err`: why an inversion cannot be made here. The policies take turns. `progress` is called for each policy.
 pub fn inversion(plan: &Plan, clock: &Clock, progress: &mut dyn FnMut(Policy)) -> Result<Vec<Waits>, String> {
     let cpus = affinity().map_err(|e| format!("which CPUs may be used: {e}"))?;
     let cpu = *cpus.last().ok_or("no CPU may be used")?;
@@ -49,7 +49,7 @@ pub fn inversion(plan: &Plan, clock: &Clock, progress: &mut dyn FnMut(Policy)) -
 fn permitted(cpu: usize) -> Result<(), String> {
     let highest = HIGH as libc::rlim_t;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: both concern a live rlimit of our own. A limit that may not be raised stays, and the next step says so.
+    // SAFETY: both use a local rlimit. If the limit cannot be raised, it stays, and the next step reports that.
     unsafe {
         if libc::getrlimit(libc::RLIMIT_RTPRIO, &mut limit) == 0 && limit.rlim_cur < highest {
             limit.rlim_cur = highest;
@@ -75,15 +75,15 @@ struct Three<'a> {
 
 #[derive(Default)]
 struct Scene {
-    /// Threads that sleep until they are sent for.
+    /// Threads that sleep until they are needed.
     ready: AtomicU32,
     high: AtomicBool,
     middle: AtomicBool,
     inside: AtomicBool,
-    /// High asked while low was inside.
+    /// High requested the lock while low was inside.
     met: AtomicBool,
     wait_ns: AtomicU64,
-    /// Middle's burning began before high was let in.
+    /// Middle started burning CPU before high got the lock.
     overtaken: AtomicBool,
     served: AtomicBool,
     trouble: AtomicI32,
@@ -103,7 +103,7 @@ impl Visit for Three<'_> {
         });
         match scene.trouble.load(Ordering::Relaxed) {
             _ if scene.not_placed.load(Ordering::Relaxed) => {
-                Err(Missing::Unavailable("SCHED_FIFO was not given any more".into()))
+                Err(Missing::Unavailable("SCHED_FIFO was refused meanwhile".into()))
             }
             0 if scene.met.load(Ordering::Relaxed) => Ok(Wait {
                 ns: scene.wait_ns.load(Ordering::Relaxed),
@@ -122,7 +122,7 @@ impl Three<'_> {
     fn placed(&self, scene: &Scene, priority: i32, body: impl FnOnce()) {
         let placed = Placement::take(Wish { cpu: Some(self.cpu), fifo: Some(priority) });
         if placed.cpu.is_none() || placed.fifo.is_none() {
-            // The others go on, so that nobody waits for this one; there is no figure then.
+            // The others continue, so that they do not wait for this one; there is no figure then.
             scene.not_placed.store(true, Ordering::Relaxed);
         }
         body();
@@ -151,7 +151,7 @@ impl Three<'_> {
         while scene.ready.load(Ordering::Relaxed) < 2 {
             thread::sleep(Duration::from_micros(200));
         }
-        // Both said so with this CPU and higher priorities, so that this thread runs at all means that they sleep.
+        // Both reported ready on this CPU with higher priorities, so they must be asleep if this thread runs.
         let taken = lock.take(&hand, Access::Read);
         scene.inside.store(true, Ordering::Relaxed);
         call(&scene.high, &high);
@@ -175,7 +175,7 @@ fn call(flag: &AtomicBool, thread: &Thread) {
     thread.unpark();
 }
 
-/// Uses up so much CPU time of the calling thread.
+/// Uses this much CPU time of the calling thread.
 fn burn(time: Duration) {
     let now = || {
         let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };

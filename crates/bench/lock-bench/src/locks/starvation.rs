@@ -1,7 +1,7 @@
-//! How long one thread waits for a rwlock that others keep taking the other way.
+//! How long one thread waits for a rwlock that other threads keep taking in the other mode.
 //!
-//! The crowd never lets go all at once: each of its threads stays inside for one section and comes back at once, and they
-//! began at different times, so that their sections overlap.
+//! The crowd never releases the lock completely: each of its threads stays inside for one section and returns immediately, and they began at
+//! different times, so that their sections overlap.
 
 use super::subject::{Access, Subject, Visit, with_rwlock};
 use super::{Missing, Plan, Policy, Wait, Waits, keep, none_yet, turns};
@@ -13,7 +13,7 @@ use std::time::Duration;
 pub const POLICIES: [Policy; 5] =
     [Policy::Stock, Policy::StockPreferWriter, Policy::Old, Policy::PhaseFair, Policy::Guard];
 
-/// A waiter of this access behind a crowd of the other one; the policies take turns. `progress` hears of each policy.
+/// A waiter with this access, and a crowd with the other one; the policies take turns. `progress` is called for each policy.
 pub fn starvation(plan: &Plan, clock: &Clock, waiter: Access, progress: &mut dyn FnMut(Policy)) -> Vec<Waits> {
     let mut dice = fastrand::Rng::with_seed(plan.seed);
     let mut all = none_yet(&POLICIES);
@@ -31,14 +31,14 @@ struct Behind<'a> {
     plan: &'a Plan,
     clock: &'a Clock,
     waiter: Access,
-    /// From the crowd's beginning to the request.
+    /// From the crowd's start to the request.
     after: Duration,
 }
 
-/// What the crowd and the waiter know of each other.
+/// Shared state of the crowd and the waiter.
 #[derive(Default)]
 struct Scene {
-    /// Threads of the crowd that have asked for the lock.
+    /// Threads of the crowd that have requested the lock.
     began: AtomicU32,
     home: AtomicBool,
     /// Ticks of the request; 0 before it.
@@ -94,7 +94,7 @@ impl Behind<'_> {
         self.plan.cap.as_nanos() as u64
     }
 
-    /// The one that is starved, on the calling thread.
+    /// The starved thread; runs on the calling thread.
     fn wait<S: Subject>(&self, lock: &S, scene: &Scene) -> Wait {
         let hand = lock.hand();
         while scene.began.load(Ordering::Relaxed) < self.plan.crowd {

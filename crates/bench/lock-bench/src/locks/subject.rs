@@ -1,6 +1,6 @@
-//! The locks under test, behind one trait: each is made afresh for a measurement and used through a thread's own hand.
+//! The locks under test, with a common trait: each is newly made for a measurement and used through a handle of each thread.
 //!
-//! Invariant: a hand is used by the thread that made it.
+//! Invariant: a handle is used only by the thread that made it.
 
 use super::{Missing, Policy};
 use locks::boost::{Seat, Seats};
@@ -29,13 +29,13 @@ pub trait Subject: Sync {
     where
         Self: 'a;
 
-    /// For the calling thread.
+    /// A handle for the calling thread.
     fn hand(&self) -> Self::Hand<'_>;
     fn take(&self, hand: &Self::Hand<'_>, access: Access) -> Code;
     fn release(&self, hand: &Self::Hand<'_>, access: Access) -> Code;
 }
 
-/// What is done with whatever lock a policy stands for.
+/// Code that runs with the lock of a policy.
 pub trait Visit {
     type Out;
     fn visit<S: Subject>(self, subject: &S) -> Result<Self::Out, Missing>;
@@ -66,7 +66,7 @@ pub fn with_mutex<V: Visit>(policy: Policy, visit: V) -> Result<V::Out, Missing>
     }
 }
 
-/// A pthread object where it stays, in cache lines of its own.
+/// A pthread object at a fixed address, in separate cache lines.
 #[repr(align(128))]
 struct Line<T>(UnsafeCell<T>);
 
@@ -102,7 +102,7 @@ impl StockMutex {
     fn new(inherit: bool) -> Result<StockMutex, Missing> {
         let line = Line::new(libc::PTHREAD_MUTEX_INITIALIZER);
         if inherit {
-            // SAFETY: an attribute and a mutex of our own, which nobody uses yet.
+            // SAFETY: a local attribute and a mutex without users yet.
             unsafe {
                 let mut attribute = std::mem::zeroed();
                 done("pthread_mutexattr_init", libc::pthread_mutexattr_init(&mut attribute))?;
@@ -122,7 +122,7 @@ impl StockMutex {
 
     #[inline]
     fn unlock(&self) -> Code {
-        // SAFETY: as above; its caller holds it.
+        // SAFETY: as above; the caller holds it.
         unsafe { libc::pthread_mutex_unlock(self.0.0.get()) }
     }
 }
@@ -159,7 +159,7 @@ fn layout() -> Result<Layout, Missing> {
     Layout::probe(&real, Tid::current()).map_err(unknown)
 }
 
-/// An ordinary mutex turned to priority inheritance.
+/// An ordinary mutex converted to priority inheritance.
 struct Converted {
     mutex: StockMutex,
     layout: Layout,
@@ -211,7 +211,7 @@ impl Subject for Converted {
     }
 }
 
-/// The ticket lies within its mutex.
+/// The ticket is inside its mutex.
 struct Ticketed {
     mutex: StockMutex,
     layout: Layout,
@@ -253,7 +253,7 @@ impl Subject for Ticketed {
     }
 }
 
-/// More threads than any plan has.
+/// More than the number of threads of any plan.
 const SEATS: usize = 256;
 
 struct Boosted {
@@ -324,7 +324,7 @@ fn entered(entered: Entered) -> Code {
     }
 }
 
-/// The guard is round a whole call, whatever locks that takes inside, so it stands here alone.
+/// The guard is around a whole call, whatever locks the call takes, so it is measured alone.
 impl Subject for Guard {
     type Hand<'a> = Tid;
 
@@ -352,7 +352,7 @@ impl StockRwlock {
     fn new(prefer_writer: bool) -> Result<StockRwlock, Missing> {
         let line = Line::new(libc::PTHREAD_RWLOCK_INITIALIZER);
         if prefer_writer {
-            // SAFETY: an attribute and a rwlock of our own, which nobody uses yet.
+            // SAFETY: a local attribute and a rwlock without users yet.
             unsafe {
                 let mut attribute = std::mem::zeroed();
                 done("pthread_rwlockattr_init", libc::pthread_rwlockattr_init(&mut attribute))?;
@@ -377,7 +377,7 @@ impl StockRwlock {
 
     #[inline]
     fn unlock(&self) -> Code {
-        // SAFETY: as above; its caller holds it.
+        // SAFETY: as above; the caller holds it.
         unsafe { libc::pthread_rwlock_unlock(self.0.0.get()) }
     }
 }
@@ -398,7 +398,7 @@ impl Subject for StockRwlock {
     }
 }
 
-/// The gate lies within its rwlock.
+/// The gate is inside its rwlock.
 struct PhaseFairRwlock {
     rwlock: StockRwlock,
     layout: RwLayout,

@@ -1,6 +1,6 @@
-//! What the profiler says of CUDA's copies of the same sizes (the paper's Table 2), to stand beside the raw times.
+//! The profiler's times of CUDA's copies of the same sizes (the paper's Table 2), for comparison with the raw times.
 //!
-//! In a run of its own: CUPTI watches these copies and nothing else that is measured.
+//! In a separate run: CUPTI traces these copies and no other measured work.
 
 use super::Direction;
 use copy::Difference;
@@ -9,7 +9,7 @@ use cuda::{Context, DeviceBuffer, PinnedBuffer, Stream, Unavailable};
 use serde::Serialize;
 use statistics::Summary;
 
-/// Copies of each size before those that count.
+/// Copies of each size before the counted ones.
 const WARM_UP: u32 = 10;
 
 #[derive(Clone, Debug, Serialize)]
@@ -82,7 +82,7 @@ fn copies(
     count: u32,
 ) -> cuda::Result<()> {
     for _ in 0..count {
-        // SAFETY: the pinned buffer outlives the copy, which is waited for before anything else touches it.
+        // SAFETY: the pinned buffer outlives the copy, which is waited for before any other access to it.
         unsafe {
             match direction {
                 Direction::HostToDevice => stream.upload(device.slice(0, length)?, &host.bytes()[..length])?,
@@ -102,7 +102,7 @@ fn reported(mut records: Vec<Memcpy>, direction: Direction, bytes: u64, samples:
         Direction::HostToDevice => CopyKind::HostToDevice,
         Direction::DeviceToHost => CopyKind::DeviceToHost,
     };
-    // Where it could not collect times, both are 0.
+    // If it could not collect times, both are 0.
     records.retain(|record| record.kind == kind && record.bytes == bytes && record.duration().is_some());
     records.sort_by_key(|record| record.start);
     let mut taken: Vec<u64> = records.iter().skip(WARM_UP as usize).filter_map(Memcpy::duration).collect();

@@ -1,10 +1,10 @@
-//! In what the calls of two runs' cells differ: what one call sends under one driver, and under another.
+//! Differences between the calls of two runs' cells: the commands of a call with one driver, and with another.
 
 use super::{CommandsOfRun, Typical, UsedChannel};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One thing in which they differ.
+/// One difference.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Differing {
     /// `doorbells`, `pushbuffer bytes`, `operations of COPY2`, `GPFIFO of COPY2`.
@@ -13,17 +13,17 @@ pub struct Differing {
     pub b: Said,
 }
 
-/// What one of the two says.
+/// The value of one of the two.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Said {
     /// Of its calls.
     Calls(Typical),
-    /// The kinds of memory in which something lies.
+    /// The kinds of memory that hold it.
     Places(BTreeSet<String>),
 }
 
-/// Those of the two whose medians over calls, or places, are not the same. Times are left out: they need rounds.
+/// Values whose medians over calls, or places, differ. Times are left out: they need rounds.
 pub fn compared(a: &CommandsOfRun, b: &CommandsOfRun) -> Vec<Differing> {
     let (of_a, of_b) = (counts(a), counts(b));
     let names: BTreeSet<&String> = of_a.keys().chain(of_b.keys()).collect();
@@ -36,7 +36,7 @@ pub fn compared(a: &CommandsOfRun, b: &CommandsOfRun) -> Vec<Differing> {
         }
     }
     let (of_a, of_b) = (places(&a.channels), places(&b.channels));
-    // A channel that only one of them uses shows in the operations.
+    // A channel that only one of them uses is visible in the operations.
     for (name, a) in &of_a {
         if let Some(b) = of_b.get(name).filter(|b| *b != a) {
             all.push(Differing { what: name.clone(), a: Said::Places(a.clone()), b: Said::Places(b.clone()) });
@@ -45,7 +45,7 @@ pub fn compared(a: &CommandsOfRun, b: &CommandsOfRun) -> Vec<Differing> {
     all
 }
 
-/// By name, behind a digit and a space that put them in order.
+/// By name, with a digit and a space before it that define the order.
 fn counts(c: &CommandsOfRun) -> BTreeMap<String, Typical> {
     let mut all = BTreeMap::from([
         ("0 doorbells".to_owned(), c.doorbells),
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_alike_is_left_out_and_what_differs_has_both() {
+    fn equal_facts_are_left_out_and_different_ones_have_both_values() {
         let (a, b) = (cell(2, "inline", "video"), cell(1, "COPY2", "host"));
         assert_eq!(compared(&a, &a), []);
         let found = compared(&a, &b);

@@ -1,25 +1,24 @@
-//! When paced samples were released: how many a second, and how long nothing was.
+//! When paced samples were released: how many a second, and how long there was none.
 
 use crate::part::Sample;
 use serde::{Deserialize, Serialize};
 
-/// Of the rounds that count, all repeats together.
+/// For the rounds that count, all repeats together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Arrivals {
     pub wanted_per_second: f64,
     /// Over the time of each round from its first release to a period after its last.
     pub achieved_per_second: f64,
-    /// How often the arrivals' clock stood still, for something that is not timed (a comparison, new bytes, a rest) was not done when
-    /// the next one was due.
+    /// How often the arrivals' clock stopped, because untimed work (a comparison, new bytes, a rest) was not finished when the next one was due.
     pub gaps: u64,
-    /// By how much later the releases came for that.
+    /// How much later the releases were because of that.
     pub gap_seconds: f64,
     pub longest_gap_ns: u64,
-    /// Due when the time of their round was over, and never made: those before them took too long.
+    /// Due when the time of their round was over, and never made, because earlier ones took too long.
     pub unmade: u64,
 }
 
-/// Two releases are further apart than a period by more than rounding: ticks of a clock are no whole nanoseconds.
+/// Tolerance for the distance of two releases: clock ticks are no whole nanoseconds.
 fn slack(period_ns: u64) -> u64 {
     (period_ns / 1000).max(10)
 }
@@ -28,7 +27,7 @@ fn slack(period_ns: u64) -> u64 {
 #[derive(Debug)]
 pub(super) struct Releases {
     period_ns: u64,
-    /// Of each round: the first release, the last one, and the end of that sample.
+    /// For each round: the first release, the last one, and the end of that sample.
     rounds: Vec<Option<(u64, u64, u64)>>,
     samples: u64,
     gaps: u64,
@@ -61,8 +60,8 @@ impl Releases {
         (*last, *done) = (s.release_ns, s.done_ns);
     }
 
-    /// For how long those of a round were due when its last sample ended that were never made: the one that was due first, and how
-    /// many there are, each due a period after the one before.
+    /// How long the samples of a round that were never made had been due when its last sample ended: the delay of the first of them, and their
+    /// number, each due a period after the one before.
     pub fn unmade(&self, round: usize) -> Option<(u64, u64)> {
         let (_, last, done) = self.rounds.get(round).copied().flatten()?;
         let late = done.checked_sub(last + self.period_ns)?;
@@ -75,7 +74,7 @@ impl Releases {
         unmade.min((late - deadline_ns).div_ceil(self.period_ns))
     }
 
-    /// `ended_by_time` says of a round whether more would have been made if there had been time.
+    /// `ended_by_time` returns whether more samples of a round would have been made with more time.
     pub fn arrivals(&self, ended_by_time: impl Fn(usize) -> bool) -> Option<Arrivals> {
         let spans = self.rounds.iter().flatten().map(|(first, last, _)| last - first + self.period_ns);
         let ns: u64 = spans.sum();
@@ -101,9 +100,9 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_what_lies_between_releases_beyond_the_period() {
+    fn gaps_are_the_times_between_releases_beyond_the_period() {
         let mut releases = Releases::new(1_000, 2);
-        // The clock stood still for 500 ns, and once for 3,000.
+        // The clock stopped for 500 ns, and once for 3,000.
         [0, 1_000, 2_500, 3_500].iter().for_each(|at| releases.add(0, &sample(*at, at + 10)));
         [100_000, 104_000, 105_001].iter().for_each(|at| releases.add(1, &sample(*at, at + 10)));
         let arrivals = releases.arrivals(|_| true).unwrap();
@@ -114,12 +113,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_due_behind_the_last_one_was_never_made() {
+    fn releases_due_after_the_last_sample_count_as_unmade() {
         let mut releases = Releases::new(1_000, 3);
         releases.add(0, &sample(0, 5_200));
         releases.add(1, &sample(0, 999));
         releases.add(2, &sample(0, 1_000));
-        // Due at 1, 2, 3, 4 and 5 us: for 4.2, 3.2, 2.2, 1.2 and 0.2 us.
+        // Due at 1, 2, 3, 4 and 5 us, that is for 4.2, 3.2, 2.2, 1.2 and 0.2 us.
         assert_eq!([0, 1, 2].map(|round| releases.unmade(round)), [Some((4_200, 5)), None, Some((0, 1))]);
         assert_eq!([2_200, 2_199, 4_200, 100].map(|ns| releases.unmade_and_missed(0, ns)), [2, 3, 0, 5]);
         assert_eq!(releases.arrivals(|round| round == 0).unwrap().unmade, 5);

@@ -1,4 +1,4 @@
-//! Whether what the experiment asserts has held.
+//! Whether the experiment's asserts held.
 
 use super::best::{self, Against};
 use super::metric::value;
@@ -9,7 +9,7 @@ use experiment::{Assert, Bound};
 impl Measured<'_> {
     pub(super) fn judge(&self, assert: &Assert) -> Judged {
         let is_meant = |c: &&CellOfRun| c.subject == assert.subject || assert.subject == "*";
-        // What this machine does not have breaks no bound, unless it has nothing of what is asserted.
+        // Cells that this machine does not have break no bound, unless it has none of the asserted cells.
         let is_there = |c: &&CellOfRun| !matches!(c.status, Status::Unavailable(_));
         let any = self.cells.iter().filter(is_meant).any(|c| is_there(&c));
         let cells: Vec<_> = self
@@ -46,7 +46,7 @@ impl Measured<'_> {
         }
     }
 
-    /// What the value is held against.
+    /// The bound for the value.
     fn bound(&self, assert: &Assert, cell: &CellOfRun) -> Result<Held, String> {
         match &assert.bound {
             Bound::AtMost(v) | Bound::AtLeast(v) => Ok(Held::against(*v)),
@@ -58,7 +58,7 @@ impl Measured<'_> {
             }
             Bound::AboveNoise(ns) => {
                 let floor = self.stages.iter().find(|s| s.number == cell.stage).and_then(|s| s.noise_floor_ns);
-                let floor = floor.ok_or("the machine's own noise was not looked at")?;
+                let floor = floor.ok_or("the machine's own noise was not measured")?;
                 Ok(Held::against(floor as f64 + ns))
             }
             Bound::WithinBest(within) => {
@@ -73,7 +73,7 @@ impl Measured<'_> {
     }
 }
 
-/// A bound, and who set it.
+/// A bound, and its origin.
 struct Held {
     bound: f64,
     against: Option<Against>,
@@ -84,8 +84,8 @@ impl Held {
         Held { bound, against: None }
     }
 
-    /// A ratio in the same rounds decides where there is one: a host that was slow in a round was slow for both. Above the bound the
-    /// whole of its interval must lie there too, or the rounds do not say it.
+    /// If there is a ratio in the same rounds, it decides: a host that was slow in a round was slow for both. For a result above the bound, the
+    /// whole interval must be above it too; otherwise the rounds are not sufficient.
     fn verdict(&self, value: f64, from_below: bool) -> (Verdict, Option<String>) {
         let judged = |held: bool| (if held { Verdict::Held } else { Verdict::Broken }, None);
         if from_below {

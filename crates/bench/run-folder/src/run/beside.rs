@@ -1,18 +1,18 @@
-//! What loads do to those beside them: of stages that differ in their loads alone, each figure over that of the stage without any.
+//! The effect of loads on cells: for stages that differ only in their loads, each figure divided by that of the stage without loads.
 
 use super::{CellOfRun, Coordinate, Run, StageOfRun};
 use crate::part::Status;
 use serde::Serialize;
 
-/// The axis that says which loads run.
+/// The axis that selects the loads.
 const LOADS: &str = "loads";
 
-/// Stages at one place of the matrix, loads aside.
+/// Stages at one place of the matrix, apart from loads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Beside {
     /// Without sizes.
     pub point: Vec<Coordinate>,
-    /// What the loads are, by the stages that they run in.
+    /// Descriptions of the loads, in the order of their stages.
     pub aggressors: Vec<String>,
     pub victims: Vec<Victim>,
 }
@@ -25,7 +25,7 @@ pub struct Victim {
     /// The stage without loads.
     pub stage: u32,
     pub alone: Point,
-    /// In the order of the aggressors; none where it was not measured.
+    /// In the order of the aggressors; none if it was not measured.
     pub beside: Vec<Option<Times>>,
 }
 
@@ -37,7 +37,7 @@ pub struct Point {
     pub max_ns: u64,
 }
 
-/// A figure beside loads, and how many times the one alone it is. The two are of stages one behind the other: they share no round.
+/// A figure with loads, and its ratio to the figure without. The two come from stages measured one after the other: they share no round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Times {
     pub stage: u32,
@@ -48,7 +48,7 @@ pub struct Times {
 }
 
 impl Run {
-    /// Every victim beside every load, where a stage without loads says what it does alone. Nothing of a functional run.
+    /// Every victim with every load, if there is a stage without loads for comparison. Empty for a functional run.
     pub fn beside(&self) -> Vec<Beside> {
         let mut all: Vec<Beside> = Vec::new();
         for stages in self.apart_from_loads().iter().filter(|_| !self.functional) {
@@ -89,12 +89,12 @@ impl Run {
         })
     }
 
-    /// Its place in the matrix, without what belongs to loads.
+    /// Its place in the matrix, without axes of loads.
     fn own(&self, stage: &StageOfRun) -> Vec<Coordinate> {
         stage.point.iter().filter(|c| c.name != LOADS && self.load_of(c).is_none()).cloned().collect()
     }
 
-    /// `copying.count` is of the load `copying`.
+    /// `copying.count` belongs to the load `copying`.
     fn load_of<'c>(&self, coordinate: &'c Coordinate) -> Option<(&'c str, &'c str)> {
         let (load, key) = coordinate.name.rsplit_once('.')?;
         self.experiment.loads.iter().any(|l| l.name == load).then_some((load, key))
@@ -111,7 +111,7 @@ impl Run {
         groups
     }
 
-    /// `64 x copying (4MiB)`, with the values of the matrix that say more than how many.
+    /// `64 x copying (4MiB)`, with the values of the matrix other than the number of threads.
     fn aggressor(&self, stage: &StageOfRun) -> String {
         let one = |load: &crate::part::Loaded| {
             let of_it = stage.point.iter().filter_map(|c| Some((self.load_of(c)?, c)));
@@ -125,7 +125,7 @@ impl Run {
     }
 }
 
-/// Of what was measured; what failed says nothing of loads.
+/// For measured cells; failed ones say nothing about loads.
 fn point(cell: &CellOfRun) -> Option<Point> {
     let figure = cell.observed().filter(|_| cell.status == Status::Measured)?;
     let s = &figure.summary;

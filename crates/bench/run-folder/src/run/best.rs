@@ -1,8 +1,8 @@
-//! Which route is the best one: of a cell's rivals, and from which size to which size.
+//! The best route: among a cell's rivals, and by range of sizes.
 //!
-//! Rivals move as many bytes between the same two memories in the same stage, and their time ends when the bytes have arrived. The
-//! least value is the best; which of several is the least by chance nobody knows, so a range of sizes names one route as long as it
-//! is within [`SAME`] of the least.
+//! Rivals move equally many bytes between the same two memories in the same stage, and their time ends when the bytes have arrived. The smallest
+//! value is the best. Which of several similar ones is the smallest depends on chance, so a range of sizes names one route as long as it is within
+//! [`SAME`] of the smallest.
 
 use super::ends::Ends;
 use super::metric::{figure, value};
@@ -12,12 +12,12 @@ use experiment::{Bound, Experiment, Metric, Observe, Stage};
 use serde::{Deserialize, Serialize};
 use statistics::Ratio;
 
-/// Two values that are no farther apart are the same.
+/// Two values within this factor count as equal.
 pub const SAME: f64 = 1.02;
 
 const METRICS: [Metric; 4] = [Metric::P50, Metric::Mean, Metric::P99, Metric::Max];
 
-/// Of routes between the same two memories, in stages that differ only in their size.
+/// For routes between the same two memories, in stages that differ only in their size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BestOfRun {
     pub point: Vec<Coordinate>,
@@ -28,7 +28,7 @@ pub struct BestOfRun {
     pub sizes: Vec<BestAt>,
 }
 
-/// From one measured size to another one the same route, within 2 % of the least value.
+/// One route from one measured size to another, within 2 % of the smallest value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BestRange {
     pub from: u64,
@@ -40,31 +40,31 @@ pub struct BestRange {
 pub struct BestAt {
     pub stage: u32,
     pub bytes: u64,
-    /// That of the range.
+    /// The subject of the range.
     pub subject: String,
     pub value_ns: f64,
-    /// The least of all, which `subject` is within 2 % of.
+    /// The subject with the smallest value, which `subject` is within 2 % of.
     pub least: String,
     pub least_ns: f64,
     /// CUDA's best form.
     pub cuda: Option<Against>,
 }
 
-/// What a cell is held against: `ratio` is the cell's value over that of this one, in the same rounds.
+/// A cell for comparison: `ratio` is the cell's value divided by that of this one, in the same rounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Against {
     pub subject: String,
     pub value_ns: f64,
-    /// None of a cell against itself, and where the rounds do not say it.
+    /// None for a cell compared with itself, and if there are too few rounds.
     pub ratio: Option<Ratio>,
 }
 
-/// Whether its time is that of a whole copy, so that others can be held against it.
+/// Whether its time is that of a whole copy, so that others can be compared with it.
 fn is_whole(cell: &CellOfRun) -> bool {
     cell.observe == Observe::Done && cell.back_to_back == 1 && cell.bytes > 0
 }
 
-/// Whether this one could have been taken in place of `cell`.
+/// Whether this one could have been used in place of `cell`.
 pub(super) fn is_rival(other: &CellOfRun, cell: &CellOfRun) -> bool {
     let (Some(own), Some(others)) = (Ends::of(&cell.what), Ends::of(&other.what)) else { return false };
     let same_ends = (own.source, own.destination) == (others.source, others.destination);
@@ -72,7 +72,7 @@ pub(super) fn is_rival(other: &CellOfRun, cell: &CellOfRun) -> bool {
     same_ends && same_way && is_whole(other) && is_whole(cell) && others.is_single() && other.subject != cell.subject
 }
 
-/// Whether rounds of one cell are held against those of another: only then all of them are kept while the run is summed up.
+/// Whether rounds of cells are compared with each other: only then all of them are kept while the run is summarized.
 pub(super) fn is_asked(experiment: &Experiment, stages: &[Stage]) -> bool {
     let mut sizes =
         stages.iter().flat_map(|s| &s.cells).filter(|c| Ends::of(&c.subject.what).is_some()).map(|c| c.bytes);
@@ -81,14 +81,14 @@ pub(super) fn is_asked(experiment: &Experiment, stages: &[Stage]) -> bool {
         || experiment.asserts.iter().any(|a| matches!(a.bound, Bound::WithinBest(_)))
 }
 
-/// The one with the least value.
+/// The cell with the smallest value.
 pub(super) fn least<'c>(cells: impl Iterator<Item = &'c CellOfRun>, metric: Metric) -> Option<(&'c CellOfRun, f64)> {
     let known = cells.filter_map(|c| Some((c, value(c, metric).ok()?)));
     known.reduce(|a, b| if b.1 < a.1 { b } else { a })
 }
 
 impl Measured<'_> {
-    /// How many times the value of `other` that of `cell` is.
+    /// The ratio of the value of `cell` to that of `other`.
     pub(super) fn against(&self, cell: &CellOfRun, (other, value_ns): (&CellOfRun, f64), metric: Metric) -> Against {
         let of = |c: &CellOfRun| self.values.get(&(c.stage, c.cell));
         let ratio = || match (of(cell), of(other)) {
@@ -99,7 +99,7 @@ impl Measured<'_> {
         Against { subject: other.subject.clone(), value_ns, ratio }
     }
 
-    /// From which size to which one each route is the best, wherever two routes can be compared at two sizes.
+    /// The ranges of sizes in which each route is the best, if two routes can be compared at two sizes.
     pub(super) fn best(&self) -> Vec<BestOfRun> {
         let mut all = Vec::new();
         for of_point in by_point(self.stages) {
@@ -137,7 +137,7 @@ impl Measured<'_> {
         all
     }
 
-    /// Where two subjects have a value at least, the smallest size first.
+    /// Sizes at which at least two subjects have a value, the smallest first.
     fn at_each_size(&self, cells: &[&CellOfRun], metric: Metric) -> Vec<BestAt> {
         let mut sizes: Vec<u64> = cells.iter().map(|c| c.bytes).collect();
         sizes.sort_unstable();
@@ -169,7 +169,7 @@ impl Measured<'_> {
     }
 }
 
-/// What the rounds' own figures say, where samples are not there: of the median the same as they would.
+/// The result from the rounds' own figures, if there are no samples: for the median it is the same.
 fn without_samples(cell: &CellOfRun, other: &CellOfRun, metric: Metric) -> Option<Ratio> {
     let rounds = |c: &CellOfRun| -> Vec<(u32, u32)> {
         c.per_round.repeat.iter().copied().zip(c.per_round.round.iter().copied()).collect()
@@ -188,12 +188,12 @@ fn without_samples(cell: &CellOfRun, other: &CellOfRun, metric: Metric) -> Optio
     (others > 0.0).then(|| Ratio { ratio: value / others, interval: None, rounds: pairs.len() as u64 })
 }
 
-/// Of each size the subject that is named: the one that stays within [`SAME`] of the least for the most sizes from there on; of several
-/// the one that is nearest to it.
+/// The named subject of each size: the one that stays within [`SAME`] of the smallest value for the most sizes from there on; among several the
+/// nearest to it.
 fn chosen<'s>(sizes: &[Vec<(&'s str, f64)>]) -> Vec<&'s str> {
     let mut named = Vec::new();
     while let Some(rest) = sizes.get(named.len()..).filter(|rest| !rest.is_empty()) {
-        // How many times the least it takes, at this size; none where it is not among the best.
+        // Its value relative to the smallest, at this size; none if it is not among the best.
         let times = |of: &[(&str, f64)], subject: &str| {
             let least = of.iter().map(|(_, value)| *value).fold(f64::INFINITY, f64::min);
             let (_, value) = of.iter().find(|(name, _)| *name == subject)?;
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_range_names_one_route_as_long_as_it_is_among_the_best() {
-        // At the second size `b` is the least by chance; at the last `a` is too far away.
+        // At the second size `b` is the smallest by chance; at the last `a` is too far away.
         let sizes = [
             vec![("a", 100.0), ("b", 300.0)],
             vec![("a", 101.0), ("b", 100.0)],
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(named(&sizes), "aaacc");
         assert_eq!(named(&sizes[3..4]), "b");
         assert_eq!(named(&[]), "");
-        // A value of nothing is no divisor.
+        // A value of 0 cannot be a divisor.
         assert_eq!(named(&[vec![("a", 0.0), ("b", 1.0)]]), "a");
     }
 }

@@ -1,14 +1,14 @@
-//! Where the time of a sample goes, part by part: parts that follow one another, whose sum is the whole.
+//! How the time of a sample is divided into consecutive parts, whose sum is the whole.
 //!
-//! The invariant: each sample is cut at its own times, each cut no earlier than the one before, so no part is negative and none is
-//! counted twice. What the times do not tell apart is a part with a name of its own.
+//! The invariant: each sample is cut at its own times, each cut no earlier than the one before, so no part is negative and none is counted twice.
+//! Times that cannot be separated form a part with its own name.
 
 use super::CellOfRun;
 use crate::Sample;
 use serde::{Deserialize, Serialize};
 use statistics::{CONFIDENCE, Figure, Interval, Rounds};
 
-/// Of the samples in the middle half of each round, by their whole time: what a typical one spends, in means, which add up.
+/// For the samples in the middle half of each round, by their whole time: the typical division, in means, which add up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
     pub parts: Vec<PartOfBudget>,
@@ -17,17 +17,17 @@ pub struct Budget {
     pub mostly: Mostly,
 }
 
-/// What most of the time goes to.
+/// The largest use of the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mostly {
-    /// Moving bytes: the engine's time beyond what the same subject needs for its least size.
+    /// Moving bytes: the engine's time beyond that of the same subject's smallest size.
     Link,
-    /// What the engine needs for the least size.
+    /// The engine's time for the smallest size.
     Engine,
-    /// All else: the call, fetching the commands, seeing the end.
+    /// Everything else: the call, fetching the commands, seeing the end.
     CommandPath,
-    /// Nobody says when the engine worked, and it may have taken most of the time.
+    /// It is unknown when the engine worked, and that may have been most of the time.
     #[default]
     NotKnown,
 }
@@ -48,7 +48,7 @@ impl Budget {
         self.parts.iter().find(|part| part.name == name).map_or(0.0, |part| part.mean_ns)
     }
 
-    /// `least_ns` is the engine's time for the subject's least size.
+    /// `least_ns` is the engine's time for the subject's smallest size.
     fn mostly(&self, least_ns: f64) -> Mostly {
         let (engine, unknown) = (self.mean(Span::Engine), self.mean(Span::NotToldApart));
         let set_up = engine.min(least_ns);
@@ -63,7 +63,7 @@ impl Budget {
     }
 }
 
-/// Says of each budget what most of its time goes to.
+/// Sets what most of the time of each cell with a budget goes to.
 pub(super) fn judge(cells: &mut [CellOfRun]) {
     let engines: Vec<(u32, String, u64, f64)> = cells
         .iter()
@@ -91,14 +91,14 @@ pub struct PartOfBudget {
 pub enum Span {
     /// From the intended release to the call.
     Queue,
-    /// In the call: locks, building commands, the doorbell, until it is back or the engine has started.
+    /// In the call: locks, building commands, the doorbell, until it returns or the engine has started.
     Call,
     /// From the call's return until the engine starts: the doorbell's way, fetching the commands.
     Fetch,
     Engine,
     /// From the engine's end until the CPU has seen it: the notification's way, waking up.
     Seeing,
-    /// From the call's return until the CPU has seen the end: nobody says when the engine worked.
+    /// From the call's return until the CPU has seen the end, if it is unknown when the engine worked.
     NotToldApart,
 }
 
@@ -117,7 +117,7 @@ impl Span {
     }
 }
 
-/// A sample's time, cut: in the order of [`Span::ALL`].
+/// A sample's time, divided in the order of [`Span::ALL`].
 fn cut(s: &Sample) -> [u64; 6] {
     let call = s.call_ns.max(s.release_ns);
     let done = s.done_ns.max(call);
@@ -128,7 +128,7 @@ fn cut(s: &Sample) -> [u64; 6] {
     }
     let started = s.started_ns.clamp(call, done);
     let ended = s.ended_ns.clamp(started, done);
-    // The engine may start before the call is back: what overlaps is the engine's.
+    // The engine may start before the call returns: the overlap counts for the engine.
     let called = submitted.min(started);
     [queue, called - call, started - called, ended - started, done - ended, 0]
 }
@@ -182,11 +182,11 @@ mod tests {
     #[test]
     fn a_sample_is_cut_at_its_times() {
         assert_eq!(cut(&sample([100, 110, 130, 160, 200, 250])), [10, 20, 30, 40, 50, 0]);
-        // Nobody says when the engine worked.
+        // It is unknown when the engine worked.
         assert_eq!(cut(&sample([100, 100, 130, 0, 0, 250])), [0, 30, 0, 0, 0, 120]);
-        // The engine had ended before the call was back.
+        // The engine had ended before the call returned.
         assert_eq!(cut(&sample([100, 100, 240, 120, 200, 250])), [0, 20, 0, 80, 50, 0]);
-        // The GPU's clock is off by more than there is.
+        // The error of the GPU's clock is larger than the times.
         assert_eq!(cut(&sample([100, 100, 130, 90, 95, 250])), [0, 0, 0, 0, 150, 0]);
     }
 
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_part_is_what_most_of_the_time_goes_to() {
+    fn the_largest_part_is_the_one_with_most_of_the_time() {
         let budget = |engine: u64, path: u64, unknown: u64| {
             let part = |name, ns: u64| PartOfBudget { name, mean_ns: ns as f64, interval: None };
             let parts = vec![part(Span::Call, path), part(Span::Engine, engine), part(Span::NotToldApart, unknown)];

@@ -1,11 +1,11 @@
-//! Which figures are known only from one side: a sample that was cut short took at least its time, nobody knows how much longer.
+//! Figures that are known only from one side: a sample that was cut short took at least its time, and how much longer is unknown.
 
 use super::CellOfRun;
 use experiment::Metric;
 use serde::{Deserialize, Serialize};
 use statistics::Figure;
 
-/// From which side a ratio is known; where it is known from both, nothing says so.
+/// The side from which a ratio is known; unset if it is known from both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bounded {
@@ -16,8 +16,8 @@ pub enum Bounded {
 }
 
 impl CellOfRun {
-    /// Whether a figure of its times is a lower bound. Samples that were cut short are the slowest: they were stuck for as long as the
-    /// stage was to last.
+    /// Whether a figure of its times is a lower bound. Samples that were cut short are the slowest: they were stuck for as long as the stage should
+    /// last.
     pub fn is_at_least(&self, figure: Figure) -> bool {
         match figure {
             Figure::Percentile(p) => p.nearest(self.samples) > self.samples - self.capped.min(self.samples),
@@ -29,7 +29,7 @@ impl CellOfRun {
     }
 }
 
-/// Of the ratio of a cell to its baseline.
+/// For the ratio of a cell to its baseline.
 pub(super) fn of_ratio(cell: &CellOfRun, baseline: &CellOfRun, metric: Metric) -> Option<Bounded> {
     let figure = match metric {
         // More time is a lower rate.

@@ -1,4 +1,4 @@
-//! The samples of one cell, by rounds, and the figures that they give.
+//! The samples of one cell, by rounds, and their figures.
 
 use super::arrivals::{Arrivals, Releases};
 use super::{Cause, Figure, PerRound, Rate, WorstOfRun, budget};
@@ -9,30 +9,30 @@ use experiment::{Arrival, Cell, Observe, Stage, What};
 use statistics::{CONFIDENCE, Due, Interval, Misses, Rounds, WORST, Worst};
 use std::collections::BTreeMap;
 
-/// What all samples of a cell say that count.
+/// The relevant data of all samples of a cell.
 pub(super) struct Gathered {
     /// Rounds of a repeat.
     each: usize,
-    /// By round: of all repeats, one behind the other.
+    /// By round, with all repeats in sequence.
     done: Vec<Vec<u64>>,
     submit: Vec<Vec<u64>>,
     engine: Vec<Vec<u64>>,
     worst: Worst<Kept>,
-    /// Of the rounds in which counters were read.
+    /// For the rounds in which counters were read.
     counted: Worst<Kept>,
     observe: Observe,
-    /// Of paced arrivals.
+    /// With paced arrivals.
     releases: Option<Releases>,
-    /// Of each round whether its turn ended with its time, not with its samples.
+    /// For each round, whether its turn ended with its time, not with its samples.
     by_time: Vec<bool>,
-    /// Of each round: samples, the first release, the last end.
+    /// For each round: number of samples, the first release, the last end.
     spans: Vec<Option<(u64, u64, u64)>>,
     budget: Option<budget::Gathered>,
     pub samples: u64,
     pub capped: u64,
 }
 
-/// A round that lacks more is one of misses anyway.
+/// A round with more missing samples consists of misses anyway.
 const MOST_UNMADE: u64 = 1 << 20;
 
 struct Kept {
@@ -41,7 +41,7 @@ struct Kept {
     sample: Sample,
 }
 
-/// The value that stands for a sample.
+/// The observed value of a sample.
 fn observed(s: &Sample, observe: Observe) -> Option<u64> {
     match observe {
         Observe::Submit => Some(s.submit()),
@@ -51,7 +51,7 @@ fn observed(s: &Sample, observe: Observe) -> Option<u64> {
 }
 
 impl Gathered {
-    /// Of the parts of one stage, each with its samples.
+    /// From the parts of one stage, each with its samples.
     pub fn of(stage: &Stage, cell: usize, parts: &[(&Part, Samples)], budgets: bool) -> Result<Gathered, Error> {
         let (each, repeats) = (stage.run.rounds as usize, stage.run.repeats as usize);
         let rounds = || vec![Vec::new(); each * repeats];
@@ -68,7 +68,7 @@ impl Gathered {
                 Arrival::Paced { period_ns } => Some(Releases::new(period_ns.max(1), each * repeats)),
                 Arrival::Closed { .. } => None,
             },
-            // What an older doorbell wrote does not say it.
+            // Files of an older doorbell do not contain it.
             by_time: vec![stage.run.samples.is_none(); each * repeats],
             spans: vec![None; each * repeats],
             budget: budgets.then(|| budget::Gathered::new(each * repeats)),
@@ -129,7 +129,7 @@ impl Gathered {
         self.spans.iter().flatten().count() as u64
     }
 
-    /// Asked before the times are taken.
+    /// Call this before the times are taken.
     pub fn misses(&self, deadline_ns: Option<u64>) -> Option<Misses> {
         let deadline_ns = deadline_ns?;
         let unmade = |round: usize| match &self.releases {
@@ -140,7 +140,7 @@ impl Gathered {
         Some(Misses::of(due, deadline_ns)).filter(|m| m.of > 0)
     }
 
-    /// What was due by rounds, for a ratio of misses: samples, and of what was never made for how long it was due. Asked before the
+    /// The due samples by rounds, for a ratio of misses: measured samples, and for those never made how long they were due. Call this before the
     /// times are taken.
     pub fn due(&self) -> Rounds {
         let Some(releases) = &self.releases else { return Rounds::new(&self.done) };
@@ -190,13 +190,13 @@ impl Gathered {
                 (many * n as f64 * 1e9 / ns as f64, None)
             }
         };
-        // What a call does with its bytes is no copy.
+        // It is unknown how many of its bytes a call copies.
         let moves = cell.bytes > 0 && matches!(cell.subject.what, What::Route(_));
         let bytes_per_second = moves.then_some(transfers_per_second * cell.bytes as f64);
         Some(Rate { transfers_per_second, bytes_per_second, interval })
     }
 
-    /// Of the rounds that count, and of those with counters. `explained` gives what a part says of a sample of its own.
+    /// The slowest of the rounds that count, and of those with counters. `explained` returns a part's explanation of a sample.
     pub fn worst<'a>(self, explained: impl Fn(u32, u64) -> Option<&'a Explained>) -> [Vec<WorstOfRun>; 2] {
         let one = |value_ns: u64, kept: Kept| {
             let Kept { repeat, index, sample: s } = kept;
@@ -233,7 +233,7 @@ impl Gathered {
 }
 
 impl WorstOfRun {
-    /// Of what is observed, the largest of the parts that are known, if it is more than half.
+    /// The largest known part of the observed time, if it is more than half.
     fn cause(&self, observe: Observe) -> Cause {
         match observe {
             Observe::Done => self.cause_of_all(),
@@ -242,7 +242,7 @@ impl WorstOfRun {
         }
     }
 
-    /// The kernel counted until the end was seen: what there was no time for after the call lies in the call.
+    /// The kernel counted until the end was seen: counted time that does not fit after the call belongs to the call.
     fn cause_of_call(&self) -> Cause {
         let after = self.total_ns.saturating_sub(self.queued_ns).saturating_sub(self.submit_ns);
         let within = |ns: Option<u64>| ns.unwrap_or(0).saturating_sub(after);
@@ -257,31 +257,31 @@ impl WorstOfRun {
 
     fn cause_of_all(&self) -> Cause {
         let positive = |ns: Option<i64>| ns.map_or(0, |ns| ns.max(0) as u64);
-        // What the kernel says of the thread tells more than that the time was in the call.
+        // The kernel's counts for the thread are more specific than the time in the call.
         let own = self.on_cpu_ns.is_none();
         let parts = [
             (self.queued_ns, Cause::Queue),
             (if own { self.submit_ns } else { 0 }, Cause::Submission),
             (positive(self.engine_ns), Cause::Engine),
-            // What went by before the call was back is the call's.
+            // Time before the call returned belongs to the call.
             (positive(self.seen_ns.map(|ns| ns + self.engine_ns.unwrap_or(0).min(0))), Cause::Seeing),
             (self.asleep_ns.unwrap_or(0), Cause::Asleep),
             (self.run_queue_ns.unwrap_or(0), Cause::RunQueue),
             (self.on_cpu_ns.unwrap_or(0), Cause::OnCpu),
         ];
-        // One look may cost a load from the GPU: that is the look's own time, not somebody else's.
+        // One poll may cost a load from the GPU: that is the poll's own time, not a disturbance.
         let of = |part: Option<u64>, ns: u64| part.is_some_and(|part| part.saturating_mul(2) > ns);
         let kept_away = |ns: u64| of(self.longest_gap_ns.filter(|gap| *gap >= 2_000), ns);
-        // Of equal ones the first.
+        // Among equal ones the first.
         match parts.into_iter().rev().max_by_key(|(ns, _)| *ns) {
             Some((ns, cause)) if ns.saturating_mul(2) > self.total_ns => match cause {
-                // Why it was seen late, where that is known.
+                // The reason why it was seen late, if known.
                 Cause::Seeing if of(self.asleep_ns, ns) => Cause::Asleep,
                 Cause::Seeing if of(self.run_queue_ns, ns) => Cause::RunQueue,
                 Cause::Seeing if kept_away(ns) => Cause::CpuKeptAway,
                 cause => cause,
             },
-            // Nobody knows when the end came while nobody looked.
+            // If the CPU did not poll, it is unknown when the end came.
             _ if self.engine_ns.is_none() && kept_away(self.total_ns) => Cause::CpuKeptAway,
             _ => Cause::Unknown,
         }
@@ -298,7 +298,7 @@ pub(super) fn figure(rounds: &Rounds) -> Option<Figure> {
     })
 }
 
-/// `each` rounds are those of one repeat. `rested` has by repeat and round for how long the loads rested.
+/// `each`: rounds of one repeat. `rested`: how long the loads rested, by repeat and round.
 pub(super) fn per_round(rounds: &Rounds, each: u32, rested: &BTreeMap<(u32, u32), u64>) -> PerRound {
     let of = |figure| rounds.each(figure).into_iter();
     let figures = of(statistics::Figure::P50).zip(of(statistics::Figure::P99)).zip(of(statistics::Figure::Max));

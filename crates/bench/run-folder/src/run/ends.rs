@@ -1,8 +1,8 @@
-//! What the text of a route says of its ends: routes between the same two memories can take each other's place.
+//! The ends of a route, from its text: routes between the same two memories can replace each other.
 
 use experiment::What;
 
-/// A route's memories and what moves the bytes between them, as they are written.
+/// A route's memories and its executor, as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends<'t> {
     pub source: &'t str,
@@ -11,7 +11,7 @@ pub struct Ends<'t> {
 }
 
 impl<'t> Ends<'t> {
-    /// `None` of calls, and of what has not the form of a route.
+    /// `None` for calls, and for texts without the form of a route.
     pub fn of(what: &'t What) -> Option<Ends<'t>> {
         let What::Route(text) = what else { return None };
         let (source, rest) = text.split_once("->")?;
@@ -19,7 +19,7 @@ impl<'t> Ends<'t> {
         Some(Ends { source: source.trim(), executor: executor.trim(), destination: destination.trim() })
     }
 
-    /// `host` and `gpu0`, without what kind of host memory and where in it.
+    /// `host` and `gpu0`, without the kind of host memory and the place in it.
     pub fn direction(&self) -> (&'t str, &'t str) {
         (bare(self.source), bare(self.destination))
     }
@@ -29,7 +29,7 @@ impl<'t> Ends<'t> {
         matches!(bare(self.executor), "cuda" | "cudart")
     }
 
-    /// A way to copy of its own: `auto` takes one of the others, a message is no copy.
+    /// A single method of copying: `auto` uses one of the others, a message is no copy.
     pub fn is_single(&self) -> bool {
         !matches!(bare(self.executor), "auto" | "message")
     }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ends_are_what_stands_round_the_executor() {
+    fn the_ends_are_the_texts_around_the_executor() {
         let route = What::Route("host[node=1,offset=64] -> cuda[batch,polled] -> gpu0".into());
         let ends = Ends::of(&route).unwrap();
         assert_eq!((ends.source, ends.destination), ("host[node=1,offset=64]", "gpu0"));

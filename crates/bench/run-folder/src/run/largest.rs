@@ -1,21 +1,21 @@
-//! Up to which value of an axis a bound holds.
+//! The largest value of an axis up to which a bound holds.
 
 use super::{CellOfRun, Coordinate, Measured, Verdict};
 use experiment::{Assert, Experiment, Largest};
 use serde::{Deserialize, Serialize};
 
-/// One question of the experiment's, at one place of all other axes.
+/// One question of the experiment, at one place of all other axes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LargestOfRun {
-    /// Which of the experiment's questions, from 0.
+    /// Index of the experiment's question, from 0.
     pub largest: u32,
     /// The other axes.
     pub point: Vec<Coordinate>,
-    /// Of the cell; 0 of calls, and where sizes are the axis.
+    /// Bytes of the cell; 0 for calls, and if sizes are the axis.
     pub bytes: u64,
-    /// The last value up to which the bound holds at every value; none where it does not hold at the first.
+    /// The last value up to which the bound holds at every value; none if it does not hold at the first.
     pub holds: Option<AtValue>,
-    /// The first at which it does not, or is not known to.
+    /// The first value at which it does not hold, or is not known to.
     pub beyond: Option<AtValue>,
 }
 
@@ -24,20 +24,20 @@ pub struct AtValue {
     pub stage: u32,
     /// As the file writes it.
     pub value: String,
-    /// Of the metric, in its unit.
+    /// The metric, in its unit.
     pub metric: Option<f64>,
-    /// Why it is not known.
+    /// Why it is unknown.
     pub why: Option<String>,
 }
 
-/// Where an axis stands for a cell, and the rest of its place.
+/// The value of the axis for a cell, and the rest of the cell's place.
 fn place(asked: &Largest, cell: &CellOfRun) -> Option<(String, Vec<Coordinate>, u64)> {
     let rest = || cell.point.iter().filter(|c| c.name != asked.axis).cloned().collect();
     match cell.point.iter().find(|c| c.name == asked.axis) {
         Some(axis) if asked.axis == "bytes" => Some((axis.value.clone(), rest(), 0)),
         Some(axis) => Some((axis.value.clone(), rest(), cell.bytes)),
         None if asked.axis == "bytes" => Some((settings::sizes::text(cell.bytes), rest(), 0)),
-        // A stage in which that load does not run.
+        // A stage without that load.
         None => None,
     }
 }
@@ -51,7 +51,7 @@ impl Measured<'_> {
         for (number, asked) in (0u32..).zip(&experiment.largests) {
             let begin = all.len();
             let assert = Assert { subject: asked.subject.clone(), metric: asked.metric, bound: asked.bound.clone() };
-            // Stages and cells come in the order of the axis's values.
+            // Stages and cells are in the order of the axis's values.
             for cell in self.cells.iter().filter(|c| c.subject == asked.subject) {
                 let Some((value, point, bytes)) = place(asked, cell) else { continue };
                 let found = all[begin..].iter().position(|l| (&l.point, l.bytes) == (&point, bytes));

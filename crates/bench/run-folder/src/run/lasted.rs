@@ -1,4 +1,4 @@
-//! How long cells and stages were measured, what ended them, and in how many of their rounds the loads rested.
+//! How long cells and stages were measured, why they ended, and in how many of their rounds the loads rested.
 
 use super::{Context, Missing};
 use crate::part::{CellTurn, EndedBy, Part, PartCell, Status};
@@ -9,21 +9,20 @@ use std::collections::{BTreeMap, BTreeSet};
 /// All turns of a cell, in all repeats together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lasted {
-    /// `samples`: every sample that was asked for. `time`: at least one turn ended before, with its time. Of several repeats
-    /// the worst.
+    /// `samples`: every requested sample was taken. `time`: at least one turn ended before, with its time. For several repeats, the worst.
     pub ended: EndedBy,
-    /// Wall time, with what is not timed.
+    /// Wall time, including untimed work.
     pub seconds: f64,
     pub turns: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rested: Option<Rested>,
 }
 
-/// Rounds in which the loads rested for some time, for something was stuck behind them: for that time nothing was beside them.
+/// Rounds in which the loads rested for some time, because work was stuck because of them: for that time the cell ran without loads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rested {
     pub rounds: u32,
-    /// Of so many in which anything was measured.
+    /// Number of rounds with a measurement.
     pub of: u32,
     pub seconds: f64,
 }
@@ -33,9 +32,9 @@ pub struct Rested {
 pub struct StageLasted {
     /// Wall time of all turns, in all repeats together.
     pub seconds: f64,
-    /// How many cells ended by what.
+    /// How many cells ended for each reason.
     pub ended: BTreeMap<EndedBy, u32>,
-    /// Rounds in which they rested in the turn of some cell.
+    /// Rounds in which they rested during the turn of some cell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rested: Option<Rested>,
 }
@@ -61,7 +60,7 @@ fn rested(turns: &Turns<'_>) -> Option<Rested> {
     (ns > 0).then(|| Rested { rounds: rounds(&mut resting()), of, seconds: seconds(ns) })
 }
 
-/// Why a stage has fewer parts than repeats; `None` where all are there, or nobody knows why one is missing.
+/// Why a stage has fewer parts than repeats; `None` if all exist, or if the reason is unknown.
 pub(super) fn cut_short(stage: u32, missing: &[Missing], context: &Context) -> Option<EndedBy> {
     let of_stage = missing.iter().filter(|m| m.stage == stage);
     let why = |m: &Missing| match context.failed.contains_key(&(m.stage, m.repeat)) {
@@ -71,7 +70,7 @@ pub(super) fn cut_short(stage: u32, missing: &[Missing], context: &Context) -> O
     of_stage.filter_map(why).max()
 }
 
-/// What one part says of a cell: its last turn, but `samples` only where each of all `rounds` ended so.
+/// A cell's ending in one part: that of its last turn, but `samples` only if each of all `rounds` ended so.
 fn ended_in(cell: &PartCell, rounds: u32) -> Option<EndedBy> {
     if matches!(cell.status, Status::Failed(_)) {
         return Some(EndedBy::Failed);
@@ -82,8 +81,8 @@ fn ended_in(cell: &PartCell, rounds: u32) -> Option<EndedBy> {
 }
 
 impl Lasted {
-    /// Of a cell's parts, each with its repeat. `None` where nothing was measured and nothing ended it (it is not available), and
-    /// of parts that an older doorbell wrote.
+    /// From a cell's parts, each with its repeat. `None` if nothing was measured and there is no reason for an ending (it is unavailable), and for
+    /// parts that an older doorbell wrote.
     pub(super) fn of<'p>(
         stage: &Stage,
         cells: impl Iterator<Item = (u32, &'p PartCell)> + Clone,
@@ -97,13 +96,13 @@ impl Lasted {
     }
 }
 
-/// For how long the loads rested in each round of a cell, by repeat and round, where they did.
+/// How long the loads rested in each round of a cell, by repeat and round, if they did.
 pub(super) fn rested_by_round<'p>(cells: impl Iterator<Item = (u32, &'p PartCell)>) -> BTreeMap<(u32, u32), u64> {
     let resting = turns(cells).into_iter().filter(|(_, turn)| turn.rested_ns > 0);
     resting.map(|(repeat, turn)| ((repeat, turn.round), turn.rested_ns)).collect()
 }
 
-/// `None` of parts that an older doorbell wrote.
+/// `None` for parts that an older doorbell wrote.
 pub(super) fn of_stage(stage: &Stage, parts: &[Part], cut_short: Option<EndedBy>) -> Option<StageLasted> {
     let parts = || parts.iter().filter(|part| part.stage == stage.number);
     let mut ended = BTreeMap::new();

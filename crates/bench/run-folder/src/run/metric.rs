@@ -1,10 +1,10 @@
-//! What a metric is worth of one cell.
+//! The value of a metric for one cell.
 
 use super::CellOfRun;
 use crate::part::Status;
 use experiment::Metric;
 
-/// The figure of this metric, where it is one of the samples alone.
+/// The figure of this metric, if it depends only on the samples.
 pub(super) fn figure(metric: Metric) -> Option<statistics::Figure> {
     Some(match metric {
         Metric::Min => statistics::Figure::Min,
@@ -18,7 +18,7 @@ pub(super) fn figure(metric: Metric) -> Option<statistics::Figure> {
     })
 }
 
-/// The value of a cell by which it is compared and judged, or why there is none.
+/// The value of a cell for comparison and judgement, or why there is none.
 pub fn value(cell: &CellOfRun, metric: Metric) -> Result<f64, String> {
     match &cell.status {
         Status::Unavailable(why) => return Err(format!("unavailable: {why}")),

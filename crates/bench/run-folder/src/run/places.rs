@@ -1,10 +1,10 @@
-//! What a sweep found: a figure for each place, and what these say of one another.
+//! The result of a sweep: a figure for each place, and figures over the places.
 
 use experiment::{Addresses, Cell};
 use serde::{Deserialize, Serialize};
 use statistics::Rounds;
 
-/// Of the means of all places that were measured, by what the cell observes.
+/// Figures over the means of all measured places, by the observed value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Places {
     /// Bytes from one to the next.
@@ -12,19 +12,19 @@ pub struct Places {
     pub count: u64,
     pub measured: u64,
     pub mean_ns: f64,
-    /// Standard deviation, of a sample of places (n - 1); 0 of a single place.
+    /// Standard deviation, for a sample of places (n - 1); 0 for a single place.
     pub sd_ns: f64,
     pub least_ns: f64,
     /// The offset of that place, bytes.
     pub least_at: u64,
     pub most_ns: f64,
     pub most_at: u64,
-    /// The mean of each place, in the order of their offsets; null where there is no sample.
+    /// The mean of each place, in the order of their offsets; null without samples.
     pub each_ns: Vec<Option<f64>>,
 }
 
 impl Places {
-    /// `rounds` are the values of all samples, `each` rounds of one repeat behind those of the other.
+    /// `rounds` are the values of all samples, with `each` rounds for each repeat in sequence.
     pub(super) fn of(cell: &Cell, rounds: &Rounds, each: u32) -> Option<Places> {
         let Addresses::Sweep { step, .. } = cell.subject.addresses else { return None };
         let count = cell.subject.addresses.places();

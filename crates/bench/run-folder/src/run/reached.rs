@@ -1,10 +1,10 @@
-//! Whether the loads of a stage did what they had to do. Cells beside a load that did not are not what the experiment asks for: they
-//! have no figures.
+//! Whether the loads of a stage reached their minimum. If a load did not, the cells were not measured as the experiment requires: they have no
+//! figures.
 
 use crate::part::{Loaded, Part, Status};
 use experiment::{Gpu, LoadSpec, MustReach, Stage};
 
-/// Why a stage has no figures; `None` where all its loads were there and reached what they had to, in every repeat.
+/// Why a stage has no figures; `None` if all its loads existed and reached their minimum, in every repeat.
 pub(super) fn spoilt(stage: &Stage, parts: &[&Part]) -> Option<Status> {
     let loads = stage.loads.iter().enumerate().filter(|(_, load)| load.must_reach.is_some());
     let each = loads.flat_map(|(n, load)| parts.iter().map(move |part| (load, part.loads.get(n))));
@@ -27,13 +27,13 @@ pub(super) fn spoilt(stage: &Stage, parts: &[&Part]) -> Option<Status> {
     missed.map(Status::Invalid)
 }
 
-/// What a load had to reach and did not: `3.1 of 5 GB/s`, and the same as a sentence.
+/// The minimum that a load missed: `3.1 of 5 GB/s`, and the same as a sentence.
 pub(super) fn missed(load: &LoadSpec, done: &Loaded, gpu: Gpu) -> Option<(String, String)> {
     let must_reach = load.must_reach?;
     let worked = done.seconds - done.rested;
     let a_second = |count: u64| if worked > 0.0 { count as f64 / worked } else { 0.0 };
     let (reached, of, unit, scale, note) = match must_reach {
-        // How fast an emulation is says nothing.
+        // The speed of an emulation has no meaning.
         _ if gpu == Gpu::Soft => (a_second(done.transfers), f64::MIN_POSITIVE, "", 1.0, "nothing was done"),
         MustReach::Times(n) => (a_second(done.transfers), n, " a second", 1.0, ""),
         MustReach::Bytes(n) => (a_second(done.bytes), n, " GB/s", 1e9, ""),
@@ -42,7 +42,7 @@ pub(super) fn missed(load: &LoadSpec, done: &Loaded, gpu: Gpu) -> Option<(String
                 Some(rate) => (rate * f64::from(load.count), "of its own rate"),
                 None => (done.alone.unwrap_or(0.0), "of what it reached alone"),
             };
-            // What did nothing alone can reach any part of that.
+            // A load that did no work alone could reach any part of that.
             let of = (whole * percent / 100.0).max(f64::MIN_POSITIVE);
             (a_second(done.transfers), of, " a second", 1.0, note)
         }
@@ -62,7 +62,7 @@ pub(super) fn missed(load: &LoadSpec, done: &Loaded, gpu: Gpu) -> Option<(String
     Some((what, why))
 }
 
-/// Two digits at least, three below ten, without zeros that say nothing.
+/// At least two digits, three below ten, without trailing zeros.
 fn short(value: f64) -> String {
     if value > 0.0 && value < 0.01 {
         return format!("{value:.1e}");
@@ -109,19 +109,19 @@ mod tests {
         assert_eq!(why(gigabytes, None, &done(10, 6_200_000_000, None)).as_deref(), Some("3.1 of 5 GB/s"));
         assert_eq!(why(gigabytes, None, &done(10, 10_000_000_000, None)), None);
         assert_eq!(why(MustReach::Times(1000.0), None, &done(1998, 0, None)).as_deref(), Some("999 of 1000 a second"));
-        // Of its own rate: 4 threads of 100 a second.
+        // Relative to its own rate: 4 threads of 100 a second.
         let own = |transfers| why(MustReach::Percent(90.0), Some(100.0), &done(transfers, 0, None));
         assert_eq!(own(720), None);
         assert_eq!(own(718).as_deref(), Some("359 of 360 a second, 90 % of its own rate"));
-        // Of what it reached alone; what did nothing there has not proven that it is a load.
+        // Relative to its rate alone; a load without work there is not a proven load.
         let alone = |transfers, alone| why(MustReach::Percent(50.0), None, &done(transfers, 0, alone));
         assert_eq!(alone(100, Some(100.0)), None);
         assert_eq!(alone(98, Some(100.0)).as_deref(), Some("49 of 50 a second, 50 % of what it reached alone"));
         assert!(alone(0, Some(0.0)).is_some_and(|why| why.starts_with("0 of ")));
-        // The time in which the loads were told to rest is not held against them.
+        // The time of rests is not counted against the loads.
         let rested = Loaded { rested: 1.0, ..done(1000, 0, None) };
         assert_eq!(why(MustReach::Times(1000.0), None, &rested), None);
-        // Of an emulation only that something was done.
+        // On an emulation it only matters that some work was done.
         assert!(missed(&load(gigabytes, None), &done(1, 0, None), Gpu::Soft).is_none());
         assert_eq!(missed(&load(gigabytes, None), &done(0, 0, None), Gpu::Soft).unwrap().0, "nothing was done");
     }

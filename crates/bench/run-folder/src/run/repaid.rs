@@ -1,13 +1,13 @@
-//! After how many transfers what is paid once has paid.
+//! After how many transfers a one-time cost is repaid.
 
 use super::CellOfRun;
 use experiment::{Experiment, Repay};
 use serde::{Deserialize, Serialize};
 
-/// One question of the experiment's at one size in one stage. A time is missing where one of its subjects has none.
+/// One question of the experiment at one size in one stage. A time is missing if one of its subjects has none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Repaid {
-    /// Which of the experiment's questions, from 0.
+    /// Index of the experiment's question, from 0.
     pub repay: u32,
     pub stage: u32,
     pub bytes: u64,
@@ -20,15 +20,15 @@ pub struct Repaid {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum After {
-    /// So many transfers.
+    /// After this many transfers.
     Transfers(u64),
-    /// A transfer takes no less than it does otherwise.
+    /// A transfer takes at least as long as otherwise.
     Never,
     Unknown,
 }
 
 impl After {
-    /// The least number of transfers for which `once + n * each <= n * against`.
+    /// The smallest number of transfers for which `once + n * each <= n * against`.
     fn of(once: u64, each: u64, against: u64) -> After {
         match against.checked_sub(each).filter(|saved| *saved > 0) {
             Some(saved) => After::Transfers(once.div_ceil(saved)),
@@ -37,7 +37,7 @@ impl After {
     }
 }
 
-/// All questions, at each size at which one of their subjects was to be measured.
+/// All questions, at each size at which one of their subjects should be measured.
 pub(super) fn all(experiment: &Experiment, cells: &[CellOfRun]) -> Vec<Repaid> {
     let mut all = Vec::new();
     for (number, repay) in (0u32..).zip(&experiment.repays) {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_repaid_when_the_sums_are_equal_and_never_where_nothing_is_saved() {
+    fn a_cost_is_repaid_when_the_sums_are_equal_and_never_without_a_saving() {
         for (once, each, against, after) in [
             (100, 10, 20, After::Transfers(10)),
             (101, 10, 20, After::Transfers(11)),

@@ -1,14 +1,14 @@
-//! How a call grows with its number: `graph(1)`, `graph(10)`, `graph(100)` are one family, whose times and commands are held against
-//! the number and against each other.
+//! How a call grows with its number: `graph(1)`, `graph(10)`, `graph(100)` are one family, whose times and commands are compared with the number
+//! and with each other.
 
 use super::{CellOfRun, Coordinate};
 use experiment::What;
 use serde::{Deserialize, Serialize};
 use statistics::{CONFIDENCE, Line, Step, steps};
 
-/// Fewer members are no family.
+/// Minimum number of members of a family.
 const LEAST: usize = 3;
-/// The matrix's axis by which a stage is recorded or not: times come from one stage and commands from the other.
+/// The matrix's axis for recorded stages: times come from one stage and commands from the other.
 const RECORD: &str = "run.record";
 
 /// A call at several numbers.
@@ -20,20 +20,20 @@ pub struct Scaling {
     pub point: Vec<Coordinate>,
     pub bytes: u64,
     pub members: Vec<Member>,
-    /// The call's median time, ns, against the number.
+    /// The call's median time, ns, by number.
     pub call_by_number: Option<Line>,
-    /// Until its end is seen, ns, against the number: what the engine needs for each more, gaps between them included.
+    /// Time until its end is seen, ns, by number: the engine's time for each additional one, including gaps.
     pub done_by_number: Option<Line>,
-    /// Bytes of the pushbuffer against the number.
+    /// Bytes of the pushbuffer by number.
     pub pushbuffer_by_number: Option<Line>,
-    /// The call's median time, ns, against the bytes of the pushbuffer: one over the slope is the rate at which commands are written.
+    /// The call's median time, ns, by bytes of the pushbuffer: one divided by the slope is the rate at which commands are written.
     pub call_by_pushbuffer: Option<Line>,
-    /// Between which numbers the bytes of the pushbuffer change.
+    /// The numbers between which the bytes of the pushbuffer change.
     pub pushbuffer_steps: Vec<Step>,
     pub doorbell_steps: Vec<Step>,
 }
 
-/// One of them. Times are medians of a stage that is not recorded where there is one; commands are medians.
+/// A member. Times are medians of a stage without recording if there is one; commands are medians.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Member {
     pub number: u64,

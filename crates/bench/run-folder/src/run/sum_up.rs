@@ -13,7 +13,7 @@ use experiment::{Cell, Compare, Experiment, Metric, Observe, Stage, What};
 use statistics::{CONFIDENCE, Ratio, Rounds};
 use std::collections::HashMap;
 
-/// What the folder does not say.
+/// Data that the folder does not contain.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
     pub commit: Option<String>,
@@ -23,16 +23,16 @@ pub struct Context {
     pub ended: String,
     pub environment: serde_json::Value,
     pub warnings: Vec<String>,
-    /// Why a part (stage, repeat) is missing, where somebody knows.
+    /// Why a part (stage, repeat) is missing, if known.
     pub failed: HashMap<(u32, u32), String>,
-    /// Why any other one is.
+    /// Why any other part is missing.
     pub interrupted: Option<Interrupted>,
 }
 
 /// The run was stopped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interrupted {
-    /// Stage and repeat of the part that was under way, if one was.
+    /// Stage and repeat of the part in progress, if there was one.
     pub at: Option<(u32, u32)>,
 }
 
@@ -45,12 +45,12 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
             .get(part.stage as usize)
             .is_some_and(|s| s.cells.len() == part.cells.len() && part.repeat < s.run.repeats);
         if !known {
-            let what = format!("its part {:04}-{:02} is not one of the experiment", part.stage, part.repeat);
+            let what = format!("its part {:04}-{:02} does not belong to the experiment", part.stage, part.repeat);
             return Err(Error::damaged(folder.path(), what));
         }
     }
     let missing = missing(stages, &parts, &context);
-    // A run that goes on began with its first part.
+    // A resumed run began with its first part.
     let began = parts.iter().map(|p| &p.began).filter(|b| !b.is_empty());
     let started = began.chain([&context.started]).min().cloned().unwrap_or_default();
     let mut warnings = context.warnings.clone();
@@ -59,11 +59,11 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
     let compare = experiment.compare.as_ref().map(|c| Comparison::of(experiment, c, stages));
     let held_against = compare.is_some() || best::is_asked(experiment, stages);
     let mut values: HashMap<(u32, u32), Rounds> = HashMap::new();
-    // A ratio of misses is one of what was due.
+    // A ratio of misses uses the due samples.
     let due_matters = experiment.compare.as_ref().is_some_and(|compare| compare.metric == Metric::Misses);
     let mut due: HashMap<(u32, u32), Rounds> = HashMap::new();
     let cut_short: Vec<_> = stages.iter().map(|s| lasted::cut_short(s.number, &missing, &context)).collect();
-    // Where commands are looked at, so is where the time goes.
+    // If commands are recorded, the division of the time is computed, too.
     let studied = stages.iter().any(|stage| !stage.run.record.is_no());
     for stage in stages {
         let mut of_stage = Vec::new();
@@ -108,7 +108,7 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
     let measured = Measured { stages: &stages, cells: &cells, values: &values, functional };
     let asserts = experiment.asserts.iter().map(|a| measured.judge(a)).collect();
     let largest = measured.largests(experiment);
-    // Of a functional run no route is the fastest.
+    // In a functional run no route is the fastest.
     let best = if functional { Vec::new() } else { measured.best() };
     Ok(Run {
         schema: SCHEMA.into(),
@@ -134,7 +134,7 @@ pub(super) fn run(folder: &Folder, context: Context) -> Result<Run, Error> {
     })
 }
 
-/// What is to be said of a part's recording.
+/// Warnings about a part's recording.
 fn of_recording(part: &Part) -> Vec<String> {
     let place = format!("the recording of stage {}, repeat {}", part.stage, part.repeat);
     let Some(recorded) = &part.recorded else { return Vec::new() };
@@ -147,7 +147,7 @@ const STOPPED_IN_IT: &str = "the run was stopped while it was measured";
 const STOPPED_BEFORE_IT: &str = "the run was stopped before it";
 const NOT_MEASURED: &str = "not measured";
 
-/// What a run that was summed up says of its missing parts, as it was told.
+/// Restores the context of a summarized run from its missing parts.
 pub(super) fn context_of(missing: &[Missing]) -> Context {
     let mut context = Context::default();
     for m in missing {
@@ -174,7 +174,7 @@ fn missing(stages: &[Stage], parts: &[Part], context: &Context) -> Vec<Missing> 
     all.filter(|at| !there(at)).map(|at| Missing { stage: at.0, repeat: at.1, why: why(at) }).collect()
 }
 
-/// Why nothing of a stage was measured that no process died at.
+/// Why a stage without a dead process was not measured.
 fn not_measured(stage: &Stage, context: &Context) -> &'static str {
     match context.interrupted.as_ref().map(|stopped| stopped.at) {
         Some(Some((at, _))) if at == stage.number => "the run was stopped while its stage was measured",
@@ -187,7 +187,7 @@ fn point(stage: &Stage) -> Vec<Coordinate> {
     stage.point.iter().map(|(name, value)| Coordinate { name: name.clone(), value: value.clone() }).collect()
 }
 
-/// One warning for all cells whose untimed work waited for loads, however many they are.
+/// One warning for all cells whose untimed work was stuck because of loads, for any number of cells.
 fn stuck_between(stages: &[Stage], parts: &[Part]) -> Option<String> {
     const NAMED: usize = 3;
     let stuck: Vec<_> = parts
@@ -212,21 +212,21 @@ fn stuck_between(stages: &[Stage], parts: &[Part]) -> Option<String> {
     ))
 }
 
-/// What is known of a cell besides its parts.
+/// Knowledge about a cell apart from its parts.
 struct How<'r> {
-    /// What it is if no part is there.
+    /// Its status if no part exists.
     without: Status,
     /// Why its stage has no figures.
     spoilt: Option<&'r Status>,
     /// Why its stage lacks a repeat.
     cut_short: Option<EndedBy>,
-    /// Where its time goes is asked.
+    /// Whether to compute how its time is divided.
     studied: bool,
-    /// What was due is asked.
+    /// Whether the due samples are needed.
     due_matters: bool,
 }
 
-/// A cell without its ratio; the samples that stand for it, and what was due.
+/// A cell without its ratio; its observed samples, and the due ones.
 fn one(
     stage: &Stage,
     number: usize,
@@ -245,7 +245,7 @@ fn one(
     for what in [Observe::Done, Observe::Submit, Observe::Engine] {
         let values = gathered.take(what);
         let found = figure(&values);
-        // Copies back to back are timed by the GPU's clock where there is one.
+        // Copies back to back are timed by the GPU's clock if there is one.
         if found.is_some() && (what == Observe::Done || what == Observe::Engine && subject.back_to_back > 1) {
             rate = gathered.rate(cell, &values);
         }
@@ -311,8 +311,7 @@ fn one(
     Ok((cell, [kept, due].map(|rounds| rounds.filter(|r| !r.is_empty()))))
 }
 
-/// Takes back every figure of a cell that was measured beside something else than the experiment says. How many samples there are
-/// stays; they lie in their files.
+/// Removes every figure of a cell that was not measured under its intended loads. The number of samples stays; they are in their files.
 fn withdraw(cell: &mut CellOfRun, why: Status) {
     cell.status = why;
     cell.figures = Figures::default();
@@ -337,15 +336,15 @@ fn added(a: Tally, b: Tally) -> Tally {
     }
 }
 
-/// One failure makes the cell failed. A cell that some processes could open and others not is measured, with a warning. So is
-/// one that a process died at, if others did not: the part is missing. `without` is what it is if no part is there.
+/// One failure makes the cell failed. A cell that some processes could open and others not is measured, with a warning. The same if the process
+/// died in some repeats, but not in others: the part is missing. `without` is its status if no part exists.
 fn status<'a>(of_parts: impl Iterator<Item = (u32, &'a Status)>, without: Status, warn: impl FnOnce(String)) -> Status {
     let (mut measured, mut unavailable, mut failed) = (false, None, None);
     for (repeat, status) in of_parts {
         match status {
             Status::Measured => measured = true,
             Status::Unavailable(why) => unavailable = unavailable.or(Some((repeat, why))),
-            // No process says it of its own cells.
+            // A process never reports this for its own cells.
             Status::Failed(why) | Status::Invalid(why) => failed = failed.or(Some(why)),
         }
     }
@@ -399,10 +398,10 @@ fn away(part: &Part) -> Option<f64> {
     noise.chain(steal).reduce(f64::max)
 }
 
-/// The time between two looks at the counters.
+/// The time between two readings of the counters.
 struct Window<'p> {
     counted: &'p [(String, f64)],
-    /// What was moved, and how many bytes of it.
+    /// The moved subjects, and their bytes.
     moved: Vec<(&'p What, f64)>,
 }
 
@@ -430,9 +429,9 @@ impl<'p> Window<'p> {
     }
 }
 
-/// Of all windows together.
+/// For all windows together.
 fn used(windows: &[Window<'_>]) -> Used {
-    // Where one does not say, the sum would be of something else.
+    // If one window lacks the value, the sum would be incomplete.
     let sum = |name: &str| windows.iter().map(|w| w.value(name)).sum::<Option<f64>>().filter(|_| !windows.is_empty());
     Used {
         link: link(windows),
@@ -442,7 +441,7 @@ fn used(windows: &[Window<'_>]) -> Used {
     }
 }
 
-/// NVML's energy moves in steps of about 100 ms: windows of 250 ms gave 110, 118 or 158 W for one and the same work (H200).
+/// NVML's energy is updated in steps of about 100 ms: windows of 250 ms gave 110, 118 or 158 W for the same work (H200).
 const LEAST_ENERGY_SECONDS: f64 = 1.0;
 
 /// The `n`-th cell of its stage.
@@ -463,7 +462,7 @@ fn metered(stage: &Stage, n: usize, parts: &[(&Part, crate::Samples)]) -> Option
     })
 }
 
-/// Of two repeats.
+/// Merges those of two repeats.
 fn link_count(a: LinkCount, b: LinkCount) -> LinkCount {
     let by = a.by.zip(b.by).map(|(a, b)| if a == b { a } else { LinkBy::Rates });
     let why = match (a.why, b.why) {
@@ -473,10 +472,10 @@ fn link_count(a: LinkCount, b: LinkCount) -> LinkCount {
     LinkCount { by, looks: a.looks.saturating_add(b.looks), why }
 }
 
-/// Which way the bytes of a route go: to the GPU or from it. `None` for what is no route.
+/// The direction of a route's bytes: to the GPU or from it. `None` if it is no route.
 fn is_to_gpu(what: &What) -> Option<bool> {
     let What::Route(text) = what else { return None };
-    // Which link those cross, if any, is a matter of who plays the device.
+    // The link that these cross, if any, depends on what serves as the device.
     if text.contains("device") {
         return None;
     }
@@ -544,11 +543,11 @@ fn place(c: &CellOfRun) -> Place<'_> {
     (c.stage, &c.subject, c.bytes)
 }
 
-/// Who is compared with whom.
+/// The pairs of a comparison.
 struct Comparison<'a> {
     compare: &'a Compare,
     experiment: &'a Experiment,
-    /// Of each stage the one that differs from it in its policy only and has the baseline's.
+    /// For each stage, the stage that differs only in its policy and has the baseline's.
     partner: Vec<Option<u32>>,
 }
 
@@ -565,7 +564,7 @@ impl<'a> Comparison<'a> {
         Comparison { compare, experiment, partner: stages.iter().map(partner).collect() }
     }
 
-    /// The cell that this one is compared with, and what that one differs by: a subject's name, or a policy.
+    /// The cell that this one is compared with, and its difference: a subject's name, or a policy.
     fn baseline<'c>(
         &self,
         cell: &CellOfRun,
@@ -593,7 +592,7 @@ impl<'a> Comparison<'a> {
         let ratio = |these, those, figure| Ratio::of(these, those, figure, CONFIDENCE);
         let ratio = match self.compare.metric {
             Metric::Rate => {
-                // Both move as many bytes: the rates are as the mean times, the other way round.
+                // Both move equally many bytes: the ratio of rates is the inverse ratio of mean times.
                 let many = f64::from(cell.back_to_back.max(1)) / f64::from(baseline.back_to_back.max(1));
                 let mut ratio = ratio(those, these, statistics::Figure::Mean)?;
                 ratio.ratio *= many;

@@ -1,19 +1,19 @@
-//! Rounds whose samples do not weigh the same.
+//! Rounds with very different numbers of samples.
 //!
-//! A figure of a cell is one of all its samples, so a round counts by its samples. One in which a call was stuck has few of them, or one,
-//! and hardly counts, though it may be the round that matters; one that has many more than the others decides alone.
+//! A figure of a cell is one of all its samples, so a round counts by its samples. A round in which a call was stuck has few samples, or one, and
+//! hardly counts, though it may be the important round. A round that has many more samples than the others decides alone.
 
 use super::CellOfRun;
 use crate::part::Status;
 use crate::samples::reads_counters;
 use experiment::{Experiment, Gpu, Stage};
 
-/// Rounds that differ by no more say the same.
+/// Rounds whose numbers of samples are within this factor count as similar.
 const MOST: u64 = 4;
-/// Of cells that a warning names.
+/// Maximum number of cells that a warning names.
 const NAMED: usize = 3;
 
-/// One for all cells whose rounds differ by much, and one for all that have no samples in some rounds.
+/// One warning for all cells whose rounds differ much, and one for all that have no samples in some rounds.
 pub(super) fn warnings(experiment: &Experiment, stages: &[Stage], cells: &[CellOfRun]) -> Vec<String> {
     if experiment.run.gpu == Gpu::Soft {
         return Vec::new();
@@ -48,7 +48,7 @@ pub(super) fn warnings(experiment: &Experiment, stages: &[Stage], cells: &[CellO
     differ.into_iter().chain(lacking).collect()
 }
 
-/// The fewest and the most samples of its rounds, where they differ by much.
+/// The minimum and maximum number of samples of its rounds, if they differ much.
 fn spread(c: &CellOfRun) -> Option<(u64, u64)> {
     let samples = || c.per_round.samples.iter().copied();
     let (low, high) = samples().min().zip(samples().max())?;

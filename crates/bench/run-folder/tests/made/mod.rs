@@ -1,4 +1,4 @@
-//! Experiments, parts and samples that nobody measured.
+//! Synthetic experiments, parts and samples.
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
@@ -58,7 +58,7 @@ pub fn experiment() -> Experiment {
     }
 }
 
-/// As a closed loop takes them: of about 2 us, in ten rounds, all different.
+/// As in a closed loop: of about 2 us, in ten rounds, all different.
 pub fn samples(seed: u64, n: usize) -> Vec<Sample> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut now = 1_000_000 * seed;
@@ -126,7 +126,7 @@ pub fn read(text: &str) -> Experiment {
     experiment::read(text, "made-up.toml", &[]).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
-/// One that takes so long in all: a tenth in the call, half in the engine.
+/// A sample of this total duration: a tenth in the call, half in the engine.
 pub fn sample(round: u32, at: u64, ns: u64) -> Sample {
     Sample {
         round,
@@ -140,7 +140,7 @@ pub fn sample(round: u32, at: u64, ns: u64) -> Sample {
     }
 }
 
-/// Every route of one GPU, as the shipped experiment has them, at these sizes.
+/// Every route of one GPU, as in the shipped experiment, at these sizes.
 pub fn routes(sizes: &str) -> String {
     let text = include_str!("../../../../../experiments/crossover.toml");
     let sizes = [format!("matrix.bytes={sizes}")];

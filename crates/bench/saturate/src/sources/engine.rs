@@ -1,8 +1,8 @@
-//! Copy engines in the place of devices: an I/O is one copy of a channel of our own, with a doorbell of its own and, behind it, a
-//! release of its own. Or many share both.
+//! Copy engines as devices: an I/O is one copy of a separate channel, with its own doorbell and, after it, its own semaphore release. Or many I/Os
+//! share both.
 //!
-//! Their memory lies on the other side of the link: host memory for I/Os whose target is the GPU, video memory for those whose
-//! target is the host. So each byte of payload crosses the link once.
+//! The engine's memory is on the other side of the link: host memory for I/Os whose target is the GPU, GPU memory for those whose target is the
+//! host. So each byte of payload crosses the link once.
 
 mod gathered;
 mod mover;
@@ -25,23 +25,23 @@ use std::sync::Arc;
 use std::time::Duration;
 use submitter::{AtGates, Each};
 
-/// The first copy of a channel is a small one, and has this long.
+/// Time limit of the first copy of a channel, which is small.
 const FIRST: Duration = Duration::from_secs(5);
 
 /// The copy engines of one GPU.
 pub struct Engines {
     space: Arc<AddressSpace>,
-    /// That take I/Os whose target is the GPU, and those whose target is the host; the best first.
+    /// Engines for I/Os whose target is the GPU, and engines for those whose target is the host; the best first.
     numbers: [Vec<u32>; 2],
     mode: Mode,
 }
 
 impl Engines {
-    /// Of the GPU of this address space. `named` are the numbers of the engines, the first device first; none for all that run
-    /// beside kernels, those first that the driver says are made for the direction.
+    /// Copy engines of the GPU of this address space. `named` are the numbers of the engines, that of the first device first. Empty: all that run
+    /// concurrently with kernels, first those that the driver calls suited to the direction.
     ///
     /// # Errors
-    /// The driver does not say which engines there are, or there is none of that number.
+    /// The driver does not list its engines, or there is none of that number.
     pub fn new(space: &Arc<AddressSpace>, named: &[u32], mode: Mode) -> Result<Engines, Error> {
         let all = space.device().engines().map_err(gpu::Error::from)?;
         if let Some(missing) = named.iter().find(|n| !all.iter().any(|engine| engine.number == **n)) {
@@ -60,7 +60,7 @@ impl Engines {
             named => named.to_vec(),
         });
         if numbers[0].is_empty() {
-            return Err(Error::Unavailable("no copy engine of this GPU runs beside kernels".into()));
+            return Err(Error::Unavailable("no copy engine of this GPU runs concurrently with kernels".into()));
         }
         Ok(Engines { space: space.clone(), numbers, mode })
     }
@@ -81,9 +81,9 @@ impl Source for Engines {
         self.numbers[0].len() as u32
     }
 
-    /// The CPU stores the copy's addresses and number, the ring's entry, GP_PUT and the doorbell, each a packet of its own to the GPU; the
-    /// engine's release is one from it. Armed: the addresses, and the line with the gate; then, for the one that is put behind it, two words
-    /// of its place, its gate's words, two entries, GP_PUT and the doorbell.
+    /// The CPU stores the copy's addresses and number, the GPFIFO entry, GP_PUT and the doorbell; each is a packet to the GPU. The engine's release
+    /// is one packet from it. Armed: the addresses, and the line with the gate. Then, for the I/O that is submitted after it: two words of its
+    /// place, its gate's words, two entries, GP_PUT and the doorbell.
     fn traffic(&self, Flow { target, submission, .. }: Flow) -> Option<Traffic> {
         let (submission, release) = match submission {
             Submission::Doorbell => (vec![16, 4, 8, 4, 4], vec![4]),
@@ -148,7 +148,7 @@ impl Engaged {
         let mut channel = Channel::new(space, Engine::Copy(number), way::channel(way))?;
         let ends = submitter::Ends { target: target.region(), device: device.region(), bytes: shape.bytes };
         submitter::first(&mut channel, &ends, FIRST)?;
-        // What lies in video memory is looked at through the GPU by engines alone.
+        // GPU memory is read through the GPU only by copy engines.
         let release = CopyRelease::Word;
         let (mode, words) = (way::mode(way.mode.unwrap_or(usual)), way::place(way.completions));
         self.queues.push(match (shape.flow.submission, shape.batch) {

@@ -1,7 +1,7 @@
-//! A file: an I/O is one direct read by io_uring into a pinned slot, and for the GPU one copy from there; it is done when the copy is. To the
-//! host it ends in the slot (`doorbell files bare`).
+//! A file. An I/O is one direct read by io_uring into a pinned slot, and for the GPU a copy from there; it completes when the copy does. An I/O to
+//! the host ends in the slot (`doorbell files bare`).
 //!
-//! Unlike with other devices the kernel is called for each I/O, and for each look: it is what drives the disk.
+//! Unlike with other devices, each I/O and each poll calls the kernel, because the kernel drives the disk.
 
 use crate::Error;
 use crate::link::{Access, Beside};
@@ -16,17 +16,17 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// One file, and the GPU that it may go to.
+/// One file, and the GPU to which its bytes may go.
 pub struct Files<'m> {
     source: files::Source,
-    /// The same bytes, for comparisons: through the page cache.
+    /// The same file, read through the page cache, for comparisons.
     reference: File,
     machine: Option<&'m Machine>,
 }
 
 impl<'m> Files<'m> {
     /// # Errors
-    /// [`Error::File`] with what helps: there is no such file, or its file system has no direct I/O.
+    /// [`Error::File`] with what to do: the file is missing, or its file system has no direct I/O.
     pub fn open(path: &Path, machine: Option<&'m Machine>) -> Result<Files<'m>, Error> {
         let source = files::Source::open(path, false).map_err(of_file)?;
         if let Some(why) = source.buffered() {
@@ -53,7 +53,7 @@ impl Source for Files<'_> {
         1
     }
 
-    /// A copy engine of the GPU's takes the bytes out of host memory.
+    /// A copy engine of the GPU reads the bytes from host memory.
     fn traffic(&self, flow: Flow) -> Option<Traffic> {
         let beside = Beside { along: vec![16, 4, 8, 4, 4], against: vec![4] };
         (flow.target == Target::Gpu).then_some(Traffic { access: Access::Read, beside })
@@ -66,7 +66,7 @@ impl Source for Files<'_> {
     fn open<'s>(&'s mut self, shape: &Shape) -> Result<Box<dyn Opened<'s> + 's>, Error> {
         let unavailable = |what: String| Err(Error::Unavailable(what));
         if shape.devices != 1 {
-            return unavailable(format!("{} devices are asked for, and there is one file", shape.devices));
+            return unavailable(format!("{} devices are requested, and there is one file", shape.devices));
         }
         if shape.flow.submission != Submission::Doorbell {
             return unavailable("only copy engines have gates".into());
@@ -107,7 +107,7 @@ impl Source for Files<'_> {
                     let queue = files::Queue::new(machine, &open.files.source, Direction::Read, to, &options);
                     (End::Memory(Box::new(memory)), queue.map_err(of_file)?)
                 }
-                (Target::Gpu, None) => return unavailable("no GPU's memory was given as a target".into()),
+                (Target::Gpu, None) => return unavailable("no GPU was given whose memory can be a target".into()),
             };
             let kept = match &end {
                 End::Slots(kept) => Some(kept.clone()),
@@ -129,7 +129,7 @@ impl Source for Files<'_> {
     }
 }
 
-/// What the slots of a queue held when it went: the place of the block on the device, and its bytes.
+/// The contents of a queue's slots when it was dropped: the place of the block on the device, and its bytes.
 type Kept = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;
 
 /// Where the bytes of a queue end.
@@ -155,7 +155,7 @@ impl<'s> Opened<'s> for Open<'s, '_> {
         Placed::Apart
     }
 
-    /// Of a file that holds the same bytes everywhere they say little.
+    /// In a file that holds the same bytes everywhere a comparison finds little.
     fn device_bytes(&mut self, queue: usize, at: u64, into: &mut [u8]) -> Result<(), Error> {
         let path = self.files.source.path();
         Ok(self.files.reference.read_exact_at(into, queue as u64 * self.each + at).map_err(Broken::read(path))?)
@@ -175,7 +175,7 @@ impl<'s> Opened<'s> for Open<'s, '_> {
         }
     }
 
-    /// Slots are used again and again: of each the last block is compared.
+    /// Slots are reused: the last block of each is compared.
     fn check(&mut self, _: &[Walk]) -> Option<Result<Checked, Error>> {
         if self.ends.iter().any(|end| matches!(end, End::Memory(_))) {
             return None;
@@ -210,7 +210,7 @@ struct Reads<'m> {
     gathered: u32,
     batch: u32,
     done: [files::Done; LOOK],
-    /// What each slot read last, where the slots are looked at.
+    /// The block that each slot read last, if the slots are compared.
     last: Vec<Option<u64>>,
     kept: Option<Kept>,
 }
@@ -224,7 +224,7 @@ impl Queue for Reads<'_> {
         if self.gathered < self.batch { Ok(()) } else { self.ring() }
     }
 
-    /// The kernel is told: one call for what was gathered.
+    /// One system call submits all batched I/Os.
     fn ring(&mut self) -> Result<(), Error> {
         self.gathered = 0;
         self.queue.reap(&mut []).map_err(of_file)?;
@@ -253,7 +253,7 @@ impl Queue for Reads<'_> {
 impl Drop for Reads<'_> {
     fn drop(&mut self) {
         let Some(kept) = &self.kept else { return };
-        // What is under way still is nobody's: a queue that failed.
+        // A queue that failed: its slots may still be written, so they are not compared.
         if self.queue.in_flight() > 0 {
             return;
         }

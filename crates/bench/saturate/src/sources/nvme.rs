@@ -1,6 +1,6 @@
-//! NVMe drives: an I/O is one read or write command, with a doorbell and a completion entry of its own. One that is longer than a command of the drive may
-//! be is several of them, and done when all are. The data go between the drive and host
-//! memory or a GPU's, straight; queues lie in host memory. A drive is written to only with leave ([`nvme::Overwrite`]).
+//! NVMe drives. An I/O is one read or write command, with its own doorbell and completion entry. An I/O that is longer than the drive's largest
+//! command consists of several, and completes when all have. The data goes directly between the drive and host memory or GPU memory; the queues are
+//! in host memory. A drive is written only with permission ([`nvme::Overwrite`]).
 
 use crate::Error;
 use crate::link::{Access, Beside};
@@ -11,7 +11,7 @@ use nvme::{Controller, Depth, Io, Namespace, Outcome, Overwrite, Piece, Word};
 use pcie::{Memory, Peer};
 use std::time::{Duration, Instant};
 
-/// One drive, and which of its namespaces is read.
+/// One drive, and the namespace that is read.
 pub struct Drive {
     pub controller: Controller,
     pub namespace: Namespace,
@@ -20,11 +20,11 @@ pub struct Drive {
 }
 
 impl Drive {
-    /// The same check as that of `doorbell nvme write`: the word names this drive, and nothing on it that somebody may miss. Made before
-    /// any I/O of the run: what the run itself has written is no reason.
+    /// The same check as in `doorbell nvme write`: the permission names this drive, and the drive holds nothing that somebody may miss. It is made
+    /// before any I/O of the run, so what the run itself writes is no reason to refuse.
     ///
     /// # Errors
-    /// [`nvme::Error::Refused`] with what stands against it; errors of reading.
+    /// [`nvme::Error::Refused`] with the reason; read errors.
     pub fn ask(&mut self, word: &Word) -> Result<(), nvme::Error> {
         let mut queue = self.controller.queue(&Depth { slots: ONE, ..Depth::default() })?;
         self.leave = Some(Overwrite::ask(&self.controller, &mut queue, &self.namespace, word)?);
@@ -32,13 +32,13 @@ impl Drive {
     }
 }
 
-/// A GPU's memory as drives reach it, and as it is looked at: through the GPU, for loads of the CPU are slow there.
+/// A GPU's memory as drives access it, and as this program reads it: through the GPU, because loads of the CPU are slow there.
 pub struct Gpu<'g> {
     pub peer: Peer,
     pub memory: Box<dyn Behind + 'g>,
 }
 
-/// The memory behind a [`Peer`].
+/// The memory of a [`Peer`].
 pub trait Behind {
     /// # Errors
     /// It cannot be written.
@@ -56,7 +56,7 @@ pub struct Drives<'g> {
     timeout: Duration,
 }
 
-/// What a reader of reference bytes moves at a time.
+/// Bytes that the reader of reference data moves at a time.
 const STEP: u64 = 128 << 10;
 /// Slots of that reader.
 const ONE: u16 = 1;
@@ -87,7 +87,7 @@ impl<'g> Source for Drives<'g> {
         self.all.len() as u32
     }
 
-    /// The drives write into the GPU's memory, or read it; what goes to the host does not cross the GPU's link. Queues lie in host memory.
+    /// The drives write the GPU's memory, or read it; I/Os to the host do not cross the GPU's link. The queues are in host memory.
     fn traffic(&self, Flow { target, operation, .. }: Flow) -> Option<Traffic> {
         let access = match operation {
             Operation::Read => Access::Write,
@@ -102,7 +102,7 @@ impl<'g> Source for Drives<'g> {
 
     fn open<'s>(&'s mut self, shape: &Shape) -> Result<Box<dyn Opened<'s> + 's>, Error> {
         let Some(drives) = self.all.get(..shape.devices as usize) else {
-            let what = format!("{} drives are asked for, and there are {}", shape.devices, self.all.len());
+            let what = format!("{} drives are requested, and there are {}", shape.devices, self.all.len());
             return Err(Error::Unavailable(what));
         };
         if shape.flow.submission != Submission::Doorbell {
@@ -116,12 +116,14 @@ impl<'g> Source for Drives<'g> {
             let reach = match (shape.flow.target, &self.gpu) {
                 (Target::Host, _) => None,
                 (Target::Gpu, Some(gpu)) => Some(drive.controller.reach(&gpu.peer).map_err(failed)?),
-                (Target::Gpu, None) => return Err(Error::Unavailable("no GPU's memory was given as a target".into())),
+                (Target::Gpu, None) => {
+                    return Err(Error::Unavailable("no GPU was given whose memory can be a target".into()));
+                }
             };
             let leave = drive.leave.as_ref().filter(|_| is_write);
             if is_write && leave.is_none() {
                 let address = drive.controller.identity().address;
-                return Err(Error::Unavailable(format!("nobody has said that what {address} holds may be lost")));
+                return Err(Error::Unavailable(format!("no option allows the loss of the data on {address}")));
             }
             let block = drive.namespace.block_bytes();
             let needs = shape.part * IMAGES * u64::from(shape.queues);
@@ -194,7 +196,7 @@ impl<'g> Source for Drives<'g> {
     }
 }
 
-/// How many commands an I/O of so many bytes is, and how much each moves at most: whole pages and whole blocks.
+/// The number of commands of an I/O of this size, and the maximum bytes of each: whole pages and whole blocks.
 fn parts(bytes: u64, largest: u64, block: u64) -> Result<(u16, u64), Error> {
     // A command counts blocks with 16 bits.
     let largest = largest.min(block << 16);
@@ -210,7 +212,7 @@ fn parts(bytes: u64, largest: u64, block: u64) -> Result<(u16, u64), Error> {
     }
 }
 
-/// Of one queue: what reads the drive apart from it, and its part of the target.
+/// For one queue: a separate reader of the drive, and the queue's part of the target.
 struct Lane {
     reader: nvme::Queue,
     staging: Memory,
@@ -222,7 +224,7 @@ struct Lane {
     base: u64,
 }
 
-/// What writes take to the drives: the bytes of the targets, which stay the same.
+/// What writes take to the drives: the bytes of the targets, which do not change.
 #[derive(Clone, Copy)]
 struct Written {
     seed: u64,
@@ -236,7 +238,7 @@ struct Open<'s, 'g> {
     written: Option<Written>,
 }
 
-/// Bytes of a target that are filled in one go.
+/// Bytes of a target that are filled in one step.
 const FILL: u64 = 4 << 20;
 
 impl Open<'_, '_> {
@@ -266,12 +268,12 @@ impl Open<'_, '_> {
 }
 
 impl Lane {
-    /// What one command of the reader moves: of a drive whose commands are short, less than `STEP`.
+    /// Bytes that one command of the reader moves: less than `STEP` on a drive whose commands are short.
     fn step(&self, block: u64) -> u64 {
         (self.reader.most_bytes().min(STEP) / block * block).max(block)
     }
 
-    /// The drive's bytes, by reads of a queue of its own, into memory of its own.
+    /// Reads the drive's bytes with a separate queue into separate memory.
     fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), Error> {
         let block = self.namespace.block_bytes();
         let step = self.step(block);
@@ -285,7 +287,7 @@ impl Lane {
         Ok(())
     }
 
-    /// The same the other way, with leave alone.
+    /// The opposite direction, only with permission.
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Error> {
         let Some(leave) = &self.leave else {
             return Err(Error::Unavailable("without leave nothing is written".into()));
@@ -313,10 +315,10 @@ impl<'s> Opened<'s> for Open<'s, '_> {
         if self.written.is_some() { Placed::Apart } else { Placed::Over }
     }
 
-    /// Of a drive that holds the same bytes everywhere they say little.
+    /// If a drive holds the same bytes everywhere, a comparison finds little.
     fn device_bytes(&mut self, queue: usize, at: u64, into: &mut [u8]) -> Result<(), Error> {
         let Some(Written { seed, part }) = self.written else { return self.lanes[queue].read(at, into) };
-        // One image lies behind the other, and a stretch may have parts of both.
+        // One image follows the other, and a range may have parts of both.
         let first = ((part - at % part) as usize).min(into.len());
         let (into, rest) = into.split_at_mut(first);
         filled(seed, queue, at % part, into);
@@ -344,7 +346,7 @@ impl<'s> Opened<'s> for Open<'s, '_> {
 
 /// Completions that one look takes.
 const LOOK: usize = 64;
-/// Looks in vain until a drive that failed or is late is looked for.
+/// Empty polls before this queue checks for a drive that failed or a late command.
 const VAIN: u32 = 1 << 12;
 
 /// An I/O of several commands.
@@ -366,10 +368,10 @@ struct Commands {
     /// The first block of this queue's.
     block: u64,
     bytes: u64,
-    /// Commands of one I/O, and how much each moves at most.
+    /// Commands of one I/O, and the maximum bytes of each.
     parts: u16,
     most: u64,
-    /// Of each I/O that is several commands.
+    /// The state of each I/O that consists of several commands.
     under_way: Vec<UnderWay>,
     gathered: Vec<(u16, Io)>,
     batch: usize,
@@ -378,7 +380,7 @@ struct Commands {
 }
 
 impl Commands {
-    /// One command: `bytes` from `at` of an I/O's on.
+    /// Submits one command: `bytes` from `at` on within an I/O.
     #[inline]
     fn command(&mut self, slot: u16, place: Place, at: u64, bytes: u64) -> Result<(), Error> {
         let block = self.namespace.block_bytes();
@@ -397,7 +399,7 @@ impl Commands {
         if self.gathered.len() < self.batch { Ok(()) } else { self.ring() }
     }
 
-    /// A command of an I/O has ended: the I/O's status when it was the last one.
+    /// A command of an I/O has ended: returns the I/O's status if it was the last one.
     fn ended(&mut self, slot: u16, status: u32) -> Option<Done> {
         if self.parts == 1 {
             return Some(Done { slot: slot.into(), status });

@@ -1,4 +1,4 @@
-//! A graph of CUDA's that we launch.
+//! A CUDA graph that doorbell launches.
 
 use crate::{Error, Machine, Unavailable};
 use cuda::{Graph, Stream};
@@ -6,16 +6,16 @@ use gpu::{Channel, Libcuda, Ticket};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// While a graph is learnt, no other is: what CUDA's channels are given meanwhile is taken for the graph's.
+/// Only one graph is learnt at a time: what CUDA's channels get meanwhile is taken for the graph's commands.
 static LEARNING: Mutex<()> = Mutex::new(());
 
-/// Until it is dropped no other graph is learnt.
+/// No other graph is learnt until this is dropped.
 pub(super) fn learning() -> MutexGuard<'static, ()> {
     LEARNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) struct Ours {
-    // Before the channel, which waits for what it was given.
+    // Declared before the channel, which waits for its submissions.
     graph: launch::Graph,
     channel: Channel,
     last: Option<Ticket>,
@@ -25,7 +25,7 @@ impl Ours {
     /// Learns a graph, which CUDA launches three times for it.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where there is no channel in CUDA's group, or the graph is not understood.
+    /// [`Error::Unavailable`] if there is no channel in CUDA's channel group, or the graph is not understood.
     pub fn learn(machine: &Machine, graph: &Graph<'_>, stream: &Stream<'_>) -> Result<Ours, Error> {
         let (graph, channel) = learnt(machine, graph, stream)?;
         Ok(Ours { graph, channel, last: None })
@@ -37,7 +37,7 @@ impl Ours {
         Ok(())
     }
 
-    /// Whether what was launched last is over.
+    /// Whether the last launch is complete.
     #[inline]
     pub fn done(&self) -> bool {
         self.last.is_none_or(|ticket| self.channel.done(ticket))
@@ -49,7 +49,7 @@ impl Ours {
     }
 }
 
-/// A graph, learnt on a channel of its own.
+/// Learns a graph on a separate channel.
 ///
 /// # Errors
 /// As [`Ours::learn`].
@@ -65,7 +65,7 @@ pub(crate) fn learnt(
     let mut channel = launch::channel(space).map_err(refused)?;
     // SAFETY: its kernels name memory that outlives the stream, as `exec` and `stream` outlive this.
     let mut by_cuda = unsafe { launch::OnStream::new(stream.context(), exec.handle(), stream.handle()) };
-    // SAFETY: module and memory of the kernels are `Launches`', which lets go of this first.
+    // SAFETY: `Launches` owns the kernels' module and memory and drops this first.
     let graph = unsafe { launch::Graph::learn(watched, &mut channel, &mut by_cuda) }.map_err(refused)?;
     Ok((graph, channel))
 }

@@ -1,5 +1,5 @@
-//! A copy to the GPU as a program makes it: prepared once, then submitted and waited for by libdoorbell's functions from C, or from Python; and from Python by
-//! CUDA, to compare.
+//! A copy to the GPU as a program makes it: prepared once, then submitted and waited for by libdoorbell's functions from C, or from Python; and
+//! from Python by CUDA, for comparison.
 
 use super::python::{Prepared, Python};
 use super::{C, Caller, PYTHON, Session, check, doorbell, is_done, wait};
@@ -13,14 +13,14 @@ use std::time::Duration;
 /// Where no size is given.
 const BYTES: u64 = 4096;
 const POLLED: &str = "polled";
-/// The word that is polled has a line of memory to itself.
+/// The polled word has a separate cache line.
 const LINE: usize = 64;
 
 pub(crate) const COPY: Entry = Entry {
     name: "copy",
     form: "copy(polled,c,python=doorbell|cuda)",
     about: "a copy from pinned host memory to the GPU: by libdoorbell's functions, prepared once, from C (c, or nothing) or from Python; python=cuda: \
-            cuMemcpyHtoDAsync and cuStreamSynchronize, called from Python by ctypes; polled: the stream writes a word after it, at which Python looks",
+            cuMemcpyHtoDAsync and cuStreamSynchronize, called from Python by ctypes; polled: the stream writes a word after the copy, which Python polls",
     bytes: BYTES,
     number: None,
     words: &[POLLED, C],
@@ -35,13 +35,13 @@ fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
     let caller = Caller::of(call)?.unwrap_or(Caller::C);
     let polled = call.has(POLLED);
     if polled && caller != Caller::PythonByCuda {
-        return Err(Unavailable::new("doorbell_wait looks at a word in any case: polled is for python=cuda").into());
+        return Err(Unavailable::new("doorbell_wait always polls a word: polled is for python=cuda").into());
     }
     Ok(Box::new(Copies::new(machine, caller, bytes, polled)?))
 }
 
 struct Copies<'m> {
-    // Before the memory that it names, and what it needs.
+    // Declared before the memory that it names and needs.
     by: By,
     _stream: Option<(Stream<'m>, PinnedBuffer<'m>)>,
     _session: Option<Session>,
@@ -59,7 +59,7 @@ enum By {
 struct Prepaid {
     transfer: u64,
     buffers: [u64; 2],
-    /// Of the last submission.
+    /// The ticket of the last submission.
     ticket: u64,
 }
 
@@ -72,7 +72,7 @@ impl Drop for Prepaid {
     }
 }
 
-/// Both memories: CUDA's where there is CUDA, as programs have them; else doorbell's own, which goes with what was prepared.
+/// Both memories. With CUDA they are CUDA's, as in a program; else they are doorbell's, which are freed with the prepared copy.
 enum Memory<'m> {
     Cuda { host: PinnedBuffer<'m>, view: Option<View>, device: DeviceBuffer<'m> },
     Own { host: *mut u8, device: *const u8 },
@@ -91,7 +91,7 @@ impl Memory<'_> {
         match self {
             Memory::Cuda { view: Some(view), .. } => view.read(0, into)?,
             Memory::Cuda { device, .. } => device.read(into)?,
-            // SAFETY: memory of as many bytes, mapped for the CPU, and no copy is under way.
+            // SAFETY: memory of this many bytes, mapped for the CPU, and no copy is in flight.
             Memory::Own { device, .. } => unsafe { device.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) },
         }
         Ok(())
@@ -144,7 +144,7 @@ impl<'m> Copies<'m> {
                     (None, _) => "submit() and wait() of a prepared copy of the package doorbell",
                     (Some(_), false) => "cuMemcpyHtoDAsync and cuStreamSynchronize, called by ctypes",
                     (Some(_), true) => {
-                        "cuMemcpyHtoDAsync and cuStreamWriteValue32, called by ctypes, and a loop that looks at the word"
+                        "cuMemcpyHtoDAsync and cuStreamWriteValue32, called by ctypes, and a loop that polls the word"
                     }
                 };
                 (By::Python(prepared), own, format!("{calls}, from Python {}", python.version))
@@ -159,13 +159,13 @@ impl<'m> Copies<'m> {
 }
 
 impl Prepaid {
-    /// With the places of doorbell's own memory, where CUDA has none.
+    /// Also returns the addresses of doorbell's own memory, if there is none of CUDA's.
     fn new((host, device): (u64, u64), bytes: usize) -> Result<(Prepaid, (u64, u64)), Error> {
         let mut prepared = Prepaid { transfer: 0, buffers: [0; 2], ticket: 0 };
         let mut own = [std::ptr::null_mut(); 2];
         for (n, (at, place)) in [(host, DOORBELL_HOST), (device, DOORBELL_VIDEO)].into_iter().enumerate() {
             let buffer = &mut prepared.buffers[n];
-            // SAFETY: so many bytes are there; a handle and an address are written.
+            // SAFETY: this many bytes are there; the calls write a handle and an address.
             check(unsafe {
                 match at {
                     0 => doorbell_buffer_create(doorbell(), place, bytes, buffer, &mut own[n]),
@@ -196,7 +196,7 @@ impl<'m> Copies<'m> {
         if host.is_null() {
             return Err(Unavailable::new("the CPU does not reach the memory").into());
         }
-        // SAFETY: so many bytes of host memory, which only copies of ours read, and none is under way while it is written.
+        // SAFETY: this many bytes of host memory. Only copies of this subject read it, and none is in flight while it is written.
         let source = unsafe { std::slice::from_raw_parts_mut(host, self.bytes) };
         fastrand::Rng::with_seed(seed).fill(source);
         Ok(Moving { by: &mut self.by, memory: &self.memory, source, found: vec![0; self.bytes], state: seed | 1 })
@@ -211,7 +211,7 @@ struct Moving<'r, 'm> {
     state: u64,
 }
 
-/// Bytes that change at the start, in the middle and at the end, as those of routes do.
+/// Bytes that change at the start, in the middle and at the end, as in routes.
 const STAMP: usize = 8;
 
 impl Subject for Moving<'_, '_> {

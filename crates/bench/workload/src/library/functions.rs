@@ -1,4 +1,4 @@
-//! Where libdoorbell's functions are in this program, by name: the Python package calls these.
+//! Addresses of libdoorbell's functions in this program, by name: the Python package calls these.
 
 macro_rules! addresses {
     ($($name:ident),* $(,)?) => {

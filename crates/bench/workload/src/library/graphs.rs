@@ -1,4 +1,4 @@
-//! A graph of CUDA's that is launched by libdoorbell's functions from C, or from Python; and from Python by CUDA, to compare.
+//! A CUDA graph that libdoorbell's functions launch from C, or from Python; and that CUDA launches from Python, for comparison.
 
 use super::python::{Prepared, Python};
 use super::{Caller, Session, check, doorbell, is_done, wait};
@@ -22,11 +22,11 @@ enum By {
 }
 
 impl<'m> Launched<'m> {
-    /// Learns the graph, which CUDA launches a few times in `stream` for it. `told`: where its last kernel writes a word, and by how much that grows with
-    /// each launch.
+    /// Learns the graph, which CUDA launches a few times in `stream` for it. `told`: the word that its last kernel writes, and by how much it grows
+    /// with each launch.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where it cannot be launched, or Python is not here.
+    /// [`Error::Unavailable`] if it cannot be launched, or Python is not available here.
     pub(crate) fn new(
         machine: &'m Machine,
         caller: Caller,

@@ -1,7 +1,8 @@
-//! libdoorbell's own functions, called as programs call them: from C (its C ABI) and from Python (its package, in an interpreter inside this process).
+//! libdoorbell's own functions, called as programs call them: from C (its C ABI) and from Python (its package, in an interpreter inside this
+//! process).
 //!
-//! The functions are linked into this program, so its one session and the channels of the routes see the same calls of CUDA's. The session opens with
-//! the first subject that needs it and closes with the last.
+//! The functions are linked into this program, so its one session and the channels of the routes see the same CUDA calls. The first subject that
+//! needs the session opens it, and the last closes it.
 
 mod copies;
 mod functions;
@@ -34,10 +35,10 @@ pub(crate) enum Caller {
 }
 
 impl Caller {
-    /// As a call names it; `None` where it names none.
+    /// The caller that a call names; `None` if it names none.
     pub(crate) fn of(call: &Call) -> Result<Option<Caller>, Error> {
         match (call.has(C), call.given(PYTHON.key())) {
-            (true, Some(_)) => Err(Unavailable::new("c and python= are two callers: choose one").into()),
+            (true, Some(_)) => Err(Unavailable::new("c and python= each choose the caller: give one").into()),
             (true, None) => Ok(Some(Caller::C)),
             (false, Some("cuda")) => Ok(Some(Caller::PythonByCuda)),
             (false, Some(_)) => Ok(Some(Caller::Python)),
@@ -58,7 +59,7 @@ pub(crate) struct Session(());
 
 impl Session {
     /// # Errors
-    /// [`Error::Unavailable`] where libdoorbell has no GPU to open.
+    /// [`Error::Unavailable`] if libdoorbell has no GPU to open.
     pub(crate) fn open(machine: &Machine) -> Result<Session, Error> {
         let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
         if *users == 0 {
@@ -107,7 +108,7 @@ pub(crate) fn check(code: i32) -> Result<(), Error> {
 
 #[cold]
 fn failed(code: i32) -> Error {
-    // SAFETY: never null, and no call of this thread comes between.
+    // SAFETY: the text is never null, and this thread makes no other call in between.
     let detail = unsafe { CStr::from_ptr(doorbell_error_detail()) }.to_string_lossy().into_owned();
     match code {
         DOORBELL_UNAVAILABLE | DOORBELL_GRAPH | DOORBELL_NOT_PINNABLE => Unavailable::new(detail).into(),

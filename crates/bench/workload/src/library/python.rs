@@ -1,10 +1,11 @@
 //! A Python interpreter inside this process: `libpython`, opened at run time, and the script that prepares what is measured.
 //!
-//! The thread that measures calls into it, and reads its own clock around each call as it does for every other subject. The interpreter belongs to the
-//! thread that first needs it, which keeps Python's lock (the GIL): no other thread runs Python, so nothing waits for it.
+//! The measuring thread calls into it, and reads its own clock around each call as for every other subject. The interpreter belongs to the thread
+//! that first needs it, which keeps Python's lock (the GIL): no other thread runs Python, so nothing waits for it.
 //!
-//! `DOORBELL_PYTHON` names the interpreter whose version and standard library are used (python3). `DOORBELL_LIBPYTHON` names the library, where it is not
-//! installed with that; a standard library next to it (`python3.12/` next to `libpython3.12.so.1.0`) is the one that is used, and no interpreter is asked.
+//! `DOORBELL_PYTHON` names the interpreter whose version and standard library are used (python3). `DOORBELL_LIBPYTHON` names the library, if it is
+//! not installed with that interpreter. If a standard library is next to it (`python3.12/` next to `libpython3.12.so.1.0`), that is used, and no
+//! interpreter is run.
 
 use super::functions;
 use crate::{Error, Unavailable};
@@ -55,7 +56,7 @@ type Raw = *mut c_void;
 
 macro_rules! functions {
     ($($name:ident($($argument:ty),*) $(-> $answer:ty)?;)*) => {
-        /// The functions of Python's C API that are needed, all of its stable ABI but the first.
+        /// The required functions of Python's C API. All but the first are in its stable ABI.
         #[allow(non_snake_case, reason = "named as Python names them")]
         struct Functions {
             $($name: unsafe extern "C" fn($($argument),*) $(-> $answer)?,)*
@@ -104,7 +105,7 @@ pub(super) struct Python {
     pub version: String,
 }
 
-// SAFETY: `Python::of_thread` gives it to one thread alone.
+// SAFETY: `Python::of_thread` gives it to one thread only.
 unsafe impl Send for Python {}
 // SAFETY: as above.
 unsafe impl Sync for Python {}
@@ -112,7 +113,7 @@ unsafe impl Sync for Python {}
 /// Which library, and whose.
 struct Found {
     program: String,
-    /// Of the standard library.
+    /// The folder of the standard library.
     home: String,
     version: String,
     /// Where the library may be.
@@ -129,7 +130,7 @@ fn beside(library: &str) -> Option<Found> {
     Some(Found { program, home, version: version.into(), places: vec![library.into()] })
 }
 
-/// What the interpreter says, with the library that the environment names.
+/// What the interpreter reports, with the library that the environment names.
 fn asked(named: Option<String>) -> Result<Found, String> {
     let program = std::env::var(INTERPRETER).unwrap_or_else(|_| "python3".into());
     let asked = Command::new(&program).args(["-c", ASK]).output();
@@ -150,13 +151,11 @@ impl Python {
     /// The interpreter, which the first call starts.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] with what to install or to set, and on every thread but the first that asked.
+    /// [`Error::Unavailable`] with what to install or to set, and on every thread except the first that asked.
     pub(super) fn of_thread() -> Result<&'static Python, Error> {
         let python = PYTHON.get_or_init(Python::start).as_ref().map_err(|why| Unavailable::new(why.clone()))?;
         if python.thread != std::thread::current().id() {
-            return Err(
-                Unavailable::new("Python is called by one thread of a process: it cannot be a load here").into()
-            );
+            return Err(Unavailable::new("only one thread of a process calls Python: it cannot be a load here").into());
         }
         Ok(python)
     }
@@ -169,7 +168,8 @@ impl Python {
         };
         let mut reasons = Vec::new();
         let opened = places.iter().find_map(|place| {
-            // SAFETY: Python's library has no initialiser that needs anything. Its symbols are for modules of the standard library, which are not linked to it.
+            // SAFETY: Python's library has no initialiser that needs anything. Its symbols are for modules of the standard library, which are not
+            // linked to it.
             unsafe { Library::open(Some(place), RTLD_NOW | RTLD_GLOBAL) }.map_err(|e| reasons.push(e.to_string())).ok()
         });
         let Some(library) = opened else {
@@ -211,30 +211,30 @@ impl Python {
         }
         // SAFETY: code that was compiled above, and a dictionary.
         let answer = unsafe { (self.functions.PyEval_EvalCode)(code, self.names, self.names) };
-        // SAFETY: a reference of ours.
+        // SAFETY: this code owns the reference.
         unsafe { (self.functions.Py_DecRef)(code) };
         if answer.is_null() { Err(self.error()) } else { Ok(answer) }
     }
 
     fn run(&self, text: &str) -> Result<(), String> {
         let none = self.code(text, STATEMENTS)?;
-        // SAFETY: a reference of ours.
+        // SAFETY: this code owns the reference.
         unsafe { (self.functions.Py_DecRef)(none) };
         Ok(())
     }
 
-    /// What an expression gives: a tuple of functions and numbers.
+    /// Evaluates an expression that gives a tuple of functions and numbers.
     pub(super) fn tuple(&'static self, expression: &str) -> Result<Tuple, Error> {
         let raw = self.code(expression, EXPRESSION).map_err(|why| said(&why))?;
         Ok(Tuple { python: self, raw })
     }
 
-    /// The exception that was raised last, which is no more then.
+    /// The last raised exception, which is cleared.
     fn error(&self) -> String {
         let mut parts = [std::ptr::null_mut(); 3];
         let [kind, value, trace] = &mut parts;
         let f = &self.functions;
-        // SAFETY: this thread has the GIL; what is fetched is ours.
+        // SAFETY: this thread has the GIL; this code owns what it fetches.
         unsafe {
             (f.PyErr_Fetch)(kind, value, trace);
             (f.PyErr_NormalizeException)(kind, value, trace);
@@ -252,7 +252,7 @@ impl Python {
     }
 }
 
-/// What a script cannot have here is unavailable; all else went wrong.
+/// A script's "unavailable" stays that; all else is an error.
 fn said(why: &str) -> Error {
     if ["Unavailable", "NotLaunchable", "NotPinnable"].iter().any(|name| why.contains(name)) {
         Unavailable::new(why).into()
@@ -269,7 +269,7 @@ pub(super) struct Tuple {
 
 impl Tuple {
     fn item(&self, at: isize) -> Result<Raw, Error> {
-        // SAFETY: a tuple of ours; what it gives is its own.
+        // SAFETY: this code owns the tuple; the item is a borrowed reference.
         let item = unsafe { (self.python.functions.PyTuple_GetItem)(self.raw, at) };
         if item.is_null() { Err(said(&self.python.error())) } else { Ok(item) }
     }
@@ -281,7 +281,7 @@ impl Tuple {
 
     pub(super) fn function(&self, at: isize) -> Result<Function, Error> {
         let raw = self.item(at)?;
-        // SAFETY: an object of the tuple's, which gets a reference of ours.
+        // SAFETY: an object of the tuple, of which this takes a new reference.
         unsafe { (self.python.functions.Py_IncRef)(raw) };
         Ok(Function { python: self.python, raw })
     }
@@ -289,12 +289,12 @@ impl Tuple {
 
 impl Drop for Tuple {
     fn drop(&mut self) {
-        // SAFETY: a reference of ours; the thread of the interpreter.
+        // SAFETY: this owns the reference; the interpreter's thread drops it.
         unsafe { (self.python.functions.Py_DecRef)(self.raw) };
     }
 }
 
-/// A function that takes nothing.
+/// A function without arguments.
 pub(super) struct Function {
     python: &'static Python,
     raw: Raw,
@@ -304,12 +304,12 @@ impl Function {
     #[inline]
     pub(super) fn call(&self) -> Result<(), Error> {
         let f = &self.python.functions;
-        // SAFETY: a callable of ours; this thread has the GIL.
+        // SAFETY: this owns the callable; this thread has the GIL.
         let answer = unsafe { (f.PyObject_CallNoArgs)(self.raw) };
         if answer.is_null() {
             return Err(said(&self.python.error()));
         }
-        // SAFETY: a reference of ours.
+        // SAFETY: this code owns the reference.
         unsafe { (f.Py_DecRef)(answer) };
         Ok(())
     }
@@ -317,7 +317,7 @@ impl Function {
 
 impl Drop for Function {
     fn drop(&mut self) {
-        // SAFETY: a reference of ours; the thread of the interpreter.
+        // SAFETY: this owns the reference; the interpreter's thread drops it.
         unsafe { (self.python.functions.Py_DecRef)(self.raw) };
     }
 }
@@ -330,7 +330,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// The first three of what an expression gives.
+    /// The first three items of the tuple.
     pub(super) fn of(tuple: &Tuple) -> Result<Prepared, Error> {
         Ok(Prepared { fire: tuple.function(0)?, wait: tuple.function(1)?, close: tuple.function(2)? })
     }

@@ -1,5 +1,5 @@
-//! Reads and writes of a file past the page cache (O_DIRECT). The file has no name: it is gone when its last descriptor is closed,
-//! whatever ended the process.
+//! Reads and writes of a file past the page cache (O_DIRECT). The file has no name: it disappears when its last descriptor is closed, however the
+//! process ended.
 
 use crate::entry::{Entry, Result as Open};
 use crate::{Checks, Did, Error, Opened, Subject, Unavailable, Waiting, Wanted, Wrong};
@@ -15,7 +15,7 @@ const WRITE: &str = "write";
 pub(crate) const FILE: Entry = Entry {
     name: "file",
     form: "file(read|write)",
-    about: "writes or reads a block of an unnamed file in TMPDIR past the page cache (O_DIRECT); one after the other if neither is said",
+    about: "writes or reads a block of an unnamed file in TMPDIR past the page cache (O_DIRECT); alternately if neither is named",
     bytes: BLOCK,
     number: None,
     words: &[READ, WRITE],
@@ -31,9 +31,9 @@ pub(crate) const FILE: Entry = Entry {
     },
 };
 
-/// Of one read or write.
+/// Bytes of one read or write.
 const BLOCK: u64 = 1 << 20;
-/// Whole pages of memory and of the file: what O_DIRECT wants of any disk.
+/// Whole pages of memory and of the file: what O_DIRECT needs on any disk.
 const ALIGN: usize = 4096;
 /// Of the file.
 const BLOCKS: u64 = 32;
@@ -142,7 +142,7 @@ struct Turn<'b> {
     at: u64,
 }
 
-/// What stands in a block: words of its number and the seed.
+/// The contents of a block: words computed from its number and the seed.
 fn words(seed: u64, block: u64) -> [u8; 8] {
     (seed ^ (block + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes()
 }
@@ -234,12 +234,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_no_name_is_left() {
+    fn written_data_is_read_and_no_file_name_is_left() {
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         for way in [Way::Reads, Way::Writes, Way::Both] {
             let mut opened = match open(folder.path(), way, &Wanted::of(10_000)) {
                 Ok(opened) => opened,
-                // The source lies on a file system without it.
+                // The source folder is on a file system without O_DIRECT.
                 Err(Error::Unavailable(why)) => test_support::skip!("{}", why.reason),
                 Err(e) => panic!("{e}"),
             };

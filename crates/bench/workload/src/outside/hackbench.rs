@@ -1,8 +1,8 @@
-//! The scheduler under stress: hackbench of rt-tests, started again and again beside the measurement. Groups of 20 senders and 20
-//! receivers pass messages through sockets or pipes.
+//! The scheduler under stress: hackbench of rt-tests, started repeatedly during the measurement. Groups of 20 senders and 20 receivers pass
+//! messages through sockets or pipes.
 //!
-//! The invariant: none of its processes outlives this one. All of them are in a process group of a shell that waits for the end of a
-//! pipe whose other end is here. The kernel closes that when this process ends, whatever ended it, and the shell kills the group.
+//! The invariant: none of its processes outlives this one. All of them are in a process group of a shell that waits for the end of a pipe whose
+//! other end is here. The kernel closes that end when this process ends, for whatever reason, and the shell kills the group.
 
 use crate::entry::{Call, Entry, Number, Result as Open};
 use crate::{Did, Error, Opened, Subject, Unavailable, Waiting};
@@ -17,7 +17,7 @@ const THREADS: &str = "threads";
 pub(crate) const HACKBENCH: Entry = Entry {
     name: "hackbench",
     form: "hackbench(GROUPS,pipe,threads)",
-    about: "hackbench of rt-tests, once: so many groups of 40 processes that pass messages; each message counts",
+    about: "hackbench of rt-tests, once: this many groups of 40 processes that pass messages; each message counts",
     bytes: 0,
     number: Some(Number { of: "groups", default: 4, least: 1, most: 100 }),
     words: &[PIPE, THREADS],
@@ -26,7 +26,7 @@ pub(crate) const HACKBENCH: Entry = Entry {
     open: |_, call, _| open(call),
 };
 
-/// Of each sender to each receiver: short runs, so that the load ends soon when it is to end.
+/// Messages of each sender to each receiver: short runs, so that the load ends soon when it should.
 const LOOPS: u64 = 20;
 /// Each sender sends to each receiver of its group.
 const PAIRS: u64 = 20 * 20;
@@ -101,7 +101,7 @@ impl Drop for Group {
 }
 
 struct Runs<'h> {
-    // The group before what is waited for: it kills that.
+    // The group is declared before the process that is waited for, because the group kills it.
     group: Group,
     bench: &'h Hackbench,
     run: Option<Child>,
@@ -171,11 +171,11 @@ mod tests {
         subject.fire().unwrap();
         subject.wait(Duration::ZERO).unwrap();
         assert_eq!(subject.did().times, 20 * 20 * LOOPS);
-        // Under way when it is dropped: the group goes, and nobody waits for its end.
+        // It is dropped while it runs: the group is killed, and nobody waits for its end.
         subject.fire().unwrap();
     }
 
-    /// Whether the process is there and no zombie.
+    /// Whether the process exists and is not a zombie.
     fn runs(pid: u32) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))

@@ -1,4 +1,4 @@
-//! A load that needs a CPU and nothing else.
+//! A load that only needs a CPU.
 
 use crate::entry::Entry;
 use crate::{Error, Opened, Subject, Waiting, Wrong};
@@ -9,7 +9,7 @@ const YIELD: &str = "yield";
 pub(crate) const HOG: Entry = Entry {
     name: "hog",
     form: "hog(yield)",
-    about: "burns a CPU for 1 ms; no call of CUDA's and no system call; yield: gives way then to threads of the same priority",
+    about: "keeps a CPU busy for 1 ms, without CUDA or system calls; yield: then yields to threads of the same priority",
     bytes: 0,
     number: None,
     words: &[YIELD],
@@ -20,7 +20,7 @@ pub(crate) const HOG: Entry = Entry {
 
 const FOR: Duration = Duration::from_millis(1);
 
-/// Beside a thread of its own FIFO priority on one CPU, a hog that never gives way is all that ever runs there.
+/// If it has the same FIFO priority and CPU as another thread, a hog that never yields is all that ever runs there.
 #[derive(Clone, Copy)]
 struct Hog {
     yields: bool,

@@ -1,6 +1,7 @@
-//! Memory bandwidth, as STREAM's triad takes it: `a[i] = b[i] + factor * c[i]` over arrays that no cache holds.
+//! Memory bandwidth, as in STREAM's triad: `a[i] = b[i] + factor * c[i]` over arrays that no cache holds.
 //!
-//! McCalpin, "STREAM: Sustainable Memory Bandwidth in High Performance Computers": each array at least four times the last cache.
+//! McCalpin, "STREAM: Sustainable Memory Bandwidth in High Performance Computers": each array has at least four times the size of the last-level
+//! cache.
 
 use crate::entry::{Entry, Result as Open};
 use crate::{Checks, Did, Error, Opened, Subject, Waiting, Wanted, Wrong};
@@ -10,7 +11,7 @@ use std::time::Duration;
 pub(crate) const TRIAD: Entry = Entry {
     name: "triad",
     form: "triad",
-    about: "a piece of STREAM's triad over three arrays of so many bytes; its bytes are counted as STREAM does (24 an element)",
+    about: "a piece of STREAM's triad over three arrays of this many bytes; bytes are counted as in STREAM (24 per element)",
     bytes: BYTES,
     number: None,
     words: &[],
@@ -19,7 +20,7 @@ pub(crate) const TRIAD: Entry = Entry {
     open: |_, _, wanted| open(wanted),
 };
 
-/// Of each of the three arrays.
+/// Bytes of each of the three arrays.
 const BYTES: u64 = 64 << 20;
 /// Elements of one piece: a fraction of a millisecond, so that the load ends and rests at once.
 const PIECE: usize = 32 << 10;
@@ -40,7 +41,7 @@ impl Opened for Triad {
         format!("STREAM's triad over three arrays of {} bytes", self.elements * 8)
     }
 
-    /// Touched by the thread that uses it: its pages are near that.
+    /// The thread that uses the arrays touches them first, so their pages are near it.
     fn prepare(&mut self, seed: u64) -> Result<Box<dyn Subject + '_>, Error> {
         let of = |value: f64| -> Result<Vec<f64>, Error> {
             let mut all = Vec::new();
@@ -61,7 +62,7 @@ struct Turn {
     /// Where the next piece begins.
     next: usize,
     last: std::ops::Range<usize>,
-    /// Another one for each pass over the arrays.
+    /// A different one for each pass over the arrays.
     factor: f64,
 }
 
@@ -103,7 +104,7 @@ impl Subject for Turn {
 
     fn check(&mut self) -> Result<Option<Wrong>, Error> {
         let Some(first) = self.last.clone().next() else { return Ok(None) };
-        // All of b are the same, and all of c.
+        // All elements of b are the same, and all of c.
         let right = (self.b[first] + self.factor * self.c[first]).to_le_bytes();
         let found = self.a[self.last.clone()].iter().map(|a| a.to_le_bytes());
         Ok(found.filter_map(|found| Difference::between(&right, &found, None)).map(Wrong::Data).next())

@@ -1,4 +1,4 @@
-//! Code comes to the GPU: modules are loaded, and kernels when they are first used.
+//! Code is loaded to the GPU: modules when they are loaded, and kernels when they are first used.
 
 use super::{Take, Taking};
 use crate::entry::{Call, Entry, Number, Result as Open};
@@ -9,17 +9,17 @@ use std::ffi::CString;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// The module is compiled before, as those of libraries are.
+/// The module is compiled beforehand, as those of libraries are.
 const COMPILED: &str = "compiled";
-/// The same PTX each time, which the driver compiled once and keeps on disk, as that of a program that was run before.
+/// The same PTX each time: the driver compiled it once and keeps it on disk, as for a program that ran before.
 const CACHED: &str = "cached";
-/// The variable that keeps the driver from that.
+/// The variable that disables the driver's cache.
 const NO_CACHE: &str = "CUDA_CACHE_DISABLE";
 
 pub(crate) const MODULE: Entry = Entry {
     name: "module",
     form: "module(KERNELS,compiled|cached)",
-    about: "cuModuleLoadData of PTX, compiled anew each time, or (compiled) of code for this GPU, or (cached) of PTX whose code the driver has in its \
+    about: "cuModuleLoadData of PTX, compiled each time, or (compiled) of code for this GPU, or (cached) of PTX whose code the driver has in its \
             cache on disk; unloaded before the next, untimed",
     bytes: 0,
     number: Some(Number { of: "kernels", default: 400, least: 1, most: 10_000 }),
@@ -32,8 +32,8 @@ pub(crate) const MODULE: Entry = Entry {
 pub(crate) const LAZY: Entry = Entry {
     name: "lazy",
     form: "lazy(KERNELS)",
-    about: "the first launch of a kernel that is loaded when it is first used, cuModuleGetFunction included; a new module of \
-            so many is loaded, untimed, when all have been used",
+    about: "the first launch of a kernel that is loaded when it is first used, including cuModuleGetFunction; a new module of \
+            this many is loaded, untimed, when all have been used",
     bytes: 0,
     number: Some(Number { of: "kernels", default: 200, least: 1, most: 10_000 }),
     words: &[],
@@ -42,8 +42,8 @@ pub(crate) const LAZY: Entry = Entry {
     open: open_lazy,
 };
 
-/// So many kernels, each of which adds 1 to a word. No two calls give the same text, so that nothing is found in a cache: the
-/// driver keeps what it has compiled, also on disk.
+/// This many kernels, each of which adds 1 to a word. No two calls give the same text, so no cache has it: the driver keeps what it has compiled,
+/// also on disk.
 fn text(kernels: u32, salt: u64) -> String {
     let mut text = String::from(".version 7.0\n.target sm_70\n.address_size 64\n");
     for n in 0..kernels {
@@ -65,7 +65,7 @@ fn name(salt: u64, kernel: u32) -> String {
     format!("own_{salt:016x}_{kernel}")
 }
 
-/// A word that kernels count in, and a stream of their own.
+/// A word that kernels count up, and their stream.
 struct Counter<'m> {
     stream: Stream<'m>,
     cell: DeviceBuffer<'m>,
@@ -84,7 +84,7 @@ impl<'m> Counter<'m> {
     #[inline]
     fn launch(&mut self, module: &Module<'_>, name: &CString) -> Result<(), Error> {
         let (function, arguments) = (module.function_named(name)?, [Argument::U64(self.cell.address())]);
-        // SAFETY: the argument is the kernel's; the stream is waited for before the word goes.
+        // SAFETY: the argument is the kernel's; the stream is waited for before the word is freed.
         unsafe { function.launch([1; 3], [1; 3], 0, &self.stream, &arguments) }?;
         self.count = self.count.wrapping_add(1);
         Ok(())
@@ -137,7 +137,7 @@ struct Modules<'m> {
     counter: Counter<'m>,
     context: &'m Context,
     kernels: u32,
-    /// Of the next text.
+    /// The salt of the next text.
     salt: u64,
     text: CString,
     /// The first kernel's name.
@@ -154,9 +154,9 @@ impl<'m> Take for Modules<'m> {
         let what = match (&self.compiled, std::env::var(NO_CACHE).as_deref()) {
             (Some(_), _) => "code for this GPU",
             _ if self.cached => "PTX that is the same each time, in the driver's cache on disk",
-            (None, Ok("1")) => "PTX, compiled anew each time",
+            (None, Ok("1")) => "PTX, compiled each time",
             (None, _) => {
-                "PTX, compiled anew each time, and written to the driver's cache on disk (CUDA_CACHE_DISABLE is not 1)"
+                "PTX, compiled each time, and written to the driver's cache on disk (CUDA_CACHE_DISABLE is not 1)"
             }
         };
         format!("cuModuleLoadData of {} kernels, {what}; unloaded before the next, untimed", self.kernels)
@@ -198,7 +198,7 @@ fn open_lazy<'m>(machine: &'m Machine, call: &Call, _: &crate::Wanted) -> Open<'
     Ok(Box::new(Lazy { module: None, counter: Counter::new(context)?, context, compiled, names, used: 0 }))
 }
 
-/// A module that was compiled once and is loaded again whenever all its kernels have been used: nothing is compiled meanwhile.
+/// A module that was compiled once and is loaded again whenever all its kernels have been used; nothing is compiled meanwhile.
 struct Lazy<'m> {
     // Before the word that its kernels name.
     module: Option<Module<'m>>,
@@ -255,7 +255,7 @@ impl Subject for FirstLaunches<'_, '_> {
     fn fire(&mut self) -> Result<(), Error> {
         let lazy = &mut *self.0;
         if lazy.used == lazy.names.len() {
-            // Nobody has renewed it: not a way to time it, but a first launch all the same.
+            // It was not renewed: its time means nothing, but it is still a first launch.
             lazy.ready()?;
         }
         let (Some(module), Some(name)) = (&lazy.module, lazy.names.get(lazy.used)) else { return Err(Error::Idle) };

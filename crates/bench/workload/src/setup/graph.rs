@@ -1,4 +1,4 @@
-//! Graphs are made ready: one graph, instantiated again and again.
+//! Preparing graphs: one graph, instantiated again and again.
 
 use super::{Take, Taking};
 use crate::entry::{Call, Entry, Number, Result as Open};

@@ -1,4 +1,4 @@
-//! Memory of the GPU, pinned memory, and pageable memory that is pinned afterwards.
+//! GPU memory, pinned memory, and pageable memory that is pinned afterwards.
 
 use super::{Giving, Take, Taking};
 use crate::entry::{Call, Entry, Result as Open};
@@ -7,7 +7,7 @@ use cuda::{Context, DeviceBuffer, PinnedBuffer, Registration};
 
 /// Where no size is given.
 const BYTES: u64 = 64 << 20;
-/// A virtual machine's memory grows on first use: what is measured then is the hypervisor.
+/// A virtual machine's memory is allocated by the hypervisor on first use, which would be measured otherwise.
 const TOUCHED: &str = "touched";
 const PAGE: usize = 4096;
 
@@ -26,8 +26,8 @@ pub(crate) const MALLOC: Entry = Entry {
 pub(crate) const HOST_ALLOC: Entry = Entry {
     name: "hostalloc",
     form: "hostalloc(touched)",
-    about: "cuMemHostAlloc; freed before the next, untimed; touched: as much memory again was used and freed beforehand, \
-            so that a virtual machine has it",
+    about: "cuMemHostAlloc; freed before the next, untimed; touched: the same amount of memory was used and freed beforehand, \
+            so that a virtual machine already has it",
     bytes: BYTES,
     number: None,
     words: &[TOUCHED],
@@ -90,17 +90,17 @@ impl<'m> Take for Mallocs<'m> {
 fn open_host_allocs<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
     let (context, bytes) = (machine.context()?, size(wanted)?);
     if call.has(TOUCHED) {
-        // Twice as much: the kernel need not give the very same pages again.
+        // Twice as much: the kernel need not return exactly the same pages.
         drop(written(2 * bytes)?);
     }
     Ok(Box::new(Taking(HostAllocs { context, bytes })))
 }
 
-/// Memory of which every page has been written, by words.
+/// Memory of which every page has been written, as words.
 fn written(bytes: usize) -> Result<Vec<u64>, Error> {
     let mut memory: Vec<u64> = Vec::new();
     memory.try_reserve_exact(bytes.div_ceil(8)).map_err(|_| Error::Memory { bytes: bytes as u64 })?;
-    // Not zero: the kernel maps fresh zeros without a page behind them.
+    // Not zero: for untouched zeros the kernel maps no page.
     memory.resize(bytes.div_ceil(8), 0x5a5a_5a5a_5a5a_5a5a);
     std::hint::black_box(memory.as_slice());
     Ok(memory)
@@ -140,7 +140,7 @@ fn registers<'m>(machine: &'m Machine, wanted: &Wanted) -> Result<Registers<'m>,
 
 struct Registers<'m> {
     context: &'m Context,
-    /// One page more than is registered, so that it begins on a page.
+    /// One page more than is registered, so that the registered part can begin on a page.
     pages: Vec<u64>,
     bytes: usize,
 }
@@ -156,8 +156,8 @@ impl<'m> Take for Registers<'m> {
     fn take(&mut self) -> Result<Registration<'m>, Error> {
         let start = self.pages.as_mut_ptr().cast::<u8>();
         let at = start.wrapping_add(start.align_offset(PAGE));
-        // SAFETY: so many bytes behind the first page boundary are the vector's, which is neither changed nor dropped before
-        // what this gives: `Taken` holds that and borrows this.
+        // SAFETY: this many bytes after the first page boundary belong to the vector, which is neither changed nor dropped before the registration:
+        // `Taken` holds the registration and borrows this.
         Ok(unsafe { Registration::new(self.context, at, self.bytes) }?)
     }
 }

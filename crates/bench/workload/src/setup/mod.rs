@@ -1,6 +1,6 @@
-//! Set-up calls: what a program does before it works, or while others work already. Each `fire` makes one call. What the call
-//! took is given back before the next one, untimed; a load that makes these calls gives back as often as it takes. Some calls are
-//! measured the other way round: what they give back is taken before, untimed.
+//! Set-up calls: what a program does before it works, or while others already work. Each `fire` makes one call. What the call took is given back
+//! before the next one, untimed; a load that makes these calls gives back as often as it takes. For some calls the opposite is measured: giving
+//! back is timed, and taking before it is not.
 
 mod code;
 mod graph;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// A call that takes something.
 trait Take {
-    /// What one call gives; it is given back when it is dropped.
+    /// What one call gives; dropping it gives it back.
     type Held;
 
     /// Whether [`Take::check`] compares anything.
@@ -41,7 +41,7 @@ trait Take {
         Ok(())
     }
 
-    /// Whether what it gave is usable.
+    /// Checks that the result is usable.
     fn check(&mut self, _held: &Self::Held) -> Result<Option<Wrong>, Error> {
         Ok(None)
     }
@@ -85,7 +85,7 @@ impl<T: Take> Subject for Taken<'_, T> {
     #[inline]
     fn fire(&mut self) -> Result<(), Error> {
         if self.held.is_some() {
-            // Nobody has renewed it: not a way to time it, but no leak either.
+            // It was not renewed: its time means nothing, but nothing leaks either.
             self.renew()?;
         }
         self.held = Some(self.call.take()?);
@@ -107,7 +107,7 @@ impl<T: Take> Subject for Taken<'_, T> {
     }
 
     fn check(&mut self) -> Result<Option<Wrong>, Error> {
-        // What was given back cannot be looked at any more.
+        // What was given back cannot be compared any more.
         self.held.as_ref().map_or(Ok(None), |held| self.call.check(held))
     }
 
@@ -116,7 +116,7 @@ impl<T: Take> Subject for Taken<'_, T> {
     }
 }
 
-/// The same, of which giving back is what is measured.
+/// The same call, but giving back is measured.
 struct Giving<T> {
     call: T,
     about: String,
@@ -164,7 +164,7 @@ impl<T: Take> Subject for Given<'_, T> {
     #[inline]
     fn fire(&mut self) -> Result<(), Error> {
         if self.held.is_none() {
-            // Nobody has renewed it: not a way to time it.
+            // It was not renewed: its time means nothing.
             self.renew()?;
         }
         self.held.take().map_or(Ok(()), |held| self.call.give(held))?;

@@ -1,4 +1,4 @@
-//! A device's pin, the one that the routes `dma` and `staged` make once and use often ([`copy::device::Device::pin`]), and its end.
+//! A device's pin, the one that the routes `dma` and `staged` make once and use often ([`copy::device::Device::pin`]), and the end of the pin.
 
 use super::{Giving, Take, Taking};
 use crate::entry::{Call, Entry};
@@ -12,14 +12,14 @@ use std::time::Duration;
 const BYTES: u64 = 64 << 20;
 /// Pinned host memory, not the GPU's.
 const HOST: &str = "host";
-/// What is moved to see whether a pin holds.
+/// Bytes that are moved to see whether a pin holds.
 const MOVED: u64 = 4096;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) const PIN: Entry = Entry {
     name: "pin",
     form: "pin(host)",
-    about: "a device's pin of memory of the GPU, as dma and staged make it; host: of pinned host memory; unpinned before the next, untimed",
+    about: "a device's pin of GPU memory, as dma and staged make it; host: of pinned host memory; unpinned before the next, untimed",
     bytes: BYTES,
     number: None,
     words: &[HOST],
@@ -31,7 +31,7 @@ pub(crate) const PIN: Entry = Entry {
 pub(crate) const UNPIN: Entry = Entry {
     name: "unpin",
     form: "unpin(host)",
-    about: "the end of a device's pin of memory of the GPU; host: of pinned host memory; pinned again before the next, untimed",
+    about: "the end of a device's pin of GPU memory; host: of pinned host memory; pinned again before the next, untimed",
     bytes: BYTES,
     number: None,
     words: &[HOST],
@@ -45,7 +45,7 @@ pub(crate) const UNPIN: Entry = Entry {
 
 struct Pins<'m> {
     device: Box<dyn Device>,
-    /// The device's own memory, pinned for as long as it is there.
+    /// The device's own memory, pinned for its lifetime.
     own: (Buffer<'m>, Handle),
     memory: Buffer<'m>,
     to_host: bool,

@@ -1,5 +1,5 @@
-//! What comes and goes while others are in flight: channels, and memory of CUDA's that is pinned, unpinned and freed under
-//! our transfers.
+//! What is created and destroyed while transfers are in flight: channels, and CUDA memory that is pinned, unpinned and freed during doorbell's
+//! transfers.
 
 use super::own::{every_name, exchange};
 use super::{Unit, Units, size};
@@ -18,8 +18,8 @@ const SMALL_BLOCKS: &str = "small";
 pub(crate) const CHURN: Entry = Entry {
     name: "churn",
     form: "churn(channels,pins,small)",
-    about: "channels are made, used and dropped; memory of CUDA's is unpinned or freed under our transfers (pins), also in \
-            small blocks, which CUDA gives out again (small); all three where none is named; all bytes compared",
+    about: "channels are created, used and dropped; CUDA memory is unpinned or freed during doorbell's transfers (pins), also in \
+            small blocks, which CUDA gives out again (small); all three if none is named; all bytes compared",
     bytes: ROOM,
     number: None,
     words: &[CHANNELS, PINS, SMALL_BLOCKS],
@@ -28,15 +28,15 @@ pub(crate) const CHURN: Entry = Entry {
     open,
 };
 
-/// Buffers of routes that live for a moment.
+/// Bytes of short-lived routes' buffers.
 const ROOM: u64 = 64 << 10;
-/// The largest block that shares a mapping with others: CUDA frees it without a call of the driver.
+/// The largest block that shares a mapping with others: CUDA frees it without a driver call.
 const SMALL: usize = 64 << 10;
-/// Allocations so large are the driver's, each by itself: smaller ones CUDA cuts out of what it keeps.
+/// The driver makes a separate allocation for each block of this size; CUDA cuts smaller ones out of what it keeps.
 const LARGE: usize = 4 << 20;
 /// How many allocations are made to get a small block's address again.
 const TRIES: usize = 64;
-/// Longer than any transfer takes that will ever end.
+/// Longer than any transfer takes that ever completes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn open<'m>(machine: &'m Machine, call: &Call, wanted: &Wanted) -> Open<'m> {
@@ -112,24 +112,24 @@ impl Channels<'_> {
                 Err(error) => return Err(error),
             }
         }
-        Err(Unavailable::new("none of our own routes can be opened").into())
+        Err(Unavailable::new("none of doorbell's routes can be opened").into())
     }
 }
 
-/// How memory goes away under a transfer.
+/// How memory is removed during a transfer.
 #[derive(Clone, Copy, Debug)]
 enum Going {
-    /// It is unpinned while the transfer may be under way.
+    /// It is unpinned while the transfer may be in flight.
     Unpinned,
-    /// CUDA frees it while the transfer may be under way, and it is unpinned afterwards.
+    /// CUDA frees it while the transfer may be in flight, and it is unpinned afterwards.
     Freed,
-    /// As it should be: waited for, unpinned, freed.
+    /// In the correct order: waited for, unpinned, freed.
     InOrder,
 }
 
-/// Blocks of CUDA's, and a channel of our own that copies from or to them.
+/// Blocks of CUDA memory, and a separate channel that copies from or to them.
 struct Blocks<'m> {
-    // Before the memory that its work may name.
+    // Declared before the memory that its work may name.
     channel: Channel,
     host: Arc<Memory>,
     data: Vec<u8>,
@@ -154,14 +154,14 @@ impl<'m> Blocks<'m> {
         })
     }
 
-    /// From memory of CUDA's to the host: what is read too late does no harm.
+    /// From CUDA memory to the host: bytes that are read too late do no harm.
     fn large(&mut self, random: &mut fastrand::Rng) -> Result<Option<Wrong>, Error> {
         let Blocks { channel, host, data, found, machine, context } = self;
         let going = [Going::Unpinned, Going::Freed, Going::InOrder][random.usize(0..3)];
         let buffer = DeviceBuffer::new(context, LARGE)?;
         random.fill(data);
         buffer.write(data)?;
-        // Other streams are not waited for: a kernel of a route may be spinning in one.
+        // Other streams are not waited for: a route's kernel may be spinning in one.
         context.synchronize_default_stream()?;
         let pinned = copy::pin(machine, buffer.address(), LARGE as u64)?;
         let mode = [CopyMode::Plain, CopyMode::Pipelined, CopyMode::Folded][random.usize(0..3)];
@@ -192,8 +192,8 @@ impl<'m> Blocks<'m> {
         Ok(None)
     }
 
-    /// Small blocks share a mapping that CUDA keeps when it frees them, and are given out again: a transfer that was prepared for
-    /// the one before must not reach the next owner's.
+    /// Small blocks share a mapping that CUDA keeps when it frees them, and CUDA gives them out again. A transfer that was prepared for the earlier
+    /// block must not reach the next owner's.
     fn small(&mut self, random: &mut fastrand::Rng) -> Result<Option<Wrong>, Error> {
         let Blocks { channel, host, data, found, machine, context } = self;
         let bytes = random.usize(1..=SMALL);
@@ -234,7 +234,7 @@ fn alive(channel: &Channel) -> Result<(), Error> {
     channel.error().map_or(Ok(()), |code| Err(gpu::Error::ChannelKilled(code).into()))
 }
 
-/// Nothing may be submitted to memory that is gone.
+/// Nothing may be submitted for memory that is freed.
 fn still_refused(prepared: &mut Prepared, channel: &mut Channel, why: &'static str) -> Result<(), Error> {
     match prepared.submit(channel) {
         Err(gpu::Error::Stale | gpu::Error::Reused) => Ok(()),

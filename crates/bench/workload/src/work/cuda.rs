@@ -1,4 +1,4 @@
-//! CUDA's part: kernels, fills, copies and graphs on streams of their own, each against the same arithmetic on the CPU.
+//! CUDA's part: kernels, fills, copies and graphs on separate streams, each compared with the same arithmetic on the CPU.
 
 use super::{any_size, size};
 use crate::entry::{Call, Entry, Result as Open};
@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(crate) const KERNELS: Entry = Entry {
     name: "kernels",
     form: "kernels",
-    about: "up to 32 launches of a kernel that computes, compared with the same on the CPU",
+    about: "up to 32 launches of a kernel that computes, compared with the same arithmetic on the CPU",
     bytes: ROOM,
     number: None,
     words: &[],
@@ -46,7 +46,7 @@ pub(crate) const COPIES: Entry = Entry {
 pub(crate) const GRAPHS: Entry = Entry {
     name: "graphs",
     form: "graphs",
-    about: "a graph of kernels, a copy and a fill, captured anew and launched up to 8 times, compared with the same on the CPU",
+    about: "a graph of kernels, a copy and a fill, captured each time and launched up to 8 times, compared with the same arithmetic on the CPU",
     bytes: ROOM,
     number: None,
     words: &[],
@@ -55,9 +55,9 @@ pub(crate) const GRAPHS: Entry = Entry {
     open: open_graphs,
 };
 
-/// Of the buffers that kernels and fills work on, where no size is given.
+/// Bytes of the buffers for kernels and fills if no size is given.
 const ROOM: u64 = 64 << 10;
-/// Bytes of a buffer: whole words, and as many in its second half as in its first.
+/// Bytes of a buffer: whole words, and two halves of equal size.
 fn room(wanted: &Wanted) -> Result<usize, Error> {
     let bytes = if wanted.bytes == 0 { ROOM } else { wanted.bytes };
     usize::try_from(bytes.next_multiple_of(8)).map_err(|_| Error::Memory { bytes })
@@ -67,7 +67,7 @@ fn bytes_of(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
-/// What the stream leaves in `device`, through pinned memory, against `expected`.
+/// Compares what the stream leaves in `device`, through pinned memory, with `expected`.
 fn compare(
     stream: &Stream<'_>,
     device: &DeviceBuffer<'_>,
@@ -81,7 +81,7 @@ fn compare(
     Ok(Difference::between(expected, &pinned.bytes()[..expected.len()], None).map(Wrong::Data))
 }
 
-/// A stream, memory of the GPU, and pinned memory to look at it.
+/// A stream, GPU memory, and pinned memory to read it.
 struct Rig<'m> {
     // Before the memory that its work names.
     stream: Stream<'m>,
@@ -108,7 +108,7 @@ impl<'m> Rig<'m> {
     fn filled(&self, random: &mut fastrand::Rng) -> Result<Vec<u32>, Error> {
         let model: Vec<u32> = (0..self.first.len() / 4).map(|_| random.u32(..)).collect();
         self.first.write(&bytes_of(&model))?;
-        // What was written from pageable memory has arrived then.
+        // After this, what was written from pageable memory has arrived.
         self.context.synchronize_default_stream()?;
         Ok(model)
     }
@@ -122,14 +122,14 @@ impl Drop for Rig<'_> {
 
 /// What is submitted to a rig's stream, and what it must leave.
 trait Submits {
-    /// What the next submission is made of; the CPU does the same.
+    /// Chooses the values of the next submission; the CPU does the same arithmetic.
     fn renew(&mut self) -> Result<(), Error>;
     fn fire(&mut self) -> Result<(), Error>;
     fn stream(&self) -> &Stream<'_>;
     fn check(&mut self) -> Result<Option<Wrong>, Error>;
 }
 
-/// As a subject: nothing is submitted twice.
+/// Such a submission as a subject: nothing is submitted twice.
 struct InStream<S: Submits> {
     submits: S,
     ready: bool,
@@ -439,7 +439,7 @@ impl Opened for Graphs<'_> {
     }
 }
 
-/// Of the second buffer one half is copied to, and one is filled.
+/// A graph copies to one half of the second buffer, and fills the other.
 struct GraphTurn<'s, 'm> {
     exec: Option<GraphExec<'m>>,
     rig: &'s mut Rig<'m>,
@@ -456,7 +456,7 @@ impl Submits for GraphTurn<'_, '_> {
         let values: Vec<u32> = (0..self.random.usize(1..=8)).map(|_| self.random.u32(..)).collect();
         let (function, byte, Rig { stream, first, second, .. }) = (&self.function, self.random.u8(..), &*self.rig);
         let half = first.len() / 2;
-        // The one before is done: nothing is renewed while it is under way.
+        // The earlier submission is complete: nothing is renewed while it is in flight.
         stream.synchronize()?;
         let graph = Graph::capture(stream, || {
             values.iter().try_for_each(|value| step::launch(function, first, *value, stream))?;

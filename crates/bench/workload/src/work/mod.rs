@@ -1,9 +1,7 @@
-//! Work that runs beside a measurement and proves itself right: CUDA's kernels, fills, copies and graphs against the same
-//! arithmetic on the CPU, every kind of our own channels, and what comes and goes while others are in flight. One `fire` is one
-//! unit of it.
+//! Work that runs during a measurement and verifies itself: CUDA's kernels, fills, copies and graphs against the same arithmetic on the CPU, every
+//! kind of doorbell channel, and creation and destruction while transfers are in flight. One `fire` is one unit of it.
 //!
-//! These are loads. What CUDA's part submits is ready before `fire`; the others open, allocate and compare within it, and are
-//! not for timing.
+//! These are loads. What CUDA's part submits is prepared before `fire`; the others open, allocate and compare within it, and should not be timed.
 
 mod churn;
 mod cuda;
@@ -16,14 +14,14 @@ pub(crate) use own::{APERTURE, BAR1, CE, INLINE};
 use crate::{Checks, Error, Opened, Subject, Waiting, Wanted, Wrong};
 use std::time::Duration;
 
-/// The largest transfer where no size is given.
+/// The largest transfer if no size is given.
 const BYTES: u64 = 1 << 20;
 
 fn size(wanted: &Wanted) -> u64 {
     if wanted.bytes == 0 { BYTES } else { wanted.bytes }
 }
 
-/// A size between 1 and `most`, small ones as often as large ones.
+/// A size between 1 and `most`, with small ones as frequent as large ones.
 fn any_size(random: &mut fastrand::Rng, most: u64) -> u64 {
     let most = most.max(1);
     let bits = u64::BITS - most.leading_zeros();
@@ -34,7 +32,7 @@ fn any_size(random: &mut fastrand::Rng, most: u64) -> u64 {
 trait Unit {
     fn about(&self) -> String;
 
-    /// One unit of it; what is not as it should be.
+    /// Does one unit; returns what is wrong.
     fn work(&mut self, random: &mut fastrand::Rng) -> Result<Option<Wrong>, Error>;
 }
 
@@ -57,7 +55,7 @@ impl<U: Unit> Opened for Units<U> {
 struct Turn<'s, U> {
     unit: &'s mut U,
     random: fastrand::Rng,
-    /// The first thing that was not as it should be: it stays.
+    /// The first error found; it is kept.
     wrong: Option<Wrong>,
 }
 
@@ -84,7 +82,7 @@ impl<U: Unit> Subject for Turn<'_, U> {
         Checks::BytesAndGuards
     }
 
-    /// Every unit has been compared: this is what came of all of them.
+    /// Every unit has been compared: this is the result of all of them.
     fn check(&mut self) -> Result<Option<Wrong>, Error> {
         Ok(self.wrong.clone())
     }

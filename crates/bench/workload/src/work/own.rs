@@ -1,5 +1,5 @@
-//! Our own channels: all routes of one engine, or of one way of the CPU's, in turns, with random bytes of any size; every
-//! transfer's bytes and guards are compared.
+//! doorbell's channels: all routes of one engine, or of one way of the CPU, in turn, with random bytes of any size. The bytes and guards of every
+//! transfer are compared.
 
 use super::{Unit, Units, any_size, size};
 use crate::entry::{Entry, Number, Result as Open};
@@ -12,7 +12,7 @@ const GROUP: &str = "group=cuda";
 pub(crate) const CE: Entry = Entry {
     name: "ce",
     form: "ce(ENGINE)",
-    about: "copies of any size by a copy engine on a channel of our own, both ways and in every mode, compared",
+    about: "copies of any size by a copy engine on a separate channel, in both directions and every mode, compared",
     bytes: super::BYTES,
     number: Some(Number { of: "the engine", default: 0, least: 0, most: 63 }),
     words: &[],
@@ -28,7 +28,7 @@ pub(crate) const CE: Entry = Entry {
 pub(crate) const INLINE: Entry = Entry {
     name: "inline",
     form: "inline(group=cuda)",
-    about: "inline copies of any size on a channel of our own, or in CUDA's channel group, compared",
+    about: "inline copies of any size on a separate channel, or in CUDA's channel group, compared",
     bytes: super::BYTES,
     number: None,
     words: &[GROUP],
@@ -72,9 +72,9 @@ pub(crate) const APERTURE: Entry = Entry {
     },
 };
 
-/// Submissions of one transfer that are under way at a time, at most.
+/// The maximum number of submissions of one transfer in flight.
 const UNDER_WAY: u32 = 4;
-/// Longer than any transfer takes that will ever end.
+/// Longer than any transfer takes that ever completes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn open<'m>(machine: &'m Machine, names: Vec<String>, wanted: &Wanted) -> Open<'m> {
@@ -82,7 +82,7 @@ fn open<'m>(machine: &'m Machine, names: Vec<String>, wanted: &Wanted) -> Open<'
     for name in &names {
         match copy::open(machine, name, size(wanted)) {
             Ok(route) => routes.push(route),
-            // Some engines cannot do all of it; what is left is worth doing.
+            // Some engines cannot do all of it; the rest is still done.
             Err(Error::Unavailable(why)) => missing = Some(why),
             Err(error) => return Err(error),
         }
@@ -93,7 +93,7 @@ fn open<'m>(machine: &'m Machine, names: Vec<String>, wanted: &Wanted) -> Open<'
     }
 }
 
-/// Every route of our own that can be opened for a moment.
+/// Every route of doorbell that can be opened temporarily.
 pub(super) fn every_name(machine: &Machine) -> Vec<String> {
     let gpu = format!("gpu{}", machine.index());
     let engines = machine.copy_engines().map(|all| all.iter().map(|e| e.number).collect());
@@ -131,16 +131,15 @@ impl Unit for Routes<'_> {
     }
 }
 
-/// Moves random bytes of a random length once or a few times over, the last of them with bytes of its own, and compares them and
-/// the guards at both ends.
+/// Moves random bytes of a random length once or several times, the last time with new bytes, and compares them and the guards at both ends.
 pub(super) fn exchange(route: &mut Route<'_>, random: &mut fastrand::Rng) -> Result<Option<Wrong>, Error> {
     let bytes = any_size(random, route.capacity());
     let mut transfer = route.prepare(bytes)?;
-    let hidden = || Unavailable::new("its memories cannot be looked at");
+    let hidden = || Unavailable::new("its memories cannot be read");
     let mut checked = Checked::new(transfer.ends().ok_or_else(hidden)?, bytes, random.u64(..))?;
     for _ in 0..random.u32(0..UNDER_WAY) {
         match transfer.submit() {
-            // Of large transfers only few can be under way.
+            // Only a few large transfers can be in flight.
             Err(Error::Gpu(gpu::Error::RingFull(_))) => transfer.wait(PATIENCE)?,
             other => other?,
         }

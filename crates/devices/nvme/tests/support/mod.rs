@@ -35,7 +35,7 @@ impl Image {
         Image { path }
     }
 
-    /// A file of zeroes that takes no room.
+    /// A file of zeroes without allocated blocks.
     pub fn empty(bytes: u64) -> Image {
         let image = Image::new(0, 0);
         std::fs::File::options().write(true).open(&image.path).unwrap().set_len(bytes).unwrap();
@@ -61,7 +61,7 @@ impl Drop for Image {
     }
 }
 
-/// Bytes that no two places share, from `offset` on (which is a multiple of 8).
+/// Bytes that differ at every place, from `offset` on (which is a multiple of 8).
 pub fn known(seed: u64, offset: u64, bytes: u64) -> Vec<u8> {
     let mut all = Vec::with_capacity(bytes as usize + 8);
     for word in offset / 8..(offset + bytes).div_ceil(8) {
@@ -72,7 +72,7 @@ pub fn known(seed: u64, offset: u64, bytes: u64) -> Vec<u8> {
     all
 }
 
-/// A small generator for tests that draw much (xorshift).
+/// A small generator for tests that need many random numbers (xorshift).
 pub struct Draw(pub u64);
 
 impl Draw {
@@ -97,7 +97,7 @@ pub fn open(machine: &Machine) -> Controller {
     Controller::open(machine.function("nvme0").unwrap(), Options::default()).unwrap()
 }
 
-/// Waits for one command of a queue that has no other.
+/// Waits for one command of a queue that has no other in flight.
 pub fn one(queue: &mut Queue, slot: u16, io: &Io) -> Result<Done, Error> {
     queue.submit(slot, io)?;
     wait(queue)

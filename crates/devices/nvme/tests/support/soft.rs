@@ -1,4 +1,4 @@
-//! A controller that a test plays: as the specification says, but for what the test bends.
+//! A controller that a test implements: as specified, except for the faults that the test sets.
 #![allow(dead_code)] // each test file uses a part
 
 use pcie::model::{Model, ModelBus, header};
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 const PAGE: u64 = 4096;
 pub const BLOCK: u64 = 512;
 
-/// What the test bends in an entry of the completion queue `.0`, before it is posted; `false`: nothing is posted.
+/// Changes an entry of the completion queue `.0` before it is posted; `false`: no entry is posted.
 pub type Bend = Box<dyn FnMut(u16, &mut [u32; 4]) -> bool + Send>;
-/// What it bends in an answer to Identify (`.0`: CNS).
+/// Changes an answer to Identify (`.0`: CNS).
 pub type Page = Box<dyn FnMut(u32, &mut [u8]) + Send>;
 
 pub struct Soft {
@@ -27,7 +27,7 @@ pub struct Soft {
     /// CSTS.RDY stays as it is.
     pub stuck: bool,
     pub fatal: bool,
-    /// What CSTS reads as, turn by turn, in place of what it is.
+    /// Values that CSTS returns, in turn, instead of its state.
     pub states: Vec<u32>,
     /// What register CRTO reads as.
     pub crto: u32,
@@ -129,7 +129,7 @@ impl Soft {
         self.enabled_at = if is && !was { Some(Instant::now()) } else { self.enabled_at.filter(|_| is) };
     }
 
-    /// Does what queue `number` was told of: at most `most` commands.
+    /// Runs the commands that queue `number` was given: at most `most` of them.
     pub fn work(&mut self, bus: &ModelBus, number: u16, most: usize) {
         for _ in 0..most {
             let Some(pair) = self.queues.get_mut(&number).filter(|pair| pair.head != pair.tail) else { return };

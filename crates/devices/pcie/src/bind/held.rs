@@ -1,4 +1,4 @@
-//! Who holds a function's devices: the kernel's exclusive opening says of the whole machine what /proc and /sys show of this container alone.
+//! Who uses a function's devices: the kernel's exclusive open covers the whole machine, while /proc and /sys show only this container.
 
 use super::in_use::{How, Use, below, disks};
 use crate::address::Address;
@@ -12,14 +12,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Opens each of the function's block devices alone: as long as the files live nobody mounts them, nor puts LVM, RAID, encryption or swap on them.
+/// Opens each of the function's block devices exclusively: while the files live, the devices cannot be mounted, nor used by LVM, RAID, encryption
+/// or swap.
 ///
 /// # Errors
-/// A device that somebody has so, in whichever container, or that cannot be opened.
+/// Returns a device that someone else holds exclusively, in any container, or that cannot be opened.
 pub(super) fn alone(tree: &Tree, address: Address) -> Result<Vec<File>, Use> {
     let one = |device: String| {
         let path = tree.path(format!("dev/{device}"));
-        // Of a block device without O_CREAT: the kernel's claim (open(2)). That of a whole device covers its partitions.
+        // On a block device without O_CREAT this is the kernel's claim (open(2)). The claim of a whole device covers its partitions.
         File::options().read(true).custom_flags(libc::O_EXCL).open(path).map_err(|why| match why.raw_os_error() {
             Some(libc::EBUSY) => Use { device, how: How::Claimed },
             _ => Use { device, how: How::Unknown { why: why.to_string() } },
@@ -73,18 +74,18 @@ fn number(text: &str, block: bool) -> Option<Number> {
 /// The device that an open file is; none where it is something else.
 fn of_file(path: &Path) -> Option<Number> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-    // SAFETY: numbers alone, for which zeros are values.
+    // SAFETY: only numbers, for which zeros are valid values.
     let mut found: libc::statx = unsafe { std::mem::zeroed() };
-    // Without a look at a server that may not answer.
+    // Without asking a server that may not answer.
     let flags = libc::AT_STATX_DONT_SYNC;
-    // SAFETY: a text that ends with a zero byte; the call fills our struct.
+    // SAFETY: a text that ends with a zero byte; the call fills a struct of this function.
     let said = unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, libc::STATX_TYPE, &raw mut found) };
     let kind = u32::from(found.stx_mode) & libc::S_IFMT;
     let is_device = kind == libc::S_IFBLK || kind == libc::S_IFCHR;
     (said == 0 && is_device).then_some((found.stx_rdev_major, found.stx_rdev_minor, kind == libc::S_IFBLK))
 }
 
-/// What a loop device is over, where that is a block device (linux/loop.h).
+/// The block device of a loop device, if it has one (linux/loop.h).
 fn behind(device: &Path) -> Option<Number> {
     const LOOP_GET_STATUS64: libc::Ioctl = 0x4c05;
     /// `struct loop_info64`, and where its `lo_rdevice` is.

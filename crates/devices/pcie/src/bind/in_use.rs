@@ -1,5 +1,5 @@
-//! What would be lost if a function's driver let it go: read from /sys, /proc and udev's notes, never from the device.
-//! Who holds its devices otherwise is in `held`.
+//! What would be lost if a function's driver were removed: read from /sys, /proc and udev's database, never from the device. Other users of its
+//! devices are found in `held`.
 
 use super::held;
 use crate::address::Address;
@@ -25,12 +25,12 @@ pub enum How {
     },
     Swap,
     Partition,
-    /// Another block device stands on it: LVM, RAID, encryption.
+    /// Another block device uses it: LVM, RAID, encryption.
     Under {
         device: String,
         kind: String,
     },
-    /// What udev saw on it: `ext4`, `LVM2_member`, a partition table.
+    /// The content that udev found: `ext4`, `LVM2_member`, a partition table.
     Holds {
         kind: String,
     },
@@ -38,16 +38,16 @@ pub enum How {
     Open {
         by: String,
     },
-    /// It cannot be opened alone: somebody has it so, maybe in another container.
+    /// It cannot be opened exclusively: someone else has it, maybe in another container.
     Claimed,
-    /// Whether somebody has it cannot be found out.
+    /// It is unknown whether someone has it.
     Unknown {
         why: String,
     },
     Network,
     Display,
     Usb,
-    /// Other functions are behind it.
+    /// It is a bridge to other functions.
     Bridge,
 }
 
@@ -69,12 +69,12 @@ impl fmt::Display for Use {
             How::Network => write!(f, "the network interface {device} is up"),
             How::Display => write!(f, "{device} is a graphics card of the kernel's"),
             How::Usb => write!(f, "{device} is a USB bus"),
-            How::Bridge => write!(f, "{device} is a bridge with other functions behind it"),
+            How::Bridge => write!(f, "{device} is a bridge to other functions"),
         }
     }
 }
 
-/// All that would be lost, sorted; nothing where the function has no driver, or one that nobody uses.
+/// All uses that would be lost, sorted; empty if the function has no driver, or one without users.
 pub fn uses(tree: &Tree, address: Address) -> Vec<Use> {
     let mut found = BTreeSet::new();
     let mut add = |device: &str, how: How| {
@@ -87,7 +87,7 @@ pub fn uses(tree: &Tree, address: Address) -> Vec<Use> {
     }
     for name in below(tree, "sys/class/net", address) {
         let flags = tree.text(format!("sys/class/net/{name}/flags")).unwrap_or_default();
-        // IFF_UP. What cannot be read counts as up.
+        // IFF_UP. If it cannot be read, the interface counts as up.
         if u32::from_str_radix(flags.trim_start_matches("0x"), 16).unwrap_or(1) & 1 != 0 {
             add(&name, How::Network);
         }
@@ -114,7 +114,7 @@ pub fn disks(tree: &Tree, address: Address) -> Vec<String> {
     disks
 }
 
-/// `nvme0c1n2` is the hidden path by controller 1 to the namespace `nvme0n2`, which lies outside of the controller's folder.
+/// `nvme0c1n2` is the hidden path by controller 1 to the namespace `nvme0n2`, which is outside of the controller's folder.
 fn shown(name: &str) -> String {
     let parts = || {
         let (subsystem, rest) = name.strip_prefix("nvme")?.split_once('c')?;
@@ -135,7 +135,7 @@ pub(super) fn below(tree: &Tree, folder: &str, address: Address) -> Vec<String> 
     names(&tree.path(folder)).into_iter().filter(leads).collect()
 }
 
-/// A block device, its partitions, and what stands on them: all of their names.
+/// A block device, its partitions, and the devices on them: all of their names.
 fn block(tree: &Tree, name: &str, add: &mut impl FnMut(&str, How)) -> Vec<String> {
     let folder = tree.path(format!("sys/class/block/{name}"));
     let mut all = vec![name.to_owned()];
@@ -158,7 +158,7 @@ fn block(tree: &Tree, name: &str, add: &mut impl FnMut(&str, How)) -> Vec<String
     all
 }
 
-/// What a block device itself is used for.
+/// The uses of a single block device.
 fn direct(tree: &Tree, device: &str, add: &mut impl FnMut(&str, How)) {
     let number = tree.text(format!("sys/class/block/{device}/dev")).unwrap_or_default();
     let mapped = tree.text(format!("sys/class/block/{device}/dm/name"));
@@ -166,13 +166,13 @@ fn direct(tree: &Tree, device: &str, add: &mut impl FnMut(&str, How)) {
         let mapped = mapped.as_ref().is_some_and(|name| path.strip_prefix("/dev/mapper/") == Some(name));
         mapped || path.strip_prefix("/dev/") == Some(device)
     };
-    // The first process sees what is mounted outside of this one's container.
+    // The first process's list includes mounts outside of this process's container.
     for mounts in ["proc/self/mountinfo", "proc/1/mountinfo"] {
         for line in tree.text(mounts).unwrap_or_default().lines() {
             let fields: Vec<&str> = line.split(' ').collect();
             let source = fields.iter().position(|field| *field == "-").and_then(|at| fields.get(at + 2));
             let (Some(at), Some(held)) = (fields.get(4), fields.get(2)) else { continue };
-            // Some file systems (btrfs) have numbers of their own: their source tells.
+            // Some file systems (btrfs) have different device numbers: use their source instead.
             if !number.is_empty() && *held == number || source.is_some_and(|path| is(path)) {
                 add(device, How::Mounted { at: (*at).to_owned() });
             }
@@ -194,7 +194,7 @@ fn direct(tree: &Tree, device: &str, add: &mut impl FnMut(&str, How)) {
     }
 }
 
-/// What a block device that stands on others is.
+/// The kind of a block device that uses others.
 fn kind(tree: &Tree, device: &str) -> String {
     let file = |name: &str| tree.text(format!("sys/class/block/{device}/{name}"));
     if let Some(level) = file("md/level") {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drive_with_nothing_on_it_loses_nothing() {
+    fn an_unused_drive_has_no_uses() {
         let fixture = Fixture::new("uses");
         let folder = fixture.function(AT);
         disk(&fixture, &format!("{folder}/nvme/nvme0"), "nvme0n1", "259:0\n");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_on_raid_and_lvm_is_found() {
+    fn uses_on_raid_and_lvm_are_found() {
         let fixture = Fixture::new("uses");
         let folder = fixture.function(AT);
         let drive = disk(&fixture, &folder, "nvme0n1", "259:0\n");
@@ -318,11 +318,7 @@ mod tests {
         fixture.file(&format!("{folder}/class"), "0x060400\n");
         assert_eq!(
             texts(&fixture),
-            [
-                "0000:04:00.0 is a bridge with other functions behind it",
-                "the network interface eth0 is up",
-                "usb2 is a USB bus",
-            ]
+            ["0000:04:00.0 is a bridge to other functions", "the network interface eth0 is up", "usb2 is a USB bus",]
         );
     }
 
@@ -331,7 +327,7 @@ mod tests {
         let fixture = Fixture::new("uses");
         let folder = fixture.function(AT);
         disk(&fixture, &folder, "nvme0n1", "259:0\n");
-        // This machine's own device in the controller's place.
+        // This machine's own device instead of the controller's.
         fixture.file(&format!("{folder}/nvme/nvme0/dev"), "1:3\n");
         fixture.link("sys/dev/char/1:3", &format!("{folder}/nvme/nvme0"));
         fixture.file("proc/41/comm", "smartd\n");

@@ -17,7 +17,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Who has the function then.
+/// Who gets the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
     /// vfio-pci, for [`crate::vfio`].
@@ -27,22 +27,22 @@ pub enum To {
 }
 
 impl To {
-    /// What fits this machine: vfio behind an IOMMU, else nobody.
+    /// The choice for this machine: vfio with an IOMMU, else no driver.
     pub fn fitting(tree: &Tree, address: Address) -> To {
         if crate::sysfs::translation(tree, address).is_some() { To::Vfio } else { To::Nobody }
     }
 }
 
-/// What the user said.
+/// The user's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// Nothing: what is in use stays.
+    /// No word: a function in use is refused.
     None,
-    /// "Take it although these are lost": shown [`uses`] before.
+    /// "Take it although these are lost": the user has seen [`uses`].
     TakeIt,
 }
 
-/// A function that was taken. Dropped, its driver gets it back: drop what was opened on it first, and its memory and BARs.
+/// A function that was taken. On drop, its driver gets it back: first drop everything that was opened on it, and its memory and BARs.
 #[must_use = "dropped, the function goes back to its driver"]
 pub struct Bound {
     address: Address,
@@ -51,11 +51,11 @@ pub struct Bound {
     restorer: Option<Restorer>,
 }
 
-/// How long a restoration may take until the process goes on without waiting for it: vfio-pci lets a device go when its last file is closed.
+/// How long a restoration may take until the process continues without waiting for it: vfio-pci releases a device when its last file is closed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What keeps the drivers of functions that this process has taken from getting them back. Whoever opens such a function has its own restorer hold
-/// this: then the function has stopped before its driver has it.
+/// Files that keep the drivers of functions that this process has taken from getting them back. Code that opens such a function lets its own
+/// restorer hold this file: then the function has stopped before its driver gets it.
 static DELAYS: Mutex<BTreeMap<Address, OwnedFd>> = Mutex::new(BTreeMap::new());
 
 /// Held by another process, it keeps the function's driver away.
@@ -63,10 +63,10 @@ pub(crate) fn delay(address: Address) -> Option<OwnedFd> {
     DELAYS.lock().unwrap_or_else(PoisonError::into_inner).get(&address)?.try_clone().ok()
 }
 
-/// Takes the function. One that is where it should be already stays there, and nothing is restored.
+/// Takes the function. One that is already with the wanted driver stays there, and is not restored.
 ///
 /// # Errors
-/// [`Error::Refused`] where it is in use and the user has not said so, where the driver vfio-pci is missing, or where there is no such function;
+/// [`Error::Refused`] if it is in use without the user's word, if the driver vfio-pci is missing, or if there is no such function;
 /// [`Error::System`].
 pub fn take(tree: &Tree, address: Address, to: To, word: Word) -> Result<Bound, Error> {
     let refused = |why: String, hint: &str| Error::Refused { address, why, hint: hint.into() };
@@ -92,13 +92,13 @@ pub fn take(tree: &Tree, address: Address, to: To, word: Word) -> Result<Bound, 
     }
 
     let plan = Plan::new(tree, address, to, before.as_deref());
-    let failed = |why| Error::system("start the process that gives the device back should this one die", why);
+    let failed = |why| Error::system("start the process that gives the device back if this one dies", why);
     let back: Vec<Step> = plan.back.iter().cloned().map(Step::Write).collect();
     let restorer = Restorer::start(&back, &[]).map_err(failed)?;
     if let Some(delay) = restorer.delay().map_err(failed)? {
         DELAYS.lock().unwrap_or_else(PoisonError::into_inner).insert(address, delay);
     }
-    // From here on, what goes wrong is put back on the way out.
+    // From here on, an error restores the function on return.
     let bound = Bound { address, before, restorer: Some(restorer) };
     for deed in &plan.there {
         deed.run().map_err(|why| Error::system(format!("write {:?} to {}", deed.text, deed.path.display()), why))?;
@@ -117,7 +117,7 @@ pub fn take(tree: &Tree, address: Address, to: To, word: Word) -> Result<Bound, 
 /// How long a use that may end by itself is waited for.
 const PASSING: Duration = Duration::from_secs(2);
 
-/// What would be lost, and its block devices, which nobody else then takes. With the user's word nothing is opened.
+/// The uses that would be lost, and the function's block devices, opened exclusively. With the user's word no device is opened.
 fn still_used(tree: &Tree, address: Address, word: Word) -> (Vec<Use>, Vec<File>) {
     let until = Instant::now() + PASSING;
     loop {
@@ -139,14 +139,14 @@ fn vfio_is_possible(tree: &Tree, address: Address) -> Result<(), Error> {
     let refused = |why: String, hint: &str| Err(Error::Refused { address, why, hint: hint.into() });
     let Some(group) = tree.iommu_group(address) else {
         return refused(
-            "no IOMMU stands before it".into(),
+            "there is no IOMMU for it".into(),
             "go without vfio (sysfs, --without-iommu), or turn the IOMMU on (intel_iommu=on)",
         );
     };
     if !tree.path("sys/bus/pci/drivers/vfio-pci").exists() {
         return refused("the driver vfio-pci is not loaded".into(), "modprobe vfio-pci");
     }
-    // The kernel lets a group be used only when all of it is vfio's, or nobody's. Bridges are the exception.
+    // The kernel allows a group to be used only when every function has the driver vfio-pci or none. Bridges are the exception.
     let with: Vec<String> = tree
         .in_group(group)
         .into_iter()
@@ -162,7 +162,7 @@ fn vfio_is_possible(tree: &Tree, address: Address) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is written to take a function, and to give it back.
+/// The writes that take a function, and those that give it back.
 struct Plan {
     there: Vec<Deed>,
     back: Vec<Deed>,
@@ -207,7 +207,7 @@ impl Drop for Bound {
     fn drop(&mut self) {
         let Some(restorer) = self.restorer.take() else { return };
         DELAYS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.address);
-        // The same process as on death: writing `unbind` blocks as long as somebody has the device open, and that may be us.
+        // By the same process as on death: writing `unbind` blocks as long as someone has the device open, which may be this process.
         restorer.act(Instant::now() + PATIENCE);
     }
 }
@@ -223,7 +223,7 @@ mod tests {
         AT.parse().unwrap()
     }
 
-    /// nvme has the function; vfio-pci is loaded. The fixture's files do not act as the kernel's do: what is written to them is seen.
+    /// nvme has the function; vfio-pci is loaded. The fixture's files do not act like the kernel's: the test only sees what is written to them.
     fn fixture() -> (Fixture, String) {
         let fixture = Fixture::new("bind");
         let folder = fixture.function(AT);
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn a_driver_that_does_not_let_go_gets_all_back() {
         let (fixture, folder) = fixture();
-        // The fixture's driver stays, whatever is written: so this fails, and puts things back.
+        // The fixture's driver link never changes: so this fails, and restores.
         let why = error(take(&fixture.tree, at(), To::Vfio, Word::None));
         assert!(why.contains("bound to nvme still"), "{why}");
         assert_eq!(fixture.text("sys/bus/pci/drivers/nvme/unbind"), format!("{AT}\n"));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_stays_without_a_word() {
+    fn a_function_in_use_stays_without_the_users_word() {
         let (fixture, folder) = fixture();
         fixture.file(&format!("{folder}/net/eth0/flags"), "0x1003\n");
         fixture.link("sys/class/net/eth0", &format!("{folder}/net/eth0"));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_already_stays() {
+    fn a_function_without_a_driver_stays_as_it_is() {
         let (fixture, _) = fixture();
         fixture.function("0000:05:00.0");
         let bound = take(&fixture.tree, "05:00.0".parse().unwrap(), To::Nobody, Word::None).unwrap();

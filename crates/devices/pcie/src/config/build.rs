@@ -1,8 +1,8 @@
-//! Configuration spaces made by hand: for models, and for tests of what reads them.
+//! Synthetic configuration spaces: for models, and for tests of their readers.
 
 use super::{EXTENDED, FIRST, HAS_CAPABILITIES, HEADER, STATUS, WHOLE};
 
-/// A function with these capabilities, one behind the other, and these beyond 256 bytes.
+/// A function with these capabilities, in sequence, and these beyond 256 bytes.
 pub fn space(capabilities: &[(u8, &[u8])], extended: &[(u16, &[u8])]) -> Vec<u8> {
     let mut all = vec![0; WHOLE];
     all[STATUS] = HAS_CAPABILITIES as u8;

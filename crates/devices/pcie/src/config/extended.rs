@@ -65,7 +65,7 @@ pub struct AccessControl {
 }
 
 impl AccessControl {
-    /// What is on, by the names that lspci uses.
+    /// Enabled controls, by the names that lspci uses.
     pub fn names(&self) -> Vec<&'static str> {
         const NAMES: [&str; 7] =
             ["SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans"];

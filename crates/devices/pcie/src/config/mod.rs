@@ -1,7 +1,7 @@
 //! A PCI function's configuration space, decoded: header and capabilities.
 //!
-//! Offsets and fields are those of the PCI Express Base Specification, chapters 7.5 to 7.9. The invariant: any bytes are
-//! decoded without a panic and in bounded time; a missing or truncated field is an error.
+//! Offsets and fields are those of the PCI Express Base Specification, chapters 7.5 to 7.9. The invariant: any bytes are decoded without a panic
+//! and in bounded time; a missing or truncated field is an error.
 
 pub mod build;
 mod extended;
@@ -25,15 +25,15 @@ pub enum Missing {
     CutOff(&'static str),
 }
 
-/// What the kernel gave of it: 64 bytes to ordinary users, 256 or 4096 to root.
+/// The part that the kernel returned: 64 bytes to ordinary users, 256 or 4096 to root.
 #[derive(Clone, Copy, Debug)]
 pub struct Config<'b>(&'b [u8]);
 
-/// Offset of the first capability, and the status register's bit that says that there are any.
+/// Offset of the first capability, and the status register's bit for the presence of capabilities.
 const STATUS: usize = 0x06;
 const HAS_CAPABILITIES: u16 = 1 << 4;
 const FIRST: usize = 0x34;
-/// Capabilities begin behind the header, and those of PCI Express behind everything else.
+/// Capabilities begin after the header, and those of PCI Express after the first 256 bytes.
 const HEADER: usize = 0x40;
 const EXTENDED: usize = 0x100;
 const WHOLE: usize = 4096;
@@ -95,7 +95,7 @@ impl<'b> Config<'b> {
         let mut found = Vec::new();
         let mut at = EXTENDED;
         while at >= EXTENDED && found.len() < (WHOLE - EXTENDED) / 4 {
-            // All zeros: there is none at all. All ones: nothing answers.
+            // All zeros: there is no extended capability. All ones: no device answers.
             let Some(head) = self.double(at).filter(|head| *head != 0 && *head != u32::MAX) else { break };
             found.push((head as u16, at));
             at = (head >> 20) as usize & !3;
@@ -175,22 +175,22 @@ mod tests {
     }
 
     #[test]
-    fn a_real_space_without_pci_express_says_so() {
+    fn a_real_space_without_pci_express_is_an_error() {
         let bytes = bytes(VIRTIO);
         assert_eq!(bytes.len(), 256);
         let config = Config::of(&bytes);
-        // Five of the vendor's, as `lspci` lists them, and MSI-X behind them.
+        // Five vendor capabilities, as `lspci` lists them, and MSI-X after them.
         assert_eq!((config.capability(0x09), config.capability(0x11)), (Ok(0x40), Ok(0x98)));
         assert_eq!(config.express(), Err(Missing::Capability(EXPRESS)));
         assert_eq!(config.access_control(), Err(Missing::NotExtended(256)));
         assert_eq!(Config::of(&bytes[..64]).express(), Err(Missing::NeedsRoot(64)));
     }
 
-    /// Rows that are not all zeros, of the root port of a machine of QEMU's with access control switched on.
+    /// The rows that are not all zeros of a QEMU machine's root port with access control enabled.
     const ROOT_PORT: &str = include_str!("../../tests/fixtures/qemu-root-port.config.hex");
 
     #[test]
-    fn a_root_port_says_what_lspci_reads_from_it() {
+    fn a_root_port_decodes_as_in_lspci() {
         let mut all = vec![0; WHOLE];
         for row in ROOT_PORT.lines() {
             let (at, rest) = row.split_once(": ").unwrap();
@@ -328,7 +328,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_built_comes_back(
+        fn built_spaces_read_back(
             before in proptest::collection::vec((0x11u8..0x20, 0usize..20), 0..4),
             (payload, read) in (0u16..6, 0u16..6),
             (generation, width) in (1u16..7, 1u16..33),

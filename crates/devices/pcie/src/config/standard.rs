@@ -23,7 +23,7 @@ impl Config<'_> {
     pub fn interrupts(&self) -> Result<Interrupts, Missing> {
         let at = self.capability(MSI)?;
         let control = self.word(at + 2).ok_or(Missing::CutOff("MSI"))?;
-        // Codes above 5 are reserved: 32 is the most.
+        // Codes above 5 are reserved: 32 is the maximum.
         let count = |code: u16| 1 << (code & 7).min(5);
         Ok(Interrupts { on: control & 1 != 0, possible: count(control >> 1), vectors: count(control >> 4) })
     }
@@ -142,7 +142,7 @@ fn payload(code: u32) -> Option<u64> {
     (code < 6).then(|| 128 << code)
 }
 
-/// One link as its two ends agreed, or as one end could at most.
+/// One link: the current speed and width, or the maximum of one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     pub generation: u8,

@@ -1,10 +1,10 @@
-//! Machines as the kernel's files show them, made by hand.
+//! Synthetic machines, as the kernel's files show them.
 
 use crate::config::build::{express, space};
 use crate::fixture::Fixture;
 use std::fs;
 
-/// What stands in a slot.
+/// The device in a slot.
 #[derive(Clone, Copy)]
 pub(crate) enum Place<'a> {
     Gpu(&'a str),
@@ -16,7 +16,7 @@ pub(crate) struct Maker {
     fixture: Fixture,
 }
 
-/// A bare machine of Intel's with these functions.
+/// A bare Intel machine with these functions.
 pub(crate) fn machine(name: &str, make: impl FnOnce(&Maker)) -> Fixture {
     let fixture = Fixture::new(name);
     fixture.file("proc/cpuinfo", "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nflags\t\t: fpu vmx\n");
@@ -73,11 +73,11 @@ impl Maker {
         self.function(&format!("sys/devices/pci{root}/{address}"), &address, 0x8086, device, 0x06_00_00, 0);
     }
 
-    /// A root port: the first function of root buses that have no 00.0 of their own.
+    /// A root port: the first function of root buses that have no function 00.0.
     pub(crate) fn root_port(&self, root: &str, port: &str, device: u16) {
         let folder = format!("sys/devices/pci{root}/{port}");
         self.function(&folder, port, 0x8086, device, BRIDGE, 0);
-        // The first capability lies behind the header; device/port type is in bits 7:4 of its register (PCI Express 7.5.3.2).
+        // The first capability is right after the header; device/port type is in bits 7:4 of its register (PCI Express 7.5.3.2).
         let file = self.fixture.tree.path(format!("{folder}/config"));
         let mut bytes = fs::read(&file).unwrap();
         bytes[0x42] = 0x42;

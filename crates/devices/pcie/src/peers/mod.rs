@@ -1,7 +1,7 @@
 //! Whether one device's DMA can reach another device's memory without a kernel module, and if not, why.
 //!
 //! A device reaches a peer's memory at the peer's BAR address. The address must not be translated (IOMMU off or passing through), and no port on
-//! the way may redirect the request (access control). Only reads the kernel's files: tries nothing and changes nothing.
+//! the way may redirect the request (access control). This module only reads the kernel's files; it tries and changes nothing else.
 
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -53,7 +53,7 @@ impl Machine {
     /// # Errors
     /// As [`Machine::read`].
     pub fn this() -> Result<Machine, Error> {
-        // SAFETY: asks for a number.
+        // SAFETY: only reads a number.
         Machine::read(&Tree::default(), unsafe { libc::geteuid() } == 0)
     }
 
@@ -106,7 +106,8 @@ impl Machine {
         Some(pair)
     }
 
-    /// What Linux tells a root complex by (`drivers/pci/p2pdma.c`): the first function of its root bus, if that is 00.0 or a root port.
+    /// The function by which Linux identifies a root complex (`drivers/pci/p2pdma.c`): the first function of its root bus, if that is 00.0 or a
+    /// root port.
     fn host_bridge(&self, one: &Listed) -> Option<&Listed> {
         let (domain, bus) = one.host_bridge.strip_prefix("pci")?.split_once(':')?;
         let number = |digits: &str| u32::from_str_radix(digits, 16).ok();
@@ -132,7 +133,7 @@ impl Machine {
 
     fn access_control(&self, from: &Listed, to: &Listed, pair: &mut Pair) {
         let common = way::common(from, to);
-        // Requests to another root port go up to the root complex in any case: redirection changes nothing.
+        // Requests to another root port are sent up to the root complex in any case: redirection has no effect.
         let ports: Vec<Address> = match pair.way {
             Way::Switch { .. } => from.above[common..].iter().chain(&to.above[common..]).copied().collect(),
             _ => Vec::new(),
@@ -181,7 +182,7 @@ impl Machine {
             }
             Some(driver) => {
                 let why = format!("the kernel's driver {driver} has {}", pair.device);
-                pair.needs.push(Finding::new("driver", why, "--bind takes it, and says first what would be lost"));
+                pair.needs.push(Finding::new("driver", why, "--bind takes it, after listing what would be lost"));
             }
             None => {}
         }

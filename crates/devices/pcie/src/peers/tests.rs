@@ -34,7 +34,7 @@ fn on_bare_metal_without_an_iommu_it_works_where_the_root_complex_is_known_to_fo
             tree.host_bridge("0000:40", device);
             tree.below("0000:40", &["0000:40:01.0"], Place::Gpu(GPU));
             tree.below("0000:40", &["0000:40:02.0"], Place::Nvme(NVME));
-            // Redirection in root ports changes nothing: requests go up there anyway.
+            // Redirection in root ports has no effect: they send requests up anyway.
             tree.redirecting("0000:40:02.0");
         })
     };
@@ -59,7 +59,7 @@ fn a_root_complex_without_00_0_is_told_by_its_first_root_port() {
     };
     assert_eq!(pair(&make(0x2030)).answer(), Answer::Yes);
     assert_eq!(pair(&make(0x1237)).answer(), Answer::Unsure);
-    // A bridge that is no root port says nothing of the root complex.
+    // A bridge that is no root port does not identify the root complex.
     let other = machine("bridges", |tree: &Maker| {
         tree.below("0000:40", &["0000:40:01.0"], Place::Gpu(GPU));
         tree.below("0000:40", &["0000:40:02.0"], Place::Nvme(NVME));
@@ -68,7 +68,7 @@ fn a_root_complex_without_00_0_is_told_by_its_first_root_port() {
 }
 
 #[test]
-fn another_socket_is_a_doubt_where_nothing_is_known() {
+fn another_socket_is_a_doubt_if_forwarding_is_unknown() {
     let make = |device: u16| {
         machine("sockets", |tree: &Maker| {
             tree.host_bridge("0000:40", device);
@@ -77,7 +77,7 @@ fn another_socket_is_a_doubt_where_nothing_is_known() {
             tree.below("0000:c0", &["0000:c0:01.0"], Place::Xilinx("0000:c1:00.0"));
         })
     };
-    // Old ones forward between their own ports alone.
+    // Old ones forward only between their own ports.
     let old = pair(&make(0x2f00));
     assert_eq!((old.answer(), old.way, what(&old.doubts)), (Answer::Unsure, Way::RootComplexes, vec!["root complex"]));
     assert_eq!(pair(&make(0x2020)).answer(), Answer::Yes);
@@ -96,7 +96,7 @@ fn a_port_that_redirects_is_named() {
         assert!(refused.contains(&format!("the port {port} redirects")), "{refused}");
         assert!(refused.contains(&format!("disable_acs_redir={port}")), "{refused}");
     }
-    // SrcValid alone sends nothing elsewhere; EgressCtrl does.
+    // SrcValid alone redirects no request; EgressCtrl may.
     for (on, obstacles) in [(1u16, &[][..]), (1 << 5, &["blocked"])] {
         let found = pair(&machine("egress", |tree| {
             below_one_switch(tree);
@@ -104,7 +104,7 @@ fn a_port_that_redirects_is_named() {
         }));
         assert_eq!(what(&found.obstacles), obstacles);
     }
-    // A port that both are below redirects nothing between them.
+    // A port above both does not redirect requests between them.
     let found = pair(&machine("above", |tree| {
         below_one_switch(tree);
         tree.redirecting("0000:40:01.0");
@@ -131,7 +131,7 @@ fn an_iommu_that_translates_is_an_obstacle_and_one_that_passes_through_is_none()
 }
 
 #[test]
-fn who_has_the_devices_and_who_asks_is_told() {
+fn the_driver_of_a_device_and_the_users_rights_are_reported() {
     let fixture = machine("bound", |tree| {
         below_one_switch(tree);
         tree.driver(NVME, "nvme");
@@ -145,7 +145,7 @@ fn who_has_the_devices_and_who_asks_is_told() {
         tree.driver(NVME, "vfio-pci");
     });
     assert_eq!(what(&pair(&fixture_of_vfio).needs), ["vfio"]);
-    // What that user cannot read is a doubt.
+    // Registers that the user cannot read are a doubt.
     for port in ["0000:42:00.0", "0000:42:01.0"] {
         let config = fixture.tree.function(port.parse().unwrap()).join("config");
         let bytes = std::fs::read(&config).unwrap();

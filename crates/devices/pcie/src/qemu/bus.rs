@@ -1,4 +1,4 @@
-//! The machine's PCI buses: access to configuration space, bus numbers and BAR addresses. There is no firmware, so we assign them.
+//! The machine's PCI buses: access to configuration space, bus numbers and BAR addresses. There is no firmware, so this module assigns them.
 
 use super::wire::Wire;
 use crate::address::Address;
@@ -209,8 +209,9 @@ impl Bus {
         const POWER_OFF: u32 = 1 << 10;
         let config = self.config();
         let at = capability(&config, port, 0x10)?;
-        let at =
-            at.ok_or_else(|| Error::Qemu(format!("{port} is no port of PCI Express: nothing is pulled from it")))?;
+        let at = at.ok_or_else(|| {
+            Error::Qemu(format!("{port} is no port of PCI Express: a device cannot be removed from it"))
+        })?;
         let control = config.read(port, at + 0x18, 2)?;
         config.write(port, at + 0x18, 2, control & !(INDICATOR_OFF | POWER_OFF) | INDICATOR_OFF | POWER_OFF)
     }

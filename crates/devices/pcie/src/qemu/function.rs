@@ -32,7 +32,7 @@ impl Emulated {
         match lock(&machine.opened).entry(address) {
             Entry::Vacant(place) => place.insert(Arc::clone(&gone)),
             Entry::Occupied(other) if other.get().load(Ordering::Relaxed) => {
-                return Err(refused("its place is held by one that was pulled out", "drop that function first"));
+                return Err(refused("a function that was removed still has its address", "drop that function first"));
             }
             Entry::Occupied(_) => {
                 return Err(refused("it is open already", "one driver at a time: drop the other function first"));
@@ -94,8 +94,8 @@ impl Emulated {
         let Some(bridge) = bridge else {
             return Err(Error::Refused {
                 address,
-                why: "it has no reset of its own, and no port above it that could reset it".into(),
-                hint: "put it behind a pcie-root-port, or reset it by its own registers".into(),
+                why: "it has no reset, and no port above it that could reset it".into(),
+                hint: "put it below a pcie-root-port, or reset it by its own registers".into(),
             });
         };
         let control = config.read(bridge, 0x3e, 2)?;
@@ -206,7 +206,7 @@ impl Function for Emulated {
         self.reset_somehow()?;
         // No delay as on hardware (PCI Express 6.6.2): QEMU has finished the reset when it answers.
         lock(&self.machine.bus).restore(self.identity.address)?;
-        // As the kernel does it: what was configured is so again.
+        // As the kernel does it: the earlier configuration is restored.
         self.config.enable(self.identity.address, command)
     }
 }
@@ -226,7 +226,7 @@ fn access(at: u16, left: usize) -> usize {
     [4, 2, 1].into_iter().find(|bytes| usize::from(at).is_multiple_of(*bytes) && *bytes <= left).unwrap_or(1)
 }
 
-/// A BAR accessed through QEMU. After a failure, or once the device is gone, loads return ones and stores do nothing.
+/// A BAR accessed through QEMU. After a failure, or once the device is gone, loads return ones and stores have no effect.
 struct BarRegisters {
     wire: Arc<Wire>,
     gone: Arc<AtomicBool>,

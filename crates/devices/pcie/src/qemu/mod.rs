@@ -1,7 +1,7 @@
 //! QEMU's emulated devices as functions: this process starts QEMU without a guest and drives the devices itself.
 //!
-//! Registers are accessed over a socket (qtest). The machine's memory is shared with this process, so the devices' own DMA is visible here, and so
-//! are their writes to the BAR of `ivshmem-plain`, which stands for GPU memory. Needs no KVM, no disk image and no root. The emulated processor
+//! Registers are accessed over a socket (qtest). The machine's memory is shared with this process. So the devices' own DMA is visible here, and so
+//! are their writes to the BAR of `ivshmem-plain`, which simulates GPU memory. Needs no KVM, no disk image and no root. The emulated processor
 //! executes `hlt`; the clock runs, so device timers work. The invariant: QEMU ends with its [`Machine`] and with this process.
 
 mod bus;
@@ -48,7 +48,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Memory that stands for GPU memory: a new memory file of this size, or a file that others share.
+/// Memory that simulates GPU memory: a new memory file of this size, or a shared file.
 pub enum PeerMemory {
     Bytes(u64),
     File(OwnedFd),
@@ -120,7 +120,7 @@ impl Builder {
         self
     }
 
-    /// Bytes of RAM, whole MiB; at most 2 GiB. Default 64 MiB. Untouched memory costs nothing.
+    /// Bytes of RAM, whole MiB; at most 2 GiB. Default 64 MiB. Untouched memory takes no space.
     pub fn ram(mut self, bytes: u64) -> Builder {
         self.ram = bytes;
         self
@@ -419,8 +419,8 @@ impl Machine {
         lock(&self.inner.monitor).execute(command, arguments)
     }
 
-    /// Plugs in a device, described as for `-device`, with an `id=`. On q35 it needs a `pcie-root-port` (`bus=`).
-    /// QEMU deletes a `-drive` with its device, so a later device needs a drive of its own.
+    /// Plugs in a device, described as for `-device`, with an `id=`. On q35 it needs a `pcie-root-port` (`bus=`). QEMU deletes a `-drive` with its
+    /// device, so a later device needs a new drive.
     ///
     /// # Errors
     /// [`Error::Qemu`] with QEMU's message.
@@ -456,7 +456,7 @@ impl Machine {
         let port = lock(&self.inner.bus).bridge_of(address.bus)?;
         // QEMU returns zeros where no device answers, a real bus returns ones. The open function checks this flag instead.
         if let Some(gone) = lock(&self.inner.opened).get(&address) {
-            // ORDERING: says of no other memory anything.
+            // ORDERING: Relaxed is enough: the flag orders no other memory.
             gone.store(true, Ordering::Relaxed);
         }
         match port.filter(|_| address.bus != 0) {

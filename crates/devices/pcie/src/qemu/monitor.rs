@@ -17,7 +17,7 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    /// Waits for QEMU's greeting, which comes once the machine exists.
+    /// Waits for QEMU's greeting, which QEMU sends once the machine exists.
     pub fn connect(stream: UnixStream, process: Arc<Process>, patience: Duration) -> Result<Monitor, Error> {
         let mut monitor = Monitor { reader: BufReader::new(stream), process, patience, events: Vec::new() };
         monitor.set_patience(patience)?;
@@ -82,7 +82,7 @@ impl Monitor {
             }
             if Instant::now() > until {
                 return Err(Error::Qemu(format!(
-                    "{device} is not gone after {} s: nothing ejected it",
+                    "{device} is not gone after {} s: it was not ejected",
                     self.patience.as_secs_f64()
                 )));
             }

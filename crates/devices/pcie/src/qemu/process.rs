@@ -36,14 +36,14 @@ impl Process {
     /// Starts `program`. It inherits `inherited` under the same numbers; this process closes its own copies.
     pub fn start(program: &str, arguments: &[String], inherited: Vec<OwnedFd>) -> Result<Process, Error> {
         let mut command = Command::new(program);
-        // In a process group of its own: a signal of the terminal is for this process, which ends QEMU when nothing is in flight.
+        // In a separate process group: a terminal signal reaches only this process, which ends QEMU when no command is in flight.
         command.process_group(0);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let numbers: Vec<RawFd> = inherited.iter().map(std::os::fd::AsRawFd::as_raw_fd).collect();
         let parent = std::process::id();
         // SAFETY: between fork and exec only system calls are made; `numbers` was allocated before.
         unsafe { command.pre_exec(move || prepare(&numbers, parent)) };
-        // PR_SET_PDEATHSIG fires when the *thread* that forked ends, so a thread of its own forks and lives as long as the child.
+        // PR_SET_PDEATHSIG fires when the *thread* that forked ends, so a separate thread forks and lives as long as the child.
         let (tell, told) = mpsc::channel();
         std::thread::Builder::new()
             .name("qemu".into())
@@ -112,7 +112,7 @@ fn prepare(numbers: &[RawFd], parent: u32) -> std::io::Result<()> {
     if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: asks a number.
+    // SAFETY: only reads a number.
     if unsafe { libc::getppid() } as u32 != parent {
         return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
     }

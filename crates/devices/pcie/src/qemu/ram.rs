@@ -71,7 +71,7 @@ impl Drop for Held {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         for run in &self.runs {
             let (at, length) = (run.bus as libc::off_t, run.length as libc::off_t);
-            // SAFETY: the pages are allocated to us until `used` changes below.
+            // SAFETY: these pages stay allocated to this value until `used` changes below.
             let zeroed = unsafe { libc::fallocate(self.ram.file.as_raw_fd(), mode, at, length) } == 0;
             // Pages that could not be zeroed stay allocated, because `allocate` promises zeroed memory.
             used[(run.bus / PAGE) as usize..][..(run.length / PAGE) as usize].fill(!zeroed);

@@ -64,7 +64,7 @@ impl Wire {
         number.ok_or_else(|| refused(line, answer))
     }
 
-    /// Sends a request that returns nothing.
+    /// Sends a request without a result.
     pub fn command(&self, request: Arguments<'_>) -> Result<(), Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.ask(&mut state, request)?;

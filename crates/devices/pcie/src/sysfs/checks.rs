@@ -1,13 +1,13 @@
-//! What keeps a function from being driven through /sys, by name, with what to do.
+//! Obstacles to driving a function through /sys, by name, with the remedy.
 
 use crate::address::Address;
 use crate::confidential;
 use crate::error::Error;
 use crate::tree::Tree;
 
-/// Why [`super::open`] would refuse; none where it would not.
+/// Why [`super::open`] would refuse; none if it would not.
 pub fn refusal(tree: &Tree, address: Address) -> Option<Error> {
-    // SAFETY: asks for a number.
+    // SAFETY: only reads a number.
     let root = unsafe { libc::geteuid() } == 0;
     let (why, hint) = reason(tree, address, root)?;
     Some(Error::Refused { address, why, hint })
@@ -25,14 +25,15 @@ fn reason(tree: &Tree, address: Address, root: bool) -> Option<(String, String)>
         return Some((why, "use vfio (bind it with --bind), or boot without Secure Boot".into()));
     }
     if let Some(how) = confidential::kind(tree) {
-        let why =
-            format!("this is a confidential virtual machine ({how}): devices reach no memory of ours by its address");
+        let why = format!(
+            "this is a confidential virtual machine ({how}): devices cannot access this program's memory by its address"
+        );
         return Some((why, "use an ordinary virtual machine or the host".into()));
     }
     if let Some(driver) = tree.driver(address) {
         let hint = match driver.as_str() {
             "vfio-pci" => "open it through vfio".into(),
-            _ => "--bind takes it from that driver, once it says what would be lost".into(),
+            _ => "--bind takes it from that driver, after listing what would be lost".into(),
         };
         return Some((format!("the kernel's driver {driver} has it"), hint));
     }
@@ -69,7 +70,7 @@ mod tests {
         "04:00.0".parse().unwrap()
     }
 
-    /// A machine on which nothing stands in the way, and the function's folder.
+    /// A machine without obstacles, and the function's folder.
     fn fixture() -> (Fixture, String) {
         let fixture = Fixture::new("checks");
         let folder = fixture.function("0000:04:00.0");
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_refused_without_a_reason() {
+    fn every_refusal_has_a_reason() {
         let (fixture, _) = fixture();
         assert_eq!(why(&fixture, true), "");
         assert!(why(&fixture, false).contains("root"));

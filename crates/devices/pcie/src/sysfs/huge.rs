@@ -23,7 +23,7 @@ impl HugePages {
         if free.is_empty() { Err(none(SMALL, 1, "no huge page is free")) } else { Ok(free) }
     }
 
-    /// How many nobody uses.
+    /// How many pages are free.
     fn free(self, tree: &Tree) -> u64 {
         tree.text(format!("{}/free_hugepages", self.folder())).and_then(|text| text.parse().ok()).unwrap_or(0)
     }
@@ -32,7 +32,7 @@ impl HugePages {
         format!("sys/kernel/mm/hugepages/hugepages-{}kB", self.size >> 10)
     }
 
-    /// A file of such pages, which takes none yet.
+    /// A file of such pages, without allocated pages yet.
     pub(super) fn file(self) -> Result<File, Error> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_HUGETLB | self.size.trailing_zeros() << libc::MFD_HUGE_SHIFT;
         // SAFETY: a name that ends with a zero byte.
@@ -40,12 +40,12 @@ impl HugePages {
         if made < 0 {
             return Err(Error::system("make a file of huge pages", io::Error::last_os_error()));
         }
-        // SAFETY: made just now, nobody else has it.
+        // SAFETY: made just now, without another owner.
         Ok(unsafe { File::from_raw_fd(made) })
     }
 }
 
-/// What to do where `count` pages are wanted.
+/// The error with a remedy if `count` pages are needed.
 pub(super) fn none(pages: HugePages, count: u64, why: &str) -> Error {
     let path = format!("/{}/nr_hugepages", pages.folder());
     let more = format!("{why}; reserve {count} more as root: echo $(( $(cat {path}) + {count} )) > {path}");

@@ -1,7 +1,7 @@
 //! Functions of a host whose IOMMU is off or passes through: BARs and configuration space by the files of /sys, memory in huge pages.
 //!
-//! Nothing but this module keeps the device from writing anywhere: a bus address is a physical one. So memory is of huge pages, which the kernel
-//! neither swaps nor moves by itself; the restorer holds them until the function was stopped and reset, should this process die.
+//! Only this module keeps the device from writing anywhere: a bus address is a physical one. So memory consists of huge pages, which the kernel
+//! neither swaps nor moves by itself. If this process dies, the restorer holds them until the function was stopped and reset.
 
 mod checks;
 mod huge;
@@ -36,10 +36,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Opens a function that no driver of the kernel's has.
+/// Opens a function without a kernel driver.
 ///
 /// # Errors
-/// [`Error::Refused`] with what stands in the way and what to do; [`Error::System`].
+/// [`Error::Refused`] with the obstacle and the remedy; [`Error::System`].
 pub fn open(address: Address) -> Result<Device, Error> {
     let tree = Tree::default();
     if let Some(refused) = refusal(&tree, address) {
@@ -60,9 +60,9 @@ pub struct Device {
     pools: Vec<Arc<Pool>>,
     /// What the command register was before.
     command: u16,
-    /// Its driver could not stop it.
+    /// The driver could not stop the function.
     stuck: AtomicBool,
-    /// Dismissed last: the fields above are restored by then. None when it is to act at the end of this process.
+    /// Dismissed last, after the fields above are restored. None if it is to act at the end of this process.
     restorer: Option<Restorer>,
 }
 
@@ -85,12 +85,12 @@ impl Device {
 
         // The restorer first, so that there is no moment without it.
         let stop = Step::Stop { folder: folder.clone(), command: (command & !MASTER) as u8 };
-        // If this process took it from a driver: that gets it back when it has stopped.
+        // If this process took it from a driver, that driver gets it back only after the function has stopped.
         let delay = bind::delay(address);
         let pages = pools.iter().map(|pool| pool.file().as_fd());
         let hold: Vec<BorrowedFd<'_>> = pages.chain([config.as_fd()]).chain(delay.as_ref().map(AsFd::as_fd)).collect();
         let restorer = Restorer::start(&[stop], &hold)
-            .map_err(|why| Error::system("start the process that restores the device should this one die", why))?;
+            .map_err(|why| Error::system("start the process that restores the device if this one dies", why))?;
         // Powers the function up and lets it decode memory; counted by the kernel.
         Deed::new(folder.join("enable"), "1").run().map_err(|why| Error::system(format!("enable {address}"), why))?;
         let functional = identity::is_emulated(&head);
@@ -151,7 +151,7 @@ impl Function for Device {
     fn read_config(&self, offset: u16, into: &mut [u8]) -> Result<(), Error> {
         match self.config.read_exact_at(into, u64::from(offset)) {
             Ok(()) => Ok(()),
-            // The file ends with the space that the function has. One that is gone has no file.
+            // The file ends with the function's space. A function that is gone has no file.
             Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => {
                 let length = fs::metadata(self.folder.join("config")).map_or(0, |file| file.len());
                 let end = u64::from(offset) + into.len() as u64;
@@ -175,7 +175,8 @@ impl Function for Device {
     }
 
     fn allocate(&self, bytes: u64) -> Result<Memory, Error> {
-        // What would fill a page of 1 GiB goes there first. The error of the first is told: it says how to reserve more.
+        // Sizes that would fill a page of 1 GiB use the large pages first. If both fail, the first error is returned: it explains how to reserve
+        // more.
         let large_first = bytes >= huge::LARGE.size && self.pools.len() > 1;
         let (first, second) =
             if large_first { (self.pools.last(), self.pools.first()) } else { (self.pools.first(), self.pools.get(1)) };
@@ -192,14 +193,14 @@ impl Function for Device {
         }
         // Without translation the function reaches a BAR at its own address.
         let run = Run { offset: 0, bus: peer.bus, length: peer.length };
-        // SAFETY: `keep` keeps the BAR's memory where it is, which is what a peer says of itself.
+        // SAFETY: `keep` keeps the BAR's memory at its address, which every peer guarantees.
         Ok(unsafe { Memory::new(Place::Peer, vec![run], None::<NonNull<u8>>, peer.keep.clone()) })
     }
 
     fn reset(&self) -> Result<(), Error> {
         let path = self.folder.join("reset");
         if !path.exists() {
-            let why = "it has no reset of its own (no FLR, no power states, not alone on its bus)".into();
+            let why = "it has no reset (no FLR, no power states, not alone on its bus)".into();
             let hint = "reset it by its own registers".into();
             return Err(Error::Refused { address: self.address, why, hint });
         }
@@ -219,35 +220,35 @@ impl Function for Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // A driver's again: then it is the driver's to set.
+        // It has a driver again, which then sets the register.
         if self.folder.join("driver").exists() {
             return;
         }
-        // Taken out by a word to the kernel it may stand in its slot still and write: nobody can stop that now, so its memory stays.
+        // If it was removed by software, it may still be in its slot and write: it can no longer be stopped, so its memory stays.
         if !self.folder.exists() {
             self.pools.drain(..).for_each(std::mem::forget);
             return;
         }
         if self.stuck.load(Ordering::Relaxed) {
-            // With this process ends the pipe, and what waits on it stops the function before its pages go.
+            // When this process ends, the pipe closes, and the restorer stops the function before its pages are freed.
             std::mem::forget(self.restorer.take());
         }
-        // Bus mastering ends before anything else is given back. What fails here is the kernel's to clear: it does so when "0" is written.
+        // Bus mastering ends before anything else is given back. If this write fails, the kernel clears the bit when "0" is written.
         let _ = self.set_command(self.command & !MASTER);
         let _ = Deed::new(self.folder.join("enable"), "0").run();
-        // It stays off, even if it was on: no driver has the function, and what its registers point to has other owners now.
+        // It stays off, even if it was on: no driver has the function, and the addresses in its registers have other owners now.
         let _ = self.set_command(self.command & !MASTER);
     }
 }
 
-/// How long a function may be another's that is about to let it go: a process that was killed is being put back.
+/// How long to wait for a function that another process still has: the restorer of a killed process may be working.
 const PUTTING_BACK: Duration = Duration::from_secs(2);
 
-/// Nothing of the kernel's keeps two programs from driving one function: a lock on its file does, among those that ask for it.
+/// The kernel does not keep two programs from driving one function. A lock on its file does, if both programs take it.
 fn alone(address: Address, config: &File) -> Result<(), Error> {
     let until = Instant::now() + PUTTING_BACK;
     loop {
-        // SAFETY: a lock on an open file of ours.
+        // SAFETY: a lock on a file that this process has open.
         if unsafe { libc::flock(config.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
             return Ok(());
         }
@@ -269,7 +270,7 @@ pub(crate) fn command_line(tree: &Tree) -> String {
     tree.text("proc/cmdline").unwrap_or_default()
 }
 
-/// Whether the function's folder says that it stands behind an IOMMU that translates, and by what name.
+/// The type of the IOMMU domain, if the function's folder shows an IOMMU that translates.
 pub(crate) fn translation(tree: &Tree, address: Address) -> Option<String> {
     let group = tree.iommu_group(address)?;
     let kind = tree::text(&tree.path(format!("sys/kernel/iommu_groups/{group}/type")));

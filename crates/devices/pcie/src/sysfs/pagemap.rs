@@ -10,7 +10,7 @@ const PAGE: u64 = 4096;
 const PRESENT: u64 = 1 << 63;
 const FRAME: u64 = (1 << 55) - 1;
 
-/// Where the page at `at` lies.
+/// The physical address of the page at `at`.
 pub(super) fn physical(at: usize) -> Result<u64, Error> {
     let failed = |why| Error::system("read /proc/self/pagemap, which has physical addresses", why);
     let file = File::open("/proc/self/pagemap").map_err(failed)?;
@@ -22,7 +22,7 @@ pub(super) fn physical(at: usize) -> Result<u64, Error> {
 fn frame(entry: u64) -> io::Result<u64> {
     match (entry & PRESENT != 0, entry & FRAME) {
         (false, _) => Err(io::Error::other("the page is not in memory")),
-        // The kernel shows zeros to whoever lacks the right.
+        // The kernel returns zeros to processes without the permission.
         (true, 0) => {
             Err(io::Error::other("the kernel hides them: this needs CAP_SYS_ADMIN (root, outside of a container)"))
         }

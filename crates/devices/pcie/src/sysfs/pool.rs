@@ -1,4 +1,4 @@
-//! Memory out of huge pages: pieces of less than one share pages, larger ones have theirs.
+//! Memory from huge pages: pieces smaller than a page share pages, larger ones have separate pages.
 
 use super::huge::{self, HugePages};
 use super::pagemap;
@@ -20,12 +20,12 @@ pub(super) struct Pool {
 
 #[derive(Default)]
 struct State {
-    /// Where the file ends. It only grows: what is freed becomes a hole.
+    /// The end of the file. It only grows: freed ranges become holes.
     end: u64,
     shared: Vec<Shared>,
 }
 
-/// Huge pages in a row of the file, mapped.
+/// Consecutive huge pages of the file, mapped.
 struct Block {
     mapping: Mapped,
     runs: Vec<Run>,
@@ -34,7 +34,7 @@ struct Block {
     pool: Arc<Pool>,
 }
 
-/// A huge page that several pieces share, and which of its pages are taken.
+/// A huge page that several pieces share, and which of its small pages are taken.
 struct Shared {
     block: Arc<Block>,
     taken: Vec<bool>,
@@ -52,7 +52,7 @@ impl Pool {
         Ok(Arc::new(Pool { pages, file: pages.file()?, state: Mutex::default() }))
     }
 
-    /// What keeps the pages, whoever else dies.
+    /// The file that keeps the pages, even if other processes die.
     pub(super) fn file(&self) -> &File {
         &self.file
     }
@@ -95,10 +95,10 @@ impl Pool {
         let runs = vec![Run { offset: 0, bus: block.runs[0].bus + offset, length }];
         // SAFETY: the piece is within the block, as its pages were found there.
         let at = unsafe { block.mapping.at.add(offset as usize) };
-        // SAFETY: nobody else has these pages until the piece is dropped.
+        // SAFETY: only this piece uses these pages until it is dropped.
         unsafe { at.write_bytes(0, length as usize) };
         let piece = Piece { block, first, count };
-        // SAFETY: as for a block; the pages are the piece's until it is dropped.
+        // SAFETY: as for a block; the pages belong to the piece until it is dropped.
         Ok(unsafe { Memory::new(Place::Host, runs, Some(at), Arc::new(piece)) })
     }
 
@@ -122,7 +122,7 @@ impl Pool {
             let within = page * self.pages.size;
             // SAFETY: within the mapping. The store brings the page in: the kernel reserved it when it was mapped.
             let at = unsafe { block.mapping.at.add(within as usize) };
-            // SAFETY: as above; the memory is ours alone.
+            // SAFETY: as above; only this block has the memory.
             unsafe { at.write_volatile(0) };
             let bus = pagemap::physical(at.as_ptr() as usize)?;
             if bus % self.pages.size != 0 {
@@ -135,7 +135,7 @@ impl Pool {
     }
 }
 
-/// Runs that follow one another on the bus are one.
+/// Merges runs that are contiguous on the bus.
 fn append(runs: &mut Vec<Run>, run: Run) {
     match runs.last_mut() {
         Some(last) if last.bus + last.length == run.bus => last.length += run.length,
@@ -143,7 +143,7 @@ fn append(runs: &mut Vec<Run>, run: Run) {
     }
 }
 
-/// Leaves the first `length` bytes.
+/// Keeps the first `length` bytes.
 fn cut(runs: &mut Vec<Run>, length: u64) {
     runs.retain(|run| run.offset < length);
     if let Some(last) = runs.last_mut() {
@@ -167,7 +167,7 @@ impl Drop for Block {
     fn drop(&mut self) {
         // The pages go back to the machine's pool now, not when the file is closed. A failure leaves them until then.
         let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: our own file; nothing points into this part of it any more.
+        // SAFETY: this pool's own file; no pointers into this part remain.
         unsafe { libc::fallocate(self.pool.file.as_raw_fd(), hole, self.offset as i64, self.length as i64) };
     }
 }

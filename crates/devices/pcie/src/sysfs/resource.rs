@@ -19,7 +19,7 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
-    /// Why it cannot be mapped.
+    /// The reason why it cannot be mapped, if any.
     pub(crate) fn usable(&self) -> Result<(), &'static str> {
         match self.flags {
             0 => Err("the function has none there (or the upper half of another)"),

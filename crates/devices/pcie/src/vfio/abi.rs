@@ -19,7 +19,7 @@ pub(super) use vfio_bindings::bindings::vfio::{
     vfio_iommu_type1_dma_unmap, vfio_iommu_type1_info, vfio_region_info,
 };
 
-/// `_IO(VFIO_TYPE, VFIO_BASE + n)`: without the argument's size, which the structs say themselves.
+/// `_IO(VFIO_TYPE, VFIO_BASE + n)`: without the argument's size, which the structs contain.
 const fn vfio(n: u32) -> c_ulong {
     (VFIO_TYPE as c_ulong) << 8 | (VFIO_BASE + n) as c_ulong
 }
@@ -53,9 +53,9 @@ pub(super) fn number(file: &File, call: c_ulong, value: c_ulong) -> io::Result<i
 /// A call whose argument is a struct, or several.
 ///
 /// # Safety
-/// The call takes what `argument` points to, and as much of it as the struct says.
+/// `argument` is what the call takes, with the size that the struct gives.
 pub(super) unsafe fn with<T: ?Sized>(file: &File, call: c_ulong, argument: *mut T) -> io::Result<i32> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     answer(unsafe { libc::ioctl(file.as_raw_fd(), call, argument.cast::<u8>()) })
 }
 

@@ -1,4 +1,4 @@
-//! vfio by iommufd (Linux 6.6 and later): a device has a file of its own, which is attached to an address space.
+//! vfio by iommufd (Linux 6.6 and later): each device has a file, which is attached to an address space.
 
 use super::abi;
 use super::space::Space;
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-/// The device's file, and an address space of its own.
+/// The device's file, and a new address space.
 pub(super) fn open(tree: &Tree, address: Address) -> Result<(File, Arc<Space>), Error> {
     let Some(path) = device(tree, address).filter(|_| tree.path("dev/iommu").exists()) else {
         let why = "this kernel has neither vfio's groups nor iommufd".into();
@@ -31,7 +31,7 @@ pub(super) fn open(tree: &Tree, address: Address) -> Result<(File, Arc<Space>), 
         // SAFETY: the call's own struct.
         unsafe { abi::with(&device, abi::DEVICE_BIND_IOMMUFD, &raw mut bind) }.map_err(|why| {
             match why.raw_os_error() {
-                // A device's own file has one owner, a group's none beside it.
+                // A device's file has one owner, and cannot be opened while its group's file is.
                 Some(libc::EINVAL | libc::EBUSY) => {
                     let why = "a program drives it already".into();
                     Error::Refused { address, why, hint: "end that one first".into() }

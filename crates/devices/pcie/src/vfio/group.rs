@@ -1,4 +1,4 @@
-//! vfio by groups: a group's file is put into a container, whose IOMMU is of type 1.
+//! vfio by groups: a group's file is added to a container, whose IOMMU is of type 1.
 
 use super::abi;
 use super::space::Space;
@@ -31,12 +31,13 @@ pub(super) fn open(tree: &Tree, address: Address) -> Result<(File, Arc<Space>), 
         Some(space) => space,
         None => Arc::new(container(tree, address, number)?),
     };
-    let group = space.group().ok_or_else(|| refused("its group is open in another way".into(), "close it first"))?;
+    let group =
+        space.group().ok_or_else(|| refused("its group is already open in another way".into(), "close it first"))?;
     let name = CString::new(address.to_string()).map_err(|why| Error::system("name the device", why.into()))?;
     // SAFETY: the call takes a text that ends with a zero byte, and gives a new file.
     let file = unsafe { abi::with(group, abi::GROUP_GET_DEVICE_FD, name.as_ptr().cast_mut()) };
     let file = file.map_err(|why| Error::system(format!("get {address} from its vfio group {number}"), why))?;
-    // SAFETY: made just now, nobody else has it.
+    // SAFETY: made just now, without another owner.
     let file = unsafe { File::from_raw_fd(file) };
     open.insert(number, Arc::downgrade(&space));
     Ok((file, space))
@@ -95,7 +96,7 @@ fn container(tree: &Tree, address: Address, number: u32) -> Result<Space, Error>
     Space::type1(container, group).map_err(|why| failed("ask for its address ranges", why))
 }
 
-/// Which of the group have drivers that are not vfio's.
+/// Functions of the group whose drivers are not vfio-pci.
 fn others(tree: &Tree, address: Address, number: u32) -> String {
     let all = tree.in_group(number).into_iter().filter(|other| *other != address);
     let bound = all.filter_map(|other| Some((other, tree.driver(other)?))).filter(|(_, driver)| driver != "vfio-pci");

@@ -1,4 +1,4 @@
-//! Which bus addresses behind an IOMMU are taken. Only those in the ranges that the kernel reports can be mapped.
+//! Allocates bus addresses behind an IOMMU. Only those in the ranges that the kernel reports can be mapped.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,15 @@ pub(super) struct Iova {
 }
 
 impl Iova {
-    /// Of ranges with their last addresses, as the kernel gives them.
+    /// From ranges with their last addresses, as the kernel returns them.
     pub(super) fn new(mut ranges: Vec<(u64, u64)>) -> Iova {
         ranges.retain(|(first, last)| first <= last);
         ranges.sort_unstable();
         Iova { ranges, taken: BTreeMap::new() }
     }
 
-    /// The lowest free place of `length` bytes (a multiple of a page): a device with few address lines reaches it, too. Never 0, which drivers
-    /// take for nothing.
+    /// The lowest free place of `length` bytes (a multiple of a page): a device with few address lines reaches it, too. Never 0, which drivers take
+    /// for an invalid address.
     pub(super) fn take(&mut self, length: u64, align: u64) -> Option<u64> {
         if length == 0 || !length.is_multiple_of(PAGE) || !align.is_power_of_two() {
             return None;
@@ -31,7 +31,7 @@ impl Iova {
             let mut at = (*first).max(1).checked_next_multiple_of(align)?;
             loop {
                 let end = at.checked_add(length - 1).filter(|end| end <= last)?;
-                // What begins at or before the end, and ends behind the begin, is in the way.
+                // An allocation that begins at or before the end, and ends after the begin, is in the way.
                 match self.taken.range(..=end).next_back().filter(|(start, long)| *start + (*long - 1) >= at) {
                     Some((start, long)) => at = start.checked_add(*long)?.checked_next_multiple_of(align)?,
                     None => return Some(at),

@@ -1,6 +1,6 @@
-//! Functions behind an IOMMU, through the kernel's vfio-pci: a device reaches what is mapped for it, and nothing else.
+//! Functions behind an IOMMU, through the kernel's vfio-pci: a device reaches only memory that is mapped for it.
 //!
-//! Groups and containers (type 1) first, because they map another device's BAR, too. iommufd where the kernel has no groups.
+//! Groups and containers (type 1) are tried first, because they can also map another device's BAR; iommufd is used if the kernel has no groups.
 
 mod abi;
 mod cdev;
@@ -27,13 +27,13 @@ use std::sync::Arc;
 
 const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
-/// The revision and the class behind it, in configuration space.
+/// The revision and the class code after it, in configuration space.
 const CLASS: u16 = 8;
 
 /// Opens a function that is bound to vfio-pci.
 ///
 /// # Errors
-/// [`Error::Refused`] with what stands in the way and what to do; [`Error::System`].
+/// [`Error::Refused`] with the obstacle and the remedy; [`Error::System`].
 pub fn open(address: Address) -> Result<Device, Error> {
     let tree = Tree::default();
     if let Some((why, hint)) = reason(&tree, address) {
@@ -56,7 +56,7 @@ pub fn open_by_iommufd(address: Address) -> Result<Device, Error> {
     Device::new(&tree, address, file, space)
 }
 
-/// What is seen before anything is opened.
+/// Obstacles that are visible before anything is opened.
 fn reason(tree: &Tree, address: Address) -> Option<(String, String)> {
     if !tree.exists(address) {
         return Some(("there is no such function".into(), "see `lspci -D`".into()));
@@ -64,16 +64,16 @@ fn reason(tree: &Tree, address: Address) -> Option<(String, String)> {
     let Some(group) = tree.iommu_group(address) else {
         let hint =
             "turn the IOMMU on (firmware; intel_iommu=on), or take vfio-pci off the function and say --without-iommu";
-        return Some(("no IOMMU stands before it".into(), hint.into()));
+        return Some(("there is no IOMMU for it".into(), hint.into()));
     };
     if tree.path(format!("dev/vfio/noiommu-{group}")).exists() {
         let hint = "turn the IOMMU on, or take vfio-pci off the function and say --without-iommu";
-        return Some(("vfio has it without an IOMMU, so it maps nothing".into(), hint.into()));
+        return Some(("vfio has it without an IOMMU, so it cannot map memory".into(), hint.into()));
     }
     match tree.driver(address) {
         Some(driver) if driver == "vfio-pci" => None,
         Some(driver) => {
-            let hint = "--bind takes it from that driver, once it says what would be lost";
+            let hint = "--bind takes it from that driver, after listing what would be lost";
             Some((format!("the kernel's driver {driver} has it"), hint.into()))
         }
         None => Some(("it is not bound to vfio-pci".into(), "--bind does that".into())),
@@ -114,7 +114,7 @@ impl Device {
         let functional = identity::is_emulated(&head);
         let (tree, removal, file) = (tree.clone(), Removal::of(&file), Arc::new(file));
         let device = Device { address, identity, functional, tree, file, space, config, removal, command };
-        // Mapped BARs fault where memory decoding is off.
+        // Mapped BARs fault if memory decoding is off.
         device.write_config(COMMAND, &(command & !MASTER | MEMORY).to_le_bytes())?;
         Ok(device)
     }
@@ -179,7 +179,7 @@ impl Function for Device {
             return Err(no("vfio does not show it".into()));
         }
         if region.flags & abi::VFIO_REGION_INFO_FLAG_MMAP == 0 {
-            // One that shares a page with another function's.
+            // A BAR that shares a page with another function's.
             let registers = Window { file: Arc::clone(&self.file), offset: region.offset };
             return Ok(Bar::elsewhere(Arc::new(registers), region.size, found.start));
         }
@@ -220,7 +220,7 @@ impl Function for Device {
         };
         let bar = peer.keep.downcast_ref::<Bar>();
         let Some((bar, at)) = bar.and_then(|bar| Some((bar, bar.mapped_at()?))) else {
-            let why = "the IOMMU stands between, and vfio maps only BARs that this process has mapped through vfio";
+            let why = "the IOMMU is between them, and vfio maps only BARs that this process has mapped through vfio";
             return Err(unreachable(why.into()));
         };
         let offset = peer.bus.checked_sub(bar.bus_address()).filter(|offset| bar.holds(*offset, peer.length).is_ok());
@@ -242,7 +242,7 @@ impl Function for Device {
         match abi::number(&self.file, abi::DEVICE_RESET, 0) {
             Ok(_) => Ok(()),
             Err(why) if matches!(why.raw_os_error(), Some(libc::EINVAL | libc::ENOTTY)) => {
-                let why = "it has no reset of its own (no FLR, no power states, not alone on its bus)".into();
+                let why = "it has no reset (no FLR, no power states, not alone on its bus)".into();
                 let hint = "reset it by its own registers".into();
                 Err(Error::Refused { address: self.address, why, hint })
             }
@@ -252,7 +252,7 @@ impl Function for Device {
 
     fn is_present(&self) -> bool {
         let mut class = [0; 4];
-        // Who takes it out waits until it is closed: it counts as gone when they ask.
+        // Someone who removes it waits until it is closed: it counts as gone once they ask.
         let asked = self.removal.as_ref().is_some_and(Removal::is_asked);
         // The kernel answers for the vendor from its own copy (drivers/vfio/pci/vfio_pci_config.c), also when the function is gone. The revision and the
         // class come from the function.
@@ -260,14 +260,15 @@ impl Function for Device {
     }
 }
 
-/// What the kernel says of a function that was pulled out.
+/// The kernel's error for a function that was removed.
 fn gone(why: &io::Error) -> bool {
     why.kind() == io::ErrorKind::UnexpectedEof || matches!(why.raw_os_error(), Some(libc::ENODEV | libc::EIO))
 }
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // The kernel resets the device when its file is closed; a mapped BAR may keep that open. What its registers point to is on its way out.
+        // The kernel resets the device when its file is closed, but a mapped BAR may keep the file open. The memory that its registers point to is
+        // about to be freed.
         let _ = self.write_config(COMMAND, &(self.command & !MASTER | MEMORY).to_le_bytes());
     }
 }
@@ -289,7 +290,7 @@ impl Registers for Window {
     }
 
     fn store32(&self, offset: u64, value: u32) {
-        // As on hardware: a store to a function that is gone goes nowhere.
+        // As on hardware: a store to a function that is gone has no effect.
         let _ = self.file.write_all_at(&value.to_le_bytes(), self.offset + offset);
     }
 }
@@ -300,13 +301,13 @@ mod tests {
     use crate::fixture::Fixture;
 
     #[test]
-    fn what_is_not_vfios_is_refused_by_name() {
+    fn functions_without_vfio_are_refused_by_name() {
         let fixture = Fixture::new("vfio");
         let folder = fixture.function("0000:04:00.0");
         let address = "04:00.0".parse().unwrap();
         let why = || reason(&fixture.tree, address).map(|(why, hint)| format!("{why}; {hint}")).unwrap_or_default();
         assert!(reason(&fixture.tree, "05:00.0".parse().unwrap()).unwrap().0.contains("no such function"));
-        assert!(why().starts_with("no IOMMU stands before it"), "{}", why());
+        assert!(why().starts_with("there is no IOMMU for it"), "{}", why());
         fixture.link(&format!("{folder}/iommu_group"), "sys/kernel/iommu_groups/7");
         assert!(why().starts_with("it is not bound to vfio-pci"), "{}", why());
         fixture.link(&format!("{folder}/driver"), "sys/bus/pci/drivers/vfio-pci");

@@ -1,4 +1,4 @@
-//! The kernel's request to let a function go: somebody takes it out, or its driver away. Until it is closed, that somebody waits.
+//! The kernel's request to release a function: someone removes it, or its driver, and waits until it is closed.
 
 use super::abi;
 use std::fs::File;
@@ -12,7 +12,7 @@ pub(super) struct Removal {
     asked: AtomicBool,
 }
 
-/// `vfio_irq_set` with one event behind it.
+/// `vfio_irq_set`, followed by one event.
 #[repr(C)]
 struct Set {
     head: [u32; 5],
@@ -27,13 +27,13 @@ impl Removal {
         if made < 0 {
             return None;
         }
-        // SAFETY: made just now, nobody else has it.
+        // SAFETY: made just now, without another owner.
         let event = unsafe { File::from_raw_fd(made) };
         let flags = abi::VFIO_IRQ_SET_DATA_EVENTFD | abi::VFIO_IRQ_SET_ACTION_TRIGGER;
         // argsz, flags, index, start, count
         let head = [size_of::<Set>() as u32, flags, abi::VFIO_PCI_REQ_IRQ_INDEX, 0, 1];
         let mut set = Set { head, event: event.as_raw_fd() };
-        // SAFETY: the call's own struct, with as many numbers behind it as it says.
+        // SAFETY: the call's own struct, followed by as many numbers as it gives.
         unsafe { abi::with(device, abi::DEVICE_SET_IRQS, &raw mut set) }.ok()?;
         Some(Removal { event, asked: AtomicBool::new(false) })
     }
@@ -41,7 +41,7 @@ impl Removal {
     pub(super) fn is_asked(&self) -> bool {
         let mut count = [0; 8];
         let is_new = !matches!((&self.event).read(&mut count), Err(why) if why.kind() == io::ErrorKind::WouldBlock);
-        // ORDERING: a flag that stays; nothing else is read by it.
+        // ORDERING: a flag that stays set; it orders no other memory.
         self.asked.fetch_or(is_new, Ordering::Relaxed) || is_new
     }
 }

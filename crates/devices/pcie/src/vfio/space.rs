@@ -1,4 +1,4 @@
-//! An address space behind the IOMMU: a container of vfio's type 1, or an IOAS of iommufd. Devices of one group share it.
+//! An address space of the IOMMU: a container of vfio's type 1, or an IOAS of iommufd. Devices of one group share it.
 
 use super::abi;
 use super::iova::Iova;
@@ -25,7 +25,7 @@ pub(super) struct Mapped {
     space: Arc<Space>,
     pub at: u64,
     length: u64,
-    /// The memory itself: dropped behind the unmapping.
+    /// The memory itself: dropped after it is unmapped.
     _memory: Box<dyn Any + Send + Sync>,
 }
 
@@ -60,7 +60,7 @@ impl Space {
         }
     }
 
-    /// Asks for the valid ranges: with iommufd they depend on the devices that are attached.
+    /// Reads the valid ranges: with iommufd they depend on the devices that are attached.
     pub(super) fn attached(&self) -> io::Result<()> {
         if let Way::Iommufd { file, ioas } = &self.way {
             *self.iova.lock().unwrap_or_else(PoisonError::into_inner) = Iova::new(ioas_ranges(file, *ioas)?);
@@ -107,7 +107,7 @@ impl Way {
                     iova: at,
                     size: length,
                 };
-                // SAFETY: the call's own struct; the memory is the caller's, who keeps it.
+                // SAFETY: the call's own struct; the caller owns the memory and keeps it.
                 unsafe { abi::with(container, abi::IOMMU_MAP_DMA, &raw mut map)? };
             }
             Way::Iommufd { file, ioas } => {
@@ -155,7 +155,7 @@ impl Way {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // A place that the kernel did not unmap is not given out again. The kernel keeps the pages pinned then, so they get no other owner.
+        // If the kernel did not unmap a range, it is not allocated again. The kernel then keeps the pages pinned, so they get no other owner.
         if self.space.way.unmap(self.at, self.length).is_ok() {
             self.space.iova.lock().unwrap_or_else(PoisonError::into_inner).give_back(self.at);
         }
@@ -166,13 +166,13 @@ impl Drop for Space {
     fn drop(&mut self) {
         if let Way::Iommufd { file, ioas } = &self.way {
             let mut gone = abi::iommu_destroy { size: size_of::<abi::iommu_destroy>() as u32, id: *ioas };
-            // SAFETY: the call's own struct. Where a device is still attached it fails, and closing the file does it.
+            // SAFETY: the call's own struct. It fails if a device is still attached; closing the file then frees the space.
             let _ = unsafe { abi::with(file, abi::iommufd(abi::IOMMUFD_CMD_DESTROY), &raw mut gone) };
         }
     }
 }
 
-/// What VFIO_IOMMU_GET_INFO says of ranges, behind the struct itself.
+/// The ranges in the answer of VFIO_IOMMU_GET_INFO, after the struct itself.
 fn type1_ranges(container: &File) -> io::Result<Vec<(u64, u64)>> {
     const HEAD: usize = size_of::<abi::vfio_iommu_type1_info>();
     let mut words = vec![0u64; HEAD / 8];
@@ -181,7 +181,7 @@ fn type1_ranges(container: &File) -> io::Result<Vec<(u64, u64)>> {
         let info = words.as_mut_ptr().cast::<abi::vfio_iommu_type1_info>();
         // SAFETY: at least the struct, aligned.
         unsafe { (*info).argsz = room as u32 };
-        // SAFETY: the call's own struct, with `argsz` bytes behind it.
+        // SAFETY: the call's own struct, followed by `argsz` bytes.
         unsafe { abi::with(container, abi::IOMMU_GET_INFO, info)? };
         // SAFETY: as above.
         let wanted = unsafe { (*info).argsz } as usize;
@@ -213,7 +213,7 @@ fn ranges_of(bytes: &[u8]) -> Option<Vec<(u64, u64)>> {
             let count = u32_at(at + 8)? as usize;
             return (0..count).map(|i| Some((u64_at(at + 16 + 16 * i)?, u64_at(at + 24 + 16 * i)?))).collect();
         }
-        // Forwards only: a chain that goes in a circle ends.
+        // Only forwards: so a circular chain ends.
         at = Some(u32_at(at + 4)? as usize).filter(|next| *next == 0 || *next > at)?;
     }
     None
@@ -228,7 +228,7 @@ fn ioas_ranges(file: &File, ioas: u32) -> io::Result<Vec<(u64, u64)>> {
     ask.ioas_id = ioas;
     ask.num_iovas = ranges.len() as u32;
     ask.allowed_iovas = ranges.as_mut_ptr() as u64;
-    // SAFETY: the call's own struct, and as many ranges as it says.
+    // SAFETY: the call's own struct, and as many ranges as it gives.
     unsafe { abi::with(file, abi::iommufd(abi::IOMMUFD_CMD_IOAS_IOVA_RANGES), &raw mut ask)? };
     ranges.truncate(ask.num_iovas as usize);
     Ok(ranges.iter().map(|range| (range.start, range.last)).collect())
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_found_behind_other_capabilities() {
+    fn ranges_are_found_after_other_capabilities() {
         let expected = vec![(0, 0xfedf_ffff), (0xfef0_0000, 0xffff_ffff_ffff)];
         assert_eq!(ranges_of(&answer(40)), Some(expected));
     }

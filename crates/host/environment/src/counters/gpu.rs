@@ -1,4 +1,4 @@
-//! What the GPU counts, through NVML. Two looks; what lies between is their difference.
+//! Counters of the GPU, through NVML: the difference between two readings.
 
 use super::Counted;
 use crate::Gpu;
@@ -11,7 +11,7 @@ use nvml_wrapper::enum_wrappers::device::{
 };
 use std::time::Instant;
 
-/// Every name that this module may put, for where there is no GPU to ask.
+/// Every name that this module may set, for machines without a GPU.
 pub const ALL: &str = "pcie_to_gpu_bytes, pcie_from_gpu_bytes, energy_mj, power_w, temperature_begin_c, temperature_c, \
                        sm_begin_mhz, sm_mhz, memory_mhz, throttle_reasons, throttled_power_ms, throttled_heat_ms, \
                        pcie_replays, ecc_corrected, ecc_uncorrected";
@@ -20,7 +20,7 @@ pub struct Device {
     nvml: nvml_wrapper::Device<'static>,
 }
 
-/// One moment. Each is asked for by itself, and each may be refused by itself.
+/// One reading. Each value is read separately, and each may be refused separately.
 pub struct Looked {
     at: Instant,
     energy_mj: Known<u64>,
@@ -41,7 +41,7 @@ impl Device {
     pub fn open(gpu: Gpu<'_>) -> Known<Device> {
         let pci = match gpu {
             Gpu::Real { pci } => pci,
-            Gpu::Soft => return Err("the software GPU counts nothing".into()),
+            Gpu::Soft => return Err("the software GPU has no counters".into()),
             Gpu::None => return Err("no GPU is used".into()),
         };
         let nvml = nvml::device(pci)?;
@@ -69,10 +69,12 @@ impl Device {
     }
 }
 
-/// Of counters that only grow; one that fell was set back meanwhile.
+/// Difference of a counter that only grows; if it fell, it was reset in between.
 fn more(now: &Known<u64>, then: &Known<u64>) -> Known<u64> {
     match (now, then) {
-        (Ok(now), Ok(then)) => now.checked_sub(*then).ok_or_else(|| "the counter was set back meanwhile".to_string()),
+        (Ok(now), Ok(then)) => {
+            now.checked_sub(*then).ok_or_else(|| "the counter was reset in the meantime".to_string())
+        }
         (Err(why), _) | (_, Err(why)) => Err(why.clone()),
     }
 }
@@ -110,7 +112,7 @@ impl Looked {
     }
 }
 
-/// The bytes of the link, by those who counted them.
+/// The bytes of the link, with how they were counted.
 pub fn bytes(passed: &Passed, device: &Device, counted: &mut Counted) {
     match &passed.bytes {
         Ok(bytes) => {
@@ -127,7 +129,7 @@ pub fn bytes(passed: &Passed, device: &Device, counted: &mut Counted) {
 }
 
 impl Device {
-    /// For GPUs without GPM: what crossed the link in 20 ms right now, which is no count of what was measured.
+    /// For GPUs without GPM: the link's rate over 20 ms at this moment, which is no count of the measured time.
     fn look_at_rates(&self, counted: &mut Counted) {
         let rate = |which| self.nvml.pcie_throughput(which).map(|kb| f64::from(kb) * 1024.0).map_err(why);
         counted.put("pcie_to_gpu_at_end_bytes_per_s", rate(PcieUtilCounter::Receive));
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_between_two_looks_is_their_difference() {
+    fn the_difference_of_two_readings_is_counted() {
         let first = looked();
         let second = Looked {
             at: first.at + Duration::from_secs(2),
@@ -190,7 +192,7 @@ mod tests {
         let values: Vec<(&str, f64)> = counted.values.iter().map(|(n, v)| (n.as_str(), *v)).collect();
         assert_eq!(values, want);
         let missing: Vec<(&str, &str)> = counted.missing.iter().map(|(n, w)| (n.as_str(), w.as_str())).collect();
-        let set_back = ("ecc_uncorrected", "the counter was set back meanwhile");
+        let set_back = ("ecc_uncorrected", "the counter was reset in the meantime");
         assert_eq!(missing, [("throttled_heat_ms", "not counted"), set_back]);
         for (name, _) in values.iter().copied().chain([("throttled_heat_ms", 0.0), ("ecc_uncorrected", 0.0)]) {
             assert!(ALL.split(", ").any(|n| n.trim() == name), "{name}");

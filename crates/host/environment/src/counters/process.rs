@@ -1,9 +1,9 @@
-//! What the kernel charges this process, all its threads together, or one thread.
+//! CPU time and other use that the kernel charges this process, all its threads together, or one thread.
 
 use super::Counted;
 use std::io;
 
-/// All of it so far, or between two moments.
+/// Use up to now, or between two moments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Used {
     user_ms: f64,
@@ -43,7 +43,7 @@ impl Used {
         })
     }
 
-    /// Without what `other` has. Nothing is less than none: the kernel divides its ticks of a process and of a thread by themselves.
+    /// The difference to `other`. Values below zero become zero: the kernel divides its ticks of a process and of a thread separately.
     pub fn less(&self, other: &Used) -> Used {
         let less = |a: f64, b: f64| (a - b).max(0.0);
         Used {

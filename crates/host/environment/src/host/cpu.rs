@@ -1,4 +1,4 @@
-//! The CPUs: their speeds, their neighbours, and what keeps others from them.
+//! The CPUs: their speeds, their siblings, and settings that keep other work off them.
 
 use crate::files::Files;
 use crate::gather::Gathered;
@@ -7,7 +7,7 @@ use crate::value::Known;
 
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// `measuring` is the CPU that the frequencies, siblings and states of sleep are asked of.
+/// `measuring` is the CPU whose frequencies, siblings and idle states are reported.
 pub fn facts(files: &Files, measuring: Known<u64>, into: &mut Gathered) {
     let cpuinfo = files.text("/proc/cpuinfo");
     let of_cpuinfo = |key: &str| cpuinfo.clone().and_then(|text| line_of(&text, key));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_writes_is_read() {
+    fn text_of_the_kernel_is_parsed() {
         let stat = "cpu  2583962 148755 939961 903124 10336 0 4285 3158 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n";
         assert_eq!(steal_since_boot(stat), Ok(687));
         assert!(steal_since_boot("cpu  1 2 3\n").is_err() && steal_since_boot("").is_err());

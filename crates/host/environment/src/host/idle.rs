@@ -1,14 +1,14 @@
-//! How deep a CPU sleeps when it has nothing to do, and how long it takes to wake.
+//! How deep an idle CPU sleeps, and how long it takes to wake.
 
 use crate::files::Files;
 use crate::gather::Gathered;
 use crate::value::Known;
 
-/// One state of sleep.
+/// One idle state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State {
     name: String,
-    /// From the interrupt until the CPU runs again, as the driver states it.
+    /// From the interrupt until the CPU runs again, according to the driver.
     exit_us: u64,
     off: bool,
 }
@@ -51,7 +51,7 @@ fn states(files: &Files, cpu: u64) -> Known<Vec<State>> {
     numbers.into_iter().map(one).collect()
 }
 
-/// The longest of those that are on.
+/// The longest of the enabled states.
 fn deepest(states: &[State]) -> Known<u64> {
     let on = states.iter().filter(|s| !s.off).map(|s| s.exit_us).max();
     on.ok_or_else(|| "no state of sleep is on".into())
@@ -60,7 +60,7 @@ fn deepest(states: &[State]) -> Known<u64> {
 /// No process has asked for a limit.
 pub const NO_LIMIT_US: i64 = 2_000_000_000;
 
-/// The file holds one number of 32 bits: the shortest wake-up that any process has asked for.
+/// The file holds one number of 32 bits: the shortest wake-up time that any process has requested.
 fn dma_latency(bytes: &[u8]) -> Known<i64> {
     match <[u8; 4]>::try_from(bytes) {
         Ok(b) => Ok(i64::from(i32::from_ne_bytes(b))),

@@ -68,8 +68,8 @@ impl Argument {
     }
 }
 
-/// As the kernel takes it apart: words end at spaces outside of double quotes, quotes go, `-` in a name is `_`. What stands
-/// behind `--` is for the first process.
+/// As the kernel parses it: words end at spaces outside of double quotes, quotes are removed, `-` in a name becomes `_`. Words after `--` are for
+/// the first process.
 fn arguments(line: &str) -> Vec<Argument> {
     let mut words = vec![String::new()];
     let mut quoted = false;
@@ -87,7 +87,7 @@ fn arguments(line: &str) -> Vec<Argument> {
     words.into_iter().filter(|w| !w.is_empty()).take_while(|w| w != "--").map(argument).collect()
 }
 
-/// Those that change how steady or how fast transfers are. The others stay out of result files.
+/// Arguments that affect how steady or how fast transfers are. Others stay out of result files.
 fn matters(name: &str) -> bool {
     const WHOLE: [&str; 35] = [
         "amd_iommu",
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_writes_is_read() {
+    fn text_of_the_kernel_is_parsed() {
         let version = "Linux version 6.18.44 (builder@x) (gcc (GCC) 15.3.0) #1 SMP PREEMPT_DYNAMIC @0";
         assert_eq!(preemption(version).as_deref(), Ok("PREEMPT_DYNAMIC"));
         assert!(preemption("Linux version 4").is_err());

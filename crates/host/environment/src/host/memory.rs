@@ -1,4 +1,4 @@
-//! Memory: how much there is, what of it the host may take or give, and what may leave it.
+//! Memory: the amount, the mechanisms by which the host may take or give it, and what may be moved or swapped out.
 
 use crate::files::Files;
 use crate::gather::Gathered;
@@ -57,13 +57,13 @@ fn lock_limit() -> Known<String> {
     }
 }
 
-/// What lets the host give this machine's memory only when it is touched, or take it back: drivers with a device.
+/// Drivers with a device by which the host provides this machine's memory only when it is touched, or takes it back.
 fn grows(files: &Files) -> Known<Vec<String>> {
     let mut found = Vec::new();
     for driver in ["virtio_balloon", "virtio_mem", "hv_balloon", "xen_balloon", "vmw_balloon"] {
         for bus in ["virtio", "vmbus", "platform"] {
             let names = files.names(&format!("/sys/bus/{bus}/drivers/{driver}")).unwrap_or_default();
-            // Besides its devices a driver's folder holds these.
+            // Apart from its devices, a driver's folder contains these.
             let devices =
                 names.iter().any(|n| !["bind", "module", "uevent", "unbind", "new_id", "remove_id"].contains(&&**n));
             if devices {
@@ -71,7 +71,7 @@ fn grows(files: &Files) -> Known<Vec<String>> {
             }
         }
     }
-    // The guest tells the host which free pages it may take back.
+    // The guest reports free pages, which the host may take back.
     if files.is_there("/sys/module/page_reporting/parameters/page_reporting_order") && !found.is_empty() {
         found.push("free page reporting".into());
     }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_writes_is_read() {
+    fn text_of_the_kernel_is_parsed() {
         let meminfo = "MemTotal:       24684084 kB\nMemFree:        22442164 kB\nHugePages_Total:       3\n";
         assert_eq!(kilobytes(meminfo, "MemTotal", "f"), Ok(24_684_084));
         assert_eq!(number(meminfo, "HugePages_Total", "f"), Ok(3));

@@ -10,7 +10,7 @@ use crate::files::Files;
 use crate::gather::Gathered;
 use crate::value::Known;
 
-/// `cpu` is the measuring one; the measuring thread is the calling one.
+/// `cpu` is the measuring CPU; the calling thread is the measuring thread.
 pub fn facts(files: &Files, cpu: Known<u64>, into: &mut Gathered) {
     into.put("thread.cpu", cpu.clone());
     thread::facts(into);
@@ -26,7 +26,7 @@ mod tests {
     use crate::Environment;
     use crate::files::tree::Tree;
 
-    /// A server with two threads a core, an isolated CPU 2 and states of sleep, in a container with a quota.
+    /// A server with two threads a core, an isolated CPU 2 and idle states, in a container with a quota.
     fn server() -> Tree {
         let tree = Tree::new("host");
         let cpu = |file: &str| format!("/sys/devices/system/cpu/cpu2/{file}");
@@ -115,7 +115,7 @@ mod tests {
         e.set("thread.cpu", 2u64);
         let mut warned: Vec<String> = e.warnings().into_iter().map(|w| w.fact).collect();
         warned.sort_unstable();
-        // A process asks for wake-ups within 20 us: deeper states are not used, and that is still long.
+        // A process requests wake-ups within 20 us: deeper states are not used, and 20 us is still long.
         let want =
             ["cpu.governor", "cpu.idle_exit_us", "cpu.most_khz", "cpu.nohz_full", "cpu.quota", "cpu.smt_siblings"];
         assert_eq!(warned, want);

@@ -12,14 +12,14 @@ pub fn facts(into: &mut Gathered) {
     into.put("thread.priority_limit", priority_limit());
 }
 
-/// The CPU whose facts are asked for: the only one that it may run on, or the last of them, as experiments have it. Not the one
-/// that it happens to be on: that may be another when it is asked again.
+/// The CPU whose facts are reported: the only one that the thread may run on, or the last of them, as in experiments. Not the current CPU: that may
+/// be another one at the next call.
 pub fn cpu() -> Known<u64> {
     let all = placement::affinity().map_err(|e| e.to_string())?;
     all.last().map(|cpu| *cpu as u64).ok_or_else(|| "the thread may run on no CPU".into())
 }
 
-/// By so much the kernel may let an ordinary thread sleep longer than it asked for.
+/// How much longer than requested the kernel may let an ordinary thread sleep.
 fn timer_slack() -> Known<i64> {
     // SAFETY: concerns the calling thread only and takes no pointer.
     match unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) } {
@@ -28,7 +28,7 @@ fn timer_slack() -> Known<i64> {
     }
 }
 
-/// RLIMIT_RTPRIO: the highest real-time priority that a process without rights may take.
+/// RLIMIT_RTPRIO: the highest real-time priority that a process without privileges may use.
 fn priority_limit() -> Known<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes one rlimit.
@@ -40,7 +40,7 @@ fn priority_limit() -> Known<u64> {
 
 /// UTC, RFC 3339.
 pub fn time() -> Known<String> {
-    // SAFETY: gmtime_r reads one time and writes one tm, both of ours.
+    // SAFETY: gmtime_r reads one time and writes one tm, both local variables.
     let tm = unsafe {
         let now = libc::time(std::ptr::null_mut());
         let mut tm: libc::tm = std::mem::zeroed();

@@ -1,18 +1,18 @@
-//! One counter whose width nobody says, followed from look to look.
+//! One counter of unknown width, followed from reading to reading.
 
 use crate::value::Known;
 use std::time::{Duration, Instant};
 
-/// A counter of 32 bits comes round in 68 ms at the line rate of Gen5 x16.
+/// A 32-bit counter wraps in 68 ms at the line rate of Gen5 x16.
 pub(super) const TOO_LATE: Duration = Duration::from_millis(60);
-/// No link moves more bytes in a second: 16 lanes of Gen6, before any coding.
+/// More bytes per second than any link moves: 16 lanes of Gen6, before any coding.
 const MOST_A_SECOND: f64 = 128e9;
 
 /// A counter as it was read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Value {
     pub bytes: u64,
-    /// NVML says that it has no more. Those that it gives in 64 bits may have 32, too.
+    /// NVML returns it as a 32-bit value. A counter returned in 64 bits may have 32, too.
     pub has_32_bits: bool,
 }
 
@@ -20,33 +20,33 @@ pub(super) struct Value {
 enum Width {
     #[default]
     Unknown,
-    /// It came round within 32 bits, or NVML says so.
+    /// It wrapped within 32 bits, or NVML returns 32 bits.
     Narrow,
-    /// It was above 32 bits once.
+    /// It was above 32 bits at least once.
     Wide,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counting {
-    /// When the counters were read, and what they said.
+    /// When the counter was last read, and its value.
     last: Option<(Instant, u64)>,
     sum: u64,
     width: Width,
 }
 
 impl Counting {
-    /// From the next value on. What is known of its width stays.
+    /// Restarts at the next value. The known width stays.
     pub fn again(self) -> Counting {
         Counting { width: self.width, ..Counting::default() }
     }
 
-    /// Whether two looks count, however far apart.
+    /// Whether two readings are enough, however far apart.
     pub fn is_wide(&self) -> bool {
         self.width == Width::Wide
     }
 
-    /// The sum since the first value. A value that fell within 32 bits came round once; that is sure only as long as looks are so close
-    /// that it cannot have come round twice. The value is of some moment from `asked` to `answered`.
+    /// The sum since the first value. A value that fell within 32 bits wrapped once; that is certain only if readings are so close that it cannot
+    /// have wrapped twice. The counter had the value at some moment from `asked` to `answered`.
     pub fn add(&mut self, asked: Instant, answered: Instant, value: Value) -> Known<u64> {
         let Value { bytes, has_32_bits } = value;
         match self.width {
@@ -76,11 +76,11 @@ impl Counting {
         };
         if self.width != Width::Wide && apart > TOO_LATE {
             let has = if self.width == Width::Narrow { "has" } else { "may have" };
-            // Laps of hours have one reason, and not one each.
+            // So that gaps of hours have one reason, and not a different one each.
             let ms = apart.as_millis();
             let apart = if ms < 1000 { format!("{ms} ms") } else { "more than a second".into() };
             return Err(format!(
-                "the counter of the link {has} 32 bits, and {apart} lay between two looks: it may have come round unseen"
+                "the counter of the link {has} 32 bits, and two readings were {apart} apart: it may have wrapped unseen"
             ));
         }
         self.sum += more;
@@ -95,7 +95,7 @@ mod tests {
     const TOP: u64 = u32::MAX as u64;
     const FAR: u64 = 1 << 40;
 
-    /// Milliseconds and values, of a counter in 64 bits.
+    /// Milliseconds and values of a counter in 64 bits.
     fn adds(values: &[(u64, u64)]) -> Vec<Known<u64>> {
         adds_of(false, values)
     }
@@ -114,9 +114,9 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_counter_is_what_it_has_grown_by() {
+    fn a_wide_counter_is_counted_by_its_growth() {
         assert_eq!(adds(&[(0, FAR), (20, FAR + 7), (500, FAR + 6_000_000_007)])[1..], [Ok(7), Ok(6_000_000_007)]);
-        // It was set back.
+        // It was reset.
         fails(&adds(&[(0, FAR), (20, 5)])[1], "fell from");
         fails(&adds(&[(0, FAR), (20, FAR - 1)])[1], "fell from");
     }
@@ -131,43 +131,43 @@ mod tests {
         assert_eq!(adds(&[(0, TOP - 9), (20, 10), (40, 30), (60, 39)])[1..], [Ok(20), Ok(40), Ok(49)]);
         let late = adds(&[(0, TOP), (20, 10), (120, 20)]);
         assert_eq!(late[1], Ok(11));
-        fails(&late[2], "has 32 bits, and 100 ms");
+        fails(&late[2], "has 32 bits, and two readings were 100 ms");
     }
 
     #[test]
-    fn at_line_rate_32_bits_come_round_every_68_ms_and_nothing_is_lost() {
-        // 63 GB/s, looked at every 20 ms, and once after 55.
+    fn at_line_rate_32_bits_wrap_every_68_ms_without_loss() {
+        // 63 GB/s, read every 20 ms, and once after 55.
         let times: Vec<u64> = (0..100).map(|n| n * 20 + if n > 50 { 35 } else { 0 }).collect();
         let values: Vec<(u64, u64)> = times.iter().map(|ms| (*ms, (ms * 63_000_000) & TOP)).collect();
         let last = times[99] * 63_000_000;
         assert_eq!(adds(&values)[99], Ok(last));
         assert_eq!(adds_of(true, &values)[99], Ok(last));
-        // After 80 it has come round once more than is seen.
+        // After 80 ms it has wrapped one more time than is visible.
         let unseen = [(0, 0), (20, 1_260_000_000), (100, 6_300_000_000 & TOP)];
-        fails(&adds(&unseen)[2], "may have 32 bits, and 80 ms");
+        fails(&adds(&unseen)[2], "may have 32 bits, and two readings were 80 ms");
     }
 
     #[test]
     fn two_looks_far_apart_count_where_the_counter_is_seen_to_be_wide() {
         assert_eq!(adds(&[(0, FAR), (5000, FAR + 7)])[1], Ok(7));
-        fails(&adds(&[(0, 5), (5000, 9)])[1], "may have 32 bits, and more than a second lay");
-        fails(&adds_of(true, &[(0, 5), (5000, 9)])[1], "has 32 bits, and more than a second lay");
+        fails(&adds(&[(0, 5), (5000, 9)])[1], "may have 32 bits, and two readings were more than a second");
+        fails(&adds_of(true, &[(0, 5), (5000, 9)])[1], "has 32 bits, and two readings were more than a second");
     }
 
     #[test]
     fn a_counter_of_32_bits_that_was_set_back_is_not_taken_for_one_that_came_round() {
-        // To have come round it would have moved 4.29 GB in 20 ms.
+        // To wrap, it would have to count 4.29 GB in 20 ms.
         fails(&adds(&[(0, 5000), (20, 10)])[1], "it was set back");
         fails(&adds_of(true, &[(0, 1 << 30), (20, 10)])[1], "it was set back");
     }
 
     #[test]
-    fn what_a_look_takes_counts_for_the_time_between() {
+    fn the_duration_of_a_reading_counts_as_time_between() {
         let (mut counting, begun) = (Counting::default(), Instant::now());
         let at = |ms| begun + Duration::from_millis(ms);
         let value = |bytes| Value { bytes, has_32_bits: true };
         assert_eq!(counting.add(at(0), at(30), value(7)), Ok(0));
-        // It was asked for after 31 ms, and answered after 61.
+        // The reading began after 31 ms, and ended after 61.
         fails(&counting.add(at(31), at(61), value(9)), "61 ms");
     }
 

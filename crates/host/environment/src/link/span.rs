@@ -1,7 +1,7 @@
-//! The bytes of a link from one moment to another, and who counted them.
+//! The bytes of a link from one moment to another, and how they were counted.
 //!
-//! A thread looks at the counters meanwhile where the caller lets it: without it, a counter of 32 bits comes round unseen. It sleeps
-//! between its looks, keeps to CPUs that the caller names, and is over when the bytes are told.
+//! A thread reads the counters in the meantime if the caller allows it: without it, a 32-bit counter wraps unseen. The thread sleeps between its
+//! readings, runs on CPUs that the caller names, and has ended when the bytes are returned.
 
 use super::{Both, LinkCounters, Look, OFTEN};
 use crate::counters::Used;
@@ -10,29 +10,29 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Rates of less time are not worth their name, and the counters' steps are not known.
+/// Rates over less time are too inaccurate, and the counters' update intervals are unknown.
 const LEAST: Duration = Duration::from_millis(100);
 
-/// Who counted.
+/// How the bytes were counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// NVML's accumulating fields.
     Counters,
-    /// GPM's rates times the time, which lag: of 59.3 GB/s for 400 ms they said 37.3, on an H200.
+    /// GPM's rates times the time, which lag: for 59.3 GB/s over 400 ms they gave 37.3, on an H200.
     Rates,
 }
 
-/// What crossed the link, whoever sent it.
+/// All bytes that crossed the link, from any sender.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Passed {
     pub bytes: Known<Both<f64>>,
-    /// `None` where nothing counted.
+    /// `None` if they were not counted.
     pub by: Option<By>,
-    /// Looks at the counters, the first and the last among them. What a look itself sends crosses the link, too.
+    /// Number of readings, the first and the last included. A reading itself also sends bytes over the link.
     pub looks: u32,
     /// Why the accumulating counters did not count.
     pub why: Option<String>,
-    /// Whether GPM's rates can be had, though they may be of too little time.
+    /// Whether GPM's rates are available, though the time may be too short for them.
     pub(crate) has_rates: bool,
 }
 
@@ -42,7 +42,7 @@ impl Passed {
     }
 }
 
-/// What is looked at.
+/// The counters to read.
 trait Counters: Send + 'static {
     fn look(&mut self, sample: bool) -> Look;
     fn is_wide(&self) -> bool;
@@ -63,21 +63,21 @@ impl Counters for LinkCounters {
     }
 }
 
-/// Counting since a moment.
+/// A count since a moment.
 pub struct Span {
     began: Instant,
     looking: Looking,
 }
 
 enum Looking {
-    /// At the beginning and at the end, and why not in between.
+    /// At the beginning and at the end, and the reason for no readings in between.
     Twice(Box<dyn Counters>, Option<String>),
-    /// All the time.
+    /// Continuously.
     Followed(Follower),
 }
 
 impl Span {
-    /// From now on. `follow`: the CPUs for a thread that looks meanwhile; without it nothing runs until the end.
+    /// From now on. `follow`: the CPUs for a thread that reads in the meantime; without it no code runs until the end.
     pub fn begin(counters: LinkCounters, follow: Option<&[usize]>) -> Span {
         Span::of(Box::new(counters), follow)
     }
@@ -85,7 +85,7 @@ impl Span {
     fn of(mut counters: Box<dyn Counters>, follow: Option<&[usize]>) -> Span {
         let began = Instant::now();
         let first = counters.look(true);
-        // Looks in between would tell nothing new of one that is refused, or that two looks are enough for.
+        // Readings in between are useless if the counter is refused, or if two readings are enough.
         let looking = match follow {
             Some(cpus) if first.counted.is_ok() && !counters.is_wide() => Follower::start(counters, cpus),
             _ => Looking::Twice(counters, None),
@@ -93,7 +93,7 @@ impl Span {
         Span { began, looking }
     }
 
-    /// Until now. Also what the kernel charged the thread that looked.
+    /// Ends the count. Also returns the use that the kernel charged the reading thread.
     pub(crate) fn end(self) -> (Passed, Option<Used>) {
         let (mut counters, between, used, why_not) = match self.looking {
             Looking::Twice(counters, why) => (counters, 0, None, why),
@@ -129,19 +129,19 @@ fn told(last: Look, time: Duration, looks: u32, why_not: Option<String>) -> Pass
     }
 }
 
-/// The thread that looks.
+/// The thread that reads.
 struct Follower {
     thread: JoinHandle<Known<Followed>>,
-    /// Dropped, the thread ends.
+    /// The thread ends when this is dropped.
     goes_on: Sender<()>,
 }
 
 struct Followed {
     counters: Box<dyn Counters>,
     looks: u32,
-    /// By this thread, from its first sleep on.
+    /// The thread's own use, from its first sleep on.
     used: Known<Used>,
-    /// Why it is not on the CPUs that it was to be on.
+    /// Why it is not on the requested CPUs.
     misplaced: Option<String>,
 }
 
@@ -155,12 +155,14 @@ impl Follower {
         let follow = move || follow(&given, &ready, &over, &cpus);
         match std::thread::Builder::new().name("link".into()).spawn(follow) {
             Ok(thread) => {
-                // Both fail only where the thread is gone; `end` says so.
+                // Both fail only if the thread has ended; `end` reports that.
                 let _ = give.send(counters);
                 let _ = is_ready.recv();
                 Looking::Followed(Follower { thread, goes_on })
             }
-            Err(e) => Looking::Twice(counters, Some(format!("no thread to look meanwhile: {e}"))),
+            Err(e) => {
+                Looking::Twice(counters, Some(format!("no thread could be started to read in the meantime: {e}")))
+            }
         }
     }
 
@@ -202,13 +204,13 @@ mod tests {
 
     const RATE: Both<f64> = Both { to_gpu: 1e9, from_gpu: 5e7 };
 
-    /// Values planted: that of the n-th look, in both directions.
+    /// Prepared values for the n-th reading, in both directions.
     struct Planted {
         value: fn(u32) -> Known<Value>,
         rate: Known<Both<f64>>,
         counting: Counting,
         looks: Arc<AtomicU32>,
-        /// Of the thread that looked last.
+        /// CPUs of the thread that read last.
         on: Arc<std::sync::Mutex<Vec<usize>>>,
     }
 
@@ -218,7 +220,7 @@ mod tests {
 
     impl Counters for Planted {
         fn look(&mut self, sample: bool) -> Look {
-            // ORDERING: the thread that looks is joined before the number is read.
+            // ORDERING: the reading thread is joined before the number is read.
             let look = self.looks.fetch_add(1, Ordering::Relaxed);
             *self.on.lock().unwrap() = placement::affinity().unwrap();
             let now = Instant::now();
@@ -252,14 +254,14 @@ mod tests {
         span.end().0
     }
 
-    /// On a busy machine looks may lie too far apart for 32 bits to be sure; then it says so.
+    /// On a busy machine readings may be too far apart for a 32-bit counter to be certain; then the reason mentions it.
     fn was_late(passed: &Passed) -> bool {
-        passed.why.as_ref().is_some_and(|why| why.contains("lay between two looks"))
+        passed.why.as_ref().is_some_and(|why| why.contains("two readings were"))
     }
 
     #[test]
-    fn a_counter_that_comes_round_is_followed_to_the_byte() {
-        // Each look finds it 100 MB farther. It comes round before the second, which no busy machine makes early.
+    fn a_counter_that_wraps_is_followed_to_the_byte() {
+        // Each reading finds it 100 MB farther. It wraps before the second reading, and a busy machine only delays readings.
         let counters = planted(|look| narrow((1 << 32) - 50_000_000 + u64::from(look) * 100_000_000));
         let looks = Arc::clone(&counters.looks);
         let passed = passed(counters, Some(&all()));
@@ -293,18 +295,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_not_looked_at_again_and_says_why() {
+    fn a_refused_counter_is_not_read_again_and_has_a_reason() {
         let passed = passed(planted(|_| Err("NVML: field 198: not supported".into())), Some(&all()));
         assert_eq!((passed.by, passed.looks), (Some(By::Rates), 2));
         assert_eq!(passed.why.unwrap(), "NVML: field 198: not supported");
     }
 
     #[test]
-    fn one_that_fails_meanwhile_is_given_up_and_says_why() {
+    fn a_counter_that_fails_later_is_given_up_with_a_reason() {
         let fails = |look: u32| if look < 2 { narrow(look.into()) } else { Err("NVML: the GPU is lost".into()) };
         let passed = passed(planted(fails), Some(&all()));
         assert!(was_late(&passed) || passed.why.as_ref().unwrap().contains("the GPU is lost"), "{passed:?}");
-        // Two, the one that found it, and the last.
+        // The two readings around the wrap, and the last.
         assert!(passed.looks <= 4 && passed.by == Some(By::Rates), "{passed:?}");
     }
 

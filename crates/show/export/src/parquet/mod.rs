@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use table::{Row, Table};
 
-/// Writes the whole tape into a folder, which is there and has none of these files.
+/// Writes the whole recording into an existing folder without any of these files.
 pub fn parquet(r: &Recording, folder: &Path) -> Result<(), ExportError> {
     let about = About::of(r, 0)?;
     let mut tables = Tables::new(folder, &about);
@@ -88,7 +88,7 @@ impl Tables {
         }
     }
 
-    /// Ends the files. The last one is that of the recording, with the rows of each of them.
+    /// Completes the files. The last one is the recording's, with the number of rows in each of them.
     fn close(self, r: &Recording, about: &About) -> io::Result<()> {
         let tables = [
             ("rows_processes", self.processes),
@@ -367,7 +367,7 @@ fn when(out: &mut Row<'_>, w: &When) {
     ranges(out, &w.ranges);
 }
 
-/// The outermost first, joined by a line feed each: texts may have anything else in them.
+/// The outermost first, joined by line feeds: texts may contain any other character.
 fn ranges(out: &mut Row<'_>, ranges: &[String]) {
     out.text("ranges", Some(ranges.join("\n")).filter(|all| !all.is_empty()).as_deref());
 }

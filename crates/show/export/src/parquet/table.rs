@@ -1,4 +1,4 @@
-//! One table as a Parquet file: rows come one by one, and are written in groups of bounded size.
+//! One table as a Parquet file: rows are added one by one, and written in groups of bounded size.
 
 use parquet::basic::{Encoding, LogicalType, Repetition, Type as Physical};
 use parquet::column::writer::ColumnWriter;
@@ -33,7 +33,7 @@ pub struct Table {
 struct Column {
     name: &'static str,
     values: Values,
-    /// For each row 1 if there is a value.
+    /// For each row, 1 if there is a value.
     there: Vec<i16>,
 }
 
@@ -64,7 +64,7 @@ impl Row<'_> {
     pub fn uint(&mut self, name: &'static str, value: impl Into<Option<u64>>) -> &mut Self {
         let column = self.cell(name, || Values::Unsigned(Vec::new()));
         if let (Values::Unsigned(values), Some(value)) = (&mut column.values, value.into()) {
-            // (The bits are what counts: the column says that it has no sign.)
+            // (The column is marked unsigned, so only the bits matter.)
             values.push(value as i64);
             column.there.push(1);
         }
@@ -109,7 +109,7 @@ impl Row<'_> {
         }
         let column = &mut t.columns[i];
         debug_assert_eq!(column.name, name);
-        // (What a column lacks of the rows before is null; a value adds this row's own mark.)
+        // (Missing earlier rows of a column are null; a value adds this row's own mark.)
         column.there.resize(t.rows, 0);
         column
     }
@@ -128,7 +128,7 @@ impl Table {
         if self.rows == ROWS || self.text >= TEXT { self.group() } else { Ok(()) }
     }
 
-    /// Writes what is left. How many rows there are.
+    /// Writes the remaining rows. Returns the number of rows.
     pub fn close(mut self) -> io::Result<u64> {
         if self.rows > 0 {
             self.group()?;
@@ -224,7 +224,7 @@ fn write<W: Write + Send>(
     group.close().map(drop)
 }
 
-/// The error of the disk where that is what it is.
+/// The error of the disk, if that is the cause.
 fn io_error(e: ParquetError) -> io::Error {
     match e {
         ParquetError::External(e) => match e.downcast::<io::Error>() {

@@ -26,7 +26,7 @@ use tracks::{Below, Thread, Tracks};
 /// Waits that are joined with who held the lock, the longest ones.
 const JOINED: usize = 50_000;
 
-/// Writes the whole tape as a trace.
+/// Writes the whole recording as a trace.
 pub fn perfetto(r: &Recording, out: &mut dyn Write) -> Result<(), ExportError> {
     let about = About::of(r, JOINED)?;
     let mut packets = Packets::new(out);
@@ -47,7 +47,7 @@ struct Trace<'a> {
     packets: Packets<'a>,
     tracks: Tracks,
     joins: Joins,
-    /// Launches whose kernel's run follows.
+    /// Launches that are followed by their kernel's run.
     launches: u64,
 }
 
@@ -83,9 +83,9 @@ impl Joins {
 /// What a flow joins.
 #[derive(Clone, Copy)]
 enum Flow {
-    /// A call with what it submitted.
+    /// A call with its submissions.
     Call,
-    /// A doorbell with what it sent.
+    /// A doorbell with its submissions.
     Submission,
     /// A wait with who held the lock.
     Wait,
@@ -93,7 +93,7 @@ enum Flow {
     Run,
 }
 
-/// A number of its own for each flow: the bits of splitmix64, which maps no two numbers onto one.
+/// A unique number for each flow: the bits of splitmix64, which maps different numbers to different ones.
 fn flow(of: Flow, number: u64) -> u64 {
     let mut x = number.wrapping_mul(4).wrapping_add(of as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -122,9 +122,9 @@ impl Writer for Trace<'_> {
             Line::Lock(u) => self.lock(u)?,
             Line::CudaCall(c) => self.cuda_call(c)?,
             Line::Switch(s) => self.switch(s)?,
-            // (What these have is known before.)
+            // (These rows contain only what is already known.)
             Line::Header(_) | Line::Recording(_) | Line::Note { .. } | Line::Channel(_) | Line::End(_) => {}
-            // (Not asked for: they come after the slices that they name.)
+            // (Not requested: they follow after the slices that they name.)
             Line::Symbol { .. } => {}
         }
         Ok(())
@@ -132,7 +132,7 @@ impl Writer for Trace<'_> {
 }
 
 impl Trace<'_> {
-    /// A slice as long as the recording, with what is known of all of it.
+    /// A slice as long as the recording, with the facts about all of it.
     fn begin(&mut self, r: &Recording) -> io::Result<()> {
         let Trace { about, packets, .. } = self;
         let (from, header) = (about.monotonic_ns, r.header());
@@ -303,7 +303,7 @@ impl Trace<'_> {
         })
     }
 
-    /// When a kernel ran. (One that was launched by itself follows its launch.)
+    /// When a kernel ran. (A kernel that was launched alone follows its launch.)
     fn kernel_run(&mut self, k: &KernelRun) -> io::Result<()> {
         let Some(ran) = self.about.ran(k.start_seconds, k.end_seconds) else { return Ok(()) };
         let name = k.name.as_deref().map_or_else(|| format!("kernel {:#x}", k.code), short_name);
@@ -314,7 +314,7 @@ impl Trace<'_> {
         })
     }
 
-    /// What the GPU has done from one time to another.
+    /// What the GPU did from one time to another.
     #[allow(clippy::too_many_arguments)]
     fn ran(
         &mut self,
@@ -368,7 +368,7 @@ impl Trace<'_> {
                 u.held_at_least_ns.map(|_| e.text("began", "here or before: not known"));
             })?;
             for w in self.joins.holds.get(&(thread, from)).into_iter().flatten() {
-                // (Behind the begin of the wait, so that the arrow leads from it.)
+                // (After the begin of the wait, so that the arrow starts there.)
                 let ns = self.about.monotonic(w.from).max(ns.0) + 1;
                 self.packets.event(ns, track, "lock hold", What::Instant("another thread waits"), |e| {
                     e.flow(w.flow).int("waiter", w.tid.into());

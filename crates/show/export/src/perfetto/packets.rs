@@ -1,4 +1,4 @@
-//! Packets of one sequence: strings that repeat are written once and meant by number.
+//! Packets of one sequence: repeated strings are written once and then referred to by number.
 
 use super::proto::{
     Message, clock_snapshot, debug_annotation, interned_data, trace, trace_packet, trace_packet_defaults, track_event,
@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 /// The sequence of all packets.
 const SEQUENCE: u64 = 1;
-/// Bytes of the strings that are known by number at a time; then the numbers begin anew.
+/// Bytes of the strings that have numbers at a time; beyond that the numbers restart.
 const KNOWN: usize = 4 << 20;
 
 /// Writes packets.
@@ -26,7 +26,7 @@ pub struct Packets<'a> {
     begun: bool,
 }
 
-/// Strings of a kind have numbers of their own.
+/// Each kind of string has separate numbers.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Category,
@@ -49,7 +49,7 @@ impl Kind {
 /// What happens on a track.
 #[derive(Clone, Copy, Debug)]
 pub enum What<'a> {
-    /// A slice that [`What::End`] ends; one that nothing ends is not finished.
+    /// A slice that [`What::End`] ends; without an end it is not finished.
     Begin(&'a str),
     End,
     Instant(&'a str),
@@ -118,7 +118,7 @@ impl<'a> Packets<'a> {
         self.write()
     }
 
-    /// Numbers of strings begin anew.
+    /// The numbers of strings restart.
     fn begin(&mut self) -> io::Result<()> {
         self.begun = true;
         self.known.iter_mut().for_each(HashMap::clear);
@@ -136,7 +136,7 @@ impl<'a> Packets<'a> {
             return *number;
         }
         self.numbers += 1;
-        // (With what an entry of a map takes.)
+        // (Including the size of an entry of a map.)
         self.bytes += text.len() + 48;
         let next = self.numbers;
         known.insert(text.into(), next);
@@ -173,7 +173,7 @@ impl Event<'_, '_> {
         self.argument(name, |m| m.varint(debug_annotation::STRING_VALUE_IID, number))
     }
 
-    /// A text that will not come again.
+    /// A text that will not be repeated.
     pub fn text_once(&mut self, name: &'static str, value: &str) -> &mut Self {
         self.argument(name, |m| m.text(debug_annotation::STRING_VALUE, value))
     }

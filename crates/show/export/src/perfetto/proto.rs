@@ -42,7 +42,7 @@ impl Message {
         self.data(field, value.as_bytes());
     }
 
-    /// A message that is encoded already, or bytes.
+    /// A message that is already encoded, or bytes.
     pub fn data(&mut self, field: u32, value: &[u8]) {
         self.tag(field, LENGTH);
         push_varint(&mut self.0, value.len() as u64);
@@ -159,7 +159,7 @@ pub mod interned_data {
     pub const EVENT_NAMES: u32 = 2;
     pub const DEBUG_ANNOTATION_NAMES: u32 = 3;
     pub const DEBUG_ANNOTATION_STRING_VALUES: u32 = 29;
-    /// Of `EventCategory`, `EventName`, `DebugAnnotationName` and `InternedString`.
+    /// Fields of `EventCategory`, `EventName`, `DebugAnnotationName` and `InternedString`.
     pub const IID: u32 = 1;
     pub const NAME: u32 = 2;
 }

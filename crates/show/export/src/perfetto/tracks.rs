@@ -1,4 +1,4 @@
-//! The tracks of a trace: processes with their threads, GPUs with their channels, and what lies below a thread.
+//! The tracks of a trace: processes with their threads, GPUs with their channels, and the tracks below a thread.
 
 use super::packets::Packets;
 use super::proto::{Message, process_descriptor, thread_descriptor, track_descriptor};
@@ -42,27 +42,27 @@ impl Below {
 /// A process image and a thread.
 pub type Thread = (u32, i32);
 
-/// Tracks side by side, for kernels that run beside each other.
+/// Parallel tracks, for kernels that run concurrently.
 #[derive(Default)]
 struct Runs {
     lanes: Lanes,
     tracks: Vec<u64>,
 }
 
-/// Which tracks there are.
+/// The tracks of the trace so far.
 pub struct Tracks {
     last: u64,
     /// By image.
     pids: HashMap<u32, i32>,
     names: HashMap<Thread, String>,
     threads: HashMap<Thread, u64>,
-    /// With a number where tracks of one name lie side by side.
+    /// With a number, because several tracks may have the same name.
     below: HashMap<(Thread, Below, usize), u64>,
     lanes: HashMap<(Thread, Below), Lanes>,
     /// By image, slot and generation.
     channels: HashMap<(u32, u32, u32), u64>,
     gpus: HashMap<Option<u32>, u64>,
-    /// Of the kernels that ran in a channel's stream.
+    /// The tracks of the kernels that ran in a channel's stream.
     streams: HashMap<Stream, Runs>,
     /// Threads that are off CPU.
     off: HashMap<Thread, u64>,
@@ -88,7 +88,7 @@ impl Tracks {
             m.varint(track_descriptor::UUID, RECORDING);
             m.text(track_descriptor::NAME, title);
         })?;
-        // What a process is called is what it became last.
+        // A process has the name of its last image.
         let mut processes = BTreeMap::new();
         for p in &about.summary.processes {
             tracks.pids.insert(p.index, shown(p.pid));
@@ -201,7 +201,7 @@ impl Tracks {
         self.lane(thread, which, 0, out)
     }
 
-    /// The track for one of several slices that need not lie in each other.
+    /// The track for a slice that need not nest with the others.
     pub fn beside(
         &mut self,
         thread: Thread,
@@ -223,7 +223,7 @@ impl Tracks {
         let fill = |m: &mut Message| {
             m.varint(track_descriptor::UUID, uuid);
             m.varint(track_descriptor::PARENT_UUID, parent);
-            // Viewers show tracks of one name and one parent as one.
+            // Viewers merge tracks of the same name and parent.
             m.text(track_descriptor::NAME, which.name());
             m.varint(track_descriptor::SIBLING_ORDER_RANK, which as u64);
         };
@@ -236,7 +236,7 @@ impl Tracks {
         self.off.insert(thread, track);
     }
 
-    /// The thread came onto a CPU: the track on which it was off.
+    /// The thread was switched in: the track of its off-CPU slice.
     pub fn comes(&mut self, thread: Thread) -> Option<u64> {
         self.off.remove(&thread)
     }

@@ -1,4 +1,4 @@
-//! Reads traces for Perfetto, as far as these tests need it: packets, tracks, events and what they name by number.
+//! Reads traces for Perfetto, as far as these tests need it: packets, tracks, events, and the texts to which they refer by number.
 
 use std::collections::HashMap;
 
@@ -208,18 +208,18 @@ impl Trace {
         self.events.iter().filter(move |e| e.category == category && e.kind != Kind::End)
     }
 
-    /// Of its track: `lock waits` or the like.
+    /// The name of its track, such as `lock waits`.
     pub fn place(&self, e: &Event) -> &str {
         &self.tracks[&e.track].1
     }
 
-    /// Every slice ends where it was said to, if a reader sorts by time and ends the innermost slice.
+    /// Every slice ends at its stated end, if a reader sorts by time and ends the innermost slice.
     pub fn assert_nested(&self) {
         for track in self.tracks.keys() {
             let events: Vec<&Event> = self.events.iter().filter(|e| e.track == *track).collect();
             let mut mates = HashMap::new();
             for (i, e) in events.iter().enumerate().filter(|(_, e)| e.kind == Kind::Begin) {
-                // (The end is the next one in the file.)
+                // (The end is the next event in the file.)
                 if let Some(n) = events[i..].iter().position(|e| e.kind == Kind::End) {
                     mates.insert(i, i + n);
                 }

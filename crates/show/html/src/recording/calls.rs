@@ -77,7 +77,7 @@ fn call(c: &CallRow, waits_only: bool) -> Vec<crate::document::Cell> {
     ]
 }
 
-/// A count that is usually nothing.
+/// A count that is usually 0.
 fn ns_free(n: u64) -> crate::document::Cell {
     if n > 0 { count(n).marked(crate::document::Mark::Bad) } else { crate::document::Cell::none() }
 }

@@ -15,16 +15,16 @@ use schema::operations::{CopyRow, GpuTime, Shape, Start, When};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use terminal::cell;
 
-/// What a page has room for, of kernels or of copies.
+/// The room of a page for kernels or for copies.
 struct Room {
     /// Bars because they are the longest.
     longest: usize,
-    /// Bars because a long call started them, and such calls.
+    /// Bars that are shown because a long call started them, and the number of such calls.
     of_calls: usize,
     calls: usize,
-    /// Tracks; what others did is on the last one.
+    /// Tracks; the last one has the work of all others.
     tracks: usize,
-    /// Names that are told apart.
+    /// Names with separate entries.
     names: usize,
 }
 
@@ -32,17 +32,17 @@ const KERNELS: Room = Room { longest: 10_000, of_calls: 2_000, calls: 1_000, tra
 const COPIES: Room = Room { longest: 2_500, of_calls: 500, calls: 250, tracks: 8, names: 250 };
 /// Bars of one call.
 const OF_ONE_CALL: u32 = 100;
-/// Rows of a track for what overlaps.
+/// Rows of a track for overlapping bars.
 const LANES: usize = 6;
 /// Bins of time of a track, and of all tracks together.
 const BINS: usize = 2_000;
 const ALL_BINS: usize = 16_000;
-/// Letters of a short name, and bytes of all whole ones.
+/// Characters of a short name, and total bytes of the full ones.
 const LETTERS: usize = 90;
 const WHOLE: usize = 128 << 10;
-/// Grids, and streams of copies, that are told apart.
+/// Grids, and streams of copies, with separate entries.
 const GRIDS: usize = 1_000;
-/// Stands for the texts that are more.
+/// Replaces the texts beyond the limit.
 const MANY: &str = "(one of many)";
 
 /// Kinds of bars.
@@ -64,11 +64,11 @@ struct Bar {
     kind: usize,
     /// Of its kind.
     name: usize,
-    /// Of a copy its stream.
+    /// For a copy, its stream.
     grid: usize,
     start: u8,
     in_graph: bool,
-    /// By so much it may have started earlier.
+    /// It may have started earlier by this much.
     earlier: u64,
     queued: u64,
     call: Option<CallKey>,
@@ -88,7 +88,7 @@ struct Call {
     name: usize,
 }
 
-/// Texts by their numbers, the first ones that came.
+/// Texts by their numbers, in the order of their first use.
 struct Texts {
     all: Vec<String>,
     numbers: HashMap<String, usize>,
@@ -117,7 +117,7 @@ impl Texts {
 /// All kernels, or all copies.
 struct Kind {
     room: Room,
-    /// Whole ones.
+    /// Full names.
     names: Texts,
     longest: Largest<Bar>,
     of_name: Vec<Option<Bar>>,
@@ -146,7 +146,7 @@ impl Kind {
         }
     }
 
-    /// Makes it a bar if it is one. `grid`: the number of its text.
+    /// Makes it a bar if it qualifies. `grid`: the number of its text.
     fn bar(&mut self, mut bar: Bar, grid: impl FnOnce() -> usize) {
         self.of_name.resize(self.names.all.len(), None);
         let of_its_call = bar.call.and_then(|call| self.long_calls.get_mut(&call)).and_then(|(ns, bars)| {
@@ -210,7 +210,7 @@ impl Kind {
     }
 }
 
-/// What the GPU has done from one time of the recording to another.
+/// What the GPU did from one time of the recording to another.
 struct Ran<'a> {
     kind: usize,
     stream: Stream,
@@ -223,7 +223,7 @@ struct Ran<'a> {
 }
 
 pub struct GpuTracks {
-    /// Of the recording, in ns.
+    /// The end of the recording, in ns.
     end: u64,
     tracks: Vec<Track>,
     /// Kernels, then copies.
@@ -237,14 +237,14 @@ pub struct GpuTracks {
     calls: BTreeMap<CallKey, Call>,
 }
 
-/// How many there are, and how many of them are bars.
+/// The total number, and the number of bars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
     pub all: u64,
     pub single: u64,
 }
 
-/// What a page shows of it.
+/// The data for a page.
 pub struct Shown {
     pub data: serde_json::Value,
     pub streams: Vec<StreamRow>,
@@ -254,7 +254,7 @@ pub struct Shown {
     pub bin: u64,
 }
 
-/// The calls whose kernels and copies are bars in any case: those that took the longest to start something.
+/// The calls whose kernels and copies are always bars: those that took the longest to start something.
 pub struct LongCalls([Largest<(u64, CallKey)>; BARS.len()]);
 
 impl Default for LongCalls {
@@ -294,14 +294,14 @@ impl GpuTracks {
         self.all == 0
     }
 
-    /// A kernel ran from one time of the recording to another.
+    /// Adds a kernel that ran from one time of the recording to another.
     pub fn kernel(&mut self, k: &KernelRun, (from, to): (i64, i64)) {
         let (name, stream) = (self.kernel_name(k), Stream::of(&k.when));
         let ran = Ran { kind: KERNEL, stream, when: &k.when, gpu: &k.gpu, from, to, name, in_graph: k.in_graph };
         self.add(&ran, || shape(&k.shape));
     }
 
-    /// A copy or a fill did, at times of the GPU's. (Those of a channel are one behind the other, whichever stream they are of.)
+    /// Adds a copy or a fill, with times of the GPU. (Those of one channel run in order, in whichever stream they are.)
     pub fn copy(&mut self, c: &CopyRow, gpu: &GpuTime, (from, to): (i64, i64)) {
         let name = self.kinds[COPY].names.number(&c.label());
         let stream = Stream::of(&c.when);
@@ -380,7 +380,7 @@ impl GpuTracks {
         self.calls.insert(key, Call { lane, from, ns, name });
     }
 
-    /// What the script draws. `rank`: where the lanes of threads are in the end.
+    /// The data that the script draws. `rank`: the final lanes of threads.
     pub fn shown(mut self, about: &About, rank: &[i64]) -> Shown {
         let end = self.end;
         for Track { apart, busy } in &mut self.tracks {
@@ -452,7 +452,7 @@ fn spread(busy: &mut [u64], end: u64, from: u64, to: u64) {
     }
 }
 
-/// Bins with something in them, and which part of them, of a thousand. `step`: bins that are made one.
+/// Bins that are not empty, and how full they are, in thousandths. `step`: bins that are merged into one.
 fn permille(busy: &[u64], step: usize, end: u64) -> Vec<u64> {
     let whole = (end * step as u64 / busy.len() as u64).max(1);
     let part = |bins: &[u64]| (bins.iter().sum::<u64>() * 1000).div_ceil(whole).min(1000);
@@ -460,7 +460,7 @@ fn permille(busy: &[u64], step: usize, end: u64) -> Vec<u64> {
     parts.flat_map(|(bin, part)| [bin as u64, part]).collect()
 }
 
-/// The first lane that is free from then on; the one that is free the earliest, if none is.
+/// The first lane that is free from then on; if none is, the one that becomes free first.
 fn lane_of(lanes: &mut Vec<i64>, from: i64, to: i64) -> usize {
     let lane = match lanes.iter().position(|until| *until <= from) {
         Some(lane) => lane,
@@ -474,11 +474,11 @@ fn lane_of(lanes: &mut Vec<i64>, from: i64, to: i64) -> usize {
     lane
 }
 
-/// Short and whole, as far as there is room; without the whole one where that is no longer.
+/// Short and full names, as far as there is room; then only the short ones.
 fn names(all: &[String]) -> Vec<Vec<String>> {
     let mut room = WHOLE;
     let pair = |name: &String| {
-        // (One of code without name is its address.)
+        // (For code without a name, the short name is its address.)
         let short: String = if name.starts_with("kernel 0x") || name == MANY { name.clone() } else { short_name(name) };
         let short: String = short.chars().take(LETTERS).collect();
         if short == *name || name.len() > room {
@@ -603,7 +603,7 @@ pub(super) mod tests {
         long.0[KERNEL].add((1_000_000, (0, 7, 5)));
         let mut tracks = GpuTracks::new(end, long);
         for n in 0..many {
-            // Short ones of a rare name, some of them by a long call.
+            // Short kernels of a rare name, some of them by a long call.
             let (ns, name, call) = match n % 1_500 {
                 0 => (10, "rare".to_owned(), 5),
                 m => (100 + n % 800, format!("kernel<{}>({})", m % 40, "x".repeat(300)), 9),
@@ -640,7 +640,7 @@ pub(super) mod tests {
         assert!(whole >= 40, "{whole}");
     }
 
-    /// 60,000 kernels, each with a name, a grid and a call of its own; as many copies, each of its own size.
+    /// 60,000 kernels, each with its own name, grid and call, and as many copies, each of a different size.
     pub(in crate::recording) fn worst(end: u64) -> GpuTracks {
         let mut tracks = GpuTracks::new(end, LongCalls::default());
         let step = end / 60_001;
@@ -666,7 +666,7 @@ pub(super) mod tests {
         let mut long = LongCalls::default();
         long.0[COPY].add((1_000_000, (0, 7, 5)));
         let mut tracks = GpuTracks::new(end, long);
-        // A kernel that is shorter than all copies is a bar for all that.
+        // A kernel that is shorter than all copies is still a bar.
         add(&mut tracks, &run(0x51, (10, 5), "k", 1));
         for n in 0..many {
             let (ns, call) = if n % 1_000 == 0 { (10, 5) } else { (100 + n % 800, 9) };

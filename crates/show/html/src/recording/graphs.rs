@@ -1,4 +1,4 @@
-//! CUDA graphs: how often each was launched, and what it is made of.
+//! CUDA graphs: how often each was launched, and its nodes.
 
 use crate::document::{Block, Cell, Section, Table, head, number, text};
 use crate::numbers::{bytes, count};

@@ -1,4 +1,4 @@
-//! Locks: what was waited for, who held it, and on which time line.
+//! Locks: which ones threads waited for, who held them, and on which time line.
 
 use crate::document::{Block, Cell, Figure, Kind, Mark, Notice, Section, Table, head, number, text};
 use crate::numbers::{count, ns, ns_or_none, seconds};
@@ -10,7 +10,7 @@ use terminal::number::nanoseconds;
 use terminal::symbols::{lock, lock_and_key, site};
 
 const OPEN: usize = 20;
-/// Series of a picture; the waits for other locks are one more.
+/// Series of a picture; the waits for all other locks are one more.
 const SERIES: usize = 6;
 
 pub fn section(locks: &Locks) -> Option<Section> {
@@ -23,7 +23,7 @@ pub fn section(locks: &Locks) -> Option<Section> {
     }
     if locks.waits_only {
         let text = "Only waits for locks were recorded (record --locks=waits). How often locks were taken and how long they were held is not \
-                    known; where a holder's time is given, it is at least that.";
+                    known; a holder's time, if given, is a minimum.";
         section.push(Block::Notice(Notice { kind: Kind::Note, text: text.into() }));
     }
     answer(locks).into_iter().for_each(|text| section.push(Block::Answer(text)));
@@ -59,7 +59,7 @@ fn answer(locks: &Locks) -> Vec<String> {
             let most = thread(h.tid, &h.thread);
             all.push(format!("{holds} of other threads were in it, the longest {time}: {most}."));
         }
-        (None, None) => all.push("Nobody whose hold is on the tape held it meanwhile.".into()),
+        (None, None) => all.push("No hold in the recording covers that time.".into()),
     }
     all
 }
@@ -68,7 +68,7 @@ fn thread(tid: i32, name: &str) -> String {
     if name.is_empty() { format!("thread {tid}") } else { format!("thread {tid} ({name})") }
 }
 
-/// Each of the longest waits at its beginning, a look for each lock.
+/// Each of the longest waits at its beginning, with a separate look for each lock.
 fn picture(locks: &Locks) -> Figure {
     let mut names: Vec<(&str, u64)> = Vec::new();
     for w in &locks.waits {
@@ -290,12 +290,12 @@ fn cycles(locks: &Locks) -> Option<Table> {
     let columns = vec![head("circle"), text("held"), text("then taken"), number("count", ""), text("by")];
     let mut table = Table::new(
         "cycles",
-        "Circles in the order of locks: threads that take them at once may stop each other",
+        "Cycles in the order of locks: threads that take them at the same time may deadlock",
         columns,
     );
     for (n, cycle) in locks.cycles.iter().enumerate() {
         for edge in &cycle.edges {
-            let by = if cycle.one_thread { "one thread: it cannot stop itself this way" } else { "several threads" };
+            let by = if cycle.one_thread { "one thread: it cannot deadlock alone" } else { "several threads" };
             table.row(vec![
                 (n + 1).to_string().into(),
                 lock(locks, &edge.held).into(),

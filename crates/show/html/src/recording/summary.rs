@@ -41,10 +41,8 @@ pub fn sections(s: &Summary) -> Vec<Section> {
         fact("Channels", number::count(s.channels));
     }
     fact("Lost", number::count(s.lost));
-    let end = s
-        .end
-        .as_ref()
-        .map_or_else(|| "not on the tape: the recording did not end as it should".into(), |e| e.how.clone());
+    let end =
+        s.end.as_ref().map_or_else(|| "not in the recording, which did not end as it should".into(), |e| e.how.clone());
     fact("End", end);
     section.push(Block::Facts(facts));
     section.blocks.extend(places(s).map(Block::Table));
@@ -186,7 +184,7 @@ pub fn channels(s: &Summary) -> Option<Section> {
         number("commands", "bytes"),
         number("lost", ""),
     ];
-    let mut table = Table::new("channels", "Channels, and where their parts lie", columns);
+    let mut table = Table::new("channels", "Channels, and the memory of their parts", columns);
     for c in &s.channel_list {
         table.row(channel(c));
     }
@@ -213,7 +211,7 @@ fn channel(c: &Channel) -> Vec<Cell> {
     ]
 }
 
-/// How doorbells were seen, what was not understood, and notes.
+/// How doorbells were intercepted, what was not decoded, and notes.
 pub fn surroundings(s: &Summary) -> Option<Section> {
     let mut section = Section::new("recorded", "How it was recorded");
     let asked = if s.tap.asked.is_empty() { "not said" } else { &s.tap.asked };

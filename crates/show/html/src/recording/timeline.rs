@@ -1,6 +1,7 @@
-//! The timeline of a recording: when each thread was in a call or waited, and when what was sent to which channel.
+//! The timeline of a recording: when each thread was in a call or waited, and when which work was sent to which channel.
 //!
-//! A page has room for so many events. The longest ones are on it one by one, the rest are counted in bins of time, and it says so.
+//! A page has room for a limited number of events. The longest ones are shown one by one, the rest are counted in bins of time, and the page says
+//! so.
 
 use crate::Error;
 use crate::document::{Block, Cell, Section, Table, number, text};
@@ -15,16 +16,16 @@ use schema::operations::{Mode, When};
 use std::collections::HashMap;
 use terminal::number::{bytes, count, nanoseconds};
 
-/// Events that stand on the page one by one.
+/// Events that the page shows one by one.
 const SINGLE: usize = 10_000;
 /// Bins of time.
 const BINS: usize = 400;
-/// Threads and channels with rows; what others did is in the row of the last one.
+/// Threads and channels with rows; the last row has the work of all others.
 const LANES: usize = 64;
-/// Names of events that are told apart, and letters of each.
+/// Names of events with separate entries, and characters of each.
 const NAMES: usize = 5_000;
 const LETTERS: usize = 90;
-/// Stands for the names that are more.
+/// Replaces the names beyond the limit.
 const MANY: &str = "(one of many names)";
 /// Rows of the table below.
 const LISTED: usize = 20;
@@ -34,7 +35,7 @@ const LISTED: usize = 20;
 pub struct Timeline {
     /// As JSON: `end` in ns, `names`, `kinds`, `lanes` with their bins, `events` as five numbers each.
     pub data: String,
-    /// What is on it.
+    /// A text about its contents.
     pub says: String,
     /// It has tracks of the GPU, and some of copies.
     pub has_gpu_tracks: bool,
@@ -54,11 +55,11 @@ enum Place {
 
 struct Lane {
     name: String,
-    /// Of each kind: events by bin.
+    /// For each kind, the number of events by bin.
     bins: [Vec<u32>; KINDS.len()],
 }
 
-/// The longest comes last.
+/// The longest sorts last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Event {
     ns: u64,
@@ -77,11 +78,11 @@ struct Collected<'a> {
     numbers: HashMap<String, usize>,
     longest: Largest<Event>,
     all: u64,
-    /// `None` where the GPU's times are not recorded.
+    /// `None` if the GPU's times are not recorded.
     gpu: Option<GpuTracks>,
 }
 
-/// `None` where nothing has a time.
+/// `None` if no event has a time.
 pub fn section(r: &Recording) -> Result<Option<Section>, Error> {
     let about = About::of(r, 0)?;
     let mut c = Collected::new(&about);
@@ -265,13 +266,13 @@ impl Collected<'_> {
         let single = longest.len() as u64;
         let says = if self.all > single {
             format!(
-                "The {} longest of {} events are drawn one by one. The others are counted: each shade is a bin of {}.",
+                "The {} longest of {} events are drawn individually. The others are counted: each shade is a bin of {}.",
                 count(single),
                 count(self.all),
                 nanoseconds(self.end / BINS as u64)
             )
         } else {
-            format!("All {} events are drawn one by one.", count(self.all))
+            format!("All {} events are drawn individually.", count(self.all))
         };
         let mut table = Table::new(
             "longest",
@@ -325,7 +326,7 @@ impl Collected<'_> {
     }
 }
 
-/// What is on the tracks of the GPU.
+/// A text about the tracks of the GPU.
 fn on_the_gpu(gpu: &Shown) -> String {
     let mut says = Vec::new();
     for (Counted { all, single }, things, started) in
@@ -333,12 +334,12 @@ fn on_the_gpu(gpu: &Shown) -> String {
     {
         if all > single {
             says.push(format!(
-                "Of {} {things} with a time of the GPU's {} are drawn one by one: the longest, the longest of each name, and those that the longest calls {started}.",
+                "Of {} {things} with a time of the GPU, {} are drawn individually: the longest, the longest of each name, and those that the longest calls {started}.",
                 count(all),
                 count(single)
             ));
         } else if all > 0 {
-            says.push(format!("All {} {things} with a time of the GPU's are drawn one by one.", count(all)));
+            says.push(format!("All {} {things} with a time of the GPU are drawn individually.", count(all)));
         }
     }
     if gpu.kernels.all > gpu.kernels.single || gpu.copies.all > gpu.copies.single {
@@ -348,7 +349,7 @@ fn on_the_gpu(gpu: &Shown) -> String {
     says.join(" ")
 }
 
-/// Of each kind: bins with something in them, and how much.
+/// For each kind: the bins that are not empty, with their counts.
 fn sparse(bins: &[Vec<u32>; KINDS.len()]) -> Vec<Vec<u32>> {
     let pairs = |all: &Vec<u32>| {
         let some = all.iter().enumerate().filter(|(_, n)| **n > 0);
@@ -376,7 +377,7 @@ mod tests {
         c.gpu = Some(gpu_tracks::tests::worst(c.end));
         let section = c.section();
         let Block::Timeline(t) = &section.blocks[0] else { panic!("{section:?}") };
-        assert!(t.says.starts_with("The 10,000 longest of 120,000 events are drawn one by one."), "{}", t.says);
+        assert!(t.says.starts_with("The 10,000 longest of 120,000 events are drawn individually."), "{}", t.says);
         let data: serde_json::Value = serde_json::from_str(&t.data).unwrap();
         let of_gpu = data["gpu"].to_string().len();
         assert!(t.data.len() - of_gpu < 2 << 20, "{}", t.data.len() - of_gpu);

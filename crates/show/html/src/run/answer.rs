@@ -1,4 +1,4 @@
-//! What was asked, the answer in a sentence or two, and what came of the asserts.
+//! The question, the answer in one or two sentences, and the results of the asserts.
 
 use super::Of;
 use super::differs::{self, Percentile};
@@ -12,13 +12,13 @@ use terminal::run::three_digits;
 
 /// Sentences of each kind.
 const MOST: usize = 4;
-/// Of the cells of an assert that did not hold it.
+/// The number of cells shown that broke an assert.
 const SHOWN: usize = 5;
 
 pub fn section(of_run: &Of<'_>) -> Option<Section> {
     let run = of_run.run;
     let mut section = Section::new(&of_run.id("answer"), "Answer");
-    // What was promised and not kept comes before what was found.
+    // Broken asserts come before findings.
     if !run.asserts.is_empty() {
         section.push(Block::Heading("What the experiment asserts".into()));
         section.push(verdicts(run));
@@ -34,12 +34,12 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
     section.some()
 }
 
-/// Of a functional run.
+/// The sentences for a functional run.
 fn works(run: &Run) -> Vec<String> {
     let n = |is: fn(&Status) -> bool| run.cells.iter().filter(|c| is(&c.status)).count() as u64;
     let worked = n(|s| matches!(s, Status::Measured));
     let mut all = vec![format!(
-        "{} of {} worked; {} were compared with what they should be, and all were right.",
+        "{} of {} worked; {} were compared with the expected bytes, and all were right.",
         count(worked),
         of(run.cells.len() as u64, "cell"),
         of(run.cells.iter().map(|c| c.checked.whole).sum(), "transfer"),
@@ -71,7 +71,7 @@ fn times(run: &Run) -> Vec<String> {
     all
 }
 
-/// Which way wins from which size to which one.
+/// Which way is the best for which sizes.
 fn best(run: &Run) -> Vec<String> {
     let p50 = run.best.iter().filter(|b| b.metric == Metric::P50);
     let mut all: Vec<String> = p50.clone().take(MOST).map(|b| one_best(run, b)).collect();
@@ -107,7 +107,7 @@ fn one_best(run: &Run, best: &BestOfRun) -> String {
         .collect();
     let place: Vec<String> = best.point.iter().map(|c| format!(", {} = {}", c.name, c.value)).collect();
     format!(
-        "{} to {}{}: the least p50, to within 2 %, is that of {}.",
+        "{} to {}{}: the lowest p50, to within 2 %, is that of {}.",
         best.source,
         best.destination,
         place.concat(),
@@ -115,14 +115,14 @@ fn one_best(run: &Run, best: &BestOfRun) -> String {
     )
 }
 
-/// Where the memories are said already.
+/// The label, if the memories are already named.
 pub fn label(run: &Run, stage: u32, subject: &str) -> String {
     let cell = run.cells_of(stage).find(|c| c.subject == subject);
     let own = cell.filter(|c| c.what.text() == subject).and_then(|c| Ends::of(&c.what));
     own.map_or_else(|| subject.to_owned(), |ends| ends.executor.to_owned())
 }
 
-/// Three digits, and as many behind the point as tell it from 1.
+/// Three digits, and enough decimals to distinguish it from 1.
 fn ratio(v: f64) -> String {
     if (v - 1.0).abs() < 0.1 { format!("{v:.3}") } else { three_digits(v) }
 }
@@ -132,7 +132,7 @@ fn interval(i: Interval<f64>) -> String {
     format!("{} to {}", ratio(i.low), ratio(i.high))
 }
 
-/// What loads do to whom: the most and the least of what is certain.
+/// How loads affect subjects: the smallest and the largest certain effect.
 fn beside(run: &Run) -> Vec<String> {
     let mut found: Vec<(f64, String)> = Vec::new();
     let mut all = 0;
@@ -168,7 +168,7 @@ fn beside(run: &Run) -> Vec<String> {
     match all - certain {
         0 => {}
         n if n == all => said.push(
-            "No load delays anything for certain: each difference is within its interval or one step of the clock."
+            "No load certainly delays anything: each difference is within its interval or one step of the clock."
                 .into(),
         ),
         n => said.push(format!(
@@ -183,14 +183,14 @@ pub fn delayed(run: &Run, victim: &Victim, times: &Times) -> Option<Interval<f64
     percentile_of(run, victim, times, Percentile::P50).filter(|sure| sure.low > 1.0)
 }
 
-/// Of one percentile beside a load and alone; `None` where no difference is certain.
+/// The ratio of one percentile with a load to that alone; `None` if no difference is certain.
 pub fn percentile_of(run: &Run, victim: &Victim, times: &Times, percentile: Percentile) -> Option<Interval<f64>> {
     let is_it = |c: &&CellOfRun| (c.subject.as_str(), c.bytes) == (victim.subject.as_str(), victim.bytes);
     let (these, those) = (run.cells_of(times.stage).find(is_it)?, run.cells_of(victim.stage).find(is_it)?);
     differs::times(these, those, percentile)
 }
 
-/// Ratios to the baseline that are certain: the least and the most.
+/// Certain ratios to the baseline: the smallest and the largest.
 fn against(run: &Run) -> Vec<String> {
     let mut found: Vec<(f64, String)> = Vec::new();
     let mut baselines: Vec<&str> = Vec::new();
@@ -246,7 +246,7 @@ pub fn sized(subject: &str, size: u64) -> String {
     if size == 0 { subject.to_owned() } else { format!("{subject} with {}", bytes(size)) }
 }
 
-/// Asserts that were broken, or that nobody could judge: they stand above all that was found.
+/// Asserts that were broken or could not be judged: they are shown above all findings.
 pub fn broken(run: &Run) -> Vec<Notice> {
     let one = |judged: &Judged| {
         let (kind, word) = match judged.verdict {

@@ -8,13 +8,13 @@ use crate::numbers::{ns_or_none, size, slug};
 use run_folder::run::{Beside, Point, Times};
 use terminal::run::three_digits;
 
-/// A figure of a victim: alone, and how many times that beside a load.
+/// A figure of a subject: its value alone, and the ratio to it with a load.
 #[derive(Clone, Copy)]
 struct Taken {
     name: &'static str,
     alone: fn(&Point) -> Option<u64>,
     times: fn(&Times) -> Option<f64>,
-    /// None of a maximum, which has no interval.
+    /// `None` for a maximum, which has no interval.
     percentile: Option<Percentile>,
 }
 
@@ -37,7 +37,7 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
             let loads = block.aggressors.len();
             let of_loads = |r: &Row| r.cells.iter().rev().take(loads).filter(|c| c.value.is_some()).count();
             let known: usize = table.rows.iter().map(of_loads).sum();
-            // Where most tails are not known, there is little to see. Of maxima there never is much.
+            // If most tails are unknown, the table is folded. Tables of maxima always are.
             let fold = taken.name != "p50" && (taken.percentile.is_none() || 2 * known < table.rows.len() * loads);
             if known > 0 {
                 section.push(Block::Table(if fold { table.folded() } else { table }));
@@ -46,7 +46,7 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
     }
     if !section.blocks.is_empty() {
         section.push(Block::Text(
-            "How many times its figure alone a victim has while each load runs. The stages ran one after the other. A shade marks a \
+            "The ratio of each subject's figure while a load runs to its figure alone. The stages ran one after the other. A shade marks a \
              difference that is certain: the intervals of the two figures are apart, by more than one step of the clock. It deepens from \
              1.1, 2, 5, 20, 100 and 1,000 times on. ~ stands before a ratio that may be 1. A maximum is one sample: it has no interval \
              and no shade."

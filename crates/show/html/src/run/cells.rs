@@ -17,7 +17,7 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
     if !run.functional {
         section.push(Block::Text(
             "Times are from the intended release until the CPU saw the end, unless the name says otherwise. A percentile needs ten samples \
-             beyond it; max is the largest of so many samples, and bounds nothing. Intervals hold 95 %, over rounds that are drawn whole; \
+             beyond it; max is the largest of this many samples, not a bound. Intervals hold 95 %, over rounds that are drawn whole; \
              with fewer than six there is none. ~ stands before a ratio that may be 1."
                 .into(),
         ));
@@ -25,7 +25,7 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
     section.some()
 }
 
-/// Those with more than one value, without the size.
+/// Axes with more than one value, without the size.
 pub fn axes(run: &Run) -> Vec<String> {
     let mut names: Vec<&str> = Vec::new();
     for c in run.stages.iter().flat_map(|s| &s.point).filter(|c| c.name != "bytes") {
@@ -41,7 +41,7 @@ pub fn axes(run: &Run) -> Vec<String> {
     names.into_iter().filter(varies).map(str::to_owned).collect()
 }
 
-/// Behind the name of a cell: `, crowd.count = 64`.
+/// A suffix for the name of a cell: `, crowd.count = 64`.
 pub fn place(run: &Run, stage: u32) -> String {
     let names = axes(run);
     let stage = run.stages.iter().find(|s| s.number == stage);
@@ -66,7 +66,7 @@ fn named(cell: &CellOfRun, axes: &[String]) -> Vec<Cell> {
     row
 }
 
-/// Its status, where it is not simply measured.
+/// Its status, if it is not simply measured.
 fn status(cell: &CellOfRun) -> Cell {
     why_not(&cell.status).map_or_else(|| Cell::text(""), |(word, _)| Cell::text(word).marked(Mark::Bad))
 }

@@ -1,4 +1,4 @@
-//! What each call sent to the GPU, where the process was recorded.
+//! What each call sent to the GPU, if the process was recorded.
 
 use super::Of;
 use super::cells::{axes, place};
@@ -26,7 +26,7 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
         return section.some();
     }
     section.push(Block::Text(
-        "By the recording of the process, the median of all calls but the first, and the least and the most where calls differ. Times of \
+        "By the recording of the process, the median of all calls but the first, and the minimum and maximum if calls differ. Times of \
          these cells are those of a recorded process."
             .into(),
     ));
@@ -36,7 +36,7 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
     Some(section)
 }
 
-/// The median, and behind it the least and the most where calls differ.
+/// The median, followed by the minimum and the maximum if calls differ.
 fn typical(t: &Typical, cell: fn(u64) -> Cell) -> Cell {
     let median = cell(t.median);
     if t.min == t.max {
@@ -109,7 +109,7 @@ fn methods(of_run: &Of<'_>, recorded: &[(&CellOfRun, &CommandsOfRun)]) -> Table 
     table
 }
 
-/// Where the parts of the channels lie, each kind of channel once.
+/// In which memory the parts of the channels are, once for each kind of channel.
 fn channels(of_run: &Of<'_>, recorded: &[(&CellOfRun, &CommandsOfRun)]) -> Table {
     let columns = vec![
         head("channel of"),

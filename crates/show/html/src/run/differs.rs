@@ -1,5 +1,5 @@
-//! Whether two figures of a run differ: an interval must say it, and it must be more than one step of the clock. What differs by
-//! less is no finding. Maxima are single samples and have no interval: they never are one.
+//! Whether two figures of a run differ: an interval must show it, and the difference must be more than one step of the clock. Smaller differences
+//! are not findings. Maxima are single samples without an interval, and never findings.
 
 use experiment::Metric;
 use run_folder::Run;
@@ -40,8 +40,8 @@ fn step(cells: [&CellOfRun; 2]) -> u64 {
     all.windows(2).map(|w| w[1] - w[0]).filter(|step| *step > 0).min().unwrap_or(0)
 }
 
-/// How many times that of `those` the percentile of `these` certainly is: at least and at most. `None` where that may be once. The
-/// two were measured one behind the other, so the ends of their intervals are held against each other.
+/// The bounds of the certain ratio of the percentile of `these` to that of `those`. `None` if the ratio may be one. The two were measured one after
+/// the other, so the ends of their intervals are compared.
 pub fn times(these: &CellOfRun, those: &CellOfRun, percentile: Percentile) -> Option<Interval<f64>> {
     let ((a, of_a), (b, of_b)) = (percentile.of(these.observed()?)?, percentile.of(those.observed()?)?);
     let interval = Interval { low: of_a.low / of_b.high.max(1.0), high: of_a.high / of_b.low.max(1.0) };

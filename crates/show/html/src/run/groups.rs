@@ -1,4 +1,4 @@
-//! Stages that differ only in their size, and what stands above their pictures.
+//! Stages that differ only in their size, and the titles of their pictures.
 
 use run_folder::Run;
 use run_folder::run::{CellOfRun, Coordinate, Ends};
@@ -30,13 +30,13 @@ pub fn all(run: &Run) -> Vec<Group<'_>> {
 }
 
 impl<'a> Group<'a> {
-    /// `copying.count = 64, policy = stock`; empty where the matrix has one place.
+    /// `copying.count = 64, policy = stock`; empty if the matrix has one place.
     pub fn place(&self) -> String {
         let all: Vec<String> = self.point.iter().map(|c| format!("{} = {}", c.name, c.value)).collect();
         all.join(", ")
     }
 
-    /// Behind a title.
+    /// A suffix for a title.
     pub fn behind(&self) -> String {
         let place = self.place();
         if place.is_empty() { place } else { format!(", {place}") }
@@ -49,12 +49,12 @@ impl<'a> Group<'a> {
         sizes
     }
 
-    /// Cells by the memories that they move bytes between; calls that move none are one kind of their own.
+    /// Cells by the memories between which they move bytes; calls that move none are a separate kind.
     pub fn directions(&self) -> Vec<OfDirection<'a>> {
         self.directions_of(self.cells.clone())
     }
 
-    /// Of some of them.
+    /// The same for some of them.
     pub fn directions_of(&self, cells: Vec<&'a CellOfRun>) -> Vec<OfDirection<'a>> {
         let mut all: Vec<OfDirection<'a>> = Vec::new();
         for cell in cells {
@@ -68,18 +68,18 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Of one picture: all of a size, or those of one direction where they are many.
+/// The cells of one picture: all of a size, or those of one direction if there are many.
 pub struct Place<'a> {
     pub group: &'a Group<'a>,
     pub direction: Option<(&'a str, &'a str)>,
     pub bytes: u64,
     pub cells: Vec<&'a CellOfRun>,
-    /// How many there are; `cells` has the fastest.
+    /// The total number; `cells` has the fastest.
     pub of: usize,
 }
 
 impl Place<'_> {
-    /// Behind a title.
+    /// A suffix for a title.
     pub fn behind(&self) -> String {
         let size = if self.bytes > 0 { format!(", {}", terminal::number::bytes(self.bytes)) } else { String::new() };
         let direction = self.direction.map_or(String::new(), |(from, to)| format!(", {from} to {to}"));
@@ -103,7 +103,7 @@ pub fn main_places<'a>(groups: &'a [Group<'a>], most: usize, pictures: usize) ->
         }
     }
     let left = places.len().saturating_sub(pictures);
-    // Of a long matrix its first and its last places, not only its beginning.
+    // From a long matrix, the first and the last places are chosen, not only its beginning.
     let all = places.len();
     let mut number = 0..;
     places.retain(|_| {
@@ -113,7 +113,7 @@ pub fn main_places<'a>(groups: &'a [Group<'a>], most: usize, pictures: usize) ->
     (places, left)
 }
 
-/// The smallest, one in the middle, and the largest.
+/// The smallest size, one in the middle, and the largest.
 fn telling(sizes: &[u64]) -> Vec<u64> {
     match sizes {
         [first, .., last] if sizes.len() > 3 => vec![*first, sizes[sizes.len() / 2], *last],
@@ -131,7 +131,7 @@ pub fn subjects<'a>(cells: &[&'a CellOfRun]) -> Vec<Vec<&'a CellOfRun>> {
         }
     }
     all.iter_mut().for_each(|of| of.sort_by_key(|c| c.bytes));
-    // A route that lacks the smallest size is not the last for it.
+    // A route that lacks the smallest size is not last because of that.
     all.sort_by_key(|of| of[0].cell);
     all
 }

@@ -14,7 +14,7 @@ use run_folder::run::CellOfRun;
 /// Panels of one picture.
 const MOST: usize = 6;
 const PICTURES: usize = 4;
-/// With fewer rounds there is nothing to see.
+/// With fewer rounds a picture shows nothing.
 const ROUNDS: usize = 3;
 
 pub fn section(of_run: &Of<'_>) -> Option<Section> {
@@ -41,7 +41,7 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
     section.some()
 }
 
-/// The rounds of a cell in one run, and what that run is called.
+/// The rounds of a cell in one run, and the name of that run.
 pub struct Taken<'a> {
     pub run: &'a Run,
     pub cell: &'a CellOfRun,

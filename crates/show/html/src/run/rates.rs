@@ -1,4 +1,4 @@
-//! Bytes a second, where an experiment is about them.
+//! Bytes per second, if an experiment is about them.
 
 use super::cells::place;
 use super::groups::{self, Group, subjects};
@@ -28,7 +28,7 @@ pub fn is_about(run: &Run) -> bool {
         || run.cells.iter().any(|c| c.back_to_back > 1)
 }
 
-/// Bytes a nanosecond, where a sample takes so long.
+/// Bytes per nanosecond if a sample takes this long.
 pub fn gigabytes(cell: &CellOfRun, ns: f64) -> f64 {
     cell.bytes as f64 * f64::from(cell.back_to_back) / ns.max(1.0)
 }
@@ -87,7 +87,7 @@ fn table(of_run: &Of<'_>, name: &str, cells: &[&CellOfRun]) -> Table {
     table.without_empty()
 }
 
-/// Of each direction and size the fastest first.
+/// For each direction and size, the fastest first.
 fn bars(of_run: &Of<'_>, group: &Group<'_>, cells: &[&CellOfRun]) -> Vec<Figure> {
     let mut figures = Vec::new();
     for bytes_each in group.sizes() {

@@ -1,4 +1,4 @@
-//! What only some experiments have: deadlines, what is paid once, sweeps over a memory, meters, the kernel's counters.
+//! Parts that only some experiments have: deadlines, costs that are paid once, sweeps over a memory, meters, the kernel's counters.
 
 use super::Of;
 use super::cells::{axes, place};
@@ -181,7 +181,7 @@ pub fn counters(of_run: &Of<'_>) -> Option<Section> {
         number("slept", ""),
         number("preempted", ""),
     ];
-    let caption = "Counted by the kernel round each call, in rounds of their own; averages of a call";
+    let caption = "Counted by the kernel around each call, in separate rounds; averages per call";
     let mut table = Table::new(of_run.id("counters"), caption, columns);
     for cell in measured(of_run) {
         let Some(t) = cell.tally.filter(|t| t.calls > 0) else { continue };
@@ -198,14 +198,14 @@ pub fn counters(of_run: &Of<'_>) -> Option<Section> {
             part(t.preempted),
         ]);
     }
-    let several = if axes(of_run.run).is_empty() { "" } else { "Behind a name stands where in the matrix it is." };
+    let several = if axes(of_run.run).is_empty() { "" } else { "After each name is its place in the matrix." };
     one(of_run, ("counters", "Where the calling thread was"), table.without_empty(), several)
 }
 
-/// Up to which value of an axis a bound holds.
+/// The largest value of an axis at which a bound holds.
 pub fn largest(of_run: &Of<'_>) -> Option<Section> {
     let run = of_run.run;
-    let mut section = Section::new(&of_run.id("largest"), "Up to which value a bound holds");
+    let mut section = Section::new(&of_run.id("largest"), "The largest value at which a bound holds");
     for (number_of, asked) in run.experiment.largests.iter().enumerate() {
         let title = format!(
             "The largest {} up to which {} of {} is {}",

@@ -12,22 +12,22 @@ use run_folder::Run;
 use run_folder::run::{BestAt, BestOfRun, CellOfRun, Ends, SAME};
 use terminal::number::{bytes, nanoseconds};
 
-/// Lines with a look of their own; more are not told apart at a glance.
+/// Lines with a distinct look; more cannot be distinguished at a glance.
 const STRONG: usize = 7;
-/// Pictures of one run: a page is no atlas.
+/// Pictures of one run; more would make the page too long.
 const PICTURES: usize = 10;
-/// With fewer sizes there is nothing to see.
+/// With fewer sizes a picture shows nothing.
 const SIZES: usize = 3;
 /// Tables of single places that are open from the start.
 const OPEN: usize = 4;
 
 pub fn section(of_run: &Of<'_>) -> Option<Section> {
     let run = of_run.run;
-    let mut section = Section::new(&of_run.id("routes"), "Which way wins, and latency against size");
+    let mut section = Section::new(&of_run.id("routes"), "The best way, and latency against size");
     winners(of_run, &mut section);
     let mut tables = matrix(of_run);
     let has_tables = !tables.is_empty();
-    // Of a large matrix one table says who wins where; those of each place are opened on demand.
+    // For a large matrix, one table shows the best way for each place; the tables of the places are opened on demand.
     if tables.len() > OPEN {
         tables = tables.into_iter().map(|t| Ways { table: t.table.folded(), ..t }).collect();
     }
@@ -53,7 +53,7 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
     tables.into_iter().for_each(|t| section.push(Block::Table(t.table)));
     if has_tables {
         section.push(Block::Text(format!(
-            "A way is named as long as it is within {:.0} % of the least. A line stands where the named way changes. Times CUDA: the p50 \
+            "A way is named as long as it is within {:.0} % of the best. A line marks where the named way changes. Times CUDA: the p50 \
              over that of CUDA's best form, in the same rounds; 95 %: its interval.",
             (SAME - 1.0) * 100.0
         )));
@@ -66,7 +66,7 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
     section.some()
 }
 
-/// Of two memories and by one metric: rows are places of the matrix, columns sizes, and each cell names the best way.
+/// For two memories and one metric: rows are places of the matrix, columns are sizes, and each cell names the best way.
 fn winners(of_run: &Of<'_>, section: &mut Section) {
     let run = of_run.run;
     let mut ends: Vec<(&str, &str)> = Vec::new();
@@ -98,7 +98,7 @@ fn winners(of_run: &Of<'_>, section: &mut Section) {
                     let at = |b: &BestOfRun| Some(b.sizes.iter().find(|at| at.bytes == *size)?.subject.clone());
                     let Some(here) = best.sizes.iter().find(|at| at.bytes == *size) else { return Cell::none() };
                     let cell = Cell::from(label(run, here.stage, &here.subject));
-                    // Where it is another one than in the first row.
+                    // If it differs from the first row.
                     if at(rows[0]).is_some_and(|first| first != here.subject) {
                         cell.marked(Mark::Heat(2))
                     } else {
@@ -112,7 +112,7 @@ fn winners(of_run: &Of<'_>, section: &mut Section) {
         }
     }
     if !section.blocks.is_empty() {
-        section.push(Block::Text("A shade marks where another way wins than in the first row.".into()));
+        section.push(Block::Text("A shade marks where another way is the best than in the first row.".into()));
     }
 }
 
@@ -132,7 +132,7 @@ impl Ways {
     }
 }
 
-/// A table for each two memories: of each size the best way by p50, p99 and max, beside CUDA's best form.
+/// A table for each pair of memories: for each size the best way by p50, p99 and max, next to CUDA's best form.
 fn matrix(of_run: &Of<'_>) -> Vec<Ways> {
     let mut all = Vec::new();
     let run = of_run.run;
@@ -245,7 +245,8 @@ fn figure(of_run: &Of<'_>, group: &Group<'_>, direction: Option<(&str, &str)>, c
         about: match others.is_empty() {
             true => "Lower is better; both axes are logarithmic.".into(),
             false => {
-                "Lower is better; both axes are logarithmic. Thin lines are ways that are the best nowhere.".into()
+                "Lower is better; both axes are logarithmic. Thin lines are ways that are not the best at any size."
+                    .into()
             }
         },
         page,
@@ -264,8 +265,8 @@ fn what(observe: Observe) -> &'static str {
     }
 }
 
-/// The subjects that are the best somewhere, those of the most sizes first, then CUDA's best forms. Where nobody is the best the
-/// first of the experiment.
+/// The subjects that are the best somewhere, those of the most sizes first, then CUDA's best forms. If none is the best, the first subjects of the
+/// experiment.
 fn strong<'r>(run: &'r Run, cells: &[&'r CellOfRun], all: &[Vec<&'r CellOfRun>]) -> Vec<&'r str> {
     let mut counted: Vec<(&str, usize, bool)> = Vec::new();
     let mut add = |name: &'r str, cuda: bool| match counted.iter_mut().find(|(known, ..)| *known == name) {
@@ -295,7 +296,7 @@ fn strong<'r>(run: &'r Run, cells: &[&'r CellOfRun], all: &[Vec<&'r CellOfRun>])
     names
 }
 
-/// Where the best way changes: at which size, a letter, and what that means.
+/// Where the best way changes: the size, a letter, and its meaning.
 fn crossings(run: &Run, cells: &[&CellOfRun]) -> Vec<(u64, String, String)> {
     let mut all = Vec::new();
     let is_here = |b: &&BestOfRun| {

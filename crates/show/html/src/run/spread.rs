@@ -1,4 +1,4 @@
-//! How samples are distributed: from the samples where they are there, else from the percentiles that `run.json` has.
+//! How samples are distributed: from the samples if they are there, else from the percentiles in `run.json`.
 
 use super::Of;
 use super::groups;
@@ -46,7 +46,9 @@ fn figures(of_run: &Of<'_>, cells: &[&CellOfRun], place: &str, many: &str) -> Re
     let cdf = Figure {
         name: name("cdf"),
         title: format!("Distribution{place}"),
-        about: format!("The part of the samples below each time; each nine has as much room as the one before.{many}"),
+        about: format!(
+            "The fraction of the samples below each time; each nine has as much room as the one before.{many}"
+        ),
         page,
         file: file.svg,
         says: Vec::new(),
@@ -115,7 +117,7 @@ pub fn percentiles(name: &str, cells: &[(String, &CellOfRun)]) -> Table {
     table.without_empty()
 }
 
-/// A line through what is known.
+/// A line through the known percentiles.
 fn from_percentiles(of_run: &Of<'_>, cells: &[&CellOfRun], place: &str, many: &str) -> Option<Figure> {
     let mut series = Vec::new();
     let (mut low, mut high, mut most) = (f64::INFINITY, 0.0f64, 0);
@@ -148,7 +150,7 @@ fn from_percentiles(of_run: &Of<'_>, cells: &[&CellOfRun], place: &str, many: &s
     let name = of_run.id(&format!("cdf{}", slug_behind(place)));
     Some(Figure {
         about: format!(
-            "The part of the samples below each time, drawn through the known percentiles (the samples are not here); each nine has as \
+            "The fraction of the samples below each time, drawn through the known percentiles (the samples are missing); each nine has as \
              much room as the one before.{many}"
         ),
         page,
@@ -178,7 +180,7 @@ pub fn known(name: &str, s: &Summary) -> Vec<Point> {
     points.collect()
 }
 
-/// Short where that is nobody else's name.
+/// Short if no other cell has that name.
 pub fn name_of(cell: &CellOfRun, cells: &[&CellOfRun]) -> String {
     let label = cell.label();
     if cells.iter().filter(|c| c.label() == label).count() > 1 { cell.subject.clone() } else { label }

@@ -1,4 +1,4 @@
-//! What the figures were taken on and beside, and what is missing.
+//! The machine and the loads of the figures, and what is missing.
 
 use super::{Of, why_not};
 use crate::document::{Block, Cell, Kind, Mark, Notice, Section, Table, head, number, text};
@@ -61,7 +61,7 @@ fn point(stage: &StageOfRun) -> String {
     all.join(", ")
 }
 
-/// Parts that are not there, and cells without a figure that stands.
+/// Parts that are missing, and cells without a valid figure.
 pub fn missing(of_run: &Of<'_>) -> Option<Section> {
     let run = of_run.run;
     let mut section = Section::new(&of_run.id("missing"), "Missing, failed and not available");

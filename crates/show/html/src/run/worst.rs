@@ -1,4 +1,4 @@
-//! The slowest samples: when they came, and where their time went.
+//! The slowest samples: when they occurred, and where their time went.
 
 use super::Of;
 use super::groups::{self, Group};
@@ -10,7 +10,7 @@ use run_folder::Run;
 use run_folder::run::{Cause, CellOfRun, WorstOfRun};
 use terminal::number::nanoseconds;
 
-/// Of one picture.
+/// Points of one picture.
 const POINTS: usize = 60;
 const PICTURES: usize = 6;
 
@@ -47,7 +47,7 @@ pub fn section(of_run: &Of<'_>) -> Option<Section> {
 
 fn slowest<'a>(run: &'a Run, group: &Group<'a>) -> Vec<Slow<'a>> {
     let stages: Vec<u32> = group.cells.iter().map(|c| c.stage).collect();
-    // Parts ran one behind the other.
+    // Parts ran one after the other.
     let mut parts: Vec<_> = run.parts.iter().filter(|p| stages.contains(&p.stage)).collect();
     parts.sort_by(|a, b| a.began.cmp(&b.began));
     let mut offset = 0.0;
@@ -97,7 +97,7 @@ fn figure(of_run: &Of<'_>, group: &Group<'_>, slow: &[Slow<'_>]) -> Figure {
     let title = format!("The {} slowest samples{}", slow.len(), group.behind());
     let [page, file] = draw(&Picture {
         title: title.clone(),
-        about: "Each of the slowest samples at the time at which it was released; its mark says where most of its time went".into(),
+        about: "Each of the slowest samples at the time at which it was released; its mark shows where most of its time went".into(),
         below: of_run.below(),
         axes: (Axis::seconds(last), Axis::times(low, high)),
         labels: ("when it was released", "time"),
@@ -111,7 +111,7 @@ fn figure(of_run: &Of<'_>, group: &Group<'_>, slow: &[Slow<'_>]) -> Figure {
         table: data(&name, slow),
         name,
         title,
-        about: "When each was released; its mark says where most of its time went.".into(),
+        about: "When each was released; its mark shows where most of its time went.".into(),
         page,
         file: file.svg,
         says: Vec::new(),

@@ -1,4 +1,4 @@
-//! The figure: payload below, the remainder of the wire bytes above it; line rate and peak across, what is reachable at each bar.
+//! The figure: the payload below, the remainder of the wire bytes above it; lines for line rate and peak, and the reachable rate at each bar.
 
 use crate::document::{Block, Cell, Figure, Section, Table, head, number};
 use crate::numbers::{bytes, slug};

@@ -1,4 +1,4 @@
-//! Tables of a saturated link: all cells, latencies, the link and what is assumed of it, warnings.
+//! Tables of a saturated link: all cells, latencies, the link and its assumed values, warnings.
 
 use crate::document::{Block, Cell, Kind, Mark, Notice, Section, Table, head, number, text};
 use crate::numbers::{count, ns_of, ns_or_none};
@@ -105,19 +105,19 @@ fn latencies(run: &Saturated) -> Section {
 }
 
 fn link(run: &Saturated) -> Section {
-    let mut section = Section::new("assumed", "The link, and what is assumed of it");
+    let mut section = Section::new("assumed", "The link, and its assumed values");
     let Some(of_run) = &run.link else {
         section
-            .push(Block::Text("The machine does not say what link the GPU has: nothing is reachable by count.".into()));
+            .push(Block::Text("The machine does not report the GPU's link: no reachable rate can be computed.".into()));
         return section;
     };
     let p = &of_run.packets;
     let fact = |name: &str, value: String| (name.to_owned(), value);
     section.push(Block::Facts(vec![
         fact("Link", of_run.link.to_string()),
-        fact("Line rate each way", format!("{} GB/s", rate(of_run.line_rate))),
+        fact("Line rate in each direction", format!("{} GB/s", rate(of_run.line_rate))),
         fact("Most data of a packet (MPS)", format!("{} bytes", p.max_payload)),
-        fact("Most that a read asks for (MRRS)", format!("{} bytes", p.max_read_request)),
+        fact("Largest read request (MRRS)", format!("{} bytes", p.max_read_request)),
         fact("Read completion boundary (RCB)", format!("{} bytes", p.read_completion_boundary)),
     ]));
     section.push(Block::List(of_run.assumed.clone()));

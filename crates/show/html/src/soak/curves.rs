@@ -10,7 +10,7 @@ use plot::series::{Form, Picture, Point, Series, draw};
 use terminal::number::{nanoseconds, seconds};
 use terminal::run::three_digits;
 
-/// Series with a look of their own.
+/// Series with a distinct look.
 const STRONG: usize = 7;
 
 /// How values of a curve are written, and on which axis.
@@ -94,7 +94,7 @@ fn of_cell(soak: &Soak, name: &CellName, of: fn(&CellOfPeriod) -> Option<f64>) -
     soak.periods.iter().map(|p| p.cells.iter().find(|c| c.cell == *name).and_then(of)).collect()
 }
 
-/// `None` where fewer than two periods have a value.
+/// `None` if fewer than two periods have a value.
 fn figure(soak: &Soak, below: [&str; 2], title: &str, unit: Unit, mut curves: Vec<Curve>) -> Option<Block> {
     curves.retain(|(_, values)| values.iter().flatten().count() > 1);
     if curves.is_empty() {

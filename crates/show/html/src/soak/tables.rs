@@ -5,7 +5,7 @@ use crate::numbers::{count, ns_of, ns_or_none, percent, seconds, size, times, ti
 use ::soak::Soak;
 use ::soak::account::{CellName, Total};
 
-/// With its size, and with its stage where there are several.
+/// With its size, and with its stage if there are several.
 pub fn named(soak: &Soak, cell: &CellName) -> String {
     let name = crate::run::sized(&cell.subject, cell.bytes);
     let several = soak.cells.iter().any(|c| c.cell.stage != soak.cells[0].cell.stage);
@@ -53,7 +53,7 @@ fn totals(soak: &Soak, has_times: bool) -> Section {
     if has_times {
         thirds(soak, &mut section);
         section.push(Block::Text(
-            "Jitter is max less min. Fluctuation is the standard deviation over the mean; that of period means is half the distance between \
+            "Jitter is max minus min. Fluctuation is the standard deviation over the mean; that of period means is half the distance between \
              the largest and the least over the mean. Speed-up is the baseline's mean over the cell's own, paired by periods."
                 .into(),
         ));
@@ -144,7 +144,7 @@ fn judged(soak: &Soak, has_times: bool) -> Section {
             (true, false) => crate::numbers::bytes(v as u64),
             (false, _) => times(v),
         };
-        // What the periods do not rule out is not called harmless.
+        // A leak that the periods do not rule out is not called harmless.
         let open = l.interval.is_some_and(|i| i.high * soak.done_s / 3600.0 > l.matters) && !l.leaking;
         let known = |v: Option<u64>| v.map_or_else(Cell::none, |v| value(v as f64));
         table.row(vec![
@@ -157,7 +157,7 @@ fn judged(soak: &Soak, has_times: bool) -> Section {
             verdict(
                 l.leaking,
                 "leaks",
-                if open { "not ruled out: more hours would tell" } else { "does not grow" },
+                if open { "not ruled out: more hours would decide" } else { "does not grow" },
                 l.not_judged.as_deref(),
             ),
         ]);
@@ -195,9 +195,9 @@ fn faults(soak: &Soak) -> Section {
     }
     if let Some(above) = &soak.above {
         let mut said = above.delay.as_ref().map_or_else(Vec::new, terminal::soak::delay_lines);
-        said.extend(above.not_joined.iter().map(|why| format!("its recording says nothing: {why}")));
+        said.extend(above.not_joined.iter().map(|why| format!("its recording cannot be used: {why}")));
         if above.recording.is_none() {
-            said.push("nothing was recorded: nobody knows who held a lock".into());
+            said.push("nothing was recorded: it is unknown who held a lock".into());
         }
         let mut table = Table::new("soak-above", "What delayed the sample above the bound", vec![text("what")]);
         said.into_iter().for_each(|line| table.row(vec![line.into()]));

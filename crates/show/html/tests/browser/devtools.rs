@@ -29,14 +29,14 @@ pub struct Tab<'b> {
 
 fn pipe() -> (OwnedFd, OwnedFd) {
     let mut ends = [0; 2];
-    // SAFETY: two numbers of ours; both ends are closed in programs that are started.
+    // SAFETY: the array holds two numbers; both ends are closed in programs that are started.
     assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
-    // SAFETY: they were just opened, and nobody else has them.
+    // SAFETY: they were just opened, and have no other owner.
     unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) }
 }
 
 impl Browser {
-    /// Its profile lies in `folder`.
+    /// Its profile is in `folder`.
     pub fn start(folder: &Path) -> std::io::Result<Browser> {
         let ((to_read, to_write), (from_read, from_write)) = (pipe(), pipe());
         let mut command = Command::new("chromium");
@@ -126,7 +126,7 @@ impl Tab<'_> {
         self.browser.call(Some(&self.session), method, params, &mut self.events)
     }
 
-    /// What an expression comes to, promises awaited.
+    /// The value of an expression, after its promises.
     pub fn evaluate(&mut self, expression: &str) -> Value {
         let params = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         let done = self.call("Runtime.evaluate", params);
@@ -145,7 +145,7 @@ impl Tab<'_> {
         self.call("Emulation.setEmulatedMedia", json!({ "media": media, "features": features }));
     }
 
-    /// Goes there and waits until all of it is loaded; how many ms that took, as the page itself saw it.
+    /// Opens a file and waits until all of it is loaded; returns the milliseconds that this took, as the page itself measured.
     pub fn open(&mut self, file: &Path) -> f64 {
         self.call("Page.navigate", json!({ "url": format!("file://{}", file.display()) }));
         let until = Instant::now() + PATIENCE;

@@ -72,7 +72,7 @@ fn pages_work_in_a_browser() {
             let wide = tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth");
             assert_eq!(wide, 0, "{name} at {width}: it scrolls sideways");
             labels(&mut tab, &name, width);
-            // What a page says first is on the first screen, whatever can be reached from there.
+            // The first statement of a page is on the first screen, however many links there are.
             let title = tab.evaluate("document.querySelector('h1').getBoundingClientRect().top");
             assert!(title.as_f64().is_some_and(|top| top < 200.0), "{name} at {width}: its title is at {title}");
         }
@@ -88,7 +88,7 @@ fn pages_work_in_a_browser() {
             copies(&mut tab, page);
         }
         assert_eq!(tab.complaints(page), Vec::<String>::new(), "{name}");
-        // What these have, the others have too.
+        // The other pages have the same elements as these.
         if let Some(axe) = axe.as_ref().ok().filter(|_| !["thousand", "rates", "saturated"].contains(&name.as_str())) {
             for scheme in ["light", "dark"] {
                 accessible(&mut tab, page, scheme, axe, &name);
@@ -108,7 +108,7 @@ fn opens_at_once(browser: &mut Browser, page: &Path) {
     assert!(best < 1_000.0, "it took {best} ms");
 }
 
-/// One picture of each is shown, no letter of it is cut off by its edge or lies on another, and all are large enough to be read.
+/// One version of each picture is shown. No text in it is cut off or overlaps another, and all are large enough to be read.
 fn labels(tab: &mut Tab<'_>, name: &str, width: u32) {
     let wrong = tab.evaluate(
         "(() => { const wrong = [];
@@ -179,7 +179,7 @@ fn keyboard(tab: &mut Tab<'_>, page: &Path, name: &str) {
     );
     tab.evaluate("HTMLAnchorElement.prototype.click = function () { window.name_of = this.download; }; 0");
     tab.key("Enter", 13, "\r");
-    // The event by which a fold tells of itself comes later.
+    // The event with which a fold reports itself comes later.
     for _ in 0..200 {
         if tab.evaluate("!!document.querySelector('details[open] button')") == true {
             break;
@@ -195,7 +195,7 @@ fn keyboard(tab: &mut Tab<'_>, page: &Path, name: &str) {
     assert_eq!(csv.lines().count() as u64, rows + 1, "{name}: {csv}");
 }
 
-/// It is drawn, goes from event to event by a key, and finds events by their names.
+/// It is drawn, a key moves from event to event, and events are found by their names.
 fn timeline(tab: &mut Tab<'_>, page: &Path) {
     opened(tab, page, 1280, "light");
     let picture = "document.querySelector('#timeline-view canvas').toDataURL()";
@@ -312,10 +312,10 @@ fn copies(tab: &mut Tab<'_>, page: &Path) {
     assert_eq!(tab.evaluate(said), first);
 }
 
-/// What axe finds wrong, contrast included.
+/// What axe reports as wrong, contrast included.
 fn accessible(tab: &mut Tab<'_>, page: &Path, scheme: &str, axe: &str, name: &str) {
     opened(tab, page, 1280, scheme);
-    // What is folded is looked at, too; of long tables the first rows are as the others.
+    // Folded parts are checked, too; in long tables the first rows represent the others.
     tab.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; }); \
                   document.querySelectorAll('tbody').forEach((b) => { while (b.rows.length > 12) b.deleteRow(12); }); 0");
     tab.evaluate(axe);

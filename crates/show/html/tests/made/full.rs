@@ -1,4 +1,4 @@
-//! A saturated link that nobody measured.
+//! An invented saturated link.
 
 use saturate::account::{Measured, Part, SCHEMA, Saturated, Status};
 use saturate::link::{Access, Beside};

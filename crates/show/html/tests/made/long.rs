@@ -1,4 +1,4 @@
-//! A soak that nobody measured: 24 periods by a simulated clock, and a sample above its bound.
+//! An invented soak: 24 periods with a simulated clock, and a sample above its bound.
 
 use run_folder::commands::Counter;
 use run_folder::delay::{CudaCall, Delay, Holder, OffCpu, Waited};

@@ -1,4 +1,4 @@
-//! Runs that nobody measured, of any number of cells.
+//! Invented runs with any number of cells.
 
 #![allow(dead_code, unused_imports, reason = "each test uses some of it")]
 
@@ -19,7 +19,7 @@ use run_folder::run::{
 use run_folder::{Status, run};
 use statistics::{Interval, Misses, Ratio, Summary};
 
-/// 10 subjects at 25 sizes beside 0, 1, 16 and 64 threads: 1,000 cells in 100 stages.
+/// 10 subjects at 25 sizes with 0, 1, 16 and 64 threads of load: 1,000 cells in 100 stages.
 pub const THOUSAND: &str = r#"
 name = "thousand"
 about = "Which way for which size, alone and beside a crowd <of & threads>?"
@@ -114,7 +114,7 @@ fn worst(n: u64, median: u64) -> WorstOfRun {
     }
 }
 
-/// Of an experiment's text.
+/// An invented run of an experiment's text.
 pub fn run(text: &str) -> Run {
     let experiment = experiment::read(text, "made-up.toml", &[]).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let stages = experiment.stages().unwrap_or_else(|e| panic!("{e}"));
@@ -285,7 +285,7 @@ pub fn recorded(mut run: Run) -> Run {
     run
 }
 
-/// A page of two, of which nobody compared the samples.
+/// A page of two runs whose samples were not compared.
 pub fn two(a: Run, b: Run) -> html::Document {
     use comparison::{Comparison, Key, Request, Run as Of, compare};
     let key = |cell: &CellOfRun| {

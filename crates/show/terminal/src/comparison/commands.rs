@@ -1,4 +1,4 @@
-//! In what the calls of two recorded runs send other commands.
+//! In which commands the calls of two recorded runs differ.
 
 use super::{cell, key_json};
 use crate::ReportError;

@@ -6,10 +6,10 @@ use crate::number::bytes;
 use schema::graphs::{EdgeRow, GraphRow, NodeRow, RecipeRow};
 use std::io::{self, Write};
 
-/// Writes each graph as a `digraph` of its own.
+/// Writes each graph as a separate `digraph`.
 pub(super) fn write(rows: &[GraphRow], out: &mut dyn Write) -> io::Result<()> {
     if rows.is_empty() {
-        // (A reader of DOT wants at least one.)
+        // (A reader of DOT needs at least one.)
         return writeln!(out, "digraph none {{\n  label=\"no graph in this recording\"\n}}");
     }
     for row in rows {
@@ -70,7 +70,7 @@ fn of_edge(edge: &EdgeRow, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "  n{} -> n{} [style={style}, label={label}]", edge.from, edge.to)
 }
 
-/// A string of the language, whose lines are centred.
+/// A DOT string whose lines are centred.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }

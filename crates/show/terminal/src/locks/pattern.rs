@@ -25,7 +25,7 @@ impl Pattern {
     }
 }
 
-/// `None` where neither others that went first nor one hold explain most of a wait.
+/// `None` if neither overtaking threads nor one hold explain most of a wait.
 pub fn pattern(w: &WaitRow, locks: &Locks) -> Option<Pattern> {
     let row = locks.locks.iter().find(|row| is_of(row, &w.lock));
     let remedy = row.and_then(|row| remedy(row, locks));
@@ -130,7 +130,7 @@ mod tests {
         let mutex = wait("a+0x1/mutex", "mutex_lock", 1_234, 0, 10);
         let said = lines(&mutex, 10);
         assert!(said.starts_with("Others overtook this thread 1,234 times: ") && said.contains("ticket"), "{said}");
-        // A long hold of another time makes the plan refuse; the wait says nothing of that.
+        // Because of a long hold at another time the plan refuses; the wait does not mention that.
         assert!(!lines(&mutex, 4_000_000_000).contains("policy"));
     }
 

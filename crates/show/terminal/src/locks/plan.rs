@@ -1,5 +1,5 @@
-//! The plan for `run --lock-policy` that a recording's locks call for: a rule where the recording has evidence that the policy
-//! helps, and a comment with the reason where it has not. What is written here can be read by crate `lock-plan`.
+//! The plan for `run --lock-policy` from a recording's locks: a rule if the recording shows that the policy helps, otherwise a comment with the
+//! reason. Crate `lock-plan` can read what is written here.
 
 use crate::locks::reason;
 use crate::number::of;
@@ -12,7 +12,7 @@ fn ms(ns: u64) -> String {
     format!("{:.3} ms", ns as f64 / 1e6)
 }
 
-/// What the recording shows, before the figures.
+/// The evidence in the recording, before the figures.
 fn evidence(policy: Policy) -> &'static str {
     match policy {
         Policy::Pi => "a thread of higher priority waited for its holder",
@@ -87,9 +87,9 @@ mod tests {
         }
     }
 
-    /// One hold that the CPU was taken from does not hide that the others went by.
+    /// One hold whose thread lost the CPU does not hide that the others overtook.
     #[test]
-    fn a_writer_that_many_short_holds_overtook_is_starved_even_beside_a_long_one() {
+    fn a_writer_that_many_short_holds_overtook_is_starved_despite_a_long_one() {
         let policy = |lock: &str, waits: Vec<WaitRow>| {
             let locks = vec![row(lock, 9_000_000, 3_000_000)];
             let text = super::plan(&Locks { recorded: true, locks, waits, ..Locks::default() });

@@ -7,7 +7,7 @@ use crate::table::{self, Style};
 use run_folder::run::{CellOfRun, PartOfBudget, Span};
 use std::io::Write;
 
-/// A row for each cell with a budget; none where no cell has more than a call and the rest.
+/// A row for each cell with a budget; no table if no cell has more parts than the call and the rest.
 pub(super) fn write(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
     let all: Vec<_> = cells.iter().filter_map(|c| Some((*c, c.budget.as_ref()?))).collect();
     let spans: Vec<Span> =

@@ -1,4 +1,4 @@
-//! Routes against sizes: a compact table for each direction, and from which size to which one each route is the best.
+//! Routes against sizes: a compact table for each direction, and for which sizes each route is the best.
 
 use super::Group;
 use super::figures::{Column, fit, no_room, three_digits};
@@ -23,13 +23,13 @@ struct Direction<'a> {
     sizes: Vec<u64>,
 }
 
-/// What stands in a table: its title, and what it takes of a cell, in ns.
+/// A table: its title, and the time in ns that it shows of a cell.
 type Taken = (&'static str, fn(&CellOfRun) -> Option<f64>);
 
 const TAKEN: [Taken; 3] = [
-    ("p50 in us; * within 2 % of the least between the same two memories", |c| Some(c.observed()?.summary.p50 as f64)),
-    ("p50 of the call alone in us, until it came back", |c| Some(c.figures.submit.as_ref()?.summary.p50 as f64)),
-    ("on a CPU in us for each transfer, on average, by the kernel's counters in rounds of their own", |c| {
+    ("p50 in us; * within 2 % of the best between the same two memories", |c| Some(c.observed()?.summary.p50 as f64)),
+    ("p50 of the call alone in us, until it returned", |c| Some(c.figures.submit.as_ref()?.summary.p50 as f64)),
+    ("on a CPU in us for each transfer, on average, by the kernel's counters in separate rounds", |c| {
         c.tally.filter(|t| t.calls > t.unknown).map(|t| t.on_cpu_ns as f64 / t.calls as f64)
     }),
 ];
@@ -67,7 +67,7 @@ fn directions<'a>(group: &Group<'a>) -> Vec<Direction<'a>> {
     for direction in &mut all {
         direction.sizes.sort_unstable();
         direction.sizes.dedup();
-        // Cells come by size: a route that lacks the smallest size is not the last for it.
+        // Cells are sorted by size: a route that lacks the smallest size is not last because of that.
         direction.subjects.sort_by_key(|(_, of)| of[0].cell);
     }
     all.retain(|d| d.sizes.len() >= SIZES && d.subjects.len() > 1);
@@ -78,12 +78,12 @@ fn place<'c>(point: impl Iterator<Item = &'c Coordinate>) -> String {
     point.map(|c| format!(", {} = {}", c.name, c.value)).collect()
 }
 
-/// Three digits, and no more than the clock says.
+/// Three digits, and not more than the clock's precision.
 fn microseconds(ns: f64) -> String {
     if ns < 99.5 { format!("{:.3}", ns / 1e3) } else { three_digits(ns / 1e3) }
 }
 
-/// Rows are routes, columns sizes; several tables where one is too wide.
+/// Rows are routes, columns sizes; several tables if one is too wide.
 fn compact(
     out: &mut dyn Write,
     style: &Style,
@@ -113,7 +113,7 @@ fn compact(
         let cells = direction.subjects.iter().map(|(_, of)| text(of).unwrap_or_else(none)).collect();
         columns.push((bytes(*size), cells));
     }
-    // The call's time is not known of what observes something else, the CPU's only with counters.
+    // The call's time is unknown if a cell observes something else, and the CPU's without counters.
     if columns.iter().all(|(_, cells)| cells.iter().all(|c| c.trim_end() == "-")) {
         return Ok(());
     }
@@ -141,7 +141,7 @@ fn compact(
     Ok(())
 }
 
-/// From which size to which one each route is the best, by each metric.
+/// For which sizes each route is the best, by each metric.
 fn best(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
     let same_table =
         |a: &BestOfRun, b: &BestOfRun| (&a.point, &a.source, &a.destination) == (&b.point, &b.source, &b.destination);
@@ -183,7 +183,7 @@ fn best(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError
         no_room(out, left_out)?;
     }
     if !best.is_empty() {
-        writeln!(out, "from its first size to its last one (..) the route named is within 2 % of the least")?;
+        writeln!(out, "from its first size to its last one (..) the named route is within 2 % of the best")?;
     }
     Ok(())
 }
@@ -192,7 +192,7 @@ fn best(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError
 struct Row<'r> {
     metric: Metric,
     first_of_metric: bool,
-    /// The range goes on to here.
+    /// The range ends here.
     last: bool,
     label: String,
     cuda: String,
@@ -218,7 +218,7 @@ fn rows<'r>(run: &Run, best: &'r BestOfRun) -> Vec<Row<'r>> {
     rows
 }
 
-/// Where the memories are said already.
+/// If the memories are already named.
 pub(super) fn label_of(run: &Run, stage: u32, subject: &str) -> String {
     let cell = run.cells_of(stage).find(|c| c.subject == subject);
     let own = cell.filter(|c| c.what.text() == subject).and_then(|c| Ends::of(&c.what));

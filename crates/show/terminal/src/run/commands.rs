@@ -1,4 +1,4 @@
-//! What each call sent to the GPU, where the process was recorded.
+//! What each call sent to the GPU, if the process was recorded.
 
 use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds};
@@ -7,7 +7,7 @@ use run_folder::commands::{CommandsOfRun, Typical, UsedChannel};
 use run_folder::run::CellOfRun;
 use std::io::Write;
 
-/// The median, and behind it the least and the most where calls differ.
+/// The median, followed by the minimum and the maximum if calls differ.
 fn typical(t: &Typical, text: &dyn Fn(u64) -> String) -> String {
     if t.min == t.max {
         return text(t.median);

@@ -1,4 +1,4 @@
-//! The table of some cells. What a terminal has no room for is left out, the least important first, and said.
+//! The table of some cells. Columns for which a terminal has no room are left out, the least important first, and named.
 
 use crate::ReportError;
 use crate::number::{bytes, count, nanoseconds};
@@ -35,9 +35,9 @@ fn range(i: Interval<f64>) -> String {
 pub(super) struct Column {
     pub head: String,
     pub cells: Vec<String>,
-    /// The highest go first where there is no room; 0 never goes.
+    /// Without room, columns with the highest number are left out first; 0 is always kept.
     pub goes: u8,
-    /// What takes its place first.
+    /// A shorter column that replaces it first.
     pub short: Option<Box<Column>>,
 }
 
@@ -68,7 +68,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, cells: &[&Cel
     no_room(out, left_out)
 }
 
-/// Leaves out what there is no room for, and says what.
+/// Leaves out columns for which there is no room, and returns their names.
 pub(super) fn fit(columns: &mut Vec<Column>, room: Option<u16>) -> Vec<String> {
     let mut left_out = Vec::new();
     while let Some(room) = room {
@@ -96,7 +96,7 @@ fn column(head: &str, goes: u8, cells: &[&CellOfRun], f: impl Fn(&CellOfRun) -> 
     Column { head: head.into(), cells: cells.iter().map(|c| f(c)).collect(), goes, short: None }
 }
 
-/// Intervals as their bounds, and where there is no room as their half in per cent of the value.
+/// Intervals as their bounds or, without room, as half their width in per cent of the value.
 fn intervals(
     [head, short_head]: [&str; 2],
     goes: u8,
@@ -113,7 +113,7 @@ fn intervals(
     Column { short: Some(Box::new(short)), ..long }
 }
 
-/// The size once, and what it is.
+/// The size once, and the name.
 fn names(cells: &[&CellOfRun]) -> Vec<Column> {
     let mut columns = Vec::new();
     if cells.iter().any(|c| c.bytes > 0) {
@@ -156,7 +156,7 @@ fn times(run: &Run, cells: &[&CellOfRun]) -> Vec<Column> {
     let mut columns = names(cells);
     columns.push(column(">samples", 4, cells, |c| count(c.samples)));
     columns.push(column(">p50", 0, cells, |c| of(c, statistics::Figure::P50, &|f| f.summary.p50)));
-    // Of what is known from one side there is no interval.
+    // A value known only from one side has no interval.
     let is_known = |c: &&CellOfRun| !c.is_at_least(statistics::Figure::P50);
     let of_p50 = |c: &CellOfRun| {
         let known = Some(c).filter(is_known).and_then(CellOfRun::observed);
@@ -210,7 +210,7 @@ fn times(run: &Run, cells: &[&CellOfRun]) -> Vec<Column> {
     columns
 }
 
-/// What cells are compared with, each once, in the order of the cells.
+/// The baselines of the cells, each once, in the order of the cells.
 pub(super) fn baselines<'c>(cells: impl Iterator<Item = &'c CellOfRun>) -> Vec<&'c str> {
     let mut all: Vec<&str> = Vec::new();
     for ratio in cells.filter_map(|c| c.ratio.as_ref()) {
@@ -221,7 +221,7 @@ pub(super) fn baselines<'c>(cells: impl Iterator<Item = &'c CellOfRun>) -> Vec<&
     all
 }
 
-/// A time of what a cell observes; `>=` where samples were cut short that would be at it or beyond.
+/// A time of what a cell observes; `>=` if interrupted samples would be at it or beyond.
 pub(super) fn time(c: &CellOfRun, figure: statistics::Figure, ns: u64) -> String {
     format!("{}{}", if c.is_at_least(figure) { ">= " } else { "" }, nanoseconds(ns))
 }
@@ -234,7 +234,7 @@ const TAILS: [(&str, statistics::Figure, Tail); 3] = [
     (">p99.99", statistics::Figure::P9999, |f| f.summary.p9999),
 ];
 
-/// The first percentile that has too few samples beyond it says so; those behind it are left out.
+/// The first percentile with too few samples beyond it is marked so; those after it are left out.
 fn tails(columns: &mut Vec<Column>, cells: &[&CellOfRun]) {
     for (i, (head, figure, tail)) in TAILS.iter().enumerate() {
         let before = |f: &Figure| i == 0 || TAILS[i - 1].2(f).is_some();
@@ -252,7 +252,7 @@ fn tails(columns: &mut Vec<Column>, cells: &[&CellOfRun]) {
     }
 }
 
-/// What the kernel counted round the calls.
+/// What the kernel counted around the calls.
 pub(super) fn counters(out: &mut dyn Write, style: &Style, cells: &[&CellOfRun]) -> Result<(), ReportError> {
     let counted: Vec<_> = cells.iter().filter_map(|c| Some((c, c.tally.filter(|t| t.calls > 0)?))).collect();
     if counted.is_empty() {

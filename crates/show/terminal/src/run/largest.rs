@@ -1,4 +1,4 @@
-//! Up to which value of an axis a bound holds, and what the loads did there.
+//! The largest value of an axis at which a bound holds, and what the loads did there.
 
 use super::{amount, bound_text};
 use crate::ReportError;

@@ -1,5 +1,5 @@
-//! How long the cells of a table were measured, what ended them, and what was not as the experiment asked for: rounds in which the loads
-//! rested, and paced arrivals that came more seldom.
+//! How long the cells of a table were measured, what ended them, and deviations from the experiment: rounds in which the loads rested, and paced
+//! arrivals that were less frequent.
 
 use crate::ReportError;
 use crate::number::{count, nanoseconds, of, seconds};
@@ -9,7 +9,7 @@ use run_folder::run::{CellOfRun, StageOfRun};
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// Arrivals that come more seldom by more are told.
+/// Arrivals that are less frequent by more than this are reported.
 const LITTLE: f64 = 0.01;
 
 /// What ended a cell.
@@ -24,7 +24,7 @@ pub fn ended(by: EndedBy) -> &'static str {
     }
 }
 
-/// Nothing of stages that an older doorbell measured.
+/// Nothing for stages that an older doorbell measured.
 pub(super) fn write(
     out: &mut dyn Write,
     run: &Run,
@@ -54,7 +54,7 @@ fn time(out: &mut dyn Write, run: &Run, stages: &[&StageOfRun]) -> Result<(), Re
     Ok(writeln!(out, "measured for {took}{bound}; cells by what ended them: {}", by.join(", "))?)
 }
 
-/// Whose rounds had times without a load.
+/// Cells whose rounds had times without a load.
 fn rested(out: &mut dyn Write, cells: &[&CellOfRun]) -> Result<(), ReportError> {
     let rested = cells.iter().filter_map(|c| Some((c, c.lasted.as_ref()?.rested?)));
     let rested: Vec<String> = rested
@@ -65,7 +65,7 @@ fn rested(out: &mut dyn Write, cells: &[&CellOfRun]) -> Result<(), ReportError> 
     if rested.is_empty() {
         return Ok(());
     }
-    Ok(writeln!(out, "the loads rested, for something was stuck behind them: {}", rested.join("; "))?)
+    Ok(writeln!(out, "the loads rested, because a call was stuck: {}", rested.join("; "))?)
 }
 
 fn arrivals(out: &mut dyn Write, cells: &[&CellOfRun]) -> Result<(), ReportError> {
@@ -74,7 +74,7 @@ fn arrivals(out: &mut dyn Write, cells: &[&CellOfRun]) -> Result<(), ReportError
         if a.achieved_per_second < a.wanted_per_second * (1.0 - LITTLE) {
             let rate = |v: f64| count(v.round() as u64);
             said.push(format!(
-                "{} arrivals a second of {}: their clock stood still {}, the longest {}, for what is not timed",
+                "{} arrivals a second of {}: their clock was stopped {}, for at most {}, for untimed work",
                 rate(a.achieved_per_second),
                 rate(a.wanted_per_second),
                 of(a.gaps, "time"),

@@ -1,4 +1,4 @@
-//! What the GPU and the machine counted while each cell went on alone.
+//! What the GPU and the machine counted while each cell ran alone.
 
 use super::figures::three_digits;
 use crate::ReportError;
@@ -8,7 +8,7 @@ use run_folder::part::{LinkBy, LinkCount};
 use run_folder::run::{CellOfRun, Crossed, MeteredOfRun};
 use std::io::Write;
 
-/// Which way the payload goes, and how many bytes of it.
+/// The direction of the payload, and its bytes.
 fn payload(metered: &MeteredOfRun) -> Option<Crossed> {
     let link = metered.used.link?;
     [link.to_gpu, link.from_gpu]
@@ -80,7 +80,7 @@ pub fn who_counted<'r>(cells: impl Iterator<Item = &'r CellOfRun>) -> Vec<String
         }
         let looks: u64 = those.iter().map(|count| u64::from(count.looks)).sum();
         let what = of(those.len() as u64, "cell");
-        // Reasons may differ by their milliseconds alone.
+        // Reasons may differ only in their milliseconds.
         let why = those.iter().find_map(|count| count.why.as_ref()).map_or_else(String::new, |why| format!(": {why}"));
         Some(format!("bytes on the link {words} ({what}, {}){why}", of(looks, "look")))
     };

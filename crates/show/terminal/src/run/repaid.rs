@@ -1,4 +1,4 @@
-//! After how many transfers what is paid once has paid.
+//! After how many transfers a cost that is paid once is repaid.
 
 use crate::ReportError;
 use crate::number::{bytes, nanoseconds, of};

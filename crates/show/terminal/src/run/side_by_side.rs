@@ -1,4 +1,4 @@
-//! Several stages in one table, a line each: what the values of the matrix change is read down a column.
+//! Several stages in one table, one line each: a column shows the effect of the matrix's values.
 
 use super::Group;
 use super::figures::{Column, fit, no_room, time};
@@ -10,7 +10,7 @@ use std::io::Write;
 
 /// With fewer stages their own tables are enough.
 const LEAST: usize = 3;
-/// Subjects, each at one size, that have their figures side by side. More of them have a table for each figure.
+/// Subjects, each at one size, whose figures fit side by side. With more there is a table for each figure.
 const MOST: usize = 6;
 const MOST_OF_ONE_FIGURE: usize = 16;
 
@@ -42,7 +42,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, groups: &[Group<'_>]) ->
         let columns = all.map(|(kind, figure, goes, of)| column(groups, kind, name(kind, figure), goes, of));
         return table_of(out, style, groups, "side by side", columns.collect());
     }
-    // Victims beside aggressors: a table for each figure.
+    // Many subjects with loads: a table for each figure.
     for (figure, _, of) in FIGURES.into_iter().filter(|_| kinds.len() <= MOST_OF_ONE_FIGURE) {
         let columns = kinds.iter().map(|&kind| column(groups, kind, format!(">{}", title(&kinds, kind)), 0, of));
         table_of(out, style, groups, &format!("side by side, {figure}"), columns.collect())?;
@@ -64,7 +64,7 @@ fn column(groups: &[Group<'_>], (subject, size): Kind<'_>, head: String, goes: u
     Column { head, cells: groups.iter().map(cell).collect(), goes, short: None }
 }
 
-/// Columns that say nothing are left out; where all do, so is the table.
+/// Empty columns are left out; if all are empty, so is the table.
 fn table_of(
     out: &mut dyn Write,
     style: &Style,
@@ -90,7 +90,7 @@ fn table_of(
     no_room(out, left_out)
 }
 
-/// One for each axis that has more than one value.
+/// One column for each axis that has more than one value.
 fn axes(groups: &[Group<'_>]) -> Vec<Column> {
     let mut names: Vec<&str> = Vec::new();
     for c in groups.iter().flat_map(|g| &g.point) {

@@ -1,4 +1,4 @@
-//! What a call sends over the bus before any payload, beside what the GPU's own counters saw.
+//! What a call sends over the bus before any payload, next to what the GPU's own counters saw.
 
 use super::figures::three_digits;
 use crate::ReportError;
@@ -25,7 +25,7 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run, cells: &[&Cel
     writeln!(
         out,
         "bytes a call on the bus without payload, by the recording (stores of the CPU: doorbell, GPFIFO, USERD; fetched: commands that the \
-         GPU reads in host memory; not fetched: in its own, where prepared ones lie already), and with payload by the GPU's counters:"
+         GPU reads in host memory; not fetched: in its own, where prepared ones already are), and with payload by the GPU's counters:"
     )?;
     let heads = [
         ">size",

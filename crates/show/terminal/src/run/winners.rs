@@ -13,10 +13,10 @@ use std::io::Write;
 /// In the order of the columns.
 const BY: [Metric; 2] = [Metric::Mean, Metric::Max];
 
-/// Of one stage, by mean and by the worst.
+/// The rows of one stage, by mean and by the worst.
 type Row<'r> = (&'r BestOfRun, Option<&'r BestOfRun>);
 
-/// A table for each two memories whose routes were measured in several stages.
+/// A table for each pair of memories whose routes were measured in several stages.
 pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(), ReportError> {
     let mut ends: Vec<(&str, &str)> = Vec::new();
     for best in &run.best {
@@ -70,14 +70,14 @@ pub(super) fn write(out: &mut dyn Write, style: &Style, run: &Run) -> Result<(),
     Ok(())
 }
 
-/// `bar1 to 256 B; ce3 to 8 MiB`: each is within 2 % of the least up to that size.
+/// `bar1 to 256 B; ce3 to 8 MiB`: each is within 2 % of the best up to that size.
 fn ranges(run: &Run, best: &BestOfRun) -> String {
     let stage = best.sizes.first().map_or(0, |at| at.stage);
     let range = |r: &run_folder::run::BestRange| format!("{} to {}", label_of(run, stage, &r.subject), bytes(r.to));
     best.ranges.iter().map(range).collect::<Vec<_>>().join("; ")
 }
 
-/// At how many sizes another one wins than in the first row.
+/// The number of sizes at which another route wins than in the first row.
 fn unlike(run: &Run, best: &BestOfRun, first: &BestOfRun) -> String {
     let name = |of: &BestOfRun, size: u64| {
         of.sizes.iter().find(|at| at.bytes == size).map(|at| label_of(run, at.stage, &at.subject))

@@ -23,14 +23,14 @@ pub(super) fn above(out: &mut dyn Write, soak: &Soak) -> Result<(), ReportError>
         writeln!(out, "  the host took the CPU away for {ms} ms in its lap (steal)")?;
     }
     match (&above.not_joined, &above.recording) {
-        (Some(why), _) => writeln!(out, "  its recording says nothing: {why}")?,
+        (Some(why), _) => writeln!(out, "  its recording cannot be used: {why}")?,
         (None, Some(file)) => {
             writeln!(
                 out,
                 "  its recording is {file} in the soak's folder; the sample is its last: `doorbell show --locks {file}`"
             )?;
         }
-        (None, None) => writeln!(out, "  nothing was recorded: nobody knows who held a lock")?,
+        (None, None) => writeln!(out, "  nothing was recorded: it is unknown who held a lock")?,
     }
     Ok(())
 }
@@ -59,7 +59,7 @@ pub fn lines(delay: &Delay) -> Vec<String> {
 fn wait(wait: &Waited) -> String {
     let inside = wait.inside.as_ref().map_or(String::new(), |call| format!(" in {call}"));
     let holders: Vec<String> = wait.holders.iter().map(holder).collect();
-    let held = if holders.is_empty() { "nobody whose hold is recorded had it".into() } else { holders.join("; ") };
+    let held = if holders.is_empty() { "no recorded hold covers that time".into() } else { holders.join("; ") };
     let free = if wait.free_ns > 0 { format!("; free for {}", nanoseconds(wait.free_ns)) } else { String::new() };
     format!("{} for {}{inside}: {held}{free}", nanoseconds(wait.ns), wait.lock)
 }

@@ -1,5 +1,5 @@
-//! A table on a terminal that is narrower than it. Words and numbers stay whole: texts wrap between words, then columns are
-//! left out and named, and where most would be left out each row becomes a paragraph.
+//! A table on a terminal that is narrower than the table. Words and numbers stay complete: texts wrap between words, then columns are left out and
+//! named, and if most would be left out each row becomes a paragraph.
 
 use super::Table;
 use comfy_table::{ColumnConstraint, Row, Width};
@@ -8,10 +8,10 @@ use unicode_width::UnicodeWidthStr;
 /// Blanks between two columns.
 const GAP: usize = 2;
 pub(super) const LEFT_OUT: &str = "no room for: ";
-/// A cell that is no longer stays on one line, as `1024 x 1 x 1`.
+/// A cell of at most this length stays on one line, such as `1024 x 1 x 1`.
 const SHORT: usize = 12;
 
-/// The lines of a table within so many columns. A word that is longer makes its line longer.
+/// The lines of a table within this many columns. A longer word makes its line longer.
 pub(super) fn lines(t: &Table, columns: usize) -> Vec<String> {
     let mut grid = t.grid.clone();
     grid.row_iter_mut()
@@ -24,7 +24,7 @@ pub(super) fn lines(t: &Table, columns: usize) -> Vec<String> {
     }
     let mut kept: Vec<usize> = (0..all.len()).collect();
     let least = |kept: &[usize]| total(kept.iter().map(|i| &all[*i]), |c| c.least);
-    // Intervals first, then from the right; what a row is about stays.
+    // Intervals first, then from the right; the column that names the row stays.
     while least(&kept) > columns && kept.len() > 1 {
         let interval = kept.iter().rposition(|i| is_interval(&heads[*i])).filter(|at| *at > 0);
         kept.remove(interval.unwrap_or(kept.len() - 1));
@@ -82,7 +82,7 @@ impl Column {
         let cells = || rows.iter().filter_map(|row| row.get(i)).flat_map(|cell| cell.lines());
         let longest = cells().chain([head]).map(UnicodeWidthStr::width).max().unwrap_or(0);
         let word = |text: &str| text.split(' ').map(UnicodeWidthStr::width).max().unwrap_or(0);
-        // Blanks before the text show where it belongs.
+        // Leading blanks show the nesting.
         let indented = |text: &str| text.width() - text.trim_start().width() + word(text);
         let of_cells =
             cells().map(|text| if is_number || text.width() <= SHORT { text.width() } else { indented(text) });
@@ -94,7 +94,7 @@ fn total<'a>(columns: impl IntoIterator<Item = &'a Column>, of: impl Fn(&Column)
     columns.into_iter().map(|c| of(c) + GAP).sum::<usize>().saturating_sub(GAP)
 }
 
-/// Each kept column gets what its words need, and then an equal part of what is left, the shortest first.
+/// Each kept column gets what its words need, and then an equal part of the rest, the shortest first.
 fn shared_out(all: &[Column], kept: &[usize], columns: usize) -> Vec<Option<usize>> {
     let mut widths = vec![None; all.len()];
     let mut left = columns.saturating_sub(total(kept.iter().map(|i| &all[*i]), |c| c.least));
@@ -138,7 +138,7 @@ fn paragraphs(heads: &[String], rows: &[Vec<String>], columns: usize) -> Vec<Str
     lines.into_iter().map(|line| line.replace(JOINED, " ")).collect()
 }
 
-/// A text in lines of at most so many columns, broken between words; the later ones begin with `indent`. No line for no text.
+/// A text in lines of at most this many columns, broken between words; the later ones begin with `indent`. No lines for an empty text.
 pub(super) fn wrapped(text: &str, columns: usize, indent: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let first = &text[..text.len() - text.trim_start().len()];

@@ -1,5 +1,4 @@
-//! Eight bytes that are looked at the moment that the release is seen: every kind of release, and transfers that wait before a
-//! gate.
+//! Eight bytes that are read at the moment that the release is seen: every kind of release, and transfers that wait at a gate.
 
 use super::ring::another_space;
 use crate::Outcome;
@@ -33,7 +32,7 @@ fn rounds(rig: &Rig) -> u64 {
     if rig.is_soft() { 100 } else { 2_000 }
 }
 
-/// Runs `transfer` with new bytes each time, and loads the destination as soon as it says that they are there.
+/// Runs `transfer` with new bytes each time, and loads the destination as soon as the transfer reports that they are there.
 fn look(
     rig: &Rig,
     random: &mut Random,
@@ -79,7 +78,7 @@ pub(super) fn releases(ground: &Ground) -> Outcome {
     Ok(format!("{} kinds, {} transfers each", INLINE.len() + COPY.len(), rounds(&rig)))
 }
 
-/// A number that travels inline behind the data must not be seen before them: by the CPU, through BAR1, or by a copy engine.
+/// A number that travels inline after the data must not be seen before them: by the CPU, through BAR1, or by a copy engine.
 pub(super) fn flag_order(ground: &Ground) -> Outcome {
     const FIELD: u64 = 2 << 20;
     const SIZES: [u32; 7] = [4, 8, 12, 60, 256, 4096, 30_000];
@@ -91,7 +90,7 @@ pub(super) fn flag_order(ground: &Ground) -> Outcome {
     let (mut graphics, mut engine) = (rig.channel(Engine::Graphics)?, rig.channel(rig.copy_engine()?)?);
     let release = InlineRelease::Flag;
     for bytes in SIZES {
-        // One place after the other, so that every part of the memory's controllers has its turn.
+        // One place after the other, so that every memory controller has its turn.
         let whole = dst.region();
         let to = |at: u64| whole.part(at, bytes.into());
         for round in 0..rounds / SIZES.len() as u64 {
@@ -147,13 +146,13 @@ pub(super) fn armed(ground: &Ground) -> Outcome {
             wait(&rig, inline.channel(), ticket)
         })?;
     }
-    nothing_moves_at_rest(&rig, &mut random, &mut graphics, &dst, &seen)?;
+    resting_transfers_move_nothing(&rig, &mut random, &mut graphics, &dst, &seen)?;
     after_it_the_channel_is_as_before(&rig, &mut random, &mut engine, &src, &dst, &seen)?;
     Ok(format!("4 kinds, {} transfers each", rounds(&rig)))
 }
 
-/// What waits is let go without being carried out, when it rests and when it is dropped.
-fn nothing_moves_at_rest(
+/// An armed transfer is released without being executed when the channel rests and when the transfer is dropped.
+fn resting_transfers_move_nothing(
     rig: &Rig,
     random: &mut Random,
     channel: &mut Channel,

@@ -1,4 +1,4 @@
-//! Bad input is an error before anything is submitted, in words that say what was wrong, and the channel lives on.
+//! Bad input is an error before anything is submitted, with a text that says what was wrong, and the channel stays usable.
 
 use super::ring::another_space;
 use crate::Outcome;
@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 const WORDS: usize = 64;
 
-/// The channel still does what it should.
+/// The channel still works.
 fn works(rig: &Rig, channel: &mut Channel) -> Result<(), Stop> {
     let done = rig.semaphore()?;
     rig.submit(channel, WORDS, |pushbuffer| pushbuffer.host_release(&done, 1).map(drop))?;
     rig.wait(channel, &done, 1)
 }
 
-/// The text of an error that has to come.
+/// The text of an error that must occur.
 fn refused<T>(what: &str, result: Result<T, Error>) -> Result<String, Stop> {
     match result {
         Ok(_) => Err(Stop::Failed(format!("{what} was let through"))),
@@ -56,7 +56,7 @@ pub(super) fn stale(ground: &Ground) -> Outcome {
     drop((semaphore, closed));
     let error = channel.submit(&release);
     ensure(matches!(error, Err(Error::Stale)), || format!("a closed semaphore at submission: {error:?}"))?;
-    // What names nothing that went is not touched by it.
+    // A transfer that names only existing memory is not affected.
     channel.submit(&other)?;
     works(&rig, &mut channel)?;
     Ok(text)
@@ -108,7 +108,7 @@ pub(super) fn input(ground: &Ground) -> Outcome {
     bad("a copy of no lines", &|p| p.copy_lines(lines(0, 8)).map(drop))?;
     bad("a copy of no lines to nowhere", &|p| p.copy_lines(Lines { src: 0, dst: u64::MAX, ..lines(0, 8) }).map(drop))?;
     bad("a copy of lines that go backwards", &|p| p.copy_lines(lines(2, 8u32.wrapping_neg())).map(drop))?;
-    // A semaphore of ours is always aligned: the words say it instead (SEM_ADDR_LO to SEM_EXECUTE, release and time).
+    // The library's semaphores are always aligned, so raw words say it instead (SEM_ADDR_LO to SEM_EXECUTE, release and time).
     let lo = (start as u32) + 4;
     let misaligned = bad("a misaligned semaphore", &|p| {
         p.raw(&[0x2005_0017, lo, (start >> 32) as u32, 1, 0, 0x0210_0001]).map(drop)

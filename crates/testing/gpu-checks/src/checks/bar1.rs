@@ -1,4 +1,4 @@
-//! Video memory under the CPU's hands, against what the copy engine sees of it.
+//! GPU memory accessed by the CPU, compared with what the copy engine reads there.
 
 use crate::compare;
 use crate::ground::{Ground, Rig, Stop, ensure, fail_if_some};

@@ -5,7 +5,7 @@ use crate::ground::{Ground, Stop, ensure};
 use gpu::{CopyMode, Prepared, Pushbuffer};
 use std::time::{Duration, Instant};
 
-/// What the child says with its exit status.
+/// The child's answers, as exit statuses.
 const REFUSED: i32 = 10;
 const LET_THROUGH: i32 = 11;
 /// A child that hangs is ended after this long.
@@ -51,18 +51,18 @@ pub(super) fn fork(ground: &Ground) -> Outcome {
     rig.wait(&channel, &done, 1)?;
     let ticket = prepared.submit(&mut channel)?;
     channel.wait(ticket, ground.patience)?;
-    Ok("the child got an error, the parent goes on".into())
+    Ok("the child got an error, the parent continues".into())
 }
 
-/// The child's status; one that hangs is killed.
+/// Waits for the child's status; one that hangs is killed.
 fn ended(child: libc::pid_t) -> Result<i32, Stop> {
     let start = Instant::now();
     let mut status = 0;
     loop {
-        // SAFETY: our own child, a valid place for its status.
+        // SAFETY: a child of this process, and a valid place for its status.
         match unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } {
             0 if start.elapsed() > PATIENCE => {
-                // SAFETY: our own child, not yet waited for.
+                // SAFETY: a child of this process that was not yet waited for.
                 unsafe {
                     libc::kill(child, libc::SIGKILL);
                     libc::waitpid(child, &raw mut status, 0);

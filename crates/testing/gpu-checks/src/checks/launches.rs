@@ -1,4 +1,4 @@
-//! Graphs in CUDA's words, through the validator, on a channel of our own. Their kernels are the software GPU's stand-ins, so a real GPU has none.
+//! Graphs in CUDA's words, through the validator, on a separate channel. Their kernels are the software GPU's stand-ins, so a real GPU has none.
 
 use crate::Outcome;
 use crate::ground::{Ground, Rig, Stop, ensure};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Code of the software GPU's: what it begins with, and operations.
+/// Code of the software GPU: its first bytes, and operations.
 const CODE: &[u8; 16] = b"soft kernel code";
 const ADD: u32 = 1;
 const LOG: u32 = 3;
@@ -23,7 +23,7 @@ const TRACKERS: u64 = 0x400;
 const SUM: u64 = 0x800;
 const LOGGED: u64 = 0x1000;
 const HOST: u64 = 0x1_0000;
-/// Words that a submission adds by itself, and more.
+/// Words that a submission adds itself, and some more.
 const SPARE: usize = 64;
 
 struct Launcher {
@@ -67,7 +67,7 @@ impl Launcher {
         [&(self.host.va() + LOGGED).to_le_bytes()[..], &number.to_le_bytes()].concat()
     }
 
-    /// The graph here, with kernels that log their numbers, and the channel's leave to start them.
+    /// Places the graph here, with kernels that log their numbers, and permits the channel to start them.
     fn lay(&mut self, mut graph: Graph) -> Graph {
         graph.at = self.places();
         for i in 0..graph.kernels.len() {
@@ -76,7 +76,7 @@ impl Launcher {
             }
         }
         let qmds: Vec<u64> = (0..graph.kernels.len()).map(|i| graph.at.qmd(i)).collect();
-        // SAFETY: the QMDs that are uploaded here start stand-ins of the software GPU, which touch this launcher's memory alone.
+        // SAFETY: the QMDs that are uploaded here start stand-ins of the software GPU, which access only this launcher's memory.
         unsafe { self.channel.grant_launches(qmds) };
         graph
     }
@@ -85,7 +85,7 @@ impl Launcher {
         rig.submit(&mut self.channel, words.len() + SPARE, |pushbuffer| pushbuffer.raw(words).map(drop))
     }
 
-    /// Waits until a group's counter says that launch `k` is done.
+    /// Waits until a group's counter shows that launch `k` is complete.
     fn done(&self, rig: &Rig, k: u32) -> Result<(), Stop> {
         let (start, wanted) = (Instant::now(), Graph::done(k.into()).0);
         loop {
@@ -141,7 +141,7 @@ pub(super) fn chain(ground: &Ground) -> Outcome {
     Ok("20 kernels in their order".into())
 }
 
-/// Nothing on the CPU waits for a launch before the next.
+/// The CPU waits for no launch before the next one.
 pub(super) fn repeated(ground: &Ground) -> Outcome {
     const LAUNCHES: u32 = 200;
     let rig = ground.open()?;

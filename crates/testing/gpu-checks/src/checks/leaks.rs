@@ -1,4 +1,4 @@
-//! Channels come and go.
+//! Channels are created and destroyed.
 
 use crate::Outcome;
 use crate::ground::{Ground, ensure};

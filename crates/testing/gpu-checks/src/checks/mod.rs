@@ -1,4 +1,4 @@
-//! The list. Order matters on real hardware: from what only opens files to what moves most.
+//! The list. The order matters on real hardware: from checks that only open files to those that move most.
 
 mod armed;
 mod bad;
@@ -23,7 +23,7 @@ pub const CHECKS: &[Check] = &[
     Check { name: "clock", about: "the GPU's clock keeps step with the CPU's", run: time::clock },
     Check {
         name: "guards",
-        about: "not a byte is written beside a destination, by copy engine or inline",
+        about: "no byte next to a destination is written, by copy engine or inline",
         run: moves::guards,
     },
     Check { name: "sizes", about: "sizes and alignments, to, from and within video memory", run: moves::sizes },
@@ -33,9 +33,9 @@ pub const CHECKS: &[Check] = &[
         run: bar1::views,
     },
     Check { name: "pipelined", about: "a release comes after all pipelined copies before it", run: moves::pipelined },
-    Check { name: "channels", about: "several channels at once, each with data of its own", run: ring::channels },
+    Check { name: "channels", about: "several channels at once, each with its own data", run: ring::channels },
     Check { name: "wrap", about: "more submissions than the ring has entries", run: ring::wrap },
-    Check { name: "full", about: "a full ring is an error, and room comes back", run: ring::full },
+    Check { name: "full", about: "a full ring is an error, and it empties again", run: ring::full },
     Check {
         name: "prepared",
         about: "copies validated once, 10,000 submissions to moving addresses",
@@ -48,17 +48,17 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "prepared-refusals",
-        about: "a prepared copy stays in its regions, on its channel, off freed memory",
+        about: "a prepared copy is refused outside its regions, on another channel, and for freed memory",
         run: prepared::refusals,
     },
     Check {
         name: "releases",
-        about: "8 bytes behind every kind of release, looked at when it is seen",
+        about: "8 bytes before every kind of release, read when the release is seen",
         run: armed::releases,
     },
     Check {
         name: "flag-order",
-        about: "a number that travels inline behind its data is not seen before them",
+        about: "a number that travels inline after its data is not seen before them",
         run: armed::flag_order,
     },
     Check {
@@ -70,21 +70,21 @@ pub const CHECKS: &[Check] = &[
     Check { name: "launch-chain", about: "kernels that start one another run in their order", run: launches::chain },
     Check {
         name: "launch-repeated",
-        about: "200 launches of one graph, of which the GPU alone waits for the last",
+        about: "200 launches of one graph; only the GPU waits between them",
         run: launches::repeated,
     },
     Check {
         name: "launch-parameters",
-        about: "a launch behind new parameters runs with them",
+        about: "a launch after new parameters runs with them",
         run: launches::parameters,
     },
     Check { name: "launch-refused", about: "a QMD that was not granted is refused", run: launches::refused },
-    Check { name: "long-inline", about: "more inline data than one header counts", run: prepared::long_inline },
+    Check { name: "long-inline", about: "more inline data than fits under one header", run: prepared::long_inline },
     Check { name: "payload-wrap", about: "payloads go from 2^32 - 1 to 0", run: ring::payload_wrap },
     Check { name: "acquire", about: "a channel waits for another's release", run: ring::acquire },
     Check {
         name: "bounded-wait",
-        about: "a wait that runs out is an error, and the channel goes on",
+        about: "a wait that times out is an error, and the channel continues",
         run: ring::bounded,
     },
     Check { name: "stale", about: "freed memory is refused before submission", run: bad::stale },
@@ -98,8 +98,8 @@ pub const CHECKS: &[Check] = &[
     Check { name: "fork", about: "a child's use of its parent's channel is an error value", run: fork::fork },
     Check {
         name: "random-pushbuffers",
-        about: "100,000 random pushbuffers: none passes that names what it may not",
+        about: "100,000 random pushbuffers: none passes that names forbidden memory or methods",
         run: pushbuffers::random,
     },
-    Check { name: "leaks", about: "channels come and go and leave nothing", run: leaks::leaks },
+    Check { name: "leaks", about: "channels are created and destroyed without a leak", run: leaks::leaks },
 ];

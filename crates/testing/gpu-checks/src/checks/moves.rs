@@ -1,4 +1,4 @@
-//! What is moved arrives, all of it, there, and nowhere else.
+//! Everything that is moved arrives completely at its destination, and nowhere else.
 
 use crate::compare;
 use crate::ground::{Ground, Rig, Stop, fail_if_some};
@@ -11,7 +11,7 @@ const GUARD: usize = 64;
 /// A release with a timestamp and a copy need fewer words.
 const WORDS: usize = 64;
 
-/// Where one transfer comes from and goes to.
+/// The source and the destination of one transfer.
 struct Move<'a> {
     src: &'a Memory,
     src_offset: u64,
@@ -28,7 +28,7 @@ enum How {
     Inline,
 }
 
-/// Makes one transfer of random data and looks at every byte of it and at the guards around it.
+/// Makes one transfer of random data and compares every byte of it and the guards around it.
 fn transfer(rig: &Rig, channel: &mut Channel, random: &mut Random, how: How, this: &Move<'_>) -> Result<(), Stop> {
     let Move { src, src_offset, dst, dst_offset, length } = *this;
     let what = || format!("{how:?} copy of {length} bytes, offsets {src_offset} and {dst_offset}");
@@ -59,7 +59,7 @@ pub(super) fn tiny(ground: &Ground) -> Outcome {
     let mut random = Random::new(ground.seed);
     let this = Move { src: &src, src_offset: 0, dst: &dst, dst_offset: GUARD as u64, length: 8 };
     let mut engines = Vec::new();
-    // The first engine has made its copy before a second one is touched.
+    // The first engine has made its copy before a second one is used.
     for engine in &rig.copy_engines {
         let what = format!("copy engine {}", engine.number);
         rig.channel(Engine::Copy(engine.number))
@@ -148,7 +148,7 @@ pub(super) fn pipelined(ground: &Ground) -> Outcome {
         let data = random.bytes(PIECE * PIECES);
         src.write(0, &data);
         rig.submit(&mut channel, WORDS + 16 * PIECES, |pushbuffer| {
-            // The last pieces first: nothing is in order but the release.
+            // The last pieces first: only the release is in order.
             for piece in (0..PIECES).rev() {
                 let at = (piece * PIECE) as u64;
                 pushbuffer.copy_pipelined(dst.va() + at, src.va() + at, PIECE as u32)?;

@@ -10,14 +10,14 @@ use gpu::{Channel, CopyMode, Engine, Error, InlineMode, InlineRelease, Prepared,
 const BYTES: u32 = 1000;
 const ROOM: u64 = 0x4000;
 
-/// Waits; a time-out or a dead channel is what the check says then.
+/// Waits; a time-out or a dead channel becomes the check's error.
 fn wait(rig: &Rig, channel: &Channel, ticket: Ticket) -> Result<(), Stop> {
     Ok(channel.wait(ticket, rig.ground.patience)?)
 }
 
 pub(super) fn copies(ground: &Ground) -> Outcome {
     const COUNT: u64 = 10_000;
-    /// How often data is looked at, and new.
+    /// How often data is compared and renewed.
     const LOOK: u64 = 50;
     let rig = ground.open()?;
     let mut random = Random::new(ground.seed);
@@ -34,7 +34,7 @@ pub(super) fn copies(ground: &Ground) -> Outcome {
         let (from, to) = (random.below(places), random.below(places));
         let data = n.is_multiple_of(LOOK).then(|| random.bytes(BYTES as usize));
         if let Some(data) = &data {
-            // What is still under way may write there too.
+            // A transfer in flight may still write there.
             let last = rig.patiently(&mut channel, |channel| prepared[which].submit(channel))?;
             wait(&rig, &channel, last)?;
             src.write(from, data);
@@ -69,11 +69,11 @@ pub(super) fn inline(ground: &Ground) -> Outcome {
         let ticket = rig.patiently(&mut channel, |channel| prepared[which].submit_data(channel, &data))?;
         wait(&rig, &channel, ticket)?;
         fail_if_some(compare::difference(&data, &rig.read(&dst, 0, 101)), || {
-            format!("submission {} ({:?} says that it is done)", n + 1, releases[which])
+            format!("submission {} ({:?} reports it as complete)", n + 1, releases[which])
         })?;
     }
     again(&rig, &mut channel, &mut random)?;
-    Ok(format!("{COUNT} submissions, each with data of its own; without data, the newest again"))
+    Ok(format!("{COUNT} submissions, each with its own data; without data, the newest again"))
 }
 
 /// A submission without data sends the newest that was given, whichever slot has it.
@@ -100,13 +100,13 @@ fn again(rig: &Rig, channel: &mut Channel, random: &mut Random) -> Result<(), St
     Ok(())
 }
 
-/// More inline data than one header counts.
+/// More inline data than fits under one header.
 pub(super) fn long_inline(ground: &Ground) -> Outcome {
     let rig = ground.open()?;
     let mut random = Random::new(ground.seed);
     let dst = rig.memory(true, 0x2_0000)?;
     for mode in [InlineMode::Launches, InlineMode::Headers] {
-        // A channel of its own: if the engine refuses one way, the other has been tried.
+        // A separate channel: if the engine refuses one way, the other has already been tried.
         let mut channel = rig.channel(Engine::Graphics)?;
         for bytes in [32_764, 32_765, 65_536, 100_001] {
             let mut prepared = Prepared::inline(&mut channel, &dst.region(), bytes, mode)?;
@@ -158,12 +158,12 @@ pub(super) fn refusals(ground: &Ground) -> Outcome {
     drop(dst);
     let error = prepared.submit(&mut channel);
     ensure(matches!(error, Err(Error::Stale)), || format!("after its memory was freed: {error:?}"))?;
-    // Something else at the same address is not what was meant.
+    // Other memory at the same address is not what was meant.
     let _other = rig.memory(true, ROOM)?;
     let error = prepared.submit(&mut channel);
     ensure(matches!(error, Err(Error::Stale)), || format!("after other memory came to its address: {error:?}"))?;
     let error = Prepared::copy(&mut channel, &whole, &src.region(), BYTES, CopyMode::Plain);
     ensure(matches!(error, Err(Error::Stale)), || format!("a region of freed memory: {error:?}"))?;
-    ensure(channel.error().is_none(), || "the channel was killed by what was refused".into())?;
+    ensure(channel.error().is_none(), || "a refused submission killed the channel".into())?;
     Ok(text)
 }

@@ -1,9 +1,9 @@
 //! Random pushbuffers against the validator.
 //!
-//! Each is made of operations with good, nearly good and wild addresses, and then spoilt: bits flip, words change places,
-//! are lost, doubled or replaced. A second reader, the decoder that reads recordings, says what a pushbuffer that was let
-//! through would do: it may name only memory that was given out for it, and only methods of the list below. On the
-//! software GPU it is executed too, and the channel has to live; on real hardware it never is.
+//! Each pushbuffer is made of operations with good, nearly good and wild addresses, and is then corrupted: bits flip, words are swapped, lost,
+//! doubled or replaced. The decoder that reads recordings is a second reader. It says what a pushbuffer that passed validation would do: it may
+//! name only memory that was given to it, and only methods of the list below. On the software GPU it is also executed, and the channel must
+//! survive; on real hardware it never is.
 
 use crate::Outcome;
 use crate::ground::{Ground, Rig, Stop, ensure};
@@ -21,7 +21,7 @@ const COUNT: usize = 100_000;
 /// Words of the longest pushbuffer.
 const ROOM: usize = 512;
 const MEMORY: u64 = 0x1_0000;
-/// What is executed moves no more.
+/// An executed pushbuffer moves no more bytes than this.
 const MOST_BYTES: u64 = 1 << 20;
 /// Pushbuffers that are executed between two waits.
 const BATCH: usize = 16;
@@ -30,7 +30,7 @@ const BATCH: usize = 16;
 const HOST: &[(u16, u16)] = &[(0x08, 0x08), (0x5c, 0x6c), (0x78, 0x78)];
 /// The copy engine's, on subchannel 4.
 const COPY: &[(u16, u16)] = &[(0, 0), (0x100, 0x100), (0x240, 0x24c), (0x300, 0x300), (0x400, 0x41c), (0x700, 0x708)];
-/// Those of compute, on subchannel 1; launches are not among them.
+/// Methods of compute, on subchannel 1, without launches.
 const COMPUTE: &[(u16, u16)] =
     &[(0, 0), (0x100, 0x100), (0x110, 0x110), (0x158, 0x168), (0x180, 0x190), (0x1b0, 0x1b4), (0x1b00, 0x1b0c)];
 
@@ -67,9 +67,9 @@ pub(super) fn random(ground: &Ground) -> Outcome {
             }
         }
         executor.settle(&rig)?;
-        // A generator whose every result is refused, or none, says nothing.
+        // If every generated pushbuffer or none is refused, the generator proves nothing.
         ensure(passed > COUNT / 50 && passed < COUNT / 2, || format!("{passed} of {} passed", COUNT / 2))?;
-        let _ = write!(text, "{engine:?}: {passed} of {} let through, {executed} executed; ", COUNT / 2);
+        let _ = write!(text, "{engine:?}: {passed} of {} passed, {executed} executed; ", COUNT / 2);
     }
     Ok(text.trim_end_matches("; ").into())
 }
@@ -78,11 +78,11 @@ fn hex(words: &[u32]) -> String {
     words.iter().map(|word| format!("{word:08x}")).collect::<Vec<_>>().join(" ")
 }
 
-/// What a pushbuffer that was let through would do.
+/// What a validated pushbuffer would do.
 #[derive(Default)]
 struct Seen {
     bytes: u64,
-    /// It may wait for ever.
+    /// It may wait forever.
     acquires: bool,
 }
 
@@ -97,7 +97,7 @@ struct Field {
     graphics: bool,
     /// First address and length.
     named: Vec<(u64, u64)>,
-    /// An address that is mapped and not to be named.
+    /// An address that is mapped but must not be named.
     forbidden: u64,
 }
 
@@ -113,7 +113,7 @@ impl Field {
     }
 
     fn lines(&self, va: u64, pitch: u32, length: u64, lines: u32) -> Result<(), String> {
-        // Nothing says what the engine does then, so nothing may ask for it.
+        // The engine's behaviour is undefined then, so this must not be requested.
         if lines == 0 {
             return Err("no lines".into());
         }
@@ -135,7 +135,7 @@ impl Field {
         if known { Ok(()) } else { Err(format!("method {address:#x} on subchannel {subch}")) }
     }
 
-    /// What the words do, as the decoder of recordings reads them, or what is wrong with that.
+    /// What the words do according to the decoder of recordings, or what is wrong with them.
     fn read(&self, words: &[u32]) -> Result<Seen, String> {
         let mut decoder = Decoder::new(class::HOPPER_CHANNEL_GPFIFO_A);
         let (subch, engine_class) =
@@ -160,7 +160,7 @@ impl Field {
         });
         engine.end_segment(&mut |op| note(self.operation(op, &mut seen)));
         if decoder.pending().is_some() {
-            note(Err("a method sequence goes on past the end".into()));
+            note(Err("a method sequence continues past the end".into()));
         }
         wrong.map_or(Ok(seen), Err)
     }
@@ -224,7 +224,7 @@ impl Field {
         }
     }
 
-    /// One operation; `false` if there is no room for it.
+    /// Appends one operation; `false` if there is no room for it.
     fn append(&self, random: &mut Random, video: &Memory, host: &Memory, words: &mut Words<'_>) -> bool {
         let (from, to) = if random.percent(50) { (video, host) } else { (host, video) };
         let length = 1 + random.below(256);
@@ -309,7 +309,7 @@ impl Field {
     }
 }
 
-/// One small change.
+/// Makes one small change.
 fn spoil(random: &mut Random, words: &mut Vec<u32>) {
     if words.is_empty() {
         return words.push(random.word());
@@ -330,7 +330,7 @@ fn spoil(random: &mut Random, words: &mut Vec<u32>) {
     }
 }
 
-/// A channel that executes what was let through, in batches.
+/// A channel that executes validated pushbuffers, in batches.
 struct Executor {
     channel: Channel,
     done: Semaphore,
@@ -344,7 +344,7 @@ impl Executor {
         Ok(Executor { channel, done: rig.semaphore()?, sent: 0, batch: Vec::new(), used: VecDeque::new() })
     }
 
-    /// A pushbuffer that the channel has let go of, or a new one.
+    /// A pushbuffer that the channel no longer uses, or a new one.
     fn pushbuffer(&mut self, rig: &Rig) -> Result<Pushbuffer, Stop> {
         if let Some(oldest) = self.used.pop_front() {
             match oldest.reuse() {
@@ -388,7 +388,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Names the one of the batch that did it: each again, by itself, on a channel of its own.
+    /// Names the pushbuffer of the batch that killed the channel: each runs again, alone, on a separate channel.
     fn blame(&self, rig: &Rig, stop: Stop) -> Stop {
         let Stop::Failed(why) = stop else { return stop };
         let alone = |words: &&Vec<u32>| {
@@ -397,7 +397,7 @@ impl Executor {
             other.settle(rig)
         };
         match self.batch.iter().find(|words| alone(words).is_err()) {
-            Some(words) => Stop::Failed(format!("{why}; it was let through: {}", hex(words))),
+            Some(words) => Stop::Failed(format!("{why}; it passed: {}", hex(words))),
             None => {
                 let batch: Vec<String> = self.batch.iter().map(|words| hex(words)).collect();
                 Stop::Failed(format!("{why}, and none does it alone of: {}", batch.join(" | ")))
@@ -430,7 +430,7 @@ mod tests {
 
     /// The second reader is no rubber stamp.
     #[test]
-    fn what_must_not_pass_is_seen() {
+    fn forbidden_pushbuffers_are_detected() {
         const LAUNCH: u32 = launch_dma::NON_PIPELINED | launch_dma::PITCH;
         let bad: [(bool, &str, Write); 11] = [
             (false, "9 bytes at", |w| w.copy(4, BASE, END - 8, 9, LAUNCH).unwrap()),
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_pass_is_counted() {
+    fn allowed_pushbuffers_are_described() {
         let seen = read(false, |w| w.copy(4, BASE, BASE + 8, 8, 0x182).unwrap()).unwrap();
         assert!(seen.bytes == 8 && seen.harmless());
         let acquire = Execute { operation: Operation::Acquire, ..Execute::RELEASE };

@@ -1,4 +1,4 @@
-//! Channels, their rings, and who waits for whom.
+//! Channels, their rings, and waits between them.
 
 use crate::Outcome;
 use crate::compare;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const WORDS: usize = 64;
-/// Longer than anything here needs, shorter than a person's patience.
+/// Longer than anything here needs, but short for a person.
 const SHORT: Duration = Duration::from_millis(20);
 
 pub(super) fn open(ground: &Ground) -> Outcome {
@@ -26,7 +26,7 @@ pub(super) fn open(ground: &Ground) -> Outcome {
     Ok(text)
 }
 
-/// A copy from host to video memory with data of its own each time.
+/// A copy from host memory to GPU memory, with new data each time.
 struct Lane {
     channel: Channel,
     src: Arc<Memory>,

@@ -38,7 +38,7 @@ pub(super) fn timestamps(ground: &Ground) -> Outcome {
         let now = clock.now();
         ensure(now >= before, || format!("a timestamp of {before} ns was read at {now} ns"))?;
     }
-    ensure(before > first, || format!("the clock stands still at {first} ns"))?;
+    ensure(before > first, || format!("the clock does not advance from {first} ns"))?;
     Ok(format!("{} timestamps in {} us", ROUNDS as usize * EACH, (before - first) / 1000))
 }
 
@@ -47,7 +47,7 @@ const PPM: u64 = 500;
 
 pub(super) fn clock(ground: &Ground) -> Outcome {
     const SPAN: Duration = Duration::from_millis(100);
-    /// What a correlation's error may be on hardware; in software every load of the clock is a trap.
+    /// The allowed error of a correlation on hardware; in software every load of the clock is a trap.
     const MOST: u64 = 1000;
     let rig = ground.open()?;
     let clock = rig.device.clock();
@@ -64,9 +64,11 @@ pub(super) fn clock(ground: &Ground) -> Outcome {
     let apart = predicted.abs_diff(second.gpu_ns);
     let allowed = passed * PPM / 1_000_000 + first.error_ns + second.error_ns;
     ensure(apart <= allowed, || {
-        format!("after {passed} ns the GPU's clock is {apart} ns from where the tsc has it, more than {allowed}")
+        format!(
+            "after {passed} ns the GPU's clock is {apart} ns away from the time computed from the tsc, more than {allowed}"
+        )
     })?;
-    // The correlations lie within what was timed around them; the thread may have slept longer than it asked.
+    // The correlations are within what was timed around them; the thread may have slept longer than it asked.
     ensure(passed >= SPAN.as_nanos() as u64 * 99 / 100, || {
         format!("{passed} ns of the GPU's clock passed in {took} ns or more of the kernel's")
     })?;

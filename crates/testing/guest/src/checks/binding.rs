@@ -1,4 +1,4 @@
-//! Taking functions from their drivers, and giving them back, also when the process that took them is killed.
+//! Taking functions from their drivers and giving them back, also when the process that took them is killed.
 
 use super::through;
 use crate::report::{Outcome, ensure};

@@ -1,4 +1,4 @@
-//! The drivers of `nvme` and `edu` on functions that the kernel gave us; what they wrote is read again by the kernel's own driver.
+//! The drivers of `nvme` and `edu` on functions of the kernel; the kernel's own driver reads again what they wrote.
 
 use crate::devices::{bar_contents, contents, pattern};
 use crate::report::{Outcome, ensure};
@@ -22,16 +22,16 @@ fn bytes_of(place: usize) -> Vec<u8> {
     pattern(place as u64 + 40, PLACES[place].1)
 }
 
-/// Blocks are written from host memory, read back into it and into another device's BAR, where one is given. The memory has several runs where the kernel gives
-/// it so, and pieces begin within pages.
+/// Blocks are written from host memory, and read back into it and into another device's BAR, if one is given. The memory has several runs if the
+/// kernel allocates it so, and pieces begin within pages.
 pub fn blocks(drive: Box<dyn Function>, block: u64, other: Option<&dyn Function>) -> Outcome {
     let controller = Controller::open(drive, Options::default())?;
-    ensure(controller.is_functional(), || "an emulated drive is taken for a real one".into())?;
+    ensure(controller.is_functional(), || "an emulated drive is mistaken for a real one".into())?;
     let namespace = controller.namespace(1)?;
     ensure(namespace.block_bytes() == block, || format!("blocks of {} B", namespace.block_bytes()))?;
     let mut queue = controller.queue(&Depth { deadline: Duration::from_secs(30), ..Depth::default() })?;
     let word = Word { destroy: vec!["unknown".into()], ..Word::of(controller.identity().address.to_string()) };
-    // The word for an emulated drive of doorbell's own names none of this machine's, which are emulated as well.
+    // The word for doorbell's own emulated drives does not name this machine's drives, which are emulated as well.
     let wrong = Word { device: Some("qemu".into()), ..word.clone() };
     let refused = Overwrite::ask(&controller, &mut queue, &namespace, &wrong).map(drop).map_err(|why| why.to_string());
     ensure(refused.as_ref().is_err_and(|why| why.contains("your word is for qemu")), || format!("{refused:?}"))?;
@@ -40,7 +40,7 @@ pub fn blocks(drive: Box<dyn Function>, block: u64, other: Option<&dyn Function>
     let host = controller.allocate(5 << 20)?;
     let other = other.map(|other| Ok::<_, pcie::Error>((other.bar(2)?, other.identity().address))).transpose()?;
     let peer = other.as_ref().map(|(bar, at)| controller.reach(&bar.peer("ivshmem", *at))).transpose()?;
-    // The last page of the first 2 MiB, and what follows.
+    // The last page of the first 2 MiB, and the bytes after it.
     let from = (2 << 20) - 4096;
     for (place, (at, bytes)) in PLACES.into_iter().enumerate() {
         let sent = bytes_of(place);
@@ -65,7 +65,7 @@ fn read(queue: &mut Queue, namespace: &Namespace, at: u64, to: &Memory, offset: 
     Ok(queue.complete(0, &namespace.read(at / block, bytes as u64 / block)?)?)
 }
 
-/// The kernel's driver reads what ours wrote, and zeros beside it.
+/// The kernel's driver reads what doorbell's driver wrote, and zeros around it.
 pub fn seen_by_the_kernel(drive: Address) -> Outcome {
     let (disk, file) = disk(drive)?;
     for (place, (at, bytes)) in PLACES.into_iter().enumerate() {
@@ -74,7 +74,7 @@ pub fn seen_by_the_kernel(drive: Address) -> Outcome {
         ensure(found == bytes_of(place), || format!("the kernel reads other bytes at {at:#x} of {disk}"))?;
         let mut beside = vec![1; 4096];
         file.read_exact_at(&mut beside, at + bytes as u64)?;
-        ensure(beside.iter().all(|byte| *byte == 0), || format!("{disk} was written behind {at:#x}"))?;
+        ensure(beside.iter().all(|byte| *byte == 0), || format!("{disk} was written after {at:#x}"))?;
     }
     Ok(())
 }

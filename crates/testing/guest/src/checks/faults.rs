@@ -1,4 +1,4 @@
-//! What goes wrong while commands are in flight, on a drive that the kernel gave us: a clear error each, nothing written afterwards, no hang.
+//! Failures while commands are in flight, on a drive of the kernel: each gives a clear error, nothing is written afterwards, and nothing hangs.
 
 use super::binding::until;
 use super::drivers;
@@ -29,7 +29,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // The check that follows says so if this fails: its reads do not end.
+        // If this fails the next check reports it: its reads do not end.
         let _ = report::qemu(&format!("block_set_io_throttle {} 0 0 0 0 0 0", Held::DRIVE));
     }
 }
@@ -71,7 +71,7 @@ fn each_ended(queue: &mut Queue, why: Lost) -> Result<usize, Box<dyn Error>> {
     Ok(lost)
 }
 
-/// The drive reads what was written (`drivers::blocks`), and nothing else arrives in memory.
+/// The drive reads what was written (`drivers::blocks`), and nothing else in memory changes.
 fn works(controller: &Controller) -> Outcome {
     let (at, sent) = drivers::written();
     let namespace = controller.namespace(1)?;
@@ -92,7 +92,7 @@ fn fill(memory: &Memory, byte: u8) -> Outcome {
     Ok(memory.store(0, &vec![byte; memory.length() as usize])?)
 }
 
-/// The controller is reset while it reads: each command ends once, read or lost, and nothing is written behind the reset.
+/// The controller is reset while it reads: each command ends once, read or lost, and nothing is written after the reset.
 pub fn reset(drive: Box<dyn Function>) -> Outcome {
     let mut controller = Controller::open(drive, Options::default())?;
     let held = Held::begin()?;
@@ -106,8 +106,8 @@ pub fn reset(drive: Box<dyn Function>) -> Outcome {
     is_untouched(&memory, 0xa5)
 }
 
-/// The function is reset while it reads, through the kernel's file and not by the driver. The driver says that its controller is not ready, and works again
-/// after it has reset it.
+/// The function is reset while it reads, through the kernel's file instead of by the driver. The driver reports that its controller is not ready,
+/// and works again after it has reset it.
 pub fn reset_by_another(at: Address, drive: Box<dyn Function>) -> Outcome {
     let mut controller = Controller::open(drive, Options::default())?;
     let held = Held::begin()?;
@@ -129,7 +129,8 @@ pub fn reset_by_another(at: Address, drive: Box<dyn Function>) -> Outcome {
     is_untouched(&memory, 0x3c)
 }
 
-/// Commands that do not end in their time: aborted first, then the controller is stopped. Those of other queues are lost, too, and none writes later.
+/// Commands that do not end within the time limit: they are aborted first, then the controller is stopped. Commands of other queues are lost, too,
+/// and none writes later.
 pub fn late(drive: Box<dyn Function>) -> Outcome {
     const DEADLINE: Duration = Duration::from_secs(1);
     let mut controller = Controller::open(drive, Options::default())?;
@@ -137,7 +138,7 @@ pub fn late(drive: Box<dyn Function>) -> Outcome {
     let mut first = controller.queue(&Depth { slots: 2, deadline: DEADLINE, ..Depth::default() })?;
     let memory = controller.allocate(4096)?;
     let held = Held::begin()?;
-    // The one that QEMU lets through.
+    // The command that QEMU lets through.
     first.prepare(0, &[Piece::new(&memory, 0, 4096)])?;
     first.complete(0, &namespace.read(0, 4096 / namespace.block_bytes())?)?;
     first.submit(0, &namespace.read(0, 4096 / namespace.block_bytes())?)?;
@@ -150,7 +151,7 @@ pub fn late(drive: Box<dyn Function>) -> Outcome {
         if now.stopped {
             break;
         }
-        ensure(begin.elapsed() < PATIENCE, || "a late command is never given up".into())?;
+        ensure(begin.elapsed() < PATIENCE, || "a late command is not given up".into())?;
         std::thread::sleep(Duration::from_millis(10));
     }
     let took = begin.elapsed();
@@ -174,8 +175,8 @@ pub fn late(drive: Box<dyn Function>) -> Outcome {
 const UNREADABLE: u64 = 8 << 20;
 const UNWRITABLE: u64 = 9 << 20;
 
-/// A block that cannot be read, and one that cannot be written, among others in flight: each is told by name, and the others are whole. Gives what the
-/// drive holds around the second then.
+/// A block that cannot be read, and one that cannot be written, among others in flight: each is reported with its place, and the others are
+/// complete. Returns what the drive holds around the second block afterwards.
 pub fn failing(drive: Box<dyn Function>) -> Result<(u64, Vec<u8>), Box<dyn Error>> {
     const BLOCK: u64 = 512;
     let controller = Controller::open(drive, Options::default())?;
@@ -221,8 +222,7 @@ pub fn failing(drive: Box<dyn Function>) -> Result<(u64, Vec<u8>), Box<dyn Error
     Ok((UNWRITABLE - 4 * BLOCK, expected))
 }
 
-/// The drive is pulled out while it reads: QEMU and the kernel do it. The driver says that it is gone, each
-/// command ends once, and nothing hangs.
+/// The drive is pulled out while it reads, by QEMU and the kernel. The driver reports that it is gone, each command ends once, and nothing hangs.
 pub fn pulled_out(at: Address, drive: Box<dyn Function>) -> Outcome {
     let controller = Controller::open(drive, Options::default())?;
     let (mut queue, _memory) = in_flight(&controller)?;
@@ -236,8 +236,8 @@ pub fn pulled_out(at: Address, drive: Box<dyn Function>) -> Outcome {
     ensure(!fs::exists(format!("/sys/bus/pci/devices/{at}"))?, || "it is there still".into())
 }
 
-/// Somebody takes the drive from the kernel while it reads, as `echo 1 > remove` does. It stands in its slot still, so its commands end; through
-/// vfio the kernel waits for that. Nothing hangs, and it comes back with a scan.
+/// The drive is removed from the kernel while it reads, as by `echo 1 > remove`. It is still in its slot, so its commands end; with vfio the kernel
+/// waits for that. Nothing hangs, and a rescan finds it again.
 pub fn removal(at: Address, drive: Box<dyn Function>) -> Outcome {
     let controller = Controller::open(drive, Options::default())?;
     let (mut queue, memory) = in_flight(&controller)?;
@@ -252,25 +252,25 @@ pub fn removal(at: Address, drive: Box<dyn Function>) -> Outcome {
     Ok(fs::write("/sys/bus/pci/rescan", "1")?)
 }
 
-/// As [`pulled_out`], through vfio: the kernel asks for it, and waits. The commands end, and it goes as soon as it is closed.
+/// As [`pulled_out`], through vfio: the kernel requests the removal, and waits. The commands end, and the drive is removed as soon as it is closed.
 pub fn asked_for(at: Address, drive: Box<dyn Function>) -> Outcome {
     let controller = Controller::open(drive, Options::default())?;
     let (mut queue, memory) = in_flight(&controller)?;
     report::qemu("device_del d2")?;
     let all = all_ended(&mut queue)?;
     ensure(all.len() == usize::from(SLOTS) && all.iter().all(Done::is_success), || format!("{all:?}"))?;
-    until("the kernel asks for it", || !controller.is_present())?;
+    until("the kernel requests the removal", || !controller.is_present())?;
     let folder = format!("/sys/bus/pci/devices/{at}");
     ensure(fs::exists(&folder)?, || "it was taken out while it was open".into())?;
     drop((queue, controller, memory));
     until("it is taken out", || !fs::exists(&folder).unwrap_or(true))
 }
 
-/// The drive is gone from one moment to the next, without a word to the kernel: its slot loses power while it reads. The kernel has to be told then.
+/// The drive disappears at once, and the kernel is not notified: its slot loses power while it reads. The kernel has to be told afterwards.
 pub fn vanished(at: Address, drive: Box<dyn Function>) -> Outcome {
     let controller = Controller::open(drive, Options::default())?;
     let namespace = controller.namespace(1)?;
-    let slot = devices::slot(at).ok_or("it stands in no slot")?;
+    let slot = devices::slot(at).ok_or("it is in no slot")?;
     let (mut queue, memory) = in_flight(&controller)?;
     devices::power(slot, false)?;
     until("the driver notices", || controller.check().is_err())?;
@@ -282,8 +282,8 @@ pub fn vanished(at: Address, drive: Box<dyn Function>) -> Outcome {
     ensure(refused.is_some_and(|why| why.is_gone()), || "it takes commands".into())?;
     is_untouched(&memory, 0x99)?;
     let folder = format!("/sys/bus/pci/devices/{at}");
-    // Another card takes its place. While the slot is empty the kernel waits: when vfio closes the function it resets what it takes for that, in each way
-    // that it knows, and gives it a minute each.
+    // Another card is put into the slot. While the slot is empty the kernel waits: when vfio closes the function, the kernel tries to reset the
+    // missing card in every way that it knows, for a minute each.
     devices::power(slot, true)?;
     report::qemu("device_add edu,bus=rp1")?;
     drop((queue, controller, memory));

@@ -1,4 +1,5 @@
-//! Programs that are killed while they drive a function: what they leave is put back, and nothing is written into memory that another has by then.
+//! Programs that are killed while they drive a function: what they took is restored, and nothing is written into memory that has a new owner by
+//! then.
 
 use super::binding::{is_the_kernels, until};
 use super::{faults, through, used};
@@ -21,7 +22,7 @@ pub struct Other {
 }
 
 impl Other {
-    /// Started, and so far as it says.
+    /// Starts it, and waits until it reports that it has come this far.
     pub fn start(what: &str, at: Address) -> Result<Other, Box<dyn Error>> {
         let mut command = Command::new("/init");
         let command = command.args([what, &at.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -35,7 +36,7 @@ impl Other {
         Ok(other)
     }
 
-    /// The end of its input is its sign; what it says then.
+    /// Closes its input, which makes it end, and returns its last output.
     fn ends(mut self) -> Result<String, Box<dyn Error>> {
         drop(self.input.take());
         let mut text = String::new();
@@ -46,7 +47,7 @@ impl Other {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // SIGKILL: it cannot put anything back itself.
+        // SIGKILL: it cannot restore anything itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -108,7 +109,7 @@ pub fn child(words: &[String]) -> Outcome {
 const SLOTS: u16 = 64;
 const PART: u64 = 64 << 10;
 
-/// Reads and writes one after the other until it is killed, as many under way as the queue has slots.
+/// Reads and writes in a loop until it is killed, with as many commands in flight as the queue has slots.
 fn drive(at: Address) -> Outcome {
     let controller = Controller::open(Box::new(sysfs::open(at)?), Options::default())?;
     let namespace = controller.namespace(1)?;
@@ -117,7 +118,7 @@ fn drive(at: Address) -> Outcome {
     let leave = Overwrite::ask(&controller, &mut queue, &namespace, &word)?;
     let memory = controller.allocate(u64::from(SLOTS) * PART)?;
     let blocks = PART / namespace.block_bytes();
-    // The other checks' blocks lie in the first half.
+    // The other checks' blocks are in the first half.
     let from = namespace.blocks() / 2;
     let io = |slot: u16| -> Result<Io, nvme::Error> {
         let first = from + u64::from(slot) * blocks;
@@ -144,7 +145,8 @@ fn drive(at: Address) -> Outcome {
 const HUGE: usize = 2 << 20;
 const MARK: u8 = 0xa5;
 
-/// Takes each huge page that is or becomes free and fills it. When its input ends: how many it had, and how many of their bytes have changed.
+/// Takes each huge page that is or becomes free and fills it. When its input ends it prints how many pages it had, and how many of their bytes have
+/// changed.
 fn take_memory() -> Outcome {
     let mut taken: Vec<&mut [u8]> = Vec::new();
     let mut take = || {
@@ -155,7 +157,7 @@ fn take_memory() -> Outcome {
         if at == libc::MAP_FAILED {
             return false;
         }
-        // SAFETY: mapped just now, as long as this process lives; nobody else in it has it.
+        // SAFETY: mapped just now, for the life of this process; nothing else in it uses the page.
         let page = unsafe { std::slice::from_raw_parts_mut(at.cast::<u8>(), HUGE) };
         page.fill(MARK);
         taken.push(page);
@@ -164,7 +166,7 @@ fn take_memory() -> Outcome {
     while take() {}
     println!("holds");
     let mut input = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one descriptor, ours.
+    // SAFETY: one descriptor of this process.
     while unsafe { libc::poll(&raw mut input, 1, 1) } == 0 {
         while take() {}
     }
@@ -203,7 +205,7 @@ fn kill_one(drive: Address, what: &str, held: bool) -> Outcome {
         _ => is_the_kernels(drive)?,
     }
     ensure(file(drive, "enable") == enable, || format!("enable: {:?} before {enable:?}", file(drive, "enable")))?;
-    // What is late arrives now.
+    // Late writes arrive now.
     drop(hold);
     sleep(Duration::from_millis(50));
     let (mut pages, mut changed) = (0, 0);
@@ -214,13 +216,13 @@ fn kill_one(drive: Address, what: &str, held: bool) -> Outcome {
         pages += number()??;
         changed += number()??;
     }
-    // The one that ends later may have taken pages of the one that ended first, too.
+    // The process that ends later may also have taken pages of the one that ended first.
     ensure(pages >= before && its > 0, || format!("{pages} of {before} pages were taken, {its} of them its"))?;
     ensure(changed == 0, || format!("{changed} bytes of others have changed"))?;
     until("all pages are free", || free() == before)
 }
 
-/// As often as it says: of a drive that no driver has, and of one that its driver gets back, in turns.
+/// Kills as often as requested: alternately on a drive without a driver, and on one that its driver gets back.
 pub fn while_driving(drive: Address, kills: u32) -> Outcome {
     is_the_kernels(drive)?;
     for kill in 0..kills {
@@ -238,7 +240,8 @@ pub fn while_driving(drive: Address, kills: u32) -> Outcome {
     Ok(())
 }
 
-/// A driver that could not stop its function says so: its restorer acts at the end of the process, and nobody opens the function before.
+/// A driver that could not stop its function reports that. Its restorer acts at the end of the process, and until then the function cannot be
+/// opened.
 pub fn stuck(edu: Address) -> Outcome {
     let stuck = Other::start("gives up", edu)?;
     ensure(!masters(edu), || "bus mastering is on".into())?;

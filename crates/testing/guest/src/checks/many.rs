@@ -1,4 +1,4 @@
-//! A random mix of reads and writes from four threads on a drive that the kernel gave us, against a reference.
+//! A random mix of reads and writes from four threads on a drive of the kernel, against a reference.
 
 use crate::devices::pattern;
 use crate::report::ensure;
@@ -22,7 +22,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 /// What the mix has left on the drive from `BASE` on.
 pub type Reference = Vec<u8>;
 
-/// Four queues of 128, each with a thread of its own: reads, which are compared, and writes, until `bytes` were moved.
+/// Four queues of 128, each with a separate thread: reads, which are compared, and writes, until `bytes` were moved.
 pub fn mix(drive: Box<dyn Function>, bytes: u64) -> Result<Reference, Box<dyn Error>> {
     let controller = Controller::open(drive, Options::default())?;
     let namespace = controller.namespace(1)?;
@@ -64,7 +64,7 @@ struct Lane<'a> {
     number: u64,
     memory: Memory,
     leave: &'a Overwrite,
-    /// What its part of the drive holds.
+    /// The contents of its part of the drive.
     reference: Vec<u8>,
     slots: Vec<Command>,
     /// Writes are pieces of this from random places on: an emulated processor makes no new bytes for each.
@@ -124,7 +124,7 @@ impl Lane<'_> {
             queue.submit(slot, &self.leave.write(place, count)?)?;
         } else {
             self.reads += 1;
-            // Bytes that are not there unless the drive writes them.
+            // Other bytes, which stay unless the drive overwrites them.
             self.memory.store(at, &self.noise[..length])?;
             queue.submit(slot, &namespace.read(place, count)?)?;
         }

@@ -30,7 +30,7 @@ pub fn run(line: &str) {
     report::line("end");
 }
 
-/// What this program does when the checks start it again.
+/// Other modes of this program, for when the checks start it again.
 pub fn child(words: &[String]) -> Outcome {
     killed::child(words)
 }

@@ -1,4 +1,4 @@
-//! What is refused without the rights that it needs.
+//! What is refused without the necessary rights.
 
 use super::through;
 use crate::report::{Outcome, ensure};
@@ -55,13 +55,13 @@ pub fn hidden_addresses(edu: Address) -> Outcome {
     let refused = device.allocate(4096).map(drop).and(device.allocate(4 << 20).map(drop));
     rights(libc::SYS_capset, &mut all)?;
     let why = refused.err().ok_or("memory was allocated")?;
-    // The cause is told beside the call.
+    // The cause is reported with the call.
     let told = format!("{why}: {}", std::error::Error::source(&why).map(ToString::to_string).unwrap_or_default());
     ensure(told.contains("CAP_SYS_ADMIN"), || told.clone())?;
     Ok(device.allocate(4096).map(drop)?)
 }
 
-/// The last check: nothing takes this back.
+/// The last check: lockdown cannot be undone.
 pub fn lockdown(edu: Address) -> Outcome {
     fs::write("/sys/kernel/security/lockdown", "integrity")?;
     through::refused(sysfs::open(edu), &["locked down (integrity)", "vfio"])

@@ -10,7 +10,7 @@ use std::time::Instant;
 pub fn registers(edu: &dyn Function) -> Outcome {
     let identity = edu.identity();
     ensure((identity.vendor, identity.device) == devices::EDU, || format!("{identity:?}"))?;
-    ensure(edu.is_functional(), || "an emulated device is taken for a real one".into())?;
+    ensure(edu.is_functional(), || "an emulated device is mistaken for a real one".into())?;
     ensure(edu.is_present(), || "it is taken for gone".into())?;
     let device = Edu::new(edu)?;
     let found = device.identification();
@@ -19,7 +19,7 @@ pub fn registers(edu: &dyn Function) -> Outcome {
     ensure(inverted == !0x1234_5678, || format!("liveness {inverted:#x}"))
 }
 
-/// What is no BAR is refused with a reason.
+/// A BAR that does not exist is refused with a reason.
 pub fn missing_bars(edu: &dyn Function) -> Outcome {
     for index in [1, 5, 6, 255] {
         ensure(edu.bar(index).is_err(), || format!("BAR {index} was opened"))?;
@@ -47,16 +47,16 @@ pub fn configuration(edu: &dyn Function) -> Outcome {
     ensure(edu.read_config(0xffff, &mut [0; 2]).is_err(), || "bytes beyond configuration space were read".into())
 }
 
-/// edu's DMA: host memory to edu and to another place in host memory, at several offsets, and nothing beside it.
+/// edu's DMA: from host memory to edu and to another place in host memory, at several offsets, and nothing around it changes.
 pub fn host_dma(edu: &dyn Function) -> Outcome {
     let device = Edu::new(edu)?;
-    // The second is of more than one huge page.
+    // The second size needs more than one huge page.
     for bytes in [8192, 5 << 20] {
         let memory = edu.allocate(bytes)?;
         ensure(memory.length() >= bytes, || format!("{} bytes", memory.length()))?;
         let end = memory.length();
         ensure(contents(&memory, 0, 8192)?.iter().all(|byte| *byte == 0), || "memory is not zeroed".into())?;
-        // At the begin of each run, and in the middle of the whole.
+        // At the begin of each run, and in the middle of the memory.
         let mut places: Vec<u64> = memory.runs().iter().map(|run| run.offset).collect();
         places.extend([end / 2, end - 4096]);
         for (index, place) in places.into_iter().enumerate() {
@@ -68,13 +68,13 @@ pub fn host_dma(edu: &dyn Function) -> Outcome {
             let found = contents(&memory, place, 1024)?;
             ensure(found[512..768] == sent[..], || format!("other bytes at {place:#x}"))?;
             let beside = found[..512].iter().chain(&found[768..]).all(|byte| *byte == 0x5a);
-            ensure(beside, || format!("bytes beside {place:#x} were written"))?;
+            ensure(beside, || format!("bytes next to {place:#x} were written"))?;
         }
     }
     Ok(())
 }
 
-/// Memory that is dropped can be had again, many times more than there is.
+/// Dropped memory can be allocated again, in total many times more than there is.
 pub fn memory_comes_back(edu: &dyn Function) -> Outcome {
     for round in 0..40 {
         let kept: Vec<_> = [4096, 3 << 20, 64 << 10, 16 << 20].into_iter().map(|n| edu.allocate(n)).collect();
@@ -112,7 +112,7 @@ pub fn peer_dma(edu: &dyn Function, other: &dyn Function) -> Outcome {
         device.fetch(&host, 0, 256)?;
         device.deliver(&memory, place, 256)?;
         ensure(bar_contents(&bar, place, 256) == sent, || format!("other bytes at {place:#x} of the BAR"))?;
-        // And back: what the CPU changes there arrives in the host's memory.
+        // In the opposite direction: what the CPU stores there arrives in the host's memory.
         bar.store32(place + 4, 0x600d_600d);
         device.fetch(&memory, place, 256)?;
         device.deliver(&host, 512, 256)?;
@@ -123,8 +123,8 @@ pub fn peer_dma(edu: &dyn Function, other: &dyn Function) -> Outcome {
     Ok(())
 }
 
-/// A drive's registers (NVM Express Base Specification 2.0, section 3.1.3): enabled with queues in our memory it is ready, and after a reset
-/// it is not.
+/// A drive's registers (NVM Express Base Specification 2.0, section 3.1.3): enabled, with queues in allocated memory, it is ready, and after a
+/// reset it is not.
 pub fn drive(drive: &dyn Function) -> Outcome {
     const VERSION: u64 = 0x08;
     const CONFIGURATION: u64 = 0x14;
@@ -148,7 +148,7 @@ pub fn drive(drive: &dyn Function) -> Outcome {
     bar.store32(QUEUES, 0x000f_000f);
     bar.store64(0x28, queues.bus(0)?.0);
     bar.store64(0x30, queues.bus(4096)?.0);
-    // ORDERING: stores to a BAR arrive in their order, so the drive knows its queues when it is enabled.
+    // ORDERING: stores to a BAR arrive in order, so the drive knows its queues when it is enabled.
     bar.store32(CONFIGURATION, 0x0046_0001);
     ready(1)?;
     drive.reset()?;
@@ -156,13 +156,15 @@ pub fn drive(drive: &dyn Function) -> Outcome {
     ensure(bar.load32(CONFIGURATION) & 1 == 0, || "it is enabled after a reset".into())
 }
 
-/// The kernel resets it in this way alone: what `checked` does. A mark in its configuration (the size of cache lines, which PCI Express does not use)
-/// shows the harness what was written meanwhile.
+/// `checked` runs with only this way of resetting it enabled in the kernel. A mark in its configuration space (the cache line size, which PCI
+/// Express does not use) shows the harness what was written meanwhile.
 pub fn reset_by(function: &dyn Function, method: &str, mark: u8, checked: impl FnOnce() -> Outcome) -> Outcome {
     const MARKED: u16 = 0x0c;
     let file = format!("/sys/bus/pci/devices/{}/reset_method", function.identity().address);
     let ways = fs::read_to_string(&file)?;
-    ensure(ways.split_whitespace().any(|way| way == method), || format!("it has {ways:?}, and no {method}"))?;
+    ensure(ways.split_whitespace().any(|way| way == method), || {
+        format!("it has the reset methods {ways:?}, but not {method}")
+    })?;
     fs::write(&file, method)?;
     function.write_config(MARKED, &[mark])?;
     let result = checked();
@@ -171,7 +173,8 @@ pub fn reset_by(function: &dyn Function, method: &str, mark: u8, checked: impl F
     result
 }
 
-/// A reset by power states. QEMU's network card keeps its registers over it, so this shows that the function is whole afterwards, and not that it was reset.
+/// A reset by power states. QEMU's network card keeps its registers during it, so this shows only that the function works afterwards, not that it
+/// was reset.
 pub fn power_states(card: &dyn Function) -> Outcome {
     const STATUS: u64 = 8;
     let command = || {

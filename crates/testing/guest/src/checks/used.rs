@@ -88,7 +88,7 @@ fn romfs() -> Vec<u8> {
     let mut image = vec![0; 1024];
     image[..8].copy_from_slice(b"-rom1fs-");
     image[8..12].copy_from_slice(&1024u32.to_be_bytes());
-    // A folder that may be searched, whose first entry is itself.
+    // A searchable folder, whose first entry is itself.
     image[32..36].copy_from_slice(&9u32.to_be_bytes());
     image[36..40].copy_from_slice(&32u32.to_be_bytes());
     image[48] = b'.';
@@ -117,7 +117,7 @@ fn under_mapper(number: u64, check: impl FnOnce() -> Outcome) -> Outcome {
     let control = open("/dev/mapper/control")?;
     let run = |command: libc::Ioctl, targets: u32, behind: &[u8]| -> Outcome {
         let mut words = vec![0u64; 128];
-        // SAFETY: bytes of numbers; the same memory.
+        // SAFETY: bytes of integers; the same memory.
         let bytes = unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), 1024) };
         for (at, word) in [(0, 4), (12, 1024), (16, HEAD as u32), (20, targets)] {
             bytes[at..at + 4].copy_from_slice(&word.to_le_bytes());
@@ -127,14 +127,14 @@ fn under_mapper(number: u64, check: impl FnOnce() -> Outcome) -> Outcome {
             bytes[176..183].copy_from_slice(b"LVM-abc");
         }
         bytes[HEAD..HEAD + behind.len()].copy_from_slice(behind);
-        // SAFETY: the call's own struct, of as many bytes as it says.
+        // SAFETY: the call's own struct, with the size that it states.
         io(unsafe { libc::ioctl(control.as_raw_fd(), command, words.as_mut_ptr()) }, "a call of the device mapper")
     };
     const CREATE: libc::Ioctl = 0xc138_fd03;
     const REMOVE: libc::Ioctl = 0xc138_fd04;
     const LOAD: libc::Ioctl = 0xc138_fd09;
     run(CREATE, 0, &[])?;
-    // First block, blocks, status, where the next one is; kind; parameters.
+    // First block, blocks, status, offset of the next target; kind; parameters.
     let mut target = [0u64, 2048].map(u64::to_le_bytes).concat();
     target.extend([0; 8]);
     target.extend(b"linear\0\0\0\0\0\0\0\0\0\0");
@@ -154,7 +154,7 @@ fn under_raid(number: u64, check: impl FnOnce() -> Outcome) -> Outcome {
     unsafe { libc::mknod(path.as_ptr(), libc::S_IFBLK | 0o600, libc::makedev(9, 0)) };
     let array = open("/dev/md0")?;
     let mut about = [0u32; 18];
-    // Version 0.90, level 1, one disk, nothing of it on the disk.
+    // Version 0.90, level 1, one disk, without metadata on the disk.
     (about[1], about[4], about[6], about[7], about[9]) = (90, 1, 1, 1, 1);
     // SAFETY: the calls' own structs.
     io(unsafe { libc::ioctl(array.as_raw_fd(), SET_ARRAY_INFO, about.as_ptr()) }, "SET_ARRAY_INFO")?;

@@ -15,7 +15,9 @@ pub fn run() -> Outcome {
     let [drive, large_blocks, in_use, failing] = drives[..] else { return Err(format!("drives: {drives:?}").into()) };
     let tree = Tree::default();
     check("sysfs refuses translation", || through::refused(sysfs::open(edu), &["translates", "iommu=pt"]));
-    check("vfio refuses what is not bound to it", || through::refused(vfio::open(edu), &["not bound to vfio-pci"]));
+    check("vfio refuses functions that are not bound to it", || {
+        through::refused(vfio::open(edu), &["not bound to vfio-pci"])
+    });
     check("vfio refuses a bound function", || {
         through::refused(vfio::open(drive), &["the kernel's driver nvme has it"])
     });
@@ -29,12 +31,12 @@ pub fn run() -> Outcome {
     check("vfio missing bars", || through::missing_bars(&vfio::open(edu)?));
     check("vfio configuration", || through::configuration(&vfio::open(edu)?));
     check("vfio host dma", || through::host_dma(&vfio::open(edu)?));
-    check("vfio memory comes back", || through::memory_comes_back(&vfio::open(edu)?));
-    check("vfio pieces are apart", || through::pieces_are_apart(&vfio::open(edu)?));
+    check("vfio memory can be allocated again", || through::memory_comes_back(&vfio::open(edu)?));
+    check("vfio pieces are separate", || through::pieces_are_apart(&vfio::open(edu)?));
     check("vfio peer dma", || through::peer_dma(&vfio::open(edu)?, &vfio::open(ivshmem)?));
     check("vfio refuses other peers", || other_peers(edu, ivshmem));
     check("vfio unmaps", || unmaps(&vfio::open(edu)?));
-    check("vfio keeps memory behind the function", || {
+    check("vfio keeps memory after the function", || {
         outlives(vfio::open(edu)?)?;
         // The group is shared by openings of this process.
         let (first, second) = (vfio::open(edu)?, vfio::open(ivshmem)?);
@@ -42,7 +44,7 @@ pub fn run() -> Outcome {
         through::peer_dma(&vfio::open(edu)?, &second)
     });
     check("sysfs refuses what vfio has", || through::refused(sysfs::open(edu), &["vfio-pci has it", "through vfio"]));
-    check("bind to nobody refuses what vfio has", || {
+    check("bind to none refuses a function that vfio has", || {
         through::refused(bind::take(&tree, edu, To::Nobody, Word::TakeIt), &["vfio-pci has it"])
     });
     for (name, drive, block) in [("512", drive, 512), ("4096", large_blocks, 4096)] {
@@ -104,7 +106,7 @@ pub fn run() -> Outcome {
     check("vfio card", || drivers::card(Box::new(vfio::open(edu)?), &vfio::open(ivshmem)?));
     check("vfio removal", || removal(edu));
     drop(bound);
-    check("bind gives back to nobody", || {
+    check("bind gives back to no driver", || {
         for at in [edu, ivshmem] {
             ensure(tree.driver(at).is_none(), || format!("{at} is bound to {:?}", tree.driver(at)))?;
         }
@@ -125,7 +127,7 @@ pub fn run() -> Outcome {
     Ok(())
 }
 
-/// The group's type can be changed as long as nobody has its functions.
+/// The group's type can be changed while none of its functions is in use.
 fn passes_through(edu: Address, ivshmem: Address) -> Outcome {
     let types = [edu, ivshmem].map(|at| {
         let group = Tree::default().iommu_group(at).unwrap_or_default();
@@ -145,7 +147,7 @@ fn passes_through(edu: Address, ivshmem: Address) -> Outcome {
     result
 }
 
-/// What `doctor` says of the pair, before anything is tried: these obstacles, and that a virtual machine leaves a doubt.
+/// What `doctor` reports about the pair before anything is tried: these obstacles, and the doubt that comes from a virtual machine.
 fn judged(edu: Address, ivshmem: Address, obstacles: &[&str]) -> Outcome {
     let pair = Machine::this()?.between(edu, ivshmem).ok_or("the pair is not listed")?;
     let found: Vec<&str> = pair.obstacles.iter().map(|one| one.what).collect();
@@ -154,7 +156,7 @@ fn judged(edu: Address, ivshmem: Address, obstacles: &[&str]) -> Outcome {
     ensure(pair.needs.is_empty(), || format!("{:?}", pair.needs))
 }
 
-/// Memory that nobody has mapped through vfio is not reached.
+/// Memory that was not mapped through vfio is not reached.
 fn other_peers(edu: Address, ivshmem: Address) -> Outcome {
     let (device, other) = (vfio::open(edu)?, vfio::open(ivshmem)?);
     let bar = other.bar(2)?;
@@ -168,7 +170,7 @@ fn other_peers(edu: Address, ivshmem: Address) -> Outcome {
     Ok(())
 }
 
-/// What is dropped is not reached any more: edu gets none of its bytes, and stores none there.
+/// Dropped memory is no longer reached: edu reads none of its bytes, and stores none there.
 pub fn unmaps(function: &dyn Function) -> Outcome {
     let device = Edu::new(function)?;
     let (kept, dropped) = (function.allocate(8192)?, function.allocate(4096)?);
@@ -183,11 +185,11 @@ pub fn unmaps(function: &dyn Function) -> Outcome {
     let now = contents(&kept, 0, 256)?;
     ensure(now == other, || "a store to an unmapped address changed other memory".into())?;
     let again = function.allocate(4096)?;
-    ensure(again.bus(0)?.0 == stale, || "an address that was given back is not used again".into())?;
+    ensure(again.bus(0)?.0 == stale, || "a freed address is not reused".into())?;
     ensure(contents(&again, 0, 4096)?.iter().all(|byte| *byte == 0), || "new memory is not zeroed".into())
 }
 
-/// Memory and BARs stay where they are when the function is dropped first.
+/// Memory and BARs stay valid when the function is dropped first.
 pub fn outlives(function: vfio::Device) -> Outcome {
     let (memory, bar) = (function.allocate(3 << 20)?, function.bar(0)?);
     memory.store(0x20_0000, &[9; 64])?;
@@ -196,7 +198,7 @@ pub fn outlives(function: vfio::Device) -> Outcome {
     ensure(bar.load32(0) & 0xff == 0xed, || "the BAR is gone".into())
 }
 
-/// Somebody takes the function out while it is open: it says so, and they have it as soon as it is closed.
+/// The function is removed while it is open: it reports that, and the removal completes as soon as it is closed.
 fn removal(edu: Address) -> Outcome {
     let folder = format!("/sys/bus/pci/devices/{edu}");
     let device = vfio::open(edu)?;
@@ -204,7 +206,7 @@ fn removal(edu: Address) -> Outcome {
     ensure(device.is_present(), || "it is taken for gone".into())?;
     let remove = format!("{folder}/remove");
     let other = std::thread::spawn(move || fs::write(remove, "1"));
-    binding::until("the kernel asks for it", || !device.is_present())?;
+    binding::until("the kernel requests the removal", || !device.is_present())?;
     ensure(fs::exists(&folder)? && !other.is_finished(), || "it was taken out while it was open".into())?;
     drop((device, bar, memory));
     other.join().map_err(|_| "the thread panicked")??;

@@ -17,10 +17,10 @@ pub fn run() -> Outcome {
     check("iommufd missing bars", || through::missing_bars(&open(edu)?));
     check("iommufd configuration", || through::configuration(&open(edu)?));
     check("iommufd host dma", || through::host_dma(&open(edu)?));
-    check("iommufd memory comes back", || through::memory_comes_back(&open(edu)?));
-    check("iommufd pieces are apart", || through::pieces_are_apart(&open(edu)?));
+    check("iommufd memory can be allocated again", || through::memory_comes_back(&open(edu)?));
+    check("iommufd pieces are separate", || through::pieces_are_apart(&open(edu)?));
     check("iommufd unmaps", || with_iommu::unmaps(&open(edu)?));
-    check("iommufd keeps memory behind the function", || with_iommu::outlives(open(edu)?));
+    check("iommufd keeps memory after the function", || with_iommu::outlives(open(edu)?));
     check("iommufd refuses a second opening", || {
         let _first = open(edu)?;
         through::refused(open(edu), &["a program drives it already"])

@@ -26,8 +26,8 @@ pub fn run() -> Outcome {
     check("sysfs missing bars", || through::missing_bars(&sysfs::open(edu)?));
     check("sysfs configuration", || through::configuration(&sysfs::open(edu)?));
     check("sysfs host dma", || through::host_dma(&sysfs::open(edu)?));
-    check("sysfs memory comes back", || through::memory_comes_back(&sysfs::open(edu)?));
-    check("sysfs pieces are apart", || through::pieces_are_apart(&sysfs::open(edu)?));
+    check("sysfs memory can be allocated again", || through::memory_comes_back(&sysfs::open(edu)?));
+    check("sysfs pieces are separate", || through::pieces_are_apart(&sysfs::open(edu)?));
     check("sysfs peer dma", || through::peer_dma(&sysfs::open(edu)?, &sysfs::open(ivshmem)?));
     check("sysfs combined stores", || combined(edu, ivshmem));
     check("sysfs puts the command register back", || command_register(edu));
@@ -45,7 +45,7 @@ pub fn run() -> Outcome {
     check("sysfs refuses a bound function", || {
         through::refused(sysfs::open(drive), &["the kernel's driver nvme has it", "--bind"])
     });
-    check("vfio refuses without an iommu", || through::refused(vfio::open(edu), &["no IOMMU stands before it"]));
+    check("vfio refuses without an iommu", || through::refused(vfio::open(edu), &["there is no IOMMU for it"]));
     check("bind refuses vfio without an iommu", || {
         let word = Word::TakeIt;
         through::refused(bind::take(&Tree::default(), drive, To::Vfio, word), &["no IOMMU", "sysfs"])
@@ -181,7 +181,7 @@ fn no_huge_pages(edu: Address) -> Outcome {
     sysfs::open(edu)?.allocate(4096).map(drop).map_err(Into::into)
 }
 
-/// What a huge page of 1 GiB holds is one run there. Where the machine has none, the error says how many others are needed.
+/// The contents of a huge page of 1 GiB are one run there. If the machine has none, the error says how many other pages are needed.
 fn large_pages(edu: Address) -> Outcome {
     let device = sysfs::open(edu)?;
     let count = fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages").unwrap_or_default();
@@ -208,7 +208,7 @@ fn removal(edu: Address) -> Outcome {
     let read = device.read_config(0, &mut ids);
     ensure(read.is_err() || ids == [0xff; 4], || format!("configuration reads as {ids:x?}"))?;
     ensure(device.bar(0).is_err(), || "its BAR was mapped again".into())?;
-    // Its registers stay mapped (since Linux 5.12): an access does not end the process. The card stands in its slot still, so it answers.
+    // Its registers stay mapped (since Linux 5.12), so an access does not end the process. The card is still in its slot, so it answers.
     ensure(bar.load32(0) & 0xff == 0xed, || format!("its register reads as {:#x}", bar.load32(0)))?;
     drop((bar, device));
     fs::write("/sys/bus/pci/rescan", "1")?;

@@ -1,17 +1,18 @@
-//! The kernel that the guest boots: a Debian package, unpacked below `target/guest-kernel` (`.ci/run` does it), or one that
-//! `GUEST_KERNEL` names: a folder with `boot` and `lib/modules`.
+//! The kernel that the guest boots: a Debian package, unpacked below `target/guest-kernel` (`.ci/run` does it), or the folder in `GUEST_KERNEL`,
+//! with `boot` and `lib/modules`.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the checks need, beside what the kernel has built in. Missing ones are left out: 6.1 has no vfio_virqfd of its own, for one.
+/// Modules that the checks need in addition to those built into the kernel. Missing ones are left out: for example, 6.1 has no separate
+/// vfio_virqfd.
 const WANTED: [&str; 8] = ["vfio_iommu_type1", "vfio-pci", "iommufd", "nvme", "loop", "dm-mod", "md-mod", "romfs"];
 
 pub struct Kernel {
     pub image: PathBuf,
-    /// How it was configured; empty where that is not beside it.
+    /// Its configuration; empty if that file is missing.
     config: String,
     modules: BTreeMap<String, PathBuf>,
 }
@@ -29,14 +30,14 @@ impl Kernel {
             fs::read_dir(root.join("boot")).ok()?.flatten().map(|entry| entry.path()).collect();
         images.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-")));
         images.sort();
-        // Newest last, as far as names tell.
+        // The newest last, as far as the names show.
         images.into_iter().rev().find_map(|image| {
             let version = image.file_name()?.to_str()?.strip_prefix("vmlinuz-")?.to_owned();
             let mut modules = BTreeMap::new();
             collect(&root.join("lib/modules").join(&version).join("kernel"), &mut modules);
             let config = fs::read_to_string(root.join("boot").join(format!("config-{version}"))).unwrap_or_default();
             let kernel = Kernel { image, config, modules };
-            // One that was unpacked by an earlier `.ci/run` lacks some.
+            // A package that was unpacked by an earlier `.ci/run` lacks some.
             let whole = kernel.modules.contains_key("romfs") && kernel.modules.contains_key("mtd");
             (whole && (kernel.modules.contains_key("vfio_pci") || kernel.is_set("CONFIG_VFIO_PCI"))).then_some(kernel)
         })
@@ -47,7 +48,7 @@ impl Kernel {
         self.config.lines().any(|line| matches!(line.split_once('='), Some((name, "y" | "m")) if name == option))
     }
 
-    /// The modules that the checks need, each behind those that it depends on.
+    /// The modules that the checks need, each after those on which it depends.
     pub fn modules(&self) -> Vec<(String, Vec<u8>)> {
         let mut found = Vec::new();
         WANTED.iter().for_each(|name| self.add(name, &mut found));
@@ -91,7 +92,7 @@ fn contents(path: &Path) -> Vec<u8> {
     out.stdout
 }
 
-/// The names behind `depends=` in a module's section .modinfo.
+/// The names after `depends=` in a module's section .modinfo.
 fn depends(module: &[u8]) -> Vec<String> {
     let key = b"\0depends=";
     let Some(at) = module.windows(key.len()).position(|window| window == key) else { return Vec::new() };

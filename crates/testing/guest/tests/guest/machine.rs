@@ -1,4 +1,4 @@
-//! A QEMU that boots the kernel with our program as its first, and what it said.
+//! A QEMU that boots the kernel with guest-init as its first program, and its output.
 
 use crate::cpio::Archive;
 use crate::kernel::Kernel;
@@ -22,11 +22,11 @@ pub struct Guest<'a> {
     pub limit: Duration,
 }
 
-/// What the guest said.
+/// The guest's messages.
 pub struct Said {
     pub lines: Vec<String>,
     pub console: String,
-    /// What QEMU wrote beside it. It names each address that its IOMMU stops.
+    /// What QEMU wrote to standard error. It names each address that its IOMMU blocks.
     pub errors: String,
     /// The writes to configuration space.
     config: String,
@@ -34,12 +34,12 @@ pub struct Said {
     pub ended: bool,
 }
 
-/// What a drive holds, in memory: a busy disk of the host's would keep its commands waiting for as long as a driver waits for a dead one.
+/// The contents of a drive, in memory: a busy disk of the host would delay its commands for as long as a driver waits for a dead one.
 struct Drive(fs::File);
 
 impl Drive {
     fn new(bytes: u64) -> Drive {
-        // SAFETY: a name that ends with a zero; the descriptor is new and has no other owner. QEMU inherits it.
+        // SAFETY: a name that ends with a zero byte; the descriptor is new and has no other owner. QEMU inherits it.
         let file = unsafe { fs::File::from_raw_fd(libc::memfd_create(c"drive".as_ptr(), 0)) };
         file.set_len(bytes).unwrap();
         Drive(file)
@@ -63,8 +63,8 @@ const FAILING: &str = "if=none,id=d3,driver=raw,file.driver=blkdebug,file.image.
     file.inject-error.1.event=none,file.inject-error.1.iotype=write,file.inject-error.1.sector=18432,file.inject-error.1.errno=5";
 
 impl Said {
-    /// Whether these values were written one behind the other, under the mask, to a place in the configuration space of such a device, between the begin
-    /// and the end of such a mark in some device's (`checks::through::reset_by`).
+    /// Whether these values were written in this order, under the mask, to a place in the configuration space of such a device, between the begin
+    /// and the end of the mark in some device (`checks::through::reset_by`).
     pub fn configured(&self, mark: u8, device: &str, at: u16, mask: u32, values: &[u32]) -> bool {
         let writes: Vec<_> = self.config.lines().filter_map(write).collect();
         let marked = |(_, place, value): &(&str, u32, u32)| *place == 0x0c && *value == u32::from(mark);
@@ -80,7 +80,7 @@ impl Said {
     }
 }
 
-/// A line of QEMU's trace: which device, where in its configuration space, which value.
+/// A line of QEMU's trace: the device, the place in its configuration space, the value.
 fn write(line: &str) -> Option<(&str, u32, u32)> {
     // pci_cfg_write NAME BUS:SLOT.FUNCTION @0xAT <- 0xVALUE
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -150,7 +150,7 @@ impl Guest<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(fs::File::create(at("errors")).unwrap());
-        // SAFETY: one system call between fork and exec. QEMU ends with the test also where that is killed.
+        // SAFETY: one system call between fork and exec. QEMU also ends if the test is killed.
         unsafe {
             qemu.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
                 0 => Ok(()),
@@ -190,7 +190,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Takes what has come, and does what lines ask QEMU for: `qemu COMMAND`. The guest waits for the answer.
+    /// Reads new messages, and executes the lines that are requests to QEMU: `qemu COMMAND`. The guest waits for the answer.
     fn hear(&mut self, monitor: &Path) {
         let Some(port) = &mut self.port else { return };
         port.set_nonblocking(true).unwrap();
@@ -211,11 +211,11 @@ impl Lines {
     }
 }
 
-/// Runs a command of QEMU's monitor: what that says to it, which is nothing where all is well.
+/// Runs a command of QEMU's monitor, and returns its answer, which is empty on success.
 fn execute(monitor: &Path, command: &str) -> String {
     let mut monitor = UnixStream::connect(monitor).unwrap();
     writeln!(monitor, "{command}").unwrap();
-    // QEMU drops what it has not read when the other end closes: its prompt behind the command says that it has.
+    // QEMU drops unread input when the other end closes; its prompt after the command shows that it has read it.
     monitor.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let mut heard = Vec::new();
     loop {
@@ -226,13 +226,13 @@ fn execute(monitor: &Path, command: &str) -> String {
         }
         let text = String::from_utf8_lossy(&heard);
         if let [_, answer, _] = text.splitn(3, "(qemu)").collect::<Vec<_>>()[..] {
-            // The command's own line comes back first.
+            // The command's own line is echoed first.
             return answer.lines().skip(1).map(str::trim).collect::<Vec<_>>().join(" ").trim().to_owned();
         }
     }
 }
 
-/// Our program as /init, a shell for the restorer and what that calls, the libraries of both, the modules.
+/// The guest's program as /init, a shell for the restorer and what that calls, the libraries of both, the modules.
 fn initrd(kernel: &Kernel) -> Vec<u8> {
     let mut archive = Archive::default();
     archive.folder("dev");
@@ -258,7 +258,7 @@ fn initrd(kernel: &Kernel) -> Vec<u8> {
     archive.finish()
 }
 
-/// The libraries of a program and its loader, at their paths; none of a static one.
+/// The libraries of a program and its loader, by path; empty for a static program.
 fn libraries(program: &Path) -> Vec<String> {
     let out = Command::new("ldd").arg(program).output().expect("ldd");
     let text = String::from_utf8_lossy(&out.stdout).into_owned();

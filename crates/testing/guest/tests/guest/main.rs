@@ -1,4 +1,4 @@
-//! `pcie::sysfs` and `pcie::vfio` in a real Linux: QEMU boots a Debian kernel, whose first program (`guest-init`) drives QEMU's devices and says
+//! `pcie::sysfs` and `pcie::vfio` in a real Linux: QEMU boots a Debian kernel, whose first program (`guest-init`) drives QEMU's devices and reports
 //! what worked.
 
 mod cpio;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// Boots the guest and holds what it said against how many checks there are. A check that is taken away is to be taken away here, too.
+/// Boots the guest and compares the number of reported checks. If a check is removed, the number here must change, too.
 fn passes(guest: &Guest, needed: &[&str], checks: usize, resets: &[Reset]) {
     for program in ["qemu-system-x86_64", "busybox", "ldd"] {
         if !test_support::installed(program) {
@@ -26,7 +26,7 @@ fn passes(guest: &Guest, needed: &[&str], checks: usize, resets: &[Reset]) {
     }
     let mut said = guest.run(&kernel);
     if said.ended && said.lines.is_empty() {
-        // The kernel stopped before our program began, so nothing of ours was tested.
+        // The kernel stopped before guest-init began, so nothing was tested.
         eprintln!("the kernel did not start; once more. {}", said.console);
         said = guest.run(&kernel);
     }
@@ -44,7 +44,7 @@ fn passes(guest: &Guest, needed: &[&str], checks: usize, resets: &[Reset]) {
     }
 }
 
-/// Drives of two formats; edu; the memory of another device; a network card that has power states and no reset of its own.
+/// Drives of two formats; edu; the memory of another device; a network card that has power states and no function-level reset.
 const DEVICES: [&str; 10] = [
     "-device",
     "edu,addr=06.0,dma_mask=0xffffffffffffffff",
@@ -74,8 +74,8 @@ const IN_SLOTS: [&str; 8] = [
     "nvme,drive=d3,serial=d3,bus=rp1",
 ];
 
-/// What resets a drive by a function-level reset (device control, behind 0x80), a network card by its power states (from 0xc8 on), a slot by its port
-/// (bridge control): the mark of `checks::through::reset_by`, the device that is written to, where, under which mask, and what.
+/// What resets a drive by a function-level reset (device control, after 0x80), a network card by its power states (from 0xc8 on), a slot by its
+/// port (bridge control). The fields: the mark of `checks::through::reset_by`, the device that is written to, the place, the mask, and the values.
 type Reset = (u8, &'static str, u16, u32, &'static [u32]);
 const FLR: Reset = (0x11, "nvme", 0x88, 1 << 15, &[1 << 15]);
 const POWER_STATES: Reset = (0x22, "e1000e", 0xcc, 3, &[3, 0]);
@@ -85,7 +85,7 @@ const PORT: Reset = (0x33, "pcie-root-port", 0x3e, 1 << 6, &[1 << 6, 0]);
 #[ignore = "boots a machine without KVM: a minute; run by .ci/run"]
 fn functions_are_driven_through_sysfs_without_an_iommu() {
     let devices = [&DEVICES[..], &IN_SLOTS].concat();
-    // With a huge page of 1 GiB beside those of 2 MiB.
+    // With a huge page of 1 GiB in addition to those of 2 MiB.
     let machine = ["-machine", "q35", "-cpu", "qemu64,+pdpe1gb", "-m", "2304M"];
     let kernel_line = "hugepagesz=1G hugepages=1";
     let guest = Guest { part: "sysfs", machine: &machine, devices: &devices, kernel_line, limit: LIMIT };
@@ -103,7 +103,7 @@ fn long_functions_are_driven_through_sysfs_on_a_machine_of_conventional_pci() {
 
 #[test]
 #[ignore = "boots a machine without KVM: a minute; run by .ci/run"]
-fn functions_are_driven_through_vfio_behind_an_iommu() {
+fn functions_are_driven_through_vfio_with_an_iommu() {
     let devices = [&DEVICES[..], &IN_SLOTS].concat();
     let machine = ["-machine", "q35", "-m", "768M", "-device", "intel-iommu,intremap=on"];
     let kernel_line = "intel_iommu=on iommu=nopt";

@@ -14,7 +14,7 @@ const CELLS: usize = 128;
 const NODES: usize = 100;
 const COPY: usize = 4096;
 const WARM_UP: u64 = 200;
-/// Waits between launches keep the queue short of full: its waiting is not what is measured.
+/// Waits between launches keep the queue from filling, because waiting for room should not be measured.
 const LAUNCHES_A_WAIT: u64 = 256;
 const GRAPHS_A_WAIT: u64 = 8;
 /// Graph launches are this many times rarer: each runs 100 kernels.
@@ -51,7 +51,7 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
     random.fill(host.bytes_mut());
     let to = target.slice(0, COPY)?;
     let times = timed(count, u64::MAX, &stream, || {
-        // SAFETY: nobody writes the pinned buffer from here on.
+        // SAFETY: the pinned buffer is not written from here on.
         unsafe { stream.upload(to, host.bytes()) }?;
         stream.synchronize()
     })?;

@@ -1,5 +1,5 @@
-//! Contexts and streams that come and go. A context brings its own channels and takes them with it; work runs in one while
-//! others are made and destroyed.
+//! Contexts and streams that are created and destroyed. A context has its own channels and destroys them with itself; work runs in one while others
+//! are made and destroyed.
 
 use crate::data::{Random, check, to_bytes};
 use crate::kernels::module;
@@ -26,7 +26,7 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
     Ok(())
 }
 
-/// Streams that each start where the one before them ended, ordered by events and by nothing else.
+/// Streams that each start where the one before them ended, ordered only by events.
 fn once(context: &Context, random: &mut Random, n: u64) -> Result<Vec<u8>> {
     let module = module(context)?;
     let cells = DeviceBuffer::new(context, CELLS * 4)?;

@@ -5,7 +5,7 @@ use crate::data::{Random, check};
 use crate::{Options, Report, Result};
 use cuda::{Context, DeviceBuffer, DeviceSlice, PinnedBuffer, Stream};
 
-/// Powers of two, the borders at which drivers change their method, and sizes that are no multiple of anything.
+/// Powers of two, the borders at which drivers change their method, and sizes that are no round numbers.
 const SIZES: [usize; 21] = [
     4,
     8,
@@ -79,7 +79,7 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
             check(|| format!("{size} B filled with {byte:#04x}"), &vec![byte; size], &pinned_back.bytes()[..size])?;
             report.add(&pinned_back.bytes()[..size]);
 
-            // Whole words only; of a size between words, the part that they cover.
+            // Only whole words; for other sizes, the part that whole words cover.
             let size = size / 4 * 4;
             let word = random.next32();
             stream.fill32(all.slice(0, size)?, word)?;

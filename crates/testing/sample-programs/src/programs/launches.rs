@@ -1,5 +1,5 @@
-//! Kernels of several shapes: one word for each thread says that every thread of every block ran with the right indices
-//! and its block's own shared memory.
+//! Kernels of several shapes: one word for each thread shows that every thread of every block ran with the right indices and its block's own shared
+//! memory.
 
 use crate::data::{Random, check, to_bytes};
 use crate::kernels::{cells, module};

@@ -1,4 +1,4 @@
-//! The programs, one file each, for a GPU behind libcuda.
+//! The programs, one file each, for a GPU with libcuda.
 
 pub(crate) mod bench;
 pub(crate) mod channels;

@@ -1,4 +1,4 @@
-//! A kernel that waits for a flag in pinned host memory, and far more submissions behind it than a ring has entries.
+//! A kernel that waits for a flag in pinned host memory, and then far more submissions than a ring has entries.
 //!
 //! Launches block when the queue is full, so another thread sets the flag after a while, whatever happens here.
 
@@ -15,7 +15,7 @@ const CELLS: usize = 1000;
 const DELAY: Duration = Duration::from_millis(300);
 /// A submission that took longer than this has waited for room.
 const WAITED: Duration = Duration::from_millis(1);
-/// Every so many submissions, one is a fill instead of a kernel.
+/// One submission in this many is a fill instead of a kernel.
 const FILL_EVERY: u64 = 5;
 
 pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> Result<()> {
@@ -80,20 +80,20 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
         }
     }
     let got = read(&cells)?;
-    check(|| format!("{count} submissions behind a spinning kernel"), &to_bytes(&expected), &got)?;
+    check(|| format!("{count} submissions after a spinning kernel"), &to_bytes(&expected), &got)?;
     report.add(&got);
     let got = read(&filled)?;
-    check(|| "the last fill behind a spinning kernel".into(), &to_bytes(&[last_fill; 1024]), &got)?;
+    check(|| "the last fill after a spinning kernel".into(), &to_bytes(&[last_fill; 1024]), &got)?;
     report.add(&got);
-    report.fact("submissions behind the spinning kernel", count);
+    report.fact("submissions after the spinning kernel", count);
     report.fact("of which waited over 1 ms for room", waited);
     Ok(())
 }
 
-/// Word 0 is what the kernel waits for, word 1 where it says what it saw.
+/// The kernel waits for word 0, and reports in word 1 what it read.
 fn word<'b>(flag: &'b PinnedBuffer<'_>, n: usize) -> &'b AtomicU32 {
     assert!(n * 4 < flag.len());
-    // SAFETY: inside a page-aligned pinned buffer that lives as long as the reference; both sides use it as whole words,
-    // the GPU with volatile accesses.
+    // SAFETY: inside a page-aligned pinned buffer that lives as long as the reference; both sides use it as whole words, the GPU with volatile
+    // accesses.
     unsafe { AtomicU32::from_ptr(flag.as_ptr().cast::<u32>().add(n)) }
 }

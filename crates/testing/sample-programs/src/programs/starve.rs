@@ -1,5 +1,5 @@
-//! A thread that creates streams beside threads that launch. libcuda's cuStreamCreate takes a rwlock for writing that every
-//! launch takes for reading; glibc's rwlock prefers readers, so with enough launching threads no stream is ever created.
+//! One thread creates streams while others launch. libcuda's cuStreamCreate takes a rwlock for writing that every launch takes for reading; glibc's
+//! rwlock prefers readers, so with enough launching threads no stream is ever created.
 
 use crate::data::{Random, check, to_bytes};
 use crate::kernels::{cells, module};
@@ -22,7 +22,7 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
     starve(options, report, create, |n, turn| launches(context, &module, options.seed ^ (n + 1) << 32, turn))
 }
 
-/// Launches until the turn ends, and gives back what the kernel wrote.
+/// Launches until the turn ends, and returns what the kernel wrote.
 fn launches(context: &Context, module: &Module<'_>, seed: u64, turn: &Turn<'_>) -> Result<Vec<u8>> {
     context.make_current()?;
     let stream = Stream::new(context)?;

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 const GRID: [u32; 3] = [4, 1, 1];
 const BLOCK: [u32; 3] = [64, 1, 1];
-/// Launches between two looks at the clock.
+/// Launches between two readings of the clock.
 const STRIDE: u64 = 256;
 
 pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> Result<()> {

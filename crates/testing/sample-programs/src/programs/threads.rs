@@ -1,5 +1,5 @@
-//! Several threads that submit at once: eight on eight streams, then two on one stream. Each has its own memory, so the
-//! result does not depend on who comes first.
+//! Several threads that submit at once: eight on eight streams, then two on one stream. Each has its own memory, so the result does not depend on
+//! their order.
 
 use crate::data::{Random, check, to_bytes};
 use crate::kernels::module;
@@ -39,7 +39,7 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
     Ok(())
 }
 
-/// Uploads cells, steps them, downloads them, and goes on with what came back.
+/// Uploads cells, steps them, downloads them, and continues with the result.
 fn worker(context: &Context, module: &Module<'_>, stream: &Stream<'_>, seed: u64, rounds: u64) -> Result<Vec<u8>> {
     context.make_current()?;
     let cells = DeviceBuffer::new(context, CELLS * 4)?;

@@ -105,7 +105,7 @@ impl Machine for Opened {
         };
         if let Some(qmds) = &qmds {
             let all = (0..QMDS).map(|n| qmds.va() + n * QMD_STRIDE);
-            // SAFETY: all that is ever written there is what `qmd` makes: it runs no code, and releases words of the sample's own.
+            // SAFETY: only `qmd`'s results are ever written there: they run no code, and release words of the sample's own.
             unsafe { channel.grant_launches(all) };
         }
         Ok(Ring { channel, done, release: Some(release), retired: VecDeque::new(), qmds, launches: 0 })
@@ -124,7 +124,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// The pushbuffer retired longest ago, if the channel has let go of it, or a new one.
+    /// The pushbuffer retired longest ago, if the channel no longer uses it, or a new one.
     fn pushbuffer(&mut self) -> Result<Pushbuffer> {
         if let Some(oldest) = self.retired.pop_front() {
             match oldest.reuse() {
@@ -153,7 +153,7 @@ impl Ring {
     }
 }
 
-/// A V03 QMD of so many threads that run nothing and release one word.
+/// A V03 QMD of this many threads that run nothing and release one word.
 fn qmd(
     grid: [u32; 3],
     block: [u32; 3],

@@ -1,7 +1,7 @@
 //! The samples without libcuda: channels of the kernel driver's own interface, answered by the software GPU.
 //!
-//! What the programs need of a GPU is [`Machine`]: memory, flags, channels, and a few kinds of work. Nothing runs kernels
-//! here: a launch is a QMD whose release semaphore says that it was read. `graphs` has no variant.
+//! The programs use a GPU through [`Machine`]: memory, flags, channels, and a few kinds of work. Nothing runs kernels here: a launch is a QMD whose
+//! release semaphore shows that it was read. `graphs` has no variant.
 
 mod device;
 mod programs;
@@ -64,7 +64,7 @@ pub(crate) trait Flag: Send + Sync {
     fn set(&self, value: u32);
 }
 
-/// A channel with a ring of its own. What is submitted runs in order.
+/// A channel with its own ring. Submissions run in order.
 pub(crate) trait Channel: Send {
     type Flag: Flag;
     /// Work that can be submitted again and again.
@@ -75,7 +75,7 @@ pub(crate) trait Channel: Send {
     fn prepare_acquire(&mut self, flag: &Self::Flag, value: u32) -> Result<Self::Prepared>;
     /// One GPFIFO entry and one doorbell. Waits while the ring is full.
     fn submit(&mut self, prepared: &mut Self::Prepared) -> Result<()>;
-    /// Takes back what will not be submitted again.
+    /// Takes back work that will not be submitted again.
     fn retire(&mut self, prepared: Self::Prepared);
     /// Waits until everything that was submitted is done.
     fn wait(&mut self) -> Result<()>;
@@ -98,7 +98,7 @@ pub(crate) trait Machine: Sync {
     fn host_memory(&self, bytes: usize) -> Result<Self::Memory>;
     fn video_memory(&self, bytes: usize) -> Result<Self::Memory>;
     fn flag(&self) -> Result<Self::Flag>;
-    /// A channel with a ring of so many entries, whose work may name any memory of this machine.
+    /// A channel whose ring has this many entries, and whose work may name any memory of this machine.
     fn channel(&self, engine: Engine, entries: u32) -> Result<Self::Channel>;
 }
 

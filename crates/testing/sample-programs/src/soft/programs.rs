@@ -98,7 +98,7 @@ const SHAPES: [([u32; 3], [u32; 3], u32); 5] = [
     ([3, 2, 1], [16, 16, 1], 48 << 10),
 ];
 
-/// QMDs of several shapes, each with a release of a word of its own.
+/// QMDs of several shapes, each of which releases its own word.
 pub(super) fn launches(machine: &impl Machine, options: &Options, report: &mut Report) -> Result<()> {
     let mut channel = machine.channel(Engine::Graphics, PAGE_RING)?;
     let out = machine.host_memory(4 * SHAPES.len())?;
@@ -175,8 +175,8 @@ const DELAY: Duration = Duration::from_millis(300);
 /// Words beyond those that the last submission moves out of sight.
 const SPARE: usize = 64;
 
-/// A channel that waits for a flag, and more submissions behind it than its ring has entries. Each moves all words one
-/// place on, from one row to the other, so the end says how many there were.
+/// A channel that waits for a flag, and then more submissions than its ring has entries. Each moves all words by one place from one row to the
+/// other, so the result shows how many there were.
 pub(super) fn spin(machine: &impl Machine, options: &Options, report: &mut Report) -> Result<()> {
     let count = options.count_or(5_000);
     let words = usize::try_from(count).ok().and_then(|count| count.checked_add(SPARE));
@@ -208,7 +208,7 @@ pub(super) fn spin(machine: &impl Machine, options: &Options, report: &mut Repor
         let setter = scope.spawn(|| {
             std::thread::sleep(DELAY);
             let early = full();
-            // Set in any case, or nobody would ever come back.
+            // Always set, because otherwise the channel would never continue.
             flag.set(go);
             early
         });
@@ -222,13 +222,13 @@ pub(super) fn spin(machine: &impl Machine, options: &Options, report: &mut Repor
         check(|| "what ran before the flag was set".into(), &before.concat(), &early.concat())
     })?;
     let got = full().concat();
-    check(|| format!("{count} submissions behind a waiting one"), &expected.concat(), &got)?;
+    check(|| format!("{count} submissions after a waiting one"), &expected.concat(), &got)?;
     report.add(&got);
-    report.fact("submissions behind the waiting one", count);
+    report.fact("submissions after the waiting one", count);
     Ok(())
 }
 
-/// Channels that come and go while another one works.
+/// Channels are created and destroyed while another one works.
 pub(super) fn channels(machine: &impl Machine, options: &Options, report: &mut Report) -> Result<()> {
     let count = options.count_or(24);
     let mut random = Random::new(options.seed);
@@ -250,7 +250,7 @@ pub(super) fn channels(machine: &impl Machine, options: &Options, report: &mut R
     Ok(())
 }
 
-/// Submissions between two looks at the clock.
+/// Submissions between two readings of the clock.
 const STRIDE: u64 = 256;
 
 /// Submissions without end, all alike.
@@ -283,7 +283,7 @@ const WARM_UP: u64 = 200;
 /// Waits between submissions keep the ring short of full.
 const SUBMISSIONS_A_WAIT: u64 = 256;
 
-/// CPU time of an inline submission of 64 dwords, and of a 4 KiB copy with the wait for it.
+/// CPU time of an inline submission of 64 dwords, and of a 4 KiB copy including the wait for it.
 pub(super) fn bench(machine: &impl Machine, options: &Options, report: &mut Report) -> Result<()> {
     let count = options.count_or(5_000).max(1);
     let mut random = Random::new(options.seed);
@@ -327,7 +327,7 @@ pub(super) fn bench(machine: &impl Machine, options: &Options, report: &mut Repo
     Ok(())
 }
 
-/// The times behind the warm-up.
+/// The times after the warm-up.
 fn kept(times: &[Duration]) -> Option<Loop> {
     let kept = times.iter().skip(WARM_UP as usize);
     Loop::from_times(kept.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)).collect())

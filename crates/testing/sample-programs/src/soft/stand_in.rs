@@ -1,4 +1,4 @@
-//! A machine for the tests of the programs: each channel is a thread behind a queue as long as a ring.
+//! A machine for the tests of the programs: each channel is a thread with a queue as long as a ring.
 
 use super::{Channel, Engine, Flag, Machine, Memory, Work, programs, run_on};
 use crate::{Error, Options, Report, Result};
@@ -215,7 +215,7 @@ fn copies_pass_and_a_lost_one_is_noticed() {
 }
 
 #[test]
-fn what_needs_libcuda_says_so() {
+fn samples_that_need_libcuda_report_that() {
     let result = run_on(&StandIn::default(), "graphs", &options("graphs"));
     assert!(matches!(result, Err(Error::Unavailable { .. })), "{result:?}");
 }

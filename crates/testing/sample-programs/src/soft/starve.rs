@@ -15,7 +15,7 @@ unsafe impl Sync for Lock {}
 
 static LOCK: Lock = Lock(UnsafeCell::new(libc::PTHREAD_RWLOCK_INITIALIZER));
 
-/// What a launch holds the lock for.
+/// How long a launch holds the lock.
 const LAUNCH: Duration = Duration::from_millis(1);
 const WORDS: usize = 32;
 

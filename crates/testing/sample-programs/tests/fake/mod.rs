@@ -1,5 +1,5 @@
-//! A stand-in for libcuda: its memory is the heap, its streams run at once, its kernels are Rust. It knows every object
-//! that is alive, refuses what CUDA would refuse, and can be told to make one mistake.
+//! A stand-in for libcuda: its memory is the heap, its streams run at once, its kernels are Rust. It knows every live object, refuses what CUDA
+//! would refuse, and can be told to make one mistake.
 
 mod shapes;
 
@@ -41,7 +41,7 @@ enum Op {
         cluster: u32,
         arguments: Vec<Vec<u8>>,
     },
-    /// A function of the host's, and what it takes.
+    /// A host function, and its argument.
     Call {
         function: extern "C" fn(*mut c_void),
         data: u64,
@@ -67,7 +67,7 @@ struct Fake {
     next: u64,
     /// Memory by address: device memory and pinned host memory alike.
     memory: BTreeMap<u64, Vec<u64>>,
-    /// Kind of every other object that is alive.
+    /// Kind of every other live object.
     objects: BTreeMap<u64, &'static str>,
     captures: BTreeMap<u64, Vec<Op>>,
     /// Streams and events that belong to another stream's capture, and that stream.
@@ -82,7 +82,7 @@ static FAKE: Mutex<Option<Fake>> = Mutex::new(None);
 pub static LOSE_LAUNCH: AtomicU64 = AtomicU64::new(0);
 pub static SPOIL_COPY: AtomicU64 = AtomicU64::new(0);
 pub static LAUNCHES: AtomicU64 = AtomicU64::new(0);
-/// Whoever creates a stream waits until nobody has launched for a while: a writer whom readers pass for ever.
+/// A thread that creates a stream waits until no thread has launched for a while, like a writer that readers always overtake.
 pub static STARVE: AtomicBool = AtomicBool::new(false);
 
 const PRIMARY: u64 = 1;
@@ -104,7 +104,7 @@ fn with<T>(f: impl FnOnce(&mut Fake) -> T) -> T {
     f(lock().get_or_insert_with(|| Fake { next: 0x1000, ..Fake::default() }))
 }
 
-/// What is still alive, by kind.
+/// The live objects, by kind.
 pub fn alive() -> Vec<&'static str> {
     with(|fake| {
         let mut alive: Vec<_> = fake.objects.values().copied().collect();
@@ -139,7 +139,7 @@ impl Fake {
             .is_some_and(|(start, memory)| address - start + len as u64 <= memory.len() as u64 * 8)
     }
 
-    /// Puts the work into the capture of its stream, or says that it is to run.
+    /// Puts the work into the capture of its stream, or returns it to be run.
     fn submit(&mut self, stream: u64, op: Op) -> Result<Option<Op>, Status> {
         if self.objects.get(&stream) != Some(&"stream") {
             return Err(INVALID_HANDLE);
@@ -282,7 +282,7 @@ fn cells(out: u64, key: u32, exchange: bool, grid: [u32; 3], block: [u32; 3], sh
 
 /// Writes a result through the pointer that CUDA's convention puts first.
 fn give<T>(to: *mut T, value: T) -> Status {
-    // SAFETY: the callers pass a pointer to a variable of their own.
+    // SAFETY: the callers pass a pointer to their own variable.
     unsafe { to.write(value) };
     SUCCESS
 }
@@ -301,7 +301,7 @@ fn handle(to: *mut *mut c_void, kind: &'static str) -> Status {
     if !in_context() {
         return INVALID_CONTEXT;
     }
-    // (CUDA refuses what may wait for a capture.)
+    // (CUDA refuses calls that may wait during a capture.)
     if matches!(kind, "module" | "stream") && with(|fake| !fake.captures.is_empty()) {
         return UNSUPPORTED_IN_CAPTURE;
     }
@@ -470,7 +470,7 @@ driver! {
     cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) { starve(); handle(stream, "stream") }
     cuStreamDestroy_v2(stream: *mut c_void) { gone(stream, "stream") }
     cuStreamSynchronize(stream: *mut c_void) {
-        // The default stream: what was put there without a wait is done.
+        // The default stream: work that was put there without a wait is complete.
         if stream.is_null() { return SUCCESS; }
         // A capturing stream cannot be waited for.
         with(|fake| match fake.objects.get(&(stream as u64)) {
@@ -537,7 +537,7 @@ driver! {
     cuLaunchKernelEx(
         config: *const shapes::Config, function: *mut c_void, arguments: *mut *mut c_void, _extra: *mut *mut c_void
     ) {
-        // SAFETY: the caller's configuration, with as many attributes as it says.
+        // SAFETY: the caller's configuration, with as many attributes as it states.
         let config = unsafe { &*config };
         let cluster = shapes::cluster(config);
         launch(function, config.grid, config.block, config.shared, cluster, config.stream, arguments)
@@ -575,8 +575,7 @@ driver! {
     }
     cuGraphGetNodes(graph: *mut c_void, nodes: *mut *mut c_void, count: *mut usize) {
         let Some(all) = with(|fake| fake.graphs.get(&(graph as u64)).map(Vec::len)) else { return INVALID_HANDLE };
-        // Nodes are numbered from 1.
-        // SAFETY: the caller has room for so many as it says.
+        // Nodes are numbered from 1. SAFETY: the caller has room for as many as it states.
         (0..all).filter(|_| !nodes.is_null()).for_each(|n| unsafe { *nodes.add(n) = (n + 1) as *mut c_void });
         give(count, all)
     }

@@ -136,7 +136,7 @@ struct Attribute {
 
 /// Blocks of a cluster in x.
 pub fn cluster(config: &Config) -> u32 {
-    // SAFETY: the caller's, as many as it says.
+    // SAFETY: the caller's attributes, as many as it states.
     let attributes = unsafe { std::slice::from_raw_parts(config.attributes, config.count as usize) };
     attributes.iter().find(|a| a.number == 4).map_or(1, |a| a.value[0])
 }

@@ -1,4 +1,4 @@
-//! A test that is a program beside this libcuda: it runs once more in a process of its own, with the software GPU preloaded and the library under the
+//! A test that is a program with this libcuda: it runs once more in a separate process, with the software GPU preloaded and the library under the
 //! name by which programs find libcuda.
 
 use std::process::Command;
@@ -18,7 +18,7 @@ pub fn inside_with(test: &str, mode: &str) -> bool {
     inside_where(test, &[("DOORBELL_SOFTGPU", mode)])
 }
 
-/// As [`inside`], of a test that takes longer than others. What it prints is printed.
+/// As [`inside`], for a test that takes longer than others. Its output is printed.
 #[allow(dead_code, reason = "as above")]
 pub fn inside_for(test: &str, limit: Duration) -> bool {
     match run(test, &[], limit) {
@@ -35,7 +35,7 @@ pub fn inside_where(test: &str, environment: &[(&str, &str)]) -> bool {
     run(test, environment, Duration::from_secs(60)).is_none()
 }
 
-/// None in the process of its own; in the test's: what that has printed.
+/// `None` in the separate process; in the test's, the output of that process.
 fn run(test: &str, environment: &[(&str, &str)], limit: Duration) -> Option<String> {
     if std::env::var_os(INSIDE).is_some() {
         return None;

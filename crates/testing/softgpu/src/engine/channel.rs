@@ -1,4 +1,4 @@
-//! A channel as the GPU sees it: where its ring is, what it may do, how far it has come.
+//! A channel as the GPU sees it: its ring, its rights, and its progress.
 
 use super::{Fault, Runlists, Turn};
 use crate::counters::{ChannelCounters, state};
@@ -9,7 +9,7 @@ use crate::sys;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The engine behind a channel's runlist.
+/// The engine of a channel's runlist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     Graphics,
@@ -60,16 +60,16 @@ pub struct Channel {
     work: Mutex<Box<dyn Work>>,
 }
 
-/// What carries out a channel's entries, and remembers where it stands in them.
+/// Executes a channel's entries, and keeps its position in them.
 pub trait Work: std::fmt::Debug + Send {
     /// One slice.
     fn turn(&mut self, channel: &Channel, gpu: &Runlists) -> Result<Turn, Fault>;
 
-    /// The channel has ended: nothing of it goes on.
+    /// The channel has ended: nothing of it continues.
     fn end(&mut self, channel: &Channel, gpu: &Runlists);
 }
 
-/// What a channel is made from.
+/// The parameters of a channel.
 #[derive(Debug)]
 pub struct Setup {
     pub class: u32,
@@ -84,7 +84,7 @@ pub struct Setup {
 }
 
 impl Channel {
-    /// `None`: all channel numbers are taken, or USERD is no memory of the GPU's.
+    /// `None`: all channel numbers are taken, or USERD is not in memory of the GPU.
     pub fn new(
         setup: Setup,
         bell: &'static doorbell::Bell,
@@ -149,7 +149,7 @@ impl Channel {
     }
 
     pub(super) fn set_userd_word(&self, offset: u64, value: u32) {
-        // The USERD area was checked to lie in the memory when the channel was made.
+        // When the channel was made, the USERD area was checked to be within the memory.
         let _ = self.userd.write_u32(self.userd_offset + offset, value);
     }
 
@@ -169,7 +169,7 @@ impl Channel {
         }
     }
 
-    /// Robust-channel recovery: the notifier says why, and the channel never runs again.
+    /// Robust-channel recovery: the notifier gets the reason, and the channel never runs again.
     fn kill(&self, fault: &Fault, gpu: &Runlists) {
         self.stopped.store(true, Ordering::Release);
         crate::counters::add(&gpu.counters.faults, 1);
@@ -181,7 +181,7 @@ impl Channel {
             eprintln!("softgpu: channel {:#x} killed: {fault}", self.token);
         }
         let Some(notifier) = &self.notifier else { return };
-        // NvNotification: time stamp @0, info32 @8, info16 @12, status @14. The status last: it is what is polled.
+        // NvNotification: time stamp @0, info32 @8, info16 @12, status @14. The status is written last, because it is polled.
         let _ = notifier.write(0, &sys::gpu_clock().to_le_bytes());
         let _ = notifier.write_u32(8, fault.code);
         let _ = notifier.write_u32(12, 0xffff << 16);

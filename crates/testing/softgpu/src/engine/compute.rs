@@ -1,7 +1,7 @@
 //! The compute class (0xC3C0 to 0xCBC0): launches, report semaphores, and inline-to-memory on the way.
 //!
-//! What PCAS does to a QMD of version 4 is the scheduler's ([`super::sked`]). A QMD of version 3 runs nothing: it releases the semaphores that it
-//! asks for, and is counted. A QMD that is not there is a fault.
+//! The scheduler ([`super::sked`]) implements what PCAS does to a QMD of version 4. A QMD of version 3 runs nothing: it releases its semaphores,
+//! and is counted. A missing QMD is a fault.
 
 use super::channel::Channel;
 use super::host::acquired;
@@ -44,7 +44,7 @@ const CALL_MME_MACRO: u16 = 0x3800;
 const CONSTANT: u32 = 1 << 12;
 /// Words of a QMD of version 3.
 const QMD_WORDS: usize = 64;
-/// Of the word with a QMD's version.
+/// Bit offset of the word with a QMD's version.
 const VERSION: u64 = 4 * 18;
 
 #[derive(Debug, Default)]
@@ -139,7 +139,7 @@ impl Compute {
             }
             1 if payload64 => return Ok(acquired(space.read_u64(self.report)? == self.payload, gpu)),
             1 => return Ok(acquired(space.read_u32(self.report)? == self.payload as u32, gpu)),
-            // REPORT_ONLY and TRAP raise interrupts, which nobody listens to.
+            // REPORT_ONLY and TRAP raise interrupts, which nothing handles here.
             _ => {}
         }
         Ok(Flow::Next)

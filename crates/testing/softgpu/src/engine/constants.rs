@@ -1,13 +1,13 @@
-//! The cache of constant banks: what a kernel has read stays as it was read until somebody invalidates it.
+//! The cache of constant banks: what a kernel has read stays the same until the cache is invalidated.
 //!
-//! Known: CUDA sends INVALIDATE_SHADER_CACHES_NO_WFI with CONSTANT behind the inline writes of an upload. Assumed: nothing else invalidates, and nothing
-//! is ever evicted by itself, so that a kernel whose parameters were written without it sees the old ones.
+//! Known: CUDA sends INVALIDATE_SHADER_CACHES_NO_WFI with CONSTANT after the inline writes of an upload. Assumed: nothing else invalidates, and
+//! nothing is ever evicted, so a kernel whose parameters were written without it sees the old ones.
 
 use super::Fault;
 use crate::space::AddressSpace;
 use std::collections::HashMap;
 
-/// Banks that are kept; with one more all are dropped.
+/// Maximum number of cached banks; with one more all are dropped.
 const BANKS: usize = 4096;
 
 /// Banks, by address space ([`AddressSpace::id`]) and address.
@@ -25,7 +25,7 @@ impl Constants {
         self.banks.remove(&(space.id(), bank));
     }
 
-    /// Bytes of a bank as the cache has them, of a bank that is `bytes` long.
+    /// The cached bytes of a bank that is `bytes` long.
     pub(super) fn read(&mut self, space: &AddressSpace, bank: u64, bytes: u32) -> Result<&[u8], Fault> {
         let key = (space.id(), bank);
         if self.banks.len() >= BANKS && !self.banks.contains_key(&key) {

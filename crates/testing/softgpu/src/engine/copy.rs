@@ -26,7 +26,7 @@ const SET_REMAP_COMPONENTS: u16 = 0x708;
 /// Bytes moved at a time.
 const CHUNK: u64 = 64 << 10;
 
-/// The last value of every method: what the engine holds between launches.
+/// The last value of every method: the engine's state between launches.
 #[derive(Debug, Default)]
 pub struct Copy {
     registers: HashMap<u16, u32>,
@@ -56,7 +56,7 @@ impl Copy {
             return Err(Fault::engine("LAUNCH_DMA DATA_TRANSFER_TYPE", data.into()));
         }
         if transfer != 0 {
-            // Physical addresses are not modelled at all; a channel that denies them is refused on real hardware too.
+            // Physical addresses are not modelled; a channel that denies them is refused on real hardware too.
             if data >> 12 & 3 != 0 {
                 let what =
                     if channel.deny_physical { "physical address denied" } else { "physical address not modelled" };
@@ -76,7 +76,7 @@ impl Copy {
         let (source, target) =
             (self.address(OFFSET_IN_UPPER, OFFSET_IN_LOWER), self.address(OFFSET_OUT_UPPER, OFFSET_OUT_LOWER));
         let count = if lines { self.get(LINE_COUNT) } else { 1 };
-        // Lines without bytes touch nothing, however many they are.
+        // Lines without bytes access nothing, whatever their number.
         let count = if self.get(LINE_LENGTH_IN) == 0 { 0 } else { count };
         let (pitch_in, pitch_out) = (self.get(PITCH_IN) as i32 as i64, self.get(PITCH_OUT) as i32 as i64);
         let length = u64::from(self.get(LINE_LENGTH_IN));
@@ -130,7 +130,7 @@ impl Copy {
         (field(16), field(20), field(24), [word & 7, word >> 4 & 7, word >> 8 & 7, word >> 12 & 7])
     }
 
-    /// Every destination component is a constant or left alone: the source is not read.
+    /// Every destination component is a constant or is not written: the source is not read.
     fn reads_nothing(&self) -> bool {
         let (_, _, targets, select) = self.components();
         select[..targets].iter().all(|&s| s >= 4)

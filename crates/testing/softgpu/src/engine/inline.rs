@@ -1,4 +1,4 @@
-//! Inline-to-memory: data that comes in the pushbuffer itself. The same methods in class 0xA140 and in every compute class.
+//! Inline-to-memory: data in the pushbuffer itself. The methods are the same in class 0xA140 and in every compute class.
 
 use super::channel::Channel;
 use super::semaphore::{self, Reduction, Shape};
@@ -27,7 +27,7 @@ pub struct Inline {
     load: Option<Load>,
 }
 
-/// A transfer whose data is coming.
+/// A transfer that waits for the rest of its data.
 #[derive(Debug)]
 struct Load {
     launch: u32,

@@ -1,7 +1,8 @@
 //! What the compute scheduler refuses to start: its checks (open-gpu-doc, `pri_sked` of GA100, register HWW_ESR), which end in Xid 13.
 //!
-//! The limits are those of compute capability 9.0 (CUDA Programming Guide, "Technical Specifications per Compute Capability"). That the hardware looks
-//! when a QMD starts, and not when it is copied, is assumed. QMDs without blocks are not looked at. Checks without a number have none there.
+//! The limits are those of compute capability 9.0 (CUDA Programming Guide, "Technical Specifications per Compute Capability"). It is assumed that
+//! the hardware checks when a QMD starts, and not when it is copied. QMDs without blocks are not checked. Checks without a number have no number in
+//! that manual either.
 
 use super::Fault;
 use pushbuf::qmd::Qmd;
@@ -12,7 +13,7 @@ const THREADS_Z: u32 = 64;
 const CLUSTER: u64 = 16;
 const REGISTERS: u64 = 65536;
 const REGISTERS_OF_THREAD: u64 = 255;
-/// Of a block, with the 1 KiB that the system has of it.
+/// Per block, including the 1 KiB that the system takes.
 const SHARED_BYTES: u64 = 228 << 10;
 const BANK_BYTES: u32 = 64 << 10;
 const BARRIERS: u64 = 16;
@@ -50,7 +51,7 @@ fn block(qmd: &Qmd) -> Option<&'static str> {
 
 /// Shared and local memory, and constant banks.
 fn memory(qmd: &Qmd) -> Option<&'static str> {
-    // MAX_SM_CONFIG_SHARED_MEM_SIZE: units of 4 KiB, and one; 0: not said.
+    // MAX_SM_CONFIG_SHARED_MEM_SIZE: units of 4 KiB, plus one; 0: not set.
     let configured = match field(qmd, "MAX_SM_CONFIG_SHARED_MEM_SIZE") {
         0 => SHARED_BYTES,
         most => (most - 1) << 12,
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
     use graph_words::{Kernel, Places};
 
-    /// What is refused of a kernel as CUDA writes it, with these fields.
+    /// The reason why a kernel as CUDA writes it, with these fields, is refused.
     fn refused(fields: &[(&'static str, u64)]) -> Option<&'static str> {
         let kernel = Kernel { fields: fields.to_vec(), ..Kernel::default() };
         check(&kernel.qmd(0, false, None, &Places::RECORDED), 0x100).err().map(|fault| fault.what)
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_nothing_is_not_looked_at() {
+    fn qmds_without_blocks_are_not_checked() {
         assert_eq!(refused(&[("GRID_WIDTH", 0), ("CTA_THREAD_DIMENSION0", 0), ("QMD_TYPE", 0)]), None);
     }
 }

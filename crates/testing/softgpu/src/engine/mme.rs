@@ -1,7 +1,7 @@
 //! The macro engine of the compute class: instructions that a channel loads, and calls of them.
 //!
-//! It interprets no instructions. A macro whose first instruction words are a stand-in's ([`StandInMacro`]) does what that says, all others do nothing:
-//! an inline write that waits for such a one's data then never comes to its end.
+//! It interprets no instructions. A macro whose first instruction words are a stand-in's ([`StandInMacro`]) does what those say, and all others do
+//! nothing: an inline write that waits for data of such a macro never ends.
 
 use crate::standin::StandInMacro;
 
@@ -15,7 +15,7 @@ pub(super) struct Mme {
     at: usize,
     starts: Vec<u32>,
     start_at: usize,
-    /// The macro that was called and the arguments that have come.
+    /// The called macro and the arguments received so far.
     called: Option<(usize, Vec<u32>)>,
 }
 

@@ -1,7 +1,7 @@
 //! The GPU: one thread that runs every scheduled channel in turn.
 //!
-//! A channel is looked at in slices: some GPFIFO entries, then the next one's turn, so that a long queue on one cannot
-//! starve another and a blocked acquire blocks only its own channel.
+//! Channels run in slices: some GPFIFO entries, then the next channel. So a long queue on one cannot starve another, and a blocked acquire blocks
+//! only its own channel.
 
 mod channel;
 mod compute;
@@ -38,7 +38,7 @@ enum Flow {
     Blocked,
 }
 
-/// What a channel's turn came to.
+/// The result of a channel's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     Idle,
@@ -60,11 +60,11 @@ pub struct Runlists {
     pub counters: &'static Counters,
     /// Run up to USERD's GP_PUT without waiting for a ring.
     pub poll: bool,
-    /// Say on standard error which channel was killed and why.
+    /// Report on standard error which channel was killed and why.
     pub log: bool,
-    /// Polling: the usermode page whose clock this thread keeps going.
+    /// Without traps: the usermode page whose clock this thread updates.
     clock: Mutex<Option<Arc<Memory>>>,
-    /// What is wrong with this GPU on purpose.
+    /// The planted faults of this GPU.
     pub(crate) plot: Plot,
     sked: sked::Sked,
 }
@@ -74,7 +74,7 @@ const ACQUIRE_POLL_NS: u64 = 20_000;
 /// How long a turn takes in which only kernels are active, and how many of these in a row pass without sleep.
 const TURN_NS: u64 = 1_000;
 const PATIENT_TURNS: u64 = 50_000;
-/// An idle GPU wakes up by itself only to find out that it should stop.
+/// An idle GPU wakes up by itself only to check whether it should stop.
 const IDLE_NS: u64 = 500_000_000;
 
 impl Runlists {
@@ -93,7 +93,7 @@ impl Runlists {
         })
     }
 
-    /// Where pages are not trapped, somebody must write the time into them.
+    /// If pages are not trapped, this thread must write the time into them.
     pub fn show_clock(&self, page: Arc<Memory>) {
         let _ = page.write_u64(TIME_0, sys::gpu_clock());
         *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some(page);
@@ -114,7 +114,7 @@ impl Runlists {
         if !self.started.swap(true, Ordering::AcqRel) {
             let runlists = self.clone();
             let before = block_signals();
-            // Without its thread the GPU stands still: what tests see as work undone.
+            // Without its thread the GPU stands still, which tests see as unfinished work.
             let _ = std::thread::Builder::new().name("softgpu".into()).spawn(move || runlists.run());
             restore_signals(&before);
         }
@@ -133,7 +133,7 @@ impl Runlists {
 
     fn run(&self) {
         let mut snapshot: Vec<Arc<Channel>> = Vec::new();
-        // Turns in which nothing but time has passed, since so many QMDs were started.
+        // Turns in which only time has passed since the last QMD was started.
         let (mut waiting, mut started) = (0u64, 0);
         while !self.stop.load(Ordering::Acquire) {
             let seen = self.bell.events();
@@ -158,8 +158,8 @@ impl Runlists {
             }
             match () {
                 () if ready => {}
-                // Kernels count turns. This thread keeps its CPU between them: on a busy machine it would wait for all others after each. But a kernel
-                // that never ends must not keep a CPU for ever.
+                // Kernels count turns. This thread keeps its CPU between them, because on a busy machine it would wait for all others after each.
+                // But a kernel that never ends must not occupy a CPU forever.
                 () if active => {
                     waiting += 1;
                     if waiting > PATIENT_TURNS {
@@ -188,7 +188,7 @@ fn pass(nanoseconds: u64) {
 fn block_signals() -> libc::sigset_t {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: both sets are ours; sigfillset initialises the first, the call writes the second.
+    // SAFETY: both sets are local; sigfillset initialises the first, the call writes the second.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
@@ -197,6 +197,6 @@ fn block_signals() -> libc::sigset_t {
 }
 
 fn restore_signals(before: &libc::sigset_t) {
-    // SAFETY: a set that pthread_sigmask gave us.
+    // SAFETY: a set that pthread_sigmask returned.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }

@@ -1,6 +1,6 @@
 //! The PBDMA: fetches GPFIFO entries and pushbuffer words, turns them into methods, hands each to its engine.
 //!
-//! It stops at any word and goes on there: an acquire that does not hold is tried again with all state kept.
+//! It stops at any word and continues there: an acquire that is not satisfied is tried again with all state kept.
 
 use super::channel::{Channel, Engine, Work};
 use super::compute::Compute;
@@ -14,13 +14,13 @@ use pushbuf::class::{self, Class, Family};
 use pushbuf::gpfifo::{Entry, Opcode};
 use pushbuf::header::{Header, Kind, MaskOp};
 
-/// Entries that a channel may consume before the next one's turn.
+/// Entries that a channel may consume before the next channel's turn.
 const SLICE: usize = 16;
 
 /// Methods below this byte offset are the host's (GA100 `dev_pbdma`).
 const HOST_METHODS: u16 = 0x100;
 
-/// A method sequence whose data has not all come yet; it may span segments.
+/// A method sequence that still lacks data; it may span segments.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     kind: Kind,
@@ -134,7 +134,7 @@ impl Pbdma {
         Ok(())
     }
 
-    /// The entry is consumed: count it, and tell the program by GP_GET.
+    /// The entry is consumed: counts it, and reports it to the program by GP_GET.
     fn retire(&mut self, channel: &Channel, gpu: &Runlists) {
         self.busy = false;
         self.get = (self.get + 1) % channel.entries;
@@ -223,12 +223,12 @@ impl Pbdma {
     }
 }
 
-/// Where the next data word goes.
+/// The destination of the next data word.
 fn step(pending: Pending) -> Option<Pending> {
     let left = pending.left - 1;
     let (kind, address) = match pending.kind {
         Kind::Inc | Kind::OldInc => (pending.kind, pending.address.wrapping_add(4)),
-        // The first word went to the method, all others go to the one after it.
+        // The first word went to the method, all others go to the next one.
         Kind::OneInc => (Kind::NonInc, pending.address.wrapping_add(4)),
         Kind::NonInc | Kind::OldNonInc | Kind::Immediate => (pending.kind, pending.address),
     };

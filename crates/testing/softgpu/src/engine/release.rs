@@ -5,7 +5,7 @@ use super::semaphore::{self, Reduction, Shape};
 use super::{Fault, Runlists};
 use crate::counters::add;
 
-/// Where a QMD keeps one release semaphore: bit offsets.
+/// The bit offsets of one release semaphore in a QMD.
 #[derive(Debug)]
 pub struct Release {
     enable: usize,
@@ -54,7 +54,7 @@ pub(super) fn run(words: &[u32], releases: &[Release], channel: &Channel, gpu: &
         let shape = shape(size as u32, bits(words, at.payload64, 1) != 0)
             .ok_or(Fault::engine("QMD release structure size", size))?;
         match at.reduction.filter(|reduction| bits(words, *reduction, 1) != 0) {
-            // REDUCTION_OP behind ENABLE, then FORMAT.
+            // REDUCTION_OP follows ENABLE, then FORMAT.
             Some(reduction) => {
                 let op = bits(words, reduction + 1, 3);
                 let op = Reduction::of_engine(op as u32).ok_or(Fault::engine("QMD REDUCTION_OP", op))?;
@@ -78,7 +78,7 @@ pub(super) fn shape(size: u32, payload64: bool) -> Option<Shape> {
     }
 }
 
-/// A field that lies within one word.
+/// A field within one word.
 fn bits(words: &[u32], at: usize, count: usize) -> u64 {
     let word = words.get(at / 32).copied().unwrap_or(0);
     u64::from(word >> (at % 32)) & (u64::MAX >> (64 - count))

@@ -4,7 +4,7 @@ use super::{Fault, Runlists};
 use crate::space::AddressSpace;
 use crate::sys;
 
-/// What is written at the address.
+/// The layout of what is written at the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// 4 bytes.
@@ -29,7 +29,7 @@ impl Shape {
     }
 }
 
-/// Writes a semaphore. The time goes first: who sees the payload sees the time.
+/// Writes a semaphore. The time is written first, so a reader that sees the payload also sees the time.
 pub fn release(gpu: &Runlists, space: &AddressSpace, va: u64, payload: u64, shape: Shape) -> Result<(), Fault> {
     if !va.is_multiple_of(shape.alignment()) {
         return Err(Fault::pbdma("semaphore address not aligned", va));

@@ -1,24 +1,24 @@
 //! The compute scheduler (SKED): what PCAS actions and finished kernels do to QMDs of version 4.
 //!
 //! A QMD has two fields that the hardware keeps for itself: HW_ONLY_DEPENDENCE_COUNTER and HW_ONLY_REQUIRE_SCHEDULING_PCAS. COPY sets them from
-//! DEPENDENCE_COUNTER and REQUIRE_SCHEDULING_PCAS. The QMD starts when the counter is 0 and no scheduling PCAS is required any more. It is active from
-//! then until its kernel has run; the channel's other entries go on meanwhile.
+//! DEPENDENCE_COUNTER and REQUIRE_SCHEDULING_PCAS. The QMD starts when the counter is 0 and no scheduling PCAS is required any more. It is active
+//! from then until its kernel has run; the channel's other entries continue meanwhile.
 //!
 //! Known, of graphs that CUDA 13.0 uploads and launches on an H200:
 //! - INVALIDATE_PREFETCH_COPY_SCHEDULE (0xa) runs a QMD without REQUIRE_SCHEDULING_PCAS at once, and does not run one that has it;
 //! - such a QMD runs by a dependent's SCHEDULE, or when DECREMENT_DEPENDENCE has brought its counter to 0, without any other PCAS;
 //! - with SELF_COPY_ON_COMPLETION it can be started the same way again, without another COPY, as soon as its release is seen.
 //!
-//! Assumed, each time what finds more mistakes:
-//! - the two fields lie in the QMD's memory, so a QMD that is written again has to be copied again;
+//! Assumed, in each case so that more mistakes are found:
+//! - the two fields are in the QMD's memory, so a QMD that is written again has to be copied again;
 //! - invalidating, copying or scheduling an active QMD is an error, and so is decrementing a counter that is 0;
-//! - nothing but WAIT_FOR_IDLE, the host's WFI and SET_REFERENCE, and releases with WFI waits for kernels: inline writes, plain releases and reports go
-//!   past them. Copies on a graphics channel do, too, though GA100's manual (`dev_ram`, subchannels) says that Host waits until the engine is idle when a
-//!   channel goes from compute to its copy engine or back: that wait is for other channels' kernels as well, and nobody should need it;
+//! - only WAIT_FOR_IDLE, the host's WFI and SET_REFERENCE, and releases with WFI wait for kernels; inline writes, plain releases and reports do
+//!   not. Copies on a graphics channel do not either. GA100's manual (`dev_ram`, subchannels) says that Host waits until the engine is idle when a
+//!   channel changes between compute and its copy engine; but that wait also covers other channels' kernels, and no program should rely on it;
 //! - a kernel reads its parameters when it runs, at the end of its time;
 //! - a bank that a QMD fetches ahead (CONSTANT_BUFFER_PREFETCH, PREFETCH_POST) is in the cache from then on.
 //!
-//! A QMD that runs no stand-in is done as soon as it starts, but where kernels are slow on purpose ([`crate::Planted::SlowKernel`]).
+//! A QMD that runs no stand-in is complete as soon as it starts, unless kernels are slowed by [`crate::Planted::SlowKernel`].
 
 use super::channel::Channel;
 use super::constants::Constants;
@@ -38,10 +38,10 @@ const REQUIRE: u32 = 1 << 16;
 const COUNTER: u32 = 0xffff;
 /// CONSTANT_BUFFER_PREFETCH.
 const PREFETCH_POST: u64 = 2;
-/// QMDs that may be done at once one after another; the rest has to wait for the next turn.
+/// Successive QMDs that may complete in one turn; the rest waits for the next turn.
 const AT_ONCE: usize = 1 << 10;
 
-/// What all channels share.
+/// State that all channels share.
 #[derive(Debug, Default)]
 pub struct Sked {
     shared: Mutex<Shared>,
@@ -88,11 +88,11 @@ struct Kernel {
     at_once: bool,
 }
 
-/// What is done to a QMD.
+/// An action on a QMD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     Invalidate,
-    /// COPY_SCHEDULE, and whether a scheduling PCAS is required whatever the QMD says.
+    /// COPY_SCHEDULE, and whether a scheduling PCAS is required regardless of the QMD.
     Copy {
         require: bool,
     },
@@ -133,12 +133,12 @@ impl Kernels {
         self.at_once(channel, gpu)
     }
 
-    /// One turn of the GPU's thread: kernels whose time has come run.
+    /// One turn of the GPU's thread: kernels that are due run.
     pub(super) fn turn(&mut self, channel: &Channel, gpu: &Runlists) -> Result<(), Fault> {
         if self.active.is_empty() {
             return Ok(());
         }
-        // Those that start meanwhile have their first turn with the next call.
+        // Kernels that start meanwhile have their first turn with the next call.
         for kernel in &mut self.active {
             kernel.due = kernel.left == 0;
             kernel.left = kernel.left.saturating_sub(1);
@@ -150,7 +150,7 @@ impl Kernels {
         self.at_once(channel, gpu)
     }
 
-    /// Forgets them, whose QMDs are free then: the channel is no more.
+    /// Removes the channel's kernels, whose QMDs are free then: the channel has ended.
     pub(super) fn clear(&mut self, channel: &Channel, gpu: &Runlists) {
         let mut shared = gpu.sked.lock();
         for kernel in self.active.drain(..) {
@@ -158,7 +158,7 @@ impl Kernels {
         }
     }
 
-    /// (A loop and not a recursion: QMDs may start each other for ever.)
+    /// (A loop and not a recursion: QMDs may start each other forever.)
     fn at_once(&mut self, channel: &Channel, gpu: &Runlists) -> Result<(), Fault> {
         for _ in 0..AT_ONCE {
             let Some(i) = self.active.iter().position(|kernel| kernel.at_once) else { break };
@@ -189,7 +189,7 @@ impl Kernels {
             Act::Decrement if state & COUNTER == 0 => {
                 return Err(Fault::engine("SKEDCHECK36_DEPENDENCE_COUNTER_UNDERFLOW", address));
             }
-            // The last one is a scheduling PCAS by itself, as CUDA's chains show.
+            // The last decrement also counts as a scheduling PCAS, as CUDA's chains show.
             Act::Decrement => state = (state - 1) & !REQUIRE,
         }
         space.write_u32(address + STATE, state)?;
@@ -220,7 +220,7 @@ impl Kernels {
         Ok(())
     }
 
-    /// The kernel runs, and what follows from that.
+    /// Runs the kernel, and does what follows from its end.
     fn complete(
         &mut self,
         address: u64,
@@ -268,7 +268,7 @@ fn run(qmd: &Qmd, code: Option<StandIn>, space: &AddressSpace, gpu: &Runlists) -
                 let mut shared = gpu.sked.lock();
                 let all = shared.constants.read(space, bank.address, bank.bytes)?;
                 let first = all.get(FIRST_PARAMETER as usize..).and_then(|bytes| bytes.first_chunk::<8>());
-                // A copy of a bank that was not told where it lies: a kernel would read the other bank's parameters.
+                // A copy of a bank that was not adjusted to its address: a kernel would read the other bank's parameters.
                 if first.is_some_and(|at| ![0, bank.address + PARAMETERS].contains(&u64::from_le_bytes(*at))) {
                     return Err(Fault::engine("a bank that names another's parameters", bank.address));
                 }
@@ -282,7 +282,7 @@ fn run(qmd: &Qmd, code: Option<StandIn>, space: &AddressSpace, gpu: &Runlists) -
     }
     for i in (0..8).filter(|i| qmd.element("CONSTANT_BUFFER_PREFETCH", *i) == Some(PREFETCH_POST)) {
         if let Some(bank) = qmd.constant_buffer(i) {
-            // (What cannot be fetched ahead is fetched when it is needed.)
+            // (A bank that cannot be fetched ahead is fetched when it is needed.)
             let _ = gpu.sked.lock().constants.read(space, bank.address, bank.bytes);
         }
     }

@@ -4,13 +4,13 @@ use super::Fault;
 use crate::space::AddressSpace;
 use crate::standin::{Operation, StandIn, pattern};
 
-/// Words that [`Operation::Step`] looks at in one piece.
+/// Words that [`Operation::Step`] processes in one piece.
 const WORDS: usize = 1024;
 
 /// The stand-in at a program address, if there is one.
 pub(super) fn fetch(space: &AddressSpace, program: u64) -> Result<Option<StandIn>, Fault> {
     let mut code = [0; StandIn::BYTES];
-    // (A QMD without code has 0 there; what is not mapped is unknown code.)
+    // (A QMD without code has 0 there; unmapped memory is unknown code.)
     if program == 0 || space.read(program, &mut code).is_err() {
         return Ok(None);
     }
@@ -19,7 +19,7 @@ pub(super) fn fetch(space: &AddressSpace, program: u64) -> Result<Option<StandIn
         .map_err(|number| Fault::engine("stand-in kernel of no known operation", number.into()))
 }
 
-/// Runs one with its parameters, on a grid of so many threads.
+/// Runs one with its parameters, on a grid of this many threads.
 pub(super) fn run(space: &AddressSpace, operation: Operation, parameters: &[u8], threads: u32) -> Result<(), Fault> {
     let bytes = |at: usize, len: usize| {
         let short = Fault::engine("constant bank 0 is shorter than the parameters", parameters.len() as u64);

@@ -31,7 +31,7 @@ struct Request {
 }
 
 impl Request {
-    /// The class's parameters. A size that is not the class's is refused; 0 means "the class's".
+    /// The class's parameters. A size other than the class's is refused; 0 means "the class's".
     fn params<T: Plain>(&self) -> Outcome<T> {
         self.optional()?.ok_or(status::INVALID_ARGUMENT)
     }
@@ -43,7 +43,7 @@ impl Request {
         if self.size != 0 && self.size as usize != size_of::<T>() {
             return Err(status::INVALID_PARAM_STRUCT);
         }
-        // SAFETY: the caller of the ioctl says that params points to the class's struct; its size was compared.
+        // SAFETY: the caller of the ioctl promises that params points to the class's struct; its size was compared.
         Ok(Some(unsafe { (self.params as *const T).read_unaligned() }))
     }
 
@@ -55,7 +55,7 @@ impl Request {
         if self.size != 0 && self.size as usize != shape.size() {
             return Err(status::INVALID_PARAM_STRUCT);
         }
-        // SAFETY: the caller of the ioctl says that params points to the class's struct; its size was compared.
+        // SAFETY: the caller of the ioctl promises that params points to the class's struct; its size was compared.
         unsafe { super::with_shape(self.params as *mut u8, shape, change) }
     }
 
@@ -91,7 +91,7 @@ impl Machine {
     }
 
     fn alloc(&self, file: &File, request: &Request) -> Outcome<u32> {
-        // Parameters are copied in before anything else is looked at.
+        // Parameters are copied in before anything else is checked.
         let layouts = &self.branch.layouts;
         let copied = match request.class {
             class if is_channel(class) => layouts.channel_alloc.size(),
@@ -216,7 +216,7 @@ impl Machine {
         Ok(Kind::Memory(Arc::new(memory)))
     }
 
-    /// Checks what a channel is made of (`kernel_channel.c`).
+    /// Checks the parameters of a channel (`kernel_channel.c`).
     fn channel(
         &self,
         request: &Request,
@@ -373,7 +373,7 @@ impl Machine {
         gone.iter().flat_map(|client| client.objects.values()).for_each(|object| self.release(&object.kind));
     }
 
-    /// The last of an object that is no longer in any tree.
+    /// The end of an object that is no longer in any tree.
     fn release(&self, kind: &Kind) {
         match kind {
             Kind::Channel { channel, group } => {

@@ -1,8 +1,7 @@
-//! BAR1: the bus addresses at which video memory stands while it is mapped for the CPU.
+//! BAR1: the bus addresses at which GPU memory is mapped for the CPU.
 //!
-//! An address belongs to one mapping from RM_MAP_MEMORY until RM_UNMAP_MEMORY, or until its memory or client is freed. Other
-//! devices on the bus reach the memory there, and nothing anywhere else. Memory of a pool ([`crate::pool`]) has its own addresses, at which
-//! several mappings of it stand.
+//! An address belongs to one mapping from RM_MAP_MEMORY until RM_UNMAP_MEMORY, or until its memory or client is freed. Other devices on the bus can
+//! access only the memory there. Memory of a pool ([`crate::pool`]) has its own addresses, which several of its mappings share.
 
 use super::{Machine, lock};
 use crate::memory::{Memory, PAGE};
@@ -13,7 +12,7 @@ use std::sync::Arc;
 pub const ADDRESS: u64 = 0x1000_0000_0000;
 pub const SIZE: u64 = 128 << 30;
 
-/// What stands at an address.
+/// A mapping at an address.
 #[derive(Debug)]
 struct Mapping {
     address: u64,
@@ -52,7 +51,7 @@ impl Bar1 {
         if length > ADDRESS + SIZE - at { Err(status::INSUFFICIENT_RESOURCES) } else { Ok(at) }
     }
 
-    /// RM_UNMAP_MEMORY of what was mapped at `address` through this handle.
+    /// RM_UNMAP_MEMORY of the mapping at `address` through this handle.
     pub fn unmap(&mut self, client: u32, handle: u32, address: u64) -> Outcome {
         let is = |mapping: &Mapping| (mapping.address, mapping.client, mapping.handle) == (address, client, handle);
         let found = self.0.iter().position(is).ok_or(status::OBJECT_NOT_FOUND)?;
@@ -69,7 +68,7 @@ impl Bar1 {
         self.0.retain(|mapping| mapping.client != client);
     }
 
-    /// The memory at an address and its offset there, if all `length` bytes stand in one mapping.
+    /// The memory at an address and the offset in it, if all `length` bytes are in one mapping.
     fn find(&self, address: u64, length: usize) -> Option<(&Memory, u64)> {
         let end = address.checked_add(length as u64)?;
         let holds = |mapping: &&Mapping| mapping.address <= address && end <= mapping.address + mapping.length;
@@ -79,7 +78,7 @@ impl Bar1 {
 }
 
 impl Machine {
-    /// Another device on the bus reads video memory through BAR1. `None`: nothing stands there.
+    /// Another device on the bus reads GPU memory through BAR1. `None`: nothing is mapped there.
     pub fn bus_read(&self, address: u64, into: &mut [u8]) -> Option<()> {
         let bar1 = lock(&self.bar1);
         let (memory, offset) = bar1.find(address, into.len())?;
@@ -93,7 +92,7 @@ impl Machine {
         memory.write(offset, from)
     }
 
-    /// Mappings that stand in BAR1 now: how many, and their bytes.
+    /// The current mappings in BAR1: their number, and their bytes.
     pub fn bar1_mappings(&self) -> (usize, u64) {
         let bar1 = lock(&self.bar1);
         (bar1.0.len(), bar1.0.iter().map(|mapping| mapping.length).sum())

@@ -1,4 +1,4 @@
-//! What the driver says about itself and its card before there is a client.
+//! What the driver reports about itself and its card before there is a client.
 
 use super::{Machine, bar1};
 use crate::MARKER;
@@ -14,7 +14,7 @@ pub const REGISTERS: u64 = 0xf000_0000;
 const DEVICE_ID: u16 = 0x2330;
 
 impl Machine {
-    /// CARD_INFO: an array as long as the request says.
+    /// CARD_INFO: an array of the length in the request.
     ///
     /// # Safety
     /// `arg` points to `size` bytes.

@@ -30,7 +30,7 @@ pub const CLASSES: [u32; 11] = [
 
 /// Copy engines of an H100.
 const COPY_ENGINES: u32 = 10;
-/// The first of them that belong to graphics.
+/// The number of copy engines that belong to graphics; they are first.
 const GRAPHICS_COPY_ENGINES: u32 = 2;
 const NO_ID: u32 = u32::MAX;
 
@@ -52,16 +52,16 @@ impl Params {
         if self.at == 0 || self.size as usize != shape.size() {
             return Err(status::INVALID_PARAM_STRUCT);
         }
-        // SAFETY: the caller of the ioctl says that params points to `size` bytes, the struct's size as just compared.
+        // SAFETY: the caller of the ioctl promises that params points to `size` bytes, the struct's size as just compared.
         unsafe { super::with_shape(self.at as *mut u8, shape, change) }
     }
 
-    /// Reads, lets `change` work on it, writes it back. A size that is not the command's is refused.
+    /// Reads the parameters, lets `change` work on them, and writes them back. A size other than the command's is refused.
     fn with<T: Plain>(&self, change: impl FnOnce(&mut T) -> Outcome) -> Outcome {
         if self.at == 0 || self.size as usize != size_of::<T>() {
             return Err(status::INVALID_PARAM_STRUCT);
         }
-        // SAFETY: the caller of the ioctl says that params points to `size` bytes, the struct's size as just compared.
+        // SAFETY: the caller of the ioctl promises that params points to `size` bytes, the struct's size as just compared.
         let mut value = unsafe { (self.at as *const T).read_unaligned() };
         change(&mut value)?;
         // SAFETY: as above.
@@ -76,7 +76,7 @@ impl Machine {
         0
     }
 
-    /// What GET_CLASSLIST answers now.
+    /// The current answer to GET_CLASSLIST.
     fn classes(&self) -> [u32; CLASSES.len()] {
         let compute = self.runlists.plot.compute_class().unwrap_or(class::HOPPER_COMPUTE_A);
         CLASSES.map(|class| if class == class::HOPPER_COMPUTE_A { compute } else { class })
@@ -203,7 +203,7 @@ impl Machine {
     }
 }
 
-/// The physical engines behind a copy engine. Those of graphics have none of their own: they use the next two engines'.
+/// The physical engines of a copy engine. Those of graphics have none of their own: they use those of the next two engines.
 fn physical(number: u32) -> u32 {
     if number < GRAPHICS_COPY_ENGINES { 1 << (number + GRAPHICS_COPY_ENGINES) } else { 1 << number }
 }
@@ -223,14 +223,14 @@ fn copy_caps(number: u32) -> u16 {
     caps
 }
 
-/// Without a list it tells how many there are; with one it fills `count` of them.
+/// Without a list it returns the number of classes; with one it fills `count` of them.
 fn class_list(params: &mut ClassList, classes: &[u32; CLASSES.len()]) -> Outcome {
     if params.list == 0 {
         params.count = CLASSES.len() as u32;
         return Ok(());
     }
     let count = (params.count as usize).min(CLASSES.len());
-    // SAFETY: the caller says that `list` points to `count` words.
+    // SAFETY: the caller promises that `list` points to `count` words.
     unsafe { std::ptr::copy_nonoverlapping(classes.as_ptr().cast::<u8>(), params.list as *mut u8, count * 4) };
     Ok(())
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 const HOST: u64 = 0x4000_0000;
 
 impl Machine {
-    /// RM_MAP_MEMORY: the file named in it stands for the range until it is closed.
+    /// RM_MAP_MEMORY: the named file represents the range until it is closed.
     pub(super) fn map_memory(&self, file: &File, call: &mut Nvos33Fd) -> i32 {
         call.status = status::of(self.prepare_mapping(file, call));
         0
@@ -34,7 +34,7 @@ impl Machine {
         let target = self.file(call.fd).ok_or(status::INVALID_ARGUMENT)?;
         let window = match kind {
             Kind::Memory(memory) => {
-                // Memory behind a BAR is mapped through nvidia0, system memory through nvidiactl.
+                // Memory in a BAR is mapped through nvidia0, system memory through nvidiactl.
                 let node = if memory.place == Place::Video { Node::Gpu } else { Node::Control };
                 let end = call.offset.checked_add(call.length).ok_or(status::INVALID_LIMIT)?;
                 if target.node != node || memory.place == Place::User {
@@ -68,7 +68,7 @@ impl Machine {
         Ok(())
     }
 
-    /// RM_UNMAP_MEMORY: the CPU mapping itself goes with `munmap`.
+    /// RM_UNMAP_MEMORY: the CPU mapping itself is removed by `munmap`.
     pub(super) fn unmap_memory(&self, file: &File, call: &mut Nvos34) -> i32 {
         let check = || -> Outcome {
             let mut objects = lock(&self.objects);
@@ -84,7 +84,7 @@ impl Machine {
         0
     }
 
-    /// `mmap` of one of our files: the address, or an errno.
+    /// `mmap` of a file of the software GPU: the address, or an errno.
     ///
     /// # Safety
     /// As `mmap(2)`.
@@ -125,7 +125,7 @@ impl Machine {
                 if trapped {
                     signal::install();
                     if !doorbell::register(at, len, prot, self.bell) {
-                        // SAFETY: the mapping that was just made and that nobody knows yet.
+                        // SAFETY: the mapping was just made, and nothing uses it yet.
                         unsafe { sys::munmap(at, len) };
                         return Err(libc::ENOMEM);
                     }
@@ -158,13 +158,13 @@ unsafe fn map_file(memory: &Memory, addr: usize, len: usize, prot: i32, flags: i
     if at == libc::MAP_FAILED { Err(sys::errno()) } else { Ok(at as usize) }
 }
 
-/// UVM files are mapped to reserve addresses for managed memory, which is not modelled: the range alone is given.
+/// UVM files are mapped to reserve addresses for managed memory, which is not modelled: only the range is reserved.
 fn uvm_reservation(state: &FileState, addr: usize, len: usize, flags: i32) -> Result<usize, i32> {
     if !state.uvm.initialized() {
         return Err(libc::EBADFD);
     }
     let flags = flags & !libc::MAP_SHARED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a reservation without rights; with MAP_FIXED the caller of mmap answers for the range.
+    // SAFETY: a reservation without rights; with MAP_FIXED the caller of mmap is responsible for the range.
     let at = unsafe { sys::mmap(addr, len, libc::PROT_NONE, flags, -1, 0) };
     if at == libc::MAP_FAILED { Err(sys::errno()) } else { Ok(at as usize) }
 }

@@ -47,7 +47,7 @@ pub enum Node {
 }
 
 impl Node {
-    /// The node of a path, if it is one of ours.
+    /// The node at a path, if it is one of the software GPU's.
     pub fn of_path(path: &[u8]) -> Option<Node> {
         match path {
             b"/dev/nvidiactl" => Some(Node::Control),
@@ -70,12 +70,12 @@ struct File {
 struct FileState {
     /// REGISTER_FD: the control file that this one belongs to.
     control: Option<u64>,
-    /// RM_MAP_MEMORY: what the next `mmap` of this file gives.
+    /// RM_MAP_MEMORY: what the next `mmap` of this file maps.
     mapping: Option<Window>,
     uvm: uvm::Uvm,
 }
 
-/// What a file stands for in `mmap`.
+/// What `mmap` of a file maps.
 #[derive(Clone, Debug)]
 enum Window {
     Memory { memory: Arc<Memory>, offset: u64, length: u64 },
@@ -90,7 +90,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Machine {
     pub mode: Mode,
     pub counters: &'static Counters,
-    /// What the driver says that it is; its structs are this branch's.
+    /// The reported version of the driver; its structs are this branch's.
     version: String,
     branch: &'static Branch,
     bell: &'static Bell,
@@ -99,14 +99,14 @@ pub struct Machine {
     next_file: AtomicU64,
     objects: Mutex<Objects>,
     bar1: Mutex<bar1::Bar1>,
-    /// What all video memory is taken from, where it is one file that other devices reach.
+    /// The pool of all GPU memory, if it is one file that other devices can access.
     video: Option<Arc<Pool>>,
-    /// What a usermode page is made of where it is not trapped.
+    /// The memory of usermode pages that are not trapped.
     usermode: Mutex<Option<Arc<Memory>>>,
 }
 
 impl Machine {
-    /// The same with a driver that says it is `version` and has the structs of branch `structs`.
+    /// The same with a driver that reports `version` and has the structs of branch `structs`.
     pub fn with_driver(mode: Mode, counters: &'static Counters, version: &str, structs: u32) -> &'static Machine {
         Machine::build(mode, counters, None, (version.to_owned(), Branch::nearest(structs)))
     }
@@ -145,7 +145,7 @@ impl Machine {
         }))
     }
 
-    /// As the environment says: `DOORBELL_SOFTGPU` (`strict` or `poll`), `DOORBELL_SOFTGPU_COUNTERS`, `DOORBELL_SOFTGPU_VIDEO` and
+    /// As set by the environment: `DOORBELL_SOFTGPU` (`strict` or `poll`), `DOORBELL_SOFTGPU_COUNTERS`, `DOORBELL_SOFTGPU_VIDEO` and
     /// `DOORBELL_SOFTGPU_FAULT`.
     pub fn from_environment() -> &'static Machine {
         let mode = match std::env::var("DOORBELL_SOFTGPU").as_deref() {
@@ -168,7 +168,7 @@ impl Machine {
         machine
     }
 
-    /// Breaks the GPU in one way, or mends it.
+    /// Plants one fault in the GPU, or removes it.
     pub fn plant(&self, fault: Option<Planted>) {
         self.bell.lose(match fault {
             Some(Planted::LostDoorbell { nth }) => nth,
@@ -182,7 +182,7 @@ impl Machine {
         self.bell.ring(token);
     }
 
-    /// Stops the GPU: nothing is executed any more.
+    /// Stops the GPU: nothing more is executed.
     pub fn stop(&self) {
         self.runlists.stop();
     }
@@ -191,12 +191,12 @@ impl Machine {
         lock(&self.files).get(&fd).cloned()
     }
 
-    /// True for a descriptor that one of our nodes was opened as.
+    /// Whether a descriptor is an open node of the software GPU.
     pub fn owns(&self, fd: RawFd) -> bool {
         lock(&self.files).contains_key(&fd)
     }
 
-    /// Opens a node: a memory file stands for it, so that `dup`, `close` and `fstat` work by themselves. Errno on failure.
+    /// Opens a node: a memory file represents it, so that `dup`, `close` and `fstat` work without help. Errno on failure.
     pub fn open(&self, node: Node, cloexec: bool) -> Result<RawFd, i32> {
         let name = match node {
             Node::Control => c"softgpu-nvidiactl",
@@ -205,7 +205,7 @@ impl Machine {
         };
         let fd = sys::memfd(name, 0)?;
         if !cloexec {
-            // SAFETY: a flag of our own new descriptor.
+            // SAFETY: a flag of a descriptor that was just made here.
             unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_SETFD, 0) };
         }
         let id = self.next_file.fetch_add(1, Ordering::Relaxed);
@@ -213,14 +213,14 @@ impl Machine {
         Ok(fd)
     }
 
-    /// `new` is another descriptor of the file behind `old`.
+    /// `new` is another descriptor of the same file as `old`.
     pub fn duplicated(&self, old: RawFd, new: RawFd) {
         if let Some(file) = self.file(old) {
             lock(&self.files).insert(new, file);
         }
     }
 
-    /// A descriptor is gone; with the last one of a control file go its clients.
+    /// A descriptor was closed; the last one of a control file also closes its clients.
     pub fn closed(&self, fd: RawFd) {
         let last = {
             let mut files = lock(&self.files);
@@ -238,7 +238,7 @@ impl Machine {
     /// One ioctl. 0, or an errno.
     ///
     /// # Safety
-    /// `arg` points to what the request takes, and so do the pointers inside.
+    /// `arg` points to the request's argument, and the pointers inside are valid as well.
     pub unsafe fn ioctl(&self, fd: RawFd, request: u64, arg: *mut u8) -> i32 {
         let Some(file) = self.file(fd) else { return libc::EBADF };
         if arg.is_null() {
@@ -250,7 +250,7 @@ impl Machine {
         }
         let Some(nr) = rm_nr(request) else { return libc::ENOTTY };
         let size = request_size(request);
-        // SAFETY: every call checks the size that the request declares, and the caller says that arg is that long.
+        // SAFETY: every call checks the size that the request declares, and the caller promises that arg is that long.
         unsafe {
             match nr {
                 nr::CARD_INFO => self.card_info(arg, size),
@@ -263,7 +263,7 @@ impl Machine {
                 nr::CONTROL => with(arg, size, |call| self.control(&file, call)),
                 nr::DUP_OBJECT => with(arg, size, |call| self.dup_object(&file, call)),
                 nr::MAP_MEMORY => with(arg, size, |call| self.map_memory(&file, call)),
-                // Nothing is mapped by RM here: UVM does that.
+                // RM maps nothing here: UVM does that.
                 nr::MAP_MEMORY_DMA if size == self.branch.layouts.map_dma.size() => {
                     with_shape(arg, &self.branch.layouts.map_dma, |call| call.status = status::INVALID_CLIENT);
                     0

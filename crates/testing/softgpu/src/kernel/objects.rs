@@ -26,12 +26,12 @@ pub enum Kind {
     Space(Arc<AddressSpace>),
     Group(Arc<Group>),
     ContextShare(Arc<AddressSpace>),
-    /// `wrapped`: allocated under the device; RM makes a group of its own around it.
+    /// `wrapped`: allocated under the device; RM creates a group around it.
     Channel {
         channel: Arc<Channel>,
         group: Arc<Group>,
     },
-    /// What tells whether confidential computing is on.
+    /// The object that reports whether confidential computing is on.
     Confidential,
     /// A client's part of the GPU (MIG).
     Part,
@@ -43,7 +43,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Memory and engines have several: one stands for all.
+    /// Memory and engines have several classes: one represents all.
     fn class(&self) -> u32 {
         match self {
             Kind::Device => class::NV01_DEVICE_0,
@@ -94,7 +94,7 @@ impl Objects {
         self.clients.get(&client).and_then(|c| c.objects.get(&handle)).ok_or(status::OBJECT_NOT_FOUND)
     }
 
-    /// True while some handle stands for this memory: duplicates do.
+    /// Whether some handle names this memory: duplicates do.
     pub fn names(&self, memory: &Arc<Memory>) -> bool {
         let all = self.clients.values().flat_map(|client| client.objects.values());
         all.into_iter().any(|object| matches!(&object.kind, Kind::Memory(other) if Arc::ptr_eq(other, memory)))
@@ -119,7 +119,7 @@ impl Objects {
         Ok(handle)
     }
 
-    /// The handle that an object will get: the wanted one if free, or one of RM's own.
+    /// The handle that an object will get: the wanted one if free, or one that RM chooses.
     pub fn free_handle(&mut self, client: u32, wanted: u32) -> Outcome<u32> {
         let taken = |objects: &Objects, handle| {
             handle == client || objects.clients.get(&client).is_some_and(|c| c.objects.contains_key(&handle))

@@ -78,7 +78,7 @@ impl Uvm {
 
 impl Machine {
     /// # Safety
-    /// `arg` points to what the request takes.
+    /// `arg` points to the request's argument.
     pub(super) unsafe fn uvm_ioctl(&self, file: &File, request: u64, arg: *mut u8) -> i32 {
         let layouts = &self.branch.layouts;
         if !crate::sys::readable(arg as usize, uvm::size(self.branch, request)) {
@@ -87,10 +87,10 @@ impl Machine {
         let mut state = lock(&file.state);
         let uvm = &mut state.uvm;
         if request != uvm::INITIALIZE && request != uvm::MM_INITIALIZE && !uvm.initialized {
-            // The status of a call that UVM does not even look at stays as it is; the ioctl itself fails.
+            // The status of a call that UVM does not even process stays unchanged; the ioctl itself fails.
             return libc::EBADFD;
         }
-        // SAFETY: the caller says that arg points to the request's struct, which is what each arm takes it for.
+        // SAFETY: the caller promises that arg points to the request's struct, as each arm assumes.
         unsafe {
             match request {
                 uvm::INITIALIZE => with(arg, |p: &mut Initialize| {
@@ -204,7 +204,7 @@ impl Machine {
 /// # Safety
 /// `arg` points to a `T`; UVM's requests carry no size to check.
 unsafe fn with<T: Plain>(arg: *mut u8, call: impl FnOnce(&mut T)) {
-    // SAFETY: the caller's contract; the pointer may be unaligned, any bytes are a value.
+    // SAFETY: the caller's contract; the pointer may be unaligned, and any bytes are a valid value.
     unsafe {
         let mut value = arg.cast::<T>().read_unaligned();
         call(&mut value);

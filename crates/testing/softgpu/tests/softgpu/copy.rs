@@ -71,7 +71,7 @@ fn the_copy_seen_on_real_hardware_runs_as_it_is() {
 }
 
 #[test]
-fn transfer_none_moves_nothing() {
+fn transfer_none_moves_no_bytes() {
     let rig = Rig::new();
     rig.src.write(0, &[1; 16]);
     rig.copy_channel().ok(&copy(SRC, DST, 16, 0x180));
@@ -265,7 +265,7 @@ fn pages_of_the_program_are_copied_and_gone_ones_fault() {
     rig.src.write(0, b"to the program");
     channel.ok(&copy(SRC, NOWHERE, 14, 0x182));
     assert_eq!(unsafe { std::slice::from_raw_parts(page.cast::<u8>(), 14) }, b"to the program");
-    // Unreadable rather than unmapped: other tests' mappings would come here.
+    // Unreadable rather than unmapped: other tests' mappings could be placed here.
     unsafe { libc::mprotect(page, 0x2000, libc::PROT_NONE) };
     assert_eq!(channel.run(&copy(NOWHERE, DST, 8, 0x182)), Some(31));
 }

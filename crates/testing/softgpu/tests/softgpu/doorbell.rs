@@ -39,7 +39,7 @@ impl Page {
         store(self.at, offset, value);
     }
 
-    /// A `mov`: the decoder knows no comparison with memory, into which a load may be folded.
+    /// A `mov`: the decoder does not know comparisons with memory, into which a load may be folded.
     #[inline(never)]
     fn load(&self, offset: usize) -> u32 {
         unsafe { self.at.add(offset).cast::<u32>().read_volatile() }
@@ -127,7 +127,7 @@ fn another_channels_token_does_not_run_this_one() {
 }
 
 #[test]
-fn stores_beside_the_doorbell_ring_nothing() {
+fn stores_next_to_the_doorbell_do_not_ring() {
     let _alone = alone();
     let rig = Rig::new();
     let channel = rig.copy_channel();
@@ -166,7 +166,7 @@ fn a_second_mapping_of_the_same_file_is_another_doorbell() {
 }
 
 #[test]
-fn a_moved_doorbell_goes_on_ringing() {
+fn a_moved_doorbell_still_rings() {
     let _alone = alone();
     let rig = Rig::new();
     let channel = rig.copy_channel();
@@ -216,7 +216,7 @@ fn doorbells_that_move_while_threads_ring_lose_nothing() {
         });
         let mut spare = second;
         for _ in 0..300 {
-            // Another mapping moves over the one that is being rung.
+            // Another mapping replaces the one that is being rung.
             let more = unsafe { libc::mremap(page.at.cast(), 0, 0x10000, libc::MREMAP_MAYMOVE) };
             let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
             let moved = unsafe { libc::mremap(spare, 0x10000, 0x10000, flags, page.at.cast::<c_void>()) };
@@ -272,7 +272,7 @@ static CALLS: AtomicU32 = AtomicU32::new(0);
 static REAL: AtomicUsize = AtomicUsize::new(0);
 static SHADOW: AtomicUsize = AtomicUsize::new(0);
 
-/// What a tap's handler does: takes the store that the page in front did not allow, and rings the page behind itself.
+/// As in a tap's handler: takes the store that the page in front did not allow, and rings the page behind itself.
 extern "C" fn tap(_: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     use trap::Registers;
     let address = unsafe { (*info).si_addr() } as usize;
@@ -321,7 +321,7 @@ fn a_page_that_the_program_protected_faults_in_the_layer_above_which_may_ring_it
     }
     assert_eq!(CALLS.load(Ordering::Relaxed), 19);
     let back = handle(old.sa_sigaction, old.sa_flags);
-    assert_eq!(back.sa_sigaction, tap as *const () as usize, "sigaction tells what was registered");
+    assert_eq!(back.sa_sigaction, tap as *const () as usize, "sigaction returns what was registered");
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn sixteen_threads_ring_and_nothing_is_lost() {
     let before = doorbells(&rig);
     let channels: Vec<_> = (0..8).map(|_| rig.copy_channel()).collect();
     let rung = before + 8 + 8 * 500;
-    // Two threads a channel; who has the lock has the ring.
+    // Two threads per channel; the one with the lock has the ring.
     let locks: Vec<Mutex<()>> = channels.iter().map(|_| Mutex::new(())).collect();
     struct Shared<'a>(&'a [Chan<'a>]);
     unsafe impl Sync for Shared<'_> {}
@@ -347,7 +347,7 @@ fn sixteen_threads_ring_and_nothing_is_lost() {
                     let guard = locks[thread % 8].lock().unwrap();
                     channel.push(&host_sem(SRC + 16 * thread as u64, n + 1, 1));
                     drop(guard);
-                    // Outside the lock: two rings of one channel may come in any order.
+                    // Outside the lock: two rings of one channel may arrive in any order.
                     store(at as *mut u8, 0x90, channel.token);
                 }
             });

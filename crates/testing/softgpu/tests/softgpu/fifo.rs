@@ -1,4 +1,4 @@
-//! GPFIFO entries, method headers, and what kills a channel before any engine is asked.
+//! GPFIFO entries, method headers, and what kills a channel before any engine is reached.
 
 use crate::rig::*;
 use rm::class::{self, engine};
@@ -268,7 +268,7 @@ fn a_killed_channel_leaves_its_reason_in_the_counters() {
     assert_eq!(counters.fault.load(std::sync::atomic::Ordering::Relaxed), 32);
 }
 
-/// Random streams, most of them made of methods that exist: whatever they do to their own channel, the GPU lives on.
+/// Random streams, most of them of existing methods: whatever they do to their own channel, the GPU continues.
 #[test]
 fn no_stream_stops_the_gpu() {
     let rig = Rig::new();
@@ -309,7 +309,7 @@ fn no_stream_stops_the_gpu() {
         if round % 8 < 2 {
             channel.run_for_a_while();
         }
-        // Blocked, killed or done: it goes away.
+        // Blocked, killed or done: it can be freed.
         rm::driver::free(&rig.driver, rig.ctl, rig.client, rig.device, channel.group).unwrap();
     }
     rig.copy_channel().alive();

@@ -3,7 +3,7 @@
 use crate::rig::*;
 use std::sync::atomic::Ordering;
 
-/// The channel stands at an acquire: it consumes nothing until `open` lets it.
+/// The channel waits at an acquire: it consumes nothing until `open` releases it.
 #[track_caller]
 fn blocks_until(rig: &Rig, words: &[u32], open: impl FnOnce()) {
     let (channel, other) = (rig.copy_channel(), rig.copy_channel());
@@ -12,7 +12,7 @@ fn blocks_until(rig: &Rig, words: &[u32], open: impl FnOnce()) {
     channel.bell();
     settle();
     assert_eq!(channel.get(), get, "the acquire did not block");
-    // Others go on meanwhile.
+    // Other channels continue meanwhile.
     other.alive();
     open();
     assert_eq!(channel.finish(), None);
@@ -74,7 +74,7 @@ fn release_64_bit_writes_eight_bytes() {
 }
 
 #[test]
-fn release_with_timestamp_writes_sixteen_bytes_and_time_goes_on() {
+fn release_with_timestamp_writes_sixteen_bytes_and_time_advances() {
     let rig = Rig::new();
     let channel = rig.copy_channel();
     channel.ok(&host_sem(SRC, 7, 1 | 1 << 20 | 1 << 25));

@@ -1,4 +1,4 @@
-//! The kernel driver's side: what is answered, and what misuse is refused with.
+//! The kernel driver's side: its answers, and its errors for misuse.
 
 use crate::rig::*;
 use doorbell_softgpu::{Mode, SoftDriver, status};
@@ -428,7 +428,7 @@ fn duplicates_are_counted_once() {
 }
 
 #[test]
-fn copy_engines_tell_what_is_behind_them() {
+fn copy_engines_report_their_physical_engines() {
     use rm::abi::control::{CE_PCE_MASK, CePceMask, STATIC_BAR1_INFO, StaticBar1Info};
     let rig = bare(Mode::Strict);
     let mask = |engine_type| {
@@ -456,7 +456,7 @@ fn the_self_check_passes_on_every_branch_and_finds_a_planted_size() {
         let report = check(&soft, branch);
         assert_eq!((report.failed, report.seen), (0, 15), "{}", branch.number);
     }
-    // The string of one branch, the structs of another: what differs is named, and nothing else.
+    // The version string of one branch with the structs of another: exactly the differences are named.
     for (says, has, failed) in [
         (580, 570, part::MAPPINGS | part::MEMORY),
         (580, 610, part::CHANNELS | part::UVM),

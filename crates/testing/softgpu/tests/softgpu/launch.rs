@@ -1,4 +1,4 @@
-//! Graphs of stand-in kernels as CUDA writes them run in their order.
+//! Graphs of stand-in kernels, written as CUDA writes them, run in their order.
 
 use crate::launch_rig::{DATA_AT, Launcher, graphics, without_waits};
 use crate::rig::*;
@@ -33,7 +33,7 @@ fn chains_run_in_their_order_in_the_upload_and_in_each_launch() {
         let gpu = Launcher::new(&rig);
         let graph = gpu.logging(Graph::chain(n));
         gpu.channel.push(&graph.upload());
-        // Nothing waits on the CPU.
+        // The CPU waits for nothing.
         (1..=5).for_each(|k| gpu.channel.push(&graph.again(k)));
         gpu.channel.bell();
         gpu.done(0, 5);
@@ -106,7 +106,7 @@ fn the_second_group_waits_for_the_first_ones_counter() {
         gpu.done(1, k as u32);
         assert_eq!((gpu.data(0), gpu.data(0x40)), (0, 0));
     }
-    // Without the wait the memset comes first.
+    // Without the wait the memset is first.
     gpu.channel.ok(&without_waits(&graph.again(3)));
     until(|| gpu.counter(1) == 14 && gpu.counter(0) == 14);
     assert_eq!(gpu.data(0), 9);
@@ -213,7 +213,7 @@ fn parameters_change_with_an_inline_write_and_an_invalidation() {
     gpu.channel.ok(&[change.clone(), graph.again(1)].concat());
     gpu.done(0, 1);
     assert_eq!(gpu.log(), [1, 2, 1, 77]);
-    // Without INVALIDATE_SHADER_CACHES_NO_WFI the kernel sees what it saw before.
+    // Without INVALIDATE_SHADER_CACHES_NO_WFI the kernel sees the earlier parameters.
     let change = graph.set_parameters(2, &standin::pointer_and_word(graph_log(), 78));
     gpu.channel.ok(&[change[..change.len() - 2].to_vec(), graph.again(2)].concat());
     gpu.done(0, 2);
@@ -223,7 +223,7 @@ fn parameters_change_with_an_inline_write_and_an_invalidation() {
     assert_eq!(gpu.log()[6..], [1, 78]);
 }
 
-/// The QMD in front of a chain fetches the head's bank: what is written after it is too late.
+/// The QMD before a chain fetches the head's bank: what is written afterwards is too late.
 #[test]
 fn a_bank_that_was_fetched_ahead_is_not_read_again() {
     let rig = Rig::new();

@@ -1,4 +1,4 @@
-//! What the compute scheduler refuses, and that each planted fault of launches is found by a submitter's own checks.
+//! What the compute scheduler refuses, and that a submitter's own checks find each planted fault of launches.
 
 use crate::launch_rig::{Launcher, graphics, without_waits};
 use crate::rig::*;
@@ -59,13 +59,13 @@ fn a_counter_that_is_0_cannot_be_decremented() {
     let graph = gpu.logging(Graph::chain(2));
     gpu.channel.ok(&graph.upload());
     gpu.done(0, 0);
-    // Kernel 2 has no counter; the head has 2, and is started by the last of them.
+    // Kernel 2 has no counter; the head has 2, and the last of them starts it.
     let down = |kernel| act(&graph, kernel, PcasAction::DecrementDependence);
     assert_eq!(gpu.channel.run(&down(2)), Some(ENGINE));
 }
 
 #[test]
-fn a_kernel_that_faults_frees_the_qmds_of_those_beside_it() {
+fn a_faulting_kernel_frees_the_qmds_of_concurrent_kernels() {
     let rig = Rig::new();
     let gpu = Launcher::new(&rig);
     let good = gpu.logging(Graph::diamond());
@@ -114,7 +114,7 @@ fn actions_and_dependents_that_are_not_modelled_kill_the_channel() {
 }
 
 #[test]
-fn a_kernel_that_touches_nothing_mapped_is_a_fault_of_the_mmu() {
+fn a_kernel_that_accesses_unmapped_memory_is_an_mmu_fault() {
     let rig = Rig::new();
     let gpu = Launcher::new(&rig);
     for (operation, parameters) in [
@@ -135,7 +135,7 @@ fn a_kernel_that_touches_nothing_mapped_is_a_fault_of_the_mmu() {
     assert_eq!(rig.compute_channel().run(&[graph.upload(), inc(1, 0x110, &[0])].concat()), Some(ENGINE));
 }
 
-/// Whatever is written over a graph's QMDs and whatever PCAS is sent to them, the GPU goes on.
+/// Whatever is written over a graph's QMDs and whatever PCAS is sent to them, the GPU continues.
 #[test]
 fn random_qmds_and_actions_never_stop_the_gpu() {
     let rig = Rig::new();
@@ -170,7 +170,7 @@ fn random_qmds_and_actions_never_stop_the_gpu() {
     }
     println!("{killed} of 100 were killed");
     assert!(killed > 0);
-    // What they have left behind is no hindrance.
+    // What they have left behind does not disturb.
     gpu.host.set(0, 0);
     let graph = gpu.logging(Graph::chain(3));
     gpu.channel.ok(&graph.upload());

@@ -49,7 +49,7 @@ impl<'a> Launcher<'a> {
         VIDEO_AT + CODE + 0x100 * operation as u64
     }
 
-    /// Kernels of this operation take so many turns.
+    /// Kernels of this operation take this many turns.
     pub fn slow(&self, operation: Operation, turns: u32) {
         self.video.write((CODE + 0x100 * operation as u64) as usize, &StandIn { operation, turns }.code());
     }
@@ -100,7 +100,7 @@ pub fn graphics(rig: &Rig) -> Chan<'_> {
     channel
 }
 
-/// The words of a launch without what it waits for: SEM_ADDR_LO to SEM_EXECUTE are left out.
+/// The words of a launch without its waits: SEM_ADDR_LO to SEM_EXECUTE are left out.
 pub fn without_waits(words: &[u32]) -> Vec<u32> {
     let mut left = words.to_vec();
     while let Some(at) = left.iter().position(|word| *word == 0x2005_0017) {

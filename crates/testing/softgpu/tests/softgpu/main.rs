@@ -1,5 +1,5 @@
-//! The software GPU by itself, in process: every opcode that it knows has a test here that fails without it.
-// Every unsafe block here touches memory that the rig has mapped and holds for the whole test.
+//! The software GPU alone, in process: every opcode that it knows has a test here that fails without it.
+// Every unsafe block here accesses memory that the rig has mapped and holds for the whole test.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 mod compute;

@@ -1,4 +1,4 @@
-//! Each planted fault does what it says, and a mended GPU is whole again.
+//! Each planted fault has its effect, and a repaired GPU works again.
 
 use crate::rig::*;
 use doorbell_softgpu::Planted;
@@ -10,7 +10,7 @@ const RELEASE_TIMED: u32 = 0x0210_0001;
 fn a_short_copy_lacks_its_last_byte_and_a_long_one_has_one_more() {
     let rig = Rig::new();
     let channel = rig.copy_channel();
-    // 64 KiB and a byte: the missing byte is a chunk of its own.
+    // 64 KiB and a byte: the missing byte is a separate chunk.
     for len in [1usize, 8, 4096, 65536, 65537] {
         let data = noise(len, len as u64);
         rig.src.write(0, &data);
@@ -30,7 +30,7 @@ fn a_short_copy_lacks_its_last_byte_and_a_long_one_has_one_more() {
         assert_eq!(rig.dst.read(len, 2), [0xee; 2]);
     }
     rig.driver.machine.plant(Some(Planted::LongCopy));
-    // Nothing lies past the end of the memory: no byte more, and no fault.
+    // Nothing is mapped past the end of the memory: no byte more, and no fault.
     channel.ok(&copy(SRC, DST + DATA - 8, 8, 0x182));
 }
 
@@ -56,7 +56,7 @@ fn a_slow_copy_copies_every_byte_and_takes_longer() {
 }
 
 #[test]
-fn a_lost_release_leaves_the_word_and_goes_on() {
+fn a_lost_release_leaves_the_word_and_the_channel_continues() {
     let rig = Rig::new();
     let channel = rig.copy_channel();
     rig.src.set(0x8000, 5);

@@ -1,7 +1,7 @@
-//! The words of CUDA's own graphs, recorded on an H200 (580.159.04, CUDA 13.0), do here what they did there.
+//! The words of CUDA's own graphs, recorded on an H200 (580.159.04, CUDA 13.0), have the same effect here as there.
 //!
-//! The recording has no data: constant banks and the numbers that counters are set to are zeros. So a counter is 0 before a launch's kernels and 1 after
-//! them, and what a launch waits for is set by hand.
+//! The recording has no data: constant banks and the numbers to which counters are set are zeros. So a counter is 0 before a launch's kernels and 1
+//! after them, and the values that a launch waits for are set by hand.
 
 use crate::launch_rig::graphics;
 use crate::rig::*;
@@ -61,7 +61,7 @@ fn cudas_own_graphs_upload_and_launch() {
             assert_eq!(channel.error(), None, "launch {k}");
             assert_eq!(rig.counters().kernels.load(Ordering::Relaxed), k * recipe.kernels() as u64);
         }
-        // Launched again while it runs: the wait is all that keeps them apart.
+        // Launched again while it runs: only the wait keeps them apart.
         let twice = [again.clone(), crate::launch_rig::without_waits(&again)].concat();
         counters.set(counter, waits[0] as u32);
         assert_eq!(channel.run(&twice), Some(13));

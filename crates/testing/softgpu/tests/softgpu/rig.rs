@@ -305,7 +305,7 @@ impl Chan<'_> {
         self.ring.set(0x208c, self.put.get());
     }
 
-    /// Words into the pushbuffer; where they are.
+    /// Puts words into the pushbuffer; returns their address.
     pub fn place(&self, words: &[u32]) -> u64 {
         let mut cursor = self.cursor.borrow_mut();
         if *cursor + words.len() * 4 > 1 << 20 {
@@ -340,7 +340,7 @@ impl Chan<'_> {
         self.error()
     }
 
-    /// Until everything is consumed or the channel is dead; what blocks is not waited for.
+    /// Runs until everything is consumed or the channel is dead; a blocked channel is not waited for.
     pub fn run_for_a_while(&self) {
         let start = Instant::now();
         while self.get() != self.put.get() && self.error().is_none() && start.elapsed() < SETTLED {
@@ -359,7 +359,7 @@ impl Chan<'_> {
         assert_eq!(self.run(words), None, "the channel was killed");
     }
 
-    /// A whole life of this rig's data: still works after something else went wrong.
+    /// The whole path of this rig's data: it still works after something else went wrong.
     #[track_caller]
     pub fn alive(&self) {
         self.rig.src.write(0x100, b"alive and well!!");

@@ -183,7 +183,7 @@ impl Registers {
     }
 }
 
-/// One element and its written bytes, where nothing comes from the source.
+/// One element and its written bytes, if no component comes from the source.
 fn pattern(remap: &Remap) -> Option<(u32, [u8; 16], u16)> {
     let size = remap.component_bytes() as usize;
     let (mut bytes, mut written) = ([0u8; 16], 0u16);

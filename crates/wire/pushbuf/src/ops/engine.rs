@@ -110,7 +110,7 @@ impl Host {
     }
 }
 
-/// What one subchannel's engine has been told.
+/// The registers of one subchannel's engine.
 #[derive(Debug, Clone)]
 struct Registers {
     copy: copy::Registers,
@@ -122,7 +122,8 @@ struct Registers {
     pcas: u32,
     qmd_address: [u32; 2],
     qmd: [u32; MAX_WORDS],
-    /// Registers whose value is not known, a bit each: `report` from 0, `report_old` from 4, `pcas` 7, `qmd_address` from 8; words of `qmd`.
+    /// Registers with unknown values, one bit each: `report` from 0, `report_old` from 4, `pcas` 7, `qmd_address` from 8. `unknown_qmd` has one bit
+    /// for each word of `qmd`.
     unknown: u16,
     unknown_qmd: u128,
 }
@@ -181,8 +182,8 @@ impl Registers {
 
 /// From the writes of one channel to operations.
 ///
-/// Operations come in the order of the stream. An inline copy is held back (and what follows it) until a launch in the same segment shows what it was
-/// for, until the segment ends, or until 64 operations are held. What is allocated is allocated by [`Engine::new`].
+/// Operations come in the order of the stream. An inline copy and the operations after it are held back until a launch in the same segment shows
+/// its purpose, until the segment ends, or until 64 operations are held. All memory is allocated by [`Engine::new`].
 #[derive(Debug, Clone)]
 pub struct Engine {
     segment: u64,
@@ -225,14 +226,14 @@ impl Engine {
         }
     }
 
-    /// The segment is over: everything that was held is emitted. An inline copy whose data goes on in the next segment is not.
+    /// The segment is over: everything that was held is emitted. An inline copy whose data continues in the next segment is kept.
     pub fn end_segment(&mut self, sink: &mut impl FnMut(&Op)) {
         self.release_held(sink);
         self.segment += 1;
     }
 
-    /// Words are missing between the segment that ended last and the next: what the registers held may have changed. Operations that use a register
-    /// before it is written again are [`Op::guessed`]; an inline copy that was not over comes out as it is.
+    /// Words are missing between the last segment and the next: registers may have changed. Operations that use a register before it is written
+    /// again are [`Op::guessed`]; an unfinished inline copy is emitted as it is.
     pub fn forget(&mut self, sink: &mut impl FnMut(&Op)) {
         for subch in 0..8 {
             self.end_inline(subch, sink);
@@ -287,7 +288,8 @@ impl Engine {
         }
     }
 
-    /// Most writes only fill a register: what sets something off lives in functions of its own, whose frames hold whole operations.
+    /// Most writes only fill a register. Methods that trigger an operation are in separate functions, because their stack frames hold whole
+    /// operations.
     #[inline]
     fn write(&mut self, write: &Write, sink: &mut impl FnMut(&Op)) {
         let Target { subch, class_id, .. } = write.target;
@@ -391,7 +393,7 @@ impl Engine {
             SEND_SIGNALING_PCAS_B if value >> 1 & 1 != 0 => {
                 return self.pcas(write, How::Pcas { invalidate: value & 1 != 0 }, sink);
             }
-            // SCHEDULE, INVALIDATE_COPY_SCHEDULE, PREFETCH_SCHEDULE, INVALIDATE_PREFETCH_COPY_SCHEDULE; the other actions launch nothing.
+            // SCHEDULE, INVALIDATE_COPY_SCHEDULE, PREFETCH_SCHEDULE, INVALIDATE_PREFETCH_COPY_SCHEDULE; other actions launch no kernel.
             SEND_SIGNALING_PCAS2_B if matches!(value & 15, 2 | 3 | 9 | 10) => {
                 return self.pcas(write, How::Pcas2 { action: (value & 15) as u8 }, sink);
             }
@@ -417,7 +419,7 @@ impl Engine {
                 if index + 1 != words {
                     return;
                 }
-                // A QMD of which words are missing is not one that was seen.
+                // If words of a QMD are missing, it counts as not seen.
                 let whole = registers.unknown_qmd & ((1 << words) - 1) == 0;
                 let qmd = registers.qmd.get(..words).filter(|_| whole).and_then(|w| Qmd::parse_for(class_id, w));
                 let qmd_address = address(upper & 0x1ff, lower) << 8;
@@ -472,23 +474,23 @@ impl Engine {
         }
     }
 
-    /// The address of the kernel as the driver puts it into constant buffer 0, where that is among the recent copies.
+    /// The address of the kernel that the driver puts into constant buffer 0, if that is among the recent copies.
     fn kernel(&self, qmd: &Qmd) -> Option<u64> {
         let constants = qmd.constant_buffer(0)?;
         let mut words = [0; 2];
         let (known, _) = self.recent.read(constants.address.saturating_add(KERNEL), &mut words);
         let kernel = u64::from(words[1]) << 32 | u64::from(words[0]);
-        // Other drivers may have something else there. Code is aligned, and lies in one range of 4 GiB.
+        // Other drivers may store another value there. Code is aligned, and is within one range of 4 GiB.
         let is_code = kernel != 0 && kernel.is_multiple_of(128) && kernel >> 32 == qmd.program_address() >> 32;
         (known == words.len() && is_code).then_some(kernel)
     }
 
-    /// Says of the inline copies that are held what this launch shows.
+    /// Sets the purpose of the held inline copies that this launch uses.
     fn give_purpose(&mut self, qmd_address: u64, qmd: &Qmd) {
         let qmd_end = qmd_address.saturating_add(4 * qmd.words().len() as u64);
         let touches =
             |inline: &Inline, from: u64, to: u64| inline.dst < to && from < inline.dst.saturating_add(inline.bytes());
-        // Looked up only if there is another inline copy to tell.
+        // Looked up only if another inline copy is held.
         let mut constants = None;
         for op in &mut self.held {
             let What::Inline(inline) = &mut op.what else { continue };

@@ -50,7 +50,7 @@ impl Active {
         self.words() >= self.most_words()
     }
 
-    /// Notes where data lies, and says how many of the words belong to the copy.
+    /// Notes where the data is, and returns how many of the words belong to the copy.
     pub(super) fn take(&mut self, at: At, words: u32) -> u32 {
         let words = self.most_words().saturating_sub(self.words()).min(u64::from(words)) as u32;
         if words > 0 {
@@ -159,7 +159,7 @@ impl Registers {
 struct Record {
     at: At,
     dst: u64,
-    /// Of the first word, counted from the first word ever remembered.
+    /// Index of the first word, counted from the first word ever remembered.
     start: u64,
     words: u32,
 }
@@ -217,7 +217,7 @@ impl Recent {
         self.records.fill(None);
     }
 
-    /// A copy begins. Only one line in pitch layout lies in memory as it lies in the stream.
+    /// A copy begins. Only a single line in pitch layout has the same layout in memory as in the stream.
     pub(super) fn begin(&mut self, at: At, inline: &Inline) {
         if inline.dst_layout == Layout::Pitch && inline.line_count <= 1 {
             self.next = (self.next + 1) % RECORDS;

@@ -1,11 +1,11 @@
-//! What the hardware's scheduler refuses in a QMD, found before it is told of it.
+//! Finds what the hardware's scheduler would refuse in a QMD, before the QMD is submitted.
 //!
-//! A QMD that it refuses kills the channel, and with it everything in the channel's group. The numbers of its errors are those of open-gpu-doc's
-//! `pri_sked` (GA100); the limits are those of compute capability 9.0 (CUDA C++ Programming Guide, technical specifications). Version 4.0 alone is checked.
+//! A refused QMD kills the channel, and with it everything in the channel's group. Error numbers are those of open-gpu-doc's `pri_sked` (GA100);
+//! limits are those of compute capability 9.0 (CUDA C++ Programming Guide, technical specifications). Only version 4.0 is checked.
 
 use super::Qmd;
 
-/// Why a QMD is not fit to be started.
+/// Why a QMD must not be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is {value:#x}: {why} (error {error} of the hardware's scheduler)")]
 pub struct Unfit {
@@ -50,7 +50,7 @@ impl Qmd {
         }
         self.check_threads()?;
         self.check_memory()?;
-        // Without blocks it runs nothing.
+        // Without blocks it runs no kernel.
         if self.grid() == [0; 3] { Ok(()) } else { self.check_kernel() }
     }
 
@@ -132,7 +132,7 @@ impl Qmd {
         }
         if let Some(cluster) = self.cluster() {
             let blocks = cluster.iter().fold(1u64, |all, n| all.saturating_mul((*n).into()));
-            // (The grid counts clusters: it is whole clusters whatever it says.)
+            // (The grid counts clusters, so it is always whole clusters.)
             if !(1..=MOST_CLUSTER).contains(&blocks) {
                 let why = "a cluster has 1 to 16 blocks";
                 return unfit("GPC_CGA_WIDTH, GPC_CGA_HEIGHT, GPC_CGA_DEPTH", blocks, why, ZERO);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cuda_starts_is_fit() {
+    fn qmds_of_cuda_pass_the_check() {
         assert_eq!(seen().check(), Ok(()));
         let mut order = seen();
         for name in ["GRID_WIDTH", "GRID_HEIGHT", "GRID_DEPTH", "PROGRAM_ADDRESS_LOWER", "PROGRAM_ADDRESS_UPPER"] {

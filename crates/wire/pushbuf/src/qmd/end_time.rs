@@ -13,7 +13,8 @@ const VERSION: u32 = 0x40;
 const TYPE_SHIFT: u32 = 23;
 /// GRID_WIDTH; GRID_HEIGHT and GRID_DEPTH are the lower halves of the next two words.
 const GRID_AT: usize = 32;
-/// RELEASE_ENABLE(i) and what follows it take 16 bits from bit 320 + 16 i on; RELEASE_SEMAPHOREi_ADDR_LOWER is word 20 + 4 i. The last release first.
+/// RELEASE_ENABLE(i) and the fields after it take 16 bits from bit 320 + 16 i on; RELEASE_SEMAPHOREi_ADDR_LOWER is word 20 + 4 i. The last release
+/// first.
 const RELEASES: [Release; 2] = [Release { word: 11, shift: 0, at: 28 }, Release { word: 10, shift: 16, at: 24 }];
 impl Release {
     fn is_enabled(&self, at: usize, word: impl Fn(usize) -> u32) -> bool {
@@ -46,10 +47,10 @@ pub const LAUNCH_DMA: u16 = 0x1b0;
 pub const LOAD_INLINE_DATA: u16 = 0x1b4;
 pub const SEND_PCAS_A: u16 = 0x2b4;
 
-/// QMDs of one segment that wait for the scheduler to be told of them, at most. CUDA tells it right behind each.
+/// Maximum number of QMDs of one segment that are written but not yet handed to the scheduler. CUDA hands over each QMD right after its write.
 const WAITING: usize = 4;
 
-/// What lies in a segment at a QMD's place.
+/// What a segment contains at a QMD's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// Version 4.0, with blocks.
@@ -63,16 +64,16 @@ pub enum Found {
 /// A QMD that a segment writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// Where the GPU has it.
+    /// Its GPU address.
     pub address: u64,
     /// The index of its first word in the segment.
     pub at: usize,
 }
 
 /// Finds the QMDs that a segment of `length` words writes and then hands to the compute scheduler (SEND_PCAS_A with their address). Bytes of the
-/// program that merely look like one are no QMD: nobody schedules them. `word` reads one of the segment's words.
+/// program that merely look like a QMD are not reported, because no method schedules them. `word` reads one of the segment's words.
 pub fn find(length: usize, mut word: impl FnMut(usize) -> u32, mut found: impl FnMut(Found)) {
-    // Their addresses, and where they begin in the segment (0: none); the oldest is written over.
+    // Their addresses, and where they begin in the segment (0: none); a new one overwrites the oldest.
     let (mut addresses, mut places, mut next) = ([0u64; WAITING], [0usize; WAITING], 0usize);
     let (mut upper, mut lower, mut bytes, mut lines) = (0u32, 0u32, 0u32, 0u32);
     let mut i = 0;
@@ -170,7 +171,7 @@ pub fn store_at(
     true
 }
 
-/// Where a QMD stores its end, and the payload, if that is at an address that `is_slot` knows. It is then as its program wrote it.
+/// The address where a QMD stores its end, and the payload, if `is_slot` accepts the address. The QMD is then restored to what its program wrote.
 pub fn take(
     at: usize,
     is_slot: impl Fn(u64) -> bool,
@@ -194,7 +195,7 @@ pub struct Node {
     pub is_stamped: bool,
     /// The QMDs that it acts on when it is done; 0 for none.
     pub starts: [u64; 2],
-    /// For whoever puts nodes together.
+    /// For the caller, who groups nodes.
     pub group: u32,
 }
 
@@ -213,7 +214,7 @@ pub fn is_of_a_graph(at: usize, mut word: impl FnMut(usize) -> u32) -> bool {
     word(at + REDUCTION.0) & REDUCTION.1 != 0
 }
 
-/// The QMDs that a segment uploads, if they are a graph's; call it after [`store_at`]. `is_slot` knows the addresses that were given to it.
+/// The QMDs that a segment uploads, if they are a graph's; call it after [`store_at`]. `is_slot` accepts the addresses that `store_at` was given.
 pub fn nodes(length: usize, word: impl Fn(usize) -> u32, is_slot: impl Fn(u64) -> bool, mut node: impl FnMut(Node)) {
     find(length, &word, |found| {
         let (w, is_kernel) = match found {
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graphs_qmds_say_what_they_start() {
+    fn the_qmds_of_a_graph_name_their_dependents() {
         let mut q = qmd(8);
         q.set_element("RELEASE_REDUCTION_ENABLE", 0, 1).unwrap();
         q.set_element("DEPENDENT_QMD_ENABLE", 0, 1).unwrap();
@@ -417,7 +418,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a segment holds: nothing beyond its words is looked at.
+        /// For any segment: no access beyond its words.
         #[test]
         fn no_words_lead_out_of_the_segment(mut words in prop::collection::vec(any::<u32>(), 0..400), cut in 0..400usize) {
             let whole = segment(qmd(8).words(), AT, AT);

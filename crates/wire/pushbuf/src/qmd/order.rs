@@ -1,7 +1,7 @@
-//! How QMDs order each other: what one does to others when it is done, what the host does to one, and setting what a QMD points to.
+//! How QMDs order each other: what one QMD does to others when it is done, what the host does to a QMD, and setting a QMD's pointers.
 //!
-//! Fields and values as in NVIDIA's class references (open-gpu-doc: `clc6c0qmd.h` to `clcec0qmd.h`, `clcbc0.h`); their bits are in `classes/*qmd.tsv`.
-//! Versions 2 to 4 have one or two dependents; of version 5 only what its table names is read.
+//! Fields and values as in NVIDIA's class references (open-gpu-doc: `clc6c0qmd.h` to `clcec0qmd.h`, `clcbc0.h`); their bits are in
+//! `classes/*qmd.tsv`. Versions 2 to 4 have one or two dependents; for version 5 only the fields in its table are read.
 
 use super::{Error, Qmd};
 use crate::semaphore::Reduction;
@@ -96,7 +96,7 @@ impl PcasAction {
         (PcasAction::IncrementCwdRefCounter, 13, "INCREMENT_CWD_REF_COUNTER"),
     ];
 
-    /// Of the method's data word. (SELECT and OFFSET_MINUS_ONE belong to INCREMENT_PUT and are not looked at.)
+    /// The action in the method's data word. (SELECT and OFFSET_MINUS_ONE belong to INCREMENT_PUT and are ignored.)
     pub fn of_word(word: u32) -> PcasAction {
         let code = (word & 15) as u8;
         PcasAction::CODES.iter().find(|c| c.1 == code).map_or(PcasAction::Reserved(code), |c| c.0)
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_qmd_points_to_is_read_and_set() {
+    fn pointers_of_a_qmd_are_read_and_set() {
         let mut qmd = Qmd::new(Layout::of(4, 0).unwrap());
         assert_eq!(qmd.dependents().count(), 0);
         qmd.set_element("DEPENDENT_QMD_ENABLE", 1, 1).unwrap();

@@ -11,8 +11,8 @@ use super::{ChannelAllocFull, MemoryAlloc, Nvos46, Nvos47, Shape, VaspaceAlloc, 
 #[derive(Debug)]
 pub struct Branch {
     pub number: u32,
-    /// First and last version whose layouts are known to be these. For [`Source::Headers`] the range ends with the last
-    /// release for which a second source says the same; `tests/abi.tsv` names the tags that were compiled.
+    /// First and last version whose layouts are known to be these. For [`Source::Headers`] the range ends with the last release that a second
+    /// source confirms; `tests/abi.tsv` names the tags that were compiled.
     pub first: &'static str,
     pub last: &'static str,
     pub source: Source,
@@ -175,7 +175,7 @@ impl Branch {
         Branch::nearest(USUAL)
     }
 
-    /// What of a UVM request's declared struct the branch does not have.
+    /// The parts of a UVM request's declared struct that the branch does not have.
     pub const fn uvm_cuts(&self, request: u64) -> Cuts {
         match request {
             uvm::UNREGISTER_CHANNEL => self.layouts.uvm_unregister_channel.cuts(),

@@ -78,7 +78,7 @@ plain_struct! {
         pub gpu_ids: [u32; 32],
     }
 
-    /// NV0000_CTRL_GPU_ATTACH_IDS_PARAMS: ends at 0xFFFFFFFF; 0xFFFF first attaches all.
+    /// NV0000_CTRL_GPU_ATTACH_IDS_PARAMS: ends at 0xFFFFFFFF; 0xFFFF as the first id attaches all.
     pub struct AttachIds = 132 {
         pub gpu_ids: [u32; 32],
         pub failed_id: u32,
@@ -158,13 +158,13 @@ plain_struct! {
     pub struct CePceMask = 8 {
         /// In: NV2080_ENGINE_TYPE_COPYn.
         pub engine_type: u32,
-        /// The physical copy engines behind it, counted within its shim.
+        /// The physical copy engines of this copy engine, numbered within its shim.
         pub mask: u32,
     }
 
     /// NV2080_CTRL_FB_GET_STATIC_BAR1_INFO_PARAMS
     pub struct StaticBar1Info = 24 {
-        /// All client-visible video memory stands in BAR1 for good, in physical order.
+        /// All client-visible GPU memory is permanently mapped in BAR1, in physical order.
         pub enabled: u8,
         /// Branch 580 and later.
         pub write_combined: u8,

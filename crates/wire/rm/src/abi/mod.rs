@@ -1,4 +1,4 @@
-//! The kernel driver's ABI: ioctl numbers and the structs behind them. No code, no state, no std.
+//! The kernel driver's ABI: ioctl numbers and their structs. No code, no state, no std.
 //!
 //! Each struct is declared once, with every field that any driver branch has; which of them a branch lacks is in
 //! [`BRANCHES`], chosen by [`Abi`]. Source: open-gpu-kernel-modules 535.86.05 to 595.45.04 (`nvos.h`, `nv_escape.h`,
@@ -37,8 +37,7 @@ pub const fn request_size(request: u64) -> usize {
     ((request >> 16) & 0x3fff) as usize
 }
 
-/// Bytes of allocation parameters: as declared, or, where the caller left that 0 (libcuda does), as the driver knows
-/// them by class.
+/// Bytes of allocation parameters: the declared size or, if the caller declared 0 (libcuda does), the size that the driver uses for the class.
 pub const fn alloc_params_size(branch: &Branch, class: u32, declared: u32) -> u32 {
     if declared != 0 {
         return declared;

@@ -188,7 +188,7 @@ impl ContextShareAlloc {
     pub const SYNC: u32 = 0;
     /// Asynchronous compute subcontext.
     pub const ASYNC: u32 = 1;
-    /// VEID as `subcontext` says.
+    /// VEID given by `subcontext`.
     pub const SPECIFIED: u32 = 2;
 }
 
@@ -197,7 +197,7 @@ pub mod notifier {
     pub const ERROR: usize = 0;
     pub const WORK_SUBMIT_TOKEN: usize = 1;
     pub const KEY_ROTATION: usize = 2;
-    /// Slots that the memory behind hObjectError must hold.
+    /// Slots that the memory object hObjectError must hold.
     pub const SLOTS: usize = 3;
 }
 

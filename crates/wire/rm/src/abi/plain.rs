@@ -1,7 +1,7 @@
 //! Structs that cross into the kernel byte for byte.
 //!
-//! The one invariant: a [`Plain`] type has no implicit padding and every bit pattern is a value of it, so that it can be
-//! viewed as bytes, read from bytes of any length and start as zeros. [`plain_struct!`] proves it at compile time.
+//! The invariant: a [`Plain`] type has no implicit padding and every bit pattern is a valid value. So it can be viewed as bytes, read from bytes of
+//! any length, and start as zeros. [`plain_struct!`] proves it at compile time.
 
 use core::mem::size_of;
 

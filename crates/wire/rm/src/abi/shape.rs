@@ -1,7 +1,7 @@
-//! A struct as one driver branch has it: which bytes of the declaration here that branch does not have.
+//! A struct as one driver branch has it: which bytes of the full declaration the branch lacks.
 //!
-//! Each struct is declared once, with every field that any branch has. NVIDIA has only ever put fields in or lengthened an
-//! array, so a branch's layout is the declaration with some bytes taken out.
+//! Each struct is declared once, with every field that any branch has. NVIDIA has only ever inserted fields or lengthened an array, so a branch's
+//! layout is the declaration with some bytes removed.
 
 use super::Plain;
 use core::marker::PhantomData;
@@ -14,7 +14,7 @@ pub struct Shape<T> {
     of: PhantomData<fn() -> T>,
 }
 
-/// Begin and end, in bytes of the declaration, of what is missing; in order, without overlap.
+/// Begin and end of the missing ranges, in bytes of the declaration; in order, without overlap.
 pub type Cuts = &'static [(usize, usize)];
 
 impl<T: Plain> Shape<T> {
@@ -34,17 +34,17 @@ impl<T: Plain> Shape<T> {
         Shape { cuts, of: PhantomData }
     }
 
-    /// What the branch does not have.
+    /// The bytes that the branch does not have.
     pub const fn cuts(&self) -> Cuts {
         self.cuts
     }
 
-    /// Bytes that the branch's struct has; 0: the branch has no such struct.
+    /// Size of the branch's struct in bytes; 0: the branch has no such struct.
     pub const fn size(&self) -> usize {
         size_of::<T>() - missing(self.cuts, size_of::<T>())
     }
 
-    /// Where the branch has what is declared at `offset`; `None` if it has not.
+    /// The branch's offset of the field declared at `offset`; `None` if the branch lacks it.
     pub const fn offset(&self, offset: usize) -> Option<usize> {
         let mut i = 0;
         while i < self.cuts.len() {
@@ -132,7 +132,7 @@ mod tests {
     const MIDDLE: Shape<Four> = Shape::without(&[(4, 8), (12, 16)]);
 
     #[test]
-    fn a_shape_reads_and_writes_what_it_has() {
+    fn a_shape_reads_and_writes_its_fields() {
         assert_eq!((MIDDLE.size(), Shape::<Four>::whole().size()), (8, 16));
         let mut bytes = [0xff; 10];
         assert_eq!(MIDDLE.write(&[1, 2, 3, 4], &mut bytes), Some(8));

@@ -1,6 +1,6 @@
 //! UVM ioctls: plain numbers without a size, so a wrong struct is not noticed by the kernel.
 //!
-//! Source: `uvm_ioctl.h`, `uvm_linux_ioctl.h`, `uvm_types.h`; see [`super::BRANCHES`] for which branch lacks what.
+//! Source: `uvm_ioctl.h`, `uvm_linux_ioctl.h`, `uvm_types.h`; see [`super::BRANCHES`] for the fields that each branch lacks.
 
 use super::{Branch, Plain, plain_struct};
 

@@ -1,12 +1,12 @@
-//! Which layouts a driver has, by its version string, and what may be done with them.
+//! The layouts of a driver, chosen by its version string, and what they may be used for.
 //!
-//! Recording reads what the program and the kernel have agreed on, so it goes on with the most likely layouts. Own channels
-//! hand structs to the kernel, so they need a version that the table names, or a user who accepts one that it does not.
+//! Recording only reads calls that the program and the kernel both understand, so it continues with the most likely layouts. For separate channels
+//! doorbell passes structs to the kernel, so they need a version that the table names, or a user who accepts another version.
 
 use super::branch::{BRANCHES, Branch, Source};
 use core::fmt;
 
-/// Set to anything but 0 or nothing: own channels also on a driver whose version the table does not name.
+/// If set to anything but 0 or the empty string: separate channels are also allowed on a driver whose version the table does not name.
 pub const UNVERIFIED_DRIVER: &str = "DOORBELL_UNVERIFIED_DRIVER";
 
 /// How much is known of a driver's layouts.
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_what_was_checked() {
+    fn a_refusal_names_the_known_versions() {
         for v in ["", "580", "520.1", "580.178.04", "610.57.04", "5.8.0", "580.x.1", "580..1", "1.2.3.4.5"] {
             let text = format!("{}", Abi::for_own_channels(v, false).unwrap_err());
             assert!(text.contains("570.86.15 to 570.211.01") && text.contains("580.65.06 to 580.173.02"), "{text}");

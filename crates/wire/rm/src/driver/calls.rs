@@ -9,7 +9,7 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::RawFd;
 
-/// How often a call is repeated that the driver answers with EAGAIN (it is busy), before that is an error.
+/// How often a call that returns EAGAIN (the driver is busy) is repeated before it becomes an error.
 const BUSY_TRIES: u32 = 10_000;
 
 /// Issues an RM ioctl with `arg` as its struct; repeats it when a signal interrupts or the driver is busy.
@@ -27,7 +27,7 @@ unsafe fn rm<T: Plain>(
     let request = abi::rm_request(nr, size_of::<T>());
     let mut busy = 0;
     loop {
-        // SAFETY: `arg` has the size that the request declares; its inner pointers are the caller's promise.
+        // SAFETY: `arg` has the size that the request declares; the caller guarantees its inner pointers.
         match unsafe { driver.ioctl(fd, request, (arg as *mut T).cast::<c_void>()) } {
             Ok(()) => return Ok(()),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -85,7 +85,7 @@ pub fn alloc<T: Plain>(
     alloc_bytes(driver, fd, client, parent, new, class, params.as_bytes_mut())
 }
 
-/// RM_ALLOC of a client of our own; `fd` is `/dev/nvidiactl` and owns it. Returns its handle.
+/// RM_ALLOC of a new client; `fd` is `/dev/nvidiactl` and owns it. Returns its handle.
 pub fn alloc_client(driver: &dyn Driver, fd: RawFd) -> Result<u32, RmError> {
     alloc_bytes(driver, fd, 0, 0, 0, class::NV01_ROOT_CLIENT, &mut [])
 }
@@ -121,8 +121,7 @@ pub unsafe fn control_bytes(
         params_size: params.len() as u32,
         status: 0,
     };
-    // SAFETY: `params` points to params_size bytes that are borrowed mutably for the call; what they point to in turn is
-    // the caller's promise.
+    // SAFETY: `params` points to params_size bytes that are borrowed mutably for the call; the caller guarantees the pointers in them.
     unsafe { rm(driver, fd, nr::CONTROL, &mut a, operation, subject)? };
     check(a.status, operation, subject)
 }
@@ -175,7 +174,7 @@ pub fn alloc_shaped<T: Plain>(
     shaped(shape, params, |bytes| alloc_bytes(driver, fd, client, parent, new, class, bytes))
 }
 
-/// Hands a struct over as a branch has it, and takes back what came of it.
+/// Passes a struct in the branch's layout, and copies the result back.
 fn shaped<T: Plain, R>(shape: &Shape<T>, params: &mut T, f: impl FnOnce(&mut [u8]) -> R) -> R {
     let mut bytes = shape.bytes(params);
     let result = f(&mut bytes);
@@ -226,7 +225,7 @@ pub fn gpu_id(driver: &dyn Driver, fd: RawFd, client: u32, subdevice: u32) -> Re
     Ok(id)
 }
 
-/// The device instance by which RM knows a GPU.
+/// RM's device instance of a GPU.
 pub fn device_instance(driver: &dyn Driver, fd: RawFd, client: u32, gpu_id: u32) -> Result<u32, RmError> {
     let mut id = abi::control::GpuIdInfo { gpu_id, ..Default::default() };
     // SAFETY: the parameters hold no pointers.
@@ -244,7 +243,7 @@ pub fn gpu_uuid(driver: &dyn Driver, fd: RawFd, client: u32, subdevice: u32) -> 
     Ok(uuid)
 }
 
-/// The confidential-computing feature that is on (0: none), or `None` where the driver does not know of any. Asked by a client of its own.
+/// The confidential-computing feature that is on (0: none), or `None` where the driver does not know of any. The query uses a new client.
 pub fn confidential_feature(driver: &dyn Driver, fd: RawFd) -> Result<Option<u8>, RmError> {
     let client = alloc_client(driver, fd)?;
     let asked = (|| {
@@ -285,7 +284,7 @@ pub fn class_list(driver: &dyn Driver, fd: RawFd, client: u32, device: u32) -> R
 /// RM_ALLOC_MEMORY of class 0x71: makes pinned user pages a memory object. `fd` is the GPU's own file.
 ///
 /// # Safety
-/// The pages stay mapped until the object is freed: the GPU writes to them behind the program's back.
+/// The pages stay mapped until the object is freed: the GPU writes to them without the program's involvement.
 #[allow(clippy::too_many_arguments)]
 pub unsafe fn alloc_user_pages(
     driver: &dyn Driver,
@@ -309,15 +308,14 @@ pub unsafe fn alloc_user_pages(
         fd: -1,
         ..Default::default()
     };
-    // SAFETY: the address is the caller's promise; the kernel pins the pages or refuses.
+    // SAFETY: the caller guarantees the address; the kernel pins the pages or refuses.
     unsafe { rm(driver, fd, nr::ALLOC_MEMORY, &mut a, operation, subject)? };
     check(a.status, operation, subject)?;
     Ok(a.new)
 }
 
-/// RM_MAP_MEMORY: prepares `map_fd`, a fresh descriptor (the GPU's file for video memory and doorbells, `/dev/nvidiactl`
-/// for host memory), for one mmap of exactly `length` bytes. Returns the linear address: for video memory, the bus
-/// address in BAR1.
+/// RM_MAP_MEMORY: prepares `map_fd` for one mmap of exactly `length` bytes. `map_fd` is a new descriptor: the GPU's file for GPU memory and
+/// doorbells, `/dev/nvidiactl` for host memory. Returns the linear address: for GPU memory, the bus address in BAR1.
 #[allow(clippy::too_many_arguments)]
 pub fn map_memory(
     driver: &dyn Driver,
@@ -422,7 +420,7 @@ pub fn driver_version(driver: &dyn Driver, ctl_fd: RawFd) -> Result<String, RmEr
     }
 }
 
-/// Whether the kernel has the structs of this branch: see [`crate::check`]. Files are opened for it, and nothing is changed.
+/// Whether the kernel has the structs of this branch: see [`crate::check`]. It opens files and changes nothing.
 pub fn self_check(driver: &dyn Driver, branch: &Branch) -> io::Result<check::Report> {
     // SAFETY: fresh memory, at an address of the kernel's choice.
     let begin = unsafe {
@@ -432,16 +430,16 @@ pub fn self_check(driver: &dyn Driver, branch: &Branch) -> io::Result<check::Rep
     if begin == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the first half of the mapping just made; the second stays without rights.
+    // SAFETY: the first half of the mapping just made; the second half keeps no access rights.
     let open = unsafe { libc::mprotect(begin, check::GROUND, libc::PROT_READ | libc::PROT_WRITE) };
     let checked = if open == 0 {
-        // SAFETY: as just mapped; nobody else knows of it.
+        // SAFETY: as just mapped; no other code has the address.
         let ground = unsafe { check::Ground::at(begin as usize) };
         checked(driver, branch, ground)
     } else {
         Err(io::Error::last_os_error())
     };
-    // SAFETY: our own mapping, which nothing refers to any more.
+    // SAFETY: doorbell's own mapping, without remaining references.
     unsafe { libc::munmap(begin, 2 * check::GROUND) };
     checked
 }
@@ -450,7 +448,7 @@ fn checked(driver: &dyn Driver, branch: &Branch, ground: check::Ground) -> io::R
     let on = |path: &std::ffi::CStr, ask: fn(&Branch, check::Ground, check::Ioctl<'_>) -> check::Report| {
         let fd = driver.open(path)?;
         let report = ask(branch, ground, &mut |request, arg| {
-            // SAFETY: what `check` gives is the request's argument, or ends where the kernel finds no more memory.
+            // SAFETY: `check` passes the request's argument, or one that ends where readable memory ends.
             let made = unsafe { driver.ioctl(fd, request, arg as *mut c_void) };
             made.err().map_or(0, |e| e.raw_os_error().unwrap_or(libc::EIO))
         });
@@ -495,7 +493,7 @@ const UVM_SLACK: usize = 4096;
 /// A UVM call. Refused unless structs may be handed to the driver that `abi` is of.
 ///
 /// # Safety
-/// `T` is the struct of `request`: the number carries no size, so nothing else checks it.
+/// `T` is the struct of `request`: the number carries no size, so there is no other check.
 pub unsafe fn uvm_call<T: UvmParams>(
     driver: &dyn Driver,
     abi: &Abi,
@@ -508,7 +506,7 @@ pub unsafe fn uvm_call<T: UvmParams>(
         return Err(RmError::UvmRefused { operation });
     }
     let cuts = abi.branch().uvm_cuts(request);
-    // Of words, as the kernel's struct is.
+    // Words, because the kernel's struct is aligned to words.
     let mut room = vec![0u64; (size_of::<T>() + UVM_SLACK).div_ceil(8)];
     let bytes = room.as_mut_slice();
     // SAFETY: the bytes of the words, which are borrowed for as long.

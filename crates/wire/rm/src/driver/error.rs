@@ -32,7 +32,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// A driver call that did not do what it was asked to.
+/// A driver call that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RmError {
     /// The ioctl went through and the driver refused.

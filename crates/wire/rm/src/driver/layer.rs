@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 /// is that of the same function of [`Driver`].
 #[allow(clippy::missing_safety_doc, reason = "said once, above")]
 pub trait Layer: Send + Sync {
-    /// The driver behind it.
+    /// The next driver.
     fn below(&self) -> &dyn Driver;
 
     fn open(&self, path: &CStr) -> io::Result<RawFd> {

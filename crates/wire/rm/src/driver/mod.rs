@@ -1,4 +1,4 @@
-//! The way to the kernel driver, and calls through it that cannot be half-checked.
+//! Access to the kernel driver, and calls whose results are always checked fully.
 //!
 //! [`Driver`] is the five system calls that the driver needs. [`Libc`] makes them through libc's exported functions, so
 //! that libraries preloaded into the process see them; a software GPU implements the trait in the same process.
@@ -30,7 +30,7 @@ pub trait Driver: Send + Sync {
     /// Maps `len` bytes of `fd` at `offset`; `addr` null lets the kernel choose.
     ///
     /// # Safety
-    /// With MAP_FIXED nothing that is still in use lies in the range.
+    /// With MAP_FIXED the range holds no memory that is still in use.
     unsafe fn mmap(
         &self,
         addr: *mut c_void,
@@ -83,7 +83,7 @@ impl Driver for Libc {
     }
 
     unsafe fn munmap(&self, addr: *mut c_void, len: usize) -> io::Result<()> {
-        // SAFETY: the caller's promise that nothing refers to the range.
+        // SAFETY: the caller guarantees that there are no references to the range.
         if unsafe { libc::munmap(addr, len) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 

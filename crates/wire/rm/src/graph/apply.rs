@@ -1,4 +1,4 @@
-//! What each fact does to the graph.
+//! The effect of each fact on the graph.
 
 use super::objects::{Backing, External};
 use super::*;
@@ -11,7 +11,7 @@ impl ObjectGraph {
         ObjectGraph::default()
     }
 
-    /// The driver's version, where it is known before a call says it.
+    /// Sets the driver's version, if it is known before a call returns it.
     pub fn set_driver(&mut self, version: &str) {
         self.branch = Some(Abi::of(version).branch());
     }
@@ -35,14 +35,14 @@ impl ObjectGraph {
         }
     }
 
-    /// As if a call through `fd` had said this: for what was there before anybody looked.
+    /// Applies a fact as if a call through `fd` had reported it: for state from before the recording began.
     pub fn told(&mut self, fd: i32, kind: FileKind, fact: Fact<'_>) {
         self.now += 1;
         let file = self.file_of(fd, kind);
         self.apply(fact, file);
     }
 
-    /// A call through `file` has said this.
+    /// Applies a fact from a call through `file`.
     fn apply(&mut self, fact: Fact<'_>, file: usize) {
         match fact {
             Fact::Created(c) => self.created(&c, file),
@@ -149,7 +149,7 @@ impl ObjectGraph {
         }
     }
 
-    /// The address space that a mapping of RM's lies in. A range of virtual memory names its own.
+    /// The address space of an RM mapping. A range of virtual memory names its own.
     fn space_of(&self, client: u32, dma: u32) -> (u32, u32) {
         let range = self.live_memory(client, dma).and_then(|m| self.memories.get(m.0));
         (client, range.map_or(dma, |m| if m.va_space != 0 { m.va_space } else { dma }))
@@ -158,7 +158,7 @@ impl ObjectGraph {
     fn add(&mut self, c: &Created, kind: ObjectKind) -> ObjectId {
         let Created { client, parent, handle, class, .. } = *c;
         if self.live.contains_key(&(client, handle)) {
-            // The free was not seen: what has the handle now is the new object.
+            // The free was not seen: the handle now names the new object.
             self.free_handle(client, handle);
         }
         let id = ObjectId(self.objects.len());
@@ -231,7 +231,7 @@ impl ObjectGraph {
         self.add(c, kind);
     }
 
-    /// An object on a channel is an engine; a copy engine says which, if its channel did not.
+    /// An object on a channel is an engine. A copy engine gives its engine type, if the channel did not.
     fn engine_object(&mut self, c: &Created, engine_type: Option<u32>) -> ObjectKind {
         let Some(ch) = self.live_channel(c.client, c.parent) else { return ObjectKind::Other };
         let channel = &mut self.channels[ch.0];
@@ -351,7 +351,7 @@ impl ObjectGraph {
         if let Some(own) = self.spaces_dma.get_mut(&space) {
             own.cut(base, length);
         }
-        // What another space has at the same address stays.
+        // Mappings of other spaces at the same address stay.
         self.external.cut_if(base, length, |e| e.space.is_none() || e.space == Some(space));
     }
 
@@ -390,7 +390,7 @@ impl ObjectGraph {
                     }
                 }
             }
-            // It may be on any of them.
+            // The recording does not name all GPUs of the mapping, so it may be on any GPU.
             None => {
                 e.gpus.clear();
                 self.on_gpu.iter_mut().for_each(|(_, own)| drop(own.cut(m.base, m.length)));
@@ -434,7 +434,7 @@ impl ObjectGraph {
         let Some(&top) = self.live.get(&(client, handle)) else { return };
         let mut going = vec![top];
         if client == handle {
-            // Also what hangs below parents that were never seen.
+            // Also objects below parents that were never seen.
             going.extend(self.live.iter().filter(|((c, _), id)| *c == client && **id != top).map(|(_, id)| *id));
             going.sort();
         }

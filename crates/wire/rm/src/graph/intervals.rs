@@ -1,8 +1,8 @@
-//! Address ranges that do not overlap, each with a value; cutting a hole splits what it hits.
+//! Address ranges that do not overlap, each with a value; a hole splits the ranges that it touches.
 
 use std::collections::BTreeMap;
 
-/// A value that knows which part of something its range shows.
+/// A value that holds the offset of its range.
 pub(super) trait Sliced: Clone {
     /// The range now begins `by` bytes later.
     fn advance(&mut self, by: u64);
@@ -21,7 +21,7 @@ impl<T> Default for Intervals<T> {
 }
 
 impl<T: Sliced> Intervals<T> {
-    /// Removes `[start, start + len)` and returns the pieces that lay there, with their start and length.
+    /// Removes `[start, start + len)` and returns the removed pieces, with their start and length.
     pub fn cut(&mut self, start: u64, len: u64) -> Vec<(u64, u64, T)> {
         self.cut_if(start, len, |_| true)
     }

@@ -1,10 +1,10 @@
-//! Descriptors and what they are mapped at.
+//! Descriptors and their mappings.
 
 use super::*;
 
 const PAGE: u64 = 4096;
 
-/// Whole pages; what is past the end of the address space stays there.
+/// Rounds up to whole pages; a length at the end of the address space stays as it is.
 fn pages(len: u64) -> u64 {
     len.checked_next_multiple_of(PAGE).unwrap_or(len)
 }
@@ -30,13 +30,13 @@ impl ObjectGraph {
             return;
         }
         let Some(&file) = self.fds.get(&old) else { return self.drop_fd(new) };
-        // Counted before the old meaning of `new` goes: both may be the same file.
+        // Count first, then drop the old meaning of `new`: both may be the same file.
         self.files[file].fds += 1;
         self.drop_fd(new);
         self.fds.insert(new, file);
     }
 
-    /// Something was mapped into the program. Mappings of files that are not the driver's only hide what was there.
+    /// Something was mapped into the program. Mappings of files that are not the driver's only hide earlier mappings.
     pub fn mmap(&mut self, m: MmapRecord) {
         self.now += 1;
         if m.addr == u64::MAX || m.len == 0 {
@@ -86,7 +86,7 @@ impl ObjectGraph {
                 self.insert_cpu(start, len, *m);
             }
         }
-        // Only now: a file whose mapping is on its way has not lost it.
+        // Only now, so that a file whose mapping is being moved does not lose its last reference.
         for (_, _, m) in pieces.into_iter().chain(covered) {
             self.release_if_gone(m.file);
         }
@@ -99,7 +99,7 @@ impl ObjectGraph {
         id
     }
 
-    /// The file behind a descriptor; one that was opened before the recording began is made up now.
+    /// The file of a descriptor; a new entry is made if it was opened before the recording began.
     pub(super) fn file_of(&mut self, fd: i32, kind: FileKind) -> usize {
         match self.fds.get(&fd) {
             Some(&f) => f,
@@ -141,7 +141,7 @@ impl ObjectGraph {
         }
     }
 
-    /// A memory became visible: channels whose USERD lies there learn its address.
+    /// A memory object was mapped: sets the USERD address of channels whose USERD is in it.
     fn userd_mapped(&mut self, memory: MemoryId, addr: u64, len: u64, offset: u64) {
         for id in &self.alive {
             let Some(c) = self.channels.get_mut(id.0) else { continue };

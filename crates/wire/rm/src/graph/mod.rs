@@ -1,8 +1,8 @@
-//! Which objects a program has made in the kernel driver, learnt from its calls alone.
+//! The objects that a program has made in the kernel driver, learnt only from its calls.
 //!
-//! Feed it every driver call in order, issued by us or read from a tape; ask it what lies at a GPU address, which channel
-//! a doorbell value means, where a page is mapped. A call that failed changes nothing; a freed object stays listed with
-//! the moment it went. What a call means is [`crate::fact`]'s; the graph keeps it. The graph never panics, whatever it is fed, and never asks the kernel.
+//! Pass it every driver call in order, made by doorbell or read from a recording. It then answers what memory is at a GPU address, which channel a
+//! doorbell value rings, and where a page is mapped. A call that failed changes nothing; a freed object stays listed with the time of its end.
+//! [`crate::fact`] interprets the calls; the graph keeps the result. The graph never panics, on any input, and makes no system call.
 
 mod apply;
 mod intervals;
@@ -44,7 +44,7 @@ pub struct IoctlRecord<'a> {
 /// An mmap.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MmapRecord {
-    /// Where it came to lie; all ones if it failed.
+    /// The address of the mapping; all ones if it failed.
     pub addr: u64,
     pub len: u64,
     pub offset: u64,
@@ -61,7 +61,7 @@ struct File {
     fds: u32,
     /// What RM_MAP_MEMORY or RM_ALLOC_MEMORY bound to it: target and offset. Stays for later mmaps.
     bound: Option<(Target, u64)>,
-    /// Clients that were made through it and go with it.
+    /// Clients that were made through it and are freed with it.
     clients: Vec<u32>,
 }
 
@@ -85,7 +85,7 @@ pub struct ObjectGraph {
     external: Intervals<External>,
     /// RM mappings by their address space: two spaces may use the same addresses.
     spaces_dma: HashMap<(u32, u32), Intervals<External>>,
-    /// UVM's mappings on each GPU: two GPUs may show other memory at the same address.
+    /// UVM's mappings on each GPU: two GPUs may map different memory at the same address.
     on_gpu: Vec<([u8; 16], Intervals<External>)>,
     /// Device instance and UUID of the GPUs whose address spaces were registered with UVM.
     instances: Vec<(u32, [u8; 16])>,
@@ -98,6 +98,6 @@ pub struct ObjectGraph {
     /// The UVM file that they were registered through.
     spaces: Option<usize>,
     driver_version: Option<String>,
-    /// Of the driver's version, or what a reader has said before there was any.
+    /// The branch of the driver's version, or the branch that a reader set before the version was known.
     branch: Option<&'static Branch>,
 }

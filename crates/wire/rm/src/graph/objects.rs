@@ -29,9 +29,9 @@ pub struct Object {
     pub handle: u32,
     /// Handle that was named as its parent.
     pub parent_handle: u32,
-    /// The object behind that handle, if the graph saw it made.
+    /// The object with that handle, if its creation was seen.
     pub parent: Option<ObjectId>,
-    /// 0 if it was duplicated from an object that the graph did not see made.
+    /// 0 if it was duplicated from an object whose creation was not seen.
     pub class: u32,
     pub kind: ObjectKind,
     pub born: Moment,
@@ -88,10 +88,10 @@ pub struct Memory {
     pub place: Place,
     /// CPU address of the pages it was made of, for user memory (class 0x71).
     pub user_address: Option<u64>,
-    /// Of a range of virtual memory: handle of its address space, 0 for the device's own.
+    /// For a range of virtual memory: handle of its address space, 0 for the device's own.
     pub va_space: u32,
     pub born: Moment,
-    /// When its last handle went. UVM mappings of it may outlive that.
+    /// When its last handle was freed. UVM mappings of it may outlive that.
     pub freed: Option<Moment>,
     pub(super) handles: u32,
 }
@@ -100,7 +100,7 @@ pub struct Memory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located {
     pub place: Place,
-    /// `None` for memory that is UVM's own (semaphore pools, managed memory) or was never seen made.
+    /// `None` for memory that belongs to UVM (semaphore pools, managed memory), and for memory whose creation was not seen.
     pub memory: Option<MemoryId>,
     /// Client and handle that named the memory; 0 if none did.
     pub client: u32,
@@ -148,7 +148,7 @@ pub struct Channel {
     /// Runqueue 0 or 1 within the group (NVOS04 bit 4).
     pub runqueue: u32,
     pub userd: Option<Userd>,
-    /// NV2080_ENGINE_TYPE, from the channel, its group or BIND, in this order; 0 if none said.
+    /// NV2080_ENGINE_TYPE, from the channel, its group or BIND, in this order; 0 if none of them gave it.
     pub engine: u32,
     pub context_share: Option<u32>,
     /// Its address space: its own, its context share's or its group's.
@@ -161,7 +161,7 @@ pub struct Channel {
     pub token: Option<u32>,
     /// Registered with UVM: base and length of its window.
     pub uvm: Option<(u64, u64)>,
-    /// Where the GPFIFO lies; the last place known.
+    /// The memory of the GPFIFO; the last place known.
     pub gpfifo_at: Option<Located>,
     /// Engine objects on it: handle, class.
     pub engines: Vec<(u32, u32)>,
@@ -172,7 +172,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Runlist of its doorbell: bits 22:16 of the token, from Ampere on; Volta and Turing leave them 0.
+    /// The runlist of the channel's doorbell: bits 22:16 of the token, from Ampere on; Volta and Turing leave them 0.
     pub fn runlist(&self) -> Option<u32> {
         self.token.map(|t| (t >> 16) & 0x7f)
     }
@@ -225,7 +225,7 @@ pub enum Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuMapping {
     pub target: Target,
-    /// Of the mapping's first byte in the target.
+    /// Offset of the mapping's first byte in the target.
     pub offset: u64,
     /// Descriptor it was mapped from.
     pub fd: i32,
@@ -238,7 +238,7 @@ impl Sliced for CpuMapping {
     }
 }
 
-/// What lies behind a range of GPU addresses.
+/// The memory of a range of GPU addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct External {
     pub backing: Backing,
@@ -247,7 +247,7 @@ pub(super) struct External {
     pub gpus: Vec<[u8; 16]>,
     /// Device instance of the GPU that the memory was allocated on, if that is known.
     pub home: Option<u32>,
-    /// Of an RM mapping: client and handle of the address space.
+    /// For an RM mapping: client and handle of the address space.
     pub space: Option<(u32, u32)>,
 }
 

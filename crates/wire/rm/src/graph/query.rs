@@ -1,17 +1,17 @@
-//! What can be asked of the graph.
+//! Queries of the graph.
 
 use super::objects::{Backing, External};
 use super::*;
 
 impl ObjectGraph {
-    /// What lies at a GPU virtual address; `None` if nothing is known to be mapped there.
+    /// The memory at a GPU virtual address; `None` if no mapping there is known.
     pub fn place_of(&self, address: u64) -> Option<Located> {
         self.located(None, None, address)
     }
 
-    /// What lies at a GPU virtual address for one GPU; `None` if nothing is known to be mapped there for it.
+    /// The memory at a GPU virtual address for one GPU; `None` if no mapping there is known for it.
     ///
-    /// Two GPUs may have mapped the same memory there by calls of their own, each under a handle and in parts of its own.
+    /// Two GPUs may have mapped the same memory there by separate calls, each under its own handle and in its own parts.
     pub fn place_on(&self, gpu: [u8; 16], address: u64) -> Option<Located> {
         let own = self.on_gpu.iter().find(|(uuid, _)| *uuid == gpu).and_then(|(_, own)| own.at(address));
         if let Some((start, len, e)) = own {
@@ -21,10 +21,10 @@ impl ObjectGraph {
         if self.external.at(address).as_ref().is_some_and(elsewhere) { None } else { self.place_of(address) }
     }
 
-    /// Where a GPU virtual address lies for a channel, and on which GPU (device instance) its memory was made.
+    /// The place of a GPU virtual address for a channel, and the GPU (device instance) that its memory was allocated on.
     ///
-    /// `space`: client and handle of the channel's address space; `gpu`: device instance of its GPU. What another space or
-    /// only another GPU has at that address is not taken for this one's.
+    /// `space`: client and handle of the channel's address space; `gpu`: device instance of its GPU. A mapping of another space, or of only another
+    /// GPU, at that address is not used.
     pub fn place_in(&self, space: Option<(u32, u32)>, gpu: Option<u32>, address: u64) -> Option<(Place, Option<u32>)> {
         let (_, _, e) = self.external_in(space, gpu, address)?;
         Some(match e.backing {
@@ -100,14 +100,14 @@ impl ObjectGraph {
         }
     }
 
-    /// UUIDs of the GPUs for which what lies at a GPU virtual address is mapped; empty where the call that mapped it named none.
+    /// UUIDs of the GPUs that have the memory at a GPU virtual address mapped; empty if the mapping call named no GPU.
     pub fn gpus_of(&self, address: u64) -> Vec<[u8; 16]> {
         let Some((start, _, e)) = self.external.at(address) else { return Vec::new() };
         if e.gpus.is_empty() {
             return Vec::new();
         }
         let byte = |start: u64, e: &External| e.offset.wrapping_add(address - start);
-        // Of large memory each GPU may have other parts mapped by one call, so the last call does not name all of them.
+        // For large memory, one call may map other parts on each GPU, so the last call does not name all GPUs.
         let shows_the_same = |own: &Intervals<External>| {
             own.at(address).is_some_and(|(at, _, o)| (o.backing, byte(at, o)) == (e.backing, byte(start, e)))
         };
@@ -122,7 +122,7 @@ impl ObjectGraph {
         self.cpu_address_near(memory, offset, 0)
     }
 
-    /// As [`cpu_address`](Self::cpu_address); CUDA maps most things at their GPU address, so that is looked at first.
+    /// As [`cpu_address`](Self::cpu_address), but looks at the GPU address first: CUDA maps most memory at the same address.
     fn cpu_address_near(&self, memory: MemoryId, offset: u64, address: u64) -> Option<u64> {
         let shows = |start: u64, len: u64, m: &CpuMapping| {
             if m.target != Target::Memory(memory) {
@@ -152,7 +152,7 @@ impl ObjectGraph {
         })
     }
 
-    /// The CPU mapping that holds an address: start, length, what it shows.
+    /// The CPU mapping that holds an address: start, length, target.
     pub fn cpu_at(&self, address: u64) -> Option<(u64, u64, CpuMapping)> {
         self.cpu.at(address).map(|(s, l, m)| (s, l, *m))
     }
@@ -162,7 +162,7 @@ impl ObjectGraph {
         self.cpu.iter().filter(|(_, _, m)| m.target == target).map(|(s, l, _)| (s, l)).collect()
     }
 
-    /// All mappings of the driver's files into the program: address, length, what they show.
+    /// All mappings of the driver's files into the program: address, length, target.
     pub fn cpu_mappings(&self) -> impl Iterator<Item = (u64, u64, CpuMapping)> + '_ {
         self.cpu.iter().map(|(s, l, m)| (s, l, *m))
     }
@@ -184,13 +184,13 @@ impl ObjectGraph {
         })
     }
 
-    /// All channels that there ever were, in the order they were made.
+    /// All channels ever made, in order.
     pub fn channels(&self) -> &[Channel] {
         &self.channels
     }
 
-    /// The channel that a doorbell value rings: the latest with this token that is alive, else the latest there was.
-    /// Two GPUs may use the same token; [`channel_by_token_on`](Self::channel_by_token_on) tells them apart.
+    /// The channel that a doorbell value rings: the latest with this token that is alive, else the latest there was. Two GPUs may use the same
+    /// token; [`channel_by_token_on`](Self::channel_by_token_on) distinguishes them.
     pub fn channel_by_token(&self, token: u32) -> Option<&Channel> {
         self.pick(token, |_| true)
     }
@@ -212,7 +212,7 @@ impl ObjectGraph {
         self.channels.get(id.0)
     }
 
-    /// All memories that there ever were.
+    /// All memory objects ever made.
     pub fn memories(&self) -> &[Memory] {
         &self.memories
     }
@@ -227,12 +227,12 @@ impl ObjectGraph {
         self.live_memory(client, handle).and_then(|m| self.memories.get(m.0))
     }
 
-    /// All doorbell pages that there ever were.
+    /// All doorbell pages ever made.
     pub fn usermode_pages(&self) -> &[UsermodePage] {
         &self.pages
     }
 
-    /// All objects that there ever were, in the order they were made.
+    /// All objects ever made, in order.
     pub fn objects(&self) -> &[Object] {
         &self.objects
     }

@@ -1,4 +1,4 @@
-//! Sequences of calls as a CUDA program makes them, and what the graph must know afterwards.
+//! Sequences of calls as a CUDA program makes them, and the expected state of the graph afterwards.
 
 use super::*;
 use crate::abi::{self, Plain, control, nr, rm_request, uvm};
@@ -11,7 +11,7 @@ const CLIENT: u32 = 0xc1d0_0001;
 const DEVICE: u32 = 0x5c00_0001;
 const SUBDEVICE: u32 = 0x5c00_0002;
 const VASPACE: u32 = 0x5c00_0003;
-/// The 2 MiB of video memory that hold all rings, and where CUDA maps them.
+/// The 2 MiB of GPU memory that hold all rings, and where CUDA maps them.
 const RINGS: u32 = 0x5c00_0100;
 const RINGS_AT: u64 = 0x2_0060_0000;
 /// Pushbuffers in host memory.
@@ -153,7 +153,7 @@ impl Program {
     }
 }
 
-/// A CUDA context: 8 graphics channels in one group on two runqueues, 12 copy channels in groups of their own.
+/// A CUDA context: 8 graphics channels in one group on two runqueues, and 12 copy channels, each in a separate group.
 fn cuda_context() -> Program {
     let mut p = Program::with_device();
     p.group(0x5c00_0200, class::engine::GRAPHICS);
@@ -263,7 +263,7 @@ fn uvm_memory_without_an_rm_object_is_recognised() {
     p.g.mmap(MmapRecord { addr: 0x8000_0000, len: 0x20_0000, fd: UVM, ..Default::default() });
     let at = p.g.place_of(0x8000_0010).unwrap();
     assert_eq!((at.place, at.cpu, at.managed, at.offset), (Place::Host, Some(0x8000_0010), false, 0x10));
-    // Managed memory: a mapping of the UVM file with nothing behind it that stays.
+    // Managed memory: a mapping of the UVM file, without a fixed place.
     p.g.mmap(MmapRecord { addr: 0xa000_0000, len: 0x1000, fd: UVM, ..Default::default() });
     let at = p.g.place_of(0xa000_0010).unwrap();
     assert_eq!((at.place, at.cpu, at.managed), (Place::Unknown, Some(0xa000_0010), true));
@@ -335,7 +335,7 @@ fn unmapping_cuts_and_moving_keeps_offsets() {
 }
 
 #[test]
-fn frees_take_what_is_below_and_history_stays() {
+fn a_free_includes_children_and_keeps_history() {
     let mut p = cuda_context();
     p.free(0x5c00_0200);
     assert_eq!(p.g.channels().iter().filter(|c| !c.alive()).count(), 8);
@@ -576,7 +576,7 @@ fn two_gpus_may_show_other_memory_at_one_address() {
     p.external_on(at, 0x10000, there, 0, second);
     assert_eq!(p.g.place_in(None, Some(1), at + 8), Some((Place::Host, None)));
     assert_eq!(p.g.place_in(None, Some(2), at + 8), Some((Place::Video, Some(2))));
-    // What only the other GPU has is not this one's.
+    // A mapping on only the other GPU is not used.
     p.external_on(at + 0x10_0000, 0x1000, there, 0, second);
     assert_eq!(p.g.place_in(None, Some(1), at + 0x10_0000), None);
     assert_eq!(p.g.place_in(None, Some(2), at + 0x10_0000), Some((Place::Video, Some(2))));
@@ -617,7 +617,7 @@ fn each_gpu_has_its_own_mapping_at_an_address() {
     let first = p.g.gpus_of(at)[0];
     let m = abi::MemoryAlloc { size: 0x10000, ..Default::default() };
     p.alloc(CLIENT, device, there, class::NV01_MEMORY_LOCAL_USER, m.as_bytes());
-    // The other GPU names it by a handle of its own.
+    // The other GPU uses its own handle for it.
     p.external_on(at, 0x8000, there, 0x1000, second);
     let on = |p: &Program, gpu, by: u64| p.g.place_on(gpu, at + by).map(|l| (l.handle, l.offset, l.rest));
     assert_eq!(on(&p, first, 0x10), Some((PUSH, 0x10, 0xfff0)));
@@ -669,7 +669,7 @@ fn a_channel_of_a_group_is_in_the_groups_address_space() {
 }
 
 #[test]
-fn what_uvm_frees_is_read_in_the_driver_branch_s_struct() {
+fn uvm_frees_are_read_in_the_branchs_struct() {
     for (version, size) in [("535.288.01", 24), ("580.142", 24), ("590.48.01", 16), ("610.57.04", 16)] {
         let mut p = Program::new();
         p.g.set_driver(version);

@@ -1,8 +1,8 @@
 //! Which sites can be rewritten into a jump to a stub, and the bytes that do it.
 //!
-//! Nothing but the store itself and bytes that are never executed may change. [`Shape::Long`]: the store is long enough
-//! to hold a jump. [`Shape::Padding`]: an unconditional transfer follows and then the padding that aligns the next block,
-//! which nothing can reach; the store becomes a short jump into it, and the padding the long jump.
+//! Nothing but the store itself and bytes that are never executed may change. [`Shape::Long`]: the store is long enough to hold a jump.
+//! [`Shape::Padding`]: after the store come an unconditional transfer and the unreachable padding that aligns the next block. The store becomes a
+//! short jump into the padding, and the padding becomes the long jump.
 //!
 //! ```text
 //! 00: 89 08                       mov  %ecx,(%rax)      eb 05             jmp 07
@@ -39,7 +39,7 @@ pub struct Plan {
     pub store_len: u8,
     /// Where the padding starts ([`Shape::Padding`]).
     pub pad_at: Option<u64>,
-    /// The instruction after the store: where the stub goes on.
+    /// The instruction after the store: where the stub returns to.
     pub resume: u64,
 }
 
@@ -65,20 +65,20 @@ impl Patch {
     }
 }
 
-/// `to - from`, if a rel32 can say it.
+/// `to - from`, if it fits into a rel32.
 fn distance(from: u64, to: u64) -> Option<i32> {
     i32::try_from(to.wrapping_sub(from) as i64).ok()
 }
 
 impl Plan {
-    /// What goes into the padding: the jump to the stub. Write it first; nothing executes it until the store is gone.
-    /// `None` for [`Shape::Long`], or where the stub is too far away.
+    /// The bytes for the padding: the jump to the stub. Write it first; it is not reachable until the store is replaced. `None` for
+    /// [`Shape::Long`], or where the stub is too far away.
     pub fn padding_patch(&self, stub: u64) -> Option<Patch> {
         Patch::jump(self.pad_at?, stub)
     }
 
-    /// What replaces the store. Other threads may be executing it: its first byte is to be replaced last, or by a
-    /// breakpoint meanwhile. `None` where the stub is too far away.
+    /// What replaces the store. Other threads may be executing it: replace its first byte last, or put a breakpoint there in the meantime. `None`
+    /// where the stub is too far away.
     pub fn store_patch(&self, stub: u64) -> Option<Patch> {
         let mut patch = match self.kind {
             Shape::Long => Patch::jump(self.store_at, stub)?,
@@ -90,7 +90,7 @@ impl Plan {
                 Patch { at: self.store_at, bytes, len: SHORT_JUMP }
             }
         };
-        // One-byte nops behind the jump keep a disassembler in step; they are never executed.
+        // One-byte nops after the jump keep a disassembler in step; they are never executed.
         let used = usize::from(patch.len);
         patch.bytes.get_mut(used..usize::from(self.store_len))?.fill(0x90);
         patch.len = self.store_len;
@@ -113,7 +113,7 @@ pub fn plan(code_after: &[u8], ip: u64) -> Option<Plan> {
     Some(plan)
 }
 
-/// Address of the padding behind the transfer that follows the store; `at` is the offset of what follows the store.
+/// Address of the padding after the transfer that follows the store; `at` is the offset after the store.
 fn padding(code: &[u8], ip: u64, mut at: usize) -> Option<u64> {
     while (at as u64) < WINDOW {
         let rest = code.get(at..)?;
@@ -153,9 +153,8 @@ fn straight(code: &[u8]) -> Option<usize> {
     (code.len() >= length).then_some(length)
 }
 
-/// `at`, if what lies there is padding up to the next 16-byte boundary and nothing else: nops or breakpoints that start
-/// off a boundary and end exactly on it, with room for a jump. Compilers emit that behind a transfer for one reason, the
-/// alignment of the block that follows, and put no label into it.
+/// `at`, if the bytes there are only padding up to the next 16-byte boundary: nops or breakpoints that start off a boundary and end exactly on it,
+/// with room for a jump. Compilers emit such bytes after a transfer only to align the following block, and put no label into them.
 fn alignment(code: &[u8], at: u64) -> Option<u64> {
     let room = (at.wrapping_neg() & 15) as usize;
     if room < usize::from(NEAR_JUMP) {
@@ -188,9 +187,8 @@ fn nop(code: &[u8]) -> Option<usize> {
     Some(prefixes + length)
 }
 
-/// Address of a direct branch in `code` (which lies at `code_at`) that seems to enter `from..to`, for callers that want
-/// more proof than the shape. Every offset is tried as an instruction, so it finds every direct branch and now and then one
-/// that is none.
+/// Address of a direct branch in `code` (which is at `code_at`) that seems to enter `from..to`, for callers that want more proof than the shape.
+/// Every offset is tried as an instruction, so it finds every direct branch and now and then one that is none.
 pub fn branch_into(code: &[u8], code_at: u64, from: u64, to: u64) -> Option<u64> {
     let hits = |end: u64, distance: i64| (from..to).contains(&end.wrapping_add(distance as u64));
     for offset in 0..code.len() {

@@ -1,9 +1,9 @@
-//! The stub that a rewritten site jumps to: it calls the tap with the value and the address of the store, and goes on
-//! behind the store as if nothing had happened.
+//! The stub that a rewritten site jumps to: it calls the tap with the value and the address of the store, then returns to the instruction after the
+//! store with all registers restored.
 //!
-//! Kept: all general registers, xmm0 to xmm15, the arithmetic flags, the red zone, the stack. Not kept, so the tap must
-//! not touch them: the upper halves of ymm and zmm, mask registers, x87, MXCSR, the direction flag. The stub saves flags
-//! with `lahf` and `seto`: `popf` alone costs as much as the rest of it.
+//! Kept: all general registers, xmm0 to xmm15, the arithmetic flags, the red zone, the stack. Not kept, so the tap must not change them: the upper
+//! halves of ymm and zmm, mask registers, x87, MXCSR, the direction flag. The stub saves flags with `lahf` and `seto`, because `popf` alone costs
+//! as much as the rest of the stub.
 
 use super::distance;
 use crate::decode::{Access, Kind, Operand};
@@ -12,7 +12,7 @@ use crate::decode::{Access, Kind, Operand};
 pub const STUB_MAX: usize = 512;
 
 const RSP: u8 = 4;
-/// What the tap may clobber, and rbp, which holds the stack pointer meanwhile. Pushed in this order behind rax and flags.
+/// Registers that the tap may clobber, and rbp, which holds the stack pointer during the call. Pushed in this order after rax and flags.
 const SAVED: [u8; 9] = [1, 2, 6, 7, 8, 9, 10, 11, 5];
 const XMM_BYTES: i32 = 16 * 16;
 
@@ -56,7 +56,7 @@ impl Code<'_> {
         self.put(&(i32::from(n) * 16).to_le_bytes());
     }
 
-    /// Pushes the stored value, or what it is a part of; `false` where that cannot be done.
+    /// Pushes the stored value, or the register that contains it; `false` if that is impossible.
     fn push_value(&mut self, access: &Access) -> bool {
         match access.operand {
             Operand::Reg { index: RSP, .. } => false,
@@ -83,7 +83,7 @@ impl Code<'_> {
         }
     }
 
-    /// rsi = effective address, from registers that still hold what they held at the store.
+    /// rsi = effective address, from registers that still have their values from the store.
     fn address(&mut self, access: &Access) -> bool {
         let memory = &access.memory;
         if memory.rip_relative || memory.base == Some(RSP) {
@@ -138,7 +138,7 @@ pub fn stub(access: &Access, out: &mut [u8], stub_at: u64, tap: u64, resume: u64
     for register in SAVED {
         code.push(register);
     }
-    // rax as it was: it lies above the flags and the others.
+    // The original rax, saved above the flags and the other registers.
     code.put(&[0x48, 0x8b, 0x44, 0x24, 8 * (SAVED.len() as u8 + 1)]); // mov rax,[rsp+..]
     if !code.push_value(access) || !code.address(access) {
         return None;

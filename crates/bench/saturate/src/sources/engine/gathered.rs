@@ -1,4 +1,4 @@
-//! Copies that are gathered behind one doorbell: one release tells of all, or each has a word that is told of its own.
+//! Copies that are batched under one doorbell. One release completes all of them, or each copy counts up a word.
 
 use super::submitter::{Ends, UnderWay};
 use crate::Error;
@@ -7,9 +7,9 @@ use gpu::{Burst, Channel, Copies, CopyMode, CopyRelease, Memory, Region};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// So many I/Os are one submission, whose end is that of all.
+/// A batch of I/Os is one submission, and all complete together.
 pub struct Gathered {
-    /// Before the channel: it still may read them.
+    /// Declared before the channel, which may still read them.
     burst: Burst,
     batch: usize,
     under_way: UnderWay,
@@ -27,7 +27,7 @@ impl Gathered {
         way: (CopyMode, CopyRelease),
     ) -> Result<Gathered, Error> {
         let bytes = u32::try_from(ends.bytes).map_err(|_| gpu::Error::Length(ends.bytes))?;
-        // An I/O is submitted when the one that is `depth` before it is done.
+        // An I/O is submitted after the one `depth` before it has completed.
         let sizes = (batch as usize, depth.div_ceil(batch) as usize + 1);
         let burst = Burst::new(&mut channel, (&ends.target, &ends.device), bytes, way, sizes)?;
         let under_way = UnderWay::new(&channel, depth);
@@ -60,14 +60,14 @@ impl Queue for Gathered {
     }
 }
 
-/// Room for words of copies with a word each: so many slots, each of so many copies.
+/// Room for the commands of copies with a word each: the number of slots, and of copies in each.
 const SUBMISSIONS: u32 = 128;
 const PIECES: u32 = 33;
 
-/// So many I/Os are one submission; each has a completion of its own, by a word that counts them.
+/// A batch of I/Os is one submission; each I/O has its own completion: a word counts them.
 pub struct Counted {
     copies: Copies,
-    /// Not told to the engine yet.
+    /// Not submitted to the engine yet.
     gathered: Vec<(u32, Place)>,
     batch: usize,
     under_way: UnderWay,
@@ -77,7 +77,7 @@ pub struct Counted {
     word: Count,
 }
 
-/// The word that is told of each I/O, by their count.
+/// A word with the number of completed I/Os.
 struct Count {
     memory: Arc<Memory>,
     region: Region,
@@ -85,13 +85,13 @@ struct Count {
 }
 
 impl Counted {
-    /// `word`: where the word lies.
+    /// `word`: the memory in which the word is placed.
     pub fn new(mut channel: Channel, ends: Ends, depth: u32, batch: u32, word: gpu::Place) -> Result<Counted, Error> {
-        // One more: I/Os are done before their submission is.
+        // One more: I/Os complete before their submission does.
         let submissions = depth.div_ceil(batch) + 1;
         if submissions * batch.div_ceil(PIECES) >= SUBMISSIONS {
             let what = format!(
-                "{depth} I/Os with a completion each, {batch} a doorbell: at most {SUBMISSIONS} doorbells' worth are under way; a smaller depth fits"
+                "{depth} I/Os with a completion each, {batch} per doorbell: at most {SUBMISSIONS} doorbells' worth can be in flight; use a smaller depth"
             );
             return Err(Error::Unavailable(what));
         }
@@ -113,10 +113,10 @@ impl Count {
         Ok(Count { region: memory.region(), memory, submitted: 0 })
     }
 
-    /// The number of the last I/O that is done.
+    /// The number of the last completed I/O.
     #[inline]
     fn reached(&self) -> u64 {
-        // ORDERING: what the engine wrote before the word is seen behind it.
+        // ORDERING: after this load, what the engine wrote before the word is visible.
         let word = self.memory.word(0).load(Ordering::Acquire);
         self.submitted - u64::from((self.submitted as u32).wrapping_sub(word))
     }

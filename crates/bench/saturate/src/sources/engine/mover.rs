@@ -1,11 +1,11 @@
-//! Bytes into and out of memory of any place, outside of what is measured: loads through BAR1 make 0.7 GB/s, a copy 50.
+//! Moves bytes into and out of any memory, outside the measured time: loads through BAR1 reach 0.7 GB/s, a copy engine 50.
 
 use crate::Error;
 use gpu::{AddressSpace, Channel, ChannelOptions, Copies, Engine, Memory, Place, Region};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of the staging memory.
+/// Bytes of the staging memory.
 const ROOM: u64 = 4 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -21,7 +21,7 @@ impl Mover {
         Ok(Mover { copies: Copies::new(&mut channel)?, channel, staging: space.alloc_host(ROOM)? })
     }
 
-    /// Fills `bytes` of a memory with what `make` makes of each place.
+    /// Fills `bytes` of a memory with what `make` produces for each place.
     pub fn fill(&mut self, memory: &Memory, bytes: u64, mut make: impl FnMut(u64, &mut [u8])) -> Result<(), Error> {
         let mut made = vec![0; bytes.min(ROOM) as usize];
         let mut at = 0;

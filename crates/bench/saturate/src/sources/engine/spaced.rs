@@ -1,5 +1,5 @@
-//! I/Os with a doorbell each, of which not each releases the tracker: one release for several, or a word without a flush for
-//! each and the flushed release for several.
+//! I/Os with a doorbell each, of which not each releases the tracker. Either one release completes several, or each writes a word without a flush,
+//! and a flushed release follows after several.
 
 use super::submitter::{Ends, UnderWay};
 use crate::Error;
@@ -8,28 +8,28 @@ use gpu::{Channel, CopyFlush, CopyMode, CopyRelease, Place as Lies, Prepared, Se
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The tracker is told of so many at once where each I/O has a word: what is behind that release is flushed, and its slots are free.
+/// If each I/O has a word, the tracker is released after this many I/Os: what precedes that release is flushed, and its slots are free.
 const FLUSHED: u32 = 64;
-/// For the release behind the last I/O.
+/// Time limit for the release after the last I/O.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How completions come.
 #[derive(Clone, Copy, Debug)]
 pub enum Completions {
-    /// One flushed release tells of so many.
+    /// One flushed release for this many I/Os.
     Every(u32),
-    /// A word for each, which lies there, behind that flush.
+    /// A word for each I/O, in this memory, after this flush.
     Words(Lies, CopyFlush),
 }
 
 pub struct Spaced {
-    /// Copies that do not release the tracker, and those that do; before the channel, which still may read them.
+    /// Copies that do not release the tracker, and those that do. Declared before the channel, which may still read them.
     without: Turns,
     with: Turns,
     every: u32,
     /// I/Os since the last release.
     since: u32,
-    /// I/Os that the word may be ahead of the tracker; none where there is no word.
+    /// The number of I/Os by which the word may be ahead of the tracker; 0 without a word.
     ahead: u64,
     under_way: UnderWay,
     /// Start of target and device.
@@ -46,7 +46,7 @@ struct Turns {
 }
 
 impl Turns {
-    /// Enough for so many under way.
+    /// Enough copies for this many in flight.
     fn new(slots: u32, mut make: impl FnMut() -> Result<Prepared, gpu::Error>) -> Result<Turns, Error> {
         let (mut all, mut there) = (Vec::new(), 0);
         while there < slots.max(1) {
@@ -82,7 +82,7 @@ impl Spaced {
                 (FLUSHED, 2 * FLUSHED, Some(Told { word, flush }))
             }
         };
-        // An I/O is submitted when the one that is `depth` before it is done, and the tracker is at most `ahead` behind that.
+        // An I/O is submitted when the one `depth` before it has completed, and the tracker is at most `ahead` behind that.
         let slots = depth + ahead;
         let (to, from) = (&ends.target, &ends.device);
         let without =
@@ -121,7 +121,7 @@ impl Queue for Spaced {
         let Some(last) = self.under_way.last() else { return Ok(0) };
         let mut reached = self.under_way.reached();
         if let Some(word) = &self.word {
-            // The word has 32 bits of the number of an I/O that was submitted.
+            // The word holds the low 32 bits of the number of a submitted I/O.
             let behind = (last.number() as u32).wrapping_sub(word.value());
             let told = last.number().saturating_sub(behind.into());
             reached = reached.max(told.min(reached + self.ahead));
@@ -129,7 +129,7 @@ impl Queue for Spaced {
         self.under_way.reap(reached, &self.channel, into)
     }
 
-    /// A flushed release behind the last I/O, and a wait for it.
+    /// Submits a flushed release after the last I/O, and waits for it.
     fn finish(&mut self) -> Result<(), Error> {
         let ticket = self.channel.release()?;
         Ok(self.channel.wait(ticket, PATIENCE)?)

@@ -1,4 +1,4 @@
-//! What all ways to submit copies share, and two of them: each by itself, or waiting at gates.
+//! What all ways to submit copies share, and two of these ways: each copy alone, or copies that wait at gates.
 
 use crate::Error;
 use crate::queue::{Done, Place, Queue};
@@ -12,10 +12,10 @@ pub struct Ends {
     pub bytes: u64,
 }
 
-/// Of the copy that goes before all others.
+/// Bytes of the first copy.
 const SMALL: u64 = 8;
 
-/// One small copy, alone: a channel that cannot do it is known before there is load.
+/// Does one small copy: a channel that cannot do it is found before the load starts.
 pub fn first(channel: &mut Channel, ends: &Ends, limit: Duration) -> Result<(), Error> {
     let bytes = SMALL.min(ends.bytes) as u32;
     let mut one = Prepared::copy(channel, &ends.target, &ends.device, bytes, CopyMode::Plain)?;
@@ -23,23 +23,23 @@ pub fn first(channel: &mut Channel, ends: &Ends, limit: Duration) -> Result<(), 
     Ok(channel.wait(ticket, limit)?)
 }
 
-/// What is under way on a channel, which does one after the other. I/Os that are done together are one mark.
+/// The I/Os in flight on a channel, which does them in order. I/Os that complete together share one mark.
 pub struct UnderWay {
     observer: Observer,
-    /// Slots and marks, in order, as rings: their lengths are powers of two.
+    /// Rings of slots and marks, in order. Their lengths are powers of two.
     slots: Box<[u32]>,
     marks: Box<[Mark]>,
-    /// Slots ever taken, known to be done, and given back.
+    /// Counts of slots: taken, known to be complete, and given back.
     taken: u64,
     done: u64,
     given: u64,
-    /// Marks ever made, and seen to be reached.
+    /// Counts of marks: made, and reached.
     made: u64,
     reached: u64,
     last: Option<Ticket>,
 }
 
-/// All slots before `end` are done with that number.
+/// All slots before `end` are complete when that number is reached.
 #[derive(Clone, Copy, Default)]
 struct Mark {
     number: u64,
@@ -62,7 +62,7 @@ impl UnderWay {
         }
     }
 
-    /// A slot whose I/O is not submitted yet.
+    /// Takes a slot whose I/O is not submitted yet.
     #[inline]
     pub fn take(&mut self, slot: u32) {
         debug_assert!(self.taken - self.given < self.slots.len() as u64, "more than the depth");
@@ -71,7 +71,7 @@ impl UnderWay {
         self.taken += 1;
     }
 
-    /// What was taken is submitted: `number` is what it is done with, `ticket` its submission's.
+    /// The taken slots are submitted. `number` is the number with which they complete, `ticket` that of their submission.
     #[inline]
     pub fn submitted(&mut self, number: u64, ticket: Ticket) {
         let at = self.made as usize & (self.marks.len() - 1);
@@ -87,13 +87,13 @@ impl UnderWay {
         self.submitted(number, ticket);
     }
 
-    /// The last submission, while any I/O is under way.
+    /// The last submission, while any I/O is in flight.
     #[inline]
     pub fn last(&self) -> Option<Ticket> {
         self.last.filter(|_| self.taken > self.given)
     }
 
-    /// One look at the tracker: the number of the last submission that is done.
+    /// Reads the tracker once: the number of the last completed submission.
     #[inline]
     pub fn reached(&self) -> u64 {
         self.last.map_or(0, |last| last.number() - self.observer.missing(last))
@@ -123,7 +123,7 @@ impl UnderWay {
             return Err(gpu::Error::ChannelKilled(code).into());
         }
         if reaped == 0 && channel.done(last) {
-            // It rings again where a doorbell was missed; what came in meanwhile is seen next time.
+            // The channel rings again after a missed doorbell; what completes meanwhile is seen at the next call.
         }
         Ok(reaped)
     }
@@ -134,7 +134,7 @@ const SLOTS: u32 = 32;
 
 /// Each I/O is one submission.
 pub struct Each {
-    /// Before the channel: it still may read them.
+    /// Declared before the channel, which may still read them.
     prepared: Vec<Prepared>,
     next: usize,
     under_way: UnderWay,
@@ -176,7 +176,7 @@ impl Queue for Each {
     }
 }
 
-/// Each I/O waits in the channel already; its submission writes its addresses and opens its gate.
+/// Each I/O already waits in the channel; submitting it means to write its addresses and to open its gate.
 pub struct AtGates {
     armed: Armed<Box<Channel>>,
     under_way: UnderWay,
@@ -194,7 +194,7 @@ impl AtGates {
         let most = Armed::<Box<Channel>>::MOST;
         if depth > most {
             let what =
-                format!("{depth} I/Os under way: a channel has gates for {most}; a smaller depth and more queues fit");
+                format!("{depth} I/Os in flight: a channel has gates for {most}; use a smaller depth and more queues");
             return Err(Error::Unavailable(what));
         }
         let bytes = u32::try_from(ends.bytes).map_err(|_| gpu::Error::Length(ends.bytes))?;

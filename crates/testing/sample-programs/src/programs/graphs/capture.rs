@@ -1,4 +1,5 @@
-//! What a shape needs to make its graphs: streams, kernels and memory. Whatever goes into a stream also tells the model what it does.
+//! What a shape needs to make its graphs: streams, kernels and memory. Each call that puts work into a stream also tells the model what the work
+//! does.
 
 use super::kernels::Code;
 use super::memory::{Memory, Model, Place, Space};
@@ -14,7 +15,7 @@ pub(super) type Act = Box<dyn FnMut(&mut Model)>;
 pub(super) const STREAMS: usize = 41;
 /// The first bytes of a log, for those who copy it: number and first entries.
 pub(super) const HEAD: usize = 256;
-/// Threads of a block of kernels that do not say.
+/// Threads of a block, for kernels that do not choose.
 const BLOCK: u32 = 128;
 /// The most blocks of a copy.
 const BLOCKS: u32 = 64;
@@ -25,19 +26,19 @@ pub(super) struct Part<'c> {
     pub exec: GraphExec<'c>,
     pub graph: Graph<'c>,
     pub acts: Vec<Act>,
-    /// Of the host's: other bytes at each launch.
+    /// Places in host memory that get other bytes at each launch.
     pub inputs: Vec<Place>,
     pub kernels: u64,
 }
 
 pub(super) struct Maker<'c> {
-    // Before the memory and the code that graphs under way may use.
+    // Declared before the memory and the code that graphs in flight may use.
     streams: [OnceCell<Stream<'c>>; STREAMS],
     events: RefCell<Vec<Event<'c>>>,
     modules: [OnceCell<Module<'c>>; Code::COUNT],
     pub memory: Memory<'c>,
     context: &'c Context,
-    /// Launches of each graph that are to come.
+    /// The number of remaining launches of each graph.
     pub launches: usize,
     random: RefCell<Random>,
     acts: RefCell<Vec<Act>>,
@@ -71,10 +72,10 @@ impl<'c> Maker<'c> {
         self.kernels.set(0);
     }
 
-    /// What the memory holds before the first launch.
+    /// The contents of the memory before the first launch.
     pub fn start(&self) -> Result<Model> {
         let model = self.memory.start(&mut self.random.borrow_mut())?;
-        // What was written from pageable memory has arrived then: the streams do not wait for it.
+        // After this, what was written from pageable memory has arrived; the streams do not wait for it.
         self.context.synchronize_default_stream()?;
         Ok(model)
     }
@@ -114,12 +115,12 @@ impl<'c> Maker<'c> {
         self.memory.take(Space::Device, bytes)
     }
 
-    /// A log for so many entries of each launch, at least [`HEAD`].
+    /// A log for this many entries of each launch, at least [`HEAD`].
     pub fn take_log(&self, each: usize) -> Result<Place> {
         self.memory.take_log((4 * (1 + each * self.launches)).max(HEAD))
     }
 
-    /// A graph of what `submit` puts into streams. It begins and ends on stream 0.
+    /// A graph of the work that `submit` puts into streams. It begins and ends on stream 0.
     pub fn capture(&self, submit: impl FnOnce() -> cuda::Result<()>) -> Result<Part<'c>> {
         self.capture_with(submit, |graph| graph.instantiate())
     }
@@ -134,7 +135,7 @@ impl<'c> Maker<'c> {
         Ok(self.part_of(graph, exec))
     }
 
-    /// Of a graph that is whole.
+    /// A part for a complete graph.
     pub fn part(&self, graph: Graph<'c>) -> Result<Part<'c>> {
         let exec = graph.instantiate()?;
         Ok(self.part_of(graph, exec))
@@ -144,23 +145,23 @@ impl<'c> Maker<'c> {
         Part { exec, graph, acts: self.acts.take(), inputs: self.inputs.take(), kernels: self.kernels.take() }
     }
 
-    /// Takes back what the model was told last: a kernel that is captured and never runs.
+    /// Removes the model's last act: a kernel that is captured and never runs.
     pub fn never(&self) {
         self.acts.borrow_mut().pop();
         self.kernels.set(self.kernels.get() - 1);
     }
 
-    /// A place of the host's that has other bytes at each launch that is waited for.
+    /// A place in host memory that gets other bytes at each launch that is waited for.
     pub fn input(&self, place: Place) {
         self.inputs.borrow_mut().push(place);
     }
 
-    /// Writes them; no graph runs.
+    /// Writes these bytes; no graph runs meanwhile.
     pub fn renew(&self, part: &Part<'_>, model: &mut Model) {
         part.inputs.iter().for_each(|place| self.memory.renew(*place, &mut self.random.borrow_mut(), model));
     }
 
-    /// A graph that is not whole, or becomes a part of another; what it does is kept for that.
+    /// A graph that is incomplete, or becomes a part of another; its acts are kept for that.
     pub fn graph(&self, submit: impl FnOnce() -> cuda::Result<()>) -> Result<Graph<'c>> {
         Ok(Graph::capture(self.stream(0)?, submit)?)
     }
@@ -169,7 +170,7 @@ impl<'c> Maker<'c> {
         self.acts.borrow_mut().push(Box::new(act));
     }
 
-    /// `later` goes on behind what `earlier` has now.
+    /// `later` continues after what `earlier` has now.
     pub fn after(&self, later: usize, earlier: usize) -> cuda::Result<()> {
         let event = self.event()?;
         event.record(self.stream(earlier)?)?;
@@ -206,7 +207,7 @@ impl<'c> Maker<'c> {
     /// Gives the kernel `log` at a node another entry to write.
     pub fn set_entry(&self, exec: &GraphExec<'_>, node: Node, log: Place, value: u32) -> cuda::Result<()> {
         let (function, launch) = (self.function(Code::Plain, "log")?, Launch::new([1; 3], [1; 3]));
-        // SAFETY: the parameters of `log`; the shapes pass a node of the graph that this was made from, which lives.
+        // SAFETY: the parameters of `log`; the shapes pass a node of the graph from which this was made, which lives.
         unsafe { exec.set_kernel(node, &function, &launch, &[&self.bytes_of(log), &value.to_le_bytes()]) }
     }
 
@@ -263,13 +264,13 @@ impl<'c> Maker<'c> {
         Ok(())
     }
 
-    /// A copy of CUDA's; one of the two places is the GPU's.
+    /// A copy by CUDA; one of the two places is in GPU memory.
     pub fn memcpy(&self, to: Place, from: Place) -> cuda::Result<()> {
         let stream = self.stream(0)?;
         let (at, of) = (self.memory.address(to) as *mut u8, self.memory.address(from) as *const u8);
         match (to.space, from.space) {
             (Space::Device, Space::Device) => stream.copy(self.memory.slice(to)?, self.memory.slice(from)?)?,
-            // SAFETY: so many bytes of memory that outlives graphs and streams, and that the CPU leaves alone while they run.
+            // SAFETY: this many bytes of memory that outlives graphs and streams, and that the CPU does not access while they run.
             (Space::Device, _) => unsafe {
                 stream.upload(self.memory.slice(to)?, std::slice::from_raw_parts(of, from.bytes))?;
             },

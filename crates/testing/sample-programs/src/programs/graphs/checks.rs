@@ -1,5 +1,6 @@
-//! Named checks of launches past CUDA, on a real GPU or beside a libcuda in software. The first is one kernel of one thread; each asks a little more than
-//! those before it, and after the first error nothing more is launched: a fault of the GPU ends CUDA's context, and says nothing about what comes next.
+//! Named checks of launches that bypass CUDA, on a real GPU or with a libcuda in software. The first is one kernel of one thread; each demands a
+//! little more than those before. After the first error nothing more is launched: a fault of the GPU ends CUDA's context, so later checks would
+//! prove nothing.
 
 use super::capture::Maker;
 use super::kernels::Code;
@@ -10,9 +11,9 @@ use cuda::{Argument, Context};
 use launch::{Kind, Set};
 use std::time::{Duration, Instant};
 
-/// Launches by CUDA and by us of a shape.
+/// Launches of a shape by CUDA and by doorbell.
 const TIMES: u64 = 8;
-/// Of those that are queued.
+/// Launches of queued graphs.
 const QUEUED: u64 = 100;
 
 /// One check.
@@ -28,11 +29,11 @@ pub struct LaunchCheck {
 enum What {
     Tiny,
     Parameters,
-    /// A shape of `graphs`, so many times.
+    /// A shape of `graphs`, with this many launches.
     Shape(&'static str, u64),
 }
 
-/// How one ended, and how long it took.
+/// How a check ended, and how long it took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchChecked {
     pub name: &'static str,
@@ -42,9 +43,9 @@ pub struct LaunchChecked {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaunchVerdict {
-    /// With what was done.
+    /// What was done.
     Passed(String),
-    /// With what was wrong.
+    /// What was wrong.
     Failed(String),
     /// With why it could not be tried.
     Skipped(String),
@@ -52,7 +53,11 @@ pub enum LaunchVerdict {
 
 /// All of them, in their order.
 pub const LAUNCH_CHECKS: &[LaunchCheck] = &[
-    LaunchCheck { name: "launched-tiny", about: "one kernel of one thread, launched once past CUDA", what: What::Tiny },
+    LaunchCheck {
+        name: "launched-tiny",
+        about: "one kernel of one thread, launched once by doorbell",
+        what: What::Tiny,
+    },
     LaunchCheck { name: "launched-kernel", about: "one kernel, with CUDA's results", what: What::Shape("one", TIMES) },
     LaunchCheck {
         name: "launched-chain",
@@ -61,7 +66,7 @@ pub const LAUNCH_CHECKS: &[LaunchCheck] = &[
     },
     LaunchCheck {
         name: "launched-parameters",
-        about: "a launch behind new parameters runs with them",
+        about: "a launch after new parameters runs with them",
         what: What::Parameters,
     },
     LaunchCheck {
@@ -81,10 +86,10 @@ pub const LAUNCH_CHECKS: &[LaunchCheck] = &[
     },
 ];
 
-/// Runs those of these names (all, where there is none) on a GPU of CUDA's, and says of each how it ended.
+/// Runs the checks of these names (all, if empty) on a CUDA GPU, and reports how each ended.
 ///
 /// # Errors
-/// Where CUDA, or a channel of ours beside it, cannot be had: nothing was launched then.
+/// CUDA, or a doorbell channel next to it, is not available; then nothing was launched.
 pub fn check_launches(gpu: usize, seed: u64, only: &[String], mut each: impl FnMut(LaunchChecked)) -> Result<()> {
     // Before CUDA is initialised.
     gpu::Libcuda::open()?;
@@ -96,7 +101,7 @@ pub fn check_launches(gpu: usize, seed: u64, only: &[String], mut each: impl FnM
     for check in LAUNCH_CHECKS.iter().filter(|check| only.is_empty() || only.iter().any(|name| name == check.name)) {
         let start = Instant::now();
         let verdict = match stopped {
-            Some(name) => LaunchVerdict::Skipped(format!("{name} failed: nothing more is launched")),
+            Some(name) => LaunchVerdict::Skipped(format!("{name} failed: no more launches are made")),
             None => match checks.run(check.what) {
                 Ok(what) => LaunchVerdict::Passed(what),
                 Err(error) if super::is_refusal(&error) && checks.past.is_alive() => {
@@ -142,7 +147,7 @@ impl<'c> Checks<'c> {
         Ok(format!("{} launches, {} kernels", done.launches, done.kernels))
     }
 
-    /// A graph of one kernel that stores a word; from the second launch past CUDA on it gets new parameters, another word and another place.
+    /// A graph of one kernel that stores a word; from the second launch by doorbell on it gets new parameters, another word and another place.
     fn stores(&mut self, launches: u32) -> Result<String> {
         let Checks { maker, past, seed } = self;
         maker.begin(crate::data::Random::new(*seed));
@@ -168,7 +173,7 @@ impl<'c> Checks<'c> {
         let node = kernel.ok_or(Error::Unavailable { reason: "the graph has no kernel".into() })?;
         for n in 0..launches {
             let (word, value) = (n % 64, if n == 0 { value } else { maker.value() });
-            // What CUDA left there is gone.
+            // What CUDA left there is erased.
             model = maker.start()?;
             let (to, value_bytes) = ((at + 4 * u64::from(word)).to_le_bytes(), value.to_le_bytes());
             let new = [Set { node, offset: 0, bytes: &to }, Set { node, offset: 8, bytes: &value_bytes }];

@@ -59,12 +59,12 @@ fn event_wait<'c>(m: &Maker<'c>) -> Result<Made<'c>> {
     Ok(Made { parts: vec![part], play: Play::Recorded(event) })
 }
 
-/// A function of the host's between two kernels; the second copies what it wrote.
+/// A host function between two kernels; the second copies what it wrote.
 fn host<'c>(m: &Maker<'c>) -> Result<Made<'c>> {
     let (log, word, out) = (m.take_log(1)?, m.memory.take(Space::Pinned, 4)?, m.take(4)?);
     let part = m.capture(|| {
         m.log(0, log, m.value())?;
-        // SAFETY: an aligned word of pinned memory that outlives the graph, and that nothing else writes while it runs.
+        // SAFETY: an aligned word of pinned memory that outlives the graph, and that nothing else writes while the graph runs.
         unsafe { m.stream(0)?.call_host(next, m.memory.address(word) as *mut c_void) }?;
         m.then(move |model| model.each(word, 1, |_, was| was.wrapping_mul(3).wrapping_add(1)));
         m.copy(0, out, word)
@@ -88,7 +88,7 @@ fn only(graph: &Graph<'_>) -> cuda::Result<Node> {
 /// A graph of three kernels as a node between two.
 fn child<'c>(m: &Maker<'c>) -> Result<Made<'c>> {
     let (log, first, last) = (m.take_log(5)?, m.value(), m.value());
-    // What the model does stands in the order of the calls: the child's kernels behind the first one.
+    // The model acts in the order of the calls: the child's kernels after the first one.
     let parent = m.graph(|| m.log(0, log, first))?;
     let inner = m.graph(|| (0..3).try_for_each(|_| m.log(0, log, m.value())))?;
     let node = parent.add_child(only(&parent)?, &inner)?;
@@ -96,7 +96,7 @@ fn child<'c>(m: &Maker<'c>) -> Result<Made<'c>> {
     Ok(m.part(parent)?.into())
 }
 
-/// A kernel, a conditional node whose body is a kernel, and a kernel. What the node's value is stands fast when it is launched.
+/// A kernel, a conditional node whose body is a kernel, and a kernel. The node's value is fixed when it is launched.
 fn conditional<'c>(m: &Maker<'c>, body: Body, value: u32) -> Result<Made<'c>> {
     let (log, inside) = (m.take_log(2)?, m.take_log(1)?);
     let graph = m.graph(|| m.log(0, log, m.value()))?;
@@ -130,7 +130,7 @@ fn updated<'c>(m: &Maker<'c>) -> Result<Made<'c>> {
     let its = Rc::clone(&entry);
     part.acts = vec![Box::new(move |model| model.log(log, its.get()))];
     let node = only(&part.graph)?;
-    // A driver that cannot do it says so before the first launch: of a graph that is never launched.
+    // A driver that cannot do it reports that before the first launch, here for a graph that is never launched.
     m.set_entry(&part.graph.instantiate()?, node, log, entry.get())?;
     Ok(Made { parts: vec![part], play: Play::Updated { node, log, entry } })
 }

@@ -67,7 +67,7 @@ LOG_END:
     ret;
 }
 
-// Whole words, each thread every so many.
+// Whole words; each thread copies with a stride of the number of threads.
 .visible .entry copy(.param .u64 copy_to, .param .u64 copy_from, .param .u32 copy_bytes)
 {
     .reg .pred %p<2>;
@@ -111,8 +111,8 @@ COPY_END:
 }
 ";
 
-/// `frame` with a stack frame of so many words, a power of two: `frame[k] = cells[i] * (k | 1) + value` for all k, then `cells[i]` becomes the one
-/// at its own bits from 3 up.
+/// `frame` with a stack frame of this many words, a power of two: `frame[k] = cells[i] * (k | 1) + value` for all k, then `cells[i]` becomes the
+/// one at its own bits from 3 up.
 fn frame(words: u32) -> String {
     let (bytes, mask) = (words * 4, words - 1);
     format!(
@@ -347,7 +347,7 @@ EARLY_END:
 }
 ";
 
-/// What most kernels make of a cell.
+/// What most kernels compute from a cell.
 pub(super) fn on(cell: u32, value: u32) -> u32 {
     cell.wrapping_mul(FACTOR).wrapping_add(value)
 }

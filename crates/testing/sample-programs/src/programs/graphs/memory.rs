@@ -1,4 +1,4 @@
-//! The memory that graphs work on, and what has to be in it.
+//! The memory that graphs use, and its expected contents.
 
 use crate::data::{Random, check};
 use crate::{Error, Result};
@@ -48,7 +48,7 @@ impl Place {
 
 /// Most of each space that a shape takes.
 const HOST: usize = 2 << 20;
-/// What a piece is aligned to.
+/// The alignment of pieces.
 const ALIGNED: usize = 256;
 
 pub(super) struct Memory<'c> {
@@ -61,7 +61,7 @@ pub(super) struct Memory<'c> {
 }
 
 impl<'c> Memory<'c> {
-    /// With so many bytes of the GPU's.
+    /// With this many bytes of GPU memory.
     pub fn new(context: &'c Context, device: usize) -> Result<Memory<'c>> {
         Ok(Memory {
             device: DeviceBuffer::new(context, device)?,
@@ -120,7 +120,7 @@ impl<'c> Memory<'c> {
         if !device.is_empty() {
             self.device.write(device)?;
         }
-        // SAFETY: so many bytes are there, and nobody uses them while no graph runs.
+        // SAFETY: this many bytes are there, and nothing uses them while no graph runs.
         unsafe { std::ptr::copy_nonoverlapping(pinned.as_ptr(), self.pinned.as_ptr(), pinned.len()) };
         for (to, word) in self.pageable.iter().zip(pageable.as_chunks::<8>().0) {
             to.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
@@ -136,7 +136,7 @@ impl<'c> Memory<'c> {
             Space::Device => {}
             Space::Pinned => {
                 let to = self.pinned.as_ptr().wrapping_add(place.offset);
-                // SAFETY: the place is within the buffer, and nobody uses it while no graph runs.
+                // SAFETY: the place is within the buffer, and nothing uses it while no graph runs.
                 unsafe { std::ptr::copy_nonoverlapping(bytes[place.offset..].as_ptr(), to, place.bytes) };
             }
             Space::Pageable => {
@@ -162,7 +162,7 @@ impl<'c> Memory<'c> {
         Ok(got)
     }
 
-    /// Compares all of it; no graph runs. Gives what was found.
+    /// Compares all of it; no graph runs meanwhile. Returns the contents.
     pub fn check(&self, model: &Model, what: impl Fn() -> String) -> Result<[Vec<u8>; 3]> {
         let mut found: [Vec<u8>; 3] = Default::default();
         for (space, expected) in Space::ALL.into_iter().zip(&model.0) {
@@ -174,7 +174,7 @@ impl<'c> Memory<'c> {
     }
 }
 
-/// What is in each space, as the CPU has it.
+/// The contents of each space, as the CPU computes them.
 pub(super) struct Model([Vec<u8>; 3]);
 
 impl Model {
@@ -193,7 +193,7 @@ impl Model {
         self.bytes(place)[4 * index..][..4].copy_from_slice(&word.to_le_bytes());
     }
 
-    /// Each of the first words, from its index and what it was.
+    /// Computes each of the first words from its index and its old value.
     pub fn each(&mut self, place: Place, words: usize, next: impl Fn(usize, u32) -> u32) {
         (0..words).for_each(|i| self.set(place, i, next(i, self.word(place, i))));
     }

@@ -1,8 +1,8 @@
 //! Graphs of every shape that can be captured, each launched again and again.
 //!
-//! Each shape is a graph whose nodes change memory in a way that only the right order gives; the same happens on the CPU, and both are compared after
-//! each launch. In front of each shape a kernel is launched whose grid tells which shape comes: (its number, [`MARK`], 1) blocks of one thread.
-//! What a driver or GPU lacks is skipped, with the reason.
+//! Each shape is a graph whose nodes change memory in a way that only the right order gives; the CPU does the same, and both are compared after
+//! each launch. Before each shape a kernel is launched whose grid announces the shape: (its number, [`MARK`], 1) blocks of one thread. Shapes that
+//! need something that the driver or GPU lacks are skipped, with the reason.
 
 mod capture;
 mod checks;
@@ -25,9 +25,9 @@ use past_cuda::PastCuda;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Blocks in y of the kernel that tells which shape comes.
+/// Blocks in y of the kernel that announces a shape.
 pub const MARK: u32 = 61;
-/// Memory of the GPU for one shape, beside its logs.
+/// GPU memory for one shape, besides its logs.
 const DEVICE: usize = 16 << 20;
 /// Entries that the longest log has of each launch.
 const LONGEST: usize = 2100;
@@ -73,7 +73,7 @@ enum Play<'c> {
 
 /// All shapes, in the order of their numbers, from 1.
 fn shapes() -> Vec<Shape> {
-    // Those that may leave a context broken come last.
+    // Shapes that may leave a context broken are last.
     [order::shapes(), sizes::shapes(), moves::shapes(), forms::shapes(), moves::pageable(), moves::frames()]
         .into_iter()
         .flatten()
@@ -116,7 +116,7 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
                     Error::Wrong { .. } => error,
                     error => Error::Shape { name: part.name, error: Box::new(error) },
                 });
-                // A fault of the GPU ends CUDA's context, too: whatever came next would say nothing.
+                // A fault of the GPU also ends CUDA's context, so later shapes would prove nothing.
                 if past.as_ref().is_some_and(|past| !past.is_alive()) {
                     break;
                 }
@@ -133,7 +133,7 @@ pub(crate) fn run(context: &Context, options: &Options, report: &mut Report) -> 
     failed.map_or(Ok(()), Err)
 }
 
-/// Launches the kernel that tells which shape comes.
+/// Launches the kernel that announces a shape.
 fn mark(maker: &Maker<'_>, number: u32) -> Result<()> {
     maker.begin(Random::new(0));
     let (stream, word) = (maker.stream(0)?, maker.take(4)?);
@@ -149,7 +149,7 @@ struct Done {
     found: [Vec<u8>; 3],
 }
 
-/// The shape's graphs, and what the memory holds before their first launch.
+/// The shape's graphs, and the contents of the memory before their first launch.
 fn make<'c>(maker: &Maker<'c>, number: u32, shape: &Shape, seed: u64) -> Result<(Made<'c>, Model)> {
     maker.begin(Random::new(seed.rotate_left(32) ^ u64::from(number)));
     maker.need(&[(Code::Plain, "log"), (Code::Plain, "copy")], 1)?;
@@ -188,7 +188,7 @@ fn one(maker: &Maker<'_>, number: u32, shape: &Shape, seed: u64, times: u64) -> 
     Ok(Done { launches, kernels, found })
 }
 
-/// What a launch needs first.
+/// What is done before a launch.
 fn before(maker: &Maker<'_>, play: &Play<'_>, part: &capture::Part<'_>, time: u64) -> Result<()> {
     match play {
         Play::Recorded(event) => Ok(event.record(maker.stream(1)?)?),
@@ -202,13 +202,13 @@ fn before(maker: &Maker<'_>, play: &Play<'_>, part: &capture::Part<'_>, time: u6
 
 /// Whether this driver or GPU does not have it, which is no mistake: no such function or kernel, or CUDA's own word for that.
 fn is_refusal(error: &Error) -> bool {
-    // (CUDA_ERROR_) NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION, NOT_FOUND, COOPERATIVE_LAUNCH_TOO_LARGE, NOT_PERMITTED,
-    // NOT_SUPPORTED; those from 900 on say what cannot be captured.
+    // (CUDA_ERROR_) NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION, NOT_FOUND, COOPERATIVE_LAUNCH_TOO_LARGE, NOT_PERMITTED, NOT_SUPPORTED;
+    // codes from 900 on mean that something cannot be captured.
     const CODES: [i32; 7] = [209, 218, 222, 500, 720, 800, 801];
     match error {
         Error::Unavailable { .. } | Error::Cuda(cuda::Error::Missing { .. }) => true,
         Error::Launch(launch::Error::Gpu(error)) => matches!(error, gpu::Error::NotSeen { .. }),
-        // (The program's own launch failed, or what came of it was wrong.)
+        // (The program's own launch failed, or its result was wrong.)
         Error::Launch(launch::Error::Launching(_)) => false,
         Error::Launch(_) => true,
         Error::Cuda(cuda::Error::Call { code, .. }) => CODES.contains(code) || (900..=908).contains(code),

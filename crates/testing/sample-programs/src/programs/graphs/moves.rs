@@ -8,7 +8,7 @@ use cuda::Plane;
 
 const FILLS: [(&str, usize); 3] = [("4B", 4), ("64B", 64), ("64KiB", 64 << 10)];
 const COPIES: [(&str, usize); 3] = [("8B", 8), ("4KiB", 4 << 10), ("1MiB", 1 << 20)];
-/// Rows of 100 bytes, one each 256.
+/// Rows of 100 bytes, one every 256.
 const ROWS: Plane = Plane { pitch: 256, width: 100, height: 40 };
 /// Name, to, from.
 const WAYS: [(&str, Space, Space); 3] = [
@@ -44,7 +44,7 @@ pub(super) fn pageable() -> Vec<Shape> {
     PAGEABLE.into_iter().flat_map(copies).collect()
 }
 
-/// Bytes in, a kernel, bytes out, and nothing goes before or behind.
+/// Bytes in, a kernel, bytes out, and nothing before or after.
 pub(super) fn frames() -> Vec<Shape> {
     let of = |(kind, space)| {
         COPIES.map(|(name, bytes)| {
@@ -94,7 +94,7 @@ fn filled<'c>(m: &Maker<'c>, bytes: usize, fill: impl Fn(&Maker<'c>, Place) -> c
     Ok(part.into())
 }
 
-/// A kernel writes the source where it is the GPU's, then it is copied, then a kernel copies what is the GPU's.
+/// A kernel writes the source if that is in GPU memory, then it is copied, then a kernel copies the target if that is in GPU memory.
 fn copied<'c>(
     m: &Maker<'c>,
     (to, from): (Space, Space),

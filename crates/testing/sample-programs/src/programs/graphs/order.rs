@@ -28,7 +28,7 @@ fn chain<'c>(m: &Maker<'c>, kernels: usize) -> Result<Made<'c>> {
     Ok(m.capture(|| (0..kernels).try_for_each(|_| m.log(0, log, m.value())))?.into())
 }
 
-/// Kernels side by side; one before them whose entry they copy, and one behind them that takes what they wrote.
+/// Parallel kernels; optionally one before them whose entry they copy, and one after them that copies what they wrote.
 fn fan<'c>(m: &Maker<'c>, branches: usize, before: bool, behind: bool) -> Result<Made<'c>> {
     m.need(&[], branches)?;
     let (log, all, out) = (m.take_log(1)?, m.take(branches * HEAD)?, m.take(branches * HEAD)?);
@@ -44,7 +44,7 @@ fn fan<'c>(m: &Maker<'c>, branches: usize, before: bool, behind: bool) -> Result
     Ok(part.into())
 }
 
-/// For each number: a fork onto so many streams, each with a chain of its own, and their join.
+/// For each number: a fork to this many streams, each with its own chain, and their join.
 fn forks<'c>(m: &Maker<'c>, widths: &[usize]) -> Result<Made<'c>> {
     const EACH: usize = 3;
     let log = m.take_log(2 * widths.len())?;

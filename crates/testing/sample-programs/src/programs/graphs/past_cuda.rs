@@ -1,5 +1,5 @@
-//! The same shapes, launched past CUDA: CUDA launches each graph three times, from which it is learnt, and a channel of ours does the rest.
-//! What comes of each launch is compared as ever.
+//! The same shapes, launched by doorbell: CUDA launches each graph three times, from which it is learnt, and a doorbell channel makes the other
+//! launches. The results of each launch are compared as usual.
 
 use super::{Done, Made, Play, Shape, make};
 use crate::programs::graphs::capture::{Maker, Part};
@@ -9,12 +9,12 @@ use gpu::{Channel, Entry, Libcuda, Watched};
 use launch::{Graph, OnStream, Set, StagedGraph};
 use std::time::Duration;
 
-/// Launches by CUDA before ours.
+/// Launches by CUDA before those of doorbell.
 const LEARNT: u64 = 3;
 /// No graph here runs longer.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A graph that was learnt. One that names pageable memory is copied, with pinned memory in its place.
+/// A learnt graph. If it names pageable memory, it is copied, with pinned memory in its place.
 enum Learnt {
     Plain(Graph),
     Staged(StagedGraph),
@@ -29,7 +29,7 @@ impl Learnt {
     }
 }
 
-/// A channel for launches beside CUDA.
+/// A channel for launches next to CUDA.
 pub(super) struct PastCuda {
     watched: &'static Watched,
     channel: Channel,
@@ -71,7 +71,7 @@ impl PastCuda {
         let mut done = Done { launches: 0, kernels: 0, found: Default::default() };
         let mut graphs = Vec::new();
         for part in &mut made.parts {
-            // Nothing but launches: comparing copies through CUDA, and those copies would be taken for a part of the graph.
+            // Only launches: comparing would copy through CUDA, and those copies would be taken for a part of the graph.
             let (graph, time) = self.learnt(stream, part)?;
             graphs.push(graph);
             (0..time).for_each(|_| part.acts.iter_mut().for_each(|act| act(&mut model)));
@@ -130,16 +130,16 @@ impl PastCuda {
     }
 }
 
-/// What is made of CUDA's own calls between launches cannot be.
+/// Shapes that need CUDA's own calls between launches are not possible.
 fn possible(made: &Made<'_>) -> Result<()> {
     let reason = match made.play {
         Play::Waited | Play::Queued => return Ok(()),
-        Play::Streams => "a launch of ours is on no stream",
-        Play::Uploaded => "it is uploaded before its first launch, where nobody looks",
+        Play::Streams => "a launch by doorbell is on no stream",
+        Play::Uploaded => "it is uploaded before its first launch, which is not watched",
         Play::Recorded(_) => {
-            "its event is recorded by a stream of CUDA's, against which nothing orders a launch of ours"
+            "its event is recorded by a CUDA stream, and nothing orders a launch by doorbell relative to that"
         }
-        Play::Updated { .. } => "its executable graph is updated, and a copy stays what it was",
+        Play::Updated { .. } => "its executable graph is updated, and doorbell's copy of it is not",
     };
     Err(Error::Unavailable { reason: reason.into() })
 }

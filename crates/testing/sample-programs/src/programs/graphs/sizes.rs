@@ -1,4 +1,4 @@
-//! Kernels that differ in what they are launched with: grids, frames, shared memory, clusters, parameters, attributes.
+//! Kernels that differ in their launch parameters: grids, frames, shared memory, clusters, parameters, attributes.
 
 use super::capture::Maker;
 use super::kernels::{Code, FRAMES, TURN, WIDE, frame_on_cpu, on};
@@ -127,7 +127,7 @@ fn grids<'c>(m: &Maker<'c>) -> Result<Made<'c>> {
     Ok(part.into())
 }
 
-/// Four bytes of parameters: all that is known of memory is in the code.
+/// Four bytes of parameters: the memory's addresses are only in the code.
 fn small<'c>(m: &Maker<'c>) -> Result<Made<'c>> {
     m.need(&[(Code::Sizes, "small"), (Code::Sizes, "small_out")], 1)?;
     let (out, value) = (m.take(4)?, m.value());
