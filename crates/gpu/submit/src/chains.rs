@@ -2,18 +2,18 @@
 
 use crate::buffers::Kept;
 use crate::error::Error;
+use crate::graphs::{GraphAt, locate_graph, put_graph};
 use crate::handle::{BUFFER, Buffer, GRAPH, Graph};
 use crate::lane::{Claim, Inner, Place};
 use crate::launching::{Form, Keeps, Launching};
+use crate::numbering::{LAUNCHES, beside};
 use crate::open::Setup;
-use crate::session::{BESIDE, ENTRIES, LAUNCHES, Now, Session, equip};
+use crate::session::{ENTRIES, Now, Session, equip};
 use gpu::{AddressSpace, Channel, ChannelOptions, Memory, Pin, Region};
 use launch::{Chain, ChainBeside, ChainOptions, INLINE_MOST, Order, Step, Stored, Transfer, Way};
 use rm::graph;
 use std::sync::Arc;
 
-/// Graphs and chains of a session.
-const MOST: usize = 4096;
 const STAGED: &str = "the CPU copies what this graph's memcpy nodes name of pageable memory, which it cannot do within a chain: pin that memory";
 const PART: &str = "a chain cannot be part of another: pass its steps";
 
@@ -72,8 +72,8 @@ impl Session {
         let none = || Error::Argument("a chain launches a graph that was prepared: there is none yet");
         let Inner { graphs, channel, .. } = claim.as_mut().ok_or_else(none)?;
         let graph = |graph: Graph| {
-            let (place, used) = GRAPH.decode(now.opening(), graph.0)?;
-            Place::look(graphs, place, used).ok_or_else(|| GRAPH.wrong())
+            let GraphAt { index, used, .. } = locate_graph(now, graph)?;
+            Place::look(graphs, index, used).ok_or_else(|| GRAPH.wrong())
         };
         let (mut named, mut all) = (Named::default(), Vec::with_capacity(steps.len()));
         for step in steps {
@@ -95,7 +95,7 @@ impl Session {
             // SAFETY: who prepared the graphs answers for them. What goes inline or is stored is host memory, which buffers know.
             None => Form::One(unsafe { Chain::prepare(channel, &all, options) }?.into_graph()),
             Some(setup) => {
-                let mut beside = self.beside(&setup, channel.space(), now)?;
+                let mut beside = self.beside(&setup, channel.space(), (now, LAUNCHES))?;
                 let copies = &mut beside.as_mut().ok_or(Error::Closed)?.channel;
                 // SAFETY: as above.
                 Form::Beside(Box::new(unsafe { ChainBeside::prepare(channel, copies, &all, options) }?))
@@ -112,13 +112,17 @@ impl Session {
             }
             before += of.kernels.len() as u32;
         }
-        let (place, used) = Place::put(graphs, MOST, launching)?;
-        Ok(Graph(GRAPH.encode(now.opening(), place, used)))
+        put_graph(now, LAUNCHES, graphs, launching)
     }
 
     /// The lane of copies beside launches, waited for by who has that of launches; the first call opens its channel.
-    fn beside(&self, setup: &Setup, space: &Arc<AddressSpace>, now: Now) -> Result<Claim<'_>, Error> {
-        let lane = &self.lanes[BESIDE];
+    fn beside(
+        &self,
+        setup: &Setup,
+        space: &Arc<AddressSpace>,
+        (now, launches): (Now, usize),
+    ) -> Result<Claim<'_>, Error> {
+        let lane = &self.lanes[beside(launches)];
         let mut claim = lane.claim_in_time();
         if claim.is_none() {
             // Mostly results come back.

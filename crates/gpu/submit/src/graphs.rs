@@ -8,9 +8,11 @@ use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, Copy, GRAPH, Graph};
 use crate::lane::{Claim, Inner, Place};
 use crate::launching::{Form, Keeps, Launching};
+use crate::numbering::{LAUNCH_LANES, LAUNCHES};
 use crate::open::Setup;
-use crate::session::{LAUNCHES, Now, Session, equip};
+use crate::session::{Now, Session, equip};
 use crate::staged;
+use crate::transfers::{locate, name};
 use copy::Machine;
 use cuda::{Context, Staged};
 use gpu::{Channel, Libcuda, Watched};
@@ -18,7 +20,7 @@ use launch::OnStream;
 use std::ffi::c_void;
 use std::time::Duration;
 
-/// Graphs of a session.
+/// Graphs and chains of one lane.
 const MOST: usize = 4096;
 /// Never: what is learnt at once has a graph.
 const NONE: &str = "the graph was not learnt";
@@ -112,8 +114,7 @@ impl Session {
         staged::give_back(inner);
         let Inner { graphs, channel, .. } = inner;
         let Some(form) = make(context, watched, channel)? else { return Ok(None) };
-        let (place, used) = Place::put(graphs, MOST, Launching::new(form))?;
-        Ok(Some(Graph(GRAPH.encode(now.opening(), place, used))))
+        put_graph(now, LAUNCHES, graphs, Launching::new(form)).map(Some)
     }
 
     /// Makes a kernel ready to be launched past CUDA: a graph of one kernel, which is captured from `stream` and prepared as
@@ -170,8 +171,9 @@ impl Session {
     pub fn graph_kernels(&self, graph: Graph) -> Result<Vec<u32>, Error> {
         Session::same_process()?;
         let now = self.now()?;
-        let mut claim = self.still(self.lanes[LAUNCHES].claim_in_time(), now)?;
-        Ok(found(&mut claim, now, graph)?.0.kernels.iter().map(|(_, bytes)| *bytes).collect())
+        let at = locate_graph(now, graph)?;
+        let mut claim = self.still(self.lanes[at.lane].claim_in_time(), now)?;
+        Ok(found(&mut claim, at)?.0.kernels.iter().map(|(_, bytes)| *bytes).collect())
     }
 
     /// Changes bytes of a kernel's parameters, from the next launch on; those that are under way keep theirs. `kernel`
@@ -183,8 +185,9 @@ impl Session {
     #[inline]
     pub fn set_parameter(&self, graph: Graph, kernel: u32, offset: u32, bytes: &[u8]) -> Result<(), Error> {
         let now = self.now()?;
-        let mut claim = self.claim(LAUNCHES, now)?;
-        let (launching, channel) = found(&mut claim, now, graph)?;
+        let at = locate_graph(now, graph)?;
+        let mut claim = self.claim(at.lane, now)?;
+        let (launching, channel) = found(&mut claim, at)?;
         if channel.space().device().forked() {
             return Err(Error::Forked);
         }
@@ -209,8 +212,9 @@ impl Session {
         Session::same_process()?;
         let now = self.now()?;
         let place = BUFFER.decode(now.opening(), buffer.0)?;
-        let mut claim = self.still(self.lanes[LAUNCHES].claim_in_time(), now)?;
-        let (launching, channel) = found(&mut claim, now, graph)?;
+        let graph = locate_graph(now, graph)?;
+        let mut claim = self.still(self.lanes[graph.lane].claim_in_time(), now)?;
+        let (launching, channel) = found(&mut claim, graph)?;
         let node = launching.node(kernel, offset, 8)?;
         // SAFETY: the claim outlives what is found.
         let entry = unsafe { self.buffers.find(place) }?;
@@ -252,9 +256,10 @@ impl Session {
     #[inline]
     pub fn launch(&self, graph: Graph) -> Result<Copy, Error> {
         let now = self.now()?;
-        let mut claim = self.claim(LAUNCHES, now)?;
-        let (launching, channel) = found(&mut claim, now, graph)?;
-        self.start(now, &mut launching.form, channel)
+        let at = locate_graph(now, graph)?;
+        let mut claim = self.claim(at.lane, now)?;
+        let (launching, channel) = found(&mut claim, at)?;
+        self.start((now, at.lane), &mut launching.form, channel)
     }
 
     /// Ends a graph. Launches of it that are under way go on; where parameters point into buffers, or memcpy nodes name pageable memory, they are waited for, up to
@@ -265,13 +270,13 @@ impl Session {
     /// done, or the session is closed. [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
     pub fn graph_release(&self, graph: Graph) -> Result<(), Error> {
         let (setup, now) = (self.setup()?, self.now()?);
-        let (place, used) = GRAPH.decode(now.opening(), graph.0)?;
-        let mut claim = self.still(self.lanes[LAUNCHES].claim_in_time(), now)?;
+        let GraphAt { lane, index, used } = locate_graph(now, graph)?;
+        let mut claim = self.still(self.lanes[lane].claim_in_time(), now)?;
         let inner = claim.as_mut().ok_or_else(|| GRAPH.wrong())?;
         // What a graph has of CUDA's is freed in CUDA's context.
         let _context = setup.enter()?;
         staged::give_back(inner);
-        let mut launching = Place::take(&mut inner.graphs, place, used).ok_or_else(|| GRAPH.wrong())?;
+        let mut launching = Place::take(&mut inner.graphs, index, used).ok_or_else(|| GRAPH.wrong())?;
         let is_staged = matches!(launching.form, Form::Staged(_));
         // Kernels may still use what its parameters point to, and copies the pinned memory.
         let waits = is_staged || !launching.pointers.is_empty();
@@ -285,16 +290,40 @@ impl Session {
     }
 }
 
-/// What a handle stands for, and the channel.
+/// Where a graph is: its lane of launches, its place there, and how often that was used.
+#[derive(Clone, Copy)]
+pub(crate) struct GraphAt {
+    pub lane: usize,
+    pub index: u32,
+    pub used: u32,
+}
+
+#[inline]
+pub(crate) fn locate_graph(now: Now, graph: Graph) -> Result<GraphAt, Error> {
+    let (place, used) = GRAPH.decode(now.opening(), graph.0)?;
+    let (lane, index) = locate(place);
+    if lane < LAUNCH_LANES { Ok(GraphAt { lane: LAUNCHES + lane, index, used }) } else { Err(GRAPH.wrong()) }
+}
+
+/// Puts a graph into a lane of launches, which the caller has.
+pub(crate) fn put_graph(
+    now: Now,
+    lane: usize,
+    graphs: &mut Vec<Place<Launching>>,
+    launching: Launching,
+) -> Result<Graph, Error> {
+    let (index, used) = Place::put(graphs, MOST, launching)?;
+    Ok(Graph(GRAPH.encode(now.opening(), name(lane - LAUNCHES, index), used)))
+}
+
+/// What is there, and the channel. The claim is that of its lane.
 #[inline]
 pub(crate) fn found<'c>(
     claim: &'c mut Claim<'_>,
-    now: Now,
-    graph: Graph,
+    GraphAt { index, used, .. }: GraphAt,
 ) -> Result<(&'c mut Launching, &'c mut gpu::Channel), Error> {
-    let (place, used) = GRAPH.decode(now.opening(), graph.0)?;
     let Inner { graphs, channel, .. } = claim.as_mut().ok_or_else(|| GRAPH.wrong())?;
-    let launching = Place::find(graphs, place, used).ok_or_else(|| GRAPH.wrong())?;
+    let launching = Place::find(graphs, index, used).ok_or_else(|| GRAPH.wrong())?;
     Ok((launching, channel))
 }
 

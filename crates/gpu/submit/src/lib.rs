@@ -41,6 +41,7 @@ mod launching;
 mod learner;
 mod mailbox;
 mod message;
+mod numbering;
 mod open;
 mod openings;
 mod order;

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::handle::{BUFFER, Buffer};
 use crate::lane::{Claim, Inner, Lane};
 use crate::learner::Lessons;
+use crate::numbering::{ALL, INLINE, LOOKS, has_launches, launches_of};
 use crate::open::{LANES, Options, Setup};
 use crate::openings;
 use crate::staged;
@@ -19,14 +20,6 @@ use std::time::{Duration, Instant};
 
 /// How long a close waits for what is under way; then its channels are stopped.
 const CLOSE: Duration = Duration::from_secs(10);
-/// Lanes to the GPU, lanes from it, the one of inline copies, the one of launches, the one of chains' copies beside them, and the one without a channel.
-const ALL: usize = 2 * LANES + 4;
-pub(crate) const INLINE: usize = 2 * LANES;
-pub(crate) const LAUNCHES: usize = INLINE + 1;
-/// Claimed behind the one of launches, never before it.
-pub(crate) const BESIDE: usize = LAUNCHES + 1;
-/// Has no channel: who claims it looks at buffers, and nobody who submits finds a lane taken.
-pub(crate) const LOOKS: usize = BESIDE + 1;
 /// GPFIFO entries of a lane's channel.
 pub(crate) const ENTRIES: u32 = 512;
 
@@ -375,16 +368,16 @@ impl std::ops::Deref for Opened<'_> {
 /// Waits for what is under way on all lanes together, up to [`CLOSE`]. What waits for a dead lane dies with it, and the time is over
 /// for what is not done then.
 fn wait_for_all(claims: &mut [Claim<'_>]) {
-    let (start, mut no_launches) = (Instant::now(), false);
+    let (start, mut no_launches) = (Instant::now(), [false; ALL]);
     let mut waiting: Vec<usize> = (0..claims.len()).filter(|at| claims[*at].is_some()).collect();
     loop {
         waiting.retain(|at| {
             let Some(Inner { channel, .. }) = claims[*at].as_mut() else { return false };
             let ended = channel.idle(Duration::ZERO);
-            no_launches |=
-                *at == LAUNCHES && matches!(ended, Err(gpu::Error::ChannelKilled(_) | gpu::Error::ChannelStopped));
+            no_launches[*at] |=
+                has_launches(*at) && matches!(ended, Err(gpu::Error::ChannelKilled(_) | gpu::Error::ChannelStopped));
             // Copies beside launches wait for these: where their channel has gone, nothing more comes.
-            let never = *at == BESIDE && no_launches;
+            let never = launches_of(*at).is_some_and(|launches| no_launches[launches]);
             matches!(ended, Err(gpu::Error::Timeout { .. })) && !never
         });
         if waiting.is_empty() || start.elapsed() > CLOSE {
