@@ -166,6 +166,7 @@ fn a_copy_waits_for_a_stream_and_a_stream_for_a_copy() {
         ANSWER.store(700, Ordering::SeqCst);
         // SAFETY: as above.
         assert!(matches!(
+            // SAFETY: never followed here: the stand-in takes any number for a stream.
             s.copy_in(&[piece], &InOrder::after_stream(unsafe { Stream::from_raw(stream) })),
             Err(Error::Cuda(_))
         ));
