@@ -173,7 +173,7 @@ fn read(from: &doorbell_options_t) -> Result<Options, Error> {
         None if own => Follow::Own,
         None => Follow::Variable,
     };
-    Ok(Options { kind, gpu: from.gpu, lanes, check_each_submission, profile, log })
+    Ok(Options { kind, gpu: from.gpu, lanes, check_each_submission, profile, log, ..Options::default() })
 }
 
 struct User(*mut c_void);

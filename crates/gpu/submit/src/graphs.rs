@@ -1,7 +1,7 @@
 //! CUDA graphs that any thread may launch, past CUDA.
 //!
-//! All go by one lane: a graphics channel in CUDA's own group, which is opened when the first graph is prepared. What
-//! is launched there runs in the order of the calls; the GPU waits, and no thread does.
+//! Each goes by one lane of launches: a graphics channel in CUDA's own group, which is opened when the first graph is prepared there. What
+//! is launched on a lane runs in the order of the calls; the GPU waits, and no thread does. Lanes are not ordered.
 
 use crate::buffers::Kept;
 use crate::error::Error;
@@ -18,6 +18,7 @@ use cuda::{Context, Staged};
 use gpu::{Channel, Libcuda, Watched};
 use launch::OnStream;
 use std::ffi::c_void;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 /// Graphs and chains of one lane.
@@ -35,7 +36,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::Graph`] for what doorbell does not launch, by name, [`Error::Unavailable`] without CUDA or where its
-    /// channels were not seen, [`Error::Cuda`], [`Error::Limit`] for more than 4,096, [`Error::Closed`],
+    /// channels were not seen, [`Error::Cuda`], [`Error::Limit`] for more than 4,096 on a lane, [`Error::Closed`],
     /// [`Error::Forked`], and what the driver refuses.
     ///
     /// # Safety
@@ -52,7 +53,8 @@ impl Session {
     /// # Safety
     /// As there.
     unsafe fn prepare_exec(&self, setup: &Setup, exec: *mut c_void, stream: *mut c_void) -> Result<Graph, Error> {
-        self.learn(setup, |context, watched, channel| {
+        let now = self.now()?;
+        self.learn(setup, (now, now.own_launches()), |context, watched, channel| {
             // SAFETY: the caller's.
             let mut by_cuda = unsafe { OnStream::new(context, exec, stream) };
             // SAFETY: the caller's.
@@ -74,7 +76,8 @@ impl Session {
     /// As [`Session::prepare_graph`], of a `CUgraph`; pageable memory of its memcpy nodes is memory that it uses, and nobody else touches what they write
     /// from a launch until it is over.
     pub unsafe fn instantiate_graph(&self, graph: *mut c_void, stream: *mut c_void) -> Result<Graph, Error> {
-        self.learn(&*self.setup()?, |context, watched, channel| {
+        let (setup, now) = (self.setup()?, self.now()?);
+        self.learn(&setup, (now, now.own_launches()), |context, watched, channel| {
             // SAFETY: the caller's.
             let Some(Staged { graph, staging }) = unsafe { context.staged(graph) }? else {
                 // SAFETY: the caller's.
@@ -96,25 +99,27 @@ impl Session {
         .ok_or(Error::Argument(NONE))
     }
 
-    /// A graph that is made ready on the lane of launches, in CUDA's context; `None` where `make` has none yet.
+    /// A graph that is made ready on a lane of launches, in CUDA's context; `None` where `make` has none yet.
     pub(crate) fn learn(
         &self,
         setup: &Setup,
+        (now, lane): (Now, usize),
         make: impl FnOnce(&Context, &'static Watched, &mut Channel) -> Result<Option<Form>, Error>,
     ) -> Result<Option<Graph>, Error> {
-        let now = self.now()?;
         let machine = setup.machine.as_ref().ok_or_else(without)?;
+        // Before the lane, which others may want meanwhile.
+        let _alone = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
         let _context = setup.enter()?;
         let context = machine.context().map_err(|why| Error::Unavailable(why.reason))?;
         let watched = Libcuda::open()?.watched();
-        let mut claim = self.launches(setup, machine, now)?;
+        let mut claim = self.launches(setup, machine, (now, lane))?;
         // CUDA may take seconds.
-        let _blind = self.lanes[LAUNCHES].blind(&claim);
+        let _blind = self.lanes[lane].blind(&claim);
         let inner = claim.as_mut().ok_or(Error::Closed)?;
         staged::give_back(inner);
         let Inner { graphs, channel, .. } = inner;
         let Some(form) = make(context, watched, channel)? else { return Ok(None) };
-        put_graph(now, LAUNCHES, graphs, Launching::new(form)).map(Some)
+        put_graph(now, lane, graphs, Launching::new(form)).map(Some)
     }
 
     /// Makes a kernel ready to be launched past CUDA: a graph of one kernel, which is captured from `stream` and prepared as
@@ -151,14 +156,22 @@ impl Session {
         unsafe { self.prepare_exec(&setup, exec.handle(), stream) }
     }
 
-    /// The lane of launches, waited for; the first call opens its channel.
-    fn launches(&self, setup: &Setup, machine: &Machine, now: Now) -> Result<Claim<'_>, Error> {
-        let lane = &self.lanes[LAUNCHES];
+    /// A lane of launches, waited for; the first call opens its channel.
+    pub(crate) fn launches(
+        &self,
+        setup: &Setup,
+        machine: &Machine,
+        (now, at): (Now, usize),
+    ) -> Result<Claim<'_>, Error> {
+        let lane = &self.lanes[at];
         let mut claim = lane.claim_in_time();
         if claim.is_none() {
             let space = machine.group_space().map_err(|why| Error::Unavailable(why.reason))?;
             let channel = launch::channel(space).map_err(no_channel)?;
-            setup.say(|| "opened a channel in CUDA's group, for launches".into());
+            setup.say(|| match now.launch_lanes() {
+                1 => "opened a channel in CUDA's group, for launches".into(),
+                all => format!("opened a channel in CUDA's group, for launch lane {} of {all}", at - LAUNCHES),
+            });
             equip(lane, &mut claim, channel, None, setup.ways.clone());
         }
         self.still(claim, now)
@@ -180,7 +193,7 @@ impl Session {
     /// counts kernels from 0, `offset` bytes from the first parameter. No lock, no allocation, no system call.
     ///
     /// # Errors
-    /// [`Error::Busy`] while another thread launches; [`Error::Argument`] for a kernel that it has not,
+    /// [`Error::Busy`] while another thread uses the graph's lane; [`Error::Argument`] for a kernel that it has not,
     /// [`Error::Outside`], [`Error::Handle`], [`Error::Closed`], [`Error::Forked`]. Nothing was changed then.
     #[inline]
     pub fn set_parameter(&self, graph: Graph, kernel: u32, offset: u32, bytes: &[u8]) -> Result<(), Error> {
@@ -245,12 +258,12 @@ impl Session {
         Ok(ended?)
     }
 
-    /// Launches it once more, behind all that was launched before, of whatever graph. [`Session::wait`],
-    /// [`Session::poll`] and [`Session::query`] take what it answers. Nothing orders it against copies and CUDA's
+    /// Launches it once more, behind all that was launched on its lane before, of whatever graph. [`Session::wait`],
+    /// [`Session::poll`] and [`Session::query`] take what it answers. Nothing orders it against launches on other lanes, copies and CUDA's
     /// streams ([`Session::launch_in`] and [`Session::stream_wait`] do). No lock, no allocation, no system call.
     ///
     /// # Errors
-    /// [`Error::Busy`] while another thread launches, [`Error::Full`] while 32 launches of it are under way, or one of a chain whose bytes the CPU stores or of a
+    /// [`Error::Busy`] while another thread uses the graph's lane, [`Error::Full`] while 32 launches of it are under way, or one of a chain whose bytes the CPU stores or of a
     /// graph that names pageable memory; after both it may be tried again. [`Error::Freed`] where memory that it copies or fills was freed, [`Error::Handle`],
     /// [`Error::Closed`], [`Error::Forked`], [`Error::Killed`], [`Error::Stopped`]. Nothing was launched.
     #[inline]
@@ -332,7 +345,7 @@ pub(crate) fn because(error: launch::Error, by_cuda: OnStream<'_>) -> Error {
     by_cuda.refused().map_or_else(|| error.into(), Error::from)
 }
 
-fn without() -> Error {
+pub(crate) fn without() -> Error {
     Error::Unavailable("the session is without CUDA: it has no graphs".into())
 }
 

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::handle::{BUFFER, Buffer};
 use crate::lane::{Claim, Inner, Lane};
 use crate::learner::Lessons;
-use crate::numbering::{ALL, INLINE, LOOKS, has_launches, launches_of};
+use crate::numbering::{ALL, INLINE, LAUNCH_LANES, LAUNCHES, LOOKS, has_launches, launches_of};
 use crate::open::{LANES, Options, Setup};
 use crate::openings;
 use crate::staged;
@@ -15,7 +15,7 @@ use gpu::points::Point;
 use gpu::{AddressSpace, Channel, ChannelOptions, Copies, Engine};
 use rm::graph::Place;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 /// How long a close waits for what is under way; then its channels are stopped.
@@ -28,7 +28,9 @@ pub struct Session {
     pub(crate) lanes: [Lane; ALL],
     pub(crate) buffers: Buffers,
     pub(crate) lessons: Lessons,
-    /// Bit 0: open. 1: each submission asks CUDA. 8 to 15: lanes in use. 16 on: which opening.
+    /// Held while CUDA launches a graph that is learnt: launches of another one would be read for this one's.
+    pub(crate) learning: Mutex<()>,
+    /// Bit 0: open. 1: each submission asks CUDA. 2 to 5: lanes of launches but one. 8 to 15: lanes in use. 16 on: which opening.
     state: AtomicU64,
     setup: RwLock<Option<Setup>>,
 }
@@ -59,6 +61,15 @@ impl Now {
     pub fn lanes(self) -> usize {
         (self.0 >> 8 & 0xff) as usize
     }
+
+    pub fn launch_lanes(self) -> usize {
+        (self.0 >> 2 & 0xf) as usize + 1
+    }
+
+    /// This thread's lane of launches.
+    pub fn own_launches(self) -> usize {
+        LAUNCHES + thread::number() % self.launch_lanes()
+    }
 }
 
 impl Default for Session {
@@ -80,6 +91,7 @@ impl Session {
             lanes: [const { Lane::new() }; ALL],
             buffers: Buffers::new(),
             lessons: Lessons::new(Vec::new()),
+            learning: Mutex::new(()),
             state: AtomicU64::new(0),
             setup: RwLock::new(None),
         }
@@ -129,6 +141,9 @@ impl Session {
         if !(1..=LANES).contains(&options.lanes) {
             return Err(Error::Argument("a session has 1 to 64 lanes"));
         }
+        if !(1..=LAUNCH_LANES).contains(&options.launch_lanes) {
+            return Err(Error::Argument("a session has 1 to 16 launch lanes"));
+        }
         let mut setup = self.setup.write().unwrap_or_else(PoisonError::into_inner);
         if setup.is_some() {
             return Err(Error::AlreadyOpen);
@@ -150,7 +165,8 @@ impl Session {
         let made = made.inspect_err(|_| openings::give_back(opening))?;
         openings::opened();
         let asks = u64::from(options.check_each_submission) << 1;
-        self.state.store(opening << 16 | (options.lanes as u64) << 8 | asks | 1, Ordering::SeqCst);
+        let lanes = (options.lanes as u64) << 8 | (options.launch_lanes as u64 - 1) << 2;
+        self.state.store(opening << 16 | lanes | asks | 1, Ordering::SeqCst);
         *setup = Some(made);
         Ok(())
     }
