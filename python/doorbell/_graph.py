@@ -6,6 +6,7 @@ from ctypes import byref, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 from ._handle import Handle
+from ._header import OWN_LAUNCH_LANE
 from ._library import check, failed, library
 from ._memory import memory_of
 from ._ticket import NOW, Ticket, order_of
@@ -82,6 +83,16 @@ class Graph(Handle):
         buffer = self._session.pin(thing)
         check(library.doorbell_graph_set_pointer(self._session.at, self.handle, kernel, offset, buffer.handle, thing_offset))
         self._pointers[kernel, offset] = buffer
+
+    def copy(self, launch_lane=None) -> Graph:
+        """Another copy of it on a launch lane (a number from 0; None: that of this thread), with the parameters that it has now. CUDA launches nothing. Launches on
+        different lanes may run at the same time: what the kernels write must allow that."""
+        made = c_uint64()
+        lane = OWN_LAUNCH_LANE if launch_lane is None else launch_lane
+        check(library.doorbell_graph_create_copy(self._session.at, self._argument, lane, byref(made)))
+        copy = Graph(self._session, made.value, self._keep)
+        copy._pointers.update(self._pointers)
+        return copy
 
     @property
     def kernels(self) -> list[int]:

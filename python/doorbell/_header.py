@@ -43,6 +43,7 @@ BY_INLINE = 1
 BY_STORES = 2
 BY_LOADS = 3
 MESSAGE_BYTES = 56
+OWN_LAUNCH_LANE = 4294967295
 STEP_COPY = 0
 STEP_LAUNCH = 1
 STEP_INLINE = 1
@@ -95,6 +96,7 @@ class Options(ctypes.Structure):
         ("log", Log),
         ("log_user", c_void_p),
         ("profile", c_char_p),
+        ("launch_lanes", c_uint32),
     ]
 
 
@@ -260,6 +262,7 @@ FUNCTIONS = {
     "doorbell_learner_launch": (c_int32, [c_void_p, c_uint64, c_void_p, POINTER(c_bool), POINTER(c_uint64)]),
     "doorbell_learner_free": (c_int32, [c_void_p, c_uint64]),
     "doorbell_graph_create_kernel": (c_int32, [c_void_p, c_void_p, POINTER(c_uint32), POINTER(c_uint32), c_uint32, POINTER(c_void_p), c_void_p, POINTER(c_uint64)]),
+    "doorbell_graph_create_copy": (c_int32, [c_void_p, c_uint64, c_uint32, POINTER(c_uint64)]),
     "doorbell_graph_kernels": (c_int32, [c_void_p, c_uint64, POINTER(c_uint32), c_size_t, POINTER(c_size_t)]),
     "doorbell_graph_set_param": (c_int32, [c_void_p, c_uint64, c_uint32, c_uint32, c_void_p, c_size_t]),
     "doorbell_graph_set_pointer": (c_int32, [c_void_p, c_uint64, c_uint32, c_uint32, c_uint64, c_uint64]),

@@ -41,17 +41,19 @@ class Session:
     whether the memory is still the allocation that was pinned. log: called with a text when the session opens and closes.
     profile: the file that says which way copies go (`doorbell calibrate -o FILE`); True: the machine's own, if there is one; False: none;
     None: what $DOORBELL_PROFILE names. One that was taken elsewhere is Unavailable, with what is different. explain() says what it does.
+    launch_lanes: channels for launches of graphs, up to 16 (0: 1). A graph belongs to that of the thread that makes it, or of Graph.copy(). Threads that launch on
+    different ones never meet (Busy), and their launches are not ordered.
     """
 
     def __init__(self, gpu: int = 0, *, lanes: int = 0, kind: str | None = None, check_allocations: bool = False,
-                 log: Callable[[str], object] | None = None, profile: Any = None):
+                 log: Callable[[str], object] | None = None, profile: Any = None, launch_lanes: int = 0):
         if kind not in _KINDS:
             raise ValueError(f"kind is 'cuda', 'soft' or None, not {kind!r}")
         # Called until the session is closed.
         self._log = Log((lambda _, text: log(text.decode(errors="replace"))) if log else 0)
         flags = (CHECK if check_allocations else 0) | (OWN_PROFILE if profile is True else 0)
         path = None if profile is None or profile is True else b"" if profile is False else os.fsencode(profile)
-        options = Options(sizeof(Options), _KINDS[kind], gpu, lanes, flags, self._log, None, path)
+        options = Options(sizeof(Options), _KINDS[kind], gpu, lanes, flags, self._log, None, path, launch_lanes)
         # The doorbell_t *.
         self.at = c_void_p()
         check(library.doorbell_create(byref(options), byref(self.at)))

@@ -337,6 +337,25 @@ class BesideCuda(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "CUDAGraph"):
             doorbell.graph(object())
 
+    def test_copies_of_a_graph_are_launched_on_lanes(self):
+        device, *_ = self.used()
+        stream, executable = self.captured(device.at)
+        with self.assertRaisesRegex(doorbell.DoorbellError, "1 to 16 launch lanes"):
+            doorbell.Session(kind="cuda", launch_lanes=17)
+        with doorbell.Session(kind="cuda", launch_lanes=2) as session:
+            graph = session.graph(executable, stream=stream)
+            graph.set_param(0, 8, struct.pack("I", 31))
+            with self.assertRaisesRegex(doorbell.DoorbellError, "no launch lane"):
+                graph.copy(2)
+            copies = [graph.copy(0), graph.copy(1), graph.copy()]
+            graph.close()
+            for number, copy in enumerate(copies):
+                copy.set_param(0, 8, struct.pack("I", 31 + number))
+                copy.replay(after=copies[0].replay()).wait(10)
+                self.assertEqual(device.read(4), struct.pack("I", 31 + number))
+            with self.assertRaisesRegex(doorbell.NotLaunchable, "another launch lane"):
+                session.chain(copies[:2])
+
     def test_chains_and_tickets_keep_copies_and_launches_in_order(self):
         device, *_ = self.used()
         stream, executable = self.captured(device.at)

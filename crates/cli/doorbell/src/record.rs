@@ -112,8 +112,8 @@ pub struct Args {
     /// Stop recording (not the program) when the file has this size, for example 500MiB; with --rotate, go on in another file
     #[arg(long, value_name = units::SIZE, value_parser = units::size)]
     pub max_size: Option<u64>,
-    /// With --max-size: go on in NAME.part2.doorbell and so on when a file has that size, and keep the newest N. Each is a recording that
-    /// can be read without the others
+    /// With --max-size: go on in NAME.part2.doorbell and so on when a file has that size, and keep the newest N, for example 5. Each is a
+    /// recording that can be read without the others
     #[arg(long, value_name = "N", requires = "max_size", conflicts_with_all = ["last", "dormant"], value_parser = clap::value_parser!(u32).range(2..))]
     pub rotate: Option<u32>,
     #[command(flatten)]

@@ -44,6 +44,8 @@ pub enum Error {
          behind a launch, never within. Allocate it with cudaHostAlloc"
     )]
     Pageable { address: u64 },
+    #[error("a chain cannot be copied: make it of its steps once more")]
+    NoTemplate,
     #[error("step {step} of the chain: {why}")]
     Chain { step: usize, why: &'static str },
     #[error("{parts} of {of} parts of a launch on several channels were launched, and the others were not: {cause}")]

@@ -28,6 +28,31 @@ pub struct Graph {
     recipe: Option<Arc<Recipe>>,
 }
 
+/// What further copies of a graph are made of.
+#[derive(Debug, Clone)]
+pub struct Template {
+    recipe: Arc<Recipe>,
+    /// By the kernel's number among the nodes.
+    parameters: Vec<(usize, Vec<u8>)>,
+}
+
+impl Template {
+    /// Makes a copy ready on a channel of the same address space as the graph's, with the parameters that the graph had. Memory that [`Graph::set_pointer`] has
+    /// named is not watched for it: set such pointers anew.
+    ///
+    /// # Errors
+    /// As [`Graph::of`].
+    ///
+    /// # Safety
+    /// As [`Graph::of`].
+    pub unsafe fn ready_on(&self, channel: &mut Channel) -> Result<Graph, Error> {
+        // SAFETY: the caller's.
+        let mut graph = unsafe { Graph::of(&self.recipe, channel) }?;
+        self.parameters.iter().try_for_each(|(node, bytes)| graph.set_parameter(*node, 0, bytes))?;
+        Ok(graph)
+    }
+}
+
 /// New bytes for the parameters of a kernel.
 #[derive(Debug, Clone, Copy)]
 pub struct Set<'a> {
@@ -179,6 +204,19 @@ impl Graph {
     /// What it was made of, for a chain that it is to be part of.
     pub(crate) fn recipe(&self) -> Option<&Arc<Recipe>> {
         self.recipe.as_ref()
+    }
+
+    /// For further copies of it, on this channel or others.
+    ///
+    /// # Errors
+    /// [`Error::NoTemplate`] for a chain, [`gpu::Error::LocalMemoryMoved`].
+    pub fn template(&self) -> Result<Template, Error> {
+        let recipe = self.recipe.clone().ok_or(Error::NoTemplate)?;
+        if !self.local_memory_is_there() {
+            return Err(gpu::Error::LocalMemoryMoved.into());
+        }
+        let parameters = self.parameters.iter().map(|p| (p.node, p.bytes.clone())).collect();
+        Ok(Template { recipe, parameters })
     }
 
     /// Whether its kernels' local memory is where it was.

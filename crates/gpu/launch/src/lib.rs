@@ -47,7 +47,7 @@ pub use branches::Branches;
 pub use chain::{Chain, ChainOptions, INLINE_MOST, Step, Transfer, Way};
 pub use error::Error;
 pub use fills::{BACKGROUND, Memsets, WORDS};
-pub use graph::{Graph, Set};
+pub use graph::{Graph, Set, Template};
 pub use launches::{Launches, OnStream};
 pub use learn::Learning;
 pub use node::{Kind, Node};

@@ -221,6 +221,10 @@ typedef struct {
   // Null, or the file of the profile (`doorbell calibrate -o FILE`) that says which way copies go. Null without DOORBELL_OWN_PROFILE: the
   // file that $DOORBELL_PROFILE names, if it is set. An empty text: none.
   const char *profile;
+  // Channels for launches of graphs, up to 16; 0: 1. Threads that launch on different ones never find them DOORBELL_BUSY, and launches on different
+  // ones are not ordered. A graph belongs to the launch lane of the thread that made it (with as many launch lanes as threads each thread has its own),
+  // or to the one that doorbell_graph_create_copy() names. A channel is opened with its first graph.
+  uint32_t launch_lanes;
 } doorbell_options_t;
 
 // The library's version, as DOORBELL_VERSION. A program that was built with the header of 1.2 works with libraries 1.2 and later of the same major version.
@@ -238,7 +242,7 @@ int32_t doorbell_init(void);
 // Cost: that of doorbell_init(), where nobody has called it. Threads: any. Errors: DOORBELL_UNAVAILABLE where there is no libcuda.
 int32_t doorbell_watching(bool *from_the_start);
 
-// Makes a session. options may be null: GPU 0, 8 lanes, and the profile that $DOORBELL_PROFILE names, if it is set. A profile that is
+// Makes a session. options may be null: GPU 0, 8 lanes, one launch lane, and the profile that $DOORBELL_PROFILE names, if it is set. A profile that is
 // no file, or was taken on another machine, is DOORBELL_UNAVAILABLE, and the detail says what is different. A process may have 64 at a time. Sessions
 // share nothing: a handle of one is DOORBELL_HANDLE for another. Two libraries of a process that use doorbell make a session each.
 // Cost: some milliseconds for each lane; beside CUDA it makes the GPU's primary context, if there is none. The thread's
@@ -630,6 +634,9 @@ int32_t doorbell_message_free(doorbell_t *doorbell, doorbell_message_t message);
 
 /* ======== The functions that launch CUDA graphs. ======== */
 
+// doorbell_graph_create_copy(): the launch lane of the thread that calls.
+#define DOORBELL_OWN_LAUNCH_LANE 4294967295
+
 // Makes an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) ready to be launched past CUDA. CUDA launches it in
 // `stream` a few times (it does its work then), the words of these launches are read, and what the graph has on the
 // GPU is cloned. Call doorbell_init() before CUDA is initialised, and this before the graph is launched for the first
@@ -639,9 +646,9 @@ int32_t doorbell_message_free(doorbell_t *doorbell, doorbell_message_t message);
 // clone stays what it was. A kernel that faults ends CUDA's context, as it would if CUDA launched it.
 // Cost: three launches by CUDA, or a few more, and milliseconds (the stream is held while CUDA writes them, 20 ms at
 // most each time); it allocates, takes CUDA's locks, and asks the kernel driver for
-// memory; the first graph opens a channel. Threads: any; it waits for the launches of others. Errors: DOORBELL_GRAPH
+// memory; the first graph of a launch lane opens its channel. Threads: any; it waits for the launches of others on its lane. Errors: DOORBELL_GRAPH
 // where the graph has something that doorbell does not launch, with its name; DOORBELL_UNAVAILABLE without CUDA, or
-// where its channels were not seen (doorbell_init() came too late); DOORBELL_CUDA, DOORBELL_LIMIT (4,096 at a time),
+// where its channels were not seen (doorbell_init() came too late); DOORBELL_CUDA, DOORBELL_LIMIT (4,096 at a time on a lane),
 // DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
 int32_t doorbell_graph_create(doorbell_t *doorbell,
                               void *exec,
@@ -664,6 +671,7 @@ int32_t doorbell_graph_instantiate(doorbell_t *doorbell,
 // Begins to learn an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) from launches that the program wants anyway: with doorbell_learner_launch() in the place of
 // cudaGraphLaunch(). Each launch does the graph's work once, so this is the way for graphs whose work must not be done more often than the program asks for.
 // Nothing is launched here. The executable graph lives until doorbell_learner_free(), and is launched by the learner alone until then. For the rest as doorbell_graph_create().
+// The graph will belong to the launch lane of the thread that makes the learner.
 // Cost: microseconds. Threads: any. Errors: DOORBELL_LIMIT, DOORBELL_CLOSED, DOORBELL_FORKED.
 int32_t doorbell_learner_create(doorbell_t *doorbell,
                                 void *exec,
@@ -697,6 +705,18 @@ int32_t doorbell_graph_create_kernel(doorbell_t *doorbell,
                                      void *stream,
                                      doorbell_graph_t *graph);
 
+// Makes another copy of a graph on a launch lane: a number from 0 to options.launch_lanes - 1, or DOORBELL_OWN_LAUNCH_LANE. It has the parameters that the
+// graph has now, and its own from then on; CUDA launches nothing. So a thread makes a graph once and then a copy for each thread that is to launch it.
+// Launches of copies on different lanes may run at the same time: what the graph's kernels write must allow that. The graph may be freed; for its modules
+// and memory doorbell_graph_create() says what must stay.
+// Cost: milliseconds; it allocates, and asks the kernel driver for memory; the first graph of a lane opens its channel. Threads: any; it waits for the
+// launches of others. Errors: DOORBELL_ARGUMENT for a lane that the session has not, DOORBELL_GRAPH for a chain and for a graph that names pageable memory,
+// DOORBELL_HANDLE, DOORBELL_LIMIT, DOORBELL_FREED, DOORBELL_UNAVAILABLE, DOORBELL_DRIVER, DOORBELL_CUDA, DOORBELL_CLOSED, DOORBELL_FORKED.
+int32_t doorbell_graph_create_copy(doorbell_t *doorbell,
+                                   doorbell_graph_t graph,
+                                   uint32_t launch_lane,
+                                   doorbell_graph_t *copy);
+
 // How many kernels a graph has, and how many bytes of parameters each: those of the first `room` kernels are written.
 // `parameter_bytes` may be null with a room of 0. Kernels are counted from 0 in the order in which a launch starts
 // them.
@@ -726,7 +746,7 @@ int32_t doorbell_graph_set_param(doorbell_t *doorbell,
 // anew. Memory of doorbell_buffer_create() stays until then, also after doorbell_buffer_free(). What the kernel touches from there on is not
 // looked at.
 // Cost: microseconds; where the parameter was such a pointer before, it waits for launches that are under way. Threads:
-// any; it waits for the launches of others. Errors: as doorbell_graph_set_param() but DOORBELL_BUSY; DOORBELL_FREED,
+// any; it waits for the launches of others on the lane. Errors: as doorbell_graph_set_param() but DOORBELL_BUSY; DOORBELL_FREED,
 // DOORBELL_TIMEOUT after ten seconds: the pointer was set.
 int32_t doorbell_graph_set_pointer(doorbell_t *doorbell,
                                    doorbell_graph_t graph,
@@ -735,12 +755,12 @@ int32_t doorbell_graph_set_pointer(doorbell_t *doorbell,
                                    doorbell_buffer_t buffer,
                                    uint64_t buffer_offset);
 
-// Launches a graph. Launches of all graphs run one after the other, in the order of these calls: the GPU waits, and
-// this call never. doorbell_wait(), doorbell_poll() and doorbell_pending() take the ticket. Nothing orders a launch
-// against copies but doorbell_launch_after(), doorbell_submit_after(), and chains (doorbell_chain_create()).
-// an order and doorbell_stream_wait() order it against streams of CUDA's.
+// Launches a graph. Launches on one launch lane run one after the other, in the order of these calls: the GPU waits, and
+// this call never. Launches on different launch lanes are not ordered, and may run at the same time. doorbell_wait(), doorbell_poll() and doorbell_pending() take the ticket. Nothing orders a launch
+// against copies and launches on other lanes but orders and chains (doorbell_chain_create()); an order and
+// doorbell_stream_wait() order it against streams of CUDA's.
 // Cost: one doorbell; no lock, no allocation, no system call, unless memory was unmapped since. Threads: any;
-// DOORBELL_BUSY while another launches. Errors: DOORBELL_BUSY and DOORBELL_FULL (32 launches of a graph may be under
+// DOORBELL_BUSY while another uses the graph's launch lane. Errors: DOORBELL_BUSY and DOORBELL_FULL (32 launches of a graph may be under
 // way, and one of a chain with DOORBELL_STEP_STORES or of a graph that names pageable memory), after which it may be tried again; DOORBELL_FREED where memory that the graph copies or fills was freed;
 // DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED. Nothing was launched then.
 int32_t doorbell_graph_launch(doorbell_t *doorbell,
@@ -812,15 +832,16 @@ typedef struct {
 // Memory of CUDA's is pinned for the chain: when CUDA frees it, launches answer DOORBELL_FREED. Memory of
 // doorbell_buffer_create() stays until the chain is freed, also after doorbell_buffer_free().
 // `flags`: 0, or of DOORBELL_CHAIN_ENGINES, DOORBELL_CHAIN_HOST_COUNTER, DOORBELL_CHAIN_COUNTER and DOORBELL_CHAIN_BESIDE; not both the first
-// and the third. With DOORBELL_CHAIN_BESIDE the copies have a channel of their own, one for all chains of the session, which the first such
+// and the third. With DOORBELL_CHAIN_BESIDE the copies have a channel of their own, one for all chains of a launch lane, which the first such
 // chain opens: doorbell_graph_launch() rings two doorbells.
+// All graphs of a chain are of one launch lane, and the chain belongs to that; one without graphs belongs to the lane of the thread.
 // With DOORBELL_STEP_STORES doorbell_graph_launch() stores the bytes into the GPU's memory itself, through BAR1. Only the first steps of a chain may be
 // stored. While the last launch of the chain is not over, doorbell_graph_launch() answers DOORBELL_FULL, and nothing is stored or launched. Whatever
 // else reads or writes these bytes (other graphs, copies, CUDA's own kernels) must be over, too: nobody looks after that, and
 // a launch with an order stores at once, before what they wait for.
 // Cost: milliseconds; it allocates, and asks the kernel driver for memory. Threads: any; it waits for the launches of others.
 // Errors: DOORBELL_ARGUMENT (no graph was prepared yet; an unknown kind or flag; inline or stored from the GPU's memory, stored into host
-// memory), DOORBELL_GRAPH for a step that cannot be (more than 64 KiB, stored behind another step, a chain in a chain), DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_LIMIT, DOORBELL_DRIVER, DOORBELL_CLOSED,
+// memory), DOORBELL_GRAPH for a step that cannot be (more than 64 KiB, stored behind another step, a chain in a chain, graphs of several launch lanes: doorbell_graph_create_copy()), DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_LIMIT, DOORBELL_DRIVER, DOORBELL_CLOSED,
 // DOORBELL_FORKED.
 int32_t doorbell_chain_create(doorbell_t *doorbell,
                               const doorbell_step_t *steps,

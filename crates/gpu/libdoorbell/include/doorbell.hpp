@@ -164,6 +164,13 @@ public:
     {
         check(doorbell_graph_set_pointer(session, raw, kernel, offset, buffer.get(), at));
     }
+    // Another copy of it on a launch lane.
+    Graph copy(uint32_t launch_lane = DOORBELL_OWN_LAUNCH_LANE)
+    {
+        doorbell_graph_t made = 0;
+        check(doorbell_graph_create_copy(session, raw, launch_lane, &made));
+        return {session, made};
+    }
 
 private:
     Ticket launch(const doorbell_order_t *order)

@@ -60,15 +60,16 @@ unsafe impl Growing for doorbell_step_t {
 /// Memory of CUDA's is pinned for the chain: when CUDA frees it, launches answer DOORBELL_FREED. Memory of
 /// doorbell_buffer_create() stays until the chain is freed, also after doorbell_buffer_free().
 /// `flags`: 0, or of DOORBELL_CHAIN_ENGINES, DOORBELL_CHAIN_HOST_COUNTER, DOORBELL_CHAIN_COUNTER and DOORBELL_CHAIN_BESIDE; not both the first
-/// and the third. With DOORBELL_CHAIN_BESIDE the copies have a channel of their own, one for all chains of the session, which the first such
+/// and the third. With DOORBELL_CHAIN_BESIDE the copies have a channel of their own, one for all chains of a launch lane, which the first such
 /// chain opens: doorbell_graph_launch() rings two doorbells.
+/// All graphs of a chain are of one launch lane, and the chain belongs to that; one without graphs belongs to the lane of the thread.
 /// With DOORBELL_STEP_STORES doorbell_graph_launch() stores the bytes into the GPU's memory itself, through BAR1. Only the first steps of a chain may be
 /// stored. While the last launch of the chain is not over, doorbell_graph_launch() answers DOORBELL_FULL, and nothing is stored or launched. Whatever
 /// else reads or writes these bytes (other graphs, copies, CUDA's own kernels) must be over, too: nobody looks after that, and
 /// a launch with an order stores at once, before what they wait for.
 /// Cost: milliseconds; it allocates, and asks the kernel driver for memory. Threads: any; it waits for the launches of others.
 /// Errors: DOORBELL_ARGUMENT (no graph was prepared yet; an unknown kind or flag; inline or stored from the GPU's memory, stored into host
-/// memory), DOORBELL_GRAPH for a step that cannot be (more than 64 KiB, stored behind another step, a chain in a chain), DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_LIMIT, DOORBELL_DRIVER, DOORBELL_CLOSED,
+/// memory), DOORBELL_GRAPH for a step that cannot be (more than 64 KiB, stored behind another step, a chain in a chain, graphs of several launch lanes: doorbell_graph_create_copy()), DOORBELL_HANDLE, DOORBELL_OUTSIDE, DOORBELL_FREED, DOORBELL_LIMIT, DOORBELL_DRIVER, DOORBELL_CLOSED,
 /// DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_chain_create(

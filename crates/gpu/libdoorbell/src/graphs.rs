@@ -15,9 +15,9 @@ use submit::{Buffer, Graph, Learner, Stream};
 /// clone stays what it was. A kernel that faults ends CUDA's context, as it would if CUDA launched it.
 /// Cost: three launches by CUDA, or a few more, and milliseconds (the stream is held while CUDA writes them, 20 ms at
 /// most each time); it allocates, takes CUDA's locks, and asks the kernel driver for
-/// memory; the first graph opens a channel. Threads: any; it waits for the launches of others. Errors: DOORBELL_GRAPH
+/// memory; the first graph of a launch lane opens its channel. Threads: any; it waits for the launches of others on its lane. Errors: DOORBELL_GRAPH
 /// where the graph has something that doorbell does not launch, with its name; DOORBELL_UNAVAILABLE without CUDA, or
-/// where its channels were not seen (doorbell_init() came too late); DOORBELL_CUDA, DOORBELL_LIMIT (4,096 at a time),
+/// where its channels were not seen (doorbell_init() came too late); DOORBELL_CUDA, DOORBELL_LIMIT (4,096 at a time on a lane),
 /// DOORBELL_DRIVER, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_graph_create(
@@ -62,6 +62,7 @@ pub unsafe extern "C" fn doorbell_graph_instantiate(
 /// Begins to learn an instantiated CUDA graph (CUgraphExec, cudaGraphExec_t) from launches that the program wants anyway: with doorbell_learner_launch() in the place of
 /// cudaGraphLaunch(). Each launch does the graph's work once, so this is the way for graphs whose work must not be done more often than the program asks for.
 /// Nothing is launched here. The executable graph lives until doorbell_learner_free(), and is launched by the learner alone until then. For the rest as doorbell_graph_create().
+/// The graph will belong to the launch lane of the thread that makes the learner.
 /// Cost: microseconds. Threads: any. Errors: DOORBELL_LIMIT, DOORBELL_CLOSED, DOORBELL_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn doorbell_learner_create(
@@ -140,6 +141,32 @@ pub unsafe extern "C" fn doorbell_graph_create_kernel(
     })
 }
 
+/// doorbell_graph_create_copy(): the launch lane of the thread that calls.
+pub const DOORBELL_OWN_LAUNCH_LANE: u32 = 0xffff_ffff;
+
+/// Makes another copy of a graph on a launch lane: a number from 0 to options.launch_lanes - 1, or DOORBELL_OWN_LAUNCH_LANE. It has the parameters that the
+/// graph has now, and its own from then on; CUDA launches nothing. So a thread makes a graph once and then a copy for each thread that is to launch it.
+/// Launches of copies on different lanes may run at the same time: what the graph's kernels write must allow that. The graph may be freed; for its modules
+/// and memory doorbell_graph_create() says what must stay.
+/// Cost: milliseconds; it allocates, and asks the kernel driver for memory; the first graph of a lane opens its channel. Threads: any; it waits for the
+/// launches of others. Errors: DOORBELL_ARGUMENT for a lane that the session has not, DOORBELL_GRAPH for a chain and for a graph that names pageable memory,
+/// DOORBELL_HANDLE, DOORBELL_LIMIT, DOORBELL_FREED, DOORBELL_UNAVAILABLE, DOORBELL_DRIVER, DOORBELL_CUDA, DOORBELL_CLOSED, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_graph_create_copy(
+    doorbell: *mut doorbell_t,
+    graph: doorbell_graph_t,
+    launch_lane: u32,
+    copy: *mut doorbell_graph_t,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(copy) }?;
+        let lane = (launch_lane != DOORBELL_OWN_LAUNCH_LANE).then_some(launch_lane as usize);
+        answer.put(of(doorbell)?.copy_graph(Graph::from_raw(graph), lane)?.raw());
+        Ok(())
+    })
+}
+
 /// How many kernels a graph has, and how many bytes of parameters each: those of the first `room` kernels are written.
 /// `parameter_bytes` may be null with a room of 0. Kernels are counted from 0 in the order in which a launch starts
 /// them.
@@ -195,7 +222,7 @@ pub unsafe extern "C" fn doorbell_graph_set_param(
 /// anew. Memory of doorbell_buffer_create() stays until then, also after doorbell_buffer_free(). What the kernel touches from there on is not
 /// looked at.
 /// Cost: microseconds; where the parameter was such a pointer before, it waits for launches that are under way. Threads:
-/// any; it waits for the launches of others. Errors: as doorbell_graph_set_param() but DOORBELL_BUSY; DOORBELL_FREED,
+/// any; it waits for the launches of others on the lane. Errors: as doorbell_graph_set_param() but DOORBELL_BUSY; DOORBELL_FREED,
 /// DOORBELL_TIMEOUT after ten seconds: the pointer was set.
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_graph_set_pointer(
@@ -209,12 +236,12 @@ pub extern "C" fn doorbell_graph_set_pointer(
     run(|| of(doorbell)?.set_pointer(Graph::from_raw(graph), kernel, offset, (Buffer::from_raw(buffer), buffer_offset)))
 }
 
-/// Launches a graph. Launches of all graphs run one after the other, in the order of these calls: the GPU waits, and
-/// this call never. doorbell_wait(), doorbell_poll() and doorbell_pending() take the ticket. Nothing orders a launch
-/// against copies but doorbell_launch_after(), doorbell_submit_after(), and chains (doorbell_chain_create()).
-/// an order and doorbell_stream_wait() order it against streams of CUDA's.
+/// Launches a graph. Launches on one launch lane run one after the other, in the order of these calls: the GPU waits, and
+/// this call never. Launches on different launch lanes are not ordered, and may run at the same time. doorbell_wait(), doorbell_poll() and doorbell_pending() take the ticket. Nothing orders a launch
+/// against copies and launches on other lanes but orders and chains (doorbell_chain_create()); an order and
+/// doorbell_stream_wait() order it against streams of CUDA's.
 /// Cost: one doorbell; no lock, no allocation, no system call, unless memory was unmapped since. Threads: any;
-/// DOORBELL_BUSY while another launches. Errors: DOORBELL_BUSY and DOORBELL_FULL (32 launches of a graph may be under
+/// DOORBELL_BUSY while another uses the graph's launch lane. Errors: DOORBELL_BUSY and DOORBELL_FULL (32 launches of a graph may be under
 /// way, and one of a chain with DOORBELL_STEP_STORES or of a graph that names pageable memory), after which it may be tried again; DOORBELL_FREED where memory that the graph copies or fills was freed;
 /// DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED, DOORBELL_KILLED, DOORBELL_STOPPED. Nothing was launched then.
 #[unsafe(no_mangle)]

@@ -47,11 +47,15 @@ pub struct doorbell_options_t {
     /// Null, or the file of the profile (`doorbell calibrate -o FILE`) that says which way copies go. Null without DOORBELL_OWN_PROFILE: the
     /// file that $DOORBELL_PROFILE names, if it is set. An empty text: none.
     pub profile: *const c_char,
+    /// Channels for launches of graphs, up to 16; 0: 1. Threads that launch on different ones never find them DOORBELL_BUSY, and launches on different
+    /// ones are not ordered. A graph belongs to the launch lane of the thread that made it (with as many launch lanes as threads each thread has its own),
+    /// or to the one that doorbell_graph_create_copy() names. A channel is opened with its first graph.
+    pub launch_lanes: u32,
 }
 
-// SAFETY: numbers, pointers, and a function that may be none.
+// SAFETY: numbers, pointers, and a function that may be none. What comes next begins behind the padding, at a multiple of 8.
 unsafe impl Growing for doorbell_options_t {
-    const FIRST: usize = size_of::<doorbell_options_t>();
+    const FIRST: usize = std::mem::offset_of!(doorbell_options_t, launch_lanes);
 }
 
 /// Sessions that a process may have at a time.
@@ -123,7 +127,7 @@ pub unsafe extern "C" fn doorbell_watching(from_the_start: *mut bool) -> i32 {
     })
 }
 
-/// Makes a session. options may be null: GPU 0, 8 lanes, and the profile that $DOORBELL_PROFILE names, if it is set. A profile that is
+/// Makes a session. options may be null: GPU 0, 8 lanes, one launch lane, and the profile that $DOORBELL_PROFILE names, if it is set. A profile that is
 /// no file, or was taken on another machine, is DOORBELL_UNAVAILABLE, and the detail says what is different. A process may have 64 at a time. Sessions
 /// share nothing: a handle of one is DOORBELL_HANDLE for another. Two libraries of a process that use doorbell make a session each.
 /// Cost: some milliseconds for each lane; beside CUDA it makes the GPU's primary context, if there is none. The thread's
@@ -160,6 +164,7 @@ fn read(from: &doorbell_options_t) -> Result<Options, Error> {
         _ => return Err(wrong("options.kind is none that this version knows")),
     };
     let lanes = if from.lanes == 0 { Options::default().lanes } else { from.lanes as usize };
+    let launch_lanes = from.launch_lanes.max(1) as usize;
     let log = from.log.map(|log| {
         let user = User(from.log_user);
         Arc::new(move |text: &str| user.tell(log, text)) as Arc<dyn Fn(&str) + Send + Sync>
@@ -175,7 +180,7 @@ fn read(from: &doorbell_options_t) -> Result<Options, Error> {
         None if own => Follow::Own,
         None => Follow::Variable,
     };
-    Ok(Options { kind, gpu: from.gpu, lanes, check_each_submission, profile, log })
+    Ok(Options { kind, gpu: from.gpu, lanes, launch_lanes, check_each_submission, profile, log })
 }
 
 struct User(*mut c_void);

@@ -4,6 +4,7 @@
 #include "order.h"
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -362,6 +363,54 @@ static void killed(void *exec)
     EXPECT(doorbell_graph_free(doorbell, graph), DOORBELL_OK);
 }
 
+/* Two lanes of launches: while one waits for a stream, the other goes on. */
+static void on_lanes(void)
+{
+    doorbell_options_t options;
+    doorbell_graph_t graphs[2], none = 0;
+    doorbell_ticket_t waits, behind;
+    uint32_t value = 18;
+    bool done;
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.kind = DOORBELL_BESIDE_CUDA;
+    options.profile = "";
+    options.launch_lanes = 17;
+    EXPECT(doorbell_create(&options, &doorbell), DOORBELL_ARGUMENT);
+    /* A program of before there were any: what lies behind its struct is not looked at. */
+    options.size = offsetof(doorbell_options_t, launch_lanes);
+    EXPECT(doorbell_create(&options, &doorbell), DOORBELL_OK);
+    EXPECT(doorbell_graph_create(doorbell, store_and_log(7, 16), stream, &graphs[0]), DOORBELL_OK);
+    EXPECT(doorbell_graph_create_copy(doorbell, graphs[0], 1, &none), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_graph_create_copy(doorbell, graphs[0], DOORBELL_OWN_LAUNCH_LANE, &none), DOORBELL_OK);
+    EXPECT(doorbell_free(doorbell), DOORBELL_OK);
+    options.size = sizeof options;
+    options.launch_lanes = 2;
+    EXPECT(doorbell_create(&options, &doorbell), DOORBELL_OK);
+    EXPECT(doorbell_graph_create(doorbell, store_and_log(7, 17), stream, &none), DOORBELL_OK);
+    for (uint32_t lane = 0; lane < 2; lane++)
+        EXPECT(doorbell_graph_create_copy(doorbell, none, lane, &graphs[lane]), DOORBELL_OK);
+    EXPECT(doorbell_graph_free(doorbell, none), DOORBELL_OK);
+    EXPECT(doorbell_graph_create_copy(doorbell, none, 0, &graphs[0]), DOORBELL_HANDLE);
+    EXPECT(doorbell_graph_create_copy(doorbell, graphs[0], 0, NULL), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_graph_set_param(doorbell, graphs[1], 0, 8, &value, 4), DOORBELL_OK);
+    words[7] = words[11] = 0;
+    EXPECT(wait_value(stream, (address_t)(uintptr_t)&words[11], 1, 0), 0);
+    EXPECT(doorbell_graph_launch(doorbell, graphs[0], AFTER_STREAM(stream), &waits), DOORBELL_OK);
+    EXPECT(doorbell_wait(doorbell, launched(graphs[1]), UINT64_C(10000000000)), DOORBELL_OK);
+    IS(words[7], 18);
+    EXPECT(doorbell_graph_launch(doorbell, graphs[1], AFTER(waits), &behind), DOORBELL_OK);
+    EXPECT(doorbell_poll(doorbell, behind, &done), DOORBELL_OK);
+    IS(done, 0);
+    words[7] = 0;
+    words[11] = 1;
+    EXPECT(doorbell_wait(doorbell, behind, UINT64_C(10000000000)), DOORBELL_OK);
+    EXPECT(doorbell_poll(doorbell, waits, &done), DOORBELL_OK);
+    IS(done, 1);
+    IS(words[7], 18);
+    EXPECT(doorbell_free(doorbell), DOORBELL_OK);
+}
+
 static void load_cuda(void *cuda)
 {
     struct { void *to; const char *name; } functions[] = {
@@ -442,5 +491,6 @@ int main(void)
     EXPECT(doorbell_wait(doorbell, launched(second), UINT64_C(10000000000)), DOORBELL_OK);
     IS(words[6], 15);
     EXPECT(doorbell_free(doorbell), DOORBELL_OK);
+    on_lanes();
     return failures != 0;
 }

@@ -159,6 +159,25 @@ fn each_word_counts_the_launches_of_its_thread() {
     assert!(said.contains("all right") && !said.contains("CUDA beside them: 0 launches"), "{said}");
 }
 
+/// By every way and number of threads; with a lane each no thread ever meets another.
+#[test]
+fn each_word_counts_the_launches_of_its_thread_on_one_lane_on_eight_and_by_cuda() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled("cc", "-std=c11", "../docs/results/launch/lanes.c", folder.path()) else { return };
+    let out = test_support::finished(beside_cuda(&program, folder.path()).args(["20", "1", "7"]), "lanes");
+    let said = text(&out);
+    assert!(out.status.success() && said.contains("all right"), "{said}");
+    for threads in ["1 thread", "8 threads", "64 threads"] {
+        for way in ["one lane", "8 lanes", "CUDA"] {
+            let head = format!("{threads}, {way}: ");
+            let line = said.lines().find(|line| line.starts_with(&head)).unwrap_or_else(|| panic!("{head}: {said}"));
+            let alone = threads == "1 thread" || way == "CUDA" || (threads, way) == ("8 threads", "8 lanes");
+            assert!(!alone || line.contains("; 0 BUSY"), "{line}");
+            assert!(!line.contains(": 0 launches"), "{line}");
+        }
+    }
+}
+
 /// (Under a real-time class the loop would wait for a GPU whose thread it keeps from running.)
 #[test]
 fn each_frame_of_the_loop_comes_back_right() {

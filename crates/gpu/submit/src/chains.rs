@@ -2,19 +2,20 @@
 
 use crate::buffers::Kept;
 use crate::error::Error;
+use crate::graphs::{GraphAt, locate_graph, put_graph};
 use crate::handle::{BUFFER, Buffer, GRAPH, Graph};
 use crate::lane::{Claim, Inner, Place};
 use crate::launching::{Form, Keeps, Launching};
+use crate::numbering::beside;
 use crate::open::Setup;
-use crate::session::{BESIDE, ENTRIES, LAUNCHES, Now, Session, equip};
+use crate::session::{ENTRIES, Now, Session, equip};
 use gpu::{AddressSpace, Channel, ChannelOptions, Memory, Pin, Region};
 use launch::{Chain, ChainBeside, ChainOptions, INLINE_MOST, Order, Step, Stored, Transfer, Way};
 use rm::graph;
 use std::sync::Arc;
 
-/// Graphs and chains of a session.
-const MOST: usize = 4096;
 const STAGED: &str = "the CPU copies what this graph's memcpy nodes name of pageable memory, which it cannot do within a chain: pin that memory";
+const OTHER: &str = "its graph belongs to another launch lane than the chain's first one: copy it to that lane (doorbell_graph_create_copy, Session::copy_graph)";
 const PART: &str = "a chain cannot be part of another: pass its steps";
 
 /// One step of a chain. Each begins when those before it are over.
@@ -39,7 +40,7 @@ pub struct ChainHow {
     /// The parts of the chain wait for a word in host memory, not in the GPU's.
     pub host_counter: bool,
     /// The copies have a copy engine's channel of their own: two doorbells, and no wait until CUDA's kernels are over. One such channel serves all chains of a
-    /// session; the first of them opens it.
+    /// lane of launches; the first of them opens it.
     pub beside: bool,
 }
 
@@ -54,7 +55,8 @@ struct Named {
 impl Session {
     /// Makes a chain of copies and launches ready: [`Session::launch`] starts it with one doorbell, and what it answers is done when the last step is; what
     /// the steps have written to host memory is there then. It is a graph to all other calls: kernels count through all of its graphs, and
-    /// [`Session::set_parameter`] changes the chain's own. The graphs themselves may be released. Buffers stay for the chain: memory of the session's own is
+    /// [`Session::set_parameter`] changes the chain's own. The graphs themselves may be released. All are of one lane of launches, to which the chain belongs;
+    /// one without graphs belongs to this thread's. Buffers stay for the chain: memory of the session's own is
     /// kept, and when CUDA frees memory of its, launches answer [`Error::Freed`].
     ///
     /// By [`Way::Stores`] the CPU stores the bytes of the first steps into the GPU's memory itself when the chain is launched. While its last launch is not over,
@@ -62,24 +64,33 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::Graph`] for a step that cannot be, [`Error::Argument`], [`Error::Outside`], [`Error::Freed`], [`Error::Handle`], [`Error::Limit`] for more than
-    /// 4,096 graphs and chains, [`Error::Closed`], [`Error::Forked`], and what the driver refuses.
+    /// 4,096 graphs and chains on a lane, [`Error::Closed`], [`Error::Forked`], and what the driver refuses.
     pub fn prepare_chain(&self, steps: &[ChainStep], how: ChainHow) -> Result<Graph, Error> {
         Session::same_process()?;
         // Before the lanes, see `own_lane`.
         let setup = how.beside.then(|| self.setup()).transpose()?;
         let now = self.now()?;
-        let mut claim = self.still(self.lanes[LAUNCHES].claim_in_time(), now)?;
+        // That of its graphs.
+        let lane = steps.iter().find_map(|step| match step {
+            ChainStep::Launch(graph) => Some(locate_graph(now, *graph).map(|at| at.lane)),
+            ChainStep::Copy { .. } => None,
+        });
+        let lane = lane.unwrap_or_else(|| Ok(now.own_launches()))?;
+        let mut claim = self.still(self.lanes[lane].claim_in_time(), now)?;
         let none = || Error::Argument("a chain launches a graph that was prepared: there is none yet");
         let Inner { graphs, channel, .. } = claim.as_mut().ok_or_else(none)?;
         let graph = |graph: Graph| {
-            let (place, used) = GRAPH.decode(now.opening(), graph.0)?;
-            Place::look(graphs, place, used).ok_or_else(|| GRAPH.wrong())
+            let GraphAt { index, used, .. } = locate_graph(now, graph)?;
+            Place::look(graphs, index, used).ok_or_else(|| GRAPH.wrong())
         };
         let (mut named, mut all) = (Named::default(), Vec::with_capacity(steps.len()));
         for step in steps {
             all.push(match *step {
                 ChainStep::Copy { to, from, bytes, by } => {
                     Step::Copy(self.transfer(now, channel, &mut named, (to, from, bytes, by))?)
+                }
+                ChainStep::Launch(handle) if locate_graph(now, handle)?.lane != lane => {
+                    return Err(launch::Error::Chain { step: all.len(), why: OTHER }.into());
                 }
                 ChainStep::Launch(handle) => match &graph(handle)?.form {
                     Form::One(graph) => Step::Launch(graph),
@@ -95,7 +106,7 @@ impl Session {
             // SAFETY: who prepared the graphs answers for them. What goes inline or is stored is host memory, which buffers know.
             None => Form::One(unsafe { Chain::prepare(channel, &all, options) }?.into_graph()),
             Some(setup) => {
-                let mut beside = self.beside(&setup, channel.space(), now)?;
+                let mut beside = self.beside(&setup, channel.space(), (now, lane))?;
                 let copies = &mut beside.as_mut().ok_or(Error::Closed)?.channel;
                 // SAFETY: as above.
                 Form::Beside(Box::new(unsafe { ChainBeside::prepare(channel, copies, &all, options) }?))
@@ -108,17 +119,21 @@ impl Session {
             let ChainStep::Launch(handle) = *step else { continue };
             let of = graph(handle)?;
             for (kernel, offset, keeps) in &of.pointers {
-                launching.keep_pointer(channel, (before + kernel, *offset), keeps)?;
+                launching.keep_pointer((before + kernel, *offset), keeps.again(channel.space())?)?;
             }
             before += of.kernels.len() as u32;
         }
-        let (place, used) = Place::put(graphs, MOST, launching)?;
-        Ok(Graph(GRAPH.encode(now.opening(), place, used)))
+        put_graph(now, lane, graphs, launching)
     }
 
     /// The lane of copies beside launches, waited for by who has that of launches; the first call opens its channel.
-    fn beside(&self, setup: &Setup, space: &Arc<AddressSpace>, now: Now) -> Result<Claim<'_>, Error> {
-        let lane = &self.lanes[BESIDE];
+    fn beside(
+        &self,
+        setup: &Setup,
+        space: &Arc<AddressSpace>,
+        (now, launches): (Now, usize),
+    ) -> Result<Claim<'_>, Error> {
+        let lane = &self.lanes[beside(launches)];
         let mut claim = lane.claim_in_time();
         if claim.is_none() {
             // Mostly results come back.
@@ -186,20 +201,31 @@ impl Session {
 }
 
 impl Launching {
-    /// A parameter of the chain points where one of a graph of its does: what keeps that memory is kept for the chain, too.
-    fn keep_pointer(&mut self, channel: &Channel, (kernel, offset): (u32, u32), keeps: &Keeps) -> Result<(), Error> {
-        let keeps = match keeps {
-            Keeps::Memory(memory) => Keeps::Memory(memory.clone()),
-            Keeps::Pin(pin) => {
-                let again = channel.space().pin(pin.va(), pin.length())?;
-                let node = self.node(kernel, offset, 8)?;
-                let at = self.form.parameters(node).and_then(|bytes| bytes.get(offset as usize..)?.first_chunk::<8>());
-                let address = u64::from_le_bytes(*at.ok_or_else(|| GRAPH.wrong())?);
-                self.form.set_pointer(node, offset, (again.region(), address))?;
-                Keeps::Pin(again)
-            }
-        };
+    /// A parameter points where one of the graph that this was made of does: what keeps that memory is kept for this, too.
+    pub(crate) fn keep_pointer(&mut self, (kernel, offset): (u32, u32), keeps: Keeps) -> Result<(), Error> {
+        if let Keeps::Pin(pin) = &keeps {
+            let node = self.node(kernel, offset, 8)?;
+            let at = self.form.parameters(node).and_then(|bytes| bytes.get(offset as usize..)?.first_chunk::<8>());
+            let address = u64::from_le_bytes(*at.ok_or_else(|| GRAPH.wrong())?);
+            self.form.set_pointer(node, offset, (pin.region(), address))?;
+        }
         self.pointers.push((kernel, offset, keeps));
         Ok(())
+    }
+}
+
+impl Keeps {
+    pub(crate) fn again(&self, space: &Arc<AddressSpace>) -> Result<Keeps, Error> {
+        Ok(match self {
+            Keeps::Memory(memory) => Keeps::Memory(memory.clone()),
+            Keeps::Pin(pin) => {
+                let again = space.pin(pin.va(), pin.length())?;
+                // (In this order: a free that comes now ends both. The address alone may be another allocation's by now.)
+                if !pin.region().is_still_live() {
+                    return Err(Error::Freed);
+                }
+                Keeps::Pin(again)
+            }
+        })
     }
 }

@@ -5,8 +5,9 @@ use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, COPY, Copy};
 use crate::in_order::{InOrder, Queued};
 use crate::lane::{Inner, Lane};
+use crate::numbering::launches_of;
 use crate::open::LANES;
-use crate::session::{BESIDE, LAUNCHES, Now, Session};
+use crate::session::{Now, Session};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -151,7 +152,6 @@ impl Session {
             return self.lanes[0].observe(|observer| if observer.forked() { Err(Error::Forked) } else { Ok(0) });
         }
         let lane = self.lanes.get(usize::from(lane)).ok_or_else(|| COPY.wrong())?;
-        let owing = &lane.owes;
         lane.observe(|observer| {
             if observer.forked() {
                 return Err(Error::Forked);
@@ -159,7 +159,7 @@ impl Session {
             let ticket = observer.ticket(number).ok_or_else(|| COPY.wrong())?;
             match observer.missing(ticket) {
                 // Until the results are moved, it is not over.
-                0 => Ok(u64::from(owing.load(Ordering::Acquire) && !self.bring())),
+                0 => Ok(u64::from(lane.owes.load(Ordering::Acquire) && !Session::bring(lane))),
                 _ if observer.is_stopped() => Err(Error::Stopped),
                 missing => observer.error().map_or(Ok(missing), |code| Err(Error::Killed(code))),
             }
@@ -217,11 +217,9 @@ impl Session {
             inner.channel.done(ticket);
         }
         self.spread_death(now);
-        if lane != BESIDE {
-            return Ok(());
-        }
+        let Some(launches) = launches_of(lane) else { return Ok(()) };
         // The copies of a chain wait for its launch.
-        self.lanes[LAUNCHES].observe(|launches| match launches.error() {
+        self.lanes[launches].observe(|launches| match launches.error() {
             Some(code) => Err(Error::Killed(code)),
             None if launches.is_stopped() => Err(Error::Stopped),
             None => Ok(()),

@@ -3,7 +3,8 @@
 use crate::choose::{Choice, Direction, Executor};
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer};
-use crate::session::{LOOKS, Session};
+use crate::numbering::LOOKS;
+use crate::session::Session;
 use crate::transfers::MAX_INLINE;
 
 impl Session {

@@ -1,24 +1,27 @@
 //! CUDA graphs that any thread may launch, past CUDA.
 //!
-//! All go by one lane: a graphics channel in CUDA's own group, which is opened when the first graph is prepared. What
-//! is launched there runs in the order of the calls; the GPU waits, and no thread does.
+//! Each goes by one lane of launches: a graphics channel in CUDA's own group, which is opened when the first graph is prepared there. What
+//! is launched on a lane runs in the order of the calls; the GPU waits, and no thread does. Lanes are not ordered.
 
 use crate::buffers::Kept;
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, Copy, GRAPH, Graph};
 use crate::lane::{Claim, Inner, Place};
 use crate::launching::{Form, Keeps, Launching};
+use crate::numbering::{LAUNCH_LANES, LAUNCHES};
 use crate::open::Setup;
-use crate::session::{LAUNCHES, Now, Session, equip};
+use crate::session::{Now, Session, equip};
 use crate::staged;
+use crate::transfers::{locate, name};
 use copy::Machine;
 use cuda::{Context, Staged};
 use gpu::{Channel, Libcuda, Watched};
 use launch::OnStream;
 use std::ffi::c_void;
+use std::sync::PoisonError;
 use std::time::Duration;
 
-/// Graphs of a session.
+/// Graphs and chains of one lane.
 const MOST: usize = 4096;
 /// Never: what is learnt at once has a graph.
 const NONE: &str = "the graph was not learnt";
@@ -33,7 +36,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::Graph`] for what doorbell does not launch, by name, [`Error::Unavailable`] without CUDA or where its
-    /// channels were not seen, [`Error::Cuda`], [`Error::Limit`] for more than 4,096, [`Error::Closed`],
+    /// channels were not seen, [`Error::Cuda`], [`Error::Limit`] for more than 4,096 on a lane, [`Error::Closed`],
     /// [`Error::Forked`], and what the driver refuses.
     ///
     /// # Safety
@@ -50,7 +53,8 @@ impl Session {
     /// # Safety
     /// As there.
     unsafe fn prepare_exec(&self, setup: &Setup, exec: *mut c_void, stream: *mut c_void) -> Result<Graph, Error> {
-        self.learn(setup, |context, watched, channel| {
+        let now = self.now()?;
+        self.learn(setup, (now, now.own_launches()), |context, watched, channel| {
             // SAFETY: the caller's.
             let mut by_cuda = unsafe { OnStream::new(context, exec, stream) };
             // SAFETY: the caller's.
@@ -72,7 +76,8 @@ impl Session {
     /// As [`Session::prepare_graph`], of a `CUgraph`; pageable memory of its memcpy nodes is memory that it uses, and nobody else touches what they write
     /// from a launch until it is over.
     pub unsafe fn instantiate_graph(&self, graph: *mut c_void, stream: *mut c_void) -> Result<Graph, Error> {
-        self.learn(&*self.setup()?, |context, watched, channel| {
+        let (setup, now) = (self.setup()?, self.now()?);
+        self.learn(&setup, (now, now.own_launches()), |context, watched, channel| {
             // SAFETY: the caller's.
             let Some(Staged { graph, staging }) = unsafe { context.staged(graph) }? else {
                 // SAFETY: the caller's.
@@ -94,26 +99,27 @@ impl Session {
         .ok_or(Error::Argument(NONE))
     }
 
-    /// A graph that is made ready on the lane of launches, in CUDA's context; `None` where `make` has none yet.
+    /// A graph that is made ready on a lane of launches, in CUDA's context; `None` where `make` has none yet.
     pub(crate) fn learn(
         &self,
         setup: &Setup,
+        (now, lane): (Now, usize),
         make: impl FnOnce(&Context, &'static Watched, &mut Channel) -> Result<Option<Form>, Error>,
     ) -> Result<Option<Graph>, Error> {
-        let now = self.now()?;
         let machine = setup.machine.as_ref().ok_or_else(without)?;
+        // Before the lane, which others may want meanwhile.
+        let _alone = self.learning.lock().unwrap_or_else(PoisonError::into_inner);
         let _context = setup.enter()?;
         let context = machine.context().map_err(|why| Error::Unavailable(why.reason))?;
         let watched = Libcuda::open()?.watched();
-        let mut claim = self.launches(setup, machine, now)?;
+        let mut claim = self.launches(setup, machine, (now, lane))?;
         // CUDA may take seconds.
-        let _blind = self.lanes[LAUNCHES].blind(&claim);
+        let _blind = self.lanes[lane].blind(&claim);
         let inner = claim.as_mut().ok_or(Error::Closed)?;
         staged::give_back(inner);
         let Inner { graphs, channel, .. } = inner;
         let Some(form) = make(context, watched, channel)? else { return Ok(None) };
-        let (place, used) = Place::put(graphs, MOST, Launching::new(form))?;
-        Ok(Some(Graph(GRAPH.encode(now.opening(), place, used))))
+        put_graph(now, lane, graphs, Launching::new(form)).map(Some)
     }
 
     /// Makes a kernel ready to be launched past CUDA: a graph of one kernel, which is captured from `stream` and prepared as
@@ -150,14 +156,22 @@ impl Session {
         unsafe { self.prepare_exec(&setup, exec.handle(), stream) }
     }
 
-    /// The lane of launches, waited for; the first call opens its channel.
-    fn launches(&self, setup: &Setup, machine: &Machine, now: Now) -> Result<Claim<'_>, Error> {
-        let lane = &self.lanes[LAUNCHES];
+    /// A lane of launches, waited for; the first call opens its channel.
+    pub(crate) fn launches(
+        &self,
+        setup: &Setup,
+        machine: &Machine,
+        (now, at): (Now, usize),
+    ) -> Result<Claim<'_>, Error> {
+        let lane = &self.lanes[at];
         let mut claim = lane.claim_in_time();
         if claim.is_none() {
             let space = machine.group_space().map_err(|why| Error::Unavailable(why.reason))?;
             let channel = launch::channel(space).map_err(no_channel)?;
-            setup.say(|| "opened a channel in CUDA's group, for launches".into());
+            setup.say(|| match now.launch_lanes() {
+                1 => "opened a channel in CUDA's group, for launches".into(),
+                all => format!("opened a channel in CUDA's group, for launch lane {} of {all}", at - LAUNCHES),
+            });
             equip(lane, &mut claim, channel, None, setup.ways.clone());
         }
         self.still(claim, now)
@@ -170,21 +184,23 @@ impl Session {
     pub fn graph_kernels(&self, graph: Graph) -> Result<Vec<u32>, Error> {
         Session::same_process()?;
         let now = self.now()?;
-        let mut claim = self.still(self.lanes[LAUNCHES].claim_in_time(), now)?;
-        Ok(found(&mut claim, now, graph)?.0.kernels.iter().map(|(_, bytes)| *bytes).collect())
+        let at = locate_graph(now, graph)?;
+        let mut claim = self.still(self.lanes[at.lane].claim_in_time(), now)?;
+        Ok(found(&mut claim, at)?.0.kernels.iter().map(|(_, bytes)| *bytes).collect())
     }
 
     /// Changes bytes of a kernel's parameters, from the next launch on; those that are under way keep theirs. `kernel`
     /// counts kernels from 0, `offset` bytes from the first parameter. No lock, no allocation, no system call.
     ///
     /// # Errors
-    /// [`Error::Busy`] while another thread launches; [`Error::Argument`] for a kernel that it has not,
+    /// [`Error::Busy`] while another thread uses the graph's lane; [`Error::Argument`] for a kernel that it has not,
     /// [`Error::Outside`], [`Error::Handle`], [`Error::Closed`], [`Error::Forked`]. Nothing was changed then.
     #[inline]
     pub fn set_parameter(&self, graph: Graph, kernel: u32, offset: u32, bytes: &[u8]) -> Result<(), Error> {
         let now = self.now()?;
-        let mut claim = self.claim(LAUNCHES, now)?;
-        let (launching, channel) = found(&mut claim, now, graph)?;
+        let at = locate_graph(now, graph)?;
+        let mut claim = self.claim(at.lane, now)?;
+        let (launching, channel) = found(&mut claim, at)?;
         if channel.space().device().forked() {
             return Err(Error::Forked);
         }
@@ -209,8 +225,9 @@ impl Session {
         Session::same_process()?;
         let now = self.now()?;
         let place = BUFFER.decode(now.opening(), buffer.0)?;
-        let mut claim = self.still(self.lanes[LAUNCHES].claim_in_time(), now)?;
-        let (launching, channel) = found(&mut claim, now, graph)?;
+        let graph = locate_graph(now, graph)?;
+        let mut claim = self.still(self.lanes[graph.lane].claim_in_time(), now)?;
+        let (launching, channel) = found(&mut claim, graph)?;
         let node = launching.node(kernel, offset, 8)?;
         // SAFETY: the claim outlives what is found.
         let entry = unsafe { self.buffers.find(place) }?;
@@ -241,20 +258,21 @@ impl Session {
         Ok(ended?)
     }
 
-    /// Launches it once more, behind all that was launched before, of whatever graph. [`Session::wait`],
-    /// [`Session::poll`] and [`Session::query`] take what it answers. Nothing orders it against copies and CUDA's
+    /// Launches it once more, behind all that was launched on its lane before, of whatever graph. [`Session::wait`],
+    /// [`Session::poll`] and [`Session::query`] take what it answers. Nothing orders it against launches on other lanes, copies and CUDA's
     /// streams ([`Session::launch_in`] and [`Session::stream_wait`] do). No lock, no allocation, no system call.
     ///
     /// # Errors
-    /// [`Error::Busy`] while another thread launches, [`Error::Full`] while 32 launches of it are under way, or one of a chain whose bytes the CPU stores or of a
+    /// [`Error::Busy`] while another thread uses the graph's lane, [`Error::Full`] while 32 launches of it are under way, or one of a chain whose bytes the CPU stores or of a
     /// graph that names pageable memory; after both it may be tried again. [`Error::Freed`] where memory that it copies or fills was freed, [`Error::Handle`],
     /// [`Error::Closed`], [`Error::Forked`], [`Error::Killed`], [`Error::Stopped`]. Nothing was launched.
     #[inline]
     pub fn launch(&self, graph: Graph) -> Result<Copy, Error> {
         let now = self.now()?;
-        let mut claim = self.claim(LAUNCHES, now)?;
-        let (launching, channel) = found(&mut claim, now, graph)?;
-        self.start(now, &mut launching.form, channel)
+        let at = locate_graph(now, graph)?;
+        let mut claim = self.claim(at.lane, now)?;
+        let (launching, channel) = found(&mut claim, at)?;
+        self.start((now, at.lane), &mut launching.form, channel)
     }
 
     /// Ends a graph. Launches of it that are under way go on; where parameters point into buffers, or memcpy nodes name pageable memory, they are waited for, up to
@@ -265,13 +283,13 @@ impl Session {
     /// done, or the session is closed. [`Error::Handle`], [`Error::Closed`], [`Error::Forked`].
     pub fn graph_release(&self, graph: Graph) -> Result<(), Error> {
         let (setup, now) = (self.setup()?, self.now()?);
-        let (place, used) = GRAPH.decode(now.opening(), graph.0)?;
-        let mut claim = self.still(self.lanes[LAUNCHES].claim_in_time(), now)?;
+        let GraphAt { lane, index, used } = locate_graph(now, graph)?;
+        let mut claim = self.still(self.lanes[lane].claim_in_time(), now)?;
         let inner = claim.as_mut().ok_or_else(|| GRAPH.wrong())?;
         // What a graph has of CUDA's is freed in CUDA's context.
         let _context = setup.enter()?;
         staged::give_back(inner);
-        let mut launching = Place::take(&mut inner.graphs, place, used).ok_or_else(|| GRAPH.wrong())?;
+        let mut launching = Place::take(&mut inner.graphs, index, used).ok_or_else(|| GRAPH.wrong())?;
         let is_staged = matches!(launching.form, Form::Staged(_));
         // Kernels may still use what its parameters point to, and copies the pinned memory.
         let waits = is_staged || !launching.pointers.is_empty();
@@ -285,16 +303,40 @@ impl Session {
     }
 }
 
-/// What a handle stands for, and the channel.
+/// Where a graph is: its lane of launches, its place there, and how often that was used.
+#[derive(Clone, Copy)]
+pub(crate) struct GraphAt {
+    pub lane: usize,
+    pub index: u32,
+    pub used: u32,
+}
+
+#[inline]
+pub(crate) fn locate_graph(now: Now, graph: Graph) -> Result<GraphAt, Error> {
+    let (place, used) = GRAPH.decode(now.opening(), graph.0)?;
+    let (lane, index) = locate(place);
+    if lane < LAUNCH_LANES { Ok(GraphAt { lane: LAUNCHES + lane, index, used }) } else { Err(GRAPH.wrong()) }
+}
+
+/// Puts a graph into a lane of launches, which the caller has.
+pub(crate) fn put_graph(
+    now: Now,
+    lane: usize,
+    graphs: &mut Vec<Place<Launching>>,
+    launching: Launching,
+) -> Result<Graph, Error> {
+    let (index, used) = Place::put(graphs, MOST, launching)?;
+    Ok(Graph(GRAPH.encode(now.opening(), name(lane - LAUNCHES, index), used)))
+}
+
+/// What is there, and the channel. The claim is that of its lane.
 #[inline]
 pub(crate) fn found<'c>(
     claim: &'c mut Claim<'_>,
-    now: Now,
-    graph: Graph,
+    GraphAt { index, used, .. }: GraphAt,
 ) -> Result<(&'c mut Launching, &'c mut gpu::Channel), Error> {
-    let (place, used) = GRAPH.decode(now.opening(), graph.0)?;
     let Inner { graphs, channel, .. } = claim.as_mut().ok_or_else(|| GRAPH.wrong())?;
-    let launching = Place::find(graphs, place, used).ok_or_else(|| GRAPH.wrong())?;
+    let launching = Place::find(graphs, index, used).ok_or_else(|| GRAPH.wrong())?;
     Ok((launching, channel))
 }
 
@@ -303,7 +345,7 @@ pub(crate) fn because(error: launch::Error, by_cuda: OnStream<'_>) -> Error {
     by_cuda.refused().map_or_else(|| error.into(), Error::from)
 }
 
-fn without() -> Error {
+pub(crate) fn without() -> Error {
     Error::Unavailable("the session is without CUDA: it has no graphs".into())
 }
 

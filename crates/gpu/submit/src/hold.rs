@@ -3,7 +3,8 @@
 use crate::buffers::Kept;
 use crate::error::Error;
 use crate::handle::{BUFFER, Buffer};
-use crate::session::{LOOKS, Session};
+use crate::numbering::LOOKS;
+use crate::session::Session;
 use gpu::Memory;
 use rm::graph::Place;
 use std::ptr::NonNull;

@@ -6,9 +6,10 @@
 use crate::by_cpu::DONE;
 use crate::copying::Piece;
 use crate::error::Error;
-use crate::graphs::found;
+use crate::graphs::{found, locate_graph};
 use crate::handle::{BUFFER, Buffer, COPY, Copy, Graph, Transfer};
-use crate::session::{LAUNCHES, Now, Session};
+use crate::numbering::has_launches;
+use crate::session::{Now, Session};
 use crate::words::Order;
 use gpu::Channel;
 use std::ffi::c_void;
@@ -132,15 +133,17 @@ impl Session {
             return Err(Error::Argument("a launch waits for tickets, streams and events; words are for batches"));
         }
         let queued = self.queue(order, |now| {
-            let mut claim = self.claim(LAUNCHES, now)?;
-            let (launching, channel) = found(&mut claim, now, graph)?;
-            self.has_room_for(now, &mut launching.form, channel)
+            let at = locate_graph(now, graph)?;
+            let mut claim = self.claim(at.lane, now)?;
+            let (launching, channel) = found(&mut claim, at)?;
+            self.has_room_for((now, at.lane), &mut launching.form, channel)
         })?;
         let now = self.now()?;
-        let mut claim = self.claim(LAUNCHES, now)?;
-        let (launching, channel) = found(&mut claim, now, graph)?;
-        self.start_behind(now, &mut launching.form, channel, |channel| {
-            self.put_waits(channel, now, LAUNCHES, order, &queued)
+        let at = locate_graph(now, graph)?;
+        let mut claim = self.claim(at.lane, now)?;
+        let (launching, channel) = found(&mut claim, at)?;
+        self.start_behind((now, at.lane), &mut launching.form, channel, |channel| {
+            self.put_waits(channel, now, at.lane, order, &queued)
         })
     }
 
@@ -198,7 +201,7 @@ impl Session {
         }
         let Some(words) = &queued.order else { return Ok(()) };
         for taken in queued.words.iter().flatten() {
-            if lane == LAUNCHES {
+            if has_launches(lane) {
                 let region = words.for_launches(channel.space())?;
                 channel.wait_for_word((region, 4 * taken.0 as u64), taken.1)?;
             } else {

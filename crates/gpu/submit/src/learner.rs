@@ -18,6 +18,8 @@ const MOST: usize = 4096;
 pub(crate) struct Lesson {
     learning: Learning,
     exec: usize,
+    /// Its lane of launches.
+    lane: usize,
 }
 
 pub(crate) type Lessons = Mutex<Vec<Place<Lesson>>>;
@@ -32,7 +34,8 @@ pub struct Taught {
 }
 
 impl Session {
-    /// A graph that will be learnt from launches that the program wants anyway ([`Session::learner_launch`]). Nothing is launched here.
+    /// A graph that will be learnt from launches that the program wants anyway ([`Session::learner_launch`]). Nothing is launched here. The graph will
+    /// belong to this thread's lane of launches.
     ///
     /// # Errors
     /// [`Error::Limit`], [`Error::Closed`], [`Error::Forked`].
@@ -41,7 +44,7 @@ impl Session {
     /// As [`Session::prepare_graph`], of an executable graph that lives until [`Session::learner_release`] and is launched by the learner alone until then.
     pub unsafe fn learner(&self, exec: *mut c_void) -> Result<Learner, Error> {
         let (_setup, now) = (self.setup()?, self.now()?);
-        let lesson = Lesson { learning: Learning::new(), exec: exec as usize };
+        let lesson = Lesson { learning: Learning::new(), exec: exec as usize, lane: now.own_launches() };
         let (place, used) = Place::put(&mut self.lessons(), MOST, lesson)?;
         Ok(Learner(LEARNER.encode(now.opening(), place, used)))
     }
@@ -69,9 +72,9 @@ impl Session {
         let (setup, now) = (self.setup()?, self.now()?);
         let (place, used) = LEARNER.decode(now.opening(), learner.0)?;
         let mut lessons = self.lessons();
-        let Lesson { learning, exec } = Place::find(&mut lessons, place, used).ok_or_else(|| LEARNER.wrong())?;
+        let Lesson { learning, exec, lane } = Place::find(&mut lessons, place, used).ok_or_else(|| LEARNER.wrong())?;
         let mut learnt = false;
-        let graph = self.learn(&setup, |context, watched, channel| {
+        let graph = self.learn(&setup, (now, *lane), |context, watched, channel| {
             // SAFETY: the caller's of `learner`.
             let mut by_cuda = unsafe { OnStream::new(context, *exec as *mut c_void, stream) };
             by_cuda.wait()?;

@@ -5,8 +5,8 @@
 //! in some 60 ns. Each thread has a lane (a channel for each direction) of its own as long as there are lanes enough; a lane
 //! that two threads want at the same instant is [`Error::Busy`] for the second: no thread ever spins for another.
 //!
-//! [`Session::prepare_graph`] clones a CUDA graph, and [`Session::launch`] starts it past CUDA. Launches go by a channel of
-//! their own, in CUDA's channel group, one after the other. [`Session::instantiate_graph`] is for graphs that name pageable memory. [`Session::prepare_chain`] makes copies and launches one; [`Session::launch_in`],
+//! [`Session::prepare_graph`] clones a CUDA graph, and [`Session::launch`] starts it past CUDA. Launches go by channels of
+//! their own, in CUDA's channel group ([`Options::launch_lanes`]), one after the other on each. [`Session::instantiate_graph`] is for graphs that name pageable memory. [`Session::prepare_chain`] makes copies and launches one; [`Session::launch_in`],
 //! [`Session::submit_in`] and [`Session::copy_in`] put submissions in order behind others, streams and events ([`InOrder`]).
 //!
 //! [`Session::wait`] looks until a submission is done, or sleeps between looks ([`Wait`]). [`Session::wait_any`] and [`Session::wait_all`] are for several, and a
@@ -32,6 +32,7 @@ mod buffers;
 mod by_cpu;
 mod chains;
 mod choose;
+mod copied;
 mod copying;
 mod error;
 mod explain;
@@ -45,6 +46,7 @@ mod launching;
 mod learner;
 mod mailbox;
 mod message;
+mod numbering;
 mod open;
 mod openings;
 mod order;

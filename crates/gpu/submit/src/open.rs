@@ -35,6 +35,10 @@ pub struct Options {
     /// Lanes, up to 64: so many threads have one of their own. Each is two channels, one for each direction. A lane is [`Error::Busy`] while another
     /// thread submits there, or prepares, releases or waits for a message of that lane.
     pub lanes: usize,
+    /// Lanes of launches, up to 16: channels in CUDA's group for graphs. A graph belongs to the lane of the thread that prepared it, or to that of
+    /// [`Session::copy_graph`](crate::Session::copy_graph). Launches on different lanes are not ordered; on one lane they run one after the other, and it
+    /// is [`Error::Busy`] while another thread launches there, or prepares or releases a graph of that lane. A lane's channel is opened with its first graph.
+    pub launch_lanes: usize,
     /// Each submission asks CUDA whether the memory is still the allocation that was pinned: 1 us or more, and CUDA's locks.
     pub check_each_submission: bool,
     /// What this machine's sizes are; without one copy engines do everything.
@@ -49,6 +53,7 @@ impl Default for Options {
             kind: Kind::Any,
             gpu: 0,
             lanes: 8,
+            launch_lanes: 1,
             check_each_submission: false,
             profile: Follow::Variable,
             log: None,

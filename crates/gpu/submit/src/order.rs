@@ -10,9 +10,10 @@ use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, Copy};
 use crate::in_order::Stream;
 use crate::lane::Inner;
+use crate::numbering::{has_launches, launches_of};
 use crate::open::Setup;
 use crate::promises::{Promise, Promises};
-use crate::session::{BESIDE, LAUNCHES, Now, Session};
+use crate::session::{Now, Session};
 use crate::words::{Order, WORDS};
 use gpu::{InlineMode, Prepared};
 use std::sync::atomic::AtomicU64;
@@ -66,8 +67,8 @@ impl Session {
         if lane == DONE {
             return Ok(());
         }
-        // The lane of launches waits for the copies beside it, in each chain.
-        let lane = if usize::from(lane) == BESIDE { LAUNCHES } else { lane.into() };
+        // A lane of launches waits for the copies beside it, in each chain.
+        let lane = launches_of(lane.into()).unwrap_or(lane.into());
         let _context = setup.enter()?;
         let order = self.order(&setup, now)?;
         order.promises.start()?;
@@ -76,7 +77,7 @@ impl Session {
         let write = || -> Result<Promise, Error> {
             let mut claim = self.claim(lane, now)?;
             let Inner { copies, channel, word, .. } = claim.as_mut().ok_or(Error::Closed)?;
-            if lane == LAUNCHES {
+            if has_launches(lane) {
                 let region = order.for_launches(channel.space())?;
                 channel.write_word((region, 4 * taken.0 as u64), taken.1)?;
                 return Ok(promise(channel));

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::handle::{BUFFER, Buffer};
 use crate::lane::{Claim, Inner, Lane};
 use crate::learner::Lessons;
+use crate::numbering::{ALL, INLINE, LAUNCH_LANES, LAUNCHES, LOOKS, has_launches, launches_of};
 use crate::open::{LANES, Options, Setup};
 use crate::openings;
 use crate::staged;
@@ -15,19 +16,11 @@ use gpu::points::Point;
 use gpu::{AddressSpace, Channel, ChannelOptions, Copies, Engine};
 use rm::graph::Place;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 /// How long a close waits for what is under way; then its channels are stopped.
 const CLOSE: Duration = Duration::from_secs(10);
-/// Lanes to the GPU, lanes from it, the one of inline copies, the one of launches, the one of chains' copies beside them, and the one without a channel.
-const ALL: usize = 2 * LANES + 4;
-pub(crate) const INLINE: usize = 2 * LANES;
-pub(crate) const LAUNCHES: usize = INLINE + 1;
-/// Claimed behind the one of launches, never before it.
-pub(crate) const BESIDE: usize = LAUNCHES + 1;
-/// Has no channel: who claims it looks at buffers, and nobody who submits finds a lane taken.
-pub(crate) const LOOKS: usize = BESIDE + 1;
 /// GPFIFO entries of a lane's channel.
 pub(crate) const ENTRIES: u32 = 512;
 
@@ -36,7 +29,9 @@ pub struct Session {
     pub(crate) lanes: [Lane; ALL],
     pub(crate) buffers: Buffers,
     pub(crate) lessons: Lessons,
-    /// Bit 0: open. 1: each submission asks CUDA. 8 to 15: lanes in use. 16 on: which opening.
+    /// Held while CUDA launches a graph that is learnt: launches of another one would be read for this one's.
+    pub(crate) learning: Mutex<()>,
+    /// Bit 0: open. 1: each submission asks CUDA. 2 to 5: lanes of launches but one. 8 to 15: lanes in use. 16 on: which opening.
     state: AtomicU64,
     setup: RwLock<Option<Setup>>,
     /// [`Wait`], as a number.
@@ -70,6 +65,15 @@ impl Now {
     pub fn lanes(self) -> usize {
         (self.0 >> 8 & 0xff) as usize
     }
+
+    pub fn launch_lanes(self) -> usize {
+        (self.0 >> 2 & 0xf) as usize + 1
+    }
+
+    /// This thread's lane of launches.
+    pub fn own_launches(self) -> usize {
+        LAUNCHES + thread::number() % self.launch_lanes()
+    }
 }
 
 impl Default for Session {
@@ -91,6 +95,7 @@ impl Session {
             lanes: [const { Lane::new() }; ALL],
             buffers: Buffers::new(),
             lessons: Lessons::new(Vec::new()),
+            learning: Mutex::new(()),
             state: AtomicU64::new(0),
             setup: RwLock::new(None),
             how: AtomicU64::new(u64::MAX),
@@ -142,6 +147,9 @@ impl Session {
         if !(1..=LANES).contains(&options.lanes) {
             return Err(Error::Argument("a session has 1 to 64 lanes"));
         }
+        if !(1..=LAUNCH_LANES).contains(&options.launch_lanes) {
+            return Err(Error::Argument("a session has 1 to 16 launch lanes"));
+        }
         let mut setup = self.setup.write().unwrap_or_else(PoisonError::into_inner);
         if setup.is_some() {
             return Err(Error::AlreadyOpen);
@@ -163,7 +171,8 @@ impl Session {
         let made = made.inspect_err(|_| openings::give_back(opening))?;
         openings::opened();
         let asks = u64::from(options.check_each_submission) << 1;
-        self.state.store(opening << 16 | (options.lanes as u64) << 8 | asks | 1, Ordering::SeqCst);
+        let lanes = (options.lanes as u64) << 8 | (options.launch_lanes as u64 - 1) << 2;
+        self.state.store(opening << 16 | lanes | asks | 1, Ordering::SeqCst);
         *setup = Some(made);
         Ok(())
     }
@@ -384,16 +393,16 @@ impl std::ops::Deref for Opened<'_> {
 /// Waits for what is under way on all lanes together, up to [`CLOSE`]. What waits for a dead lane dies with it, and the time is over
 /// for what is not done then.
 fn wait_for_all(claims: &mut [Claim<'_>]) {
-    let (start, mut no_launches) = (Instant::now(), false);
+    let (start, mut no_launches) = (Instant::now(), [false; ALL]);
     let mut waiting: Vec<usize> = (0..claims.len()).filter(|at| claims[*at].is_some()).collect();
     loop {
         waiting.retain(|at| {
             let Some(Inner { channel, .. }) = claims[*at].as_mut() else { return false };
             let ended = channel.idle(Duration::ZERO);
-            no_launches |=
-                *at == LAUNCHES && matches!(ended, Err(gpu::Error::ChannelKilled(_) | gpu::Error::ChannelStopped));
+            no_launches[*at] |=
+                has_launches(*at) && matches!(ended, Err(gpu::Error::ChannelKilled(_) | gpu::Error::ChannelStopped));
             // Copies beside launches wait for these: where their channel has gone, nothing more comes.
-            let never = *at == BESIDE && no_launches;
+            let never = launches_of(*at).is_some_and(|launches| no_launches[launches]);
             matches!(ended, Err(gpu::Error::Timeout { .. })) && !never
         });
         if waiting.is_empty() || start.elapsed() > CLOSE {

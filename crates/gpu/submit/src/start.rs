@@ -1,9 +1,11 @@
-//! Starts what is ready, on the lane of launches, or on that and the lane of copies beside it; and ends what the CPU has to end.
+//! Starts what is ready, on its lane of launches, or on that and the lane of copies beside it; and ends what the CPU has to end.
 
 use crate::error::Error;
 use crate::handle::Copy;
+use crate::lane::Lane;
 use crate::launching::Form;
-use crate::session::{BESIDE, LAUNCHES, Now, Session};
+use crate::numbering::beside;
+use crate::session::{Now, Session};
 use crate::staged;
 use gpu::Channel;
 use launch::StagedGraph;
@@ -12,15 +14,20 @@ use std::sync::atomic::Ordering;
 impl Session {
     /// Launches what the caller has found on the lane of launches, which it has.
     #[inline]
-    pub(crate) fn start(&self, now: Now, form: &mut Form, channel: &mut Channel) -> Result<Copy, Error> {
+    pub(crate) fn start(
+        &self,
+        (now, lane): (Now, usize),
+        form: &mut Form,
+        channel: &mut Channel,
+    ) -> Result<Copy, Error> {
         match form {
-            Form::One(graph) => Ok(self.submitted(now, LAUNCHES, graph.launch(channel)?)),
+            Form::One(graph) => Ok(self.submitted(now, lane, graph.launch(channel)?)),
             Form::Beside(chain) => {
-                let mut claim = self.claim(BESIDE, now)?;
+                let mut claim = self.claim(beside(lane), now)?;
                 let copies = &mut claim.as_mut().ok_or(Error::Closed)?.channel;
-                Ok(self.submitted(now, BESIDE, chain.launch(channel, copies)?))
+                Ok(self.submitted(now, beside(lane), chain.launch(channel, copies)?))
             }
-            Form::Staged(graph) => self.start_staged(now, graph, channel),
+            Form::Staged(graph) => self.start_staged((now, lane), graph, channel),
         }
     }
 
@@ -28,7 +35,7 @@ impl Session {
     #[inline]
     pub(crate) fn start_behind(
         &self,
-        now: Now,
+        (now, lane): (Now, usize),
         form: &mut Form,
         channel: &mut Channel,
         wait: impl FnOnce(&mut Channel) -> Result<(), Error>,
@@ -37,29 +44,34 @@ impl Session {
             Form::One(graph) => {
                 graph.ready(channel)?;
                 wait(channel)?;
-                Ok(self.submitted(now, LAUNCHES, graph.launch(channel)?))
+                Ok(self.submitted(now, lane, graph.launch(channel)?))
             }
             Form::Beside(chain) => {
-                let mut claim = self.claim(BESIDE, now)?;
+                let mut claim = self.claim(beside(lane), now)?;
                 let copies = &mut claim.as_mut().ok_or(Error::Closed)?.channel;
                 chain.ready(channel, copies)?;
                 wait(channel)?;
-                Ok(self.submitted(now, BESIDE, chain.launch(channel, copies)?))
+                Ok(self.submitted(now, beside(lane), chain.launch(channel, copies)?))
             }
             Form::Staged(graph) => {
                 graph.ready(channel)?;
                 wait(channel)?;
-                self.start_staged(now, graph, channel)
+                self.start_staged((now, lane), graph, channel)
             }
         }
     }
 
     /// Whether there is room for a launch now.
-    pub(crate) fn has_room_for(&self, now: Now, form: &mut Form, channel: &mut Channel) -> Result<(), Error> {
+    pub(crate) fn has_room_for(
+        &self,
+        (now, lane): (Now, usize),
+        form: &mut Form,
+        channel: &mut Channel,
+    ) -> Result<(), Error> {
         Ok(match form {
             Form::One(graph) => graph.ready(channel),
             Form::Beside(chain) => {
-                let mut claim = self.claim(BESIDE, now)?;
+                let mut claim = self.claim(beside(lane), now)?;
                 chain.ready(channel, &mut claim.as_mut().ok_or(Error::Closed)?.channel)
             }
             Form::Staged(graph) => graph.ready(channel),
@@ -67,19 +79,23 @@ impl Session {
     }
 
     /// Launches one on the lane of launches, which the caller has.
-    fn start_staged(&self, now: Now, graph: &mut StagedGraph, channel: &mut Channel) -> Result<Copy, Error> {
+    fn start_staged(
+        &self,
+        (now, lane): (Now, usize),
+        graph: &mut StagedGraph,
+        channel: &mut Channel,
+    ) -> Result<Copy, Error> {
         let ticket = graph.launch(channel)?;
         if graph.pageable_bytes().1 > 0 {
             // ORDERING: before the ticket is anybody's: whoever finds it done finds this, too.
-            self.lanes[LAUNCHES].owes.store(true, Ordering::Release);
+            self.lanes[lane].owes.store(true, Ordering::Release);
         }
-        Ok(self.submitted(now, LAUNCHES, ticket))
+        Ok(self.submitted(now, lane, ticket))
     }
 
-    /// Moves the results of all launches that are over. False where another thread has the lane, which may be doing so.
+    /// Moves the results of all launches of a lane that are over. False where another thread has the lane, which may be doing so.
     #[cold]
-    pub(crate) fn bring(&self) -> bool {
-        let lane = &self.lanes[LAUNCHES];
+    pub(crate) fn bring(lane: &Lane) -> bool {
         let Some(mut claim) = lane.claim() else { return false };
         if let Some(inner) = claim.as_mut() {
             lane.owes.store(!staged::bring(inner), Ordering::Release);

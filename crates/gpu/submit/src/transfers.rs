@@ -6,8 +6,9 @@ use crate::error::Error;
 use crate::handle::{BUFFER, Buffer, Copy, TRANSFER, Transfer};
 use crate::in_order::{InOrder, Queued};
 use crate::lane::Place;
+use crate::numbering::INLINE;
 use crate::prepared::{ByCpu, Ends, Ready};
-use crate::session::{INLINE, Now, Session};
+use crate::session::{Now, Session};
 use gpu::{CopyMode, CopyRelease, InlineMode, Prepared};
 use rm::graph;
 

@@ -16,7 +16,7 @@ pub(crate) struct Order {
     pub promises: Promises,
     pub words: Arc<cuda::Words>,
     pub buffer: Buffer,
-    /// The same words for the channel of launches, which lives in CUDA's client: pinned when they are first wanted there.
+    /// The same words for channels of launches, which live in CUDA's client: pinned when they are first wanted there.
     pub launches: OnceLock<gpu::Pin>,
     pub next: AtomicU64,
 }
@@ -42,13 +42,13 @@ impl Order {
         self.words.word(index).store(value, Ordering::SeqCst);
     }
 
-    /// The words as the channel of launches may name them, in its address space.
+    /// The words as channels of launches may name them, in their address space.
     pub fn for_launches(&self, space: &Arc<AddressSpace>) -> Result<&Region, Error> {
         if let Some(pin) = self.launches.get() {
             return Ok(pin.region());
         }
         let pin = space.pin(self.words.address(), 4 * WORDS as u64)?;
-        // (One thread at a time: it has the lane.)
+        // (Two lanes at once may pin it twice: one of the pins ends here.)
         Ok(self.launches.get_or_init(|| pin).region())
     }
 

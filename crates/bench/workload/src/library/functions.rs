@@ -57,6 +57,7 @@ pub(super) fn all() -> impl IntoIterator<Item = (&'static str, usize)> {
         doorbell_learner_launch,
         doorbell_learner_free,
         doorbell_graph_create_kernel,
+        doorbell_graph_create_copy,
         doorbell_graph_kernels,
         doorbell_graph_set_param,
         doorbell_graph_set_pointer,

@@ -73,6 +73,7 @@ impl Session {
                 log_user: std::ptr::null_mut(),
                 // No profile, whatever the environment names: copy engines move everything.
                 profile: c"".as_ptr(),
+                launch_lanes: 1,
             };
             let mut opened = std::ptr::null_mut();
             // SAFETY: options of this size, whose texts live; a pointer is written.

@@ -30,7 +30,7 @@ pub struct Args {
     count: u32,
     /// Exit with 1 if the agent adds more instructions to a launch, for example 3000
     #[arg(long, value_name = "N")]
-    at_most: Option<u64>,
+    most_instructions: Option<u64>,
 }
 
 impl Args {
@@ -47,8 +47,8 @@ impl Args {
         let figures = measure(&options, &|text| progress.show(text))?;
         drop(progress);
         out.write(|to| Ok(writeln!(to, "{}", figures.json())?), |to| Ok(write!(to, "{}", figures.table())?))?;
-        let Some(most) = self.at_most else { return Ok(ExitCode::SUCCESS) };
-        let added = figures.instructions().context("--at-most: the instructions were not counted")?;
+        let Some(most) = self.most_instructions else { return Ok(ExitCode::SUCCESS) };
+        let added = figures.instructions().context("--most-instructions: the instructions were not counted")?;
         if added > most {
             eprintln!("the agent adds {added} instructions to a launch, more than {most}");
         }

@@ -1,0 +1,56 @@
+//! Copies of graphs, on whichever lane of launches.
+
+use crate::error::Error;
+use crate::graphs::{found, locate_graph, put_graph, without};
+use crate::handle::Graph;
+use crate::lane::Inner;
+use crate::launching::{Form, Launching};
+use crate::numbering::LAUNCHES;
+use crate::session::Session;
+use crate::staged;
+
+const STAGED: &str = "it names pageable memory, which is moved for one graph alone: make it once more by a thread of the other launch lane";
+
+impl Session {
+    /// Makes another copy of a graph ready, on lane of launches `lane`, or on this thread's. It has the parameters that the graph has now, and its own from then on.
+    /// CUDA launches nothing. The graph may be released: the copy is as much as it. Launches of the two may run at the same time if their lanes are different;
+    /// what kernels do then nobody looks at.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a lane that the session has not; [`Error::Graph`] for a chain, and for a graph that names pageable memory; [`Error::Freed`] where
+    /// memory is gone to which a pointer was set; [`Error::Unavailable`], [`Error::Handle`], [`Error::Limit`], [`Error::Closed`], [`Error::Forked`], and what the
+    /// driver refuses.
+    pub fn copy_graph(&self, graph: Graph, lane: Option<usize>) -> Result<Graph, Error> {
+        let (setup, now) = (self.setup()?, self.now()?);
+        let machine = setup.machine.as_ref().ok_or_else(without)?;
+        let lane = match lane {
+            None => now.own_launches(),
+            Some(lane) if lane < now.launch_lanes() => LAUNCHES + lane,
+            Some(_) => return Err(Error::Argument("the session has no launch lane of this number; they count from 0")),
+        };
+        let at = locate_graph(now, graph)?;
+        let _context = setup.enter()?;
+        // The two lanes one after the other: nobody waits for a lane while it has one.
+        let mut claim = self.still(self.lanes[at.lane].claim_in_time(), now)?;
+        let (launching, channel) = found(&mut claim, at)?;
+        let template = match &launching.form {
+            Form::One(graph) => graph.template()?,
+            Form::Beside(_) => return Err(launch::Error::NoTemplate.into()),
+            Form::Staged(_) => return Err(Error::Graph(STAGED.into())),
+        };
+        let pointers = launching.pointers.iter();
+        let pointers = pointers.map(|(kernel, offset, keeps)| Ok(((*kernel, *offset), keeps.again(channel.space())?)));
+        let pointers = pointers.collect::<Result<Vec<_>, Error>>()?;
+        drop(claim);
+        let mut claim = self.launches(&setup, machine, (now, lane))?;
+        let inner = claim.as_mut().ok_or(Error::Closed)?;
+        staged::give_back(inner);
+        let Inner { graphs, channel, .. } = inner;
+        // SAFETY: who prepared the graph answers for it.
+        let mut copy = Launching::new(Form::One(unsafe { template.ready_on(channel) }?));
+        for (at, keeps) in pointers {
+            copy.keep_pointer(at, keeps)?;
+        }
+        put_graph(now, lane, graphs, copy)
+    }
+}
