@@ -61,6 +61,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("doorbell show --copies --call", "the recording that is there has no calls"),
     ("doorbell record --dormant", "a server; its own test attaches to a program (attach)"),
     ("doorbell record --calls --last 30s", "the same server"),
+    ("doorbell record --calls --gpu-times --last 30s", "a program that stalls; a test of its own plants stalls (last)"),
     ("doorbell save 1234", "the same server; a test of its own saves (last)"),
     ("doorbell record --calls --no-data --max-size", "a job"),
     ("doorbell why slow.doorbell", "the recording that `attach` has written"),

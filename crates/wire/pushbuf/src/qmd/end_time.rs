@@ -355,6 +355,7 @@ mod tests {
         let fields =
             [("PROGRAM_ADDRESS_LOWER", 0xfedc_ba80), ("PROGRAM_ADDRESS_UPPER", 0x1ab_cdef), ("WAIT_ON_LATCH_VALID", 1)];
         fields.into_iter().for_each(|(field, value)| q.set(field, value).unwrap());
+        q.set_element("DEPENDENT_QMD_ENABLE", 1, 1).unwrap();
         q.set_dependent(1, 0x2_0000_0400).unwrap();
         let read = program(3, |i| q.words()[i - 3]);
         assert_eq!(read, Program { code: q.program_address(), starts: [0, 0x2_0000_0400], is_early: true });
