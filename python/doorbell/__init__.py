@@ -24,6 +24,10 @@ Copies and launches become one, behind one doorbell: a frame in, its inference, 
     frame = doorbell.chain([(input, camera), step, (result, output)])
     frame.replay().wait()
 
+A ticket is waited for in asyncio, too, and many of them in a queue:
+
+    await to_gpu.submit()
+
 A program with several GPUs, or a library that must not care what else is in the process, makes sessions of its own:
 
     with doorbell.Session(gpu=1) as second:
@@ -32,6 +36,12 @@ A program with several GPUs, or a library that must not care what else is in the
 For the quickest form, replay() stores the frame into the GPU's memory itself, and a copy engine's own channel brings the result back:
 
     frame = doorbell.chain([(input, camera, "stores"), step, (result, output)], beside=True)
+
+A loop does that for each frame in a thread of its own, which no Python thread delays:
+
+    with doorbell.loop(frame, period=0.001, source=camera, sink=result) as loop:
+        loop.put(pixels)
+        answer = loop.wait().data
 
 There is no build step: this is ctypes over libdoorbell.so. It is looked for in the file that DOORBELL_LIB names, beside this
 package, and where the system looks. A call costs some hundred nanoseconds of ctypes more than in C.
@@ -46,12 +56,14 @@ from ._errors import (Busy, Closed, DoorbellError, Forked, Freed, Full, InvalidH
                       OutOfRange, Overrun, Timeout, Unavailable)
 
 try:
-    from ._default import (allocate, chain, close, copy_, copy_async, copy_batch, current, explain, graph, instantiate, kernel, message, open, pin,
-                           prepare, prepare_bytes, ring, session)
+    from ._default import (allocate, chain, close, copy_, copy_async, copy_batch, current, explain, graph, instantiate, kernel, loop, message, open, pin,
+                           prepare, prepare_bytes, queue, ring, session)
     from ._graph import Graph
     from ._handle import Buffer
     from ._library import version, watching
+    from ._loop import Loop, Result, Statistics
     from ._record import pause, record, recording, resume
+    from ._queue import Done, Queue
     from ._session import Session
     from ._ticket import Ticket
     from ._transfers import Frame, Message, Ring, Transfer
@@ -66,8 +78,8 @@ except NoLibrary as _without:
 
 # Not open(): `from doorbell import *` leaves Python's own.
 __all__ = [
-    "Buffer", "Busy", "Closed", "DoorbellError", "Forked", "Frame", "Freed", "Full", "Graph", "InvalidHandle", "Message",
-    "NotLaunchable", "NotPinnable", "OutOfRange", "Overrun", "Ring", "Session", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate",
-    "chain", "close", "copy_", "copy_async", "copy_batch", "current", "explain", "graph", "instantiate", "kernel", "message", "pause", "pin",
-    "prepare", "prepare_bytes", "record", "recording", "resume", "ring", "session", "version", "watching",
+    "Buffer", "Busy", "Closed", "Done", "DoorbellError", "Forked", "Frame", "Freed", "Full", "Graph", "InvalidHandle", "Loop", "Message",
+    "NotLaunchable", "NotPinnable", "OutOfRange", "Overrun", "Queue", "Result", "Ring", "Session", "Statistics", "Ticket", "Timeout", "Transfer", "Unavailable", "allocate",
+    "chain", "close", "copy_", "copy_async", "copy_batch", "current", "explain", "graph", "instantiate", "kernel", "loop", "message", "pause", "pin",
+    "prepare", "prepare_bytes", "queue", "record", "recording", "resume", "ring", "session", "version", "watching",
 ]

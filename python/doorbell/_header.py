@@ -52,6 +52,18 @@ CHAIN_ENGINES = 1
 CHAIN_HOST_COUNTER = 2
 CHAIN_COUNTER = 4
 CHAIN_BESIDE = 8
+TAKE_IN_ORDER = 0
+TAKE_NEWEST = 1
+LATE_SKIP = 0
+LATE_CATCH_UP = 1
+LATE_NEWEST = 2
+LOOP_STOP_UNREAD = 1
+LOOP_SPIN = 2
+LOOP_LOCK_MEMORY = 4
+LOOP_REQUIRED = 8
+SCHEDULING_ORDINARY = 0
+SCHEDULING_FIFO = 1
+SCHEDULING_DEADLINE = 2
 
 
 class Order(ctypes.Structure):
@@ -96,6 +108,14 @@ class Piece(ctypes.Structure):
     ]
 
 
+class Done(ctypes.Structure):
+    _fields_ = [
+        ("ticket", c_uint64),
+        ("user", c_uint64),
+        ("code", c_int32),
+    ]
+
+
 class Frame(ctypes.Structure):
     _fields_ = [
         ("size", c_size_t),
@@ -115,6 +135,78 @@ class Step(ctypes.Structure):
         ("from_", c_uint64),
         ("from_offset", c_uint64),
         ("bytes", c_uint64),
+    ]
+
+
+class Loop_options(ctypes.Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("chain", c_uint64),
+        ("input", c_uint64),
+        ("input_offset", c_uint64),
+        ("input_bytes", c_uint64),
+        ("output", c_uint64),
+        ("output_offset", c_uint64),
+        ("output_bytes", c_uint64),
+        ("slots", c_uint32),
+        ("results", c_uint32),
+        ("period_ns", c_uint64),
+        ("first_ns", c_uint64),
+        ("deadline_ns", c_uint64),
+        ("spin_ns", c_uint64),
+        ("limit_ns", c_uint64),
+        ("take", c_uint32),
+        ("late", c_uint32),
+        ("flags", c_uint32),
+        ("signal_each", c_uint32),
+        ("scheduling", c_uint32),
+        ("priority", c_int32),
+        ("cpu", c_uint32),
+        ("reserved", c_uint32),
+        ("runtime_ns", c_uint64),
+        ("runtime_within_ns", c_uint64),
+        ("runtime_each_ns", c_uint64),
+        ("name", c_char_p),
+    ]
+
+
+class Result(ctypes.Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("frame", c_uint64),
+        ("sequence", c_uint64),
+        ("tag", c_uint64),
+        ("due_ns", c_uint64),
+        ("put_ns", c_uint64),
+        ("launched_ns", c_uint64),
+        ("done_ns", c_uint64),
+        ("deadline_ns", c_uint64),
+        ("skipped", c_uint64),
+        ("refused", c_bool),
+        ("late", c_bool),
+    ]
+
+
+class Loop_statistics(ctypes.Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("frames", c_uint64),
+        ("missed", c_uint64),
+        ("late", c_uint64),
+        ("skipped", c_uint64),
+        ("starved", c_uint64),
+        ("overruns", c_uint64),
+        ("busy", c_uint64),
+        ("done_p50_ns", c_uint64),
+        ("done_p99_ns", c_uint64),
+        ("done_p999_ns", c_uint64),
+        ("done_max_ns", c_uint64),
+        ("wake_p50_ns", c_uint64),
+        ("wake_p99_ns", c_uint64),
+        ("wake_p999_ns", c_uint64),
+        ("wake_max_ns", c_uint64),
+        ("state", c_uint32),
+        ("reason", c_uint32),
     ]
 
 
@@ -141,9 +233,19 @@ FUNCTIONS = {
     "doorbell_transfer_bytes_async": (c_int32, [c_void_p, c_uint64, c_void_p, c_size_t, POINTER(Order), POINTER(c_uint64)]),
     "doorbell_transfer_free": (c_int32, [c_void_p, c_uint64]),
     "doorbell_wait": (c_int32, [c_void_p, c_uint64, c_uint64]),
+    "doorbell_wait_sleeping": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64]),
+    "doorbell_wait_any": (c_int32, [c_void_p, POINTER(c_uint64), c_size_t, c_uint64, POINTER(c_size_t)]),
+    "doorbell_wait_all": (c_int32, [c_void_p, POINTER(c_uint64), c_size_t, c_uint64]),
     "doorbell_poll": (c_int32, [c_void_p, c_uint64, POINTER(c_bool)]),
     "doorbell_pending": (c_int32, [c_void_p, c_uint64, POINTER(c_uint64)]),
     "doorbell_stream_wait": (c_int32, [c_void_p, c_void_p, c_uint64]),
+    "doorbell_queue_create": (c_int32, [c_void_p, c_size_t, POINTER(c_uint64)]),
+    "doorbell_queue_add": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64]),
+    "doorbell_queue_poll": (c_int32, [c_void_p, c_uint64, POINTER(Done), c_size_t, c_size_t, POINTER(c_size_t)]),
+    "doorbell_queue_wait": (c_int32, [c_void_p, c_uint64, c_uint64]),
+    "doorbell_queue_remove": (c_int32, [c_void_p, c_uint64, c_uint64, POINTER(c_bool)]),
+    "doorbell_queue_descriptor": (c_int32, [c_void_p, c_uint64, POINTER(c_int32)]),
+    "doorbell_queue_free": (c_int32, [c_void_p, c_uint64]),
     "doorbell_ring_create": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64, c_uint64, c_uint64, c_uint32, POINTER(c_uint64)]),
     "doorbell_ring_next": (c_int32, [c_void_p, c_uint64, POINTER(Frame)]),
     "doorbell_ring_async": (c_int32, [c_void_p, c_uint64, POINTER(Order), POINTER(c_uint64)]),
@@ -164,6 +266,14 @@ FUNCTIONS = {
     "doorbell_graph_launch": (c_int32, [c_void_p, c_uint64, POINTER(Order), POINTER(c_uint64)]),
     "doorbell_graph_free": (c_int32, [c_void_p, c_uint64]),
     "doorbell_chain_create": (c_int32, [c_void_p, POINTER(Step), c_size_t, c_size_t, c_uint32, POINTER(c_uint64)]),
+    "doorbell_loop_create": (c_int32, [c_void_p, POINTER(Loop_options), POINTER(c_uint64)]),
+    "doorbell_loop_put": (c_int32, [c_void_p, c_uint64, c_void_p, c_size_t, c_uint64, c_uint64, c_uint64, POINTER(c_uint64)]),
+    "doorbell_loop_next": (c_int32, [c_void_p, c_uint64, POINTER(Result), c_void_p, c_size_t, POINTER(c_bool)]),
+    "doorbell_loop_wait": (c_int32, [c_void_p, c_uint64, c_uint64]),
+    "doorbell_loop_descriptor": (c_int32, [c_void_p, c_uint64, POINTER(c_int32)]),
+    "doorbell_loop_statistics": (c_int32, [c_void_p, c_uint64, POINTER(Loop_statistics), c_char_p, c_size_t]),
+    "doorbell_loop_stop": (c_int32, [c_void_p, c_uint64]),
+    "doorbell_loop_free": (c_int32, [c_void_p, c_uint64]),
     "doorbell_recording_pause": (c_int32, [POINTER(c_bool)]),
     "doorbell_recording_resume": (c_int32, [POINTER(c_bool)]),
     "doorbell_recording_get": (c_int32, [POINTER(c_bool)]),

@@ -14,7 +14,9 @@ from ._handle import Buffer
 from ._header import (ANY, BESIDE_CUDA, CHAIN_BESIDE, CHAIN_HOST_COUNTER, CHECK, HOST, OWN_PROFILE, SOFTWARE, STEP_LAUNCH, VIDEO, Log, Options,
                       Piece, Step)
 from ._library import CHAIN_ORDER, STEP_BY, WAYS, check, failed, held, library
+from ._loop import Loop
 from ._memory import memory_of
+from ._queue import Queue
 from ._ticket import NOW, Pinned, Ticket, nanoseconds, order_of, stream_of
 from ._transfers import Message, Ring, Transfer
 
@@ -190,6 +192,14 @@ class Session:
         handle = c_uint64()
         check(library.doorbell_ring_create(self.at, to.handle, dst_offset, from_.handle, src_offset, frame_bytes, frames, byref(handle)))
         return Ring(self, handle.value, frame_bytes, (to, from_))
+
+    def loop(self, chain: Graph, **options: Any) -> Loop:
+        """A thread of doorbell's that launches a chain for each frame: see Loop."""
+        return Loop(self, chain, **options)
+
+    def queue(self, size: int = 256) -> Queue:
+        """A queue, in which many submissions are waited for together."""
+        return Queue(self, size)
 
     def message(self, mailbox: Any, answers: Any, *, mailbox_offset: int = 0, answers_offset: int = 0) -> Message:
         """A mailbox of 64 bytes in the GPU's memory, and 64 bytes of host memory for the answers of the kernel that looks there."""

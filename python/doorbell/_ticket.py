@@ -50,6 +50,14 @@ class Ticket(c_uint64):
             raise failed(code)
         self._keep = None
 
+    def __await__(self):
+        """`await ticket`, in asyncio: no thread waits. A task that is cancelled gives up the wait; the submission goes on."""
+        if not self.done():
+            from ._queue import awaited
+
+            yield from awaited(self).__await__()
+        self._keep = None
+
     def done(self) -> bool:
         answer = c_bool()
         code = held.doorbell_poll(self._session.at, self, byref(answer))

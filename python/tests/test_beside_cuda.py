@@ -146,6 +146,52 @@ class BesideCuda(unittest.TestCase):
             self.assertEqual(back.raw, data)
             self.assertTrue(ticket.done())
 
+    def looped(self):
+        """A chain that takes a word in, and gives it back plus 1."""
+        device, *_ = self.used()
+        stream, executable = self.captured(device.at)
+        camera, result = doorbell.allocate(64), doorbell.allocate(64)
+        step = doorbell.graph(executable, stream)
+        chain = doorbell.chain([(doorbell.pin(device), 8, camera, 0, 8), step, (result, 0, doorbell.pin(device), 0, 16)])
+        return chain, camera, result
+
+    def test_a_loop_gives_each_frame_its_result(self):
+        chain, camera, result = self.looped()
+        with doorbell.loop(chain, source=(camera, 0, 8), sink=(result, 0, 16), slots=4, results=8) as loop:
+            for n in range(200):
+                self.assertEqual(loop.put(struct.pack("Q", 1000 + n), sequence=n, tag=7), n)
+                found = loop.wait(10)
+                self.assertEqual((found.frame, found.sequence, found.tag, found.refused), (n, n, 7, False))
+                self.assertEqual(struct.unpack("I4xQ", found.data), (5, 1000 + n))
+                self.assertLessEqual(found.put, found.done)
+            said = loop.statistics()
+            self.assertEqual((said.frames, said.skipped, said.running), (200, 0, True))
+            self.assertGreater(said.done_max, 0)
+            with self.assertRaises(doorbell.Timeout):
+                loop.wait(0.01)
+            with self.assertRaisesRegex(doorbell.DoorbellError, "more bytes"):
+                loop.put(bytes(9))
+            self.assertGreaterEqual(loop.fileno(), 0)
+            self.assertFalse(loop.stop().running)
+            self.assertIsNone(loop.wait(1))
+        with self.assertRaises(TypeError):
+            doorbell.loop(chain, source=(bytearray(8), 0, 8))
+
+    def test_a_loop_has_ticks_and_ends_with_its_session(self):
+        chain, camera, result = self.looped()
+        loop = doorbell.loop(chain, period=0.002, sink=(result, 0, 16))
+        last = -1
+        for _, found in zip(range(10), loop):
+            # (A tick that is over is missed.)
+            self.assertGreater(found.frame, last)
+            last = found.frame
+            self.assertEqual(struct.unpack("I12x", found.data), (5,))
+        doorbell.close()
+        with self.assertRaises(doorbell.Closed):
+            doorbell.allocate(8)
+        loop.__del__()
+        doorbell.open(kind="cuda", lanes=1)
+
     def test_each_form_waits_for_a_stream_and_an_event(self):
         device, pinned, transfer, host = self.used()
         stream, event = ctypes.c_void_p(), ctypes.c_void_p()

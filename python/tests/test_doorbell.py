@@ -1,6 +1,7 @@
 """On the software GPU: LD_PRELOAD=libdoorbell_softgpu.so DOORBELL_LIB=libdoorbell.so python -m unittest. Skips say why."""
 
 import array
+import asyncio
 import ctypes
 import gc
 import os
@@ -171,6 +172,58 @@ class OnTheSoftwareGpu(unittest.TestCase):
             host.view[0] = 1
             behind.wait(10)
             self.assertTrue(late.done() and other.done())
+
+    def test_a_queue_gives_what_is_done_in_order(self):
+        host, gpu = doorbell.allocate(4096), doorbell.allocate(4096, "gpu")
+        with doorbell.queue(4) as queue:
+            self.assertEqual(queue.wait(0.001), [])
+            late = self.late(host)
+            queue.add(late, "late")
+            self.assertEqual(queue.poll(), [])
+            host.view[0] = 1
+            tickets = [doorbell.copy_async(gpu, host, 64) for _ in range(3)]
+            for n, ticket in enumerate(tickets):
+                queue.add(ticket, n)
+            with self.assertRaises(doorbell.Full):
+                queue.add(tickets[0])
+            taken = []
+            while len(queue):
+                taken += queue.wait(10)
+            self.assertEqual([one.user for one in taken if one.user != "late"], [0, 1, 2])
+            self.assertIn("late", [one.user for one in taken])
+            self.assertTrue(all(one.error is None and one.ticket.done() for one in taken))
+            self.assertGreaterEqual(queue.fileno(), 0)
+
+    def test_tickets_are_awaited(self):
+        host, gpu = doorbell.allocate(4096), doorbell.allocate(4096, "gpu")
+
+        async def copies():
+            late = self.late(host)
+            given_up = asyncio.ensure_future(_awaited(self.late(host)))
+            ticks = 0
+
+            async def others():
+                nonlocal ticks
+                while ticks < 20:
+                    await asyncio.sleep(0.001)
+                    ticks += 1
+                given_up.cancel()
+                host.view[0] = 1
+
+            await asyncio.gather(late_and(late), others())
+            self.assertEqual(ticks, 20)
+            await asyncio.gather(*(_awaited(doorbell.copy_async(gpu, host, 64)) for _ in range(30)))
+
+        async def _awaited(ticket):
+            await ticket
+
+        async def late_and(ticket):
+            await ticket
+            self.assertTrue(ticket.done())
+
+        for _ in range(2):
+            host.view[0] = 0
+            asyncio.run(copies())
 
     def test_two_sessions_share_nothing(self):
         host = doorbell.allocate(64)

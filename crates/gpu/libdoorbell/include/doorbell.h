@@ -71,6 +71,12 @@ typedef uint64_t doorbell_graph_t;
 // A CUDA graph that is being learnt. 0 is never one.
 typedef uint64_t doorbell_learner_t;
 
+// Submissions that are waited for together. 0 is never one.
+typedef uint64_t doorbell_queue_t;
+
+// A thread that launches a chain for each frame. 0 is never one.
+typedef uint64_t doorbell_loop_t;
+
 // What a submission waits for on the GPU. Every function that submits takes one, or null for nothing. Set all of it to 0, then
 // size, then what is wanted. What is submitted on the same lane later waits, too.
 typedef struct {
@@ -431,6 +437,28 @@ int32_t doorbell_wait(doorbell_t *doorbell,
                       doorbell_ticket_t ticket,
                       uint64_t timeout_ns);
 
+// As doorbell_wait(), and sleeps after `spin_ns`: for waits of milliseconds, which would use up a CPU. DOORBELL_FOREVER never sleeps, 0 sleeps at once.
+// Cost: a thread that sleeps wakes up to look, at most 50 us or an eighth of the wait late. Threads, errors: as doorbell_wait().
+int32_t doorbell_wait_sleeping(doorbell_t *doorbell,
+                               doorbell_ticket_t ticket,
+                               uint64_t spin_ns,
+                               uint64_t timeout_ns);
+
+// Waits until one of several submissions is done, whichever lanes they are on; `index` says which. Of several that are done it is the first.
+// Cost: as doorbell_wait(), and a look at each. Threads: any. Errors: as doorbell_wait(), where none is done and one never will be; DOORBELL_ARGUMENT for none.
+int32_t doorbell_wait_any(doorbell_t *doorbell,
+                          const doorbell_ticket_t *tickets,
+                          size_t count,
+                          uint64_t timeout_ns,
+                          size_t *index);
+
+// Waits until all of several submissions are done, whichever lanes they are on.
+// Cost, threads: as doorbell_wait_any(). Errors: as doorbell_wait(), as soon as one of them never will be done: doorbell_poll() says of which.
+int32_t doorbell_wait_all(doorbell_t *doorbell,
+                          const doorbell_ticket_t *tickets,
+                          size_t count,
+                          uint64_t timeout_ns);
+
 // Whether a submission is done.
 // Cost: a load, and two atomic instructions; no lock, no allocation, no system call. Threads: any. Errors: as doorbell_wait() but DOORBELL_TIMEOUT.
 int32_t doorbell_poll(doorbell_t *doorbell,
@@ -449,6 +477,64 @@ int32_t doorbell_pending(doorbell_t *doorbell, doorbell_ticket_t ticket, uint64_
 int32_t doorbell_stream_wait(doorbell_t *doorbell,
                              void *stream,
                              doorbell_ticket_t ticket);
+
+/* ======== Queues of submissions, for threads and event loops that wait for many. ======== */
+
+// A submission that is done, or never will be.
+typedef struct {
+  doorbell_ticket_t ticket;
+  // What was given to doorbell_queue_add().
+  uint64_t user;
+  // DOORBELL_OK; DOORBELL_KILLED, DOORBELL_STOPPED or DOORBELL_CLOSED where its lane ended before.
+  int32_t code;
+} doorbell_done_t;
+
+// A queue for up to `size` submissions of the session at a time, 65,536 at most. Any number of threads add, take and wait.
+// Cost: some memory. Threads: any. Errors: DOORBELL_ARGUMENT, DOORBELL_LIMIT (4,096 queues in a process), DOORBELL_FORKED.
+int32_t doorbell_queue_create(doorbell_t *doorbell,
+                              size_t size,
+                              doorbell_queue_t *queue);
+
+// Adds a submission, with a number that comes out with it.
+// Cost: a lock of the queue's; with a descriptor it may wake a thread. Threads: any. Errors: DOORBELL_FULL, DOORBELL_HANDLE, DOORBELL_UNAVAILABLE, DOORBELL_CLOSED, DOORBELL_FORKED. That its lane is
+// dead is no error here: it comes out with that.
+int32_t doorbell_queue_add(doorbell_t *doorbell,
+                           doorbell_queue_t queue,
+                           doorbell_ticket_t ticket,
+                           uint64_t user);
+
+// Takes what is done, up to `room`, in the order in which it was added; `count`: how many. `done_size` is sizeof(doorbell_done_t). Never waits.
+// Cost: a lock of the queue's, and a look at what is under way. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_FORKED.
+int32_t doorbell_queue_poll(doorbell_t *doorbell,
+                            doorbell_queue_t queue,
+                            doorbell_done_t *done,
+                            size_t room,
+                            size_t done_size,
+                            size_t *count);
+
+// Waits until something can be taken. It sleeps between looks.
+// Cost: as doorbell_wait_sleeping(). Threads: any, several at a time. Errors: DOORBELL_TIMEOUT, DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+int32_t doorbell_queue_wait(doorbell_t *doorbell,
+                            doorbell_queue_t queue,
+                            uint64_t timeout_ns);
+
+// Takes a submission out that was not taken yet; `was_there` (may be null) says whether it was there. It goes on: nothing ends a submission but its lane.
+// Cost: a lock of the queue's. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_FORKED.
+int32_t doorbell_queue_remove(doorbell_t *doorbell,
+                              doorbell_queue_t queue,
+                              doorbell_ticket_t ticket,
+                              bool *was_there);
+
+// A descriptor for poll, epoll and asyncio: readable when something can be taken, until doorbell_queue_poll() has left nothing that is done. Do not read from it or close it:
+// it goes with the queue. The first one of a session starts a thread that looks at what is in such queues.
+// Cost: a system call. Threads: any. Errors: DOORBELL_UNAVAILABLE, DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FORKED.
+int32_t doorbell_queue_descriptor(doorbell_t *doorbell,
+                                  doorbell_queue_t queue,
+                                  int32_t *descriptor);
+
+// Ends a queue, and the waits of threads that wait there. What was in it goes on.
+// Cost: microseconds. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_FORKED.
+int32_t doorbell_queue_free(doorbell_t *doorbell, doorbell_queue_t queue);
 
 /* ======== Frames that take turns. ======== */
 
@@ -742,6 +828,211 @@ int32_t doorbell_chain_create(doorbell_t *doorbell,
                               size_t step_size,
                               uint32_t flags,
                               doorbell_graph_t *chain);
+
+/* ======== Loops: a thread of doorbell's launches a chain for each frame, by time or as frames come. ======== */
+
+// doorbell_loop_options_t.take: one input after the other.
+#define DOORBELL_TAKE_IN_ORDER 0
+
+// doorbell_loop_options_t.take: the newest input; older ones count as skipped.
+#define DOORBELL_TAKE_NEWEST 1
+
+// doorbell_loop_options_t.late: ticks whose time is over are missed, and an input each is skipped as long as a newer one is there.
+#define DOORBELL_LATE_SKIP 0
+
+// doorbell_loop_options_t.late: nothing is left out; the loop launches without a pause until it has caught up.
+#define DOORBELL_LATE_CATCH_UP 1
+
+// doorbell_loop_options_t.late: as DOORBELL_LATE_SKIP, and the newest input is taken then.
+#define DOORBELL_LATE_NEWEST 2
+
+// doorbell_loop_options_t.flags: where nobody has read a result whose place is wanted, the loop ends. Without it the oldest is written over.
+#define DOORBELL_LOOP_STOP_UNREAD 1
+
+// doorbell_loop_options_t.flags: the thread spins for results until the next tick. Without it it sleeps for most of the time that they take.
+#define DOORBELL_LOOP_SPIN 2
+
+// doorbell_loop_options_t.flags: the loop's memory and stack stay in memory (mlock).
+#define DOORBELL_LOOP_LOCK_MEMORY 4
+
+// doorbell_loop_options_t.flags: what the kernel refuses of the scheduling is an error of doorbell_loop_create(). Without it the loop runs without.
+#define DOORBELL_LOOP_REQUIRED 8
+
+// doorbell_loop_options_t.scheduling: an ordinary thread.
+#define DOORBELL_SCHEDULING_ORDINARY 0
+
+// doorbell_loop_options_t.scheduling: SCHED_FIFO with `priority`.
+#define DOORBELL_SCHEDULING_FIFO 1
+
+// doorbell_loop_options_t.scheduling: SCHED_DEADLINE with `runtime_ns`, `runtime_within_ns` and `runtime_each_ns`.
+#define DOORBELL_SCHEDULING_DEADLINE 2
+
+// What a loop is to do. Set all of it to 0, then size, then what is wanted.
+typedef struct {
+  // sizeof(doorbell_loop_options_t).
+  size_t size;
+  // What is launched for each frame, of doorbell_chain_create() or a graph. Nobody else launches it.
+  doorbell_graph_t chain;
+  // Where the chain reads: host memory of doorbell_buffer_create(). 0: there are no inputs, and each tick is launched.
+  doorbell_buffer_t input;
+  uint64_t input_offset;
+  uint64_t input_bytes;
+  // Where the chain writes: host memory of doorbell_buffer_create(). 0: results have times alone.
+  doorbell_buffer_t output;
+  uint64_t output_offset;
+  uint64_t output_bytes;
+  // How many inputs there is room for; 0: 8.
+  uint32_t slots;
+  // How many results there is room for; 0: 64.
+  uint32_t results;
+  // Ticks are so far apart; 0: a frame is launched when its input comes.
+  uint64_t period_ns;
+  // When tick 0 is, of CLOCK_MONOTONIC; 0: a period after the start.
+  uint64_t first_ns;
+  // When the result of an input without a deadline is late: so long after its tick or its input; 0: at the next tick, and as frames come never.
+  uint64_t deadline_ns;
+  // The thread spins so long before a tick, or for the next input before it sleeps; 0: 50 us.
+  uint64_t spin_ns;
+  // The longest that a result is waited for; 0: 2 s.
+  uint64_t limit_ns;
+  // DOORBELL_TAKE_IN_ORDER or DOORBELL_TAKE_NEWEST.
+  uint32_t take;
+  // DOORBELL_LATE_SKIP, DOORBELL_LATE_CATCH_UP or DOORBELL_LATE_NEWEST.
+  uint32_t late;
+  // 0, or of DOORBELL_LOOP_STOP_UNREAD, DOORBELL_LOOP_SPIN, DOORBELL_LOOP_LOCK_MEMORY and DOORBELL_LOOP_REQUIRED.
+  uint32_t flags;
+  // The descriptor is signalled for each so many results; 0: for each.
+  uint32_t signal_each;
+  // DOORBELL_SCHEDULING_ORDINARY, DOORBELL_SCHEDULING_FIFO or DOORBELL_SCHEDULING_DEADLINE.
+  uint32_t scheduling;
+  // Of SCHED_FIFO, 1 to 99.
+  int32_t priority;
+  // The thread's CPU plus 1; 0: any.
+  uint32_t cpu;
+  uint32_t reserved;
+  // Of SCHED_DEADLINE: its runtime, deadline and period.
+  uint64_t runtime_ns;
+  uint64_t runtime_within_ns;
+  uint64_t runtime_each_ns;
+  // The thread's name, up to 15 bytes; null: doorbell-loop.
+  const char *name;
+} doorbell_loop_options_t;
+
+// What is said of a frame. Times are nanoseconds of CLOCK_MONOTONIC; 0 is no time.
+typedef struct {
+  // sizeof(doorbell_result_t): set it before the call.
+  size_t size;
+  // The tick, or the number of the input; both count from 0.
+  uint64_t frame;
+  // The producer's.
+  uint64_t sequence;
+  uint64_t tag;
+  // When the tick was; as frames come: when the input was put.
+  uint64_t due_ns;
+  uint64_t put_ns;
+  uint64_t launched_ns;
+  uint64_t done_ns;
+  uint64_t deadline_ns;
+  // Inputs that were skipped since the result before this.
+  uint64_t skipped;
+  // It was not launched: its deadline had passed.
+  bool refused;
+  // Done after its deadline.
+  bool late;
+} doorbell_result_t;
+
+// What a loop has done so far. Each figure is right by itself; two of them may be a frame apart.
+typedef struct {
+  // sizeof(doorbell_loop_statistics_t): set it before the call.
+  size_t size;
+  // Launched, with a result.
+  uint64_t frames;
+  // Ticks that passed without a launch.
+  uint64_t missed;
+  // Results after their deadline.
+  uint64_t late;
+  // Inputs that were not launched: overtaken by newer ones, or too late.
+  uint64_t skipped;
+  // Ticks at which no input was there.
+  uint64_t starved;
+  // Results that took the place of one that was not read.
+  uint64_t overruns;
+  // Launches that found another thread launching, and were tried again.
+  uint64_t busy;
+  // From the tick, or the input, until the result was there: nanoseconds.
+  uint64_t done_p50_ns;
+  uint64_t done_p99_ns;
+  uint64_t done_p999_ns;
+  uint64_t done_max_ns;
+  // How much later than asked for the thread woke up: nanoseconds.
+  uint64_t wake_p50_ns;
+  uint64_t wake_p99_ns;
+  uint64_t wake_p999_ns;
+  uint64_t wake_max_ns;
+  // 1 while it runs, 2 when it has ended.
+  uint32_t state;
+  // Why it has ended: 0 it has not, 1 it was stopped, 2 results were not read, 3 the channel was killed, 4 the channel was stopped, 5 memory was freed, 6 the session was freed,
+  // 7 the chain was freed, 8 this is a fork's child, 9 a result did not come in time, 10 the launch was refused, 11 an error of doorbell's.
+  uint32_t reason;
+} doorbell_loop_statistics_t;
+
+// Starts a loop: a thread of doorbell's that launches a chain for each frame, waits for it, and puts its result into a ring. No lock of CUDA's and no interpreter is in its way.
+// Cost: a thread and some memory; milliseconds. Threads: any. Errors: DOORBELL_ARGUMENT with the reason, DOORBELL_HANDLE, DOORBELL_UNAVAILABLE where the kernel refuses what is required, DOORBELL_LIMIT, DOORBELL_CLOSED,
+// DOORBELL_FORKED.
+int32_t doorbell_loop_create(doorbell_t *doorbell,
+                             const doorbell_loop_options_t *options,
+                             doorbell_loop_t *frame_loop);
+
+// Puts an input: its bytes, the producer's number for it, when its result is wanted (CLOCK_MONOTONIC; 0: as the options say), and a tag; number and tag come back in the result.
+// `number` (may be null): which input it is, from 0.
+// Cost: a copy of the bytes, and a system call where the loop sleeps. Threads: one at a time, else DOORBELL_BUSY. Errors: DOORBELL_FULL where the loop is behind, DOORBELL_ARGUMENT,
+// DOORBELL_UNAVAILABLE where the loop has ended, DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FREED, DOORBELL_STOPPED, DOORBELL_FORKED.
+int32_t doorbell_loop_put(doorbell_t *doorbell,
+                          doorbell_loop_t frame_loop,
+                          const void *data,
+                          size_t bytes,
+                          uint64_t sequence,
+                          uint64_t deadline_ns,
+                          uint64_t tag,
+                          uint64_t *number);
+
+// Takes the next result, if there is one: `there`. Its bytes are copied to `data` (may be null), as many as fit into `room`.
+// Cost: a copy of the bytes. Threads: one at a time, else DOORBELL_BUSY. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_FORKED.
+int32_t doorbell_loop_next(doorbell_t *doorbell,
+                           doorbell_loop_t frame_loop,
+                           doorbell_result_t *result,
+                           void *data,
+                           size_t room,
+                           bool *there);
+
+// Waits until results were signalled, or the loop has ended. Take all of them then.
+// Cost: a system call. Threads: one at a time, else DOORBELL_BUSY. Errors: DOORBELL_TIMEOUT, DOORBELL_HANDLE, DOORBELL_FORKED.
+int32_t doorbell_loop_wait(doorbell_t *doorbell,
+                           doorbell_loop_t frame_loop,
+                           uint64_t timeout_ns);
+
+// A descriptor for poll, epoll and asyncio: readable when results were signalled, until doorbell_loop_wait() has returned. It goes with the loop.
+// Cost: none. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_FORKED.
+int32_t doorbell_loop_descriptor(doorbell_t *doorbell,
+                                 doorbell_loop_t frame_loop,
+                                 int32_t *descriptor);
+
+// What a loop has done so far, and whether it runs. `text` (may be null) gets at most `room` bytes of English: why it has ended, or what the kernel refused of its scheduling; they end with a zero.
+// Cost: microseconds. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_FORKED.
+int32_t doorbell_loop_statistics(doorbell_t *doorbell,
+                                 doorbell_loop_t frame_loop,
+                                 doorbell_loop_statistics_t *statistics,
+                                 char *text,
+                                 size_t room);
+
+// Stops a loop and waits until its thread has ended, a tenth of a second at most. Its results can still be taken.
+// Cost: the wait. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_FORKED.
+int32_t doorbell_loop_stop(doorbell_t *doorbell,
+                           doorbell_loop_t frame_loop);
+
+// Stops and ends a loop. The chain stays.
+// Cost: the wait. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_FORKED.
+int32_t doorbell_loop_free(doorbell_t *doorbell, doorbell_loop_t frame_loop);
 
 /* ======== Pauses of the recording, where the program runs under `doorbell record`. ======== */
 

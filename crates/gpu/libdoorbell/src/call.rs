@@ -2,6 +2,7 @@
 
 use crate::codes::{DOORBELL_OK, DOORBELL_PANIC, code};
 use crate::detail;
+use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use submit::Error;
@@ -57,6 +58,23 @@ pub(crate) unsafe fn put_if_wanted<T>(at: *mut T, value: T) {
     if !at.is_null() {
         // SAFETY: the caller's.
         unsafe { at.write(value) };
+    }
+}
+
+/// Writes as much of a text as there is room for, and a zero behind it.
+///
+/// # Safety
+/// `at` is null or has room for so many bytes.
+pub(crate) unsafe fn put_text(at: *mut c_char, room: usize, text: &str) {
+    if at.is_null() || room == 0 {
+        return;
+    }
+    // Whole characters only.
+    let fits = (0..room.min(text.len() + 1)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    // SAFETY: the caller's; one byte is left for the zero.
+    unsafe {
+        at.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), fits);
+        at.add(fits).write(0);
     }
 }
 

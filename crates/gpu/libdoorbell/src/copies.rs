@@ -1,6 +1,6 @@
 //! Copies that are written when they are submitted.
 
-use crate::call::{limit, put_if_wanted, run};
+use crate::call::{limit, put_if_wanted, put_text, run};
 use crate::growing::{self, Growing};
 use crate::session::of;
 use crate::types::*;
@@ -140,15 +140,8 @@ pub unsafe extern "C" fn doorbell_copy_explain(
         };
         // SAFETY: the caller's.
         unsafe { put_if_wanted(way, number) };
-        if !text.is_null() && room > 0 {
-            let fits =
-                (0..room.min(choice.why.len() + 1)).rev().find(|end| choice.why.is_char_boundary(*end)).unwrap_or(0);
-            // SAFETY: the caller has room for so many bytes; one is left for the zero.
-            unsafe {
-                text.cast::<u8>().copy_from_nonoverlapping(choice.why.as_ptr(), fits);
-                text.add(fits).write(0);
-            }
-        }
+        // SAFETY: the caller's.
+        unsafe { put_text(text, room, &choice.why) };
         Ok(())
     })
 }

@@ -142,6 +142,8 @@ pub unsafe extern "C" fn doorbell_create(options: *const doorbell_options_t, doo
             places().taken[place] = matches!(error, Error::Forked | Error::AlreadyOpen);
             return Err(error);
         }
+        // (As the session before in this place may have been told otherwise.)
+        session.0.set_wait(submit::Wait::Spin);
         answer.put((&raw const *session).cast_mut());
         Ok(())
     })
@@ -202,7 +204,17 @@ pub extern "C" fn doorbell_free(doorbell: *mut doorbell_t) -> i32 {
             return Ok(());
         }
         let place = place(doorbell)?;
-        SESSIONS[place].0.close()?;
+        let session = &SESSIONS[place].0;
+        // (A loop ends before its session does: what it has launched is waited for then.)
+        Session::same_process()?;
+        for held in crate::loops::LOOPS.end(session) {
+            held.stop();
+        }
+        let closed = session.close();
+        for queue in crate::queues::QUEUES.end(session) {
+            queue.wake()?;
+        }
+        closed?;
         places().taken[place] = false;
         Ok(())
     })

@@ -1,10 +1,13 @@
 //! What is submitted, and when it is done.
 
-use crate::call::{To, limit, run};
+use crate::call::{To, limit, many, run};
 use crate::session::of;
 use crate::types::*;
 use std::ffi::c_void;
-use submit::{Copy, Stream};
+use submit::{Copy, Stream, Wait};
+
+/// A ticket of C's is one of submit's.
+const _: () = assert!(size_of::<Copy>() == size_of::<doorbell_ticket_t>());
 
 /// Waits until a submission is done: what it wrote is there then, for the CPU and for the GPU. DOORBELL_FOREVER waits without
 /// limit.
@@ -13,6 +16,50 @@ use submit::{Copy, Stream};
 #[unsafe(no_mangle)]
 pub extern "C" fn doorbell_wait(doorbell: *mut doorbell_t, ticket: doorbell_ticket_t, timeout_ns: u64) -> i32 {
     run(|| of(doorbell)?.wait(Copy::from_raw(ticket), limit(timeout_ns)))
+}
+
+/// As doorbell_wait(), and sleeps after `spin_ns`: for waits of milliseconds, which would use up a CPU. DOORBELL_FOREVER never sleeps, 0 sleeps at once.
+/// Cost: a thread that sleeps wakes up to look, at most 50 us or an eighth of the wait late. Threads, errors: as doorbell_wait().
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_wait_sleeping(
+    doorbell: *mut doorbell_t,
+    ticket: doorbell_ticket_t,
+    spin_ns: u64,
+    timeout_ns: u64,
+) -> i32 {
+    let how = if spin_ns == DOORBELL_FOREVER { Wait::Spin } else { Wait::Sleep { spin: limit(spin_ns) } };
+    run(|| of(doorbell)?.wait_by(how, Copy::from_raw(ticket), limit(timeout_ns)))
+}
+
+/// Waits until one of several submissions is done, whichever lanes they are on; `index` says which. Of several that are done it is the first.
+/// Cost: as doorbell_wait(), and a look at each. Threads: any. Errors: as doorbell_wait(), where none is done and one never will be; DOORBELL_ARGUMENT for none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_wait_any(
+    doorbell: *mut doorbell_t,
+    tickets: *const doorbell_ticket_t,
+    count: usize,
+    timeout_ns: u64,
+    index: *mut usize,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let (answer, copies) = unsafe { (To::new(index)?, many(tickets.cast::<Copy>(), count)?) };
+        answer.put(of(doorbell)?.wait_any(copies, limit(timeout_ns))?);
+        Ok(())
+    })
+}
+
+/// Waits until all of several submissions are done, whichever lanes they are on.
+/// Cost, threads: as doorbell_wait_any(). Errors: as doorbell_wait(), as soon as one of them never will be done: doorbell_poll() says of which.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_wait_all(
+    doorbell: *mut doorbell_t,
+    tickets: *const doorbell_ticket_t,
+    count: usize,
+    timeout_ns: u64,
+) -> i32 {
+    // SAFETY: the caller's.
+    run(|| of(doorbell)?.wait_all(unsafe { many(tickets.cast::<Copy>(), count) }?, limit(timeout_ns)))
 }
 
 /// Whether a submission is done.

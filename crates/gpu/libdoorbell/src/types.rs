@@ -22,6 +22,10 @@ pub type doorbell_message_t = u64;
 pub type doorbell_ring_t = u64;
 /// A CUDA graph, or a chain, that is ready to be launched. 0 is never one.
 pub type doorbell_graph_t = u64;
+/// Submissions that are waited for together. 0 is never one.
+pub type doorbell_queue_t = u64;
+/// A thread that launches a chain for each frame. 0 is never one.
+pub type doorbell_loop_t = u64;
 /// A CUDA graph that is being learnt. 0 is never one.
 pub type doorbell_learner_t = u64;
 

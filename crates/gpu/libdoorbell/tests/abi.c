@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -216,6 +217,41 @@ int main(int argc, char **argv)
     EXPECT(doorbell_copy_batch_async(doorbell, &piece, 1, sizeof(doorbell_piece_t), AFTER_STREAM(NULL), NULL), DOORBELL_ARGUMENT);
     EXPECT(doorbell_stream_wait(doorbell, NULL, ticket), DOORBELL_UNAVAILABLE);
     EXPECT(doorbell_stream_wait(doorbell, NULL, host), DOORBELL_HANDLE);
+
+    /* A queue, and its descriptor. */
+    doorbell_queue_t queue = 0;
+    doorbell_done_t done_ones[4];
+    doorbell_ticket_t several[2];
+    size_t count = 9, index = 9;
+    struct pollfd polled = {.events = POLLIN};
+    EXPECT(doorbell_queue_create(doorbell, 0, &queue), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_queue_create(doorbell, 2, &queue), DOORBELL_OK);
+    EXPECT(doorbell_queue_poll(doorbell, queue, done_ones, 4, sizeof *done_ones, &count), DOORBELL_OK);
+    EXPECT(count, 0);
+    EXPECT(doorbell_queue_wait(doorbell, queue, 1000), DOORBELL_TIMEOUT);
+    EXPECT(doorbell_queue_descriptor(doorbell, queue, &polled.fd), DOORBELL_OK);
+    for (int n = 0; n < 2; n++) {
+        EXPECT(doorbell_copy_async(doorbell, video, 0, host, 0, 64, NULL, &several[n]), DOORBELL_OK);
+        EXPECT(doorbell_queue_add(doorbell, queue, several[n], 70 + (uint64_t)n), DOORBELL_OK);
+    }
+    EXPECT(doorbell_queue_add(doorbell, queue, several[0], 0), DOORBELL_FULL);
+    EXPECT(doorbell_wait_any(doorbell, several, 2, DOORBELL_FOREVER, &index), DOORBELL_OK);
+    EXPECT(index < 2, 1);
+    EXPECT(doorbell_wait_all(doorbell, several, 2, DOORBELL_FOREVER), DOORBELL_OK);
+    EXPECT(doorbell_wait_any(doorbell, several, 0, 0, &index), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_wait_sleeping(doorbell, several[1], 0, DOORBELL_FOREVER), DOORBELL_OK);
+    EXPECT(doorbell_queue_wait(doorbell, queue, DOORBELL_FOREVER), DOORBELL_OK);
+    EXPECT(poll(&polled, 1, 5000), 1);
+    EXPECT(doorbell_queue_poll(doorbell, queue, done_ones, 4, 8, &count), DOORBELL_ARGUMENT);
+    EXPECT(doorbell_queue_poll(doorbell, queue, done_ones, 4, sizeof *done_ones, &count), DOORBELL_OK);
+    EXPECT(count == 2 && done_ones[1].ticket == several[1] && done_ones[1].user == 71 && done_ones[1].code == DOORBELL_OK, 1);
+    EXPECT(poll(&polled, 1, 0), 0);
+    EXPECT(doorbell_queue_add(doorbell, queue, 5, 0), DOORBELL_HANDLE);
+    EXPECT(doorbell_queue_remove(doorbell, queue, several[0], &done), DOORBELL_OK);
+    EXPECT(done, 0);
+    EXPECT(doorbell_queue_free(doorbell, queue), DOORBELL_OK);
+    EXPECT(doorbell_queue_free(doorbell, queue), DOORBELL_HANDLE);
+    EXPECT(doorbell_queue_wait(doorbell, queue, 0), DOORBELL_HANDLE);
 
     EXPECT(doorbell_ring_create(doorbell, video, 0, host, 0, 1024, 1, &ring), DOORBELL_ARGUMENT);
     EXPECT(doorbell_ring_create(doorbell, video, 0, host, 0, 1024, 4, &ring), DOORBELL_OK);

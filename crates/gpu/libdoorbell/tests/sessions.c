@@ -71,8 +71,8 @@ static void fail(const char *what, int code, struct session *s)
     fprintf(stderr, "session %ld: %s: %d (%s)\n", s ? (long)(s - sessions) : -1L, what, code, s ? s->of->error_detail() : "");
     __atomic_add_fetch(&wrong, 1, __ATOMIC_SEQ_CST);
 }
-#define OK(s, call) do { int code = (call); if (code != 0) { fail(#call, code, s); return 0; } } while (0)
-#define IS(s, call, wanted) do { int code = (call); if (code != (wanted)) fail(#call, code, s); } while (0)
+#define OK(s, call) do { int answer_ = (call); if (answer_ != 0) { fail(#call, answer_, s); return 0; } } while (0)
+#define IS(s, call, wanted) do { int answer_ = (call); if (answer_ != (wanted)) fail(#call, answer_, s); } while (0)
 
 static void find(void *library, void *to, const char *name)
 {
@@ -206,7 +206,7 @@ static void *count(void *argument)
         s->launches++;
         if (*(volatile uint32_t *)s->word != (uint32_t)s->launches)
             fail("the count", (int)*s->word, s);
-        if (s->launches % 1000 != 0)
+        if (s->launches % 50 != 0)
             continue;
         address_t block;
         doorbell_buffer_t buffers[MOST];

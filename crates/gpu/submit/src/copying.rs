@@ -21,14 +21,8 @@ pub struct Piece {
     pub bytes: u64,
 }
 
-/// Polls that follow one another at once, some 100 us: longer copies let other threads run.
-const EAGER: u64 = 4096;
-/// Polls between two looks at the clock.
-const CLOCK: u64 = 64;
 /// Polls of a lane in vain between two looks whether the doorbell was missed.
 const LOOK: u32 = 4096;
-/// How long a wait goes on before it looks whether something is wrong.
-const AGAIN: Duration = Duration::from_millis(10);
 
 impl Session {
     /// Copies `bytes` from one buffer to another, by this thread's lane or, if another thread submits there at this moment, by
@@ -90,7 +84,7 @@ impl Session {
                 Ok(find(piece.from)?.region.ask_where_wanted()?)
             })?;
         }
-        self.wait_for(channel, now, at, order, queued)?;
+        self.put_waits(channel, now, at, order, queued)?;
         let mut written = copies.begin(channel)?;
         if let Some((word, at, value)) = order.word {
             written.acquire((&find(word)?.region, at), value)?;
@@ -185,35 +179,6 @@ impl Session {
         Ok(done)
     }
 
-    /// Waits until it is done: spins for some 100 us, then yields between polls.
-    ///
-    /// # Errors
-    /// As [`Session::query`], and [`Error::Timeout`].
-    pub fn wait(&self, copy: Copy, limit: Duration) -> Result<(), Error> {
-        let (mut polls, start) = (0u64, Instant::now());
-        let mut next = AGAIN;
-        while !self.poll(copy)? {
-            polls += 1;
-            if polls < EAGER {
-                std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
-            }
-            if !polls.is_multiple_of(CLOCK) {
-                continue;
-            }
-            let after = start.elapsed();
-            if after > limit {
-                return Err(Error::Timeout(limit));
-            }
-            if after > next {
-                next = after + AGAIN;
-                self.look(copy)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Counts a poll in vain; true at every so many of a lane.
     #[inline]
     fn vain(&self, copy: Copy) -> bool {
@@ -241,7 +206,7 @@ impl Session {
     }
 
     /// Lets the channel see whether its doorbell was missed, if no other thread has it; and whether what it waits for can still come.
-    fn look(&self, copy: Copy) -> Result<(), Error> {
+    pub(crate) fn look(&self, copy: Copy) -> Result<(), Error> {
         let now = self.now()?;
         let (lane, number) = self.lane_of(now, copy)?;
         let lane = usize::from(lane);

@@ -4,6 +4,7 @@ use crate::error::Error;
 
 /// A submission: what is waited for. It needs no release, and stays good until the session is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(transparent)]
 pub struct Copy(pub(crate) u64);
 
 impl Copy {

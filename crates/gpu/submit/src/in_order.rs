@@ -140,7 +140,7 @@ impl Session {
         let mut claim = self.claim(LAUNCHES, now)?;
         let (launching, channel) = found(&mut claim, now, graph)?;
         self.start_behind(now, &mut launching.form, channel, |channel| {
-            self.wait_for(channel, now, LAUNCHES, order, &queued)
+            self.put_waits(channel, now, LAUNCHES, order, &queued)
         })
     }
 
@@ -185,7 +185,7 @@ impl Session {
 
     /// What the channel is given from now on waits as `order` says, but for its word. The caller has the lane.
     #[inline]
-    pub(crate) fn wait_for(
+    pub(crate) fn put_waits(
         &self,
         channel: &mut Channel,
         now: Now,

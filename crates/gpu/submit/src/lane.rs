@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::launching::Launching;
 use crate::mailbox::Mailbox;
 use crate::prepared::{Ready, Rotating};
+use crate::sleepers::Sleepers;
 use gpu::points::Point;
 use gpu::{Channel, Copies, Observer, Prepared};
 use std::cell::UnsafeCell;
@@ -90,6 +91,8 @@ pub(crate) struct Lane {
     pub owes: AtomicBool,
     /// Who has it looks at no buffer.
     blind: AtomicBool,
+    /// The threads that sleep until a submission of the lane is done.
+    pub sleepers: Sleepers,
 }
 
 // SAFETY: `inner` is touched only through a `Claim`, which one thread at a time has; `observer` is written while `readable` is
@@ -116,6 +119,7 @@ impl Lane {
             before: AtomicU64::new(0),
             owes: AtomicBool::new(false),
             blind: AtomicBool::new(false),
+            sleepers: Sleepers::new(),
         }
     }
 

@@ -9,6 +9,9 @@
 //! their own, in CUDA's channel group, one after the other. [`Session::instantiate_graph`] is for graphs that name pageable memory. [`Session::prepare_chain`] makes copies and launches one; [`Session::launch_in`],
 //! [`Session::submit_in`] and [`Session::copy_in`] put submissions in order behind others, streams and events ([`InOrder`]).
 //!
+//! [`Session::wait`] looks until a submission is done, or sleeps between looks ([`Wait`]). [`Session::wait_any`] and [`Session::wait_all`] are for several, and a
+//! [`Queue`] for many, with a descriptor for epoll. Nothing takes a submission back: see the head of `waiting`.
+//!
 //! Handles are numbers that carry the session, the place and how often the place was used. A handle of something that is gone
 //! is an error, never another's.
 //!
@@ -35,6 +38,7 @@ mod explain;
 mod follow;
 mod graphs;
 mod handle;
+mod hold;
 mod in_order;
 mod lane;
 mod launching;
@@ -46,12 +50,17 @@ mod openings;
 mod order;
 mod prepared;
 mod promises;
+mod queue;
 mod ring;
 mod session;
+mod sleepers;
 mod staged;
 mod start;
 mod thread;
 mod transfers;
+mod wait;
+mod waiting;
+mod watch;
 mod words;
 
 pub use chains::{ChainHow, ChainStep};
@@ -60,9 +69,12 @@ pub use copying::Piece;
 pub use error::Error;
 pub use follow::Follow;
 pub use handle::{Buffer, Copy, Graph, Learner, Message, Ring, Transfer};
+pub use hold::Hold;
 pub use in_order::{Event, InOrder, Stream, Word};
 pub use launch::{Order, Way};
 pub use learner::Taught;
 pub use open::{Kind, Options};
+pub use queue::{Done, Queue};
 pub use ring::Frame;
 pub use session::Session;
+pub use wait::Wait;

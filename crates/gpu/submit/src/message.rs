@@ -9,15 +9,15 @@ use crate::handle::{BUFFER, Buffer, MESSAGE, Message};
 use crate::lane::{Inner, Place};
 use crate::mailbox::Mailbox;
 use crate::session::Session;
+use crate::sleepers::Sleepers;
 use crate::transfers::{locate, name};
+use crate::wait::{Pace, Paused};
 use copy::MESSAGE_BYTES;
 use gpu::stores::{LINE, Line};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Messages of one lane.
 const MOST: usize = 256;
-/// Looks that follow one another at once; then other threads run between them.
-const EAGER: u32 = 4096;
 
 impl Session {
     /// Most bytes of a message, and of an answer.
@@ -99,28 +99,24 @@ impl Session {
         })
     }
 
-    /// Waits for the answer to a message, or to a later one.
+    /// Waits for the answer to a message, or to a later one, as [`Session::set_wait`] has it.
     ///
     /// # Errors
     /// As [`Session::answer`] but [`Error::Busy`], and [`Error::Timeout`].
     pub fn answered(&self, message: Message, number: u32, limit: Duration) -> Result<[u8; MESSAGE_BYTES], Error> {
-        let start = Instant::now();
-        for look in 0u32.. {
+        // How long a kernel thinks is nothing that lanes know.
+        let sleepers = Sleepers::new();
+        let mut pace = Pace::new(self.how(), limit, &sleepers, 0);
+        loop {
             match self.answer(message) {
                 Ok(Some((found, bytes))) if found.wrapping_sub(number) as i32 >= 0 => return Ok(bytes),
                 Ok(_) | Err(Error::Busy | Error::Full(_)) => {}
                 Err(error) => return Err(error),
             }
-            if look >= EAGER {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
-            if look.is_multiple_of(64) && start.elapsed() >= limit {
+            if pace.pause() == Paused::Over {
                 return Err(Error::Timeout(limit));
             }
         }
-        Err(Error::Timeout(limit))
     }
 
     /// Ends it. The kernel is told nothing: send it what it ends by first.

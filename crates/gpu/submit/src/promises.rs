@@ -118,7 +118,7 @@ impl Shared {
 }
 
 /// Whatever the program does at a signal it does not do on a thread of ours.
-fn without_signals<T>(spawn: impl FnOnce() -> T) -> T {
+pub(crate) fn without_signals<T>(spawn: impl FnOnce() -> T) -> T {
     // SAFETY: sets of signals are plain bits; the calls read and write these two.
     unsafe {
         let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());

@@ -108,7 +108,7 @@ impl Session {
         let queued = self.queue(order, |_| self.with_ring(ring, |_, _, _, ring| taken(ring)))?;
         self.with_ring(ring, |now, lane, channel, ring| {
             taken(ring)?;
-            self.wait_for(channel, now, lane, order, &queued)?;
+            self.put_waits(channel, now, lane, order, &queued)?;
             let at = ring.next as u64 * ring.bytes;
             let ticket = ring.prepared.submit_at(channel, ring.to + at, ring.from + at)?;
             let copy = self.submitted(now, lane, ticket);

@@ -10,6 +10,7 @@ use crate::open::{LANES, Options, Setup};
 use crate::openings;
 use crate::staged;
 use crate::thread;
+use crate::watch::Watch;
 use gpu::points::Point;
 use gpu::{AddressSpace, Channel, ChannelOptions, Copies, Engine};
 use rm::graph::Place;
@@ -38,6 +39,9 @@ pub struct Session {
     /// Bit 0: open. 1: each submission asks CUDA. 8 to 15: lanes in use. 16 on: which opening.
     state: AtomicU64,
     setup: RwLock<Option<Setup>>,
+    /// [`Wait`], as a number.
+    pub(crate) how: AtomicU64,
+    pub(crate) watch: Watch,
 }
 
 /// What `state` says.
@@ -89,6 +93,8 @@ impl Session {
             lessons: Lessons::new(Vec::new()),
             state: AtomicU64::new(0),
             setup: RwLock::new(None),
+            how: AtomicU64::new(u64::MAX),
+            watch: Watch::new(),
         }
     }
 
@@ -171,10 +177,13 @@ impl Session {
         let mut setup = self.setup.write().unwrap_or_else(PoisonError::into_inner);
         let was = setup.take().ok_or(Error::Closed)?;
         let state = self.state.fetch_and(!1, Ordering::SeqCst);
+        self.lanes.iter().for_each(|lane| lane.sleepers.wake_all());
+        self.watch.closing();
         Point::AfterClose.reached();
         // What it has of CUDA's is freed in CUDA's context.
         let kept = was.enter();
         self.empty();
+        self.watch.closed();
         self.lessons.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.buffers.clear(&self.lanes);
         was.say(|| "closed".into());
@@ -433,6 +442,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         if self.close().is_err() && Session::same_process().is_err() {
             // A fork's child: nothing of it is ours to free.
+            self.watch.forget();
             std::mem::forget(self.setup.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         }
     }

@@ -128,7 +128,7 @@ impl Session {
                 drop(claim);
                 return self.copy_queued(&[piece], order, queued).map_err(gone);
             }
-            self.wait_for(&mut inner.channel, now, lane, order, queued)?;
+            self.put_waits(&mut inner.channel, now, lane, order, queued)?;
         }
         let ticket = match (ready, bytes) {
             (Ready::ByCpu(copy), None) => {

@@ -173,10 +173,8 @@ fn a_copy_waits_for_a_stream_and_a_stream_for_a_copy() {
     for _ in 0..2 {
         ANSWER.store(700, Ordering::SeqCst);
         // SAFETY: as above.
-        assert!(matches!(
-            s.copy_in(&[piece], &InOrder::after_stream(unsafe { Stream::from_raw(stream) })),
-            Err(Error::Cuda(_))
-        ));
+        let order = InOrder::after_stream(unsafe { Stream::from_raw(stream) });
+        assert!(matches!(s.copy_in(&[piece], &order), Err(Error::Cuda(_))));
     }
     s.copy((to, 0), (from, 0), 8, LIMIT).unwrap();
     s.close().unwrap();

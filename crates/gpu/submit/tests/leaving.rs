@@ -88,6 +88,31 @@ fn memory_that_a_waiting_copy_names_is_kept_until_it_is_done_and_given_back_then
 }
 
 #[test]
+fn held_memory_stays_mapped_until_the_hold_is_dropped_whatever_ends() {
+    let s = alone(&one_lane());
+    let [first, second] = [(); 2].map(|()| s.allocate(4096, false).unwrap());
+    let holds = [first, second].map(|buffer| s.hold((buffer, 64), 128).unwrap());
+    let at = holds.each_ref().map(|hold| hold.pointer().as_ptr() as u64);
+    assert_eq!((at[0], holds[0].bytes()), (s.place(first).unwrap().0 + 64, 128));
+    for (at, bytes) in [(4096, 1), (0, 4097), (u64::MAX, 2)] {
+        assert!(matches!(s.hold((first, at), bytes), Err(Error::Outside { .. })), "{at}");
+    }
+    let video = s.allocate(4096, true).unwrap();
+    assert!(matches!(s.hold((video, 0), 8), Err(Error::Argument(_))));
+    s.unpin(first).unwrap();
+    assert!(matches!(s.hold((first, 0), 8), Err(Error::Handle(_))));
+    s.close().unwrap();
+    assert!(matches!(s.hold((second, 0), 8), Err(Error::Closed)));
+    for hold in &holds {
+        // SAFETY: held, and nobody else has it.
+        unsafe { hold.pointer().as_ptr().write_bytes(7, 128) };
+    }
+    let were = at.map(mapped);
+    drop(holds);
+    assert!(at.iter().zip(&were).all(|(at, was)| was.is_some() && mapped(*at) != *was), "{were:?}");
+}
+
+#[test]
 fn nothing_is_left_mapped_when_a_session_closes_however_long_a_copy_waits() {
     let s = alone(&Options { lanes: 1, ..Options::default() });
     let [gate, to, from] = [(); 3].map(|()| s.allocate(4096, false).unwrap());

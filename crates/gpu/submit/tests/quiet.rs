@@ -4,7 +4,7 @@ use doorbell_softgpu::{Mode, SoftDriver};
 use gpu::{AddressSpace, Device};
 use std::sync::Arc;
 use std::time::Duration;
-use submit::{Chooser, Direction, Executor, Follow, Options, Piece, Session};
+use submit::{Chooser, Direction, Done, Executor, Follow, Options, Piece, Queue, Session, Wait};
 use test_support::counting::{Counting, cost, watch_system_calls};
 
 #[global_allocator]
@@ -74,6 +74,30 @@ fn submit_copy_and_poll_allocate_nothing_and_make_no_system_call() {
             std::hint::black_box(session.answer(message).is_ok());
         });
         assert_eq!((number, spent), (Some(round + 1), (0, 0)));
+    }
+    // Waits may sleep, and a queue may wake; they allocate nothing.
+    let queue = Queue::new(&session, 8).unwrap();
+    let mut done = [Done::default()];
+    for how in [Wait::Spin, Wait::SLEEP, Wait::Sleep { spin: Duration::ZERO }] {
+        session.set_wait(how);
+        for round in 0..100 {
+            let copy = session.submit(prepared).unwrap();
+            // (A system call that is watched is not made.)
+            let (allocations, _) = cost(false, || {
+                let mut all = queue.add(copy, round).is_ok() && queue.wait(LIMIT).is_ok();
+                all &= session.wait(copy, LIMIT).is_ok() && session.wait_any(&[copy], LIMIT).is_ok();
+                all &= session.wait_all(&[copy], LIMIT).is_ok() && queue.take(&mut done).is_ok_and(|count| count == 1);
+                assert!(std::hint::black_box(all));
+            });
+            assert_eq!((allocations, done[0].user), (0, round), "{how:?}");
+        }
+        // What is done needs no system call, however a session waits; and neither does a submission.
+        let copy = session.submit(prepared).unwrap();
+        session.wait(copy, LIMIT).unwrap();
+        let spent = cost(watched, || {
+            std::hint::black_box(session.wait(copy, LIMIT).is_ok() && session.submit(prepared).is_ok());
+        });
+        assert_eq!(spent, (0, 0), "{how:?}");
     }
     // Both counters count.
     let (allocations, calls) = cost(watched, || {

@@ -9,7 +9,7 @@ use rig::{BYTES, LIMIT, Rig};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use submit::{Buffer, Chooser, Direction, Error, Executor, Follow, Options, Piece};
+use submit::{Buffer, Chooser, Direction, Done, Error, Executor, Follow, Options, Piece, Queue, Session, Wait};
 
 const THREADS: u64 = 8;
 
@@ -57,13 +57,31 @@ impl Random {
     }
 }
 
-fn once(rig: &Rig, shared: &[AtomicU64], random: &mut Random) -> Option<()> {
+fn once(rig: &Rig, shared: &[AtomicU64], queue: &Queue<&Session>, random: &mut Random) -> Option<()> {
     let s = &rig.session;
     let place = random.below(shared.len() as u64) as usize;
     let other = Buffer::from_raw(shared[random.below(shared.len() as u64) as usize].load(Ordering::SeqCst));
     let third = Buffer::from_raw(shared[random.below(shared.len() as u64) as usize].load(Ordering::SeqCst));
     let bytes = [8, 300, 1500][random.below(3) as usize];
-    match random.below(5) {
+    match random.below(6) {
+        5 => {
+            let piece = Piece { to: other, to_at: 0, from: third, from_at: 2048, bytes };
+            let copy = known(s.copy_batch(&[piece]))?;
+            if random.below(4) == 0 {
+                known(queue.descriptor())?;
+            }
+            known(queue.add(copy, 0))?;
+            match queue.wait(Duration::from_micros(random.below(2000))) {
+                Ok(()) | Err(Error::Timeout(_)) => {}
+                other => return known(other),
+            }
+            let mut done: [Done; 3] = Default::default();
+            let count = queue.take(&mut done).unwrap();
+            for done in &mut done[..count] {
+                known(std::mem::replace(&mut done.result, Ok(())));
+            }
+            (count > 0).then_some(())
+        }
         0 => {
             let piece = Piece { to: other, to_at: 0, from: third, from_at: 2048, bytes };
             let copy = known(s.copy_batch(&[piece]))?;
@@ -109,15 +127,17 @@ fn threads_at_random_find_memory_as_they_left_it() {
     let rig = rig::rig(true, &options());
     let shared: [AtomicU64; 12] = Default::default();
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    rig.session.set_wait(Wait::Sleep { spin: Duration::ZERO });
+    let queue = Queue::new(&rig.session, 16).unwrap();
     let start = Instant::now();
     std::thread::scope(|scope| {
         for number in 0..THREADS {
-            let (rig, shared, stop, done) = (&rig, &shared, &stop, &done);
+            let (rig, shared, queue, stop, done) = (&rig, &shared, &queue, &stop, &done);
             scope.spawn(move || {
                 rig.context.make_current().unwrap();
                 let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ (number + 1) << 20);
                 while !stop.load(Ordering::Relaxed) {
-                    done.fetch_add(once(rig, shared, &mut random).is_some().into(), Ordering::Relaxed);
+                    done.fetch_add(once(rig, shared, queue, &mut random).is_some().into(), Ordering::Relaxed);
                 }
             });
         }

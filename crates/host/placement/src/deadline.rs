@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::io;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// `struct sched_attr` as of Linux 4.13 (SCHED_ATTR_SIZE_VER0, 48 bytes).
 #[repr(C)]
@@ -97,6 +98,18 @@ impl Drop for Deadline {
         RUNNING.set(None);
         let _ = set(&ORDINARY);
     }
+}
+
+/// Puts the calling thread under SCHED_DEADLINE with a budget of the caller's, for as long as the thread lives. Nothing is counted, no signal is asked for, and
+/// [`rest_if_due`] does nothing.
+///
+/// # Errors
+/// As [`Deadline::take`]; EINVAL where not runtime <= deadline <= period.
+pub fn enter(runtime: Duration, deadline: Duration, period: Duration) -> io::Result<()> {
+    let [runtime, deadline, period] =
+        [runtime, deadline, period].map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    let policy = libc::SCHED_DEADLINE as u32;
+    set(&Attributes { policy, flags: RESET_ON_FORK, runtime, deadline, period, ..ORDINARY })
 }
 
 /// Whether [`rest_if_due`] would rest now. Costs a reading of the clock where the calling thread has a budget, and less where it has none.
@@ -194,5 +207,21 @@ mod tests {
         assert!(rests >= 2, "{rests}");
         drop(deadline);
         assert!(!rest_if_due(), "an ordinary thread again");
+    }
+    #[test]
+    fn a_thread_has_the_budget_that_it_asks_for_until_it_ends() {
+        let ms = Duration::from_millis;
+        let given = std::thread::spawn(move || {
+            assert_eq!(enter(ms(20), ms(10), ms(10)).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+            let given = enter(ms(1), ms(50), ms(100));
+            let policy = crate::scheduler().unwrap().0;
+            assert_eq!(policy == "SCHED_DEADLINE", given.is_ok(), "{policy}, {given:?}");
+            assert!(!rest_if_due());
+            given
+        });
+        if let Err(error) = given.join().unwrap() {
+            test_support::skip!("SCHED_DEADLINE is not given here: {error}");
+        }
+        assert_ne!(crate::scheduler().unwrap().0, "SCHED_DEADLINE");
     }
 }

@@ -34,7 +34,7 @@ print(name)
 const SCRIPT: &str = include_str!("python.py");
 
 /// The package, as it is in this version.
-const PACKAGE: [(&str, &str); 12] = [
+const PACKAGE: [(&str, &str); 14] = [
     ("doorbell", include_str!("../../../../../python/doorbell/__init__.py")),
     ("doorbell._default", include_str!("../../../../../python/doorbell/_default.py")),
     ("doorbell._errors", include_str!("../../../../../python/doorbell/_errors.py")),
@@ -42,7 +42,9 @@ const PACKAGE: [(&str, &str); 12] = [
     ("doorbell._handle", include_str!("../../../../../python/doorbell/_handle.py")),
     ("doorbell._header", include_str!("../../../../../python/doorbell/_header.py")),
     ("doorbell._library", include_str!("../../../../../python/doorbell/_library.py")),
+    ("doorbell._loop", include_str!("../../../../../python/doorbell/_loop.py")),
     ("doorbell._memory", include_str!("../../../../../python/doorbell/_memory.py")),
+    ("doorbell._queue", include_str!("../../../../../python/doorbell/_queue.py")),
     ("doorbell._record", include_str!("../../../../../python/doorbell/_record.py")),
     ("doorbell._session", include_str!("../../../../../python/doorbell/_session.py")),
     ("doorbell._ticket", include_str!("../../../../../python/doorbell/_ticket.py")),

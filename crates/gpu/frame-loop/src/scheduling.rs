@@ -1,0 +1,66 @@
+//! What the loop's thread is given by the kernel. What it is not given is named.
+
+use crate::memory::Memory;
+use crate::options::{Class, Scheduling};
+use placement::{Placement, Wish};
+
+const STACK: usize = 64 << 10;
+
+/// Asks for what is wished, of the calling thread, which has it while the answer lives; and what was refused.
+pub(crate) fn take(wished: &Scheduling, memory: &Memory) -> (Placement, Vec<String>) {
+    let fifo = if let Class::Fifo(priority) = wished.class { Some(priority) } else { None };
+    let given = Placement::take(Wish { cpu: wished.cpu, fifo });
+    let mut refused = Vec::new();
+    if given.cpu != wished.cpu || given.fifo != fifo {
+        // (It may also say what SCHED_FIFO is not.)
+        refused.extend(given.notes.iter().filter(|note| note.contains("was not given")).cloned());
+    }
+    if let Class::Deadline { runtime, deadline, period } = wished.class
+        && let Err(error) = placement::deadline::enter(runtime, deadline, period)
+    {
+        refused.push(format!(
+            "SCHED_DEADLINE was not given: {error} (needs CAP_SYS_NICE, a thread that may run on all CPUs, and as much of their time)"
+        ));
+    }
+    if wished.lock_memory {
+        if let Err(error) = memory.lock() {
+            refused.push(format!("the loop's memory was not locked: {error} (`ulimit -l`)"));
+        }
+        touch_stack();
+    }
+    // SAFETY: a number of this thread's.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
+    (given, refused)
+}
+
+/// Its pages are there before the first frame.
+#[inline(never)]
+fn touch_stack() {
+    let mut stack = [0u8; STACK];
+    for byte in stack.iter_mut().step_by(4096) {
+        // SAFETY: a byte of the array.
+        unsafe { std::ptr::write_volatile(byte, 1) };
+    }
+    std::hint::black_box(&stack);
+}
+
+/// What an instruction of the thread's own may raise: blocked, it would end the program, and an agent that records doorbells may need it.
+const FAULTS: [i32; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// No signal of the program's is delivered to a thread that is started within, but for its own faults.
+pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    // SAFETY: sets of signals are plain bits; the calls read and write these two.
+    unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        for fault in FAULTS {
+            libc::sigdelset(&raw mut all, fault);
+        }
+        let blocked = libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) == 0;
+        let started = start();
+        if blocked {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        }
+        started
+    }
+}

@@ -1,0 +1,49 @@
+//! What a loop has done so far, read while it runs.
+
+use crate::histogram::Distribution;
+use crate::memory::Memory;
+use crate::source::read;
+
+/// Counts and times (nanoseconds) since the start. Each is right by itself; two of them may be a frame apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Launched, and their results published.
+    pub frames: u64,
+    /// Ticks that passed without a launch.
+    pub missed: u64,
+    /// Results after their deadline.
+    pub late: u64,
+    /// Inputs that were not launched: overtaken by newer ones, or too late.
+    pub skipped: u64,
+    /// Ticks at which no input was there.
+    pub starved: u64,
+    /// Results that took the place of one that was not read.
+    pub overruns: u64,
+    /// Launches that found another thread launching, and were tried again.
+    pub busy: u64,
+    /// Launches whose result was not waited for, because the loop was stopped.
+    pub abandoned: u64,
+    /// From the tick (or, as frames come, from the commit) until the result was seen.
+    pub done: Distribution,
+    /// How much later than asked for the thread woke up.
+    pub wake: Distribution,
+}
+
+impl Statistics {
+    pub(crate) fn of(memory: &Memory) -> Statistics {
+        let header = memory.header();
+        let counters = &header.counters;
+        Statistics {
+            frames: read(&counters.frames),
+            missed: read(&counters.missed),
+            late: read(&counters.late),
+            skipped: read(&counters.skipped),
+            starved: read(&counters.starved),
+            overruns: read(&counters.overruns),
+            busy: read(&counters.busy),
+            abandoned: read(&counters.abandoned),
+            done: header.done.read(),
+            wake: header.wake.read(),
+        }
+    }
+}

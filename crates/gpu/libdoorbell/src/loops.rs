@@ -1,0 +1,444 @@
+//! Loops: a thread of doorbell's launches a chain for each frame, by time or as frames come.
+
+use crate::call::{To, limit, many, put_if_wanted, run, wrong};
+use crate::growing::{self, Growing};
+use crate::session::of;
+use crate::table::Table;
+use crate::types::*;
+use frame_loop::{
+    Class, Full, Late, Loop, LoopOptions, Pace, Part, Producer, Results, Scheduling, Stamp, Take, Waiting,
+};
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+use submit::{Buffer, Error, Graph};
+
+/// doorbell_loop_options_t.take: one input after the other.
+pub const DOORBELL_TAKE_IN_ORDER: u32 = 0;
+/// doorbell_loop_options_t.take: the newest input; older ones count as skipped.
+pub const DOORBELL_TAKE_NEWEST: u32 = 1;
+/// doorbell_loop_options_t.late: ticks whose time is over are missed, and an input each is skipped as long as a newer one is there.
+pub const DOORBELL_LATE_SKIP: u32 = 0;
+/// doorbell_loop_options_t.late: nothing is left out; the loop launches without a pause until it has caught up.
+pub const DOORBELL_LATE_CATCH_UP: u32 = 1;
+/// doorbell_loop_options_t.late: as DOORBELL_LATE_SKIP, and the newest input is taken then.
+pub const DOORBELL_LATE_NEWEST: u32 = 2;
+/// doorbell_loop_options_t.flags: where nobody has read a result whose place is wanted, the loop ends. Without it the oldest is written over.
+pub const DOORBELL_LOOP_STOP_UNREAD: u32 = 1;
+/// doorbell_loop_options_t.flags: the thread spins for results until the next tick. Without it it sleeps for most of the time that they take.
+pub const DOORBELL_LOOP_SPIN: u32 = 2;
+/// doorbell_loop_options_t.flags: the loop's memory and stack stay in memory (mlock).
+pub const DOORBELL_LOOP_LOCK_MEMORY: u32 = 4;
+/// doorbell_loop_options_t.flags: what the kernel refuses of the scheduling is an error of doorbell_loop_create(). Without it the loop runs without.
+pub const DOORBELL_LOOP_REQUIRED: u32 = 8;
+/// doorbell_loop_options_t.scheduling: an ordinary thread.
+pub const DOORBELL_SCHEDULING_ORDINARY: u32 = 0;
+/// doorbell_loop_options_t.scheduling: SCHED_FIFO with `priority`.
+pub const DOORBELL_SCHEDULING_FIFO: u32 = 1;
+/// doorbell_loop_options_t.scheduling: SCHED_DEADLINE with `runtime_ns`, `runtime_within_ns` and `runtime_each_ns`.
+pub const DOORBELL_SCHEDULING_DEADLINE: u32 = 2;
+
+/// What a loop is to do. Set all of it to 0, then size, then what is wanted.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct doorbell_loop_options_t {
+    /// sizeof(doorbell_loop_options_t).
+    pub size: usize,
+    /// What is launched for each frame, of doorbell_chain_create() or a graph. Nobody else launches it.
+    pub chain: doorbell_graph_t,
+    /// Where the chain reads: host memory of doorbell_buffer_create(). 0: there are no inputs, and each tick is launched.
+    pub input: doorbell_buffer_t,
+    pub input_offset: u64,
+    pub input_bytes: u64,
+    /// Where the chain writes: host memory of doorbell_buffer_create(). 0: results have times alone.
+    pub output: doorbell_buffer_t,
+    pub output_offset: u64,
+    pub output_bytes: u64,
+    /// How many inputs there is room for; 0: 8.
+    pub slots: u32,
+    /// How many results there is room for; 0: 64.
+    pub results: u32,
+    /// Ticks are so far apart; 0: a frame is launched when its input comes.
+    pub period_ns: u64,
+    /// When tick 0 is, of CLOCK_MONOTONIC; 0: a period after the start.
+    pub first_ns: u64,
+    /// When the result of an input without a deadline is late: so long after its tick or its input; 0: at the next tick, and as frames come never.
+    pub deadline_ns: u64,
+    /// The thread spins so long before a tick, or for the next input before it sleeps; 0: 50 us.
+    pub spin_ns: u64,
+    /// The longest that a result is waited for; 0: 2 s.
+    pub limit_ns: u64,
+    /// DOORBELL_TAKE_IN_ORDER or DOORBELL_TAKE_NEWEST.
+    pub take: u32,
+    /// DOORBELL_LATE_SKIP, DOORBELL_LATE_CATCH_UP or DOORBELL_LATE_NEWEST.
+    pub late: u32,
+    /// 0, or of DOORBELL_LOOP_STOP_UNREAD, DOORBELL_LOOP_SPIN, DOORBELL_LOOP_LOCK_MEMORY and DOORBELL_LOOP_REQUIRED.
+    pub flags: u32,
+    /// The descriptor is signalled for each so many results; 0: for each.
+    pub signal_each: u32,
+    /// DOORBELL_SCHEDULING_ORDINARY, DOORBELL_SCHEDULING_FIFO or DOORBELL_SCHEDULING_DEADLINE.
+    pub scheduling: u32,
+    /// Of SCHED_FIFO, 1 to 99.
+    pub priority: i32,
+    /// The thread's CPU plus 1; 0: any.
+    pub cpu: u32,
+    pub reserved: u32,
+    /// Of SCHED_DEADLINE: its runtime, deadline and period.
+    pub runtime_ns: u64,
+    pub runtime_within_ns: u64,
+    pub runtime_each_ns: u64,
+    /// The thread's name, up to 15 bytes; null: doorbell-loop.
+    pub name: *const c_char,
+}
+
+// SAFETY: numbers and a pointer.
+unsafe impl Growing for doorbell_loop_options_t {
+    const FIRST: usize = size_of::<doorbell_loop_options_t>();
+}
+
+/// What is said of a frame. Times are nanoseconds of CLOCK_MONOTONIC; 0 is no time.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct doorbell_result_t {
+    /// sizeof(doorbell_result_t): set it before the call.
+    pub size: usize,
+    /// The tick, or the number of the input; both count from 0.
+    pub frame: u64,
+    /// The producer's.
+    pub sequence: u64,
+    pub tag: u64,
+    /// When the tick was; as frames come: when the input was put.
+    pub due_ns: u64,
+    pub put_ns: u64,
+    pub launched_ns: u64,
+    pub done_ns: u64,
+    pub deadline_ns: u64,
+    /// Inputs that were skipped since the result before this.
+    pub skipped: u64,
+    /// It was not launched: its deadline had passed.
+    pub refused: bool,
+    /// Done after its deadline.
+    pub late: bool,
+}
+
+// SAFETY: numbers and flags.
+unsafe impl Growing for doorbell_result_t {
+    const FIRST: usize = size_of::<doorbell_result_t>();
+}
+
+/// What a loop has done so far. Each figure is right by itself; two of them may be a frame apart.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct doorbell_loop_statistics_t {
+    /// sizeof(doorbell_loop_statistics_t): set it before the call.
+    pub size: usize,
+    /// Launched, with a result.
+    pub frames: u64,
+    /// Ticks that passed without a launch.
+    pub missed: u64,
+    /// Results after their deadline.
+    pub late: u64,
+    /// Inputs that were not launched: overtaken by newer ones, or too late.
+    pub skipped: u64,
+    /// Ticks at which no input was there.
+    pub starved: u64,
+    /// Results that took the place of one that was not read.
+    pub overruns: u64,
+    /// Launches that found another thread launching, and were tried again.
+    pub busy: u64,
+    /// From the tick, or the input, until the result was there: nanoseconds.
+    pub done_p50_ns: u64,
+    pub done_p99_ns: u64,
+    pub done_p999_ns: u64,
+    pub done_max_ns: u64,
+    /// How much later than asked for the thread woke up: nanoseconds.
+    pub wake_p50_ns: u64,
+    pub wake_p99_ns: u64,
+    pub wake_p999_ns: u64,
+    pub wake_max_ns: u64,
+    /// 1 while it runs, 2 when it has ended.
+    pub state: u32,
+    /// Why it has ended: 0 it has not, 1 it was stopped, 2 results were not read, 3 the channel was killed, 4 the channel was stopped, 5 memory was freed, 6 the session was freed,
+    /// 7 the chain was freed, 8 this is a fork's child, 9 a result did not come in time, 10 the launch was refused, 11 an error of doorbell's.
+    pub reason: u32,
+}
+
+// SAFETY: numbers.
+unsafe impl Growing for doorbell_loop_statistics_t {
+    const FIRST: usize = size_of::<doorbell_loop_statistics_t>();
+}
+
+pub(crate) struct Held {
+    of: Loop,
+    producer: Mutex<Option<Producer>>,
+    results: Mutex<Option<Results>>,
+}
+
+impl Held {
+    pub fn stop(&self) {
+        self.of.stop();
+    }
+}
+
+pub(crate) static LOOPS: Table<Held> = Table::new(9, "loop");
+
+fn told(error: frame_loop::Error) -> Error {
+    use frame_loop::{Error as Of, Reason};
+    match error {
+        Of::Argument(what) => Error::Argument(what),
+        Of::Session(error) => error,
+        Of::Forked | Of::Ended(Reason::Forked) => Error::Forked,
+        Of::Full => Error::Full(0),
+        Of::Ended(Reason::Closed) => Error::Closed,
+        Of::Ended(Reason::Freed) => Error::Freed,
+        Of::Ended(Reason::Stopped) => Error::Stopped,
+        other => Error::Unavailable(other.to_string()),
+    }
+}
+
+/// One thread at a time: another one is told so, and waits for nobody.
+fn mine<T>(of: &Mutex<T>) -> Result<MutexGuard<'_, T>, Error> {
+    match of.try_lock() {
+        Ok(mine) => Ok(mine),
+        Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => Err(Error::Busy),
+    }
+}
+
+/// # Safety
+/// Texts of the options are texts.
+unsafe fn options(from: &doorbell_loop_options_t) -> Result<LoopOptions, Error> {
+    const FLAGS: u32 =
+        DOORBELL_LOOP_STOP_UNREAD | DOORBELL_LOOP_SPIN | DOORBELL_LOOP_LOCK_MEMORY | DOORBELL_LOOP_REQUIRED;
+    if from.flags & !FLAGS != 0 || from.reserved != 0 {
+        return Err(wrong("options.flags of a loop has a flag that this version does not know"));
+    }
+    let pace = if from.period_ns == 0 { Pace::Frames } else { Pace::Period(limit(from.period_ns)) };
+    let mut of = LoopOptions::new(Graph::from_raw(from.chain), pace);
+    let part = |buffer, at, bytes| (buffer != 0).then(|| Part { buffer: Buffer::from_raw(buffer), at, bytes });
+    of.input = part(from.input, from.input_offset, from.input_bytes);
+    of.output = part(from.output, from.output_offset, from.output_bytes);
+    let or = |given: u32, otherwise: u32| if given == 0 { otherwise } else { given };
+    (of.slots, of.results, of.signal_each) =
+        (or(from.slots, of.slots), or(from.results, of.results), or(from.signal_each, 1));
+    of.first = from.first_ns;
+    let some = |ns: u64, otherwise: Duration| if ns == 0 { otherwise } else { limit(ns) };
+    (of.spin, of.limit) = (some(from.spin_ns, of.spin), some(from.limit_ns, of.limit));
+    of.deadline = (from.deadline_ns != 0).then(|| limit(from.deadline_ns));
+    of.take = match from.take {
+        DOORBELL_TAKE_IN_ORDER => Take::InOrder,
+        DOORBELL_TAKE_NEWEST => Take::Newest,
+        _ => return Err(wrong("options.take of a loop is none that this version knows")),
+    };
+    of.late = match from.late {
+        DOORBELL_LATE_SKIP => Late::Skip,
+        DOORBELL_LATE_CATCH_UP => Late::CatchUp,
+        DOORBELL_LATE_NEWEST => Late::Latest,
+        _ => return Err(wrong("options.late of a loop is none that this version knows")),
+    };
+    let has = |flag| from.flags & flag != 0;
+    of.full = if has(DOORBELL_LOOP_STOP_UNREAD) { Full::Stop } else { Full::Overwrite };
+    of.waiting = if has(DOORBELL_LOOP_SPIN) { Waiting::Spin } else { Waiting::Nap };
+    let class = match from.scheduling {
+        DOORBELL_SCHEDULING_ORDINARY => Class::Ordinary,
+        DOORBELL_SCHEDULING_FIFO => Class::Fifo(from.priority),
+        DOORBELL_SCHEDULING_DEADLINE => Class::Deadline {
+            runtime: limit(from.runtime_ns),
+            deadline: limit(from.runtime_within_ns),
+            period: limit(from.runtime_each_ns),
+        },
+        _ => return Err(wrong("options.scheduling of a loop is none that this version knows")),
+    };
+    let cpu = (from.cpu as usize).checked_sub(1);
+    of.scheduling =
+        Scheduling { class, cpu, lock_memory: has(DOORBELL_LOOP_LOCK_MEMORY), required: has(DOORBELL_LOOP_REQUIRED) };
+    if !from.name.is_null() {
+        // SAFETY: the caller's.
+        of.name = unsafe { CStr::from_ptr(from.name) }.to_string_lossy().into_owned();
+    }
+    Ok(of)
+}
+
+/// Starts a loop: a thread of doorbell's that launches a chain for each frame, waits for it, and puts its result into a ring. No lock of CUDA's and no interpreter is in its way.
+/// Cost: a thread and some memory; milliseconds. Threads: any. Errors: DOORBELL_ARGUMENT with the reason, DOORBELL_HANDLE, DOORBELL_UNAVAILABLE where the kernel refuses what is required, DOORBELL_LIMIT, DOORBELL_CLOSED,
+/// DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_loop_create(
+    doorbell: *mut doorbell_t,
+    options: *const doorbell_loop_options_t,
+    frame_loop: *mut doorbell_loop_t,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let (answer, given) = unsafe { (To::new(frame_loop)?, growing::one(options)?) };
+        let session = of(doorbell)?;
+        // SAFETY: the caller's.
+        let options = unsafe { self::options(&given.ok_or(wrong("a loop has options: the chain at least"))?) }?;
+        let started = Loop::start(session, options).map_err(told)?;
+        let (producer, results) = (Mutex::new(started.producer()), Mutex::new(started.results()));
+        answer.put(LOOPS.put(session, Held { of: started, producer, results })?);
+        Ok(())
+    })
+}
+
+/// Puts an input: its bytes, the producer's number for it, when its result is wanted (CLOCK_MONOTONIC; 0: as the options say), and a tag; number and tag come back in the result.
+/// `number` (may be null): which input it is, from 0.
+/// Cost: a copy of the bytes, and a system call where the loop sleeps. Threads: one at a time, else DOORBELL_BUSY. Errors: DOORBELL_FULL where the loop is behind, DOORBELL_ARGUMENT,
+/// DOORBELL_UNAVAILABLE where the loop has ended, DOORBELL_HANDLE, DOORBELL_CLOSED, DOORBELL_FREED, DOORBELL_STOPPED, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_loop_put(
+    doorbell: *mut doorbell_t,
+    frame_loop: doorbell_loop_t,
+    data: *const c_void,
+    bytes: usize,
+    sequence: u64,
+    deadline_ns: u64,
+    tag: u64,
+    number: *mut u64,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let data = unsafe { many(data.cast::<u8>(), bytes) }?;
+        let held = LOOPS.find(doorbell, frame_loop)?;
+        let mut producer = mine(&held.producer)?;
+        let producer = producer.as_mut().ok_or(wrong("the loop has no inputs"))?;
+        let put = producer.put(data, Stamp { sequence, deadline: deadline_ns, tag }).map_err(told)?;
+        // SAFETY: the caller's.
+        unsafe { put_if_wanted(number, put) };
+        Ok(())
+    })
+}
+
+/// Takes the next result, if there is one: `there`. Its bytes are copied to `data` (may be null), as many as fit into `room`.
+/// Cost: a copy of the bytes. Threads: one at a time, else DOORBELL_BUSY. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_loop_next(
+    doorbell: *mut doorbell_t,
+    frame_loop: doorbell_loop_t,
+    result: *mut doorbell_result_t,
+    data: *mut c_void,
+    room: usize,
+    there: *mut bool,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(there) }?;
+        let held = LOOPS.find(doorbell, frame_loop)?;
+        let mut results = mine(&held.results)?;
+        let results = results.as_mut().ok_or(wrong("somebody else reads the results"))?;
+        if room > isize::MAX as usize || room > 0 && data.is_null() {
+            return Err(wrong("the place for the bytes is null, or too large"));
+        }
+        let into = if room == 0 {
+            &mut []
+        } else {
+            // SAFETY: the caller's.
+            unsafe { std::slice::from_raw_parts_mut(data.cast::<u8>(), room) }
+        };
+        let found = results.next(into).map_err(told)?;
+        if let Some(one) = found {
+            let said = doorbell_result_t {
+                size: 0,
+                frame: one.frame,
+                sequence: one.sequence,
+                tag: one.tag,
+                due_ns: one.due,
+                put_ns: one.time_in,
+                launched_ns: one.launched,
+                done_ns: one.done,
+                deadline_ns: one.deadline,
+                skipped: one.skipped,
+                refused: one.refused,
+                late: one.late,
+            };
+            // SAFETY: the caller's.
+            unsafe { growing::answer(result, said) }?;
+        }
+        answer.put(found.is_some());
+        Ok(())
+    })
+}
+
+/// Waits until results were signalled, or the loop has ended. Take all of them then.
+/// Cost: a system call. Threads: one at a time, else DOORBELL_BUSY. Errors: DOORBELL_TIMEOUT, DOORBELL_HANDLE, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_loop_wait(doorbell: *mut doorbell_t, frame_loop: doorbell_loop_t, timeout_ns: u64) -> i32 {
+    run(|| {
+        let held = LOOPS.find(doorbell, frame_loop)?;
+        let results = mine(&held.results)?;
+        let results = results.as_ref().ok_or(wrong("somebody else reads the results"))?;
+        if results.wait(limit(timeout_ns)) { Ok(()) } else { Err(Error::Timeout(limit(timeout_ns))) }
+    })
+}
+
+/// A descriptor for poll, epoll and asyncio: readable when results were signalled, until doorbell_loop_wait() has returned. It goes with the loop.
+/// Cost: none. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_loop_descriptor(
+    doorbell: *mut doorbell_t,
+    frame_loop: doorbell_loop_t,
+    descriptor: *mut i32,
+) -> i32 {
+    run(|| {
+        // SAFETY: the caller's.
+        let answer = unsafe { To::new(descriptor) }?;
+        answer.put(LOOPS.find(doorbell, frame_loop)?.of.event_fd());
+        Ok(())
+    })
+}
+
+/// What a loop has done so far, and whether it runs. `text` (may be null) gets at most `room` bytes of English: why it has ended, or what the kernel refused of its scheduling; they end with a zero.
+/// Cost: microseconds. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_ARGUMENT, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn doorbell_loop_statistics(
+    doorbell: *mut doorbell_t,
+    frame_loop: doorbell_loop_t,
+    statistics: *mut doorbell_loop_statistics_t,
+    text: *mut c_char,
+    room: usize,
+) -> i32 {
+    run(|| {
+        let held = LOOPS.find(doorbell, frame_loop)?;
+        let (of, status) = (held.of.statistics(), held.of.status());
+        let said = doorbell_loop_statistics_t {
+            size: 0,
+            frames: of.frames,
+            missed: of.missed,
+            late: of.late,
+            skipped: of.skipped,
+            starved: of.starved,
+            overruns: of.overruns,
+            busy: of.busy,
+            done_p50_ns: of.done.percentile(50.0),
+            done_p99_ns: of.done.percentile(99.0),
+            done_p999_ns: of.done.percentile(99.9),
+            done_max_ns: of.done.max,
+            wake_p50_ns: of.wake.percentile(50.0),
+            wake_p99_ns: of.wake.percentile(99.0),
+            wake_p999_ns: of.wake.percentile(99.9),
+            wake_max_ns: of.wake.max,
+            state: status.state as u32,
+            reason: status.reason as u32,
+        };
+        // SAFETY: the caller's.
+        unsafe { growing::answer(statistics, said) }?;
+        let why = held.of.why().map(str::to_owned).unwrap_or_else(|| held.of.refused().join("; "));
+        // SAFETY: the caller's.
+        unsafe { crate::call::put_text(text, room, &why) };
+        Ok(())
+    })
+}
+
+/// Stops a loop and waits until its thread has ended, a tenth of a second at most. Its results can still be taken.
+/// Cost: the wait. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_loop_stop(doorbell: *mut doorbell_t, frame_loop: doorbell_loop_t) -> i32 {
+    run(|| LOOPS.find(doorbell, frame_loop).map(|held| held.stop()))
+}
+
+/// Stops and ends a loop. The chain stays.
+/// Cost: the wait. Threads: any. Errors: DOORBELL_HANDLE, DOORBELL_FORKED.
+#[unsafe(no_mangle)]
+pub extern "C" fn doorbell_loop_free(doorbell: *mut doorbell_t, frame_loop: doorbell_loop_t) -> i32 {
+    run(|| LOOPS.take(doorbell, frame_loop).map(|held| held.stop()))
+}

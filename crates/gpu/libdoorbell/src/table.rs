@@ -1,0 +1,74 @@
+//! Handles of what lives beside a session's own tables: queues and loops.
+
+use crate::session::of;
+use crate::types::doorbell_t;
+use std::sync::{Arc, PoisonError, RwLock};
+use submit::{Error, Session};
+
+struct Place<T> {
+    /// Part of the handle: another number each time the place is used.
+    used: u32,
+    item: Option<(&'static Session, Arc<T>)>,
+}
+
+/// Things of one kind, each of a session. A handle is, from the top: 4 bits of the kind, which no handle of a session has, 28 of the place, 32 of how often it was used.
+pub(crate) struct Table<T> {
+    kind: u64,
+    name: &'static str,
+    places: RwLock<Vec<Place<T>>>,
+}
+
+/// Things of one kind in a process.
+const MOST: usize = 4096;
+
+impl<T> Table<T> {
+    pub const fn new(kind: u64, name: &'static str) -> Table<T> {
+        Table { kind: kind << 60, name, places: RwLock::new(Vec::new()) }
+    }
+
+    /// Its handle.
+    pub fn put(&self, session: &'static Session, item: T) -> Result<u64, Error> {
+        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        let free = places.iter().position(|place| place.item.is_none());
+        let at = match free {
+            Some(at) => at,
+            None if places.len() == MOST => return Err(Error::Limit(MOST)),
+            None => {
+                places.push(Place { used: 0, item: None });
+                places.len() - 1
+            }
+        };
+        let place = &mut places[at];
+        (place.used, place.item) = (place.used.wrapping_add(1), Some((session, Arc::new(item))));
+        Ok(self.kind | (at as u64) << 32 | u64::from(place.used))
+    }
+
+    pub fn find(&self, doorbell: *const doorbell_t, handle: u64) -> Result<Arc<T>, Error> {
+        let session = of(doorbell)?;
+        // (In a fork's child another thread may have had the lock.)
+        Session::same_process()?;
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        let place = places.get((handle >> 32 & 0xfff_ffff) as usize);
+        let place =
+            place.filter(|place| handle & 15 << 60 == self.kind && u64::from(place.used) == handle & 0xffff_ffff);
+        let found = place.and_then(|place| place.item.as_ref()).filter(|(its, _)| std::ptr::eq(*its, session));
+        found.map(|(_, item)| item.clone()).ok_or(Error::Handle(self.name))
+    }
+
+    pub fn take(&self, doorbell: *const doorbell_t, handle: u64) -> Result<Arc<T>, Error> {
+        let found = self.find(doorbell, handle)?;
+        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        let place = places.get_mut((handle >> 32 & 0xfff_ffff) as usize);
+        // (Another thread may have taken it meanwhile, and the place may be another's.)
+        let place = place.filter(|place| place.item.as_ref().is_some_and(|(_, item)| Arc::ptr_eq(item, &found)));
+        place.ok_or(Error::Handle(self.name))?.item = None;
+        Ok(found)
+    }
+
+    /// What a session has of them.
+    pub fn end(&self, session: &'static Session) -> Vec<Arc<T>> {
+        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        let its = |place: &mut Place<T>| place.item.take_if(|(of, _)| std::ptr::eq(*of, session)).map(|(_, item)| item);
+        places.iter_mut().filter_map(its).collect()
+    }
+}

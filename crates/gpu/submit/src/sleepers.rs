@@ -1,0 +1,244 @@
+//! The threads that sleep until submissions of one lane are done, and what they expect.
+//!
+//! They share the looks, and no thread depends on another. With n threads asleep each naps n times as long, so that together they look as often as one would.
+//! Whoever finds the lane further on wakes those whose number has come. A thread that gets no CPU, or ends in its nap, costs the others nothing but a longer
+//! nap, a millisecond at most.
+//!
+//! The protocol: a sleeper reads `word`, looks, counts itself in `napping`, and sleeps if `word` is still the same. Who has found progress first (`seen`)
+//! changes `word`, then reads `napping`. So either the one sees the sleeper, or the kernel sees the changed word.
+
+use crate::wait::{LATE, LONGEST, nap};
+use locks::futex;
+use locks::{Clock, Deadline};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+#[derive(Debug)]
+pub(crate) struct Sleepers {
+    word: AtomicU32,
+    napping: AtomicU32,
+    /// The furthest number that a sleeper has seen done. Numbers of a lane never come again.
+    seen: AtomicU64,
+    pub expected: Expected,
+}
+
+/// A nap that is about to be: what the word was before the last look.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before(u32);
+
+impl Sleepers {
+    pub const fn new() -> Sleepers {
+        let (word, napping) = (AtomicU32::new(0), AtomicU32::new(0));
+        Sleepers { word, napping, seen: AtomicU64::new(0), expected: Expected::new() }
+    }
+
+    /// Before a look.
+    pub fn before(&self) -> Before {
+        // ORDERING: before the look: see the head of the file.
+        Before(self.word.load(Ordering::SeqCst))
+    }
+
+    /// Sleeps after a look in vain for a number, which was `after` nanoseconds into the wait; until that number is seen done by another thread, `limit` nanoseconds
+    /// have passed, or a signal came.
+    pub fn nap(&self, before: Before, number: u64, start: u64, after: u64, limit: u64) -> Nap {
+        // ORDERING: before the kernel compares the word: see the head of the file.
+        let others = self.napping.fetch_add(1, Ordering::SeqCst);
+        let alone = nap(after, self.expected.get());
+        let long = alone.saturating_mul(u64::from(others) + 1).min(LONGEST);
+        let at = start.saturating_add(after).saturating_add(long.min(limit.saturating_sub(after)));
+        let at = libc::timespec { tv_sec: (at / 1_000_000_000) as i64, tv_nsec: (at % 1_000_000_000) as i64 };
+        // (No cancellation point: glibc's functions that sleep end cancelled threads, which would unwind through frames that know nothing of that.)
+        let deadline = Deadline::new(Clock::Monotonic, at);
+        let woken = futex::wait_bitset(&self.word, before.0, Some(&deadline), bit(number)) != futex::Wait::TimedOut;
+        self.napping.fetch_sub(1, Ordering::SeqCst);
+        Nap { woken, shared: others > 0, long: alone > LATE }
+    }
+
+    /// All up to this number are done. After a look; wakes who sleeps for one of those that nobody has seen before.
+    pub fn reached(&self, number: u64) {
+        let seen = self.seen.fetch_max(number, Ordering::SeqCst);
+        if seen >= number {
+            return;
+        }
+        // ORDERING: before `napping` is read: see the head of the file.
+        self.word.fetch_add(1, Ordering::SeqCst);
+        if self.napping.load(Ordering::SeqCst) > 0 {
+            futex::wake_bitset(&self.word, u32::MAX, bits(seen, number));
+        }
+    }
+
+    /// Wakes all: the lane has died, or the session is not open any more.
+    pub fn wake_all(&self) {
+        self.word.fetch_add(1, Ordering::SeqCst);
+        if self.napping.load(Ordering::SeqCst) > 0 {
+            futex::wake(&self.word, u32::MAX);
+        }
+    }
+}
+
+/// How a nap was.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Nap {
+    /// It ended before its time.
+    pub woken: bool,
+    /// Others slept when it began, so it was longer than it would have been.
+    pub shared: bool,
+    /// Longer than anybody may be told late, because of what is expected.
+    pub long: bool,
+}
+
+/// Sleepers are told apart by 32 bits.
+fn bit(number: u64) -> u32 {
+    1 << (number % 32)
+}
+
+/// Those of the numbers after `seen`, up to `number`.
+fn bits(seen: u64, number: u64) -> u32 {
+    if number - seen >= 32 { futex::MATCH_ANY } else { (seen + 1..=number).map(bit).fold(0, |all, bit| all | bit) }
+}
+
+/// How long waits took lately, at least: nanoseconds, 0 where nothing is known.
+///
+/// It falls at once and doubles at most: one long wait among short ones lets nobody sleep long.
+#[derive(Debug)]
+pub(crate) struct Expected(AtomicU64);
+
+impl Expected {
+    pub const fn new() -> Expected {
+        Expected(AtomicU64::new(0))
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// A wait took so long. (Of two threads' at once, one is lost.)
+    pub fn lasted(&self, nanoseconds: u64) {
+        let before = self.get();
+        self.0.store(nanoseconds.min(before.saturating_mul(2).max(LATE)), Ordering::Relaxed);
+    }
+
+    /// So long a wait was too long, nobody knows by how much.
+    pub fn overslept(&self, nanoseconds: u64) {
+        self.0.store(nanoseconds / 2, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wait::now;
+    use std::sync::atomic::AtomicBool;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn one_long_wait_is_not_expected_again_and_one_short_wait_is() {
+        let expected = Expected::new();
+        expected.lasted(10_000_000);
+        assert_eq!(expected.get(), LATE);
+        (0..20).for_each(|_| expected.lasted(10_000_000));
+        assert_eq!(expected.get(), 10_000_000);
+        expected.lasted(70_000);
+        assert_eq!(expected.get(), 70_000);
+        expected.overslept(60_000);
+        assert_eq!(expected.get(), 30_000);
+    }
+
+    #[test]
+    fn long_and_short_in_turns_are_never_slept_through() {
+        let expected = Expected::new();
+        for _ in 0..100 {
+            expected.lasted(10_000_000);
+            assert!(nap(20_000, expected.get()) <= LATE);
+            expected.lasted(30_000);
+        }
+    }
+
+    #[test]
+    fn a_wake_is_for_those_whose_number_has_come() {
+        assert_eq!(bits(4, 5), bit(5));
+        assert_eq!(bits(30, 33), bit(31) | bit(32) | bit(33));
+        assert_eq!((bits(0, 32), bits(7, 1 << 40)), (u32::MAX, u32::MAX));
+        assert!((1..100).all(|number| (1..=number).all(|seen| bits(seen - 1, number) & bit(number) != 0)));
+    }
+
+    #[test]
+    fn a_nap_does_not_begin_where_its_number_came_after_the_look() {
+        let sleepers = Sleepers::new();
+        let before = sleepers.before();
+        // (The look, in vain.) Nobody sleeps, so nobody is woken.
+        sleepers.reached(5);
+        assert!(sleepers.nap(before, 5, now(), 0, u64::MAX).woken);
+        assert!(!sleepers.nap(sleepers.before(), 6, now(), 0, u64::MAX).woken, "nothing has come since");
+        // What was seen before wakes nobody again.
+        let before = sleepers.before();
+        sleepers.reached(5);
+        sleepers.reached(4);
+        assert!(!sleepers.nap(before, 6, now(), 0, u64::MAX).woken);
+    }
+
+    #[test]
+    fn a_wake_reaches_who_sleeps_for_its_number_and_nobody_else() {
+        let sleepers = Sleepers::new();
+        let sleeps = |number: u64| {
+            sleepers.napping.fetch_add(1, Ordering::SeqCst);
+            let soon = Clock::Monotonic.now();
+            let soon = libc::timespec { tv_sec: soon.tv_sec + 2, ..soon };
+            futex::wait_bitset(&sleepers.word, 0, Some(&Deadline::new(Clock::Monotonic, soon)), bit(number))
+        };
+        std::thread::scope(|scope| {
+            let threads = [3, 4, 5].map(|number| scope.spawn(move || sleeps(number)));
+            while sleepers.napping.load(Ordering::SeqCst) < 3 {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(300));
+            sleepers.reached(4);
+            let ended = threads.map(|thread| thread.join().unwrap());
+            assert_eq!(ended, [futex::Wait::Woken, futex::Wait::Woken, futex::Wait::TimedOut]);
+        });
+    }
+
+    /// Threads that sleep for numbers of a counter, which one of them alone sees in time: naps of the others are far too long.
+    #[test]
+    fn no_sleeper_misses_its_number() {
+        const THREADS: u64 = 8;
+        const ROUNDS: u64 = 2000;
+        const LONG: u64 = 20_000_000_000;
+        let (sleepers, reached) = (Sleepers::new(), AtomicU64::new(0));
+        let late = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (sleepers, reached, late) = (&sleepers, &reached, &late);
+                scope.spawn(move || {
+                    for number in (0..ROUNDS).map(|round| round * THREADS + thread + 1) {
+                        let start = now();
+                        loop {
+                            let before = sleepers.before();
+                            if reached.load(Ordering::SeqCst) >= number {
+                                break;
+                            }
+                            sleepers.napping.fetch_add(1, Ordering::SeqCst);
+                            let at = libc::timespec { tv_sec: ((start + LONG) / 1_000_000_000) as i64, tv_nsec: 0 };
+                            let deadline = Deadline::new(Clock::Monotonic, at);
+                            futex::wait_bitset(&sleepers.word, before.0, Some(&deadline), bit(number));
+                            sleepers.napping.fetch_sub(1, Ordering::SeqCst);
+                        }
+                        late.fetch_or(now() - start > LONG / 2, Ordering::SeqCst);
+                    }
+                });
+            }
+            let start = Instant::now();
+            let mut number = 0;
+            while number < THREADS * ROUNDS {
+                number = (number + 1 + number % 7).min(THREADS * ROUNDS);
+                reached.store(number, Ordering::SeqCst);
+                sleepers.reached(number);
+                // Until somebody sleeps, mostly.
+                (0..50)
+                    .take_while(|_| sleepers.napping.load(Ordering::SeqCst) == 0)
+                    .for_each(|_| std::thread::yield_now());
+            }
+            assert!(start.elapsed() < Duration::from_secs(60));
+        });
+        assert!(!late.load(Ordering::SeqCst), "a wake-up was lost");
+    }
+}

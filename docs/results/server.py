@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""Frames of a PyTorch server beside neighbours: the figures of server.md.
+
+    server.py run FOLDER              on this machine's GPU, with PyTorch; the package doorbell in PYTHONPATH
+    server.py rows COMMIT STARTED     the data files of server.md, from server/*.json
+
+A frame of 2 KiB goes in, an MLP runs as a graph, its result comes out, 500 times a second. By CUDA from a Python thread, by a chain of doorbell's from a Python thread, by
+doorbell.Loop, and by a bare timer thread in C (server_timer.c) that launches the same chain. In random order, in one process, each beside each neighbour.
+"""
+
+import ctypes
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PERIOD, SECONDS, ROUNDS = 0.002, 3.0, 2
+WAYS = ("CUDA, Python thread", "chain, Python thread", "Loop", "bare timer thread in C")
+PTX = """.version 6.0
+.target sm_70
+.address_size 64
+.visible .entry k%d(.param .u64 at) { .reg .b64 %%r<3>; .reg .b32 %%v; ld.param.u64 %%r1, [at]; mov.u32 %%v, %d; st.global.u32 [%%r1], %%v; ret; }
+"""
+
+
+class Job(ctypes.Structure):
+    _fields_ = [("doorbell", ctypes.c_void_p), ("chain", ctypes.c_uint64), ("launch", ctypes.c_void_p), ("wait", ctypes.c_void_p), ("input", ctypes.c_void_p),
+                ("frame", ctypes.c_void_p), ("bytes", ctypes.c_uint64), ("period", ctypes.c_uint64), ("ticks", ctypes.c_uint64),
+                ("took", ctypes.POINTER(ctypes.c_uint64)), ("code", ctypes.c_int32)]
+
+
+def serve():
+    import doorbell
+    import torch
+
+    session = doorbell.open(lanes=4, profile=False)
+    torch.manual_seed(1)
+    net = torch.nn.Sequential(*(layer for _ in range(4) for layer in (torch.nn.Linear(512, 512), torch.nn.ReLU()))).cuda().eval()
+    x, staged, out = torch.zeros(1, 512, device="cuda"), torch.zeros(1, 512).pin_memory(), torch.zeros(1, 512).pin_memory()
+    stream = torch.cuda.Stream()
+    with torch.no_grad(), torch.cuda.stream(stream):
+        for _ in range(3):
+            y = net(x)
+        stream.synchronize()
+        graph, copy = torch.cuda.CUDAGraph(keep_graph=True), torch.cuda.CUDAGraph(keep_graph=True)
+        for one in (graph, copy):
+            with torch.cuda.graph(one, stream=stream):
+                y = net(x)
+    graph.replay()
+    torch.cuda.synchronize()
+    step = doorbell.instantiate(copy, stream)
+    source, sink = doorbell.allocate(2048), doorbell.allocate(2048)
+    chain = doorbell.chain([(doorbell.pin(x), source), step, (sink, doorbell.pin(y))], beside=True)
+    frame = torch.randn(512)
+    data = frame.numpy().tobytes()
+    expected = net(frame.cuda().view(1, -1)).detach().cpu().numpy().tobytes()
+    ticks = int(SECONDS / PERIOD)
+
+    def by_python(once):
+        took, first, n = [0] * ticks, time.monotonic() + PERIOD, 0
+        while n < ticks:
+            due, now = first + n * PERIOD, time.monotonic()
+            if now >= due + PERIOD:
+                n += 1
+                continue
+            if now < due:
+                time.sleep(due - now)
+            once()
+            took[n] = time.monotonic() - due
+            n += 1
+        return took
+
+    def cuda_once():
+        with torch.cuda.stream(stream):
+            staged.copy_(frame.view(1, -1))
+            x.copy_(staged, non_blocking=True)
+            graph.replay()
+            out.copy_(y, non_blocking=True)
+            stream.synchronize()
+
+    def chain_once():
+        source.view[:] = data
+        chain.replay().wait()
+
+    def by_loop():
+        with doorbell.loop(chain, period=PERIOD, sink=sink, slots=4, results=ticks + 8, spin=True) as loop:
+            took = [0.0] * ticks
+            while True:
+                found = loop.wait(10)
+                if found is None or found.frame >= ticks:
+                    break
+                # (One whose time was over when the thread had the CPU was not launched: it is missed.)
+                took[found.frame] = 0 if found.refused else found.done - found.due
+                if found.frame == ticks - 1:
+                    break
+            said = loop.stop()
+        return took, said
+
+    timer = ctypes.CDLL("/tmp/server_timer.so")
+
+    def by_c():
+        took, functions = (ctypes.c_uint64 * ticks)(), doorbell._library.library
+        at = lambda function: ctypes.cast(function, ctypes.c_void_p).value
+        kept = ctypes.create_string_buffer(data, 2048)
+        job = Job(session.at.value, chain.handle, at(functions.doorbell_graph_launch), at(functions.doorbell_wait), source.pointer, ctypes.addressof(kept), 2048,
+                  int(PERIOD * 1e9), ticks, took, 0)
+        timer.run(ctypes.byref(job))
+        if job.code:
+            raise RuntimeError(f"bare timer thread: code {job.code}")
+        return [ns / 1e9 for ns in took]
+
+    stop = threading.Event()
+
+    def modules():
+        cuda, n = ctypes.CDLL("libcuda.so.1"), 0
+        torch.cuda.current_stream().synchronize()
+        while not stop.is_set():
+            module, n = ctypes.c_void_p(), n + 1
+            text = "".join(PTX % (k, n * 100 + k) if k == 0 else PTX.split("\n", 3)[3] % (k, n * 100 + k) for k in range(40)).encode()
+            code = cuda.cuModuleLoadData(ctypes.byref(module), text)
+            if code:
+                raise RuntimeError(f"cuModuleLoadData: {code}")
+            cuda.cuModuleUnload(module)
+
+    def pins():
+        while not stop.is_set():
+            del_me = torch.empty(8 << 20, dtype=torch.uint8).pin_memory()
+            del del_me
+            torch._C._host_emptyCache() if hasattr(torch._C, "_host_emptyCache") else None
+
+    def compiles():
+        n = 0
+        while not stop.is_set():
+            n += 1
+            net = torch.nn.Sequential(torch.nn.Linear(64 + n, 32), torch.nn.GELU(), torch.nn.Linear(32, 8)).cuda()
+            torch.compile(net, dynamic=False)(torch.randn(4, 64 + n, device="cuda"))
+
+    def python():
+        while not stop.is_set():
+            sum(i * i for i in range(20000))
+
+    neighbours = {"nothing": None, "a thread that loads modules": modules, "a thread that pins memory": pins, "Python that computes": python, "torch.compile in a thread": compiles}
+    plan = [(way, beside) for way in WAYS for beside in neighbours] * ROUNDS
+    random.Random(3).shuffle(plan)
+    rows = []
+    for way, beside in plan:
+        stop.clear()
+        thread = neighbours[beside] and threading.Thread(target=neighbours[beside])
+        if thread:
+            thread.start()
+            time.sleep(0.3)
+        ctypes.memset(sink.pointer, 0, 2048)
+        out.zero_()
+        source.view[:] = data
+        said = None
+        if way == WAYS[0]:
+            took = by_python(cuda_once)
+            right = torch.allclose(out.view(-1), torch.frombuffer(bytearray(expected), dtype=torch.float32), rtol=1e-3, atol=1e-4)
+        else:
+            if way == WAYS[1]:
+                took = by_python(chain_once)
+            elif way == WAYS[2]:
+                took, said = by_loop()
+            else:
+                took = by_c()
+            right = torch.allclose(torch.frombuffer(bytearray(bytes(sink.view)), dtype=torch.float32), torch.frombuffer(bytearray(expected), dtype=torch.float32),
+                                   rtol=1e-3, atol=1e-4)
+        stop.set()
+        if thread:
+            thread.join()
+        there = sorted(t for t in took if t)
+        of = lambda share: 1e6 * there[min(len(there) - 1, int(len(there) * share))]
+        rows.append({"way": way, "beside": beside, "due": ticks, "frames": len(there), "missed": ticks - len(there), "late": sum(t > PERIOD for t in there),
+                     "p50": of(0.5), "p99": of(0.99), "p999": of(0.999), "max": 1e6 * there[-1], "right": bool(right),
+                     "said": said._asdict() if said else None})
+        print(json.dumps({k: round(v, 1) if isinstance(v, float) else v for k, v in rows[-1].items() if k != "said"}), flush=True)
+    return rows
+
+
+def run(folder):
+    import names
+
+    os.makedirs(folder, exist_ok=True)
+    names.write_machine(folder)
+    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", "/tmp/server_timer.so", f"{HERE}/server_timer.c"], check=True)
+    rows = serve()
+    with open(f"{folder}/frames.json", "w") as f:
+        json.dump(rows, f, indent=1)
+
+
+def rows(commit, started):
+    import data_file
+    import statistics
+
+    with open(f"{HERE}/server/frames.json") as f:
+        taken = json.load(f)
+    with open(f"{HERE}/server/machine.json") as f:
+        machine = json.load(f)
+    made = []
+    for beside in dict.fromkeys(row["beside"] for row in taken):
+        for way in WAYS:
+            of = [row for row in taken if (row["way"], row["beside"]) == (way, beside)]
+            mid = lambda key: statistics.median(row[key] for row in of)
+            made.append({"row": str(len(made) + 1), "beside": beside, "way": way, "due": f"{sum(r['due'] for r in of):,}", "missed": f"{sum(r['missed'] for r in of):,}",
+                         "late": f"{sum(r['late'] for r in of):,}", "p50": f"{mid('p50'):.0f}", "p99": f"{mid('p99'):.0f}",
+                         "p999": " ".join(f"{r['p999']:.0f}" for r in of), "max": f"{max(r['max'] for r in of):.0f}", "right": "yes" if all(r["right"] for r in of) else "no"})
+    data_file.write("server-frames", "Frames of a server beside neighbours", ["docs/results/server.py", "run"], commit, started, machine, made)
+
+
+if __name__ == "__main__":
+    what = sys.argv[1:]
+    if what[:1] == ["run"] and len(what) == 2:
+        run(what[1])
+    elif what[:1] == ["rows"] and len(what) == 3:
+        rows(*what[1:])
+    else:
+        raise SystemExit(__doc__)

@@ -1,0 +1,200 @@
+"""The hot path in a native thread: frames in, a chain, results out, with no interpreter in the way."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from ctypes import byref, c_bool, c_size_t, c_uint64, c_void_p, create_string_buffer, sizeof
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ._errors import Timeout
+from ._graph import Graph
+from ._handle import Buffer, Handle
+from ._header import (LATE_CATCH_UP, LATE_NEWEST, LATE_SKIP, LOOP_LOCK_MEMORY, LOOP_REQUIRED, LOOP_SPIN, LOOP_STOP_UNREAD, SCHEDULING_DEADLINE,
+                      SCHEDULING_FIFO, SCHEDULING_ORDINARY, TAKE_IN_ORDER, TAKE_NEWEST, TIMEOUT, Loop_options, Loop_statistics)
+from ._header import Result as ResultStruct
+from ._library import check, failed, held, library
+from ._memory import memory_of
+from ._ticket import nanoseconds
+
+if TYPE_CHECKING:
+    from ._session import Session
+
+_TAKE = {"in order": TAKE_IN_ORDER, "newest": TAKE_NEWEST}
+_LATE = {"skip": LATE_SKIP, "catch up": LATE_CATCH_UP, "newest": LATE_NEWEST}
+
+
+class Result(NamedTuple):
+    """A frame's result. Times are seconds of time.monotonic(); 0 is no time. `data`: what the chain wrote."""
+
+    frame: int
+    sequence: int
+    tag: int
+    due: float
+    put: float
+    launched: float
+    done: float
+    skipped: int
+    refused: bool
+    late: bool
+    data: bytes
+
+
+class Statistics(NamedTuple):
+    """What a loop has done so far. Times are microseconds. `why`: why it has ended, or what the kernel refused of its scheduling."""
+
+    frames: int
+    missed: int
+    late: int
+    skipped: int
+    starved: int
+    overruns: int
+    busy: int
+    done_p50: float
+    done_p99: float
+    done_p999: float
+    done_max: float
+    wake_p50: float
+    wake_p99: float
+    wake_p999: float
+    wake_max: float
+    running: bool
+    why: str
+
+
+class Loop(Handle):
+    """A thread of doorbell's that launches a chain for each frame.
+
+    chain: of doorbell.chain(), a Graph too. source, sink: the host memory (of allocate()) that the chain reads and writes, whole or (buffer, offset, bytes). Inputs are put()
+    into `slots` and copied to the source before each launch; the sink is copied into `results` after it. Without a source each tick is launched.
+    period: seconds between ticks; None: as inputs come. take: "in order", or "newest" (older inputs are skipped). late: what happens where the loop is behind: "skip"
+    the ticks that are over, "catch up", or take the "newest" input. deadline: seconds until a result is late; None: at the next tick.
+    spin: the thread spins for results until the next tick. stop_unread: it ends where results are not read; otherwise the oldest is written over.
+    fifo: SCHED_FIFO's priority; deadline_scheduling: (runtime, deadline, period) in seconds; cpu: the only one it runs on; lock_memory: mlock; required: what the kernel refuses is an
+    error. It holds chain and buffers, and is stopped by stop(), close() or the end of `with`.
+    """
+
+    __slots__ = ("_keep", "_bytes", "__weakref__")
+    _keep: Any
+    _free = "doorbell_loop_free"
+
+    def __init__(self, session: Session, chain: Graph, *, period: float | None = None, source: Any = None, sink: Any = None, slots: int = 0, results: int = 0,
+                 take: str = "in order", late: str = "skip", deadline: float | None = None, spin: bool = False, stop_unread: bool = False, signal_each: int = 1,
+                 fifo: int | None = None, deadline_scheduling: tuple[float, float, float] | None = None, cpu: int | None = None,
+                 lock_memory: bool = False, required: bool = False, limit: float = 0, first: float = 0, name: str = "doorbell-loop"):
+        if take not in _TAKE or late not in _LATE:
+            raise ValueError("take is 'in order' or 'newest', late is 'skip', 'catch up' or 'newest'")
+        if fifo is not None and deadline_scheduling is not None:
+            raise ValueError("a thread is of SCHED_FIFO or of SCHED_DEADLINE, not of both")
+        options = Loop_options(sizeof(Loop_options), chain.handle)
+        (input_, options.input_offset, options.input_bytes), (output, options.output_offset, options.output_bytes) = _part(source), _part(sink)
+        options.input, options.output = input_.handle if input_ else 0, output.handle if output else 0
+        options.slots, options.results, options.signal_each = slots, results, signal_each
+        options.period_ns = 0 if period is None else _some(period)
+        options.first_ns, options.limit_ns = int(first * 1e9), int(limit * 1e9)
+        options.deadline_ns = 0 if deadline is None else _some(deadline)
+        options.take, options.late = _TAKE[take], _LATE[late]
+        options.flags = ((LOOP_SPIN if spin else 0) | (LOOP_STOP_UNREAD if stop_unread else 0) | (LOOP_LOCK_MEMORY if lock_memory else 0)
+                         | (LOOP_REQUIRED if required else 0))
+        options.cpu = 0 if cpu is None else cpu + 1
+        options.scheduling = SCHEDULING_ORDINARY
+        if fifo is not None:
+            options.scheduling, options.priority = SCHEDULING_FIFO, fifo
+        elif deadline_scheduling is not None:
+            options.scheduling = SCHEDULING_DEADLINE
+            options.runtime_ns, options.runtime_within_ns, options.runtime_each_ns = (_some(part) for part in deadline_scheduling)
+        options.name = os.fsencode(name)
+        handle = c_uint64()
+        check(library.doorbell_loop_create(session.at, byref(options), byref(handle)))
+        self._session, self.handle, self._keep, self._bytes = session, handle.value, (chain, input_, output), options.output_bytes
+
+    def put(self, data: Any, *, sequence: int = 0, deadline: float | None = None, tag: int = 0) -> int:
+        """Puts an input; which one it is, from 0. Full where the loop is behind. deadline: of time.monotonic(). It keeps the GIL."""
+        memory, number = memory_of(data), c_uint64()
+        code = held.doorbell_loop_put(self._session.at, c_uint64(self.handle), c_void_p(memory.pointer), c_size_t(memory.bytes), c_uint64(sequence),
+                                      c_uint64(0 if deadline is None else int(deadline * 1e9)), c_uint64(tag), byref(number))
+        if code:
+            raise failed(code)
+        return number.value
+
+    def next(self) -> Result | None:
+        """The next result, if there is one."""
+        result, there = ResultStruct(sizeof(ResultStruct)), c_bool()
+        data = create_string_buffer(self._bytes) if self._bytes else None
+        code = held.doorbell_loop_next(self._session.at, c_uint64(self.handle), byref(result), data, c_size_t(self._bytes), byref(there))
+        if code:
+            raise failed(code)
+        if not there.value:
+            return None
+        return Result(result.frame, result.sequence, result.tag, result.due_ns / 1e9, result.put_ns / 1e9, result.launched_ns / 1e9, result.done_ns / 1e9,
+                      result.skipped, bool(result.refused), bool(result.late), data.raw if data else b"")
+
+    def wait(self, timeout: float | None = None) -> Result | None:
+        """The next result, waited for; None when the loop has ended and all were taken. Timeout when the time is over."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            found = self.next()
+            if found is not None:
+                return found
+            if not self.statistics().running:
+                return self.next()
+            left = None if end is None else max(0.0, end - time.monotonic())
+            code = library.doorbell_loop_wait(self._session.at, self.handle, nanoseconds(left))
+            if code == TIMEOUT and end is not None and time.monotonic() >= end:
+                raise Timeout("no result in time", TIMEOUT)
+            if code and code != TIMEOUT:
+                raise failed(code)
+
+    def __iter__(self):
+        """Results until the loop has ended."""
+        while True:
+            found = self.wait()
+            if found is None:
+                return
+            yield found
+
+    def statistics(self) -> Statistics:
+        """What it has done so far; at any time."""
+        of, text = Loop_statistics(sizeof(Loop_statistics)), create_string_buffer(512)
+        check(library.doorbell_loop_statistics(self._session.at, self.handle, byref(of), text, len(text)))
+        us = [getattr(of, f"{what}_{which}_ns") / 1e3 for what in ("done", "wake") for which in ("p50", "p99", "p999", "max")]
+        return Statistics(of.frames, of.missed, of.late, of.skipped, of.starved, of.overruns, of.busy, us[0], us[1], us[2], us[3], us[4], us[5], us[6], us[7],
+                          of.state == 1, text.value.decode(errors="replace"))
+
+    def fileno(self) -> int:
+        """A descriptor for select and epoll: readable when results were signalled. wait() makes it unreadable again."""
+        descriptor = ctypes.c_int32()
+        check(library.doorbell_loop_descriptor(self._session.at, self.handle, byref(descriptor)))
+        return descriptor.value
+
+    def stop(self) -> Statistics:
+        """Stops it, within a tenth of a second. Results can still be taken."""
+        check(library.doorbell_loop_stop(self._session.at, self.handle))
+        return self.statistics()
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            self._keep = None
+
+
+def _some(seconds: float) -> int:
+    """Nanoseconds; 0 would be no time."""
+    nanoseconds = int(seconds * 1e9)
+    if nanoseconds <= 0:
+        raise ValueError("times of a loop are above 0")
+    return nanoseconds
+
+
+def _part(thing: Any) -> tuple[Buffer | None, int, int]:
+    if thing is None:
+        return None, 0, 0
+    if isinstance(thing, Buffer):
+        return thing, 0, thing.nbytes
+    buffer, offset, nbytes = thing
+    if not isinstance(buffer, Buffer):
+        raise TypeError("source and sink are buffers of allocate(): CUDA's memory may be freed under the loop")
+    return buffer, offset, nbytes
+
