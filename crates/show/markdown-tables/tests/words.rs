@@ -80,3 +80,13 @@ fn the_readmes_intervals_are_in_the_pages_that_it_links() {
     }
     assert!(seen >= 6, "{seen} intervals");
 }
+
+#[test]
+fn the_index_of_evidence_names_each_page() {
+    let folder = root().join("docs/results");
+    let index = fs::read_to_string(folder.join("README.md")).unwrap();
+    for entry in fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(!name.ends_with(".md") || name == "README.md" || index.contains(&format!("({name})")), "{name}");
+    }
+}
