@@ -36,6 +36,10 @@ def _load():
         except OSError as error:
             reasons.append(str(error))
             continue
+        missing = [name for name in FUNCTIONS if not hasattr(library, name)]
+        if missing:
+            reasons.append(f"{place}: it is of another version than this package, without {missing[0]}")
+            continue
         for name, (answer, arguments) in FUNCTIONS.items():
             function = getattr(library, name)
             function.argtypes, function.restype = arguments, answer

@@ -1,11 +1,12 @@
 //! The commands of the README and the guides, run as they are printed, on the software GPU where they need one.
 //!
-//! Every one of them is here: run, or named with the reason why not. (Whether the command line takes its arguments is checked of
-//! all, in `src/printed.rs`.)
+//! Every one of them is here: run, or named with the reason why not, or in a block that is marked `# needs a GPU`. (Whether the
+//! command line takes its arguments is checked of all, in `src/printed.rs`. `tutorials.rs` runs whole pages.)
 
 mod pages;
 
 use pages::Printed;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -13,12 +14,8 @@ use std::process::{Command, Output};
 /// What is added so that a command runs here and in a moment: how it begins, a part of it, and what stands there instead.
 const HERE: &[(&str, &str, &str)] = &[
     ("doorbell record --locks -o a.doorbell doorbell sample starve", "", " --duration 300ms"),
-    ("doorbell run --lock-policy plan.toml doorbell sample starve", "", " --duration 300ms"),
-    ("doorbell run --lock-policy plan.toml --report doorbell sample starve", "", " --duration 300ms"),
-    ("doorbell sample starve --threads 32", "", " --duration 300ms"),
-    ("doorbell run --lock-policy phase-fair doorbell sample starve --threads 32", "", " --duration 300ms"),
+    ("doorbell run --lock-policy phase-fair doorbell sample starve", "", " --duration 300ms"),
     ("doorbell show --locks a.doorbell", "", ""),
-    ("doorbell plan a.doorbell", "", ""),
     ("doorbell doctor", "", ""),
     ("doorbell show", "", ""),
     ("doorbell record --locks ./app", "", ""),
@@ -47,16 +44,8 @@ const HERE: &[(&str, &str, &str)] = &[
 
 /// Commands that are only parsed, by how they begin, and why.
 const NOT_RUN: &[(&str, &str)] = &[
-    ("doorbell selftest --launches", "needs CUDA"),
-    ("doorbell selftest", "its own test runs it on the software GPU"),
     ("doorbell demo", "its own test runs it (demo)"),
-    ("cargo run --release -- demo", "the same, and a build"),
     ("doorbell record python3 train.py", "needs PyTorch and a GPU"),
-    ("doorbell record --calls -o python3.doorbell python3 train.py", "needs PyTorch and a GPU"),
-    (
-        "doorbell record --calls --capture",
-        "needs PyTorch and a GPU, or a server; a test of its own records parts (pauses)",
-    ),
     ("doorbell why stall.doorbell", "a file of a stall; a test of its own makes some (last)"),
     ("doorbell show --copies --call", "the recording that is there has no calls"),
     ("doorbell record --dormant", "a server; its own test attaches to a program (attach)"),
@@ -68,16 +57,6 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("doorbell attach 1234", "the server of the line before"),
     ("doorbell show --calls slow.doorbell", "the recording of the line before"),
     ("doorbell top", "nothing is being recorded; its own test looks at a program (attach)"),
-    (
-        "doorbell record --gpu-times -o run.doorbell python3 train.py",
-        "needs PyTorch and a GPU; its own test records times (gpu_times)",
-    ),
-    ("doorbell show run.doorbell", "the recording of the line before"),
-    ("doorbell export --perfetto run.doorbell", "the same recording; its own test exports one (gpu_times)"),
-    ("doorbell export --kineto run.doorbell", "the same recording; its own test exports one (gpu_times)"),
-    ("doorbell export --parquet run.doorbell", "the same recording; its own test exports one (gpu_times)"),
-    ("doorbell record --python python3 train.py", "needs PyTorch and a GPU; its own test records Python (python)"),
-    ("doorbell show --python python3.doorbell", "the recording that is there has no Python frames"),
     ("doorbell show --locks job/job.rank2.doorbell", "needs a job; its own test records some (fleet)"),
     ("doorbell why job/job.rank2.doorbell", "the same"),
     ("docker run", "needs a container engine"),
@@ -87,10 +66,6 @@ const NOT_RUN: &[(&str, &str)] = &[
     ),
     ("doorbell bench smoke", "half a minute; other tests run it in part"),
     ("doorbell bench crossover", "minutes on a GPU"),
-    ("doorbell bench crossover --variant auto", "minutes on a GPU"),
-    ("doorbell bench crossover --variant routes", "minutes on a GPU"),
-    ("doorbell bench setups --variant launches", "needs CUDA"),
-    ("doorbell bench gate.toml", "needs CUDA"),
     ("doorbell bench device --variant fpga", "a card, or QEMU for minutes"),
     ("doorbell bench device --variant sweep", "needs a card"),
     ("doorbell bench worst --variant interference", "minutes on a GPU"),
@@ -99,9 +74,6 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("doorbell bench saturate", "minutes; its own test runs a small plan (saturate)"),
     ("doorbell bench p2p", "needs two GPUs; its own test runs it on the software GPU"),
     ("doorbell calibrate", "minutes on a GPU; its own test runs it on the software GPU"),
-    ("doorbell show --nvtx", "needs ranges; its own test records some (nvtx)"),
-    ("doorbell show --launches --range", "the same"),
-    ("doorbell show --copies --range", "the same"),
     ("doorbell compare", "needs two runs; its own test makes them (compare)"),
     ("doorbell report", "needs runs; its own test makes them (report)"),
     ("doorbell soak", "minutes to hours; its own test runs it for seconds (soak)"),
@@ -110,18 +82,21 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("doorbell files read model.bin --via cufile", "needs cuFile"),
 ];
 
-/// How it runs here; `None` where it does not.
-fn here(printed: &Printed) -> Option<String> {
+/// How it runs here; `None` where it does not. `used` gets the entry that says so.
+fn here(printed: &Printed, used: &mut BTreeSet<&'static str>) -> Option<String> {
     let line = &printed.line;
-    let longest =
-        |starts: &mut dyn Iterator<Item = &'static str>| starts.filter(|s| line.starts_with(s)).map(str::len).max();
+    let longest = |starts: &mut dyn Iterator<Item = &'static str>| {
+        starts.filter(|start| line.starts_with(start)).max_by_key(|start| start.len())
+    };
     let run = longest(&mut HERE.iter().map(|(start, ..)| *start));
     let not = longest(&mut NOT_RUN.iter().map(|(start, _)| *start));
     assert!(run.is_some() || not.is_some(), "{}: `{line}` is neither run nor named with a reason", printed.at);
-    if not > run {
+    if not.map(str::len) > run.map(str::len) {
+        used.extend(not);
         return None;
     }
-    let (_, part, instead) = HERE.iter().find(|(start, ..)| line.starts_with(start) && Some(start.len()) == run)?;
+    used.extend(run);
+    let (_, part, instead) = HERE.iter().find(|(start, ..)| Some(*start) == run)?;
     let (command, rest) = line
         .split_once([';', '|', '>', '&'])
         .map_or((line.as_str(), ""), |(command, _)| (command, &line[command.len()..]));
@@ -162,9 +137,10 @@ fn place() -> tempfile::TempDir {
 #[test]
 fn what_the_pages_print_runs() {
     let (mut page, mut dir, mut ran) = (String::new(), place(), 0);
-    for printed in pages::all() {
+    let mut used = BTreeSet::new();
+    for printed in pages::all().into_iter().filter(|printed| !printed.of_tutorial && !printed.needs_gpu) {
         // What is printed with its output is printed without it, too, or is of a machine with a GPU.
-        let Some(line) = here(&printed).filter(|_| !printed.has_output) else { continue };
+        let Some(line) = here(&printed, &mut used).filter(|_| !printed.has_output) else { continue };
         let name = printed.at.split(':').next().unwrap_or_default();
         if page != name {
             (page, dir) = (name.to_owned(), place());
@@ -183,4 +159,7 @@ fn what_the_pages_print_runs() {
         ran += 1;
     }
     assert!(ran > 20, "{ran} ran");
+    let all = HERE.iter().map(|(start, ..)| *start).chain(NOT_RUN.iter().map(|(start, _)| *start));
+    let unused: Vec<&str> = all.filter(|start| !used.contains(start)).collect();
+    assert!(unused.is_empty(), "no page prints these: {unused:?}");
 }

@@ -19,7 +19,7 @@ fn pages_in(folder: &str) -> Vec<PathBuf> {
 
 /// All pages for people.
 fn pages() -> Vec<PathBuf> {
-    let folders = [".", "docs/results", "docs/guides", "docs/reference", "docs/how-it-works"];
+    let folders = [".", "docs/results", "docs/tutorials", "docs/guides", "docs/reference", "docs/how-it-works"];
     folders.iter().flat_map(|folder| pages_in(folder)).collect()
 }
 

@@ -1,5 +1,5 @@
-//! The commands that the README and the guides print, as they print them.
-#![allow(dead_code, reason = "each of the two tests uses a part")]
+//! The commands that the README, the tutorials and the guides print, as they print them.
+#![allow(dead_code, reason = "each of the three tests uses a part")]
 
 use std::path::{Path, PathBuf};
 
@@ -12,18 +12,59 @@ pub struct Printed {
     pub line: String,
     /// With what it printed below it.
     pub has_output: bool,
+    /// In a block that is marked so.
+    pub needs_gpu: bool,
+    /// `tests/tutorials.rs` runs its page from the first block to the last.
+    pub of_tutorial: bool,
+}
+
+/// The first line of a block of commands that only a machine with a GPU can run.
+pub const NEEDS_GPU: &str = "# needs a GPU";
+
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
+}
+
+fn folder(name: &str) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> = std::fs::read_dir(root().join(name)).unwrap().map(|e| e.unwrap().path()).collect();
+    all.retain(|path| path.extension().is_some_and(|e| e == "md"));
+    all.sort();
+    all
+}
+
+/// Pages whose blocks a reader runs from the first to the last.
+pub fn tutorials() -> Vec<PathBuf> {
+    let mut pages = folder("docs/tutorials");
+    pages.push(root().join("docs/guides/starved-thread.md"));
+    pages
+}
+
+/// A fence of a page.
+pub struct Block {
+    pub kind: String,
+    /// Of its first line in the page.
+    pub line: usize,
+    pub lines: Vec<String>,
+}
+
+pub fn blocks(page: &Path) -> Vec<Block> {
+    let text = std::fs::read_to_string(page).unwrap();
+    let (mut blocks, mut open) = (Vec::new(), None::<Block>);
+    for (n, line) in text.lines().enumerate() {
+        match (line.strip_prefix("```"), &mut open) {
+            (Some(_), Some(_)) => blocks.extend(open.take()),
+            (Some(kind), None) => open = Some(Block { kind: kind.trim().into(), line: n + 2, lines: Vec::new() }),
+            (None, Some(block)) => block.lines.push(line.into()),
+            (None, None) => {}
+        }
+    }
+    blocks
 }
 
 /// Lines of fences that are no programs or files, and indented lines, that call doorbell; in the pages' order.
 pub fn all() -> Vec<Printed> {
-    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
-    let mut pages = vec![root.join("README.md")];
-    let folder = |name: &str| -> Vec<PathBuf> {
-        let mut all: Vec<PathBuf> = std::fs::read_dir(root.join(name)).unwrap().map(|e| e.unwrap().path()).collect();
-        all.retain(|path| path.extension().is_some_and(|e| e == "md"));
-        all.sort();
-        all
-    };
+    let mut pages = vec![root().join("README.md")];
+    pages.extend(folder("docs/tutorials"));
     pages.extend(folder("docs/guides"));
     pages.iter().flat_map(|page| of_page(page)).collect()
 }
@@ -31,13 +72,16 @@ pub fn all() -> Vec<Printed> {
 fn of_page(page: &Path) -> Vec<Printed> {
     let text = std::fs::read_to_string(page).unwrap();
     let name = page.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut fence: Option<String> = None;
+    let of_tutorial = tutorials().iter().any(|tutorial| tutorial == page);
+    let (mut fence, mut needs_gpu) = (None::<String>, false);
     let mut found = Vec::new();
     for (n, line) in text.lines().enumerate() {
         if let Some(kind) = line.trim_start().strip_prefix("```") {
             fence = if fence.is_some() { None } else { Some(kind.trim().to_owned()) };
+            needs_gpu = false;
             continue;
         }
+        needs_gpu |= fence.is_some() && line == NEEDS_GPU;
         let line = match fence.as_deref() {
             // What was printed stands below it.
             Some("text") => line.strip_prefix("$ "),
@@ -47,7 +91,8 @@ fn of_page(page: &Path) -> Vec<Printed> {
         };
         let Some(line) = line.map(without_comment).filter(|line| calls_doorbell(line)) else { continue };
         let has_output = fence.as_deref() == Some("text");
-        found.push(Printed { at: format!("{name}:{}", n + 1), line: line.to_owned(), has_output });
+        let at = format!("{name}:{}", n + 1);
+        found.push(Printed { at, line: line.to_owned(), has_output, needs_gpu, of_tutorial });
     }
     found
 }
