@@ -13,13 +13,13 @@ pub(crate) fn take(wished: &Scheduling, memory: &Memory) -> (Placement, Vec<Stri
     let mut refused = Vec::new();
     if given.cpu != wished.cpu || given.fifo != fifo {
         // (It may also say what SCHED_FIFO is not.)
-        refused.extend(given.notes.iter().filter(|note| note.contains("was not given")).cloned());
+        refused.extend(given.notes.iter().filter(|note| note.contains("was refused")).cloned());
     }
     if let Class::Deadline { runtime, deadline, period } = wished.class
         && let Err(error) = placement::deadline::enter(runtime, deadline, period)
     {
         refused.push(format!(
-            "SCHED_DEADLINE was not given: {error} (needs CAP_SYS_NICE, a thread that may run on all CPUs, and as much of their time)"
+            "SCHED_DEADLINE was refused: {error} (needs CAP_SYS_NICE, a thread that may run on all CPUs, and as much of their time)"
         ));
     }
     if wished.lock_memory {

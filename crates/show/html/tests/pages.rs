@@ -244,8 +244,11 @@ fn a_step_of_the_clock_an_overlap_and_a_maximum_are_no_findings() {
         document(vec![run])
     };
     let shaded = |d: &Document| {
-        let cells =
-            d.tables().filter(|t| t.caption.contains("while a load runs")).flat_map(|t| &t.rows).flat_map(|r| &r.cells);
+        let cells = d
+            .tables()
+            .filter(|t| t.caption.contains("while each load runs"))
+            .flat_map(|t| &t.rows)
+            .flat_map(|r| &r.cells);
         cells.filter(|c| matches!(c.mark, html::document::Mark::Heat(_))).count()
     };
     // One step of 10 ns, in intervals without any width: the medians of all rounds were the same.
