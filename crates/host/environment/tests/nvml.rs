@@ -12,7 +12,7 @@ const GPU: Gpu<'static> = Gpu::Real { pci: Some("0000:41:00.0") };
 /// Started by the tests, with the fake NVML first in the library path.
 #[test]
 #[ignore = "a program that the tests start"]
-fn run_a_measurement() {
+fn plays_a_measurement() {
     let environment = Environment::gather(GPU, None, Vec::new());
     let counters = Counters::begin(GPU, None);
     std::thread::sleep(Duration::from_millis(300));
@@ -37,7 +37,7 @@ fn run_a_measurement() {
 /// The same.
 #[test]
 #[ignore = "a program that the tests start"]
-fn run_readings_of_the_link() {
+fn plays_readings_of_the_link() {
     let mut link = LinkCounters::open(GPU).expect("the test's NVML");
     // Time between two counted spans may be long.
     link.look(true);
@@ -66,7 +66,7 @@ fn run_readings_of_the_link() {
 /// The same, with a reading thread.
 #[test]
 #[ignore = "a program that the tests start"]
-fn run_a_metered_cell() {
+fn plays_a_metered_cell() {
     let cpus = placement::affinity().expect("the CPUs of this thread");
     let counters = Counters::follow(GPU, None, &cpus);
     std::thread::sleep(Duration::from_millis(300));
@@ -87,7 +87,7 @@ fn run_a_metered_cell() {
 /// The same, for the GPU with that UUID: NVML numbers GPUs by bus addresses, the driver in a different order.
 #[test]
 #[ignore = "a program that the tests start"]
-fn run_readings_of_another_gpu() {
+fn plays_readings_of_another_gpu() {
     let uuid = 0x00112233_44556677_8899aabb_ccddeeffu128.to_be_bytes();
     let mut link = LinkCounters::of_uuid(uuid).expect("the test's NVML");
     link.look(false);
@@ -103,7 +103,7 @@ fn run_readings_of_another_gpu() {
 
 /// The program's output with the fake NVML; `None` without a compiler.
 fn said(with: &[(&str, &str)]) -> Option<serde_json::Value> {
-    run("run_a_measurement", with)
+    run("plays_a_measurement", with)
 }
 
 fn run(program: &str, with: &[(&str, &str)]) -> Option<serde_json::Value> {
@@ -163,7 +163,7 @@ fn was_late(said: &serde_json::Value) -> bool {
 
 #[test]
 fn a_metered_cell_has_the_bytes_of_counters_that_come_round_every_71_ms() {
-    let Some(said) = run("run_a_metered_cell", &[("NVML_LINE_RATE", "1")]) else { return };
+    let Some(said) = run("plays_a_metered_cell", &[("NVML_LINE_RATE", "1")]) else { return };
     assert_eq!(said["counted"], said["values"], "{said}");
     if was_late(&said) {
         assert_eq!(said["by"], "Some(Rates)", "{said}");
@@ -179,12 +179,12 @@ fn a_metered_cell_has_the_bytes_of_counters_that_come_round_every_71_ms() {
 #[test]
 fn a_metered_cell_falls_back_to_rates_with_a_reason() {
     let without_fields = ("NVML_WITHOUT_FIELDS", "1");
-    let Some(said) = run("run_a_metered_cell", &[without_fields]) else { return };
+    let Some(said) = run("plays_a_metered_cell", &[without_fields]) else { return };
     assert_eq!((&said["by"], &said["looks"]), (&"Some(Rates)".into(), &2.into()));
     assert!(said["why"].as_str().is_some_and(|why| why.starts_with("NVML: ")), "{said}");
     let [to, from] = [0, 1].map(|n| said["counted"][n].as_f64().expect("a number"));
     assert!((to / from - 20.0).abs() < 1e-6 && to >= 0.3 * 1000.0 * f64::from(1 << 20), "{said}");
-    let Some(said) = run("run_a_metered_cell", &[without_fields, ("NVML_WITHOUT_GPM", "1")]) else { return };
+    let Some(said) = run("plays_a_metered_cell", &[without_fields, ("NVML_WITHOUT_GPM", "1")]) else { return };
     assert_eq!((&said["by"], &said["values"]), (&"None".into(), &serde_json::json!([null, null])));
     assert!(said["why"].as_str().is_some_and(|why| why.contains("; GPM: this GPU has no GPM")), "{said}");
     assert!(said["missing"].to_string().contains("no GPM"), "{said}");
@@ -202,7 +202,7 @@ fn a_gpu_without_gpm_has_rates_under_another_name() {
 
 #[test]
 fn counters_that_come_round_are_followed_and_samples_are_rates() {
-    let Some(said) = run("run_readings_of_the_link", &[]) else { return };
+    let Some(said) = run("plays_readings_of_the_link", &[]) else { return };
     let mib = f64::from(1 << 20);
     // On a busy machine readings may be too far apart for a 32-bit counter to be certain; then the reason mentions it.
     if let Some(why) = said["why"].as_str() {
@@ -215,7 +215,7 @@ fn counters_that_come_round_are_followed_and_samples_are_rates() {
     }
     assert!(said["samples"].as_u64().is_some_and(|n| n >= 1), "{said}");
     assert_eq!(said["rates"], serde_json::json!([1000.0 * mib, 50.0 * mib]));
-    let Some(without) = run("run_readings_of_the_link", &[("NVML_WITHOUT_FIELDS", "1")]) else { return };
+    let Some(without) = run("plays_readings_of_the_link", &[("NVML_WITHOUT_FIELDS", "1")]) else { return };
     assert!(
         without["counted"].is_null() && without["why"].as_str().is_some_and(|why| why.starts_with("NVML: ")),
         "{without}"
@@ -224,7 +224,7 @@ fn counters_that_come_round_are_followed_and_samples_are_rates() {
 
 #[test]
 fn the_counters_are_those_of_the_gpu_of_that_uuid() {
-    let Some(said) = run("run_readings_of_another_gpu", &[]) else { return };
+    let Some(said) = run("plays_readings_of_another_gpu", &[]) else { return };
     let none = said["none"].as_str().expect("a reason");
     assert!(none.starts_with("no GPU GPU-07070707-0707-0707-0707-070707070707"), "{none}");
     // On a busy machine readings may be too far apart for a 32-bit counter to be certain; then the reason mentions it.

@@ -19,7 +19,7 @@ pub const USERD: u64 = 512;
 
 /// What the tap needs of one channel. (No two share a cache line: a launch writes to its channel while other threads launch on the next.)
 #[derive(Clone, Copy)]
-#[repr(align(128))]
+#[repr(align(64))]
 pub struct Channel {
     /// Where the program writes its GPFIFO entries (a shadow, or the thing itself); 0 when it is not mapped.
     pub ring: u64,
@@ -111,8 +111,7 @@ impl Channel {
     }
 }
 
-/// Processors fetch lines in pairs of 64 bytes.
-const _: () = assert!(align_of::<Channel>() == 128);
+const _: () = assert!(align_of::<Channel>() == 64);
 
 struct Table(UnsafeCell<[Channel; SLOTS]>);
 // SAFETY: element i is touched under slot i's claim only.
