@@ -349,13 +349,14 @@ class Copies:
 
     def released(self, row, length):
         """The same, by functions that let go of the GIL."""
-        submit, wait, handle = _library.library.doorbell_submit, _library.library.doorbell_wait, self.down.handle
+        submit, wait = _library.library.doorbell_transfer_async, _library.library.doorbell_wait
+        session, handle = self.down._session.at, self.down.handle
         start = end = clock()
         while end - start < length and not self.interrupted:
             self.renew(self.data)
             ticket = c_uint64()
             before = clock()
-            code = submit(handle, byref(ticket)) or wait(ticket, _header.FOREVER)
+            code = submit(session, handle, None, byref(ticket)) or wait(session, ticket, _header.FOREVER)
             end = clock()
             _library.check(code)
             row.of["released"].append(end - before)

@@ -104,7 +104,7 @@ fn frames_are_consumed_one_after_the_other() {
     };
     assert!(refused("frames", &Wanted::of(5000)).contains("whole pages"));
     let random = Wanted { random_addresses: true, ..Wanted::of(4096) };
-    assert!(refused("frames", &random).contains("one after the other"));
+    assert!(refused("frames", &random).contains("to their buffers in order"));
     assert!(open(&machine, &What::Call("frames(65)".into()), &Wanted::of(4096)).is_err());
 }
 
