@@ -319,15 +319,7 @@ impl From<GpuTime> for Last {
 pushbuf::snapshot!(Ran { qmd, number });
 pushbuf::snapshot!(Last { earliest, end });
 
-impl Snapshot for Latest {
-    fn save(&self, to: &mut Vec<u8>) {
-        self.0.save(to);
-    }
-
-    fn load(from: &mut &[u8]) -> Option<Latest> {
-        Snapshot::load(from).map(Latest)
-    }
-}
+pushbuf::snapshot!(Latest(_));
 
 pushbuf::snapshot!(Running { last, early, latest, waited, wrote, moved, moved_by, not_before, own, launched, copied });
 

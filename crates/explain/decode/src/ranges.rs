@@ -33,15 +33,7 @@ struct Text {
 pushbuf::snapshot!(Key { domain, text });
 pushbuf::snapshot!(Text { text, cut });
 
-impl Snapshot for Texts {
-    fn save(&self, to: &mut Vec<u8>) {
-        self.0.save(to);
-    }
-
-    fn load(from: &mut &[u8]) -> Option<Texts> {
-        Snapshot::load(from).map(Texts)
-    }
-}
+pushbuf::snapshot!(Texts(_));
 
 /// Texts that are kept, at most.
 const TEXTS: usize = 1 << 17;

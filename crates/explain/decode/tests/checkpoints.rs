@@ -156,17 +156,7 @@ fn busy(turns: u64) -> Tape {
 
 fn all(dir: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
-    let tapes = [
-        busy(400),
-        synthetic::one_of_everything(),
-        synthetic::late_and_uncopied(),
-        synthetic::calls_and_locks(),
-        synthetic::kernel_times(),
-        synthetic::copy_times(),
-        synthetic::two_gpus(),
-        synthetic::two_ranks(),
-    ];
-    for (i, mut tape) in tapes.into_iter().enumerate() {
+    for (i, mut tape) in [busy(400)].into_iter().chain(synthetic::of_every_kind()).enumerate() {
         all.push(dir.join(i.to_string()));
         tape.write(&all[i]);
     }

@@ -26,16 +26,7 @@ fn stored(path: &Path) -> String {
 /// Recordings of all kinds.
 fn all(dir: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
-    let tapes = [
-        synthetic::one_of_everything(),
-        synthetic::late_and_uncopied(),
-        synthetic::calls_and_locks(),
-        synthetic::kernel_times(),
-        synthetic::copy_times(),
-        synthetic::two_gpus(),
-        synthetic::two_ranks(),
-    ];
-    for (i, mut tape) in tapes.into_iter().enumerate() {
+    for (i, mut tape) in synthetic::of_every_kind().into_iter().enumerate() {
         // (Of a number that no decimal of few digits is.)
         tape.end.iter_mut().for_each(|end| end.seconds = 0.1 + 0.2 + i as f64 / 3.0);
         all.push(dir.join(i.to_string()));

@@ -8,7 +8,8 @@ extern crate std;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
-use alloc::vec::Vec;
+#[doc(hidden)] // for the macro: pushbuf has no std
+pub use alloc::vec::Vec;
 use core::hash::Hash;
 use core::ops::Range;
 use std::collections::{HashMap, HashSet};
@@ -21,12 +22,23 @@ pub trait Snapshot: Sized {
     fn load(from: &mut &[u8]) -> Option<Self>;
 }
 
-/// Implements [`Snapshot`] for a struct by a list of all its fields.
+/// Implements [`Snapshot`] for a struct by a list of all its fields, or for one with a single field without a name: `snapshot!(Name(_))`.
 #[macro_export]
 macro_rules! snapshot {
+    ($type:ident(_)) => {
+        impl $crate::snapshot::Snapshot for $type {
+            fn save(&self, to: &mut $crate::snapshot::Vec<u8>) {
+                $crate::snapshot::Snapshot::save(&self.0, to);
+            }
+
+            fn load(from: &mut &[u8]) -> Option<Self> {
+                $crate::snapshot::Snapshot::load(from).map(Self)
+            }
+        }
+    };
     ($type:ty { $($field:ident),* $(,)? }) => {
         impl $crate::snapshot::Snapshot for $type {
-            fn save(&self, to: &mut ::std::vec::Vec<u8>) {
+            fn save(&self, to: &mut $crate::snapshot::Vec<u8>) {
                 $($crate::snapshot::Snapshot::save(&self.$field, to);)*
             }
 

@@ -503,6 +503,11 @@ pub fn fill(dst: u64, value: u32, elements: u32) -> Vec<u32> {
     w.as_slice().to_vec()
 }
 
+/// All small tapes of this module.
+pub fn of_every_kind() -> [Tape; 7] {
+    [one_of_everything(), late_and_uncopied(), calls_and_locks(), kernel_times(), copy_times(), two_gpus(), two_ranks()]
+}
+
 /// A small tape with one of everything, for texts.
 pub fn one_of_everything() -> Tape {
     let mut t = Tape::new();

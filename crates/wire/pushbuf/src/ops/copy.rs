@@ -2,8 +2,6 @@
 
 use super::{Component, Copy, Fill, Layout, Origin, Remap, Semaphore, Space, Transfer, What, address};
 use crate::semaphore::{Operation, Reduction};
-use crate::snapshot::Snapshot;
-use alloc::vec::Vec;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Registers {
@@ -17,17 +15,7 @@ pub(super) struct Registers {
     unknown: u16,
 }
 
-impl Snapshot for Registers {
-    fn save(&self, to: &mut Vec<u8>) {
-        let Registers { semaphore, transfer, const_a, const_b, components, unknown } = *self;
-        (semaphore, transfer, const_a, const_b, components, unknown).save(to);
-    }
-
-    fn load(from: &mut &[u8]) -> Option<Registers> {
-        let (semaphore, transfer, const_a, const_b, components, unknown) = Snapshot::load(from)?;
-        Some(Registers { semaphore, transfer, const_a, const_b, components, unknown })
-    }
-}
+crate::snapshot!(Registers { semaphore, transfer, const_a, const_b, components, unknown });
 
 const CONST_A: u16 = 1 << 12;
 const CONST_B: u16 = 1 << 13;

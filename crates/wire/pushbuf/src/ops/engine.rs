@@ -130,16 +130,7 @@ struct Registers {
 
 const PCAS: u16 = 1 << 7;
 
-impl Snapshot for Host {
-    fn save(&self, to: &mut Vec<u8>) {
-        (self.old, self.new, self.unknown).save(to);
-    }
-
-    fn load(from: &mut &[u8]) -> Option<Host> {
-        let (old, new, unknown) = Snapshot::load(from)?;
-        Some(Host { old, new, unknown })
-    }
-}
+crate::snapshot!(Host { old, new, unknown });
 
 impl Registers {
     fn save(&self, to: &mut Vec<u8>) {

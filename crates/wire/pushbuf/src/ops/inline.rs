@@ -3,13 +3,13 @@
 //! The CUDA driver writes a launch's QMD by an inline copy and then names its address. So the words of recent copies are remembered, in buffers of
 //! fixed size: the newest [`RECORDS`] copies, the first [`WORDS_EACH`] words of each, [`WORDS`] words in all.
 
+use crate::snapshot::Snapshot;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use super::{At, Inline, Layout, Origin, Purpose, Semaphore, Span, address};
 use crate::semaphore::{Operation, Reduction};
-use crate::snapshot::Snapshot;
 
 pub(super) const RECORDS: usize = 64;
 pub(super) const WORDS_EACH: u32 = 4096;
@@ -80,17 +80,7 @@ pub(super) struct Registers {
     unknown: u8,
 }
 
-impl Snapshot for Registers {
-    fn save(&self, to: &mut Vec<u8>) {
-        let Registers { line_length, line_count, upper, lower, pitch, semaphore, unknown } = *self;
-        (line_length, line_count, upper, lower, pitch, semaphore, unknown).save(to);
-    }
-
-    fn load(from: &mut &[u8]) -> Option<Registers> {
-        let (line_length, line_count, upper, lower, pitch, semaphore, unknown) = Snapshot::load(from)?;
-        Some(Registers { line_length, line_count, upper, lower, pitch, semaphore, unknown })
-    }
-}
+crate::snapshot!(Registers { line_length, line_count, upper, lower, pitch, semaphore, unknown });
 
 impl Registers {
     pub(super) fn write(&mut self, offset: u16, value: u32) {
