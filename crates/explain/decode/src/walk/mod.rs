@@ -65,14 +65,14 @@ pub(crate) fn walk_to(
     sink: &mut impl Sink,
     places: &mut impl Places,
 ) -> Result<Outcome, InsightError> {
-    let start = sink.from().and_then(|from| checkpoints::before(recording, from));
     let mut w = Walk::new(recording)?;
-    let from = start.and_then(|start| match w.load(&start.calls, &start.state) {
-        Some(()) => Some(start.position),
-        None => None,
-    });
-    if from.is_none() {
-        w = Walk::new(recording)?;
+    let mut from = None;
+    if let Some(start) = sink.from().and_then(|from| checkpoints::before(recording, from)) {
+        match w.load(&start.calls, &start.state) {
+            Some(()) => from = Some(start.position),
+            // (A part of it may have been loaded.)
+            None => w = Walk::new(recording)?,
+        }
     }
     let notes = places.apart().is_some();
     // (Those that wait for their turn are given when the walk ends, or before.)
