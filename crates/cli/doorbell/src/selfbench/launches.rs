@@ -10,7 +10,7 @@ use std::process::ExitCode;
 /// Measure many launches a second: what is lost, and what each costs
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = Page::examples(&[("doorbell selfbench launches --at-most 3000", "fails if the agent adds more instructions to a launch")])
+    after_help = Page::examples(&[("doorbell selfbench launches --most-instructions 3000", "fails if the agent adds more instructions to a launch")])
     .text("Threads launch on the software GPU as fast as they can, bare and recorded. `instructions` are what the agent adds to a \
            launch, by single steps: the same on every machine. `recorder` is the CPU time of its threads for each launch. \
            The rates are of this machine, of which the software GPU takes a part.")
