@@ -246,11 +246,8 @@ class CUDAGraph(_Torchs):
         # The time in the stream decides; the CPU's where that makes no difference.
         quicker = by_doorbell < by_cuda * 0.995 or by_doorbell <= by_cuda * 1.005 and call_by_doorbell < call_by_cuda
         why = f"{by_cuda:.1f} us in the stream by CUDA, {by_doorbell:.1f} by doorbell; the call {call_by_cuda:.1f} and {call_by_doorbell:.1f} us"
-        if quicker:
-            self._turns, self.way, self.why = None, "doorbell", why
-        else:
-            # Nothing is amiss: no warning.
-            self.way, self.why, self._turns = "cuda", why, None
+        # (No warning if it is CUDA: nothing is amiss.)
+        self._turns, self.way, self.why = None, "doorbell" if quicker else "cuda", why
 
     def _replay_by(self, way: str) -> None:
         if way == "cuda":

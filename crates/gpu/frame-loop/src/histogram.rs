@@ -3,6 +3,7 @@
 //! A bucket is at most 1/32 of its values wide, and a percentile is the largest value of its bucket: at most 1/32 too large, never too small. (The
 //! histograms of `statistics` and `decode` are for one thread.)
 
+use crate::source::{add, read};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Steps to the power of two, and their logarithm.
@@ -52,8 +53,6 @@ fn largest(bucket: usize) -> u64 {
 impl Buckets {
     /// By the one thread that adds: plain loads and stores.
     pub(crate) fn add(&self, value: u64) {
-        let add =
-            |to: &AtomicU64, more: u64| to.store(to.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
         let first = self.count.load(Ordering::Relaxed) == 0;
         if first || value < self.min.load(Ordering::Relaxed) {
             self.min.store(value, Ordering::Relaxed);
@@ -67,7 +66,6 @@ impl Buckets {
     }
 
     pub(crate) fn read(&self) -> Distribution {
-        let read = |from: &AtomicU64| from.load(Ordering::Relaxed);
         Distribution {
             count: read(&self.count),
             sum: read(&self.sum),

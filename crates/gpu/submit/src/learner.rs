@@ -73,7 +73,6 @@ impl Session {
         let (place, used) = LEARNER.decode(now.opening(), learner.0)?;
         let mut lessons = self.lessons();
         let Lesson { learning, exec, lane } = Place::find(&mut lessons, place, used).ok_or_else(|| LEARNER.wrong())?;
-        let mut learnt = false;
         let graph = self.learn(&setup, (now, *lane), |context, watched, channel| {
             // SAFETY: the caller's of `learner`.
             let mut by_cuda = unsafe { OnStream::new(context, *exec as *mut c_void, stream) };
@@ -81,10 +80,9 @@ impl Session {
             // SAFETY: the caller's of `learner`.
             let step = unsafe { launch::Graph::learn_on(learning, watched, channel, &mut by_cuda) };
             *launched = by_cuda.was_taken();
-            learnt = matches!(step, Ok(Some(_)));
             step.map(|graph| graph.map(Form::One)).map_err(|error| because(error, by_cuda))
         })?;
-        if learnt {
+        if graph.is_some() {
             *learning = Learning::new();
         }
         Ok(graph)
