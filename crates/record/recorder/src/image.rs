@@ -172,40 +172,63 @@ impl Image {
                 }
                 break;
             }
+            let lost = bytes.len();
             // Copied, out of the program's reach.
             let mut chunk = out.room();
             chunk.extend_from_slice(bytes.get(..CHUNK + MAX_EVENT).unwrap_or(bytes));
-            let n = events_of_one_thread(&chunk, CHUNK);
+            let (threads, waits) = self.take(i, &chunk, out);
+            let n = threads.iter().map(|(_, n)| n).sum();
+            taken += n;
+            if n > 0 {
+                chunk.truncate(n);
+                out.events(self.index, threads, chunk);
+            } else {
+                out.keep(chunk);
+            }
+            if waits {
+                return (taken, true);
+            }
             if n == 0 {
                 // Not our agent's bytes: the program wrote over its ring. Go on where the next event will be.
-                let lost = bytes.len();
+                let Some(ring) = self.region.ring_mut(i) else { break };
                 ring.reader.take(lost);
                 ring.strange += lost as u64;
                 taken += lost;
-                out.keep(chunk);
                 out.note(&format!("{}ring {i}: {lost} bytes are no events, skipped", self.who()));
                 break;
             }
-            if let Some((Event { body: Body::Thread(t), .. }, _)) = Event::parse(&chunk) {
-                if self.comes_later(i, &t) {
-                    out.keep(chunk);
-                    return (taken, true);
-                }
-                if let Some(ring) = self.region.ring_mut(i) {
-                    ring.tid = t.tid;
-                }
+        }
+        (taken, false)
+    }
+
+    /// Takes the whole events at the start of `chunk` from ring `i`: how many bytes of which thread, one after the other, and whether the next thread's
+    /// have to wait for another ring. (Short threads leave hundreds of these in a ring.)
+    fn take(&mut self, i: usize, chunk: &[u8], out: &mut Output) -> (Vec<(i32, usize)>, bool) {
+        let (mut threads, mut at) = (Vec::new(), 0);
+        while let Some(rest) = chunk.get(at..) {
+            let n = events_of_one_thread(rest, CHUNK - at);
+            let first = Event::parse(rest).map(|(event, _)| event.body);
+            if n == 0 {
+                break;
+            }
+            if let Some(Body::Thread(t)) = &first
+                && self.comes_later(i, t)
+            {
+                return (threads, true);
             }
             let Some(ring) = self.region.ring_mut(i) else { break };
+            if let Some(Body::Thread(t)) = first {
+                ring.tid = t.tid;
+            }
             // A thread of which no event says who it is: as the head says.
             let tid = if ring.tid != 0 { ring.tid } else { ring.head().tid.load(Ordering::Relaxed) };
             // Before it is written: a slow disk must not keep the ring full.
             ring.reader.take(n);
-            chunk.truncate(n);
-            taken += n;
-            out.counters.pass(self.pid, tid, &chunk);
-            out.events(self.index, tid, chunk);
+            out.counters.pass(self.pid, tid, &rest[..n]);
+            threads.push((tid, n));
+            at += n;
         }
-        (taken, false)
+        (threads, false)
     }
 
     /// True if the ring that the thread came from to ring `i` still holds events of it.
@@ -305,7 +328,7 @@ impl Image {
         while !rest.is_empty() {
             let n = whole_events(rest, CHUNK);
             let (part, later) = rest.split_at(if n == 0 { rest.len() } else { n });
-            out.events(self.index, tid, part.to_vec());
+            out.events(self.index, vec![(tid, part.len())], part.to_vec());
             rest = later;
         }
     }

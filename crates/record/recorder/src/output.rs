@@ -112,15 +112,15 @@ impl Output {
         self.room = room;
     }
 
-    /// Writes whole events of one thread, as much of them as the limit allows.
-    pub fn events(&mut self, process: u32, tid: i32, bytes: Vec<u8>) {
+    /// Writes whole events, as much of them as the limit allows: so many bytes of each of these threads, one after the other.
+    pub fn events(&mut self, process: u32, threads: Vec<(i32, usize)>, bytes: Vec<u8>) {
         if let By::Thread { thread, .. } = &self.by {
             while self.progress.memory() >= MOST_BETWEEN && !thread.is_finished() {
                 std::thread::sleep(A_MOMENT);
             }
         }
         self.progress.wait(&bytes);
-        self.send(Piece::Events { process, tid, bytes });
+        self.send(Piece::Events { process, threads, bytes });
     }
 
     /// What of a process's events was not written. Waits until all that it has so far is written.
@@ -298,7 +298,7 @@ mod tests {
         let (more, count) = (200, handed.clone());
         let empties = std::thread::spawn(move || {
             for _ in 0..more {
-                out.events(0, 1, vec![0; MIB]);
+                out.events(0, vec![(1, MIB)], vec![0; MIB]);
                 count.fetch_add(1, Ordering::Relaxed);
             }
             out

@@ -11,7 +11,7 @@ fn threads() -> usize {
 }
 
 const MANY_CPUS: usize = 8;
-/// Pieces that are being packed, at most; each has 64 KiB, or what a ring held at once.
+/// Batches that are being packed, at most; each has 64 KiB, or what a ring held at once.
 pub const AT_ONCE: usize = 16;
 
 /// Whole events of one thread, and what they are packed; `None`: they stay as they are.
@@ -22,25 +22,39 @@ pub struct Packed {
     pub packed: Option<Vec<u8>>,
 }
 
-struct Job {
-    piece: Packed,
-    done: SyncSender<Packed>,
+/// Pieces that one thread packs one after the other: to hand over each thread's few events alone takes longer than to pack them.
+#[derive(Default)]
+struct Batch {
+    pieces: Vec<Packed>,
+    bytes: usize,
 }
 
-/// A piece on its way.
+/// A batch is handed over once it has so many bytes.
+const BATCH: usize = 64 << 10;
+
+struct Job {
+    batch: Vec<Packed>,
+    done: SyncSender<Vec<Packed>>,
+}
+
+/// Pieces on their way.
 enum Coming {
-    Here(Packed),
-    From(Receiver<Packed>),
+    Here(Vec<Packed>),
+    From(Receiver<Vec<Packed>>),
 }
 
 pub struct Packing {
     to: SyncSender<Job>,
+    /// Not handed over yet: behind all that is coming.
+    batch: Batch,
     coming: VecDeque<Coming>,
+    /// Before all that is coming.
+    here: VecDeque<Packed>,
     at_once: usize,
 }
 
 impl Packing {
-    /// So many pieces at once. `None` if no thread can be started.
+    /// So many batches at once. `None` if no thread can be started.
     pub fn start(at_once: usize) -> Option<Packing> {
         let (to, from) = sync_channel::<Job>(at_once);
         let from = Arc::new(Mutex::new(from));
@@ -50,43 +64,71 @@ impl Packing {
         };
         // (They end when this does.)
         let started = (0..threads()).filter(start).count();
-        (started > 0).then_some(Packing { to, coming: VecDeque::new(), at_once })
+        let (batch, coming, here) = Default::default();
+        (started > 0).then_some(Packing { to, batch, coming, here, at_once })
     }
 
     /// True if all pieces have come back.
     pub fn is_empty(&self) -> bool {
-        self.coming.is_empty()
+        self.batch.pieces.is_empty() && self.coming.is_empty() && self.here.is_empty()
+    }
+
+    /// True if one more piece would wait for the threads.
+    pub fn is_full(&self) -> bool {
+        self.coming.len() + 1 >= self.at_once
     }
 
     /// Packs a piece, or lets it through.
     pub fn give(&mut self, piece: Packed, packs: bool) {
-        self.coming.push_back(if packs {
-            let (done, from) = sync_channel(1);
-            match self.to.send(Job { piece, done }) {
-                Ok(()) => Coming::From(from),
-                Err(job) => Coming::Here(job.0.piece),
+        if packs {
+            self.batch.bytes += piece.events.len();
+            self.batch.pieces.push(piece);
+            if self.batch.bytes >= BATCH {
+                self.hand_over();
             }
         } else {
-            Coming::Here(piece)
+            self.hand_over();
+            self.coming.push_back(Coming::Here(vec![piece]));
+        }
+    }
+
+    fn hand_over(&mut self) {
+        let batch = std::mem::take(&mut self.batch).pieces;
+        if batch.is_empty() {
+            return;
+        }
+        let (done, from) = sync_channel(1);
+        self.coming.push_back(match self.to.send(Job { batch, done }) {
+            Ok(()) => Coming::From(from),
+            Err(job) => Coming::Here(job.0.batch),
         });
     }
 
     /// The next piece, if it is ready; waits for it if `all`, or if too many are on their way.
     pub fn next(&mut self, all: bool) -> Option<Packed> {
-        let waits = all || self.coming.len() >= self.at_once;
+        if all {
+            self.hand_over();
+        }
         loop {
+            if let Some(piece) = self.here.pop_front() {
+                return Some(piece);
+            }
+            let waits = all || self.coming.len() >= self.at_once;
             let from = match self.coming.pop_front()? {
-                Coming::Here(piece) => return Some(piece),
+                Coming::Here(batch) => {
+                    self.here = batch.into();
+                    continue;
+                }
                 Coming::From(from) => from,
             };
-            let piece = if waits { from.recv().map_err(TryRecvError::from) } else { from.try_recv() };
-            match piece {
-                Ok(piece) => return Some(piece),
+            let batch = if waits { from.recv().map_err(TryRecvError::from) } else { from.try_recv() };
+            match batch {
+                Ok(batch) => self.here = batch.into(),
                 Err(TryRecvError::Empty) => {
                     self.coming.push_front(Coming::From(from));
                     return None;
                 }
-                // Its thread has panicked, and the piece went with it.
+                // Its thread has panicked, and the batch went with it.
                 Err(TryRecvError::Disconnected) => {}
             }
         }
@@ -97,8 +139,10 @@ fn run(from: &Mutex<Receiver<Job>>) {
     let mut packer = Packer::default();
     loop {
         let job = from.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Job { mut piece, done }) = job else { return };
-        piece.packed = packer.pack(&piece.events).map(<[u8]>::to_vec);
-        let _ = done.send(piece);
+        let Ok(Job { mut batch, done }) = job else { return };
+        for piece in &mut batch {
+            piece.packed = packer.pack(&piece.events).map(<[u8]>::to_vec);
+        }
+        let _ = done.send(batch);
     }
 }

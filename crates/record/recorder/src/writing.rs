@@ -23,20 +23,21 @@ const ENOUGH: usize = 64 << 10;
 const LATEST: Duration = Duration::from_millis(100);
 /// or when so many bytes of all threads wait.
 const MOST: usize = 16 << 20;
-/// The same, and the pieces that are packed at once, where memory is bounded: two threads pack, and a piece has up to 1 MiB.
+/// The same, and the batches that are packed at once, where memory is bounded: two threads pack, and a piece has up to 1 MiB.
 const MOST_IN_MEMORY: usize = 4 << 20;
 const AT_ONCE_IN_MEMORY: usize = 4;
-/// So many bytes that were handed over and not taken mean that packing is too slow: it is left out until there are fewer. (Eight threads of a program may
-/// write 900 MB/s.)
+/// So many bytes that were handed over and not taken, while as much is being packed as may be, mean that packing is too slow: it is left out until there
+/// are fewer. (Eight threads of a program may write 900 MB/s.)
 const BEHIND: usize = 32 << 20;
 /// Bytes that a chunk takes in the file beside its events, at most.
 const CHUNK_COST: u64 = 56;
 
 /// What the other thread hands over.
 pub enum Piece {
+    /// So many bytes of each of these threads, one after the other.
     Events {
         process: u32,
-        tid: i32,
+        threads: Vec<(i32, usize)>,
         bytes: Vec<u8>,
     },
     Beside(Box<Beside>),
@@ -150,7 +151,7 @@ impl Store {
         }
     }
 
-    /// Pieces that are packed at once, at most.
+    /// Batches that are packed at once, at most.
     fn at_once(&self) -> usize {
         match self {
             Store::File(_) | Store::Parts(_) => packing::AT_ONCE,
@@ -232,7 +233,7 @@ impl Writing {
 
     pub fn take(&mut self, piece: Piece) {
         match piece {
-            Piece::Events { process, tid, bytes } => self.gather(process, tid, bytes),
+            Piece::Events { process, threads, bytes } => self.events(process, &threads, bytes),
             Piece::Beside(what) => self.beside(*what),
             Piece::Save(request) => {
                 self.write_all();
@@ -267,26 +268,38 @@ impl Writing {
         self.store
     }
 
-    fn gather(&mut self, process: u32, tid: i32, mut bytes: Vec<u8>) {
+    fn events(&mut self, process: u32, threads: &[(i32, usize)], mut bytes: Vec<u8>) {
         self.progress.take(&bytes);
-        if self.bytes == 0 {
-            self.since = Instant::now();
-        }
         if let Some(of_process) = &mut self.scrubbers {
             of_process.entry(process).or_default().clean(&mut bytes);
         }
+        // (As at a high rate: nothing is copied.)
+        if let [(tid, n)] = threads
+            && *n >= ENOUGH
+            && self.gathered.get(&(process, *tid)).is_none_or(|of| of.events.is_empty())
+        {
+            return self.write(process, *tid, bytes);
+        }
+        let mut rest = bytes.as_slice();
+        for (tid, n) in threads {
+            let (of_thread, later) = rest.split_at((*n).min(rest.len()));
+            self.gather(process, *tid, of_thread);
+            rest = later;
+        }
+        use_again(self.back.as_ref(), bytes);
+    }
+
+    fn gather(&mut self, process: u32, tid: i32, events: &[u8]) {
+        if self.bytes == 0 {
+            self.since = Instant::now();
+        }
         let of = self.gathered.entry((process, tid)).or_insert_with(|| Gathered { events: Vec::new(), came: 0 });
         if of.events.is_empty() {
-            if bytes.len() >= ENOUGH {
-                // (As at a high rate: nothing is copied.)
-                return self.write(process, tid, bytes);
-            }
             self.came += 1;
             of.came = self.came;
         }
-        of.events.extend_from_slice(&bytes);
-        self.bytes += bytes.len();
-        use_again(self.back.as_ref(), bytes);
+        of.events.extend_from_slice(events);
+        self.bytes += events.len();
         if of.events.len() >= ENOUGH {
             let events = std::mem::take(&mut of.events);
             self.bytes -= events.len();
@@ -308,9 +321,11 @@ impl Writing {
     }
 
     fn write(&mut self, process: u32, tid: i32, events: Vec<u8>) {
-        let packs = self.progress.waiting.load(Ordering::Relaxed) < BEHIND;
+        let is_behind = self.progress.waiting.load(Ordering::Relaxed) >= BEHIND;
         match &mut self.packing {
             Some(packing) => {
+                // (Behind for another reason, such as data that is taken out, what is not packed would take longer still to write.)
+                let packs = !(is_behind && packing.is_full());
                 packing.give(Packed { process, tid, events, packed: None }, packs);
                 self.write_packed(false);
             }
@@ -428,7 +443,7 @@ mod tests {
                 for (tid, next) in next.iter_mut().enumerate() {
                     let bytes = entries(*next, n);
                     writing.progress.wait(&bytes);
-                    writing.take(Piece::Events { process: 0, tid: 7 + tid as i32, bytes });
+                    writing.take(Piece::Events { process: 0, threads: vec![(7 + tid as i32, bytes.len())], bytes });
                     *next += n;
                 }
             }
