@@ -5,7 +5,7 @@ use crate::growing::{self, Growing};
 use crate::types::doorbell_t;
 use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use submit::{Error, Follow, Kind, Options, Session};
 
 /// doorbell_options_t.kind: beside CUDA; without CUDA on the software GPU, if it is preloaded.
@@ -60,7 +60,8 @@ unsafe impl Growing for doorbell_options_t {
 
 /// Sessions that a process may have at a time.
 const MOST: usize = 64;
-static SESSIONS: [doorbell_t; MOST] = [const { doorbell_t(Session::new()) }; MOST];
+/// A place gets its session when it is first used: 64 sessions in the file would take 14 MB of it. It keeps it, for calls with an old pointer.
+static SESSIONS: [doorbell_t; MOST] = [const { doorbell_t(OnceLock::new()) }; MOST];
 static PLACES: Mutex<Places> = Mutex::new(Places { taken: [false; MOST], next: 0 });
 
 struct Places {
@@ -89,13 +90,15 @@ fn place(doorbell: *const doorbell_t) -> Result<usize, Error> {
     let bytes = (doorbell as usize).wrapping_sub(SESSIONS.as_ptr() as usize);
     let place = bytes / size_of::<doorbell_t>();
     let is_one = place < MOST && bytes.is_multiple_of(size_of::<doorbell_t>());
-    if is_one { Ok(place) } else { Err(Error::Handle("session (doorbell_t *)")) }
+    if is_one { Ok(place) } else { Err(NONE) }
 }
+
+const NONE: Error = Error::Handle("session (doorbell_t *)");
 
 /// The session that a pointer stands for. Its calls say themselves when it is freed.
 #[inline]
 pub(crate) fn of(doorbell: *const doorbell_t) -> Result<&'static Session, Error> {
-    Ok(&SESSIONS[place(doorbell)?].0)
+    SESSIONS[place(doorbell)?].0.get().map(Box::as_ref).ok_or(NONE)
 }
 
 /// The library's version, as DOORBELL_VERSION. A program that was built with the header of 1.2 works with libraries 1.2 and later of the same major version.
@@ -140,15 +143,15 @@ pub unsafe extern "C" fn doorbell_create(options: *const doorbell_options_t, doo
         let (answer, options) = unsafe { (To::new(doorbell)?, growing::one(options)?) };
         let options = options.map_or(Ok(Options::default()), |options| read(&options))?;
         let place = places().take().ok_or(Error::Limit(MOST))?;
-        let session = &SESSIONS[place];
-        if let Err(error) = session.0.open(&options) {
+        let session = SESSIONS[place].0.get_or_init(Session::boxed);
+        if let Err(error) = session.open(&options) {
             // One of a parent process stays taken: this is its fork's child.
             places().taken[place] = matches!(error, Error::Forked | Error::AlreadyOpen);
             return Err(error);
         }
         // (As the session before in this place may have been told otherwise.)
-        session.0.set_wait(submit::Wait::Spin);
-        answer.put((&raw const *session).cast_mut());
+        session.set_wait(submit::Wait::Spin);
+        answer.put((&raw const SESSIONS[place]).cast_mut());
         Ok(())
     })
 }
@@ -208,8 +211,7 @@ pub extern "C" fn doorbell_free(doorbell: *mut doorbell_t) -> i32 {
         if doorbell.is_null() {
             return Ok(());
         }
-        let place = place(doorbell)?;
-        let session = &SESSIONS[place].0;
+        let (place, session) = (place(doorbell)?, of(doorbell)?);
         // (A loop ends before its session does: what it has launched is waited for then.)
         Session::same_process()?;
         for held in crate::loops::LOOPS.end(session) {
@@ -246,6 +248,13 @@ mod tests {
             assert!(matches!(of(wrong), Err(Error::Handle(_))));
         }
         assert!(matches!(of(std::ptr::null()), Err(Error::Argument(_))));
-        assert!(matches!(of(&SESSIONS[3]).map(Session::close), Ok(Err(Error::Closed))));
+        assert!(matches!(of(&SESSIONS[3]), Err(Error::Handle(_))));
+        SESSIONS[4].0.get_or_init(Session::boxed);
+        assert!(matches!(of(&SESSIONS[4]).map(Session::close), Ok(Err(Error::Closed))));
+    }
+    #[test]
+    fn a_small_stack_is_enough() {
+        let small = std::thread::Builder::new().stack_size(64 << 10);
+        small.spawn(|| drop(Session::boxed())).unwrap().join().unwrap();
     }
 }

@@ -8,7 +8,7 @@ use submit::{Buffer, Copy, Error, Event, InOrder, Session, Stream};
 
 /// A session: a GPU, doorbell's channels on it, and all handles that belong to it. A process may have several, on one GPU or on many.
 /// The pointer is never followed by programs. One that was freed, or that never was one, is an error and no crash.
-pub struct doorbell_t(pub(crate) submit::Session);
+pub struct doorbell_t(pub(crate) std::sync::OnceLock<Box<submit::Session>>);
 
 /// Memory that copies may name. 0 is never one.
 pub type doorbell_buffer_t = u64;

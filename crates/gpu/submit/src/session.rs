@@ -103,6 +103,17 @@ impl Session {
         }
     }
 
+    /// The same in memory of its own: it has 200 KiB, and a thread's stack may have less.
+    pub fn boxed() -> Box<Session> {
+        static CLOSED: Session = Session::new();
+        let mut session = Box::<Session>::new_uninit();
+        // SAFETY: as many bytes are there. They are the constant's once more: it has no memory elsewhere, and this one is never used.
+        unsafe {
+            std::ptr::copy_nonoverlapping(&raw const CLOSED, session.as_mut_ptr(), 1);
+            session.assume_init()
+        }
+    }
+
     /// From now on CUDA's calls to the kernel driver are seen, as an open session beside CUDA needs it. Call it before CUDA is
     /// initialised; the session may be opened later, when CUDA is at work. It loads libcuda and initialises nothing.
     ///
