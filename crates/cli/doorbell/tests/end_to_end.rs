@@ -519,6 +519,35 @@ fn the_size_limit_ends_the_tape_and_not_the_program() {
     assert!(how.as_str().is_some_and(|h| h.contains("size limit")), "{how}");
 }
 
+/// The program goes on in one file after the other; each is read alone, and none of what it submitted is in none of them.
+#[test]
+fn a_recording_in_parts_has_all_that_was_submitted_and_the_oldest_parts_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let words = sample("threads", Some(12_000));
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let (out, tape) = record(dir.path(), &[], &words);
+    succeeded(&out, "a recording in one file");
+    let all = number(&summary(&tape), "/doorbells");
+    let parts = |keep: &str| -> Vec<(u64, u64)> {
+        let dir = tempfile::tempdir().unwrap();
+        let (out, _) = record(dir.path(), &["--max-size", "1MiB", "--rotate", keep], &words);
+        succeeded(&out, "a recording in parts");
+        let files = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        let of = |path: PathBuf| {
+            let summary = summary(&path);
+            assert_eq!(summary["lost"], 0, "{}", path.display());
+            (number(&summary, "/doorbells"), std::fs::metadata(&path).unwrap().len())
+        };
+        files.map(of).collect()
+    };
+    let whole = parts("50");
+    assert!((3..50).contains(&whole.len()), "{whole:?}");
+    assert_eq!(whole.iter().map(|(doorbells, _)| doorbells).sum::<u64>(), all, "{whole:?}");
+    let newest = parts("2");
+    assert_eq!(newest.len(), 2, "{newest:?}");
+    assert!(whole.iter().chain(&newest).all(|(_, bytes)| *bytes <= 1 << 20), "{whole:?} {newest:?}");
+}
+
 #[test]
 fn a_real_tape_cut_anywhere_is_shown_up_to_the_cut() {
     let dir = tempfile::tempdir().unwrap();
