@@ -44,7 +44,7 @@ impl Session {
     /// kernels do is not looked at: from now on until [`Session::graph_release`] their modules, and all memory that
     /// they use, stay. The executable graph may be destroyed or updated.
     pub unsafe fn prepare_graph(&self, exec: *mut c_void, stream: *mut c_void) -> Result<Graph, Error> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         unsafe { self.prepare_exec(&*self.setup()?, exec, stream) }
     }
 
@@ -55,9 +55,9 @@ impl Session {
     unsafe fn prepare_exec(&self, setup: &Setup, exec: *mut c_void, stream: *mut c_void) -> Result<Graph, Error> {
         let now = self.now()?;
         self.learn(setup, (now, now.own_launches()), |context, watched, channel| {
-            // SAFETY: the caller's.
+            // SAFETY: the caller's contract.
             let mut by_cuda = unsafe { OnStream::new(context, exec, stream) };
-            // SAFETY: the caller's.
+            // SAFETY: the caller's contract.
             let learnt = unsafe { launch::Graph::learn(watched, channel, &mut by_cuda) };
             learnt.map(|graph| Some(Form::One(graph))).map_err(|error| because(error, by_cuda))
         })?
@@ -78,20 +78,20 @@ impl Session {
     pub unsafe fn instantiate_graph(&self, graph: *mut c_void, stream: *mut c_void) -> Result<Graph, Error> {
         let (setup, now) = (self.setup()?, self.now()?);
         self.learn(&setup, (now, now.own_launches()), |context, watched, channel| {
-            // SAFETY: the caller's.
+            // SAFETY: the caller's contract.
             let Some(Staged { graph, staging }) = unsafe { context.staged(graph) }? else {
-                // SAFETY: the caller's.
+                // SAFETY: the caller's contract.
                 let exec = unsafe { context.instantiate_by_handle(graph) }?;
                 // SAFETY: the caller's; the executable graph lives until it is cloned.
                 let mut by_cuda = unsafe { OnStream::new(context, exec.handle(), stream) };
-                // SAFETY: the caller's.
+                // SAFETY: the caller's contract.
                 let learnt = unsafe { launch::Graph::learn(watched, channel, &mut by_cuda) };
                 return learnt.map(|graph| Some(Form::One(graph))).map_err(|error| because(error, by_cuda));
             };
             let exec = graph.instantiate()?;
             // SAFETY: as above.
             let mut by_cuda = unsafe { OnStream::new(context, exec.handle(), stream) };
-            // SAFETY: the caller's.
+            // SAFETY: the caller's contract.
             let learnt = unsafe { launch::StagedGraph::learn(watched, channel, staging, &mut by_cuda) };
             let form = learnt.map(|graph| Form::Staged(Box::new(graph)));
             form.map(Some).map_err(|error| because(error, by_cuda))
@@ -150,7 +150,7 @@ impl Session {
         let machine = setup.machine.as_ref().ok_or_else(without)?;
         let _context = setup.enter()?;
         let context = machine.context().map_err(|why| Error::Unavailable(why.reason))?;
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         let exec = unsafe { context.graph_of_kernel(stream, function, &launch, arguments) }?;
         // SAFETY: the caller's; the executable graph lives until it is cloned.
         unsafe { self.prepare_exec(&setup, exec.handle(), stream) }

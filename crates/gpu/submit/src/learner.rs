@@ -56,7 +56,7 @@ impl Session {
     /// As [`Session::prepare_graph`].
     pub unsafe fn learner_launch(&self, learner: Learner, stream: Stream) -> Taught {
         let mut launched = false;
-        // SAFETY: the caller's.
+        // SAFETY: the caller's contract.
         let graph = unsafe { self.lesson(learner, stream, &mut launched) };
         Taught { launched, graph }
     }
