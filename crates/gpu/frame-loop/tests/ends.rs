@@ -204,7 +204,7 @@ fn a_forks_child_has_no_loop_and_waits_for_nothing() {
     let (mut producer, mut results) = (running.producer().unwrap(), running.results().unwrap());
     producer.put(&input(1), Stamp::default()).unwrap();
     until("a frame", || running.statistics().frames == 1);
-    // SAFETY: the child calls nothing that takes a lock, and leaves by _exit.
+    // SAFETY: the child makes no call that takes a lock, and leaves by _exit.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let child = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -226,7 +226,7 @@ fn a_forks_child_has_no_loop_and_waits_for_nothing() {
     let mut status = 0;
     let mut ended = 0;
     until("the child's end", || {
-        // SAFETY: our own child.
+        // SAFETY: this test's child.
         ended = unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) };
         ended == child
     });
