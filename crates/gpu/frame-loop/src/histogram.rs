@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Steps for each power of two, and their logarithm.
 const STEPS: usize = 32;
 const LOG: u32 = 5;
-/// Larger values (than 18 minutes in nanoseconds) are counted in the last bucket; only the maximum has their size.
+/// Larger values are counted in the last bucket, and only the maximum shows them. (This is 18 minutes in nanoseconds.)
 const LARGEST: u64 = (1 << 40) - 1;
 pub const BUCKETS: usize = (40 - LOG as usize) * STEPS + STEPS;
 

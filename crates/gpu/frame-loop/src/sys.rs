@@ -65,7 +65,8 @@ impl Event {
     }
 
     pub fn signal(&self) {
-        // (A full counter is readable all the same.) SAFETY: reads eight bytes.
+        // (A full counter is readable all the same.)
+        // SAFETY: reads eight bytes.
         counted(|| unsafe {
             libc::write(self.number(), (&raw const ONE).cast(), 8);
         });

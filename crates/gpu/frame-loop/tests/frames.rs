@@ -237,7 +237,7 @@ fn a_producer_that_is_slow_or_quick_is_counted() {
         while running.statistics().frames < 200 {
             std::thread::sleep(Duration::from_micros(200));
             for _ in 0..50 {
-                // (Not if the loop reads the one of two slots at this moment.)
+                // (A put fails while the loop reads the only other slot of two.)
                 if producer.put(&input(number), stamp(number.into())).is_ok() {
                     number += 1;
                 }

@@ -46,7 +46,7 @@ impl ChainBeside {
     }
 
     /// Launches the chain after all earlier launches on the launch channel; later launches there wait for all of it. The ticket belongs to the copy channel
-    /// and is done when the last step is. If the launch channel is killed, the ticket is never done; [`Channel::error`] of both channels returns the error.
+    /// and is done when the last step is. If the launch channel is killed, the ticket is never done: check [`Channel::error`] of each channel.
     ///
     /// # Errors
     /// As [`Graph::launch`], for either channel. [`gpu::Error::RingFull`] also if the CPU stores bytes ([`Way::Stores`]) and the last launch has not ended.

@@ -100,8 +100,8 @@ impl Graph {
         unsafe { Graph::of(&recipe, channel) }
     }
 
-    /// Has CUDA launch a graph that is being learnt once more. Returns the graph after enough launches. Otherwise as [`Graph::learn`]: the caller decides when
-    /// the next launch is.
+    /// Has CUDA launch a graph again that is being learnt. Returns the graph after enough launches. Otherwise as [`Graph::learn`]: the caller decides when the
+    /// next launch is.
     ///
     /// # Errors
     /// As [`Graph::learn`]. The graph is not learnt then, and further launches do not help.

@@ -12,12 +12,12 @@
 //! that the kernels' parameters point to. So the module must stay loaded, the context must stay, and memory must stay allocated, as long as launches are
 //! made. The executable graph itself may be destroyed or updated: the copy does not change.
 //!
-//! Which changes doorbell notices: when CUDA unmaps the code or a constant bank of a kernel, or frees memory that a copy or memset names (which is pinned),
+//! Changes that doorbell notices: when CUDA unmaps the code or a constant bank of a kernel, or frees memory that a copy or memset names (which is pinned),
 //! launches are refused ([`gpu::Error::Stale`]). They are also refused when the context is destroyed ([`gpu::Error::NoContext`]). CUDA's functions that free
-//! memory or unload a module wait for pending launches, for at most ten seconds. It does not notice the unload of a module whose code is in a mapping that
-//! CUDA keeps, or the free of memory that only a kernel's parameters point to. A launch whose kernel does not find its memory is a GPU fault, and a fault
-//! ends CUDA's context, as for a kernel that CUDA launched. When the context's stack size changes (`cuCtxSetLimit`), which moves local memory, graphs that
-//! were prepared before are refused ([`gpu::Error::LocalMemoryMoved`]).
+//! memory or unload a module wait for pending launches, for at most ten seconds. doorbell does not notice the unload of a module whose code is in a mapping
+//! that CUDA keeps, or the free of memory that only a kernel's parameters point to. A launch whose kernel does not find its memory is a GPU fault, and a
+//! fault ends CUDA's context, as for a kernel that CUDA launched. When the context's stack size changes (`cuCtxSetLimit`), which moves local memory, graphs
+//! that were prepared before are refused ([`gpu::Error::LocalMemoryMoved`]).
 //!
 //! **Chains.** A [`Chain`] is copies and launches in one segment with one doorbell; the GPU orders the steps. [`ChainBeside`] has a separate channel for its
 //! copies. The CPU may store the first bytes itself ([`Way::Stores`]).

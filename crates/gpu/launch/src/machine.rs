@@ -38,7 +38,7 @@ fn shared(space: &AddressSpace) -> Option<String> {
     pipe.exists().then(|| format!("the Multi-Process Service has its pipe at {}", pipe.display()))
 }
 
-/// The daemon's pipe, which CUDA opens when it is initialised.
+/// The daemon's pipe, which CUDA looks for when it is initialised.
 fn pipe(directory: Option<OsString>) -> PathBuf {
     let directory = directory.filter(|directory| !directory.is_empty());
     Path::new(&directory.unwrap_or_else(|| PIPES.into())).join("control")

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// As CUDA places QMDs.
 const QMD_STRIDE: u64 = 0x200;
-/// Banks share no cache line that is read together.
+/// Banks do not share bytes that the GPU reads together.
 const BANK_STRIDE: u64 = 0x100;
 
 /// Moves the graph into doorbell's memory.

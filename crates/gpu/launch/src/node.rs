@@ -12,7 +12,7 @@ pub struct Node {
     pub after: Vec<usize>,
 }
 
-/// What a node does.
+/// The work of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Kernel {

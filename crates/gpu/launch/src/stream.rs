@@ -116,7 +116,7 @@ impl Part {
                 self.put(INLINE, |w| w.inline(COMPUTE, to, &[0; 4], launch))?;
                 Ok(self.words.len() - 1)
             }
-            // All earlier work is over. The host releases, because it waits for no engine to be idle, and so not for CUDA's kernels.
+            // All earlier work is over, so the host makes the release. It does not wait for an idle engine; such a wait would include CUDA's kernels.
             Last::Nothing | Last::Counted => {
                 Ok(self.put(SEMAPHORE, |w| w.host_semaphore(HOST, to, 0, Execute::RELEASE))? + PAYLOAD)
             }

@@ -44,7 +44,7 @@ impl Facts {
         }
     }
 
-    /// Compares with the facts of now.
+    /// Compares with the current facts.
     ///
     /// # Errors
     /// Each fact that changed.

@@ -39,7 +39,7 @@ impl Session {
     ///
     /// # Safety
     /// `exec` and `stream` are handles of this GPU (`CUgraphExec`, `CUstream`; null: the default stream). doorbell does not check what kernels do. From now on
-    /// until [`Session::graph_release`], their modules and all memory that they use must stay.  The executable graph may be destroyed or updated.
+    /// until [`Session::graph_release`], their modules and all memory that they use must stay. The executable graph may be destroyed or updated.
     pub unsafe fn prepare_graph(&self, exec: *mut c_void, stream: *mut c_void) -> Result<Graph, Error> {
         // SAFETY: the caller's contract.
         unsafe { self.prepare_exec(&*self.setup()?, exec, stream) }

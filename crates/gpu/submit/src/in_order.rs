@@ -48,9 +48,9 @@ pub struct InOrder<'a> {
     /// Submissions of this session. There is no wait for one that is done. If the lane of one dies before it is done, this submission's lane is stopped:
     /// submissions that wait get [`Error::Stopped`] and never run.
     pub after: &'a [Copy],
-    /// All current work of the stream. This is a CUDA call, with CUDA's locks.
+    /// All work that the stream has queued now. This is a CUDA call, with CUDA's locks.
     pub stream: Option<Stream>,
-    /// The event's last recorded work. Two CUDA calls.
+    /// The work that the event recorded last. Two CUDA calls.
     pub event: Option<Event>,
     /// Until the word has reached the value, counting up and wrapping. Only for copies of pieces.
     pub word: Option<Word>,
@@ -64,7 +64,7 @@ impl<'a> InOrder<'a> {
         InOrder { after: copies, ..InOrder::default() }
     }
 
-    /// After the current work of a CUDA stream.
+    /// After all work that a CUDA stream has queued now.
     pub fn after_stream(stream: Stream) -> InOrder<'a> {
         InOrder { stream: Some(stream), ..InOrder::default() }
     }
@@ -179,7 +179,8 @@ impl Session {
         // SAFETY: as above.
         let after_event =
             |Event(event): Event| word(&|index, value| unsafe { order.words.write_after_event(event, index, value) });
-        // An idle stream needs no wait. (For the default stream a query looks at all blocking streams, as seen with driver 580.) SAFETY: as above.
+        // An idle stream needs no wait. (For the default stream a query looks at all blocking streams, as seen with driver 580.)
+        // SAFETY: as above.
         let stream = wanted.stream.filter(|stream| !unsafe { order.words.is_idle(stream.0) });
         let words = [stream.map(after_stream).transpose()?, wanted.event.map(after_event).transpose()?];
         Ok(Queued { order: Some(order.clone()), words })

@@ -234,8 +234,8 @@ impl DerefMut for Claim<'_> {
 impl Drop for Claim<'_> {
     #[inline]
     fn drop(&mut self) {
-        // A plain store: a locked instruction would wait until the doorbell has left the write-combining buffers. ORDERING: the
-        // next claim sees all changes of the lane.
+        // A plain store: a locked instruction would wait until the doorbell has left the write-combining buffers.
+        // ORDERING: the next claim sees all changes of the lane.
         self.lane.claims.store(self.number + 1, Ordering::Release);
     }
 }

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 /// How a thread waits for submissions.
 ///
-/// | | looks | CPU time | late by |
+/// | | polls | CPU time | late by |
 /// |---|---|---|---|
-/// | `Spin` | all the time, for some 100 us at once, then with other threads between looks | all of it | some 100 ns while the thread has a CPU |
-/// | `Sleep` | all the time for `spin`, then after naps | that of `spin`, and of a wake-up for each nap | an eighth of the wait, at most 50 us, and the kernel's wake-up |
+/// | `Spin` | without a pause for some 100 us, then with other threads between polls | all of it | some 100 ns while the thread has a CPU |
+/// | `Sleep` | without a pause for `spin`, then after naps | `spin`, and a wake-up for each nap | an eighth of the wait, at most 50 us, and the kernel's wake-up |
 ///
 /// A nap is longer than 50 us only if the last waits for this lane took longer. It then lasts until seven eighths of their length, up to a millisecond. So
 /// the first short wait after several long ones may be late by a millisecond, the next by half of that, and so on.

@@ -81,7 +81,7 @@ struct Stress<'c> {
     graph: AtomicU64,
     last: AtomicU64,
     stop: AtomicBool,
-    /// What each thread has done, and when it began its current call.
+    /// When each thread began its current call; 0 outside of one.
     began: Vec<AtomicU64>,
     start: Instant,
     done: [AtomicU64; KINDS.len()],

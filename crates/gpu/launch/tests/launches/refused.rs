@@ -45,8 +45,8 @@ fn a_kernel_that_the_gpu_would_not_take() {
     let mut channel = rig.channel();
     let mut graph = rig.logging(Graph::chain(2));
     graph.kernels[2].fields.push(("SHADER_LOCAL_MEMORY_HIGH_SIZE", 0x8));
-    // Read but not run: the stand-in's GPU would refuse it, too. SAFETY: stand-in kernels in memory of the
-    // rig.
+    // Read but not run: the stand-in's GPU would refuse it, too.
+    // SAFETY: stand-in kernels in memory of the rig.
     match unsafe { launch::Graph::of(&rig.recipe(&graph), &mut channel) } {
         Err(Error::Unfit { node: 2, unfit }) => assert_eq!((unfit.error, unfit.value), (2, 8)),
         other => panic!("{other:?}"),
